@@ -1,0 +1,73 @@
+// An executor runs a model, one step at a time, on one device or on several that act as one.
+#ifndef MILLRACE_EXECUTORS_EXECUTOR_H_
+#define MILLRACE_EXECUTORS_EXECUTOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/step_plan.h"
+
+namespace millrace {
+
+// Layers whose keys and values share one block table and one block size.
+struct KvGroup {
+  int32_t num_layers;
+  int64_t bytes_per_block;  // keys and values of all of the group's layers
+};
+
+// How the executor has cut its KV arena. Today there is exactly one group.
+struct KvLayout {
+  int32_t block_size;  // tokens in a block
+  int32_t num_blocks;
+  std::string type;  // the element's type, as users name it: "float16"
+  std::vector<KvGroup> groups;
+};
+
+// What a loaded model is, for those who plan and talk about it.
+struct ModelInfo {
+  std::string architecture;  // the family's name, "llama"
+  std::string digest;        // SHA-256 of the weights, 32 raw bytes: equal exactly when they are
+  int64_t weight_bytes;      // as placed on the device
+  StepLimits limits;
+  KvLayout kv;
+};
+
+// The most steps in flight: one that runs, and the next, planned while it does.
+inline constexpr int kMaxStepsInFlight = 2;
+
+// Submit, Poll and Wait belong to one thread, the engine's. Workers are the executor's own.
+//
+// A row that goes wrong fails alone (RowResult::status). A device that goes wrong fails every step
+// in flight with an Unavailable StepResult::status; Submit then refuses everything, and the process
+// is meant to end: an executor does not come back.
+//
+// Destroying an executor with steps in flight waits for them.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual const ModelInfo& info() const = 0;
+
+  // `wake` is called from a worker each time a result becomes ready for Poll. It must not block and
+  // must not call back into the executor. Set at most once, before the first Submit.
+  virtual void OnResult(std::function<void()> wake) = 0;
+
+  // Queues a step; returns at once. InvalidArgument: the plan breaks the contract (see
+  // ValidatePlan) and nothing was done. ResourceExhausted: kMaxStepsInFlight are in flight.
+  // Unavailable: the device has failed.
+  virtual absl::Status Submit(StepPlan plan) = 0;
+
+  // The oldest finished step that was not handed out yet, if there is one.
+  virtual std::optional<StepResult> Poll() = 0;
+
+  // The same, but waits for it; nothing when no step is in flight.
+  virtual std::optional<StepResult> Wait() = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_EXECUTORS_EXECUTOR_H_

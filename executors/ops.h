@@ -1,0 +1,133 @@
+// The vocabulary in which a model family is written.
+//
+// A family is one file of straight-line code over these ops (see models/llama.cc). It is the same for
+// every device and every tensor-parallel degree: what differs lies behind two interfaces. Where the
+// weights live and in which form is the WeightPlacer's business, how an op runs is the Ops'. The ops are
+// as large as the fusions that pay: an op that ends in a norm or a gate also produces the form
+// (plain, or quantized with its scales) that the linear which consumes it wants.
+//
+// Numbers: what an op computes for a token depends on that token and its own sequence alone, bit for
+// bit, whatever else is in the step and however the sequence was cut into steps.
+#ifndef MILLRACE_EXECUTORS_OPS_H_
+#define MILLRACE_EXECUTORS_OPS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace millrace {
+
+// Weights as the family names them; each placer numbers its own.
+enum class EmbeddingId : int32_t {};
+enum class NormId : int32_t {};
+enum class LinearId : int32_t {};
+
+// How a linear's weight [out, in] is divided among tensor-parallel ranks: by output rows (what it
+// produces stays divided), or by input columns (what it produces is a partial sum, see RowLinear).
+enum class Shard { kOutput, kInput };
+
+// Takes tensors out of a checkpoint, by their GGUF names, to where and how the device wants them.
+// The work itself may run later and on several threads: it is done when the executor's loading is.
+// Errors name the tensor. A `bias` of the same stem is taken along where the checkpoint has one.
+class WeightPlacer {
+ public:
+  virtual ~WeightPlacer() = default;
+
+  virtual bool Has(const std::string& name) const = 0;
+
+  // [vocab, hidden]
+  virtual absl::StatusOr<EmbeddingId> Embedding(const std::string& name) = 0;
+
+  // [size]: the scale of a root-mean-square norm with this epsilon
+  virtual absl::StatusOr<NormId> Norm(const std::string& name, float epsilon) = 0;
+
+  // [out, in]: the tensors' rows, one tensor after the other (q, k and v become one linear).
+  virtual absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) = 0;
+
+  // Two [size, in] tensors as one linear for Ops::GatedLinear.
+  virtual absl::StatusOr<LinearId> GatedLinear(const std::string& gate, const std::string& up) = 0;
+};
+
+// The output of an op, for the ops that follow in the same step: [tokens, width], in whatever memory and
+// element type the Ops chose. Its memory returns to the step's arena when the handle dies, so the
+// same step shape always sees the same addresses (a captured graph depends on it).
+class ActivationBuffer {
+ public:
+  virtual ~ActivationBuffer() = default;
+};
+using Activation = std::unique_ptr<ActivationBuffer>;
+
+// The step at hand: which tokens at which positions of which sequences. Each executor has its own
+// form of it; a family only hands it on.
+class StepInput {
+ public:
+  virtual ~StepInput() = default;
+};
+
+// Rotary position embedding (Su et al., arXiv:2104.09864): pairs of a head's first `dimensions` values
+// turned by position * base^(-2i / dimensions) / factors[i].
+struct RopeSpec {
+  float base = 10000.0f;
+  int32_t dimensions = 0;
+  bool interleaved = true;     // pairs (2i, 2i + 1), as GGUF stores Llama; else (i, i + dimensions / 2)
+  std::vector<float> factors;  // [dimensions / 2], or empty for all ones (Llama 3.1's scaling)
+};
+
+// Shapes are the whole model's; a rank works on its share of the heads.
+struct AttentionSpec {
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;  // divides num_heads (grouped-query attention, arXiv:2305.13245)
+  int32_t head_size = 0;
+  float scale = 0;  // of the scores, usually head_size^-0.5
+  RopeSpec rope;
+};
+
+enum class GateFunction { kSilu };
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // The residual stream, [tokens, hidden]: each token's embedding.
+  virtual Activation Embed(EmbeddingId table, const StepInput& input) = 0;
+
+  // norm(residual), in the form that `consumer` wants.
+  virtual Activation Norm(NormId norm, const Activation& residual, LinearId consumer) = 0;
+
+  // x * W^T (+ bias): [tokens, out].
+  virtual Activation Linear(LinearId weight, const Activation& x) = 0;
+
+  // residual += x * W^T, summed over the ranks; then norm(residual), in the form that `consumer`
+  // wants. Reduction, residual and norm are one op so that a fused all-reduce changes no family.
+  virtual Activation RowLinear(LinearId weight, const Activation& x, Activation& residual, NormId norm,
+                               LinearId consumer) = 0;
+
+  // f(x * Wgate^T) * (x * Wup^T), [tokens, size], in the form that `consumer` wants.
+  virtual Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
+                                 LinearId consumer) = 0;
+
+  // Of qkv, [tokens, (heads + 2 kv_heads) * head_size] with all of q, then k, then v: turns q and k by their
+  // positions, and appends k and v to the layer's pages.
+  virtual void RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qkv,
+                          const StepInput& input) = 0;
+
+  // Causal attention of each token's q over its sequence's pages, [tokens, heads * head_size], in the
+  // form that `consumer` wants. Paged as in arXiv:2309.06180.
+  virtual Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
+                               const StepInput& input, LinearId consumer) = 0;
+
+  // The logits, float32 [wanted positions, vocab], of the positions that the step wants them of; x is
+  // the final norm's output for all tokens.
+  virtual Activation Head(LinearId weight, const Activation& x, const StepInput& input) = 0;
+
+  // Samples or scores each wanted position; the executor hands the tokens out.
+  virtual void Sample(const Activation& logits, const StepInput& input) = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_EXECUTORS_OPS_H_

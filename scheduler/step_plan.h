@@ -1,0 +1,137 @@
+// What the scheduler asks of an executor for one step of the model, and what comes back.
+//
+// Both are plain values. They are the only thing that the two sides share: the scheduler knows
+// nothing of devices, the executor nothing of requests, priorities or the prefix cache.
+//
+// A sequence holds a *slot* from its first row to its last. The executor keeps what belongs to the
+// slot (the block table, the sampling parameters, the token sampled last), so that a plan says only
+// what changes: a decode row costs the same whether its context has ten tokens or ten thousand.
+//
+// Steps run in the order of their submission. A plan may therefore name tokens that an earlier,
+// still running step will sample, and reuse blocks that only earlier steps touch.
+#ifndef MILLRACE_SCHEDULER_STEP_PLAN_H_
+#define MILLRACE_SCHEDULER_STEP_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "scheduler/sampling_params.h"
+
+namespace millrace {
+
+using StepId = uint64_t;   // 1, 2, 3 … in the order of submission
+using SlotId = int32_t;    // [0, max_num_seqs)
+using BlockId = int32_t;   // [0, num_blocks): a KV block, the same in every layer
+using AdapterId = int32_t;
+
+// Half-open range of one of a plan's or a result's flat arrays.
+struct Range {
+  int32_t begin = 0;
+  int32_t end = 0;
+  int32_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+// Whole blocks copied before any row of the step reads or writes one (copy-on-write).
+struct BlockCopy {
+  BlockId src;
+  BlockId dst;
+};
+
+// A new sequence takes a slot: the executor forgets whatever the slot held.
+struct SlotStart {
+  SlotId slot;
+  std::shared_ptr<const SamplingParams> sampling;  // never null
+};
+
+// A position of a row whose logits are wanted.
+struct WantedLogits {
+  int32_t offset;               // from the row's first input token, [0, num_tokens)
+  std::optional<Token> target;  // set: score this token. Unset: sample one.
+};
+
+// A constraint on the tokens that may be sampled. Masks are computed on the host while the step
+// runs: they are handed over after Submit and before sampling.
+enum class MaskSource { kNone, kAfterSubmit };
+
+// One sequence's share of a step: `num_tokens` consecutive input tokens at positions start,
+// start + 1, …, whose keys and values are appended to its blocks.
+struct StepRow {
+  SlotId slot;
+  int32_t start;       // position of the first input token = tokens already in the KV cache
+  int32_t num_tokens;  // >= 1
+
+  // The input: `tokens` of the plan's array, or (then `tokens` is empty and num_tokens is 1) the
+  // token that this earlier step sampled for the slot.
+  Range tokens;
+  std::optional<StepId> sampled_by;
+
+  // Of the plan's `blocks`: appended to the slot's block table before the row runs. A row that
+  // begins at start > 0 in a fresh slot names the cached blocks of its prefix here too.
+  Range blocks;
+
+  Range logits;  // of the plan's `logits`, offsets ascending; empty for a prompt's inner chunk
+  MaskSource mask = MaskSource::kNone;
+  std::optional<AdapterId> adapter;
+};
+
+struct StepPlan {
+  StepId id = 0;
+  std::vector<BlockCopy> copies;   // first
+  std::vector<SlotStart> starts;   // then
+  std::vector<StepRow> rows;       // then, all of them together; a slot at most once
+  std::vector<Token> tokens;       // the rows' host tokens
+  std::vector<BlockId> blocks;     // the rows' new blocks
+  std::vector<WantedLogits> logits;
+};
+
+struct TokenLogprob {
+  Token token;
+  float logprob;  // natural logarithm
+};
+
+// What came of one WantedLogits.
+struct TokenResult {
+  Token token;                   // sampled, or the target
+  std::optional<float> logprob;  // set when the slot's top_logprobs is
+  int32_t rank = 0;              // with logprob: 1 + the number of tokens with a larger logit
+  Range top;                     // of the result's `top`, likeliest first, equal ones by id
+};
+
+struct RowResult {
+  SlotId slot = 0;
+  absl::Status status;  // an error fails this row's sequence alone (its logits were not finite)
+  Range tokens;         // of the result's `tokens`; one for each WantedLogits, none on an error
+};
+
+struct StepResult {
+  StepId id = 0;
+  absl::Status status;          // an error is the device's: no row has a result, and none will
+  std::vector<RowResult> rows;  // in the order of the plan's rows
+  std::vector<TokenResult> tokens;
+  std::vector<TokenLogprob> top;
+};
+
+// What an executor's memory was made for.
+struct StepLimits {
+  int32_t max_num_seqs;            // slots, and rows in a step
+  int32_t max_num_batched_tokens;  // input tokens in a step
+  int32_t max_model_len;           // positions in a sequence
+  int32_t num_blocks;
+  int32_t block_size;  // tokens in a block
+  int32_t vocab_size;
+};
+
+// InvalidArgument, naming the row and the field, where `plan` breaks the contract above or asks for
+// what no executor does today (masks, adapters, more than one sampled position in a row). Checks
+// the plan by itself; that slots and block tables continue what earlier plans began is for the
+// executor, which knows them. Linear in the size of the plan.
+absl::Status ValidatePlan(const StepPlan& plan, const StepLimits& limits);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SCHEDULER_STEP_PLAN_H_
