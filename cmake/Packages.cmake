@@ -1,0 +1,20 @@
+# Every outside library that some folder may use. Versions and package names stand in scripts/packages.tsv.
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(yaml-cpp CONFIG REQUIRED)
+find_package(spdlog CONFIG REQUIRED)
+find_package(Boost 1.81 CONFIG REQUIRED COMPONENTS headers OPTIONAL_COMPONENTS url)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(ONIG REQUIRED IMPORTED_TARGET oniguruma)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+
+# Tests and benchmarks need two more, which a machine that only serves does without.
+if(MILLRACE_TESTS)
+  find_package(GTest CONFIG REQUIRED)
+  find_package(benchmark CONFIG REQUIRED)
+endif()

@@ -1,0 +1,118 @@
+# How our targets are made: one language level, one set of warnings, one way to switch sanitizers on.
+#
+#   millrace_library(NAME n SRCS a.cc b.cc DEPS x absl::status [PRIVATE_DEPS y])   without SRCS: headers only
+#   millrace_executable(NAME n SRCS ... DEPS ...)
+#   millrace_test(NAME n_test SRCS a_test.cc b_test.cc DEPS n [LABELS unit] [TIMEOUT 300] [ARGS ...])
+#   millrace_bench(NAME n_bench SRCS a_bench.cc DEPS n)
+#
+# millrace_test makes one program and one ctest of it, labelled `unit` unless LABELS says `server` (the whole daemon, with the
+# fake executor); CI's sanitizer runs choose by these labels. Benchmarks are built only when asked for by name or by `benches`.
+
+set(MILLRACE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: empty, address,undefined or thread")
+set_property(CACHE MILLRACE_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")
+if(NOT MILLRACE_SANITIZE MATCHES "^(|address,undefined|thread)$")
+  message(FATAL_ERROR "MILLRACE_SANITIZE is \"${MILLRACE_SANITIZE}\"; allowed: empty, address,undefined, thread")
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Release (-O2) or Debug" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+
+# -Wrestrict misfires on std::string's operator+ in g++ 12 (GCC bug 105651); a designated initializer leaves the other members
+# at their declared defaults, which is what it is for.
+set(_millrace_warnings -Wall -Wextra -Werror -Wno-restrict -Wno-missing-field-initializers)
+
+if(MILLRACE_SANITIZE)
+  # Asserts stay on, and -O1 keeps the stacks readable. The optimizer's guesses about uninitialized values are wrong once it
+  # has been fed instrumented code; the sanitizers look at the real ones.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1")
+  list(APPEND _millrace_warnings -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+  add_compile_options(-fsanitize=${MILLRACE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${MILLRACE_SANITIZE})
+endif()
+
+find_program(MILLRACE_CCACHE ccache)
+if(MILLRACE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${MILLRACE_CCACHE}")
+endif()
+
+define_property(TARGET PROPERTY MILLRACE_TEST BRIEF_DOCS "Set on tests and benchmarks: these may use googletest and benchmark")
+add_custom_target(tests)    # Every test program.
+add_custom_target(benches)  # Every benchmark.
+
+function(_millrace_parse function)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME)
+    message(FATAL_ERROR "${function}(NAME ...): takes NAME SRCS DEPS PRIVATE_DEPS LABELS TIMEOUT ARGS, got: ${ARGN}")
+  endif()
+  foreach(key NAME TIMEOUT SRCS DEPS PRIVATE_DEPS LABELS ARGS)
+    set(arg_${key} "${arg_${key}}" PARENT_SCOPE)
+  endforeach()
+endfunction()
+
+# Sources include from the root; what is generated lies under the build folder at the same paths.
+function(_millrace_common target)
+  target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
+  target_compile_options(${target} PRIVATE ${_millrace_warnings})
+endfunction()
+
+function(millrace_library)
+  _millrace_parse(millrace_library ${ARGN})
+  set(compiled ${arg_SRCS})
+  list(FILTER compiled EXCLUDE REGEX "[.]h$")
+  if(NOT compiled)
+    add_library(${arg_NAME} INTERFACE)
+    target_include_directories(${arg_NAME} INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
+    target_link_libraries(${arg_NAME} INTERFACE ${arg_DEPS} ${arg_PRIVATE_DEPS})
+    return()
+  endif()
+  add_library(${arg_NAME} STATIC ${arg_SRCS})
+  _millrace_common(${arg_NAME})
+  target_link_libraries(${arg_NAME} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
+endfunction()
+
+function(millrace_executable)
+  _millrace_parse(millrace_executable ${ARGN})
+  add_executable(${arg_NAME} ${arg_SRCS})
+  _millrace_common(${arg_NAME})
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS})
+  set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+endfunction()
+
+function(millrace_test)
+  _millrace_parse(millrace_test ${ARGN})
+  if(NOT MILLRACE_TESTS)
+    return()
+  endif()
+  add_executable(${arg_NAME} ${arg_SRCS})
+  _millrace_common(${arg_NAME})
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
+  set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON)
+  add_dependencies(tests ${arg_NAME})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+function(millrace_bench)
+  _millrace_parse(millrace_bench ${ARGN})
+  if(NOT MILLRACE_TESTS)
+    return()
+  endif()
+  add_executable(${arg_NAME} EXCLUDE_FROM_ALL ${arg_SRCS})
+  _millrace_common(${arg_NAME})
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS} benchmark::benchmark_main)
+  set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON)
+  add_dependencies(benches ${arg_NAME})
+endfunction()
