@@ -1,0 +1,89 @@
+// One model being served: a scheduler, an executor and a text set, and the threads that join them.
+#ifndef MILLRACE_SERVER_ENGINE_H_
+#define MILLRACE_SERVER_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/request.h"
+
+namespace millrace {
+
+// The answer to one request: filled by an output shard, read by one door. Thread-safe.
+//
+// Bounded: events of more than 1 MiB, or of 30 s without a Next(), end the request (kTooSlow). The engine
+// never waits for a reader.
+class ResponseStream {
+ public:
+  virtual ~ResponseStream() = default;
+
+  // The next event, if one is ready. None follows the one that has `finish`.
+  virtual std::optional<OutputEvent> Next() = 0;
+
+  // Ends the request early; it still gets an event with `finish`. Dropping the last reference to an
+  // unfinished stream cancels it with kClientGone.
+  virtual void Cancel(CancelReason reason) = 0;
+};
+
+struct EngineInfo {
+  std::string model_name;
+  std::string architecture;
+  absl::Time created;
+  int32_t max_model_len;
+  int32_t vocab_size;
+  int32_t block_size;
+  int32_t num_blocks;
+  bool has_chat_template;
+  bool batch_invariant;  // the same request gives the same bits whatever else runs
+};
+
+struct TokenizeRequest {
+  Prompt prompt;
+  bool add_special_tokens = true;
+  bool add_generation_prompt = true;
+  bool return_token_strs = false;
+};
+
+struct TokenizeResult {
+  std::vector<Token> tokens;
+  std::vector<std::string> token_strs;  // when asked for
+};
+
+enum class Health {
+  kServing,
+  kStalled,  // there is work, and no step finished for --stall-timeout
+  kFailed,   // the device has failed: the process is about to end
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const EngineInfo& info() const = 0;
+
+  // Never blocks and never fails by itself: a request that is refused (InvalidArgument: bad fields, or what
+  // can never fit; ResourceExhausted: --max-waiting; Unavailable: draining or failed) gets a stream
+  // whose only event carries the status. Text work happens on the text pool.
+  //
+  // `ready` is called, from any thread and perhaps before Generate returns, each time the stream goes from
+  // nothing to read to something to read. It must not block.
+  virtual std::shared_ptr<ResponseStream> Generate(GenerateRequest request,
+                                                   std::function<void()> ready) = 0;
+
+  // Run on the text pool; `done` is called once, from one of its threads.
+  virtual void Tokenize(TokenizeRequest request,
+                        std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
+  virtual void Detokenize(std::vector<Token> tokens,
+                          std::function<void(absl::StatusOr<std::string>)> done) = 0;
+
+  virtual Health health() const = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_ENGINE_H_

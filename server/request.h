@@ -1,0 +1,110 @@
+// A request to generate, and what comes back, as both doors (HTTP and gRPC) build and read them.
+#ifndef MILLRACE_SERVER_REQUEST_H_
+#define MILLRACE_SERVER_REQUEST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "scheduler/sampling_params.h"
+
+namespace millrace {
+
+// A turn of a conversation. Roles: system, developer, user, assistant, tool.
+struct ChatMessage {
+  std::string role;
+  std::string content;
+  std::string name;  // may be empty
+};
+
+using Prompt = std::variant<std::string,               // text, tokenized with special tokens added
+                            std::vector<Token>,        // taken as it is
+                            std::vector<ChatMessage>>; // rendered by the model's chat template
+
+// One choice of one prompt. The fields have the names, defaults and meaning of vLLM's; ranges are checked in
+// one place for both doors (ValidateRequest).
+struct GenerateRequest {
+  std::string id;  // "cmpl-…", "chatcmpl-…": on every log line and in the answer
+  Prompt prompt;
+
+  std::optional<int32_t> max_tokens;  // unset: as many as fit
+  int32_t min_tokens = 0;
+  float temperature = 1.0f;
+  int32_t top_k = 0;  // 0 and -1: off
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  std::optional<uint64_t> seed;  // unset: drawn by the engine
+
+  std::vector<std::string> stop;
+  std::vector<Token> stop_token_ids;
+  bool ignore_eos = false;
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;
+
+  std::optional<int32_t> logprobs;  // with each token its log-probability and this many likeliest
+  bool echo = false;                // the prompt comes first, with its log-probabilities if asked
+
+  int32_t priority = 0;  // lower first
+  std::optional<absl::Time> deadline;
+};
+
+// InvalidArgument naming the field, what came and what is allowed.
+absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size);
+
+struct TokenAlternative {
+  Token token;
+  std::string bytes;  // the token's own bytes, which may be part of a character
+  float logprob;
+};
+
+struct TokenDetail {
+  Token token;
+  std::string bytes;
+  std::optional<float> logprob;  // unset for the first token of an echoed prompt
+  int32_t rank = 0;
+  std::vector<TokenAlternative> top;  // likeliest first
+};
+
+struct Usage {
+  int32_t prompt_tokens = 0;
+  int32_t completion_tokens = 0;
+  int32_t cached_tokens = 0;  // of the prompt's, found in the prefix cache
+};
+
+struct Timings {
+  absl::Duration queue;    // from arrival to the first step that ran some of it
+  absl::Duration prefill;  // from there to the first token
+  absl::Duration decode;   // from there to the last token
+};
+
+enum class FinishReason { kStop, kLength, kCancelled, kError };
+
+struct Finish {
+  FinishReason reason = FinishReason::kStop;
+  absl::Status status;  // not OK exactly for kCancelled and kError; fit to be shown to the client
+  std::variant<std::monostate, Token, std::string> stopped_by;  // the stop token or stop string
+  Usage usage;
+  Timings timings;
+};
+
+// What one step, or the end, added to the answer. `text` is whole characters; all texts together are the
+// answer. `tokens` counts every token that the client pays for, also those whose text is held back
+// for now (half a character, the beginning of a stop string).
+struct OutputEvent {
+  bool echo = false;  // this is the prompt, not the answer; at most one, the first
+  std::string text;
+  std::vector<Token> tokens;
+  std::vector<TokenDetail> details;  // one for each of `tokens`, when logprobs are asked for
+  std::optional<Finish> finish;      // set in the last event, and only there
+};
+
+// Why a request was ended by other means than its own.
+enum class CancelReason { kClientGone, kTooSlow, kDeadline, kDrain, kAdmin };
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_REQUEST_H_
