@@ -1,0 +1,50 @@
+// absl::StrCat for std::string_view.
+//
+// Debian builds Abseil with a string_view of its own, which does not convert from the standard's:
+// absl::StrCat refuses std::string_view, and so does absl::Hash.
+#ifndef MILLRACE_BASE_STRINGS_H_
+#define MILLRACE_BASE_STRINGS_H_
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace millrace {
+
+inline absl::string_view AbslView(std::string_view text) { return {text.data(), text.size()}; }
+
+// Concatenates what absl::StrCat takes, and std::string_view.
+template <typename... Args>
+std::string StrCat(const Args&... args) {
+  const auto piece = [](const auto& arg) -> decltype(auto) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, std::string_view>) {
+      return AbslView(arg);
+    } else {
+      return (arg);
+    }
+  };
+  return absl::StrCat(piece(args)...);
+}
+
+// Text out of a hostile file or request, fit for a log line or a message: not printable bytes are
+// escaped, and what is longer than `most` bytes is cut.
+inline std::string Printable(std::string_view text, size_t most = 80) {
+  return absl::CHexEscape(AbslView(text.substr(0, most))) + (text.size() > most ? "..." : "");
+}
+
+// Hash for absl::flat_hash_map and flat_hash_set with std::string_view (or std::string) keys.
+struct StringHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const {
+    return absl::Hash<absl::string_view>{}(AbslView(text));
+  }
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_BASE_STRINGS_H_

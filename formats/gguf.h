@@ -1,0 +1,85 @@
+// Reader of GGUF model files, versions 2 and 3, little-endian.
+// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#ifndef MILLRACE_FORMATS_GGUF_H_
+#define MILLRACE_FORMATS_GGUF_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/strings.h"
+#include "formats/mapped_file.h"
+#include "formats/tensor.h"
+
+namespace millrace {
+
+// An array of numbers, as it lies in the file (unaligned), or of strings (views into the mapping).
+struct GgufArray {
+  std::string_view element_type;  // "uint8", "int32", "float32", "string", ...
+  size_t count = 0;
+  absl::Span<const uint8_t> bytes;        // count numbers; empty for strings
+  std::vector<std::string_view> strings;  // count strings; empty for numbers
+};
+
+// A metadata value. Unsigned, signed and floating numbers of every width are widened.
+using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray>;
+
+// A memory-mapped GGUF file. Open() checks the whole header, so that whatever this class hands out
+// lies inside the file: every count, length, offset, shape and type, that no name comes twice and
+// that no two tensors overlap. Numbers inside tensors are not looked at.
+//
+// Errors name the file (its base name) and the field: INVALID_ARGUMENT for a damaged or lying file,
+// UNIMPLEMENTED for what the format allows and we do not read, NOT_FOUND for a missing file or key.
+//
+// Thread-safe once open. Views stay valid for the object's life, also when it is moved.
+class GgufFile {
+ public:
+  static absl::StatusOr<GgufFile> Open(const std::string& path);
+
+  const std::string& base_name() const { return file_.base_name(); }
+
+  // Metadata. Find() returns nullptr for an absent key; the typed getters return NOT_FOUND for it
+  // and INVALID_ARGUMENT for a value of another type or outside of [min, max].
+  const GgufValue* Find(std::string_view key) const;
+  absl::StatusOr<int64_t> Int(std::string_view key, int64_t min, int64_t max) const;
+  absl::StatusOr<double> Float(std::string_view key) const;
+  absl::StatusOr<bool> Bool(std::string_view key) const;
+  absl::StatusOr<std::string_view> String(std::string_view key) const;
+  absl::StatusOr<absl::Span<const std::string_view>> Strings(std::string_view key) const;
+  absl::StatusOr<std::vector<int32_t>> Int32s(std::string_view key) const;
+
+  // Tensors, in the file's order.
+  absl::Span<const TensorInfo> tensors() const { return tensors_; }
+  const TensorInfo* FindTensor(std::string_view name) const;  // nullptr when absent
+  // The bytes of one of tensors(); the start is aligned to general.alignment, 32 unless stated.
+  absl::Span<const uint8_t> Data(const TensorInfo& tensor) const {
+    return file_.bytes().subspan(tensor.offset, tensor.bytes);
+  }
+
+  // Drops pages from this process's resident memory: once a tensor has been re-tiled, or all of
+  // them. Reading again is allowed and takes the bytes from the page cache.
+  void DropPages(const TensorInfo& tensor) const { file_.DropPages(Data(tensor)); }
+  void DropPages() const { file_.DropPages(file_.bytes()); }
+
+ private:
+  friend class GgufParser;
+  explicit GgufFile(MappedFile file) : file_(std::move(file)) {}
+
+  template <typename T>
+  absl::StatusOr<const T*> Get(std::string_view key, std::string_view expected) const;
+
+  MappedFile file_;
+  absl::flat_hash_map<std::string_view, GgufValue, StringHash> metadata_;
+  std::vector<TensorInfo> tensors_;
+  absl::flat_hash_map<std::string_view, size_t, StringHash> tensor_index_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_GGUF_H_

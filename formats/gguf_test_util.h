@@ -1,0 +1,89 @@
+// For tests: writes GGUF files, honest and lying, and small Llama-shaped models.
+#ifndef MILLRACE_FORMATS_GGUF_TEST_UTIL_H_
+#define MILLRACE_FORMATS_GGUF_TEST_UTIL_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "formats/tensor.h"
+
+namespace millrace {
+
+// Collects metadata and tensors, then gives the file's bytes. Nothing is checked: a test may write
+// a file that lies.
+class GgufWriter {
+ public:
+  GgufWriter& Uint32(std::string_view key, uint32_t value);
+  GgufWriter& Int32(std::string_view key, int32_t value);
+  GgufWriter& Uint64(std::string_view key, uint64_t value);
+  GgufWriter& Float32(std::string_view key, float value);
+  GgufWriter& Bool(std::string_view key, bool value);
+  GgufWriter& String(std::string_view key, std::string_view value);
+  GgufWriter& Strings(std::string_view key, const std::vector<std::string>& values);
+  GgufWriter& Int32s(std::string_view key, const std::vector<int32_t>& values);
+  GgufWriter& Float32s(std::string_view key, const std::vector<float>& values);
+  // A value in the file's own bytes, of any type number.
+  GgufWriter& Raw(std::string_view key, uint32_t type, std::string_view bytes);
+
+  // Shape outermost first. The values are encoded as `type`.
+  GgufWriter& Tensor(std::string_view name, TensorType type, std::vector<int64_t> shape,
+                     absl::Span<const float> values);
+  // Bytes and type number as given; `offset` replaces the tensor's own when it is not negative.
+  GgufWriter& RawTensor(std::string_view name, uint32_t type, std::vector<int64_t> shape,
+                        std::string bytes, int64_t offset = -1);
+
+  std::string Bytes(uint32_t version = 3) const;
+  // Writes Bytes() to `path`; ends the test program when that fails.
+  void Write(const std::string& path) const;
+
+ private:
+  struct Entry {
+    std::string name;
+    uint32_t type;
+    std::vector<int64_t> shape;
+    std::string bytes;
+    int64_t offset;
+  };
+
+  std::string metadata_;
+  uint64_t metadata_count_ = 0;
+  std::vector<Entry> tensors_;
+};
+
+// Where `make serve` and `make test` put the default model, SmolLM2-135M-Instruct.Q4_1.gguf.
+std::string DefaultModelPath();
+
+// Writes `bytes` to `path`; ends the test program when that fails.
+void WriteFile(const std::string& path, std::string_view bytes);
+
+// Values to the bytes of a tensor (nearest rounding, the scales from the block's extremes) and
+// back.
+std::string EncodeTensor(TensorType type, absl::Span<const float> values);
+std::vector<float> DecodeTensor(TensorType type, absl::Span<const uint8_t> bytes);
+
+// A small random model of the Llama family with a byte-level BPE tokenizer, complete enough for the
+// server: 3 special tokens (0 "<|endoftext|>", 1 "<|im_start|>", 2 "<|im_end|>" = bos/eos as in
+// SmolLM2), the 256 bytes (3 to 258), "Ġt" and "he" as merges (259, 260), and unused tokens after.
+struct TinyLlama {
+  int layers = 2;
+  int hidden = 64;
+  int ffn = 128;
+  int heads = 4;
+  int kv_heads = 2;
+  int vocab = 320;  // at least 261
+  int context = 256;
+  float rope_base = 10000.0f;
+  bool tied = true;                           // no output.weight when true
+  bool rope_factors = false;                  // rope_freqs.weight
+  TensorType linear_type = TensorType::kF32;  // of every layer's weights
+  TensorType embedding_type = TensorType::kF32;
+  uint64_t seed = 1;  // the weights are a function of it
+};
+GgufWriter TinyLlamaWriter(const TinyLlama& model);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_GGUF_TEST_UTIL_H_

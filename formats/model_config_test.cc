@@ -1,0 +1,181 @@
+#include "formats/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "base/strings.h"
+#include "formats/gguf_test_util.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Path() { return StrCat(::testing::TempDir(), "model_config_test_", getpid(), ".gguf"); }
+
+absl::StatusOr<ModelConfig> Read(const GgufWriter& writer) {
+  writer.Write(Path());
+  const absl::StatusOr<GgufFile> file = GgufFile::Open(Path());
+  unlink(Path().c_str());
+  if (!file.ok()) return file.status();
+  return ReadModelConfig(*file);
+}
+
+std::string ErrorOf(const absl::StatusOr<ModelConfig>& config) {
+  return config.ok() ? "no error" : std::string(config.status().message());
+}
+
+TEST(ModelConfigTest, ReadsTinyModelsOfEveryType) {
+  for (const TensorType type :
+       {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_1}) {
+    for (const bool tied : {true, false}) {
+      TinyLlama model;
+      model.linear_type = model.embedding_type = type;
+      model.tied = tied;
+      model.rope_factors = !tied;
+      const absl::StatusOr<ModelConfig> config = Read(TinyLlamaWriter(model));
+      ASSERT_TRUE(config.ok()) << config.status();
+      EXPECT_EQ(config->architecture, "llama");
+      EXPECT_EQ(config->name, "Tiny Llama for tests");
+      EXPECT_EQ(config->layers, 2);
+      EXPECT_EQ(config->hidden_size, 64);
+      EXPECT_EQ(config->ffn_size, 128);
+      EXPECT_EQ(config->heads, 4);
+      EXPECT_EQ(config->kv_heads, 2);
+      EXPECT_EQ(config->head_size, 16);
+      EXPECT_EQ(config->rope_dimensions, 16);
+      EXPECT_EQ(config->rope_theta, 10000);
+      EXPECT_EQ(config->rms_epsilon, 1e-5f);
+      EXPECT_EQ(config->vocab_size, 320);
+      EXPECT_EQ(config->context_length, 256);
+      EXPECT_EQ(config->tied_embeddings, tied);
+      EXPECT_EQ(config->rope_factors, !tied);
+    }
+  }
+}
+
+TEST(ModelConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
+  const auto with = [](const std::function<void(GgufWriter*)>& change) {
+    GgufWriter writer = TinyLlamaWriter({});
+    change(&writer);
+    const absl::StatusOr<ModelConfig> config = Read(writer);
+    if (!config.ok()) {
+      EXPECT_EQ(config.status().code(), absl::StatusCode::kUnimplemented);
+    }
+    return ErrorOf(config);
+  };
+  EXPECT_THAT(with([](GgufWriter* w) { w->Uint32("llama.expert_count", 8); }),
+              HasSubstr("key llama.expert_count: 8 is not supported"));
+  EXPECT_EQ(with([](GgufWriter* w) { w->Uint32("llama.expert_count", 0); }), "no error");
+  EXPECT_THAT(with([](GgufWriter* w) { w->Uint32("llama.attention.sliding_window", 128); }),
+              HasSubstr("sliding_window"));
+  EXPECT_THAT(with([](GgufWriter* w) { w->String("llama.rope.scaling.type", "yarn"); }),
+              HasSubstr("rope.scaling.type"));
+  EXPECT_THAT(with([](GgufWriter* w) { w->Float32("llama.rope.scaling.factor", 8); }),
+              HasSubstr("rope.scaling.factor: 8 is not supported, only 1"));
+  EXPECT_EQ(
+      with([](GgufWriter* w) {
+        w->String("llama.rope.scaling.type", "linear").Float32("llama.rope.scaling.factor", 1);
+      }),
+      "no error");
+  EXPECT_THAT(with([](GgufWriter* w) { w->Float32("llama.logit_scale", 0.5f); }),
+              HasSubstr("logit_scale"));
+  EXPECT_THAT(with([](GgufWriter* w) { w->Bool("llama.attention.causal", false); }),
+              HasSubstr("causal"));
+  EXPECT_THAT(
+      with([](GgufWriter* w) {
+        w->Uint32("llama.attention.key_length", 16).Uint32("llama.attention.value_length", 32);
+      }),
+      HasSubstr("value_length"));
+  EXPECT_THAT(with([](GgufWriter* w) {
+                w->Tensor("blk.0.attn_q.bias", TensorType::kF32, {64}, std::vector<float>(64));
+              }),
+              HasSubstr("tensor blk.0.attn_q.bias"));
+  GgufWriter other;
+  other.String("general.architecture", "mamba");
+  EXPECT_THAT(ErrorOf(Read(other)), HasSubstr("\"mamba\" is not supported (supported: llama)"));
+}
+
+TEST(ModelConfigTest, ChecksLimitsAndShapes) {
+  const auto with = [](const std::function<void(TinyLlama*)>& change) {
+    TinyLlama model;
+    change(&model);
+    return ErrorOf(Read(TinyLlamaWriter(model)));
+  };
+  EXPECT_THAT(with([](TinyLlama* m) { m->layers = 0; }),
+              HasSubstr("llama.block_count: 0 is outside of 1"));
+  EXPECT_THAT(with([](TinyLlama* m) { m->heads = 4, m->kv_heads = 3; }),
+              HasSubstr("3 does not divide the 4 heads"));
+  EXPECT_THAT(with([](TinyLlama* m) { m->hidden = 60, m->heads = 8, m->kv_heads = 8; }),
+              HasSubstr("8 does not divide the hidden size 60"));
+  EXPECT_THAT(with([](TinyLlama* m) { m->rope_base = 0; }), HasSubstr("llama.rope.freq_base"));
+  EXPECT_THAT(with([](TinyLlama* m) { m->hidden = 36; }), HasSubstr("head size: 9 must be even"));
+
+  GgufWriter twice = TinyLlamaWriter({});
+  twice.Uint32("llama.attention.key_length", 32);
+  EXPECT_THAT(ErrorOf(Read(twice)),
+              HasSubstr("tensor blk.0.attn_q.weight: shape [64, 64], must be [128, 64]"));
+
+  TinyLlama more;
+  more.layers = 1;
+  GgufWriter extra = TinyLlamaWriter(more);
+  extra.Tensor("blk.1.attn_norm.weight", TensorType::kF32, {64}, std::vector<float>(64));
+  EXPECT_THAT(ErrorOf(Read(extra)), HasSubstr("tensor blk.1.attn_norm.weight: is not one"));
+}
+
+TEST(ModelConfigTest, MissingOrMistypedTensorsAreNamed) {
+  TinyLlama model;
+  model.layers = 1;
+  const GgufWriter writer = TinyLlamaWriter(model);
+  // Renamed in the bytes: the same length, another name.
+  const auto error = [&](const std::string& from, const std::string& to) {
+    std::string bytes = writer.Bytes();
+    bytes.replace(bytes.find(from), from.size(), to);
+    WriteFile(Path(), bytes);
+    const absl::StatusOr<GgufFile> file = GgufFile::Open(Path());
+    unlink(Path().c_str());
+    EXPECT_TRUE(file.ok()) << file.status();
+    return ErrorOf(ReadModelConfig(*file));
+  };
+  EXPECT_THAT(error("blk.0.ffn_up.weight", "blk.0.ffn_xx.weight"),
+              HasSubstr("tensor blk.0.ffn_up.weight: is missing"));
+  EXPECT_THAT(error("token_embd.weight", "token_embx.weight"),
+              HasSubstr("tensor token_embd.weight: is missing"));
+  EXPECT_THAT(error("llama.block_count", "llama.block_cxxxx"),
+              HasSubstr("key llama.block_count is missing"));
+
+  // An F16 norm: same byte pattern, the type number after the one dimension changed.
+  std::string bytes = writer.Bytes();
+  const size_t type = bytes.find("output_norm.weight") + 18 + 4 + 8;
+  bytes[type] = 1;
+  WriteFile(Path(), bytes);
+  EXPECT_THAT(ErrorOf(ReadModelConfig(*GgufFile::Open(Path()))),
+              HasSubstr("tensor output_norm.weight: type F16, must be F32"));
+  unlink(Path().c_str());
+}
+
+TEST(ModelConfigTest, ReadsSmolLm2) {
+  const absl::StatusOr<GgufFile> file = GgufFile::Open(DefaultModelPath());
+  ASSERT_TRUE(file.ok()) << file.status();
+  const absl::StatusOr<ModelConfig> config = ReadModelConfig(*file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->layers, 30);
+  EXPECT_EQ(config->hidden_size, 576);
+  EXPECT_EQ(config->ffn_size, 1536);
+  EXPECT_EQ(config->heads, 9);
+  EXPECT_EQ(config->kv_heads, 3);
+  EXPECT_EQ(config->head_size, 64);
+  EXPECT_EQ(config->rope_dimensions, 64);
+  EXPECT_EQ(config->rope_theta, 100000);
+  EXPECT_FALSE(config->rope_factors);
+  EXPECT_EQ(config->vocab_size, 49152);
+  EXPECT_EQ(config->context_length, 8192);
+  EXPECT_TRUE(config->tied_embeddings);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,110 @@
+#include "formats/tokenizer_config.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/status.h"
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMaxTokens = 1 << 22;
+constexpr size_t kMaxTokenBytes = 1 << 16;
+constexpr size_t kMaxTemplateBytes = 1 << 20;
+
+absl::Status Lies(const GgufFile& file, std::string_view key, std::string_view what) {
+  return absl::InvalidArgumentError(StrCat(file.base_name(), ": key ", key, ": ", what));
+}
+
+absl::Status ReadTokens(const GgufFile& file, TokenizerConfig* config) {
+  constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+  MILLRACE_ASSIGN_OR_RETURN(config->tokens, file.Strings(kTokens));
+  if (config->tokens.empty() || config->tokens.size() > kMaxTokens) {
+    return Lies(file, kTokens, StrCat(config->tokens.size(), " tokens, must be 1 to ", kMaxTokens));
+  }
+  for (size_t id = 0; id < config->tokens.size(); ++id) {
+    if (config->tokens[id].size() > kMaxTokenBytes) {
+      return Lies(file, kTokens,
+                  StrCat("token ", id, " has ", config->tokens[id].size(),
+                         " bytes, must be at most ", kMaxTokenBytes));
+    }
+  }
+  constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> types, file.Int32s(kTypes));
+  if (types.size() != config->tokens.size()) {
+    return Lies(file, kTypes,
+                StrCat(types.size(), " types for ", config->tokens.size(), " tokens"));
+  }
+  config->types.reserve(types.size());
+  for (const int32_t type : types) {
+    if (type < 1 || type > 6) return Lies(file, kTypes, StrCat(type, " is outside of 1 to 6"));
+    config->types.push_back(static_cast<TokenType>(type));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadId(const GgufFile& file, std::string_view key, size_t tokens,
+                    std::optional<int32_t>* id) {
+  if (file.Find(key) == nullptr) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(*id, file.Int(key, 0, static_cast<int64_t>(tokens) - 1));
+  return absl::OkStatus();
+}
+
+absl::Status ReadFlag(const GgufFile& file, std::string_view key, bool* flag) {
+  if (file.Find(key) == nullptr) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(*flag, file.Bool(key));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const GgufFile& file) {
+  TokenizerConfig config;
+  constexpr std::string_view kModel = "tokenizer.ggml.model";
+  MILLRACE_ASSIGN_OR_RETURN(const std::string_view model, file.String(kModel));
+  if (model != "gpt2") {
+    return absl::UnimplementedError(StrCat(file.base_name(), ": key ", kModel, ": \"",
+                                           Printable(model),
+                                           "\" is not supported (supported: gpt2)"));
+  }
+  config.pre = "default";
+  if (file.Find("tokenizer.ggml.pre") != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(config.pre, file.String("tokenizer.ggml.pre"));
+  }
+  MILLRACE_RETURN_IF_ERROR(ReadTokens(file, &config));
+  MILLRACE_ASSIGN_OR_RETURN(config.merges, file.Strings("tokenizer.ggml.merges"));
+
+  const size_t tokens = config.tokens.size();
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.bos_token_id", tokens, &config.bos));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eos_token_id", tokens, &config.eos));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eot_token_id", tokens, &config.eot));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eom_token_id", tokens, &config.eom));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.padding_token_id", tokens, &config.pad));
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_bos_token", &config.add_bos));
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_eos_token", &config.add_eos));
+  if (config.add_bos && !config.bos) {
+    return Lies(file, "tokenizer.ggml.add_bos_token", "is true, but there is no bos_token_id");
+  }
+  if (config.add_eos && !config.eos) {
+    return Lies(file, "tokenizer.ggml.add_eos_token", "is true, but there is no eos_token_id");
+  }
+  bool space_prefix = false;
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_space_prefix", &space_prefix));
+  if (space_prefix) {
+    return absl::UnimplementedError(
+        StrCat(file.base_name(), ": key tokenizer.ggml.add_space_prefix: true is not supported"));
+  }
+  constexpr std::string_view kTemplate = "tokenizer.chat_template";
+  if (file.Find(kTemplate) != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(config.chat_template, file.String(kTemplate));
+    if (config.chat_template.size() > kMaxTemplateBytes) {
+      return Lies(
+          file, kTemplate,
+          StrCat(config.chat_template.size(), " bytes, must be at most ", kMaxTemplateBytes));
+    }
+  }
+  return config;
+}
+
+}  // namespace millrace
