@@ -1,0 +1,26 @@
+# The commands of the README. Each installs what it needs, asks nothing, and fails loudly. CMake and Ninja do the building.
+
+serve:  ## Build and serve the default model on 127.0.0.1 (flags of millraced: make serve ARGS="--threads 1")
+	@scripts/serve.sh $(ARGS)
+
+test:  ## Every test that needs no GPU
+	@scripts/test.sh
+
+fresh-test:  ## Both commands in a new Debian 12 that holds nothing but make; needs root
+	@scripts/fresh_test.sh
+
+bench-cpu:  ## Millrace and llama.cpp side by side on this machine
+	@scripts/setup.sh build bench
+	@scripts/fetch_model.sh
+	@bench/cpu/run.sh $(ARGS)
+
+lint:  ## clang-format on every C++ file, clang-tidy on what changed
+	@scripts/lint.sh
+
+clean:  ## Remove the build folders (the cache of the model and of Python packages stays)
+	@rm -rf build build-asan build-tsan
+
+help:  ## This list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 14
+
+.PHONY: serve test fresh-test bench-cpu lint clean help

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# `make lint`: clang-format over every tracked C++ file, clang-tidy over what changed.
+#   scripts/lint.sh [format|tidy|all]   all: clang-tidy over every file
+# What changed: against origin/main if there is such a branch and it differs, plus what is not committed; in a clone whose
+# origin/main is what is checked out (CI), the last day's commits.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+cd "$ROOT"
+what=${1:-both}
+scripts/setup.sh build test lint
+
+if [ "$what" != tidy ]; then
+  say "clang-format"
+  git ls-files -z '*.h' '*.cc' '*.cu' '*.cuh' | xargs -0 -r clang-format --dry-run -Werror
+fi
+[ "$what" != format ] || exit 0
+
+# Every .cc file; a header stands for the .cc files beside it.
+changed() {
+  local base
+  if [ "$what" = all ]; then
+    git ls-files '*.cc'
+    return
+  fi
+  base=$(git merge-base HEAD origin/main 2>/dev/null || true)
+  if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
+    # The empty tree stands for the parent of the first commit.
+    base=$(git log -1 --format=%H --until="$(git log -1 --format=%cI) - 1 day" || true)
+    base=${base:-$(git hash-object -t tree /dev/null)}
+  fi
+  git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h' | while read -r file; do
+    case $file in
+      *.h) git ls-files "${file%.h}.cc" "${file%.h}_test.cc" ;;
+      *) echo "$file" ;;
+    esac
+  done
+}
+
+mapfile -t files < <(changed | sort -u)
+if [ ${#files[@]} -eq 0 ]; then
+  say "clang-tidy: nothing changed"
+  exit 0
+fi
+# What protoc generates must be there for the files that include it.
+cmake -S . -B build -G Ninja -DMILLRACE_TESTS=ON --log-level=WARNING >/dev/null
+if ninja -C build -t targets all | grep -q '^proto:'; then
+  build_quietly build proto
+fi
+say "clang-tidy: ${#files[@]} files"
+printf '%s\0' "${files[@]}" | xargs -0 -n 2 -P "$JOBS" clang-tidy -p build --quiet --warnings-as-errors='*'

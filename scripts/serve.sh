@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# `make serve`: installs what is missing, fetches the default model, builds the daemon and runs it with the given flags.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+cd "$ROOT"
+
+scripts/setup.sh build
+case " $* " in
+  *" --model"* | *" --device fake "* | *" --device=fake "*) ;;  # Another model, or none: nothing to fetch.
+  *) scripts/fetch_model.sh ;;
+esac
+if [ ! -f build/build.ninja ]; then
+  say "configuring build/"
+  cmake -S . -B build -G Ninja -DMILLRACE_TESTS=OFF --log-level=WARNING >/dev/null
+fi
+say "building build/millraced with $JOBS jobs"
+build_quietly build millraced
+
+# Once the daemon has written where it listens, say so, with a line to paste.
+ready=$(mktemp -u "${TMPDIR:-/tmp}/millrace-ready.XXXXXX")
+trap 'rm -f "$ready"' EXIT
+field() { sed -E "s/.*\"$1\": *\"?([^\",}]+).*/\1/" "$ready"; }
+(
+  until [ -s "$ready" ]; do
+    kill -0 $$ 2>/dev/null || exit 0
+    sleep 0.05
+  done
+  base=http://127.0.0.1:$(field http)
+  name=$(curl -fsS "$base/v1/models" | tr -d '\n' | sed -E 's/.*"data": *\[[^]]*"id": *"([^"]+)".*/\1/')
+  cat <<TEXT
+
+Millrace serves $name
+  HTTP  $base   (OpenAI's API)
+  gRPC  127.0.0.1:$(field grpc)   (millrace.v1.Inference, reflection on)
+  admin http://127.0.0.1:$(field admin)   (metrics)
+Stop it with Ctrl-C. Paste this into another terminal for a streamed answer:
+
+curl -N $base/v1/chat/completions -H 'Content-Type: application/json' -d '{"model": "$name", "stream": true, "messages": [{"role": "user", "content": "Why is the sky blue?"}]}'
+
+TEXT
+  rm -f "$ready"
+) &
+exec build/millraced --ready-file "$ready" "$@"

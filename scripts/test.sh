@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# `make test`: installs what is missing, builds everything and runs every test that needs no GPU.
+#   scripts/test.sh [BUILD_FOLDER [CMAKE_ARGUMENT ...]]
+# With MILLRACE_SANITIZE in the CMake arguments only what needs no model runs: unit tests, and server tests on the fake executor.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+cd "$ROOT"
+build=${1:-build}
+shift $(($# ? 1 : 0))
+
+scripts/setup.sh build test
+sanitized=
+case " $* " in
+  *MILLRACE_SANITIZE=[at]*) sanitized=1 ;;
+  *) scripts/fetch_model.sh ;;
+esac
+
+say "building $build/ with $JOBS jobs"
+cmake -S . -B "$build" -G Ninja -DMILLRACE_TESTS=ON "$@" --log-level=WARNING >/dev/null
+build_quietly "$build"
+
+# Each program writes its cases to a file, so that the total counts cases and not programs.
+reports=$ROOT/$build/reports
+rm -rf "$reports"
+mkdir -p "$reports/cases"
+failed=0
+
+say "C++ tests of $build/"
+GTEST_OUTPUT=xml:$reports/cases/ ctest --test-dir "$build" -j "$JOBS" --output-on-failure --no-tests=error \
+  --output-junit "$reports/ctest.xml" || failed=1
+
+if [ -n "$(find tests -name 'test_*.py' -print -quit)" ]; then
+  say "Python tests of $build/millraced"
+  MILLRACED=$ROOT/$build/millraced MILLRACE_MODEL=$MODEL "$(venv_path test)/bin/python" -m pytest tests -q \
+    -p no:cacheprovider --timeout 300 ${sanitized:+-m "not model"} --junitxml "$reports/pytest.xml" || failed=1
+fi
+
+python3 scripts/total.py "$reports" || failed=1
+exit $failed
