@@ -16,10 +16,13 @@ namespace millrace {
 
 // The answer to one request: filled by an output shard, read by one door. Thread-safe.
 //
-// Bounded: events of more than 1 MiB, or of 30 s without a Next(), end the request (kTooSlow). The engine
-// never waits for a reader.
+// Bounded: events of more than 1 MiB, or of 30 s without a Next(), end the request (kTooSlow). The
+// engine never waits for a reader.
 class ResponseStream {
  public:
+  ResponseStream() = default;
+  ResponseStream(const ResponseStream&) = delete;
+  ResponseStream& operator=(const ResponseStream&) = delete;
   virtual ~ResponseStream() = default;
 
   // The next event, if one is ready. None follows the one that has `finish`.
@@ -66,12 +69,14 @@ class Engine {
 
   virtual const EngineInfo& info() const = 0;
 
-  // Never blocks and never fails by itself: a request that is refused (InvalidArgument: bad fields, or what
-  // can never fit; ResourceExhausted: --max-waiting; Unavailable: draining or failed) gets a stream
-  // whose only event carries the status. Text work happens on the text pool.
+  // Never blocks and never fails by itself: a request that is refused (InvalidArgument: bad fields,
+  // or what can never fit; ResourceExhausted: --max-waiting; Unavailable: draining or failed) gets
+  // a stream whose only event carries the status. Text work happens on the text pool.
   //
-  // `ready` is called, from any thread and perhaps before Generate returns, each time the stream goes from
-  // nothing to read to something to read. It must not block.
+  // `ready` is called, from any thread and perhaps before Generate returns, each time the stream
+  // goes from nothing to read to something to read. It must not block. A call that had begun may
+  // still be running when the stream is dropped, so it captures weak or shared pointers; it is let
+  // go after the last event.
   virtual std::shared_ptr<ResponseStream> Generate(GenerateRequest request,
                                                    std::function<void()> ready) = 0;
 

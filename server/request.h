@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -21,12 +22,12 @@ struct ChatMessage {
   std::string name;  // may be empty
 };
 
-using Prompt = std::variant<std::string,               // text, tokenized with special tokens added
-                            std::vector<Token>,        // taken as it is
-                            std::vector<ChatMessage>>; // rendered by the model's chat template
+using Prompt = std::variant<std::string,                // text, tokenized with special tokens added
+                            std::vector<Token>,         // taken as it is
+                            std::vector<ChatMessage>>;  // rendered by the model's chat template
 
-// One choice of one prompt. The fields have the names, defaults and meaning of vLLM's; ranges are checked in
-// one place for both doors (ValidateRequest).
+// One choice of one prompt. The fields have the names, defaults and meaning of vLLM's; ranges are
+// checked in one place for both doors (ValidateRequest).
 struct GenerateRequest {
   std::string id;  // "cmpl-…", "chatcmpl-…": on every log line and in the answer
   Prompt prompt;
@@ -52,8 +53,18 @@ struct GenerateRequest {
   std::optional<absl::Time> deadline;
 };
 
-// InvalidArgument naming the field, what came and what is allowed.
+inline constexpr int32_t kMaxTopLogprobs = 20;
+inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr size_t kMaxStopStringBytes = 1024;
+inline constexpr size_t kMaxStopTokenIds = 1024;
+
+// InvalidArgument naming the field, what came and what is allowed. Whether the prompt fits is
+// checked later, once its tokens are known.
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size);
+
+// A refusal that may pass later says when: doors turn it into Retry-After and google.rpc.RetryInfo.
+absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
+std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 
 struct TokenAlternative {
   Token token;
@@ -82,6 +93,7 @@ struct Timings {
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
+std::string_view Name(FinishReason reason);  // "stop", "length", "cancelled", "error"
 
 struct Finish {
   FinishReason reason = FinishReason::kStop;
@@ -91,9 +103,9 @@ struct Finish {
   Timings timings;
 };
 
-// What one step, or the end, added to the answer. `text` is whole characters; all texts together are the
-// answer. `tokens` counts every token that the client pays for, also those whose text is held back
-// for now (half a character, the beginning of a stop string).
+// What one step, or the end, added to the answer. `text` is whole characters; all texts together
+// are the answer. `tokens` counts every token that the client pays for, also those whose text is
+// held back for now (half a character, the beginning of a stop string).
 struct OutputEvent {
   bool echo = false;  // this is the prompt, not the answer; at most one, the first
   std::string text;
@@ -104,6 +116,9 @@ struct OutputEvent {
 
 // Why a request was ended by other means than its own.
 enum class CancelReason { kClientGone, kTooSlow, kDeadline, kDrain, kAdmin };
+
+// What such a request's Finish says to its client.
+absl::Status CancelStatus(CancelReason reason);
 
 }  // namespace millrace
 

@@ -1,0 +1,168 @@
+#include "server/request.h"
+
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kRetryAfterUrl = "millrace/retry-after";
+
+template <typename T>
+absl::Status OutOfRange(const char* field, T value, const char* allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; allowed: ", allowed));
+}
+
+absl::Status ValidateTokens(const char* field, const std::vector<Token>& tokens,
+                            int32_t vocab_size) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, "[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateMessages(const std::vector<ChatMessage>& messages) {
+  if (messages.empty()) return absl::InvalidArgumentError("messages is empty");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string& role = messages[i].role;
+    if (role != "system" && role != "developer" && role != "user" && role != "assistant" &&
+        role != "tool") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("messages[", i, "].role is \"", role.substr(0, 32),
+                       "\"; allowed: system, developer, user, assistant, tool"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidatePrompt(const Prompt& prompt, int32_t vocab_size) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    return text->empty() ? absl::InvalidArgumentError("prompt is empty") : absl::OkStatus();
+  }
+  if (const auto* messages = std::get_if<std::vector<ChatMessage>>(&prompt)) {
+    return ValidateMessages(*messages);
+  }
+  const auto& tokens = std::get<std::vector<Token>>(prompt);
+  if (tokens.empty()) return absl::InvalidArgumentError("prompt is empty");
+  return ValidateTokens("prompt", tokens, vocab_size);
+}
+
+absl::Status ValidateLengths(const GenerateRequest& request) {
+  const int32_t least = request.echo ? 0 : 1;
+  if (request.max_tokens.has_value() && *request.max_tokens < least) {
+    return OutOfRange("max_tokens", *request.max_tokens,
+                      request.echo ? "at least 0" : "at least 1 (0 with echo)");
+  }
+  if (request.min_tokens < 0) return OutOfRange("min_tokens", request.min_tokens, "at least 0");
+  if (request.max_tokens.has_value() && request.min_tokens > *request.max_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("min_tokens is ", request.min_tokens,
+                                                   "; allowed: at most max_tokens, which is ",
+                                                   *request.max_tokens));
+  }
+  return absl::OkStatus();
+}
+
+// Each comparison is written so that NaN fails it.
+absl::Status ValidateSampling(const GenerateRequest& request) {
+  if (!(request.temperature >= 0 && request.temperature <= 2)) {
+    return OutOfRange("temperature", request.temperature, "0 to 2");
+  }
+  if (request.top_k < -1) {
+    return OutOfRange("top_k", request.top_k, "at least 1, or 0 or -1 for off");
+  }
+  if (!(request.top_p > 0 && request.top_p <= 1)) {
+    return OutOfRange("top_p", request.top_p, "above 0, at most 1");
+  }
+  if (!(request.min_p >= 0 && request.min_p <= 1)) {
+    return OutOfRange("min_p", request.min_p, "0 to 1");
+  }
+  if (request.logprobs.has_value() &&
+      (*request.logprobs < 0 || *request.logprobs > kMaxTopLogprobs)) {
+    return OutOfRange("logprobs", *request.logprobs, "0 to 20");
+  }
+  static_assert(kMaxTopLogprobs == 20);
+  return absl::OkStatus();
+}
+
+absl::Status ValidateStops(const GenerateRequest& request, int32_t vocab_size) {
+  if (request.stop.size() > kMaxStopStrings) {
+    return absl::InvalidArgumentError(absl::StrCat("stop has ", request.stop.size(),
+                                                   " strings; allowed: at most ", kMaxStopStrings));
+  }
+  for (size_t i = 0; i < request.stop.size(); ++i) {
+    const size_t bytes = request.stop[i].size();
+    if (bytes == 0 || bytes > kMaxStopStringBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("stop[", i, "] has ", bytes, " bytes; allowed: 1 to ", kMaxStopStringBytes));
+    }
+  }
+  if (request.stop_token_ids.size() > kMaxStopTokenIds) {
+    return absl::InvalidArgumentError(absl::StrCat("stop_token_ids has ",
+                                                   request.stop_token_ids.size(),
+                                                   " ids; allowed: at most ", kMaxStopTokenIds));
+  }
+  return ValidateTokens("stop_token_ids", request.stop_token_ids, vocab_size);
+}
+
+}  // namespace
+
+absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size) {
+  if (absl::Status s = ValidatePrompt(request.prompt, vocab_size); !s.ok()) return s;
+  if (absl::Status s = ValidateLengths(request); !s.ok()) return s;
+  if (absl::Status s = ValidateSampling(request); !s.ok()) return s;
+  return ValidateStops(request, vocab_size);
+}
+
+absl::Status WithRetryAfter(absl::Status status, absl::Duration delay) {
+  status.SetPayload({kRetryAfterUrl.data(), kRetryAfterUrl.size()},
+                    absl::Cord(absl::StrCat(absl::ToInt64Milliseconds(delay))));
+  return status;
+}
+
+std::optional<absl::Duration> RetryAfter(const absl::Status& status) {
+  const auto payload = status.GetPayload({kRetryAfterUrl.data(), kRetryAfterUrl.size()});
+  int64_t milliseconds = 0;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &milliseconds)) {
+    return std::nullopt;
+  }
+  return absl::Milliseconds(milliseconds);
+}
+
+std::string_view Name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "";
+}
+
+absl::Status CancelStatus(CancelReason reason) {
+  switch (reason) {
+    case CancelReason::kClientGone:
+      return absl::CancelledError("the client has gone");
+    case CancelReason::kTooSlow:
+      return absl::CancelledError(
+          "the answer was not read fast enough: more than 1 MiB or 30 s were waiting");
+    case CancelReason::kDeadline:
+      return absl::DeadlineExceededError("the request's deadline has passed");
+    case CancelReason::kDrain:
+      return WithRetryAfter(absl::UnavailableError("the server is shutting down"),
+                            absl::Seconds(1));
+    case CancelReason::kAdmin:
+      return absl::AbortedError("ended by the server's operator");
+  }
+  return absl::InternalError("unknown reason");
+}
+
+}  // namespace millrace
