@@ -36,9 +36,6 @@ struct ModelInfo {
   KvLayout kv;
 };
 
-// The most steps in flight: one that runs, and the next, planned while it does.
-inline constexpr int kMaxStepsInFlight = 2;
-
 // Submit, Poll and Wait belong to one thread, the engine's. Workers are the executor's own.
 //
 // A row that goes wrong fails alone (RowResult::status). A device that goes wrong fails every step

@@ -28,6 +28,9 @@ using SlotId = int32_t;    // [0, max_num_seqs)
 using BlockId = int32_t;   // [0, num_blocks): a KV block, the same in every layer
 using AdapterId = int32_t;
 
+// The most steps in flight: one that runs, and the next, planned while it does.
+inline constexpr int kMaxStepsInFlight = 2;
+
 // Half-open range of one of a plan's or a result's flat arrays.
 struct Range {
   int32_t begin = 0;
@@ -104,7 +107,9 @@ struct TokenResult {
 
 struct RowResult {
   SlotId slot = 0;
-  absl::Status status;  // an error fails this row's sequence alone (its logits were not finite)
+  // An error fails this row's sequence alone (its logits were not finite). A row whose input the
+  // failed one should have sampled fails with it.
+  absl::Status status;
   Range tokens;         // of the result's `tokens`; one for each WantedLogits, none on an error
 };
 
