@@ -10,12 +10,13 @@
 #include "absl/status/statusor.h"
 
 // Returns from the enclosing function when `expr` is a status that is not OK.
-#define MILLRACE_RETURN_IF_ERROR(expr)                    \
-  do {                                                    \
+#define MILLRACE_RETURN_IF_ERROR(expr)                                               \
+  do {                                                                               \
     if (absl::Status status_macro = (expr); !status_macro.ok()) return status_macro; \
   } while (false)
 
-// `MILLRACE_ASSIGN_OR_RETURN(auto value, F())`: F returns a StatusOr; its value, or an early return.
+// `MILLRACE_ASSIGN_OR_RETURN(auto value, F())`: F returns a StatusOr; its value, or an early
+// return.
 #define MILLRACE_ASSIGN_OR_RETURN(lhs, expr) \
   MILLRACE_ASSIGN_OR_RETURN_IMPL(MILLRACE_STATUS_CONCAT(status_or_, __LINE__), lhs, expr)
 #define MILLRACE_STATUS_CONCAT_IMPL(a, b) a##b

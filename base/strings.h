@@ -1,13 +1,18 @@
-// absl::StrCat for std::string_view.
+// Small helpers for text, and absl::StrCat for std::string_view.
 //
 // Debian builds Abseil with a string_view of its own, which does not convert from the standard's:
 // absl::StrCat refuses std::string_view, and so does absl::Hash.
 #ifndef MILLRACE_BASE_STRINGS_H_
 #define MILLRACE_BASE_STRINGS_H_
 
+#include <charconv>
+#include <concepts>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
+#include <vector>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/escaping.h"
@@ -29,6 +34,32 @@ std::string StrCat(const Args&... args) {
     }
   };
   return absl::StrCat(piece(args)...);
+}
+
+// The whole of `text` as a decimal number; nothing if it is anything else or does not fit.
+template <std::integral Number>
+std::optional<Number> ParseNumber(std::string_view text) {
+  Number number;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// `text` without the ASCII white space around it.
+std::string_view Trim(std::string_view text);
+
+// The parts between separators, trimmed; empty ones are left out. They point into `text`.
+std::vector<std::string_view> SplitList(std::string_view text, char separator = ',');
+
+// The parts with ", " between them.
+template <typename Parts>
+std::string JoinList(const Parts& parts) {
+  std::string joined;
+  for (const auto& part : parts) {
+    if (!joined.empty()) joined += ", ";
+    joined += part;
+  }
+  return joined;
 }
 
 // Text out of a hostile file or request, fit for a log line or a message: not printable bytes are
