@@ -43,7 +43,7 @@ for file in /etc/pip.conf /etc/xdg/pip/pip.conf "$HOME/.pip/pip.conf" "${XDG_CON
 done
 environment=(HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM=dumb)
 while IFS= read -r -d '' variable; do
-  environment+=("$variable")
+  [[ $variable == *=/* ]] || environment+=("$variable") # A path of this host means nothing there.
 done < <(env -0 | grep -zE '^(PIP_[A-Z_]+|(https?|no|all)_proxy|(HTTPS?|NO|ALL)_PROXY)=')
 # The host may trust certificates that a new Debian does not have: pip's are named in its configuration.
 certificate=$(sed -nE 's/^ *cert *= *//p' "$system/etc/pip.conf" 2>/dev/null | tail -1)
