@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make lint`: clang-format over every tracked C++ file, clang-tidy over what changed.
-#   scripts/lint.sh [format|tidy|all]   all: clang-tidy over every file
+#   scripts/lint.sh [format|tidy|tidy-all|fix]   tidy-all: over every file; fix: let clang-format rewrite what it would refuse
 # What changed: against origin/main if there is such a branch and it differs, plus what is not committed; in a clone whose
 # origin/main is what is checked out (CI), the last day's commits.
 set -euo pipefail
@@ -9,16 +9,20 @@ cd "$ROOT"
 what=${1:-both}
 scripts/setup.sh build test lint
 
-if [ "$what" != tidy ]; then
-  say "clang-format"
-  git ls-files -z '*.h' '*.cc' '*.cu' '*.cuh' | xargs -0 -r clang-format --dry-run -Werror
-fi
-[ "$what" != format ] || exit 0
+sources() { git ls-files -z '*.h' '*.cc' '*.cu' '*.cuh'; }
+case $what in
+  fix) sources | xargs -0 -r clang-format -i && exit ;;
+  format | both)
+    say "clang-format"
+    sources | xargs -0 -r clang-format --dry-run -Werror
+    [ "$what" = both ] || exit 0
+    ;;
+esac
 
 # Every .cc file; a header stands for the .cc files beside it.
 changed() {
   local base
-  if [ "$what" = all ]; then
+  if [ "$what" = tidy-all ]; then
     git ls-files '*.cc'
     return
   fi
@@ -47,4 +51,5 @@ if ninja -C build -t targets all | grep -q '^proto:'; then
   build_quietly build proto
 fi
 say "clang-tidy: ${#files[@]} files"
-printf '%s\0' "${files[@]}" | xargs -0 -n 2 -P "$JOBS" clang-tidy -p build --quiet --warnings-as-errors='*'
+printf '%s\0' "${files[@]}" | xargs -0 -n 2 -P "$JOBS" clang-tidy -p build --quiet --warnings-as-errors='*' 2>&1 |
+  sed -E '/^[0-9]+ warnings? generated/d'
