@@ -6,7 +6,8 @@
 #   millrace_bench(NAME n_bench SRCS a_bench.cc DEPS n)
 #
 # millrace_test makes one program and one ctest of it, labelled `unit` unless LABELS says `server` (the whole daemon, with the
-# fake executor); CI's sanitizer runs choose by these labels. Benchmarks are built only when asked for by name or by `benches`.
+# fake executor) or `model` (needs the default model's file, which the environment names in MILLRACE_MODEL). The sanitizer runs
+# leave `model` out. Benchmarks are built only when asked for by name or by `benches`.
 
 set(MILLRACE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: empty, address,undefined or thread")
 set_property(CACHE MILLRACE_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")

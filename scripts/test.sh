@@ -26,7 +26,7 @@ mkdir -p "$reports/cases"
 failed=0
 
 say "C++ tests of $build/"
-GTEST_OUTPUT=xml:$reports/cases/ ctest --test-dir "$build" -j "$JOBS" --output-on-failure --no-tests=error \
+MILLRACE_MODEL=$MODEL GTEST_OUTPUT=xml:$reports/cases/ ctest --test-dir "$build" -j "$JOBS" --output-on-failure --no-tests=error ${sanitized:+-LE model} \
   --output-junit "$reports/ctest.xml" || failed=1
 
 if [ -n "$(find tests -name 'test_*.py' -print -quit)" ]; then
