@@ -1,0 +1,233 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "base/status.h"
+#include "base/strings.h"
+
+namespace millrace {
+
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOptions& options) {
+  const StepLimits& limits = options.limits;
+  const std::pair<const char*, int32_t> positive[] = {
+      {"max_num_seqs", limits.max_num_seqs}, {"max_model_len", limits.max_model_len},
+      {"num_blocks", limits.num_blocks},     {"block_size", limits.block_size},
+      {"vocab_size", limits.vocab_size},
+  };
+  for (const auto& [name, value] : positive) {
+    if (value <= 0) {
+      return absl::InvalidArgumentError(StrCat(name, ": is ", value, ", must be at least 1"));
+    }
+  }
+  if (limits.max_num_batched_tokens < limits.max_num_seqs) {
+    return absl::InvalidArgumentError(
+        StrCat("max_num_batched_tokens: is ", limits.max_num_batched_tokens,
+               ", must be at least max_num_seqs, ", limits.max_num_seqs));
+  }
+  return std::unique_ptr<Scheduler>(new Scheduler(options));
+}
+
+Scheduler::Scheduler(const SchedulerOptions& options)
+    : options_(options), pool_(options.limits.num_blocks) {
+  for (SlotId slot = options.limits.max_num_seqs; slot > 0; --slot) free_slots_.push_back(slot - 1);
+  running_.reserve(options.limits.max_num_seqs);
+}
+
+absl::Status Scheduler::Add(SequenceRequest request) {
+  MILLRACE_RETURN_IF_ERROR(ValidateSequence(request, options_.limits, options_.prefix_caching));
+  auto [it, is_new] = sequences_.try_emplace(request.id);
+  if (!is_new) return absl::AlreadyExistsError(StrCat("id: ", request.id, " is alive"));
+
+  const int32_t prompt_size = static_cast<int32_t>(request.prompt.size());
+  const int32_t new_tokens = static_cast<int32_t>(
+      std::min<int64_t>(request.stop.max_tokens, MaxNewTokens(prompt_size, options_.limits)));
+  std::sort(request.stop.stop_token_ids.begin(), request.stop.stop_token_ids.end());
+  it->second = std::make_unique<Sequence>(Sequence{
+      .id = request.id,
+      .priority = request.priority,
+      .order = num_added_++,
+      .prompt_size = prompt_size,
+      .max_size = prompt_size + new_tokens,
+      .max_inputs = prompt_size + std::max(new_tokens - 1, 0),
+      .stop_token_ids = std::move(request.stop.stop_token_ids),
+      .sampling = std::move(request.sampling),
+      .arrival = request.arrival,
+      .tokens = std::move(request.prompt),
+      .scored = request.score_prompt ? 0 : prompt_size - 1,
+      .hashes = std::move(request.prompt_hashes),
+  });
+  waiting_.insert(it->second.get());
+  return absl::OkStatus();
+}
+
+bool Scheduler::Cancel(SequenceId id, absl::Status why, SteadyTime now,
+                       std::vector<TokenEvent>* events) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end()) return false;
+  TokenEvent event{.id = id};
+  event.end = End(*it->second, EndReason::kCancelled, std::move(why), now);
+  events->push_back(std::move(event));
+  return true;
+}
+
+void Scheduler::CancelAll(const absl::Status& why, SteadyTime now,
+                          std::vector<TokenEvent>* events) {
+  while (!running_.empty()) Cancel(running_.front()->id, why, now, events);
+  while (!waiting_.empty()) Cancel((*waiting_.begin())->id, why, now, events);
+}
+
+absl::Status Scheduler::Commit(const StepResult& result, SteadyTime now,
+                               std::vector<TokenEvent>* events) {
+  if (num_in_flight_ == 0) return absl::InternalError("a step result, but no step is in flight");
+  PlannedStep& step = in_flight_[(last_step_ - num_in_flight_ + 1) % kMaxStepsInFlight];
+  MILLRACE_RETURN_IF_ERROR(CheckAnswers(result, step));
+  --num_in_flight_;
+
+  const RowResult none{.status = result.status};
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    CommitRow(step.rows[i], result.status.ok() ? result.rows[i] : none, result, now, events);
+  }
+  std::erase_if(ended_, [](const auto& sequence) { return sequence->rows_in_flight == 0; });
+  return absl::OkStatus();
+}
+
+absl::Status Scheduler::CheckAnswers(const StepResult& result, const PlannedStep& step) const {
+  if (result.id != step.id) {
+    return absl::InternalError(StrCat("result of step ", result.id, ", expected ", step.id));
+  }
+  if (!result.status.ok()) return absl::OkStatus();
+  if (result.rows.size() != step.rows.size()) {
+    return absl::InternalError(StrCat("result of step ", result.id, " has ", result.rows.size(),
+                                      " rows, its plan ", step.rows.size()));
+  }
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const RowResult& row = result.rows[i];
+    const int32_t wanted = step.rows[i].num_scored + (step.rows[i].samples ? 1 : 0);
+    const bool in_range =
+        row.tokens.begin >= 0 && row.tokens.end <= static_cast<int64_t>(result.tokens.size());
+    if (row.slot != step.rows[i].slot ||
+        (row.status.ok() && (!in_range || row.tokens.size() != wanted))) {
+      return absl::InternalError(StrCat(
+          "result of step ", result.id, ", row ", i, ": slot ", row.slot, " with ",
+          row.tokens.size(), " tokens, expected slot ", step.rows[i].slot, " with ", wanted));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
+                          const StepResult& result, SteadyTime now,
+                          std::vector<TokenEvent>* events) {
+  Sequence& sequence = *row.sequence;
+  --sequence.rows_in_flight;
+  sequence.tokens_in_flight -= row.samples ? 1 : 0;
+  if (sequence.ended) return;
+
+  TokenEvent event{.id = sequence.id};
+  if (!row_result.status.ok()) {
+    UnpublishBlocks(sequence);
+    event.end = End(sequence, EndReason::kFailed, row_result.status, now);
+    events->push_back(std::move(event));
+    return;
+  }
+
+  const int32_t sampled = row_result.tokens.begin + row.num_scored;
+  event.scored = {.begin = row_result.tokens.begin, .end = sampled};
+  event.sampled = {.begin = sampled, .end = row_result.tokens.end};
+  sequence.scored += row.num_scored;
+  if (sequence.slot && options_.prefix_caching) PublishBlocks(sequence, row.end);
+
+  std::optional<EndReason> reason;
+  if (row.samples) {
+    reason = TakeToken(sequence, result.tokens[sampled].token, now);
+  } else if (row.end == sequence.max_size) {
+    reason = EndReason::kLength;  // nothing was to be generated
+  }
+  if (reason) event.end = End(sequence, *reason, absl::OkStatus(), now);
+  if (row_result.tokens.size() > 0 || event.end) events->push_back(std::move(event));
+}
+
+std::optional<EndReason> Scheduler::TakeToken(Sequence& sequence, Token token, SteadyTime now) {
+  sequence.tokens.push_back(token);
+  if (!sequence.first_token) sequence.first_token = now;
+  const std::vector<Token>& stops = sequence.stop_token_ids;
+  if (std::binary_search(stops.begin(), stops.end(), token)) return EndReason::kStopToken;
+  if (static_cast<int32_t>(sequence.tokens.size()) == sequence.max_size) return EndReason::kLength;
+  return std::nullopt;
+}
+
+// The blocks that the committed inputs up to `end` have filled can be shared from now on.
+void Scheduler::PublishBlocks(Sequence& sequence, int32_t end) {
+  const int32_t block_size = options_.limits.block_size;
+  std::vector<BlockHash>& hashes = sequence.hashes.blocks;
+  for (; sequence.blocks_committed < end / block_size; ++sequence.blocks_committed) {
+    const size_t i = sequence.blocks_committed;
+    if (i == hashes.size()) {
+      hashes.push_back(
+          hasher_.Hash(i == 0 ? sequence.hashes.root : hashes[i - 1],
+                       absl::MakeConstSpan(sequence.tokens).subspan(i * block_size, block_size)));
+    }
+    pool_.Publish(sequence.blocks[i], hashes[i]);
+  }
+}
+
+// What a failed sequence was computed from may be what went wrong: nobody is to build on it.
+void Scheduler::UnpublishBlocks(const Sequence& sequence) {
+  for (const BlockHash& hash : sequence.hashes.blocks) {
+    if (const std::optional<BlockId> block = pool_.Find(hash)) pool_.Unpublish(*block);
+  }
+}
+
+SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status status,
+                           SteadyTime now) {
+  SequenceEnd end{
+      .reason = reason,
+      .status = std::move(status),
+      .stop_token = std::nullopt,
+      .prompt_tokens = sequence.prompt_size,
+      .cached_tokens = sequence.cached_tokens.value_or(0),
+      .generated_tokens = static_cast<int32_t>(sequence.tokens.size()) - sequence.prompt_size,
+      .arrival = sequence.arrival,
+      .first_scheduled = sequence.first_scheduled,
+      .first_token = sequence.first_token,
+      .ended = now,
+  };
+  if (reason == EndReason::kStopToken) end.stop_token = sequence.tokens.back();
+
+  if (sequence.slot) {
+    LeaveSlot(sequence);
+  } else {
+    waiting_.erase(&sequence);
+  }
+  sequence.ended = true;
+  const auto it = sequences_.find(sequence.id);
+  std::unique_ptr<Sequence> owned = std::move(it->second);
+  sequences_.erase(it);
+  if (sequence.rows_in_flight > 0) ended_.push_back(std::move(owned));
+  return end;
+}
+
+// Steps in flight may still work on the slot and the blocks. Whoever gets them next gets them in a
+// step that is submitted, and therefore run, after these (see BlockPool).
+void Scheduler::LeaveSlot(Sequence& sequence) {
+  running_.erase(std::lower_bound(running_.begin(), running_.end(), &sequence, RanksBefore()));
+  free_slots_.push_back(*sequence.slot);
+  sequence.slot.reset();
+  pool_.Release(sequence.blocks);
+  sequence.blocks.clear();
+  sequence.computed = 0;
+}
+
+SchedulerStats Scheduler::stats() const {
+  SchedulerStats stats = counters_;
+  stats.num_running = static_cast<int32_t>(running_.size());
+  stats.num_waiting = static_cast<int32_t>(waiting_.size());
+  stats.blocks_held = pool_.num_held();
+  stats.blocks_cached = pool_.num_cached();
+  stats.blocks_free = pool_.num_available() - pool_.num_cached();
+  return stats;
+}
+
+}  // namespace millrace

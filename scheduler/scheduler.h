@@ -1,0 +1,149 @@
+// Decides what each step of the model computes, and for whom.
+//
+// A single-threaded state machine without clocks, locks or randomness: the same calls make the same
+// plans. The README tells the policies.
+#ifndef MILLRACE_SCHEDULER_SCHEDULER_H_
+#define MILLRACE_SCHEDULER_SCHEDULER_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "scheduler/block_hash.h"
+#include "scheduler/block_pool.h"
+#include "scheduler/sequence.h"
+#include "scheduler/sequence_request.h"
+#include "scheduler/step_plan.h"
+#include "scheduler/token_event.h"
+
+namespace millrace {
+
+struct SchedulerOptions {
+  StepLimits limits;
+  bool prefix_caching = true;
+};
+
+// The counters only grow; of two readings, the difference is what happened between them.
+struct SchedulerStats {
+  // Now.
+  int32_t num_running = 0;  // hold a slot
+  int32_t num_waiting = 0;
+  int32_t blocks_held = 0;    // by sequences
+  int32_t blocks_cached = 0;  // by none, but found by their content
+  int32_t blocks_free = 0;
+
+  // Counters.
+  int64_t prefill_tokens = 0;  // inputs planned, recomputed ones too
+  int64_t decode_tokens = 0;
+  int64_t prefix_queries = 0;  // prompt tokens looked up, each sequence once, when first scheduled
+  int64_t prefix_hits = 0;     // of these, found
+  int64_t preemptions = 0;
+};
+
+// How to drive it: Submit each Plan() until there is none, Commit each result in the order of the
+// plans, repeat. A sequence that was added gets exactly one event with `end`, and nothing after it.
+class Scheduler {
+ public:
+  // InvalidArgument: a limit is not positive, or a step has fewer tokens than slots (each running
+  // sequence must be able to advance in every step).
+  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const SchedulerOptions& options);
+
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // InvalidArgument: what ValidateSequence says. AlreadyExists: the id is alive.
+  absl::Status Add(SequenceRequest request);
+
+  // Ends the sequence at once, at whatever stage; `why` is not OK. Its blocks are available to the
+  // next plan. False, and no event: no such sequence is alive.
+  bool Cancel(SequenceId id, absl::Status why, SteadyTime now, std::vector<TokenEvent>* events);
+  void CancelAll(const absl::Status& why, SteadyTime now, std::vector<TokenEvent>* events);
+
+  // The next step; nothing while kMaxStepsInFlight are in flight or there is nothing to compute
+  // until a result comes. A plan that is returned counts as in flight until its result is
+  // committed: one that could not be submitted is committed with an error.
+  std::optional<StepPlan> Plan(SteadyTime now);
+
+  // Takes the oldest step's result; appends events, in the order of the rows. Tokens of a sequence
+  // that has ended meanwhile are dropped. An error of the result ends every sequence with a row in
+  // the step. Internal: the result does not answer the plan; nothing was done, and nothing can
+  // follow.
+  absl::Status Commit(const StepResult& result, SteadyTime now, std::vector<TokenEvent>* events);
+
+  // Sequences are alive, or steps in flight.
+  bool HasWork() const { return !sequences_.empty() || num_in_flight_ > 0; }
+
+  SchedulerStats stats() const;
+
+ private:
+  friend class SchedulerAuditor;  // tests: counts every holder of every block
+
+  // What has to be known of a submitted row to commit it.
+  struct PlannedRow {
+    Sequence* sequence;
+    SlotId slot;
+    int32_t end;  // position after its last input token
+    int32_t num_scored;
+    bool samples;
+  };
+  struct PlannedStep {
+    StepId id = 0;
+    std::vector<PlannedRow> rows;
+  };
+  struct Draft;
+
+  explicit Scheduler(const SchedulerOptions& options);
+
+  int32_t BlocksFor(int32_t positions) const;
+  int32_t BlocksToGrow(const Sequence& sequence) const;
+
+  void PlanRunning(Draft& draft);
+  void Admit(SteadyTime now, Draft& draft);
+  bool HasRoomFor(Sequence& sequence, const Draft& draft);
+  size_t MostCached(const Sequence& sequence) const;
+  void FindPrefix(const Sequence& sequence);
+  void Start(Sequence& sequence, SteadyTime now, Draft& draft);
+  int32_t MakeRoom(const Sequence& sequence, int32_t num_tokens, Draft& draft);
+  void Preempt(Sequence& sequence, Draft& draft);
+  void AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_known, Draft& draft);
+  void AddLogits(const Sequence& sequence, int32_t num_tokens, StepRow& row, PlannedRow& planned,
+                 StepPlan& plan);
+
+  absl::Status CheckAnswers(const StepResult& result, const PlannedStep& step) const;
+  void CommitRow(const PlannedRow& row, const RowResult& row_result, const StepResult& result,
+                 SteadyTime now, std::vector<TokenEvent>* events);
+  void PublishBlocks(Sequence& sequence, int32_t end);
+  void UnpublishBlocks(const Sequence& sequence);
+  std::optional<EndReason> TakeToken(Sequence& sequence, Token token, SteadyTime now);
+  SequenceEnd End(Sequence& sequence, EndReason reason, absl::Status status, SteadyTime now);
+  void LeaveSlot(Sequence& sequence);
+
+  const SchedulerOptions options_;
+  BlockPool pool_;
+  BlockHasher hasher_;
+
+  absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // alive
+  std::vector<Sequence*> running_;                                        // by rank
+  absl::btree_set<Sequence*, RanksBefore> waiting_;
+  std::vector<std::unique_ptr<Sequence>> ended_;  // with rows in flight
+  std::vector<SlotId> free_slots_;
+  uint64_t num_added_ = 0;
+
+  StepId last_step_ = 0;
+  int num_in_flight_ = 0;
+  std::array<PlannedStep, kMaxStepsInFlight> in_flight_;  // by id modulo their number
+  std::vector<BlockId> prefix_;                           // FindPrefix's
+
+  SchedulerStats counters_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SCHEDULER_SCHEDULER_H_

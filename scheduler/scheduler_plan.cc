@@ -1,0 +1,219 @@
+// The planning half of Scheduler.
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/scheduler.h"
+
+namespace millrace {
+
+// A plan being made.
+struct Scheduler::Draft {
+  StepPlan plan;
+  PlannedStep& step;
+  int32_t budget;               // input tokens left
+  int32_t decodes_ahead = 0;    // running sequences still to be visited that decode: a token each
+  int32_t blocks_promised = 0;  // what running sequences will want soon: not for newcomers
+  bool preempted = false;
+};
+
+std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
+  if (num_in_flight_ == kMaxStepsInFlight) return std::nullopt;
+  const StepId id = last_step_ + 1;
+  Draft draft{.step = in_flight_[id % kMaxStepsInFlight],
+              .budget = options_.limits.max_num_batched_tokens};
+  draft.plan.id = id;
+  draft.plan.rows.reserve(running_.size());
+  draft.step.id = id;
+  draft.step.rows.clear();
+
+  PlanRunning(draft);
+  if (!draft.preempted) Admit(now, draft);
+
+  if (draft.plan.rows.empty()) return std::nullopt;
+  last_step_ = id;
+  ++num_in_flight_;
+  return std::move(draft.plan);
+}
+
+int32_t Scheduler::BlocksFor(int32_t positions) const {
+  return (positions + options_.limits.block_size - 1) / options_.limits.block_size;
+}
+
+// The blocks that a sequence still lacks for all the tokens it has and one block of new ones: what
+// it will want before long, and never more than it can ever use.
+int32_t Scheduler::BlocksToGrow(const Sequence& sequence) const {
+  const int32_t size = static_cast<int32_t>(sequence.tokens.size()) + options_.limits.block_size;
+  return std::max(
+      BlocksFor(std::min(size, sequence.max_inputs)) - static_cast<int32_t>(sequence.blocks.size()),
+      0);
+}
+
+// By rank, so that whoever lacks a block takes it from those that have no row in this step yet. The
+// first can take from all others: it advances in every step.
+void Scheduler::PlanRunning(Draft& draft) {
+  for (const Sequence* sequence : running_) {
+    if (sequence->decoding()) draft.decodes_ahead += sequence->num_ready();
+  }
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    int32_t num_tokens = sequence.num_ready();
+    if (sequence.decoding()) {
+      draft.decodes_ahead -= num_tokens;
+    } else {
+      num_tokens = std::min(num_tokens, draft.budget - draft.decodes_ahead);
+    }
+    num_tokens = MakeRoom(sequence, num_tokens, draft);
+    if (num_tokens > 0) AddRow(sequence, num_tokens, sequence.blocks.size(), draft);
+    draft.blocks_promised += BlocksToGrow(sequence);
+  }
+}
+
+// How many of the tokens there are blocks for, once sequences that rank behind have been preempted
+// for them. The last in rank preempts nobody, itself neither: it sits out, and keeps its blocks
+// until one that ranks before it wants them.
+int32_t Scheduler::MakeRoom(const Sequence& sequence, int32_t num_tokens, Draft& draft) {
+  const int32_t held = static_cast<int32_t>(sequence.blocks.size());
+  const int32_t missing = BlocksFor(sequence.computed + num_tokens) - held;
+  while (pool_.num_available() < missing && running_.back() != &sequence) {
+    Preempt(*running_.back(), draft);
+  }
+  if (pool_.num_available() >= missing) return num_tokens;
+  return (held + pool_.num_available()) * options_.limits.block_size - sequence.computed;
+}
+
+// It keeps its tokens, those in flight too, and its rank: it is computed anew when it is admitted
+// again, as far as the prefix cache has not kept it.
+void Scheduler::Preempt(Sequence& sequence, Draft& draft) {
+  if (sequence.decoding()) draft.decodes_ahead -= sequence.num_ready();
+  LeaveSlot(sequence);
+  waiting_.insert(&sequence);
+  draft.preempted = true;
+  ++counters_.preemptions;
+}
+
+// In order of rank; nobody overtakes a first that does not fit.
+void Scheduler::Admit(SteadyTime now, Draft& draft) {
+  while (!waiting_.empty() && !free_slots_.empty() && draft.budget > 0) {
+    Sequence& sequence = **waiting_.begin();
+    if (sequence.rows_in_flight > 0) return;  // preempted; its tokens are not all known yet
+    if (!HasRoomFor(sequence, draft)) return;
+    Start(sequence, now, draft);
+  }
+}
+
+// Whether all of the sequence's tokens and a block of new ones fit beside what was promised. Leaves
+// in prefix_ what the cache has of it. While the first in the queue is blocked, it is looked up
+// again only when more blocks are available or the next of its prefix has been published.
+bool Scheduler::HasRoomFor(Sequence& sequence, const Draft& draft) {
+  const int32_t room = pool_.num_available() - draft.blocks_promised;
+  const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
+  const size_t found = sequence.blocks_found;
+  const bool more_cached = found < MostCached(sequence) && pool_.Find(hashes[found]).has_value();
+  if (sequence.blocks_missing > room && !more_cached) return false;
+
+  FindPrefix(sequence);
+  const auto held = std::count_if(prefix_.begin(), prefix_.end(),
+                                  [this](BlockId block) { return pool_.num_holders(block) > 0; });
+  sequence.blocks_found = static_cast<int32_t>(prefix_.size());
+  sequence.blocks_missing = BlocksToGrow(sequence) - static_cast<int32_t>(held);
+  return sequence.blocks_missing <= room;
+}
+
+// The leading blocks that may come from the cache. The last position is always computed, for its
+// logits; so are those that are still to be scored.
+size_t Scheduler::MostCached(const Sequence& sequence) const {
+  if (!options_.prefix_caching) return 0;
+  const bool scoring = sequence.scored < sequence.prompt_size - 1;
+  const size_t positions = scoring ? sequence.scored : sequence.tokens.size() - 1;
+  return std::min(positions / options_.limits.block_size, sequence.hashes.blocks.size());
+}
+
+void Scheduler::FindPrefix(const Sequence& sequence) {
+  prefix_.clear();
+  const size_t most = MostCached(sequence);
+  while (prefix_.size() < most) {
+    const std::optional<BlockId> block = pool_.Find(sequence.hashes.blocks[prefix_.size()]);
+    if (!block) return;
+    prefix_.push_back(*block);
+  }
+}
+
+void Scheduler::Start(Sequence& sequence, SteadyTime now, Draft& draft) {
+  waiting_.erase(waiting_.begin());
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), &sequence, RanksBefore()),
+                  &sequence);
+  sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+  draft.plan.starts.push_back({.slot = *sequence.slot, .sampling = sequence.sampling});
+
+  for (const BlockId block : prefix_) pool_.Hold(block);
+  sequence.blocks.assign(prefix_.begin(), prefix_.end());
+  sequence.blocks_committed = static_cast<int32_t>(prefix_.size());
+  sequence.computed = sequence.blocks_committed * options_.limits.block_size;
+  sequence.prefill_end = static_cast<int32_t>(sequence.tokens.size());
+  sequence.blocks_missing = 0;
+  if (!sequence.first_scheduled) {
+    sequence.first_scheduled = now;
+    sequence.cached_tokens = sequence.computed;
+    const bool looked_up = options_.prefix_caching && sequence.scored == sequence.prompt_size - 1;
+    counters_.prefix_queries += looked_up ? sequence.prompt_size : 0;
+    counters_.prefix_hits += sequence.computed;
+  }
+
+  AddRow(sequence, std::min(sequence.num_ready(), draft.budget), 0, draft);
+  draft.blocks_promised += BlocksToGrow(sequence);
+}
+
+// The executor knows the first `blocks_known` blocks of the sequence already.
+void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_known, Draft& draft) {
+  StepPlan& plan = draft.plan;
+  StepRow row{.slot = *sequence.slot, .start = sequence.computed, .num_tokens = num_tokens};
+
+  row.tokens.begin = static_cast<int32_t>(plan.tokens.size());
+  if (sequence.computed < static_cast<int32_t>(sequence.tokens.size())) {
+    const auto first = sequence.tokens.begin() + sequence.computed;
+    plan.tokens.insert(plan.tokens.end(), first, first + num_tokens);
+  } else {
+    row.sampled_by = sequence.sampled_by;
+  }
+  row.tokens.end = static_cast<int32_t>(plan.tokens.size());
+
+  const int32_t end = sequence.computed + num_tokens;
+  const size_t blocks_wanted = BlocksFor(end);
+  while (sequence.blocks.size() < blocks_wanted) sequence.blocks.push_back(pool_.Allocate());
+  row.blocks.begin = static_cast<int32_t>(plan.blocks.size());
+  plan.blocks.insert(plan.blocks.end(), sequence.blocks.begin() + blocks_known,
+                     sequence.blocks.end());
+  row.blocks.end = static_cast<int32_t>(plan.blocks.size());
+
+  PlannedRow planned{.sequence = &sequence, .slot = row.slot, .end = end};
+  AddLogits(sequence, num_tokens, row, planned, plan);
+  plan.rows.push_back(row);
+  draft.step.rows.push_back(planned);
+
+  (sequence.decoding() ? counters_.decode_tokens : counters_.prefill_tokens) += num_tokens;
+  draft.budget -= num_tokens;
+  ++sequence.rows_in_flight;
+  if (planned.samples) {
+    ++sequence.tokens_in_flight;
+    sequence.sampled_by = plan.id;
+  }
+  sequence.computed = end;
+}
+
+void Scheduler::AddLogits(const Sequence& sequence, int32_t num_tokens, StepRow& row,
+                          PlannedRow& planned, StepPlan& plan) {
+  row.logits.begin = static_cast<int32_t>(plan.logits.size());
+  const int32_t last_scored = std::min(planned.end, sequence.prompt_size - 1);
+  for (int32_t i = std::max(sequence.computed, sequence.scored); i < last_scored; ++i) {
+    plan.logits.push_back({.offset = i - sequence.computed, .target = sequence.tokens[i + 1]});
+  }
+  planned.num_scored = static_cast<int32_t>(plan.logits.size()) - row.logits.begin;
+
+  const int32_t size = static_cast<int32_t>(sequence.tokens.size()) + sequence.tokens_in_flight;
+  planned.samples = planned.end == size && size < sequence.max_size;
+  if (planned.samples) plan.logits.push_back({.offset = num_tokens - 1, .target = std::nullopt});
+  row.logits.end = static_cast<int32_t>(plan.logits.size());
+}
+
+}  // namespace millrace

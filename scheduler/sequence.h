@@ -1,0 +1,73 @@
+// The scheduler's own record of a sequence. Not for others.
+#ifndef MILLRACE_SCHEDULER_SEQUENCE_H_
+#define MILLRACE_SCHEDULER_SEQUENCE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "scheduler/sequence_request.h"
+
+namespace millrace {
+
+// Waiting (no slot), running (a slot), or ended with rows in flight. Positions count tokens from
+// the sequence's beginning; "planned" includes what submitted steps will have done.
+struct Sequence {
+  // Set once.
+  SequenceId id;
+  int32_t priority;
+  uint64_t order;  // of Add
+  int32_t prompt_size;
+  int32_t max_size;    // tokens, with the generated ones
+  int32_t max_inputs;  // positions ever computed: the last token of all is never an input
+  std::vector<Token> stop_token_ids;  // sorted
+  std::shared_ptr<const SamplingParams> sampling;
+  SteadyTime arrival;
+
+  // Committed.
+  std::vector<Token> tokens;  // the prompt's, then the generated ones
+  int32_t scored;      // positions whose successor is scored, or need not be; to prompt_size - 1
+  BlockHashes hashes;  // of the leading full blocks; the prompt's are known from the beginning
+  std::optional<int32_t> cached_tokens;  // set when first scheduled
+  std::optional<SteadyTime> first_scheduled;
+  std::optional<SteadyTime> first_token;
+  bool ended = false;
+
+  // In flight.
+  int32_t rows_in_flight = 0;
+  int32_t tokens_in_flight = 0;  // sampled by these rows
+  StepId sampled_by = 0;         // the last step that samples for it
+
+  // While running.
+  std::optional<SlotId> slot;
+  std::vector<BlockId> blocks;
+  int32_t computed = 0;     // planned: positions whose keys and values are in `blocks`
+  int32_t prefill_end = 0;  // below it, prefill (or recompute); from it on, decode
+  int32_t blocks_committed =
+      0;  // leading blocks that need not be looked at for publishing any more
+
+  // While waiting at the head for blocks: what the last look at the prefix cache found.
+  int32_t blocks_missing = 0;
+  int32_t blocks_found = 0;
+
+  bool decoding() const { return computed >= prefill_end; }
+
+  // Input tokens that could be planned now: 1 or 0 when decoding.
+  int32_t num_ready() const {
+    return std::min(static_cast<int32_t>(tokens.size()) + tokens_in_flight, max_inputs) - computed;
+  }
+};
+
+// Who goes first: the lower priority value, then the earlier arrival.
+struct RanksBefore {
+  bool operator()(const Sequence* a, const Sequence* b) const {
+    return a->priority != b->priority ? a->priority < b->priority : a->order < b->order;
+  }
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SCHEDULER_SEQUENCE_H_
