@@ -1,0 +1,84 @@
+#include "config/help.h"
+
+#include "absl/strings/str_replace.h"
+#include "base/strings.h"
+#include "config/settings_table.h"
+
+namespace millrace {
+namespace {
+
+// "--http-port PORT", "--[no-]prefix-caching".
+std::string Usage(const Setting& setting) {
+  if (setting.kind == SettingKind::kSwitch) return StrCat("--[no-]", setting.name);
+  return StrCat("--", setting.name, " ", setting.placeholder);
+}
+
+// `text` in lines of at most 96 characters, each after `indent` spaces.
+std::string Wrapped(std::string_view text, size_t indent) {
+  constexpr size_t kWidth = 96;
+  std::string wrapped;
+  size_t column = 0;
+  for (const std::string_view word : SplitList(text, ' ')) {
+    if (column == 0 || column + 1 + word.size() > kWidth) {
+      if (column != 0) wrapped += '\n';
+      wrapped.append(indent, ' ');
+      column = indent;
+    } else {
+      wrapped += ' ';
+      ++column;
+    }
+    wrapped += word;
+    column += word.size();
+  }
+  return wrapped + "\n";
+}
+
+}  // namespace
+
+std::string_view Version() { return MILLRACE_VERSION; }
+
+std::string VersionText() { return StrCat("millraced ", Version(), "\n"); }
+
+std::string HelpText() {
+  std::string help =
+      "millraced serves a large language model over HTTP and gRPC.\n\n"
+      "Usage: millraced [--SETTING VALUE | --SETTING=VALUE | --SWITCH | --no-SWITCH]...\n\n"
+      "Each setting is a flag, a key of the file that --config names (YAML or JSON), or a variable "
+      "of\n"
+      "the environment (--http-port is MILLRACE_HTTP_PORT). A flag wins over the environment, "
+      "that\n"
+      "over the file.\n";
+  std::string_view group;
+  for (const Setting& setting : SettingsTable()) {
+    if (setting.group != group) help += StrCat("\n", setting.group, "\n");
+    group = setting.group;
+    help += StrCat("  ", Usage(setting), "\n", Wrapped(setting.help, 6));
+    std::string range = StrCat("[", setting.allowed);
+    if (!setting.default_text.empty()) range += StrCat("; default ", setting.default_text);
+    help += Wrapped(range + "]", 6);
+  }
+  return help +
+         "\nInstead of serving\n"
+         "  --help, --version\n"
+         "  --print-settings-table\n"
+         "      this list as a Markdown table\n";
+}
+
+std::string SettingsTableMarkdown() {
+  std::string table = "| setting | default | allowed | what it is |\n|---|---|---|---|\n";
+  std::string_view group;
+  for (const Setting& setting : SettingsTable()) {
+    if (setting.group != group) table += StrCat("| **", setting.group, "** | | | |\n");
+    group = setting.group;
+    const auto cell = [](std::string_view text) {
+      return absl::StrReplaceAll(AbslView(text), {{"|", "\\|"}});
+    };
+    const std::string default_cell =
+        setting.default_text.empty() ? "" : StrCat("`", setting.default_text, "`");
+    table += StrCat("| `", Usage(setting), "` | ", default_cell, " | ", cell(setting.allowed),
+                    " | ", cell(setting.help), " |\n");
+  }
+  return table;
+}
+
+}  // namespace millrace

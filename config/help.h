@@ -1,0 +1,24 @@
+// What the settings' table looks like to people.
+#ifndef MILLRACE_CONFIG_HELP_H_
+#define MILLRACE_CONFIG_HELP_H_
+
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+// "0.1.0".
+std::string_view Version();
+
+// "millraced 0.1.0\n", for --version.
+std::string VersionText();
+
+// For --help.
+std::string HelpText();
+
+// The table of the README, between its markers "<!-- settings -->" and "<!-- /settings -->".
+std::string SettingsTableMarkdown();
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CONFIG_HELP_H_

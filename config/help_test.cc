@@ -1,0 +1,33 @@
+#include "config/help.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/strings.h"
+#include "config/settings_table.h"
+
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(HelpTest, HoldsEverySettingWithItsRangeAndDefault) {
+  const std::string help = HelpText();
+  for (const Setting& setting : SettingsTable()) EXPECT_THAT(help, HasSubstr(setting.name.data()));
+  EXPECT_THAT(help, HasSubstr("\n  --http-port PORT\n      HTTP; 0: any free one\n"
+                              "      [a whole number from 0 to 65535; default 8000]\n"));
+  EXPECT_THAT(help, HasSubstr("--[no-]prefix-caching\n"));
+  for (const std::string_view line : SplitList(help, '\n')) EXPECT_LE(line.size(), 96u) << line;
+}
+
+TEST(HelpTest, MarkdownHasFourCellsInEachRow) {
+  const std::string table = SettingsTableMarkdown();
+  EXPECT_THAT(table, HasSubstr("| `--http-port PORT` | `8000` | a whole number from 0 to 65535 | "
+                               "HTTP; 0: any free one |\n"));
+  for (const std::string_view line : SplitList(table, '\n')) {
+    EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 5) << line;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,156 @@
+#include "config/load.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "config/help.h"
+#include "config/sources.h"
+#include "config/value.h"
+
+namespace millrace {
+namespace {
+
+// Settings as they come together, and where each came from.
+class Loader {
+ public:
+  // Takes one source's assignments; later sources win.
+  absl::Status Apply(const std::vector<Assignment>& assignments) {
+    std::map<const Setting*, bool> cleared;
+    for (const Assignment& assignment : assignments) {
+      const Setting& setting = *assignment.setting;
+      if (setting.kind == SettingKind::kList && !std::exchange(cleared[&setting], true)) {
+        setting.clear(settings_);
+      }
+      if (!setting.set(assignment.value, settings_)) {
+        return absl::InvalidArgumentError(
+            StrCat(assignment.origin, ": got ", Shown(assignment), ", expected ", setting.allowed));
+      }
+      given_[setting.name] = assignment;
+    }
+    return absl::OkStatus();
+  }
+
+  // What each setting alone cannot know.
+  absl::Status CrossCheck() const {
+    const Settings& s = settings_;
+    if (!IsLoopback(s.host) && s.api_keys.empty() && !s.insecure) {
+      return Contradiction(
+          "host",
+          "which others can reach: set --api-key, or --insecure to serve all without a key");
+    }
+    const std::pair<std::string_view, int32_t> ports[] = {
+        {"http-port", s.http_port}, {"grpc-port", s.grpc_port}, {"admin-port", s.admin_port}};
+    for (size_t i = 0; i < std::size(ports); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (ports[i].second == 0 || ports[i].second != ports[j].second) continue;
+        // Blames the one that was given: the other may be a default.
+        const bool blame_first = given_.count(ports[i].first) == 0;
+        const auto& [blamed, other] =
+            blame_first ? std::pair(ports[j], ports[i]) : std::pair(ports[i], ports[j]);
+        return Contradiction(blamed.first, StrCat("which is --", other.first,
+                                                  " too: expected different ports, or 0"));
+      }
+    }
+    if (s.device == Device::kFake) {
+      if (given_.count("model") > 0)
+        return Contradiction("model", "but --device fake runs no model");
+      return absl::OkStatus();
+    }
+    for (const Setting& setting : SettingsTable()) {
+      if (setting.group == kFakeDeviceGroup && given_.count(setting.name) > 0) {
+        return Contradiction(setting.name, "allowed only with --device fake");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::string Given() const {
+    std::vector<std::string> parts;
+    for (const Setting& setting : SettingsTable()) {
+      if (const auto found = given_.find(setting.name); found != given_.end()) {
+        parts.push_back(
+            StrCat(setting.name, "=", Shown(found->second), " (", found->second.origin, ")"));
+      }
+    }
+    return JoinList(parts);
+  }
+
+  Settings& settings() { return settings_; }
+
+ private:
+  static std::string Shown(const Assignment& assignment) {
+    return assignment.setting->secret ? "a secret"
+                                      : StrCat("\"", Printable(assignment.value), "\"");
+  }
+
+  absl::Status Contradiction(std::string_view name, std::string_view what) const {
+    const auto found = given_.find(name);
+    const Setting& setting = *FindSetting(name);
+    const std::string subject =
+        found != given_.end() ? StrCat(found->second.origin, ": got ", Shown(found->second))
+                              : StrCat("default --", name, ": is \"", setting.default_text, "\"");
+    return absl::InvalidArgumentError(StrCat(subject, ", ", what));
+  }
+
+  Settings settings_;
+  std::map<std::string_view, Assignment> given_;  // the last assignment of each setting
+};
+
+// The --config of the flags or, without one, of the environment.
+const Assignment* FindConfig(const std::vector<Assignment>& flags,
+                             const std::vector<Assignment>& environment) {
+  for (const std::vector<Assignment>* source : {&flags, &environment}) {
+    for (auto it = source->rbegin(); it != source->rend(); ++it) {
+      if (it->setting->name == "config") return &*it;
+    }
+  }
+  return nullptr;
+}
+
+std::string TextToPrint(const std::vector<std::string>& arguments) {
+  const auto has = [&](std::string_view flag) {
+    return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
+  };
+  if (has("--help") || has("-h")) return HelpText();
+  if (has("--version")) return VersionText();
+  if (has("--print-settings-table")) return SettingsTableMarkdown();
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& arguments,
+                                     const std::vector<std::string>& environment) {
+  Startup startup;
+  startup.print = TextToPrint(arguments);
+  if (!startup.print.empty()) return startup;
+
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<Assignment> flags, ReadFlags(arguments));
+  const std::vector<Assignment> variables = ReadEnvironment(environment, startup.warnings);
+  Loader loader;
+  if (const Assignment* config = FindConfig(flags, variables)) {
+    absl::StatusOr<std::vector<Assignment>> file = ReadFile(config->value);
+    if (!file.ok()) return Annotate(file.status(), config->origin);
+    MILLRACE_RETURN_IF_ERROR(loader.Apply(*file));
+  }
+  MILLRACE_RETURN_IF_ERROR(loader.Apply(variables));
+  MILLRACE_RETURN_IF_ERROR(loader.Apply(flags));
+  MILLRACE_RETURN_IF_ERROR(loader.CrossCheck());
+  startup.given = loader.Given();
+  startup.settings = std::move(loader.settings());
+  return startup;
+}
+
+absl::StatusOr<Startup> LoadSettings(int argc, const char* const* argv) {
+  std::vector<std::string> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    environment.push_back(*variable);
+  return LoadSettings({argv + std::min(argc, 1), argv + argc}, environment);
+}
+
+}  // namespace millrace

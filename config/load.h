@@ -1,0 +1,43 @@
+// From the command line, the environment and a file to Settings.
+#ifndef MILLRACE_CONFIG_LOAD_H_
+#define MILLRACE_CONFIG_LOAD_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "config/settings.h"
+
+namespace millrace {
+
+struct Startup {
+  Settings settings;
+
+  // Not empty: print this to stdout and end with 0 (--help, --version, --print-settings-table).
+  std::string print;
+
+  // For the log, once it is set up. What was set and where, secrets left out: "device=fake (flag
+  // --device), …". And what looks like a mistake but need not be one: environment variables whose
+  // names are close to a setting's.
+  std::string given;
+  std::vector<std::string> warnings;
+};
+
+// Flags win over the environment (MILLRACE_HTTP_PORT), that over the file (--config), that over the
+// defaults. A list's values add up within one of these, and a higher one replaces a lower one's. An
+// environment variable that is set to nothing counts as absent.
+//
+// InvalidArgument with one line that names the setting, where it came from (a flag, an environment
+// variable, file:line), its value and what is allowed: for an unknown name, for a value out of
+// range, and for settings that contradict each other.
+//
+// `arguments` are the program's without its name; `environment` is a list of "NAME=value".
+absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& arguments,
+                                     const std::vector<std::string>& environment);
+
+// The same for main's argc and argv, and the process's environment.
+absl::StatusOr<Startup> LoadSettings(int argc, const char* const* argv);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CONFIG_LOAD_H_

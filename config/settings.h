@@ -1,0 +1,67 @@
+// Every setting of the server, with its default. How each is named, what it may be and what it is
+// for stands in settings_table.cc; from the two come the flags, the file's keys, the environment's
+// names, --help and the README's table.
+#ifndef MILLRACE_CONFIG_SETTINGS_H_
+#define MILLRACE_CONFIG_SETTINGS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace millrace {
+
+enum class Device { kCpu, kCuda, kFake };
+
+// Read-only once the server has started.
+struct Settings {
+  // Model. Empty: the cached default model; the file's stem.
+  std::string model;
+  std::string served_model_name;
+
+  // Engine.
+  Device device = Device::kCpu;
+  int32_t threads = 0;        // 0: all cores
+  int32_t max_model_len = 0;  // positions; 0: the model's
+  int32_t max_num_seqs = 256;
+  int32_t max_num_batched_tokens = 512;
+  int32_t block_size = 16;                     // tokens
+  int64_t kv_cache_memory = int64_t{1} << 30;  // bytes
+  bool prefix_caching = true;
+  int32_t max_waiting = 1024;
+
+  // Doors. `host` is an IPv4 or IPv6 address; a port of 0 is any free one.
+  std::string host = "127.0.0.1";
+  int32_t http_port = 8000;
+  int32_t grpc_port = 8001;
+  int32_t admin_port = 8002;
+  std::string ready_file;  // empty: none
+
+  // Access.
+  std::vector<std::string> api_keys;
+  bool insecure = false;
+  std::vector<std::string> allowed_hosts;
+
+  // Life.
+  Duration drain_timeout = std::chrono::seconds(30);
+  Duration stall_timeout = std::chrono::seconds(10);
+
+  // Logs.
+  std::string log = "info";  // as SetLogLevels takes it
+  LogFormat log_format = LogFormat::kText;
+  bool log_prompts = false;
+
+  // The fake device.
+  int64_t fake_step_us = 1000;
+  int64_t fake_token_us = 10;
+  std::string faults;  // as ArmFaultPoints takes it
+
+  std::string config;  // the file that settings were read from; empty: none
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CONFIG_SETTINGS_H_

@@ -1,0 +1,50 @@
+// The one declaration of every setting.
+#ifndef MILLRACE_CONFIG_SETTINGS_TABLE_H_
+#define MILLRACE_CONFIG_SETTINGS_TABLE_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/settings.h"
+
+namespace millrace {
+
+enum class SettingKind { kValue, kList, kSwitch };
+
+struct Setting {
+  std::string_view group;  // its heading in --help
+  std::string_view name;   // "http-port": --http-port, http-port or http_port, MILLRACE_HTTP_PORT
+  SettingKind kind = SettingKind::kValue;
+  std::string_view placeholder;  // "PORT": what stands for the value in --help; none for a switch
+  std::string allowed;           // "a whole number from 0 to 65535"
+  std::string default_text;      // empty: nothing
+  std::string_view help;
+  bool secret = false;  // its value is never shown
+
+  // Puts the value into the settings, a list's at its end; false, changing nothing, where `text` is
+  // not allowed.
+  std::function<bool(std::string_view text, Settings& settings)> set;
+  // Takes a list's values out again.
+  std::function<void(Settings& settings)> clear;
+};
+
+// In the order of --help; a group's settings follow each other.
+const std::vector<Setting>& SettingsTable();
+
+// By name, with - or _ between its words; null if there is none.
+const Setting* FindSetting(std::string_view name);
+
+// The setting that someone who wrote `name` probably meant; null if none is near.
+const Setting* NearestSetting(std::string_view name);
+
+// "http-port" → "MILLRACE_HTTP_PORT".
+std::string EnvironmentName(const Setting& setting);
+
+// These settings have no meaning on any other device, and are refused there.
+inline constexpr std::string_view kFakeDeviceGroup = "Fake device (--device fake)";
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CONFIG_SETTINGS_TABLE_H_

@@ -1,0 +1,176 @@
+#include "config/sources.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+// ---- Flags ----
+
+absl::Status UnknownFlag(std::string_view name) {
+  std::string message = StrCat("flag --", Printable(name), ": there is no such setting; ");
+  const Setting* near = NearestSetting(name);
+  message += near != nullptr ? StrCat("did you mean --", near->name, "?") : "see --help";
+  return absl::InvalidArgumentError(message);
+}
+
+// The setting that a flag names, and for a switch whether `no-` stood before its name.
+std::pair<const Setting*, bool> FindFlag(std::string_view name) {
+  if (const Setting* setting = FindSetting(name)) return {setting, false};
+  if (name.starts_with("no-") || name.starts_with("no_")) {
+    const Setting* setting = FindSetting(name.substr(3));
+    if (setting != nullptr && setting->kind == SettingKind::kSwitch) return {setting, true};
+  }
+  return {nullptr, false};
+}
+
+// ---- File ----
+
+std::string Where(const std::string& path, const YAML::Mark& mark) {
+  return StrCat(path, ":", mark.line + 1);
+}
+
+absl::Status AddValue(const Setting* setting, const YAML::Node& node, const std::string& origin,
+                      std::vector<Assignment>& assignments) {
+  if (!node.IsScalar()) {
+    return absl::InvalidArgumentError(StrCat(origin, ": got ",
+                                             node.IsNull() ? "nothing" : "more than one value",
+                                             ", expected ", setting->allowed));
+  }
+  assignments.push_back({setting, node.Scalar(), origin});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Assignment>> ReadMap(const YAML::Node& root, const std::string& path) {
+  std::vector<Assignment> assignments;
+  std::set<const Setting*> seen;
+  for (const auto& entry : root) {
+    const std::string where = Where(path, entry.first.Mark());
+    const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const Setting* setting = FindSetting(name);
+    if (setting == nullptr || setting->name == "config") {
+      const Setting* near = NearestSetting(name);
+      return absl::InvalidArgumentError(
+          StrCat(where, ": ", Printable(name), ": there is no such setting in a file; ",
+                 near != nullptr ? StrCat("did you mean ", near->name, "?") : "see --help"));
+    }
+    const std::string origin = StrCat(where, ": ", name);
+    if (!seen.insert(setting).second) {
+      return absl::InvalidArgumentError(StrCat(origin, ": is set a second time"));
+    }
+    if (setting->kind == SettingKind::kList && entry.second.IsSequence()) {
+      for (const YAML::Node& item : entry.second) {
+        MILLRACE_RETURN_IF_ERROR(AddValue(setting, item, origin, assignments));
+      }
+    } else {
+      MILLRACE_RETURN_IF_ERROR(AddValue(setting, entry.second, origin, assignments));
+    }
+  }
+  return assignments;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Assignment>> ReadFlags(const std::vector<std::string>& arguments) {
+  std::vector<Assignment> assignments;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
+    if (!argument.starts_with("--") || argument.size() == 2) {
+      return absl::InvalidArgumentError(
+          StrCat("argument \"", Printable(argument), "\": expected --name value; see --help"));
+    }
+    const size_t equals = std::min(argument.find('='), argument.size());
+    const std::string_view name = argument.substr(2, equals - 2);
+    const auto [setting, negated] = FindFlag(name);
+    if (setting == nullptr) return UnknownFlag(name);
+
+    const std::string origin = StrCat("flag --", name);
+    const bool has_value = equals < argument.size();
+    std::string value(argument.substr(has_value ? equals + 1 : equals));
+    if (setting->kind == SettingKind::kSwitch) {
+      if (negated && has_value) {
+        return absl::InvalidArgumentError(
+            StrCat(origin, ": got \"", Printable(value), "\", takes no value"));
+      }
+      if (!has_value) value = negated ? "false" : "true";
+    } else if (!has_value) {
+      if (i + 1 == arguments.size() || arguments[i + 1].starts_with("--")) {
+        return absl::InvalidArgumentError(
+            StrCat(origin, ": got no value, expected ", setting->allowed));
+      }
+      value = arguments[++i];
+    }
+    assignments.push_back({setting, std::move(value), origin});
+  }
+  return assignments;
+}
+
+std::vector<Assignment> ReadEnvironment(const std::vector<std::string>& environment,
+                                        std::vector<std::string>& warnings) {
+  std::vector<Assignment> assignments;
+  for (const std::string_view variable : environment) {
+    constexpr std::string_view kPrefix = "MILLRACE_";
+    const size_t equals = variable.find('=');
+    if (!variable.starts_with(kPrefix) || equals == variable.npos) continue;
+    const std::string_view name = variable.substr(0, equals);
+    const std::string_view value = variable.substr(equals + 1);
+    if (value.empty()) continue;
+
+    std::string setting_name;
+    for (const char c : name.substr(kPrefix.size())) setting_name += absl::ascii_tolower(c);
+    const Setting* setting = FindSetting(setting_name);
+    if (setting != nullptr && EnvironmentName(*setting) == name) {
+      assignments.push_back({setting, std::string(value), StrCat("environment ", name)});
+    } else if (const Setting* near = NearestSetting(setting_name)) {
+      warnings.push_back(StrCat("environment ", Printable(name),
+                                ": there is no such setting; did you mean ", EnvironmentName(*near),
+                                "?"));
+    }
+  }
+  return assignments;
+}
+
+absl::StatusOr<std::vector<Assignment>> ParseFile(std::string_view text, const std::string& path) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    if (documents.empty() || (documents.size() == 1 && documents[0].IsNull())) {
+      return std::vector<Assignment>();
+    }
+    if (documents.size() > 1 || !documents[0].IsMap()) {
+      return absl::InvalidArgumentError(
+          StrCat(path, ": expected one map of settings to their values"));
+    }
+    return ReadMap(documents[0], path);
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(
+        StrCat(Where(path, error.mark), ": is neither YAML nor JSON: ", error.msg));
+  }
+}
+
+absl::StatusOr<std::vector<Assignment>> ReadFile(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(file.gcount());
+  if (!file.eof() && errno != 0) {
+    return absl::InvalidArgumentError(StrCat(path, ": cannot be read: ", std::strerror(errno)));
+  }
+  if (text.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(StrCat(path, ": is larger than 1 MiB"));
+  }
+  return ParseFile(text, path);
+}
+
+}  // namespace millrace

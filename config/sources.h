@@ -1,0 +1,39 @@
+// Where settings are written: flags, environment, file. Each is read into the same list of
+// assignments, whose values nobody has looked at yet.
+#ifndef MILLRACE_CONFIG_SOURCES_H_
+#define MILLRACE_CONFIG_SOURCES_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "config/settings_table.h"
+
+namespace millrace {
+
+struct Assignment {
+  const Setting* setting;
+  std::string value;
+  std::string
+      origin;  // "flag --http-port", "environment MILLRACE_HTTP_PORT", "m.yaml:3: http_port"
+};
+
+// `--name value`, `--name=value`, and for switches `--name`, `--no-name`, `--name=true`.
+absl::StatusOr<std::vector<Assignment>> ReadFlags(const std::vector<std::string>& arguments);
+
+// The MILLRACE_ variables that are settings and not empty, of a list of "NAME=value". Others are
+// left alone (Kubernetes sets MILLRACE_PORT and its like for a Service called millrace), but a name
+// that is near a setting's adds a line to `warnings`.
+std::vector<Assignment> ReadEnvironment(const std::vector<std::string>& environment,
+                                        std::vector<std::string>& warnings);
+
+// A map of names to values in YAML, of which JSON is a part; a list may be a sequence. At most 1
+// MiB.
+absl::StatusOr<std::vector<Assignment>> ReadFile(const std::string& path);
+// The same, from the file's text; `path` is for messages.
+absl::StatusOr<std::vector<Assignment>> ParseFile(std::string_view text, const std::string& path);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CONFIG_SOURCES_H_
