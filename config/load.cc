@@ -56,6 +56,14 @@ class Loader {
                                                   " too: expected different ports, or 0"));
       }
     }
+    if (s.max_num_batched_tokens < s.max_num_seqs) {
+      const bool blame_budget = given_.count("max-num-batched-tokens") > 0;
+      return Contradiction(blame_budget ? "max-num-batched-tokens" : "max-num-seqs",
+                           StrCat(blame_budget ? "fewer" : "more", " than --",
+                                  blame_budget ? "max-num-seqs" : "max-num-batched-tokens", " (",
+                                  blame_budget ? s.max_num_seqs : s.max_num_batched_tokens,
+                                  "): expected a token of each step for each running sequence"));
+    }
     if (s.device == Device::kFake) {
       if (given_.count("model") > 0)
         return Contradiction("model", "but --device fake runs no model");

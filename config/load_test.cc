@@ -257,8 +257,8 @@ TEST_F(LoadTest, WrongFlags) {
        "characters"},
       {{"--allowed-hosts=http://x"},
        {},
-       "flag --allowed-hosts: got \"http://x\", expected comma-separated host names or addresses "
-       "without a port, or *"},
+       "flag --allowed-hosts: got \"http://x\", expected comma-separated host names or addresses, "
+       "each with a port or for all, or *"},
   };
   for (const Wrong& w : wrong) EXPECT_EQ(Error(w.arguments, w.environment), w.error);
   EXPECT_THAT(Error({"--log=loud"}),
@@ -330,6 +330,14 @@ TEST_F(LoadTest, Contradictions) {
       {{"--http-port=5", "--admin-port=5"},
        {},
        "flag --admin-port: got \"5\", which is --http-port too: expected different ports, or 0"},
+      {{"--max-num-batched-tokens=32"},
+       {},
+       "flag --max-num-batched-tokens: got \"32\", fewer than --max-num-seqs (256): expected a "
+       "token of each step for each running sequence"},
+      {{"--max-num-seqs=513"},
+       {},
+       "flag --max-num-seqs: got \"513\", more than --max-num-batched-tokens (512): expected a "
+       "token of each step for each running sequence"},
       {{"--device=fake", "--model=m.gguf"},
        {},
        "flag --model: got \"m.gguf\", but --device fake runs no model"},

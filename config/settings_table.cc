@@ -139,7 +139,7 @@ bool IsApiKey(std::string_view key) {
          std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7F; });
 }
 
-// A host's name or address as a Host header carries it, without the port; or *.
+// A host's name or address as a Host header carries it, perhaps with a port; or *.
 bool IsHostName(std::string_view name) {
   return name == "*" || (name.size() <= 255 && std::all_of(name.begin(), name.end(), [](char c) {
                            return absl::ascii_isalnum(c) ||
@@ -216,9 +216,9 @@ std::vector<Setting> AccessSettings() {
       std::move(api_key),
       Switch("insecure", "listen beyond loopback without --api-key", &Settings::insecure),
       List({"allowed-hosts", "NAME,...",
-            "Host headers to accept besides localhost, loopback addresses and --host; *: any"},
-           "comma-separated host names or addresses without a port, or *", &Settings::allowed_hosts,
-           IsHostName),
+            "hosts that a request's Host or Origin may name besides the server's own; *: any"},
+           "comma-separated host names or addresses, each with a port or for all, or *",
+           &Settings::allowed_hosts, IsHostName),
   };
 }
 
