@@ -1,0 +1,17 @@
+// The process's own figures, under the names that Prometheus' client libraries give them.
+#ifndef MILLRACE_SERVER_PROCESS_METRICS_H_
+#define MILLRACE_SERVER_PROCESS_METRICS_H_
+
+#include <prometheus/metric_family.h>
+
+#include <vector>
+
+namespace millrace {
+
+// CPU time, memory, open files and start time, read from /proc now. What cannot be read is left
+// out.
+std::vector<prometheus::MetricFamily> CollectProcessMetrics();
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_PROCESS_METRICS_H_
