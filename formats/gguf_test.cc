@@ -205,13 +205,18 @@ TEST_F(GgufTest, RefusesLyingTensors) {
   EXPECT_THAT(two("u", 32), HasSubstr("tensor u: offset lies inside tensor t"));
 }
 
+// Some of everything, with a short header.
 GgufWriter SmallFile() {
-  TinyLlama model;
-  model.layers = 1;
-  model.hidden = 32;
-  model.ffn = 32;
-  model.heads = model.kv_heads = 2;
-  return TinyLlamaWriter(model);
+  GgufWriter writer;
+  writer.Uint32("general.alignment", 32).Raw("u8", 0, Number(200, 1)).Uint64("u64", 7);
+  writer.Float32("f32", 0.5f).Bool("yes", true).String("text", "some text of some length");
+  writer.Strings("words", {"a", "", "ccc", "four"}).Int32s("ids", {3, -1, 2});
+  const std::vector<float> values(64, 1.0f);
+  for (const TensorType type :
+       {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_1}) {
+    writer.Tensor(Traits(type).name, type, {2, 32}, values);
+  }
+  return writer;
 }
 
 TEST_F(GgufTest, EveryTruncationIsAnError) {
@@ -251,19 +256,6 @@ TEST_F(GgufTest, DamagedHeadersNeverLeadOutsideOfTheFile) {
     }
   }
   EXPECT_GT(opened, 100);  // the damage often hits only a string
-}
-
-TEST_F(GgufTest, OpensSmolLm2) {
-  const absl::StatusOr<GgufFile> file = GgufFile::Open(DefaultModelPath());
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->tensors().size(), 272u);
-  EXPECT_EQ(file->Strings("tokenizer.ggml.merges")->size(), 48900u);
-  const TensorInfo* down = file->FindTensor("blk.0.ffn_down.weight");
-  ASSERT_NE(down, nullptr);
-  EXPECT_THAT(down->shape, ElementsAre(576, 1536));
-  EXPECT_EQ(down->type, TensorType::kQ4_1);
-  EXPECT_EQ(down->offset, 31868992u);
-  EXPECT_EQ(down->bytes, 576u * 1536 / 32 * 20);
 }
 
 }  // namespace

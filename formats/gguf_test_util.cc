@@ -237,6 +237,7 @@ std::string GgufWriter::Bytes(uint32_t version) const {
 void GgufWriter::Write(const std::string& path) const { WriteFile(path, Bytes()); }
 
 std::string DefaultModelPath() {
+  if (const char* model = std::getenv("MILLRACE_MODEL")) return model;
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const std::string folder =
@@ -245,6 +246,8 @@ std::string DefaultModelPath() {
 }
 
 void WriteFile(const std::string& path, std::string_view bytes) {
+  // A new file, not the old one cut short: that one may be mapped, and ext4 waits for the disk.
+  std::remove(path.c_str());
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (file == nullptr || std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size() ||
       std::fclose(file) != 0) {

@@ -53,7 +53,8 @@ class GgufWriter {
   std::vector<Entry> tensors_;
 };
 
-// Where `make serve` and `make test` put the default model, SmolLM2-135M-Instruct.Q4_1.gguf.
+// The default model's file, SmolLM2-135M-Instruct.Q4_1.gguf: $MILLRACE_MODEL, or where `make serve`
+// puts it. For tests labelled `model`.
 std::string DefaultModelPath();
 
 // Writes `bytes` to `path`; ends the test program when that fails.

@@ -158,24 +158,5 @@ TEST(ModelConfigTest, MissingOrMistypedTensorsAreNamed) {
   unlink(Path().c_str());
 }
 
-TEST(ModelConfigTest, ReadsSmolLm2) {
-  const absl::StatusOr<GgufFile> file = GgufFile::Open(DefaultModelPath());
-  ASSERT_TRUE(file.ok()) << file.status();
-  const absl::StatusOr<ModelConfig> config = ReadModelConfig(*file);
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->layers, 30);
-  EXPECT_EQ(config->hidden_size, 576);
-  EXPECT_EQ(config->ffn_size, 1536);
-  EXPECT_EQ(config->heads, 9);
-  EXPECT_EQ(config->kv_heads, 3);
-  EXPECT_EQ(config->head_size, 64);
-  EXPECT_EQ(config->rope_dimensions, 64);
-  EXPECT_EQ(config->rope_theta, 100000);
-  EXPECT_FALSE(config->rope_factors);
-  EXPECT_EQ(config->vocab_size, 49152);
-  EXPECT_EQ(config->context_length, 8192);
-  EXPECT_TRUE(config->tied_embeddings);
-}
-
 }  // namespace
 }  // namespace millrace

@@ -13,7 +13,6 @@ namespace millrace {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 std::string ErrorOf(const GgufWriter& writer) {
   const std::string path =
@@ -63,25 +62,6 @@ TEST(TokenizerConfigTest, NamesWhatIsWrong) {
       ErrorOf(
           GgufWriter().String("tokenizer.ggml.model", "gpt2").Strings("tokenizer.ggml.tokens", {})),
       HasSubstr("0 tokens"));
-}
-
-TEST(TokenizerConfigTest, ReadsSmolLm2) {
-  const absl::StatusOr<GgufFile> file = GgufFile::Open(DefaultModelPath());
-  ASSERT_TRUE(file.ok()) << file.status();
-  const absl::StatusOr<TokenizerConfig> config = ReadTokenizerConfig(*file);
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->pre, "smollm");
-  EXPECT_EQ(config->tokens.size(), 49152u);
-  EXPECT_EQ(config->tokens[1], "<|im_start|>");
-  EXPECT_EQ(config->types[1], TokenType::kControl);
-  EXPECT_EQ(config->types[17], TokenType::kNormal);
-  EXPECT_EQ(config->merges[0], "Ġ t");
-  EXPECT_EQ(config->bos, 1);
-  EXPECT_EQ(config->eos, 2);
-  EXPECT_EQ(config->eot, std::nullopt);
-  EXPECT_EQ(config->pad, 2);
-  EXPECT_FALSE(config->add_bos);
-  EXPECT_THAT(std::string(config->chat_template), StartsWith("{% for message in messages %}"));
 }
 
 }  // namespace
