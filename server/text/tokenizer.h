@@ -1,0 +1,87 @@
+// Text to token ids and back.
+#ifndef MILLRACE_SERVER_TEXT_TOKENIZER_H_
+#define MILLRACE_SERVER_TEXT_TOKENIZER_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "scheduler/sampling_params.h"
+#include "server/text/special_matcher.h"
+
+namespace millrace {
+
+struct EncodeOptions {
+  bool add_special = true;     // the model's own frame around a text (a BOS, where it wants one)
+  bool parse_special = false;  // "<|im_start|>" in the text becomes that token
+};
+
+// A vocabulary and the way into it. Constant after construction: every method may be called from
+// any thread.
+class Tokenizer {
+ public:
+  static constexpr size_t kMaxTextBytes = 8 << 20;
+
+  virtual ~Tokenizer() = default;
+
+  // INVALID_ARGUMENT for text over kMaxTextBytes, not valid UTF-8, or with a longer run of white
+  // space than the pre-tokenizer takes; the message calls the text "prompt". The time is O(n log
+  // n).
+  absl::StatusOr<std::vector<Token>> Encode(std::string_view text, EncodeOptions options) const;
+
+  // A token's own bytes, perhaps a part of a character; a special token's text. Empty for an id
+  // outside of the vocabulary.
+  std::string_view TokenBytes(Token token) const;
+
+  // Whether the token is one that skip_special_tokens hides.
+  bool IsSpecial(Token token) const;
+
+  int32_t vocab_size() const { return static_cast<int32_t>(ends_.size()); }
+  std::optional<Token> bos() const { return bos_; }
+  std::optional<Token> eos() const { return eos_; }
+  // The tokens that end an answer (eos, end of turn, end of message), ascending.
+  absl::Span<const Token> end_of_generation() const { return end_of_generation_; }
+
+ protected:
+  // Makes room, so that adding tokens does not move what is there.
+  void Reserve(size_t tokens, size_t bytes);
+  // The next id's bytes and kind.
+  void AddToken(std::string_view bytes, bool special);
+  // Where the model stops. Unset ids are left out.
+  void SetEndOfGeneration(std::initializer_list<std::optional<Token>> tokens);
+
+  std::optional<Token> bos_, eos_;
+  bool add_bos_ = false;
+  bool add_eos_ = false;
+  SpecialMatcher always_special_;  // matched in every text
+  SpecialMatcher parsed_special_;  // matched with parse_special: always_special_ and more
+
+ private:
+  // Appends the ids of `text`, which is valid UTF-8 and has no special tokens to be matched.
+  virtual absl::Status EncodePlain(std::string_view text, std::vector<Token>* tokens) const = 0;
+
+  std::string bytes_;           // of all tokens, one after the other
+  std::vector<uint32_t> ends_;  // by id, where its bytes end
+  std::vector<bool> special_;
+  std::vector<Token> end_of_generation_;
+};
+
+// 256 tokens of one byte each, then BOS "<s>" and EOS "</s>": for --device fake, which has no
+// model.
+class ByteTokenizer : public Tokenizer {
+ public:
+  ByteTokenizer();
+
+ private:
+  absl::Status EncodePlain(std::string_view text, std::vector<Token>* tokens) const override;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_TEXT_TOKENIZER_H_

@@ -1,0 +1,36 @@
+// UTF-8, byte by byte, by the Unicode standard's rules (chapter 3.9, table 3-7).
+#ifndef MILLRACE_SERVER_TEXT_UTF8_H_
+#define MILLRACE_SERVER_TEXT_UTF8_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+// What stands at the front of a text.
+struct Utf8Unit {
+  enum Kind {
+    kCharacter,  // a well-formed character of `size` bytes
+    kBroken,     // `size` bytes that U+FFFD stands for: the longest beginning of a character, or 1
+    kCut,        // the text ends inside of a character that may still become well-formed
+  };
+  Kind kind;
+  size_t size;
+};
+
+// `text` must not be empty.
+Utf8Unit FirstUtf8Unit(std::string_view text);
+
+// The position of the first byte that is not part of a well-formed character; npos when all are.
+size_t FindInvalidUtf8(std::string_view text);
+
+// Appends the whole characters of `text` to `out`, U+FFFD for each broken part, and returns how
+// many bytes that took: fewer than text.size() exactly when the end is cut.
+size_t AppendWholeCharacters(std::string_view text, std::string* out);
+
+inline constexpr std::string_view kReplacementCharacter = "\xef\xbf\xbd";  // U+FFFD
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_TEXT_UTF8_H_
