@@ -1,0 +1,140 @@
+#include "server/grpc/convert.h"
+
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+
+namespace millrace {
+namespace {
+
+std::vector<ChatMessage> FromProto(v1::ChatMessages&& chat) {
+  std::vector<ChatMessage> messages;
+  messages.reserve(chat.messages_size());
+  for (v1::ChatMessage& message : *chat.mutable_messages()) {
+    messages.push_back({.role = std::move(*message.mutable_role()),
+                        .content = std::move(*message.mutable_content()),
+                        .name = std::move(*message.mutable_name())});
+  }
+  return messages;
+}
+
+void TakeSampling(const v1::SamplingOptions& from, GenerateRequest& to) {
+  if (from.has_temperature()) to.temperature = from.temperature();
+  if (from.has_top_k()) to.top_k = from.top_k();
+  if (from.has_top_p()) to.top_p = from.top_p();
+  if (from.has_min_p()) to.min_p = from.min_p();
+  if (from.has_seed()) to.seed = from.seed();
+}
+
+void TakeStopping(const v1::StopOptions& from, GenerateRequest& to) {
+  if (from.has_max_tokens()) to.max_tokens = from.max_tokens();
+  to.min_tokens = from.min_tokens();
+  to.stop.assign(from.stop().begin(), from.stop().end());
+  to.stop_token_ids.assign(from.stop_token_ids().begin(), from.stop_token_ids().end());
+  to.ignore_eos = from.ignore_eos();
+  to.include_stop_str_in_output = from.include_stop_str_in_output();
+}
+
+void SetDetail(TokenDetail&& from, v1::TokenLogprob& to) {
+  to.set_token(from.token);
+  to.set_bytes(std::move(from.bytes));
+  if (from.logprob.has_value()) to.set_logprob(*from.logprob);
+  to.set_rank(from.rank);
+  int32_t rank = 0;
+  for (TokenAlternative& alternative : from.top) {
+    v1::TokenLogprob& top = *to.add_top();
+    top.set_token(alternative.token);
+    top.set_bytes(std::move(alternative.bytes));
+    top.set_logprob(alternative.logprob);
+    top.set_rank(++rank);
+  }
+}
+
+void SetFinish(const Finish& from, v1::Finish& to) {
+  to.set_reason(from.reason == FinishReason::kLength ? v1::FINISH_REASON_LENGTH
+                                                     : v1::FINISH_REASON_STOP);
+  if (const Token* token = std::get_if<Token>(&from.stopped_by)) to.set_stop_token_id(*token);
+  if (const auto* text = std::get_if<std::string>(&from.stopped_by)) to.set_stop_string(*text);
+  to.mutable_usage()->set_prompt_tokens(from.usage.prompt_tokens);
+  to.mutable_usage()->set_completion_tokens(from.usage.completion_tokens);
+  to.mutable_usage()->set_cached_tokens(from.usage.cached_tokens);
+  to.mutable_timings()->set_queue_seconds(absl::ToDoubleSeconds(from.timings.queue));
+  to.mutable_timings()->set_prefill_seconds(absl::ToDoubleSeconds(from.timings.prefill));
+  to.mutable_timings()->set_decode_seconds(absl::ToDoubleSeconds(from.timings.decode));
+}
+
+}  // namespace
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request) {
+  GenerateRequest out;
+  switch (request.prompt_case()) {
+    case v1::GenerateRequest::kText:
+      out.prompt = std::move(*request.mutable_text());
+      break;
+    case v1::GenerateRequest::kChat:
+      out.prompt = FromProto(std::move(*request.mutable_chat()));
+      break;
+    case v1::GenerateRequest::kTokenIds:
+      out.prompt =
+          std::vector<Token>(request.token_ids().ids().begin(), request.token_ids().ids().end());
+      break;
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      return absl::InvalidArgumentError(
+          "prompt: missing; one of text, chat, token_ids is required");
+  }
+  TakeSampling(request.sampling(), out);
+  TakeStopping(request.stopping(), out);
+  if (request.has_logprobs()) out.logprobs = request.logprobs();
+  out.echo = request.echo();
+  if (request.has_skip_special_tokens()) out.skip_special_tokens = request.skip_special_tokens();
+  out.priority = request.priority();
+  return out;
+}
+
+absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request) {
+  TokenizeRequest out;
+  switch (request.prompt_case()) {
+    case v1::TokenizeRequest::kText:
+      out.prompt = std::move(*request.mutable_text());
+      break;
+    case v1::TokenizeRequest::kChat:
+      out.prompt = FromProto(std::move(*request.mutable_chat()));
+      break;
+    case v1::TokenizeRequest::PROMPT_NOT_SET:
+      return absl::InvalidArgumentError("prompt: missing; one of text, chat is required");
+  }
+  if (request.has_add_special_tokens()) out.add_special_tokens = request.add_special_tokens();
+  out.return_token_strs = request.return_token_strs();
+  return out;
+}
+
+v1::GenerateResponse ToProto(OutputEvent&& event) {
+  v1::GenerateResponse out;
+  out.set_echo(event.echo);
+  out.set_text(std::move(event.text));
+  out.mutable_token_ids()->Add(event.tokens.begin(), event.tokens.end());
+  for (TokenDetail& detail : event.details) SetDetail(std::move(detail), *out.add_logprobs());
+  if (event.finish.has_value() && event.finish->status.ok()) {
+    SetFinish(*event.finish, *out.mutable_finish());
+  }
+  return out;
+}
+
+v1::Model ToProto(const EngineInfo& info) {
+  v1::Model out;
+  out.set_name(info.model_name);
+  out.set_architecture(info.architecture);
+  out.set_created(absl::ToUnixSeconds(info.created));
+  out.set_max_model_len(info.max_model_len);
+  out.set_vocab_size(info.vocab_size);
+  out.set_has_chat_template(info.has_chat_template);
+  out.set_batch_invariant(info.batch_invariant);
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,30 @@
+// Between the messages of millrace.v1 and the server's own requests and events.
+#ifndef MILLRACE_SERVER_GRPC_CONVERT_H_
+#define MILLRACE_SERVER_GRPC_CONVERT_H_
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "millrace/v1/inference.pb.h"
+#include "server/engine.h"
+#include "server/request.h"
+
+namespace millrace {
+
+// The same code (absl's are gRPC's) and message.
+grpc::Status ToGrpc(const absl::Status& status);
+
+// InvalidArgument when there is no prompt. Ranges are checked by the engine, for both doors. The
+// id and the deadline are the caller's to fill in.
+absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request);
+absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request);
+
+// `finish` is set only for an answer that ended by itself; any other end is the call's status.
+v1::GenerateResponse ToProto(OutputEvent&& event);
+
+v1::Model ToProto(const EngineInfo& info);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_GRPC_CONVERT_H_

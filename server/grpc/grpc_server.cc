@@ -1,0 +1,127 @@
+#include "server/grpc/grpc_server.h"
+
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/strings.h"
+#include "server/grpc/inference_service.h"
+#include "server/grpc/reflection_service.h"
+
+namespace millrace {
+namespace {
+
+// How long a change of state may take to show in grpc.health.v1, Watch included.
+constexpr auto kHealthPeriod = std::chrono::milliseconds(100);
+
+// Debian's gRPC 1.51 predates the fixes for HTTP/2 rapid reset (CVE-2023-44487) and for floods of
+// metadata and pings: what one connection, and all of them together, can make the server hold is
+// bounded here instead.
+void SetLimits(grpc::ServerBuilder& builder, const GrpcOptions& options) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 * 1024);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 10 * 60'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, 60 * 60'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, 30 * 60'000);
+  // Two servers must not share a port without knowing of each other.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  builder.SetResourceQuota(grpc::ResourceQuota("millrace").Resize(256 << 20).SetMaxThreads(64));
+}
+
+class GrpcServerImpl final : public GrpcServer {
+ public:
+  GrpcServerImpl(Frontend& frontend, const GrpcOptions& options)
+      : frontend_(frontend),
+        inference_(frontend, options.version),
+        reflection_(frontend, {v1::Inference::service_full_name(), "grpc.health.v1.Health",
+                               "grpc.reflection.v1alpha.ServerReflection"}) {}
+
+  ~GrpcServerImpl() override { Shutdown(absl::ZeroDuration()); }
+
+  absl::Status Serve(const GrpcOptions& options) {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    SetLimits(builder, options);
+    const bool ipv6 = options.host.find(':') != std::string::npos;
+    const std::string address =
+        StrCat(ipv6 ? "[" : "", options.host, ipv6 ? "]" : "", ":", options.port);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&inference_);
+    builder.RegisterService(&reflection_);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      return absl::UnavailableError(StrCat("grpc-port: cannot listen on ", address));
+    }
+    SetHealth(false);
+    health_thread_ = std::thread([this] { FollowHealth(); });
+    return absl::OkStatus();
+  }
+
+  int port() const override { return port_; }
+
+  void Shutdown(absl::Duration grace) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(stopping_, true)) return;
+    }
+    stop_.notify_all();
+    if (health_thread_.joinable()) health_thread_.join();
+    if (server_ != nullptr) {
+      server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+      server_->Wait();
+    }
+  }
+
+ private:
+  void SetHealth(bool serving) {
+    grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
+    health->SetServingStatus(serving);  // the empty name, the whole server
+    health->SetServingStatus(v1::Inference::service_full_name(), serving);
+  }
+
+  void FollowHealth() {
+    bool serving = false;
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      const bool now = frontend_.ready() && frontend_.live();
+      if (now != serving) SetHealth(now);
+      serving = now;
+      stop_.wait_for(lock, kHealthPeriod, [this] { return stopping_; });
+    }
+    if (serving) SetHealth(false);
+  }
+
+  Frontend& frontend_;
+  InferenceService inference_;
+  ReflectionService reflection_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::thread health_thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Frontend& frontend,
+                                                              const GrpcOptions& options) {
+  auto server = std::make_unique<GrpcServerImpl>(frontend, options);
+  if (absl::Status status = server->Serve(options); !status.ok()) return status;
+  return std::unique_ptr<GrpcServer>(std::move(server));
+}
+
+}  // namespace millrace

@@ -1,0 +1,39 @@
+// The gRPC door: millrace.v1.Inference, grpc.health.v1 and reflection on one port.
+#ifndef MILLRACE_SERVER_GRPC_GRPC_SERVER_H_
+#define MILLRACE_SERVER_GRPC_GRPC_SERVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/frontend.h"
+
+namespace millrace {
+
+struct GrpcOptions {
+  std::string host = "127.0.0.1";
+  int port = 8001;  // 0: any free one
+  std::string version;
+  int64_t max_message_bytes = 32 << 20;  // of one request
+};
+
+class GrpcServer {
+ public:
+  virtual ~GrpcServer() = default;
+
+  // Begins to serve. Health is NOT_SERVING until the frontend is ready. `frontend` must outlive the
+  // server. Unavailable: the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Frontend& frontend,
+                                                           const GrpcOptions& options);
+
+  virtual int port() const = 0;
+
+  // Takes no more calls; returns when those under way have ended, or are cancelled after `grace`.
+  virtual void Shutdown(absl::Duration grace) = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_GRPC_GRPC_SERVER_H_

@@ -1,0 +1,156 @@
+#include "server/grpc/inference_service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "server/grpc/convert.h"
+#include "server/grpc/generate_call.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 128;
+
+std::string NewRequestId() {
+  thread_local std::mt19937_64 random(std::random_device{}());
+  return absl::StrFormat("gen-%016x%016x", random(), random());
+}
+
+// A client's own request id is written to logs, so it is bounded and printable.
+absl::Status CheckRequestId(const std::string& id) {
+  const bool printable =
+      std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
+  if (id.size() <= kMaxRequestIdBytes && printable) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(
+      "request_id: ", id.size(), " bytes", printable ? "" : " with unprintable characters",
+      "; allowed are at most ", kMaxRequestIdBytes, " printable ASCII characters without spaces"));
+}
+
+std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
+  return absl::FromChrono(deadline);
+}
+
+// A call that is refused before it began.
+class RefusedCall final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
+ public:
+  explicit RefusedCall(const absl::Status& status) { Finish(ToGrpc(status)); }
+  void OnDone() override { delete this; }
+};
+
+grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
+                                      const absl::Status& status) {
+  AddRetryHint(context, status);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+}  // namespace
+
+absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find("authorization");
+  if (found == metadata.end()) return frontend.Authorize("");
+  return frontend.Authorize(std::string_view(found->second.data(), found->second.size()));
+}
+
+InferenceService::InferenceService(Frontend& frontend, std::string version)
+    : frontend_(frontend), version_(std::move(version)), started_(absl::Now()) {}
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  Engine* engine = nullptr;
+  const auto build = [&]() -> absl::StatusOr<GenerateRequest> {
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
+    MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
+    MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
+    MILLRACE_ASSIGN_OR_RETURN(GenerateRequest built, FromProto(v1::GenerateRequest(*request)));
+    built.id = request->request_id().empty() ? NewRequestId() : request->request_id();
+    built.deadline = Deadline(*context);
+    return built;
+  };
+  absl::StatusOr<GenerateRequest> built = build();
+  if (!built.ok()) return new RefusedCall(built.status());
+  return GenerateCall::Begin(context, *engine, *std::move(built));
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const v1::TokenizeRequest* request,
+                                                     v1::TokenizeResponse* response) {
+  if (absl::Status status = Authorize(frontend_, *context); !status.ok()) {
+    return FinishUnary(context, status);
+  }
+  const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model());
+  if (!engine.ok()) return FinishUnary(context, engine.status());
+  absl::StatusOr<TokenizeRequest> tokenize = FromProto(v1::TokenizeRequest(*request));
+  if (!tokenize.ok()) return FinishUnary(context, tokenize.status());
+
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  response->set_max_model_len((*engine)->info().max_model_len);
+  (*engine)->Tokenize(
+      *std::move(tokenize), [context, reactor, response](absl::StatusOr<TokenizeResult> result) {
+        AddRetryHint(context, result.status());
+        if (result.ok()) {
+          response->mutable_token_ids()->Add(result->tokens.begin(), result->tokens.end());
+          for (std::string& text : result->token_strs) {
+            response->add_token_strs(std::move(text));
+          }
+        }
+        reactor->Finish(ToGrpc(result.status()));
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const v1::DetokenizeRequest* request,
+                                                       v1::DetokenizeResponse* response) {
+  if (absl::Status status = Authorize(frontend_, *context); !status.ok()) {
+    return FinishUnary(context, status);
+  }
+  const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model());
+  if (!engine.ok()) return FinishUnary(context, engine.status());
+
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  (*engine)->Detokenize(
+      std::vector<Token>(request->token_ids().begin(), request->token_ids().end()),
+      [context, reactor, response](absl::StatusOr<std::string> text) {
+        AddRetryHint(context, text.status());
+        if (text.ok()) response->set_text(*std::move(text));
+        reactor->Finish(ToGrpc(text.status()));
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
+                                                       const v1::ListModelsRequest*,
+                                                       v1::ListModelsResponse* response) {
+  const absl::Status status = Authorize(frontend_, *context);
+  if (status.ok()) {
+    for (const Engine* engine : frontend_.engines())
+      *response->add_models() = ToProto(engine->info());
+  }
+  return FinishUnary(context, status);
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                          const v1::GetServerInfoRequest*,
+                                                          v1::GetServerInfoResponse* response) {
+  const absl::Status status = Authorize(frontend_, *context);
+  if (status.ok()) {
+    response->set_version(version_);
+    response->set_ready(frontend_.ready());
+    response->set_draining(frontend_.draining());
+    response->set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - started_));
+  }
+  return FinishUnary(context, status);
+}
+
+}  // namespace millrace

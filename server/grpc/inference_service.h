@@ -1,0 +1,44 @@
+// millrace.v1.Inference on gRPC's callback API: no thread waits for a call.
+#ifndef MILLRACE_SERVER_GRPC_INFERENCE_SERVICE_H_
+#define MILLRACE_SERVER_GRPC_INFERENCE_SERVICE_H_
+
+#include <memory>
+#include <string>
+
+#include "millrace/v1/inference.grpc.pb.h"
+#include "server/frontend.h"
+
+namespace millrace {
+
+// OK, or why this call may not go on: its metadata lacks a valid "authorization".
+absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context);
+
+class InferenceService final : public v1::Inference::CallbackService {
+ public:
+  // `frontend` must outlive the service.
+  InferenceService(Frontend& frontend, std::string version);
+
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const v1::TokenizeRequest* request,
+                                     v1::TokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const v1::DetokenizeRequest* request,
+                                       v1::DetokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest* request,
+                                       v1::ListModelsResponse* response) override;
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const v1::GetServerInfoRequest* request,
+                                          v1::GetServerInfoResponse* response) override;
+
+ private:
+  Frontend& frontend_;
+  const std::string version_;
+  const absl::Time started_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_GRPC_INFERENCE_SERVICE_H_

@@ -1,0 +1,145 @@
+#include "server/grpc/reflection_service.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+
+#include <unordered_set>
+#include <utility>
+
+#include "server/grpc/convert.h"
+#include "server/grpc/inference_service.h"
+
+namespace millrace {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::DescriptorPool;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::FileDescriptor;
+using grpc::reflection::v1alpha::FileDescriptorResponse;
+using grpc::reflection::v1alpha::ServerReflectionRequest;
+using grpc::reflection::v1alpha::ServerReflectionResponse;
+
+const DescriptorPool& Pool() { return *DescriptorPool::generated_pool(); }
+
+// The file and, depth first, all that it imports, each once.
+void AddFile(const FileDescriptor& file, std::unordered_set<const FileDescriptor*>& seen,
+             FileDescriptorResponse& out) {
+  if (!seen.insert(&file).second) return;
+  google::protobuf::FileDescriptorProto proto;
+  file.CopyTo(&proto);
+  out.add_file_descriptor_proto(proto.SerializeAsString());
+  for (int i = 0; i < file.dependency_count(); ++i) AddFile(*file.dependency(i), seen, out);
+}
+
+void SetFile(const FileDescriptor* file, const std::string& asked, ServerReflectionResponse& out) {
+  if (file == nullptr) {
+    out.mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
+    out.mutable_error_response()->set_error_message("not found: " + asked);
+    return;
+  }
+  std::unordered_set<const FileDescriptor*> seen;
+  AddFile(*file, seen, *out.mutable_file_descriptor_response());
+}
+
+void SetExtensionNumbers(const std::string& type, ServerReflectionResponse& out) {
+  const Descriptor* const message = Pool().FindMessageTypeByName(type);
+  if (message == nullptr) {
+    SetFile(nullptr, type, out);
+    return;
+  }
+  std::vector<const FieldDescriptor*> extensions;
+  Pool().FindAllExtensions(message, &extensions);
+  out.mutable_all_extension_numbers_response()->set_base_type_name(type);
+  for (const FieldDescriptor* extension : extensions) {
+    out.mutable_all_extension_numbers_response()->add_extension_number(extension->number());
+  }
+}
+
+const FileDescriptor* FileOfExtension(const grpc::reflection::v1alpha::ExtensionRequest& request) {
+  const Descriptor* const type = Pool().FindMessageTypeByName(request.containing_type());
+  if (type == nullptr) return nullptr;
+  const FieldDescriptor* const field =
+      Pool().FindExtensionByNumber(type, request.extension_number());
+  return field == nullptr ? nullptr : field->file();
+}
+
+ServerReflectionResponse Answer(const std::vector<std::string>& services,
+                                const ServerReflectionRequest& request) {
+  ServerReflectionResponse out;
+  out.set_valid_host(request.host());
+  *out.mutable_original_request() = request;
+  switch (request.message_request_case()) {
+    case ServerReflectionRequest::kFileByFilename:
+      SetFile(Pool().FindFileByName(request.file_by_filename()), request.file_by_filename(), out);
+      break;
+    case ServerReflectionRequest::kFileContainingSymbol:
+      SetFile(Pool().FindFileContainingSymbol(request.file_containing_symbol()),
+              request.file_containing_symbol(), out);
+      break;
+    case ServerReflectionRequest::kFileContainingExtension:
+      SetFile(FileOfExtension(request.file_containing_extension()),
+              request.file_containing_extension().containing_type(), out);
+      break;
+    case ServerReflectionRequest::kAllExtensionNumbersOfType:
+      SetExtensionNumbers(request.all_extension_numbers_of_type(), out);
+      break;
+    case ServerReflectionRequest::kListServices:
+      for (const std::string& name : services) {
+        out.mutable_list_services_response()->add_service()->set_name(name);
+      }
+      break;
+    case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
+      out.mutable_error_response()->set_error_code(grpc::StatusCode::INVALID_ARGUMENT);
+      out.mutable_error_response()->set_error_message("message_request: missing");
+      break;
+  }
+  return out;
+}
+
+// One question after the other, each answered before the next is read.
+class ReflectionCall final
+    : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
+ public:
+  ReflectionCall(const std::vector<std::string>& services, const absl::Status& allowed)
+      : services_(services) {
+    if (allowed.ok()) {
+      StartRead(&request_);
+    } else {
+      Finish(ToGrpc(allowed));
+    }
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      Finish(grpc::Status::OK);
+      return;
+    }
+    response_ = Answer(services_, request_);
+    StartWrite(&response_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (ok) {
+      StartRead(&request_);
+    } else {
+      Finish(grpc::Status::CANCELLED);
+    }
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  const std::vector<std::string>& services_;
+  ServerReflectionRequest request_;
+  ServerReflectionResponse response_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse>*
+ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* context) {
+  return new ReflectionCall(services_, Authorize(frontend_, *context));
+}
+
+}  // namespace millrace

@@ -1,0 +1,32 @@
+// The public reflection protocol over the generated descriptors. gRPC's own plugin would do, but
+// for one thing: it answers anyone, and the names of an interface are for those with a key.
+#ifndef MILLRACE_SERVER_GRPC_REFLECTION_SERVICE_H_
+#define MILLRACE_SERVER_GRPC_REFLECTION_SERVICE_H_
+
+#include <string>
+#include <vector>
+
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
+#include "server/frontend.h"
+
+namespace millrace {
+
+class ReflectionService final
+    : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
+ public:
+  // `services`: the full names that a client may list. `frontend` must outlive the service.
+  ReflectionService(const Frontend& frontend, std::vector<std::string> services)
+      : frontend_(frontend), services_(std::move(services)) {}
+
+  grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
+                          grpc::reflection::v1alpha::ServerReflectionResponse>*
+  ServerReflectionInfo(grpc::CallbackServerContext* context) override;
+
+ private:
+  const Frontend& frontend_;
+  const std::vector<std::string> services_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_GRPC_REFLECTION_SERVICE_H_
