@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -15,7 +16,7 @@ using testing::ElementsAre;
 
 TEST(BoundedQueueTest, FirstInFirstOut) {
   BoundedQueue<int> queue(3);
-  for (int i : {1, 2, 3}) EXPECT_EQ(queue.TryPush(std::move(i)), PushResult::kPushed);
+  for (const int i : {1, 2, 3}) EXPECT_EQ(queue.TryPush(int{i}), PushResult::kPushed);
   EXPECT_EQ(queue.TryPop(), 1);
   EXPECT_EQ(queue.Pop(), 2);
   EXPECT_EQ(queue.TryPop(), 3);
@@ -54,9 +55,9 @@ TEST(BoundedQueueTest, CloseLetsOutWhatIsInside) {
 
 TEST(BoundedQueueTest, CloseEndsEveryWait) {
   BoundedQueue<int> queue(2);
-  std::vector<std::thread> waiting;
-  for (int i = 0; i < 3; ++i) {
-    waiting.emplace_back([&] { EXPECT_EQ(queue.Pop(), std::nullopt); });
+  std::array<std::thread, 3> waiting;
+  for (std::thread& thread : waiting) {
+    thread = std::thread([&] { EXPECT_EQ(queue.Pop(), std::nullopt); });
   }
   queue.Close();
   for (std::thread& thread : waiting) thread.join();
@@ -68,6 +69,7 @@ TEST(BoundedQueueTest, ManyProducersAndConsumers) {
   constexpr int kEach = 3000;
   BoundedQueue<std::pair<int, int>> queue(16);
   std::vector<std::thread> producers;
+  producers.reserve(kProducers);
   for (int p = 0; p < kProducers; ++p) {
     producers.emplace_back([&queue, p] {
       for (int n = 0; n < kEach; ++n) {
@@ -77,6 +79,7 @@ TEST(BoundedQueueTest, ManyProducersAndConsumers) {
   }
   std::vector<std::vector<std::pair<int, int>>> got(2);
   std::vector<std::thread> consumers;
+  consumers.reserve(got.size());
   for (auto& mine : got) {
     consumers.emplace_back([&queue, &mine] {
       while (auto item = queue.Pop()) {

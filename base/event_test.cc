@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <mutex>
 #include <thread>
-#include <vector>
 
 namespace millrace {
 namespace {
@@ -45,9 +46,9 @@ TEST(EventTest, ManySourcesLoseNothing) {
   Event event;
   std::mutex mutex;
   int written = 0;  // guarded by mutex
-  std::vector<std::thread> sources;
-  for (int i = 0; i < kSources; ++i) {
-    sources.emplace_back([&] {
+  std::array<std::thread, kSources> sources;
+  for (std::thread& source : sources) {
+    source = std::thread([&] {
       for (int n = 0; n < kEach; ++n) {
         {
           std::lock_guard lock(mutex);

@@ -73,7 +73,7 @@ absl::Status ArmFaultPoints(std::string_view spec) {
       return absl::InvalidArgumentError(
           StrCat("no fault point \"", order->name, "\"; there are: ", JoinList(names)));
     }
-    found.emplace_back(point, *std::move(order));
+    found.emplace_back(point, *order);
   }
   for (auto& [point, order] : found) point->Arm(order.times, order.skip);
   return absl::OkStatus();

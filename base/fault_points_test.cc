@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -18,8 +20,8 @@ class FaultPointTest : public testing::Test {
 };
 
 std::vector<bool> Passes(FaultPoint& point, int count) {
-  std::vector<bool> fired;
-  for (int i = 0; i < count; ++i) fired.push_back(point.Fires());
+  std::vector<bool> fired(count);
+  for (int i = 0; i < count; ++i) fired[i] = point.Fires();
   return fired;
 }
 
@@ -64,9 +66,9 @@ TEST_F(FaultPointTest, RefusesWhatItDoesNotKnowAndArmsNothing) {
 TEST_F(FaultPointTest, FiresExactlyAsOftenAsAskedAcrossThreads) {
   first.Arm(100, 50);
   std::atomic<int> fired = 0;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
+  std::array<std::thread, 4> threads;
+  for (std::thread& thread : threads) {
+    thread = std::thread([&] {
       for (int n = 0; n < 500; ++n) fired += first.Fires();
     });
   }

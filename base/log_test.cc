@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <array>
 #include <thread>
 #include <vector>
 
@@ -151,11 +151,11 @@ TEST_F(LogTest, AWrongSpecIsRefusedWholeAndSaysWhy) {
 TEST_F(LogTest, ThreadsDoNotMixTheirLines) {
   SetLogFormat(LogFormat::kJson);
   auto lines = Lines([] {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) {
-      threads.emplace_back([i] {
+    std::array<std::thread, 4> threads;
+    for (size_t i = 0; i < threads.size(); ++i) {
+      threads[i] = std::thread([i] {
         for (int n = 0; n < 200; ++n) {
-          kHttp.ForRequest(StrCat("r", i)).Info(std::string(300, 'a' + i));
+          kHttp.ForRequest(StrCat("r", i)).Info(std::string(300, static_cast<char>('a' + i)));
           if (n == 100) SetLogLevels("info,scheduler=error").IgnoreError();
         }
       });

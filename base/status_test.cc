@@ -18,7 +18,7 @@ absl::StatusOr<int> Sum(int a, int b) {
   return *first + *second;
 }
 
-absl::Status Check(absl::Status status, bool& passed) {
+absl::Status Check(const absl::Status& status, bool& passed) {
   MILLRACE_RETURN_IF_ERROR(status);
   passed = true;
   return absl::OkStatus();

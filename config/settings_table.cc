@@ -23,12 +23,12 @@ struct About {
 };
 
 template <typename Parse, typename Member>
-Setting Make(const About& about, std::string allowed, std::string default_text, Member member,
-             Parse parse) {
+Setting Make(const About& about, const std::string& allowed, const std::string& default_text,
+             Member member, Parse parse) {
   return {.name = about.name,
           .placeholder = about.placeholder,
-          .allowed = std::move(allowed),
-          .default_text = std::move(default_text),
+          .allowed = allowed,
+          .default_text = default_text,
           .help = about.help,
           .set = [member, parse](std::string_view text, Settings& settings) {
             auto value = parse(text);
@@ -103,8 +103,9 @@ bool IsText(std::string_view text, size_t most) {
 }
 
 template <typename Valid>
-Setting Text(const About& about, std::string allowed, std::string Settings::*member, Valid valid) {
-  return Make(about, std::move(allowed), Defaults().*member, member,
+Setting Text(const About& about, const std::string& allowed, std::string Settings::*member,
+             Valid valid) {
+  return Make(about, allowed, Defaults().*member, member,
               [=](std::string_view text) -> std::optional<std::string> {
                 if (!IsText(text, 4096) || !valid(text)) return {};
                 return std::string(text);
@@ -117,12 +118,12 @@ Setting Path(const About& about, std::string Settings::*member) {
 
 // Comma-separated, and again as often as one likes.
 template <typename Valid>
-Setting List(const About& about, std::string allowed, std::vector<std::string> Settings::*member,
-             Valid valid) {
+Setting List(const About& about, const std::string& allowed,
+             std::vector<std::string> Settings::*member, Valid valid) {
   return {.name = about.name,
           .kind = SettingKind::kList,
           .placeholder = about.placeholder,
-          .allowed = std::move(allowed),
+          .allowed = allowed,
           .help = about.help,
           .set =
               [=](std::string_view text, Settings& settings) {

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -18,9 +19,7 @@ namespace millrace {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 
 constexpr StepLimits kLimits = {.max_num_seqs = 8,
                                 .max_num_batched_tokens = 512,
@@ -223,9 +222,9 @@ TEST_F(MetricsTest, EachFamilyIsDescribedOnce) {
 }
 
 TEST_F(MetricsTest, CountsFromManyThreads) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
+  std::array<std::thread, 4> threads;
+  for (std::thread& thread : threads) {
+    thread = std::thread([&] {
       for (int n = 0; n < 1000; ++n) {
         engine_.OnNextToken(milliseconds(1));
         if (n % 250 == 0) metrics_.Render();
