@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+
 #include "base/strings.h"
 #include "config/settings_table.h"
 
@@ -27,6 +32,18 @@ TEST(HelpTest, MarkdownHasFourCellsInEachRow) {
   for (const std::string_view line : SplitList(table, '\n')) {
     EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 5) << line;
   }
+}
+
+// ctest runs in the root of the source tree.
+TEST(HelpTest, TheReadmesTableIsThisOne) {
+  std::ifstream file("README.md");
+  const std::string readme(std::istreambuf_iterator<char>(file), {});
+  const std::string expected =
+      StrCat("<!-- settings -->\n", SettingsTableMarkdown(), "<!-- /settings -->\n");
+  EXPECT_NE(readme.find(expected), readme.npos)
+      << "README.md's settings table is not that of config/settings_table.cc. Put this between its "
+         "markers (millraced --print-settings-table prints it):\n"
+      << expected;
 }
 
 }  // namespace
