@@ -3,8 +3,8 @@
 //   FaultPoint row_error("fake.row_error");   // at namespace scope, beside the code
 //   if (row_error.Fires()) return absl::InternalError("…");
 //
-// A point that nobody armed costs one relaxed load. The server arms points only with --faults, which
-// it takes only with --device fake.
+// A point that nobody armed costs one relaxed load. The server arms points only with --faults,
+// which it takes only with --device fake.
 #ifndef MILLRACE_BASE_FAULT_POINTS_H_
 #define MILLRACE_BASE_FAULT_POINTS_H_
 
