@@ -1,0 +1,89 @@
+"""Runs the real millraced for the black-box tests: as a user would, over its own doors.
+
+The environment names the program (MILLRACED) and the default model's file (MILLRACE_MODEL); `make test` sets both.
+Tests that need the model are marked `model`.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers and busy machines are slow
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "model: needs the default model's file")
+
+
+class Server:
+    """One millraced on free ports of 127.0.0.1."""
+
+    def __init__(self, folder, *flags, env=None):
+        self.ready_file = folder / "ready.json"
+        self.log = folder / "log.txt"
+        program = os.environ.get("MILLRACED", str(ROOT / "build" / "millraced"))
+        command = [program, "--http-port", "0", "--grpc-port", "0", "--admin-port", "0",
+                   "--ready-file", str(self.ready_file), *flags]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env={**os.environ, **(env or {})})
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self.ready_file.exists():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"millraced ended with {self.process.returncode}:\n{self.log.read_text()}")
+            if time.monotonic() > deadline:
+                self.process.kill()
+                raise RuntimeError(f"millraced was not ready in {START_TIMEOUT} s:\n{self.log.read_text()}")
+            time.sleep(0.01)
+        self.ports = json.loads(self.ready_file.read_text())
+        self.http = f"http://127.0.0.1:{self.ports['http']}"
+        self.admin = f"http://127.0.0.1:{self.ports['admin']}"
+        self.grpc = f"127.0.0.1:{self.ports['grpc']}"
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def wait(self, timeout=60):
+        """The exit status."""
+        return self.process.wait(timeout)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start_server(tmp_path_factory):
+    """start_server(*flags, env=None): a server of this test's own."""
+    servers = []
+
+    def start(*flags, env=None):
+        servers.append(Server(tmp_path_factory.mktemp("server"), *flags, env=env))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def fake_server(tmp_path_factory):
+    """A server with the fake executor, shared: it must still be well after each test."""
+    server = Server(tmp_path_factory.mktemp("fake"), "--device", "fake", "--fake-step-us", "1000",
+                    "--fake-token-us", "10")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def model_server(tmp_path_factory):
+    """A server with the default model on the CPU, shared."""
+    server = Server(tmp_path_factory.mktemp("model"), "--model", os.environ["MILLRACE_MODEL"])
+    yield server
+    server.stop()

@@ -1,0 +1,204 @@
+"""The gRPC door of the real daemon, through the real grpcio client."""
+import re
+import threading
+import time
+import urllib.request
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from millrace_grpc import connect, pb
+
+
+def request(text="Hello", **kwargs):
+    kwargs.setdefault("stopping", pb.StopOptions(max_tokens=8, ignore_eos=True))
+    return pb.GenerateRequest(text=text, **kwargs)
+
+
+def generate(stub, message, **kwargs):
+    """The whole answer: text, token ids, and the last response."""
+    responses = list(stub.Generate(message, timeout=60, **kwargs))
+    assert all(not r.HasField("finish") for r in responses[:-1]) and responses[-1].HasField("finish")
+    return ("".join(r.text for r in responses), [t for r in responses for t in r.token_ids], responses[-1])
+
+
+def refused(stub, message, **kwargs):
+    with pytest.raises(grpc.RpcError) as error:
+        list(stub.Generate(message, timeout=60, **kwargs))
+    return error.value
+
+
+def metric(server, name):
+    text = urllib.request.urlopen(server.admin + "/metrics").read().decode()
+    return sum(float(v) for v in re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.M))
+
+
+def test_an_answer_is_streamed_with_its_usage(fake_server):
+    stub = connect(fake_server.grpc)
+    responses = list(stub.Generate(request(request_id="my-own-id"), timeout=60))
+    assert responses[0].request_id == "my-own-id"
+    assert len(responses) > 2
+    finish = responses[-1].finish
+    assert finish.reason == pb.FINISH_REASON_LENGTH
+    assert (finish.usage.prompt_tokens, finish.usage.completion_tokens) == (5, 8)
+    assert finish.timings.prefill_seconds > 0 and finish.timings.decode_seconds > 0
+
+
+def test_token_ids_and_chat_are_prompts_too(fake_server):
+    stub = connect(fake_server.grpc)
+    text, tokens, _ = generate(stub, request())
+    same, same_tokens, _ = generate(
+        stub, request(token_ids=pb.TokenIds(ids=list(b"Hello")), text=None))
+    assert (text, tokens) != ("", []) and len(same_tokens) == len(tokens)
+    chat = pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="Hi")])
+    assert generate(stub, request(chat=chat, text=None))[2].finish.usage.prompt_tokens > 2
+
+
+def test_the_same_seed_gives_the_same_answer(fake_server):
+    stub = connect(fake_server.grpc)
+    sampling = pb.SamplingOptions(temperature=1.0, seed=7)
+    assert generate(stub, request(sampling=sampling))[:2] == generate(stub, request(sampling=sampling))[:2]
+
+
+def test_logprobs_come_with_each_token(fake_server):
+    responses = list(connect(fake_server.grpc).Generate(request(logprobs=3, echo=True), timeout=60))
+    echo = [r for r in responses if r.echo]
+    assert len(echo) == 1 and responses[0].echo and echo[0].text == "Hello"
+    assert not echo[0].logprobs[0].HasField("logprob") and echo[0].logprobs[1].HasField("logprob")
+    answer = [entry for r in responses if not r.echo for entry in r.logprobs]
+    assert len(answer) == 8
+    assert all(entry.logprob <= 0 and len(entry.top) == 3 and entry.rank >= 1 for entry in answer)
+
+
+@pytest.mark.parametrize("change, field", [
+    (dict(text=""), "prompt"),
+    (dict(text=None), "prompt"),
+    (dict(sampling=pb.SamplingOptions(temperature=2.5)), "temperature"),
+    (dict(sampling=pb.SamplingOptions(top_p=0)), "top_p"),
+    (dict(sampling=pb.SamplingOptions(min_p=1.5)), "min_p"),
+    (dict(stopping=pb.StopOptions(max_tokens=-1)), "max_tokens"),
+    (dict(stopping=pb.StopOptions(max_tokens=2, min_tokens=3)), "min_tokens"),
+    (dict(stopping=pb.StopOptions(stop=["x"] * 17)), "stop"),
+    (dict(logprobs=21), "logprobs"),
+    (dict(request_id="a b"), "request_id"),
+    (dict(token_ids=pb.TokenIds(ids=[1_000_000]), text=None), "1000000"),
+])
+def test_a_wrong_field_is_named(fake_server, change, field):
+    error = refused(connect(fake_server.grpc), request(**change))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert field in error.details()
+
+
+def test_an_unknown_model_is_not_found(fake_server):
+    error = refused(connect(fake_server.grpc), request(model="nobody"))
+    assert error.code() == grpc.StatusCode.NOT_FOUND and "nobody" in error.details()
+
+
+def test_what_can_never_fit_is_refused_with_both_numbers(fake_server):
+    stub = connect(fake_server.grpc)
+    longest = stub.ListModels(pb.ListModelsRequest()).models[0].max_model_len
+    error = refused(stub, request(text="x" * (longest + 5)))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert str(longest + 5) in error.details() and str(longest) in error.details()
+
+
+def test_cancelling_frees_the_blocks(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "2000")
+    call = connect(server.grpc).Generate(request(stopping=pb.StopOptions(max_tokens=2000, ignore_eos=True)))
+    next(call)
+    assert metric(server, "vllm:kv_cache_usage_perc") > 0
+    call.cancel()
+    deadline = time.monotonic() + 20
+    while metric(server, "vllm:kv_cache_usage_perc") > 0 or metric(server, "vllm:num_requests_running") > 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_deadline_ends_the_call(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "50000")
+    with pytest.raises(grpc.RpcError) as error:
+        list(connect(server.grpc).Generate(request(stopping=pb.StopOptions(max_tokens=1000, ignore_eos=True)),
+                                           timeout=0.5))
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    deadline = time.monotonic() + 20
+    while metric(server, "vllm:num_requests_running") > 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_tokenize_and_detokenize_are_inverse(fake_server):
+    stub = connect(fake_server.grpc)
+    tokens = stub.Tokenize(pb.TokenizeRequest(text="Grüße", add_special_tokens=False, return_token_strs=True))
+    assert len(tokens.token_ids) == len(tokens.token_strs) == 7
+    assert b"".join(tokens.token_strs).decode() == "Grüße"
+    assert stub.Detokenize(pb.DetokenizeRequest(token_ids=tokens.token_ids)).text == "Grüße"
+
+
+def test_every_method_but_health_wants_the_key(start_server):
+    server = start_server("--device", "fake", "--api-key", "s3cret")
+    stub = connect(server.grpc)
+    for call in (lambda m: list(stub.Generate(request(), metadata=m)),
+                 lambda m: stub.Tokenize(pb.TokenizeRequest(text="a"), metadata=m),
+                 lambda m: stub.Detokenize(pb.DetokenizeRequest(token_ids=[97]), metadata=m),
+                 lambda m: stub.ListModels(pb.ListModelsRequest(), metadata=m),
+                 lambda m: stub.GetServerInfo(pb.GetServerInfoRequest(), metadata=m)):
+        for metadata in ((), (("authorization", "Bearer wrong"),)):
+            with pytest.raises(grpc.RpcError) as error:
+                call(metadata)
+            assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        call((("authorization", "Bearer s3cret"),))
+    channel = grpc.insecure_channel(server.grpc)
+    with pytest.raises(grpc.RpcError) as error:
+        ProtoReflectionDescriptorDatabase(channel).get_services()
+    assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED
+    status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest()).status
+    assert status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_reflection_tells_the_interface(fake_server):
+    database = ProtoReflectionDescriptorDatabase(grpc.insecure_channel(fake_server.grpc))
+    assert {"millrace.v1.Inference", "grpc.health.v1.Health"} <= set(database.get_services())
+    file = database.FindFileContainingSymbol("millrace.v1.Inference")
+    assert [m.name for m in file.service[0].method][:1] == ["Generate"]
+    with pytest.raises(KeyError):
+        database.FindFileContainingSymbol("no.such.Thing")
+
+
+def test_health_watch_sees_the_drain_and_the_running_stream_finishes(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "5000")
+    stub = connect(server.grpc)
+    call = stub.Generate(request(stopping=pb.StopOptions(max_tokens=200, ignore_eos=True)))
+    first = next(call)
+    seen, drained = [], threading.Event()
+
+    def watch():
+        try:
+            for response in health_pb2_grpc.HealthStub(grpc.insecure_channel(server.grpc)).Watch(
+                    health_pb2.HealthCheckRequest()):
+                seen.append(response.status)
+                if response.status == health_pb2.HealthCheckResponse.NOT_SERVING:
+                    drained.set()
+        except grpc.RpcError:
+            pass
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    while not seen:
+        time.sleep(0.01)
+    server.signal()
+    assert drained.wait(20)
+    assert seen[0] == health_pb2.HealthCheckResponse.SERVING
+    rest = list(call)
+    assert rest[-1].finish.usage.completion_tokens == 200 and first is not None
+    assert server.wait() == 0
+
+
+@pytest.mark.model
+def test_the_real_model_answers(model_server):
+    chat = pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="What is the capital of France?")])
+    text, tokens, last = generate(connect(model_server.grpc), pb.GenerateRequest(
+        chat=chat, sampling=pb.SamplingOptions(temperature=0), stopping=pb.StopOptions(max_tokens=40)))
+    assert "Paris" in text
+    assert last.finish.usage.completion_tokens == len(tokens)
