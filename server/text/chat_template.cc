@@ -1,0 +1,100 @@
+#include "server/text/chat_template.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "server/text/jinja_interpreter.h"
+#include "server/text/jinja_json.h"
+#include "server/text/jinja_parser.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kComponent = "chat template";
+
+}  // namespace
+
+ChatTemplate::ChatTemplate(jinja::Block block, SpecialTokenTexts tokens, TemplateLimits limits)
+    : block_(std::make_shared<const jinja::Block>(std::move(block))),
+      tokens_(std::move(tokens)),
+      limits_(limits) {}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, SpecialTokenTexts tokens,
+                                                 TemplateLimits limits) {
+  absl::StatusOr<jinja::Block> block = jinja::Parse(source, limits);
+  if (!block.ok()) return Annotate(block.status(), kComponent);
+  return ChatTemplate(*std::move(block), std::move(tokens), limits);
+}
+
+template <typename Json>
+absl::StatusOr<std::string> ChatTemplate::Render(const Json& messages, const Json& extra,
+                                                 const ChatTemplateOptions& options) const {
+  jinja::Budget budget(limits_, *options.clock, options.deadline);
+  // What transformers passes, given or not.
+  jinja::Variables variables = {{"add_generation_prompt", options.add_generation_prompt},
+                                {"documents", jinja::None()},
+                                {"tools", jinja::None()}};
+  const std::pair<const char*, const std::optional<std::string>*> texts[] = {
+      {"bos_token", &tokens_.bos},
+      {"eos_token", &tokens_.eos},
+      {"unk_token", &tokens_.unk},
+      {"pad_token", &tokens_.pad}};
+  for (const auto& [name, text] : texts) {
+    if (text->has_value()) variables[name] = **text;
+  }
+  const auto add = [&](const std::string& name, const Json& json) -> absl::Status {
+    auto value = jinja::FromJson(budget, json);
+    if (!value.ok()) return Annotate(value.status(), StrCat(kComponent, ": ", name));
+    variables[name] = *std::move(value);
+    return absl::OkStatus();
+  };
+  MILLRACE_RETURN_IF_ERROR(add("messages", messages));
+  for (const auto& [name, value] : extra.items()) MILLRACE_RETURN_IF_ERROR(add(name, value));
+  auto text = jinja::Render(*block_, std::move(variables), {budget, options.now, options.zone});
+  if (!text.ok()) return Annotate(text.status(), kComponent);
+  return text;
+}
+
+template <typename Json>
+absl::StatusOr<std::string> FlattenContent(std::string_view field, const Json& content) {
+  if (content.is_null()) return std::string();
+  if (content.is_string()) return content.template get<std::string>();
+  if (!content.is_array()) {
+    return absl::InvalidArgumentError(StrCat(field, " is ", content.type_name(),
+                                             ", it must be a string or a list of text parts"));
+  }
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const Json& part = content[i];
+    const std::string name = StrCat(field, "[", i, "]");
+    const auto type = part.is_object() ? part.find("type") : part.end();
+    if (type == part.end() || !type->is_string()) {
+      return absl::InvalidArgumentError(StrCat(name, " must be an object with a string 'type'"));
+    }
+    if (*type != "text") {
+      return absl::InvalidArgumentError(
+          StrCat(name, ".type is '", type->template get_ref<const std::string&>().substr(0, 100),
+                 "', only 'text' is supported"));
+    }
+    const auto part_text = part.find("text");
+    if (part_text == part.end() || !part_text->is_string()) {
+      return absl::InvalidArgumentError(StrCat(name, ".text must be a string"));
+    }
+    if (i > 0) text += '\n';
+    text += part_text->template get_ref<const std::string&>();
+  }
+  return text;
+}
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+template absl::StatusOr<std::string> ChatTemplate::Render(const Json&, const Json&,
+                                                          const ChatTemplateOptions&) const;
+template absl::StatusOr<std::string> ChatTemplate::Render(const OrderedJson&, const OrderedJson&,
+                                                          const ChatTemplateOptions&) const;
+template absl::StatusOr<std::string> FlattenContent(std::string_view, const Json&);
+template absl::StatusOr<std::string> FlattenContent(std::string_view, const OrderedJson&);
+
+}  // namespace millrace

@@ -1,0 +1,151 @@
+#include "server/text/jinja_builtin.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+
+namespace millrace::jinja {
+namespace {
+
+using Args = absl::Span<const Value>;
+
+absl::StatusOr<Value> RaiseException(CallContext& context, const Value&, Args args) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::string message, ToText(context.budget, args[0]));
+  return absl::InvalidArgumentError(message);
+}
+
+absl::StatusOr<Value> Range(CallContext& context, const Value&, Args args) {
+  constexpr int64_t kMost = 100'000;  // As Jinja's sandbox has it.
+  MILLRACE_ASSIGN_OR_RETURN(int64_t start, IntegerArgument("start", args[0]));
+  int64_t stop = std::exchange(start, 0);
+  int64_t step = 1;
+  if (!args[1].Is<None>()) {
+    start = stop;
+    MILLRACE_ASSIGN_OR_RETURN(stop, IntegerArgument("stop", args[1]));
+  }
+  if (!args[2].Is<None>()) {
+    MILLRACE_ASSIGN_OR_RETURN(step, IntegerArgument("step", args[2]));
+  }
+  if (step == 0) return absl::InvalidArgumentError("the step of range() must not be 0");
+  if (start == stop || (start < stop) != (step > 0)) return MakeList(context.budget, {});
+  // In unsigned arithmetic, where the distance of two int64 and the size of any step fit.
+  const auto low = static_cast<uint64_t>(step > 0 ? start : stop);
+  const auto high = static_cast<uint64_t>(step > 0 ? stop : start);
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);
+  const uint64_t count = (high - low - 1) / stride + 1;
+  if (count > kMost) {
+    return absl::InvalidArgumentError(StrCat("range() has more than ", kMost, " items"));
+  }
+  MILLRACE_RETURN_IF_ERROR(context.budget.Spend(count));
+  std::vector<Value> items;
+  items.reserve(count);
+  for (uint64_t i = 0; i < count; ++i) items.emplace_back(start + static_cast<int64_t>(i) * step);
+  return MakeList(context.budget, std::move(items));
+}
+
+absl::StatusOr<Value> StrftimeNow(CallContext& context, const Value&, Args args) {
+  constexpr std::string_view kDirectives = "aAbBcdeFHIjmMpSTUwWxXyYzZ%-";
+  constexpr size_t kMostBytes = 256;
+  MILLRACE_ASSIGN_OR_RETURN(const std::string_view format, StringArgument("format", args[0]));
+  if (format.size() > kMostBytes) {
+    return absl::InvalidArgumentError(StrCat("the format is over ", kMostBytes, " bytes"));
+  }
+  for (size_t at = format.find('%'); at != format.npos; at = format.find('%', at + 2)) {
+    const std::string_view directive = format.substr(at, 2);
+    if (directive.size() < 2 || kDirectives.find(directive[1]) == kDirectives.npos) {
+      return absl::InvalidArgumentError(
+          StrCat("the directive '", directive, "' of strftime_now is not supported"));
+    }
+  }
+  return MakeText(context.budget, absl::FormatTime(AbslView(format), context.now, context.zone));
+}
+
+}  // namespace
+
+const Builtin* FindFunction(std::string_view name) {
+  static const auto& table = *new std::vector<Builtin>{
+      {"raise_exception", {{"message", true}}, RaiseException},
+      {"range", {{"start", true}, {"stop", false, None()}, {"step", false, None()}}, Range},
+      {"strftime_now", {{"format", true}}, StrftimeNow},
+  };
+  return FindIn(table, name);
+}
+
+bool HasMethod(const Value& object, std::string_view name) {
+  // Python's dicts have these; a template may call four of them.
+  constexpr std::string_view kDictMethods[] = {"clear",      "copy",   "fromkeys", "get",
+                                               "items",      "keys",   "pop",      "popitem",
+                                               "setdefault", "update", "values"};
+  const bool is_dict_method =
+      std::count(std::begin(kDictMethods), std::end(kDictMethods), name) > 0;
+  if (object.dict() != nullptr) return is_dict_method;
+  return object.string() != nullptr && !is_dict_method && FindMethod(name) != nullptr;
+}
+
+absl::StatusOr<Value> MakeText(Budget& budget, std::string text) {
+  MILLRACE_RETURN_IF_ERROR(budget.SpendText(text.size()));
+  return Value(std::move(text));
+}
+
+absl::StatusOr<Value> MakeTexts(Budget& budget, const std::vector<std::string_view>& texts) {
+  std::vector<Value> items;
+  items.reserve(texts.size());
+  for (const std::string_view text : texts) {
+    MILLRACE_RETURN_IF_ERROR(budget.SpendText(text.size()));
+    items.emplace_back(text);
+  }
+  return MakeList(budget, std::move(items));
+}
+
+absl::StatusOr<Value> DictItems(Budget& budget, const Dict& dict) {
+  std::vector<Value> items;
+  for (const auto& [key, value] : dict.items) {
+    MILLRACE_RETURN_IF_ERROR(budget.Spend(1));
+    MILLRACE_ASSIGN_OR_RETURN(Value item, MakeList(budget, {key, value}, /*is_tuple=*/true));
+    items.push_back(std::move(item));
+  }
+  return MakeList(budget, std::move(items));
+}
+
+absl::StatusOr<Value> ReplaceText(Budget& budget, std::string_view text, std::string_view from,
+                                  std::string_view to, int64_t count) {
+  MILLRACE_RETURN_IF_ERROR(budget.SpendText(text.size()));
+  std::string result;
+  for (bool first = true; count != 0; --count, first = false) {
+    // The length of what stays before the next occurrence.
+    size_t at = FindText(text, from);
+    if (from.empty() && !first) {
+      if (text.empty()) break;
+      at = NextCodePoint(text).size;
+    }
+    if (at == std::string_view::npos) break;
+    result.append(text.substr(0, at)).append(to);
+    text.remove_prefix(at + from.size());
+    MILLRACE_RETURN_IF_ERROR(budget.SpendText(to.size()));
+    if (result.size() > budget.limits().max_output_bytes) break;
+  }
+  return MakeText(budget, result.append(text));
+}
+
+absl::StatusOr<Value> StripText(Budget& budget, std::string_view text, const Value& characters,
+                                Side side) {
+  MILLRACE_RETURN_IF_ERROR(budget.SpendText(text.size()));
+  if (characters.Is<None>()) return MakeText(budget, std::string(StripSpace(text, side)));
+  MILLRACE_ASSIGN_OR_RETURN(const std::string_view set, StringArgument("chars", characters));
+  // Every character of the text may be looked for in the whole set.
+  MILLRACE_RETURN_IF_ERROR(budget.Spend((1 + text.size() / 64) * (1 + set.size() / 64)));
+  return MakeText(budget, std::string(StripAny(text, set, side)));
+}
+
+absl::StatusOr<std::string_view> StringArgument(std::string_view name, const Value& value) {
+  if (value.string() != nullptr) return std::string_view(*value.string());
+  return TypeError(StrCat("take as string argument '", name, "'"), value);
+}
+
+absl::StatusOr<int64_t> IntegerArgument(std::string_view name, const Value& value) {
+  if (const auto integer = value.integer()) return *integer;
+  return TypeError(StrCat("take as integer argument '", name, "'"), value);
+}
+
+}  // namespace millrace::jinja

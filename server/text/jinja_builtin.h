@@ -1,0 +1,80 @@
+// The filters, tests, methods and functions that a template may call: a fixed set, known by name
+// when it is parsed.
+#ifndef MILLRACE_SERVER_TEXT_JINJA_BUILTIN_H_
+#define MILLRACE_SERVER_TEXT_JINJA_BUILTIN_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "server/text/jinja_text.h"
+#include "server/text/jinja_value.h"
+
+namespace millrace::jinja {
+
+struct Parameter {
+  std::string_view name;
+  bool required = false;
+  Value otherwise = {};  // When it is not given.
+};
+
+// The state of one rendering that a call may use.
+struct CallContext {
+  Budget& budget;
+  absl::Time now;
+  absl::TimeZone zone;
+};
+
+// `self` is what the filter, test or method is applied to, undefined for a function; `args` has one
+// for each parameter.
+using Implementation = absl::StatusOr<Value> (*)(CallContext& context, const Value& self,
+                                                 absl::Span<const Value> args);
+
+struct Builtin {
+  std::string_view name;
+  std::vector<Parameter> parameters;
+  Implementation run;
+};
+
+// The tables; null for a name that they lack.
+const Builtin* FindFilter(std::string_view name);
+const Builtin* FindTest(std::string_view name);
+const Builtin* FindFunction(std::string_view name);
+// Methods of strings and dicts share no name.
+const Builtin* FindMethod(std::string_view name);
+
+// Whether a value of this type has a method of that name: it hides a dict's item.
+bool HasMethod(const Value& object, std::string_view name);
+
+// For implementations: results and arguments with their checks.
+
+// A string, if it is not too long.
+absl::StatusOr<Value> MakeText(Budget& budget, std::string text);
+absl::StatusOr<Value> MakeTexts(Budget& budget, const std::vector<std::string_view>& texts);
+// The (key, value) tuples of a dict.
+absl::StatusOr<Value> DictItems(Budget& budget, const Dict& dict);
+// Replaces the first `count` occurrences, or all if negative; an empty `from` is between any two
+// characters and at both ends.
+absl::StatusOr<Value> ReplaceText(Budget& budget, std::string_view text, std::string_view from,
+                                  std::string_view to, int64_t count);
+absl::StatusOr<Value> StripText(Budget& budget, std::string_view text, const Value& characters,
+                                Side side);
+// Errors name the argument.
+absl::StatusOr<std::string_view> StringArgument(std::string_view name, const Value& value);
+absl::StatusOr<int64_t> IntegerArgument(std::string_view name, const Value& value);
+
+// The first of a table with that name, or null.
+inline const Builtin* FindIn(absl::Span<const Builtin> table, std::string_view name) {
+  const auto* found =
+      std::find_if(table.begin(), table.end(), [name](const Builtin& b) { return b.name == name; });
+  return found == table.end() ? nullptr : found;
+}
+
+}  // namespace millrace::jinja
+
+#endif  // MILLRACE_SERVER_TEXT_JINJA_BUILTIN_H_

@@ -1,0 +1,19 @@
+// Parses expressions by recursive descent, with Jinja's precedences.
+#ifndef MILLRACE_SERVER_TEXT_JINJA_EXPR_PARSER_H_
+#define MILLRACE_SERVER_TEXT_JINJA_EXPR_PARSER_H_
+
+#include "absl/status/statusor.h"
+#include "server/text/jinja_ast.h"
+#include "server/text/jinja_token_stream.h"
+
+namespace millrace::jinja {
+
+// `a`, or a tuple `a, b`. Without `conditional` an `if` at the top ends it, as between `in` and
+// `if` of a for statement.
+absl::StatusOr<ExprPtr> ParseTupleExpr(TokenStream& tokens, bool conditional);
+// `a` or `a if b else c`.
+absl::StatusOr<ExprPtr> ParseExpr(TokenStream& tokens);
+
+}  // namespace millrace::jinja
+
+#endif  // MILLRACE_SERVER_TEXT_JINJA_EXPR_PARSER_H_

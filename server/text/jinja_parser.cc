@@ -1,0 +1,219 @@
+#include "server/text/jinja_parser.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "server/text/jinja_expr_parser.h"
+#include "server/text/jinja_lexer.h"
+#include "server/text/jinja_token_stream.h"
+
+namespace millrace::jinja {
+namespace {
+
+using Names = std::vector<std::string_view>;
+
+class Parser {
+ public:
+  explicit Parser(TokenStream tokens) : tokens_(std::move(tokens)) {}
+
+  absl::StatusOr<Block> ParseTemplate() {
+    MILLRACE_ASSIGN_OR_RETURN(Block block, ParseBlock({}));
+    return block;
+  }
+
+ private:
+  // Statements until one of the tags `ends`, whose name is the present token then; or until the end
+  // of the template if empty.
+  absl::StatusOr<Block> ParseBlock(const Names& ends);
+  // The rest of a tag, the body after it, and the name of the tag that ends the body.
+  absl::StatusOr<Block> ParseBody(const Names& ends);
+  absl::StatusOr<Statement> ParseStatement();
+  absl::StatusOr<Statement> ParseIf();
+  absl::StatusOr<Statement> ParseFor();
+  absl::StatusOr<Statement> ParseSet();
+  absl::StatusOr<Statement> ParseGeneration();
+  absl::StatusOr<Statement> ParseJump(StatementKind kind);
+  absl::StatusOr<Targets> ParseTargets(bool with_attributes);
+
+  Statement Make(StatementKind kind) const {
+    Statement statement;
+    statement.kind = kind;
+    statement.line = tokens_.line();
+    return statement;
+  }
+
+  TokenStream tokens_;
+  int loops_ = 0;  // Around the present statement: break and continue need one.
+};
+
+absl::StatusOr<Block> Parser::ParseBlock(const Names& ends) {
+  const Nesting nesting(tokens_);
+  MILLRACE_RETURN_IF_ERROR(nesting.status());
+  Block block;
+  for (;;) {
+    const Token& token = tokens_.Peek();
+    if (token.kind == TokenKind::kEnd) {
+      if (ends.empty()) return block;
+      return tokens_.Error(StrCat("the template ends before ", ends.back()));
+    }
+    Statement statement = Make(StatementKind::kText);
+    tokens_.Next();
+    if (token.kind == TokenKind::kText) {
+      statement.text = token.text;
+    } else if (token.kind == TokenKind::kPrintBegin) {
+      statement.kind = StatementKind::kPrint;
+      MILLRACE_ASSIGN_OR_RETURN(ExprPtr expr, ParseTupleExpr(tokens_, /*conditional=*/true));
+      statement.exprs.push_back(std::move(expr));
+      MILLRACE_RETURN_IF_ERROR(tokens_.Expect(TokenKind::kPrintEnd));
+    } else {
+      const Token& name = tokens_.Peek();
+      const bool ends_here = name.kind == TokenKind::kName &&
+                             std::find(ends.begin(), ends.end(), name.text) != ends.end();
+      if (ends_here) return block;
+      MILLRACE_ASSIGN_OR_RETURN(statement, ParseStatement());
+      MILLRACE_RETURN_IF_ERROR(tokens_.Expect(TokenKind::kStatementEnd));
+    }
+    block.push_back(std::move(statement));
+  }
+}
+
+absl::StatusOr<Block> Parser::ParseBody(const Names& ends) {
+  tokens_.TakeOperator(":");
+  MILLRACE_RETURN_IF_ERROR(tokens_.Expect(TokenKind::kStatementEnd));
+  return ParseBlock(ends);
+}
+
+absl::StatusOr<Statement> Parser::ParseStatement() {
+  const Token& token = tokens_.Peek();
+  if (token.kind != TokenKind::kName) return tokens_.Unexpected();
+  if (token.text == "if") return ParseIf();
+  if (token.text == "for") return ParseFor();
+  if (token.text == "set") return ParseSet();
+  if (token.text == "generation") return ParseGeneration();
+  if (token.text == "break") return ParseJump(StatementKind::kBreak);
+  if (token.text == "continue") return ParseJump(StatementKind::kContinue);
+  constexpr std::string_view kEnds[] = {"elif",   "else",          "endif", "endfor",
+                                        "endset", "endgeneration", "endraw"};
+  if (std::count(std::begin(kEnds), std::end(kEnds), token.text) > 0) return tokens_.Unexpected();
+  return tokens_.Unsupported(token.text);
+}
+
+absl::StatusOr<Statement> Parser::ParseIf() {
+  Statement statement = Make(StatementKind::kIf);
+  const Names ends = {"elif", "else", "endif"};
+  do {
+    tokens_.Next();  // if, elif
+    MILLRACE_ASSIGN_OR_RETURN(ExprPtr condition, ParseTupleExpr(tokens_, /*conditional=*/false));
+    statement.exprs.push_back(std::move(condition));
+    MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody(ends));
+    statement.bodies.push_back(std::move(body));
+  } while (tokens_.SeesName("elif"));
+  if (tokens_.TakeName("else")) {
+    MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({"endif"}));
+    statement.bodies.push_back(std::move(body));
+  }
+  tokens_.Next();
+  return statement;
+}
+
+absl::StatusOr<Statement> Parser::ParseFor() {
+  Statement statement = Make(StatementKind::kFor);
+  tokens_.Next();
+  MILLRACE_ASSIGN_OR_RETURN(statement.targets, ParseTargets(/*with_attributes=*/false));
+  if (!tokens_.TakeName("in")) return tokens_.Unexpected();
+  MILLRACE_ASSIGN_OR_RETURN(ExprPtr iterated, ParseTupleExpr(tokens_, /*conditional=*/false));
+  statement.exprs.push_back(std::move(iterated));
+  ExprPtr filter;
+  if (tokens_.TakeName("if")) {
+    MILLRACE_ASSIGN_OR_RETURN(filter, ParseExpr(tokens_));
+  }
+  statement.exprs.push_back(std::move(filter));
+  if (tokens_.SeesName("recursive")) return tokens_.Unsupported("for … recursive");
+  ++loops_;
+  MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({"else", "endfor"}));
+  --loops_;
+  statement.bodies.push_back(std::move(body));
+  statement.bodies.emplace_back();
+  if (tokens_.TakeName("else")) {
+    MILLRACE_ASSIGN_OR_RETURN(statement.bodies.back(), ParseBody({"endfor"}));
+  }
+  tokens_.Next();
+  return statement;
+}
+
+absl::StatusOr<Targets> Parser::ParseTargets(bool with_attributes) {
+  Targets targets;
+  const bool in_parentheses = tokens_.TakeOperator("(");
+  do {
+    if (tokens_.Peek().kind != TokenKind::kName && targets.unpack) break;  // After a last comma.
+    Target target;
+    MILLRACE_ASSIGN_OR_RETURN(target.name, tokens_.ExpectName("a variable's name"));
+    if (with_attributes && tokens_.TakeOperator(".")) {
+      MILLRACE_ASSIGN_OR_RETURN(target.attribute, tokens_.ExpectName("an attribute's name"));
+    }
+    constexpr std::string_view kConstants[] = {"true", "True", "false", "False", "none", "None"};
+    if (target.name == "loop" ||
+        std::count(std::begin(kConstants), std::end(kConstants), target.name) > 0) {
+      return tokens_.Error(StrCat("cannot assign to ", target.name));
+    }
+    targets.items.push_back(std::move(target));
+    targets.unpack = targets.unpack || tokens_.SeesOperator(",");
+  } while (tokens_.TakeOperator(","));
+  if (in_parentheses) MILLRACE_RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
+  return targets;
+}
+
+absl::StatusOr<Statement> Parser::ParseSet() {
+  Statement statement = Make(StatementKind::kSet);
+  tokens_.Next();
+  MILLRACE_ASSIGN_OR_RETURN(statement.targets, ParseTargets(/*with_attributes=*/true));
+  if (tokens_.TakeOperator("=")) {
+    MILLRACE_ASSIGN_OR_RETURN(ExprPtr value, ParseTupleExpr(tokens_, /*conditional=*/true));
+    statement.exprs.push_back(std::move(value));
+    return statement;
+  }
+  if (tokens_.SeesOperator("|")) return tokens_.Unsupported("a set block with a filter");
+  statement.kind = StatementKind::kSetBlock;
+  const int loops = std::exchange(loops_, 0);
+  MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({"endset"}));
+  loops_ = loops;
+  statement.bodies.push_back(std::move(body));
+  tokens_.Next();
+  return statement;
+}
+
+absl::StatusOr<Statement> Parser::ParseGeneration() {
+  Statement statement = Make(StatementKind::kGeneration);
+  tokens_.Next();
+  const int loops = std::exchange(loops_, 0);
+  MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({"endgeneration"}));
+  loops_ = loops;
+  statement.bodies.push_back(std::move(body));
+  tokens_.Next();
+  return statement;
+}
+
+absl::StatusOr<Statement> Parser::ParseJump(StatementKind kind) {
+  if (loops_ == 0) return tokens_.Error(StrCat(tokens_.Peek().text, " is outside a loop"));
+  Statement statement = Make(kind);
+  tokens_.Next();
+  return statement;
+}
+
+}  // namespace
+
+absl::StatusOr<Block> Parse(std::string_view source, const TemplateLimits& limits) {
+  if (source.size() > limits.max_source_bytes) {
+    return absl::InvalidArgumentError(StrCat("line 1: the template has ", source.size(),
+                                             " bytes, at most ", limits.max_source_bytes,
+                                             " are allowed"));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<Token> tokens, Tokenize(source));
+  return Parser(TokenStream(std::move(tokens), limits.max_depth)).ParseTemplate();
+}
+
+}  // namespace millrace::jinja

@@ -1,0 +1,19 @@
+// Parses the subset of Jinja that this folder's README names.
+#ifndef MILLRACE_SERVER_TEXT_JINJA_PARSER_H_
+#define MILLRACE_SERVER_TEXT_JINJA_PARSER_H_
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/text/jinja_ast.h"
+#include "server/text/jinja_budget.h"
+
+namespace millrace::jinja {
+
+// Errors begin with "line N: ". What Jinja has and this subset lacks is named: "line 3: macro is
+// not supported".
+absl::StatusOr<Block> Parse(std::string_view source, const TemplateLimits& limits);
+
+}  // namespace millrace::jinja
+
+#endif  // MILLRACE_SERVER_TEXT_JINJA_PARSER_H_

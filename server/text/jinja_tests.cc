@@ -1,0 +1,102 @@
+// The tests, `value is name` and `value is name(argument)`.
+#include "base/status.h"
+#include "server/text/jinja_builtin.h"
+#include "server/text/jinja_operators.h"
+
+namespace millrace::jinja {
+namespace {
+
+using Args = absl::Span<const Value>;
+
+// Makes a test of a predicate on the value.
+template <bool (*kPredicate)(const Value&)>
+absl::StatusOr<Value> Test(CallContext&, const Value& self, Args) {
+  return Value(kPredicate(self));
+}
+
+template <typename T>
+bool HasType(const Value& value) {
+  return value.Is<T>();
+}
+bool IsDefined(const Value& value) { return !value.Is<Undefined>(); }
+bool IsString(const Value& value) { return value.string() != nullptr; }
+bool IsMapping(const Value& value) { return value.dict() != nullptr; }
+bool IsNumber(const Value& value) { return value.number().has_value(); }
+// An undefined value has a length and visits nothing, so it is both iterable and a sequence.
+bool IsIterable(const Value& value) {
+  return value.string() != nullptr || value.list() != nullptr || value.dict() != nullptr ||
+         value.Is<Undefined>();
+}
+template <bool kWanted>
+bool IsBoolean(const Value& value) {
+  return value.Is<bool>() && *value.Get<bool>() == kWanted;
+}
+
+template <Operator kOperator>
+absl::StatusOr<Value> Compares(CallContext& context, const Value& self, Args args) {
+  MILLRACE_ASSIGN_OR_RETURN(const bool result, Compare(context.budget, kOperator, self, args[0]));
+  return Value(result);
+}
+
+absl::StatusOr<Value> RemainderIs(Budget& budget, const Value& self, const Value& divisor,
+                                  int64_t remainder) {
+  MILLRACE_ASSIGN_OR_RETURN(const Value actual,
+                            Calculate(budget, Operator::kModulo, self, divisor));
+  MILLRACE_ASSIGN_OR_RETURN(const bool equal, Equal(budget, actual, remainder));
+  return Value(equal);
+}
+
+template <int64_t kRemainder>
+absl::StatusOr<Value> Parity(CallContext& context, const Value& self, Args) {
+  return RemainderIs(context.budget, self, int64_t{2}, kRemainder);
+}
+
+absl::StatusOr<Value> DivisibleBy(CallContext& context, const Value& self, Args args) {
+  return RemainderIs(context.budget, self, args[0], 0);
+}
+
+}  // namespace
+
+const Builtin* FindTest(std::string_view name) {
+  static const auto& table = *[] {
+    const std::vector<Parameter> other = {{"other", true}};
+    return new std::vector<Builtin>{
+        {"boolean", {}, Test<HasType<bool>>},
+        {"defined", {}, Test<IsDefined>},
+        {"divisibleby", {{"num", true}}, DivisibleBy},
+        {"even", {}, Parity<0>},
+        {"false", {}, Test<IsBoolean<false>>},
+        {"float", {}, Test<HasType<double>>},
+        {"in", {{"seq", true}}, Compares<Operator::kIn>},
+        {"integer", {}, Test<HasType<int64_t>>},
+        {"iterable", {}, Test<IsIterable>},
+        {"mapping", {}, Test<IsMapping>},
+        {"none", {}, Test<HasType<None>>},
+        {"number", {}, Test<IsNumber>},
+        {"odd", {}, Parity<1>},
+        {"sequence", {}, Test<IsIterable>},
+        {"string", {}, Test<IsString>},
+        {"true", {}, Test<IsBoolean<true>>},
+        {"undefined", {}, Test<HasType<Undefined>>},
+        // The comparisons go by several names each.
+        {"eq", other, Compares<Operator::kEqual>},
+        {"equalto", other, Compares<Operator::kEqual>},
+        {"==", other, Compares<Operator::kEqual>},
+        {"ne", other, Compares<Operator::kNotEqual>},
+        {"!=", other, Compares<Operator::kNotEqual>},
+        {"lt", other, Compares<Operator::kLess>},
+        {"lessthan", other, Compares<Operator::kLess>},
+        {"<", other, Compares<Operator::kLess>},
+        {"le", other, Compares<Operator::kLessEqual>},
+        {"<=", other, Compares<Operator::kLessEqual>},
+        {"gt", other, Compares<Operator::kGreater>},
+        {"greaterthan", other, Compares<Operator::kGreater>},
+        {">", other, Compares<Operator::kGreater>},
+        {"ge", other, Compares<Operator::kGreaterEqual>},
+        {">=", other, Compares<Operator::kGreaterEqual>},
+    };
+  }();
+  return FindIn(table, name);
+}
+
+}  // namespace millrace::jinja

@@ -1,0 +1,62 @@
+// Python's string operations on UTF-8: positions are counted in code points, white space and case
+// are Unicode's. An invalid byte counts as one code point that is neither space nor letter. Case
+// changes map one code point to one, but for ß.
+#ifndef MILLRACE_SERVER_TEXT_JINJA_TEXT_H_
+#define MILLRACE_SERVER_TEXT_JINJA_TEXT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace::jinja {
+
+struct CodePoint {
+  int32_t value;  // -1 for an invalid byte.
+  size_t size;    // Bytes.
+};
+// The first code point of a text that is not empty.
+CodePoint NextCodePoint(std::string_view text);
+bool IsSpace(int32_t code_point);
+void AppendCodePoint(int32_t code_point, std::string& text);
+
+size_t CountCodePoints(std::string_view text);
+// The bytes of code points [begin, end), both at most the count.
+std::string_view CodePointRange(std::string_view text, size_t begin, size_t end);
+// The byte offset of the first `needle`, or npos; in linear time.
+size_t FindText(std::string_view text, std::string_view needle);
+
+enum class Side { kLeft, kRight, kBoth };
+std::string_view StripSpace(std::string_view text, Side side);
+std::string_view StripAny(std::string_view text, std::string_view characters, Side side);
+
+// At most `max_splits` splits from the left, or any number if negative. `separator` is not empty.
+std::vector<std::string_view> Split(std::string_view text, std::string_view separator,
+                                    int64_t max_splits);
+// The same from the right.
+std::vector<std::string_view> SplitRight(std::string_view text, std::string_view separator,
+                                         int64_t max_splits);
+// Splits at runs of white space; white space at either end begins no part.
+std::vector<std::string_view> SplitSpace(std::string_view text, int64_t max_splits);
+// Lines without their ends, with all of Python's line boundaries.
+std::vector<std::string_view> SplitLines(std::string_view text);
+
+std::string Upper(std::string_view text);
+std::string Lower(std::string_view text);
+std::string Capitalize(std::string_view text);
+// str.title(): a letter is large unless it follows a letter.
+std::string TitleLetters(std::string_view text);
+// Jinja's title filter: the first character after white space or one of -({[< is large.
+std::string TitleWords(std::string_view text);
+
+// A Python string literal of the text.
+std::string Repr(std::string_view text);
+// A JSON string of the text; `ascii` escapes every other character.
+std::string JsonString(std::string_view text, bool ascii);
+// A Python float literal: the shortest that reads back as the same number.
+std::string FloatText(double value);
+
+}  // namespace millrace::jinja
+
+#endif  // MILLRACE_SERVER_TEXT_JINJA_TEXT_H_

@@ -1,0 +1,150 @@
+// The values of a template, with Python's meaning of truth, equality, order, iteration and text.
+#ifndef MILLRACE_SERVER_TEXT_JINJA_VALUE_H_
+#define MILLRACE_SERVER_TEXT_JINJA_VALUE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/text/jinja_budget.h"
+
+namespace millrace::jinja {
+
+struct List;
+struct Dict;
+struct Namespace;
+struct Loop;
+
+using String = std::shared_ptr<const std::string>;
+
+// A name that has no value: empty when printed or iterated, an error when anything else is asked of
+// it.
+struct Undefined {
+  String name;  // What was asked for, for the message; may be null.
+};
+struct None {};
+// A function or method that is named but not called (`x.items is defined`).
+struct Function {
+  String name;
+};
+
+// Immutable but for namespaces and loops, which may stand in variables only, never inside another
+// value: so values form no cycles, and how deep they nest is known.
+class Value {
+ public:
+  Value() = default;  // Undefined, without a name.
+  Value(Undefined value) : data_(std::move(value)) {}
+  Value(None value) : data_(value) {}
+  Value(Function value) : data_(std::move(value)) {}
+  Value(bool value) : data_(value) {}
+  Value(int64_t value) : data_(value) {}
+  Value(double value) : data_(value) {}
+  Value(String value) : data_(std::move(value)) {}
+  Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
+  Value(std::string_view value) : Value(std::string(value)) {}
+  Value(const char* value) : Value(std::string(value)) {}
+  Value(std::shared_ptr<const List> value) : data_(std::move(value)) {}
+  Value(std::shared_ptr<const Dict> value) : data_(std::move(value)) {}
+  Value(std::shared_ptr<Namespace> value) : data_(std::move(value)) {}
+  Value(std::shared_ptr<Loop> value) : data_(std::move(value)) {}
+
+  template <typename T>
+  bool Is() const {
+    return std::holds_alternative<T>(data_);
+  }
+  // Null when the value is of another type.
+  template <typename T>
+  const T* Get() const {
+    return std::get_if<T>(&data_);
+  }
+  const std::string* string() const { return Pointee<String>(); }
+  const List* list() const { return Pointee<std::shared_ptr<const List>>(); }
+  const Dict* dict() const { return Pointee<std::shared_ptr<const Dict>>(); }
+  Namespace* name_space() const { return Pointee<std::shared_ptr<Namespace>>(); }
+  const Loop* loop() const { return Pointee<std::shared_ptr<Loop>>(); }
+
+  // An int, or a bool taken as 0 or 1.
+  std::optional<int64_t> integer() const;
+  // An int, bool or float.
+  std::optional<double> number() const;
+
+ private:
+  template <typename Pointer>
+  auto Pointee() const -> typename Pointer::element_type* {
+    const Pointer* pointer = std::get_if<Pointer>(&data_);
+    return pointer == nullptr ? nullptr : pointer->get();
+  }
+
+  std::variant<Undefined, None, bool, int64_t, double, String, std::shared_ptr<const List>,
+               std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<Loop>,
+               Function>
+      data_;
+};
+
+struct List {
+  std::vector<Value> items;
+  bool is_tuple = false;
+  int depth = 1;  // 1 + that of the deepest item.
+};
+
+struct Dict {
+  std::vector<std::pair<Value, Value>> items;  // In the order of insertion; keys differ.
+  int depth = 1;
+};
+
+struct Namespace {
+  absl::flat_hash_map<std::string, Value> attributes;
+};
+
+// The `loop` of a for statement, as it stands in the present iteration.
+struct Loop {
+  std::shared_ptr<const List> items;
+  size_t index0 = 0;
+};
+
+// An error for what may stand in variables only.
+absl::Status CheckStorable(const Value& value);
+// Fails when an item is no data (a namespace, a loop or a function) or nests deeper than the limit.
+absl::StatusOr<Value> MakeList(const Budget& budget, std::vector<Value> items,
+                               bool is_tuple = false);
+// A later item replaces the value of an earlier one with the same key, as in a literal. Keys must
+// be scalars or tuples.
+absl::StatusOr<Value> MakeDict(Budget& budget, std::vector<std::pair<Value, Value>> items);
+
+// The type as messages call it: "string", "list", "undefined"…
+std::string_view TypeName(const Value& value);
+// "'x' is undefined".
+absl::Status UndefinedError(const Undefined& value);
+// "cannot <what> a <type>", or UndefinedError when the value is undefined.
+absl::Status TypeError(std::string_view what, const Value& value);
+
+bool Truthy(const Value& value);
+absl::StatusOr<bool> Equal(Budget& budget, const Value& a, const Value& b);
+// a < b; an error when the types have no common order.
+absl::StatusOr<bool> Less(Budget& budget, const Value& a, const Value& b);
+// Whether `item in container`.
+absl::StatusOr<bool> Contains(Budget& budget, const Value& container, const Value& item);
+// An error for a list or a dict: these are no keys.
+absl::Status CheckKey(const Value& key);
+// Null when there is no such key.
+absl::StatusOr<const Value*> FindKey(Budget& budget, const Dict& dict, const Value& key);
+
+// What a for loop would visit: items, keys of a dict, characters of a string, nothing of an
+// undefined value.
+absl::StatusOr<std::shared_ptr<const List>> Iterate(Budget& budget, const Value& value);
+
+// str(value), as `{{ value }}` prints it.
+absl::StatusOr<std::string> ToText(Budget& budget, const Value& value);
+
+}  // namespace millrace::jinja
+
+#endif  // MILLRACE_SERVER_TEXT_JINJA_VALUE_H_
