@@ -12,6 +12,9 @@ namespace millrace {
 // An index into the model's vocabulary, in [0, vocab_size).
 using Token = int32_t;
 
+// The most SamplingParams::top_logprobs.
+inline constexpr int32_t kMaxTopLogprobs = 20;
+
 // The filters apply in this order, as vLLM applies them: banned tokens, temperature, min_p, top_k,
 // top_p. Log-probabilities are always those of the raw logits, before any of them.
 struct SamplingParams {

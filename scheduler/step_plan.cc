@@ -1,0 +1,173 @@
+#include "scheduler/step_plan.h"
+
+#include <cmath>
+
+#include "absl/container/flat_hash_set.h"
+#include "base/status.h"
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+template <typename... Pieces>
+absl::Status Invalid(const Pieces&... pieces) {
+  return absl::InvalidArgumentError(StrCat("step plan: ", pieces...));
+}
+
+// "rows[3].start is 9, allowed: 0 to 8"
+absl::Status CheckInside(std::string_view what, int64_t index, std::string_view field,
+                         int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return Invalid(what, "[", index, "].", field, " is ", value, ", allowed: ", min, " to ", max);
+}
+
+absl::Status CheckRange(size_t row, std::string_view field, Range range, size_t size) {
+  if (0 <= range.begin && range.begin <= range.end && range.end <= static_cast<int64_t>(size)) {
+    return absl::OkStatus();
+  }
+  return Invalid("rows[", row, "].", field, " is [", range.begin, ", ", range.end,
+                 ") of an array of ", size);
+}
+
+absl::Status CheckCopies(const StepPlan& plan, const StepLimits& limits) {
+  absl::flat_hash_set<BlockId> written;
+  for (size_t i = 0; i < plan.copies.size(); ++i) {
+    const BlockCopy& copy = plan.copies[i];
+    MILLRACE_RETURN_IF_ERROR(CheckInside("copies", i, "src", copy.src, 0, limits.num_blocks - 1));
+    MILLRACE_RETURN_IF_ERROR(CheckInside("copies", i, "dst", copy.dst, 0, limits.num_blocks - 1));
+    if (!written.insert(copy.dst).second) {
+      return Invalid("copies[", i, "].dst is ", copy.dst, ", which an earlier copy writes");
+    }
+  }
+  for (size_t i = 0; i < plan.copies.size(); ++i) {
+    if (written.contains(plan.copies[i].src)) {
+      return Invalid("copies[", i, "].src is ", plan.copies[i].src, ", which a copy writes");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSampling(size_t start, const SamplingParams& sampling, int32_t vocab_size) {
+  const auto wrong = [&](std::string_view field, auto value, std::string_view allowed) {
+    return Invalid("starts[", start, "].sampling.", field, " is ", value, ", allowed: ", allowed);
+  };
+  if (!(sampling.temperature >= 0 && sampling.temperature <= 2)) {
+    return wrong("temperature", sampling.temperature, "0 to 2");
+  }
+  if (sampling.top_k < 0) return wrong("top_k", sampling.top_k, "0 or more");
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) {
+    return wrong("top_p", sampling.top_p, "above 0, to 1");
+  }
+  if (!(sampling.min_p >= 0 && sampling.min_p <= 1))
+    return wrong("min_p", sampling.min_p, "0 to 1");
+  const int32_t top = sampling.top_logprobs.value_or(0);
+  if (top < 0 || top > kMaxTopLogprobs) {
+    return wrong("top_logprobs", top, StrCat("0 to ", kMaxTopLogprobs));
+  }
+  for (const Token token : sampling.banned_tokens) {
+    if (token < 0 || token >= vocab_size) {
+      return wrong("banned_tokens", token, StrCat("0 to ", vocab_size - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStarts(const StepPlan& plan, const StepLimits& limits) {
+  std::vector<bool> started(limits.max_num_seqs);
+  for (size_t i = 0; i < plan.starts.size(); ++i) {
+    const SlotStart& start = plan.starts[i];
+    MILLRACE_RETURN_IF_ERROR(
+        CheckInside("starts", i, "slot", start.slot, 0, limits.max_num_seqs - 1));
+    if (started[start.slot])
+      return Invalid("starts[", i, "].slot is ", start.slot, " a second time");
+    started[start.slot] = true;
+    if (start.sampling == nullptr) return Invalid("starts[", i, "].sampling is null");
+    MILLRACE_RETURN_IF_ERROR(CheckSampling(i, *start.sampling, limits.vocab_size));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInput(const StepPlan& plan, size_t i, const StepLimits& limits) {
+  const StepRow& row = plan.rows[i];
+  if (row.sampled_by.has_value()) {
+    if (row.tokens.size() != 0 || row.num_tokens != 1) {
+      return Invalid("rows[", i, "] has sampled_by, and ", row.tokens.size(), " host tokens for ",
+                     row.num_tokens, " inputs; allowed: none, for one");
+    }
+    if (*row.sampled_by < 1 || *row.sampled_by >= plan.id) {
+      return Invalid("rows[", i, "].sampled_by is ", *row.sampled_by, ", allowed: steps before ",
+                     plan.id);
+    }
+  } else if (row.tokens.size() != row.num_tokens) {
+    return Invalid("rows[", i, "] has ", row.tokens.size(), " host tokens for ", row.num_tokens,
+                   " inputs, and no sampled_by");
+  }
+  for (int32_t at = row.tokens.begin; at < row.tokens.end; ++at) {
+    MILLRACE_RETURN_IF_ERROR(
+        CheckInside("rows", i, "tokens", plan.tokens[at], 0, limits.vocab_size - 1));
+  }
+  for (int32_t at = row.blocks.begin; at < row.blocks.end; ++at) {
+    MILLRACE_RETURN_IF_ERROR(
+        CheckInside("rows", i, "blocks", plan.blocks[at], 0, limits.num_blocks - 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLogits(const StepPlan& plan, size_t i, const StepLimits& limits) {
+  const StepRow& row = plan.rows[i];
+  int32_t least = 0;
+  int sampled = 0;
+  for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
+    const WantedLogits& wanted = plan.logits[at];
+    MILLRACE_RETURN_IF_ERROR(
+        CheckInside("rows", i, "logits' offset", wanted.offset, least, row.num_tokens - 1));
+    least = wanted.offset + 1;
+    if (wanted.target.has_value()) {
+      MILLRACE_RETURN_IF_ERROR(
+          CheckInside("rows", i, "logits' target", *wanted.target, 0, limits.vocab_size - 1));
+    } else if (++sampled > 1) {
+      return Invalid("rows[", i, "].logits samples more than one position, allowed: one");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRow(const StepPlan& plan, size_t i, const StepLimits& limits) {
+  const StepRow& row = plan.rows[i];
+  MILLRACE_RETURN_IF_ERROR(CheckInside("rows", i, "slot", row.slot, 0, limits.max_num_seqs - 1));
+  MILLRACE_RETURN_IF_ERROR(CheckInside("rows", i, "start", row.start, 0, limits.max_model_len - 1));
+  MILLRACE_RETURN_IF_ERROR(
+      CheckInside("rows", i, "num_tokens", row.num_tokens, 1, limits.max_model_len - row.start));
+  MILLRACE_RETURN_IF_ERROR(CheckRange(i, "tokens", row.tokens, plan.tokens.size()));
+  MILLRACE_RETURN_IF_ERROR(CheckRange(i, "blocks", row.blocks, plan.blocks.size()));
+  MILLRACE_RETURN_IF_ERROR(CheckRange(i, "logits", row.logits, plan.logits.size()));
+  MILLRACE_RETURN_IF_ERROR(CheckInput(plan, i, limits));
+  MILLRACE_RETURN_IF_ERROR(CheckLogits(plan, i, limits));
+  if (row.mask != MaskSource::kNone) return Invalid("rows[", i, "].mask: no executor takes masks");
+  if (row.adapter.has_value()) return Invalid("rows[", i, "].adapter: no executor has adapters");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidatePlan(const StepPlan& plan, const StepLimits& limits) {
+  if (plan.id == 0) return Invalid("id is 0, allowed: 1 and more");
+  MILLRACE_RETURN_IF_ERROR(CheckCopies(plan, limits));
+  MILLRACE_RETURN_IF_ERROR(CheckStarts(plan, limits));
+  std::vector<bool> has_row(limits.max_num_seqs);
+  int64_t num_tokens = 0;
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    MILLRACE_RETURN_IF_ERROR(CheckRow(plan, i, limits));
+    const StepRow& row = plan.rows[i];
+    if (has_row[row.slot]) return Invalid("rows[", i, "].slot is ", row.slot, " a second time");
+    has_row[row.slot] = true;
+    num_tokens += row.num_tokens;
+  }
+  if (num_tokens > limits.max_num_batched_tokens) {
+    return Invalid("rows have ", num_tokens,
+                   " input tokens, allowed: ", limits.max_num_batched_tokens);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

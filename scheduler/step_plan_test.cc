@@ -1,0 +1,119 @@
+#include "scheduler/step_plan.h"
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr StepLimits kLimits = {.max_num_seqs = 4,
+                                .max_num_batched_tokens = 8,
+                                .max_model_len = 64,
+                                .num_blocks = 10,
+                                .block_size = 16,
+                                .vocab_size = 100};
+
+// A new sequence with a prompt of three tokens, and a decode row.
+StepPlan Plan() {
+  StepPlan plan;
+  plan.id = 7;
+  plan.copies = {{.src = 8, .dst = 9}};
+  plan.starts = {{.slot = 2, .sampling = std::make_shared<SamplingParams>()}};
+  plan.rows = {{.slot = 2,
+                .start = 0,
+                .num_tokens = 3,
+                .tokens = {0, 3},
+                .blocks = {0, 1},
+                .logits = {0, 2}},
+               {.slot = 0, .start = 40, .num_tokens = 1, .sampled_by = 6, .logits = {2, 3}}};
+  plan.tokens = {5, 0, 99};
+  plan.blocks = {9};
+  plan.logits = {{.offset = 0, .target = 0}, {.offset = 2}, {.offset = 0}};
+  return plan;
+}
+
+SamplingParams& Sampling(StepPlan& plan) {
+  auto sampling = std::make_shared<SamplingParams>();
+  SamplingParams& changed = *sampling;
+  plan.starts[0].sampling = std::move(sampling);
+  return changed;
+}
+
+TEST(StepPlanTest, TakesAPlanWithinTheContract) {
+  EXPECT_TRUE(ValidatePlan(Plan(), kLimits).ok()) << ValidatePlan(Plan(), kLimits);
+  StepPlan empty;
+  empty.id = 1;
+  EXPECT_TRUE(ValidatePlan(empty, kLimits).ok());
+}
+
+TEST(StepPlanTest, RefusesEachBreachAndNamesIt) {
+  const struct {
+    std::function<void(StepPlan&)> breach;
+    std::string named;
+  } kCases[] = {
+      {[](StepPlan& p) { p.id = 0; }, "id is 0"},
+      {[](StepPlan& p) { p.copies[0].src = 10; }, "copies[0].src is 10, allowed: 0 to 9"},
+      {[](StepPlan& p) { p.copies[0].dst = -1; }, "copies[0].dst is -1"},
+      {[](StepPlan& p) { p.copies.push_back({.src = 1, .dst = 9}); }, "copies[1].dst is 9"},
+      {[](StepPlan& p) { p.copies.push_back({.src = 9, .dst = 1}); }, "copies[1].src is 9"},
+      {[](StepPlan& p) { p.starts[0].slot = 4; }, "starts[0].slot is 4, allowed: 0 to 3"},
+      {[](StepPlan& p) { p.starts.push_back(p.starts[0]); }, "starts[1].slot is 2 a second time"},
+      {[](StepPlan& p) { p.starts[0].sampling = nullptr; }, "starts[0].sampling is null"},
+      {[](StepPlan& p) { Sampling(p).temperature = 2.5f; }, "temperature is 2.5, allowed: 0 to 2"},
+      {[](StepPlan& p) { Sampling(p).temperature = std::numeric_limits<float>::quiet_NaN(); },
+       "temperature is nan"},
+      {[](StepPlan& p) { Sampling(p).top_k = -1; }, "top_k is -1"},
+      {[](StepPlan& p) { Sampling(p).top_p = 0; }, "top_p is 0"},
+      {[](StepPlan& p) { Sampling(p).min_p = 1.5f; }, "min_p is 1.5"},
+      {[](StepPlan& p) { Sampling(p).top_logprobs = 21; }, "top_logprobs is 21, allowed: 0 to 20"},
+      {[](StepPlan& p) {
+         Sampling(p).banned_tokens = {3, 100};
+       },
+       "banned_tokens is 100"},
+      {[](StepPlan& p) { p.rows[0].slot = -1; }, "rows[0].slot is -1"},
+      {[](StepPlan& p) { p.rows[1].slot = 2; }, "rows[1].slot is 2 a second time"},
+      {[](StepPlan& p) { p.rows[1].start = 64; }, "rows[1].start is 64, allowed: 0 to 63"},
+      {[](StepPlan& p) { p.rows[0].num_tokens = 0; }, "rows[0].num_tokens is 0"},
+      {[](StepPlan& p) { p.rows[0].start = 62; }, "rows[0].num_tokens is 3, allowed: 1 to 2"},
+      {[](StepPlan& p) { p.rows[0].tokens.end = 4; }, "rows[0].tokens is [0, 4) of an array of 3"},
+      {[](StepPlan& p) {
+         p.rows[0].blocks = {1, 0};
+       },
+       "rows[0].blocks is [1, 0)"},
+      {[](StepPlan& p) { p.rows[0].logits.begin = -1; }, "rows[0].logits is [-1, 2)"},
+      {[](StepPlan& p) { p.rows[0].tokens.end = 2; }, "rows[0] has 2 host tokens for 3 inputs"},
+      {[](StepPlan& p) { p.rows[0].sampled_by = 6; }, "rows[0] has sampled_by, and 3 host tokens"},
+      {[](StepPlan& p) { p.rows[1].sampled_by = 7; },
+       "rows[1].sampled_by is 7, allowed: steps before 7"},
+      {[](StepPlan& p) { p.rows[1].sampled_by = std::nullopt; }, "rows[1] has 0 host tokens for 1"},
+      {[](StepPlan& p) { p.tokens[1] = 100; }, "rows[0].tokens is 100, allowed: 0 to 99"},
+      {[](StepPlan& p) { p.blocks[0] = 10; }, "rows[0].blocks is 10, allowed: 0 to 9"},
+      {[](StepPlan& p) { p.logits[1].offset = 3; }, "rows[0].logits' offset is 3, allowed: 1 to 2"},
+      {[](StepPlan& p) { p.logits[1].offset = 0; }, "rows[0].logits' offset is 0, allowed: 1 to 2"},
+      {[](StepPlan& p) { p.logits[0].target = -5; }, "rows[0].logits' target is -5"},
+      {[](StepPlan& p) { p.logits[0].target = std::nullopt; }, "samples more than one position"},
+      {[](StepPlan& p) { p.rows[0].mask = MaskSource::kAfterSubmit; }, "rows[0].mask"},
+      {[](StepPlan& p) { p.rows[1].adapter = 0; }, "rows[1].adapter"},
+      {[](StepPlan& p) {
+         p.rows.push_back({.slot = 1, .start = 0, .num_tokens = 6, .tokens = {3, 9}});
+         p.tokens.resize(9);
+       },
+       "rows have 10 input tokens, allowed: 8"},
+  };
+  for (const auto& test : kCases) {
+    StepPlan plan = Plan();
+    test.breach(plan);
+    const absl::Status status = ValidatePlan(plan, kLimits);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << test.named;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(test.named));
+  }
+}
+
+}  // namespace
+}  // namespace millrace
