@@ -1,13 +1,13 @@
 // The vocabulary in which a model family is written.
 //
-// A family is one file of straight-line code over these ops (see models/llama.cc). It is the same for
-// every device and every tensor-parallel degree: what differs lies behind two interfaces. Where the
-// weights live and in which form is the WeightPlacer's business, how an op runs is the Ops'. The ops are
-// as large as the fusions that pay: an op that ends in a norm or a gate also produces the form
-// (plain, or quantized with its scales) that the linear which consumes it wants.
+// A family is one file of straight-line code over these ops (see models/llama.cc). It is the same
+// for every device and every tensor-parallel degree: what differs lies behind two interfaces. Where
+// the weights live and in which form is the WeightPlacer's business, how an op runs is the Ops'.
+// The ops are as large as the fusions that pay: an op that ends in a norm or a gate also produces
+// the form (plain, or quantized with its scales) that the linear which consumes it wants.
 //
-// Numbers: what an op computes for a token depends on that token and its own sequence alone, bit for
-// bit, whatever else is in the step and however the sequence was cut into steps.
+// Numbers: what an op computes for a token depends on that token and its own sequence alone, bit
+// for bit, whatever else is in the step and however the sequence was cut into steps.
 #ifndef MILLRACE_EXECUTORS_OPS_H_
 #define MILLRACE_EXECUTORS_OPS_H_
 
@@ -32,7 +32,7 @@ enum class Shard { kOutput, kInput };
 
 // Takes tensors out of a checkpoint, by their GGUF names, to where and how the device wants them.
 // The work itself may run later and on several threads: it is done when the executor's loading is.
-// Errors name the tensor. A `bias` of the same stem is taken along where the checkpoint has one.
+// Errors name the tensor. A `bias` beside a weight is refused until a family needs it.
 class WeightPlacer {
  public:
   virtual ~WeightPlacer() = default;
@@ -50,11 +50,14 @@ class WeightPlacer {
 
   // Two [size, in] tensors as one linear for Ops::GatedLinear.
   virtual absl::StatusOr<LinearId> GatedLinear(const std::string& gate, const std::string& up) = 0;
+
+  // [size], for the family itself (RopeSpec::factors): host memory, read at once.
+  virtual absl::StatusOr<std::vector<float>> HostVector(const std::string& name) = 0;
 };
 
-// The output of an op, for the ops that follow in the same step: [tokens, width], in whatever memory and
-// element type the Ops chose. Its memory returns to the step's arena when the handle dies, so the
-// same step shape always sees the same addresses (a captured graph depends on it).
+// The output of an op, for the ops that follow in the same step: [tokens, width], in whatever
+// memory and element type the Ops chose. Its memory returns to the step's arena when the handle
+// dies, so the same step shape always sees the same addresses (a captured graph depends on it).
 class ActivationBuffer {
  public:
   virtual ~ActivationBuffer() = default;
@@ -68,12 +71,13 @@ class StepInput {
   virtual ~StepInput() = default;
 };
 
-// Rotary position embedding (Su et al., arXiv:2104.09864): pairs of a head's first `dimensions` values
-// turned by position * base^(-2i / dimensions) / factors[i].
+// Rotary position embedding (Su et al., arXiv:2104.09864): pairs of a head's first `dimensions`
+// values turned by position * base^(-2i / dimensions) / factors[i].
 struct RopeSpec {
   float base = 10000.0f;
   int32_t dimensions = 0;
-  bool interleaved = true;     // pairs (2i, 2i + 1), as GGUF stores Llama; else (i, i + dimensions / 2)
+  bool interleaved =
+      true;  // pairs (2i, 2i + 1), as GGUF stores Llama; else (i, i + dimensions / 2)
   std::vector<float> factors;  // [dimensions / 2], or empty for all ones (Llama 3.1's scaling)
 };
 
@@ -103,25 +107,26 @@ class Ops {
 
   // residual += x * W^T, summed over the ranks; then norm(residual), in the form that `consumer`
   // wants. Reduction, residual and norm are one op so that a fused all-reduce changes no family.
-  virtual Activation RowLinear(LinearId weight, const Activation& x, Activation& residual, NormId norm,
-                               LinearId consumer) = 0;
+  virtual Activation RowLinear(LinearId weight, const Activation& x, Activation& residual,
+                               NormId norm, LinearId consumer) = 0;
 
   // f(x * Wgate^T) * (x * Wup^T), [tokens, size], in the form that `consumer` wants.
   virtual Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                                  LinearId consumer) = 0;
 
-  // Of qkv, [tokens, (heads + 2 kv_heads) * head_size] with all of q, then k, then v: turns q and k by their
-  // positions, and appends k and v to the layer's pages.
+  // Of qkv, [tokens, (heads + 2 kv_heads) * head_size] with all of q, then k, then v: turns q and k
+  // by their positions, and appends k and v to the layer's pages.
   virtual void RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qkv,
                           const StepInput& input) = 0;
 
-  // Causal attention of each token's q over its sequence's pages, [tokens, heads * head_size], in the
-  // form that `consumer` wants. Paged as in arXiv:2309.06180.
+  // Causal attention of each token's q over its sequence's pages, [tokens, heads * head_size], in
+  // the form that `consumer` wants. Paged as in arXiv:2309.06180.
   virtual Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
                                const StepInput& input, LinearId consumer) = 0;
 
-  // The logits, float32 [wanted positions, vocab], of the positions that the step wants them of; x is
-  // the final norm's output for all tokens.
+  // The logits, float32 [wanted positions, vocab], of the positions that the step wants them of; x
+  // is the final norm's output for all tokens. The handle may stand for logits that Sample
+  // computes, some positions at a time: a prompt's log-probabilities want those of thousands.
   virtual Activation Head(LinearId weight, const Activation& x, const StepInput& input) = 0;
 
   // Samples or scores each wanted position; the executor hands the tokens out.

@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <cmath>
+
+#include "executors/cpu/kernel_sets.h"
+#include "formats/float16.h"
+
+namespace millrace::cpu::plain {
+namespace {
+
+const uint16_t* Page(const AttentionTile& tile, int position) {
+  const size_t block = static_cast<size_t>(tile.block_table[position / tile.block_size]);
+  return reinterpret_cast<const uint16_t*>(tile.pages + block * tile.block_bytes);
+}
+
+const uint16_t* Key(const AttentionTile& tile, int position) {
+  const size_t group = position % tile.block_size / kTileRows;
+  return Page(tile, position) + group * kTileRows * tile.head_size + position % kTileRows;
+}
+
+const uint16_t* Value(const AttentionTile& tile, int position) {
+  return Page(tile, position) +
+         static_cast<size_t>(tile.block_size + position % tile.block_size) * tile.head_size;
+}
+
+// One query: the tile's sharing of loads is for machines with registers to spare.
+void AttendOne(const AttentionTile& tile, const float* query, int length, float* scores,
+               float* out) {
+  float largest = -INFINITY;
+  for (int i = 0; i < length; ++i) {
+    const uint16_t* key = Key(tile, i);
+    float dot = 0;
+    for (int d = 0; d < tile.head_size; ++d) dot += query[d] * HalfToFloat(key[d * kTileRows]);
+    scores[i] = dot * tile.scale;
+    largest = std::max(largest, scores[i]);
+  }
+  float sum = 0;
+  std::fill_n(out, tile.head_size, 0.0f);
+  for (int i = 0; i < length; ++i) {
+    const float p = std::exp(scores[i] - largest);
+    sum += p;
+    const uint16_t* value = Value(tile, i);
+    for (int d = 0; d < tile.head_size; ++d) out[d] += p * HalfToFloat(value[d]);
+  }
+  for (int d = 0; d < tile.head_size; ++d) out[d] /= sum;
+}
+
+}  // namespace
+
+void Attention(const AttentionTile& tile) {
+  for (int i = 0; i < tile.num_queries; ++i) {
+    AttendOne(tile, tile.queries[i], tile.lengths[i], tile.scores + i * tile.score_stride,
+              tile.out + static_cast<size_t>(i) * tile.head_size);
+  }
+}
+
+}  // namespace millrace::cpu::plain

@@ -1,0 +1,21 @@
+// Runs a model on the processor's own cores.
+#ifndef MILLRACE_EXECUTORS_CPU_CPU_EXECUTOR_H_
+#define MILLRACE_EXECUTORS_CPU_CPU_EXECUTOR_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "executors/cpu/kernels.h"
+#include "executors/executor.h"
+#include "executors/factory.h"
+
+namespace millrace::cpu {
+
+// `kernels`: of this machine; the best by default.
+absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model,
+                                                          const DeviceSpec& device,
+                                                          const Kernels& kernels = BestKernels());
+
+}  // namespace millrace::cpu
+
+#endif  // MILLRACE_EXECUTORS_CPU_CPU_EXECUTOR_H_

@@ -1,0 +1,327 @@
+#include "executors/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace millrace::cpu {
+namespace {
+
+// Tokens that one chunk of a linear works on: their activations stay in a core's cache while the
+// chunk's weights pass by, and large steps have chunks enough for every thread.
+constexpr int kPanelTokens = 128;
+// Of weights, in one chunk: large beside the cost of a claim, small beside a linear.
+constexpr size_t kChunkBytes = 12 << 10;
+// Tokens of a row at a time in a chunk of a gated linear: what their outputs take stays close.
+constexpr int kGateTokens = 32;
+constexpr int kGateTiles = 4;
+constexpr int kGateOutputs = kBlock;  // of kGateTiles tiles
+// Steps up to here do token-by-token work on the calling thread: less than a fork-join costs.
+constexpr int kInlineTokens = 1;
+// Positions whose logits exist at the same time.
+constexpr int kLogitRows = 64;
+
+const CpuActivation& Cast(const Activation& activation) {
+  return static_cast<const CpuActivation&>(*activation);
+}
+CpuActivation& Cast(Activation& activation) { return static_cast<CpuActivation&>(*activation); }
+const CpuStepInput& Cast(const StepInput& input) { return static_cast<const CpuStepInput&>(input); }
+
+int RoundUp(int64_t value, int to) { return static_cast<int>((value + to - 1) / to * to); }
+int Pieces(int64_t whole, int64_t piece) { return static_cast<int>((whole + piece - 1) / piece); }
+
+// body(token) for all tokens, on all threads where that pays.
+template <typename Body>
+void ForTokens(ThreadPool& pool, int num_tokens, const Body& body) {
+  if (num_tokens <= kInlineTokens) {
+    for (int token = 0; token < num_tokens; ++token) body(token);
+    return;
+  }
+  pool.ParallelFor(num_tokens, [&](int token, int) { body(token); });
+}
+
+}  // namespace
+
+CpuOps::CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weights,
+               const KvArena& kv, Memory activations, Memory logits, int max_length)
+    : kernels_(kernels),
+      pool_(pool),
+      weights_(weights),
+      kv_(kv),
+      activations_(std::move(activations)),
+      logits_(std::move(logits)),
+      score_stride_(RoundUp(max_length, 64)),
+      scratch_(pool.num_threads()) {
+  for (Scratch& scratch : scratch_) {
+    scratch.gate.resize(kGateTokens * kGateTiles * kTileRows);
+    scratch.scores.resize(kMaxQueries * score_stride_);
+    scratch.heads.resize(static_cast<size_t>(kMaxQueries) * kv.head_size);
+  }
+}
+
+size_t CpuOps::ActivationBytes(const CpuWeights& weights, int max_tokens) {
+  int64_t widest_in = 0;
+  int64_t widest_out = 0;
+  int64_t vocab = 0;
+  for (const TiledMatrix& matrix : weights.matrices) {
+    widest_in = std::max(widest_in, matrix.columns);
+    vocab = std::max(vocab, matrix.rows);
+  }
+  for (const TiledMatrix& matrix : weights.matrices) {
+    if (matrix.rows < vocab) widest_out = std::max(widest_out, matrix.rows);
+  }
+  // The residual, what a linear reads, what it writes, and one more while an op turns one into
+  // another.
+  const int64_t floats =
+      3 * RoundUp(widest_in, kBlock) + 2 * RoundUp(std::max(widest_out, widest_in), kBlock);
+  return max_tokens * floats * sizeof(float) + 4096;
+}
+
+size_t CpuOps::LogitBytes(int vocab_size) {
+  return sizeof(float) * kLogitRows * RoundUp(vocab_size, kBlock);
+}
+
+Activation CpuOps::Embed(EmbeddingId table, const StepInput& input) {
+  const CpuStepInput& step = Cast(input);
+  const TiledMatrix& matrix = weights_.Matrix(table);
+  auto out =
+      Take(Form::kFloat, static_cast<int>(step.tokens.size()), static_cast<int>(matrix.columns));
+  ForTokens(pool_, out->rows(), [&](int token) {
+    UntileRow(matrix, step.tokens[token], out->Floats(token));
+    std::fill(out->Floats(token) + matrix.columns, out->Floats(token) + out->row_floats(), 0.0f);
+  });
+  return out;
+}
+
+void CpuOps::NormRows(const NormWeight& norm, const CpuActivation& residual, CpuActivation& out) {
+  ForTokens(pool_, out.rows(), [&](int token) {
+    kernels_.norm(residual.Floats(token), norm.scale.data(), norm.size,
+                  static_cast<int>(norm.scale.size()), norm.epsilon, out.form(), out.Row(token));
+  });
+}
+
+Activation CpuOps::Norm(NormId norm, const Activation& residual, LinearId consumer) {
+  auto out = Take(weights_.Matrix(consumer).input, Cast(residual).rows(), Cast(residual).width());
+  NormRows(weights_.Norm(norm), Cast(residual), *out);
+  return out;
+}
+
+void CpuOps::Gemm(const TiledMatrix& matrix, const CpuActivation& x, int first_row, int rows,
+                  float* out, size_t out_stride, bool add) {
+  const int panels = Pieces(rows, kPanelTokens);
+  const int64_t tiles = std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes / matrix.tile_bytes));
+  const int chunks = Pieces(matrix.tiles, tiles);
+  pool_.ParallelFor(panels * chunks, [&](int task, int) {
+    const int first = task / chunks * kPanelTokens;
+    const int64_t begin = task % chunks * tiles;
+    const int64_t end = std::min(begin + tiles, matrix.tiles);
+    GemmTile tile{.weights = nullptr,
+                  .depth = matrix.depth,
+                  .x = x.Row(first_row + first),
+                  .x_stride = x.row_bytes(),
+                  .rows = std::min(kPanelTokens, rows - first),
+                  .out = nullptr,
+                  .out_stride = out_stride,
+                  .add = add};
+    for (int64_t i = begin; i < end; ++i) {
+      tile.weights = matrix.Tile(i);
+      tile.out = out + first * out_stride + i * kTileRows;
+      matrix.gemm(tile);
+    }
+  });
+}
+
+Activation CpuOps::Linear(LinearId weight, const Activation& x) {
+  const TiledMatrix& matrix = weights_.Matrix(weight);
+  auto out = Take(Form::kFloat, Cast(x).rows(), static_cast<int>(matrix.rows));
+  Gemm(matrix, Cast(x), 0, out->rows(), out->Floats(0), out->row_floats(), false);
+  return out;
+}
+
+Activation CpuOps::RowLinear(LinearId weight, const Activation& x, Activation& residual,
+                             NormId norm, LinearId consumer) {
+  CpuActivation& sum = Cast(residual);
+  Gemm(weights_.Matrix(weight), Cast(x), 0, sum.rows(), sum.Floats(0), sum.row_floats(), true);
+  return Norm(norm, residual, consumer);
+}
+
+Activation CpuOps::GatedLinear(LinearId weight, const Activation& x, GateFunction,
+                               LinearId consumer) {
+  const TiledMatrix& matrix = weights_.Matrix(weight);
+  const CpuActivation& in = Cast(x);
+  const TiledMatrix& next = weights_.Matrix(consumer);
+  auto out = Take(next.input, in.rows(), static_cast<int>(next.columns));
+  const int panels = Pieces(in.rows(), kPanelTokens);
+  const int groups = static_cast<int>(matrix.tiles / kGateTiles);
+  pool_.ParallelFor(panels * groups, [&](int task, int thread) {
+    const int group = task % groups;
+    const int end = std::min((task / groups + 1) * kPanelTokens, in.rows());
+    float* gates = scratch_[thread].gate.data();
+    for (int first = task / groups * kPanelTokens; first < end; first += kGateTokens) {
+      GemmTile tile{.weights = nullptr,
+                    .depth = matrix.depth,
+                    .x = in.Row(first),
+                    .x_stride = in.row_bytes(),
+                    .rows = std::min(kGateTokens, end - first),
+                    .out = nullptr,
+                    .out_stride = kGateTiles * kTileRows,
+                    .add = false};
+      for (int i = 0; i < kGateTiles; ++i) {
+        tile.weights = matrix.Tile(group * kGateTiles + i);
+        tile.out = gates + i * kTileRows;
+        matrix.gemm(tile);
+      }
+      for (int i = 0; i < tile.rows; ++i) {
+        kernels_.gate(gates + i * tile.out_stride, out->form(),
+                      out->At(first + i, group * kGateOutputs));
+      }
+    }
+  });
+  return out;
+}
+
+void CpuOps::PrepareRope(const RopeSpec& rope, const CpuStepInput& input) {
+  const int pairs = rope.dimensions / 2;
+  if (frequencies_.empty()) {
+    for (int i = 0; i < pairs; ++i) {
+      const double factor = rope.factors.empty() ? 1.0 : rope.factors[i];
+      frequencies_.push_back(std::pow(rope.base, -2.0 * i / rope.dimensions) / factor);
+    }
+  }
+  rope_tokens_ = static_cast<int>(input.positions.size());
+  if (cosines_.size() < input.positions.size() * pairs) {
+    cosines_.resize(input.positions.size() * pairs);
+    sines_.resize(cosines_.size());
+  }
+  ForTokens(pool_, rope_tokens_, [&](int token) {
+    for (int i = 0; i < pairs; ++i) {
+      const double angle = input.positions[token] * frequencies_[i];
+      cosines_[token * pairs + i] = static_cast<float>(std::cos(angle));
+      sines_[token * pairs + i] = static_cast<float>(std::sin(angle));
+    }
+  });
+}
+
+void CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qkv,
+                        const StepInput& input) {
+  const CpuStepInput& step = Cast(input);
+  CpuActivation& x = Cast(qkv);
+  if (rope_tokens_ == 0) PrepareRope(spec.rope, step);
+  const int pairs = spec.rope.dimensions / 2;
+  ForTokens(pool_, x.rows(), [&](int token) {
+    float* heads = x.Floats(token);
+    for (int head = 0; head < spec.num_heads + spec.num_kv_heads; ++head) {
+      kernels_.rope(heads + head * spec.head_size, &cosines_[token * pairs], &sines_[token * pairs],
+                    pairs, spec.rope.interleaved);
+    }
+    const int position = step.positions[token];
+    const BlockId block = step.rows[step.row_of[token]].block_table[position / kv_.block_size];
+    const int at = position % kv_.block_size;
+    const float* keys = heads + spec.num_heads * spec.head_size;
+    const float* values = keys + spec.num_kv_heads * spec.head_size;
+    for (int head = 0; head < spec.num_kv_heads; ++head) {
+      uint16_t* page = reinterpret_cast<uint16_t*>(kv_.Page(block, layer, head));
+      kernels_.append(keys + head * spec.head_size, values + head * spec.head_size, spec.head_size,
+                      page + at / kTileRows * kTileRows * spec.head_size + at % kTileRows,
+                      page + (kv_.block_size + at) * spec.head_size);
+    }
+  });
+}
+
+// Cuts the step's queries of one kv head into tiles of kMaxQueries, each within one sequence.
+void CpuOps::PlanAttention(int group, const CpuStepInput& input) {
+  attention_tasks_.clear();
+  for (size_t row = 0; row < input.rows.size(); ++row) {
+    const int queries = input.rows[row].num_tokens * group;
+    for (int query = 0; query < queries; query += kMaxQueries) {
+      attention_tasks_.push_back(
+          {static_cast<int>(row), query, std::min(kMaxQueries, queries - query)});
+    }
+  }
+}
+
+void CpuOps::Attend(const AttentionTask& task, int layer, int kv_head, const AttentionSpec& spec,
+                    const CpuActivation& qkv, const CpuStepInput& input, CpuActivation& out,
+                    int thread) {
+  const CpuStepInput::Row& row = input.rows[task.row];
+  const int group = spec.num_heads / spec.num_kv_heads;
+  Scratch& scratch = scratch_[thread];
+  AttentionTile tile{.pages = kv_.Page(0, layer, kv_head),
+                     .block_bytes = kv_.block_bytes,
+                     .block_table = row.block_table,
+                     .block_size = kv_.block_size,
+                     .head_size = spec.head_size,
+                     .num_queries = task.count,
+                     .queries = {},
+                     .lengths = {},
+                     .scale = spec.scale,
+                     .scores = scratch.scores.data(),
+                     .score_stride = score_stride_,
+                     .out = scratch.heads.data()};
+  const auto token_of = [&](int i) { return row.first_token + (task.query + i) / group; };
+  const auto column_of = [&](int i) {
+    return (kv_head * group + (task.query + i) % group) * spec.head_size;
+  };
+  for (int i = 0; i < task.count; ++i) {
+    tile.queries[i] = qkv.Floats(token_of(i)) + column_of(i);
+    tile.lengths[i] = input.positions[token_of(i)] + 1;
+  }
+  kernels_.attention(tile);
+  for (int i = 0; i < task.count; ++i) {
+    kernels_.store(tile.out + i * spec.head_size, spec.head_size, out.form(),
+                   out.At(token_of(i), column_of(i)));
+  }
+}
+
+Activation CpuOps::Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
+                             const StepInput& input, LinearId consumer) {
+  const CpuStepInput& step = Cast(input);
+  if (layer == 0) PlanAttention(spec.num_heads / spec.num_kv_heads, step);
+  const Form form = weights_.Matrix(consumer).input;
+  const int width = spec.num_heads * spec.head_size;
+  const bool whole_blocks = form == Form::kFloat || spec.head_size % kBlock == 0;
+  auto out = Take(whole_blocks ? form : Form::kFloat, Cast(qkv).rows(), width);
+  const int tasks = static_cast<int>(attention_tasks_.size());
+  pool_.ParallelFor(tasks * spec.num_kv_heads, [&](int task, int thread) {
+    Attend(attention_tasks_[task % tasks], layer, task / tasks, spec, Cast(qkv), step, *out,
+           thread);
+  });
+  if (whole_blocks) return out;
+  // Heads that end within a block of 32: the blocks are made of whole rows.
+  auto blocks = Take(form, out->rows(), width);
+  ForTokens(pool_, out->rows(), [&](int token) {
+    kernels_.store(out->Floats(token), width, form, blocks->Row(token));
+  });
+  return blocks;
+}
+
+Activation CpuOps::Head(LinearId weight, const Activation& x, const StepInput& input) {
+  const CpuStepInput& step = Cast(input);
+  const CpuActivation& all = Cast(x);
+  head_ = weight;
+  auto wanted = Take(all.form(), static_cast<int>(step.wanted.size()), all.width());
+  for (size_t i = 0; i < step.wanted.size(); ++i) {
+    std::copy_n(all.Row(step.wanted[i]), all.row_bytes(), wanted->Row(static_cast<int>(i)));
+  }
+  return wanted;
+}
+
+void CpuOps::Sample(const Activation& logits, const StepInput& input) {
+  const CpuStepInput& step = Cast(input);
+  const CpuActivation& wanted = Cast(logits);
+  const TiledMatrix& head = weights_.Matrix(head_);
+  const size_t stride = RoundUp(head.rows, kBlock);
+  float* panel = reinterpret_cast<float*>(logits_.data());
+  if (sampled_.size() < step.samples.size()) sampled_.resize(step.samples.size());
+  for (int first = 0; first < wanted.rows(); first += kLogitRows) {
+    const int count = std::min(kLogitRows, wanted.rows() - first);
+    Gemm(head, wanted, first, count, panel, stride, false);
+    pool_.ParallelFor(count, [&](int i, int thread) {
+      scratch_[thread].sampler.Sample(kernels_,
+                                      {panel + i * stride, static_cast<size_t>(head.rows)},
+                                      step.samples[first + i], &sampled_[first + i]);
+    });
+  }
+}
+
+}  // namespace millrace::cpu

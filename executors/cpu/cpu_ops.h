@@ -1,0 +1,119 @@
+// The op vocabulary on the CPU: every op is one fork-join over the pool, or two where rows must be
+// whole before they can be normed.
+#ifndef MILLRACE_EXECUTORS_CPU_CPU_OPS_H_
+#define MILLRACE_EXECUTORS_CPU_CPU_OPS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "executors/cpu/activation.h"
+#include "executors/cpu/kernels.h"
+#include "executors/cpu/kv_arena.h"
+#include "executors/cpu/sampler.h"
+#include "executors/cpu/thread_pool.h"
+#include "executors/cpu/weight_placer.h"
+#include "executors/ops.h"
+#include "scheduler/step_plan.h"
+
+namespace millrace::cpu {
+
+// Rows lie one after the other: row r's tokens are [first_token, first_token + num_tokens).
+struct CpuStepInput : StepInput {
+  struct Row {
+    int first_token;
+    int num_tokens;
+    const BlockId* block_table;
+  };
+  std::vector<Row> rows;
+  std::vector<Token> tokens;
+  std::vector<int32_t> positions;      // of the tokens
+  std::vector<int> row_of;             // of the tokens
+  std::vector<int> wanted;             // tokens whose logits are wanted
+  std::vector<SampleRequest> samples;  // what of them; as many
+};
+
+class CpuOps : public Ops {
+ public:
+  // All must outlive it; `activations` is for steps of up to `max_tokens` tokens, of sequences up
+  // to `max_length`.
+  CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weights, const KvArena& kv,
+         Memory activations, Memory logits, int max_length);
+
+  // The bytes of activations that any op of `weights` may take for steps of max_tokens tokens.
+  static size_t ActivationBytes(const CpuWeights& weights, int max_tokens);
+  // The bytes of the logits of one panel.
+  static size_t LogitBytes(int vocab_size);
+
+  Activation Embed(EmbeddingId table, const StepInput& input) override;
+  Activation Norm(NormId norm, const Activation& residual, LinearId consumer) override;
+  Activation Linear(LinearId weight, const Activation& x) override;
+  Activation RowLinear(LinearId weight, const Activation& x, Activation& residual, NormId norm,
+                       LinearId consumer) override;
+  Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
+                         LinearId consumer) override;
+  void RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qkv,
+                  const StepInput& input) override;
+  Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
+                       const StepInput& input, LinearId consumer) override;
+  // Gathers the wanted rows of x; Sample computes their logits, a panel at a time.
+  Activation Head(LinearId weight, const Activation& x, const StepInput& input) override;
+  void Sample(const Activation& logits, const StepInput& input) override;
+
+  // Of the last Sample, in the order of the input's `samples`, and perhaps older ones after them.
+  absl::Span<const Sampled> sampled() const { return sampled_; }
+
+  // Begins a step: what was derived from the last input is forgotten.
+  void BeginStep() { rope_tokens_ = 0; }
+
+ private:
+  struct AttentionTask {
+    int row;
+    int query;  // the first; token-major, a token's heads of one kv head next to each other
+    int count;
+  };
+
+  std::unique_ptr<CpuActivation> Take(Form form, int rows, int width) {
+    return std::make_unique<CpuActivation>(activations_, form, rows, width);
+  }
+  // Of rows [first_row, first_row + rows) of x; `out` is for the first of them.
+  void Gemm(const TiledMatrix& matrix, const CpuActivation& x, int first_row, int rows, float* out,
+            size_t out_stride, bool add);
+  void NormRows(const NormWeight& norm, const CpuActivation& residual, CpuActivation& out);
+  void PrepareRope(const RopeSpec& rope, const CpuStepInput& input);
+  void PlanAttention(int group, const CpuStepInput& input);
+  void Attend(const AttentionTask& task, int layer, int kv_head, const AttentionSpec& spec,
+              const CpuActivation& qkv, const CpuStepInput& input, CpuActivation& out, int thread);
+
+  const Kernels& kernels_;
+  ThreadPool& pool_;
+  const CpuWeights& weights_;
+  const KvArena& kv_;
+  ActivationArena activations_;
+  Memory logits_;
+
+  // Of the step: cosines and sines of each token's position, [tokens][pairs].
+  std::vector<float> cosines_;
+  std::vector<float> sines_;
+  int rope_tokens_ = 0;
+  std::vector<double> frequencies_;
+  std::vector<AttentionTask> attention_tasks_;
+
+  struct Scratch {
+    std::vector<float> gate;
+    std::vector<float> scores;
+    std::vector<float> heads;
+    Sampler sampler;
+  };
+  size_t score_stride_;
+  std::vector<Scratch> scratch_;  // of each thread
+
+  LinearId head_{};  // of the last Head
+  std::vector<Sampled> sampled_;
+};
+
+}  // namespace millrace::cpu
+
+#endif  // MILLRACE_EXECUTORS_CPU_CPU_OPS_H_

@@ -1,0 +1,223 @@
+#include "executors/cpu/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace millrace::cpu {
+namespace {
+
+constexpr int kRun = 1024;  // tokens that are summed before a walk looks into them
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// Where the search for candidates begins, relative to the likeliest token, and how it goes on.
+constexpr float kFirstThreshold = 0x1p-8f;
+constexpr float kNextThreshold = 0x1p-8f;
+constexpr float kLastThreshold = 0x1p-100f;  // below it all tokens are candidates
+
+}  // namespace
+
+std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
+
+double UniformRandom(uint64_t seed, uint32_t sample_index, int32_t position) {
+  const auto words = Philox({static_cast<uint32_t>(position), sample_index, 0, 0},
+                            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11) * 0x1p-53;
+}
+
+void Sampler::Sample(const Kernels& kernels, absl::Span<float> logits, const SampleRequest& request,
+                     Sampled* result) {
+  const int vocab_size = static_cast<int>(logits.size());
+  float largest;
+  int best;
+  kernels.maximum(logits.data(), vocab_size, &largest, &best, &result->ok);
+  result->top.clear();
+  result->logprob.reset();
+  result->rank = 0;
+  if (!result->ok) return;
+  p_.resize(logits.size());
+  candidates_.resize(logits.size());
+
+  const std::optional<int32_t> num_top = request.params->top_logprobs;
+  float log_sum = 0;
+  if (num_top.has_value()) {
+    log_sum = static_cast<float>(
+        largest + std::log(kernels.exp_sum(logits.data(), vocab_size, largest, 1.0f, p_.data())));
+    Top(kernels, logits, largest, *num_top, log_sum, &result->top);
+  }
+  result->ok = Choose(kernels, logits, request, largest, best, &result->token);
+  if (num_top.has_value() && result->ok) {
+    const float logit = logits[result->token];
+    result->logprob = logit - log_sum;
+    result->rank = 1 + kernels.count_above(logits.data(), vocab_size, logit);
+  }
+}
+
+// The likeliest tokens, found by a threshold that is lowered until enough pass it.
+void Sampler::Top(const Kernels& kernels, absl::Span<const float> logits, float largest,
+                  int num_top, float log_sum, std::vector<TokenLogprob>* top) {
+  const int vocab_size = static_cast<int>(logits.size());
+  const int wanted = std::min(num_top, vocab_size);
+  int found = 0;
+  for (float below = 4; wanted > 0 && found < wanted; below *= 4) {
+    found =
+        kernels.select(logits.data(), vocab_size, largest - below, candidates_.data(), vocab_size);
+  }
+  std::partial_sort(candidates_.begin(), candidates_.begin() + wanted, candidates_.begin() + found,
+                    [logits](int32_t a, int32_t b) {
+                      return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+                    });
+  for (int i = 0; i < wanted; ++i)
+    top->push_back({candidates_[i], logits[candidates_[i]] - log_sum});
+}
+
+// False: there was nothing to choose from. Leaves the logits as they were.
+bool Sampler::Choose(const Kernels& kernels, absl::Span<float> logits, const SampleRequest& request,
+                     float largest, int best, Token* token) {
+  const SamplingParams& params = *request.params;
+  *token = request.target.value_or(best);
+  if (request.target.has_value()) return true;
+  const bool bans = request.position < params.banned_before && !params.banned_tokens.empty();
+  if (bans) {
+    banned_.clear();
+    for (const Token banned : params.banned_tokens) {
+      banned_.push_back(logits[banned]);
+      logits[banned] = kLowest;
+    }
+    bool finite;
+    kernels.maximum(logits.data(), static_cast<int>(logits.size()), &largest, &best, &finite);
+    *token = best;
+  }
+  const bool any = largest > kLowest;
+  if (any && params.temperature > 0 && params.top_k != 1) {
+    *token = Draw(kernels, logits, largest, params, request.position);
+  }
+  if (bans) {
+    // From the last to the first: a token that is named twice was -inf at its second time.
+    for (size_t i = banned_.size(); i-- > 0;) logits[params.banned_tokens[i]] = banned_[i];
+  }
+  return any;
+}
+
+Token Sampler::Draw(const Kernels& kernels, absl::Span<const float> logits, float largest,
+                    const SamplingParams& params, int32_t position) {
+  // Bounded, so that 0 * factor stays 0 for the likeliest token.
+  const float factor = std::min(1.0f / params.temperature, 1e30f);
+  const int vocab_size = static_cast<int>(logits.size());
+  run_sums_.clear();
+  double total = 0;
+  for (int begin = 0; begin < vocab_size; begin += kRun) {
+    const int count = std::min(kRun, vocab_size - begin);
+    run_sums_.push_back(kernels.exp_sum(&logits[begin], count, largest, factor, &p_[begin]));
+    total += run_sums_.back();
+  }
+  const double u = UniformRandom(params.seed, params.sample_index, position);
+  if (params.top_k == 0 && params.top_p >= 1 && params.min_p <= 0) return Walk(u * total);
+
+  SelectCandidates(kernels, params, total);
+  double mass = total;
+  if (params.top_k > 0) KeepLikeliest(params.top_k);
+  if (params.top_k > 0 || params.min_p > 0) mass = Mass(candidates_);
+  if (params.top_p < 1) {
+    KeepMass(params.top_p * mass);
+    mass = Mass(candidates_);
+  }
+  double left = u * mass;
+  for (const int32_t token : candidates_) {
+    left -= p_[token];
+    if (left < 0) return token;
+  }
+  return candidates_.back();  // rounding ate the last bit of u
+}
+
+// The token at which the sum of all p up to it passes `target`.
+Token Sampler::Walk(double target) const {
+  size_t run = 0;
+  while (run + 1 < run_sums_.size() && target >= run_sums_[run]) target -= run_sums_[run++];
+  Token last = 0;  // the last that can be drawn, should rounding pass the end
+  const size_t end = std::min(p_.size(), (run + 1) * kRun);
+  for (size_t i = run * kRun; i < end; ++i) {
+    if (p_[i] <= 0) continue;
+    last = static_cast<Token>(i);
+    target -= p_[i];
+    if (target < 0) break;
+  }
+  return last;
+}
+
+// Tokens that pass min_p and hold all that top_k and top_p may keep of those.
+void Sampler::SelectCandidates(const Kernels& kernels, const SamplingParams& params, double total) {
+  const int vocab_size = static_cast<int>(p_.size());
+  candidates_.resize(p_.size());
+  float threshold = params.min_p > 0 ? params.min_p : kFirstThreshold;
+  for (;;) {
+    const int found =
+        kernels.select(p_.data(), vocab_size, threshold, candidates_.data(), vocab_size);
+    const auto kept = absl::MakeConstSpan(candidates_).first(found);
+    if (params.min_p > 0 || found == vocab_size ||
+        (params.top_k > 0 ? found >= params.top_k : Mass(kept) >= params.top_p * total)) {
+      candidates_.resize(found);
+      return;
+    }
+    threshold = threshold > kLastThreshold ? threshold * kNextThreshold : 0.0f;
+  }
+}
+
+bool Sampler::Likelier(int32_t a, int32_t b) const {
+  return p_[a] != p_[b] ? p_[a] > p_[b] : a < b;
+}
+
+double Sampler::Mass(absl::Span<const int32_t> tokens) const {
+  double mass = 0;
+  for (const int32_t token : tokens) mass += p_[token];
+  return mass;
+}
+
+// Of the candidates, those that are not less likely than `last`.
+void Sampler::KeepUpTo(int32_t last) {
+  std::erase_if(candidates_, [this, last](int32_t token) { return Likelier(last, token); });
+}
+
+void Sampler::KeepLikeliest(size_t count) {
+  if (count >= candidates_.size()) return;
+  order_ = candidates_;
+  const auto last = order_.begin() + static_cast<ptrdiff_t>(count) - 1;
+  std::nth_element(order_.begin(), last, order_.end(),
+                   [this](int32_t a, int32_t b) { return Likelier(a, b); });
+  KeepUpTo(*last);
+}
+
+// The likeliest ones whose sum reaches `mass`: a quickselect that weighs instead of counting.
+void Sampler::KeepMass(double mass) {
+  const auto likelier = [this](int32_t a, int32_t b) { return Likelier(a, b); };
+  order_ = candidates_;
+  auto begin = order_.begin();
+  auto end = order_.end();
+  while (end - begin > 32) {
+    const auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end, likelier);
+    const double half = Mass(absl::MakeConstSpan(&*begin, middle - begin));
+    if (half >= mass) {
+      end = middle;
+    } else {
+      mass -= half;
+      begin = middle;
+    }
+  }
+  std::sort(begin, end, likelier);
+  auto last = begin;
+  for (mass -= p_[*last]; mass > 0 && last + 1 != end; mass -= p_[*last]) ++last;
+  KeepUpTo(*last);
+}
+
+}  // namespace millrace::cpu

@@ -1,0 +1,69 @@
+// Chooses or scores one token from one position's logits.
+#ifndef MILLRACE_EXECUTORS_CPU_SAMPLER_H_
+#define MILLRACE_EXECUTORS_CPU_SAMPLER_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "executors/cpu/kernels.h"
+#include "scheduler/step_plan.h"
+
+namespace millrace::cpu {
+
+struct SampleRequest {
+  const SamplingParams* params;
+  int32_t position;             // of the token to choose or score
+  std::optional<Token> target;  // set: score it
+};
+
+struct Sampled {
+  bool ok = false;  // false: a logit was not finite, and the rest means nothing
+  Token token = 0;
+  std::optional<float> logprob;
+  int32_t rank = 0;
+  std::vector<TokenLogprob> top;
+};
+
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
+std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+// A uniform number in [0, 1), a function of its arguments alone: Philox with the seed as key.
+double UniformRandom(uint64_t seed, uint32_t sample_index, int32_t position);
+
+// The sampler of one thread; owns scratch memory.
+class Sampler {
+ public:
+  // `logits`: [vocab_size]. SamplingParams says what is done; a token is drawn by inverting the
+  // distribution function over the kept tokens in the order of their ids. Reuses result->top's
+  // memory.
+  void Sample(const Kernels& kernels, absl::Span<float> logits, const SampleRequest& request,
+              Sampled* result);
+
+ private:
+  void Top(const Kernels& kernels, absl::Span<const float> logits, float largest, int num_top,
+           float log_sum, std::vector<TokenLogprob>* top);
+  bool Choose(const Kernels& kernels, absl::Span<float> logits, const SampleRequest& request,
+              float largest, int best, Token* token);
+  Token Draw(const Kernels& kernels, absl::Span<const float> logits, float largest,
+             const SamplingParams& params, int32_t position);
+  Token Walk(double target) const;
+  void SelectCandidates(const Kernels& kernels, const SamplingParams& params, double total);
+  void KeepLikeliest(size_t count);
+  void KeepMass(double mass);
+  void KeepUpTo(int32_t last);
+  bool Likelier(int32_t a, int32_t b) const;
+  double Mass(absl::Span<const int32_t> tokens) const;
+
+  std::vector<float> p_;             // [vocab], relative to the likeliest
+  std::vector<double> run_sums_;     // of p_, a run each
+  std::vector<int32_t> candidates_;  // tokens that are not filtered out, ascending
+  std::vector<int32_t> order_;       // the same, being sorted
+  std::vector<float> banned_;        // the logits of the banned tokens
+};
+
+}  // namespace millrace::cpu
+
+#endif  // MILLRACE_EXECUTORS_CPU_SAMPLER_H_

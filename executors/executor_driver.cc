@@ -1,0 +1,140 @@
+#include "executors/executor_driver.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+namespace millrace {
+
+void CheckOk(const absl::Status& status) {
+  if (status.ok()) return;
+  std::cerr << status << "\n";
+  std::abort();
+}
+
+ExecutorDriver::ExecutorDriver(Executor& executor)
+    : executor_(executor), sequences_(executor.info().limits.max_num_seqs) {
+  for (BlockId block = executor.info().limits.num_blocks; block-- > 0;)
+    free_blocks_.push_back(block);
+}
+
+SlotId ExecutorDriver::Add(std::vector<Token> prompt, SamplingParams sampling,
+                           absl::Span<const BlockId> cached) {
+  SlotId slot = 0;
+  while (sequences_[slot].used) ++slot;
+  Sequence& sequence = sequences_[slot];
+  sequence = {.used = true,
+              .sampling = std::make_shared<const SamplingParams>(std::move(sampling)),
+              .tokens = std::move(prompt),
+              .computed = static_cast<int32_t>(cached.size()) * executor_.info().limits.block_size,
+              .blocks = {cached.begin(), cached.end()},
+              .cached = cached.size()};
+  return slot;
+}
+
+void ExecutorDriver::Remove(SlotId slot) {
+  Sequence& sequence = sequences_[slot];
+  free_blocks_.insert(free_blocks_.end(), sequence.blocks.begin() + sequence.cached,
+                      sequence.blocks.end());
+  sequence = {};
+}
+
+StepPlan ExecutorDriver::Plan(absl::Span<const Share> shares, std::optional<int32_t> score_from) {
+  const int32_t block_size = executor_.info().limits.block_size;
+  StepPlan plan;
+  plan.id = ++last_id_;
+  for (const auto& [slot, count] : shares) {
+    Sequence& sequence = sequences_[slot];
+    if (!sequence.started) plan.starts.push_back({slot, sequence.sampling});
+    sequence.started = true;
+    StepRow row{.slot = slot, .start = sequence.computed, .num_tokens = count};
+    row.tokens.begin = static_cast<int32_t>(plan.tokens.size());
+    if (sequence.sampled_by.has_value()) {
+      row.sampled_by = sequence.sampled_by;
+    } else {
+      plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + row.start,
+                         sequence.tokens.begin() + row.start + count);
+    }
+    row.tokens.end = static_cast<int32_t>(plan.tokens.size());
+    const int32_t end = row.start + count;
+    while (static_cast<int32_t>(sequence.blocks.size()) * block_size < end) {
+      sequence.blocks.push_back(free_blocks_.back());
+      free_blocks_.pop_back();
+    }
+    row.blocks.begin = static_cast<int32_t>(plan.blocks.size());
+    plan.blocks.insert(plan.blocks.end(), sequence.blocks.begin() + sequence.told,
+                       sequence.blocks.end());
+    row.blocks.end = static_cast<int32_t>(plan.blocks.size());
+    sequence.told = sequence.blocks.size();
+    sequence.computed = end;
+
+    row.logits.begin = static_cast<int32_t>(plan.logits.size());
+    const int32_t known = static_cast<int32_t>(sequence.tokens.size());
+    if (score_from.has_value()) {
+      for (int32_t at = std::max(row.start + 1, *score_from); at <= end && at < known; ++at) {
+        plan.logits.push_back({.offset = at - 1 - row.start, .target = sequence.tokens[at]});
+      }
+    }
+    if (end == known) {
+      plan.logits.push_back({.offset = count - 1});
+      sequence.tokens.push_back(-1);  // until the result comes
+      sequence.sampled_by = plan.id;
+    }
+    row.logits.end = static_cast<int32_t>(plan.logits.size());
+    plan.rows.push_back(row);
+  }
+  return plan;
+}
+
+StepResult ExecutorDriver::Take() {
+  std::optional<StepResult> result = executor_.Wait();
+  CheckOk(result->status);
+  for (const RowResult& row : result->rows) {
+    CheckOk(row.status);
+    Sequence& sequence = sequences_[row.slot];
+    const auto unknown = std::find(sequence.tokens.begin(), sequence.tokens.end(), -1);
+    if (row.tokens.size() == 0 || unknown == sequence.tokens.end()) continue;
+    const TokenResult& sampled = result->tokens[row.tokens.end - 1];
+    *unknown = sampled.token;
+    if (sampled.logprob.has_value()) sequence.logprobs.push_back(*sampled.logprob);
+  }
+  return *std::move(result);
+}
+
+StepResult ExecutorDriver::Step(absl::Span<const Share> shares, std::optional<int32_t> score_from) {
+  CheckOk(executor_.Submit(Plan(shares, score_from)));
+  StepResult result = Take();
+  for (const auto& [slot, count] : shares) {
+    (void)count;
+    sequences_[slot].sampled_by.reset();
+  }
+  return result;
+}
+
+void ExecutorDriver::Decode(absl::Span<const SlotId> slots, int32_t steps) {
+  std::vector<Share> shares;
+  for (const SlotId slot : slots) shares.push_back({slot, 1});
+  for (int32_t step = 0; step < steps; ++step) {
+    CheckOk(executor_.Submit(Plan(shares, std::nullopt)));
+    if (step > 0) Take();
+  }
+  Take();
+  for (const SlotId slot : slots) sequences_[slot].sampled_by.reset();
+}
+
+void ExecutorDriver::Generate(absl::Span<const SlotId> slots, int32_t count, int32_t chunk) {
+  const int32_t budget = executor_.info().limits.max_num_batched_tokens;
+  for (const SlotId slot : slots) {
+    Sequence& sequence = sequences_[slot];
+    while (sequence.computed < static_cast<int32_t>(sequence.tokens.size()) &&
+           !sequence.sampled_by) {
+      const int32_t left = static_cast<int32_t>(sequence.tokens.size()) - sequence.computed;
+      const int32_t known = static_cast<int32_t>(sequence.tokens.size());
+      Step({{slot, std::min({left, chunk, budget})}});
+      if (static_cast<int32_t>(sequence.tokens.size()) > known) break;
+    }
+  }
+  if (count > 1) Decode(slots, count - 1);
+}
+
+}  // namespace millrace

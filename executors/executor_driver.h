@@ -1,0 +1,73 @@
+// For tests and benchmarks: drives an executor's sequences by hand, where the server has a
+// scheduler.
+#ifndef MILLRACE_EXECUTORS_EXECUTOR_DRIVER_H_
+#define MILLRACE_EXECUTORS_EXECUTOR_DRIVER_H_
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "executors/executor.h"
+
+namespace millrace {
+
+// Ends the program on a status that is not OK: a test or a benchmark that cannot go on.
+class ExecutorDriver {
+ public:
+  explicit ExecutorDriver(Executor& executor);
+
+  // A sequence in a free slot, which it returns. `cached`: blocks of another sequence with the same
+  // beginning, all full, fewer than the prompt fills.
+  SlotId Add(std::vector<Token> prompt, SamplingParams sampling,
+             absl::Span<const BlockId> cached = {});
+  // Frees the slot and the blocks that it took (not the cached ones).
+  void Remove(SlotId slot);
+
+  // One step with the next `count` tokens of each slot. A row that ends with the last known token
+  // samples the next, which becomes known. With score_from, positions from there on are scored as
+  // well.
+  using Share = std::pair<SlotId, int32_t>;
+  StepResult Step(absl::Span<const Share> shares, std::optional<int32_t> score_from = std::nullopt);
+
+  // Prefills in chunks, then decodes, each slot's row in every step, until each has `count` sampled
+  // tokens; with two steps in flight, as the server does. Not after another call that left tokens
+  // to compute unevenly.
+  void Generate(absl::Span<const SlotId> slots, int32_t count, int32_t chunk);
+  // `steps` decode steps of all slots, two in flight.
+  void Decode(absl::Span<const SlotId> slots, int32_t steps);
+
+  const std::vector<Token>& tokens(SlotId slot) const { return sequences_[slot].tokens; }
+  const std::vector<BlockId>& blocks(SlotId slot) const { return sequences_[slot].blocks; }
+  // Of the sampled tokens, where asked for.
+  const std::vector<float>& logprobs(SlotId slot) const { return sequences_[slot].logprobs; }
+
+ private:
+  struct Sequence {
+    bool used = false;
+    bool started = false;
+    std::shared_ptr<const SamplingParams> sampling;
+    std::vector<Token> tokens;
+    int32_t computed = 0;
+    std::vector<BlockId> blocks;
+    size_t cached = 0;                 // of blocks
+    size_t told = 0;                   // of blocks
+    std::optional<StepId> sampled_by;  // set: the last known token is still on the device
+    std::vector<float> logprobs;
+  };
+  StepPlan Plan(absl::Span<const Share> shares, std::optional<int32_t> score_from);
+  StepResult Take();
+
+  Executor& executor_;
+  std::vector<Sequence> sequences_;
+  std::vector<BlockId> free_blocks_;
+  StepId last_id_ = 0;
+};
+
+// Ends the program, saying why, unless `status` is OK.
+void CheckOk(const absl::Status& status);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_EXECUTORS_EXECUTOR_DRIVER_H_

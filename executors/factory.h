@@ -1,0 +1,42 @@
+// Loads a model onto a device.
+#ifndef MILLRACE_EXECUTORS_FACTORY_H_
+#define MILLRACE_EXECUTORS_FACTORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "executors/executor.h"
+
+namespace millrace {
+
+struct ModelSpec {
+  std::string path;  // of a GGUF file; the fake device has no model
+};
+
+enum class DeviceKind { kCpu, kCuda, kFake };
+
+// The values are settings, checked there; what a device cannot do is refused with both numbers.
+struct DeviceSpec {
+  DeviceKind kind = DeviceKind::kCpu;
+  int threads = 0;  // that compute; 0: one a core that this process may use
+  int64_t kv_cache_memory = int64_t{1} << 30;  // bytes
+  int block_size = 16;                         // tokens; the cpu's is a multiple of 16
+  int max_num_seqs = 256;
+  int max_num_batched_tokens = 2048;
+  int max_model_len = 0;  // 0: what the model was trained for
+  int64_t fake_step_us =
+      0;  // of the fake device: the time of a step, and of each of its input tokens
+  int64_t fake_token_us = 0;
+};
+
+// Ready for its first step: weights placed, memory taken, warmed up. Errors name the file or the
+// setting.
+absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
+                                                       const DeviceSpec& device);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_EXECUTORS_FACTORY_H_

@@ -1,0 +1,196 @@
+#include "executors/fake/fake_executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fault_points.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "executors/fake/block_ledger.h"
+#include "executors/plan_checker.h"
+#include "executors/step_worker.h"
+
+namespace millrace {
+namespace {
+
+FaultPoint row_error("fake.row_error");
+FaultPoint device_error("fake.device_error");
+FaultPoint hang("fake.hang");
+
+constexpr std::chrono::milliseconds kHang{10};
+constexpr Token kFirstPrintable = ' ';
+constexpr int kPrintable = '~' - ' ' + 1;
+
+// The finalizer of SplitMix64 (Steele et al., OOPSLA 2014): each bit of the input reaches each bit
+// of the output.
+uint64_t Mix(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+// The fake's distribution: logit -|token - sampled| / 32, so that the sampled token is the
+// likeliest.
+float Logit(Token token, Token likeliest) {
+  return -static_cast<float>(std::abs(token - likeliest)) / 32;
+}
+
+void AddLogprobs(Token likeliest, int32_t num_top, TokenResult* token, StepResult* result) {
+  double sum = 0;
+  for (Token t = 0; t < kFakeVocabSize; ++t) sum += std::exp(double{Logit(t, likeliest)});
+  const float log_sum = static_cast<float>(std::log(sum));
+  std::vector<Token> order(kFakeVocabSize);
+  for (Token t = 0; t < kFakeVocabSize; ++t) order[t] = t;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](Token a, Token b) { return Logit(a, likeliest) > Logit(b, likeliest); });
+  token->logprob = Logit(token->token, likeliest) - log_sum;
+  token->rank = 1 + static_cast<int32_t>(std::count_if(order.begin(), order.end(), [&](Token t) {
+                  return Logit(t, likeliest) > Logit(token->token, likeliest);
+                }));
+  token->top.begin = static_cast<int32_t>(result->top.size());
+  for (int32_t i = 0; i < num_top; ++i)
+    result->top.push_back({order[i], Logit(order[i], likeliest) - log_sum});
+  token->top.end = static_cast<int32_t>(result->top.size());
+}
+
+ModelInfo MakeInfo(const DeviceSpec& device) {
+  const int64_t bytes_per_block = kFakeBytesPerToken * device.block_size;
+  const int32_t num_blocks = static_cast<int32_t>(
+      std::min<int64_t>(device.kv_cache_memory / bytes_per_block, int64_t{1} << 30));
+  Sha256 hasher;
+  hasher.Update("millrace fake model");
+  const Sha256Digest digest = hasher.Finish();
+  return {.architecture = "fake",
+          .digest = std::string(digest.begin(), digest.end()),
+          .weight_bytes = 0,
+          .limits = {.max_num_seqs = device.max_num_seqs,
+                     .max_num_batched_tokens = device.max_num_batched_tokens,
+                     .max_model_len =
+                         device.max_model_len > 0 ? device.max_model_len : kFakeMaxModelLen,
+                     .num_blocks = num_blocks,
+                     .block_size = device.block_size,
+                     .vocab_size = kFakeVocabSize},
+          .kv = {.block_size = device.block_size,
+                 .num_blocks = num_blocks,
+                 .type = "none",
+                 .groups = {{.num_layers = 1, .bytes_per_block = bytes_per_block}}}};
+}
+
+class FakeExecutor : public Executor {
+ public:
+  explicit FakeExecutor(const DeviceSpec& device)
+      : info_(MakeInfo(device)),
+        step_time_(std::chrono::microseconds(device.fake_step_us)),
+        token_time_(std::chrono::microseconds(device.fake_token_us)),
+        checker_(info_.limits),
+        ledger_(info_.limits),
+        slots_(info_.limits.max_num_seqs),
+        worker_([this](const StepPlan& plan) { return Run(plan); }) {}
+
+  const ModelInfo& info() const override { return info_; }
+  void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
+
+  absl::Status Submit(StepPlan plan) override {
+    MILLRACE_RETURN_IF_ERROR(worker_.Ready());
+    MILLRACE_RETURN_IF_ERROR(checker_.Check(plan));
+    MILLRACE_RETURN_IF_ERROR(ledger_.Apply(plan));
+    return worker_.Submit(std::move(plan));
+  }
+
+  std::optional<StepResult> Poll() override { return worker_.Poll(); }
+  std::optional<StepResult> Wait() override { return worker_.Wait(); }
+
+ private:
+  struct Slot {
+    std::shared_ptr<const SamplingParams> sampling;
+    Token last_token = 0;
+    bool failed = false;
+  };
+
+  StepResult Run(const StepPlan& plan) {
+    due_ = std::max(due_, Clock::Real().Now()) + step_time_;
+    for (const StepRow& row : plan.rows) due_ += token_time_ * row.num_tokens;
+    std::this_thread::sleep_until(due_);
+    while (hang.Fires()) std::this_thread::sleep_for(kHang);
+    StepResult result;
+    if (device_error.Fires()) {
+      result.status =
+          absl::UnavailableError("the fake device failed, as fault point fake.device_error says");
+      return result;
+    }
+    for (const SlotStart& start : plan.starts) slots_[start.slot] = {.sampling = start.sampling};
+    for (const StepRow& row : plan.rows) RunRow(plan, row, &result);
+    return result;
+  }
+
+  void RunRow(const StepPlan& plan, const StepRow& row, StepResult* result) {
+    Slot& slot = slots_[row.slot];
+    RowResult& out = result->rows.emplace_back();
+    out.slot = row.slot;
+    slot.failed = slot.failed || row_error.Fires();
+    if (slot.failed) {
+      out.status = absl::InternalError("the fake row failed, as fault point fake.row_error says");
+      return;
+    }
+    out.tokens.begin = static_cast<int32_t>(result->tokens.size());
+    for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
+      const WantedLogits& wanted = plan.logits[at];
+      const Token previous = row.sampled_by.has_value()
+                                 ? slot.last_token
+                                 : plan.tokens[row.tokens.begin + wanted.offset];
+      const Token sampled = FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous);
+      TokenResult token{.token = wanted.target.value_or(sampled)};
+      const std::optional<int32_t> top = slot.sampling->top_logprobs;
+      if (top.has_value()) AddLogprobs(sampled, *top, &token, result);
+      if (!wanted.target.has_value()) slot.last_token = sampled;
+      result->tokens.push_back(token);
+    }
+    out.tokens.end = static_cast<int32_t>(result->tokens.size());
+  }
+
+  const ModelInfo info_;
+  const Duration step_time_;
+  const Duration token_time_;
+  PlanChecker checker_;
+  BlockLedger ledger_;
+  // The worker's:
+  std::vector<Slot> slots_;
+  SteadyTime due_{};
+  StepWorker worker_;  // last: it uses what is above
+};
+
+}  // namespace
+
+Token FakeToken(const SamplingParams& sampling, int32_t position, Token previous) {
+  uint64_t state = Mix(static_cast<uint64_t>(position) << 32 | static_cast<uint32_t>(previous));
+  if (sampling.temperature > 0) state = Mix(state ^ Mix(sampling.seed + sampling.sample_index));
+  Token token = kFirstPrintable + static_cast<Token>(state % kPrintable);
+  const auto banned = [&](Token t) {
+    return position < sampling.banned_before &&
+           std::find(sampling.banned_tokens.begin(), sampling.banned_tokens.end(), t) !=
+               sampling.banned_tokens.end();
+  };
+  for (int i = 0; i < kPrintable && banned(token); ++i) {
+    token = token + 1 < kFirstPrintable + kPrintable ? token + 1 : kFirstPrintable;
+  }
+  return token;
+}
+
+absl::StatusOr<std::unique_ptr<Executor>> LoadFakeExecutor(const DeviceSpec& device) {
+  const int64_t block_bytes = kFakeBytesPerToken * device.block_size;
+  if (device.kv_cache_memory < block_bytes) {
+    return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
+                                             " bytes, allowed: at least one block's ",
+                                             block_bytes));
+  }
+  return std::make_unique<FakeExecutor>(device);
+}
+
+}  // namespace millrace

@@ -1,0 +1,14 @@
+#include "executors/models/model.h"
+
+#include "base/strings.h"
+#include "executors/models/llama.h"
+
+namespace millrace {
+
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, WeightPlacer& placer) {
+  if (config.architecture == "llama") return LoadLlama(config, placer);
+  return absl::UnimplementedError(
+      StrCat("general.architecture is ", config.architecture, ", allowed: llama"));
+}
+
+}  // namespace millrace
