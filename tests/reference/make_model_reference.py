@@ -19,7 +19,9 @@ import pathlib
 import sys
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
+
+import reference_tokenizer
 
 HERE = pathlib.Path(__file__).parent
 NEW_TOKENS = 64
@@ -76,7 +78,7 @@ def mean_logprob(model, window):
 
 def main():
     gguf = pathlib.Path(sys.argv[1])
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    tokenizer = reference_tokenizer.load(gguf)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     model.eval()
 

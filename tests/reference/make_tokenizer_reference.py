@@ -15,8 +15,7 @@ import random
 import sys
 import unicodedata
 
-from tokenizers import pre_tokenizers
-from transformers import AutoTokenizer
+import reference_tokenizer
 
 SENTENCES = """\
 The quick brown fox jumps over the lazy dog; it didn't stop, and I'll bet they've seen it. We're sure he'd agree: I'm right.
@@ -176,13 +175,7 @@ def strings(specials):
 
 def main():
     model = pathlib.Path(sys.argv[1]).expanduser()
-    tokenizer = AutoTokenizer.from_pretrained(model.parent, gguf_file=model.name).backend_tokenizer
-    # Of GGUF's tokenizer.ggml.pre transformers reads only some; "smollm" it takes for plain GPT-2. This is the
-    # pre-tokenizer of the tokenizer.json that the model's authors publish.
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True),
-    ])
+    tokenizer = reference_tokenizer.load(model).backend_tokenizer
     specials = [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
 
     lines = []
