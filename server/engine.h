@@ -47,7 +47,9 @@ struct EngineInfo {
 
 struct TokenizeRequest {
   Prompt prompt;
-  bool add_special_tokens = true;
+  // The model's own frame around a text, a BOS for one. Unset: for a text yes; for a conversation
+  // no, since its template writes it.
+  std::optional<bool> add_special_tokens;
   bool add_generation_prompt = true;
   bool return_token_strs = false;
 };

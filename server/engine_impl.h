@@ -1,0 +1,125 @@
+// The engine: text pool, engine thread, output shards and a watchdog, joined.
+#ifndef MILLRACE_SERVER_ENGINE_IMPL_H_
+#define MILLRACE_SERVER_ENGINE_IMPL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "executors/executor.h"
+#include "server/engine.h"
+#include "server/engine_loop.h"
+#include "server/live_request.h"
+#include "server/output_shard.h"
+#include "server/prepare.h"
+#include "server/text_pool.h"
+#include "server/text_set.h"
+
+namespace millrace {
+
+struct EngineOptions {
+  std::string model_name;
+  bool prefix_caching = true;
+  int32_t max_waiting = 1024;
+  int text_threads = 2;
+  int output_threads = 1;
+  Duration stall_timeout = std::chrono::seconds(10);
+  Duration read_timeout = std::chrono::seconds(30);  // of a reader that takes nothing
+  bool log_prompts = false;
+  // Called once, from the engine thread, when the device has failed and every request has been
+  // given its end.
+  std::function<void()> on_failure = [] {};
+  const Clock* clock = &Clock::Real();
+};
+
+class EngineImpl final : public Engine, private ShardListener, private LoopListener {
+ public:
+  static absl::StatusOr<std::unique_ptr<EngineImpl>> Create(EngineOptions options,
+                                                            std::unique_ptr<Executor> executor,
+                                                            std::unique_ptr<const TextSet> text);
+  // Every stream must have been dropped. Ends what is alive, and waits for the steps in flight.
+  ~EngineImpl() override;
+
+  const EngineInfo& info() const override { return info_; }
+  std::shared_ptr<ResponseStream> Generate(GenerateRequest request,
+                                           std::function<void()> ready) override;
+  void Tokenize(TokenizeRequest request,
+                std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
+  void Detokenize(std::vector<Token> tokens,
+                  std::function<void(absl::StatusOr<std::string>)> done) override;
+  Health health() const override;
+
+  const LoopGauges& gauges() const { return loop_->gauges(); }
+
+  // From now on new requests are refused; those that were accepted go on.
+  void BeginDrain();
+  // Waits until no request is alive, at most until `deadline`. False: some still are.
+  bool WaitIdle(SteadyTime deadline);
+  // Ends every request that is alive.
+  void CancelAll(CancelReason reason);
+
+ private:
+  class Stream;
+
+  EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineInfo info,
+             std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
+             std::unique_ptr<const TextSet> text);
+
+  absl::Status AdmitAtDoor(const GenerateRequest& request);
+  int32_t NumNotRunning() const;
+  void Prepare(const std::shared_ptr<LiveRequest>& request);
+  absl::Status PrepareOrRefuse(const std::shared_ptr<LiveRequest>& request);
+  void Refuse(const std::shared_ptr<LiveRequest>& request, absl::Status why);
+  void Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason);
+  uint64_t DrawSeed();
+
+  void OnNoMoreWanted(const std::shared_ptr<LiveRequest>& request, absl::Status why) override;
+  void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last) override;
+  void OnRoom() override;
+  void OnStep(const SchedulerStats& stats, int64_t step_tokens) override;
+  void OnDeviceFailure(const absl::Status& status) override;
+
+  void Watch();
+  void CheckStall(SteadyTime now);
+  void CancelSlowReaders(SteadyTime now);
+  std::vector<std::shared_ptr<LiveRequest>> Live() const;
+
+  const EngineOptions options_;
+  const SequenceDefaults defaults_;
+  const EngineInfo info_;
+  const Clock& clock_;
+  const std::unique_ptr<const TextSet> text_;
+
+  std::atomic<uint64_t> next_key_ = 1;
+  std::atomic<uint64_t> seed_state_;
+  std::atomic<int32_t> in_text_ = 0;  // accepted, and not yet with the engine thread
+  std::atomic<bool> draining_ = false;
+  std::atomic<bool> stalled_ = false;
+
+  mutable std::mutex live_mutex_;
+  std::condition_variable idle_;
+  absl::flat_hash_set<std::shared_ptr<LiveRequest>> live_;  // guarded by live_mutex_
+
+  // Threads: in the order in which what they use must outlive them.
+  std::vector<std::unique_ptr<OutputShard>> shards_;
+  std::unique_ptr<EngineLoop> loop_;
+  std::unique_ptr<TextPool> pool_;
+
+  std::mutex watch_mutex_;
+  std::condition_variable watch_changed_;
+  bool watch_ends_ = false;  // guarded by watch_mutex_
+  std::thread watchdog_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_ENGINE_IMPL_H_

@@ -1,0 +1,263 @@
+// What an engine answers. How it ends things is in engine_life_test.cc.
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/engine_test_util.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::shared_ptr<Script> Says(std::string text) { return std::make_shared<Script>(std::move(text)); }
+
+TEST(EngineTest, AnswersUntilTheModelStops) {
+  auto engine = MakeEngine(Says("hello"));
+  Reader reader(engine.get(), TextRequest("abc"));
+  const Finish& finish = reader.ReadAll();
+  EXPECT_TRUE(finish.status.ok()) << finish.status;
+  EXPECT_EQ(finish.reason, FinishReason::kStop);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(finish.stopped_by));
+  EXPECT_EQ(reader.text(), "hello");
+  EXPECT_EQ(reader.tokens(), (std::vector<Token>{'h', 'e', 'l', 'l', 'o', 257}));
+  EXPECT_EQ(finish.usage.prompt_tokens, 3);
+  EXPECT_EQ(finish.usage.completion_tokens, 6);
+  EXPECT_GE(finish.timings.queue, absl::ZeroDuration());
+}
+
+TEST(EngineTest, StopsAtMaxTokens) {
+  auto engine = MakeEngine(Says("hello"));
+  GenerateRequest request = TextRequest("abc");
+  request.max_tokens = 3;
+  Reader reader(engine.get(), request);
+  EXPECT_EQ(reader.ReadAll().reason, FinishReason::kLength);
+  EXPECT_EQ(reader.text(), "hel");
+  EXPECT_EQ(reader.finish().usage.completion_tokens, 3);
+}
+
+TEST(EngineTest, WithoutMaxTokensGivesAsManyAsFit) {
+  auto engine = MakeEngine(Says(std::string(1000, 'x')));
+  Reader reader(engine.get(), TextRequest("abc"));
+  EXPECT_EQ(reader.ReadAll().reason, FinishReason::kLength);
+  EXPECT_EQ(reader.finish().usage.completion_tokens, 256 - 3);
+}
+
+TEST(EngineTest, IgnoresEos) {
+  auto engine = MakeEngine(Says("hi"));
+  GenerateRequest request = TextRequest("abc");
+  request.max_tokens = 5;
+  request.ignore_eos = true;
+  Reader reader(engine.get(), request);
+  EXPECT_EQ(reader.ReadAll().reason, FinishReason::kLength);
+  EXPECT_EQ(reader.text(), "hi");
+  EXPECT_EQ(reader.finish().usage.completion_tokens, 5);
+}
+
+TEST(EngineTest, StopTokenIsCountedAndNotShown) {
+  for (const bool include : {false, true}) {
+    auto engine = MakeEngine(Says("hello"));
+    GenerateRequest request = TextRequest("abc");
+    request.stop_token_ids = {'l'};
+    request.include_stop_str_in_output = include;
+    Reader reader(engine.get(), request);
+    EXPECT_EQ(reader.ReadAll().reason, FinishReason::kStop);
+    EXPECT_EQ(std::get<Token>(reader.finish().stopped_by), 'l');
+    EXPECT_EQ(reader.text(), include ? "hel" : "he");
+    EXPECT_EQ(reader.finish().usage.completion_tokens, 3);
+  }
+}
+
+TEST(EngineTest, StopStringAcrossTokensIsNeverShown) {
+  for (const bool include : {false, true}) {
+    auto engine = MakeEngine(Says("one two three"));
+    GenerateRequest request = TextRequest("abc");
+    request.stop = {"nothing", " two"};
+    request.include_stop_str_in_output = include;
+    Reader reader(engine.get(), request);
+    EXPECT_EQ(reader.ReadAll().reason, FinishReason::kStop);
+    EXPECT_EQ(std::get<std::string>(reader.finish().stopped_by), " two");
+    EXPECT_EQ(reader.text(), include ? "one two" : "one");
+    // The steps that ran on meanwhile are not paid for.
+    EXPECT_EQ(reader.finish().usage.completion_tokens, 7);
+    EXPECT_EQ(reader.tokens().size(), 7u);
+  }
+}
+
+TEST(EngineTest, HeldBackTextComesInTheEnd) {
+  auto engine = MakeEngine(Says("one tw"));
+  GenerateRequest request = TextRequest("abc");
+  request.stop = {" two"};
+  Reader reader(engine.get(), request);
+  EXPECT_EQ(reader.ReadAll().reason, FinishReason::kStop);
+  EXPECT_EQ(reader.text(), "one tw");
+}
+
+TEST(EngineTest, MinTokensKeepsStopStringsOut) {
+  auto engine = MakeEngine(Says("xaxax"));
+  GenerateRequest request = TextRequest("abc");
+  request.stop = {"a"};
+  request.min_tokens = 3;
+  Reader reader(engine.get(), request);
+  EXPECT_EQ(reader.ReadAll().reason, FinishReason::kStop);
+  EXPECT_EQ(reader.text(), "xax");
+}
+
+TEST(EngineTest, NeverShowsHalfACharacter) {
+  auto engine =
+      MakeEngine(Says("a\xE2\x82\xAC"
+                      "b\xE2\x82"));
+  Reader reader(engine.get(), TextRequest("abc"));
+  reader.ReadAll();
+  EXPECT_EQ(reader.text(),
+            "a\xE2\x82\xAC"
+            "b\xEF\xBF\xBD");
+  for (const OutputEvent& event : reader.events()) {
+    EXPECT_TRUE(event.text.empty() || (event.text[0] & 0xC0) != 0x80) << event.text;
+  }
+}
+
+TEST(EngineTest, GivesLogprobs) {
+  auto engine = MakeEngine(Says("hi"));
+  GenerateRequest request = TextRequest("abc");
+  request.logprobs = 2;
+  Reader reader(engine.get(), request);
+  reader.ReadAll();
+  std::vector<TokenDetail> details;
+  for (const OutputEvent& event : reader.events()) {
+    EXPECT_EQ(event.details.size(), event.tokens.size());
+    details.insert(details.end(), event.details.begin(), event.details.end());
+  }
+  ASSERT_EQ(details.size(), 3u);
+  EXPECT_EQ(details[0].token, 'h');
+  EXPECT_EQ(details[0].bytes, "h");
+  EXPECT_EQ(details[0].logprob, -0.5f);
+  EXPECT_EQ(details[0].rank, 1);
+  ASSERT_EQ(details[0].top.size(), 2u);
+  EXPECT_EQ(details[0].top[1].bytes, "b");
+}
+
+TEST(EngineTest, EchoesThePromptFirst) {
+  auto engine = MakeEngine(Says("hi"));
+  GenerateRequest request = TextRequest("abc");
+  request.echo = true;
+  Reader reader(engine.get(), request);
+  reader.ReadAll();
+  const OutputEvent& echo = reader.events().front();
+  EXPECT_TRUE(echo.echo);
+  EXPECT_EQ(echo.text, "abc");
+  EXPECT_EQ(echo.tokens, (std::vector<Token>{'a', 'b', 'c'}));
+  EXPECT_TRUE(echo.details.empty());
+  EXPECT_EQ(reader.text(), "hi");
+}
+
+TEST(EngineTest, ScoresTheEchoedPrompt) {
+  // Longer than a step, so that its scores come in pieces; with and without an answer.
+  const std::string prompt(150, 'p');
+  for (const int32_t max_tokens : {0, 2}) {
+    auto engine = MakeEngine(Says("hi"));
+    GenerateRequest request = TextRequest(prompt);
+    request.echo = true;
+    request.logprobs = 1;
+    request.max_tokens = max_tokens;
+    Reader reader(engine.get(), request);
+    EXPECT_EQ(reader.ReadAll().reason, FinishReason::kLength);
+    EXPECT_EQ(reader.finish().usage.completion_tokens, max_tokens);
+    const OutputEvent& echo = reader.events().front();
+    EXPECT_TRUE(echo.echo);
+    ASSERT_EQ(echo.details.size(), prompt.size());
+    EXPECT_EQ(echo.details[0].logprob, std::nullopt);
+    EXPECT_EQ(echo.details[1].logprob, -0.5f);
+    EXPECT_EQ(echo.details.back().token, 'p');
+    EXPECT_EQ(reader.tokens().size(), static_cast<size_t>(max_tokens));
+  }
+}
+
+TEST(EngineTest, EchoAloneNeedsNoStep) {
+  auto script = Says("hi");
+  auto engine = MakeEngine(script);
+  GenerateRequest request = TextRequest("abc");
+  request.echo = true;
+  request.max_tokens = 0;
+  Reader reader(engine.get(), request);
+  EXPECT_EQ(reader.ReadAll().reason, FinishReason::kLength);
+  EXPECT_EQ(reader.events().front().text, "abc");
+  EXPECT_EQ(script->num_submitted(), 0);
+}
+
+TEST(EngineTest, RendersChats) {
+  auto engine = MakeEngine(Says("hi"));
+  GenerateRequest request;
+  request.prompt = std::vector<ChatMessage>{{.role = "user", .content = "hello"}};
+  request.echo = true;
+  Reader reader(engine.get(), request);
+  reader.ReadAll();
+  EXPECT_EQ(reader.events().front().text,
+            "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(EngineTest, RefusesWhatCanNeverFit) {
+  auto engine = MakeEngine(Says("hi"));
+  Reader reader(engine.get(), TextRequest(std::string(300, 'x')));
+  const Finish& finish = reader.ReadAll();
+  EXPECT_EQ(finish.reason, FinishReason::kError);
+  EXPECT_EQ(finish.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(finish.status.message()), HasSubstr("300"));
+  EXPECT_THAT(std::string(finish.status.message()), HasSubstr("256"));
+}
+
+TEST(EngineTest, RefusesBadFields) {
+  auto engine = MakeEngine(Says("hi"));
+  GenerateRequest request = TextRequest("abc");
+  request.temperature = 3;
+  Reader reader(engine.get(), request);
+  EXPECT_EQ(reader.ReadAll().status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(EngineTest, ARowThatFailsEndsItsRequest) {
+  auto script = Says("hi");
+  script->FailRows();
+  auto engine = MakeEngine(script);
+  Reader reader(engine.get(), TextRequest("abc"));
+  EXPECT_EQ(reader.ReadAll().reason, FinishReason::kError);
+  EXPECT_EQ(reader.finish().status.code(), absl::StatusCode::kInternal);
+  Reader next(engine.get(), TextRequest("abc"));
+  EXPECT_EQ(next.ReadAll().reason, FinishReason::kStop);
+  EXPECT_EQ(engine->health(), Health::kServing);
+}
+
+TEST(EngineTest, TellsWhatCameFromThePrefixCache) {
+  auto engine = MakeEngine(Says("hi"));
+  const std::string prompt(50, 'x');
+  Reader first(engine.get(), TextRequest(prompt));
+  EXPECT_EQ(first.ReadAll().usage.cached_tokens, 0);
+  Reader second(engine.get(), TextRequest(prompt));
+  EXPECT_EQ(second.ReadAll().usage.cached_tokens, 48);
+}
+
+TEST(EngineTest, TokenizesAndDetokenizes) {
+  auto engine = MakeEngine(Says(""));
+  std::promise<absl::StatusOr<TokenizeResult>> tokenized;
+  TokenizeRequest request;
+  request.prompt.emplace<std::string>("ab");
+  request.return_token_strs = true;
+  engine->Tokenize(request, [&](auto result) { tokenized.set_value(std::move(result)); });
+  const auto tokens = tokenized.get_future().get();
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_EQ(tokens->tokens, (std::vector<Token>{'a', 'b'}));
+  EXPECT_EQ(tokens->token_strs, (std::vector<std::string>{"a", "b"}));
+
+  std::promise<absl::StatusOr<std::string>> text;
+  engine->Detokenize({'a', 256}, [&](auto result) { text.set_value(std::move(result)); });
+  EXPECT_EQ(*text.get_future().get(), "a<s>");
+  std::promise<absl::StatusOr<std::string>> bad;
+  engine->Detokenize({'a', 258}, [&](auto result) { bad.set_value(std::move(result)); });
+  const auto status = bad.get_future().get().status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tokens[1] is 258; allowed: 0 to 257"));
+}
+
+}  // namespace
+}  // namespace millrace

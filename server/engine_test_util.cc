@@ -1,0 +1,99 @@
+#include "server/engine_test_util.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+constexpr auto kHang = std::chrono::seconds(60);
+
+// A test that cannot go on.
+[[noreturn]] void Die(const std::string& why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  std::abort();
+}
+
+}  // namespace
+
+Reader::Reader(Engine* engine, GenerateRequest request)
+    : stream_(engine->Generate(std::move(request), [signal = signal_] {
+        std::lock_guard lock(signal->mutex);
+        signal->ready = true;
+        signal->changed.notify_all();
+      })) {}
+
+void Reader::Drain() {
+  while (std::optional<OutputEvent> event = stream_->Next()) events_.push_back(*std::move(event));
+}
+
+void Reader::WaitFor(const std::function<bool()>& done) {
+  const auto give_up = std::chrono::steady_clock::now() + kHang;
+  for (;;) {
+    Drain();
+    if (done()) return;
+    std::unique_lock lock(signal_->mutex);
+    if (!signal_->changed.wait_until(lock, give_up, [this] { return signal_->ready; })) {
+      Die("a reader waited for an event in vain");
+    }
+    signal_->ready = false;
+  }
+}
+
+const Finish& Reader::ReadAll() {
+  WaitFor([this] { return !events_.empty() && events_.back().finish.has_value(); });
+  return finish();
+}
+
+void Reader::ReadTokens(size_t count) {
+  WaitFor([this, count] { return tokens().size() >= count; });
+}
+
+std::string Reader::text() const {
+  std::string text;
+  for (const OutputEvent& event : events_) {
+    if (!event.echo) text += event.text;
+  }
+  return text;
+}
+
+std::vector<Token> Reader::tokens() const {
+  std::vector<Token> tokens;
+  for (const OutputEvent& event : events_) {
+    if (!event.echo) tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+  }
+  return tokens;
+}
+
+GenerateRequest TextRequest(std::string prompt) {
+  GenerateRequest request;
+  request.id = "cmpl-test";
+  request.prompt.emplace<std::string>(std::move(prompt));
+  return request;
+}
+
+std::unique_ptr<EngineImpl> MakeEngine(std::shared_ptr<Script> script, EngineOptions options,
+                                       StepLimits limits) {
+  options.model_name = "scripted";
+  auto text = TextSet::Bytes();
+  if (!text.ok()) Die(text.status().ToString());
+  auto engine = EngineImpl::Create(std::move(options),
+                                   std::make_unique<ScriptedExecutor>(limits, std::move(script)),
+                                   *std::move(text));
+  if (!engine.ok()) Die(engine.status().ToString());
+  return *std::move(engine);
+}
+
+bool Eventually(const std::function<bool()>& done) {
+  const auto give_up = std::chrono::steady_clock::now() + kHang;
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > give_up) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace millrace

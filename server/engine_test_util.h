@@ -1,0 +1,72 @@
+// For tests: an engine over a scripted executor, and a reader of its answers.
+#ifndef MILLRACE_SERVER_ENGINE_TEST_UTIL_H_
+#define MILLRACE_SERVER_ENGINE_TEST_UTIL_H_
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/engine_impl.h"
+#include "server/scripted_executor.h"
+
+namespace millrace {
+
+// Reads one answer, when it is asked to.
+class Reader {
+ public:
+  // Sends the request.
+  Reader(Engine* engine, GenerateRequest request);
+
+  ResponseStream& stream() { return *stream_; }
+  void Drop() { stream_.reset(); }
+
+  // Waits for events and takes them until one has `finish`.
+  const Finish& ReadAll();
+  // Waits for events and takes them until there are `count` tokens.
+  void ReadTokens(size_t count);
+  // Takes what is there.
+  void Drain();
+
+  const std::vector<OutputEvent>& events() const { return events_; }
+  // Of the answer, without the echoed prompt.
+  std::string text() const;
+  std::vector<Token> tokens() const;
+  const Finish& finish() const { return *events_.back().finish; }
+
+ private:
+  struct Signal {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool ready = false;
+  };
+  void WaitFor(const std::function<bool()>& done);
+
+  const std::shared_ptr<Signal> signal_ = std::make_shared<Signal>();
+  std::shared_ptr<ResponseStream> stream_;
+  std::vector<OutputEvent> events_;
+};
+
+// A request for the answer to `prompt`, sampled in no particular way.
+GenerateRequest TextRequest(std::string prompt);
+
+inline StepLimits SmallLimits() {
+  return {.max_num_seqs = 4,
+          .max_num_batched_tokens = 64,
+          .max_model_len = 256,
+          .num_blocks = 64,
+          .block_size = 16,
+          .vocab_size = 258};
+}
+
+std::unique_ptr<EngineImpl> MakeEngine(std::shared_ptr<Script> script, EngineOptions options = {},
+                                       StepLimits limits = SmallLimits());
+
+// Waits until `done` holds, at most for as long as a hanging test may.
+bool Eventually(const std::function<bool()>& done);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_ENGINE_TEST_UTIL_H_

@@ -1,0 +1,60 @@
+// One request from the door to its last event: what the text pool, the engine thread and an output
+// shard know of it, and who may touch what.
+#ifndef MILLRACE_SERVER_LIVE_REQUEST_H_
+#define MILLRACE_SERVER_LIVE_REQUEST_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "server/answer_text.h"
+#include "server/request.h"
+#include "server/response_buffer.h"
+
+namespace millrace {
+
+// Passed from thread to thread, one after another, by queues: text pool, engine thread, and from
+// the first token on an output shard beside the engine thread. What has no lock of its own is
+// written before it is passed on, and only read after.
+struct LiveRequest {
+  LiveRequest(const Clock& clock, GenerateRequest generate, std::function<void()> ready)
+      : request(std::move(generate)), arrival(clock.Now()), buffer(clock, std::move(ready)) {}
+
+  GenerateRequest request;
+  const SteadyTime arrival;
+  std::optional<SteadyTime> deadline;
+  uint64_t key = 0;  // names the request between the threads of its engine
+
+  // Written by the text pool, from then on the output shard's.
+  std::vector<Token> prompt;
+  std::optional<AnswerText> answer;
+  bool echoed = false;
+  bool lost_output = false;  // an event did not fit the buffer: none may follow but the last
+
+  ResponseBuffer buffer;  // any thread's
+
+  // The first reason to end it early wins. True: this was it.
+  bool SetCancelled(CancelReason reason) {
+    std::lock_guard lock(mutex_);
+    if (cancelled_.has_value()) return false;
+    cancelled_ = reason;
+    return true;
+  }
+  std::optional<CancelReason> cancelled() const {
+    std::lock_guard lock(mutex_);
+    return cancelled_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<CancelReason> cancelled_;  // guarded by mutex_
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_LIVE_REQUEST_H_

@@ -1,0 +1,77 @@
+// The threads between the engine and the answers: they do all text work on what was sampled.
+#ifndef MILLRACE_SERVER_OUTPUT_SHARD_H_
+#define MILLRACE_SERVER_OUTPUT_SHARD_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/bounded_queue.h"
+#include "scheduler/token_event.h"
+#include "server/live_request.h"
+
+namespace millrace {
+
+// News of one sequence and whom they are for.
+struct RoutedEvent {
+  std::shared_ptr<LiveRequest> request;
+  TokenEvent event;
+};
+
+// What an output shard asks of the rest of the engine. Called from the shards' threads; must not
+// block.
+class ShardListener {
+ public:
+  virtual ~ShardListener() = default;
+
+  // The answer is complete, or its reader too slow: no more tokens are wanted. An event with `end`
+  // must still follow.
+  virtual void OnNoMoreWanted(const std::shared_ptr<LiveRequest>& request, absl::Status why) = 0;
+
+  // A request's last event, to be delivered.
+  virtual void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last) = 0;
+
+  // The shard is no longer far behind.
+  virtual void OnRoom() = 0;
+};
+
+// One thread, and a queue of what each step gave.
+class OutputShard {
+ public:
+  explicit OutputShard(ShardListener* listener);
+  OutputShard(const OutputShard&) = delete;
+  OutputShard& operator=(const OutputShard&) = delete;
+  // Works off what is queued, then ends.
+  ~OutputShard();
+
+  // Never waits. `result` holds the tokens that the events refer to, and is null when they refer to
+  // none.
+  void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events);
+
+  // False while the shard is so far behind that the engine should not plan more; then OnRoom will
+  // be called.
+  bool HasRoom();
+
+ private:
+  struct Batch {
+    std::shared_ptr<const StepResult> result;
+    std::vector<RoutedEvent> events;
+  };
+
+  void Run();
+  void Process(const StepResult& result, const RoutedEvent& routed);
+  void Push(const std::shared_ptr<LiveRequest>& request, OutputEvent event);
+  static Finish MakeFinish(const LiveRequest& request, const SequenceEnd& end);
+
+  ShardListener* const listener_;
+  BoundedQueue<Batch> queue_;
+  std::atomic<bool> engine_waits_ = false;
+  std::thread thread_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_OUTPUT_SHARD_H_

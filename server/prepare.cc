@@ -1,0 +1,61 @@
+#include "server/prepare.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/status.h"
+
+namespace millrace {
+namespace {
+
+std::vector<Token> StopTokens(const GenerateRequest& request, const SequenceDefaults& defaults) {
+  std::vector<Token> stops = request.stop_token_ids;
+  if (!request.ignore_eos) {
+    stops.insert(stops.end(), defaults.end_of_generation.begin(), defaults.end_of_generation.end());
+  }
+  std::sort(stops.begin(), stops.end());
+  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
+  return stops;
+}
+
+}  // namespace
+
+absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
+                                             std::vector<Token> prompt,
+                                             const SequenceDefaults& defaults) {
+  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  const int64_t insisted_on = request.max_tokens.value_or(std::max(request.min_tokens, 1));
+  MILLRACE_RETURN_IF_ERROR(CheckFits(prompt_tokens, insisted_on, defaults.limits));
+
+  SequenceRequest sequence;
+  sequence.stop.stop_token_ids = StopTokens(request, defaults);
+  sequence.stop.max_tokens = request.max_tokens.value_or(
+      static_cast<int32_t>(MaxNewTokens(prompt_tokens, defaults.limits)));
+  sequence.priority = request.priority;
+  sequence.score_prompt = request.echo && request.logprobs.has_value() && prompt_tokens > 1;
+  if (defaults.prefix_caching) {
+    sequence.prompt_hashes = HashPrompt(defaults.cache_root, prompt, defaults.limits.block_size);
+  }
+
+  SamplingParams sampling;
+  sampling.temperature = request.temperature;
+  sampling.top_k = std::max(request.top_k, 0);
+  sampling.top_p = request.top_p;
+  sampling.min_p = request.min_p;
+  sampling.seed = request.seed.value_or(0);
+  sampling.top_logprobs = request.logprobs;
+  if (request.min_tokens > 0) {
+    sampling.banned_tokens = sequence.stop.stop_token_ids;
+    sampling.banned_before = static_cast<int32_t>(prompt_tokens) + request.min_tokens;
+  }
+  sequence.sampling = std::make_shared<const SamplingParams>(std::move(sampling));
+  sequence.prompt = std::move(prompt);
+  return sequence;
+}
+
+bool NeedsNoModel(const GenerateRequest& request, absl::Span<const Token> prompt) {
+  return request.max_tokens == 0 && (!request.logprobs.has_value() || prompt.size() == 1);
+}
+
+}  // namespace millrace
