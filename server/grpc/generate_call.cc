@@ -15,8 +15,11 @@ void AddRetryHint(grpc::CallbackServerContext* context, const absl::Status& stat
 GenerateCall* GenerateCall::Begin(grpc::CallbackServerContext* context, Engine& engine,
                                   GenerateRequest request) {
   const std::shared_ptr<GenerateCall> call(new GenerateCall(context));
-  call->self_ = call;
-  call->first_request_id_ = request.id;
+  {
+    const std::lock_guard lock(call->mutex_);
+    call->self_ = call;
+    call->first_request_id_ = request.id;
+  }
   auto ready = [weak = std::weak_ptr<GenerateCall>(call)] {
     if (const auto alive = weak.lock()) alive->Pump();
   };
@@ -47,16 +50,16 @@ void GenerateCall::Pump() {
   writing_ = true;
   if (end.has_value()) {
     finished_ = true;
-    StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+    WriteAndEnd(&response_);
   } else {
-    StartWrite(&response_);
+    Write(&response_);
   }
 }
 
 void GenerateCall::FinishWith(const absl::Status& status) {
   finished_ = true;
   AddRetryHint(context_, status);
-  Finish(ToGrpc(status));
+  End(ToGrpc(status));
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
@@ -78,6 +81,12 @@ void GenerateCall::OnCancel() {
   const std::lock_guard lock(mutex_);
   cancelled_ = true;
   if (stream_ != nullptr && !finished_) stream_->Cancel(CancelReason::kClientGone);
+}
+
+void GenerateCall::OnDone() {
+  std::shared_ptr<GenerateCall> self;  // goes away last, after the lock
+  const std::lock_guard lock(mutex_);
+  self.swap(self_);
 }
 
 }  // namespace millrace

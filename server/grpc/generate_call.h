@@ -2,22 +2,19 @@
 #ifndef MILLRACE_SERVER_GRPC_GENERATE_CALL_H_
 #define MILLRACE_SERVER_GRPC_GENERATE_CALL_H_
 
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/server_callback.h>
-
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "millrace/v1/inference.pb.h"
 #include "server/engine.h"
+#include "server/grpc/callbacks.h"
 
 namespace millrace {
 
 // Keeps itself alive until gRPC is done with it. The engine's `ready` holds it weakly, so a late
 // one finds nothing.
-class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>,
-                     public std::enable_shared_from_this<GenerateCall> {
+class GenerateCall : public GenerateReactor, public std::enable_shared_from_this<GenerateCall> {
  public:
   // The reactor of a call that goes to `engine`.
   static GenerateCall* Begin(grpc::CallbackServerContext* context, Engine& engine,
@@ -32,12 +29,12 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>,
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override { self_.reset(); }
+  void OnDone() override;
 
   grpc::CallbackServerContext* const context_;
-  std::shared_ptr<GenerateCall> self_;
 
   std::mutex mutex_;  // guards what follows
+  std::shared_ptr<GenerateCall> self_;
   std::shared_ptr<ResponseStream> stream_;
   std::string first_request_id_;  // goes out with the first response
   bool writing_ = false;

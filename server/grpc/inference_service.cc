@@ -38,28 +38,18 @@ std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
   return absl::FromChrono(deadline);
 }
 
-// A call that is refused before it began.
-class RefusedCall final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
- public:
-  explicit RefusedCall(const absl::Status& status) { Finish(ToGrpc(status)); }
-  void OnDone() override { delete this; }
-};
-
 grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
                                       const absl::Status& status) {
   AddRetryHint(context, status);
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
+  auto* const call = new UnaryCall;
+  call->End(ToGrpc(status));
+  return call;
 }
 
 }  // namespace
 
 absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context) {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find("authorization");
-  if (found == metadata.end()) return frontend.Authorize("");
-  return frontend.Authorize(std::string_view(found->second.data(), found->second.size()));
+  return frontend.Authorize(FindMetadata(context, "authorization"));
 }
 
 InferenceService::InferenceService(Frontend& frontend, std::string version)
@@ -78,7 +68,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     return built;
   };
   absl::StatusOr<GenerateRequest> built = build();
-  if (!built.ok()) return new RefusedCall(built.status());
+  if (!built.ok()) return RefuseGenerate(ToGrpc(built.status()));
   return GenerateCall::Begin(context, *engine, *std::move(built));
 }
 
@@ -93,10 +83,10 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
   absl::StatusOr<TokenizeRequest> tokenize = FromProto(v1::TokenizeRequest(*request));
   if (!tokenize.ok()) return FinishUnary(context, tokenize.status());
 
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  auto* const call = new UnaryCall;
   response->set_max_model_len((*engine)->info().max_model_len);
   (*engine)->Tokenize(
-      *std::move(tokenize), [context, reactor, response](absl::StatusOr<TokenizeResult> result) {
+      *std::move(tokenize), [context, call, response](absl::StatusOr<TokenizeResult> result) {
         AddRetryHint(context, result.status());
         if (result.ok()) {
           response->mutable_token_ids()->Add(result->tokens.begin(), result->tokens.end());
@@ -104,9 +94,9 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
             response->add_token_strs(std::move(text));
           }
         }
-        reactor->Finish(ToGrpc(result.status()));
+        call->End(ToGrpc(result.status()));
       });
-  return reactor;
+  return call;
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
@@ -118,15 +108,15 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model());
   if (!engine.ok()) return FinishUnary(context, engine.status());
 
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  auto* const call = new UnaryCall;
   (*engine)->Detokenize(
       std::vector<Token>(request->token_ids().begin(), request->token_ids().end()),
-      [context, reactor, response](absl::StatusOr<std::string> text) {
+      [context, call, response](absl::StatusOr<std::string> text) {
         AddRetryHint(context, text.status());
         if (text.ok()) response->set_text(*std::move(text));
-        reactor->Finish(ToGrpc(text.status()));
+        call->End(ToGrpc(text.status()));
       });
-  return reactor;
+  return call;
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,

@@ -7,13 +7,14 @@
 
 #include "millrace/v1/inference.grpc.pb.h"
 #include "server/frontend.h"
+#include "server/grpc/callbacks.h"
 
 namespace millrace {
 
 // OK, or why this call may not go on: its metadata lacks a valid "authorization".
 absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context);
 
-class InferenceService final : public v1::Inference::CallbackService {
+class InferenceService final : public InferenceCallbacks {
  public:
   // `frontend` must outlive the service.
   InferenceService(Frontend& frontend, std::string version);

@@ -137,6 +137,11 @@ class ReflectionCall final
 
 }  // namespace
 
+ReflectionService::ReflectionService(const Frontend& frontend, std::vector<std::string> services)
+    : frontend_(frontend), services_(std::move(services)) {}
+
+ReflectionService::~ReflectionService() = default;
+
 grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse>*
 ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* context) {
   return new ReflectionCall(services_, Authorize(frontend_, *context));

@@ -15,8 +15,8 @@ class ReflectionService final
     : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
   // `services`: the full names that a client may list. `frontend` must outlive the service.
-  ReflectionService(const Frontend& frontend, std::vector<std::string> services)
-      : frontend_(frontend), services_(std::move(services)) {}
+  ReflectionService(const Frontend& frontend, std::vector<std::string> services);
+  ~ReflectionService() override;
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
                           grpc::reflection::v1alpha::ServerReflectionResponse>*

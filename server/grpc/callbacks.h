@@ -1,0 +1,75 @@
+// The server's ends of gRPC's callback API, behind which its templates stay.
+//
+// ThreadSanitizer watches our code but not gRPC's, whose locks it cannot see. A template of gRPC's
+// that was compiled among our code would be watched, and reported for races that it does not have;
+// so all of them are compiled in callbacks.cc, which is not watched, and what derives from these
+// classes is. Each end passes a Fence as it finishes and again when gRPC is done with it: what a
+// call's handler did happens before gRPC frees the call's messages, and ThreadSanitizer knows.
+#ifndef MILLRACE_SERVER_GRPC_CALLBACKS_H_
+#define MILLRACE_SERVER_GRPC_CALLBACKS_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+#include <grpcpp/support/status.h>
+
+#include <mutex>
+#include <string_view>
+
+#include "millrace/v1/inference.grpc.pb.h"
+
+namespace millrace {
+
+// The base of a service of millrace.v1.Inference.
+class InferenceCallbacks : public v1::Inference::CallbackService {
+ protected:
+  InferenceCallbacks();
+  ~InferenceCallbacks() override;
+};
+
+// What a thread did before it passed happens before what another does that passes later.
+class Fence {
+ public:
+  void Pass() { const std::lock_guard lock(mutex_); }
+
+ private:
+  std::mutex mutex_;
+};
+
+// One unary call; a handler returns it, and it deletes itself when gRPC is done with it.
+class UnaryCall final : public grpc::ServerUnaryReactor {
+ public:
+  UnaryCall();
+
+  // Ends the call, from any thread, once.
+  void End(const grpc::Status& status);
+
+ private:
+  ~UnaryCall() override;
+  void OnDone() override;
+
+  Fence fence_;
+};
+
+// The base of one Generate call's stream of responses. A subclass locks what guards its state in
+// OnDone, too.
+class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse> {
+ protected:
+  GenerateReactor();
+  ~GenerateReactor() override;
+
+  // One write at a time; `response` must live until OnWriteDone.
+  void Write(const v1::GenerateResponse* response);
+  // The last write; ends the call with OK.
+  void WriteAndEnd(const v1::GenerateResponse* response);
+  void End(const grpc::Status& status);
+};
+
+// A Generate call that ends with `status` before it began.
+grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Status& status);
+
+// The value of a client's metadata, valid as long as the call; empty if there is none.
+std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_GRPC_CALLBACKS_H_
