@@ -217,7 +217,6 @@ void Scheduler::LeaveSlot(Sequence& sequence) {
   sequence.slot.reset();
   pool_.Release(sequence.blocks);
   sequence.blocks.clear();
-  sequence.computed = 0;
 }
 
 SchedulerStats Scheduler::stats() const {

@@ -13,7 +13,6 @@ struct Scheduler::Draft {
   int32_t budget;               // input tokens left
   int32_t decodes_ahead = 0;    // running sequences still to be visited that decode: a token each
   int32_t blocks_promised = 0;  // what running sequences will want soon: not for newcomers
-  bool preempted = false;
 };
 
 std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
@@ -27,7 +26,7 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   draft.step.rows.clear();
 
   PlanRunning(draft);
-  if (!draft.preempted) Admit(now, draft);
+  Admit(now, draft);
 
   if (draft.plan.rows.empty()) return std::nullopt;
   last_step_ = id;
@@ -87,7 +86,6 @@ void Scheduler::Preempt(Sequence& sequence, Draft& draft) {
   if (sequence.decoding()) draft.decodes_ahead -= sequence.num_ready();
   LeaveSlot(sequence);
   waiting_.insert(&sequence);
-  draft.preempted = true;
   ++counters_.preemptions;
 }
 
@@ -95,7 +93,7 @@ void Scheduler::Preempt(Sequence& sequence, Draft& draft) {
 void Scheduler::Admit(SteadyTime now, Draft& draft) {
   while (!waiting_.empty() && !free_slots_.empty() && draft.budget > 0) {
     Sequence& sequence = **waiting_.begin();
-    if (sequence.rows_in_flight > 0) return;  // preempted; its tokens are not all known yet
+    if (sequence.rows_in_flight > 0) return;  // just preempted: not all of its tokens are known
     if (!HasRoomFor(sequence, draft)) return;
     Start(sequence, now, draft);
   }

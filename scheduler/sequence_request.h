@@ -39,7 +39,8 @@ struct SequenceRequest {
   SteadyTime arrival;  // at the door: only for SequenceEnd's timings
 };
 
-// How many tokens can follow a prompt: the model's length and the pool bound them. May be negative.
+// How many tokens can follow a prompt: the model's length and the pool bound them. Not positive:
+// see CheckFits.
 int64_t MaxNewTokens(int64_t prompt_tokens, const StepLimits& limits);
 
 // InvalidArgument, with both numbers, where a prompt and `new_tokens` after it could never be held,

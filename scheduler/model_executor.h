@@ -1,0 +1,91 @@
+// For tests: an executor whose "model" is a hash, run on the caller's thread.
+#ifndef MILLRACE_SCHEDULER_MODEL_EXECUTOR_H_
+#define MILLRACE_SCHEDULER_MODEL_EXECUTOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "scheduler/step_plan.h"
+
+namespace millrace {
+
+// Keeps block tables and a KV cache as a real executor does, and checks what ValidatePlan cannot:
+// that slots, tables and positions continue what earlier plans began, and that no row writes a
+// block that another row of the step holds.
+//
+// A position's cached value depends on all tokens up to it, and a sampled token on all cached
+// values, read through the block table: one block that is shared, reused or recomputed wrongly
+// shows as a wrong token. Reference() gives the right ones.
+class ModelExecutor {
+ public:
+  explicit ModelExecutor(const StepLimits& limits);
+
+  // What goes wrong, or is put in the model's place, when a step runs.
+  enum class Fault {
+    kNone,
+    kRow,     // the row fails; what it wrote is garbage
+    kSilent,  // what the row wrote is garbage, which is noticed where logits depend on it
+  };
+  struct Script {
+    std::function<Fault(const StepRow&)> fault;
+    std::function<std::optional<Token>(const StepRow&)> sampled;
+    bool fail_step = false;
+  };
+
+  // InvalidArgument: the plan breaks the contract.
+  absl::Status Submit(StepPlan plan);
+
+  int num_in_flight() const { return static_cast<int>(in_flight_.size()); }
+  const StepPlan& oldest() const { return in_flight_.front(); }
+
+  // Runs the oldest step. Requires one in flight.
+  StepResult Run(const Script& script);
+
+  // What generating alone gives.
+  struct Output {
+    std::vector<float> prompt_logprobs;  // of the second token on
+    std::vector<Token> generated;        // to the first stop token, or max_tokens of them
+  };
+  Output Reference(absl::Span<const Token> prompt, int32_t max_tokens,
+                   absl::Span<const Token> stops) const;
+
+ private:
+  using Value = uint64_t;
+
+  // A slot after all steps that were submitted, and after those that were run: when one sequence
+  // follows another in it, steps of the first may still be in flight.
+  struct PlannedSlot {
+    bool taken = false;
+    std::vector<BlockId> table;
+    int32_t length = 0;
+    std::optional<StepId> sampled_by;  // samples the token at `length`
+  };
+  struct RunSlot {
+    bool failed = false;
+    Token sampled = 0;
+  };
+
+  absl::Status CheckRow(const StepPlan& plan, const StepRow& row);
+  absl::Status CheckWrites(const StepPlan& plan);
+  RowResult RunRow(const StepPlan& plan, const StepRow& row, absl::Span<const BlockId> table,
+                   const Script& script, StepResult& result);
+
+  const StepLimits limits_;
+  std::vector<PlannedSlot> planned_;
+  std::vector<RunSlot> run_;
+  std::deque<StepPlan> in_flight_;
+  // The rows' block tables as they were when the step was submitted: [step][row].
+  std::deque<std::vector<std::vector<BlockId>>> tables_;
+  std::vector<Value> kv_;               // [num_blocks, block_size]
+  std::vector<const StepRow*> writer_;  // of each block in the plan at hand
+  StepId last_step_ = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SCHEDULER_MODEL_EXECUTOR_H_

@@ -1,0 +1,338 @@
+// A million random events (arrive, cancel, plan, commit, with rows and steps that fail) against the
+// model of an executor that checks every plan and every cached value (model_executor.h). After each
+// event, every block has as many holders as it counts; each sequence gets exactly the tokens and
+// scores that it would get alone; at the end every block is free; and nobody starves.
+//
+// The bound, within a priority: a sequence is first scheduled within as many steps as all those
+// that rank before it, and those that had started before it came, have positions and three steps
+// each. (The first in rank of these advances in every step. The three: it may be preempted once
+// with its last two steps in flight, and its end is known one step late.) An arrival of a better
+// priority starts the count anew.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "scheduler/model_executor.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_script.h"
+
+namespace millrace {
+namespace {
+
+struct Case {
+  const char* name;
+  int slots;
+  int budget;
+  int blocks;
+  int block_size;
+  int max_model_len;
+  bool prefix_caching;
+  int priorities;
+  bool faults;
+};
+
+constexpr int kEvents = 125'000;  // for each case: a million in all
+const Case kCases[] = {
+    {"Plain", 6, 16, 24, 4, 40, true, 1, false},
+    {"Faults", 6, 16, 24, 4, 40, true, 1, true},
+    {"Priorities", 6, 16, 20, 4, 40, true, 3, false},
+    {"PrioritiesAndFaults", 8, 24, 24, 4, 40, true, 3, true},
+    {"NoCache", 6, 16, 20, 4, 40, false, 2, true},
+    {"TightBudget", 6, 6, 20, 4, 40, true, 2, true},
+    {"PoolSmallerThanTheModelsLength", 4, 16, 6, 4, 40, true, 2, true},
+    {"BlocksOfOneToken", 5, 12, 50, 1, 24, true, 2, true},
+};
+
+constexpr Token kStops[] = {9, 0};
+constexpr int kVocabSize = 17;
+constexpr size_t kMostAlive = 24;
+
+struct Counts {
+  int64_t arrivals = 0, cancels = 0, failures = 0, stops = 0, lengths = 0;
+  int64_t steps = 0, steps_ahead = 0, surplus_rows = 0;
+};
+
+class World {
+ public:
+  explicit World(const Case& c, uint64_t seed)
+      : case_(c),
+        options_{.limits = {.max_num_seqs = c.slots,
+                            .max_num_batched_tokens = c.budget,
+                            .max_model_len = c.max_model_len,
+                            .num_blocks = c.blocks,
+                            .block_size = c.block_size,
+                            .vocab_size = kVocabSize},
+                 .prefix_caching = c.prefix_caching},
+        scheduler_(*Scheduler::Create(options_)),
+        executor_(options_.limits),
+        random_(seed) {
+    for (auto& base : bases_) {
+      for (int i = 0; i < c.max_model_len; ++i) base.push_back(Below(kVocabSize));
+    }
+  }
+
+  void RandomEvent() {
+    if (Below(5000) == 0) load_ = 2 + Below(40);
+    const int pick = Below(80 + load_);
+    if (pick < 39) {
+      Plan();
+    } else if (pick < 77) {
+      Commit();
+    } else if (pick < 80) {
+      Cancel();
+    } else {
+      Arrive();
+    }
+    const std::string wrong = SchedulerAuditor::Audit(*scheduler_);
+    ASSERT_EQ(wrong, "");
+  }
+
+  void Drain() {
+    while (scheduler_->HasWork() && !::testing::Test::HasFatalFailure()) {
+      Plan();
+      if (Below(2) == 0) Plan();
+      Commit();
+    }
+    EXPECT_TRUE(alive_.empty());
+    const SchedulerStats stats = scheduler_->stats();
+    EXPECT_EQ(stats.blocks_held, 0);
+    EXPECT_EQ(stats.blocks_cached + stats.blocks_free, case_.blocks);
+    EXPECT_EQ(SchedulerAuditor::Audit(*scheduler_), "");
+  }
+
+  const Counts& counts() const { return counts_; }
+  SchedulerStats stats() const { return scheduler_->stats(); }
+  uint64_t plans_digest() const { return plans_digest_; }
+
+ private:
+  struct Alive {
+    int32_t priority;
+    int64_t cost;  // steps that it can take from others, at most
+    ModelExecutor::Output expected;
+    size_t num_scored = 0;
+    size_t num_generated = 0;
+    bool started = false;
+    int64_t latest_start = 0;  // in steps
+  };
+
+  int Below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+
+  void Arrive() {
+    if (alive_.size() == kMostAlive) return;
+    ++counts_.arrivals;
+    SequenceRequest request{.id = next_id_++};
+    const int size = 1 + Below(1 + Below(case_.max_model_len - 1));  // mostly short
+    const int shared = Below(size + 1);
+    const std::vector<Token>& base = bases_[Below(static_cast<int>(std::size(bases_)))];
+    request.prompt.assign(base.begin(), base.begin() + shared);
+    while (static_cast<int>(request.prompt.size()) < size) {
+      request.prompt.push_back(Below(kVocabSize));
+    }
+    request.prompt_hashes = HashPrompt({}, request.prompt, case_.block_size);
+    request.score_prompt = Below(8) == 0;
+    auto sampling = std::make_shared<SamplingParams>();
+    sampling->seed = request.id;  // by which Plan knows who starts
+    if (request.score_prompt) sampling->top_logprobs = 0;
+    request.sampling = std::move(sampling);
+    request.stop.max_tokens = Below(16) == 0 ? 0 : 1 + Below(30);
+    if (Below(2) == 0) request.stop.stop_token_ids.assign(std::begin(kStops), std::end(kStops));
+    request.priority = Below(case_.priorities);
+
+    const int32_t num_new = static_cast<int32_t>(
+        std::min<int64_t>(request.stop.max_tokens, MaxNewTokens(size, options_.limits)));
+    const bool can_fit = size + std::min(request.stop.max_tokens, 1) <= case_.max_model_len &&
+                         size <= case_.blocks * case_.block_size;
+    Alive alive{.priority = request.priority, .cost = size + num_new + 3};
+    if (can_fit) {
+      alive.expected = executor_.Reference(request.prompt, num_new, request.stop.stop_token_ids);
+      if (!request.score_prompt) alive.expected.prompt_logprobs.clear();
+    }
+    const SequenceId id = request.id;
+    const absl::Status status = scheduler_->Add(std::move(request));
+    ASSERT_EQ(status.ok(), can_fit) << status;
+    if (!can_fit) return;
+    alive_.emplace(id, std::move(alive));
+    for (auto& [other, waiting] : alive_) {
+      if (other == id || (!waiting.started && waiting.priority > alive_.at(id).priority)) {
+        waiting.latest_start = counts_.steps + StepsBefore(other, waiting);
+      }
+    }
+  }
+
+  int64_t StepsBefore(SequenceId id, const Alive& waiting) const {
+    int64_t steps = waiting.cost;
+    for (const auto& [other, alive] : alive_) {
+      const bool before = std::pair(alive.priority, other) < std::pair(waiting.priority, id);
+      if (before || alive.started) steps += alive.cost;
+    }
+    return steps;
+  }
+
+  void Cancel() {
+    if (next_id_ == 0) return;
+    // Most often one that is alive; any other must not be found.
+    SequenceId id = next_id_ - 1 - Below(static_cast<int>(std::min<uint64_t>(next_id_, 40)));
+    if (!alive_.empty() && Below(4) > 0) {
+      id = std::next(alive_.begin(), Below(static_cast<int>(alive_.size())))->first;
+    }
+    std::vector<TokenEvent> events;
+    const bool found = scheduler_->Cancel(id, absl::CancelledError("test"), {}, &events);
+    ASSERT_EQ(found, alive_.contains(id));
+    if (!found) return;
+    ++counts_.cancels;
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].end->reason, EndReason::kCancelled);
+    Take(events[0], {});
+  }
+
+  void Plan() {
+    std::optional<StepPlan> plan = scheduler_->Plan({});
+    if (!plan) {
+      // There is something to do unless results are awaited.
+      EXPECT_TRUE(executor_.num_in_flight() > 0 || alive_.empty());
+      return;
+    }
+    counts_.steps_ahead += executor_.num_in_flight();
+    ++counts_.steps;
+    for (const SlotStart& start : plan->starts) {
+      Alive& alive = alive_.at(start.sampling->seed);
+      EXPECT_TRUE(alive.started || counts_.steps <= alive.latest_start);
+      alive.started = true;
+    }
+    for (const StepRow& row : plan->rows) {
+      plans_digest_ = plans_digest_ * 31 + static_cast<uint64_t>(row.slot * 1000 + row.start);
+      plans_digest_ = plans_digest_ * 31 + static_cast<uint64_t>(row.num_tokens);
+    }
+    for (const BlockId block : plan->blocks) {
+      plans_digest_ = plans_digest_ * 31 + static_cast<uint64_t>(block);
+    }
+    const absl::Status status = executor_.Submit(*std::move(plan));
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  void Commit() {
+    if (executor_.num_in_flight() == 0) return;
+    ModelExecutor::Script script;
+    if (case_.faults) {
+      script.fail_step = Below(2000) == 0;
+      script.fault = [this](const StepRow&) {
+        const int pick = Below(1000);
+        return pick == 0   ? ModelExecutor::Fault::kRow
+               : pick == 1 ? ModelExecutor::Fault::kSilent
+                           : ModelExecutor::Fault::kNone;
+      };
+    }
+    const StepResult result = executor_.Run(script);
+    std::vector<TokenEvent> events;
+    const absl::Status status = scheduler_->Commit(result, {}, &events);
+    ASSERT_TRUE(status.ok()) << status;
+    for (const TokenEvent& event : events) Take(event, result);
+    size_t told = 0;
+    for (const TokenEvent& event : events) told += event.sampled.size() + event.scored.size();
+    counts_.surplus_rows += static_cast<int64_t>(result.tokens.size() - told);
+  }
+
+  void Take(const TokenEvent& event, const StepResult& result) {
+    const auto it = alive_.find(event.id);
+    ASSERT_NE(it, alive_.end()) << "an event after the end";
+    Alive& alive = it->second;
+    const ModelExecutor::Output& expected = alive.expected;
+    for (int32_t i = event.scored.begin; i < event.scored.end; ++i) {
+      ASSERT_LT(alive.num_scored, expected.prompt_logprobs.size());
+      EXPECT_EQ(result.tokens[i].logprob, expected.prompt_logprobs[alive.num_scored++]);
+    }
+    for (int32_t i = event.sampled.begin; i < event.sampled.end; ++i) {
+      ASSERT_LT(alive.num_generated, expected.generated.size());
+      ASSERT_EQ(result.tokens[i].token, expected.generated[alive.num_generated++]);
+    }
+    if (!event.end) return;
+    EXPECT_EQ(event.end->generated_tokens, static_cast<int32_t>(alive.num_generated));
+    EXPECT_TRUE(alive.started || counts_.steps <= alive.latest_start);
+    switch (event.end->reason) {
+      case EndReason::kStopToken:
+        ++counts_.stops;
+        EXPECT_EQ(event.end->stop_token, expected.generated.back());
+        break;
+      case EndReason::kLength:
+        ++counts_.lengths;
+        break;
+      case EndReason::kFailed:
+        ++counts_.failures;
+        EXPECT_TRUE(case_.faults);
+        break;
+      case EndReason::kCancelled:
+        break;
+    }
+    if (event.end->status.ok()) {
+      EXPECT_EQ(alive.num_generated, expected.generated.size());
+      EXPECT_EQ(alive.num_scored, expected.prompt_logprobs.size());
+    }
+    alive_.erase(it);
+  }
+
+  const Case& case_;
+  const SchedulerOptions options_;
+  const std::unique_ptr<Scheduler> scheduler_;
+  ModelExecutor executor_;
+  std::mt19937_64 random_;
+  std::vector<Token> bases_[2];  // prompts begin like one of these
+  std::map<SequenceId, Alive> alive_;
+  SequenceId next_id_ = 0;
+  int load_ = 20;
+  Counts counts_;
+  uint64_t plans_digest_ = 0;
+};
+
+class SchedulerPropertyTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(SchedulerPropertyTest, HoldsThroughRandomEvents) {
+  const Case& c = GetParam();
+  World world(c, 20);
+  for (int i = 0; i < kEvents && !HasFailure(); ++i) {
+    world.RandomEvent();
+    if (i % 10'000 == 9'999) world.Drain();
+  }
+  world.Drain();
+
+  // It went where it was meant to go.
+  const Counts& counts = world.counts();
+  const SchedulerStats stats = world.stats();
+  RecordProperty("steps", std::to_string(counts.steps));
+  RecordProperty("preemptions", std::to_string(stats.preemptions));
+  RecordProperty("prefix_hits", std::to_string(stats.prefix_hits));
+  RecordProperty("failures", std::to_string(counts.failures));
+  EXPECT_GT(counts.steps, kEvents / 10);
+  EXPECT_GT(counts.steps_ahead, kEvents / 25);
+  EXPECT_GT(counts.arrivals, kEvents / 100);
+  EXPECT_GT(counts.cancels, kEvents / 200);
+  EXPECT_GT(counts.stops, 100);
+  EXPECT_GT(counts.lengths, 100);
+  EXPECT_GT(counts.surplus_rows, 100);
+  EXPECT_GT(stats.preemptions, 100);
+  EXPECT_EQ(stats.prefix_hits > kEvents / 100, c.prefix_caching);
+  EXPECT_EQ(counts.failures > 100, c.faults);
+}
+
+INSTANTIATE_TEST_SUITE_P(, SchedulerPropertyTest, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(SchedulerDeterminismTest, TheSameEventsMakeTheSamePlans) {
+  World first(kCases[3], 7);
+  World second(kCases[3], 7);
+  World other(kCases[3], 8);
+  for (int i = 0; i < 5'000; ++i) {
+    for (World* world : {&first, &second, &other}) world->RandomEvent();
+  }
+  EXPECT_EQ(first.plans_digest(), second.plans_digest());
+  EXPECT_NE(first.plans_digest(), other.plans_digest());
+}
+
+}  // namespace
+}  // namespace millrace

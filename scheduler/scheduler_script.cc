@@ -1,0 +1,242 @@
+#include "scheduler/scheduler_script.h"
+
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "base/strings.h"
+#include "scheduler/model_executor.h"
+
+namespace millrace {
+
+std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
+  const StepLimits& limits = scheduler.options_.limits;
+  std::vector<int32_t> holders(limits.num_blocks);
+  std::vector<bool> taken(limits.max_num_seqs);
+  for (size_t i = 0; i < scheduler.running_.size(); ++i) {
+    const Sequence& sequence = *scheduler.running_[i];
+    for (const BlockId block : sequence.blocks) ++holders[block];
+    if (!sequence.slot || taken[*sequence.slot]) return StrCat(sequence.id, " shares its slot");
+    taken[*sequence.slot] = true;
+    if (i > 0 && !RanksBefore()(scheduler.running_[i - 1], &sequence))
+      return "running_ is unsorted";
+  }
+  for (const SlotId slot : scheduler.free_slots_) {
+    if (taken[slot]) return StrCat("slot ", slot, " is free and held");
+    taken[slot] = true;
+  }
+  if (scheduler.free_slots_.size() + scheduler.running_.size() != taken.size())
+    return "slots are lost";
+  if (scheduler.running_.size() + scheduler.waiting_.size() != scheduler.sequences_.size()) {
+    return "sequences are lost";
+  }
+  int32_t num_held = 0;
+  for (BlockId block = 0; block < limits.num_blocks; ++block) {
+    const int32_t count = scheduler.pool_.num_holders(block);
+    if (count != holders[block]) {
+      return StrCat("block ", block, " counts ", count, " holders and has ", holders[block]);
+    }
+    num_held += count > 0 ? 1 : 0;
+  }
+  if (num_held != scheduler.pool_.num_held()) {
+    return StrCat("the pool counts ", scheduler.pool_.num_held(), " held blocks, there are ",
+                  num_held);
+  }
+  return "";
+}
+
+namespace {
+
+class ScriptRunner {
+ public:
+  explicit ScriptRunner(const SchedulerOptions& options)
+      : options_(options),
+        scheduler_(*Scheduler::Create(options)),
+        executor_(options.limits),
+        names_(options.limits.max_num_seqs) {}
+
+  std::string Run(const std::string& command) {
+    std::istringstream words(command);
+    std::string verb;
+    words >> verb;
+    now_ += std::chrono::seconds(1);
+    std::string answer = verb == "add"      ? Add(words)
+                         : verb == "plan"   ? Plan()
+                         : verb == "commit" ? Commit(words)
+                         : verb == "step"   ? Step(words)
+                         : verb == "run"    ? RunSteps(words)
+                         : verb == "cancel" ? Cancel(words)
+                         : verb == "stats"  ? Stats()
+                                            : "no such command";
+    const std::string wrong = SchedulerAuditor::Audit(*scheduler_);
+    return wrong.empty() ? answer : answer + " AUDIT: " + wrong;
+  }
+
+ private:
+  // The rest of the line: `key=value` or `key` each.
+  static std::map<std::string, std::string> Arguments(std::istringstream& words) {
+    std::map<std::string, std::string> arguments;
+    for (std::string word; words >> word;) {
+      const size_t equals = word.find('=');
+      arguments[word.substr(0, equals)] =
+          equals == std::string::npos ? "" : word.substr(equals + 1);
+    }
+    return arguments;
+  }
+
+  std::string Add(std::istringstream& words) {
+    std::string name;
+    words >> name;
+    std::map<std::string, std::string> arguments = Arguments(words);
+    const auto number = [&](const char* key) {
+      return arguments.contains(key) ? std::stoi(arguments[key]) : 0;
+    };
+    SequenceRequest request{.id = static_cast<SequenceId>(name[0])};
+    for (int i = 0; i < number("prompt"); ++i) {
+      request.prompt.push_back(i < number("same") ? i % 16 : 16 * (name[0] - 'A' + 1) + i % 16);
+    }
+    request.prompt_hashes = HashPrompt({}, request.prompt, options_.limits.block_size);
+    auto sampling = std::make_shared<SamplingParams>();
+    if (arguments.contains("score")) sampling->top_logprobs = 0;
+    name_of_[sampling.get()] = name;
+    request.sampling = std::move(sampling);
+    request.stop.max_tokens = number("max");
+    if (arguments.contains("stop")) request.stop.stop_token_ids = {number("stop")};
+    request.priority = number("prio");
+    request.score_prompt = arguments.contains("score");
+    request.arrival = now_;
+    const absl::Status status = scheduler_->Add(std::move(request));
+    return status.ok() ? "ok" : std::string(status.message());
+  }
+
+  std::string Plan() {
+    std::optional<StepPlan> plan = scheduler_->Plan(now_);
+    if (!plan) return "nothing";
+    std::set<SlotId> started;
+    for (const SlotStart& start : plan->starts) {
+      names_[start.slot] = name_of_.at(start.sampling.get());
+      started.insert(start.slot);
+    }
+    std::vector<std::string> rows;
+    for (const StepRow& row : plan->rows) {
+      std::string text = StrCat(started.contains(row.slot) ? "+" : "", names_[row.slot], "[",
+                                row.start, ",", row.start + row.num_tokens, ")");
+      if (row.sampled_by) text += StrCat("<", *row.sampled_by);
+      int scored = row.logits.size();
+      const bool samples = scored > 0 && !plan->logits[row.logits.end - 1].target;
+      scored -= samples ? 1 : 0;
+      if (scored > 0) text += StrCat("?", scored);
+      rows.push_back(text + (samples ? "*" : ""));
+    }
+    names_in_flight_.push_back(names_);
+    const absl::Status status = executor_.Submit(*std::move(plan));
+    return status.ok() ? Join(rows) : std::string(status.message());
+  }
+
+  std::string Commit(std::istringstream& words) {
+    if (executor_.num_in_flight() == 0) return "nothing in flight";
+    std::map<std::string, std::string> arguments = Arguments(words);
+    const std::vector<std::string> names = std::exchange(names_in_flight_.front(), {});
+    names_in_flight_.erase(names_in_flight_.begin());
+    const ModelExecutor::Script script{
+        .fault =
+            [&](const StepRow& row) {
+              return arguments["fail"] == names[row.slot] ? ModelExecutor::Fault::kRow
+                                                          : ModelExecutor::Fault::kNone;
+            },
+        .sampled = [&](const StepRow& row) -> std::optional<Token> {
+          const auto it = arguments.find(names[row.slot]);
+          return it == arguments.end() ? std::nullopt : std::optional<Token>(std::stoi(it->second));
+        },
+        .fail_step = arguments["fail"] == "step",
+    };
+    std::vector<TokenEvent> events;
+    const absl::Status status = scheduler_->Commit(executor_.Run(script), now_, &events);
+    return status.ok() ? Text(events) : std::string(status.message());
+  }
+
+  std::string Step(std::istringstream& words) {
+    const std::string plan = Plan();
+    return plan + " -> " + Commit(words);
+  }
+
+  std::string RunSteps(std::istringstream& words) {
+    int steps = 0;
+    words >> steps;
+    std::string last;
+    std::istringstream as_it_comes;
+    for (; steps > 0; --steps) last = Step(as_it_comes);
+    return last;
+  }
+
+  std::string Cancel(std::istringstream& words) {
+    std::string name;
+    words >> name;
+    std::vector<TokenEvent> events;
+    const bool found = scheduler_->Cancel(static_cast<SequenceId>(name[0]),
+                                          absl::CancelledError("left"), now_, &events);
+    return found ? Text(events) : "no such sequence";
+  }
+
+  std::string Stats() {
+    const SchedulerStats s = scheduler_->stats();
+    return StrCat("running ", s.num_running, " waiting ", s.num_waiting, ", blocks held ",
+                  s.blocks_held, " cached ", s.blocks_cached, " free ", s.blocks_free, ", hits ",
+                  s.prefix_hits, "/", s.prefix_queries, ", preempted ", s.preemptions, ", prefill ",
+                  s.prefill_tokens, " decode ", s.decode_tokens);
+  }
+
+  static std::string Text(const std::vector<TokenEvent>& events) {
+    std::vector<std::string> texts;
+    for (const TokenEvent& event : events) {
+      std::string text(1, static_cast<char>(event.id));
+      if (event.scored.size() > 0) text += StrCat(" scored ", event.scored.size());
+      if (event.sampled.size() > 0) text += StrCat(" +", event.sampled.size());
+      if (event.end) {
+        const char* const reasons[] = {"stop", "length", "cancelled", "failed"};
+        text += StrCat(" ", reasons[static_cast<int>(event.end->reason)]);
+        if (event.end->stop_token) text += StrCat(" ", *event.end->stop_token);
+        text += StrCat(" (", event.end->prompt_tokens, " in, ", event.end->cached_tokens,
+                       " cached, ", event.end->generated_tokens, " out)");
+      }
+      texts.push_back(text);
+    }
+    return texts.empty() ? "no events" : Join(texts);
+  }
+
+  static std::string Join(const std::vector<std::string>& parts) {
+    std::string joined;
+    for (const std::string& part : parts) joined += (joined.empty() ? "" : ", ") + part;
+    return joined;
+  }
+
+  const SchedulerOptions options_;
+  const std::unique_ptr<Scheduler> scheduler_;
+  ModelExecutor executor_;
+  std::map<const SamplingParams*, std::string> name_of_;
+  std::vector<std::string> names_;  // of the slots, as planned
+  std::vector<std::vector<std::string>> names_in_flight_;
+  SteadyTime now_ = SteadyTime(std::chrono::hours(1));
+};
+
+}  // namespace
+
+std::string RunScript(const SchedulerOptions& options, std::string_view script) {
+  ScriptRunner runner(options);
+  std::istringstream lines{std::string(script)};
+  std::string transcript;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t bar = line.find('|');
+    if (bar == std::string::npos) {
+      transcript += line + "\n";
+    } else {
+      transcript += line.substr(0, bar) + "| " + runner.Run(line.substr(0, bar)) + "\n";
+    }
+  }
+  return transcript;
+}
+
+}  // namespace millrace

@@ -1,0 +1,41 @@
+// For tests: a scheduler driven by lines of text, so that a policy's test is a transcript.
+#ifndef MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_H_
+#define MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_H_
+
+#include <string>
+#include <string_view>
+
+#include "scheduler/scheduler.h"
+
+namespace millrace {
+
+// Sees inside a Scheduler.
+class SchedulerAuditor {
+ public:
+  // What is wrong, or "": each block has as many holders as running sequences name it, all others
+  // are available, slots are held by one sequence each, running sequences stand in order of rank.
+  static std::string Audit(const Scheduler& scheduler);
+};
+
+// Runs lines of the form `command | answer` against a scheduler and a ModelExecutor, auditing after
+// each, and returns them with the answers that came. Lines without `|` are kept as they are.
+//
+//   add A prompt=9 max=3 [same=8] [stop=7] [prio=1] [score]
+//                   one more sequence, named by one letter; its first 8 tokens are those of every
+//                   prompt, the others its own
+//   plan            the rows of the plan: `A[0,4)` inputs at positions 0 to 3, `+A` it takes a
+//   slot,
+//                   `<2` the input is what step 2 samples, `?3` three positions scored, `*` one
+//                   sampled
+//   commit [A=7] [fail=A] [fail=step]
+//                   runs the oldest step, with 7 sampled for A, A's row failing, or all of it: its
+//                   events
+//   step [...]      a plan and its commit
+//   run 5           so many of these; the last one is answered
+//   cancel A
+//   stats
+std::string RunScript(const SchedulerOptions& options, std::string_view script);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_H_
