@@ -23,9 +23,9 @@
 
 namespace millrace {
 
-using StepId = uint64_t;   // 1, 2, 3 … in the order of submission
-using SlotId = int32_t;    // [0, max_num_seqs)
-using BlockId = int32_t;   // [0, num_blocks): a KV block, the same in every layer
+using StepId = uint64_t;  // 1, 2, 3 … in the order of submission
+using SlotId = int32_t;   // [0, max_num_seqs)
+using BlockId = int32_t;  // [0, num_blocks): a KV block, the same in every layer
 using AdapterId = int32_t;
 
 // The most steps in flight: one that runs, and the next, planned while it does.
@@ -84,11 +84,11 @@ struct StepRow {
 
 struct StepPlan {
   StepId id = 0;
-  std::vector<BlockCopy> copies;   // first
-  std::vector<SlotStart> starts;   // then
-  std::vector<StepRow> rows;       // then, all of them together; a slot at most once
-  std::vector<Token> tokens;       // the rows' host tokens
-  std::vector<BlockId> blocks;     // the rows' new blocks
+  std::vector<BlockCopy> copies;  // first
+  std::vector<SlotStart> starts;  // then
+  std::vector<StepRow> rows;      // then, all of them together; a slot at most once
+  std::vector<Token> tokens;      // the rows' host tokens
+  std::vector<BlockId> blocks;    // the rows' new blocks
   std::vector<WantedLogits> logits;
 };
 
@@ -110,7 +110,7 @@ struct RowResult {
   // An error fails this row's sequence alone (its logits were not finite). A row whose input the
   // failed one should have sampled fails with it.
   absl::Status status;
-  Range tokens;         // of the result's `tokens`; one for each WantedLogits, none on an error
+  Range tokens;  // of the result's `tokens`; one for each WantedLogits, none on an error
 };
 
 struct StepResult {
