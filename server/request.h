@@ -53,7 +53,6 @@ struct GenerateRequest {
   std::optional<absl::Time> deadline;
 };
 
-inline constexpr int32_t kMaxTopLogprobs = 20;
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 inline constexpr size_t kMaxStopTokenIds = 1024;
