@@ -21,6 +21,7 @@ BlockHash Named(uint8_t name) {
 
 std::vector<BlockId> Allocate(BlockPool& pool, int count) {
   std::vector<BlockId> blocks;
+  blocks.reserve(count);
   for (int i = 0; i < count; ++i) blocks.push_back(pool.Allocate());
   return blocks;
 }

@@ -224,6 +224,16 @@ class ScriptRunner {
 
 }  // namespace
 
+SchedulerOptions SmallOptions(int32_t slots, int32_t budget, int32_t blocks, bool prefix_caching) {
+  return {.limits = {.max_num_seqs = slots,
+                     .max_num_batched_tokens = budget,
+                     .max_model_len = 64,
+                     .num_blocks = blocks,
+                     .block_size = 4,
+                     .vocab_size = 1000},
+          .prefix_caching = prefix_caching};
+}
+
 std::string RunScript(const SchedulerOptions& options, std::string_view script) {
   ScriptRunner runner(options);
   std::istringstream lines{std::string(script)};

@@ -36,6 +36,13 @@ class SchedulerAuditor {
 //   stats
 std::string RunScript(const SchedulerOptions& options, std::string_view script);
 
+// Wants gtest.
+#define EXPECT_TRANSCRIPT(options, script) EXPECT_EQ(RunScript(options, script), script)
+
+// A model's length of 64 tokens, in blocks of 4.
+SchedulerOptions SmallOptions(int32_t slots, int32_t budget, int32_t blocks,
+                              bool prefix_caching = true);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_H_

@@ -1,40 +1,16 @@
-// Each policy as a transcript (see scheduler_script.h). Blocks have 4 tokens; the model's length
-// is 64.
+// Each policy as a transcript (see scheduler_script.h).
 #include "scheduler/scheduler.h"
 
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/scheduler_script.h"
 
 namespace millrace {
 namespace {
 
-using ::testing::HasSubstr;
-
-SchedulerOptions Options(int32_t slots, int32_t budget, int32_t blocks,
-                         bool prefix_caching = true) {
-  return {.limits = {.max_num_seqs = slots,
-                     .max_num_batched_tokens = budget,
-                     .max_model_len = 64,
-                     .num_blocks = blocks,
-                     .block_size = 4,
-                     .vocab_size = 1000},
-          .prefix_caching = prefix_caching};
-}
-
-void ExpectTranscript(const SchedulerOptions& options, const std::string& script) {
-  EXPECT_EQ(RunScript(options, script), script);
-}
-
 // ---- Budget ----
 
 TEST(SchedulerTest, PrefillIsCutToTheBudgetAndItsLastChunkSamples) {
-  ExpectTranscript(Options(4, 8, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 8, 16), R"(
 add A prompt=18 max=2      | ok
 plan                       | +A[0,8)
 plan                       | A[8,16)
@@ -46,7 +22,7 @@ commit                     | A +1
 }
 
 TEST(SchedulerTest, DecodeComesFirstAndPrefillFillsTheRest) {
-  ExpectTranscript(Options(4, 8, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 8, 16), R"(
 add A prompt=3 max=9       | ok
 add B prompt=3 max=9       | ok
 plan                       | +A[0,3)*, +B[0,3)*
@@ -66,7 +42,7 @@ plan                       | A[7,8)*, B[7,8)*, C[20,21)*, D[3,4)*
 }
 
 TEST(SchedulerTest, SeveralPromptsShareAStepAndTheFirstComesFirst) {
-  ExpectTranscript(Options(4, 8, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 8, 16), R"(
 add A prompt=5 max=2       | ok
 add B prompt=6 max=2       | ok
 add C prompt=4 max=2       | ok
@@ -80,7 +56,7 @@ plan                       | B[6,7)<2*, C[4,5)<2*
 // ---- One step ahead ----
 
 TEST(SchedulerTest, PlansTheNextStepFromATokenNotYetSampled) {
-  ExpectTranscript(Options(2, 8, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(2, 8, 16), R"(
 add A prompt=3 max=5       | ok
 plan                       | +A[0,3)*
 plan                       | A[3,4)<1*
@@ -95,7 +71,7 @@ commit                     | A +1
 }
 
 TEST(SchedulerTest, AKnownEndIsNotPlannedBeyond) {
-  ExpectTranscript(Options(2, 8, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(2, 8, 16), R"(
 add A prompt=3 max=1       | ok
 add B prompt=2 max=2       | ok
 plan                       | +A[0,3)*, +B[0,2)*
@@ -108,7 +84,7 @@ commit                     | B +1 length (2 in, 0 cached, 2 out)
 }
 
 TEST(SchedulerTest, AnEndFoundLateDropsTheSurplusTokenAndItsSlotIsReusedAtOnce) {
-  ExpectTranscript(Options(1, 8, 4), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(1, 8, 4), R"(
 add A prompt=3 max=9 stop=7  | ok
 add B prompt=9 max=1         | ok
 plan                         | +A[0,3)*
@@ -126,13 +102,13 @@ stats                        | running 0 waiting 0, blocks held 0 cached 2 free 
 }
 
 TEST(SchedulerTest, TheModelsLengthAndThePoolEndASequence) {
-  ExpectTranscript(Options(1, 64, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(1, 64, 16), R"(
 add A prompt=63 max=9      | ok
 plan                       | +A[0,63)*
 plan                       | nothing
 commit                     | A +1 length (63 in, 0 cached, 1 out)
 )");
-  ExpectTranscript(Options(1, 64, 2), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(1, 64, 2), R"(
 add A prompt=7 max=9       | ok
 plan                       | +A[0,7)*
 plan                       | A[7,8)<1*
@@ -146,7 +122,7 @@ plan                       | nothing
 // ---- Admission ----
 
 TEST(SchedulerTest, NobodyOvertakesAFirstThatDoesNotFit) {
-  ExpectTranscript(Options(4, 16, 6), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 6), R"(
 add A prompt=8 max=2       | ok
 plan                       | +A[0,8)*
 add B prompt=16 max=2      | ok
@@ -159,7 +135,7 @@ plan                       | +B[0,16)*
 }
 
 TEST(SchedulerTest, ANewcomerNeedsTheBlocksThatRunningOnesWillWantSoon) {
-  ExpectTranscript(Options(4, 16, 4), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 4), R"(
 add A prompt=4 max=9       | ok
 add B prompt=4 max=9       | ok
 plan                       | +A[0,4)*, +B[0,4)*
@@ -170,7 +146,7 @@ plan                       | A[4,5)*, B[4,5)*
 }
 
 TEST(SchedulerTest, SlotsBoundTheRunningOnes) {
-  ExpectTranscript(Options(2, 16, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(2, 16, 16), R"(
 add A prompt=1 max=1       | ok
 add B prompt=1 max=2       | ok
 add C prompt=1 max=1       | ok
@@ -184,7 +160,7 @@ commit                     | C +1 length (1 in, 0 cached, 1 out)
 }
 
 TEST(SchedulerTest, TheLowerPriorityValueGoesFirstAndThenTheEarlier) {
-  ExpectTranscript(Options(1, 16, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(1, 16, 16), R"(
 add A prompt=1 max=1 prio=1  | ok
 add B prompt=1 max=1 prio=1  | ok
 add C prompt=1 max=1         | ok
@@ -200,7 +176,7 @@ plan                         | +B[0,1)*
 }
 
 TEST(SchedulerTest, AWaitingSequenceDoesNotPreemptWhateverItsPriority) {
-  ExpectTranscript(Options(1, 16, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(1, 16, 16), R"(
 add A prompt=1 max=3 prio=9  | ok
 plan                         | +A[0,1)*
 add B prompt=1 max=1         | ok
@@ -214,7 +190,7 @@ plan                         | +B[0,1)*
 }
 
 TEST(SchedulerTest, APriorityBringsItsPrefillForwardAmongTheRunning) {
-  ExpectTranscript(Options(4, 8, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 8, 16), R"(
 add A prompt=16 max=1 prio=1 | ok
 add B prompt=3 max=1 prio=1  | ok
 plan                         | +A[0,8)
@@ -230,7 +206,7 @@ plan                         | B[2,3)*
 // ---- Preemption ----
 
 TEST(SchedulerTest, TheNewestIsPreemptedAndResumesWithItsTokens) {
-  ExpectTranscript(Options(4, 16, 6, false), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 6, false), R"(
 add A prompt=4 max=6       | ok
 add B prompt=4 max=6       | ok
 add C prompt=4 max=16      | ok
@@ -244,7 +220,7 @@ step                       | C[9,10)* -> C +1
 }
 
 TEST(SchedulerTest, TheLargestPriorityValueIsPreemptedBeforeTheNewest) {
-  ExpectTranscript(Options(4, 16, 6, false), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 6, false), R"(
 add A prompt=4 max=16      | ok
 add B prompt=4 max=16 prio=1 | ok
 add C prompt=4 max=16      | ok
@@ -254,7 +230,7 @@ step                       | A[8,9)*, C[8,9)* -> A +1, C +1
 }
 
 TEST(SchedulerTest, TheLastInRankSitsOutUntilItsBlocksAreWanted) {
-  ExpectTranscript(Options(4, 16, 4, false), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 4, false), R"(
 add A prompt=1 max=9       | ok
 add B prompt=4 max=9       | ok
 run 5                      | A[4,5)*, B[7,8)* -> A +1, B +1
@@ -269,7 +245,7 @@ step                       | B[9,10)* -> B +1
 }
 
 TEST(SchedulerTest, AFirstThatWasPreemptedIsNotOvertakenWhileItsTokenIsInFlight) {
-  ExpectTranscript(Options(4, 16, 4, false), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 4, false), R"(
 add A prompt=4 max=8       | ok
 add B prompt=4 max=16 stop=7 | ok
 run 4                      | A[6,7)*, B[6,7)* -> A +1, B +1
@@ -284,7 +260,7 @@ commit                     | A +1
 }
 
 TEST(SchedulerTest, APreemptedOneEndsWithTheTokenThatWasInFlight) {
-  ExpectTranscript(Options(4, 16, 4, false), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 4, false), R"(
 add A prompt=4 max=16        | ok
 add B prompt=4 max=16 stop=7 | ok
 run 4                        | A[6,7)*, B[6,7)* -> A +1, B +1
@@ -296,7 +272,7 @@ stats                        | running 1 waiting 0, blocks held 3 cached 0 free 
 }
 
 TEST(SchedulerTest, RecomputeBeginsAfterWhatTheCacheHasKept) {
-  ExpectTranscript(Options(4, 16, 4), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 4), R"(
 add A prompt=4 max=6       | ok
 add B prompt=4 max=6       | ok
 run 5                      | A[7,8)*, B[7,8)* -> A +1, B +1
@@ -310,7 +286,7 @@ stats                      | running 0 waiting 0, blocks held 0 cached 3 free 1,
 // ---- Prefix cache ----
 
 TEST(SchedulerTest, AFullBlockIsSharedOnceItsStepIsCommitted) {
-  ExpectTranscript(Options(4, 16, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 16), R"(
 add A prompt=10 same=10 max=3 | ok
 plan                          | +A[0,10)*
 add B prompt=10 same=8 max=1  | ok
@@ -324,7 +300,7 @@ stats                         | running 4 waiting 0, blocks held 9 cached 0 free
 }
 
 TEST(SchedulerTest, TheLastPositionOfAPromptIsAlwaysComputed) {
-  ExpectTranscript(Options(4, 16, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 16), R"(
 add A prompt=8 same=8 max=1 | ok
 step                        | +A[0,8)* -> A +1 length (8 in, 0 cached, 1 out)
 add B prompt=8 same=8 max=1 | ok
@@ -334,7 +310,7 @@ step                        | +B[4,8)*, +C[8,9)* -> B +1 length (8 in, 4 cached,
 }
 
 TEST(SchedulerTest, AConversationIsFoundWithItsAnswer) {
-  ExpectTranscript(Options(4, 16, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 16), R"(
 add A prompt=6 same=6 max=3 | ok
 step A=6                    | +A[0,6)* -> A +1
 step A=7                    | A[6,7)* -> A +1
@@ -345,7 +321,7 @@ step                        | +B[8,12)* -> B +1 length (12 in, 8 cached, 1 out)
 }
 
 TEST(SchedulerTest, TheBlocksReleasedLongestAgoGoFirstAndTheTailBeforeTheHead) {
-  ExpectTranscript(Options(1, 16, 6), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(1, 16, 6), R"(
 add A prompt=12 max=1      | ok
 step                       | +A[0,12)* -> A +1 length (12 in, 0 cached, 1 out)
 add B prompt=12 max=1      | ok
@@ -361,7 +337,7 @@ step                       | +A[4,13)* -> A +1 length (13 in, 4 cached, 1 out)
 }
 
 TEST(SchedulerTest, WithoutTheCacheNothingIsKept) {
-  ExpectTranscript(Options(4, 16, 16, false), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 16, false), R"(
 add A prompt=8 same=8 max=1 | ok
 step                        | +A[0,8)* -> A +1 length (8 in, 0 cached, 1 out)
 add B prompt=9 same=8 max=1 | ok
@@ -373,7 +349,7 @@ stats                       | running 0 waiting 0, blocks held 0 cached 0 free 1
 // ---- Prompt scores ----
 
 TEST(SchedulerTest, EachPromptTokenButTheFirstIsScored) {
-  ExpectTranscript(Options(4, 4, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 4, 16), R"(
 add A prompt=6 max=2 score | ok
 plan                       | +A[0,4)?4
 plan                       | A[4,6)?1*
@@ -389,7 +365,7 @@ step                       | +C[0,1) -> C length (1 in, 0 cached, 0 out)
 }
 
 TEST(SchedulerTest, ScoringTakesNothingFromTheCacheButFillsIt) {
-  ExpectTranscript(Options(4, 16, 16), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 16, 16), R"(
 add A prompt=9 same=9 max=0 score | ok
 step                       | +A[0,9)?8 -> A scored 8 length (9 in, 0 cached, 0 out)
 add B prompt=9 same=9 max=0 score | ok
@@ -401,7 +377,7 @@ stats                      | running 0 waiting 0, blocks held 0 cached 2 free 14
 }
 
 TEST(SchedulerTest, APreemptedOneIsNotScoredTwice) {
-  ExpectTranscript(Options(4, 4, 10, false), R"(
+  EXPECT_TRANSCRIPT(SmallOptions(4, 4, 10, false), R"(
 add B prompt=1 max=12      | ok
 add C prompt=1 max=12      | ok
 add D prompt=1 max=12      | ok
@@ -416,207 +392,6 @@ step                       | +A[0,4) -> no events
 run 3                      | A[12,16)?3* -> A scored 3 +1 length (16 in, 0 cached, 1 out)
 step                       | nothing -> nothing in flight
 )");
-}
-
-// ---- Cancellation ----
-
-TEST(SchedulerTest, CancelsAtEveryStage) {
-  ExpectTranscript(Options(2, 4, 8), R"(
-add A prompt=6 max=9       | ok
-cancel A                   | A cancelled (6 in, 0 cached, 0 out)
-cancel A                   | no such sequence
-while prefilling, with a chunk in flight:
-add A prompt=6 max=9       | ok
-plan                       | +A[0,4)
-cancel A                   | A cancelled (6 in, 0 cached, 0 out)
-stats                      | running 0 waiting 0, blocks held 0 cached 0 free 8, hits 0/6, preempted 0, prefill 4 decode 0
-commit                     | no events
-while decoding, with two steps in flight; its slot and its blocks go to the next step:
-add A prompt=4 max=9       | ok
-add B prompt=1 max=2       | ok
-plan                       | +A[0,4)*
-plan                       | A[4,5)<2*, +B[0,1)*
-cancel A                   | A cancelled (4 in, 0 cached, 0 out)
-cancel B                   | B cancelled (1 in, 0 cached, 0 out)
-add C prompt=32 max=1      | ok
-plan                       | nothing
-commit                     | no events
-plan                       | +C[0,4)
-commit                     | no events
-commit                     | no events
-cancel C                   | C cancelled (32 in, 0 cached, 0 out)
-stats                      | running 0 waiting 0, blocks held 0 cached 1 free 7, hits 0/43, preempted 0, prefill 13 decode 1
-)");
-  ExpectTranscript(Options(4, 16, 4, false), R"(
-while preempted, with a token in flight:
-add A prompt=4 max=16      | ok
-add B prompt=4 max=16      | ok
-run 4                      | A[6,7)*, B[6,7)* -> A +1, B +1
-plan                       | A[7,8)*, B[7,8)*
-plan                       | A[8,9)<5*
-cancel B                   | B cancelled (4 in, 0 cached, 4 out)
-commit                     | A +1
-commit                     | A +1
-stats                      | running 1 waiting 0, blocks held 3 cached 0 free 1, hits 0/0, preempted 1, prefill 8 decode 9
-)");
-}
-
-// ---- Failures ----
-
-TEST(SchedulerTest, ARowFailsAlone) {
-  ExpectTranscript(Options(2, 8, 8), R"(
-add A prompt=3 max=4       | ok
-add B prompt=3 max=4       | ok
-plan                       | +A[0,3)*, +B[0,3)*
-plan                       | A[3,4)<1*, B[3,4)<1*
-commit fail=A              | A failed (3 in, 0 cached, 0 out), B +1
-commit                     | B +1
-step                       | B[4,5)* -> B +1
-)");
-}
-
-TEST(SchedulerTest, WhatAFailedSequenceComputedIsNotFoundAgain) {
-  ExpectTranscript(Options(2, 8, 8), R"(
-add A prompt=12 same=12 max=4 | ok
-step                       | +A[0,8) -> no events
-stats                      | running 1 waiting 0, blocks held 2 cached 0 free 6, hits 0/12, preempted 0, prefill 8 decode 0
-step fail=A                | A[8,12)* -> A failed (12 in, 0 cached, 0 out)
-stats                      | running 0 waiting 0, blocks held 0 cached 0 free 8, hits 0/12, preempted 0, prefill 12 decode 0
-add B prompt=12 same=12 max=1 | ok
-step                       | +B[0,8) -> no events
-)");
-}
-
-TEST(SchedulerTest, AFailedStepEndsAllThatHadARowInIt) {
-  ExpectTranscript(Options(2, 8, 8), R"(
-add A prompt=3 max=4       | ok
-add B prompt=3 max=4       | ok
-plan                       | +A[0,3)*, +B[0,3)*
-add C prompt=3 max=1       | ok
-commit fail=step           | A failed (3 in, 0 cached, 0 out), B failed (3 in, 0 cached, 0 out)
-step                       | +C[0,3)* -> C +1 length (3 in, 0 cached, 1 out)
-)");
-}
-
-// ---- The edges of the interface ----
-
-TEST(SchedulerTest, RefusesWhatItCannotHold) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"prompt=64 max=1",
-       "64 tokens and 1 more are asked for: together 65, but the model's length is 64"},
-      {"prompt=64 max=0", "and 0 more need 16 blocks"},
-      {"prompt=33 max=1", "need 9 blocks of the KV cache, but it has 8"},
-      {"prompt=0 max=1", "prompt: is empty"},
-      {"prompt=3 max=-1", "max_tokens: is -1, must be at least 0"},
-  };
-  for (const auto& [arguments, message] : cases) {
-    EXPECT_THAT(RunScript(Options(2, 8, 8), std::string("add A ") + arguments + " |"),
-                HasSubstr(message));
-  }
-}
-
-std::string CreateError(SchedulerOptions options) {
-  return std::string(Scheduler::Create(options).status().message());
-}
-
-TEST(SchedulerTest, RefusesLimitsThatCannotWork) {
-  EXPECT_EQ(CreateError(Options(8, 8, 1)), "");
-  EXPECT_EQ(CreateError(Options(8, 7, 1)),
-            "max_num_batched_tokens: is 7, must be at least max_num_seqs, 8");
-  EXPECT_EQ(CreateError(Options(0, 8, 1)), "max_num_seqs: is 0, must be at least 1");
-  EXPECT_EQ(CreateError(Options(8, 8, 0)), "num_blocks: is 0, must be at least 1");
-}
-
-SequenceRequest Request(SequenceId id, int32_t max_tokens) {
-  SequenceRequest request{.id = id, .prompt = {1, 2, 3}};
-  request.sampling = std::make_shared<SamplingParams>();
-  request.stop.max_tokens = max_tokens;
-  return request;
-}
-
-TEST(SchedulerTest, RefusesWhatBreaksTheRequestsContract) {
-  const std::unique_ptr<Scheduler> scheduler = *Scheduler::Create(Options(2, 8, 8));
-  const auto error = [&](auto change) {
-    SequenceRequest request = Request(1, 1);
-    change(request);
-    return std::string(scheduler->Add(std::move(request)).message());
-  };
-  EXPECT_EQ(error([](auto& r) { r.prompt[1] = 1000; }), "prompt: token 1000 is not in [0, 1000)");
-  EXPECT_EQ(error([](auto& r) { r.prompt[1] = -1; }), "prompt: token -1 is not in [0, 1000)");
-  EXPECT_EQ(error([](auto& r) { r.sampling = nullptr; }), "sampling: is missing");
-  EXPECT_EQ(error([](auto& r) { r.score_prompt = true; }),
-            "score_prompt: needs sampling.top_logprobs");
-  EXPECT_EQ(error([](auto& r) { r.prompt.push_back(4); }),
-            "prompt_hashes: has 0 blocks, the prompt 1");
-  EXPECT_FALSE(scheduler->HasWork());
-  EXPECT_EQ(error([](auto&) {}), "");
-  EXPECT_EQ(error([](auto&) {}), "id: 1 is alive");
-}
-
-TEST(SchedulerTest, RefusesAResultThatDoesNotAnswerThePlan) {
-  const std::unique_ptr<Scheduler> scheduler = *Scheduler::Create(Options(2, 8, 8));
-  std::vector<TokenEvent> events;
-  const auto error = [&](const StepResult& result) {
-    return std::string(scheduler->Commit(result, {}, &events).message());
-  };
-  EXPECT_EQ(error({.id = 1}), "a step result, but no step is in flight");
-  ASSERT_TRUE(scheduler->Add(Request(1, 1)).ok());
-  ASSERT_TRUE(scheduler->Plan({}).has_value());
-  const std::vector<TokenResult> token = {{.token = 5}};
-  EXPECT_EQ(error({.id = 2}), "result of step 2, expected 1");
-  EXPECT_EQ(error({.id = 1}), "result of step 1 has 0 rows, its plan 1");
-  const std::string wrong = "result of step 1, row 0: slot ";
-  EXPECT_EQ(error({.id = 1, .rows = {{.slot = 1, .tokens = {0, 1}}}, .tokens = token}),
-            wrong + "1 with 1 tokens, expected slot 0 with 1");
-  EXPECT_EQ(error({.id = 1, .rows = {{.slot = 0}}, .tokens = token}),
-            wrong + "0 with 0 tokens, expected slot 0 with 1");
-  EXPECT_EQ(error({.id = 1, .rows = {{.slot = 0, .tokens = {1, 2}}}, .tokens = token}),
-            wrong + "0 with 1 tokens, expected slot 0 with 1");
-  EXPECT_TRUE(events.empty());
-  EXPECT_EQ(error({.id = 1, .rows = {{.slot = 0, .tokens = {0, 1}}}, .tokens = token}), "");
-  EXPECT_EQ(events.size(), 1u);
-  EXPECT_FALSE(scheduler->HasWork());
-}
-
-TEST(SchedulerTest, TellsWhenASequenceWasScheduledAndBegan) {
-  const auto at = [](int seconds) { return SteadyTime(std::chrono::seconds(seconds)); };
-  const std::unique_ptr<Scheduler> scheduler = *Scheduler::Create(Options(2, 8, 8));
-  SequenceRequest request = Request(1, 2);
-  request.arrival = at(10);
-  ASSERT_TRUE(scheduler->Add(std::move(request)).ok());
-  ASSERT_TRUE(scheduler->Plan(at(12)).has_value());
-  ASSERT_TRUE(scheduler->Plan(at(13)).has_value());
-  std::vector<TokenEvent> events;
-  StepResult result{.id = 1, .rows = {{.slot = 0, .tokens = {0, 1}}}, .tokens = {{.token = 5}}};
-  ASSERT_TRUE(scheduler->Commit(result, at(15), &events).ok());
-  result.id = 2;
-  ASSERT_TRUE(scheduler->Commit(result, at(20), &events).ok());
-  ASSERT_EQ(events.size(), 2u);
-  EXPECT_FALSE(events[0].end.has_value());
-  ASSERT_TRUE(events[1].end.has_value());
-  EXPECT_EQ(events[1].end->arrival, at(10));
-  EXPECT_EQ(events[1].end->first_scheduled, at(12));
-  EXPECT_EQ(events[1].end->first_token, at(15));
-  EXPECT_EQ(events[1].end->ended, at(20));
-}
-
-TEST(SchedulerTest, CancelAllEndsTheRunningAndTheWaiting) {
-  const std::unique_ptr<Scheduler> scheduler = *Scheduler::Create(Options(1, 8, 8));
-  for (SequenceId id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler->Add(Request(id, 4)).ok());
-  ASSERT_TRUE(scheduler->Plan({}).has_value());
-  std::vector<TokenEvent> events;
-  scheduler->CancelAll(absl::UnavailableError("draining"), {}, &events);
-  ASSERT_EQ(events.size(), 3u);
-  for (size_t i = 0; i < events.size(); ++i) {
-    EXPECT_EQ(events[i].id, i + 1);
-    EXPECT_EQ(events[i].end->reason, EndReason::kCancelled);
-    EXPECT_EQ(events[i].end->status, absl::UnavailableError("draining"));
-    EXPECT_EQ(events[i].end->first_scheduled.has_value(), i == 0);
-  }
-  EXPECT_TRUE(scheduler->HasWork());  // the step in flight
-  ASSERT_TRUE(scheduler->Commit({.id = 1, .status = absl::InternalError("")}, {}, &events).ok());
-  EXPECT_EQ(events.size(), 3u);
-  EXPECT_FALSE(scheduler->HasWork());
 }
 
 }  // namespace
