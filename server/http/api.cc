@@ -1,0 +1,341 @@
+#include "server/http/api.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "absl/strings/match.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "server/http/deferred_answer.h"
+#include "server/http/generation.h"
+#include "server/http/json_writer.h"
+#include "server/http/request_id.h"
+#include "server/metrics.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kModelsPath = "/v1/models/";
+constexpr absl::Duration kDrainRetryAfter = absl::Seconds(5);
+
+// Bodies above this are parsed elsewhere: JSON takes some 10 ns a byte.
+constexpr size_t kSlowBytes = 32 << 10;
+
+HttpResponse Refusal(int status, std::string_view code, std::string_view message) {
+  return ErrorResponse(HttpError(status, code, message));
+}
+
+HttpResponse Unavailable(std::string_view message) {
+  ApiError error = HttpError(503, "service_unavailable", message);
+  error.retry_after = kDrainRetryAfter;
+  return ErrorResponse(error);
+}
+
+// "application/json; charset=utf-8"
+bool IsJson(std::string_view content_type) {
+  constexpr std::string_view kJson = "application/json";
+  const std::string_view type = content_type.substr(0, kJson.size());
+  const std::string_view rest = content_type.substr(type.size());
+  return absl::EqualsIgnoreCase(AbslView(type), AbslView(kJson)) &&
+         (rest.empty() || rest.front() == ';' || rest.front() == ' ');
+}
+
+// "org%2Fmodel" → "org/model"; as it is if the escapes are wrong.
+std::string PercentDecoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    const char* digits = text.data() + i + 1;
+    const char* end = text.data() + std::min(i + 3, text.size());
+    if (std::from_chars(digits, end, value, 16).ptr != digits + 2) return std::string(text);
+    out += static_cast<char>(value);
+    i += 2;
+  }
+  return out;
+}
+
+void AppendModel(std::string& out, const EngineInfo& info) {
+  out += R"({"id":)";
+  AppendJsonString(out, info.model_name);
+  out += R"(,"object":"model","created":)";
+  AppendJsonNumber(out, absl::ToUnixSeconds(info.created));
+  out += R"(,"owned_by":"millrace","root":)";
+  AppendJsonString(out, info.model_name);
+  out += R"(,"parent":null,"max_model_len":)";
+  AppendJsonNumber(out, info.max_model_len);
+  out += R"(,"architecture":)";
+  AppendJsonString(out, info.architecture);
+  out += R"(,"batch_invariant":)";
+  out += info.batch_invariant ? "true}" : "false}";
+}
+
+HttpResponse JsonResponse(std::string body) { return {.body = std::move(body)}; }
+
+std::string TokenizeJson(const TokenizeResult& result, bool strings, int32_t max_model_len) {
+  std::string out = R"({"count":)";
+  AppendJsonNumber(out, static_cast<int64_t>(result.tokens.size()));
+  out += R"(,"max_model_len":)";
+  AppendJsonNumber(out, max_model_len);
+  out += R"(,"tokens":)";
+  AppendJsonNumbers(out, result.tokens);
+  out += R"(,"token_strs":)";
+  if (!strings) {
+    out += "null}";
+    return out;
+  }
+  out += '[';
+  for (size_t i = 0; i < result.token_strs.size(); ++i) {
+    if (i > 0) out += ',';
+    AppendJsonString(out, result.token_strs[i]);
+  }
+  out += "]}";
+  return out;
+}
+
+}  // namespace
+
+HttpResponse ErrorResponse(const ApiError& error) {
+  HttpResponse response{.status = error.status, .body = ErrorJson(error)};
+  if (error.retry_after) {
+    const int64_t seconds = absl::ToInt64Seconds(absl::Ceil(*error.retry_after, absl::Seconds(1)));
+    response.headers.emplace_back("Retry-After", StrCat(std::max<int64_t>(seconds, 1)));
+  }
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+struct Api::Route {
+  std::string_view path;  // one that ends in a slash stands for all that begin so
+  std::string_view method;
+  bool on_public;
+  bool on_admin;
+  bool open;     // answers without a key
+  bool serving;  // refused while the server warms up or drains
+  Handled (*handle)(const Api& api, const HttpRequestHead& head, std::string body,
+                    const Wake& wake);
+};
+
+const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
+  using Head = HttpRequestHead;
+  static constexpr std::array kRoutes = {
+      Route{"/v1/completions", "POST", true, false, false, true,
+            [](const Api& api, const Head&, std::string body, const Wake& wake) {
+              return api.Generate(ApiKind::kCompletion, body, wake);
+            }},
+      Route{"/v1/chat/completions", "POST", true, false, false, true,
+            [](const Api& api, const Head&, std::string body, const Wake& wake) {
+              return api.Generate(ApiKind::kChat, body, wake);
+            }},
+      Route{"/tokenize", "POST", true, false, false, true,
+            [](const Api& api, const Head&, std::string body, const Wake& wake) {
+              return api.Tokenize(body, wake);
+            }},
+      Route{"/detokenize", "POST", true, false, false, true,
+            [](const Api& api, const Head&, std::string body, const Wake& wake) {
+              return api.Detokenize(body, wake);
+            }},
+      Route{"/v1/models", "GET", true, true, false, false,
+            [](const Api& api, const Head& head, std::string, const Wake&) {
+              return api.Models(head);
+            }},
+      Route{kModelsPath, "GET", true, true, false, false,
+            [](const Api& api, const Head& head, std::string, const Wake&) {
+              return api.Models(head);
+            }},
+      Route{"/livez", "GET", true, true, true, false,
+            [](const Api& api, const Head&, std::string, const Wake&) {
+              return api.Health(/*needs_ready=*/false);
+            }},
+      Route{"/readyz", "GET", true, true, true, false,
+            [](const Api& api, const Head&, std::string, const Wake&) {
+              return api.Health(/*needs_ready=*/true);
+            }},
+      Route{"/health", "GET", true, true, true, false,
+            [](const Api& api, const Head&, std::string, const Wake&) {
+              return api.Health(/*needs_ready=*/true);
+            }},
+      Route{"/metrics", "GET", true, true, false, false,
+            [](const Api& api, const Head&, std::string, const Wake&) { return api.Metrics(); }},
+      Route{"/version", "GET", true, true, false, false,
+            [](const Api&, const Head&, std::string, const Wake&) -> Handled {
+              return JsonResponse(R"({"version":")" MILLRACE_VERSION R"("})");
+            }},
+      Route{"/log", "GET", false, true, false, false,
+            [](const Api&, const Head&, std::string, const Wake&) -> Handled {
+              return HttpResponse{.content_type = "text/plain; charset=utf-8",
+                                  .body = StrCat(LogLevels(), "\n")};
+            }},
+      Route{"/log", "PUT", false, true, false, false,
+            [](const Api& api, const Head&, std::string body, const Wake&) {
+              return api.SetLog(std::move(body));
+            }},
+  };
+  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+  const Route* found = nullptr;  // the right one, or else one of another method
+  for (const Route& route : kRoutes) {
+    if (!(options_.admin ? route.on_admin : route.on_public)) continue;
+    const bool prefix = route.path.ends_with('/') && head.path.starts_with(route.path);
+    if (!prefix && head.path != route.path) continue;
+    if (found == nullptr || route.method == method) found = &route;
+  }
+  return found;
+}
+
+std::optional<HttpResponse> Api::Check(const HttpRequestHead& head) const {
+  if (absl::Status s = hosts_.Check(head.host, head.origin); !s.ok()) {
+    return ErrorResponse(ErrorFromStatus(s));
+  }
+  const Route* route = FindRoute(head);
+  if (!options_.admin && (route == nullptr || !route->open)) {
+    if (absl::Status s = frontend_.Authorize(head.authorization); !s.ok()) {
+      return ErrorResponse(ErrorFromStatus(s));
+    }
+  }
+  if (route == nullptr) {
+    return Refusal(404, "unknown_url",
+                   StrCat("there is no path ", Printable(head.path), " on this server"));
+  }
+  const bool put = options_.admin && head.path == "/log";
+  const std::string allow = StrCat(route->method, route->method == "GET" ? ", HEAD" : "",
+                                   put ? ", PUT" : "", ", OPTIONS");
+  if (head.method == "OPTIONS") return HttpResponse{.status = 204, .headers = {{"Allow", allow}}};
+  if (head.method != route->method && !(head.method == "HEAD" && route->method == "GET")) {
+    HttpResponse refusal = Refusal(405, "method_not_allowed",
+                                   StrCat("the method of ", head.path, " is ", route->method,
+                                          ", not ", Printable(head.method)));
+    refusal.headers.emplace_back("Allow", allow);
+    return refusal;
+  }
+  if (auto refusal = CheckBody(head)) return refusal;
+  if (route->serving) return CheckServing();
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> Api::CheckBody(const HttpRequestHead& head) const {
+  if (head.method == "POST" && !IsJson(head.content_type)) {
+    return Refusal(415, "unsupported_media_type",
+                   StrCat("Content-Type is \"", Printable(head.content_type),
+                          "\"; allowed: application/json"));
+  }
+  if (!head.content_encoding.empty() && head.content_encoding != "identity") {
+    return Refusal(
+        415, "unsupported_media_type",
+        StrCat("Content-Encoding is \"", Printable(head.content_encoding), "\"; allowed: none"));
+  }
+  if (head.content_length.value_or(0) > options_.max_body_bytes) {
+    return Refusal(413, "body_too_large",
+                   StrCat("the body has ", *head.content_length, " bytes; allowed: at most ",
+                          options_.max_body_bytes));
+  }
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> Api::CheckServing() const {
+  if (frontend_.draining()) return Unavailable("the server is shutting down");
+  if (!frontend_.ready()) return Unavailable("the server is not ready yet");
+  return std::nullopt;
+}
+
+bool Api::IsSlow(const HttpRequestHead& head, size_t body_bytes) const {
+  return body_bytes > kSlowBytes || head.path == "/metrics";
+}
+
+Handled Api::Handle(const HttpRequestHead& head, std::string body, const Wake& wake) const {
+  return FindRoute(head)->handle(*this, head, std::move(body), wake);
+}
+
+Handled Api::Generate(ApiKind kind, const std::string& body, const Wake& wake) const {
+  absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, body);
+  if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
+  absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
+  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
+  return std::make_unique<Generation>(
+      *std::move(request), StrCat(kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-", NewRequestId()),
+      **engine, wake);
+}
+
+Handled Api::Tokenize(const std::string& body, const Wake& wake) const {
+  absl::StatusOr<ApiTokenizeRequest> parsed = ParseTokenizeRequest(body);
+  if (!parsed.ok()) return ErrorResponse(ErrorFromStatus(parsed.status()));
+  absl::StatusOr<Engine*> engine = frontend_.FindEngine(parsed->model);
+  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
+  auto answer = std::make_unique<DeferredAnswer>(wake);
+  const bool strings = parsed->request.return_token_strs;
+  (*engine)->Tokenize(
+      std::move(parsed->request),
+      [complete = answer->Completer(), strings,
+       length = (*engine)->info().max_model_len](const absl::StatusOr<TokenizeResult>& result) {
+        complete(result.ok() ? JsonResponse(TokenizeJson(*result, strings, length))
+                             : ErrorResponse(ErrorFromStatus(result.status())));
+      });
+  return answer;
+}
+
+Handled Api::Detokenize(const std::string& body, const Wake& wake) const {
+  absl::StatusOr<ApiDetokenizeRequest> request = ParseDetokenizeRequest(body);
+  if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
+  absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
+  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
+  auto answer = std::make_unique<DeferredAnswer>(wake);
+  (*engine)->Detokenize(std::move(request->tokens),
+                        [complete = answer->Completer()](const absl::StatusOr<std::string>& text) {
+                          if (!text.ok())
+                            return complete(ErrorResponse(ErrorFromStatus(text.status())));
+                          std::string out = R"({"prompt":)";
+                          AppendJsonString(out, *text);
+                          out += '}';
+                          complete(JsonResponse(std::move(out)));
+                        });
+  return answer;
+}
+
+Handled Api::Models(const HttpRequestHead& head) const {
+  if (head.path.starts_with(kModelsPath)) {
+    const std::string name = PercentDecoded(head.path.substr(kModelsPath.size()));
+    absl::StatusOr<Engine*> engine = frontend_.FindEngine(name.empty() ? "/" : name);
+    if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
+    std::string out;
+    AppendModel(out, (*engine)->info());
+    return JsonResponse(std::move(out));
+  }
+  std::string out = R"({"object":"list","data":[)";
+  bool first = true;
+  for (const Engine* engine : frontend_.engines()) {
+    if (!std::exchange(first, false)) out += ',';
+    AppendModel(out, engine->info());
+  }
+  out += "]}";
+  return JsonResponse(std::move(out));
+}
+
+Handled Api::Health(bool needs_ready) const {
+  if (!frontend_.live()) {
+    return Refusal(503, "unhealthy",
+                   "there is work and no step finishes, or the device has failed");
+  }
+  if (needs_ready && !frontend_.ready()) {
+    return Unavailable(frontend_.draining() ? "the server is shutting down"
+                                            : "the server is not ready yet");
+  }
+  return JsonResponse(R"({"status":"ok"})");
+}
+
+Handled Api::Metrics() const {
+  return HttpResponse{.content_type = std::string(millrace::Metrics::kContentType),
+                      .body = frontend_.metrics().Render()};
+}
+
+Handled Api::SetLog(std::string body) const {
+  const std::string_view levels = Trim(body);
+  if (absl::Status s = SetLogLevels(levels); !s.ok()) return ErrorResponse(ErrorFromStatus(s));
+  return HttpResponse{.content_type = "text/plain; charset=utf-8",
+                      .body = StrCat(LogLevels(), "\n")};
+}
+
+}  // namespace millrace

@@ -1,0 +1,64 @@
+// What the HTTP door answers: its paths, who may ask, and with what.
+#ifndef MILLRACE_SERVER_HTTP_API_H_
+#define MILLRACE_SERVER_HTTP_API_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "server/frontend.h"
+#include "server/http/host_policy.h"
+#include "server/http/http_message.h"
+#include "server/http/openai_request.h"
+
+namespace millrace {
+
+struct ApiOptions {
+  bool admin = false;  // the operator's listener: other paths, and no key
+  uint64_t max_body_bytes = 32 << 20;
+};
+
+// Thread-safe.
+class Api {
+ public:
+  Api(Frontend& frontend, HostPolicy hosts, ApiOptions options)
+      : frontend_(frontend), hosts_(std::move(hosts)), options_(options) {}
+
+  // Everything that the header alone decides, before a byte of the body is kept: foreign hosts,
+  // keys, paths, methods, media types, announced lengths. An answer, or nothing: read the body and
+  // call Handle.
+  std::optional<HttpResponse> Check(const HttpRequestHead& head) const;
+
+  // Answers a request that Check let pass. May take milliseconds if IsSlow says so.
+  Handled Handle(const HttpRequestHead& head, std::string body, const Wake& wake) const;
+
+  // Whether Handle may take so long that it must not run where streams are written.
+  bool IsSlow(const HttpRequestHead& head, size_t body_bytes) const;
+
+  const ApiOptions& options() const { return options_; }
+  Frontend& frontend() const { return frontend_; }
+  bool draining() const { return frontend_.draining(); }
+
+ private:
+  struct Route;
+  const Route* FindRoute(const HttpRequestHead& head) const;
+  std::optional<HttpResponse> CheckBody(const HttpRequestHead& head) const;
+  std::optional<HttpResponse> CheckServing() const;
+
+  Handled Models(const HttpRequestHead& head) const;
+  Handled Health(bool needs_ready) const;
+  Handled Metrics() const;
+  Handled SetLog(std::string body) const;
+  Handled Generate(ApiKind kind, const std::string& body, const Wake& wake) const;
+  Handled Tokenize(const std::string& body, const Wake& wake) const;
+  Handled Detokenize(const std::string& body, const Wake& wake) const;
+
+  Frontend& frontend_;
+  const HostPolicy hosts_;
+  const ApiOptions options_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_API_H_

@@ -1,0 +1,365 @@
+#include "server/http/connection.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/http/error.hpp>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "server/http/request_id.h"
+#include "server/metrics.h"
+
+namespace millrace {
+namespace {
+
+namespace net = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr Logger kLog(LogComponent::kHttp);
+
+// A large answer's memory is given back when it is written.
+constexpr size_t kKeptBytes = 64 << 10;
+
+}  // namespace
+
+Connection::Connection(net::ip::tcp::socket socket, IoThread& thread, ServerState& state)
+    : socket_(std::move(socket)), thread_(thread), state_(state) {
+  state_.api.frontend().metrics().OnHttpConnectionOpened();
+}
+
+Connection::~Connection() {
+  ReleaseBody();
+  state_.api.frontend().metrics().OnHttpConnectionClosed();
+  --state_.connections;
+}
+
+void Connection::Start() {
+  error_code ignored;  // a socket that is already dead shows it at the first read
+  socket_.set_option(net::ip::tcp::no_delay(true), ignored);
+  socket_.non_blocking(true, ignored);
+  wake_slot_ = std::make_shared<WakeSlot>();
+  wake_slot_->connection = weak_from_this();
+  thread_.Add(this);
+  BeginRequest();
+  SetDeadline(limits().header_timeout);
+  WaitReadable();
+  if (state_.stopping) Close();
+}
+
+void Connection::BeginRequest() {
+  phase_ = Phase::kIdle;
+  parser_.emplace();
+  parser_->header_limit(static_cast<std::uint32_t>(limits().header_bytes));
+  parser_->body_limit(boost::none);  // ours: see OnHead and OnBodyBytes
+  head_ = HttpRequestHead();
+  head_sent_ = false;
+  done_ = false;
+  SetDeadline(limits().idle_timeout);
+}
+
+// ---- Reading ----
+
+void Connection::WaitReadable() {
+  if (waiting_read_ || phase_ == Phase::kClosed || in_.size() == in_.max_size()) return;
+  waiting_read_ = true;
+  socket_.async_wait(net::ip::tcp::socket::wait_read,
+                     [self = shared_from_this()](const error_code& error) {
+                       self->waiting_read_ = false;
+                       if (error) return self->Close();
+                       self->OnReadable();
+                     });
+}
+
+void Connection::OnReadable() {
+  if (phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kLinger) in_.clear();
+  error_code error;
+  const size_t read = socket_.read_some(in_.prepare(in_.max_size() - in_.size()), error);
+  if (error && error != net::error::would_block) return Close();  // its end included
+  in_.commit(read);
+  Feed();
+  WaitReadable();
+}
+
+// Reads and answers requests for as long as they are there. Answers that are ready at once come
+// back here (FinishResponse), so it must not call itself.
+void Connection::Feed() {
+  if (std::exchange(feeding_, true)) return;
+  while (phase_ <= Phase::kBody && in_.size() > 0) {
+    if (!FeedParser()) break;
+  }
+  feeding_ = false;
+  WaitReadable();
+}
+
+// False: more bytes are needed.
+bool Connection::FeedParser() {
+  if (phase_ == Phase::kIdle) {
+    // RFC 9112, 2.2: empty lines before a request are to be ignored.
+    const std::string_view text(static_cast<const char*>(in_.data().data()), in_.size());
+    const size_t begin = text.find_first_not_of("\r\n");
+    in_.consume(std::min(begin, in_.size()));
+    if (in_.size() == 0) return false;
+    phase_ = Phase::kHead;
+    began_ = std::chrono::steady_clock::now();
+    SetDeadline(limits().header_timeout);
+  }
+  error_code error;
+  in_.consume(parser_->put(in_.data(), error));
+  // A line that fills the buffer and does not end: a chunk's extensions, for example.
+  if (error == http::error::need_more && in_.size() == in_.max_size())
+    error = http::error::buffer_overflow;
+  if (error && error != http::error::need_more) {
+    Refuse(MalformedError(error));
+    return false;
+  }
+  if (phase_ == Phase::kHead && parser_->is_header_done()) OnHead();
+  if (phase_ == Phase::kBody) OnBodyBytes();
+  if (phase_ == Phase::kBody && parser_->is_done()) OnRequest();
+  return !error;
+}
+
+void Connection::OnHead() {
+  const auto& message = parser_->get();
+  const auto error = ReadHead(message, limits().header_fields, head_);
+  if (error) return Refuse(*error);
+  if (const auto length = parser_->content_length()) head_.content_length = *length;
+  if (auto response = state_.api.Check(head_)) {
+    return Respond(*response, parser_->is_done() && message.keep_alive());
+  }
+  if (!ChargeBody(head_.content_length.value_or(0))) return;
+  phase_ = Phase::kBody;
+  SetDeadline(limits().body_timeout);
+  parser_->eager(true);
+  if (message.count(http::field::expect) > 0 && !parser_->is_done() && in_.size() == 0) {
+    out_ = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (!Flush()) Close();  // the socket was empty: it is gone
+  }
+}
+
+// The length of a chunked body shows as it comes.
+void Connection::OnBodyBytes() {
+  const uint64_t bytes = parser_->get().body().size();
+  if (bytes > state_.api.options().max_body_bytes) {
+    return Refuse(HttpError(413, "body_too_large", "the body is too large"));
+  }
+  if (bytes > charged_) ChargeBody(bytes - charged_);
+}
+
+// False: there is no room, and the request has been refused.
+bool Connection::ChargeBody(uint64_t bytes) {
+  if (state_.body_bytes.fetch_add(bytes) + bytes <= limits().all_bodies_bytes) {
+    charged_ += bytes;
+    return true;
+  }
+  state_.body_bytes -= bytes;
+  ApiError error = HttpError(503, "service_unavailable", "too many large requests are coming in");
+  error.retry_after = absl::Seconds(1);
+  Refuse(error);
+  return false;
+}
+
+void Connection::ReleaseBody() { state_.body_bytes -= std::exchange(charged_, 0); }
+
+void Connection::OnRequest() {
+  phase_ = Phase::kAnswer;
+  deadline_.reset();
+  keep_alive_ = parser_->get().keep_alive();
+  std::string body = std::move(parser_->get().body());
+  if (!state_.api.IsSlow(head_, body.size())) {
+    return OnHandled(state_.api.Handle(head_, std::move(body), MakeWake()));
+  }
+  net::post(state_.workers, [self = shared_from_this(), head = head_, body = std::move(body),
+                             wake = MakeWake()]() mutable {
+    Handled handled = self->state_.api.Handle(head, std::move(body), wake);
+    Connection& connection = *self;
+    net::post(connection.socket_.get_executor(),
+              [self = std::move(self), handled = std::move(handled)]() mutable {
+                self->OnHandled(std::move(handled));
+              });
+  });
+}
+
+void Connection::OnHandled(Handled handled) {
+  ReleaseBody();
+  if (phase_ != Phase::kAnswer) return;  // the client left meanwhile
+  if (const auto* response = std::get_if<HttpResponse>(&handled)) {
+    return Respond(*response, keep_alive_);
+  }
+  answer_ = std::get<std::unique_ptr<Answer>>(std::move(handled));
+  Advance();
+}
+
+// ---- Answering ----
+
+// The rest of the request is not read, so nothing can follow it.
+void Connection::Refuse(const ApiError& error) {
+  if (head_.request_id.empty()) head_.request_id = NewRequestId();
+  Respond(ErrorResponse(error), false);
+}
+
+void Connection::Respond(const HttpResponse& response, bool keep_alive) {
+  phase_ = Phase::kAnswer;
+  keep_alive_ = keep_alive && !state_.stopping && !state_.api.draining();
+  status_ = response.status;
+  const bool bodiless = response.status == 204;
+  AppendResponseHead(out_, response, head_.request_id, bodiless ? Framing::kNone : Framing::kLength,
+                     response.body.size(), keep_alive_);
+  if (head_.method != "HEAD") out_ += response.body;
+  head_sent_ = true;
+  done_ = true;
+  answer_.reset();
+  Advance();
+}
+
+void Connection::OnWake() { Advance(); }
+
+// Writes what is there and asks for more, until the socket is full, nothing is ready, or all is
+// said.
+void Connection::Advance() {
+  while (phase_ == Phase::kAnswer && !waiting_write_) {
+    if (!Flush()) return;
+    if (done_) return FinishResponse();
+    if (!answer_ || !Produce()) {
+      deadline_.reset();
+      return;
+    }
+  }
+}
+
+// False: nothing is ready.
+bool Connection::Produce() {
+  if (!head_sent_) {
+    ProduceFirst();
+    return head_sent_;
+  }
+  HttpResponse unused;
+  const size_t opened = chunked_ ? OpenChunk(out_) : 0;
+  const Answer::State state = answer_->Poll(unused, out_);
+  if (chunked_) CloseChunk(out_, opened);
+  done_ = state == Answer::State::kEnd || state == Answer::State::kBroken;
+  if (done_ && chunked_) out_ += kLastChunk;
+  if (state == Answer::State::kBroken) keep_alive_ = false;
+  return done_ || !out_.empty();
+}
+
+void Connection::ProduceFirst() {
+  HttpResponse response;
+  std::string body;
+  const Answer::State state = answer_->Poll(response, body);
+  if (state == Answer::State::kWaiting) return;
+  if (state == Answer::State::kWhole) return Respond(response, keep_alive_);
+  head_sent_ = true;
+  status_ = response.status;
+  chunked_ = parser_->get().version() >= 11;
+  done_ = state != Answer::State::kChunk;
+  keep_alive_ = keep_alive_ && chunked_ && state != Answer::State::kBroken && !state_.stopping &&
+                !state_.api.draining();
+  AppendResponseHead(out_, response, head_.request_id,
+                     chunked_ ? Framing::kChunked : Framing::kClose, 0, keep_alive_);
+  const size_t opened = chunked_ ? OpenChunk(out_) : 0;
+  out_ += body;
+  if (chunked_) CloseChunk(out_, opened);
+  if (done_ && chunked_) out_ += kLastChunk;
+}
+
+// False: the socket takes no more for now (OnWritable goes on), or is dead.
+bool Connection::Flush() {
+  while (out_begin_ < out_.size()) {
+    error_code error;
+    const size_t written =
+        socket_.write_some(net::buffer(out_.data() + out_begin_, out_.size() - out_begin_), error);
+    out_begin_ += written;
+    if (error == net::error::would_block) {
+      SetDeadline(limits().write_timeout);
+      waiting_write_ = true;
+      socket_.async_wait(net::ip::tcp::socket::wait_write,
+                         [self = shared_from_this()](const error_code& failed) {
+                           self->waiting_write_ = false;
+                           if (failed) return self->Close();
+                           self->OnWritable();
+                         });
+      return false;
+    }
+    if (error) {
+      Close();
+      return false;
+    }
+  }
+  out_begin_ = 0;
+  if (out_.capacity() > kKeptBytes) out_ = std::string();
+  out_.clear();
+  return true;
+}
+
+void Connection::OnWritable() {
+  Advance();
+  Feed();
+}
+
+void Connection::FinishResponse() {
+  if (kLog.Enabled(LogLevel::kDebug)) {
+    const std::chrono::duration<double, std::milli> took =
+        std::chrono::steady_clock::now() - began_;
+    kLog.ForRequest(head_.request_id)
+        .Debug(Printable(head_.method, 16), " ", Printable(head_.path), " ", status_, " ",
+               took.count(), " ms");
+  }
+  answer_.reset();
+  if (!keep_alive_ || state_.stopping) return Linger();
+  BeginRequest();
+  Feed();
+}
+
+// Closing a socket with unread bytes in it would reset the connection, and the client might lose
+// the answer: so the client is given a moment to read it and to close.
+void Connection::Linger() {
+  phase_ = Phase::kLinger;
+  SetDeadline(limits().linger_timeout);
+  in_.clear();
+  error_code error;
+  socket_.shutdown(net::ip::tcp::socket::shutdown_send, error);
+  if (error) return Close();
+  WaitReadable();
+}
+
+// ---- Ending ----
+
+void Connection::CheckDeadline(SteadyTime now) {
+  if (!deadline_ || now < *deadline_) return;
+  if (phase_ == Phase::kHead || phase_ == Phase::kBody) {
+    return Refuse(HttpError(408, "request_timeout", "the request did not come in time"));
+  }
+  Close();
+}
+
+void Connection::Stop(bool at_once) {
+  if (at_once || phase_ == Phase::kIdle) Close();
+}
+
+void Connection::Close() {
+  if (phase_ == Phase::kClosed) return;
+  const auto self = shared_from_this();  // until the end of this call
+  phase_ = Phase::kClosed;
+  deadline_.reset();
+  answer_.reset();
+  thread_.Remove(this);
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+void Connection::SetDeadline(absl::Duration after) {
+  deadline_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(after);
+}
+
+Wake Connection::MakeWake() const {
+  return [slot = wake_slot_, list = thread_.wakes()] {
+    if (!slot->queued.exchange(true)) list->Push(slot);
+  };
+}
+
+}  // namespace millrace

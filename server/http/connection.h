@@ -1,0 +1,126 @@
+// One client's connection: reads requests one after the other, has the Api answer them, writes.
+#ifndef MILLRACE_SERVER_HTTP_CONNECTION_H_
+#define MILLRACE_SERVER_HTTP_CONNECTION_H_
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core/flat_static_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http/api.h"
+#include "server/http/http_server.h"
+#include "server/http/io_thread.h"
+#include "server/http/wire.h"
+
+namespace millrace {
+
+// What all connections of a server share.
+struct ServerState {
+  const Api& api;
+  const HttpLimits& limits;
+  std::atomic<size_t> connections{0};
+  std::atomic<uint64_t> body_bytes{0};  // of requests being read
+  std::atomic<bool> stopping{false};
+  boost::asio::thread_pool workers{1};  // for what Api::IsSlow says
+};
+
+// Everything but the constructor runs on its IoThread.
+//
+// It always waits for the socket to become readable, also while it answers: that is how it sees a
+// client leave, and then the answer is dropped, which cancels the work behind it. A client that has
+// closed only its own direction has left, too. What a client sends ahead (pipelining) waits in a
+// bounded buffer, and then in the socket.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  using SteadyTime = std::chrono::steady_clock::time_point;
+
+  // Counted in `state.connections` by the caller, and counted off here.
+  Connection(boost::asio::ip::tcp::socket socket, IoThread& thread, ServerState& state);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection();
+
+  void Start();
+  // The answer may have more to say.
+  void OnWake();
+  void CheckDeadline(SteadyTime now);
+  // Closes it: if idle, now; else after its answer, or now too if `at_once`.
+  void Stop(bool at_once);
+
+ private:
+  enum class Phase {
+    kIdle,    // nothing of the next request has come
+    kHead,    // reading its header
+    kBody,    // reading its body
+    kAnswer,  // answering it
+    kLinger,  // all is said; waiting for the client to close
+    kClosed,
+  };
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  void BeginRequest();
+  void WaitReadable();
+  void OnReadable();
+  void Feed();
+  bool FeedParser();
+  void OnHead();
+  void OnBodyBytes();
+  bool ChargeBody(uint64_t bytes);
+  void ReleaseBody();
+  void OnRequest();
+  void OnHandled(Handled handled);
+
+  void Refuse(const ApiError& error);
+  void Respond(const HttpResponse& response, bool keep_alive);
+  void Advance();
+  bool Produce();
+  void ProduceFirst();
+  bool Flush();
+  void OnWritable();
+  void FinishResponse();
+  void Linger();
+  void Close();
+
+  void SetDeadline(absl::Duration after);
+  Wake MakeWake() const;
+  const HttpLimits& limits() const { return state_.limits; }
+
+  // What a client may send ahead; a header must fit.
+  static constexpr size_t kBufferBytes = 64 << 10;
+
+  boost::asio::ip::tcp::socket socket_;
+  IoThread& thread_;
+  ServerState& state_;
+  Phase phase_ = Phase::kIdle;
+  std::optional<SteadyTime> deadline_;  // of what phase_ waits for
+  std::shared_ptr<WakeSlot> wake_slot_;
+
+  boost::beast::flat_static_buffer<kBufferBytes> in_;
+  std::optional<Parser> parser_;
+  HttpRequestHead head_;
+  uint64_t charged_ = 0;  // of state_.body_bytes
+  bool waiting_read_ = false;
+  bool feeding_ = false;
+
+  std::unique_ptr<Answer> answer_;
+  SteadyTime began_;  // when the request's first byte came
+  int status_ = 0;    // of the answer
+  bool head_sent_ = false;
+  bool chunked_ = false;
+  bool keep_alive_ = false;
+  bool done_ = false;  // all of the answer is in out_
+  std::string out_;
+  size_t out_begin_ = 0;  // what is before it is written
+  bool waiting_write_ = false;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_CONNECTION_H_

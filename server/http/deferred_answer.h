@@ -1,0 +1,48 @@
+// An answer that one call from another thread completes.
+#ifndef MILLRACE_SERVER_HTTP_DEFERRED_ANSWER_H_
+#define MILLRACE_SERVER_HTTP_DEFERRED_ANSWER_H_
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "server/http/http_message.h"
+
+namespace millrace {
+
+class DeferredAnswer : public Answer {
+ public:
+  explicit DeferredAnswer(Wake wake) : slot_(std::make_shared<Slot>(std::move(wake))) {}
+
+  // To be called once, from any thread; it may outlive the answer.
+  std::function<void(HttpResponse)> Completer() {
+    return [slot = slot_](HttpResponse response) {
+      {
+        std::lock_guard lock(slot->mutex);
+        slot->response = std::move(response);
+      }
+      slot->wake();
+    };
+  }
+
+  State Poll(HttpResponse& response, std::string& /*body*/) override {
+    std::lock_guard lock(slot_->mutex);
+    if (!slot_->response) return State::kWaiting;
+    response = *std::move(slot_->response);
+    return State::kWhole;
+  }
+
+ private:
+  struct Slot {
+    explicit Slot(Wake wake) : wake(std::move(wake)) {}
+    const Wake wake;
+    std::mutex mutex;
+    std::optional<HttpResponse> response;  // guarded by mutex
+  };
+  const std::shared_ptr<Slot> slot_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_DEFERRED_ANSWER_H_

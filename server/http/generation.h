@@ -1,0 +1,61 @@
+// One request to /v1/completions or /v1/chat/completions being answered.
+#ifndef MILLRACE_SERVER_HTTP_GENERATION_H_
+#define MILLRACE_SERVER_HTTP_GENERATION_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/engine.h"
+#include "server/http/http_message.h"
+#include "server/http/logprobs_writer.h"
+#include "server/http/openai_request.h"
+#include "server/http/openai_response.h"
+
+namespace millrace {
+
+// Hands its prompts to the engine and turns their events into an answer: whole, or one server-sent
+// event for each event that has something to show. A refusal that comes before the first chunk is
+// an answer with its own status; an error after it is an event in the stream, after which the
+// connection closes.
+//
+// Takes events only when polled, so that an unread answer stays in the engine's bounded buffers.
+// Destroying it cancels what is unfinished (kClientGone).
+class Generation : public Answer {
+ public:
+  // `id`: "cmpl-…" or "chatcmpl-…". Of several prompts, each runs under the id with "-<index>".
+  Generation(ApiRequest request, std::string id, Engine& engine, const Wake& wake);
+  ~Generation() override;
+
+  State Poll(HttpResponse& response, std::string& body) override;
+
+ private:
+  struct Choice {
+    std::shared_ptr<ResponseStream> stream;
+    LogprobsWriter logprobs;
+    ChoicePart part;    // what has come: all of it, or what waits for the next chunk
+    bool first = true;  // no chunk has been sent
+    std::optional<Finish> finish;
+  };
+
+  // False: the answer has ended in an error, and `state` says how.
+  bool Take(size_t index, OutputEvent event, HttpResponse& response, std::string& body,
+            State& state);
+  void AppendChunk(size_t index, bool details, std::string& body);
+  State Fail(const absl::Status& status, HttpResponse& response, std::string& body);
+  State Complete(HttpResponse& response, std::string& body);
+  Usage TotalUsage() const;
+
+  // One poll appends about this much at most, so that one fast stream does not hold up the others.
+  static constexpr size_t kMaxBodyBytes = 256 << 10;
+
+  ApiRequest request_;
+  const AnswerWriter writer_;
+  std::vector<Choice> choices_;
+  size_t unfinished_;
+  bool begun_ = false;  // the stream's header is out
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_GENERATION_H_

@@ -1,0 +1,69 @@
+// What passes between the sockets (connection.h) and what answers (api.h). No Beast here.
+#ifndef MILLRACE_SERVER_HTTP_HTTP_MESSAGE_H_
+#define MILLRACE_SERVER_HTTP_HTTP_MESSAGE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/http/api_error.h"
+
+namespace millrace {
+
+// A request as its header tells it, before the body has come.
+struct HttpRequestHead {
+  std::string method;  // as it came: "GET"
+  std::string path;    // without the query; "*" in "OPTIONS *"
+  std::string host;    // "Host", or the authority of an absolute target; may be empty in HTTP/1.0
+  std::optional<std::string> origin;
+  std::string authorization;
+  std::string content_type;
+  std::string content_encoding;
+  std::string
+      request_id;  // the client's X-Request-Id if it is fit to be repeated, else one of ours
+  std::optional<uint64_t> content_length;  // unset: none, or chunked
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers;  // beside the usual ones
+  std::string body;
+};
+
+// With Retry-After, WWW-Authenticate where they belong.
+HttpResponse ErrorResponse(const ApiError& error);
+
+// Tells a connection that its answer has something to be polled for. Thread-safe, cheap, and may
+// outlive both.
+using Wake = std::function<void()>;
+
+// An answer in the making. Everything is called on one thread; to drop it ends the work behind it.
+class Answer {
+ public:
+  enum class State {
+    kWaiting,  // nothing now: poll again when woken
+    kWhole,    // `response` is complete, and the end
+    kChunk,    // bytes were appended to `body`: poll again when they are written
+    kEnd,      // perhaps bytes were appended; the answer is complete
+    kBroken,   // bytes were appended; the answer ended with an error, and so must the connection
+  };
+
+  virtual ~Answer() = default;
+
+  // With the first kChunk, kEnd or kBroken `response` has the status and the headers that come
+  // before the body.
+  virtual State Poll(HttpResponse& response, std::string& body) = 0;
+};
+
+// At once, or as the work goes on.
+using Handled = std::variant<HttpResponse, std::unique_ptr<Answer>>;
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_HTTP_MESSAGE_H_

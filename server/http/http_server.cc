@@ -1,0 +1,201 @@
+#include "server/http/http_server.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "server/http/api.h"
+#include "server/http/connection.h"
+#include "server/http/host_policy.h"
+#include "server/http/io_thread.h"
+#include "server/http/wire.h"
+
+namespace millrace {
+namespace {
+
+namespace net = boost::asio;
+using boost::system::error_code;
+
+constexpr Logger kLog(LogComponent::kHttp);
+
+absl::StatusOr<net::ip::address> ParseAddress(const std::string& host) {
+  error_code error;
+  const net::ip::address address =
+      net::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
+  if (error) {
+    return absl::InvalidArgumentError(StrCat("host is \"", Printable(host),
+                                             "\"; allowed: an IPv4 or IPv6 address, or localhost"));
+  }
+  return address;
+}
+
+}  // namespace
+
+class HttpServer::Impl {
+ public:
+  Impl(Frontend& frontend, HttpOptions options)
+      : frontend_(frontend), options_(std::move(options)) {}
+
+  absl::StatusOr<uint16_t> Start();
+  void Stop(absl::Duration grace);
+
+ private:
+  absl::Status Listen();
+  void Accept();
+  void OnAccepted(const error_code& error, net::ip::tcp::socket socket, IoThread& thread);
+  void RefuseConnection(net::ip::tcp::socket socket);
+  // Lets the threads go, and before them what lives on them.
+  void Forget();
+  // Runs `work` on every thread and waits for it.
+  template <typename Work>
+  void OnEveryThread(Work work);
+
+  Frontend& frontend_;
+  HttpOptions options_;
+  std::unique_ptr<Api> api_;
+  std::vector<std::unique_ptr<IoThread>> threads_;
+  std::unique_ptr<ServerState> state_;
+  // On the first thread.
+  std::unique_ptr<net::ip::tcp::acceptor> acceptor_;
+  std::unique_ptr<net::steady_timer> retry_;
+  size_t next_thread_ = 0;
+};
+
+absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
+  if (options_.admin) options_.host = "127.0.0.1";
+  // An empty credential passes exactly if no key is set.
+  const bool has_key = !frontend_.Authorize("").ok();
+  MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy,
+                            HostPolicy::Make(options_.host, options_.allowed_hosts, has_key));
+  api_ = std::make_unique<Api>(
+      frontend_, std::move(policy),
+      ApiOptions{.admin = options_.admin, .max_body_bytes = options_.limits.body_bytes});
+  state_ = std::make_unique<ServerState>(*api_, options_.limits);
+  for (int i = 0; i < std::max(options_.threads, 1); ++i) {
+    threads_.push_back(std::make_unique<IoThread>());
+  }
+  if (absl::Status s = Listen(); !s.ok()) {
+    Forget();
+    return s;
+  }
+  const uint16_t port = acceptor_->local_endpoint().port();
+  Accept();
+  for (const auto& thread : threads_) thread->Start();
+  return port;
+}
+
+absl::Status HttpServer::Impl::Listen() {
+  MILLRACE_ASSIGN_OR_RETURN(const net::ip::address address, ParseAddress(options_.host));
+  const net::ip::tcp::endpoint endpoint(address, options_.port);
+  acceptor_ = std::make_unique<net::ip::tcp::acceptor>(threads_.front()->context());
+  retry_ = std::make_unique<net::steady_timer>(threads_.front()->context());
+  error_code error;
+  acceptor_->open(endpoint.protocol(), error);
+  if (!error) acceptor_->set_option(net::socket_base::reuse_address(true), error);
+  if (!error) acceptor_->bind(endpoint, error);
+  if (!error) acceptor_->listen(net::socket_base::max_listen_connections, error);
+  if (error) {
+    return absl::UnavailableError(
+        StrCat("cannot listen on ", options_.host, ":", options_.port, ": ", error.message()));
+  }
+  return absl::OkStatus();
+}
+
+void HttpServer::Impl::Accept() {
+  IoThread& thread = *threads_[next_thread_++ % threads_.size()];
+  acceptor_->async_accept(thread.context(),
+                          [this, &thread](const error_code& error, net::ip::tcp::socket socket) {
+                            OnAccepted(error, std::move(socket), thread);
+                          });
+}
+
+void HttpServer::Impl::OnAccepted(const error_code& error, net::ip::tcp::socket socket,
+                                  IoThread& thread) {
+  if (error == net::error::operation_aborted || state_->stopping) return;
+  if (error) {
+    // No file descriptor is free, most likely: wait for connections to end.
+    kLog.Warning("cannot accept a connection: ", error.message());
+    retry_->expires_after(std::chrono::milliseconds(100));
+    retry_->async_wait([this](const error_code& cancelled) {
+      if (!cancelled) Accept();
+    });
+    return;
+  }
+  if (++state_->connections > options_.limits.connections) {
+    --state_->connections;
+    RefuseConnection(std::move(socket));
+  } else {
+    net::post(thread.context(), [connection = std::make_shared<Connection>(
+                                     std::move(socket), thread, *state_)] { connection->Start(); });
+  }
+  Accept();
+}
+
+// Without waiting for its request: this must stay cheap.
+void HttpServer::Impl::RefuseConnection(net::ip::tcp::socket socket) {
+  ApiError refusal = HttpError(503, "service_unavailable", "too many connections");
+  refusal.retry_after = absl::Seconds(1);
+  const HttpResponse response = ErrorResponse(refusal);
+  std::string out;
+  AppendResponseHead(out, response, "-", Framing::kLength, response.body.size(), false);
+  out += response.body;
+  error_code ignored;  // a courtesy: the connection ends either way
+  socket.non_blocking(true, ignored);
+  socket.write_some(net::buffer(out), ignored);
+  socket.shutdown(net::ip::tcp::socket::shutdown_both, ignored);
+}
+
+template <typename Work>
+void HttpServer::Impl::OnEveryThread(Work work) {
+  std::vector<std::future<void>> done;
+  for (const auto& thread : threads_) {
+    auto task = std::make_shared<std::packaged_task<void()>>([&work, &thread] { work(*thread); });
+    done.push_back(task->get_future());
+    net::post(thread->context(), [task] { (*task)(); });
+  }
+  for (auto& one : done) one.wait();
+}
+
+void HttpServer::Impl::Stop(absl::Duration grace) {
+  if (threads_.empty()) return;
+  state_->stopping = true;
+  OnEveryThread([this](IoThread& thread) {
+    if (&thread == threads_.front().get()) {
+      error_code ignored;
+      acceptor_->close(ignored);
+      retry_->cancel();
+    }
+    thread.CloseConnections(/*all=*/false);
+  });
+  const absl::Time end = absl::Now() + grace;
+  while (state_->connections > 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(5));
+  OnEveryThread([](IoThread& thread) { thread.CloseConnections(/*all=*/true); });
+  state_->workers.join();
+  for (const auto& thread : threads_) thread->Join();
+  Forget();
+}
+
+void HttpServer::Impl::Forget() {
+  acceptor_.reset();
+  retry_.reset();
+  threads_.clear();
+}
+
+HttpServer::HttpServer(Frontend& frontend, HttpOptions options)
+    : impl_(std::make_unique<Impl>(frontend, std::move(options))) {}
+
+HttpServer::~HttpServer() { Stop(absl::ZeroDuration()); }
+
+absl::StatusOr<uint16_t> HttpServer::Start() { return impl_->Start(); }
+
+void HttpServer::Stop(absl::Duration grace) { impl_->Stop(grace); }
+
+}  // namespace millrace

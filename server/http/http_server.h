@@ -1,0 +1,63 @@
+// The HTTP door: a listener, the threads of its connections, and the limits that hold them.
+#ifndef MILLRACE_SERVER_HTTP_HTTP_SERVER_H_
+#define MILLRACE_SERVER_HTTP_HTTP_SERVER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/frontend.h"
+
+namespace millrace {
+
+struct HttpLimits {
+  size_t header_bytes = 16 << 10;         // of one request, with its first line
+  size_t header_fields = 100;             // of one request
+  uint64_t body_bytes = 32 << 20;         // of one request
+  uint64_t all_bodies_bytes = 256 << 20;  // of all requests being read
+  size_t connections = 4096;
+  absl::Duration header_timeout =
+      absl::Seconds(10);  // from a request's first byte to its header's end
+  absl::Duration body_timeout = absl::Seconds(60);   // from there to the body's end
+  absl::Duration idle_timeout = absl::Seconds(75);   // between requests
+  absl::Duration write_timeout = absl::Seconds(40);  // without one byte taken by the client
+  absl::Duration linger_timeout = absl::Seconds(2);  // for the client to read the last answer
+};
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";  // an address, or "localhost"
+  uint16_t port = 0;               // 0: any free one
+  std::vector<std::string> allowed_hosts;
+  bool admin = false;  // the operator's listener: always on loopback, without a key
+  int threads = 1;
+  HttpLimits limits;
+};
+
+class HttpServer {
+ public:
+  // `frontend` outlives it.
+  HttpServer(Frontend& frontend, HttpOptions options);
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+  ~HttpServer();  // Stop(0)
+
+  // Listens, and says on which port. InvalidArgument: host or allowed_hosts; Unavailable: the port
+  // is taken.
+  absl::StatusOr<uint16_t> Start();
+
+  // Accepts no more, closes idle connections, and gives the others `grace` to end their answers;
+  // then closes them (which cancels what they wait for) and ends the threads.
+  void Stop(absl::Duration grace);
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_HTTP_SERVER_H_

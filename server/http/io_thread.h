@@ -1,0 +1,80 @@
+// A thread that serves connections, each of which lives on one such thread for good: nothing of a
+// connection takes a lock.
+#ifndef MILLRACE_SERVER_HTTP_IO_THREAD_H_
+#define MILLRACE_SERVER_HTTP_IO_THREAD_H_
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+namespace millrace {
+
+class Connection;
+
+// Where to find a connection that an answer wakes; it may be gone by then.
+struct WakeSlot {
+  std::weak_ptr<Connection> connection;
+  std::atomic<bool> queued{false};
+};
+
+// Connections to poll, handed over from any thread. A whole step's worth of tokens comes as one
+// batch: the thread is woken once for all of them.
+class WakeList : public std::enable_shared_from_this<WakeList> {
+ public:
+  explicit WakeList(boost::asio::io_context& context) : context_(&context) {}
+
+  // Ignored once closed.
+  void Push(std::shared_ptr<WakeSlot> slot);
+  // Before the context goes.
+  void Close();
+
+ private:
+  void Drain();
+
+  std::mutex mutex_;
+  boost::asio::io_context* context_;              // guarded by mutex_; nullptr: closed
+  std::vector<std::shared_ptr<WakeSlot>> slots_;  // guarded by mutex_
+  std::vector<std::shared_ptr<WakeSlot>> batch_;  // the thread's own
+};
+
+class IoThread {
+ public:
+  IoThread();
+  IoThread(const IoThread&) = delete;
+  IoThread& operator=(const IoThread&) = delete;
+  ~IoThread();
+
+  void Start();
+  // Once every connection is closed. The thread ends with the handlers it has.
+  void Join();
+
+  boost::asio::io_context& context() { return context_; }
+  const std::shared_ptr<WakeList>& wakes() const { return wakes_; }
+
+  // On this thread only.
+  void Add(Connection* connection);
+  void Remove(Connection* connection);
+  // Closes those that are idle, or all.
+  void CloseConnections(bool all);
+
+ private:
+  void Tick();
+
+  boost::asio::io_context context_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  boost::asio::steady_timer timer_;  // runs while there are connections
+  bool ticking_ = false;
+  std::unordered_set<Connection*> connections_;
+  std::shared_ptr<WakeList> wakes_;
+  std::thread thread_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_IO_THREAD_H_

@@ -1,0 +1,276 @@
+#include "server/http/json_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/strings.h"
+#include "server/http/api_error.h"
+
+namespace millrace {
+namespace {
+
+// Builds the value as the parser walks the text, and stops it at the first thing out of bounds. The
+// parser keeps its own stack on the heap, so depth costs no call stack.
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return Stop("binary values are not JSON"); }
+
+  bool start_object(size_t) override { return Open(Json::object()); }
+  bool key(string_t& name) override {
+    if (open_.back()->contains(name)) {
+      return Stop(StrCat("the key \"", Printable(name), "\" comes twice in one object"));
+    }
+    key_ = std::move(name);
+    return true;
+  }
+  bool end_object() override { return Close(); }
+  bool start_array(size_t) override { return Open(Json::array()); }
+  bool end_array() override { return Close(); }
+
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: …"
+    std::string_view what = error.what();
+    if (const size_t end = what.find("] "); end != what.npos) what.remove_prefix(end + 2);
+    return Stop(Printable(what, 200));
+  }
+
+  absl::StatusOr<Json> Take() {
+    if (!error_.empty()) return FieldError("", "invalid_json", StrCat("the body: ", error_));
+    return std::move(root_);
+  }
+
+ private:
+  bool Stop(std::string why) {
+    error_ = std::move(why);
+    return false;
+  }
+
+  // The value's place in what has been built, or nullptr if there are too many.
+  Json* Place(Json value) {
+    if (++values_ > kMaxJsonValues) {
+      Stop(StrCat("more than ", kMaxJsonValues, " values"));
+      return nullptr;
+    }
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Json& parent = *open_.back();
+    if (parent.is_array()) {
+      parent.push_back(std::move(value));
+      return &parent.back();
+    }
+    return &(parent[key_] = std::move(value));
+  }
+
+  bool Add(Json value) { return Place(std::move(value)) != nullptr; }
+
+  bool Open(Json container) {
+    if (open_.size() == kMaxJsonDepth) {
+      return Stop(StrCat("nested more than ", kMaxJsonDepth, " deep"));
+    }
+    Json* place = Place(std::move(container));
+    if (place == nullptr) return false;
+    // An open container is the last of its parent, which does not move before it is closed.
+    open_.push_back(place);
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Json root_;
+  std::vector<Json*> open_;
+  std::string key_;
+  size_t values_ = 0;
+  std::string error_;
+};
+
+// Edits (insert, delete, replace) that turn `a` into `b`; both are short.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view Nearest(std::string_view name, const std::vector<std::string_view>& known) {
+  constexpr size_t kLongest = 64;
+  std::string_view nearest;
+  size_t least = 3;
+  if (name.size() > kLongest) return nearest;
+  for (std::string_view candidate : known) {
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < least && distance * 2 < candidate.size()) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseJson(std::string_view text) {
+  if (text.empty())
+    return FieldError("", "invalid_json", "the body is empty; a JSON object is due");
+  Builder builder;
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.Take();
+}
+
+std::string Describe(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::object:
+      return value.empty() ? "{}" : "an object";
+    case Json::value_t::array:
+      return value.empty() ? "[]" : StrCat("a list of ", value.size());
+    case Json::value_t::string:
+      return StrCat("\"", Printable(value.get_ref<const std::string&>(), 64), "\"");
+    default:
+      return value.dump();
+  }
+}
+
+std::optional<int32_t> AsInt32(const Json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number <= std::numeric_limits<int32_t>::max()) return static_cast<int32_t>(number);
+  } else if (value.is_number_integer()) {
+    const auto number = value.get<int64_t>();
+    if (number >= std::numeric_limits<int32_t>::min()) return static_cast<int32_t>(number);
+  }
+  return std::nullopt;
+}
+
+FieldReader::FieldReader(const Json& object, std::string path)
+    : object_(object), path_(std::move(path)) {
+  if (!object_.is_object()) {
+    std::string name = path_.empty() ? "the body" : path_.substr(0, path_.size() - 1);
+    Fail(FieldError(path_.empty() ? "" : name, "invalid_type",
+                    StrCat(name, " is ", Describe(object_), "; allowed: an object")));
+  }
+}
+
+const Json* FieldReader::Find(std::string_view name) {
+  known_.push_back(name);
+  if (!ok()) return nullptr;
+  const auto it = object_.find(name);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+void FieldReader::Read(std::string_view name, bool& value) {
+  const Json* field = Find(name);
+  if (field == nullptr) return;
+  if (!field->is_boolean()) return FailValue(name, *field, "true or false");
+  value = field->get<bool>();
+}
+
+void FieldReader::Read(std::string_view name, int32_t& value) {
+  const Json* field = Find(name);
+  if (field == nullptr) return;
+  const std::optional<int32_t> number = AsInt32(*field);
+  if (!number) return FailValue(name, *field, "an integer of 32 bits");
+  value = *number;
+}
+
+void FieldReader::Read(std::string_view name, std::optional<int32_t>& value) {
+  int32_t number = 0;
+  Read(name, number);
+  if (ok() && object_.contains(name) && !object_.find(name)->is_null()) value = number;
+}
+
+void FieldReader::Read(std::string_view name, float& value) {
+  const Json* field = Find(name);
+  if (field == nullptr) return;
+  if (!field->is_number() ||
+      std::abs(field->get<double>()) > static_cast<double>(std::numeric_limits<float>::max())) {
+    return FailValue(name, *field, "a number");
+  }
+  value = field->get<float>();
+}
+
+void FieldReader::Read(std::string_view name, std::string& value) {
+  const Json* field = Find(name);
+  if (field == nullptr) return;
+  if (!field->is_string()) return FailValue(name, *field, "a string");
+  value = field->get_ref<const std::string&>();
+}
+
+void FieldReader::Read(std::string_view name, std::vector<int32_t>& value) {
+  const Json* field = Find(name);
+  if (field == nullptr) return;
+  if (!field->is_array()) return FailValue(name, *field, "a list of integers");
+  std::vector<int32_t> numbers;
+  numbers.reserve(field->size());
+  for (const Json& item : *field) {
+    const std::optional<int32_t> number = AsInt32(item);
+    if (!number) {
+      return FailValue(StrCat(name, "[", numbers.size(), "]"), item, "an integer of 32 bits");
+    }
+    numbers.push_back(*number);
+  }
+  value = std::move(numbers);
+}
+
+void FieldReader::Refuse(std::string_view name, const Json& neutral) {
+  const Json* field = Find(name);
+  if (field == nullptr) return;
+  std::string allowed;
+  for (const Json& value : neutral) {
+    if (*field == value) return;
+    allowed += StrCat(allowed.empty() ? " or be " : ", ", value.dump());
+  }
+  Fail(name, "unsupported_parameter",
+       StrCat(path_, name, " is ", Describe(*field),
+              ", which this server does not support; it may be left out", allowed));
+}
+
+void FieldReader::Fail(std::string_view name, std::string_view code, std::string_view message) {
+  if (ok()) status_ = FieldError(StrCat(path_, name), code, message);
+}
+
+void FieldReader::FailMissing(std::string_view name, std::string_view allowed) {
+  Fail(name, "missing_required_parameter", StrCat(path_, name, " is missing; allowed: ", allowed));
+}
+
+void FieldReader::FailValue(std::string_view name, const Json& value, std::string_view allowed) {
+  Fail(name, "invalid_value", StrCat(path_, name, " is ", Describe(value), "; allowed: ", allowed));
+}
+
+void FieldReader::Fail(absl::Status status) {
+  if (ok()) status_ = std::move(status);
+}
+
+absl::Status FieldReader::Finish() {
+  if (!ok()) return status_;
+  for (const auto& [name, value] : object_.items()) {
+    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    const std::string_view nearest = Nearest(name, known_);
+    Fail(Printable(name), "unknown_parameter",
+         StrCat(path_, Printable(name), " is not a known field",
+                nearest.empty() ? "" : StrCat("; did you mean ", nearest, "?")));
+    break;
+  }
+  return status_;
+}
+
+}  // namespace millrace

@@ -1,0 +1,80 @@
+// JSON out of a hostile body, and the reading of an object's fields by name.
+#ifndef MILLRACE_SERVER_HTTP_JSON_READER_H_
+#define MILLRACE_SERVER_HTTP_JSON_READER_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace millrace {
+
+using Json = nlohmann::json;
+
+inline constexpr size_t kMaxJsonDepth = 32;
+// Numbers, strings, lists, …: 16 bytes each at least. A prompt of a million token ids fits.
+inline constexpr size_t kMaxJsonValues = 1 << 20;
+
+// One JSON text, all of it. InvalidArgument: not JSON or not UTF-8, nested too deeply, too many
+// values, or an object with a key twice (of which readers would choose different ones).
+absl::StatusOr<Json> ParseJson(std::string_view text);
+
+// A value for a message: short, printable, and whole only if it is a small scalar.
+std::string Describe(const Json& value);
+
+// Reads an object's fields. The first thing wrong is kept and everything after it is passed over,
+// so that a parser is a list of calls; Finish says what it was. A field that is null counts as
+// absent.
+class FieldReader {
+ public:
+  // `path` comes before a field's name in messages and in `param`: "messages[3].", or nothing.
+  explicit FieldReader(const Json& object, std::string path = "");
+
+  // Each leaves `value` as it is if the field is absent.
+  void Read(std::string_view name, bool& value);
+  void Read(std::string_view name, int32_t& value);
+  void Read(std::string_view name, std::optional<int32_t>& value);
+  void Read(std::string_view name, float& value);
+  void Read(std::string_view name, std::string& value);
+  void Read(std::string_view name, std::vector<int32_t>& value);
+
+  // The field itself, for what has a shape of its own; nullptr if absent. The name counts as known.
+  const Json* Find(std::string_view name);
+
+  // A field whose only values allowed are those of `neutral`, a JSON list: they change nothing.
+  void Refuse(std::string_view name, const Json& neutral);
+
+  // Notes an error found by the caller, about the field `name` ("" for the object itself).
+  void Fail(std::string_view name, std::string_view code, std::string_view message);
+  void FailMissing(std::string_view name, std::string_view allowed);
+  // "<name> is <value>; allowed: <allowed>".
+  void FailValue(std::string_view name, const Json& value, std::string_view allowed);
+  void Fail(absl::Status status);
+
+  bool ok() const { return status_.ok(); }
+
+  // The first error; else, if a field is there that nobody asked for, an error that names it and
+  // perhaps what was meant.
+  absl::Status Finish();
+
+ private:
+  template <typename Number>
+  void ReadNumber(std::string_view name, Number& value);
+
+  const Json& object_;
+  const std::string path_;
+  std::vector<std::string_view> known_;
+  absl::Status status_;
+};
+
+// An integer that fits `int32_t`; nothing for anything else, 3.0 included.
+std::optional<int32_t> AsInt32(const Json& value);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_JSON_READER_H_

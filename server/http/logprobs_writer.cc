@@ -1,0 +1,136 @@
+#include "server/http/logprobs_writer.h"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "server/http/json_writer.h"
+#include "server/text/utf8.h"
+
+namespace millrace {
+namespace {
+
+// Characters that begin in these bytes.
+int64_t CountCharacters(std::string_view bytes) {
+  return std::count_if(bytes.begin(), bytes.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+void Separate(std::string& list) {
+  if (!list.empty()) list += ',';
+}
+
+void AppendBytes(std::string& out, std::string_view bytes) {
+  out += '[';
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i > 0) out += ',';
+    AppendJsonNumber(out, static_cast<unsigned char>(bytes[i]));
+  }
+  out += ']';
+}
+
+// "token":…,"logprob":…,"bytes":[…]
+void AppendChatToken(std::string& out, std::string_view bytes, float logprob) {
+  out += R"("token":)";
+  AppendTokenText(out, ApiKind::kChat, bytes);
+  out += R"(,"logprob":)";
+  AppendJsonLogprob(out, logprob);
+  out += R"(,"bytes":)";
+  AppendBytes(out, bytes);
+}
+
+}  // namespace
+
+void AppendTokenText(std::string& out, ApiKind kind, std::string_view bytes) {
+  if (FindInvalidUtf8(bytes) == bytes.npos) return AppendJsonString(out, bytes);
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string text = kind == ApiKind::kCompletion ? "bytes:" : "";
+  while (!bytes.empty()) {
+    const Utf8Unit unit = FirstUtf8Unit(bytes);
+    for (char c : bytes.substr(0, unit.size)) {
+      if (unit.kind == Utf8Unit::kCharacter) {
+        text += c;
+      } else {
+        text += "\\x";
+        text += kHex[static_cast<unsigned char>(c) >> 4];
+        text += kHex[c & 15];
+      }
+    }
+    bytes.remove_prefix(unit.size);
+  }
+  AppendJsonString(out, text);
+}
+
+void LogprobsWriter::Add(const TokenDetail& detail) {
+  if (kind_ == ApiKind::kCompletion) {
+    AddCompletion(detail);
+  } else {
+    AddChat(detail);
+  }
+}
+
+void LogprobsWriter::AddCompletion(const TokenDetail& detail) {
+  for (std::string* list : {&tokens_, &logprobs_, &top_, &offsets_}) Separate(*list);
+  AppendTokenText(tokens_, kind_, detail.bytes);
+  AppendJsonNumber(offsets_, offset_);
+  offset_ += CountCharacters(detail.bytes);
+  if (!detail.logprob) {
+    logprobs_ += "null";
+    top_ += "null";
+    return;
+  }
+  AppendJsonLogprob(logprobs_, *detail.logprob);
+  // The chosen token is always among them. Two tokens may have the same text, and an object a key
+  // only once: the likelier one stays, and the chosen one before any.
+  top_ += '{';
+  std::vector<std::string_view> written;
+  const auto add = [&](std::string_view bytes, float logprob) {
+    if (std::find(written.begin(), written.end(), bytes) != written.end()) return;
+    if (!written.empty()) top_ += ',';
+    written.push_back(bytes);
+    AppendTokenText(top_, kind_, bytes);
+    top_ += ':';
+    AppendJsonLogprob(top_, logprob);
+  };
+  const bool listed = std::any_of(detail.top.begin(), detail.top.end(),
+                                  [&](const auto& other) { return other.token == detail.token; });
+  if (!listed) add(detail.bytes, *detail.logprob);
+  for (const TokenAlternative& other : detail.top) {
+    if (other.bytes != detail.bytes || other.token == detail.token) add(other.bytes, other.logprob);
+  }
+  top_ += '}';
+}
+
+void LogprobsWriter::AddChat(const TokenDetail& detail) {
+  Separate(tokens_);
+  tokens_ += '{';
+  AppendChatToken(tokens_, detail.bytes, detail.logprob.value_or(0));
+  tokens_ += R"(,"top_logprobs":[)";
+  for (size_t i = 0; i < detail.top.size(); ++i) {
+    tokens_ += i > 0 ? ",{" : "{";
+    AppendChatToken(tokens_, detail.top[i].bytes, detail.top[i].logprob);
+    tokens_ += '}';
+  }
+  tokens_ += "]}";
+}
+
+void LogprobsWriter::Flush(std::string& out) {
+  if (kind_ == ApiKind::kChat) {
+    out += R"({"content":[)";
+    out += tokens_;
+    out += R"(],"refusal":null})";
+  } else {
+    out += R"({"tokens":[)";
+    out += tokens_;
+    out += R"(],"token_logprobs":[)";
+    out += logprobs_;
+    out += R"(],"top_logprobs":[)";
+    out += top_;
+    out += R"(],"text_offset":[)";
+    out += offsets_;
+    out += "]}";
+  }
+  for (std::string* list : {&tokens_, &logprobs_, &top_, &offsets_}) list->clear();
+}
+
+}  // namespace millrace

@@ -1,0 +1,99 @@
+#include "server/http/openai_messages.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kRoles = "system, developer, user, assistant, tool";
+
+bool ReadRequired(FieldReader& fields, std::string_view name, std::string_view allowed,
+                  std::string& value) {
+  if (fields.Find(name) == nullptr) fields.FailMissing(name, allowed);
+  fields.Read(name, value);
+  return fields.ok();
+}
+
+void ReadPart(FieldReader& part, std::string& content) {
+  std::string type;
+  std::string text;
+  if (!ReadRequired(part, "type", "text", type)) return;
+  if (type != "text") return part.FailValue("type", type, "text");
+  if (!ReadRequired(part, "text", "a string", text)) return;
+  content += text;
+}
+
+void ReadContent(FieldReader& message, const std::string& path, std::string& content) {
+  constexpr std::string_view kAllowed =
+      "a string, or a non-empty list of {\"type\": \"text\"} parts";
+  const Json* field = message.Find("content");
+  if (field == nullptr) return message.FailMissing("content", kAllowed);
+  if (field->is_string()) {
+    content = field->get<std::string>();
+    return;
+  }
+  if (!field->is_array() || field->empty()) return message.FailValue("content", *field, kAllowed);
+  for (size_t i = 0; i < field->size() && message.ok(); ++i) {
+    if (i > 0) content += '\n';
+    FieldReader part((*field)[i], StrCat(path, "content[", i, "]."));
+    ReadPart(part, content);
+    message.Fail(part.Finish());
+  }
+}
+
+// What an answer has beside its content, and so comes back in the next request.
+void RefuseAnswerFields(FieldReader& message) {
+  const Json nothing = Json::array();
+  const Json empty_list = Json::array({Json::array()});
+  for (std::string_view name : {"tool_calls", "annotations"}) message.Refuse(name, empty_list);
+  for (std::string_view name :
+       {"audio", "function_call", "reasoning", "reasoning_content", "refusal"}) {
+    message.Refuse(name, nothing);
+  }
+}
+
+ChatMessage ReadMessage(FieldReader& message, const std::string& path) {
+  ChatMessage read;
+  ReadRequired(message, "role", kRoles, read.role);
+  ReadContent(message, path, read.content);
+  message.Read("name", read.name);
+  if (read.role == "tool") {
+    // Names the call that this is the result of; with its text in the conversation there is nothing
+    // left to do with it, but every client sends it.
+    std::string tool_call_id;
+    message.Read("tool_call_id", tool_call_id);
+  }
+  if (read.role == "assistant") RefuseAnswerFields(message);
+  return read;
+}
+
+}  // namespace
+
+std::optional<std::vector<ChatMessage>> ReadMessages(FieldReader& fields) {
+  const Json* list = fields.Find("messages");
+  constexpr std::string_view kAllowed = "a non-empty list of messages";
+  if (list == nullptr) {
+    fields.FailMissing("messages", kAllowed);
+    return std::nullopt;
+  }
+  if (!list->is_array() || list->empty()) {
+    fields.FailValue("messages", *list, kAllowed);
+    return std::nullopt;
+  }
+  std::vector<ChatMessage> messages;
+  messages.reserve(list->size());
+  for (const Json& item : *list) {
+    const std::string path = StrCat("messages[", messages.size(), "].");
+    FieldReader message(item, path);
+    messages.push_back(ReadMessage(message, path));
+    fields.Fail(message.Finish());
+    if (!fields.ok()) return std::nullopt;
+  }
+  return messages;
+}
+
+}  // namespace millrace

@@ -1,0 +1,265 @@
+#include "server/http/openai_request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "server/http/api_error.h"
+#include "server/http/json_reader.h"
+#include "server/http/openai_messages.h"
+#include "server/http/refused_fields.h"
+
+namespace millrace {
+namespace {
+
+void ReadModel(FieldReader& fields, std::string& model) {
+  fields.Read("model", model);
+  if (const Json* field = fields.Find("model"); field != nullptr && model.empty()) {
+    fields.FailValue("model", *field, "the name of a model that is served");
+  }
+}
+
+// A string or a list of token ids; not empty.
+std::optional<Prompt> ReadOnePrompt(FieldReader& fields, const std::string& name,
+                                    const Json& value) {
+  constexpr std::string_view kAllowed = "a non-empty string or list of token ids";
+  if (value.is_string() && !value.get_ref<const std::string&>().empty()) {
+    return value.get<std::string>();
+  }
+  if (!value.is_array() || value.empty()) {
+    fields.FailValue(name, value, kAllowed);
+    return std::nullopt;
+  }
+  std::vector<Token> tokens;
+  tokens.reserve(value.size());
+  for (const Json& item : value) {
+    const std::optional<int32_t> token = AsInt32(item);
+    if (!token) {
+      fields.FailValue(StrCat(name, "[", tokens.size(), "]"), item, "a token id");
+      return std::nullopt;
+    }
+    tokens.push_back(*token);
+  }
+  return tokens;
+}
+
+void ReadPrompts(FieldReader& fields, std::vector<Prompt>& prompts) {
+  const Json* field = fields.Find("prompt");
+  if (field == nullptr) {
+    return fields.FailMissing("prompt",
+                              "a non-empty string or list of token ids, or a list of these");
+  }
+  const bool list = field->is_array() && !field->empty() && !field->front().is_number();
+  if (!list) {
+    if (auto prompt = ReadOnePrompt(fields, "prompt", *field))
+      prompts.push_back(*std::move(prompt));
+    return;
+  }
+  if (field->size() > kMaxPrompts) {
+    return fields.Fail(
+        "prompt", "invalid_value",
+        StrCat("prompt is a list of ", field->size(), "; allowed: at most ", kMaxPrompts));
+  }
+  for (const Json& item : *field) {
+    auto prompt = ReadOnePrompt(fields, StrCat("prompt[", prompts.size(), "]"), item);
+    if (!prompt) return;
+    prompts.push_back(*std::move(prompt));
+  }
+}
+
+void ReadStop(FieldReader& fields, std::vector<std::string>& stop) {
+  const Json* field = fields.Find("stop");
+  if (field == nullptr) return;
+  if (field->is_string()) return stop.push_back(field->get<std::string>());
+  if (!field->is_array()) return fields.FailValue("stop", *field, "a string or a list of strings");
+  if (field->size() > kMaxStopStrings) {
+    return fields.Fail(
+        "stop", "invalid_value",
+        StrCat("stop is a list of ", field->size(), "; allowed: at most ", kMaxStopStrings));
+  }
+  for (const Json& item : *field) {
+    if (!item.is_string()) {
+      return fields.FailValue(StrCat("stop[", stop.size(), "]"), item, "a string");
+    }
+    stop.push_back(item.get<std::string>());
+  }
+}
+
+// Any integer of 64 bits, negative ones too, as OpenAI and vLLM take it.
+void ReadSeed(FieldReader& fields, std::optional<uint64_t>& seed) {
+  const Json* field = fields.Find("seed");
+  if (field == nullptr) return;
+  if (field->is_number_unsigned()) {
+    seed = field->get<uint64_t>();
+  } else if (field->is_number_integer()) {
+    seed = static_cast<uint64_t>(field->get<int64_t>());
+  } else {
+    fields.FailValue("seed", *field, "an integer of 64 bits");
+  }
+}
+
+// Accepted, and none of the server's business: they change neither the answer nor anything else.
+void ReadAccepted(FieldReader& fields) {
+  std::string user;
+  fields.Read("user", user);
+  fields.Refuse("store", {false});
+  fields.Refuse("service_tier", {"auto", "default"});
+  constexpr std::string_view kAllowed = "at most 16 pairs of strings";
+  const Json* metadata = fields.Find("metadata");
+  if (metadata == nullptr) return;
+  const bool pairs = metadata->is_object() && metadata->size() <= 16 &&
+                     std::all_of(metadata->begin(), metadata->end(),
+                                 [](const Json& value) { return value.is_string(); });
+  if (!pairs) fields.FailValue("metadata", *metadata, kAllowed);
+}
+
+void ReadStream(FieldReader& fields, ApiRequest& request) {
+  fields.Read("stream", request.stream);
+  const Json* field = fields.Find("stream_options");
+  if (field == nullptr) return;
+  FieldReader options(*field, "stream_options.");
+  options.Read("include_usage", request.include_usage);
+  options.Refuse("include_obfuscation", {false});
+  options.Refuse("continuous_usage_stats", {false});
+  if (absl::Status status = options.Finish(); !status.ok()) return fields.Fail(std::move(status));
+  if (request.include_usage && !request.stream) {
+    fields.Fail("stream_options", "invalid_value",
+                "stream_options.include_usage is true; allowed: only when stream is true");
+  }
+}
+
+// What both endpoints share.
+void ReadCommon(FieldReader& fields, ApiRequest& request) {
+  GenerateRequest& options = request.options;
+  ReadModel(fields, request.model);
+  ReadStream(fields, request);
+  fields.Read("temperature", options.temperature);
+  fields.Read("top_p", options.top_p);
+  fields.Read("top_k", options.top_k);
+  fields.Read("min_p", options.min_p);
+  fields.Read("min_tokens", options.min_tokens);
+  fields.Read("ignore_eos", options.ignore_eos);
+  fields.Read("include_stop_str_in_output", options.include_stop_str_in_output);
+  fields.Read("skip_special_tokens", options.skip_special_tokens);
+  fields.Read("stop_token_ids", options.stop_token_ids);
+  fields.Read("priority", options.priority);
+  fields.Read("return_token_ids", request.return_token_ids);
+  ReadSeed(fields, options.seed);
+  ReadStop(fields, options.stop);
+  ReadAccepted(fields);
+}
+
+void ReadCompletion(FieldReader& fields, ApiRequest& request) {
+  GenerateRequest& options = request.options;
+  ReadPrompts(fields, request.prompts);
+  ReadCommon(fields, request);
+  options.max_tokens = kDefaultCompletionTokens;
+  fields.Read("max_tokens", options.max_tokens);
+  fields.Read("echo", request.echo);
+  fields.Read("logprobs", options.logprobs);
+  if (options.logprobs && (*options.logprobs < 0 || *options.logprobs > kMaxCompletionLogprobs)) {
+    fields.FailValue("logprobs", *options.logprobs, StrCat("0 to ", kMaxCompletionLogprobs));
+  }
+  if (!request.echo && *options.max_tokens < 1) {
+    fields.FailValue("max_tokens", *options.max_tokens, "at least 1 (0 with echo)");
+  }
+  RefuseCompletionFields(fields);
+}
+
+void ReadChatLogprobs(FieldReader& fields, std::optional<int32_t>& logprobs) {
+  bool wanted = false;
+  int32_t top = 0;
+  fields.Read("logprobs", wanted);
+  fields.Read("top_logprobs", top);
+  if (top < 0 || top > kMaxTopLogprobs) {
+    fields.FailValue("top_logprobs", top, StrCat("0 to ", kMaxTopLogprobs));
+  } else if (top > 0 && !wanted) {
+    fields.FailValue("top_logprobs", top, "only when logprobs is true");
+  }
+  if (wanted) logprobs = top;
+}
+
+// max_tokens is the older name; both may come if they agree.
+void ReadChatMaxTokens(FieldReader& fields, std::optional<int32_t>& max_tokens) {
+  std::optional<int32_t> newer;
+  fields.Read("max_tokens", max_tokens);
+  fields.Read("max_completion_tokens", newer);
+  if (max_tokens && *max_tokens < 1) fields.FailValue("max_tokens", *max_tokens, "at least 1");
+  if (newer && *newer < 1) fields.FailValue("max_completion_tokens", *newer, "at least 1");
+  if (max_tokens && newer && max_tokens != newer) {
+    fields.FailValue("max_tokens", *max_tokens,
+                     "the same as max_completion_tokens, or only one of them");
+  }
+  if (newer) max_tokens = newer;
+}
+
+void ReadChat(FieldReader& fields, ApiRequest& request) {
+  if (auto messages = ReadMessages(fields)) request.prompts.emplace_back(*std::move(messages));
+  ReadCommon(fields, request);
+  ReadChatMaxTokens(fields, request.options.max_tokens);
+  ReadChatLogprobs(fields, request.options.logprobs);
+  RefuseChatFields(fields);
+}
+
+}  // namespace
+
+absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body) {
+  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  ApiRequest request;
+  request.kind = kind;
+  FieldReader fields(json);
+  if (kind == ApiKind::kCompletion) {
+    ReadCompletion(fields, request);
+  } else {
+    ReadChat(fields, request);
+  }
+  MILLRACE_RETURN_IF_ERROR(fields.Finish());
+  request.options.echo = request.echo || request.return_token_ids;
+  return request;
+}
+
+absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body) {
+  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  FieldReader fields(json);
+  ApiTokenizeRequest parsed;
+  TokenizeRequest& request = parsed.request;
+  ReadModel(fields, parsed.model);
+  fields.Read("return_token_strs", request.return_token_strs);
+  const bool chat = fields.Find("messages") != nullptr;
+  if (chat && fields.Find("prompt") != nullptr) {
+    fields.Fail("messages", "invalid_value", "prompt and messages are both there; allowed: one");
+  } else if (chat) {
+    if (auto messages = ReadMessages(fields)) request.prompt = *std::move(messages);
+    fields.Read("add_generation_prompt", request.add_generation_prompt);
+    request.add_special_tokens = false;  // the template writes its own
+    RefuseChatTokenizeFields(fields);
+  } else {
+    const Json* prompt = fields.Find("prompt");
+    if (prompt == nullptr) {
+      fields.FailMissing("prompt", "a string, or messages in its place");
+    } else if (!prompt->is_string()) {
+      fields.FailValue("prompt", *prompt, "a string");
+    } else {
+      request.prompt = prompt->get<std::string>();
+    }
+    bool add_special_tokens = true;
+    fields.Read("add_special_tokens", add_special_tokens);
+    request.add_special_tokens = add_special_tokens;
+  }
+  MILLRACE_RETURN_IF_ERROR(fields.Finish());
+  return parsed;
+}
+
+absl::StatusOr<ApiDetokenizeRequest> ParseDetokenizeRequest(std::string_view body) {
+  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  FieldReader fields(json);
+  ApiDetokenizeRequest request;
+  ReadModel(fields, request.model);
+  if (fields.Find("tokens") == nullptr) fields.FailMissing("tokens", "a list of token ids");
+  fields.Read("tokens", request.tokens);
+  MILLRACE_RETURN_IF_ERROR(fields.Finish());
+  return request;
+}
+
+}  // namespace millrace

@@ -1,0 +1,55 @@
+// The bodies of /v1/completions, /v1/chat/completions, /tokenize and /detokenize, read into
+// requests.
+//
+// Every field that OpenAI documents for the two (API reference and openai-python 3.52, 2026-11) and
+// every one that vLLM adds is honoured or refused by name; any other is unknown and refused. null,
+// and a field's documented default, count as absent even where the field is refused. Types and what
+// is HTTP's own are checked here; ranges that gRPC shares, by ValidateRequest.
+#ifndef MILLRACE_SERVER_HTTP_OPENAI_REQUEST_H_
+#define MILLRACE_SERVER_HTTP_OPENAI_REQUEST_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/engine.h"
+#include "server/request.h"
+
+namespace millrace {
+
+enum class ApiKind { kCompletion, kChat };
+
+inline constexpr size_t kMaxPrompts = 128;  // of one request; vLLM's bound is of this order too
+inline constexpr int32_t kDefaultCompletionTokens = 16;
+inline constexpr int32_t kMaxCompletionLogprobs = 5;
+
+struct ApiRequest {
+  ApiKind kind = ApiKind::kCompletion;
+  std::string model;            // empty: the only one
+  std::vector<Prompt> prompts;  // a choice each, at least one
+  GenerateRequest options;      // everything but id and prompt
+  bool stream = false;
+  bool include_usage = false;     // stream_options
+  bool echo = false;              // the prompt's text is wanted back
+  bool return_token_ids = false;  // the prompt's token ids too: options.echo is set for either
+};
+
+// InvalidArgument with FieldError's param and code.
+absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body);
+
+struct ApiTokenizeRequest {
+  std::string model;
+  TokenizeRequest request;
+};
+absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body);
+
+struct ApiDetokenizeRequest {
+  std::string model;
+  std::vector<Token> tokens;
+};
+absl::StatusOr<ApiDetokenizeRequest> ParseDetokenizeRequest(std::string_view body);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_OPENAI_REQUEST_H_

@@ -1,0 +1,434 @@
+#include "server/http/openai_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/strings.h"
+#include "server/http/api_error.h"
+#include "server/http/json_reader.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::string_view kCompletion = R"({"model": "m", "prompt": "p"})";
+constexpr std::string_view kChat =
+    R"({"model": "m", "messages": [{"role": "user", "content": "hi"}]})";
+
+// The body with a field more (or another value for it).
+std::string With(std::string_view body, std::string_view field, std::string_view value) {
+  Json json = Json::parse(body);
+  json[std::string(field)] = Json::parse(value);
+  return json.dump();
+}
+
+std::string Body(ApiKind kind) {
+  return std::string(kind == ApiKind::kCompletion ? kCompletion : kChat);
+}
+
+ApiRequest Parsed(ApiKind kind, std::string_view body) {
+  auto request = ParseApiRequest(kind, body);
+  EXPECT_TRUE(request.ok()) << body << ": " << request.status();
+  return request.ok() ? *std::move(request) : ApiRequest();
+}
+
+ApiError Refused(ApiKind kind, std::string_view body) {
+  const auto request = ParseApiRequest(kind, body);
+  EXPECT_FALSE(request.ok()) << body;
+  return request.ok() ? ApiError() : ErrorFromStatus(request.status());
+}
+
+TEST(OpenAiRequestTest, DefaultsAreOpenAis) {
+  const ApiRequest completion = Parsed(ApiKind::kCompletion, kCompletion);
+  EXPECT_EQ(completion.model, "m");
+  ASSERT_EQ(completion.prompts.size(), 1u);
+  EXPECT_EQ(std::get<std::string>(completion.prompts[0]), "p");
+  EXPECT_EQ(completion.options.max_tokens, 16);
+  EXPECT_EQ(completion.options.temperature, 1.0f);
+  EXPECT_FALSE(completion.stream);
+  EXPECT_FALSE(completion.options.logprobs.has_value());
+
+  const ApiRequest chat = Parsed(ApiKind::kChat, kChat);
+  EXPECT_FALSE(chat.options.max_tokens.has_value());
+  const auto& messages = std::get<std::vector<ChatMessage>>(chat.prompts.at(0));
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_EQ(messages[0].role, "user");
+  EXPECT_EQ(messages[0].content, "hi");
+}
+
+TEST(OpenAiRequestTest, EveryHonouredFieldArrives) {
+  const ApiRequest request = Parsed(ApiKind::kCompletion, R"({
+      "prompt": [1, 2], "stream": true, "stream_options": {"include_usage": true},
+      "max_tokens": 5, "temperature": 0.5, "top_p": 0.25, "stop": ["a", "b"], "seed": -1,
+      "echo": true, "logprobs": 3, "top_k": -1, "min_p": 0.125, "min_tokens": 2,
+      "ignore_eos": true, "stop_token_ids": [4, 5], "include_stop_str_in_output": true,
+      "skip_special_tokens": false, "return_token_ids": true, "priority": -3,
+      "user": "u", "metadata": {"a": "b"}, "store": false, "service_tier": "auto"})");
+  EXPECT_EQ(request.model, "");
+  EXPECT_THAT(std::get<std::vector<Token>>(request.prompts.at(0)), ElementsAre(1, 2));
+  EXPECT_TRUE(request.stream);
+  EXPECT_TRUE(request.include_usage);
+  EXPECT_TRUE(request.echo);
+  EXPECT_TRUE(request.return_token_ids);
+  const GenerateRequest& options = request.options;
+  EXPECT_EQ(options.max_tokens, 5);
+  EXPECT_EQ(options.temperature, 0.5f);
+  EXPECT_EQ(options.top_p, 0.25f);
+  EXPECT_THAT(options.stop, ElementsAre("a", "b"));
+  EXPECT_EQ(options.seed, ~uint64_t{0});
+  EXPECT_TRUE(options.echo);
+  EXPECT_EQ(options.logprobs, 3);
+  EXPECT_EQ(options.top_k, -1);
+  EXPECT_EQ(options.min_p, 0.125f);
+  EXPECT_EQ(options.min_tokens, 2);
+  EXPECT_TRUE(options.ignore_eos);
+  EXPECT_THAT(options.stop_token_ids, ElementsAre(4, 5));
+  EXPECT_TRUE(options.include_stop_str_in_output);
+  EXPECT_FALSE(options.skip_special_tokens);
+  EXPECT_EQ(options.priority, -3);
+}
+
+TEST(OpenAiRequestTest, ChatsOwnFieldsArrive) {
+  const ApiRequest request = Parsed(ApiKind::kChat, R"({
+      "messages": [{"role": "system", "content": "s", "name": "n"},
+                   {"role": "assistant", "content": "a", "refusal": null, "tool_calls": [],
+                    "annotations": [], "audio": null, "function_call": null},
+                   {"role": "tool", "content": "t", "tool_call_id": "x"},
+                   {"role": "developer", "content": [{"type": "text", "text": "1"},
+                                                     {"type": "text", "text": "2"}]}],
+      "max_completion_tokens": 9, "max_tokens": 9, "logprobs": true, "top_logprobs": 20,
+      "stop": "x"})");
+  const auto& messages = std::get<std::vector<ChatMessage>>(request.prompts.at(0));
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_EQ(messages[0].name, "n");
+  EXPECT_EQ(messages[3].content, "1\n2");
+  EXPECT_EQ(request.options.max_tokens, 9);
+  EXPECT_EQ(request.options.logprobs, 20);
+  EXPECT_THAT(request.options.stop, ElementsAre("x"));
+  EXPECT_EQ(Parsed(ApiKind::kChat, With(kChat, "logprobs", "true")).options.logprobs, 0);
+}
+
+TEST(OpenAiRequestTest, APromptListIsAChoiceEach) {
+  EXPECT_EQ(Parsed(ApiKind::kCompletion, R"({"prompt": ["a", "b", "c"]})").prompts.size(), 3u);
+  EXPECT_EQ(Parsed(ApiKind::kCompletion, R"({"prompt": [[1], [2, 3]]})").prompts.size(), 2u);
+  EXPECT_EQ(Parsed(ApiKind::kCompletion, R"({"prompt": ["a", [2, 3]]})").prompts.size(), 2u);
+  EXPECT_EQ(Parsed(ApiKind::kCompletion, R"({"prompt": ["a"]})").prompts.size(), 1u);
+  std::string many = "[\"a\"";
+  for (size_t i = 1; i < kMaxPrompts; ++i) many += ",\"a\"";
+  EXPECT_EQ(Parsed(ApiKind::kCompletion, With(kCompletion, "prompt", many + "]")).prompts.size(),
+            kMaxPrompts);
+  EXPECT_EQ(Refused(ApiKind::kCompletion, With(kCompletion, "prompt", many + ",\"a\"]")).param,
+            "prompt");
+}
+
+TEST(OpenAiRequestTest, ReturnTokenIdsAsksTheEngineForThePromptsTokens) {
+  const ApiRequest request =
+      Parsed(ApiKind::kCompletion, With(kCompletion, "return_token_ids", "true"));
+  EXPECT_TRUE(request.options.echo);
+  EXPECT_FALSE(request.echo);
+}
+
+struct Case {
+  std::string field;
+  std::string value;
+  std::string param = "";  // if not `field`
+};
+
+void ExpectRefused(ApiKind kind, const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    const ApiError error = Refused(kind, With(Body(kind), c.field, c.value));
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.type, "invalid_request_error");
+    EXPECT_EQ(error.param, c.param.empty() ? c.field : c.param) << c.field << ": " << c.value;
+    EXPECT_THAT(error.message, HasSubstr(error.param));
+    EXPECT_FALSE(error.code.empty());
+  }
+}
+
+const std::vector<Case> kBothRefused = {
+    {"temperature", "\"hot\""},
+    {"temperature", "true"},
+    {"temperature", "1e300"},
+    {"top_p", "[]"},
+    {"top_k", "1.5"},
+    {"min_p", "{}"},
+    {"min_tokens", "-9999999999"},
+    {"max_tokens", "\"9\""},
+    {"max_tokens", "4294967296"},
+    {"max_tokens", "0"},
+    {"max_tokens", "-1"},
+    {"stream", "1"},
+    {"stream", "\"true\""},
+    {"stream_options", "true"},
+    {"stream_options", R"({"include_usage": true})"},
+    {"stream_options", R"({"include_usage": 1})", "stream_options.include_usage"},
+    {"stream_options", R"({"include_obfuscation": true})", "stream_options.include_obfuscation"},
+    {"stream_options", R"({"continuous_usage_stats": true})",
+     "stream_options.continuous_usage_stats"},
+    {"stream_options", R"({"whatever": 1})", "stream_options.whatever"},
+    {"stop", "1"},
+    {"stop", R"(["a", 1])", "stop[1]"},
+    {"stop", R"(["","","","","","","","","","","","","","","","",""])"},
+    {"seed", "1.5"},
+    {"seed", "\"1\""},
+    {"model", "1"},
+    {"model", "\"\""},
+    {"ignore_eos", "0"},
+    {"stop_token_ids", "1"},
+    {"stop_token_ids", "[1, \"2\"]", "stop_token_ids[1]"},
+    {"include_stop_str_in_output", "\"no\""},
+    {"skip_special_tokens", "1"},
+    {"return_token_ids", "1"},
+    {"priority", "1.5"},
+    {"user", "1"},
+    {"store", "true"},
+    {"service_tier", "\"priority\""},
+    {"metadata", "[]"},
+    {"metadata", R"({"a": 1})"},
+    {"metadata", R"({"0":"","1":"","2":"","3":"","4":"","5":"","6":"","7":"","8":"","9":"",)"
+                 R"("10":"","11":"","12":"","13":"","14":"","15":"","16":""})"},
+    {"frequency_penalty", "0.1"},
+    {"presence_penalty", "-2"},
+    {"presence_penalty", "3"},
+    {"logit_bias", R"({"5": 1})"},
+    {"n", "2"},
+    {"n", "0"},
+    {"n", "\"1\""},
+    {"repetition_penalty", "1.1"},
+    {"guided_json", "{}"},
+    {"guided_regex", "\"a\""},
+    {"structured_outputs", R"({"regex": "a"})"},
+    {"use_beam_search", "true"},
+    {"prompt_logprobs", "1"},
+    {"bad_words", R"(["x"])"},
+    {"truncate_prompt_tokens", "10"},
+    {"allowed_token_ids", "[1]"},
+    {"vllm_xargs", R"({"a": 1})"},
+    {"cache_salt", "\"x\""},
+    {"length_penalty", "2"},
+    {"no_such_field", "1"},
+    {"Temperature", "1"},
+};
+
+TEST(OpenAiRequestTest, CompletionRefusalsNameTheField) {
+  ExpectRefused(ApiKind::kCompletion, kBothRefused);
+}
+TEST(OpenAiRequestTest, ChatRefusalsNameTheField) { ExpectRefused(ApiKind::kChat, kBothRefused); }
+
+const std::vector<Case> kCompletionRefused = {
+    {"prompt", "\"\""},
+    {"prompt", "[]"},
+    {"prompt", "null"},
+    {"prompt", "1"},
+    {"prompt", "{}"},
+    {"prompt", R"(["a", ""])", "prompt[1]"},
+    {"prompt", "[[1], []]", "prompt[1]"},
+    {"prompt", "[1, \"a\"]", "prompt[1]"},
+    {"prompt", "[1.5]", "prompt[0]"},
+    {"prompt", "[[[1]]]", "prompt[0][0]"},
+    {"prompt", "[true]", "prompt[0]"},
+    {"logprobs", "6"},
+    {"logprobs", "-1"},
+    {"logprobs", "true"},
+    {"echo", "1"},
+    {"best_of", "2"},
+    {"suffix", "\"x\""},
+    {"prompt_embeds", "\"x\""},
+    {"add_special_tokens", "false"},
+    {"response_format", R"({"type": "json_object"})"},
+    {"messages", "[]"},
+    {"max_completion_tokens", "1"},
+    {"top_logprobs", "1"},
+};
+
+const std::vector<Case> kChatRefused = {
+    {"messages", "[]"},
+    {"messages", "null"},
+    {"messages", "\"hi\""},
+    {"messages", "[1]", "messages[0]"},
+    {"messages", "[{}]", "messages[0].role"},
+    {"messages", R"([{"role": "user"}])", "messages[0].content"},
+    {"messages", R"([{"role": "user", "content": null}])", "messages[0].content"},
+    {"messages", R"([{"role": "user", "content": []}])", "messages[0].content"},
+    {"messages", R"([{"role": "user", "content": 1}])", "messages[0].content"},
+    {"messages", R"([{"role": "user", "content": ["x"]}])", "messages[0].content[0]"},
+    {"messages", R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])",
+     "messages[0].content[0].type"},
+    {"messages", R"([{"role": "user", "content": [{"type": "text"}]}])",
+     "messages[0].content[0].text"},
+    {"messages", R"([{"role": "user", "content": [{"type": "text", "text": "", "x": 1}]}])",
+     "messages[0].content[0].x"},
+    {"messages", R"([{"role": "user", "content": "x"}, {"role": "user", "content": "x", "y": 1}])",
+     "messages[1].y"},
+    {"messages", R"([{"role": "user", "content": "x", "tool_call_id": "y"}])",
+     "messages[0].tool_call_id"},
+    {"messages", R"([{"role": "assistant", "content": "x", "tool_calls": [{}]}])",
+     "messages[0].tool_calls"},
+    {"messages", R"([{"role": "assistant", "content": "x", "refusal": "no"}])",
+     "messages[0].refusal"},
+    {"messages", R"([{"role": "user", "content": "x", "name": 1}])", "messages[0].name"},
+    {"max_completion_tokens", "0"},
+    {"max_completion_tokens", "1.0"},
+    {"logprobs", "1"},
+    {"top_logprobs", "1"},
+    {"top_logprobs", "21"},
+    {"top_logprobs", "-1"},
+    {"audio", "{}"},
+    {"function_call", R"({"name": "f"})"},
+    {"functions", R"([{"name": "f"}])"},
+    {"modalities", R"(["text", "audio"])"},
+    {"moderation", R"({"model": "m"})"},
+    {"parallel_tool_calls", "false"},
+    {"prediction", R"({"type": "content", "content": "x"})"},
+    {"prompt_cache_key", "\"x\""},
+    {"prompt_cache_options", R"({"mode": "explicit"})"},
+    {"prompt_cache_retention", "\"24h\""},
+    {"reasoning_effort", "\"high\""},
+    {"response_format", R"({"type": "json_object"})"},
+    {"response_format", R"({"type": "json_schema", "json_schema": {}})"},
+    {"safety_identifier", "\"x\""},
+    {"tool_choice", "\"required\""},
+    {"tools", R"([{"type": "function", "function": {"name": "f"}}])"},
+    {"verbosity", "\"low\""},
+    {"web_search_options", "{}"},
+    {"chat_template", "\"x\""},
+    {"chat_template_kwargs", R"({"a": 1})"},
+    {"continue_final_message", "true"},
+    {"add_generation_prompt", "false"},
+    {"echo", "true"},
+    {"prompt", "\"x\""},
+    {"suffix", "\"x\""},
+    {"best_of", "1"},
+};
+
+TEST(OpenAiRequestTest, CompletionOnlyRefusalsNameTheField) {
+  ExpectRefused(ApiKind::kCompletion, kCompletionRefused);
+}
+TEST(OpenAiRequestTest, ChatOnlyRefusalsNameTheField) {
+  ExpectRefused(ApiKind::kChat, kChatRefused);
+}
+
+TEST(OpenAiRequestTest, TheTwoLimitsOfAChatMustAgree) {
+  const std::string body = With(kChat, "max_tokens", "5");
+  EXPECT_EQ(Refused(ApiKind::kChat, With(body, "max_completion_tokens", "6")).param, "max_tokens");
+}
+
+TEST(OpenAiRequestTest, WhatChangesNothingIsAbsent) {
+  const std::vector<Case> both = {
+      {"n", "1"},
+      {"n", "null"},
+      {"presence_penalty", "0"},
+      {"frequency_penalty", "0.0"},
+      {"logit_bias", "{}"},
+      {"repetition_penalty", "1.0"},
+      {"store", "false"},
+      {"service_tier", "\"default\""},
+      {"stop", "[]"},
+      {"stop", "null"},
+      {"stream_options", "{}"},
+      {"stream_options", R"({"include_usage": false})"},
+      {"temperature", "null"},
+      {"max_tokens", "null"},
+      {"model", "null"},
+      {"guided_json", "null"},
+      {"use_beam_search", "false"},
+      {"top_k", "0"},
+      {"bad_words", "[]"},
+  };
+  const std::vector<Case> completion = {
+      {"best_of", "1"}, {"suffix", "\"\""}, {"logprobs", "null"}, {"add_special_tokens", "true"}};
+  const std::vector<Case> chat = {{"tools", "[]"},
+                                  {"tool_choice", "\"none\""},
+                                  {"tool_choice", "\"auto\""},
+                                  {"parallel_tool_calls", "true"},
+                                  {"response_format", R"({"type": "text"})"},
+                                  {"modalities", R"(["text"])"},
+                                  {"functions", "[]"},
+                                  {"reasoning_effort", "\"none\""},
+                                  {"verbosity", "\"medium\""},
+                                  {"logprobs", "false"},
+                                  {"top_logprobs", "0"},
+                                  {"web_search_options", "null"}};
+  for (const ApiKind kind : {ApiKind::kCompletion, ApiKind::kChat}) {
+    for (const Case& c : both) Parsed(kind, With(Body(kind), c.field, c.value));
+  }
+  for (const Case& c : completion) {
+    Parsed(ApiKind::kCompletion, With(kCompletion, c.field, c.value));
+  }
+  for (const Case& c : chat) Parsed(ApiKind::kChat, With(kChat, c.field, c.value));
+}
+
+TEST(OpenAiRequestTest, WhatIsRequiredIsMissed) {
+  EXPECT_EQ(Refused(ApiKind::kCompletion, "{}").param, "prompt");
+  EXPECT_EQ(Refused(ApiKind::kCompletion, "{}").code, "missing_required_parameter");
+  EXPECT_EQ(Refused(ApiKind::kChat, "{}").param, "messages");
+  EXPECT_EQ(Refused(ApiKind::kChat, "[]").param, "");
+  EXPECT_EQ(Refused(ApiKind::kChat, "\"x\"").message, "the body is \"x\"; allowed: an object");
+}
+
+TEST(OpenAiRequestTest, TheRoleIsCheckedWithTheSharedRanges) {
+  ApiRequest request =
+      Parsed(ApiKind::kChat, R"({"messages": [{"role": "function", "content": "x"}]})");
+  request.options.prompt = request.prompts.at(0);
+  EXPECT_EQ(ErrorFromStatus(ValidateRequest(request.options, 256)).param, "messages[0].role");
+}
+
+// A range that both doors share is refused by the engine; the field is in the message.
+TEST(OpenAiRequestTest, SharedRangesNameTheirFieldToo) {
+  const std::vector<Case> cases = {{"temperature", "2.5"},
+                                   {"temperature", "-0.1"},
+                                   {"top_p", "0"},
+                                   {"top_p", "1.5"},
+                                   {"top_k", "-2"},
+                                   {"min_p", "1.5"},
+                                   {"min_tokens", "17"},
+                                   {"stop", "\"\"", "stop[0]"},
+                                   {"stop_token_ids", "[256]", "stop_token_ids[0]"},
+                                   {"prompt", "[256]", "prompt[0]"}};
+  for (const Case& c : cases) {
+    ApiRequest request = Parsed(ApiKind::kCompletion, With(kCompletion, c.field, c.value));
+    request.options.prompt = request.prompts.at(0);
+    const ApiError error = ErrorFromStatus(ValidateRequest(request.options, 256));
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, c.param.empty() ? c.field : c.param) << error.message;
+  }
+}
+
+TEST(TokenizeRequestTest, TakesATextOrMessages) {
+  auto text = ParseTokenizeRequest(R"({"prompt": "", "add_special_tokens": false,
+                                       "return_token_strs": true})");
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->request.add_special_tokens, false);
+  EXPECT_TRUE(text->request.return_token_strs);
+  auto chat = ParseTokenizeRequest(R"({"messages": [{"role": "user", "content": "x"}],
+                                       "add_generation_prompt": false})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_FALSE(chat->request.add_generation_prompt);
+  for (std::string_view bad :
+       {R"({})", R"({"prompt": [1]})", R"({"prompt": "x", "messages": []})", R"({"messages": []})",
+        R"({"prompt": "x", "add_generation_prompt": true})", R"({"prompt": "x", "y": 1})",
+        R"({"messages": [{"role": "user", "content": "x"}], "chat_template": "x"})"}) {
+    EXPECT_FALSE(ParseTokenizeRequest(bad).ok()) << bad;
+  }
+}
+
+TEST(DetokenizeRequestTest, TakesTokens) {
+  auto request = ParseDetokenizeRequest(R"({"model": "m", "tokens": [1, 2]})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->model, "m");
+  EXPECT_THAT(request->tokens, ElementsAre(1, 2));
+  EXPECT_TRUE(ParseDetokenizeRequest(R"({"tokens": []})").ok());
+  for (std::string_view bad : {"{}", R"({"tokens": "x"})", R"({"tokens": [1.5]})",
+                               R"({"tokens": [99999999999]})", R"({"tokens": [1], "x": 1})"}) {
+    EXPECT_FALSE(ParseDetokenizeRequest(bad).ok()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

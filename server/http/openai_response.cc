@@ -1,0 +1,146 @@
+#include "server/http/openai_response.h"
+
+#include <variant>
+
+#include "server/http/json_writer.h"
+
+namespace millrace {
+namespace {
+
+std::string_view ObjectName(const ApiRequest& request) {
+  if (request.kind == ApiKind::kCompletion) return "text_completion";
+  return request.stream ? "chat.completion.chunk" : "chat.completion";
+}
+
+void AppendUsage(std::string& out, const Usage& usage) {
+  out += R"({"prompt_tokens":)";
+  AppendJsonNumber(out, usage.prompt_tokens);
+  out += R"(,"completion_tokens":)";
+  AppendJsonNumber(out, usage.completion_tokens);
+  out += R"(,"total_tokens":)";
+  AppendJsonNumber(out, int64_t{usage.prompt_tokens} + usage.completion_tokens);
+  out += R"(,"prompt_tokens_details":{"cached_tokens":)";
+  AppendJsonNumber(out, usage.cached_tokens);
+  out += "}}";
+}
+
+void AppendFinish(std::string& out, const Finish* finish) {
+  if (finish == nullptr) {
+    out += R"(,"finish_reason":null,"stop_reason":null)";
+    return;
+  }
+  out += R"(,"finish_reason":)";
+  AppendJsonString(out, Name(finish->reason));
+  out += R"(,"stop_reason":)";
+  if (const auto* token = std::get_if<Token>(&finish->stopped_by)) {
+    AppendJsonNumber(out, *token);
+  } else if (const auto* text = std::get_if<std::string>(&finish->stopped_by)) {
+    AppendJsonString(out, *text);
+  } else {
+    out += "null";
+  }
+}
+
+}  // namespace
+
+AnswerWriter::AnswerWriter(const ApiRequest& request, std::string_view id, std::string_view model,
+                           int64_t created)
+    : kind_(request.kind), return_token_ids_(request.return_token_ids) {
+  head_ = R"({"id":)";
+  AppendJsonString(head_, id);
+  head_ += R"(,"object":)";
+  AppendJsonString(head_, ObjectName(request));
+  head_ += R"(,"created":)";
+  AppendJsonNumber(head_, created);
+  head_ += R"(,"model":)";
+  AppendJsonString(head_, model);
+  head_ += R"(,"system_fingerprint":"millrace-)" MILLRACE_VERSION R"(","choices":[)";
+  rest_ = request.include_usage ? R"(],"usage":null)" : "]";
+}
+
+void AnswerWriter::AppendChoice(std::string& out, size_t index, const ChoicePart& part,
+                                std::string_view message) const {
+  out += R"({"index":)";
+  AppendJsonNumber(out, static_cast<int64_t>(index));
+  if (kind_ == ApiKind::kCompletion) {
+    out += R"(,"text":)";
+    AppendJsonString(out, part.text);
+  } else {
+    out += message;
+  }
+  out += R"(,"logprobs":)";
+  out += part.logprobs.empty() ? "null" : part.logprobs;
+  AppendFinish(out, part.finish);
+  if (kind_ == ApiKind::kCompletion && !part.prompt_token_ids.empty()) {
+    out += R"(,"prompt_token_ids":)";
+    AppendJsonNumbers(out, part.prompt_token_ids);
+  }
+  if (return_token_ids_) {
+    out += R"(,"token_ids":)";
+    AppendJsonNumbers(out, part.token_ids);
+  }
+  out += '}';
+}
+
+void AnswerWriter::AppendWhole(std::string& out, std::span<const ChoicePart> choices,
+                               const Usage& usage) const {
+  out += head_;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (i > 0) out += ',';
+    std::string message;
+    if (kind_ == ApiKind::kChat) {
+      message = R"(,"message":{"role":"assistant","content":)";
+      AppendJsonString(message, choices[i].text);
+      message += R"(,"refusal":null})";
+    }
+    AppendChoice(out, i, choices[i], message);
+  }
+  out += R"(],"usage":)";
+  AppendUsage(out, usage);
+  if (kind_ == ApiKind::kChat && !choices.front().prompt_token_ids.empty()) {
+    out += R"(,"prompt_token_ids":)";
+    AppendJsonNumbers(out, choices.front().prompt_token_ids);
+  }
+  out += '}';
+}
+
+void AnswerWriter::AppendChunk(std::string& out, size_t index, const ChoicePart& part,
+                               bool first) const {
+  out += "data: ";
+  out += head_;
+  std::string message;
+  if (kind_ == ApiKind::kChat) {
+    message = R"(,"delta":{)";
+    if (first) message += R"("role":"assistant","content":"")";
+    if (!first && !part.text.empty()) {
+      message += R"("content":)";
+      AppendJsonString(message, part.text);
+    }
+    message += '}';
+  }
+  AppendChoice(out, index, part, message);
+  out += rest_;
+  if (kind_ == ApiKind::kChat && !part.prompt_token_ids.empty()) {
+    out += R"(,"prompt_token_ids":)";
+    AppendJsonNumbers(out, part.prompt_token_ids);
+  }
+  out += "}\n\n";
+}
+
+void AnswerWriter::AppendUsageChunk(std::string& out, const Usage& usage) const {
+  out += "data: ";
+  out += head_;
+  out += R"(],"usage":)";
+  AppendUsage(out, usage);
+  out += "}\n\n";
+}
+
+void AnswerWriter::AppendDone(std::string& out) { out += "data: [DONE]\n\n"; }
+
+void AnswerWriter::AppendError(std::string& out, const ApiError& error) {
+  out += "data: ";
+  out += ErrorJson(error);
+  out += "\n\n";
+}
+
+}  // namespace millrace

@@ -1,0 +1,144 @@
+#include "server/http/scripted_engine_test_util.h"
+
+#include <utility>
+
+#include "base/strings.h"
+
+namespace millrace {
+
+OutputEvent TextEvent(std::string text, std::vector<Token> tokens) {
+  if (tokens.empty()) tokens.assign(text.begin(), text.end());
+  return {.text = std::move(text), .tokens = std::move(tokens)};
+}
+
+OutputEvent FinishEvent(FinishReason reason, std::string text) {
+  OutputEvent event = TextEvent(std::move(text));
+  event.finish = Finish{.reason = reason,
+                        .usage = {.prompt_tokens = 7, .completion_tokens = 3, .cached_tokens = 4}};
+  return event;
+}
+
+OutputEvent ErrorEvent(absl::Status status) {
+  OutputEvent event;
+  event.finish = Finish{.reason = FinishReason::kError, .status = std::move(status)};
+  return event;
+}
+
+void ScriptedStream::Push(OutputEvent event) {
+  bool was_empty = false;
+  {
+    std::lock_guard lock(mutex_);
+    was_empty = events_.empty();
+    events_.push_back(std::move(event));
+  }
+  if (was_empty) ready_();
+}
+
+std::optional<OutputEvent> ScriptedStream::Next() {
+  std::lock_guard lock(mutex_);
+  if (events_.empty()) return std::nullopt;
+  OutputEvent event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+void ScriptedStream::Cancel(CancelReason reason) {
+  std::lock_guard lock(mutex_);
+  cancelled_ = reason;
+  changed_.notify_all();
+}
+
+std::optional<CancelReason> ScriptedStream::cancelled() const {
+  std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
+CancelReason ScriptedStream::WaitCancelled() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return cancelled_.has_value(); });
+  return *cancelled_;
+}
+
+size_t ScriptedStream::unread() const {
+  std::lock_guard lock(mutex_);
+  return events_.size();
+}
+
+ScriptedEngine::ScriptedEngine()
+    : info_{.model_name = "scripted",
+            .architecture = "llama",
+            .created = absl::FromUnixSeconds(1700000000),
+            .max_model_len = 2048,
+            .vocab_size = 256,
+            .block_size = 16,
+            .num_blocks = 100,
+            .has_chat_template = true,
+            .batch_invariant = true} {}
+
+std::shared_ptr<ScriptedStream> ScriptedEngine::WaitStream(size_t n) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this, n] { return streams_.size() > n; });
+  return streams_[n];
+}
+
+GenerateRequest ScriptedEngine::request(size_t n) {
+  WaitStream(n);
+  std::lock_guard lock(mutex_);
+  return requests_[n];
+}
+
+size_t ScriptedEngine::num_requests() {
+  std::lock_guard lock(mutex_);
+  return requests_.size();
+}
+
+std::shared_ptr<ResponseStream> ScriptedEngine::Generate(GenerateRequest request,
+                                                         std::function<void()> ready) {
+  auto stream = std::make_shared<ScriptedStream>(std::move(ready));
+  const absl::Status status = ValidateRequest(request, info_.vocab_size);
+  if (!status.ok()) {
+    stream->Push(ErrorEvent(status));
+  } else if (script_) {
+    script_(request, *stream);
+  }
+  std::lock_guard lock(mutex_);
+  requests_.push_back(std::move(request));
+  streams_.push_back(stream);
+  changed_.notify_all();
+  return stream;
+}
+
+void ScriptedEngine::Tokenize(TokenizeRequest request,
+                              std::function<void(absl::StatusOr<TokenizeResult>)> done) {
+  const auto* text = std::get_if<std::string>(&request.prompt);
+  if (text == nullptr) return done(absl::InvalidArgumentError("messages is not for this test"));
+  TokenizeResult result;
+  for (unsigned char c : *text) {
+    result.tokens.push_back(c);
+    if (request.return_token_strs) result.token_strs.emplace_back(1, static_cast<char>(c));
+  }
+  done(std::move(result));
+}
+
+void ScriptedEngine::Detokenize(std::vector<Token> tokens,
+                                std::function<void(absl::StatusOr<std::string>)> done) {
+  done(std::string(tokens.begin(), tokens.end()));
+}
+
+absl::StatusOr<Engine*> ScriptedFrontend::FindEngine(std::string_view model) const {
+  if (!model.empty() && model != engine.info().model_name) {
+    return absl::NotFoundError(StrCat("the model \"", model, "\" does not exist"));
+  }
+  return engines().front();
+}
+
+std::vector<Engine*> ScriptedFrontend::engines() const {
+  return {const_cast<ScriptedEngine*>(&engine)};
+}
+
+absl::Status ScriptedFrontend::Authorize(std::string_view authorization) const {
+  if (key_.empty() || authorization == StrCat("Bearer ", key_)) return absl::OkStatus();
+  return absl::UnauthenticatedError("a valid API key is needed");
+}
+
+}  // namespace millrace

@@ -1,0 +1,105 @@
+// An engine whose answers the test writes, and a server around it.
+#ifndef MILLRACE_SERVER_HTTP_SCRIPTED_ENGINE_TEST_UTIL_H_
+#define MILLRACE_SERVER_HTTP_SCRIPTED_ENGINE_TEST_UTIL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/engine.h"
+#include "server/frontend.h"
+#include "server/metrics.h"
+
+namespace millrace {
+
+// Events as the tests write them.
+OutputEvent TextEvent(std::string text, std::vector<Token> tokens = {});
+OutputEvent FinishEvent(FinishReason reason = FinishReason::kStop, std::string text = "");
+OutputEvent ErrorEvent(absl::Status status);
+
+class ScriptedStream : public ResponseStream {
+ public:
+  explicit ScriptedStream(std::function<void()> ready) : ready_(std::move(ready)) {}
+
+  void Push(OutputEvent event);
+
+  std::optional<OutputEvent> Next() override;
+  void Cancel(CancelReason reason) override;
+
+  std::optional<CancelReason> cancelled() const;
+  // Blocks.
+  CancelReason WaitCancelled();
+  size_t unread() const;
+
+ private:
+  const std::function<void()> ready_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<OutputEvent> events_;         // guarded by mutex_
+  std::optional<CancelReason> cancelled_;  // guarded by mutex_
+};
+
+class ScriptedEngine : public Engine {
+ public:
+  using Script = std::function<void(const GenerateRequest&, ScriptedStream&)>;
+
+  ScriptedEngine();
+
+  // Runs inside Generate. Without one, the test pushes events itself.
+  void set_script(Script script) { script_ = std::move(script); }
+
+  // The n-th request's, once it is there (blocks).
+  std::shared_ptr<ScriptedStream> WaitStream(size_t n = 0);
+  GenerateRequest request(size_t n = 0);
+  size_t num_requests();
+
+  const EngineInfo& info() const override { return info_; }
+  std::shared_ptr<ResponseStream> Generate(GenerateRequest request,
+                                           std::function<void()> ready) override;
+  // A token a byte.
+  void Tokenize(TokenizeRequest request,
+                std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
+  void Detokenize(std::vector<Token> tokens,
+                  std::function<void(absl::StatusOr<std::string>)> done) override;
+  Health health() const override { return Health::kServing; }
+
+ private:
+  EngineInfo info_;
+  Script script_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<GenerateRequest> requests_;                 // guarded by mutex_
+  std::vector<std::shared_ptr<ScriptedStream>> streams_;  // guarded by mutex_
+};
+
+class ScriptedFrontend : public Frontend {
+ public:
+  explicit ScriptedFrontend(std::string key = "") : key_(std::move(key)) {}
+
+  ScriptedEngine engine;
+  std::atomic<bool> is_ready{true};
+  std::atomic<bool> is_live{true};
+  std::atomic<bool> is_draining{false};
+
+  absl::StatusOr<Engine*> FindEngine(std::string_view model) const override;
+  std::vector<Engine*> engines() const override;
+  bool ready() const override { return is_ready && !is_draining; }
+  bool live() const override { return is_live; }
+  bool draining() const override { return is_draining; }
+  absl::Status Authorize(std::string_view authorization) const override;
+  Metrics& metrics() override { return metrics_; }
+
+ private:
+  const std::string key_;
+  Metrics metrics_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_SCRIPTED_ENGINE_TEST_UTIL_H_

@@ -1,0 +1,135 @@
+#include "server/http/wire.h"
+
+#include <algorithm>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/status.hpp>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/strings.h"
+#include "server/http/json_writer.h"
+#include "server/http/request_id.h"
+
+namespace millrace {
+namespace {
+
+namespace http = boost::beast::http;
+
+constexpr size_t kChunkDigits = 8;
+
+// The first field of that name; empty if there is none.
+template <typename Name>
+std::string_view Value(const HttpHeader& header, Name name) {
+  const auto it = header.find(name);
+  if (it == header.end()) return {};
+  return {it->value().data(), it->value().size()};
+}
+
+ApiError BadRequest(std::string_view message) { return HttpError(400, "bad_request", message); }
+
+// "/path?query", or "http://authority/path?query" as a proxy may send it; its authority goes before
+// Host.
+void ReadTarget(std::string_view target, HttpRequestHead& head) {
+  if (const size_t scheme = target.find("://");
+      !target.starts_with('/') && scheme != std::string_view::npos) {
+    target.remove_prefix(scheme + 3);
+    const size_t end = std::min(target.find_first_of("/?"), target.size());
+    head.host = target.substr(0, end);
+    target.remove_prefix(end);
+    if (!target.starts_with('/')) target = "/";
+  }
+  head.path = target.substr(0, target.find_first_of("?#"));
+}
+
+std::optional<ApiError> CheckFraming(const HttpHeader& header) {
+  const size_t hosts = header.count(http::field::host);
+  if (hosts > 1) return BadRequest("the header has more than one Host");
+  if (hosts == 0 && header.version() >= 11) return BadRequest("the header has no Host");
+  if (header.count(http::field::transfer_encoding) > 0) {
+    const std::string_view encoding = Value(header, http::field::transfer_encoding);
+    if (header.version() < 11 || !absl::EqualsIgnoreCase(AbslView(encoding), "chunked")) {
+      return BadRequest(StrCat("Transfer-Encoding is \"", Printable(encoding),
+                               "\"; allowed: chunked, in HTTP/1.1"));
+    }
+  }
+  const std::string_view expect = Value(header, http::field::expect);
+  if (!expect.empty() && !absl::EqualsIgnoreCase(AbslView(expect), "100-continue")) {
+    return HttpError(417, "expectation_failed",
+                     StrCat("Expect is \"", Printable(expect), "\"; allowed: 100-continue"));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
+                                 HttpRequestHead& head) {
+  const std::string_view id = Value(header, "X-Request-Id");
+  head.request_id = IsFitRequestId(id) ? std::string(id) : NewRequestId();
+  head.method = header.method_string();
+  if (std::distance(header.begin(), header.end()) > static_cast<ptrdiff_t>(max_fields)) {
+    return HttpError(431, "header_too_large",
+                     StrCat("the header has more than ", max_fields, " fields"));
+  }
+  if (auto error = CheckFraming(header)) return error;
+  head.host = Value(header, http::field::host);
+  ReadTarget({header.target().data(), header.target().size()}, head);
+  if (header.count(http::field::origin) > 0) head.origin = Value(header, http::field::origin);
+  head.authorization = Value(header, http::field::authorization);
+  head.content_type = Value(header, http::field::content_type);
+  head.content_encoding = Value(header, http::field::content_encoding);
+  return std::nullopt;
+}
+
+ApiError MalformedError(const boost::beast::error_code& error) {
+  if (error == http::error::header_limit) {
+    return HttpError(431, "header_too_large", "the header is too large");
+  }
+  if (error == http::error::bad_version) {
+    return HttpError(505, "http_version_not_supported", "allowed: HTTP/1.1 and HTTP/1.0");
+  }
+  return BadRequest(StrCat("the request is not HTTP: ", error.message()));
+}
+
+void AppendResponseHead(std::string& out, const HttpResponse& response, std::string_view request_id,
+                        Framing framing, size_t length, bool keep_alive) {
+  const auto line = [&out](std::string_view name, std::string_view value) {
+    out += name;
+    out += ": ";
+    out += value;
+    out += "\r\n";
+  };
+  out += "HTTP/1.1 ";
+  AppendJsonNumber(out, response.status);
+  out += ' ';
+  out += http::obsolete_reason(static_cast<http::status>(response.status));
+  out += "\r\n";
+  line("Server", "millrace/" MILLRACE_VERSION);
+  line("Date", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone()));
+  line("X-Request-Id", request_id);
+  if (framing != Framing::kNone) line("Content-Type", response.content_type);
+  if (framing == Framing::kLength) line("Content-Length", StrCat(length));
+  if (framing == Framing::kChunked) line("Transfer-Encoding", "chunked");
+  line("Connection", keep_alive ? "keep-alive" : "close");
+  for (const auto& [name, value] : response.headers) line(name, value);
+  out += "\r\n";
+}
+
+size_t OpenChunk(std::string& out) {
+  const size_t opened = out.size();
+  out.append(kChunkDigits, '0');
+  out += "\r\n";
+  return opened;
+}
+
+void CloseChunk(std::string& out, size_t opened) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  size_t length = out.size() - opened - kChunkDigits - 2;
+  if (length == 0) return out.resize(opened);
+  for (size_t i = kChunkDigits; i > 0; --i, length >>= 4) out[opened + i - 1] = kHex[length & 15];
+  out += "\r\n";
+}
+
+}  // namespace millrace
