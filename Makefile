@@ -9,9 +9,7 @@ test:  ## Every test that needs no GPU
 fresh-test:  ## Both commands in a new Debian 12 that holds nothing but make; needs root
 	@scripts/fresh_test.sh
 
-bench-cpu:  ## Millrace and llama.cpp side by side on this machine
-	@scripts/setup.sh build bench
-	@scripts/fetch_model.sh
+bench-cpu:  ## Millrace and llama.cpp side by side on this machine, which must be idle (a look: make bench-cpu ARGS=--quick)
 	@bench/cpu/run.sh $(ARGS)
 
 lint:  ## clang-format on every C++ file, clang-tidy on what changed
