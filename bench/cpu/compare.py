@@ -1,0 +1,206 @@
+"""Measures Millrace and llama.cpp by turns and writes the comparison down (bench/README.md). Run by bench/cpu/run.sh."""
+import argparse
+import datetime
+import gc
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+import chat
+import figures
+import machine
+import sides
+from machine import BenchError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL_NAME = "SmolLM2-135M-Instruct.Q4_1"  # in requests; llama.cpp takes any
+START_PROMPT = [{"role": "user", "content": "Say hello."}]
+
+
+def offline(side, _options, _run):
+    return side.offline()
+
+
+def serve(side, options, run):
+    """Chat streams, so many at once, against one fresh server; {figure: value}. Each side is asked the same in a run."""
+    prompts = chat.Prompts(seed=run)
+
+    def requests(count, max_tokens):
+        return [chat.request(MODEL_NAME, prompts.take(), max_tokens) for _ in range(count)]
+
+    found = {}
+    with side.server() as server:
+        warm_up = 16
+        server.first_answer(requests(1, warm_up)[0]).check(warm_up, chat.PROMPT_TOKENS)
+        for streams in options.streams:
+            data = requests(streams, chat.ANSWER_TOKENS)
+            gc.collect()
+            gc.disable()
+            cpu, began = time.process_time(), time.perf_counter()
+            answers = chat.ask(server.port, data)
+            cpu, ended = time.process_time() - cpu, time.perf_counter()
+            gc.enable()
+            for answer in answers:
+                answer.check(chat.ANSWER_TOKENS, chat.PROMPT_TOKENS)
+            found |= {f"serve_{streams}_{name}": value for name, value in stream_figures(answers).items()}
+            found[f"serve_{streams}_client_percent"] = 100 * cpu / (ended - began) / machine.CORES
+        side.check_prefix_hits(server)
+    return found
+
+
+def stream_figures(answers):
+    tokens = sum(answer.usage["completion_tokens"] for answer in answers)
+    seconds = max(answer.text_times[-1] for answer in answers) - min(answer.sent for answer in answers)
+    first = [1e3 * (answer.text_times[0] - answer.sent) for answer in answers]
+    gaps = [1e3 * (later - earlier) for answer in answers
+            for earlier, later in zip(answer.text_times, answer.text_times[1:])]
+    return {"tok_s": tokens / seconds, "ttft_p50_ms": statistics.median(first), "ttft_max_ms": max(first),
+            **{f"itl_p{share}_ms": figures.percentile(gaps, share) for share in (50, 95, 99)},
+            "tokens_per_event": tokens / sum(len(answer.text_times) for answer in answers)}
+
+
+def start(side, _options, _run):
+    """From the making of the process to the first token of a chat of one, and the memory it holds then."""
+    with side.server() as server:
+        answer = server.first_answer(chat.request(MODEL_NAME, START_PROMPT, max_tokens=1, temperature=0))
+        answer.check(max_tokens=1)
+        return {"start_ms": 1e3 * (answer.text_times[0] - server.started),
+                "start_rss_mb": machine.resident_mb(server.process.pid)}
+
+
+def scheduler(side, options, _run):
+    cases = side.scheduler()
+    options.scheduler_cases.append(cases)
+    medians = [[median for median, _p99 in case.values()] for case in cases.values()]
+    return {"scheduler_us": max(max(case) for case in medians),
+            "scheduler_growth": max(case[max(case)][0] / case[min(case)][0] for case in cases.values())}
+
+
+# name: (what measures it, of our side alone, runs that are thrown away, least runs unless --quick)
+PARTS = {"offline": (offline, False, 0, 1), "serve": (serve, False, 0, 1), "start": (start, False, 1, 5),
+         "scheduler": (scheduler, True, 0, 1)}
+
+
+class Comparison:
+    def __init__(self, options):
+        self.options = options
+        self.samples = {side.key: {} for side in options.sides}
+        self.disturbed = []
+        self.foreign = []  # percent of the machine, of each run that counts
+
+    def measure(self, part):
+        function, ours_alone, discarded, least_runs = PARTS[part]
+        taking_part = [side for side in self.options.sides if not ours_alone or side.key == "ours"]
+        runs = 2 if self.options.quick else max(self.options.runs, least_runs)
+        for run in range(-discarded, runs):
+            # Each side is first, second and last in turn.
+            for turn in range(len(taking_part)):
+                side = taking_part[(run + turn) % len(taking_part)]
+                title = f"{part}, {side.name}, " + (f"run {run + 1} of {runs}" if run >= 0 else "not counted")
+                values = self.quiet_run(title, lambda: function(side, self.options, run))
+                for key, value in values.items() if run >= 0 else ():
+                    self.samples[side.key].setdefault(key, []).append(value)
+
+    def quiet_run(self, title, measure):
+        """What it gives in a run in which others left the machine alone. After a few runs in which they did not,
+        what the last one gave, and the comparison is void."""
+        for attempt in range(self.options.attempts):
+            if not machine.wait_until_idle(self.options.max_foreign, self.options.wait):
+                raise BenchError(f"others use the machine: in {self.options.wait:.0f} s there were no two seconds in a row in "
+                                 f"which they took less than {self.options.max_foreign:g} % of it")
+            watch = machine.Watch()
+            values = measure()
+            quiet = watch.stop().quiet(self.options.max_foreign)
+            print(f"{title}: {watch.seconds:.1f} s, others took {watch.percent:.1f} % of the CPU"
+                  f"{'' if quiet else ': DISTURBED'}", file=sys.stderr)
+            if quiet:
+                break
+        else:
+            self.disturbed.append(f"{title}: disturbed {attempt + 1} times, the last by {watch.percent:.1f} % of the CPU")
+        self.foreign.append(watch.percent)
+        return values
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(prog="make bench-cpu ARGS=...", description="Millrace and llama.cpp side by side.")
+    parser.add_argument("--quick", action="store_true", help="two runs of each, 16 streams only: a look, not a figure to quote")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, comma-separated (default: %(default)s)")
+    parser.add_argument("--sides", default="ours,q4_1,q4_0", help="who takes part (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=5, help="of each side and part, at least 5 of starts (default: %(default)s)")
+    parser.add_argument("--max-foreign", type=float, default=3, metavar="PERCENT",
+                        help="of the machine's CPU that others may take in a run (default: %(default)s)")
+    parser.add_argument("--wait", type=float, default=600, metavar="SECONDS", help="for an idle machine (default: %(default)s)")
+    parser.add_argument("--attempts", type=int, default=4, help="at a run that others disturb (default: %(default)s)")
+    parser.add_argument("--other-machine", action="store_true",
+                        help="this is not the machine of llama.cpp's known figures: do not hold it to them")
+    parser.add_argument("--peer", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--model", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--q4-0", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.parts = options.only.split(",")
+    keys = options.sides.split(",")
+    if unknown := [part for part in options.parts if part not in PARTS]:
+        parser.error(f"--only: {unknown}; allowed: {', '.join(PARTS)}")
+    if unknown := [key for key in keys if key not in sides.NAMES]:
+        parser.error(f"--sides: {unknown}; allowed: {', '.join(sides.NAMES)}")
+    if options.runs < 1 or options.attempts < 1:
+        parser.error("--runs and --attempts are at least 1")
+    folder = ROOT / "build" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    make = {"ours": lambda: sides.Ours(options.model, ROOT / "build", folder),
+            "q4_1": lambda: sides.Peer("q4_1", options.model, options.peer, folder),
+            "q4_0": lambda: sides.Peer("q4_0", options.q4_0, options.peer, folder)}
+    options.sides = [make[key]() for key in keys]
+    options.streams = [16] if options.quick else [16, 8, 4, 1]
+    options.scheduler_cases = []
+    return options
+
+
+def print_scheduler(cases):
+    print("\nscheduler, us of plan + commit with 256 rows at 4k context, last run: median (p99) by sequences waiting")
+    for name, case in cases.items():
+        print(f"  {name:10}" + "".join(f"  {waiting:>7,}: {median:6.1f} ({p99:.1f})" for waiting, (median, p99) in case.items()))
+
+
+def main():
+    options = parse_options()
+    when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    versions = {side.name: side.version() for side in options.sides}
+    comparison = Comparison(options)
+    failure = None
+    try:
+        for part in options.parts:
+            comparison.measure(part)
+    except BenchError as error:
+        failure = str(error)
+
+    rows = figures.summarize(comparison.samples)
+    void = comparison.disturbed + ([] if options.other_machine else list(figures.slow_peers(rows)))
+    print(f"\n{machine.describe()}; {when}; {sides.THREADS} threads each")
+    for side in options.sides:
+        print(f"{side.name}: {versions[side.name]}")
+        for purpose, command in side.commands.items():
+            print(f"  {purpose}: {command}")
+    foreign = comparison.foreign or [0]
+    print(f"others took {statistics.median(foreign):.1f} % of the CPU (median of the runs), {max(foreign):.1f} % at most\n")
+    print(figures.table(rows))
+    if options.scheduler_cases:
+        print_scheduler(options.scheduler_cases[-1])
+    for line in void:
+        print(f"VOID: {line}")
+    if failure:
+        print(f"FAILED: {failure}")
+    report = {"when": when, "machine": machine.describe(), "threads": int(sides.THREADS), "quick": options.quick,
+              "versions": versions, "commands": {side.name: side.commands for side in options.sides},
+              "foreign_percent": {"median": statistics.median(foreign), "max": max(foreign)},
+              "figures": rows, "scheduler": options.scheduler_cases, "void": void, "failure": failure}
+    path = ROOT / "build" / "bench-cpu.json"
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"\nwritten: {path.relative_to(ROOT)}")
+    return 1 if void or failure else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

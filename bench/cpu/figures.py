@@ -1,0 +1,127 @@
+"""What is measured, the bars it is held to, and how the comparison is written down."""
+import dataclasses
+import statistics
+
+# The peer's figures on the machine of the bars (2 cores of AMD EPYC Zen 4): a run in which it does not reach this share of
+# them says nothing about us.
+KNOWN_SHARE = 0.85
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    key: str
+    label: str
+    unit: str
+    higher_is_better: bool = True
+    known: dict = dataclasses.field(default_factory=dict)  # of the peers
+    ratio_bars: dict = dataclasses.field(default_factory=dict)  # ours to each peer's
+    ratio_aim: float | None = None  # to q4_1
+    bar: float | None = None  # of ours itself
+    aim: float | None = None
+
+    def at_least(self, value, bar):
+        return value >= bar if self.higher_is_better else value <= bar
+
+    def known_limit(self, peer):
+        known = self.known.get(peer)
+        return known and (known * KNOWN_SHARE if self.higher_is_better else known / KNOWN_SHARE)
+
+
+def _serve(streams):
+    """Of so many chat streams at once; bars only for 16."""
+    bars = streams == 16
+    name = f"serve_{streams}"
+    yield Figure(f"{name}_tok_s", f"{streams} chat stream{'s' * (streams > 1)}, output", "tok/s",
+                 known={"q4_1": 134, "q4_0": 279} if bars else {},
+                 ratio_bars={"q4_1": 4.5, "q4_0": 2.2} if bars else {}, ratio_aim=6 if bars else None)
+    yield Figure(f"{name}_ttft_p50_ms", "  TTFT p50", "ms", higher_is_better=False,
+                 ratio_bars={"q4_1": 1 / 4, "q4_0": 1 / 2} if bars else {}, ratio_aim=1 / 8 if bars else None)
+    yield Figure(f"{name}_ttft_max_ms", "  TTFT max", "ms", higher_is_better=False)
+    for share in (50, 95, 99):
+        yield Figure(f"{name}_itl_p{share}_ms", f"  ITL p{share}", "ms", higher_is_better=False)
+    yield Figure(f"{name}_tokens_per_event", "  tokens an event", "")
+    yield Figure(f"{name}_client_percent", "  client's CPU, of the machine", "%", higher_is_better=False)
+
+
+FIGURES = [
+    Figure("decode_1", "decode, 1 sequence", "tok/s", known={"q4_1": 157, "q4_0": 249},
+           ratio_bars={"q4_1": 1.8, "q4_0": 1.15}, ratio_aim=2.4),
+    Figure("decode_16", "decode, 16 sequences", "tok/s", known={"q4_1": 237, "q4_0": 507},
+           ratio_bars={"q4_1": 5, "q4_0": 2.5}, ratio_aim=7),
+    Figure("prefill_512", "prefill 512", "tok/s", known={"q4_1": 342, "q4_0": 793},
+           ratio_bars={"q4_1": 4, "q4_0": 1.5}, ratio_aim=6),
+    *(figure for streams in (16, 8, 4, 1) for figure in _serve(streams)),
+    Figure("start_ms", "start to first token", "ms", higher_is_better=False, known={"q4_1": 402}, bar=300, aim=150),
+    Figure("start_rss_mb", "  RSS after it", "MB", higher_is_better=False, bar=250),
+    Figure("scheduler_us", "scheduler: plan + commit", "us", higher_is_better=False, bar=200, aim=100),
+    Figure("scheduler_growth", "  100,000 waiting against 10", "x", higher_is_better=False, bar=1.5),
+]
+
+
+def percentile(values, share):
+    """By nearest rank."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * share // 100) - 1)]
+
+
+def summarize(samples):
+    """`samples`: {side: {figure: [value of each run]}}. One row a figure that was measured, ready for JSON."""
+    rows = []
+    for figure in FIGURES:
+        runs = {side: values[figure.key] for side, values in samples.items() if figure.key in values}
+        if not runs:
+            continue
+        medians = {side: statistics.median(values) for side, values in runs.items()}
+        row = {"figure": figure.key, "label": figure.label.strip(), "unit": figure.unit, "median": medians, "runs": runs}
+        if "ours" in medians:
+            ours = medians.pop("ours")
+            row["ratio"] = {peer: ours / value for peer, value in medians.items() if value}
+            medians["ours"] = ours
+            row["bars"] = dict(_judge(figure, ours, row["ratio"]))
+        rows.append(row)
+    return rows
+
+
+def _judge(figure, ours, ratio):
+    for peer, bar in figure.ratio_bars.items():
+        if peer in ratio:
+            yield f"ratio to {peer}", {"value": ratio[peer], "bar": bar, "pass": figure.at_least(ratio[peer], bar)}
+    if figure.ratio_aim and "q4_1" in ratio:
+        yield "aim, ratio to q4_1", {"value": ratio["q4_1"], "bar": figure.ratio_aim,
+                                     "pass": figure.at_least(ratio["q4_1"], figure.ratio_aim)}
+    for name, bar in (("bar", figure.bar), ("aim", figure.aim)):
+        if bar is not None:
+            yield name, {"value": ours, "bar": bar, "pass": figure.at_least(ours, bar)}
+
+
+def slow_peers(rows):
+    """A line for each median of a peer that falls short of what it is known to reach."""
+    for row in rows:
+        figure = next(figure for figure in FIGURES if figure.key == row["figure"])
+        for peer, value in row["median"].items():
+            limit = figure.known_limit(peer)
+            if limit and not figure.at_least(value, limit):
+                yield (f"{peer}: {row['label']} is {_number(value)} {figure.unit}; known: {figure.known[peer]}, "
+                       f"allowed: {_number(limit)}")
+
+
+def _number(value):
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def table(rows):
+    """The text of the table."""
+    sides = [side for side in ("ours", "q4_1", "q4_0") if any(side in row["median"] for row in rows)]
+    titles = {"ours": "Millrace", "q4_1": "Q4_1", "q4_0": "Q4_0"}
+    lines = [["figure", *(titles[side] for side in sides), "held to"]]
+    for row in rows:
+        figure = next(figure for figure in FIGURES if figure.key == row["figure"])
+        cells = [f"{figure.label}, {figure.unit}" if figure.unit else figure.label]
+        cells += [_number(row["median"][side]) if side in row["median"] else "" for side in sides]
+        sign = ">=" if figure.higher_is_better else "<="
+        cells.append("; ".join(f"{name} {_number(bar['value'])} {sign} {_number(bar['bar'])} {'pass' if bar['pass'] else 'MISS'}"
+                               for name, bar in row.get("bars", {}).items()))
+        lines.append(cells)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.ljust(width) if column in (0, len(line) - 1) else cell.rjust(width)
+                               for column, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# `make bench-cpu`: Millrace and llama.cpp side by side on this machine (bench/README.md).
+#   bench/cpu/run.sh [--quick] [--only offline,serve,start,scheduler] [--help]
+# Installs what is missing, fetches the default model, builds llama.cpp (into the cache folder, once) and Millrace, measures.
+set -euo pipefail
+source "$(dirname "$0")/../../scripts/common.sh"
+cd "$ROOT"
+
+SOURCE=$CACHE/llama-cpp-python-0.3.36
+PEER=$CACHE/llama.cpp-0.3.36
+Q4_0=$CACHE/SmolLM2-135M-Instruct.Q4_0.gguf
+programs=(llama-server llama-bench llama-batched-bench llama-quantize)
+
+fetch_peer() {
+  [ -d "$SOURCE" ] && return
+  say "fetching llama.cpp (77 MB, the source package of PyPI's llama-cpp-python 0.3.36)"
+  local scratch
+  scratch=$(mktemp -d "$CACHE/.peer.XXXXXX")
+  # pip asks a source package for its metadata; the pinned environment holds the build backend that answers.
+  if ! "$(venv_path bench)/bin/pip" download --quiet --require-hashes --no-deps --no-binary :all: --no-build-isolation \
+    --dest "$scratch" -r scripts/pypi/llama-cpp.txt ||
+    ! tar -xf "$scratch"/llama_cpp_python-*.tar.gz -C "$scratch"; then
+    rm -rf "$scratch"
+    die "cannot fetch llama.cpp's sources"
+  fi
+  mv "$scratch"/llama_cpp_python-0.3.36 "$SOURCE"
+  rm -rf "$scratch"
+}
+
+build_peer() {
+  local program missing=
+  for program in "${programs[@]}"; do
+    [ -x "$PEER/bin/$program" ] || missing=1
+  done
+  [ -n "$missing" ] || return 0
+  fetch_peer
+  say "building llama.cpp with $JOBS jobs (about six minutes on two cores, once)"
+  cmake -S "$SOURCE/vendor/llama.cpp" -B "$PEER" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+    -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF \
+    --log-level=WARNING >/dev/null
+  build_quietly "$PEER" "${programs[@]}"
+}
+
+# llama.cpp's fastest format, made from the same file: not the same model, only as fast as one.
+make_q4_0() {
+  [ -f "$Q4_0" ] && return
+  say "making the Q4_0 file"
+  "$PEER/bin/llama-quantize" --allow-requantize "$MODEL" "$Q4_0.part" Q4_0 "$JOBS" >/dev/null 2>&1 ||
+    die "llama-quantize failed on $MODEL"
+  mv "$Q4_0.part" "$Q4_0"
+}
+
+build_ours() {
+  say "building Millrace with $JOBS jobs"
+  cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DMILLRACE_TESTS=ON -DMILLRACE_SANITIZE= --log-level=WARNING >/dev/null
+  build_quietly build millraced executor_bench scheduler_bench
+}
+
+case " $* " in *" --help "* | *" -h "*) exec python3 bench/cpu/compare.py --help ;; esac
+scripts/setup.sh build bench
+scripts/fetch_model.sh
+build_peer
+make_q4_0
+build_ours
+exec python3 bench/cpu/compare.py --peer "$PEER/bin" --model "$MODEL" --q4-0 "$Q4_0" "$@"
