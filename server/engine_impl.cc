@@ -41,6 +41,13 @@ void LogFinish(const std::string& id, const Finish& finish) {
            " decode=", absl::FormatDuration(finish.timings.decode));
 }
 
+void LogPrompt(const std::string& id, const Tokenizer& tokenizer,
+               const std::vector<Token>& prompt) {
+  constexpr size_t kMostBytes = 1 << 16;
+  kLog.ForRequest(id).Info(
+      "prompt: ", Printable(Decode(tokenizer, prompt, /*skip_special=*/false), kMostBytes));
+}
+
 }  // namespace
 
 // What a door holds of a request.
@@ -61,9 +68,10 @@ class EngineImpl::Stream final : public ResponseStream {
   const std::shared_ptr<LiveRequest> request_;
 };
 
-absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(
-    EngineOptions options, std::unique_ptr<Executor> executor,
-    std::unique_ptr<const TextSet> text) {
+absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions options,
+                                                               std::unique_ptr<Executor> executor,
+                                                               std::unique_ptr<const TextSet> text,
+                                                               Metrics& metrics) {
   const ModelInfo& model = executor->info();
   const StepLimits& limits = model.limits;
   if (text->tokenizer().vocab_size() > limits.vocab_size) {
@@ -88,19 +96,21 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(
                      .num_blocks = limits.num_blocks,
                      .has_chat_template = text->has_chat_template(),
                      .batch_invariant = true};
-  return std::unique_ptr<EngineImpl>(new EngineImpl(std::move(options), std::move(defaults),
-                                                    std::move(info), std::move(scheduler),
-                                                    std::move(executor), std::move(text)));
+  EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
+  return std::unique_ptr<EngineImpl>(
+      new EngineImpl(std::move(options), std::move(defaults), std::move(info), std::move(scheduler),
+                     std::move(executor), std::move(text), engine_metrics));
 }
 
 EngineImpl::EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineInfo info,
                        std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
-                       std::unique_ptr<const TextSet> text)
+                       std::unique_ptr<const TextSet> text, EngineMetrics& metrics)
     : options_(std::move(options)),
       defaults_(std::move(defaults)),
       info_(std::move(info)),
       clock_(*options_.clock),
-      text_(std::move(text)) {
+      text_(std::move(text)),
+      metrics_(metrics) {
   std::random_device entropy;
   seed_state_ = uint64_t{entropy()} << 32 | entropy();
   for (int i = 0; i < options_.output_threads; ++i) {
@@ -177,14 +187,20 @@ std::shared_ptr<ResponseStream> EngineImpl::Generate(GenerateRequest request,
 }
 
 void EngineImpl::Refuse(const std::shared_ptr<LiveRequest>& request, absl::Status why) {
+  if (why.code() == absl::StatusCode::kResourceExhausted) {
+    metrics_.OnReject(Rejection::kQueueFull);
+  } else if (why.code() == absl::StatusCode::kUnavailable) {
+    metrics_.OnReject(Rejection::kUnavailable);
+  } else {
+    metrics_.OnReject(Rejection::kInvalid);
+  }
   OutputEvent last;
   last.finish.emplace();
-  last.finish->reason =
-      request->cancelled().has_value() ? FinishReason::kCancelled : FinishReason::kError;
+  last.finish->reason = FinishReason::kError;
   last.finish->status = std::move(why);
   last.finish->usage.prompt_tokens = static_cast<int32_t>(request->prompt.size());
   last.finish->timings.queue = absl::FromChrono(clock_.Now() - request->arrival);
-  OnFinish(request, std::move(last));
+  Deliver(request, std::move(last));
 }
 
 void EngineImpl::Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason) {
@@ -200,38 +216,43 @@ uint64_t EngineImpl::DrawSeed() {
   return z ^ (z >> 31);
 }
 
+OutputShard& EngineImpl::ShardOf(const LiveRequest& request) {
+  return *shards_[request.key % shards_.size()];
+}
+
 // ---- On the text pool ----
 
 void EngineImpl::Prepare(const std::shared_ptr<LiveRequest>& request) {
-  absl::Status status = PrepareOrRefuse(request);
-  if (!status.ok()) Refuse(request, std::move(status));
+  request->answer.emplace(&text_->tokenizer(), &request->request);
+  absl::Status status = Admit(request);
+  const SteadyTime now = clock_.Now();
+  if (request->deadline.has_value() && now >= *request->deadline) {
+    request->SetCancelled(CancelReason::kDeadline);
+  }
+  if (const auto reason = request->cancelled(); reason.has_value() && !status.ok()) {
+    ShardOf(*request).DeliverEnd(request, EndReason::kCancelled, CancelStatus(*reason), now);
+  } else if (!status.ok()) {
+    Refuse(request, std::move(status));
+  }
   --in_text_;
 }
 
-absl::Status EngineImpl::PrepareOrRefuse(const std::shared_ptr<LiveRequest>& request) {
+// Hands the request on. An error: nothing was done.
+absl::Status EngineImpl::Admit(const std::shared_ptr<LiveRequest>& request) {
   GenerateRequest& generate = request->request;
   const SteadyTime deadline = request->deadline.value_or(SteadyTime::max());
-  if (clock_.Now() >= deadline) request->SetCancelled(CancelReason::kDeadline);
+  if (clock_.Now() >= deadline) return CancelStatus(CancelReason::kDeadline);
   if (const auto reason = request->cancelled()) return CancelStatus(*reason);
 
   MILLRACE_ASSIGN_OR_RETURN(request->prompt,
                             text_->PromptTokens({.prompt = generate.prompt}, deadline));
   if (request->prompt.empty()) return absl::InvalidArgumentError("prompt has no tokens");
-  if (options_.log_prompts) {
-    kLog.ForRequest(generate.id)
-        .Info("prompt: ", Printable(Decode(text_->tokenizer(), request->prompt, false), 1 << 16));
-  }
+  if (options_.log_prompts) LogPrompt(generate.id, text_->tokenizer(), request->prompt);
   if (!generate.seed.has_value()) generate.seed = DrawSeed();
   MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence,
                             MakeSequence(generate, request->prompt, defaults_));
-  request->answer.emplace(&text_->tokenizer(), &generate);
   if (NeedsNoModel(generate, request->prompt)) {
-    request->buffer.Push(request->answer->Echo(request->prompt));
-    OutputEvent last;
-    last.finish.emplace();
-    last.finish->reason = FinishReason::kLength;
-    last.finish->usage.prompt_tokens = static_cast<int32_t>(request->prompt.size());
-    OnFinish(request, std::move(last));
+    ShardOf(*request).DeliverEnd(request, EndReason::kLength, absl::OkStatus(), clock_.Now());
     return absl::OkStatus();
   }
   sequence.id = request->key;
@@ -279,10 +300,25 @@ void EngineImpl::OnNoMoreWanted(const std::shared_ptr<LiveRequest>& request, abs
   loop_->Cancel(request->key, std::move(why));
 }
 
-void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last) {
-  const Finish finish = *last.finish;
-  if (!request->buffer.Finish(std::move(last))) return;
-  LogFinish(request->request.id, finish);
+void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> since_previous,
+                         Duration since_arrival) {
+  if (since_previous.has_value()) {
+    metrics_.OnNextToken(*since_previous);
+  } else {
+    metrics_.OnFirstToken(since_arrival, static_cast<int64_t>(request.prompt.size()));
+  }
+}
+
+void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
+                          const SequenceEnd& end) {
+  metrics_.OnFinish(last.finish->reason, end);
+  if (last.finish->reason == FinishReason::kCancelled) metrics_.OnCancel(*request->cancelled());
+  Deliver(request, std::move(last));
+}
+
+void EngineImpl::Deliver(const std::shared_ptr<LiveRequest>& request, OutputEvent last) {
+  LogFinish(request->request.id, *last.finish);
+  request->buffer.Finish(std::move(last));
   std::lock_guard lock(live_mutex_);
   live_.erase(request);
   if (live_.empty()) idle_.notify_all();
@@ -290,7 +326,9 @@ void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEve
 
 void EngineImpl::OnRoom() { loop_->Wake(); }
 
-void EngineImpl::OnStep(const SchedulerStats&, int64_t) {}
+void EngineImpl::OnTurn(const SchedulerStats& stats) { metrics_.SetLoad(stats, NumNotRunning()); }
+
+void EngineImpl::OnStep(int64_t num_tokens) { metrics_.OnStep(num_tokens); }
 
 void EngineImpl::OnDeviceFailure(const absl::Status&) { options_.on_failure(); }
 
@@ -333,6 +371,7 @@ void EngineImpl::CheckStall(SteadyTime now) {
   const bool stalled = since.has_value() && now - *since >= options_.stall_timeout;
   if (stalled_.exchange(stalled) == stalled) return;
   if (stalled) {
+    metrics_.OnStall();
     kLog.Error("stalled: there is work, and no step has finished for ",
                ToSeconds(options_.stall_timeout), " s");
   } else {

@@ -19,6 +19,7 @@
 #include "server/engine.h"
 #include "server/engine_loop.h"
 #include "server/live_request.h"
+#include "server/metrics.h"
 #include "server/output_shard.h"
 #include "server/prepare.h"
 #include "server/text_pool.h"
@@ -45,7 +46,8 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
  public:
   static absl::StatusOr<std::unique_ptr<EngineImpl>> Create(EngineOptions options,
                                                             std::unique_ptr<Executor> executor,
-                                                            std::unique_ptr<const TextSet> text);
+                                                            std::unique_ptr<const TextSet> text,
+                                                            Metrics& metrics);
   // Every stream must have been dropped. Ends what is alive, and waits for the steps in flight.
   ~EngineImpl() override;
 
@@ -72,20 +74,26 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
 
   EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineInfo info,
              std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
-             std::unique_ptr<const TextSet> text);
+             std::unique_ptr<const TextSet> text, EngineMetrics& metrics);
 
   absl::Status AdmitAtDoor(const GenerateRequest& request);
   int32_t NumNotRunning() const;
   void Prepare(const std::shared_ptr<LiveRequest>& request);
-  absl::Status PrepareOrRefuse(const std::shared_ptr<LiveRequest>& request);
+  absl::Status Admit(const std::shared_ptr<LiveRequest>& request);
+  void Deliver(const std::shared_ptr<LiveRequest>& request, OutputEvent last);
   void Refuse(const std::shared_ptr<LiveRequest>& request, absl::Status why);
   void Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason);
   uint64_t DrawSeed();
+  OutputShard& ShardOf(const LiveRequest& request);
 
   void OnNoMoreWanted(const std::shared_ptr<LiveRequest>& request, absl::Status why) override;
-  void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last) override;
+  void OnToken(const LiveRequest& request, std::optional<Duration> since_previous,
+               Duration since_arrival) override;
+  void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
+                const SequenceEnd& end) override;
   void OnRoom() override;
-  void OnStep(const SchedulerStats& stats, int64_t step_tokens) override;
+  void OnTurn(const SchedulerStats& stats) override;
+  void OnStep(int64_t num_tokens) override;
   void OnDeviceFailure(const absl::Status& status) override;
 
   void Watch();
@@ -98,6 +106,7 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
   const EngineInfo info_;
   const Clock& clock_;
   const std::unique_ptr<const TextSet> text_;
+  EngineMetrics& metrics_;
 
   std::atomic<uint64_t> next_key_ = 1;
   std::atomic<uint64_t> seed_state_;

@@ -92,7 +92,7 @@ void EngineLoop::TakeAdmissions() {
       if (request->deadline.has_value()) deadlines_.insert({*request->deadline, request->key});
       requests_.emplace(request->key, request);
     } else {
-      EndUnscheduled(request, std::move(status));
+      ShardOf(*request).DeliverEnd(request, EndReason::kCancelled, std::move(status), clock_.Now());
     }
   }
 }
@@ -128,7 +128,7 @@ void EngineLoop::CommitResults() {
       return Fail(status);
     }
     Route(std::move(result), std::move(events));
-    listener_->OnStep(scheduler_->stats(), step_tokens_.front());
+    listener_->OnStep(step_tokens_.front());
     step_tokens_.pop_front();
   }
 }
@@ -153,6 +153,7 @@ void EngineLoop::PublishGauges() {
   gauges_.waiting = stats.num_waiting;
   gauges_.blocks_held = stats.blocks_held;
   gauges_.in_inbox -= std::exchange(taken_, 0);
+  listener_->OnTurn(stats);
 }
 
 // The executor is of no more use, and neither is what the scheduler thinks is in flight: everything
@@ -166,21 +167,13 @@ void EngineLoop::Fail(const absl::Status& status) {
   listener_->OnDeviceFailure(status);
 }
 
-void EngineLoop::EndUnscheduled(const std::shared_ptr<LiveRequest>& request, absl::Status why) {
-  TokenEvent event;
-  event.id = request->key;
-  event.end = SequenceEnd{.reason = EndReason::kCancelled,
-                          .status = std::move(why),
-                          .prompt_tokens = static_cast<int32_t>(request->prompt.size()),
-                          .arrival = request->arrival,
-                          .ended = clock_.Now()};
-  std::vector<RoutedEvent> events;
-  events.push_back({request, std::move(event)});
-  shards_[request->key % shards_.size()]->Deliver(nullptr, std::move(events));
+OutputShard& EngineLoop::ShardOf(const LiveRequest& request) {
+  return *shards_[request.key % shards_.size()];
 }
 
 void EngineLoop::Route(std::shared_ptr<const StepResult> result, std::vector<TokenEvent> events) {
   if (events.empty()) return;
+  const SteadyTime now = clock_.Now();
   std::vector<std::vector<RoutedEvent>> routed(shards_.size());
   for (TokenEvent& event : events) {
     const auto found = requests_.find(event.id);
@@ -195,7 +188,7 @@ void EngineLoop::Route(std::shared_ptr<const StepResult> result, std::vector<Tok
     }
   }
   for (size_t i = 0; i < shards_.size(); ++i) {
-    if (!routed[i].empty()) shards_[i]->Deliver(result, std::move(routed[i]));
+    if (!routed[i].empty()) shards_[i]->Deliver(result, std::move(routed[i]), now);
   }
 }
 

@@ -43,9 +43,11 @@ class LoopListener {
  public:
   virtual ~LoopListener() = default;
 
-  // After each result that was committed. `stats` are the scheduler's; `step_tokens` those that the
-  // step worked on.
-  virtual void OnStep(const SchedulerStats& stats, int64_t step_tokens) = 0;
+  // Each time the loop has done what there was to do.
+  virtual void OnTurn(const SchedulerStats& stats) = 0;
+
+  // A step was committed that worked on this many tokens.
+  virtual void OnStep(int64_t num_tokens) = 0;
 
   // The device has failed; every request has got its end. Called once.
   virtual void OnDeviceFailure(const absl::Status& status) = 0;
@@ -94,7 +96,7 @@ class EngineLoop {
   void PublishGauges();
   void Fail(const absl::Status& status);
   void Route(std::shared_ptr<const StepResult> result, std::vector<TokenEvent> events);
-  void EndUnscheduled(const std::shared_ptr<LiveRequest>& request, absl::Status why);
+  OutputShard& ShardOf(const LiveRequest& request);
   bool ShardsHaveRoom();
 
   const std::unique_ptr<Scheduler> scheduler_;

@@ -1,5 +1,6 @@
 #include "server/engine_test_util.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -77,12 +78,14 @@ GenerateRequest TextRequest(std::string prompt) {
 
 std::unique_ptr<EngineImpl> MakeEngine(std::shared_ptr<Script> script, EngineOptions options,
                                        StepLimits limits) {
-  options.model_name = "scripted";
+  static Metrics& metrics = *new Metrics;
+  static std::atomic<int> count = 0;
+  options.model_name = "scripted" + std::to_string(++count);
   auto text = TextSet::Bytes();
   if (!text.ok()) Die(text.status().ToString());
   auto engine = EngineImpl::Create(std::move(options),
                                    std::make_unique<ScriptedExecutor>(limits, std::move(script)),
-                                   *std::move(text));
+                                   *std::move(text), metrics);
   if (!engine.ok()) Die(engine.status().ToString());
   return *std::move(engine);
 }

@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/clock.h"
+#include "scheduler/token_event.h"
 #include "server/answer_text.h"
 #include "server/request.h"
 #include "server/response_buffer.h"
@@ -33,10 +35,20 @@ struct LiveRequest {
   // Written by the text pool, from then on the output shard's.
   std::vector<Token> prompt;
   std::optional<AnswerText> answer;
+  std::optional<SteadyTime> last_token;
   bool echoed = false;
   bool lost_output = false;  // an event did not fit the buffer: none may follow but the last
 
   ResponseBuffer buffer;  // any thread's
+
+  // The end of a request that never became a sequence.
+  SequenceEnd UnscheduledEnd(EndReason reason, absl::Status status, SteadyTime now) const {
+    return {.reason = reason,
+            .status = std::move(status),
+            .prompt_tokens = static_cast<int32_t>(prompt.size()),
+            .arrival = arrival,
+            .ended = now};
+  }
 
   // The first reason to end it early wins. True: this was it.
   bool SetCancelled(CancelReason reason) {

@@ -35,9 +35,19 @@ OutputShard::~OutputShard() {
   thread_.join();
 }
 
-void OutputShard::Deliver(std::shared_ptr<const StepResult> result,
-                          std::vector<RoutedEvent> events) {
-  queue_.TryPush({std::move(result), std::move(events)});
+void OutputShard::Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events,
+                          SteadyTime when) {
+  queue_.TryPush({std::move(result), std::move(events), when});
+}
+
+void OutputShard::DeliverEnd(std::shared_ptr<LiveRequest> request, EndReason reason,
+                             absl::Status status, SteadyTime now) {
+  TokenEvent event;
+  event.id = request->key;
+  event.end = request->UnscheduledEnd(reason, std::move(status), now);
+  std::vector<RoutedEvent> events;
+  events.push_back({std::move(request), std::move(event)});
+  Deliver(nullptr, std::move(events), now);
 }
 
 bool OutputShard::HasRoom() {
@@ -50,7 +60,7 @@ void OutputShard::Run() {
   const StepResult nothing;
   while (std::optional<Batch> batch = queue_.Pop()) {
     const StepResult& result = batch->result != nullptr ? *batch->result : nothing;
-    for (const RoutedEvent& routed : batch->events) Process(result, routed);
+    for (const RoutedEvent& routed : batch->events) Process(result, batch->when, routed);
     if (engine_waits_ && queue_.size() < kMaxBehind && engine_waits_.exchange(false)) {
       listener_->OnRoom();
     }
@@ -64,43 +74,60 @@ void OutputShard::Push(const std::shared_ptr<LiveRequest>& request, OutputEvent 
   listener_->OnNoMoreWanted(request, CancelStatus(CancelReason::kTooSlow));
 }
 
-void OutputShard::Process(const StepResult& result, const RoutedEvent& routed) {
+void OutputShard::Process(const StepResult& result, SteadyTime when, const RoutedEvent& routed) {
   const std::shared_ptr<LiveRequest>& request = routed.request;
   const TokenEvent& event = routed.event;
   AnswerText& answer = *request->answer;
-  const bool ended_by_itself =
-      event.end.has_value() &&
-      (event.end->reason == EndReason::kStopToken || event.end->reason == EndReason::kLength);
 
   answer.AddScored(result, event.scored);
-  if (request->request.echo && !request->echoed && (event.sampled.size() > 0 || ended_by_itself)) {
+  const bool answered =
+      event.sampled.size() > 0 || (event.end.has_value() && event.end->status.ok());
+  if (request->request.echo && !request->echoed && answered) {
     request->echoed = true;
     Push(request, answer.Echo(request->prompt));
   }
-
   OutputEvent output;
+  AddSampled(result, when, routed, &output);
+  if (event.end.has_value()) {
+    End(request, *event.end, std::move(output));
+  } else if (!output.tokens.empty()) {
+    Push(request, std::move(output));
+  }
+}
+
+void OutputShard::AddSampled(const StepResult& result, SteadyTime when, const RoutedEvent& routed,
+                             OutputEvent* output) {
+  const std::shared_ptr<LiveRequest>& request = routed.request;
+  const TokenEvent& event = routed.event;
+  AnswerText& answer = *request->answer;
   for (int32_t i = event.sampled.begin; i < event.sampled.end && answer.stopped() == nullptr; ++i) {
     const bool is_stop_token = i + 1 == event.sampled.end && event.end.has_value() &&
                                event.end->reason == EndReason::kStopToken;
-    answer.Add(result, result.tokens[i], is_stop_token, &output);
+    answer.Add(result, result.tokens[i], is_stop_token, output);
+    std::optional<Duration> since_previous;
+    if (request->last_token.has_value()) since_previous = when - *request->last_token;
+    request->last_token = when;
+    listener_->OnToken(*request, since_previous, when - request->arrival);
     if (answer.stopped() != nullptr && !event.end.has_value()) {
       listener_->OnNoMoreWanted(request, absl::CancelledError("a stop string ended the answer"));
     }
   }
-  if (!event.end.has_value()) {
-    if (!output.tokens.empty()) Push(request, std::move(output));
-    return;
-  }
-  if (ended_by_itself && answer.stopped() == nullptr) answer.Flush(&output);
+}
+
+void OutputShard::End(const std::shared_ptr<LiveRequest>& request, SequenceEnd end,
+                      OutputEvent output) {
+  AnswerText& answer = *request->answer;
+  if (end.status.ok() && answer.stopped() == nullptr) answer.Flush(&output);
   if (request->lost_output) output = {};
-  output.finish = MakeFinish(*request, *event.end);
-  listener_->OnFinish(request, std::move(output));
+  end.generated_tokens = answer.num_tokens();
+  output.finish = MakeFinish(*request, end);
+  listener_->OnFinish(request, std::move(output), end);
 }
 
 Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& end) {
   Finish finish;
   finish.usage = {.prompt_tokens = end.prompt_tokens,
-                  .completion_tokens = request.answer->num_tokens(),
+                  .completion_tokens = end.generated_tokens,
                   .cached_tokens = end.cached_tokens};
   finish.timings = MakeTimings(end);
   if (request.lost_output) {

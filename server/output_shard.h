@@ -31,8 +31,15 @@ class ShardListener {
   // must still follow.
   virtual void OnNoMoreWanted(const std::shared_ptr<LiveRequest>& request, absl::Status why) = 0;
 
-  // A request's last event, to be delivered.
-  virtual void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last) = 0;
+  // A token of the answer, so long after the one before it; nothing: the first one, so long after
+  // the request's arrival. Not called for tokens after a stop string.
+  virtual void OnToken(const LiveRequest& request, std::optional<Duration> since_previous,
+                       Duration since_arrival) = 0;
+
+  // A request's last event, to be delivered. `end.generated_tokens` are those that the answer
+  // counts.
+  virtual void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
+                        const SequenceEnd& end) = 0;
 
   // The shard is no longer far behind.
   virtual void OnRoom() = 0;
@@ -47,9 +54,13 @@ class OutputShard {
   // Works off what is queued, then ends.
   ~OutputShard();
 
-  // Never waits. `result` holds the tokens that the events refer to, and is null when they refer to
-  // none.
-  void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events);
+  // None waits. `result` holds the tokens that the events refer to, and is null when they refer to
+  // none; it was committed at `when`.
+  void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events,
+               SteadyTime when);
+  // Ends a request that is no sequence: never was, or could not become one.
+  void DeliverEnd(std::shared_ptr<LiveRequest> request, EndReason reason, absl::Status status,
+                  SteadyTime now);
 
   // False while the shard is so far behind that the engine should not plan more; then OnRoom will
   // be called.
@@ -59,10 +70,14 @@ class OutputShard {
   struct Batch {
     std::shared_ptr<const StepResult> result;
     std::vector<RoutedEvent> events;
+    SteadyTime when;
   };
 
   void Run();
-  void Process(const StepResult& result, const RoutedEvent& routed);
+  void Process(const StepResult& result, SteadyTime when, const RoutedEvent& routed);
+  void AddSampled(const StepResult& result, SteadyTime when, const RoutedEvent& routed,
+                  OutputEvent* output);
+  void End(const std::shared_ptr<LiveRequest>& request, SequenceEnd end, OutputEvent output);
   void Push(const std::shared_ptr<LiveRequest>& request, OutputEvent event);
   static Finish MakeFinish(const LiveRequest& request, const SequenceEnd& end);
 
