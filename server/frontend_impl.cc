@@ -1,0 +1,83 @@
+#include "server/frontend_impl.h"
+
+#include <openssl/crypto.h>
+
+#include "absl/strings/match.h"
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kScheme = "Bearer ";
+
+// Digests have one length, so that comparing them tells nothing of the key's.
+Sha256Digest Digest(std::string_view key) {
+  Sha256 hasher;
+  hasher.Update(key);
+  return hasher.Finish();
+}
+
+}  // namespace
+
+FrontendImpl::FrontendImpl(const std::vector<std::string>& api_keys) {
+  for (const std::string& key : api_keys) keys_.push_back(Digest(key));
+}
+
+void FrontendImpl::AddEngine(Engine* engine) {
+  engines_.emplace(engine->info().model_name, engine);
+}
+
+void FrontendImpl::SetReady() {
+  started_ = true;
+  metrics_.SetReady(true);
+}
+
+void FrontendImpl::BeginDrain() {
+  draining_ = true;
+  metrics_.SetReady(false);
+}
+
+absl::StatusOr<Engine*> FrontendImpl::FindEngine(std::string_view model) const {
+  if (!started_) {
+    return WithRetryAfter(absl::UnavailableError("the server is starting"), absl::Seconds(1));
+  }
+  if (model.empty() && engines_.size() == 1) return engines_.begin()->second;
+  const auto found = engines_.find(model);
+  if (found != engines_.end()) return found->second;
+  std::string served;
+  for (const auto& [name, engine] : engines_) {
+    served += StrCat(served.empty() ? "" : ", ", name);
+  }
+  return absl::NotFoundError(StrCat("model is \"", Printable(model), "\"; allowed: ", served));
+}
+
+std::vector<Engine*> FrontendImpl::engines() const {
+  std::vector<Engine*> engines;
+  if (!started_) return engines;
+  for (const auto& [name, engine] : engines_) engines.push_back(engine);
+  return engines;
+}
+
+bool FrontendImpl::live() const {
+  for (const Engine* engine : engines()) {
+    if (engine->health() != Health::kServing) return false;
+  }
+  return true;
+}
+
+absl::Status FrontendImpl::Authorize(std::string_view authorization) const {
+  if (keys_.empty()) return absl::OkStatus();
+  // The scheme's name has no case: RFC 9110, section 11.1.
+  const bool has_scheme = absl::StartsWithIgnoreCase(AbslView(authorization), AbslView(kScheme));
+  if (!has_scheme) {
+    return absl::UnauthenticatedError("authorization: a key is required, as \"Bearer <key>\"");
+  }
+  const Sha256Digest given = Digest(authorization.substr(kScheme.size()));
+  bool known = false;
+  for (const Sha256Digest& key : keys_) {
+    known |= CRYPTO_memcmp(given.data(), key.data(), key.size()) == 0;
+  }
+  return known ? absl::OkStatus() : absl::UnauthenticatedError("authorization: the key is unknown");
+}
+
+}  // namespace millrace

@@ -1,0 +1,86 @@
+// millraced: serves a model until it is told to stop.
+//
+// Exit status: 0 after a drain, and for --help; 1 when it cannot start; 70 (EX_SOFTWARE) when the
+// device has failed, so that a supervisor starts it anew; 128 + n when a second signal n ends it at
+// once.
+#include <sysexits.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "base/event.h"
+#include "base/fault_points.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "config/load.h"
+#include "server/server.h"
+#include "server/signals.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kServer);
+
+// How long a device that hangs may hold up the end.
+constexpr auto kLongestEnd = std::chrono::seconds(10);
+
+absl::Status SetUp(const Startup& startup) {
+  SetLogFormat(startup.settings.log_format);
+  MILLRACE_RETURN_IF_ERROR(SetLogLevels(startup.settings.log));
+  for (const std::string& warning : startup.warnings) kLog.Warning(warning);
+  if (!startup.given.empty()) kLog.Info("settings: ", startup.given);
+  return ArmFaultPoints(startup.settings.faults);
+}
+
+// Every request has its end; what is left are a device's steps in flight, which may never finish.
+void EndEvenIfTheDeviceHangs(int status) {
+  std::thread([status] {
+    std::this_thread::sleep_for(kLongestEnd);
+    std::_Exit(status);
+  }).detach();
+}
+
+int Run(int argc, char** argv) {
+  absl::StatusOr<Startup> startup = LoadSettings(argc, argv);
+  if (!startup.ok()) {
+    std::fprintf(stderr, "millraced: %s\n", std::string(startup.status().message()).c_str());
+    return EXIT_FAILURE;
+  }
+  if (!startup->print.empty()) {
+    std::fputs(startup->print.c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  Event end;
+  std::atomic<bool> failed = false;
+  SignalWatcher signals([&] { end.Raise(); });
+  if (absl::Status status = SetUp(*startup); !status.ok()) {
+    kLog.Error(std::string(status.message()));
+    return EXIT_FAILURE;
+  }
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(startup->settings, [&] {
+    failed = true;
+    end.Raise();
+  });
+  if (!server.ok()) {
+    kLog.Error("cannot start: ", std::string(server.status().message()));
+    return EXIT_FAILURE;
+  }
+  end.Wait();
+  if (!failed) (*server)->Drain();
+  if (failed) {
+    (*server)->CloseAfterFailure();
+    std::_Exit(EX_SOFTWARE);
+  }
+  EndEvenIfTheDeviceHangs(EXIT_SUCCESS);
+  server->reset();
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) { return millrace::Run(argc, argv); }

@@ -1,0 +1,195 @@
+#include "server/server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "config/help.h"
+#include "executors/factory.h"
+#include "server/default_model.h"
+#include "server/text_set.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kServer);
+
+// Beyond --drain-timeout: for the last words to get to clients that do read.
+constexpr Duration kLastWords = std::chrono::seconds(1);
+
+int Share(int of_cores, int least, int most) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / of_cores, least, most);
+}
+
+DeviceSpec MakeDeviceSpec(const Settings& settings) {
+  DeviceSpec device;
+  switch (settings.device) {
+    case Device::kCpu:
+      device.kind = DeviceKind::kCpu;
+      break;
+    case Device::kCuda:
+      device.kind = DeviceKind::kCuda;
+      break;
+    case Device::kFake:
+      device.kind = DeviceKind::kFake;
+      break;
+  }
+  device.threads = settings.threads;
+  device.kv_cache_memory = settings.kv_cache_memory;
+  device.block_size = settings.block_size;
+  device.max_num_seqs = settings.max_num_seqs;
+  device.max_num_batched_tokens = settings.max_num_batched_tokens;
+  device.max_model_len = settings.max_model_len;
+  device.fake_step_us = settings.fake_step_us;
+  device.fake_token_us = settings.fake_token_us;
+  return device;
+}
+
+// Whole or not at all: who waits for the file never reads half of it.
+absl::Status WriteReadyFile(const std::string& path, const Ports& ports) {
+  const std::string temporary = absl::StrCat(path, ".", getpid());
+  std::ofstream file(temporary);
+  file << absl::StrCat("{\"http\": ", ports.http, ", \"grpc\": ", ports.grpc,
+                       ", \"admin\": ", ports.admin, "}\n");
+  file.close();
+  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    return absl::InvalidArgumentError(absl::StrCat("ready-file: cannot write ", path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Server::Server(const Settings& settings) : settings_(settings), frontend_(settings.api_keys) {}
+
+Server::~Server() { CloseDoors(Duration::zero()); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
+                                                      std::function<void()> on_failure) {
+  const SteadyTime begin = Clock::Real().Now();
+  // One that is left of an earlier run would tell lies.
+  if (!settings.ready_file.empty()) std::remove(settings.ready_file.c_str());
+  std::unique_ptr<Server> server(new Server(settings));
+  auto doors = std::async(std::launch::async, [&] { return server->OpenDoors(); });
+  const absl::Status loaded = server->LoadEngine(std::move(on_failure));
+  const absl::Status opened = doors.get();
+  MILLRACE_RETURN_IF_ERROR(loaded);
+  MILLRACE_RETURN_IF_ERROR(opened);
+  server->frontend_.AddEngine(server->engine_.get());
+  server->frontend_.SetReady();
+
+  const EngineInfo& info = server->engine_->info();
+  const Ports& ports = server->ports_;
+  kLog.Info("serving ", info.model_name, " (", info.architecture, ", at most ", info.max_model_len,
+            " tokens, ", info.num_blocks, " KV blocks of ", info.block_size, "): HTTP ",
+            settings.host, ":", ports.http, ", gRPC ", settings.host, ":", ports.grpc,
+            ", admin 127.0.0.1:", ports.admin, "; ready after ",
+            absl::FormatDuration(absl::Milliseconds(
+                absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
+  if (!settings.ready_file.empty()) {
+    MILLRACE_RETURN_IF_ERROR(WriteReadyFile(settings.ready_file, ports));
+  }
+  return server;
+}
+
+absl::Status Server::LoadEngine(std::function<void()> on_failure) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_));
+  auto text = std::async(std::launch::async, [&] {
+    return settings_.device == Device::kFake ? TextSet::Bytes() : TextSet::Load(path);
+  });
+  auto executor = LoadExecutor({.path = path}, MakeDeviceSpec(settings_));
+  auto loaded_text = text.get();
+  MILLRACE_RETURN_IF_ERROR(executor.status());
+  MILLRACE_RETURN_IF_ERROR(loaded_text.status());
+  EngineOptions options;
+  options.model_name = ModelName(settings_, path);
+  options.prefix_caching = settings_.prefix_caching;
+  options.max_waiting = settings_.max_waiting;
+  options.text_threads = Share(4, 2, 8);
+  options.output_threads = Share(8, 1, 4);
+  options.stall_timeout = settings_.stall_timeout;
+  options.log_prompts = settings_.log_prompts;
+  options.on_failure = std::move(on_failure);
+  MILLRACE_ASSIGN_OR_RETURN(
+      engine_, EngineImpl::Create(std::move(options), *std::move(executor), *std::move(loaded_text),
+                                  frontend_.metrics()));
+  return absl::OkStatus();
+}
+
+absl::Status Server::OpenDoors() {
+  HttpOptions http;
+  http.host = settings_.host;
+  http.port = static_cast<uint16_t>(settings_.http_port);
+  http.allowed_hosts = settings_.allowed_hosts;
+  http.threads = Share(4, 1, 8);
+  http_ = std::make_unique<HttpServer>(frontend_, http);
+  MILLRACE_ASSIGN_OR_RETURN(ports_.http, http_->Start());
+
+  HttpOptions admin = http;
+  admin.admin = true;
+  admin.host = "127.0.0.1";
+  admin.port = static_cast<uint16_t>(settings_.admin_port);
+  admin.threads = 1;
+  admin_ = std::make_unique<HttpServer>(frontend_, admin);
+  MILLRACE_ASSIGN_OR_RETURN(ports_.admin, admin_->Start());
+
+  GrpcOptions grpc;
+  grpc.host = settings_.host;
+  grpc.port = settings_.grpc_port;
+  grpc.version = std::string(Version());
+  MILLRACE_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(frontend_, grpc));
+  ports_.grpc = grpc_->port();
+  return absl::OkStatus();
+}
+
+void Server::Drain() {
+  const Clock& clock = Clock::Real();
+  const SteadyTime deadline = clock.Now() + settings_.drain_timeout;
+  kLog.Info("draining: new work is refused, what was accepted has ",
+            ToSeconds(settings_.drain_timeout), " s to finish");
+  frontend_.BeginDrain();
+  engine_->BeginDrain();
+  if (!engine_->WaitIdle(deadline)) {
+    kLog.Warning("the time to drain is over: cancelling what still runs");
+    engine_->CancelAll(CancelReason::kDrain);
+    engine_->WaitIdle(clock.Now() + kLastWords);
+  }
+  CloseDoors(std::max(deadline - clock.Now(), kLastWords));
+  kLog.Info("drained");
+}
+
+void Server::CloseAfterFailure() {
+  frontend_.BeginDrain();
+  CloseDoors(kLastWords);
+}
+
+void Server::CloseDoors(Duration grace) {
+  const absl::Duration time = absl::FromChrono(grace);
+  std::vector<std::future<void>> closing;
+  for (std::unique_ptr<HttpServer>* door : {&http_, &admin_}) {
+    if (*door == nullptr) continue;
+    closing.push_back(std::async(std::launch::async, [door, time] {
+      (*door)->Stop(time);
+      door->reset();
+    }));
+  }
+  if (grpc_ != nullptr) {
+    grpc_->Shutdown(time);
+    grpc_.reset();
+  }
+}
+
+}  // namespace millrace

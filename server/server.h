@@ -1,0 +1,60 @@
+// The whole server: an engine, its doors, and how they begin and end.
+#ifndef MILLRACE_SERVER_SERVER_H_
+#define MILLRACE_SERVER_SERVER_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "config/settings.h"
+#include "server/engine_impl.h"
+#include "server/frontend_impl.h"
+#include "server/grpc/grpc_server.h"
+#include "server/http/http_server.h"
+
+namespace millrace {
+
+// The ports that the doors listen on.
+struct Ports {
+  int http = 0;
+  int grpc = 0;
+  int admin = 0;
+};
+
+class Server {
+ public:
+  // Loads the model, opens the doors, and writes settings.ready_file when both are done.
+  // `on_failure` is called once, from some thread, when the device has failed: then end the
+  // process.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Settings& settings,
+                                                       std::function<void()> on_failure);
+  ~Server();
+
+  // New work is refused from now on; waits for what was accepted, at most --drain-timeout, cancels
+  // the rest, and closes the doors. Called once.
+  void Drain();
+
+  // Closes the doors after a failure, once what the engine has answered is out.
+  void CloseAfterFailure();
+
+  const Ports& ports() const { return ports_; }
+
+ private:
+  explicit Server(const Settings& settings);
+
+  absl::Status OpenDoors();
+  absl::Status LoadEngine(std::function<void()> on_failure);
+  void CloseDoors(Duration grace);
+
+  const Settings settings_;
+  FrontendImpl frontend_;
+  std::unique_ptr<EngineImpl> engine_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<HttpServer> admin_;
+  std::unique_ptr<GrpcServer> grpc_;
+  Ports ports_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_SERVER_H_

@@ -1,0 +1,26 @@
+// SIGTERM and SIGINT, taken by a thread of their own.
+#ifndef MILLRACE_SERVER_SIGNALS_H_
+#define MILLRACE_SERVER_SIGNALS_H_
+
+#include <functional>
+#include <thread>
+
+namespace millrace {
+
+// Made before any other thread, so that all of them inherit the mask. The first signal calls
+// `on_first`, from the watcher's thread; a second one ends the process at once with 128 + its
+// number.
+class SignalWatcher {
+ public:
+  explicit SignalWatcher(std::function<void()> on_first);
+  SignalWatcher(const SignalWatcher&) = delete;
+  SignalWatcher& operator=(const SignalWatcher&) = delete;
+  ~SignalWatcher();
+
+ private:
+  std::thread thread_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_SIGNALS_H_
