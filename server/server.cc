@@ -90,6 +90,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   MILLRACE_RETURN_IF_ERROR(opened);
   server->frontend_.AddEngine(server->engine_.get());
   server->frontend_.SetReady();
+  server->grpc_->UpdateHealth();
 
   const EngineInfo& info = server->engine_->info();
   const Ports& ports = server->ports_;
@@ -161,6 +162,7 @@ void Server::Drain() {
   kLog.Info("draining: new work is refused, what was accepted has ",
             ToSeconds(settings_.drain_timeout), " s to finish");
   frontend_.BeginDrain();
+  grpc_->UpdateHealth();
   engine_->BeginDrain();
   if (!engine_->WaitIdle(deadline)) {
     kLog.Warning("the time to drain is over: cancelling what still runs");

@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-// How long a change of state may take to show in grpc.health.v1, Watch included.
+// How long a stall may take to show in grpc.health.v1, Watch included.
 constexpr auto kHealthPeriod = std::chrono::milliseconds(100);
 
 // Debian's gRPC 1.51 predates the fixes for HTTP/2 rapid reset (CVE-2023-44487) and for floods of
@@ -71,6 +71,11 @@ class GrpcServerImpl final : public GrpcServer {
 
   int port() const override { return port_; }
 
+  void UpdateHealth() override {
+    const std::lock_guard lock(mutex_);
+    UpdateHealthLocked();
+  }
+
   void Shutdown(absl::Duration grace) override {
     {
       const std::lock_guard lock(mutex_);
@@ -85,22 +90,26 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
+  // With mutex_ held.
   void SetHealth(bool serving) {
     grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
     health->SetServingStatus(serving);  // the empty name, the whole server
     health->SetServingStatus(v1::Inference::service_full_name(), serving);
+    serving_ = serving;
+  }
+
+  void UpdateHealthLocked() {
+    const bool serving = !stopping_ && frontend_.ready() && frontend_.live();
+    if (serving != serving_) SetHealth(serving);
   }
 
   void FollowHealth() {
-    bool serving = false;
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-      const bool now = frontend_.ready() && frontend_.live();
-      if (now != serving) SetHealth(now);
-      serving = now;
+      UpdateHealthLocked();
       stop_.wait_for(lock, kHealthPeriod, [this] { return stopping_; });
     }
-    if (serving) SetHealth(false);
+    UpdateHealthLocked();
   }
 
   Frontend& frontend_;
@@ -111,7 +120,8 @@ class GrpcServerImpl final : public GrpcServer {
 
   std::mutex mutex_;
   std::condition_variable stop_;
-  bool stopping_ = false;
+  bool stopping_ = false;  // guarded by mutex_
+  bool serving_ = false;   // guarded by mutex_; what grpc.health.v1 says
   std::thread health_thread_;
 };
 

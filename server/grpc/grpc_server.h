@@ -30,6 +30,10 @@ class GrpcServer {
 
   virtual int port() const = 0;
 
+  // Shows what the frontend says now in grpc.health.v1. Called when it became ready or began to
+  // drain; a stall, of which nobody is told, shows by itself.
+  virtual void UpdateHealth() = 0;
+
   // Takes no more calls; returns when those under way have ended, or are cancelled after `grace`.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
