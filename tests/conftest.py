@@ -29,9 +29,11 @@ class Server:
         program = os.environ.get("MILLRACED", str(ROOT / "build" / "millraced"))
         command = [program, "--http-port", "0", "--grpc-port", "0", "--admin-port", "0",
                    "--ready-file", str(self.ready_file), *flags]
+        # MILLRACE_* are settings to the daemon, and what the tests are told must not become one.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env={**os.environ, **(env or {})})
+                                            env={**inherited, **(env or {})})
         deadline = time.monotonic() + START_TIMEOUT
         while not self.ready_file.exists():
             if self.process.poll() is not None:
