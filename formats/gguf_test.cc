@@ -37,7 +37,7 @@ class GgufTest : public ::testing::Test {
   // The message of the error, which must start with the file's base name and not show its folder.
   static std::string ErrorOf(const absl::StatusOr<GgufFile>& file) {
     if (file.ok()) return "no error";
-    const std::string message(file.status().message());
+    std::string message(file.status().message());
     EXPECT_THAT(message, StartsWith(Path().substr(Path().find_last_of('/') + 1)));
     EXPECT_THAT(message, ::testing::Not(HasSubstr(::testing::TempDir())));
     return message;

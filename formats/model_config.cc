@@ -154,7 +154,7 @@ class TensorChecker {
  public:
   explicit TensorChecker(const GgufFile& file) : file_(file) {}
 
-  void Expect(const std::string& name, std::vector<int64_t> shape, bool must_be_f32) {
+  void Expect(const std::string& name, const std::vector<int64_t>& shape, bool must_be_f32) {
     if (!status_.ok()) return;
     const TensorInfo* tensor = file_.FindTensor(name);
     const std::string field = StrCat("tensor ", name);

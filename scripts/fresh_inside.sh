@@ -20,8 +20,9 @@ folder_mb() { du -sm "$1" | cut -f1; }
 launch() {
   log=$1
   shift
+  : >"$log"
   setsid bash -c '"$@" 2>&1 | while IFS= read -r line; do printf "%s\t%s\n" "${EPOCHREALTIME/[.,]/}" "$line"; done' \
-    launch "$@" > >(tee "$log" | cut -f2- >&2) &
+    launch "$@" > >(tee "$log" | sed -u 's/^[^\t]*\t//' >&2) &
   session=$!
 }
 

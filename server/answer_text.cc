@@ -56,7 +56,7 @@ void AnswerText::Add(const StepResult& result, const TokenResult& token, bool is
   }
 }
 
-void AnswerText::AddText(std::string text, OutputEvent* event) {
+void AnswerText::AddText(const std::string& text, OutputEvent* event) {
   if (num_tokens_ <= request_->min_tokens) {
     event->text += text;
     return;

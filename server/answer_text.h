@@ -41,7 +41,7 @@ class AnswerText {
   int32_t num_tokens() const { return num_tokens_; }
 
  private:
-  void AddText(std::string text, OutputEvent* event);
+  void AddText(const std::string& text, OutputEvent* event);
   TokenDetail Detail(const StepResult& result, const TokenResult& token) const;
 
   const Tokenizer* tokenizer_;

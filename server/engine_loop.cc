@@ -127,7 +127,7 @@ void EngineLoop::CommitResults() {
     if (absl::Status status = scheduler_->Commit(*result, now, &events); !status.ok()) {
       return Fail(status);
     }
-    Route(std::move(result), std::move(events));
+    Route(result, std::move(events));
     listener_->OnStep(step_tokens_.front());
     step_tokens_.pop_front();
   }
@@ -171,7 +171,8 @@ OutputShard& EngineLoop::ShardOf(const LiveRequest& request) {
   return *shards_[request.key % shards_.size()];
 }
 
-void EngineLoop::Route(std::shared_ptr<const StepResult> result, std::vector<TokenEvent> events) {
+void EngineLoop::Route(const std::shared_ptr<const StepResult>& result,
+                       std::vector<TokenEvent> events) {
   if (events.empty()) return;
   const SteadyTime now = clock_.Now();
   std::vector<std::vector<RoutedEvent>> routed(shards_.size());

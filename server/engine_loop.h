@@ -95,7 +95,7 @@ class EngineLoop {
   void PlanSteps();
   void PublishGauges();
   void Fail(const absl::Status& status);
-  void Route(std::shared_ptr<const StepResult> result, std::vector<TokenEvent> events);
+  void Route(const std::shared_ptr<const StepResult>& result, std::vector<TokenEvent> events);
   OutputShard& ShardOf(const LiveRequest& request);
   bool ShardsHaveRoom();
 

@@ -112,9 +112,10 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
   (*engine)->Detokenize(
       std::vector<Token>(request->token_ids().begin(), request->token_ids().end()),
       [context, call, response](absl::StatusOr<std::string> text) {
-        AddRetryHint(context, text.status());
-        if (text.ok()) response->set_text(*std::move(text));
-        call->End(ToGrpc(text.status()));
+        const absl::Status status = text.status();
+        AddRetryHint(context, status);
+        if (status.ok()) response->set_text(*std::move(text));
+        call->End(ToGrpc(status));
       });
   return call;
 }
