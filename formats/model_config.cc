@@ -1,7 +1,6 @@
 #include "formats/model_config.h"
 
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -222,8 +221,8 @@ absl::Status ValidateTensors(const ModelConfig& config, const GgufFile& file) {
   const int64_t q = int64_t{config.heads} * config.head_size;
   const int64_t kv = int64_t{config.kv_heads} * config.head_size;
   TensorChecker checker(file);
-  const auto weight = [&](const std::string& name, std::vector<int64_t> shape) {
-    checker.Expect(name, std::move(shape), false);
+  const auto weight = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    checker.Expect(name, shape, false);
   };
   const auto vector = [&](const std::string& name, int64_t size) {
     checker.Expect(name, {size}, true);
