@@ -8,6 +8,7 @@ namespace millrace::cpu::avx512 {
 namespace {
 
 constexpr int kGroup = kTileRows;    // keys in the lanes of a register
+constexpr int kFewQueries = 4;       // up to here memory is the limit, above the arithmetic
 constexpr int kMaxValueQueries = 6;  // queries that share a load of values: 6 * 4 sums + 4 loads
 
 inline int Longest(const AttentionTile& tile) {
@@ -39,15 +40,22 @@ inline __m512 LoadHalves(const uint8_t* halves) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
 }
 
+// Into the second-level cache: a tile's values, while its scores are computed.
+inline void Prefetch(const uint8_t* line) {
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
+}
+
 // scores[query][position .. position + 16 * kGroups) = scale * q . k, one sum over the head's
 // dimensions each. Groups past the last key repeat it; their scores are never used.
 template <int kQueries, int kGroups>
 void ScoreGroups(const AttentionTile& tile, int first, int position, int last_group) {
   const uint8_t* keys[kGroups];
+  const uint8_t* values[kGroups];
 #pragma GCC unroll 16
   for (int g = 0; g < kGroups; ++g) {
     const int at = position + g * kGroup;
     keys[g] = Keys(tile, at < last_group ? at : last_group);
+    values[g] = Values(tile, at < last_group ? at : last_group);
   }
   __m512 sums[kQueries][kGroups];
 #pragma GCC unroll 16
@@ -56,6 +64,11 @@ void ScoreGroups(const AttentionTile& tile, int first, int position, int last_gr
     for (int g = 0; g < kGroups; ++g) sums[i][g] = _mm512_setzero_ps();
   }
   for (int d = 0; d < tile.head_size; ++d) {
+    if (kQueries <= kFewQueries &&
+        d % 2 == 0) {  // a group has half as many lines as a head has dimensions
+#pragma GCC unroll 16
+      for (int g = 0; g < kGroups; ++g) Prefetch(values[g] + d / 2 * 64);
+    }
     __m512 k[kGroups];
 #pragma GCC unroll 16
     for (int g = 0; g < kGroups; ++g) k[g] = LoadHalves(keys[g] + d * kGroup * 2);
@@ -79,7 +92,7 @@ void ScoreGroups(const AttentionTile& tile, int first, int position, int last_gr
 
 template <int kQueries>
 void Scores(const AttentionTile& tile, int first, int longest) {
-  constexpr int kGroups = kQueries <= 4 ? 4 : 2;
+  constexpr int kGroups = kQueries <= kFewQueries ? 4 : 2;
   const int last_group = (longest - 1) / kGroup * kGroup;
   for (int position = 0; position < longest; position += kGroups * kGroup) {
     ScoreGroups<kQueries, kGroups>(tile, first, position, last_group);

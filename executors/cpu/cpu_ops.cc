@@ -240,52 +240,67 @@ void CpuOps::PlanAttention(int group, const CpuStepInput& input) {
   }
 }
 
-void CpuOps::Attend(const AttentionTask& task, int layer, int kv_head, const AttentionSpec& spec,
-                    const CpuActivation& qkv, const CpuStepInput& input, CpuActivation& out,
-                    int thread) {
-  const CpuStepInput::Row& row = input.rows[task.row];
-  const int group = spec.num_heads / spec.num_kv_heads;
-  Scratch& scratch = scratch_[thread];
-  AttentionTile tile{.pages = kv_.Page(0, layer, kv_head),
+// What the step's attention over one layer shares.
+struct CpuOps::AttentionStep {
+  int32_t layer;
+  const AttentionSpec& spec;
+  const CpuActivation& qkv;
+  const CpuStepInput& input;
+  CpuActivation& out;
+};
+
+// The tile of chunk `index`: kv heads are outermost, so that a thread stays with one.
+AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratch) const {
+  const int tasks = static_cast<int>(attention_tasks_.size());
+  const AttentionTask& task = attention_tasks_[index % tasks];
+  const int kv_head = index / tasks;
+  const CpuStepInput::Row& row = step.input.rows[task.row];
+  const int group = step.spec.num_heads / step.spec.num_kv_heads;
+  AttentionTile tile{.pages = kv_.Page(0, step.layer, kv_head),
                      .block_bytes = kv_.block_bytes,
                      .block_table = row.block_table,
                      .block_size = kv_.block_size,
-                     .head_size = spec.head_size,
+                     .head_size = step.spec.head_size,
                      .num_queries = task.count,
                      .queries = {},
                      .lengths = {},
-                     .scale = spec.scale,
+                     .scale = step.spec.scale,
                      .scores = scratch.scores.data(),
                      .score_stride = score_stride_,
                      .out = scratch.heads.data()};
-  const auto token_of = [&](int i) { return row.first_token + (task.query + i) / group; };
-  const auto column_of = [&](int i) {
-    return (kv_head * group + (task.query + i) % group) * spec.head_size;
-  };
   for (int i = 0; i < task.count; ++i) {
-    tile.queries[i] = qkv.Floats(token_of(i)) + column_of(i);
-    tile.lengths[i] = input.positions[token_of(i)] + 1;
+    const int token = row.first_token + (task.query + i) / group;
+    const int head = kv_head * group + (task.query + i) % group;
+    tile.queries[i] = step.qkv.Floats(token) + head * step.spec.head_size;
+    tile.lengths[i] = step.input.positions[token] + 1;
   }
+  return tile;
+}
+
+void CpuOps::Attend(const AttentionStep& step, int index, int thread) {
+  const AttentionTile tile = Tile(step, index, scratch_[thread]);
   kernels_.attention(tile);
-  for (int i = 0; i < task.count; ++i) {
-    kernels_.store(tile.out + i * spec.head_size, spec.head_size, out.form(),
-                   out.At(token_of(i), column_of(i)));
+  for (int i = 0; i < tile.num_queries; ++i) {
+    // Where a query lies in qkv is where its result lies in out.
+    const ptrdiff_t at = tile.queries[i] - step.qkv.Floats(0);
+    const int token = static_cast<int>(at / static_cast<ptrdiff_t>(step.qkv.row_floats()));
+    const int column = static_cast<int>(at % static_cast<ptrdiff_t>(step.qkv.row_floats()));
+    kernels_.store(tile.out + i * tile.head_size, tile.head_size, step.out.form(),
+                   step.out.At(token, column));
   }
 }
 
 Activation CpuOps::Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
                              const StepInput& input, LinearId consumer) {
-  const CpuStepInput& step = Cast(input);
-  if (layer == 0) PlanAttention(spec.num_heads / spec.num_kv_heads, step);
+  const CpuStepInput& in = Cast(input);
+  if (layer == 0) PlanAttention(spec.num_heads / spec.num_kv_heads, in);
   const Form form = weights_.Matrix(consumer).input;
   const int width = spec.num_heads * spec.head_size;
   const bool whole_blocks = form == Form::kFloat || spec.head_size % kBlock == 0;
   auto out = Take(whole_blocks ? form : Form::kFloat, Cast(qkv).rows(), width);
-  const int tasks = static_cast<int>(attention_tasks_.size());
-  pool_.ParallelFor(tasks * spec.num_kv_heads, [&](int task, int thread) {
-    Attend(attention_tasks_[task % tasks], layer, task / tasks, spec, Cast(qkv), step, *out,
-           thread);
-  });
+  const AttentionStep step{layer, spec, Cast(qkv), in, *out};
+  pool_.ParallelFor(static_cast<int>(attention_tasks_.size()) * spec.num_kv_heads,
+                    [&](int index, int thread) { Attend(step, index, thread); });
   if (whole_blocks) return out;
   // Heads that end within a block of 32: the blocks are made of whole rows.
   auto blocks = Take(form, out->rows(), width);

@@ -75,6 +75,14 @@ class CpuOps : public Ops {
     int count;
   };
 
+  struct AttentionStep;
+  struct Scratch {
+    std::vector<float> gate;
+    std::vector<float> scores;
+    std::vector<float> heads;
+    Sampler sampler;
+  };
+
   std::unique_ptr<CpuActivation> Take(Form form, int rows, int width) {
     return std::make_unique<CpuActivation>(activations_, form, rows, width);
   }
@@ -84,8 +92,8 @@ class CpuOps : public Ops {
   void NormRows(const NormWeight& norm, const CpuActivation& residual, CpuActivation& out);
   void PrepareRope(const RopeSpec& rope, const CpuStepInput& input);
   void PlanAttention(int group, const CpuStepInput& input);
-  void Attend(const AttentionTask& task, int layer, int kv_head, const AttentionSpec& spec,
-              const CpuActivation& qkv, const CpuStepInput& input, CpuActivation& out, int thread);
+  AttentionTile Tile(const AttentionStep& step, int index, Scratch& scratch) const;
+  void Attend(const AttentionStep& step, int index, int thread);
 
   const Kernels& kernels_;
   ThreadPool& pool_;
@@ -101,12 +109,6 @@ class CpuOps : public Ops {
   std::vector<double> frequencies_;
   std::vector<AttentionTask> attention_tasks_;
 
-  struct Scratch {
-    std::vector<float> gate;
-    std::vector<float> scores;
-    std::vector<float> heads;
-    Sampler sampler;
-  };
   size_t score_stride_;
   std::vector<Scratch> scratch_;  // of each thread
 

@@ -6,11 +6,10 @@
 namespace millrace::cpu::avx512 {
 namespace {
 
-constexpr int kMaxRows = 8;        // tokens that share one pass over a tile
-constexpr int kPrefetch = 2048;    // bytes ahead of the loads, which never wait for memory then
-constexpr int kQ4Bytes = 320;      // of a tile, a step of depth
-constexpr int kQ8Bytes = 512;      // the same, without d
-constexpr int kStreamingRows = 4;  // up to here memory is the limit, above the arithmetic
+constexpr int kMaxRows = 8;         // tokens that share one pass over a tile
+constexpr int kPrefetch = 3072;     // bytes ahead of the loads, in a tile's only pass
+constexpr int kQ4Bytes = 320;       // of a tile, a step of depth
+constexpr int kQ8PairBytes = 1088;  // of a tile, two steps of depth
 
 inline __m512i BroadcastDword(const int8_t* values) {
   return _mm512_set1_epi32(*reinterpret_cast<const int __attribute__((may_alias))*>(values));
@@ -24,10 +23,29 @@ inline __m512 LoadHalves(const uint8_t* halves) {
   return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves)));
 }
 
-inline void Prefetch(const uint8_t* from, int bytes) {
-  for (int i = 0; i < bytes; i += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + kPrefetch + i), _MM_HINT_T0);
+// Some rows of a tile, and what to fetch meanwhile: the loads never wait for memory then.
+struct Pass {
+  int first;
+  const uint8_t* ahead;
+  int lines;  // a step of depth
+  bool soon;  // needed so soon that it must be in the first-level cache
+
+  void Prefetch() {
+    for (int i = 0; i < lines; ++i, ahead += 64) {
+      if (soon) {
+        _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T0);
+      } else {
+        _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T1);
+      }
+    }
   }
+};
+
+// Begins to fetch where the sums will go: memory answers while they are being computed.
+template <int kRows>
+inline void PrefetchOut(const GemmTile& tile, int first) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) __builtin_prefetch(tile.out + (first + i) * tile.out_stride, 1);
 }
 
 inline const QuantizedBlock* Row(const GemmTile& tile, int row) {
@@ -45,18 +63,19 @@ inline void Finish(const GemmTile& tile, int first, const __m512 (&sums)[kRows])
 }
 
 template <int kRows>
-void Q4Rows(const GemmTile& tile, int first) {
+void Q4Rows(const GemmTile& tile, Pass pass) {
+  PrefetchOut<kRows>(tile, pass.first);
   const __m512i low = _mm512_set1_epi8(15);
   const QuantizedBlock* x[kRows];
   __m512 sums[kRows];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
-    x[i] = Row(tile, first + i);
+    x[i] = Row(tile, pass.first + i);
     sums[i] = _mm512_setzero_ps();
   }
   const uint8_t* weights = tile.weights;
   for (int block = 0; block < tile.depth; ++block, weights += kQ4Bytes) {
-    if (kRows <= kStreamingRows) Prefetch(weights, kQ4Bytes);
+    pass.Prefetch();
     __m512i w[8];
 #pragma GCC unroll 16
     for (int j = 0; j < 4; ++j) {
@@ -79,26 +98,27 @@ void Q4Rows(const GemmTile& tile, int first) {
       sums[i] = _mm512_fmadd_ps(minimum, BroadcastBits(xb.correction), sums[i]);
     }
   }
-  Finish(tile, first, sums);
+  Finish(tile, pass.first, sums);
 }
 
 template <int kRows>
-void Q8Rows(const GemmTile& tile, int first) {
+void Q8Rows(const GemmTile& tile, Pass pass) {
+  PrefetchOut<kRows>(tile, pass.first);
   const QuantizedBlock* x[kRows];
   __m512 sums[kRows];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
-    x[i] = Row(tile, first + i);
+    x[i] = Row(tile, pass.first + i);
     sums[i] = _mm512_setzero_ps();
   }
-  const uint8_t* weights = tile.weights;
-  const uint8_t* scales = tile.weights + static_cast<size_t>(tile.depth) * kQ8Bytes;
-  for (int block = 0; block < tile.depth; ++block, weights += kQ8Bytes, scales += 32) {
-    if (kRows <= kStreamingRows) Prefetch(weights, kQ8Bytes);
+  for (int block = 0; block < tile.depth; ++block) {
+    const uint8_t* pair = tile.weights + static_cast<size_t>(block / 2) * kQ8PairBytes;
+    const uint8_t* weights = pair + 64 + block % 2 * 512;
+    pass.Prefetch();
     __m512i w[8];
 #pragma GCC unroll 16
     for (int j = 0; j < 8; ++j) w[j] = _mm512_load_si512(weights + 64 * j);
-    const __m512 scale = LoadHalves(scales);
+    const __m512 scale = LoadHalves(pair + block % 2 * 32);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const QuantizedBlock& xb = x[i][block];
@@ -111,76 +131,101 @@ void Q8Rows(const GemmTile& tile, int first) {
       sums[i] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(xb.scale), sums[i]);
     }
   }
-  Finish(tile, first, sums);
+  Finish(tile, pass.first, sums);
 }
 
 template <bool kHalf, int kRows>
-void FloatRows(const GemmTile& tile, int first) {
+void FloatRows(const GemmTile& tile, Pass pass) {
+  PrefetchOut<kRows>(tile, pass.first);
   constexpr int kStep = kHalf ? 32 : 64;
   const float* x[kRows];
   __m512 sums[kRows];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
-    x[i] = reinterpret_cast<const float*>(Row(tile, first + i));
+    x[i] = reinterpret_cast<const float*>(Row(tile, pass.first + i));
     sums[i] = _mm512_setzero_ps();
   }
   const uint8_t* weights = tile.weights;
   for (int k = 0; k < tile.depth; ++k, weights += kStep) {
-    if (kRows <= kStreamingRows) Prefetch(weights, kStep);
+    pass.Prefetch();
     const __m512 w = kHalf ? LoadHalves(weights) : _mm512_load_ps(weights);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       sums[i] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[i][k]), sums[i]);
     }
   }
-  Finish(tile, first, sums);
+  Finish(tile, pass.first, sums);
 }
 
-// Calls a kernel's instance for 1 to kMaxRows rows.
+// Passes of up to kMaxRows rows over a tile, as equal as they can be. One pass fetches a little
+// ahead of itself; several fetch the next tile among them, so that memory has no burst at each
+// tile's first.
 template <template <int> class Instance>
-void ForRows(const GemmTile& tile) {
-  int row = 0;
-  for (; row + kMaxRows <= tile.rows; row += kMaxRows) Instance<kMaxRows>::Run(tile, row);
-  switch (tile.rows - row) {
-    case 1:
-      return Instance<1>::Run(tile, row);
-    case 2:
-      return Instance<2>::Run(tile, row);
-    case 3:
-      return Instance<3>::Run(tile, row);
-    case 4:
-      return Instance<4>::Run(tile, row);
-    case 5:
-      return Instance<5>::Run(tile, row);
-    case 6:
-      return Instance<6>::Run(tile, row);
-    case 7:
-      return Instance<7>::Run(tile, row);
+void ForRows(const GemmTile& tile, int step_bytes) {
+  int passes = (tile.rows + kMaxRows - 1) / kMaxRows;
+  Pass pass{.first = 0,
+            .ahead = tile.weights + kPrefetch,
+            .lines = (step_bytes + 63) / 64,
+            .soon = passes == 1};
+  if (passes > 1) {
+    pass.ahead = tile.weights + static_cast<size_t>(tile.depth) * step_bytes;
+    pass.lines = (pass.lines + passes - 1) / passes;
+  }
+  const size_t fetched = static_cast<size_t>(tile.depth) * pass.lines * 64;
+  for (; passes > 0; --passes, pass.ahead += fetched) {
+    const int rows = (tile.rows - pass.first + passes - 1) / passes;
+    switch (rows) {
+      case 1:
+        Instance<1>::Run(tile, pass);
+        break;
+      case 2:
+        Instance<2>::Run(tile, pass);
+        break;
+      case 3:
+        Instance<3>::Run(tile, pass);
+        break;
+      case 4:
+        Instance<4>::Run(tile, pass);
+        break;
+      case 5:
+        Instance<5>::Run(tile, pass);
+        break;
+      case 6:
+        Instance<6>::Run(tile, pass);
+        break;
+      case 7:
+        Instance<7>::Run(tile, pass);
+        break;
+      case 8:
+        Instance<8>::Run(tile, pass);
+        break;
+    }
+    pass.first += rows;
   }
 }
 
 template <int kRows>
 struct Q4 {
-  static void Run(const GemmTile& tile, int row) { Q4Rows<kRows>(tile, row); }
+  static void Run(const GemmTile& tile, Pass pass) { Q4Rows<kRows>(tile, pass); }
 };
 template <int kRows>
 struct Q8 {
-  static void Run(const GemmTile& tile, int row) { Q8Rows<kRows>(tile, row); }
+  static void Run(const GemmTile& tile, Pass pass) { Q8Rows<kRows>(tile, pass); }
 };
 template <int kRows>
 struct F32 {
-  static void Run(const GemmTile& tile, int row) { FloatRows<false, kRows>(tile, row); }
+  static void Run(const GemmTile& tile, Pass pass) { FloatRows<false, kRows>(tile, pass); }
 };
 template <int kRows>
 struct F16 {
-  static void Run(const GemmTile& tile, int row) { FloatRows<true, kRows>(tile, row); }
+  static void Run(const GemmTile& tile, Pass pass) { FloatRows<true, kRows>(tile, pass); }
 };
 
 }  // namespace
 
-void GemmQ4(const GemmTile& tile) { ForRows<Q4>(tile); }
-void GemmQ8(const GemmTile& tile) { ForRows<Q8>(tile); }
-void GemmF32(const GemmTile& tile) { ForRows<F32>(tile); }
-void GemmF16(const GemmTile& tile) { ForRows<F16>(tile); }
+void GemmQ4(const GemmTile& tile) { ForRows<Q4>(tile, kQ4Bytes); }
+void GemmQ8(const GemmTile& tile) { ForRows<Q8>(tile, kQ8PairBytes / 2); }
+void GemmF32(const GemmTile& tile) { ForRows<F32>(tile, 64); }
+void GemmF16(const GemmTile& tile) { ForRows<F16>(tile, 32); }
 
 }  // namespace millrace::cpu::avx512

@@ -29,12 +29,13 @@ void LoadHalves(const uint8_t* from, float (&floats)[kTileRows]) {
 // One token at a time.
 template <bool kQ4>
 void Quantized(const GemmTile& tile) {
-  const size_t step = kQ4 ? 320 : 512;
   for (int row = 0; row < tile.rows; ++row) {
     const QuantizedBlock* x = Row<QuantizedBlock>(tile, row);
     float sums[kTileRows] = {};
     for (int block = 0; block < tile.depth; ++block) {
-      const uint8_t* weights = tile.weights + block * step;
+      const uint8_t* pair = tile.weights + static_cast<size_t>(block / 2) * 1088;
+      const uint8_t* weights =
+          kQ4 ? tile.weights + static_cast<size_t>(block) * 320 : pair + 64 + block % 2 * 512;
       const int8_t* values = x[block].values;
       int dots[kTileRows];
       for (int lane = 0; lane < kTileRows; ++lane) {
@@ -62,7 +63,7 @@ void Quantized(const GemmTile& tile) {
           sums[lane] += minima[lane] * correction;
         }
       } else {
-        LoadHalves(tile.weights + tile.depth * step + 32 * block, scales);
+        LoadHalves(pair + block % 2 * 32, scales);
         const int correction = static_cast<int>(x[block].correction);
         for (int lane = 0; lane < kTileRows; ++lane) {
           sums[lane] += static_cast<float>(dots[lane] + correction) * scales[lane] * x[block].scale;

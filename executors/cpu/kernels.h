@@ -32,15 +32,14 @@ struct QuantizedBlock {
 };
 static_assert(sizeof(QuantizedBlock) == 40);
 
-// y = x * W^T for the 16 rows of one tile and `rows` tokens. Tiles hold, for each step of depth,
-//   F32, F16: [16 rows] of one column;                                    depth = columns
-//   Q4_1:     [4][16 rows][4 bytes], byte b of dword j = the low nibble of element 4j + b and the
-//   high one
-//             of element 16 + 4j + b; then [16] f16 d, [16] f16 m;        depth = columns / 32
-//   Q8_0:     [8][16 rows][4 bytes], element 4j + b, each + 128; the [16] f16 d of all depths
-//   follow
-//             after the last;                                             depth = columns / 32
-// 64-byte aligned. Reads `prefetch` bytes ahead of itself, which need not be mapped.
+// y = x * W^T for the 16 rows of one tile and `rows` tokens. A tile holds, for each step of depth,
+//   F32, F16: [16 rows], one column; as deep as there are columns.
+//   Q4_1: [4][16 rows][4 bytes], then [16] f16 d, [16] f16 m; columns / 32 deep. Byte b of dword j
+//   has
+//     element 4j + b in its low nibble and element 16 + 4j + b in its high one.
+//   Q8_0: two steps together: [2][16] f16 d, then of each [8][16 rows][4 bytes]; columns / 32 deep.
+//     Byte b of dword j is element 4j + b, + 128.
+// 64-byte aligned. Prefetches beyond its end, where the next tile is read.
 struct GemmTile {
   const uint8_t* weights;
   int depth;

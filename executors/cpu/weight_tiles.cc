@@ -8,8 +8,8 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int kQ4Bytes = 320;  // of a tile, a block of columns: quants, then d and m
-constexpr int kQ8Bytes = 512;  // quants alone
+constexpr int kQ4Bytes = 320;       // of a tile, a block of columns: quants, then d and m
+constexpr int kQ8PairBytes = 1088;  // two blocks of columns: d, then quants
 constexpr int kQ4FileBytes = 20;
 constexpr int kQ8FileBytes = 34;
 
@@ -53,7 +53,8 @@ TiledMatrix DescribeTiles(TensorType type, int64_t rows, int64_t columns, const 
       break;
     case TensorType::kQ8_0:
       matrix.depth = static_cast<int>(columns / kBlock);
-      matrix.tile_bytes = AlignUp(static_cast<size_t>(matrix.depth) * (kQ8Bytes + 2 * kTileRows));
+      matrix.tile_bytes =
+          static_cast<size_t>(matrix.depth / 2) * kQ8PairBytes + matrix.depth % 2 * (64 + 512);
       matrix.input = Form::kQ8ForQ8;
       matrix.gemm = kernels.gemm_q8_0;
       break;
@@ -74,14 +75,14 @@ void TileRow(const TiledMatrix& matrix, const uint8_t* row, int lane, uint8_t* t
     case TensorType::kF16:
       return TileElements<2>(row, matrix.depth, lane, tile);
     case TensorType::kQ8_0: {
-      uint8_t* scales = tile + static_cast<size_t>(matrix.depth) * kQ8Bytes + 2 * lane;
-      uint8_t* to = tile + 4 * lane;
       for (int b = 0; b < matrix.depth; ++b, row += kQ8FileBytes) {
-        std::memcpy(scales + 2 * kTileRows * b, row, 2);
-        for (int j = 0; j < 8; ++j, to += 64) {
+        uint8_t* pair = tile + static_cast<size_t>(b / 2) * kQ8PairBytes;
+        std::memcpy(pair + b % 2 * 32 + 2 * lane, row, 2);
+        uint8_t* to = pair + 64 + b % 2 * 512 + 4 * lane;
+        for (int j = 0; j < 8; ++j) {
           // + 128 on each byte: VNNI multiplies unsigned bytes by signed ones.
           const uint32_t quants = Load<uint32_t>(row + 2 + 4 * j) ^ 0x80808080u;
-          std::memcpy(to, &quants, 4);
+          std::memcpy(to + 64 * j, &quants, 4);
         }
       }
       return;
@@ -109,12 +110,12 @@ void UntileRow(const TiledMatrix& matrix, int64_t row, float* out) {
       for (int i = 0; i < matrix.depth; ++i) out[i] = LoadHalf(tile + (i * kTileRows + lane) * 2);
       return;
     case TensorType::kQ8_0: {
-      const uint8_t* scales = tile + static_cast<size_t>(matrix.depth) * kQ8Bytes + 2 * lane;
       for (int b = 0; b < matrix.depth; ++b) {
-        const float scale = LoadHalf(scales + 2 * kTileRows * b);
+        const uint8_t* pair = tile + static_cast<size_t>(b / 2) * kQ8PairBytes;
+        const uint8_t* quants = pair + 64 + b % 2 * 512 + 4 * lane;
+        const float scale = LoadHalf(pair + b % 2 * 32 + 2 * lane);
         for (int i = 0; i < kBlock; ++i) {
-          const uint8_t quant = tile[b * kQ8Bytes + i / 4 * 64 + 4 * lane + i % 4];
-          *out++ = static_cast<float>(quant - 128) * scale;
+          *out++ = static_cast<float>(quants[i / 4 * 64 + i % 4] - 128) * scale;
         }
       }
       return;

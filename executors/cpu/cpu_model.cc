@@ -1,0 +1,105 @@
+#include "executors/cpu/cpu_model.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "formats/gguf.h"
+#include "formats/model_config.h"
+
+namespace millrace::cpu {
+namespace {
+
+absl::Status CheckConfig(const ModelConfig& config, const DeviceSpec& device) {
+  if (config.head_size % kTileRows != 0) {
+    return absl::UnimplementedError(StrCat("the model's heads have ", config.head_size,
+                                           " elements; allowed on the CPU: multiples of ",
+                                           kTileRows));
+  }
+  if (device.block_size < kTileRows || device.block_size % kTileRows != 0) {
+    return absl::InvalidArgumentError(StrCat("block_size is ", device.block_size,
+                                             "; allowed on the CPU: multiples of ", kTileRows));
+  }
+  if (device.max_model_len > config.context_length) {
+    return absl::InvalidArgumentError(StrCat("max_model_len is ", device.max_model_len,
+                                             ", allowed: up to the model's ",
+                                             config.context_length));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, const DeviceSpec& device,
+                                    int32_t* num_blocks) {
+  KvArena kv;
+  kv.block_size = device.block_size;
+  kv.head_size = config.head_size;
+  kv.page_bytes = KvArena::PageBytes(device.block_size, config.head_size);
+  kv.layer_bytes = config.kv_heads * kv.page_bytes;
+  kv.block_bytes = config.layers * kv.layer_bytes;
+  const int64_t blocks = device.kv_cache_memory / static_cast<int64_t>(kv.block_bytes);
+  if (blocks < 1) {
+    return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
+                                             " bytes, allowed: at least one block's ",
+                                             kv.block_bytes));
+  }
+  *num_blocks = static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
+  MILLRACE_ASSIGN_OR_RETURN(kv.memory,
+                            Memory::Reserve(*num_blocks * kv.block_bytes, "the KV cache"));
+  return kv;
+}
+
+}  // namespace
+
+int UsableCores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
+                                                       const DeviceSpec& device,
+                                                       const Kernels& kernels) {
+  MILLRACE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(model.path));
+  MILLRACE_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(file));
+  MILLRACE_RETURN_IF_ERROR(CheckConfig(config, device));
+
+  auto loaded = std::make_unique<CpuModel>();
+  loaded->pool = std::make_unique<ThreadPool>(device.threads > 0 ? device.threads : UsableCores());
+  CpuWeightPlacer placer(file, kernels);
+  MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadModel(config, placer));
+  MILLRACE_ASSIGN_OR_RETURN(loaded->weights, placer.Finish(*loaded->pool));
+
+  int32_t num_blocks = 0;
+  MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKvArena(config, device, &num_blocks));
+  const int32_t max_model_len =
+      device.max_model_len > 0 ? device.max_model_len : config.context_length;
+  MILLRACE_ASSIGN_OR_RETURN(
+      Memory activations,
+      Memory::Reserve(CpuOps::ActivationBytes(loaded->weights, device.max_num_batched_tokens),
+                      "activations"));
+  MILLRACE_ASSIGN_OR_RETURN(Memory logits,
+                            Memory::Reserve(CpuOps::LogitBytes(config.vocab_size), "logits"));
+  loaded->ops = std::make_unique<CpuOps>(kernels, *loaded->pool, loaded->weights, loaded->kv,
+                                         std::move(activations), std::move(logits), max_model_len);
+  loaded->info = {
+      .architecture = config.architecture,
+      .digest = std::string(loaded->weights.digest.begin(), loaded->weights.digest.end()),
+      .weight_bytes = static_cast<int64_t>(loaded->weights.memory.bytes()),
+      .limits = {.max_num_seqs = device.max_num_seqs,
+                 .max_num_batched_tokens = device.max_num_batched_tokens,
+                 .max_model_len = max_model_len,
+                 .num_blocks = num_blocks,
+                 .block_size = device.block_size,
+                 .vocab_size = config.vocab_size},
+      .kv = {.block_size = device.block_size,
+             .num_blocks = num_blocks,
+             .type = "float16",
+             .groups = {{.num_layers = config.layers,
+                         .bytes_per_block = static_cast<int64_t>(loaded->kv.block_bytes)}}}};
+  return loaded;
+}
+
+}  // namespace millrace::cpu

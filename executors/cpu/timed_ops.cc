@@ -1,0 +1,147 @@
+#include "executors/cpu/timed_ops.h"
+
+#include <algorithm>
+#include <chrono>
+#include <type_traits>
+#include <utility>
+
+#include "base/status.h"
+#include "executors/cpu/cpu_model.h"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr int kDecodeContext = 192;
+constexpr int kRepeat = 9;
+
+enum Op { kEmbed, kNorm, kLinear, kRowLinear, kGated, kRope, kAttention, kHead, kSample, kNumOps };
+constexpr const char* kNames[kNumOps] = {"embed", "norm",      "qkv",  "row_linear", "gated",
+                                         "rope",  "attention", "head", "sample"};
+
+class TimedOps : public Ops {
+ public:
+  TimedOps(CpuOps& ops, const CpuWeights& weights) : ops_(ops), weights_(weights), times_(kNumOps) {
+    for (int op = 0; op < kNumOps; ++op) times_[op].name = kNames[op];
+  }
+
+  std::vector<OpTime> Take() {
+    std::vector<OpTime> times = times_;
+    for (OpTime& time : times_) time = {.name = time.name};
+    return times;
+  }
+
+  Activation Embed(EmbeddingId table, const StepInput& input) override {
+    return Time(kEmbed, [&] { return ops_.Embed(table, input); });
+  }
+  Activation Norm(NormId norm, const Activation& residual, LinearId consumer) override {
+    return Time(kNorm, [&] { return ops_.Norm(norm, residual, consumer); });
+  }
+  Activation Linear(LinearId weight, const Activation& x) override {
+    Count(kLinear, weight, x);
+    return Time(kLinear, [&] { return ops_.Linear(weight, x); });
+  }
+  Activation RowLinear(LinearId weight, const Activation& x, Activation& residual, NormId norm,
+                       LinearId consumer) override {
+    Count(kRowLinear, weight, x);
+    return Time(kRowLinear, [&] { return ops_.RowLinear(weight, x, residual, norm, consumer); });
+  }
+  Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
+                         LinearId consumer) override {
+    Count(kGated, weight, x);
+    return Time(kGated, [&] { return ops_.GatedLinear(weight, x, f, consumer); });
+  }
+  void RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qkv,
+                  const StepInput& input) override {
+    Time(kRope, [&] { ops_.RopeAppend(layer, spec, qkv, input); });
+  }
+  Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
+                       const StepInput& input, LinearId consumer) override {
+    return Time(kAttention, [&] { return ops_.Attention(layer, spec, qkv, input, consumer); });
+  }
+  Activation Head(LinearId weight, const Activation& x, const StepInput& input) override {
+    head_ = weight;
+    return Time(kHead, [&] { return ops_.Head(weight, x, input); });
+  }
+  void Sample(const Activation& logits, const StepInput& input) override {
+    Count(kSample, head_, logits);
+    Time(kSample, [&] { ops_.Sample(logits, input); });
+  }
+
+ private:
+  template <typename Call>
+  std::invoke_result_t<Call> Time(Op op, const Call& call) {
+    struct Stop {
+      ~Stop() {
+        seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      }
+      double& seconds;
+      std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+    } stop{times_[op].seconds};
+    return call();
+  }
+
+  void Count(Op op, LinearId weight, const Activation& x) {
+    const TiledMatrix& matrix = weights_.Matrix(weight);
+    times_[op].weight_bytes += static_cast<double>(matrix.tiles * matrix.tile_bytes);
+    times_[op].operations += 2.0 * static_cast<double>(matrix.rows * matrix.columns) *
+                             static_cast<const CpuActivation&>(*x).rows();
+  }
+
+  CpuOps& ops_;
+  const CpuWeights& weights_;
+  std::vector<OpTime> times_;
+  LinearId head_{};
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const DeviceSpec& device,
+                                            int tokens, int sequences) {
+  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CpuModel> loaded,
+                            LoadCpuModel({model}, device, BestKernels()));
+  const int each = tokens / sequences;
+  const int context = each == 1 ? kDecodeContext : 0;
+  const int blocks = (context + each + device.block_size - 1) / device.block_size;
+  std::vector<std::vector<BlockId>> tables(sequences);
+  for (int s = 0; s < sequences; ++s) {
+    for (int i = 0; i < blocks; ++i) tables[s].push_back(s * blocks + i);
+  }
+  const SamplingParams greedy{.temperature = 0};
+  const auto add_row = [&](int s, int first, int count, CpuStepInput* input) {
+    const int row = static_cast<int>(input->rows.size());
+    input->rows.push_back({static_cast<int>(input->tokens.size()), count, tables[s].data()});
+    for (int i = 0; i < count; ++i) {
+      input->tokens.push_back((s * 7919 + (first + i) * 104729) % loaded->info.limits.vocab_size);
+      input->positions.push_back(first + i);
+      input->row_of.push_back(row);
+    }
+    input->wanted.push_back(static_cast<int>(input->tokens.size()) - 1);
+    input->samples.push_back({&greedy, first + count, std::nullopt});
+  };
+  CpuStepInput input;
+  for (int s = 0; s < sequences; ++s) {
+    if (context > 0) {
+      CpuStepInput prompt;
+      add_row(s, 0, context, &prompt);
+      loaded->ops->BeginStep();
+      loaded->model->Forward(*loaded->ops, prompt);
+    }
+    add_row(s, context, each, &input);
+  }
+  TimedOps timed(*loaded->ops, loaded->weights);
+  std::vector<std::vector<OpTime>> runs;
+  for (int i = 0; i < kRepeat; ++i) {
+    loaded->ops->BeginStep();
+    loaded->model->Forward(timed, input);
+    runs.push_back(timed.Take());
+  }
+  for (int op = 0; op < kNumOps; ++op) {
+    std::vector<double> seconds;
+    for (const std::vector<OpTime>& run : runs) seconds.push_back(run[op].seconds);
+    std::sort(seconds.begin(), seconds.end());
+    runs[0][op].seconds = seconds[kRepeat / 2];
+  }
+  return runs[0];
+}
+
+}  // namespace millrace::cpu

@@ -1,0 +1,28 @@
+// Where a step's time goes, op by op, for benchmarks.
+#ifndef MILLRACE_EXECUTORS_CPU_TIMED_OPS_H_
+#define MILLRACE_EXECUTORS_CPU_TIMED_OPS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "executors/factory.h"
+
+namespace millrace::cpu {
+
+struct OpTime {
+  std::string name;
+  double seconds = 0;       // of all calls in a step
+  double weight_bytes = 0;  // read by them
+  double operations = 0;    // multiplications and additions in their matrix products
+};
+
+// The median times of a step of the model with `tokens` tokens: `sequences` sequences that have the
+// same number each, decoding with 192 positions before them when that number is one.
+absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const DeviceSpec& device,
+                                            int tokens, int sequences);
+
+}  // namespace millrace::cpu
+
+#endif  // MILLRACE_EXECUTORS_CPU_TIMED_OPS_H_
