@@ -1,0 +1,322 @@
+// The whole CPU executor on small random models: that a sequence's tokens and log-probabilities are
+// its own, bit for bit, and that what cannot run is refused.
+#include "executors/cpu/cpu_executor.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "executors/executor_driver.h"
+#include "formats/gguf.h"
+#include "formats/gguf_test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace millrace::cpu {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kGenerated = 24;
+
+std::string ModelPath(const TinyLlama& model) {
+  static int count = 0;
+  const std::string path =
+      ::testing::TempDir() + "/cpu_executor_test_" + std::to_string(count++) + ".gguf";
+  TinyLlamaWriter(model).Write(path);
+  return path;
+}
+
+DeviceSpec Device(int threads = 2, int block_size = 16) {
+  return {.threads = threads,
+          .kv_cache_memory = 8 << 20,
+          .block_size = block_size,
+          .max_num_seqs = 40,
+          .max_num_batched_tokens = 2048};
+}
+
+std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device,
+                               const Kernels& kernels = BestKernels()) {
+  auto loaded = LoadCpuExecutor({path}, device, kernels);
+  CheckOk(loaded.status());
+  return *std::move(loaded);
+}
+
+std::vector<Token> Prompt(int length, int seed) {
+  std::vector<Token> prompt;
+  for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % 261);
+  return prompt;
+}
+
+SamplingParams Sampling(uint64_t seed) {
+  return {.temperature = 0.9f, .top_p = 0.95f, .seed = seed, .top_logprobs = 2};
+}
+
+struct Output {
+  std::vector<Token> tokens;
+  std::vector<float> logprobs;
+  bool operator==(const Output&) const = default;
+};
+
+Output Of(const ExecutorDriver& driver, SlotId slot) {
+  return {driver.tokens(slot), driver.logprobs(slot)};
+}
+
+// One sequence by itself, its prompt in chunks.
+Output Alone(Executor& executor, int chunk = 1000) {
+  ExecutorDriver driver(executor);
+  const SlotId slot = driver.Add(Prompt(75, 0), Sampling(5));
+  driver.Generate({slot}, kGenerated, chunk);
+  return Of(driver, slot);
+}
+
+TinyLlama Quantized(TensorType linear, TensorType embedding) {
+  TinyLlama model;
+  model.linear_type = linear;
+  model.embedding_type = embedding;
+  return model;
+}
+
+// Both head sizes of note: one that fills blocks of 32 activations, and one that does not.
+std::vector<TinyLlama> Models() {
+  std::vector<TinyLlama> models = {Quantized(TensorType::kQ4_1, TensorType::kQ8_0),
+                                   Quantized(TensorType::kQ8_0, TensorType::kF16),
+                                   Quantized(TensorType::kF16, TensorType::kQ4_1),
+                                   Quantized(TensorType::kF32, TensorType::kF32)};
+  models[0].hidden = 192;
+  models[0].heads = 3;
+  models[0].kv_heads = 1;
+  models[0].ffn = 160;
+  models[1].tied = false;
+  models[1].rope_factors = true;
+  models[3].ffn = 100;  // not a multiple of 32: floats need none
+  return models;
+}
+
+TEST(CpuExecutorTest, ASequencesNumbersAreItsOwn) {
+  for (const TinyLlama& model : Models()) {
+    const std::string path = ModelPath(model);
+    for (const Kernels* kernels : {&PlainKernels(), &BestKernels()}) {
+      SCOPED_TRACE(std::string(kernels->name) + ", " + std::string(Traits(model.linear_type).name));
+      const std::unique_ptr<Executor> executor = Load(path, Device(), *kernels);
+      const Output alone = Alone(*executor);
+      ASSERT_EQ(alone.tokens.size(), 75 + kGenerated);
+
+      for (const int chunk : {32, 1, 7, 33}) {
+        const std::unique_ptr<Executor> other = Load(path, Device(), *kernels);
+        EXPECT_EQ(Alone(*other, chunk), alone) << "chunks of " << chunk;
+      }
+      for (const int threads : {1, 3}) {
+        const std::unique_ptr<Executor> other = Load(path, Device(threads), *kernels);
+        EXPECT_EQ(Alone(*other), alone) << threads << " threads";
+      }
+      const std::unique_ptr<Executor> large_blocks = Load(path, Device(2, 48), *kernels);
+      EXPECT_EQ(Alone(*large_blocks), alone) << "blocks of 48";
+    }
+  }
+}
+
+TEST(CpuExecutorTest, AmongThirtyTwoOthersAndFromTheCache) {
+  for (const TinyLlama& model : Models()) {
+    SCOPED_TRACE(std::string(Traits(model.linear_type).name));
+    const std::string path = ModelPath(model);
+    const std::unique_ptr<Executor> alone_executor = Load(path, Device());
+    const Output alone = Alone(*alone_executor);
+
+    const std::unique_ptr<Executor> executor = Load(path, Device());
+    ExecutorDriver driver(*executor);
+    std::vector<SlotId> slots;
+    for (int i = 1; i <= 16; ++i)
+      slots.push_back(driver.Add(Prompt(9 * i % 50 + 1, i), Sampling(i)));
+    const SlotId slot = driver.Add(Prompt(75, 0), Sampling(5));
+    slots.push_back(slot);
+    for (int i = 17; i <= 32; ++i)
+      slots.push_back(driver.Add(Prompt(5 * i % 70 + 1, i), Sampling(i)));
+    driver.Generate(slots, kGenerated, 32);
+    EXPECT_EQ(Of(driver, slot), alone) << "among 32 others";
+
+    // A second sequence begins with the first one's full blocks.
+    const SlotId cached =
+        driver.Add(Prompt(75, 0), Sampling(5), absl::MakeConstSpan(driver.blocks(slot)).first(4));
+    driver.Generate({cached}, kGenerated, 1000);
+    EXPECT_EQ(Of(driver, cached), alone) << "from cached blocks";
+  }
+}
+
+TEST(CpuExecutorTest, PrefillAndDecodeInOneStep) {
+  const std::string path = ModelPath(Models()[0]);
+  const std::unique_ptr<Executor> alone_executor = Load(path, Device());
+  const Output alone = Alone(*alone_executor);
+
+  const std::unique_ptr<Executor> executor = Load(path, Device());
+  ExecutorDriver driver(*executor);
+  const SlotId other = driver.Add(Prompt(20, 3), Sampling(9));
+  driver.Step({{other, 20}});
+  const SlotId slot = driver.Add(Prompt(75, 0), Sampling(5));
+  driver.Step({{other, 1}, {slot, 50}});
+  driver.Step({{slot, 25}, {other, 1}});
+  for (int i = 1; i < kGenerated; ++i) driver.Step({{other, 1}, {slot, 1}});
+  EXPECT_EQ(Of(driver, slot), alone);
+}
+
+TEST(CpuExecutorTest, ScoresAreTheLogprobsThatSamplingSaw) {
+  const std::string path = ModelPath(Models()[0]);
+  const std::unique_ptr<Executor> executor = Load(path, Device());
+  const Output alone = Alone(*executor);
+  const std::unique_ptr<Executor> other = Load(path, Device());
+  ExecutorDriver driver(*other);
+  // More wanted positions than logits exist at a time.
+  const SlotId slot = driver.Add(alone.tokens, Sampling(5));
+  const StepResult result = driver.Step({{slot, static_cast<int32_t>(alone.tokens.size())}}, 1);
+  ASSERT_EQ(result.tokens.size(), alone.tokens.size());  // all but the first, and one sampled
+  for (int i = 0; i < kGenerated; ++i) {
+    const TokenResult& scored = result.tokens[74 + i];
+    EXPECT_EQ(scored.token, alone.tokens[75 + i]);
+    EXPECT_EQ(*scored.logprob, alone.logprobs[i]) << i;
+  }
+}
+
+TEST(CpuExecutorTest, PlainAndBestKernelsAreClose) {
+  for (const TinyLlama& model : Models()) {
+    const std::string path = ModelPath(model);
+    std::vector<std::vector<float>> logprobs;
+    for (const Kernels* kernels : {&PlainKernels(), &BestKernels()}) {
+      const std::unique_ptr<Executor> executor = Load(path, Device(), *kernels);
+      ExecutorDriver driver(*executor);
+      const SlotId slot = driver.Add(Prompt(75, 0), Sampling(5));
+      const StepResult result = driver.Step({{slot, 75}}, 1);
+      std::vector<float>& scores = logprobs.emplace_back();
+      for (int i = 0; i < 74; ++i) scores.push_back(*result.tokens[i].logprob);
+    }
+    // Logits of these models spread over a hundred; int8 activations round one way or the other.
+    const bool quantized =
+        model.linear_type == TensorType::kQ4_1 || model.linear_type == TensorType::kQ8_0;
+    for (int i = 0; i < 74; ++i) {
+      EXPECT_NEAR(logprobs[0][i], logprobs[1][i], quantized ? 0.5 : 0.15)
+          << Traits(model.linear_type).name << ", " << i;
+    }
+  }
+}
+
+TEST(CpuExecutorTest, ACopiedBlockIsTheSame) {
+  const std::string path = ModelPath(Models()[0]);
+  const std::unique_ptr<Executor> executor = Load(path, Device());
+  const auto step = [&](StepPlan plan) {
+    CheckOk(executor->Submit(std::move(plan)));
+    const std::optional<StepResult> result = executor->Wait();
+    CheckOk(result->status);
+    return result->tokens;
+  };
+  StepPlan prompt;
+  prompt.id = 1;
+  prompt.starts = {{0, std::make_shared<SamplingParams>(Sampling(1))}};
+  prompt.tokens = Prompt(10, 2);
+  prompt.blocks = {0};
+  prompt.rows = {{.slot = 0, .start = 0, .num_tokens = 10, .tokens = {0, 10}, .blocks = {0, 1}}};
+  step(prompt);
+  // Both go on from the tenth token, one in the block and one in its copy.
+  StepPlan fork;
+  fork.id = 2;
+  fork.copies = {{.src = 0, .dst = 5}};
+  fork.starts = {{1, std::make_shared<SamplingParams>(Sampling(1))}};
+  fork.tokens = {7, 7};
+  fork.blocks = {5};
+  fork.logits = {{.offset = 0}, {.offset = 0}};
+  fork.rows = {{.slot = 0, .start = 10, .num_tokens = 1, .tokens = {0, 1}, .logits = {0, 1}},
+               {.slot = 1,
+                .start = 10,
+                .num_tokens = 1,
+                .tokens = {1, 2},
+                .blocks = {0, 1},
+                .logits = {1, 2}}};
+  const std::vector<TokenResult> tokens = step(fork);
+  EXPECT_EQ(tokens[0].token, tokens[1].token);
+  EXPECT_EQ(*tokens[0].logprob, *tokens[1].logprob);
+}
+
+TEST(CpuExecutorTest, ARowWithoutFiniteLogitsFailsAlone) {
+  // A token whose embedding is not a number.
+  TinyLlama model = Quantized(TensorType::kF32, TensorType::kF32);
+  model.tied = false;
+  std::string bytes = TinyLlamaWriter(model).Bytes();
+  const std::string path = ::testing::TempDir() + "/cpu_executor_test_nan.gguf";
+  WriteFile(path, bytes);
+  {
+    const auto file = GgufFile::Open(path);
+    ASSERT_TRUE(file.ok());
+    const uint32_t nan = 0x7fc00000;
+    std::memcpy(&bytes[file->FindTensor("token_embd.weight")->offset + 77 * 64 * 4], &nan, 4);
+  }
+  WriteFile(path, bytes);
+  const std::unique_ptr<Executor> executor = Load(path, Device());
+  StepPlan plan;
+  plan.id = 1;
+  plan.tokens = {77, 5};
+  plan.blocks = {0, 1};
+  plan.logits = {{.offset = 0}, {.offset = 0}};
+  for (const SlotId slot : {0, 1}) {
+    plan.starts.push_back({slot, std::make_shared<SamplingParams>()});
+    plan.rows.push_back({.slot = slot,
+                         .start = 0,
+                         .num_tokens = 1,
+                         .tokens = {slot, slot + 1},
+                         .blocks = {slot, slot + 1},
+                         .logits = {slot, slot + 1}});
+  }
+  CheckOk(executor->Submit(plan));
+  const std::optional<StepResult> result = executor->Wait();
+  EXPECT_TRUE(result->status.ok());
+  EXPECT_EQ(result->rows[0].status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(result->rows[0].tokens.size(), 0);
+  EXPECT_TRUE(result->rows[1].status.ok());
+  EXPECT_EQ(result->rows[1].tokens.size(), 1);
+}
+
+TEST(CpuExecutorTest, InfoSaysWhatWasLoaded) {
+  TinyLlama model = Models()[0];
+  const std::unique_ptr<Executor> executor = Load(ModelPath(model), Device());
+  const ModelInfo& info = executor->info();
+  EXPECT_EQ(info.architecture, "llama");
+  EXPECT_EQ(info.digest.size(), 32);
+  EXPECT_EQ(info.limits.vocab_size, 320);
+  EXPECT_EQ(info.limits.max_model_len, 256);
+  EXPECT_EQ(info.kv.type, "float16");
+  ASSERT_EQ(info.kv.groups.size(), 1);
+  EXPECT_EQ(info.kv.groups[0].bytes_per_block,
+            2 * 16 * 64 * 2 * 2);  // k and v, tokens, head, bytes, layers
+  EXPECT_EQ(info.limits.num_blocks, (8 << 20) / info.kv.groups[0].bytes_per_block);
+
+  EXPECT_EQ(Load(ModelPath(model), Device(1), PlainKernels())->info().digest, info.digest);
+  model.seed = 2;
+  EXPECT_NE(Load(ModelPath(model), Device())->info().digest, info.digest);
+}
+
+TEST(CpuExecutorTest, RefusesByName) {
+  const std::string path = ModelPath(Models()[0]);
+  const auto error = [&](const DeviceSpec& device) {
+    return std::string(LoadCpuExecutor({path}, device).status().message());
+  };
+  DeviceSpec device = Device();
+  device.block_size = 24;
+  EXPECT_THAT(error(device), HasSubstr("block_size is 24"));
+  device = Device();
+  device.max_model_len = 257;
+  EXPECT_THAT(error(device), HasSubstr("max_model_len is 257, allowed: up to the model's 256"));
+  device = Device();
+  device.kv_cache_memory = 100;
+  EXPECT_THAT(error(device),
+              HasSubstr("kv_cache_memory is 100 bytes, allowed: at least one block's 8192"));
+  EXPECT_FALSE(LoadCpuExecutor({"/nowhere.gguf"}, Device()).ok());
+
+  TinyLlama odd;
+  odd.heads = 8;  // of 8 elements
+  EXPECT_THAT(std::string(LoadCpuExecutor({ModelPath(odd)}, Device()).status().message()),
+              HasSubstr("heads have 8 elements"));
+
+  const std::unique_ptr<Executor> executor = Load(path, Device());
+  StepPlan plan;
+  EXPECT_EQ(executor->Submit(plan).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace millrace::cpu

@@ -1,0 +1,92 @@
+#include "executors/fake/block_ledger.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr StepLimits kLimits = {.max_num_seqs = 4,
+                                .max_num_batched_tokens = 64,
+                                .max_model_len = 64,
+                                .num_blocks = 10,
+                                .block_size = 16,
+                                .vocab_size = 100};
+
+struct Row {
+  SlotId slot;
+  int32_t start;
+  int32_t num_tokens;
+  std::vector<BlockId> blocks;
+  bool fresh = false;
+};
+
+StepPlan Plan(const std::vector<Row>& rows) {
+  StepPlan plan;
+  for (const Row& row : rows) {
+    if (row.fresh) plan.starts.push_back({row.slot, std::make_shared<SamplingParams>()});
+    const int32_t begin = static_cast<int32_t>(plan.blocks.size());
+    plan.blocks.insert(plan.blocks.end(), row.blocks.begin(), row.blocks.end());
+    plan.rows.push_back({.slot = row.slot,
+                         .start = row.start,
+                         .num_tokens = row.num_tokens,
+                         .blocks = {begin, static_cast<int32_t>(plan.blocks.size())}});
+  }
+  return plan;
+}
+
+class BlockLedgerTest : public ::testing::Test {
+ protected:
+  void Ok(const std::vector<Row>& rows) {
+    const absl::Status status = ledger_.Apply(Plan(rows));
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  void Broken(const std::vector<Row>& rows, const std::string& named) {
+    EXPECT_THAT(std::string(ledger_.Apply(Plan(rows)).message()), HasSubstr(named));
+  }
+  BlockLedger ledger_{kLimits};
+};
+
+TEST_F(BlockLedgerTest, TakesSharedFullBlocksAndReuse) {
+  Ok({{0, 0, 20, {1, 2}, true}});
+  Ok({{0, 20, 1, {}}, {1, 16, 4, {1, 3}, true}});  // block 1 is full: both read it
+  Ok({{0, 21, 1, {}}, {1, 20, 1, {}}});
+  Ok({{2, 0, 20, {4, 5}, true}, {1, 21, 1, {}}});
+  // Slot 0's sequence is gone; its own block 2 begins anew elsewhere.
+  Ok({{3, 0, 5, {2}, true}});
+}
+
+TEST_F(BlockLedgerTest, SeesABlockTwiceInATable) {
+  Broken({{0, 0, 20, {1, 1}, true}}, "rows[0]: appends block 1, which its table holds already");
+}
+
+TEST_F(BlockLedgerTest, SeesReadsOfWhatWasNeverWritten) {
+  Broken({{0, 16, 4, {1, 2}, true}}, "block 1 holds 0 tokens, but the row reads 16");
+}
+
+TEST_F(BlockLedgerTest, SeesABlockThatWasGivenAway) {
+  Ok({{0, 0, 20, {1, 2}, true}});
+  Ok({{1, 0, 4, {1}, true}});
+  Broken({{0, 20, 1, {}}}, "block 1, which holds its tokens from 0, was given to another sequence");
+}
+
+TEST_F(BlockLedgerTest, SeesTwoWritersOfABlock) {
+  Ok({{0, 0, 20, {1, 2}, true}});
+  Broken({{1, 20, 1, {1, 2}, true}}, "writes into block 2, which another sequence writes");
+}
+
+TEST_F(BlockLedgerTest, ACopyIsWrittenByWhoeverBeginsTo) {
+  Ok({{0, 0, 20, {1, 2}, true}});
+  StepPlan fork = Plan({{1, 20, 1, {1, 3}, true}});
+  fork.copies = {{.src = 2, .dst = 3}};
+  EXPECT_TRUE(ledger_.Apply(fork).ok());
+  Ok({{0, 20, 1, {}}, {1, 21, 1, {}}});
+  Broken({{2, 22, 1, {1, 3}, true}}, "writes into block 3");
+}
+
+}  // namespace
+}  // namespace millrace
