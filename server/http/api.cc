@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "config/help.h"
 #include "server/http/deferred_answer.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
@@ -164,7 +165,7 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
             [](const Api& api, const Head&, std::string, const Wake&) { return api.Metrics(); }},
       Route{"/version", "GET", true, true, false, false,
             [](const Api&, const Head&, std::string, const Wake&) -> Handled {
-              return JsonResponse(R"({"version":")" MILLRACE_VERSION R"("})");
+              return JsonResponse(StrCat(R"({"version":")", Version(), R"("})"));
             }},
       Route{"/log", "GET", false, true, false, false,
             [](const Api&, const Head&, std::string, const Wake&) -> Handled {

@@ -199,6 +199,8 @@ void Connection::OnHandled(Handled handled) {
 // The rest of the request is not read, so nothing can follow it.
 void Connection::Refuse(const ApiError& error) {
   if (head_.request_id.empty()) head_.request_id = NewRequestId();
+  parser_->get().body() = std::string();
+  ReleaseBody();
   Respond(ErrorResponse(error), false);
 }
 

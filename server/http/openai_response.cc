@@ -2,6 +2,8 @@
 
 #include <variant>
 
+#include "base/strings.h"
+#include "config/help.h"
 #include "server/http/json_writer.h"
 
 namespace millrace {
@@ -54,7 +56,9 @@ AnswerWriter::AnswerWriter(const ApiRequest& request, std::string_view id, std::
   AppendJsonNumber(head_, created);
   head_ += R"(,"model":)";
   AppendJsonString(head_, model);
-  head_ += R"(,"system_fingerprint":"millrace-)" MILLRACE_VERSION R"(","choices":[)";
+  head_ += R"(,"system_fingerprint":)";
+  AppendJsonString(head_, StrCat("millrace-", Version()));
+  head_ += R"(,"choices":[)";
   rest_ = request.include_usage ? R"(],"usage":null)" : "]";
 }
 

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/strings.h"
+#include "config/help.h"
 #include "server/http/json_writer.h"
 #include "server/http/request_id.h"
 
@@ -106,7 +107,7 @@ void AppendResponseHead(std::string& out, const HttpResponse& response, std::str
   out += ' ';
   out += http::obsolete_reason(static_cast<http::status>(response.status));
   out += "\r\n";
-  line("Server", "millrace/" MILLRACE_VERSION);
+  line("Server", StrCat("millrace/", Version()));
   line("Date", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone()));
   line("X-Request-Id", request_id);
   if (framing != Framing::kNone) line("Content-Type", response.content_type);
