@@ -20,9 +20,8 @@ Meaning MeaningOf(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:
-      return {400, "invalid_value"};
     case absl::StatusCode::kOutOfRange:
-      return {400, "context_length_exceeded"};
+      return {400, "invalid_value"};
     case absl::StatusCode::kUnimplemented:
       return {400, "unsupported_parameter"};
     case absl::StatusCode::kUnauthenticated:

@@ -1,0 +1,309 @@
+"""The HTTP door of the real daemon with the fake executor: OpenAI's fields and errors, and vLLM's, as JSON."""
+import json
+import re
+import threading
+import time
+
+import httpx
+import pytest
+
+COMPLETION = {"prompt": "Hello", "max_tokens": 4}
+CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+PATHS = {"/v1/completions": COMPLETION, "/v1/chat/completions": CHAT}
+
+
+def post(server, path, body, **kwargs):
+    return httpx.post(server.http + path, json=body, timeout=60, **kwargs)
+
+
+def error(response, status):
+    assert response.status_code == status, response.text
+    shape = response.json()["error"]
+    assert set(shape) == {"message", "type", "param", "code"} and shape["message"]
+    return shape
+
+
+def events(response):
+    """The JSON of each event of a stream; [DONE] must be the last."""
+    lines = [line for line in response.text.split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line[6:]) for line in lines[:-1]]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_whole_and_streamed_answers_are_the_same(fake_server, path):
+    body = {**PATHS[path], "max_tokens": 40, "seed": 5, "ignore_eos": True}
+    whole = post(fake_server, path, body).json()
+    stream = post(fake_server, path, {**body, "stream": True, "stream_options": {"include_usage": True}})
+    assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
+    chunks = events(stream)
+    usage = chunks.pop()
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"] == 40
+    assert all(chunk["usage"] is None and chunk["id"] == usage["id"] for chunk in chunks)
+    if path == "/v1/completions":
+        text = "".join(chunk["choices"][0]["text"] for chunk in chunks)
+        assert text == whole["choices"][0]["text"]
+        assert whole["object"] == chunks[0]["object"] == "text_completion"
+        assert whole["id"].startswith("cmpl-")
+    else:
+        assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+        assert text == whole["choices"][0]["message"]["content"]
+        assert (whole["object"], chunks[0]["object"]) == ("chat.completion", "chat.completion.chunk")
+        assert whole["id"].startswith("chatcmpl-")
+    assert [c["choices"][0]["finish_reason"] for c in chunks if c["choices"][0]["finish_reason"]] == ["length"]
+    assert whole["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_completion_has_16_tokens_unless_told_otherwise(fake_server):
+    body = {"prompt": "Hello", "ignore_eos": True}
+    assert post(fake_server, "/v1/completions", body).json()["usage"]["completion_tokens"] == 16
+
+
+def test_prompts_of_every_kind(fake_server):
+    texts = post(fake_server, "/v1/completions", {**COMPLETION, "prompt": ["ab", "cd", "ef"], "echo": True}).json()
+    assert [c["text"][:2] for c in texts["choices"]] == ["ab", "cd", "ef"]
+    assert [c["index"] for c in texts["choices"]] == [0, 1, 2]
+    assert texts["usage"]["prompt_tokens"] == 6
+    tokens = post(fake_server, "/v1/completions", {**COMPLETION, "prompt": [[97, 98], [99]], "echo": True}).json()
+    assert [c["text"][:1] for c in tokens["choices"]] == ["a", "c"]
+    one = post(fake_server, "/v1/completions", {**COMPLETION, "prompt": [97, 98], "echo": True}).json()
+    assert one["choices"][0]["text"].startswith("ab")
+    streamed = events(post(fake_server, "/v1/completions", {**COMPLETION, "prompt": ["ab", "cd"], "stream": True}))
+    assert {c["choices"][0]["index"] for c in streamed} == {0, 1}
+
+
+def test_logprobs_of_prompt_and_answer(fake_server):
+    body = {**COMPLETION, "echo": True, "logprobs": 2, "ignore_eos": True}
+    choice = post(fake_server, "/v1/completions", body).json()["choices"][0]
+    lists = choice["logprobs"]
+    assert [len(lists[k]) for k in ("tokens", "token_logprobs", "top_logprobs", "text_offset")] == [9] * 4
+    assert lists["token_logprobs"][0] is None and lists["top_logprobs"][0] is None
+    assert all(p <= 0 for p in lists["token_logprobs"][1:])
+    assert lists["tokens"][:5] == list("Hello") and lists["text_offset"][:5] == [0, 1, 2, 3, 4]
+    assert all(t in top for t, top in list(zip(lists["tokens"], lists["top_logprobs"]))[1:])
+    body = {**CHAT, "logprobs": True, "top_logprobs": 3, "ignore_eos": True}
+    content = post(fake_server, "/v1/chat/completions", body).json()["choices"][0]["logprobs"]["content"]
+    assert len(content) == 4 and all(len(entry["top_logprobs"]) == 3 for entry in content)
+    assert all(set(entry) == {"token", "logprob", "bytes", "top_logprobs"} for entry in content)
+
+
+def test_return_token_ids(fake_server):
+    body = {**COMPLETION, "return_token_ids": True, "ignore_eos": True}
+    choice = post(fake_server, "/v1/completions", body).json()["choices"][0]
+    assert choice["prompt_token_ids"] == list(b"Hello") and len(choice["token_ids"]) == 4
+    assert not choice["text"].startswith("Hello")
+    chat = post(fake_server, "/v1/chat/completions", {**CHAT, "return_token_ids": True}).json()
+    assert len(chat["prompt_token_ids"]) == chat["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("field, value, param", [
+    ("temperature", 2.1, None), ("temperature", -0.1, None), ("temperature", "1", None),
+    ("top_p", 0, None), ("top_p", 1.1, None), ("top_k", -2, None), ("min_p", 1.1, None),
+    ("min_tokens", 5, None), ("min_tokens", -1, None), ("max_tokens", -1, None), ("max_tokens", 0, None),
+    ("stop", [""], "stop[0]"), ("stop", ["x"] * 17, "stop"),
+    ("stop_token_ids", [-1], "stop_token_ids[0]"), ("stop_token_ids", [10**6], "stop_token_ids[0]"),
+    ("presence_penalty", 1, None), ("frequency_penalty", 3, None), ("logit_bias", {"1": 1}, None), ("n", 2, None),
+    ("repetition_penalty", 1.2, None), ("guided_json", {}, None), ("use_beam_search", True, None),
+    ("store", True, None), ("service_tier", "flex", None), ("nonsense", 1, None), ("temprature", 1, None),
+])
+def test_a_refused_field_is_named(fake_server, path, field, value, param):
+    shape = error(post(fake_server, path, {**PATHS[path], field: value}), 400)
+    assert shape["type"] == "invalid_request_error"
+    assert shape["param"] == (param or field), shape
+    assert (param or field) in shape["message"]
+
+
+@pytest.mark.parametrize("path, field, value", [
+    ("/v1/completions", "logprobs", 6), ("/v1/completions", "prompt", ""), ("/v1/completions", "prompt", []),
+    ("/v1/completions", "prompt", None), ("/v1/completions", "best_of", 2), ("/v1/completions", "suffix", "x"),
+    ("/v1/chat/completions", "top_logprobs", 21), ("/v1/chat/completions", "top_logprobs", 2),
+    ("/v1/chat/completions", "messages", []), ("/v1/chat/completions", "tools", [{"type": "function"}]),
+    ("/v1/chat/completions", "response_format", {"type": "json_object"}),
+    ("/v1/chat/completions", "reasoning_effort", "low"), ("/v1/chat/completions", "audio", {}),
+    ("/v1/chat/completions", "max_completion_tokens", 0), ("/v1/chat/completions", "modalities", ["audio"]),
+    ("/v1/chat/completions", "web_search_options", {}), ("/v1/chat/completions", "prediction", {"type": "content"}),
+])
+def test_a_refused_field_of_one_endpoint_is_named(fake_server, path, field, value):
+    assert error(post(fake_server, path, {**PATHS[path], field: value}), 400)["param"] == field
+
+
+def test_a_role_that_is_none_is_refused(fake_server):
+    body = {**CHAT, "messages": [{"role": "function", "content": "x"}]}
+    assert error(post(fake_server, "/v1/chat/completions", body), 400)["param"] == "messages[0].role"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_changes_nothing_is_accepted(fake_server, path):
+    body = {**PATHS[path], "n": 1, "presence_penalty": 0, "frequency_penalty": None, "logit_bias": {}, "user": "me",
+            "metadata": {"a": "b"}, "store": False, "service_tier": "auto", "stop": None, "seed": None,
+            "repetition_penalty": 1.0, "stream_options": None}
+    if path == "/v1/chat/completions":
+        body.update(tools=[], tool_choice="none", response_format={"type": "text"}, modalities=["text"])
+    assert post(fake_server, path, body).status_code == 200
+
+
+def test_what_can_never_fit_is_refused_with_both_numbers(fake_server):
+    info = httpx.get(fake_server.http + "/v1/models").json()["data"][0]
+    shape = error(post(fake_server, "/v1/completions", {"prompt": "x" * (info["max_model_len"] + 1)}), 400)
+    assert str(info["max_model_len"]) in shape["message"] and str(info["max_model_len"] + 1) in shape["message"]
+    stream = {"prompt": "x" * (info["max_model_len"] + 1), "stream": True}
+    error(post(fake_server, "/v1/completions", stream), 400)
+    shape = error(post(fake_server, "/v1/completions", {"prompt": "x", "max_tokens": 10**6}), 400)
+    assert "1000000" in shape["message"] and str(info["max_model_len"]) in shape["message"]
+
+
+def test_models(fake_server):
+    listed = httpx.get(fake_server.http + "/v1/models").json()
+    model = listed["data"][0]
+    assert listed["object"] == "list" and model["object"] == "model" and "batch_invariant" in model
+    assert httpx.get(f"{fake_server.http}/v1/models/{model['id']}").json() == model
+    assert post(fake_server, "/v1/completions", {**COMPLETION, "model": model["id"]}).json()["model"] == model["id"]
+    for response in (httpx.get(fake_server.http + "/v1/models/other"),
+                     post(fake_server, "/v1/chat/completions", {**CHAT, "model": "other"})):
+        assert error(response, 404)["code"] == "model_not_found"
+
+
+def test_tokenize_and_detokenize(fake_server):
+    got = post(fake_server, "/tokenize", {"prompt": "hé", "return_token_strs": True}).json()
+    assert got["tokens"] == [0x68, 0xC3, 0xA9] and got["count"] == 3 and len(got["token_strs"]) == 3
+    assert got["max_model_len"] > 0
+    assert post(fake_server, "/tokenize", {"prompt": "h"}).json()["token_strs"] is None
+    assert post(fake_server, "/detokenize", {"tokens": got["tokens"]}).json() == {"prompt": "hé"}
+    chat = post(fake_server, "/tokenize", {"messages": CHAT["messages"]}).json()
+    usage = post(fake_server, "/v1/chat/completions", CHAT).json()["usage"]
+    assert chat["count"] == usage["prompt_tokens"]
+    error(post(fake_server, "/tokenize", {}), 400)
+    error(post(fake_server, "/detokenize", {"tokens": [10**6]}), 400)
+
+
+def test_health_version_and_metrics(fake_server):
+    for base in (fake_server.http, fake_server.admin):
+        for path in ("/livez", "/readyz", "/health"):
+            assert httpx.get(base + path).status_code == 200
+        assert re.fullmatch(r"\d+\.\d+\.\d+", httpx.get(base + "/version").json()["version"])
+        metrics = httpx.get(base + "/metrics")
+        assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert "vllm:num_requests_running" in metrics.text
+
+
+@pytest.mark.parametrize("method, path, kwargs, status", [
+    ("GET", "/nowhere", {}, 404), ("POST", "/", {}, 404), ("GET", "/v1/completions", {}, 405),
+    ("DELETE", "/livez", {}, 405), ("POST", "/v1/completions", {"content": b"{}"}, 415),
+    ("POST", "/v1/completions", {"data": {"prompt": "x"}}, 415),
+    ("POST", "/v1/completions", {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400),
+    ("POST", "/v1/completions", {"content": b"", "headers": {"Content-Type": "application/json"}}, 400),
+    ("POST", "/v1/completions", {"json": [1]}, 400),
+    ("POST", "/v1/completions", {"content": b"[" * 10**6, "headers": {"Content-Type": "application/json"}}, 400),
+    ("POST", "/v1/completions", {"json": COMPLETION, "headers": {"Content-Encoding": "gzip"}}, 415),
+    ("GET", "/livez", {"headers": {"Host": "evil.com"}}, 403),
+    ("GET", "/livez", {"headers": {"Origin": "http://evil.com"}}, 403),
+    ("GET", "/livez", {"headers": {"X": "y" * 20000}}, 431),
+    ("POST", "/log", {"content": b"http=debug"}, 404),
+])
+def test_every_error_has_openais_shape(fake_server, method, path, kwargs, status):
+    error(httpx.request(method, fake_server.http + path, **kwargs), status)
+
+
+def test_a_body_too_large_is_refused(fake_server):
+    headers = {"Content-Type": "application/json"}
+    error(httpx.post(fake_server.http + "/v1/completions", content=b" " * (33 << 20), headers=headers), 413)
+    assert httpx.get(fake_server.http + "/livez").status_code == 200
+
+
+def test_log_levels_are_set_live(fake_server):
+    url = fake_server.admin + "/log"
+    before = httpx.get(url).text
+    assert "http=debug" in httpx.put(url, content="http=debug").text
+    httpx.get(fake_server.http + "/livez", headers={"X-Request-Id": "seen-in-the-log"})
+    assert "seen-in-the-log" in fake_server.log.read_text()
+    error(httpx.put(url, content="http=loud"), 400)
+    assert httpx.put(url, content=before).text == before
+
+
+def test_keys_guard_everything_but_health(start_server):
+    server = start_server("--device", "fake", "--api-key", "sesame")
+    for path in ("/livez", "/readyz", "/health"):
+        assert httpx.get(server.http + path).status_code == 200
+    for path in ("/v1/models", "/metrics", "/version", "/nowhere"):
+        refused = httpx.get(server.http + path)
+        assert error(refused, 401)["code"] == "invalid_api_key"
+        assert refused.headers["www-authenticate"] == "Bearer"
+    error(post(server, "/v1/completions", COMPLETION, headers={"Authorization": "Bearer wrong"}), 401)
+    assert post(server, "/v1/completions", COMPLETION, headers={"Authorization": "Bearer sesame"}).status_code == 200
+    assert httpx.get(server.admin + "/metrics").status_code == 200
+
+
+def test_allowed_hosts(start_server):
+    server = start_server("--device", "fake", "--allowed-hosts", "ai.example.com")
+    assert httpx.get(server.http + "/livez", headers={"Host": "ai.example.com"}).status_code == 200
+    error(httpx.get(server.http + "/livez", headers={"Host": "evil.com"}), 403)
+
+
+def running(server):
+    text = httpx.get(server.admin + "/metrics").text
+    return sum(float(v) for v in re.findall(r"^vllm:num_requests_(?:running|waiting)\{[^}]*\} (\S+)$", text, re.M))
+
+
+def wait_until(condition, timeout=30):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_frees_its_place(start_server, stream):
+    server = start_server("--device", "fake", "--fake-step-us", "20000")
+    body = {"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": stream}
+    with httpx.Client(timeout=60) as client:
+        request = client.build_request("POST", server.http + "/v1/completions", json=body)
+        if stream:
+            response = client.send(request, stream=True)
+            lines = response.iter_lines()
+            next(lines)
+            assert running(server) == 1
+            response.close()
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                client.send(client.build_request("POST", server.http + "/v1/completions", json=body, timeout=0.5))
+    wait_until(lambda: running(server) == 0)
+
+
+def test_a_full_queue_is_429_with_a_hint(start_server):
+    server = start_server("--device", "fake", "--max-num-seqs", "1", "--max-waiting", "1", "--fake-step-us", "5000")
+    body = {"prompt": "Hello", "max_tokens": 400, "ignore_eos": True}
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(post(server, "/v1/completions", body)))
+               for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    refused = [a for a in answers if a.status_code != 200]
+    assert refused and len(refused) < 6
+    for answer in refused:
+        assert error(answer, 429)["code"] == "rate_limit_exceeded"
+        assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_drain_finishes_streams_and_refuses_new_work(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "10000")
+    body = {"prompt": "Hello", "max_tokens": 200, "ignore_eos": True, "stream": True}
+    with httpx.Client(timeout=60) as client, httpx.Client(timeout=60) as other:
+        with client.stream("POST", server.http + "/v1/completions", json=body) as response:
+            lines = response.iter_lines()
+            next(lines)
+            assert other.get(server.http + "/readyz").status_code == 200
+            server.signal()
+            wait_until(lambda: other.get(server.http + "/readyz").status_code == 503)
+            refused = post(server, "/v1/completions", COMPLETION)
+            error(refused, 503)
+            assert int(refused.headers["retry-after"]) >= 1
+            assert httpx.get(server.http + "/livez").status_code == 200
+            rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert server.wait() == 0

@@ -1,0 +1,169 @@
+"""The HTTP door through the real `openai` client, as an application would use it."""
+import threading
+
+import openai
+import pytest
+
+MESSAGES = [{"role": "user", "content": "What is the capital of France? Answer with one word."}]
+
+
+def client_of(server, key="none"):
+    return openai.OpenAI(base_url=server.http + "/v1", api_key=key, max_retries=0, timeout=60)
+
+
+@pytest.fixture
+def fake(fake_server):
+    return client_of(fake_server)
+
+
+def test_models(fake):
+    models = fake.models.list().data
+    assert [model.id for model in models] == ["fake"]
+    assert fake.models.retrieve("fake").object == "model"
+
+
+def test_a_completion_whole_and_streamed(fake):
+    kwargs = dict(model="fake", prompt="Hello", max_tokens=12, seed=3, extra_body={"ignore_eos": True})
+    whole = fake.completions.create(**kwargs)
+    assert whole.choices[0].finish_reason == "length" and whole.usage.completion_tokens == 12
+    assert whole.usage.prompt_tokens_details.cached_tokens == 0
+    chunks = list(fake.completions.create(**kwargs, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_a_chat_whole_and_streamed(fake):
+    kwargs = dict(model="fake", messages=MESSAGES, max_completion_tokens=12, seed=3, extra_body={"ignore_eos": True})
+    whole = fake.chat.completions.create(**kwargs)
+    assert whole.choices[0].message.role == "assistant"
+    chunks = list(fake.chat.completions.create(**kwargs, stream=True, stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].choices == [] and chunks[-1].usage.total_tokens == whole.usage.total_tokens
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
+    assert text == whole.choices[0].message.content
+    # What came back may be sent back.
+    again = fake.chat.completions.create(
+        model="fake", max_tokens=2, messages=[*MESSAGES, whole.choices[0].message, *MESSAGES])
+    assert again.usage.prompt_tokens > whole.usage.prompt_tokens
+
+
+def test_logprobs(fake):
+    chat = fake.chat.completions.create(model="fake", messages=MESSAGES, max_tokens=3, logprobs=True, top_logprobs=5,
+                                        extra_body={"ignore_eos": True})
+    content = chat.choices[0].logprobs.content
+    assert len(content) == 3 and all(len(entry.top_logprobs) == 5 for entry in content)
+    assert all(entry.logprob <= 0 and isinstance(entry.bytes, list) for entry in content)
+    text = fake.completions.create(model="fake", prompt="Hi", max_tokens=3, logprobs=5, echo=True)
+    lists = text.choices[0].logprobs
+    assert lists.token_logprobs[0] is None and lists.tokens[:2] == ["H", "i"]
+
+
+@pytest.mark.parametrize("kwargs, kind, param, code", [
+    (dict(temperature=3), openai.BadRequestError, "temperature", "invalid_value"),
+    (dict(n=2), openai.BadRequestError, "n", "unsupported_parameter"),
+    (dict(extra_body={"tempreature": 1}), openai.BadRequestError, "tempreature", "unknown_parameter"),
+    (dict(model="gpt-4"), openai.NotFoundError, "model", "model_not_found"),
+])
+@pytest.mark.parametrize("stream", [False, True])
+def test_errors_are_typed(fake, kwargs, kind, param, code, stream):
+    with pytest.raises(kind) as error:
+        fake.chat.completions.create(**{"model": "fake", "messages": MESSAGES, "max_tokens": 2, **kwargs}, stream=stream)
+    assert (error.value.param, error.value.code, error.value.type) == (param, code, "invalid_request_error")
+
+
+def test_a_wrong_key_is_an_authentication_error(start_server):
+    server = start_server("--device", "fake", "--api-key", "sesame")
+    with pytest.raises(openai.AuthenticationError):
+        client_of(server, "wrong").models.list()
+    assert client_of(server, "sesame").models.list().data
+
+
+def test_a_full_server_is_a_rate_limit_error(start_server):
+    server = start_server("--device", "fake", "--max-num-seqs", "1", "--max-waiting", "1", "--fake-step-us", "5000")
+    client = client_of(server)
+    outcomes = []
+
+    def ask():
+        try:
+            client.completions.create(model="fake", prompt="x", max_tokens=300, extra_body={"ignore_eos": True})
+            outcomes.append(None)
+        except openai.APIStatusError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    errors = [outcome for outcome in outcomes if outcome is not None]
+    assert errors and all(isinstance(error, openai.RateLimitError) for error in errors)
+    assert all(int(error.response.headers["retry-after"]) >= 1 for error in errors)
+
+
+def test_an_error_inside_a_stream_is_raised(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "10000", "--drain-timeout", "1")
+    stream = client_of(server).completions.create(model="fake", prompt="x", max_tokens=5000, stream=True,
+                                                  extra_body={"ignore_eos": True})
+    next(stream)
+    server.signal()
+    with pytest.raises(openai.APIError, match="shutting down"):
+        for _ in stream:
+            pass
+    assert server.wait() == 0
+
+
+@pytest.mark.model
+def test_the_model_answers(model_server):
+    client = client_of(model_server)
+    model = client.models.list().data[0].id
+    kwargs = dict(model=model, messages=MESSAGES, temperature=0, max_tokens=16)
+    whole = client.chat.completions.create(**kwargs)
+    assert "Paris" in whole.choices[0].message.content
+    assert whole.choices[0].finish_reason in ("stop", "length")
+    chunks = list(client.chat.completions.create(**kwargs, stream=True))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == whole.choices[0].message.content
+    text = client.completions.create(model=model, prompt="The capital of France is", temperature=0, max_tokens=4)
+    assert text.choices[0].text.startswith(" Paris")
+
+
+@pytest.mark.model
+def test_stop_strings_never_show_and_are_named(model_server):
+    client = client_of(model_server)
+    kwargs = dict(model=client.models.list().data[0].id, prompt="Count: 1, 2, 3, 4, 5,", temperature=0, max_tokens=40)
+    text = client.completions.create(**kwargs).choices[0].text
+    stop = text[5:9]
+    for stream in (False, True):
+        answer = client.completions.create(**kwargs, stop=[stop], stream=stream)
+        parts = list(answer) if stream else [answer]
+        assert "".join(part.choices[0].text for part in parts) == text[:text.index(stop)]
+        assert parts[-1].choices[0].finish_reason == "stop"
+        assert parts[-1].choices[0].stop_reason == stop
+
+
+@pytest.mark.model
+def test_logprobs_of_the_model_agree_between_the_two_endpoints(model_server):
+    client = client_of(model_server)
+    model = client.models.list().data[0].id
+    chat = client.chat.completions.create(model=model, messages=MESSAGES, temperature=0, max_tokens=6, logprobs=True,
+                                          top_logprobs=3, extra_body={"return_token_ids": True, "ignore_eos": True})
+    content = chat.choices[0].logprobs.content
+    assert [entry.token for entry in content] == [entry.top_logprobs[0].token for entry in content]
+    text = client.completions.create(model=model, prompt=chat.prompt_token_ids, temperature=0, max_tokens=6,
+                                     logprobs=3, extra_body={"ignore_eos": True})
+    lists = text.choices[0].logprobs
+    assert lists.token_logprobs == [entry.logprob for entry in content]
+    assert [bytes(entry.bytes).decode() for entry in content] == lists.tokens
+
+
+@pytest.mark.model
+def test_emoji_come_whole_in_every_chunk(model_server):
+    client = client_of(model_server)
+    model = client.models.list().data[0].id
+    messages = [{"role": "user", "content": "Repeat exactly: 🙂🚀🎉 漢字 한국어"}]
+    kwargs = dict(model=model, messages=messages, temperature=0, max_tokens=40, logprobs=True)
+    whole = client.chat.completions.create(**kwargs)
+    chunks = list(client.chat.completions.create(**kwargs, stream=True))
+    text = "".join(c.choices[0].delta.content or "" for c in chunks)
+    assert text == whole.choices[0].message.content
+    spoken = b"".join(bytes(e.bytes) for e in whole.choices[0].logprobs.content)
+    assert spoken.decode(errors="replace").startswith(text[:5])
