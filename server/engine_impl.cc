@@ -144,17 +144,16 @@ int32_t EngineImpl::NumNotRunning() const {
   return in_text_ + gauges.in_inbox + gauges.waiting;
 }
 
-absl::Status EngineImpl::AdmitAtDoor(const GenerateRequest& request) {
+absl::Status EngineImpl::AdmitAtDoor(const GenerateRequest& request, size_t num_alive) {
   if (loop_->failed()) {
     return WithRetryAfter(absl::UnavailableError("the device has failed"), absl::Seconds(1));
   }
   if (draining_) return Draining();
   MILLRACE_RETURN_IF_ERROR(ValidateRequest(request, text_->tokenizer().vocab_size()));
-  // Those that will run as soon as their text is ready do not wait in this sense.
-  const LoopGauges& gauges = loop_->gauges();
-  const int32_t free_slots =
-      gauges.waiting > 0 ? 0 : std::max(0, defaults_.limits.max_num_seqs - gauges.running);
-  if (NumNotRunning() > options_.max_waiting + free_slots) {
+  // Those that the batch has room for do not wait in this sense, even while the next step is yet to
+  // be planned.
+  const int64_t most = int64_t{options_.max_waiting} + defaults_.limits.max_num_seqs;
+  if (static_cast<int64_t>(num_alive) > most) {
     return Full("the queue is full", options_.max_waiting);
   }
   return absl::OkStatus();
@@ -170,12 +169,14 @@ std::shared_ptr<ResponseStream> EngineImpl::Generate(GenerateRequest request,
                            std::min(*live->request.deadline - absl::Now(), absl::Hours(24 * 365)));
   }
   auto stream = std::make_shared<Stream>(this, live);
+  size_t num_alive = 0;  // with this one
   {
     std::lock_guard lock(live_mutex_);
     live_.insert(live);
+    num_alive = live_.size();
   }
   ++in_text_;
-  absl::Status status = AdmitAtDoor(live->request);
+  absl::Status status = AdmitAtDoor(live->request, num_alive);
   if (status.ok()) {
     const size_t bytes = PromptBytes(live->request.prompt);
     if (pool_->Submit(bytes, [this, live] { Prepare(live); })) return stream;

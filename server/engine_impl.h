@@ -76,7 +76,7 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
              std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
              std::unique_ptr<const TextSet> text, EngineMetrics& metrics);
 
-  absl::Status AdmitAtDoor(const GenerateRequest& request);
+  absl::Status AdmitAtDoor(const GenerateRequest& request, size_t num_alive);
   int32_t NumNotRunning() const;
   void Prepare(const std::shared_ptr<LiveRequest>& request);
   absl::Status Admit(const std::shared_ptr<LiveRequest>& request);

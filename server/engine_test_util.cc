@@ -28,19 +28,26 @@ Reader::Reader(Engine* engine, GenerateRequest request)
       })) {}
 
 void Reader::Drain() {
+  {
+    std::lock_guard lock(signal_->mutex);
+    signal_->ready = false;
+  }
   while (std::optional<OutputEvent> event = stream_->Next()) events_.push_back(*std::move(event));
 }
 
 void Reader::WaitFor(const std::function<bool()>& done) {
-  const auto give_up = std::chrono::steady_clock::now() + kHang;
   for (;;) {
     Drain();
     if (done()) return;
-    std::unique_lock lock(signal_->mutex);
-    if (!signal_->changed.wait_until(lock, give_up, [this] { return signal_->ready; })) {
-      Die("a reader waited for an event in vain");
-    }
-    signal_->ready = false;
+    WaitReady();
+  }
+}
+
+void Reader::WaitReady() {
+  std::unique_lock lock(signal_->mutex);
+  const auto give_up = std::chrono::steady_clock::now() + kHang;
+  if (!signal_->changed.wait_until(lock, give_up, [this] { return signal_->ready; })) {
+    Die("a reader waited for an event in vain");
   }
 }
 

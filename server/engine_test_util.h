@@ -29,6 +29,8 @@ class Reader {
   void ReadTokens(size_t count);
   // Takes what is there.
   void Drain();
+  // Waits until there is something to take since the last Drain.
+  void WaitReady();
 
   const std::vector<OutputEvent>& events() const { return events_; }
   // Of the answer, without the echoed prompt.

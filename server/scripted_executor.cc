@@ -26,6 +26,11 @@ void Script::Finish() {
   FinishOldest();
 }
 
+void Script::TryFinish() {
+  std::lock_guard lock(mutex_);
+  if (!submitted_.empty()) FinishOldest();
+}
+
 void Script::FailDevice() {
   std::lock_guard lock(mutex_);
   device_failed_ = true;

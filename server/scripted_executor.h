@@ -29,6 +29,8 @@ class Script {
   void Release();
   // Lets the oldest step that waits finish; waits until there is one.
   void Finish();
+  // The same, if there is one.
+  void TryFinish();
   // The next step to finish fails as a device does; so does every later one.
   void FailDevice();
   // Every row of the next step to finish fails by itself.
