@@ -21,7 +21,7 @@ constexpr int kGenerated = 24;
 
 std::string ModelPath(const TinyLlama& model) {
   static int count = 0;
-  const std::string path =
+  std::string path =
       ::testing::TempDir() + "/cpu_executor_test_" + std::to_string(count++) + ".gguf";
   TinyLlamaWriter(model).Write(path);
   return path;

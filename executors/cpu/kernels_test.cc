@@ -160,7 +160,7 @@ TEST_P(KernelsTest, ALinearsRowDoesNotDependOnTheOthers) {
     for (int tokens = 1; tokens <= 17; ++tokens) {
       const std::vector<float> some = Multiply(
           matrix, MakeInput(kernels_, matrix.tiled.input, tokens, kColumns, x), tokens, false);
-      EXPECT_EQ(0, std::memcmp(some.data(), all.data(), some.size() * sizeof(float)))
+      EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + some.size()))
           << Traits(type).name << ", " << tokens << " tokens";
     }
   }
@@ -173,7 +173,7 @@ TEST_P(KernelsTest, UntileGivesBackEveryRow) {
     std::vector<float> row(96);
     for (int64_t r = 0; r < 21; ++r) {
       UntileRow(matrix.tiled, r, row.data());
-      EXPECT_EQ(0, std::memcmp(row.data(), &matrix.values[r * 96], sizeof(float) * 96))
+      EXPECT_EQ(row, std::vector<float>(&matrix.values[r * 96], &matrix.values[r * 96] + 96))
           << Traits(type).name;
     }
   }

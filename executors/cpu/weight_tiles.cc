@@ -115,7 +115,8 @@ void UntileRow(const TiledMatrix& matrix, int64_t row, float* out) {
         const uint8_t* quants = pair + 64 + b % 2 * 512 + 4 * lane;
         const float scale = LoadHalf(pair + b % 2 * 32 + 2 * lane);
         for (int i = 0; i < kBlock; ++i) {
-          *out++ = static_cast<float>(quants[i / 4 * 64 + i % 4] - 128) * scale;
+          const int quant = quants[i / 4 * 64 + i % 4] - 128;
+          *out++ = static_cast<float>(quant) * scale;
         }
       }
       return;
