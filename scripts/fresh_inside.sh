@@ -85,7 +85,7 @@ begun=$(now)
 code=0
 make test 2>&1 | tee $host/test.log || code=1
 figure "make test" "$(seconds $(($(now) - begun)))"
-figure "make test: $(tail -1 $host/test.log)" ""
+figure "make test: $(grep -E '^[0-9]+ passed, [0-9]+ failed$' $host/test.log | tail -1)" ""
 figure "packages installed in all" "$(($(installed_mb) - before)) MB"
 figure "build folder in all" "$(folder_mb build) MB"
 figure "cache folder (model, Python, tools)" "$(folder_mb /root/.cache/millrace) MB"
