@@ -1,0 +1,198 @@
+"""How the daemon begins and ends, and what it does when its device fails or hangs. From outside, with the fake executor."""
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+
+LONG = {"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+
+
+def program():
+    return os.environ.get("MILLRACED", "build/millraced")
+
+
+def run(*flags, env=None):
+    """A start that is meant to fail: what it says, and its exit status."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
+    ports = {"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"}
+    done = subprocess.run([program(), *flags], env={**clean, **ports, **(env or {})}, capture_output=True, text=True,
+                          timeout=60)
+    return done.returncode, done.stderr
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class Stream:
+    """A streamed completion, read by a thread of its own."""
+
+    def __init__(self, server, body=LONG):
+        self.lines = []
+        self.begun = threading.Event()
+        self.thread = threading.Thread(target=self.read, args=(server, body))
+        self.thread.start()
+
+    def read(self, server, body):
+        try:
+            with httpx.stream("POST", server.http + "/v1/completions", json=body, timeout=60) as response:
+                self.status = response.status_code
+                for line in response.iter_lines():
+                    if line:
+                        self.lines.append(line)
+                        self.begun.set()
+        except httpx.HTTPError:
+            self.lines.append("broken")
+        self.begun.set()
+
+    def join(self):
+        self.thread.join()
+        return self.lines
+
+
+def status(server, path):
+    return httpx.get(server.http + path, timeout=60).status_code
+
+
+def test_the_ready_file_tells_the_ports(start_server):
+    server = start_server("--device", "fake")
+    assert set(server.ports) == {"http", "grpc", "admin"}
+    assert all(isinstance(port, int) and port > 0 for port in server.ports.values())
+    assert status(server, "/readyz") == 200
+    assert set(os.listdir(server.ready_file.parent)) == {"log.txt", "ready.json"}
+
+
+def test_a_ready_file_of_an_earlier_run_goes_first(tmp_path):
+    stale = tmp_path / "ready.json"
+    stale.write_text('{"http": 1, "grpc": 1, "admin": 1}')
+    code, _ = run("--model", str(tmp_path / "none.gguf"), "--ready-file", str(stale))
+    assert code == 1
+    assert not stale.exists()
+
+
+def test_without_the_default_model_it_says_how_to_fetch_it(tmp_path):
+    code, log = run(env={"XDG_CACHE_HOME": str(tmp_path)})
+    assert code == 1
+    assert "scripts/fetch_model.sh" in log and "--model" in log
+
+
+def test_a_damaged_model_ends_the_start_by_its_name(tmp_path):
+    model = tmp_path / "broken.gguf"
+    model.write_bytes(b"GGUF" + bytes(100))
+    code, log = run("--model", str(model))
+    assert code == 1
+    assert "broken.gguf" in log
+
+
+def test_cuda_is_refused_by_name():
+    code, log = run("--device", "cuda", "--model", "none.gguf")
+    assert code == 1
+    assert "cuda" in log
+
+
+def test_a_taken_port_is_named(start_server):
+    port = str(start_server("--device", "fake").ports["http"])
+    code, log = run("--device", "fake", "--http-port", port)
+    assert code == 1
+    assert port in log
+
+
+def test_the_name_can_be_chosen(start_server):
+    server = start_server("--device", "fake", "--served-model-name", "mine")
+    assert httpx.get(server.http + "/v1/models").json()["data"][0]["id"] == "mine"
+
+
+def test_logs_are_json_lines_with_the_request_id_and_without_the_prompt(start_server):
+    server = start_server("--device", "fake", "--log-format", "json")
+    answer = httpx.post(server.http + "/v1/completions", json={"prompt": "a secret", "max_tokens": 2}).json()
+    wait_until(lambda: answer["id"] in server.log.read_text())
+    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    (line,) = [line for line in lines if line.get("request_id") == answer["id"]]
+    assert "completion_tokens=2" in line["message"]
+    assert "secret" not in server.log.read_text()
+
+
+def test_prompts_are_logged_when_asked_for(start_server):
+    server = start_server("--device", "fake", "--log-prompts")
+    httpx.post(server.http + "/v1/completions", json={"prompt": "a secret", "max_tokens": 2})
+    wait_until(lambda: "a secret" in server.log.read_text())
+
+
+def test_a_drain_ends_what_waits_too(start_server):
+    server = start_server("--device", "fake", "--max-num-seqs", "1", "--fake-step-us", "2000")
+    streams = [Stream(server, {**LONG, "max_tokens": 100}) for _ in range(4)]
+    streams[0].begun.wait()
+    wait_until(lambda: any(line.startswith("vllm:num_requests_waiting{") and line.endswith(" 3")
+                           for line in httpx.get(server.admin + "/metrics").text.splitlines()))
+    server.signal()
+    for stream in streams:
+        assert stream.join()[-1] == "data: [DONE]"
+    assert server.wait() == 0
+
+
+def test_what_a_drain_has_no_time_for_is_cancelled(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "20000", "--drain-timeout", "500ms")
+    stream = Stream(server)
+    stream.begun.wait()
+    begin = time.monotonic()
+    server.signal()
+    assert server.wait() == 0
+    assert time.monotonic() - begin < 20
+    lines = stream.join()
+    assert "shutting down" in lines[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_now(start_server, number):
+    server = start_server("--device", "fake", "--fake-step-us", "20000")
+    stream = Stream(server)
+    stream.begun.wait()
+    server.signal(number)
+    wait_until(lambda: "draining" in server.log.read_text())
+    server.signal(number)
+    assert server.wait() == 128 + number
+    stream.join()
+
+
+def test_a_device_that_fails_ends_the_process_by_its_own_status(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "2000", "--faults", "fake.device_error@200")
+    streams = [Stream(server) for _ in range(3)]
+    assert server.wait() == 70
+    for stream in streams:
+        assert "device has failed" in stream.join()[-1]
+
+
+def test_a_row_that_fails_fails_alone(start_server):
+    server = start_server("--device", "fake", "--faults", "fake.row_error")
+    body = {"prompt": "Hello", "max_tokens": 4}
+    assert httpx.post(server.http + "/v1/completions", json=body).status_code == 500
+    assert httpx.post(server.http + "/v1/completions", json=body).status_code == 200
+    assert status(server, "/livez") == 200
+
+
+def test_health_fails_while_the_device_hangs_and_recovers(start_server):
+    server = start_server("--device", "fake", "--stall-timeout", "300ms", "--faults", "fake.hang=300@20")
+    assert status(server, "/livez") == 200
+    stream = Stream(server, {**LONG, "max_tokens": 100})
+    wait_until(lambda: status(server, "/livez") == 503)
+    assert status(server, "/readyz") == 503
+    wait_until(lambda: status(server, "/livez") == 200)
+    assert stream.join()[-1] == "data: [DONE]"
+    assert "millrace_engine_stalls_total" in httpx.get(server.admin + "/metrics").text
+
+
+def test_a_hanging_device_does_not_hold_up_the_end_for_ever(start_server):
+    server = start_server("--device", "fake", "--drain-timeout", "200ms", "--faults", "fake.hang=100000@5")
+    stream = Stream(server)
+    stream.begun.wait()
+    server.signal()
+    assert server.wait() == 0
+    assert "shutting down" in stream.join()[-1]
