@@ -245,8 +245,9 @@ absl::Status EngineImpl::Admit(const std::shared_ptr<LiveRequest>& request) {
   if (clock_.Now() >= deadline) return CancelStatus(CancelReason::kDeadline);
   if (const auto reason = request->cancelled()) return CancelStatus(*reason);
 
-  MILLRACE_ASSIGN_OR_RETURN(request->prompt,
-                            text_->PromptTokens({.prompt = generate.prompt}, deadline));
+  MILLRACE_ASSIGN_OR_RETURN(
+      request->prompt,
+      text_->PromptTokens({.prompt = generate.prompt}, defaults_.limits.max_model_len, deadline));
   if (request->prompt.empty()) return absl::InvalidArgumentError("prompt has no tokens");
   if (options_.log_prompts) LogPrompt(generate.id, text_->tokenizer(), request->prompt);
   if (!generate.seed.has_value()) generate.seed = DrawSeed();
@@ -266,7 +267,8 @@ void EngineImpl::Tokenize(TokenizeRequest request,
                           std::function<void(absl::StatusOr<TokenizeResult>)> done) {
   const size_t bytes = PromptBytes(request.prompt);
   auto work = [this, request = std::move(request), done] {
-    absl::StatusOr<std::vector<Token>> tokens = text_->PromptTokens(request, SteadyTime::max());
+    absl::StatusOr<std::vector<Token>> tokens =
+        text_->PromptTokens(request, Tokenizer::kMaxTextBytes, SteadyTime::max());
     if (!tokens.ok()) return done(tokens.status());
     TokenizeResult result{.tokens = *std::move(tokens)};
     if (request.return_token_strs) {

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "formats/gguf.h"
 #include "formats/tokenizer_config.h"
@@ -12,6 +14,8 @@
 
 namespace millrace {
 namespace {
+
+constexpr Logger kLog(LogComponent::kText);
 
 // What one rendering may take; a template comes with the model, and may be a bad one.
 constexpr Duration kRenderTime = std::chrono::seconds(2);
@@ -34,14 +38,26 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& 
   MILLRACE_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(file));
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
                             BpeTokenizer::Create(config));
-  std::optional<ChatTemplate> chat_template;
+  absl::StatusOr<ChatTemplate> chat_template = absl::InvalidArgumentError(
+      "messages: the model has no chat template; allowed: a text prompt");
   if (!config.chat_template.empty()) {
-    const SpecialTokenTexts texts = {.bos = TokenText(*tokenizer, config.bos),
-                                     .eos = TokenText(*tokenizer, config.eos),
-                                     .pad = TokenText(*tokenizer, config.pad)};
-    MILLRACE_ASSIGN_OR_RETURN(chat_template, ChatTemplate::Parse(config.chat_template, texts));
+    chat_template =
+        ChatTemplate::Parse(config.chat_template, {.bos = TokenText(*tokenizer, config.bos),
+                                                   .eos = TokenText(*tokenizer, config.eos),
+                                                   .pad = TokenText(*tokenizer, config.pad)});
+    if (!chat_template.ok()) {
+      kLog.Warning("chats will be refused: ", std::string(chat_template.status().message()));
+    }
   }
   return std::make_unique<const TextSet>(std::move(tokenizer), std::move(chat_template));
+}
+
+TextSet::TextSet(std::unique_ptr<const Tokenizer> tokenizer,
+                 absl::StatusOr<ChatTemplate> chat_template)
+    : tokenizer_(std::move(tokenizer)), chat_template_(std::move(chat_template)) {
+  for (Token token = 0; token < tokenizer_->vocab_size(); ++token) {
+    longest_token_ = std::max(longest_token_, tokenizer_->TokenBytes(token).size());
+  }
 }
 
 absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes() {
@@ -52,10 +68,7 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes() {
 
 absl::StatusOr<std::string> TextSet::Render(const std::vector<ChatMessage>& messages,
                                             bool add_generation_prompt, SteadyTime deadline) const {
-  if (!chat_template_.has_value()) {
-    return absl::InvalidArgumentError(
-        "messages: the model has no chat template; allowed: a text or token ids");
-  }
+  MILLRACE_RETURN_IF_ERROR(chat_template_.status());
   auto json = nlohmann::ordered_json::array();
   for (const ChatMessage& message : messages) {
     nlohmann::ordered_json entry = {{"role", message.role}, {"content", message.content}};
@@ -65,24 +78,38 @@ absl::StatusOr<std::string> TextSet::Render(const std::vector<ChatMessage>& mess
   ChatTemplateOptions options;
   options.add_generation_prompt = add_generation_prompt;
   options.now = absl::Now();
-  options.deadline = std::min(deadline, options.clock->Now() + kRenderTime);
-  return chat_template_->Render(json, nlohmann::ordered_json::object(), options);
+  const SteadyTime too_long = options.clock->Now() + kRenderTime;
+  options.deadline = std::min(deadline, too_long);
+  absl::StatusOr<std::string> text =
+      chat_template_->Render(json, nlohmann::ordered_json::object(), options);
+  if (absl::IsDeadlineExceeded(text.status()) && too_long <= deadline) {
+    return absl::InvalidArgumentError("messages: the chat template takes too long for them");
+  }
+  return text;
 }
 
 absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& request,
+                                                         int64_t max_tokens,
                                                          SteadyTime deadline) const {
   if (const auto* tokens = std::get_if<std::vector<Token>>(&request.prompt)) return *tokens;
-  // As Hugging Face's tokenizers do, special tokens' text is taken for the tokens: prompts are
-  // written so.
+  const auto encode = [&](std::string_view text,
+                          bool add_special) -> absl::StatusOr<std::vector<Token>> {
+    const auto most = static_cast<uint64_t>(max_tokens) * longest_token_;
+    if (text.size() > most) {
+      return absl::InvalidArgumentError(absl::StrCat("prompt has ", text.size(), " bytes, at most ",
+                                                     most, " can fit in ", max_tokens, " tokens"));
+    }
+    // As Hugging Face's tokenizers do, special tokens' text is taken for the tokens: prompts are
+    // written so.
+    return tokenizer_->Encode(text, {.add_special = add_special, .parse_special = true});
+  };
   if (const auto* text = std::get_if<std::string>(&request.prompt)) {
-    const bool add_special = request.add_special_tokens.value_or(true);
-    return tokenizer_->Encode(*text, {.add_special = add_special, .parse_special = true});
+    return encode(*text, request.add_special_tokens.value_or(true));
   }
   MILLRACE_ASSIGN_OR_RETURN(const std::string text,
                             Render(std::get<std::vector<ChatMessage>>(request.prompt),
                                    request.add_generation_prompt, deadline));
-  const bool add_special = request.add_special_tokens.value_or(false);
-  return tokenizer_->Encode(text, {.add_special = add_special, .parse_special = true});
+  return encode(text, request.add_special_tokens.value_or(false));
 }
 
 size_t PromptBytes(const Prompt& prompt) {

@@ -20,28 +20,31 @@ namespace millrace {
 // Immutable: any number of threads may use it at once.
 class TextSet {
  public:
-  // Of a GGUF file. The file may go afterwards. A model without a template serves no chats.
+  // Of a GGUF file. The file may go afterwards. A model whose template is missing, or beyond what
+  // we render, is served without chats.
   static absl::StatusOr<std::unique_ptr<const TextSet>> Load(const std::string& path);
   // For --device fake: a token is a byte, and a conversation is written as ChatML.
   static absl::StatusOr<std::unique_ptr<const TextSet>> Bytes();
 
-  TextSet(std::unique_ptr<const Tokenizer> tokenizer, std::optional<ChatTemplate> chat_template)
-      : tokenizer_(std::move(tokenizer)), chat_template_(std::move(chat_template)) {}
+  // An error instead of a template is what chats are refused with.
+  TextSet(std::unique_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  bool has_chat_template() const { return chat_template_.has_value(); }
+  bool has_chat_template() const { return chat_template_.ok(); }
 
-  // The tokens of a prompt. InvalidArgument: the text is too long or not UTF-8, the template
-  // refuses the conversation, or there is no template. DeadlineExceeded.
+  // The tokens of a prompt. InvalidArgument: the text is not UTF-8, or so long that it has more
+  // than `max_tokens` for sure (which is told without counting them), the template refuses the
+  // conversation, or there is no template. DeadlineExceeded: rendering did not end in time.
   absl::StatusOr<std::vector<Token>> PromptTokens(const TokenizeRequest& request,
-                                                  SteadyTime deadline) const;
+                                                  int64_t max_tokens, SteadyTime deadline) const;
 
  private:
   absl::StatusOr<std::string> Render(const std::vector<ChatMessage>& messages,
                                      bool add_generation_prompt, SteadyTime deadline) const;
 
   std::unique_ptr<const Tokenizer> tokenizer_;
-  std::optional<ChatTemplate> chat_template_;
+  absl::StatusOr<ChatTemplate> chat_template_;
+  size_t longest_token_ = 0;  // bytes
 };
 
 // How much text there is to work on, in bytes (four for a token).
