@@ -128,8 +128,9 @@ def test_prompts_are_logged_when_asked_for(start_server):
 
 def test_a_drain_ends_what_waits_too(start_server):
     server = start_server("--device", "fake", "--max-num-seqs", "1", "--fake-step-us", "10000")
-    streams = [Stream(server, {**LONG, "max_tokens": 200}) for _ in range(4)]
+    streams = [Stream(server, {**LONG, "max_tokens": 400})]
     streams[0].begun.wait()
+    streams += [Stream(server, {**LONG, "max_tokens": 10}) for _ in range(3)]
     wait_until(lambda: any(line.startswith("vllm:num_requests_waiting{") and line.endswith(" 3")
                            for line in httpx.get(server.admin + "/metrics").text.splitlines()))
     server.signal()
