@@ -12,7 +12,6 @@
 #include "server/http/deferred_answer.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
-#include "server/http/request_id.h"
 #include "server/metrics.h"
 
 namespace millrace {
@@ -118,7 +117,7 @@ struct Api::Route {
   bool on_admin;
   bool open;     // answers without a key
   bool serving;  // refused while the server warms up or drains
-  Handled (*handle)(const Api& api, const HttpRequestHead& head, std::string body,
+  Handled (*handle)(const Api& api, const HttpRequestHead& head, const std::string& body,
                     const Wake& wake);
 };
 
@@ -126,55 +125,57 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
   using Head = HttpRequestHead;
   static constexpr std::array kRoutes = {
       Route{"/v1/completions", "POST", true, false, false, true,
-            [](const Api& api, const Head&, std::string body, const Wake& wake) {
-              return api.Generate(ApiKind::kCompletion, body, wake);
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Generate(ApiKind::kCompletion, head, body, wake);
             }},
       Route{"/v1/chat/completions", "POST", true, false, false, true,
-            [](const Api& api, const Head&, std::string body, const Wake& wake) {
-              return api.Generate(ApiKind::kChat, body, wake);
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Generate(ApiKind::kChat, head, body, wake);
             }},
       Route{"/tokenize", "POST", true, false, false, true,
-            [](const Api& api, const Head&, std::string body, const Wake& wake) {
+            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
               return api.Tokenize(body, wake);
             }},
       Route{"/detokenize", "POST", true, false, false, true,
-            [](const Api& api, const Head&, std::string body, const Wake& wake) {
+            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
               return api.Detokenize(body, wake);
             }},
       Route{"/v1/models", "GET", true, true, false, false,
-            [](const Api& api, const Head& head, std::string, const Wake&) {
+            [](const Api& api, const Head& head, const std::string&, const Wake&) {
               return api.Models(head);
             }},
       Route{kModelsPath, "GET", true, true, false, false,
-            [](const Api& api, const Head& head, std::string, const Wake&) {
+            [](const Api& api, const Head& head, const std::string&, const Wake&) {
               return api.Models(head);
             }},
       Route{"/livez", "GET", true, true, true, false,
-            [](const Api& api, const Head&, std::string, const Wake&) {
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
               return api.Health(/*needs_ready=*/false);
             }},
       Route{"/readyz", "GET", true, true, true, false,
-            [](const Api& api, const Head&, std::string, const Wake&) {
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
               return api.Health(/*needs_ready=*/true);
             }},
       Route{"/health", "GET", true, true, true, false,
-            [](const Api& api, const Head&, std::string, const Wake&) {
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
               return api.Health(/*needs_ready=*/true);
             }},
       Route{"/metrics", "GET", true, true, false, false,
-            [](const Api& api, const Head&, std::string, const Wake&) { return api.Metrics(); }},
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Metrics();
+            }},
       Route{"/version", "GET", true, true, false, false,
-            [](const Api&, const Head&, std::string, const Wake&) -> Handled {
+            [](const Api&, const Head&, const std::string&, const Wake&) -> Handled {
               return JsonResponse(StrCat(R"({"version":")", Version(), R"("})"));
             }},
       Route{"/log", "GET", false, true, false, false,
-            [](const Api&, const Head&, std::string, const Wake&) -> Handled {
+            [](const Api&, const Head&, const std::string&, const Wake&) -> Handled {
               return HttpResponse{.content_type = "text/plain; charset=utf-8",
                                   .body = StrCat(LogLevels(), "\n")};
             }},
       Route{"/log", "PUT", false, true, false, false,
-            [](const Api& api, const Head&, std::string body, const Wake&) {
-              return api.SetLog(std::move(body));
+            [](const Api& api, const Head&, const std::string& body, const Wake&) {
+              return api.SetLog(body);
             }},
   };
   const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
@@ -247,17 +248,18 @@ bool Api::IsSlow(const HttpRequestHead& head, size_t body_bytes) const {
   return body_bytes > kSlowBytes || head.path == "/metrics";
 }
 
-Handled Api::Handle(const HttpRequestHead& head, std::string body, const Wake& wake) const {
-  return FindRoute(head)->handle(*this, head, std::move(body), wake);
+Handled Api::Handle(const HttpRequestHead& head, const std::string& body, const Wake& wake) const {
+  return FindRoute(head)->handle(*this, head, body, wake);
 }
 
-Handled Api::Generate(ApiKind kind, const std::string& body, const Wake& wake) const {
+Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
+                      const Wake& wake) const {
   absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, body);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
   return std::make_unique<Generation>(
-      *std::move(request), StrCat(kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-", NewRequestId()),
+      *std::move(request), StrCat(kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-", head.request_id),
       **engine, wake);
 }
 
@@ -332,7 +334,7 @@ Handled Api::Metrics() const {
                       .body = frontend_.metrics().Render()};
 }
 
-Handled Api::SetLog(std::string body) const {
+Handled Api::SetLog(const std::string& body) const {
   const std::string_view levels = Trim(body);
   if (absl::Status s = SetLogLevels(levels); !s.ok()) return ErrorResponse(ErrorFromStatus(s));
   return HttpResponse{.content_type = "text/plain; charset=utf-8",

@@ -31,7 +31,7 @@ class Api {
   std::optional<HttpResponse> Check(const HttpRequestHead& head) const;
 
   // Answers a request that Check let pass. May take milliseconds if IsSlow says so.
-  Handled Handle(const HttpRequestHead& head, std::string body, const Wake& wake) const;
+  Handled Handle(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
 
   // Whether Handle may take so long that it must not run where streams are written.
   bool IsSlow(const HttpRequestHead& head, size_t body_bytes) const;
@@ -49,8 +49,9 @@ class Api {
   Handled Models(const HttpRequestHead& head) const;
   Handled Health(bool needs_ready) const;
   Handled Metrics() const;
-  Handled SetLog(std::string body) const;
-  Handled Generate(ApiKind kind, const std::string& body, const Wake& wake) const;
+  Handled SetLog(const std::string& body) const;
+  Handled Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
+                   const Wake& wake) const;
   Handled Tokenize(const std::string& body, const Wake& wake) const;
   Handled Detokenize(const std::string& body, const Wake& wake) const;
 

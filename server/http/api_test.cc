@@ -36,8 +36,8 @@ class ApiTest : public testing::Test {
   static HttpResponse Get(const Api& api, const std::string& path) {
     return std::get<HttpResponse>(api.Handle(Head("GET", path), "", [] {}));
   }
-  static HttpResponse Post(const Api& api, const std::string& path, std::string body) {
-    Handled handled = api.Handle(Head("POST", path), std::move(body), [] {});
+  static HttpResponse Post(const Api& api, const std::string& path, const std::string& body) {
+    Handled handled = api.Handle(Head("POST", path), body, [] {});
     if (auto* answer = std::get_if<std::unique_ptr<Answer>>(&handled)) {
       HttpResponse response;
       std::string unused;
@@ -198,8 +198,8 @@ TEST_F(ApiTest, TheOperatorNeedsNoKeyAndSetsLogLevels) {
   EXPECT_EQ(Checked(admin_, Head("POST", "/v1/completions")), 404);
   EXPECT_EQ(Checked(admin_, Head("PUT", "/log")), 0);
   EXPECT_EQ(Checked(admin_, Head("DELETE", "/log")), 405);
-  const auto put = [this](std::string levels) {
-    return std::get<HttpResponse>(admin_.Handle(Head("PUT", "/log"), std::move(levels), [] {}));
+  const auto put = [this](const std::string& levels) {
+    return std::get<HttpResponse>(admin_.Handle(Head("PUT", "/log"), levels, [] {}));
   };
   const std::string before = LogLevels();
   EXPECT_EQ(put("scheduler=debug\n").status, 200);

@@ -171,16 +171,15 @@ void Connection::OnRequest() {
   keep_alive_ = parser_->get().keep_alive();
   std::string body = std::move(parser_->get().body());
   if (!state_.api.IsSlow(head_, body.size())) {
-    return OnHandled(state_.api.Handle(head_, std::move(body), MakeWake()));
+    return OnHandled(state_.api.Handle(head_, body, MakeWake()));
   }
   net::post(state_.workers, [self = shared_from_this(), head = head_, body = std::move(body),
                              wake = MakeWake()]() mutable {
-    Handled handled = self->state_.api.Handle(head, std::move(body), wake);
-    Connection& connection = *self;
-    net::post(connection.socket_.get_executor(),
-              [self = std::move(self), handled = std::move(handled)]() mutable {
-                self->OnHandled(std::move(handled));
-              });
+    Handled handled = self->state_.api.Handle(head, body, wake);
+    net::io_context& context = self->thread_.context();
+    net::post(context, [self = std::move(self), handled = std::move(handled)]() mutable {
+      self->OnHandled(std::move(handled));
+    });
   });
 }
 

@@ -23,6 +23,8 @@ namespace millrace {
 
 // What all connections of a server share.
 struct ServerState {
+  ServerState(const Api& api, const HttpLimits& limits) : api(api), limits(limits) {}
+
   const Api& api;
   const HttpLimits& limits;
   std::atomic<size_t> connections{0};

@@ -14,7 +14,7 @@ bool Failed(const Finish& finish) {
 
 }  // namespace
 
-Generation::Generation(ApiRequest request, std::string id, Engine& engine, const Wake& wake)
+Generation::Generation(ApiRequest request, const std::string& id, Engine& engine, const Wake& wake)
     : request_(std::move(request)),
       writer_(request_, id, engine.info().model_name, absl::ToUnixSeconds(absl::Now())),
       unfinished_(request_.prompts.size()) {

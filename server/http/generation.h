@@ -24,7 +24,7 @@ namespace millrace {
 class Generation : public Answer {
  public:
   // `id`: "cmpl-…" or "chatcmpl-…". Of several prompts, each runs under the id with "-<index>".
-  Generation(ApiRequest request, std::string id, Engine& engine, const Wake& wake);
+  Generation(ApiRequest request, const std::string& id, Engine& engine, const Wake& wake);
   ~Generation() override;
 
   State Poll(HttpResponse& response, std::string& body) override;

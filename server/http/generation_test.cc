@@ -15,7 +15,6 @@
 namespace millrace {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using State = Answer::State;

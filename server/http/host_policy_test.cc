@@ -9,7 +9,8 @@
 namespace millrace {
 namespace {
 
-HostPolicy Policy(std::string_view bind, std::vector<std::string> allowed = {}, bool key = false) {
+HostPolicy Policy(std::string_view bind, const std::vector<std::string>& allowed = {},
+                  bool key = false) {
   auto policy = HostPolicy::Make(bind, allowed, key);
   EXPECT_TRUE(policy.ok()) << policy.status();
   return *std::move(policy);

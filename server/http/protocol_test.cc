@@ -1,0 +1,285 @@
+// HTTP itself: what is read, what is refused, and the limits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "server/http/door_test_util.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class ProtocolTest : public testing::Test, protected Door {};
+
+TEST_F(ProtocolTest, HeadOptionsAndTheQuery) {
+  Start();
+  const ClientResponse head = Ask("HEAD", "/version");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_NE(head.headers.at("content-length"), "0");
+  const ClientResponse options = Ask("OPTIONS", "/v1/completions");
+  EXPECT_EQ(options.status, 204);
+  EXPECT_EQ(options.headers.at("allow"), "POST, OPTIONS");
+  EXPECT_EQ(Ask("GET", "/version?api-version=1").status, 200);
+  EXPECT_EQ(Ask("GET", "http://localhost/version").status, 200);
+  EXPECT_EQ(Ask("GET", "http://evil.com/version").status, 403);
+}
+
+TEST_F(ProtocolTest, RequestIdsAreRepeatedIfFit) {
+  Start();
+  engine().set_script(SayHello);
+  Ask("POST", "/v1/completions", kWholeBody, "X-Request-Id: mine\r\n");
+  EXPECT_EQ(engine().request().id, "cmpl-mine");  // so every log line has it
+  EXPECT_EQ(Ask("GET", "/livez", "", "X-Request-Id: abc-1\r\n").headers.at("x-request-id"),
+            "abc-1");
+  for (const std::string& unfit :
+       {std::string("a b"), std::string(200, 'x'), std::string("\xff")}) {
+    const std::string id = Ask("GET", "/livez", "", StrCat("X-Request-Id: ", unfit, "\r\n"))
+                               .headers.at("x-request-id");
+    EXPECT_EQ(id.size(), 32u) << id;
+  }
+  EXPECT_NE(Ask("GET", "/livez").headers.at("x-request-id"),
+            Ask("GET", "/livez").headers.at("x-request-id"));
+}
+
+TEST_F(ProtocolTest, PipelinedRequestsAreAnsweredInOrder) {
+  Start();
+  RawClient client(port());
+  std::string requests;
+  for (int i = 0; i < 50; ++i) {
+    requests += StrCat("GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: ", i, "\r\n\r\n");
+  }
+  client.Send(requests);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(client.Read().headers.at("x-request-id"), StrCat(i));
+}
+
+TEST_F(ProtocolTest, ChunkedBodiesAndBodiesInPieces) {
+  Start();
+  engine().set_script(SayHello);
+  RawClient client(port());
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n5;ext=1\r\n{\"pro\r\nA\r\nmpt\": \"p\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.Read().status, 200);
+  RawClient second(port());
+  const std::string request = StrCat(
+      "\r\nPOST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: ",
+      kWholeBody.size(), "\r\n\r\n", kWholeBody);
+  for (char c : request) second.Send(std::string_view(&c, 1));
+  EXPECT_EQ(second.Read().status, 200);
+}
+
+TEST_F(ProtocolTest, ALargeBodyIsParsedAndAnswered) {
+  Start();
+  engine().set_script(SayHello);
+  const std::string body = StrCat("{\"prompt\": \"", std::string(3 << 20, 'x'), "\"}");
+  EXPECT_EQ(Ask("POST", "/v1/completions", body).status, 200);
+  EXPECT_EQ(std::get<std::string>(engine().request().prompt).size(), size_t{3 << 20});
+}
+
+TEST_F(ProtocolTest, Expect100Continue) {
+  Start();
+  engine().set_script(SayHello);
+  RawClient client(port());
+  const std::string head = StrCat(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Expect: 100-continue\r\nContent-Length: ",
+      kWholeBody.size(), "\r\n\r\n");
+  client.Send(head);
+  EXPECT_EQ(client.Read().status, 100);
+  client.Send(kWholeBody);
+  EXPECT_EQ(client.Read().status, 200);
+  EXPECT_EQ(Raw("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: a miracle\r\n\r\n"),
+            417);
+  // Refused before the body is asked for.
+  EXPECT_EQ(Raw("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+                "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"),
+            415);
+}
+
+TEST_F(ProtocolTest, Http10ClosesUnlessAskedNotTo) {
+  Start();
+  RawClient client(port());
+  client.Send("GET /livez HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(client.Read().headers.at("connection"), "close");
+  EXPECT_TRUE(client.AtEnd());
+  RawClient kept(port());
+  for (int i = 0; i < 2; ++i) {
+    kept.Send("GET /livez HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    EXPECT_EQ(kept.Read().headers.at("connection"), "keep-alive");
+  }
+  engine().set_script(SayHello);
+  RawClient stream(port());
+  stream.Send(
+      StrCat("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+             "Content-Length: ",
+             kStreamBody.size(), "\r\n\r\n", kStreamBody));
+  const ClientResponse response = stream.Read();
+  EXPECT_FALSE(response.headers.contains("transfer-encoding"));
+  EXPECT_THAT(response.body, StartsWith("data: {"));
+  EXPECT_THAT(response.body, testing::EndsWith("data: [DONE]\n\n"));
+}
+
+TEST_F(ProtocolTest, ConnectionCloseIsHonoured) {
+  Start();
+  RawClient client(port());
+  client.Request("GET", "/livez", "", "Connection: close\r\n");
+  EXPECT_EQ(client.Read().headers.at("connection"), "close");
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(ProtocolTest, WhatIsNotHttpGetsAnErrorAndIsClosed) {
+  Start();
+  constexpr std::string_view kHost = "Host: localhost\r\n";
+  for (const std::string& bytes : std::vector<std::string>{
+           "hello\r\n\r\n",
+           "GET\r\n\r\n",
+           "GET /livez\r\n\r\n",
+           "\x16\x03\x01\x02\xff\x01\r\n\r\n",  // the beginning of TLS, more or less
+           "GET /livez HTTP/1.1\r\n\r\n",       // no Host
+           "GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",  // two
+           StrCat("GET /livez HTTP/1.1\r\n", kHost, "no colon\r\n\r\n"),
+           StrCat("GET /livez HTTP/1.1\r\n", kHost, "space : x\r\n\r\n"),
+           StrCat("GET /li\tvez HTTP/1.1\r\n", kHost, "\r\n"),
+           StrCat("GET /livez HTTP/1.1\r\n", kHost, "x: ", std::string(1, '\0'), "\r\n\r\n"),
+       }) {
+    EXPECT_EQ(Raw(bytes), 400) << Printable(bytes);
+  }
+  EXPECT_EQ(Raw(StrCat("GET /livez HTTP/2.0\r\n", kHost, "\r\n")), 505);
+  EXPECT_EQ(Raw("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
+}
+
+TEST_F(ProtocolTest, RequestsThatTwoReadersWouldCutDifferentlyAreRefused) {
+  Start();
+  constexpr std::string_view kStart =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  for (std::string_view rest : {
+           "Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+           "Content-Length: 5, 6\r\n\r\nabcdef",
+           "Content-Length: -1\r\n\r\n",
+           "Content-Length: 0x5\r\n\r\nabcde",
+           "Content-Length: 99999999999999999999999\r\n\r\n",
+           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+           "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+           "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+           "Transfer-Encoding: identity\r\n\r\n",
+           "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+           "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+           "Transfer-Encoding: chunked\r\n\r\n-5\r\n\r\n",
+           "Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n\r\n",
+           "Transfer-Encoding: chunked\r\n\r\n5\r\nabcdefgh\r\n0\r\n\r\n",
+       }) {
+    EXPECT_EQ(Raw(StrCat(kStart, rest)), 400) << rest;
+  }
+  EXPECT_EQ(Raw("POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            400);
+  EXPECT_EQ(engine().num_requests(), 0u);
+}
+
+TEST_F(ProtocolTest, HeadersAreBounded) {
+  Start();
+  EXPECT_EQ(Ask("GET", "/livez", "", StrCat("X: ", std::string(20'000, 'x'), "\r\n")).status, 431);
+  std::string many;
+  for (int i = 0; i < 120; ++i) many += StrCat("X", i, ": y\r\n");
+  EXPECT_EQ(Ask("GET", "/livez", "", many).status, 431);
+  EXPECT_EQ(Raw(StrCat("GET /", std::string(20'000, 'x'), " HTTP/1.1\r\n\r\n")), 431);
+  EXPECT_EQ(Ask("GET", "/livez", "", StrCat("X: ", std::string(10'000, 'x'), "\r\n")).status, 200);
+}
+
+TEST_F(ProtocolTest, BodiesAreBounded) {
+  Start({.body_bytes = 100'000, .all_bodies_bytes = 150'000});
+  const std::string announced =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  EXPECT_EQ(Raw(StrCat(announced, "Content-Length: 100001\r\n\r\n")), 413);
+  EXPECT_EQ(Raw(StrCat(announced, "Content-Length: 1000000000000\r\n\r\n")), 413);
+  std::string chunks;
+  for (int i = 0; i < 20; ++i) chunks += StrCat("2000\r\n", std::string(0x2000, 'x'), "\r\n");
+  EXPECT_EQ(Raw(StrCat(announced, "Transfer-Encoding: chunked\r\n\r\n", chunks)), 413);
+  // Together, too: the second has no room once the first has announced its bytes.
+  RawClient first(port());
+  first.Send(StrCat(announced, "Expect: 100-continue\r\nContent-Length: 90000\r\n\r\n"));
+  EXPECT_EQ(first.Read().status, 100);
+  const std::string second = StrCat(announced, "Content-Length: 90000\r\n\r\n");
+  EXPECT_EQ(Raw(second), 503);
+  first.Send(std::string(90'000, ' '));
+  EXPECT_EQ(first.Read().status, 400);
+  RawClient third(port());
+  third.Send(StrCat(second, std::string(90'000, ' ')));
+  EXPECT_EQ(third.Read().status, 400);  // the room is free again
+}
+
+TEST_F(ProtocolTest, SlowRequestsTimeOut) {
+  Start({.header_timeout = absl::Milliseconds(200),
+         .body_timeout = absl::Milliseconds(200),
+         .idle_timeout = absl::Milliseconds(200)});
+  RawClient silent(port());
+  EXPECT_TRUE(silent.AtEnd());
+  RawClient head(port());
+  head.Send("GET /livez HTTP/1.1\r\nHost: loc");
+  EXPECT_EQ(head.Read().status, 408);
+  RawClient body(port());
+  body.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: 10\r\n\r\n{");
+  EXPECT_EQ(body.Read().status, 408);
+  EXPECT_TRUE(body.AtEnd());
+  RawClient idle(port());
+  idle.Request("GET", "/livez");
+  EXPECT_EQ(idle.Read().status, 200);
+  EXPECT_TRUE(idle.AtEnd());
+}
+
+TEST_F(ProtocolTest, AnAnswerMayTakeLongerThanAnyReadTimeout) {
+  Start({.header_timeout = absl::Milliseconds(100),
+         .body_timeout = absl::Milliseconds(100),
+         .idle_timeout = absl::Milliseconds(100),
+         .write_timeout = absl::Milliseconds(100)});
+  RawClient client(port());
+  client.Request("POST", "/v1/completions", kStreamBody);
+  const auto stream = engine().WaitStream();
+  stream->Push(TextEvent("x"));
+  client.ReadHeader();
+  client.ReadSome();
+  absl::SleepFor(absl::Milliseconds(500));
+  stream->Push(FinishEvent(FinishReason::kStop, "late"));
+  EXPECT_THAT(client.ReadSome(), HasSubstr("late"));
+}
+
+TEST_F(ProtocolTest, ConnectionsAreBounded) {
+  Start({.connections = 2});
+  RawClient first(port());
+  RawClient second(port());
+  for (RawClient* client : {&first, &second}) {
+    client->Request("GET", "/livez");
+    EXPECT_EQ(client->Read().status, 200);
+  }
+  RawClient third(port());
+  EXPECT_THAT(third.ReadToEnd(), HasSubstr("503"));
+  first.Close();
+  int status = 0;  // once the server has seen that the first is gone
+  for (int i = 0; i < 1000 && status != 200; ++i) {
+    RawClient again(port());
+    if (again.Request("GET", "/livez")) status = again.Read().status;
+  }
+  EXPECT_EQ(status, 200);
+}
+
+TEST_F(ProtocolTest, KeysAndHosts) {
+  Start({}, "secret");
+  EXPECT_EQ(Ask("GET", "/livez").status, 200);
+  const ClientResponse refused = Ask("POST", "/v1/completions", kWholeBody);
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
+  EXPECT_EQ(Ask("GET", "/v1/models", "", "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_EQ(Ask("GET", "/livez", "", "Origin: http://evil.com\r\n").status, 403);
+  EXPECT_EQ(Raw("GET /livez HTTP/1.1\r\nHost: evil.com\r\n\r\n"), 403);
+}
+
+}  // namespace
+}  // namespace millrace
