@@ -19,8 +19,10 @@ inline void StoreBlock(__m512 a, __m512 b, Form form, int block, void* out) {
   const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
   const bool nan = _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
   const __m512 inverse = _mm512_set1_ps(largest > 0 ? 127.0f / largest : 0.0f);
-  const __m512i qa = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse));
-  const __m512i qb = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
+  // What is not finite has no integer; the scale alone tells of it.
+  const __mmask16 finite = !nan && largest < __builtin_inff() ? 0xffff : 0;
+  const __m512i qa = _mm512_maskz_cvtps_epi32(finite, _mm512_mul_ps(a, inverse));
+  const __m512i qb = _mm512_maskz_cvtps_epi32(finite, _mm512_mul_ps(b, inverse));
   const int sum = _mm512_reduce_add_epi32(_mm512_add_epi32(qa, qb));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(quantized.values), _mm512_cvtsepi32_epi8(qa));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(quantized.values + 16), _mm512_cvtsepi32_epi8(qb));
