@@ -41,13 +41,13 @@ TEST(TextPoolTest, RunsEverythingBeforeItEnds) {
 }
 
 TEST(TextPoolTest, AShortJobPassesARowOfLongOnes) {
-  TextPool pool(2, 10);
   Gate gate;
   std::atomic<bool> second_long_ran = false;
+  std::promise<void> ran;
+  TextPool pool(2, 10);  // ends first: its threads use what stands above
   pool.Submit(kLong, gate.Work());
   gate.WaitEntered();
   pool.Submit(kLong, [&] { second_long_ran = true; });
-  std::promise<void> ran;
   pool.Submit(kLong - 1, [&] { ran.set_value(); });
   ran.get_future().wait();  // hangs if a long job holds the second thread
   EXPECT_FALSE(second_long_ran);
