@@ -48,6 +48,13 @@ void LogPrompt(const std::string& id, const Tokenizer& tokenizer,
       "prompt: ", Printable(Decode(tokenizer, prompt, /*skip_special=*/false), kMostBytes));
 }
 
+// A year ahead is as good as never, and far from what the clock's numbers can hold.
+SteadyTime ToSteady(absl::Time time, SteadyTime now) {
+  constexpr absl::Duration kYear = absl::Hours(24 * 365);
+  const absl::Duration ahead = std::clamp(time - absl::Now(), -kYear, kYear);
+  return now + absl::ToChronoNanoseconds(ahead);
+}
+
 }  // namespace
 
 // What a door holds of a request.
@@ -150,6 +157,9 @@ absl::Status EngineImpl::AdmitAtDoor(const GenerateRequest& request, size_t num_
   }
   if (draining_) return Draining();
   MILLRACE_RETURN_IF_ERROR(ValidateRequest(request, text_->tokenizer().vocab_size()));
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) {
+    MILLRACE_RETURN_IF_ERROR(text_->CheckLength(text->size(), defaults_.limits.max_model_len));
+  }
   // Those that the batch has room for do not wait in this sense, even while the next step is yet to
   // be planned.
   const int64_t most = int64_t{options_.max_waiting} + defaults_.limits.max_num_seqs;
@@ -164,9 +174,7 @@ std::shared_ptr<ResponseStream> EngineImpl::Generate(GenerateRequest request,
   auto live = std::make_shared<LiveRequest>(clock_, std::move(request), std::move(ready));
   live->key = next_key_++;
   if (live->request.deadline.has_value()) {
-    live->deadline =
-        clock_.Now() + absl::ToChronoNanoseconds(
-                           std::min(*live->request.deadline - absl::Now(), absl::Hours(24 * 365)));
+    live->deadline = ToSteady(*live->request.deadline, clock_.Now());
   }
   auto stream = std::make_shared<Stream>(this, live);
   size_t num_alive = 0;  // with this one
@@ -253,6 +261,8 @@ absl::Status EngineImpl::Admit(const std::shared_ptr<LiveRequest>& request) {
   if (!generate.seed.has_value()) generate.seed = DrawSeed();
   MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence,
                             MakeSequence(generate, request->prompt, defaults_));
+  // A text may be long, and only an echo needs it again.
+  if (!generate.echo) generate.prompt.emplace<std::string>();
   if (NeedsNoModel(generate, request->prompt)) {
     ShardOf(*request).DeliverEnd(request, EndReason::kLength, absl::OkStatus(), clock_.Now());
     return absl::OkStatus();

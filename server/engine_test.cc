@@ -209,6 +209,25 @@ TEST(EngineTest, RefusesWhatCanNeverFit) {
   EXPECT_THAT(std::string(finish.status.message()), HasSubstr("256"));
 }
 
+TEST(EngineTest, RefusesATextThatCannotFitWithoutReadingIt) {
+  auto engine = MakeEngine(Says("hi"));
+  Reader reader(engine.get(), TextRequest(std::string(256 * 4 + 1, 'x')));
+  reader.Drain();  // there without waiting for the text pool
+  ASSERT_EQ(reader.events().size(), 1u);
+  EXPECT_THAT(std::string(reader.finish().status.message()), HasSubstr("1025 bytes"));
+}
+
+TEST(EngineTest, AnyDeadlineCanBeGiven) {
+  for (const absl::Time deadline : {absl::InfinitePast(), absl::InfiniteFuture()}) {
+    auto engine = MakeEngine(Says("hi"));
+    GenerateRequest request = TextRequest("abc");
+    request.deadline = deadline;
+    Reader reader(engine.get(), request);
+    EXPECT_EQ(reader.ReadAll().reason,
+              deadline == absl::InfinitePast() ? FinishReason::kCancelled : FinishReason::kStop);
+  }
+}
+
 TEST(EngineTest, RefusesBadFields) {
   auto engine = MakeEngine(Says("hi"));
   GenerateRequest request = TextRequest("abc");

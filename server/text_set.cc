@@ -88,17 +88,20 @@ absl::StatusOr<std::string> TextSet::Render(const std::vector<ChatMessage>& mess
   return text;
 }
 
+absl::Status TextSet::CheckLength(size_t bytes, int64_t max_tokens) const {
+  const auto most = static_cast<uint64_t>(max_tokens) * longest_token_;
+  if (bytes <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("prompt has ", bytes, " bytes, at most ", most,
+                                                 " can fit in ", max_tokens, " tokens"));
+}
+
 absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& request,
                                                          int64_t max_tokens,
                                                          SteadyTime deadline) const {
   if (const auto* tokens = std::get_if<std::vector<Token>>(&request.prompt)) return *tokens;
   const auto encode = [&](std::string_view text,
                           bool add_special) -> absl::StatusOr<std::vector<Token>> {
-    const auto most = static_cast<uint64_t>(max_tokens) * longest_token_;
-    if (text.size() > most) {
-      return absl::InvalidArgumentError(absl::StrCat("prompt has ", text.size(), " bytes, at most ",
-                                                     most, " can fit in ", max_tokens, " tokens"));
-    }
+    MILLRACE_RETURN_IF_ERROR(CheckLength(text.size(), max_tokens));
     // As Hugging Face's tokenizers do, special tokens' text is taken for the tokens: prompts are
     // written so.
     return tokenizer_->Encode(text, {.add_special = add_special, .parse_special = true});

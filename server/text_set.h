@@ -32,9 +32,12 @@ class TextSet {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   bool has_chat_template() const { return chat_template_.ok(); }
 
-  // The tokens of a prompt. InvalidArgument: the text is not UTF-8, or so long that it has more
-  // than `max_tokens` for sure (which is told without counting them), the template refuses the
-  // conversation, or there is no template. DeadlineExceeded: rendering did not end in time.
+  // InvalidArgument: a text of so many bytes has more than `max_tokens` for sure.
+  absl::Status CheckLength(size_t bytes, int64_t max_tokens) const;
+
+  // The tokens of a prompt. InvalidArgument: the text is not UTF-8, or CheckLength refuses it, the
+  // template refuses the conversation, or there is no template. DeadlineExceeded: rendering did not
+  // end in time.
   absl::StatusOr<std::vector<Token>> PromptTokens(const TokenizeRequest& request,
                                                   int64_t max_tokens, SteadyTime deadline) const;
 
