@@ -43,6 +43,7 @@ void Connection::Start() {
   socket_.non_blocking(true, ignored);
   wake_slot_ = std::make_shared<WakeSlot>();
   wake_slot_->connection = weak_from_this();
+  self_ = shared_from_this();
   thread_.Add(this);
   BeginRequest();
   SetDeadline(limits().header_timeout);
@@ -76,13 +77,15 @@ void Connection::WaitReadable() {
 
 void Connection::OnReadable() {
   if (phase_ == Phase::kClosed) return;
-  if (phase_ == Phase::kLinger) in_.clear();
   error_code error;
   const size_t read = socket_.read_some(in_.prepare(in_.max_size() - in_.size()), error);
   if (error && error != net::error::would_block) return Close();  // its end included
+  if (phase_ == Phase::kLinger) {
+    WaitReadable();  // what came is not wanted
+    return;
+  }
   in_.commit(read);
   Feed();
-  WaitReadable();
 }
 
 // Reads and answers requests for as long as they are there. Answers that are ready at once come
@@ -344,7 +347,7 @@ void Connection::Stop(bool at_once) {
 
 void Connection::Close() {
   if (phase_ == Phase::kClosed) return;
-  const auto self = shared_from_this();  // until the end of this call
+  const auto self = std::move(self_);  // until the end of this call
   phase_ = Phase::kClosed;
   deadline_.reset();
   answer_.reset();

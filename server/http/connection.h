@@ -102,6 +102,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ServerState& state_;
   Phase phase_ = Phase::kIdle;
   std::optional<SteadyTime> deadline_;  // of what phase_ waits for
+  std::shared_ptr<Connection> self_;  // from Start to Close: nobody else may hold it while it waits
   std::shared_ptr<WakeSlot> wake_slot_;
 
   boost::beast::flat_static_buffer<kBufferBytes> in_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/strings.h"
@@ -249,6 +250,42 @@ TEST_F(ProtocolTest, AnAnswerMayTakeLongerThanAnyReadTimeout) {
   absl::SleepFor(absl::Milliseconds(500));
   stream->Push(FinishEvent(FinishReason::kStop, "late"));
   EXPECT_THAT(client.ReadSome(), HasSubstr("late"));
+}
+
+TEST_F(ProtocolTest, WhatARefusedClientGoesOnToSendIsReadAway) {
+  Start({.body_bytes = 1000, .linger_timeout = absl::Milliseconds(300)});
+  RawClient client(port());
+  client.Request("POST", "/v1/completions", std::string(2'000'000, ' '));
+  EXPECT_EQ(client.Read().status, 413);
+  EXPECT_TRUE(client.AtEnd());
+  absl::SleepFor(absl::Milliseconds(500));  // its deadline comes, too
+  EXPECT_EQ(Ask("GET", "/livez").status, 200);
+}
+
+TEST_F(ProtocolTest, RequestsThatWaitBehindAnAnswerDoNotDisturbIt) {
+  Start();
+  RawClient client(port());
+  client.Request("POST", "/v1/completions", kStreamBody);
+  const auto stream = engine().WaitStream();
+  stream->Push(TextEvent("x"));
+  client.ReadHeader();
+  client.ReadSome();
+  // More than the server reads ahead.
+  constexpr int kRequests = 10'000;
+  std::string requests;
+  for (int i = 0; i < kRequests; ++i) requests += "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  std::thread sender([&] { client.Send(requests); });
+  absl::SleepFor(absl::Milliseconds(200));
+  stream->Push(FinishEvent(FinishReason::kStop, "late"));
+  std::string rest;
+  while (rest.find("data: [DONE]") == std::string::npos) {
+    const std::string more = client.ReadSome();
+    if (more.empty()) break;
+    rest += more;
+  }
+  EXPECT_THAT(rest, HasSubstr("late"));
+  client.ShutdownSend();
+  sender.join();
 }
 
 TEST_F(ProtocolTest, ConnectionsAreBounded) {
