@@ -1,35 +1,24 @@
 #include "server/grpc/inference_service.h"
 
-#include <algorithm>
 #include <chrono>
-#include <random>
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/generate_call.h"
+#include "server/request_id.h"
 
 namespace millrace {
 namespace {
 
-constexpr size_t kMaxRequestIdBytes = 128;
-
-std::string NewRequestId() {
-  thread_local std::mt19937_64 random(std::random_device{}());
-  return absl::StrFormat("gen-%016x%016x", random(), random());
-}
-
-// A client's own request id is written to logs, so it is bounded and printable.
 absl::Status CheckRequestId(const std::string& id) {
-  const bool printable =
-      std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
-  if (id.size() <= kMaxRequestIdBytes && printable) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat(
-      "request_id: ", id.size(), " bytes", printable ? "" : " with unprintable characters",
-      "; allowed are at most ", kMaxRequestIdBytes, " printable ASCII characters without spaces"));
+  if (id.empty() || IsFitRequestId(id)) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("request_id: ", id.size(),
+                                           " bytes, or unprintable characters; allowed are at most ",
+                                           kMaxRequestIdBytes,
+                                           " printable ASCII characters without spaces"));
 }
 
 std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
@@ -63,7 +52,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
     MILLRACE_ASSIGN_OR_RETURN(GenerateRequest built, FromProto(v1::GenerateRequest(*request)));
-    built.id = request->request_id().empty() ? NewRequestId() : request->request_id();
+    built.id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
     built.deadline = Deadline(*context);
     return built;
   };

@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "server/http/request_id.h"
 #include "server/metrics.h"
+#include "server/request_id.h"
 
 namespace millrace {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "config/help.h"
 #include "server/http/json_writer.h"
-#include "server/http/request_id.h"
+#include "server/request_id.h"
 
 namespace millrace {
 namespace {

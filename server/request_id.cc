@@ -1,4 +1,4 @@
-#include "server/http/request_id.h"
+#include "server/request_id.h"
 
 #include <algorithm>
 #include <random>
@@ -17,7 +17,7 @@ std::string NewRequestId() {
 }
 
 bool IsFitRequestId(std::string_view id) {
-  return !id.empty() && id.size() <= 128 &&
+  return !id.empty() && id.size() <= kMaxRequestIdBytes &&
          std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7F; });
 }
 
