@@ -15,10 +15,9 @@ namespace {
 
 absl::Status CheckRequestId(const std::string& id) {
   if (id.empty() || IsFitRequestId(id)) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat("request_id: ", id.size(),
-                                           " bytes, or unprintable characters; allowed are at most ",
-                                           kMaxRequestIdBytes,
-                                           " printable ASCII characters without spaces"));
+  return absl::InvalidArgumentError(
+      StrCat("request_id: ", id.size(), " bytes, or unprintable characters; allowed are at most ",
+             kMaxRequestIdBytes, " printable ASCII characters without spaces"));
 }
 
 std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
