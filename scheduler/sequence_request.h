@@ -43,7 +43,7 @@ struct SequenceRequest {
 // see CheckFits.
 int64_t MaxNewTokens(int64_t prompt_tokens, const StepLimits& limits);
 
-// InvalidArgument, with both numbers, where a prompt and `new_tokens` after it could never be held,
+// OutOfRange, with both numbers, where a prompt and `new_tokens` after it could never be held,
 // however idle the server is. For the door: `new_tokens` is what the client insists on, else 1.
 absl::Status CheckFits(int64_t prompt_tokens, int64_t new_tokens, const StepLimits& limits);
 

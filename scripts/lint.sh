@@ -29,7 +29,7 @@ changed() {
   base=$(git merge-base HEAD origin/main 2>/dev/null || true)
   if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
     # The empty tree stands for the parent of the first commit.
-    base=$(git log -1 --format=%H --until="$(git log -1 --format=%cI) - 1 day" || true)
+    base=$(git log -1 --format=%H --until=$(($(git log -1 --format=%ct) - 86400)) || true)
     base=${base:-$(git hash-object -t tree /dev/null)}
   fi
   git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h' | while read -r file; do

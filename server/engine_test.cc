@@ -204,7 +204,7 @@ TEST(EngineTest, RefusesWhatCanNeverFit) {
   Reader reader(engine.get(), TextRequest(std::string(300, 'x')));
   const Finish& finish = reader.ReadAll();
   EXPECT_EQ(finish.reason, FinishReason::kError);
-  EXPECT_EQ(finish.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(finish.status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(finish.status.message()), HasSubstr("300"));
   EXPECT_THAT(std::string(finish.status.message()), HasSubstr("256"));
 }

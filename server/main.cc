@@ -3,6 +3,7 @@
 // Exit status: 0 after a drain, and for --help; 1 when it cannot start; 70 (EX_SOFTWARE) when the
 // device has failed, so that a supervisor starts it anew; 128 + n when a second signal n ends it at
 // once.
+#include <sys/resource.h>
 #include <sysexits.h>
 
 #include <atomic>
@@ -28,11 +29,21 @@ constexpr Logger kLog(LogComponent::kServer);
 // How long a device that hangs may hold up the end.
 constexpr auto kLongestEnd = std::chrono::seconds(10);
 
+// Each client takes a file descriptor. The soft limit of most shells and containers is 1024, for
+// the sake of programs that use select().
+void AllowManyConnections() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) kLog.Warning("cannot raise the limit of open files");
+}
+
 absl::Status SetUp(const Startup& startup) {
   SetLogFormat(startup.settings.log_format);
   MILLRACE_RETURN_IF_ERROR(SetLogLevels(startup.settings.log));
   for (const std::string& warning : startup.warnings) kLog.Warning(warning);
   if (!startup.given.empty()) kLog.Info("settings: ", startup.given);
+  AllowManyConnections();
   return ArmFaultPoints(startup.settings.faults);
 }
 

@@ -91,8 +91,8 @@ absl::StatusOr<std::string> TextSet::Render(const std::vector<ChatMessage>& mess
 absl::Status TextSet::CheckLength(size_t bytes, int64_t max_tokens) const {
   const auto most = static_cast<uint64_t>(max_tokens) * longest_token_;
   if (bytes <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("prompt has ", bytes, " bytes, at most ", most,
-                                                 " can fit in ", max_tokens, " tokens"));
+  return absl::OutOfRangeError(absl::StrCat("prompt has ", bytes, " bytes, at most ", most,
+                                            " can fit in ", max_tokens, " tokens"));
 }
 
 absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& request,

@@ -53,7 +53,7 @@ TEST(TextSetTest, ATextThatCannotFitIsNotTokenized) {
   const auto text = *TextSet::Bytes();  // its longest token is "</s>"
   EXPECT_TRUE(text->PromptTokens(Text(std::string(400, 'x')), 100, SteadyTime::max()).ok());
   const auto refused = text->PromptTokens(Text(std::string(401, 'x')), 100, SteadyTime::max());
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(refused.status().message()),
               HasSubstr("prompt has 401 bytes, at most 400 can fit in 100 tokens"));
 }

@@ -100,7 +100,7 @@ def test_what_can_never_fit_is_refused_with_both_numbers(fake_server):
     stub = connect(fake_server.grpc)
     longest = stub.ListModels(pb.ListModelsRequest()).models[0].max_model_len
     error = refused(stub, request(text="x" * (longest + 5)))
-    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.code() == grpc.StatusCode.OUT_OF_RANGE
     assert str(longest + 5) in error.details() and str(longest) in error.details()
 
 

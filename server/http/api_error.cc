@@ -20,8 +20,9 @@ Meaning MeaningOf(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kOutOfRange:
       return {400, "invalid_value"};
+    case absl::StatusCode::kOutOfRange:
+      return {400, "context_length_exceeded"};
     case absl::StatusCode::kUnimplemented:
       return {400, "unsupported_parameter"};
     case absl::StatusCode::kUnauthenticated:
