@@ -122,9 +122,7 @@ void CpuOps::Gemm(const TiledMatrix& matrix, const CpuActivation& x, int first_r
                   .rows = std::min(kPanelTokens, rows - first),
                   .out = nullptr,
                   .out_stride = out_stride,
-                  .add = add,
-                  .fetch = nullptr,
-                  .fetch_bytes = 0};
+                  .add = add};
     for (int64_t i = begin; i < end; ++i) {
       tile.weights = matrix.Tile(i);
       tile.out = out + first * out_stride + i * kTileRows;
@@ -167,11 +165,8 @@ Activation CpuOps::GatedLinear(LinearId weight, const Activation& x, GateFunctio
                     .rows = std::min(kGateTokens, end - first),
                     .out = nullptr,
                     .out_stride = kGateTiles * kTileRows,
-                    .add = false,
-                    .fetch = nullptr,
-                    .fetch_bytes = 0};
+                    .add = false};
       for (int i = 0; i < kGateTiles; ++i) {
-        if (first == 0) SetFetch(group * kGateTiles + i, matrix.tiles, &tile);
         tile.weights = matrix.Tile(group * kGateTiles + i);
         tile.out = gates + i * kTileRows;
         matrix.gemm(tile);
@@ -236,17 +231,12 @@ void CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qk
 // Cuts the step's queries of one kv head into tiles of kMaxQueries, each within one sequence.
 void CpuOps::PlanAttention(int group, const CpuStepInput& input) {
   attention_tasks_.clear();
-  attention_blocks_.clear();
   for (size_t row = 0; row < input.rows.size(); ++row) {
     const int queries = input.rows[row].num_tokens * group;
     for (int query = 0; query < queries; query += kMaxQueries) {
       attention_tasks_.push_back(
           {static_cast<int>(row), query, std::min(kMaxQueries, queries - query)});
     }
-    const CpuStepInput::Row& r = input.rows[row];
-    const int length = input.positions[r.first_token + r.num_tokens - 1] + 1;
-    attention_blocks_.insert(attention_blocks_.end(), r.block_table,
-                             r.block_table + Pieces(length, kv_.block_size));
   }
 }
 
@@ -287,17 +277,6 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
   return tile;
 }
 
-void CpuOps::SetFetch(int64_t index, int64_t count, GemmTile* tile) const {
-  const int64_t blocks = static_cast<int64_t>(attention_blocks_.size());
-  tile->fetch_bytes = 0;
-  if (blocks == 0 || next_layer_ * kv_.layer_bytes == kv_.block_bytes) return;
-  const int64_t share = std::max<int64_t>(1, count / blocks);
-  if (index >= blocks * share) return;
-  tile->fetch_bytes = kv_.layer_bytes / share;
-  tile->fetch = kv_.Page(attention_blocks_[index / share], next_layer_, 0) +
-                index % share * tile->fetch_bytes;
-}
-
 void CpuOps::Attend(const AttentionStep& step, int index, int thread) {
   const AttentionTile tile = Tile(step, index, scratch_[thread]);
   kernels_.attention(tile);
@@ -320,7 +299,6 @@ Activation CpuOps::Attention(int32_t layer, const AttentionSpec& spec, const Act
   const bool whole_blocks = form == Form::kFloat || spec.head_size % kBlock == 0;
   auto out = Take(whole_blocks ? form : Form::kFloat, Cast(qkv).rows(), width);
   const AttentionStep step{layer, spec, Cast(qkv), in, *out};
-  next_layer_ = layer + 1;
   pool_.ParallelFor(static_cast<int>(attention_tasks_.size()) * spec.num_kv_heads,
                     [&](int index, int thread) { Attend(step, index, thread); });
   if (whole_blocks) return out;

@@ -93,10 +93,6 @@ class CpuOps : public Ops {
   void PrepareRope(const RopeSpec& rope, const CpuStepInput& input);
   void PlanAttention(int group, const CpuStepInput& input);
   AttentionTile Tile(const AttentionStep& step, int index, Scratch& scratch) const;
-  // Gives tile `index` of a linear's `count` a part of the next attention's keys and values to
-  // fetch: at 16 tokens a linear waits for arithmetic, attention for memory. A block's layer a tile
-  // at most: of a batch with more blocks than tiles the rest is not fetched.
-  void SetFetch(int64_t index, int64_t count, GemmTile* tile) const;
   void Attend(const AttentionStep& step, int index, int thread);
 
   const Kernels& kernels_;
@@ -112,8 +108,6 @@ class CpuOps : public Ops {
   int rope_tokens_ = 0;
   std::vector<double> frequencies_;
   std::vector<AttentionTask> attention_tasks_;
-  std::vector<BlockId> attention_blocks_;  // of all rows, one after the other
-  int next_layer_ = 0;                     // of the next attention
 
   size_t score_stride_;
   std::vector<Scratch> scratch_;  // of each thread

@@ -26,16 +26,11 @@ inline __m512 LoadHalves(const uint8_t* halves) {
 // Some rows of a tile, and what to fetch meanwhile: the loads never wait for memory then.
 struct Pass {
   int first;
-  const uint8_t* ahead;  // of the weights
-  int lines;             // a step of depth
-  bool soon;             // needed so soon that it must be in the first-level cache
-  const uint8_t* fetch;  // GemmTile's
-  int fetch_lines;       // a step of depth
+  const uint8_t* ahead;
+  int lines;  // a step of depth
+  bool soon;  // needed so soon that it must be in the first-level cache
 
   void Prefetch() {
-    for (int i = 0; i < fetch_lines; ++i, fetch += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(fetch), _MM_HINT_T1);
-    }
     for (int i = 0; i < lines; ++i, ahead += 64) {
       if (soon) {
         _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T0);
@@ -171,17 +166,13 @@ void ForRows(const GemmTile& tile, int step_bytes) {
   Pass pass{.first = 0,
             .ahead = tile.weights + kPrefetch,
             .lines = (step_bytes + 63) / 64,
-            .soon = passes == 1,
-            .fetch = tile.fetch,
-            .fetch_lines = 0};
-  const int steps = tile.depth * passes;
-  pass.fetch_lines = static_cast<int>((tile.fetch_bytes / 64 + steps - 1) / steps);
+            .soon = passes == 1};
   if (passes > 1) {
     pass.ahead = tile.weights + static_cast<size_t>(tile.depth) * step_bytes;
     pass.lines = (pass.lines + passes - 1) / passes;
   }
-  const size_t step_lines = static_cast<size_t>(tile.depth) * 64;  // of one line a step
-  for (; passes > 0; --passes) {
+  const size_t fetched = static_cast<size_t>(tile.depth) * pass.lines * 64;
+  for (; passes > 0; --passes, pass.ahead += fetched) {
     const int rows = (tile.rows - pass.first + passes - 1) / passes;
     switch (rows) {
       case 1:
@@ -210,8 +201,6 @@ void ForRows(const GemmTile& tile, int step_bytes) {
         break;
     }
     pass.first += rows;
-    pass.ahead += step_lines * pass.lines;
-    pass.fetch += step_lines * pass.fetch_lines;
   }
 }
 

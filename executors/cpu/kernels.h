@@ -49,10 +49,6 @@ struct GemmTile {
   float* out;         // [rows][16]
   size_t out_stride;  // floats from a row to the next
   bool add;           // out += instead of out =
-  // Memory that the next ops read: brought into the second-level cache while the dot products keep
-  // the arithmetic busy. Advice; `fetch_bytes` may be 0.
-  const uint8_t* fetch;
-  size_t fetch_bytes;
 };
 using GemmKernel = void (*)(const GemmTile& tile);
 

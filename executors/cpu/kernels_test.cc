@@ -110,9 +110,7 @@ std::vector<float> Multiply(const Matrix& matrix, const Input& input, int tokens
                        .rows = tokens,
                        .out = &out[tile * kTileRows],
                        .out_stride = stride,
-                       .add = add,
-                       .fetch = input.bytes.data(),
-                       .fetch_bytes = input.bytes.size()});
+                       .add = add});
   }
   return out;
 }
