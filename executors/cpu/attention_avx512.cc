@@ -19,28 +19,34 @@ inline int Longest(const AttentionTile& tile) {
   return longest;
 }
 
-inline const uint8_t* Page(const AttentionTile& tile, int position) {
-  return tile.pages +
-         static_cast<size_t>(tile.block_table[position / tile.block_size]) * tile.block_bytes;
+inline const uint8_t* Page(const AttentionTile& tile, const HeadPages& head, int position) {
+  return head.pages +
+         static_cast<size_t>(head.block_table[position / tile.block_size]) * tile.block_bytes;
 }
 
 // The group of 16 keys that `position`, a multiple of 16, begins: [head_size][16].
-inline const uint8_t* Keys(const AttentionTile& tile, int position) {
-  return Page(tile, position) +
+inline const uint8_t* Keys(const AttentionTile& tile, const HeadPages& head, int position) {
+  return Page(tile, head, position) +
          static_cast<size_t>(position % tile.block_size) * tile.head_size * 2;
 }
 
 // The values of `position`: [head_size].
-inline const uint8_t* Values(const AttentionTile& tile, int position) {
-  return Page(tile, position) +
+inline const uint8_t* Values(const AttentionTile& tile, const HeadPages& head, int position) {
+  return Page(tile, head, position) +
          static_cast<size_t>(tile.block_size + position % tile.block_size) * tile.head_size * 2;
+}
+
+// `position`, or where the last group of 16 that has one of `length` positions begins.
+inline int Within(int position, int length) {
+  const int last_group = (length - 1) / kGroup * kGroup;
+  return position < last_group ? position : last_group;
 }
 
 inline __m512 LoadHalves(const uint8_t* halves) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
 }
 
-// Into the second-level cache: a tile's values, while its scores are computed.
+// Into the second-level cache.
 inline void Prefetch(const uint8_t* line) {
   _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
 }
@@ -48,14 +54,14 @@ inline void Prefetch(const uint8_t* line) {
 // scores[query][position .. position + 16 * kGroups) = scale * q . k, one sum over the head's
 // dimensions each. Groups past the last key repeat it; their scores are never used.
 template <int kQueries, int kGroups>
-void ScoreGroups(const AttentionTile& tile, int first, int position, int last_group) {
+void ScoreGroups(const AttentionTile& tile, int first, int position, int longest) {
   const uint8_t* keys[kGroups];
-  const uint8_t* values[kGroups];
+  const uint8_t* next[kGroups];
 #pragma GCC unroll 16
   for (int g = 0; g < kGroups; ++g) {
     const int at = position + g * kGroup;
-    keys[g] = Keys(tile, at < last_group ? at : last_group);
-    values[g] = Values(tile, at < last_group ? at : last_group);
+    keys[g] = Keys(tile, tile.cache, Within(at, longest));
+    next[g] = Keys(tile, tile.next, Within(at, tile.next.length));
   }
   __m512 sums[kQueries][kGroups];
 #pragma GCC unroll 16
@@ -67,7 +73,7 @@ void ScoreGroups(const AttentionTile& tile, int first, int position, int last_gr
     if (kQueries <= kFewQueries &&
         d % 2 == 0) {  // a group has half as many lines as a head has dimensions
 #pragma GCC unroll 16
-      for (int g = 0; g < kGroups; ++g) Prefetch(values[g] + d / 2 * 64);
+      for (int g = 0; g < kGroups; ++g) Prefetch(next[g] + d / 2 * 64);
     }
     __m512 k[kGroups];
 #pragma GCC unroll 16
@@ -93,9 +99,8 @@ void ScoreGroups(const AttentionTile& tile, int first, int position, int last_gr
 template <int kQueries>
 void Scores(const AttentionTile& tile, int first, int longest) {
   constexpr int kGroups = kQueries <= kFewQueries ? 4 : 2;
-  const int last_group = (longest - 1) / kGroup * kGroup;
   for (int position = 0; position < longest; position += kGroups * kGroup) {
-    ScoreGroups<kQueries, kGroups>(tile, first, position, last_group);
+    ScoreGroups<kQueries, kGroups>(tile, first, position, longest);
   }
 }
 
@@ -165,10 +170,15 @@ void WeightValues(const AttentionTile& tile, int first, int dim, int longest,
   }
   const float* p = tile.scores + first * tile.score_stride;
   for (int position = 0; position < longest;) {
-    const uint8_t* values = Values(tile, position) + dim * 2;
+    const uint8_t* values = Values(tile, tile.cache, position) + dim * 2;
+    const uint8_t* next = Values(tile, tile.next, Within(position, tile.next.length)) + dim * 2;
     int end = position / kGroup * kGroup + kGroup;
     if (end > longest) end = longest;
-    for (; position < end; ++position, values += tile.head_size * 2) {
+    for (; position < end; ++position) {
+      if (kQueries <= kFewQueries) {
+#pragma GCC unroll 16
+        for (int j = 0; j < kVectors; j += 2) Prefetch(next + j * 32);
+      }
       __m512 v[kVectors];
 #pragma GCC unroll 16
       for (int j = 0; j < kVectors; ++j) v[j] = LoadHalves(values + j * 32);
@@ -178,6 +188,8 @@ void WeightValues(const AttentionTile& tile, int first, int dim, int longest,
 #pragma GCC unroll 16
         for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_fmadd_ps(v[j], weight, sums[i][j]);
       }
+      values += tile.head_size * 2;
+      next += tile.head_size * 2;
     }
   }
 #pragma GCC unroll 16

@@ -8,8 +8,8 @@ namespace millrace::cpu::plain {
 namespace {
 
 const uint16_t* Page(const AttentionTile& tile, int position) {
-  const size_t block = static_cast<size_t>(tile.block_table[position / tile.block_size]);
-  return reinterpret_cast<const uint16_t*>(tile.pages + block * tile.block_bytes);
+  const size_t block = static_cast<size_t>(tile.cache.block_table[position / tile.block_size]);
+  return reinterpret_cast<const uint16_t*>(tile.cache.pages + block * tile.block_bytes);
 }
 
 const uint16_t* Key(const AttentionTile& tile, int position) {

@@ -48,9 +48,11 @@ class Sequence {
   // [queries][head_size]; query i sees lengths[i] keys.
   std::vector<float> Attend(const Kernels& kernels, const std::vector<std::vector<float>>& queries,
                             const std::vector<int>& lengths) const {
-    AttentionTile tile{.pages = reinterpret_cast<const uint8_t*>(pages_.data()),
+    const HeadPages cache{reinterpret_cast<const uint8_t*>(pages_.data()), table_.data(),
+                          static_cast<int32_t>(keys_.size())};
+    AttentionTile tile{.cache = cache,
+                       .next = cache,
                        .block_bytes = PageHalves() * sizeof(uint16_t),
-                       .block_table = table_.data(),
                        .block_size = block_size_,
                        .head_size = head_size_,
                        .num_queries = static_cast<int>(queries.size()),

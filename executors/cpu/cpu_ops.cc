@@ -252,13 +252,19 @@ struct CpuOps::AttentionStep {
 // The tile of chunk `index`: kv heads are outermost, so that a thread stays with one.
 AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratch) const {
   const int tasks = static_cast<int>(attention_tasks_.size());
+  const auto pages = [&](int chunk) -> HeadPages {
+    const CpuStepInput::Row& row = step.input.rows[attention_tasks_[chunk % tasks].row];
+    return {kv_.Page(0, step.layer, chunk / tasks), row.block_table,
+            step.input.positions[row.first_token + row.num_tokens - 1] + 1};
+  };
+  const int last = tasks * step.spec.num_kv_heads - 1;
   const AttentionTask& task = attention_tasks_[index % tasks];
   const int kv_head = index / tasks;
   const CpuStepInput::Row& row = step.input.rows[task.row];
   const int group = step.spec.num_heads / step.spec.num_kv_heads;
-  AttentionTile tile{.pages = kv_.Page(0, step.layer, kv_head),
+  AttentionTile tile{.cache = pages(index),
+                     .next = pages(std::min(index + 1, last)),
                      .block_bytes = kv_.block_bytes,
-                     .block_table = row.block_table,
                      .block_size = kv_.block_size,
                      .head_size = step.spec.head_size,
                      .num_queries = task.count,

@@ -52,15 +52,24 @@ struct GemmTile {
 };
 using GemmKernel = void (*)(const GemmTile& tile);
 
+// One kv head of a sequence in the paged cache.
+struct HeadPages {
+  const uint8_t* pages;        // of block 0
+  const int32_t* block_table;  // of the sequence
+  int32_t length;              // positions it holds, >= 1
+};
+
 // Causal attention of a few queries of one sequence and one kv head over its pages. A block's page
 // of the head: keys [block_size / 16][head_size][16 tokens], then values [block_size][head_size],
 // f16. Softmax in two passes over the scores; sums run over keys in ascending order. Keys and
 // values beyond a query's length are read as far as the longest query's and never change its
-// result, so memory that was never written may hold anything.
+// result, so memory that was never written may hold anything. What `next` names is only fetched
+// from memory meanwhile, about as many positions as are read: it lies anywhere, so the processor's
+// own prefetching misses it.
 struct AttentionTile {
-  const uint8_t* pages;               // of block 0
+  HeadPages cache;
+  HeadPages next;                     // of the tile that this thread probably takes next
   size_t block_bytes;                 // from a block to the next
-  const int32_t* block_table;         // of the sequence
   int block_size;                     // a multiple of 16
   int head_size;                      // a multiple of 16
   int num_queries;                    // [1, kMaxQueries]
