@@ -8,6 +8,9 @@
 # millrace_test makes one program and one ctest of it, labelled `unit` unless LABELS says `server` (the whole daemon, with the
 # fake executor) or `model` (needs the default model's file, which the environment names in MILLRACE_MODEL). The sanitizer runs
 # leave `model` out. Benchmarks are built only when asked for by name or by `benches`.
+#
+# A test or benchmark that says GPU runs on a GPU machine alone: it is built by `gpu_tests` or `gpu_benches` (and with everything
+# else), and ctest does not run it. A library may hold .cu files where MILLRACE_HAS_CUDA is on.
 
 set(MILLRACE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: empty, address,undefined or thread")
 set_property(CACHE MILLRACE_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")
@@ -28,6 +31,9 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 # -Wrestrict misfires on std::string's operator+ in g++ 12 (GCC bug 105651); a designated initializer leaves the other members
 # at their declared defaults, which is what it is for.
 set(_millrace_warnings -Wall -Wextra -Werror -Wno-restrict -Wno-missing-field-initializers)
+
+# Constexpr functions of the standard library may be called from device code.
+set(_millrace_cuda_options -Xcompiler=-Wall,-Wextra,-Werror -Werror=all-warnings --expt-relaxed-constexpr)
 
 if(MILLRACE_SANITIZE)
   # Asserts stay on, and -O1 keeps the stacks readable. The optimizer's guesses about uninitialized values are wrong once it
@@ -50,18 +56,21 @@ endfunction()
 find_program(MILLRACE_CCACHE ccache)
 if(MILLRACE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${MILLRACE_CCACHE}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${MILLRACE_CCACHE}")
 endif()
 
 define_property(TARGET PROPERTY MILLRACE_TEST BRIEF_DOCS "Set on tests and benchmarks: these may use googletest and benchmark")
 add_custom_target(tests)    # Every test program.
 add_custom_target(benches)  # Every benchmark.
+add_custom_target(gpu_tests)
+add_custom_target(gpu_benches)
 
 function(_millrace_parse function)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME)
-    message(FATAL_ERROR "${function}(NAME ...): takes NAME SRCS DEPS PRIVATE_DEPS LABELS TIMEOUT ARGS, got: ${ARGN}")
+    message(FATAL_ERROR "${function}(NAME ...): takes NAME SRCS DEPS PRIVATE_DEPS LABELS TIMEOUT ARGS GPU, got: ${ARGN}")
   endif()
-  foreach(key NAME TIMEOUT SRCS DEPS PRIVATE_DEPS LABELS ARGS)
+  foreach(key GPU NAME TIMEOUT SRCS DEPS PRIVATE_DEPS LABELS ARGS)
     set(arg_${key} "${arg_${key}}" PARENT_SCOPE)
   endforeach()
 endfunction()
@@ -69,7 +78,7 @@ endfunction()
 # Sources include from the root; what is generated lies under the build folder at the same paths.
 function(_millrace_common target)
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
-  target_compile_options(${target} PRIVATE ${_millrace_warnings})
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${_millrace_warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:${_millrace_cuda_options}>")
 endfunction()
 
 function(millrace_library)
@@ -104,6 +113,10 @@ function(millrace_test)
   _millrace_common(${arg_NAME})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
   set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON)
+  if(arg_GPU)
+    add_dependencies(gpu_tests ${arg_NAME})
+    return()
+  endif()
   add_dependencies(tests ${arg_NAME})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
@@ -124,5 +137,9 @@ function(millrace_bench)
   _millrace_common(${arg_NAME})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS} benchmark::benchmark_main)
   set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON)
-  add_dependencies(benches ${arg_NAME})
+  if(arg_GPU)
+    add_dependencies(gpu_benches ${arg_NAME})
+  else()
+    add_dependencies(benches ${arg_NAME})
+  endif()
 endfunction()

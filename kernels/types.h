@@ -1,0 +1,72 @@
+// What kernels pass on to one another. Plain values that point into device memory: a kernel owns
+// nothing, allocates nothing and may be captured in a graph.
+#ifndef MILLRACE_KERNELS_TYPES_H_
+#define MILLRACE_KERNELS_TYPES_H_
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace millrace::kernels {
+
+using Bf16 = __nv_bfloat16;
+
+// kFp8 is E4M3 without infinities (arXiv:2209.05433): the largest number is 448.
+enum class Type : uint8_t { kF32, kBf16, kFp8 };
+
+// How FP8 activations are scaled: element = code * scale.
+enum class Scaling : uint8_t {
+  kNone,        // BF16
+  kTensor,      // scales[0], read: known before (static)
+  kToken,       // scales[token], written: the row's largest magnitude / 448
+  kTokenGroup,  // scales[token * (stride / 128) + column / 128], written
+};
+
+// The multiple that a linear's input is padded to.
+inline constexpr int kColumnPadding = 128;
+
+// What a linear consumes: [tokens, width] in rows of `stride` elements, a multiple of
+// kColumnPadding; whoever writes it fills columns [width, stride) with zeros. 16-byte aligned.
+struct Activation {
+  void* data;
+  Type type;  // kBf16 or kFp8
+  Scaling scaling;
+  int64_t stride;
+  float* scales;  // null for kNone
+};
+
+// What a linear leaves, [tokens, width] in rows of `stride` elements: the value is
+// data * token_scales[token] * channel_scales[column], a null scale being 1. The scales that are
+// left to the reader are those that cuBLASLt applies slowly. 16-byte aligned, stride % 8 == 0.
+struct Product {
+  const Bf16* data;
+  int64_t stride;
+  const float* token_scales;
+  const float* channel_scales;
+};
+
+// The paged cache of one layer (arXiv:2309.06180). Element d of token s of kv head h, keys (w = 0)
+// or values (w = 1) of block b lies at
+//   data[b * block_stride + ((w * kv_heads + h) * block_size + s) * head_size + d].
+struct KvPages {
+  void* data;
+  Type type;             // kBf16 or kFp8
+  int64_t block_stride;  // elements; at least 2 * kv_heads * block_size * head_size
+  int block_size;        // tokens: 16, 32, 64 or 128
+  int kv_heads;
+  int head_size;  // 64, 96, 128 or 256
+  float k_scale;  // of FP8 codes; 1 for kBf16
+  float v_scale;
+};
+
+// Which blocks each slot's sequence has: position p of slot s lies in block
+// blocks[s * stride + p / block_size].
+struct BlockTables {
+  const int32_t* blocks;
+  int64_t stride;
+};
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_TYPES_H_
