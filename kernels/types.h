@@ -20,11 +20,16 @@ enum class Scaling : uint8_t {
   kNone,        // BF16
   kTensor,      // scales[0], read: known before (static)
   kToken,       // scales[token], written: the row's largest magnitude / 448
-  kTokenGroup,  // scales[token * (stride / 128) + column / 128], written
+  kTokenGroup,  // scales[(column / 128) * PaddedTokens(tokens) + token], written
 };
 
 // The multiple that a linear's input is padded to.
 inline constexpr int kColumnPadding = 128;
+
+// Block-scaled linears run on a multiple of four tokens, since cuBLASLt reads their scales token by
+// token in 16-byte pieces: a kTokenGroup activation and what a linear makes of it have memory for
+// that many rows, and the last ones may hold anything.
+constexpr int64_t PaddedTokens(int64_t tokens) { return (tokens + 3) / 4 * 4; }
 
 // What a linear consumes: [tokens, width] in rows of `stride` elements, a multiple of
 // kColumnPadding; whoever writes it fills columns [width, stride) with zeros. 16-byte aligned.
@@ -34,6 +39,28 @@ struct Activation {
   Scaling scaling;
   int64_t stride;
   float* scales;  // null for kNone
+};
+
+enum class WeightScaling : uint8_t {
+  kNone,     // BF16
+  kTensor,   // scales[0]
+  kChannel,  // scales[row]
+  kBlock,    // scales[(row / 128) * BlockScaleStride(stride) + column / 128]
+};
+
+// Scales of 128x128 blocks lie as cuBLASLt wants them: each row of blocks starts at 16 bytes.
+constexpr int64_t BlockScaleStride(int64_t stride) { return (stride / 128 + 3) / 4 * 4; }
+
+// A linear's weight, [rows, columns]: one row an output, in rows of `stride` elements, a multiple of
+// kColumnPadding; columns [columns, stride) are zeros. 16-byte aligned; rows % 16 == 0. The value is
+// element * scale.
+struct Weight {
+  const void* data;
+  Type type;  // kBf16 or kFp8
+  WeightScaling scaling;
+  int64_t rows;
+  int64_t stride;
+  const float* scales;  // null for kNone
 };
 
 // What a linear leaves, [tokens, width] in rows of `stride` elements: the value is
