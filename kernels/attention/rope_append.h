@@ -1,0 +1,60 @@
+// What lies between the qkv linear and attention: the heads' norms (Qwen3), the rotary position
+// embedding (Su et al., arXiv:2104.09864), and the append of keys and values to their pages.
+#ifndef MILLRACE_KERNELS_ATTENTION_ROPE_APPEND_H_
+#define MILLRACE_KERNELS_ATTENTION_ROPE_APPEND_H_
+
+#include <cuda_runtime_api.h>
+#include <vector_types.h>
+
+#include <cstdint>
+
+#include "kernels/types.h"
+
+namespace millrace::kernels {
+
+// For each token: q and k of every head are normed (if asked for) and turned by the token's
+// position; q goes to `q`, k and v go to position positions[t] of sequence slots[t] in `pages`. All
+// in fp32 from qkv on, rounded once: to BF16, or for FP8 pages to value / scale, nearest even,
+// saturated. Head values from rope_dimensions on are not turned.
+//
+// A token's bits depend on that token alone. Two tokens must not have one place in the pages, but
+// padding tokens may share a dummy place: what lies there is then any one of them.
+struct RopeAppendArgs {
+  Product qkv;  // [tokens, (heads + 2 * pages.kv_heads) * pages.head_size]: all q, all k, all v
+  int tokens;
+  int heads;
+  const int32_t* positions;  // [tokens], each in [0, max positions)
+  const int32_t* slots;      // [tokens], rows of `tables`
+  BlockTables tables;
+
+  const float2* rotations;  // [max positions, rope_dimensions / 2], see LaunchFillRotations
+  int rope_dimensions;      // even, at most head_size; 0 turns nothing
+  bool interleaved;         // pairs (2i, 2i + 1); else (i, i + rope_dimensions / 2)
+
+  // x / sqrt(mean(x^2) + epsilon) * norm over each head of q and k, before the rotation: both, or
+  // both null.
+  const float* q_norm;  // [head_size], 16-byte aligned
+  const float* k_norm;
+  float norm_epsilon;
+
+  Bf16* q;        // [tokens, heads * head_size], dense, 16-byte aligned
+  KvPages pages;  // 16-byte aligned, block_stride a multiple of 16
+};
+
+cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream);
+
+// rotations[p][i] = (cos, sin) of p * base^(-2i / dimensions) / factors[i], computed in double and
+// rounded to fp32. Run at load.
+struct FillRotationsArgs {
+  float2* rotations;  // [positions, dimensions / 2]
+  int positions;
+  int dimensions;  // even
+  double base;
+  const float* factors;  // [dimensions / 2] on the device, or null for all ones
+};
+
+cudaError_t LaunchFillRotations(const FillRotationsArgs& args, cudaStream_t stream);
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_ATTENTION_ROPE_APPEND_H_

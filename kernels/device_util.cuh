@@ -1,0 +1,116 @@
+// What device code shares: vector loads and stores, and reductions of one fixed order.
+#ifndef MILLRACE_KERNELS_DEVICE_UTIL_CUH_
+#define MILLRACE_KERNELS_DEVICE_UTIL_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/types.h"
+
+namespace millrace::kernels {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kFullWarp = 0xffffffff;
+
+template <typename T>
+__host__ __device__ constexpr T CeilDiv(T a, T b) {
+  return (a + b - 1) / b;
+}
+
+inline bool IsAligned16(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+// ---- Eight elements at a time, 16-byte aligned ----
+
+__device__ inline void Load8(const float* from, float (&to)[8]) {
+  const float4 low = reinterpret_cast<const float4*>(from)[0];
+  const float4 high = reinterpret_cast<const float4*>(from)[1];
+  to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+  to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+}
+
+__device__ inline void Load8(const Bf16* from, float (&to)[8]) {
+  const uint4 raw = *reinterpret_cast<const uint4*>(from);
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {  // a BF16 is the upper half of its fp32
+    to[2 * i] = __uint_as_float(words[i] << 16);
+    to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000);
+  }
+}
+
+__device__ inline void Store8(float* to, const float (&from)[8]) {
+  reinterpret_cast<float4*>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
+  reinterpret_cast<float4*>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
+}
+
+__device__ inline void Store8(Bf16* to, const float (&from)[8]) {
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(from[2 * i], from[2 * i + 1]);
+    words[i] = *reinterpret_cast<const uint32_t*>(&pair);
+  }
+  *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// Columns [column, column + 8) of a row of a Product, its scales applied: first the token's, then
+// the channel's.
+__device__ inline void Load8(const Product& product, int64_t token, int64_t column,
+                             float (&to)[8]) {
+  Load8(product.data + token * product.stride + column, to);
+  if (product.token_scales != nullptr) {
+    const float scale = product.token_scales[token];
+#pragma unroll
+    for (float& value : to) value *= scale;
+  }
+  if (product.channel_scales != nullptr) {
+    float scales[8];
+    Load8(product.channel_scales + column, scales);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) to[i] *= scales[i];
+  }
+}
+
+// ---- Reductions: a butterfly in the warp, then one over the warps' results. The tree depends on
+// the number of threads alone, and every thread gets the same bits. ----
+
+struct Add {
+  static constexpr float kIdentity = 0;
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+
+// Of magnitudes: not negative. A NaN is passed over.
+struct Max {
+  static constexpr float kIdentity = 0;
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+// Over aligned groups of `kLanes` lanes of a full warp: 2, 4, 8, 16 or 32.
+template <typename Op, int kLanes = kWarpSize>
+__device__ float WarpReduce(float value, Op op = {}) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    value = op(value, __shfl_xor_sync(kFullWarp, value, distance));
+  }
+  return value;
+}
+
+// Over a CTA of whole warps, all of which must come here. `partials` is shared memory that nobody
+// else uses before the CTA's next barrier.
+template <typename Op>
+__device__ float BlockReduce(float value, float (&partials)[kWarpSize], Op op = {}) {
+  const int lane = threadIdx.x % kWarpSize;
+  value = WarpReduce(value, op);
+  if (lane == 0) partials[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  value = lane < blockDim.x / kWarpSize ? partials[lane] : Op::kIdentity;
+  return WarpReduce(value, op);
+}
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_DEVICE_UTIL_CUH_

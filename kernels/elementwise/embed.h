@@ -1,0 +1,29 @@
+// The embedding: token ids to the first residual stream.
+#ifndef MILLRACE_KERNELS_ELEMENTWISE_EMBED_H_
+#define MILLRACE_KERNELS_ELEMENTWISE_EMBED_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/types.h"
+
+namespace millrace::kernels {
+
+// residual[t] = table[ids[t]], exactly. An id outside [0, vocab) gives a row of NaN, which the
+// sampler reports as that row's failure: ids may come from the device, where nobody checked them.
+struct EmbedArgs {
+  const int32_t* ids;    // [tokens]
+  const Bf16* table;     // [vocab, width] in rows of table_stride, 16-byte aligned
+  int64_t table_stride;  // elements, a multiple of 8
+  int vocab;
+  int tokens;
+  int width;        // a multiple of 8
+  float* residual;  // [tokens, width], dense, 16-byte aligned
+};
+
+cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream);
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_ELEMENTWISE_EMBED_H_

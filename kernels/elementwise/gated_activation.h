@@ -1,0 +1,27 @@
+// The gated activation of a feed-forward layer (SwiGLU: Shazeer, arXiv:2002.05202), fused with the
+// quantization of what the down projection reads.
+#ifndef MILLRACE_KERNELS_ELEMENTWISE_GATED_ACTIVATION_H_
+#define MILLRACE_KERNELS_ELEMENTWISE_GATED_ACTIVATION_H_
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/types.h"
+
+namespace millrace::kernels {
+
+// out = silu(gate) * up with silu(x) = x / (1 + exp(-x)), computed in fp32 and rounded once, to
+// BF16 or to FP8 by any scaling (kernels/fp8.cuh). Columns [size, out.stride) of `out` get zeros.
+//
+// A row's bits depend on that row alone. Reads the input once.
+struct GatedActivationArgs {
+  Product gate_up;  // [tokens, 2 * size]: gate in columns [0, size), up in [size, 2 * size)
+  int tokens;
+  int size;        // 8 to 32768, a multiple of 8
+  Activation out;  // [tokens, size], stride at most 32768
+};
+
+cudaError_t LaunchGatedActivation(const GatedActivationArgs& args, cudaStream_t stream);
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_ELEMENTWISE_GATED_ACTIVATION_H_

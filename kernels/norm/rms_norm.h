@@ -1,0 +1,34 @@
+// Root-mean-square norm of the residual stream (Zhang and Sennrich, arXiv:1910.07467), fused with
+// the residual's addition before it and the quantization after it.
+#ifndef MILLRACE_KERNELS_NORM_RMS_NORM_H_
+#define MILLRACE_KERNELS_NORM_RMS_NORM_H_
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/types.h"
+
+namespace millrace::kernels {
+
+// For each token, in fp32: x = residual + delta, stored back to `residual` where there is a delta;
+// out = x / sqrt(mean(x^2) + epsilon) * weight, rounded once, to BF16 or to FP8 by any scaling (see
+// kernels/fp8.cuh for the rule). Columns [width, out.stride) of `out` get zeros.
+//
+// A row's bits depend on that row, width and out.stride alone: the sum's tree is the same at every
+// number of tokens. Reads each input once, writes `residual`, `out.data` and, for kToken and
+// kTokenGroup, `out.scales`. A NaN makes its whole row NaN and touches no other.
+struct RmsNormArgs {
+  float* residual;      // [tokens, width], dense, 16-byte aligned
+  Product delta;        // [tokens, width]; data null: nothing is added, residual is only read
+  const float* weight;  // [width], 16-byte aligned
+  float epsilon;
+  int tokens;
+  int width;       // 8 to 16384, a multiple of 8
+  Activation out;  // [tokens, width], stride at most 16384
+};
+
+// cudaErrorInvalidValue if `args` says what is not allowed above; nothing is launched then.
+cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream);
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_NORM_RMS_NORM_H_
