@@ -51,9 +51,9 @@ enum class WeightScaling : uint8_t {
 // Scales of 128x128 blocks lie as cuBLASLt wants them: each row of blocks starts at 16 bytes.
 constexpr int64_t BlockScaleStride(int64_t stride) { return (stride / 128 + 3) / 4 * 4; }
 
-// A linear's weight, [rows, columns]: one row an output, in rows of `stride` elements, a multiple of
-// kColumnPadding; columns [columns, stride) are zeros. 16-byte aligned; rows % 16 == 0. The value is
-// element * scale.
+// A linear's weight, [rows, columns]: one row an output, in rows of `stride` elements, a multiple
+// of kColumnPadding; columns [columns, stride) are zeros. 16-byte aligned; rows % 16 == 0. The
+// value is element * scale.
 struct Weight {
   const void* data;
   Type type;  // kBf16 or kFp8

@@ -1,0 +1,85 @@
+// Linear layers through cuBLASLt: y[tokens][rows] = x[tokens][stride] . W[rows][stride]^T, summed
+// in fp32.
+//
+// What is chosen (descriptors, algorithms) is chosen when a model is loaded, once a shape and range
+// of tokens; a launch fills in pointers. It allocates nothing, asks no heuristic, changes no state
+// that another launch sees, and may be captured in a graph.
+//
+// Exact plans: a row of y depends on its row of x and on W alone, bit for bit, whatever the number
+// of tokens. All of cuBLASLt's algorithms that do not split K sum in the same order (measured on an
+// H200 with 13.1; linear_test.cu looks again), so an exact plan takes only those.
+#ifndef MILLRACE_KERNELS_GEMM_LINEAR_H_
+#define MILLRACE_KERNELS_GEMM_LINEAR_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/gemm/cublaslt_api.h"
+#include "kernels/types.h"
+
+namespace millrace::kernels {
+
+// What a plan is made for. Weights of one shape share one.
+struct LinearShape {
+  int64_t rows;    // outputs; a multiple of 16
+  int64_t stride;  // inputs with their padding; a multiple of kColumnPadding
+  Type type;       // of weight and input: kBf16 or kFp8
+  bool blocks;     // kFp8: 128x128 weight blocks (kBlock) and kTokenGroup inputs
+  Type output;     // kBf16, or kF32 (the vocabulary head)
+
+  friend bool operator==(const LinearShape&, const LinearShape&) = default;
+};
+
+struct LinearOptions {
+  bool exact = true;
+  // The tensor cores' own sum of FP8 products, which keeps fewer bits than fp32, for up to a tenth
+  // of the time of a large product.
+  bool fast_accumulation = false;
+  int64_t max_tokens = 8192;
+  size_t workspace_bytes = size_t{32} << 20;
+};
+
+class LinearPlan;
+
+// Plans by shape. Used by one thread; the plans that it made may be launched from any, and live as
+// long as it does. Keeps a reference to `lt`.
+class LinearPlanner {
+ public:
+  LinearPlanner(const CublasLt& lt, const LinearOptions& options);
+  ~LinearPlanner();
+
+  // The same plan for the same shape. Null, with the reason in *error, for a shape outside the
+  // limits above or one that cuBLASLt cannot run on this device.
+  const LinearPlan* Plan(const LinearShape& shape, std::string* error);
+  const LinearOptions& options() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct LinearArgs {
+  const LinearPlan* plan;
+  Weight weight;     // rows, stride, type and blocks as in the plan's shape
+  Activation input;  // stride as in the plan's shape; type like the weight's
+  int64_t tokens;  // 1 ... max_tokens; for blocks the pointers have memory for PaddedTokens(tokens)
+  void* output;    // [tokens][output_stride] of the shape's output type, 16-byte aligned
+  int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
+  void* workspace;        // the planner's workspace_bytes, 256-byte aligned, of this stream alone
+};
+
+// Scalar scales (kTensor, of either side) and those of blocks are applied; a scale per channel and
+// one per token are left to whoever reads the output (Product), since cuBLASLt is slow with them at
+// few tokens. Arguments that do not fit the plan give cudaErrorInvalidValue, and nothing runs.
+cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream);
+
+// What a launch with a BF16 output leaves, with the scales that it left out.
+Product LinearProduct(const LinearArgs& args);
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_GEMM_LINEAR_H_
