@@ -50,9 +50,6 @@ class WeightPlacer {
 
   // Two [size, in] tensors as one linear for Ops::GatedLinear.
   virtual absl::StatusOr<LinearId> GatedLinear(const std::string& gate, const std::string& up) = 0;
-
-  // [size], for the family itself (RopeSpec::factors): host memory, read at once.
-  virtual absl::StatusOr<std::vector<float>> HostVector(const std::string& name) = 0;
 };
 
 // The output of an op, for the ops that follow in the same step: [tokens, width], in whatever
@@ -90,6 +87,13 @@ struct AttentionSpec {
   RopeSpec rope;
 };
 
+// Of a layer: root-mean-square norms over each head's own values of q and of k (Qwen3,
+// arXiv:2505.09388).
+struct HeadNorms {
+  NormId q;
+  NormId k;
+};
+
 enum class GateFunction { kSilu };
 
 class Ops {
@@ -114,9 +118,11 @@ class Ops {
   virtual Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                                  LinearId consumer) = 0;
 
-  // Of qkv, [tokens, (heads + 2 kv_heads) * head_size] with all of q, then k, then v: turns q and k
-  // by their positions, and appends k and v to the layer's pages.
-  virtual void RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qkv,
+  // Of qkv, [tokens, (heads + 2 kv_heads) * head_size] with all of q, then k, then v: norms q and k
+  // where the layer has `norms`, turns them by their positions, and appends k and v to the layer's
+  // pages.
+  virtual void RopeAppend(int32_t layer, const AttentionSpec& spec,
+                          const std::optional<HeadNorms>& norms, Activation& qkv,
                           const StepInput& input) = 0;
 
   // Causal attention of each token's q over its sequence's pages, [tokens, heads * head_size], in

@@ -1,4 +1,4 @@
-// IEEE 754 binary16 to and from float, in plain integer arithmetic.
+// IEEE 754 binary16, and bfloat16, to and from float, in plain integer arithmetic.
 #ifndef MILLRACE_FORMATS_FLOAT16_H_
 #define MILLRACE_FORMATS_FLOAT16_H_
 
@@ -34,6 +34,11 @@ constexpr uint16_t FloatToHalf(float value) {
   }
   const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
   return sign | static_cast<uint16_t>((rounded - 0x38000000) >> 13);
+}
+
+// A bfloat16 is the upper half of a float.
+constexpr float Bf16ToFloat(uint16_t value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
 }
 
 }  // namespace millrace

@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "base/strings.h"
 #include "formats/mapped_file.h"
-#include "formats/tensor.h"
+#include "formats/tensor_source.h"
 
 namespace millrace {
 
@@ -38,11 +38,11 @@ using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view
 // UNIMPLEMENTED for what the format allows and we do not read, NOT_FOUND for a missing file or key.
 //
 // Thread-safe once open. Views stay valid for the object's life, also when it is moved.
-class GgufFile {
+class GgufFile : public TensorSource {
  public:
   static absl::StatusOr<GgufFile> Open(const std::string& path);
 
-  const std::string& base_name() const { return file_.base_name(); }
+  const std::string& base_name() const override { return file_.base_name(); }
 
   // Metadata. Find() returns nullptr for an absent key; the typed getters return NOT_FOUND for it
   // and INVALID_ARGUMENT for a value of another type or outside of [min, max].
@@ -55,17 +55,16 @@ class GgufFile {
   absl::StatusOr<std::vector<int32_t>> Int32s(std::string_view key) const;
 
   // Tensors, in the file's order.
-  absl::Span<const TensorInfo> tensors() const { return tensors_; }
-  const TensorInfo* FindTensor(std::string_view name) const;  // nullptr when absent
+  absl::Span<const TensorInfo> tensors() const override { return tensors_; }
+  const TensorInfo* FindTensor(std::string_view name) const override;
   // The bytes of one of tensors(); the start is aligned to general.alignment, 32 unless stated.
-  absl::Span<const uint8_t> Data(const TensorInfo& tensor) const {
+  absl::Span<const uint8_t> Data(const TensorInfo& tensor) const override {
     return file_.bytes().subspan(tensor.offset, tensor.bytes);
   }
 
-  // Drops pages from this process's resident memory: once a tensor has been re-tiled, or all of
-  // them. Reading again is allowed and takes the bytes from the page cache.
-  void DropPages(const TensorInfo& tensor) const { file_.DropPages(Data(tensor)); }
-  void DropPages() const { file_.DropPages(file_.bytes()); }
+  int FileDescriptor(const TensorInfo&) const override { return file_.fd(); }
+  void DropPages(const TensorInfo& tensor) const override { file_.DropPages(Data(tensor)); }
+  void DropPages() const override { file_.DropPages(file_.bytes()); }
 
  private:
   friend class GgufParser;

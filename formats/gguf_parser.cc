@@ -51,6 +51,8 @@ std::optional<TensorType> SupportedType(uint32_t number) {
       return TensorType::kQ4_1;
     case 8:
       return TensorType::kQ8_0;
+    case 30:
+      return TensorType::kBf16;
     default:
       return std::nullopt;
   }
@@ -261,7 +263,7 @@ class GgufParser {
       return absl::UnimplementedError(
           StrCat(file_->base_name(), ": ", field, ": type ",
                  type < std::size(kTensorTypeNames) ? kTensorTypeNames[type] : StrCat(type),
-                 " is not supported (supported: F32, F16, Q8_0, Q4_1)"));
+                 " is not supported (supported: F32, F16, BF16, Q8_0, Q4_1)"));
     }
     tensor.type = *supported;
     MILLRACE_RETURN_IF_ERROR(SetShape(field, {dimensions, rank}, &tensor));

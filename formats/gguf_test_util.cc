@@ -1,6 +1,7 @@
 #include "formats/gguf_test_util.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -56,6 +57,10 @@ uint32_t TypeNumber(TensorType type) {
       return 8;
     case TensorType::kQ4_1:
       return 3;
+    case TensorType::kBf16:
+      return 30;
+    case TensorType::kFp8E4m3:
+      break;  // GGUF has no such type
   }
   std::abort();
 }
@@ -84,6 +89,32 @@ void EncodeQ4Block(const float* values, std::string* out) {
         std::clamp(std::nearbyint((values[i] - HalfToFloat(minimum)) * inverse), 0.f, 15.f));
   };
   for (int i = 0; i < 16; ++i) Append<uint8_t>(out, quantized(i) | quantized(i + 16) << 4);
+}
+
+// Rounds to nearest, ties to even; for finite values.
+uint16_t FloatToBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float Fp8ToFloat(uint8_t code) {
+  const int exponent = code >> 3 & 15;
+  const float mantissa = static_cast<float>(code & 7) / 8;
+  const float magnitude =
+      std::ldexp(exponent == 0 ? mantissa : 1 + mantissa, std::max(exponent, 1) - 7);
+  return (code & 0x7f) == 0x7f ? std::nanf("") : (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+// The nearest code, the even one of two as near; saturates. The positive codes ascend up to 0x7e.
+uint8_t FloatToFp8(float value) {
+  const float magnitude = std::fabs(value);
+  uint8_t best = 0;
+  for (uint8_t code = 1; code <= 0x7e; ++code) {
+    const float error = std::fabs(Fp8ToFloat(code) - magnitude);
+    const float least = std::fabs(Fp8ToFloat(best) - magnitude);
+    if (error < least || (error == least && code % 2 == 0)) best = code;
+  }
+  return std::signbit(value) ? best | 0x80 : best;
 }
 
 template <typename T>
@@ -115,6 +146,12 @@ void DecodeBlock(TensorType type, const uint8_t* block, float* out) {
       }
       return;
     }
+    case TensorType::kBf16:
+      *out = Bf16ToFloat(Load<uint16_t>(block));
+      return;
+    case TensorType::kFp8E4m3:
+      *out = Fp8ToFloat(*block);
+      return;
   }
 }
 
@@ -272,6 +309,12 @@ std::string EncodeTensor(TensorType type, absl::Span<const float> values) {
         break;
       case TensorType::kQ4_1:
         EncodeQ4Block(&values[i], &out);
+        break;
+      case TensorType::kBf16:
+        Append(&out, FloatToBf16(values[i]));
+        break;
+      case TensorType::kFp8E4m3:
+        Append(&out, FloatToFp8(values[i]));
         break;
     }
   }

@@ -40,23 +40,30 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
     address = mmap(nullptr, info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (address == MAP_FAILED) status = SystemError(base_name, "map", errno);
   }
-  close(fd);
-  if (!status.ok()) return status;
-  return MappedFile(std::move(base_name),
+  if (!status.ok()) {
+    close(fd);
+    return status;
+  }
+  return MappedFile(std::move(base_name), fd,
                     {static_cast<const uint8_t*>(address), static_cast<size_t>(info.st_size)});
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : base_name_(std::move(other.base_name_)), bytes_(std::exchange(other.bytes_, {})) {}
+    : base_name_(std::move(other.base_name_)),
+      fd_(std::exchange(other.fd_, -1)),
+      bytes_(std::exchange(other.bytes_, {})) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(base_name_, other.base_name_);
+  std::swap(fd_, other.fd_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;  // moved from
+  munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
+  close(fd_);
 }
 
 void MappedFile::DropPages(absl::Span<const uint8_t> range) const {

@@ -25,6 +25,9 @@ class MappedFile {
 
   absl::Span<const uint8_t> bytes() const { return bytes_; }
 
+  // For pread; open as long as the object lives.
+  int fd() const { return fd_; }
+
   // The last part of the path, for messages.
   const std::string& base_name() const { return base_name_; }
 
@@ -33,10 +36,11 @@ class MappedFile {
   void DropPages(absl::Span<const uint8_t> range) const;
 
  private:
-  MappedFile(std::string base_name, absl::Span<const uint8_t> bytes)
-      : base_name_(std::move(base_name)), bytes_(bytes) {}
+  MappedFile(std::string base_name, int fd, absl::Span<const uint8_t> bytes)
+      : base_name_(std::move(base_name)), fd_(fd), bytes_(bytes) {}
 
   std::string base_name_;
+  int fd_;
   absl::Span<const uint8_t> bytes_;
 };
 

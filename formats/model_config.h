@@ -1,20 +1,40 @@
-// What a model file says about the shape and the numbers of a Llama-family model.
+// What a model file says about the shape and the numbers of a model of the Llama family.
 #ifndef MILLRACE_FORMATS_MODEL_CONFIG_H_
 #define MILLRACE_FORMATS_MODEL_CONFIG_H_
 
-#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "formats/gguf.h"
 
 namespace millrace {
 
-// Every count is at least 1 and small enough that a product of any three fits an int64_t.
+// What a config may claim: so large that no model reaches it, and small enough that a product of
+// any three fits an int64_t.
+inline constexpr int kMaxLayers = 1024;
+inline constexpr int kMaxWidth = 1 << 20;  // hidden and ffn size
+inline constexpr int kMaxHeads = 1024;
+inline constexpr int kMaxHeadSize = 1024;
+inline constexpr int kMaxVocab = 1 << 22;
+inline constexpr int kMaxContext = 1 << 24;
+
+// How the layers' linears of a checkpoint in FP8 (E4M3) are scaled; weight = code * scale.
+struct Fp8Scheme {
+  // One scale for a tensor, for each output row, or for each 128x128 elements.
+  enum class Weights { kTensor, kChannel, kBlock };
+  Weights weights = Weights::kTensor;
+  // Static: one scale for a linear's input, known before (input_scale). Else they are made from
+  // each token: one, or with blocks of weights one for each 128 columns.
+  bool static_activations = false;
+};
+inline constexpr int kFp8Block = 128;
+
+// Every count is at least 1.
 struct ModelConfig {
-  std::string architecture;  // "llama"
-  std::string name;          // general.name, may be empty
+  std::string architecture;  // the family: "llama" or "qwen3"
+  std::string name;          // may be empty
   int layers = 0;
   int hidden_size = 0;
   int ffn_size = 0;
@@ -22,35 +42,25 @@ struct ModelConfig {
   int kv_heads = 0;         // divides heads
   int head_size = 0;        // even; heads * head_size need not be hidden_size
   int rope_dimensions = 0;  // even, <= head_size: how many of a head's first elements are rotated
-  // Position p rotates the pair (2i, 2i+1) of a head (GGUF stores q and k so that pairs are
-  // neighbours) by p * rope_theta^(-2i/rope_dimensions) / rope_freqs.weight[i], the latter taken as
-  // 1 where the file has no such tensor.
+  // Position p rotates pair i of a head by p * rope_theta^(-2i/rope_dimensions) / rope_factors[i].
+  // The pair is (2i, 2i + 1) where interleaved (GGUF stores Llama's q and k so), else
+  // (i, i + rope_dimensions / 2).
   double rope_theta = 0;
-  bool rope_factors = false;  // the file has rope_freqs.weight, F32 [rope_dimensions / 2]
+  bool rope_interleaved = true;
+  std::vector<float> rope_factors;  // [rope_dimensions / 2], or empty for all ones
+  bool qk_norm = false;             // q and k of each head are normed before the rotation (Qwen3)
   double rms_epsilon = 0;
   int vocab_size = 0;
   int context_length = 0;        // positions that the model was trained for
   bool tied_embeddings = false;  // token_embd.weight is the head as well; else output.weight is
+  std::optional<Fp8Scheme> fp8;  // nothing: linears are of the types that their tensors say
 };
 
-// Reads and checks the metadata, then every tensor against it (ValidateTensors): after OK, a family
-// can look its tensors up by name without another check. What changes the maths and is not built
-// (another architecture, experts, sliding windows, scaled rope, biases …) is refused by name with
-// UNIMPLEMENTED.
+// Of a GGUF file: reads and checks the metadata, then every tensor against it (ValidateTensors):
+// after OK, a family can look its tensors up by name without another check. What changes the maths
+// and is not built (another architecture, experts, sliding windows, scaled rope, biases …) is
+// refused by name with UNIMPLEMENTED.
 absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file);
-
-// Checks that the file has exactly the tensors that `config` asks for, of the right shapes, norms
-// and rope_freqs in F32. Shapes, outermost first, with H = hidden_size, D = head_size:
-//   token_embd.weight, output.weight (unless tied)   [vocab_size, H]
-//   output_norm.weight                               [H]
-//   rope_freqs.weight (if rope_factors)              [rope_dimensions / 2]
-//   blk.N.attn_norm.weight, blk.N.ffn_norm.weight    [H]
-//   blk.N.attn_q.weight                              [heads * D, H]
-//   blk.N.attn_k.weight, blk.N.attn_v.weight         [kv_heads * D, H]
-//   blk.N.attn_output.weight                         [H, heads * D]
-//   blk.N.ffn_gate.weight, blk.N.ffn_up.weight       [ffn_size, H]
-//   blk.N.ffn_down.weight                            [H, ffn_size]
-absl::Status ValidateTensors(const ModelConfig& config, const GgufFile& file);
 
 }  // namespace millrace
 

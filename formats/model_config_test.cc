@@ -53,7 +53,10 @@ TEST(ModelConfigTest, ReadsTinyModelsOfEveryType) {
       EXPECT_EQ(config->vocab_size, 320);
       EXPECT_EQ(config->context_length, 256);
       EXPECT_EQ(config->tied_embeddings, tied);
-      EXPECT_EQ(config->rope_factors, !tied);
+      EXPECT_EQ(config->rope_factors.size(), tied ? 0 : 8);
+      EXPECT_TRUE(config->rope_interleaved);
+      EXPECT_FALSE(config->qk_norm);
+      EXPECT_FALSE(config->fp8.has_value());
     }
   }
 }
@@ -97,7 +100,8 @@ TEST(ModelConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
               HasSubstr("tensor blk.0.attn_q.bias"));
   GgufWriter other;
   other.String("general.architecture", "mamba");
-  EXPECT_THAT(ErrorOf(Read(other)), HasSubstr("\"mamba\" is not supported (supported: llama)"));
+  EXPECT_THAT(ErrorOf(Read(other)),
+              HasSubstr("\"mamba\" is not supported (supported: llama, qwen3)"));
 }
 
 TEST(ModelConfigTest, ChecksLimitsAndShapes) {
@@ -148,13 +152,13 @@ TEST(ModelConfigTest, MissingOrMistypedTensorsAreNamed) {
   EXPECT_THAT(error("llama.block_count", "llama.block_cxxxx"),
               HasSubstr("key llama.block_count is missing"));
 
-  // An F16 norm: same byte pattern, the type number after the one dimension changed.
+  // A Q8_0 norm: same byte pattern, the type number after the one dimension changed.
   std::string bytes = writer.Bytes();
   const size_t type = bytes.find("output_norm.weight") + 18 + 4 + 8;
-  bytes[type] = 1;
+  bytes[type] = 8;
   WriteFile(Path(), bytes);
   EXPECT_THAT(ErrorOf(ReadModelConfig(*GgufFile::Open(Path()))),
-              HasSubstr("tensor output_norm.weight: type F16, must be F32"));
+              HasSubstr("tensor output_norm.weight: type Q8_0, must be F32, F16 or BF16"));
   unlink(Path().c_str());
 }
 

@@ -16,7 +16,9 @@ namespace millrace {
 //   kQ8_0, 34 bytes: f16 d, int8 q[32]; element i is q[i] * d.
 //   kQ4_1, 20 bytes: f16 d, f16 m, uint8 q[16]; element i < 16 is (q[i] & 15) * d + m, element
 //          i + 16 is (q[i] >> 4) * d + m.
-enum class TensorType { kF32, kF16, kQ8_0, kQ4_1 };
+// kFp8E4m3: a sign, 4 bits of exponent, 3 of mantissa, no infinities, largest 448
+// (arXiv:2209.05433).
+enum class TensorType { kF32, kF16, kQ8_0, kQ4_1, kBf16, kFp8E4m3 };
 
 struct TensorTypeTraits {
   std::string_view name;
@@ -26,11 +28,13 @@ struct TensorTypeTraits {
 const TensorTypeTraits& Traits(TensorType type);
 
 struct TensorInfo {
-  std::string_view name;  // a view into the mapped file
+  std::string_view name;  // as the file spells it
   TensorType type;
-  std::vector<int64_t> shape;  // outermost first: a linear layer's weight is [out, in]; each >= 1
-  uint64_t offset;             // of the first byte, from the start of the file
+  // Outermost first: a linear layer's weight is [out, in]. Each >= 1; empty for a single number.
+  std::vector<int64_t> shape;
+  uint64_t offset;  // of the first byte, from the start of its file
   uint64_t bytes;
+  int file = 0;  // which of its source's files it lies in
 };
 
 // "[49152, 576]", for messages.

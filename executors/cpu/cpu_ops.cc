@@ -180,6 +180,10 @@ Activation CpuOps::GatedLinear(LinearId weight, const Activation& x, GateFunctio
   return out;
 }
 
+void CpuOps::NormHead(const NormWeight& norm, float* head) const {
+  kernels_.norm(head, norm.scale.data(), norm.size, norm.size, norm.epsilon, Form::kFloat, head);
+}
+
 void CpuOps::PrepareRope(const RopeSpec& rope, const CpuStepInput& input) {
   const int pairs = rope.dimensions / 2;
   if (frequencies_.empty()) {
@@ -202,7 +206,8 @@ void CpuOps::PrepareRope(const RopeSpec& rope, const CpuStepInput& input) {
   });
 }
 
-void CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qkv,
+void CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
+                        const std::optional<HeadNorms>& norms, Activation& qkv,
                         const StepInput& input) {
   const CpuStepInput& step = Cast(input);
   CpuActivation& x = Cast(qkv);
@@ -211,6 +216,10 @@ void CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qk
   ForTokens(pool_, x.rows(), [&](int token) {
     float* heads = x.Floats(token);
     for (int head = 0; head < spec.num_heads + spec.num_kv_heads; ++head) {
+      if (norms.has_value()) {
+        NormHead(weights_.Norm(head < spec.num_heads ? norms->q : norms->k),
+                 heads + head * spec.head_size);
+      }
       kernels_.rope(heads + head * spec.head_size, &cosines_[token * pairs], &sines_[token * pairs],
                     pairs, spec.rope.interleaved);
     }

@@ -54,8 +54,8 @@ class CpuOps : public Ops {
                        LinearId consumer) override;
   Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                          LinearId consumer) override;
-  void RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qkv,
-                  const StepInput& input) override;
+  void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
+                  Activation& qkv, const StepInput& input) override;
   Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
                        const StepInput& input, LinearId consumer) override;
   // Gathers the wanted rows of x; Sample computes their logits, a panel at a time.
@@ -90,6 +90,7 @@ class CpuOps : public Ops {
   void Gemm(const TiledMatrix& matrix, const CpuActivation& x, int first_row, int rows, float* out,
             size_t out_stride, bool add);
   void NormRows(const NormWeight& norm, const CpuActivation& residual, CpuActivation& out);
+  void NormHead(const NormWeight& norm, float* head) const;  // in place
   void PrepareRope(const RopeSpec& rope, const CpuStepInput& input);
   void PlanAttention(int group, const CpuStepInput& input);
   AttentionTile Tile(const AttentionStep& step, int index, Scratch& scratch) const;

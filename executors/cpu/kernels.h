@@ -95,7 +95,7 @@ struct Kernels {
   void (*store)(const float* x, int width, Form form, void* out);
 
   // out = x / sqrt(sum(x^2) / size + epsilon) * weight. `width` is `size` rounded up to 16 (x and
-  // weight are 0 in between).
+  // weight are 0 in between). Floats may be normed in place.
   void (*norm)(const float* x, const float* weight, int size, int width, float epsilon, Form form,
                void* out);
 

@@ -50,9 +50,9 @@ class TimedOps : public Ops {
     Count(kGated, weight, x);
     return Time(kGated, [&] { return ops_.GatedLinear(weight, x, f, consumer); });
   }
-  void RopeAppend(int32_t layer, const AttentionSpec& spec, Activation& qkv,
-                  const StepInput& input) override {
-    Time(kRope, [&] { ops_.RopeAppend(layer, spec, qkv, input); });
+  void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
+                  Activation& qkv, const StepInput& input) override {
+    Time(kRope, [&] { ops_.RopeAppend(layer, spec, norms, qkv, input); });
   }
   Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
                        const StepInput& input, LinearId consumer) override {

@@ -1,7 +1,6 @@
 #include "executors/cpu/weight_placer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -21,12 +20,6 @@ int64_t RowBytes(const TensorInfo& tensor) {
   return static_cast<int64_t>(tensor.bytes) / tensor.shape[0];
 }
 
-std::vector<float> Floats(absl::Span<const uint8_t> bytes, size_t size) {
-  std::vector<float> floats(size);
-  std::memcpy(floats.data(), bytes.data(), bytes.size());
-  return floats;
-}
-
 }  // namespace
 
 absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& names, bool gated) {
@@ -34,6 +27,11 @@ absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& na
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
                             checkpoint_.Matrices(names));
+  if (tensors[0]->type == TensorType::kBf16 || tensors[0]->type == TensorType::kFp8E4m3) {
+    return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
+                                           tensors[0]->name, " is ", Traits(tensors[0]->type).name,
+                                           "; allowed on the CPU: F32, F16, Q8_0, Q4_1"));
+  }
   int64_t rows = 0;
   for (const TensorInfo* tensor : tensors) {
     parts_.push_back({.tensor = tensor,
@@ -84,17 +82,11 @@ absl::StatusOr<NormId> CpuWeightPlacer::Norm(const std::string& name, float epsi
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
   const int64_t size = tensor->shape[0];
   NormWeight norm{.size = static_cast<int>(size), .epsilon = epsilon};
-  norm.scale =
-      Floats(checkpoint_.file().Data(*tensor), (size + kTileRows - 1) / kTileRows * kTileRows);
+  norm.scale = checkpoint_.Floats(*tensor);
+  norm.scale.resize((size + kTileRows - 1) / kTileRows * kTileRows);
   vectors_.push_back(tensor);
   weights_.norms.push_back(std::move(norm));
   return static_cast<NormId>(weights_.norms.size() - 1);
-}
-
-absl::StatusOr<std::vector<float>> CpuWeightPlacer::HostVector(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
-  vectors_.push_back(tensor);
-  return Floats(checkpoint_.file().Data(*tensor), tensor->shape[0]);
 }
 
 std::vector<CpuWeightPlacer::Piece> CpuWeightPlacer::Pieces() const {
@@ -115,7 +107,7 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& ha
   const TiledMatrix& matrix = weights_.matrices[part.matrix];
   const int64_t row_bytes = RowBytes(*part.tensor);
   const absl::Span<const uint8_t> bytes =
-      checkpoint_.file()
+      checkpoint_.source()
           .Data(*part.tensor)
           .subspan(piece.begin * row_bytes, (piece.end - piece.begin) * row_bytes);
   hasher.Update(bytes.data(), bytes.size());
@@ -139,7 +131,7 @@ Sha256Digest CpuWeightPlacer::Digest(const std::vector<Piece>& pieces,
   };
   for (const TensorInfo* tensor : vectors_) {
     describe(*tensor);
-    const absl::Span<const uint8_t> bytes = checkpoint_.file().Data(*tensor);
+    const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(*tensor);
     hasher.Update(bytes.data(), bytes.size());
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -161,7 +153,7 @@ absl::StatusOr<CpuWeights> CpuWeightPlacer::Finish(ThreadPool& pool) {
     PlacePiece(pieces[piece], weights_.memory.data(), hashers[thread], &digests[piece]);
   });
   weights_.digest = Digest(pieces, digests);
-  checkpoint_.file().DropPages();
+  checkpoint_.source().DropPages();
   return std::move(weights_);
 }
 

@@ -41,15 +41,14 @@ struct CpuWeights {
 // once.
 class CpuWeightPlacer : public WeightPlacer {
  public:
-  CpuWeightPlacer(const GgufFile& file, const Kernels& kernels)
-      : checkpoint_(file), kernels_(kernels) {}
+  CpuWeightPlacer(const TensorSource& source, const Kernels& kernels)
+      : checkpoint_(source), kernels_(kernels) {}
 
   bool Has(const std::string& name) const override { return checkpoint_.Has(name); }
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
   absl::StatusOr<NormId> Norm(const std::string& name, float epsilon) override;
   absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
   absl::StatusOr<LinearId> GatedLinear(const std::string& gate, const std::string& up) override;
-  absl::StatusOr<std::vector<float>> HostVector(const std::string& name) override;
 
   // The weights. Once, at the end.
   absl::StatusOr<CpuWeights> Finish(ThreadPool& pool);
@@ -81,7 +80,7 @@ class CpuWeightPlacer : public WeightPlacer {
   std::vector<size_t> offsets_;  // of the matrices in memory
   size_t bytes_ = 0;
   std::vector<Part> parts_;
-  std::vector<const TensorInfo*> vectors_;           // what Norm and HostVector took
+  std::vector<const TensorInfo*> vectors_;           // what Norm took
   absl::flat_hash_map<std::string, size_t> placed_;  // matrices by their names
 };
 

@@ -1,6 +1,6 @@
 #include "executors/cpu/weight_tiles.h"
 
-#include <bit>
+#include <cstdlib>
 #include <cstring>
 
 #include "formats/float16.h"
@@ -64,6 +64,9 @@ TiledMatrix DescribeTiles(TensorType type, int64_t rows, int64_t columns, const 
       matrix.input = Form::kQ8ForQ4;
       matrix.gemm = kernels.gemm_q4_1;
       break;
+    case TensorType::kBf16:
+    case TensorType::kFp8E4m3:
+      std::abort();  // the placer refuses them
   }
   return matrix;
 }
@@ -95,6 +98,9 @@ void TileRow(const TiledMatrix& matrix, const uint8_t* row, int lane, uint8_t* t
       }
       return;
     }
+    case TensorType::kBf16:
+    case TensorType::kFp8E4m3:
+      std::abort();  // no such tiles
   }
 }
 
@@ -133,6 +139,9 @@ void UntileRow(const TiledMatrix& matrix, int64_t row, float* out) {
       }
       return;
     }
+    case TensorType::kBf16:
+    case TensorType::kFp8E4m3:
+      std::abort();  // no such tiles
   }
 }
 

@@ -26,7 +26,8 @@ struct TiledMatrix {
   const uint8_t* Tile(int64_t tile) const { return data + tile * tile_bytes; }
 };
 
-// All of it but `data`. `columns` is a multiple of 32 for the quantized types.
+// All of it but `data`. `columns` is a multiple of 32 for the quantized types; there are no tiles
+// of BF16 and FP8.
 TiledMatrix DescribeTiles(TensorType type, int64_t rows, int64_t columns, const Kernels& kernels);
 
 // Puts one row of the file into lane [0, 16) of a tile.

@@ -1,6 +1,7 @@
 #include "executors/models/llama.h"
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace {
 struct Layer {
   NormId attention_norm;
   LinearId qkv;
+  std::optional<HeadNorms> head_norms;
   LinearId attention_output;
   NormId ffn_norm;
   LinearId gate_up;
@@ -27,7 +29,7 @@ struct Llama : Model {
       const Layer& layer = layers[i];
       const int32_t index = static_cast<int32_t>(i);
       Activation qkv = ops.Linear(layer.qkv, x);
-      ops.RopeAppend(index, attention, qkv, input);
+      ops.RopeAppend(index, attention, layer.head_norms, qkv, input);
       x = ops.Attention(index, attention, qkv, input, layer.attention_output);
       x = ops.RowLinear(layer.attention_output, x, residual, layer.ffn_norm, layer.gate_up);
       x = ops.GatedLinear(layer.gate_up, x, GateFunction::kSilu, layer.down);
@@ -45,7 +47,8 @@ struct Llama : Model {
   LinearId head;
 };
 
-absl::StatusOr<Layer> LoadLayer(int index, float epsilon, WeightPlacer& placer) {
+absl::StatusOr<Layer> LoadLayer(int index, const ModelConfig& config, WeightPlacer& placer) {
+  const float epsilon = static_cast<float>(config.rms_epsilon);
   const auto name = [index](const char* tensor) {
     return StrCat("blk.", index, ".", tensor, ".weight");
   };
@@ -53,6 +56,11 @@ absl::StatusOr<Layer> LoadLayer(int index, float epsilon, WeightPlacer& placer) 
   MILLRACE_ASSIGN_OR_RETURN(layer.attention_norm, placer.Norm(name("attn_norm"), epsilon));
   MILLRACE_ASSIGN_OR_RETURN(
       layer.qkv, placer.Linear({name("attn_q"), name("attn_k"), name("attn_v")}, Shard::kOutput));
+  if (config.qk_norm) {
+    layer.head_norms.emplace();
+    MILLRACE_ASSIGN_OR_RETURN(layer.head_norms->q, placer.Norm(name("attn_q_norm"), epsilon));
+    MILLRACE_ASSIGN_OR_RETURN(layer.head_norms->k, placer.Norm(name("attn_k_norm"), epsilon));
+  }
   MILLRACE_ASSIGN_OR_RETURN(layer.attention_output,
                             placer.Linear({name("attn_output")}, Shard::kInput));
   MILLRACE_ASSIGN_OR_RETURN(layer.ffn_norm, placer.Norm(name("ffn_norm"), epsilon));
@@ -71,18 +79,16 @@ absl::StatusOr<std::unique_ptr<Model>> LoadLlama(const ModelConfig& config, Weig
                       .scale = 1.0f / std::sqrt(static_cast<float>(config.head_size)),
                       .rope = {.base = static_cast<float>(config.rope_theta),
                                .dimensions = config.rope_dimensions,
-                               .interleaved = true}};
-  if (config.rope_factors) {
-    MILLRACE_ASSIGN_OR_RETURN(model->attention.rope.factors,
-                              placer.HostVector("rope_freqs.weight"));
-  }
-  const float epsilon = static_cast<float>(config.rms_epsilon);
+                               .interleaved = config.rope_interleaved,
+                               .factors = config.rope_factors}};
   MILLRACE_ASSIGN_OR_RETURN(model->embedding, placer.Embedding("token_embd.weight"));
   for (int i = 0; i < config.layers; ++i) {
-    MILLRACE_ASSIGN_OR_RETURN(Layer layer, LoadLayer(i, epsilon, placer));
+    MILLRACE_ASSIGN_OR_RETURN(Layer layer, LoadLayer(i, config, placer));
     model->layers.push_back(layer);
   }
-  MILLRACE_ASSIGN_OR_RETURN(model->output_norm, placer.Norm("output_norm.weight", epsilon));
+  MILLRACE_ASSIGN_OR_RETURN(
+      model->output_norm,
+      placer.Norm("output_norm.weight", static_cast<float>(config.rms_epsilon)));
   MILLRACE_ASSIGN_OR_RETURN(
       model->head, placer.Linear({config.tied_embeddings ? "token_embd.weight" : "output.weight"},
                                  Shard::kOutput));

@@ -6,9 +6,11 @@
 namespace millrace {
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, WeightPlacer& placer) {
-  if (config.architecture == "llama") return LoadLlama(config, placer);
+  if (config.architecture == "llama" || config.architecture == "qwen3") {
+    return LoadLlama(config, placer);
+  }
   return absl::UnimplementedError(
-      StrCat("general.architecture is ", config.architecture, ", allowed: llama"));
+      StrCat("the model's architecture is ", config.architecture, ", allowed: llama, qwen3"));
 }
 
 }  // namespace millrace

@@ -1,62 +1,135 @@
 #include "executors/weights/checkpoint.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/float16.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-// "blk.0.attn_q.weight" to "blk.0.attn_q.bias"; empty for another kind of name.
-std::string BiasName(std::string_view weight) {
+// "blk.0.attn_q.weight" to "blk.0.attn_q" + suffix; empty for another kind of name.
+std::string Beside(std::string_view weight, std::string_view suffix) {
   if (!weight.ends_with(kWeight)) return "";
-  return StrCat(weight.substr(0, weight.size() - kWeight.size()), ".bias");
+  return StrCat(weight.substr(0, weight.size() - kWeight.size()), suffix);
+}
+
+bool IsFloat(TensorType type) {
+  return type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBf16;
+}
+
+std::string TypeAndShape(const TensorInfo& tensor) {
+  return StrCat(Traits(tensor.type).name, " ", ShapeString(tensor.shape));
+}
+
+template <typename T>
+T Load(const uint8_t* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
 }
 
 }  // namespace
 
+absl::StatusOr<const TensorInfo*> Checkpoint::Find(const std::string& name) const {
+  if (const TensorInfo* tensor = source_.FindTensor(name)) return tensor;
+  return absl::NotFoundError(StrCat(source_.base_name(), ": no tensor ", source_.NameInFile(name)));
+}
+
 absl::StatusOr<const TensorInfo*> Checkpoint::Vector(const std::string& name) const {
-  const TensorInfo* tensor = file_.FindTensor(name);
-  if (tensor == nullptr) {
-    return absl::NotFoundError(StrCat(file_.base_name(), ": no tensor ", name));
-  }
-  if (tensor->shape.size() != 1 || tensor->type != TensorType::kF32) {
-    return absl::InvalidArgumentError(
-        StrCat(file_.base_name(), ": tensor ", name, " is ", Traits(tensor->type).name, " ",
-               ShapeString(tensor->shape), ", allowed: F32 of one dimension"));
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, Find(name));
+  if (tensor->shape.size() != 1 || !IsFloat(tensor->type)) {
+    return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", tensor->name, " is ",
+                                             TypeAndShape(*tensor),
+                                             ", allowed: F32, F16 or BF16 of one dimension"));
   }
   return tensor;
+}
+
+std::vector<float> Checkpoint::Floats(const TensorInfo& tensor) const {
+  const absl::Span<const uint8_t> bytes = source_.Data(tensor);
+  const int step = Traits(tensor.type).block_bytes;
+  std::vector<float> floats(bytes.size() / step);
+  for (size_t i = 0; i < floats.size(); ++i) {
+    const uint8_t* from = bytes.data() + i * step;
+    floats[i] = tensor.type == TensorType::kF32   ? Load<float>(from)
+                : tensor.type == TensorType::kF16 ? HalfToFloat(Load<uint16_t>(from))
+                                                  : Bf16ToFloat(Load<uint16_t>(from));
+  }
+  return floats;
 }
 
 absl::StatusOr<std::vector<const TensorInfo*>> Checkpoint::Matrices(
     const std::vector<std::string>& names) const {
   std::vector<const TensorInfo*> tensors;
   for (const std::string& name : names) {
-    const TensorInfo* tensor = file_.FindTensor(name);
-    if (tensor == nullptr) {
-      return absl::NotFoundError(StrCat(file_.base_name(), ": no tensor ", name));
-    }
+    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, Find(name));
     if (tensor->shape.size() != 2) {
-      return absl::InvalidArgumentError(StrCat(file_.base_name(), ": tensor ", name, " is ",
-                                               ShapeString(tensor->shape),
+      return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", tensor->name,
+                                               " is ", ShapeString(tensor->shape),
                                                ", allowed: two dimensions"));
     }
-    if (file_.FindTensor(BiasName(name)) != nullptr) {
+    if (const TensorInfo* bias = source_.FindTensor(Beside(name, ".bias"))) {
       return absl::UnimplementedError(
-          StrCat(file_.base_name(), ": tensor ", BiasName(name), ": biases are not supported"));
+          StrCat(source_.base_name(), ": tensor ", bias->name, ": biases are not supported"));
     }
     if (!tensors.empty() &&
         (tensor->type != tensors[0]->type || tensor->shape[1] != tensors[0]->shape[1])) {
       return absl::UnimplementedError(
-          StrCat(file_.base_name(), ": tensor ", name, " is ", Traits(tensor->type).name, " ",
-                 ShapeString(tensor->shape), " but ", names[0], " is ",
-                 Traits(tensors[0]->type).name, " ", ShapeString(tensors[0]->shape),
+          StrCat(source_.base_name(), ": tensor ", tensor->name, " is ", TypeAndShape(*tensor),
+                 " but ", tensors[0]->name, " is ", TypeAndShape(*tensors[0]),
                  "; allowed: one type and input size, as they run as one"));
     }
     tensors.push_back(tensor);
   }
   return tensors;
+}
+
+absl::StatusOr<std::vector<float>> Checkpoint::Scales(const std::string& name) const {
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, Find(name));
+  if (!IsFloat(tensor->type)) {
+    return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", tensor->name, " is ",
+                                             Traits(tensor->type).name,
+                                             ", allowed: F32, F16 or BF16"));
+  }
+  std::vector<float> scales = Floats(*tensor);
+  for (const float scale : scales) {
+    if (!(std::isfinite(scale) && scale > 0)) {
+      return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", tensor->name,
+                                               " holds ", scale,
+                                               ", allowed: finite scales above 0"));
+    }
+  }
+  return scales;
+}
+
+absl::StatusOr<std::optional<float>> Checkpoint::OptionalScale(const std::string& name) const {
+  if (!Has(name)) return std::nullopt;
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<float> scales, Scales(name));
+  if (scales.size() != 1) {
+    return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ",
+                                             source_.NameInFile(name), " has ", scales.size(),
+                                             " numbers, allowed: one"));
+  }
+  return scales[0];
+}
+
+absl::StatusOr<Checkpoint::Fp8Scales> Checkpoint::ScalesOf(const std::string& weight) const {
+  Fp8Scales scales;
+  MILLRACE_ASSIGN_OR_RETURN(scales.weight, Scales(Beside(weight, ".weight_scale")));
+  MILLRACE_ASSIGN_OR_RETURN(scales.input, OptionalScale(Beside(weight, ".input_scale")));
+  return scales;
+}
+
+absl::StatusOr<Checkpoint::KvScales> Checkpoint::KvScalesOf(int layer) const {
+  KvScales scales;
+  MILLRACE_ASSIGN_OR_RETURN(scales.k, OptionalScale(StrCat("blk.", layer, ".attn.k_scale")));
+  MILLRACE_ASSIGN_OR_RETURN(scales.v, OptionalScale(StrCat("blk.", layer, ".attn.v_scale")));
+  return scales;
 }
 
 }  // namespace millrace

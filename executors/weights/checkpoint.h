@@ -1,34 +1,59 @@
-// Looks weights up in a model file, for placers of every device.
+// Looks weights up in a model's files, for placers of every device.
 #ifndef MILLRACE_EXECUTORS_WEIGHTS_CHECKPOINT_H_
 #define MILLRACE_EXECUTORS_WEIGHTS_CHECKPOINT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "formats/gguf.h"
+#include "formats/tensor_source.h"
 
 namespace millrace {
 
-// Errors name the file and the tensor: NOT_FOUND for a missing one, INVALID_ARGUMENT for one of
-// another shape than its use asks for, UNIMPLEMENTED for what no placer takes.
+// Names are GGUF's. Errors name the file and the tensor as the file spells it: NOT_FOUND for a
+// missing one, INVALID_ARGUMENT for one of another shape than its use asks for or numbers that make
+// no sense, UNIMPLEMENTED for what no placer takes.
 class Checkpoint {
  public:
-  explicit Checkpoint(const GgufFile& file) : file_(file) {}  // the file outlives this
+  explicit Checkpoint(const TensorSource& source) : source_(source) {}  // which outlives this
 
-  const GgufFile& file() const { return file_; }
-  bool Has(const std::string& name) const { return file_.FindTensor(name) != nullptr; }
+  const TensorSource& source() const { return source_; }
+  bool Has(const std::string& name) const { return source_.FindTensor(name) != nullptr; }
 
-  // [size] in F32.
+  // [size] in F32, F16 or BF16.
   absl::StatusOr<const TensorInfo*> Vector(const std::string& name) const;
+
+  // Its numbers, or those of any tensor of these three types, in one row. The source has data.
+  std::vector<float> Floats(const TensorInfo& tensor) const;
 
   // [out, in] each, at least one, all of one type and with one `in`: what a fused linear is made
   // of. A bias beside one of them is refused.
   absl::StatusOr<std::vector<const TensorInfo*>> Matrices(
       const std::vector<std::string>& names) const;
 
+  // What stands beside the FP8 weight "<x>.weight": "<x>.weight_scale" in one row, of the size that
+  // ModelConfig::fp8 says, and "<x>.input_scale" where the file has it. Each is finite and > 0.
+  // The source has data.
+  struct Fp8Scales {
+    std::vector<float> weight;
+    std::optional<float> input;
+  };
+  absl::StatusOr<Fp8Scales> ScalesOf(const std::string& weight) const;
+
+  // The scales of a layer's FP8 keys and values: of each the number, or nothing where the file has
+  // none. Finite and > 0. The source has data.
+  struct KvScales {
+    std::optional<float> k, v;
+  };
+  absl::StatusOr<KvScales> KvScalesOf(int layer) const;
+
  private:
-  const GgufFile& file_;
+  absl::StatusOr<const TensorInfo*> Find(const std::string& name) const;
+  absl::StatusOr<std::vector<float>> Scales(const std::string& name) const;
+  absl::StatusOr<std::optional<float>> OptionalScale(const std::string& name) const;
+
+  const TensorSource& source_;
 };
 
 }  // namespace millrace

@@ -42,8 +42,9 @@ TEST(CheckpointTest, FindsAndRefusesByName) {
   EXPECT_THAT(error(checkpoint.Matrices({"a.weight", "d.weight"})),
               HasSubstr("d.weight is F32 [8, 32]"));
   EXPECT_THAT(error(checkpoint.Vector("z")), HasSubstr("no tensor z"));
-  EXPECT_THAT(error(checkpoint.Vector("a.weight")), HasSubstr("allowed: F32 of one dimension"));
-  EXPECT_THAT(error(checkpoint.Vector("half")), HasSubstr("half is F16 [4]"));
+  EXPECT_THAT(error(checkpoint.Vector("a.weight")),
+              HasSubstr("allowed: F32, F16 or BF16 of one dimension"));
+  EXPECT_EQ(checkpoint.Floats(**checkpoint.Vector("half")), std::vector<float>(4, 1.0f));
 }
 
 }  // namespace

@@ -1,0 +1,33 @@
+// Reader of the config.json that Hugging Face's transformers writes beside a model's weights.
+#ifndef MILLRACE_FORMATS_HF_CONFIG_H_
+#define MILLRACE_FORMATS_HF_CONFIG_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "formats/model_config.h"
+#include "formats/tensor.h"
+
+namespace millrace {
+
+struct HfConfig {
+  ModelConfig model;
+  TensorType type = TensorType::kBf16;  // of what is not quantized: `dtype`
+  // Modules of the layers that the quantization left alone, as the file spells them.
+  std::vector<std::string> unquantized;
+};
+
+// Of LlamaForCausalLM, MistralForCausalLM (without a sliding window) and Qwen3ForCausalLM, with
+// FP8 linears as `quantization_config` says in the dialects of compressed-tensors and of
+// `quant_method: fp8` (static or dynamic activations, or DeepSeek's blocks of weights).
+//
+// `file` is the name for messages. INVALID_ARGUMENT for what is not a config or out of range,
+// UNIMPLEMENTED, by the field's name, for what would change the maths and is not built. Fields that
+// transformers' models of these names do not read change nothing and are left alone.
+absl::StatusOr<HfConfig> ReadHfConfig(std::string_view json, const std::string& file);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_HF_CONFIG_H_

@@ -1,0 +1,60 @@
+// Reader of safetensors files.
+// Format: https://github.com/huggingface/safetensors#format
+#ifndef MILLRACE_FORMATS_SAFETENSORS_H_
+#define MILLRACE_FORMATS_SAFETENSORS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "base/strings.h"
+#include "formats/mapped_file.h"
+#include "formats/tensor_source.h"
+
+namespace millrace {
+
+// One memory-mapped file. Open() checks the whole header: its length, that it is JSON within
+// bounds without a key twice, every type and shape, and that the tensors fill the data without a
+// hole or an overlap. Numbers inside tensors are not looked at.
+//
+// Errors name the file (its base name) and the field: INVALID_ARGUMENT for a damaged or lying file,
+// UNIMPLEMENTED for a tensor of another type than F32, F16, BF16 and F8_E4M3, NOT_FOUND for a
+// missing file.
+struct SafetensorsFile {
+  static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
+
+  MappedFile file;
+  std::vector<std::string> names;   // of the tensors, which view them
+  std::vector<TensorInfo> tensors;  // in the file's order
+};
+
+// The tensors of a Hugging Face folder: of `model.safetensors`, or of the files that
+// `model.safetensors.index.json` lists, each tensor in the file that the index says and in no
+// other. Looked up by GGUF names, translated by formats/hf_names.h.
+class SafetensorsFolder : public TensorSource {
+ public:
+  // NOT_FOUND, naming both, where the folder has neither of the two files.
+  static absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> Open(const std::string& folder);
+
+  const std::string& base_name() const override { return base_name_; }
+  absl::Span<const TensorInfo> tensors() const override { return tensors_; }
+  const TensorInfo* FindTensor(std::string_view name) const override;
+  std::string NameInFile(std::string_view name) const override;
+  absl::Span<const uint8_t> Data(const TensorInfo& tensor) const override;
+  int FileDescriptor(const TensorInfo& tensor) const override;
+  void DropPages(const TensorInfo& tensor) const override;
+  void DropPages() const override;
+
+ private:
+  std::string base_name_;
+  std::vector<SafetensorsFile> files_;
+  std::vector<TensorInfo> tensors_;  // of all files
+  absl::flat_hash_map<std::string_view, const TensorInfo*, StringHash>
+      index_;  // by the files' names
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_SAFETENSORS_H_

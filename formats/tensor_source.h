@@ -1,0 +1,51 @@
+// A model's tensors, whatever the files that they lie in.
+#ifndef MILLRACE_FORMATS_TENSOR_SOURCE_H_
+#define MILLRACE_FORMATS_TENSOR_SOURCE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/types/span.h"
+#include "formats/tensor.h"
+
+namespace millrace {
+
+// Tensors are looked up by their GGUF names ("blk.0.attn_q.weight"); a source of files that spell
+// them otherwise translates (formats/hf_names.h). Immutable and thread-safe, but for the hint
+// DropPages.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+
+  // The file's or the folder's base name, never its path, for messages.
+  virtual const std::string& base_name() const = 0;
+
+  // All of them; their addresses hold for the source's life, also when it is moved.
+  virtual absl::Span<const TensorInfo> tensors() const = 0;
+
+  // By GGUF name; nullptr when absent.
+  virtual const TensorInfo* FindTensor(std::string_view name) const = 0;
+
+  // How the files spell a GGUF name, for messages about a tensor that may not be there.
+  virtual std::string NameInFile(std::string_view name) const { return std::string(name); }
+
+  // False: shapes and types only, for dummy weights. Data and FileDescriptor must not be called.
+  virtual bool has_data() const { return true; }
+
+  // The bytes of one of tensors(), of any alignment, mapped: reading them may read the disk.
+  virtual absl::Span<const uint8_t> Data(const TensorInfo& tensor) const = 0;
+
+  // The file that holds the tensor, for pread from TensorInfo::offset on. Open for the source's
+  // life.
+  virtual int FileDescriptor(const TensorInfo& tensor) const = 0;
+
+  // Drops pages from this process's resident memory: once a tensor has been placed, or all of
+  // them. Reading again is allowed and takes the bytes from the page cache.
+  virtual void DropPages(const TensorInfo& tensor) const = 0;
+  virtual void DropPages() const = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_TENSOR_SOURCE_H_
