@@ -6,8 +6,8 @@
 #
 # A folder always sees itself. `SEES a` opens all of a/; `SEES a/b.h` opens that header alone, and of a/'s targets only the one
 # named `a`. A row with a slash (executors/torch) replaces its parent's row for the files beneath it and for the targets named
-# after it (executors_torch, executors_torch_*). Sources named *_test.cc and *_bench.cc, and the targets that millrace_test and
-# millrace_bench make, may use googletest and benchmark as well.
+# after it (executors_torch, executors_torch_*). Sources named *_test.cc, *_bench.cc and *test_util.h, and the targets that
+# millrace_test and millrace_bench make, may use googletest and benchmark as well.
 
 macro(millrace_folder folder)
   cmake_parse_arguments(_row "" "" "SEES;USES" ${ARGN})
@@ -209,7 +209,7 @@ endfunction()
 
 function(_millrace_check_file file row)
   set(uses ${MILLRACE_USES_${row}})
-  if(file MATCHES "_(test|bench)[.](cc|cu)$")
+  if(file MATCHES "_(test|bench)[.](cc|cu)$|test_util[.]h$")
     list(APPEND uses gtest benchmark)
   endif()
   string(REGEX REPLACE "/.*" "" own "${row}")
