@@ -19,10 +19,6 @@ __host__ __device__ constexpr T CeilDiv(T a, T b) {
   return (a + b - 1) / b;
 }
 
-inline bool IsAligned16(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-}
-
 // ---- Eight elements at a time, 16-byte aligned ----
 
 __device__ inline void Load8(const float* from, float (&to)[8]) {

@@ -1,0 +1,118 @@
+// How a CTA writes a row, or a part of one, as an Activation: shared by every kernel whose output a
+// linear consumes.
+#ifndef MILLRACE_KERNELS_ACTIVATION_ROW_CUH_
+#define MILLRACE_KERNELS_ACTIVATION_ROW_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/device_util.cuh"
+#include "kernels/fp8.cuh"
+#include "kernels/types.h"
+
+namespace millrace::kernels {
+
+// A row lies in registers in vectors of 8 columns: the thread's i-th one is
+//   first_vector + i * blockDim.x + threadIdx.x
+// so that 16 neighbouring lanes hold the 128 columns of a scaling group.
+__device__ inline int64_t RowColumn(int first_vector, int i) {
+  return 8 * (first_vector + static_cast<int64_t>(i) * blockDim.x + threadIdx.x);
+}
+
+__device__ inline float Amax(const float (&values)[8]) {
+  float amax = 0;
+#pragma unroll
+  for (const float value : values) amax = fmaxf(amax, fabsf(value));
+  return amax;
+}
+
+// Writes the vectors of `values` that lie inside out.stride to row `token` of `tokens`. Those past
+// the row's width must hold zeros. All threads of the CTA come here, and for Scaling::kToken the
+// CTA holds the whole row.
+template <int kVectors>
+__device__ void WriteRow(const float (&values)[kVectors][8], int first_vector, int64_t token,
+                         int64_t tokens, const Activation& out) {
+  if (out.type == Type::kBf16) {
+    Bf16* row = static_cast<Bf16*>(out.data) + token * out.stride;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int64_t column = RowColumn(first_vector, i);
+      if (column < out.stride) Store8(row + column, values[i]);
+    }
+    return;
+  }
+
+  float inverse = 0;
+  if (out.scaling == Scaling::kTensor) {
+    inverse = Fp8Inverse(out.scales[0]);
+  } else if (out.scaling == Scaling::kToken) {
+    __shared__ float maxima[kWarpSize];
+    float amax = 0;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) amax = fmaxf(amax, Amax(values[i]));
+    const float scale = Fp8Scale(BlockReduce<Max>(amax, maxima));
+    if (threadIdx.x == 0) out.scales[token] = scale;
+    inverse = Fp8Inverse(scale);
+  }
+  uint8_t* row = static_cast<uint8_t*>(out.data) + token * out.stride;
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const int64_t column = RowColumn(first_vector, i);
+    if (out.scaling == Scaling::kTokenGroup) {
+      const float scale = Fp8Scale(WarpReduce<Max, kColumnPadding / 8>(Amax(values[i])));
+      if (column % kColumnPadding == 0 && column < out.stride) {
+        out.scales[column / kColumnPadding * PaddedTokens(tokens) + token] = scale;
+      }
+      inverse = Fp8Inverse(scale);
+    }
+    if (column < out.stride) {
+      *reinterpret_cast<uint2*>(row + column) = Fp8Codes8(values[i], inverse);
+    }
+  }
+}
+
+inline constexpr int kMaxRowThreads = 1024;
+inline constexpr int kMaxRowWidth = 4 * kMaxRowThreads * 8;
+
+// Grid (tokens, parts of a row). `source(token, column, values)` gives 8 columns.
+template <int kVectors, typename Source>
+__global__ void __launch_bounds__(kMaxRowThreads)
+    WriteRowsKernel(Source source, int width, Activation out) {
+  const int64_t token = blockIdx.x;
+  const int first_vector = blockIdx.y * blockDim.x * kVectors;
+  float values[kVectors][8] = {};
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const int64_t column = RowColumn(first_vector, i);
+    if (column < width) source(token, column, values[i]);
+  }
+  WriteRow(values, first_vector, token, gridDim.x, out);
+}
+
+// Writes out[tokens, width] from `source`, a plain struct with a device operator() as above.
+// `width` is a multiple of 8, out.stride at most kMaxRowWidth. A scale per token needs the row's
+// maximum, so one CTA takes the whole row; otherwise many share it.
+template <typename Source>
+cudaError_t LaunchWriteRows(const Source& source, int tokens, int width, const Activation& out,
+                            cudaStream_t stream) {
+  constexpr int kPartThreads = 256;
+  const int vectors = static_cast<int>(out.stride / 8);
+  const auto launch = [&](auto kernel, int threads, int parts) {
+    kernel<<<dim3(tokens, parts), threads, 0, stream>>>(source, width, out);
+    return cudaGetLastError();
+  };
+  const auto row_threads = [&](int per_thread) {
+    return CeilDiv(CeilDiv(vectors, per_thread), kWarpSize) * kWarpSize;
+  };
+  if (out.scaling != Scaling::kToken) {
+    return launch(WriteRowsKernel<1, Source>, kPartThreads, CeilDiv(vectors, kPartThreads));
+  }
+  if (vectors <= kMaxRowThreads) return launch(WriteRowsKernel<1, Source>, row_threads(1), 1);
+  if (vectors <= 2 * kMaxRowThreads) return launch(WriteRowsKernel<2, Source>, row_threads(2), 1);
+  return launch(WriteRowsKernel<4, Source>, row_threads(4), 1);
+}
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_ACTIVATION_ROW_CUH_

@@ -1,0 +1,218 @@
+// gated_activation, quantize, embed and gather_rows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/activation_test_util.h"
+#include "kernels/elementwise/embed.h"
+#include "kernels/elementwise/gated_activation.h"
+#include "kernels/elementwise/gather_rows.h"
+#include "kernels/elementwise/quantize.h"
+#include "kernels/test_util.h"
+
+namespace millrace::kernels {
+namespace {
+
+std::string Name(int tokens, int width, Scaling scaling) {
+  return std::to_string(tokens) + " x " + std::to_string(width) + " " + ScalingName(scaling);
+}
+
+std::vector<double> GatedReference(const std::vector<double>& gate_up, int tokens, int size) {
+  std::vector<double> out(static_cast<size_t>(tokens) * size);
+  for (int t = 0; t < tokens; ++t) {
+    const double* row = gate_up.data() + static_cast<size_t>(t) * 2 * size;
+    for (int c = 0; c < size; ++c) {
+      out[static_cast<size_t>(t) * size + c] = row[c] / (1 + std::exp(-row[c])) * row[size + c];
+    }
+  }
+  return out;
+}
+
+TEST(GatedActivation, MatchesDoubleAtAllSizesAndScalings) {
+  for (const int size : {8, 576, 1536, 2056, 8200, 14336, 28672, 32768}) {
+    for (const int tokens : {1, 3, 17, 48, 63, 65, 255, 2000}) {
+      if (tokens * size > kMaxElements) continue;
+      for (const Scaling scaling : kAllScalings) {
+        SCOPED_TRACE(Name(tokens, size, scaling));
+        const TestProduct gate_up(tokens, 2 * size, tokens != 1, 1);
+        const TestActivation out(tokens, size, scaling);
+        ASSERT_EQ(LaunchGatedActivation({gate_up.view, tokens, size, out.view}, nullptr),
+                  cudaSuccess);
+        ExpectActivation(out, GatedReference(gate_up.values, tokens, size));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(GatedActivation, RowsBitsDependOnTheRowAlone) {
+  constexpr int kTokens = 65, kSize = 1536;
+  for (const Scaling scaling : kAllScalings) {
+    const TestProduct gate_up(kTokens, 2 * kSize, true, 1);
+    const TestActivation out(kTokens, kSize, scaling);
+    ASSERT_EQ(LaunchGatedActivation({gate_up.view, kTokens, kSize, out.view}, nullptr),
+              cudaSuccess);
+    for (const int token : {0, 31, 64}) {
+      Product row = gate_up.view;
+      row.data += token * row.stride;
+      row.token_scales += token;
+      const TestActivation alone(1, kSize, scaling);
+      ASSERT_EQ(LaunchGatedActivation({row, 1, kSize, alone.view}, nullptr), cudaSuccess);
+      EXPECT_EQ(alone.RowBytes(0), out.RowBytes(token)) << ScalingName(scaling);
+    }
+  }
+}
+
+// Extremes of the gate: what silu tends to on both sides, with nothing lost to overflow on the way.
+TEST(GatedActivation, KeepsSiluAtItsLimits) {
+  constexpr int kSize = 16;
+  std::vector<float> row(2 * kSize, 1.0f);
+  const float gates[kSize] = {0,   -0.0f, 1,   -1,   20,    -20,  80,    -80,
+                              -87, -88,   -89, -100, -1e4f, 1e4f, 1e30f, -1e30f};
+  std::copy(gates, gates + kSize, row.begin());
+  const DeviceBuffer<Bf16> in(ToBf16(row));
+  const TestActivation out(1, kSize, Scaling::kNone);
+  ASSERT_EQ(
+      LaunchGatedActivation({{in.get(), 2 * kSize, nullptr, nullptr}, 1, kSize, out.view}, nullptr),
+      cudaSuccess);
+  const std::vector<uint8_t> data = out.data.Download();
+  for (int c = 0; c < kSize; ++c) {
+    const double gate = static_cast<float>(__float2bfloat16(gates[c]));
+    const double expected = gate / (1 + std::exp(-gate));
+    EXPECT_NEAR(static_cast<float>(reinterpret_cast<const Bf16*>(data.data())[c]), expected,
+                std::abs(expected) / 200 + 1e-30)
+        << gates[c];
+  }
+}
+
+TEST(GatedActivation, RefusesWhatItCannotDo) {
+  const TestProduct gate_up(2, 128, false, 1);
+  const TestActivation out(2, 64, Scaling::kToken);
+  EXPECT_EQ(LaunchGatedActivation({gate_up.view, 2, 60, out.view}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchGatedActivation({gate_up.view, 2, 72, out.view}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchGatedActivation({{}, 2, 64, out.view}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchGatedActivation({gate_up.view, 2, 64, {}}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchGatedActivation({gate_up.view, 0, 64, out.view}, nullptr), cudaSuccess);
+}
+
+TEST(Quantize, MatchesDoubleAtAllWidthsAndScalings) {
+  for (const int width : {8, 576, 4096, 16384}) {
+    for (const int tokens : {1, 3, 17, 48, 63, 65, 255, 2000}) {
+      if (tokens * width > kMaxElements) continue;
+      for (const Scaling scaling : kAllScalings) {
+        SCOPED_TRACE(Name(tokens, width, scaling));
+        const TestProduct in(tokens, width, false, 1);
+        const TestActivation out(tokens, width, scaling);
+        ASSERT_EQ(LaunchQuantize({in.data.get(), in.stride, tokens, width, out.view}, nullptr),
+                  cudaSuccess);
+        ExpectActivation(out, in.values);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Quantize, GivesZeroRowsAndSaturatesAtKnownScales) {
+  std::vector<float> rows(2 * 128, 0.0f);
+  rows[128] = 1e30f, rows[129] = -1e30f;
+  const DeviceBuffer<Bf16> in(ToBf16(rows));
+  for (const Scaling scaling : {Scaling::kTensor, Scaling::kToken, Scaling::kTokenGroup}) {
+    SCOPED_TRACE(ScalingName(scaling));
+    const TestActivation out(2, 128, scaling);
+    ASSERT_EQ(LaunchQuantize({in.get(), 128, 2, 128, out.view}, nullptr), cudaSuccess);
+    const std::vector<uint8_t> codes = out.data.Download();
+    for (int c = 0; c < 128; ++c) ASSERT_EQ(codes[c], 0) << c;
+    EXPECT_EQ(FromFp8(codes[128]), 448);
+    EXPECT_EQ(FromFp8(codes[129]), -448);
+    if (scaling != Scaling::kTensor) {
+      EXPECT_FLOAT_EQ(out.scales.Download()[0], 1e-12f / 448);
+    }
+  }
+}
+
+TEST(Quantize, RefusesWhatItCannotDo) {
+  const TestProduct in(2, 64, false, 1);
+  const TestActivation out(2, 64, Scaling::kToken);
+  const Bf16* data = in.data.get();
+  EXPECT_EQ(LaunchQuantize({data + 1, 72, 2, 64, out.view}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchQuantize({data, 68, 2, 64, out.view}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchQuantize({data, 56, 2, 64, out.view}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchQuantize({nullptr, 72, 2, 64, out.view}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchQuantize({data, 72, 0, 64, out.view}, nullptr), cudaSuccess);
+}
+
+TEST(Embed, CopiesRowsAndFailsForeignIds) {
+  constexpr int kVocab = 50;
+  for (const int width : {8, 576, 4096}) {
+    const TestProduct table(kVocab, width, false, 1);
+    const std::vector<int32_t> ids = {49, 0, 7, 7, -1, kVocab, INT32_MIN, 3};
+    const DeviceBuffer<int32_t> device_ids(ids);
+    const DeviceBuffer<float> residual(ids.size() * width);
+    const EmbedArgs args{.ids = device_ids.get(),
+                         .table = table.data.get(),
+                         .table_stride = table.stride,
+                         .vocab = kVocab,
+                         .tokens = static_cast<int>(ids.size()),
+                         .width = width,
+                         .residual = residual.get()};
+    ASSERT_EQ(LaunchEmbed(args, nullptr), cudaSuccess);
+    const std::vector<float> out = residual.Download();
+    for (size_t t = 0; t < ids.size(); ++t) {
+      for (int c = 0; c < width; ++c) {
+        if (ids[t] < 0 || ids[t] >= kVocab) {
+          ASSERT_TRUE(std::isnan(out[t * width + c]));
+        } else {
+          ASSERT_EQ(out[t * width + c], table.values[static_cast<size_t>(ids[t]) * width + c]);
+        }
+      }
+    }
+    EXPECT_TRUE(residual.GuardsIntact());
+
+    EmbedArgs bad = args;
+    bad.table_stride = width - 8;
+    EXPECT_EQ(LaunchEmbed(bad, nullptr), cudaErrorInvalidValue);
+    bad = args;
+    bad.ids = nullptr;
+    EXPECT_EQ(LaunchEmbed(bad, nullptr), cudaErrorInvalidValue);
+  }
+}
+
+TEST(GatherRows, CopiesRowsWithTheirScales) {
+  constexpr int kTokens = 33;
+  const std::vector<int32_t> indices = {32, 0, 5, 5, 31, 1, 17};
+  const DeviceBuffer<int32_t> device_indices(indices);
+  const int rows = static_cast<int>(indices.size());
+  for (const int width : {64, 576, 4096}) {
+    for (const Scaling scaling : kAllScalings) {
+      SCOPED_TRACE(Name(kTokens, width, scaling));
+      const TestProduct values(kTokens, width, false, 1);
+      const TestActivation in(kTokens, width, scaling);
+      ASSERT_EQ(
+          LaunchQuantize({values.data.get(), values.stride, kTokens, width, in.view}, nullptr),
+          cudaSuccess);
+      const TestActivation out(rows, width, scaling);
+      ASSERT_EQ(LaunchGatherRows({in.view, kTokens, device_indices.get(), rows, out.view}, nullptr),
+                cudaSuccess);
+      for (int r = 0; r < rows; ++r) EXPECT_EQ(out.RowBytes(r), in.RowBytes(indices[r])) << r;
+      EXPECT_TRUE(out.data.GuardsIntact());
+      EXPECT_TRUE(out.scales.GuardsIntact());
+    }
+  }
+}
+
+TEST(GatherRows, RefusesUnlikeActivations) {
+  const TestActivation in(2, 64, Scaling::kToken), out(2, 64, Scaling::kTokenGroup),
+      wide(2, 200, Scaling::kToken);
+  const DeviceBuffer<int32_t> indices(2);
+  EXPECT_EQ(LaunchGatherRows({in.view, 2, indices.get(), 2, out.view}, nullptr),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchGatherRows({in.view, 2, indices.get(), 2, wide.view}, nullptr),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchGatherRows({in.view, 2, indices.get(), 2, in.view}, nullptr),
+            cudaErrorInvalidValue);
+}
+
+}  // namespace
+}  // namespace millrace::kernels

@@ -1,0 +1,40 @@
+#include "kernels/arguments.h"
+#include "kernels/device_util.cuh"
+#include "kernels/elementwise/embed.h"
+
+namespace millrace::kernels {
+namespace {
+
+constexpr int kThreads = 128;
+
+// Grid (tokens, parts of a row).
+__global__ void EmbedKernel(EmbedArgs args) {
+  const int64_t token = blockIdx.x;
+  const int column = 8 * (blockIdx.y * kThreads + threadIdx.x);
+  if (column >= args.width) return;
+  const int32_t id = args.ids[token];
+  float values[8];
+  if (id >= 0 && id < args.vocab) {
+    Load8(args.table + id * args.table_stride + column, values);
+  } else {
+#pragma unroll
+    for (float& value : values) value = __int_as_float(0x7fffffff);
+  }
+  Store8(args.residual + token * args.width + column, values);
+}
+
+}  // namespace
+
+cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
+  if (args.tokens < 0 || args.width < 8 || args.width % 8 != 0 || args.vocab < 1 ||
+      args.table_stride < args.width || args.table_stride % 8 != 0 || args.ids == nullptr ||
+      args.table == nullptr || !IsAligned16(args.table) || args.residual == nullptr ||
+      !IsAligned16(args.residual)) {
+    return cudaErrorInvalidValue;
+  }
+  if (args.tokens == 0) return cudaSuccess;
+  EmbedKernel<<<dim3(args.tokens, CeilDiv(args.width / 8, kThreads)), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace millrace::kernels
