@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/arguments.h"
 #include "kernels/types.h"
 
 namespace millrace::kernels {
