@@ -111,22 +111,7 @@ class Bench {
     return Replay(inputs, repeats, 15, launch);
   }
 
-  // One line of the table. `bytes` are those that the launch must read and write at least;
-  // `peer_us` is what a library takes for the same, if there is one here.
-  void Row(const std::string& kernel, const std::string& shape, double us, double bytes,
-           double peer_us = 0) {
-    const double rate = bytes / us * 1e6;
-    std::printf("| %-28s | %-28s | %9.2f | %7.0f | %4.0f%% |", kernel.c_str(), shape.c_str(), us,
-                rate / 1e9, 100 * rate / read_rate_);
-    if (peer_us > 0) {
-      std::printf(" %9.2f | %5.2f |\n", peer_us, us / peer_us);
-    } else {
-      std::printf(" %9s | %5s |\n", "", "");
-    }
-    std::fflush(stdout);
-  }
-
- private:
+  // As above, with a fixed number of rounds over the inputs and of replays.
   double Replay(int inputs, int repeats, int replays,
                 const std::function<cudaError_t(int, cudaStream_t)>& launch) {
     CheckCuda(launch(0, stream_), "launch");  // loads the kernel: not inside a capture
@@ -154,6 +139,22 @@ class Bench {
     return times[replays / 2] * 1e3 / (repeats * inputs);
   }
 
+  // One line of the table. `bytes` are those that the launch must read and write at least;
+  // `peer_us` is what a library takes for the same, if there is one here.
+  void Row(const std::string& kernel, const std::string& shape, double us, double bytes,
+           double peer_us = 0) {
+    const double rate = bytes / us * 1e6;
+    std::printf("| %-28s | %-28s | %9.2f | %7.0f | %4.0f%% |", kernel.c_str(), shape.c_str(), us,
+                rate / 1e9, 100 * rate / read_rate_);
+    if (peer_us > 0) {
+      std::printf(" %9.2f | %5.2f |\n", peer_us, us / peer_us);
+    } else {
+      std::printf(" %9s | %5s |\n", "", "");
+    }
+    std::fflush(stdout);
+  }
+
+ private:
   double MeasureReadRate() {
     constexpr size_t kBytes = size_t{1} << 31;
     DeviceBuffer<uint32_t> memory(kBytes / sizeof(uint32_t));

@@ -5,7 +5,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <cstdint>
 #include <cstdio>
