@@ -43,11 +43,10 @@ class CublasLt {
   decltype(&cublasLtMatrixLayoutInit_internal) matrix_layout_init;
 
  private:
-  explicit CublasLt(void* library) : library_(library) {}
-  // False, with the name of the first function that the library lacks.
-  bool Resolve(std::string* missing);
+  CublasLt() = default;
+  // The name of the first function that the library lacks; empty if it has them all.
+  std::string ResolveAll(void* library);
 
-  void* library_;
   cublasLtHandle_t handle_ = nullptr;
 };
 

@@ -37,7 +37,7 @@ struct LinearShape {
 struct LinearOptions {
   bool exact = true;
   // The tensor cores' own sum of FP8 products, which keeps fewer bits than fp32, for up to a tenth
-  // of the time of a large product.
+  // of the time of a large product. Block scales know only the full sum.
   bool fast_accumulation = false;
   int64_t max_tokens = 8192;
   size_t workspace_bytes = size_t{32} << 20;
@@ -69,7 +69,7 @@ struct LinearArgs {
   int64_t tokens;  // 1 ... max_tokens; for blocks the pointers have memory for PaddedTokens(tokens)
   void* output;    // [tokens][output_stride] of the shape's output type, 16-byte aligned
   int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
-  void* workspace;        // the planner's workspace_bytes, 256-byte aligned, of this stream alone
+  void* workspace;        // the planner's workspace_bytes, 256-byte aligned; one stream's at a time
 };
 
 // Scalar scales (kTensor, of either side) and those of blocks are applied; a scale per channel and

@@ -1,0 +1,199 @@
+#include "kernels/gemm/linear.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include "kernels/arguments.h"
+#include "kernels/gemm/linear_algorithms.h"
+
+namespace millrace::kernels {
+
+class LinearPlan {
+ public:
+  struct Range {
+    int64_t tokens;  // the largest
+    Algorithm algorithm;
+  };
+
+  LinearPlan(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options)
+      : lt(lt), shape(shape), options(options) {}
+
+  const Algorithm& AlgorithmFor(int64_t tokens) const {
+    return std::find_if(ranges.begin(), ranges.end(),
+                        [&](const Range& range) { return tokens <= range.tokens; })
+        ->algorithm;
+  }
+
+  const CublasLt& lt;
+  const LinearShape shape;
+  const LinearOptions options;
+  std::vector<Range> ranges;  // ascending, up to options.max_tokens
+};
+
+namespace {
+
+// cuBLASLt has other algorithms for a product with a single vector, which sum in an order of their
+// own: an exact plan asks for this many tokens at least.
+constexpr int64_t kLeastExactTokens = 16;
+
+constexpr int kProposals = 16;
+
+std::string CheckShape(const LinearShape& shape) {
+  if (shape.rows < 16 || shape.rows % 16 != 0) {
+    return "a linear has " + std::to_string(shape.rows) + " outputs; allowed: a multiple of 16";
+  }
+  if (shape.stride < kColumnPadding || shape.stride % kColumnPadding != 0) {
+    return "a linear has " + std::to_string(shape.stride) +
+           " padded inputs; allowed: a multiple of " + std::to_string(kColumnPadding);
+  }
+  if (shape.type == Type::kF32) return "a linear's weight is F32; allowed: BF16, FP8";
+  if (shape.blocks && shape.type != Type::kFp8) {
+    return "a linear with block scales is not FP8; allowed: FP8";
+  }
+  if (shape.output == Type::kFp8) return "a linear's output is FP8; allowed: BF16, F32";
+  return "";
+}
+
+// The last token count of each range.
+std::vector<int64_t> Bounds(int64_t max_tokens) {
+  std::vector<int64_t> bounds;
+  for (const int64_t bound : kTokenBounds) {
+    if (bound < max_tokens) bounds.push_back(bound);
+  }
+  bounds.push_back(max_tokens);
+  return bounds;
+}
+
+// The first algorithm of the heuristic that runs at both ends of [least, most] tokens.
+std::optional<Algorithm> Choose(const CublasLt& lt, const LinearShape& shape,
+                                const LinearOptions& options, int64_t least, int64_t most) {
+  const Matmul smallest = PlanningMatmul(lt, shape, options.fast_accumulation, least);
+  const Matmul largest = PlanningMatmul(lt, shape, options.fast_accumulation, most);
+  const auto can_run = [&](const Algorithm& algorithm) {
+    return CanRun(lt, smallest, algorithm, options.workspace_bytes) &&
+           CanRun(lt, largest, algorithm, options.workspace_bytes);
+  };
+  const int64_t asked = options.exact ? std::max(most, kLeastExactTokens) : most;
+  for (const auto& algorithm : ProposeAlgorithms(lt, shape, options, asked, kProposals)) {
+    if (can_run(algorithm)) return algorithm;
+  }
+  return std::nullopt;
+}
+
+bool Fits(const LinearArgs& args) {
+  const LinearShape& shape = args.plan->shape;
+  const Weight& weight = args.weight;
+  const Activation& input = args.input;
+  if (weight.rows != shape.rows || weight.stride != shape.stride || weight.type != shape.type ||
+      !IsValid(input, shape.stride) || input.stride != shape.stride || input.type != shape.type) {
+    return false;
+  }
+  if (args.tokens < 1 || args.tokens > args.plan->options.max_tokens ||
+      args.output_stride < shape.rows || args.output_stride % 8 != 0) {
+    return false;
+  }
+  for (const void* pointer : {weight.data, static_cast<const void*>(args.output),
+                              static_cast<const void*>(args.workspace)}) {
+    if (pointer == nullptr || !IsAligned16(pointer)) return false;
+  }
+  const auto scaled_as = [&](WeightScaling one, Scaling other) {
+    return weight.scaling == one && input.scaling == other;
+  };
+  if (shape.type == Type::kBf16) return scaled_as(WeightScaling::kNone, Scaling::kNone);
+  if (weight.scales == nullptr) return false;
+  if (shape.blocks) {
+    return scaled_as(WeightScaling::kBlock, Scaling::kTokenGroup) && IsAligned16(weight.scales) &&
+           IsAligned16(input.scales);
+  }
+  return (weight.scaling == WeightScaling::kTensor || weight.scaling == WeightScaling::kChannel) &&
+         (input.scaling == Scaling::kTensor || input.scaling == Scaling::kToken);
+}
+
+cudaError_t CudaError(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+      return cudaSuccess;
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return cudaErrorInvalidValue;
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+      return cudaErrorNotSupported;
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return cudaErrorMemoryAllocation;
+    default: {
+      const cudaError_t error = cudaPeekAtLastError();
+      return error == cudaSuccess ? cudaErrorLaunchFailure : error;
+    }
+  }
+}
+
+}  // namespace
+
+struct LinearPlanner::State {
+  const CublasLt& lt;
+  LinearOptions options;
+  std::vector<std::unique_ptr<LinearPlan>> plans;
+};
+
+LinearPlanner::LinearPlanner(const CublasLt& lt, const LinearOptions& options)
+    : state_(new State{.lt = lt, .options = options, .plans = {}}) {}
+LinearPlanner::~LinearPlanner() = default;
+
+const LinearOptions& LinearPlanner::options() const { return state_->options; }
+
+const LinearPlan* LinearPlanner::Plan(const LinearShape& shape, std::string* error) {
+  for (const auto& plan : state_->plans) {
+    if (plan->shape == shape) return plan.get();
+  }
+  *error = CheckShape(shape);
+  if (!error->empty()) return nullptr;
+  auto plan = std::make_unique<LinearPlan>(state_->lt, shape, state_->options);
+  int64_t least = 1;
+  for (const int64_t most : Bounds(state_->options.max_tokens)) {
+    const auto algorithm = Choose(state_->lt, shape, state_->options, least, most);
+    if (!algorithm.has_value()) {
+      *error = "cuBLASLt " + std::to_string(state_->lt.version()) + " has no algorithm for " +
+               std::to_string(shape.rows) + " outputs of " + std::to_string(shape.stride) +
+               " inputs at " + std::to_string(most) + " tokens on this device";
+      return nullptr;
+    }
+    plan->ranges.push_back({.tokens = most, .algorithm = *algorithm});
+    least = most + 1;
+  }
+  state_->plans.push_back(std::move(plan));
+  return state_->plans.back().get();
+}
+
+cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
+  if (args.plan == nullptr || !Fits(args)) return cudaErrorInvalidValue;
+  const LinearPlan& plan = *args.plan;
+  const bool weight_scaled = args.weight.scaling != WeightScaling::kChannel;
+  const bool input_scaled = args.input.scaling != Scaling::kToken;
+  Matmul matmul;
+  const cublasStatus_t status =
+      MakeMatmul(plan.lt,
+                 {.shape = plan.shape,
+                  .fast_accumulation = plan.options.fast_accumulation,
+                  .tokens = args.tokens,
+                  .output_stride = args.output_stride,
+                  .weight_scales = weight_scaled ? args.weight.scales : nullptr,
+                  .input_scales = input_scaled ? args.input.scales : nullptr},
+                 &matmul);
+  if (status != CUBLAS_STATUS_SUCCESS) return CudaError(status);
+  return CudaError(RunMatmul(plan.lt, matmul, args, plan.AlgorithmFor(args.tokens),
+                             plan.options.workspace_bytes, stream));
+}
+
+Product LinearProduct(const LinearArgs& args) {
+  return {
+      .data = static_cast<const Bf16*>(args.output),
+      .stride = args.output_stride,
+      .token_scales = args.input.scaling == Scaling::kToken ? args.input.scales : nullptr,
+      .channel_scales =
+          args.weight.scaling == WeightScaling::kChannel ? args.weight.scales : nullptr,
+  };
+}
+
+}  // namespace millrace::kernels
