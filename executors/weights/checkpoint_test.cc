@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "formats/gguf.h"
 #include "formats/gguf_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
