@@ -8,20 +8,52 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "scheduler/step_plan.h"
 
 namespace millrace {
 
-// Implements what Executor says of Submit, Poll, Wait and OnResult, given a function that runs a
-// step. A result whose status is an error is a device's end: steps that wait fail with it, and no
-// more are taken.
+// Runs steps, in order, for a StepWorker, on its thread.
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+
+  // Begins a step, on a device that runs by itself; or only notes it. Earlier ones may be running.
+  virtual void Start(StepPlan plan) = 0;
+  // Whether Finish would return without waiting for a device.
+  virtual bool Done() = 0;
+  // The result of the oldest step that was started.
+  virtual StepResult Finish() = 0;
+};
+
+// For a device that is this process's own threads: a step runs in Finish.
+class SerialStepRunner : public StepRunner {
+ public:
+  explicit SerialStepRunner(std::function<StepResult(const StepPlan&)> run)
+      : run_(std::move(run)) {}
+
+  void Start(StepPlan plan) override { plans_.push_back(std::move(plan)); }
+  bool Done() override { return true; }
+  StepResult Finish() override {
+    const StepPlan plan = std::move(plans_.front());
+    plans_.pop_front();
+    return run_(plan);
+  }
+
+ private:
+  const std::function<StepResult(const StepPlan&)> run_;
+  std::deque<StepPlan> plans_;
+};
+
+// Implements what Executor says of Submit, Poll, Wait and OnResult, given a StepRunner. A result
+// whose status is an error is a device's end: steps that wait or run fail with it, and no more are
+// taken.
 class StepWorker {
  public:
-  // `run` is called on the worker's thread, a step at a time, in order.
-  explicit StepWorker(std::function<StepResult(const StepPlan&)> run);
-  ~StepWorker();  // runs what is in flight
+  explicit StepWorker(StepRunner& runner);  // the runner outlives this
+  ~StepWorker();                            // finishes what is in flight
 
   void OnResult(std::function<void()> wake);
   // What Submit would refuse whatever the plan says: OK, ResourceExhausted or Unavailable. One that
@@ -35,13 +67,16 @@ class StepWorker {
   absl::Status ReadyLocked() const;
   std::optional<StepResult> TakeLocked();
   void Work();
+  void StartNext(std::unique_lock<std::mutex>& lock);
+  void FinishOldest(std::unique_lock<std::mutex>& lock);
 
-  const std::function<StepResult(const StepPlan&)> run_;
+  StepRunner& runner_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
   std::function<void()> wake_;
-  std::deque<StepPlan> plans_;
+  std::deque<StepPlan> plans_;  // not started
+  std::deque<StepId> running_;  // started and not finished
   std::deque<StepResult> results_;
   int in_flight_ = 0;  // submitted and not handed out
   absl::Status failure_;

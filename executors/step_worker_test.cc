@@ -3,6 +3,7 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <thread>
 
 #include "gtest/gtest.h"
 
@@ -16,7 +17,8 @@ StepPlan Plan(StepId id) {
 }
 
 TEST(StepWorkerTest, HandsResultsOutInOrder) {
-  StepWorker worker([](const StepPlan&) { return StepResult{}; });
+  SerialStepRunner runner([](const StepPlan&) { return StepResult{}; });
+  StepWorker worker(runner);
   EXPECT_FALSE(worker.Poll().has_value());
   EXPECT_FALSE(worker.Wait().has_value());
   for (StepId id = 1; id < 100; id += 2) {
@@ -30,10 +32,11 @@ TEST(StepWorkerTest, HandsResultsOutInOrder) {
 TEST(StepWorkerTest, TakesTwoStepsAndNoMore) {
   std::promise<void> go;
   std::shared_future<void> may_go = go.get_future().share();
-  StepWorker worker([&](const StepPlan&) {
+  SerialStepRunner runner([&](const StepPlan&) {
     may_go.wait();
     return StepResult{};
   });
+  StepWorker worker(runner);
   ASSERT_TRUE(worker.Submit(Plan(1)).ok());
   ASSERT_TRUE(worker.Submit(Plan(2)).ok());
   EXPECT_EQ(worker.Ready().code(), absl::StatusCode::kResourceExhausted);
@@ -50,13 +53,14 @@ TEST(StepWorkerTest, AFailedDeviceFailsWhatIsInFlightAndTakesNoMore) {
   std::atomic<int> runs{0};
   std::promise<void> go;
   std::shared_future<void> may_go = go.get_future().share();
-  StepWorker worker([&](const StepPlan&) {
+  SerialStepRunner runner([&](const StepPlan&) {
     may_go.wait();
     ++runs;
     StepResult result;
     result.status = absl::UnavailableError("broken");
     return result;
   });
+  StepWorker worker(runner);
   ASSERT_TRUE(worker.Submit(Plan(1)).ok());
   ASSERT_TRUE(worker.Submit(Plan(2)).ok());
   go.set_value();
@@ -72,12 +76,40 @@ TEST(StepWorkerTest, AFailedDeviceFailsWhatIsInFlightAndTakesNoMore) {
 TEST(StepWorkerTest, WakesForEachResultAndFinishesBeforeItGoes) {
   std::atomic<int> wakes{0};
   {
-    StepWorker worker([](const StepPlan&) { return StepResult{}; });
+    SerialStepRunner runner([](const StepPlan&) { return StepResult{}; });
+    StepWorker worker(runner);
     worker.OnResult([&] { ++wakes; });
     ASSERT_TRUE(worker.Submit(Plan(1)).ok());
     ASSERT_TRUE(worker.Submit(Plan(2)).ok());
   }
   EXPECT_EQ(wakes.load(), 2);
+}
+
+// A device with a queue of its own, which finishes steps when it is told to.
+class DeviceRunner : public StepRunner {
+ public:
+  void Start(StepPlan) override { ++started_; }
+  bool Done() override { return finished_ > 0; }
+  StepResult Finish() override {
+    --finished_;
+    return {};
+  }
+  std::atomic<int> started_{0};
+  std::atomic<int> finished_{0};
+};
+
+TEST(StepWorkerTest, StartsTheNextStepWhileOneRuns) {
+  DeviceRunner runner;
+  StepWorker worker(runner);
+  ASSERT_TRUE(worker.Submit(Plan(1)).ok());
+  while (runner.started_ < 1) std::this_thread::yield();
+  ASSERT_TRUE(worker.Submit(Plan(2)).ok());
+  while (runner.started_ < 2) std::this_thread::yield();
+  EXPECT_FALSE(worker.Poll().has_value());
+  ++runner.finished_;
+  EXPECT_EQ(worker.Wait()->id, 1);
+  ++runner.finished_;
+  EXPECT_EQ(worker.Wait()->id, 2);
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ class CpuExecutor : public Executor {
       : model_(std::move(model)),
         checker_(model_->info.limits),
         slots_(model_->info.limits),
-        worker_([this](const StepPlan& plan) { return Run(plan); }) {}
+        runner_([this](const StepPlan& plan) { return Run(plan); }),
+        worker_(runner_) {}
 
   const ModelInfo& info() const override { return model_->info; }
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
@@ -53,6 +54,7 @@ class CpuExecutor : public Executor {
   PlanChecker checker_;
   Slots slots_;
   CpuStepInput input_;
+  SerialStepRunner runner_;
   StepWorker worker_;  // last: it uses what is above
 };
 

@@ -92,7 +92,8 @@ class FakeExecutor : public Executor {
         checker_(info_.limits),
         ledger_(info_.limits),
         slots_(info_.limits.max_num_seqs),
-        worker_([this](const StepPlan& plan) { return Run(plan); }) {}
+        runner_([this](const StepPlan& plan) { return Run(plan); }),
+        worker_(runner_) {}
 
   const ModelInfo& info() const override { return info_; }
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
@@ -163,6 +164,7 @@ class FakeExecutor : public Executor {
   // The worker's:
   std::vector<Slot> slots_;
   SteadyTime due_{};
+  SerialStepRunner runner_;
   StepWorker worker_;  // last: it uses what is above
 };
 
