@@ -50,6 +50,9 @@ class WeightPlacer {
 
   // Two [size, in] tensors as one linear for Ops::GatedLinear.
   virtual absl::StatusOr<LinearId> GatedLinear(const std::string& gate, const std::string& up) = 0;
+
+  // [vocab, hidden], for Ops::Head: keeps its precision where the layers' linears are quantized.
+  virtual absl::StatusOr<LinearId> Head(const std::string& name) = 0;
 };
 
 // The output of an op, for the ops that follow in the same step: [tokens, width], in whatever

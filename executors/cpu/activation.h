@@ -1,36 +1,15 @@
-// Activations of the CPU executor, and the arena that they come from.
+// Activations of the CPU executor.
 #ifndef MILLRACE_EXECUTORS_CPU_ACTIVATION_H_
 #define MILLRACE_EXECUTORS_CPU_ACTIVATION_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
-#include <vector>
 
+#include "executors/activation_arena.h"
 #include "executors/cpu/kernels.h"
-#include "executors/cpu/memory.h"
 #include "executors/ops.h"
 
 namespace millrace::cpu {
-
-// Hands out parts of one piece of memory; the same sequence of calls gets the same addresses.
-class ActivationArena {
- public:
-  explicit ActivationArena(Memory memory) : memory_(std::move(memory)) {}
-
-  // First fit, aligned to 64. Ends the process when nothing fits: the arena is made for what a step
-  // takes.
-  uint8_t* Take(size_t bytes);
-  void Return(uint8_t* data);
-
- private:
-  struct Extent {
-    size_t begin;
-    size_t end;
-  };
-  Memory memory_;
-  std::vector<Extent> taken_;  // ascending
-};
 
 // [rows][width], each row `width` values in `form`, filled up to a multiple of 32 values.
 class CpuActivation : public ActivationBuffer {

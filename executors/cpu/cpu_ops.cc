@@ -48,7 +48,8 @@ CpuOps::CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weigh
       pool_(pool),
       weights_(weights),
       kv_(kv),
-      activations_(std::move(activations)),
+      activation_memory_(std::move(activations)),
+      activations_(activation_memory_.data(), activation_memory_.bytes()),
       logits_(std::move(logits)),
       score_stride_(RoundUp(max_length, 64)),
       scratch_(pool.num_threads()) {

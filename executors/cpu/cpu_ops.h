@@ -100,6 +100,7 @@ class CpuOps : public Ops {
   ThreadPool& pool_;
   const CpuWeights& weights_;
   const KvArena& kv_;
+  Memory activation_memory_;
   ActivationArena activations_;
   Memory logits_;
 

@@ -9,6 +9,7 @@
 
 #include "absl/types/span.h"
 #include "executors/cpu/kernels.h"
+#include "executors/slot_results.h"
 #include "scheduler/step_plan.h"
 
 namespace millrace::cpu {
@@ -17,14 +18,6 @@ struct SampleRequest {
   const SamplingParams* params;
   int32_t position;             // of the token to choose or score
   std::optional<Token> target;  // set: score it
-};
-
-struct Sampled {
-  bool ok = false;  // false: a logit was not finite, and the rest means nothing
-  Token token = 0;
-  std::optional<float> logprob;
-  int32_t rank = 0;
-  std::vector<TokenLogprob> top;
 };
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).

@@ -1,12 +1,8 @@
 #include "executors/cpu/slots.h"
 
-#include <utility>
-
-#include "base/strings.h"
-
 namespace millrace::cpu {
 
-Slots::Slots(const StepLimits& limits) : slots_(limits.max_num_seqs) {
+Slots::Slots(const StepLimits& limits) : slots_(limits.max_num_seqs), results_(limits) {
   for (Slot& slot : slots_) {
     slot.block_table.reserve((limits.max_model_len + limits.block_size - 1) / limits.block_size);
   }
@@ -17,7 +13,6 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
     Slot& slot = slots_[start.slot];
     slot.sampling = start.sampling;
     slot.block_table.clear();
-    slot.failed = false;
   }
   input->rows.clear();
   input->tokens.clear();
@@ -46,34 +41,13 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
 }
 
 StepResult Slots::End(const StepPlan& plan, absl::Span<const Sampled> sampled) {
-  StepResult result;
-  result.id = plan.id;
-  result.rows.reserve(plan.rows.size());
   size_t next = 0;
   for (const StepRow& row : plan.rows) {
-    Slot& slot = slots_[row.slot];
-    const int32_t first_token = static_cast<int32_t>(result.tokens.size());
     for (int32_t at = row.logits.begin; at < row.logits.end; ++at, ++next) {
-      const Sampled& one = sampled[next];
-      slot.failed = slot.failed || !one.ok;
-      if (slot.failed) continue;
-      const int32_t first_top = static_cast<int32_t>(result.top.size());
-      result.top.insert(result.top.end(), one.top.begin(), one.top.end());
-      result.tokens.push_back({.token = one.token,
-                               .logprob = one.logprob,
-                               .rank = one.rank,
-                               .top = {first_top, static_cast<int32_t>(result.top.size())}});
-      if (!plan.logits[at].target.has_value()) slot.last_token = one.token;
+      if (!plan.logits[at].target.has_value()) slots_[row.slot].last_token = sampled[next].token;
     }
-    RowResult& row_result = result.rows.emplace_back();
-    row_result.slot = row.slot;
-    if (slot.failed) {
-      row_result.status = absl::InternalError("the model's logits were not finite numbers");
-      result.tokens.resize(first_token);
-    }
-    row_result.tokens = {first_token, static_cast<int32_t>(result.tokens.size())};
   }
-  return result;
+  return results_.Make(plan, sampled);
 }
 
 }  // namespace millrace::cpu

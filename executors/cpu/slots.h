@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "executors/cpu/cpu_ops.h"
+#include "executors/slot_results.h"
 #include "scheduler/step_plan.h"
 
 namespace millrace::cpu {
@@ -27,9 +28,9 @@ class Slots {
     std::shared_ptr<const SamplingParams> sampling;
     std::vector<BlockId> block_table;
     Token last_token = 0;
-    bool failed = false;  // a row did, and what follows from it will
   };
   std::vector<Slot> slots_;
+  SlotResults results_;
 };
 
 }  // namespace millrace::cpu

@@ -49,6 +49,9 @@ class CpuWeightPlacer : public WeightPlacer {
   absl::StatusOr<NormId> Norm(const std::string& name, float epsilon) override;
   absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
   absl::StatusOr<LinearId> GatedLinear(const std::string& gate, const std::string& up) override;
+  absl::StatusOr<LinearId> Head(const std::string& name) override {
+    return Linear({name}, Shard::kOutput);
+  }
 
   // The weights. Once, at the end.
   absl::StatusOr<CpuWeights> Finish(ThreadPool& pool);

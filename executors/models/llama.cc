@@ -90,8 +90,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadLlama(const ModelConfig& config, Weig
       model->output_norm,
       placer.Norm("output_norm.weight", static_cast<float>(config.rms_epsilon)));
   MILLRACE_ASSIGN_OR_RETURN(
-      model->head, placer.Linear({config.tied_embeddings ? "token_embd.weight" : "output.weight"},
-                                 Shard::kOutput));
+      model->head, placer.Head(config.tied_embeddings ? "token_embd.weight" : "output.weight"));
   return model;
 }
 
