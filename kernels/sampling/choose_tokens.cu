@@ -1,0 +1,196 @@
+#include <cuda_runtime.h>
+
+#include "kernels/sampling/sample_internal.cuh"
+#include "kernels/sampling/tile_search.cuh"
+
+namespace millrace::kernels::sampling {
+namespace {
+
+// What the tiles say of all logits.
+struct Overview {
+  bool finite;
+  uint32_t largest;  // OrderedBits
+};
+
+__device__ Overview ReadTiles(const TileStats* stats, int tiles, SearchMemory& memory) {
+  uint32_t largest = 0;
+  bool finite = true;
+  for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
+    const float tile = stats[i].largest;
+    finite = finite && tile == tile;
+    memory.tile_bits[i] = OrderedBits(tile);
+    largest = max(largest, memory.tile_bits[i]);
+  }
+  largest = BlockMax(memory, largest);
+  return {__syncthreads_and(finite) != 0, largest};
+}
+
+// The tiles' masses without any filter, from the statistics alone.
+__device__ void WeighTiles(const TileStats* stats, int tiles, const Softmax& softmax,
+                           SearchMemory& memory) {
+  for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
+    memory.tile_mass[i] = ToMass(stats[i].sum * softmax.P(stats[i].largest));
+  }
+  __syncthreads();
+}
+
+// The lowest key that min_p lets through: p >= min_p means logit >= largest + log(min_p) * T. At
+// the least, what has any mass.
+__device__ Key MinPCut(const SlotSampling& slot, const Softmax& softmax, const TileSearch& search) {
+  float logit = search.LogitAt(64);
+  if (slot.min_p > 0) {
+    const double below = log2(static_cast<double>(slot.min_p)) / softmax.factor;
+    logit = fmaxf(logit, static_cast<float>(softmax.largest + below));
+  }
+  return LowestKey(OrderedBits(fmaxf(logit, -FLT_MAX)));
+}
+
+__device__ Mass Part(float fraction, Mass whole) {
+  return max(Mass{1},
+             static_cast<Mass>(static_cast<double>(fraction) * static_cast<double>(whole)));
+}
+
+// Finds the lowest key that the filters keep, and leaves the kept tokens' masses in tile_mass,
+// where those without filters were.
+__device__ Key Filter(const SlotSampling& slot, const Softmax& softmax, uint32_t largest,
+                      int vocab_size, SearchMemory& memory, TileSearch& search) {
+  const Key beyond_all = LowestKey(largest + 1);
+  Range range = {MinPCut(slot, softmax, search), beyond_all, 0};
+  Mass all;         // what top_p is a part of
+  Mass listed = 0;  // the mass of the first `kept` of the list
+  int kept = 0;
+  bool decided = false;  // whether `range` and the list are those of the last filter
+  if (slot.top_k > 0 || slot.min_p > 0) {
+    const int top_k = slot.top_k > 0 ? min(slot.top_k, vocab_size) : vocab_size;
+    range.low = max(range.low, LowestKey(search.BitsReachedBy(top_k)));
+    kept = search.Narrow<Measure::kCount>(&range, top_k);
+    kept =
+        min(kept, static_cast<int>(top_k - min(range.above, Mass{static_cast<uint32_t>(top_k)})));
+    search.CutByMass(kept, 0, ~Mass{0}, &listed);
+    const Mass above = search.TotalMass();
+    all = above + listed;
+    decided = slot.top_p >= 1;
+    if (slot.top_p < 1 && above < Part(slot.top_p, all)) {
+      kept = search.CutByMass(kept, above, Part(slot.top_p, all), &listed);
+      decided = true;
+    }
+    if (!decided) range = {range.high, beyond_all, 0};
+  } else {
+    all = search.TotalMass();
+    range.low = max(range.low, LowestKey(OrderedBits(search.TopPBound(slot.top_p, all))));
+  }
+  if (!decided) {
+    const Mass need = Part(slot.top_p, all);
+    kept = search.Narrow<Measure::kMass>(&range, need);
+    kept = search.CutByMass(kept, range.above, need, &listed);
+  }
+  search.AddListed(kept);
+  return kept > 0 ? memory.list[kept - 1] : range.high;
+}
+
+__device__ int DrawToken(const SampleRow& row, const SlotSampling& slot, const TileStats* stats,
+                         const float* x, int vocab_size, uint32_t largest, SearchMemory& memory) {
+  const Softmax softmax = {FromOrderedBits(largest), Factor(slot)};
+  TileSearch search(memory, x, vocab_size, softmax);
+  WeighTiles(stats, NumTiles(vocab_size), softmax, memory);
+  Key low = LowestKey(OrderedBits(-FLT_MAX));
+  if (slot.top_k > 0 || slot.top_p < 1 || slot.min_p > 0) {
+    low = Filter(slot, softmax, largest, vocab_size, memory, search);
+  }
+  return search.Draw(low, RandomBits(slot.seed, slot.sample_index, row.position));
+}
+
+// log(sum(exp(x))) of the raw logits; leaves their tiles' maxima in tile_bits.
+__device__ double RawLogSum(const TileStats* stats, int tiles, SearchMemory& memory,
+                            uint32_t* largest) {
+  uint32_t bits = 0;
+  for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
+    memory.tile_bits[i] = OrderedBits(stats[i].raw_largest);
+    bits = max(bits, memory.tile_bits[i]);
+  }
+  *largest = BlockMax(memory, bits);
+  const Softmax softmax = {FromOrderedBits(*largest), kLog2E};
+  Mass sum = 0, total;
+  for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
+    sum += ToMass(stats[i].raw_sum * softmax.P(stats[i].raw_largest));
+  }
+  BlockExclusiveScan(memory, sum, &total);
+  return softmax.largest + log(static_cast<double>(total) * 0x1p-44);
+}
+
+// The likeliest tokens into the list.
+__device__ void ListTop(int count, uint32_t largest, SearchMemory& memory, TileSearch& search) {
+  Range range = {LowestKey(search.BitsReachedBy(count)), LowestKey(largest + 1), 0};
+  search.Narrow<Measure::kCount>(&range, count);
+  if (range.above == 0) return;
+  const Key last = memory.list[count - range.above - 1];  // the range's, of which the cut is one
+  __syncthreads();
+  search.List({last, LowestKey(largest + 1), 0});
+}
+
+__device__ void WriteLogprobs(const SampleArgs& args, int row, int token, int top_logprobs,
+                              const TileStats* stats, SearchMemory& memory, SampleResult* result) {
+  const float* logits = args.logits + row * args.logits_stride;
+  uint32_t largest;
+  const double log_sum = RawLogSum(stats, NumTiles(args.vocab_size), memory, &largest);
+  TileSearch search(memory, logits, args.vocab_size, {FromOrderedBits(largest), kLog2E});
+  const float logit = logits[token];
+  result->logprob = static_cast<float>(logit - log_sum);
+  result->rank = search.Rank(logit);
+  const int top = min(min(top_logprobs, kMaxSampledTop), args.vocab_size);
+  if (top <= 0) return;
+  ListTop(top, largest, memory, search);
+  if (threadIdx.x < top) {
+    const Key key = memory.list[threadIdx.x];
+    args.tops[row * kMaxSampledTop + threadIdx.x] = {TokenOf(key),
+                                                     static_cast<float>(LogitOf(key) - log_sum)};
+  }
+}
+
+__global__ void __launch_bounds__(kSearchThreads, 2) ChooseTokensKernel(const SampleArgs args) {
+  __shared__ SearchMemory memory;
+  const int row = blockIdx.x;
+  if (row >= *args.num_rows) return;
+  const int tiles = NumTiles(args.vocab_size);
+  const TileStats* stats = static_cast<const TileStats*>(args.workspace) + int64_t{row} * tiles;
+  const SampleRow wanted = args.rows[row];
+  const SlotSampling slot = args.slots[wanted.slot];
+  const bool scores = wanted.target >= 0;
+
+  const Overview overview = ReadTiles(stats, tiles, memory);
+  const bool ok = overview.finite && (scores ? wanted.target < args.vocab_size
+                                             : overview.largest >= OrderedBits(-FLT_MAX));
+  SampleResult result = {};
+  result.ok = ok;
+  if (ok) {
+    const float* x =
+        (Adjusts(wanted, slot) ? args.adjusted : args.logits) + row * args.logits_stride;
+    if (scores) {
+      result.token = wanted.target;
+    } else if (Draws(wanted, slot)) {
+      result.token = DrawToken(wanted, slot, stats, x, args.vocab_size, overview.largest, memory);
+    } else {
+      result.token = TileSearch(memory, x, args.vocab_size, {}).FirstLargest(overview.largest);
+    }
+    if (slot.top_logprobs >= 0) {
+      __syncthreads();
+      WriteLogprobs(args, row, result.token, slot.top_logprobs, stats, memory, &result);
+    }
+  }
+  if (threadIdx.x != 0) return;
+  args.results[row] = result;
+  if (scores) return;
+  args.last_tokens[wanted.slot] = result.token;
+  if (args.history != nullptr && wanted.position < args.history_stride) {
+    args.history[wanted.slot * args.history_stride + wanted.position] = result.token;
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchChooseTokens(const SampleArgs& args, cudaStream_t stream) {
+  ChooseTokensKernel<<<args.max_rows, kSearchThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace millrace::kernels::sampling

@@ -1,0 +1,131 @@
+// What the kernels of sampling share: how the tiles' statistics lie in the workspace, what a row
+// asks for, and the numbers in which tokens are ordered and weighed.
+#ifndef MILLRACE_KERNELS_SAMPLING_SAMPLE_INTERNAL_CUH_
+#define MILLRACE_KERNELS_SAMPLING_SAMPLE_INTERNAL_CUH_
+
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/device_util.cuh"
+#include "kernels/sampling/sample.h"
+
+namespace millrace::kernels::sampling {
+
+inline constexpr int kTile = 256;
+inline constexpr int kMaxTiles = kMaxSampledVocab / kTile;
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+// Of 256 consecutive tokens. `workspace` is [max_rows, tiles] of these.
+struct alignas(16) TileStats {
+  float largest;      // after bans, biases and penalties; NaN: one of the logits is not finite
+  float sum;          // of exp2((x - largest) * Factor(slot)), for rows that draw
+  float raw_largest;  // these two of the logits as they came, for rows that want log-probabilities
+  float raw_sum;      // of exp(x - raw_largest)
+};
+
+__host__ __device__ inline int NumTiles(int vocab_size) { return CeilDiv(vocab_size, kTile); }
+
+// Reads the logits once: leaves the tiles' statistics, and in `adjusted` the rows that need it.
+cudaError_t LaunchScanTiles(const SampleArgs& args, cudaStream_t stream);
+// Then everything else.
+cudaError_t LaunchChooseTokens(const SampleArgs& args, cudaStream_t stream);
+
+__device__ inline bool Draws(const SampleRow& row, const SlotSampling& slot) {
+  return row.target < 0 && slot.temperature > 0 && slot.top_k != 1;
+}
+
+__device__ inline bool Penalizes(const SlotSampling& slot) {
+  return slot.repetition_penalty != 1 || slot.frequency_penalty != 0 || slot.presence_penalty != 0;
+}
+
+__device__ inline int NumBanned(const SampleRow& row, const SlotSampling& slot) {
+  return row.position < slot.banned_before ? slot.num_banned : 0;
+}
+
+__device__ inline bool Adjusts(const SampleRow& row, const SlotSampling& slot) {
+  return row.target < 0 && (NumBanned(row, slot) > 0 || slot.num_biases > 0 || Penalizes(slot));
+}
+
+// exp((x - largest) / temperature) = exp2((x - largest) * Factor): bounded, so that 0 * Factor
+// stays 0 for the likeliest token.
+__device__ inline float Factor(const SlotSampling& slot) {
+  return fminf(1.0f / slot.temperature, 1e30f) * kLog2E;
+}
+
+__device__ inline float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Four logits, those at `vocab_size` and after as -inf. `column` is a multiple of 4.
+__device__ inline float4 LoadLogits(const float* row, int column, int vocab_size) {
+  if (column >= vocab_size) return make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+  float4 x = *reinterpret_cast<const float4*>(row + column);
+  if (column + 1 >= vocab_size) x.y = -INFINITY;
+  if (column + 2 >= vocab_size) x.z = -INFINITY;
+  if (column + 3 >= vocab_size) x.w = -INFINITY;
+  return x;
+}
+
+// Floats in an unsigned number's order; -0 is 0.
+__device__ inline uint32_t OrderedBits(float x) {
+  const uint32_t bits = __float_as_uint(x + 0.0f);
+  return bits >> 31 ? ~bits : bits | 0x80000000;
+}
+
+__device__ inline float FromOrderedBits(uint32_t bits) {
+  return __uint_as_float(bits >> 31 ? bits & 0x7fffffff : ~bits);
+}
+
+// Tokens in the order of their likelihood, all different: a larger key is likelier.
+using Key = uint64_t;
+inline constexpr int kIdBits = 18;
+static_assert(1 << kIdBits == kMaxSampledVocab);
+
+__device__ inline Key KeyOf(float logit, int token) {
+  return Key{OrderedBits(logit)} << kIdBits | static_cast<uint32_t>(kMaxSampledVocab - 1 - token);
+}
+__device__ inline Key LowestKey(uint32_t ordered_bits) { return Key{ordered_bits} << kIdBits; }
+__device__ inline float LogitOf(Key key) {
+  return FromOrderedBits(static_cast<uint32_t>(key >> kIdBits));
+}
+__device__ inline int TokenOf(Key key) {
+  return kMaxSampledVocab - 1 - static_cast<int>(key % kMaxSampledVocab);
+}
+
+// A probability relative to the likeliest token's, in units of 2^-44: sums of 2^18 of them fit, and
+// do not depend on their order.
+using Mass = unsigned long long;  // as CUDA's atomics and shuffles take it
+__device__ inline Mass ToMass(float p) { return __float2ull_rn(p * 0x1p44f); }
+
+struct Softmax {
+  float largest;
+  float factor;  // see Factor
+  __device__ float P(float logit) const { return Exp2((logit - largest) * factor); }
+  __device__ Mass MassOf(float logit) const { return ToMass(P(logit)); }
+};
+
+// Philox4x32-10 of (seed; position, sample_index): a number below 2^64 whose 53 upper bits are
+// random, the same as the CPU's.
+__device__ inline uint64_t RandomBits(uint64_t seed, uint32_t sample_index, int32_t position) {
+  uint32_t counter[4] = {static_cast<uint32_t>(position), sample_index, 0, 0};
+  uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+    counter[0] = static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0];
+    counter[1] = static_cast<uint32_t>(b);
+    counter[2] = static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1];
+    counter[3] = static_cast<uint32_t>(a);
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return (uint64_t{counter[0]} << 32 | counter[1]) & ~uint64_t{0x7ff};
+}
+
+}  // namespace millrace::kernels::sampling
+
+#endif  // MILLRACE_KERNELS_SAMPLING_SAMPLE_INTERNAL_CUH_

@@ -1,0 +1,175 @@
+#include <cuda_runtime.h>
+
+#include "kernels/sampling/sample_internal.cuh"
+
+namespace millrace::kernels::sampling {
+namespace {
+
+// A block reads 16 tiles. Eight lanes share one, so that a load instruction takes 128 bytes of each
+// of four tiles, and each thread has eight of them in flight.
+constexpr int kThreads = 128;
+constexpr int kLanes = 8;
+constexpr int kLoads = kTile / (4 * kLanes);
+constexpr int kChunk = kThreads / kLanes * kTile;
+
+// A thread's share of a tile: x[i][c] is column first + i * 4 * kLanes + c.
+struct Share {
+  float x[kLoads][4];
+
+  template <typename F>
+  __device__ void ForEach(F f) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) f(x[i][c], i * 4 * kLanes + c);
+    }
+  }
+
+  // The tile's largest.
+  __device__ float Largest() {
+    float largest = -INFINITY;
+    ForEach([&](float x, int) { largest = fmaxf(largest, x); });
+    return WarpReduce<Max, kLanes>(largest);
+  }
+
+  // The tile's sum of exp2((x - largest) * factor).
+  __device__ float Sum(float largest, float factor) {
+    if (largest == -INFINITY) return 0;  // the same in all lanes of the tile
+    float sums[4] = {};
+    ForEach([&](float x, int offset) { sums[offset % 4] += Exp2((x - largest) * factor); });
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+};
+
+struct Table {
+  uint32_t words[kChunk];
+  int first;  // the chunk's first token
+
+  __device__ void Clear() {
+    for (int i = threadIdx.x; i < kChunk; i += kThreads) words[i] = 0;
+    __syncthreads();
+  }
+  // Null for a token outside the chunk.
+  __device__ uint32_t* Find(int token) {
+    const uint32_t offset = static_cast<uint32_t>(token) - static_cast<uint32_t>(first);
+    return offset < kChunk ? &words[offset] : nullptr;
+  }
+};
+
+__device__ void AddBiases(const SampleArgs& args, const SampleRow& row, const SlotSampling& slot,
+                          int offset, Table& table, Share& share) {
+  const TokenBias* entries = args.biases + row.slot * args.biases_stride;
+  table.Clear();  // all bits 0: the bias 0
+  for (int i = threadIdx.x; i < slot.num_biases; i += kThreads) {
+    const TokenBias entry = entries[slot.num_banned + i];
+    if (uint32_t* word = table.Find(entry.token)) *word = __float_as_uint(entry.bias);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < NumBanned(row, slot); i += kThreads) {
+    if (uint32_t* word = table.Find(entries[i].token)) *word = __float_as_uint(-INFINITY);
+  }
+  __syncthreads();
+  share.ForEach([&](float& x, int at) { x += __uint_as_float(table.words[offset + at]); });
+  __syncthreads();
+}
+
+__device__ float Penalized(float x, const SlotSampling& slot, float generated) {
+  x = x > 0 ? x / slot.repetition_penalty : x * slot.repetition_penalty;
+  x = __fsub_rn(x, __fmul_rn(slot.frequency_penalty, generated));
+  return generated > 0 ? x - slot.presence_penalty : x;
+}
+
+__device__ void Penalize(const SampleArgs& args, const SampleRow& row, const SlotSampling& slot,
+                         int offset, Table& table, Share& share) {
+  constexpr uint32_t kInPrompt = 0x80000000;  // the other bits count how often it was generated
+  const int32_t* history = args.history + row.slot * args.history_stride;
+  const int64_t length = min(int64_t{row.position}, args.history_stride);
+  table.Clear();
+  for (int64_t i = threadIdx.x; i < length; i += kThreads) {
+    if (uint32_t* word = table.Find(history[i])) {
+      if (i < slot.prompt_length) {
+        atomicOr(word, kInPrompt);
+      } else {
+        atomicAdd(word, 1);
+      }
+    }
+  }
+  __syncthreads();
+  share.ForEach([&](float& x, int at) {
+    const uint32_t word = table.words[offset + at];
+    if (word != 0) x = Penalized(x, slot, static_cast<float>(word & ~kInPrompt));
+  });
+}
+
+// Bans, biases and penalties; only bans make -inf.
+__device__ void Adjust(const SampleArgs& args, const SampleRow& row, const SlotSampling& slot,
+                       int first, int offset, Share& share) {
+  __shared__ Table table;
+  if (threadIdx.x == 0) table.first = first;
+  if (slot.num_biases > 0 || NumBanned(row, slot) > 0) {
+    AddBiases(args, row, slot, offset, table, share);
+  }
+  if (Penalizes(slot)) Penalize(args, row, slot, offset, table, share);
+  share.ForEach([](float& x, int) {
+    if (x != -INFINITY) x = fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
+  });
+}
+
+__global__ void __launch_bounds__(kThreads) ScanTilesKernel(const SampleArgs args) {
+  const int row = blockIdx.y;
+  if (row >= *args.num_rows) return;
+  const int first = blockIdx.x * kChunk;
+  const int offset = threadIdx.x / kLanes * kTile + threadIdx.x % kLanes * 4;
+  const float* logits = args.logits + row * args.logits_stride;
+
+  Share share;
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const float4 x = LoadLogits(logits, first + offset + i * 4 * kLanes, args.vocab_size);
+    share.x[i][0] = x.x, share.x[i][1] = x.y, share.x[i][2] = x.z, share.x[i][3] = x.w;
+  }
+  const SampleRow wanted = args.rows[row];
+  const SlotSampling& slot = args.slots[wanted.slot];
+
+  // 0 * x is 0, or NaN where x is not finite; what lies past the vocabulary does not count.
+  float poison = 0;
+  const int valid = args.vocab_size - first - offset;
+  share.ForEach([&](float x, int at) { poison = fmaf(at < valid ? x : 0.0f, 0.0f, poison); });
+  poison = WarpReduce<Add, kLanes>(poison);
+
+  TileStats stats = {};
+  if (slot.top_logprobs >= 0) {
+    stats.raw_largest = share.Largest();
+    stats.raw_sum = WarpReduce<Add, kLanes>(share.Sum(stats.raw_largest, kLog2E));
+  }
+  if (Adjusts(wanted, slot)) {  // the same for the whole block
+    Adjust(args, wanted, slot, first, offset, share);
+    float* adjusted = args.adjusted + row * args.logits_stride;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int column = first + offset + i * 4 * kLanes;
+      if (column >= args.vocab_size) break;
+      *reinterpret_cast<float4*>(adjusted + column) =
+          make_float4(share.x[i][0], share.x[i][1], share.x[i][2], share.x[i][3]);
+    }
+  }
+  stats.largest = share.Largest() + poison;
+  if (Draws(wanted, slot)) {
+    stats.sum = WarpReduce<Add, kLanes>(share.Sum(stats.largest, Factor(slot)));
+  }
+  const int tiles = NumTiles(args.vocab_size);
+  const int tile = (first + offset) / kTile;
+  if (threadIdx.x % kLanes == 0 && tile < tiles) {
+    static_cast<TileStats*>(args.workspace)[int64_t{row} * tiles + tile] = stats;
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchScanTiles(const SampleArgs& args, cudaStream_t stream) {
+  const dim3 grid(CeilDiv(args.vocab_size, kChunk), args.max_rows);
+  ScanTilesKernel<<<grid, kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace millrace::kernels::sampling
