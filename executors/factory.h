@@ -13,7 +13,7 @@
 namespace millrace {
 
 struct ModelSpec {
-  std::string path;  // of a GGUF file; the fake device has no model
+  std::string path;  // of what OpenModel opens (formats/open_model.h); the fake device has no model
 };
 
 enum class DeviceKind { kCpu, kCuda, kFake };

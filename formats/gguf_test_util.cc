@@ -1,18 +1,15 @@
 #include "formats/gguf_test_util.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <random>
 #include <utility>
 
 #include "base/strings.h"
-#include "formats/float16.h"
 
 namespace millrace {
 namespace {
@@ -63,96 +60,6 @@ uint32_t TypeNumber(TensorType type) {
       break;  // GGUF has no such type
   }
   std::abort();
-}
-
-void EncodeQ8Block(const float* values, std::string* out) {
-  float most = 0;
-  for (int i = 0; i < 32; ++i) most = std::max(most, std::fabs(values[i]));
-  const uint16_t scale = FloatToHalf(most / 127);
-  Append(out, scale);
-  const float inverse = HalfToFloat(scale) == 0 ? 0 : 1 / HalfToFloat(scale);
-  for (int i = 0; i < 32; ++i) {
-    Append(out,
-           static_cast<int8_t>(std::clamp(std::nearbyint(values[i] * inverse), -127.f, 127.f)));
-  }
-}
-
-void EncodeQ4Block(const float* values, std::string* out) {
-  const auto [low, high] = std::minmax_element(values, values + 32);
-  const uint16_t scale = FloatToHalf((*high - *low) / 15);
-  const uint16_t minimum = FloatToHalf(*low);
-  Append(out, scale);
-  Append(out, minimum);
-  const float inverse = HalfToFloat(scale) == 0 ? 0 : 1 / HalfToFloat(scale);
-  const auto quantized = [&](int i) {
-    return static_cast<uint8_t>(
-        std::clamp(std::nearbyint((values[i] - HalfToFloat(minimum)) * inverse), 0.f, 15.f));
-  };
-  for (int i = 0; i < 16; ++i) Append<uint8_t>(out, quantized(i) | quantized(i + 16) << 4);
-}
-
-// Rounds to nearest, ties to even; for finite values.
-uint16_t FloatToBf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-float Fp8ToFloat(uint8_t code) {
-  const int exponent = code >> 3 & 15;
-  const float mantissa = static_cast<float>(code & 7) / 8;
-  const float magnitude =
-      std::ldexp(exponent == 0 ? mantissa : 1 + mantissa, std::max(exponent, 1) - 7);
-  return (code & 0x7f) == 0x7f ? std::nanf("") : (code & 0x80) != 0 ? -magnitude : magnitude;
-}
-
-// The nearest code, the even one of two as near; saturates. The positive codes ascend up to 0x7e.
-uint8_t FloatToFp8(float value) {
-  const float magnitude = std::fabs(value);
-  uint8_t best = 0;
-  for (uint8_t code = 1; code <= 0x7e; ++code) {
-    const float error = std::fabs(Fp8ToFloat(code) - magnitude);
-    const float least = std::fabs(Fp8ToFloat(best) - magnitude);
-    if (error < least || (error == least && code % 2 == 0)) best = code;
-  }
-  return std::signbit(value) ? best | 0x80 : best;
-}
-
-template <typename T>
-T Load(const uint8_t* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
-}
-
-void DecodeBlock(TensorType type, const uint8_t* block, float* out) {
-  switch (type) {
-    case TensorType::kF32:
-      *out = Load<float>(block);
-      return;
-    case TensorType::kF16:
-      *out = HalfToFloat(Load<uint16_t>(block));
-      return;
-    case TensorType::kQ8_0: {
-      const float scale = HalfToFloat(Load<uint16_t>(block));
-      for (int i = 0; i < 32; ++i) out[i] = static_cast<int8_t>(block[2 + i]) * scale;
-      return;
-    }
-    case TensorType::kQ4_1: {
-      const float scale = HalfToFloat(Load<uint16_t>(block));
-      const float minimum = HalfToFloat(Load<uint16_t>(block + 2));
-      for (int i = 0; i < 16; ++i) {
-        out[i] = (block[4 + i] & 15) * scale + minimum;
-        out[i + 16] = (block[4 + i] >> 4) * scale + minimum;
-      }
-      return;
-    }
-    case TensorType::kBf16:
-      *out = Bf16ToFloat(Load<uint16_t>(block));
-      return;
-    case TensorType::kFp8E4m3:
-      *out = Fp8ToFloat(*block);
-      return;
-  }
 }
 
 // The GPT-2 spelling of a byte as a printable character, in UTF-8.
@@ -293,59 +200,22 @@ void WriteFile(const std::string& path, std::string_view bytes) {
   }
 }
 
-std::string EncodeTensor(TensorType type, absl::Span<const float> values) {
-  const int step = Traits(type).block_elements;
-  std::string out;
-  for (size_t i = 0; i < values.size(); i += step) {
-    switch (type) {
-      case TensorType::kF32:
-        Append(&out, values[i]);
-        break;
-      case TensorType::kF16:
-        Append(&out, FloatToHalf(values[i]));
-        break;
-      case TensorType::kQ8_0:
-        EncodeQ8Block(&values[i], &out);
-        break;
-      case TensorType::kQ4_1:
-        EncodeQ4Block(&values[i], &out);
-        break;
-      case TensorType::kBf16:
-        Append(&out, FloatToBf16(values[i]));
-        break;
-      case TensorType::kFp8E4m3:
-        Append(&out, FloatToFp8(values[i]));
-        break;
-    }
-  }
-  return out;
-}
-
-std::vector<float> DecodeTensor(TensorType type, absl::Span<const uint8_t> bytes) {
-  const TensorTypeTraits& traits = Traits(type);
-  const size_t blocks = bytes.size() / traits.block_bytes;
-  std::vector<float> values(blocks * traits.block_elements);
-  for (size_t i = 0; i < blocks; ++i) {
-    DecodeBlock(type, &bytes[i * traits.block_bytes], &values[i * traits.block_elements]);
-  }
-  return values;
-}
-
 GgufWriter TinyLlamaWriter(const TinyLlama& model) {
   GgufWriter writer;
   const int head_size = model.hidden / model.heads;
-  writer.String("general.architecture", "llama")
+  const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
+  writer.String("general.architecture", model.architecture)
       .String("general.name", "Tiny Llama for tests")
-      .Uint32("llama.block_count", model.layers)
-      .Uint32("llama.context_length", model.context)
-      .Uint32("llama.embedding_length", model.hidden)
-      .Uint32("llama.feed_forward_length", model.ffn)
-      .Uint32("llama.attention.head_count", model.heads)
-      .Uint32("llama.attention.head_count_kv", model.kv_heads)
-      .Float32("llama.attention.layer_norm_rms_epsilon", 1e-5f)
-      .Float32("llama.rope.freq_base", model.rope_base)
-      .Uint32("llama.rope.dimension_count", head_size)
-      .Uint32("llama.vocab_size", model.vocab);
+      .Uint32(key("block_count"), model.layers)
+      .Uint32(key("context_length"), model.context)
+      .Uint32(key("embedding_length"), model.hidden)
+      .Uint32(key("feed_forward_length"), model.ffn)
+      .Uint32(key("attention.head_count"), model.heads)
+      .Uint32(key("attention.head_count_kv"), model.kv_heads)
+      .Float32(key("attention.layer_norm_rms_epsilon"), 1e-5f)
+      .Float32(key("rope.freq_base"), model.rope_base)
+      .Uint32(key("rope.dimension_count"), head_size)
+      .Uint32(key("vocab_size"), model.vocab);
   AddTokenizer(model.vocab, &writer);
 
   std::mt19937_64 random(model.seed);
@@ -373,6 +243,10 @@ GgufWriter TinyLlamaWriter(const TinyLlama& model) {
     add(name("attn_q"), type, {model.hidden, model.hidden}, 0, spread);
     add(name("attn_k"), type, {kv, model.hidden}, 0, spread);
     add(name("attn_v"), type, {kv, model.hidden}, 0, spread);
+    if (model.architecture == "qwen3") {
+      add(name("attn_q_norm"), TensorType::kF32, {head_size}, 1, 0.5f);
+      add(name("attn_k_norm"), TensorType::kF32, {head_size}, 1, 0.5f);
+    }
     add(name("attn_output"), type, {model.hidden, model.hidden}, 0, spread);
     add(name("ffn_norm"), TensorType::kF32, {model.hidden}, 1, 0.5f);
     add(name("ffn_gate"), type, {model.ffn, model.hidden}, 0, spread);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "formats/tensor.h"
+#include "formats/tensor_test_util.h"
 
 namespace millrace {
 
@@ -60,15 +60,11 @@ std::string DefaultModelPath();
 // Writes `bytes` to `path`; ends the test program when that fails.
 void WriteFile(const std::string& path, std::string_view bytes);
 
-// Values to the bytes of a tensor (nearest rounding, the scales from the block's extremes) and
-// back.
-std::string EncodeTensor(TensorType type, absl::Span<const float> values);
-std::vector<float> DecodeTensor(TensorType type, absl::Span<const uint8_t> bytes);
-
 // A small random model of the Llama family with a byte-level BPE tokenizer, complete enough for the
 // server: 3 special tokens (0 "<|endoftext|>", 1 "<|im_start|>", 2 "<|im_end|>" = bos/eos as in
 // SmolLM2), the 256 bytes (3 to 258), "Ġt" and "he" as merges (259, 260), and unused tokens after.
 struct TinyLlama {
+  std::string architecture = "llama";  // or "qwen3"
   int layers = 2;
   int hidden = 64;
   int ffn = 128;

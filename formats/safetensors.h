@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -31,12 +33,14 @@ struct SafetensorsFile {
 };
 
 // The tensors of a Hugging Face folder: of `model.safetensors`, or of the files that
-// `model.safetensors.index.json` lists, each tensor in the file that the index says and in no
-// other. Looked up by GGUF names, translated by formats/hf_names.h.
+// `model.safetensors.index.json` names. No tensor comes twice, and each that the index lists is in
+// its file. Looked up by GGUF names, translated by formats/hf_names.h.
 class SafetensorsFolder : public TensorSource {
  public:
-  // NOT_FOUND, naming both, where the folder has neither of the two files.
-  static absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> Open(const std::string& folder);
+  // NOT_FOUND, naming both, where the folder has neither of the two files. `base_name` is the
+  // folder's, for messages.
+  static absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> Open(const std::string& folder,
+                                                                       std::string base_name);
 
   const std::string& base_name() const override { return base_name_; }
   absl::Span<const TensorInfo> tensors() const override { return tensors_; }
@@ -48,11 +52,13 @@ class SafetensorsFolder : public TensorSource {
   void DropPages() const override;
 
  private:
+  explicit SafetensorsFolder(std::string base_name) : base_name_(std::move(base_name)) {}
+  absl::Status Add(SafetensorsFile file, const std::vector<std::string>& listed);
+
   std::string base_name_;
-  std::vector<SafetensorsFile> files_;
-  std::vector<TensorInfo> tensors_;  // of all files
-  absl::flat_hash_map<std::string_view, const TensorInfo*, StringHash>
-      index_;  // by the files' names
+  std::vector<SafetensorsFile> files_;                               // without their tensors:
+  std::vector<TensorInfo> tensors_;                                  // of all files
+  absl::flat_hash_map<std::string_view, size_t, StringHash> index_;  // of tensors_, by HF names
 };
 
 }  // namespace millrace

@@ -29,11 +29,11 @@ const TensorTypeTraits& Traits(TensorType type);
 
 struct TensorInfo {
   std::string_view name;  // as the file spells it
-  TensorType type;
+  TensorType type = TensorType::kF32;
   // Outermost first: a linear layer's weight is [out, in]. Each >= 1; empty for a single number.
   std::vector<int64_t> shape;
-  uint64_t offset;  // of the first byte, from the start of its file
-  uint64_t bytes;
+  uint64_t offset = 0;  // of the first byte, from the start of its file
+  uint64_t bytes = 0;
   int file = 0;  // which of its source's files it lies in
 };
 

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -108,6 +110,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
 
 absl::Status Server::LoadEngine(std::function<void()> on_failure) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_));
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::UnimplementedError(
+        "model: is a folder, and the tokenizers of such are not read yet; allowed for serving: a "
+        ".gguf file");
+  }
   auto text = std::async(std::launch::async, [&] {
     return settings_.device == Device::kFake ? TextSet::Bytes() : TextSet::Load(path);
   });

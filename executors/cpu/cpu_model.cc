@@ -8,8 +8,8 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/gguf.h"
 #include "formats/model_config.h"
+#include "formats/open_model.h"
 
 namespace millrace::cpu {
 namespace {
@@ -78,13 +78,18 @@ int UsableCores() {
 absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
                                                        const DeviceSpec& device,
                                                        const Kernels& kernels) {
-  MILLRACE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(model.path));
-  MILLRACE_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(file));
+  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
+  const ModelConfig& config = opened.config;
+  if (!opened.tensors->has_data()) {
+    return absl::UnimplementedError(StrCat(opened.tensors->base_name(),
+                                           ": has no .safetensors files; allowed on the CPU: a "
+                                           "model with its weights"));
+  }
   MILLRACE_RETURN_IF_ERROR(CheckConfig(config, device));
 
   auto loaded = std::make_unique<CpuModel>();
   loaded->pool = std::make_unique<ThreadPool>(device.threads > 0 ? device.threads : UsableCores());
-  CpuWeightPlacer placer(file, kernels);
+  CpuWeightPlacer placer(*opened.tensors, kernels);
   MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadModel(config, placer));
   MILLRACE_ASSIGN_OR_RETURN(loaded->weights, placer.Finish(*loaded->pool));
 

@@ -12,91 +12,6 @@
 namespace millrace {
 namespace {
 
-// Builds the value as the parser walks the text, and stops it at the first thing out of bounds. The
-// parser keeps its own stack on the heap, so depth costs no call stack.
-class Builder : public nlohmann::json_sax<Json> {
- public:
-  bool null() override { return Add(nullptr); }
-  bool boolean(bool value) override { return Add(value); }
-  bool number_integer(number_integer_t value) override { return Add(value); }
-  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
-  bool string(string_t& value) override { return Add(std::move(value)); }
-  bool binary(binary_t&) override { return Stop("binary values are not JSON"); }
-
-  bool start_object(size_t) override { return Open(Json::object()); }
-  bool key(string_t& name) override {
-    if (open_.back()->contains(name)) {
-      return Stop(StrCat("the key \"", Printable(name), "\" comes twice in one object"));
-    }
-    key_ = std::move(name);
-    return true;
-  }
-  bool end_object() override { return Close(); }
-  bool start_array(size_t) override { return Open(Json::array()); }
-  bool end_array() override { return Close(); }
-
-  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: …"
-    std::string_view what = error.what();
-    if (const size_t end = what.find("] "); end != what.npos) what.remove_prefix(end + 2);
-    return Stop(Printable(what, 200));
-  }
-
-  absl::StatusOr<Json> Take() {
-    if (!error_.empty()) return FieldError("", "invalid_json", StrCat("the body: ", error_));
-    return std::move(root_);
-  }
-
- private:
-  bool Stop(std::string why) {
-    error_ = std::move(why);
-    return false;
-  }
-
-  // The value's place in what has been built, or nullptr if there are too many.
-  Json* Place(Json value) {
-    if (++values_ > kMaxJsonValues) {
-      Stop(StrCat("more than ", kMaxJsonValues, " values"));
-      return nullptr;
-    }
-    if (open_.empty()) {
-      root_ = std::move(value);
-      return &root_;
-    }
-    Json& parent = *open_.back();
-    if (parent.is_array()) {
-      parent.push_back(std::move(value));
-      return &parent.back();
-    }
-    return &(parent[key_] = std::move(value));
-  }
-
-  bool Add(Json value) { return Place(std::move(value)) != nullptr; }
-
-  bool Open(Json container) {
-    if (open_.size() == kMaxJsonDepth) {
-      return Stop(StrCat("nested more than ", kMaxJsonDepth, " deep"));
-    }
-    Json* place = Place(std::move(container));
-    if (place == nullptr) return false;
-    // An open container is the last of its parent, which does not move before it is closed.
-    open_.push_back(place);
-    return true;
-  }
-
-  bool Close() {
-    open_.pop_back();
-    return true;
-  }
-
-  Json root_;
-  std::vector<Json*> open_;
-  std::string key_;
-  size_t values_ = 0;
-  std::string error_;
-};
-
 // Edits (insert, delete, replace) that turn `a` into `b`; both are short.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -132,22 +47,9 @@ std::string_view Nearest(std::string_view name, const std::vector<std::string_vi
 absl::StatusOr<Json> ParseJson(std::string_view text) {
   if (text.empty())
     return FieldError("", "invalid_json", "the body is empty; a JSON object is due");
-  Builder builder;
-  Json::sax_parse(text.begin(), text.end(), &builder);
-  return builder.Take();
-}
-
-std::string Describe(const Json& value) {
-  switch (value.type()) {
-    case Json::value_t::object:
-      return value.empty() ? "{}" : "an object";
-    case Json::value_t::array:
-      return value.empty() ? "[]" : StrCat("a list of ", value.size());
-    case Json::value_t::string:
-      return StrCat("\"", Printable(value.get_ref<const std::string&>(), 64), "\"");
-    default:
-      return value.dump();
-  }
+  absl::StatusOr<Json> json = ParseJson(text, JsonLimits{});
+  if (json.ok()) return json;
+  return FieldError("", "invalid_json", StrCat("the body: ", std::string(json.status().message())));
 }
 
 std::optional<int32_t> AsInt32(const Json& value) {

@@ -1,9 +1,8 @@
-// JSON out of a hostile body, and the reading of an object's fields by name.
+// JSON out of a hostile body: the reading of an object's fields by name.
 #ifndef MILLRACE_SERVER_HTTP_JSON_READER_H_
 #define MILLRACE_SERVER_HTTP_JSON_READER_H_
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,21 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "formats/json.h"
 
 namespace millrace {
 
-using Json = nlohmann::json;
-
-inline constexpr size_t kMaxJsonDepth = 32;
-// Numbers, strings, lists, …: 16 bytes each at least. A prompt of a million token ids fits.
-inline constexpr size_t kMaxJsonValues = 1 << 20;
-
-// One JSON text, all of it. InvalidArgument: not JSON or not UTF-8, nested too deeply, too many
-// values, or an object with a key twice (of which readers would choose different ones).
+// A body within JsonLimits' defaults; a prompt of a million token ids fits. InvalidArgument: as
+// formats/json.h says, as an error of the API.
 absl::StatusOr<Json> ParseJson(std::string_view text);
-
-// A value for a message: short, printable, and whole only if it is a small scalar.
-std::string Describe(const Json& value);
 
 // Reads an object's fields. The first thing wrong is kept and everything after it is passed over,
 // so that a parser is a list of calls; Finish says what it was. A field that is null counts as

@@ -91,14 +91,14 @@ TEST(ParseJsonTest, BoundsDepthAndNumberOfValues) {
   const auto nested = [](size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };
-  EXPECT_TRUE(ParseJson(nested(kMaxJsonDepth)).ok());
-  EXPECT_THAT(ParseError(nested(kMaxJsonDepth + 1)), HasSubstr("nested"));
+  EXPECT_TRUE(ParseJson(nested(JsonLimits{}.depth)).ok());
+  EXPECT_THAT(ParseError(nested(JsonLimits{}.depth + 1)), HasSubstr("nested"));
   ParseError(nested(1'000'000));
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
   ParseError(objects);
   std::string many = "[0";
-  for (size_t i = 0; i < kMaxJsonValues; ++i) many += ",0";
+  for (size_t i = 0; i < JsonLimits{}.values; ++i) many += ",0";
   EXPECT_THAT(ParseError(many + "]"), HasSubstr("values"));
 }
 

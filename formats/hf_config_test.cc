@@ -1,0 +1,279 @@
+#include "formats/hf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "formats/json.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Llama 3.1 8B's own config.json, but for what a reader has no use of.
+Json Llama() {
+  return Json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 128000, "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 131072,
+    "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                     "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+    "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "transformers_version": "4.43.0.dev0", "use_cache": true, "vocab_size": 128256})");
+}
+
+// Qwen3 8B's.
+Json Qwen3() {
+  return Json::parse(R"({
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "head_dim": 128,
+    "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 12288,
+    "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3",
+    "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_sliding_window": false,
+    "vocab_size": 151936})");
+}
+
+absl::StatusOr<HfConfig> Read(const Json& json) { return ReadHfConfig(json.dump(), "config.json"); }
+
+// What a change to the config is answered with; a change to null takes the field away.
+std::string Error(Json json, const std::string& change) {
+  json.merge_patch(Json::parse(change));
+  const absl::StatusOr<HfConfig> config = Read(json);
+  return config.ok() ? "no error" : std::string(config.status().message());
+}
+
+TEST(HfConfigTest, ReadsLlama) {
+  const absl::StatusOr<HfConfig> config = Read(Llama());
+  ASSERT_TRUE(config.ok()) << config.status();
+  const ModelConfig& model = config->model;
+  EXPECT_EQ(model.architecture, "llama");
+  EXPECT_EQ(model.layers, 32);
+  EXPECT_EQ(model.hidden_size, 4096);
+  EXPECT_EQ(model.ffn_size, 14336);
+  EXPECT_EQ(model.heads, 32);
+  EXPECT_EQ(model.kv_heads, 8);
+  EXPECT_EQ(model.head_size, 128);
+  EXPECT_EQ(model.rope_dimensions, 128);
+  EXPECT_EQ(model.rope_theta, 500000);
+  EXPECT_FALSE(model.rope_interleaved);
+  EXPECT_FALSE(model.qk_norm);
+  EXPECT_EQ(model.rms_epsilon, 1e-5);
+  EXPECT_EQ(model.vocab_size, 128256);
+  EXPECT_EQ(model.context_length, 131072);
+  EXPECT_FALSE(model.tied_embeddings);
+  EXPECT_FALSE(model.fp8.has_value());
+  EXPECT_EQ(config->type, TensorType::kBf16);
+}
+
+TEST(HfConfigTest, Llama3RopeFactorsAreThoseOfTheModel) {
+  // rope_freqs.weight of Llama 3.1 8B, as llama.cpp's converter writes it: ones, a ramp, eights.
+  const std::vector<float> factors = Read(Llama())->model.rope_factors;
+  ASSERT_EQ(factors.size(), 64);
+  for (int i = 0; i <= 28; ++i) EXPECT_EQ(factors[i], 1) << i;
+  // 2 pi 500000^(29/64) is a wave of 2402 positions: 8192 / 2402 = 3.41 turns, (3.41 - 1) / 3 of it
+  // kept.
+  const double kept = (8192 / (2 * 3.14159265358979 * std::pow(500000.0, 29.0 / 64)) - 1) / 3;
+  EXPECT_NEAR(factors[29], 1 / ((1 - kept) / 8 + kept), 1e-5);
+  EXPECT_GT(factors[29], 1);
+  for (int i = 30; i < 64; ++i) EXPECT_GE(factors[i], factors[i - 1]) << i;
+  for (int i = 35; i < 64; ++i) EXPECT_EQ(factors[i], 8) << i;
+}
+
+TEST(HfConfigTest, ReadsQwen3) {
+  const absl::StatusOr<HfConfig> config = Read(Qwen3());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->model.architecture, "qwen3");
+  EXPECT_TRUE(config->model.qk_norm);
+  EXPECT_FALSE(config->model.rope_interleaved);
+  EXPECT_EQ(config->model.head_size, 128);
+  EXPECT_EQ(config->model.rope_theta, 1000000);
+  EXPECT_TRUE(config->model.rope_factors.empty());
+}
+
+TEST(HfConfigTest, ReadsOtherSpellings) {
+  // transformers 5.
+  Json json = Llama();
+  json["rope_parameters"] = json["rope_scaling"];
+  json["rope_parameters"]["rope_theta"] = 500000.0;
+  json.erase("rope_scaling");
+  json.erase("rope_theta");
+  json["dtype"] = "float16";
+  json.erase("torch_dtype");
+  const absl::StatusOr<HfConfig> config = Read(json);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->model.rope_theta, 500000);
+  EXPECT_EQ(config->model.rope_factors, Read(Llama())->model.rope_factors);
+  EXPECT_EQ(config->type, TensorType::kF16);
+
+  EXPECT_EQ(Error(Llama(), R"({"rope_scaling": {"type": "llama3", "rope_type": null}})"),
+            "no error");
+  EXPECT_EQ(Error(Llama(), R"({"architectures": ["MistralForCausalLM"]})"), "no error");
+  EXPECT_EQ(Error(Qwen3(), R"({"rope_scaling": {"rope_type": "default"}})"), "no error");
+  EXPECT_EQ(Error(Qwen3(), R"({"layer_types": ["full_attention", "full_attention"]})"), "no error");
+  json = Llama();
+  json.erase("num_key_value_heads");
+  EXPECT_EQ(Read(json)->model.kv_heads, 32);
+}
+
+TEST(HfConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
+  const auto llama = [](const std::string& change) { return Error(Llama(), change); };
+  EXPECT_THAT(llama(R"({"architectures": ["MixtralForCausalLM"]})"),
+              HasSubstr("config.json: architectures: \"MixtralForCausalLM\" is not supported"));
+  EXPECT_THAT(llama(R"({"architectures": null})"), HasSubstr("architectures: is missing"));
+  EXPECT_THAT(llama(R"({"attention_bias": true})"),
+              HasSubstr("attention_bias: true is not supported (supported: false)"));
+  EXPECT_THAT(llama(R"({"mlp_bias": true})"), HasSubstr("mlp_bias"));
+  EXPECT_THAT(llama(R"({"hidden_act": "gelu"})"), HasSubstr("hidden_act: \"gelu\""));
+  EXPECT_THAT(llama(R"({"hidden_act": null})"), HasSubstr("hidden_act: is missing"));
+  EXPECT_THAT(llama(R"({"sliding_window": 4096})"), HasSubstr("sliding_window: 4096"));
+  EXPECT_THAT(llama(R"({"partial_rotary_factor": 0.5})"), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(llama(R"({"rope_scaling": {"rope_type": "yarn"}})"),
+              HasSubstr("config.json: rope_scaling.rope_type: \"yarn\" is not supported"));
+  EXPECT_THAT(llama(R"({"rope_scaling": {"rope_type": null}})"),
+              HasSubstr("rope_scaling.type: is missing"));
+  EXPECT_THAT(llama(R"({"rope_scaling": "llama3"})"), HasSubstr("must be an object"));
+  EXPECT_THAT(llama(R"({"rope_scaling": {"high_freq_factor": 1.0}})"),
+              HasSubstr("high_freq_factor: 1, must be above low_freq_factor 1"));
+  EXPECT_THAT(llama(R"({"rope_scaling": {"factor": 0.0}})"), HasSubstr("rope_scaling.factor"));
+  EXPECT_THAT(llama(R"({"torch_dtype": "float64"})"), HasSubstr("torch_dtype: \"float64\""));
+  EXPECT_THAT(Error(Qwen3(), R"({"use_sliding_window": true})"), HasSubstr("use_sliding_window"));
+  EXPECT_THAT(Error(Qwen3(), R"({"layer_types": ["full_attention", "sliding_attention"]})"),
+              HasSubstr("layer_types: \"sliding_attention\" is not supported"));
+}
+
+TEST(HfConfigTest, ChecksLimits) {
+  const auto llama = [](const std::string& change) { return Error(Llama(), change); };
+  EXPECT_THAT(llama(R"({"num_hidden_layers": 0})"),
+              HasSubstr("num_hidden_layers: is 0, must be an integer from 1 to 1024"));
+  EXPECT_THAT(llama(R"({"hidden_size": 18446744073709551615})"), HasSubstr("hidden_size"));
+  EXPECT_THAT(llama(R"({"hidden_size": 1e3})"), HasSubstr("must be an integer"));
+  EXPECT_THAT(llama(R"({"vocab_size": "many"})"), HasSubstr("vocab_size: is \"many\""));
+  EXPECT_THAT(llama(R"({"num_key_value_heads": 3})"), HasSubstr("3 does not divide the 32 heads"));
+  EXPECT_THAT(llama(R"({"num_attention_heads": 24, "num_key_value_heads": 8})"),
+              HasSubstr("24 does not divide the hidden size 4096"));
+  EXPECT_THAT(llama(R"({"head_dim": 33})"), HasSubstr("33 must be even"));
+  EXPECT_THAT(llama(R"({"rms_norm_eps": 0})"), HasSubstr("rms_norm_eps"));
+  EXPECT_THAT(llama(R"({"rope_theta": 0.5})"), HasSubstr("rope_theta"));
+  EXPECT_THAT(llama(R"({"intermediate_size": null})"), HasSubstr("intermediate_size: is missing"));
+  EXPECT_THAT(std::string(ReadHfConfig("[]", "config.json").status().message()),
+              HasSubstr("config.json: is []"));
+  EXPECT_THAT(std::string(ReadHfConfig("{", "config.json").status().message()),
+              HasSubstr("config.json: "));
+}
+
+// ---- Quantization ----
+
+Json CompressedTensors(const std::string& weights, const std::string& inputs) {
+  Json json = Llama();
+  json["quantization_config"] = Json::parse(R"({
+    "quant_method": "compressed-tensors", "format": "float-quantized", "global_compression_ratio": 1.5,
+    "ignore": ["lm_head"], "kv_cache_scheme": null, "quantization_status": "compressed",
+    "config_groups": {"group_0": {"targets": ["Linear"], "output_activations": null,
+      "weights": {"num_bits": 8, "type": "float", "symmetric": true, "dynamic": false,
+                  "actorder": null, "group_size": null, "observer": "minmax"},
+      "input_activations": {"num_bits": 8, "type": "float", "symmetric": true}}}})");
+  Json& group = json["quantization_config"]["config_groups"]["group_0"];
+  group["weights"].merge_patch(Json::parse(weights));
+  group["input_activations"].merge_patch(Json::parse(inputs));
+  return json;
+}
+
+Json Fp8(const std::string& fields) {
+  Json json = Llama();
+  json["quantization_config"] = Json::parse(fields);
+  json["quantization_config"]["quant_method"] = "fp8";
+  return json;
+}
+
+TEST(HfConfigTest, ReadsEveryDialectOfFp8) {
+  const auto scheme = [](const Json& json) {
+    const absl::StatusOr<HfConfig> config = Read(json);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->model.fp8.value_or(Fp8Scheme{}) : Fp8Scheme{};
+  };
+  using Weights = Fp8Scheme::Weights;
+  const auto expect = [&](const Json& json, Weights weights, bool is_static) {
+    EXPECT_EQ(scheme(json).weights, weights) << json["quantization_config"];
+    EXPECT_EQ(scheme(json).static_activations, is_static) << json["quantization_config"];
+  };
+  expect(
+      CompressedTensors(R"({"strategy": "channel"})", R"({"strategy": "token", "dynamic": true})"),
+      Weights::kChannel, false);
+  expect(
+      CompressedTensors(R"({"strategy": "tensor"})", R"({"strategy": "tensor", "dynamic": false})"),
+      Weights::kTensor, true);
+  expect(CompressedTensors(R"({"strategy": "block", "block_structure": [128, 128]})",
+                           R"({"strategy": "group", "dynamic": true, "group_size": 128})"),
+         Weights::kBlock, false);
+  expect(Fp8(R"({"activation_scheme": "static", "ignored_layers": ["lm_head"]})"), Weights::kTensor,
+         true);
+  expect(Fp8(R"({"activation_scheme": "dynamic"})"), Weights::kTensor, false);
+  expect(Fp8(R"({"activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128],
+                 "modules_to_not_convert": null})"),
+         Weights::kBlock, false);
+  EXPECT_THAT(Read(Fp8(R"({"activation_scheme": "static",
+                           "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.up_proj"]})"))
+                  ->unquantized,
+              ElementsAre("lm_head", "model.layers.0.mlp.up_proj"));
+}
+
+TEST(HfConfigTest, RefusesOtherQuantizationsByName) {
+  const auto error = [](const Json& json) { return Error(json, "{}"); };
+  Json other = Llama();
+  other["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+  EXPECT_THAT(error(other),
+              HasSubstr("quantization_config.quant_method: \"gptq\" is not supported"));
+
+  EXPECT_THAT(error(Fp8("{}")), HasSubstr("quantization_config.activation_scheme: is missing"));
+  EXPECT_THAT(error(Fp8(R"({"activation_scheme": "none"})")),
+              HasSubstr("activation_scheme: \"none\""));
+  EXPECT_THAT(error(Fp8(R"({"activation_scheme": "static", "weight_block_size": [128, 128]})")),
+              HasSubstr("must be dynamic"));
+  EXPECT_THAT(error(Fp8(R"({"activation_scheme": "dynamic", "weight_block_size": [64, 64]})")),
+              HasSubstr("weight_block_size: a list of 2 is not supported (supported: [128,128])"));
+  EXPECT_THAT(error(Fp8(R"({"activation_scheme": "dynamic", "fmt": "e5m2"})")), HasSubstr("fmt"));
+  EXPECT_THAT(error(Fp8(R"({"activation_scheme": "dynamic", "scale_fmt": "ue8m0"})")),
+              HasSubstr("scale_fmt: \"ue8m0\" is not supported"));
+
+  const std::string channel = R"({"strategy": "channel"})";
+  const std::string token = R"({"strategy": "token", "dynamic": true})";
+  EXPECT_THAT(error(CompressedTensors(R"({"strategy": "channel", "num_bits": 4})", token)),
+              HasSubstr("config_groups.group_0.weights.num_bits: 4 is not supported"));
+  EXPECT_THAT(error(CompressedTensors(R"({"strategy": "channel", "type": "int"})", token)),
+              HasSubstr("weights.type: \"int\""));
+  EXPECT_THAT(error(CompressedTensors(R"({"strategy": "group"})", token)),
+              HasSubstr("weights.strategy: \"group\" is not supported"));
+  EXPECT_THAT(
+      error(CompressedTensors(channel, R"({"strategy": "tensor", "dynamic": true})")),
+      HasSubstr("input_activations.strategy: \"tensor\" is not supported (supported: \"token\")"));
+  EXPECT_THAT(error(CompressedTensors(channel, R"({"strategy": "token", "symmetric": false})")),
+              HasSubstr("input_activations.symmetric"));
+  const auto changed = [&](const std::string& change) {
+    return Error(CompressedTensors(channel, token), "{\"quantization_config\":" + change + "}");
+  };
+  EXPECT_EQ(changed("{}"), "no error");
+  EXPECT_THAT(changed(R"({"format": "pack-quantized"})"), HasSubstr("format: \"pack-quantized\""));
+  EXPECT_THAT(changed(R"({"transform_config": {"R1": 1}})"), HasSubstr("transform_config"));
+  EXPECT_EQ(changed(R"({"sparsity_config": {"format": "dense"}})"), "no error");
+  EXPECT_THAT(changed(R"({"sparsity_config": {"format": "sparse-24-bitmask"}})"),
+              HasSubstr("sparsity_config.format"));
+  EXPECT_THAT(changed(R"({"config_groups": {"group_1": {}}})"), HasSubstr("2 groups"));
+  EXPECT_THAT(changed(R"({"config_groups": {"group_0": {"targets": ["re:.*down_proj"]}}})"),
+              HasSubstr("group_0.targets"));
+  EXPECT_THAT(changed(R"({"config_groups": {"group_0": {"input_activations": null}}})"),
+              HasSubstr("FP8 weights with unquantized inputs"));
+  EXPECT_EQ(changed(R"({"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor",
+                        "dynamic": false, "symmetric": true}})"),
+            "no error");
+  EXPECT_THAT(changed(R"({"kv_cache_scheme": {"num_bits": 4, "type": "float"}})"),
+              HasSubstr("kv_cache_scheme.num_bits"));
+}
+
+}  // namespace
+}  // namespace millrace

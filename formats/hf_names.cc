@@ -1,0 +1,66 @@
+#include "formats/hf_names.h"
+
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+struct Spelling {
+  std::string_view gguf;
+  std::string_view hf;
+};
+
+constexpr Spelling kOutside[] = {
+    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+
+constexpr Spelling kInLayer[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+
+template <size_t kCount>
+std::string_view Translate(const Spelling (&spellings)[kCount], std::string_view gguf) {
+  for (const Spelling& spelling : spellings) {
+    if (spelling.gguf == gguf) return spelling.hf;
+  }
+  return {};
+}
+
+// `module`, its tensor `part` in every spelling.
+std::vector<std::string> Spell(const std::string& module, std::string_view part) {
+  if (part == "weight_scale") return {module + ".weight_scale", module + ".weight_scale_inv"};
+  return {StrCat(module, ".", part)};
+}
+
+}  // namespace
+
+std::vector<std::string> HfNames(std::string_view gguf_name) {
+  const std::vector<std::string> as_it_is = {std::string(gguf_name)};
+  const size_t dot = gguf_name.rfind('.');
+  if (dot == gguf_name.npos) return as_it_is;
+  std::string_view module = gguf_name.substr(0, dot);
+  const std::string_view part = gguf_name.substr(dot + 1);
+  if (!module.starts_with("blk.")) {
+    const std::string_view hf = Translate(kOutside, module);
+    return hf.empty() ? as_it_is : Spell(std::string(hf), part);
+  }
+  module.remove_prefix(4);
+  const size_t end = module.find('.');
+  if (end == module.npos) return as_it_is;
+  const std::string layer = StrCat("model.layers.", module.substr(0, end), ".");
+  module.remove_prefix(end + 1);
+  if (module == "attn" && (part == "k_scale" || part == "v_scale")) {
+    const std::string attention = layer + "self_attn.";
+    const std::string projection = StrCat(attention, part.substr(0, 1), "_proj.");
+    return {StrCat(attention, part), StrCat(attention, "attn.", part), StrCat(projection, part),
+            projection + "output_scale"};
+  }
+  const std::string_view hf = Translate(kInLayer, module);
+  return hf.empty() ? as_it_is : Spell(StrCat(layer, hf), part);
+}
+
+}  // namespace millrace

@@ -1,0 +1,30 @@
+// How a Hugging Face folder says that its linears are in FP8.
+#ifndef MILLRACE_FORMATS_HF_QUANTIZATION_H_
+#define MILLRACE_FORMATS_HF_QUANTIZATION_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "formats/json_fields.h"
+#include "formats/model_config.h"
+
+namespace millrace {
+
+struct HfQuantization {
+  Fp8Scheme scheme;
+  std::vector<std::string> unquantized;  // modules left alone, as the file spells them
+};
+
+// Of a `quantization_config`, in one of the dialects
+//   compressed-tensors: FP8 weights per tensor, channel or 128x128 block, inputs static per tensor,
+//     or dynamic per token (with blocks: per token and 128 columns);
+//   fp8: weights per tensor, inputs static or dynamic; or, with weight_block_size, DeepSeek's
+//     128x128 blocks (arXiv:2412.19437).
+// Everything else that changes the maths is refused by the field's name. So are dynamic scales of a
+// whole batch: a token's numbers would depend on its neighbours.
+absl::StatusOr<HfQuantization> ReadHfQuantization(const JsonFields& config);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_HF_QUANTIZATION_H_

@@ -1,0 +1,208 @@
+#include "formats/hf_test_util.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/strings.h"
+#include "formats/gguf.h"
+#include "formats/hf_names.h"
+
+namespace millrace {
+namespace {
+
+struct Part {
+  std::string name;  // Hugging Face's
+  TensorType type;
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+
+// GGUF stores Llama's q and k with the two elements that turn together as neighbours, transformers
+// with them half a head apart.
+std::vector<float> HalvesFromPairs(const std::vector<float>& rows, int64_t row, int64_t head_size) {
+  std::vector<float> halves(rows.size());
+  for (size_t i = 0; i < rows.size() / row; ++i) {
+    const size_t head = i / head_size * head_size;
+    const size_t in_head = i % head_size;
+    const size_t to = head + in_head % 2 * (head_size / 2) + in_head / 2;
+    std::copy_n(&rows[i * row], row, &halves[to * row]);
+  }
+  return halves;
+}
+
+// The scales of a linear's weight, which is divided by them.
+Part Quantize(const Fp8Scheme& scheme, Part* weight) {
+  const int64_t rows = weight->shape[0];
+  const int64_t columns = weight->shape[1];
+  const bool blocks = scheme.weights == Fp8Scheme::Weights::kBlock;
+  const int64_t height = blocks                                          ? kFp8Block
+                         : scheme.weights == Fp8Scheme::Weights::kTensor ? rows
+                                                                         : 1;
+  const int64_t width = blocks ? kFp8Block : columns;
+  Part scales{.name = weight->name + "_scale",
+              .type = TensorType::kF32,
+              .shape = {(rows + height - 1) / height, (columns + width - 1) / width},
+              .values = {}};
+  scales.values.resize(scales.shape[0] * scales.shape[1]);
+  const auto scale = [&](int64_t row, int64_t column) -> float& {
+    return scales.values[row / height * scales.shape[1] + column / width];
+  };
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    float& largest = scale(i / columns, i % columns);
+    largest = std::max(largest, std::fabs(weight->values[i]) / 448);
+  }
+  for (int64_t i = 0; i < rows * columns; ++i) weight->values[i] /= scale(i / columns, i % columns);
+  if (scheme.weights == Fp8Scheme::Weights::kTensor) scales.shape = {1};
+  weight->type = TensorType::kFp8E4m3;
+  return scales;
+}
+
+// `path`: of a GGUF file to write on the way.
+std::vector<Part> Parts(const TinyLlama& model, const HfForm& form, const std::string& path) {
+  TinyLlamaWriter(model).Write(path);
+  const absl::StatusOr<GgufFile> file = GgufFile::Open(path);
+  std::remove(path.c_str());
+  if (!file.ok()) std::abort();
+  std::vector<Part> parts;
+  for (const TensorInfo& tensor : file->tensors()) {
+    if (tensor.name == "rope_freqs.weight") continue;
+    Part part{.name = HfNames(tensor.name)[0],
+              .type = form.type,
+              .shape = tensor.shape,
+              .values = DecodeTensor(tensor.type, file->Data(tensor))};
+    if (model.architecture == "llama" &&
+        (tensor.name.ends_with("attn_q.weight") || tensor.name.ends_with("attn_k.weight"))) {
+      part.values = HalvesFromPairs(part.values, tensor.shape[1], model.hidden / model.heads);
+    }
+    const bool linear = tensor.name.starts_with("blk.") && tensor.shape.size() == 2;
+    if (form.fp8.has_value() && linear) {
+      Part scales = Quantize(*form.fp8, &part);
+      if (!form.compressed_tensors && form.fp8->weights == Fp8Scheme::Weights::kBlock) {
+        scales.name += "_inv";
+      }
+      parts.push_back(std::move(scales));
+      if (form.fp8->static_activations) {
+        const std::string module = part.name.substr(0, part.name.size() - 7);  // ".weight"
+        parts.push_back({module + ".input_scale", TensorType::kF32, {1}, {1.0f / 64}});
+      }
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+Json Quantization(const HfForm& form) {
+  const bool blocks = form.fp8->weights == Fp8Scheme::Weights::kBlock;
+  const bool is_static = form.fp8->static_activations;
+  if (!form.compressed_tensors) {
+    Json config = {{"quant_method", "fp8"},
+                   {"activation_scheme", is_static ? "static" : "dynamic"}};
+    if (blocks) config["weight_block_size"] = {kFp8Block, kFp8Block};
+    return config;
+  }
+  const Json fp8 = {{"num_bits", 8}, {"type", "float"}, {"symmetric", true}};
+  Json weights = fp8;
+  weights["dynamic"] = false;
+  weights["strategy"] = blocks                                              ? "block"
+                        : form.fp8->weights == Fp8Scheme::Weights::kChannel ? "channel"
+                                                                            : "tensor";
+  if (blocks) weights["block_structure"] = {kFp8Block, kFp8Block};
+  Json inputs = fp8;
+  inputs["dynamic"] = !is_static;
+  inputs["strategy"] = blocks ? "group" : is_static ? "tensor" : "token";
+  if (blocks) inputs["group_size"] = kFp8Block;
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "float-quantized"},
+          {"ignore", Json::array({"lm_head"})},
+          {"kv_cache_scheme", nullptr},
+          {"config_groups",
+           {{"group_0",
+             {{"targets", Json::array({"Linear"})},
+              {"weights", weights},
+              {"input_activations", inputs},
+              {"output_activations", nullptr}}}}}};
+}
+
+Json Config(const TinyLlama& model, const HfForm& form) {
+  const bool qwen3 = model.architecture == "qwen3";
+  Json config = {{"architectures", Json::array({qwen3 ? "Qwen3ForCausalLM" : "LlamaForCausalLM"})},
+                 {"model_type", model.architecture},
+                 {"hidden_size", model.hidden},
+                 {"intermediate_size", model.ffn},
+                 {"num_hidden_layers", model.layers},
+                 {"num_attention_heads", model.heads},
+                 {"num_key_value_heads", model.kv_heads},
+                 {"head_dim", model.hidden / model.heads},
+                 {"vocab_size", model.vocab},
+                 {"max_position_embeddings", model.context},
+                 {"rms_norm_eps", 1e-5},
+                 {"rope_theta", model.rope_base},
+                 {"rope_scaling", nullptr},
+                 {"hidden_act", "silu"},
+                 {"attention_bias", false},
+                 {"tie_word_embeddings", model.tied},
+                 {"torch_dtype", "bfloat16"}};
+  if (form.fp8.has_value()) config["quantization_config"] = Quantization(form);
+  config.merge_patch(form.config);
+  return config;
+}
+
+}  // namespace
+
+std::string SafetensorsBytes(std::string_view header, std::string_view data) {
+  const uint64_t size = header.size();
+  std::string bytes(reinterpret_cast<const char*>(&size), sizeof(size));
+  bytes += header;
+  bytes += data;
+  return bytes;
+}
+
+SafetensorsWriter& SafetensorsWriter::Tensor(const std::string& name, TensorType type,
+                                             std::vector<int64_t> shape,
+                                             absl::Span<const float> values) {
+  const size_t begin = data_.size();
+  data_ += EncodeTensor(type, values);
+  header_[name] = {{"dtype", std::string(Traits(type).name)},
+                   {"shape", Json(std::move(shape))},
+                   {"data_offsets", Json::array({begin, data_.size()})}};
+  return *this;
+}
+
+std::string SafetensorsWriter::Bytes() const {
+  std::string header = header_.dump();
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  return SafetensorsBytes(header, data_);
+}
+
+void SafetensorsWriter::Write(const std::string& path) const { WriteFile(path, Bytes()); }
+
+void WriteHfFolder(const TinyLlama& model, const std::string& folder, const HfForm& form) {
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (!std::filesystem::create_directories(folder, error)) std::abort();
+  WriteFile(folder + "/config.json", Config(model, form).dump(2));
+  std::vector<SafetensorsWriter> files(form.files);
+  Json weight_map = Json::object();
+  const auto name = [&](int file) {
+    return form.files == 1 ? std::string("model.safetensors")
+                           : StrCat("model-", file + 1, "-of-", form.files, ".safetensors");
+  };
+  int next = 0;
+  for (const Part& part : Parts(model, form, folder + "/tiny.gguf")) {
+    files[next].Tensor(part.name, part.type, part.shape, part.values);
+    weight_map[part.name] = name(next);
+    next = (next + 1) % form.files;
+  }
+  for (int file = 0; file < form.files; ++file) files[file].Write(StrCat(folder, "/", name(file)));
+  if (form.files > 1) {
+    WriteFile(folder + "/model.safetensors.index.json",
+              Json({{"metadata", {{"total_size", 0}}}, {"weight_map", weight_map}}).dump());
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,52 @@
+// For tests: writes safetensors files, honest and lying, and small models as Hugging Face folders.
+#ifndef MILLRACE_FORMATS_HF_TEST_UTIL_H_
+#define MILLRACE_FORMATS_HF_TEST_UTIL_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "formats/gguf_test_util.h"
+#include "formats/json.h"
+#include "formats/model_config.h"
+#include "formats/tensor_test_util.h"
+
+namespace millrace {
+
+// The bytes of a safetensors file with this header.
+std::string SafetensorsBytes(std::string_view header, std::string_view data);
+
+// Collects tensors, then gives the file's bytes.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter& Tensor(const std::string& name, TensorType type, std::vector<int64_t> shape,
+                            absl::Span<const float> values);
+
+  std::string Bytes() const;
+  // Writes Bytes() to `path`; ends the test program when that fails.
+  void Write(const std::string& path) const;
+
+ private:
+  Json header_ = Json::object();
+  std::string data_;
+};
+
+// How a TinyLlama is written as a folder. Its weights are those of TinyLlamaWriter's file; where
+// its types are not of safetensors, F32 that holds the same numbers.
+struct HfForm {
+  int files = 1;                       // more: shards, and an index
+  TensorType type = TensorType::kF32;  // of all that is not FP8
+  std::optional<Fp8Scheme> fp8;        // the layers' linears, with static scales of 1/64
+  bool compressed_tensors = true;      // else the dialect quant_method: fp8
+  Json config = Json::object();        // changes to config.json; null takes a field away
+};
+
+// Makes the folder. Ends the test program when that fails.
+void WriteHfFolder(const TinyLlama& model, const std::string& folder, const HfForm& form = {});
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_HF_TEST_UTIL_H_

@@ -1,0 +1,47 @@
+#include "formats/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string ErrorOf(std::string_view text, const JsonLimits& limits = {}) {
+  const absl::StatusOr<Json> json = ParseJson(text, limits);
+  return json.ok() ? "no error" : std::string(json.status().message());
+}
+
+TEST(JsonTest, ReadsWithinTheLimits) {
+  const absl::StatusOr<Json> json = ParseJson(R"( {"a": [1, -2, 0.5], "b": {"c": null}} )", {});
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(*json, Json({{"a", {1, -2, 0.5}}, {"b", {{"c", nullptr}}}}));
+  EXPECT_EQ(ErrorOf("[[1], [2]]", {.depth = 2, .values = 5}), "no error");
+}
+
+TEST(JsonTest, RefusesWhatReadersWouldReadDifferently) {
+  EXPECT_THAT(ErrorOf(R"({"a": 1, "a": 2})"), HasSubstr("\"a\" comes twice"));
+  EXPECT_THAT(ErrorOf(R"({"x": {"a": 1, "a": 2}})"), HasSubstr("\"a\" comes twice"));
+  for (const char* text : {"", "{", "{} {}", "{\"a\": NaN}", "[1,]", "\"\xff\"", "{'a': 1}"}) {
+    EXPECT_NE(ErrorOf(text), "no error") << text;
+  }
+}
+
+TEST(JsonTest, RefusesWhatIsBeyondTheLimits) {
+  EXPECT_THAT(ErrorOf("[[1]]", {.depth = 1}), HasSubstr("nested more than 1 deep"));
+  EXPECT_THAT(ErrorOf("[[1], [2]]", {.values = 4}), HasSubstr("more than 4 values"));
+  EXPECT_THAT(ErrorOf(std::string(1 << 20, '[')), HasSubstr("nested more than 32 deep"));
+}
+
+TEST(JsonTest, DescribesValuesShortly) {
+  EXPECT_EQ(Describe(Json::parse("[1, 2]")), "a list of 2");
+  EXPECT_EQ(Describe(Json::parse("{\"a\": 1}")), "an object");
+  EXPECT_EQ(Describe(Json::parse("1.5")), "1.5");
+  EXPECT_EQ(Describe(Json(std::string(1000, 'x'))).size(), 64 + 3 + 2);
+}
+
+}  // namespace
+}  // namespace millrace

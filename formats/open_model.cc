@@ -1,0 +1,78 @@
+#include "formats/open_model.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "formats/gguf.h"
+#include "formats/hf_config.h"
+#include "formats/mapped_file.h"
+#include "formats/model_tensors.h"
+#include "formats/safetensors.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kConfig[] = "config.json";
+constexpr size_t kMaxConfigBytes = 1 << 20;
+
+absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder) {
+  MILLRACE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(folder / kConfig));
+  if (file.bytes().size() > kMaxConfigBytes) {
+    return absl::InvalidArgumentError(
+        StrCat(kConfig, ": ", file.bytes().size(), " bytes, must be at most ", kMaxConfigBytes));
+  }
+  return ReadHfConfig({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},
+                      kConfig);
+}
+
+bool HasSafetensors(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string& base_name) {
+  MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder));
+  if (HasSafetensors(folder)) {
+    MILLRACE_ASSIGN_OR_RETURN(auto tensors, SafetensorsFolder::Open(folder, base_name));
+    MILLRACE_RETURN_IF_ERROR(ValidateTensors(config.model, *tensors));
+    return OpenedModel{std::move(config.model), std::move(tensors)};
+  }
+  // Which modules those are, only their tensors would say.
+  for (const std::string& module : config.unquantized) {
+    if (module.find("lm_head") != module.npos) continue;
+    return absl::UnimplementedError(StrCat(kConfig, ": quantization_config leaves ",
+                                           Printable(module),
+                                           " unquantized, which is supported only with the "
+                                           "model's tensors beside it"));
+  }
+  auto shapes = MakeTensorShapes(config.model, config.type, base_name);
+  return OpenedModel{std::move(config.model), std::move(shapes)};
+}
+
+absl::StatusOr<OpenedModel> OpenGguf(const std::string& path) {
+  MILLRACE_ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(file));
+  return OpenedModel{std::move(config), std::make_unique<GgufFile>(std::move(file))};
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedModel> OpenModel(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return OpenGguf(path);
+  const fs::path folder = fs::path(path).lexically_normal();
+  const fs::path name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  return OpenFolder(folder, name);
+}
+
+}  // namespace millrace

@@ -1,0 +1,223 @@
+#include "formats/open_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "formats/hf_test_util.h"
+#include "formats/model_tensors.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Folder() { return StrCat(::testing::TempDir(), "open_model_test_", getpid()); }
+
+std::string ErrorOf(const absl::StatusOr<OpenedModel>& model) {
+  if (model.ok()) return "no error";
+  const std::string message(model.status().message());
+  EXPECT_THAT(message, Not(HasSubstr(::testing::TempDir())));
+  return message;
+}
+
+std::string ErrorOf(const TinyLlama& model, const HfForm& form) {
+  WriteHfFolder(model, Folder(), form);
+  return ErrorOf(OpenModel(Folder()));
+}
+
+std::vector<float> Numbers(const TensorSource& source, std::string_view name) {
+  const TensorInfo* tensor = source.FindTensor(name);
+  return tensor == nullptr ? std::vector<float>{}
+                           : DecodeTensor(tensor->type, source.Data(*tensor));
+}
+
+TEST(OpenModelTest, AFolderHoldsWhatItsGgufFileHolds) {
+  TinyLlama model;
+  model.architecture = "qwen3";  // whose rows lie in the same order in both
+  model.tied = false;
+  const std::string path = Folder() + ".gguf";
+  TinyLlamaWriter(model).Write(path);
+  const absl::StatusOr<OpenedModel> gguf = OpenModel(path);
+  ASSERT_TRUE(gguf.ok()) << gguf.status();
+  for (const int files : {1, 3}) {
+    WriteHfFolder(model, Folder(), {.files = files});
+    const absl::StatusOr<OpenedModel> folder = OpenModel(Folder() + "/");
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    EXPECT_EQ(folder->tensors->base_name(), StrCat("open_model_test_", getpid()));
+    EXPECT_EQ(folder->tensors->tensors().size(), gguf->tensors->tensors().size());
+    for (const TensorInfo& tensor : gguf->tensors->tensors()) {
+      const TensorInfo* same = folder->tensors->FindTensor(tensor.name);
+      ASSERT_NE(same, nullptr) << tensor.name;
+      EXPECT_EQ(same->name, folder->tensors->NameInFile(tensor.name));
+      EXPECT_EQ(same->shape, tensor.shape);
+      EXPECT_EQ(Numbers(*folder->tensors, tensor.name), Numbers(*gguf->tensors, tensor.name));
+      // What a loader that streams reads.
+      for (const auto& [source, info] :
+           {std::pair{gguf->tensors.get(), &tensor}, std::pair{folder->tensors.get(), same}}) {
+        std::string bytes(info->bytes, '\0');
+        ASSERT_EQ(pread(source->FileDescriptor(*info), bytes.data(), bytes.size(),
+                        static_cast<off_t>(info->offset)),
+                  static_cast<ssize_t>(bytes.size()));
+        const absl::Span<const uint8_t> data = source->Data(*info);
+        EXPECT_EQ(bytes, std::string(data.begin(), data.end()));
+      }
+    }
+    const ModelConfig& config = folder->config;
+    EXPECT_EQ(config.architecture, "qwen3");
+    EXPECT_EQ(config.head_size, gguf->config.head_size);
+    EXPECT_EQ(config.rope_theta, gguf->config.rope_theta);
+    EXPECT_EQ(config.rope_interleaved, gguf->config.rope_interleaved);
+    EXPECT_EQ(config.context_length, gguf->config.context_length);
+    folder->tensors->DropPages();
+    EXPECT_FALSE(Numbers(*folder->tensors, "output_norm.weight").empty());
+  }
+  unlink(path.c_str());
+}
+
+TEST(OpenModelTest, ChecksTensorsAgainstTheConfig) {
+  const TinyLlama model;
+  EXPECT_EQ(ErrorOf(model, {}), "no error");
+  EXPECT_EQ(ErrorOf(model, {.type = TensorType::kBf16}), "no error");
+  EXPECT_THAT(ErrorOf(model, {.config = {{"intermediate_size", 96}}}),
+              HasSubstr("tensor model.layers.0.mlp.gate_proj.weight: shape [128, 64], must be "
+                        "[96, 64]"));
+  EXPECT_THAT(ErrorOf(model, {.config = {{"tie_word_embeddings", false}}}),
+              HasSubstr("tensor lm_head.weight: is missing"));
+  EXPECT_THAT(ErrorOf(model, {.config = {{"num_hidden_layers", 1}}}),
+              HasSubstr("tensor model.layers.1.input_layernorm.weight: is not one that a llama"));
+  EXPECT_THAT(ErrorOf(model, {.config = {{"architectures", Json::array({"Qwen3ForCausalLM"})}}}),
+              HasSubstr("tensor model.layers.0.self_attn.q_norm.weight: is missing"));
+  // A tied model's head may be there twice.
+  TinyLlama untied;
+  untied.tied = false;
+  EXPECT_EQ(ErrorOf(untied, {.config = {{"tie_word_embeddings", true}}}), "no error");
+}
+
+TEST(OpenModelTest, ChecksShards) {
+  const TinyLlama model;
+  const auto broken = [&](const std::string& from, const std::string& to) {
+    WriteHfFolder(model, Folder(), {.files = 2});
+    const std::string path = Folder() + "/model.safetensors.index.json";
+    const absl::StatusOr<MappedFile> file = MappedFile::Open(path);
+    std::string text(file->bytes().begin(), file->bytes().end());
+    text.replace(text.find(from), from.size(), to);
+    WriteFile(path, text);
+    return ErrorOf(OpenModel(Folder()));
+  };
+  const std::string entry = "\"model.norm.weight\":\"model-";
+  EXPECT_THAT(broken(entry + "2", entry + "3"), HasSubstr("model-3-of-2.safetensors: open"));
+  EXPECT_THAT(broken("\"model.norm.weight\"", "\"model.norm\""),
+              HasSubstr("index.json: weight_map, tensor model.norm: is not in model-"));
+  EXPECT_THAT(broken("\"model-1-of-2.safetensors\"", "\"../model-1-of-2.safetensors\""),
+              HasSubstr("must be the name of a .safetensors file of the folder"));
+  EXPECT_THAT(broken("\"model-1-of-2.safetensors\"", "7"), HasSubstr("is 7, must be the name"));
+  EXPECT_THAT(broken("weight_map", "weights"), HasSubstr("weight_map: is missing"));
+  EXPECT_THAT(broken("{", "["), HasSubstr("model.safetensors.index.json: index: "));
+
+  WriteHfFolder(model, Folder(), {.files = 2});
+  std::filesystem::copy_file(Folder() + "/model-1-of-2.safetensors",
+                             Folder() + "/model-2-of-2.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(ErrorOf(OpenModel(Folder())), HasSubstr("is in model-1-of-2.safetensors as well"));
+  unlink((Folder() + "/model.safetensors.index.json").c_str());
+  EXPECT_THAT(ErrorOf(OpenModel(Folder())),
+              HasSubstr("has neither model.safetensors nor model.safetensors.index.json"));
+}
+
+TEST(OpenModelTest, AConfigAloneHasShapes) {
+  TinyLlama model;
+  model.hidden = 192;
+  model.heads = model.kv_heads = 3;
+  model.ffn = 160;
+  for (const auto weights : {Fp8Scheme::Weights::kTensor, Fp8Scheme::Weights::kBlock}) {
+    const HfForm form{.fp8 = Fp8Scheme{weights, weights == Fp8Scheme::Weights::kTensor}};
+    WriteHfFolder(model, Folder(), form);
+    const absl::StatusOr<OpenedModel> whole = OpenModel(Folder());
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    EXPECT_TRUE(whole->tensors->has_data());
+    unlink((Folder() + "/model.safetensors").c_str());
+    const absl::StatusOr<OpenedModel> shapes = OpenModel(Folder());
+    ASSERT_TRUE(shapes.ok()) << shapes.status();
+    EXPECT_FALSE(shapes->tensors->has_data());
+    EXPECT_EQ(shapes->tensors->tensors().size(), whole->tensors->tensors().size());
+    for (const TensorInfo& tensor : shapes->tensors->tensors()) {
+      const TensorInfo* real = whole->tensors->FindTensor(tensor.name);
+      ASSERT_NE(real, nullptr) << tensor.name;
+      EXPECT_EQ(tensor.bytes == real->bytes, tensor.type == real->type) << tensor.name;
+      EXPECT_EQ(tensor.shape, real->shape) << tensor.name;
+    }
+    EXPECT_EQ(shapes->tensors->FindTensor("token_embd.weight")->type, TensorType::kBf16);
+    EXPECT_EQ(shapes->tensors->FindTensor("blk.1.ffn_up.weight")->type, TensorType::kFp8E4m3);
+    EXPECT_EQ(shapes->tensors->FindTensor("blk.7.ffn_up.weight"), nullptr);
+    EXPECT_TRUE(ValidateTensors(shapes->config, *shapes->tensors).ok());
+  }
+  WriteHfFolder(model, Folder(),
+                {.fp8 = Fp8Scheme{},
+                 .config = {{"quantization_config",
+                             {{"ignore", Json::array({"lm_head", "re:.*down_proj"})}}}}});
+  EXPECT_EQ(ErrorOf(OpenModel(Folder())), "no error");
+  unlink((Folder() + "/model.safetensors").c_str());
+  EXPECT_THAT(ErrorOf(OpenModel(Folder())), HasSubstr("leaves re:.*down_proj unquantized"));
+}
+
+TEST(OpenModelTest, Fp8ScalesAreCheckedAndFound) {
+  TinyLlama model;
+  model.hidden = 192;  // one block and a half
+  model.heads = model.kv_heads = 3;
+  model.ffn = 160;
+  using Weights = Fp8Scheme::Weights;
+  for (const auto& [weights, is_static] : {std::pair{Weights::kTensor, true},
+                                           {Weights::kTensor, false},
+                                           {Weights::kChannel, false},
+                                           {Weights::kBlock, false}}) {
+    for (const bool compressed_tensors : {true, false}) {
+      if (!compressed_tensors && weights == Weights::kChannel) continue;
+      const HfForm form{.fp8 = Fp8Scheme{weights, is_static},
+                        .compressed_tensors = compressed_tensors};
+      WriteHfFolder(model, Folder(), form);
+      const absl::StatusOr<OpenedModel> opened = OpenModel(Folder());
+      ASSERT_TRUE(opened.ok()) << opened.status();
+      const TensorSource& tensors = *opened->tensors;
+      EXPECT_EQ(tensors.FindTensor("blk.0.ffn_up.weight")->type, TensorType::kFp8E4m3);
+      const size_t scales = weights == Weights::kTensor ? 1 : weights == Weights::kBlock ? 4 : 160;
+      EXPECT_EQ(Numbers(tensors, "blk.0.ffn_up.weight_scale").size(), scales);
+      EXPECT_EQ(Numbers(tensors, "blk.0.ffn_up.input_scale").size(), is_static ? 1 : 0);
+      EXPECT_EQ(tensors.NameInFile("blk.0.ffn_up.weight_scale"),
+                StrCat("model.layers.0.mlp.up_proj.weight_scale",
+                       weights == Weights::kBlock && !compressed_tensors ? "_inv" : ""));
+    }
+  }
+  // A config that says other than the file.
+  const HfForm channels{.fp8 = Fp8Scheme{Weights::kChannel, false}};
+  HfForm lies = channels;
+  lies.config["quantization_config"] = nullptr;
+  EXPECT_THAT(ErrorOf(model, lies), HasSubstr("type F8_E4M3, but the config says nothing of it"));
+  lies = channels;
+  Json& group = lies.config["quantization_config"]["config_groups"]["group_0"];
+  group["weights"]["strategy"] = "tensor";
+  EXPECT_THAT(ErrorOf(model, lies),
+              HasSubstr("q_proj.weight_scale: is F32 [192, 1], must be F32, F16 or BF16 []"));
+  group["input_activations"] = {{"strategy", "tensor"}, {"dynamic", false}};
+  group["weights"]["strategy"] = "channel";
+  EXPECT_THAT(ErrorOf(model, lies), HasSubstr("q_proj.input_scale: is missing"));
+}
+
+TEST(OpenModelTest, RefusesByName) {
+  EXPECT_EQ(OpenModel("/nonexistent/model").status().code(), absl::StatusCode::kNotFound);
+  std::filesystem::remove_all(Folder());
+  std::filesystem::create_directories(Folder());
+  EXPECT_THAT(ErrorOf(OpenModel(Folder())), HasSubstr("config.json: open"));
+  WriteFile(Folder() + "/config.json", std::string((1 << 20) + 1, ' '));
+  EXPECT_THAT(ErrorOf(OpenModel(Folder())), HasSubstr("config.json: 1048577 bytes"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,130 @@
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "base/status.h"
+#include "formats/hf_names.h"
+#include "formats/json.h"
+#include "formats/safetensors.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kSingle[] = "model.safetensors";
+constexpr char kIndex[] = "model.safetensors.index.json";
+constexpr char kExtension[] = ".safetensors";
+constexpr size_t kMaxIndexBytes = 64 << 20;
+constexpr size_t kMaxFiles = 1024;
+
+absl::Status BadIndex(std::string_view field, std::string_view what) {
+  return absl::InvalidArgumentError(StrCat(kIndex, ": ", field, ": ", what));
+}
+
+// The files by name, each with the tensors that the index says it holds.
+using WeightMap = std::map<std::string, std::vector<std::string>>;
+
+absl::StatusOr<WeightMap> ReadIndex(const std::string& path) {
+  MILLRACE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  if (file.bytes().size() > kMaxIndexBytes) {
+    return BadIndex("size",
+                    StrCat(file.bytes().size(), " bytes, must be at most ", kMaxIndexBytes));
+  }
+  const absl::StatusOr<Json> index =
+      ParseJson({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},
+                JsonLimits{.depth = 4});
+  if (!index.ok()) return BadIndex("index", std::string(index.status().message()));
+  if (!index->is_object() || !index->contains("weight_map") ||
+      !(*index)["weight_map"].is_object()) {
+    return BadIndex("weight_map", "is missing or no object");
+  }
+  WeightMap files;
+  for (const auto& [tensor, value] : (*index)["weight_map"].items()) {
+    const std::string field = StrCat("weight_map, tensor ", Printable(tensor));
+    // A name and no path: what lies elsewhere is none of the model's.
+    if (!value.is_string() || value.get_ref<const std::string&>().find('/') != std::string::npos ||
+        !value.get_ref<const std::string&>().ends_with(kExtension)) {
+      return BadIndex(field, StrCat("is ", Describe(value), ", must be the name of a ", kExtension,
+                                    " file of the folder"));
+    }
+    files[value.get<std::string>()].push_back(tensor);
+    if (files.size() > kMaxFiles) return BadIndex(field, StrCat("more than ", kMaxFiles, " files"));
+  }
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> SafetensorsFolder::Open(
+    const std::string& folder, std::string base_name) {
+  const std::filesystem::path path(folder);
+  std::error_code error;
+  WeightMap files;
+  if (std::filesystem::exists(path / kSingle, error)) {
+    files[kSingle] = {};
+  } else if (std::filesystem::exists(path / kIndex, error)) {
+    MILLRACE_ASSIGN_OR_RETURN(files, ReadIndex(path / kIndex));
+  } else {
+    return absl::NotFoundError(StrCat(base_name, ": has neither ", kSingle, " nor ", kIndex));
+  }
+  std::unique_ptr<SafetensorsFolder> opened(new SafetensorsFolder(std::move(base_name)));
+  for (const auto& [name, tensors] : files) {
+    MILLRACE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path / name));
+    MILLRACE_RETURN_IF_ERROR(opened->Add(std::move(file), tensors));
+  }
+  return opened;
+}
+
+absl::Status SafetensorsFolder::Add(SafetensorsFile file, const std::vector<std::string>& listed) {
+  const int number = static_cast<int>(files_.size());
+  for (TensorInfo& tensor : file.tensors) {
+    tensor.file = number;
+    const auto [it, is_new] = index_.emplace(tensor.name, tensors_.size());
+    if (!is_new) {
+      return absl::InvalidArgumentError(
+          StrCat(file.file.base_name(), ": tensor ", Printable(tensor.name), ": is in ",
+                 files_[tensors_[it->second].file].file.base_name(), " as well"));
+    }
+    tensors_.push_back(std::move(tensor));
+  }
+  for (const std::string& name : listed) {
+    const auto it = index_.find(name);
+    if (it == index_.end() || tensors_[it->second].file != number) {
+      return BadIndex(StrCat("weight_map, tensor ", Printable(name)),
+                      StrCat("is not in ", file.file.base_name()));
+    }
+  }
+  file.tensors.clear();
+  files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+const TensorInfo* SafetensorsFolder::FindTensor(std::string_view name) const {
+  for (const std::string& spelling : HfNames(name)) {
+    if (const auto it = index_.find(spelling); it != index_.end()) return &tensors_[it->second];
+  }
+  return nullptr;
+}
+
+std::string SafetensorsFolder::NameInFile(std::string_view name) const {
+  const TensorInfo* tensor = FindTensor(name);
+  return tensor != nullptr ? Printable(tensor->name) : HfNames(name)[0];
+}
+
+absl::Span<const uint8_t> SafetensorsFolder::Data(const TensorInfo& tensor) const {
+  return files_[tensor.file].file.bytes().subspan(tensor.offset, tensor.bytes);
+}
+
+int SafetensorsFolder::FileDescriptor(const TensorInfo& tensor) const {
+  return files_[tensor.file].file.fd();
+}
+
+void SafetensorsFolder::DropPages(const TensorInfo& tensor) const {
+  files_[tensor.file].file.DropPages(Data(tensor));
+}
+
+void SafetensorsFolder::DropPages() const {
+  for (const SafetensorsFile& file : files_) file.file.DropPages(file.file.bytes());
+}
+
+}  // namespace millrace
