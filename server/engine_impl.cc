@@ -123,8 +123,10 @@ EngineImpl::EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineI
   for (int i = 0; i < options_.output_threads; ++i) {
     shards_.push_back(std::make_unique<OutputShard>(static_cast<ShardListener*>(this)));
   }
+  std::vector<EventSink*> sinks;
+  for (const std::unique_ptr<OutputShard>& shard : shards_) sinks.push_back(shard.get());
   loop_ = std::make_unique<EngineLoop>(std::move(scheduler), std::move(executor), clock_,
-                                       static_cast<LoopListener*>(this), &shards_);
+                                       static_cast<LoopListener*>(this), std::move(sinks));
   loop_->Start();
   const int32_t most_requests = options_.max_waiting + defaults_.limits.max_num_seqs;
   pool_ = std::make_unique<TextPool>(options_.text_threads, most_requests + kMaxTextCalls);

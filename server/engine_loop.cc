@@ -1,6 +1,8 @@
 #include "server/engine_loop.h"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/log.h"
 
@@ -17,12 +19,11 @@ absl::Status Retriable(const char* message) {
 }  // namespace
 
 EngineLoop::EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
-                       const Clock& clock, LoopListener* listener,
-                       std::vector<std::unique_ptr<OutputShard>>* shards)
+                       const Clock& clock, LoopListener* listener, std::vector<EventSink*> sinks)
     : scheduler_(std::move(scheduler)),
       clock_(clock),
       listener_(listener),
-      shards_(*shards),
+      sinks_(std::move(sinks)),
       admissions_(kUnbounded),
       cancellations_(kUnbounded),
       executor_(std::move(executor)) {
@@ -92,7 +93,7 @@ void EngineLoop::TakeAdmissions() {
       if (request->deadline.has_value()) deadlines_.insert({*request->deadline, request->key});
       requests_.emplace(request->key, request);
     } else {
-      ShardOf(*request).DeliverEnd(request, EndReason::kCancelled, std::move(status), clock_.Now());
+      SinkOf(*request).DeliverEnd(request, EndReason::kCancelled, std::move(status), clock_.Now());
     }
   }
 }
@@ -134,7 +135,7 @@ void EngineLoop::CommitResults() {
 }
 
 void EngineLoop::PlanSteps() {
-  while (!failed_ && ShardsHaveRoom()) {
+  while (!failed_ && SinksHaveRoom()) {
     std::optional<StepPlan> plan = scheduler_->Plan(clock_.Now());
     if (!plan.has_value()) return;
     int64_t tokens = 0;
@@ -167,37 +168,34 @@ void EngineLoop::Fail(const absl::Status& status) {
   listener_->OnDeviceFailure(status);
 }
 
-OutputShard& EngineLoop::ShardOf(const LiveRequest& request) {
-  return *shards_[request.key % shards_.size()];
+EventSink& EngineLoop::SinkOf(const LiveRequest& request) {
+  return *sinks_[request.key % sinks_.size()];
 }
 
 void EngineLoop::Route(const std::shared_ptr<const StepResult>& result,
                        std::vector<TokenEvent> events) {
   if (events.empty()) return;
   const SteadyTime now = clock_.Now();
-  std::vector<std::vector<RoutedEvent>> routed(shards_.size());
+  std::vector<std::vector<RoutedEvent>> routed(sinks_.size());
   for (TokenEvent& event : events) {
     const auto found = requests_.find(event.id);
-    std::vector<RoutedEvent>& of_shard = routed[event.id % shards_.size()];
+    std::vector<RoutedEvent>& of_sink = routed[event.id % sinks_.size()];
     if (event.end.has_value()) {
       const LiveRequest& request = *found->second;
       if (request.deadline.has_value()) deadlines_.erase({*request.deadline, request.key});
-      of_shard.push_back({std::move(found->second), std::move(event)});
+      of_sink.push_back({std::move(found->second), std::move(event)});
       requests_.erase(found);
     } else {
-      of_shard.push_back({found->second, std::move(event)});
+      of_sink.push_back({found->second, std::move(event)});
     }
   }
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    if (!routed[i].empty()) shards_[i]->Deliver(result, std::move(routed[i]), now);
+  for (size_t i = 0; i < sinks_.size(); ++i) {
+    if (!routed[i].empty()) sinks_[i]->Deliver(result, std::move(routed[i]), now);
   }
 }
 
-bool EngineLoop::ShardsHaveRoom() {
-  for (const std::unique_ptr<OutputShard>& shard : shards_) {
-    if (!shard->HasRoom()) return false;
-  }
-  return true;
+bool EngineLoop::SinksHaveRoom() {
+  return std::all_of(sinks_.begin(), sinks_.end(), [](EventSink* sink) { return sink->HasRoom(); });
 }
 
 }  // namespace millrace

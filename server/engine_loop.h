@@ -19,8 +19,8 @@
 #include "base/event.h"
 #include "executors/executor.h"
 #include "scheduler/scheduler.h"
+#include "server/event_sink.h"
 #include "server/live_request.h"
-#include "server/output_shard.h"
 
 namespace millrace {
 
@@ -55,10 +55,9 @@ class LoopListener {
 
 class EngineLoop {
  public:
-  // All of them outlive the loop.
+  // A request's events go to the sink that its key names. What is pointed to outlives the loop.
   EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
-             const Clock& clock, LoopListener* listener,
-             std::vector<std::unique_ptr<OutputShard>>* shards);
+             const Clock& clock, LoopListener* listener, std::vector<EventSink*> sinks);
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
   // Stops, and waits for the steps in flight.
@@ -96,13 +95,13 @@ class EngineLoop {
   void PublishGauges();
   void Fail(const absl::Status& status);
   void Route(const std::shared_ptr<const StepResult>& result, std::vector<TokenEvent> events);
-  OutputShard& ShardOf(const LiveRequest& request);
-  bool ShardsHaveRoom();
+  EventSink& SinkOf(const LiveRequest& request);
+  bool SinksHaveRoom();
 
   const std::unique_ptr<Scheduler> scheduler_;
   const Clock& clock_;
   LoopListener* const listener_;
-  std::vector<std::unique_ptr<OutputShard>>& shards_;
+  const std::vector<EventSink*> sinks_;
 
   // From other threads. Bounded by the number of live requests, which the door bounds: one
   // admission and at most two cancellations each.

@@ -40,16 +40,6 @@ void OutputShard::Deliver(std::shared_ptr<const StepResult> result, std::vector<
   queue_.TryPush({std::move(result), std::move(events), when});
 }
 
-void OutputShard::DeliverEnd(std::shared_ptr<LiveRequest> request, EndReason reason,
-                             absl::Status status, SteadyTime now) {
-  TokenEvent event;
-  event.id = request->key;
-  event.end = request->UnscheduledEnd(reason, std::move(status), now);
-  std::vector<RoutedEvent> events;
-  events.push_back({std::move(request), std::move(event)});
-  Deliver(nullptr, std::move(events), now);
-}
-
 bool OutputShard::HasRoom() {
   if (queue_.size() < kMaxBehind) return true;
   engine_waits_ = true;

@@ -11,15 +11,10 @@
 #include "absl/status/status.h"
 #include "base/bounded_queue.h"
 #include "scheduler/token_event.h"
+#include "server/event_sink.h"
 #include "server/live_request.h"
 
 namespace millrace {
-
-// News of one sequence and whom they are for.
-struct RoutedEvent {
-  std::shared_ptr<LiveRequest> request;
-  TokenEvent event;
-};
 
 // What an output shard asks of the rest of the engine. Called from the shards' threads; must not
 // block.
@@ -46,25 +41,18 @@ class ShardListener {
 };
 
 // One thread, and a queue of what each step gave.
-class OutputShard {
+class OutputShard final : public EventSink {
  public:
   explicit OutputShard(ShardListener* listener);
   OutputShard(const OutputShard&) = delete;
   OutputShard& operator=(const OutputShard&) = delete;
   // Works off what is queued, then ends.
-  ~OutputShard();
+  ~OutputShard() override;
 
-  // None waits. `result` holds the tokens that the events refer to, and is null when they refer to
-  // none; it was committed at `when`.
   void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events,
-               SteadyTime when);
-  // Ends a request that is no sequence: never was, or could not become one.
-  void DeliverEnd(std::shared_ptr<LiveRequest> request, EndReason reason, absl::Status status,
-                  SteadyTime now);
-
-  // False while the shard is so far behind that the engine should not plan more; then OnRoom will
-  // be called.
-  bool HasRoom();
+               SteadyTime when) override;
+  // False while the shard is far behind; then OnRoom will be called.
+  bool HasRoom() override;
 
  private:
   struct Batch {
