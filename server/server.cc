@@ -20,6 +20,7 @@
 #include "config/help.h"
 #include "executors/factory.h"
 #include "server/default_model.h"
+#include "server/device_spec.h"
 #include "server/text_set.h"
 
 namespace millrace {
@@ -33,30 +34,6 @@ constexpr Duration kLastWords = std::chrono::seconds(1);
 int Share(int of_cores, int least, int most) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::clamp(cores / of_cores, least, most);
-}
-
-DeviceSpec MakeDeviceSpec(const Settings& settings) {
-  DeviceSpec device;
-  switch (settings.device) {
-    case Device::kCpu:
-      device.kind = DeviceKind::kCpu;
-      break;
-    case Device::kCuda:
-      device.kind = DeviceKind::kCuda;
-      break;
-    case Device::kFake:
-      device.kind = DeviceKind::kFake;
-      break;
-  }
-  device.threads = settings.threads;
-  device.kv_cache_memory = settings.kv_cache_memory;
-  device.block_size = settings.block_size;
-  device.max_num_seqs = settings.max_num_seqs;
-  device.max_num_batched_tokens = settings.max_num_batched_tokens;
-  device.max_model_len = settings.max_model_len;
-  device.fake_step_us = settings.fake_step_us;
-  device.fake_token_us = settings.fake_token_us;
-  return device;
 }
 
 // Whole or not at all: who waits for the file never reads half of it.

@@ -1,0 +1,29 @@
+#include "server/device_spec.h"
+
+namespace millrace {
+
+DeviceSpec MakeDeviceSpec(const Settings& settings) {
+  DeviceSpec device;
+  switch (settings.device) {
+    case Device::kCpu:
+      device.kind = DeviceKind::kCpu;
+      break;
+    case Device::kCuda:
+      device.kind = DeviceKind::kCuda;
+      break;
+    case Device::kFake:
+      device.kind = DeviceKind::kFake;
+      break;
+  }
+  device.threads = settings.threads;
+  device.kv_cache_memory = settings.kv_cache_memory;
+  device.block_size = settings.block_size;
+  device.max_num_seqs = settings.max_num_seqs;
+  device.max_num_batched_tokens = settings.max_num_batched_tokens;
+  device.max_model_len = settings.max_model_len;
+  device.fake_step_us = settings.fake_step_us;
+  device.fake_token_us = settings.fake_token_us;
+  return device;
+}
+
+}  // namespace millrace
