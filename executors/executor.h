@@ -27,6 +27,12 @@ struct KvLayout {
   std::vector<KvGroup> groups;
 };
 
+// A part of loading a model, and what it took.
+struct LoadPhase {
+  std::string name;
+  double seconds;
+};
+
 // What a loaded model is, for those who plan and talk about it.
 struct ModelInfo {
   std::string architecture;  // the family's name, "llama"
@@ -34,6 +40,7 @@ struct ModelInfo {
   int64_t weight_bytes;      // as placed on the device
   StepLimits limits;
   KvLayout kv;
+  std::vector<LoadPhase> load_phases;  // in their order; those that the executor tells apart
 };
 
 // Submit, Poll and Wait belong to one thread, the engine's. Workers are the executor's own.

@@ -1,6 +1,9 @@
 #include "executors/factory.h"
 
 #include "executors/cpu/cpu_executor.h"
+#ifdef MILLRACE_HAS_CUDA
+#include "executors/cuda/trace.h"
+#endif
 #include "executors/fake/fake_executor.h"
 
 namespace millrace {
@@ -16,6 +19,15 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
       break;
   }
   return absl::UnimplementedError("device: cuda is not built into this server, allowed: cpu, fake");
+}
+
+absl::StatusOr<std::unique_ptr<DeviceTrace>> StartTrace(DeviceKind device) {
+#ifdef MILLRACE_HAS_CUDA
+  if (device == DeviceKind::kCuda) return cuda::StartCudaTrace();
+#endif
+  return absl::UnimplementedError(device == DeviceKind::kCuda
+                                      ? "trace: cuda is not built into this server"
+                                      : "trace: only --device cuda keeps a record of what it does");
 }
 
 }  // namespace millrace

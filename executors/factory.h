@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "executors/executor.h"
@@ -36,6 +37,27 @@ struct DeviceSpec {
 // setting.
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device);
+
+// What a device did while it was watched. Times are the device's own, in nanoseconds.
+struct DeviceOperation {
+  std::string name;  // a kernel's, with its template arguments; "memcpy host to device", "memset"
+  int64_t begin_ns;
+  int64_t end_ns;
+};
+
+class DeviceTrace {
+ public:
+  virtual ~DeviceTrace() = default;  // stops watching
+
+  // Stops, when what is to be seen has finished; the operations in the order of their begin. Called
+  // once. ResourceExhausted: some were lost.
+  virtual absl::StatusOr<std::vector<DeviceOperation>> Stop() = 0;
+};
+
+// Watches all kernels and copies of the process, those inside of graphs too; one at a time. It
+// costs the device some speed. Unimplemented: this device keeps no record. Unavailable: the
+// vendor's library is not there, or refuses.
+absl::StatusOr<std::unique_ptr<DeviceTrace>> StartTrace(DeviceKind device);
 
 }  // namespace millrace
 
