@@ -39,17 +39,27 @@ std::string_view Version() { return MILLRACE_VERSION; }
 
 std::string VersionText() { return StrCat("millraced ", Version(), "\n"); }
 
-std::string HelpText() {
+std::string HelpText(Command command) {
+  const bool serves = command == Command::kServe;
   std::string help =
-      "millraced serves a large language model over HTTP and gRPC.\n\n"
-      "Usage: millraced [--SETTING VALUE | --SETTING=VALUE | --SWITCH | --no-SWITCH]...\n\n"
-      "Each setting is a flag, a key of the file that --config names (YAML or JSON), or a variable "
+      serves
+          ? "millraced serves a large language model over HTTP and gRPC.\n\n"
+            "Usage: millraced [--SETTING VALUE | --SETTING=VALUE | --SWITCH | --no-SWITCH]...\n"
+          : "millraced bench measures what the engine takes for a step: the scheduler, the model "
+            "and the\n"
+            "sampler that serve, without sockets and text, on prompts of random tokens.\n\n"
+            "Usage: millraced bench [--SETTING VALUE | --SETTING=VALUE | --SWITCH | "
+            "--no-SWITCH]...\n";
+  help +=
+      "\nEach setting is a flag, a key of the file that --config names (YAML or JSON), or a "
+      "variable "
       "of\n"
       "the environment (--http-port is MILLRACE_HTTP_PORT). A flag wins over the environment, "
       "that\n"
       "over the file.\n";
   std::string_view group;
   for (const Setting& setting : SettingsTable()) {
+    if (serves ? setting.group == kBenchGroup : setting.serving_only) continue;
     if (setting.group != group) help += StrCat("\n", setting.group, "\n");
     group = setting.group;
     help += StrCat("  ", Usage(setting), "\n", Wrapped(setting.help, 6));
@@ -57,8 +67,11 @@ std::string HelpText() {
     if (!setting.default_text.empty()) range += StrCat("; default ", setting.default_text);
     help += Wrapped(range + "]", 6);
   }
+  if (!serves) return help;
   return help +
          "\nInstead of serving\n"
+         "  millraced bench\n"
+         "      measures; see millraced bench --help\n"
          "  --help, --version\n"
          "  --print-settings-table\n"
          "      this list as a Markdown table\n";

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "config/settings.h"
+
 namespace millrace {
 
 // "0.1.0".
@@ -13,8 +15,8 @@ std::string_view Version();
 // "millraced 0.1.0\n", for --version.
 std::string VersionText();
 
-// For --help.
-std::string HelpText();
+// For --help, and `millraced bench --help`.
+std::string HelpText(Command command);
 
 // The table of the README, between its markers "<!-- settings -->" and "<!-- /settings -->".
 std::string SettingsTableMarkdown();

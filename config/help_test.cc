@@ -15,13 +15,29 @@ namespace millrace {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(HelpTest, HoldsEverySettingWithItsRangeAndDefault) {
-  const std::string help = HelpText();
-  for (const Setting& setting : SettingsTable()) EXPECT_THAT(help, HasSubstr(setting.name.data()));
+  const std::string help = HelpText(Command::kServe);
+  for (const Setting& setting : SettingsTable()) {
+    EXPECT_EQ(help.find(StrCat(setting.name, " ")) != help.npos ||
+                  help.find(StrCat(setting.name, "\n")) != help.npos,
+              setting.group != kBenchGroup)
+        << setting.name;
+  }
   EXPECT_THAT(help, HasSubstr("\n  --http-port PORT\n      HTTP; 0: any free one\n"
                               "      [a whole number from 0 to 65535; default 8000]\n"));
   EXPECT_THAT(help, HasSubstr("--[no-]prefix-caching\n"));
+  for (const std::string_view line : SplitList(help, '\n')) EXPECT_LE(line.size(), 96u) << line;
+}
+
+TEST(HelpTest, BenchShowsWhatItTakes) {
+  const std::string help = HelpText(Command::kBench);
+  EXPECT_THAT(help, HasSubstr("\n  --output-lens TOKENS[,TOKENS]\n"));
+  EXPECT_THAT(help, HasSubstr("comma-separated; default 16,144]\n"));
+  EXPECT_THAT(help, HasSubstr("\n  --device DEVICE\n"));
+  EXPECT_THAT(help, Not(HasSubstr("--http-port PORT")));
+  EXPECT_THAT(help, Not(HasSubstr("--max-waiting")));
   for (const std::string_view line : SplitList(help, '\n')) EXPECT_LE(line.size(), 96u) << line;
 }
 

@@ -15,6 +15,8 @@
 namespace millrace {
 namespace {
 
+constexpr std::string_view kOutputLengths = "expected one output length, or two, the shorter first";
+
 // Settings as they come together, and where each came from.
 class Loader {
  public:
@@ -36,7 +38,30 @@ class Loader {
   }
 
   // What each setting alone cannot know.
-  absl::Status CrossCheck() const {
+  absl::Status CrossCheck(Command command) const {
+    MILLRACE_RETURN_IF_ERROR(CheckDevice());
+    MILLRACE_RETURN_IF_ERROR(CheckBudget());
+    return command == Command::kBench ? CheckBench() : CheckServing();
+  }
+
+  std::string Given() const {
+    std::vector<std::string> parts;
+    for (const Setting& setting : SettingsTable()) {
+      if (const auto found = given_.find(setting.name); found != given_.end()) {
+        parts.push_back(
+            StrCat(setting.name, "=", Shown(found->second), " (", found->second.origin, ")"));
+      }
+    }
+    return JoinList(parts);
+  }
+
+  Settings& settings() { return settings_; }
+
+ private:
+  bool IsGiven(std::string_view name) const { return given_.count(name) > 0; }
+
+  absl::Status CheckServing() const {
+    MILLRACE_RETURN_IF_ERROR(RefuseGroup(kBenchGroup, "allowed only with `millraced bench`"));
     const Settings& s = settings_;
     if (!IsLoopback(s.host) && s.api_keys.empty() && !s.insecure) {
       return Contradiction(
@@ -56,6 +81,11 @@ class Loader {
                                                   " too: expected different ports, or 0"));
       }
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckBudget() const {
+    const Settings& s = settings_;
     if (s.max_num_batched_tokens < s.max_num_seqs) {
       const bool blame_budget = given_.count("max-num-batched-tokens") > 0;
       return Contradiction(blame_budget ? "max-num-batched-tokens" : "max-num-seqs",
@@ -64,33 +94,54 @@ class Loader {
                                   blame_budget ? s.max_num_seqs : s.max_num_batched_tokens,
                                   "): expected a token of each step for each running sequence"));
     }
-    if (s.device == Device::kFake) {
-      if (given_.count("model") > 0)
-        return Contradiction("model", "but --device fake runs no model");
-      return absl::OkStatus();
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckDevice() const {
+    if (settings_.device != Device::kFake) {
+      return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");
     }
+    if (IsGiven("model")) return Contradiction("model", "but --device fake runs no model");
+    return absl::OkStatus();
+  }
+
+  // The server's settings in a file or the environment may stay there.
+  absl::Status CheckBench() const {
+    const Settings& s = settings_;
     for (const Setting& setting : SettingsTable()) {
-      if (setting.group == kFakeDeviceGroup && given_.count(setting.name) > 0) {
-        return Contradiction(setting.name, "allowed only with --device fake");
+      const auto found = given_.find(setting.name);
+      if (setting.serving_only && found != given_.end() && found->second.from_flag) {
+        return Contradiction(setting.name, "which means nothing to bench: it serves nobody");
       }
+    }
+    for (const std::string_view name : {"batch-sizes", "input-len", "output-lens"}) {
+      if (IsGiven("points") && IsGiven(name)) {
+        return Contradiction(name, "but --points says what to measure");
+      }
+    }
+    if (!AreOutputLengths(s.bench_output_lens)) {
+      return Contradiction("output-lens", kOutputLengths);
+    }
+    for (const BenchPoint& point : s.bench_points) {
+      if (!AreOutputLengths(point.outputs)) return Contradiction("points", kOutputLengths);
+    }
+    if (s.bench_trace && s.device != Device::kCuda) {
+      return Contradiction("trace", "allowed only with --device cuda");
     }
     return absl::OkStatus();
   }
 
-  std::string Given() const {
-    std::vector<std::string> parts;
-    for (const Setting& setting : SettingsTable()) {
-      if (const auto found = given_.find(setting.name); found != given_.end()) {
-        parts.push_back(
-            StrCat(setting.name, "=", Shown(found->second), " (", found->second.origin, ")"));
-      }
-    }
-    return JoinList(parts);
+  static bool AreOutputLengths(const std::vector<int32_t>& lengths) {
+    return lengths.size() == 1 || (lengths.size() == 2 && lengths[0] < lengths[1]);
   }
 
-  Settings& settings() { return settings_; }
+  absl::Status RefuseGroup(std::string_view group, std::string_view why) const {
+    for (const Setting& setting : SettingsTable()) {
+      if (setting.group == group && IsGiven(setting.name)) return Contradiction(setting.name, why);
+    }
+    return absl::OkStatus();
+  }
 
- private:
   static std::string Shown(const Assignment& assignment) {
     return assignment.setting->secret ? "a secret"
                                       : StrCat("\"", Printable(assignment.value), "\"");
@@ -120,11 +171,11 @@ const Assignment* FindConfig(const std::vector<Assignment>& flags,
   return nullptr;
 }
 
-std::string TextToPrint(const std::vector<std::string>& arguments) {
+std::string TextToPrint(Command command, const std::vector<std::string>& arguments) {
   const auto has = [&](std::string_view flag) {
     return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
   };
-  if (has("--help") || has("-h")) return HelpText();
+  if (has("--help") || has("-h")) return HelpText(command);
   if (has("--version")) return VersionText();
   if (has("--print-settings-table")) return SettingsTableMarkdown();
   return "";
@@ -132,10 +183,15 @@ std::string TextToPrint(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& arguments,
+absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_arguments,
                                      const std::vector<std::string>& environment) {
   Startup startup;
-  startup.print = TextToPrint(arguments);
+  std::vector<std::string> arguments = all_arguments;
+  if (!arguments.empty() && arguments[0] == "bench") {
+    startup.command = Command::kBench;
+    arguments.erase(arguments.begin());
+  }
+  startup.print = TextToPrint(startup.command, arguments);
   if (!startup.print.empty()) return startup;
 
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<Assignment> flags, ReadFlags(arguments));
@@ -148,7 +204,7 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& arguments,
   }
   MILLRACE_RETURN_IF_ERROR(loader.Apply(variables));
   MILLRACE_RETURN_IF_ERROR(loader.Apply(flags));
-  MILLRACE_RETURN_IF_ERROR(loader.CrossCheck());
+  MILLRACE_RETURN_IF_ERROR(loader.CrossCheck(startup.command));
   startup.given = loader.Given();
   startup.settings = std::move(loader.settings());
   return startup;

@@ -11,6 +11,7 @@
 namespace millrace {
 
 struct Startup {
+  Command command = Command::kServe;
   Settings settings;
 
   // Not empty: print this to stdout and end with 0 (--help, --version, --print-settings-table).
@@ -31,7 +32,8 @@ struct Startup {
 // variable, file:line), its value and what is allowed: for an unknown name, for a value out of
 // range, and for settings that contradict each other.
 //
-// `arguments` are the program's without its name; `environment` is a list of "NAME=value".
+// `arguments` are the program's without its name; the first may be a command, "bench".
+// `environment` is a list of "NAME=value".
 absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& arguments,
                                      const std::vector<std::string>& environment);
 

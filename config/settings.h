@@ -14,7 +14,16 @@
 
 namespace millrace {
 
+enum class Command { kServe, kBench };
 enum class Device { kCpu, kCuda, kFake };
+
+// What `millraced bench` measures: `batch` sequences at a time, `input` prompt tokens each, one or
+// two numbers of tokens to generate, ascending.
+struct BenchPoint {
+  int32_t batch;
+  int32_t input;
+  std::vector<int32_t> outputs;
+};
 
 // Read-only once the server has started.
 struct Settings {
@@ -58,6 +67,16 @@ struct Settings {
   int64_t fake_step_us = 1000;
   int64_t fake_token_us = 10;
   std::string faults;  // as ArmFaultPoints takes it
+
+  // millraced bench.
+  std::vector<int32_t> bench_batch_sizes = {1};
+  int32_t bench_input_len = 128;
+  std::vector<int32_t> bench_output_lens = {16, 144};
+  std::vector<BenchPoint> bench_points;  // empty: made of the three above
+  int32_t bench_reps = 3;
+  double bench_temperature = 0;
+  std::string bench_json;  // empty: none
+  bool bench_trace = false;
 
   std::string config;  // the file that settings were read from; empty: none
 };

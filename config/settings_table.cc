@@ -2,137 +2,41 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "base/strings.h"
+#include "config/setting_makers.h"
 #include "config/value.h"
 
 namespace millrace {
 namespace {
 
-const Settings& Defaults() {
-  static const Settings* const defaults = new Settings;
-  return *defaults;
-}
+using setting_makers::Choice;
+using setting_makers::Defaults;
+using setting_makers::List;
+using setting_makers::Make;
+using setting_makers::Path;
+using setting_makers::Real;
+using setting_makers::Size;
+using setting_makers::Switch;
+using setting_makers::Text;
+using setting_makers::Time;
+using setting_makers::Whole;
+using setting_makers::WholeList;
+using setting_makers::Words;
 
-struct About {
-  std::string_view name;
-  std::string_view placeholder;
-  std::string_view help;
-};
+constexpr auto kMaxTokens = int32_t{1} << 24;
 
-template <typename Parse, typename Member>
-Setting Make(const About& about, const std::string& allowed, const std::string& default_text,
-             Member member, Parse parse) {
-  return {.name = about.name,
-          .placeholder = about.placeholder,
-          .allowed = allowed,
-          .default_text = default_text,
-          .help = about.help,
-          .set = [member, parse](std::string_view text, Settings& settings) {
-            auto value = parse(text);
-            if (!value.has_value()) return false;
-            settings.*member = *std::move(value);
-            return true;
-          }};
-}
-
-// From `least` to `most`, both included, and a multiple of `step`.
-template <typename Number>
-Setting Whole(const About& about, Number Settings::*member, Number least, Number most,
-              Number step = 1) {
-  std::string allowed = StrCat("a whole number from ", least, " to ", most);
-  if (step != 1) allowed += StrCat(", a multiple of ", step);
-  return Make(about, allowed, StrCat(Defaults().*member), member,
-              [=](std::string_view text) -> std::optional<Number> {
-                const auto number = ParseNumber<Number>(text);
-                if (!number || *number < least || *number > most || *number % step != 0) return {};
-                return number;
-              });
-}
-
-Setting Size(const About& about, int64_t Settings::*member, int64_t least, int64_t most) {
-  return Make(
-      about,
-      StrCat("bytes, or as 512MiB, 2GiB; from ", FormatSize(least), " to ", FormatSize(most)),
-      FormatSize(Defaults().*member), member, [=](std::string_view text) -> std::optional<int64_t> {
-        const auto bytes = ParseSize(text);
-        if (!bytes || *bytes < least || *bytes > most) return {};
-        return bytes;
-      });
-}
-
-Setting Time(const About& about, Duration Settings::*member, Duration least, Duration most) {
-  return Make(about,
-              StrCat("seconds, or as 500ms, 30s, 2m; from ", FormatDuration(least), " to ",
-                     FormatDuration(most)),
-              FormatDuration(Defaults().*member), member,
-              [=](std::string_view text) -> std::optional<Duration> {
-                const auto duration = ParseDuration(text);
-                if (!duration || *duration < least || *duration > most) return {};
-                return duration;
-              });
-}
-
-Setting Switch(std::string_view name, std::string_view help, bool Settings::*member) {
-  Setting setting = Make({name, "", help}, "true or false", Defaults().*member ? "true" : "false",
-                         member, ParseBool);
-  setting.kind = SettingKind::kSwitch;
+Setting ForServing(Setting setting) {
+  setting.serving_only = true;
   return setting;
 }
 
-// The enumerators' names, in their order.
-template <typename Enum, size_t kCount>
-Setting Choice(const About& about, Enum Settings::*member,
-               std::array<std::string_view, kCount> names) {
-  return Make(about, StrCat("one of ", JoinList(names)),
-              std::string(names[static_cast<size_t>(Defaults().*member)]), member,
-              [=](std::string_view text) -> std::optional<Enum> {
-                const auto found = std::find(names.begin(), names.end(), text);
-                if (found == names.end()) return {};
-                return static_cast<Enum>(found - names.begin());
-              });
-}
-
-// Printable, and not empty: a variable that a script forgot to set should not pass for a value.
-bool IsText(std::string_view text, size_t most) {
-  return !text.empty() && text.size() <= most && std::none_of(text.begin(), text.end(), [](char c) {
-    return (c >= 0 && c < ' ') || c == 0x7F;
-  });
-}
-
-template <typename Valid>
-Setting Text(const About& about, const std::string& allowed, std::string Settings::*member,
-             Valid valid) {
-  return Make(about, allowed, Defaults().*member, member,
-              [=](std::string_view text) -> std::optional<std::string> {
-                if (!IsText(text, 4096) || !valid(text)) return {};
-                return std::string(text);
-              });
-}
-
-Setting Path(const About& about, std::string Settings::*member) {
-  return Text(about, "a path", member, [](std::string_view) { return true; });
-}
-
-// Comma-separated, and again as often as one likes.
-template <typename Valid>
-Setting List(const About& about, const std::string& allowed,
-             std::vector<std::string> Settings::*member, Valid valid) {
-  return {.name = about.name,
-          .kind = SettingKind::kList,
-          .placeholder = about.placeholder,
-          .allowed = allowed,
-          .help = about.help,
-          .set =
-              [=](std::string_view text, Settings& settings) {
-                const std::vector<std::string_view> parts = SplitList(text);
-                if (parts.empty() || !std::all_of(parts.begin(), parts.end(), valid)) return false;
-                (settings.*member).insert((settings.*member).end(), parts.begin(), parts.end());
-                return true;
-              },
-          .clear = [=](Settings& settings) { (settings.*member).clear(); }};
+std::vector<Setting> ForServing(std::vector<Setting> settings) {
+  for (Setting& setting : settings) setting.serving_only = true;
+  return settings;
 }
 
 bool IsApiKey(std::string_view key) {
@@ -162,7 +66,6 @@ std::vector<Setting> ModelSettings() {
 }
 
 std::vector<Setting> EngineSettings() {
-  constexpr auto kMaxTokens = int32_t{1} << 24;
   return {
       Choice({"device", "DEVICE",
               "what the model runs on; fake runs no model and takes a stated time"},
@@ -183,9 +86,10 @@ std::vector<Setting> EngineSettings() {
            &Settings::kv_cache_memory, int64_t{1} << 20, int64_t{16} << 40),
       Switch("prefix-caching", "reuse the KV blocks of a prompt's beginning that was seen before",
              &Settings::prefix_caching),
-      Whole({"max-waiting", "N",
-             "requests that wait for their turn; one more is refused (429, RESOURCE_EXHAUSTED)"},
-            &Settings::max_waiting, 1, 1'000'000),
+      ForServing(Whole(
+          {"max-waiting", "N",
+           "requests that wait for their turn; one more is refused (429, RESOURCE_EXHAUSTED)"},
+          &Settings::max_waiting, 1, 1'000'000)),
   };
 }
 
@@ -207,19 +111,19 @@ std::vector<Setting> DoorSettings() {
 }
 
 std::vector<Setting> AccessSettings() {
-  Setting api_key = List({"api-key", "KEY,...",
-                          "keys that HTTP and gRPC clients must send one of; better given by file "
-                          "or environment, where ps does not show it"},
-                         "comma-separated keys of up to 512 visible ASCII characters",
-                         &Settings::api_keys, IsApiKey);
+  Setting api_key = Words({"api-key", "KEY,...",
+                           "keys that HTTP and gRPC clients must send one of; better given by file "
+                           "or environment, where ps does not show it"},
+                          "comma-separated keys of up to 512 visible ASCII characters",
+                          &Settings::api_keys, IsApiKey);
   api_key.secret = true;
   return {
       std::move(api_key),
       Switch("insecure", "listen beyond loopback without --api-key", &Settings::insecure),
-      List({"allowed-hosts", "NAME,...",
-            "hosts that a request's Host or Origin may name besides the server's own; *: any"},
-           "comma-separated host names or addresses, each with a port or for all, or *",
-           &Settings::allowed_hosts, IsHostName),
+      Words({"allowed-hosts", "NAME,...",
+             "hosts that a request's Host or Origin may name besides the server's own; *: any"},
+            "comma-separated host names or addresses, each with a port or for all, or *",
+            &Settings::allowed_hosts, IsHostName),
   };
 }
 
@@ -244,8 +148,8 @@ std::vector<Setting> LogSettings() {
            &Settings::log, [](std::string_view levels) { return CheckLogLevels(levels).ok(); }),
       Choice({"log-format", "FORMAT", "how log lines are written to stderr"}, &Settings::log_format,
              std::array<std::string_view, 2>{"text", "json"}),
-      Switch("log-prompts", "let log lines hold the text of prompts and answers",
-             &Settings::log_prompts),
+      ForServing(Switch("log-prompts", "let log lines hold the text of prompts and answers",
+                        &Settings::log_prompts)),
       Path({"config", "FILE",
             "YAML or JSON file of these settings, its keys named as the flags, with - or _"},
            &Settings::config),
@@ -263,6 +167,44 @@ std::vector<Setting> FakeDeviceSettings() {
             "what shall go wrong, for tests; with a wrong name the server lists all"},
            "name[=times][@skip], comma-separated", &Settings::faults,
            [](std::string_view) { return true; }),
+  };
+}
+
+// "64:2048:16:80".
+std::optional<BenchPoint> ParsePoint(std::string_view text) {
+  std::vector<int32_t> numbers;
+  for (const std::string_view part : SplitList(text, ':')) {
+    const auto number = ParseNumber<int32_t>(part);
+    if (!number || *number < 1 || *number > kMaxTokens) return {};
+    numbers.push_back(*number);
+  }
+  const auto colons = static_cast<size_t>(std::count(text.begin(), text.end(), ':'));
+  if (numbers.size() < 3 || numbers.size() > 4 || colons + 1 != numbers.size()) return {};
+  return BenchPoint{numbers[0], numbers[1], {numbers.begin() + 2, numbers.end()}};
+}
+
+std::vector<Setting> BenchSettings() {
+  return {
+      WholeList({"batch-sizes", "N,...", "sequences at a time, a line of the table for each"},
+                &Settings::bench_batch_sizes, 1, 4096),
+      Whole({"input-len", "TOKENS", "tokens of each prompt, which are drawn anew for each run"},
+            &Settings::bench_input_len, 1, kMaxTokens),
+      WholeList({"output-lens", "TOKENS[,TOKENS]",
+                 "tokens to generate. Of two lengths a and b, a step is (T(b) - T(a)) / (b - a), T "
+                 "being the medians of the wall times; with 1 alone, T is the prefill"},
+                &Settings::bench_output_lens, 1, kMaxTokens),
+      List({"points", "BATCH:INPUT:OUTPUT[:OUTPUT],...",
+            "what to measure instead of the three above, as 64:2048:16:80,1:4096:1"},
+           "comma-separated points of 3 or 4 whole numbers", "", &Settings::bench_points,
+           ParsePoint),
+      Whole({"reps", "N", "timed runs of each length; one more goes before them"},
+            &Settings::bench_reps, 1, 1000),
+      Real({"temperature", "T", "0: the likeliest token"}, &Settings::bench_temperature, 0, 2),
+      Path({"json", "FILE", "write all figures there too"}, &Settings::bench_json),
+      Switch("trace",
+             "then run each point once more and list where its steps' time goes on the GPU "
+             "(--device cuda; needs libcupti)",
+             &Settings::bench_trace),
   };
 }
 
@@ -286,11 +228,12 @@ const std::vector<Setting>& SettingsTable() {
     };
     add("Model", ModelSettings());
     add("Engine", EngineSettings());
-    add("Doors", DoorSettings());
-    add("Access", AccessSettings());
-    add("Life", LifeSettings());
+    add("Doors", ForServing(DoorSettings()));
+    add("Access", ForServing(AccessSettings()));
+    add("Life", ForServing(LifeSettings()));
     add("Logs and settings", LogSettings());
     add(kFakeDeviceGroup, FakeDeviceSettings());
+    add(kBenchGroup, BenchSettings());
     return all;
   }();
   return *table;

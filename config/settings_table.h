@@ -21,7 +21,8 @@ struct Setting {
   std::string allowed;           // "a whole number from 0 to 65535"
   std::string default_text;      // empty: nothing
   std::string_view help;
-  bool secret = false;  // its value is never shown
+  bool secret = false;        // its value is never shown
+  bool serving_only = false;  // means nothing to `millraced bench`, which refuses its flag
 
   // Puts the value into the settings, a list's at its end; false, changing nothing, where `text` is
   // not allowed.
@@ -44,6 +45,9 @@ std::string EnvironmentName(const Setting& setting);
 
 // These settings have no meaning on any other device, and are refused there.
 inline constexpr std::string_view kFakeDeviceGroup = "Fake device (--device fake)";
+
+// These belong to `millraced bench`, and are refused where it serves.
+inline constexpr std::string_view kBenchGroup = "Bench (millraced bench)";
 
 }  // namespace millrace
 

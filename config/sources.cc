@@ -111,7 +111,7 @@ absl::StatusOr<std::vector<Assignment>> ReadFlags(const std::vector<std::string>
       }
       value = arguments[++i];
     }
-    assignments.push_back({setting, std::move(value), origin});
+    assignments.push_back({setting, std::move(value), origin, /*from_flag=*/true});
   }
   return assignments;
 }

@@ -17,6 +17,7 @@ struct Assignment {
   std::string value;
   std::string
       origin;  // "flag --http-port", "environment MILLRACE_HTTP_PORT", "m.yaml:3: http_port"
+  bool from_flag = false;
 };
 
 // `--name value`, `--name=value`, and for switches `--name`, `--no-name`, `--name=true`.

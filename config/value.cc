@@ -4,8 +4,11 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <numeric>
+#include <system_error>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -38,6 +41,13 @@ std::string FormatSize(int64_t bytes) {
     ++unit;
   }
   return StrCat(bytes, kUnits[unit]);
+}
+
+std::optional<double> ParseReal(std::string_view text) {
+  double number;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return {};
+  return number;
 }
 
 std::optional<Duration> ParseDuration(std::string_view text) {

@@ -16,6 +16,9 @@ namespace millrace {
 std::optional<int64_t> ParseSize(std::string_view text);
 std::string FormatSize(int64_t bytes);
 
+// A decimal number: "0.9", "2", "1e-3". Finite.
+std::optional<double> ParseReal(std::string_view text);
+
 // "30s", "500ms", "1m30s", or plain seconds "2.5". Not negative; whole milliseconds.
 std::optional<Duration> ParseDuration(std::string_view text);
 std::string FormatDuration(Duration duration);

@@ -84,5 +84,14 @@ TEST(ValueTest, EditDistances) {
   EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
 }
 
+TEST(ValueTest, Reals) {
+  EXPECT_EQ(ParseReal("0.9"), 0.9);
+  EXPECT_EQ(ParseReal("-1e-3"), -1e-3);
+  EXPECT_EQ(ParseReal("2"), 2);
+  for (const char* wrong : {"", "x", "1x", "+1", "inf", "nan", "1e999", " 1"}) {
+    EXPECT_EQ(ParseReal(wrong), std::nullopt) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -1,0 +1,185 @@
+// How rows of the settings' table are made: one function for each kind of value. A setting's
+// default is its member's in a new Settings.
+#ifndef MILLRACE_CONFIG_SETTING_MAKERS_H_
+#define MILLRACE_CONFIG_SETTING_MAKERS_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "base/strings.h"
+#include "config/settings_table.h"
+#include "config/value.h"
+
+namespace millrace::setting_makers {
+
+inline const Settings& Defaults() {
+  static const Settings* const defaults = new Settings;
+  return *defaults;
+}
+
+struct About {
+  std::string_view name;
+  std::string_view placeholder;
+  std::string_view help;
+};
+
+template <typename Parse, typename Member>
+Setting Make(const About& about, const std::string& allowed, const std::string& default_text,
+             Member member, Parse parse) {
+  return {.name = about.name,
+          .placeholder = about.placeholder,
+          .allowed = allowed,
+          .default_text = default_text,
+          .help = about.help,
+          .set = [member, parse](std::string_view text, Settings& settings) {
+            auto value = parse(text);
+            if (!value.has_value()) return false;
+            settings.*member = *std::move(value);
+            return true;
+          }};
+}
+
+// From `least` to `most`, both included, and a multiple of `step`.
+template <typename Number>
+Setting Whole(const About& about, Number Settings::*member, Number least, Number most,
+              Number step = 1) {
+  std::string allowed = StrCat("a whole number from ", least, " to ", most);
+  if (step != 1) allowed += StrCat(", a multiple of ", step);
+  return Make(about, allowed, StrCat(Defaults().*member), member,
+              [=](std::string_view text) -> std::optional<Number> {
+                const auto number = ParseNumber<Number>(text);
+                if (!number || *number < least || *number > most || *number % step != 0) return {};
+                return number;
+              });
+}
+
+inline Setting Real(const About& about, double Settings::*member, double least, double most) {
+  return Make(about, StrCat("a number from ", least, " to ", most), StrCat(Defaults().*member),
+              member, [=](std::string_view text) -> std::optional<double> {
+                const auto number = ParseReal(text);
+                if (!number || *number < least || *number > most) return {};
+                return number;
+              });
+}
+
+inline Setting Size(const About& about, int64_t Settings::*member, int64_t least, int64_t most) {
+  return Make(
+      about,
+      StrCat("bytes, or as 512MiB, 2GiB; from ", FormatSize(least), " to ", FormatSize(most)),
+      FormatSize(Defaults().*member), member, [=](std::string_view text) -> std::optional<int64_t> {
+        const auto bytes = ParseSize(text);
+        if (!bytes || *bytes < least || *bytes > most) return {};
+        return bytes;
+      });
+}
+
+inline Setting Time(const About& about, Duration Settings::*member, Duration least, Duration most) {
+  return Make(about,
+              StrCat("seconds, or as 500ms, 30s, 2m; from ", FormatDuration(least), " to ",
+                     FormatDuration(most)),
+              FormatDuration(Defaults().*member), member,
+              [=](std::string_view text) -> std::optional<Duration> {
+                const auto duration = ParseDuration(text);
+                if (!duration || *duration < least || *duration > most) return {};
+                return duration;
+              });
+}
+
+inline Setting Switch(std::string_view name, std::string_view help, bool Settings::*member) {
+  Setting setting = Make({name, "", help}, "true or false", Defaults().*member ? "true" : "false",
+                         member, ParseBool);
+  setting.kind = SettingKind::kSwitch;
+  return setting;
+}
+
+// The enumerators' names, in their order.
+template <typename Enum, size_t kCount>
+Setting Choice(const About& about, Enum Settings::*member,
+               std::array<std::string_view, kCount> names) {
+  return Make(about, StrCat("one of ", JoinList(names)),
+              std::string(names[static_cast<size_t>(Defaults().*member)]), member,
+              [=](std::string_view text) -> std::optional<Enum> {
+                const auto found = std::find(names.begin(), names.end(), text);
+                if (found == names.end()) return {};
+                return static_cast<Enum>(found - names.begin());
+              });
+}
+
+// Printable, and not empty: a variable that a script forgot to set should not pass for a value.
+inline bool IsText(std::string_view text, size_t most) {
+  return !text.empty() && text.size() <= most && std::none_of(text.begin(), text.end(), [](char c) {
+    return (c >= 0 && c < ' ') || c == 0x7F;
+  });
+}
+
+template <typename Valid>
+Setting Text(const About& about, const std::string& allowed, std::string Settings::*member,
+             Valid valid) {
+  return Make(about, allowed, Defaults().*member, member,
+              [=](std::string_view text) -> std::optional<std::string> {
+                if (!IsText(text, 4096) || !valid(text)) return {};
+                return std::string(text);
+              });
+}
+
+inline Setting Path(const About& about, std::string Settings::*member) {
+  return Text(about, "a path", member, [](std::string_view) { return true; });
+}
+
+// Comma-separated, and again as often as one likes.
+template <typename Value, typename Parse>
+Setting List(const About& about, const std::string& allowed, const std::string& default_text,
+             std::vector<Value> Settings::*member, Parse parse) {
+  return {.name = about.name,
+          .kind = SettingKind::kList,
+          .placeholder = about.placeholder,
+          .allowed = allowed,
+          .default_text = default_text,
+          .help = about.help,
+          .set =
+              [=](std::string_view text, Settings& settings) {
+                std::vector<Value> values;
+                for (const std::string_view part : SplitList(text)) {
+                  std::optional<Value> value = parse(part);
+                  if (!value.has_value()) return false;
+                  values.push_back(*std::move(value));
+                }
+                std::vector<Value>& list = settings.*member;
+                list.insert(list.end(), values.begin(), values.end());
+                return !values.empty();
+              },
+          .clear = [=](Settings& settings) { (settings.*member).clear(); }};
+}
+
+template <typename Valid>
+Setting Words(const About& about, const std::string& allowed,
+              std::vector<std::string> Settings::*member, Valid valid) {
+  return List(about, allowed, "", member, [=](std::string_view word) -> std::optional<std::string> {
+    if (!valid(word)) return {};
+    return std::string(word);
+  });
+}
+
+// Each from `least` to `most`.
+template <typename Number>
+Setting WholeList(const About& about, std::vector<Number> Settings::*member, Number least,
+                  Number most) {
+  return List(about, StrCat("whole numbers from ", least, " to ", most, ", comma-separated"),
+              absl::StrJoin(Defaults().*member, ","), member,
+              [=](std::string_view text) -> std::optional<Number> {
+                const auto number = ParseNumber<Number>(text);
+                if (!number || *number < least || *number > most) return {};
+                return number;
+              });
+}
+
+}  // namespace millrace::setting_makers
+
+#endif  // MILLRACE_CONFIG_SETTING_MAKERS_H_
