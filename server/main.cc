@@ -1,6 +1,7 @@
-// millraced: serves a model until it is told to stop.
+// millraced: serves a model until it is told to stop; `millraced bench` measures one.
 //
-// Exit status: 0 after a drain, and for --help; 1 when it cannot start; 70 (EX_SOFTWARE) when the
+// Exit status: 0 after a drain, a measurement, and for --help; 1 when it cannot start, or figures
+// are void; 70 (EX_SOFTWARE) when the
 // device has failed, so that a supervisor starts it anew; 128 + n when a second signal n ends it at
 // once.
 #include <sys/resource.h>
@@ -18,6 +19,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "config/load.h"
+#include "server/bench/bench.h"
 #include "server/server.h"
 #include "server/signals.h"
 
@@ -55,6 +57,14 @@ void EndEvenIfTheDeviceHangs(int status) {
   }).detach();
 }
 
+int Bench(const Startup& startup) {
+  absl::Status status = SetUp(startup);
+  if (status.ok()) status = RunBench(startup.settings, startup.given);
+  if (status.ok()) return EXIT_SUCCESS;
+  std::fprintf(stderr, "millraced bench: %s\n", std::string(status.message()).c_str());
+  return EXIT_FAILURE;
+}
+
 int Run(int argc, char** argv) {
   absl::StatusOr<Startup> startup = LoadSettings(argc, argv);
   if (!startup.ok()) {
@@ -65,6 +75,7 @@ int Run(int argc, char** argv) {
     std::fputs(startup->print.c_str(), stdout);
     return EXIT_SUCCESS;
   }
+  if (startup->command == Command::kBench) return Bench(*startup);
   Event end;
   std::atomic<bool> failed = false;
   SignalWatcher signals([&] { end.Raise(); });

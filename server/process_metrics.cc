@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -64,7 +65,24 @@ void Add(const char* name, const char* help, prometheus::MetricType type, double
   families.push_back({name, help, type, {std::move(metric)}});
 }
 
+// By proc(5)'s number, of which 3 is the first here.
+std::optional<double> StatField(const std::vector<std::string_view>& fields, size_t number) {
+  if (number - 3 >= fields.size()) return std::nullopt;
+  return ParseNumber<uint64_t>(fields[number - 3]);
+}
+
+double TicksPerSecond() { return static_cast<double>(sysconf(_SC_CLK_TCK)); }
+
 }  // namespace
+
+std::optional<double> SecondsSinceProcessStart() {
+  const std::string stat = ReadFile("/proc/self/stat");
+  const std::optional<double> start = StatField(StatFields(stat), 22);  // ticks since the boot
+  timespec now;
+  if (!start.has_value() || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 -
+         *start / TicksPerSecond();
+}
 
 std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
   using prometheus::MetricType;
@@ -75,12 +93,8 @@ std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
 
   const std::string stat = ReadFile("/proc/self/stat");
   const std::vector<std::string_view> fields = StatFields(stat);
-  // By proc(5)'s number, of which 3 is the first here.
-  const auto field = [&](size_t number) -> std::optional<double> {
-    if (number - 3 >= fields.size()) return std::nullopt;
-    return ParseNumber<uint64_t>(fields[number - 3]);
-  };
-  const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
+  const auto field = [&](size_t number) { return StatField(fields, number); };
+  const double ticks = TicksPerSecond();
   if (const auto user = field(14), system = field(15); user && system) {
     add("process_cpu_seconds_total", "CPU time that the process has used.", MetricType::Counter,
         (*user + *system) / ticks);

@@ -4,6 +4,7 @@
 
 #include <prometheus/metric_family.h>
 
+#include <optional>
 #include <vector>
 
 namespace millrace {
@@ -11,6 +12,9 @@ namespace millrace {
 // CPU time, memory, open files and start time, read from /proc now. What cannot be read is left
 // out.
 std::vector<prometheus::MetricFamily> CollectProcessMetrics();
+
+// Since the process was made, to a hundredth of a second; nothing where the system does not say.
+std::optional<double> SecondsSinceProcessStart();
 
 }  // namespace millrace
 

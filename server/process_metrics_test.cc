@@ -34,6 +34,15 @@ TEST(ProcessMetricsTest, AreThoseOfThisProcess) {
   EXPECT_GE(values["process_max_fds"], values["process_open_fds"]);
 }
 
+TEST(ProcessMetricsTest, SinceTheStart) {
+  const std::optional<double> first = SecondsSinceProcessStart();
+  const std::optional<double> second = SecondsSinceProcessStart();
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_GE(*first, -0.02);  // the start is known to a hundredth of a second
+  EXPECT_LT(*first, 3600);
+  EXPECT_LE(*first, *second);
+}
+
 TEST(ProcessMetricsTest, CountOpenFiles) {
   const double before = Collect()["process_open_fds"];
   int fds[2];

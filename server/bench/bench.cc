@@ -1,0 +1,144 @@
+#include "server/bench/bench.h"
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "config/help.h"
+#include "executors/factory.h"
+#include "server/bench/measure.h"
+#include "server/bench/offline_engine.h"
+#include "server/bench/report.h"
+#include "server/bench/step_trace.h"
+#include "server/default_model.h"
+#include "server/device_spec.h"
+#include "server/process_metrics.h"
+
+namespace millrace {
+namespace {
+
+constexpr uint64_t kPromptSeed = 1;
+
+std::vector<BenchPoint> Points(const Settings& settings) {
+  if (!settings.bench_points.empty()) return settings.bench_points;
+  std::vector<BenchPoint> points;
+  for (const int32_t batch : settings.bench_batch_sizes) {
+    points.push_back({batch, settings.bench_input_len, settings.bench_output_lens});
+  }
+  return points;
+}
+
+void Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// Opened before anything is measured: a path that cannot be written should not cost the figures.
+class JsonFile {
+ public:
+  explicit JsonFile(const std::string& path) : path_(path) {
+    if (!path_.empty()) file_.open(path_);
+  }
+  absl::Status status() const {
+    if (file_) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("json: cannot write ", path_));
+  }
+  absl::Status Write(const nlohmann::ordered_json& json) {
+    if (path_.empty()) return absl::OkStatus();
+    file_ << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+    file_.close();
+    return status();
+  }
+
+ private:
+  const std::string path_;
+  std::ofstream file_;
+};
+
+// The first prompt is as long as the first point's.
+absl::StatusOr<StartFigures> TimeFirstToken(OfflineEngine& engine, const BenchPoint& point,
+                                            double load_s, PromptSource& source) {
+  MILLRACE_ASSIGN_OR_RETURN(
+      const OfflineRun run,
+      engine.Generate({.prompts = DrawPrompts({1, point.input, {1}},
+                                              engine.info().limits.vocab_size, source)}));
+  return StartFigures{.total_s = SecondsSinceProcessStart().value_or(0),
+                      .load_s = load_s,
+                      .first_request_s = ToSeconds(run.wall)};
+}
+
+absl::StatusOr<StepTrace> TracePoint(OfflineEngine& engine, const BenchPoint& point,
+                                     DeviceKind device, float temperature, PromptSource& source) {
+  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<DeviceTrace> trace, StartTrace(device));
+  MILLRACE_ASSIGN_OR_RETURN(
+      const OfflineRun run,
+      engine.Generate({.prompts = DrawPrompts(point, engine.info().limits.vocab_size, source),
+                       .new_tokens = point.outputs.back(),
+                       .temperature = temperature}));
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<DeviceOperation> operations, trace->Stop());
+  return SummarizeTrace(operations, run);
+}
+
+}  // namespace
+
+absl::Status RunBench(const Settings& settings, const std::string& given) {
+  const DeviceSpec device = MakeDeviceSpec(settings);
+  const std::vector<BenchPoint> points = Points(settings);
+  JsonFile json(settings.bench_json);
+  MILLRACE_RETURN_IF_ERROR(json.status());
+  // A trace that cannot be taken is better refused now than after minutes of measuring.
+  if (settings.bench_trace) MILLRACE_RETURN_IF_ERROR(StartTrace(device.kind).status());
+
+  const SteadyTime begin = Clock::Real().Now();
+  MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings));
+  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
+                            LoadExecutor({.path = path}, device));
+  const double load_s = ToSeconds(Clock::Real().Now() - begin);
+  for (const BenchPoint& point : points) {
+    MILLRACE_RETURN_IF_ERROR(CheckPoint(point, executor->info()));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<OfflineEngine> engine,
+                            OfflineEngine::Create(std::move(executor), settings.prefix_caching));
+  PromptSource source(kPromptSeed);
+  MILLRACE_ASSIGN_OR_RETURN(const StartFigures start,
+                            TimeFirstToken(*engine, points.front(), load_s, source));
+
+  const bool on_gpu = settings.device == Device::kCuda;
+  const BenchContext context = {.version = std::string(Version()),
+                                .settings = given,
+                                .model_name = ModelName(settings, path),
+                                .model = engine->info(),
+                                .machine = ReadMachine(),
+                                .gpu = on_gpu ? ReadGpu() : std::nullopt,
+                                .start = start};
+  Print(ContextText(context) + "\n" + PointsHead(on_gpu));
+  const MeasureOptions options = {.reps = settings.bench_reps,
+                                  .temperature = static_cast<float>(settings.bench_temperature),
+                                  .read_gpu = on_gpu};
+  std::vector<MeasuredPoint> measured;
+  int num_void = 0;
+  for (const BenchPoint& point : points) {
+    MILLRACE_ASSIGN_OR_RETURN(PointFigures figures, MeasurePoint(*engine, point, options, source));
+    Print(PointLine(figures, on_gpu));
+    if (!figures.void_because.empty()) ++num_void;
+    measured.push_back({std::move(figures), std::nullopt});
+  }
+  for (MeasuredPoint& point : measured) {
+    if (!settings.bench_trace) break;
+    const BenchPoint& at = point.figures.point;
+    MILLRACE_ASSIGN_OR_RETURN(point.trace,
+                              TracePoint(*engine, at, device.kind, options.temperature, source));
+    Print("\n" + TraceTable(at, *point.trace));
+  }
+  MILLRACE_RETURN_IF_ERROR(json.Write(ToJson(context, measured)));
+  if (num_void == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(num_void, " of ", measured.size(), " points are void"));
+}
+
+}  // namespace millrace

@@ -1,0 +1,104 @@
+#include "server/bench/measure.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "executors/factory.h"
+
+namespace millrace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+std::unique_ptr<OfflineEngine> MakeEngine(int budget, int64_t kv_cache_memory = int64_t{1} << 30) {
+  DeviceSpec device;
+  device.kind = DeviceKind::kFake;
+  device.max_num_seqs = 4;
+  device.max_num_batched_tokens = budget;
+  device.max_model_len = 256;
+  device.kv_cache_memory = kv_cache_memory;
+  device.fake_step_us = 100;
+  auto executor = LoadExecutor({}, device);
+  EXPECT_TRUE(executor.ok()) << executor.status();
+  return *OfflineEngine::Create(*std::move(executor), /*prefix_caching=*/true);
+}
+
+constexpr MeasureOptions kTwice = {.reps = 2, .temperature = 0, .read_gpu = false};
+
+TEST(MeasureTest, Medians) {
+  EXPECT_EQ(Median({3}), 3);
+  EXPECT_EQ(Median({9, 1, 2}), 2);
+  EXPECT_EQ(Median({4, 1, 3, 2}), 2.5);
+}
+
+TEST(MeasureTest, TwoLengthsGiveAStep) {
+  auto engine = MakeEngine(64);
+  PromptSource source(1);
+  const auto figures = MeasurePoint(*engine, {4, 16, {4, 36}}, kTwice, source);
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  EXPECT_THAT(figures->void_because, IsEmpty());
+  ASSERT_THAT(figures->lengths, SizeIs(2));
+  EXPECT_THAT(figures->lengths[0].wall_ms, SizeIs(2));
+  EXPECT_EQ(figures->lengths[1].median_ms, Median(figures->lengths[1].wall_ms));
+  ASSERT_TRUE(figures->step_ms.has_value());
+  EXPECT_EQ(*figures->step_ms,
+            (figures->lengths[1].median_ms - figures->lengths[0].median_ms) / 32);
+  EXPECT_EQ(*figures->output_tokens_per_s, 4 * 1000.0 / *figures->step_ms);
+  EXPECT_FALSE(figures->prompt_tokens_per_s.has_value());
+}
+
+TEST(MeasureTest, OneTokenIsAPrefill) {
+  auto engine = MakeEngine(64);
+  PromptSource source(1);
+  const auto figures = MeasurePoint(*engine, {2, 100, {1}}, kTwice, source);
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  EXPECT_FALSE(figures->step_ms.has_value());
+  EXPECT_FALSE(figures->output_tokens_per_s.has_value());
+  EXPECT_EQ(*figures->prompt_tokens_per_s, 1000.0 * 200 / figures->lengths[0].median_ms);
+}
+
+// Prompts of 60 tokens through a budget of 64: the first sequences have ended before the last
+// begins.
+TEST(MeasureTest, AStepThatTheWholeBatchNeverHasIsVoid) {
+  auto engine = MakeEngine(64);
+  PromptSource source(1);
+  const auto figures = MeasurePoint(*engine, {4, 60, {2, 8}}, kTwice, source);
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  EXPECT_THAT(figures->void_because, ElementsAre(HasSubstr("raise --max-num-batched-tokens")));
+}
+
+TEST(MeasureTest, WhatDoesNotFitIsRefusedWithBothNumbers) {
+  auto engine = MakeEngine(64);
+  const ModelInfo& model = engine->info();
+  const auto error = [&](const BenchPoint& point) {
+    return std::string(CheckPoint(point, model).message());
+  };
+  EXPECT_TRUE(CheckPoint({4, 128, {16, 128}}, model).ok());
+  EXPECT_EQ(error({5, 16, {1}}), "a batch of 5 sequences is more than --max-num-seqs (4)");
+  EXPECT_EQ(error({1, 250, {2, 7}}),
+            "250 prompt tokens and 7 generated ones are more than --max-model-len (256)");
+  ModelInfo small = model;
+  small.limits.num_blocks = 8;
+  EXPECT_EQ(CheckPoint({2, 64, {1}}, small).message(),
+            "2 sequences of 65 tokens take 10 KV blocks, and there are 8");
+}
+
+TEST(MeasureTest, PromptsDifferFromTheFirstTokenAndStayInTheVocabulary) {
+  PromptSource source(1);
+  const auto prompts = DrawPrompts({64, 16, {1}}, 50'000, source);
+  ASSERT_THAT(prompts, SizeIs(64));
+  int alike = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    ASSERT_THAT(prompts[i], SizeIs(16));
+    for (const Token token : prompts[i]) EXPECT_TRUE(token >= 0 && token < 50'000);
+    for (size_t j = 0; j < i; ++j) alike += prompts[i][0] == prompts[j][0];
+  }
+  EXPECT_LE(alike, 2);
+  EXPECT_NE(DrawPrompts({1, 16, {1}}, 50'000, source)[0], prompts[0]);
+}
+
+}  // namespace
+}  // namespace millrace

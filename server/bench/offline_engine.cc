@@ -1,0 +1,109 @@
+#include "server/bench/offline_engine.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "scheduler/scheduler.h"
+
+namespace millrace {
+
+absl::StatusOr<std::unique_ptr<OfflineEngine>> OfflineEngine::Create(
+    std::unique_ptr<Executor> executor, bool prefix_caching) {
+  MILLRACE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Scheduler> scheduler,
+      Scheduler::Create({.limits = executor->info().limits, .prefix_caching = prefix_caching}));
+  return std::unique_ptr<OfflineEngine>(
+      new OfflineEngine(std::move(scheduler), std::move(executor), prefix_caching));
+}
+
+OfflineEngine::OfflineEngine(std::unique_ptr<Scheduler> scheduler,
+                             std::unique_ptr<Executor> executor, bool prefix_caching)
+    : info_(executor->info()),
+      defaults_({.limits = info_.limits,
+                 .prefix_caching = prefix_caching,
+                 .cache_root = CacheRoot({info_.digest, info_.kv.type})}),
+      loop_(std::move(scheduler), std::move(executor), clock_, this, {this}) {
+  loop_.Start();
+}
+
+absl::StatusOr<std::vector<Admission>> OfflineEngine::MakeAdmissions(const OfflineBatch& batch) {
+  GenerateRequest generate;
+  generate.max_tokens = batch.new_tokens;
+  generate.temperature = batch.temperature;
+  generate.ignore_eos = true;
+  std::vector<Admission> admissions;
+  for (const std::vector<Token>& prompt : batch.prompts) {
+    auto request = std::make_shared<LiveRequest>(clock_, GenerateRequest(), [] {});
+    request->key = ++last_key_;
+    generate.seed = request->key;
+    MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence, MakeSequence(generate, prompt, defaults_));
+    sequence.id = request->key;
+    sequence.arrival = request->arrival;
+    admissions.push_back({std::move(request), std::move(sequence)});
+  }
+  return admissions;
+}
+
+absl::StatusOr<OfflineRun> OfflineEngine::Generate(const OfflineBatch& batch) {
+  const SteadyTime begin = clock_.Now();
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<Admission> admissions, MakeAdmissions(batch));
+  if (admissions.empty()) return absl::InvalidArgumentError("the batch has no prompts");
+  SchedulerStats before;
+  {
+    std::lock_guard lock(mutex_);
+    running_ = true;
+    batch_size_ = unfinished_ = static_cast<int32_t>(admissions.size());
+    sampled_ = 0;
+    run_ = {};
+    status_ = absl::OkStatus();
+    before = stats_;
+  }
+  for (Admission& admission : admissions) loop_.Admit(std::move(admission));
+  open_ = true;
+  loop_.Wake();
+  done_.Wait();
+  open_ = false;
+
+  std::lock_guard lock(mutex_);
+  MILLRACE_RETURN_IF_ERROR(status_);
+  run_.wall = clock_.Now() - begin;
+  run_.prefix_hits = stats_.prefix_hits - before.prefix_hits;
+  run_.preemptions = stats_.preemptions - before.preemptions;
+  return run_;
+}
+
+void OfflineEngine::Deliver(std::shared_ptr<const StepResult>, std::vector<RoutedEvent> events,
+                            SteadyTime) {
+  std::lock_guard lock(mutex_);
+  for (const RoutedEvent& routed : events) {
+    if (routed.event.sampled.size() > 0) ++sampled_;
+    if (!routed.event.end.has_value()) continue;
+    --unfinished_;
+    if (status_.ok()) status_ = routed.event.end->status;
+  }
+}
+
+void OfflineEngine::OnStep(int64_t num_tokens) {
+  std::lock_guard lock(mutex_);
+  if (num_tokens == batch_size_ && sampled_ == batch_size_) {
+    if (run_.whole_steps++ == 0) run_.first_whole_step = run_.steps;
+  }
+  ++run_.steps;
+  sampled_ = 0;
+}
+
+// Not in Deliver: the last step is counted, and its statistics known, only now.
+void OfflineEngine::OnTurn(const SchedulerStats& stats) {
+  std::lock_guard lock(mutex_);
+  stats_ = stats;
+  if (!running_ || unfinished_ > 0) return;
+  running_ = false;
+  done_.Raise();
+}
+
+void OfflineEngine::OnDeviceFailure(const absl::Status& status) {
+  std::lock_guard lock(mutex_);
+  status_ = status;
+}
+
+}  // namespace millrace

@@ -1,0 +1,186 @@
+#include "server/bench/report.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kBytesPerGb = 1e9;
+
+std::string OrDash(const std::optional<double>& value, const char* format) {
+  if (!value.has_value()) return "-";
+  return absl::StrFormat(absl::ParsedFormat<'f'>(format), *value);
+}
+
+// "(slowest - fastest) / median" of the longer length's runs.
+double Spread(const LengthFigures& length) {
+  const auto [least, most] = std::minmax_element(length.wall_ms.begin(), length.wall_ms.end());
+  return (*most - *least) / length.median_ms;
+}
+
+std::string PointText(const BenchPoint& point) {
+  return absl::StrCat("batch ", point.batch, ", ", point.input, " prompt tokens, ",
+                      absl::StrJoin(point.outputs, " and "), " generated");
+}
+
+Json ToJson(const std::optional<GpuReading>& gpu) {
+  if (!gpu.has_value()) return nullptr;
+  return {{"name", gpu->name},     {"driver", gpu->driver},
+          {"sm_mhz", gpu->sm_mhz}, {"memory_mhz", gpu->memory_mhz},
+          {"watts", gpu->watts},   {"celsius", gpu->celsius}};
+}
+
+Json ToJson(const std::optional<double>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+Json ToJson(const StepTrace& trace) {
+  Json rows = Json::array();
+  for (const StepTrace::Row& row : trace.rows) {
+    rows.push_back({{"name", row.name},
+                    {"us_per_step", row.us},
+                    {"launches_per_step", row.launches},
+                    {"share", row.share}});
+  }
+  return {{"steps", trace.steps},
+          {"only_whole_steps", trace.only_whole_steps},
+          {"launches_per_step", trace.launches},
+          {"busy_us", trace.busy_us},
+          {"span_us", trace.span_us},
+          {"largest_gap_us", trace.largest_gap_us},
+          {"kernels", std::move(rows)}};
+}
+
+Json ToJson(const MeasuredPoint& measured) {
+  const PointFigures& figures = measured.figures;
+  Json lengths = Json::array();
+  for (const LengthFigures& length : figures.lengths) {
+    lengths.push_back(
+        {{"output", length.output}, {"median_ms", length.median_ms}, {"wall_ms", length.wall_ms}});
+  }
+  return {{"batch", figures.point.batch},
+          {"input", figures.point.input},
+          {"lengths", std::move(lengths)},
+          {"step_ms", ToJson(figures.step_ms)},
+          {"output_tokens_per_s", ToJson(figures.output_tokens_per_s)},
+          {"prompt_tokens_per_s", ToJson(figures.prompt_tokens_per_s)},
+          {"void_because", figures.void_because},
+          {"gpu_before", ToJson(figures.before)},
+          {"gpu_after", ToJson(figures.after)},
+          {"trace", measured.trace.has_value() ? ToJson(*measured.trace) : Json(nullptr)}};
+}
+
+}  // namespace
+
+std::string ContextText(const BenchContext& context) {
+  const ModelInfo& model = context.model;
+  std::string text =
+      absl::StrFormat("millraced %s, %s (%s): %.2f GB of weights, %d KV blocks of %d tokens (%s)\n",
+                      context.version, context.model_name, model.architecture,
+                      static_cast<double>(model.weight_bytes) / kBytesPerGb, model.kv.num_blocks,
+                      model.kv.block_size, model.kv.type);
+  absl::StrAppend(&text, context.machine.cpu, ", ", context.machine.cores, " cores");
+  if (context.gpu.has_value()) {
+    absl::StrAppend(&text, "; ", context.gpu->name, ", driver ", context.gpu->driver);
+  }
+  if (!context.settings.empty()) absl::StrAppend(&text, "\n", context.settings);
+  const StartFigures& start = context.start;
+  absl::StrAppendFormat(&text, "\nstart to first token: %.3f s (load %.3f, first request %.3f)",
+                        start.total_s, start.load_s, start.first_request_s);
+  for (const LoadPhase& phase : model.load_phases) {
+    absl::StrAppendFormat(&text, "\n  %-32s %.3f s", phase.name, phase.seconds);
+  }
+  return text + "\n";
+}
+
+std::string PointsHead(bool with_gpu) {
+  std::string head =
+      "| batch | prompt | output   | wall ms              | spread | step ms |   tok/s | prompt "
+      "tok/s |";
+  std::string rule =
+      "|------:|-------:|---------:|---------------------:|-------:|--------:|--------:|---------"
+      "-----:|";
+  if (with_gpu) {
+    head += " SM MHz      | W         | C     |";
+    rule += "------------:|----------:|------:|";
+  }
+  return head + "\n" + rule + "\n";
+}
+
+std::string PointLine(const PointFigures& figures, bool with_gpu) {
+  std::vector<std::string> walls;
+  for (const LengthFigures& length : figures.lengths) {
+    walls.push_back(absl::StrFormat("%.2f", length.median_ms));
+  }
+  std::string line = absl::StrFormat(
+      "| %5d | %6d | %8s | %20s | %5.1f%% | %7s | %7s | %12s |", figures.point.batch,
+      figures.point.input, absl::StrJoin(figures.point.outputs, ", "), absl::StrJoin(walls, ", "),
+      100 * Spread(figures.lengths.back()), OrDash(figures.step_ms, "%.3f"),
+      OrDash(figures.output_tokens_per_s, "%.0f"), OrDash(figures.prompt_tokens_per_s, "%.0f"));
+  if (with_gpu) {
+    const auto both = [&](double GpuReading::*member) {
+      const auto one = [&](const std::optional<GpuReading>& reading) {
+        return reading.has_value() ? absl::StrFormat("%.0f", *reading.*member) : "-";
+      };
+      return absl::StrCat(one(figures.before), " > ", one(figures.after));
+    };
+    absl::StrAppendFormat(&line, " %11s | %9s | %5s |", both(&GpuReading::sm_mhz),
+                          both(&GpuReading::watts), both(&GpuReading::celsius));
+  }
+  line += "\n";
+  for (const std::string& why : figures.void_because) absl::StrAppend(&line, "VOID: ", why, "\n");
+  return line;
+}
+
+std::string TraceTable(const BenchPoint& point, const StepTrace& trace) {
+  std::string text = absl::StrFormat(
+      "Where a step goes (traced; means of %d steps %s; %.1f launches a step; %s)\n", trace.steps,
+      trace.only_whole_steps ? "of the whole batch" : "of the run, prompts included",
+      trace.launches, PointText(point));
+  absl::StrAppendFormat(&text, "| %-72s | %10s | %8s | %6s |\n|%s|%s:|%s:|%s:|\n", "kernel",
+                        "us a step", "launches", "share", std::string(74, '-'),
+                        std::string(11, '-'), std::string(9, '-'), std::string(7, '-'));
+  for (const StepTrace::Row& row : trace.rows) {
+    absl::StrAppendFormat(&text, "| %-72s | %10.1f | %8.1f | %5.1f%% |\n",
+                          ShortKernelName(row.name), row.us, row.launches, 100 * row.share);
+  }
+  absl::StrAppendFormat(
+      &text, "busy %.1f us / span %.1f us; idle %.1f us a step, the largest gap %.1f us\n",
+      trace.busy_us, trace.span_us, trace.span_us - trace.busy_us, trace.largest_gap_us);
+  return text;
+}
+
+Json ToJson(const BenchContext& context, const std::vector<MeasuredPoint>& points) {
+  const ModelInfo& model = context.model;
+  Json phases = Json::array();
+  for (const LoadPhase& phase : model.load_phases) {
+    phases.push_back({{"name", phase.name}, {"seconds", phase.seconds}});
+  }
+  Json measured = Json::array();
+  for (const MeasuredPoint& point : points) measured.push_back(ToJson(point));
+  return {{"version", context.version},
+          {"settings", context.settings},
+          {"model",
+           {{"name", context.model_name},
+            {"architecture", model.architecture},
+            {"weight_bytes", model.weight_bytes},
+            {"kv_type", model.kv.type},
+            {"kv_block_size", model.kv.block_size},
+            {"kv_blocks", model.kv.num_blocks}}},
+          {"machine", {{"cpu", context.machine.cpu}, {"cores", context.machine.cores}}},
+          {"gpu", ToJson(context.gpu)},
+          {"start",
+           {{"to_first_token_s", context.start.total_s},
+            {"load_s", context.start.load_s},
+            {"first_request_s", context.start.first_request_s},
+            {"load_phases", std::move(phases)}}},
+          {"points", std::move(measured)}};
+}
+
+}  // namespace millrace

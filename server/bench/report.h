@@ -1,0 +1,56 @@
+// The figures as tables for people and as JSON.
+#ifndef MILLRACE_SERVER_BENCH_REPORT_H_
+#define MILLRACE_SERVER_BENCH_REPORT_H_
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executors/executor.h"
+#include "server/bench/machine.h"
+#include "server/bench/measure.h"
+#include "server/bench/step_trace.h"
+
+namespace millrace {
+
+// From the process's start to the first generated token.
+struct StartFigures {
+  double total_s;
+  double load_s;           // of the model, with its warm-up
+  double first_request_s;  // from the prompt to its first token
+};
+
+// What the figures are of: stands above the tables and at the head of the JSON.
+struct BenchContext {
+  std::string version;
+  std::string settings;  // that were given
+  std::string model_name;
+  ModelInfo model;
+  Machine machine;
+  std::optional<GpuReading> gpu;
+  StartFigures start;
+};
+
+std::string ContextText(const BenchContext& context);
+
+// Markdown: the two lines of the head, then a line for each point.
+std::string PointsHead(bool with_gpu);
+std::string PointLine(const PointFigures& figures, bool with_gpu);
+
+// "Where a decode step goes": a line for each kernel, then busy and span.
+std::string TraceTable(const BenchPoint& point, const StepTrace& trace);
+
+// A point's figures, and the trace where one was taken.
+struct MeasuredPoint {
+  PointFigures figures;
+  std::optional<StepTrace> trace;
+};
+
+nlohmann::ordered_json ToJson(const BenchContext& context,
+                              const std::vector<MeasuredPoint>& points);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_BENCH_REPORT_H_

@@ -1,0 +1,116 @@
+#include "server/bench/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+
+const GpuReading kBefore = {"NVIDIA H200", "580.1", 345, 3201, 75, 30};
+const GpuReading kAfter = {"NVIDIA H200", "580.1", 1980, 3201, 400.4, 45};
+
+PointFigures Decode() {
+  return {.point = {64, 128, {16, 144}},
+          .lengths = {{16, {90, 100, 110}, 100}, {144, {650, 660, 670}, 660}},
+          .step_ms = 4.375,
+          .output_tokens_per_s = 14628.6,
+          .before = kBefore,
+          .after = kAfter};
+}
+
+StepTrace Trace() {
+  return {.rows = {{"void millrace::kernels::Gemm<4>(Args)", 60, 2, 0.75}, {"norm", 20, 2, 0.25}},
+          .steps = 8,
+          .only_whole_steps = true,
+          .launches = 4,
+          .busy_us = 80,
+          .span_us = 100,
+          .largest_gap_us = 8};
+}
+
+BenchContext Context() {
+  return {.version = "1.2.3",
+          .settings = "device=cuda",
+          .model_name = "llama",
+          .model = {.architecture = "llama",
+                    .weight_bytes = 16'000'000'000,
+                    .kv = {.block_size = 16, .num_blocks = 1000, .type = "bfloat16"},
+                    .load_phases = {{"weights", 1.5}}},
+          .machine = {"A CPU", 16},
+          .gpu = kBefore,
+          .start = {.total_s = 2, .load_s = 1.75, .first_request_s = 0.125}};
+}
+
+TEST(ReportTest, ALineHasTheHeadsColumns) {
+  for (const bool with_gpu : {false, true}) {
+    const std::string text = PointsHead(with_gpu) + PointLine(Decode(), with_gpu);
+    for (const std::string_view line : SplitList(text, '\n')) {
+      EXPECT_EQ(std::count(line.begin(), line.end(), '|'), with_gpu ? 12 : 9) << line;
+    }
+  }
+}
+
+TEST(ReportTest, ALine) {
+  EXPECT_EQ(
+      PointLine(Decode(), true),
+      "|    64 |    128 |  16, 144 |       100.00, 660.00 |   3.0% |   4.375 |   14629 |       "
+      "     - |  345 > 1980 |  75 > 400 | 30 > 45 |\n");
+}
+
+TEST(ReportTest, WhyAPointIsVoidStandsBelowIt) {
+  PointFigures figures = Decode();
+  figures.void_because = {"this", "that"};
+  EXPECT_THAT(PointLine(figures, false), HasSubstr("|\nVOID: this\nVOID: that\n"));
+}
+
+TEST(ReportTest, TheContext) {
+  EXPECT_EQ(ContextText(Context()),
+            "millraced 1.2.3, llama (llama): 16.00 GB of weights, 1000 KV blocks of 16 tokens "
+            "(bfloat16)\nA CPU, 16 cores; NVIDIA H200, driver 580.1\ndevice=cuda\n"
+            "start to first token: 2.000 s (load 1.750, first request 0.125)\n"
+            "  weights                          1.500 s\n");
+}
+
+TEST(ReportTest, ATrace) {
+  const std::string table = TraceTable({1, 128, {16, 144}}, Trace());
+  EXPECT_THAT(table, HasSubstr("| Gemm<4> "));
+  EXPECT_THAT(table, HasSubstr("|       60.0 |      2.0 |  75.0% |\n"));
+  EXPECT_THAT(table, HasSubstr("busy 80.0 us / span 100.0 us; idle 20.0 us a step, the largest gap "
+                               "8.0 us\n"));
+  EXPECT_THAT(table, HasSubstr("means of 8 steps of the whole batch"));
+}
+
+TEST(ReportTest, Json) {
+  PointFigures prefill = {.point = {1, 4096, {1}},
+                          .lengths = {{1, {60}, 60}},
+                          .prompt_tokens_per_s = 68266.7,
+                          .void_because = {"because"}};
+  const nlohmann::ordered_json json =
+      ToJson(Context(), {{Decode(), Trace()}, {std::move(prefill), std::nullopt}});
+  EXPECT_EQ(json["version"], "1.2.3");
+  EXPECT_EQ(json["model"]["weight_bytes"], 16'000'000'000);
+  EXPECT_EQ(json["gpu"]["name"], "NVIDIA H200");
+  EXPECT_EQ(json["start"]["load_phases"][0]["name"], "weights");
+  ASSERT_EQ(json["points"].size(), 2u);
+  const auto& decode = json["points"][0];
+  EXPECT_EQ(decode["batch"], 64);
+  EXPECT_EQ(decode["step_ms"], 4.375);
+  EXPECT_EQ(decode["lengths"][1]["wall_ms"].size(), 3u);
+  EXPECT_EQ(decode["gpu_after"]["sm_mhz"], 1980);
+  EXPECT_EQ(decode["trace"]["kernels"][0]["launches_per_step"], 2);
+  EXPECT_EQ(decode["trace"]["kernels"][0]["name"], "void millrace::kernels::Gemm<4>(Args)");
+  const auto& second = json["points"][1];
+  EXPECT_TRUE(second["step_ms"].is_null());
+  EXPECT_TRUE(second["trace"].is_null());
+  EXPECT_TRUE(second["gpu_before"].is_null());
+  EXPECT_EQ(second["void_because"][0], "because");
+}
+
+}  // namespace
+}  // namespace millrace

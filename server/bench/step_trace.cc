@@ -1,0 +1,146 @@
+#include "server/bench/step_trace.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_replace.h"
+#include "absl/types/span.h"
+#include "base/strings.h"
+#include "server/bench/measure.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kUsPerNs = 1e-3;
+
+using Operations = absl::Span<const DeviceOperation>;
+
+// Where each whole step begins, and where the last ends, as indices into `operations`. Empty: they
+// cannot be told apart.
+std::vector<size_t> WholeSteps(Operations operations, const OfflineRun& run) {
+  if (run.whole_steps < 2) return {};
+  std::map<std::string_view, std::vector<size_t>> occurrences;
+  for (size_t i = 0; i < operations.size(); ++i) occurrences[operations[i].name].push_back(i);
+  // Once in each step, or at least in each whole one; of these, what comes first in its step.
+  const std::vector<size_t>* mark = nullptr;
+  for (const auto& [name, at] : occurrences) {
+    const auto count = static_cast<int32_t>(at.size());
+    if (count != run.steps && count != run.whole_steps) continue;
+    if (name.starts_with("mem")) continue;  // a copy for the next step may run beside this one
+    const bool better = mark == nullptr || count > static_cast<int32_t>(mark->size()) ||
+                        (at.size() == mark->size() && at.back() < mark->back());
+    if (better) mark = &at;
+  }
+  if (mark == nullptr) return {};
+  const bool in_all = static_cast<int32_t>(mark->size()) == run.steps;
+  const auto first = mark->begin() + (in_all ? run.first_whole_step : 0);
+  return {first, first + run.whole_steps};
+}
+
+// Of operations that follow each other, the time in which one at least runs, and the longest in
+// which none does, up to `end_ns`.
+struct Occupancy {
+  int64_t busy_ns = 0;
+  int64_t largest_gap_ns = 0;
+};
+Occupancy Occupy(Operations operations, int64_t end_ns) {
+  Occupancy occupancy;
+  int64_t until = operations.front().begin_ns;
+  for (const DeviceOperation& operation : operations) {
+    occupancy.largest_gap_ns = std::max(occupancy.largest_gap_ns, operation.begin_ns - until);
+    const int64_t begin = std::max(operation.begin_ns, until);
+    const int64_t end = std::min(operation.end_ns, end_ns);
+    if (end <= begin) continue;
+    occupancy.busy_ns += end - begin;
+    until = end;
+  }
+  occupancy.largest_gap_ns = std::max(occupancy.largest_gap_ns, end_ns - until);
+  return occupancy;
+}
+
+std::vector<StepTrace::Row> MakeRows(Operations operations, double steps) {
+  std::map<std::string_view, std::pair<int64_t, int64_t>> by_name;  // time, count
+  int64_t all_ns = 0;
+  for (const DeviceOperation& operation : operations) {
+    const int64_t time = operation.end_ns - operation.begin_ns;
+    all_ns += time;
+    auto& [sum, count] = by_name[operation.name];
+    sum += time;
+    ++count;
+  }
+  std::vector<StepTrace::Row> rows;
+  for (const auto& [name, sums] : by_name) {
+    const auto time = static_cast<double>(sums.first);
+    rows.push_back({.name = std::string(name),
+                    .us = time * kUsPerNs / steps,
+                    .launches = static_cast<double>(sums.second) / steps,
+                    .share = all_ns > 0 ? time / static_cast<double>(all_ns) : 0});
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& a, const auto& b) { return a.us > b.us; });
+  return rows;
+}
+
+}  // namespace
+
+absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& operations,
+                                         const OfflineRun& run) {
+  if (operations.empty() || run.steps == 0) {
+    return absl::FailedPreconditionError("the trace saw nothing on the device");
+  }
+  std::vector<size_t> begins = WholeSteps(operations, run);
+  StepTrace trace{.steps = run.steps, .only_whole_steps = !begins.empty()};
+  int64_t end_ns = 0;  // of all
+  if (trace.only_whole_steps) {
+    trace.steps = static_cast<int32_t>(begins.size()) - 1;
+    end_ns = operations[begins.back()].begin_ns;
+  } else {
+    begins = {0, operations.size()};
+    for (const DeviceOperation& operation : operations) {
+      end_ns = std::max(end_ns, operation.end_ns);
+    }
+  }
+  const Operations all =
+      Operations(operations).subspan(begins.front(), begins.back() - begins.front());
+  int64_t busy_ns = 0;
+  std::vector<double> gaps;
+  for (size_t i = 0; i + 1 < begins.size(); ++i) {
+    const bool last = i + 2 == begins.size();
+    const Occupancy occupancy =
+        Occupy(Operations(operations).subspan(begins[i], begins[i + 1] - begins[i]),
+               last ? end_ns : operations[begins[i + 1]].begin_ns);
+    busy_ns += occupancy.busy_ns;
+    gaps.push_back(static_cast<double>(occupancy.largest_gap_ns) * kUsPerNs);
+  }
+  const double steps = trace.steps;
+  trace.rows = MakeRows(all, steps);
+  trace.launches = static_cast<double>(all.size()) / steps;
+  trace.busy_us = static_cast<double>(busy_ns) * kUsPerNs / steps;
+  trace.span_us = static_cast<double>(end_ns - all.front().begin_ns) * kUsPerNs / steps;
+  trace.largest_gap_us = Median(std::move(gaps));
+  return trace;
+}
+
+std::string ShortKernelName(std::string_view name) {
+  constexpr size_t kMost = 72;
+  std::string text = absl::StrReplaceAll(
+      AbslView(name),
+      {{"(anonymous namespace)::", ""}, {"millrace::kernels::", ""}, {"millrace::", ""}});
+  if (text.starts_with("void ")) text.erase(0, 5);
+  // The arguments begin at the first parenthesis outside of template arguments.
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '<') ++depth;
+    if (text[i] == '>') --depth;
+    if (text[i] == '(' && depth == 0) {
+      text.resize(i);
+      break;
+    }
+  }
+  if (text.size() > kMost) text = text.substr(0, kMost - 3) + "...";
+  return text;
+}
+
+}  // namespace millrace

@@ -1,0 +1,49 @@
+// From what a device did during a run to where a step's time goes.
+#ifndef MILLRACE_SERVER_BENCH_STEP_TRACE_H_
+#define MILLRACE_SERVER_BENCH_STEP_TRACE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "executors/factory.h"
+#include "server/bench/offline_engine.h"
+
+namespace millrace {
+
+// Means over `steps` steps. Times of operations that overlap count in full for each, so that their
+// sum may be more than `busy_us`.
+struct StepTrace {
+  struct Row {
+    std::string name;
+    double us;        // a step
+    double launches;  // a step
+    double share;     // of all rows' time
+  };
+  std::vector<Row> rows;  // the longest first
+
+  int32_t steps;
+  // The steps are those that decode the whole batch, from the begin of one to the begin of the
+  // next; else all of the run, prompts included.
+  bool only_whole_steps;
+  double launches;        // a step
+  double busy_us;         // of a step, in which something ran
+  double span_us;         // of a step
+  double largest_gap_us;  // inside a step, the median of the steps
+};
+
+// `operations` are those of `run`, in the order of their begin. A step is told from the next by an
+// operation that occurs once in each; where a run has none, or fewer than two whole steps, its
+// steps are not told apart. FailedPrecondition: there are no operations.
+absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& operations,
+                                         const OfflineRun& run);
+
+// A kernel's name for people: without its result's type, its arguments, our own and unnamed
+// namespaces; at most 72 characters.
+std::string ShortKernelName(std::string_view name);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_BENCH_STEP_TRACE_H_
