@@ -1,11 +1,13 @@
 """Runs the real millraced for the black-box tests: as a user would, over its own doors.
 
 The environment names the program (MILLRACED) and the default model's file (MILLRACE_MODEL); `make test` sets both.
-Tests that need the model are marked `model`.
+Tests that need the model are marked `model`. MILLRACED_ARGS are more flags of the server that runs it: with
+MILLRACED_ARGS="--device cuda" the same tests look at the model on a GPU.
 """
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import time
@@ -85,7 +87,8 @@ def fake_server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model_server(tmp_path_factory):
-    """A server with the default model on the CPU, shared."""
-    server = Server(tmp_path_factory.mktemp("model"), "--model", os.environ["MILLRACE_MODEL"])
+    """A server with the default model, on the CPU unless MILLRACED_ARGS says otherwise, shared."""
+    server = Server(tmp_path_factory.mktemp("model"), "--model", os.environ["MILLRACE_MODEL"],
+                    *shlex.split(os.environ.get("MILLRACED_ARGS", "")))
     yield server
     server.stop()

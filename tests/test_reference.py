@@ -1,9 +1,12 @@
 """SmolLM2 through the whole server against transformers on the same weights (tests/reference).
 
-The server quantizes activations to int8, so where the reference's two best logits nearly tie, the best token may differ.
+The CPU quantizes activations to int8, a GPU computes in bfloat16: where the reference's two best logits nearly tie, the best
+token may differ.
 """
 import json
+import os
 import pathlib
+import shlex
 
 import pytest
 
@@ -13,6 +16,15 @@ REFERENCE = pathlib.Path(__file__).parent / "reference"
 DATA = json.loads((REFERENCE / "model_reference.json").read_text())
 
 pytestmark = pytest.mark.model
+
+
+def on_a_gpu():
+    flags = shlex.split(os.environ.get("MILLRACED_ARGS", ""))
+    return "--device=cuda" in flags or ("--device", "cuda") in zip(flags, flags[1:])
+
+
+# Where the gap of the two best logits is at least `near`, this share of best tokens is equal; all are from `wide` on.
+BARS = dict(near=0.1, share=0.995, wide=0.4) if on_a_gpu() else dict(near=0.3, share=0.99, wide=1.0)
 
 
 def score(stub, tokens):
@@ -34,19 +46,19 @@ def test_best_tokens_and_logprobs_agree_with_transformers(model_server, record_p
                 ours, prompt["tokens"], prompt["logprobs"], prompt["gaps"], strict=True):
             positions += 1
             differences.append(abs(logprob - reference))
-            if gap >= 0.3:
+            if gap >= BARS["near"]:
                 compared += 1
                 equal += best == token
-            if gap >= 1.0:
+            if gap >= BARS["wide"]:
                 wide += 1
                 wide_equal += best == token
-    figures = (f"{positions} positions, {compared / positions:.1%} compared (gap of 0.3 or more), {equal / compared:.3%} of "
-               f"them equal; {wide_equal} of {wide} with a gap of 1.0 or more; "
+    figures = (f"{positions} positions, {compared / positions:.1%} compared (gap of {BARS['near']} or more), "
+               f"{equal / compared:.3%} of them equal; {wide_equal} of {wide} with a gap of {BARS['wide']} or more; "
                f"mean |difference of logprobs| {sum(differences) / positions:.4f}")
     print(figures)
     record_property("figures", figures)
     assert positions == 50 * 64
-    assert equal / compared >= 0.99, figures
+    assert equal / compared >= BARS["share"], figures
     assert wide_equal == wide, figures
 
 
