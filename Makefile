@@ -12,6 +12,9 @@ fresh-test:  ## Both commands in a new Debian 12 that holds nothing but make; ne
 bench-cpu:  ## Millrace and llama.cpp side by side on this machine, which must be idle (a look: make bench-cpu ARGS=--quick)
 	@bench/cpu/run.sh $(ARGS)
 
+gpu-bundle:  ## Everything that a GPU machine without network needs to run the GPU tests and benchmarks (deploy/gpu/README.md)
+	@scripts/gpu_bundle.sh
+
 lint:  ## clang-format on every C++ file, clang-tidy on what changed
 	@scripts/lint.sh
 
@@ -21,4 +24,4 @@ clean:  ## Remove the build folders (the cache of the model and of Python packag
 help:  ## This list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 14
 
-.PHONY: serve test fresh-test bench-cpu lint clean help
+.PHONY: serve test fresh-test bench-cpu gpu-bundle lint clean help

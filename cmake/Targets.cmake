@@ -65,6 +65,21 @@ add_custom_target(benches)  # Every benchmark.
 add_custom_target(gpu_tests)
 add_custom_target(gpu_benches)
 
+# Writes the paths of the programs of gpu_tests and gpu_benches to gpu_tests.txt and gpu_benches.txt, for `make gpu-bundle`. Call
+# when every target stands.
+function(millrace_list_gpu_programs)
+  foreach(kind tests benches)
+    get_target_property(programs gpu_${kind} MANUALLY_ADDED_DEPENDENCIES)
+    set(text "")
+    if(programs)
+      foreach(program IN LISTS programs)
+        string(APPEND text "$<TARGET_FILE:${program}>\n")
+      endforeach()
+    endif()
+    file(GENERATE OUTPUT "${CMAKE_BINARY_DIR}/gpu_${kind}.txt" CONTENT "${text}")
+  endforeach()
+endfunction()
+
 function(_millrace_parse function)
   cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME)

@@ -1,0 +1,77 @@
+# Sourced by run_tests.sh and run_benches.sh of an unpacked bundle: where things lie, and a line for each thing that ran.
+# shellcheck shell=bash
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+OUT=${OUT:-$HERE/out}
+LOGS=$HERE/logs/$(basename "$0" .sh)
+rm -rf "$LOGS"
+mkdir -p "$OUT" "$LOGS"
+failures=0
+
+die() {
+  printf '%s\n' "$*" >&2
+  exit 1
+}
+command -v nvidia-smi >/dev/null || die "there is no nvidia-smi: this is no GPU machine"
+
+# CUDA's libraries, which the bundle does not carry: of the toolkit, or of Python packages (nvidia-cublas, nvidia-cuda-cupti).
+python_libraries() {
+  python3 -c '
+import importlib.util, pathlib
+spec = importlib.util.find_spec("nvidia")
+for folder in spec.submodule_search_locations if spec else []:
+    for library in pathlib.Path(folder).glob("*/lib"):
+        print(library)' 2>/dev/null
+}
+folder_of() {
+  local folder
+  for folder in /usr/local/cuda/lib64 /usr/local/cuda/extras/CUPTI/lib64 $(python_libraries); do
+    [ -e "$folder/$1" ] && echo "$folder" && return
+  done
+  echo "note: $1 was not found" >&2
+}
+for library in libcublasLt.so.13 libcupti.so.13; do
+  folder=$(folder_of $library)
+  [ -z "$folder" ] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+done
+export LD_LIBRARY_PATH
+# The bundle's own libraries are only for its own programs; bin/millraced finds them by itself.
+PROGRAM_LIBRARIES=$HERE/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export MILLRACE_MODEL=$HERE/models/SmolLM2-135M-Instruct.Q4_1.gguf
+
+# Whether NAME holds one of `names`, or these are empty.
+wanted() {
+  local name
+  [ ${#names[@]} -gt 0 ] || return 0
+  for name in "${names[@]}"; do
+    [[ $1 != *"$name"* ]] || return 0
+  done
+  return 1
+}
+
+# run NAME SECONDS COMMAND...: its output goes to a log; a line says how it ended. Returns its status.
+run() {
+  local name=$1 limit=$2 code=0 begun=$SECONDS
+  shift 2
+  timeout -k 5 "$limit" "$@" >"$LOGS/$name.log" 2>&1 </dev/null || code=$?
+  local what=ok
+  [ $code = 0 ] || what="FAILED ($code)"
+  [ $code != 124 ] || what="took more than $limit s"
+  [ $code = 0 ] || failures=$((failures + 1))
+  printf '%-40s %5d s  %s\n' "$name" $((SECONDS - begun)) "$what"
+  return $code
+}
+
+# The logs as one file, and the end.
+finish() {
+  tar -czf "$OUT/$(basename "$0" .sh).tar.gz" -C "$LOGS" .
+  if [ $failures = 0 ]; then
+    echo "all is well"
+    exit 0
+  fi
+  echo "$failures failed"
+  exit 1
+}
+
+echo "$(cat "$HERE/VERSION"), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1), $(date -u +%F)"
+cd "$HERE" || exit 1

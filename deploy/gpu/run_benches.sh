@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Runs every benchmark of the bundle on this machine's GPU: the kernels' programs, then `millraced bench` on the shape of
+# Llama-3-8B with dummy weights, in FP8 and BF16.
+#   run_benches.sh [NAME ...]
+# NAME: only programs whose name holds one of these; `engine` is `millraced bench`. Logs, tables and JSON:
+# $OUT/run_benches.tar.gz (OUT: ./out unless set).
+set -uo pipefail
+source "$(dirname "$0")/common.sh"
+
+names=("$@")
+
+for program in gpu_benches/*; do
+  name=$(basename "$program")
+  wanted "$name" || continue
+  run "$name" 240 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" "$program"
+done
+
+# engine NAME FLAG...: the tables, without the traces, which are long.
+engine() {
+  local name=$1
+  shift
+  run "$name" 240 bin/millraced bench --device cuda --model "$HERE/models/llama-3-8b" --load-format dummy \
+    --max-num-seqs 256 --max-num-batched-tokens 8192 --json "$LOGS/$name.json" "$@"
+  sed '/^Where a step goes/,$d' "$LOGS/$name.log" | grep -vE '^ *$|^(VOID)?\[' | cut -c1-200
+}
+if wanted engine; then
+  engine engine_fp8 --quantization fp8 --points 1:128:16:144,64:128:16:144,256:128:16:144,64:2048:16:80,1:4096:1 --trace
+  engine engine_bf16 --points 1:128:16:144,64:128:16:144,256:128:16:144,1:4096:1 --trace
+  engine engine_fp8_eager --quantization fp8 --enforce-eager --points 1:128:16:144
+fi
+finish

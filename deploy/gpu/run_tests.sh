@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Runs every test of the bundle on this machine's GPU: the kernels' and the executor's programs, then the black-box tests of the
+# whole server against `millraced --device cuda`.
+#   run_tests.sh [--sanitizer] [NAME ...]
+# --sanitizer: instead, the tests that sanitizer.txt names under compute-sanitizer. NAME: only programs whose name holds one of
+# these; `server` is the black-box tests. Logs: $OUT/run_tests.tar.gz (OUT: ./out unless set).
+set -uo pipefail
+source "$(dirname "$0")/common.sh"
+
+sanitizer=
+if [ "${1:-}" = --sanitizer ]; then
+  sanitizer=1
+  shift
+fi
+names=("$@")
+
+# What a program's log says last: googletest's and pytest's totals, and what failed.
+summarize() { grep -E '^\[  (PASSED|FAILED)  \]|^(FAILED|ERROR) |(passed|failed).* in ' "$LOGS/$1.log" | tail -"${2:-6}" | cut -c1-160; }
+
+if [ -n "$sanitizer" ]; then
+  while read -r program tool filter; do
+    case $program in '' | '#'*) continue ;; esac
+    wanted "$program" || continue
+    run "$program.$tool" 300 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" \
+      compute-sanitizer --tool "$tool" --error-exitcode 9 "gpu_tests/$program" --gtest_brief=1 --gtest_filter="$filter"
+    grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|^\[  (PASSED|FAILED)  \]' "$LOGS/$program.$tool.log" | tail -3
+  done <sanitizer.txt
+  finish
+fi
+
+for program in gpu_tests/*; do
+  name=$(basename "$program")
+  wanted "$name" || continue
+  run "$name" 300 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" "$program" --gtest_brief=1
+  summarize "$name" 12
+done
+if wanted server; then
+  run server 300 env MILLRACED="$HERE/bin/millraced" MILLRACED_ARGS="--device cuda" PYTHONPATH="$HERE/site" \
+    python3 -m pytest tests -q -p no:cacheprovider --timeout 120 -rfE
+  summarize server 20
+fi
+finish
