@@ -7,23 +7,24 @@
 
 #include "kernels/arguments.h"
 #include "kernels/gemm/linear_algorithms.h"
+#include "kernels/gemm/linear_table.h"
 
 namespace millrace::kernels {
 
 class LinearPlan {
  public:
   struct Range {
-    int64_t tokens;  // the largest
+    int64_t tokens;      // the largest
+    int64_t run_tokens;  // what it runs on, given room; what `tokens` is where padding does not pay
     Algorithm algorithm;
   };
 
   LinearPlan(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options)
       : lt(lt), shape(shape), options(options) {}
 
-  const Algorithm& AlgorithmFor(int64_t tokens) const {
-    return std::find_if(ranges.begin(), ranges.end(),
-                        [&](const Range& range) { return tokens <= range.tokens; })
-        ->algorithm;
+  const Range& RangeOf(int64_t count) const {
+    return *std::find_if(ranges.begin(), ranges.end(),
+                         [&](const Range& range) { return count <= range.tokens; });
   }
 
   const CublasLt& lt;
@@ -33,12 +34,6 @@ class LinearPlan {
 };
 
 namespace {
-
-// cuBLASLt has other algorithms for a product with a single vector, which sum in an order of their
-// own: an exact plan asks for this many tokens at least.
-constexpr int64_t kLeastExactTokens = 16;
-
-constexpr int kProposals = 16;
 
 std::string CheckShape(const LinearShape& shape) {
   if (shape.rows < 16 || shape.rows % 16 != 0) {
@@ -66,20 +61,20 @@ std::vector<int64_t> Bounds(int64_t max_tokens) {
   return bounds;
 }
 
-// The first algorithm of the heuristic that runs at both ends of [least, most] tokens.
-std::optional<Algorithm> Choose(const CublasLt& lt, const LinearShape& shape,
-                                const LinearOptions& options, int64_t least, int64_t most) {
-  const Matmul smallest = PlanningMatmul(lt, shape, options.fast_accumulation, least);
-  const Matmul largest = PlanningMatmul(lt, shape, options.fast_accumulation, most);
-  const auto can_run = [&](const Algorithm& algorithm) {
-    return CanRun(lt, smallest, algorithm, options.workspace_bytes) &&
-           CanRun(lt, largest, algorithm, options.workspace_bytes);
-  };
-  const int64_t asked = options.exact ? std::max(most, kLeastExactTokens) : most;
-  for (const auto& algorithm : ProposeAlgorithms(lt, shape, options, asked, kProposals)) {
-    if (can_run(algorithm)) return algorithm;
+// For [least, most] tokens: what was measured, else what cuBLASLt would take.
+std::optional<LinearPlan::Range> Choose(const CublasLt& lt, const LinearShape& shape,
+                                        const LinearOptions& options, int64_t least, int64_t most) {
+  if (const TunedAlgorithm* tuned = FindTuned(shape, options, most)) {
+    const auto algorithm = MakeAlgorithm(lt, shape, tuned->config);
+    const int64_t run = std::max<int64_t>(tuned->run_tokens, most);
+    if (algorithm.has_value() && CanRunBetween(lt, shape, options, *algorithm, least, most) &&
+        CanRunBetween(lt, shape, options, *algorithm, run, run)) {
+      return LinearPlan::Range{.tokens = most, .run_tokens = run, .algorithm = *algorithm};
+    }
   }
-  return std::nullopt;
+  const auto algorithm = DefaultAlgorithm(lt, shape, options, least, most);
+  if (!algorithm.has_value()) return std::nullopt;
+  return LinearPlan::Range{.tokens = most, .run_tokens = most, .algorithm = *algorithm};
 }
 
 bool Fits(const LinearArgs& args) {
@@ -152,14 +147,14 @@ const LinearPlan* LinearPlanner::Plan(const LinearShape& shape, std::string* err
   auto plan = std::make_unique<LinearPlan>(state_->lt, shape, state_->options);
   int64_t least = 1;
   for (const int64_t most : Bounds(state_->options.max_tokens)) {
-    const auto algorithm = Choose(state_->lt, shape, state_->options, least, most);
-    if (!algorithm.has_value()) {
+    const auto range = Choose(state_->lt, shape, state_->options, least, most);
+    if (!range.has_value()) {
       *error = "cuBLASLt " + std::to_string(state_->lt.version()) + " has no algorithm for " +
                std::to_string(shape.rows) + " outputs of " + std::to_string(shape.stride) +
                " inputs at " + std::to_string(most) + " tokens on this device";
       return nullptr;
     }
-    plan->ranges.push_back({.tokens = most, .algorithm = *algorithm});
+    plan->ranges.push_back(*range);
     least = most + 1;
   }
   state_->plans.push_back(std::move(plan));
@@ -169,6 +164,8 @@ const LinearPlan* LinearPlanner::Plan(const LinearShape& shape, std::string* err
 cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
   if (args.plan == nullptr || !Fits(args)) return cudaErrorInvalidValue;
   const LinearPlan& plan = *args.plan;
+  const LinearPlan::Range& range = plan.RangeOf(args.tokens);
+  const bool padded = range.run_tokens > range.tokens && range.run_tokens <= args.room;
   const bool weight_scaled = args.weight.scaling != WeightScaling::kChannel;
   const bool input_scaled = args.input.scaling != Scaling::kToken;
   Matmul matmul;
@@ -176,14 +173,14 @@ cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
       MakeMatmul(plan.lt,
                  {.shape = plan.shape,
                   .fast_accumulation = plan.options.fast_accumulation,
-                  .tokens = args.tokens,
+                  .tokens = padded ? range.run_tokens : args.tokens,
                   .output_stride = args.output_stride,
                   .weight_scales = weight_scaled ? args.weight.scales : nullptr,
                   .input_scales = input_scaled ? args.input.scales : nullptr},
                  &matmul);
   if (status != CUBLAS_STATUS_SUCCESS) return CudaError(status);
-  return CudaError(RunMatmul(plan.lt, matmul, args, plan.AlgorithmFor(args.tokens),
-                             plan.options.workspace_bytes, stream));
+  return CudaError(
+      RunMatmul(plan.lt, matmul, args, range.algorithm, plan.options.workspace_bytes, stream));
 }
 
 Product LinearProduct(const LinearArgs& args) {

@@ -45,6 +45,17 @@ struct LinearOptions {
 
 class LinearPlan;
 
+// A product of few tokens may be faster on more rows than it has: its CTAs all read the same few
+// lines of the input at once, while more rows spread over the L2 cache (measured: 18.6 µs instead
+// of 25.9 for 4096x14336 FP8 at one token, on 64 rows). Given memory for this many rows, plans make
+// use of it.
+constexpr int64_t LinearRoom(int64_t tokens) {
+  for (const int64_t rows : {64, 128, 256}) {
+    if (tokens <= rows) return rows;
+  }
+  return PaddedTokens(tokens);
+}
+
 // Plans by shape. Used by one thread; the plans that it made may be launched from any, and live as
 // long as it does. Keeps a reference to `lt`.
 class LinearPlanner {
@@ -70,6 +81,9 @@ struct LinearArgs {
   void* output;    // [tokens][output_stride] of the shape's output type, 16-byte aligned
   int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
   void* workspace;        // the planner's workspace_bytes, 256-byte aligned; one stream's at a time
+  // Rows that input and output have memory for, if more than above; LinearRoom(tokens) is enough.
+  // Rows past the tokens are read, whatever they hold, and written.
+  int64_t room = 0;
 };
 
 // Scalar scales (kTensor, of either side) and those of blocks are applied; a scale per channel and

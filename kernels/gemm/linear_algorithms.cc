@@ -1,6 +1,7 @@
 #include "kernels/gemm/linear_algorithms.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace::kernels {
 namespace {
@@ -22,6 +23,12 @@ cudaDataType_t CudaType(Type type) {
   }
   return CUDA_R_32F;
 }
+
+constexpr int kProposals = 32;
+
+// cuBLASLt may have algorithms of their own for one or few vectors, which sum in another order: an
+// exact plan asks for this many tokens at least.
+constexpr int64_t kLeastExactTokens = 16;
 
 // Keeps the first failure of several calls.
 class Attempt {
@@ -134,6 +141,10 @@ std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const LinearShape& sh
   return algorithm;
 }
 
+bool IsExact(const AlgorithmConfig& config) {
+  return config.split_k <= 1 && config.reduction == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
 std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const LinearShape& shape,
                                          const LinearOptions& options, int64_t tokens, int limit) {
   Matmul matmul = PlanningMatmul(lt, shape, options.fast_accumulation, tokens);
@@ -159,7 +170,7 @@ std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const LinearShape& 
   for (int i = 0; i < found; ++i) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
     const AlgorithmConfig config = ConfigOf(lt, results[i].algo);
-    if (options.exact && (config.split_k > 1 || config.reduction != 0)) continue;
+    if (options.exact && !IsExact(config)) continue;
     algorithms.push_back({.cublas = results[i].algo, .config = config});
   }
   return algorithms;
@@ -171,6 +182,44 @@ bool CanRun(const CublasLt& lt, Matmul matmul, const Algorithm& algorithm, size_
                               &matmul.output, &matmul.output, &algorithm.cublas,
                               &result) == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= workspace_bytes;
+}
+
+bool CanRunBetween(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options,
+                   const Algorithm& algorithm, int64_t least, int64_t most) {
+  for (const int64_t tokens : {least, most}) {
+    const Matmul matmul = PlanningMatmul(lt, shape, options.fast_accumulation, tokens);
+    if (!CanRun(lt, matmul, algorithm, options.workspace_bytes)) return false;
+  }
+  return true;
+}
+
+// At few tokens the heuristic wants to split K, and the unsplit algorithms that it ranks behind may
+// be ten times slower than those that it takes, unsplit, at more tokens. So an exact plan takes the
+// first choice at the least number of tokens for which that does not split K.
+std::optional<Algorithm> DefaultAlgorithm(const CublasLt& lt, const LinearShape& shape,
+                                          const LinearOptions& options, int64_t least,
+                                          int64_t most) {
+  const auto first_of = [&](const LinearOptions& asked, int64_t tokens,
+                            int limit) -> std::optional<Algorithm> {
+    for (const Algorithm& algorithm : ProposeAlgorithms(lt, shape, asked, tokens, limit)) {
+      if ((!options.exact || IsExact(algorithm.config)) &&
+          CanRunBetween(lt, shape, options, algorithm, least, most)) {
+        return algorithm;
+      }
+    }
+    return std::nullopt;
+  };
+  LinearOptions any = options;
+  any.exact = false;
+  const int64_t start = options.exact ? std::max(most, kLeastExactTokens) : most;
+  for (const auto& [asked, limit] : {std::pair(any, 1), std::pair(options, kProposals)}) {
+    if (const auto algorithm = first_of(asked, start, limit)) return algorithm;
+    for (const int64_t tokens : kTokenBounds) {
+      if (tokens <= start) continue;
+      if (const auto algorithm = first_of(asked, tokens, limit)) return algorithm;
+    }
+  }
+  return std::nullopt;
 }
 
 cublasStatus_t RunMatmul(const CublasLt& lt, Matmul matmul, const LinearArgs& args,

@@ -69,11 +69,25 @@ std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const LinearShape& sh
 std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const LinearShape& shape,
                                          const LinearOptions& options, int64_t tokens, int limit);
 
+// Whether the algorithm sums K in one piece. All that do give the same bits (linear_bench.cu
+// looks).
+bool IsExact(const AlgorithmConfig& config);
+
 // Whether the algorithm can run the product within the workspace.
 bool CanRun(const CublasLt& lt, Matmul matmul, const Algorithm& algorithm, size_t workspace_bytes);
 
 cublasStatus_t RunMatmul(const CublasLt& lt, Matmul matmul, const LinearArgs& args,
                          const Algorithm& algorithm, size_t workspace_bytes, cudaStream_t stream);
+
+// Whether it can for the plan's least and most tokens of a range.
+bool CanRunBetween(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options,
+                   const Algorithm& algorithm, int64_t least, int64_t most);
+
+// What a plan takes where nothing was measured, for [least, most] tokens; nothing where cuBLASLt
+// has no algorithm that can run at both.
+std::optional<Algorithm> DefaultAlgorithm(const CublasLt& lt, const LinearShape& shape,
+                                          const LinearOptions& options, int64_t least,
+                                          int64_t most);
 
 // An algorithm is chosen for every range (previous bound, bound] of tokens.
 inline constexpr int64_t kTokenBounds[] = {1,   8,   16,  32,  48,   64,   96,   128,

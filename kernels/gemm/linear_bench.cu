@@ -1,16 +1,16 @@
 // Times cuBLASLt's algorithms for the linears of the models that we care for, prints what exactness
 // costs, and writes linear_table.inc:
 //
-//   kernels_gemm_bench [--models llama8b,qwen8b,...] [--types bf16,fp8] [--table FILE] [--fast]
-//                      [--explore]
+//   kernels_gemm_bench [--models llama8b,qwen8b] [--types bf16,fp8] [--fast] [--table FILE]
 //
 // Every algorithm runs on weights that are not in the cache, in a replayed graph. One that does not
-// split K must give the bits of the others at every number of tokens, or it is left out.
+// split K must give the bits of the others at every number of tokens, or it is left out and named.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/bench_util.h"
@@ -20,29 +20,49 @@
 namespace millrace::kernels {
 namespace {
 
+using Size = std::pair<int64_t, int64_t>;  // rows, padded columns
+
 struct Model {
   const char* name;
-  std::vector<std::pair<int64_t, int64_t>> linears;  // rows, padded columns: those of one layer
-  std::pair<int64_t, int64_t> head;
+  std::vector<Size> linears;  // of one layer
   int layers;
+  Size head;
 };
 
 const Model kModels[] = {
-    {"llama8b", {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}, {128256, 4096}, 32},
-    {"qwen8b", {{6144, 4096}, {4096, 4096}, {24576, 4096}, {4096, 12288}}, {151936, 4096}, 36},
-    {"llama70b", {{10240, 8192}, {8192, 8192}, {57344, 8192}, {8192, 28672}}, {128256, 8192}, 80},
-    {"smollm2", {{960, 640}, {576, 640}, {3072, 640}, {576, 1536}}, {49152, 640}, 30},
+    {"llama8b", {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}, 32, {128256, 4096}},
+    {"qwen8b", {{6144, 4096}, {4096, 4096}, {24576, 4096}, {4096, 12288}}, 36, {151936, 4096}},
+    {"llama70b", {{10240, 8192}, {8192, 8192}, {57344, 8192}, {8192, 28672}}, 80, {128256, 8192}},
+    {"smollm2", {{960, 640}, {576, 640}, {3072, 640}, {576, 1536}}, 30, {49152, 640}},
 };
 
 constexpr int64_t kMostTokens = 8192;
 constexpr int64_t kMostHeadTokens = 512;
+constexpr int64_t kManyTokens = 512;  // from here on a run is long, and the heuristic's word good
 
-// What algorithms may do in a column of the results.
+// What makes another algorithm worth a row of the table, or padding worth its while.
+constexpr double kWorthwhile = 0.97;
+
 struct Mode {
   const char* name;
   bool exact;
   bool fast_accumulation;
+
+  LinearOptions Options() const { return {.exact = exact, .fast_accumulation = fast_accumulation}; }
 };
+
+struct Timed {
+  Algorithm algorithm;
+  double us;
+};
+
+// At one number of tokens.
+struct Result {
+  double default_us = 0;  // of what a plan takes without the table
+  Timed best = {};
+  int64_t run_tokens = 0;
+};
+using Results = std::map<int64_t, Result>;  // by number of tokens
 
 __global__ void CountDifferencesKernel(const uint32_t* a, const uint32_t* b, size_t size,
                                        unsigned* count) {
@@ -54,10 +74,12 @@ __global__ void CountDifferencesKernel(const uint32_t* a, const uint32_t* b, siz
   if (differences != 0) atomicAdd(count, differences);
 }
 
-struct Timed {
-  Algorithm algorithm;
-  double us;
-};
+std::string ToString(const AlgorithmConfig& c) {
+  char text[96];
+  std::snprintf(text, sizeof(text), "{%d, %d, %d, %d, %d, %d, %d, %d, %d}", c.id, c.tile, c.stages,
+                c.split_k, c.reduction, c.swizzle, c.custom, c.inner_shape, c.cluster_shape);
+  return text;
+}
 
 // One shape's memory, and the times of its algorithms.
 class Tuner {
@@ -68,7 +90,7 @@ class Tuner {
         shape_(shape),
         most_tokens_(most_tokens),
         weight_bytes_(shape.rows * shape.stride * ElementBytes()),
-        inputs_(RotatedInputs(static_cast<double>(weight_bytes_))),
+        inputs_(std::min(RotatedInputs(static_cast<double>(weight_bytes_)), 64)),
         weights_(weight_bytes_ * inputs_),
         x_(most_tokens * shape.stride * ElementBytes()),
         y_(most_tokens * shape.rows * OutputBytes() / 4),
@@ -85,119 +107,106 @@ class Tuner {
     }
   }
 
-  // The bits that all exact algorithms must give: the first one's that the heuristic proposes for
-  // many tokens.
-  void MakeReference(bool fast_accumulation) {
-    const LinearOptions options = {.fast_accumulation = fast_accumulation};
-    pool_.clear();
-    for (const int64_t tokens : {16, 32, 64, 128, 256, 512, 1024, 4096}) {
-      if (tokens > most_tokens_) break;
-      for (const auto& algorithm : ProposeAlgorithms(lt_, shape_, options, tokens, 24)) {
-        AddUnlessThere(algorithm, &pool_);
-      }
+  Results Tune(const Mode& mode) {
+    mode_ = mode;
+    if (mode.exact) MakeReference();
+    Results results;
+    for (const int64_t tokens : kTokenBounds) {
+      if (tokens <= most_tokens_) results[tokens] = TuneFor(tokens);
     }
-    const auto first = ProposeAlgorithms(lt_, shape_, options, most_tokens_, 1);
-    if (first.empty()) return;
-    Run(first[0], most_tokens_, fast_accumulation, 0, nullptr);
-    CheckCuda(cudaMemcpy(reference_.get(), y_.get(), y_.bytes(), cudaMemcpyDeviceToDevice), "copy");
+    if (shape_.output == Type::kBf16) Pad(&results);
+    return results;
   }
 
-  // Replaces the heuristic's proposals by all that differ from them in tile and cluster alone.
-  void Explore() {
-    const auto proposed = pool_;
-    std::vector<AlgorithmConfig> bases;
-    const Matmul matmul = PlanningMatmul(lt_, shape_, false, 16);
-    for (const auto& algorithm : proposed) {
-      AlgorithmConfig config = algorithm.config;
-      config.tile = config.cluster_shape = 0;
-      if (std::find(bases.begin(), bases.end(), config) == bases.end()) bases.push_back(config);
-    }
-    for (AlgorithmConfig config : bases) {
-      const size_t before = pool_.size();
-      for (config.tile = 1; config.tile < CUBLASLT_MATMUL_TILE_END; ++config.tile) {
-        for (config.cluster_shape = CUBLASLT_CLUSTER_SHAPE_1x1x1;
-             config.cluster_shape <= CUBLASLT_CLUSTER_SHAPE_1x16x1; ++config.cluster_shape) {
-          const auto made = MakeAlgorithm(lt_, shape_, config);
-          if (made.has_value() && CanRun(lt_, matmul, *made, workspace_.size())) {
-            AddUnlessThere(*made, &pool_);
-          }
-        }
-      }
-      std::printf("explore: id %d stages %d custom %d swizzle %d inner %d: %zu more\n", config.id,
-                  config.stages, config.custom, config.swizzle, config.inner_shape,
-                  pool_.size() - before);
-    }
-  }
-
-  // Fastest first. Algorithms that the mode forbids, or that fail, are not among them.
-  std::vector<Timed> Time(const Mode& mode, int64_t tokens) {
-    std::vector<Timed> timed;
-    std::vector<Algorithm> candidates = Candidates(mode, tokens);
-    for (const auto& algorithm : candidates) {
-      y_.Poison();
-      if (Run(algorithm, tokens, mode.fast_accumulation, 0, nullptr) != CUBLAS_STATUS_SUCCESS) {
-        continue;
-      }
-      if (mode.exact && Differences(tokens) != 0) {
-        ++inexact_;
-        continue;
-      }
-      timed.push_back({algorithm, Microseconds(algorithm, mode.fast_accumulation, tokens, 3)});
-    }
-    const auto faster = [](const Timed& a, const Timed& b) { return a.us < b.us; };
-    if (!timed.empty()) first_proposal_us_ = timed[0].us;
-    std::sort(timed.begin(), timed.end(), faster);
-    if (timed.size() > 3) timed.resize(3);
-    for (Timed& finalist : timed) {
-      finalist.us = Microseconds(finalist.algorithm, mode.fast_accumulation, tokens, 9);
-    }
-    std::sort(timed.begin(), timed.end(), faster);
-    return timed;
-  }
-
-  // Of the last Time: what the heuristic thought fastest.
-  double first_proposal_us() const { return first_proposal_us_; }
-  int inexact() const { return inexact_; }
   size_t weight_bytes() const { return weight_bytes_; }
 
  private:
   size_t ElementBytes() const { return shape_.type == Type::kFp8 ? 1 : 2; }
   size_t OutputBytes() const { return shape_.output == Type::kF32 ? 4 : 2; }
 
-  void AddUnlessThere(const Algorithm& algorithm, std::vector<Algorithm>* to) const {
-    const AlgorithmConfig config = algorithm.config;
-    for (const auto& there : *to) {
-      if (there.config == config) return;
+  // The bits that all exact algorithms must give: those of what a plan takes for many tokens.
+  void MakeReference() {
+    const auto algorithm =
+        DefaultAlgorithm(lt_, shape_, mode_.Options(), most_tokens_, most_tokens_);
+    if (!algorithm.has_value()) return;
+    Run(*algorithm, most_tokens_, 0, nullptr);
+    CheckCuda(cudaMemcpy(reference_.get(), y_.get(), y_.bytes(), cudaMemcpyDeviceToDevice), "copy");
+  }
+
+  static void AddUnlessThere(const Algorithm& algorithm, std::vector<Algorithm>* to) {
+    for (const Algorithm& there : *to) {
+      if (there.config == algorithm.config) return;
     }
     to->push_back(algorithm);
   }
 
-  // At few tokens, where a run is short, all that the heuristic proposed for any number of tokens.
-  std::vector<Algorithm> Candidates(const Mode& mode, int64_t tokens) const {
-    const LinearOptions options = {.exact = mode.exact,
-                                   .fast_accumulation = mode.fast_accumulation};
-    const bool many = tokens > 512;
-    const int64_t asked = mode.exact ? std::max<int64_t>(tokens, 16) : tokens;
+  // The default first. At few tokens, where a run is short, all that the heuristic proposes for any
+  // number of tokens.
+  std::vector<Algorithm> Candidates(int64_t tokens) const {
     std::vector<Algorithm> candidates;
-    for (const auto& algorithm : ProposeAlgorithms(lt_, shape_, options, asked, many ? 6 : 24)) {
-      AddUnlessThere(algorithm, &candidates);
+    if (auto usual = DefaultAlgorithm(lt_, shape_, mode_.Options(), tokens, tokens)) {
+      candidates.push_back(*usual);
     }
-    if (!many) {
-      for (const auto& algorithm : pool_) AddUnlessThere(algorithm, &candidates);
+    const auto add = [&](int64_t asked, int limit) {
+      for (const Algorithm& algorithm :
+           ProposeAlgorithms(lt_, shape_, mode_.Options(), asked, limit)) {
+        if (CanRunBetween(lt_, shape_, mode_.Options(), algorithm, tokens, tokens)) {
+          AddUnlessThere(algorithm, &candidates);
+        }
+      }
+    };
+    add(mode_.exact ? std::max<int64_t>(tokens, 16) : tokens, tokens > kManyTokens ? 6 : 24);
+    for (const int64_t asked : {16, 32, 48, 64, 128, 256}) {
+      if (tokens <= kManyTokens) add(asked, 24);
     }
-    const Matmul matmul = PlanningMatmul(lt_, shape_, mode.fast_accumulation, tokens);
-    std::erase_if(candidates, [&](const Algorithm& algorithm) {
-      return !CanRun(lt_, matmul, algorithm, options.workspace_bytes);
-    });
     return candidates;
   }
 
-  cublasStatus_t Run(const Algorithm& algorithm, int64_t tokens, bool fast_accumulation, int input,
-                     cudaStream_t stream) {
+  Result TuneFor(int64_t tokens) {
+    std::vector<Timed> timed;
+    for (const Algorithm& algorithm : Candidates(tokens)) {
+      y_.Poison();
+      if (Run(algorithm, tokens, 0, nullptr) != CUBLAS_STATUS_SUCCESS) continue;
+      if (mode_.exact && Differences(tokens) != 0) {
+        std::printf("unsplit but inexact at M %ld: %s\n", tokens,
+                    ToString(algorithm.config).c_str());
+        continue;
+      }
+      timed.push_back({algorithm, Microseconds(algorithm, tokens)});
+    }
+    if (timed.empty()) return {};
+    // The default and the fastest three again, in turn, so that clocks and heat favour none.
+    std::stable_sort(timed.begin() + 1, timed.end(), Faster);
+    timed.resize(std::min<size_t>(timed.size(), 4));
+    for (int round = 0; round < 4; ++round) {
+      for (Timed& finalist : timed) {
+        finalist.us = std::min(finalist.us, Microseconds(finalist.algorithm, tokens));
+      }
+    }
+    return {.default_us = timed[0].us,
+            .best = *std::min_element(timed.begin(), timed.end(), Faster),
+            .run_tokens = tokens};
+  }
+
+  static bool Faster(const Timed& a, const Timed& b) { return a.us < b.us; }
+
+  // Runs few tokens as more where that is faster.
+  static void Pad(Results* results) {
+    for (auto& [tokens, result] : *results) {
+      for (const auto& [more, other] : *results) {
+        if (more <= tokens || more > LinearRoom(tokens) || other.best.us == 0) continue;
+        if (other.best.us >= result.best.us * kWorthwhile) continue;
+        result.best = other.best;
+        result.run_tokens = more;
+      }
+    }
+  }
+
+  cublasStatus_t Run(const Algorithm& algorithm, int64_t tokens, int input, cudaStream_t stream) {
     Matmul matmul;
     MakeMatmul(lt_,
                {.shape = shape_,
-                .fast_accumulation = fast_accumulation,
+                .fast_accumulation = mode_.fast_accumulation,
                 .tokens = tokens,
                 .output_stride = shape_.rows,
                 .weight_scales = scale_.get(),
@@ -218,12 +227,10 @@ class Tuner {
     return count_.Download()[0];
   }
 
-  double Microseconds(const Algorithm& algorithm, bool fast_accumulation, int64_t tokens,
-                      int replays) {
-    const int inputs = tokens > 512 ? std::min(inputs_, 3) : inputs_;
-    return bench_.Replay(inputs, 1, replays, [&](int input, cudaStream_t stream) {
-      const bool ran =
-          Run(algorithm, tokens, fast_accumulation, input, stream) == CUBLAS_STATUS_SUCCESS;
+  double Microseconds(const Algorithm& algorithm, int64_t tokens) {
+    const int inputs = tokens > kManyTokens ? std::min(inputs_, 3) : inputs_;
+    return bench_.Replay(inputs, 1, 3, [&](int input, cudaStream_t stream) {
+      const bool ran = Run(algorithm, tokens, input, stream) == CUBLAS_STATUS_SUCCESS;
       return ran ? cudaSuccess : cudaErrorUnknown;
     });
   }
@@ -239,141 +246,104 @@ class Tuner {
   DeviceBuffer<float> scale_;
   DeviceBuffer<unsigned> count_;
   DeviceBuffer<uint8_t> workspace_;
-  std::vector<Algorithm> pool_;  // exact ones, proposed for any number of tokens
-  double first_proposal_us_ = 0;
-  int inexact_ = 0;
+  Mode mode_ = {};
 };
 
 const char* Name(Type type) {
   return type == Type::kFp8 ? "kFp8" : type == Type::kBf16 ? "kBf16" : "kF32";
 }
 
-void WriteRow(FILE* table, const LinearShape& shape, const Mode& mode, int64_t tokens,
-              const Timed& timed) {
-  if (table == nullptr) return;
-  const AlgorithmConfig& config = timed.algorithm.config;
-  std::fprintf(table,
-               "{%ld, %ld, %s, %s, %s, %s, %ld, {%d, %d, %d, %d, %d, %d, %d, %d, %d}},  // %.2f\n",
-               shape.rows, shape.stride, Name(shape.type), Name(shape.output),
-               mode.exact ? "kExact" : "kAny", mode.fast_accumulation ? "kFast" : "kFull", tokens,
-               config.id, config.tile, config.stages, config.split_k, config.reduction,
-               config.swizzle, config.custom, config.inner_shape, config.cluster_shape, timed.us);
-}
-
-// Of a shape, or the sum over shapes: µs by number of tokens and mode.
-struct Times {
-  explicit Times(size_t modes) : modes(modes), best(std::size(kTokenBounds) * modes), first(best) {}
-  size_t At(size_t bound, size_t mode) const { return bound * modes + mode; }
-
-  size_t modes;
-  std::vector<double> best;   // of all algorithms that were tried
-  std::vector<double> first;  // what the heuristic proposes first
-};
-
-void PrintTimes(const Times& times, const std::vector<Mode>& modes, int64_t most_tokens,
-                double unit) {
-  std::printf("| M |");
-  for (size_t m = 0; m < times.modes; ++m) std::printf(" %s | (first) |", modes[m].name);
-  std::printf(" exact/any |\n");
-  for (size_t i = 0; i < std::size(kTokenBounds) && kTokenBounds[i] <= most_tokens; ++i) {
-    std::printf("| %ld |", kTokenBounds[i]);
-    for (size_t m = 0; m < times.modes; ++m) {
-      std::printf(" %.2f | %.2f |", times.best[times.At(i, m)] / unit,
-                  times.first[times.At(i, m)] / unit);
-    }
-    std::printf(" %.3f |\n", times.best[times.At(i, 0)] / times.best[times.At(i, 1)]);
+void WriteRows(FILE* table, const LinearShape& shape, const Mode& mode, const Results& results) {
+  for (const auto& [tokens, result] : results) {
+    if (result.best.us == 0 || result.best.us > result.default_us * kWorthwhile) continue;
+    std::fprintf(table,
+                 "{Shape(%ld, %ld, %s, %s), %s, %s, %ld, {%ld, %s}},  // %.2f, not %.2f us\n",
+                 shape.rows, shape.stride, Name(shape.type), Name(shape.output),
+                 mode.exact ? "kExact" : "kAny", mode.fast_accumulation ? "kFast" : "kFull", tokens,
+                 result.run_tokens, ToString(result.best.algorithm.config).c_str(), result.best.us,
+                 result.default_us);
   }
-  std::fflush(stdout);
 }
 
 struct Options {
   std::string_view models, types;
-  bool explore = false;
+  bool fast = false;
   FILE* table = nullptr;
 };
 
-Times TuneShape(const CublasLt& lt, Bench* bench, const LinearShape& shape,
-                const std::vector<Mode>& modes, int64_t most_tokens, const Options& options) {
-  Tuner tuner(lt, bench, shape, most_tokens);
-  Times times(modes.size());
-  if (options.explore) {
-    tuner.MakeReference(false);
-    const auto print = [&](const char* when) {
-      for (const int64_t tokens : {16, 64, 256}) {
-        std::printf("%s %ldx%ld M %ld:", when, shape.rows, shape.stride, tokens);
-        for (const Timed& timed : tuner.Time(modes[0], tokens)) {
-          const AlgorithmConfig& c = timed.algorithm.config;
-          std::printf(" %.2f {%d,%d,%d,%d,%d,%d,%d}", timed.us, c.id, c.tile, c.stages, c.swizzle,
-                      c.custom, c.inner_shape, c.cluster_shape);
-        }
-        std::printf("\n");
-        std::fflush(stdout);
-      }
-    };
-    print("proposed");
-    tuner.Explore();
-    print("explored");
-    return times;
-  }
-  for (size_t m = 0; m < modes.size(); ++m) {
-    if (m == 0 || modes[m].fast_accumulation != modes[m - 1].fast_accumulation) {
-      tuner.MakeReference(modes[m].fast_accumulation);
+// µs / unit: of each mode the best and, in brackets, the default's.
+void PrintResults(const std::vector<Mode>& modes, const std::vector<Results>& all, double unit) {
+  std::printf("| M |");
+  for (const Mode& mode : modes) std::printf(" %s |", mode.name);
+  std::printf(" exact/any |\n");
+  for (const auto& [tokens, first] : all[0]) {
+    std::printf("| %ld |", tokens);
+    for (const Results& results : all) {
+      const Result& result = results.at(tokens);
+      std::printf(" %.2f (%.2f) |", result.best.us / unit, result.default_us / unit);
     }
-    for (size_t i = 0; i < std::size(kTokenBounds) && kTokenBounds[i] <= most_tokens; ++i) {
-      const std::vector<Timed> timed = tuner.Time(modes[m], kTokenBounds[i]);
-      if (timed.empty()) continue;
-      times.best[times.At(i, m)] = timed[0].us;
-      times.first[times.At(i, m)] = tuner.first_proposal_us();
-      WriteRow(options.table, shape, modes[m], kTokenBounds[i], timed[0]);
-    }
+    std::printf(" %.3f |\n", first.best.us / all[1].at(tokens).best.us);
   }
-  std::printf(
-      "\n%ldx%ld %s->%s, us; its bytes at the read rate: %.1f us; unsplit but inexact: %d\n",
-      shape.rows, shape.stride, Name(shape.type), Name(shape.output),
-      static_cast<double>(tuner.weight_bytes()) / bench->read_rate() * 1e6, tuner.inexact());
-  PrintTimes(times, modes, most_tokens, 1);
-  return times;
+  std::fflush(stdout);
 }
 
-bool Lists(std::string_view list, std::string_view name) {
-  return list.empty() || list.find(name) != std::string_view::npos;
+std::vector<Results> TuneShape(const CublasLt& lt, Bench* bench, const LinearShape& shape,
+                               const std::vector<Mode>& modes, const Options& options) {
+  Tuner tuner(lt, bench, shape, shape.output == Type::kF32 ? kMostHeadTokens : kMostTokens);
+  std::vector<Results> all;
+  for (const Mode& mode : modes) {
+    all.push_back(tuner.Tune(mode));
+    if (options.table != nullptr) WriteRows(options.table, shape, mode, all.back());
+  }
+  std::printf("\n%ldx%ld %s -> %s, us; its bytes at the read rate: %.1f us\n", shape.rows,
+              shape.stride, Name(shape.type), Name(shape.output),
+              static_cast<double>(tuner.weight_bytes()) / bench->read_rate() * 1e6);
+  PrintResults(modes, all, 1);
+  return all;
 }
 
 // Every shape of the model, and the sum over a forward pass.
 void TuneModel(const CublasLt& lt, Bench* bench, const Model& model, Type type,
-               const std::vector<Mode>& modes, const Options& options) {
-  Times layers(modes.size());
+               const Options& options) {
+  std::vector<Mode> modes = {{"exact", true, false}, {"any", false, false}};
+  if (type == Type::kFp8 && options.fast) {  // BF16 has no other sum
+    modes.push_back({"exact, fast sum", true, true});
+    modes.push_back({"any, fast sum", false, true});
+  }
+  std::vector<Results> sum(modes.size());
   for (const auto& [rows, stride] : model.linears) {
     const LinearShape shape = {
         .rows = rows, .stride = stride, .type = type, .blocks = false, .output = Type::kBf16};
-    const Times times = TuneShape(lt, bench, shape, modes, kMostTokens, options);
-    for (size_t i = 0; i < layers.best.size(); ++i) {
-      layers.best[i] += model.layers * times.best[i];
-      layers.first[i] += model.layers * times.first[i];
+    const std::vector<Results> all = TuneShape(lt, bench, shape, modes, options);
+    for (size_t m = 0; m < all.size(); ++m) {
+      for (const auto& [tokens, result] : all[m]) {
+        sum[m][tokens].best.us += model.layers * result.best.us;
+        sum[m][tokens].default_us += model.layers * result.default_us;
+      }
     }
   }
   std::printf("\n=== %s, all its %zu linears %s, ms a step, without the head\n", model.name,
               model.layers * model.linears.size(), Name(type));
-  PrintTimes(layers, modes, kMostTokens, 1000);
+  PrintResults(modes, sum, 1000);
   if (type != Type::kBf16) return;
   const LinearShape head = {.rows = model.head.first,
                             .stride = model.head.second,
                             .type = Type::kBf16,
                             .blocks = false,
                             .output = Type::kF32};
-  TuneShape(lt, bench, head, modes, kMostHeadTokens, options);
+  TuneShape(lt, bench, head, modes, options);
+}
+
+bool Lists(std::string_view list, std::string_view name) {
+  return list.empty() || list.find(name) != std::string_view::npos;
 }
 
 int Main(int argc, char** argv) {
   Options options;
-  std::vector<Mode> modes = {{"exact", true, false}, {"any", false, false}};
-  bool fast = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     if (flag == "--fast") {
-      fast = true;
-    } else if (flag == "--explore") {
-      options.explore = true;
+      options.fast = true;
     } else if (i + 1 < argc && flag == "--models") {
       options.models = argv[++i];
     } else if (i + 1 < argc && flag == "--types") {
@@ -381,9 +351,7 @@ int Main(int argc, char** argv) {
     } else if (i + 1 < argc && flag == "--table") {
       options.table = std::fopen(argv[++i], "w");
     } else {
-      std::fprintf(stderr,
-                   "%s is not understood; allowed: --models LIST, --types LIST, --table "
-                   "FILE, --fast, --explore\n",
+      std::fprintf(stderr, "%s; allowed: --models LIST, --types LIST, --fast, --table FILE\n",
                    argv[i]);
       return 2;
     }
@@ -397,12 +365,11 @@ int Main(int argc, char** argv) {
   Bench bench("linears, cuBLASLt " + std::to_string(lt->version()));
   for (const Model& model : kModels) {
     if (!Lists(options.models, model.name)) continue;
-    if (Lists(options.types, "bf16")) TuneModel(*lt, &bench, model, Type::kBf16, modes, options);
-    if (!Lists(options.types, "fp8")) continue;
-    std::vector<Mode> with_fast = modes;  // FP8 alone has it
-    if (fast)
-      with_fast.insert(with_fast.end(), {{"exact fast", true, true}, {"any fast", false, true}});
-    TuneModel(*lt, &bench, model, Type::kFp8, with_fast, options);
+    for (const Type type : {Type::kBf16, Type::kFp8}) {
+      if (Lists(options.types, type == Type::kBf16 ? "bf16" : "fp8")) {
+        TuneModel(*lt, &bench, model, type, options);
+      }
+    }
   }
   if (options.table != nullptr) std::fclose(options.table);
   return 0;

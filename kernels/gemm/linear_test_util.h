@@ -144,9 +144,12 @@ class Problem {
   }
 
   // The bytes of the first `tokens` rows of the output of a run on as many.
-  cudaError_t Run(const LinearPlan* plan, int64_t tokens, std::vector<uint8_t>* bytes) {
+  cudaError_t Run(const LinearPlan* plan, int64_t tokens, std::vector<uint8_t>* bytes,
+                  int64_t room = 0) {
     output_.Poison();
-    const cudaError_t error = LaunchLinear(Args(plan, tokens), nullptr);
+    LinearArgs args = Args(plan, tokens);
+    args.room = room;
+    const cudaError_t error = LaunchLinear(args, nullptr);
     *bytes = output_.Download();
     bytes->resize(tokens * output_stride_ * form_.OutputBytes());
     return error;

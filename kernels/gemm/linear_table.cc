@@ -1,0 +1,46 @@
+#include "kernels/gemm/linear_table.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/types.h"
+
+namespace millrace::kernels {
+namespace {
+
+struct TableRow {
+  LinearShape shape;
+  bool exact;
+  bool fast_accumulation;
+  int64_t tokens;  // one of kTokenBounds
+  TunedAlgorithm tuned;
+};
+
+constexpr Type kBf16 = Type::kBf16, kF32 = Type::kF32, kFp8 = Type::kFp8;
+constexpr bool kExact = true, kAny = false, kFast = true, kFull = false;
+
+constexpr LinearShape Shape(int64_t rows, int64_t stride, Type type, Type output) {
+  return {.rows = rows, .stride = stride, .type = type, .blocks = false, .output = output};
+}
+
+constexpr TableRow kTable[] = {
+#include "kernels/gemm/linear_table.inc"
+};
+
+}  // namespace
+
+const TunedAlgorithm* FindTuned(const LinearShape& shape, const LinearOptions& options,
+                                int64_t tokens) {
+  const auto bound = std::find_if(std::begin(kTokenBounds), std::end(kTokenBounds),
+                                  [&](int64_t bound) { return tokens <= bound; });
+  if (bound == std::end(kTokenBounds)) return nullptr;
+  for (const TableRow& row : kTable) {
+    if (row.shape == shape && row.exact == options.exact &&
+        row.fast_accumulation == options.fast_accumulation && row.tokens == *bound) {
+      return &row.tuned;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace millrace::kernels
