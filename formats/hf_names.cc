@@ -39,7 +39,7 @@ std::vector<std::string> Spell(const std::string& module, std::string_view part)
 }  // namespace
 
 std::vector<std::string> HfNames(std::string_view gguf_name) {
-  const std::vector<std::string> as_it_is = {std::string(gguf_name)};
+  std::vector<std::string> as_it_is = {std::string(gguf_name)};
   const size_t dot = gguf_name.rfind('.');
   if (dot == gguf_name.npos) return as_it_is;
   std::string_view module = gguf_name.substr(0, dot);

@@ -163,12 +163,12 @@ std::string SafetensorsBytes(std::string_view header, std::string_view data) {
 }
 
 SafetensorsWriter& SafetensorsWriter::Tensor(const std::string& name, TensorType type,
-                                             std::vector<int64_t> shape,
+                                             const std::vector<int64_t>& shape,
                                              absl::Span<const float> values) {
   const size_t begin = data_.size();
   data_ += EncodeTensor(type, values);
   header_[name] = {{"dtype", std::string(Traits(type).name)},
-                   {"shape", Json(std::move(shape))},
+                   {"shape", shape},
                    {"data_offsets", Json::array({begin, data_.size()})}};
   return *this;
 }

@@ -22,8 +22,8 @@ std::string SafetensorsBytes(std::string_view header, std::string_view data);
 // Collects tensors, then gives the file's bytes.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter& Tensor(const std::string& name, TensorType type, std::vector<int64_t> shape,
-                            absl::Span<const float> values);
+  SafetensorsWriter& Tensor(const std::string& name, TensorType type,
+                            const std::vector<int64_t>& shape, absl::Span<const float> values);
 
   std::string Bytes() const;
   // Writes Bytes() to `path`; ends the test program when that fails.

@@ -15,7 +15,6 @@
 namespace millrace {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -23,7 +22,7 @@ std::string Folder() { return StrCat(::testing::TempDir(), "open_model_test_", g
 
 std::string ErrorOf(const absl::StatusOr<OpenedModel>& model) {
   if (model.ok()) return "no error";
-  const std::string message(model.status().message());
+  std::string message(model.status().message());
   EXPECT_THAT(message, Not(HasSubstr(::testing::TempDir())));
   return message;
 }

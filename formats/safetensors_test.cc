@@ -27,7 +27,7 @@ absl::StatusOr<SafetensorsFile> OpenBytes(std::string_view bytes) {
 
 std::string ErrorOf(const absl::StatusOr<SafetensorsFile>& file) {
   if (file.ok()) return "no error";
-  const std::string message(file.status().message());
+  std::string message(file.status().message());
   EXPECT_THAT(message, HasSubstr("safetensors_test_"));  // the file's name, not its folder
   EXPECT_THAT(message, Not(HasSubstr(::testing::TempDir())));
   return message;

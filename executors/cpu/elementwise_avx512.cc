@@ -88,11 +88,16 @@ void Gate(const float* x, Form form, void* out) {
 
 void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved) {
   if (!interleaved) {
-    for (int i = 0; i < pairs; ++i) {
-      const float a = head[i];
-      const float b = head[i + pairs];
-      head[i] = a * cosines[i] - b * sines[i];
-      head[i + pairs] = b * cosines[i] + a * sines[i];
+    for (int i = 0; i < pairs; i += 16) {
+      const int left = pairs - i;
+      const __mmask16 has = left >= 16 ? 0xffff : static_cast<__mmask16>((1 << left) - 1);
+      const __m512 a = _mm512_maskz_loadu_ps(has, head + i);
+      const __m512 b = _mm512_maskz_loadu_ps(has, head + pairs + i);
+      const __m512 cosine = _mm512_maskz_loadu_ps(has, cosines + i);
+      const __m512 sine = _mm512_maskz_loadu_ps(has, sines + i);
+      _mm512_mask_storeu_ps(head + i, has, _mm512_fmsub_ps(a, cosine, _mm512_mul_ps(b, sine)));
+      _mm512_mask_storeu_ps(head + pairs + i, has,
+                            _mm512_fmadd_ps(b, cosine, _mm512_mul_ps(a, sine)));
     }
     return;
   }

@@ -1,15 +1,27 @@
 #include "executors/weights/checkpoint.h"
 
-#include <string>
+#include <unistd.h>
 
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
 #include "formats/gguf.h"
 #include "formats/gguf_test_util.h"
+#include "formats/hf_test_util.h"
+#include "formats/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(CheckpointTest, FindsAndRefusesByName) {
@@ -46,6 +58,76 @@ TEST(CheckpointTest, FindsAndRefusesByName) {
   EXPECT_THAT(error(checkpoint.Vector("a.weight")),
               HasSubstr("allowed: F32, F16 or BF16 of one dimension"));
   EXPECT_EQ(checkpoint.Floats(**checkpoint.Vector("half")), std::vector<float>(4, 1.0f));
+}
+
+// A folder of these tensors alone.
+std::unique_ptr<const SafetensorsFolder> Open(const SafetensorsWriter& writer) {
+  const std::string folder = StrCat(::testing::TempDir(), "checkpoint_test_", getpid());
+  std::filesystem::create_directories(folder);
+  writer.Write(folder + "/model.safetensors");
+  auto opened = SafetensorsFolder::Open(folder, "checkpoint_test");
+  EXPECT_TRUE(opened.ok()) << opened.status();
+  return *std::move(opened);
+}
+
+TEST(CheckpointTest, FindsScalesInEverySpelling) {
+  const std::string up = "model.layers.0.mlp.up_proj.";
+  const std::string q = "model.layers.1.self_attn.q_proj.";
+  const std::vector<float> ones(64, 1.0f);
+  SafetensorsWriter writer;
+  writer.Tensor(up + "weight", TensorType::kFp8E4m3, {2, 32}, ones)
+      .Tensor(up + "weight_scale", TensorType::kBf16, {2, 1}, {0.5f, 0.25f})
+      .Tensor(up + "input_scale", TensorType::kF32, {}, {0.125f})
+      .Tensor(q + "weight", TensorType::kFp8E4m3, {2, 32}, ones)
+      .Tensor(q + "weight_scale_inv", TensorType::kF32, {1, 1}, {3.0f})
+      .Tensor("model.layers.0.self_attn.k_scale", TensorType::kF32, {1}, {2.0f})
+      .Tensor("model.layers.0.self_attn.v_scale", TensorType::kF32, {1}, {4.0f})
+      .Tensor("model.layers.1.self_attn.attn.k_scale", TensorType::kF32, {1}, {5.0f})
+      .Tensor("model.layers.2.self_attn.k_proj.output_scale", TensorType::kF16, {1}, {6.0f})
+      .Tensor("model.layers.2.self_attn.v_proj.v_scale", TensorType::kF32, {}, {7.0f});
+  const auto folder = Open(writer);
+  const Checkpoint checkpoint(*folder);
+  const auto scales = checkpoint.ScalesOf("blk.0.ffn_up.weight");
+  ASSERT_TRUE(scales.ok()) << scales.status();
+  EXPECT_THAT(scales->weight, ElementsAre(0.5f, 0.25f));
+  EXPECT_EQ(scales->input, 0.125f);
+  const auto block = checkpoint.ScalesOf("blk.1.attn_q.weight");
+  ASSERT_TRUE(block.ok()) << block.status();
+  EXPECT_THAT(block->weight, ElementsAre(3.0f));
+  EXPECT_EQ(block->input, std::nullopt);
+  const auto kv = [&](int layer) { return checkpoint.KvScalesOf(layer).value(); };
+  EXPECT_EQ(kv(0).k, 2.0f);
+  EXPECT_EQ(kv(0).v, 4.0f);
+  EXPECT_EQ(kv(1).k, 5.0f);
+  EXPECT_EQ(kv(1).v, std::nullopt);
+  EXPECT_EQ(kv(2).k, 6.0f);
+  EXPECT_EQ(kv(2).v, 7.0f);
+  EXPECT_THAT(std::string(checkpoint.ScalesOf("blk.9.attn_q.weight").status().message()),
+              HasSubstr("checkpoint_test: no tensor "
+                        "model.layers.9.self_attn.q_proj.weight_scale"));
+}
+
+TEST(CheckpointTest, RefusesScalesThatMakeNoSense) {
+  for (const float scale : {0.0f, -1.0f, std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    SafetensorsWriter writer;
+    writer.Tensor("lm_head.weight_scale", TensorType::kF32, {1}, {scale})
+        .Tensor("model.layers.0.self_attn.k_scale", TensorType::kF32, {1}, {scale});
+    const auto folder = Open(writer);
+    const Checkpoint checkpoint(*folder);
+    EXPECT_THAT(std::string(checkpoint.ScalesOf("output.weight").status().message()),
+                HasSubstr("tensor lm_head.weight_scale holds"));
+    EXPECT_THAT(std::string(checkpoint.KvScalesOf(0).status().message()),
+                HasSubstr("allowed: finite scales above 0"));
+  }
+  SafetensorsWriter writer;
+  writer.Tensor("model.layers.0.self_attn.k_scale", TensorType::kF32, {2}, {1.0f, 2.0f})
+      .Tensor("lm_head.weight_scale", TensorType::kFp8E4m3, {1}, {1.0f});
+  const auto folder = Open(writer);
+  const Checkpoint checkpoint(*folder);
+  EXPECT_THAT(std::string(checkpoint.KvScalesOf(0).status().message()),
+              HasSubstr("k_scale has 2 numbers, allowed: one"));
+  EXPECT_THAT(std::string(checkpoint.ScalesOf("output.weight").status().message()),
+              HasSubstr("is F8_E4M3, allowed: F32, F16 or BF16"));
 }
 
 }  // namespace

@@ -1,0 +1,162 @@
+// The Llama family on the CPU, from GGUF files and from Hugging Face folders, against double
+// precision.
+#include "executors/models/llama.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "executors/cpu/cpu_executor.h"
+#include "executors/executor_driver.h"
+#include "executors/models/reference_forward.h"
+#include "formats/hf_test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kTokens = 60;
+
+std::vector<Token> Prompt() {
+  std::vector<Token> prompt;
+  for (int i = 0; i < kTokens; ++i) prompt.push_back((i * 37 + i * i) % 261);
+  return prompt;
+}
+
+std::string Path(std::string_view name) {
+  return StrCat(::testing::TempDir(), "llama_test_", getpid(), "_", name);
+}
+
+std::string Gguf(const TinyLlama& model) {
+  std::string path = Path("tiny.gguf");
+  TinyLlamaWriter(model).Write(path);
+  return path;
+}
+
+std::string Folder(const TinyLlama& model, const HfForm& form = {}) {
+  std::string path = Path("folder");
+  WriteHfFolder(model, path, form);
+  return path;
+}
+
+DeviceSpec Device() {
+  return {
+      .threads = 2, .kv_cache_memory = 1 << 20, .max_num_seqs = 4, .max_num_batched_tokens = 256};
+}
+
+// Of the prompt's tokens but the first, on the CPU.
+std::vector<float> Logprobs(const std::string& path,
+                            const cpu::Kernels& kernels = cpu::BestKernels()) {
+  auto executor = cpu::LoadCpuExecutor({path}, Device(), kernels);
+  CheckOk(executor.status());
+  ExecutorDriver driver(**executor);
+  const SlotId slot = driver.Add(Prompt(), {.temperature = 0, .top_logprobs = 0});
+  const StepResult result = driver.Step({{slot, kTokens}}, 1);
+  std::vector<float> logprobs;
+  for (int i = 0; i + 1 < kTokens; ++i) logprobs.push_back(*result.tokens[i].logprob);
+  return logprobs;
+}
+
+std::vector<double> Reference(const std::string& path) {
+  const absl::StatusOr<OpenedModel> model = OpenModel(path);
+  CheckOk(model.status());
+  const std::vector<Token> prompt = Prompt();
+  const std::vector<std::vector<double>> logits = ReferenceLogits(*model, prompt);
+  std::vector<double> logprobs;
+  for (int i = 0; i + 1 < kTokens; ++i) {
+    logprobs.push_back(ReferenceLogprob(logits[i], prompt[i + 1]));
+  }
+  return logprobs;
+}
+
+double Worst(const std::vector<float>& logprobs, const std::vector<double>& reference) {
+  double worst = 0;
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    worst = std::max(worst, std::abs(logprobs[i] - reference[i]));
+  }
+  return worst;
+}
+
+TinyLlama Tiny(std::string architecture) {
+  TinyLlama model;
+  model.architecture = std::move(architecture);
+  model.tied = model.architecture == "llama";
+  return model;
+}
+
+// Keys and values are float16, and logits spread over some tens.
+constexpr double kTolerance = 0.02;
+
+void ExpectAsTheReference(const std::string& path) {
+  const std::vector<double> reference = Reference(path);
+  for (const cpu::Kernels* kernels : {&cpu::PlainKernels(), &cpu::BestKernels()}) {
+    EXPECT_LT(Worst(Logprobs(path, *kernels), reference), kTolerance) << kernels->name;
+  }
+}
+
+TEST(LlamaTest, GgufFilesGiveTheReferencesLogprobs) {
+  for (const char* architecture : {"llama", "qwen3"}) {
+    SCOPED_TRACE(architecture);
+    TinyLlama model = Tiny(architecture);
+    ExpectAsTheReference(Gguf(model));
+    model.rope_factors = true;
+    ExpectAsTheReference(Gguf(model));
+  }
+}
+
+TEST(LlamaTest, FoldersGiveTheReferencesLogprobs) {
+  for (const char* architecture : {"llama", "qwen3"}) {
+    SCOPED_TRACE(architecture);
+    const TinyLlama model = Tiny(architecture);
+    ExpectAsTheReference(Folder(model));
+    ExpectAsTheReference(Folder(model, {.files = 3, .type = TensorType::kF16}));
+    const Json scaling = {{"rope_type", "llama3"},
+                          {"factor", 8.0},
+                          {"low_freq_factor", 1.0},
+                          {"high_freq_factor", 4.0},
+                          {"original_max_position_embeddings", 32}};
+    const std::string stretched = Folder(model, {.config = {{"rope_scaling", scaling}}});
+    ExpectAsTheReference(stretched);
+    // It matters: else the test would see nothing of it. (The next folder takes this one's place.)
+    const std::vector<float> logprobs = Logprobs(stretched);
+    EXPECT_GT(Worst(logprobs, Reference(Folder(model))), 10 * kTolerance);
+  }
+}
+
+TEST(LlamaTest, AFolderIsTheSameModelAsItsGgufFile) {
+  // Llama's q and k lie in another order in each, and turn in another way.
+  const TinyLlama llama = Tiny("llama");
+  const std::vector<double> reference = Reference(Gguf(llama));
+  const std::vector<double> from_folder = Reference(Folder(llama));
+  for (size_t i = 0; i < reference.size(); ++i) EXPECT_NEAR(reference[i], from_folder[i], 1e-9);
+  EXPECT_LT(Worst(Logprobs(Folder(llama)), reference), kTolerance);
+
+  // Qwen3's do not: bit for bit.
+  const TinyLlama qwen3 = Tiny("qwen3");
+  EXPECT_EQ(Logprobs(Folder(qwen3)), Logprobs(Gguf(qwen3)));
+  EXPECT_EQ(Logprobs(Folder(qwen3, {.files = 2})), Logprobs(Gguf(qwen3)));
+}
+
+TEST(LlamaTest, TheCpuRefusesByName) {
+  const auto error = [](const std::string& path) {
+    return std::string(cpu::LoadCpuExecutor({path}, Device()).status().message());
+  };
+  EXPECT_THAT(error(Folder(Tiny("llama"), {.type = TensorType::kBf16})),
+              HasSubstr("tensor model.embed_tokens.weight is BF16; allowed on the CPU: F32, F16"));
+  EXPECT_THAT(error(Folder(Tiny("llama"), {.fp8 = Fp8Scheme{}})),
+              HasSubstr("q_proj.weight is F8_E4M3; allowed on the CPU"));
+  const std::string shapes = Folder(Tiny("llama"));
+  std::filesystem::remove(shapes + "/model.safetensors");
+  EXPECT_THAT(error(shapes), HasSubstr("has no .safetensors files"));
+}
+
+}  // namespace
+}  // namespace millrace
