@@ -35,8 +35,9 @@ for program in gpu_tests/*; do
   summarize "$name" 12
 done
 if wanted server; then
+  # That machine's Python may have pytest's plugins of its own: only the bundle's one is wanted.
   run server 300 env MILLRACED="$HERE/bin/millraced" MILLRACED_ARGS="--device cuda" PYTHONPATH="$HERE/site" \
-    python3 -m pytest tests -q -p no:cacheprovider --timeout 120 -rfE
+    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout tests -q -p no:cacheprovider --timeout 120 -rfE
   summarize server 20
 fi
 finish
