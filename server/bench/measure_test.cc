@@ -20,7 +20,7 @@ std::unique_ptr<OfflineEngine> MakeEngine(int budget, int64_t kv_cache_memory = 
   device.max_num_batched_tokens = budget;
   device.max_model_len = 256;
   device.kv_cache_memory = kv_cache_memory;
-  device.fake_step_us = 100;
+  device.fake_step_us = 1000;  // far more than what runs differ by
   auto executor = LoadExecutor({}, device);
   EXPECT_TRUE(executor.ok()) << executor.status();
   return *OfflineEngine::Create(*std::move(executor), /*prefix_caching=*/true);
