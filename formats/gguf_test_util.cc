@@ -202,7 +202,7 @@ void WriteFile(const std::string& path, std::string_view bytes) {
 
 GgufWriter TinyLlamaWriter(const TinyLlama& model) {
   GgufWriter writer;
-  const int head_size = model.hidden / model.heads;
+  const int head_size = model.HeadSize();
   const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
   writer.String("general.architecture", model.architecture)
       .String("general.name", "Tiny Llama for tests")
@@ -216,6 +216,10 @@ GgufWriter TinyLlamaWriter(const TinyLlama& model) {
       .Float32(key("rope.freq_base"), model.rope_base)
       .Uint32(key("rope.dimension_count"), head_size)
       .Uint32(key("vocab_size"), model.vocab);
+  if (model.head_size > 0) {
+    writer.Uint32(key("attention.key_length"), head_size)
+        .Uint32(key("attention.value_length"), head_size);
+  }
   AddTokenizer(model.vocab, &writer);
 
   std::mt19937_64 random(model.seed);
@@ -230,6 +234,7 @@ GgufWriter TinyLlamaWriter(const TinyLlama& model) {
     }
     writer.Tensor(name, type, std::move(shape), values);
   };
+  const int q = model.heads * head_size;
   const int kv = model.kv_heads * head_size;
   const float spread = 1.7f / std::sqrt(static_cast<float>(model.hidden));
   add("token_embd.weight", model.embedding_type, {model.vocab, model.hidden}, 0, 1);
@@ -240,14 +245,14 @@ GgufWriter TinyLlamaWriter(const TinyLlama& model) {
     };
     const TensorType type = model.linear_type;
     add(name("attn_norm"), TensorType::kF32, {model.hidden}, 1, 0.5f);
-    add(name("attn_q"), type, {model.hidden, model.hidden}, 0, spread);
+    add(name("attn_q"), type, {q, model.hidden}, 0, spread);
     add(name("attn_k"), type, {kv, model.hidden}, 0, spread);
     add(name("attn_v"), type, {kv, model.hidden}, 0, spread);
     if (model.architecture == "qwen3") {
       add(name("attn_q_norm"), TensorType::kF32, {head_size}, 1, 0.5f);
       add(name("attn_k_norm"), TensorType::kF32, {head_size}, 1, 0.5f);
     }
-    add(name("attn_output"), type, {model.hidden, model.hidden}, 0, spread);
+    add(name("attn_output"), type, {model.hidden, q}, 0, spread);
     add(name("ffn_norm"), TensorType::kF32, {model.hidden}, 1, 0.5f);
     add(name("ffn_gate"), type, {model.ffn, model.hidden}, 0, spread);
     add(name("ffn_up"), type, {model.ffn, model.hidden}, 0, spread);

@@ -70,7 +70,8 @@ struct TinyLlama {
   int ffn = 128;
   int heads = 4;
   int kv_heads = 2;
-  int vocab = 320;  // at least 261
+  int head_size = 0;  // 0: hidden / heads
+  int vocab = 320;    // at least 261
   int context = 256;
   float rope_base = 10000.0f;
   bool tied = true;                           // no output.weight when true
@@ -78,6 +79,8 @@ struct TinyLlama {
   TensorType linear_type = TensorType::kF32;  // of every layer's weights
   TensorType embedding_type = TensorType::kF32;
   uint64_t seed = 1;  // the weights are a function of it
+
+  int HeadSize() const { return head_size > 0 ? head_size : hidden / heads; }
 };
 GgufWriter TinyLlamaWriter(const TinyLlama& model);
 

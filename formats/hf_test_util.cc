@@ -77,7 +77,7 @@ std::vector<Part> Parts(const TinyLlama& model, const HfForm& form, const std::s
               .values = DecodeTensor(tensor.type, file->Data(tensor))};
     if (model.architecture == "llama" &&
         (tensor.name.ends_with("attn_q.weight") || tensor.name.ends_with("attn_k.weight"))) {
-      part.values = HalvesFromPairs(part.values, tensor.shape[1], model.hidden / model.heads);
+      part.values = HalvesFromPairs(part.values, tensor.shape[1], model.HeadSize());
     }
     const bool linear = tensor.name.starts_with("blk.") && tensor.shape.size() == 2;
     if (form.fp8.has_value() && linear) {
@@ -137,12 +137,14 @@ Json Config(const TinyLlama& model, const HfForm& form) {
                  {"num_hidden_layers", model.layers},
                  {"num_attention_heads", model.heads},
                  {"num_key_value_heads", model.kv_heads},
-                 {"head_dim", model.hidden / model.heads},
+                 {"head_dim", model.HeadSize()},
                  {"vocab_size", model.vocab},
                  {"max_position_embeddings", model.context},
                  {"rms_norm_eps", 1e-5},
                  {"rope_theta", model.rope_base},
                  {"rope_scaling", nullptr},
+                 {"sliding_window", nullptr},
+                 {"use_sliding_window", false},
                  {"hidden_act", "silu"},
                  {"attention_bias", false},
                  {"tie_word_embeddings", model.tied},
@@ -180,6 +182,30 @@ std::string SafetensorsWriter::Bytes() const {
 }
 
 void SafetensorsWriter::Write(const std::string& path) const { WriteFile(path, Bytes()); }
+
+std::vector<ReferenceFolder> ReferenceFolders() {
+  TinyLlama llama;
+  TinyLlama qwen3;
+  qwen3.architecture = "qwen3";
+  qwen3.tied = false;
+  qwen3.head_size = 32;  // twice hidden / heads
+  const Json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 32}};
+  Json stretched = Json::object();
+  stretched["rope_scaling"] = scaling;
+  Json mistral = Json::object();
+  mistral["architectures"] = Json::array({"MistralForCausalLM"});
+  mistral["model_type"] = "mistral";
+  return {{"llama", llama, {}},
+          {"llama_halves", llama, {.files = 3, .type = TensorType::kF16}},
+          {"llama_stretched", llama, {.config = stretched}},
+          {"mistral", llama, {.config = mistral}},
+          {"qwen3", qwen3, {.files = 2}},
+          {"qwen3_stretched", qwen3, {.config = stretched}}};
+}
 
 void WriteHfFolder(const TinyLlama& model, const std::string& folder, const HfForm& form) {
   std::error_code error;

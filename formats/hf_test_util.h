@@ -47,6 +47,15 @@ struct HfForm {
 // Makes the folder. Ends the test program when that fails.
 void WriteHfFolder(const TinyLlama& model, const std::string& folder, const HfForm& form = {});
 
+// The folders that tests/reference/tiny_reference.json tells of: what transformers reads there, we
+// do.
+struct ReferenceFolder {
+  std::string name;
+  TinyLlama model;
+  HfForm form;
+};
+std::vector<ReferenceFolder> ReferenceFolders();
+
 }  // namespace millrace
 
 #endif  // MILLRACE_FORMATS_HF_TEST_UTIL_H_

@@ -20,6 +20,11 @@ using ::testing::Not;
 
 std::string Folder() { return StrCat(::testing::TempDir(), "open_model_test_", getpid()); }
 
+class OpenModelTest : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove_all(Folder()); }
+};
+
 std::string ErrorOf(const absl::StatusOr<OpenedModel>& model) {
   if (model.ok()) return "no error";
   std::string message(model.status().message());
@@ -38,7 +43,7 @@ std::vector<float> Numbers(const TensorSource& source, std::string_view name) {
                            : DecodeTensor(tensor->type, source.Data(*tensor));
 }
 
-TEST(OpenModelTest, AFolderHoldsWhatItsGgufFileHolds) {
+TEST_F(OpenModelTest, AFolderHoldsWhatItsGgufFileHolds) {
   TinyLlama model;
   model.architecture = "qwen3";  // whose rows lie in the same order in both
   model.tied = false;
@@ -81,7 +86,7 @@ TEST(OpenModelTest, AFolderHoldsWhatItsGgufFileHolds) {
   unlink(path.c_str());
 }
 
-TEST(OpenModelTest, ChecksTensorsAgainstTheConfig) {
+TEST_F(OpenModelTest, ChecksTensorsAgainstTheConfig) {
   const TinyLlama model;
   EXPECT_EQ(ErrorOf(model, {}), "no error");
   EXPECT_EQ(ErrorOf(model, {.type = TensorType::kBf16}), "no error");
@@ -100,7 +105,7 @@ TEST(OpenModelTest, ChecksTensorsAgainstTheConfig) {
   EXPECT_EQ(ErrorOf(untied, {.config = {{"tie_word_embeddings", true}}}), "no error");
 }
 
-TEST(OpenModelTest, ChecksShards) {
+TEST_F(OpenModelTest, ChecksShards) {
   const TinyLlama model;
   const auto broken = [&](const std::string& from, const std::string& to) {
     WriteHfFolder(model, Folder(), {.files = 2});
@@ -131,7 +136,7 @@ TEST(OpenModelTest, ChecksShards) {
               HasSubstr("has neither model.safetensors nor model.safetensors.index.json"));
 }
 
-TEST(OpenModelTest, AConfigAloneHasShapes) {
+TEST_F(OpenModelTest, AConfigAloneHasShapes) {
   TinyLlama model;
   model.hidden = 192;
   model.heads = model.kv_heads = 3;
@@ -167,7 +172,7 @@ TEST(OpenModelTest, AConfigAloneHasShapes) {
   EXPECT_THAT(ErrorOf(OpenModel(Folder())), HasSubstr("leaves re:.*down_proj unquantized"));
 }
 
-TEST(OpenModelTest, Fp8ScalesAreCheckedAndFound) {
+TEST_F(OpenModelTest, Fp8ScalesAreCheckedAndFound) {
   TinyLlama model;
   model.hidden = 192;  // one block and a half
   model.heads = model.kv_heads = 3;
@@ -209,7 +214,7 @@ TEST(OpenModelTest, Fp8ScalesAreCheckedAndFound) {
   EXPECT_THAT(ErrorOf(model, lies), HasSubstr("q_proj.input_scale: is missing"));
 }
 
-TEST(OpenModelTest, RefusesByName) {
+TEST_F(OpenModelTest, RefusesByName) {
   EXPECT_EQ(OpenModel("/nonexistent/model").status().code(), absl::StatusCode::kNotFound);
   std::filesystem::remove_all(Folder());
   std::filesystem::create_directories(Folder());

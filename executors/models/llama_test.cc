@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "executors/executor_driver.h"
 #include "executors/models/reference_forward.h"
 #include "formats/hf_test_util.h"
+#include "formats/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -34,6 +37,14 @@ std::vector<Token> Prompt() {
 std::string Path(std::string_view name) {
   return StrCat(::testing::TempDir(), "llama_test_", getpid(), "_", name);
 }
+
+class LlamaTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    std::filesystem::remove(Path("tiny.gguf"));
+    std::filesystem::remove_all(Path("folder"));
+  }
+};
 
 std::string Gguf(const TinyLlama& model) {
   std::string path = Path("tiny.gguf");
@@ -77,7 +88,9 @@ std::vector<double> Reference(const std::string& path) {
   return logprobs;
 }
 
-double Worst(const std::vector<float>& logprobs, const std::vector<double>& reference) {
+template <typename Number>
+double Worst(const std::vector<Number>& logprobs, const std::vector<double>& reference) {
+  EXPECT_EQ(logprobs.size(), reference.size());
   double worst = 0;
   for (size_t i = 0; i < logprobs.size(); ++i) {
     worst = std::max(worst, std::abs(logprobs[i] - reference[i]));
@@ -102,7 +115,7 @@ void ExpectAsTheReference(const std::string& path) {
   }
 }
 
-TEST(LlamaTest, GgufFilesGiveTheReferencesLogprobs) {
+TEST_F(LlamaTest, GgufFilesGiveTheReferencesLogprobs) {
   for (const char* architecture : {"llama", "qwen3"}) {
     SCOPED_TRACE(architecture);
     TinyLlama model = Tiny(architecture);
@@ -112,26 +125,31 @@ TEST(LlamaTest, GgufFilesGiveTheReferencesLogprobs) {
   }
 }
 
-TEST(LlamaTest, FoldersGiveTheReferencesLogprobs) {
-  for (const char* architecture : {"llama", "qwen3"}) {
-    SCOPED_TRACE(architecture);
-    const TinyLlama model = Tiny(architecture);
-    ExpectAsTheReference(Folder(model));
-    ExpectAsTheReference(Folder(model, {.files = 3, .type = TensorType::kF16}));
-    const Json scaling = {{"rope_type", "llama3"},
-                          {"factor", 8.0},
-                          {"low_freq_factor", 1.0},
-                          {"high_freq_factor", 4.0},
-                          {"original_max_position_embeddings", 32}};
-    const std::string stretched = Folder(model, {.config = {{"rope_scaling", scaling}}});
-    ExpectAsTheReference(stretched);
-    // It matters: else the test would see nothing of it. (The next folder takes this one's place.)
-    const std::vector<float> logprobs = Logprobs(stretched);
-    EXPECT_GT(Worst(logprobs, Reference(Folder(model))), 10 * kTolerance);
+TEST_F(LlamaTest, FoldersGiveTheReferencesLogprobsAndThoseOfTransformers) {
+  // Made by tests/reference/make_tiny_reference.py, in float64 but for the rotation.
+  std::ifstream file("tests/reference/tiny_reference.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const absl::StatusOr<Json> json = ParseJson(text, {});
+  ASSERT_TRUE(json.ok()) << json.status();
+  ASSERT_EQ((*json)["prompt"], Json(Prompt()));
+  const auto folders = ReferenceFolders();
+  ASSERT_EQ((*json)["logprobs"].size(), folders.size());
+  std::vector<std::vector<double>> all;
+  for (const ReferenceFolder& folder : folders) {
+    SCOPED_TRACE(folder.name);
+    const std::string path = Folder(folder.model, folder.form);
+    ExpectAsTheReference(path);
+    const std::vector<double> reference = Reference(path);
+    const std::vector<double> transformers = (*json)["logprobs"][folder.name];
+    EXPECT_LT(Worst(reference, transformers), 1e-4);
+    all.push_back(reference);
   }
+  // Stretching matters: else the test would see nothing of it.
+  EXPECT_GT(Worst(all[0], all[2]), 10 * kTolerance);
+  EXPECT_GT(Worst(all[4], all[5]), 10 * kTolerance);
 }
 
-TEST(LlamaTest, AFolderIsTheSameModelAsItsGgufFile) {
+TEST_F(LlamaTest, AFolderIsTheSameModelAsItsGgufFile) {
   // Llama's q and k lie in another order in each, and turn in another way.
   const TinyLlama llama = Tiny("llama");
   const std::vector<double> reference = Reference(Gguf(llama));
@@ -145,7 +163,7 @@ TEST(LlamaTest, AFolderIsTheSameModelAsItsGgufFile) {
   EXPECT_EQ(Logprobs(Folder(qwen3, {.files = 2})), Logprobs(Gguf(qwen3)));
 }
 
-TEST(LlamaTest, TheCpuRefusesByName) {
+TEST_F(LlamaTest, TheCpuRefusesByName) {
   const auto error = [](const std::string& path) {
     return std::string(cpu::LoadCpuExecutor({path}, Device()).status().message());
   };

@@ -66,6 +66,7 @@ std::unique_ptr<const SafetensorsFolder> Open(const SafetensorsWriter& writer) {
   std::filesystem::create_directories(folder);
   writer.Write(folder + "/model.safetensors");
   auto opened = SafetensorsFolder::Open(folder, "checkpoint_test");
+  std::filesystem::remove_all(folder);
   EXPECT_TRUE(opened.ok()) << opened.status();
   return *std::move(opened);
 }

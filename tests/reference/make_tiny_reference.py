@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Makes tiny_reference.json: what transformers reads from our tests' Hugging Face folders.
+
+Build write_tiny_folders, and run in an environment with tests/reference/requirements.txt:
+
+    python tests/reference/make_tiny_reference.py build/write_tiny_folders
+
+The file holds the prompt's token ids, and for each folder the log-probabilities of the prompt's
+tokens but the first, computed in float64 (transformers turns positions in float32).
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+from transformers import AutoModelForCausalLM
+
+PROMPT = [(i * 37 + i * i) % 261 for i in range(60)]
+
+
+def logprobs(folder):
+    # Eager: the definition itself. In float64 what is left to differ is the rotation.
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float64, attn_implementation="eager").eval()
+    with torch.no_grad():
+        logits = model(torch.tensor([PROMPT])).logits[0]
+    scores = logits.log_softmax(-1)
+    return [round(scores[i, token].item(), 6) for i, token in enumerate(PROMPT[1:])]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        subprocess.run([sys.argv[1], work], check=True)
+        folders = sorted(pathlib.Path(work).iterdir())
+        reference = {"prompt": PROMPT, "logprobs": {f.name: logprobs(f) for f in folders}}
+    out = pathlib.Path(__file__).parent / "tiny_reference.json"
+    out.write_text(json.dumps(reference, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()
