@@ -285,6 +285,8 @@ TEST(CpuExecutorTest, InfoSaysWhatWasLoaded) {
   EXPECT_EQ(info.kv.groups[0].bytes_per_block,
             2 * 16 * 64 * 2 * 2);  // k and v, tokens, head, bytes, layers
   EXPECT_EQ(info.limits.num_blocks, (8 << 20) / info.kv.groups[0].bytes_per_block);
+  ASSERT_EQ(info.load_phases.size(), 4);
+  EXPECT_EQ(info.load_phases[1].name, "place the weights");
 
   EXPECT_EQ(Load(ModelPath(model), Device(1), PlainKernels())->info().digest, info.digest);
   model.seed = 2;

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/phase_timer.h"
 #include "formats/model_config.h"
 #include "formats/open_model.h"
 
@@ -78,6 +79,7 @@ int UsableCores() {
 absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
                                                        const DeviceSpec& device,
                                                        const Kernels& kernels) {
+  PhaseTimer phases;
   MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
   const ModelConfig& config = opened.config;
   if (!opened.tensors->has_data()) {
@@ -87,11 +89,14 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
   }
   MILLRACE_RETURN_IF_ERROR(CheckConfig(config, device));
 
+  phases.End("open the model's files");
+
   auto loaded = std::make_unique<CpuModel>();
   loaded->pool = std::make_unique<ThreadPool>(device.threads > 0 ? device.threads : UsableCores());
   CpuWeightPlacer placer(*opened.tensors, kernels);
   MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadModel(config, placer));
   MILLRACE_ASSIGN_OR_RETURN(loaded->weights, placer.Finish(*loaded->pool));
+  phases.End("place the weights");
 
   int32_t num_blocks = 0;
   MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKvArena(config, device, &num_blocks));
@@ -120,7 +125,10 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
              .type = "float16",
              .groups = {{.num_layers = config.layers,
                          .bytes_per_block = static_cast<int64_t>(loaded->kv.block_bytes)}}}};
+  phases.End("take memory");
   WarmUp(*loaded);
+  phases.End("warm up");
+  loaded->info.load_phases = phases.Take();
   return loaded;
 }
 

@@ -111,7 +111,7 @@ class Recorder {
     dropped_ = 0;
     lock.unlock();
     for (const CUpti_ActivityKind kind : kKinds) {
-      const absl::Status status = Check(cupti_->enable(kind), "cuptiActivityEnable");
+      absl::Status status = Check(cupti_->enable(kind), "cuptiActivityEnable");
       if (!status.ok()) {
         (void)Stop();
         return status;
@@ -141,7 +141,7 @@ class Recorder {
   absl::Status OpenOnce() {
     if (cupti_.has_value()) return absl::OkStatus();
     MILLRACE_ASSIGN_OR_RETURN(cupti_, OpenCupti());
-    const absl::Status status = Check(cupti_->register_callbacks(RequestBuffer, TakeBuffer),
+    absl::Status status = Check(cupti_->register_callbacks(RequestBuffer, TakeBuffer),
                                       "cuptiActivityRegisterCallbacks");
     if (!status.ok()) cupti_.reset();
     return status;
