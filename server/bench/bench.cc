@@ -62,14 +62,14 @@ class JsonFile {
 
 // The first prompt is as long as the first point's.
 absl::StatusOr<StartFigures> TimeFirstToken(OfflineEngine& engine, const BenchPoint& point,
-                                            double load_s, PromptSource& source) {
+                                            StartFigures start, PromptSource& source) {
   MILLRACE_ASSIGN_OR_RETURN(
       const OfflineRun run,
       engine.Generate({.prompts = DrawPrompts({1, point.input, {1}},
                                               engine.info().limits.vocab_size, source)}));
-  return StartFigures{.total_s = SecondsSinceProcessStart().value_or(0),
-                      .load_s = load_s,
-                      .first_request_s = ToSeconds(run.wall)};
+  start.total_s = SecondsSinceProcessStart().value_or(0);
+  start.first_request_s = ToSeconds(run.wall);
+  return start;
 }
 
 absl::StatusOr<StepTrace> TracePoint(OfflineEngine& engine, const BenchPoint& point,
@@ -94,19 +94,19 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
   // A trace that cannot be taken is better refused now than after minutes of measuring.
   if (settings.bench_trace) MILLRACE_RETURN_IF_ERROR(StartTrace(device.kind).status());
 
+  StartFigures start{.before_load_s = SecondsSinceProcessStart().value_or(0)};
   const SteadyTime begin = Clock::Real().Now();
   MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings));
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
                             LoadExecutor({.path = path}, device));
-  const double load_s = ToSeconds(Clock::Real().Now() - begin);
+  start.load_s = ToSeconds(Clock::Real().Now() - begin);
   for (const BenchPoint& point : points) {
     MILLRACE_RETURN_IF_ERROR(CheckPoint(point, executor->info()));
   }
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<OfflineEngine> engine,
                             OfflineEngine::Create(std::move(executor), settings.prefix_caching));
   PromptSource source(kPromptSeed);
-  MILLRACE_ASSIGN_OR_RETURN(const StartFigures start,
-                            TimeFirstToken(*engine, points.front(), load_s, source));
+  MILLRACE_ASSIGN_OR_RETURN(start, TimeFirstToken(*engine, points.front(), start, source));
 
   const bool on_gpu = settings.device == Device::kCuda;
   const BenchContext context = {.version = std::string(Version()),

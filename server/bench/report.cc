@@ -13,9 +13,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kBytesPerGb = 1e9;
 
-std::string OrDash(const std::optional<double>& value, const char* format) {
-  if (!value.has_value()) return "-";
-  return absl::StrFormat(absl::ParsedFormat<'f'>(format), *value);
+std::string OrDash(const std::optional<double>& value, int decimals) {
+  return value.has_value() ? absl::StrFormat("%.*f", decimals, *value) : "-";
 }
 
 // "(slowest - fastest) / median" of the longer length's runs.
@@ -91,8 +90,9 @@ std::string ContextText(const BenchContext& context) {
   }
   if (!context.settings.empty()) absl::StrAppend(&text, "\n", context.settings);
   const StartFigures& start = context.start;
-  absl::StrAppendFormat(&text, "\nstart to first token: %.3f s (load %.3f, first request %.3f)",
-                        start.total_s, start.load_s, start.first_request_s);
+  absl::StrAppendFormat(
+      &text, "\nstart to first token: %.3f s (program %.3f, load %.3f, first request %.3f)",
+      start.total_s, start.before_load_s, start.load_s, start.first_request_s);
   for (const LoadPhase& phase : model.load_phases) {
     absl::StrAppendFormat(&text, "\n  %-32s %.3f s", phase.name, phase.seconds);
   }
@@ -105,7 +105,7 @@ std::string PointsHead(bool with_gpu) {
       "tok/s |";
   std::string rule =
       "|------:|-------:|---------:|---------------------:|-------:|--------:|--------:|---------"
-      "-----:|";
+      "----:|";
   if (with_gpu) {
     head += " SM MHz      | W         | C     |";
     rule += "------------:|----------:|------:|";
@@ -121,8 +121,8 @@ std::string PointLine(const PointFigures& figures, bool with_gpu) {
   std::string line = absl::StrFormat(
       "| %5d | %6d | %8s | %20s | %5.1f%% | %7s | %7s | %12s |", figures.point.batch,
       figures.point.input, absl::StrJoin(figures.point.outputs, ", "), absl::StrJoin(walls, ", "),
-      100 * Spread(figures.lengths.back()), OrDash(figures.step_ms, "%.3f"),
-      OrDash(figures.output_tokens_per_s, "%.0f"), OrDash(figures.prompt_tokens_per_s, "%.0f"));
+      100 * Spread(figures.lengths.back()), OrDash(figures.step_ms, 3),
+      OrDash(figures.output_tokens_per_s, 0), OrDash(figures.prompt_tokens_per_s, 0));
   if (with_gpu) {
     const auto both = [&](double GpuReading::*member) {
       const auto one = [&](const std::optional<GpuReading>& reading) {
@@ -177,6 +177,7 @@ Json ToJson(const BenchContext& context, const std::vector<MeasuredPoint>& point
           {"gpu", ToJson(context.gpu)},
           {"start",
            {{"to_first_token_s", context.start.total_s},
+            {"before_load_s", context.start.before_load_s},
             {"load_s", context.start.load_s},
             {"first_request_s", context.start.first_request_s},
             {"load_phases", std::move(phases)}}},

@@ -18,6 +18,7 @@ namespace millrace {
 // From the process's start to the first generated token.
 struct StartFigures {
   double total_s;
+  double before_load_s;    // the program's own start
   double load_s;           // of the model, with its warm-up
   double first_request_s;  // from the prompt to its first token
 };

@@ -35,16 +35,17 @@ StepTrace Trace() {
 }
 
 BenchContext Context() {
-  return {.version = "1.2.3",
-          .settings = "device=cuda",
-          .model_name = "llama",
-          .model = {.architecture = "llama",
-                    .weight_bytes = 16'000'000'000,
-                    .kv = {.block_size = 16, .num_blocks = 1000, .type = "bfloat16"},
-                    .load_phases = {{"weights", 1.5}}},
-          .machine = {"A CPU", 16},
-          .gpu = kBefore,
-          .start = {.total_s = 2, .load_s = 1.75, .first_request_s = 0.125}};
+  return {
+      .version = "1.2.3",
+      .settings = "device=cuda",
+      .model_name = "llama",
+      .model = {.architecture = "llama",
+                .weight_bytes = 16'000'000'000,
+                .kv = {.block_size = 16, .num_blocks = 1000, .type = "bfloat16"},
+                .load_phases = {{"weights", 1.5}}},
+      .machine = {"A CPU", 16},
+      .gpu = kBefore,
+      .start = {.total_s = 2, .before_load_s = 0.0625, .load_s = 1.75, .first_request_s = 0.125}};
 }
 
 TEST(ReportTest, ALineHasTheHeadsColumns) {
@@ -73,7 +74,7 @@ TEST(ReportTest, TheContext) {
   EXPECT_EQ(ContextText(Context()),
             "millraced 1.2.3, llama (llama): 16.00 GB of weights, 1000 KV blocks of 16 tokens "
             "(bfloat16)\nA CPU, 16 cores; NVIDIA H200, driver 580.1\ndevice=cuda\n"
-            "start to first token: 2.000 s (load 1.750, first request 0.125)\n"
+            "start to first token: 2.000 s (program 0.062, load 1.750, first request 0.125)\n"
             "  weights                          1.500 s\n");
 }
 
