@@ -14,9 +14,8 @@ namespace millrace::kernels {
 class LinearPlan {
  public:
   struct Range {
-    int64_t tokens;      // the largest
-    int64_t run_tokens;  // what it runs on, given room; what `tokens` is where padding does not pay
-    Algorithm algorithm;
+    int64_t tokens;  // the largest
+    Choice choice;
   };
 
   LinearPlan(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options)
@@ -62,19 +61,17 @@ std::vector<int64_t> Bounds(int64_t max_tokens) {
 }
 
 // For [least, most] tokens: what was measured, else what cuBLASLt would take.
-std::optional<LinearPlan::Range> Choose(const CublasLt& lt, const LinearShape& shape,
-                                        const LinearOptions& options, int64_t least, int64_t most) {
+std::optional<Choice> Choose(const CublasLt& lt, const LinearShape& shape,
+                             const LinearOptions& options, int64_t least, int64_t most) {
   if (const TunedAlgorithm* tuned = FindTuned(shape, options, most)) {
     const auto algorithm = MakeAlgorithm(lt, shape, tuned->config);
     const int64_t run = std::max<int64_t>(tuned->run_tokens, most);
     if (algorithm.has_value() && CanRunBetween(lt, shape, options, *algorithm, least, most) &&
         CanRunBetween(lt, shape, options, *algorithm, run, run)) {
-      return LinearPlan::Range{.tokens = most, .run_tokens = run, .algorithm = *algorithm};
+      return Choice{.run_tokens = run, .algorithm = *algorithm};
     }
   }
-  const auto algorithm = DefaultAlgorithm(lt, shape, options, least, most);
-  if (!algorithm.has_value()) return std::nullopt;
-  return LinearPlan::Range{.tokens = most, .run_tokens = most, .algorithm = *algorithm};
+  return DefaultChoice(lt, shape, options, least, most);
 }
 
 bool Fits(const LinearArgs& args) {
@@ -147,14 +144,14 @@ const LinearPlan* LinearPlanner::Plan(const LinearShape& shape, std::string* err
   auto plan = std::make_unique<LinearPlan>(state_->lt, shape, state_->options);
   int64_t least = 1;
   for (const int64_t most : Bounds(state_->options.max_tokens)) {
-    const auto range = Choose(state_->lt, shape, state_->options, least, most);
-    if (!range.has_value()) {
+    const auto choice = Choose(state_->lt, shape, state_->options, least, most);
+    if (!choice.has_value()) {
       *error = "cuBLASLt " + std::to_string(state_->lt.version()) + " has no algorithm for " +
                std::to_string(shape.rows) + " outputs of " + std::to_string(shape.stride) +
                " inputs at " + std::to_string(most) + " tokens on this device";
       return nullptr;
     }
-    plan->ranges.push_back(*range);
+    plan->ranges.push_back({.tokens = most, .choice = *choice});
     least = most + 1;
   }
   state_->plans.push_back(std::move(plan));
@@ -165,7 +162,8 @@ cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
   if (args.plan == nullptr || !Fits(args)) return cudaErrorInvalidValue;
   const LinearPlan& plan = *args.plan;
   const LinearPlan::Range& range = plan.RangeOf(args.tokens);
-  const bool padded = range.run_tokens > range.tokens && range.run_tokens <= args.room;
+  const Choice& choice = range.choice;
+  const bool padded = choice.run_tokens > range.tokens && choice.run_tokens <= args.room;
   const bool weight_scaled = args.weight.scaling != WeightScaling::kChannel;
   const bool input_scaled = args.input.scaling != Scaling::kToken;
   Matmul matmul;
@@ -173,14 +171,14 @@ cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
       MakeMatmul(plan.lt,
                  {.shape = plan.shape,
                   .fast_accumulation = plan.options.fast_accumulation,
-                  .tokens = padded ? range.run_tokens : args.tokens,
+                  .tokens = padded ? choice.run_tokens : args.tokens,
                   .output_stride = args.output_stride,
                   .weight_scales = weight_scaled ? args.weight.scales : nullptr,
                   .input_scales = input_scaled ? args.input.scales : nullptr},
                  &matmul);
   if (status != CUBLAS_STATUS_SUCCESS) return CudaError(status);
   return CudaError(
-      RunMatmul(plan.lt, matmul, args, range.algorithm, plan.options.workspace_bytes, stream));
+      RunMatmul(plan.lt, matmul, args, choice.algorithm, plan.options.workspace_bytes, stream));
 }
 
 Product LinearProduct(const LinearArgs& args) {

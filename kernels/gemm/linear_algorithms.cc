@@ -30,6 +30,9 @@ constexpr int kProposals = 32;
 // exact plan asks for this many tokens at least.
 constexpr int64_t kLeastExactTokens = 16;
 
+// From about here on unsplit algorithms are what the heuristic has in mind.
+constexpr int64_t kUnsplitTokens = 128;
+
 // Keeps the first failure of several calls.
 class Attempt {
  public:
@@ -193,18 +196,18 @@ bool CanRunBetween(const CublasLt& lt, const LinearShape& shape, const LinearOpt
   return true;
 }
 
-// At few tokens the heuristic wants to split K, and the unsplit algorithms that it ranks behind may
-// be ten times slower than those that it takes, unsplit, at more tokens. So an exact plan takes the
-// first choice at the least number of tokens for which that does not split K.
-std::optional<Algorithm> DefaultAlgorithm(const CublasLt& lt, const LinearShape& shape,
-                                          const LinearOptions& options, int64_t least,
-                                          int64_t most) {
-  const auto first_of = [&](const LinearOptions& asked, int64_t tokens,
-                            int limit) -> std::optional<Algorithm> {
+// At few tokens the heuristic may want to split K. The unsplit algorithms that it then ranks behind
+// can be ten times slower than those that it proposes for more tokens, of which the first is good,
+// and better still when it has that many rows to run on.
+std::optional<Choice> DefaultChoice(const CublasLt& lt, const LinearShape& shape,
+                                    const LinearOptions& options, int64_t least, int64_t most) {
+  const auto first_of = [&](const LinearOptions& asked, int64_t tokens, int limit,
+                            int64_t run_tokens) -> std::optional<Choice> {
     for (const Algorithm& algorithm : ProposeAlgorithms(lt, shape, asked, tokens, limit)) {
       if ((!options.exact || IsExact(algorithm.config)) &&
-          CanRunBetween(lt, shape, options, algorithm, least, most)) {
-        return algorithm;
+          CanRunBetween(lt, shape, options, algorithm, least, most) &&
+          CanRunBetween(lt, shape, options, algorithm, run_tokens, run_tokens)) {
+        return Choice{.run_tokens = run_tokens, .algorithm = algorithm};
       }
     }
     return std::nullopt;
@@ -212,12 +215,11 @@ std::optional<Algorithm> DefaultAlgorithm(const CublasLt& lt, const LinearShape&
   LinearOptions any = options;
   any.exact = false;
   const int64_t start = options.exact ? std::max(most, kLeastExactTokens) : most;
-  for (const auto& [asked, limit] : {std::pair(any, 1), std::pair(options, kProposals)}) {
-    if (const auto algorithm = first_of(asked, start, limit)) return algorithm;
-    for (const int64_t tokens : kTokenBounds) {
-      if (tokens <= start) continue;
-      if (const auto algorithm = first_of(asked, tokens, limit)) return algorithm;
-    }
+  if (const auto favourite = first_of(any, start, 1, most)) return favourite;
+  const int64_t run_tokens = shape.output == Type::kBf16 ? LinearRoom(most) : most;
+  for (const int64_t tokens : kTokenBounds) {
+    if (tokens < std::max(start, kUnsplitTokens)) continue;
+    if (const auto choice = first_of(options, tokens, kProposals, run_tokens)) return choice;
   }
   return std::nullopt;
 }

@@ -83,11 +83,15 @@ cublasStatus_t RunMatmul(const CublasLt& lt, Matmul matmul, const LinearArgs& ar
 bool CanRunBetween(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options,
                    const Algorithm& algorithm, int64_t least, int64_t most);
 
-// What a plan takes where nothing was measured, for [least, most] tokens; nothing where cuBLASLt
-// has no algorithm that can run at both.
-std::optional<Algorithm> DefaultAlgorithm(const CublasLt& lt, const LinearShape& shape,
-                                          const LinearOptions& options, int64_t least,
-                                          int64_t most);
+// What a plan takes for [least, most] tokens where nothing was measured; nothing where cuBLASLt has
+// no algorithm that can run at both.
+struct Choice {
+  int64_t
+      run_tokens;  // on how many rows it runs best, if there is room (LinearRoom); at least most
+  Algorithm algorithm;
+};
+std::optional<Choice> DefaultChoice(const CublasLt& lt, const LinearShape& shape,
+                                    const LinearOptions& options, int64_t least, int64_t most);
 
 // An algorithm is chosen for every range (previous bound, bound] of tokens.
 inline constexpr int64_t kTokenBounds[] = {1,   8,   16,  32,  48,   64,   96,   128,

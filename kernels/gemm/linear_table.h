@@ -14,7 +14,7 @@ struct TunedAlgorithm {
   AlgorithmConfig config;
 };
 
-// For a range of tokens that ends at `tokens`; null where DefaultAlgorithm is as good, and for what
+// For a range of tokens that ends at `tokens`; null where DefaultChoice is as good, and for what
 // was not measured. Another version of the library, or another GPU, may not have it: ask CanRun.
 const TunedAlgorithm* FindTuned(const LinearShape& shape, const LinearOptions& options,
                                 int64_t tokens);
