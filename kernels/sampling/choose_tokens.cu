@@ -21,7 +21,7 @@ __device__ Overview ReadTiles(const TileStats* stats, int tiles, SearchMemory& m
     memory.tile_bits[i] = OrderedBits(tile);
     largest = max(largest, memory.tile_bits[i]);
   }
-  largest = BlockMax(memory, largest);
+  largest = BlockMax(memory.partials, largest);
   return {__syncthreads_and(finite) != 0, largest};
 }
 
@@ -50,39 +50,38 @@ __device__ Mass Part(float fraction, Mass whole) {
              static_cast<Mass>(static_cast<double>(fraction) * static_cast<double>(whole)));
 }
 
-// Finds the lowest key that the filters keep, and leaves the kept tokens' masses in tile_mass,
-// where those without filters were.
+// Finds the lowest key that the filters keep, and leaves the kept tokens' masses in tile_mass.
 __device__ Key Filter(const SlotSampling& slot, const Softmax& softmax, uint32_t largest,
-                      int vocab_size, SearchMemory& memory, TileSearch& search) {
+                      int vocab_size, const TileStats* stats, SearchMemory& memory,
+                      TileSearch& search) {
   const Key beyond_all = LowestKey(largest + 1);
   Range range = {MinPCut(slot, softmax, search), beyond_all, 0};
-  Mass all;         // what top_p is a part of
-  Mass listed = 0;  // the mass of the first `kept` of the list
-  int kept = 0;
-  bool decided = false;  // whether `range` and the list are those of the last filter
+  Mass need = 0;
+  int kept = 0;          // of the list
+  bool decided = false;  // whether `range` and the list are what the last filter left
   if (slot.top_k > 0 || slot.min_p > 0) {
     const int top_k = slot.top_k > 0 ? min(slot.top_k, vocab_size) : vocab_size;
-    range.low = max(range.low, LowestKey(search.BitsReachedBy(top_k)));
+    range.low = max(range.low, LowestKey(search.BitsReachedBy(top_k, largest)));
     kept = search.Narrow<Measure::kCount>(&range, top_k);
-    kept =
-        min(kept, static_cast<int>(top_k - min(range.above, Mass{static_cast<uint32_t>(top_k)})));
-    search.CutByMass(kept, 0, ~Mass{0}, &listed);
-    const Mass above = search.TotalMass();
-    all = above + listed;
+    kept = min(kept, max(0, top_k - static_cast<int>(range.above)));
     decided = slot.top_p >= 1;
-    if (slot.top_p < 1 && above < Part(slot.top_p, all)) {
-      kept = search.CutByMass(kept, above, Part(slot.top_p, all), &listed);
-      decided = true;
+    if (!decided) {
+      const Mass above = range.high == beyond_all ? 0 : search.TotalMass();
+      const auto need_of = [&](Mass listed) { return Part(slot.top_p, above + listed); };
+      kept = search.CutByMass(kept, above, need_of, &need);
+      decided = kept > 0;
+      range = {range.high, beyond_all, 0};  // where the cut is if it is not in the list
     }
-    if (!decided) range = {range.high, beyond_all, 0};
   } else {
-    all = search.TotalMass();
+    WeighTiles(stats, NumTiles(vocab_size), softmax, memory);
+    const Mass all = search.TotalMass();
+    need = Part(slot.top_p, all);
     range.low = max(range.low, LowestKey(OrderedBits(search.TopPBound(slot.top_p, all))));
   }
   if (!decided) {
-    const Mass need = Part(slot.top_p, all);
     kept = search.Narrow<Measure::kMass>(&range, need);
-    kept = search.CutByMass(kept, range.above, need, &listed);
+    kept = search.CutByMass(
+        kept, range.above, [need](Mass) { return need; }, &need);
   }
   search.AddListed(kept);
   return kept > 0 ? memory.list[kept - 1] : range.high;
@@ -92,10 +91,11 @@ __device__ int DrawToken(const SampleRow& row, const SlotSampling& slot, const T
                          const float* x, int vocab_size, uint32_t largest, SearchMemory& memory) {
   const Softmax softmax = {FromOrderedBits(largest), Factor(slot)};
   TileSearch search(memory, x, vocab_size, softmax);
-  WeighTiles(stats, NumTiles(vocab_size), softmax, memory);
   Key low = LowestKey(OrderedBits(-FLT_MAX));
   if (slot.top_k > 0 || slot.top_p < 1 || slot.min_p > 0) {
-    low = Filter(slot, softmax, largest, vocab_size, memory, search);
+    low = Filter(slot, softmax, largest, vocab_size, stats, memory, search);
+  } else {
+    WeighTiles(stats, NumTiles(vocab_size), softmax, memory);
   }
   return search.Draw(low, RandomBits(slot.seed, slot.sample_index, row.position));
 }
@@ -108,19 +108,19 @@ __device__ double RawLogSum(const TileStats* stats, int tiles, SearchMemory& mem
     memory.tile_bits[i] = OrderedBits(stats[i].raw_largest);
     bits = max(bits, memory.tile_bits[i]);
   }
-  *largest = BlockMax(memory, bits);
+  *largest = BlockMax(memory.partials, bits);
   const Softmax softmax = {FromOrderedBits(*largest), kLog2E};
   Mass sum = 0, total;
   for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
     sum += ToMass(stats[i].raw_sum * softmax.P(stats[i].raw_largest));
   }
-  BlockExclusiveScan(memory, sum, &total);
+  BlockExclusiveScan(memory.partials, sum, &total);
   return softmax.largest + log(static_cast<double>(total) * 0x1p-44);
 }
 
 // The likeliest tokens into the list.
 __device__ void ListTop(int count, uint32_t largest, SearchMemory& memory, TileSearch& search) {
-  Range range = {LowestKey(search.BitsReachedBy(count)), LowestKey(largest + 1), 0};
+  Range range = {LowestKey(search.BitsReachedBy(count, largest)), LowestKey(largest + 1), 0};
   search.Narrow<Measure::kCount>(&range, count);
   if (range.above == 0) return;
   const Key last = memory.list[count - range.above - 1];  // the range's, of which the cut is one
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kSearchThreads, 2) ChooseTokensKernel(const Sa
   const int tiles = NumTiles(args.vocab_size);
   const TileStats* stats = static_cast<const TileStats*>(args.workspace) + int64_t{row} * tiles;
   const SampleRow wanted = args.rows[row];
-  const SlotSampling slot = args.slots[wanted.slot];
+  const SlotSampling& slot = args.slots[wanted.slot];
   const bool scores = wanted.target >= 0;
 
   const Overview overview = ReadTiles(stats, tiles, memory);

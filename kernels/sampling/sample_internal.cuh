@@ -88,9 +88,8 @@ __device__ inline Key KeyOf(float logit, int token) {
   return Key{OrderedBits(logit)} << kIdBits | static_cast<uint32_t>(kMaxSampledVocab - 1 - token);
 }
 __device__ inline Key LowestKey(uint32_t ordered_bits) { return Key{ordered_bits} << kIdBits; }
-__device__ inline float LogitOf(Key key) {
-  return FromOrderedBits(static_cast<uint32_t>(key >> kIdBits));
-}
+__device__ inline uint32_t OrderedBitsOf(Key key) { return static_cast<uint32_t>(key >> kIdBits); }
+__device__ inline float LogitOf(Key key) { return FromOrderedBits(OrderedBitsOf(key)); }
 __device__ inline int TokenOf(Key key) {
   return kMaxSampledVocab - 1 - static_cast<int>(key % kMaxSampledVocab);
 }

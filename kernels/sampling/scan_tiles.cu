@@ -83,14 +83,25 @@ __device__ void Penalize(const SampleArgs& args, const SampleRow& row, const Slo
                          int offset, Table& table, Share& share) {
   constexpr uint32_t kInPrompt = 0x80000000;  // the other bits count how often it was generated
   const int32_t* history = args.history + row.slot * args.history_stride;
-  const int64_t length = min(int64_t{row.position}, args.history_stride);
+  const int length = static_cast<int>(min(int64_t{row.position}, args.history_stride));
   table.Clear();
-  for (int64_t i = threadIdx.x; i < length; i += kThreads) {
-    if (uint32_t* word = table.Find(history[i])) {
-      if (i < slot.prompt_length) {
-        atomicOr(word, kInPrompt);
-      } else {
-        atomicAdd(word, 1);
+  constexpr int kAtOnce = 8;
+  for (int first_position = threadIdx.x; first_position < length;
+       first_position += kAtOnce * kThreads) {
+    int32_t tokens[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int position = first_position + i * kThreads;
+      tokens[i] = position < length ? history[position] : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (uint32_t* word = table.Find(tokens[i])) {
+        if (first_position + i * kThreads < slot.prompt_length) {
+          atomicOr(word, kInPrompt);
+        } else {
+          atomicAdd(word, 1);
+        }
       }
     }
   }
@@ -115,7 +126,7 @@ __device__ void Adjust(const SampleArgs& args, const SampleRow& row, const SlotS
   });
 }
 
-__global__ void __launch_bounds__(kThreads) ScanTilesKernel(const SampleArgs args) {
+__global__ void __launch_bounds__(kThreads, 7) ScanTilesKernel(const SampleArgs args) {
   const int row = blockIdx.y;
   if (row >= *args.num_rows) return;
   const int first = blockIdx.x * kChunk;

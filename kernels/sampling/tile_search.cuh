@@ -4,24 +4,15 @@
 #ifndef MILLRACE_KERNELS_SAMPLING_TILE_SEARCH_CUH_
 #define MILLRACE_KERNELS_SAMPLING_TILE_SEARCH_CUH_
 
+#include "kernels/sampling/block_collectives.cuh"
+#include "kernels/sampling/range_bins.cuh"
 #include "kernels/sampling/sample_internal.cuh"
 
 namespace millrace::kernels::sampling {
 
-inline constexpr int kSearchThreads = 512;
-inline constexpr int kSearchWarps = kSearchThreads / kWarpSize;
 inline constexpr int kTilesAThread = kMaxTiles / kSearchThreads;
-inline constexpr int kCapacity = 2048;  // of the list
-inline constexpr int kBins = 1024;
+inline constexpr int kCapacity = 2048;     // of the list
 inline constexpr int kTilesForList = 256;  // up to so many, a list is tried before a histogram
-
-// Tokens that are not decided yet, low <= key < high. Those at `high` and beyond are in: `above` of
-// them, or their mass.
-struct Range {
-  Key low;
-  Key high;
-  Mass above;
-};
 
 // What a cut is to reach.
 enum class Measure { kCount, kMass };
@@ -35,83 +26,16 @@ struct SearchMemory {
       uint32_t low[kBins];
       uint32_t high[kBins];
     } bins;
-    uint32_t sorted_bits[kMaxTiles];
     struct {
       float mass[kMaxTiles];
       float largest[kMaxTiles];
     } tiles;
   };
-  Mass partials[kSearchWarps];
+  Partials partials;
   Mass before;
   int at;
   int count;
 };
-
-// ---- Over the block ----
-
-template <typename T>
-__device__ T WarpSum(T value) {
-#pragma unroll
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kFullWarp, value, distance);
-  }
-  return value;
-}
-
-__device__ inline Mass WarpInclusiveScan(Mass value) {
-#pragma unroll
-  for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const Mass left = __shfl_up_sync(kFullWarp, value, distance);
-    if (threadIdx.x % kWarpSize >= distance) value += left;
-  }
-  return value;
-}
-
-// The sum of the values of the threads before this one; `total` is that of all.
-__device__ inline Mass BlockExclusiveScan(SearchMemory& memory, Mass value, Mass* total) {
-  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
-  const Mass inclusive = WarpInclusiveScan(value);
-  if (lane == kWarpSize - 1) memory.partials[warp] = inclusive;
-  __syncthreads();
-  const Mass warps = WarpInclusiveScan(lane < kSearchWarps ? memory.partials[lane] : 0);
-  *total = __shfl_sync(kFullWarp, warps, kSearchWarps - 1);
-  const Mass before = __shfl_sync(kFullWarp, warps, max(warp - 1, 0));
-  __syncthreads();
-  return inclusive - value + (warp > 0 ? before : 0);
-}
-
-__device__ inline uint32_t BlockMax(SearchMemory& memory, uint32_t value) {
-  const int lane = threadIdx.x % kWarpSize;
-  value = __reduce_max_sync(kFullWarp, value);
-  if (lane == 0) memory.partials[threadIdx.x / kWarpSize] = value;
-  __syncthreads();
-  value = lane < kSearchWarps ? static_cast<uint32_t>(memory.partials[lane]) : 0;
-  __syncthreads();
-  return __reduce_max_sync(kFullWarp, value);
-}
-
-// Sorts `count` elements of shared memory, the largest first; there is room for the next power of
-// two. (Batcher's bitonic network.)
-template <typename T>
-__device__ void BlockSortDescending(T* values, int count) {
-  int size = 2;
-  while (size < count) size *= 2;
-  for (int i = count + threadIdx.x; i < size; i += kSearchThreads) values[i] = 0;
-  __syncthreads();
-  for (int run = 2; run <= size; run *= 2) {
-    for (int distance = run / 2; distance > 0; distance /= 2) {
-      for (int i = threadIdx.x; i < size / 2; i += kSearchThreads) {
-        const int a = (i & ~(distance - 1)) * 2 | (i & (distance - 1));
-        const int b = a + distance;
-        const T first = values[a], second = values[b];
-        if ((first < second) == ((a & run) == 0)) values[a] = second, values[b] = first;
-      }
-      __syncthreads();
-    }
-  }
-}
-
-// ---- The search ----
 
 class TileSearch {
  public:
@@ -124,51 +48,44 @@ class TileSearch {
         num_tiles_(NumTiles(vocab_size)),
         softmax_(softmax) {}
 
-  // Calls f(token, logit), for all tokens of the tiles that reach `ordered_bits`, warp by warp, and
-  // end(tile) after each of them. A warp takes two tiles at a time, so that more is in flight.
-  template <typename F, typename End>
-  __device__ void ForTiles(uint32_t ordered_bits, F f, End end) const {
+  // Calls f(tile, x), warp by warp, with each tile that reaches `ordered_bits`: x[i] is the logit
+  // of TokenAt(tile, i). A warp loads two tiles at a time, so that more is in flight.
+  template <typename F>
+  __device__ void ForTiles(uint32_t ordered_bits, F f) const {
     constexpr int kAtOnce = 2;
-    const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
-    for (int first = warp; first < num_tiles_; first += kAtOnce * kSearchWarps) {
+    for (int first = threadIdx.x / kWarpSize; first < num_tiles_; first += kAtOnce * kSearchWarps) {
       float4 x[kAtOnce][2];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int tile = first + i * kSearchWarps;
         if (!Reaches(tile, ordered_bits)) continue;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          x[i][half] = LoadLogits(x_, tile * kTile + half * 128 + lane * 4, vocab_size_);
-        }
+        x[i][0] = LoadLogits(x_, TokenAt(tile, 0), vocab_size_);
+        x[i][1] = LoadLogits(x_, TokenAt(tile, 4), vocab_size_);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int tile = first + i * kSearchWarps;
         if (!Reaches(tile, ordered_bits)) continue;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int token = tile * kTile + half * 128 + lane * 4;
-          f(token, x[i][half].x);
-          f(token + 1, x[i][half].y);
-          f(token + 2, x[i][half].z);
-          f(token + 3, x[i][half].w);
-        }
-        end(tile);
+        const float4 &a = x[i][0], &b = x[i][1];
+        const float each[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+        f(tile, each);
       }
     }
   }
 
-  // The logit that at least `count` tokens reach, as far as the tiles' maxima tell.
-  __device__ uint32_t BitsReachedBy(int count) {
-    if (count > num_tiles_) return OrderedBits(-FLT_MAX);
-    __syncthreads();
-    for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) {
-      memory_.sorted_bits[i] = memory_.tile_bits[i];
+  // A logit that at least `count` tokens reach, as far as the tiles' maxima tell, and few more
+  // tiles do. `largest`: OrderedBits of the largest of all.
+  __device__ uint32_t BitsReachedBy(int count, uint32_t largest) const {
+    uint32_t low = OrderedBits(-FLT_MAX), high = largest + 1;
+    if (count > num_tiles_) return low;
+    const int enough = count + count / 8 + 1;
+    while (high - low > 1) {
+      const uint32_t middle = low + (high - low) / 2;
+      const int tiles = TilesReaching(middle);
+      (tiles >= count ? low : high) = middle;
+      if (tiles >= count && tiles <= enough) break;
     }
-    BlockSortDescending(memory_.sorted_bits, num_tiles_);
-    const uint32_t bits = memory_.sorted_bits[count - 1];
-    __syncthreads();
-    return max(bits, OrderedBits(-FLT_MAX));
+    return low;
   }
 
   // Lists the undecided tokens, the likeliest first, and puts the masses of those above into
@@ -179,24 +96,26 @@ class TileSearch {
     if (threadIdx.x == 0) memory_.count = 0;
     for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) memory_.tile_mass[i] = 0;
     __syncthreads();
-    Mass mass = 0;
-    ForTiles(
-        BitsOf(range.low),
-        [&](int token, float x) {
-          const Key key = KeyOf(x, token);
-          if (key >= range.high) mass += softmax_.MassOf(x);
-          const bool undecided = key >= range.low && key < range.high;
-          const unsigned lanes = __ballot_sync(kFullWarp, undecided);
-          if (lanes == 0) return;
-          int at = lane == 0 ? atomicAdd(&memory_.count, __popc(lanes)) : 0;
-          at = __shfl_sync(kFullWarp, at, 0) + __popc(lanes & ((1u << lane) - 1));
-          if (undecided && at < kCapacity) memory_.list[at] = key;
-        },
-        [&](int tile) {
-          const Mass sum = WarpSum(mass);
-          if (lane == 0) memory_.tile_mass[tile] = sum;
-          mass = 0;
-        });
+    const float low = LogitOf(range.low), high = LogitOf(range.high);
+    ForTiles(OrderedBitsOf(range.low), [&](int tile, const float(&x)[8]) {
+      float p = 0;
+      bool near = false;  // a logit that is not clearly outside the range
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (x[i] > high) p += softmax_.P(x[i]);
+        near = near || (x[i] >= low && x[i] <= high);
+      }
+      if (__any_sync(kFullWarp, near)) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const Key key = KeyOf(x[i], TokenAt(tile, i));
+          if (x[i] == high && key >= range.high) p += softmax_.P(x[i]);
+          Append(key, key >= range.low && key < range.high);
+        }
+      }
+      p = WarpReduce<Add>(p);
+      if (lane == 0) memory_.tile_mass[tile] = ToMass(p);
+    });
     __syncthreads();
     const int count = memory_.count;
     __syncthreads();
@@ -210,7 +129,7 @@ class TileSearch {
   template <Measure kMeasure>
   __device__ int Narrow(Range* range, Mass need) {
     // A list is tried first where few tiles have a say.
-    if (TilesReaching(BitsOf(range->low)) > kTilesForList) {
+    if (TilesReaching(OrderedBitsOf(range->low)) > kTilesForList) {
       Histogram<kMeasure>(range, need);
     }
     int count = List(*range);
@@ -221,9 +140,10 @@ class TileSearch {
     return count;
   }
 
-  // How many of the sorted list it takes to reach `need`, given what lies above; `reached` is their
-  // mass. At most `count`.
-  __device__ int CutByMass(int count, Mass above, Mass need, Mass* reached) {
+  // How many of the first `count` of the list it takes to reach need_of(their mass), given what
+  // lies above: all if they do not, 0 if what lies above does. Sets `need`.
+  template <typename NeedOf>
+  __device__ int CutByMass(int count, Mass above, NeedOf need_of, Mass* need) {
     constexpr int kEach = kCapacity / kSearchThreads;
     const int first = threadIdx.x * kEach;
     Mass masses[kEach];
@@ -234,19 +154,18 @@ class TileSearch {
       sum += masses[i];
     }
     Mass total;
-    Mass before = BlockExclusiveScan(memory_, sum, &total);
-    if (threadIdx.x == 0) memory_.at = count, memory_.before = total;
+    Mass before = above + BlockExclusiveScan(memory_.partials, sum, &total);
+    *need = need_of(total);
+    if (above >= *need) return 0;
+    if (threadIdx.x == 0) memory_.at = count;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const Mass after = before + masses[i];
-      if (first + i < count && above + before < need && above + after >= need) {
-        memory_.at = first + i + 1, memory_.before = after;
-      }
+      if (before < *need && after >= *need && first + i < count) memory_.at = first + i + 1;
       before = after;
     }
     __syncthreads();
-    *reached = memory_.before;
     const int cut = memory_.at;
     __syncthreads();
     return cut;
@@ -264,7 +183,7 @@ class TileSearch {
   __device__ Mass TotalMass() {
     Mass sum = 0, total;
     for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) sum += memory_.tile_mass[i];
-    BlockExclusiveScan(memory_, sum, &total);
+    BlockExclusiveScan(memory_.partials, sum, &total);
     return total;
   }
 
@@ -279,7 +198,7 @@ class TileSearch {
       masses[i] = first + i < num_tiles_ ? memory_.tile_mass[first + i] : 0;
       sum += masses[i];
     }
-    Mass before = BlockExclusiveScan(memory_, sum, &total);
+    Mass before = BlockExclusiveScan(memory_.partials, sum, &total);
     const Mass target = __umul64hi(random, total);
 #pragma unroll
     for (int i = 0; i < kTilesAThread; ++i) {
@@ -303,10 +222,12 @@ class TileSearch {
   // 1 + how many logits are larger.
   __device__ int Rank(float logit) {
     int above = 0;
-    ForTiles(
-        OrderedBits(logit), [&](int, float x) { above += x > logit; }, [](int) {});
+    ForTiles(OrderedBits(logit), [&](int, const float(&x)[8]) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) above += x[i] > logit;
+    });
     Mass total;
-    BlockExclusiveScan(memory_, above, &total);
+    BlockExclusiveScan(memory_.partials, above, &total);
     return 1 + static_cast<int>(total);
   }
 
@@ -316,7 +237,7 @@ class TileSearch {
     for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) {
       if (memory_.tile_bits[i] == ordered_bits) tile = min(tile, i);
     }
-    tile = kMaxTiles - BlockMax(memory_, kMaxTiles - tile);
+    tile = kMaxTiles - BlockMax(memory_.partials, kMaxTiles - tile);
     if (threadIdx.x < kWarpSize) {
       int token = kMaxSampledVocab;
       for (int half = 1; half >= 0; --half) {
@@ -370,7 +291,20 @@ class TileSearch {
   }
 
  private:
-  __device__ static uint32_t BitsOf(Key key) { return static_cast<uint32_t>(key >> kIdBits); }
+  // Of the eight that a lane holds of a tile: two runs of four.
+  __device__ static int TokenAt(int tile, int i) {
+    return tile * kTile + i / 4 * (kTile / 2) + threadIdx.x % kWarpSize * 4 + i % 4;
+  }
+
+  // Into the list, if there is room; the whole warp.
+  __device__ void Append(Key key, bool wanted) {
+    const unsigned lane = threadIdx.x % kWarpSize;
+    const unsigned lanes = __ballot_sync(kFullWarp, wanted);
+    if (lanes == 0) return;
+    int at = lane == 0 ? atomicAdd(&memory_.count, __popc(lanes)) : 0;
+    at = __shfl_sync(kFullWarp, at, 0) + __popc(lanes & ((1u << lane) - 1));
+    if (wanted && at < kCapacity) memory_.list[at] = key;
+  }
 
   __device__ bool Reaches(int tile, uint32_t ordered_bits) const {
     return tile < num_tiles_ && memory_.tile_bits[tile] >= ordered_bits;
@@ -378,9 +312,8 @@ class TileSearch {
 
   __device__ int TilesReaching(uint32_t ordered_bits) const {
     int count = 0;
-#pragma unroll
-    for (int i = 0; i < kTilesAThread; ++i) {
-      count += __syncthreads_count(Reaches(threadIdx.x + i * kSearchThreads, ordered_bits));
+    for (int first = 0; first < num_tiles_; first += kSearchThreads) {
+      count += __syncthreads_count(Reaches(first + threadIdx.x, ordered_bits));
     }
     return count;
   }
@@ -420,46 +353,6 @@ class TileSearch {
     return with_mass >= 0 ? with_mass : __reduce_max_sync(kFullWarp, last_kept);
   }
 
-  // How a range is cut into bins: the larger the key, the lower the bin. Evenly in the logit, or
-  // in the key where the logits hardly differ: the first parts what is spread, the second ties.
-  struct Bins {
-    float half_top;
-    float scale;  // 0: by keys
-    Key last;     // the range's largest key
-    int shift;
-
-    __device__ explicit Bins(const Range& range) : last(range.high - 1) {
-      half_top = 0.5f * LogitOf(last);
-      const float half_span = half_top - 0.5f * LogitOf(range.low);
-      scale = half_span > 1e-30f ? (kBins - 1) / half_span : 0;
-      shift = max(0, 64 - __clzll(last - range.low) - 10);
-    }
-    __device__ int OfLogit(float x) const {
-      return min(static_cast<int>(fmaf(x, -0.5f, half_top) * scale), kBins - 1);
-    }
-    __device__ int Of(Key key, float x) const {
-      return scale > 0 ? OfLogit(x) : static_cast<int>((last - key) >> shift);
-    }
-    // The smallest key of bins 0 to `bin`, from `range` (of which it is).
-    __device__ Key LowOf(int bin, const Range& range) const {
-      if (bin < 0) return range.high;
-      if (scale == 0) {
-        const Key size = (Key{static_cast<uint32_t>(bin)} + 1) << shift;
-        return size > last - range.low ? range.low : range.high - size;
-      }
-      uint32_t low = BitsOf(range.low), high = BitsOf(last);  // `high` is in one of the bins
-      while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (OfLogit(FromOrderedBits(middle)) <= bin) {
-          high = middle;
-        } else {
-          low = middle + 1;
-        }
-      }
-      return max(LowestKey(high), range.low);
-    }
-  };
-
   // Narrows the range to the bin in which `need` is reached.
   template <Measure kMeasure>
   __device__ void Histogram(Range* range, Mass need) {
@@ -467,26 +360,30 @@ class TileSearch {
       memory_.bins.low[i] = memory_.bins.high[i] = 0;
     }
     __syncthreads();
-    const Bins bins(*range);
-    ForTiles(
-        BitsOf(range->low),
-        [&](int token, float x) {
-          const Key key = KeyOf(x, token);
-          if (key < range->low || key >= range->high) return;
-          const int bin = bins.Of(key, x);
-          const Mass amount = kMeasure == Measure::kCount ? 1 : softmax_.MassOf(x);
-          const uint32_t low = static_cast<uint32_t>(amount);
-          uint32_t high = static_cast<uint32_t>(amount >> 32);
-          if (atomicAdd(&memory_.bins.low[bin], low) > ~low) ++high;  // carry
-          if (high > 0) atomicAdd(&memory_.bins.high[bin], high);
-        },
-        [](int) {});
+    const RangeBins bins(*range);
+    const float low = LogitOf(range->low), high = LogitOf(range->high);
+    ForTiles(OrderedBitsOf(range->low), [&](int tile, const float(&x)[8]) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (x[i] < low || x[i] > high) continue;
+        const Key key = KeyOf(x[i], TokenAt(tile, i));
+        if (x[i] == low || x[i] == high || bins.scale == 0) {  // the whole key counts
+          if (key < range->low || key >= range->high) continue;
+        }
+        const int bin = bins.Of(key, x[i]);
+        const Mass amount = kMeasure == Measure::kCount ? 1 : softmax_.MassOf(x[i]);
+        const uint32_t low_half = static_cast<uint32_t>(amount);
+        uint32_t high_half = static_cast<uint32_t>(amount >> 32);
+        if (atomicAdd(&memory_.bins.low[bin], low_half) > ~low_half) ++high_half;  // carry
+        if (high_half > 0) atomicAdd(&memory_.bins.high[bin], high_half);
+      }
+    });
     if (threadIdx.x == 0) memory_.at = kBins;
     __syncthreads();
     SelectBin(bins, range, need);
   }
 
-  __device__ void SelectBin(const Bins& bins, Range* range, Mass need) {
+  __device__ void SelectBin(const RangeBins& bins, Range* range, Mass need) {
     constexpr int kEach = kBins / kSearchThreads;
     const int first = threadIdx.x * kEach;
     Mass amounts[kEach];
@@ -496,7 +393,7 @@ class TileSearch {
       amounts[i] = Mass{memory_.bins.high[first + i]} << 32 | memory_.bins.low[first + i];
       sum += amounts[i];
     }
-    Mass before = range->above + BlockExclusiveScan(memory_, sum, &total);
+    Mass before = range->above + BlockExclusiveScan(memory_.partials, sum, &total);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       if (before < need && before + amounts[i] >= need) {
