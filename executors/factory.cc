@@ -25,6 +25,13 @@ absl::StatusOr<std::unique_ptr<DeviceTrace>> StartTrace(DeviceKind device) {
 #ifdef MILLRACE_HAS_CUDA
   if (device == DeviceKind::kCuda) return cuda::StartCudaTrace();
 #endif
+  return CanTrace(device);
+}
+
+absl::Status CanTrace(DeviceKind device) {
+#ifdef MILLRACE_HAS_CUDA
+  if (device == DeviceKind::kCuda) return cuda::CanTrace();
+#endif
   return absl::UnimplementedError(device == DeviceKind::kCuda
                                       ? "trace: cuda is not built into this server"
                                       : "trace: only --device cuda keeps a record of what it does");

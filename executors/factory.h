@@ -54,9 +54,12 @@ class DeviceTrace {
   virtual absl::StatusOr<std::vector<DeviceOperation>> Stop() = 0;
 };
 
+// Unimplemented: this device keeps no record. Unavailable: the vendor's library is not there. Opens
+// it and no more: what runs next runs as fast as ever.
+absl::Status CanTrace(DeviceKind device);
+
 // Watches all kernels and copies of the process, those inside of graphs too; one at a time. It
-// costs the device some speed. Unimplemented: this device keeps no record. Unavailable: the
-// vendor's library is not there, or refuses.
+// costs the device some speed. Errors: CanTrace's, and Unavailable where the library refuses.
 absl::StatusOr<std::unique_ptr<DeviceTrace>> StartTrace(DeviceKind device);
 
 }  // namespace millrace

@@ -102,9 +102,17 @@ class Recorder {
     return *recorder;
   }
 
+  absl::Status Open() {
+    std::lock_guard lock(mutex_);
+    if (cupti_.has_value()) return absl::OkStatus();
+    MILLRACE_ASSIGN_OR_RETURN(cupti_, OpenCupti());
+    return absl::OkStatus();
+  }
+
   absl::Status Start() {
+    MILLRACE_RETURN_IF_ERROR(Open());
     std::unique_lock lock(mutex_);
-    MILLRACE_RETURN_IF_ERROR(OpenOnce());
+    MILLRACE_RETURN_IF_ERROR(RegisterOnce());
     if (recording_) return absl::FailedPreconditionError("trace: one is running already");
     recording_ = true;
     operations_.clear();
@@ -138,13 +146,12 @@ class Recorder {
   }
 
  private:
-  absl::Status OpenOnce() {
-    if (cupti_.has_value()) return absl::OkStatus();
-    MILLRACE_ASSIGN_OR_RETURN(cupti_, OpenCupti());
-    absl::Status status = Check(cupti_->register_callbacks(RequestBuffer, TakeBuffer),
-                                      "cuptiActivityRegisterCallbacks");
-    if (!status.ok()) cupti_.reset();
-    return status;
+  absl::Status RegisterOnce() {
+    if (registered_) return absl::OkStatus();
+    MILLRACE_RETURN_IF_ERROR(Check(cupti_->register_callbacks(RequestBuffer, TakeBuffer),
+                                   "cuptiActivityRegisterCallbacks"));
+    registered_ = true;
+    return absl::OkStatus();
   }
 
   absl::Status Check(CUptiResult result, const char* what) const {
@@ -216,6 +223,7 @@ class Recorder {
 
   std::optional<Cupti> cupti_;  // set once, under mutex_, before any callback
   std::mutex mutex_;            // guards what follows
+  bool registered_ = false;
   bool recording_ = false;
   size_t dropped_ = 0;
   std::vector<DeviceOperation> operations_;
@@ -237,6 +245,8 @@ class CudaTrace final : public DeviceTrace {
 };
 
 }  // namespace
+
+absl::Status CanTrace() { return Recorder::Get().Open(); }
 
 absl::StatusOr<std::unique_ptr<DeviceTrace>> StartCudaTrace() {
   MILLRACE_RETURN_IF_ERROR(Recorder::Get().Start());

@@ -9,9 +9,10 @@
 
 namespace millrace::cuda {
 
-// StartTrace for GPUs. CUPTI is looked for as the loader looks for it (LD_LIBRARY_PATH, the
-// system's folders) and where CUDA's toolkit installs it, when this is first called, and stays in
-// the process from then on.
+// CanTrace and StartTrace for GPUs. CUPTI is looked for as the loader looks for it
+// (LD_LIBRARY_PATH, the system's folders) and where CUDA's toolkit installs it, when one of them is
+// first called, and stays in the process from then on.
+absl::Status CanTrace();
 absl::StatusOr<std::unique_ptr<DeviceTrace>> StartCudaTrace();
 
 }  // namespace millrace::cuda

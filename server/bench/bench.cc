@@ -92,7 +92,7 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
   JsonFile json(settings.bench_json);
   MILLRACE_RETURN_IF_ERROR(json.status());
   // A trace that cannot be taken is better refused now than after minutes of measuring.
-  if (settings.bench_trace) MILLRACE_RETURN_IF_ERROR(StartTrace(device.kind).status());
+  if (settings.bench_trace) MILLRACE_RETURN_IF_ERROR(CanTrace(device.kind));
 
   StartFigures start{.before_load_s = SecondsSinceProcessStart().value_or(0)};
   const SteadyTime begin = Clock::Real().Now();
