@@ -59,10 +59,7 @@ absl::StatusOr<OfflineRun> OfflineEngine::Generate(const OfflineBatch& batch) {
     before = stats_;
   }
   for (Admission& admission : admissions) loop_.Admit(std::move(admission));
-  open_ = true;
-  loop_.Wake();
   done_.Wait();
-  open_ = false;
 
   std::lock_guard lock(mutex_);
   MILLRACE_RETURN_IF_ERROR(status_);
@@ -92,13 +89,18 @@ void OfflineEngine::OnStep(int64_t num_tokens) {
   sampled_ = 0;
 }
 
-// Not in Deliver: the last step is counted, and its statistics known, only now.
+// The end is not told by Deliver: the last step is counted, and its statistics known, only now.
 void OfflineEngine::OnTurn(const SchedulerStats& stats) {
   std::lock_guard lock(mutex_);
   stats_ = stats;
-  if (!running_ || unfinished_ > 0) return;
-  running_ = false;
-  done_.Raise();
+  if (!running_) return;
+  if (unfinished_ == 0) {
+    running_ = open_ = false;
+    done_.Raise();
+  } else if (!open_ && stats.num_waiting == unfinished_) {
+    open_ = true;
+    loop_.Wake();
+  }
 }
 
 void OfflineEngine::OnDeviceFailure(const absl::Status& status) {

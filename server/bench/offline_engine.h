@@ -2,7 +2,6 @@
 #ifndef MILLRACE_SERVER_BENCH_OFFLINE_ENGINE_H_
 #define MILLRACE_SERVER_BENCH_OFFLINE_ENGINE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -69,8 +68,8 @@ class OfflineEngine final : private EventSink, private LoopListener {
   const Clock& clock_ = Clock::Real();
   uint64_t last_key_ = 0;
 
-  std::atomic<bool> open_ = false;  // the batch is complete: steps may be planned
   Event done_;
+  bool open_ = false;  // the engine thread's: it has the whole batch, and steps may be planned
 
   std::mutex mutex_;  // guards what follows
   bool running_ = false;

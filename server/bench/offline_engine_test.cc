@@ -28,7 +28,7 @@ std::unique_ptr<OfflineEngine> MakeEngine(int budget = 64, int seqs = 4) {
 OfflineBatch Batch(int sequences, int prompt_tokens, int new_tokens) {
   static Token next = 0;
   OfflineBatch batch{.new_tokens = new_tokens};
-  for (int i = 0; i < sequences; ++i) batch.prompts.emplace_back(prompt_tokens, next++);
+  for (int i = 0; i < sequences; ++i) batch.prompts.emplace_back(prompt_tokens, next++ % 256);
   return batch;
 }
 
