@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every benchmark of the bundle on this machine's GPU: the kernels' programs, then `millraced bench` on the shape of
-# Llama-3-8B with dummy weights, in FP8 and BF16.
+# Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, and without CUDA graphs.
 #   run_benches.sh [NAME ...]
 # NAME: only programs whose name holds one of these; `engine` is `millraced bench`. Logs, tables and JSON:
 # $OUT/run_benches.tar.gz (OUT: ./out unless set).
@@ -24,8 +24,12 @@ engine() {
   sed '/^Where a step goes/,$d' "$LOGS/$name.log" | grep -vE '^ *$|^(VOID)?\[' | cut -c1-200
 }
 if wanted engine; then
-  engine engine_fp8 --quantization fp8 --points 1:128:16:144,64:128:16:144,256:128:16:144,64:2048:16:80,1:4096:1 --trace
-  engine engine_bf16 --points 1:128:16:144,64:128:16:144,256:128:16:144,1:4096:1 --trace
+  # 64 prompts of 2,048 take 16 steps: the shorter answers must be longer than that.
+  short=1:128:16:144,64:128:16:144,256:128:16:144
+  engine engine_fp8 --quantization fp8 --points $short,64:2048:32:96,1:4096:1 --trace
+  engine engine_bf16 --points $short,1:4096:1 --trace
+  engine engine_fp8_inexact --quantization fp8 --no-exact --points $short
+  engine engine_bf16_inexact --no-exact --points $short
   engine engine_fp8_eager --quantization fp8 --enforce-eager --points 1:128:16:144
 fi
 finish

@@ -102,8 +102,8 @@ std::string WhyNoStep(const BenchPoint& point, const OfflineRun& shorter,
   if (whole == wanted) return "";
   return absl::StrCat(
       "the whole batch ran in ", whole, " of the ", wanted,
-      " steps between the two lengths: its prompts took more steps than the shorter one has; raise "
-      "--max-num-batched-tokens or the shorter length");
+      " steps between the two lengths: its prompts took as many steps as the shorter one has, or "
+      "more; raise the shorter length or --max-num-batched-tokens");
 }
 
 absl::StatusOr<PointFigures> MeasurePoint(OfflineEngine& engine, const BenchPoint& point,

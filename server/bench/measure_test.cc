@@ -67,7 +67,7 @@ TEST(MeasureTest, AStepThatTheWholeBatchNeverHasIsVoid) {
   PromptSource source(1);
   const auto figures = MeasurePoint(*engine, {4, 60, {2, 8}}, kTwice, source);
   ASSERT_TRUE(figures.ok()) << figures.status();
-  EXPECT_THAT(figures->void_because, ElementsAre(HasSubstr("raise --max-num-batched-tokens")));
+  EXPECT_THAT(figures->void_because, ElementsAre(HasSubstr("raise the shorter length")));
 }
 
 TEST(MeasureTest, WhatDoesNotFitIsRefusedWithBothNumbers) {
