@@ -8,8 +8,9 @@
 // softmax over its tiles, arXiv:2205.14135), chunks are merged in ascending order by one formula
 // (attention_math.cuh), and what is masked changes no bit. So chunks may run on one SM or on many.
 //
-// Numbers: scores, softmax and sums in float32; q, k, v and the probabilities enter the tensor cores
-// as BF16. FP8 keys and values are exact in BF16; their scales are applied to scores and outputs.
+// Numbers: scores, softmax and sums in float32; q, k, v and the probabilities enter the tensor
+// cores as BF16. FP8 keys and values are exact in BF16; their scales are applied to scores and
+// outputs.
 #ifndef MILLRACE_KERNELS_ATTENTION_PAGED_ATTENTION_H_
 #define MILLRACE_KERNELS_ATTENTION_PAGED_ATTENTION_H_
 
@@ -71,7 +72,9 @@ cudaError_t LaunchPlanAttention(const AttentionStep& step, cudaStream_t stream);
 //
 // Reads the pages of positions that some token of the row sees, and no others: what lies in
 // never-written pages, NaN included, has no effect. Deterministic. Returns cudaErrorInvalidValue,
-// before anything runs, for shapes, strides and alignments other than those above.
+// before anything runs, for shapes, strides and alignments other than those above, and
+// cudaErrorInvalidConfiguration where the device has too little shared memory (head size 256 wants
+// 192 KB for a prompt, 73 to decode).
 cudaError_t LaunchPagedAttention(const AttentionArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

@@ -1,0 +1,165 @@
+// The arithmetic of attention that decode and prefill share: the tensor cores' instruction, online
+// softmax over tiles (arXiv:2205.14135), and the merge of two chunks. Its bits are part of the
+// contract, so every rounding is spelled out and the compiler has nothing to contract.
+//
+// Fragments are those of mma.m16n8k16: a lane has g = lane / 4, t = lane % 4; of a 16 x 8 block of
+// float32 it holds columns 2t and 2t + 1 of row g (elements 0, 1) and of row g + 8 (2, 3). `half`
+// means which of the two rows.
+#ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_MATH_CUH_
+#define MILLRACE_KERNELS_ATTENTION_ATTENTION_MATH_CUH_
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace millrace::kernels::attention {
+
+inline constexpr int kTile = 64;  // keys of one step of the online softmax
+inline constexpr int kTileBlocks = kTile / 8;
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+__device__ inline float Infinity() { return __int_as_float(0x7f800000); }
+
+// 2^x: exactly 1 at 0 and 0 at -infinity.
+__device__ inline float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// c += a * b: a is 16 x 16 (rows of queries), b is 16 x 8, both FP16 or both BF16.
+template <bool kHalf>
+__device__ inline void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (kHalf) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// Two numbers as FP16, the first in the lower half; beyond the largest, the largest.
+__device__ inline uint32_t PackHalf(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+__device__ inline uint32_t Bf16ToHalf(uint32_t pair) {
+  return PackHalf(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
+}
+
+__device__ inline uint32_t PackBf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// How a product of q and k becomes a score. The score's unit is such that probabilities are
+// 2^(score * log2_unit).
+struct ScoreRule {
+  float soft_cap;      // 0: none
+  float capped_scale;  // 2 * log2(e) * scale / soft_cap
+  float log2_unit;     // log2(e) with a cap, scale * log2(e) without
+};
+
+// soft_cap * tanh(product * scale / soft_cap), to a float32's precision of the cap.
+__device__ inline float SoftCap(const ScoreRule& rule, float product) {
+  const float e = Exp2(__fmul_rn(product, rule.capped_scale));
+  const float tanh = __fsub_rn(1.0f, __fdiv_rn(2.0f, __fadd_rn(e, 1.0f)));
+  return __fmul_rn(rule.soft_cap, tanh);
+}
+
+// What is known of a row of queries over some of its keys: the largest score, and the sum of
+// 2^((score - max) * log2_unit). Over no visible key: -infinity and 0.
+struct Softmax {
+  float max;
+  float sum;
+};
+
+__device__ inline Softmax EmptySoftmax() { return {-Infinity(), 0.0f}; }
+
+// The maximum to subtract: such that nothing visible yet gives 2^-infinity = 0 and not NaN.
+__device__ inline float Finite(float max) { return max == -Infinity() ? 0.0f : max; }
+
+// Takes a tile's scores of the lane's row `half` into `state`, replaces them with probabilities,
+// and returns the factor for what was accumulated before: exactly 1 if the maximum stays, so a tile
+// that is wholly masked changes nothing. state.sum is the lane's share: see SumOverLanes.
+__device__ inline float AddTile(float (&scores)[kTileBlocks][4], int half, float log2_unit,
+                                Softmax& state) {
+  float max = state.max;
+#pragma unroll
+  for (int block = 0; block < kTileBlocks; ++block) {
+    max = fmaxf(max, fmaxf(scores[block][2 * half], scores[block][2 * half + 1]));
+  }
+  max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 1));
+  max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 2));
+  const float subtract = Finite(max);
+  const float factor = Exp2(__fmul_rn(__fsub_rn(state.max, subtract), log2_unit));
+  const float offset = -__fmul_rn(subtract, log2_unit);
+  float sum = __fmul_rn(state.sum, factor);
+#pragma unroll
+  for (int block = 0; block < kTileBlocks; ++block) {
+#pragma unroll
+    for (int i = 2 * half; i < 2 * half + 2; ++i) {
+      scores[block][i] = Exp2(__fmaf_rn(scores[block][i], log2_unit, offset));
+      sum = __fadd_rn(sum, scores[block][i]);
+    }
+  }
+  state = {max, sum};
+  return factor;
+}
+
+// At the end of a chunk: the sum over the four lanes of a row, the same in each.
+__device__ inline void SumOverLanes(Softmax& state) {
+  state.sum = __fadd_rn(state.sum, __shfl_xor_sync(0xffffffff, state.sum, 1));
+  state.sum = __fadd_rn(state.sum, __shfl_xor_sync(0xffffffff, state.sum, 2));
+}
+
+__device__ inline void Scale(float (&block)[4], const float (&factors)[2]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) block[i] = __fmul_rn(block[i], factors[i / 2]);
+}
+
+// Probabilities as the left factor of the product with 16 values: keys [16 step, 16 step + 16). In
+// FP16, for BF16's 8 bits would add as large an error as the rounding of the output.
+__device__ inline void Probabilities(const float (&scores)[kTileBlocks][4], int step,
+                                     uint32_t (&a)[4]) {
+  a[0] = PackHalf(scores[2 * step][0], scores[2 * step][1]);
+  a[1] = PackHalf(scores[2 * step][2], scores[2 * step][3]);
+  a[2] = PackHalf(scores[2 * step + 1][0], scores[2 * step + 1][1]);
+  a[3] = PackHalf(scores[2 * step + 1][2], scores[2 * step + 1][3]);
+}
+
+// The merge of a total (of the chunks before) and a chunk: factors for what each accumulated. A
+// chunk in which nothing is visible leaves the total's bits alone, and a first chunk becomes it.
+struct MergeFactors {
+  float total;
+  float chunk;
+};
+
+__device__ inline MergeFactors Merge(Softmax& total, const Softmax& chunk, float log2_unit) {
+  const float max = fmaxf(total.max, chunk.max);
+  const float subtract = Finite(max);
+  const MergeFactors factors = {Exp2(__fmul_rn(__fsub_rn(total.max, subtract), log2_unit)),
+                                Exp2(__fmul_rn(__fsub_rn(chunk.max, subtract), log2_unit))};
+  total = {max, __fmaf_rn(chunk.sum, factors.chunk, __fmul_rn(total.sum, factors.total))};
+  return factors;
+}
+
+__device__ inline float Merged(float total, float chunk, const MergeFactors& factors) {
+  return __fmaf_rn(chunk, factors.chunk, __fmul_rn(total, factors.total));
+}
+
+// What turns accumulated values into outputs.
+__device__ inline float OutputFactor(const Softmax& total, float value_scale) {
+  return __fdiv_rn(value_scale, total.sum);
+}
+
+}  // namespace millrace::kernels::attention
+
+#endif  // MILLRACE_KERNELS_ATTENTION_ATTENTION_MATH_CUH_

@@ -1,0 +1,102 @@
+// The kernels' arguments as the device wants them.
+#ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_PARAMS_CUH_
+#define MILLRACE_KERNELS_ATTENTION_ATTENTION_PARAMS_CUH_
+
+#include <bit>
+
+#include "kernels/attention/attention_kernels.h"
+#include "kernels/attention/attention_math.cuh"
+#include "kernels/attention/attention_tile.cuh"
+
+namespace millrace::kernels::attention {
+
+struct Params {
+  const Bf16* q;
+  int64_t q_stride;
+  Bf16* out;
+  int64_t out_stride;
+  const uint8_t* pages;
+  int64_t block_stride;  // bytes
+  int64_t head_stride;   // bytes
+  int block_shift;
+  const int32_t* blocks;
+  int64_t table_stride;
+  int kv_heads;
+  int group;  // heads of queries a kv head
+  int window;
+  ScoreRule rule;
+  float value_scale;
+  Plan plan;
+  Scratch scratch;
+
+  __device__ HeadPages Head(int head) const {
+    return {pages + head * head_stride, block_stride, kv_heads * head_stride, block_shift};
+  }
+  __device__ const int32_t* Blocks(int slot) const { return blocks + slot * table_stride; }
+  // All positions that consecutive tokens see.
+  __device__ Span Visible(int position, int tokens) const {
+    return {FirstVisible(position, window), position + tokens};
+  }
+};
+
+inline constexpr int kTilesPerChunk = kAttentionChunk / kTile;
+
+inline Params MakeParams(const Launch& launch) {
+  const AttentionArgs& args = launch.args;
+  const KvPages& pages = args.pages;
+  const int size = pages.type == Type::kFp8 ? 1 : 2;
+  const float scale = args.scale * pages.k_scale;
+  return {
+      .q = args.q,
+      .q_stride = args.q_stride,
+      .out = args.out,
+      .out_stride = args.out_stride,
+      .pages = static_cast<const uint8_t*>(pages.data),
+      .block_stride = pages.block_stride * size,
+      .head_stride = int64_t{pages.block_size} * pages.head_size * size,
+      .block_shift = std::countr_zero(static_cast<unsigned>(pages.block_size)),
+      .blocks = args.tables.blocks,
+      .table_stride = args.tables.stride,
+      .kv_heads = pages.kv_heads,
+      .group = args.step.heads / pages.kv_heads,
+      .window = args.step.window,
+      .rule = {.soft_cap = args.soft_cap,
+               .capped_scale = args.soft_cap > 0 ? 2 * kLog2E * scale / args.soft_cap : 0,
+               .log2_unit = args.soft_cap > 0 ? kLog2E : kLog2E * scale},
+      .value_scale = pages.v_scale,
+      .plan = launch.plan,
+      .scratch = launch.scratch,
+  };
+}
+
+// kColumns consecutive outputs, 4 or 2.
+template <int kColumns>
+__device__ inline void StoreOutputs(Bf16* to, const float (&values)[kColumns], float factor) {
+  uint32_t words[kColumns / 2];
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) {
+    words[i] = PackBf16(__fmul_rn(values[2 * i], factor), __fmul_rn(values[2 * i + 1], factor));
+  }
+  if constexpr (kColumns == 4) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+  } else {
+    *reinterpret_cast<uint32_t*>(to) = words[0];
+  }
+}
+
+// The zeros behind the last head's outputs, of consecutive tokens.
+template <int kThreads>
+__device__ inline void StorePadding(const Params& params, int first_token, int tokens, int head,
+                                    int head_size, int thread) {
+  if (head != params.kv_heads - 1) return;
+  const int width = params.kv_heads * params.group * head_size;
+  for (int token = first_token; token < first_token + tokens; ++token) {
+    for (int64_t column = width + thread; column < params.out_stride; column += kThreads) {
+      params.out[token * params.out_stride + column] = __float2bfloat16(0);
+    }
+  }
+}
+
+}  // namespace millrace::kernels::attention
+
+#endif  // MILLRACE_KERNELS_ATTENTION_ATTENTION_PARAMS_CUH_

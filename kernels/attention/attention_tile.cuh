@@ -1,0 +1,251 @@
+// Tiles of keys and values: from the pages into shared memory, and from there to the tensor cores'
+// fragments.
+//
+// Rows lie in shared memory as in the pages, their 16-byte words permuted (an XOR with bits of the
+// row) so that eight rows' words of one column are in different banks. FP8 stays FP8 in shared
+// memory and becomes FP16, exactly, in registers; so do values in BF16, which fit but for the
+// smallest, below 2^-14 (they lose bits) and the largest, above 65504 (they become that). Keys in
+// BF16 stay that. A fragment made of FP8 holds other elements than one made of BF16; that
+// permutation is undone on the other side: of a head's dimensions when q is read (LoadQuery), of
+// its columns when outputs are written (LaneColumns).
+#ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_TILE_CUH_
+#define MILLRACE_KERNELS_ATTENTION_ATTENTION_TILE_CUH_
+
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+#include "kernels/attention/attention_math.cuh"
+#include "kernels/types.h"
+
+namespace millrace::kernels::attention {
+
+using Fp8 = uint8_t;
+
+// A block of the cache has a multiple of this many positions: they are contiguous in memory.
+inline constexpr int kRun = 16;
+inline constexpr int kTileRuns = kTile / kRun;
+
+__device__ inline uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// 16 bytes into shared memory; zeros if not `valid` (and nothing is read).
+__device__ inline void CopyAsync(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+
+__device__ inline void CopyAsync4(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+// Four 8 x 8 matrices of 16-bit elements; lane i names row i % 8 of matrix i / 8.
+__device__ inline void LoadMatrices(uint32_t address, uint32_t (&to)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ inline void LoadMatricesTransposed(uint32_t address, uint32_t (&to)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Rows of kBytes in shared memory.
+template <int kBytes>
+struct Rows {
+  static constexpr int kWords = kBytes / 16;
+  // As many words as rows of them together take all banks once.
+  static constexpr int kSpan = kBytes % 128 == 0 ? 8 : kBytes % 64 == 0 ? 4 : 2;
+  static_assert(kBytes % 32 == 0);
+
+  __device__ static uint32_t Offset(int row, int word) {
+    return row * kBytes + 16 * (word ^ (row / (8 / kSpan) % kSpan));
+  }
+
+  // From the address of a row's word 0 to that of word `word`, and from word 1 to word + 1 where
+  // that is even. It costs one instruction and no register, since `word` is a constant.
+  __device__ static uint32_t Word(uint32_t address, int word) {
+    return (address ^ (16 * (word % kSpan))) + 16 * (word / kSpan * kSpan);
+  }
+};
+
+// Four codes, lowest byte first, as FP16: exact.
+__device__ inline void Fp8ToHalf(uint32_t codes, uint32_t& low, uint32_t& high) {
+  const auto convert = [](uint32_t pair) {
+    const __half2_raw halves =
+        __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3);
+    return static_cast<uint32_t>(halves.x) | static_cast<uint32_t>(halves.y) << 16;
+  };
+  low = convert(codes & 0xffff);
+  high = convert(codes >> 16);
+}
+
+template <typename Kv, int kHeadSize>
+struct Tile {
+  using Row = Rows<kHeadSize* static_cast<int>(sizeof(Kv))>;
+  using QueryRow = Rows<kHeadSize* static_cast<int>(sizeof(Bf16))>;
+  static constexpr int kRowBytes = kHeadSize * sizeof(Kv);
+  static constexpr int kBytes = kTile * kRowBytes;  // of keys, and of values
+  static constexpr int kSteps = kHeadSize / 16;     // of the sum over a head's dimensions
+  static constexpr bool kFp8 = sizeof(Kv) == 1;
+  static constexpr int kStepsPerPair = kFp8 ? 2 : 1;   // a pair of words' dimensions
+  static constexpr int kBlocksPerWord = kFp8 ? 2 : 1;  // 8 columns of the output each
+  static constexpr int kLaneColumns = 2 * kBlocksPerWord;
+
+  // What a lane adds to the address of a row of queries, of keys and of values.
+  __device__ static uint32_t QueryLane(int lane) {
+    return kFp8 ? QueryRow::Offset(lane / 4, lane % 4 / 2) + lane % 2 * 8
+                : QueryRow::Offset(lane % 16, lane / 16);
+  }
+  __device__ static uint32_t KeyLane(int lane) {
+    return Row::Offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  }
+  __device__ static uint32_t ValueLane(int lane) { return Row::Offset(lane, 0); }
+
+  // q's fragment of a step for the 16 rows from an address with QueryLane.
+  __device__ static void LoadQuery(uint32_t rows, int step, uint32_t (&a)[4]) {
+    const uint32_t address = QueryRow::Word(rows, 2 * step);
+    if constexpr (kFp8) {
+      // Elements (2t, 2t + 1) and (2t + 8, 2t + 9) of a step are dimensions 4t to 4t + 3.
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                     : "=r"(a[half]), "=r"(a[half + 2])
+                     : "r"(address + 8 * half * QueryRow::kWords * 16)
+                     : "memory");
+      }
+    } else {
+      LoadMatrices(address, a);
+    }
+  }
+
+  // a, as it is for the product with keys.
+  __device__ static void ConvertQuery(uint32_t (&a)[4]) {
+    if constexpr (kFp8) {
+#pragma unroll
+      for (uint32_t& pair : a) pair = Bf16ToHalf(pair);
+    }
+  }
+
+  __device__ static void MultiplyKeys(float (&scores)[4], const uint32_t (&query)[4],
+                                      const uint32_t (&keys)[2]) {
+    Mma<kFp8>(scores, query, keys[0], keys[1]);
+  }
+  __device__ static void MultiplyValues(float (&sums)[4], const uint32_t (&probabilities)[4],
+                                        const uint32_t (&values)[2]) {
+    Mma<true>(sums, probabilities, values[0], values[1]);
+  }
+
+  // The right factors of 16 keys, from an address with KeyLane on, and words 2 pair and 2 pair + 1
+  // of their rows: b[step of the pair][block of 8 keys].
+  __device__ static void LoadKeys(uint32_t keys, int pair, uint32_t (&b)[kStepsPerPair][2][2]) {
+    uint32_t words[4];
+    LoadMatrices(Row::Word(keys, 2 * pair), words);
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      if constexpr (kFp8) {
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+          Fp8ToHalf(words[2 * block + step], b[step][block][0], b[step][block][1]);
+        }
+      } else {
+        b[0][block][0] = words[2 * block];
+        b[0][block][1] = words[2 * block + 1];
+      }
+    }
+  }
+
+  // The right factors of 32 values, from an address with ValueLane on, and a word of their rows:
+  // b[step of 16 values][block of columns].
+  __device__ static void LoadValues(uint32_t values, int word,
+                                    uint32_t (&b)[2][kBlocksPerWord][2]) {
+    uint32_t words[4];
+    LoadMatricesTransposed(Row::Word(values, word), words);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kFp8) {
+        // Two columns of two values: each column's pair is one register.
+        Fp8ToHalf(__byte_perm(words[i], 0, 0x3120), b[i / 2][0][i % 2], b[i / 2][1][i % 2]);
+      } else {
+        b[i / 2][0][i % 2] = Bf16ToHalf(words[i]);
+      }
+    }
+  }
+
+  // The columns of a word that a lane holds of each row: kLaneColumns from this one on.
+  __device__ static int LaneColumn(int word, int lane) {
+    return word * (16 / static_cast<int>(sizeof(Kv))) + lane % 4 * kLaneColumns;
+  }
+
+  // They themselves, of row `half` and a word's blocks, in order.
+  __device__ static void LaneColumns(const float (*blocks)[4], int half,
+                                     float (&columns)[kLaneColumns]) {
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; ++i) {
+      columns[i] = blocks[i % kBlocksPerWord][2 * half + i / kBlocksPerWord];
+    }
+  }
+};
+
+// Where one kv head's keys are; its values lie value_offset bytes behind. In bytes.
+struct HeadPages {
+  const uint8_t* data;
+  int64_t block_stride;
+  int64_t value_offset;
+  int block_shift;  // log2 of the block size
+};
+
+// Positions [first, end) of a sequence are loaded; a tile's other rows become zeros.
+struct Span {
+  int first;
+  int end;
+};
+
+// The blocks of a tile's runs. Of a run with no row in `span` the table is not read.
+__device__ inline bool IsNeeded(int position, const Span& span) {
+  return position < span.end && position + kRun > span.first;
+}
+
+__device__ inline void LoadBlockIds(const int32_t* blocks, int block_shift, int position,
+                                    const Span& span, int (&ids)[kTileRuns]) {
+#pragma unroll
+  for (int run = 0; run < kTileRuns; ++run) {
+    const int begin = position + run * kRun;
+    ids[run] = IsNeeded(begin, span) ? __ldg(blocks + (begin >> block_shift)) : 0;
+  }
+}
+
+// Starts the copies of a tile, the keys to address `keys` and the values right behind them, by
+// kThreads threads.
+template <typename Kv, int kHeadSize, int kThreads>
+__device__ inline void LoadTile(const HeadPages& pages, int position, const Span& span,
+                                const int (&ids)[kTileRuns], uint32_t keys, int thread) {
+  using T = Tile<Kv, kHeadSize>;
+  constexpr int kRunWords = kRun * T::Row::kWords;
+#pragma unroll
+  for (int run = 0; run < kTileRuns; ++run) {
+    const int begin = position + run * kRun;
+    const uint8_t* from = pages.data + ids[run] * pages.block_stride +
+                          (begin & ((1 << pages.block_shift) - 1)) * T::kRowBytes;
+#pragma unroll
+    for (int i = 0; i < (kRunWords + kThreads - 1) / kThreads; ++i) {
+      const int word = i * kThreads + thread;
+      if (kRunWords % kThreads != 0 && word >= kRunWords) break;
+      const int row = word / T::Row::kWords;
+      const uint32_t to = keys + T::Row::Offset(run * kRun + row, word % T::Row::kWords);
+      const bool valid = begin + row >= span.first && begin + row < span.end;
+      CopyAsync(to, from + word * 16, valid);
+      CopyAsync(to + T::kBytes, from + word * 16 + pages.value_offset, valid);
+    }
+  }
+}
+
+}  // namespace millrace::kernels::attention
+
+#endif  // MILLRACE_KERNELS_ATTENTION_ATTENTION_TILE_CUH_

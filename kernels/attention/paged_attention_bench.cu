@@ -1,0 +1,152 @@
+// Paged attention with Llama-3-8B's heads, 32/8 x 128, unless the shape says otherwise. Decode
+// reads at least its keys and values; of a prompt the rate of arithmetic is printed beside.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/attention/paged_attention.h"
+#include "kernels/bench_util.h"
+#include "kernels/test_util.h"
+
+namespace millrace::kernels {
+namespace {
+
+struct Shape {
+  int rows;
+  int tokens;  // of a row, the last ones
+  int length;
+  Type type = Type::kBf16;
+  int block_size = 16;
+  int heads = 32;
+  int kv_heads = 8;
+  int head_size = 128;
+};
+
+std::string Name(const Shape& shape) {
+  std::ostringstream name;
+  name << "B" << shape.rows << " S" << shape.length;
+  if (shape.tokens > 1) name << " last " << shape.tokens;
+  if (shape.type == Type::kFp8) name << " fp8";
+  if (shape.block_size != 16) name << " block " << shape.block_size;
+  if (shape.heads != 32 || shape.head_size != 128) {
+    name << " " << shape.heads << "/" << shape.kv_heads << "x" << shape.head_size;
+  }
+  return name.str();
+}
+
+void RunShape(Bench& bench, const Shape& shape) {
+  const int element = shape.type == Type::kFp8 ? 1 : 2;
+  const int row_blocks = (shape.length + shape.block_size - 1) / shape.block_size;
+  const int64_t block_elements = int64_t{2} * shape.kv_heads * shape.block_size * shape.head_size;
+  const int64_t width = int64_t{shape.heads} * shape.head_size;
+  const int tokens = shape.rows * shape.tokens;
+  const double bytes =
+      1.0 * shape.rows * shape.length * 2 * shape.kv_heads * shape.head_size * element +
+      2.0 * tokens * width * sizeof(Bf16);
+  const int inputs = RotatedInputs(bytes);
+  const int blocks = inputs * shape.rows * row_blocks;
+
+  DeviceBuffer<uint8_t> pages(blocks * block_elements * element);
+  if (shape.type == Type::kFp8) {
+    FillUniform(pages.get(), pages.size(), 1, 2);
+  } else {
+    FillUniform(reinterpret_cast<Bf16*>(pages.get()), pages.size() / 2, 1, 2);
+  }
+  std::vector<int32_t> shuffled(blocks);
+  std::iota(shuffled.begin(), shuffled.end(), 0);
+  std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937(1));
+  DeviceBuffer<int32_t> tables(shuffled);
+  std::vector<int32_t> first(shape.rows + 1), start(shape.rows, shape.length - shape.tokens),
+      slot(shape.rows);
+  for (int r = 0; r <= shape.rows; ++r) first[r] = r * shape.tokens;
+  std::iota(slot.begin(), slot.end(), 0);
+  DeviceBuffer<int32_t> row_first(first), row_start(start), row_slot(slot);
+  DeviceBuffer<Bf16> q(tokens * width), out(tokens * width);
+  FillUniform(q.get(), q.size(), 2, 2);
+
+  AttentionStep step = {.rows = shape.rows,
+                        .max_tokens = tokens,
+                        .max_row_tokens = shape.tokens,
+                        .row_first = row_first.get(),
+                        .row_start = row_start.get(),
+                        .row_slot = row_slot.get(),
+                        .heads = shape.heads,
+                        .kv_heads = shape.kv_heads,
+                        .window = 0,
+                        .plan = nullptr};
+  DeviceBuffer<uint8_t> plan(AttentionPlanBytes(step));
+  DeviceBuffer<uint8_t> scratch(AttentionScratchBytes(step, shape.head_size));
+  step.plan = plan.get();
+  CheckCuda(LaunchPlanAttention(step, nullptr), "plan");
+  CheckCuda(cudaDeviceSynchronize(), "plan");
+  const AttentionArgs args = {.step = step,
+                              .q = q.get(),
+                              .q_stride = width,
+                              .pages = {.data = pages.get(),
+                                        .type = shape.type,
+                                        .block_stride = block_elements,
+                                        .block_size = shape.block_size,
+                                        .kv_heads = shape.kv_heads,
+                                        .head_size = shape.head_size,
+                                        .k_scale = 1,
+                                        .v_scale = 1},
+                              .tables = {.blocks = tables.get(), .stride = row_blocks},
+                              .out = out.get(),
+                              .out_stride = width,
+                              .scale = 1 / std::sqrt(static_cast<float>(shape.head_size)),
+                              .soft_cap = 0,
+                              .scratch = scratch.get()};
+  const double us = bench.Microseconds(inputs, [&](int input, cudaStream_t stream) {
+    AttentionArgs rotated = args;
+    rotated.tables.blocks += int64_t{input} * shape.rows * row_blocks;
+    return LaunchPagedAttention(rotated, stream);
+  });
+  bench.Row(shape.tokens == 1 ? "decode" : "prefill", Name(shape), us, bytes);
+  if (shape.tokens > 16) {
+    const double pairs = shape.tokens * (shape.length - (shape.tokens - 1) / 2.0);
+    std::printf("  %s: %.0f TFLOP/s\n", Name(shape).c_str(),
+                shape.rows * pairs * 4 * width / us / 1e6);
+  }
+  if (shape.tokens == 1 && shape.type == Type::kBf16) {
+    const double plan_us = bench.Microseconds(
+        1, [&](int, cudaStream_t stream) { return LaunchPlanAttention(step, stream); });
+    bench.Row("plan, once a step", Name(shape), plan_us, 0);
+  }
+}
+
+void Run() {
+  Bench bench("Paged attention");
+  for (const Type type : {Type::kBf16, Type::kFp8}) {
+    for (const auto& [rows, length] :
+         {std::pair(1, 208), std::pair(1, 1024), std::pair(1, 8192), std::pair(1, 32768),
+          std::pair(16, 2048), std::pair(64, 208), std::pair(64, 2048), std::pair(128, 1024),
+          std::pair(256, 139), std::pair(256, 2048)}) {
+      RunShape(bench, {.rows = rows, .tokens = 1, .length = length, .type = type});
+    }
+    for (const auto& [rows, tokens, length] :
+         {std::tuple(1, 512, 512), std::tuple(1, 4096, 4096), std::tuple(8, 2048, 2048),
+          std::tuple(1, 512, 8192)}) {
+      RunShape(bench, {.rows = rows, .tokens = tokens, .length = length, .type = type});
+    }
+  }
+  for (const int block_size : {32, 64, 128}) {
+    RunShape(bench, {.rows = 64, .tokens = 1, .length = 2048, .block_size = block_size});
+  }
+  for (const int head_size : {64, 96, 256}) {
+    const Shape shape = {.rows = 64, .tokens = 1, .length = 2048, .head_size = head_size};
+    RunShape(bench, shape);
+    RunShape(bench, {.rows = 1, .tokens = 4096, .length = 4096, .head_size = head_size});
+  }
+  RunShape(bench, {.rows = 64, .tokens = 1, .length = 2048, .heads = 8});
+  RunShape(bench, {.rows = 64, .tokens = 1, .length = 2048, .heads = 64});
+}
+
+}  // namespace
+}  // namespace millrace::kernels
+
+int main() { millrace::kernels::Run(); }
