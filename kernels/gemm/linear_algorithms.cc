@@ -144,10 +144,6 @@ std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const LinearShape& sh
   return algorithm;
 }
 
-bool IsExact(const AlgorithmConfig& config) {
-  return config.split_k <= 1 && config.reduction == CUBLASLT_REDUCTION_SCHEME_NONE;
-}
-
 std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const LinearShape& shape,
                                          const LinearOptions& options, int64_t tokens, int limit) {
   Matmul matmul = PlanningMatmul(lt, shape, options.fast_accumulation, tokens);
@@ -216,7 +212,9 @@ std::optional<Choice> DefaultChoice(const CublasLt& lt, const LinearShape& shape
   any.exact = false;
   const int64_t start = options.exact ? std::max(most, kLeastExactTokens) : most;
   if (const auto favourite = first_of(any, start, 1, most)) return favourite;
-  const int64_t run_tokens = shape.output == Type::kBf16 ? LinearRoom(most) : most;
+  // Not where a row of the output is long, nor where scales lie by the number of tokens.
+  const bool may_pad = shape.output == Type::kBf16 && !shape.blocks;
+  const int64_t run_tokens = may_pad ? LinearRoom(most) : most;
   for (const int64_t tokens : kTokenBounds) {
     if (tokens < std::max(start, kUnsplitTokens)) continue;
     if (const auto choice = first_of(options, tokens, kProposals, run_tokens)) return choice;

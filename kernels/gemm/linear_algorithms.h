@@ -69,9 +69,14 @@ std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const LinearShape& sh
 std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const LinearShape& shape,
                                          const LinearOptions& options, int64_t tokens, int limit);
 
-// Whether the algorithm sums K in one piece. All that do give the same bits (linear_bench.cu
-// looks).
-bool IsExact(const AlgorithmConfig& config);
+// Whether the algorithm sums K in one piece and in order. All that do give the same bits
+// (linear_bench.cu looks, and names those that do not).
+constexpr bool IsExact(const AlgorithmConfig& config) {
+  // Says that it does not split K, has no tile, and sums in an order of its own (4096x14336 BF16).
+  constexpr int kOddOne = 16;
+  return config.split_k <= 1 && config.reduction == CUBLASLT_REDUCTION_SCHEME_NONE &&
+         config.id != kOddOne;
+}
 
 // Whether the algorithm can run the product within the workspace.
 bool CanRun(const CublasLt& lt, Matmul matmul, const Algorithm& algorithm, size_t workspace_bytes);

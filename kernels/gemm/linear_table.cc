@@ -27,6 +27,16 @@ constexpr TableRow kTable[] = {
 #include "kernels/gemm/linear_table.inc"
 };
 
+constexpr bool IsWellFormed(const TableRow& row) {
+  const int64_t run_tokens = row.tuned.run_tokens;
+  const bool padded = run_tokens > row.tokens;
+  return std::find(std::begin(kTokenBounds), std::end(kTokenBounds), row.tokens) !=
+             std::end(kTokenBounds) &&
+         run_tokens >= row.tokens && (!padded || run_tokens <= LinearRoom(row.tokens)) &&
+         (!padded || row.shape.output == kBf16) && (!row.exact || IsExact(row.tuned.config));
+}
+static_assert(std::all_of(std::begin(kTable), std::end(kTable), IsWellFormed));
+
 }  // namespace
 
 const TunedAlgorithm* FindTuned(const LinearShape& shape, const LinearOptions& options,

@@ -150,8 +150,9 @@ class Problem {
     LinearArgs args = Args(plan, tokens);
     args.room = room;
     const cudaError_t error = LaunchLinear(args, nullptr);
-    *bytes = output_.Download();
     bytes->resize(tokens * output_stride_ * form_.OutputBytes());
+    CheckCuda(cudaMemcpy(bytes->data(), output_.get(), bytes->size(), cudaMemcpyDeviceToHost),
+              "download");
     return error;
   }
 
