@@ -60,10 +60,21 @@ std::vector<int64_t> Bounds(int64_t max_tokens) {
   return bounds;
 }
 
+// Another version, or the kernels for another GPU, may not know the table's algorithms, and
+// cuBLASLt has been seen to crash on ones that it does not know.
+bool IsTunedFor(const CublasLt& lt) {
+  int device = 0, major = 0, minor = 0;
+  return lt.version() == kTunedVersion && cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
+         10 * major + minor == kTunedCapability;
+}
+
 // For [least, most] tokens: what was measured, else what cuBLASLt would take.
 std::optional<Choice> Choose(const CublasLt& lt, const LinearShape& shape,
                              const LinearOptions& options, int64_t least, int64_t most) {
-  if (const TunedAlgorithm* tuned = FindTuned(shape, options, most)) {
+  const TunedAlgorithm* const tuned = IsTunedFor(lt) ? FindTuned(shape, options, most) : nullptr;
+  if (tuned != nullptr) {
     const auto algorithm = MakeAlgorithm(lt, shape, tuned->config);
     const int64_t run = std::max<int64_t>(tuned->run_tokens, most);
     if (algorithm.has_value() && CanRunBetween(lt, shape, options, *algorithm, least, most) &&

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_KERNELS_GEMM_LINEAR_TABLE_H_
 #define MILLRACE_KERNELS_GEMM_LINEAR_TABLE_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/gemm/linear.h"
@@ -14,8 +15,12 @@ struct TunedAlgorithm {
   AlgorithmConfig config;
 };
 
+// What it was measured with, and holds for: cuBLASLt's version and the GPU's compute capability.
+inline constexpr size_t kTunedVersion = 130100;
+inline constexpr int kTunedCapability = 90;
+
 // For a range of tokens that ends at `tokens`; null where DefaultChoice is as good, and for what
-// was not measured. Another version of the library, or another GPU, may not have it: ask CanRun.
+// was not measured.
 const TunedAlgorithm* FindTuned(const LinearShape& shape, const LinearOptions& options,
                                 int64_t tokens);
 
