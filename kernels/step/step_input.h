@@ -1,0 +1,67 @@
+// A step's input: what the host sends of it in one copy becomes the arrays that kernels read.
+//
+// The arrays lie at fixed addresses, so that a captured graph finds each step's own numbers there.
+#ifndef MILLRACE_KERNELS_STEP_STEP_INPUT_H_
+#define MILLRACE_KERNELS_STEP_STEP_INPUT_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/sampling/sample.h"
+
+namespace millrace::kernels {
+
+// What the host says, one after the other in 32-bit words:
+//   row_first [rows + 1]   a row's first token in the step; the last entry is `tokens`
+//   row_start [rows]       its position in the sequence
+//   row_slot [rows]
+//   row_source [rows]      where its tokens begin in host_tokens, or kSampled
+//   host_tokens [host_tokens]
+//   wanted_token [wanted]  of the step: whose logits are wanted
+//   wanted_row [wanted]
+//   wanted_target [wanted] the token to score, or kSample
+//   appends [appends][3]   slot, index in its block table, block
+//   bans [bans][3]         slot, index in its list, banned token
+//   start_slots [starts]
+//   starts [starts][sizeof(SlotSampling) / 4]
+struct PackedStep {
+  const int32_t* words;  // on the device
+  int rows;
+  int tokens;
+  int host_tokens;
+  int wanted;
+  int appends;
+  int bans;
+  int starts;
+
+  static constexpr int32_t kSampled = -1;
+  static constexpr int32_t kSample = -1;
+};
+
+// Device arrays. Slots' arrays keep what earlier steps left.
+struct StepArrays {
+  int32_t* tokens;        // [tokens]
+  int32_t* positions;     // [tokens]
+  int32_t* slots;         // [tokens]
+  int32_t* row_first;     // [rows + 1]
+  int32_t* row_start;     // [rows]
+  int32_t* row_slot;      // [rows]
+  int32_t* wanted_token;  // [wanted]
+  SampleRow* samples;     // [wanted]
+
+  int32_t* block_tables;  // [slots][table_stride]
+  int64_t table_stride;
+  SlotSampling* sampling;  // [slots]
+  TokenBias* biases;       // [slots][biases_stride]
+  int64_t biases_stride;
+  const int32_t* last_tokens;  // [slots]: what was sampled last
+};
+
+// Expands `step` into `arrays`. Reads last_tokens as the step before left them. Each element is
+// written by one thread; nothing is read that this writes.
+cudaError_t LaunchStepInput(const PackedStep& step, const StepArrays& arrays, cudaStream_t stream);
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_STEP_STEP_INPUT_H_
