@@ -37,6 +37,15 @@ class Loader {
     return absl::OkStatus();
   }
 
+  // What depends on the device and was left to it.
+  void ResolveDefaults() {
+    Settings& s = settings_;
+    const bool gpu = s.device == Device::kCuda;
+    if (s.max_num_batched_tokens == 0) s.max_num_batched_tokens = gpu ? 8192 : 512;
+    if (s.block_size == 0) s.block_size = gpu ? 64 : 16;
+    if (s.kv_cache_memory == 0 && !gpu) s.kv_cache_memory = int64_t{1} << 30;
+  }
+
   // What each setting alone cannot know.
   absl::Status CrossCheck(Command command) const {
     MILLRACE_RETURN_IF_ERROR(CheckDevice());
@@ -98,6 +107,9 @@ class Loader {
   }
 
   absl::Status CheckDevice() const {
+    if (settings_.device != Device::kCuda) {
+      MILLRACE_RETURN_IF_ERROR(RefuseGroup(kGpuGroup, "allowed only with --device cuda"));
+    }
     if (settings_.device != Device::kFake) {
       return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");
     }
@@ -204,6 +216,7 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
   }
   MILLRACE_RETURN_IF_ERROR(loader.Apply(variables));
   MILLRACE_RETURN_IF_ERROR(loader.Apply(flags));
+  loader.ResolveDefaults();
   MILLRACE_RETURN_IF_ERROR(loader.CrossCheck(startup.command));
   startup.given = loader.Given();
   startup.settings = std::move(loader.settings());

@@ -214,17 +214,17 @@ TEST_F(LoadTest, WrongFlags) {
       {{"--model", "--insecure"}, {}, "flag --model: got no value, expected a path"},
       {{"--block-size=24"},
        {},
-       "flag --block-size: got \"24\", expected a whole number from 16 to 256, a multiple of 16"},
+       "flag --block-size: got \"24\", expected a whole number from 0 to 256, a multiple of 16"},
       {{"--max-num-seqs=0"},
        {},
        "flag --max-num-seqs: got \"0\", expected a whole number from 1 to 4096"},
       {{"--kv-cache-memory=1k"},
        {},
-       "flag --kv-cache-memory: got \"1k\", expected bytes, or as 512MiB, 2GiB; from 1MiB to "
+       "flag --kv-cache-memory: got \"1k\", expected 0, or bytes, or as 512MiB, 2GiB; from 1MiB to "
        "16TiB"},
       {{"--kv-cache-memory=1K"},
        {},
-       "flag --kv-cache-memory: got \"1K\", expected bytes, or as 512MiB, 2GiB; from 1MiB to "
+       "flag --kv-cache-memory: got \"1K\", expected 0, or bytes, or as 512MiB, 2GiB; from 1MiB to "
        "16TiB"},
       {{"--drain-timeout=-1s"},
        {},

@@ -69,15 +69,19 @@ inline Setting Real(const About& about, double Settings::*member, double least, 
               });
 }
 
-inline Setting Size(const About& about, int64_t Settings::*member, int64_t least, int64_t most) {
-  return Make(
-      about,
-      StrCat("bytes, or as 512MiB, 2GiB; from ", FormatSize(least), " to ", FormatSize(most)),
-      FormatSize(Defaults().*member), member, [=](std::string_view text) -> std::optional<int64_t> {
-        const auto bytes = ParseSize(text);
-        if (!bytes || *bytes < least || *bytes > most) return {};
-        return bytes;
-      });
+// `or_zero`: 0 is allowed as well.
+inline Setting Size(const About& about, int64_t Settings::*member, int64_t least, int64_t most,
+                    bool or_zero = false) {
+  return Make(about,
+              StrCat(or_zero ? "0, or " : "", "bytes, or as 512MiB, 2GiB; from ", FormatSize(least),
+                     " to ", FormatSize(most)),
+              FormatSize(Defaults().*member), member,
+              [=](std::string_view text) -> std::optional<int64_t> {
+                const auto bytes = ParseSize(text);
+                if (!bytes || *bytes > most) return {};
+                if (*bytes < least && !(or_zero && *bytes == 0)) return {};
+                return bytes;
+              });
 }
 
 inline Setting Time(const About& about, Duration Settings::*member, Duration least, Duration most) {

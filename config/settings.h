@@ -16,6 +16,9 @@ namespace millrace {
 
 enum class Command { kServe, kBench };
 enum class Device { kCpu, kCuda, kFake };
+enum class KvCacheType { kAuto, kFp8 };
+enum class Quantization { kNone, kFp8 };
+enum class LoadFormat { kAuto, kDummy };
 
 // What `millraced bench` measures: `batch` sequences at a time, `input` prompt tokens each, one or
 // two numbers of tokens to generate, ascending.
@@ -36,11 +39,20 @@ struct Settings {
   int32_t threads = 0;        // 0: all cores
   int32_t max_model_len = 0;  // positions; 0: the model's
   int32_t max_num_seqs = 256;
-  int32_t max_num_batched_tokens = 512;
-  int32_t block_size = 16;                     // tokens
-  int64_t kv_cache_memory = int64_t{1} << 30;  // bytes
+  // 0, until LoadSettings puts the device's own in its place; a GPU's kv_cache_memory stays 0.
+  int32_t max_num_batched_tokens = 0;
+  int32_t block_size = 0;       // tokens
+  int64_t kv_cache_memory = 0;  // bytes
   bool prefix_caching = true;
   int32_t max_waiting = 1024;
+
+  // The GPU.
+  double gpu_memory_utilization = 0.9;
+  KvCacheType kv_cache_dtype = KvCacheType::kAuto;
+  Quantization quantization = Quantization::kNone;
+  LoadFormat load_format = LoadFormat::kAuto;
+  bool enforce_eager = false;
+  bool exact = true;
 
   // Doors. `host` is an IPv4 or IPv6 address; a port of 0 is any free one.
   std::string host = "127.0.0.1";

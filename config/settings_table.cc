@@ -55,7 +55,8 @@ bool IsHostName(std::string_view name) {
 std::vector<Setting> ModelSettings() {
   return {
       Path({"model", "PATH",
-            "GGUF file to serve. Without it: the default model in "
+            "GGUF file to serve; bench takes a folder of Hugging Face's, too. Without it: the "
+            "default model in "
             "${XDG_CACHE_HOME:-~/.cache}/millrace"},
            &Settings::model),
       Text({"served-model-name", "NAME",
@@ -77,19 +78,44 @@ std::vector<Setting> EngineSettings() {
       Whole({"max-num-seqs", "N", "sequences that run at the same time"}, &Settings::max_num_seqs,
             1, 4096),
       Whole({"max-num-batched-tokens", "TOKENS",
-             "token budget of a step, decoding and prefill together"},
-            &Settings::max_num_batched_tokens, 1, 65536),
-      Whole({"block-size", "TOKENS", "tokens in a block of the KV cache"}, &Settings::block_size,
-            16, 256, 16),
+             "token budget of a step, decoding and prefill together; 0: 512, on a GPU 8192"},
+            &Settings::max_num_batched_tokens, 0, 65536),
+      Whole({"block-size", "TOKENS", "tokens in a block of the KV cache; 0: 16, on a GPU 64"},
+            &Settings::block_size, 0, 256, 16),
       Size({"kv-cache-memory", "SIZE",
-            "memory of the KV cache; taken from the system as it is first used"},
-           &Settings::kv_cache_memory, int64_t{1} << 20, int64_t{16} << 40),
+            "memory of the KV cache; 0: 1GiB, taken from the system as it is first used; on a GPU "
+            "what --gpu-memory-utilization leaves"},
+           &Settings::kv_cache_memory, int64_t{1} << 20, int64_t{16} << 40, /*or_zero=*/true),
       Switch("prefix-caching", "reuse the KV blocks of a prompt's beginning that was seen before",
              &Settings::prefix_caching),
       ForServing(Whole(
           {"max-waiting", "N",
            "requests that wait for their turn; one more is refused (429, RESOURCE_EXHAUSTED)"},
           &Settings::max_waiting, 1, 1'000'000)),
+  };
+}
+
+std::vector<Setting> GpuSettings() {
+  return {
+      Real({"gpu-memory-utilization", "SHARE",
+            "of the GPU's memory, what weights, KV cache and all else may take together"},
+           &Settings::gpu_memory_utilization, 0.01, 1.0),
+      Choice({"kv-cache-dtype", "TYPE", "of keys and values; auto: bfloat16"},
+             &Settings::kv_cache_dtype, std::array<std::string_view, 2>{"auto", "fp8"}),
+      Choice(
+          {"quantization", "KIND",
+           "fp8: the layers' linears become FP8 while they are loaded, a scale for each channel"},
+          &Settings::quantization, std::array<std::string_view, 2>{"none", "fp8"}),
+      Choice({"load-format", "FORMAT",
+              "dummy: weights are drawn instead of read, for benchmarks; the model's config is "
+              "enough"},
+             &Settings::load_format, std::array<std::string_view, 2>{"auto", "dummy"}),
+      Switch("enforce-eager", "launch each kernel by itself, without CUDA graphs",
+             &Settings::enforce_eager),
+      Switch("exact",
+             "a sequence's numbers do not depend on what else runs, bit for bit; off: linears of "
+             "small batches may be some percent faster",
+             &Settings::exact),
   };
 }
 
@@ -232,6 +258,7 @@ const std::vector<Setting>& SettingsTable() {
     add("Access", ForServing(AccessSettings()));
     add("Life", ForServing(LifeSettings()));
     add("Logs and settings", LogSettings());
+    add(kGpuGroup, GpuSettings());
     add(kFakeDeviceGroup, FakeDeviceSettings());
     add(kBenchGroup, BenchSettings());
     return all;

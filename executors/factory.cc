@@ -2,6 +2,7 @@
 
 #include "executors/cpu/cpu_executor.h"
 #ifdef MILLRACE_HAS_CUDA
+#include "executors/cuda/cuda_executor.h"
 #include "executors/cuda/trace.h"
 #endif
 #include "executors/fake/fake_executor.h"
@@ -16,7 +17,11 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
     case DeviceKind::kFake:
       return LoadFakeExecutor(device);
     case DeviceKind::kCuda:
+#ifdef MILLRACE_HAS_CUDA
+      return cuda::LoadCudaExecutor(model, device);
+#else
       break;
+#endif
   }
   return absl::UnimplementedError("device: cuda is not built into this server, allowed: cpu, fake");
 }

@@ -23,11 +23,20 @@ enum class DeviceKind { kCpu, kCuda, kFake };
 struct DeviceSpec {
   DeviceKind kind = DeviceKind::kCpu;
   int threads = 0;  // that compute; 0: one a core that this process may use
-  int64_t kv_cache_memory = int64_t{1} << 30;  // bytes
-  int block_size = 16;                         // tokens; the cpu's is a multiple of 16
+  int64_t kv_cache_memory = int64_t{1} << 30;  // bytes; 0, of cuda: by gpu_memory_utilization
+  int block_size = 16;  // tokens; the cpu's is a multiple of 16, cuda's 16, 32, 64 or 128
   int max_num_seqs = 256;
   int max_num_batched_tokens = 2048;
   int max_model_len = 0;  // 0: what the model was trained for
+
+  // Of cuda:
+  double gpu_memory_utilization = 0.9;  // of all its memory, what this process may take
+  bool kv_cache_fp8 = false;            // keys and values in E4M3 instead of bfloat16
+  bool quantize_fp8 = false;            // layers' linears to E4M3 while they are loaded
+  bool dummy_weights = false;           // draw weights instead of reading them
+  bool enforce_eager = false;           // capture no graphs
+  bool exact = true;                    // false: linears may sum in an order that depends on the batch
+
   int64_t fake_step_us =
       0;  // of the fake device: the time of a step, and of each of its input tokens
   int64_t fake_token_us = 0;

@@ -21,6 +21,12 @@ DeviceSpec MakeDeviceSpec(const Settings& settings) {
   device.max_num_seqs = settings.max_num_seqs;
   device.max_num_batched_tokens = settings.max_num_batched_tokens;
   device.max_model_len = settings.max_model_len;
+  device.gpu_memory_utilization = settings.gpu_memory_utilization;
+  device.kv_cache_fp8 = settings.kv_cache_dtype == KvCacheType::kFp8;
+  device.quantize_fp8 = settings.quantization == Quantization::kFp8;
+  device.dummy_weights = settings.load_format == LoadFormat::kDummy;
+  device.enforce_eager = settings.enforce_eager;
+  device.exact = settings.exact;
   device.fake_step_us = settings.fake_step_us;
   device.fake_token_us = settings.fake_token_us;
   return device;

@@ -1,0 +1,248 @@
+#include "executors/cuda/cuda_executor.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fault_points.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "executors/cuda/cuda_model.h"
+#include "executors/cuda/decode_graphs.h"
+#include "executors/phase_timer.h"
+#include "executors/plan_checker.h"
+#include "executors/slot_results.h"
+#include "executors/step_worker.h"
+#include "kernels/attention/copy_blocks.h"
+#include "kernels/step/faults.h"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr Logger kLog(LogComponent::kExecutors);
+
+FaultPoint device_error("cuda.device_error");  // a kernel of the step traps
+FaultPoint hang("cuda.hang");                  // a kernel of the step never ends
+FaultPoint nan_row("cuda.nan_row");            // a row's logits become NaN
+
+// A step that takes longer hangs: it is a hundred times what the largest takes.
+constexpr Duration kLongestStep = std::chrono::seconds(60);
+
+// What of a plan the memory for steps was not made for.
+absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
+  if (plan.copies.size() > static_cast<size_t>(limits.max_num_seqs)) {
+    return absl::InvalidArgumentError(StrCat("a step copies ", plan.copies.size(),
+                                             " blocks, allowed: up to max_num_seqs, ",
+                                             limits.max_num_seqs));
+  }
+  for (const SlotStart& start : plan.starts) {
+    if (start.sampling->banned_tokens.size() > static_cast<size_t>(kMaxBannedTokens)) {
+      return absl::InvalidArgumentError(StrCat("slot ", start.slot, " bans ",
+                                               start.sampling->banned_tokens.size(),
+                                               " tokens, allowed: up to ", kMaxBannedTokens));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Each row has one token and wants its logits: what graphs are captured of.
+bool IsDecode(const StepPlan& plan) {
+  for (const StepRow& row : plan.rows) {
+    if (row.num_tokens != 1 || row.logits.size() != 1) return false;
+  }
+  return !plan.rows.empty();
+}
+
+// Runs on the worker's thread but for its making.
+class CudaStepRunner : public StepRunner {
+ public:
+  CudaStepRunner(std::unique_ptr<CudaModel> model, std::array<StepLane, kMaxStepsInFlight> lanes,
+                 DecodeGraphs graphs)
+      : model_(std::move(model)),
+        lanes_(std::move(lanes)),
+        graphs_(std::move(graphs)),
+        packer_(model_->info.limits),
+        results_(model_->info.limits) {}
+
+  const CudaModel& model() const { return *model_; }
+
+  void Start(StepPlan plan) override {
+    StepLane& lane = lanes_[next_lane_++ % kMaxStepsInFlight];
+    Running running{.plan = std::move(plan),
+                    .lane = &lane,
+                    .started = Clock::Real().Now(),
+                    .tops = {},
+                    .status = {}};
+    running.status = Launch(running);
+    running_.push_back(std::move(running));
+  }
+
+  bool Done() override { return !running_.front().status.ok() || running_.front().lane->Done(); }
+
+  StepResult Finish() override {
+    Running running = std::move(running_.front());
+    running_.pop_front();
+    if (running.status.ok()) running.status = running.lane->Failure();
+    if (!running.status.ok()) {
+      StepResult result;
+      result.status = absl::UnavailableError(std::string(running.status.message()));
+      return result;
+    }
+    Collect(running);
+    return results_.Make(running.plan, sampled_);
+  }
+
+ private:
+  struct Running {
+    StepPlan plan;
+    StepLane* lane;
+    SteadyTime started;
+    std::vector<std::optional<int32_t>> tops;  // by row: SamplingParams::top_logprobs
+    absl::Status status;
+  };
+
+  absl::Status Launch(Running& running) {
+    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
+    const StepPlan& plan = running.plan;
+    StepLane& lane = *running.lane;
+    cudaStream_t const stream = model_->stream.get();
+    const int rows = static_cast<int>(plan.rows.size());
+    const DecodeGraph* graph = IsDecode(plan) ? graphs_.Find(rows) : nullptr;
+    for (StepRow& row : running.plan.rows) {
+      // No embedding has this number: the kernel that looks it up makes the row NaN.
+      if (!row.sampled_by.has_value() && nan_row.Fires()) {
+        running.plan.tokens[row.tokens.begin] = -1;
+      }
+    }
+    const StepPacker::Packed packed = packer_.Pack(plan, graph != nullptr ? graph->size : rows,
+                                                   lane.host_words(), lane.device_words());
+    for (const StepRow& row : plan.rows) running.tops.push_back(packer_.TopLogprobs(row.slot));
+    MILLRACE_RETURN_IF_ERROR(lane.Upload(packed.words, stream));
+    if (packed.copies > 0) MILLRACE_RETURN_IF_ERROR(CopyBlocks(lane, packed.copies));
+    MILLRACE_RETURN_IF_ERROR(ToStatus(
+        kernels::LaunchStepInput(packed.step, model_->buffers.arrays, stream), "a step's input"));
+    if (graph != nullptr) {
+      MILLRACE_RETURN_IF_ERROR(
+          ToStatus(cudaGraphLaunch(graph->graph.get(), stream), "launching a graph"));
+    } else if (packed.input.tokens > 0) {
+      model_->model->Forward(*model_->ops, packed.input);
+      MILLRACE_RETURN_IF_ERROR(model_->ops->TakeStatus());
+    }
+    if (device_error.Fires()) {
+      MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchTrap(stream), "the fault point"));
+    }
+    if (hang.Fires()) {
+      MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchHang(stream), "the fault point"));
+    }
+    return lane.Download(model_->buffers, packed.input.wanted, packed.tops, stream);
+  }
+
+  absl::Status CopyBlocks(const StepLane& lane, int count) {
+    const KvArena& kv = model_->kv;
+    return ToStatus(
+        kernels::LaunchCopyBlocks({.arena = kv.data,
+                                   .layer_stride = kv.layer_bytes,
+                                   .block_stride = kv.block_bytes(),
+                                   .block_bytes = kv.block_bytes(),
+                                   .layers = kv.layers,
+                                   .pairs = reinterpret_cast<const int2*>(lane.device_words()),
+                                   .count = count},
+                                  model_->stream.get()),
+        "copying blocks");
+  }
+
+  void Collect(const Running& running) {
+    const StepLane& lane = *running.lane;
+    sampled_.resize(running.plan.logits.size());
+    int next = 0;
+    for (size_t r = 0; r < running.plan.rows.size(); ++r) {
+      const std::optional<int32_t> top = running.tops[r];
+      for (int32_t i = 0; i < running.plan.rows[r].logits.size(); ++i, ++next) {
+        const kernels::SampleResult& result = lane.Result(next);
+        Sampled& sampled = sampled_[next];
+        sampled.ok = result.ok != 0;
+        sampled.token = result.token;
+        sampled.top.clear();
+        sampled.logprob.reset();
+        sampled.rank = 0;
+        if (!top.has_value()) continue;
+        sampled.logprob = result.logprob;
+        sampled.rank = result.rank;
+        const int wanted = std::min(*top, model_->info.limits.vocab_size);
+        for (int t = 0; t < wanted; ++t) {
+          sampled.top.push_back({lane.Tops(next)[t].token, lane.Tops(next)[t].logprob});
+        }
+      }
+    }
+  }
+
+  std::unique_ptr<CudaModel> model_;
+  std::array<StepLane, kMaxStepsInFlight> lanes_;
+  int next_lane_ = 0;
+  DecodeGraphs graphs_;
+  StepPacker packer_;
+  SlotResults results_;
+  std::deque<Running> running_;
+  std::vector<Sampled> sampled_;
+};
+
+class CudaExecutor : public Executor {
+ public:
+  explicit CudaExecutor(std::unique_ptr<CudaStepRunner> runner)
+      : runner_(std::move(runner)),
+        info_(runner_->model().info),
+        checker_(info_.limits),
+        worker_(*runner_) {}
+
+  const ModelInfo& info() const override { return info_; }
+  void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
+
+  absl::Status Submit(StepPlan plan) override {
+    MILLRACE_RETURN_IF_ERROR(worker_.Ready());
+    MILLRACE_RETURN_IF_ERROR(CheckSizes(plan, info_.limits));
+    MILLRACE_RETURN_IF_ERROR(checker_.Check(plan));
+    return worker_.Submit(std::move(plan));
+  }
+
+  std::optional<StepResult> Poll() override { return worker_.Poll(); }
+  std::optional<StepResult> Wait() override { return worker_.Wait(); }
+
+ private:
+  std::unique_ptr<CudaStepRunner> runner_;
+  const ModelInfo info_;
+  PlanChecker checker_;
+  StepWorker worker_;  // last: it uses what is above
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& model,
+                                                           const DeviceSpec& device) {
+  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CudaModel> loaded, LoadCudaModel(model, device));
+  std::array<StepLane, kMaxStepsInFlight> lanes;
+  for (StepLane& lane : lanes) {
+    MILLRACE_ASSIGN_OR_RETURN(lane, StepLane::Make(loaded->info.limits));
+  }
+  PhaseTimer phases;
+  const StepLimits& limits = loaded->info.limits;
+  MILLRACE_RETURN_IF_ERROR(RunNobodysStep(*loaded, lanes[0], 1, limits.max_num_batched_tokens));
+  phases.End("warm up");
+  DecodeGraphs graphs;
+  if (!device.enforce_eager) {
+    graphs.Capture(*loaded, lanes[0]);
+    kLog.Info("captured ", graphs.count(), " CUDA graphs of decode steps");
+  }
+  phases.End("capture graphs");
+  for (LoadPhase& phase : phases.Take()) loaded->info.load_phases.push_back(std::move(phase));
+  return std::make_unique<CudaExecutor>(
+      std::make_unique<CudaStepRunner>(std::move(loaded), std::move(lanes), std::move(graphs)));
+}
+
+}  // namespace millrace::cuda

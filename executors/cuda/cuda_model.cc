@@ -1,0 +1,261 @@
+#include "executors/cuda/cuda_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "executors/phase_timer.h"
+#include "formats/open_model.h"
+#include "kernels/attention/rope_append.h"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr Logger kLog(LogComponent::kExecutors);
+
+constexpr size_t kMiB = size_t{1} << 20;
+// What captured graphs and the driver take besides: about 0.3 MB a graph of a model of 32 layers.
+constexpr size_t kReservedBytes = 512 * kMiB;
+constexpr int kHeadSizes[] = {64, 96, 128, 256};
+
+absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
+  if (std::find(std::begin(kHeadSizes), std::end(kHeadSizes), config.head_size) ==
+      std::end(kHeadSizes)) {
+    return absl::UnimplementedError(StrCat("the model's heads have ", config.head_size,
+                                           " elements; allowed on the GPU: 64, 96, 128, 256"));
+  }
+  if (config.heads / config.kv_heads > 16) {
+    return absl::UnimplementedError(StrCat("the model has ", config.heads / config.kv_heads,
+                                           " query heads for each kv head; allowed on the GPU: "
+                                           "up to 16"));
+  }
+  const int block = device.block_size;
+  if (block != 16 && block != 32 && block != 64 && block != 128) {
+    return absl::InvalidArgumentError(
+        StrCat("block_size is ", block, "; allowed on the GPU: 16, 32, 64, 128"));
+  }
+  if (device.max_model_len > config.context_length) {
+    return absl::InvalidArgumentError(StrCat("max_model_len is ", device.max_model_len,
+                                             ", allowed: up to the model's ",
+                                             config.context_length));
+  }
+  if (config.vocab_size > kernels::kMaxSampledVocab) {
+    return absl::UnimplementedError(StrCat("the model's vocabulary has ", config.vocab_size,
+                                           " tokens; allowed on the GPU: up to ",
+                                           kernels::kMaxSampledVocab));
+  }
+  if (device.max_num_batched_tokens < device.max_num_seqs) {
+    return absl::InvalidArgumentError(
+        StrCat("max_num_batched_tokens is ", device.max_num_batched_tokens,
+               ", allowed on the GPU: at least max_num_seqs, ", device.max_num_seqs));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
+  const int pairs = config.rope_dimensions / 2;
+  const int positions = m.info.limits.max_model_len;
+  MILLRACE_ASSIGN_OR_RETURN(
+      m.rotations, DeviceMemory::Allocate(sizeof(float2) * positions * pairs, "rotations"));
+  DeviceMemory factors;
+  if (!config.rope_factors.empty()) {
+    MILLRACE_ASSIGN_OR_RETURN(factors, DeviceMemory::Allocate(sizeof(float) * pairs, "rotations"));
+    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemcpy(factors.data(), config.rope_factors.data(),
+                                                 sizeof(float) * pairs, cudaMemcpyHostToDevice),
+                                      "rotations"));
+  }
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(kernels::LaunchFillRotations({.rotations = m.rotations.As<float2>(),
+                                             .positions = positions,
+                                             .dimensions = config.rope_dimensions,
+                                             .base = config.rope_theta,
+                                             .factors = factors.As<float>()},
+                                            m.stream.get()),
+               "rotations"));
+  return ToStatus(cudaStreamSynchronize(m.stream.get()), "rotations");
+}
+
+KvArena DescribeKv(const ModelConfig& config, const DeviceSpec& device) {
+  KvArena kv;
+  kv.type = device.kv_cache_fp8 ? kernels::Type::kFp8 : kernels::Type::kBf16;
+  kv.block_size = device.block_size;
+  kv.kv_heads = config.kv_heads;
+  kv.head_size = config.head_size;
+  kv.layers = config.layers;
+  kv.block_elements = int64_t{2} * config.kv_heads * device.block_size * config.head_size;
+  return kv;
+}
+
+// The largest steps of their kinds: all rows decode; one row, or all of them, fill the budget.
+std::vector<CudaStepInput> LargestSteps(const StepLimits& limits) {
+  const auto step = [](int rows, int tokens, int max_row_tokens) {
+    CudaStepInput input;
+    input.rows = rows;
+    input.tokens = input.wanted = tokens;
+    input.max_row_tokens = max_row_tokens;
+    return input;
+  };
+  const int rows = limits.max_num_seqs;
+  const int tokens = limits.max_num_batched_tokens;
+  return {step(rows, rows, 1), step(1, tokens, tokens), step(rows, tokens, tokens)};
+}
+
+// A step's activations: the model's forward pass on an endless arena, with nothing launched.
+size_t MeasureActivations(const CudaModel& m, const CudaOpsContext& context) {
+  ActivationArena endless(nullptr, std::numeric_limits<size_t>::max() / 2);
+  CudaOps ops(context, endless, m.stream.get(), /*measures=*/true);
+  for (const CudaStepInput& step : LargestSteps(m.info.limits)) m.model->Forward(ops, step);
+  return endless.peak();
+}
+
+absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOpsContext& context) {
+  AttentionSpec spec;
+  spec.num_heads = config.heads;
+  spec.num_kv_heads = config.kv_heads;
+  size_t plan = 0;
+  size_t scratch = 0;
+  for (const CudaStepInput& input : LargestSteps(m.info.limits)) {
+    const kernels::AttentionStep step = AttentionStepOf(input, context, spec);
+    plan = std::max(plan, kernels::AttentionPlanBytes(step));
+    scratch = std::max(scratch, kernels::AttentionScratchBytes(step, config.head_size));
+  }
+  plan = (plan + 255) / 256 * 256;
+  MILLRACE_ASSIGN_OR_RETURN(m.attention, DeviceMemory::Allocate(plan + scratch, "attention"));
+  context.attention_plan = m.attention.data();
+  context.attention_scratch = m.attention.data() + plan;
+  return absl::OkStatus();
+}
+
+// How many blocks the memory has room for: what the setting says, or what is left of the share.
+absl::StatusOr<int32_t> CountBlocks(const DeviceSpec& device, const KvArena& kv) {
+  const int64_t block_bytes = kv.block_bytes() * kv.layers;
+  int64_t bytes = device.kv_cache_memory;
+  if (bytes == 0) {
+    size_t free = 0;
+    size_t total = 0;
+    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemGetInfo(&free, &total), "asking for free memory"));
+    const double kept_free = static_cast<double>(total) * (1 - device.gpu_memory_utilization);
+    bytes = static_cast<int64_t>(free) - static_cast<int64_t>(kept_free) -
+            static_cast<int64_t>(kReservedBytes);
+  }
+  const int64_t blocks = bytes / block_bytes - 1;  // one is nobody's
+  if (blocks < 1) {
+    return absl::InvalidArgumentError(
+        StrCat(device.kv_cache_memory == 0
+                   ? StrCat("gpu_memory_utilization is ", device.gpu_memory_utilization,
+                            ", which leaves ", bytes, " bytes for the KV cache")
+                   : StrCat("kv_cache_memory is ", bytes, " bytes"),
+               ", needed: at least two blocks of ", block_bytes));
+  }
+  return static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
+}
+
+absl::Status MakeKv(const DeviceSpec& device, CudaModel& m) {
+  m.kv.layer_bytes = (m.info.limits.num_blocks + int64_t{1}) * m.kv.block_bytes();
+  MILLRACE_ASSIGN_OR_RETURN(m.kv_memory,
+                            DeviceMemory::Allocate(m.kv.layer_bytes * m.kv.layers, "the KV cache"));
+  m.kv.data = m.kv_memory.data();
+  m.info.kv = {
+      .block_size = device.block_size,
+      .num_blocks = m.info.limits.num_blocks,
+      .type = device.kv_cache_fp8 ? "fp8_e4m3" : "bfloat16",
+      .groups = {{.num_layers = m.kv.layers, .bytes_per_block = m.kv.block_bytes() * m.kv.layers}}};
+  return absl::OkStatus();
+}
+
+void LogMemory(const CudaModel& m) {
+  size_t free = 0;
+  size_t total = 0;
+  (void)cudaMemGetInfo(&free, &total);
+  kLog.Info(m.device.name, " memory in MiB: weights ", m.weights.memory.bytes() / kMiB,
+            ", KV cache ", m.kv_memory.bytes() / kMiB, " (", m.info.limits.num_blocks,
+            " blocks of ", m.info.limits.block_size, " tokens), activations ",
+            m.activation_memory.bytes() / kMiB, ", logits and steps ",
+            m.buffers.memory.bytes() / kMiB, ", workspaces ",
+            (m.linear_workspace.bytes() + m.attention.bytes() + m.rotations.bytes()) / kMiB,
+            ", free ", free / kMiB, " of ", total / kMiB);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
+                                                         const DeviceSpec& device) {
+  PhaseTimer phases;
+  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
+  const ModelConfig& config = opened.config;
+  MILLRACE_RETURN_IF_ERROR(Check(config, device));
+  const bool dummy = device.dummy_weights;
+  if (!dummy && !opened.tensors->has_data()) {
+    return absl::NotFoundError(
+        StrCat(opened.tensors->base_name(), " has no weights; without them: load_format dummy"));
+  }
+  phases.End("open the model's files");
+  auto m = std::make_unique<CudaModel>();
+  MILLRACE_ASSIGN_OR_RETURN(m->device, OpenDevice());
+  MILLRACE_ASSIGN_OR_RETURN(m->stream, MakeStream());
+  std::string error;
+  m->cublaslt = kernels::CublasLt::Open(&error);
+  if (m->cublaslt == nullptr) return absl::UnavailableError(StrCat("device: cuda: ", error));
+  const kernels::LinearOptions options{.exact = device.exact,
+                                       .max_tokens = device.max_num_batched_tokens};
+  m->planner = std::make_unique<kernels::LinearPlanner>(*m->cublaslt, options);
+
+  phases.End("open the GPU and its libraries");
+  CudaWeightPlacer placer(*opened.tensors, config,
+                          {.quantize_fp8 = device.quantize_fp8, .dummy = dummy});
+  MILLRACE_ASSIGN_OR_RETURN(m->model, LoadModel(config, placer));
+  MILLRACE_ASSIGN_OR_RETURN(m->weights, placer.Finish(*m->planner));
+
+  phases.End("place the weights");
+  StepLimits& limits = m->info.limits;
+  limits = {
+      .max_num_seqs = device.max_num_seqs,
+      .max_num_batched_tokens = device.max_num_batched_tokens,
+      .max_model_len = device.max_model_len > 0 ? device.max_model_len : config.context_length,
+      .num_blocks = 0,
+      .block_size = device.block_size,
+      .vocab_size = config.vocab_size};
+  m->info.architecture = config.architecture;
+  m->info.digest = std::string(m->weights.digest.begin(), m->weights.digest.end());
+  m->info.weight_bytes = static_cast<int64_t>(m->weights.memory.bytes());
+  m->kv = DescribeKv(config, device);
+  if (device.kv_cache_fp8 && !m->weights.has_kv_scales) {
+    kLog.Warning("kv_cache_dtype is fp8 and the model has no k_scale and v_scale: 1 is taken");
+  }
+
+  MILLRACE_RETURN_IF_ERROR(MakeRotations(config, *m));
+  MILLRACE_ASSIGN_OR_RETURN(m->linear_workspace,
+                            DeviceMemory::Allocate(options.workspace_bytes, "linears"));
+  const int64_t logits_stride = (config.vocab_size + int64_t{15}) / 16 * 16;
+  MILLRACE_ASSIGN_OR_RETURN(m->buffers, StepBuffers::Make(limits, logits_stride));
+  CudaOpsContext context{.weights = &m->weights,
+                         .buffers = &m->buffers,
+                         .kv = m->kv,
+                         .vocab_size = config.vocab_size,
+                         .rotations = m->rotations.As<float2>(),
+                         .linear_workspace = m->linear_workspace.data(),
+                         .attention_plan = nullptr,
+                         .attention_scratch = nullptr};
+  // Before there are blocks: what attention takes does not depend on how many.
+  MILLRACE_RETURN_IF_ERROR(MakeAttentionMemory(config, *m, context));
+  MILLRACE_ASSIGN_OR_RETURN(m->activation_memory,
+                            DeviceMemory::Allocate(MeasureActivations(*m, context), "activations"));
+  m->activations =
+      std::make_unique<ActivationArena>(m->activation_memory.data(), m->activation_memory.bytes());
+  // Last: it takes what is left. The block behind the last is that of rows that fill a batch up.
+  MILLRACE_ASSIGN_OR_RETURN(limits.num_blocks, CountBlocks(device, m->kv));
+  MILLRACE_RETURN_IF_ERROR(m->buffers.SetNobodysBlock(limits, limits.num_blocks));
+  MILLRACE_RETURN_IF_ERROR(MakeKv(device, *m));
+  context.kv = m->kv;
+  m->ops = std::make_unique<CudaOps>(context, *m->activations, m->stream.get());
+  LogMemory(*m);
+  phases.End("take memory");
+  m->info.load_phases = phases.Take();
+  return m;
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,48 @@
+// A model in a GPU's memory, ready to run steps.
+#ifndef MILLRACE_EXECUTORS_CUDA_CUDA_MODEL_H_
+#define MILLRACE_EXECUTORS_CUDA_CUDA_MODEL_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "executors/activation_arena.h"
+#include "executors/cuda/cuda_ops.h"
+#include "executors/cuda/device.h"
+#include "executors/cuda/step_buffers.h"
+#include "executors/cuda/weights.h"
+#include "executors/executor.h"
+#include "executors/factory.h"
+#include "executors/models/model.h"
+#include "kernels/gemm/cublaslt_api.h"
+#include "kernels/gemm/linear.h"
+
+namespace millrace::cuda {
+
+// Pinned in memory: the parts point to one another. Members are destroyed from the last up.
+struct CudaModel {
+  DeviceInfo device;
+  Stream stream;
+  std::unique_ptr<kernels::CublasLt> cublaslt;
+  std::unique_ptr<kernels::LinearPlanner> planner;
+  std::unique_ptr<Model> model;
+  CudaWeights weights;
+  DeviceMemory rotations;
+  DeviceMemory linear_workspace;
+  DeviceMemory attention;
+  StepBuffers buffers;
+  DeviceMemory activation_memory;
+  std::unique_ptr<ActivationArena> activations;
+  DeviceMemory kv_memory;
+  KvArena kv;
+  std::unique_ptr<CudaOps> ops;
+  ModelInfo info;
+};
+
+// Errors name the file or the setting. The device becomes the calling thread's.
+absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
+                                                         const DeviceSpec& device);
+
+}  // namespace millrace::cuda
+
+#endif  // MILLRACE_EXECUTORS_CUDA_CUDA_MODEL_H_

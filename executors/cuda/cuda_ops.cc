@@ -1,0 +1,331 @@
+#include "executors/cuda/cuda_ops.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/attention/rope_append.h"
+#include "kernels/elementwise/embed.h"
+#include "kernels/elementwise/gated_activation.h"
+#include "kernels/elementwise/gather_rows.h"
+#include "kernels/elementwise/quantize.h"
+#include "kernels/gemm/linear.h"
+#include "kernels/norm/rms_norm.h"
+#include "kernels/sampling/sample.h"
+
+namespace millrace::cuda {
+
+// What an op leaves: the residual (float32), a linear's input, its product, or q. Which of them is
+// known to the ops that pass it on.
+class CudaOps::Buffer : public ActivationBuffer {
+ public:
+  Buffer(ActivationArena& arena, size_t bytes, int tokens)
+      : arena_(arena), data_(arena.Take(std::max<size_t>(bytes, 1))), tokens_(tokens) {}
+  ~Buffer() override { arena_.Return(data_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  static const Buffer& Of(const Activation& activation) {
+    return static_cast<const Buffer&>(*activation);
+  }
+
+  uint8_t* data() const { return data_; }
+  int tokens() const { return tokens_; }
+  float* residual() const { return reinterpret_cast<float*>(data_); }
+  kernels::Bf16* bf16() const { return reinterpret_cast<kernels::Bf16*>(data_); }
+
+  kernels::Activation input{};  // of a linear
+  kernels::Product product{};
+  int width = 0;  // of a residual
+
+ private:
+  ActivationArena& arena_;
+  uint8_t* data_;
+  int tokens_;
+};
+
+namespace {
+
+// A token's scale, and what keeps the scales' columns apart.
+int64_t ScaleCount(kernels::Scaling scaling, int64_t stride, int tokens) {
+  switch (scaling) {
+    case kernels::Scaling::kNone:
+    case kernels::Scaling::kTensor:
+      return 0;
+    case kernels::Scaling::kToken:
+      return tokens;
+    case kernels::Scaling::kTokenGroup:
+      return stride / 128 * kernels::PaddedTokens(tokens);
+  }
+  return 0;
+}
+
+}  // namespace
+
+kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsContext& context,
+                                       const AttentionSpec& spec) {
+  const kernels::StepArrays& arrays = context.buffers->arrays;
+  return {.rows = step.rows,
+          .max_tokens = step.tokens,
+          .max_row_tokens = step.max_row_tokens,
+          .row_first = arrays.row_first,
+          .row_start = arrays.row_start,
+          .row_slot = arrays.row_slot,
+          .heads = spec.num_heads,
+          .kv_heads = spec.num_kv_heads,
+          .window = 0,
+          .plan = context.attention_plan};
+}
+
+template <typename Launch>
+void CudaOps::Run(std::string_view op, const Launch& launch) {
+  if (measures_ || !status_.ok()) return;
+  status_ = ToStatus(launch(), op);
+}
+
+std::unique_ptr<CudaOps::Buffer> CudaOps::Take(size_t bytes, int tokens) {
+  return std::make_unique<Buffer>(activations_, bytes, tokens);
+}
+
+std::unique_ptr<CudaOps::Buffer> CudaOps::TakeInput(LinearId consumer, int tokens) {
+  const CudaLinear& linear = c_.weights->Linear(consumer);
+  const int64_t stride = linear.weight.stride;
+  const bool fp8 = linear.weight.type == kernels::Type::kFp8;
+  const int64_t rows = kernels::LinearRoom(tokens);
+  const int64_t data_bytes = rows * stride * (fp8 ? 1 : 2);  // a multiple of 256
+  const int64_t scale_bytes = ScaleCount(linear.input, stride, tokens) * sizeof(float);
+  auto buffer = Take(data_bytes + scale_bytes, tokens);
+  buffer->input = {.data = buffer->data(),
+                   .type = linear.weight.type,
+                   .scaling = linear.input,
+                   .stride = stride,
+                   .scales = linear.input == kernels::Scaling::kTensor ? linear.input_scale
+                             : scale_bytes > 0
+                                 ? reinterpret_cast<float*>(buffer->data() + data_bytes)
+                                 : nullptr};
+  return buffer;
+}
+
+void CudaOps::Multiply(const CudaLinear& linear, const kernels::Activation& x, int tokens,
+                       void* out, int64_t out_stride, int64_t room) {
+  Run("linear", [&] {
+    return kernels::LaunchLinear({.plan = linear.plan,
+                                  .weight = linear.weight,
+                                  .input = x,
+                                  .tokens = tokens,
+                                  .output = out,
+                                  .output_stride = out_stride,
+                                  .workspace = c_.linear_workspace,
+                                  .room = room},
+                                 stream_);
+  });
+}
+
+std::unique_ptr<CudaOps::Buffer> CudaOps::Multiply(const CudaLinear& linear, const Buffer& x) {
+  auto out = Take(sizeof(kernels::Bf16) * kernels::LinearRoom(x.tokens()) * linear.weight.rows,
+                  x.tokens());
+  Multiply(linear, x.input, x.tokens(), out->data(), linear.weight.rows,
+           kernels::LinearRoom(x.tokens()));
+  out->product = kernels::LinearProduct({.plan = linear.plan,
+                                         .weight = linear.weight,
+                                         .input = x.input,
+                                         .tokens = x.tokens(),
+                                         .output = out->data(),
+                                         .output_stride = linear.weight.rows,
+                                         .workspace = c_.linear_workspace});
+  return out;
+}
+
+Activation CudaOps::Embed(EmbeddingId table, const StepInput& input) {
+  const CudaStepInput& step = Cast(input);
+  const CudaEmbedding& embedding = c_.weights->Embedding(table);
+  auto out = Take(sizeof(float) * step.tokens * embedding.width, step.tokens);
+  out->width = embedding.width;
+  Run("embed", [&] {
+    return kernels::LaunchEmbed({.ids = c_.buffers->arrays.tokens,
+                                 .table = embedding.table,
+                                 .table_stride = embedding.stride,
+                                 .vocab = embedding.vocab,
+                                 .tokens = step.tokens,
+                                 .width = embedding.width,
+                                 .residual = out->residual()},
+                                stream_);
+  });
+  return out;
+}
+
+void CudaOps::AddNorm(const CudaNorm& norm, const Buffer& residual, const kernels::Product& delta,
+                      const Buffer& out) {
+  Run("norm", [&] {
+    return kernels::LaunchRmsNorm({.residual = residual.residual(),
+                                   .delta = delta,
+                                   .weight = norm.weight,
+                                   .epsilon = norm.epsilon,
+                                   .tokens = residual.tokens(),
+                                   .width = norm.size,
+                                   .out = out.input},
+                                  stream_);
+  });
+}
+
+Activation CudaOps::Norm(NormId norm, const Activation& residual, LinearId consumer) {
+  const Buffer& in = Buffer::Of(residual);
+  auto out = TakeInput(consumer, in.tokens());
+  AddNorm(c_.weights->Norm(norm), in, {}, *out);
+  return out;
+}
+
+Activation CudaOps::Linear(LinearId weight, const Activation& x) {
+  return Multiply(c_.weights->Linear(weight), Buffer::Of(x));
+}
+
+Activation CudaOps::RowLinear(LinearId weight, const Activation& x, Activation& residual,
+                              NormId norm, LinearId consumer) {
+  const auto delta = Multiply(c_.weights->Linear(weight), Buffer::Of(x));
+  auto out = TakeInput(consumer, delta->tokens());
+  AddNorm(c_.weights->Norm(norm), Buffer::Of(residual), delta->product, *out);
+  return out;
+}
+
+Activation CudaOps::GatedLinear(LinearId weight, const Activation& x, GateFunction,
+                                LinearId consumer) {
+  const CudaLinear& linear = c_.weights->Linear(weight);
+  const auto gate_up = Multiply(linear, Buffer::Of(x));
+  auto out = TakeInput(consumer, gate_up->tokens());
+  Run("gated activation", [&] {
+    return kernels::LaunchGatedActivation({.gate_up = gate_up->product,
+                                           .tokens = gate_up->tokens(),
+                                           .size = linear.rows / 2,
+                                           .out = out->input},
+                                          stream_);
+  });
+  return out;
+}
+
+kernels::KvPages CudaOps::Pages(int32_t layer) const {
+  const bool fp8 = c_.kv.type == kernels::Type::kFp8;
+  return {.data = c_.kv.data + layer * c_.kv.layer_bytes,
+          .type = c_.kv.type,
+          .block_stride = c_.kv.block_elements,
+          .block_size = c_.kv.block_size,
+          .kv_heads = c_.kv.kv_heads,
+          .head_size = c_.kv.head_size,
+          .k_scale = fp8 ? c_.weights->k_scales[layer] : 1.0f,
+          .v_scale = fp8 ? c_.weights->v_scales[layer] : 1.0f};
+}
+
+void CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
+                         const std::optional<HeadNorms>& norms, Activation& qkv, const StepInput&) {
+  const Buffer& in = Buffer::Of(qkv);
+  auto q = Take(sizeof(kernels::Bf16) * in.tokens() * spec.num_heads * spec.head_size, in.tokens());
+  const CudaNorm* q_norm = norms.has_value() ? &c_.weights->Norm(norms->q) : nullptr;
+  Run("rope and append", [&] {
+    return kernels::LaunchRopeAppend(
+        {.qkv = in.product,
+         .tokens = in.tokens(),
+         .heads = spec.num_heads,
+         .positions = c_.buffers->arrays.positions,
+         .slots = c_.buffers->arrays.slots,
+         .tables = c_.buffers->tables(),
+         .rotations = c_.rotations,
+         .rope_dimensions = spec.rope.dimensions,
+         .interleaved = spec.rope.interleaved,
+         .q_norm = q_norm != nullptr ? q_norm->weight : nullptr,
+         .k_norm = q_norm != nullptr ? c_.weights->Norm(norms->k).weight : nullptr,
+         .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0,
+         .q = q->bf16(),
+         .pages = Pages(layer)},
+        stream_);
+  });
+  qkv = std::move(q);
+}
+
+Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Activation& q,
+                              const StepInput& input, LinearId consumer) {
+  const CudaStepInput& step = Cast(input);
+  const kernels::AttentionStep attention = AttentionStepOf(step, c_, spec);
+  if (layer == 0) {
+    Run("planning attention", [&] { return kernels::LaunchPlanAttention(attention, stream_); });
+  }
+  const int width = spec.num_heads * spec.head_size;
+  auto out = TakeInput(consumer, step.tokens);
+  const bool direct = out->input.type == kernels::Type::kBf16;
+  std::unique_ptr<Buffer> plain;
+  if (!direct) plain = Take(sizeof(kernels::Bf16) * step.tokens * width, step.tokens);
+  Run("attention", [&] {
+    return kernels::LaunchPagedAttention({.step = attention,
+                                          .q = Buffer::Of(q).bf16(),
+                                          .q_stride = width,
+                                          .pages = Pages(layer),
+                                          .tables = c_.buffers->tables(),
+                                          .out = direct ? out->bf16() : plain->bf16(),
+                                          .out_stride = direct ? out->input.stride : width,
+                                          .scale = spec.scale,
+                                          .soft_cap = 0,
+                                          .scratch = c_.attention_scratch},
+                                         stream_);
+  });
+  if (!direct) {
+    Run("quantize", [&] {
+      return kernels::LaunchQuantize({.in = plain->bf16(),
+                                      .in_stride = width,
+                                      .tokens = step.tokens,
+                                      .width = width,
+                                      .out = out->input},
+                                     stream_);
+    });
+  }
+  return out;
+}
+
+Activation CudaOps::Head(LinearId weight, const Activation& x, const StepInput& input) {
+  const CudaStepInput& step = Cast(input);
+  head_ = weight;
+  auto wanted = TakeInput(weight, step.wanted);
+  if (step.wanted == 0) return wanted;
+  Run("gather", [&] {
+    return kernels::LaunchGatherRows({.in = Buffer::Of(x).input,
+                                      .tokens = step.tokens,
+                                      .indices = c_.buffers->arrays.wanted_token,
+                                      .rows = step.wanted,
+                                      .out = wanted->input},
+                                     stream_);
+  });
+  return wanted;
+}
+
+void CudaOps::Sample(const Activation& logits, const StepInput& input) {
+  const CudaStepInput& step = Cast(input);
+  const CudaLinear& head = c_.weights->Linear(head_);
+  const Buffer& in = Buffer::Of(logits);
+  const StepBuffers& buffers = *c_.buffers;
+  for (int first = 0; first < step.wanted; first += buffers.max_logit_rows) {
+    const int rows = std::min(buffers.max_logit_rows, step.wanted - first);
+    kernels::Activation x = in.input;
+    x.data = in.data() + first * x.stride * static_cast<int64_t>(sizeof(kernels::Bf16));
+    // Of several pieces, the later ones have fewer rows of input behind them than the first.
+    const int64_t room = rows == step.wanted ? kernels::LinearRoom(rows) : rows;
+    Multiply(head, x, rows, buffers.logits, buffers.logits_stride,
+             std::min<int64_t>(room, buffers.max_logit_rows));
+    Run("sample", [&] {
+      return kernels::LaunchSample({.logits = buffers.logits,
+                                    .logits_stride = buffers.logits_stride,
+                                    .vocab_size = c_.vocab_size,
+                                    .max_rows = rows,
+                                    .num_rows = buffers.counts + rows,
+                                    .rows = buffers.arrays.samples + first,
+                                    .slots = buffers.arrays.sampling,
+                                    .biases = buffers.arrays.biases,
+                                    .biases_stride = buffers.arrays.biases_stride,
+                                    .history = nullptr,
+                                    .history_stride = 0,
+                                    .adjusted = buffers.adjusted,
+                                    .workspace = buffers.sample_workspace,
+                                    .last_tokens = buffers.last_tokens,
+                                    .results = buffers.results + first,
+                                    .tops = buffers.tops + first * kernels::kMaxSampledTop},
+                                   stream_);
+    });
+  }
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,105 @@
+// The op vocabulary on a GPU: each op is one kernel, or a few, on one stream.
+#ifndef MILLRACE_EXECUTORS_CUDA_CUDA_OPS_H_
+#define MILLRACE_EXECUTORS_CUDA_CUDA_OPS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "executors/activation_arena.h"
+#include "executors/cuda/device.h"
+#include "executors/cuda/step_buffers.h"
+#include "executors/cuda/weights.h"
+#include "executors/ops.h"
+#include "kernels/attention/paged_attention.h"
+#include "kernels/types.h"
+
+namespace millrace::cuda {
+
+// The paged cache of all layers: layer l's pages begin at data + l * layer_bytes.
+struct KvArena {
+  uint8_t* data = nullptr;
+  kernels::Type type = kernels::Type::kBf16;
+  int64_t layer_bytes = 0;
+  int64_t block_elements = 0;  // of one layer
+  int block_size = 0;
+  int kv_heads = 0;
+  int head_size = 0;
+  int layers = 0;
+
+  int64_t element_bytes() const { return type == kernels::Type::kBf16 ? 2 : 1; }
+  // Of one layer.
+  int64_t block_bytes() const { return block_elements * element_bytes(); }
+};
+
+// What is made for a model once; all of it outlives the ops.
+struct CudaOpsContext {
+  const CudaWeights* weights;
+  const StepBuffers* buffers;
+  KvArena kv;
+  int vocab_size;
+  const float2* rotations;
+  void* linear_workspace;
+  void* attention_plan;
+  void* attention_scratch;
+};
+
+// What the kernels of attention are told of a step. Shapes come from `spec`, addresses from
+// `context`.
+kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsContext& context,
+                                       const AttentionSpec& spec);
+
+// Used by one thread at a time. One that measures launches nothing and touches no memory.
+class CudaOps : public Ops {
+ public:
+  CudaOps(const CudaOpsContext& context, ActivationArena& activations, cudaStream_t stream,
+          bool measures = false)
+      : c_(context), activations_(activations), stream_(stream), measures_(measures) {}
+
+  // What failed first since the last call, naming the op.
+  absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
+
+  Activation Embed(EmbeddingId table, const StepInput& input) override;
+  Activation Norm(NormId norm, const Activation& residual, LinearId consumer) override;
+  Activation Linear(LinearId weight, const Activation& x) override;
+  Activation RowLinear(LinearId weight, const Activation& x, Activation& residual, NormId norm,
+                       LinearId consumer) override;
+  Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
+                         LinearId consumer) override;
+  void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
+                  Activation& qkv, const StepInput& input) override;
+  Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
+                       const StepInput& input, LinearId consumer) override;
+  // Gathers the wanted rows of x; Sample computes their logits, some rows at a time.
+  Activation Head(LinearId weight, const Activation& x, const StepInput& input) override;
+  void Sample(const Activation& logits, const StepInput& input) override;
+
+ private:
+  class Buffer;
+
+  std::unique_ptr<Buffer> Take(size_t bytes, int tokens);
+  // Of what `consumer` consumes.
+  std::unique_ptr<Buffer> TakeInput(LinearId consumer, int tokens);
+  void Multiply(const CudaLinear& linear, const kernels::Activation& x, int tokens, void* out,
+                int64_t out_stride, int64_t room);
+  std::unique_ptr<Buffer> Multiply(const CudaLinear& linear, const Buffer& x);
+  kernels::KvPages Pages(int32_t layer) const;
+  void AddNorm(const CudaNorm& norm, const Buffer& residual, const kernels::Product& delta,
+               const Buffer& out);
+  template <typename Launch>
+  void Run(std::string_view op, const Launch& launch);
+
+  const CudaOpsContext c_;
+  ActivationArena& activations_;
+  cudaStream_t stream_;
+  bool measures_;
+  absl::Status status_;
+  LinearId head_{};  // of the last Head
+};
+
+}  // namespace millrace::cuda
+
+#endif  // MILLRACE_EXECUTORS_CUDA_CUDA_OPS_H_

@@ -1,0 +1,71 @@
+#include "executors/cuda/decode_graphs.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr Logger kLog(LogComponent::kExecutors);
+
+absl::StatusOr<GraphExec> CaptureOne(CudaModel& model, StepLane& lane, int size) {
+  CudaStepInput input;
+  input.rows = input.tokens = input.wanted = size;
+  cudaStream_t const stream = model.stream.get();
+  MILLRACE_RETURN_IF_ERROR(RunNobodysStep(model, lane, size, 1));
+  MILLRACE_RETURN_IF_ERROR(ToStatus(
+      cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture"));
+  model.model->Forward(*model.ops, input);
+  const absl::Status launched = model.ops->TakeStatus();
+  cudaGraph_t captured = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
+  const Graph graph(captured);
+  MILLRACE_RETURN_IF_ERROR(launched);
+  MILLRACE_RETURN_IF_ERROR(ToStatus(ended, "ending a capture"));
+  cudaGraphExec_t executable = nullptr;
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaGraphInstantiate(&executable, graph.get(), 0), "instantiating a graph"));
+  GraphExec result(executable);
+  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGraphUpload(executable, stream), "uploading a graph"));
+  return result;
+}
+
+}  // namespace
+
+absl::Status RunNobodysStep(CudaModel& model, StepLane& lane, int rows, int max_row_tokens) {
+  cudaStream_t const stream = model.stream.get();
+  StepPacker packer(model.info.limits);
+  StepPacker::Packed packed = packer.Pack({}, rows, lane.host_words(), lane.device_words());
+  packed.input.max_row_tokens = max_row_tokens;
+  MILLRACE_RETURN_IF_ERROR(lane.Upload(packed.words, stream));
+  MILLRACE_RETURN_IF_ERROR(ToStatus(
+      kernels::LaunchStepInput(packed.step, model.buffers.arrays, stream), "a step's input"));
+  model.model->Forward(*model.ops, packed.input);
+  MILLRACE_RETURN_IF_ERROR(model.ops->TakeStatus());
+  return ToStatus(cudaStreamSynchronize(stream), "a first step");
+}
+
+void DecodeGraphs::Capture(CudaModel& model, StepLane& lane) {
+  for (const int size : GraphBatchSizes(model.info.limits.max_num_seqs)) {
+    absl::StatusOr<GraphExec> graph = CaptureOne(model, lane, size);
+    if (graph.ok()) {
+      graphs_.push_back({size, *std::move(graph)});
+    } else {
+      kLog.Warning("decode steps of ", size,
+                   " sequences run without a graph: ", std::string(graph.status().message()));
+      (void)cudaGetLastError();
+    }
+  }
+}
+
+const DecodeGraph* DecodeGraphs::Find(int rows) const {
+  const auto found = std::find_if(graphs_.begin(), graphs_.end(),
+                                  [rows](const DecodeGraph& graph) { return graph.size >= rows; });
+  return found == graphs_.end() ? nullptr : &*found;
+}
+
+}  // namespace millrace::cuda

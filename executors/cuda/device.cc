@@ -1,0 +1,74 @@
+#include "executors/cuda/device.h"
+
+#include "base/strings.h"
+
+namespace millrace::cuda {
+
+absl::Status ToStatus(cudaError_t error, std::string_view what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  const std::string message =
+      StrCat(what, ": CUDA says: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
+  if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(message);
+  return absl::UnavailableError(message);
+}
+
+template <MemoryKind kKind>
+absl::StatusOr<Memory<kKind>> Memory<kKind>::Allocate(size_t bytes, std::string_view what) {
+  Memory memory;
+  void* data = nullptr;
+  const cudaError_t error = kKind == MemoryKind::kDevice
+                                ? cudaMalloc(&data, bytes)
+                                : cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  if (error != cudaSuccess) (void)cudaGetLastError();  // or the next launch would report it
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(error, StrCat(kKind == MemoryKind::kDevice ? "the GPU's" : "pinned", " memory for ",
+                             what, ", ", bytes, " bytes")));
+  memory.data_ = static_cast<uint8_t*>(data);
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+template <MemoryKind kKind>
+Memory<kKind>::~Memory() {
+  if (data_ == nullptr) return;
+  (void)(kKind == MemoryKind::kDevice ? cudaFree(data_) : cudaFreeHost(data_));
+}
+
+template class Memory<MemoryKind::kDevice>;
+template class Memory<MemoryKind::kPinned>;
+
+absl::StatusOr<Stream> MakeStream() {
+  cudaStream_t stream = nullptr;
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream"));
+  return Stream(stream);
+}
+
+absl::StatusOr<Event> MakeEvent() {
+  cudaEvent_t event = nullptr;
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event"));
+  return Event(event);
+}
+
+absl::StatusOr<DeviceInfo> OpenDevice() {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
+    return absl::UnavailableError(
+        StrCat("device: cuda needs a GPU and its driver; CUDA says: ",
+               error == cudaSuccess ? "there is no device" : cudaGetErrorString(error)));
+  }
+  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
+  cudaDeviceProp properties;
+  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, 0), "asking GPU 0"));
+  DeviceInfo info{.name = properties.name,
+                  .compute_capability = 10 * properties.major + properties.minor,
+                  .multiprocessors = properties.multiProcessorCount,
+                  .total_bytes = 0,
+                  .free_bytes = 0};
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "asking GPU 0"));
+  return info;
+}
+
+}  // namespace millrace::cuda

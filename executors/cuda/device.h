@@ -1,0 +1,97 @@
+// CUDA's handles and memory, owned; its errors as statuses.
+#ifndef MILLRACE_EXECUTORS_CUDA_DEVICE_H_
+#define MILLRACE_EXECUTORS_CUDA_DEVICE_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+
+namespace millrace::cuda {
+
+// OK, RESOURCE_EXHAUSTED for memory that is not there, UNAVAILABLE for everything else: a device
+// that failed once is not asked again. `what` was being done.
+absl::Status ToStatus(cudaError_t error, std::string_view what);
+
+// What a Memory is made of: a device's, or the host's in pages that a device can copy by itself.
+enum class MemoryKind { kDevice, kPinned };
+
+// Aligned to 256 bytes at least; not zeroed.
+template <MemoryKind kKind>
+class Memory {
+ public:
+  // Errors name `what` and the size.
+  static absl::StatusOr<Memory> Allocate(size_t bytes, std::string_view what);
+
+  Memory() = default;
+  Memory(Memory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Memory();
+
+  uint8_t* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  template <typename T>
+  T* As() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+using DeviceMemory = Memory<MemoryKind::kDevice>;
+using PinnedMemory = Memory<MemoryKind::kPinned>;
+
+// One of CUDA's handles, ended by kEnd.
+template <typename Handle, auto kEnd>
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(Handle handle) : handle_(handle) {}
+  Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_ != nullptr) (void)kEnd(handle_);
+  }
+  Handle get() const { return handle_; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
+using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
+using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
+
+absl::StatusOr<Stream> MakeStream();  // does not wait for the default stream
+absl::StatusOr<Event> MakeEvent();    // without times
+
+struct DeviceInfo {
+  std::string name;
+  int compute_capability;  // 90
+  int multiprocessors;
+  size_t total_bytes;
+  size_t free_bytes;
+};
+
+// Makes device 0 this thread's. UNAVAILABLE, saying why, when there is none.
+absl::StatusOr<DeviceInfo> OpenDevice();
+
+}  // namespace millrace::cuda
+
+#endif  // MILLRACE_EXECUTORS_CUDA_DEVICE_H_

@@ -1,0 +1,148 @@
+// A model's weights in the GPU's memory, and how they get there.
+#ifndef MILLRACE_EXECUTORS_CUDA_WEIGHTS_H_
+#define MILLRACE_EXECUTORS_CUDA_WEIGHTS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "base/sha256.h"
+#include "executors/cuda/device.h"
+#include "executors/ops.h"
+#include "executors/weights/checkpoint.h"
+#include "formats/model_config.h"
+#include "kernels/gemm/linear.h"
+#include "kernels/types.h"
+
+namespace millrace::cuda {
+
+struct CudaNorm {
+  const float* weight;  // [size]
+  float epsilon;
+  int size;
+};
+
+struct CudaEmbedding {
+  const kernels::Bf16* table;  // [vocab][stride]
+  int64_t stride;
+  int vocab;
+  int width;
+};
+
+struct CudaLinear {
+  kernels::Weight weight;  // rows filled up to a multiple of 16 with zeros
+  int rows;
+  int columns;
+  kernels::Scaling input = kernels::Scaling::kNone;  // what it consumes
+  float* input_scale = nullptr;                      // of kTensor
+  const kernels::LinearPlan* plan = nullptr;
+};
+
+struct CudaWeights {
+  std::vector<CudaLinear> linears;
+  std::vector<CudaEmbedding> embeddings;
+  std::vector<CudaNorm> norms;
+  // Of each layer's FP8 keys and values; 1 where the checkpoint has none.
+  std::vector<float> k_scales;
+  std::vector<float> v_scales;
+  bool has_kv_scales = false;
+  DeviceMemory memory;  // what the above points into
+  Sha256Digest digest{};
+
+  const CudaLinear& Linear(LinearId id) const { return linears[static_cast<size_t>(id)]; }
+  const CudaNorm& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
+  const CudaEmbedding& Embedding(EmbeddingId id) const {
+    return embeddings[static_cast<size_t>(id)];
+  }
+};
+
+struct WeightOptions {
+  bool quantize_fp8 = false;  // layers' linears to FP8, a scale an output channel, on the way
+  bool dummy = false;         // weights are drawn on the device, nothing is read
+};
+
+// Only notes what is asked for, until Finish has threads read each tensor once, into pinned memory
+// and from there to the device, where kernels bring it into its place and form. A matrix that is
+// asked for twice (a tied head) is placed once.
+class CudaWeightPlacer : public WeightPlacer {
+ public:
+  CudaWeightPlacer(const TensorSource& source, const ModelConfig& config,
+                   const WeightOptions& options)
+      : checkpoint_(source), config_(config), options_(options) {}
+
+  bool Has(const std::string& name) const override { return checkpoint_.Has(name); }
+  absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
+  absl::StatusOr<NormId> Norm(const std::string& name, float epsilon) override;
+  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
+  absl::StatusOr<LinearId> GatedLinear(const std::string& gate, const std::string& up) override;
+  absl::StatusOr<LinearId> Head(const std::string& name) override;
+
+  // Once, at the end. The device is the calling thread's.
+  absl::StatusOr<CudaWeights> Finish(kernels::LinearPlanner& planner);
+
+ private:
+  // A weight in the making: tensors one below the other.
+  struct Matrix {
+    std::vector<const TensorInfo*> parts;
+    std::vector<std::string> names;
+    int64_t rows = 0;
+    int64_t columns = 0;
+    int64_t stride = 0;
+    kernels::Type type = kernels::Type::kBf16;
+    kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
+    bool stored_fp8 = false;  // codes are the file's; else they are made here
+    size_t data_offset = 0;   // in the arena
+    size_t scales_offset = 0;
+    size_t num_scales = 0;
+    size_t input_scale_offset = 0;
+    std::vector<float> host_scales;  // of stored_fp8
+    std::optional<float> input_scale;
+  };
+  // Some rows of a part: one thread's work at a time.
+  struct Piece {
+    const Matrix* matrix;
+    const TensorInfo* tensor;
+    int64_t first_row;  // of the matrix, where row `begin` of the tensor goes
+    int64_t begin;
+    int64_t end;
+  };
+  class Reader;
+
+  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, bool layer);
+  absl::Status ReadScales(Matrix& matrix);
+  size_t Reserve(size_t bytes);
+  std::vector<Piece> Pieces() const;
+  absl::Status Read(const CudaWeights& weights, const std::vector<Piece>& pieces,
+                    std::vector<Sha256Digest>* digests) const;
+  absl::Status FillDummy(const CudaWeights& weights) const;
+  absl::Status UploadSmall(CudaWeights& weights) const;
+  absl::Status MakePlans(CudaWeights& weights, kernels::LinearPlanner& planner) const;
+  absl::Status ReadKvScales(CudaWeights& weights) const;
+  Sha256Digest Digest(const std::vector<Piece>& pieces,
+                      const std::vector<Sha256Digest>& digests) const;
+
+  Checkpoint checkpoint_;
+  ModelConfig config_;
+  WeightOptions options_;
+  std::vector<Matrix> matrices_;
+  struct PendingNorm {
+    const TensorInfo* tensor;
+    size_t offset;
+    float epsilon;
+  };
+  std::vector<PendingNorm> norms_;
+  struct PendingLinear {
+    size_t matrix;
+    bool head;  // its product is float32 logits
+  };
+  std::vector<PendingLinear> linears_;
+  std::vector<size_t> embeddings_;  // matrices
+  size_t bytes_ = 0;                // of the arena so far
+  absl::flat_hash_map<std::string, size_t> placed_;
+};
+
+}  // namespace millrace::cuda
+
+#endif  // MILLRACE_EXECUTORS_CUDA_WEIGHTS_H_
