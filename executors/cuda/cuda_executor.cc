@@ -84,7 +84,11 @@ class CudaStepRunner : public StepRunner {
     running_.push_back(std::move(running));
   }
 
-  bool Done() override { return !running_.front().status.ok() || running_.front().lane->Done(); }
+  bool Done() override {
+    const Running& oldest = running_.front();
+    return !oldest.status.ok() || oldest.lane->Done() ||
+           Clock::Real().Now() - oldest.started > kLongestStep;
+  }
 
   StepResult Finish() override {
     Running running = std::move(running_.front());
