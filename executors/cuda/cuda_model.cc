@@ -185,6 +185,7 @@ void LogMemory(const CudaModel& m) {
 absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
                                                          const DeviceSpec& device) {
   PhaseTimer phases;
+  MILLRACE_ASSIGN_OR_RETURN(DeviceInfo gpu, OpenDevice());
   MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
   const ModelConfig& config = opened.config;
   MILLRACE_RETURN_IF_ERROR(Check(config, device));
@@ -193,9 +194,9 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
     return absl::NotFoundError(
         StrCat(opened.tensors->base_name(), " has no weights; without them: load_format dummy"));
   }
-  phases.End("open the model's files");
+  phases.End("open the GPU and the model's files");
   auto m = std::make_unique<CudaModel>();
-  MILLRACE_ASSIGN_OR_RETURN(m->device, OpenDevice());
+  m->device = std::move(gpu);
   MILLRACE_ASSIGN_OR_RETURN(m->stream, MakeStream());
   std::string error;
   m->cublaslt = kernels::CublasLt::Open(&error);
@@ -204,7 +205,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
                                        .max_tokens = device.max_num_batched_tokens};
   m->planner = std::make_unique<kernels::LinearPlanner>(*m->cublaslt, options);
 
-  phases.End("open the GPU and its libraries");
+  phases.End("open cuBLASLt");
   CudaWeightPlacer placer(*opened.tensors, config,
                           {.quantize_fp8 = device.quantize_fp8, .dummy = dummy});
   MILLRACE_ASSIGN_OR_RETURN(m->model, LoadModel(config, placer));
