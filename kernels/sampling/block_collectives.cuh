@@ -10,8 +10,6 @@ namespace millrace::kernels::sampling {
 inline constexpr int kSearchThreads = 512;
 inline constexpr int kSearchWarps = kSearchThreads / kWarpSize;
 
-using Partials = Mass[kSearchWarps];  // shared memory
-
 __device__ inline Mass WarpInclusiveScan(Mass value) {
 #pragma unroll
   for (int distance = 1; distance < kWarpSize; distance *= 2) {
@@ -22,7 +20,8 @@ __device__ inline Mass WarpInclusiveScan(Mass value) {
 }
 
 // The sum of the values of the threads before this one; `total` is that of all.
-__device__ inline Mass BlockExclusiveScan(Partials& partials, Mass value, Mass* total) {
+__device__ __noinline__ Mass BlockExclusiveScan(Mass value, Mass* total) {
+  __shared__ Mass partials[kSearchWarps];
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const Mass inclusive = WarpInclusiveScan(value);
   if (lane == kWarpSize - 1) partials[warp] = inclusive;
@@ -34,14 +33,22 @@ __device__ inline Mass BlockExclusiveScan(Partials& partials, Mass value, Mass* 
   return inclusive - value + (warp > 0 ? before : 0);
 }
 
-__device__ inline uint32_t BlockMax(Partials& partials, uint32_t value) {
+__device__ inline Key WarpMax(Key value) {
+  const uint32_t high = static_cast<uint32_t>(value >> 32);
+  const uint32_t highest = __reduce_max_sync(kFullWarp, high);
+  const uint32_t low = high == highest ? static_cast<uint32_t>(value) : 0;
+  return Key{highest} << 32 | __reduce_max_sync(kFullWarp, low);
+}
+
+__device__ inline Key BlockMax(Key value) {
+  __shared__ Key partials[kSearchWarps];
   const int lane = threadIdx.x % kWarpSize;
-  value = __reduce_max_sync(kFullWarp, value);
+  value = WarpMax(value);
   if (lane == 0) partials[threadIdx.x / kWarpSize] = value;
   __syncthreads();
-  value = lane < kSearchWarps ? static_cast<uint32_t>(partials[lane]) : 0;
+  value = WarpMax(lane < kSearchWarps ? partials[lane] : 0);
   __syncthreads();
-  return __reduce_max_sync(kFullWarp, value);
+  return value;
 }
 
 // Sorts `count` keys, all different, in shared memory: the largest first. There is room for the

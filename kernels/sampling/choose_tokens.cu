@@ -9,27 +9,26 @@ namespace {
 // What the tiles say of all logits.
 struct Overview {
   bool finite;
-  uint32_t largest;  // OrderedBits
+  Key largest;  // of the likeliest token; its id is right if the row takes the largest
 };
 
-__device__ Overview ReadTiles(const TileStats* stats, int tiles, SearchMemory& memory) {
-  uint32_t largest = 0;
+__device__ Overview ReadTiles(const TileStats* stats, int tiles, bool draws) {
+  Key largest = 0;
   bool finite = true;
   for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
-    const float tile = stats[i].largest;
-    finite = finite && tile == tile;
-    memory.tile_bits[i] = OrderedBits(tile);
-    largest = max(largest, memory.tile_bits[i]);
+    const TileStats tile = stats[i];
+    finite = finite && tile.largest == tile.largest;
+    const Key key = KeyOf(tile.largest, draws ? 0 : tile.first);
+    Memory().tile_bits[i] = OrderedBitsOf(key);
+    largest = max(largest, key);
   }
-  largest = BlockMax(memory.partials, largest);
-  return {__syncthreads_and(finite) != 0, largest};
+  return {__syncthreads_and(finite) != 0, BlockMax(largest)};
 }
 
 // The tiles' masses without any filter, from the statistics alone.
-__device__ void WeighTiles(const TileStats* stats, int tiles, const Softmax& softmax,
-                           SearchMemory& memory) {
+__device__ void WeighTiles(const TileStats* stats, int tiles, const Softmax& softmax) {
   for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
-    memory.tile_mass[i] = ToMass(stats[i].sum * softmax.P(stats[i].largest));
+    Memory().tile_mass[i] = ToMass(stats[i].sum * softmax.P(stats[i].largest));
   }
   __syncthreads();
 }
@@ -52,129 +51,126 @@ __device__ Mass Part(float fraction, Mass whole) {
 
 // Finds the lowest key that the filters keep, and leaves the kept tokens' masses in tile_mass.
 __device__ Key Filter(const SlotSampling& slot, const Softmax& softmax, uint32_t largest,
-                      int vocab_size, const TileStats* stats, SearchMemory& memory,
-                      TileSearch& search) {
+                      int vocab_size, const TileStats* stats, TileSearch& search) {
   const Key beyond_all = LowestKey(largest + 1);
   Range range = {MinPCut(slot, softmax, search), beyond_all, 0};
-  Mass need = 0;
+  Mass need = 0;         // what top_p wants to reach
   int kept = 0;          // of the list
   bool decided = false;  // whether `range` and the list are what the last filter left
   if (slot.top_k > 0 || slot.min_p > 0) {
     const int top_k = slot.top_k > 0 ? min(slot.top_k, vocab_size) : vocab_size;
     range.low = max(range.low, LowestKey(search.BitsReachedBy(top_k, largest)));
-    kept = search.Narrow<Measure::kCount>(&range, top_k);
+    kept = search.Narrow(&range, Measure::kCount, top_k);
     kept = min(kept, max(0, top_k - static_cast<int>(range.above)));
     decided = slot.top_p >= 1;
     if (!decided) {
       const Mass above = range.high == beyond_all ? 0 : search.TotalMass();
-      const auto need_of = [&](Mass listed) { return Part(slot.top_p, above + listed); };
-      kept = search.CutByMass(kept, above, need_of, &need);
+      need = Part(slot.top_p, above + search.ListedMass(kept));
+      kept = search.CutByMass(kept, above, need);
       decided = kept > 0;
-      range = {range.high, beyond_all, 0};  // where the cut is if it is not in the list
+      if (!decided) range = {range.high, beyond_all, 0};
     }
   } else {
-    WeighTiles(stats, NumTiles(vocab_size), softmax, memory);
+    WeighTiles(stats, NumTiles(vocab_size), softmax);
     const Mass all = search.TotalMass();
     need = Part(slot.top_p, all);
     range.low = max(range.low, LowestKey(OrderedBits(search.TopPBound(slot.top_p, all))));
   }
   if (!decided) {
-    kept = search.Narrow<Measure::kMass>(&range, need);
-    kept = search.CutByMass(
-        kept, range.above, [need](Mass) { return need; }, &need);
+    kept = search.Narrow(&range, Measure::kMass, need);
+    kept = search.CutByMass(kept, range.above, need);
   }
   search.AddListed(kept);
-  return kept > 0 ? memory.list[kept - 1] : range.high;
+  return kept > 0 ? Memory().list[kept - 1] : range.high;
 }
 
 __device__ int DrawToken(const SampleRow& row, const SlotSampling& slot, const TileStats* stats,
-                         const float* x, int vocab_size, uint32_t largest, SearchMemory& memory) {
+                         const float* x, int vocab_size, uint32_t largest) {
   const Softmax softmax = {FromOrderedBits(largest), Factor(slot)};
-  TileSearch search(memory, x, vocab_size, softmax);
+  TileSearch search(x, vocab_size, softmax);
   Key low = LowestKey(OrderedBits(-FLT_MAX));
   if (slot.top_k > 0 || slot.top_p < 1 || slot.min_p > 0) {
-    low = Filter(slot, softmax, largest, vocab_size, stats, memory, search);
+    low = Filter(slot, softmax, largest, vocab_size, stats, search);
   } else {
-    WeighTiles(stats, NumTiles(vocab_size), softmax, memory);
+    WeighTiles(stats, NumTiles(vocab_size), softmax);
   }
   return search.Draw(low, RandomBits(slot.seed, slot.sample_index, row.position));
 }
 
 // log(sum(exp(x))) of the raw logits; leaves their tiles' maxima in tile_bits.
-__device__ double RawLogSum(const TileStats* stats, int tiles, SearchMemory& memory,
-                            uint32_t* largest) {
-  uint32_t bits = 0;
+__device__ double RawLogSum(const TileStats* stats, int tiles, uint32_t* largest) {
+  Key key = 0;
   for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
-    memory.tile_bits[i] = OrderedBits(stats[i].raw_largest);
-    bits = max(bits, memory.tile_bits[i]);
+    Memory().tile_bits[i] = OrderedBits(stats[i].raw_largest);
+    key = max(key, LowestKey(Memory().tile_bits[i]));
   }
-  *largest = BlockMax(memory.partials, bits);
+  *largest = OrderedBitsOf(BlockMax(key));
   const Softmax softmax = {FromOrderedBits(*largest), kLog2E};
   Mass sum = 0, total;
   for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
     sum += ToMass(stats[i].raw_sum * softmax.P(stats[i].raw_largest));
   }
-  BlockExclusiveScan(memory.partials, sum, &total);
+  BlockExclusiveScan(sum, &total);
   return softmax.largest + log(static_cast<double>(total) * 0x1p-44);
 }
 
 // The likeliest tokens into the list.
-__device__ void ListTop(int count, uint32_t largest, SearchMemory& memory, TileSearch& search) {
+__device__ void ListTop(int count, uint32_t largest, TileSearch& search) {
   Range range = {LowestKey(search.BitsReachedBy(count, largest)), LowestKey(largest + 1), 0};
-  search.Narrow<Measure::kCount>(&range, count);
+  search.Narrow(&range, Measure::kCount, count);
   if (range.above == 0) return;
-  const Key last = memory.list[count - range.above - 1];  // the range's, of which the cut is one
+  const Key last = Memory().list[count - range.above - 1];  // the range's, of which the cut is one
   __syncthreads();
   search.List({last, LowestKey(largest + 1), 0});
 }
 
 __device__ void WriteLogprobs(const SampleArgs& args, int row, int token, int top_logprobs,
-                              const TileStats* stats, SearchMemory& memory, SampleResult* result) {
+                              const TileStats* stats, SampleResult* result) {
   const float* logits = args.logits + row * args.logits_stride;
   uint32_t largest;
-  const double log_sum = RawLogSum(stats, NumTiles(args.vocab_size), memory, &largest);
-  TileSearch search(memory, logits, args.vocab_size, {FromOrderedBits(largest), kLog2E});
+  const double log_sum = RawLogSum(stats, NumTiles(args.vocab_size), &largest);
+  TileSearch search(logits, args.vocab_size, {FromOrderedBits(largest), kLog2E});
   const float logit = logits[token];
   result->logprob = static_cast<float>(logit - log_sum);
   result->rank = search.Rank(logit);
   const int top = min(min(top_logprobs, kMaxSampledTop), args.vocab_size);
   if (top <= 0) return;
-  ListTop(top, largest, memory, search);
+  ListTop(top, largest, search);
   if (threadIdx.x < top) {
-    const Key key = memory.list[threadIdx.x];
+    const Key key = Memory().list[threadIdx.x];
     args.tops[row * kMaxSampledTop + threadIdx.x] = {TokenOf(key),
                                                      static_cast<float>(LogitOf(key) - log_sum)};
   }
 }
 
 __global__ void __launch_bounds__(kSearchThreads, 2) ChooseTokensKernel(const SampleArgs args) {
-  __shared__ SearchMemory memory;
   const int row = blockIdx.x;
   if (row >= *args.num_rows) return;
+  const SampleRow wanted = args.rows[row];
   const int tiles = NumTiles(args.vocab_size);
   const TileStats* stats = static_cast<const TileStats*>(args.workspace) + int64_t{row} * tiles;
-  const SampleRow wanted = args.rows[row];
   const SlotSampling& slot = args.slots[wanted.slot];
   const bool scores = wanted.target >= 0;
+  const bool draws = Draws(wanted, slot);
 
-  const Overview overview = ReadTiles(stats, tiles, memory);
-  const bool ok = overview.finite && (scores ? wanted.target < args.vocab_size
-                                             : overview.largest >= OrderedBits(-FLT_MAX));
+  const Overview overview = ReadTiles(stats, tiles, draws);
+  const uint32_t largest = OrderedBitsOf(overview.largest);
   SampleResult result = {};
-  result.ok = ok;
-  if (ok) {
-    const float* x =
-        (Adjusts(wanted, slot) ? args.adjusted : args.logits) + row * args.logits_stride;
+  result.ok = overview.finite &&
+              (scores ? wanted.target < args.vocab_size : largest >= OrderedBits(-FLT_MAX));
+  if (result.ok) {
     if (scores) {
       result.token = wanted.target;
-    } else if (Draws(wanted, slot)) {
-      result.token = DrawToken(wanted, slot, stats, x, args.vocab_size, overview.largest, memory);
+    } else if (draws) {
+      const float* x = Adjusts(wanted, slot) ? args.adjusted : args.logits;
+      result.token =
+          DrawToken(wanted, slot, stats, x + row * args.logits_stride, args.vocab_size, largest);
     } else {
-      result.token = TileSearch(memory, x, args.vocab_size, {}).FirstLargest(overview.largest);
+      result.token = TokenOf(overview.largest);
     }
     if (slot.top_logprobs >= 0) {
       __syncthreads();
-      WriteLogprobs(args, row, result.token, slot.top_logprobs, stats, memory, &result);
+      WriteLogprobs(args, row, result.token, slot.top_logprobs, stats, &result);
     }
   }
   if (threadIdx.x != 0) return;

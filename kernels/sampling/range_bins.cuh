@@ -33,8 +33,8 @@ struct RangeBins {
   __device__ int OfLogit(float x) const {
     return min(static_cast<int>(fmaf(x, -0.5f, half_top) * scale), kBins - 1);
   }
-  __device__ int Of(Key key, float x) const {
-    return scale > 0 ? OfLogit(x) : static_cast<int>((last - key) >> shift);
+  __device__ int Of(Key key) const {
+    return scale > 0 ? OfLogit(LogitOf(key)) : static_cast<int>((last - key) >> shift);
   }
   // The smallest key of bins 0 to `bin`, from `range` (of which it is).
   __device__ Key LowOf(int bin, const Range& range) const {

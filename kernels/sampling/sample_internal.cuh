@@ -18,8 +18,11 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 
 // Of 256 consecutive tokens. `workspace` is [max_rows, tiles] of these.
 struct alignas(16) TileStats {
-  float largest;      // after bans, biases and penalties; NaN: one of the logits is not finite
-  float sum;          // of exp2((x - largest) * Factor(slot)), for rows that draw
+  float largest;  // after bans, biases and penalties; NaN: one of the logits is not finite
+  union {
+    float sum;      // of exp2((x - largest) * Factor(slot)), for rows that draw
+    int32_t first;  // the lowest token whose logit is the largest, for rows that take it
+  };
   float raw_largest;  // these two of the logits as they came, for rows that want log-probabilities
   float raw_sum;      // of exp(x - raw_largest)
 };
@@ -59,14 +62,28 @@ __device__ inline float Exp2(float x) {
   return y;
 }
 
-// Four logits, those at `vocab_size` and after as -inf. `column` is a multiple of 4.
+// Four logits; -inf if the first of them lies past the vocabulary. `column` is a multiple of 4.
 __device__ inline float4 LoadLogits(const float* row, int column, int vocab_size) {
   if (column >= vocab_size) return make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-  float4 x = *reinterpret_cast<const float4*>(row + column);
+  return *reinterpret_cast<const float4*>(row + column);
+}
+
+// The same, but the compiler neither moves the load towards its use nor behind another such load.
+__device__ inline float4 LoadLogitsHere(const float* row, int column, int vocab_size) {
+  float4 x = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+  if (column < vocab_size) {
+    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "l"(row + column));
+  }
+  return x;
+}
+
+// Makes what lies past the vocabulary -inf in four logits.
+__device__ inline void MaskLogits(float4& x, int column, int vocab_size) {
   if (column + 1 >= vocab_size) x.y = -INFINITY;
   if (column + 2 >= vocab_size) x.z = -INFINITY;
   if (column + 3 >= vocab_size) x.w = -INFINITY;
-  return x;
 }
 
 // Floats in an unsigned number's order; -0 is 0.
@@ -97,7 +114,8 @@ __device__ inline int TokenOf(Key key) {
 // A probability relative to the likeliest token's, in units of 2^-44: sums of 2^18 of them fit, and
 // do not depend on their order.
 using Mass = unsigned long long;  // as CUDA's atomics and shuffles take it
-__device__ inline Mass ToMass(float p) { return __float2ull_rn(p * 0x1p44f); }
+inline constexpr float kMassUnits = 0x1p44f;
+__device__ inline Mass ToMass(float p) { return __float2ull_rn(p * kMassUnits); }
 
 struct Softmax {
   float largest;

@@ -5,10 +5,10 @@
 namespace millrace::kernels::sampling {
 namespace {
 
-// A block reads 16 tiles. Eight lanes share one, so that a load instruction takes 128 bytes of each
-// of four tiles, and each thread has eight of them in flight.
-constexpr int kThreads = 128;
-constexpr int kLanes = 8;
+// A block reads 16 tiles. Sixteen lanes share one, so that a load instruction takes 256 bytes of
+// each of two tiles, and each thread has four of them in flight.
+constexpr int kThreads = 256;
+constexpr int kLanes = 16;
 constexpr int kLoads = kTile / (4 * kLanes);
 constexpr int kChunk = kThreads / kLanes * kTile;
 
@@ -30,6 +30,19 @@ struct Share {
     float largest = -INFINITY;
     ForEach([&](float x, int) { largest = fmaxf(largest, x); });
     return WarpReduce<Max, kLanes>(largest);
+  }
+
+  // The offset of the tile's first logit that is the largest, from the tile's begin.
+  __device__ int First(float largest, int offset_in_tile) {
+    int first = kTile;
+    ForEach([&](float x, int at) {
+      if (x == largest) first = min(first, offset_in_tile + at);
+    });
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+      first = min(first, __shfl_xor_sync(kFullWarp, first, distance));
+    }
+    return first;
   }
 
   // The tile's sum of exp2((x - largest) * factor).
@@ -126,17 +139,20 @@ __device__ void Adjust(const SampleArgs& args, const SampleRow& row, const SlotS
   });
 }
 
-__global__ void __launch_bounds__(kThreads, 7) ScanTilesKernel(const SampleArgs args) {
+__global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs args) {
   const int row = blockIdx.y;
   if (row >= *args.num_rows) return;
   const int first = blockIdx.x * kChunk;
-  const int offset = threadIdx.x / kLanes * kTile + threadIdx.x % kLanes * 4;
+  const int lane = threadIdx.x % kLanes;
+  const int offset = threadIdx.x / kLanes * kTile + lane * 4;
   const float* logits = args.logits + row * args.logits_stride;
 
   Share share;
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
-    const float4 x = LoadLogits(logits, first + offset + i * 4 * kLanes, args.vocab_size);
+    const int column = first + offset + i * 4 * kLanes;
+    float4 x = LoadLogits(logits, column, args.vocab_size);
+    MaskLogits(x, column, args.vocab_size);
     share.x[i][0] = x.x, share.x[i][1] = x.y, share.x[i][2] = x.z, share.x[i][3] = x.w;
   }
   const SampleRow wanted = args.rows[row];
@@ -167,10 +183,12 @@ __global__ void __launch_bounds__(kThreads, 7) ScanTilesKernel(const SampleArgs 
   stats.largest = share.Largest() + poison;
   if (Draws(wanted, slot)) {
     stats.sum = WarpReduce<Add, kLanes>(share.Sum(stats.largest, Factor(slot)));
+  } else {
+    stats.first = first + offset - lane * 4 + share.First(stats.largest, lane * 4);
   }
   const int tiles = NumTiles(args.vocab_size);
   const int tile = (first + offset) / kTile;
-  if (threadIdx.x % kLanes == 0 && tile < tiles) {
+  if (lane == 0 && tile < tiles) {
     static_cast<TileStats*>(args.workspace)[int64_t{row} * tiles + tile] = stats;
   }
 }

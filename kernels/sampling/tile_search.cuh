@@ -1,6 +1,7 @@
 // A block's search in one row of logits. From the tiles' maxima it knows which tiles hold tokens
 // above a cut, and reads no other. All functions are called by all threads of the block, return the
-// same to all of them, and begin and end with shared memory at rest.
+// same to all of them, and begin and end with shared memory at rest. The larger ones are not
+// inlined: the kernel runs once a step, and what is fetched of its code counts.
 #ifndef MILLRACE_KERNELS_SAMPLING_TILE_SEARCH_CUH_
 #define MILLRACE_KERNELS_SAMPLING_TILE_SEARCH_CUH_
 
@@ -20,6 +21,7 @@ enum class Measure { kCount, kMass };
 struct SearchMemory {
   uint32_t tile_bits[kMaxTiles];  // OrderedBits of the tile's largest logit
   Mass tile_mass[kMaxTiles];
+  uint16_t selected[kMaxTiles];  // tiles, in any order
   union {
     Key list[kCapacity];
     struct {  // the halves of 64-bit sums: shared memory adds 32 bits natively
@@ -31,59 +33,44 @@ struct SearchMemory {
       float largest[kMaxTiles];
     } tiles;
   };
-  Partials partials;
   Mass before;
   int at;
   int count;
 };
 
+// The block's.
+__device__ inline SearchMemory& Memory() {
+  __shared__ SearchMemory memory;
+  return memory;
+}
+
 class TileSearch {
  public:
-  // Of logits `x`; masses are those of `softmax`. The caller has filled memory.tile_bits.
-  __device__ TileSearch(SearchMemory& memory, const float* x, int vocab_size,
-                        const Softmax& softmax)
-      : memory_(memory),
-        x_(x),
-        vocab_size_(vocab_size),
-        num_tiles_(NumTiles(vocab_size)),
-        softmax_(softmax) {}
-
-  // Calls f(tile, x), warp by warp, with each tile that reaches `ordered_bits`: x[i] is the logit
-  // of TokenAt(tile, i). A warp loads two tiles at a time, so that more is in flight.
-  template <typename F>
-  __device__ void ForTiles(uint32_t ordered_bits, F f) const {
-    constexpr int kAtOnce = 2;
-    for (int first = threadIdx.x / kWarpSize; first < num_tiles_; first += kAtOnce * kSearchWarps) {
-      float4 x[kAtOnce][2];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int tile = first + i * kSearchWarps;
-        if (!Reaches(tile, ordered_bits)) continue;
-        x[i][0] = LoadLogits(x_, TokenAt(tile, 0), vocab_size_);
-        x[i][1] = LoadLogits(x_, TokenAt(tile, 4), vocab_size_);
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int tile = first + i * kSearchWarps;
-        if (!Reaches(tile, ordered_bits)) continue;
-        const float4 &a = x[i][0], &b = x[i][1];
-        const float each[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-        f(tile, each);
-      }
-    }
-  }
+  // Of logits `x`; masses are those of `softmax`. The caller has filled Memory().tile_bits.
+  __device__ TileSearch(const float* x, int vocab_size, const Softmax& softmax)
+      : x_(x), vocab_size_(vocab_size), num_tiles_(NumTiles(vocab_size)), softmax_(softmax) {}
 
   // A logit that at least `count` tokens reach, as far as the tiles' maxima tell, and few more
   // tiles do. `largest`: OrderedBits of the largest of all.
-  __device__ uint32_t BitsReachedBy(int count, uint32_t largest) const {
+  __device__ __noinline__ uint32_t BitsReachedBy(int count, uint32_t largest) const {
     uint32_t low = OrderedBits(-FLT_MAX), high = largest + 1;
     if (count > num_tiles_) return low;
+    uint32_t tiles[kTilesAThread];
+#pragma unroll
+    for (int i = 0; i < kTilesAThread; ++i) {
+      const int tile = i * kSearchThreads + threadIdx.x;
+      tiles[i] = tile < num_tiles_ ? Memory().tile_bits[tile] : 0;
+    }
     const int enough = count + count / 8 + 1;
     while (high - low > 1) {
       const uint32_t middle = low + (high - low) / 2;
-      const int tiles = TilesReaching(middle);
-      (tiles >= count ? low : high) = middle;
-      if (tiles >= count && tiles <= enough) break;
+      int reaching = __syncthreads_count(tiles[0] >= middle);
+#pragma unroll
+      for (int i = 1; i < kTilesAThread; ++i) {
+        if (i * kSearchThreads < num_tiles_) reaching += __syncthreads_count(tiles[i] >= middle);
+      }
+      (reaching >= count ? low : high) = middle;
+      if (reaching >= count && reaching <= enough) break;
     }
     return low;
   }
@@ -92,195 +79,151 @@ class TileSearch {
   // tile_mass. Returns how many are undecided; the list holds nothing of use if more than
   // kCapacity.
   __device__ int List(const Range& range) {
-    const int lane = threadIdx.x % kWarpSize;
-    if (threadIdx.x == 0) memory_.count = 0;
-    for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) memory_.tile_mass[i] = 0;
-    __syncthreads();
-    const float low = LogitOf(range.low), high = LogitOf(range.high);
-    ForTiles(OrderedBitsOf(range.low), [&](int tile, const float(&x)[8]) {
-      float p = 0;
-      bool near = false;  // a logit that is not clearly outside the range
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (x[i] > high) p += softmax_.P(x[i]);
-        near = near || (x[i] >= low && x[i] <= high);
-      }
-      if (__any_sync(kFullWarp, near)) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const Key key = KeyOf(x[i], TokenAt(tile, i));
-          if (x[i] == high && key >= range.high) p += softmax_.P(x[i]);
-          Append(key, key >= range.low && key < range.high);
-        }
-      }
-      p = WarpReduce<Add>(p);
-      if (lane == 0) memory_.tile_mass[tile] = ToMass(p);
-    });
-    __syncthreads();
-    const int count = memory_.count;
-    __syncthreads();
-    if (count > 0 && count <= kCapacity) BlockSortDescending(memory_.list, count);
-    return count;
+    SelectTiles(OrderedBitsOf(range.low));
+    return ListSelected(range);
   }
 
   // Narrows the range until what is undecided is in the list, sorted, and the tokens above are too
   // few to reach `need`. Returns the list's length. If all of the range does not reach `need`, all
   // of it is above and the list is empty.
-  template <Measure kMeasure>
-  __device__ int Narrow(Range* range, Mass need) {
-    // A list is tried first where few tiles have a say.
-    if (TilesReaching(OrderedBitsOf(range->low)) > kTilesForList) {
-      Histogram<kMeasure>(range, need);
+  __device__ __noinline__ int Narrow(Range* range, Measure measure, Mass need) {
+    bool try_list = SelectTiles(OrderedBitsOf(range->low)) <= kTilesForList;
+    for (;;) {
+      if (!try_list) {
+        Histogram(range, measure, need);
+        SelectTiles(OrderedBitsOf(range->low));
+      }
+      const int count = ListSelected(*range);
+      if (count <= kCapacity) return count;
+      try_list = false;
     }
-    int count = List(*range);
-    while (count > kCapacity) {
-      Histogram<kMeasure>(range, need);
-      count = List(*range);
-    }
-    return count;
   }
 
-  // How many of the first `count` of the list it takes to reach need_of(their mass), given what
-  // lies above: all if they do not, 0 if what lies above does. Sets `need`.
-  template <typename NeedOf>
-  __device__ int CutByMass(int count, Mass above, NeedOf need_of, Mass* need) {
+  // The mass of the first `count` of the list.
+  __device__ __noinline__ Mass ListedMass(int count) const {
+    Mass sum = 0, total;
+    for (int i = threadIdx.x; i < count; i += kSearchThreads) {
+      sum += softmax_.MassOf(LogitOf(Memory().list[i]));
+    }
+    BlockExclusiveScan(sum, &total);
+    return total;
+  }
+
+  // How many of the first `count` of the list it takes to reach `need`, given what lies above: all
+  // if they do not, 0 if what lies above does.
+  __device__ __noinline__ int CutByMass(int count, Mass above, Mass need) const {
+    if (above >= need) return 0;
     constexpr int kEach = kCapacity / kSearchThreads;
     const int first = threadIdx.x * kEach;
     Mass masses[kEach];
-    Mass sum = 0;
+    Mass sum = 0, total;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      masses[i] = first + i < count ? softmax_.MassOf(LogitOf(memory_.list[first + i])) : 0;
+      masses[i] = first + i < count ? softmax_.MassOf(LogitOf(Memory().list[first + i])) : 0;
       sum += masses[i];
     }
-    Mass total;
-    Mass before = above + BlockExclusiveScan(memory_.partials, sum, &total);
-    *need = need_of(total);
-    if (above >= *need) return 0;
-    if (threadIdx.x == 0) memory_.at = count;
+    Mass before = above + BlockExclusiveScan(sum, &total);
+    if (threadIdx.x == 0) Memory().at = count;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const Mass after = before + masses[i];
-      if (before < *need && after >= *need && first + i < count) memory_.at = first + i + 1;
+      if (before < need && after >= need) Memory().at = first + i + 1;
       before = after;
     }
     __syncthreads();
-    const int cut = memory_.at;
+    const int cut = Memory().at;
     __syncthreads();
     return cut;
   }
 
   // Adds the first `count` of the list to their tiles' masses.
-  __device__ void AddListed(int count) {
+  __device__ void AddListed(int count) const {
     for (int i = threadIdx.x; i < count; i += kSearchThreads) {
-      const Key key = memory_.list[i];
-      atomicAdd(&memory_.tile_mass[TokenOf(key) / kTile], softmax_.MassOf(LogitOf(key)));
+      const Key key = Memory().list[i];
+      atomicAdd(&Memory().tile_mass[TokenOf(key) / kTile], softmax_.MassOf(LogitOf(key)));
     }
     __syncthreads();
   }
 
-  __device__ Mass TotalMass() {
+  __device__ Mass TotalMass() const {
     Mass sum = 0, total;
-    for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) sum += memory_.tile_mass[i];
-    BlockExclusiveScan(memory_.partials, sum, &total);
+    for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) sum += Memory().tile_mass[i];
+    BlockExclusiveScan(sum, &total);
     return total;
   }
 
   // Inverts the distribution function over the tokens at `low` and beyond, whose tiles' masses are
   // in tile_mass; `random` / 2^64 is uniform in [0, 1).
-  __device__ int Draw(Key low, uint64_t random) {
+  __device__ int Draw(Key low, uint64_t random) const {
     const int first = threadIdx.x * kTilesAThread;
     Mass masses[kTilesAThread];
     Mass sum = 0, total;
 #pragma unroll
     for (int i = 0; i < kTilesAThread; ++i) {
-      masses[i] = first + i < num_tiles_ ? memory_.tile_mass[first + i] : 0;
+      masses[i] = first + i < num_tiles_ ? Memory().tile_mass[first + i] : 0;
       sum += masses[i];
     }
-    Mass before = BlockExclusiveScan(memory_.partials, sum, &total);
+    Mass before = BlockExclusiveScan(sum, &total);
     const Mass target = __umul64hi(random, total);
 #pragma unroll
     for (int i = 0; i < kTilesAThread; ++i) {
       if (before <= target && target < before + masses[i]) {
-        memory_.at = first + i, memory_.before = before;
+        Memory().at = first + i, Memory().before = before;
       }
       before += masses[i];
     }
     __syncthreads();
-    const int tile = memory_.at;
-    const Mass rest = target - memory_.before;
+    const int tile = Memory().at;
+    const Mass rest = target - Memory().before;
     __syncthreads();
     if (threadIdx.x < kWarpSize) {
       const int token = WalkTile(tile, low, rest);
-      if (threadIdx.x == 0) memory_.at = token;
+      if (threadIdx.x == 0) Memory().at = token;
     }
     __syncthreads();
-    return memory_.at;
+    return Memory().at;
   }
 
   // 1 + how many logits are larger.
   __device__ int Rank(float logit) {
-    int above = 0;
-    ForTiles(OrderedBits(logit), [&](int, const float(&x)[8]) {
+    Mass above = 0, total;
+    SelectTiles(OrderedBits(logit));
+    ForSelected([&](int, const float(&x)[8]) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) above += x[i] > logit;
     });
-    Mass total;
-    BlockExclusiveScan(memory_.partials, above, &total);
+    BlockExclusiveScan(above, &total);
     return 1 + static_cast<int>(total);
-  }
-
-  // The lowest of the tokens with the largest logit of all.
-  __device__ int FirstLargest(uint32_t ordered_bits) {
-    int tile = kMaxTiles;
-    for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) {
-      if (memory_.tile_bits[i] == ordered_bits) tile = min(tile, i);
-    }
-    tile = kMaxTiles - BlockMax(memory_.partials, kMaxTiles - tile);
-    if (threadIdx.x < kWarpSize) {
-      int token = kMaxSampledVocab;
-      for (int half = 1; half >= 0; --half) {
-        const int column = tile * kTile + half * 128 + threadIdx.x * 4;
-        const float4 x = LoadLogits(x_, column, vocab_size_);
-        if (OrderedBits(x.w) == ordered_bits) token = column + 3;
-        if (OrderedBits(x.z) == ordered_bits) token = column + 2;
-        if (OrderedBits(x.y) == ordered_bits) token = column + 1;
-        if (OrderedBits(x.x) == ordered_bits) token = column;
-      }
-      token = __reduce_min_sync(kFullWarp, token);
-      if (threadIdx.x == 0) memory_.at = token;
-    }
-    __syncthreads();
-    return memory_.at;
   }
 
   // A logit below which no token can be among those whose mass reaches `top_p` of the total; the
   // tiles' masses are in tile_mass. Of a tile that holds a token at the cut or above, what lies
   // below the cut is at most its mass without its largest token, and at most 255 times p at the
   // cut.
-  __device__ float TopPBound(float top_p, Mass total) {
+  __device__ float TopPBound(float top_p, Mass total) const {
     constexpr int kLevels = 31;  // p = 2^-level
+    SearchMemory& memory = Memory();
     __syncthreads();
     for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) {
-      memory_.tiles.mass[i] = static_cast<float>(memory_.tile_mass[i]) * 0x1p-44f;
-      memory_.tiles.largest[i] = softmax_.P(FromOrderedBits(memory_.tile_bits[i]));
+      memory.tiles.mass[i] = static_cast<float>(memory.tile_mass[i]) * 0x1p-44f;
+      memory.tiles.largest[i] = softmax_.P(FromOrderedBits(memory.tile_bits[i]));
     }
-    if (threadIdx.x == 0) memory_.at = 0;  // a bit for each level that drops little enough
+    if (threadIdx.x == 0) memory.at = 0;  // a bit for each level that drops little enough
     __syncthreads();
     const float budget = (1 - top_p) * 0.9999f * static_cast<float>(total) * 0x1p-44f;
     for (int level = 1 + threadIdx.x / kWarpSize; level < kLevels; level += kSearchWarps) {
       const float p = Exp2(-static_cast<float>(level));
       float dropped = 0;
       for (int i = threadIdx.x % kWarpSize; i < num_tiles_; i += kWarpSize) {
-        const float mass = memory_.tiles.mass[i], largest = memory_.tiles.largest[i];
+        const float mass = memory.tiles.mass[i], largest = memory.tiles.largest[i];
         dropped += largest < p ? mass : fminf(fmaxf(mass - largest, 0.0f), (kTile - 1) * p);
       }
       dropped = WarpReduce<Add>(dropped);
-      if (threadIdx.x % kWarpSize == 0 && dropped <= budget) atomicOr(&memory_.at, 1 << level);
+      if (threadIdx.x % kWarpSize == 0 && dropped <= budget) atomicOr(&memory.at, 1 << level);
     }
     __syncthreads();
-    const int level = memory_.at == 0 ? 64 : __ffs(memory_.at) - 1;
+    const int level = memory.at == 0 ? 64 : __ffs(memory.at) - 1;
     __syncthreads();
     return LogitAt(static_cast<float>(level));
   }
@@ -291,40 +234,187 @@ class TileSearch {
   }
 
  private:
+  // The tiles that reach `ordered_bits` into Memory().selected; returns how many.
+  __device__ __noinline__ int SelectTiles(uint32_t ordered_bits) {
+    const unsigned lane = threadIdx.x % kWarpSize;
+    if (threadIdx.x == 0) Memory().count = 0;
+    __syncthreads();
+    for (int first = 0; first < num_tiles_; first += kSearchThreads) {
+      const int tile = first + threadIdx.x;
+      const bool reaches = tile < num_tiles_ && Memory().tile_bits[tile] >= ordered_bits;
+      const unsigned lanes = __ballot_sync(kFullWarp, reaches);
+      const int at = Take(__popc(lanes)) + __popc(lanes & ((1u << lane) - 1));
+      if (reaches) Memory().selected[at] = static_cast<uint16_t>(tile);
+    }
+    __syncthreads();
+    num_selected_ = Memory().count;
+    __syncthreads();
+    return num_selected_;
+  }
+
+  // Takes places for a warp: Memory().count before and after it are `size` apart.
+  __device__ static int Take(int size) {
+    int first = 0;
+    if (size > 0 && threadIdx.x % kWarpSize == 0) first = atomicAdd(&Memory().count, size);
+    return __shfl_sync(kFullWarp, first, 0);
+  }
+
+  // Calls f(tile, x), warp by warp, with each selected tile: x[i] is the logit of TokenAt(tile, i).
+  // A warp loads two tiles at a time, so that more is in flight. Members are copied first, here and
+  // in f: after each write to shared memory the compiler would read them again.
+  template <typename F>
+  __device__ void ForSelected(F f) const {
+    constexpr int kAtOnce = 2;
+    const float* const row = x_;
+    const int vocab_size = vocab_size_, selected = num_selected_;
+    const int warp = threadIdx.x / kWarpSize;
+    for (int first = warp; first < selected; first += kAtOnce * kSearchWarps) {
+      int tiles[kAtOnce];
+      float4 x[kAtOnce][2];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int at = first + i * kSearchWarps;
+        tiles[i] = at < selected ? Memory().selected[at] : kMaxTiles;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        x[i][0] = LoadLogitsHere(row, TokenAt(tiles[i], 0), vocab_size);
+        x[i][1] = LoadLogitsHere(row, TokenAt(tiles[i], 4), vocab_size);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (tiles[i] == kMaxTiles) continue;
+        float4 &a = x[i][0], &b = x[i][1];
+        if ((tiles[i] + 1) * kTile > vocab_size) {
+          MaskLogits(a, TokenAt(tiles[i], 0), vocab_size);
+          MaskLogits(b, TokenAt(tiles[i], 4), vocab_size);
+        }
+        const float each[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+        f(tiles[i], each);
+      }
+    }
+  }
+
   // Of the eight that a lane holds of a tile: two runs of four.
   __device__ static int TokenAt(int tile, int i) {
     return tile * kTile + i / 4 * (kTile / 2) + threadIdx.x % kWarpSize * 4 + i % 4;
   }
 
-  // Into the list, if there is room; the whole warp.
-  __device__ void Append(Key key, bool wanted) {
+  __device__ __noinline__ int ListSelected(const Range& range) const {
     const unsigned lane = threadIdx.x % kWarpSize;
-    const unsigned lanes = __ballot_sync(kFullWarp, wanted);
-    if (lanes == 0) return;
-    int at = lane == 0 ? atomicAdd(&memory_.count, __popc(lanes)) : 0;
-    at = __shfl_sync(kFullWarp, at, 0) + __popc(lanes & ((1u << lane) - 1));
-    if (wanted && at < kCapacity) memory_.list[at] = key;
-  }
-
-  __device__ bool Reaches(int tile, uint32_t ordered_bits) const {
-    return tile < num_tiles_ && memory_.tile_bits[tile] >= ordered_bits;
-  }
-
-  __device__ int TilesReaching(uint32_t ordered_bits) const {
-    int count = 0;
-    for (int first = 0; first < num_tiles_; first += kSearchThreads) {
-      count += __syncthreads_count(Reaches(first + threadIdx.x, ordered_bits));
-    }
+    if (threadIdx.x == 0) Memory().count = 0;
+    for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) Memory().tile_mass[i] = 0;
+    __syncthreads();
+    const Range within = range;
+    const Softmax softmax = softmax_;
+    const float low = LogitOf(within.low), high = LogitOf(within.high);
+    ForSelected([=](int tile, const float(&x)[8]) {
+      float p = 0;
+      bool near = false;  // a logit that is not clearly outside the range
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (x[i] > high) p += softmax.P(x[i]);
+        near |= (x[i] >= low) & (x[i] <= high);
+      }
+      if (__any_sync(kFullWarp, near)) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const Key key = KeyOf(x[i], TokenAt(tile, i));
+          if (x[i] == high && key >= within.high) p += softmax.P(x[i]);
+          const bool undecided = key >= within.low && key < within.high;
+          const unsigned lanes = __ballot_sync(kFullWarp, undecided);
+          if (lanes == 0) continue;
+          const int at = Take(__popc(lanes)) + __popc(lanes & ((1u << lane) - 1));
+          if (undecided && at < kCapacity) Memory().list[at] = key;
+        }
+      }
+      p = WarpReduce<Add>(p);
+      if (lane == 0) Memory().tile_mass[tile] = ToMass(p);
+    });
+    __syncthreads();
+    const int count = Memory().count;
+    __syncthreads();
+    if (count > 1 && count <= kCapacity) BlockSortDescending(Memory().list, count);
     return count;
+  }
+
+  // Narrows the range to the bin in which `need` is reached.
+  __device__ __noinline__ void Histogram(Range* range, Measure measure, Mass need) const {
+    SearchMemory& memory = Memory();
+    for (int i = threadIdx.x; i < kBins; i += kSearchThreads) {
+      memory.bins.low[i] = memory.bins.high[i] = 0;
+    }
+    if (threadIdx.x == 0) memory.at = kBins;
+    __syncthreads();
+    const Range within = *range;
+    const RangeBins bins(within);
+    const float low = LogitOf(within.low), high = LogitOf(within.high);
+    const float clear_low = bins.scale > 0 ? low : INFINITY;  // between it and `high` logits decide
+    // What a token adds: its mass, or exp2(0) for one token.
+    const bool by_mass = measure == Measure::kMass;
+    const Softmax softmax = by_mass ? softmax_ : Softmax{0, 0};
+    const float unit = by_mass ? kMassUnits : 1.0f;
+    ForSelected([=, &memory](int tile, const float(&x)[8]) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        int bin = -1;
+        if (x[i] > clear_low && x[i] < high) {
+          bin = bins.OfLogit(x[i]);
+        } else if (x[i] >= low && x[i] <= high) {  // the whole key counts
+          const Key key = KeyOf(x[i], TokenAt(tile, i));
+          if (key >= within.low && key < within.high) bin = bins.Of(key);
+        }
+        if (bin < 0) continue;
+        const Mass amount = __float2ull_rn(softmax.P(x[i]) * unit);
+        const uint32_t low_half = static_cast<uint32_t>(amount);
+        uint32_t high_half = static_cast<uint32_t>(amount >> 32);
+        if (atomicAdd(&memory.bins.low[bin], low_half) > ~low_half) ++high_half;  // carry
+        if (high_half > 0) atomicAdd(&memory.bins.high[bin], high_half);
+      }
+    });
+    __syncthreads();
+    SelectBin(bins, range, need);
+  }
+
+  __device__ static void SelectBin(const RangeBins& bins, Range* range, Mass need) {
+    constexpr int kEach = kBins / kSearchThreads;
+    const int first = threadIdx.x * kEach;
+    SearchMemory& memory = Memory();
+    Mass amounts[kEach];
+    Mass sum = 0, total;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      amounts[i] = Mass{memory.bins.high[first + i]} << 32 | memory.bins.low[first + i];
+      sum += amounts[i];
+    }
+    Mass before = range->above + BlockExclusiveScan(sum, &total);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (before < need && before + amounts[i] >= need) {
+        memory.at = first + i, memory.before = before;
+      }
+      before += amounts[i];
+    }
+    __syncthreads();
+    const int bin = memory.at;
+    if (bin == kBins) {
+      *range = {range->low, range->low, range->above + total};
+    } else {
+      // An edge a lane.
+      const Key edge = bins.LowOf(bin - static_cast<int>(threadIdx.x % 2), *range);
+      *range = {__shfl_sync(kFullWarp, edge, 0), __shfl_sync(kFullWarp, edge, 1), memory.before};
+    }
+    __syncthreads();
   }
 
   // The token at which the tile's mass from `low` up passes `rest`; one warp.
   __device__ int WalkTile(int tile, Key low, Mass rest) const {
     constexpr int kEach = kTile / kWarpSize;
-    const int lane = threadIdx.x % kWarpSize;
-    const int first = tile * kTile + lane * kEach;
-    const float4 a = LoadLogits(x_, first, vocab_size_);
-    const float4 b = LoadLogits(x_, first + 4, vocab_size_);
+    const int first = tile * kTile + threadIdx.x % kWarpSize * kEach;
+    float4 a = LoadLogits(x_, first, vocab_size_);
+    float4 b = LoadLogits(x_, first + 4, vocab_size_);
+    MaskLogits(a, first, vocab_size_);
+    MaskLogits(b, first + 4, vocab_size_);
     const float x[kEach] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
     Mass masses[kEach];
     Mass sum = 0;
@@ -337,14 +427,12 @@ class TileSearch {
       if (kept) last_kept = first + i;
       if (masses[i] > 0) last_with_mass = first + i;
     }
-    Mass before = WarpInclusiveScan(sum) - sum;
+    Mass through = WarpInclusiveScan(sum) - sum;
     int found = kMaxSampledVocab;
 #pragma unroll
-    for (int i = kEach - 1; i >= 0; --i) {
-      Mass through = before;
-#pragma unroll
-      for (int j = 0; j <= i; ++j) through += masses[j];
-      if (through > rest) found = first + i;
+    for (int i = 0; i < kEach; ++i) {
+      through += masses[i];
+      if (through > rest) found = min(found, first + i);
     }
     found = __reduce_min_sync(kFullWarp, found);
     if (found < kMaxSampledVocab) return found;
@@ -353,70 +441,10 @@ class TileSearch {
     return with_mass >= 0 ? with_mass : __reduce_max_sync(kFullWarp, last_kept);
   }
 
-  // Narrows the range to the bin in which `need` is reached.
-  template <Measure kMeasure>
-  __device__ void Histogram(Range* range, Mass need) {
-    for (int i = threadIdx.x; i < kBins; i += kSearchThreads) {
-      memory_.bins.low[i] = memory_.bins.high[i] = 0;
-    }
-    __syncthreads();
-    const RangeBins bins(*range);
-    const float low = LogitOf(range->low), high = LogitOf(range->high);
-    ForTiles(OrderedBitsOf(range->low), [&](int tile, const float(&x)[8]) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (x[i] < low || x[i] > high) continue;
-        const Key key = KeyOf(x[i], TokenAt(tile, i));
-        if (x[i] == low || x[i] == high || bins.scale == 0) {  // the whole key counts
-          if (key < range->low || key >= range->high) continue;
-        }
-        const int bin = bins.Of(key, x[i]);
-        const Mass amount = kMeasure == Measure::kCount ? 1 : softmax_.MassOf(x[i]);
-        const uint32_t low_half = static_cast<uint32_t>(amount);
-        uint32_t high_half = static_cast<uint32_t>(amount >> 32);
-        if (atomicAdd(&memory_.bins.low[bin], low_half) > ~low_half) ++high_half;  // carry
-        if (high_half > 0) atomicAdd(&memory_.bins.high[bin], high_half);
-      }
-    });
-    if (threadIdx.x == 0) memory_.at = kBins;
-    __syncthreads();
-    SelectBin(bins, range, need);
-  }
-
-  __device__ void SelectBin(const RangeBins& bins, Range* range, Mass need) {
-    constexpr int kEach = kBins / kSearchThreads;
-    const int first = threadIdx.x * kEach;
-    Mass amounts[kEach];
-    Mass sum = 0, total;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      amounts[i] = Mass{memory_.bins.high[first + i]} << 32 | memory_.bins.low[first + i];
-      sum += amounts[i];
-    }
-    Mass before = range->above + BlockExclusiveScan(memory_.partials, sum, &total);
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (before < need && before + amounts[i] >= need) {
-        memory_.at = first + i, memory_.before = before;
-      }
-      before += amounts[i];
-    }
-    __syncthreads();
-    const int bin = memory_.at;
-    if (bin == kBins) {
-      *range = {range->low, range->low, range->above + total};
-    } else {
-      // An edge a lane.
-      const Key edge = bins.LowOf(bin - static_cast<int>(threadIdx.x % 2), *range);
-      *range = {__shfl_sync(kFullWarp, edge, 0), __shfl_sync(kFullWarp, edge, 1), memory_.before};
-    }
-    __syncthreads();
-  }
-
-  SearchMemory& memory_;
   const float* x_;
   int vocab_size_;
   int num_tiles_;
+  int num_selected_ = 0;
   Softmax softmax_;
 };
 
