@@ -35,8 +35,8 @@ __device__ void WeighTiles(const TileStats* stats, int tiles, const Softmax& sof
 
 // The lowest key that min_p lets through: p >= min_p means logit >= largest + log(min_p) * T. At
 // the least, what has any mass.
-__device__ Key MinPCut(const SlotSampling& slot, const Softmax& softmax, const TileSearch& search) {
-  float logit = search.LogitAt(64);
+__device__ Key MinPCut(const SlotSampling& slot, const Softmax& softmax) {
+  float logit = softmax.LogitAt(64);
   if (slot.min_p > 0) {
     const double below = log2(static_cast<double>(slot.min_p)) / softmax.factor;
     logit = fmaxf(logit, static_cast<float>(softmax.largest + below));
@@ -49,11 +49,42 @@ __device__ Mass Part(float fraction, Mass whole) {
              static_cast<Mass>(static_cast<double>(fraction) * static_cast<double>(whole)));
 }
 
+// A logit below which no token can be among those whose mass reaches `top_p` of the total; the
+// tiles' masses are in tile_mass. Of a tile that holds a token at the cut or above, what lies
+// below the cut is at most its mass without its largest token, and at most 255 times p at the
+// cut.
+__device__ float TopPBound(float top_p, Mass total, int num_tiles, const Softmax& softmax) {
+  constexpr int kLevels = 31;  // p = 2^-level
+  SearchMemory& memory = Memory();
+  __syncthreads();
+  for (int i = threadIdx.x; i < num_tiles; i += kSearchThreads) {
+    memory.tiles.mass[i] = static_cast<float>(memory.tile_mass[i]) * 0x1p-44f;
+    memory.tiles.largest[i] = softmax.P(FromOrderedBits(memory.tile_bits[i]));
+  }
+  if (threadIdx.x == 0) memory.at = 0;  // a bit for each level that drops little enough
+  __syncthreads();
+  const float budget = (1 - top_p) * 0.9999f * static_cast<float>(total) * 0x1p-44f;
+  for (int level = 1 + threadIdx.x / kWarpSize; level < kLevels; level += kSearchWarps) {
+    const float p = Exp2(-static_cast<float>(level));
+    float dropped = 0;
+    for (int i = threadIdx.x % kWarpSize; i < num_tiles; i += kWarpSize) {
+      const float mass = memory.tiles.mass[i], largest = memory.tiles.largest[i];
+      dropped += largest < p ? mass : fminf(fmaxf(mass - largest, 0.0f), (kTile - 1) * p);
+    }
+    dropped = WarpReduce<Add>(dropped);
+    if (threadIdx.x % kWarpSize == 0 && dropped <= budget) atomicOr(&memory.at, 1 << level);
+  }
+  __syncthreads();
+  const int level = memory.at == 0 ? 64 : __ffs(memory.at) - 1;
+  __syncthreads();
+  return softmax.LogitAt(static_cast<float>(level));
+}
+
 // Finds the lowest key that the filters keep, and leaves the kept tokens' masses in tile_mass.
 __device__ Key Filter(const SlotSampling& slot, const Softmax& softmax, uint32_t largest,
                       int vocab_size, const TileStats* stats, TileSearch& search) {
   const Key beyond_all = LowestKey(largest + 1);
-  Range range = {MinPCut(slot, softmax, search), beyond_all, 0};
+  Range range = {MinPCut(slot, softmax), beyond_all, 0};
   Mass need = 0;         // what top_p wants to reach
   int kept = 0;          // of the list
   bool decided = false;  // whether `range` and the list are what the last filter left
@@ -71,10 +102,12 @@ __device__ Key Filter(const SlotSampling& slot, const Softmax& softmax, uint32_t
       if (!decided) range = {range.high, beyond_all, 0};
     }
   } else {
-    WeighTiles(stats, NumTiles(vocab_size), softmax);
+    const int tiles = NumTiles(vocab_size);
+    WeighTiles(stats, tiles, softmax);
     const Mass all = search.TotalMass();
+    const float bound = TopPBound(slot.top_p, all, tiles, softmax);
     need = Part(slot.top_p, all);
-    range.low = max(range.low, LowestKey(OrderedBits(search.TopPBound(slot.top_p, all))));
+    range.low = max(range.low, LowestKey(OrderedBits(bound)));
   }
   if (!decided) {
     kept = search.Narrow(&range, Measure::kMass, need);

@@ -122,6 +122,8 @@ struct Softmax {
   float factor;  // see Factor
   __device__ float P(float logit) const { return Exp2((logit - largest) * factor); }
   __device__ Mass MassOf(float logit) const { return ToMass(P(logit)); }
+  // The logit with P = 2^-level, or a little less. At level 64 nothing below has any mass.
+  __device__ float LogitAt(float level) const { return largest - level * 1.00001f / factor; }
 };
 
 // Philox4x32-10 of (seed; position, sample_index): a number below 2^64 whose 53 upper bits are

@@ -8,41 +8,15 @@
 #include "kernels/sampling/block_collectives.cuh"
 #include "kernels/sampling/range_bins.cuh"
 #include "kernels/sampling/sample_internal.cuh"
+#include "kernels/sampling/search_memory.cuh"
 
 namespace millrace::kernels::sampling {
 
 inline constexpr int kTilesAThread = kMaxTiles / kSearchThreads;
-inline constexpr int kCapacity = 2048;     // of the list
 inline constexpr int kTilesForList = 256;  // up to so many, a list is tried before a histogram
 
 // What a cut is to reach.
 enum class Measure { kCount, kMass };
-
-struct SearchMemory {
-  uint32_t tile_bits[kMaxTiles];  // OrderedBits of the tile's largest logit
-  Mass tile_mass[kMaxTiles];
-  uint16_t selected[kMaxTiles];  // tiles, in any order
-  union {
-    Key list[kCapacity];
-    struct {  // the halves of 64-bit sums: shared memory adds 32 bits natively
-      uint32_t low[kBins];
-      uint32_t high[kBins];
-    } bins;
-    struct {
-      float mass[kMaxTiles];
-      float largest[kMaxTiles];
-    } tiles;
-  };
-  Mass before;
-  int at;
-  int count;
-};
-
-// The block's.
-__device__ inline SearchMemory& Memory() {
-  __shared__ SearchMemory memory;
-  return memory;
-}
 
 class TileSearch {
  public:
@@ -195,42 +169,6 @@ class TileSearch {
     });
     BlockExclusiveScan(above, &total);
     return 1 + static_cast<int>(total);
-  }
-
-  // A logit below which no token can be among those whose mass reaches `top_p` of the total; the
-  // tiles' masses are in tile_mass. Of a tile that holds a token at the cut or above, what lies
-  // below the cut is at most its mass without its largest token, and at most 255 times p at the
-  // cut.
-  __device__ float TopPBound(float top_p, Mass total) const {
-    constexpr int kLevels = 31;  // p = 2^-level
-    SearchMemory& memory = Memory();
-    __syncthreads();
-    for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) {
-      memory.tiles.mass[i] = static_cast<float>(memory.tile_mass[i]) * 0x1p-44f;
-      memory.tiles.largest[i] = softmax_.P(FromOrderedBits(memory.tile_bits[i]));
-    }
-    if (threadIdx.x == 0) memory.at = 0;  // a bit for each level that drops little enough
-    __syncthreads();
-    const float budget = (1 - top_p) * 0.9999f * static_cast<float>(total) * 0x1p-44f;
-    for (int level = 1 + threadIdx.x / kWarpSize; level < kLevels; level += kSearchWarps) {
-      const float p = Exp2(-static_cast<float>(level));
-      float dropped = 0;
-      for (int i = threadIdx.x % kWarpSize; i < num_tiles_; i += kWarpSize) {
-        const float mass = memory.tiles.mass[i], largest = memory.tiles.largest[i];
-        dropped += largest < p ? mass : fminf(fmaxf(mass - largest, 0.0f), (kTile - 1) * p);
-      }
-      dropped = WarpReduce<Add>(dropped);
-      if (threadIdx.x % kWarpSize == 0 && dropped <= budget) atomicOr(&memory.at, 1 << level);
-    }
-    __syncthreads();
-    const int level = memory.at == 0 ? 64 : __ffs(memory.at) - 1;
-    __syncthreads();
-    return LogitAt(static_cast<float>(level));
-  }
-
-  // The logit with p = 2^-level, or a little less. At level 64 nothing below has any mass.
-  __device__ float LogitAt(float level) const {
-    return softmax_.largest - level * 1.00001f / softmax_.factor;
   }
 
  private:
