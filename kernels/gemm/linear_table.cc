@@ -17,7 +17,7 @@ struct TableRow {
 };
 
 constexpr Type kBf16 = Type::kBf16, kF32 = Type::kF32, kFp8 = Type::kFp8;
-constexpr bool kExact = true, kAny = false, kFast = true, kFull = false;
+constexpr bool kExact = true, kAny = false, kFull = false;
 
 constexpr LinearShape Shape(int64_t rows, int64_t stride, Type type, Type output) {
   return {.rows = rows, .stride = stride, .type = type, .blocks = false, .output = output};
