@@ -70,8 +70,9 @@ struct ScoreRule {
 // soft_cap * tanh(product * scale / soft_cap), to a float32's precision of the cap.
 __device__ inline float SoftCap(const ScoreRule& rule, float product) {
   const float e = Exp2(__fmul_rn(product, rule.capped_scale));
-  const float tanh = __fsub_rn(1.0f, __fdiv_rn(2.0f, __fadd_rn(e, 1.0f)));
-  return __fmul_rn(rule.soft_cap, tanh);
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(__fadd_rn(e, 1.0f)));
+  return __fmul_rn(rule.soft_cap, __fmaf_rn(-2.0f, reciprocal, 1.0f));
 }
 
 // What is known of a row of queries over some of its keys: the largest score, and the sum of

@@ -1,5 +1,4 @@
-// A ring of stages in shared memory between a warp that copies and warps that compute, by
-// mbarriers.
+// A ring of stages in shared memory between warps that copy and warps that compute, by mbarriers.
 #ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_RING_CUH_
 #define MILLRACE_KERNELS_ATTENTION_ATTENTION_RING_CUH_
 
@@ -17,10 +16,10 @@ struct RingBarriers {
   uint64_t empty[kMaxStages];  // the warps have read
 
   // By one thread, before the others wait.
-  __device__ void Init(int stages, int readers) {
+  __device__ void Init(int stages, int copying_warps, int computing_warps) {
     for (int i = 0; i < stages; ++i) {
-      Init(&full[i], kWarpSize);
-      Init(&empty[i], readers);
+      Init(&full[i], copying_warps * kWarpSize);
+      Init(&empty[i], computing_warps);
     }
   }
 
@@ -39,7 +38,7 @@ class RingCursor {
 
   __device__ int stage() const { return stage_; }
 
-  // The copying warp: until the stage may be written; then, when its copies have been started.
+  // A copying warp: until the stage may be written; then, when its copies have been started.
   __device__ void WaitEmpty() { Wait(&barriers_.empty[stage_], parity_ ^ 1); }
   __device__ void ArriveWithCopies() {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(

@@ -31,6 +31,10 @@ __device__ inline uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+__device__ inline void CopyAsync(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
 // 16 bytes into shared memory; zeros if not `valid` (and nothing is read).
 __device__ inline void CopyAsync(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -162,7 +166,8 @@ struct Tile {
   }
 
   // The right factors of 32 values, from an address with ValueLane on, and a word of their rows:
-  // b[step of 16 values][block of columns].
+  // b[step of 16 values][block of columns]. kConverted: ConvertValues has been there.
+  template <bool kConverted = false>
   __device__ static void LoadValues(uint32_t values, int word,
                                     uint32_t (&b)[2][kBlocksPerWord][2]) {
     uint32_t words[4];
@@ -173,7 +178,7 @@ struct Tile {
         // Two columns of two values: each column's pair is one register.
         Fp8ToHalf(__byte_perm(words[i], 0, 0x3120), b[i / 2][0][i % 2], b[i / 2][1][i % 2]);
       } else {
-        b[i / 2][0][i % 2] = Bf16ToHalf(words[i]);
+        b[i / 2][0][i % 2] = kConverted ? words[i] : Bf16ToHalf(words[i]);
       }
     }
   }
@@ -207,42 +212,62 @@ struct Span {
   int end;
 };
 
-// The blocks of a tile's runs. Of a run with no row in `span` the table is not read.
+// Whether a run has a row in `span`. Of one that has none the block table is not read.
 __device__ inline bool IsNeeded(int position, const Span& span) {
   return position < span.end && position + kRun > span.first;
 }
 
-__device__ inline void LoadBlockIds(const int32_t* blocks, int block_shift, int position,
-                                    const Span& span, int (&ids)[kTileRuns]) {
+// Calls visit(row, word) for those 16-byte words of a run that are a thread's of kThreads.
+template <typename Row, int kThreads, typename Visit>
+__device__ inline void ForEachWord(int thread, const Visit& visit) {
+  constexpr int kWords = kRun * Row::kWords;
 #pragma unroll
-  for (int run = 0; run < kTileRuns; ++run) {
-    const int begin = position + run * kRun;
-    ids[run] = IsNeeded(begin, span) ? __ldg(blocks + (begin >> block_shift)) : 0;
+  for (int i = 0; i < (kWords + kThreads - 1) / kThreads; ++i) {
+    const int word = i * kThreads + thread;
+    if (kWords % kThreads == 0 || word < kWords) visit(word / Row::kWords, word % Row::kWords);
   }
 }
 
-// Starts the copies of a tile, the keys to address `keys` and the values right behind them, by
-// kThreads threads.
+// Starts the copies of a run in block `id`, by kThreads threads: the keys to address `keys`, the
+// values to `keys` + a tile's bytes.
 template <typename Kv, int kHeadSize, int kThreads>
-__device__ inline void LoadTile(const HeadPages& pages, int position, const Span& span,
-                                const int (&ids)[kTileRuns], uint32_t keys, int thread) {
+__device__ inline void LoadRun(const HeadPages& pages, int position, const Span& span, int id,
+                               uint32_t keys, int thread) {
   using T = Tile<Kv, kHeadSize>;
-  constexpr int kRunWords = kRun * T::Row::kWords;
+  const uint8_t* from = pages.data + id * pages.block_stride +
+                        (position & ((1 << pages.block_shift) - 1)) * T::kRowBytes;
+  const uint8_t* values = from + pages.value_offset;
+  if (position >= span.first && position + kRun <= span.end) {
+    ForEachWord<typename T::Row, kThreads>(thread, [&](int row, int word) {
+      const uint32_t to = keys + T::Row::Offset(row, word);
+      const int at = row * T::kRowBytes + word * 16;
+      CopyAsync(to, from + at);
+      CopyAsync(to + T::kBytes, values + at);
+    });
+  } else {
+    ForEachWord<typename T::Row, kThreads>(thread, [&](int row, int word) {
+      const uint32_t to = keys + T::Row::Offset(row, word);
+      const int at = row * T::kRowBytes + word * 16;
+      const bool valid = position + row >= span.first && position + row < span.end;
+      CopyAsync(to, from + at, valid);
+      CopyAsync(to + T::kBytes, values + at, valid);
+    });
+  }
+}
+
+// Values in BF16 to FP16, in place: of a tile's words those that this thread has copied.
+template <int kHeadSize, int kThreads>
+__device__ inline void ConvertValues(uint32_t values, int thread) {
+  using Row = typename Tile<Bf16, kHeadSize>::Row;
 #pragma unroll
   for (int run = 0; run < kTileRuns; ++run) {
-    const int begin = position + run * kRun;
-    const uint8_t* from = pages.data + ids[run] * pages.block_stride +
-                          (begin & ((1 << pages.block_shift) - 1)) * T::kRowBytes;
-#pragma unroll
-    for (int i = 0; i < (kRunWords + kThreads - 1) / kThreads; ++i) {
-      const int word = i * kThreads + thread;
-      if (kRunWords % kThreads != 0 && word >= kRunWords) break;
-      const int row = word / T::Row::kWords;
-      const uint32_t to = keys + T::Row::Offset(run * kRun + row, word % T::Row::kWords);
-      const bool valid = begin + row >= span.first && begin + row < span.end;
-      CopyAsync(to, from + word * 16, valid);
-      CopyAsync(to + T::kBytes, from + word * 16 + pages.value_offset, valid);
-    }
+    ForEachWord<Row, kThreads>(thread, [&](int row, int word) {
+      auto* at = static_cast<uint4*>(
+          __cvta_shared_to_generic(values + Row::Offset(run * kRun + row, word)));
+      const uint4 pairs = *at;
+      *at = make_uint4(Bf16ToHalf(pairs.x), Bf16ToHalf(pairs.y), Bf16ToHalf(pairs.z),
+                       Bf16ToHalf(pairs.w));
+    });
   }
 }
 

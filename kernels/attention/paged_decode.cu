@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kWarps = 4;  // that compute
 constexpr int kThreads = kWarps * kWarpSize;
+constexpr int kCopyingWarps = 2;
 
 template <typename Kv, int kHeadSize>
 struct Stage {
@@ -77,9 +78,9 @@ __device__ void ForEachSegment(const Params& params, int ranges, const Run& run)
 // ---- The warp that copies ----
 
 template <typename Kv, int kHeadSize>
-__device__ void LoadQueries(const Params& params, const Segment& segment, uint32_t to, int lane) {
+__device__ void LoadQueries(const Params& params, const Segment& segment, uint32_t to, int thread) {
   using Row = typename Tile<Kv, kHeadSize>::QueryRow;
-  for (int i = lane; i < kDecodeRows * Row::kWords; i += kWarpSize) {
+  for (int i = thread; i < kDecodeRows * Row::kWords; i += kCopyingWarps * kWarpSize) {
     const int row = i / Row::kWords;
     const int word = i % Row::kWords;
     const int token = row / params.group;
@@ -93,26 +94,41 @@ __device__ void LoadQueries(const Params& params, const Segment& segment, uint32
   }
 }
 
+// Each of the warps copies some runs of every tile.
 template <typename Kv, int kHeadSize>
 __device__ void Produce(const Params& params, int ranges, uint32_t ring, RingCursor cursor) {
   using S = Stage<Kv, kHeadSize>;
-  const int lane = threadIdx.x % kWarpSize;
+  constexpr int kRuns = kTileRuns / kCopyingWarps;
+  const int thread = threadIdx.x - kThreads;
+  const int offset = thread / kWarpSize * kRuns * kRun;  // in a tile
   ForEachSegment(params, ranges, [&](const Segment& segment) {
     const HeadPages pages = params.Head(segment.head);
     const int32_t* blocks = params.Blocks(segment.row.slot);
+    int ids[kRuns];
+    const auto load_ids = [&](int position) {
+#pragma unroll
+      for (int run = 0; run < kRuns; ++run) {
+        const int begin = position + run * kRun;
+        ids[run] = IsNeeded(begin, segment.span) ? __ldg(blocks + (begin >> pages.block_shift)) : 0;
+      }
+    };
     const int first = segment.FirstTile();
     const int end = segment.EndTile();
-    int ids[kTileRuns];
-    LoadBlockIds(blocks, pages.block_shift, first * kTile, segment.span, ids);
+    load_ids(first * kTile + offset);
     for (int tile = first; tile < end; ++tile) {
       cursor.WaitEmpty();
       const uint32_t stage = ring + cursor.stage() * S::kBytes;
       if (tile == first) {
-        LoadQueries<Kv, kHeadSize>(params, segment, stage + S::kRowsOffset, lane);
+        LoadQueries<Kv, kHeadSize>(params, segment, stage + S::kRowsOffset, thread);
       }
-      LoadTile<Kv, kHeadSize, kWarpSize>(pages, tile * kTile, segment.span, ids, stage, lane);
+#pragma unroll
+      for (int run = 0; run < kRuns; ++run) {
+        LoadRun<Kv, kHeadSize, kWarpSize>(pages, tile * kTile + offset + run * kRun, segment.span,
+                                          ids[run], stage + (offset + run * kRun) * S::T::kRowBytes,
+                                          thread % kWarpSize);
+      }
       cursor.ArriveWithCopies();
-      LoadBlockIds(blocks, pages.block_shift, (tile + 1) * kTile, segment.span, ids);
+      load_ids((tile + 1) * kTile + offset);
     }
   });
 }
@@ -205,6 +221,8 @@ class Consumer {
       Sync();  // all have them: scores may take their place
     }
     Score(tile, stage, rows);
+    ValueFragments first_values;  // half of them while waiting for the others' scores
+    LoadValues(stage + value_lane_, first_values);
     Sync();
     float scores[kTileBlocks][4];
 #pragma unroll
@@ -219,8 +237,16 @@ class Consumer {
     }
     const float factors[2] = {AddTile(scores, 0, params_.rule.log2_unit, sums[0]),
                               AddTile(scores, 1, params_.rule.log2_unit, sums[1])};
-    AddValues(stage + value_lane_, scores, factors, values);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+#pragma unroll
+      for (int block = 0; block < T::kBlocksPerWord; ++block) Scale(values[i][block], factors);
+    }
+    AddValues<0>(scores, first_values, values);
+    ValueFragments last_values;
+    LoadValues(stage + value_lane_ + 32 * T::kRowBytes, last_values);
     cursor_.Release();
+    AddValues<1>(scores, last_values, values);
   }
 
   // Of the lane's elements of row `half` and a block of keys, in the shared scores.
@@ -245,6 +271,12 @@ class Consumer {
         }
       }
     }
+    if (params_.rule.soft_cap > 0) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        products[i / 4][i % 4] = SoftCap(params_.rule, products[i / 4][i % 4]);
+      }
+    }
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
       const int key = tile * kTile + warp_ * 16 + block * 8 + lane_ % 4 * 2;
@@ -254,7 +286,6 @@ class Consumer {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           scores[i] = products[block][2 * half + i];
-          if (params_.rule.soft_cap > 0) scores[i] = SoftCap(params_.rule, scores[i]);
           if (key + i > position_[half] || key + i < first_[half]) scores[i] = -Infinity();
         }
         asm volatile(
@@ -265,30 +296,29 @@ class Consumer {
     }
   }
 
-  // Probabilities times this warp's columns of the values at address `from`.
-  __device__ void AddValues(uint32_t from, const float (&probabilities)[kTileBlocks][4],
-                            const float (&factors)[2], Values& values) {
+  // This warp's columns of 32 values, from address `from` on.
+  using ValueFragments = uint32_t[kWords][2][T::kBlocksPerWord][2];
+  __device__ void LoadValues(uint32_t from, ValueFragments& b) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
-#pragma unroll
-      for (int block = 0; block < T::kBlocksPerWord; ++block) Scale(values[i][block], factors);
+      if (HasWord(i)) T::LoadValues(T::Row::Word(from, warp_ * kWords + i), 0, b[i]);
     }
+  }
+
+  // Probabilities times these, of a half of the tile.
+  template <int kHalf>
+  __device__ void AddValues(const float (&probabilities)[kTileBlocks][4], const ValueFragments& b,
+                            Values& values) {
 #pragma unroll
-    for (int rows = 0; rows < kTile / 32; ++rows) {
-      uint32_t a[2][4];
-      Probabilities(probabilities, 2 * rows, a[0]);
-      Probabilities(probabilities, 2 * rows + 1, a[1]);
+    for (int step = 0; step < 2; ++step) {
+      uint32_t a[4];
+      Probabilities(probabilities, 2 * kHalf + step, a);
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
         if (!HasWord(i)) continue;
-        uint32_t b[2][T::kBlocksPerWord][2];
-        T::LoadValues(T::Row::Word(from, warp_ * kWords + i) + rows * 32 * T::kRowBytes, 0, b);
 #pragma unroll
-        for (int step = 0; step < 2; ++step) {
-#pragma unroll
-          for (int block = 0; block < T::kBlocksPerWord; ++block) {
-            T::MultiplyValues(values[i][block], a[step], b[step][block]);
-          }
+        for (int block = 0; block < T::kBlocksPerWord; ++block) {
+          T::MultiplyValues(values[i][block], a, b[i][step][block]);
         }
       }
     }
@@ -376,42 +406,65 @@ class Consumer {
     }
     Sync();
     if (!is_last_) return;
-    for (int i = threadIdx.x; i < rows * kHeadSize / 4; i += kThreads) {
-      MergePartials(segment, i / (kHeadSize / 4), i % (kHeadSize / 4) * 4, chunks);
+    for (int row = warp_; row < rows; row += kWarps) {
+#pragma unroll
+      for (int column = 0; column < kHeadSize; column += 4 * kWarpSize) {
+        MergePartials(segment, row, column + 4 * lane_, chunks);
+      }
     }
     StorePadding<kThreads>(params_, segment.row.token, segment.row.tokens, segment.head, kHeadSize,
                            threadIdx.x);
   }
 
-  // Columns [column, column + 4) of a row.
+  // By a warp: columns [column, column + 4) of a row, if there are such. The lanes have a chunk's
+  // factors each, which need only the largest scores before it; the sums then follow one another.
   __device__ void MergePartials(const Segment& segment, int row, int column, int chunks) {
-    constexpr int kAhead = 16;  // reads at once
     const int64_t stride = int64_t{segment.row.tokens} * params_.kv_heads * params_.group;
     const int64_t first = PartialRow(segment, segment.first_chunk, row);
     const float2* sums = params_.scratch.partial_sums + first;
-    const float4* values = reinterpret_cast<const float4*>(params_.scratch.partial_values +
-                                                           first * kHeadSize + column);
+    const bool active = column < kHeadSize;
+    const float* values =
+        params_.scratch.partial_values + first * kHeadSize + (active ? column : 0);
+    constexpr int kAhead = 16;  // reads at once
     Softmax total = EmptySoftmax();
     float total_values[4] = {};
-    for (int begin = 0; begin < chunks; begin += kAhead) {
-      float2 sum[kAhead];
-      float4 value[kAhead];
+    for (int begin = 0; begin < chunks; begin += kWarpSize) {
+      const float2 sum =
+          begin + lane_ < chunks ? __ldcg(sums + (begin + lane_) * stride) : make_float2(0, 0);
+      const Softmax own = begin + lane_ < chunks ? Softmax{sum.x, sum.y} : EmptySoftmax();
+      float max = own.max;  // of the chunks up to the lane's
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int chunk = min(begin + i, chunks - 1);
-        sum[i] = __ldcg(sums + chunk * stride);
-        value[i] = __ldcg(values + chunk * stride * (kHeadSize / 4));
+      for (int distance = 1; distance < kWarpSize; distance *= 2) {
+        const float before = __shfl_up_sync(kFullWarp, max, distance);
+        if (lane_ >= distance) max = fmaxf(max, before);
       }
+      const float before = __shfl_up_sync(kFullWarp, max, 1);
+      Softmax lane_total = {lane_ == 0 ? total.max : fmaxf(total.max, before), 0};
+      const MergeFactors lane_factors = Merge(lane_total, own, params_.rule.log2_unit);
+      for (int part = 0; part < kWarpSize; part += kAhead) {
+        float4 value[kAhead];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (begin + i >= chunks) break;
-        const MergeFactors factors = Merge(total, {sum[i].x, sum[i].y}, params_.rule.log2_unit);
-        total_values[0] = Merged(total_values[0], value[i].x, factors);
-        total_values[1] = Merged(total_values[1], value[i].y, factors);
-        total_values[2] = Merged(total_values[2], value[i].z, factors);
-        total_values[3] = Merged(total_values[3], value[i].w, factors);
+        for (int i = 0; i < kAhead; ++i) {
+          value[i] = make_float4(0, 0, 0, 0);
+          const int chunk = begin + part + i;
+          if (chunk < chunks) {
+            value[i] = __ldcg(reinterpret_cast<const float4*>(values + chunk * stride * kHeadSize));
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+          const MergeFactors factors = {__shfl_sync(kFullWarp, lane_factors.total, part + i),
+                                        __shfl_sync(kFullWarp, lane_factors.chunk, part + i)};
+          total.sum = Merged(total.sum, __shfl_sync(kFullWarp, own.sum, part + i), factors);
+          total_values[0] = Merged(total_values[0], value[i].x, factors);
+          total_values[1] = Merged(total_values[1], value[i].y, factors);
+          total_values[2] = Merged(total_values[2], value[i].z, factors);
+          total_values[3] = Merged(total_values[3], value[i].w, factors);
+        }
       }
+      total.max = fmaxf(total.max, __shfl_sync(kFullWarp, max, kWarpSize - 1));
     }
+    if (!active) return;
     StoreOutputs(Output(segment, row) + column, total_values,
                  OutputFactor(total, params_.value_scale));
   }
@@ -432,12 +485,13 @@ class Consumer {
 };
 
 template <typename Kv, int kHeadSize>
-__global__ void __launch_bounds__(kThreads + kWarpSize, kHeadSize > 128 ? 1 : kCtasPerSm)
+__global__ void __launch_bounds__(kThreads + kCopyingWarps * kWarpSize,
+                                  kHeadSize > 128 ? 1 : kCtasPerSm)
     DecodeKernel(const __grid_constant__ Params params, int ranges, int stages) {
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ RingBarriers barriers;
   __shared__ bool is_last;
-  if (threadIdx.x == 0) barriers.Init(stages, kWarps);
+  if (threadIdx.x == 0) barriers.Init(stages, kCopyingWarps, kWarps);
   __syncthreads();
   const uint32_t ring = SharedAddress(memory);
   const RingCursor cursor(barriers, stages);
@@ -464,8 +518,8 @@ cudaError_t LaunchKernel(const Launch& launch) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, stages * kStage);
   if (error != cudaSuccess) return error;
   const int ranges = std::min(kCtasPerSm * launch.sms, kMaxCtas);
-  kernel<<<std::min(ctas * launch.sms, ranges), kThreads + kWarpSize, stages * kStage,
-           launch.stream>>>(MakeParams(launch), ranges, stages);
+  kernel<<<std::min(ctas * launch.sms, ranges), kThreads + kCopyingWarps * kWarpSize,
+           stages * kStage, launch.stream>>>(MakeParams(launch), ranges, stages);
   return cudaGetLastError();
 }
 

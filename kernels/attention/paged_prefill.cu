@@ -57,12 +57,15 @@ class Reader {
       const int chunk = tile / kTilesPerChunk;
       const int chunk_end = min(end, (chunk + 1) * kTilesPerChunk);
       ClearChunk();
-      for (; tile < chunk_end; ++tile) {
+      for (bool first = true; tile < chunk_end; ++tile, first = false) {
         asm volatile("cp.async.wait_all;" ::: "memory");
+        if constexpr (!T::kFp8) {
+          ConvertValues<kHeadSize, kThreads>(Stage(tile) + T::kBytes, threadIdx.x);
+        }
         __syncthreads();  // this tile is here, and the one before has been read
         if (tile + 1 < end) StartTile(tile + 1);
         if (T::kFp8 && tile == first_tile) ConvertQueries();
-        RunTile(tile);
+        RunTile(tile, first);
       }
       MergeChunk(chunk == first_chunk, tile == end);
       if (tile == end) break;
@@ -138,8 +141,13 @@ class Reader {
   // Also asks for the block ids of the tile behind it.
   __device__ void StartTile(int tile) {
     const Span span = params_.Visible(shared_.item.position, shared_.item.tokens);
-    LoadTile<Kv, kHeadSize, kThreads>(params_.Head(shared_.head), tile * kTile, span,
-                                      shared_.block_ids[tile % 2], Stage(tile), threadIdx.x);
+    const HeadPages pages = params_.Head(shared_.head);
+#pragma unroll
+    for (int run = 0; run < kTileRuns; ++run) {
+      LoadRun<Kv, kHeadSize, kThreads>(pages, tile * kTile + run * kRun, span,
+                                       shared_.block_ids[tile % 2][run],
+                                       Stage(tile) + run * kRun * T::kRowBytes, threadIdx.x);
+    }
     const int begin = (tile + 1) * kTile + threadIdx.x * kRun;
     if (threadIdx.x < kTileRuns && IsNeeded(begin, span)) {
       CopyAsync4(SharedAddress(&shared_.block_ids[(tile + 1) % 2][threadIdx.x]),
@@ -147,7 +155,8 @@ class Reader {
     }
   }
 
-  __device__ void RunTile(int tile) {
+  // `first` of a chunk.
+  __device__ void RunTile(int tile, bool first) {
     const uint32_t keys = Stage(tile) + key_lane_;
     float scores[kBlocks][kTileBlocks][4] = {};
 #pragma unroll
@@ -183,8 +192,10 @@ class Reader {
     for (int m = 0; m < kBlocks; ++m) {
       const float factors[2] = {AddTile(scores[m], 0, params_.rule.log2_unit, sums_[2 * m]),
                                 AddTile(scores[m], 1, params_.rule.log2_unit, sums_[2 * m + 1])};
+      if (!first) {  // else nothing has been added yet
 #pragma unroll
-      for (int block = 0; block < kColumnBlocks; ++block) Scale(values_[m][block], factors);
+        for (int block = 0; block < kColumnBlocks; ++block) Scale(values_[m][block], factors);
+      }
 #pragma unroll
       for (int step = 0; step < kTile / 16; ++step) {
         Probabilities(scores[m], step, probabilities[m][step]);
@@ -231,7 +242,7 @@ class Reader {
 #pragma unroll
       for (int word = 0; word < T::Row::kWords; ++word) {
         uint32_t b[2][T::kBlocksPerWord][2];
-        T::LoadValues(from + rows * 32 * T::kRowBytes, word, b);
+        T::template LoadValues<true>(from + rows * 32 * T::kRowBytes, word, b);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
 #pragma unroll
