@@ -270,9 +270,11 @@ class AttentionRunner {
     used_tokens_ = token;
   }
 
-  cudaError_t Launch(cudaStream_t stream) const {
+  cudaError_t Launch(cudaStream_t stream, bool portable = false) const {
     const cudaError_t error = LaunchPlanAttention(step_, stream);
-    return error != cudaSuccess ? error : LaunchPagedAttention(Args(), stream);
+    AttentionArgs args = Args();
+    args.portable = portable;
+    return error != cudaSuccess ? error : LaunchPagedAttention(args, stream);
   }
 
   // [tokens, stride] of the rows given last.

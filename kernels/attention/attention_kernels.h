@@ -92,6 +92,7 @@ struct Launch {
   AttentionArgs args;
   Plan plan;
   Scratch scratch;
+  int compute_capability;  // 10 * major + minor
   int sms;
   int shared_per_sm;   // bytes
   int shared_per_cta;  // bytes
@@ -102,6 +103,10 @@ struct Launch {
 cudaError_t LaunchPlan(const AttentionStep& step, const Plan& plan, int ctas, cudaStream_t stream);
 cudaError_t LaunchDecode(const Launch& launch);
 cudaError_t LaunchPrefill(const Launch& launch);
+
+// The same with wgmma, where the build and the device have it and the shape is one of its own.
+bool HasPrefillSm90(const Launch& launch);
+cudaError_t LaunchPrefillSm90(const Launch& launch);
 
 // The first position that a token at `position` sees.
 __host__ __device__ inline int FirstVisible(int position, int window) {

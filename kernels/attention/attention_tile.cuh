@@ -228,37 +228,38 @@ __device__ inline void ForEachWord(int thread, const Visit& visit) {
   }
 }
 
-// Starts the copies of a run in block `id`, by kThreads threads: the keys to address `keys`, the
-// values to `keys` + a tile's bytes.
-template <typename Kv, int kHeadSize, int kThreads>
-__device__ inline void LoadRun(const HeadPages& pages, int position, const Span& span, int id,
-                               uint32_t keys, int thread) {
-  using T = Tile<Kv, kHeadSize>;
+// Starts the copies of a tile's run that begins at its row `first_row` and lies in block `id`, by
+// kThreads threads: the keys to the tile at address `keys`, the values kBytes behind. Row is the
+// layout of a tile's rows in shared memory.
+template <typename Row, int kThreads>
+__device__ inline void LoadRun(const HeadPages& pages, int tile_position, int first_row,
+                               const Span& span, int id, uint32_t keys, int thread) {
+  constexpr int kRowBytes = Row::kWords * 16;
+  const int position = tile_position + first_row;
   const uint8_t* from = pages.data + id * pages.block_stride +
-                        (position & ((1 << pages.block_shift) - 1)) * T::kRowBytes;
+                        (position & ((1 << pages.block_shift) - 1)) * kRowBytes;
   const uint8_t* values = from + pages.value_offset;
   if (position >= span.first && position + kRun <= span.end) {
-    ForEachWord<typename T::Row, kThreads>(thread, [&](int row, int word) {
-      const uint32_t to = keys + T::Row::Offset(row, word);
-      const int at = row * T::kRowBytes + word * 16;
+    ForEachWord<Row, kThreads>(thread, [&](int row, int word) {
+      const uint32_t to = keys + Row::Offset(first_row + row, word);
+      const int at = row * kRowBytes + word * 16;
       CopyAsync(to, from + at);
-      CopyAsync(to + T::kBytes, values + at);
+      CopyAsync(to + kTile * kRowBytes, values + at);
     });
   } else {
-    ForEachWord<typename T::Row, kThreads>(thread, [&](int row, int word) {
-      const uint32_t to = keys + T::Row::Offset(row, word);
-      const int at = row * T::kRowBytes + word * 16;
+    ForEachWord<Row, kThreads>(thread, [&](int row, int word) {
+      const uint32_t to = keys + Row::Offset(first_row + row, word);
+      const int at = row * kRowBytes + word * 16;
       const bool valid = position + row >= span.first && position + row < span.end;
       CopyAsync(to, from + at, valid);
-      CopyAsync(to + T::kBytes, values + at, valid);
+      CopyAsync(to + kTile * kRowBytes, values + at, valid);
     });
   }
 }
 
 // Values in BF16 to FP16, in place: of a tile's words those that this thread has copied.
-template <int kHeadSize, int kThreads>
+template <typename Row, int kThreads>
 __device__ inline void ConvertValues(uint32_t values, int thread) {
-  using Row = typename Tile<Bf16, kHeadSize>::Row;
 #pragma unroll
   for (int run = 0; run < kTileRuns; ++run) {
     ForEachWord<Row, kThreads>(thread, [&](int row, int word) {

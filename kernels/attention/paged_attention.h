@@ -57,6 +57,8 @@ struct AttentionArgs {
   // Of AttentionScratchBytes(step, head_size), 256-byte aligned: what is between two chunks. Layers
   // that run one after the other may share it; nothing need be in it.
   void* scratch;
+  // Only kernels for all architectures: the bits are the same, sm_90a's are faster.
+  bool portable = false;
 };
 
 // Bytes that serve every step whose rows, max_tokens and max_row_tokens are not larger (the device

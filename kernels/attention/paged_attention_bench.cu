@@ -101,17 +101,23 @@ void RunShape(Bench& bench, const Shape& shape) {
                               .scale = 1 / std::sqrt(static_cast<float>(shape.head_size)),
                               .soft_cap = 0,
                               .scratch = scratch.get()};
-  const double us = bench.Microseconds(inputs, [&](int input, cudaStream_t stream) {
+  const auto launch = [&](int input, cudaStream_t stream, bool portable) {
     AttentionArgs rotated = args;
+    rotated.portable = portable;
     rotated.tables.blocks += int64_t{input} * shape.rows * row_blocks;
     return LaunchPagedAttention(rotated, stream);
-  });
-  bench.Row(shape.tokens == 1 ? "decode" : "prefill", Name(shape), us, bytes);
-  if (shape.tokens > 16) {
+  };
+  const auto run = [&](const char* name, bool portable) {
+    const double us = bench.Microseconds(
+        inputs, [&](int input, cudaStream_t stream) { return launch(input, stream, portable); });
+    bench.Row(name, Name(shape), us, bytes);
+    if (shape.tokens == 1) return;
     const double pairs = shape.tokens * (shape.length - (shape.tokens - 1) / 2.0);
     std::printf("  %s: %.0f TFLOP/s\n", Name(shape).c_str(),
                 shape.rows * pairs * 4 * width / us / 1e6);
-  }
+  };
+  run(shape.tokens == 1 ? "decode" : "prefill", false);
+  if (shape.tokens > 1) run("prefill, portable", true);
   if (shape.tokens == 1 && shape.type == Type::kBf16) {
     const double plan_us = bench.Microseconds(
         1, [&](int, cudaStream_t stream) { return LaunchPlanAttention(step, stream); });

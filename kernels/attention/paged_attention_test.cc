@@ -194,6 +194,27 @@ TEST(PagedAttentionTest, ChunkingChangesNoBit) {
   }
 }
 
+// The kernels for one architecture have the bits of the portable ones.
+TEST(PagedAttentionTest, PortableKernelsGiveTheSameBits) {
+  for (const int head_size : {64, 96, 128, 256}) {
+    for (const float sharpness : {1.0f, 8.0f}) {
+      const AttentionCase c = {.head_size = head_size, .lengths = kLengths, .sharpness = sharpness};
+      AttentionWorld world(c);
+      const std::vector<StepRow> rows = {{9, 0, 700}, {10, 15, 500}, {5, 0, 200}, {11, 400, 113}};
+      AttentionRunner runner(world, rows.size(), Tokens(rows), LongestRow(rows));
+      const std::vector<Bf16> chosen = RunStep(runner, rows);
+      runner.Upload(rows);
+      EXPECT_EQ(runner.Launch(nullptr, true), cudaSuccess);
+      const std::vector<Bf16> portable = runner.Result();
+      int different = 0;
+      for (int token = 0; token < Tokens(rows); ++token) {
+        different += Bits(world, chosen, token) != Bits(world, portable, token);
+      }
+      EXPECT_EQ(different, 0) << "of " << Tokens(rows) << " tokens, " << c.Name();
+    }
+  }
+}
+
 TEST(PagedAttentionTest, NeighboursChangeNoBit) {
   std::mt19937 random(1);
   std::vector<int> lengths(200);

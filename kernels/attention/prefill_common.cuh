@@ -1,0 +1,293 @@
+// What kernels that read prompts share. A CTA takes 128 rows of queries, (token, head of a kv
+// head's group), and runs through all keys that they see; each warp has its own rows. At the end of
+// a chunk its result joins the total, which lies in global memory (in practice in the L2 cache), in
+// the order of the registers, for registers hold one accumulator only.
+#ifndef MILLRACE_KERNELS_ATTENTION_PREFILL_COMMON_CUH_
+#define MILLRACE_KERNELS_ATTENTION_PREFILL_COMMON_CUH_
+
+#include <algorithm>
+
+#include "kernels/attention/attention_kernels.h"
+#include "kernels/attention/attention_params.cuh"
+#include "kernels/device_util.cuh"
+
+namespace millrace::kernels::attention {
+
+// What would cost registers.
+struct PrefillShared {
+  PrefillItem item;
+  int head;
+  int block_ids[2][kTileRuns];  // of an even and an odd tile
+  int positions[kPrefillRows];  // of the rows' tokens
+  Softmax totals[kPrefillRows];
+};
+
+// kBlocks times 16 rows a warp; TileRow is the layout of keys and of values in shared memory.
+template <typename Kv, int kHeadSize, int kBlocks, int kStages, typename TileRow>
+class PrefillBase {
+ public:
+  using T = Tile<Kv, kHeadSize>;
+  static constexpr int kThreads = kPrefillRows / (16 * kBlocks) * kWarpSize;
+  static constexpr int kColumnBlocks = kHeadSize / 8;
+  static constexpr int kQueryBytes = kPrefillRows * kHeadSize * 2;
+  static constexpr int kStageBytes = 2 * T::kBytes;
+  static constexpr int kSharedBytes = kQueryBytes + kStages * kStageBytes;
+
+ protected:
+  __device__ PrefillBase(const Params& params, PrefillShared& shared, uint32_t memory)
+      : params_(params),
+        shared_(shared),
+        queries_(memory),
+        ring_(memory + kQueryBytes),
+        lane_(threadIdx.x % kWarpSize),
+        row_(threadIdx.x / kWarpSize * 16 * kBlocks),
+        query_lane_(queries_ + row_ * kHeadSize * 2 + T::QueryLane(lane_)) {}
+
+  // The rows of queries whose elements the lane has: `i` counts blocks and halves.
+  __device__ int Row(int i) const { return row_ + lane_ / 4 + 8 * i; }
+
+  __device__ uint32_t Stage(int tile) const { return ring_ + tile % kStages * kStageBytes; }
+
+  // Starts the copies of the item's queries and its first tile.
+  __device__ void Begin(const Span& span, int tile) {
+    const PrefillItem& item = shared_.item;
+    for (int row = threadIdx.x; row < kPrefillRows; row += kThreads) {
+      shared_.positions[row] = item.position + min(row / params_.group, item.tokens - 1);
+      shared_.totals[row] = EmptySoftmax();
+    }
+    if (threadIdx.x < kTileRuns) {
+      const int begin = tile * kTile + threadIdx.x * kRun;
+      shared_.block_ids[(tile + 1) % 2][threadIdx.x] = 0;  // where there is none
+      shared_.block_ids[tile % 2][threadIdx.x] =
+          IsNeeded(begin, span) ? params_.Blocks(item.slot)[begin >> params_.block_shift] : 0;
+    }
+    __syncthreads();
+    LoadQueries();
+    StartTile(tile);
+  }
+
+  __device__ void LoadQueries() {
+    using QueryRow = typename T::QueryRow;
+    const PrefillItem& item = shared_.item;
+    for (int i = threadIdx.x; i < kPrefillRows * QueryRow::kWords; i += kThreads) {
+      const int row = i / QueryRow::kWords;
+      const int word = i % QueryRow::kWords;
+      const int token = row / params_.group;
+      const bool valid = token < item.tokens;
+      const Bf16* from = params_.q;
+      if (valid) {
+        from += (item.token + token) * params_.q_stride +
+                (shared_.head * params_.group + row % params_.group) * kHeadSize + word * 8;
+      }
+      CopyAsync(queries_ + QueryRow::Offset(row, word), from, valid);
+    }
+  }
+
+  // Starts those of a tile, and of the block ids of the tile behind it.
+  __device__ void StartTile(int tile) {
+    const Span span = params_.Visible(shared_.item.position, shared_.item.tokens);
+    const HeadPages pages = params_.Head(shared_.head);
+#pragma unroll
+    for (int run = 0; run < kTileRuns; ++run) {
+      LoadRun<TileRow, kThreads>(pages, tile * kTile, run * kRun, span,
+                                 shared_.block_ids[tile % 2][run], Stage(tile), threadIdx.x);
+    }
+    const int begin = (tile + 1) * kTile + threadIdx.x * kRun;
+    if (threadIdx.x < kTileRuns && IsNeeded(begin, span)) {
+      CopyAsync4(SharedAddress(&shared_.block_ids[(tile + 1) % 2][threadIdx.x]),
+                 params_.Blocks(shared_.item.slot) + (begin >> params_.block_shift));
+    }
+  }
+
+  // Until this thread's copies have arrived; its values become FP16. The others' are there after a
+  // barrier.
+  __device__ void FinishTile(int tile) {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    if constexpr (!T::kFp8) ConvertValues<TileRow, kThreads>(Stage(tile) + T::kBytes, threadIdx.x);
+  }
+
+  __device__ void ClearChunk() {
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m) {
+      sums_[2 * m] = sums_[2 * m + 1] = EmptySoftmax();
+#pragma unroll
+      for (int block = 0; block < kColumnBlocks; ++block) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) values_[m][block][e] = 0;
+      }
+    }
+  }
+
+  __device__ void Mask(int tile, float (&scores)[kBlocks][kTileBlocks][4]) {
+    if (params_.rule.soft_cap > 0) {
+#pragma unroll
+      for (int i = 0; i < kBlocks * kTileBlocks * 4; ++i) {
+        float& score = scores[i / (kTileBlocks * 4)][i / 4 % kTileBlocks][i % 4];
+        score = SoftCap(params_.rule, score);
+      }
+    }
+    const PrefillItem& item = shared_.item;
+    const int last = item.position + item.tokens - 1;
+    if (tile * kTile + kTile - 1 <= item.position &&
+        tile * kTile >= FirstVisible(last, params_.window)) {
+      return;  // every row sees all of it
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) {
+      const int position = shared_.positions[Row(i)];
+      const int first = FirstVisible(position, params_.window);
+#pragma unroll
+      for (int block = 0; block < kTileBlocks; ++block) {
+        const int key = tile * kTile + block * 8 + lane_ % 4 * 2;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (key + e > position || key + e < first) {
+            scores[i / 2][block][i % 2 * 2 + e] = -Infinity();
+          }
+        }
+      }
+    }
+  }
+
+  // Scores become probabilities; what was accumulated before is scaled. `first` of a chunk: nothing
+  // was.
+  __device__ void AddScores(float (&scores)[kBlocks][kTileBlocks][4], bool first,
+                            uint32_t (&probabilities)[kBlocks][kTile / 16][4]) {
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m) {
+      const float factors[2] = {AddTile(scores[m], 0, params_.rule.log2_unit, sums_[2 * m]),
+                                AddTile(scores[m], 1, params_.rule.log2_unit, sums_[2 * m + 1])};
+      if (!first) {
+#pragma unroll
+        for (int block = 0; block < kColumnBlocks; ++block) Scale(values_[m][block], factors);
+      }
+#pragma unroll
+      for (int step = 0; step < kTile / 16; ++step) {
+        Probabilities(scores[m], step, probabilities[m][step]);
+      }
+    }
+  }
+
+  // The chunk's values become the total's, in registers after the last chunk and else in memory.
+  __device__ void MergeChunk(bool first, bool last) {
+    float4* memory = params_.scratch.totals +
+                     static_cast<int64_t>(blockIdx.x) * kBlocks * kColumnBlocks * kThreads +
+                     threadIdx.x;
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m) {
+      const MergeFactors factors[2] = {MergeSums(2 * m), MergeSums(2 * m + 1)};
+      constexpr int kAhead = kColumnBlocks % 16 == 0 ? 16 : kColumnBlocks;  // reads at once
+#pragma unroll
+      for (int begin = 0; begin < kColumnBlocks; begin += kAhead) {
+        float4* at = memory + (m * kColumnBlocks + begin) * kThreads;
+        float4 totals[kAhead] = {};
+        if (!first) {
+#pragma unroll
+          for (int i = 0; i < kAhead; ++i) totals[i] = __ldcg(at + i * kThreads);
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+          float(&values)[4] = values_[m][begin + i];
+          values[0] = Merged(totals[i].x, values[0], factors[0]);
+          values[1] = Merged(totals[i].y, values[1], factors[0]);
+          values[2] = Merged(totals[i].z, values[2], factors[1]);
+          values[3] = Merged(totals[i].w, values[3], factors[1]);
+        }
+        if (!last) {
+#pragma unroll
+          for (int i = 0; i < kAhead; ++i) {
+            const float(&values)[4] = values_[m][begin + i];
+            __stcg(at + i * kThreads, make_float4(values[0], values[1], values[2], values[3]));
+          }
+        }
+      }
+    }
+  }
+
+  __device__ MergeFactors MergeSums(int i) {
+    SumOverLanes(sums_[i]);
+    Softmax total = shared_.totals[Row(i)];
+    const MergeFactors factors = Merge(total, sums_[i], params_.rule.log2_unit);
+    __syncwarp();  // four lanes read it and write the same
+    shared_.totals[Row(i)] = total;
+    return factors;
+  }
+
+  __device__ void Store() {
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) {
+      const int row = Row(i);
+      if (row >= shared_.item.tokens * params_.group) continue;
+      const float factor = OutputFactor(shared_.totals[row], params_.value_scale);
+      Bf16* to = params_.out + (shared_.item.token + row / params_.group) * params_.out_stride +
+                 (shared_.head * params_.group + row % params_.group) * kHeadSize;
+#pragma unroll
+      for (int word = 0; word < T::Row::kWords; ++word) {
+        float columns[T::kLaneColumns];
+        T::LaneColumns(&values_[i / 2][word * T::kBlocksPerWord], i % 2, columns);
+        StoreOutputs(to + T::LaneColumn(word, lane_), columns, factor);
+      }
+    }
+  }
+
+  const Params& params_;
+  PrefillShared& shared_;
+  const uint32_t queries_;
+  const uint32_t ring_;
+  const int lane_;
+  const int row_;  // the warp's first
+  const uint32_t query_lane_;
+
+  // Of the chunk.
+  Softmax sums_[2 * kBlocks];
+  float values_[kBlocks][kColumnBlocks][4];
+};
+
+// The body of a kernel: CTAs take items as they become free; the last of them to find none left
+// resets the count.
+template <typename Reader>
+__device__ inline void RunPrefillItems(const Params& params, PrefillShared& shared,
+                                       uint32_t memory) {
+  __shared__ bool done;
+  PlanHeader& header = *params.plan.header;
+  const int work = header.prefill_items * params.kv_heads;
+  Reader reader(params, shared, memory);
+  while (true) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const int i = atomicAdd(&header.next_prefill_item, 1);
+      done = i >= work;
+      if (!done) {
+        shared.item = params.plan.prefill[i / params.kv_heads];
+        shared.head = i % params.kv_heads;
+      }
+    }
+    __syncthreads();
+    if (done) break;
+    reader.RunItem();
+    StorePadding<Reader::kThreads>(params, shared.item.token, shared.item.tokens, shared.head,
+                                   Reader::kHeadSize, threadIdx.x);
+  }
+  if (threadIdx.x == 0 && atomicInc(&header.idle_prefill_ctas, gridDim.x - 1) == gridDim.x - 1) {
+    header.next_prefill_item = 0;
+  }
+}
+
+template <typename Reader>
+cudaError_t LaunchPrefillKernel(const Launch& launch, void (*kernel)(Params)) {
+  if (Reader::kSharedBytes + static_cast<int>(sizeof(PrefillShared)) + 128 >
+      launch.shared_per_cta) {
+    return cudaErrorInvalidConfiguration;
+  }
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Reader::kSharedBytes);
+  if (error != cudaSuccess) return error;
+  const int work = MaxPrefillItems(launch.args.step) * launch.args.pages.kv_heads;
+  const int ctas = std::min({Reader::kCtas * launch.sms, kMaxCtas, work});
+  kernel<<<ctas, Reader::kThreads, Reader::kSharedBytes, launch.stream>>>(MakeParams(launch));
+  return cudaGetLastError();
+}
+
+}  // namespace millrace::kernels::attention
+
+#endif  // MILLRACE_KERNELS_ATTENTION_PREFILL_COMMON_CUH_
