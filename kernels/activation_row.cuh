@@ -20,6 +20,7 @@ __device__ inline int64_t RowColumn(int first_vector, int i) {
   return 8 * (first_vector + static_cast<int64_t>(i) * blockDim.x + threadIdx.x);
 }
 
+// The largest magnitude; NaN is passed over, so that it is found in the codes and not in the scale.
 __device__ inline float Amax(const float (&values)[8]) {
   float amax = 0;
 #pragma unroll
@@ -27,12 +28,41 @@ __device__ inline float Amax(const float (&values)[8]) {
   return amax;
 }
 
+template <int kVectors>
+__device__ float Amax(const float (&values)[kVectors][8]) {
+  float amax = 0;
+#pragma unroll
+  for (const auto& vector : values) amax = fmaxf(amax, Amax(vector));
+  return amax;
+}
+
+// Where the 8 FP8 codes of columns [column, column + 8) go.
+__device__ inline uint2* Codes(const Activation& out, int64_t token, int64_t column) {
+  return reinterpret_cast<uint2*>(static_cast<uint8_t*>(out.data) + token * out.stride + column);
+}
+
+// The vectors of `values` that lie inside out.stride, times `inverse`, as FP8.
+template <int kVectors>
+__device__ void WriteCodes(const float (&values)[kVectors][8], float inverse, int first_vector,
+                           int64_t token, const Activation& out) {
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const int64_t column = RowColumn(first_vector, i);
+    if (column < out.stride) *Codes(out, token, column) = Fp8Codes8(values[i], inverse);
+  }
+}
+
+// The scale of kTensor, for WriteRow: to be loaded before there is anything to wait for.
+__device__ inline float TensorScale(const Activation& out) {
+  return out.scaling == Scaling::kTensor ? out.scales[0] : 1;
+}
+
 // Writes the vectors of `values` that lie inside out.stride to row `token` of `tokens`. Those past
 // the row's width must hold zeros. All threads of the CTA come here, and for Scaling::kToken the
 // CTA holds the whole row.
 template <int kVectors>
-__device__ void WriteRow(const float (&values)[kVectors][8], int first_vector, int64_t token,
-                         int64_t tokens, const Activation& out) {
+__device__ void WriteRow(const float (&values)[kVectors][8], float tensor_scale, int first_vector,
+                         int64_t token, int64_t tokens, const Activation& out) {
   if (out.type == Type::kBf16) {
     Bf16* row = static_cast<Bf16*>(out.data) + token * out.stride;
 #pragma unroll
@@ -45,30 +75,26 @@ __device__ void WriteRow(const float (&values)[kVectors][8], int first_vector, i
 
   float inverse = 0;
   if (out.scaling == Scaling::kTensor) {
-    inverse = Fp8Inverse(out.scales[0]);
+    inverse = Fp8Inverse(tensor_scale);
   } else if (out.scaling == Scaling::kToken) {
     __shared__ float maxima[kWarpSize];
-    float amax = 0;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) amax = fmaxf(amax, Amax(values[i]));
-    const float scale = Fp8Scale(BlockReduce<Max>(amax, maxima));
+    const float scale = Fp8Scale(BlockReduce<Max>(Amax(values), maxima));
     if (threadIdx.x == 0) out.scales[token] = scale;
     inverse = Fp8Inverse(scale);
   }
-  uint8_t* row = static_cast<uint8_t*>(out.data) + token * out.stride;
+  if (out.scaling != Scaling::kTokenGroup) {
+    WriteCodes(values, inverse, first_vector, token, out);
+    return;
+  }
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(first_vector, i);
-    if (out.scaling == Scaling::kTokenGroup) {
-      const float scale = Fp8Scale(WarpReduce<Max, kColumnPadding / 8>(Amax(values[i])));
-      if (column % kColumnPadding == 0 && column < out.stride) {
-        out.scales[column / kColumnPadding * PaddedTokens(tokens) + token] = scale;
-      }
-      inverse = Fp8Inverse(scale);
+    const float scale = Fp8Scale(WarpReduce<Max, kColumnPadding / 8>(Amax(values[i])));
+    if (column >= out.stride) continue;
+    if (column % kColumnPadding == 0) {
+      out.scales[column / kColumnPadding * PaddedTokens(tokens) + token] = scale;
     }
-    if (column < out.stride) {
-      *reinterpret_cast<uint2*>(row + column) = Fp8Codes8(values[i], inverse);
-    }
+    *Codes(out, token, column) = Fp8Codes8(values[i], Fp8Inverse(scale));
   }
 }
 
@@ -81,13 +107,14 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     WriteRowsKernel(Source source, int width, Activation out) {
   const int64_t token = blockIdx.x;
   const int first_vector = blockIdx.y * blockDim.x * kVectors;
+  const float tensor_scale = TensorScale(out);
   float values[kVectors][8] = {};
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(first_vector, i);
     if (column < width) source(token, column, values[i]);
   }
-  WriteRow(values, first_vector, token, gridDim.x, out);
+  WriteRow(values, tensor_scale, first_vector, token, gridDim.x, out);
 }
 
 // Writes out[tokens, width] from `source`, a plain struct with a device operator() as above.
@@ -96,7 +123,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 template <typename Source>
 cudaError_t LaunchWriteRows(const Source& source, int tokens, int width, const Activation& out,
                             cudaStream_t stream) {
-  constexpr int kPartThreads = 256;
+  constexpr int kPartThreads = 128;
   const int vectors = static_cast<int>(out.stride / 8);
   const auto launch = [&](auto kernel, int threads, int parts) {
     kernel<<<dim3(tokens, parts), threads, 0, stream>>>(source, width, out);

@@ -24,6 +24,10 @@ inline bool IsValid(const Product& p, int64_t width) {
          p.stride >= width && p.stride % 8 == 0;
 }
 
+inline bool IsScaled(const Product& p) {
+  return p.token_scales != nullptr || p.channel_scales != nullptr;
+}
+
 inline bool IsValid(const KvPages& p) {
   const bool sizes =
       (p.block_size == 16 || p.block_size == 32 || p.block_size == 64 || p.block_size == 128) &&

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/arguments.h"
 #include "kernels/types.h"
@@ -29,48 +30,72 @@ __device__ inline void Load8(const float* from, float (&to)[8]) {
   to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
 }
 
-__device__ inline void Load8(const Bf16* from, float (&to)[8]) {
-  const uint4 raw = *reinterpret_cast<const uint4*>(from);
+// Eight BF16 as they lie in memory; a BF16 is the upper half of its fp32.
+__device__ inline void Unpack8(const uint4& raw, float (&to)[8]) {
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {  // a BF16 is the upper half of its fp32
+  for (int i = 0; i < 4; ++i) {
     to[2 * i] = __uint_as_float(words[i] << 16);
     to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000);
   }
 }
+
+__device__ inline uint4 LoadRaw8(const Bf16* from) { return *reinterpret_cast<const uint4*>(from); }
+
+__device__ inline void Load8(const Bf16* from, float (&to)[8]) { Unpack8(LoadRaw8(from), to); }
 
 __device__ inline void Store8(float* to, const float (&from)[8]) {
   reinterpret_cast<float4*>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
   reinterpret_cast<float4*>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
 }
 
-__device__ inline void Store8(Bf16* to, const float (&from)[8]) {
+// Rounded to nearest even.
+__device__ inline uint4 Pack8(const float (&from)[8]) {
   uint32_t words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(from[2 * i], from[2 * i + 1]);
     words[i] = *reinterpret_cast<const uint32_t*>(&pair);
   }
-  *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+  return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// Columns [column, column + 8) of a row of a Product, its scales applied: first the token's, then
-// the channel's.
-__device__ inline void Load8(const Product& product, int64_t token, int64_t column,
-                             float (&to)[8]) {
-  Load8(product.data + token * product.stride + column, to);
-  if (product.token_scales != nullptr) {
-    const float scale = product.token_scales[token];
-#pragma unroll
-    for (float& value : to) value *= scale;
-  }
-  if (product.channel_scales != nullptr) {
-    float scales[8];
-    Load8(product.channel_scales + column, scales);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) to[i] *= scales[i];
-  }
+__device__ inline void Store8(Bf16* to, const float (&from)[8]) {
+  *reinterpret_cast<uint4*>(to) = Pack8(from);
 }
+
+// Columns [column, column + 8) of a row of a Product, with scales or (kScaled = false) without.
+// Loading and computing are two steps, so that all loads of a thread are under way before it waits
+// for one.
+template <bool kScaled>
+struct ProductVector {
+  uint4 data;
+  float token_scale;
+  float channel_scales[8];
+
+  static __device__ ProductVector Load(const Product& product, int64_t token, int64_t column) {
+    ProductVector v;
+    v.data = LoadRaw8(product.data + token * product.stride + column);
+    if constexpr (kScaled) {
+      v.token_scale = 1;
+      if (product.token_scales != nullptr) v.token_scale = product.token_scales[token];
+#pragma unroll
+      for (float& scale : v.channel_scales) scale = 1;
+      if (product.channel_scales != nullptr) {
+        Load8(product.channel_scales + column, v.channel_scales);
+      }
+    }
+    return v;
+  }
+
+  __device__ void Values(float (&to)[8]) const {
+    Unpack8(data, to);
+    if constexpr (kScaled) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) to[i] = to[i] * token_scale * channel_scales[i];
+    }
+  }
+};
 
 // ---- Reductions: a butterfly in the warp, then one over the warps' results. The tree depends on
 // the number of threads alone, and every thread gets the same bits. ----
@@ -80,7 +105,7 @@ struct Add {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
 
-// Of magnitudes: not negative. A NaN is passed over.
+// Of magnitudes: not negative, -0 included, and not NaN.
 struct Max {
   static constexpr float kIdentity = 0;
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
@@ -89,11 +114,16 @@ struct Max {
 // Over aligned groups of `kLanes` lanes of a full warp: 2, 4, 8, 16 or 32.
 template <typename Op, int kLanes = kWarpSize>
 __device__ float WarpReduce(float value, Op op = {}) {
+  if constexpr (std::is_same_v<Op, Max> && kLanes == kWarpSize) {
+    // The bits of numbers that are not negative are in the numbers' order.
+    return __uint_as_float(__reduce_max_sync(kFullWarp, __float_as_uint(value)));
+  } else {
 #pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-    value = op(value, __shfl_xor_sync(kFullWarp, value, distance));
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+      value = op(value, __shfl_xor_sync(kFullWarp, value, distance));
+    }
+    return value;
   }
-  return value;
 }
 
 // Over a CTA of whole warps, all of which must come here. `partials` is shared memory that nobody

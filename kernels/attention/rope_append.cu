@@ -14,103 +14,130 @@ inline constexpr int kHeadLanes = kHeadSize <= 64    ? 8
                                   : kHeadSize <= 128 ? 16
                                                      : 32;
 
-// x / sqrt(mean(x^2) + epsilon) * norm over a head whose lanes all come here.
+// A lane's 8 values of a head lie in two runs of 4 columns: neighbours, but where the rotation
+// pairs the head's halves, one run of either half. So each lane has both sides of its pairs.
+struct Runs {
+  int first, second;  // their first columns
+};
+
+// The runs of lane `lane`: lanes below dimensions / 8 have all that is turned.
+__device__ inline Runs RunsOf(int lane, int dimensions, bool halves) {
+  if (halves && lane < dimensions / 8) return {4 * lane, dimensions / 2 + 4 * lane};
+  return {8 * lane, 8 * lane + 4};
+}
+
+__device__ inline void Load4(const float* from, float* to) {
+  const float4 values = *reinterpret_cast<const float4*>(from);
+  to[0] = values.x, to[1] = values.y, to[2] = values.z, to[3] = values.w;
+}
+
+// The values of a head's two runs, its scales applied as ProductVector does.
+__device__ inline void LoadHead(const Product& product, int64_t token, int64_t column, Runs runs,
+                                float (&x)[8]) {
+  const Bf16* row = product.data + token * product.stride + column;
+  const uint2 first = *reinterpret_cast<const uint2*>(row + runs.first);
+  const uint2 second = *reinterpret_cast<const uint2*>(row + runs.second);
+  float token_scale = 1;
+  float scales[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+  if (product.token_scales != nullptr) token_scale = product.token_scales[token];
+  if (product.channel_scales != nullptr) {
+    Load4(product.channel_scales + column + runs.first, scales);
+    Load4(product.channel_scales + column + runs.second, scales + 4);
+  }
+  Unpack8(make_uint4(first.x, first.y, second.x, second.y), x);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x[i] = x[i] * token_scale * scales[i];
+}
+
+__device__ inline void StoreRuns(Bf16* head, Runs runs, const float (&x)[8]) {
+  const uint4 raw = Pack8(x);
+  *reinterpret_cast<uint2*>(head + runs.first) = make_uint2(raw.x, raw.y);
+  *reinterpret_cast<uint2*>(head + runs.second) = make_uint2(raw.z, raw.w);
+}
+
+// x / sqrt(mean(x^2) + epsilon) * norm over a head. All lanes of the warp come here.
 template <int kHeadSize>
-__device__ void NormHead(const float* norm, float epsilon, int column, float (&x)[8]) {
+__device__ void NormHead(const float* norm, float epsilon, Runs runs, float (&x)[8]) {
   float squares = 0;
 #pragma unroll
   for (const float value : x) squares += value * value;
   squares = WarpReduce<Add, kHeadLanes<kHeadSize>>(squares);
-  if (column >= kHeadSize) return;
+  if (runs.second >= kHeadSize) return;
   const float inverse = 1.0f / sqrtf(squares / kHeadSize + epsilon);
   float weight[8];
-  Load8(norm + column, weight);
+  Load4(norm + runs.first, weight);
+  Load4(norm + runs.second, weight + 4);
 #pragma unroll
   for (int i = 0; i < 8; ++i) x[i] = x[i] * inverse * weight[i];
 }
 
-// Turns the values whose column lies below `dimensions`. `head` is shared memory for the head's
-// values, skewed by a word every 8 so that the lanes' accesses meet no bank twice.
-template <int kHeadSize>
-__device__ void RotateHead(const float2* rotations, int dimensions, bool interleaved, int column,
-                           float (&head)[kHeadSize * 9 / 8], float (&x)[8]) {
-  if (column < kHeadSize) {
+// Turns the lane's four pairs by turns[0 … 3] = (cos, sin).
+__device__ inline void Rotate(const float2* turns, bool halves, float (&x)[8]) {
+  float turn[8];
+  Load8(reinterpret_cast<const float*>(turns), turn);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) head[column / 8 * 9 + i] = x[i];
-  }
-  __syncwarp();
-  const int half = dimensions / 2;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const int at = column + i;
-    if (at >= dimensions) continue;
-    const bool first = interleaved ? at % 2 == 0 : at < half;
-    const int distance = interleaved ? 1 : half;
-    const int partner = first ? at + distance : at - distance;
-    const int pair = interleaved ? at / 2 : min(at, partner);
-    const float2 turn = rotations[pair];
-    const float across = head[partner / 8 * 9 + partner % 8] * turn.y;
-    x[i] = x[i] * turn.x + (first ? -across : across);
+  for (int pair = 0; pair < 4; ++pair) {
+    const float cosine = turn[2 * pair], sine = turn[2 * pair + 1];
+    float& a = halves ? x[pair] : x[2 * pair];
+    float& b = halves ? x[pair + 4] : x[2 * pair + 1];
+    const float turned = a * cosine - b * sine;
+    b = b * cosine + a * sine;
+    a = turned;
   }
 }
 
 // Grid (tokens, groups of heads).
-template <int kHeadSize>
+template <int kHeadSize, bool kHalves>
 __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args) {
   constexpr int kLanes = kHeadLanes<kHeadSize>;
-  constexpr int kHeads = kThreads / kLanes;
-  __shared__ float exchange[kHeads][kHeadSize * 9 / 8];
-
+  const KvPages& pages = args.pages;
   const int64_t token = blockIdx.x;
-  const int head = blockIdx.y * kHeads + threadIdx.x / kLanes;
-  const int column = 8 * (threadIdx.x % kLanes);
-  const int kv_heads = args.pages.kv_heads;
-  const bool writes = head < args.heads + 2 * kv_heads && column < kHeadSize;
+  const int head = blockIdx.y * (kThreads / kLanes) + threadIdx.x / kLanes;
+  const int lane = threadIdx.x % kLanes;
+  const bool writes = head < args.heads + 2 * pages.kv_heads && 8 * lane < kHeadSize;
   const bool is_q = head < args.heads;
-  const bool is_value = head >= args.heads + kv_heads;
+  const bool is_value = head >= args.heads + pages.kv_heads;
 
   const int64_t position = args.positions[token];
   int64_t block = 0;
   if (!is_q && writes) {
-    block = args.tables
-                .blocks[args.slots[token] * args.tables.stride + position / args.pages.block_size];
+    const int block_shift = 31 - __clz(pages.block_size);
+    block = args.tables.blocks[args.slots[token] * args.tables.stride + (position >> block_shift)];
   }
+  const bool turns = !is_value && lane < args.rope_dimensions / 8;
+  const Runs runs = RunsOf(lane, turns ? args.rope_dimensions : 0, kHalves);
   float x[8] = {};
-  if (writes) Load8(args.qkv, token, static_cast<int64_t>(head) * kHeadSize + column, x);
+  if (writes) LoadHead(args.qkv, token, static_cast<int64_t>(head) * kHeadSize, runs, x);
 
-  // A warp may hold heads of q, k and v: all of its lanes go through the exchange between lanes.
-  float turned[8];
+  if (args.q_norm != nullptr) {  // a warp may hold heads of q, k and v: all of it sums
+    float normed[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) turned[i] = x[i];
-  if (args.q_norm != nullptr) {
-    NormHead<kHeadSize>(is_q ? args.q_norm : args.k_norm, args.norm_epsilon, column, turned);
-  }
-  if (args.rope_dimensions > 0) {
-    RotateHead<kHeadSize>(args.rotations + position * (args.rope_dimensions / 2),
-                          args.rope_dimensions, args.interleaved, column,
-                          exchange[threadIdx.x / kLanes], turned);
+    for (int i = 0; i < 8; ++i) normed[i] = x[i];
+    NormHead<kHeadSize>(is_q ? args.q_norm : args.k_norm, args.norm_epsilon, runs, normed);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = is_value ? x[i] : normed[i];
   }
   if (!writes) return;
+  if (turns) {
+    Rotate(args.rotations + position * (args.rope_dimensions / 2) + 4 * lane, kHalves, x);
+  }
+
   if (is_q) {
-    Store8(args.q + (token * args.heads + head) * kHeadSize + column, turned);
+    StoreRuns(args.q + (token * args.heads + head) * kHeadSize, runs, x);
     return;
   }
-  if (!is_value) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = turned[i];
-  }
-  // Of both k and v, `head` counts on from the last q: k's heads are rows 0 … kv_heads - 1 of a
-  // block and v's follow.
-  const int64_t at = block * args.pages.block_stride +
-                     (static_cast<int64_t>(head - args.heads) * args.pages.block_size +
-                      position % args.pages.block_size) *
-                         kHeadSize +
-                     column;
-  if (args.pages.type == Type::kBf16) {
-    Store8(static_cast<Bf16*>(args.pages.data) + at, x);
+  // `head` counts on from the last q: k's heads are rows 0 … kv_heads - 1 of a block, v's follow.
+  const int64_t at =
+      block * pages.block_stride + (static_cast<int64_t>(head - args.heads) * pages.block_size +
+                                    (position & (pages.block_size - 1))) *
+                                       kHeadSize;
+  if (pages.type == Type::kBf16) {
+    StoreRuns(static_cast<Bf16*>(pages.data) + at, runs, x);
   } else {
-    const float inverse = Fp8Inverse(is_value ? args.pages.v_scale : args.pages.k_scale);
-    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(args.pages.data) + at) = Fp8Codes8(x, inverse);
+    const uint2 codes = Fp8Codes8(x, Fp8Inverse(is_value ? pages.v_scale : pages.k_scale));
+    uint8_t* to = static_cast<uint8_t*>(pages.data) + at;
+    *reinterpret_cast<uint32_t*>(to + runs.first) = codes.x;
+    *reinterpret_cast<uint32_t*>(to + runs.second) = codes.y;
   }
 }
 
@@ -118,7 +145,9 @@ template <int kHeadSize>
 cudaError_t Launch(const RopeAppendArgs& args, cudaStream_t stream) {
   const int heads_a_cta = kThreads / kHeadLanes<kHeadSize>;
   const dim3 grid(args.tokens, CeilDiv(args.heads + 2 * args.pages.kv_heads, heads_a_cta));
-  RopeAppendKernel<kHeadSize><<<grid, kThreads, 0, stream>>>(args);
+  const auto kernel =
+      args.interleaved ? RopeAppendKernel<kHeadSize, false> : RopeAppendKernel<kHeadSize, true>;
+  kernel<<<grid, kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
@@ -142,9 +171,9 @@ cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream) {
   const int64_t width = (int64_t{2} * args.pages.kv_heads + args.heads) * args.pages.head_size;
   if (args.tokens < 0 || args.heads < 1 || !IsValid(args.pages) || !IsValid(args.qkv, width) ||
       args.positions == nullptr || args.slots == nullptr || args.tables.blocks == nullptr ||
-      args.rope_dimensions < 0 || args.rope_dimensions % 2 != 0 ||
+      args.rope_dimensions < 0 || args.rope_dimensions % 8 != 0 ||
       args.rope_dimensions > args.pages.head_size ||
-      (args.rope_dimensions > 0 && args.rotations == nullptr) ||
+      (args.rope_dimensions > 0 && args.rotations == nullptr) || !IsAligned16(args.rotations) ||
       (args.q_norm == nullptr) != (args.k_norm == nullptr) || !IsAligned16(args.q_norm) ||
       !IsAligned16(args.k_norm) || (args.q_norm != nullptr && !(args.norm_epsilon >= 0)) ||
       args.q == nullptr || !IsAligned16(args.q)) {

@@ -27,8 +27,8 @@ struct RopeAppendArgs {
   const int32_t* slots;      // [tokens], rows of `tables`
   BlockTables tables;
 
-  const float2* rotations;  // [max positions, rope_dimensions / 2], see LaunchFillRotations
-  int rope_dimensions;      // even, at most head_size; 0 turns nothing
+  const float2* rotations;  // [max positions, rope_dimensions / 2], 16-byte aligned, see below
+  int rope_dimensions;      // a multiple of 8, at most head_size; 0 turns nothing
   bool interleaved;         // pairs (2i, 2i + 1); else (i, i + rope_dimensions / 2)
 
   // x / sqrt(mean(x^2) + epsilon) * norm over each head of q and k, before the rotation: both, or

@@ -3,26 +3,105 @@
 #include "kernels/activation_row.cuh"
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
+#include "kernels/elementwise/gate.cuh"
 
 namespace millrace::kernels {
 namespace {
 
+template <bool kScaled>
 struct GatedSource {
   Product gate_up;
   int size;
 
-  // The fast exponential and quotient err by less than 2^-17, far below what either output keeps.
-  // Where exp(-x) overflows the quotient is -0, which is silu's limit.
   __device__ void operator()(int64_t token, int64_t column, float (&values)[8]) const {
-    float up[8];
-    Load8(gate_up, token, column, values);
-    Load8(gate_up, token, size + column, up);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      values[i] = __fdividef(values[i], 1.0f + __expf(-values[i])) * up[i];
-    }
+    const auto gate = ProductVector<kScaled>::Load(gate_up, token, column);
+    const auto up = ProductVector<kScaled>::Load(gate_up, token, size + column);
+    Gate(gate, up, values);
   }
 };
+
+// Many long rows with a scale per token. A row's maximum binds it to one CTA, and one such CTA
+// fills an SM: it takes rows blockIdx.x, blockIdx.x + gridDim.x …, keeps the channels' scales in
+// registers, and copies its next row to shared memory while it computes one. Each thread reads what
+// it copied itself.
+constexpr int kRowsVectors = 2;
+constexpr int kRowsThreads = 896;  // leaves a thread 72 registers
+constexpr int kMaxRowsWidth = 8 * kRowsVectors * kRowsThreads;
+
+__device__ inline void CopyAsync(uint4* shared, const void* from) {
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ inline void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+template <bool kScaled>
+__global__ void __launch_bounds__(kRowsThreads, 1) GatedRowsKernel(GatedActivationArgs args) {
+  extern __shared__ uint4 next_row[];  // [gate or up][vector][thread]
+  __shared__ float maxima[2][kWarpSize];
+  const Product& product = args.gate_up;
+  const auto staged = [&](int half, int i) {
+    return &next_row[(half * kRowsVectors + i) * blockDim.x + threadIdx.x];
+  };
+
+  int64_t token = blockIdx.x;
+  ProductVector<kScaled> gate[kRowsVectors], up[kRowsVectors];
+#pragma unroll
+  for (int i = 0; i < kRowsVectors; ++i) {
+    const int64_t column = RowColumn(0, i);
+    if (column >= args.size) continue;
+    gate[i] = ProductVector<kScaled>::Load(product, token, column);
+    up[i] = ProductVector<kScaled>::Load(product, token, args.size + column);
+  }
+
+  // Two sets of maxima, used in turn: whoever writes one has passed the barrier after its reading.
+  for (int set = 0; token < args.tokens; set ^= 1) {
+    const int64_t next = token + gridDim.x;
+    float next_scale = 1;
+    if (next < args.tokens) {
+      const Bf16* row = product.data + next * product.stride;
+#pragma unroll
+      for (int i = 0; i < kRowsVectors; ++i) {
+        const int64_t column = RowColumn(0, i);
+        if (column >= args.size) continue;
+        CopyAsync(staged(0, i), row + column);
+        CopyAsync(staged(1, i), row + args.size + column);
+      }
+      if (product.token_scales != nullptr) next_scale = product.token_scales[next];
+    }
+
+    float values[kRowsVectors][8] = {};
+#pragma unroll
+    for (int i = 0; i < kRowsVectors; ++i) {
+      if (RowColumn(0, i) < args.size) Gate(gate[i], up[i], values[i]);
+    }
+    const float scale = Fp8Scale(BlockReduce<Max>(Amax(values), maxima[set]));
+    if (threadIdx.x == 0) args.out.scales[token] = scale;
+    WriteCodes(values, Fp8Inverse(scale), 0, token, args.out);
+
+    WaitForCopies();
+#pragma unroll
+    for (int i = 0; i < kRowsVectors; ++i) {
+      gate[i].data = *staged(0, i);
+      up[i].data = *staged(1, i);
+      gate[i].token_scale = up[i].token_scale = next_scale;
+    }
+    token = next;
+  }
+}
+
+cudaError_t LaunchGatedRows(const GatedActivationArgs& args, int sms, cudaStream_t stream) {
+  const int vectors = static_cast<int>(args.out.stride / 8);
+  const int threads = CeilDiv(CeilDiv(vectors, kRowsVectors), kWarpSize) * kWarpSize;
+  const int shared_bytes = 2 * kRowsVectors * threads * static_cast<int>(sizeof(uint4));
+  const auto kernel = IsScaled(args.gate_up) ? GatedRowsKernel<true> : GatedRowsKernel<false>;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  if (error != cudaSuccess) return error;
+  const int rows = CeilDiv(args.tokens, sms);
+  kernel<<<CeilDiv(args.tokens, rows), threads, shared_bytes, stream>>>(args);
+  return cudaGetLastError();
+}
 
 }  // namespace
 
@@ -32,8 +111,22 @@ cudaError_t LaunchGatedActivation(const GatedActivationArgs& args, cudaStream_t 
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;
-  return LaunchWriteRows(GatedSource{args.gate_up, args.size}, args.tokens, args.size, args.out,
-                         stream);
+
+  if (args.out.scaling == Scaling::kToken && args.out.stride > 8 * kMaxRowThreads &&
+      args.out.stride <= kMaxRowsWidth) {
+    int device = 0, sms = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) {
+      error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+    }
+    if (error != cudaSuccess) return error;
+    if (args.tokens > sms) return LaunchGatedRows(args, sms, stream);
+  }
+  const auto launch = [&](const auto& source) {
+    return LaunchWriteRows(source, args.tokens, args.size, args.out, stream);
+  };
+  if (IsScaled(args.gate_up)) return launch(GatedSource<true>{args.gate_up, args.size});
+  return launch(GatedSource<false>{args.gate_up, args.size});
 }
 
 }  // namespace millrace::kernels

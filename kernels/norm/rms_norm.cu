@@ -11,36 +11,36 @@ constexpr int kMaxThreads = 512;
 constexpr int kMaxVectors = 4;
 
 // A CTA a row, which stays in registers from its one reading to its writing.
-template <int kVectors>
-__global__ void __launch_bounds__(kMaxThreads) RmsNormKernel(RmsNormArgs args) {
+template <int kVectors, bool kScaled>
+__global__ void __launch_bounds__(kMaxThreads, kVectors == 2 ? 2 : 1)
+    RmsNormKernel(RmsNormArgs args) {
   __shared__ float sums[kWarpSize];
   const int64_t token = blockIdx.x;
   float* residual = args.residual + token * args.width;
 
+  const float tensor_scale = TensorScale(args.out);
+
   float x[kVectors][8] = {};
-  float weight[kVectors][8] = {};
+  float weight[kVectors][8];
+  ProductVector<kScaled> delta[kVectors];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {  // all loads are under way before the first is waited for
+    const int64_t column = RowColumn(0, i);
+    if (column >= args.width) continue;
+    Load8(residual + column, x[i]);
+    Load8(args.weight + column, weight[i]);
+    if (args.delta.data != nullptr)
+      delta[i] = ProductVector<kScaled>::Load(args.delta, token, column);
+  }
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(0, i);
-    if (column < args.width) {
-      Load8(residual + column, x[i]);
-      Load8(args.weight + column, weight[i]);
-    }
-  }
-  if (args.delta.data != nullptr) {
-    float delta[kVectors][8] = {};
+    if (column >= args.width || args.delta.data == nullptr) continue;
+    float addend[8];
+    delta[i].Values(addend);
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      const int64_t column = RowColumn(0, i);
-      if (column < args.width) Load8(args.delta, token, column, delta[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) x[i][j] += delta[i][j];
-      const int64_t column = RowColumn(0, i);
-      if (column < args.width) Store8(residual + column, x[i]);
-    }
+    for (int j = 0; j < 8; ++j) x[i][j] += addend[j];
+    Store8(residual + column, x[i]);
   }
 
   float squares = 0;
@@ -54,9 +54,11 @@ __global__ void __launch_bounds__(kMaxThreads) RmsNormKernel(RmsNormArgs args) {
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) x[i][j] = x[i][j] * inverse * weight[i][j];
+    for (int j = 0; j < 8; ++j) {
+      if (RowColumn(0, i) < args.width) x[i][j] = x[i][j] * inverse * weight[i][j];
+    }
   }
-  WriteRow(x, 0, token, gridDim.x, args.out);
+  WriteRow(x, tensor_scale, 0, token, gridDim.x, args.out);
 }
 
 }  // namespace
@@ -78,9 +80,14 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
     kernel<<<args.tokens, threads, 0, stream>>>(args);
     return cudaGetLastError();
   };
-  if (vectors <= kMaxThreads) return launch(RmsNormKernel<1>, 1);
-  if (vectors <= 2 * kMaxThreads) return launch(RmsNormKernel<2>, 2);
-  return launch(RmsNormKernel<kMaxVectors>, kMaxVectors);
+  const bool scaled = IsScaled(args.delta);
+  if (vectors <= kMaxThreads) {
+    return launch(scaled ? RmsNormKernel<1, true> : RmsNormKernel<1, false>, 1);
+  }
+  if (vectors <= 2 * kMaxThreads) {
+    return launch(scaled ? RmsNormKernel<2, true> : RmsNormKernel<2, false>, 2);
+  }
+  return launch(scaled ? RmsNormKernel<4, true> : RmsNormKernel<4, false>, 4);
 }
 
 }  // namespace millrace::kernels
