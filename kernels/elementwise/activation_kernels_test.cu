@@ -10,6 +10,7 @@
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
+#include "kernels/sm90/gated_activation.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels {
@@ -84,6 +85,45 @@ TEST(GatedActivation, KeepsSiluAtItsLimits) {
     EXPECT_NEAR(static_cast<float>(reinterpret_cast<const Bf16*>(data.data())[c]), expected,
                 std::abs(expected) / 200 + 1e-30)
         << gates[c];
+  }
+}
+
+// Few rows and many, on clusters or not, go through different kernels: each row's bits are the
+// same.
+TEST(GatedActivation, EveryKernelGivesTheSameBits) {
+  constexpr int kTokens = 300;
+  for (const int size : {8, 576, 2056, 8200, 14336}) {
+    const TestProduct gate_up(kTokens, 2 * size, size != 576, 1);
+    const TestActivation all(kTokens, size, Scaling::kToken);
+    ASSERT_EQ(LaunchGatedActivation({gate_up.view, kTokens, size, all.view}, nullptr), cudaSuccess);
+    const std::vector<uint8_t> codes = all.data.Download();
+    const std::vector<float> scales = all.scales.Download();
+    EXPECT_TRUE(all.data.GuardsIntact());
+    for (const int tokens : {1, 3, 64, 65, kTokens}) {
+      for (const bool clusters : {false, true}) {
+        SCOPED_TRACE(Name(tokens, size, Scaling::kToken) + (clusters ? " clusters" : ""));
+        const TestActivation some(tokens, size, Scaling::kToken);
+        const GatedActivationArgs args{gate_up.view, tokens, size, some.view};
+        ASSERT_EQ(clusters ? LaunchGatedActivationSm90(args, nullptr)
+                           : LaunchGatedActivation(args, nullptr),
+                  cudaSuccess);
+        const std::vector<uint8_t> own = some.data.Download();
+        EXPECT_TRUE(std::equal(own.begin(), own.end(), codes.begin()));
+        const std::vector<float> own_scales = some.scales.Download();
+        EXPECT_TRUE(std::equal(own_scales.begin(), own_scales.end(), scales.begin()));
+        EXPECT_TRUE(some.data.GuardsIntact());
+        EXPECT_TRUE(some.scales.GuardsIntact());
+      }
+    }
+  }
+}
+
+TEST(GatedActivation, ClustersTakeTheLongestRows) {
+  for (const int size : {28672, 32768}) {
+    const TestProduct gate_up(3, 2 * size, true, 1);
+    const TestActivation out(3, size, Scaling::kToken);
+    ASSERT_EQ(LaunchGatedActivationSm90({gate_up.view, 3, size, out.view}, nullptr), cudaSuccess);
+    ExpectActivation(out, GatedReference(gate_up.values, 3, size));
   }
 }
 

@@ -6,11 +6,13 @@
 #include "kernels/attention/copy_blocks.h"
 #include "kernels/attention/rope_append.h"
 #include "kernels/bench_util.h"
+#include "kernels/device_util.cuh"
 #include "kernels/elementwise/embed.h"
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
 #include "kernels/norm/rms_norm.h"
+#include "kernels/sm90/gated_activation.h"
 
 namespace millrace::kernels {
 namespace {
@@ -23,7 +25,8 @@ struct Form {
 };
 constexpr Form kForms[] = {{"bf16", Scaling::kNone, false},
                            {"fp8 tensor", Scaling::kTensor, false},
-                           {"fp8 token", Scaling::kToken, true},
+                           {"fp8 token", Scaling::kToken, false},
+                           {"fp8 token, scaled", Scaling::kToken, true},
                            {"fp8 group", Scaling::kTokenGroup, false}};
 constexpr int kTokens[] = {1, 16, 64, 256, 4096};
 
@@ -87,7 +90,7 @@ void BenchRmsNorm(Bench& bench, int tokens, int width, const Form& form) {
   const int inputs = RotatedInputs(bytes);
   const Sets<float> residual(inputs, int64_t{tokens} * width), weight(inputs, width);
   const Products delta(inputs, tokens, width, form.scaled);
-  const Outputs out(inputs, tokens, width, form);
+  const Outputs out(inputs, tokens, CeilDiv(width, kColumnPadding) * kColumnPadding, form);
   const double us = bench.Microseconds(inputs, [&](int i, cudaStream_t stream) {
     return LaunchRmsNorm({residual[i], delta[i], weight[i], 1e-5f, tokens, width, out[i]}, stream);
   });
@@ -104,6 +107,11 @@ void BenchGatedActivation(Bench& bench, int tokens, int size, const Form& form) 
     return LaunchGatedActivation({gate_up[i], tokens, size, out[i]}, stream);
   });
   bench.Row("gated_activation", Shape(tokens, size, form.name), us, bytes);
+  if (form.scaling != Scaling::kToken) return;
+  const double sm90_us = bench.Microseconds(inputs, [&](int i, cudaStream_t stream) {
+    return LaunchGatedActivationSm90({gate_up[i], tokens, size, out[i]}, stream);
+  });
+  bench.Row("gated_activation sm90", Shape(tokens, size, form.name), sm90_us, bytes);
 }
 
 void BenchQuantize(Bench& bench, int tokens, int width, const Form& form) {
@@ -230,18 +238,18 @@ void Run(const std::string& wanted) {
       for (const Form& form : kForms) BenchRmsNorm(bench, tokens, 4096, form);
     }
     for (const int width : {576, 8192, 16384}) {
-      for (const int tokens : {1, 4096}) BenchRmsNorm(bench, tokens, width, kForms[2]);
+      for (const int tokens : {1, 4096}) BenchRmsNorm(bench, tokens, width, kForms[3]);
     }
   }
   if (wants("gated_activation")) {
     for (const int tokens : kTokens) {
       for (const Form& form : kForms) BenchGatedActivation(bench, tokens, 14336, form);
     }
-    for (const int tokens : {1, 4096}) BenchGatedActivation(bench, tokens, 28672, kForms[2]);
+    for (const int tokens : {1, 4096}) BenchGatedActivation(bench, tokens, 28672, kForms[3]);
   }
   if (wants("quantize")) {
     for (const int tokens : kTokens) {
-      for (const Form& form : {kForms[1], kForms[2], kForms[3]})
+      for (const Form& form : {kForms[1], kForms[2], kForms[4]})
         BenchQuantize(bench, tokens, 4096, form);
     }
   }

@@ -1,0 +1,102 @@
+#include "kernels/sm90/gated_activation.h"
+
+#include "kernels/activation_row.cuh"
+#include "kernels/arguments.h"
+#include "kernels/device_util.cuh"
+#include "kernels/elementwise/gate.cuh"
+#include "kernels/fp8.cuh"
+
+namespace millrace::kernels {
+namespace {
+
+constexpr int kMaxThreads = 512;
+constexpr int kMaxWarps = kMaxThreads / kWarpSize;
+constexpr int kMaxTokens = 64;  // measured: from about here on the portable kernels are as fast
+constexpr int kMaxParts = 8;    // the largest cluster that every GPU with clusters can run
+
+__device__ inline void ClusterArrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+
+__device__ inline void ClusterWait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+// Stores to the shared memory of CTA `rank` of the cluster, at the place that `address` has here.
+__device__ inline void StoreToCta(float* address, int rank, float value) {
+#if __CUDA_ARCH__ >= 900
+  const uint32_t local = static_cast<uint32_t>(__cvta_generic_to_shared(address));
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
+#endif
+}
+
+// Grid (tokens, parts of a row), each of whose columns is one cluster. Every thread has 8 columns.
+template <bool kScaled>
+__global__ void __launch_bounds__(kMaxThreads) GatedActivationKernel(GatedActivationArgs args) {
+  __shared__ float maxima[kMaxParts * kMaxWarps];  // of each warp of the cluster
+  ClusterArrive();  // for nobody to store to a CTA that does not run yet
+
+  const int64_t token = blockIdx.x;
+  const int first_vector = blockIdx.y * blockDim.x;
+  const int parts = gridDim.y;
+  const int warps = blockDim.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
+  const int64_t column = RowColumn(first_vector, 0);
+  ProductVector<kScaled> gate, up;
+  if (column < args.size) {
+    gate = ProductVector<kScaled>::Load(args.gate_up, token, column);
+    up = ProductVector<kScaled>::Load(args.gate_up, token, args.size + column);
+  }
+  ClusterWait();  // here it also keeps the compiler from moving loads down to their uses
+  float values[1][8] = {};
+  if (column < args.size) Gate(gate, up, values[0]);
+  const float warp_max = WarpReduce<Max>(Amax(values));
+
+  if (lane < parts) {
+    StoreToCta(&maxima[blockIdx.y * warps + threadIdx.x / kWarpSize], lane, warp_max);
+  }
+  ClusterArrive();
+  ClusterWait();
+  float amax = 0;
+  for (int i = lane; i < parts * warps; i += kWarpSize) amax = fmaxf(amax, maxima[i]);
+  const float scale = Fp8Scale(WarpReduce<Max>(amax));
+  if (column == 0) args.out.scales[token] = scale;
+  WriteCodes(values, Fp8Inverse(scale), first_vector, token, args.out);
+}
+
+}  // namespace
+
+cudaError_t LaunchGatedActivationSm90(const GatedActivationArgs& args, cudaStream_t stream) {
+  const int64_t vectors = args.out.stride / 8;
+  if (args.out.scaling != Scaling::kToken || args.tokens > kMaxTokens) {
+    return LaunchGatedActivation(args, stream);
+  }
+  if (args.tokens < 0 || args.size < 8 || args.size % 8 != 0 || !IsValid(args.out, args.size) ||
+      args.out.stride > kMaxRowWidth || !IsValid(args.gate_up, int64_t{2} * args.size)) {
+    return cudaErrorInvalidValue;
+  }
+  if (args.tokens == 0) return cudaSuccess;
+
+  const int threads = vectors <= kMaxParts * 256 ? 256 : kMaxThreads;
+  const int parts = static_cast<int>(CeilDiv<int64_t>(vectors, threads));
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {.x = 1, .y = static_cast<unsigned>(parts), .z = 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(args.tokens, parts);
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(
+      &config, IsScaled(args.gate_up) ? GatedActivationKernel<true> : GatedActivationKernel<false>,
+      args);
+}
+
+}  // namespace millrace::kernels
