@@ -3,6 +3,8 @@
 // probabilities the next tile's are being multiplied. The bits are those of mma.sync: both sum a
 // step of 16 at once, steps in sequence (measured; the tests compare with decoding).
 //
+// Compiled for all architectures, but launched on sm_90a alone: elsewhere nothing is multiplied.
+//
 // Keys and values lie in shared memory in rows of 128 bytes, the 16-byte words of eight rows
 // permuted: the layout that wgmma calls 128-byte swizzled. Queries and probabilities come from
 // registers.
@@ -30,6 +32,7 @@ __device__ uint64_t Descriptor(uint32_t address) {
 // 16 x 64, of keys in BF16 (its columns are rows in memory) or of values in FP16 (its rows are).
 template <bool kValues>
 __device__ void MultiplyAsync(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   if constexpr (kValues) {
     asm volatile(
         "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
@@ -59,11 +62,33 @@ __device__ void MultiplyAsync(float (&d)[8][4], const uint32_t (&a)[4], uint64_t
           "+f"(d[7][2]), "+f"(d[7][3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
   }
+#endif
 }
 
-__device__ void BeginMultiply() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ void EndMultiply() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-__device__ void WaitForProducts() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+__device__ void BeginMultiply() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+__device__ void EndMultiply() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+
+__device__ void WaitForProducts() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+}
+
+// Makes this thread's writes to shared memory visible to wgmma.
+__device__ void FenceShared() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
 
 // The compiler does not know that registers change until the wait.
 template <int kBlocks>
@@ -117,7 +142,7 @@ class Reader : public PrefillBase<Bf16, kSize, 1, 3, SwizzledRow<kSize>> {
   // Makes the tile visible to wgmma, and the stage of the tile before the one before writable.
   __device__ void Finish(int tile) {
     this->FinishTile(tile);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    FenceShared();
     __syncthreads();
   }
 
@@ -174,11 +199,9 @@ class Reader : public PrefillBase<Bf16, kSize, 1, 3, SwizzledRow<kSize>> {
 template <int kHeadSize>
 __global__ void __launch_bounds__(Reader<kHeadSize>::kThreads, 1)
     PrefillSm90Kernel(const __grid_constant__ Params params) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t memory[];
   __shared__ PrefillShared shared;
   RunPrefillItems<Reader<kHeadSize>>(params, shared, SharedAddress(memory));
-#endif
 }
 
 }  // namespace
