@@ -35,7 +35,7 @@ struct DeviceSpec {
   bool quantize_fp8 = false;            // layers' linears to E4M3 while they are loaded
   bool dummy_weights = false;           // draw weights instead of reading them
   bool enforce_eager = false;           // capture no graphs
-  bool exact = true;                    // false: linears may sum in an order that depends on the batch
+  bool exact = true;  // false: linears may sum in an order that depends on the batch
 
   int64_t fake_step_us =
       0;  // of the fake device: the time of a step, and of each of its input tokens

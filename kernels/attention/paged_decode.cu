@@ -2,8 +2,8 @@
 // them. A CTA has two warps that copy tiles into a ring in shared memory, through all that the CTA
 // has to do without a pause (decode_copy.cuh), and four that compute. Of a tile of 64 keys each of
 // the four multiplies 16 keys with all queries, and, when they have shared the scores, all
-// probabilities with a quarter of the values' columns. So each byte is read from shared memory once,
-// and every row sees one chain of online softmax over its tiles, as in a prompt.
+// probabilities with a quarter of the values' columns. So each byte is read from shared memory
+// once, and every row sees one chain of online softmax over its tiles, as in a prompt.
 #include <algorithm>
 
 #include "kernels/attention/decode_copy.cuh"
