@@ -109,6 +109,10 @@ class Loader {
   absl::Status CheckDevice() const {
     if (settings_.device != Device::kCuda) {
       MILLRACE_RETURN_IF_ERROR(RefuseGroup(kGpuGroup, "allowed only with --device cuda"));
+    } else if (IsGiven("threads")) {
+      return Contradiction("threads", "but on a GPU no threads compute");
+    } else if (IsGiven("gpu-memory-utilization") && settings_.kv_cache_memory > 0) {
+      return Contradiction("gpu-memory-utilization", "but --kv-cache-memory says how much");
     }
     if (settings_.device != Device::kFake) {
       return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");

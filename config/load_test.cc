@@ -311,6 +311,17 @@ TEST_F(LoadTest, WrongFiles) {
             "environment MILLRACE_CONFIG: /: cannot be read: Is a directory");
 }
 
+TEST_F(LoadTest, WhatIsLeftToTheDeviceIsTheDevices) {
+  const Settings cpu = Load({});
+  EXPECT_EQ(cpu.block_size, 16);
+  EXPECT_EQ(cpu.max_num_batched_tokens, 512);
+  EXPECT_EQ(cpu.kv_cache_memory, int64_t{1} << 30);
+  const Settings gpu = Load({"--device=cuda"});
+  EXPECT_EQ(gpu.block_size, 64);
+  EXPECT_EQ(gpu.max_num_batched_tokens, 8192);
+  EXPECT_EQ(gpu.kv_cache_memory, 0);
+}
+
 TEST_F(LoadTest, Contradictions) {
   const Wrong wrong[] = {
       {{"--host=0.0.0.0"},
@@ -321,6 +332,13 @@ TEST_F(LoadTest, Contradictions) {
        {"MILLRACE_HOST=::"},
        "environment MILLRACE_HOST: got \"::\", which others can reach: set --api-key, or "
        "--insecure to serve all without a key"},
+      {{"--device=cuda", "--threads=2"},
+       {},
+       "flag --threads: got \"2\", but on a GPU no threads compute"},
+      {{"--device=cuda", "--gpu-memory-utilization=0.5", "--kv-cache-memory=1GiB"},
+       {},
+       "flag --gpu-memory-utilization: got \"0.5\", but --kv-cache-memory says how much"},
+      {{"--exact=false"}, {}, "flag --exact: got \"false\", allowed only with --device cuda"},
       {{"--grpc-port=8000"},
        {},
        "flag --grpc-port: got \"8000\", which is --http-port too: expected different ports, or 0"},

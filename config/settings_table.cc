@@ -98,7 +98,8 @@ std::vector<Setting> EngineSettings() {
 std::vector<Setting> GpuSettings() {
   return {
       Real({"gpu-memory-utilization", "SHARE",
-            "of the GPU's memory, what weights, KV cache and all else may take together"},
+            "share of the GPU's memory that may be in use, others' included: what is left becomes "
+            "KV cache"},
            &Settings::gpu_memory_utilization, 0.01, 1.0),
       Choice({"kv-cache-dtype", "TYPE", "of keys and values; auto: bfloat16"},
              &Settings::kv_cache_dtype, std::array<std::string_view, 2>{"auto", "fp8"}),

@@ -1,7 +1,6 @@
 #include "executors/cuda/cuda_executor.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <deque>
 #include <optional>
@@ -32,7 +31,7 @@ FaultPoint device_error("cuda.device_error");  // a kernel of the step traps
 FaultPoint hang("cuda.hang");                  // a kernel of the step never ends
 FaultPoint nan_row("cuda.nan_row");            // a row's logits become NaN
 
-// A step that takes longer hangs: it is a hundred times what the largest takes.
+// A step that takes longer, from when it could begin, hangs.
 constexpr Duration kLongestStep = std::chrono::seconds(60);
 
 // What of a plan the memory for steps was not made for.
@@ -43,7 +42,8 @@ absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
                                              limits.max_num_seqs));
   }
   for (const SlotStart& start : plan.starts) {
-    if (start.sampling->banned_tokens.size() > static_cast<size_t>(kMaxBannedTokens)) {
+    if (start.sampling != nullptr &&
+        start.sampling->banned_tokens.size() > static_cast<size_t>(kMaxBannedTokens)) {
       return absl::InvalidArgumentError(StrCat("slot ", start.slot, " bans ",
                                                start.sampling->banned_tokens.size(),
                                                " tokens, allowed: up to ", kMaxBannedTokens));
@@ -63,10 +63,8 @@ bool IsDecode(const StepPlan& plan) {
 // Runs on the worker's thread but for its making.
 class CudaStepRunner : public StepRunner {
  public:
-  CudaStepRunner(std::unique_ptr<CudaModel> model, std::array<StepLane, kMaxStepsInFlight> lanes,
-                 DecodeGraphs graphs)
+  CudaStepRunner(std::unique_ptr<CudaModel> model, DecodeGraphs graphs)
       : model_(std::move(model)),
-        lanes_(std::move(lanes)),
         graphs_(std::move(graphs)),
         packer_(model_->info.limits),
         results_(model_->info.limits) {}
@@ -74,7 +72,7 @@ class CudaStepRunner : public StepRunner {
   const CudaModel& model() const { return *model_; }
 
   void Start(StepPlan plan) override {
-    StepLane& lane = lanes_[next_lane_++ % kMaxStepsInFlight];
+    StepLane& lane = model_->lanes[next_lane_++ % kMaxStepsInFlight];
     Running running{.plan = std::move(plan),
                     .lane = &lane,
                     .started = Clock::Real().Now(),
@@ -93,6 +91,7 @@ class CudaStepRunner : public StepRunner {
   StepResult Finish() override {
     Running running = std::move(running_.front());
     running_.pop_front();
+    if (!running_.empty()) running_.front().started = Clock::Real().Now();
     if (running.status.ok()) running.status = running.lane->Failure();
     if (!running.status.ok()) {
       StepResult result;
@@ -188,7 +187,6 @@ class CudaStepRunner : public StepRunner {
   }
 
   std::unique_ptr<CudaModel> model_;
-  std::array<StepLane, kMaxStepsInFlight> lanes_;
   int next_lane_ = 0;
   DecodeGraphs graphs_;
   StepPacker packer_;
@@ -230,23 +228,19 @@ class CudaExecutor : public Executor {
 absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& model,
                                                            const DeviceSpec& device) {
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CudaModel> loaded, LoadCudaModel(model, device));
-  std::array<StepLane, kMaxStepsInFlight> lanes;
-  for (StepLane& lane : lanes) {
-    MILLRACE_ASSIGN_OR_RETURN(lane, StepLane::Make(loaded->info.limits));
-  }
   PhaseTimer phases;
   const StepLimits& limits = loaded->info.limits;
-  MILLRACE_RETURN_IF_ERROR(RunNobodysStep(*loaded, lanes[0], 1, limits.max_num_batched_tokens));
+  MILLRACE_RETURN_IF_ERROR(RunNobodysStep(*loaded, 1, limits.max_num_batched_tokens));
   phases.End("warm up");
   DecodeGraphs graphs;
   if (!device.enforce_eager) {
-    graphs.Capture(*loaded, lanes[0]);
+    MILLRACE_RETURN_IF_ERROR(graphs.Capture(*loaded));
     kLog.Info("captured ", graphs.count(), " CUDA graphs of decode steps");
   }
   phases.End("capture graphs");
   for (LoadPhase& phase : phases.Take()) loaded->info.load_phases.push_back(std::move(phase));
   return std::make_unique<CudaExecutor>(
-      std::make_unique<CudaStepRunner>(std::move(loaded), std::move(lanes), std::move(graphs)));
+      std::make_unique<CudaStepRunner>(std::move(loaded), std::move(graphs)));
 }
 
 }  // namespace millrace::cuda

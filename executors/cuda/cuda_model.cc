@@ -20,6 +20,9 @@ constexpr Logger kLog(LogComponent::kExecutors);
 constexpr size_t kMiB = size_t{1} << 20;
 // What captured graphs and the driver take besides: about 0.3 MB a graph of a model of 32 layers.
 constexpr size_t kReservedBytes = 512 * kMiB;
+// What the kernels of norms and gates take.
+constexpr int kMaxHiddenSize = 16384;
+constexpr int kMaxFfnSize = 32768;
 constexpr int kHeadSizes[] = {64, 96, 128, 256};
 
 absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
@@ -48,6 +51,24 @@ absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
                                            " tokens; allowed on the GPU: up to ",
                                            kernels::kMaxSampledVocab));
   }
+  if (device.quantize_fp8 && config.fp8.has_value()) {
+    return absl::InvalidArgumentError(
+        "quantization is fp8, but the model's weights are in FP8 already; allowed: none");
+  }
+  const struct {
+    const char* name;
+    int value;
+    int most;
+  } widths[] = {{"hidden size", config.hidden_size, kMaxHiddenSize},
+                {"feed-forward size", config.ffn_size, kMaxFfnSize},
+                {"rotated head elements", config.rope_dimensions, config.head_size}};
+  for (const auto& width : widths) {
+    if (width.value % 8 != 0 || width.value < 8 || width.value > width.most) {
+      return absl::UnimplementedError(StrCat("the model's ", width.name, " is ", width.value,
+                                             "; allowed on the GPU: multiples of 8 up to ",
+                                             width.most));
+    }
+  }
   if (device.max_num_batched_tokens < device.max_num_seqs) {
     return absl::InvalidArgumentError(
         StrCat("max_num_batched_tokens is ", device.max_num_batched_tokens,
@@ -64,9 +85,10 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
   DeviceMemory factors;
   if (!config.rope_factors.empty()) {
     MILLRACE_ASSIGN_OR_RETURN(factors, DeviceMemory::Allocate(sizeof(float) * pairs, "rotations"));
-    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemcpy(factors.data(), config.rope_factors.data(),
-                                                 sizeof(float) * pairs, cudaMemcpyHostToDevice),
-                                      "rotations"));
+    MILLRACE_RETURN_IF_ERROR(
+        ToStatus(cudaMemcpyAsync(factors.data(), config.rope_factors.data(), sizeof(float) * pairs,
+                                 cudaMemcpyHostToDevice, m.stream.get()),
+                 "rotations"));
   }
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(kernels::LaunchFillRotations({.rotations = m.rotations.As<float2>(),
@@ -102,14 +124,6 @@ std::vector<CudaStepInput> LargestSteps(const StepLimits& limits) {
   const int rows = limits.max_num_seqs;
   const int tokens = limits.max_num_batched_tokens;
   return {step(rows, rows, 1), step(1, tokens, tokens), step(rows, tokens, tokens)};
-}
-
-// A step's activations: the model's forward pass on an endless arena, with nothing launched.
-size_t MeasureActivations(const CudaModel& m, const CudaOpsContext& context) {
-  ActivationArena endless(nullptr, std::numeric_limits<size_t>::max() / 2);
-  CudaOps ops(context, endless, m.stream.get(), /*measures=*/true);
-  for (const CudaStepInput& step : LargestSteps(m.info.limits)) m.model->Forward(ops, step);
-  return endless.peak();
 }
 
 absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOpsContext& context) {
@@ -243,16 +257,25 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
                          .attention_scratch = nullptr};
   // Before there are blocks: what attention takes does not depend on how many.
   MILLRACE_RETURN_IF_ERROR(MakeAttentionMemory(config, *m, context));
+  size_t activation_bytes = 0;
+  for (const CudaStepInput& step : LargestSteps(limits)) {
+    activation_bytes = std::max(activation_bytes, ActivationBytes(*m->model, context, step));
+  }
   MILLRACE_ASSIGN_OR_RETURN(m->activation_memory,
-                            DeviceMemory::Allocate(MeasureActivations(*m, context), "activations"));
+                            DeviceMemory::Allocate(activation_bytes, "activations"));
   m->activations =
       std::make_unique<ActivationArena>(m->activation_memory.data(), m->activation_memory.bytes());
+  for (StepLane& lane : m->lanes) {
+    MILLRACE_ASSIGN_OR_RETURN(lane, StepLane::Make(limits));
+  }
   // Last: it takes what is left. The block behind the last is that of rows that fill a batch up.
   MILLRACE_ASSIGN_OR_RETURN(limits.num_blocks, CountBlocks(device, m->kv));
   MILLRACE_RETURN_IF_ERROR(m->buffers.SetNobodysBlock(limits, limits.num_blocks));
   MILLRACE_RETURN_IF_ERROR(MakeKv(device, *m));
   context.kv = m->kv;
   m->ops = std::make_unique<CudaOps>(context, *m->activations, m->stream.get());
+  // What was copied and filled on other streams than the model's own.
+  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "loading"));
   LogMemory(*m);
   phases.End("take memory");
   m->info.load_phases = phases.Take();

@@ -2,8 +2,8 @@
 #ifndef MILLRACE_EXECUTORS_CUDA_CUDA_MODEL_H_
 #define MILLRACE_EXECUTORS_CUDA_CUDA_MODEL_H_
 
+#include <array>
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "executors/activation_arena.h"
@@ -31,6 +31,7 @@ struct CudaModel {
   DeviceMemory linear_workspace;
   DeviceMemory attention;
   StepBuffers buffers;
+  std::array<StepLane, kMaxStepsInFlight> lanes;
   DeviceMemory activation_memory;
   std::unique_ptr<ActivationArena> activations;
   DeviceMemory kv_memory;

@@ -1,6 +1,7 @@
 #include "executors/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "kernels/attention/rope_append.h"
@@ -61,6 +62,14 @@ int64_t ScaleCount(kernels::Scaling scaling, int64_t stride, int tokens) {
 
 }  // namespace
 
+size_t ActivationBytes(const Model& model, const CudaOpsContext& context,
+                       const CudaStepInput& step) {
+  ActivationArena endless(nullptr, std::numeric_limits<size_t>::max() / 2);
+  CudaOps ops(context, endless, nullptr, /*measures=*/true);
+  model.Forward(ops, step);
+  return endless.peak();
+}
+
 kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsContext& context,
                                        const AttentionSpec& spec) {
   const kernels::StepArrays& arrays = context.buffers->arrays;
@@ -82,8 +91,8 @@ void CudaOps::Run(std::string_view op, const Launch& launch) {
   status_ = ToStatus(launch(), op);
 }
 
-std::unique_ptr<CudaOps::Buffer> CudaOps::Take(size_t bytes, int tokens) {
-  return std::make_unique<Buffer>(activations_, bytes, tokens);
+std::unique_ptr<CudaOps::Buffer> CudaOps::TakeRows(size_t row_bytes, int tokens) {
+  return std::make_unique<Buffer>(activations_, row_bytes * kernels::LinearRoom(tokens), tokens);
 }
 
 std::unique_ptr<CudaOps::Buffer> CudaOps::TakeInput(LinearId consumer, int tokens) {
@@ -92,8 +101,9 @@ std::unique_ptr<CudaOps::Buffer> CudaOps::TakeInput(LinearId consumer, int token
   const bool fp8 = linear.weight.type == kernels::Type::kFp8;
   const int64_t rows = kernels::LinearRoom(tokens);
   const int64_t data_bytes = rows * stride * (fp8 ? 1 : 2);  // a multiple of 256
-  const int64_t scale_bytes = ScaleCount(linear.input, stride, tokens) * sizeof(float);
-  auto buffer = Take(data_bytes + scale_bytes, tokens);
+  const int64_t scale_bytes =
+      ScaleCount(linear.input, stride, static_cast<int>(rows)) * sizeof(float);
+  auto buffer = std::make_unique<Buffer>(activations_, data_bytes + scale_bytes, tokens);
   buffer->input = {.data = buffer->data(),
                    .type = linear.weight.type,
                    .scaling = linear.input,
@@ -121,8 +131,7 @@ void CudaOps::Multiply(const CudaLinear& linear, const kernels::Activation& x, i
 }
 
 std::unique_ptr<CudaOps::Buffer> CudaOps::Multiply(const CudaLinear& linear, const Buffer& x) {
-  auto out = Take(sizeof(kernels::Bf16) * kernels::LinearRoom(x.tokens()) * linear.weight.rows,
-                  x.tokens());
+  auto out = TakeRows(sizeof(kernels::Bf16) * linear.weight.rows, x.tokens());
   Multiply(linear, x.input, x.tokens(), out->data(), linear.weight.rows,
            kernels::LinearRoom(x.tokens()));
   out->product = kernels::LinearProduct({.plan = linear.plan,
@@ -138,7 +147,7 @@ std::unique_ptr<CudaOps::Buffer> CudaOps::Multiply(const CudaLinear& linear, con
 Activation CudaOps::Embed(EmbeddingId table, const StepInput& input) {
   const CudaStepInput& step = Cast(input);
   const CudaEmbedding& embedding = c_.weights->Embedding(table);
-  auto out = Take(sizeof(float) * step.tokens * embedding.width, step.tokens);
+  auto out = TakeRows(sizeof(float) * embedding.width, step.tokens);
   out->width = embedding.width;
   Run("embed", [&] {
     return kernels::LaunchEmbed({.ids = c_.buffers->arrays.tokens,
@@ -216,7 +225,7 @@ kernels::KvPages CudaOps::Pages(int32_t layer) const {
 void CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
                          const std::optional<HeadNorms>& norms, Activation& qkv, const StepInput&) {
   const Buffer& in = Buffer::Of(qkv);
-  auto q = Take(sizeof(kernels::Bf16) * in.tokens() * spec.num_heads * spec.head_size, in.tokens());
+  auto q = TakeRows(sizeof(kernels::Bf16) * spec.num_heads * spec.head_size, in.tokens());
   const CudaNorm* q_norm = norms.has_value() ? &c_.weights->Norm(norms->q) : nullptr;
   Run("rope and append", [&] {
     return kernels::LaunchRopeAppend(
@@ -250,7 +259,7 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
   auto out = TakeInput(consumer, step.tokens);
   const bool direct = out->input.type == kernels::Type::kBf16;
   std::unique_ptr<Buffer> plain;
-  if (!direct) plain = Take(sizeof(kernels::Bf16) * step.tokens * width, step.tokens);
+  if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * width, step.tokens);
   Run("attention", [&] {
     return kernels::LaunchPagedAttention({.step = attention,
                                           .q = Buffer::Of(q).bf16(),

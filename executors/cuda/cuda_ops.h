@@ -13,6 +13,7 @@
 #include "executors/cuda/device.h"
 #include "executors/cuda/step_buffers.h"
 #include "executors/cuda/weights.h"
+#include "executors/models/model.h"
 #include "executors/ops.h"
 #include "kernels/attention/paged_attention.h"
 #include "kernels/types.h"
@@ -52,6 +53,10 @@ struct CudaOpsContext {
 kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsContext& context,
                                        const AttentionSpec& spec);
 
+// The bytes of activations that a step takes. Touches no device.
+size_t ActivationBytes(const Model& model, const CudaOpsContext& context,
+                       const CudaStepInput& step);
+
 // Used by one thread at a time. One that measures launches nothing and touches no memory.
 class CudaOps : public Ops {
  public:
@@ -80,7 +85,9 @@ class CudaOps : public Ops {
  private:
   class Buffer;
 
-  std::unique_ptr<Buffer> Take(size_t bytes, int tokens);
+  // All buffers of a step have the same number of rows, LinearRoom(tokens): where they lie, first
+  // fit, is then the same at every size, and the largest step is the one that takes most.
+  std::unique_ptr<Buffer> TakeRows(size_t row_bytes, int tokens);
   // Of what `consumer` consumes.
   std::unique_ptr<Buffer> TakeInput(LinearId consumer, int tokens);
   void Multiply(const CudaLinear& linear, const kernels::Activation& x, int tokens, void* out,

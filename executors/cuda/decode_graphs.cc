@@ -12,11 +12,10 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
 
-absl::StatusOr<GraphExec> CaptureOne(CudaModel& model, StepLane& lane, int size) {
+absl::StatusOr<GraphExec> CaptureOne(CudaModel& model, int size) {
   CudaStepInput input;
   input.rows = input.tokens = input.wanted = size;
   cudaStream_t const stream = model.stream.get();
-  MILLRACE_RETURN_IF_ERROR(RunNobodysStep(model, lane, size, 1));
   MILLRACE_RETURN_IF_ERROR(ToStatus(
       cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture"));
   model.model->Forward(*model.ops, input);
@@ -36,7 +35,8 @@ absl::StatusOr<GraphExec> CaptureOne(CudaModel& model, StepLane& lane, int size)
 
 }  // namespace
 
-absl::Status RunNobodysStep(CudaModel& model, StepLane& lane, int rows, int max_row_tokens) {
+absl::Status RunNobodysStep(CudaModel& model, int rows, int max_row_tokens) {
+  StepLane& lane = model.lanes[0];
   cudaStream_t const stream = model.stream.get();
   StepPacker packer(model.info.limits);
   StepPacker::Packed packed = packer.Pack({}, rows, lane.host_words(), lane.device_words());
@@ -49,9 +49,10 @@ absl::Status RunNobodysStep(CudaModel& model, StepLane& lane, int rows, int max_
   return ToStatus(cudaStreamSynchronize(stream), "a first step");
 }
 
-void DecodeGraphs::Capture(CudaModel& model, StepLane& lane) {
+absl::Status DecodeGraphs::Capture(CudaModel& model) {
   for (const int size : GraphBatchSizes(model.info.limits.max_num_seqs)) {
-    absl::StatusOr<GraphExec> graph = CaptureOne(model, lane, size);
+    MILLRACE_RETURN_IF_ERROR(RunNobodysStep(model, size, 1));
+    absl::StatusOr<GraphExec> graph = CaptureOne(model, size);
     if (graph.ok()) {
       graphs_.push_back({size, *std::move(graph)});
     } else {
@@ -60,6 +61,7 @@ void DecodeGraphs::Capture(CudaModel& model, StepLane& lane) {
       (void)cudaGetLastError();
     }
   }
+  return absl::OkStatus();
 }
 
 const DecodeGraph* DecodeGraphs::Find(int rows) const {

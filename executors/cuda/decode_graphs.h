@@ -19,13 +19,13 @@ struct DecodeGraph {
 // Runs a step of `rows` rows of one token each, all of them nobody's, and waits for it: kernels are
 // loaded at their first launch, which neither a capture nor a client should wait for. Its kernels
 // are those of rows of up to `max_row_tokens`.
-absl::Status RunNobodysStep(CudaModel& model, StepLane& lane, int rows, int max_row_tokens);
+absl::Status RunNobodysStep(CudaModel& model, int rows, int max_row_tokens);
 
 class DecodeGraphs {
  public:
   // Captures a graph for each size of GraphBatchSizes(max_num_seqs). A size that cannot be captured
-  // is left out, with a warning.
-  void Capture(CudaModel& model, StepLane& lane);
+  // is left out, with a warning; an error is the device's.
+  absl::Status Capture(CudaModel& model);
 
   // The smallest that holds `rows`; nullptr: run the step eagerly.
   const DecodeGraph* Find(int rows) const;

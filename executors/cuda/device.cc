@@ -61,14 +61,7 @@ absl::StatusOr<DeviceInfo> OpenDevice() {
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
   cudaDeviceProp properties;
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, 0), "asking GPU 0"));
-  DeviceInfo info{.name = properties.name,
-                  .compute_capability = 10 * properties.major + properties.minor,
-                  .multiprocessors = properties.multiProcessorCount,
-                  .total_bytes = 0,
-                  .free_bytes = 0};
-  MILLRACE_RETURN_IF_ERROR(
-      ToStatus(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "asking GPU 0"));
-  return info;
+  return DeviceInfo{.name = properties.name};
 }
 
 }  // namespace millrace::cuda

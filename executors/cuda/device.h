@@ -83,10 +83,6 @@ absl::StatusOr<Event> MakeEvent();    // without times
 
 struct DeviceInfo {
   std::string name;
-  int compute_capability;  // 90
-  int multiprocessors;
-  size_t total_bytes;
-  size_t free_bytes;
 };
 
 // Makes device 0 this thread's. UNAVAILABLE, saying why, when there is none.

@@ -162,7 +162,11 @@ absl::Status StepLane::Download(const StepBuffers& buffers, int wanted, bool top
   return ToStatus(cudaEventRecord(done_.get(), stream), "fetching results");
 }
 
-bool StepLane::Done() const { return cudaEventQuery(done_.get()) != cudaErrorNotReady; }
+bool StepLane::Done() const {
+  if (cudaEventQuery(done_.get()) != cudaErrorNotReady) return true;
+  (void)cudaGetLastError();  // or the next launch might report it
+  return false;
+}
 
 absl::Status StepLane::Failure() const {
   return ToStatus(cudaEventQuery(done_.get()), "running a step");

@@ -464,7 +464,7 @@ absl::Status CudaWeightPlacer::ReadKvScales(CudaWeights& weights) const {
 }
 
 // A tree of two levels, as pieces are hashed in parallel: what the weights are made of, and how.
-Sha256Digest CudaWeightPlacer::Digest(const std::vector<Piece>& pieces,
+Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights, const std::vector<Piece>& pieces,
                                       const std::vector<Sha256Digest>& digests) const {
   Sha256 hasher;
   hasher.Update(StrCat(options_.dummy ? "dummy " : "", options_.quantize_fp8 ? "fp8\n" : "\n"));
@@ -482,6 +482,9 @@ Sha256Digest CudaWeightPlacer::Digest(const std::vector<Piece>& pieces,
     hasher.Update(matrix.host_scales.data(), matrix.host_scales.size() * sizeof(float));
     const float input = matrix.input_scale.value_or(0);
     hasher.Update(&input, sizeof(input));
+  }
+  for (const std::vector<float>* scales : {&weights.k_scales, &weights.v_scales}) {
+    hasher.Update(scales->data(), scales->size() * sizeof(float));
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].begin == 0) describe(*pieces[i].tensor);
@@ -519,7 +522,7 @@ absl::StatusOr<CudaWeights> CudaWeightPlacer::Finish(kernels::LinearPlanner& pla
   MILLRACE_RETURN_IF_ERROR(UploadSmall(weights));
   MILLRACE_RETURN_IF_ERROR(ReadKvScales(weights));
   MILLRACE_RETURN_IF_ERROR(MakePlans(weights, planner));
-  weights.digest = Digest(pieces, digests);
+  weights.digest = Digest(weights, pieces, digests);
 
   int64_t read = 0;
   for (const Piece& piece : pieces) read += (piece.end - piece.begin) * RowBytes(*piece.tensor);

@@ -120,7 +120,7 @@ class CudaWeightPlacer : public WeightPlacer {
   absl::Status UploadSmall(CudaWeights& weights) const;
   absl::Status MakePlans(CudaWeights& weights, kernels::LinearPlanner& planner) const;
   absl::Status ReadKvScales(CudaWeights& weights) const;
-  Sha256Digest Digest(const std::vector<Piece>& pieces,
+  Sha256Digest Digest(const CudaWeights& weights, const std::vector<Piece>& pieces,
                       const std::vector<Sha256Digest>& digests) const;
 
   Checkpoint checkpoint_;

@@ -1,0 +1,124 @@
+// What can be known of the ops without a GPU: what a step's activations take.
+#include "executors/cuda/cuda_ops.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "executors/executor_driver.h"
+#include "executors/models/model.h"
+#include "gtest/gtest.h"
+
+namespace millrace::cuda {
+namespace {
+
+// The weights of a model, without memory.
+class ShapesPlacer : public WeightPlacer {
+ public:
+  ShapesPlacer(const ModelConfig& config, kernels::Type type) : config_(config), type_(type) {}
+
+  bool Has(const std::string&) const override { return true; }
+  absl::StatusOr<EmbeddingId> Embedding(const std::string&) override {
+    weights.embeddings.push_back({.table = nullptr,
+                                  .stride = Padded(config_.hidden_size),
+                                  .vocab = config_.vocab_size,
+                                  .width = config_.hidden_size});
+    return EmbeddingId{0};
+  }
+  absl::StatusOr<NormId> Norm(const std::string&, float epsilon) override {
+    weights.norms.push_back({.weight = nullptr, .epsilon = epsilon, .size = config_.hidden_size});
+    return static_cast<NormId>(weights.norms.size() - 1);
+  }
+  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override {
+    const int heads = config_.heads * config_.head_size;
+    const bool qkv = names.size() == 3;
+    const bool down = names[0].find("ffn_down") != std::string::npos;
+    const int rows = qkv ? heads + 2 * config_.kv_heads * config_.head_size : config_.hidden_size;
+    const int columns = shard == Shard::kOutput ? config_.hidden_size
+                        : down                  ? config_.ffn_size
+                                                : heads;
+    return Add(rows, columns, type_);
+  }
+  absl::StatusOr<LinearId> GatedLinear(const std::string&, const std::string&) override {
+    return Add(2 * config_.ffn_size, config_.hidden_size, type_);
+  }
+  absl::StatusOr<LinearId> Head(const std::string&) override {
+    return Add(config_.vocab_size, config_.hidden_size, kernels::Type::kBf16);
+  }
+
+  CudaWeights weights;
+
+ private:
+  static int64_t Padded(int columns) {
+    return (columns + kernels::kColumnPadding - 1) / kernels::kColumnPadding *
+           kernels::kColumnPadding;
+  }
+  LinearId Add(int rows, int columns, kernels::Type type) {
+    const bool fp8 = type == kernels::Type::kFp8;
+    weights.linears.push_back({.weight = {.data = nullptr,
+                                          .type = type,
+                                          .scaling = fp8 ? kernels::WeightScaling::kChannel
+                                                         : kernels::WeightScaling::kNone,
+                                          .rows = rows,
+                                          .stride = Padded(columns),
+                                          .scales = nullptr},
+                               .rows = rows,
+                               .columns = columns,
+                               .input = fp8 ? kernels::Scaling::kToken : kernels::Scaling::kNone});
+    return static_cast<LinearId>(weights.linears.size() - 1);
+  }
+
+  const ModelConfig config_;
+  const kernels::Type type_;
+};
+
+ModelConfig Shape(int hidden, int ffn, int heads, int kv_heads, int head_size, int vocab) {
+  ModelConfig config;
+  config.architecture = "llama";
+  config.layers = 3;
+  config.hidden_size = hidden;
+  config.ffn_size = ffn;
+  config.heads = heads;
+  config.kv_heads = kv_heads;
+  config.head_size = head_size;
+  config.rope_dimensions = head_size;
+  config.rms_epsilon = 1e-5;
+  config.vocab_size = vocab;
+  config.context_length = 8192;
+  return config;
+}
+
+// The arena is made for the largest step: no smaller one may take more.
+TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
+  const std::vector<ModelConfig> shapes = {Shape(576, 1536, 9, 3, 64, 49152),        // SmolLM2-135M
+                                           Shape(2048, 8192, 32, 8, 64, 128256),     // Llama-3.2-1B
+                                           Shape(4096, 14336, 32, 8, 128, 128256),   // Llama-3-8B
+                                           Shape(4096, 12288, 32, 8, 128, 151936),   // Qwen3-8B
+                                           Shape(8192, 28672, 64, 8, 128, 128256)};  // Llama-3-70B
+  for (const ModelConfig& shape : shapes) {
+    for (const kernels::Type type : {kernels::Type::kBf16, kernels::Type::kFp8}) {
+      ShapesPlacer placer(shape, type);
+      const auto model = LoadModel(shape, placer);
+      CheckOk(model.status());
+      const StepBuffers buffers{.max_logit_rows = 256};
+      const CudaOpsContext context{
+          .weights = &placer.weights, .buffers = &buffers, .vocab_size = shape.vocab_size};
+      const auto bytes = [&](int tokens) {
+        CudaStepInput step;
+        step.rows = 1;
+        step.tokens = step.wanted = step.max_row_tokens = tokens;
+        return ActivationBytes(**model, context, step);
+      };
+      for (const int most : {64, 512, 2047, 8192}) {
+        const size_t largest = bytes(most);
+        for (int tokens = std::max(1, most - 300); tokens < most; ++tokens) {
+          ASSERT_LE(bytes(tokens), largest)
+              << shape.hidden_size << " wide, " << tokens << " of " << most << " tokens";
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace::cuda
