@@ -219,7 +219,7 @@ std::optional<Choice> DefaultChoice(const CublasLt& lt, const LinearShape& shape
     if (tokens < std::max(start, kUnsplitTokens)) continue;
     if (const auto choice = first_of(options, tokens, kProposals, run_tokens)) return choice;
   }
-  return std::nullopt;
+  return first_of(options, start, kProposals, run_tokens);  // beyond the bounds
 }
 
 cublasStatus_t RunMatmul(const CublasLt& lt, Matmul matmul, const LinearArgs& args,
