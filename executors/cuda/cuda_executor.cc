@@ -124,13 +124,11 @@ class CudaStepRunner : public StepRunner {
         running.plan.tokens[row.tokens.begin] = -1;
       }
     }
-    const StepPacker::Packed packed = packer_.Pack(plan, graph != nullptr ? graph->size : rows,
-                                                   lane.host_words(), lane.device_words());
+    const PackedPlan packed = packer_.Pack(plan, graph != nullptr ? graph->size : rows,
+                                           lane.host_words(), lane.device_words());
     for (const StepRow& row : plan.rows) running.tops.push_back(packer_.TopLogprobs(row.slot));
-    MILLRACE_RETURN_IF_ERROR(lane.Upload(packed.words, stream));
+    MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model_->buffers.arrays, stream));
     if (packed.copies > 0) MILLRACE_RETURN_IF_ERROR(CopyBlocks(lane, packed.copies));
-    MILLRACE_RETURN_IF_ERROR(ToStatus(
-        kernels::LaunchStepInput(packed.step, model_->buffers.arrays, stream), "a step's input"));
     if (graph != nullptr) {
       MILLRACE_RETURN_IF_ERROR(
           ToStatus(cudaGraphLaunch(graph->graph.get(), stream), "launching a graph"));

@@ -115,32 +115,25 @@ std::unique_ptr<CudaOps::Buffer> CudaOps::TakeInput(LinearId consumer, int token
   return buffer;
 }
 
-void CudaOps::Multiply(const CudaLinear& linear, const kernels::Activation& x, int tokens,
-                       void* out, int64_t out_stride, int64_t room) {
-  Run("linear", [&] {
-    return kernels::LaunchLinear({.plan = linear.plan,
-                                  .weight = linear.weight,
-                                  .input = x,
-                                  .tokens = tokens,
-                                  .output = out,
-                                  .output_stride = out_stride,
-                                  .workspace = c_.linear_workspace,
-                                  .room = room},
-                                 stream_);
-  });
+kernels::LinearArgs CudaOps::Multiply(const CudaLinear& linear, const kernels::Activation& x,
+                                      int tokens, void* out, int64_t out_stride, int64_t room) {
+  const kernels::LinearArgs args{.plan = linear.plan,
+                                 .weight = linear.weight,
+                                 .input = x,
+                                 .tokens = tokens,
+                                 .output = out,
+                                 .output_stride = out_stride,
+                                 .workspace = c_.linear_workspace,
+                                 .room = room};
+  Run("linear", [&] { return kernels::LaunchLinear(args, stream_); });
+  return args;
 }
 
 std::unique_ptr<CudaOps::Buffer> CudaOps::Multiply(const CudaLinear& linear, const Buffer& x) {
   auto out = TakeRows(sizeof(kernels::Bf16) * linear.weight.rows, x.tokens());
-  Multiply(linear, x.input, x.tokens(), out->data(), linear.weight.rows,
-           kernels::LinearRoom(x.tokens()));
-  out->product = kernels::LinearProduct({.plan = linear.plan,
-                                         .weight = linear.weight,
-                                         .input = x.input,
-                                         .tokens = x.tokens(),
-                                         .output = out->data(),
-                                         .output_stride = linear.weight.rows,
-                                         .workspace = c_.linear_workspace});
+  out->product =
+      kernels::LinearProduct(Multiply(linear, x.input, x.tokens(), out->data(), linear.weight.rows,
+                                      kernels::LinearRoom(x.tokens())));
   return out;
 }
 

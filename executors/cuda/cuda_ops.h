@@ -16,6 +16,7 @@
 #include "executors/models/model.h"
 #include "executors/ops.h"
 #include "kernels/attention/paged_attention.h"
+#include "kernels/gemm/linear.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
@@ -90,8 +91,9 @@ class CudaOps : public Ops {
   std::unique_ptr<Buffer> TakeRows(size_t row_bytes, int tokens);
   // Of what `consumer` consumes.
   std::unique_ptr<Buffer> TakeInput(LinearId consumer, int tokens);
-  void Multiply(const CudaLinear& linear, const kernels::Activation& x, int tokens, void* out,
-                int64_t out_stride, int64_t room);
+  // What was launched.
+  kernels::LinearArgs Multiply(const CudaLinear& linear, const kernels::Activation& x, int tokens,
+                               void* out, int64_t out_stride, int64_t room);
   std::unique_ptr<Buffer> Multiply(const CudaLinear& linear, const Buffer& x);
   kernels::KvPages Pages(int32_t layer) const;
   void AddNorm(const CudaNorm& norm, const Buffer& residual, const kernels::Product& delta,

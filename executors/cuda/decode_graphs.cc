@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -11,6 +12,14 @@ namespace millrace::cuda {
 namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
+
+// 1, 2, 4, 8, 16, 24 … `most`.
+std::vector<int> BatchSizes(int most) {
+  std::vector<int> sizes;
+  for (int size = 1; size < most; size = size < 8 ? 2 * size : size + 8) sizes.push_back(size);
+  sizes.push_back(most);
+  return sizes;
+}
 
 absl::StatusOr<GraphExec> CaptureOne(CudaModel& model, int size) {
   CudaStepInput input;
@@ -36,21 +45,19 @@ absl::StatusOr<GraphExec> CaptureOne(CudaModel& model, int size) {
 }  // namespace
 
 absl::Status RunNobodysStep(CudaModel& model, int rows, int max_row_tokens) {
-  StepLane& lane = model.lanes[0];
+  const StepLane& lane = model.lanes[0];
   cudaStream_t const stream = model.stream.get();
   StepPacker packer(model.info.limits);
-  StepPacker::Packed packed = packer.Pack({}, rows, lane.host_words(), lane.device_words());
+  PackedPlan packed = packer.Pack({}, rows, lane.host_words(), lane.device_words());
   packed.input.max_row_tokens = max_row_tokens;
-  MILLRACE_RETURN_IF_ERROR(lane.Upload(packed.words, stream));
-  MILLRACE_RETURN_IF_ERROR(ToStatus(
-      kernels::LaunchStepInput(packed.step, model.buffers.arrays, stream), "a step's input"));
+  MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model.buffers.arrays, stream));
   model.model->Forward(*model.ops, packed.input);
   MILLRACE_RETURN_IF_ERROR(model.ops->TakeStatus());
   return ToStatus(cudaStreamSynchronize(stream), "a first step");
 }
 
 absl::Status DecodeGraphs::Capture(CudaModel& model) {
-  for (const int size : GraphBatchSizes(model.info.limits.max_num_seqs)) {
+  for (const int size : BatchSizes(model.info.limits.max_num_seqs)) {
     MILLRACE_RETURN_IF_ERROR(RunNobodysStep(model, size, 1));
     absl::StatusOr<GraphExec> graph = CaptureOne(model, size);
     if (graph.ok()) {

@@ -23,7 +23,7 @@ absl::Status RunNobodysStep(CudaModel& model, int rows, int max_row_tokens);
 
 class DecodeGraphs {
  public:
-  // Captures a graph for each size of GraphBatchSizes(max_num_seqs). A size that cannot be captured
+  // Captures a graph for 1, 2, 4, 8, 16, 24 … max_num_seqs rows. A size that cannot be captured
   // is left out, with a warning; an error is the device's.
   absl::Status Capture(CudaModel& model);
 

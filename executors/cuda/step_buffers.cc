@@ -138,10 +138,13 @@ absl::StatusOr<StepLane> StepLane::Make(const StepLimits& limits) {
   return lane;
 }
 
-absl::Status StepLane::Upload(size_t words, cudaStream_t stream) const {
-  return ToStatus(cudaMemcpyAsync(device_.data(), host_.data(), words * sizeof(int32_t),
-                                  cudaMemcpyHostToDevice, stream),
-                  "sending a step");
+absl::Status StepLane::Upload(const PackedPlan& plan, const kernels::StepArrays& arrays,
+                              cudaStream_t stream) const {
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaMemcpyAsync(device_.data(), host_.data(), plan.words * sizeof(int32_t),
+                               cudaMemcpyHostToDevice, stream),
+               "sending a step"));
+  return ToStatus(kernels::LaunchStepInput(plan.step, arrays, stream), "a step's input");
 }
 
 absl::Status StepLane::Download(const StepBuffers& buffers, int wanted, bool tops,
@@ -186,9 +189,8 @@ size_t StepPacker::MaxWords(const StepLimits& limits) {
          + rows * kSamplingWords;
 }
 
-StepPacker::Packed StepPacker::Pack(const StepPlan& plan, int rows, int32_t* host,
-                                    const int32_t* device) {
-  Packed packed;
+PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, int32_t* host, const int32_t* device) {
+  PackedPlan packed;
   int32_t* out = host;
   const auto put = [&out](int32_t word) { *out++ = word; };
   packed.copies = static_cast<int>(plan.copies.size());
@@ -278,13 +280,6 @@ StepPacker::Packed StepPacker::Pack(const StepPlan& plan, int rows, int32_t* hos
   }
   packed.words = out - host;
   return packed;
-}
-
-std::vector<int> GraphBatchSizes(int most) {
-  std::vector<int> sizes;
-  for (int size = 1; size < most; size = size < 8 ? 2 * size : size + 8) sizes.push_back(size);
-  sizes.push_back(most);
-  return sizes;
 }
 
 }  // namespace millrace::cuda

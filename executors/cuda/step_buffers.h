@@ -57,6 +57,15 @@ struct StepBuffers {
   DeviceMemory memory;
 };
 
+// A plan in words.
+struct PackedPlan {
+  kernels::PackedStep step;  // its `words` point behind the copies
+  CudaStepInput input;
+  int copies = 0;
+  size_t words = 0;
+  bool tops = false;  // some row wants the likeliest tokens
+};
+
 // One of the two ways to the device and back that steps take in turns: the host fills and reads the
 // one while the device works on the other.
 class StepLane {
@@ -66,9 +75,12 @@ class StepLane {
   // Pinned, as many words as any plan packs into.
   int32_t* host_words() const { return host_.As<int32_t>(); }
 
-  // The first `words` words to the device, block copies `pairs` ahead of everything else there.
-  absl::Status Upload(size_t words, cudaStream_t stream) const;
   const int32_t* device_words() const { return device_.As<int32_t>(); }
+
+  // The plan that was packed into host_words, to the device and into `arrays`. What it copies is
+  // for the caller: pairs of blocks at device_words.
+  absl::Status Upload(const PackedPlan& plan, const kernels::StepArrays& arrays,
+                      cudaStream_t stream) const;
 
   // What was sampled, to the host; then Done.
   absl::Status Download(const StepBuffers& buffers, int wanted, bool tops, cudaStream_t stream);
@@ -98,16 +110,9 @@ class StepPacker {
   // The words that the largest plan packs into.
   static size_t MaxWords(const StepLimits& limits);
 
-  struct Packed {
-    kernels::PackedStep step;  // its `words` point behind the copies
-    CudaStepInput input;
-    int copies = 0;
-    size_t words = 0;
-    bool tops = false;  // some row wants the likeliest tokens
-  };
   // Fills `host`; the result's pointers are into `device`. `rows`: at least the plan's; the rest
   // are filled up. Then each of the plan's rows must have one token and want its logits.
-  Packed Pack(const StepPlan& plan, int rows, int32_t* host, const int32_t* device);
+  PackedPlan Pack(const StepPlan& plan, int rows, int32_t* host, const int32_t* device);
 
   // How many of a sampled position's likeliest tokens its slot asks for; nothing: not even its own
   // log-probability.
@@ -121,9 +126,6 @@ class StepPacker {
   StepLimits limits_;
   std::vector<Slot> slots_;
 };
-
-// Rows that a plan's decode step is filled up to: 1, 2, 4, 8, 16, 24 … `most`.
-std::vector<int> GraphBatchSizes(int most);
 
 }  // namespace millrace::cuda
 
