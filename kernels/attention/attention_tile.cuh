@@ -272,6 +272,28 @@ __device__ inline void ConvertValues(uint32_t values, int thread) {
   }
 }
 
+// launch.operator()<Kv, kHeadSize>() for the pages' elements and heads: the kernels are made for
+// each of them.
+template <typename Kv, typename Launch>
+cudaError_t ForHeadSize(int head_size, const Launch& launch) {
+  switch (head_size) {
+    case 64:
+      return launch.template operator()<Kv, 64>();
+    case 96:
+      return launch.template operator()<Kv, 96>();
+    case 128:
+      return launch.template operator()<Kv, 128>();
+    case 256:
+      return launch.template operator()<Kv, 256>();
+  }
+  return cudaErrorInvalidValue;
+}
+template <typename Launch>
+cudaError_t ForPages(const KvPages& pages, const Launch& launch) {
+  return pages.type == Type::kFp8 ? ForHeadSize<Fp8>(pages.head_size, launch)
+                                  : ForHeadSize<Bf16>(pages.head_size, launch);
+}
+
 }  // namespace millrace::kernels::attention
 
 #endif  // MILLRACE_KERNELS_ATTENTION_ATTENTION_TILE_CUH_

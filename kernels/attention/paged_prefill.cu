@@ -136,26 +136,12 @@ cudaError_t LaunchKernel(const Launch& launch) {
   return LaunchPrefillKernel<Reader<Kv, kHeadSize>>(launch, PrefillKernel<Kv, kHeadSize>);
 }
 
-template <typename Kv>
-cudaError_t LaunchForSize(const Launch& launch) {
-  switch (launch.args.pages.head_size) {
-    case 64:
-      return LaunchKernel<Kv, 64>(launch);
-    case 96:
-      return LaunchKernel<Kv, 96>(launch);
-    case 128:
-      return LaunchKernel<Kv, 128>(launch);
-    case 256:
-      return LaunchKernel<Kv, 256>(launch);
-  }
-  return cudaErrorInvalidValue;
-}
-
 }  // namespace
 
 cudaError_t LaunchPrefill(const Launch& launch) {
-  return launch.args.pages.type == Type::kFp8 ? LaunchForSize<Fp8>(launch)
-                                              : LaunchForSize<Bf16>(launch);
+  return ForPages(launch.args.pages, [&]<typename Kv, int kHeadSize>() {
+    return LaunchKernel<Kv, kHeadSize>(launch);
+  });
 }
 
 }  // namespace millrace::kernels::attention
