@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
 #include "executors/cuda/device.h"
+#include "executors/cuda/weight_loader.h"
 #include "executors/ops.h"
 #include "executors/weights/checkpoint.h"
 #include "formats/model_config.h"
@@ -83,50 +84,20 @@ class CudaWeightPlacer : public WeightPlacer {
   absl::StatusOr<CudaWeights> Finish(kernels::LinearPlanner& planner);
 
  private:
-  // A weight in the making: tensors one below the other.
-  struct Matrix {
-    std::vector<const TensorInfo*> parts;
-    std::vector<std::string> names;
-    int64_t rows = 0;
-    int64_t columns = 0;
-    int64_t stride = 0;
-    kernels::Type type = kernels::Type::kBf16;
-    kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
-    bool stored_fp8 = false;  // codes are the file's; else they are made here
-    size_t data_offset = 0;   // in the arena
-    size_t scales_offset = 0;
-    size_t num_scales = 0;
-    size_t input_scale_offset = 0;
-    std::vector<float> host_scales;  // of stored_fp8
-    std::optional<float> input_scale;
-  };
-  // Some rows of a part: one thread's work at a time.
-  struct Piece {
-    const Matrix* matrix;
-    const TensorInfo* tensor;
-    int64_t first_row;  // of the matrix, where row `begin` of the tensor goes
-    int64_t begin;
-    int64_t end;
-  };
-  class Reader;
-
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names, bool layer);
-  absl::Status ReadScales(Matrix& matrix);
+  absl::Status ReadScales(PendingMatrix& matrix);
   size_t Reserve(size_t bytes);
-  std::vector<Piece> Pieces() const;
-  absl::Status Read(const CudaWeights& weights, const std::vector<Piece>& pieces,
-                    std::vector<Sha256Digest>* digests) const;
-  absl::Status FillDummy(const CudaWeights& weights) const;
+  absl::Status DrawNorms(const CudaWeights& weights) const;
   absl::Status UploadSmall(CudaWeights& weights) const;
   absl::Status MakePlans(CudaWeights& weights, kernels::LinearPlanner& planner) const;
   absl::Status ReadKvScales(CudaWeights& weights) const;
-  Sha256Digest Digest(const CudaWeights& weights, const std::vector<Piece>& pieces,
+  Sha256Digest Digest(const CudaWeights& weights, const std::vector<WeightPiece>& pieces,
                       const std::vector<Sha256Digest>& digests) const;
 
   Checkpoint checkpoint_;
   ModelConfig config_;
   WeightOptions options_;
-  std::vector<Matrix> matrices_;
+  std::vector<PendingMatrix> matrices_;
   struct PendingNorm {
     const TensorInfo* tensor;
     size_t offset;
