@@ -13,6 +13,13 @@
 
 namespace millrace {
 
+// What a sequence has come to, for comparing two bit for bit.
+struct SequenceOutput {
+  std::vector<Token> tokens;    // the prompt's, then the sampled ones
+  std::vector<float> logprobs;  // of the sampled ones, where asked for
+  bool operator==(const SequenceOutput&) const = default;
+};
+
 // Ends the program on a status that is not OK: a test or a benchmark that cannot go on.
 class ExecutorDriver {
  public:
@@ -42,6 +49,7 @@ class ExecutorDriver {
   const std::vector<BlockId>& blocks(SlotId slot) const { return sequences_[slot].blocks; }
   // Of the sampled tokens, where asked for.
   const std::vector<float>& logprobs(SlotId slot) const { return sequences_[slot].logprobs; }
+  SequenceOutput output(SlotId slot) const { return {tokens(slot), logprobs(slot)}; }
 
  private:
   struct Sequence {

@@ -52,22 +52,12 @@ SamplingParams Sampling(uint64_t seed) {
   return {.temperature = 0.9f, .top_p = 0.95f, .seed = seed, .top_logprobs = 2};
 }
 
-struct Output {
-  std::vector<Token> tokens;
-  std::vector<float> logprobs;
-  bool operator==(const Output&) const = default;
-};
-
-Output Of(const ExecutorDriver& driver, SlotId slot) {
-  return {driver.tokens(slot), driver.logprobs(slot)};
-}
-
 // One sequence by itself, its prompt in chunks.
-Output Alone(Executor& executor, int chunk = 1000) {
+SequenceOutput Alone(Executor& executor, int chunk = 1000) {
   ExecutorDriver driver(executor);
   const SlotId slot = driver.Add(Prompt(75, 0), Sampling(5));
   driver.Generate({slot}, kGenerated, chunk);
-  return Of(driver, slot);
+  return driver.output(slot);
 }
 
 TinyLlama Quantized(TensorType linear, TensorType embedding) {
@@ -99,7 +89,7 @@ TEST(CpuExecutorTest, ASequencesNumbersAreItsOwn) {
     for (const Kernels* kernels : {&PlainKernels(), &BestKernels()}) {
       SCOPED_TRACE(std::string(kernels->name) + ", " + std::string(Traits(model.linear_type).name));
       const std::unique_ptr<Executor> executor = Load(path, Device(), *kernels);
-      const Output alone = Alone(*executor);
+      const SequenceOutput alone = Alone(*executor);
       ASSERT_EQ(alone.tokens.size(), 75 + kGenerated);
 
       for (const int chunk : {32, 1, 7, 33}) {
@@ -121,7 +111,7 @@ TEST(CpuExecutorTest, AmongThirtyTwoOthersAndFromTheCache) {
     SCOPED_TRACE(std::string(Traits(model.linear_type).name));
     const std::string path = ModelPath(model);
     const std::unique_ptr<Executor> alone_executor = Load(path, Device());
-    const Output alone = Alone(*alone_executor);
+    const SequenceOutput alone = Alone(*alone_executor);
 
     const std::unique_ptr<Executor> executor = Load(path, Device());
     ExecutorDriver driver(*executor);
@@ -133,20 +123,20 @@ TEST(CpuExecutorTest, AmongThirtyTwoOthersAndFromTheCache) {
     for (int i = 17; i <= 32; ++i)
       slots.push_back(driver.Add(Prompt(5 * i % 70 + 1, i), Sampling(i)));
     driver.Generate(slots, kGenerated, 32);
-    EXPECT_EQ(Of(driver, slot), alone) << "among 32 others";
+    EXPECT_EQ(driver.output(slot), alone) << "among 32 others";
 
     // A second sequence begins with the first one's full blocks.
     const SlotId cached =
         driver.Add(Prompt(75, 0), Sampling(5), absl::MakeConstSpan(driver.blocks(slot)).first(4));
     driver.Generate({cached}, kGenerated, 1000);
-    EXPECT_EQ(Of(driver, cached), alone) << "from cached blocks";
+    EXPECT_EQ(driver.output(cached), alone) << "from cached blocks";
   }
 }
 
 TEST(CpuExecutorTest, PrefillAndDecodeInOneStep) {
   const std::string path = ModelPath(Models()[0]);
   const std::unique_ptr<Executor> alone_executor = Load(path, Device());
-  const Output alone = Alone(*alone_executor);
+  const SequenceOutput alone = Alone(*alone_executor);
 
   const std::unique_ptr<Executor> executor = Load(path, Device());
   ExecutorDriver driver(*executor);
@@ -156,13 +146,13 @@ TEST(CpuExecutorTest, PrefillAndDecodeInOneStep) {
   driver.Step({{other, 1}, {slot, 50}});
   driver.Step({{slot, 25}, {other, 1}});
   for (int i = 1; i < kGenerated; ++i) driver.Step({{other, 1}, {slot, 1}});
-  EXPECT_EQ(Of(driver, slot), alone);
+  EXPECT_EQ(driver.output(slot), alone);
 }
 
 TEST(CpuExecutorTest, ScoresAreTheLogprobsThatSamplingSaw) {
   const std::string path = ModelPath(Models()[0]);
   const std::unique_ptr<Executor> executor = Load(path, Device());
-  const Output alone = Alone(*executor);
+  const SequenceOutput alone = Alone(*executor);
   const std::unique_ptr<Executor> other = Load(path, Device());
   ExecutorDriver driver(*other);
   // More wanted positions than logits exist at a time.

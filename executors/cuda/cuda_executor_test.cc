@@ -70,26 +70,16 @@ std::vector<Token> Prompt(int length, int seed, int vocab = 261) {
 
 const SamplingParams kSampling{.temperature = 0.9f, .top_p = 0.95f, .seed = 5, .top_logprobs = 2};
 
-struct Output {
-  std::vector<Token> tokens;
-  std::vector<float> logprobs;
-  bool operator==(const Output&) const = default;
-};
-
-Output Of(const ExecutorDriver& driver, SlotId slot) {
-  return {driver.tokens(slot), driver.logprobs(slot)};
-}
-
 // One sequence by itself, its prompt in chunks.
-Output Alone(Executor& executor, int chunk = 2000) {
+SequenceOutput Alone(Executor& executor, int chunk = 2000) {
   ExecutorDriver driver(executor);
   const SlotId slot = driver.Add(Prompt(300, 0), kSampling);
   driver.Generate({slot}, kGenerated, chunk);
-  return Of(driver, slot);
+  return driver.output(slot);
 }
 
 // The same among 32 others, and then from the cache.
-void ExpectTheSameInCompany(Executor& executor, const Output& alone) {
+void ExpectTheSameInCompany(Executor& executor, const SequenceOutput& alone) {
   ExecutorDriver driver(executor);
   std::vector<SlotId> slots;
   for (int i = 1; i <= 32; ++i) {
@@ -99,11 +89,11 @@ void ExpectTheSameInCompany(Executor& executor, const Output& alone) {
   }
   slots.insert(slots.begin() + 9, driver.Add(Prompt(300, 0), kSampling));
   driver.Generate(slots, kGenerated, 64);
-  EXPECT_EQ(Of(driver, slots[9]), alone) << "among 32 others";
+  EXPECT_EQ(driver.output(slots[9]), alone) << "among 32 others";
   const SlotId cached =
       driver.Add(Prompt(300, 0), kSampling, absl::MakeConstSpan(driver.blocks(slots[9])).first(8));
   driver.Generate({cached}, kGenerated, 512);
-  EXPECT_EQ(Of(driver, cached), alone) << "from the cache";
+  EXPECT_EQ(driver.output(cached), alone) << "from the cache";
 }
 
 TEST(CudaExecutorTest, ASequencesNumbersAreItsOwn) {
@@ -116,7 +106,7 @@ TEST(CudaExecutorTest, ASequencesNumbersAreItsOwn) {
       device.quantize_fp8 = fp8;
       device.kv_cache_fp8 = fp8;
       const std::unique_ptr<Executor> executor = Load(path, device);
-      const Output alone = Alone(*executor);
+      const SequenceOutput alone = Alone(*executor);
       ASSERT_EQ(alone.tokens.size(), 300 + kGenerated);
       for (const int chunk : {32, 1, 7, 129}) {
         const std::unique_ptr<Executor> other = Load(path, device);
