@@ -10,7 +10,6 @@
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
-#include "kernels/sm90/gated_activation.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels {
@@ -38,11 +37,15 @@ TEST(GatedActivation, MatchesDoubleAtAllSizesAndScalings) {
       for (const Scaling scaling : kAllScalings) {
         SCOPED_TRACE(Name(tokens, size, scaling));
         const TestProduct gate_up(tokens, 2 * size, tokens != 1, 1);
-        const TestActivation out(tokens, size, scaling);
-        ASSERT_EQ(LaunchGatedActivation({gate_up.view, tokens, size, out.view}, nullptr),
-                  cudaSuccess);
-        ExpectActivation(out, GatedReference(gate_up.values, tokens, size));
-        if (HasFatalFailure()) return;
+        TestActivation out(tokens, size, scaling);
+        for (const bool only_portable : {false, true}) {
+          out.data.Poison();
+          ASSERT_EQ(
+              LaunchGatedActivation({gate_up.view, tokens, size, out.view, only_portable}, nullptr),
+              cudaSuccess);
+          ExpectActivation(out, GatedReference(gate_up.values, tokens, size));
+          if (HasFatalFailure()) return;
+        }
       }
     }
   }
@@ -100,13 +103,12 @@ TEST(GatedActivation, EveryKernelGivesTheSameBits) {
     const std::vector<float> scales = all.scales.Download();
     EXPECT_TRUE(all.data.GuardsIntact());
     for (const int tokens : {1, 3, 64, 65, kTokens}) {
-      for (const bool clusters : {false, true}) {
-        SCOPED_TRACE(Name(tokens, size, Scaling::kToken) + (clusters ? " clusters" : ""));
+      for (const bool only_portable : {false, true}) {
+        SCOPED_TRACE(Name(tokens, size, Scaling::kToken) + (only_portable ? " portable" : ""));
         const TestActivation some(tokens, size, Scaling::kToken);
-        const GatedActivationArgs args{gate_up.view, tokens, size, some.view};
-        ASSERT_EQ(clusters ? LaunchGatedActivationSm90(args, nullptr)
-                           : LaunchGatedActivation(args, nullptr),
-                  cudaSuccess);
+        ASSERT_EQ(
+            LaunchGatedActivation({gate_up.view, tokens, size, some.view, only_portable}, nullptr),
+            cudaSuccess);
         const std::vector<uint8_t> own = some.data.Download();
         EXPECT_TRUE(std::equal(own.begin(), own.end(), codes.begin()));
         const std::vector<float> own_scales = some.scales.Download();
@@ -115,15 +117,6 @@ TEST(GatedActivation, EveryKernelGivesTheSameBits) {
         EXPECT_TRUE(some.scales.GuardsIntact());
       }
     }
-  }
-}
-
-TEST(GatedActivation, ClustersTakeTheLongestRows) {
-  for (const int size : {28672, 32768}) {
-    const TestProduct gate_up(3, 2 * size, true, 1);
-    const TestActivation out(3, size, Scaling::kToken);
-    ASSERT_EQ(LaunchGatedActivationSm90({gate_up.view, 3, size, out.view}, nullptr), cudaSuccess);
-    ExpectActivation(out, GatedReference(gate_up.values, 3, size));
   }
 }
 

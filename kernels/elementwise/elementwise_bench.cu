@@ -12,7 +12,6 @@
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
 #include "kernels/norm/rms_norm.h"
-#include "kernels/sm90/gated_activation.h"
 
 namespace millrace::kernels {
 namespace {
@@ -108,10 +107,10 @@ void BenchGatedActivation(Bench& bench, int tokens, int size, const Form& form) 
   });
   bench.Row("gated_activation", Shape(tokens, size, form.name), us, bytes);
   if (form.scaling != Scaling::kToken) return;
-  const double sm90_us = bench.Microseconds(inputs, [&](int i, cudaStream_t stream) {
-    return LaunchGatedActivationSm90({gate_up[i], tokens, size, out[i]}, stream);
+  const double portable_us = bench.Microseconds(inputs, [&](int i, cudaStream_t stream) {
+    return LaunchGatedActivation({gate_up[i], tokens, size, out[i], true}, stream);
   });
-  bench.Row("gated_activation sm90", Shape(tokens, size, form.name), sm90_us, bytes);
+  bench.Row("gated_activation portable", Shape(tokens, size, form.name), portable_us, bytes);
 }
 
 void BenchQuantize(Bench& bench, int tokens, int width, const Form& form) {

@@ -3,6 +3,7 @@
 #define MILLRACE_KERNELS_ELEMENTWISE_GATE_CUH_
 
 #include "kernels/device_util.cuh"
+#include "kernels/elementwise/gated_activation.h"
 
 namespace millrace::kernels {
 
@@ -20,6 +21,12 @@ __device__ void Gate(const ProductVector<kScaled>& gate, const ProductVector<kSc
     values[i] = __fdividef(values[i], 1.0f + __expf(-values[i])) * factors[i];
   }
 }
+
+// Whether the kernel below was built and runs on GPUs of compute capability `major`.x.
+bool HasGatedClusters(int major);
+
+// Checked arguments with Scaling::kToken and at least one token.
+cudaError_t LaunchGatedClusters(const GatedActivationArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels
 

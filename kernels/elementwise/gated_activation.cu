@@ -1,5 +1,7 @@
 #include "kernels/elementwise/gated_activation.h"
 
+#include <utility>
+
 #include "kernels/activation_row.cuh"
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
@@ -27,6 +29,8 @@ struct GatedSource {
 constexpr int kRowsVectors = 2;
 constexpr int kRowsThreads = 896;  // leaves a thread 72 registers
 constexpr int kMaxRowsWidth = 8 * kRowsVectors * kRowsThreads;
+
+constexpr int kMaxClusterTokens = 64;  // measured: with more, a CTA a row is as fast
 
 __device__ inline void CopyAsync(uint4* shared, const void* from) {
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -112,15 +116,21 @@ cudaError_t LaunchGatedActivation(const GatedActivationArgs& args, cudaStream_t 
   }
   if (args.tokens == 0) return cudaSuccess;
 
-  if (args.out.scaling == Scaling::kToken && args.out.stride > 8 * kMaxRowThreads &&
-      args.out.stride <= kMaxRowsWidth) {
-    int device = 0, sms = 0;
+  if (args.out.scaling == Scaling::kToken) {
+    int device = 0, major = 0, sms = 0;
     cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess) {
-      error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+    for (const auto& [attribute, value] : {std::pair(cudaDevAttrComputeCapabilityMajor, &major),
+                                           std::pair(cudaDevAttrMultiProcessorCount, &sms)}) {
+      if (error == cudaSuccess) error = cudaDeviceGetAttribute(value, attribute, device);
     }
     if (error != cudaSuccess) return error;
-    if (args.tokens > sms) return LaunchGatedRows(args, sms, stream);
+    const bool long_rows = args.out.stride > 8 * kMaxRowThreads;
+    if (long_rows && args.out.stride <= kMaxRowsWidth && args.tokens > sms) {
+      return LaunchGatedRows(args, sms, stream);
+    }
+    if (!args.portable && HasGatedClusters(major) && args.tokens <= kMaxClusterTokens) {
+      return LaunchGatedClusters(args, stream);
+    }
   }
   const auto launch = [&](const auto& source) {
     return LaunchWriteRows(source, args.tokens, args.size, args.out, stream);

@@ -12,12 +12,15 @@ namespace millrace::kernels {
 // out = silu(gate) * up with silu(x) = x / (1 + exp(-x)), computed in fp32 and rounded once, to
 // BF16 or to FP8 by any scaling (kernels/fp8.cuh). Columns [size, out.stride) of `out` get zeros.
 //
-// A row's bits depend on that row alone. Reads the input once.
+// A row's bits depend on that row alone. Reads the input once. With Scaling::kToken a row is one
+// CTA's (when there are more rows than SMs, a CTA takes several, one after the other), on sm_90 up
+// to 64 rows are each a cluster's.
 struct GatedActivationArgs {
   Product gate_up;  // [tokens, 2 * size]: gate in columns [0, size), up in [size, 2 * size)
   int tokens;
-  int size;        // 8 to 32768, a multiple of 8
-  Activation out;  // [tokens, size], stride at most 32768
+  int size;               // 8 to 32768, a multiple of 8
+  Activation out;         // [tokens, size], stride at most 32768
+  bool portable = false;  // only kernels for all architectures: the bits are the same
 };
 
 cudaError_t LaunchGatedActivation(const GatedActivationArgs& args, cudaStream_t stream);

@@ -1,9 +1,12 @@
-#include "kernels/sm90/gated_activation.h"
-
+// The gated activation of few rows with a scale per token, by clusters of CTAs (sm_90 and later). A
+// row needs its maximum before it can be written, which binds the portable kernel to one SM a row;
+// here up to eight CTAs hold the row in their registers and exchange maxima through distributed
+// shared memory.
 #include "kernels/activation_row.cuh"
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
 #include "kernels/elementwise/gate.cuh"
+#include "kernels/elementwise/gated_activation.h"
 #include "kernels/fp8.cuh"
 
 namespace millrace::kernels {
@@ -11,8 +14,7 @@ namespace {
 
 constexpr int kMaxThreads = 512;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
-constexpr int kMaxTokens = 64;  // measured: from about here on the portable kernels are as fast
-constexpr int kMaxParts = 8;    // the largest cluster that every GPU with clusters can run
+constexpr int kMaxParts = 8;  // the largest cluster that every GPU with clusters can run
 
 __device__ inline void ClusterArrive() {
 #if __CUDA_ARCH__ >= 900
@@ -72,17 +74,17 @@ __global__ void __launch_bounds__(kMaxThreads) GatedActivationKernel(GatedActiva
 
 }  // namespace
 
-cudaError_t LaunchGatedActivationSm90(const GatedActivationArgs& args, cudaStream_t stream) {
-  const int64_t vectors = args.out.stride / 8;
-  if (args.out.scaling != Scaling::kToken || args.tokens > kMaxTokens) {
-    return LaunchGatedActivation(args, stream);
-  }
-  if (args.tokens < 0 || args.size < 8 || args.size % 8 != 0 || !IsValid(args.out, args.size) ||
-      args.out.stride > kMaxRowWidth || !IsValid(args.gate_up, int64_t{2} * args.size)) {
-    return cudaErrorInvalidValue;
-  }
-  if (args.tokens == 0) return cudaSuccess;
+bool HasGatedClusters(int major) {
+#ifdef MILLRACE_KERNELS_SM90A
+  return major == 9;
+#else
+  static_cast<void>(major);
+  return false;
+#endif
+}
 
+cudaError_t LaunchGatedClusters(const GatedActivationArgs& args, cudaStream_t stream) {
+  const int64_t vectors = args.out.stride / 8;
   const int threads = vectors <= kMaxParts * 256 ? 256 : kMaxThreads;
   const int parts = static_cast<int>(CeilDiv<int64_t>(vectors, threads));
   cudaLaunchAttribute cluster;
