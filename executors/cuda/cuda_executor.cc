@@ -228,6 +228,7 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& mode
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CudaModel> loaded, LoadCudaModel(model, device));
   PhaseTimer phases;
   const StepLimits& limits = loaded->info.limits;
+  MILLRACE_ASSIGN_OR_RETURN(const MemoryUse before, ReadMemory());
   MILLRACE_RETURN_IF_ERROR(RunNobodysStep(*loaded, 1, limits.max_num_batched_tokens));
   phases.End("warm up");
   DecodeGraphs graphs;
@@ -236,6 +237,8 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& mode
     kLog.Info("captured ", graphs.count(), " CUDA graphs of decode steps");
   }
   phases.End("capture graphs");
+  MILLRACE_ASSIGN_OR_RETURN(const MemoryUse after, ReadMemory());
+  LogMemory(*loaded, before.free - std::min(before.free, after.free), after);
   for (LoadPhase& phase : phases.Take()) loaded->info.load_phases.push_back(std::move(phase));
   return std::make_unique<CudaExecutor>(
       std::make_unique<CudaStepRunner>(std::move(loaded), std::move(graphs)));

@@ -149,11 +149,10 @@ absl::StatusOr<int32_t> CountBlocks(const DeviceSpec& device, const KvArena& kv)
   const int64_t block_bytes = kv.block_bytes() * kv.layers;
   int64_t bytes = device.kv_cache_memory;
   if (bytes == 0) {
-    size_t free = 0;
-    size_t total = 0;
-    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemGetInfo(&free, &total), "asking for free memory"));
-    const double kept_free = static_cast<double>(total) * (1 - device.gpu_memory_utilization);
-    bytes = static_cast<int64_t>(free) - static_cast<int64_t>(kept_free) -
+    MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
+    const double kept_free =
+        static_cast<double>(memory.total) * (1 - device.gpu_memory_utilization);
+    bytes = static_cast<int64_t>(memory.free) - static_cast<int64_t>(kept_free) -
             static_cast<int64_t>(kReservedBytes);
   }
   const int64_t blocks = bytes / block_bytes - 1;  // one is nobody's
@@ -179,19 +178,6 @@ absl::Status MakeKv(const DeviceSpec& device, CudaModel& m) {
       .type = device.kv_cache_fp8 ? "fp8_e4m3" : "bfloat16",
       .groups = {{.num_layers = m.kv.layers, .bytes_per_block = m.kv.block_bytes() * m.kv.layers}}};
   return absl::OkStatus();
-}
-
-void LogMemory(const CudaModel& m) {
-  size_t free = 0;
-  size_t total = 0;
-  (void)cudaMemGetInfo(&free, &total);
-  kLog.Info(m.device.name, " memory in MiB: weights ", m.weights.memory.bytes() / kMiB,
-            ", KV cache ", m.kv_memory.bytes() / kMiB, " (", m.info.limits.num_blocks,
-            " blocks of ", m.info.limits.block_size, " tokens), activations ",
-            m.activation_memory.bytes() / kMiB, ", logits and steps ",
-            m.buffers.memory.bytes() / kMiB, ", workspaces ",
-            (m.linear_workspace.bytes() + m.attention.bytes() + m.rotations.bytes()) / kMiB,
-            ", free ", free / kMiB, " of ", total / kMiB);
 }
 
 }  // namespace
@@ -276,10 +262,20 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   m->ops = std::make_unique<CudaOps>(context, *m->activations, m->stream.get());
   // What was copied and filled on other streams than the model's own.
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "loading"));
-  LogMemory(*m);
   phases.End("take memory");
   m->info.load_phases = phases.Take();
   return m;
+}
+
+void LogMemory(const CudaModel& m, size_t graph_bytes, const MemoryUse& now) {
+  kLog.Info(m.device.name, " memory in MiB: weights ", m.weights.memory.bytes() / kMiB,
+            ", KV cache ", m.kv_memory.bytes() / kMiB, " (", m.info.limits.num_blocks,
+            " blocks of ", m.info.limits.block_size, " tokens), activations ",
+            m.activation_memory.bytes() / kMiB, ", logits and steps ",
+            m.buffers.memory.bytes() / kMiB, ", workspaces ",
+            (m.linear_workspace.bytes() + m.attention.bytes() + m.rotations.bytes()) / kMiB,
+            ", graphs and kernels ", graph_bytes / kMiB, ", free ", now.free / kMiB, " of ",
+            now.total / kMiB);
 }
 
 }  // namespace millrace::cuda

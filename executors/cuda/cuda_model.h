@@ -44,6 +44,9 @@ struct CudaModel {
 absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
                                                          const DeviceSpec& device);
 
+// One line of what takes the device's memory `now`. `graph_bytes`: graphs and the kernels' code.
+void LogMemory(const CudaModel& model, size_t graph_bytes, const MemoryUse& now);
+
 }  // namespace millrace::cuda
 
 #endif  // MILLRACE_EXECUTORS_CUDA_CUDA_MODEL_H_

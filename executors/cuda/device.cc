@@ -51,6 +51,13 @@ absl::StatusOr<Event> MakeEvent() {
   return Event(event);
 }
 
+absl::StatusOr<MemoryUse> ReadMemory() {
+  MemoryUse memory = {};
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaMemGetInfo(&memory.free, &memory.total), "asking for free memory"));
+  return memory;
+}
+
 absl::StatusOr<DeviceInfo> OpenDevice() {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {

@@ -85,6 +85,13 @@ struct DeviceInfo {
   std::string name;
 };
 
+// Of the current device, in bytes.
+struct MemoryUse {
+  size_t free;
+  size_t total;
+};
+absl::StatusOr<MemoryUse> ReadMemory();
+
 // Makes device 0 this thread's. UNAVAILABLE, saying why, when there is none.
 absl::StatusOr<DeviceInfo> OpenDevice();
 
