@@ -53,6 +53,7 @@ Json ToJson(const StepTrace& trace) {
           {"busy_us", trace.busy_us},
           {"span_us", trace.span_us},
           {"largest_gap_us", trace.largest_gap_us},
+          {"after_gap", trace.after_gap},
           {"kernels", std::move(rows)}};
 }
 
@@ -151,8 +152,10 @@ std::string TraceTable(const BenchPoint& point, const StepTrace& trace) {
                           ShortKernelName(row.name), row.us, row.launches, 100 * row.share);
   }
   absl::StrAppendFormat(
-      &text, "busy %.1f us / span %.1f us; idle %.1f us a step, the largest gap %.1f us\n",
-      trace.busy_us, trace.span_us, trace.span_us - trace.busy_us, trace.largest_gap_us);
+      &text,
+      "busy %.1f us / span %.1f us; idle %.1f us a step, the largest gap %.1f us before %s\n",
+      trace.busy_us, trace.span_us, trace.span_us - trace.busy_us, trace.largest_gap_us,
+      trace.after_gap.empty() ? "the next step" : ShortKernelName(trace.after_gap));
   return text;
 }
 

@@ -31,7 +31,8 @@ StepTrace Trace() {
           .launches = 4,
           .busy_us = 80,
           .span_us = 100,
-          .largest_gap_us = 8};
+          .largest_gap_us = 8,
+          .after_gap = "void norm(Args)"};
 }
 
 BenchContext Context() {
@@ -83,7 +84,7 @@ TEST(ReportTest, ATrace) {
   EXPECT_THAT(table, HasSubstr("| Gemm<4> "));
   EXPECT_THAT(table, HasSubstr("|       60.0 |      2.0 |  75.0% |\n"));
   EXPECT_THAT(table, HasSubstr("busy 80.0 us / span 100.0 us; idle 20.0 us a step, the largest gap "
-                               "8.0 us\n"));
+                               "8.0 us before norm\n"));
   EXPECT_THAT(table, HasSubstr("means of 8 steps of the whole batch"));
 }
 

@@ -40,23 +40,29 @@ std::vector<size_t> WholeSteps(Operations operations, const OfflineRun& run) {
 }
 
 // Of operations that follow each other, the time in which one at least runs, and the longest in
-// which none does, up to `end_ns`.
+// which none does, up to `end_ns`, with the name of what ran after it.
 struct Occupancy {
   int64_t busy_ns = 0;
   int64_t largest_gap_ns = 0;
+  std::string_view after_gap;
 };
 Occupancy Occupy(Operations operations, int64_t end_ns) {
   Occupancy occupancy;
   int64_t until = operations.front().begin_ns;
+  const auto see_gap = [&](int64_t next_ns, std::string_view next) {
+    if (next_ns - until <= occupancy.largest_gap_ns) return;
+    occupancy.largest_gap_ns = next_ns - until;
+    occupancy.after_gap = next;
+  };
   for (const DeviceOperation& operation : operations) {
-    occupancy.largest_gap_ns = std::max(occupancy.largest_gap_ns, operation.begin_ns - until);
+    see_gap(operation.begin_ns, operation.name);
     const int64_t begin = std::max(operation.begin_ns, until);
     const int64_t end = std::min(operation.end_ns, end_ns);
     if (end <= begin) continue;
     occupancy.busy_ns += end - begin;
     until = end;
   }
-  occupancy.largest_gap_ns = std::max(occupancy.largest_gap_ns, end_ns - until);
+  see_gap(end_ns, "");
   return occupancy;
 }
 
@@ -106,6 +112,7 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
       Operations(operations).subspan(begins.front(), begins.back() - begins.front());
   int64_t busy_ns = 0;
   std::vector<double> gaps;
+  Occupancy longest;
   for (size_t i = 0; i + 1 < begins.size(); ++i) {
     const bool last = i + 2 == begins.size();
     const Occupancy occupancy =
@@ -113,6 +120,7 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
                last ? end_ns : operations[begins[i + 1]].begin_ns);
     busy_ns += occupancy.busy_ns;
     gaps.push_back(static_cast<double>(occupancy.largest_gap_ns) * kUsPerNs);
+    if (occupancy.largest_gap_ns > longest.largest_gap_ns) longest = occupancy;
   }
   const double steps = trace.steps;
   trace.rows = MakeRows(all, steps);
@@ -120,6 +128,7 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
   trace.busy_us = static_cast<double>(busy_ns) * kUsPerNs / steps;
   trace.span_us = static_cast<double>(end_ns - all.front().begin_ns) * kUsPerNs / steps;
   trace.largest_gap_us = Median(std::move(gaps));
+  trace.after_gap = std::string(longest.after_gap);
   return trace;
 }
 

@@ -32,6 +32,7 @@ struct StepTrace {
   double busy_us;         // of a step, in which something ran
   double span_us;         // of a step
   double largest_gap_us;  // inside a step, the median of the steps
+  std::string after_gap;  // what ran next, in the step with the longest; empty: the next step
 };
 
 // `operations` are those of `run`, in the order of their begin. A step is told from the next by an

@@ -44,6 +44,7 @@ TEST(StepTraceTest, AStepOfTheWholeBatch) {
   EXPECT_DOUBLE_EQ(trace->span_us, 100);
   EXPECT_DOUBLE_EQ(trace->busy_us, 90);
   EXPECT_DOUBLE_EQ(trace->largest_gap_us, 8);
+  EXPECT_EQ(trace->after_gap, "");  // it is the last
   using Row = StepTrace::Row;
   EXPECT_THAT(
       trace->rows,
@@ -86,6 +87,7 @@ TEST(StepTraceTest, APrefillIsTakenAsAWhole) {
   EXPECT_DOUBLE_EQ(trace->span_us, 5);
   EXPECT_DOUBLE_EQ(trace->busy_us, 3);  // what overlaps counts once
   EXPECT_DOUBLE_EQ(trace->largest_gap_us, 4);
+  EXPECT_EQ(trace->after_gap, "gemm");
   EXPECT_DOUBLE_EQ(trace->rows[0].us, 2.5);
 }
 
