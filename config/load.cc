@@ -117,7 +117,9 @@ class Loader {
     if (settings_.device != Device::kFake) {
       return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");
     }
-    if (IsGiven("model")) return Contradiction("model", "but --device fake runs no model");
+    for (const std::string_view name : {"model", "tokenizer"}) {
+      if (IsGiven(name)) return Contradiction(name, "but --device fake runs no model");
+    }
     return absl::OkStatus();
   }
 

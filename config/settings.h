@@ -30,8 +30,9 @@ struct BenchPoint {
 
 // Read-only once the server has started.
 struct Settings {
-  // Model. Empty: the cached default model; the file's stem.
+  // Model. Empty: the cached default model; its own tokenizer; the file's stem.
   std::string model;
+  std::string tokenizer;
   std::string served_model_name;
 
   // Engine.

@@ -55,10 +55,13 @@ bool IsHostName(std::string_view name) {
 std::vector<Setting> ModelSettings() {
   return {
       Path({"model", "PATH",
-            "GGUF file to serve; bench takes a folder of Hugging Face's, too. Without it: the "
-            "default model in "
+            "GGUF file or Hugging Face folder to serve. Without it: the default model in "
             "${XDG_CACHE_HOME:-~/.cache}/millrace"},
            &Settings::model),
+      ForServing(Path({"tokenizer", "PATH",
+                       "GGUF file whose tokenizer and chat template go with the model: a folder, "
+                       "of which they are not read, needs one. Without it: the model's own"},
+                      &Settings::tokenizer)),
       Text({"served-model-name", "NAME",
             "the model's name in requests and metrics. Without it: the file's stem"},
            "1 to 256 printable characters", &Settings::served_model_name,

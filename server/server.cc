@@ -87,14 +87,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
 
 absl::Status Server::LoadEngine(std::function<void()> on_failure) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_));
+  const std::string& tokenizer = settings_.tokenizer.empty() ? path : settings_.tokenizer;
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
+  if (std::filesystem::is_directory(tokenizer, error)) {
     return absl::UnimplementedError(
-        "model: is a folder, and the tokenizers of such are not read yet; allowed for serving: a "
-        ".gguf file");
+        "tokenizer: a folder's own is not read; allowed: --tokenizer with a .gguf file of the same "
+        "vocabulary");
   }
   auto text = std::async(std::launch::async, [&] {
-    return settings_.device == Device::kFake ? TextSet::Bytes() : TextSet::Load(path);
+    return settings_.device == Device::kFake ? TextSet::Bytes() : TextSet::Load(tokenizer);
   });
   auto executor = LoadExecutor({.path = path}, MakeDeviceSpec(settings_));
   auto loaded_text = text.get();
