@@ -44,7 +44,7 @@ TEST(StepTraceTest, AStepOfTheWholeBatch) {
   EXPECT_DOUBLE_EQ(trace->span_us, 100);
   EXPECT_DOUBLE_EQ(trace->busy_us, 90);
   EXPECT_DOUBLE_EQ(trace->largest_gap_us, 8);
-  EXPECT_EQ(trace->after_gap, "");  // it is the last
+  EXPECT_EQ(trace->after_gap, "gemm");
   using Row = StepTrace::Row;
   EXPECT_THAT(
       trace->rows,
