@@ -9,6 +9,7 @@
 
 #include "kernels/device_util.cuh"
 #include "kernels/fp8.cuh"
+#include "kernels/launch.cuh"
 #include "kernels/types.h"
 
 namespace millrace::kernels {
@@ -101,23 +102,31 @@ __device__ void WriteRow(const float (&values)[kVectors][8], float tensor_scale,
 inline constexpr int kMaxRowThreads = 1024;
 inline constexpr int kMaxRowWidth = 4 * kMaxRowThreads * 8;
 
-// Grid (tokens, parts of a row). `source(token, column, values)` gives 8 columns.
+// Grid (tokens, parts of a row). `source(token, column, constants, values)` gives 8 columns, of
+// which `source.LoadConstants(column)` is read before the predecessor is awaited.
 template <int kVectors, typename Source>
 __global__ void __launch_bounds__(kMaxRowThreads)
     WriteRowsKernel(Source source, int width, Activation out) {
   const int64_t token = blockIdx.x;
   const int first_vector = blockIdx.y * blockDim.x * kVectors;
   const float tensor_scale = TensorScale(out);
+  typename Source::Constants constants[kVectors];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const int64_t column = RowColumn(first_vector, i);
+    if (column < width) constants[i] = source.LoadConstants(column);
+  }
+  AwaitPredecessor();
   float values[kVectors][8] = {};
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(first_vector, i);
-    if (column < width) source(token, column, values[i]);
+    if (column < width) source(token, column, constants[i], values[i]);
   }
   WriteRow(values, tensor_scale, first_vector, token, gridDim.x, out);
 }
 
-// Writes out[tokens, width] from `source`, a plain struct with a device operator() as above.
+// Writes out[tokens, width] from `source`, a plain struct with device functions as above.
 // `width` is a multiple of 8, out.stride at most kMaxRowWidth. A scale per token needs the row's
 // maximum, so one CTA takes the whole row; otherwise many share it.
 template <typename Source>
@@ -126,8 +135,7 @@ cudaError_t LaunchWriteRows(const Source& source, int tokens, int width, const A
   constexpr int kPartThreads = 128;
   const int vectors = static_cast<int>(out.stride / 8);
   const auto launch = [&](auto kernel, int threads, int parts) {
-    kernel<<<dim3(tokens, parts), threads, 0, stream>>>(source, width, out);
-    return cudaGetLastError();
+    return LaunchDependent(kernel, dim3(tokens, parts), threads, 0, stream, source, width, out);
   };
   const auto row_threads = [&](int per_thread) {
     return CeilDiv(CeilDiv(vectors, per_thread), kWarpSize) * kWarpSize;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "kernels/fp8.cuh"
+#include "kernels/graph_test_util.h"
 #include "kernels/test_util.h"
 #include "kernels/types.h"
 
@@ -116,27 +117,32 @@ class Bench {
                 const std::function<cudaError_t(int, cudaStream_t)>& launch) {
     CheckCuda(launch(0, stream_), "launch");  // loads the kernel: not inside a capture
     CheckCuda(cudaStreamSynchronize(stream_), "warm-up");
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    CheckCuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int repeat = 0; repeat < repeats; ++repeat) {
-      for (int input = 0; input < inputs; ++input) CheckCuda(launch(input, stream_), "launch");
-    }
-    CheckCuda(cudaStreamEndCapture(stream_, &graph), "capture");
-    CheckCuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-    CheckCuda(cudaGraphLaunch(executable, stream_), "warm-up");
+    CapturedGraph graph(stream_, [&](cudaStream_t stream) {
+      for (int repeat = 0; repeat < repeats; ++repeat) {
+        for (int input = 0; input < inputs; ++input) CheckCuda(launch(input, stream), "launch");
+      }
+    });
+    return ReplayMicroseconds(graph, replays) / (repeats * inputs);
+  }
+
+  // Captures what `launch` puts on a stream.
+  CapturedGraph Capture(const std::function<void(cudaStream_t)>& launch) const {
+    return CapturedGraph(stream_, launch);
+  }
+
+  // Median over `replays`, in µs of the whole graph.
+  double ReplayMicroseconds(CapturedGraph& graph, int replays) {
+    graph.Replay(stream_);  // a warm-up
     std::vector<float> times(replays);
     for (float& milliseconds : times) {
       CheckCuda(cudaEventRecord(begin_, stream_), "event");
-      CheckCuda(cudaGraphLaunch(executable, stream_), "replay");
+      graph.Replay(stream_);
       CheckCuda(cudaEventRecord(end_, stream_), "event");
       CheckCuda(cudaEventSynchronize(end_), "replay");
       CheckCuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "event");
     }
-    CheckCuda(cudaGraphExecDestroy(executable), "graph");
-    CheckCuda(cudaGraphDestroy(graph), "graph");
     std::nth_element(times.begin(), times.begin() + replays / 2, times.end());
-    return times[replays / 2] * 1e3 / (repeats * inputs);
+    return times[replays / 2] * 1e3;
   }
 
   // One line of the table. `bytes` are those that the launch must read and write at least;

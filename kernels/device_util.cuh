@@ -66,26 +66,26 @@ __device__ inline void Store8(Bf16* to, const float (&from)[8]) {
 
 // Columns [column, column + 8) of a row of a Product, with scales or (kScaled = false) without.
 // Loading and computing are two steps, so that all loads of a thread are under way before it waits
-// for one.
+// for one. The channels' scales are a weight's: they are loaded before the predecessor is awaited.
 template <bool kScaled>
 struct ProductVector {
   uint4 data;
   float token_scale;
   float channel_scales[8];
 
-  static __device__ ProductVector Load(const Product& product, int64_t token, int64_t column) {
-    ProductVector v;
-    v.data = LoadRaw8(product.data + token * product.stride + column);
+  __device__ void LoadConstants(const Product& product, int64_t column) {
     if constexpr (kScaled) {
-      v.token_scale = 1;
-      if (product.token_scales != nullptr) v.token_scale = product.token_scales[token];
 #pragma unroll
-      for (float& scale : v.channel_scales) scale = 1;
-      if (product.channel_scales != nullptr) {
-        Load8(product.channel_scales + column, v.channel_scales);
-      }
+      for (float& scale : channel_scales) scale = 1;
+      if (product.channel_scales != nullptr) Load8(product.channel_scales + column, channel_scales);
     }
-    return v;
+  }
+
+  __device__ void Load(const Product& product, int64_t token, int64_t column) {
+    data = LoadRaw8(product.data + token * product.stride + column);
+    if constexpr (kScaled) {
+      token_scale = product.token_scales != nullptr ? product.token_scales[token] : 1;
+    }
   }
 
   __device__ void Values(float (&to)[8]) const {

@@ -2,6 +2,7 @@
 #include "kernels/attention/rope_append.h"
 #include "kernels/device_util.cuh"
 #include "kernels/fp8.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -31,19 +32,19 @@ __device__ inline void Load4(const float* from, float* to) {
   to[0] = values.x, to[1] = values.y, to[2] = values.z, to[3] = values.w;
 }
 
-// The values of a head's two runs, its scales applied as ProductVector does.
+// Two runs of fp32.
+__device__ inline void LoadRuns(const float* from, Runs runs, float (&to)[8]) {
+  Load4(from + runs.first, to);
+  Load4(from + runs.second, to + 4);
+}
+
+// The values of a head's two runs, the scales applied as ProductVector does.
 __device__ inline void LoadHead(const Product& product, int64_t token, int64_t column, Runs runs,
-                                float (&x)[8]) {
+                                const float (&scales)[8], float (&x)[8]) {
   const Bf16* row = product.data + token * product.stride + column;
   const uint2 first = *reinterpret_cast<const uint2*>(row + runs.first);
   const uint2 second = *reinterpret_cast<const uint2*>(row + runs.second);
-  float token_scale = 1;
-  float scales[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-  if (product.token_scales != nullptr) token_scale = product.token_scales[token];
-  if (product.channel_scales != nullptr) {
-    Load4(product.channel_scales + column + runs.first, scales);
-    Load4(product.channel_scales + column + runs.second, scales + 4);
-  }
+  const float token_scale = product.token_scales != nullptr ? product.token_scales[token] : 1;
   Unpack8(make_uint4(first.x, first.y, second.x, second.y), x);
 #pragma unroll
   for (int i = 0; i < 8; ++i) x[i] = x[i] * token_scale * scales[i];
@@ -55,18 +56,14 @@ __device__ inline void StoreRuns(Bf16* head, Runs runs, const float (&x)[8]) {
   *reinterpret_cast<uint2*>(head + runs.second) = make_uint2(raw.z, raw.w);
 }
 
-// x / sqrt(mean(x^2) + epsilon) * norm over a head. All lanes of the warp come here.
+// x / sqrt(mean(x^2) + epsilon) * weight over a head. All lanes of the warp come here.
 template <int kHeadSize>
-__device__ void NormHead(const float* norm, float epsilon, Runs runs, float (&x)[8]) {
+__device__ void NormHead(const float (&weight)[8], float epsilon, float (&x)[8]) {
   float squares = 0;
 #pragma unroll
   for (const float value : x) squares += value * value;
   squares = WarpReduce<Add, kHeadLanes<kHeadSize>>(squares);
-  if (runs.second >= kHeadSize) return;
   const float inverse = 1.0f / sqrtf(squares / kHeadSize + epsilon);
-  float weight[8];
-  Load4(norm + runs.first, weight);
-  Load4(norm + runs.second, weight + 4);
 #pragma unroll
   for (int i = 0; i < 8; ++i) x[i] = x[i] * inverse * weight[i];
 }
@@ -98,22 +95,31 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
   const bool is_q = head < args.heads;
   const bool is_value = head >= args.heads + pages.kv_heads;
 
+  const bool turns = !is_value && lane < args.rope_dimensions / 8;
+  const Runs runs = RunsOf(lane, turns ? args.rope_dimensions : 0, kHalves);
+  const int64_t column = static_cast<int64_t>(head) * kHeadSize;
+  float scales[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+  float weight[8] = {};
+  if (writes && args.qkv.channel_scales != nullptr) {
+    LoadRuns(args.qkv.channel_scales + column, runs, scales);
+  }
+  if (writes && args.q_norm != nullptr) LoadRuns(is_q ? args.q_norm : args.k_norm, runs, weight);
+  AwaitPredecessor();
+
   const int64_t position = args.positions[token];
   int64_t block = 0;
   if (!is_q && writes) {
     const int block_shift = 31 - __clz(pages.block_size);
     block = args.tables.blocks[args.slots[token] * args.tables.stride + (position >> block_shift)];
   }
-  const bool turns = !is_value && lane < args.rope_dimensions / 8;
-  const Runs runs = RunsOf(lane, turns ? args.rope_dimensions : 0, kHalves);
   float x[8] = {};
-  if (writes) LoadHead(args.qkv, token, static_cast<int64_t>(head) * kHeadSize, runs, x);
+  if (writes) LoadHead(args.qkv, token, column, runs, scales, x);
 
   if (args.q_norm != nullptr) {  // a warp may hold heads of q, k and v: all of it sums
     float normed[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) normed[i] = x[i];
-    NormHead<kHeadSize>(is_q ? args.q_norm : args.k_norm, args.norm_epsilon, runs, normed);
+    NormHead<kHeadSize>(weight, args.norm_epsilon, normed);
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = is_value ? x[i] : normed[i];
   }
@@ -147,8 +153,7 @@ cudaError_t Launch(const RopeAppendArgs& args, cudaStream_t stream) {
   const dim3 grid(args.tokens, CeilDiv(args.heads + 2 * args.pages.kv_heads, heads_a_cta));
   const auto kernel =
       args.interleaved ? RopeAppendKernel<kHeadSize, false> : RopeAppendKernel<kHeadSize, true>;
-  kernel<<<grid, kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchDependent(kernel, grid, kThreads, 0, stream, args);
 }
 
 constexpr int kFillThreads = 256;

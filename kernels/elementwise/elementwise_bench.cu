@@ -11,6 +11,7 @@
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
+#include "kernels/launch.cuh"
 #include "kernels/norm/rms_norm.h"
 
 namespace millrace::kernels {
@@ -226,6 +227,86 @@ void BenchCopyBlocks(Bench& bench, int count) {
             2.0 * count * kLayers * kBlockBytes);
 }
 
+// Does nothing, behind its predecessor.
+__global__ void NothingKernel() { AwaitPredecessor(); }
+
+// The small kernels of 32 layers in one graph, each with inputs of its own: of an FP8 step, whose
+// linears and attention are left out. With the next kernel set up early, and with plain edges.
+void BenchChain(Bench& bench, int tokens, const std::string& which) {
+  constexpr int kLayers = 32, kWidth = 4096, kGate = 14336, kHeads = 32, kKvHeads = 8,
+                kHeadSize = 128, kBlock = 16, kPositions = 256;
+  constexpr int kQkv = (kHeads + 2 * kKvHeads) * kHeadSize;
+  constexpr int64_t kBlockStride = 2 * kKvHeads * kBlock * kHeadSize;
+  const Form& form = kForms[3];
+  const Sets<float> residual(1, int64_t{tokens} * kWidth), weight(kLayers, kWidth);
+  const Products o(kLayers, tokens, kWidth, true), qkv(kLayers, tokens, kQkv, true),
+      gate_up(kLayers, tokens, 2 * kGate, true);
+  const Outputs normed(1, tokens, kWidth, form), attended(1, tokens, kWidth, form),
+      gated(1, tokens, kGate, form);
+  const Sets<Bf16> q(1, int64_t{tokens} * kHeads * kHeadSize);
+  const Sets<uint8_t> pages(kLayers, tokens * kBlockStride * 2);
+  const DeviceBuffer<float2> rotations(kPositions * kHeadSize / 2);
+  CheckCuda(LaunchFillRotations({rotations.get(), kPositions, kHeadSize, 5e5, nullptr}, nullptr),
+            "rotations");
+  std::vector<int32_t> table(int64_t{tokens} * kPositions / kBlock), positions, slots;
+  for (int t = 0; t < tokens; ++t) {
+    for (int b = 0; b < kPositions / kBlock; ++b) table[t * kPositions / kBlock + b] = t;
+    positions.push_back((29 * t + 100) % kPositions);
+    slots.push_back(t);
+  }
+  const DeviceBuffer<int32_t> d_table(table), d_positions(positions), d_slots(slots);
+
+  int launches = 0;
+  const auto run = [&](const char* name, auto&& launch) {
+    if (which != name && (which != "all" || std::string(name) == "nothing")) return;
+    CheckCuda(launch(), name);
+    ++launches;
+  };
+  const auto chain = [&](cudaStream_t stream) {
+    launches = 0;
+    for (int i = 0; i < kLayers; ++i) {
+      run("nothing", [&] { return LaunchDependent(NothingKernel, 1, 32, 0, stream); });
+      run("rms_norm", [&] {
+        return LaunchRmsNorm({residual[0], o[i], weight[i], 1e-5f, tokens, kWidth, normed[0]},
+                             stream);
+      });
+      run("rope_append", [&] {
+        return LaunchRopeAppend(
+            {.qkv = qkv[i],
+             .tokens = tokens,
+             .heads = kHeads,
+             .positions = d_positions.get(),
+             .slots = d_slots.get(),
+             .tables = {d_table.get(), kPositions / kBlock},
+             .rotations = rotations.get(),
+             .rope_dimensions = kHeadSize,
+             .interleaved = false,
+             .q_norm = nullptr,
+             .k_norm = nullptr,
+             .norm_epsilon = 0,
+             .q = q[0],
+             .pages = {pages[i], Type::kBf16, kBlockStride, kBlock, kKvHeads, kHeadSize, 1, 1}},
+            stream);
+      });
+      run("quantize", [&] {
+        return LaunchQuantize({q[0], kWidth, tokens, kWidth, attended[0]}, stream);
+      });
+      run("gated_activation", [&] {
+        return LaunchGatedActivation({gate_up[i], tokens, kGate, gated[0]}, stream);
+      });
+    }
+  };
+  chain(nullptr);  // loads the kernels
+  CheckCuda(cudaDeviceSynchronize(), "warm-up");
+  const std::string shape = std::to_string(tokens) + " tokens, " + which;
+  for (const bool plain : {true, false}) {
+    CapturedGraph graph = bench.Capture(chain);
+    if (plain) graph.MakeEdgesPlain();
+    const double us = bench.ReplayMicroseconds(graph, 25) / launches;
+    bench.Row(plain ? "chain, plain edges" : "chain, programmatic", shape, us, 0);
+  }
+}
+
 // All, or only the kernels whose names begin with `wanted`.
 void Run(const std::string& wanted) {
   Bench bench("small kernels of a step");
@@ -261,6 +342,14 @@ void Run(const std::string& wanted) {
   }
   if (wants("embed")) {
     for (const int tokens : kTokens) BenchEmbedAndGather(bench, tokens);
+  }
+  if (wants("chain")) {
+    for (const int tokens : {1, 64, 256}) {
+      for (const char* which :
+           {"nothing", "all", "rms_norm", "rope_append", "quantize", "gated_activation"}) {
+        BenchChain(bench, tokens, which);
+      }
+    }
   }
   if (wants("copy_blocks")) {
     for (const int count : {1, 16}) BenchCopyBlocks(bench, count);

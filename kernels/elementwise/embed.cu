@@ -1,6 +1,7 @@
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
 #include "kernels/elementwise/embed.h"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -9,6 +10,7 @@ constexpr int kThreads = 128;
 
 // Grid (tokens, parts of a row).
 __global__ void EmbedKernel(EmbedArgs args) {
+  AwaitPredecessor();
   const int64_t token = blockIdx.x;
   const int column = 8 * (blockIdx.y * kThreads + threadIdx.x);
   if (column >= args.width) return;
@@ -33,8 +35,8 @@ cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;
-  EmbedKernel<<<dim3(args.tokens, CeilDiv(args.width / 8, kThreads)), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchDependent(EmbedKernel, dim3(args.tokens, CeilDiv(args.width / 8, kThreads)),
+                         kThreads, 0, stream, args);
 }
 
 }  // namespace millrace::kernels

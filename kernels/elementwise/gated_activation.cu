@@ -6,19 +6,25 @@
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
 #include "kernels/elementwise/gate.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels {
 namespace {
 
 template <bool kScaled>
 struct GatedSource {
-  Product gate_up;
-  int size;
+  GatedActivationArgs args;
 
-  __device__ void operator()(int64_t token, int64_t column, float (&values)[8]) const {
-    const auto gate = ProductVector<kScaled>::Load(gate_up, token, column);
-    const auto up = ProductVector<kScaled>::Load(gate_up, token, size + column);
-    Gate(gate, up, values);
+  using Constants = GateVector<kScaled>;
+  __device__ Constants LoadConstants(int64_t column) const {
+    Constants vector;
+    vector.LoadConstants(args, column);
+    return vector;
+  }
+  __device__ void operator()(int64_t token, int64_t column, Constants vector,
+                             float (&values)[8]) const {
+    vector.Load(args, token, column);
+    Gate(vector, values);
   }
 };
 
@@ -49,13 +55,15 @@ __global__ void __launch_bounds__(kRowsThreads, 1) GatedRowsKernel(GatedActivati
   };
 
   int64_t token = blockIdx.x;
-  ProductVector<kScaled> gate[kRowsVectors], up[kRowsVectors];
+  GateVector<kScaled> vectors[kRowsVectors];
 #pragma unroll
   for (int i = 0; i < kRowsVectors; ++i) {
-    const int64_t column = RowColumn(0, i);
-    if (column >= args.size) continue;
-    gate[i] = ProductVector<kScaled>::Load(product, token, column);
-    up[i] = ProductVector<kScaled>::Load(product, token, args.size + column);
+    if (RowColumn(0, i) < args.size) vectors[i].LoadConstants(args, RowColumn(0, i));
+  }
+  AwaitPredecessor();
+#pragma unroll
+  for (int i = 0; i < kRowsVectors; ++i) {
+    if (RowColumn(0, i) < args.size) vectors[i].Load(args, token, RowColumn(0, i));
   }
 
   // Two sets of maxima, used in turn: whoever writes one has passed the barrier after its reading.
@@ -77,7 +85,7 @@ __global__ void __launch_bounds__(kRowsThreads, 1) GatedRowsKernel(GatedActivati
     float values[kRowsVectors][8] = {};
 #pragma unroll
     for (int i = 0; i < kRowsVectors; ++i) {
-      if (RowColumn(0, i) < args.size) Gate(gate[i], up[i], values[i]);
+      if (RowColumn(0, i) < args.size) Gate(vectors[i], values[i]);
     }
     const float scale = Fp8Scale(BlockReduce<Max>(Amax(values), maxima[set]));
     if (threadIdx.x == 0) args.out.scales[token] = scale;
@@ -86,9 +94,9 @@ __global__ void __launch_bounds__(kRowsThreads, 1) GatedRowsKernel(GatedActivati
     WaitForCopies();
 #pragma unroll
     for (int i = 0; i < kRowsVectors; ++i) {
-      gate[i].data = *staged(0, i);
-      up[i].data = *staged(1, i);
-      gate[i].token_scale = up[i].token_scale = next_scale;
+      vectors[i].gate.data = *staged(0, i);
+      vectors[i].up.data = *staged(1, i);
+      vectors[i].gate.token_scale = vectors[i].up.token_scale = next_scale;
     }
     token = next;
   }
@@ -103,8 +111,7 @@ cudaError_t LaunchGatedRows(const GatedActivationArgs& args, int sms, cudaStream
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   if (error != cudaSuccess) return error;
   const int rows = CeilDiv(args.tokens, sms);
-  kernel<<<CeilDiv(args.tokens, rows), threads, shared_bytes, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchDependent(kernel, CeilDiv(args.tokens, rows), threads, shared_bytes, stream, args);
 }
 
 }  // namespace
@@ -135,8 +142,8 @@ cudaError_t LaunchGatedActivation(const GatedActivationArgs& args, cudaStream_t 
   const auto launch = [&](const auto& source) {
     return LaunchWriteRows(source, args.tokens, args.size, args.out, stream);
   };
-  if (IsScaled(args.gate_up)) return launch(GatedSource<true>{args.gate_up, args.size});
-  return launch(GatedSource<false>{args.gate_up, args.size});
+  return IsScaled(args.gate_up) ? launch(GatedSource<true>{args})
+                                : launch(GatedSource<false>{args});
 }
 
 }  // namespace millrace::kernels

@@ -8,6 +8,7 @@
 #include "kernels/elementwise/gate.cuh"
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/fp8.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -50,14 +51,13 @@ __global__ void __launch_bounds__(kMaxThreads) GatedActivationKernel(GatedActiva
   const int warps = blockDim.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   const int64_t column = RowColumn(first_vector, 0);
-  ProductVector<kScaled> gate, up;
-  if (column < args.size) {
-    gate = ProductVector<kScaled>::Load(args.gate_up, token, column);
-    up = ProductVector<kScaled>::Load(args.gate_up, token, args.size + column);
-  }
+  GateVector<kScaled> vector;
+  if (column < args.size) vector.LoadConstants(args, column);
+  AwaitPredecessor();
+  if (column < args.size) vector.Load(args, token, column);
   ClusterWait();  // here it also keeps the compiler from moving loads down to their uses
   float values[1][8] = {};
-  if (column < args.size) Gate(gate, up, values[0]);
+  if (column < args.size) Gate(vector, values[0]);
   const float warp_max = WarpReduce<Max>(Amax(values));
 
   if (lane < parts) {
@@ -87,18 +87,10 @@ cudaError_t LaunchGatedClusters(const GatedActivationArgs& args, cudaStream_t st
   const int64_t vectors = args.out.stride / 8;
   const int threads = vectors <= kMaxParts * 256 ? 256 : kMaxThreads;
   const int parts = static_cast<int>(CeilDiv<int64_t>(vectors, threads));
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {.x = 1, .y = static_cast<unsigned>(parts), .z = 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(args.tokens, parts);
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(
-      &config, IsScaled(args.gate_up) ? GatedActivationKernel<true> : GatedActivationKernel<false>,
-      args);
+  const auto kernel =
+      IsScaled(args.gate_up) ? GatedActivationKernel<true> : GatedActivationKernel<false>;
+  return LaunchDependentClusters(kernel, dim3(1, parts), dim3(args.tokens, parts), threads, 0,
+                                 stream, args);
 }
 
 }  // namespace millrace::kernels

@@ -1,6 +1,7 @@
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
 #include "kernels/elementwise/gather_rows.h"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -9,6 +10,7 @@ constexpr int kThreads = 128;
 
 // Grid (rows, parts of a row); a row is row_words words of 16 bytes.
 __global__ void GatherRowsKernel(GatherRowsArgs args, int64_t row_words) {
+  AwaitPredecessor();
   const int64_t row = blockIdx.x;
   const int64_t source = args.indices[row];
   const int64_t word = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
@@ -38,9 +40,8 @@ cudaError_t LaunchGatherRows(const GatherRowsArgs& args, cudaStream_t stream) {
   if (args.rows == 0) return cudaSuccess;
   const int64_t row_words = in.stride * (in.type == Type::kBf16 ? 2 : 1) / 16;
   const int64_t parts = CeilDiv<int64_t>(row_words, kThreads);
-  GatherRowsKernel<<<dim3(args.rows, static_cast<unsigned>(parts)), kThreads, 0, stream>>>(
-      args, row_words);
-  return cudaGetLastError();
+  return LaunchDependent(GatherRowsKernel, dim3(args.rows, static_cast<unsigned>(parts)), kThreads,
+                         0, stream, args, row_words);
 }
 
 }  // namespace millrace::kernels

@@ -11,7 +11,9 @@ struct Bf16Source {
   const Bf16* data;
   int64_t stride;
 
-  __device__ void operator()(int64_t token, int64_t column, float (&values)[8]) const {
+  struct Constants {};
+  __device__ Constants LoadConstants(int64_t) const { return {}; }
+  __device__ void operator()(int64_t token, int64_t column, Constants, float (&values)[8]) const {
     Load8(data + token * stride + column, values);
   }
 };

@@ -3,6 +3,7 @@
 #include "kernels/activation_row.cuh"
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -24,13 +25,19 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 2 ? 2 : 1)
   float weight[kVectors][8];
   ProductVector<kScaled> delta[kVectors];
 #pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const int64_t column = RowColumn(0, i);
+    if (column >= args.width) continue;
+    Load8(args.weight + column, weight[i]);
+    delta[i].LoadConstants(args.delta, column);
+  }
+  AwaitPredecessor();
+#pragma unroll
   for (int i = 0; i < kVectors; ++i) {  // all loads are under way before the first is waited for
     const int64_t column = RowColumn(0, i);
     if (column >= args.width) continue;
     Load8(residual + column, x[i]);
-    Load8(args.weight + column, weight[i]);
-    if (args.delta.data != nullptr)
-      delta[i] = ProductVector<kScaled>::Load(args.delta, token, column);
+    if (args.delta.data != nullptr) delta[i].Load(args.delta, token, column);
   }
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
@@ -77,8 +84,7 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
   const int vectors = static_cast<int>(args.out.stride / 8);
   const auto launch = [&](auto kernel, int per_thread) {
     const int threads = CeilDiv(CeilDiv(vectors, per_thread), kWarpSize) * kWarpSize;
-    kernel<<<args.tokens, threads, 0, stream>>>(args);
-    return cudaGetLastError();
+    return LaunchDependent(kernel, args.tokens, threads, 0, stream, args);
   };
   const bool scaled = IsScaled(args.delta);
   if (vectors <= kMaxThreads) {

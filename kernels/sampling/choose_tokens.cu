@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 
+#include "kernels/launch.cuh"
 #include "kernels/sampling/sample_internal.cuh"
 #include "kernels/sampling/tile_search.cuh"
 
@@ -177,6 +178,7 @@ __device__ void WriteLogprobs(const SampleArgs& args, int row, int token, int to
 }
 
 __global__ void __launch_bounds__(kSearchThreads, 2) ChooseTokensKernel(const SampleArgs args) {
+  AwaitPredecessor();
   const int row = blockIdx.x;
   if (row >= *args.num_rows) return;
   const SampleRow wanted = args.rows[row];
@@ -218,8 +220,7 @@ __global__ void __launch_bounds__(kSearchThreads, 2) ChooseTokensKernel(const Sa
 }  // namespace
 
 cudaError_t LaunchChooseTokens(const SampleArgs& args, cudaStream_t stream) {
-  ChooseTokensKernel<<<args.max_rows, kSearchThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchDependent(ChooseTokensKernel, args.max_rows, kSearchThreads, 0, stream, args);
 }
 
 }  // namespace millrace::kernels::sampling

@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 
+#include "kernels/launch.cuh"
 #include "kernels/sampling/sample_internal.cuh"
 
 namespace millrace::kernels::sampling {
@@ -140,6 +141,7 @@ __device__ void Adjust(const SampleArgs& args, const SampleRow& row, const SlotS
 }
 
 __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs args) {
+  AwaitPredecessor();
   const int row = blockIdx.y;
   if (row >= *args.num_rows) return;
   const int first = blockIdx.x * kChunk;
@@ -197,8 +199,7 @@ __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs 
 
 cudaError_t LaunchScanTiles(const SampleArgs& args, cudaStream_t stream) {
   const dim3 grid(CeilDiv(args.vocab_size, kChunk), args.max_rows);
-  ScanTilesKernel<<<grid, kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchDependent(ScanTilesKernel, grid, kThreads, 0, stream, args);
 }
 
 }  // namespace millrace::kernels::sampling

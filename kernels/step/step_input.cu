@@ -1,5 +1,7 @@
 #include "kernels/step/step_input.h"
 
+#include "kernels/launch.cuh"
+
 namespace millrace::kernels {
 namespace {
 
@@ -56,6 +58,7 @@ __device__ void ExpandRow(const PackedStep& step, const Parts& in, const StepArr
 }
 
 __global__ void __launch_bounds__(kThreads) StepInput(PackedStep step, StepArrays out) {
+  AwaitPredecessor();
   const Parts in(step);
   for (int row = blockIdx.x; row < step.rows; row += gridDim.x) ExpandRow(step, in, out, row);
   const int thread = blockIdx.x * kThreads + threadIdx.x;
@@ -90,8 +93,7 @@ cudaError_t LaunchStepInput(const PackedStep& step, const StepArrays& arrays, cu
   }
   const int work = step.rows > step.starts ? step.rows : step.starts;
   const int grid = work < 1 ? 1 : work > 256 ? 256 : work;
-  StepInput<<<grid, kThreads, 0, stream>>>(step, arrays);
-  return cudaGetLastError();
+  return LaunchDependent(StepInput, grid, kThreads, 0, stream, step, arrays);
 }
 
 }  // namespace millrace::kernels

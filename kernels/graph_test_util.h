@@ -1,0 +1,84 @@
+// For tests and benchmarks of launches in graphs: a captured graph, and its edges.
+#ifndef MILLRACE_KERNELS_GRAPH_TEST_UTIL_H_
+#define MILLRACE_KERNELS_GRAPH_TEST_UTIL_H_
+
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <vector>
+
+#include "kernels/test_util.h"
+
+namespace millrace::kernels {
+
+// What `launch` puts on a stream, captured.
+class CapturedGraph {
+ public:
+  CapturedGraph(cudaStream_t stream, const std::function<void(cudaStream_t)>& launch) {
+    CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    launch(stream);
+    CheckCuda(cudaStreamEndCapture(stream, &graph_), "capture");
+  }
+  ~CapturedGraph() {
+    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+    cudaGraphDestroy(graph_);
+  }
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
+
+  // Edges between kernels that the second one resolves itself, and all edges.
+  struct EdgeCount {
+    size_t programmatic = 0, all = 0;
+  };
+  EdgeCount CountEdges() const {
+    const Edges edges = ReadEdges();
+    EdgeCount count = {.all = edges.data.size()};
+    for (const cudaGraphEdgeData& edge : edges.data) {
+      count.programmatic += edge.type == cudaGraphDependencyTypeProgrammatic;
+    }
+    return count;
+  }
+
+  // Makes every kernel start when the one before it has ended, before the first Replay.
+  void MakeEdgesPlain() {
+    Edges edges = ReadEdges();
+    const size_t size = edges.data.size();
+    CheckCuda(cudaGraphRemoveDependencies(graph_, edges.from.data(), edges.to.data(),
+                                          edges.data.data(), size),
+              "edges");
+    CheckCuda(cudaGraphAddDependencies(graph_, edges.from.data(), edges.to.data(), nullptr, size),
+              "edges");
+  }
+
+  void Replay(cudaStream_t stream) {
+    if (executable_ == nullptr) {
+      CheckCuda(cudaGraphInstantiate(&executable_, graph_, 0), "instantiate");
+    }
+    CheckCuda(cudaGraphLaunch(executable_, stream), "replay");
+  }
+
+ private:
+  struct Edges {
+    std::vector<cudaGraphNode_t> from, to;
+    std::vector<cudaGraphEdgeData> data;
+  };
+  Edges ReadEdges() const {
+    size_t size = 0;
+    CheckCuda(cudaGraphGetEdges(graph_, nullptr, nullptr, nullptr, &size), "edges");
+    Edges edges;
+    edges.from.resize(size);
+    edges.to.resize(size);
+    edges.data.resize(size);
+    CheckCuda(
+        cudaGraphGetEdges(graph_, edges.from.data(), edges.to.data(), edges.data.data(), &size),
+        "edges");
+    return edges;
+  }
+
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_GRAPH_TEST_UTIL_H_
