@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/phase_timer.h"
+#include "executors/step_limits.h"
 #include "formats/model_config.h"
 #include "formats/open_model.h"
 
@@ -24,11 +25,6 @@ absl::Status CheckConfig(const ModelConfig& config, const DeviceSpec& device) {
   if (device.block_size < kTileRows || device.block_size % kTileRows != 0) {
     return absl::InvalidArgumentError(StrCat("block_size is ", device.block_size,
                                              "; allowed on the CPU: multiples of ", kTileRows));
-  }
-  if (device.max_model_len > config.context_length) {
-    return absl::InvalidArgumentError(StrCat("max_model_len is ", device.max_model_len,
-                                             ", allowed: up to the model's ",
-                                             config.context_length));
   }
   return absl::OkStatus();
 }
@@ -88,6 +84,7 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
                                            "model with its weights"));
   }
   MILLRACE_RETURN_IF_ERROR(CheckConfig(config, device));
+  MILLRACE_ASSIGN_OR_RETURN(StepLimits limits, MakeStepLimits(config, device));
 
   phases.End("open the model's files");
 
@@ -98,30 +95,23 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
   MILLRACE_ASSIGN_OR_RETURN(loaded->weights, placer.Finish(*loaded->pool));
   phases.End("place the weights");
 
-  int32_t num_blocks = 0;
-  MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKvArena(config, device, &num_blocks));
-  const int32_t max_model_len =
-      device.max_model_len > 0 ? device.max_model_len : config.context_length;
+  MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKvArena(config, device, &limits.num_blocks));
   MILLRACE_ASSIGN_OR_RETURN(
       Memory activations,
       Memory::Reserve(CpuOps::ActivationBytes(loaded->weights, device.max_num_batched_tokens),
                       "activations"));
   MILLRACE_ASSIGN_OR_RETURN(Memory logits,
                             Memory::Reserve(CpuOps::LogitBytes(config.vocab_size), "logits"));
-  loaded->ops = std::make_unique<CpuOps>(kernels, *loaded->pool, loaded->weights, loaded->kv,
-                                         std::move(activations), std::move(logits), max_model_len);
+  loaded->ops =
+      std::make_unique<CpuOps>(kernels, *loaded->pool, loaded->weights, loaded->kv,
+                               std::move(activations), std::move(logits), limits.max_model_len);
   loaded->info = {
       .architecture = config.architecture,
       .digest = std::string(loaded->weights.digest.begin(), loaded->weights.digest.end()),
       .weight_bytes = static_cast<int64_t>(loaded->weights.memory.bytes()),
-      .limits = {.max_num_seqs = device.max_num_seqs,
-                 .max_num_batched_tokens = device.max_num_batched_tokens,
-                 .max_model_len = max_model_len,
-                 .num_blocks = num_blocks,
-                 .block_size = device.block_size,
-                 .vocab_size = config.vocab_size},
-      .kv = {.block_size = device.block_size,
-             .num_blocks = num_blocks,
+      .limits = limits,
+      .kv = {.block_size = limits.block_size,
+             .num_blocks = limits.num_blocks,
              .type = "float16",
              .groups = {{.num_layers = config.layers,
                          .bytes_per_block = static_cast<int64_t>(loaded->kv.block_bytes)}}}};

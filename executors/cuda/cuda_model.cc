@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/phase_timer.h"
+#include "executors/step_limits.h"
 #include "formats/open_model.h"
 #include "kernels/attention/rope_append.h"
 
@@ -40,11 +41,6 @@ absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
   if (block != 16 && block != 32 && block != 64 && block != 128) {
     return absl::InvalidArgumentError(
         StrCat("block_size is ", block, "; allowed on the GPU: 16, 32, 64, 128"));
-  }
-  if (device.max_model_len > config.context_length) {
-    return absl::InvalidArgumentError(StrCat("max_model_len is ", device.max_model_len,
-                                             ", allowed: up to the model's ",
-                                             config.context_length));
   }
   if (config.vocab_size > kernels::kMaxSampledVocab) {
     return absl::UnimplementedError(StrCat("the model's vocabulary has ", config.vocab_size,
@@ -189,6 +185,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
   const ModelConfig& config = opened.config;
   MILLRACE_RETURN_IF_ERROR(Check(config, device));
+  MILLRACE_ASSIGN_OR_RETURN(const StepLimits limits_without_blocks, MakeStepLimits(config, device));
   const bool dummy = device.dummy_weights;
   if (!dummy && !opened.tensors->has_data()) {
     return absl::NotFoundError(
@@ -213,13 +210,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
 
   phases.End("place the weights");
   StepLimits& limits = m->info.limits;
-  limits = {
-      .max_num_seqs = device.max_num_seqs,
-      .max_num_batched_tokens = device.max_num_batched_tokens,
-      .max_model_len = device.max_model_len > 0 ? device.max_model_len : config.context_length,
-      .num_blocks = 0,
-      .block_size = device.block_size,
-      .vocab_size = config.vocab_size};
+  limits = limits_without_blocks;
   m->info.architecture = config.architecture;
   m->info.digest = std::string(m->weights.digest.begin(), m->weights.digest.end());
   m->info.weight_bytes = static_cast<int64_t>(m->weights.memory.bytes());
