@@ -137,4 +137,40 @@ void ExecutorDriver::Generate(absl::Span<const SlotId> slots, int32_t count, int
   if (count > 1) Decode(slots, count - 1);
 }
 
+std::vector<TokenResult> ForkByCopy(Executor& executor, const std::vector<Token>& prompt,
+                                    const SamplingParams& sampling) {
+  constexpr BlockId kCopy = 5;
+  const auto params = std::make_shared<const SamplingParams>(sampling);
+  const auto length = static_cast<int32_t>(prompt.size());
+  const auto step = [&](StepPlan plan) {
+    CheckOk(executor.Submit(std::move(plan)));
+    std::optional<StepResult> result = executor.Wait();
+    CheckOk(result->status);
+    return std::move(result->tokens);
+  };
+  StepPlan first;
+  first.id = 1;
+  first.starts = {{0, params}};
+  first.tokens = prompt;
+  first.blocks = {0};
+  first.rows = {
+      {.slot = 0, .start = 0, .num_tokens = length, .tokens = {0, length}, .blocks = {0, 1}}};
+  step(std::move(first));
+  StepPlan fork;
+  fork.id = 2;
+  fork.copies = {{.src = 0, .dst = kCopy}};
+  fork.starts = {{1, params}};
+  fork.tokens = {7, 7};
+  fork.blocks = {kCopy};
+  fork.logits = {{.offset = 0}, {.offset = 0}};
+  fork.rows = {{.slot = 0, .start = length, .num_tokens = 1, .tokens = {0, 1}, .logits = {0, 1}},
+               {.slot = 1,
+                .start = length,
+                .num_tokens = 1,
+                .tokens = {1, 2},
+                .blocks = {0, 1},
+                .logits = {1, 2}}};
+  return step(std::move(fork));
+}
+
 }  // namespace millrace

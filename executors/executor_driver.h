@@ -73,6 +73,11 @@ class ExecutorDriver {
   StepId last_id_ = 0;
 };
 
+// Of an executor that has run no step: `prompt`, of less than a block, in block 0, and a copy of
+// the block; then a token behind each of the two, in one step. What the two sampled.
+std::vector<TokenResult> ForkByCopy(Executor& executor, const std::vector<Token>& prompt,
+                                    const SamplingParams& sampling);
+
 // Ends the program, saying why, unless `status` is OK.
 void CheckOk(const absl::Status& status);
 

@@ -189,37 +189,9 @@ TEST(CpuExecutorTest, PlainAndBestKernelsAreClose) {
 }
 
 TEST(CpuExecutorTest, ACopiedBlockIsTheSame) {
-  const std::string path = ModelPath(Models()[0]);
-  const std::unique_ptr<Executor> executor = Load(path, Device());
-  const auto step = [&](StepPlan plan) {
-    CheckOk(executor->Submit(std::move(plan)));
-    const std::optional<StepResult> result = executor->Wait();
-    CheckOk(result->status);
-    return result->tokens;
-  };
-  StepPlan prompt;
-  prompt.id = 1;
-  prompt.starts = {{0, std::make_shared<SamplingParams>(Sampling(1))}};
-  prompt.tokens = Prompt(10, 2);
-  prompt.blocks = {0};
-  prompt.rows = {{.slot = 0, .start = 0, .num_tokens = 10, .tokens = {0, 10}, .blocks = {0, 1}}};
-  step(prompt);
-  // Both go on from the tenth token, one in the block and one in its copy.
-  StepPlan fork;
-  fork.id = 2;
-  fork.copies = {{.src = 0, .dst = 5}};
-  fork.starts = {{1, std::make_shared<SamplingParams>(Sampling(1))}};
-  fork.tokens = {7, 7};
-  fork.blocks = {5};
-  fork.logits = {{.offset = 0}, {.offset = 0}};
-  fork.rows = {{.slot = 0, .start = 10, .num_tokens = 1, .tokens = {0, 1}, .logits = {0, 1}},
-               {.slot = 1,
-                .start = 10,
-                .num_tokens = 1,
-                .tokens = {1, 2},
-                .blocks = {0, 1},
-                .logits = {1, 2}}};
-  const std::vector<TokenResult> tokens = step(fork);
+  const std::unique_ptr<Executor> executor = Load(ModelPath(Models()[0]), Device());
+  const std::vector<TokenResult> tokens = ForkByCopy(*executor, Prompt(10, 2), Sampling(1));
+  ASSERT_EQ(tokens.size(), 2);
   EXPECT_EQ(tokens[0].token, tokens[1].token);
   EXPECT_EQ(*tokens[0].logprob, *tokens[1].logprob);
 }
