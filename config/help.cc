@@ -74,7 +74,9 @@ std::string HelpText(Command command) {
          "      measures; see millraced bench --help\n"
          "  --help, --version\n"
          "  --print-settings-table\n"
-         "      this list as a Markdown table\n";
+         "      this list as a Markdown table\n"
+         "  --print-kernels\n"
+         "      which kernels a GPU runs, as a Markdown table\n";
 }
 
 std::string SettingsTableMarkdown() {

@@ -189,13 +189,14 @@ const Assignment* FindConfig(const std::vector<Assignment>& flags,
   return nullptr;
 }
 
+bool Holds(const std::vector<std::string>& arguments, std::string_view flag) {
+  return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
+}
+
 std::string TextToPrint(Command command, const std::vector<std::string>& arguments) {
-  const auto has = [&](std::string_view flag) {
-    return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
-  };
-  if (has("--help") || has("-h")) return HelpText(command);
-  if (has("--version")) return VersionText();
-  if (has("--print-settings-table")) return SettingsTableMarkdown();
+  if (Holds(arguments, "--help") || Holds(arguments, "-h")) return HelpText(command);
+  if (Holds(arguments, "--version")) return VersionText();
+  if (Holds(arguments, "--print-settings-table")) return SettingsTableMarkdown();
   return "";
 }
 
@@ -211,6 +212,10 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
   }
   startup.print = TextToPrint(startup.command, arguments);
   if (!startup.print.empty()) return startup;
+  if (Holds(arguments, "--print-kernels")) {
+    startup.command = Command::kPrintKernels;
+    return startup;
+  }
 
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<Assignment> flags, ReadFlags(arguments));
   const std::vector<Assignment> variables = ReadEnvironment(environment, startup.warnings);

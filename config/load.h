@@ -15,6 +15,7 @@ struct Startup {
   Settings settings;
 
   // Not empty: print this to stdout and end with 0 (--help, --version, --print-settings-table).
+  // Settings are read for neither this nor Command::kPrintKernels.
   std::string print;
 
   // For the log, once it is set up. What was set and where, secrets left out: "device=fake (flag

@@ -399,6 +399,7 @@ TEST_F(LoadTest, WhatIsPrintedInsteadOfServing) {
   EXPECT_THAT(print({"--version"}), testing::MatchesRegex("millraced [0-9.]+\n"));
   EXPECT_THAT(print({"--print-settings-table"}), StartsWith("| setting |"));
   EXPECT_EQ(print({"--threads=1"}), "");
+  EXPECT_EQ(LoadSettings({"--threads=x", "--print-kernels"}, {})->command, Command::kPrintKernels);
 }
 
 TEST_F(LoadTest, ReadsMainsArguments) {

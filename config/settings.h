@@ -14,11 +14,12 @@
 
 namespace millrace {
 
-enum class Command { kServe, kBench };
+enum class Command { kServe, kBench, kPrintKernels };
 enum class Device { kCpu, kCuda, kFake };
 enum class KvCacheType { kAuto, kFp8 };
 enum class Quantization { kNone, kFp8 };
 enum class LoadFormat { kAuto, kDummy };
+enum class KernelSet { kAuto, kPortable };
 
 // What `millraced bench` measures: `batch` sequences at a time, `input` prompt tokens each, one or
 // two numbers of tokens to generate, ascending.
@@ -52,6 +53,7 @@ struct Settings {
   KvCacheType kv_cache_dtype = KvCacheType::kAuto;
   Quantization quantization = Quantization::kNone;
   LoadFormat load_format = LoadFormat::kAuto;
+  KernelSet kernels = KernelSet::kAuto;
   bool enforce_eager = false;
   bool exact = true;
 

@@ -114,6 +114,11 @@ std::vector<Setting> GpuSettings() {
               "dummy: weights are drawn instead of read, for benchmarks; the model's config is "
               "enough"},
              &Settings::load_format, std::array<std::string_view, 2>{"auto", "dummy"}),
+      Choice(
+          {"kernels", "SET",
+           "portable: none of those for one architecture alone, for comparisons; the numbers are "
+           "the same, bit for bit. --print-kernels lists them"},
+          &Settings::kernels, std::array<std::string_view, 2>{"auto", "portable"}),
       Switch("enforce-eager", "launch each kernel by itself, without CUDA graphs",
              &Settings::enforce_eager),
       Switch("exact",

@@ -4,10 +4,18 @@
 #ifdef MILLRACE_HAS_CUDA
 #include "executors/cuda/cuda_executor.h"
 #include "executors/cuda/trace.h"
+#include "kernels/kernel_table.h"
 #endif
 #include "executors/fake/fake_executor.h"
 
 namespace millrace {
+namespace {
+
+[[maybe_unused]] absl::Status WithoutCuda() {
+  return absl::UnimplementedError("device: cuda is not built into this server, allowed: cpu, fake");
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device) {
@@ -17,13 +25,21 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
     case DeviceKind::kFake:
       return LoadFakeExecutor(device);
     case DeviceKind::kCuda:
-#ifdef MILLRACE_HAS_CUDA
-      return cuda::LoadCudaExecutor(model, device);
-#else
       break;
-#endif
   }
-  return absl::UnimplementedError("device: cuda is not built into this server, allowed: cpu, fake");
+#ifdef MILLRACE_HAS_CUDA
+  return cuda::LoadCudaExecutor(model, device);
+#else
+  return WithoutCuda();
+#endif
+}
+
+absl::StatusOr<std::string> CudaKernelTable() {
+#ifdef MILLRACE_HAS_CUDA
+  return kernels::KernelTableText();
+#else
+  return WithoutCuda();
+#endif
 }
 
 absl::StatusOr<std::unique_ptr<DeviceTrace>> StartTrace(DeviceKind device) {

@@ -35,6 +35,8 @@ struct DeviceSpec {
   bool quantize_fp8 = false;            // layers' linears to E4M3 while they are loaded
   bool dummy_weights = false;           // draw weights instead of reading them
   bool enforce_eager = false;           // capture no graphs
+  bool portable_kernels = false;        // none that is for one architecture alone
+  Duration step_timeout = std::chrono::seconds(60);  // a step that takes longer hangs
   bool exact = true;  // false: linears may sum in an order that depends on the batch
 
   int64_t fake_step_us =
@@ -46,6 +48,10 @@ struct DeviceSpec {
 // setting.
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device);
+
+// Which kernels a GPU runs, a row an op, as Markdown. Needs no GPU. Unimplemented: this server was
+// built without CUDA.
+absl::StatusOr<std::string> CudaKernelTable();
 
 // What a device did while it was watched. Times are the device's own, in nanoseconds.
 struct DeviceOperation {

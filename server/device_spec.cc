@@ -25,6 +25,7 @@ DeviceSpec MakeDeviceSpec(const Settings& settings) {
   device.kv_cache_fp8 = settings.kv_cache_dtype == KvCacheType::kFp8;
   device.quantize_fp8 = settings.quantization == Quantization::kFp8;
   device.dummy_weights = settings.load_format == LoadFormat::kDummy;
+  device.portable_kernels = settings.kernels == KernelSet::kPortable;
   device.enforce_eager = settings.enforce_eager;
   device.exact = settings.exact;
   device.fake_step_us = settings.fake_step_us;

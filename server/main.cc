@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "config/load.h"
+#include "executors/factory.h"
 #include "server/bench/bench.h"
 #include "server/server.h"
 #include "server/signals.h"
@@ -65,6 +66,16 @@ int Bench(const Startup& startup) {
   return EXIT_FAILURE;
 }
 
+int PrintKernels() {
+  const absl::StatusOr<std::string> table = CudaKernelTable();
+  if (!table.ok()) {
+    std::fprintf(stderr, "millraced: %s\n", std::string(table.status().message()).c_str());
+    return EXIT_FAILURE;
+  }
+  std::fputs(table->c_str(), stdout);
+  return EXIT_SUCCESS;
+}
+
 int Run(int argc, char** argv) {
   absl::StatusOr<Startup> startup = LoadSettings(argc, argv);
   if (!startup.ok()) {
@@ -75,6 +86,7 @@ int Run(int argc, char** argv) {
     std::fputs(startup->print.c_str(), stdout);
     return EXIT_SUCCESS;
   }
+  if (startup->command == Command::kPrintKernels) return PrintKernels();
   if (startup->command == Command::kBench) return Bench(*startup);
   Event end;
   std::atomic<bool> failed = false;

@@ -12,6 +12,7 @@
 #include "executors/step_limits.h"
 #include "formats/open_model.h"
 #include "kernels/attention/rope_append.h"
+#include "kernels/kernel_table.h"
 
 namespace millrace::cuda {
 namespace {
@@ -50,6 +51,12 @@ absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
   if (device.quantize_fp8 && config.fp8.has_value()) {
     return absl::InvalidArgumentError(
         "quantization is fp8, but the model's weights are in FP8 already; allowed: none");
+  }
+  if ((device.quantize_fp8 || config.fp8.has_value()) &&
+      !kernels::MayRun(kernels::Kernel::kLinearFp8)) {
+    return absl::UnimplementedError(
+        "quantization: this GPU has no linears for FP8 weights; allowed: models in other types, "
+        "with quantization none");
   }
   const struct {
     const char* name;
@@ -231,7 +238,8 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
                          .rotations = m->rotations.As<float2>(),
                          .linear_workspace = m->linear_workspace.data(),
                          .attention_plan = nullptr,
-                         .attention_scratch = nullptr};
+                         .attention_scratch = nullptr,
+                         .portable_kernels = device.portable_kernels};
   // Before there are blocks: what attention takes does not depend on how many.
   MILLRACE_RETURN_IF_ERROR(MakeAttentionMemory(config, *m, context));
   size_t activation_bytes = 0;

@@ -197,7 +197,8 @@ Activation CudaOps::GatedLinear(LinearId weight, const Activation& x, GateFuncti
     return kernels::LaunchGatedActivation({.gate_up = gate_up->product,
                                            .tokens = gate_up->tokens(),
                                            .size = linear.rows / 2,
-                                           .out = out->input},
+                                           .out = out->input,
+                                           .portable = c_.portable_kernels},
                                           stream_);
   });
   return out;
@@ -263,7 +264,8 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
                                           .out_stride = direct ? out->input.stride : width,
                                           .scale = spec.scale,
                                           .soft_cap = 0,
-                                          .scratch = c_.attention_scratch},
+                                          .scratch = c_.attention_scratch,
+                                          .portable = c_.portable_kernels},
                                          stream_);
   });
   if (!direct) {

@@ -47,6 +47,7 @@ struct CudaOpsContext {
   void* linear_workspace;
   void* attention_plan;
   void* attention_scratch;
+  bool portable_kernels = false;
 };
 
 // What the kernels of attention are told of a step. Shapes come from `spec`, addresses from

@@ -1,6 +1,7 @@
 #include "executors/cuda/device.h"
 
 #include "base/strings.h"
+#include "kernels/kernel_table.h"
 
 namespace millrace::cuda {
 
@@ -66,6 +67,9 @@ absl::StatusOr<DeviceInfo> OpenDevice() {
                error == cudaSuccess ? "there is no device" : cudaGetErrorString(error)));
   }
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
+  if (!kernels::MayRun(kernels::Kernel::kEmbed)) {
+    return absl::UnavailableError("device: cuda needs a GPU of compute capability 8.0 or later");
+  }
   cudaDeviceProp properties;
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, 0), "asking GPU 0"));
   return DeviceInfo{.name = properties.name};

@@ -92,7 +92,6 @@ struct Launch {
   AttentionArgs args;
   Plan plan;
   Scratch scratch;
-  int compute_capability;  // 10 * major + minor
   int sms;
   int shared_per_sm;   // bytes
   int shared_per_cta;  // bytes
@@ -104,8 +103,8 @@ cudaError_t LaunchPlan(const AttentionStep& step, const Plan& plan, int ctas, cu
 cudaError_t LaunchDecode(const Launch& launch);
 cudaError_t LaunchPrefill(const Launch& launch);
 
-// The same with wgmma, where the build and the device have it and the shape is one of its own.
-bool HasPrefillSm90(const Launch& launch);
+// The same with wgmma, for shapes of its own.
+bool TakesPrefillSm90(const AttentionArgs& args);
 cudaError_t LaunchPrefillSm90(const Launch& launch);
 
 // The first position that a token at `position` sees.

@@ -5,6 +5,7 @@
 
 #include "kernels/arguments.h"
 #include "kernels/attention/attention_kernels.h"
+#include "kernels/kernel_table.h"
 
 namespace millrace::kernels {
 
@@ -115,25 +116,22 @@ cudaError_t LaunchPlanAttention(const AttentionStep& step, cudaStream_t stream) 
 cudaError_t LaunchPagedAttention(const AttentionArgs& args, cudaStream_t stream) {
   if (!IsValid(args)) return cudaErrorInvalidValue;
   Launch launch = {.args = args, .stream = stream};
-  int major, minor;
   for (const auto& [attribute, value] :
-       {std::pair(cudaDevAttrComputeCapabilityMajor, &major),
-        std::pair(cudaDevAttrComputeCapabilityMinor, &minor),
-        std::pair(cudaDevAttrMultiProcessorCount, &launch.sms),
+       {std::pair(cudaDevAttrMultiProcessorCount, &launch.sms),
         std::pair(cudaDevAttrMaxSharedMemoryPerMultiprocessor, &launch.shared_per_sm),
         std::pair(cudaDevAttrMaxSharedMemoryPerBlockOptin, &launch.shared_per_cta)}) {
     const cudaError_t error = Attribute(attribute, *value);
     if (error != cudaSuccess) return error;
   }
-  launch.compute_capability = 10 * major + minor;
   Parts plan(args.step.plan);
   Parts scratch(args.scratch);
   launch.plan = TakePlan(args.step, plan);
   launch.scratch = TakeScratch(args.step, args.pages.head_size, scratch);
   const cudaError_t error = LaunchDecode(launch);
   if (error != cudaSuccess || Decodes(args.step, args.step.max_row_tokens)) return error;
-  return !args.portable && HasPrefillSm90(launch) ? LaunchPrefillSm90(launch)
-                                                  : LaunchPrefill(launch);
+  return TakesPrefillSm90(args) && MayRun(Kernel::kPrefillSm90, args.portable)
+             ? LaunchPrefillSm90(launch)
+             : LaunchPrefill(launch);
 }
 
 }  // namespace millrace::kernels

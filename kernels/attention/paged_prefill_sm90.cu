@@ -206,15 +206,9 @@ __global__ void __launch_bounds__(Reader<kHeadSize>::kThreads, 1)
 
 }  // namespace
 
-bool HasPrefillSm90(const Launch& launch) {
-#ifdef MILLRACE_KERNELS_SM90A
-  constexpr bool kBuilt = true;
-#else
-  constexpr bool kBuilt = false;
-#endif
-  const KvPages& pages = launch.args.pages;
-  return kBuilt && launch.compute_capability == 90 && pages.type == Type::kBf16 &&
-         pages.head_size == 128;  // at 64 the portable kernel is the faster one
+bool TakesPrefillSm90(const AttentionArgs& args) {
+  // At heads of 64 the portable kernel is the faster one.
+  return args.pages.type == Type::kBf16 && args.pages.head_size == 128;
 }
 
 cudaError_t LaunchPrefillSm90(const Launch& launch) {

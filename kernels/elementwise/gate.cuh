@@ -36,10 +36,7 @@ __device__ void Gate(const GateVector<kScaled>& vector, float (&values)[8]) {
   }
 }
 
-// Whether the kernel below was built and runs on GPUs of compute capability `major`.x.
-bool HasGatedClusters(int major);
-
-// Checked arguments with Scaling::kToken and at least one token.
+// Kernel::kGatedClusters. Checked arguments with Scaling::kToken and at least one token.
 cudaError_t LaunchGatedClusters(const GatedActivationArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

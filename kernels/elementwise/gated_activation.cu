@@ -1,11 +1,10 @@
 #include "kernels/elementwise/gated_activation.h"
 
-#include <utility>
-
 #include "kernels/activation_row.cuh"
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
 #include "kernels/elementwise/gate.cuh"
+#include "kernels/kernel_table.h"
 #include "kernels/launch.cuh"
 
 namespace millrace::kernels {
@@ -124,18 +123,17 @@ cudaError_t LaunchGatedActivation(const GatedActivationArgs& args, cudaStream_t 
   if (args.tokens == 0) return cudaSuccess;
 
   if (args.out.scaling == Scaling::kToken) {
-    int device = 0, major = 0, sms = 0;
+    int device = 0, sms = 0;
     cudaError_t error = cudaGetDevice(&device);
-    for (const auto& [attribute, value] : {std::pair(cudaDevAttrComputeCapabilityMajor, &major),
-                                           std::pair(cudaDevAttrMultiProcessorCount, &sms)}) {
-      if (error == cudaSuccess) error = cudaDeviceGetAttribute(value, attribute, device);
+    if (error == cudaSuccess) {
+      error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
     }
     if (error != cudaSuccess) return error;
     const bool long_rows = args.out.stride > 8 * kMaxRowThreads;
     if (long_rows && args.out.stride <= kMaxRowsWidth && args.tokens > sms) {
       return LaunchGatedRows(args, sms, stream);
     }
-    if (!args.portable && HasGatedClusters(major) && args.tokens <= kMaxClusterTokens) {
+    if (args.tokens <= kMaxClusterTokens && MayRun(Kernel::kGatedClusters, args.portable)) {
       return LaunchGatedClusters(args, stream);
     }
   }

@@ -74,15 +74,6 @@ __global__ void __launch_bounds__(kMaxThreads) GatedActivationKernel(GatedActiva
 
 }  // namespace
 
-bool HasGatedClusters(int major) {
-#ifdef MILLRACE_KERNELS_SM90A
-  return major == 9;
-#else
-  static_cast<void>(major);
-  return false;
-#endif
-}
-
 cudaError_t LaunchGatedClusters(const GatedActivationArgs& args, cudaStream_t stream) {
   const int64_t vectors = args.out.stride / 8;
   const int threads = vectors <= kMaxParts * 256 ? 256 : kMaxThreads;

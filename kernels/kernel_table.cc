@@ -1,0 +1,119 @@
+#include "kernels/kernel_table.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace millrace::kernels {
+namespace {
+
+constexpr Architecture kArchitectures[] = {Architecture::kSm80, Architecture::kSm89,
+                                           Architecture::kSm90a};
+constexpr std::string_view kArchitectureNames[] = {"sm_80", "sm_89", "sm_90a"};
+
+struct Row {
+  Kernel kernel;
+  std::string_view op;
+  std::string_view name;  // its file, and what makes it another than the op's next one
+  Architecture least = Architecture::kSm80;
+};
+
+constexpr Row kTable[] = {
+    {Kernel::kEmbed, "embedding", "elementwise/embed"},
+    {Kernel::kRmsNorm, "residual, norm and quantization", "norm/rms_norm"},
+    {Kernel::kLinearBf16, "linear, BF16", "cuBLASLt"},
+    {Kernel::kLinearFp8, "linear, FP8", "cuBLASLt", Architecture::kSm89},
+    {Kernel::kRopeAppend, "rotation and append", "attention/rope_append"},
+    {Kernel::kPlanAttention, "attention, plan", "attention/attention_plan"},
+    {Kernel::kDecode, "attention, decode", "attention/paged_decode"},
+    {Kernel::kPrefillSm90, "attention, prompts", "attention/paged_prefill_sm90",
+     Architecture::kSm90a},
+    {Kernel::kPrefill, "attention, prompts", "attention/paged_prefill"},
+    {Kernel::kGatedClusters, "gated activation and quantization",
+     "elementwise/gated_activation_sm90", Architecture::kSm90a},
+    {Kernel::kGatedActivation, "gated activation and quantization", "elementwise/gated_activation"},
+    {Kernel::kQuantize, "quantization", "elementwise/quantize"},
+    {Kernel::kGatherRows, "rows with logits", "elementwise/gather_rows"},
+    {Kernel::kSample, "sampling", "sampling/sample"},
+    {Kernel::kCopyBlocks, "copies of blocks", "attention/copy_blocks"},
+};
+
+constexpr bool IsInOrder() {
+  for (size_t i = 0; i < std::size(kTable); ++i) {
+    if (kTable[i].kernel != static_cast<Kernel>(i)) return false;
+  }
+  return true;
+}
+static_assert(IsInOrder());
+
+const Row& RowOf(Kernel kernel) { return kTable[static_cast<size_t>(kernel)]; }
+
+std::optional<Architecture> DeviceArchitecture() {
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+    return std::nullopt;
+  }
+  const int capability = 10 * major + minor;
+  if (capability < 80) return std::nullopt;
+#ifdef MILLRACE_KERNELS_SM90A
+  if (capability == 90) return Architecture::kSm90a;
+#endif
+  return capability >= 89 ? Architecture::kSm89 : Architecture::kSm80;
+}
+
+// "attention/paged_prefill_sm90, else attention/paged_prefill"; "-" where there is none.
+std::string Cell(std::string_view op, Architecture architecture) {
+  std::string cell;
+  for (const Row& row : kTable) {
+    if (row.op != op || row.least > architecture) continue;
+    if (!cell.empty()) cell += ", else ";
+    cell += row.name;
+  }
+  return cell.empty() ? "-" : cell;
+}
+
+}  // namespace
+
+bool IsFor(Kernel kernel, Architecture architecture) { return RowOf(kernel).least <= architecture; }
+
+bool MayRun(Kernel kernel, bool portable) {
+  if (portable && RowOf(kernel).least == Architecture::kSm90a) return false;
+  const std::optional<Architecture> architecture = DeviceArchitecture();
+  return architecture.has_value() && IsFor(kernel, *architecture);
+}
+
+std::string KernelTableText() {
+  std::vector<std::vector<std::string>> lines;
+  lines.push_back({"op"});
+  lines[0].insert(lines[0].end(), std::begin(kArchitectureNames), std::end(kArchitectureNames));
+  for (const Row& row : kTable) {
+    if (lines.back()[0] == row.op) continue;
+    lines.push_back({std::string(row.op)});
+    for (const Architecture architecture : kArchitectures) {
+      lines.back().push_back(Cell(row.op, architecture));
+    }
+  }
+  std::vector<size_t> widths(lines[0].size());
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string text;
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      text += "| " + line[i] + std::string(widths[i] - line[i].size() + 1, ' ');
+    }
+    text += "|\n";
+    if (&line != &lines[0]) continue;
+    for (const size_t width : widths) text += "|" + std::string(width + 2, '-');
+    text += "|\n";
+  }
+  return text;
+}
+
+}  // namespace millrace::kernels

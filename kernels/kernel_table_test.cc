@@ -1,0 +1,37 @@
+// What the table says, without a GPU.
+#include "kernels/kernel_table.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace millrace::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(KernelTableTest, SaysWhatIsForWhichArchitecture) {
+  EXPECT_TRUE(IsFor(Kernel::kPrefill, Architecture::kSm80));
+  EXPECT_TRUE(IsFor(Kernel::kPrefill, Architecture::kSm90a));
+  EXPECT_FALSE(IsFor(Kernel::kPrefillSm90, Architecture::kSm89));
+  EXPECT_TRUE(IsFor(Kernel::kPrefillSm90, Architecture::kSm90a));
+  EXPECT_FALSE(IsFor(Kernel::kLinearFp8, Architecture::kSm80));
+  EXPECT_TRUE(IsFor(Kernel::kLinearFp8, Architecture::kSm89));
+}
+
+TEST(KernelTableTest, PrintsARowAnOp) {
+  const std::string text = KernelTableText();
+  EXPECT_THAT(text, HasSubstr("| op "));
+  EXPECT_THAT(text, HasSubstr("| attention/paged_prefill_sm90, else attention/paged_prefill "));
+  size_t width = 0;
+  size_t lines = 0;
+  for (size_t begin = 0; begin < text.size(); ++lines) {
+    const size_t end = text.find('\n', begin);
+    if (lines == 0) width = end;
+    EXPECT_EQ(end - begin, width) << text.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  EXPECT_GT(lines, 10u);
+}
+
+}  // namespace
+}  // namespace millrace::kernels
