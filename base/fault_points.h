@@ -4,7 +4,7 @@
 //   if (row_error.Fires()) return absl::InternalError("…");
 //
 // A point that nobody armed costs one relaxed load. The server arms points only with --faults,
-// which it takes only with --device fake.
+// and says so in its log.
 #ifndef MILLRACE_BASE_FAULT_POINTS_H_
 #define MILLRACE_BASE_FAULT_POINTS_H_
 

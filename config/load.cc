@@ -114,11 +114,27 @@ class Loader {
     } else if (IsGiven("gpu-memory-utilization") && settings_.kv_cache_memory > 0) {
       return Contradiction("gpu-memory-utilization", "but --kv-cache-memory says how much");
     }
+    MILLRACE_RETURN_IF_ERROR(CheckFaults());
     if (settings_.device != Device::kFake) {
       return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");
     }
     for (const std::string_view name : {"model", "tokenizer"}) {
       if (IsGiven(name)) return Contradiction(name, "but --device fake runs no model");
+    }
+    return absl::OkStatus();
+  }
+
+  // Another device's points would be armed and never passed.
+  absl::Status CheckFaults() const {
+    if (settings_.faults.empty()) return absl::OkStatus();
+    if (settings_.device == Device::kCpu) {
+      return Contradiction("faults", "allowed only with --device fake or cuda");
+    }
+    const std::string_view own = settings_.device == Device::kFake ? "fake." : "cuda.";
+    for (const std::string_view point : SplitList(settings_.faults)) {
+      if (!point.starts_with(own)) {
+        return Contradiction("faults", StrCat("but the points of this device begin with ", own));
+      }
     }
     return absl::OkStatus();
   }

@@ -127,11 +127,21 @@ TEST_F(LoadTest, EveryFlag) {
 
 TEST_F(LoadTest, TheFakeDevice) {
   const Settings s =
-      Load({"--device=fake", "--fake-step-us=5", "--fake_token_us=0", "--faults=a=1"});
+      Load({"--device=fake", "--fake-step-us=5", "--fake_token_us=0", "--faults=fake.a=1"});
   EXPECT_EQ(s.device, Device::kFake);
   EXPECT_EQ(s.fake_step_us, 5);
   EXPECT_EQ(s.fake_token_us, 0);
-  EXPECT_EQ(s.faults, "a=1");
+  EXPECT_EQ(s.faults, "fake.a=1");
+}
+
+TEST_F(LoadTest, TheGpu) {
+  const Settings s = Load({"--device=cuda", "--kernels=portable", "--step-timeout=2s",
+                           "--enforce-eager", "--no-exact", "--faults=cuda.hang"});
+  EXPECT_EQ(s.kernels, KernelSet::kPortable);
+  EXPECT_EQ(s.step_timeout, seconds(2));
+  EXPECT_TRUE(s.enforce_eager);
+  EXPECT_FALSE(s.exact);
+  EXPECT_EQ(s.faults, "cuda.hang");
 }
 
 TEST_F(LoadTest, FlagsWinOverTheEnvironmentThatOverTheFile) {
@@ -368,7 +378,11 @@ TEST_F(LoadTest, Contradictions) {
        "flag --fake-token-us: got \"1\", allowed only with --device fake"},
       {{},
        {"MILLRACE_FAULTS=fake.hang"},
-       "environment MILLRACE_FAULTS: got \"fake.hang\", allowed only with --device fake"},
+       "environment MILLRACE_FAULTS: got \"fake.hang\", allowed only with --device fake or cuda"},
+      {{"--device=cuda", "--faults=cuda.hang,fake.hang"},
+       {},
+       "flag --faults: got \"cuda.hang,fake.hang\", but the points of this device begin with "
+       "cuda."},
   };
   for (const Wrong& w : wrong) EXPECT_EQ(Error(w.arguments, w.environment), w.error);
   Load({"--http-port=0", "--grpc-port=0", "--admin-port=0"});

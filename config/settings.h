@@ -47,6 +47,7 @@ struct Settings {
   int64_t kv_cache_memory = 0;  // bytes
   bool prefix_caching = true;
   int32_t max_waiting = 1024;
+  std::string faults;  // as ArmFaultPoints takes it
 
   // The GPU.
   double gpu_memory_utilization = 0.9;
@@ -55,6 +56,7 @@ struct Settings {
   LoadFormat load_format = LoadFormat::kAuto;
   KernelSet kernels = KernelSet::kAuto;
   bool enforce_eager = false;
+  Duration step_timeout = std::chrono::seconds(60);
   bool exact = true;
 
   // Doors. `host` is an IPv4 or IPv6 address; a port of 0 is any free one.
@@ -81,7 +83,6 @@ struct Settings {
   // The fake device.
   int64_t fake_step_us = 1000;
   int64_t fake_token_us = 10;
-  std::string faults;  // as ArmFaultPoints takes it
 
   // millraced bench.
   std::vector<int32_t> bench_batch_sizes = {1};

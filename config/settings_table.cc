@@ -95,6 +95,11 @@ std::vector<Setting> EngineSettings() {
           {"max-waiting", "N",
            "requests that wait for their turn; one more is refused (429, RESOURCE_EXHAUSTED)"},
           &Settings::max_waiting, 1, 1'000'000)),
+      Text({"faults", "POINTS",
+            "what shall go wrong on --device fake or cuda, for tests; with a wrong name the server "
+            "lists all"},
+           "name[=times][@skip], comma-separated", &Settings::faults,
+           [](std::string_view) { return true; }),
   };
 }
 
@@ -121,6 +126,10 @@ std::vector<Setting> GpuSettings() {
           &Settings::kernels, std::array<std::string_view, 2>{"auto", "portable"}),
       Switch("enforce-eager", "launch each kernel by itself, without CUDA graphs",
              &Settings::enforce_eager),
+      Time({"step-timeout", "TIME",
+            "a step that takes longer hangs: the GPU has failed, and the server ends with status "
+            "70"},
+           &Settings::step_timeout, std::chrono::milliseconds(100), std::chrono::hours(1)),
       Switch("exact",
              "a sequence's numbers do not depend on what else runs, bit for bit; off: linears of "
              "small batches may be some percent faster",
@@ -198,10 +207,6 @@ std::vector<Setting> FakeDeviceSettings() {
             int64_t{0}, kMost),
       Whole({"fake-token-us", "N", "microseconds that each of a step's tokens adds"},
             &Settings::fake_token_us, int64_t{0}, kMost),
-      Text({"faults", "POINTS",
-            "what shall go wrong, for tests; with a wrong name the server lists all"},
-           "name[=times][@skip], comma-separated", &Settings::faults,
-           [](std::string_view) { return true; }),
   };
 }
 

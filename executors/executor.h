@@ -40,6 +40,10 @@ struct ModelInfo {
   int64_t weight_bytes;      // as placed on the device
   StepLimits limits;
   KvLayout kv;
+  // Of a GPU: batch sizes whose decode step is one CUDA graph, and those that could not be captured
+  // and run kernel by kernel.
+  int32_t graphs = 0;
+  int32_t graphs_failed = 0;
   std::vector<LoadPhase> load_phases;  // in their order; those that the executor tells apart
 };
 

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_EXECUTORS_FACTORY_H_
 #define MILLRACE_EXECUTORS_FACTORY_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "executors/executor.h"
 
 namespace millrace {

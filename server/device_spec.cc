@@ -27,6 +27,7 @@ DeviceSpec MakeDeviceSpec(const Settings& settings) {
   device.dummy_weights = settings.load_format == LoadFormat::kDummy;
   device.portable_kernels = settings.kernels == KernelSet::kPortable;
   device.enforce_eager = settings.enforce_eager;
+  device.step_timeout = settings.step_timeout;
   device.exact = settings.exact;
   device.fake_step_us = settings.fake_step_us;
   device.fake_token_us = settings.fake_token_us;

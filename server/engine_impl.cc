@@ -104,6 +104,7 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .has_chat_template = text->has_chat_template(),
                      .batch_invariant = true};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
+  engine_metrics.SetGraphs(model.graphs, model.graphs_failed);
   return std::unique_ptr<EngineImpl>(
       new EngineImpl(std::move(options), std::move(defaults), std::move(info), std::move(scheduler),
                      std::move(executor), std::move(text), engine_metrics));

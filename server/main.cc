@@ -47,6 +47,8 @@ absl::Status SetUp(const Startup& startup) {
   for (const std::string& warning : startup.warnings) kLog.Warning(warning);
   if (!startup.given.empty()) kLog.Info("settings: ", startup.given);
   AllowManyConnections();
+  if (startup.settings.faults.empty()) return absl::OkStatus();
+  kLog.Warning("faults are armed, which is for tests alone: ", startup.settings.faults);
   return ArmFaultPoints(startup.settings.faults);
 }
 

@@ -129,6 +129,15 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   blocks_free_ = blocks("free");
   blocks_free_->Set(limits.num_blocks);
 
+  const auto graphs = [&](const char* state) {
+    return make.Gauge("millrace_cuda_graphs",
+                      "Batch sizes whose decode step is one CUDA graph, and those whose capture "
+                      "failed: they run kernel by kernel.",
+                      {{"state", state}});
+  };
+  graphs_captured_ = graphs("captured");
+  graphs_failed_ = graphs("failed");
+
   prefix_queries_ = make.Counter("vllm:prefix_cache_queries_total",
                                  "Prompt tokens looked up in the prefix cache.");
   prefix_hits_ =
@@ -234,6 +243,11 @@ void EngineMetrics::OnReject(Rejection reason) {
   rejected_[static_cast<size_t>(reason)]->Increment();
 }
 void EngineMetrics::OnStall() { stalls_->Increment(); }
+
+void EngineMetrics::SetGraphs(int32_t captured, int32_t failed) {
+  graphs_captured_->Set(captured);
+  graphs_failed_->Set(failed);
+}
 
 Metrics::Metrics() : registry_(std::make_unique<prometheus::Registry>()) {
   const Maker make(*registry_, {});

@@ -60,6 +60,8 @@ class EngineMetrics {
   void OnReject(Rejection reason);
   // There was work, and no step finished for --stall-timeout.
   void OnStall();
+  // Of ModelInfo; once.
+  void SetGraphs(int32_t captured, int32_t failed);
 
  private:
   SchedulerStats last_;  // of the last SetLoad; for the differences
@@ -71,6 +73,8 @@ class EngineMetrics {
   prometheus::Gauge* blocks_cached_;
   prometheus::Gauge* blocks_free_;
   const int32_t num_blocks_;
+  prometheus::Gauge* graphs_captured_;
+  prometheus::Gauge* graphs_failed_;
 
   prometheus::Counter* prefix_queries_;
   prometheus::Counter* prefix_hits_;

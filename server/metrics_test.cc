@@ -198,6 +198,13 @@ TEST_F(MetricsTest, TheServer) {
   EXPECT_EQ(Value("millrace_ready"), "0");
 }
 
+TEST_F(MetricsTest, GraphsThatCouldNotBeCaptured) {
+  EXPECT_EQ(Labelled("millrace_cuda_graphs", "state", "failed"), "0");
+  engine_.SetGraphs(33, 2);
+  EXPECT_EQ(Labelled("millrace_cuda_graphs", "state", "captured"), "33");
+  EXPECT_EQ(Labelled("millrace_cuda_graphs", "state", "failed"), "2");
+}
+
 TEST_F(MetricsTest, EnginesAreToldApartByModel) {
   metrics_.AddEngine("other \"model\"\n", kLimits).OnStep(1);
   EXPECT_EQ(

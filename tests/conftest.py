@@ -18,6 +18,11 @@ ROOT = pathlib.Path(__file__).parent.parent
 START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers and busy machines are slow
 
 
+# What needs a GPU is no part of a run without one.
+ON_GPU = "--device cuda" in os.environ.get("MILLRACED_ARGS", "")
+collect_ignore = [] if ON_GPU else ["test_gpu_faults.py"]
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "model: needs the default model's file")
 

@@ -2,64 +2,12 @@
 import json
 import os
 import signal
-import subprocess
-import threading
 import time
 
 import httpx
 import pytest
 
-LONG = {"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}
-
-
-def program():
-    return os.environ.get("MILLRACED", "build/millraced")
-
-
-def run(*flags, env=None):
-    """A start that is meant to fail: what it says, and its exit status."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
-    ports = {"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"}
-    done = subprocess.run([program(), *flags], env={**clean, **ports, **(env or {})}, capture_output=True, text=True,
-                          timeout=60)
-    return done.returncode, done.stderr
-
-
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-class Stream:
-    """A streamed completion, read by a thread of its own."""
-
-    def __init__(self, server, body=LONG):
-        self.lines = []
-        self.begun = threading.Event()
-        self.thread = threading.Thread(target=self.read, args=(server, body))
-        self.thread.start()
-
-    def read(self, server, body):
-        try:
-            with httpx.stream("POST", server.http + "/v1/completions", json=body, timeout=60) as response:
-                self.status = response.status_code
-                for line in response.iter_lines():
-                    if line:
-                        self.lines.append(line)
-                        self.begun.set()
-        except httpx.HTTPError:
-            self.lines.append("broken")
-        self.begun.set()
-
-    def join(self):
-        self.thread.join()
-        return self.lines
-
-
-def status(server, path):
-    return httpx.get(server.http + path, timeout=60).status_code
+from daemon import LONG, Stream, run, status, wait_until
 
 
 def test_the_ready_file_tells_the_ports(start_server):

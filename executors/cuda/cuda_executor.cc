@@ -1,7 +1,6 @@
 #include "executors/cuda/cuda_executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <optional>
 #include <string>
@@ -30,9 +29,6 @@ constexpr Logger kLog(LogComponent::kExecutors);
 FaultPoint device_error("cuda.device_error");  // a kernel of the step traps
 FaultPoint hang("cuda.hang");                  // a kernel of the step never ends
 FaultPoint nan_row("cuda.nan_row");            // a row's logits become NaN
-
-// A step that takes longer, from when it could begin, hangs.
-constexpr Duration kLongestStep = std::chrono::seconds(60);
 
 // What of a plan the memory for steps was not made for.
 absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
@@ -63,11 +59,19 @@ bool IsDecode(const StepPlan& plan) {
 // Runs on the worker's thread but for its making.
 class CudaStepRunner : public StepRunner {
  public:
-  CudaStepRunner(std::unique_ptr<CudaModel> model, DecodeGraphs graphs)
+  CudaStepRunner(std::unique_ptr<CudaModel> model, DecodeGraphs graphs, Duration timeout)
       : model_(std::move(model)),
         graphs_(std::move(graphs)),
+        timeout_(timeout),
         packer_(model_->info.limits),
         results_(model_->info.limits) {}
+
+  // What a kernel that never ends may still use stays: to free it would be to wait for the kernel.
+  ~CudaStepRunner() override {
+    if (!hung_) return;
+    (void)model_.release();
+    (void)new DecodeGraphs(std::move(graphs_));
+  }
 
   const CudaModel& model() const { return *model_; }
 
@@ -84,14 +88,18 @@ class CudaStepRunner : public StepRunner {
 
   bool Done() override {
     const Running& oldest = running_.front();
-    return !oldest.status.ok() || oldest.lane->Done() ||
-           Clock::Real().Now() - oldest.started > kLongestStep;
+    return !oldest.status.ok() || oldest.lane->Done() || Hangs(oldest);
   }
 
   StepResult Finish() override {
     Running running = std::move(running_.front());
     running_.pop_front();
     if (!running_.empty()) running_.front().started = Clock::Real().Now();
+    if (running.status.ok() && !running.lane->Done()) {
+      hung_ = true;
+      running.status = absl::UnavailableError(
+          StrCat("a step did not end in ", ToSeconds(timeout_), " s (--step-timeout)"));
+    }
     if (running.status.ok()) running.status = running.lane->Failure();
     if (!running.status.ok()) {
       StepResult result;
@@ -111,38 +119,57 @@ class CudaStepRunner : public StepRunner {
     absl::Status status;
   };
 
+  // `started` is when it could begin.
+  bool Hangs(const Running& running) const {
+    return Clock::Real().Now() - running.started > timeout_;
+  }
+
   absl::Status Launch(Running& running) {
     MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
-    const StepPlan& plan = running.plan;
-    StepLane& lane = *running.lane;
-    cudaStream_t const stream = model_->stream.get();
-    const int rows = static_cast<int>(plan.rows.size());
-    const DecodeGraph* graph = IsDecode(plan) ? graphs_.Find(rows) : nullptr;
     for (StepRow& row : running.plan.rows) {
       // No embedding has this number: the kernel that looks it up makes the row NaN.
       if (!row.sampled_by.has_value() && nan_row.Fires()) {
         running.plan.tokens[row.tokens.begin] = -1;
       }
     }
-    const PackedPlan packed = packer_.Pack(plan, graph != nullptr ? graph->size : rows,
-                                           lane.host_words(), lane.device_words());
-    for (const StepRow& row : plan.rows) running.tops.push_back(packer_.TopLogprobs(row.slot));
-    MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model_->buffers.arrays, stream));
-    if (packed.copies > 0) MILLRACE_RETURN_IF_ERROR(CopyBlocks(lane, packed.copies));
-    if (graph != nullptr) {
-      MILLRACE_RETURN_IF_ERROR(
-          ToStatus(cudaGraphLaunch(graph->graph.get(), stream), "launching a graph"));
-    } else if (packed.input.tokens > 0) {
-      model_->model->Forward(*model_->ops, packed.input);
-      MILLRACE_RETURN_IF_ERROR(model_->ops->TakeStatus());
-    }
+    const int rows = static_cast<int>(running.plan.rows.size());
+    const DecodeGraph* graph = IsDecode(running.plan) ? graphs_.Find(rows) : nullptr;
+    MILLRACE_ASSIGN_OR_RETURN(const PackedPlan packed,
+                              Upload(running, graph != nullptr ? graph->size : rows));
+    MILLRACE_RETURN_IF_ERROR(Compute(packed, graph));
     if (device_error.Fires()) {
-      MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchTrap(stream), "the fault point"));
+      MILLRACE_RETURN_IF_ERROR(
+          ToStatus(kernels::LaunchTrap(model_->stream.get()), "the fault point"));
     }
     if (hang.Fires()) {
-      MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchHang(stream), "the fault point"));
+      MILLRACE_RETURN_IF_ERROR(
+          ToStatus(kernels::LaunchHang(model_->stream.get()), "the fault point"));
     }
-    return lane.Download(model_->buffers, packed.input.wanted, packed.tops, stream);
+    return running.lane->Download(model_->buffers, packed.input.wanted, packed.tops,
+                                  model_->stream.get());
+  }
+
+  // As a step of `rows` rows, the plan's and nobody's.
+  absl::StatusOr<PackedPlan> Upload(Running& running, int rows) {
+    StepLane& lane = *running.lane;
+    const PackedPlan packed =
+        packer_.Pack(running.plan, rows, lane.host_words(), lane.device_words());
+    for (const StepRow& row : running.plan.rows) {
+      running.tops.push_back(packer_.TopLogprobs(row.slot));
+    }
+    MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model_->buffers.arrays, model_->stream.get()));
+    if (packed.copies > 0) MILLRACE_RETURN_IF_ERROR(CopyBlocks(lane, packed.copies));
+    return packed;
+  }
+
+  absl::Status Compute(const PackedPlan& packed, const DecodeGraph* graph) {
+    if (graph != nullptr) {
+      return ToStatus(cudaGraphLaunch(graph->graph.get(), model_->stream.get()),
+                      "launching a graph");
+    }
+    if (packed.input.tokens == 0) return absl::OkStatus();
+    model_->model->Forward(*model_->ops, packed.input);
+    return model_->ops->TakeStatus();
   }
 
   absl::Status CopyBlocks(const StepLane& lane, int count) {
@@ -187,6 +214,8 @@ class CudaStepRunner : public StepRunner {
   std::unique_ptr<CudaModel> model_;
   int next_lane_ = 0;
   DecodeGraphs graphs_;
+  const Duration timeout_;
+  bool hung_ = false;
   StepPacker packer_;
   SlotResults results_;
   std::deque<Running> running_;
@@ -235,13 +264,15 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& mode
   if (!device.enforce_eager) {
     MILLRACE_RETURN_IF_ERROR(graphs.Capture(*loaded));
     kLog.Info("captured ", graphs.count(), " CUDA graphs of decode steps");
+    loaded->info.graphs = graphs.count();
+    loaded->info.graphs_failed = graphs.num_failed();
   }
   phases.End("capture graphs");
   MILLRACE_ASSIGN_OR_RETURN(const MemoryUse after, ReadMemory());
   LogMemory(*loaded, before.free - std::min(before.free, after.free), after);
   for (LoadPhase& phase : phases.Take()) loaded->info.load_phases.push_back(std::move(phase));
   return std::make_unique<CudaExecutor>(
-      std::make_unique<CudaStepRunner>(std::move(loaded), std::move(graphs)));
+      std::make_unique<CudaStepRunner>(std::move(loaded), std::move(graphs), device.step_timeout));
 }
 
 }  // namespace millrace::cuda

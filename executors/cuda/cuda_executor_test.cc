@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fault_points.h"
+#include "executors/cuda/cuda_test_util.h"
 #include "executors/executor_driver.h"
 #include "executors/models/reference_forward.h"
 #include "formats/gguf_test_util.h"
@@ -26,49 +26,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kGenerated = 24;
-
-std::string ModelPath(const TinyLlama& model) {
-  static int count = 0;
-  std::string path =
-      ::testing::TempDir() + "/cuda_executor_test_" + std::to_string(count++) + ".gguf";
-  TinyLlamaWriter(model).Write(path);
-  return path;
-}
-
-// Heads of 64, as the GPU's attention wants them; widths that are no multiple of 128.
-TinyLlama Model(TensorType linear, TensorType embedding) {
-  TinyLlama model;
-  model.hidden = 192;
-  model.heads = 3;
-  model.kv_heads = 1;
-  model.ffn = 352;
-  model.context = 1024;
-  model.linear_type = linear;
-  model.embedding_type = embedding;
-  return model;
-}
-
-DeviceSpec Device() {
-  return {.kind = DeviceKind::kCuda,
-          .kv_cache_memory = 64 << 20,
-          .block_size = 16,
-          .max_num_seqs = 40,
-          .max_num_batched_tokens = 2048};
-}
-
-std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device) {
-  auto loaded = LoadExecutor({path}, device);
-  CheckOk(loaded.status());
-  return *std::move(loaded);
-}
-
-std::vector<Token> Prompt(int length, int seed, int vocab = 261) {
-  std::vector<Token> prompt;
-  for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % vocab);
-  return prompt;
-}
-
-const SamplingParams kSampling{.temperature = 0.9f, .top_p = 0.95f, .seed = 5, .top_logprobs = 2};
 
 // One sequence by itself, its prompt in chunks.
 SequenceOutput Alone(Executor& executor, int chunk = 2000) {
@@ -121,6 +78,50 @@ TEST(CudaExecutorTest, ASequencesNumbersAreItsOwn) {
       changed.block_size = 64;
       EXPECT_EQ(Alone(*Load(path, changed)), alone) << "blocks of 64";
     }
+  }
+}
+
+// Whether a kernel whose name holds `part` runs when this executor computes `Alone`.
+bool Runs(Executor& executor, const std::string& part) {
+  auto trace = StartTrace(DeviceKind::kCuda);
+  CheckOk(trace.status());
+  Alone(executor);
+  const auto operations = (*trace)->Stop();
+  CheckOk(operations.status());
+  return std::any_of(operations->begin(), operations->end(), [&](const DeviceOperation& o) {
+    return o.name.find(part) != std::string::npos;
+  });
+}
+
+TEST(CudaExecutorTest, PortableKernelsGiveTheSameBits) {
+  TinyLlama model = Model(TensorType::kF32, TensorType::kF16);
+  model.hidden = 256;
+  model.heads = 2;  // of 128, which sm_90a has kernels for
+  const std::string path = ModelPath(model);
+  for (const bool fp8 : {false, true}) {
+    DeviceSpec device = Device();
+    device.quantize_fp8 = fp8;
+    const SequenceOutput all = Alone(*Load(path, device));
+    const auto runs = [&](const std::string& part) { return Runs(*Load(path, device), part); };
+    EXPECT_TRUE(runs("PrefillSm90Kernel"));
+    EXPECT_EQ(runs("GatedActivationKernel"), fp8);  // of clusters
+    device.portable_kernels = true;
+    EXPECT_EQ(Alone(*Load(path, device)), all);
+    EXPECT_FALSE(runs("PrefillSm90Kernel"));
+    EXPECT_FALSE(runs("GatedActivationKernel"));
+  }
+}
+
+TEST(CudaExecutorTest, ACopiedBlockIsTheSame) {
+  for (const bool fp8 : {false, true}) {
+    DeviceSpec device = Device();
+    device.kv_cache_fp8 = fp8;
+    const std::unique_ptr<Executor> executor =
+        Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), device);
+    const std::vector<TokenResult> tokens = ForkByCopy(*executor, Prompt(10, 2), kSampling);
+    ASSERT_EQ(tokens.size(), 2);
+    EXPECT_EQ(tokens[0].token, tokens[1].token);
+    EXPECT_EQ(*tokens[0].logprob, *tokens[1].logprob);
   }
 }
 
@@ -215,40 +216,6 @@ TEST(CudaExecutorTest, BannedTokensAreNotSampled) {
   for (size_t i = 20; i < driver.tokens(slot).size(); ++i) EXPECT_GE(driver.tokens(slot)[i], 200);
 }
 
-// The first step of an executor: `rows` prompts of 10 tokens, each of which samples.
-StepResult FirstStep(Executor& executor, int rows) {
-  StepPlan plan;
-  plan.id = 1;
-  for (int32_t r = 0; r < rows; ++r) {
-    plan.starts.push_back({r, std::make_shared<const SamplingParams>(kSampling)});
-    plan.rows.push_back({.slot = r,
-                         .start = 0,
-                         .num_tokens = 10,
-                         .tokens = {10 * r, 10 * r + 10},
-                         .blocks = {r, r + 1},
-                         .logits = {r, r + 1}});
-    const std::vector<Token> prompt = Prompt(10, r);
-    plan.tokens.insert(plan.tokens.end(), prompt.begin(), prompt.end());
-    plan.blocks.push_back(r);
-    plan.logits.push_back({.offset = 9});
-  }
-  CheckOk(executor.Submit(plan));
-  return *executor.Wait();
-}
-
-TEST(CudaExecutorTest, ARowOfNaNFailsAlone) {
-  const std::unique_ptr<Executor> executor =
-      Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), Device());
-  ASSERT_TRUE(ArmFaultPoints("cuda.nan_row=1@1").ok());
-  const StepResult result = FirstStep(*executor, 3);
-  DisarmFaultPoints();
-  ASSERT_TRUE(result.status.ok());
-  EXPECT_TRUE(result.rows[0].status.ok());
-  EXPECT_EQ(result.rows[1].status.message(), "the model's logits were not finite numbers");
-  EXPECT_TRUE(result.rows[2].status.ok());
-  EXPECT_EQ(result.tokens.size(), 2);
-}
-
 TEST(CudaExecutorTest, SaysWhatItCannotDo) {
   const std::string path = ModelPath(Model(TensorType::kF32, TensorType::kF32));
   const auto error = [&](const DeviceSpec& device) {
@@ -269,17 +236,6 @@ TEST(CudaExecutorTest, SaysWhatItCannotDo) {
   TinyLlama narrow;  // heads of 16
   EXPECT_THAT(LoadExecutor({ModelPath(narrow)}, Device()).status().message(),
               HasSubstr("heads have 16 elements; allowed on the GPU: 64, 96, 128, 256"));
-}
-
-// The last one: the process has no device afterwards.
-TEST(CudaExecutorTest, TheEndOfADeviceFailsWhatIsInFlight) {
-  const std::unique_ptr<Executor> executor =
-      Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), Device());
-  ASSERT_TRUE(ArmFaultPoints("cuda.device_error=1").ok());
-  const StepResult result = FirstStep(*executor, 1);
-  DisarmFaultPoints();
-  EXPECT_EQ(result.status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(executor->Submit({}).code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

@@ -31,8 +31,10 @@ class DecodeGraphs {
   const DecodeGraph* Find(int rows) const;
 
   int count() const { return static_cast<int>(graphs_.size()); }
+  int num_failed() const { return num_failed_; }
 
  private:
+  int num_failed_ = 0;
   std::vector<DecodeGraph> graphs_;  // ascending
 };
 

@@ -1,5 +1,7 @@
 #include "kernels/step/faults.h"
 
+#include <cstdint>
+
 #include "kernels/launch.cuh"
 
 namespace millrace::kernels {
@@ -12,7 +14,13 @@ __global__ void Trap() {
 
 __global__ void Hang() {
   AwaitPredecessor();
-  for (;;) __nanosleep(1000);
+  constexpr uint64_t kNanoseconds = uint64_t{600} * 1'000'000'000;
+  uint64_t begin, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+  do {
+    __nanosleep(1000);
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  } while (now - begin < kNanoseconds);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace millrace::kernels {
 // A kernel that traps: every call of this process to the device fails from then on.
 cudaError_t LaunchTrap(cudaStream_t stream);
 
-// A kernel that never ends.
+// A kernel that ends after ten minutes: for whoever waits, never; but a GPU is not lost to it.
 cudaError_t LaunchHang(cudaStream_t stream);
 
 }  // namespace millrace::kernels

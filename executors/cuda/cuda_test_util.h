@@ -1,0 +1,66 @@
+// What the tests of the GPU executor have in common: a small model, a small device, prompts.
+#ifndef MILLRACE_EXECUTORS_CUDA_CUDA_TEST_UTIL_H_
+#define MILLRACE_EXECUTORS_CUDA_CUDA_TEST_UTIL_H_
+
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executors/executor_driver.h"
+#include "executors/factory.h"
+#include "formats/gguf_test_util.h"
+#include "gtest/gtest.h"
+
+namespace millrace::cuda {
+
+// Of a new file.
+inline std::string ModelPath(const TinyLlama& model) {
+  static int count = 0;
+  std::string path = ::testing::TempDir() + "/cuda_test_" + std::to_string(getpid()) + "_" +
+                     std::to_string(count++) + ".gguf";
+  TinyLlamaWriter(model).Write(path);
+  return path;
+}
+
+// Heads of 64, as the GPU's attention wants them; widths that are no multiple of 128.
+inline TinyLlama Model(TensorType linear, TensorType embedding) {
+  TinyLlama model;
+  model.hidden = 192;
+  model.heads = 3;
+  model.kv_heads = 1;
+  model.ffn = 352;
+  model.context = 1024;
+  model.linear_type = linear;
+  model.embedding_type = embedding;
+  return model;
+}
+
+inline DeviceSpec Device() {
+  return {.kind = DeviceKind::kCuda,
+          .kv_cache_memory = 64 << 20,
+          .block_size = 16,
+          .max_num_seqs = 40,
+          .max_num_batched_tokens = 2048};
+}
+
+inline std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device) {
+  auto loaded = LoadExecutor({path}, device);
+  CheckOk(loaded.status());
+  return *std::move(loaded);
+}
+
+inline std::vector<Token> Prompt(int length, int seed, int vocab = 261) {
+  std::vector<Token> prompt;
+  for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % vocab);
+  return prompt;
+}
+
+inline const SamplingParams kSampling{
+    .temperature = 0.9f, .top_p = 0.95f, .seed = 5, .top_logprobs = 2};
+
+}  // namespace millrace::cuda
+
+#endif  // MILLRACE_EXECUTORS_CUDA_CUDA_TEST_UTIL_H_

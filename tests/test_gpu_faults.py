@@ -1,0 +1,78 @@
+"""What the daemon does when something goes wrong on a GPU. From outside, with the default model; conftest.py leaves this file out
+unless MILLRACED_ARGS says --device cuda."""
+import os
+import subprocess
+import time
+
+import httpx
+
+from daemon import LONG, Stream, program, run, status, wait_until
+
+BODY = {"prompt": "Hello", "max_tokens": 8, "ignore_eos": True, "temperature": 0}
+
+
+def gpu_flags(*flags):
+    return ["--device", "cuda", "--model", os.environ["MILLRACE_MODEL"], "--kv-cache-memory", "512MiB", *flags]
+
+
+def complete(server):
+    return httpx.post(server.http + "/v1/completions", json=BODY, timeout=60)
+
+
+def test_an_error_of_the_gpu_ends_the_process_by_its_own_status(start_server):
+    server = start_server(*gpu_flags("--faults", "cuda.device_error@50"))
+    streams = [Stream(server) for _ in range(3)]
+    assert server.wait() == 70
+    for stream in streams:
+        assert "device has failed" in stream.join()[-1]
+
+
+def test_a_kernel_that_never_ends_fails_health_and_then_the_process(start_server):
+    server = start_server(*gpu_flags("--stall-timeout", "300ms", "--step-timeout", "3s", "--faults", "cuda.hang@50"))
+    assert status(server, "/livez") == 200
+    stream = Stream(server)
+    wait_until(lambda: status(server, "/livez") == 503)
+    assert server.wait() == 70
+    assert "device has failed" in stream.join()[-1]
+    assert "did not end in 3 s" in server.log.read_text()
+
+
+def test_a_bench_ends_when_a_kernel_does_not():
+    begin = time.monotonic()
+    done = subprocess.run([program(), "bench", *gpu_flags("--step-timeout", "1s", "--faults", "cuda.hang@5")],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "did not end in 1 s" in done.stderr
+    assert time.monotonic() - begin < 30
+
+
+def test_a_row_of_nan_fails_alone(start_server):
+    server = start_server(*gpu_flags("--faults", "cuda.nan_row"))
+    assert complete(server).status_code == 500
+    assert complete(server).status_code == 200
+    assert status(server, "/livez") == 200
+
+
+def test_memory_that_is_not_there_ends_the_start_by_its_name():
+    code, log = run(*gpu_flags()[:-1], "16TiB")
+    assert code == 1
+    assert "memory for the KV cache" in log and "cudaErrorMemoryAllocation" in log
+
+
+def test_a_graph_that_cannot_be_captured_is_done_without(start_server):
+    whole = complete(start_server(*gpu_flags())).json()["choices"][0]["text"]
+    server = start_server(*gpu_flags("--faults", "cuda.graph_capture=2"))
+    assert complete(server).json()["choices"][0]["text"] == whole
+    assert "decode steps of 1 sequences run without a graph" in server.log.read_text()
+    metrics = httpx.get(server.admin + "/metrics").text
+    (line,) = [line for line in metrics.splitlines() if line.startswith("millrace_cuda_graphs{") and '"failed"' in line]
+    assert line.endswith(" 2")
+
+
+def test_all_kernels_and_only_portable_ones_say_the_same(start_server):
+    answers = []
+    for kernels in ["auto", "portable"]:
+        server = start_server(*gpu_flags("--quantization", "fp8", "--kernels", kernels))
+        stream = Stream(server, {**LONG, "max_tokens": 100, "temperature": 0})
+        answers.append([line.split('"choices"')[-1] for line in stream.join()])
+    assert answers[0] == answers[1]
