@@ -46,7 +46,7 @@ _millrace_outside(absl       "^absl/"                                     "^absl
 _millrace_outside(benchmark  "^benchmark/"                                "^benchmark::")
 _millrace_outside(boost      "^boost/"                                    "^Boost::")
 _millrace_outside(crypto     "^openssl/"                                  "^OpenSSL::")
-_millrace_outside(cuda       "^(cuda|cublas|cub/|cupti|thrust/|cooperative_groups|nvtx|driver_types|vector_types)" "^CUDA::")
+_millrace_outside(cuda       "^(cuda|cublas|cub/|cupti|thrust/|cooperative_groups|nvtx|generated_nvtx|driver_types|vector_types)" "^CUDA::")
 _millrace_outside(grpc       "^(grpc|grpcpp)/"                            "^gRPC::")
 _millrace_outside(gtest      "^(gtest|gmock)/"                            "^GTest::")
 _millrace_outside(json       "^nlohmann/"                                 "^nlohmann_json::")

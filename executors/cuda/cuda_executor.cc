@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "executors/cuda/cuda_model.h"
 #include "executors/cuda/decode_graphs.h"
+#include "executors/cuda/ranges.h"
 #include "executors/phase_timer.h"
 #include "executors/plan_checker.h"
 #include "executors/slot_results.h"
@@ -77,12 +78,16 @@ class CudaStepRunner : public StepRunner {
 
   void Start(StepPlan plan) override {
     StepLane& lane = model_->lanes[next_lane_++ % kMaxStepsInFlight];
+    const StepId id = plan.id;
     Running running{.plan = std::move(plan),
                     .lane = &lane,
                     .started = Clock::Real().Now(),
                     .tops = {},
-                    .status = {}};
+                    .status = {},
+                    .whole = LongRange("step", nvtx3::payload(id)),
+                    .wait = std::nullopt};
     running.status = Launch(running);
+    running.wait.emplace("wait");
     running_.push_back(std::move(running));
   }
 
@@ -94,6 +99,7 @@ class CudaStepRunner : public StepRunner {
   StepResult Finish() override {
     Running running = std::move(running_.front());
     running_.pop_front();
+    running.wait.reset();
     if (!running_.empty()) running_.front().started = Clock::Real().Now();
     if (running.status.ok() && !running.lane->Done()) {
       hung_ = true;
@@ -106,6 +112,7 @@ class CudaStepRunner : public StepRunner {
       result.status = absl::UnavailableError(std::string(running.status.message()));
       return result;
     }
+    const Range range("commit");
     Collect(running);
     return results_.Make(running.plan, sampled_);
   }
@@ -117,6 +124,8 @@ class CudaStepRunner : public StepRunner {
     SteadyTime started;
     std::vector<std::optional<int32_t>> tops;  // by row: SamplingParams::top_logprobs
     absl::Status status;
+    LongRange whole;
+    std::optional<LongRange> wait;  // from the end of its launch
   };
 
   // `started` is when it could begin.
@@ -145,12 +154,14 @@ class CudaStepRunner : public StepRunner {
       MILLRACE_RETURN_IF_ERROR(
           ToStatus(kernels::LaunchHang(model_->stream.get()), "the fault point"));
     }
+    const Range range("download");
     return running.lane->Download(model_->buffers, packed.input.wanted, packed.tops,
                                   model_->stream.get());
   }
 
   // As a step of `rows` rows, the plan's and nobody's.
   absl::StatusOr<PackedPlan> Upload(Running& running, int rows) {
+    const Range range("upload");
     StepLane& lane = *running.lane;
     const PackedPlan packed =
         packer_.Pack(running.plan, rows, lane.host_words(), lane.device_words());
@@ -163,6 +174,7 @@ class CudaStepRunner : public StepRunner {
   }
 
   absl::Status Compute(const PackedPlan& packed, const DecodeGraph* graph) {
+    const Range range("launch");
     if (graph != nullptr) {
       return ToStatus(cudaGraphLaunch(graph->graph.get(), model_->stream.get()),
                       "launching a graph");

@@ -1,0 +1,182 @@
+// What the host asks of CUDA while an executor runs steps: nothing that waits for the device, takes
+// memory or makes anything; and the ranges that a profiler sees. CUPTI tells of each call.
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <cupti.h>
+#include <dlfcn.h>
+#include <generated_nvtx_meta.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executors/cuda/cuda_test_util.h"
+#include "executors/executor_driver.h"
+#include "gtest/gtest.h"
+
+namespace millrace::cuda {
+namespace {
+
+void CheckCupti(CUptiResult result, const char* what) {
+  if (result == CUPTI_SUCCESS) return;
+  std::fprintf(stderr, "%s: CUPTI error %d\n", what, static_cast<int>(result));
+  std::abort();
+}
+
+// Counts calls of CUDA's functions, by name, of all threads; and NVTX's ranges, by theirs.
+class CallCounter {
+ public:
+  // Once a process, before anything else: NVTX looks for its receiver at the first range.
+  static CallCounter& Get() {
+    static CallCounter* const counter = new CallCounter;
+    return *counter;
+  }
+
+  void Reset() {
+    std::lock_guard lock(mutex_);
+    calls_.clear();
+    ranges_.clear();
+  }
+  std::map<std::string, int> calls() const {
+    std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  std::map<std::string, int> ranges() const {
+    std::lock_guard lock(mutex_);
+    return ranges_;
+  }
+
+ private:
+  CallCounter() {
+    void* const library = dlopen("libcupti.so.13", RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) {
+      std::fprintf(stderr, "%s\n", dlerror());
+      std::abort();
+    }
+    const auto subscribe =
+        reinterpret_cast<decltype(&cuptiSubscribe)>(dlsym(library, "cuptiSubscribe"));
+    const auto enable =
+        reinterpret_cast<decltype(&cuptiEnableDomain)>(dlsym(library, "cuptiEnableDomain"));
+    Dl_info where;
+    dladdr(reinterpret_cast<void*>(subscribe), &where);
+    setenv("NVTX_INJECTION64_PATH", where.dli_fname, 1);
+    CUpti_SubscriberHandle subscriber;
+    CheckCupti(subscribe(&subscriber, OnCall, this), "subscribing");
+    for (const CUpti_CallbackDomain domain :
+         {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_CB_DOMAIN_NVTX}) {
+      CheckCupti(enable(1, subscriber, domain), "enabling");
+    }
+  }
+
+  static void CUPTIAPI OnCall(void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                              const void* data) {
+    CallCounter& counter = *static_cast<CallCounter*>(self);
+    if (domain == CUPTI_CB_DOMAIN_NVTX) {
+      counter.AddRange(id, static_cast<const CUpti_NvtxData*>(data)->functionParams);
+      return;
+    }
+    const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+    if (call.callbackSite == CUPTI_API_ENTER) counter.Add(call.functionName);
+  }
+
+  void Add(const char* function) {
+    std::lock_guard lock(mutex_);
+    ++calls_[function];
+  }
+
+  void AddRange(CUpti_CallbackId id, const void* params) {
+    const nvtxEventAttributes_t* attributes = nullptr;
+    if (id == CUPTI_CBID_NVTX_nvtxDomainRangePushEx) {
+      attributes = static_cast<const nvtxDomainRangePushEx_params*>(params)->core.eventAttrib;
+    } else if (id == CUPTI_CBID_NVTX_nvtxDomainRangeStartEx) {
+      attributes = static_cast<const nvtxDomainRangeStartEx_params*>(params)->core.eventAttrib;
+    }
+    if (attributes == nullptr || attributes->messageType != NVTX_MESSAGE_TYPE_ASCII) return;
+    std::lock_guard lock(mutex_);
+    ++ranges_[attributes->message.ascii];
+  }
+
+  mutable std::mutex mutex_;
+  std::map<std::string, int> calls_;
+  std::map<std::string, int> ranges_;
+};
+
+// Waits for the device, takes or gives back memory, or makes something.
+bool IsForbidden(std::string_view function) {
+  const auto holds = [&](std::string_view part) { return function.find(part) != function.npos; };
+  for (const std::string_view part :
+       {"Synchronize", "Alloc", "Malloc", "Free", "Create", "Destroy", "Instantiate", "Capture",
+        "Register", "ModuleLoad", "LibraryLoad"}) {
+    if (holds(part) && !holds("IsCapturing") && !holds("GetCaptureInfo")) return true;
+  }
+  return (holds("Memcpy") || holds("Memset")) && !holds("Async");
+}
+
+std::map<std::string, int> Forbidden(const std::map<std::string, int>& calls) {
+  std::map<std::string, int> forbidden;
+  for (const auto& [function, count] : calls) {
+    if (IsForbidden(function)) forbidden.emplace(function, count);
+  }
+  return forbidden;
+}
+
+// Prompts in chunks and whole, beside rows that decode; and decoding in graphs. What it leaves, it
+// takes back, so that it can run again.
+int RunSteps(ExecutorDriver& driver) {
+  int steps = 0;
+  std::vector<SlotId> slots;
+  for (int i = 0; i < 20; ++i) {
+    const int length = 20 + 7 * i;
+    slots.push_back(driver.Add(Prompt(length, i), kSampling));
+    driver.Step({{slots.back(), 16}});
+    std::vector<ExecutorDriver::Share> shares;
+    for (const SlotId slot : slots)
+      shares.push_back({slot, slot == slots.back() ? length - 16 : 1});
+    driver.Step(shares);
+    driver.Decode(slots, 5);
+    steps += 7;
+  }
+  for (const SlotId slot : slots) driver.Remove(slot);
+  return steps;
+}
+
+TEST(CudaSteadyTest, NoCallWaitsOrTakesMemory) {
+  CallCounter& counter = CallCounter::Get();
+  for (const bool fp8 : {false, true}) {
+    DeviceSpec device = Device();
+    device.quantize_fp8 = fp8;
+    const std::unique_ptr<Executor> executor =
+        Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), device);
+    ExecutorDriver driver(*executor);
+    RunSteps(driver);
+    counter.Reset();
+    const int steps = RunSteps(driver);
+    const std::map<std::string, int> calls = counter.calls();
+    EXPECT_EQ(Forbidden(calls), (std::map<std::string, int>{}));
+    EXPECT_GT(calls.at("cuGraphLaunch"), 90);
+    std::printf("calls in %d steps:\n", steps);
+    for (const auto& [function, count] : calls) std::printf("  %7d %s\n", count, function.c_str());
+
+    const std::map<std::string, int> ranges = counter.ranges();
+    for (const char* name : {"step", "upload", "launch", "download", "wait", "commit"}) {
+      ASSERT_TRUE(ranges.contains(name)) << name;
+      EXPECT_EQ(ranges.at(name), steps) << name;
+    }
+  }
+  // Were there one, it would have been seen.
+  counter.Reset();
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 256), cudaSuccess);
+  ASSERT_EQ(cudaFree(memory), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_GE(Forbidden(counter.calls()).size(), 3);
+}
+
+}  // namespace
+}  // namespace millrace::cuda
