@@ -37,7 +37,7 @@ GTEST_OUTPUT=xml:$reports/cases/ ctest --test-dir "$build" -j "$JOBS" --output-o
 
 if [ -n "$(find tests -name 'test_*.py' -print -quit)" ]; then
   say "Python tests of $build/millraced"
-  MILLRACED=$ROOT/$build/millraced "$(venv_path test)/bin/python" -m pytest tests -q \
+  MILLRACED=$ROOT/$build/millraced "$(venv_path test)/bin/python" -m pytest tests -q --ignore tests/gpu \
     -p no:cacheprovider -o junit_family=xunit1 --timeout 300 ${sanitized:+-m "not model"} --junitxml "$reports/pytest.xml" || failed=1
 fi
 

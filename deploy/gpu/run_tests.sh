@@ -3,7 +3,8 @@
 # whole server against `millraced --device cuda`.
 #   run_tests.sh [--sanitizer] [NAME ...]
 # --sanitizer: instead, the tests that sanitizer.txt names under compute-sanitizer. NAME: only programs whose name holds one of
-# these; `server` is the black-box tests. Logs: $OUT/run_tests.tar.gz (OUT: ./out unless set).
+# these; `server` is the black-box tests, `reference` those against transformers, which that machine's Python must have.
+# Logs: $OUT/run_tests.tar.gz (OUT: ./out unless set).
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
 
@@ -34,10 +35,20 @@ for program in gpu_tests/*; do
   run "$name" 300 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" "$program" --gtest_brief=1
   summarize "$name" 12
 done
+# That machine's Python may have pytest's plugins of its own: only the bundle's one is wanted.
+run_python() {
+  local name=$1
+  shift
+  run "$name" 300 env MILLRACED="$HERE/bin/millraced" MILLRACED_ARGS="--device cuda" PYTHONPATH="$HERE/site" \
+    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout "$@" -q -p no:cacheprovider --timeout 120 -rfE
+}
 if wanted server; then
-  # That machine's Python may have pytest's plugins of its own: only the bundle's one is wanted.
-  run server 300 env MILLRACED="$HERE/bin/millraced" MILLRACED_ARGS="--device cuda" PYTHONPATH="$HERE/site" \
-    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout tests -q -p no:cacheprovider --timeout 120 -rfE
+  run_python server tests --ignore tests/gpu
   summarize server 20
+fi
+if wanted reference; then
+  run_python reference tests/gpu -s
+  sed -n 's/^figures: //p' "$LOGS/reference.log" | cut -c1-240
+  summarize reference 20
 fi
 finish
