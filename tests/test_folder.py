@@ -9,7 +9,7 @@ import struct
 import httpx
 import pytest
 
-from test_life import run
+from daemon import run
 
 VOCAB, HIDDEN, FFN = 49152, 64, 128  # the default model's tokenizer; small for the rest
 CONFIG = {
