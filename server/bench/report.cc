@@ -45,7 +45,8 @@ Json ToJson(const StepTrace& trace) {
     rows.push_back({{"name", row.name},
                     {"us_per_step", row.us},
                     {"launches_per_step", row.launches},
-                    {"share", row.share}});
+                    {"share", row.share},
+                    {"idle_us_before_per_step", row.idle_us}});
   }
   return {{"steps", trace.steps},
           {"only_whole_steps", trace.only_whole_steps},
@@ -144,18 +145,20 @@ std::string TraceTable(const BenchPoint& point, const StepTrace& trace) {
       "Where a step goes (traced; means of %d steps %s; %.1f launches a step; %s)\n", trace.steps,
       trace.only_whole_steps ? "of the whole batch" : "of the run, prompts included",
       trace.launches, PointText(point));
-  absl::StrAppendFormat(&text, "| %-72s | %10s | %8s | %6s |\n|%s|%s:|%s:|%s:|\n", "kernel",
-                        "us a step", "launches", "share", std::string(74, '-'),
-                        std::string(11, '-'), std::string(9, '-'), std::string(7, '-'));
+  absl::StrAppendFormat(&text, "| %-72s | %10s | %8s | %6s | %11s |\n|%s|%s:|%s:|%s:|%s:|\n",
+                        "kernel", "us a step", "launches", "share", "idle before",
+                        std::string(74, '-'), std::string(11, '-'), std::string(9, '-'),
+                        std::string(7, '-'), std::string(12, '-'));
   for (const StepTrace::Row& row : trace.rows) {
-    absl::StrAppendFormat(&text, "| %-72s | %10.1f | %8.1f | %5.1f%% |\n",
-                          ShortKernelName(row.name), row.us, row.launches, 100 * row.share);
+    absl::StrAppendFormat(&text, "| %-72s | %10.1f | %8.1f | %5.1f%% | %11.1f |\n",
+                          ShortKernelName(row.name), row.us, row.launches, 100 * row.share,
+                          row.idle_us);
   }
   absl::StrAppendFormat(
       &text,
       "busy %.1f us / span %.1f us; idle %.1f us a step, the largest gap %.1f us before %s\n",
       trace.busy_us, trace.span_us, trace.span_us - trace.busy_us, trace.largest_gap_us,
-      trace.after_gap.empty() ? "the next step" : ShortKernelName(trace.after_gap));
+      ShortKernelName(trace.after_gap));
   return text;
 }
 

@@ -40,19 +40,23 @@ std::vector<size_t> WholeSteps(Operations operations, const OfflineRun& run) {
 }
 
 // Of operations that follow each other, the time in which one at least runs, and the longest in
-// which none does, up to `end_ns`, with the name of what ran after it.
+// which none does, up to `end_ns`, where `next` runs. What none does is added to `idle_ns`, by the
+// name of what ran after it.
 struct Occupancy {
   int64_t busy_ns = 0;
   int64_t largest_gap_ns = 0;
   std::string_view after_gap;
 };
-Occupancy Occupy(Operations operations, int64_t end_ns) {
+Occupancy Occupy(Operations operations, int64_t end_ns, std::string_view next,
+                 std::map<std::string_view, int64_t>& idle_ns) {
   Occupancy occupancy;
   int64_t until = operations.front().begin_ns;
-  const auto see_gap = [&](int64_t next_ns, std::string_view next) {
-    if (next_ns - until <= occupancy.largest_gap_ns) return;
-    occupancy.largest_gap_ns = next_ns - until;
-    occupancy.after_gap = next;
+  const auto see_gap = [&](int64_t begin_ns, std::string_view name) {
+    const int64_t gap_ns = std::max<int64_t>(begin_ns - until, 0);
+    idle_ns[name] += gap_ns;
+    if (gap_ns <= occupancy.largest_gap_ns) return;
+    occupancy.largest_gap_ns = gap_ns;
+    occupancy.after_gap = name;
   };
   for (const DeviceOperation& operation : operations) {
     see_gap(operation.begin_ns, operation.name);
@@ -62,11 +66,12 @@ Occupancy Occupy(Operations operations, int64_t end_ns) {
     occupancy.busy_ns += end - begin;
     until = end;
   }
-  see_gap(end_ns, "");
+  see_gap(end_ns, next);
   return occupancy;
 }
 
-std::vector<StepTrace::Row> MakeRows(Operations operations, double steps) {
+std::vector<StepTrace::Row> MakeRows(Operations operations, double steps,
+                                     const std::map<std::string_view, int64_t>& idle_ns) {
   std::map<std::string_view, std::pair<int64_t, int64_t>> by_name;  // time, count
   int64_t all_ns = 0;
   for (const DeviceOperation& operation : operations) {
@@ -82,7 +87,8 @@ std::vector<StepTrace::Row> MakeRows(Operations operations, double steps) {
     rows.push_back({.name = std::string(name),
                     .us = time * kUsPerNs / steps,
                     .launches = static_cast<double>(sums.second) / steps,
-                    .share = all_ns > 0 ? time / static_cast<double>(all_ns) : 0});
+                    .share = all_ns > 0 ? time / static_cast<double>(all_ns) : 0,
+                    .idle_us = static_cast<double>(idle_ns.at(name)) * kUsPerNs / steps});
   }
   std::stable_sort(rows.begin(), rows.end(),
                    [](const auto& a, const auto& b) { return a.us > b.us; });
@@ -113,17 +119,20 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
   int64_t busy_ns = 0;
   std::vector<double> gaps;
   Occupancy longest;
+  std::map<std::string_view, int64_t> idle_ns;
   for (size_t i = 0; i + 1 < begins.size(); ++i) {
+    const size_t next = begins[i + 1];
     const bool last = i + 2 == begins.size();
     const Occupancy occupancy =
-        Occupy(Operations(operations).subspan(begins[i], begins[i + 1] - begins[i]),
-               last ? end_ns : operations[begins[i + 1]].begin_ns);
+        Occupy(Operations(operations).subspan(begins[i], next - begins[i]),
+               last ? end_ns : operations[next].begin_ns,
+               next < operations.size() ? std::string_view(operations[next].name) : "", idle_ns);
     busy_ns += occupancy.busy_ns;
     gaps.push_back(static_cast<double>(occupancy.largest_gap_ns) * kUsPerNs);
     if (occupancy.largest_gap_ns > longest.largest_gap_ns) longest = occupancy;
   }
   const double steps = trace.steps;
-  trace.rows = MakeRows(all, steps);
+  trace.rows = MakeRows(all, steps, idle_ns);
   trace.launches = static_cast<double>(all.size()) / steps;
   trace.busy_us = static_cast<double>(busy_ns) * kUsPerNs / steps;
   trace.span_us = static_cast<double>(end_ns - all.front().begin_ns) * kUsPerNs / steps;

@@ -21,6 +21,7 @@ struct StepTrace {
     double us;        // a step
     double launches;  // a step
     double share;     // of all rows' time
+    double idle_us;   // a step, in which nothing ran, before this did
   };
   std::vector<Row> rows;  // the longest first
 
@@ -32,7 +33,7 @@ struct StepTrace {
   double busy_us;         // of a step, in which something ran
   double span_us;         // of a step
   double largest_gap_us;  // inside a step, the median of the steps
-  std::string after_gap;  // what ran next, in the step with the longest; empty: the next step
+  std::string after_gap;  // what ran next, where the longest was
 };
 
 // `operations` are those of `run`, in the order of their begin. A step is told from the next by an

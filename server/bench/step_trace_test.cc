@@ -49,9 +49,11 @@ TEST(StepTraceTest, AStepOfTheWholeBatch) {
   EXPECT_THAT(
       trace->rows,
       ElementsAre(AllOf(Field(&Row::name, "gemm"), Field(&Row::us, DoubleNear(60, 1e-9)),
-                        Field(&Row::launches, 2), Field(&Row::share, DoubleNear(60 / 90.0, 1e-9))),
+                        Field(&Row::launches, 2), Field(&Row::share, DoubleNear(60 / 90.0, 1e-9)),
+                        Field(&Row::idle_us, DoubleNear(8, 1e-9))),
                   AllOf(Field(&Row::name, "norm"), Field(&Row::us, DoubleNear(20, 1e-9))),
-                  AllOf(Field(&Row::name, "sample"), Field(&Row::launches, 1))));
+                  AllOf(Field(&Row::name, "sample"), Field(&Row::launches, 1),
+                        Field(&Row::idle_us, DoubleNear(2, 1e-9)))));
 }
 
 // Sequences that end one after the other leave steps behind the whole ones.
