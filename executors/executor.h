@@ -38,6 +38,8 @@ struct ModelInfo {
   std::string architecture;  // the family's name, "llama"
   std::string digest;        // SHA-256 of the weights, 32 raw bytes: equal exactly when they are
   int64_t weight_bytes;      // as placed on the device
+  // A sequence's numbers do not depend on what else runs, nor on how it was cut into steps.
+  bool batch_invariant = true;
   StepLimits limits;
   KvLayout kv;
   // Of a GPU: batch sizes whose decode step is one CUDA graph, and those that could not be captured

@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .block_size = limits.block_size,
                      .num_blocks = limits.num_blocks,
                      .has_chat_template = text->has_chat_template(),
-                     .batch_invariant = true};
+                     .batch_invariant = model.batch_invariant};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);
   return std::unique_ptr<EngineImpl>(

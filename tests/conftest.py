@@ -20,7 +20,7 @@ START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers 
 
 # What needs a GPU is no part of a run without one.
 ON_GPU = "--device cuda" in os.environ.get("MILLRACED_ARGS", "")
-collect_ignore = [] if ON_GPU else ["test_gpu_faults.py"]
+collect_ignore = [] if ON_GPU else ["test_gpu.py"]
 
 
 def pytest_configure(config):

@@ -220,6 +220,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   limits = limits_without_blocks;
   m->info.architecture = config.architecture;
   m->info.digest = std::string(m->weights.digest.begin(), m->weights.digest.end());
+  m->info.batch_invariant = device.exact;
   m->info.weight_bytes = static_cast<int64_t>(m->weights.memory.bytes());
   m->kv = DescribeKv(config, device);
   if (device.kv_cache_fp8 && !m->weights.has_kv_scales) {

@@ -1,5 +1,5 @@
-"""What the daemon does when something goes wrong on a GPU. From outside, with the default model; conftest.py leaves this file out
-unless MILLRACED_ARGS says --device cuda."""
+"""What the daemon does on a GPU alone: its settings, and what goes wrong there. From outside, with the default model; conftest.py
+leaves this file out unless MILLRACED_ARGS says --device cuda."""
 import os
 import subprocess
 import time
@@ -76,3 +76,9 @@ def test_all_kernels_and_only_portable_ones_say_the_same(start_server):
         stream = Stream(server, {**LONG, "max_tokens": 100, "temperature": 0})
         answers.append([line.split('"choices"')[-1] for line in stream.join()])
     assert answers[0] == answers[1]
+
+
+def test_models_say_whether_numbers_depend_on_the_batch(start_server):
+    for flag, invariant in [("--exact", True), ("--no-exact", False)]:
+        (model,) = httpx.get(start_server(*gpu_flags(flag)).http + "/v1/models").json()["data"]
+        assert model["batch_invariant"] is invariant
