@@ -62,7 +62,7 @@ class CudaStepRunner : public StepRunner {
  public:
   CudaStepRunner(std::unique_ptr<CudaModel> model, DecodeGraphs graphs, Duration timeout)
       : model_(std::move(model)),
-        graphs_(std::move(graphs)),
+        graphs_(std::make_unique<DecodeGraphs>(std::move(graphs))),
         timeout_(timeout),
         packer_(model_->info.limits),
         results_(model_->info.limits) {}
@@ -71,7 +71,7 @@ class CudaStepRunner : public StepRunner {
   ~CudaStepRunner() override {
     if (!hung_) return;
     (void)model_.release();
-    (void)new DecodeGraphs(std::move(graphs_));
+    (void)graphs_.release();
   }
 
   const CudaModel& model() const { return *model_; }
@@ -142,7 +142,7 @@ class CudaStepRunner : public StepRunner {
       }
     }
     const int rows = static_cast<int>(running.plan.rows.size());
-    const DecodeGraph* graph = IsDecode(running.plan) ? graphs_.Find(rows) : nullptr;
+    const DecodeGraph* graph = IsDecode(running.plan) ? graphs_->Find(rows) : nullptr;
     MILLRACE_ASSIGN_OR_RETURN(const PackedPlan packed,
                               Upload(running, graph != nullptr ? graph->size : rows));
     MILLRACE_RETURN_IF_ERROR(Compute(packed, graph));
@@ -225,7 +225,7 @@ class CudaStepRunner : public StepRunner {
 
   std::unique_ptr<CudaModel> model_;
   int next_lane_ = 0;
-  DecodeGraphs graphs_;
+  std::unique_ptr<DecodeGraphs> graphs_;
   const Duration timeout_;
   bool hung_ = false;
   StepPacker packer_;
