@@ -53,8 +53,8 @@ platforms+=(--platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --pl
 "$(venv_path test)/bin/pip" install --quiet --require-hashes --no-deps --no-compile --only-binary :all: --target "$work/site" \
   --python-version "$python" --implementation cp "${platforms[@]}" -r scripts/pypi/test.txt
 
-say "packing"
-tar -C "$work" --sort=name --owner=0 --group=0 -c . | xz -T0 -6 | split -b $part_bytes -d -a 2 - "$target/bundle."
+say "packing"  # -9: its window is as large as several programs, which hold the same kernels
+tar -C "$work" --sort=name --owner=0 --group=0 -c . | xz -T0 -9 | split -b $part_bytes -d -a 2 - "$target/bundle."
 (cd "$target" && sha256sum bundle.* >SHA256SUMS)
 for piece in "$target"/bundle.*; do
   part=$target/part-$((10#${piece##*.}))
