@@ -55,6 +55,18 @@ class FakeLinear(torch.nn.Module):
         return torch.nn.functional.linear(x, self.weight)
 
 
+class Bf16Linear(FakeLinear):
+    """The same with BF16 around it, as a GPU has it. What that rounds otherwise (0.3 % of what enters a linear) moves one code in twenty
+    by a whole step of FP8, and the next linear's codes again: two right computations differ by about half of what FP8 itself costs.
+    How much that is in a model, this one's difference from FakeLinear says; a right server may be off by PEER times as much."""
+
+    def forward(self, x):
+        return super().forward(x.bfloat16().float()).bfloat16().float()
+
+
+PEER = 1.1
+
+
 def linears(model):
     """(parent, name, "model.layers.N…", module) of each linear of the layers."""
     for path, module in list(model.named_modules()):
@@ -63,11 +75,11 @@ def linears(model):
             yield model.get_submodule(parent), name, path, module
 
 
-def quantize(model):
+def quantize(model, kind=FakeLinear):
     """As --quantization fp8: weights of BF16 to FP8 by channel, activations by token."""
     for parent, name, _, module in linears(model):
         weight = module.weight.detach().bfloat16().float()
-        setattr(parent, name, FakeLinear(rounded(weight, channel_scales(weight)), "token"))
+        setattr(parent, name, kind(rounded(weight, channel_scales(weight)), "token"))
     return model
 
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
+import fake_fp8
 from millrace_grpc import connect
 from scoring import DEVICE, change_config, reference, relative, score
 
@@ -85,6 +86,20 @@ def test_logprobs_agree(checkpoint, start_server, tokenizer_flags, show):
                    f"{peer:.4f}; the largest {largest:.4f}")
         show(name, figures)
         assert off <= BOUND and off < peer and answer_off <= BOUND and largest <= 8 * BOUND, figures
+
+
+def test_quantized_while_it_is_read(checkpoint, start_server, tokenizer_flags, show):
+    folder, _, exact = checkpoint
+    server = start_server("--model", str(folder), *tokenizer_flags, *SERVER, "--quantization", "fp8", "--kv-cache-dtype", "fp8")
+    scored = score(connect(server.grpc), prompts()["long"], ANSWER)
+    theirs, deviations = reference(fake_fp8.quantize(copy.deepcopy(exact)), scored, fake_fp8.Fp8Cache())
+    off = relative(scored.logprobs, theirs, deviations)
+    peer = relative(reference(fake_fp8.quantize(copy.deepcopy(exact), fake_fp8.Bf16Linear), scored, fake_fp8.Fp8Cache())[0],
+                    theirs, deviations)
+    cost = relative(reference(exact, scored)[0], theirs, deviations)
+    figures = f"off by {off:.3f}, two right ones {peer:.3f}, FP8 costs {cost:.3f}"
+    show("FP8", figures)
+    assert off <= fake_fp8.PEER * peer, figures
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: next(iter(wrong)))
