@@ -14,6 +14,10 @@ namespace millrace::cuda {
 struct DecodeGraph {
   int size;
   GraphExec graph;
+  // Between its operations; of the programmatic ones the second is set up while the first ends
+  // (kernels/launch.cuh): those between two kernels of ours.
+  int num_edges = 0;
+  int num_programmatic_edges = 0;
 };
 
 // Runs a step of `rows` rows of one token each, all of them nobody's, and waits for it: kernels are
