@@ -36,6 +36,7 @@ class Dialect:
     kv: tuple = ()    # what the scales of keys and values are called; empty: there are none
     hidden: int = 512
     ffn: int = 1408
+    kv_heads: int = 2
 
     def fields(self):
         static = self.inputs == "static"
@@ -56,7 +57,7 @@ class Dialect:
 
 DIALECTS = {
     "compressed_channel_token": Dialect("compressed-tensors", "channel", "token", scale_type=torch.bfloat16),
-    "compressed_channel_token_of_576": Dialect("compressed-tensors", "channel", "token", hidden=576, ffn=1536),
+    "compressed_channel_token_of_576": Dialect("compressed-tensors", "channel", "token", hidden=576, ffn=1536, kv_heads=3),
     "compressed_tensor_token": Dialect("compressed-tensors", "tensor", "token"),
     "compressed_tensor_static_kv": Dialect("compressed-tensors", "tensor", "static", kv=("self_attn.k_scale", "self_attn.v_scale")),
     "compressed_block_group": Dialect("compressed-tensors", "block", "group"),
@@ -70,11 +71,9 @@ DIALECTS = {
 def make_model(dialect):
     torch.manual_seed(11)
     config = LlamaConfig(hidden_size=dialect.hidden, intermediate_size=dialect.ffn, num_hidden_layers=2,
-                         num_attention_heads=dialect.hidden // 64, num_key_value_heads=dialect.hidden // 64 // 4 or 1, head_dim=64,
+                         num_attention_heads=dialect.hidden // 64, num_key_value_heads=dialect.kv_heads, head_dim=64,
                          vocab_size=49152, max_position_embeddings=2048, rms_norm_eps=1e-5, tie_word_embeddings=True,
                          initializer_range=0.05, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
-    if config.num_attention_heads % config.num_key_value_heads:
-        config.num_key_value_heads = 3
     with torch.device(DEVICE):
         model = LlamaForCausalLM._from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     for _, _, path, module in fake_fp8.linears(model):
@@ -83,8 +82,7 @@ def make_model(dialect):
         module.weight.data.mul_(fake_fp8.spread(blocks, rows, columns))
         if dialect.kv:  # powers of two, which change nothing but where keys and values lie
             module.weight.data.mul_({"k_proj": 1024, "q_proj": 1 / 1024, "v_proj": 1024, "o_proj": 1 / 1024}.get(path.split(".")[-1], 1))
-    model.bfloat16().float()
-    return model
+    return model.bfloat16().float()  # what is not quantized is stored so
 
 
 @torch.inference_mode()
