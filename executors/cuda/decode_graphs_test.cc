@@ -1,13 +1,9 @@
 // What was captured, beside what it computes (cuda_executor_test.cc).
 #include "executors/cuda/decode_graphs.h"
 
-#include <memory>
-#include <string>
-
-#include "base/status.h"
 #include "executors/cuda/cuda_model.h"
+#include "executors/cuda/cuda_test_util.h"
 #include "executors/executor_driver.h"
-#include "formats/gguf_test_util.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cuda {
@@ -16,20 +12,10 @@ namespace {
 // Kernels of ours that follow one another: a copy or a synchronization that came in between would
 // cost the early start of the second one, and nothing else would tell.
 TEST(DecodeGraphsTest, TheNextKernelIsSetUpWhileOneEnds) {
-  TinyLlama tiny;
-  tiny.hidden = 192;
-  tiny.heads = 3;
-  tiny.kv_heads = 1;
-  tiny.ffn = 352;
-  const std::string path = ::testing::TempDir() + "/decode_graphs_test.gguf";
-  TinyLlamaWriter(tiny).Write(path);
-  DeviceSpec device{.kind = DeviceKind::kCuda,
-                    .kv_cache_memory = 64 << 20,
-                    .block_size = 16,
-                    .max_num_seqs = 4,
-                    .max_num_batched_tokens = 256,
-                    .quantize_fp8 = true};
-  auto model = LoadCudaModel({path}, device);
+  DeviceSpec device = Device();
+  device.max_num_seqs = 4;
+  device.quantize_fp8 = true;
+  auto model = LoadCudaModel({ModelPath(Model(TensorType::kF32, TensorType::kF32))}, device);
   CheckOk(model.status());
   DecodeGraphs graphs;
   CheckOk(graphs.Capture(**model));
