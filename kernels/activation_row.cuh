@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/device_util.cuh"
 #include "kernels/fp8.cuh"
@@ -101,6 +102,7 @@ __device__ void WriteRow(const float (&values)[kVectors][8], float tensor_scale,
 
 inline constexpr int kMaxRowThreads = 1024;
 inline constexpr int kMaxRowWidth = 4 * kMaxRowThreads * 8;
+inline constexpr int kFewRows = 512;
 
 // Grid (tokens, parts of a row). `source(token, column, constants, values)` gives 8 columns, of
 // which `source.LoadConstants(column)` is read before the predecessor is awaited.
@@ -128,7 +130,9 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 
 // Writes out[tokens, width] from `source`, a plain struct with device functions as above.
 // `width` is a multiple of 8, out.stride at most kMaxRowWidth. A scale per token needs the row's
-// maximum, so one CTA takes the whole row; otherwise many share it.
+// maximum, so one CTA takes the whole row; otherwise many share it. Of many rows as many CTAs as
+// can shall be under way on an SM: small ones, whose threads take four vectors each if that is all
+// that they hold.
 template <typename Source>
 cudaError_t LaunchWriteRows(const Source& source, int tokens, int width, const Activation& out,
                             cudaStream_t stream) {
@@ -140,11 +144,17 @@ cudaError_t LaunchWriteRows(const Source& source, int tokens, int width, const A
   const auto row_threads = [&](int per_thread) {
     return CeilDiv(CeilDiv(vectors, per_thread), kWarpSize) * kWarpSize;
   };
+  const bool many = tokens > kFewRows && std::is_empty_v<typename Source::Constants>;
   if (out.scaling != Scaling::kToken) {
-    return launch(WriteRowsKernel<1, Source>, kPartThreads, CeilDiv(vectors, kPartThreads));
+    return many ? launch(WriteRowsKernel<4, Source>, kPartThreads,
+                         CeilDiv(vectors, 4 * kPartThreads))
+                : launch(WriteRowsKernel<1, Source>, kPartThreads, CeilDiv(vectors, kPartThreads));
   }
-  if (vectors <= kMaxRowThreads) return launch(WriteRowsKernel<1, Source>, row_threads(1), 1);
-  if (vectors <= 2 * kMaxRowThreads) return launch(WriteRowsKernel<2, Source>, row_threads(2), 1);
+  if (vectors <= kMaxRowThreads && !many) {
+    return launch(WriteRowsKernel<1, Source>, row_threads(1), 1);
+  }
+  if (vectors <= 2 * kMaxRowThreads && !many)
+    return launch(WriteRowsKernel<2, Source>, row_threads(2), 1);
   return launch(WriteRowsKernel<4, Source>, row_threads(4), 1);
 }
 

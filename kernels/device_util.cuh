@@ -23,11 +23,14 @@ __host__ __device__ constexpr T CeilDiv(T a, T b) {
 
 // ---- Eight elements at a time, 16-byte aligned ----
 
-__device__ inline void Load8(const float* from, float (&to)[8]) {
-  const float4 low = reinterpret_cast<const float4*>(from)[0];
-  const float4 high = reinterpret_cast<const float4*>(from)[1];
+__device__ inline void Unpack(const float4& low, const float4& high, float (&to)[8]) {
   to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
   to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+}
+
+__device__ inline void Load8(const float* from, float (&to)[8]) {
+  const float4* words = reinterpret_cast<const float4*>(from);
+  Unpack(words[0], words[1], to);
 }
 
 // Eight BF16 as they lie in memory; a BF16 is the upper half of its fp32.
@@ -96,6 +99,22 @@ struct ProductVector {
     }
   }
 };
+
+// ---- Copies of 16 bytes to shared memory, under way while their thread goes on ----
+
+__device__ inline void CopyAsync(void* shared, const void* from) {
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+// Makes a group of the thread's copies since the last group.
+__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits for the thread's groups but for the last `kLeft`.
+template <int kLeft>
+__device__ void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
 
 // ---- Reductions: a butterfly in the warp, then one over the warps' results. The tree depends on
 // the number of threads alone, and every thread gets the same bits. ----

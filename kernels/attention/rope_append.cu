@@ -38,17 +38,25 @@ __device__ inline void LoadRuns(const float* from, Runs runs, float (&to)[8]) {
   Load4(from + runs.second, to + 4);
 }
 
-// The values of a head's two runs, the scales applied as ProductVector does.
-__device__ inline void LoadHead(const Product& product, int64_t token, int64_t column, Runs runs,
-                                const float (&scales)[8], float (&x)[8]) {
-  const Bf16* row = product.data + token * product.stride + column;
-  const uint2 first = *reinterpret_cast<const uint2*>(row + runs.first);
-  const uint2 second = *reinterpret_cast<const uint2*>(row + runs.second);
-  const float token_scale = product.token_scales != nullptr ? product.token_scales[token] : 1;
-  Unpack8(make_uint4(first.x, first.y, second.x, second.y), x);
+// A head's two runs as they lie in memory, and their token's scale.
+struct HeadRuns {
+  uint2 first, second;
+  float token_scale;
+
+  __device__ void Load(const Product& product, int64_t token, int64_t column, Runs runs) {
+    const Bf16* row = product.data + token * product.stride + column;
+    first = *reinterpret_cast<const uint2*>(row + runs.first);
+    second = *reinterpret_cast<const uint2*>(row + runs.second);
+    token_scale = product.token_scales != nullptr ? product.token_scales[token] : 1;
+  }
+
+  // The scales applied as ProductVector does.
+  __device__ void Values(const float (&scales)[8], float (&x)[8]) const {
+    Unpack8(make_uint4(first.x, first.y, second.x, second.y), x);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) x[i] = x[i] * token_scale * scales[i];
-}
+    for (int i = 0; i < 8; ++i) x[i] = x[i] * token_scale * scales[i];
+  }
+};
 
 __device__ inline void StoreRuns(Bf16* head, Runs runs, const float (&x)[8]) {
   const uint4 raw = Pack8(x);
@@ -68,10 +76,8 @@ __device__ void NormHead(const float (&weight)[8], float epsilon, float (&x)[8])
   for (int i = 0; i < 8; ++i) x[i] = x[i] * inverse * weight[i];
 }
 
-// Turns the lane's four pairs by turns[0 … 3] = (cos, sin).
-__device__ inline void Rotate(const float2* turns, bool halves, float (&x)[8]) {
-  float turn[8];
-  Load8(reinterpret_cast<const float*>(turns), turn);
+// Turns the lane's four pairs by four (cos, sin).
+__device__ inline void Rotate(const float (&turn)[8], bool halves, float (&x)[8]) {
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
     const float cosine = turn[2 * pair], sine = turn[2 * pair + 1];
@@ -83,77 +89,116 @@ __device__ inline void Rotate(const float2* turns, bool halves, float (&x)[8]) {
   }
 }
 
-// Grid (tokens, groups of heads).
-template <int kHeadSize, bool kHalves>
+// Where a token's head goes.
+struct Place {
+  int64_t position;
+  int64_t block;  // of keys and values
+};
+
+__device__ inline void StoreHead(const RopeAppendArgs& args, int64_t token, int head, Place place,
+                                 Runs runs, const float (&x)[8]) {
+  const KvPages& pages = args.pages;
+  if (head < args.heads) {
+    StoreRuns(args.q + (token * args.heads + head) * pages.head_size, runs, x);
+    return;
+  }
+  // `head` counts on from the last q: k's heads are rows 0 … kv_heads - 1 of a block, v's follow.
+  const int64_t at = place.block * pages.block_stride +
+                     (static_cast<int64_t>(head - args.heads) * pages.block_size +
+                      (place.position & (pages.block_size - 1))) *
+                         pages.head_size;
+  if (pages.type == Type::kBf16) {
+    StoreRuns(static_cast<Bf16*>(pages.data) + at, runs, x);
+    return;
+  }
+  const bool is_value = head >= args.heads + pages.kv_heads;
+  const uint2 codes = Fp8Codes8(x, Fp8Inverse(is_value ? pages.v_scale : pages.k_scale));
+  uint8_t* to = static_cast<uint8_t*>(pages.data) + at;
+  *reinterpret_cast<uint32_t*>(to + runs.first) = codes.x;
+  *reinterpret_cast<uint32_t*>(to + runs.second) = codes.y;
+}
+
+// Grid (groups of kTokens tokens, groups of heads): the other way round it takes an eighth longer.
+template <int kHeadSize, bool kHalves, int kTokens>
 __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args) {
   constexpr int kLanes = kHeadLanes<kHeadSize>;
-  const KvPages& pages = args.pages;
-  const int64_t token = blockIdx.x;
+  const int64_t first_token = int64_t{blockIdx.x} * kTokens;
   const int head = blockIdx.y * (kThreads / kLanes) + threadIdx.x / kLanes;
   const int lane = threadIdx.x % kLanes;
-  const bool writes = head < args.heads + 2 * pages.kv_heads && 8 * lane < kHeadSize;
+  const bool works = head < args.heads + 2 * args.pages.kv_heads && 8 * lane < kHeadSize;
   const bool is_q = head < args.heads;
-  const bool is_value = head >= args.heads + pages.kv_heads;
-
+  const bool is_value = head >= args.heads + args.pages.kv_heads;
   const bool turns = !is_value && lane < args.rope_dimensions / 8;
   const Runs runs = RunsOf(lane, turns ? args.rope_dimensions : 0, kHalves);
   const int64_t column = static_cast<int64_t>(head) * kHeadSize;
   float scales[8] = {1, 1, 1, 1, 1, 1, 1, 1};
   float weight[8] = {};
-  if (writes && args.qkv.channel_scales != nullptr) {
+  if (works && args.qkv.channel_scales != nullptr) {
     LoadRuns(args.qkv.channel_scales + column, runs, scales);
   }
-  if (writes && args.q_norm != nullptr) LoadRuns(is_q ? args.q_norm : args.k_norm, runs, weight);
+  if (works && args.q_norm != nullptr) LoadRuns(is_q ? args.q_norm : args.k_norm, runs, weight);
   AwaitPredecessor();
 
-  const int64_t position = args.positions[token];
-  int64_t block = 0;
-  if (!is_q && writes) {
-    const int block_shift = 31 - __clz(pages.block_size);
-    block = args.tables.blocks[args.slots[token] * args.tables.stride + (position >> block_shift)];
-  }
-  float x[8] = {};
-  if (writes) LoadHead(args.qkv, token, column, runs, scales, x);
-
-  if (args.q_norm != nullptr) {  // a warp may hold heads of q, k and v: all of it sums
-    float normed[8];
+  // Step by step for all tokens, so that what does not depend on one another is loaded together.
+  // Threads without a head, and those past the last token, read what their neighbours read.
+  Place places[kTokens];
+  int64_t slots[kTokens];
+  HeadRuns raw[kTokens];
+  float turn[kTokens][8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) normed[i] = x[i];
-    NormHead<kHeadSize>(weight, args.norm_epsilon, normed);
+  for (int t = 0; t < kTokens; ++t) {
+    const int64_t token = min(first_token + t, int64_t{args.tokens} - 1);
+    places[t].position = args.positions[token];
+    slots[t] = args.slots[token];
+    raw[t].Load(args.qkv, token, works ? column : 0, works ? runs : Runs{0, 4});
+  }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = is_value ? x[i] : normed[i];
+  for (int t = 0; t < kTokens; ++t) {
+    const int block_shift = 31 - __clz(args.pages.block_size);
+    places[t].block =
+        is_q ? 0
+             : args.tables
+                   .blocks[slots[t] * args.tables.stride + (places[t].position >> block_shift)];
+    if (turns) {
+      const int64_t row = places[t].position * (args.rope_dimensions / 2);
+      Load8(reinterpret_cast<const float*>(args.rotations + row + 4 * lane), turn[t]);
+    }
   }
-  if (!writes) return;
-  if (turns) {
-    Rotate(args.rotations + position * (args.rope_dimensions / 2) + 4 * lane, kHalves, x);
-  }
-
-  if (is_q) {
-    StoreRuns(args.q + (token * args.heads + head) * kHeadSize, runs, x);
-    return;
-  }
-  // `head` counts on from the last q: k's heads are rows 0 … kv_heads - 1 of a block, v's follow.
-  const int64_t at =
-      block * pages.block_stride + (static_cast<int64_t>(head - args.heads) * pages.block_size +
-                                    (position & (pages.block_size - 1))) *
-                                       kHeadSize;
-  if (pages.type == Type::kBf16) {
-    StoreRuns(static_cast<Bf16*>(pages.data) + at, runs, x);
-  } else {
-    const uint2 codes = Fp8Codes8(x, Fp8Inverse(is_value ? pages.v_scale : pages.k_scale));
-    uint8_t* to = static_cast<uint8_t*>(pages.data) + at;
-    *reinterpret_cast<uint32_t*>(to + runs.first) = codes.x;
-    *reinterpret_cast<uint32_t*>(to + runs.second) = codes.y;
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    float x[8];
+    raw[t].Values(scales, x);
+    if (args.q_norm != nullptr) {  // a warp may hold heads of q, k and v: all of it sums
+      float normed[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) normed[i] = 8 * lane < kHeadSize ? x[i] : 0;
+      NormHead<kHeadSize>(weight, args.norm_epsilon, normed);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = is_value ? x[i] : normed[i];
+    }
+    if (!works || first_token + t >= args.tokens) continue;
+    if (turns) Rotate(turn[t], kHalves, x);
+    StoreHead(args, first_token + t, head, places[t], runs, x);
   }
 }
 
+template <int kHeadSize, int kTokens>
+cudaError_t LaunchTokens(const RopeAppendArgs& args, cudaStream_t stream) {
+  constexpr int kHeads = kThreads / kHeadLanes<kHeadSize>;
+  const dim3 grid(CeilDiv(args.tokens, kTokens),
+                  CeilDiv(args.heads + 2 * args.pages.kv_heads, kHeads));
+  const auto kernel = args.interleaved ? RopeAppendKernel<kHeadSize, false, kTokens>
+                                       : RopeAppendKernel<kHeadSize, true, kTokens>;
+  return LaunchDependent(kernel, grid, kThreads, 0, stream, args);
+}
+
+// With many tokens a thread takes two, so that more of them are under way on an SM.
+constexpr int kFewTokens = 128;
+
 template <int kHeadSize>
 cudaError_t Launch(const RopeAppendArgs& args, cudaStream_t stream) {
-  const int heads_a_cta = kThreads / kHeadLanes<kHeadSize>;
-  const dim3 grid(args.tokens, CeilDiv(args.heads + 2 * args.pages.kv_heads, heads_a_cta));
-  const auto kernel =
-      args.interleaved ? RopeAppendKernel<kHeadSize, false> : RopeAppendKernel<kHeadSize, true>;
-  return LaunchDependent(kernel, grid, kThreads, 0, stream, args);
+  return args.tokens <= kFewTokens ? LaunchTokens<kHeadSize, 1>(args, stream)
+                                   : LaunchTokens<kHeadSize, 2>(args, stream);
 }
 
 constexpr int kFillThreads = 256;

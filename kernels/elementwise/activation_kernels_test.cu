@@ -147,6 +147,26 @@ TEST(Quantize, MatchesDoubleAtAllWidthsAndScalings) {
   }
 }
 
+// Many rows go through another kernel than few.
+TEST(Quantize, RowsBitsDependOnTheRowAlone) {
+  constexpr int kTokens = 515, kWidth = 1032;
+  const TestProduct in(kTokens, kWidth, false, 1);
+  for (const Scaling scaling : kAllScalings) {
+    SCOPED_TRACE(ScalingName(scaling));
+    const TestActivation all(kTokens, kWidth, scaling);
+    ASSERT_EQ(LaunchQuantize({in.data.get(), in.stride, kTokens, kWidth, all.view}, nullptr),
+              cudaSuccess);
+    EXPECT_TRUE(all.data.GuardsIntact());
+    EXPECT_TRUE(all.scales.GuardsIntact());
+    for (const int token : {0, 1, 257, 514}) {
+      const TestActivation alone(1, kWidth, scaling);
+      const Bf16* row = in.data.get() + token * in.stride;
+      ASSERT_EQ(LaunchQuantize({row, in.stride, 1, kWidth, alone.view}, nullptr), cudaSuccess);
+      EXPECT_EQ(alone.RowBytes(0), all.RowBytes(token)) << "row " << token;
+    }
+  }
+}
+
 TEST(Quantize, GivesZeroRowsAndSaturatesAtKnownScales) {
   std::vector<float> rows(2 * 128, 0.0f);
   rows[128] = 1e30f, rows[129] = -1e30f;

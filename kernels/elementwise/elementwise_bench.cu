@@ -343,6 +343,16 @@ void Run(const std::string& wanted) {
   if (wants("embed")) {
     for (const int tokens : kTokens) BenchEmbedAndGather(bench, tokens);
   }
+  if (wanted == "prompt") {
+    for (const Form& form : kForms) BenchRmsNorm(bench, 4096, 4096, form);
+    for (const Form& form : kForms) BenchGatedActivation(bench, 4096, 14336, form);
+    for (const Form& form : {kForms[1], kForms[2], kForms[4]}) {
+      BenchQuantize(bench, 4096, 4096, form);
+    }
+    BenchRopeAppend(bench, 4096, false, false, false);
+    BenchRopeAppend(bench, 4096, false, true, true);
+    BenchRopeAppend(bench, 4096, true, false, true);
+  }
   if (wants("chain")) {
     for (const int tokens : {1, 64, 256}) {
       for (const char* which :

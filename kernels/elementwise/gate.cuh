@@ -22,9 +22,18 @@ struct GateVector {
   }
 };
 
-// silu(gate) * up. The fast exponential and quotient err by less than 2^-17, far below what any
-// output keeps; where exp(-x) overflows the quotient is -0, which is silu's limit. There is no sum
-// of products in it that a compiler could contract in one kernel and not in another.
+// 1 / (1 + exp(-x)) by the fast exponential and reciprocal, which err by less than 2^-17, far below
+// what any output keeps. Denormal numbers are zeros in them: exp(-x) is nothing beside 1 then, and
+// the result is 0 for x below -87.
+__device__ inline float Sigmoid(float x) {
+  float exponential, sigmoid;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(exponential) : "f"(x * -1.4426950408889634f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(1.0f + exponential));
+  return sigmoid;
+}
+
+// silu(gate) * up; where exp(-x) overflows silu is -0, its limit. There is no sum of products in it
+// that a compiler could contract in one kernel and not in another.
 template <bool kScaled>
 __device__ void Gate(const GateVector<kScaled>& vector, float (&values)[8]) {
   float factors[8];
@@ -32,7 +41,7 @@ __device__ void Gate(const GateVector<kScaled>& vector, float (&values)[8]) {
   vector.up.Values(factors);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    values[i] = __fdividef(values[i], 1.0f + __expf(-values[i])) * factors[i];
+    values[i] = values[i] * Sigmoid(values[i]) * factors[i];
   }
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/elementwise/gated_activation.h"
 
+#include <utility>
+
 #include "kernels/activation_row.cuh"
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
@@ -27,90 +29,139 @@ struct GatedSource {
   }
 };
 
-// Many long rows with a scale per token. A row's maximum binds it to one CTA, and one such CTA
-// fills an SM: it takes rows blockIdx.x, blockIdx.x + gridDim.x …, keeps the channels' scales in
-// registers, and copies its next row to shared memory while it computes one. Each thread reads what
-// it copied itself.
-constexpr int kRowsVectors = 2;
-constexpr int kRowsThreads = 896;  // leaves a thread 72 registers
-constexpr int kMaxRowsWidth = 8 * kRowsVectors * kRowsThreads;
+// Many long rows with a scale per token. A row's maximum binds it to one CTA, and such CTAs fill an
+// SM: there is one, of two groups of threads, which take a row each, so that one computes while the
+// other waits for its maximum. The channels' scales lie in shared memory, and each thread has its
+// part of the group's next row copied there while it computes one.
+constexpr int kRowGroups = 2;
+constexpr int kRowsVectors = 4;
+constexpr int kGroupThreads = 448;  // leaves a thread 72 registers
+constexpr int kMaxRowsWidth = 8 * kRowsVectors * kGroupThreads;
 
-constexpr int kMaxClusterTokens = 64;  // measured: with more, a CTA a row is as fast
+constexpr int kMaxClusterTokens = 48;  // measured: with more, a CTA a row is as fast
 
-__device__ inline void CopyAsync(uint4* shared, const void* from) {
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+// The largest of a group's values, for all its threads.
+__device__ inline float GroupMax(float value, int group, float (&maxima)[kWarpSize]) {
+  const int lane = threadIdx.x % kWarpSize;
+  value = WarpReduce<Max>(value);
+  if (lane == 0) maxima[threadIdx.x % kGroupThreads / kWarpSize] = value;
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
+  return WarpReduce<Max>(lane < kGroupThreads / kWarpSize ? maxima[lane] : Max::kIdentity);
 }
 
-__device__ inline void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 template <bool kScaled>
-__global__ void __launch_bounds__(kRowsThreads, 1) GatedRowsKernel(GatedActivationArgs args) {
-  extern __shared__ uint4 next_row[];  // [gate or up][vector][thread]
-  __shared__ float maxima[2][kWarpSize];
+__global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
+    GatedRowsKernel(GatedActivationArgs args) {
+  extern __shared__ uint4 memory[];
+  __shared__ float maxima[kRowGroups][2][kWarpSize];
   const Product& product = args.gate_up;
-  const auto staged = [&](int half, int i) {
-    return &next_row[(half * kRowsVectors + i) * blockDim.x + threadIdx.x];
-  };
-
-  int64_t token = blockIdx.x;
-  GateVector<kScaled> vectors[kRowsVectors];
-#pragma unroll
-  for (int i = 0; i < kRowsVectors; ++i) {
-    if (RowColumn(0, i) < args.size) vectors[i].LoadConstants(args, RowColumn(0, i));
+  const int group = threadIdx.x / kGroupThreads, thread = threadIdx.x % kGroupThreads;
+  const auto column = [&](int i) { return 8 * (i * kGroupThreads + thread); };
+  // [vector][gate or up][thread] of the group's row, and [vector][part][thread] of all rows'
+  // scales.
+  uint4* const row = memory + group * kRowsVectors * 2 * kGroupThreads + thread;
+  float4* const scales =
+      reinterpret_cast<float4*>(memory + kRowGroups * kRowsVectors * 2 * kGroupThreads) + thread;
+  if constexpr (kScaled) {
+    for (int i = group; i < kRowsVectors; i += kRowGroups) {
+      for (int part = 0; part < 4 && column(i) < args.size; ++part) {
+        float4* const to = scales + (4 * i + part) * kGroupThreads;
+        const int64_t from = part / 2 * args.size + column(i) + part % 2 * 4;
+        if (product.channel_scales != nullptr) {
+          CopyAsync(to, product.channel_scales + from);
+        } else {
+          *to = make_float4(1, 1, 1, 1);
+        }
+      }
+    }
   }
   AwaitPredecessor();
-#pragma unroll
-  for (int i = 0; i < kRowsVectors; ++i) {
-    if (RowColumn(0, i) < args.size) vectors[i].Load(args, token, RowColumn(0, i));
-  }
 
+  const auto gate_of = [&](int64_t token) {
+    return token < args.tokens ? product.data + token * product.stride + 8 * thread : nullptr;
+  };
+  const auto copy = [&](int i, const Bf16* gate) {
+    if (gate == nullptr || column(i) >= args.size) return;
+    CopyAsync(row + 2 * i * kGroupThreads, gate + 8 * i * kGroupThreads);
+    CopyAsync(row + (2 * i + 1) * kGroupThreads, gate + 8 * i * kGroupThreads + args.size);
+  };
+  const auto token_scale = [&](int64_t token) {
+    return product.token_scales != nullptr && token < args.tokens ? product.token_scales[token] : 1;
+  };
+  const int64_t step = int64_t{kRowGroups} * gridDim.x;
+  int64_t token = int64_t{kRowGroups} * blockIdx.x + group;
+#pragma unroll
+  for (int i = 0; i < kRowsVectors; ++i) copy(i, gate_of(token));
+  CommitCopies();
+  float next_scale = token_scale(token);
+  WaitForCopies<0>();
+  if (kScaled) __syncthreads();  // the groups copied each other's scales
   // Two sets of maxima, used in turn: whoever writes one has passed the barrier after its reading.
-  for (int set = 0; token < args.tokens; set ^= 1) {
-    const int64_t next = token + gridDim.x;
-    float next_scale = 1;
-    if (next < args.tokens) {
-      const Bf16* row = product.data + next * product.stride;
-#pragma unroll
-      for (int i = 0; i < kRowsVectors; ++i) {
-        const int64_t column = RowColumn(0, i);
-        if (column >= args.size) continue;
-        CopyAsync(staged(0, i), row + column);
-        CopyAsync(staged(1, i), row + args.size + column);
-      }
-      if (product.token_scales != nullptr) next_scale = product.token_scales[next];
-    }
-
+  for (int set = 0; token < args.tokens; token += step, set ^= 1) {
+    const float scale_of_row = next_scale;
+    next_scale = token_scale(token + step);
+    const Bf16* const next = gate_of(token + step);
+    WaitForCopies<0>();
     float values[kRowsVectors][8] = {};
 #pragma unroll
     for (int i = 0; i < kRowsVectors; ++i) {
-      if (RowColumn(0, i) < args.size) Gate(vectors[i], values[i]);
+      if (column(i) >= args.size) continue;
+      GateVector<kScaled> vector;
+      vector.gate.data = row[2 * i * kGroupThreads];
+      vector.up.data = row[(2 * i + 1) * kGroupThreads];
+      copy(i, next);
+      if constexpr (kScaled) {
+        vector.gate.token_scale = vector.up.token_scale = scale_of_row;
+        const float4* from = scales + 4 * i * kGroupThreads;
+        Unpack(from[0], from[kGroupThreads], vector.gate.channel_scales);
+        Unpack(from[2 * kGroupThreads], from[3 * kGroupThreads], vector.up.channel_scales);
+      }
+      Gate(vector, values[i]);
     }
-    const float scale = Fp8Scale(BlockReduce<Max>(Amax(values), maxima[set]));
-    if (threadIdx.x == 0) args.out.scales[token] = scale;
-    WriteCodes(values, Fp8Inverse(scale), 0, token, args.out);
-
-    WaitForCopies();
+    CommitCopies();
+    const float scale = Fp8Scale(GroupMax(Amax(values), group, maxima[group][set]));
+    if (thread == 0) args.out.scales[token] = scale;
+    const float inverse = Fp8Inverse(scale);
 #pragma unroll
     for (int i = 0; i < kRowsVectors; ++i) {
-      vectors[i].gate.data = *staged(0, i);
-      vectors[i].up.data = *staged(1, i);
-      vectors[i].gate.token_scale = vectors[i].up.token_scale = next_scale;
+      if (column(i) < args.out.stride) {
+        *Codes(args.out, token, column(i)) = Fp8Codes8(values[i], inverse);
+      }
     }
-    token = next;
   }
 }
 
+int GatedRowsBytes(bool scaled) {
+  return (kRowGroups * 2 + (scaled ? 4 : 0)) * kRowsVectors * kGroupThreads *
+         static_cast<int>(sizeof(uint4));
+}
+
 cudaError_t LaunchGatedRows(const GatedActivationArgs& args, int sms, cudaStream_t stream) {
-  const int vectors = static_cast<int>(args.out.stride / 8);
-  const int threads = CeilDiv(CeilDiv(vectors, kRowsVectors), kWarpSize) * kWarpSize;
-  const int shared_bytes = 2 * kRowsVectors * threads * static_cast<int>(sizeof(uint4));
-  const auto kernel = IsScaled(args.gate_up) ? GatedRowsKernel<true> : GatedRowsKernel<false>;
+  const bool scaled = IsScaled(args.gate_up);
+  const int shared_bytes = GatedRowsBytes(scaled);
+  const auto kernel = scaled ? GatedRowsKernel<true> : GatedRowsKernel<false>;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   if (error != cudaSuccess) return error;
-  const int rows = CeilDiv(args.tokens, sms);
-  return LaunchDependent(kernel, CeilDiv(args.tokens, rows), threads, shared_bytes, stream, args);
+  const int rows = CeilDiv(args.tokens, kRowGroups * sms);  // of a group
+  return LaunchDependent(kernel, CeilDiv(args.tokens, kRowGroups * rows),
+                         kRowGroups * kGroupThreads, shared_bytes, stream, args);
+}
+
+// Whether it pays, and the device has the shared memory for it.
+cudaError_t TakesGatedRows(const GatedActivationArgs& args, int* sms, bool* takes) {
+  int device = 0, shared_bytes = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  for (const auto& [attribute, value] :
+       {std::pair(cudaDevAttrMultiProcessorCount, sms),
+        std::pair(cudaDevAttrMaxSharedMemoryPerBlockOptin, &shared_bytes)}) {
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(value, attribute, device);
+  }
+  constexpr int kStaticBytes = 1024;
+  *takes = args.out.stride > 8 * kMaxRowThreads && args.out.stride <= kMaxRowsWidth &&
+           args.tokens > *sms &&
+           GatedRowsBytes(IsScaled(args.gate_up)) + kStaticBytes <= shared_bytes;
+  return error;
 }
 
 }  // namespace
@@ -123,16 +174,11 @@ cudaError_t LaunchGatedActivation(const GatedActivationArgs& args, cudaStream_t 
   if (args.tokens == 0) return cudaSuccess;
 
   if (args.out.scaling == Scaling::kToken) {
-    int device = 0, sms = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess) {
-      error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-    }
+    int sms = 0;
+    bool takes_rows = false;
+    const cudaError_t error = TakesGatedRows(args, &sms, &takes_rows);
     if (error != cudaSuccess) return error;
-    const bool long_rows = args.out.stride > 8 * kMaxRowThreads;
-    if (long_rows && args.out.stride <= kMaxRowsWidth && args.tokens > sms) {
-      return LaunchGatedRows(args, sms, stream);
-    }
+    if (takes_rows) return LaunchGatedRows(args, sms, stream);
     if (args.tokens <= kMaxClusterTokens && MayRun(Kernel::kGatedClusters, args.portable)) {
       return LaunchGatedClusters(args, stream);
     }

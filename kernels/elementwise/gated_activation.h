@@ -13,8 +13,8 @@ namespace millrace::kernels {
 // BF16 or to FP8 by any scaling (kernels/fp8.cuh). Columns [size, out.stride) of `out` get zeros.
 //
 // A row's bits depend on that row alone. Reads the input once. With Scaling::kToken a row is one
-// CTA's (when there are more rows than SMs, a CTA takes several, one after the other), on sm_90 up
-// to 64 rows are each a cluster's.
+// CTA's, or (when there are more long rows than SMs) half a CTA's, which takes several, one after
+// the other; on sm_90 up to 48 rows are each a cluster's.
 struct GatedActivationArgs {
   Product gate_up;  // [tokens, 2 * size]: gate in columns [0, size), up in [size, 2 * size)
   int tokens;

@@ -13,7 +13,9 @@ constexpr int kMaxVectors = 4;
 
 // A CTA a row, which stays in registers from its one reading to its writing.
 template <int kVectors, bool kScaled>
-__global__ void __launch_bounds__(kMaxThreads, kVectors == 2 ? 2 : 1)
+__global__ void __launch_bounds__(kMaxThreads, kVectors == 1   ? 3
+                                               : kVectors == 2 ? 2
+                                                               : 1)
     RmsNormKernel(RmsNormArgs args) {
   __shared__ float sums[kWarpSize];
   const int64_t token = blockIdx.x;
