@@ -6,6 +6,7 @@
 #include "kernels/attention/attention_kernels.h"
 #include "kernels/attention/attention_math.cuh"
 #include "kernels/device_util.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels::attention {
 namespace {
@@ -255,6 +256,7 @@ __device__ void PlanPrefill(const AttentionStep& step, const Plan& plan) {
 __global__ void __launch_bounds__(kThreads)
     PlanKernel(const __grid_constant__ AttentionStep step, const __grid_constant__ Plan plan,
                int ctas) {
+  AwaitPredecessor();
   PlanDecode(step, plan, ctas);
   if (step.max_row_tokens * Group(step) > kDecodeRows) PlanPrefill(step, plan);
 }
@@ -262,8 +264,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t LaunchPlan(const AttentionStep& step, const Plan& plan, int ctas, cudaStream_t stream) {
-  PlanKernel<<<1, kThreads, 0, stream>>>(step, plan, ctas);
-  return cudaGetLastError();
+  return LaunchDependent(PlanKernel, dim3(1), dim3(kThreads), 0, stream, step, plan, ctas);
 }
 
 }  // namespace millrace::kernels::attention

@@ -1,6 +1,7 @@
 #include "kernels/arguments.h"
 #include "kernels/attention/copy_blocks.h"
 #include "kernels/device_util.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -11,6 +12,7 @@ constexpr int kPartWords = kThreads * kWords;
 
 // Grid (pairs * parts of a block, layers).
 __global__ void CopyBlocksKernel(CopyBlocksArgs args, int parts) {
+  AwaitPredecessor();
   const int2 pair = args.pairs[blockIdx.x / parts];
   char* layer = static_cast<char*>(args.arena) + blockIdx.y * args.layer_stride;
   const uint4* from = reinterpret_cast<const uint4*>(layer + pair.x * args.block_stride);
@@ -41,9 +43,9 @@ cudaError_t LaunchCopyBlocks(const CopyBlocksArgs& args, cudaStream_t stream) {
   }
   if (args.count == 0) return cudaSuccess;
   const int parts = static_cast<int>(CeilDiv<int64_t>(args.block_bytes / 16, kPartWords));
-  CopyBlocksKernel<<<dim3(static_cast<unsigned>(args.count) * parts, args.layers), kThreads, 0,
-                     stream>>>(args, parts);
-  return cudaGetLastError();
+  return LaunchDependent(CopyBlocksKernel,
+                         dim3(static_cast<unsigned>(args.count) * parts, args.layers),
+                         dim3(kThreads), 0, stream, args, parts);
 }
 
 }  // namespace millrace::kernels
