@@ -138,11 +138,13 @@ inline void ExpectFp8Row(const uint8_t* codes, const std::vector<float>& scales,
   EXPECT_LE(off_by_one, 2 + width / 100);
 }
 
-// Checks a row of BF16 against the reference, rounded alike: next to a tie either neighbour may
-// come. That is narrower than kBf16RowError, which rounding alone may exceed in a short row.
-inline void ExpectBf16Row(const Bf16* row, const double* reference, int width) {
+// Checks a row of BF16 (or __half) against the reference, rounded alike: next to a tie either
+// neighbour may come. That is narrower than kBf16RowError, which rounding alone may exceed in a
+// short row.
+template <typename T>
+void ExpectRow(const T* row, const double* reference, int width) {
   const auto round = [](double value) {
-    return static_cast<float>(__float2bfloat16(static_cast<float>(value)));
+    return static_cast<float>(static_cast<T>(static_cast<float>(value)));
   };
   double amax = 0;
   for (int c = 0; c < width; ++c) amax = std::max(amax, std::abs(reference[c]));
@@ -173,7 +175,7 @@ inline void ExpectActivation(const TestActivation& activation,
       ASSERT_EQ(row[byte], 0) << "padding byte " << byte;
     }
     if (activation.view.scaling == Scaling::kNone) {
-      ExpectBf16Row(reinterpret_cast<const Bf16*>(row), expected, width);
+      ExpectRow(reinterpret_cast<const Bf16*>(row), expected, width);
       if (::testing::Test::HasFatalFailure()) return;
       continue;
     }

@@ -78,7 +78,9 @@ struct Product {
 //   data[b * block_stride + ((w * kv_heads + h) * block_size + s) * head_size + d].
 struct KvPages {
   void* data;
-  Type type;             // kBf16 or kFp8
+  // kFp8, or kBf16: that has keys in BF16, but values in FP16 (saturated), since the probabilities
+  // that they are multiplied with need its precision.
+  Type type;
   int64_t block_stride;  // elements; at least 2 * kv_heads * block_size * head_size
   int block_size;        // tokens: 16, 32, 64 or 128
   int kv_heads;

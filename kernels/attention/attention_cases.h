@@ -3,6 +3,7 @@
 #ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_CASES_H_
 #define MILLRACE_KERNELS_ATTENTION_ATTENTION_CASES_H_
 
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -171,7 +172,13 @@ class AttentionWorld {
  private:
   size_t ElementSize() const { return case_.type == Type::kFp8 ? 1 : 2; }
 
-  // Stores an element as the pages have it and returns what it then is.
+  // Stores a key's element as the pages have it and returns what it then is; a value's.
+  float StoreValue(float value, uint8_t* to) const {
+    if (case_.type == Type::kFp8) return Store(value, kVScale, to);
+    const __half rounded = __float2half_rn(value);
+    std::memcpy(to, &rounded, sizeof(rounded));
+    return __half2float(rounded);
+  }
   float Store(float value, float scale, uint8_t* to) const {
     if (case_.type == Type::kFp8) {
       *to = ToFp8(value / scale);
@@ -196,7 +203,7 @@ class AttentionWorld {
       const int64_t value = key + block_stride_ / 2;
       const uint64_t seed = (static_cast<uint64_t>(s) << 33) + 2 * i;
       keys_[s][i] = Store(RandomValue(seed), kKScale, &pages[key * ElementSize()]);
-      values_[s][i] = Store(RandomValue(seed + 1), kVScale, &pages[value * ElementSize()]);
+      values_[s][i] = StoreValue(RandomValue(seed + 1), &pages[value * ElementSize()]);
     }
   }
 

@@ -9,6 +9,7 @@
 #define MILLRACE_KERNELS_ATTENTION_ATTENTION_MATH_CUH_
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -87,32 +88,69 @@ __device__ inline Softmax EmptySoftmax() { return {-Infinity(), 0.0f}; }
 // The maximum to subtract: such that nothing visible yet gives 2^-infinity = 0 and not NaN.
 __device__ inline float Finite(float max) { return max == -Infinity() ? 0.0f : max; }
 
-// Takes a tile's scores of the lane's row `half` into `state`, replaces them with probabilities,
-// and returns the factor for what was accumulated before: exactly 1 if the maximum stays, so a tile
-// that is wholly masked changes nothing. state.sum is the lane's share: see SumOverLanes.
-__device__ inline float AddTile(float (&scores)[kTileBlocks][4], int half, float log2_unit,
-                                Softmax& state) {
-  float max = state.max;
+// A row's probabilities are 2^(score - the one subtracted): that one is the largest of the first
+// tile's, and a larger one takes its place only when it exceeds it by more than this, as powers of
+// two. What was accumulated is then scaled seldom; FP16 holds probabilities up to 2^8 as well.
+inline constexpr float kSlack = 8;
+
+// What a tile's scores of a lane's two rows mean for what was accumulated before: a factor for it,
+// exactly 1 if what is subtracted stays, so a tile that is wholly masked changes nothing; and
+// -(what is subtracted), in powers of two. Takes the maxima into `states`. Of the two rows only
+// kHalves are looked at. This and what follows is written for many independent instructions.
+struct TileOffsets {
+  float factors[2];
+  float offsets[2];
+};
+
+template <int kHalves = 2>
+__device__ inline TileOffsets TakeMaxima(const float (&scores)[kTileBlocks][4], float log2_unit,
+                                         Softmax (&states)[2]) {
+  float max[kHalves];
 #pragma unroll
-  for (int block = 0; block < kTileBlocks; ++block) {
-    max = fmaxf(max, fmaxf(scores[block][2 * half], scores[block][2 * half + 1]));
-  }
-  max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 1));
-  max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 2));
-  const float subtract = Finite(max);
-  const float factor = Exp2(__fmul_rn(__fsub_rn(state.max, subtract), log2_unit));
-  const float offset = -__fmul_rn(subtract, log2_unit);
-  float sum = __fmul_rn(state.sum, factor);
+  for (int half = 0; half < kHalves; ++half) {
+    float maxima[4];
 #pragma unroll
-  for (int block = 0; block < kTileBlocks; ++block) {
-#pragma unroll
-    for (int i = 2 * half; i < 2 * half + 2; ++i) {
-      scores[block][i] = Exp2(__fmaf_rn(scores[block][i], log2_unit, offset));
-      sum = __fadd_rn(sum, scores[block][i]);
+    for (int i = 0; i < 2 * kTileBlocks; ++i) {
+      const float score = scores[i / 2][2 * half + i % 2];
+      maxima[i % 4] = i < 4 ? score : fmaxf(maxima[i % 4], score);
     }
+    max[half] = fmaxf(fmaxf(maxima[0], maxima[1]), fmaxf(maxima[2], maxima[3]));
   }
-  state = {max, sum};
-  return factor;
+#pragma unroll
+  for (int distance = 1; distance < 4; distance *= 2) {
+#pragma unroll
+    for (float& value : max) value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
+  }
+  TileOffsets out = {{1, 1}, {0, 0}};
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    Softmax& state = states[half];
+    const float kept = Finite(state.max);
+    const float excess = __fmul_rn(__fsub_rn(max[half], state.max), log2_unit);  // NaN: both -inf
+    const bool grows = excess > kSlack;
+    out.factors[half] = grows ? Exp2(-excess) : 1.0f;
+    out.offsets[half] = -__fmul_rn(grows ? max[half] : kept, log2_unit);
+    if (grows) state.max = max[half];
+  }
+  return out;
+}
+
+// Then the scores become probabilities, and these join the sums: each the lane's share, see
+// SumOverLanes.
+template <int kHalves = 2>
+__device__ inline void TakeProbabilities(float (&scores)[kTileBlocks][4], float log2_unit,
+                                         const TileOffsets& tile, Softmax (&states)[2]) {
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    float sums[2];
+#pragma unroll
+    for (int i = 0; i < 2 * kTileBlocks; ++i) {
+      float& score = scores[i / 2][2 * half + i % 2];
+      score = Exp2(__fmaf_rn(score, log2_unit, tile.offsets[half]));
+      sums[i % 2] = i < 2 ? score : __fadd_rn(sums[i % 2], score);
+    }
+    states[half].sum = __fmaf_rn(states[half].sum, tile.factors[half], __fadd_rn(sums[0], sums[1]));
+  }
 }
 
 // At the end of a chunk: the sum over the four lanes of a row, the same in each.
@@ -121,19 +159,34 @@ __device__ inline void SumOverLanes(Softmax& state) {
   state.sum = __fadd_rn(state.sum, __shfl_xor_sync(0xffffffff, state.sum, 2));
 }
 
-__device__ inline void Scale(float (&block)[4], const float (&factors)[2]) {
+// Whether a tile scales what any lane of the warp has accumulated: seldom.
+__device__ inline bool Scales(const TileOffsets& tile) {
+  return __any_sync(0xffffffff, tile.factors[0] != 1 || tile.factors[1] != 1);
+}
+
+template <int kBlocks>
+__device__ inline void Scale(float (&values)[kBlocks][4], const TileOffsets& tile) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) block[i] = __fmul_rn(block[i], factors[i / 2]);
+  for (int i = 0; i < 4 * kBlocks; ++i) {
+    float& value = values[i / 4][i % 4];
+    value = __fmul_rn(value, tile.factors[i % 4 / 2]);
+  }
+}
+
+// Two probabilities as FP16, the first in the lower half.
+__device__ inline uint32_t PackProbabilities(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
 // Probabilities as the left factor of the product with 16 values: keys [16 step, 16 step + 16). In
 // FP16, for BF16's 8 bits would add as large an error as the rounding of the output.
 __device__ inline void Probabilities(const float (&scores)[kTileBlocks][4], int step,
                                      uint32_t (&a)[4]) {
-  a[0] = PackHalf(scores[2 * step][0], scores[2 * step][1]);
-  a[1] = PackHalf(scores[2 * step][2], scores[2 * step][3]);
-  a[2] = PackHalf(scores[2 * step + 1][0], scores[2 * step + 1][1]);
-  a[3] = PackHalf(scores[2 * step + 1][2], scores[2 * step + 1][3]);
+  a[0] = PackProbabilities(scores[2 * step][0], scores[2 * step][1]);
+  a[1] = PackProbabilities(scores[2 * step][2], scores[2 * step][3]);
+  a[2] = PackProbabilities(scores[2 * step + 1][0], scores[2 * step + 1][1]);
+  a[3] = PackProbabilities(scores[2 * step + 1][2], scores[2 * step + 1][3]);
 }
 
 // The merge of a total (of the chunks before) and a chunk: factors for what each accumulated. A

@@ -22,7 +22,8 @@ struct Params {
   const int32_t* blocks;
   int64_t table_stride;
   int kv_heads;
-  int group;  // heads of queries a kv head
+  int group;               // heads of queries a kv head
+  uint32_t group_inverse;  // 2^16 / group, rounded up
   int window;
   ScoreRule rule;
   float value_scale;
@@ -32,12 +33,26 @@ struct Params {
   __device__ HeadPages Head(int head) const {
     return {pages + head * head_stride, block_stride, kv_heads * head_stride, block_shift};
   }
+  // Rows of a CTA, at most 128: which of its tokens and of the kv head's heads.
+  __device__ int Token(int row) const { return row * group_inverse >> 16; }
+  __device__ int HeadOf(int row) const { return row - Token(row) * group; }
+  // Where a row begins in q or out; `token` is the CTA's first.
+  __device__ int64_t RowOffset(int64_t stride, int token, int head, int row, int head_size) const {
+    return (token + Token(row)) * stride + (head * group + HeadOf(row)) * head_size;
+  }
   __device__ const int32_t* Blocks(int slot) const { return blocks + slot * table_stride; }
   // All positions that consecutive tokens see.
   __device__ Span Visible(int position, int tokens) const {
     return {FirstVisible(position, window), position + tokens};
   }
 };
+
+// By one thread of a CTA that has found no item left: the last of them resets the count.
+__device__ inline void LeavePrefill(PlanHeader& header) {
+  if (atomicInc(&header.idle_prefill_ctas, gridDim.x - 1) == gridDim.x - 1) {
+    header.next_prefill_item = 0;
+  }
+}
 
 inline constexpr int kTilesPerChunk = kAttentionChunk / kTile;
 
@@ -46,6 +61,7 @@ inline Params MakeParams(const Launch& launch) {
   const KvPages& pages = args.pages;
   const int size = pages.type == Type::kFp8 ? 1 : 2;
   const float scale = args.scale * pages.k_scale;
+  const unsigned group = args.step.heads / pages.kv_heads;
   return {
       .q = args.q,
       .q_stride = args.q_stride,
@@ -58,7 +74,8 @@ inline Params MakeParams(const Launch& launch) {
       .blocks = args.tables.blocks,
       .table_stride = args.tables.stride,
       .kv_heads = pages.kv_heads,
-      .group = args.step.heads / pages.kv_heads,
+      .group = static_cast<int>(group),
+      .group_inverse = ((1u << 16) + group - 1) / group,
       .window = args.step.window,
       .rule = {.soft_cap = args.soft_cap,
                .capped_scale = args.soft_cap > 0 ? 2 * kLog2E * scale / args.soft_cap : 0,

@@ -3,9 +3,9 @@
 //
 // Rows lie in shared memory as in the pages, their 16-byte words permuted (an XOR with bits of the
 // row) so that eight rows' words of one column are in different banks. FP8 stays FP8 in shared
-// memory and becomes FP16, exactly, in registers; so do values in BF16, which fit but for the
-// smallest, below 2^-14 (they lose bits) and the largest, above 65504 (they become that). Keys in
-// BF16 stay that. A fragment made of FP8 holds other elements than one made of BF16; that
+// memory and becomes FP16, exactly, in registers; pages of 16 bits have keys in BF16 and values in
+// FP16, which are used as they are. A fragment made of FP8 holds other elements than one made of 16
+// bits; that
 // permutation is undone on the other side: of a head's dimensions when q is read (LoadQuery), of
 // its columns when outputs are written (LaneColumns).
 #ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_TILE_CUH_
@@ -166,8 +166,7 @@ struct Tile {
   }
 
   // The right factors of 32 values, from an address with ValueLane on, and a word of their rows:
-  // b[step of 16 values][block of columns]. kConverted: ConvertValues has been there.
-  template <bool kConverted = false>
+  // b[step of 16 values][block of columns].
   __device__ static void LoadValues(uint32_t values, int word,
                                     uint32_t (&b)[2][kBlocksPerWord][2]) {
     uint32_t words[4];
@@ -178,7 +177,7 @@ struct Tile {
         // Two columns of two values: each column's pair is one register.
         Fp8ToHalf(__byte_perm(words[i], 0, 0x3120), b[i / 2][0][i % 2], b[i / 2][1][i % 2]);
       } else {
-        b[i / 2][0][i % 2] = kConverted ? words[i] : Bf16ToHalf(words[i]);
+        b[i / 2][0][i % 2] = words[i];
       }
     }
   }
@@ -253,21 +252,6 @@ __device__ inline void LoadRun(const HeadPages& pages, int tile_position, int fi
       const bool valid = position + row >= span.first && position + row < span.end;
       CopyAsync(to, from + at, valid);
       CopyAsync(to + kTile * kRowBytes, values + at, valid);
-    });
-  }
-}
-
-// Values in BF16 to FP16, in place: of a tile's words those that this thread has copied.
-template <typename Row, int kThreads>
-__device__ inline void ConvertValues(uint32_t values, int thread) {
-#pragma unroll
-  for (int run = 0; run < kTileRuns; ++run) {
-    ForEachWord<Row, kThreads>(thread, [&](int row, int word) {
-      auto* at = static_cast<uint4*>(
-          __cvta_shared_to_generic(values + Row::Offset(run * kRun + row, word)));
-      const uint4 pairs = *at;
-      *at = make_uint4(Bf16ToHalf(pairs.x), Bf16ToHalf(pairs.y), Bf16ToHalf(pairs.z),
-                       Bf16ToHalf(pairs.w));
     });
   }
 }

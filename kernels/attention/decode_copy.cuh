@@ -76,12 +76,11 @@ __device__ inline void LoadQueries(const Params& params, const Segment& segment,
   for (int i = thread; i < kDecodeRows * Row::kWords; i += kCopyingWarps * kWarpSize) {
     const int row = i / Row::kWords;
     const int word = i % Row::kWords;
-    const int token = row / params.group;
-    const bool valid = token < segment.row.tokens;
+    const bool valid = params.Token(row) < segment.row.tokens;
     const Bf16* from = params.q;
     if (valid) {
-      from += (segment.row.token + token) * params.q_stride +
-              (segment.head * params.group + row % params.group) * kHeadSize + word * 8;
+      from += params.RowOffset(params.q_stride, segment.row.token, segment.head, row, kHeadSize) +
+              word * 8;
     }
     CopyAsync(to + Row::Offset(row, word), from, valid);
   }

@@ -8,9 +8,10 @@
 // softmax over its tiles, arXiv:2205.14135), chunks are merged in ascending order by one formula
 // (attention_math.cuh), and what is masked changes no bit. So chunks may run on one SM or on many.
 //
-// Numbers: scores, softmax and sums in float32; q, k, v and the probabilities enter the tensor
-// cores as BF16. FP8 keys and values are exact in BF16; their scales are applied to scores and
-// outputs.
+// Numbers: scores, softmax and sums in float32. Queries and keys enter the tensor cores as BF16,
+// and as FP16 where the keys are FP8, which are exact in it; values and probabilities as FP16
+// (BF16's 8 bits for probabilities alone would take 2.0 to 2.8e-6 of a row's bound of 2e-6). FP8's
+// scales are applied to scores and outputs.
 #ifndef MILLRACE_KERNELS_ATTENTION_PAGED_ATTENTION_H_
 #define MILLRACE_KERNELS_ATTENTION_PAGED_ATTENTION_H_
 

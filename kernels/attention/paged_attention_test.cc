@@ -58,10 +58,11 @@ double ExpectRight(const AttentionWorld& world, const std::vector<StepRow>& rows
     const std::vector<double> reference = world.Reference(tokens[t].sequence, tokens[t].start);
     const Bf16* row = &out[size_t(t) * world.Case().Stride()];
     errors[t] = RowError(row, reference.data(), width);
-    // Rounding the output takes 1.2e-6 on average and, in few columns, sometimes all of the bound.
+    // Rounding the output takes 1.2e-6 on average and, in few columns, sometimes all of the bound;
+    // rounding the probabilities adds some 1e-8, in few columns up to 2e-7.
     std::vector<Bf16> rounded;
     for (const double value : reference) rounded.push_back(__double2bfloat16(value));
-    limits[t] = std::max(kBf16RowError, 1.05 * RowError(rounded.data(), reference.data(), width));
+    limits[t] = std::max(kBf16RowError, RowError(rounded.data(), reference.data(), width) + 2e-7);
     double magnitude = 0;
     for (int i = 0; i < width; ++i) {
       magnitude = std::max(magnitude, std::abs(reference[i]));

@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "kernels/attention/decode_copy.cuh"
+#include "kernels/attention/decode_merge.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels::attention {
 namespace {
@@ -17,12 +19,14 @@ constexpr int kThreads = kComputingThreads;
 // Among the warps that compute.
 __device__ void Sync() { asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory"); }
 
-template <typename Kv, int kHeadSize>
+// Of a lane's two rows of queries kHalves are in use: one if there are no more than 8 in all.
+template <typename Kv, int kHeadSize, int kHalves>
 class Consumer {
  public:
-  __device__ Consumer(const Params& params, uint32_t ring, const RingCursor& cursor, bool& is_last)
+  __device__ Consumer(const Params& params, uint32_t stages, const RingCursor& cursor,
+                      bool& is_last)
       : params_(params),
-        ring_(ring),
+        stages_(stages),
         is_last_(is_last),
         warp_(threadIdx.x / kWarpSize),
         lane_(threadIdx.x % kWarpSize),
@@ -40,33 +44,36 @@ class Consumer {
   using T = Tile<Kv, kHeadSize>;
   static constexpr int kWords = CeilDiv(T::Row::kWords, kWarps);  // of values, a warp
 
+  using Query = uint32_t[T::kSteps][4];
   using Values = float[kWords][T::kBlocksPerWord][4];
 
-  __device__ int Token(int row) const { return row / params_.group; }
   __device__ bool HasWord(int i) const {
     return T::Row::kWords % kWarps == 0 || warp_ * kWords + i < T::Row::kWords;
   }
   // Entry of the partial results of a chunk and row.
   __device__ int64_t PartialRow(const Segment& segment, int chunk, int row) const {
-    const int64_t entry =
-        segment.row.partial + (chunk - segment.first_chunk) * segment.row.tokens + Token(row);
-    return (entry * params_.kv_heads + segment.head) * params_.group + row % params_.group;
+    const int64_t entry = segment.row.partial + (chunk - segment.first_chunk) * segment.row.tokens +
+                          params_.Token(row);
+    return (entry * params_.kv_heads + segment.head) * params_.group + params_.HeadOf(row);
   }
   __device__ Bf16* Output(const Segment& segment, int row) const {
-    return params_.out + (segment.row.token + Token(row)) * params_.out_stride +
-           (segment.head * params_.group + row % params_.group) * kHeadSize;
+    return params_.out +
+           params_.RowOffset(params_.out_stride, segment.row.token, segment.head, row, kHeadSize);
   }
 
   __device__ void RunSegment(const Segment& segment) {
     const int rows = segment.row.tokens * params_.group;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int token = Token(lane_ / 4 + 8 * half);
+      const int token = params_.Token(lane_ / 4 + 8 * half);
       position_[half] = segment.row.position + min(token, segment.row.tokens - 1);
       first_[half] = FirstVisible(position_[half], params_.window);
     }
     const int first = segment.FirstTile();
     const int end = segment.EndTile();
+    // Of this segment alone, so that its registers are free at the end.
+    Query query;
+    LoadQuery(query);
     Softmax totals[2] = {EmptySoftmax(), EmptySoftmax()};
     Values total_values = {};
     for (int tile = first; tile < end;) {
@@ -74,7 +81,9 @@ class Consumer {
       const int chunk_end = min(end, (chunk + 1) * kTilesPerChunk);
       Softmax sums[2] = {EmptySoftmax(), EmptySoftmax()};
       Values values = {};
-      for (; tile < chunk_end; ++tile) RunTile(tile, tile == first, sums, values);
+      for (; tile < chunk_end; ++tile) {
+        RunTile(tile, query, sums, values);
+      }
       SumOverLanes(sums[0]);
       SumOverLanes(sums[1]);
       if (segment.IsWhole()) {
@@ -90,39 +99,41 @@ class Consumer {
     }
   }
 
-  __device__ void RunTile(int tile, bool first, Softmax (&sums)[2], Values& values) {
+  // With the segment's first tile.
+  __device__ void LoadQuery(Query& query) {
     cursor_.WaitFull();
-    const uint32_t stage = ring_ + cursor_.stage() * S::kBytes;
-    const uint32_t rows = stage + S::kRowsOffset;
-    if (first) {
+    const uint32_t rows = stages_ + cursor_.stage() * S::kBytes + S::kRowsOffset;
 #pragma unroll
-      for (int step = 0; step < T::kSteps; ++step) {
-        T::LoadQuery(rows + query_lane_, step, query_[step]);
-        T::ConvertQuery(query_[step]);
-      }
-      Sync();  // all have them: scores may take their place
+    for (int step = 0; step < T::kSteps; ++step) {
+      T::LoadQuery(rows + query_lane_, step, query[step]);
+      T::ConvertQuery(query[step]);
     }
-    Score(tile, stage, rows);
+    Sync();  // all have them: scores may take their place
+  }
+
+  __device__ void RunTile(int tile, const Query& query, Softmax (&sums)[2], Values& values) {
+    cursor_.WaitFull();
+    const uint32_t stage = stages_ + cursor_.stage() * S::kBytes;
+    const uint32_t rows = stage + S::kRowsOffset;
+    Score(tile, query, stage, rows);
     ValueFragments first_values;  // half of them while waiting for the others' scores
     LoadValues(stage + value_lane_, first_values);
     Sync();
-    float scores[kTileBlocks][4];
+    float scores[kTileBlocks][4] = {};
 #pragma unroll
     for (int block = 0; block < kTileBlocks; ++block) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < kHalves; ++half) {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scores[block][2 * half]), "=f"(scores[block][2 * half + 1])
                      : "r"(rows + ScoreOffset(half, block))
                      : "memory");
       }
     }
-    const float factors[2] = {AddTile(scores, 0, params_.rule.log2_unit, sums[0]),
-                              AddTile(scores, 1, params_.rule.log2_unit, sums[1])};
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-#pragma unroll
-      for (int block = 0; block < T::kBlocksPerWord; ++block) Scale(values[i][block], factors);
+    const TileOffsets offsets = TakeMaxima<kHalves>(scores, params_.rule.log2_unit, sums);
+    TakeProbabilities<kHalves>(scores, params_.rule.log2_unit, offsets, sums);
+    if (Scales(offsets)) {
+      Scale(reinterpret_cast<float(&)[kWords * T::kBlocksPerWord][4]>(values), offsets);
     }
     AddValues<0>(scores, first_values, values);
     ValueFragments last_values;
@@ -138,7 +149,7 @@ class Consumer {
   }
 
   // The scores of this warp's 16 keys.
-  __device__ void Score(int tile, uint32_t stage, uint32_t rows) {
+  __device__ void Score(int tile, const Query& query, uint32_t stage, uint32_t rows) {
     float products[2][4] = {};
     const uint32_t keys = stage + key_lane_;
 #pragma unroll
@@ -149,7 +160,7 @@ class Consumer {
       for (int step = 0; step < T::kStepsPerPair; ++step) {
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          T::MultiplyKeys(products[block], query_[pair * T::kStepsPerPair + step], b[step][block]);
+          T::MultiplyKeys(products[block], query[pair * T::kStepsPerPair + step], b[step][block]);
         }
       }
     }
@@ -163,7 +174,7 @@ class Consumer {
     for (int block = 0; block < 2; ++block) {
       const int key = tile * kTile + warp_ * 16 + block * 8 + lane_ % 4 * 2;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < kHalves; ++half) {
         float scores[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -290,69 +301,26 @@ class Consumer {
     if (!is_last_) return;
     for (int row = warp_; row < rows; row += kWarps) {
 #pragma unroll
-      for (int column = 0; column < kHeadSize; column += 4 * kWarpSize) {
-        MergePartials(segment, row, column + 4 * lane_, chunks);
+      for (int column = 4 * lane_; column - 4 * lane_ < kHeadSize; column += 4 * kWarpSize) {
+        const int64_t first = PartialRow(segment, segment.first_chunk, row);
+        const bool active = column < kHeadSize;
+        MergePartials(
+            {.sums = params_.scratch.partial_sums + first,
+             .values = params_.scratch.partial_values + first * kHeadSize + (active ? column : 0),
+             .sums_stride = segment.row.tokens * params_.kv_heads * params_.group,
+             .values_stride = segment.row.tokens * params_.kv_heads * params_.group * kHeadSize,
+             .chunks = static_cast<int>(chunks),
+             .log2_unit = params_.rule.log2_unit,
+             .value_scale = params_.value_scale,
+             .out = active ? Output(segment, row) + column : nullptr});
       }
     }
     StorePadding<kThreads>(params_, segment.row.token, segment.row.tokens, segment.head, kHeadSize,
                            threadIdx.x);
   }
 
-  // By a warp: columns [column, column + 4) of a row, if there are such. The lanes have a chunk's
-  // factors each, which need only the largest scores before it; the sums then follow one another.
-  __device__ void MergePartials(const Segment& segment, int row, int column, int chunks) {
-    const int64_t stride = int64_t{segment.row.tokens} * params_.kv_heads * params_.group;
-    const int64_t first = PartialRow(segment, segment.first_chunk, row);
-    const float2* sums = params_.scratch.partial_sums + first;
-    const bool active = column < kHeadSize;
-    const float* values =
-        params_.scratch.partial_values + first * kHeadSize + (active ? column : 0);
-    constexpr int kAhead = 16;  // reads at once
-    Softmax total = EmptySoftmax();
-    float total_values[4] = {};
-    for (int begin = 0; begin < chunks; begin += kWarpSize) {
-      const float2 sum =
-          begin + lane_ < chunks ? __ldcg(sums + (begin + lane_) * stride) : make_float2(0, 0);
-      const Softmax own = begin + lane_ < chunks ? Softmax{sum.x, sum.y} : EmptySoftmax();
-      float max = own.max;  // of the chunks up to the lane's
-#pragma unroll
-      for (int distance = 1; distance < kWarpSize; distance *= 2) {
-        const float before = __shfl_up_sync(kFullWarp, max, distance);
-        if (lane_ >= distance) max = fmaxf(max, before);
-      }
-      const float before = __shfl_up_sync(kFullWarp, max, 1);
-      Softmax lane_total = {lane_ == 0 ? total.max : fmaxf(total.max, before), 0};
-      const MergeFactors lane_factors = Merge(lane_total, own, params_.rule.log2_unit);
-      for (int part = 0; part < kWarpSize; part += kAhead) {
-        float4 value[kAhead];
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          value[i] = make_float4(0, 0, 0, 0);
-          const int chunk = begin + part + i;
-          if (chunk < chunks) {
-            value[i] = __ldcg(reinterpret_cast<const float4*>(values + chunk * stride * kHeadSize));
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          const MergeFactors factors = {__shfl_sync(kFullWarp, lane_factors.total, part + i),
-                                        __shfl_sync(kFullWarp, lane_factors.chunk, part + i)};
-          total.sum = Merged(total.sum, __shfl_sync(kFullWarp, own.sum, part + i), factors);
-          total_values[0] = Merged(total_values[0], value[i].x, factors);
-          total_values[1] = Merged(total_values[1], value[i].y, factors);
-          total_values[2] = Merged(total_values[2], value[i].z, factors);
-          total_values[3] = Merged(total_values[3], value[i].w, factors);
-        }
-      }
-      total.max = fmaxf(total.max, __shfl_sync(kFullWarp, max, kWarpSize - 1));
-    }
-    if (!active) return;
-    StoreOutputs(Output(segment, row) + column, total_values,
-                 OutputFactor(total, params_.value_scale));
-  }
-
   const Params& params_;
-  const uint32_t ring_;
+  const uint32_t stages_;
   bool& is_last_;  // shared
   const int warp_;
   const int lane_;
@@ -363,28 +331,28 @@ class Consumer {
   RingCursor cursor_;
   int position_[2];  // of the tokens of the lane's two rows, and the first that they see
   int first_[2];
-  uint32_t query_[T::kSteps][4];
 };
 
-template <typename Kv, int kHeadSize>
+template <typename Kv, int kHeadSize, int kHalves>
 __global__ void __launch_bounds__(kThreads + kCopyingWarps * kWarpSize,
                                   kHeadSize > 128 ? 1 : kCtasPerSm)
     DecodeKernel(const __grid_constant__ Params params, int ranges, int stages) {
   extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ RingBarriers barriers;
+  __shared__ uint64_t barriers[kRingBytes / 8];
   __shared__ bool is_last;
-  if (threadIdx.x == 0) barriers.Init(stages, kCopyingWarps, kWarps);
+  const uint32_t ring = SharedAddress(barriers);
+  if (threadIdx.x == 0) InitRing(ring, stages, kCopyingWarps, kWarps);
+  AwaitPredecessor();
   __syncthreads();
-  const uint32_t ring = SharedAddress(memory);
-  const RingCursor cursor(barriers, stages);
+  const RingCursor cursor(ring, stages);
   if (threadIdx.x >= kThreads) {
-    Produce<Kv, kHeadSize>(params, ranges, ring, cursor);
+    Produce<Kv, kHeadSize>(params, ranges, SharedAddress(memory), cursor);
   } else {
-    Consumer<Kv, kHeadSize>(params, ring, cursor, is_last).Run(ranges);
+    Consumer<Kv, kHeadSize, kHalves>(params, SharedAddress(memory), cursor, is_last).Run(ranges);
   }
 }
 
-template <typename Kv, int kHeadSize>
+template <typename Kv, int kHeadSize, int kHalves>
 cudaError_t LaunchKernel(const Launch& launch) {
   constexpr int kStage = Stage<Kv, kHeadSize>::kBytes;
   constexpr int kStatic = 256;
@@ -395,21 +363,24 @@ cudaError_t LaunchKernel(const Launch& launch) {
       std::min(ctas == 1 ? launch.shared_per_sm - kFixed : half, launch.shared_per_cta - kStatic);
   const int stages = std::min(shared / kStage, kMaxStages);
   if (stages == 0) return cudaErrorInvalidConfiguration;
-  const auto kernel = DecodeKernel<Kv, kHeadSize>;
+  const auto kernel = DecodeKernel<Kv, kHeadSize, kHalves>;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, stages * kStage);
   if (error != cudaSuccess) return error;
   const int ranges = std::min(kCtasPerSm * launch.sms, kMaxCtas);
-  kernel<<<std::min(ctas * launch.sms, ranges), kThreads + kCopyingWarps * kWarpSize,
-           stages * kStage, launch.stream>>>(MakeParams(launch), ranges, stages);
-  return cudaGetLastError();
+  return LaunchDependent(kernel, dim3(std::min(ctas * launch.sms, ranges)),
+                         dim3(kThreads + kCopyingWarps * kWarpSize), stages * kStage, launch.stream,
+                         MakeParams(launch), ranges, stages);
 }
 
 }  // namespace
 
 cudaError_t LaunchDecode(const Launch& launch) {
   return ForPages(launch.args.pages, [&]<typename Kv, int kHeadSize>() {
-    return LaunchKernel<Kv, kHeadSize>(launch);
+    const AttentionStep& step = launch.args.step;
+    return step.max_row_tokens * (step.heads / step.kv_heads) <= 8
+               ? LaunchKernel<Kv, kHeadSize, 1>(launch)
+               : LaunchKernel<Kv, kHeadSize, 2>(launch);
   });
 }
 

@@ -35,12 +35,12 @@ class Reader : public PrefillBase<Kv, kSize, BlocksFor(kSize), 2, typename Tile<
       const bool first_chunk = tile == first_tile;
       const int chunk_end = min(end, (tile / kTilesPerChunk + 1) * kTilesPerChunk);
       this->ClearChunk();
-      for (bool first = true; tile < chunk_end; ++tile, first = false) {
-        this->FinishTile(tile);
+      for (; tile < chunk_end; ++tile) {
+        this->FinishTile();
         __syncthreads();  // this tile is here, and the one before has been read
         if (tile + 1 < end) this->StartTile(tile + 1);
         if (T::kFp8 && tile == first_tile) ConvertQueries();
-        RunTile(tile, first);
+        RunTile(tile);
       }
       this->MergeChunk(first_chunk, tile == end);
     }
@@ -59,8 +59,7 @@ class Reader : public PrefillBase<Kv, kSize, BlocksFor(kSize), 2, typename Tile<
     __syncthreads();
   }
 
-  // `first` of a chunk.
-  __device__ void RunTile(int tile, bool first) {
+  __device__ void RunTile(int tile) {
     const uint32_t keys = Stage(tile) + key_lane_;
     float scores[kBlocks][kTileBlocks][4] = {};
 #pragma unroll
@@ -92,7 +91,7 @@ class Reader : public PrefillBase<Kv, kSize, BlocksFor(kSize), 2, typename Tile<
     }
     this->Mask(tile, scores);
     uint32_t probabilities[kBlocks][kTile / 16][4];
-    this->AddScores(scores, first, probabilities);
+    this->AddScores(scores, probabilities);
     AddValues(Stage(tile) + value_lane_, probabilities);
   }
 
@@ -103,7 +102,7 @@ class Reader : public PrefillBase<Kv, kSize, BlocksFor(kSize), 2, typename Tile<
 #pragma unroll
       for (int word = 0; word < T::Row::kWords; ++word) {
         uint32_t b[2][T::kBlocksPerWord][2];
-        T::template LoadValues<true>(from + rows * 32 * T::kRowBytes, word, b);
+        T::LoadValues(from + rows * 32 * T::kRowBytes, word, b);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
 #pragma unroll

@@ -1,218 +1,305 @@
-// Reading prompts with Hopper's wgmma: keys and values are read from shared memory once for 64
-// rows, asynchronously. Two groups of four warps have 64 rows each; while one tile's scores become
-// probabilities the next tile's are being multiplied. The bits are those of mma.sync: both sum a
-// step of 16 at once, steps in sequence (measured; the tests compare with decoding).
+// Reading prompts with Hopper's wgmma, in the shape of FlashAttention-3 (arXiv:2407.08608): four
+// warps copy keys and values into a ring in shared memory, without a pause from item to item; two
+// groups of four warps have 64 rows of queries each. A group multiplies the next tile's keys and
+// this tile's values, and turns the next scores into probabilities while the values' products are
+// under way, beside what the other group does. Queries, scores, probabilities, the chunk's sums and
+// the total's are all in registers.
 //
 // Compiled for all architectures, but launched on sm_90a alone: elsewhere nothing is multiplied.
-//
-// Keys and values lie in shared memory in rows of 128 bytes, the 16-byte words of eight rows
-// permuted: the layout that wgmma calls 128-byte swizzled. Queries and probabilities come from
-// registers.
-#include "kernels/attention/prefill_common.cuh"
+#include <algorithm>
+
+#include "kernels/attention/prefill_sm90_copy.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels::attention {
 namespace {
 
-// Columns of 64 elements of a tile, one behind the other.
-template <int kHeadSize>
-struct SwizzledRow {
-  static constexpr int kWords = kHeadSize / 8;
-  static constexpr int kColumnBytes = kTile * 128;
-  __device__ static uint32_t Offset(int row, int word) {
-    return word / 8 * kColumnBytes + row * 128 + 16 * (word % 8 ^ row % 8);
-  }
-};
+constexpr int kComputingThreads = kComputingGroups * kGroupThreads;
+constexpr int kThreads = kGroupThreads + kComputingThreads;
 
-// What wgmma is told of a matrix in shared memory: 8 rows every 1024 bytes, 128-byte swizzled.
-__device__ uint64_t Descriptor(uint32_t address) {
-  return (address & 0x3ffff) >> 4 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
-}
+// Registers a thread, of the 168 that the launch gives to each.
+constexpr int kCopyingRegisters = 40;
+constexpr int kComputingRegisters = 232;
 
-// d (+)= a * b of a warp group, asynchronously: a is 64 x 16, each warp has 16 rows of it; b is
-// 16 x 64, of keys in BF16 (its columns are rows in memory) or of values in FP16 (its rows are).
-template <bool kValues>
-__device__ void MultiplyAsync(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+template <int kRegisters, bool kMore>
+__device__ void SetRegisters() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  if constexpr (kValues) {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, add, 1, 1, 1;\n}\n"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-          "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-          "+f"(d[7][2]), "+f"(d[7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+  if constexpr (kMore) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
   } else {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, add, 1, 1, 0;\n}\n"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-          "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-          "+f"(d[7][2]), "+f"(d[7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
   }
 #endif
 }
 
-__device__ void BeginMultiply() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#endif
-}
-
-__device__ void EndMultiply() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#endif
-}
-
-__device__ void WaitForProducts() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#endif
-}
-
-// Makes this thread's writes to shared memory visible to wgmma.
-__device__ void FenceShared() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
-// The compiler does not know that registers change until the wait.
-template <int kBlocks>
-__device__ void Fence(float (&d)[kBlocks][4]) {
-#pragma unroll
-  for (int i = 0; i < 4 * kBlocks; ++i) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
-}
-
-template <int kSize>
-class Reader : public PrefillBase<Bf16, kSize, 1, 3, SwizzledRow<kSize>> {
-  using Base = PrefillBase<Bf16, kSize, 1, 3, SwizzledRow<kSize>>;
-  using T = typename Base::T;
-  using Base::params_, Base::query_lane_, Base::shared_, Base::Stage, Base::values_;
-  static constexpr int kColumnBytes = SwizzledRow<kSize>::kColumnBytes;
-
+template <typename Kv, int kHeadSize>
+class Consumer {
  public:
-  using Base::kThreads;
-  static constexpr int kHeadSize = kSize;
-  static constexpr int kCtas = 1;
+  __device__ Consumer(const Params& params, PrefillSm90Shared& shared, uint32_t base)
+      : params_(params),
+        shared_(shared),
+        base_(base),
+        full_(base + L::kRingOffset, L::kStages),
+        read_(base + L::kRingOffset, L::kStages) {}
 
-  __device__ Reader(const Params& params, PrefillShared& shared, uint32_t memory)
-      : Base(params, shared, memory) {}
-
-  // The item is in shared memory.
-  __device__ void RunItem() {
-    const Span span = params_.Visible(shared_.item.position, shared_.item.tokens);
-    const int first_tile = span.first / kTile;
-    const int end = CeilDiv(span.end, kTile);
-    this->Begin(span, first_tile);
-    Finish(first_tile);
-    if (first_tile + 1 < end) this->StartTile(first_tile + 1);
-#pragma unroll
-    for (int step = 0; step < T::kSteps; ++step) T::LoadQuery(query_lane_, step, query_[step]);
-    float scores[1][kTileBlocks][4];
-    MultiplyKeys(first_tile, scores[0]);
-    WaitForProducts();
-    Fence(scores[0]);
-    for (int tile = first_tile; tile < end;) {
-      const bool first_chunk = tile == first_tile;
-      const int chunk_end = min(end, (tile / kTilesPerChunk + 1) * kTilesPerChunk);
-      this->ClearChunk();
-      for (bool first = true; tile < chunk_end; ++tile, first = false) {
-        RunTile(tile, end, first, scores);
-      }
-      this->MergeChunk(first_chunk, tile == end);
+  __device__ void Run() {
+    for (int n = 0;; ++n) {
+      full_.WaitFull();
+      const PrefillWork& work = shared_.work[n % 2];
+      if (work.item.tokens == 0) break;
+      RunItem(work);
     }
-    this->Store();
   }
 
  private:
-  // Makes the tile visible to wgmma, and the stage of the tile before the one before writable.
-  __device__ void Finish(int tile) {
-    this->FinishTile(tile);
-    FenceShared();
-    __syncthreads();
-  }
+  using T = Tile<Kv, kHeadSize>;
+  using L = PrefillSm90Layout<Kv, kHeadSize>;
+  using Scores = float[kTileBlocks][4];
+  static constexpr int kColumnBlocks = kHeadSize / 8;
 
-  // `scores` are the tile's, and then the next one's.
-  __device__ void RunTile(int tile, int end, bool first, float (&scores)[1][kTileBlocks][4]) {
-    float next[kTileBlocks][4];
-    const bool more = tile + 1 < end;
-    if (more) {
-      Finish(tile + 1);
-      if (tile + 2 < end) this->StartTile(tile + 2);
-      MultiplyKeys(tile + 1, next);
-    }
-    this->Mask(tile, scores);
-    uint32_t probabilities[1][kTile / 16][4];
-    this->AddScores(scores, first, probabilities);
-    MultiplyValues(tile, probabilities[0]);
-    WaitForProducts();
-    Fence(values_[0]);
-    if (!more) return;
-    Fence(next);
+  // Its first tile is there.
+  __device__ void RunItem(const PrefillWork& work) {
+    const Span span = params_.Visible(work.item.position, work.item.tokens);
+    int tile = span.first / kTile;
+    const int end = CeilDiv(span.end, kTile);
+    // Tiles of which every row sees all.
+    const int last = work.item.position + work.item.tokens - 1;
+    const int first_whole = CeilDiv(FirstVisible(last, params_.window), kTile);
+    const int end_whole = (work.item.position + 1) / kTile;
+    LoadQueries();
+    shared_.totals[Row(0)] = shared_.totals[Row(1)] = EmptySoftmax();  // by four lanes
+    for (Softmax& sums : sums_) sums = EmptySoftmax();
 #pragma unroll
-    for (int i = 0; i < 4 * kTileBlocks; ++i) scores[0][i / 4][i % 4] = next[i / 4][i % 4];
+    for (int i = 0; i < 4 * kColumnBlocks; ++i) total_values_[i / 4][i % 4] = 0;
+
+    Scores scores;
+    MultiplyKeys(scores);
+    WgmmaWait<0>();
+    WgmmaFence(scores);
+    const float log2_unit = params_.rule.log2_unit;
+    const auto finish_scores = [&](int tile) {
+      if (params_.rule.soft_cap > 0) [[unlikely]]
+        CapScores(scores);
+      if (tile < first_whole || tile >= end_whole) [[unlikely]]
+        Mask(work.item, tile, scores);
+    };
+    finish_scores(tile);
+    TakeProbabilities(scores, log2_unit, TakeMaxima(scores, log2_unit, sums_), sums_);
+    PackScores(scores);
+    bool first = true;  // of a chunk
+    if (tile + 1 < end) full_.WaitFull();
+    while (tile + 1 < end) {
+      MultiplyKeys(scores);
+      MultiplyValues(first);
+      ++tile;
+      if (tile + 1 < end) full_.WaitFull();
+      first = tile % kTilesPerChunk == 0;
+      const Softmax before[2] = {sums_[0], sums_[1]};
+      if (first) sums_[0] = sums_[1] = EmptySoftmax();
+      WgmmaWait<1>();
+      WgmmaFence(scores);
+      finish_scores(tile);
+      const TileOffsets offsets = TakeMaxima(scores, log2_unit, sums_);
+      // By now the values have been multiplied. The wait stands in branches, unlike in text, for
+      // the compiler to leave what is above where it is; what is below is for the time in which the
+      // exponentials keep their unit busy.
+      if (first) {
+        WgmmaWait<0, 0>();
+        WgmmaFence(values_);
+        MergeChunk(before);
+      } else if (Scales(offsets)) {
+        WgmmaWait<0, 1>();
+        WgmmaFence(values_);
+        Scale(values_, offsets);
+      } else {
+        WgmmaWait<0, 2>();
+        WgmmaFence(values_);
+      }
+      read_.Release();
+      TakeProbabilities(scores, log2_unit, offsets, sums_);
+      PackScores(scores);
+    }
+    MultiplyValues(first);
+    WgmmaWait<0>();
+    WgmmaFence(values_);
+    read_.Release();
+    MergeChunk(sums_);
+    Store(work);
   }
 
-  __device__ void MultiplyKeys(int tile, float (&scores)[kTileBlocks][4]) {
-    Fence(scores);
-    BeginMultiply();
+  __device__ void LoadQueries() {
+    const uint32_t rows = base_ + L::kQueryOffset + WarpRow() * kHeadSize * 2 +
+                          T::QueryRow::Offset(Lane() % 16, Lane() / 16);
 #pragma unroll
     for (int step = 0; step < T::kSteps; ++step) {
-      const uint32_t keys = Stage(tile) + step / 4 * kColumnBytes + step % 4 * 32;
-      MultiplyAsync<false>(scores, query_[step], Descriptor(keys), step > 0);
+      LoadMatrices(T::QueryRow::Word(rows, 2 * step), query_[step]);
+      T::ConvertQuery(query_[step]);
     }
-    EndMultiply();
+    __syncwarp();
+    if (Lane() == 0) MbarrierArrive(base_ + L::kQueriesReadOffset);
   }
 
-  __device__ void MultiplyValues(int tile, const uint32_t (&probabilities)[kTile / 16][4]) {
-    Fence(values_[0]);
-    BeginMultiply();
+  // Starts the products of the queries and the tile that `full_` has waited for.
+  __device__ void MultiplyKeys(Scores& scores) {
+    const WgmmaMatrices keys(base_ + full_.stage() * L::kStageBytes, 0);
+    full_.Advance();
+    WgmmaFence(scores);
+    WgmmaBegin();
+#pragma unroll
+    for (int step = 0; step < T::kSteps; ++step) {
+      WgmmaKeys<L::kFp8>(scores, query_[step],
+                         keys.At(step / 4 * SwizzledRow<kHeadSize>::kColumnBytes + step % 4 * 32),
+                         step > 0);
+    }
+    WgmmaCommit();
+  }
+
+  // Starts those of the probabilities and the oldest tile; `first`: there is nothing to add to.
+  __device__ void MultiplyValues(bool first) {
+    const WgmmaMatrices values(base_ + read_.stage() * L::kStageBytes + L::kTileBytes,
+                               SwizzledRow<kHeadSize>::kColumnBytes);
+    WgmmaFence(values_);
+    WgmmaBegin();
 #pragma unroll
     for (int step = 0; step < kTile / 16; ++step) {
-#pragma unroll
-      for (int column = 0; column < kSize / 64; ++column) {
-        const uint32_t values = Stage(tile) + T::kBytes + column * kColumnBytes + step * 2048;
-        auto& sums = reinterpret_cast<float(&)[8][4]>(values_[0][8 * column]);
-        MultiplyAsync<true>(sums, probabilities[step], Descriptor(values), true);
-      }
+      WgmmaValues(values_, probabilities_[step], values.At(step * 16 * 128), step > 0 || !first);
     }
-    EndMultiply();
+    WgmmaCommit();
   }
 
+  __device__ void CapScores(Scores& scores) const {
+#pragma unroll
+    for (int i = 0; i < kTileBlocks * 4; ++i) {
+      scores[i / 4][i % 4] = SoftCap(params_.rule, scores[i / 4][i % 4]);
+    }
+  }
+
+  __device__ void Mask(const PrefillItem& item, int tile, Scores& scores) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int token = min(params_.Token(Row(half)), item.tokens - 1);
+      const int position = item.position + token;
+      const int first = FirstVisible(position, params_.window);
+#pragma unroll
+      for (int block = 0; block < kTileBlocks; ++block) {
+        const int key = tile * kTile + block * 8 + Lane() % 4 * 2;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (key + e > position || key + e < first) scores[block][2 * half + e] = -Infinity();
+        }
+      }
+    }
+  }
+
+  __device__ void PackScores(const Scores& scores) {
+#pragma unroll
+    for (int step = 0; step < kTile / 16; ++step) Probabilities(scores, step, probabilities_[step]);
+  }
+
+  __device__ void MergeChunk(const Softmax (&sums)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      Softmax own = sums[half];
+      SumOverLanes(own);
+      Softmax total = shared_.totals[Row(half)];
+      const MergeFactors factors = Merge(total, own, params_.rule.log2_unit);
+      __syncwarp();  // four lanes read it and write the same
+      shared_.totals[Row(half)] = total;
+#pragma unroll
+      for (int block = 0; block < kColumnBlocks; ++block) {
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          total_values_[block][e] = Merged(total_values_[block][e], values_[block][e], factors);
+        }
+      }
+    }
+  }
+
+  __device__ void Store(const PrefillWork& work) const {
+    const PrefillItem& item = work.item;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = Row(half);
+      if (row >= item.tokens * params_.group) continue;
+      const float factor = OutputFactor(shared_.totals[row], params_.value_scale);
+      Bf16* to = params_.out + Lane() % 4 * 2 +
+                 params_.RowOffset(params_.out_stride, item.token, work.head, row, kHeadSize);
+#pragma unroll
+      for (int block = 0; block < kColumnBlocks; ++block) {
+        const float columns[2] = {total_values_[block][2 * half],
+                                  total_values_[block][2 * half + 1]};
+        StoreOutputs(to + block * 8, columns, factor);
+      }
+    }
+    StorePadding<kComputingThreads>(params_, item.token, item.tokens, work.head, kHeadSize,
+                                    threadIdx.x - kGroupThreads);
+  }
+
+  __device__ static int Lane() { return threadIdx.x % kWarpSize; }
+  __device__ static int WarpRow() { return (threadIdx.x - kGroupThreads) / kWarpSize * 16; }
+  __device__ static int Row(int half) { return WarpRow() + Lane() / 4 + 8 * half; }
+
+  const Params& params_;
+  PrefillSm90Shared& shared_;
+  const uint32_t base_;
+  RingCursor full_;  // the next tile whose keys are multiplied
+  RingCursor read_;  // the oldest whose values are not
+
   uint32_t query_[T::kSteps][4];
+  uint32_t probabilities_[kTile / 16][4];
+  // Of the chunk, and of the chunks before.
+  Softmax sums_[2];
+  float values_[kColumnBlocks][4];
+  float total_values_[kColumnBlocks][4];
 };
 
-template <int kHeadSize>
-__global__ void __launch_bounds__(Reader<kHeadSize>::kThreads, 1)
+template <typename Kv, int kHeadSize>
+__global__ void __launch_bounds__(kThreads, 1)
     PrefillSm90Kernel(const __grid_constant__ Params params) {
+  using L = PrefillSm90Layout<Kv, kHeadSize>;
   extern __shared__ __align__(1024) uint8_t memory[];
-  __shared__ PrefillShared shared;
-  RunPrefillItems<Reader<kHeadSize>>(params, shared, SharedAddress(memory));
+  auto& shared = *reinterpret_cast<PrefillSm90Shared*>(memory + L::kSharedOffset);
+  const uint32_t base = SharedBase(memory);
+  if (threadIdx.x == 0) {
+    InitRing(base + L::kRingOffset, L::kStages, kGroupThreads / kWarpSize,
+             kComputingThreads / kWarpSize);
+    MbarrierInit(base + L::kQueriesReadOffset, kComputingThreads / kWarpSize);
+  }
+  AwaitPredecessor();
+  __syncthreads();
+  if (threadIdx.x < kGroupThreads) {
+    SetRegisters<kCopyingRegisters, false>();
+    PrefillProducer<Kv, kHeadSize>(params, shared, base).Run();
+  } else {
+    SetRegisters<kComputingRegisters, true>();
+    Consumer<Kv, kHeadSize>(params, shared, base).Run();
+  }
+}
+
+template <typename Kv, int kHeadSize>
+cudaError_t LaunchKernel(const Launch& launch) {
+  constexpr int kBytes = PrefillSm90Layout<Kv, kHeadSize>::kBytes;
+  if (kBytes > launch.shared_per_cta) return cudaErrorInvalidConfiguration;
+  const auto kernel = PrefillSm90Kernel<Kv, kHeadSize>;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (error != cudaSuccess) return error;
+  const int work = MaxPrefillItems(launch.args.step) * launch.args.pages.kv_heads;
+  return LaunchDependent(kernel, dim3(std::min(launch.sms, work)), dim3(kThreads), kBytes,
+                         launch.stream, MakeParams(launch));
 }
 
 }  // namespace
 
 bool TakesPrefillSm90(const AttentionArgs& args) {
-  // At heads of 64 the portable kernel is the faster one.
-  return args.pages.type == Type::kBf16 && args.pages.head_size == 128;
+  const KvPages& pages = args.pages;
+  return pages.head_size == 128 || (pages.head_size == 64 && pages.type == Type::kBf16);
 }
 
 cudaError_t LaunchPrefillSm90(const Launch& launch) {
-  return LaunchPrefillKernel<Reader<128>>(launch, PrefillSm90Kernel<128>);
+  if (launch.args.pages.type == Type::kFp8) return LaunchKernel<Fp8, 128>(launch);
+  return launch.args.pages.head_size == 64 ? LaunchKernel<Bf16, 64>(launch)
+                                           : LaunchKernel<Bf16, 128>(launch);
 }
 
 }  // namespace millrace::kernels::attention

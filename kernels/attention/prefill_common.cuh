@@ -10,6 +10,7 @@
 #include "kernels/attention/attention_kernels.h"
 #include "kernels/attention/attention_params.cuh"
 #include "kernels/device_util.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels::attention {
 
@@ -52,7 +53,7 @@ class PrefillBase {
   __device__ void Begin(const Span& span, int tile) {
     const PrefillItem& item = shared_.item;
     for (int row = threadIdx.x; row < kPrefillRows; row += kThreads) {
-      shared_.positions[row] = item.position + min(row / params_.group, item.tokens - 1);
+      shared_.positions[row] = item.position + min(params_.Token(row), item.tokens - 1);
       shared_.totals[row] = EmptySoftmax();
     }
     if (threadIdx.x < kTileRuns) {
@@ -72,12 +73,11 @@ class PrefillBase {
     for (int i = threadIdx.x; i < kPrefillRows * QueryRow::kWords; i += kThreads) {
       const int row = i / QueryRow::kWords;
       const int word = i % QueryRow::kWords;
-      const int token = row / params_.group;
-      const bool valid = token < item.tokens;
+      const bool valid = params_.Token(row) < item.tokens;
       const Bf16* from = params_.q;
       if (valid) {
-        from += (item.token + token) * params_.q_stride +
-                (shared_.head * params_.group + row % params_.group) * kHeadSize + word * 8;
+        from += params_.RowOffset(params_.q_stride, item.token, shared_.head, row, kHeadSize) +
+                word * 8;
       }
       CopyAsync(queries_ + QueryRow::Offset(row, word), from, valid);
     }
@@ -99,17 +99,13 @@ class PrefillBase {
     }
   }
 
-  // Until this thread's copies have arrived; its values become FP16. The others' are there after a
-  // barrier.
-  __device__ void FinishTile(int tile) {
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    if constexpr (!T::kFp8) ConvertValues<TileRow, kThreads>(Stage(tile) + T::kBytes, threadIdx.x);
-  }
+  // Until this thread's copies have arrived. The others' are there after a barrier.
+  __device__ void FinishTile() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
   __device__ void ClearChunk() {
 #pragma unroll
     for (int m = 0; m < kBlocks; ++m) {
-      sums_[2 * m] = sums_[2 * m + 1] = EmptySoftmax();
+      sums_[m][0] = sums_[m][1] = EmptySoftmax();
 #pragma unroll
       for (int block = 0; block < kColumnBlocks; ++block) {
 #pragma unroll
@@ -149,18 +145,14 @@ class PrefillBase {
     }
   }
 
-  // Scores become probabilities; what was accumulated before is scaled. `first` of a chunk: nothing
-  // was.
-  __device__ void AddScores(float (&scores)[kBlocks][kTileBlocks][4], bool first,
+  // Scores become probabilities; what was accumulated before is scaled.
+  __device__ void AddScores(float (&scores)[kBlocks][kTileBlocks][4],
                             uint32_t (&probabilities)[kBlocks][kTile / 16][4]) {
 #pragma unroll
     for (int m = 0; m < kBlocks; ++m) {
-      const float factors[2] = {AddTile(scores[m], 0, params_.rule.log2_unit, sums_[2 * m]),
-                                AddTile(scores[m], 1, params_.rule.log2_unit, sums_[2 * m + 1])};
-      if (!first) {
-#pragma unroll
-        for (int block = 0; block < kColumnBlocks; ++block) Scale(values_[m][block], factors);
-      }
+      const TileOffsets tile = TakeMaxima(scores[m], params_.rule.log2_unit, sums_[m]);
+      TakeProbabilities(scores[m], params_.rule.log2_unit, tile, sums_[m]);
+      if (Scales(tile)) Scale(values_[m], tile);
 #pragma unroll
       for (int step = 0; step < kTile / 16; ++step) {
         Probabilities(scores[m], step, probabilities[m][step]);
@@ -205,9 +197,10 @@ class PrefillBase {
   }
 
   __device__ MergeFactors MergeSums(int i) {
-    SumOverLanes(sums_[i]);
+    Softmax& sums = sums_[i / 2][i % 2];
+    SumOverLanes(sums);
     Softmax total = shared_.totals[Row(i)];
-    const MergeFactors factors = Merge(total, sums_[i], params_.rule.log2_unit);
+    const MergeFactors factors = Merge(total, sums, params_.rule.log2_unit);
     __syncwarp();  // four lanes read it and write the same
     shared_.totals[Row(i)] = total;
     return factors;
@@ -219,8 +212,8 @@ class PrefillBase {
       const int row = Row(i);
       if (row >= shared_.item.tokens * params_.group) continue;
       const float factor = OutputFactor(shared_.totals[row], params_.value_scale);
-      Bf16* to = params_.out + (shared_.item.token + row / params_.group) * params_.out_stride +
-                 (shared_.head * params_.group + row % params_.group) * kHeadSize;
+      Bf16* to = params_.out + params_.RowOffset(params_.out_stride, shared_.item.token,
+                                                 shared_.head, row, kHeadSize);
 #pragma unroll
       for (int word = 0; word < T::Row::kWords; ++word) {
         float columns[T::kLaneColumns];
@@ -239,7 +232,7 @@ class PrefillBase {
   const uint32_t query_lane_;
 
   // Of the chunk.
-  Softmax sums_[2 * kBlocks];
+  Softmax sums_[kBlocks][2];
   float values_[kBlocks][kColumnBlocks][4];
 };
 
@@ -249,6 +242,7 @@ template <typename Reader>
 __device__ inline void RunPrefillItems(const Params& params, PrefillShared& shared,
                                        uint32_t memory) {
   __shared__ bool done;
+  AwaitPredecessor();
   PlanHeader& header = *params.plan.header;
   const int work = header.prefill_items * params.kv_heads;
   Reader reader(params, shared, memory);
@@ -268,9 +262,7 @@ __device__ inline void RunPrefillItems(const Params& params, PrefillShared& shar
     StorePadding<Reader::kThreads>(params, shared.item.token, shared.item.tokens, shared.head,
                                    Reader::kHeadSize, threadIdx.x);
   }
-  if (threadIdx.x == 0 && atomicInc(&header.idle_prefill_ctas, gridDim.x - 1) == gridDim.x - 1) {
-    header.next_prefill_item = 0;
-  }
+  if (threadIdx.x == 0) LeavePrefill(header);
 }
 
 template <typename Reader>
@@ -284,8 +276,8 @@ cudaError_t LaunchPrefillKernel(const Launch& launch, void (*kernel)(Params)) {
   if (error != cudaSuccess) return error;
   const int work = MaxPrefillItems(launch.args.step) * launch.args.pages.kv_heads;
   const int ctas = std::min({Reader::kCtas * launch.sms, kMaxCtas, work});
-  kernel<<<ctas, Reader::kThreads, Reader::kSharedBytes, launch.stream>>>(MakeParams(launch));
-  return cudaGetLastError();
+  return LaunchDependent(kernel, dim3(ctas), dim3(Reader::kThreads), Reader::kSharedBytes,
+                         launch.stream, MakeParams(launch));
 }
 
 }  // namespace millrace::kernels::attention

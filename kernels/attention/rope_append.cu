@@ -1,4 +1,5 @@
 #include "kernels/arguments.h"
+#include "kernels/attention/attention_math.cuh"
 #include "kernels/attention/rope_append.h"
 #include "kernels/device_util.cuh"
 #include "kernels/fp8.cuh"
@@ -58,10 +59,17 @@ struct HeadRuns {
   }
 };
 
-__device__ inline void StoreRuns(Bf16* head, Runs runs, const float (&x)[8]) {
-  const uint4 raw = Pack8(x);
+// Eight numbers of 16 bits.
+__device__ inline void StoreRuns(Bf16* head, Runs runs, const uint4& raw) {
   *reinterpret_cast<uint2*>(head + runs.first) = make_uint2(raw.x, raw.y);
   *reinterpret_cast<uint2*>(head + runs.second) = make_uint2(raw.z, raw.w);
+}
+
+// In FP16, as values lie in pages of 16 bits: to nearest even, saturated.
+__device__ inline uint4 PackHalf8(const float (&x)[8]) {
+  using attention::PackHalf;
+  return make_uint4(PackHalf(x[0], x[1]), PackHalf(x[2], x[3]), PackHalf(x[4], x[5]),
+                    PackHalf(x[6], x[7]));
 }
 
 // x / sqrt(mean(x^2) + epsilon) * weight over a head. All lanes of the warp come here.
@@ -99,7 +107,7 @@ __device__ inline void StoreHead(const RopeAppendArgs& args, int64_t token, int 
                                  Runs runs, const float (&x)[8]) {
   const KvPages& pages = args.pages;
   if (head < args.heads) {
-    StoreRuns(args.q + (token * args.heads + head) * pages.head_size, runs, x);
+    StoreRuns(args.q + (token * args.heads + head) * pages.head_size, runs, Pack8(x));
     return;
   }
   // `head` counts on from the last q: k's heads are rows 0 … kv_heads - 1 of a block, v's follow.
@@ -107,11 +115,11 @@ __device__ inline void StoreHead(const RopeAppendArgs& args, int64_t token, int 
                      (static_cast<int64_t>(head - args.heads) * pages.block_size +
                       (place.position & (pages.block_size - 1))) *
                          pages.head_size;
+  const bool is_value = head >= args.heads + pages.kv_heads;
   if (pages.type == Type::kBf16) {
-    StoreRuns(static_cast<Bf16*>(pages.data) + at, runs, x);
+    StoreRuns(static_cast<Bf16*>(pages.data) + at, runs, is_value ? PackHalf8(x) : Pack8(x));
     return;
   }
-  const bool is_value = head >= args.heads + pages.kv_heads;
   const uint2 codes = Fp8Codes8(x, Fp8Inverse(is_value ? pages.v_scale : pages.k_scale));
   uint8_t* to = static_cast<uint8_t*>(pages.data) + at;
   *reinterpret_cast<uint32_t*>(to + runs.first) = codes.x;

@@ -14,8 +14,8 @@ namespace millrace::kernels {
 
 // For each token: q and k of every head are normed (if asked for) and turned by the token's
 // position; q goes to `q`, k and v go to position positions[t] of sequence slots[t] in `pages`. All
-// in fp32 from qkv on, rounded once: to BF16, or for FP8 pages to value / scale, nearest even,
-// saturated. Head values from rope_dimensions on are not turned.
+// in fp32 from qkv on, rounded once: to what the pages hold (KvPages), FP8 after division by the
+// scale, nearest even, saturated. Head values from rope_dimensions on are not turned.
 //
 // A token's bits depend on that token alone. Two tokens must not have one place in the pages, but
 // padding tokens may share a dummy place: what lies there is then any one of them.

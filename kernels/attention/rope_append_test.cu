@@ -1,5 +1,6 @@
 #include "kernels/attention/rope_append.h"
 
+#include <cuda_fp16.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -130,8 +131,8 @@ void ExpectCase(const Case& test) {
       SCOPED_TRACE("token " + std::to_string(t) + " head " + std::to_string(h));
       const std::vector<double> expected = test.Head(t, h);
       if (h < s.heads) {
-        ExpectBf16Row(q.data() + (static_cast<size_t>(t) * s.heads + h) * s.head_size,
-                      expected.data(), s.head_size);
+        ExpectRow(q.data() + (static_cast<size_t>(t) * s.heads + h) * s.head_size, expected.data(),
+                  s.head_size);
         continue;
       }
       const int position = test.host_positions[t];
@@ -142,12 +143,14 @@ void ExpectCase(const Case& test) {
           (int64_t{h - s.heads} * s.block_size + position % s.block_size) * s.head_size;
       const int bytes = s.fp8 ? 1 : 2;
       uint8_t* found = pages.data() + at * bytes;
+      const bool is_value = h >= s.heads + s.kv_heads;
       if (s.fp8) {
-        const bool is_value = h >= s.heads + s.kv_heads;
         const float scale = is_value ? args.pages.v_scale : args.pages.k_scale;
         ExpectFp8Row(found, {scale}, expected.data(), s.head_size, true);
+      } else if (is_value) {
+        ExpectRow(reinterpret_cast<const __half*>(found), expected.data(), s.head_size);
       } else {
-        ExpectBf16Row(reinterpret_cast<const Bf16*>(found), expected.data(), s.head_size);
+        ExpectRow(reinterpret_cast<const Bf16*>(found), expected.data(), s.head_size);
       }
       std::fill(found, found + s.head_size * bytes, 0xff);  // as before the call
       if (::testing::Test::HasFatalFailure()) return;
