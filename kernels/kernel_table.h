@@ -17,7 +17,9 @@ enum class Architecture : uint8_t { kSm80, kSm89, kSm90a };
 enum class Kernel : uint8_t {
   kEmbed,
   kRmsNorm,
+  kLinearBf16Sm90,
   kLinearBf16,
+  kLinearFp8Sm90,
   kLinearFp8,
   kRopeAppend,
   kPlanAttention,

@@ -104,10 +104,12 @@ TEST(CudaExecutorTest, PortableKernelsGiveTheSameBits) {
     const SequenceOutput all = Alone(*Load(path, device));
     const auto runs = [&](const std::string& part) { return Runs(*Load(path, device), part); };
     EXPECT_TRUE(runs("PrefillSm90Kernel"));
+    EXPECT_TRUE(runs("StreamKernel"));
     EXPECT_EQ(runs("GatedActivationKernel"), fp8);  // of clusters
     device.portable_kernels = true;
     EXPECT_EQ(Alone(*Load(path, device)), all);
     EXPECT_FALSE(runs("PrefillSm90Kernel"));
+    EXPECT_FALSE(runs("StreamKernel"));
     EXPECT_FALSE(runs("GatedActivationKernel"));
   }
 }

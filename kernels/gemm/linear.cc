@@ -3,19 +3,21 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "kernels/arguments.h"
 #include "kernels/gemm/linear_algorithms.h"
 #include "kernels/gemm/linear_table.h"
+#include "kernels/gemm/sm90/stream_linear.h"
 
 namespace millrace::kernels {
 
 class LinearPlan {
  public:
   struct Range {
-    int64_t tokens;  // the largest
-    Choice choice;
+    int64_t tokens;                                   // the largest
+    std::variant<Choice, sm90::StreamChoice> choice;  // cuBLASLt's algorithm, or our own kernel's
   };
 
   LinearPlan(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options)
@@ -68,6 +70,11 @@ bool IsTunedFor(const CublasLt& lt) {
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
          cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
          10 * major + minor == kTunedCapability;
+}
+
+// What has the bits of cuBLASLt's full sums must not stand in for its fast ones.
+bool MayStream(const LinearOptions& options, const LinearShape& shape) {
+  return options.gemm == Gemm::kAuto && !(options.fast_accumulation && shape.type == Type::kFp8);
 }
 
 // For [least, most] tokens: what was measured, else what cuBLASLt would take.
@@ -155,6 +162,13 @@ const LinearPlan* LinearPlanner::Plan(const LinearShape& shape, std::string* err
   auto plan = std::make_unique<LinearPlan>(state_->lt, shape, state_->options);
   int64_t least = 1;
   for (const int64_t most : Bounds(state_->options.max_tokens)) {
+    if (MayStream(state_->options, shape)) {
+      if (const auto choice = sm90::ChooseStream(shape, most)) {
+        plan->ranges.push_back({.tokens = most, .choice = *choice});
+        least = most + 1;
+        continue;
+      }
+    }
     const auto choice = Choose(state_->lt, shape, state_->options, least, most);
     if (!choice.has_value()) {
       *error = "cuBLASLt " + std::to_string(state_->lt.version()) + " has no algorithm for " +
@@ -173,7 +187,17 @@ cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
   if (args.plan == nullptr || !Fits(args)) return cudaErrorInvalidValue;
   const LinearPlan& plan = *args.plan;
   const LinearPlan::Range& range = plan.RangeOf(args.tokens);
-  const Choice& choice = range.choice;
+  if (const auto* const choice = std::get_if<sm90::StreamChoice>(&range.choice)) {
+    return sm90::LaunchStreamLinear({.choice = *choice,
+                                     .weight = args.weight,
+                                     .input = args.input,
+                                     .tokens = args.tokens,
+                                     .output = args.output,
+                                     .output_type = plan.shape.output,
+                                     .output_stride = args.output_stride},
+                                    stream);
+  }
+  const Choice& choice = std::get<Choice>(range.choice);
   const bool padded = choice.run_tokens > range.tokens && choice.run_tokens <= args.room;
   const bool weight_scaled = args.weight.scaling != WeightScaling::kChannel;
   const bool input_scaled = args.input.scaling != Scaling::kToken;

@@ -1,13 +1,15 @@
-// Linear layers through cuBLASLt: y[tokens][rows] = x[tokens][stride] . W[rows][stride]^T, summed
-// in fp32.
+// Linear layers: y[tokens][rows] = x[tokens][stride] . W[rows][stride]^T, summed in fp32. Few
+// tokens on Hopper run on a kernel of our own (sm90/stream_linear.h), everything else through
+// cuBLASLt.
 //
-// What is chosen (descriptors, algorithms) is chosen when a model is loaded, once a shape and range
-// of tokens; a launch fills in pointers. It allocates nothing, asks no heuristic, changes no state
+// What is chosen (kernels, algorithms) is chosen when a model is loaded, once a shape and range of
+// tokens; a launch fills in pointers. It allocates nothing, asks no heuristic, changes no state
 // that another launch sees, and may be captured in a graph.
 //
 // Exact plans: a row of y depends on its row of x and on W alone, bit for bit, whatever the number
 // of tokens. All of cuBLASLt's algorithms that do not split K sum in the same order (measured on an
-// H200 with 13.1; linear_test.cu looks again), so an exact plan takes only those.
+// H200 with 13.1; linear_test.cc looks again), so an exact plan takes only those, and our kernel
+// gives their bits.
 #ifndef MILLRACE_KERNELS_GEMM_LINEAR_H_
 #define MILLRACE_KERNELS_GEMM_LINEAR_H_
 
@@ -34,7 +36,13 @@ struct LinearShape {
   friend bool operator==(const LinearShape&, const LinearShape&) = default;
 };
 
+enum class Gemm : uint8_t {
+  kAuto,      // what is fastest for the shape, tokens and device
+  kCublasLt,  // for all tokens
+};
+
 struct LinearOptions {
+  Gemm gemm = Gemm::kAuto;
   bool exact = true;
   // The tensor cores' own sum of FP8 products, which keeps fewer bits than fp32, for up to a tenth
   // of the time of a large product. Block scales know only the full sum.

@@ -1,0 +1,93 @@
+// Hopper's copies into shared memory and the barriers that they complete on (PTX ISA, "mbarrier"
+// and "cp.async.bulk.tensor").
+//
+// Compiled for all architectures, but run on sm_90a alone.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_ASYNC_COPY_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_ASYNC_COPY_CUH_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace millrace::kernels::sm90 {
+
+__device__ inline uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// A barrier in shared memory whose phases complete when all arrivals and all announced bytes are
+// there. Phases are told apart by their parity: 0, 1, 0, ...
+class Barrier {
+ public:
+  __device__ void Init(int arrivals) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(this)), "r"(arrivals));
+#endif
+  }
+  __device__ void Arrive() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(SharedAddress(this)) : "memory");
+#endif
+  }
+  // Arrives, and announces the bytes that copies will bring.
+  __device__ void ArriveAndExpect(uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(SharedAddress(this)),
+                 "r"(bytes)
+                 : "memory");
+#endif
+  }
+  // Until the phase of this parity is complete.
+  __device__ void Wait(uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n.reg .pred done;\nWAIT_%=:\n"
+        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+        "@done bra DONE_%=;\nbra WAIT_%=;\nDONE_%=:\n}\n" ::"r"(SharedAddress(this)),
+        "r"(parity)
+        : "memory");
+#endif
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Makes barriers that this thread initialized known to the copy engine.
+__device__ inline void FenceBarrierInit() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+// Data that is read once leaves the L2 cache first.
+__device__ inline uint64_t EvictFirst() {
+  uint64_t policy = 0;
+#if __CUDA_ARCH__ >= 900
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+  return policy;
+}
+__device__ inline uint64_t EvictLast() {
+  uint64_t policy = 0;
+#if __CUDA_ARCH__ >= 900
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+#endif
+  return policy;
+}
+
+// A box of a tensor at (x, y, z), by one thread; what lies outside the tensor arrives as zeros.
+__device__ inline void CopyBox(uint32_t to, const CUtensorMap& from, int x, int y, int z,
+                               Barrier& barrier, uint64_t policy) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(&from), "r"(x), "r"(y), "r"(z), "r"(SharedAddress(&barrier)), "l"(policy)
+      : "memory");
+#endif
+}
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_ASYNC_COPY_CUH_

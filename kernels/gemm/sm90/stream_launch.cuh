@@ -1,0 +1,140 @@
+// Launches stream_kernel.cuh's kernel: which instance, tensor maps, shared memory. For
+// stream_linear.cu and its test, which puts delays into the kernel.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_STREAM_LAUNCH_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_STREAM_LAUNCH_CUH_
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/arguments.h"
+#include "kernels/gemm/sm90/stream_kernel.cuh"
+#include "kernels/gemm/sm90/stream_linear.h"
+#include "kernels/launch.cuh"
+
+namespace millrace::kernels::sm90 {
+
+inline constexpr int kSharedBytes = 227 * 1024 - 2048;  // of a CTA, without barriers and alignment
+
+struct StreamInstance {
+  void (*kernel)(StreamParams);
+  int tokens, chunks, threads, stage_bytes;
+};
+
+// A stage has 16 KB of weights.
+template <Type kType, int kRows, int kTokens, typename Delay>
+StreamInstance MakeInstance() {
+  using Shape = StreamShape<kType, kRows, kTokens, kChunk / kRows>;
+  return {.kernel = StreamKernel<Shape, Delay>,
+          .tokens = kTokens,
+          .chunks = Shape::kChunks,
+          .threads = Shape::kThreads,
+          .stage_bytes = Shape::kStageBytes};
+}
+
+template <Type kType, int kRows, typename Delay>
+StreamInstance InstanceFor(int64_t tokens) {
+  if (tokens <= 8) return MakeInstance<kType, kRows, 8, Delay>();
+  if (tokens <= 16) return MakeInstance<kType, kRows, 16, Delay>();
+  return MakeInstance<kType, kRows, 32, Delay>();
+}
+
+template <Type kType, typename Delay>
+StreamInstance InstanceFor(int rows, int64_t tokens) {
+  return rows == 32 ? InstanceFor<kType, 32, Delay>(tokens) : InstanceFor<kType, 64, Delay>(tokens);
+}
+
+// A matrix [rows][bytes] as boxes of `box_rows` x `chunks` * kChunk bytes, which arrive chunk by
+// chunk, swizzled. The L2 cache fetches what a box asks for and no more, where that is 512 bytes of
+// a row (28672x4096 FP8 at one token: 28.2 µs, 29 to 31 in pieces of 256).
+inline bool MakeTensorMap(const void* data, int64_t rows, int64_t bytes, int box_rows, int chunks,
+                          CUtensorMap* map) {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault,
+                                     &result);
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+  }();
+  const cuuint64_t sizes[3] = {kChunk, static_cast<cuuint64_t>(rows),
+                               static_cast<cuuint64_t>(bytes / kChunk)};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(bytes), kChunk};
+  const cuuint32_t box[3] = {kChunk, static_cast<cuuint32_t>(box_rows),
+                             static_cast<cuuint32_t>(chunks)};
+  const cuuint32_t steps[3] = {1, 1, 1};
+  const CUtensorMapL2promotion fetched =
+      chunks >= 4 ? CU_TENSOR_MAP_L2_PROMOTION_NONE : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  return encode != nullptr &&
+         encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, const_cast<void*>(data), sizes, strides, box,
+                steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, fetched,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+inline bool IsValid(const StreamLinearArgs& args) {
+  const Weight& weight = args.weight;
+  const Activation& input = args.input;
+  const StreamChoice& choice = args.choice;
+  if ((choice.rows != 32 && choice.rows != 64) || choice.stages < 2 || choice.ctas < 1) {
+    return false;
+  }
+  if (weight.data == nullptr || !IsAligned16(weight.data) || weight.rows < 16 ||
+      weight.rows % 16 != 0 || weight.stride < kColumnPadding ||
+      weight.stride % kColumnPadding != 0 || weight.type != input.type ||
+      !kernels::IsValid(input, weight.stride) || input.stride != weight.stride) {
+    return false;
+  }
+  if (args.tokens < 1 || args.tokens > kMostStreamTokens || args.output == nullptr ||
+      !IsAligned16(args.output) || args.output_type == Type::kFp8 ||
+      args.output_stride < weight.rows || args.output_stride % 8 != 0) {
+    return false;
+  }
+  if (weight.type == Type::kBf16) return weight.scaling == WeightScaling::kNone;
+  return weight.type == Type::kFp8 && weight.scales != nullptr &&
+         (weight.scaling == WeightScaling::kTensor || weight.scaling == WeightScaling::kChannel) &&
+         (input.scaling == Scaling::kTensor || input.scaling == Scaling::kToken);
+}
+
+template <typename Delay>
+cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
+  if (!IsValid(args)) return cudaErrorInvalidValue;
+  if (!KernelsAwait()) return cudaErrorNotSupported;
+  const Weight& weight = args.weight;
+  const int tile_rows = args.choice.rows;
+  const StreamInstance instance = weight.type == Type::kFp8
+                                      ? InstanceFor<Type::kFp8, Delay>(tile_rows, args.tokens)
+                                      : InstanceFor<Type::kBf16, Delay>(tile_rows, args.tokens);
+  const int64_t row_bytes = weight.stride * (weight.type == Type::kFp8 ? 1 : 2);
+  const int64_t tiles = CeilDiv<int64_t>(weight.rows, tile_rows);
+  StreamParams params = {
+      .weight = {},
+      .input = {},
+      .output = args.output,
+      .output_stride = args.output_stride,
+      .weight_scale = weight.scaling == WeightScaling::kTensor ? weight.scales : nullptr,
+      .input_scale = args.input.scaling == Scaling::kTensor ? args.input.scales : nullptr,
+      .rows = static_cast<int>(weight.rows),
+      .tokens = static_cast<int>(args.tokens),
+      .tiles = static_cast<int>(tiles),
+      .steps = static_cast<int>(CeilDiv<int64_t>(row_bytes / kChunk, instance.chunks)),
+      .stages = std::min({args.choice.stages, kMaxStages, kSharedBytes / instance.stage_bytes}),
+      .fp32 = args.output_type == Type::kF32};
+  if (!MakeTensorMap(weight.data, weight.rows, row_bytes, tile_rows, instance.chunks,
+                     &params.weight) ||
+      !MakeTensorMap(args.input.data, args.tokens, row_bytes, instance.tokens, instance.chunks,
+                     &params.input)) {
+    return cudaErrorInvalidValue;
+  }
+  const int shared_bytes = params.stages * instance.stage_bytes;
+  const cudaError_t error = cudaFuncSetAttribute(
+      instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  if (error != cudaSuccess) return error;
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>(tiles, args.choice.ctas));
+  return LaunchDependent(instance.kernel, dim3(ctas), dim3(instance.threads), shared_bytes, stream,
+                         params);
+}
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_STREAM_LAUNCH_CUH_

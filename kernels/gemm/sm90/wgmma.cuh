@@ -1,0 +1,98 @@
+// Hopper's wgmma (PTX ISA, "Asynchronous warpgroup-level matrix instructions"): d (+)= a . b^T of
+// four warps, both operands in shared memory, a 64 rows and b kN rows of 32 bytes of K.
+//
+// Compiled for all architectures, but run on sm_90a alone: elsewhere nothing is multiplied.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_WGMMA_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_WGMMA_CUH_
+
+#include <cstdint>
+
+#include "kernels/types.h"
+
+namespace millrace::kernels::sm90 {
+
+// What wgmma is told of a matrix in shared memory whose rows of 128 bytes lie one behind the other,
+// the 16-byte words of eight rows permuted (128-byte swizzled), at a multiple of 1024 bytes. The
+// next 32 bytes of K are kNextStep further.
+__device__ inline uint64_t SwizzledMatrix(uint32_t address) {
+  return (address & 0x3ffff) >> 4 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+inline constexpr uint64_t kNextStep = 32 >> 4;
+
+__device__ inline void BeginMultiply() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+__device__ inline void EndMultiply() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+
+// Until at most kPending of the groups that EndMultiply closed are under way.
+template <int kPending>
+__device__ void WaitForProducts() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+#endif
+}
+
+// The compiler does not know that wgmma changes registers until the wait.
+template <int kSize>
+__device__ void Fence(float (&d)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// The operands of an instruction with so many accumulators.
+#define MILLRACE_REGISTERS_4 "%0, %1, %2, %3"
+#define MILLRACE_REGISTERS_8 MILLRACE_REGISTERS_4 ", %4, %5, %6, %7"
+#define MILLRACE_REGISTERS_16 MILLRACE_REGISTERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define MILLRACE_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define MILLRACE_SUMS_8(d, i) MILLRACE_SUMS_4(d, i), MILLRACE_SUMS_4(d, i + 4)
+#define MILLRACE_SUMS_16(d, i) MILLRACE_SUMS_8(d, i), MILLRACE_SUMS_8(d, i + 8)
+
+// `a`, `b` and `add` are the three operands behind the sums.
+#define MILLRACE_WGMMA(shape, tail, sums, operand_a, operand_b, operand_add)        \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" operand_add                 \
+               ", 0;\n"                                                             \
+               "wgmma.mma_async.sync.aligned." shape " {" MILLRACE_REGISTERS_##sums \
+               "}, %" operand_a ", %" operand_b ", add, 1, 1" tail ";\n}\n"         \
+               : MILLRACE_SUMS_##sums(d, 0)                                         \
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+
+// d[...] (+)= a . b^T; `add` is false for the first step of a sum. Thread t of the group holds, in
+// d[4 * i ...], rows t / 32 * 16 + t % 32 / 4 (+ 8 in the last two) and columns 8 * i + t % 4 * 2
+// (+ 1).
+template <Type kType, int kN>
+__device__ void MultiplyAsync(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add) {
+  static_assert(kType == Type::kFp8 || kType == Type::kBf16);
+  static_assert(kN == 8 || kN == 16 || kN == 32);
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if constexpr (kType == Type::kFp8) {
+    if constexpr (kN == 8) MILLRACE_WGMMA("m64n8k32.f32.e4m3.e4m3", "", 4, "4", "5", "6");
+    if constexpr (kN == 16) MILLRACE_WGMMA("m64n16k32.f32.e4m3.e4m3", "", 8, "8", "9", "10");
+    if constexpr (kN == 32) MILLRACE_WGMMA("m64n32k32.f32.e4m3.e4m3", "", 16, "16", "17", "18");
+  } else {
+    if constexpr (kN == 8) MILLRACE_WGMMA("m64n8k16.f32.bf16.bf16", ", 0, 0", 4, "4", "5", "6");
+    if constexpr (kN == 16) MILLRACE_WGMMA("m64n16k16.f32.bf16.bf16", ", 0, 0", 8, "8", "9", "10");
+    if constexpr (kN == 32) {
+      MILLRACE_WGMMA("m64n32k16.f32.bf16.bf16", ", 0, 0", 16, "16", "17", "18");
+    }
+  }
+#endif
+}
+
+#undef MILLRACE_WGMMA
+#undef MILLRACE_SUMS_16
+#undef MILLRACE_SUMS_8
+#undef MILLRACE_SUMS_4
+#undef MILLRACE_REGISTERS_16
+#undef MILLRACE_REGISTERS_8
+#undef MILLRACE_REGISTERS_4
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_WGMMA_CUH_
