@@ -39,30 +39,40 @@ std::vector<size_t> WholeSteps(Operations operations, const OfflineRun& run) {
   return {first, first + run.whole_steps};
 }
 
+// By an operation's name. A kernel may be set up, and even begin to read, while the one before it
+// ends: what both take is that one's.
+struct Sums {
+  int64_t busy_ns = 0;  // in which no earlier operation ran
+  int64_t idle_ns = 0;  // in which nothing ran, before this did
+  int64_t launches = 0;
+};
+using Tally = std::map<std::string_view, Sums>;
+
 // Of operations that follow each other, the time in which one at least runs, and the longest in
-// which none does, up to `end_ns`, where `next` runs. What none does is added to `idle_ns`, by the
-// name of what ran after it.
+// which none does, up to `end_ns`, where `next` runs, with the name of what ran after it.
 struct Occupancy {
   int64_t busy_ns = 0;
   int64_t largest_gap_ns = 0;
   std::string_view after_gap;
 };
-Occupancy Occupy(Operations operations, int64_t end_ns, std::string_view next,
-                 std::map<std::string_view, int64_t>& idle_ns) {
+Occupancy Occupy(Operations operations, int64_t end_ns, std::string_view next, Tally& tally) {
   Occupancy occupancy;
   int64_t until = operations.front().begin_ns;
   const auto see_gap = [&](int64_t begin_ns, std::string_view name) {
     const int64_t gap_ns = std::max<int64_t>(begin_ns - until, 0);
-    idle_ns[name] += gap_ns;
+    tally[name].idle_ns += gap_ns;
     if (gap_ns <= occupancy.largest_gap_ns) return;
     occupancy.largest_gap_ns = gap_ns;
     occupancy.after_gap = name;
   };
   for (const DeviceOperation& operation : operations) {
     see_gap(operation.begin_ns, operation.name);
+    Sums& sums = tally[operation.name];
+    ++sums.launches;
     const int64_t begin = std::max(operation.begin_ns, until);
     const int64_t end = std::min(operation.end_ns, end_ns);
     if (end <= begin) continue;
+    sums.busy_ns += end - begin;
     occupancy.busy_ns += end - begin;
     until = end;
   }
@@ -70,25 +80,16 @@ Occupancy Occupy(Operations operations, int64_t end_ns, std::string_view next,
   return occupancy;
 }
 
-std::vector<StepTrace::Row> MakeRows(Operations operations, double steps,
-                                     const std::map<std::string_view, int64_t>& idle_ns) {
-  std::map<std::string_view, std::pair<int64_t, int64_t>> by_name;  // time, count
-  int64_t all_ns = 0;
-  for (const DeviceOperation& operation : operations) {
-    const int64_t time = operation.end_ns - operation.begin_ns;
-    all_ns += time;
-    auto& [sum, count] = by_name[operation.name];
-    sum += time;
-    ++count;
-  }
+std::vector<StepTrace::Row> MakeRows(const Tally& tally, double steps, int64_t busy_ns) {
   std::vector<StepTrace::Row> rows;
-  for (const auto& [name, sums] : by_name) {
-    const auto time = static_cast<double>(sums.first);
+  for (const auto& [name, sums] : tally) {
+    if (sums.launches == 0) continue;
+    const auto busy = static_cast<double>(sums.busy_ns);
     rows.push_back({.name = std::string(name),
-                    .us = time * kUsPerNs / steps,
-                    .launches = static_cast<double>(sums.second) / steps,
-                    .share = all_ns > 0 ? time / static_cast<double>(all_ns) : 0,
-                    .idle_us = static_cast<double>(idle_ns.at(name)) * kUsPerNs / steps});
+                    .us = busy * kUsPerNs / steps,
+                    .launches = static_cast<double>(sums.launches) / steps,
+                    .share = busy_ns > 0 ? busy / static_cast<double>(busy_ns) : 0,
+                    .idle_us = static_cast<double>(sums.idle_ns) * kUsPerNs / steps});
   }
   std::stable_sort(rows.begin(), rows.end(),
                    [](const auto& a, const auto& b) { return a.us > b.us; });
@@ -119,20 +120,20 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
   int64_t busy_ns = 0;
   std::vector<double> gaps;
   Occupancy longest;
-  std::map<std::string_view, int64_t> idle_ns;
+  Tally tally;
   for (size_t i = 0; i + 1 < begins.size(); ++i) {
     const size_t next = begins[i + 1];
     const bool last = i + 2 == begins.size();
     const Occupancy occupancy =
         Occupy(Operations(operations).subspan(begins[i], next - begins[i]),
                last ? end_ns : operations[next].begin_ns,
-               next < operations.size() ? std::string_view(operations[next].name) : "", idle_ns);
+               next < operations.size() ? std::string_view(operations[next].name) : "", tally);
     busy_ns += occupancy.busy_ns;
     gaps.push_back(static_cast<double>(occupancy.largest_gap_ns) * kUsPerNs);
     if (occupancy.largest_gap_ns > longest.largest_gap_ns) longest = occupancy;
   }
   const double steps = trace.steps;
-  trace.rows = MakeRows(all, steps, idle_ns);
+  trace.rows = MakeRows(tally, steps, busy_ns);
   trace.launches = static_cast<double>(all.size()) / steps;
   trace.busy_us = static_cast<double>(busy_ns) * kUsPerNs / steps;
   trace.span_us = static_cast<double>(end_ns - all.front().begin_ns) * kUsPerNs / steps;

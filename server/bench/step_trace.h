@@ -13,14 +13,13 @@
 
 namespace millrace {
 
-// Means over `steps` steps. Times of operations that overlap count in full for each, so that their
-// sum may be more than `busy_us`.
+// Means over `steps` steps. Where operations overlap the time is the earlier one's.
 struct StepTrace {
   struct Row {
     std::string name;
     double us;        // a step
     double launches;  // a step
-    double share;     // of all rows' time
+    double share;     // of busy_us
     double idle_us;   // a step, in which nothing ran, before this did
   };
   std::vector<Row> rows;  // the longest first

@@ -91,6 +91,7 @@ TEST(StepTraceTest, APrefillIsTakenAsAWhole) {
   EXPECT_DOUBLE_EQ(trace->largest_gap_us, 4);
   EXPECT_EQ(trace->after_gap, "gemm");
   EXPECT_DOUBLE_EQ(trace->rows[0].us, 2.5);
+  EXPECT_DOUBLE_EQ(trace->rows[1].us, 0.5);  // after the first gemm's end
 }
 
 TEST(StepTraceTest, NothingOnTheDevice) { EXPECT_FALSE(SummarizeTrace({}, {.steps = 3}).ok()); }
