@@ -22,7 +22,7 @@ constexpr Size kLayer[] = {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 143
 constexpr Size kAlone[] = {{6144, 4096},  {4096, 4096}, {28672, 4096},
                            {4096, 14336}, {8192, 8192}, {128256, 4096}};
 constexpr int64_t kTokens[] = {1, 8, 16, 32};
-constexpr int64_t kMostTokens = 32;
+constexpr int64_t kRoom = LinearRoom(32);  // rows that cuBLASLt may run on
 constexpr int64_t kMostRows = 128256, kMostStride = 14336;
 constexpr size_t kWeightBytes = size_t{3} << 30;
 
@@ -32,9 +32,9 @@ class Linears {
   Linears(const CublasLt& lt, Type type)
       : type_(type),
         weights_(kWeightBytes),
-        input_(kMostTokens * kMostStride * ElementBytes()),
-        outputs_{DeviceBuffer<uint8_t>(kMostTokens * kMostRows * sizeof(float)),
-                 DeviceBuffer<uint8_t>(kMostTokens * kMostRows * sizeof(float))},
+        input_(kRoom * kMostStride * ElementBytes()),
+        outputs_{DeviceBuffer<uint8_t>(kRoom * kMostRows * sizeof(float)),
+                 DeviceBuffer<uint8_t>(kRoom * kMostRows * sizeof(float))},
         scale_(std::vector<float>{1}),
         workspace_(LinearOptions().workspace_bytes),
         own_(lt, {}),
@@ -73,7 +73,7 @@ class Linears {
                          .output = outputs_[output].get(),
                          .output_stride = size.rows,
                          .workspace = workspace_.get(),
-                         .room = kMostTokens},
+                         .room = LinearRoom(tokens)},
                         stream);
   }
 
