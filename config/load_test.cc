@@ -135,9 +135,11 @@ TEST_F(LoadTest, TheFakeDevice) {
 }
 
 TEST_F(LoadTest, TheGpu) {
-  const Settings s = Load({"--device=cuda", "--kernels=portable", "--step-timeout=2s",
-                           "--enforce-eager", "--no-exact", "--faults=cuda.hang"});
+  const Settings s =
+      Load({"--device=cuda", "--kernels=portable", "--gemm=cublaslt", "--step-timeout=2s",
+            "--enforce-eager", "--no-exact", "--faults=cuda.hang"});
   EXPECT_EQ(s.kernels, KernelSet::kPortable);
+  EXPECT_EQ(s.gemm, Gemm::kCublasLt);
   EXPECT_EQ(s.step_timeout, seconds(2));
   EXPECT_TRUE(s.enforce_eager);
   EXPECT_FALSE(s.exact);

@@ -20,6 +20,7 @@ enum class KvCacheType { kAuto, kFp8 };
 enum class Quantization { kNone, kFp8 };
 enum class LoadFormat { kAuto, kDummy };
 enum class KernelSet { kAuto, kPortable };
+enum class Gemm { kAuto, kCublasLt };
 
 // What `millraced bench` measures: `batch` sequences at a time, `input` prompt tokens each, one or
 // two numbers of tokens to generate, ascending.
@@ -55,6 +56,7 @@ struct Settings {
   Quantization quantization = Quantization::kNone;
   LoadFormat load_format = LoadFormat::kAuto;
   KernelSet kernels = KernelSet::kAuto;
+  Gemm gemm = Gemm::kAuto;
   bool enforce_eager = false;
   Duration step_timeout = std::chrono::seconds(60);
   bool exact = true;

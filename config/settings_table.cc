@@ -124,6 +124,9 @@ std::vector<Setting> GpuSettings() {
            "portable: none of those for one architecture alone, for comparisons; the numbers are "
            "the same, bit for bit. --print-kernels lists them"},
           &Settings::kernels, std::array<std::string_view, 2>{"auto", "portable"}),
+      Choice(
+          {"gemm", "LIBRARY", "what linears run on; cublaslt: that library alone, for comparisons"},
+          &Settings::gemm, std::array<std::string_view, 2>{"auto", "cublaslt"}),
       Switch("enforce-eager", "launch each kernel by itself, without CUDA graphs",
              &Settings::enforce_eager),
       Time({"step-timeout", "TIME",

@@ -38,6 +38,7 @@ struct DeviceSpec {
   bool dummy_weights = false;           // draw weights instead of reading them
   bool enforce_eager = false;           // capture no graphs
   bool portable_kernels = false;        // none that is for one architecture alone
+  bool cublaslt_linears = false;        // no linear of ours
   Duration step_timeout = std::chrono::seconds(60);  // a step that takes longer hangs
   bool exact = true;  // false: linears may sum in an order that depends on the batch
 

@@ -26,6 +26,7 @@ DeviceSpec MakeDeviceSpec(const Settings& settings) {
   device.quantize_fp8 = settings.quantization == Quantization::kFp8;
   device.dummy_weights = settings.load_format == LoadFormat::kDummy;
   device.portable_kernels = settings.kernels == KernelSet::kPortable;
+  device.cublaslt_linears = settings.gemm == Gemm::kCublasLt;
   device.enforce_eager = settings.enforce_eager;
   device.step_timeout = settings.step_timeout;
   device.exact = settings.exact;

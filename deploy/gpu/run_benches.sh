@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every benchmark of the bundle on this machine's GPU: the kernels' programs, then `millraced bench` on the shape of
-# Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, with portable kernels alone, and without CUDA graphs.
+# Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, with cuBLASLt or portable kernels alone, and without graphs.
 #   run_benches.sh [NAME ...]
 # NAME: only programs whose name holds one of these; `engine` is `millraced bench`. Logs, tables and JSON:
 # $OUT/run_benches.tar.gz (OUT: ./out unless set).
@@ -30,6 +30,7 @@ if wanted engine; then
   engine engine_bf16 --points $short,1:4096:1 --trace
   engine engine_fp8_inexact --quantization fp8 --no-exact --points $short
   engine engine_bf16_inexact --no-exact --points $short
+  engine engine_fp8_cublaslt --quantization fp8 --gemm cublaslt --points 1:128:16:144,64:128:16:144
   engine engine_fp8_portable --quantization fp8 --kernels portable --points 1:128:16:144,64:128:16:144,1:4096:1
   engine engine_fp8_eager --quantization fp8 --enforce-eager --points 1:128:16:144
 fi

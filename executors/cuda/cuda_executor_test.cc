@@ -93,7 +93,7 @@ bool Runs(Executor& executor, const std::string& part) {
   });
 }
 
-TEST(CudaExecutorTest, PortableKernelsGiveTheSameBits) {
+TEST(CudaExecutorTest, EveryChoiceOfKernelsGivesTheSameBits) {
   TinyLlama model = Model(TensorType::kF32, TensorType::kF16);
   model.hidden = 256;
   model.heads = 2;  // of 128, which sm_90a has kernels for
@@ -106,8 +106,13 @@ TEST(CudaExecutorTest, PortableKernelsGiveTheSameBits) {
     EXPECT_TRUE(runs("PrefillSm90Kernel"));
     EXPECT_TRUE(runs("StreamKernel"));
     EXPECT_EQ(runs("GatedActivationKernel"), fp8);  // of clusters
+    device.cublaslt_linears = true;
+    EXPECT_EQ(Alone(*Load(path, device)), all) << "linears on cuBLASLt";
+    EXPECT_FALSE(runs("StreamKernel"));
+    EXPECT_TRUE(runs("PrefillSm90Kernel"));
+    device.cublaslt_linears = false;
     device.portable_kernels = true;
-    EXPECT_EQ(Alone(*Load(path, device)), all);
+    EXPECT_EQ(Alone(*Load(path, device)), all) << "portable kernels";
     EXPECT_FALSE(runs("PrefillSm90Kernel"));
     EXPECT_FALSE(runs("StreamKernel"));
     EXPECT_FALSE(runs("GatedActivationKernel"));

@@ -205,8 +205,9 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   std::string error;
   m->cublaslt = kernels::CublasLt::Open(&error);
   if (m->cublaslt == nullptr) return absl::UnavailableError(StrCat("device: cuda: ", error));
+  const bool only_cublaslt = device.portable_kernels || device.cublaslt_linears;
   const kernels::LinearOptions options{
-      .gemm = device.portable_kernels ? kernels::Gemm::kCublasLt : kernels::Gemm::kAuto,
+      .gemm = only_cublaslt ? kernels::Gemm::kCublasLt : kernels::Gemm::kAuto,
       .exact = device.exact,
       .max_tokens = device.max_num_batched_tokens};
   m->planner = std::make_unique<kernels::LinearPlanner>(*m->cublaslt, options);
