@@ -62,16 +62,19 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
   uint4* const row = memory + group * kRowsVectors * 2 * kGroupThreads + thread;
   float4* const scales =
       reinterpret_cast<float4*>(memory + kRowGroups * kRowsVectors * 2 * kGroupThreads) + thread;
+  // A group's share of the scales: read before anything is waited for, stored when the first row is
+  // under way.
+  constexpr int kShare = kRowsVectors / kRowGroups;
+  float4 share[kShare][4];
   if constexpr (kScaled) {
-    for (int i = group; i < kRowsVectors; i += kRowGroups) {
-      for (int part = 0; part < 4 && column(i) < args.size; ++part) {
-        float4* const to = scales + (4 * i + part) * kGroupThreads;
-        const int64_t from = part / 2 * args.size + column(i) + part % 2 * 4;
-        if (product.channel_scales != nullptr) {
-          CopyAsync(to, product.channel_scales + from);
-        } else {
-          *to = make_float4(1, 1, 1, 1);
-        }
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        const int at = column(group * kShare + i);
+        const float* from = product.channel_scales + part / 2 * args.size + at + part % 2 * 4;
+        const bool scaled = product.channel_scales != nullptr && at < args.size;
+        share[i][part] = scaled ? *reinterpret_cast<const float4*>(from) : make_float4(1, 1, 1, 1);
       }
     }
   }
@@ -94,8 +97,16 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
   for (int i = 0; i < kRowsVectors; ++i) copy(i, gate_of(token));
   CommitCopies();
   float next_scale = token_scale(token);
-  WaitForCopies<0>();
-  if (kScaled) __syncthreads();  // the groups copied each other's scales
+  if constexpr (kScaled) {
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        scales[(4 * (group * kShare + i) + part) * kGroupThreads] = share[i][part];
+      }
+    }
+    __syncthreads();
+  }
   // Two sets of maxima, used in turn: whoever writes one has passed the barrier after its reading.
   for (int set = 0; token < args.tokens; token += step, set ^= 1) {
     const float scale_of_row = next_scale;
