@@ -60,10 +60,12 @@ std::vector<Setting> ModelSettings() {
            &Settings::model),
       ForServing(Path({"tokenizer", "PATH",
                        "GGUF file whose tokenizer and chat template go with the model: a folder, "
-                       "of which they are not read, needs one. Without it: the model's own"},
+                       "of which they are not read, needs one; its end tokens are the ones that "
+                       "end answers. Without it: the model's own"},
                       &Settings::tokenizer)),
       Text({"served-model-name", "NAME",
-            "the model's name in requests and metrics. Without it: the file's stem"},
+            "the model's name in requests and metrics. Without it: the file's stem or the folder's "
+            "name"},
            "1 to 256 printable characters", &Settings::served_model_name,
            [](std::string_view name) { return name.size() <= 256; }),
   };
@@ -109,7 +111,8 @@ std::vector<Setting> GpuSettings() {
             "share of the GPU's memory that may be in use, others' included: what is left becomes "
             "KV cache"},
            &Settings::gpu_memory_utilization, 0.01, 1.0),
-      Choice({"kv-cache-dtype", "TYPE", "of keys and values; auto: bfloat16"},
+      Choice({"kv-cache-dtype", "TYPE",
+              "of keys and values; auto: bfloat16 and float16 (values beyond ±65504 become that)"},
              &Settings::kv_cache_dtype, std::array<std::string_view, 2>{"auto", "fp8"}),
       Choice(
           {"quantization", "KIND",

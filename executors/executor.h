@@ -23,7 +23,8 @@ struct KvGroup {
 struct KvLayout {
   int32_t block_size;  // tokens in a block
   int32_t num_blocks;
-  std::string type;  // the element's type, as users name it: "float16"
+  std::string type;  // the element's type, as users name it: "float16"; of keys and of values where
+                     // they differ
   std::vector<KvGroup> groups;
 };
 
@@ -43,7 +44,7 @@ struct ModelInfo {
   StepLimits limits;
   KvLayout kv;
   // Of a GPU: batch sizes whose decode step is one CUDA graph, and those that could not be captured
-  // and run kernel by kernel.
+  // and run in a larger one, or kernel by kernel.
   int32_t graphs = 0;
   int32_t graphs_failed = 0;
   std::vector<LoadPhase> load_phases;  // in their order; those that the executor tells apart

@@ -33,7 +33,7 @@ struct DeviceSpec {
 
   // Of cuda:
   double gpu_memory_utilization = 0.9;  // of all its memory, what may be in use, others included
-  bool kv_cache_fp8 = false;            // keys and values in E4M3 instead of bfloat16
+  bool kv_cache_fp8 = false;            // keys and values in E4M3 instead of BF16 and FP16
   bool quantize_fp8 = false;            // layers' linears to E4M3 while they are loaded
   bool dummy_weights = false;           // draw weights instead of reading them
   bool enforce_eager = false;           // capture no graphs

@@ -45,7 +45,8 @@ absl::StatusOr<std::string> ModelPath(const Settings& settings) {
 std::string ModelName(const Settings& settings, const std::string& path) {
   if (!settings.served_model_name.empty()) return settings.served_model_name;
   if (path.empty()) return "fake";
-  const std::filesystem::path file(path);
+  std::filesystem::path file(path);
+  if (!file.has_filename()) file = file.parent_path();  // a folder with a slash at its end
   return (file.extension() == ".gguf" ? file.stem() : file.filename()).string();
 }
 

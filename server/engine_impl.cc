@@ -81,10 +81,9 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                                                                Metrics& metrics) {
   const ModelInfo& model = executor->info();
   const StepLimits& limits = model.limits;
-  if (text->tokenizer().vocab_size() > limits.vocab_size) {
-    return absl::InvalidArgumentError(absl::StrCat("the tokenizer has ",
-                                                   text->tokenizer().vocab_size(),
-                                                   " tokens, the model ", limits.vocab_size));
+  if (const int32_t tokens = text->tokenizer().vocab_size(); tokens > limits.vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tokenizer: has ", tokens, " tokens; allowed: up to the model's ", limits.vocab_size));
   }
   MILLRACE_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,

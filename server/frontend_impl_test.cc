@@ -77,6 +77,7 @@ TEST_F(DefaultModelTest, WhatIsNamedIsTaken) {
   settings.model = "/models/a.b";
   EXPECT_EQ(*ModelPath(settings), "/models/a.b");
   EXPECT_EQ(ModelName(settings, "/models/a.b"), "a.b");
+  EXPECT_EQ(ModelName(settings, "/models/a.b/"), "a.b");
   settings.served_model_name = "mine";
   EXPECT_EQ(ModelName(settings, "/models/a.b"), "mine");
 }

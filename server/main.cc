@@ -48,8 +48,9 @@ absl::Status SetUp(const Startup& startup) {
   if (!startup.given.empty()) kLog.Info("settings: ", startup.given);
   AllowManyConnections();
   if (startup.settings.faults.empty()) return absl::OkStatus();
+  MILLRACE_RETURN_IF_ERROR(ArmFaultPoints(startup.settings.faults));
   kLog.Warning("faults are armed, which is for tests alone: ", startup.settings.faults);
-  return ArmFaultPoints(startup.settings.faults);
+  return absl::OkStatus();
 }
 
 // Every request has its end; what is left are a device's steps in flight, which may never finish.

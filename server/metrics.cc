@@ -132,7 +132,7 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   const auto graphs = [&](const char* state) {
     return make.Gauge("millrace_cuda_graphs",
                       "Batch sizes whose decode step is one CUDA graph, and those whose capture "
-                      "failed: they run kernel by kernel.",
+                      "failed: they run in a larger one, or kernel by kernel.",
                       {{"state", state}});
   };
   graphs_captured_ = graphs("captured");

@@ -14,13 +14,14 @@ import time
 
 import pytest
 
+from daemon import on_a_gpu
+
 ROOT = pathlib.Path(__file__).parent.parent
 START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers and busy machines are slow
 
 
 # What needs a GPU is no part of a run without one.
-ON_GPU = "--device cuda" in os.environ.get("MILLRACED_ARGS", "")
-collect_ignore = [] if ON_GPU else ["test_gpu.py"]
+collect_ignore = [] if on_a_gpu() else ["test_gpu.py"]
 
 
 def pytest_configure(config):

@@ -1,5 +1,6 @@
 """What the tests of the daemon's life have in common: starts that are meant to fail, streams, and waiting."""
 import os
+import shlex
 import subprocess
 import threading
 import time
@@ -7,6 +8,12 @@ import time
 import httpx
 
 LONG = {"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+
+
+def on_a_gpu():
+    """Whether what runs the model is one: MILLRACED_ARGS says so."""
+    flags = shlex.split(os.environ.get("MILLRACED_ARGS", ""))
+    return "--device=cuda" in flags or ("--device", "cuda") in zip(flags, flags[1:])
 
 
 def program():

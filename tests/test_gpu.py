@@ -61,12 +61,14 @@ def test_memory_that_is_not_there_ends_the_start_by_its_name():
 
 def test_a_graph_that_cannot_be_captured_is_done_without(start_server):
     whole = complete(start_server(*gpu_flags())).json()["choices"][0]["text"]
-    server = start_server(*gpu_flags("--faults", "cuda.graph_capture=2"))
+    server = start_server(*gpu_flags("--faults", "cuda.graph_capture=1000"))
     assert complete(server).json()["choices"][0]["text"] == whole
-    assert "decode steps of 1 sequences run without a graph" in server.log.read_text()
+    assert "decode steps of 1 sequences have no graph of their own" in server.log.read_text()
     metrics = httpx.get(server.admin + "/metrics").text
-    (line,) = [line for line in metrics.splitlines() if line.startswith("millrace_cuda_graphs{") and '"failed"' in line]
-    assert line.endswith(" 2")
+    graphs = {state: [float(line.split()[-1]) for line in metrics.splitlines()
+                      if line.startswith("millrace_cuda_graphs{") and f'"{state}"' in line] for state in ("captured", "failed")}
+    assert graphs["captured"] == [0]
+    assert graphs["failed"][0] >= 4
 
 
 def test_all_kernels_and_only_portable_ones_say_the_same(start_server):
@@ -75,6 +77,8 @@ def test_all_kernels_and_only_portable_ones_say_the_same(start_server):
         server = start_server(*gpu_flags("--quantization", "fp8", "--kernels", kernels))
         stream = Stream(server, {**LONG, "max_tokens": 100, "temperature": 0})
         answers.append([line.split('"choices"')[-1] for line in stream.join()])
+        assert stream.status == 200
+    assert len(answers[0]) > 50
     assert answers[0] == answers[1]
 
 

@@ -6,22 +6,16 @@ token may differ.
 import json
 import os
 import pathlib
-import shlex
 
 import pytest
 
+from daemon import on_a_gpu
 from millrace_grpc import connect, pb
 
 REFERENCE = pathlib.Path(__file__).parent / "reference"
 DATA = json.loads((REFERENCE / "model_reference.json").read_text())
 
 pytestmark = pytest.mark.model
-
-
-def on_a_gpu():
-    flags = shlex.split(os.environ.get("MILLRACED_ARGS", ""))
-    return "--device=cuda" in flags or ("--device", "cuda") in zip(flags, flags[1:])
-
 
 # Where the gap of the two best logits is at least `near`, this share of best tokens is equal; all are from `wide` on.
 BARS = dict(near=0.1, share=0.995, wide=0.4) if on_a_gpu() else dict(near=0.3, share=0.99, wide=1.0)

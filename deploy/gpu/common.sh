@@ -7,6 +7,7 @@ LOGS=$HERE/logs/$(basename "$0" .sh)
 rm -rf "$LOGS"
 mkdir -p "$OUT" "$LOGS"
 failures=0
+runs=0
 
 die() {
   printf '%s\n' "$*" >&2
@@ -53,6 +54,7 @@ wanted() {
 run() {
   local name=$1 limit=$2 code=0 begun=$SECONDS
   shift 2
+  runs=$((runs + 1))
   timeout -k 5 "$limit" "$@" >"$LOGS/$name.log" 2>&1 </dev/null || code=$?
   local what=ok
   [ $code = 0 ] || what="FAILED ($code)"
@@ -64,7 +66,8 @@ run() {
 
 # The logs as one file, and the end.
 finish() {
-  tar -czf "$OUT/$(basename "$0" .sh).tar.gz" -C "$LOGS" .
+  [ $runs -gt 0 ] || die "nothing has such a name"
+  tar -czf "$OUT/$(basename "$0" .sh).tar.gz" -C "$LOGS" . || failures=$((failures + 1))
   if [ $failures = 0 ]; then
     echo "all is well"
     exit 0

@@ -178,7 +178,7 @@ absl::Status MakeKv(const DeviceSpec& device, CudaModel& m) {
   m.info.kv = {
       .block_size = device.block_size,
       .num_blocks = m.info.limits.num_blocks,
-      .type = device.kv_cache_fp8 ? "fp8_e4m3" : "bfloat16",
+      .type = device.kv_cache_fp8 ? "fp8_e4m3" : "bfloat16 and float16",
       .groups = {{.num_layers = m.kv.layers, .bytes_per_block = m.kv.block_bytes() * m.kv.layers}}};
   return absl::OkStatus();
 }

@@ -107,8 +107,8 @@ absl::Status DecodeGraphs::Capture(CudaModel& model) {
     if (graph.ok()) {
       graphs_.push_back(*std::move(graph));
     } else {
-      kLog.Warning("decode steps of ", size,
-                   " sequences run without a graph: ", std::string(graph.status().message()));
+      kLog.Warning("decode steps of ", size, " sequences have no graph of their own: ",
+                   std::string(graph.status().message()));
       ++num_failed_;
       (void)cudaGetLastError();
     }

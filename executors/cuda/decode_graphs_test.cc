@@ -23,8 +23,8 @@ TEST(DecodeGraphsTest, TheNextKernelIsSetUpWhileOneEnds) {
   for (const int size : {1, 2, 4}) {
     const DecodeGraph* graph = graphs.Find(size);
     ASSERT_NE(graph, nullptr);
-    // At least: embedding and norm, norm and gathering, the sampler's two.
-    EXPECT_GE(graph->num_programmatic_edges, 3) << "of " << graph->num_edges;
+    // So few tokens take no library's kernel.
+    EXPECT_EQ(graph->num_programmatic_edges, graph->num_edges);
   }
 }
 

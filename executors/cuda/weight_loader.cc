@@ -191,6 +191,7 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
       status = reader.Place(pieces[index], &(*digests)[index]);
     }
     if (status.ok()) status = reader.Close();
+    if (!status.ok()) next = pieces.size();  // the others read no more either
     std::lock_guard lock(mutex);
     failure.Update(status);
   };

@@ -101,7 +101,7 @@ __device__ inline void Produce(const Params& params, int ranges, uint32_t ring, 
 #pragma unroll
       for (int run = 0; run < kRuns; ++run) {
         const int begin = position + run * kRun;
-        ids[run] = IsNeeded(begin, segment.span) ? __ldg(blocks + (begin >> pages.block_shift)) : 0;
+        ids[run] = IsNeeded(begin, segment.span) ? blocks[begin >> pages.block_shift] : 0;
       }
     };
     const int first = segment.FirstTile();

@@ -1,4 +1,4 @@
-// What kernels that read prompts share. A CTA takes 128 rows of queries, (token, head of a kv
+// How the portable kernel reads prompts. A CTA takes 128 rows of queries, (token, head of a kv
 // head's group), and runs through all keys that they see; each warp has its own rows. At the end of
 // a chunk its result joins the total, which lies in global memory (in practice in the L2 cache), in
 // the order of the registers, for registers hold one accumulator only.

@@ -128,7 +128,7 @@ class PrefillProducer {
 #pragma unroll
       for (int run = 0; run < kTileRuns; ++run) {
         const int block = (tile * kTile + run * kRun) >> pages.block_shift;
-        ids[run] = __ldg(blocks + max(first_block, min(block, last_block)));
+        ids[run] = blocks[max(first_block, min(block, last_block))];
       }
     };
     const int first = span.first / kTile;

@@ -185,6 +185,30 @@ TEST(RopeAppend, MatchesDouble) {
   }
 }
 
+// BF16's range is wider than FP16's, in which values are kept.
+TEST(RopeAppend, KeepsValuesFiniteAndNaN) {
+  Case test({1, 1, 1, 64, 0, 16, false, false, false, false});
+  std::vector<Bf16> row = test.qkv.data.Download();
+  const std::vector<float> values = {1e5f, -1e5f, 65280, 3e-8f, 5e-7f, std::nanf("")};
+  for (size_t i = 0; i < values.size(); ++i) row[128 + i] = __float2bfloat16(values[i]);
+  test.qkv.data.Upload(row);
+  ASSERT_EQ(LaunchRopeAppend(test.Args(), nullptr), cudaSuccess);
+
+  const int64_t block = test.host_blocks[3 * test.table_stride];
+  const std::vector<uint8_t> pages = test.pages.Download();
+  std::vector<__half> found(values.size());
+  std::memcpy(found.data(), &pages[2 * (block * test.block_stride + (16 + 7) * 64)],
+              found.size() * sizeof(__half));
+  EXPECT_EQ(__half2float(found[0]), 65504);
+  EXPECT_EQ(__half2float(found[1]), -65504);
+  EXPECT_EQ(__half2float(found[2]), 65280);
+  for (const int i : {3, 4}) {
+    EXPECT_EQ(__half2float(found[i]),
+              __half2float(__float2half_rn(__bfloat162float(row[128 + i]))));
+  }
+  EXPECT_TRUE(std::isnan(__half2float(found[5])));
+}
+
 TEST(RopeAppend, TokensBitsDependOnTheTokenAlone) {
   for (const Shape& shape : {Shape{65, 32, 8, 128, 128, 64, false, true, true, true},
                              Shape{515, 4, 1, 128, 128, 64, false, true, false, true},

@@ -118,8 +118,7 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
   const Operations all =
       Operations(operations).subspan(begins.front(), begins.back() - begins.front());
   int64_t busy_ns = 0;
-  std::vector<double> gaps;
-  Occupancy longest;
+  std::vector<Occupancy> occupancies;
   Tally tally;
   for (size_t i = 0; i + 1 < begins.size(); ++i) {
     const size_t next = begins[i + 1];
@@ -129,16 +128,18 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
                last ? end_ns : operations[next].begin_ns,
                next < operations.size() ? std::string_view(operations[next].name) : "", tally);
     busy_ns += occupancy.busy_ns;
-    gaps.push_back(static_cast<double>(occupancy.largest_gap_ns) * kUsPerNs);
-    if (occupancy.largest_gap_ns > longest.largest_gap_ns) longest = occupancy;
+    occupancies.push_back(occupancy);
   }
   const double steps = trace.steps;
   trace.rows = MakeRows(tally, steps, busy_ns);
   trace.launches = static_cast<double>(all.size()) / steps;
   trace.busy_us = static_cast<double>(busy_ns) * kUsPerNs / steps;
   trace.span_us = static_cast<double>(end_ns - all.front().begin_ns) * kUsPerNs / steps;
-  trace.largest_gap_us = Median(std::move(gaps));
-  trace.after_gap = std::string(longest.after_gap);
+  std::sort(occupancies.begin(), occupancies.end(),
+            [](const auto& a, const auto& b) { return a.largest_gap_ns < b.largest_gap_ns; });
+  const Occupancy& median = occupancies[occupancies.size() / 2];
+  trace.largest_gap_us = static_cast<double>(median.largest_gap_ns) * kUsPerNs;
+  trace.after_gap = std::string(median.after_gap);
   return trace;
 }
 

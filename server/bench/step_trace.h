@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-// Means over `steps` steps. Where operations overlap the time is the earlier one's.
+// Means over `steps` steps. Where operations of a step overlap the time is the earlier one's.
 struct StepTrace {
   struct Row {
     std::string name;
@@ -32,7 +32,7 @@ struct StepTrace {
   double busy_us;         // of a step, in which something ran
   double span_us;         // of a step
   double largest_gap_us;  // inside a step, the median of the steps
-  std::string after_gap;  // what ran next, where the longest was
+  std::string after_gap;  // what ran next in the step of that median
 };
 
 // `operations` are those of `run`, in the order of their begin. A step is told from the next by an

@@ -127,8 +127,9 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
     return cudaErrorInvalidValue;
   }
   const int shared_bytes = params.stages * instance.stage_bytes;
+  // Always the same: another thread may launch the kernel with other stages.
   const cudaError_t error = cudaFuncSetAttribute(
-      instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+      instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != cudaSuccess) return error;
   const auto ctas = static_cast<unsigned>(std::min<int64_t>(tiles, args.choice.ctas));
   return LaunchDependent(instance.kernel, dim3(ctas), dim3(instance.threads), shared_bytes, stream,
