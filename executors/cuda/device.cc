@@ -7,8 +7,12 @@ namespace millrace::cuda {
 
 absl::Status ToStatus(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
-  const std::string message =
+  std::string message =
       StrCat(what, ": CUDA says: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
+  if (error == cudaErrorNoKernelImageForDevice) {
+    message +=
+        "; the program was built for other GPUs, CMake's MILLRACE_CUDA_ARCHITECTURES says which";
+  }
   if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(message);
   return absl::UnavailableError(message);
 }
