@@ -60,8 +60,7 @@ std::vector<Setting> ModelSettings() {
            &Settings::model),
       ForServing(Path({"tokenizer", "PATH",
                        "GGUF file whose tokenizer and chat template go with the model: a folder, "
-                       "of which they are not read, needs one; its end tokens are the ones that "
-                       "end answers. Without it: the model's own"},
+                       "of which they are not read, needs one. Without it: the model's own"},
                       &Settings::tokenizer)),
       Text({"served-model-name", "NAME",
             "the model's name in requests and metrics. Without it: the file's stem or the folder's "

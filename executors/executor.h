@@ -39,6 +39,7 @@ struct ModelInfo {
   std::string architecture;  // the family's name, "llama"
   std::string digest;        // SHA-256 of the weights, 32 raw bytes: equal exactly when they are
   int64_t weight_bytes;      // as placed on the device
+  std::vector<int32_t> end_tokens;  // that end an answer beside the tokenizer's own
   // A sequence's numbers do not depend on what else runs, nor on how it was cut into steps.
   bool batch_invariant = true;
   StepLimits limits;

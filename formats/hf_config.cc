@@ -45,6 +45,28 @@ absl::StatusOr<std::vector<float>> Llama3Factors(const JsonFields& scaling, doub
   return factors;
 }
 
+constexpr size_t kMaxEndTokens = 16;
+
+absl::StatusOr<std::vector<int32_t>> EndTokens(const JsonFields& fields) {
+  constexpr char kName[] = "eos_token_id";
+  if (fields.Find(kName) == nullptr) return std::vector<int32_t>();
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, fields.Ints(kName, 0, kMaxVocab));
+  if (ids.size() > kMaxEndTokens) {
+    return fields.Bad(kName, StrCat("has ", ids.size(), " tokens, allowed: up to ", kMaxEndTokens));
+  }
+  return std::vector<int32_t>(ids.begin(), ids.end());
+}
+
+absl::StatusOr<Json> ParseObject(std::string_view json, const std::string& file) {
+  absl::StatusOr<Json> parsed = ParseJson(json, JsonLimits{});
+  if (!parsed.ok()) return Annotate(parsed.status(), file);
+  if (!parsed->is_object()) {
+    return absl::InvalidArgumentError(
+        StrCat(file, ": is ", Describe(*parsed), ", must be an object"));
+  }
+  return parsed;
+}
+
 // Reads one config.json, field by field.
 class HfConfigReader {
  public:
@@ -62,6 +84,7 @@ class HfConfigReader {
     MILLRACE_ASSIGN_OR_RETURN(model().rms_epsilon, fields_.Float("rms_norm_eps", 1e-12, 0.1));
     MILLRACE_ASSIGN_OR_RETURN(model().tied_embeddings,
                               fields_.BoolOr("tie_word_embeddings", false));
+    MILLRACE_ASSIGN_OR_RETURN(model().end_tokens, EndTokens(fields_));
     MILLRACE_RETURN_IF_ERROR(ReadHeads());
     MILLRACE_RETURN_IF_ERROR(ReadRope());
     MILLRACE_RETURN_IF_ERROR(ReadTypes());
@@ -211,13 +234,13 @@ class HfConfigReader {
 }  // namespace
 
 absl::StatusOr<HfConfig> ReadHfConfig(std::string_view json, const std::string& file) {
-  const absl::StatusOr<Json> parsed = ParseJson(json, JsonLimits{});
-  if (!parsed.ok()) return Annotate(parsed.status(), file);
-  if (!parsed->is_object()) {
-    return absl::InvalidArgumentError(
-        StrCat(file, ": is ", Describe(*parsed), ", must be an object"));
-  }
-  return HfConfigReader(*parsed, file).Read();
+  MILLRACE_ASSIGN_OR_RETURN(const Json parsed, ParseObject(json, file));
+  return HfConfigReader(parsed, file).Read();
+}
+
+absl::StatusOr<std::vector<int32_t>> ReadEndTokens(std::string_view json, const std::string& file) {
+  MILLRACE_ASSIGN_OR_RETURN(const Json parsed, ParseObject(json, file));
+  return EndTokens(JsonFields(parsed, file + ": "));
 }
 
 }  // namespace millrace

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // Llama 3.1 8B's own config.json, but for what a reader has no use of.
 Json Llama() {
@@ -42,6 +43,21 @@ Json Qwen3() {
 }
 
 absl::StatusOr<HfConfig> Read(const Json& json) { return ReadHfConfig(json.dump(), "config.json"); }
+
+TEST(HfConfigTest, TokensThatEndAnAnswer) {
+  EXPECT_THAT(Read(Llama())->model.end_tokens, ElementsAre(128001));
+  EXPECT_THAT(Read(Qwen3())->model.end_tokens, IsEmpty());
+  const auto read = [](const char* json) { return ReadEndTokens(json, "generation_config.json"); };
+  EXPECT_THAT(*read(R"({"eos_token_id": [128001, 128008, 128009]})"),
+              ElementsAre(128001, 128008, 128009));
+  EXPECT_THAT(*read(R"({"eos_token_id": 2})"), ElementsAre(2));
+  EXPECT_THAT(*read(R"({"eos_token_id": null})"), IsEmpty());
+  EXPECT_EQ(read(R"({"eos_token_id": [1, "2"]})").status().message(),
+            "generation_config.json: eos_token_id: is \"2\", must be an integer from 0 to 4194304");
+  EXPECT_EQ(
+      read(R"({"eos_token_id": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]})").status().message(),
+      "generation_config.json: eos_token_id: has 17 tokens, allowed: up to 16");
+}
 
 // What a change to the config is answered with; a change to null takes the field away.
 std::string Error(Json json, const std::string& change) {

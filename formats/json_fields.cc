@@ -17,16 +17,32 @@ absl::StatusOr<const Json*> JsonFields::Get(std::string_view name) const {
   return absl::NotFoundError(StrCat(before_, name, ": is missing"));
 }
 
+absl::StatusOr<int64_t> JsonFields::ToInt(std::string_view name, const Json& value, int64_t min,
+                                          int64_t max) const {
+  // Beyond int64_t a number is a float, or unsigned.
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
+  if (!fits || value.get<int64_t>() < min || value.get<int64_t>() > max) {
+    return Bad(name,
+               StrCat("is ", Describe(value), ", must be an integer from ", min, " to ", max));
+  }
+  return value.get<int64_t>();
+}
+
 absl::StatusOr<int64_t> JsonFields::Int(std::string_view name, int64_t min, int64_t max) const {
   MILLRACE_ASSIGN_OR_RETURN(const Json* field, Get(name));
-  // Beyond int64_t a number is a float, or unsigned.
-  const bool fits = field->is_number_integer() &&
-                    (!field->is_number_unsigned() || field->get<uint64_t>() <= INT64_MAX);
-  if (!fits || field->get<int64_t>() < min || field->get<int64_t>() > max) {
-    return Bad(name,
-               StrCat("is ", Describe(*field), ", must be an integer from ", min, " to ", max));
+  return ToInt(name, *field, min, max);
+}
+
+absl::StatusOr<std::vector<int64_t>> JsonFields::Ints(std::string_view name, int64_t min,
+                                                      int64_t max) const {
+  MILLRACE_ASSIGN_OR_RETURN(const Json* field, Get(name));
+  std::vector<int64_t> numbers;
+  for (const Json& item : field->is_array() ? *field : Json::array({*field})) {
+    MILLRACE_ASSIGN_OR_RETURN(const int64_t number, ToInt(name, item, min, max));
+    numbers.push_back(number);
   }
-  return field->get<int64_t>();
+  return numbers;
 }
 
 absl::StatusOr<double> JsonFields::Float(std::string_view name, double min, double max) const {

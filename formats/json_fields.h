@@ -29,6 +29,8 @@ class JsonFields {
   absl::StatusOr<double> Float(std::string_view name, double min, double max) const;
   absl::StatusOr<std::string_view> String(std::string_view name) const;
   absl::StatusOr<std::vector<std::string>> Strings(std::string_view name) const;
+  // A list of integers, or one that stands for itself.
+  absl::StatusOr<std::vector<int64_t>> Ints(std::string_view name, int64_t min, int64_t max) const;
   absl::StatusOr<bool> BoolOr(std::string_view name, bool otherwise) const;
   absl::StatusOr<JsonFields> Object(std::string_view name) const;
 
@@ -44,6 +46,8 @@ class JsonFields {
 
  private:
   absl::StatusOr<const Json*> Get(std::string_view name) const;
+  absl::StatusOr<int64_t> ToInt(std::string_view name, const Json& value, int64_t min,
+                                int64_t max) const;
 
   const Json& object_;
   std::string before_;

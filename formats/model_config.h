@@ -51,9 +51,11 @@ struct ModelConfig {
   bool qk_norm = false;             // q and k of each head are normed before the rotation (Qwen3)
   double rms_epsilon = 0;
   int vocab_size = 0;
-  int context_length = 0;        // positions that the model was trained for
-  bool tied_embeddings = false;  // token_embd.weight is the head as well; else output.weight is
-  std::optional<Fp8Scheme> fp8;  // nothing: linears are of the types that their tensors say
+  int context_length = 0;           // positions that the model was trained for
+  bool tied_embeddings = false;     // token_embd.weight is the head as well; else output.weight is
+  std::vector<int32_t> end_tokens;  // that end an answer, as a folder says; a GGUF file's tokenizer
+                                    // has its own
+  std::optional<Fp8Scheme> fp8;     // nothing: linears are of the types that their tensors say
 };
 
 // Of a GGUF file: reads and checks the metadata, then every tensor against it (ValidateTensors):

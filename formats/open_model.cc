@@ -18,16 +18,29 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kConfig[] = "config.json";
+constexpr char kGenerationConfig[] = "generation_config.json";  // may be missing
 constexpr size_t kMaxConfigBytes = 1 << 20;
 
-absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder) {
-  MILLRACE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(folder / kConfig));
+// `read` is given what the file holds and its name.
+template <typename Read>
+auto ReadJsonFile(const fs::path& folder, const std::string& name, const Read& read)
+    -> decltype(read(std::string_view(), name)) {
+  MILLRACE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(folder / name));
   if (file.bytes().size() > kMaxConfigBytes) {
     return absl::InvalidArgumentError(
-        StrCat(kConfig, ": ", file.bytes().size(), " bytes, must be at most ", kMaxConfigBytes));
+        StrCat(name, ": ", file.bytes().size(), " bytes, must be at most ", kMaxConfigBytes));
   }
-  return ReadHfConfig({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},
-                      kConfig);
+  return read({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, name);
+}
+
+absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder) {
+  MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadJsonFile(folder, kConfig, ReadHfConfig));
+  std::error_code error;
+  if (!fs::exists(folder / kGenerationConfig, error)) return config;
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<int32_t> ends,
+                            ReadJsonFile(folder, kGenerationConfig, ReadEndTokens));
+  if (!ends.empty()) config.model.end_tokens = std::move(ends);
+  return config;
 }
 
 bool HasSafetensors(const fs::path& folder) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,9 @@
 namespace millrace {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 std::string Folder() { return StrCat(::testing::TempDir(), "open_model_test_", getpid()); }
@@ -84,6 +87,15 @@ TEST_F(OpenModelTest, AFolderHoldsWhatItsGgufFileHolds) {
     EXPECT_FALSE(Numbers(*folder->tensors, "output_norm.weight").empty());
   }
   unlink(path.c_str());
+}
+
+TEST_F(OpenModelTest, AGenerationConfigSaysWhatEndsAnAnswer) {
+  WriteHfFolder({}, Folder(), {});
+  EXPECT_THAT(OpenModel(Folder())->config.end_tokens, IsEmpty());
+  std::ofstream(Folder() + "/generation_config.json") << R"({"eos_token_id": [3, 5]})";
+  EXPECT_THAT(OpenModel(Folder())->config.end_tokens, ElementsAre(3, 5));
+  std::ofstream(Folder() + "/generation_config.json") << "[]";
+  EXPECT_THAT(ErrorOf(OpenModel(Folder())), HasSubstr("generation_config.json: is "));
 }
 
 TEST_F(OpenModelTest, ChecksTensorsAgainstTheConfig) {

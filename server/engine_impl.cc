@@ -88,11 +88,13 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   MILLRACE_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Create({.limits = limits, .prefix_caching = options.prefix_caching}));
-  const auto ends = text->tokenizer().end_of_generation();
+  const auto of_text = text->tokenizer().end_of_generation();
+  std::vector<Token> ends(of_text.begin(), of_text.end());
+  ends.insert(ends.end(), model.end_tokens.begin(), model.end_tokens.end());
   SequenceDefaults defaults = {.limits = limits,
                                .prefix_caching = options.prefix_caching,
                                .cache_root = CacheRoot({model.digest, model.kv.type}),
-                               .end_of_generation = {ends.begin(), ends.end()}};
+                               .end_of_generation = std::move(ends)};
   EngineInfo info = {.model_name = options.model_name,
                      .architecture = model.architecture,
                      .created = absl::Now(),

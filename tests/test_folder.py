@@ -54,6 +54,24 @@ def test_it_is_served_with_the_tokenizer_of_a_gguf_file(start_server, tmp_path):
     assert answers[0]["choices"][0]["message"]["content"] == answers[1]["choices"][0]["message"]["content"] != ""
 
 
+@pytest.mark.model
+def test_its_generation_config_says_what_ends_an_answer(start_server, tmp_path):
+    write_folder(tmp_path)
+    flags = ["--model", str(tmp_path), "--tokenizer", os.environ["MILLRACE_MODEL"], "--kv-cache-memory", "64MiB",
+             *shlex.split(os.environ.get("MILLRACED_ARGS", ""))]
+    body = {"prompt": "Hello", "max_tokens": 5, "temperature": 0, "return_token_ids": True}
+
+    def complete():
+        server = start_server(*flags)
+        (choice,) = httpx.post(server.http + "/v1/completions", json=body, timeout=60).json()["choices"]
+        return choice
+
+    first = complete()
+    assert first["finish_reason"] == "length"
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [1000, first["token_ids"][0]]}))
+    assert complete()["finish_reason"] == "stop"
+
+
 def test_without_one_it_is_refused(tmp_path):
     code, log = run("--model", str(tmp_path))
     assert code == 1

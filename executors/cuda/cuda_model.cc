@@ -222,6 +222,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   StepLimits& limits = m->info.limits;
   limits = limits_without_blocks;
   m->info.architecture = config.architecture;
+  m->info.end_tokens = config.end_tokens;
   m->info.digest = std::string(m->weights.digest.begin(), m->weights.digest.end());
   m->info.batch_invariant = device.exact;
   m->info.weight_bytes = static_cast<int64_t>(m->weights.memory.bytes());
