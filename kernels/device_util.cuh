@@ -102,9 +102,15 @@ struct ProductVector {
 
 // ---- Copies of 16 bytes to shared memory, under way while their thread goes on ----
 
-__device__ inline void CopyAsync(void* shared, const void* from) {
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+__device__ inline uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ inline void CopyAsync(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ inline void CopyAsync(void* shared, const void* from) {
+  CopyAsync(SharedAddress(shared), from);
 }
 
 // Makes a group of the thread's copies since the last group.

@@ -192,14 +192,14 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
   const ModelConfig& config = opened.config;
   MILLRACE_RETURN_IF_ERROR(Check(config, device));
-  MILLRACE_ASSIGN_OR_RETURN(const StepLimits limits_without_blocks, MakeStepLimits(config, device));
+  auto m = std::make_unique<CudaModel>();
+  MILLRACE_ASSIGN_OR_RETURN(m->info.limits, MakeStepLimits(config, device));
   const bool dummy = device.dummy_weights;
   if (!dummy && !opened.tensors->has_data()) {
     return absl::NotFoundError(
         StrCat(opened.tensors->base_name(), " has no weights; without them: load_format dummy"));
   }
   phases.End("open the GPU and the model's files");
-  auto m = std::make_unique<CudaModel>();
   m->device = std::move(gpu);
   MILLRACE_ASSIGN_OR_RETURN(m->stream, MakeStream());
   std::string error;
@@ -220,7 +220,6 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
 
   phases.End("place the weights");
   StepLimits& limits = m->info.limits;
-  limits = limits_without_blocks;
   m->info.architecture = config.architecture;
   m->info.end_tokens = config.end_tokens;
   m->info.digest = std::string(m->weights.digest.begin(), m->weights.digest.end());

@@ -13,10 +13,13 @@
 
 #include <cstdint>
 
+#include "kernels/attention/paged_attention.h"
+
 namespace millrace::kernels::attention {
 
 inline constexpr int kTile = 64;  // keys of one step of the online softmax
 inline constexpr int kTileBlocks = kTile / 8;
+inline constexpr int kTilesPerChunk = kAttentionChunk / kTile;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ inline float Infinity() { return __int_as_float(0x7f800000); }

@@ -54,7 +54,23 @@ __device__ inline void LeavePrefill(PlanHeader& header) {
   }
 }
 
-inline constexpr int kTilesPerChunk = kAttentionChunk / kTile;
+// Starts the copies of kRows rows of queries, of a DecodeRow's or PrefillItem's tokens, to address
+// `to`; what is behind the last token becomes zeros. By kThreads threads.
+template <int kHeadSize, int kRows, int kThreads, typename Tokens>
+__device__ inline void LoadQueries(const Params& params, const Tokens& of, int head, uint32_t to,
+                                   int thread) {
+  using Row = typename Tile<Bf16, kHeadSize>::QueryRow;
+  for (int i = thread; i < kRows * Row::kWords; i += kThreads) {
+    const int row = i / Row::kWords;
+    const int word = i % Row::kWords;
+    const bool valid = params.Token(row) < of.tokens;
+    const Bf16* from = params.q;
+    if (valid) {
+      from += params.RowOffset(params.q_stride, of.token, head, row, kHeadSize) + word * 8;
+    }
+    CopyAsync(to + Row::Offset(row, word), from, valid);
+  }
+}
 
 inline Params MakeParams(const Launch& launch) {
   const AttentionArgs& args = launch.args;

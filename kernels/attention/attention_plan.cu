@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kTilesPerChunk = kAttentionChunk / kTile;
 
 struct Row {
   int slot;

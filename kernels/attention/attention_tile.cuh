@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention_math.cuh"
+#include "kernels/device_util.cuh"
 #include "kernels/types.h"
 
 namespace millrace::kernels::attention {
@@ -27,13 +28,7 @@ using Fp8 = uint8_t;
 inline constexpr int kRun = 16;
 inline constexpr int kTileRuns = kTile / kRun;
 
-__device__ inline uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ inline void CopyAsync(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
+using kernels::CopyAsync;
 
 // 16 bytes into shared memory; zeros if not `valid` (and nothing is read).
 __device__ inline void CopyAsync(uint32_t to, const void* from, bool valid) {

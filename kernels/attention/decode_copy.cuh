@@ -69,23 +69,6 @@ __device__ inline void ForEachSegment(const Params& params, int ranges, const Ru
   }
 }
 
-template <typename Kv, int kHeadSize>
-__device__ inline void LoadQueries(const Params& params, const Segment& segment, uint32_t to,
-                                   int thread) {
-  using Row = typename Tile<Kv, kHeadSize>::QueryRow;
-  for (int i = thread; i < kDecodeRows * Row::kWords; i += kCopyingWarps * kWarpSize) {
-    const int row = i / Row::kWords;
-    const int word = i % Row::kWords;
-    const bool valid = params.Token(row) < segment.row.tokens;
-    const Bf16* from = params.q;
-    if (valid) {
-      from += params.RowOffset(params.q_stride, segment.row.token, segment.head, row, kHeadSize) +
-              word * 8;
-    }
-    CopyAsync(to + Row::Offset(row, word), from, valid);
-  }
-}
-
 // Each of the warps copies some runs of every tile.
 template <typename Kv, int kHeadSize>
 __device__ inline void Produce(const Params& params, int ranges, uint32_t ring, RingCursor cursor) {
@@ -116,7 +99,8 @@ __device__ inline void Produce(const Params& params, int ranges, uint32_t ring, 
                                                segment.span, ids[run], stage, thread % kWarpSize);
       }
       if (tile == first) {
-        LoadQueries<Kv, kHeadSize>(params, segment, stage + S::kRowsOffset, thread);
+        LoadQueries<kHeadSize, kDecodeRows, kCopyingWarps * kWarpSize>(
+            params, segment.row, segment.head, stage + S::kRowsOffset, thread);
       }
       cursor.ArriveWithCopies();
       load_ids((tile + 1) * kTile + offset);

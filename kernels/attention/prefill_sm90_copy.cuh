@@ -144,14 +144,15 @@ class PrefillProducer {
         CopyTile(pages, tile * kTile, span, ids, to);
         load_ids(tile + 1);
       }
-      asm volatile("cp.async.commit_group;" ::: "memory");
+      CommitCopies();
     };
     load_ids(first);
-    LoadQueries(work);
+    LoadQueries<kHeadSize, kPrefillRows, kGroupThreads>(params_, work.item, work.head,
+                                                        base_ + L::kQueryOffset, threadIdx.x);
     for (int i = 0; i < kAhead; ++i) start(first + i);
     for (int tile = first; tile < end; ++tile) {
       start(tile + kAhead);
-      asm volatile("cp.async.wait_group %0;" ::"n"(kAhead) : "memory");
+      WaitForCopies<kAhead>();
       if constexpr (L::kFp8) {
         empty_.WaitEmpty();
         ConvertTile(base_ + L::kRawOffset + tile % L::kRawStages * L::kRawBytes,
@@ -160,22 +161,6 @@ class PrefillProducer {
       }
       WgmmaFenceShared();
       full_.Arrive();
-    }
-  }
-
-  __device__ void LoadQueries(const PrefillWork& work) {
-    using QueryRow = typename Tile<Kv, kHeadSize>::QueryRow;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < kPrefillRows * QueryRow::kWords; i += kGroupThreads) {
-      const int row = i / QueryRow::kWords;
-      const int word = i % QueryRow::kWords;
-      const bool valid = params_.Token(row) < work.item.tokens;
-      const Bf16* from = params_.q;
-      if (valid) {
-        from += params_.RowOffset(params_.q_stride, work.item.token, work.head, row, kHeadSize) +
-                word * 8;
-      }
-      CopyAsync(base_ + L::kQueryOffset + QueryRow::Offset(row, word), from, valid);
     }
   }
 

@@ -9,11 +9,9 @@
 
 #include <cstdint>
 
-namespace millrace::kernels::sm90 {
+#include "kernels/device_util.cuh"
 
-__device__ inline uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
+namespace millrace::kernels::sm90 {
 
 // A barrier in shared memory whose phases complete when all arrivals and all announced bytes are
 // there. Phases are told apart by their parity: 0, 1, 0, ...
