@@ -233,6 +233,9 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   MILLRACE_RETURN_IF_ERROR(MakeRotations(config, *m));
   MILLRACE_ASSIGN_OR_RETURN(m->linear_workspace,
                             DeviceMemory::Allocate(options.workspace_bytes, "linears"));
+  MILLRACE_ASSIGN_OR_RETURN(m->linear_ticket, DeviceMemory::Allocate(sizeof(unsigned), "linears"));
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaMemset(m->linear_ticket.data(), 0, sizeof(unsigned)), "setting memory"));
   const int64_t logits_stride = (config.vocab_size + int64_t{15}) / 16 * 16;
   MILLRACE_ASSIGN_OR_RETURN(m->buffers, StepBuffers::Make(limits, logits_stride));
   CudaOpsContext context{.weights = &m->weights,
@@ -241,6 +244,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
                          .vocab_size = config.vocab_size,
                          .rotations = m->rotations.As<float2>(),
                          .linear_workspace = m->linear_workspace.data(),
+                         .linear_ticket = m->linear_ticket.As<unsigned>(),
                          .attention_plan = nullptr,
                          .attention_scratch = nullptr,
                          .portable_kernels = device.portable_kernels};

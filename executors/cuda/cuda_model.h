@@ -29,6 +29,7 @@ struct CudaModel {
   CudaWeights weights;
   DeviceMemory rotations;
   DeviceMemory linear_workspace;
+  DeviceMemory linear_ticket;
   DeviceMemory attention;
   StepBuffers buffers;
   std::array<StepLane, kMaxStepsInFlight> lanes;

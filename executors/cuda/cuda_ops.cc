@@ -124,6 +124,7 @@ kernels::LinearArgs CudaOps::Multiply(const CudaLinear& linear, const kernels::A
                                  .output = out,
                                  .output_stride = out_stride,
                                  .workspace = c_.linear_workspace,
+                                 .ticket = c_.linear_ticket,
                                  .room = room};
   Run("linear", [&] { return kernels::LaunchLinear(args, stream_); });
   return args;

@@ -45,6 +45,7 @@ struct CudaOpsContext {
   int vocab_size;
   const float2* rotations;
   void* linear_workspace;
+  unsigned* linear_ticket;
   void* attention_plan;
   void* attention_scratch;
   bool portable_kernels = false;

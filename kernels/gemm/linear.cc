@@ -194,7 +194,8 @@ cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
                                      .tokens = args.tokens,
                                      .output = args.output,
                                      .output_type = plan.shape.output,
-                                     .output_stride = args.output_stride},
+                                     .output_stride = args.output_stride,
+                                     .ticket = args.ticket},
                                     stream);
   }
   const Choice& choice = std::get<Choice>(range.choice);

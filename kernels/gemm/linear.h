@@ -89,6 +89,7 @@ struct LinearArgs {
   void* output;    // [tokens][output_stride] of the shape's output type, 16-byte aligned
   int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
   void* workspace;        // the planner's workspace_bytes, 256-byte aligned; one stream's at a time
+  unsigned* ticket;       // likewise; 0 before the first launch, and left so
   // Rows that input and output have memory for, if more than above; LinearRoom(tokens) is enough.
   // Rows past the tokens are read, whatever they hold, and written.
   int64_t room = 0;

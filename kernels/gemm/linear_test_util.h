@@ -101,7 +101,8 @@ class Problem {
         weight_scales_(RandomScales(WeightScaleCount(form.weight, rows, stride), 1)),
         input_scales_(RandomScales(InputScaleCount(form.input, tokens, stride), 2)),
         output_(PaddedTokens(tokens) * output_stride * form.OutputBytes()),
-        workspace_(LinearOptions().workspace_bytes) {
+        workspace_(LinearOptions().workspace_bytes),
+        ticket_(std::vector<unsigned>{0}) {
     Fill(weight_.get(), rows, 3);
     Fill(input_.get(), PaddedTokens(tokens), 4);
   }
@@ -140,7 +141,8 @@ class Problem {
             .tokens = tokens,
             .output = output_.get(),
             .output_stride = output_stride_,
-            .workspace = workspace_.get()};
+            .workspace = workspace_.get(),
+            .ticket = ticket_.get()};
   }
 
   // The bytes of the first `tokens` rows of the output of a run on as many.
@@ -185,7 +187,7 @@ class Problem {
     return 0;
   }
   bool GuardsIntact() const {
-    return output_.GuardsIntact() && workspace_.GuardsIntact() && weight_.GuardsIntact() &&
+    return output_.GuardsIntact() && ticket_.GuardsIntact() && workspace_.GuardsIntact() && weight_.GuardsIntact() &&
            input_.GuardsIntact();
   }
   DeviceBuffer<uint8_t>& input() { return input_; }
@@ -225,6 +227,7 @@ class Problem {
   const std::vector<float> host_weight_scales_ = weight_scales_.Download();
   const std::vector<float> host_input_scales_ = input_scales_.Download();
   DeviceBuffer<uint8_t> output_, workspace_;
+  DeviceBuffer<unsigned> ticket_;
 };
 
 inline const LinearPlan* Plan(LinearPlanner* planner, const LinearShape& shape) {

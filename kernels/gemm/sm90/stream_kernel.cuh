@@ -1,15 +1,24 @@
 // The kernel behind stream_linear.h.
 //
-// A CTA has tiles of kRows outputs, each for all tokens and with all of K in sequence: no sum is
+// A CTA takes tiles of kRows outputs, each for all tokens and with all of K in sequence: no sum is
 // split. One thread copies: weights and inputs come in steps of kChunks times 128 bytes of K into a
 // ring in shared memory, by the copy engine, straight from the plain matrices into the order that
 // wgmma reads. It fills the ring with weights, which are constant, while the kernel before this one
-// still runs, and adds the inputs when that one has ended. Groups of four warps multiply: weights
-// are wgmma's 64-row side, so that few tokens waste nothing; a tile of 32 rows lets it read what
-// lies behind, and drops those products.
+// still runs, and adds the inputs when that one has ended. Four warps multiply: weights are wgmma's
+// 64-row side, so that few tokens waste nothing.
+//
+// Which CTA takes which tile changes no bit. The first ones are fixed, since they are copied before
+// anything may be drawn; the others are drawn from a counter, one after the other: the memory
+// serves some SMs 15 % faster than others (measured on an H200), and those take more.
 //
 // FP8 is summed as cuBLASLt does without fast accumulation: the tensor cores add 128 products,
-// which keeps about 14 bits, and those sums are added in fp32.
+// which keeps about 14 bits, and those sums are added in fp32. So the chunks of K may be multiplied
+// in any order. wgmma takes its 64 rows from shared memory in 32 cycles, however few columns it
+// has; a tile of 32 rows would waste half of that. There the 64 rows are two chunks of the tile's
+// rows and the columns two chunks of the tokens: of the products those of a chunk with itself are
+// used, and the warps, which hold one chunk each, hand them round to be added in order. BF16, whose
+// sum stays in the tensor cores, lets wgmma read what lies behind a tile of 32 rows, and drops
+// those products.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_STREAM_KERNEL_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_STREAM_KERNEL_CUH_
 
@@ -36,33 +45,44 @@ struct StreamParams {
   int64_t output_stride;
   const float* weight_scale;  // one, or null
   const float* input_scale;   // one, or null
+  unsigned* ticket;           // the next tile to be drawn; 0 between launches
   int rows;
   int tokens;  // 1 ... kTokens
   int tiles;   // of kRows rows
+  int fixed;   // tiles that each CTA has without drawing: enough to fill the ring
   int steps;   // of kChunks chunks
   int stages;  // of the ring: 1 ... kMaxStages
   bool fp32;   // the output's type
 };
 
-template <Type kElement, int kTileRows, int kTileTokens, int kStepChunks>
+template <Type kElement, int kTileRows, int kTileTokens>
 struct StreamShape {
   static constexpr Type kType = kElement;
   static constexpr int kRows = kTileRows;
   static constexpr int kTokens = kTileTokens;
-  static constexpr int kChunks = kStepChunks;
+  static constexpr int kChunks = 128 / kRows;  // of a stage, which has 16 KB of weights
+  // Chunks that wgmma takes at once. Two of more tokens would take too many registers.
+  static constexpr int kGroup = kType == Type::kFp8 && kTokens <= 16 ? 64 / kRows : 1;
+  static constexpr int kColumns = kGroup * kTokens;
   static constexpr int kMathThreads = 128;
   static constexpr int kThreads = kMathThreads + kWarpSize;
   static constexpr int kWeightBytes = kRows * kChunks * kChunk;  // of a stage
   static constexpr int kInputBytes = kTokens * kChunks * kChunk;
   static constexpr int kStageBytes = kWeightBytes + kInputBytes;
+  // The sums that warps hand round: two sets of those of a stage.
+  static constexpr int kExchangeBytes =
+      kGroup > 1 ? 2 * (kChunks / kGroup) * kMathThreads * kTokens / 2 * sizeof(float) : 0;
+  static_assert(kRows == 64 || kRows == 32);
   // What wgmma reads behind the last tile's weights lies in the ring, of two stages at least.
-  static_assert(kRows >= 64 || 2 * kInputBytes >= (64 - kRows) * kChunk);
+  static_assert(kRows * kGroup >= 64 || 2 * kInputBytes >= (64 - kRows) * kChunk);
 };
 
 struct StreamBarriers {
   Barrier full[kMaxStages];   // weights and inputs are there
   Barrier empty[kMaxStages];  // all warps have read them
+  int tile[kMaxStages];       // whose first step a stage has; kNoTile: there are no more
 };
+inline constexpr int kNoTile = -1;
 
 // A place in the ring, and the parity of its turn.
 struct RingPlace {
@@ -86,99 +106,139 @@ template <typename Shape, typename Delay>
 class Stream {
  public:
   // `memory`: stages * kStageBytes, all the weights' stages before the inputs', so that wgmma finds
-  // 64 rows behind the start of the last tile of 32 too.
-  __device__ Stream(const StreamParams& params, StreamBarriers& barriers, uint32_t memory)
+  // 64 rows behind the start of the last tile of 32 too; then kExchangeBytes.
+  __device__ Stream(const StreamParams& params, StreamBarriers& barriers, uint8_t* memory)
       : p_(params),
         barriers_(barriers),
-        weights_(memory),
-        inputs_(memory + params.stages * Shape::kWeightBytes) {}
+        weights_(SharedAddress(memory)),
+        inputs_(weights_ + params.stages * Shape::kWeightBytes),
+        exchange_(reinterpret_cast<float*>(memory + params.stages * Shape::kStageBytes)) {}
 
   // By one thread.
   __device__ void Copy() {
-    const int tiles = (p_.tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
-    const int total = tiles * p_.steps;
-    const int ahead = min(p_.stages, total);
-    for (int i = 0; i < ahead; ++i) CopyWeights(i, i);
+    const int ctas = gridDim.x, first = blockIdx.x;
+    const int fixed = min(p_.fixed, (p_.tiles - first + ctas - 1) / ctas) * p_.steps;
+    const int ahead = min(p_.stages, fixed);
+    const auto tile_of = [&](int i) { return first + i / p_.steps * ctas; };
+    for (int i = 0; i < ahead; ++i) CopyWeights(tile_of(i), i % p_.steps, i);
     ReleaseDependents();
     WaitForPredecessor();
-    for (int i = 0; i < ahead; ++i) CopyInputs(i, i);
-    RingPlace place;
-    for (int i = ahead; i < total; ++i, place.Advance(p_.stages)) {
-      barriers_.empty[place.stage].Wait(place.parity);
-      CopyWeights(i, place.stage);
-      CopyInputs(i, place.stage);
-    }
+    RingPlace place = {.stage = 0, .parity = 1};  // in their first turn stages are empty
+    for (int i = 0; i < ahead; ++i, place.Advance(p_.stages)) CopyInputs(i % p_.steps, i);
+    for (int i = ahead; i < fixed; ++i) CopyStep(tile_of(i), i % p_.steps, place);
+    const int drawn = p_.tiles - p_.fixed * ctas;
+    if (drawn > 0) CopyDrawn(drawn, place);
+    barriers_.empty[place.stage].Wait(place.parity);
+    barriers_.tile[place.stage] = kNoTile;
+    barriers_.full[place.stage].Arrive();
   }
 
   // By the warps that multiply.
   __device__ void Multiply() {
     AwaitPredecessor();
-    for (int tile = blockIdx.x; tile < p_.tiles; tile += gridDim.x) {
-      float sums[kSums] = {};
+    ForEachTile([&](int tile) {
+      float sums[kOwnSums] = {};
       if constexpr (Shape::kType == Type::kFp8) {
         AddFp8(sums);
       } else {
         AddBf16(sums);
       }
       Store(tile, sums);
-    }
+    });
   }
 
  private:
-  static constexpr int kSums = Shape::kTokens / 2;
   static constexpr int kStepsPerChunk = kChunk / 32;  // wgmma takes 32 bytes of K
-  static constexpr uint64_t kNextWeights = Shape::kRows * kChunk >> 4;
-  static constexpr uint64_t kNextInputs = Shape::kTokens * kChunk >> 4;
+  static constexpr int kSums = Shape::kTokens / 2;    // a thread's, of a chunk
+  static constexpr int kOwnSums = kSums / Shape::kGroup;
+  static constexpr int kSets = Shape::kChunks / Shape::kGroup;  // of chunks, of a stage
+  static constexpr int kRowWarps = Shape::kRows / 16;           // warps that share a chunk's rows
+  static constexpr uint32_t kNextWeights = Shape::kGroup * Shape::kRows * kChunk >> 4;
+  static constexpr uint32_t kNextInputs = Shape::kColumns * kChunk >> 4;
 
-  __device__ void CopyWeights(int i, int stage) {
+  __device__ void CopyWeights(int tile, int step, int stage) {
     Delay::Wait();
-    const int tile = blockIdx.x + i / p_.steps * gridDim.x;
+    barriers_.tile[stage] = tile;
     barriers_.full[stage].ArriveAndExpect(Shape::kStageBytes);
     CopyBox(weights_ + stage * Shape::kWeightBytes, p_.weight, 0, tile * Shape::kRows,
-            i % p_.steps * Shape::kChunks, barriers_.full[stage], EvictFirst());
+            step * Shape::kChunks, barriers_.full[stage], EvictFirst());
   }
 
-  __device__ void CopyInputs(int i, int stage) {
+  __device__ void CopyInputs(int step, int stage) {
     Delay::Wait();
-    CopyBox(inputs_ + stage * Shape::kInputBytes, p_.input, 0, 0, i % p_.steps * Shape::kChunks,
+    CopyBox(inputs_ + stage * Shape::kInputBytes, p_.input, 0, 0, step * Shape::kChunks,
             barriers_.full[stage], EvictLast());
   }
 
-  // The tensor cores' sums of one step: FP8 needs one a chunk.
-  using Parts = float[Shape::kChunks][kSums];
+  __device__ void CopyStep(int tile, int step, RingPlace& place) {
+    barriers_.empty[place.stage].Wait(place.parity);
+    CopyWeights(tile, step, place.stage);
+    CopyInputs(step, place.stage);
+    place.Advance(p_.stages);
+  }
 
-  __device__ void AddFp8(float (&sums)[kSums]) {
+  // Every CTA draws until nothing is left, once too often, so the number of draws is known: with
+  // the last one the counter is 0 again. The next tile is drawn shortly before it is needed.
+  __device__ void CopyDrawn(int drawn, RingPlace& place) {
+    const auto draw = [&] { return static_cast<int>(atomicInc(p_.ticket, drawn + gridDim.x - 1)); };
+    for (int ticket = draw(); ticket < drawn;) {
+      const int tile = p_.fixed * gridDim.x + ticket;
+      for (int step = 0; step < p_.steps; ++step) {
+        if (step == max(p_.steps - 2, 0)) ticket = draw();
+        CopyStep(tile, step, place);
+      }
+    }
+  }
+
+  // The tensor cores' sums of one step.
+  using Parts = float[kSets][Shape::kColumns / 2];
+
+  // Calls add(tile) for each tile, whose number lies beside its first step. Between two tiles no
+  // product is under way: the compiler wants to know how many there are, and this loop's end is
+  // read from memory.
+  template <typename Add>
+  __device__ void ForEachTile(const Add& add) {
+    for (;;) {
+      barriers_.full[next_.stage].Wait(next_.parity);
+      const int tile = barriers_.tile[next_.stage];
+      if (tile == kNoTile) return;
+      add(tile);
+    }
+  }
+
+  // Two steps are under way.
+  __device__ void AddFp8(float (&sums)[kOwnSums]) {
     Parts even, odd;
-    Begin(even);
+    BeginStep(even);
     for (int step = 1; step < p_.steps; step += 2) {
-      Begin(odd);
-      End<1>(even, sums);
+      BeginStep(odd);
+      EndStep<1>(even, sums);
       if (step + 1 == p_.steps) {
-        End<0>(odd, sums);
+        EndStep<0>(odd, sums);
         return;
       }
-      Begin(even);
-      End<1>(odd, sums);
+      BeginStep(even);
+      EndStep<1>(odd, sums);
     }
-    End<0>(even, sums);
+    EndStep<0>(even, sums);
   }
 
   // The products of the next step, asynchronously. Sums that do not wait for one another take
   // turns.
-  __device__ void Begin(Parts& parts) {
+  __device__ void BeginStep(Parts& parts) {
     barriers_.full[next_.stage].Wait(next_.parity);
-    const uint64_t a = Weights(next_.stage), b = Inputs(next_.stage);
+    const uint32_t a = Weights(next_.stage), b = Inputs(next_.stage);
     next_.Advance(p_.stages);
 #pragma unroll
-    for (int chunk = 0; chunk < Shape::kChunks; ++chunk) Fence(parts[chunk]);
+    for (int set = 0; set < kSets; ++set) Fence(parts[set]);
     BeginMultiply();
 #pragma unroll
     for (int k = 0; k < kStepsPerChunk; ++k) {
 #pragma unroll
-      for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
-        MultiplyAsync<Shape::kType, Shape::kTokens>(parts[chunk],
-                                                    a + chunk * kNextWeights + k * kNextStep,
-                                                    b + chunk * kNextInputs + k * kNextStep, k > 0);
+      for (int set = 0; set < kSets; ++set) {
+        MultiplyAsync<Shape::kType, Shape::kColumns>(parts[set],
+                                                     a + set * kNextWeights + k * kNextStep,
+                                                     b + set * kNextInputs + k * kNextStep, k > 0);
       }
     }
     EndMultiply();
@@ -186,22 +246,63 @@ class Stream {
 
   // Adds a step to the sums, when all but kPending are done, and frees its stage.
   template <int kPending>
-  __device__ void End(Parts& parts, float (&sums)[kSums]) {
+  __device__ void EndStep(Parts& parts, float (&sums)[kOwnSums]) {
     WaitForProducts<kPending>();
 #pragma unroll
-    for (int chunk = 0; chunk < Shape::kChunks; ++chunk) Fence(parts[chunk]);
+    for (int set = 0; set < kSets; ++set) Fence(parts[set]);
     Free();
+    if constexpr (Shape::kGroup > 1) {
+      AddOfAllWarps(parts, sums);
+    } else {
 #pragma unroll
-    for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
+      for (int set = 0; set < kSets; ++set) {
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) sums[i] += parts[chunk][i];
+        for (int i = 0; i < kSums; ++i) sums[i] += parts[set][i];
+      }
     }
+  }
+
+  // Warp w holds the sums of chunk w / kRowWarps of a set, for rows 16 * (w % kRowWarps) and on. It
+  // adds kOwnSums of each lane's sums, of all chunks in order. Two sets of the exchanged sums are
+  // used in turn: whoever writes one has passed the barrier after its reading.
+  __device__ void AddOfAllWarps(const Parts& parts, float (&sums)[kOwnSums]) {
+    const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+    const int part = warp / kRowWarps;
+    const auto at = [&](int set, int of_warp, int i) -> float& {
+      return exchange_[((turn_ * kSets + set) * 4 + of_warp) * kSums * kWarpSize + i * kWarpSize +
+                       lane];
+    };
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) {
+        float own = parts[set][i];
+#pragma unroll
+        for (int chunk = 1; chunk < Shape::kGroup; ++chunk) {
+          if (part == chunk) own = parts[set][chunk * kSums + i];
+        }
+        at(set, warp, i) = own;
+      }
+    }
+    Delay::Wait();
+    asm volatile("bar.sync 1, %0;" ::"n"(Shape::kMathThreads) : "memory");
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) {
+#pragma unroll
+      for (int chunk = 0; chunk < Shape::kGroup; ++chunk) {
+#pragma unroll
+        for (int i = 0; i < kOwnSums; ++i) {
+          sums[i] += at(set, chunk * kRowWarps + warp % kRowWarps, part * kOwnSums + i);
+        }
+      }
+    }
+    turn_ ^= 1;
   }
 
   __device__ void AddBf16(float (&sums)[kSums]) {
     for (int step = 0; step < p_.steps; ++step) {
       barriers_.full[next_.stage].Wait(next_.parity);
-      const uint64_t a = Weights(next_.stage), b = Inputs(next_.stage);
+      const uint32_t a = Weights(next_.stage), b = Inputs(next_.stage);
       next_.Advance(p_.stages);
       Fence(sums);
       BeginMultiply();
@@ -224,10 +325,10 @@ class Stream {
     Free();
   }
 
-  __device__ uint64_t Weights(int stage) const {
+  __device__ uint32_t Weights(int stage) const {
     return SwizzledMatrix(weights_ + stage * Shape::kWeightBytes);
   }
-  __device__ uint64_t Inputs(int stage) const {
+  __device__ uint32_t Inputs(int stage) const {
     return SwizzledMatrix(inputs_ + stage * Shape::kInputBytes);
   }
 
@@ -238,36 +339,47 @@ class Stream {
     if (++free_ == p_.stages) free_ = 0;
   }
 
-  __device__ void Store(int tile, const float (&sums)[kSums]) {
-    const int row = threadIdx.x / kWarpSize * 16;  // the warp's first of the tile
+  template <int kCount>
+  __device__ void Store(int tile, const float (&sums)[kCount]) {
+    const int warp = threadIdx.x / kWarpSize;
+    const int row = warp % (Shape::kGroup > 1 ? kRowWarps : 4) * 16;  // the warp's first
     const int first_row = tile * Shape::kRows + row;
     if (row >= Shape::kRows || first_row >= p_.rows) return;  // rows are a multiple of 16
     float scale = 1;
     if (p_.weight_scale != nullptr) scale *= *p_.weight_scale;
     if (p_.input_scale != nullptr) scale *= *p_.input_scale;
+    if constexpr (Shape::kGroup > 1) {
 #pragma unroll
-    for (int i = 0; i < kSums; i += 4) {
-      const int token = 2 * i;  // of eight
-      if (token >= p_.tokens) break;
-      const float values[4] = {sums[i] * scale, sums[i + 1] * scale, sums[i + 2] * scale,
-                               sums[i + 3] * scale};
-      if (p_.fp32) {
-        StoreFp32(first_row, token, values);
-      } else {
-        StoreBf16(first_row, token, values);
+      for (int i = 0; i < kCount; ++i) {
+        StoreOne(first_row, warp / kRowWarps * kOwnSums + i, sums[i] * scale);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; i += 4) {
+        const int token = 2 * i;  // of eight
+        if (token >= p_.tokens) break;
+        const float values[4] = {sums[i] * scale, sums[i + 1] * scale, sums[i + 2] * scale,
+                                 sums[i + 3] * scale};
+        if (p_.fp32) {
+          for (int j = 0; j < 4; ++j) StoreOne(first_row, i + j, values[j]);
+        } else {
+          StoreBf16(first_row, token, values);
+        }
       }
     }
   }
 
-  __device__ void StoreFp32(int first_row, int first_token, const float (&values)[4]) {
+  // Of the sum that wgmma leaves in a lane's register i.
+  __device__ void StoreOne(int first_row, int i, float value) {
     const int lane = threadIdx.x % kWarpSize;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int token = first_token + lane % 4 * 2 + i % 2;
-      const int row = first_row + lane / 4 + i / 2 * 8;
-      if (token < p_.tokens) {
-        static_cast<float*>(p_.output)[token * p_.output_stride + row] = values[i];
-      }
+    const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    const int row = first_row + lane / 4 + i % 4 / 2 * 8;
+    if (token >= p_.tokens) return;
+    const int64_t at = token * p_.output_stride + row;
+    if (p_.fp32) {
+      static_cast<float*>(p_.output)[at] = value;
+    } else {
+      static_cast<Bf16*>(p_.output)[at] = __float2bfloat16_rn(value);
     }
   }
 
@@ -292,8 +404,11 @@ class Stream {
   const StreamParams& p_;
   StreamBarriers& barriers_;
   const uint32_t weights_, inputs_;  // the ring
-  RingPlace next_;                   // of the warps that multiply: the stage to read next
-  int free_ = 0;                     // and the one to free next
+  float* const exchange_;
+  // Of the warps that multiply:
+  RingPlace next_;  // the stage to read next
+  int free_ = 0;    // and the one to free next
+  int turn_ = 0;    // of the exchange
 };
 
 template <typename Shape, typename Delay>
@@ -309,7 +424,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     FenceBarrierInit();
   }
   __syncthreads();
-  Stream<Shape, Delay> stream(params, barriers, SharedAddress(memory));
+  Stream<Shape, Delay> stream(params, barriers, memory);
   if (threadIdx.x < Shape::kMathThreads) {
     stream.Multiply();
   } else if (threadIdx.x == Shape::kMathThreads) {

@@ -20,18 +20,18 @@ inline constexpr int kSharedBytes = 227 * 1024 - 2048;  // of a CTA, without bar
 
 struct StreamInstance {
   void (*kernel)(StreamParams);
-  int tokens, chunks, threads, stage_bytes;
+  int tokens, chunks, threads, stage_bytes, exchange_bytes;
 };
 
-// A stage has 16 KB of weights.
 template <Type kType, int kRows, int kTokens, typename Delay>
 StreamInstance MakeInstance() {
-  using Shape = StreamShape<kType, kRows, kTokens, kChunk / kRows>;
+  using Shape = StreamShape<kType, kRows, kTokens>;
   return {.kernel = StreamKernel<Shape, Delay>,
           .tokens = kTokens,
           .chunks = Shape::kChunks,
           .threads = Shape::kThreads,
-          .stage_bytes = Shape::kStageBytes};
+          .stage_bytes = Shape::kStageBytes,
+          .exchange_bytes = Shape::kExchangeBytes};
 }
 
 template <Type kType, int kRows, typename Delay>
@@ -76,7 +76,8 @@ inline bool IsValid(const StreamLinearArgs& args) {
   const Weight& weight = args.weight;
   const Activation& input = args.input;
   const StreamChoice& choice = args.choice;
-  if ((choice.rows != 32 && choice.rows != 64) || choice.stages < 2 || choice.ctas < 1) {
+  if ((choice.rows != 32 && choice.rows != 64) || choice.stages < 2 || choice.ctas < 1 ||
+      args.ticket == nullptr) {
     return false;
   }
   if (weight.data == nullptr || !IsAligned16(weight.data) || weight.rows < 16 ||
@@ -107,6 +108,9 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
                                       : InstanceFor<Type::kBf16, Delay>(tile_rows, args.tokens);
   const int64_t row_bytes = weight.stride * (weight.type == Type::kFp8 ? 1 : 2);
   const int64_t tiles = CeilDiv<int64_t>(weight.rows, tile_rows);
+  const int steps = static_cast<int>(CeilDiv<int64_t>(row_bytes / kChunk, instance.chunks));
+  const int stages = std::min({args.choice.stages, kMaxStages,
+                               (kSharedBytes - instance.exchange_bytes) / instance.stage_bytes});
   StreamParams params = {
       .weight = {},
       .input = {},
@@ -114,11 +118,13 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
       .output_stride = args.output_stride,
       .weight_scale = weight.scaling == WeightScaling::kTensor ? weight.scales : nullptr,
       .input_scale = args.input.scaling == Scaling::kTensor ? args.input.scales : nullptr,
+      .ticket = args.ticket,
       .rows = static_cast<int>(weight.rows),
       .tokens = static_cast<int>(args.tokens),
       .tiles = static_cast<int>(tiles),
-      .steps = static_cast<int>(CeilDiv<int64_t>(row_bytes / kChunk, instance.chunks)),
-      .stages = std::min({args.choice.stages, kMaxStages, kSharedBytes / instance.stage_bytes}),
+      .fixed = CeilDiv(stages, steps),
+      .steps = steps,
+      .stages = stages,
       .fp32 = args.output_type == Type::kF32};
   if (!MakeTensorMap(weight.data, weight.rows, row_bytes, tile_rows, instance.chunks,
                      &params.weight) ||
@@ -126,7 +132,7 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
                      &params.input)) {
     return cudaErrorInvalidValue;
   }
-  const int shared_bytes = params.stages * instance.stage_bytes;
+  const int shared_bytes = stages * instance.stage_bytes + instance.exchange_bytes;
   // Always the same: another thread may launch the kernel with other stages.
   const cudaError_t error = cudaFuncSetAttribute(
       instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);

@@ -23,7 +23,7 @@ std::optional<StreamChoice> ChooseStream(const LinearShape& shape, int64_t token
     return std::nullopt;
   }
   if (fp8 && tokens > 16) return StreamChoice{.rows = 64, .stages = 9, .ctas = Sms()};
-  return StreamChoice{.rows = 32, .stages = tokens > 16 ? 6 : 7, .ctas = Sms()};
+  return StreamChoice{.rows = 32, .stages = fp8 ? 7 : 9, .ctas = Sms()};
 }
 
 cudaError_t LaunchStreamLinear(const StreamLinearArgs& args, cudaStream_t stream) {

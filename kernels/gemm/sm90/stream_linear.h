@@ -28,7 +28,7 @@ inline constexpr int kMostStreamTokens = 32;
 struct StreamChoice {
   int rows;    // of a CTA's tile: 32 or 64
   int stages;  // of its ring in shared memory, at least 2; fewer where they do not fit
-  int ctas;    // at most, each with every ctas-th tile
+  int ctas;    // at most
 };
 
 // What is fastest, as measured on an H200; nothing where cuBLASLt is (many tokens), where there is
@@ -43,6 +43,7 @@ struct StreamLinearArgs {
   void* output;      // [tokens][output_stride] BF16 or fp32, 16-byte aligned
   Type output_type;
   int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
+  unsigned* ticket;       // one stream's at a time; 0 before the first launch, and left so
 };
 
 // Scalar scales are applied, those of channels and tokens are left to the reader, as LaunchLinear

@@ -37,6 +37,7 @@ class Linears {
                  DeviceBuffer<uint8_t>(kRoom * kMostRows * sizeof(float))},
         scale_(std::vector<float>{1}),
         workspace_(LinearOptions().workspace_bytes),
+        ticket_(std::vector<unsigned>{0}),
         own_(lt, {}),
         library_(lt, {.gemm = Gemm::kCublasLt}) {
     if (type == Type::kFp8) {
@@ -73,6 +74,7 @@ class Linears {
                          .output = outputs_[output].get(),
                          .output_stride = size.rows,
                          .workspace = workspace_.get(),
+                         .ticket = ticket_.get(),
                          .room = LinearRoom(tokens)},
                         stream);
   }
@@ -106,6 +108,7 @@ class Linears {
   std::array<DeviceBuffer<uint8_t>, 2> outputs_;
   DeviceBuffer<float> scale_;
   DeviceBuffer<uint8_t> workspace_;
+  DeviceBuffer<unsigned> ticket_;
   LinearPlanner own_, library_;
 };
 

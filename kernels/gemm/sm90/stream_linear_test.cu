@@ -41,7 +41,8 @@ StreamLinearArgs ArgsOf(Problem& problem, const Form& form, int64_t tokens,
           .tokens = tokens,
           .output = args.output,
           .output_type = form.output,
-          .output_stride = args.output_stride};
+          .output_stride = args.output_stride,
+          .ticket = args.ticket};
 }
 
 std::string Describe(const Form& form, int64_t tokens, const StreamChoice& choice) {
@@ -158,7 +159,9 @@ TEST(StreamLinearTest, RefusesWhatItCannotRun) {
   };
   EXPECT_FALSE(refused([](StreamLinearArgs&) {}));
   EXPECT_TRUE(refused([](StreamLinearArgs& args) { args.choice.rows = 128; }));
+  EXPECT_TRUE(refused([](StreamLinearArgs& args) { args.choice.rows = 16; }));
   EXPECT_TRUE(refused([](StreamLinearArgs& args) { args.choice.stages = 1; }));
+  EXPECT_TRUE(refused([](StreamLinearArgs& args) { args.ticket = nullptr; }));
   EXPECT_TRUE(refused([](StreamLinearArgs& args) { args.choice.ctas = 0; }));
   EXPECT_TRUE(refused([](StreamLinearArgs& args) { args.tokens = 0; }));
   EXPECT_TRUE(refused([](StreamLinearArgs& args) { args.tokens = 33; }));

@@ -7,17 +7,20 @@
 
 #include <cstdint>
 
+#include "kernels/device_util.cuh"
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
 
-// What wgmma is told of a matrix in shared memory whose rows of 128 bytes lie one behind the other,
-// the 16-byte words of eight rows permuted (128-byte swizzled), at a multiple of 1024 bytes. The
-// next 32 bytes of K are kNextStep further.
-__device__ inline uint64_t SwizzledMatrix(uint32_t address) {
-  return (address & 0x3ffff) >> 4 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+// Where a matrix lies in shared memory, as wgmma is told it (the lower half of its descriptor):
+// rows of 128 bytes one behind the other, the 16-byte words of eight rows permuted (128-byte
+// swizzled), at a multiple of 1024 bytes. The next 32 bytes of K are kNextStep further. The
+// compiler is told that all lanes have the same address: else it computes each descriptor in vector
+// registers, and moving them to wgmma's takes longer than the products of few tokens.
+__device__ inline uint32_t SwizzledMatrix(uint32_t address) {
+  return __shfl_sync(kFullWarp, (address & 0x3ffff) >> 4, 0);
 }
-inline constexpr uint64_t kNextStep = 32 >> 4;
+inline constexpr uint32_t kNextStep = 32 >> 4;
 
 __device__ inline void BeginMultiply() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -54,20 +57,21 @@ __device__ void Fence(float (&d)[kSize]) {
 #define MILLRACE_SUMS_8(d, i) MILLRACE_SUMS_4(d, i), MILLRACE_SUMS_4(d, i + 4)
 #define MILLRACE_SUMS_16(d, i) MILLRACE_SUMS_8(d, i), MILLRACE_SUMS_8(d, i + 8)
 
-// `a`, `b` and `add` are the three operands behind the sums.
-#define MILLRACE_WGMMA(shape, tail, sums, operand_a, operand_b, operand_add)        \
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" operand_add                 \
-               ", 0;\n"                                                             \
-               "wgmma.mma_async.sync.aligned." shape " {" MILLRACE_REGISTERS_##sums \
-               "}, %" operand_a ", %" operand_b ", add, 1, 1" tail ";\n}\n"         \
-               : MILLRACE_SUMS_##sums(d, 0)                                         \
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+// `a`, `b` and `add` are the three operands behind the sums. The upper half of both descriptors:
+// 1024 bytes from eight rows to the next eight, 128-byte swizzle.
+#define MILLRACE_WGMMA(shape, tail, sums, operand_a, operand_b, operand_add)             \
+  asm volatile("{\n.reg .pred add;\n.reg .b64 a, b;\nsetp.ne.b32 add, %" operand_add     \
+               ", 0;\nmov.b64 a, {%" operand_a ", 0x40000040};\nmov.b64 b, {%" operand_b \
+               ", 0x40000040};\nwgmma.mma_async.sync.aligned." shape                     \
+               " {" MILLRACE_REGISTERS_##sums "}, a, b, add, 1, 1" tail ";\n}\n"         \
+               : MILLRACE_SUMS_##sums(d, 0)                                              \
+               : "r"(a), "r"(b), "r"(static_cast<int>(add)))
 
 // d[...] (+)= a . b^T; `add` is false for the first step of a sum. Thread t of the group holds, in
 // d[4 * i ...], rows t / 32 * 16 + t % 32 / 4 (+ 8 in the last two) and columns 8 * i + t % 4 * 2
 // (+ 1).
 template <Type kType, int kN>
-__device__ void MultiplyAsync(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add) {
+__device__ void MultiplyAsync(float (&d)[kN / 2], uint32_t a, uint32_t b, bool add) {
   static_assert(kType == Type::kFp8 || kType == Type::kBf16);
   static_assert(kN == 8 || kN == 16 || kN == 32);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
