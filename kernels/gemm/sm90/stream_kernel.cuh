@@ -70,8 +70,9 @@ struct StreamShape {
   static constexpr int kInputBytes = kTokens * kChunks * kChunk;
   static constexpr int kStageBytes = kWeightBytes + kInputBytes;
   // The sums that warps hand round: two sets of those of a stage.
-  static constexpr int kExchangeBytes =
-      kGroup > 1 ? 2 * (kChunks / kGroup) * kMathThreads * kTokens / 2 * sizeof(float) : 0;
+  static constexpr int kExchangeBytes = kGroup > 1 ? 2 * (kChunks / kGroup) * kMathThreads* kTokens
+                                                         / 2 * sizeof(float)
+                                                   : 0;
   static_assert(kRows == 64 || kRows == 32);
   // What wgmma reads behind the last tile's weights lies in the ring, of two stages at least.
   static_assert(kRows * kGroup >= 64 || 2 * kInputBytes >= (64 - kRows) * kChunk);
