@@ -187,8 +187,8 @@ class Problem {
     return 0;
   }
   bool GuardsIntact() const {
-    return output_.GuardsIntact() && ticket_.GuardsIntact() && workspace_.GuardsIntact() && weight_.GuardsIntact() &&
-           input_.GuardsIntact();
+    return output_.GuardsIntact() && ticket_.GuardsIntact() && workspace_.GuardsIntact() &&
+           weight_.GuardsIntact() && input_.GuardsIntact();
   }
   DeviceBuffer<uint8_t>& input() { return input_; }
   DeviceBuffer<uint8_t>& output() { return output_; }

@@ -69,10 +69,10 @@ struct StreamShape {
   static constexpr int kWeightBytes = kRows * kChunks * kChunk;  // of a stage
   static constexpr int kInputBytes = kTokens * kChunks * kChunk;
   static constexpr int kStageBytes = kWeightBytes + kInputBytes;
-  // The sums that warps hand round: two sets of those of a stage.
-  static constexpr int kExchangeBytes = kGroup > 1 ? 2 * (kChunks / kGroup) * kMathThreads* kTokens
-                                                         / 2 * sizeof(float)
-                                                   : 0;
+  static constexpr int kSets = kChunks / kGroup;  // of chunks
+  static constexpr int kSums = kTokens / 2;       // a thread's, of a chunk
+  // The sums of a stage that warps hand round, twice.
+  static constexpr int kExchangeBytes = kGroup == 1 ? 0 : 2 * kSets * kMathThreads * kSums * 4;
   static_assert(kRows == 64 || kRows == 32);
   // What wgmma reads behind the last tile's weights lies in the ring, of two stages at least.
   static_assert(kRows * kGroup >= 64 || 2 * kInputBytes >= (64 - kRows) * kChunk);
@@ -150,10 +150,10 @@ class Stream {
 
  private:
   static constexpr int kStepsPerChunk = kChunk / 32;  // wgmma takes 32 bytes of K
-  static constexpr int kSums = Shape::kTokens / 2;    // a thread's, of a chunk
+  static constexpr int kSets = Shape::kSets;
+  static constexpr int kSums = Shape::kSums;
   static constexpr int kOwnSums = kSums / Shape::kGroup;
-  static constexpr int kSets = Shape::kChunks / Shape::kGroup;  // of chunks, of a stage
-  static constexpr int kRowWarps = Shape::kRows / 16;           // warps that share a chunk's rows
+  static constexpr int kRowWarps = Shape::kRows / 16;  // warps that share a chunk's rows
   static constexpr uint32_t kNextWeights = Shape::kGroup * Shape::kRows * kChunk >> 4;
   static constexpr uint32_t kNextInputs = Shape::kColumns * kChunk >> 4;
 
