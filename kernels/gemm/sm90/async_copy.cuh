@@ -27,6 +27,16 @@ class Barrier {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(SharedAddress(this)) : "memory");
 #endif
   }
+  // At the barrier that lies at the same place in the shared memory of another CTA of the cluster.
+  __device__ void ArriveAt(int cta) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(SharedAddress(this)),
+        "r"(cta)
+        : "memory");
+#endif
+  }
   // Arrives, and announces the bytes that copies will bring.
   __device__ void ArriveAndExpect(uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
@@ -74,6 +84,13 @@ __device__ inline uint64_t EvictLast() {
   return policy;
 }
 
+// Fetches a map before the first copy that needs it.
+__device__ inline void PrefetchMap(const CUtensorMap& map) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#endif
+}
+
 // A box of a tensor at (x, y, z), by one thread; what lies outside the tensor arrives as zeros.
 __device__ inline void CopyBox(uint32_t to, const CUtensorMap& from, int x, int y, int z,
                                Barrier& barrier, uint64_t policy) {
@@ -83,6 +100,29 @@ __device__ inline void CopyBox(uint32_t to, const CUtensorMap& from, int x, int 
       ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
       "l"(&from), "r"(x), "r"(y), "r"(z), "r"(SharedAddress(&barrier)), "l"(policy)
       : "memory");
+#endif
+}
+
+// The same to the same place in the shared memory of each CTA of the cluster in `mask`, whose
+// barrier hears of its own bytes.
+__device__ inline void CopyBoxToCluster(uint32_t to, const CUtensorMap& from, int x, int y, int z,
+                                        Barrier& barrier, uint64_t policy, uint16_t mask) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(to),
+      "l"(&from), "r"(x), "r"(y), "r"(z), "r"(SharedAddress(&barrier)), "h"(mask), "l"(policy)
+      : "memory");
+#endif
+}
+
+// All threads of all CTAs of the cluster.
+__device__ inline void SyncCluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
 #endif
 }
 

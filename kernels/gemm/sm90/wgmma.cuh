@@ -53,9 +53,18 @@ __device__ void Fence(float (&d)[kSize]) {
 #define MILLRACE_REGISTERS_4 "%0, %1, %2, %3"
 #define MILLRACE_REGISTERS_8 MILLRACE_REGISTERS_4 ", %4, %5, %6, %7"
 #define MILLRACE_REGISTERS_16 MILLRACE_REGISTERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define MILLRACE_REGISTERS_32 \
+  MILLRACE_REGISTERS_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define MILLRACE_REGISTERS_64                                                               \
+  MILLRACE_REGISTERS_32                                                                     \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
+  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define MILLRACE_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define MILLRACE_SUMS_8(d, i) MILLRACE_SUMS_4(d, i), MILLRACE_SUMS_4(d, i + 4)
 #define MILLRACE_SUMS_16(d, i) MILLRACE_SUMS_8(d, i), MILLRACE_SUMS_8(d, i + 8)
+#define MILLRACE_SUMS_32(d, i) MILLRACE_SUMS_16(d, i), MILLRACE_SUMS_16(d, i + 16)
+#define MILLRACE_SUMS_64(d, i) MILLRACE_SUMS_32(d, i), MILLRACE_SUMS_32(d, i + 32)
 
 // `a`, `b` and `add` are the three operands behind the sums. The upper half of both descriptors:
 // 1024 bytes from eight rows to the next eight, 128-byte swizzle.
@@ -66,6 +75,10 @@ __device__ void Fence(float (&d)[kSize]) {
                " {" MILLRACE_REGISTERS_##sums "}, a, b, add, 1, 1" tail ";\n}\n"         \
                : MILLRACE_SUMS_##sums(d, 0)                                              \
                : "r"(a), "r"(b), "r"(static_cast<int>(add)))
+#define MILLRACE_WGMMA_FP8(n, sums, operand_a, operand_b, operand_add) \
+  MILLRACE_WGMMA("m64n" #n "k32.f32.e4m3.e4m3", "", sums, operand_a, operand_b, operand_add)
+#define MILLRACE_WGMMA_BF16(n, sums, operand_a, operand_b, operand_add) \
+  MILLRACE_WGMMA("m64n" #n "k16.f32.bf16.bf16", ", 0, 0", sums, operand_a, operand_b, operand_add)
 
 // d[...] (+)= a . b^T; `add` is false for the first step of a sum. Thread t of the group holds, in
 // d[4 * i ...], rows t / 32 * 16 + t % 32 / 4 (+ 8 in the last two) and columns 8 * i + t % 4 * 2
@@ -73,26 +86,34 @@ __device__ void Fence(float (&d)[kSize]) {
 template <Type kType, int kN>
 __device__ void MultiplyAsync(float (&d)[kN / 2], uint32_t a, uint32_t b, bool add) {
   static_assert(kType == Type::kFp8 || kType == Type::kBf16);
-  static_assert(kN == 8 || kN == 16 || kN == 32);
+  static_assert(kN == 8 || kN == 16 || kN == 32 || kN == 64 || kN == 128);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   if constexpr (kType == Type::kFp8) {
-    if constexpr (kN == 8) MILLRACE_WGMMA("m64n8k32.f32.e4m3.e4m3", "", 4, "4", "5", "6");
-    if constexpr (kN == 16) MILLRACE_WGMMA("m64n16k32.f32.e4m3.e4m3", "", 8, "8", "9", "10");
-    if constexpr (kN == 32) MILLRACE_WGMMA("m64n32k32.f32.e4m3.e4m3", "", 16, "16", "17", "18");
+    if constexpr (kN == 8) MILLRACE_WGMMA_FP8(8, 4, "4", "5", "6");
+    if constexpr (kN == 16) MILLRACE_WGMMA_FP8(16, 8, "8", "9", "10");
+    if constexpr (kN == 32) MILLRACE_WGMMA_FP8(32, 16, "16", "17", "18");
+    if constexpr (kN == 64) MILLRACE_WGMMA_FP8(64, 32, "32", "33", "34");
+    if constexpr (kN == 128) MILLRACE_WGMMA_FP8(128, 64, "64", "65", "66");
   } else {
-    if constexpr (kN == 8) MILLRACE_WGMMA("m64n8k16.f32.bf16.bf16", ", 0, 0", 4, "4", "5", "6");
-    if constexpr (kN == 16) MILLRACE_WGMMA("m64n16k16.f32.bf16.bf16", ", 0, 0", 8, "8", "9", "10");
-    if constexpr (kN == 32) {
-      MILLRACE_WGMMA("m64n32k16.f32.bf16.bf16", ", 0, 0", 16, "16", "17", "18");
-    }
+    if constexpr (kN == 8) MILLRACE_WGMMA_BF16(8, 4, "4", "5", "6");
+    if constexpr (kN == 16) MILLRACE_WGMMA_BF16(16, 8, "8", "9", "10");
+    if constexpr (kN == 32) MILLRACE_WGMMA_BF16(32, 16, "16", "17", "18");
+    if constexpr (kN == 64) MILLRACE_WGMMA_BF16(64, 32, "32", "33", "34");
+    if constexpr (kN == 128) MILLRACE_WGMMA_BF16(128, 64, "64", "65", "66");
   }
 #endif
 }
 
+#undef MILLRACE_WGMMA_BF16
+#undef MILLRACE_WGMMA_FP8
 #undef MILLRACE_WGMMA
+#undef MILLRACE_SUMS_64
+#undef MILLRACE_SUMS_32
 #undef MILLRACE_SUMS_16
 #undef MILLRACE_SUMS_8
 #undef MILLRACE_SUMS_4
+#undef MILLRACE_REGISTERS_64
+#undef MILLRACE_REGISTERS_32
 #undef MILLRACE_REGISTERS_16
 #undef MILLRACE_REGISTERS_8
 #undef MILLRACE_REGISTERS_4
