@@ -10,14 +10,18 @@
 #include "kernels/gemm/linear_algorithms.h"
 #include "kernels/gemm/linear_table.h"
 #include "kernels/gemm/sm90/stream_linear.h"
+#include "kernels/gemm/sm90/wide_linear.h"
 
 namespace millrace::kernels {
 
 class LinearPlan {
  public:
+  // cuBLASLt's algorithm, or one of our own kernels'.
+  using AnyChoice = std::variant<Choice, sm90::StreamChoice, sm90::WideChoice>;
+
   struct Range {
-    int64_t tokens;                                   // the largest
-    std::variant<Choice, sm90::StreamChoice> choice;  // cuBLASLt's algorithm, or our own kernel's
+    int64_t tokens;  // the largest
+    AnyChoice choice;
   };
 
   LinearPlan(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options)
@@ -72,9 +76,15 @@ bool IsTunedFor(const CublasLt& lt) {
          10 * major + minor == kTunedCapability;
 }
 
-// What has the bits of cuBLASLt's full sums must not stand in for its fast ones.
-bool MayStream(const LinearOptions& options, const LinearShape& shape) {
-  return options.gemm == Gemm::kAuto && !(options.fast_accumulation && shape.type == Type::kFp8);
+// One of our own kernels for up to `most` tokens, where it is faster than cuBLASLt. What has the
+// bits of cuBLASLt's full sums must not stand in for its fast ones.
+std::optional<LinearPlan::AnyChoice> ChooseOwn(const LinearOptions& options,
+                                               const LinearShape& shape, int64_t most) {
+  if (options.gemm == Gemm::kCublasLt) return std::nullopt;
+  if (options.fast_accumulation && shape.type == Type::kFp8) return std::nullopt;
+  if (const auto wide = sm90::ChooseWide(shape, most)) return *wide;
+  if (const auto stream = sm90::ChooseStream(shape, most)) return *stream;
+  return std::nullopt;
 }
 
 // For [least, most] tokens: what was measured, else what cuBLASLt would take.
@@ -121,6 +131,18 @@ bool Fits(const LinearArgs& args) {
          (input.scaling == Scaling::kTensor || input.scaling == Scaling::kToken);
 }
 
+template <typename Args, typename OwnChoice>
+Args OwnArgs(const OwnChoice& choice, const LinearArgs& args) {
+  return {.choice = choice,
+          .weight = args.weight,
+          .input = args.input,
+          .tokens = args.tokens,
+          .output = args.output,
+          .output_type = args.plan->shape.output,
+          .output_stride = args.output_stride,
+          .ticket = args.ticket};
+}
+
 cudaError_t CudaError(cublasStatus_t status) {
   switch (status) {
     case CUBLAS_STATUS_SUCCESS:
@@ -162,12 +184,10 @@ const LinearPlan* LinearPlanner::Plan(const LinearShape& shape, std::string* err
   auto plan = std::make_unique<LinearPlan>(state_->lt, shape, state_->options);
   int64_t least = 1;
   for (const int64_t most : Bounds(state_->options.max_tokens)) {
-    if (MayStream(state_->options, shape)) {
-      if (const auto choice = sm90::ChooseStream(shape, most)) {
-        plan->ranges.push_back({.tokens = most, .choice = *choice});
-        least = most + 1;
-        continue;
-      }
+    if (const auto own = ChooseOwn(state_->options, shape, most)) {
+      plan->ranges.push_back({.tokens = most, .choice = *own});
+      least = most + 1;
+      continue;
     }
     const auto choice = Choose(state_->lt, shape, state_->options, least, most);
     if (!choice.has_value()) {
@@ -188,15 +208,10 @@ cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
   const LinearPlan& plan = *args.plan;
   const LinearPlan::Range& range = plan.RangeOf(args.tokens);
   if (const auto* const choice = std::get_if<sm90::StreamChoice>(&range.choice)) {
-    return sm90::LaunchStreamLinear({.choice = *choice,
-                                     .weight = args.weight,
-                                     .input = args.input,
-                                     .tokens = args.tokens,
-                                     .output = args.output,
-                                     .output_type = plan.shape.output,
-                                     .output_stride = args.output_stride,
-                                     .ticket = args.ticket},
-                                    stream);
+    return sm90::LaunchStreamLinear(OwnArgs<sm90::StreamLinearArgs>(*choice, args), stream);
+  }
+  if (const auto* const choice = std::get_if<sm90::WideChoice>(&range.choice)) {
+    return sm90::LaunchWideLinear(OwnArgs<sm90::WideLinearArgs>(*choice, args), stream);
   }
   const Choice& choice = std::get<Choice>(range.choice);
   const bool padded = choice.run_tokens > range.tokens && choice.run_tokens <= args.room;

@@ -1,6 +1,6 @@
-// Linear layers: y[tokens][rows] = x[tokens][stride] . W[rows][stride]^T, summed in fp32. Few
-// tokens on Hopper run on a kernel of our own (sm90/stream_linear.h), everything else through
-// cuBLASLt.
+// Linear layers: y[tokens][rows] = x[tokens][stride] . W[rows][stride]^T, summed in fp32. On Hopper
+// up to 128 tokens may run on kernels of our own (sm90/stream_linear.h, sm90/wide_linear.h),
+// everything else through cuBLASLt.
 //
 // What is chosen (kernels, algorithms) is chosen when a model is loaded, once a shape and range of
 // tokens; a launch fills in pointers. It allocates nothing, asks no heuristic, changes no state
@@ -8,8 +8,8 @@
 //
 // Exact plans: a row of y depends on its row of x and on W alone, bit for bit, whatever the number
 // of tokens. All of cuBLASLt's algorithms that do not split K sum in the same order (measured on an
-// H200 with 13.1; linear_test.cc looks again), so an exact plan takes only those, and our kernel
-// gives their bits.
+// H200 with 13.1; linear_test.cc looks again), so an exact plan takes only those, and our
+// kernels give their bits.
 #ifndef MILLRACE_KERNELS_GEMM_LINEAR_H_
 #define MILLRACE_KERNELS_GEMM_LINEAR_H_
 

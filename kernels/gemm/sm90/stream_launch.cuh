@@ -18,6 +18,14 @@ namespace millrace::kernels::sm90 {
 
 inline constexpr int kSharedBytes = 227 * 1024 - 2048;  // of a CTA, without barriers and alignment
 
+// Of the current device; 0 where that cannot be told.
+inline int StreamSms() {
+  int device = 0, sms = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  if (cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
+  return sms;
+}
+
 struct StreamInstance {
   void (*kernel)(StreamParams);
   int tokens, chunks, threads, stage_bytes, exchange_bytes;
@@ -72,29 +80,32 @@ inline bool MakeTensorMap(const void* data, int64_t rows, int64_t bytes, int box
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-inline bool IsValid(const StreamLinearArgs& args) {
+// Everything but how the product is divided. Args: StreamLinearArgs or one with the same members.
+template <typename Args>
+bool IsValidProduct(const Args& args) {
   const Weight& weight = args.weight;
   const Activation& input = args.input;
-  const StreamChoice& choice = args.choice;
-  if ((choice.rows != 32 && choice.rows != 64) || choice.stages < 2 || choice.ctas < 1 ||
-      args.ticket == nullptr) {
-    return false;
-  }
   if (weight.data == nullptr || !IsAligned16(weight.data) || weight.rows < 16 ||
       weight.rows % 16 != 0 || weight.stride < kColumnPadding ||
       weight.stride % kColumnPadding != 0 || weight.type != input.type ||
       !kernels::IsValid(input, weight.stride) || input.stride != weight.stride) {
     return false;
   }
-  if (args.tokens < 1 || args.tokens > kMostStreamTokens || args.output == nullptr ||
-      !IsAligned16(args.output) || args.output_type == Type::kFp8 ||
-      args.output_stride < weight.rows || args.output_stride % 8 != 0) {
+  if (args.tokens < 1 || args.output == nullptr || !IsAligned16(args.output) ||
+      args.output_type == Type::kFp8 || args.output_stride < weight.rows ||
+      args.output_stride % 8 != 0 || args.ticket == nullptr) {
     return false;
   }
   if (weight.type == Type::kBf16) return weight.scaling == WeightScaling::kNone;
   return weight.type == Type::kFp8 && weight.scales != nullptr &&
          (weight.scaling == WeightScaling::kTensor || weight.scaling == WeightScaling::kChannel) &&
          (input.scaling == Scaling::kTensor || input.scaling == Scaling::kToken);
+}
+
+inline bool IsValid(const StreamLinearArgs& args) {
+  const StreamChoice& choice = args.choice;
+  return (choice.rows == 32 || choice.rows == 64) && choice.stages >= 2 && choice.ctas >= 1 &&
+         args.tokens <= kMostStreamTokens && IsValidProduct(args);
 }
 
 template <typename Delay>

@@ -4,26 +4,14 @@
 #include "kernels/kernel_table.h"
 
 namespace millrace::kernels::sm90 {
-namespace {
-
-int Sms() {
-  int device = 0, sms = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  if (cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
-  return sms;
-}
-
-}  // namespace
-
-// With more tokens inputs, which every CTA reads, cost what weights do, and cuBLASLt is as fast.
 std::optional<StreamChoice> ChooseStream(const LinearShape& shape, int64_t tokens) {
   const bool fp8 = shape.type == Type::kFp8;
   if (tokens > kMostStreamTokens || shape.blocks ||
       !MayRun(fp8 ? Kernel::kLinearFp8Sm90 : Kernel::kLinearBf16Sm90)) {
     return std::nullopt;
   }
-  if (fp8 && tokens > 16) return StreamChoice{.rows = 64, .stages = 9, .ctas = Sms()};
-  return StreamChoice{.rows = 32, .stages = fp8 ? 7 : 9, .ctas = Sms()};
+  if (fp8 && tokens > 16) return StreamChoice{.rows = 64, .stages = 9, .ctas = StreamSms()};
+  return StreamChoice{.rows = 32, .stages = fp8 ? 7 : 9, .ctas = StreamSms()};
 }
 
 cudaError_t LaunchStreamLinear(const StreamLinearArgs& args, cudaStream_t stream) {

@@ -21,8 +21,8 @@ struct Size {
 constexpr Size kLayer[] = {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
 constexpr Size kAlone[] = {{6144, 4096},  {4096, 4096}, {28672, 4096},
                            {4096, 14336}, {8192, 8192}, {128256, 4096}};
-constexpr int64_t kTokens[] = {1, 8, 16, 32};
-constexpr int64_t kRoom = LinearRoom(32);  // rows that cuBLASLt may run on
+constexpr int64_t kTokens[] = {1, 8, 16, 32, 64, 128};
+constexpr int64_t kRoom = LinearRoom(128);  // rows that cuBLASLt may run on
 constexpr int64_t kMostRows = 128256, kMostStride = 14336;
 constexpr size_t kWeightBytes = size_t{3} << 30;
 

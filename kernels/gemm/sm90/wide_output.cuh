@@ -1,0 +1,111 @@
+// What wide_kernel.cuh does with the sums of a tile: scales them, rounds, and writes.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_WIDE_OUTPUT_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_WIDE_OUTPUT_CUH_
+
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/device_util.cuh"
+#include "kernels/types.h"
+
+namespace millrace::kernels::sm90 {
+
+struct WideOutput {
+  void* data;  // [tokens][stride], BF16 or fp32
+  int64_t stride;
+  int tokens;
+  bool fp32;
+};
+
+// Writes what a warp holds of kTokens tokens: 16 outputs of each, where wgmma leaves them.
+template <int kTokens>
+class OutputWriter {
+ public:
+  // BF16 is turned round in shared memory, so that a token's 16 outputs leave together.
+  static constexpr int kBlock = std::min(kTokens, 32);
+  static constexpr int kBytes = kBlock * 16 * sizeof(Bf16);  // of a warp
+
+  __device__ OutputWriter(const WideOutput& to, uint32_t memory) : to_(to), memory_(memory) {}
+
+  // By all threads of a warp.
+  __device__ void Write(int first_row, int first_token, const float (&sums)[kTokens / 2],
+                        float scale) const {
+#pragma unroll
+    for (int block = 0; block < kTokens; block += kBlock) {
+      const int token = first_token + block;
+      if (token >= to_.tokens) break;
+      if (to_.fp32) {
+        WriteFp32(first_row, token, &sums[block / 2], scale);
+      } else {
+        WriteBf16(first_row, token, &sums[block / 2], scale);
+      }
+    }
+  }
+
+ private:
+  __device__ void WriteFp32(int first_row, int first_token, const float* sums, float scale) const {
+    const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+    for (int i = 0; i < kBlock / 2; ++i) {
+      const int token = first_token + i / 4 * 8 + lane % 4 * 2 + i % 2;
+      const int row = first_row + lane / 4 + i % 4 / 2 * 8;
+      if (token < to_.tokens) {
+        static_cast<float*>(to_.data)[token * to_.stride + row] = sums[i] * scale;
+      }
+    }
+  }
+
+  __device__ void WriteBf16(int first_row, int first_token, const float* sums, float scale) const {
+    const int lane = threadIdx.x % kWarpSize;
+    // [eight tokens][eight rows][token][row]
+#pragma unroll
+    for (int i = 0; i < kBlock / 2; i += 4) {
+      StoreTransposed(memory_ + (i * 4 + lane % 16) * 16,
+                      Pair(sums[i] * scale, sums[i + 1] * scale),
+                      Pair(sums[i + 2] * scale, sums[i + 3] * scale));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kBlock * 2; i += kWarpSize) {
+      const int piece = i + lane;  // of eight rows of a token
+      const int token = first_token + piece / 16 * 8 + piece % 8;
+      if (piece < kBlock * 2 && token < to_.tokens) {
+        Bf16* const out = static_cast<Bf16*>(to_.data) + token * to_.stride + first_row;
+        *reinterpret_cast<uint4*>(out + piece % 16 / 8 * 8) = LoadShared(memory_ + piece * 16);
+      }
+    }
+    __syncwarp();
+  }
+
+  __device__ static uint32_t Pair(float low, float high) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+
+  // Two matrices of 8 x 8, of which lane i of the first 16 says where row i % 8 of matrix i / 8 of
+  // the result goes.
+  __device__ static void StoreTransposed(uint32_t to, uint32_t first, uint32_t second) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to),
+                 "r"(first), "r"(second)
+                 : "memory");
+#endif
+  }
+  __device__ static uint4 LoadShared(uint32_t from) {
+    uint4 value;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(from)
+                 : "memory");
+    return value;
+  }
+
+  const WideOutput& to_;
+  const uint32_t memory_;
+};
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_WIDE_OUTPUT_CUH_
