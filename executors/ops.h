@@ -114,8 +114,9 @@ class Ops {
 
   // residual += x * W^T, summed over the ranks; then norm(residual), in the form that `consumer`
   // wants. Reduction, residual and norm are one op so that a fused all-reduce changes no family.
-  virtual Activation RowLinear(LinearId weight, const Activation& x, Activation& residual,
-                               NormId norm, LinearId consumer) = 0;
+  // The norm may be the consumer's own work: the new residual is there when the consumer has run.
+  virtual Activation RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm,
+                               LinearId consumer) = 0;
 
   // f(x * Wgate^T) * (x * Wup^T), [tokens, size], in the form that `consumer` wants.
   virtual Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,

@@ -139,8 +139,8 @@ Activation CpuOps::Linear(LinearId weight, const Activation& x) {
   return out;
 }
 
-Activation CpuOps::RowLinear(LinearId weight, const Activation& x, Activation& residual,
-                             NormId norm, LinearId consumer) {
+Activation CpuOps::RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm,
+                             LinearId consumer) {
   CpuActivation& sum = Cast(residual);
   Gemm(weights_.Matrix(weight), Cast(x), 0, sum.rows(), sum.Floats(0), sum.row_floats(), true);
   return Norm(norm, residual, consumer);

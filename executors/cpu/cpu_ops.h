@@ -50,7 +50,7 @@ class CpuOps : public Ops {
   Activation Embed(EmbeddingId table, const StepInput& input) override;
   Activation Norm(NormId norm, const Activation& residual, LinearId consumer) override;
   Activation Linear(LinearId weight, const Activation& x) override;
-  Activation RowLinear(LinearId weight, const Activation& x, Activation& residual, NormId norm,
+  Activation RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm,
                        LinearId consumer) override;
   Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                          LinearId consumer) override;

@@ -40,10 +40,11 @@ class TimedOps : public Ops {
     Count(kLinear, weight, x);
     return Time(kLinear, [&] { return ops_.Linear(weight, x); });
   }
-  Activation RowLinear(LinearId weight, const Activation& x, Activation& residual, NormId norm,
+  Activation RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm,
                        LinearId consumer) override {
     Count(kRowLinear, weight, x);
-    return Time(kRowLinear, [&] { return ops_.RowLinear(weight, x, residual, norm, consumer); });
+    return Time(kRowLinear,
+                [&] { return ops_.RowLinear(weight, std::move(x), residual, norm, consumer); });
   }
   Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                          LinearId consumer) override {

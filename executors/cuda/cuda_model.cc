@@ -126,7 +126,8 @@ std::vector<CudaStepInput> LargestSteps(const StepLimits& limits) {
   };
   const int rows = limits.max_num_seqs;
   const int tokens = limits.max_num_batched_tokens;
-  return {step(rows, rows, 1), step(1, tokens, tokens), step(rows, tokens, tokens)};
+  // One token, too: its linears keep what they make their inputs of.
+  return {step(1, 1, 1), step(rows, rows, 1), step(1, tokens, tokens), step(rows, tokens, tokens)};
 }
 
 absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOpsContext& context) {

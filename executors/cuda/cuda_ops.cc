@@ -38,6 +38,10 @@ class CudaOps::Buffer : public ActivationBuffer {
   kernels::Product product{};
   int width = 0;  // of a residual
 
+  // Of a linear that makes its input: of what, and whose memory that is.
+  std::optional<kernels::InputRow> row;
+  std::unique_ptr<ActivationBuffer> row_memory[3];
+
  private:
   ActivationArena& arena_;
   uint8_t* data_;
@@ -116,7 +120,8 @@ std::unique_ptr<CudaOps::Buffer> CudaOps::TakeInput(LinearId consumer, int token
 }
 
 kernels::LinearArgs CudaOps::Multiply(const CudaLinear& linear, const kernels::Activation& x,
-                                      int tokens, void* out, int64_t out_stride, int64_t room) {
+                                      int tokens, void* out, int64_t out_stride, int64_t room,
+                                      const kernels::InputRow* row) {
   const kernels::LinearArgs args{.plan = linear.plan,
                                  .weight = linear.weight,
                                  .input = x,
@@ -125,6 +130,7 @@ kernels::LinearArgs CudaOps::Multiply(const CudaLinear& linear, const kernels::A
                                  .output_stride = out_stride,
                                  .workspace = c_.linear_workspace,
                                  .ticket = c_.linear_ticket,
+                                 .input_row = row,
                                  .room = room};
   Run("linear", [&] { return kernels::LaunchLinear(args, stream_); });
   return args;
@@ -132,9 +138,9 @@ kernels::LinearArgs CudaOps::Multiply(const CudaLinear& linear, const kernels::A
 
 std::unique_ptr<CudaOps::Buffer> CudaOps::Multiply(const CudaLinear& linear, const Buffer& x) {
   auto out = TakeRows(sizeof(kernels::Bf16) * linear.weight.rows, x.tokens());
-  out->product =
-      kernels::LinearProduct(Multiply(linear, x.input, x.tokens(), out->data(), linear.weight.rows,
-                                      kernels::LinearRoom(x.tokens())));
+  out->product = kernels::LinearProduct(
+      Multiply(linear, x.input, x.tokens(), out->data(), linear.weight.rows,
+               kernels::LinearRoom(x.tokens()), x.row.has_value() ? &*x.row : nullptr));
   return out;
 }
 
@@ -156,8 +162,14 @@ Activation CudaOps::Embed(EmbeddingId table, const StepInput& input) {
   return out;
 }
 
-void CudaOps::AddNorm(const CudaNorm& norm, const Buffer& residual, const kernels::Product& delta,
-                      const Buffer& out) {
+bool CudaOps::MakesInput(LinearId consumer, int tokens) const {
+  return kernels::MakesInput(*c_.weights->Linear(consumer).plan, tokens);
+}
+
+std::unique_ptr<CudaOps::Buffer> CudaOps::AddNorm(const CudaNorm& norm, const Buffer& residual,
+                                                  const kernels::Product& delta,
+                                                  LinearId consumer) {
+  auto out = TakeInput(consumer, residual.tokens());
   Run("norm", [&] {
     return kernels::LaunchRmsNorm({.residual = residual.residual(),
                                    .delta = delta,
@@ -165,27 +177,40 @@ void CudaOps::AddNorm(const CudaNorm& norm, const Buffer& residual, const kernel
                                    .epsilon = norm.epsilon,
                                    .tokens = residual.tokens(),
                                    .width = norm.size,
-                                   .out = out.input},
+                                   .out = out->input},
                                   stream_);
   });
+  return out;
 }
 
 Activation CudaOps::Norm(NormId norm, const Activation& residual, LinearId consumer) {
-  const Buffer& in = Buffer::Of(residual);
-  auto out = TakeInput(consumer, in.tokens());
-  AddNorm(c_.weights->Norm(norm), in, {}, *out);
-  return out;
+  return AddNorm(c_.weights->Norm(norm), Buffer::Of(residual), {}, consumer);
 }
 
 Activation CudaOps::Linear(LinearId weight, const Activation& x) {
   return Multiply(c_.weights->Linear(weight), Buffer::Of(x));
 }
 
-Activation CudaOps::RowLinear(LinearId weight, const Activation& x, Activation& residual,
-                              NormId norm, LinearId consumer) {
-  const auto delta = Multiply(c_.weights->Linear(weight), Buffer::Of(x));
-  auto out = TakeInput(consumer, delta->tokens());
-  AddNorm(c_.weights->Norm(norm), Buffer::Of(residual), delta->product, *out);
+Activation CudaOps::RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm_id,
+                              LinearId consumer) {
+  auto delta = Multiply(c_.weights->Linear(weight), Buffer::Of(x));
+  const CudaNorm& norm = c_.weights->Norm(norm_id);
+  const int tokens = delta->tokens();
+  if (!MakesInput(consumer, tokens)) {
+    return AddNorm(norm, Buffer::Of(residual), delta->product, consumer);
+  }
+  auto sum = TakeRows(sizeof(float) * norm.size, tokens);
+  auto out = TakeInput(consumer, tokens);
+  out->row = {.norm = norm.weight,
+              .epsilon = norm.epsilon,
+              .residual = Buffer::Of(residual).residual(),
+              .delta = delta->product,
+              .new_residual = sum->residual(),
+              .width = norm.size};
+  sum->width = norm.size;
+  out->row_memory[0] = std::move(delta);
+  out->row_memory[1] = std::move(x);  // has the scale of delta
+  out->row_memory[2] = std::exchange(residual, std::move(sum));
   return out;
 }
 
@@ -269,7 +294,10 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
                                           .portable = c_.portable_kernels},
                                          stream_);
   });
-  if (!direct) {
+  if (!direct && MakesInput(consumer, step.tokens)) {
+    out->row = {.plain = plain->bf16(), .width = width};
+    out->row_memory[0] = std::move(plain);
+  } else if (!direct) {
     Run("quantize", [&] {
       return kernels::LaunchQuantize({.in = plain->bf16(),
                                       .in_stride = width,
@@ -310,7 +338,7 @@ void CudaOps::Sample(const Activation& logits, const StepInput& input) {
     // Of several pieces, the later ones have fewer rows of input behind them than the first.
     const int64_t room = rows == step.wanted ? kernels::LinearRoom(rows) : rows;
     Multiply(head, x, rows, buffers.logits, buffers.logits_stride,
-             std::min<int64_t>(room, buffers.max_logit_rows));
+             std::min<int64_t>(room, buffers.max_logit_rows), nullptr);
     Run("sample", [&] {
       return kernels::LaunchSample({.logits = buffers.logits,
                                     .logits_stride = buffers.logits_stride,

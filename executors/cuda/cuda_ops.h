@@ -73,7 +73,7 @@ class CudaOps : public Ops {
   Activation Embed(EmbeddingId table, const StepInput& input) override;
   Activation Norm(NormId norm, const Activation& residual, LinearId consumer) override;
   Activation Linear(LinearId weight, const Activation& x) override;
-  Activation RowLinear(LinearId weight, const Activation& x, Activation& residual, NormId norm,
+  Activation RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm,
                        LinearId consumer) override;
   Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                          LinearId consumer) override;
@@ -95,11 +95,14 @@ class CudaOps : public Ops {
   std::unique_ptr<Buffer> TakeInput(LinearId consumer, int tokens);
   // What was launched.
   kernels::LinearArgs Multiply(const CudaLinear& linear, const kernels::Activation& x, int tokens,
-                               void* out, int64_t out_stride, int64_t room);
+                               void* out, int64_t out_stride, int64_t room,
+                               const kernels::InputRow* row);
   std::unique_ptr<Buffer> Multiply(const CudaLinear& linear, const Buffer& x);
   kernels::KvPages Pages(int32_t layer) const;
-  void AddNorm(const CudaNorm& norm, const Buffer& residual, const kernels::Product& delta,
-               const Buffer& out);
+  // Whether `consumer` makes its input itself, of what the op before has (kernels::InputRow).
+  bool MakesInput(LinearId consumer, int tokens) const;
+  std::unique_ptr<Buffer> AddNorm(const CudaNorm& norm, const Buffer& residual,
+                                  const kernels::Product& delta, LinearId consumer);
   template <typename Launch>
   void Run(std::string_view op, const Launch& launch);
 

@@ -31,10 +31,12 @@ struct Llama : Model {
       Activation qkv = ops.Linear(layer.qkv, x);
       ops.RopeAppend(index, attention, layer.head_norms, qkv, input);
       x = ops.Attention(index, attention, qkv, input, layer.attention_output);
-      x = ops.RowLinear(layer.attention_output, x, residual, layer.ffn_norm, layer.gate_up);
+      x = ops.RowLinear(layer.attention_output, std::move(x), residual, layer.ffn_norm,
+                        layer.gate_up);
       x = ops.GatedLinear(layer.gate_up, x, GateFunction::kSilu, layer.down);
       const bool last = i + 1 == layers.size();
-      x = ops.RowLinear(layer.down, x, residual, last ? output_norm : layers[i + 1].attention_norm,
+      x = ops.RowLinear(layer.down, std::move(x), residual,
+                        last ? output_norm : layers[i + 1].attention_norm,
                         last ? head : layers[i + 1].qkv);
     }
     ops.Sample(ops.Head(head, x, input), input);

@@ -203,13 +203,21 @@ const LinearPlan* LinearPlanner::Plan(const LinearShape& shape, std::string* err
   return state_->plans.back().get();
 }
 
+bool MakesInput(const LinearPlan& plan, int64_t tokens) {
+  return tokens == 1 && plan.shape.stride <= kMostMadeInputs && plan.shape.output == Type::kBf16 &&
+         std::holds_alternative<sm90::StreamChoice>(plan.RangeOf(tokens).choice);
+}
+
 cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
   if (args.plan == nullptr || !Fits(args)) return cudaErrorInvalidValue;
   const LinearPlan& plan = *args.plan;
   const LinearPlan::Range& range = plan.RangeOf(args.tokens);
   if (const auto* const choice = std::get_if<sm90::StreamChoice>(&range.choice)) {
-    return sm90::LaunchStreamLinear(OwnArgs<sm90::StreamLinearArgs>(*choice, args), stream);
+    auto own = OwnArgs<sm90::StreamLinearArgs>(*choice, args);
+    own.input_row = args.input_row;
+    return sm90::LaunchStreamLinear(own, stream);
   }
+  if (args.input_row != nullptr) return cudaErrorInvalidValue;
   if (const auto* const choice = std::get_if<sm90::WideChoice>(&range.choice)) {
     return sm90::LaunchWideLinear(OwnArgs<sm90::WideLinearArgs>(*choice, args), stream);
   }

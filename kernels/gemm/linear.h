@@ -81,6 +81,23 @@ class LinearPlanner {
   std::unique_ptr<State> state_;
 };
 
+// What a linear of one token makes its input of, which nobody has written then: the bits are those
+// that LaunchRmsNorm (with a `norm`) or LaunchQuantize (without) would have left. What the row's
+// scale is, for Scaling::kToken, is written to the input's scales.
+struct InputRow {
+  const Bf16* plain = nullptr;  // [width], 16-byte aligned
+  const float* norm = nullptr;  // the norm's weight, [width], 16-byte aligned
+  float epsilon = 0;
+  const float* residual = nullptr;  // [width], 16-byte aligned
+  Product delta = {};               // [1, width]; data null: nothing is added to the residual
+  float* new_residual = nullptr;    // [width], where the sum goes; not `residual`, which CTAs read
+  int width = 0;                    // at most kMostMadeInputs, a multiple of 8
+};
+inline constexpr int kMostMadeInputs = 4096;
+
+// Whether the plan takes an InputRow at so many tokens.
+bool MakesInput(const LinearPlan& plan, int64_t tokens);
+
 struct LinearArgs {
   const LinearPlan* plan;
   Weight weight;     // rows, stride, type and blocks as in the plan's shape
@@ -90,6 +107,7 @@ struct LinearArgs {
   int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
   void* workspace;        // the planner's workspace_bytes, 256-byte aligned; one stream's at a time
   unsigned* ticket;       // likewise; 0 before the first launch, and left so
+  const InputRow* input_row = nullptr;  // instead of what the input's data hold; see MakesInput
   // Rows that input and output have memory for, if more than above; LinearRoom(tokens) is enough.
   // Rows past the tokens are read, whatever they hold, and written.
   int64_t room = 0;

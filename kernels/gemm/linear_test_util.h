@@ -192,6 +192,7 @@ class Problem {
   }
   DeviceBuffer<uint8_t>& input() { return input_; }
   DeviceBuffer<uint8_t>& output() { return output_; }
+  DeviceBuffer<float>& input_scales() { return input_scales_; }
 
  private:
   void UploadGroupScales(int64_t tokens) {

@@ -22,80 +22,19 @@
 #ifndef MILLRACE_KERNELS_GEMM_SM90_STREAM_KERNEL_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_STREAM_KERNEL_CUH_
 
-#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/sm90/async_copy.cuh"
+#include "kernels/gemm/sm90/made_input.cuh"
+#include "kernels/gemm/sm90/stream_shape.cuh"
 #include "kernels/gemm/sm90/wgmma.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
-
-inline constexpr int kChunk = 128;  // bytes of K: a row of a swizzled matrix
-inline constexpr int kMaxStages = 16;
-
-struct StreamParams {
-  CUtensorMap weight;  // boxes of kRows and kChunks chunks of [chunks][rows][kChunk bytes]
-  CUtensorMap input;   // the same of kTokens tokens
-  void* output;        // [tokens][output_stride], BF16 or fp32
-  int64_t output_stride;
-  const float* weight_scale;  // one, or null
-  const float* input_scale;   // one, or null
-  unsigned* ticket;           // the next tile to be drawn; 0 between launches
-  int rows;
-  int tokens;  // 1 ... kTokens
-  int tiles;   // of kRows rows
-  int fixed;   // tiles that each CTA has without drawing: enough to fill the ring
-  int steps;   // of kChunks chunks
-  int stages;  // of the ring: 1 ... kMaxStages
-  bool fp32;   // the output's type
-};
-
-template <Type kElement, int kTileRows, int kTileTokens>
-struct StreamShape {
-  static constexpr Type kType = kElement;
-  static constexpr int kRows = kTileRows;
-  static constexpr int kTokens = kTileTokens;
-  static constexpr int kChunks = 128 / kRows;  // of a stage, which has 16 KB of weights
-  // Chunks that wgmma takes at once. Two of more tokens would take too many registers.
-  static constexpr int kGroup = kType == Type::kFp8 && kTokens <= 16 ? 64 / kRows : 1;
-  static constexpr int kColumns = kGroup * kTokens;
-  static constexpr int kMathThreads = 128;
-  static constexpr int kThreads = kMathThreads + kWarpSize;
-  static constexpr int kWeightBytes = kRows * kChunks * kChunk;  // of a stage
-  static constexpr int kInputBytes = kTokens * kChunks * kChunk;
-  static constexpr int kStageBytes = kWeightBytes + kInputBytes;
-  static constexpr int kSets = kChunks / kGroup;  // of chunks
-  static constexpr int kSums = kTokens / 2;       // a thread's, of a chunk
-  // The sums of a stage that warps hand round, twice.
-  static constexpr int kExchangeBytes = kGroup == 1 ? 0 : 2 * kSets * kMathThreads * kSums * 4;
-  static_assert(kRows == 64 || kRows == 32);
-  // What wgmma reads behind the last tile's weights lies in the ring, of two stages at least.
-  static_assert(kRows * kGroup >= 64 || 2 * kInputBytes >= (64 - kRows) * kChunk);
-};
-
-struct StreamBarriers {
-  Barrier full[kMaxStages];   // weights and inputs are there
-  Barrier empty[kMaxStages];  // all warps have read them
-  int tile[kMaxStages];       // whose first step a stage has; kNoTile: there are no more
-};
-inline constexpr int kNoTile = -1;
-
-// A place in the ring, and the parity of its turn.
-struct RingPlace {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void Advance(int stages) {
-    if (++stage < stages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
 
 // Does nothing; tests put delays in its place.
 struct NoDelay {
@@ -106,14 +45,16 @@ struct NoDelay {
 template <typename Shape, typename Delay>
 class Stream {
  public:
-  // `memory`: stages * kStageBytes, all the weights' stages before the inputs', so that wgmma finds
-  // 64 rows behind the start of the last tile of 32 too; then kExchangeBytes.
+  // `memory`: all the weights' stages before the inputs' (or, if they are made, those of `steps`),
+  // so that wgmma finds 64 rows behind the start of the last tile of 32 too; then kExchangeBytes.
   __device__ Stream(const StreamParams& params, StreamBarriers& barriers, uint8_t* memory)
       : p_(params),
         barriers_(barriers),
         weights_(SharedAddress(memory)),
-        inputs_(weights_ + params.stages * Shape::kWeightBytes),
-        exchange_(reinterpret_cast<float*>(memory + params.stages * Shape::kStageBytes)) {}
+        made_(memory + params.stages * Shape::kWeightBytes),
+        inputs_(SharedAddress(made_)),
+        exchange_(reinterpret_cast<float*>(made_ + (Shape::kMade ? params.steps : params.stages) *
+                                                       Shape::kInputBytes)) {}
 
   // By one thread.
   __device__ void Copy() {
@@ -125,7 +66,9 @@ class Stream {
     ReleaseDependents();
     WaitForPredecessor();
     RingPlace place = {.stage = 0, .parity = 1};  // in their first turn stages are empty
-    for (int i = 0; i < ahead; ++i, place.Advance(p_.stages)) CopyInputs(i % p_.steps, i);
+    for (int i = 0; i < ahead; ++i, place.Advance(p_.stages)) {
+      if constexpr (!Shape::kMade) CopyInputs(i % p_.steps, i);
+    }
     for (int i = ahead; i < fixed; ++i) CopyStep(tile_of(i), i % p_.steps, place);
     const int drawn = p_.tiles - p_.fixed * ctas;
     if (drawn > 0) CopyDrawn(drawn, place);
@@ -136,7 +79,16 @@ class Stream {
 
   // By the warps that multiply.
   __device__ void Multiply() {
-    AwaitPredecessor();
+    if constexpr (Shape::kMade) {
+      __shared__ typename MadeInput<Shape::kType>::Shared shared;
+      MadeInput<Shape::kType> input(p_.made_of, p_.made);
+      AwaitPredecessor();
+      constexpr int kStepColumns =
+          Shape::kChunks * kChunk / (Shape::kType == Type::kFp8 ? 1 : sizeof(Bf16));
+      input.Make(made_, Shape::kTokens * kChunk, p_.steps * kStepColumns, shared);
+    } else {
+      AwaitPredecessor();
+    }
     ForEachTile([&](int tile) {
       float sums[kOwnSums] = {};
       if constexpr (Shape::kType == Type::kFp8) {
@@ -174,7 +126,7 @@ class Stream {
   __device__ void CopyStep(int tile, int step, RingPlace& place) {
     barriers_.empty[place.stage].Wait(place.parity);
     CopyWeights(tile, step, place.stage);
-    CopyInputs(step, place.stage);
+    if constexpr (!Shape::kMade) CopyInputs(step, place.stage);
     place.Advance(p_.stages);
   }
 
@@ -210,15 +162,15 @@ class Stream {
   // Two steps are under way.
   __device__ void AddFp8(float (&sums)[kOwnSums]) {
     Parts even, odd;
-    BeginStep(even);
+    BeginStep(0, even);
     for (int step = 1; step < p_.steps; step += 2) {
-      BeginStep(odd);
+      BeginStep(step, odd);
       EndStep<1>(even, sums);
       if (step + 1 == p_.steps) {
         EndStep<0>(odd, sums);
         return;
       }
-      BeginStep(even);
+      BeginStep(step + 1, even);
       EndStep<1>(odd, sums);
     }
     EndStep<0>(even, sums);
@@ -226,9 +178,9 @@ class Stream {
 
   // The products of the next step, asynchronously. Sums that do not wait for one another take
   // turns.
-  __device__ void BeginStep(Parts& parts) {
+  __device__ void BeginStep(int step, Parts& parts) {
     barriers_.full[next_.stage].Wait(next_.parity);
-    const uint32_t a = Weights(next_.stage), b = Inputs(next_.stage);
+    const uint32_t a = Weights(next_.stage), b = Inputs(step);
     next_.Advance(p_.stages);
 #pragma unroll
     for (int set = 0; set < kSets; ++set) Fence(parts[set]);
@@ -303,7 +255,7 @@ class Stream {
   __device__ void AddBf16(float (&sums)[kSums]) {
     for (int step = 0; step < p_.steps; ++step) {
       barriers_.full[next_.stage].Wait(next_.parity);
-      const uint32_t a = Weights(next_.stage), b = Inputs(next_.stage);
+      const uint32_t a = Weights(next_.stage), b = Inputs(step);
       next_.Advance(p_.stages);
       Fence(sums);
       BeginMultiply();
@@ -329,8 +281,9 @@ class Stream {
   __device__ uint32_t Weights(int stage) const {
     return SwizzledMatrix(weights_ + stage * Shape::kWeightBytes);
   }
-  __device__ uint32_t Inputs(int stage) const {
-    return SwizzledMatrix(inputs_ + stage * Shape::kInputBytes);
+  // Those of the next stage.
+  __device__ uint32_t Inputs(int step) const {
+    return SwizzledMatrix(inputs_ + (Shape::kMade ? step : next_.stage) * Shape::kInputBytes);
   }
 
   // The oldest stage that is not free.
@@ -404,7 +357,9 @@ class Stream {
 
   const StreamParams& p_;
   StreamBarriers& barriers_;
-  const uint32_t weights_, inputs_;  // the ring
+  const uint32_t weights_;  // the ring
+  uint8_t* const made_;     // behind the weights: inputs
+  const uint32_t inputs_;
   float* const exchange_;
   // Of the warps that multiply:
   RingPlace next_;  // the stage to read next

@@ -29,17 +29,19 @@ inline int StreamSms() {
 struct StreamInstance {
   void (*kernel)(StreamParams);
   int tokens, chunks, threads, stage_bytes, exchange_bytes;
+  int made_bytes;  // of a step, where the kernel makes its input; else 0
 };
 
-template <Type kType, int kRows, int kTokens, typename Delay>
+template <Type kType, int kRows, int kTokens, typename Delay, bool kMade = false>
 StreamInstance MakeInstance() {
-  using Shape = StreamShape<kType, kRows, kTokens>;
+  using Shape = StreamShape<kType, kRows, kTokens, kMade>;
   return {.kernel = StreamKernel<Shape, Delay>,
           .tokens = kTokens,
           .chunks = Shape::kChunks,
           .threads = Shape::kThreads,
           .stage_bytes = Shape::kStageBytes,
-          .exchange_bytes = Shape::kExchangeBytes};
+          .exchange_bytes = Shape::kExchangeBytes,
+          .made_bytes = kMade ? Shape::kInputBytes : 0};
 }
 
 template <Type kType, int kRows, typename Delay>
@@ -50,7 +52,8 @@ StreamInstance InstanceFor(int64_t tokens) {
 }
 
 template <Type kType, typename Delay>
-StreamInstance InstanceFor(int rows, int64_t tokens) {
+StreamInstance InstanceFor(int rows, int64_t tokens, bool made) {
+  if (made) return MakeInstance<kType, 32, 8, Delay, true>();
   return rows == 32 ? InstanceFor<kType, 32, Delay>(tokens) : InstanceFor<kType, 64, Delay>(tokens);
 }
 
@@ -80,6 +83,20 @@ inline bool MakeTensorMap(const void* data, int64_t rows, int64_t bytes, int box
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+inline bool IsValid(const InputRow& row, const StreamLinearArgs& args) {
+  const int64_t stride = args.input.stride;
+  if (args.tokens != 1 || stride > kMostMadeInputs || args.output_type != Type::kBf16 ||
+      row.width < 8 || row.width > stride || row.width % 8 != 0) {
+    return false;
+  }
+  if (row.norm == nullptr) return row.plain != nullptr && IsAligned16(row.plain);
+  const bool adds = row.delta.data != nullptr;
+  return IsAligned16(row.norm) && row.residual != nullptr && IsAligned16(row.residual) &&
+         row.epsilon >= 0 &&
+         (!adds || (kernels::IsValid(row.delta, row.width) && row.new_residual != nullptr &&
+                    IsAligned16(row.new_residual) && row.new_residual != row.residual));
+}
+
 // Everything but how the product is divided. Args: StreamLinearArgs or one with the same members.
 template <typename Args>
 bool IsValidProduct(const Args& args) {
@@ -105,7 +122,8 @@ bool IsValidProduct(const Args& args) {
 inline bool IsValid(const StreamLinearArgs& args) {
   const StreamChoice& choice = args.choice;
   return (choice.rows == 32 || choice.rows == 64) && choice.stages >= 2 && choice.ctas >= 1 &&
-         args.tokens <= kMostStreamTokens && IsValidProduct(args);
+         args.tokens <= kMostStreamTokens && IsValidProduct(args) &&
+         (args.input_row == nullptr || IsValid(*args.input_row, args));
 }
 
 template <typename Delay>
@@ -113,18 +131,22 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
   if (!IsValid(args)) return cudaErrorInvalidValue;
   if (!KernelsAwait()) return cudaErrorNotSupported;
   const Weight& weight = args.weight;
-  const int tile_rows = args.choice.rows;
-  const StreamInstance instance = weight.type == Type::kFp8
-                                      ? InstanceFor<Type::kFp8, Delay>(tile_rows, args.tokens)
-                                      : InstanceFor<Type::kBf16, Delay>(tile_rows, args.tokens);
+  const bool made = args.input_row != nullptr;
+  const int tile_rows = made ? 32 : args.choice.rows;
+  const StreamInstance instance =
+      weight.type == Type::kFp8 ? InstanceFor<Type::kFp8, Delay>(tile_rows, args.tokens, made)
+                                : InstanceFor<Type::kBf16, Delay>(tile_rows, args.tokens, made);
   const int64_t row_bytes = weight.stride * (weight.type == Type::kFp8 ? 1 : 2);
   const int64_t tiles = CeilDiv<int64_t>(weight.rows, tile_rows);
   const int steps = static_cast<int>(CeilDiv<int64_t>(row_bytes / kChunk, instance.chunks));
-  const int stages = std::min({args.choice.stages, kMaxStages,
-                               (kSharedBytes - instance.exchange_bytes) / instance.stage_bytes});
+  const int fixed_bytes = instance.exchange_bytes + steps * instance.made_bytes;
+  const int stages = std::min(
+      {args.choice.stages, kMaxStages, (kSharedBytes - fixed_bytes) / instance.stage_bytes});
   StreamParams params = {
       .weight = {},
       .input = {},
+      .made_of = made ? *args.input_row : InputRow{},
+      .made = args.input,
       .output = args.output,
       .output_stride = args.output_stride,
       .weight_scale = weight.scaling == WeightScaling::kTensor ? weight.scales : nullptr,
@@ -143,7 +165,7 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
                      &params.input)) {
     return cudaErrorInvalidValue;
   }
-  const int shared_bytes = stages * instance.stage_bytes + instance.exchange_bytes;
+  const int shared_bytes = stages * instance.stage_bytes + fixed_bytes;
   // Always the same: another thread may launch the kernel with other stages.
   const cudaError_t error = cudaFuncSetAttribute(
       instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);

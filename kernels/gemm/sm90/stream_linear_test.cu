@@ -7,9 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/activation_test_util.h"
+#include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/linear_test_util.h"
 #include "kernels/gemm/sm90/stream_launch.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/norm/rms_norm.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels::sm90 {
@@ -147,6 +150,131 @@ TEST(StreamLinearTest, KeepsTheOrderOfAChain) {
     EXPECT_TRUE(chain(false, RandomDelay()) == expected);
   }
   CheckCuda(cudaStreamDestroy(stream), "stream");
+}
+
+// A linear of one token whose input is made by the kernels before, or by the linear itself.
+struct MadeCase {
+  MadeCase(int width, const Form& form, int delta_form)
+      : width(width),
+        form(form),
+        problem(form, 1072, Padded(width), 1, 1072),
+        residual_before(RandomNormal(width, 5, 3)),
+        residual(residual_before),
+        new_residual(width),
+        norm(RandomNormal(width, 6)),
+        delta(1, width, delta_form == 2, 7),
+        plain(ToBf16(RandomNormal(width, 8))),
+        has_delta(delta_form > 0) {}
+
+  // What a launch leaves: the output, the input's scale, and the new residual.
+  struct Left {
+    std::vector<uint8_t> output;
+    std::vector<float> scales, residual;
+    friend bool operator==(const Left&, const Left&) = default;
+  };
+
+  Left Stored(bool normed) {
+    residual.Upload(residual_before);
+    const LinearArgs args = problem.Args(nullptr, 1);
+    if (normed) {
+      CheckCuda(LaunchRmsNorm({.residual = residual.get(),
+                               .delta = has_delta ? delta.view : Product{},
+                               .weight = norm.get(),
+                               .epsilon = 1e-5f,
+                               .tokens = 1,
+                               .width = width,
+                               .out = args.input},
+                              nullptr),
+                "norm");
+    } else {
+      CheckCuda(LaunchQuantize({.in = plain.get(),
+                                .in_stride = width,
+                                .tokens = 1,
+                                .width = width,
+                                .out = args.input},
+                               nullptr),
+                "quantize");
+    }
+    Left left = {.output = Launched<NoDelay>(problem, ArgsOf(problem, form, 1, kChoices[0])),
+                 .scales = problem.input_scales().Download(),
+                 .residual = residual.Download()};
+    if (form.input == Scaling::kToken) problem.input_scales().Poison();
+    return left;
+  }
+
+  template <typename Delay>
+  Left Made(bool normed, const StreamChoice& choice) {
+    residual.Upload(residual_before);
+    new_residual.Upload(residual_before);
+    const InputRow row = {.plain = normed ? nullptr : plain.get(),
+                          .norm = normed ? norm.get() : nullptr,
+                          .epsilon = 1e-5f,
+                          .residual = residual.get(),
+                          .delta = has_delta ? delta.view : Product{},
+                          .new_residual = new_residual.get(),
+                          .width = width};
+    StreamLinearArgs args = ArgsOf(problem, form, 1, choice);
+    args.input_row = &row;
+    Left left = {.output = Launched<Delay>(problem, args),
+                 .scales = problem.input_scales().Download(),
+                 .residual = new_residual.Download()};
+    EXPECT_EQ(residual.Download(), residual_before);
+    EXPECT_TRUE(new_residual.GuardsIntact() && problem.GuardsIntact());
+    return left;
+  }
+
+  int width;
+  Form form;
+  Problem problem;
+  std::vector<float> residual_before;
+  DeviceBuffer<float> residual, new_residual, norm;
+  TestProduct delta;
+  DeviceBuffer<Bf16> plain;
+  bool has_delta;
+};
+
+TEST(StreamLinearTest, MakesTheInputThatOtherKernelsStore) {
+  for (const Form& form : {kForms[0], kForms[3], kForms[4], kForms[5]}) {
+    for (const int width : {8, 576, 1032, 2048, 4096}) {
+      for (const int delta_form : {0, 1, 2}) {  // none, plain, with scales
+        MadeCase test(width, form, delta_form);
+        for (const bool normed : {true, false}) {
+          if (!normed && form.type == Type::kBf16) continue;
+          SCOPED_TRACE(testing::Message() << form.name << ", width " << width << ", delta "
+                                          << delta_form << (normed ? ", norm" : ""));
+          const MadeCase::Left expected = test.Stored(normed);
+          for (const StreamChoice& choice : kChoices) {
+            EXPECT_TRUE(test.Made<NoDelay>(normed, choice) == expected);
+          }
+          EXPECT_TRUE(test.Made<RandomDelay>(normed, kChoices[1]) == expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(StreamLinearTest, RefusesInputsThatItCannotMake) {
+  MadeCase test(576, kForms[3], 2);
+  const auto refused = [&](auto change) {
+    InputRow row = {.norm = test.norm.get(),
+                    .residual = test.residual.get(),
+                    .delta = test.delta.view,
+                    .new_residual = test.new_residual.get(),
+                    .width = 576};
+    StreamLinearArgs args = ArgsOf(test.problem, test.form, 1, kChoices[0]);
+    args.input_row = &row;
+    change(args, row);
+    return LaunchStreamLinear(args, nullptr) == cudaErrorInvalidValue;
+  };
+  EXPECT_FALSE(refused([](StreamLinearArgs&, InputRow&) {}));
+  EXPECT_TRUE(refused([](StreamLinearArgs& args, InputRow&) { args.tokens = 2; }));
+  EXPECT_TRUE(refused([](StreamLinearArgs& args, InputRow&) { args.output_type = Type::kF32; }));
+  EXPECT_TRUE(refused([](StreamLinearArgs&, InputRow& row) { row.width = 1024; }));
+  EXPECT_TRUE(refused([](StreamLinearArgs&, InputRow& row) { row.width = 4; }));
+  EXPECT_TRUE(refused([](StreamLinearArgs&, InputRow& row) { row.norm = nullptr; }));
+  EXPECT_TRUE(refused([](StreamLinearArgs&, InputRow& row) { row.residual = nullptr; }));
+  EXPECT_TRUE(
+      refused([&](StreamLinearArgs&, InputRow& row) { row.new_residual = test.residual.get(); }));
 }
 
 TEST(StreamLinearTest, RefusesWhatItCannotRun) {

@@ -1,0 +1,141 @@
+// The input of a linear of one token, made by the linear itself (linear.h's InputRow): every CTA
+// makes the whole row, which spares a kernel, and its waiting, for some kilobytes read by each.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_MADE_INPUT_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_MADE_INPUT_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/activation_row.cuh"
+#include "kernels/device_util.cuh"
+#include "kernels/fp8.cuh"
+#include "kernels/gemm/linear.h"
+#include "kernels/types.h"
+
+namespace millrace::kernels::sm90 {
+
+inline constexpr int kMadeThreads = 128;
+inline constexpr int kMadeVectors = kMostMadeInputs / 8 / kMadeThreads;  // of 8 columns, a thread's
+
+// By kMadeThreads threads. The bits are those of norm/rms_norm.cu and elementwise/quantize.cu,
+// whose threads have one vector each: thread t does here what threads t, t + 128 ... do there, and
+// the reductions have the same trees.
+template <Type kType>
+class MadeInput {
+ public:
+  struct Shared {
+    float squares[kMadeVectors * kMadeThreads / kWarpSize];  // of each warp there
+    float maxima[kMadeThreads / kWarpSize];
+  };
+
+  // Before the predecessor is awaited: what is constant.
+  __device__ MadeInput(const InputRow& row, const Activation& input)
+      : row_(row),
+        input_(input),
+        tensor_scale_(input.scaling == Scaling::kTensor ? *input.scales : 1) {
+    if (row.norm == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kMadeVectors; ++i) {
+      if (Column(i) >= row.width) continue;
+      Load8(row.norm + Column(i), weight_[i]);
+      delta_[i].LoadConstants(row.delta, Column(i));
+    }
+  }
+
+  // Writes the row, and zeros up to `columns`, to shared memory: 128 bytes of K every `stride`
+  // bytes, each the first of eight rows of a swizzled matrix. Ends with a barrier of the threads,
+  // behind which wgmma may read it.
+  __device__ void Make(uint8_t* to, int stride, int columns, Shared& shared) {
+    float x[kMadeVectors][8] = {};
+    if (row_.norm != nullptr) {
+      Norm(x, shared);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kMadeVectors; ++i) {
+        if (Column(i) < row_.width) Load8(row_.plain + Column(i), x[i]);
+      }
+    }
+    const auto place = [&](int byte) { return to + byte / 128 * stride + byte % 128; };
+    if constexpr (kType == Type::kFp8) {
+      const float inverse = Fp8Inverse(Scale(x, shared));
+#pragma unroll
+      for (int i = 0; i < kMadeVectors; ++i) {
+        if (Column(i) >= columns) continue;
+        *reinterpret_cast<uint2*>(place(Column(i))) = Fp8Codes8(x[i], inverse);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kMadeVectors; ++i) {
+        if (Column(i) < columns) Store8(reinterpret_cast<Bf16*>(place(2 * Column(i))), x[i]);
+      }
+    }
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+    Sync();
+  }
+
+ private:
+  __device__ static int Column(int i) { return 8 * (threadIdx.x + i * kMadeThreads); }
+  __device__ static void Sync() { asm volatile("bar.sync 1, %0;" ::"n"(kMadeThreads) : "memory"); }
+
+  __device__ void Norm(float (&x)[kMadeVectors][8], Shared& shared) {
+    const bool adds = row_.delta.data != nullptr;
+#pragma unroll
+    for (int i = 0; i < kMadeVectors; ++i) {
+      if (Column(i) >= row_.width) continue;
+      Load8(row_.residual + Column(i), x[i]);
+      if (adds) delta_[i].Load(row_.delta, 0, Column(i));
+    }
+    const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+#pragma unroll
+    for (int i = 0; i < kMadeVectors; ++i) {
+      if (adds && Column(i) < row_.width) {
+        float addend[8];
+        delta_[i].Values(addend);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) x[i][j] += addend[j];
+        if (blockIdx.x == 0) Store8(row_.new_residual + Column(i), x[i]);
+      }
+      float squares = 0;
+#pragma unroll
+      for (const float value : x[i]) squares += value * value;
+      squares = WarpReduce<Add>(squares);
+      if (lane == 0) shared.squares[i * (kMadeThreads / kWarpSize) + warp] = squares;
+    }
+    Sync();
+    constexpr int kWarps = sizeof(shared.squares) / sizeof(float);
+    const float mean = WarpReduce<Add>(lane < kWarps ? shared.squares[lane] : 0) / row_.width;
+    const float inverse = 1.0f / sqrtf(mean + row_.epsilon);
+#pragma unroll
+    for (int i = 0; i < kMadeVectors; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        if (Column(i) < row_.width) x[i][j] = x[i][j] * inverse * weight_[i][j];
+      }
+    }
+  }
+
+  __device__ float Scale(const float (&x)[kMadeVectors][8], Shared& shared) const {
+    if (input_.scaling == Scaling::kTensor) return tensor_scale_;
+    const float own = WarpReduce<Max>(Amax(x));
+    if (threadIdx.x % kWarpSize == 0) shared.maxima[threadIdx.x / kWarpSize] = own;
+    Sync();
+    float amax = 0;
+    for (const float maximum : shared.maxima) amax = fmaxf(amax, maximum);
+    const float scale = Fp8Scale(amax);
+    if (blockIdx.x == 0 && threadIdx.x == 0) *input_.scales = scale;
+    return scale;
+  }
+
+  const InputRow& row_;
+  const Activation& input_;
+  const float tensor_scale_;
+  float weight_[kMadeVectors][8];
+  ProductVector<true> delta_[kMadeVectors];
+};
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_MADE_INPUT_CUH_
