@@ -46,9 +46,8 @@ StreamInstance MakeInstance() {
 
 template <Type kType, int kRows, typename Delay>
 StreamInstance InstanceFor(int64_t tokens) {
-  if (tokens <= 8) return MakeInstance<kType, kRows, 8, Delay>();
-  if (tokens <= 16) return MakeInstance<kType, kRows, 16, Delay>();
-  return MakeInstance<kType, kRows, 32, Delay>();
+  return tokens <= 8 ? MakeInstance<kType, kRows, 8, Delay>()
+                     : MakeInstance<kType, kRows, 16, Delay>();
 }
 
 template <Type kType, typename Delay>

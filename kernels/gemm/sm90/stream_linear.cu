@@ -10,7 +10,6 @@ std::optional<StreamChoice> ChooseStream(const LinearShape& shape, int64_t token
       !MayRun(fp8 ? Kernel::kLinearFp8Sm90 : Kernel::kLinearBf16Sm90)) {
     return std::nullopt;
   }
-  if (fp8 && tokens > 16) return StreamChoice{.rows = 64, .stages = 9, .ctas = StreamSms()};
   return StreamChoice{.rows = 32, .stages = fp8 ? 7 : 9, .ctas = StreamSms()};
 }
 

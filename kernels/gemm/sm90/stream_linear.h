@@ -22,7 +22,7 @@
 
 namespace millrace::kernels::sm90 {
 
-inline constexpr int kMostStreamTokens = 32;
+inline constexpr int kMostStreamTokens = 16;
 
 // How a product is divided. None changes a bit of the result.
 struct StreamChoice {
@@ -31,8 +31,8 @@ struct StreamChoice {
   int ctas;    // at most
 };
 
-// What is fastest, as measured on an H200; nothing where cuBLASLt is (many tokens), where there is
-// no such kernel (block scales) and where the device or the build is not for Hopper.
+// What is fastest, as measured on an H200; nothing for more tokens, where there is no such kernel
+// (block scales) and where the device or the build is not for Hopper.
 std::optional<StreamChoice> ChooseStream(const LinearShape& shape, int64_t tokens);
 
 struct StreamLinearArgs {

@@ -41,8 +41,7 @@ struct StreamShape {
   static constexpr int kRows = kTileRows;
   static constexpr int kTokens = kTileTokens;
   static constexpr int kChunks = 128 / kRows;  // of a stage, which has 16 KB of weights
-  // Chunks that wgmma takes at once. Two of more tokens would take too many registers.
-  static constexpr int kGroup = kType == Type::kFp8 && kTokens <= 16 ? 64 / kRows : 1;
+  static constexpr int kGroup = kType == Type::kFp8 ? 64 / kRows : 1;  // chunks wgmma takes at once
   static constexpr int kColumns = kGroup * kTokens;
   static constexpr int kMathThreads = 128;
   static constexpr int kThreads = kMathThreads + kWarpSize;
