@@ -112,17 +112,19 @@ class AttentionWorld {
 
   // A descriptor without the parts that belong to a step.
   AttentionArgs Args() const {
-    return {.pages = {.data = pages_->get(),
-                      .type = case_.type,
-                      .block_stride = block_stride_,
-                      .block_size = case_.block_size,
-                      .kv_heads = case_.kv_heads,
-                      .head_size = case_.head_size,
-                      .k_scale = case_.type == Type::kFp8 ? kKScale : 1,
-                      .v_scale = case_.type == Type::kFp8 ? kVScale : 1},
-            .tables = {.blocks = device_tables_->get(), .stride = table_stride_},
-            .scale = Scale(),
-            .soft_cap = case_.soft_cap};
+    AttentionArgs args = {};
+    args.pages = {.data = pages_->get(),
+                  .type = case_.type,
+                  .block_stride = block_stride_,
+                  .block_size = case_.block_size,
+                  .kv_heads = case_.kv_heads,
+                  .head_size = case_.head_size,
+                  .k_scale = case_.type == Type::kFp8 ? kKScale : 1,
+                  .v_scale = case_.type == Type::kFp8 ? kVScale : 1};
+    args.tables = {.blocks = device_tables_->get(), .stride = table_stride_};
+    args.scale = Scale();
+    args.soft_cap = case_.soft_cap;
+    return args;
   }
 
   float Scale() const { return case_.sharpness / std::sqrt(static_cast<float>(case_.head_size)); }
@@ -236,7 +238,8 @@ class AttentionRunner {
               .row_slot = slot_.get(),
               .heads = world.Case().heads,
               .kv_heads = world.Case().kv_heads,
-              .window = world.Case().window},
+              .window = world.Case().window,
+              .plan = nullptr},
         plan_(AttentionPlanBytes(step_)),
         scratch_(AttentionScratchBytes(step_, world.Case().head_size)) {
     step_.plan = plan_.get();

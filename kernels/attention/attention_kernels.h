@@ -46,6 +46,7 @@ struct __attribute__((aligned(16))) DecodeRange {
   int end_row;  // the last, with chunks up to end_chunk
   int end_head;
   int end_chunk;
+  int ahead;  // the tiles that it may copy while an append runs
 };
 
 // Tokens of a row of a prompt, for each kv head.
@@ -60,6 +61,7 @@ struct PlanHeader {
   int prefill_items;
   uint32_t next_prefill_item;  // taken by CTAs; both are zero before and after each layer
   uint32_t idle_prefill_ctas;
+  uint32_t turn;  // of AttentionArgs: the last that was taken
 };
 
 // The parts of AttentionStep::plan, in this order.
@@ -97,6 +99,9 @@ struct Launch {
   int shared_per_cta;  // bytes
   cudaStream_t stream;
 };
+
+// Checks the arguments, and asks the current device what it has.
+cudaError_t MakeLaunch(const AttentionArgs& args, cudaStream_t stream, Launch& launch);
 
 // For `ctas` that decode.
 cudaError_t LaunchPlan(const AttentionStep& step, const Plan& plan, int ctas, cudaStream_t stream);

@@ -27,6 +27,7 @@ struct Params {
   int window;
   ScoreRule rule;
   float value_scale;
+  uint32_t turn;
   Plan plan;
   Scratch scratch;
 
@@ -97,6 +98,7 @@ inline Params MakeParams(const Launch& launch) {
                .capped_scale = args.soft_cap > 0 ? 2 * kLog2E * scale / args.soft_cap : 0,
                .log2_unit = args.soft_cap > 0 ? kLog2E : kLog2E * scale},
       .value_scale = pages.v_scale,
+      .turn = args.turn,
       .plan = launch.plan,
       .scratch = launch.scratch,
   };

@@ -14,6 +14,10 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / kWarpSize;
 
+// What all CTAs may copy before the kernels ahead of attention have ended, in tiles: what the
+// memory gives in about that time. More would stand in line before what these kernels read.
+constexpr int kTilesAhead = 300;
+
 struct Row {
   int slot;
   int token;
@@ -157,7 +161,8 @@ __device__ DecodeRange Range(const AttentionStep& step, const Plan& plan, int ro
           begin.chunk,
           end.row,
           end.head,
-          end.chunk};
+          end.chunk,
+          0};
 }
 
 __device__ void PlanDecode(const AttentionStep& step, const Plan& plan, int ctas) {
@@ -176,17 +181,19 @@ __device__ void PlanDecode(const AttentionStep& step, const Plan& plan, int ctas
     before = before + sums;
   }
   __syncthreads();
-  for (int cta = threadIdx.x; cta < ctas; cta += kThreads) {
-    if (all.rows == 0) {
-      plan.ranges[cta] = {};
-      continue;
-    }
+  static_assert(kMaxCtas <= kThreads);
+  const int cta = threadIdx.x;
+  DecodeRange range = {};
+  if (cta < ctas && all.rows > 0) {
     const int64_t tiles = int64_t{all.tiles} * step.kv_heads;
     const auto locate = [&](int i) {
       return i == ctas ? Place{all.rows, 0, 0} : Locate(step, plan, all.rows, tiles * i / ctas);
     };
-    plan.ranges[cta] = Range(step, plan, all.rows, locate(cta), locate(cta + 1));
+    range = Range(step, plan, all.rows, locate(cta), locate(cta + 1));
   }
+  const int busy = __syncthreads_count(range.end_chunk > 0);
+  range.ahead = max(1, kTilesAhead / max(busy, 1));
+  if (cta < ctas) plan.ranges[cta] = range;
 }
 
 // ---- Prompts ----
@@ -244,7 +251,11 @@ __device__ void PlanPrefill(const AttentionStep& step, const Plan& plan) {
   __syncthreads();
   if (threadIdx.x < kWarpSize) {
     const int items = PlaceBuckets(buckets);
-    if (threadIdx.x == 0) *plan.header = {items, 0, 0};
+    if (threadIdx.x == 0) {
+      plan.header->prefill_items = items;
+      plan.header->next_prefill_item = 0;
+      plan.header->idle_prefill_ctas = 0;
+    }
   }
   __syncthreads();
   ForEachItem(step, [&](int tiles, const PrefillItem& item) {
@@ -258,6 +269,7 @@ __global__ void __launch_bounds__(kThreads)
   AwaitPredecessor();
   PlanDecode(step, plan, ctas);
   if (step.max_row_tokens * Group(step) > kDecodeRows) PlanPrefill(step, plan);
+  if (threadIdx.x == 0) plan.header->turn = 0;
 }
 
 }  // namespace

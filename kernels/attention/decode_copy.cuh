@@ -8,6 +8,7 @@
 #include "kernels/attention/attention_params.cuh"
 #include "kernels/attention/attention_ring.cuh"
 #include "kernels/device_util.cuh"
+#include "kernels/launch.cuh"
 
 namespace millrace::kernels::attention {
 
@@ -34,6 +35,7 @@ struct Segment {
   int end_chunk;
   int begin;  // chunks of the segment: [begin, end)
   int end;
+  int ahead;  // DecodeRange::ahead
 
   __device__ int FirstTile() const { return max(span.first / kTile, begin * kTilesPerChunk); }
   __device__ int EndTile() const { return min(CeilDiv(span.end, kTile), end * kTilesPerChunk); }
@@ -58,7 +60,9 @@ __device__ inline void ForEachSegment(const Params& params, int ranges, const Ru
       const int end_chunk = CeilDiv(span.end, kAttentionChunk);
       if (chunk < 0) chunk = first_chunk;
       const int end = last ? range.end_chunk : end_chunk;
-      if (chunk < end) run(Segment{row, head, span, first_chunk, end_chunk, chunk, end});
+      if (chunk < end) {
+        run(Segment{row, head, span, first_chunk, end_chunk, chunk, end, range.ahead});
+      }
       if (last) break;
       if (++head == params.kv_heads) {
         head = 0;
@@ -69,44 +73,128 @@ __device__ inline void ForEachSegment(const Params& params, int ranges, const Ru
   }
 }
 
-// Each of the warps copies some runs of every tile.
-template <typename Kv, int kHeadSize>
-__device__ inline void Produce(const Params& params, int ranges, uint32_t ring, RingCursor cursor) {
-  using S = Stage<Kv, kHeadSize>;
-  constexpr int kRuns = kTileRuns / kCopyingWarps;
-  const int thread = threadIdx.x - kComputingThreads;
-  const int offset = thread / kWarpSize * kRuns * kRun;  // in a tile
-  ForEachSegment(params, ranges, [&](const Segment& segment) {
-    const HeadPages pages = params.Head(segment.head);
-    const int32_t* blocks = params.Blocks(segment.row.slot);
-    int ids[kRuns];
-    const auto load_ids = [&](int position) {
-#pragma unroll
-      for (int run = 0; run < kRuns; ++run) {
-        const int begin = position + run * kRun;
-        ids[run] = IsNeeded(begin, segment.span) ? blocks[begin >> pages.block_shift] : 0;
-      }
-    };
-    const int first = segment.FirstTile();
-    const int end = segment.EndTile();
-    load_ids(first * kTile + offset);
-    for (int tile = first; tile < end; ++tile) {
-      cursor.WaitEmpty();
-      const uint32_t stage = ring + cursor.stage() * S::kBytes;
-#pragma unroll
-      for (int run = 0; run < kRuns; ++run) {
-        LoadRun<typename S::T::Row, kWarpSize>(pages, tile * kTile, offset + run * kRun,
-                                               segment.span, ids[run], stage, thread % kWarpSize);
-      }
-      if (tile == first) {
-        LoadQueries<kHeadSize, kDecodeRows, kCopyingWarps * kWarpSize>(
-            params, segment.row, segment.head, stage + S::kRowsOffset, thread);
-      }
-      cursor.ArriveWithCopies();
-      load_ids((tile + 1) * kTile + offset);
+// The ids of the blocks in which a copying warp's runs of a sequence lie: each lane holds one, and
+// one of those that come next, so that the table is read once for many tiles and ahead of them.
+template <int kRuns>
+class BlockIds {
+ public:
+  // Of the runs `offset` behind the beginning of each tile.
+  __device__ BlockIds(const Params& params, int offset) : params_(params), offset_(offset) {}
+
+  // Of tiles `tile` and, most often, those that follow, of a segment.
+  __device__ void Seek(const Segment& segment, int tile) {
+    const int ahead = tile - first_;
+    if (segment.row.token != token_ || ahead < 0 || ahead >= 2 * kTiles) {
+      token_ = segment.row.token;
+      first_ = tile;
+      held_ = Load(segment, tile);
+      next_ = Load(segment, tile + kTiles);
+    } else if (ahead >= kTiles) {
+      first_ += kTiles;
+      held_ = next_;
+      next_ = Load(segment, first_ + kTiles);
     }
-  });
-}
+  }
+
+  // Of a run of a tile that was sought.
+  __device__ int Id(int tile, int run) const {
+    return __shfl_sync(kFullWarp, held_, (tile - first_) * kRuns + run);
+  }
+
+ private:
+  static constexpr int kTiles = kWarpSize / kRuns;
+
+  __device__ int Load(const Segment& segment, int tile) const {
+    const int lane = threadIdx.x % kWarpSize;
+    const int position = (tile + lane / kRuns) * kTile + offset_ + lane % kRuns * kRun;
+    const int32_t* blocks = params_.Blocks(segment.row.slot);
+    return IsNeeded(position, segment.span) ? blocks[position >> params_.block_shift] : 0;
+  }
+
+  const Params& params_;
+  const int offset_;
+  int token_ = -1;  // the row's first
+  int first_ = 0;   // the tile of the first id held
+  int held_ = 0;
+  int next_ = 0;
+};
+
+// The warps that copy: each of them some runs of every tile. What lies before the step's own tokens
+// may be copied before the kernel's predecessor has ended, as far as the ring takes it.
+template <typename Kv, int kHeadSize, typename Delay>
+class Producer {
+ public:
+  __device__ Producer(const Params& params, uint32_t ring, const RingCursor& cursor)
+      : params_(params),
+        ring_(ring),
+        thread_(threadIdx.x - kComputingThreads),
+        offset_(thread_ / kWarpSize * kRuns * kRun),
+        cursor_(cursor),
+        ids_(params, offset_) {}
+
+  // `starts`: whether what earlier steps left may be copied before the predecessor has ended.
+  __device__ void Run(int ranges, int stages, bool starts) {
+    bool waits = true;
+    ForEachSegment(params_, ranges, [&](const Segment& segment) {
+      const int first = segment.FirstTile();
+      const int tiles = segment.EndTile() - first;
+      // Of so many tiles what is old is copied before everything else.
+      const int ahead = starts && waits ? min(tiles, min(segment.ahead, stages)) : 0;
+      for (int i = -ahead; i < tiles; ++i) {
+        const bool is_ahead = i < 0;
+        const int tile = first + (is_ahead ? i + ahead : i);
+        int stage = i + ahead;
+        if (!is_ahead) {
+          if (waits) WaitForPredecessor();
+          waits = false;
+          Delay::Wait();
+          cursor_.WaitEmpty();
+          stage = cursor_.stage();
+          if (tile == first) CopyQueries(segment, stage);
+        }
+        const bool is_started = i < ahead;
+        CopyRuns(segment, tile, stage,
+                 [&](bool is_old) { return is_old ? is_ahead || !is_started : !is_ahead; });
+        if (is_ahead) continue;
+        Delay::Wait();
+        cursor_.ArriveWithCopies();
+      }
+    });
+  }
+
+ private:
+  using S = attention::Stage<Kv, kHeadSize>;
+  static constexpr int kRuns = kTileRuns / kCopyingWarps;
+
+  __device__ uint32_t Stage(int stage) const { return ring_ + stage * S::kBytes; }
+
+  __device__ void CopyQueries(const Segment& segment, int stage) const {
+    LoadQueries<kHeadSize, kDecodeRows, kCopyingWarps * kWarpSize>(
+        params_, segment.row, segment.head, Stage(stage) + S::kRowsOffset, thread_);
+  }
+
+  // Starts the copies of the warp's runs of a tile that `wants(whether they are of earlier steps)`.
+  template <typename Wants>
+  __device__ void CopyRuns(const Segment& segment, int tile, int stage, const Wants& wants) {
+    const HeadPages pages = params_.Head(segment.head);
+    ids_.Seek(segment, tile);
+#pragma unroll 1
+    for (int run = 0; run < kRuns; ++run) {
+      const int first_row = offset_ + run * kRun;
+      const int id = ids_.Id(tile, run);
+      if (!wants(tile * kTile + first_row + kRun <= segment.row.position)) continue;
+      LoadRun<typename S::T::Row, kWarpSize>(pages, tile * kTile, first_row, segment.span, id,
+                                             Stage(stage), thread_ % kWarpSize);
+    }
+  }
+
+  const Params& params_;
+  const uint32_t ring_;
+  const int thread_;  // among those that copy
+  const int offset_;  // of the warp's runs, in a tile
+  RingCursor cursor_;
+  BlockIds<kRuns> ids_;
+};
 
 }  // namespace millrace::kernels::attention
 

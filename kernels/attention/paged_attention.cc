@@ -88,6 +88,25 @@ bool IsValid(const AttentionArgs& args) {
 }
 
 }  // namespace
+
+cudaError_t MakeLaunch(const AttentionArgs& args, cudaStream_t stream, Launch& launch) {
+  if (!IsValid(args)) return cudaErrorInvalidValue;
+  launch.args = args;
+  launch.stream = stream;
+  for (const auto& [attribute, value] :
+       {std::pair(cudaDevAttrMultiProcessorCount, &launch.sms),
+        std::pair(cudaDevAttrMaxSharedMemoryPerMultiprocessor, &launch.shared_per_sm),
+        std::pair(cudaDevAttrMaxSharedMemoryPerBlockOptin, &launch.shared_per_cta)}) {
+    const cudaError_t error = Attribute(attribute, *value);
+    if (error != cudaSuccess) return error;
+  }
+  Parts plan(args.step.plan);
+  Parts scratch(args.scratch);
+  launch.plan = TakePlan(args.step, plan);
+  launch.scratch = TakeScratch(args.step, args.pages.head_size, scratch);
+  return cudaSuccess;
+}
+
 }  // namespace attention
 
 using namespace attention;
@@ -114,20 +133,9 @@ cudaError_t LaunchPlanAttention(const AttentionStep& step, cudaStream_t stream) 
 }
 
 cudaError_t LaunchPagedAttention(const AttentionArgs& args, cudaStream_t stream) {
-  if (!IsValid(args)) return cudaErrorInvalidValue;
-  Launch launch = {.args = args, .stream = stream};
-  for (const auto& [attribute, value] :
-       {std::pair(cudaDevAttrMultiProcessorCount, &launch.sms),
-        std::pair(cudaDevAttrMaxSharedMemoryPerMultiprocessor, &launch.shared_per_sm),
-        std::pair(cudaDevAttrMaxSharedMemoryPerBlockOptin, &launch.shared_per_cta)}) {
-    const cudaError_t error = Attribute(attribute, *value);
-    if (error != cudaSuccess) return error;
-  }
-  Parts plan(args.step.plan);
-  Parts scratch(args.scratch);
-  launch.plan = TakePlan(args.step, plan);
-  launch.scratch = TakeScratch(args.step, args.pages.head_size, scratch);
-  const cudaError_t error = LaunchDecode(launch);
+  Launch launch;
+  cudaError_t error = MakeLaunch(args, stream, launch);
+  if (error == cudaSuccess) error = LaunchDecode(launch);
   if (error != cudaSuccess || Decodes(args.step, args.step.max_row_tokens)) return error;
   return TakesPrefillSm90(args) && MayRun(Kernel::kPrefillSm90, args.portable)
              ? LaunchPrefillSm90(launch)

@@ -58,6 +58,13 @@ struct AttentionArgs {
   // Of AttentionScratchBytes(step, head_size), 256-byte aligned: what is between two chunks. Layers
   // that run one after the other may share it; nothing need be in it.
   void* scratch;
+  // 0, or the place of this launch, from 1 on, among those since the plan. Decoding may then read
+  // ahead: while the kernels before it still run, the plan, the tables and those positions' pages
+  // that lie before a row's first token. From the second launch on, when the one before has waited
+  // for all that came before it: these must be older than that one. All plans in one memory have as
+  // many launches with places, or none, and something that does not start early lies between two of
+  // them (a copy, a graph's beginning; launch.cuh, 4).
+  uint32_t turn = 0;
   // Only kernels for all architectures: the bits are the same, sm_90a's are faster.
   bool portable = false;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/attention/paged_attention.h"
+#include "kernels/attention/rope_append.h"
 #include "kernels/bench_util.h"
 #include "kernels/test_util.h"
 
@@ -37,6 +38,64 @@ std::string Name(const Shape& shape) {
     name << " " << shape.heads << "/" << shape.kv_heads << "x" << shape.head_size;
   }
   return name.str();
+}
+
+// Layers as in a step: a plan, and then, many times, an append of the rows' last positions and
+// attention that reads ahead; each alone; and, beside it, attention that does not. Attention's
+// queries are what the attention before it left, or what the append left.
+void RunDecodeLayers(Bench& bench, const Shape& shape, const AttentionArgs& args, int inputs,
+                     int row_blocks, double bytes) {
+  const int layers = (64 + inputs - 1) / inputs * inputs;
+  const int64_t width = (int64_t{shape.heads} + 2 * shape.kv_heads) * shape.head_size;
+  DeviceBuffer<Bf16> qkv(shape.rows * width);
+  FillUniform(qkv.get(), qkv.size(), 3, 2);
+  DeviceBuffer<Bf16> q(shape.rows * args.q_stride), out(shape.rows * args.out_stride);
+  DeviceBuffer<int32_t> nothing(2);
+  DeviceBuffer<float2> rotations(int64_t{shape.length} * shape.head_size / 2);
+  CheckCuda(
+      LaunchFillRotations({rotations.get(), shape.length, shape.head_size, 1e4, nullptr}, nullptr),
+      "rotations");
+  const auto run = [&](const char* name, bool appends, bool attends, bool turns) {
+    const auto launch = [&](int layer, cudaStream_t stream) {
+      AttentionArgs a = args;
+      const bool swaps = !appends && layer % 2 == 1;
+      a.q = swaps ? out.get() : q.get();
+      a.out = swaps ? q.get() : out.get();
+      a.turn = turns ? layer + 1 : 0;
+      a.tables.blocks += int64_t{layer % inputs} * shape.rows * row_blocks;
+      if (layer == 0) {  // a step begins
+        CheckCuda(cudaMemcpyAsync(nothing.get(), nothing.get() + 1, sizeof(int32_t),
+                                  cudaMemcpyDeviceToDevice, stream),
+                  "copy");
+        CheckCuda(LaunchPlanAttention(args.step, stream), "plan");
+      }
+      if (appends) {
+        CheckCuda(LaunchRopeAppend({.qkv = {qkv.get(), width, nullptr, nullptr},
+                                    .tokens = shape.rows,
+                                    .heads = shape.heads,
+                                    .positions = args.step.row_start,
+                                    .slots = args.step.row_slot,
+                                    .tables = a.tables,
+                                    .rotations = rotations.get(),
+                                    .rope_dimensions = shape.head_size,
+                                    .interleaved = false,
+                                    .q_norm = nullptr,
+                                    .k_norm = nullptr,
+                                    .norm_epsilon = 0,
+                                    .q = q.get(),
+                                    .pages = a.pages},
+                                   stream),
+                  "append");
+      }
+      return attends ? LaunchPagedAttention(a, stream) : cudaSuccess;
+    };
+    bench.Row(name, Name(shape), bench.Microseconds(layers, launch), attends ? bytes : 0);
+  };
+  FillUniform(q.get(), q.size(), 2, 2);
+  run("decode", false, true, true);
+  run("decode, not ahead", false, true, false);
+  run("append, decode", true, true, true);
+  run("append", true, false, false);
 }
 
 void RunShape(Bench& bench, const Shape& shape) {
@@ -111,48 +170,63 @@ void RunShape(Bench& bench, const Shape& shape) {
     const double us = bench.Microseconds(
         inputs, [&](int input, cudaStream_t stream) { return launch(input, stream, portable); });
     bench.Row(name, Name(shape), us, bytes);
-    if (shape.tokens == 1) return;
     const double pairs = shape.tokens * (shape.length - (shape.tokens - 1) / 2.0);
     std::printf("  %s: %.0f TFLOP/s\n", Name(shape).c_str(),
                 shape.rows * pairs * 4 * width / us / 1e6);
   };
-  run(shape.tokens == 1 ? "decode" : "prefill", false);
-  if (shape.tokens > 1) run("prefill, portable", true);
-  if (shape.tokens == 1 && shape.type == Type::kBf16) {
+  if (shape.tokens > 1) {
+    run("prefill", false);
+    run("prefill, portable", true);
+    return;
+  }
+  RunDecodeLayers(bench, shape, args, inputs, row_blocks, bytes);
+  if (shape.type == Type::kBf16) {
     const double plan_us = bench.Microseconds(
         1, [&](int, cudaStream_t stream) { return LaunchPlanAttention(step, stream); });
     bench.Row("plan, once a step", Name(shape), plan_us, 0);
   }
 }
 
-void Run() {
-  Bench bench("Paged attention");
+void RunDecode(Bench& bench) {
   for (const Type type : {Type::kBf16, Type::kFp8}) {
     for (const auto& [rows, length] :
-         {std::pair(1, 208), std::pair(1, 1024), std::pair(1, 8192), std::pair(1, 32768),
-          std::pair(16, 2048), std::pair(64, 208), std::pair(64, 2048), std::pair(128, 1024),
-          std::pair(256, 139), std::pair(256, 2048)}) {
+         {std::pair(1, 200), std::pair(8, 200), std::pair(32, 200), std::pair(64, 200),
+          std::pair(128, 200), std::pair(256, 139), std::pair(1, 1024), std::pair(1, 8192),
+          std::pair(1, 32768), std::pair(16, 2048), std::pair(64, 2048), std::pair(128, 1024),
+          std::pair(256, 2048)}) {
       RunShape(bench, {.rows = rows, .tokens = 1, .length = length, .type = type});
-    }
-    for (const auto& [rows, tokens, length] :
-         {std::tuple(1, 512, 512), std::tuple(1, 4096, 4096), std::tuple(8, 2048, 2048),
-          std::tuple(1, 512, 8192)}) {
-      RunShape(bench, {.rows = rows, .tokens = tokens, .length = length, .type = type});
     }
   }
   for (const int block_size : {32, 64, 128}) {
     RunShape(bench, {.rows = 64, .tokens = 1, .length = 2048, .block_size = block_size});
   }
   for (const int head_size : {64, 96, 256}) {
-    const Shape shape = {.rows = 64, .tokens = 1, .length = 2048, .head_size = head_size};
-    RunShape(bench, shape);
-    RunShape(bench, {.rows = 1, .tokens = 4096, .length = 4096, .head_size = head_size});
+    RunShape(bench, {.rows = 64, .tokens = 1, .length = 2048, .head_size = head_size});
   }
   RunShape(bench, {.rows = 64, .tokens = 1, .length = 2048, .heads = 8});
   RunShape(bench, {.rows = 64, .tokens = 1, .length = 2048, .heads = 64});
 }
 
+void RunPrompts(Bench& bench) {
+  for (const Type type : {Type::kBf16, Type::kFp8}) {
+    for (const auto& [rows, tokens, length] :
+         {std::tuple(1, 512, 512), std::tuple(1, 4096, 4096), std::tuple(8, 2048, 2048),
+          std::tuple(1, 512, 8192)}) {
+      RunShape(bench, {.rows = rows, .tokens = tokens, .length = length, .type = type});
+    }
+  }
+  for (const int head_size : {64, 96, 256}) {
+    RunShape(bench, {.rows = 1, .tokens = 4096, .length = 4096, .head_size = head_size});
+  }
+}
+
 }  // namespace
 }  // namespace millrace::kernels
 
-int main() { millrace::kernels::Run(); }
+// kernels_attention_bench [decode | prompts]
+int main(int argc, char** argv) {
+  const std::string wanted = argc > 1 ? argv[1] : "";
+  millrace::kernels::Bench bench("Paged attention");
+  if (wanted != "prompts") millrace::kernels::RunDecode(bench);
+  if (wanted != "decode") millrace::kernels::RunPrompts(bench);
+}

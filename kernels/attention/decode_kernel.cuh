@@ -1,0 +1,394 @@
+// The kernel behind decoding.
+//
+// Rows of few tokens, whose keys and values are read once, as fast as the memory gives them. A CTA
+// has two warps that copy tiles into a ring in shared memory, through all that the CTA has to do
+// without a pause (decode_copy.cuh), and four that compute. Of a tile of 64 keys each of the four
+// multiplies 16 keys with all queries, and, when they have shared the scores, all probabilities
+// with a quarter of the values' columns. So each byte is read from shared memory once, and every
+// row sees one chain of online softmax over its tiles, as in a prompt.
+#ifndef MILLRACE_KERNELS_ATTENTION_DECODE_KERNEL_CUH_
+#define MILLRACE_KERNELS_ATTENTION_DECODE_KERNEL_CUH_
+
+#include "kernels/attention/decode_copy.cuh"
+#include "kernels/attention/decode_merge.cuh"
+#include "kernels/delay.cuh"
+#include "kernels/launch.cuh"
+
+namespace millrace::kernels::attention {
+
+// Of a lane's two rows of queries kHalves are in use: one if there are no more than 8 in all.
+template <typename Kv, int kHeadSize, int kHalves, typename Delay>
+class Consumer {
+ public:
+  __device__ Consumer(const Params& params, uint32_t stages, const RingCursor& cursor,
+                      bool& is_last)
+      : params_(params),
+        stages_(stages),
+        is_last_(is_last),
+        warp_(threadIdx.x / kWarpSize),
+        lane_(threadIdx.x % kWarpSize),
+        query_lane_(T::QueryLane(lane_)),
+        key_lane_(warp_ * 16 * T::kRowBytes + T::KeyLane(lane_)),
+        value_lane_(T::kBytes + T::ValueLane(lane_)),
+        cursor_(cursor) {}
+
+  __device__ void Run(int ranges) {
+    if (blockIdx.x == 0) TakeTurn();
+    bool waits = true;
+    ForEachSegment(params_, ranges, [&](const Segment& segment) {
+      if (waits) WaitForPredecessor();
+      waits = false;
+      RunSegment(segment);
+    });
+  }
+
+ private:
+  static constexpr int kWarps = kComputingWarps;
+  static constexpr int kThreads = kComputingThreads;
+  using S = Stage<Kv, kHeadSize>;
+  using T = Tile<Kv, kHeadSize>;
+  static constexpr int kWords = CeilDiv(T::Row::kWords, kWarps);  // of values, a warp
+
+  using Query = uint32_t[T::kSteps][4];
+  using Values = float[kWords][T::kBlocksPerWord][4];
+
+  __device__ bool HasWord(int i) const {
+    return T::Row::kWords % kWarps == 0 || warp_ * kWords + i < T::Row::kWords;
+  }
+  // Entry of the partial results of a chunk and row.
+  __device__ int64_t PartialRow(const Segment& segment, int chunk, int row) const {
+    const int64_t entry = segment.row.partial + (chunk - segment.first_chunk) * segment.row.tokens +
+                          params_.Token(row);
+    return (entry * params_.kv_heads + segment.head) * params_.group + params_.HeadOf(row);
+  }
+  __device__ Bf16* Output(const Segment& segment, int row) const {
+    return params_.out +
+           params_.RowOffset(params_.out_stride, segment.row.token, segment.head, row, kHeadSize);
+  }
+
+  // Among the warps that compute.
+  __device__ static void Sync() {
+    Delay::Wait();
+    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+  }
+
+  // The first CTA waits even if it has no work, so that no kernel ends before its predecessor.
+  __device__ void TakeTurn() {
+    WaitForPredecessor();
+    if (threadIdx.x != 0 || params_.turn == 0) return;
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(&params_.plan.header->turn),
+                 "r"(params_.turn)
+                 : "memory");
+  }
+
+  __device__ void RunSegment(const Segment& segment) {
+    const int rows = segment.row.tokens * params_.group;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int token = params_.Token(lane_ / 4 + 8 * half);
+      position_[half] = segment.row.position + min(token, segment.row.tokens - 1);
+      first_[half] = FirstVisible(position_[half], params_.window);
+    }
+    const int first = segment.FirstTile();
+    const int end = segment.EndTile();
+    // Of this segment alone, so that its registers are free at the end.
+    Query query;
+    LoadQuery(query);
+    Softmax totals[2] = {EmptySoftmax(), EmptySoftmax()};
+    Values total_values = {};
+    for (int tile = first; tile < end;) {
+      const int chunk = tile / kTilesPerChunk;
+      const int chunk_end = min(end, (chunk + 1) * kTilesPerChunk);
+      Softmax sums[2] = {EmptySoftmax(), EmptySoftmax()};
+      Values values = {};
+      for (; tile < chunk_end; ++tile) {
+        RunTile(tile, query, sums, values);
+      }
+      SumOverLanes(sums[0]);
+      SumOverLanes(sums[1]);
+      if (segment.IsWhole()) {
+        MergeChunk(sums, values, totals, total_values);
+      } else {
+        StorePartial(segment, chunk, rows, sums, values);
+      }
+    }
+    if (segment.IsWhole()) {
+      Store(segment, rows, totals, total_values);
+    } else {
+      MergePartialsIfLast(segment, rows);
+    }
+  }
+
+  // With the segment's first tile.
+  __device__ void LoadQuery(Query& query) {
+    cursor_.WaitFull();
+    const uint32_t rows = stages_ + cursor_.stage() * S::kBytes + S::kRowsOffset;
+#pragma unroll
+    for (int step = 0; step < T::kSteps; ++step) {
+      T::LoadQuery(rows + query_lane_, step, query[step]);
+      T::ConvertQuery(query[step]);
+    }
+    Sync();  // all have them: scores may take their place
+  }
+
+  __device__ void RunTile(int tile, const Query& query, Softmax (&sums)[2], Values& values) {
+    cursor_.WaitFull();
+    const uint32_t stage = stages_ + cursor_.stage() * S::kBytes;
+    const uint32_t rows = stage + S::kRowsOffset;
+    Score(tile, query, stage, rows);
+    ValueFragments first_values;  // half of them while waiting for the others' scores
+    LoadValues(stage + value_lane_, first_values);
+    Sync();
+    float scores[kTileBlocks][4] = {};
+#pragma unroll
+    for (int block = 0; block < kTileBlocks; ++block) {
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(scores[block][2 * half]), "=f"(scores[block][2 * half + 1])
+                     : "r"(rows + ScoreOffset(half, block))
+                     : "memory");
+      }
+    }
+    const TileOffsets offsets = TakeMaxima<kHalves>(scores, params_.rule.log2_unit, sums);
+    TakeProbabilities<kHalves>(scores, params_.rule.log2_unit, offsets, sums);
+    if (Scales(offsets)) {
+      Scale(reinterpret_cast<float(&)[kWords * T::kBlocksPerWord][4]>(values), offsets);
+    }
+    AddValues<0>(scores, first_values, values);
+    ValueFragments last_values;
+    LoadValues(stage + value_lane_ + 32 * T::kRowBytes, last_values);
+    Delay::Wait();
+    cursor_.Release();
+    AddValues<1>(scores, last_values, values);
+  }
+
+  // Of the lane's elements of row `half` and a block of keys, in the shared scores.
+  __device__ uint32_t ScoreOffset(int half, int block) const {
+    const int row = lane_ / 4 + 8 * half;
+    return row * (kTile * 4) + (block ^ (row % 8)) * 32 + lane_ % 4 * 8;
+  }
+
+  // The scores of this warp's 16 keys.
+  __device__ void Score(int tile, const Query& query, uint32_t stage, uint32_t rows) {
+    float products[2][4] = {};
+    const uint32_t keys = stage + key_lane_;
+#pragma unroll
+    for (int pair = 0; pair < T::Row::kWords / 2; ++pair) {
+      uint32_t b[T::kStepsPerPair][2][2];
+      T::LoadKeys(keys, pair, b);
+#pragma unroll
+      for (int step = 0; step < T::kStepsPerPair; ++step) {
+#pragma unroll
+        for (int block = 0; block < 2; ++block) {
+          T::MultiplyKeys(products[block], query[pair * T::kStepsPerPair + step], b[step][block]);
+        }
+      }
+    }
+    if (params_.rule.soft_cap > 0) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        products[i / 4][i % 4] = SoftCap(params_.rule, products[i / 4][i % 4]);
+      }
+    }
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      const int key = tile * kTile + warp_ * 16 + block * 8 + lane_ % 4 * 2;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        float scores[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          scores[i] = products[block][2 * half + i];
+          if (key + i > position_[half] || key + i < first_[half]) scores[i] = -Infinity();
+        }
+        asm volatile(
+            "st.shared.v2.f32 [%0], {%1, %2};" ::"r"(rows + ScoreOffset(half, warp_ * 2 + block)),
+            "f"(scores[0]), "f"(scores[1])
+            : "memory");
+      }
+    }
+  }
+
+  // This warp's columns of 32 values, from address `from` on.
+  using ValueFragments = uint32_t[kWords][2][T::kBlocksPerWord][2];
+  __device__ void LoadValues(uint32_t from, ValueFragments& b) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if (HasWord(i)) T::LoadValues(T::Row::Word(from, warp_ * kWords + i), 0, b[i]);
+    }
+  }
+
+  // Probabilities times these, of a half of the tile.
+  template <int kHalf>
+  __device__ void AddValues(const float (&probabilities)[kTileBlocks][4], const ValueFragments& b,
+                            Values& values) {
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      uint32_t a[4];
+      Probabilities(probabilities, 2 * kHalf + step, a);
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        if (!HasWord(i)) continue;
+#pragma unroll
+        for (int block = 0; block < T::kBlocksPerWord; ++block) {
+          T::MultiplyValues(values[i][block], a, b[i][step][block]);
+        }
+      }
+    }
+  }
+
+  __device__ void MergeChunk(const Softmax (&sums)[2], const Values& values, Softmax (&totals)[2],
+                             Values& total_values) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const MergeFactors factors = Merge(totals[half], sums[half], params_.rule.log2_unit);
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+#pragma unroll
+        for (int block = 0; block < T::kBlocksPerWord; ++block) {
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; ++e) {
+            total_values[i][block][e] =
+                Merged(total_values[i][block][e], values[i][block][e], factors);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ void Store(const Segment& segment, int rows, const Softmax (&totals)[2],
+                        const Values& values) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane_ / 4 + 8 * half;
+      if (row >= rows) continue;
+      const float factor = OutputFactor(totals[half], params_.value_scale);
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        if (!HasWord(i)) continue;
+        float columns[T::kLaneColumns];
+        T::LaneColumns(values[i], half, columns);
+        StoreOutputs(Output(segment, row) + T::LaneColumn(warp_ * kWords + i, lane_), columns,
+                     factor);
+      }
+    }
+    StorePadding<kThreads>(params_, segment.row.token, segment.row.tokens, segment.head, kHeadSize,
+                           threadIdx.x);
+  }
+
+  __device__ void StorePartial(const Segment& segment, int chunk, int rows,
+                               const Softmax (&sums)[2], const Values& values) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane_ / 4 + 8 * half;
+      if (row >= rows) continue;
+      const int64_t entry = PartialRow(segment, chunk, row);
+      if (warp_ == 0 && lane_ % 4 == 0) {
+        params_.scratch.partial_sums[entry] = make_float2(sums[half].max, sums[half].sum);
+      }
+      float* to = params_.scratch.partial_values + entry * kHeadSize;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        if (!HasWord(i)) continue;
+        float columns[T::kLaneColumns];
+        T::LaneColumns(values[i], half, columns);
+#pragma unroll
+        for (int e = 0; e < T::kLaneColumns; e += 2) {
+          *reinterpret_cast<float2*>(to + T::LaneColumn(warp_ * kWords + i, lane_) + e) =
+              make_float2(columns[e], columns[e + 1]);
+        }
+      }
+    }
+  }
+
+  // Whichever CTA brings a row's last partial result merges them, in the chunks' order.
+  __device__ void MergePartialsIfLast(const Segment& segment, int rows) {
+    const uint32_t chunks = segment.end_chunk - segment.first_chunk;
+    Sync();  // all is stored, which the one thread's release then tells
+    if (threadIdx.x == 0) {
+      uint32_t* arrivals =
+          params_.plan.arrivals + segment.row.partial * params_.kv_heads + segment.head;
+      const uint32_t own = segment.end - segment.begin;
+      uint32_t before;
+      asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                   : "=r"(before)
+                   : "l"(arrivals), "r"(own)
+                   : "memory");
+      is_last_ = before + own == chunks;
+      if (is_last_) *arrivals = 0;
+    }
+    Sync();
+    if (!is_last_) return;
+    for (int row = warp_; row < rows; row += kWarps) {
+#pragma unroll
+      for (int column = 4 * lane_; column - 4 * lane_ < kHeadSize; column += 4 * kWarpSize) {
+        const int64_t first = PartialRow(segment, segment.first_chunk, row);
+        const bool active = column < kHeadSize;
+        MergePartials(
+            {.sums = params_.scratch.partial_sums + first,
+             .values = params_.scratch.partial_values + first * kHeadSize + (active ? column : 0),
+             .sums_stride = segment.row.tokens * params_.kv_heads * params_.group,
+             .values_stride = segment.row.tokens * params_.kv_heads * params_.group * kHeadSize,
+             .chunks = static_cast<int>(chunks),
+             .log2_unit = params_.rule.log2_unit,
+             .value_scale = params_.value_scale,
+             .out = active ? Output(segment, row) + column : nullptr});
+      }
+    }
+    StorePadding<kThreads>(params_, segment.row.token, segment.row.tokens, segment.head, kHeadSize,
+                           threadIdx.x);
+  }
+
+  const Params& params_;
+  const uint32_t stages_;
+  bool& is_last_;  // shared
+  const int warp_;
+  const int lane_;
+  const uint32_t query_lane_;
+  const uint32_t key_lane_;  // in a stage
+  const uint32_t value_lane_;
+
+  RingCursor cursor_;
+  int position_[2];  // of the tokens of the lane's two rows, and the first that they see
+  int first_[2];
+};
+
+// Whether the attention before this one has seen all before it end: then the plan, the block tables
+// and what the pages held before may be read before this kernel's own predecessor has ended.
+__device__ inline bool IsTurn(const Params& params) {
+  if (params.turn < 2) return false;
+  uint32_t taken;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+               : "=r"(taken)
+               : "l"(&params.plan.header->turn)
+               : "memory");
+  return taken + 1 == params.turn;
+}
+
+inline constexpr int kDecodeThreads = kComputingThreads + kCopyingWarps * kWarpSize;
+
+template <typename Kv, int kHeadSize, int kHalves, typename Delay>
+__global__ void __launch_bounds__(kDecodeThreads, kHeadSize > 128 ? 1 : kCtasPerSm)
+    DecodeKernel(const __grid_constant__ Params params, int ranges, int stages) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ uint64_t barriers[kRingBytes / 8];
+  __shared__ bool is_last;
+  const uint32_t ring = SharedAddress(barriers);
+  if (threadIdx.x == 0) InitRing(ring, stages, kCopyingWarps, kComputingWarps);
+  ReleaseDependents();
+  const bool starts = __syncthreads_or(threadIdx.x == 0 && IsTurn(params));
+  if (!starts) WaitForPredecessor();
+  const RingCursor cursor(ring, stages);
+  if (threadIdx.x >= kComputingThreads) {
+    Producer<Kv, kHeadSize, Delay>(params, SharedAddress(memory), cursor)
+        .Run(ranges, stages, starts);
+  } else {
+    Consumer<Kv, kHeadSize, kHalves, Delay>(params, SharedAddress(memory), cursor, is_last)
+        .Run(ranges);
+  }
+}
+
+}  // namespace millrace::kernels::attention
+
+#endif  // MILLRACE_KERNELS_ATTENTION_DECODE_KERNEL_CUH_
