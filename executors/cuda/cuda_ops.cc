@@ -291,6 +291,7 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
                                           .scale = spec.scale,
                                           .soft_cap = 0,
                                           .scratch = c_.attention_scratch,
+                                          .turn = static_cast<uint32_t>(layer + 1),
                                           .portable = c_.portable_kernels},
                                          stream_);
   });
