@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs every benchmark of the bundle on this machine's GPU: the kernels' programs, then `millraced bench` on the shape of
-# Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, with cuBLASLt or portable kernels alone, and without graphs.
+# Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, with cuBLASLt or portable kernels alone, and without graphs;
+# then on that of Llama-3-70B in FP8.
 #   run_benches.sh [NAME ...]
 # NAME: only programs whose name holds one of these; `engine` is `millraced bench`. Logs, tables and JSON:
 # $OUT/run_benches.tar.gz (OUT: ./out unless set).
@@ -16,22 +17,26 @@ for program in gpu_benches/*; do
 done
 
 # engine NAME FLAG...: the tables, without the traces, which are long.
+model=llama-3-8b
 engine() {
   local name=$1
   shift
-  run "$name" 240 bin/millraced bench --device cuda --model "$HERE/models/llama-3-8b" --load-format dummy \
+  run "$name" 240 bin/millraced bench --device cuda --model "$HERE/models/$model" --load-format dummy \
     --max-num-seqs 256 --max-num-batched-tokens 8192 --json "$LOGS/$name.json" "$@"
   sed '/^Where a step goes/,$d' "$LOGS/$name.log" | grep -vE '^ *$|^(VOID)?\[' | cut -c1-200
 }
 if wanted engine; then
-  # 64 prompts of 2,048 take 16 steps: the shorter answers must be longer than that.
   short=1:128:16:144,64:128:16:144,256:128:16:144
-  engine engine_fp8 --quantization fp8 --points $short,64:2048:32:96,1:4096:1 --trace
+  engine engine_fp8 --quantization fp8 --points $short,1:4096:1 --trace
+  # 64 prompts of 2,048 take 16 steps, 16 of 4,000 8: the shorter answers must be longer than that.
+  engine engine_fp8_more --quantization fp8 --points 8:128:16:144,32:128:16:144,128:128:16:144,64:2048:32:96,16:4000:16:80,1:7800:16:144
   engine engine_bf16 --points $short,1:4096:1 --trace
   engine engine_fp8_inexact --quantization fp8 --no-exact --points $short
   engine engine_bf16_inexact --no-exact --points $short
   engine engine_fp8_cublaslt --quantization fp8 --gemm cublaslt --points 1:128:16:144,64:128:16:144
   engine engine_fp8_portable --quantization fp8 --kernels portable --points 1:128:16:144,64:128:16:144,1:4096:1
   engine engine_fp8_eager --quantization fp8 --enforce-eager --points 1:128:16:144
+  model=llama-3-70b
+  engine engine_70b_fp8 --quantization fp8 --max-model-len 4096 --points 1:128:16:144,64:128:16:144
 fi
 finish
