@@ -163,7 +163,7 @@ Activation CudaOps::Embed(EmbeddingId table, const StepInput& input) {
 }
 
 bool CudaOps::MakesInput(LinearId consumer, int tokens) const {
-  return kernels::MakesInput(*c_.weights->Linear(consumer).plan, tokens);
+  return kernels::MakesInput(c_.weights->Linear(consumer).plan, tokens);
 }
 
 std::unique_ptr<CudaOps::Buffer> CudaOps::AddNorm(const CudaNorm& norm, const Buffer& residual,

@@ -203,9 +203,10 @@ const LinearPlan* LinearPlanner::Plan(const LinearShape& shape, std::string* err
   return state_->plans.back().get();
 }
 
-bool MakesInput(const LinearPlan& plan, int64_t tokens) {
-  return tokens == 1 && plan.shape.stride <= kMostMadeInputs && plan.shape.output == Type::kBf16 &&
-         std::holds_alternative<sm90::StreamChoice>(plan.RangeOf(tokens).choice);
+bool MakesInput(const LinearPlan* plan, int64_t tokens) {
+  return plan != nullptr && tokens == 1 && plan->shape.stride <= kMostMadeInputs &&
+         plan->shape.output == Type::kBf16 &&
+         std::holds_alternative<sm90::StreamChoice>(plan->RangeOf(tokens).choice);
 }
 
 cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {

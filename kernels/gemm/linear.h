@@ -95,8 +95,8 @@ struct InputRow {
 };
 inline constexpr int kMostMadeInputs = 4096;
 
-// Whether the plan takes an InputRow at so many tokens.
-bool MakesInput(const LinearPlan& plan, int64_t tokens);
+// Whether the plan takes an InputRow at so many tokens. Null takes none.
+bool MakesInput(const LinearPlan* plan, int64_t tokens);
 
 struct LinearArgs {
   const LinearPlan* plan;
