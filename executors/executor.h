@@ -73,6 +73,14 @@ class Executor {
   // Unavailable: the device has failed.
   virtual absl::Status Submit(StepPlan plan) = 0;
 
+  // The bytes of memory that each kernel of a step must read and write at least, in their order, if
+  // the step gives each of `rows` sequences one token and these have `positions` tokens together.
+  // Empty: this executor's work is not that of kernels. Any thread's.
+  virtual std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions) const {
+    (void)rows, (void)positions;
+    return {};
+  }
+
   // The oldest finished step that was not handed out yet, if there is one.
   virtual std::optional<StepResult> Poll() = 0;
 

@@ -252,6 +252,14 @@ class CudaExecutor : public Executor {
     return worker_.Submit(std::move(plan));
   }
 
+  std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions) const override {
+    const CudaModel& model = runner_->model();
+    std::vector<int64_t> bytes =
+        cuda::DecodeBytes(*model.model, model.ops->context(), rows, positions);
+    bytes.insert(bytes.begin(), 0);  // the kernel that takes the step's input apart
+    return bytes;
+  }
+
   std::optional<StepResult> Poll() override { return worker_.Poll(); }
   std::optional<StepResult> Wait() override { return worker_.Wait(); }
 

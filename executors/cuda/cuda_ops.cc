@@ -64,7 +64,39 @@ int64_t ScaleCount(kernels::Scaling scaling, int64_t stride, int tokens) {
   return 0;
 }
 
+// What reading or writing it takes.
+int64_t BytesOf(const kernels::Activation& x, int tokens) {
+  return tokens * x.stride * (x.type == kernels::Type::kFp8 ? 1 : 2) +
+         ScaleCount(x.scaling, x.stride, tokens) * static_cast<int64_t>(sizeof(float));
+}
+
+// Either plain, or a residual, what is added, the sum and the norm.
+int64_t BytesOf(const kernels::InputRow& row) {
+  return int64_t{row.width} * (row.plain != nullptr ? 2 : 4 + 2 + 4 + 4);
+}
+
+int64_t BytesOf(const kernels::Weight& weight) {
+  int64_t scales = 0;
+  if (weight.scaling == kernels::WeightScaling::kChannel) scales = weight.rows;
+  if (weight.scaling == kernels::WeightScaling::kBlock) {
+    scales = (weight.rows + 127) / 128 * kernels::BlockScaleStride(weight.stride);
+  }
+  return weight.rows * weight.stride * (weight.type == kernels::Type::kFp8 ? 1 : 2) +
+         scales * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace
+
+std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
+                                 int64_t positions) {
+  CudaStepInput step;
+  step.rows = step.tokens = step.wanted = rows;
+  step.positions = positions;
+  ActivationArena endless(nullptr, std::numeric_limits<size_t>::max() / 2);
+  CudaOps ops(context, endless, nullptr, /*measures=*/true);
+  model.Forward(ops, step);
+  return ops.TakeBytes();
+}
 
 size_t ActivationBytes(const Model& model, const CudaOpsContext& context,
                        const CudaStepInput& step) {
@@ -90,9 +122,12 @@ kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsC
 }
 
 template <typename Launch>
-void CudaOps::Run(std::string_view op, const Launch& launch) {
-  if (measures_ || !status_.ok()) return;
-  status_ = ToStatus(launch(), op);
+void CudaOps::Run(std::string_view op, std::initializer_list<int64_t> bytes, const Launch& launch) {
+  if (measures_) {
+    bytes_.insert(bytes_.end(), bytes);
+  } else if (status_.ok()) {
+    status_ = ToStatus(launch(), op);
+  }
 }
 
 std::unique_ptr<CudaOps::Buffer> CudaOps::TakeRows(size_t row_bytes, int tokens) {
@@ -132,7 +167,10 @@ kernels::LinearArgs CudaOps::Multiply(const CudaLinear& linear, const kernels::A
                                  .ticket = c_.linear_ticket,
                                  .input_row = row,
                                  .room = room};
-  Run("linear", [&] { return kernels::LaunchLinear(args, stream_); });
+  const int64_t in_bytes = row == nullptr ? BytesOf(x, tokens) : BytesOf(*row);
+  const int64_t out_bytes = tokens * linear.weight.rows * (out == c_.buffers->logits ? 4 : 2);
+  Run("linear", {BytesOf(linear.weight) + in_bytes + out_bytes},
+      [&] { return kernels::LaunchLinear(args, stream_); });
   return args;
 }
 
@@ -149,7 +187,7 @@ Activation CudaOps::Embed(EmbeddingId table, const StepInput& input) {
   const CudaEmbedding& embedding = c_.weights->Embedding(table);
   auto out = TakeRows(sizeof(float) * embedding.width, step.tokens);
   out->width = embedding.width;
-  Run("embed", [&] {
+  Run("embed", {int64_t{step.tokens} * embedding.width * 6}, [&] {
     return kernels::LaunchEmbed({.ids = c_.buffers->arrays.tokens,
                                  .table = embedding.table,
                                  .table_stride = embedding.stride,
@@ -170,7 +208,9 @@ std::unique_ptr<CudaOps::Buffer> CudaOps::AddNorm(const CudaNorm& norm, const Bu
                                                   const kernels::Product& delta,
                                                   LinearId consumer) {
   auto out = TakeInput(consumer, residual.tokens());
-  Run("norm", [&] {
+  const int64_t element_bytes = delta.data != nullptr ? 10 : 4;  // with what is added and stored
+  const int64_t elements = int64_t{residual.tokens()} * norm.size;
+  Run("norm", {element_bytes * elements + 4 * norm.size + BytesOf(out->input, out->tokens())}, [&] {
     return kernels::LaunchRmsNorm({.residual = residual.residual(),
                                    .delta = delta,
                                    .weight = norm.weight,
@@ -219,7 +259,8 @@ Activation CudaOps::GatedLinear(LinearId weight, const Activation& x, GateFuncti
   const CudaLinear& linear = c_.weights->Linear(weight);
   const auto gate_up = Multiply(linear, Buffer::Of(x));
   auto out = TakeInput(consumer, gate_up->tokens());
-  Run("gated activation", [&] {
+  const int64_t bytes = 2 * int64_t{gate_up->tokens()} * linear.rows;
+  Run("gated activation", {bytes + BytesOf(out->input, out->tokens())}, [&] {
     return kernels::LaunchGatedActivation({.gate_up = gate_up->product,
                                            .tokens = gate_up->tokens(),
                                            .size = linear.rows / 2,
@@ -247,7 +288,9 @@ void CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   const Buffer& in = Buffer::Of(qkv);
   auto q = TakeRows(sizeof(kernels::Bf16) * spec.num_heads * spec.head_size, in.tokens());
   const CudaNorm* q_norm = norms.has_value() ? &c_.weights->Norm(norms->q) : nullptr;
-  Run("rope and append", [&] {
+  const int64_t head_tokens = int64_t{in.tokens()} * spec.head_size;
+  const int64_t kv_bytes = 2 * (2 + c_.kv.element_bytes()) * spec.num_kv_heads * head_tokens;
+  Run("rope and append", {4 * spec.num_heads * head_tokens + kv_bytes}, [&] {
     return kernels::LaunchRopeAppend(
         {.qkv = in.product,
          .tokens = in.tokens(),
@@ -273,14 +316,17 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
   const CudaStepInput& step = Cast(input);
   const kernels::AttentionStep attention = AttentionStepOf(step, c_, spec);
   if (layer == 0) {
-    Run("planning attention", [&] { return kernels::LaunchPlanAttention(attention, stream_); });
+    Run("planning attention", {0},
+        [&] { return kernels::LaunchPlanAttention(attention, stream_); });
   }
   const int width = spec.num_heads * spec.head_size;
   auto out = TakeInput(consumer, step.tokens);
   const bool direct = out->input.type == kernels::Type::kBf16;
   std::unique_ptr<Buffer> plain;
   if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * width, step.tokens);
-  Run("attention", [&] {
+  const int64_t kv_bytes =
+      2 * step.positions * spec.num_kv_heads * spec.head_size * c_.kv.element_bytes();
+  Run("attention", {4 * int64_t{step.tokens} * width + kv_bytes}, [&] {
     return kernels::LaunchPagedAttention({.step = attention,
                                           .q = Buffer::Of(q).bf16(),
                                           .q_stride = width,
@@ -299,7 +345,8 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
     out->row = {.plain = plain->bf16(), .width = width};
     out->row_memory[0] = std::move(plain);
   } else if (!direct) {
-    Run("quantize", [&] {
+    const int64_t bytes = 2 * int64_t{step.tokens} * width + BytesOf(out->input, step.tokens);
+    Run("quantize", {bytes}, [&] {
       return kernels::LaunchQuantize({.in = plain->bf16(),
                                       .in_stride = width,
                                       .tokens = step.tokens,
@@ -316,7 +363,7 @@ Activation CudaOps::Head(LinearId weight, const Activation& x, const StepInput& 
   head_ = weight;
   auto wanted = TakeInput(weight, step.wanted);
   if (step.wanted == 0) return wanted;
-  Run("gather", [&] {
+  Run("gather", {2 * BytesOf(wanted->input, step.wanted)}, [&] {
     return kernels::LaunchGatherRows({.in = Buffer::Of(x).input,
                                       .tokens = step.tokens,
                                       .indices = c_.buffers->arrays.wanted_token,
@@ -340,7 +387,8 @@ void CudaOps::Sample(const Activation& logits, const StepInput& input) {
     const int64_t room = rows == step.wanted ? kernels::LinearRoom(rows) : rows;
     Multiply(head, x, rows, buffers.logits, buffers.logits_stride,
              std::min<int64_t>(room, buffers.max_logit_rows), nullptr);
-    Run("sample", [&] {
+    // The second of its kernels reads what the first one says.
+    Run("sample", {4 * int64_t{rows} * c_.vocab_size, 0}, [&] {
       return kernels::LaunchSample({.logits = buffers.logits,
                                     .logits_stride = buffers.logits_stride,
                                     .vocab_size = c_.vocab_size,

@@ -3,10 +3,12 @@
 #define MILLRACE_EXECUTORS_CUDA_CUDA_OPS_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "executors/activation_arena.h"
@@ -60,6 +62,11 @@ kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsC
 size_t ActivationBytes(const Model& model, const CudaOpsContext& context,
                        const CudaStepInput& step);
 
+// The bytes that each kernel of a decoding step of `rows` rows must read and write at least, in the
+// order of their launches; the rows have `positions` positions together. Touches no device.
+std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
+                                 int64_t positions);
+
 // Used by one thread at a time. One that measures launches nothing and touches no memory.
 class CudaOps : public Ops {
  public:
@@ -69,6 +76,10 @@ class CudaOps : public Ops {
 
   // What failed first since the last call, naming the op.
   absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
+  // Of one that measures: see DecodeBytes.
+  std::vector<int64_t> TakeBytes() { return std::exchange(bytes_, {}); }
+
+  const CudaOpsContext& context() const { return c_; }
 
   Activation Embed(EmbeddingId table, const StepInput& input) override;
   Activation Norm(NormId norm, const Activation& residual, LinearId consumer) override;
@@ -103,14 +114,16 @@ class CudaOps : public Ops {
   bool MakesInput(LinearId consumer, int tokens) const;
   std::unique_ptr<Buffer> AddNorm(const CudaNorm& norm, const Buffer& residual,
                                   const kernels::Product& delta, LinearId consumer);
+  // `bytes`: of each kernel that `launch` launches.
   template <typename Launch>
-  void Run(std::string_view op, const Launch& launch);
+  void Run(std::string_view op, std::initializer_list<int64_t> bytes, const Launch& launch);
 
   const CudaOpsContext c_;
   ActivationArena& activations_;
   cudaStream_t stream_;
   bool measures_;
   absl::Status status_;
+  std::vector<int64_t> bytes_;
   LinearId head_{};  // of the last Head
 };
 

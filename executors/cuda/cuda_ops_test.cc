@@ -1,7 +1,9 @@
-// What can be known of the ops without a GPU: what a step's activations take.
+// What can be known of the ops without a GPU: what a step's activations take, and what it must
+// move.
 #include "executors/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -86,6 +88,32 @@ ModelConfig Shape(int hidden, int ffn, int heads, int kv_heads, int head_size, i
   config.vocab_size = vocab;
   config.context_length = 8192;
   return config;
+}
+
+// A decoding step's kernels, and what they must read and write: nearly all of it weights and pages.
+TEST(CudaOpsTest, TheBytesOfADecodingStep) {
+  const ModelConfig shape = Shape(4096, 14336, 32, 8, 128, 128256);  // Llama-3-8B
+  const double layer = 4096.0 * (6144 + 4096 + 2 * 14336 + 14336);
+  const double head = 4096.0 * 128256;
+  for (const kernels::Type type : {kernels::Type::kBf16, kernels::Type::kFp8}) {
+    const bool fp8 = type == kernels::Type::kFp8;
+    ShapesPlacer placer(shape, type);
+    const auto model = LoadModel(shape, placer);
+    CheckOk(model.status());
+    const StepBuffers buffers{.max_logit_rows = 256};
+    const CudaOpsContext context{
+        .weights = &placer.weights, .buffers = &buffers, .vocab_size = shape.vocab_size};
+    const double weights = shape.layers * layer * (fp8 ? 1 : 2) + 2 * head;
+    for (const int rows : {1, 64}) {
+      const int64_t positions = 1000 * rows;
+      const std::vector<int64_t> kernels = DecodeBytes(**model, context, rows, positions);
+      EXPECT_EQ(kernels.size(), 7u + shape.layers * (fp8 ? 10 : 9));
+      const double bytes = std::accumulate(kernels.begin(), kernels.end(), 0.0);
+      const double pages = positions * 2.0 * 8 * 128 * 2 * shape.layers;
+      EXPECT_GT(bytes, weights + pages);
+      EXPECT_LT(bytes, weights + pages + rows * 2.2e7) << "activations and logits";
+    }
+  }
 }
 
 // The arena is made for the largest step: no smaller one may take more.

@@ -28,6 +28,7 @@ struct CudaStepInput : StepInput {
   int tokens = 0;
   int wanted = 0;
   int max_row_tokens = 1;  // no row has more
+  int64_t positions = 0;   // of all rows together: to count bytes, no kernel asks
 };
 inline const CudaStepInput& Cast(const StepInput& input) {
   return static_cast<const CudaStepInput&>(input);

@@ -81,7 +81,8 @@ absl::StatusOr<StepTrace> TracePoint(OfflineEngine& engine, const BenchPoint& po
                        .new_tokens = point.outputs.back(),
                        .temperature = temperature}));
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<DeviceOperation> operations, trace->Stop());
-  return SummarizeTrace(operations, run);
+  const int64_t middle = point.input + point.outputs.back() / 2;  // of the traced steps
+  return SummarizeTrace(operations, run, engine.DecodeBytes(point.batch, point.batch * middle));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<OfflineEngine>> OfflineEngine::Create(
 OfflineEngine::OfflineEngine(std::unique_ptr<Scheduler> scheduler,
                              std::unique_ptr<Executor> executor, bool prefix_caching)
     : info_(executor->info()),
+      executor_(*executor),
       defaults_({.limits = info_.limits,
                  .prefix_caching = prefix_caching,
                  .cache_root = CacheRoot({info_.digest, info_.kv.type})}),

@@ -44,6 +44,9 @@ class OfflineEngine final : private EventSink, private LoopListener {
   ~OfflineEngine() override = default;
 
   const ModelInfo& info() const { return info_; }
+  std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions) const {
+    return executor_.DecodeBytes(rows, positions);
+  }
 
   // Admits the whole batch, then lets the engine run; returns when every answer has ended. An
   // error: a prompt that can never fit, a row or a device that failed.
@@ -64,6 +67,7 @@ class OfflineEngine final : private EventSink, private LoopListener {
   void OnDeviceFailure(const absl::Status& status) override;
 
   const ModelInfo info_;
+  const Executor& executor_;  // the loop's
   const SequenceDefaults defaults_;
   const Clock& clock_ = Clock::Real();
   uint64_t last_key_ = 0;

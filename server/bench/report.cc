@@ -28,6 +28,8 @@ std::string PointText(const BenchPoint& point) {
                       absl::StrJoin(point.outputs, " and "), " generated");
 }
 
+double GbPerS(double bytes, double us) { return bytes / us / 1e3; }
+
 Json ToJson(const std::optional<GpuReading>& gpu) {
   if (!gpu.has_value()) return nullptr;
   return {{"name", gpu->name},     {"driver", gpu->driver},
@@ -46,7 +48,8 @@ Json ToJson(const StepTrace& trace) {
                     {"us_per_step", row.us},
                     {"launches_per_step", row.launches},
                     {"share", row.share},
-                    {"idle_us_before_per_step", row.idle_us}});
+                    {"idle_us_before_per_step", row.idle_us},
+                    {"bytes_per_step", row.bytes}});
   }
   return {{"steps", trace.steps},
           {"only_whole_steps", trace.only_whole_steps},
@@ -145,14 +148,23 @@ std::string TraceTable(const BenchPoint& point, const StepTrace& trace) {
       "Where a step goes (traced; means of %d steps %s; %.1f launches a step; %s)\n", trace.steps,
       trace.only_whole_steps ? "of the whole batch" : "of the run, prompts included",
       trace.launches, PointText(point));
-  absl::StrAppendFormat(&text, "| %-72s | %10s | %8s | %6s | %11s |\n|%s|%s:|%s:|%s:|%s:|\n",
-                        "kernel", "us a step", "launches", "share", "idle before",
-                        std::string(74, '-'), std::string(11, '-'), std::string(9, '-'),
-                        std::string(7, '-'), std::string(12, '-'));
+  absl::StrAppendFormat(
+      &text, "| %-72s | %10s | %8s | %6s | %11s | %9s | %5s |\n|%s|%s:|%s:|%s:|%s:|%s:|%s:|\n",
+      "kernel", "us a step", "launches", "share", "idle before", "MB a step", "GB/s",
+      std::string(74, '-'), std::string(11, '-'), std::string(9, '-'), std::string(7, '-'),
+      std::string(12, '-'), std::string(10, '-'), std::string(6, '-'));
+  double bytes = 0;
   for (const StepTrace::Row& row : trace.rows) {
-    absl::StrAppendFormat(&text, "| %-72s | %10.1f | %8.1f | %5.1f%% | %11.1f |\n",
+    const bool known = row.bytes > 0 && row.us > 0;
+    absl::StrAppendFormat(&text, "| %-72s | %10.1f | %8.1f | %5.1f%% | %11.1f | %9s | %5s |\n",
                           ShortKernelName(row.name), row.us, row.launches, 100 * row.share,
-                          row.idle_us);
+                          row.idle_us, known ? absl::StrFormat("%.2f", row.bytes / 1e6) : "-",
+                          known ? absl::StrFormat("%.0f", GbPerS(row.bytes, row.us)) : "-");
+    bytes += row.bytes;
+  }
+  if (bytes > 0) {
+    absl::StrAppendFormat(&text, "%.1f MB a step must move: %.0f GB/s of the span\n", bytes / 1e6,
+                          GbPerS(bytes, trace.span_us));
   }
   absl::StrAppendFormat(
       &text,

@@ -25,8 +25,8 @@ PointFigures Decode() {
 }
 
 StepTrace Trace() {
-  return {.rows = {{"void millrace::kernels::Gemm<4>(Args)", 60, 2, 0.75, 4},
-                   {"norm", 20, 2, 0.25, 16}},
+  return {.rows = {{"void millrace::kernels::Gemm<4>(Args)", 60, 2, 0.75, 4, 2.4e8},
+                   {"norm", 20, 2, 0.25, 16, 0}},
           .steps = 8,
           .only_whole_steps = true,
           .launches = 4,
@@ -83,7 +83,11 @@ TEST(ReportTest, TheContext) {
 TEST(ReportTest, ATrace) {
   const std::string table = TraceTable({1, 128, {16, 144}}, Trace());
   EXPECT_THAT(table, HasSubstr("| Gemm<4> "));
-  EXPECT_THAT(table, HasSubstr("|       60.0 |      2.0 |  75.0% |         4.0 |\n"));
+  EXPECT_THAT(table,
+              HasSubstr("|       60.0 |      2.0 |  75.0% |         4.0 |    240.00 |  4000 |\n"));
+  EXPECT_THAT(table,
+              HasSubstr("|       20.0 |      2.0 |  25.0% |        16.0 |         - |     - |\n"));
+  EXPECT_THAT(table, HasSubstr("240.0 MB a step must move: 2400 GB/s of the span\n"));
   EXPECT_THAT(table, HasSubstr("busy 80.0 us / span 100.0 us; idle 20.0 us a step, the largest gap "
                                "8.0 us before norm\n"));
   EXPECT_THAT(table, HasSubstr("means of 8 steps of the whole batch"));

@@ -17,6 +17,8 @@ constexpr double kUsPerNs = 1e-3;
 
 using Operations = absl::Span<const DeviceOperation>;
 
+bool IsKernel(std::string_view name) { return !name.starts_with("mem"); }  // memcpy, memset
+
 // Where each whole step begins, and where the last ends, as indices into `operations`. Empty: they
 // cannot be told apart.
 std::vector<size_t> WholeSteps(Operations operations, const OfflineRun& run) {
@@ -28,7 +30,7 @@ std::vector<size_t> WholeSteps(Operations operations, const OfflineRun& run) {
   for (const auto& [name, at] : occurrences) {
     const auto count = static_cast<int32_t>(at.size());
     if (count != run.steps && count != run.whole_steps) continue;
-    if (name.starts_with("mem")) continue;  // a copy for the next step may run beside this one
+    if (!IsKernel(name)) continue;  // a copy for the next step may run beside this one
     const bool better = mark == nullptr || count > static_cast<int32_t>(mark->size()) ||
                         (at.size() == mark->size() && at.back() < mark->back());
     if (better) mark = &at;
@@ -45,6 +47,7 @@ struct Sums {
   int64_t busy_ns = 0;  // in which no earlier operation ran
   int64_t idle_ns = 0;  // in which nothing ran, before this did
   int64_t launches = 0;
+  int64_t bytes = 0;
 };
 using Tally = std::map<std::string_view, Sums>;
 
@@ -80,6 +83,18 @@ Occupancy Occupy(Operations operations, int64_t end_ns, std::string_view next, T
   return occupancy;
 }
 
+// Adds a step's bytes. False: it has other kernels.
+bool AddBytes(Operations step, const std::vector<int64_t>& kernel_bytes, Tally& tally) {
+  size_t kernel = 0;
+  for (const DeviceOperation& operation : step) kernel += IsKernel(operation.name);
+  if (kernel != kernel_bytes.size()) return false;
+  kernel = 0;
+  for (const DeviceOperation& operation : step) {
+    if (IsKernel(operation.name)) tally[operation.name].bytes += kernel_bytes[kernel++];
+  }
+  return true;
+}
+
 std::vector<StepTrace::Row> MakeRows(const Tally& tally, double steps, int64_t busy_ns) {
   std::vector<StepTrace::Row> rows;
   for (const auto& [name, sums] : tally) {
@@ -89,7 +104,8 @@ std::vector<StepTrace::Row> MakeRows(const Tally& tally, double steps, int64_t b
                     .us = busy * kUsPerNs / steps,
                     .launches = static_cast<double>(sums.launches) / steps,
                     .share = busy_ns > 0 ? busy / static_cast<double>(busy_ns) : 0,
-                    .idle_us = static_cast<double>(sums.idle_ns) * kUsPerNs / steps});
+                    .idle_us = static_cast<double>(sums.idle_ns) * kUsPerNs / steps,
+                    .bytes = static_cast<double>(sums.bytes) / steps});
   }
   std::stable_sort(rows.begin(), rows.end(),
                    [](const auto& a, const auto& b) { return a.us > b.us; });
@@ -99,7 +115,8 @@ std::vector<StepTrace::Row> MakeRows(const Tally& tally, double steps, int64_t b
 }  // namespace
 
 absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& operations,
-                                         const OfflineRun& run) {
+                                         const OfflineRun& run,
+                                         const std::vector<int64_t>& kernel_bytes) {
   if (operations.empty() || run.steps == 0) {
     return absl::FailedPreconditionError("the trace saw nothing on the device");
   }
@@ -120,15 +137,20 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
   int64_t busy_ns = 0;
   std::vector<Occupancy> occupancies;
   Tally tally;
+  bool bytes_fit = trace.only_whole_steps;
   for (size_t i = 0; i + 1 < begins.size(); ++i) {
     const size_t next = begins[i + 1];
     const bool last = i + 2 == begins.size();
+    const Operations step = Operations(operations).subspan(begins[i], next - begins[i]);
+    bytes_fit = bytes_fit && AddBytes(step, kernel_bytes, tally);
     const Occupancy occupancy =
-        Occupy(Operations(operations).subspan(begins[i], next - begins[i]),
-               last ? end_ns : operations[next].begin_ns,
+        Occupy(step, last ? end_ns : operations[next].begin_ns,
                next < operations.size() ? std::string_view(operations[next].name) : "", tally);
     busy_ns += occupancy.busy_ns;
     occupancies.push_back(occupancy);
+  }
+  if (!bytes_fit) {
+    for (auto& [name, sums] : tally) sums.bytes = 0;
   }
   const double steps = trace.steps;
   trace.rows = MakeRows(tally, steps, busy_ns);

@@ -21,6 +21,7 @@ struct StepTrace {
     double launches;  // a step
     double share;     // of busy_us
     double idle_us;   // a step, in which nothing ran, before this did
+    double bytes;     // a step, that it must read and write; 0 where none are known
   };
   std::vector<Row> rows;  // the longest first
 
@@ -37,9 +38,12 @@ struct StepTrace {
 
 // `operations` are those of `run`, in the order of their begin. A step is told from the next by an
 // operation that occurs once in each; where a run has none, or fewer than two whole steps, its
-// steps are not told apart. FailedPrecondition: there are no operations.
+// steps are not told apart. `kernel_bytes` are those of a whole step's kernels in their order, from
+// the first that occurs once in each; they are left out where a step has another number of kernels.
+// FailedPrecondition: there are no operations.
 absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& operations,
-                                         const OfflineRun& run);
+                                         const OfflineRun& run,
+                                         const std::vector<int64_t>& kernel_bytes = {});
 
 // A kernel's name for people: without its result's type, its arguments, our own and unnamed
 // namespaces; at most 72 characters.

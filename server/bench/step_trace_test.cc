@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
 #include <vector>
 
 namespace millrace {
@@ -54,6 +56,29 @@ TEST(StepTraceTest, AStepOfTheWholeBatch) {
                   AllOf(Field(&Row::name, "norm"), Field(&Row::us, DoubleNear(20, 1e-9))),
                   AllOf(Field(&Row::name, "sample"), Field(&Row::launches, 1),
                         Field(&Row::idle_us, DoubleNear(2, 1e-9)))));
+}
+
+// From the operation on that tells the steps apart.
+TEST(StepTraceTest, TheBytesOfKernelsInTheirOrder) {
+  std::vector<DeviceOperation> operations;
+  int64_t at = 0;
+  AddSteps(4, at, operations);
+  for (size_t i = 0; i < operations.size(); i += 6) {  // a copy is no kernel
+    operations.insert(operations.begin() + i,
+                      {"memcpy", operations[i].begin_ns, operations[i].begin_ns});
+  }
+  const OfflineRun run = {.steps = 4, .whole_steps = 4};
+  const auto bytes_of = [&](const std::vector<int64_t>& kernel_bytes) {
+    const auto trace = SummarizeTrace(operations, run, kernel_bytes);
+    std::map<std::string, double> bytes;
+    for (const StepTrace::Row& row : trace->rows) bytes[row.name] = row.bytes;
+    return bytes;
+  };
+  using Bytes = std::map<std::string, double>;
+  EXPECT_EQ(bytes_of({7, 100, 10, 200, 20}),
+            (Bytes{{"gemm", 300}, {"norm", 30}, {"sample", 7}, {"memcpy", 0}}));
+  EXPECT_EQ(bytes_of({7, 100, 10, 200}),
+            (Bytes{{"gemm", 0}, {"norm", 0}, {"sample", 0}, {"memcpy", 0}}));
 }
 
 // Sequences that end one after the other leave steps behind the whole ones.
