@@ -114,7 +114,7 @@ class Layers {
       };
       // A linear of the sum's norm; of one token ours makes that itself.
       const auto norm_and_linear = [&](const Size& size) {
-        if (!MakesInput(*Plan(own, size), tokens)) {
+        if (!MakesInput(Plan(own, size), tokens)) {
           CheckCuda(
               LaunchRmsNorm({Residual(), delta, norm_.get(), kEpsilon, tokens, kWidth, Normed()},
                             stream),
@@ -230,7 +230,7 @@ class Layers {
         LaunchDependent(CopyKernel, CeilDiv(words, 256), 256, 0, stream,
                         reinterpret_cast<const uint4*>(q_.get()), static_cast<uint4*>(out), words),
         "copy");
-    if (fp8_ && MakesInput(*Plan(own, kOutSize), tokens)) return true;
+    if (fp8_ && MakesInput(Plan(own, kOutSize), tokens)) return true;
     if (fp8_) {
       CheckCuda(LaunchQuantize({attended_.get(), kWidth, tokens, kWidth, Gated(kWidth)}, stream),
                 "quantize");
