@@ -1,0 +1,154 @@
+// For the tests of our own linears on Hopper, which promise the same; for .cu files. A `Kernel` has
+//   Args, Choice                          its launch's
+//   kMostTokens
+//   Choices(tokens)                       to test with so many
+//   Describe(choice)
+//   Launch<Delay>(args, stream)
+#ifndef MILLRACE_KERNELS_GEMM_SM90_OWN_LINEAR_TEST_UTIL_H_
+#define MILLRACE_KERNELS_GEMM_SM90_OWN_LINEAR_TEST_UTIL_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/gemm/linear_test_util.h"
+#include "kernels/gemm/sm90/stream_kernel.cuh"
+#include "kernels/test_util.h"
+
+namespace millrace::kernels::sm90 {
+
+// Up to some thousand cycles, otherwise each time; the clock tells the times and SMs apart.
+struct RandomDelay {
+  __device__ static void Wait() {
+    uint32_t bits = static_cast<uint32_t>(clock64()) * 0x9e3779b9u + blockIdx.x * 0x85ebca6bu +
+                    threadIdx.x / kWarpSize * 0xc2b2ae35u;
+    bits ^= bits >> 15;
+    if (bits % 4 == 0) __nanosleep(bits / 4 % 4096);
+  }
+};
+
+template <typename Kernel>
+typename Kernel::Args ArgsOf(Problem& problem, const Form& form, int64_t tokens,
+                             const typename Kernel::Choice& choice) {
+  const LinearArgs args = problem.Args(nullptr, tokens);
+  return {.choice = choice,
+          .weight = args.weight,
+          .input = args.input,
+          .tokens = tokens,
+          .output = args.output,
+          .output_type = form.output,
+          .output_stride = args.output_stride,
+          .ticket = args.ticket};
+}
+
+// The whole output, poisoned before, of a launch.
+template <typename Kernel, typename Delay>
+std::vector<uint8_t> Launched(Problem& problem, const typename Kernel::Args& args) {
+  problem.output().Poison();
+  CheckCuda(cudaDeviceSynchronize(), "poison");
+  EXPECT_EQ(Kernel::template Launch<Delay>(args, nullptr), cudaSuccess);
+  return problem.output().Download();
+}
+
+// That outputs are cuBLASLt's, and poison everywhere else, with every choice and `repeats` times.
+template <typename Kernel, typename Delay>
+void ExpectBitsOfCublasLt(const Form& form, int64_t rows, int64_t stride, int64_t output_stride,
+                          const std::vector<int64_t>& counts, int repeats = 1) {
+  SCOPED_TRACE(testing::Message() << form.name << ", " << rows << " x " << stride);
+  LinearPlanner planner(Library(), {.gemm = Gemm::kCublasLt});
+  const LinearPlan* const plan = Plan(&planner, form.Shape(rows, stride));
+  ASSERT_NE(plan, nullptr);
+  Problem problem(form, rows, stride, Kernel::kMostTokens, output_stride);
+  for (const int64_t tokens : counts) {
+    std::vector<uint8_t> expected;
+    ASSERT_EQ(problem.Run(plan, tokens, &expected), cudaSuccess);
+    expected.resize(problem.output().size(), 0xff);
+    for (const auto& choice : Kernel::Choices(tokens)) {
+      for (int repeat = 0; repeat < repeats; ++repeat) {
+        const auto args = ArgsOf<Kernel>(problem, form, tokens, choice);
+        ASSERT_TRUE((Launched<Kernel, Delay>(problem, args) == expected))
+            << tokens << " tokens, " << Kernel::Describe(choice);
+      }
+    }
+  }
+  EXPECT_TRUE(problem.GuardsIntact());
+}
+
+// Kernels that are set up while the one before them runs: each reads what that one wrote, into what
+// the one before that read.
+template <typename Kernel>
+void ExpectOrderOfAChain(int64_t tokens) {
+  constexpr int64_t kSize = 2048;
+  constexpr int kLaunches = 20;  // values grow by 26 each time
+  const Form& form = kForms[0];
+  const auto choices = Kernel::Choices(tokens);
+  Problem problem(form, kSize, kSize, tokens, kSize);
+  DeviceBuffer<uint8_t> other(problem.input().size());
+  cudaStream_t stream;
+  CheckCuda(cudaStreamCreate(&stream), "stream");
+  const std::vector<uint8_t> input = problem.input().Download();
+  const auto chain = [&](bool apart, auto delay) {
+    problem.input().Upload(input);
+    CheckCuda(cudaDeviceSynchronize(), "upload");
+    for (int i = 0; i < kLaunches; ++i) {
+      auto args = ArgsOf<Kernel>(problem, form, tokens, choices[i % choices.size()]);
+      args.output = other.get();
+      if (i % 2 != 0) std::swap(args.input.data, args.output);
+      EXPECT_EQ(Kernel::template Launch<decltype(delay)>(args, stream), cudaSuccess);
+      if (apart) CheckCuda(cudaStreamSynchronize(stream), "apart");
+    }
+    CheckCuda(cudaStreamSynchronize(stream), "chain");
+    return std::pair(problem.input().Download(), other.Download());
+  };
+  const auto expected = chain(true, NoDelay());
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    EXPECT_TRUE(chain(false, NoDelay()) == expected);
+    EXPECT_TRUE(chain(false, RandomDelay()) == expected);
+  }
+  CheckCuda(cudaStreamDestroy(stream), "stream");
+}
+
+// `change_choices`: what makes a choice for 16 tokens one that must be refused.
+template <typename Kernel>
+void ExpectRefusals(const std::vector<void (*)(typename Kernel::Choice&)>& change_choices) {
+  using Args = typename Kernel::Args;
+  const Form& form = kForms[3];
+  Problem problem(form, 576, 640, 16, 576);
+  const auto refused = [&](auto change) {
+    Args args = ArgsOf<Kernel>(problem, form, 16, Kernel::Choices(16)[0]);
+    change(args);
+    return Kernel::template Launch<NoDelay>(args, nullptr) == cudaErrorInvalidValue;
+  };
+  EXPECT_FALSE(refused([](Args&) {}));
+  for (const auto& change : change_choices) {
+    EXPECT_TRUE(refused([&](Args& args) { change(args.choice); }));
+  }
+  EXPECT_TRUE(refused([](Args& args) { args.ticket = nullptr; }));
+  EXPECT_TRUE(refused([](Args& args) { args.tokens = 0; }));
+  EXPECT_TRUE(refused([](Args& args) { args.tokens = Kernel::kMostTokens + 1; }));
+  EXPECT_TRUE(refused([](Args& args) { args.weight.rows = 568; }));
+  EXPECT_TRUE(refused([](Args& args) { args.weight.type = Type::kBf16; }));
+  EXPECT_TRUE(refused([](Args& args) { args.weight.scales = nullptr; }));
+  EXPECT_TRUE(refused([](Args& args) { args.weight.scaling = WeightScaling::kBlock; }));
+  EXPECT_TRUE(refused([](Args& args) { args.input.scaling = Scaling::kTokenGroup; }));
+  EXPECT_TRUE(refused([](Args& args) { args.input.stride = 768; }));
+  EXPECT_TRUE(refused([](Args& args) { args.output_stride = 568; }));
+  EXPECT_TRUE(refused([](Args& args) { args.output_type = Type::kFp8; }));
+  EXPECT_TRUE(refused([](Args& args) { args.output = static_cast<uint8_t*>(args.output) + 8; }));
+}
+
+// Forms that our kernels know.
+inline std::vector<Form> OwnForms() {
+  std::vector<Form> forms;
+  for (const Form& form : kForms) {
+    if (form.weight != WeightScaling::kBlock) forms.push_back(form);
+  }
+  return forms;
+}
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_OWN_LINEAR_TEST_UTIL_H_
