@@ -14,21 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/delay.cuh"
 #include "kernels/gemm/linear_test_util.h"
-#include "kernels/gemm/sm90/stream_kernel.cuh"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels::sm90 {
-
-// Up to some thousand cycles, otherwise each time; the clock tells the times and SMs apart.
-struct RandomDelay {
-  __device__ static void Wait() {
-    uint32_t bits = static_cast<uint32_t>(clock64()) * 0x9e3779b9u + blockIdx.x * 0x85ebca6bu +
-                    threadIdx.x / kWarpSize * 0xc2b2ae35u;
-    bits ^= bits >> 15;
-    if (bits % 4 == 0) __nanosleep(bits / 4 % 4096);
-  }
-};
 
 template <typename Kernel>
 typename Kernel::Args ArgsOf(Problem& problem, const Form& form, int64_t tokens,

@@ -26,6 +26,7 @@
 
 #include <cstdint>
 
+#include "kernels/delay.cuh"
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/sm90/async_copy.cuh"
 #include "kernels/gemm/sm90/made_input.cuh"
@@ -35,11 +36,6 @@
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
-
-// Does nothing; tests put delays in its place.
-struct NoDelay {
-  __device__ static void Wait() {}
-};
 
 // `Delay::Wait` is called before everything that others may wait for.
 template <typename Shape, typename Delay>
