@@ -25,9 +25,11 @@ struct Row {
 constexpr Row kTable[] = {
     {Kernel::kEmbed, "embedding", "elementwise/embed"},
     {Kernel::kRmsNorm, "residual, norm and quantization", "norm/rms_norm"},
-    {Kernel::kLinearBf16Sm90, "linear, BF16", "gemm/sm90/stream_linear", Architecture::kSm90a},
+    {Kernel::kLinearBf16Sm90, "linear, BF16", "gemm/sm90/stream_linear, wide_linear",
+     Architecture::kSm90a},
     {Kernel::kLinearBf16, "linear, BF16", "cuBLASLt"},
-    {Kernel::kLinearFp8Sm90, "linear, FP8", "gemm/sm90/stream_linear", Architecture::kSm90a},
+    {Kernel::kLinearFp8Sm90, "linear, FP8", "gemm/sm90/stream_linear, wide_linear",
+     Architecture::kSm90a},
     {Kernel::kLinearFp8, "linear, FP8", "cuBLASLt", Architecture::kSm89},
     {Kernel::kRopeAppend, "rotation and append", "attention/rope_append"},
     {Kernel::kPlanAttention, "attention, plan", "attention/attention_plan"},

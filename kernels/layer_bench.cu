@@ -261,7 +261,8 @@ bool AllFinite(const std::vector<float>& values) {
   return true;
 }
 
-void BenchLayers(Bench& bench, Layers& layers, const char* type, int tokens) {
+// Whether both give the same bits.
+bool BenchLayers(Bench& bench, Layers& layers, const char* type, int tokens) {
   double us[2];
   std::vector<float> results[2];
   for (const bool own : {false, true}) {
@@ -280,6 +281,7 @@ void BenchLayers(Bench& bench, Layers& layers, const char* type, int tokens) {
   bench.Row(std::string(type) + (right ? "" : ", OTHER BITS"),
             "a layer of " + std::to_string(tokens), us[1], static_cast<double>(layers.LayerBytes()),
             us[0]);
+  return right;
 }
 
 int Main() {
@@ -290,13 +292,14 @@ int Main() {
     return 1;
   }
   Bench bench("a whole layer (bytes: its weights), cuBLASLt " + std::to_string(lt->version()));
+  bool right = true;
   for (const Type type : {Type::kFp8, Type::kBf16}) {
     Layers layers(*lt, type);
     for (const int tokens : kTokens) {
-      BenchLayers(bench, layers, type == Type::kFp8 ? "FP8" : "BF16", tokens);
+      right &= BenchLayers(bench, layers, type == Type::kFp8 ? "FP8" : "BF16", tokens);
     }
   }
-  return 0;
+  return right ? 0 : 1;
 }
 
 }  // namespace

@@ -143,6 +143,8 @@ absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOp
   }
   plan = (plan + 255) / 256 * 256;
   MILLRACE_ASSIGN_OR_RETURN(m.attention, DeviceMemory::Allocate(plan + scratch, "attention"));
+  // No launch's turn, until there is a plan.
+  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemset(m.attention.data(), 0, plan), "setting memory"));
   context.attention_plan = m.attention.data();
   context.attention_scratch = m.attention.data() + plan;
   return absl::OkStatus();

@@ -41,7 +41,7 @@ struct AttentionStep {
   int kv_heads;
   int window;  // a token at position p sees positions (p - window, p]; 0: all up to p
   // Of AttentionPlanBytes(step), 256-byte aligned: written by LaunchPlanAttention, read by every
-  // LaunchPagedAttention of this step.
+  // LaunchPagedAttention of this step. Before its first plan the memory holds zeros.
   void* plan;
 };
 

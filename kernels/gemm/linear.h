@@ -82,8 +82,8 @@ class LinearPlanner {
 };
 
 // What a linear of one token makes its input of, which nobody has written then: the bits are those
-// that LaunchRmsNorm (with a `norm`) or LaunchQuantize (without) would have left. What the row's
-// scale is, for Scaling::kToken, is written to the input's scales.
+// that LaunchRmsNorm (with a `norm`) or LaunchQuantize (with a `plain` row) would have left. What
+// the row's scale is, for Scaling::kToken, is written to the input's scales.
 struct InputRow {
   const Bf16* plain = nullptr;  // [width], 16-byte aligned
   const float* norm = nullptr;  // the norm's weight, [width], 16-byte aligned

@@ -88,7 +88,8 @@ inline bool IsValid(const InputRow& row, const StreamLinearArgs& args) {
       row.width < 8 || row.width > stride || row.width % 8 != 0) {
     return false;
   }
-  if (row.norm == nullptr) return row.plain != nullptr && IsAligned16(row.plain);
+  if ((row.norm == nullptr) == (row.plain == nullptr)) return false;
+  if (row.norm == nullptr) return IsAligned16(row.plain);
   const bool adds = row.delta.data != nullptr;
   return IsAligned16(row.norm) && row.residual != nullptr && IsAligned16(row.residual) &&
          row.epsilon >= 0 &&

@@ -44,7 +44,7 @@ struct StreamLinearArgs {
   Type output_type;
   int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
   unsigned* ticket;       // one stream's at a time; 0 before the first launch, and left so
-  const InputRow* input_row = nullptr;  // of one token of up to kMostMadeInputs, to BF16
+  const InputRow* input_row = nullptr;  // of one token of up to kMostMadeInputs; tiles of 32 rows
 };
 
 // Scalar scales are applied, those of channels and tokens are left to the reader, as LaunchLinear
