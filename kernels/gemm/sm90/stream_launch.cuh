@@ -28,15 +28,16 @@ inline int StreamSms() {
 
 struct StreamInstance {
   void (*kernel)(StreamParams);
-  int tokens, chunks, threads, stage_bytes, exchange_bytes;
+  int tokens, rows, chunks, threads, stage_bytes, exchange_bytes;
   int made_bytes;  // of a step, where the kernel makes its input; else 0
 };
 
-template <Type kType, int kRows, int kTokens, typename Delay, bool kMade = false>
+template <Type kType, int kTokens, bool kMade, typename Delay>
 StreamInstance MakeInstance() {
-  using Shape = StreamShape<kType, kRows, kTokens, kMade>;
+  using Shape = StreamShape<kType, kTokens, kMade>;
   return {.kernel = StreamKernel<Shape, Delay>,
           .tokens = kTokens,
+          .rows = Shape::kRows,
           .chunks = Shape::kChunks,
           .threads = Shape::kThreads,
           .stage_bytes = Shape::kStageBytes,
@@ -44,16 +45,11 @@ StreamInstance MakeInstance() {
           .made_bytes = kMade ? Shape::kInputBytes : 0};
 }
 
-template <Type kType, int kRows, typename Delay>
-StreamInstance InstanceFor(int64_t tokens) {
-  return tokens <= 8 ? MakeInstance<kType, kRows, 8, Delay>()
-                     : MakeInstance<kType, kRows, 16, Delay>();
-}
-
 template <Type kType, typename Delay>
-StreamInstance InstanceFor(int rows, int64_t tokens, bool made) {
-  if (made) return MakeInstance<kType, 32, 8, Delay, true>();
-  return rows == 32 ? InstanceFor<kType, 32, Delay>(tokens) : InstanceFor<kType, 64, Delay>(tokens);
+StreamInstance InstanceFor(int64_t tokens, bool made) {
+  if (made) return MakeInstance<kType, 8, true, Delay>();
+  return tokens <= 8 ? MakeInstance<kType, 8, false, Delay>()
+                     : MakeInstance<kType, 16, false, Delay>();
 }
 
 // A matrix [rows][bytes] as boxes of `box_rows` x `chunks` * kChunk bytes, which arrive chunk by
@@ -120,10 +116,8 @@ bool IsValidProduct(const Args& args) {
 }
 
 inline bool IsValid(const StreamLinearArgs& args) {
-  const StreamChoice& choice = args.choice;
-  return (choice.rows == 32 || choice.rows == 64) && choice.stages >= 2 && choice.ctas >= 1 &&
-         args.tokens <= kMostStreamTokens && IsValidProduct(args) &&
-         (args.input_row == nullptr || IsValid(*args.input_row, args));
+  return args.choice.stages >= 2 && args.choice.ctas >= 1 && args.tokens <= kMostStreamTokens &&
+         IsValidProduct(args) && (args.input_row == nullptr || IsValid(*args.input_row, args));
 }
 
 template <typename Delay>
@@ -132,12 +126,11 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
   if (!KernelsAwait()) return cudaErrorNotSupported;
   const Weight& weight = args.weight;
   const bool made = args.input_row != nullptr;
-  const int tile_rows = made ? 32 : args.choice.rows;
-  const StreamInstance instance =
-      weight.type == Type::kFp8 ? InstanceFor<Type::kFp8, Delay>(tile_rows, args.tokens, made)
-                                : InstanceFor<Type::kBf16, Delay>(tile_rows, args.tokens, made);
+  const StreamInstance instance = weight.type == Type::kFp8
+                                      ? InstanceFor<Type::kFp8, Delay>(args.tokens, made)
+                                      : InstanceFor<Type::kBf16, Delay>(args.tokens, made);
   const int64_t row_bytes = weight.stride * (weight.type == Type::kFp8 ? 1 : 2);
-  const int64_t tiles = CeilDiv<int64_t>(weight.rows, tile_rows);
+  const int64_t tiles = CeilDiv<int64_t>(weight.rows, instance.rows);
   const int steps = static_cast<int>(CeilDiv<int64_t>(row_bytes / kChunk, instance.chunks));
   const int fixed_bytes = instance.exchange_bytes + steps * instance.made_bytes;
   const int stages = std::min(
@@ -159,7 +152,7 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
       .steps = steps,
       .stages = stages,
       .fp32 = args.output_type == Type::kF32};
-  if (!MakeTensorMap(weight.data, weight.rows, row_bytes, tile_rows, instance.chunks,
+  if (!MakeTensorMap(weight.data, weight.rows, row_bytes, instance.rows, instance.chunks,
                      &params.weight) ||
       !MakeTensorMap(args.input.data, args.tokens, row_bytes, instance.tokens, instance.chunks,
                      &params.input)) {

@@ -10,7 +10,7 @@ std::optional<StreamChoice> ChooseStream(const LinearShape& shape, int64_t token
       !MayRun(fp8 ? Kernel::kLinearFp8Sm90 : Kernel::kLinearBf16Sm90)) {
     return std::nullopt;
   }
-  return StreamChoice{.rows = 32, .stages = fp8 ? 7 : 9, .ctas = StreamSms()};
+  return StreamChoice{.stages = fp8 ? 7 : 9, .ctas = StreamSms()};
 }
 
 cudaError_t LaunchStreamLinear(const StreamLinearArgs& args, cudaStream_t stream) {

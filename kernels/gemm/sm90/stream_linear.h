@@ -26,8 +26,7 @@ inline constexpr int kMostStreamTokens = 16;
 
 // How a product is divided. None changes a bit of the result.
 struct StreamChoice {
-  int rows;    // of a CTA's tile: 32 or 64
-  int stages;  // of its ring in shared memory, at least 2; fewer where they do not fit
+  int stages;  // of a CTA's ring in shared memory, at least 2; fewer where they do not fit
   int ctas;    // at most
 };
 
@@ -44,7 +43,7 @@ struct StreamLinearArgs {
   Type output_type;
   int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
   unsigned* ticket;       // one stream's at a time; 0 before the first launch, and left so
-  const InputRow* input_row = nullptr;  // of one token of up to kMostMadeInputs; tiles of 32 rows
+  const InputRow* input_row = nullptr;  // of one token of up to kMostMadeInputs
 };
 
 // Scalar scales are applied, those of channels and tokens are left to the reader, as LaunchLinear

@@ -23,14 +23,14 @@ struct StreamLinear {
 
   static std::vector<StreamChoice> Choices(int64_t /*tokens*/) {
     return {
-        {.rows = 32, .stages = 2, .ctas = 1000},
-        {.rows = 32, .stages = 8, .ctas = 7},
-        {.rows = 64, .stages = 2, .ctas = 7},
-        {.rows = 64, .stages = 16, .ctas = 1000},
+        {.stages = 2, .ctas = 1000},
+        {.stages = 3, .ctas = 7},
+        {.stages = 8, .ctas = 5},
+        {.stages = 16, .ctas = 1000},
     };
   }
   static std::string Describe(const StreamChoice& choice) {
-    return std::to_string(choice.rows) + " rows, " + std::to_string(choice.stages) + " stages";
+    return std::to_string(choice.stages) + " stages, " + std::to_string(choice.ctas) + " CTAs";
   }
   template <typename Delay>
   static cudaError_t Launch(const StreamLinearArgs& args, cudaStream_t stream) {
@@ -193,8 +193,6 @@ TEST(StreamLinearTest, RefusesInputsThatItCannotMake) {
 
 TEST(StreamLinearTest, RefusesWhatItCannotRun) {
   ExpectRefusals<StreamLinear>({
-      [](StreamChoice& choice) { choice.rows = 128; },
-      [](StreamChoice& choice) { choice.rows = 16; },
       [](StreamChoice& choice) { choice.stages = 1; },
       [](StreamChoice& choice) { choice.ctas = 0; },
   });

@@ -35,13 +35,13 @@ struct StreamParams {
   bool fp32;   // the output's type
 };
 
-template <Type kElement, int kTileRows, int kTileTokens, bool kMakesInput = false>
+template <Type kElement, int kTileTokens, bool kMakesInput>
 struct StreamShape {
   static constexpr Type kType = kElement;
-  static constexpr int kRows = kTileRows;
+  static constexpr int kRows = 32;
   static constexpr int kTokens = kTileTokens;
   static constexpr int kChunks = 128 / kRows;  // of a stage, which has 16 KB of weights
-  static constexpr int kGroup = kType == Type::kFp8 ? 64 / kRows : 1;  // chunks wgmma takes at once
+  static constexpr int kGroup = kType == Type::kFp8 ? 2 : 1;  // chunks wgmma takes at once
   static constexpr int kColumns = kGroup * kTokens;
   static constexpr int kMathThreads = 128;
   static constexpr int kThreads = kMathThreads + kWarpSize;
@@ -54,7 +54,6 @@ struct StreamShape {
   static constexpr int kSums = kTokens / 2;       // a thread's, of a chunk
   // The sums of a stage that warps hand round, twice.
   static constexpr int kExchangeBytes = kGroup == 1 ? 0 : 2 * kSets * kMathThreads * kSums * 4;
-  static_assert(kRows == 64 || kRows == 32);
   // What wgmma reads behind the last tile's weights lies in the ring, of two stages at least.
   static_assert(kRows * kGroup >= 64 || 2 * kInputBytes >= (64 - kRows) * kChunk);
 };
