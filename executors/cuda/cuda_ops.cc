@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "executors/cuda/weight_loader.h"
 #include "kernels/attention/rope_append.h"
 #include "kernels/elementwise/embed.h"
 #include "kernels/elementwise/gated_activation.h"
@@ -66,7 +67,7 @@ int64_t ScaleCount(kernels::Scaling scaling, int64_t stride, int tokens) {
 
 // What reading or writing it takes.
 int64_t BytesOf(const kernels::Activation& x, int tokens) {
-  return tokens * x.stride * (x.type == kernels::Type::kFp8 ? 1 : 2) +
+  return tokens * x.stride * static_cast<int64_t>(ElementBytes(x.type)) +
          ScaleCount(x.scaling, x.stride, tokens) * static_cast<int64_t>(sizeof(float));
 }
 
@@ -81,8 +82,18 @@ int64_t BytesOf(const kernels::Weight& weight) {
   if (weight.scaling == kernels::WeightScaling::kBlock) {
     scales = (weight.rows + 127) / 128 * kernels::BlockScaleStride(weight.stride);
   }
-  return weight.rows * weight.stride * (weight.type == kernels::Type::kFp8 ? 1 : 2) +
+  return weight.rows * weight.stride * static_cast<int64_t>(ElementBytes(weight.type)) +
          scales * static_cast<int64_t>(sizeof(float));
+}
+
+// What `read` finds when nothing was launched, only measured.
+template <typename Read>
+auto Measure(const Model& model, const CudaOpsContext& context, const CudaStepInput& step,
+             const Read& read) {
+  ActivationArena endless(nullptr, std::numeric_limits<size_t>::max() / 2);
+  CudaOps ops(context, endless, nullptr, /*measures=*/true);
+  model.Forward(ops, step);
+  return read(ops, endless);
 }
 
 }  // namespace
@@ -92,18 +103,14 @@ std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& conte
   CudaStepInput step;
   step.rows = step.tokens = step.wanted = rows;
   step.positions = positions;
-  ActivationArena endless(nullptr, std::numeric_limits<size_t>::max() / 2);
-  CudaOps ops(context, endless, nullptr, /*measures=*/true);
-  model.Forward(ops, step);
-  return ops.TakeBytes();
+  return Measure(model, context, step,
+                 [](CudaOps& ops, const ActivationArena&) { return ops.TakeBytes(); });
 }
 
 size_t ActivationBytes(const Model& model, const CudaOpsContext& context,
                        const CudaStepInput& step) {
-  ActivationArena endless(nullptr, std::numeric_limits<size_t>::max() / 2);
-  CudaOps ops(context, endless, nullptr, /*measures=*/true);
-  model.Forward(ops, step);
-  return endless.peak();
+  return Measure(model, context, step,
+                 [](const CudaOps&, const ActivationArena& arena) { return arena.peak(); });
 }
 
 kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsContext& context,

@@ -131,10 +131,8 @@ bool Fits(const LinearArgs& args) {
          (input.scaling == Scaling::kTensor || input.scaling == Scaling::kToken);
 }
 
-template <typename Args, typename OwnChoice>
-Args OwnArgs(const OwnChoice& choice, const LinearArgs& args) {
-  return {.choice = choice,
-          .weight = args.weight,
+sm90::OwnLinear OwnProduct(const LinearArgs& args) {
+  return {.weight = args.weight,
           .input = args.input,
           .tokens = args.tokens,
           .output = args.output,
@@ -214,13 +212,11 @@ cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
   const LinearPlan& plan = *args.plan;
   const LinearPlan::Range& range = plan.RangeOf(args.tokens);
   if (const auto* const choice = std::get_if<sm90::StreamChoice>(&range.choice)) {
-    auto own = OwnArgs<sm90::StreamLinearArgs>(*choice, args);
-    own.input_row = args.input_row;
-    return sm90::LaunchStreamLinear(own, stream);
+    return sm90::LaunchStreamLinear({OwnProduct(args), *choice, args.input_row}, stream);
   }
   if (args.input_row != nullptr) return cudaErrorInvalidValue;
   if (const auto* const choice = std::get_if<sm90::WideChoice>(&range.choice)) {
-    return sm90::LaunchWideLinear(OwnArgs<sm90::WideLinearArgs>(*choice, args), stream);
+    return sm90::LaunchWideLinear({OwnProduct(args), *choice}, stream);
   }
   const Choice& choice = std::get<Choice>(range.choice);
   const bool padded = choice.run_tokens > range.tokens && choice.run_tokens <= args.room;

@@ -31,9 +31,7 @@ class MadeInput {
 
   // Before the predecessor is awaited: what is constant.
   __device__ MadeInput(const InputRow& row, const Activation& input)
-      : row_(row),
-        input_(input),
-        tensor_scale_(input.scaling == Scaling::kTensor ? *input.scales : 1) {
+      : row_(row), input_(input), tensor_scale_(TensorScale(input)) {
     if (row.norm == nullptr) return;
 #pragma unroll
     for (int i = 0; i < kMadeVectors; ++i) {

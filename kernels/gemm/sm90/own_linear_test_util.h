@@ -16,6 +16,7 @@
 
 #include "kernels/delay.cuh"
 #include "kernels/gemm/linear_test_util.h"
+#include "kernels/gemm/sm90/own_linear.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels::sm90 {
@@ -24,14 +25,14 @@ template <typename Kernel>
 typename Kernel::Args ArgsOf(Problem& problem, const Form& form, int64_t tokens,
                              const typename Kernel::Choice& choice) {
   const LinearArgs args = problem.Args(nullptr, tokens);
-  return {.choice = choice,
-          .weight = args.weight,
-          .input = args.input,
-          .tokens = tokens,
-          .output = args.output,
-          .output_type = form.output,
-          .output_stride = args.output_stride,
-          .ticket = args.ticket};
+  return {OwnLinear{.weight = args.weight,
+                    .input = args.input,
+                    .tokens = tokens,
+                    .output = args.output,
+                    .output_type = form.output,
+                    .output_stride = args.output_stride,
+                    .ticket = args.ticket},
+          choice};
 }
 
 // The whole output, poisoned before, of a launch.

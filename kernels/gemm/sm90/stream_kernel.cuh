@@ -200,15 +200,7 @@ class Stream {
 #pragma unroll
     for (int set = 0; set < kSets; ++set) Fence(parts[set]);
     Free();
-    if constexpr (Shape::kGroup > 1) {
-      AddOfAllWarps(parts, sums);
-    } else {
-#pragma unroll
-      for (int set = 0; set < kSets; ++set) {
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) sums[i] += parts[set][i];
-      }
-    }
+    AddOfAllWarps(parts, sums);
   }
 
   // Warp w holds the sums of chunk w / kRowWarps of a set, for rows 16 * (w % kRowWarps) and on. It

@@ -93,9 +93,8 @@ inline bool IsValid(const InputRow& row, const StreamLinearArgs& args) {
                     IsAligned16(row.new_residual) && row.new_residual != row.residual));
 }
 
-// Everything but how the product is divided. Args: StreamLinearArgs or one with the same members.
-template <typename Args>
-bool IsValidProduct(const Args& args) {
+// Everything but how the product is divided, and the most tokens.
+inline bool IsValidProduct(const OwnLinear& args) {
   const Weight& weight = args.weight;
   const Activation& input = args.input;
   if (weight.data == nullptr || !IsAligned16(weight.data) || weight.rows < 16 ||

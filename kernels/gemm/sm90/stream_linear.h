@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "kernels/gemm/linear.h"
+#include "kernels/gemm/sm90/own_linear.h"
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
@@ -34,15 +35,9 @@ struct StreamChoice {
 // (block scales) and where the device or the build is not for Hopper.
 std::optional<StreamChoice> ChooseStream(const LinearShape& shape, int64_t tokens);
 
-struct StreamLinearArgs {
+// Of 1 ... kMostStreamTokens tokens.
+struct StreamLinearArgs : OwnLinear {
   StreamChoice choice;
-  Weight weight;     // BF16 or FP8 (kTensor or kChannel), constant while steps run
-  Activation input;  // of the weight's type and stride (FP8: kTensor or kToken)
-  int64_t tokens;    // 1 ... kMostStreamTokens
-  void* output;      // [tokens][output_stride] BF16 or fp32, 16-byte aligned
-  Type output_type;
-  int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
-  unsigned* ticket;       // one stream's at a time; 0 before the first launch, and left so
   const InputRow* input_row = nullptr;  // of one token of up to kMostMadeInputs
 };
 

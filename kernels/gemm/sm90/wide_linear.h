@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "kernels/gemm/linear.h"
+#include "kernels/gemm/sm90/own_linear.h"
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
@@ -40,15 +41,9 @@ struct WideChoice {
 // (many) is, and where there is no such kernel, as ChooseStream says.
 std::optional<WideChoice> ChooseWide(const LinearShape& shape, int64_t tokens);
 
-struct WideLinearArgs {
+// Of 1 ... kMostWideTokens tokens.
+struct WideLinearArgs : OwnLinear {
   WideChoice choice;
-  Weight weight;     // BF16 or FP8 (kTensor or kChannel), constant while steps run
-  Activation input;  // of the weight's type and stride (FP8: kTensor or kToken)
-  int64_t tokens;    // 1 ... kMostWideTokens
-  void* output;      // [tokens][output_stride] BF16 or fp32, 16-byte aligned
-  Type output_type;
-  int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
-  unsigned* ticket;       // one stream's at a time; 0 before the first launch, and left so
 };
 
 // Scalar scales are applied, those of channels and tokens are left to the reader, as LaunchLinear
