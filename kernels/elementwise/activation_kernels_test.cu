@@ -95,7 +95,7 @@ TEST(GatedActivation, KeepsSiluAtItsLimits) {
 // same.
 TEST(GatedActivation, EveryKernelGivesTheSameBits) {
   constexpr int kTokens = 300;
-  for (const int size : {8, 576, 2056, 8200, 14336}) {
+  for (const int size : {8, 576, 2056, 8200, 14336, 28672}) {
     const TestProduct gate_up(kTokens, 2 * size, size != 576, 1);
     const TestActivation all(kTokens, size, Scaling::kToken);
     ASSERT_EQ(LaunchGatedActivation({gate_up.view, kTokens, size, all.view}, nullptr), cudaSuccess);

@@ -325,7 +325,8 @@ void Run(const std::string& wanted) {
     for (const int tokens : kTokens) {
       for (const Form& form : kForms) BenchGatedActivation(bench, tokens, 14336, form);
     }
-    for (const int tokens : {1, 4096}) BenchGatedActivation(bench, tokens, 28672, kForms[3]);
+    for (const int tokens : {1, 64, 256, 4096})
+      BenchGatedActivation(bench, tokens, 28672, kForms[3]);
   }
   if (wants("quantize")) {
     for (const int tokens : kTokens) {

@@ -14,7 +14,7 @@ namespace millrace::kernels {
 //
 // A row's bits depend on that row alone. Reads the input once. With Scaling::kToken a row is one
 // CTA's, or (when there are more long rows than SMs) half a CTA's, which takes several, one after
-// the other; on sm_90 up to 48 rows are each a cluster's.
+// the other; on sm_90 up to 48 rows, and rows longer than 14,336, are each a cluster's.
 struct GatedActivationArgs {
   Product gate_up;  // [tokens, 2 * size]: gate in columns [0, size), up in [size, 2 * size)
   int tokens;
