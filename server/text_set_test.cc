@@ -59,7 +59,7 @@ TEST(TextSetTest, ATextThatCannotFitIsNotTokenized) {
 }
 
 TEST(TextSetTest, ATemplateBeyondUsRefusesChatsAndNothingElse) {
-  const auto text = WithTemplate("{% macro m() %}{% endmacro %}");
+  const auto text = WithTemplate("{% include 'x' %}");
   EXPECT_FALSE(text->has_chat_template());
   EXPECT_EQ(text->PromptTokens(Chat("hi"), kPlenty, SteadyTime::max()).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -52,7 +52,8 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Json& messages, const Jso
   };
   MILLRACE_RETURN_IF_ERROR(add("messages", messages));
   for (const auto& [name, value] : extra.items()) MILLRACE_RETURN_IF_ERROR(add(name, value));
-  auto text = jinja::Render(*block_, std::move(variables), {budget, options.now, options.zone});
+  auto text =
+      jinja::Interpreter(std::move(variables), {budget, options.now, options.zone}).Render(*block_);
   if (!text.ok()) return Annotate(text.status(), kComponent);
   return text;
 }

@@ -1,10 +1,9 @@
 // A model's own chat template, which turns a conversation into the prompt that the model was
 // trained on.
 //
-// Templates are written in Jinja for Hugging Face's transformers; this renders the subset of it
-// that README.md names, byte for byte as transformers (a Jinja ImmutableSandboxedEnvironment with
-// trim_blocks, lstrip_blocks and loop controls) would. A template that needs more is refused by
-// name when it is parsed.
+// Templates are written in Jinja for Hugging Face's transformers; this renders them byte for byte
+// as transformers (a Jinja ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks and loop
+// controls) does. README.md names the few things that are refused.
 #ifndef MILLRACE_SERVER_TEXT_CHAT_TEMPLATE_H_
 #define MILLRACE_SERVER_TEXT_CHAT_TEMPLATE_H_
 

@@ -69,7 +69,7 @@ TEST(ChatTemplateTest, RendersAsTransformersDoes) {
 
 TEST(ChatTemplateTest, FollowsEachRuleOfTheLanguage) {
   const Json& reference = Reference();
-  ASSERT_GE(reference["snippets"].size(), 100);
+  ASSERT_GE(reference["snippets"].size(), 200);
   for (const Json& snippet : reference["snippets"]) {
     SCOPED_TRACE(snippet[0]);
     ExpectEqual(Render(snippet[0], Json::array(), reference["variables"]), snippet[1]);
@@ -162,6 +162,33 @@ TEST(ChatTemplateTest, EndsHostileTemplates) {
       "{% for i in range(100000) %}{{ 'x' * 100 }}{% endfor %}",
       "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
       "{{ ('a' * 4000000).strip('b' * 2000000 ~ 'a') }}",
+      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% macro f(x=f()) %}{% endmacro %}{{ f() }}",
+      "{% macro f(g) %}{{ g(g) }}{% endmacro %}{{ f(f) }}",
+      "{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}{{ caller() }}{% endmacro %}{{ f() "
+      "}}",
+      "{% macro f(n) %}{% for i in range(9) %}{{ f(n - 1) if n }}{% endfor %}{% endmacro %}{{ f(9) "
+      "}}",
+      "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('x') }}",
+      "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+      "{% macro f() %}{% for i in [1] recursive %}{{ f() }}{{ loop([1]) }}{% endfor %}{% endmacro "
+      "%}"
+      "{{ f() }}",
+      "{% macro f() %}{% endmacro %}{{ f(*range(100000)) }}",
+      "{% macro f() %}{{ varargs }}{% endmacro %}{% for i in range(99) %}{{ f(*range(99999)) }}"
+      "{% endfor %}",
+      doubling + "{% macro f() %}{% endmacro %}{% set ns.f = f %}{% endfor %}",
+      "{% macro f() %}{% endmacro %}{{ [f] }}",
+      "{{ '{:999999999999}'.format(1) }}",
+      "{{ '{:99999999999999999999}'.format(1) }}",
+      "{{ '{:.999999}'.format(1.5) }}",
+      "{{ '%999999999d' % 1 }}",
+      "{{ '%.*d' % (1, 2) }}",
+      "{{ ('{}' * 100000).format(*range(99999)) }}",
+      "{{ ('%s' * 1000) % (('x' * 4000000),) }}",
+      "{% for i in range(9) %}{{ range(99999) | sort | unique | list }}{% endfor %}",
+      "{{ ('&' * 1000000) | e }}",
+      "{{ ('&' * 1000000) + ('x' | safe) }}",
       "{{ strftime_now('%9999999d') }}",
       "{{ strftime_now('%E9999f') }}",
       "{{ strftime_now('x' * 1000) }}",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,20 +21,20 @@ enum class ExprKind {
   kList,         // operands: the items
   kTuple,        // operands: the items
   kDict,         // operands: key, value, key, value…
-  kNamespace,    // operands as in kDict, the keys constant strings
   kAttribute,    // operands: object; value: the attribute's name
   kItem,         // operands: object, key
   kSlice,        // operands: object, start, stop, step
   kNot,          // operands: one
   kNegate,       // operands: one
+  kPositive,     // operands: one
   kAnd,          // operands: two or more
   kOr,           // operands: two or more
   kConditional,  // operands: condition, value if true, value if false
   kConcat,       // operands: two or more
   kArithmetic,   // operands: a, b, c…; operators: applied from the left, (a op0 b) op1 c
   kComparison,   // operands: a, b, c…; operators: a op0 b and b op1 c
-  kCall,  // builtin: a filter, test, method or function; operands: self, then an argument for each
-          // parameter
+  kApply,        // value: a filter's or test's name; builtin: it; operands: self, arguments
+  kCall,         // operands: what is called, arguments
 };
 
 struct Expr {
@@ -42,8 +43,10 @@ struct Expr {
   Value value;
   std::vector<std::unique_ptr<Expr>> operands;
   std::vector<Operator> operators;
-  const Builtin* builtin = nullptr;
-  int depth = 1;  // 1 + that of the deepest operand.
+  // The arguments' names; "" for one by position, "*" and "**" for a list or dict of arguments.
+  std::vector<std::string> names;
+  const Builtin* builtin = nullptr;  // Null for an unknown name: an error when it is evaluated.
+  int depth = 1;                     // 1 + that of the deepest operand.
 };
 using ExprPtr = std::unique_ptr<Expr>;
 using Exprs = std::vector<ExprPtr>;
@@ -52,7 +55,7 @@ inline ExprPtr MakeExpr(ExprKind kind, int line, Exprs operands, Value value) {
   int depth = 1;
   for (const ExprPtr& operand : operands) depth = std::max(depth, operand->depth + 1);
   return std::make_unique<Expr>(
-      Expr{kind, line, std::move(value), std::move(operands), {}, nullptr, depth});
+      Expr{kind, line, std::move(value), std::move(operands), {}, {}, nullptr, depth});
 }
 
 enum class StatementKind {
@@ -62,8 +65,13 @@ enum class StatementKind {
   kFor,  // exprs: what is iterated, filter (may be null); targets; bodies: the loop's, else's (may
          // be empty)
   kSet,  // exprs: one; targets
-  kSetBlock,    // targets: one; bodies: one
-  kGeneration,  // bodies: one. Marks what the model wrote, for training; prints its body
+  // exprs: a filter chain on the variable kBodyVariable, which is the body's output; bodies: one
+  kSetBlock,     // targets: one
+  kFilterBlock,  // Prints the result
+  kWith,         // exprs and targets: a variable each; bodies: one, with a scope of its own
+  // text: the name; targets: the parameters; exprs: a default each (may be null); bodies: one
+  kMacro,
+  kCallBlock,  // The same, of the macro `caller`; then in exprs the call that it is handed to
   kBreak,
   kContinue,
 };
@@ -78,6 +86,16 @@ struct Targets {
   bool unpack = false;  // Assigns the items of the value, one each.
 };
 
+// Which of the variables that a macro has unasked its body names: only then may they be passed.
+struct MacroUses {
+  bool caller = false;
+  bool varargs = false;
+  bool kwargs = false;
+};
+
+// No template can name it.
+inline constexpr std::string_view kBodyVariable = "(body)";
+
 struct Statement {
   StatementKind kind;
   int line;
@@ -85,6 +103,8 @@ struct Statement {
   std::vector<ExprPtr> exprs;
   Targets targets;
   std::vector<std::vector<Statement>> bodies;
+  bool recursive = false;  // A for loop that may call itself.
+  MacroUses uses;
 };
 using Block = std::vector<Statement>;
 

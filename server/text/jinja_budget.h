@@ -21,6 +21,9 @@ struct TemplateLimits {
   size_t max_steps = 1'000'000;
   // Nesting of statements and expressions, and of lists and dicts.
   int max_depth = 100;
+  // Nesting of what is being executed and evaluated, with the macros that call each other: it
+  // bounds our stack.
+  int max_call_depth = 1000;
 };
 
 namespace jinja {

@@ -44,6 +44,26 @@ absl::StatusOr<Value> Range(CallContext& context, const Value&, Args args) {
   return MakeList(context.budget, std::move(items));
 }
 
+// A namespace or a dict: of the items of a dict, which may come first, and the named arguments.
+template <bool kIsNamespace>
+absl::StatusOr<Value> MakeMapping(CallContext& context, const Value&, Args args) {
+  std::vector<std::pair<Value, Value>> items;
+  if (!args[0].Is<Undefined>()) {
+    if (args[0].dict() == nullptr) return TypeError("take as a dict", args[0]);
+    items = args[0].dict()->items;
+  }
+  const auto& named = args[2].dict()->items;
+  items.insert(items.end(), named.begin(), named.end());
+  MILLRACE_RETURN_IF_ERROR(context.budget.Spend(items.size()));
+  if (!kIsNamespace) return MakeDict(context.budget, std::move(items));
+  auto result = std::make_shared<Namespace>();
+  for (const auto& [name, value] : items) {
+    if (name.string() == nullptr) return TypeError("name an attribute by", name);
+    MILLRACE_RETURN_IF_ERROR(SetAttribute(*result, *name.string(), value));
+  }
+  return result;
+}
+
 absl::StatusOr<Value> StrftimeNow(CallContext& context, const Value&, Args args) {
   constexpr std::string_view kDirectives = "aAbBcdeFHIjmMpSTUwWxXyYzZ%-";
   constexpr size_t kMostBytes = 256;
@@ -65,6 +85,8 @@ absl::StatusOr<Value> StrftimeNow(CallContext& context, const Value&, Args args)
 
 const Builtin* FindFunction(std::string_view name) {
   static const auto& table = *new std::vector<Builtin>{
+      {"dict", {{"mapping"}}, MakeMapping<false>, /*variadic=*/true},
+      {"namespace", {{"mapping"}}, MakeMapping<true>, /*variadic=*/true},
       {"raise_exception", {{"message", true}}, RaiseException},
       {"range", {{"start", true}, {"stop", false, None()}, {"step", false, None()}}, Range},
       {"strftime_now", {{"format", true}}, StrftimeNow},
@@ -72,15 +94,20 @@ const Builtin* FindFunction(std::string_view name) {
   return FindIn(table, name);
 }
 
-bool HasMethod(const Value& object, std::string_view name) {
-  // Python's dicts have these; a template may call four of them.
-  constexpr std::string_view kDictMethods[] = {"clear",      "copy",   "fromkeys", "get",
-                                               "items",      "keys",   "pop",      "popitem",
-                                               "setdefault", "update", "values"};
-  const bool is_dict_method =
-      std::count(std::begin(kDictMethods), std::end(kDictMethods), name) > 0;
-  if (object.dict() != nullptr) return is_dict_method;
-  return object.string() != nullptr && !is_dict_method && FindMethod(name) != nullptr;
+std::optional<Value> GetMethod(const Value& object, const String& name) {
+  constexpr std::string_view kOfDicts[] = {"clear", "pop", "popitem", "setdefault", "update"};
+  constexpr std::string_view kOfLists[] = {"append", "clear",  "extend",  "insert",
+                                           "pop",    "remove", "reverse", "sort"};
+  if (const Builtin* method = FindMethod(object, *name)) {
+    return std::make_shared<const Function>(Function{*name, method, object});
+  }
+  const auto is_in = [&name](const auto& names) {
+    return std::count(std::begin(names), std::end(names), *name) > 0;
+  };
+  const bool changes = (object.dict() != nullptr && is_in(kOfDicts)) ||
+                       (object.list() != nullptr && is_in(kOfLists));
+  if (changes) return Undefined{name};
+  return std::nullopt;
 }
 
 absl::StatusOr<Value> MakeText(Budget& budget, std::string text) {
@@ -98,14 +125,14 @@ absl::StatusOr<Value> MakeTexts(Budget& budget, const std::vector<std::string_vi
   return MakeList(budget, std::move(items));
 }
 
-absl::StatusOr<Value> DictItems(Budget& budget, const Dict& dict) {
+absl::StatusOr<Value> DictItems(Budget& budget, const Dict& dict, ListKind kind) {
   std::vector<Value> items;
   for (const auto& [key, value] : dict.items) {
     MILLRACE_RETURN_IF_ERROR(budget.Spend(1));
-    MILLRACE_ASSIGN_OR_RETURN(Value item, MakeList(budget, {key, value}, /*is_tuple=*/true));
+    MILLRACE_ASSIGN_OR_RETURN(Value item, MakeList(budget, {key, value}, ListKind::kTuple));
     items.push_back(std::move(item));
   }
-  return MakeList(budget, std::move(items));
+  return MakeList(budget, std::move(items), kind);
 }
 
 absl::StatusOr<Value> ReplaceText(Budget& budget, std::string_view text, std::string_view from,
@@ -141,6 +168,13 @@ absl::StatusOr<Value> StripText(Budget& budget, std::string_view text, const Val
 absl::StatusOr<std::string_view> StringArgument(std::string_view name, const Value& value) {
   if (value.string() != nullptr) return std::string_view(*value.string());
   return TypeError(StrCat("take as string argument '", name, "'"), value);
+}
+
+absl::Status CheckUnnamed(const Value& named_rest) {
+  const auto& items = named_rest.dict()->items;
+  if (items.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("there is no argument '", items.front().first.string()->substr(0, 100), "'"));
 }
 
 absl::StatusOr<int64_t> IntegerArgument(std::string_view name, const Value& value) {

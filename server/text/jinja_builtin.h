@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,7 @@ struct CallContext {
 };
 
 // `self` is what the filter, test or method is applied to, undefined for a function; `args` has one
-// for each parameter.
+// for each parameter, and if it is variadic a tuple and a dict of the arguments that are left.
 using Implementation = absl::StatusOr<Value> (*)(CallContext& context, const Value& self,
                                                  absl::Span<const Value> args);
 
@@ -39,17 +40,20 @@ struct Builtin {
   std::string_view name;
   std::vector<Parameter> parameters;
   Implementation run;
+  bool variadic = false;
 };
 
 // The tables; null for a name that they lack.
 const Builtin* FindFilter(std::string_view name);
+const Builtin* FindListFilter(std::string_view name);  // Those of FindFilter that are of lists.
 const Builtin* FindTest(std::string_view name);
 const Builtin* FindFunction(std::string_view name);
-// Methods of strings and dicts share no name.
-const Builtin* FindMethod(std::string_view name);
+// The method of a value of that type.
+const Builtin* FindMethod(const Value& object, std::string_view name);
 
-// Whether a value of this type has a method of that name: it hides a dict's item.
-bool HasMethod(const Value& object, std::string_view name);
+// The method as a value that can be called; nothing if there is none. What would change a dict or a
+// list is undefined, as in Jinja's sandbox.
+std::optional<Value> GetMethod(const Value& object, const String& name);
 
 // For implementations: results and arguments with their checks.
 
@@ -57,7 +61,7 @@ bool HasMethod(const Value& object, std::string_view name);
 absl::StatusOr<Value> MakeText(Budget& budget, std::string text);
 absl::StatusOr<Value> MakeTexts(Budget& budget, const std::vector<std::string_view>& texts);
 // The (key, value) tuples of a dict.
-absl::StatusOr<Value> DictItems(Budget& budget, const Dict& dict);
+absl::StatusOr<Value> DictItems(Budget& budget, const Dict& dict, ListKind kind = ListKind::kList);
 // Replaces the first `count` occurrences, or all if negative; an empty `from` is between any two
 // characters and at both ends.
 absl::StatusOr<Value> ReplaceText(Budget& budget, std::string_view text, std::string_view from,
@@ -67,6 +71,8 @@ absl::StatusOr<Value> StripText(Budget& budget, std::string_view text, const Val
 // Errors name the argument.
 absl::StatusOr<std::string_view> StringArgument(std::string_view name, const Value& value);
 absl::StatusOr<int64_t> IntegerArgument(std::string_view name, const Value& value);
+// An error for a variadic builtin that takes no named arguments, if one is left.
+absl::Status CheckUnnamed(const Value& named_rest);
 
 // The first of a table with that name, or null.
 inline const Builtin* FindIn(absl::Span<const Builtin> table, std::string_view name) {

@@ -1,31 +1,35 @@
-// The arguments of a call, checked and put in order when the template is parsed.
+// The arguments of a call, put to parameters.
 #ifndef MILLRACE_SERVER_TEXT_JINJA_CALL_H_
 #define MILLRACE_SERVER_TEXT_JINJA_CALL_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/text/jinja_ast.h"
+#include "server/text/jinja_builtin.h"
+#include "server/text/jinja_value.h"
 
 namespace millrace::jinja {
 
-// As they are written.
-struct CallArguments {
-  Exprs positional;
-  std::vector<std::pair<std::string, ExprPtr>> named;
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
 };
 
-// The operands of a kCall: `self`, then an argument for each parameter of `builtin`. Errors: no
-// such builtin (null), an argument that is missing or one too many. `kind` and `name` are for
-// these.
-absl::StatusOr<Exprs> BindArguments(int line, std::string_view kind, const Builtin* builtin,
-                                    std::string_view name, ExprPtr self, CallArguments arguments);
+// The argument of each parameter, absent where none is given; what is for none of them is left in
+// `arguments`. An error if one is given twice; `what` is called, for messages.
+absl::StatusOr<std::vector<std::optional<Value>>> BindArguments(
+    std::string_view what, const std::vector<std::string_view>& parameters, Arguments& arguments);
 
-// The operands of a kNamespace.
-absl::StatusOr<Exprs> NamespaceItems(int line, CallArguments arguments);
+// An error if any argument is left.
+absl::Status CheckNoneLeft(std::string_view what, size_t parameters, const Arguments& arguments);
+
+// Fills in the parameters and runs it.
+absl::StatusOr<Value> CallBuiltin(CallContext& context, const Builtin& builtin, const Value& self,
+                                  Arguments arguments);
 
 }  // namespace millrace::jinja
 

@@ -8,7 +8,6 @@
 #include "absl/strings/numbers.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "server/text/jinja_call.h"
 #include "server/text/jinja_precedence.h"
 
 namespace millrace::jinja {
@@ -20,6 +19,7 @@ class ExprParser {
 
   absl::StatusOr<ExprPtr> ParseTuple(bool conditional, bool in_parentheses);
   absl::StatusOr<ExprPtr> ParseConditional();
+  absl::StatusOr<ExprPtr> ParseBodyFilters();
 
  private:
   absl::StatusOr<ExprPtr> ParseLevel(int level);
@@ -27,13 +27,13 @@ class ExprParser {
   absl::StatusOr<ExprPtr> ParsePrimary();
   absl::StatusOr<ExprPtr> ParsePostfix(ExprPtr expr);
   absl::StatusOr<ExprPtr> ParseFilters(ExprPtr expr);
+  absl::StatusOr<ExprPtr> ParseFilter(ExprPtr expr);
   absl::StatusOr<ExprPtr> ParseTest(ExprPtr expr);
   absl::StatusOr<ExprPtr> ParseSubscript(ExprPtr expr);
-  absl::StatusOr<ExprPtr> ParseCall(ExprPtr callee);
   absl::StatusOr<ExprPtr> ParseNumber();
   absl::StatusOr<ExprPtr> ParseList();
   absl::StatusOr<ExprPtr> ParseDict();
-  absl::StatusOr<CallArguments> ParseArguments();
+  absl::Status ParseArguments(Exprs& operands, std::vector<std::string>& names);
 
   // The operator of a level at the present token, which it passes.
   std::optional<Operator> TakeOperator(int level);
@@ -46,13 +46,26 @@ class ExprParser {
   absl::StatusOr<ExprPtr> Constant(Value value) {
     return Make(ExprKind::kConstant, tokens_.line(), {}, std::move(value));
   }
-  absl::StatusOr<ExprPtr> MakeCall(int line, std::string_view kind, const Builtin* builtin,
-                                   std::string_view name, ExprPtr self, CallArguments arguments) {
-    MILLRACE_ASSIGN_OR_RETURN(Exprs operands, BindArguments(line, kind, builtin, name,
-                                                            std::move(self), std::move(arguments)));
-    MILLRACE_ASSIGN_OR_RETURN(ExprPtr call, Make(ExprKind::kCall, line, std::move(operands)));
-    call->builtin = builtin;
+  absl::StatusOr<ExprPtr> MakeCall(ExprKind kind, int line, Exprs operands,
+                                   std::vector<std::string> names, Value name = {}) {
+    MILLRACE_ASSIGN_OR_RETURN(ExprPtr call, Make(kind, line, std::move(operands), std::move(name)));
+    call->names = std::move(names);
     return call;
+  }
+  // `kind` and `find`: those of filters, or of tests.
+  absl::StatusOr<ExprPtr> MakeApply(int line, std::string_view kind,
+                                    const Builtin* (*find)(std::string_view),
+                                    const std::string& name, Exprs operands,
+                                    std::vector<std::string> names) {
+    const Builtin* builtin = find(name);
+    const std::string shown = StrCat(kind, " ", name.substr(0, 100));
+    if (builtin == nullptr && !tokens_.in_branch) {
+      return TokenStream::ErrorAt(line, StrCat(shown, " is not supported"));
+    }
+    MILLRACE_ASSIGN_OR_RETURN(ExprPtr apply, MakeCall(ExprKind::kApply, line, std::move(operands),
+                                                      std::move(names), shown));
+    apply->builtin = builtin;
+    return apply;
   }
   template <typename... T>
   static Exprs Operands(T... exprs) {
@@ -148,13 +161,12 @@ absl::StatusOr<ExprPtr> ExprParser::ParseLevel(int level) {
 absl::StatusOr<ExprPtr> ExprParser::ParseUnary(bool with_filters) {
   const int line = tokens_.line();
   ExprPtr expr;
-  if (tokens_.TakeOperator("-")) {
+  if (tokens_.SeesOperator("-") || tokens_.SeesOperator("+")) {
+    const ExprKind kind = tokens_.Next().text == "-" ? ExprKind::kNegate : ExprKind::kPositive;
     const Nesting nesting(tokens_);
     MILLRACE_RETURN_IF_ERROR(nesting.status());
     MILLRACE_ASSIGN_OR_RETURN(expr, ParseUnary(/*with_filters=*/false));
-    MILLRACE_ASSIGN_OR_RETURN(expr, Make(ExprKind::kNegate, line, Operands(std::move(expr))));
-  } else if (tokens_.SeesOperator("+")) {
-    return tokens_.Unsupported("a sign +");
+    MILLRACE_ASSIGN_OR_RETURN(expr, Make(kind, line, Operands(std::move(expr))));
   } else {
     MILLRACE_ASSIGN_OR_RETURN(expr, ParsePrimary());
   }
@@ -177,6 +189,9 @@ absl::StatusOr<ExprPtr> ExprParser::ParsePrimary() {
     if (name == "true" || name == "True") return Constant(true);
     if (name == "false" || name == "False") return Constant(false);
     if (name == "none" || name == "None") return Constant(None());
+    tokens_.uses.caller |= name == "caller";
+    tokens_.uses.varargs |= name == "varargs";
+    tokens_.uses.kwargs |= name == "kwargs";
     return Make(ExprKind::kName, line, {}, name);
   }
   if (tokens_.TakeOperator("(")) {
@@ -246,7 +261,12 @@ absl::StatusOr<ExprPtr> ExprParser::ParsePostfix(ExprPtr expr) {
     } else if (tokens_.SeesOperator("[")) {
       MILLRACE_ASSIGN_OR_RETURN(expr, ParseSubscript(std::move(expr)));
     } else if (tokens_.SeesOperator("(")) {
-      MILLRACE_ASSIGN_OR_RETURN(expr, ParseCall(std::move(expr)));
+      const int line = expr->line;
+      Exprs operands = Operands(std::move(expr));
+      std::vector<std::string> names;
+      MILLRACE_RETURN_IF_ERROR(ParseArguments(operands, names));
+      MILLRACE_ASSIGN_OR_RETURN(
+          expr, MakeCall(ExprKind::kCall, line, std::move(operands), std::move(names)));
     } else {
       return expr;
     }
@@ -279,15 +299,8 @@ absl::StatusOr<ExprPtr> ExprParser::ParseSubscript(ExprPtr object) {
 
 absl::StatusOr<ExprPtr> ExprParser::ParseFilters(ExprPtr expr) {
   for (;;) {
-    const int line = tokens_.line();
     if (tokens_.TakeOperator("|")) {
-      MILLRACE_ASSIGN_OR_RETURN(const std::string name, tokens_.ExpectName("a filter's name"));
-      CallArguments arguments;
-      if (tokens_.SeesOperator("(")) {
-        MILLRACE_ASSIGN_OR_RETURN(arguments, ParseArguments());
-      }
-      MILLRACE_ASSIGN_OR_RETURN(expr, MakeCall(line, "filter", FindFilter(name), name,
-                                               std::move(expr), std::move(arguments)));
+      MILLRACE_ASSIGN_OR_RETURN(expr, ParseFilter(std::move(expr)));
     } else if (tokens_.TakeName("is")) {
       MILLRACE_ASSIGN_OR_RETURN(expr, ParseTest(std::move(expr)));
     } else if (tokens_.SeesOperator("(")) {
@@ -298,86 +311,78 @@ absl::StatusOr<ExprPtr> ExprParser::ParseFilters(ExprPtr expr) {
   }
 }
 
+absl::StatusOr<ExprPtr> ExprParser::ParseFilter(ExprPtr expr) {
+  const int line = tokens_.line();
+  MILLRACE_ASSIGN_OR_RETURN(std::string name, tokens_.ExpectName("a filter's name"));
+  Exprs operands = Operands(std::move(expr));
+  std::vector<std::string> names;
+  if (tokens_.SeesOperator("(")) MILLRACE_RETURN_IF_ERROR(ParseArguments(operands, names));
+  return MakeApply(line, "filter", FindFilter, name, std::move(operands), std::move(names));
+}
+
+absl::StatusOr<ExprPtr> ExprParser::ParseBodyFilters() {
+  MILLRACE_ASSIGN_OR_RETURN(ExprPtr expr, Make(ExprKind::kName, tokens_.line(), {}, kBodyVariable));
+  if (tokens_.Peek().kind == TokenKind::kName) {
+    MILLRACE_ASSIGN_OR_RETURN(expr, ParseFilter(std::move(expr)));
+  }
+  return ParseFilters(std::move(expr));
+}
+
 absl::StatusOr<ExprPtr> ExprParser::ParseTest(ExprPtr expr) {
   const int line = tokens_.line();
   const bool negated = tokens_.TakeName("not");
-  MILLRACE_ASSIGN_OR_RETURN(const std::string name, tokens_.ExpectName("a test's name"));
+  MILLRACE_ASSIGN_OR_RETURN(std::string name, tokens_.ExpectName("a test's name"));
   const Token& next = tokens_.Peek();
   const bool begins_value = next.kind == TokenKind::kString || next.kind == TokenKind::kInteger ||
                             next.kind == TokenKind::kFloat || tokens_.SeesOperator("[") ||
                             tokens_.SeesOperator("{");
   const bool is_name = next.kind == TokenKind::kName && next.text != "else" && next.text != "or" &&
                        next.text != "and";
-  CallArguments arguments;
+  Exprs operands = Operands(std::move(expr));
+  std::vector<std::string> names;
   if (tokens_.SeesOperator("(")) {
-    MILLRACE_ASSIGN_OR_RETURN(arguments, ParseArguments());
+    MILLRACE_RETURN_IF_ERROR(ParseArguments(operands, names));
   } else if (tokens_.SeesName("is")) {
     return tokens_.Unsupported("a chain of tests");
   } else if (begins_value || is_name) {
     MILLRACE_ASSIGN_OR_RETURN(ExprPtr argument, ParsePrimary());
     MILLRACE_ASSIGN_OR_RETURN(argument, ParsePostfix(std::move(argument)));
-    arguments.positional.push_back(std::move(argument));
+    operands.push_back(std::move(argument));
+    names.emplace_back();
   }
   MILLRACE_ASSIGN_OR_RETURN(
-      expr, MakeCall(line, "test", FindTest(name), name, std::move(expr), std::move(arguments)));
+      expr, MakeApply(line, "test", FindTest, name, std::move(operands), std::move(names)));
   if (!negated) return expr;
   return Make(ExprKind::kNot, line, Operands(std::move(expr)));
 }
 
-absl::StatusOr<CallArguments> ExprParser::ParseArguments() {
+absl::Status ExprParser::ParseArguments(Exprs& operands, std::vector<std::string>& names) {
   MILLRACE_RETURN_IF_ERROR(tokens_.ExpectOperator("("));
-  CallArguments arguments;
+  bool any_named = false;
   while (!tokens_.SeesOperator(")")) {
+    std::string name;
     if (tokens_.SeesOperator("*") || tokens_.SeesOperator("**")) {
-      return tokens_.Unsupported("unpacking arguments");
-    }
-    if (tokens_.Peek().kind == TokenKind::kName && tokens_.Peek(1).Is(TokenKind::kOperator, "=")) {
-      std::string name = tokens_.Next().text;
+      name = tokens_.Next().text;
+    } else if (tokens_.Peek().kind == TokenKind::kName &&
+               tokens_.Peek(1).Is(TokenKind::kOperator, "=")) {
+      name = tokens_.Next().text;
       tokens_.Next();
-      MILLRACE_ASSIGN_OR_RETURN(ExprPtr value, ParseConditional());
-      arguments.named.emplace_back(std::move(name), std::move(value));
-    } else {
-      if (!arguments.named.empty()) return tokens_.Unexpected();
-      MILLRACE_ASSIGN_OR_RETURN(ExprPtr value, ParseConditional());
-      arguments.positional.push_back(std::move(value));
     }
+    if (any_named && name.empty()) return tokens_.Unexpected();
+    any_named = any_named || (!name.empty() && name != "*");
+    MILLRACE_ASSIGN_OR_RETURN(ExprPtr value, ParseConditional());
+    operands.push_back(std::move(value));
+    names.push_back(std::move(name));
     if (!tokens_.TakeOperator(",")) break;
   }
-  MILLRACE_RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
-  return arguments;
-}
-
-absl::StatusOr<ExprPtr> ExprParser::ParseCall(ExprPtr callee) {
-  const int line = callee->line;
-  const String* named = callee->value.Get<String>();
-  if (callee->kind != ExprKind::kName && callee->kind != ExprKind::kAttribute) {
-    return tokens_.Unsupported("calling an expression");
-  }
-  const std::string name = **named;
-  // Looked up before the arguments, so that what is missing is named before what it is given.
-  const bool is_method = callee->kind == ExprKind::kAttribute;
-  const Builtin* builtin = is_method ? FindMethod(name) : FindFunction(name);
-  const bool is_namespace = !is_method && name == "namespace";
-  if (builtin == nullptr && !is_namespace) {
-    return TokenStream::ErrorAt(line, StrCat(is_method ? "method " : "function ",
-                                             name.substr(0, 100), " is not supported"));
-  }
-  MILLRACE_ASSIGN_OR_RETURN(CallArguments arguments, ParseArguments());
-  if (is_namespace) {
-    MILLRACE_ASSIGN_OR_RETURN(Exprs items, NamespaceItems(line, std::move(arguments)));
-    return Make(ExprKind::kNamespace, line, std::move(items));
-  }
-  ExprPtr self;
-  if (is_method) {
-    self = std::move(callee->operands.front());
-  } else {
-    MILLRACE_ASSIGN_OR_RETURN(self, Constant(Undefined()));
-  }
-  return MakeCall(line, is_method ? "method" : "function", builtin, name, std::move(self),
-                  std::move(arguments));
+  return tokens_.ExpectOperator(")");
 }
 
 }  // namespace
+
+absl::StatusOr<ExprPtr> ParseBodyFilters(TokenStream& tokens) {
+  return ExprParser(tokens).ParseBodyFilters();
+}
 
 absl::StatusOr<ExprPtr> ParseTupleExpr(TokenStream& tokens, bool conditional) {
   return ExprParser(tokens).ParseTuple(conditional, /*in_parentheses=*/false);

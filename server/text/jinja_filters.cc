@@ -1,13 +1,17 @@
-// The filters, `value | name(arguments)`.
+// The filters, `value | name(arguments)`, of texts and numbers.
 // https://jinja.palletsprojects.com/en/stable/templates/#list-of-builtin-filters
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "server/text/jinja_builtin.h"
+#include "server/text/jinja_format.h"
 #include "server/text/jinja_json.h"
 #include "server/text/jinja_operators.h"
 
@@ -66,8 +70,16 @@ absl::StatusOr<Value> Indent(CallContext& context, const Value& self, Args args)
   return MakeText(budget, std::move(result));
 }
 
-absl::StatusOr<Value> Safe(CallContext& context, const Value& self, Args args) {
-  return Text(context, self, args);  // Nothing is ever escaped here.
+absl::StatusOr<Value> Safe(CallContext& context, const Value& self, Args) {
+  MILLRACE_ASSIGN_OR_RETURN(std::string text, ToText(context.budget, self));
+  return Value(Markup{std::make_shared<const std::string>(std::move(text))});
+}
+
+absl::StatusOr<Value> Escape(CallContext& context, const Value& self, Args) {
+  if (self.Is<Markup>()) return self;
+  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ToText(context.budget, self));
+  MILLRACE_ASSIGN_OR_RETURN(const Value escaped, MakeText(context.budget, EscapeHtml(text)));
+  return Value(Markup{*escaped.Get<String>()});
 }
 
 absl::StatusOr<Value> ToJsonFilter(CallContext& context, const Value& self, Args args) {
@@ -117,32 +129,6 @@ absl::StatusOr<Value> Length(CallContext& context, const Value& self, Args) {
   return Value(static_cast<int64_t>(length));
 }
 
-absl::StatusOr<Value> First(CallContext& context, const Value& self, Args) {
-  MILLRACE_ASSIGN_OR_RETURN(const auto items, Iterate(context.budget, self));
-  return items->items.empty() ? Value() : items->items.front();
-}
-
-absl::StatusOr<Value> Last(CallContext& context, const Value& self, Args) {
-  MILLRACE_ASSIGN_OR_RETURN(const auto items, Iterate(context.budget, self));
-  return items->items.empty() ? Value() : items->items.back();
-}
-
-absl::StatusOr<Value> ToList(CallContext& context, const Value& self, Args) {
-  MILLRACE_ASSIGN_OR_RETURN(const auto items, Iterate(context.budget, self));
-  MILLRACE_RETURN_IF_ERROR(context.budget.Spend(items->items.size()));
-  return MakeList(context.budget, items->items);
-}
-
-absl::StatusOr<Value> Reverse(CallContext& context, const Value& self, Args) {
-  return GetSlice(context.budget, self, None(), None(), int64_t{-1});
-}
-
-absl::StatusOr<Value> Items(CallContext& context, const Value& self, Args) {
-  if (self.Is<Undefined>()) return MakeList(context.budget, {});
-  if (self.dict() == nullptr) return TypeError("take the items of", self);
-  return DictItems(context.budget, *self.dict());
-}
-
 absl::StatusOr<Value> ToInteger(CallContext&, const Value& self, Args args) {
   int64_t integer = 0;
   double real = 0;
@@ -174,115 +160,58 @@ absl::StatusOr<Value> ToFloat(CallContext&, const Value& self, Args args) {
   return parsed ? Value(real) : args[0];
 }
 
-// The item at a path such as "function.name" or "0.text". `otherwise`, unless it is undefined or
-// none, stands for every part that is missing.
-absl::StatusOr<Value> GetPath(Budget& budget, const Value& object, const Value& path,
-                              const Value& otherwise) {
-  std::vector<Value> keys;
-  if (path.string() == nullptr) {
-    keys.push_back(path);
-  } else {
-    for (const std::string_view part : Split(*path.string(), ".", -1)) {
-      const bool is_index = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
-      const auto index = is_index ? ParseNumber<int64_t>(part) : std::nullopt;
-      keys.push_back(index ? Value(*index) : Value(part));
-    }
-  }
-  const bool has_otherwise = !otherwise.Is<Undefined>() && !otherwise.Is<None>();
-  Value value = object;
-  for (const Value& key : keys) {
-    MILLRACE_ASSIGN_OR_RETURN(value, GetItem(budget, value, key));
-    if (has_otherwise && value.Is<Undefined>()) value = otherwise;
-  }
-  return value;
+absl::StatusOr<Value> Absolute(CallContext&, const Value& self, Args) {
+  if (const double* real = self.Get<double>()) return Value(std::abs(*real));
+  if (!self.integer()) return TypeError("take the absolute value of", self);
+  return *self.integer() < 0 ? Negate(self) : Value(*self.integer());
 }
 
-absl::StatusOr<Value> Join(CallContext& context, const Value& self, Args args) {
-  Budget& budget = context.budget;
-  MILLRACE_ASSIGN_OR_RETURN(const auto items, Iterate(budget, self));
-  MILLRACE_ASSIGN_OR_RETURN(const std::string separator, ToText(budget, args[0]));
-  std::string result;
-  for (const Value& item : items->items) {
-    Value value = item;
-    if (!args[1].Is<None>()) {
-      MILLRACE_ASSIGN_OR_RETURN(value, GetPath(budget, item, args[1], Value()));
-    }
-    MILLRACE_ASSIGN_OR_RETURN(const std::string text, ToText(budget, value));
-    if (&item != &items->items.front()) result += separator;
-    result += text;
-    MILLRACE_RETURN_IF_ERROR(budget.SpendText(separator.size() + text.size()));
-    if (result.size() > budget.limits().max_output_bytes) break;
+absl::StatusOr<Value> Round(CallContext&, const Value& self, Args args) {
+  constexpr int64_t kMostPrecision = 100;
+  if (!self.number()) return TypeError("round", self);
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t precision, IntegerArgument("precision", args[0]));
+  MILLRACE_ASSIGN_OR_RETURN(const std::string_view method, StringArgument("method", args[1]));
+  if (precision < 0 || precision > kMostPrecision) {
+    return absl::InvalidArgumentError(
+        StrCat("the precision of round is ", precision, "; allowed: 0 to ", kMostPrecision));
   }
-  return MakeText(budget, std::move(result));
+  const double number = *self.number();
+  if (method == "common") {
+    if (self.integer()) return Value(*self.integer());
+    // To the nearest of the number as it is, not as a product rounds it.
+    char buffer[512];
+    std::snprintf(buffer, sizeof(buffer), "%.*f", static_cast<int>(precision), number);
+    return Value(std::strtod(buffer, nullptr));
+  }
+  if (method != "ceil" && method != "floor") {
+    return absl::InvalidArgumentError("the method of round is none of common, ceil, floor");
+  }
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  return Value((method == "ceil" ? std::ceil(number * scale) : std::floor(number * scale)) / scale);
 }
 
-// Calls the filter or test that a string names, with its first argument if it takes one.
-absl::StatusOr<Value> CallNamed(CallContext& context, const char* kind,
-                                const Builtin* (*find)(std::string_view), const Value& name,
-                                const Value& self, Args given) {
-  MILLRACE_ASSIGN_OR_RETURN(const std::string_view text, StringArgument(kind, name));
-  const Builtin* builtin = find(text);
-  if (builtin == nullptr) {
-    return absl::InvalidArgumentError(StrCat(kind, " ", text, " is not supported"));
+absl::StatusOr<Value> WordCount(CallContext& context, const Value& self, Args) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ToText(context.budget, self));
+  int64_t words = 0;
+  bool in_word = false;
+  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(NextCodePoint(rest).size)) {
+    const CodePoint next = NextCodePoint(rest);
+    const bool is_word = rest.front() == '_' || IsAll(rest.substr(0, next.size), CharClass::kAlnum);
+    words += is_word && !in_word ? 1 : 0;
+    in_word = is_word;
   }
-  std::vector<Value> args;
-  for (const Parameter& parameter : builtin->parameters) {
-    const size_t index = args.size();
-    const bool is_given = index < given.size() && !given[index].Is<Undefined>();
-    if (parameter.required && !is_given) {
-      return absl::InvalidArgumentError(
-          StrCat(kind, " ", text, " needs the argument '", parameter.name, "'"));
-    }
-    args.push_back(is_given ? given[index] : parameter.otherwise);
-  }
-  return builtin->run(context, self, args);
+  return Value(words);
 }
 
-// Jinja's map and select take a value that is false, also none, for an empty list.
-absl::StatusOr<std::shared_ptr<const List>> IterateIfAny(Budget& budget, const Value& value) {
-  return Iterate(budget, Truthy(value) ? value : Value());
-}
-
-absl::StatusOr<Value> Map(CallContext& context, const Value& self, Args args) {
-  const auto& [filter, attribute, otherwise] = std::tie(args[0], args[1], args[2]);
-  if (filter.Is<Undefined>() == attribute.Is<Undefined>()) {
-    return absl::InvalidArgumentError("map needs either a filter's name or 'attribute'");
+absl::StatusOr<Value> Format(CallContext& context, const Value& self, Args args) {
+  const bool named = !args[1].dict()->items.empty();
+  if (named && !args[0].list()->items.empty()) {
+    return absl::InvalidArgumentError("format takes positional or named arguments, not both");
   }
-  MILLRACE_ASSIGN_OR_RETURN(const auto items, IterateIfAny(context.budget, self));
-  std::vector<Value> results;
-  for (const Value& item : items->items) {
-    MILLRACE_RETURN_IF_ERROR(context.budget.Spend(1));
-    Value result;
-    if (filter.Is<Undefined>()) {
-      MILLRACE_ASSIGN_OR_RETURN(result, GetPath(context.budget, item, attribute, otherwise));
-    } else {
-      MILLRACE_ASSIGN_OR_RETURN(result, CallNamed(context, "filter", FindFilter, filter, item, {}));
-    }
-    results.push_back(std::move(result));
-  }
-  return MakeList(context.budget, std::move(results));
-}
-
-// Keeps the items for which a test of the value, or of its attribute, has the wanted result. The
-// arguments are the attribute's path if kByAttribute, then the test's name and its argument.
-template <bool kByAttribute, bool kWanted>
-absl::StatusOr<Value> Select(CallContext& context, const Value& self, Args args) {
-  const Value& test = args[kByAttribute ? 1 : 0];
-  MILLRACE_ASSIGN_OR_RETURN(const auto items, IterateIfAny(context.budget, self));
-  std::vector<Value> results;
-  for (const Value& item : items->items) {
-    MILLRACE_RETURN_IF_ERROR(context.budget.Spend(1));
-    Value subject = item;
-    if (kByAttribute) {
-      MILLRACE_ASSIGN_OR_RETURN(subject, GetPath(context.budget, item, args[0], Value()));
-    }
-    if (!test.Is<Undefined>()) {
-      MILLRACE_ASSIGN_OR_RETURN(subject, CallNamed(context, "test", FindTest, test, subject,
-                                                   args.subspan(kByAttribute ? 2 : 1)));
-    }
-    if (Truthy(subject) == kWanted) results.push_back(item);
-  }
-  return MakeList(context.budget, std::move(results));
+  MILLRACE_ASSIGN_OR_RETURN(const std::string pattern, ToText(context.budget, self));
+  MILLRACE_ASSIGN_OR_RETURN(std::string text,
+                            FormatPercent(context.budget, pattern, named ? args[1] : args[0]));
+  return Value(std::move(text));
 }
 
 }  // namespace
@@ -291,33 +220,25 @@ const Builtin* FindFilter(std::string_view name) {
   static const auto& table = *[] {
     const std::vector<Parameter> otherwise = {{"default_value", false, ""},
                                               {"boolean", false, false}};
-    const std::vector<Parameter> select = {{"test"}, {"argument"}};
-    const std::vector<Parameter> select_attribute = {{"attribute", true}, {"test"}, {"argument"}};
     return new std::vector<Builtin>{
+        {"abs", {}, Absolute},
         {"capitalize", {}, MapText<Capitalize>},
         {"count", {}, Length},
         {"d", otherwise, Default},
         {"default", otherwise, Default},
-        {"first", {}, First},
+        {"e", {}, Escape},
+        {"escape", {}, Escape},
         {"float", {{"default", false, 0.0}}, ToFloat},
+        {"format", {}, Format, /*variadic=*/true},
         {"indent",
          {{"width", false, int64_t{4}}, {"first", false, false}, {"blank", false, false}},
          Indent},
         {"int", {{"default", false, int64_t{0}}}, ToInteger},
-        {"items", {}, Items},
-        {"join", {{"d", false, ""}, {"attribute", false, None()}}, Join},
-        {"last", {}, Last},
         {"length", {}, Length},
-        {"list", {}, ToList},
         {"lower", {}, MapText<Lower>},
-        {"map", {{"filter"}, {"attribute"}, {"default"}}, Map},
-        {"reject", select, Select<false, false>},
-        {"rejectattr", select_attribute, Select<true, false>},
         {"replace", {{"old", true}, {"new", true}, {"count", false, None()}}, Replace},
-        {"reverse", {}, Reverse},
+        {"round", {{"precision", false, int64_t{0}}, {"method", false, "common"}}, Round},
         {"safe", {}, Safe},
-        {"select", select, Select<false, true>},
-        {"selectattr", select_attribute, Select<true, true>},
         {"string", {}, Text},
         {"title", {}, MapText<TitleWords>},
         {"tojson",
@@ -328,9 +249,11 @@ const Builtin* FindFilter(std::string_view name) {
          ToJsonFilter},
         {"trim", {{"chars", false, None()}}, Trim},
         {"upper", {}, MapText<Upper>},
+        {"wordcount", {}, WordCount},
     };
   }();
-  return FindIn(table, name);
+  const Builtin* found = FindIn(table, name);
+  return found != nullptr ? found : FindListFilter(name);
 }
 
 }  // namespace millrace::jinja

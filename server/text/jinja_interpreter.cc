@@ -8,60 +8,24 @@
 #include "base/strings.h"
 
 namespace millrace::jinja {
-namespace {
-
-// How a block ended.
-enum class Flow { kNormal, kBreak, kContinue };
-
-class Interpreter {
- public:
-  Interpreter(Variables variables, CallContext context) : context_(context) {
-    scopes_.push_back(std::move(variables));
+absl::StatusOr<std::string> Interpreter::Render(const Block& block) {
+  if (const auto flow = Execute(block); !flow.ok()) {
+    return Annotate(flow.status(), StrCat("line ", line_));
   }
+  return std::move(output_);
+}
 
-  absl::StatusOr<std::string> Run(const Block& block) {
-    if (const auto flow = Execute(block); !flow.ok()) {
-      return Annotate(flow.status(), StrCat("line ", line_));
-    }
-    return std::move(output_);
+absl::Status Interpreter::Begin(int line) {
+  line_ = line;
+  if (level_ > budget_.limits().max_call_depth) {
+    return absl::InvalidArgumentError(StrCat("macros or loops call each other deeper than ",
+                                             budget_.limits().max_call_depth,
+                                             " levels of statements and expressions"));
   }
+  return budget_.Spend(1);
+}
 
- private:
-  absl::StatusOr<Flow> Execute(const Block& block);
-  absl::StatusOr<Flow> Execute(const Statement& statement);
-  absl::StatusOr<Flow> ExecuteIf(const Statement& statement);
-  absl::StatusOr<Flow> ExecuteFor(const Statement& statement);
-  absl::StatusOr<std::shared_ptr<const List>> LoopItems(const Statement& statement);
-  // The output of a body that has a scope of its own.
-  absl::StatusOr<std::string> Capture(const Block& body);
-  absl::Status Print(const Value& value);
-  absl::Status Append(std::string_view text);
-
-  absl::Status Assign(const Targets& targets, const Value& value);
-  absl::Status AssignOne(const Target& target, const Value& value);
-  // Null if no scope has that variable.
-  const Value* FindVariable(std::string_view name) const;
-
-  absl::StatusOr<Value> Evaluate(const Expr& expr);
-  absl::StatusOr<std::vector<Value>> EvaluateAll(const Exprs& exprs);
-  absl::StatusOr<Value> EvaluateName(const String& name) const;
-  absl::StatusOr<Value> EvaluateDict(const Expr& expr);
-  absl::StatusOr<Value> EvaluateNamespace(const Expr& expr);
-  absl::StatusOr<Value> EvaluateLogic(const Expr& expr);
-  absl::StatusOr<Value> EvaluateConcat(const Expr& expr);
-  absl::StatusOr<Value> EvaluateArithmetic(const Expr& expr);
-  absl::StatusOr<Value> EvaluateComparison(const Expr& expr);
-  absl::StatusOr<Value> EvaluateCall(const Expr& expr);
-
-  CallContext context_;
-  Budget& budget_ = context_.budget;
-  // Innermost last. If, unlike for, has no scope of its own.
-  std::vector<Variables> scopes_;
-  std::string output_;
-  int line_ = 1;  // Of what is being rendered, for an error's message.
-};
-
-absl::StatusOr<Flow> Interpreter::Execute(const Block& block) {
+absl::StatusOr<Interpreter::Flow> Interpreter::Execute(const Block& block) {
   for (const Statement& statement : block) {
     MILLRACE_ASSIGN_OR_RETURN(const Flow flow, Execute(statement));
     if (flow != Flow::kNormal) return flow;
@@ -69,9 +33,9 @@ absl::StatusOr<Flow> Interpreter::Execute(const Block& block) {
   return Flow::kNormal;
 }
 
-absl::StatusOr<Flow> Interpreter::Execute(const Statement& statement) {
-  line_ = statement.line;
-  MILLRACE_RETURN_IF_ERROR(budget_.Spend(1));
+absl::StatusOr<Interpreter::Flow> Interpreter::Execute(const Statement& statement) {
+  const Level level(*this);
+  MILLRACE_RETURN_IF_ERROR(Begin(statement.line));
   switch (statement.kind) {
     case StatementKind::kText:
       MILLRACE_RETURN_IF_ERROR(Append(statement.text));
@@ -91,15 +55,23 @@ absl::StatusOr<Flow> Interpreter::Execute(const Statement& statement) {
       break;
     }
     case StatementKind::kSetBlock: {
-      MILLRACE_ASSIGN_OR_RETURN(std::string text, Capture(statement.bodies.front()));
-      MILLRACE_RETURN_IF_ERROR(Assign(statement.targets, std::move(text)));
+      MILLRACE_ASSIGN_OR_RETURN(const Value value, CaptureFiltered(statement));
+      MILLRACE_RETURN_IF_ERROR(Assign(statement.targets, value));
       break;
     }
-    case StatementKind::kGeneration: {
-      MILLRACE_ASSIGN_OR_RETURN(const std::string text, Capture(statement.bodies.front()));
-      MILLRACE_RETURN_IF_ERROR(Append(text));
+    case StatementKind::kFilterBlock: {
+      MILLRACE_ASSIGN_OR_RETURN(const Value value, CaptureFiltered(statement));
+      MILLRACE_RETURN_IF_ERROR(Print(value));
       break;
     }
+    case StatementKind::kWith:
+      return ExecuteWith(statement);
+    case StatementKind::kMacro:
+      scope_->variables.insert_or_assign(statement.text, MakeMacro(statement));
+      break;
+    case StatementKind::kCallBlock:
+      MILLRACE_RETURN_IF_ERROR(ExecuteCallBlock(statement));
+      break;
     case StatementKind::kBreak:
       return Flow::kBreak;
     case StatementKind::kContinue:
@@ -108,7 +80,7 @@ absl::StatusOr<Flow> Interpreter::Execute(const Statement& statement) {
   return Flow::kNormal;
 }
 
-absl::StatusOr<Flow> Interpreter::ExecuteIf(const Statement& statement) {
+absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteIf(const Statement& statement) {
   for (size_t i = 0; i < statement.exprs.size(); ++i) {
     MILLRACE_ASSIGN_OR_RETURN(const Value condition, Evaluate(*statement.exprs[i]));
     if (Truthy(condition)) return Execute(statement.bodies[i]);
@@ -117,47 +89,87 @@ absl::StatusOr<Flow> Interpreter::ExecuteIf(const Statement& statement) {
   return has_else ? Execute(statement.bodies.back()) : Flow::kNormal;
 }
 
-absl::StatusOr<std::shared_ptr<const List>> Interpreter::LoopItems(const Statement& statement) {
-  MILLRACE_ASSIGN_OR_RETURN(const Value iterated, Evaluate(*statement.exprs[0]));
+absl::StatusOr<std::shared_ptr<const List>> Interpreter::LoopItems(const Statement& statement,
+                                                                   const Value& iterated) {
   MILLRACE_ASSIGN_OR_RETURN(auto items, Iterate(budget_, iterated));
   if (statement.exprs[1] == nullptr) return items;
   std::vector<Value> kept;
+  Scope scope{scope_};
+  const Inside inside(*this, &scope);
   for (const Value& item : items->items) {
-    scopes_.emplace_back();
+    scope.variables.clear();
     MILLRACE_RETURN_IF_ERROR(Assign(statement.targets, item));
     MILLRACE_ASSIGN_OR_RETURN(const Value keep, Evaluate(*statement.exprs[1]));
-    scopes_.pop_back();
     if (Truthy(keep)) kept.push_back(item);
   }
-  return std::make_shared<const List>(List{std::move(kept), false, items->depth});
+  return std::make_shared<const List>(List{std::move(kept), ListKind::kList, items->depth});
 }
 
-absl::StatusOr<Flow> Interpreter::ExecuteFor(const Statement& statement) {
-  MILLRACE_ASSIGN_OR_RETURN(const auto items, LoopItems(statement));
-  const auto loop = std::make_shared<Loop>(Loop{items, 0});
+absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteFor(const Statement& statement) {
+  MILLRACE_ASSIGN_OR_RETURN(const Value iterated, Evaluate(*statement.exprs[0]));
+  MILLRACE_ASSIGN_OR_RETURN(auto items, LoopItems(statement, iterated));
+  const Statement* recursive = statement.recursive ? &statement : nullptr;
+  return RunLoop(statement, std::make_shared<Loop>(Loop{std::move(items), 0, recursive, scope_}));
+}
+
+absl::StatusOr<Interpreter::Flow> Interpreter::RunLoop(const Statement& statement,
+                                                       const std::shared_ptr<Loop>& loop) {
   // Jinja runs `else` unless some iteration reached its end: also when each was left by break or
   // continue.
   bool completed = false;
-  scopes_.emplace_back();
-  for (; loop->index0 < items->items.size(); ++loop->index0) {
+  Scope scope{scope_};
+  const Inside inside(*this, &scope);
+  for (; loop->index0 < loop->items->items.size(); ++loop->index0) {
     MILLRACE_RETURN_IF_ERROR(budget_.Spend(1));
-    scopes_.back().clear();  // What an iteration sets is gone in the next.
-    MILLRACE_RETURN_IF_ERROR(Assign(statement.targets, items->items[loop->index0]));
-    scopes_.back()["loop"] = loop;
+    scope.variables.clear();  // What an iteration sets is gone in the next.
+    MILLRACE_RETURN_IF_ERROR(Assign(statement.targets, loop->items->items[loop->index0]));
+    scope.variables["loop"] = loop;
     MILLRACE_ASSIGN_OR_RETURN(const Flow flow, Execute(statement.bodies[0]));
     completed = completed || flow == Flow::kNormal;
     if (flow == Flow::kBreak) break;
   }
-  scopes_.pop_back();
+  scope.variables.clear();
   return completed ? Flow::kNormal : Execute(statement.bodies[1]);
+}
+
+absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteWith(const Statement& statement) {
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<Value> values, EvaluateAll(statement.exprs));
+  Scope scope{scope_};
+  for (size_t i = 0; i < values.size(); ++i) {
+    scope.variables.insert_or_assign(statement.targets.items[i].name, std::move(values[i]));
+  }
+  const Inside inside(*this, &scope);
+  return Execute(statement.bodies.front());
+}
+
+std::shared_ptr<const Function> Interpreter::MakeMacro(const Statement& statement) {
+  return std::make_shared<const Function>(
+      Function{.name = statement.text, .macro = &statement, .scope = scope_});
+}
+
+absl::Status Interpreter::ExecuteCallBlock(const Statement& statement) {
+  const Expr& call = *statement.exprs.back();
+  MILLRACE_ASSIGN_OR_RETURN(const Value callee, Evaluate(*call.operands[0]));
+  MILLRACE_ASSIGN_OR_RETURN(Arguments arguments, EvaluateArguments(call));
+  arguments.named.emplace_back("caller", MakeMacro(statement));
+  line_ = call.line;
+  MILLRACE_ASSIGN_OR_RETURN(const Value result, Call(callee, std::move(arguments)));
+  return Print(result);
 }
 
 absl::StatusOr<std::string> Interpreter::Capture(const Block& body) {
   std::string outer = std::exchange(output_, std::string());
-  scopes_.emplace_back();
+  Scope scope{scope_};
+  const Inside inside(*this, &scope);
   MILLRACE_RETURN_IF_ERROR(Execute(body).status());
-  scopes_.pop_back();
   return std::exchange(output_, std::move(outer));
+}
+
+absl::StatusOr<Value> Interpreter::CaptureFiltered(const Statement& statement) {
+  MILLRACE_ASSIGN_OR_RETURN(std::string text, Capture(statement.bodies.front()));
+  Scope scope{scope_, {{std::string(kBodyVariable), std::move(text)}}};
+  const Inside inside(*this, &scope);
+  return Evaluate(*statement.exprs.front());
 }
 
 absl::Status Interpreter::Append(std::string_view text) {
@@ -191,7 +203,7 @@ absl::Status Interpreter::Assign(const Targets& targets, const Value& value) {
 
 absl::Status Interpreter::AssignOne(const Target& target, const Value& value) {
   if (target.attribute.empty()) {
-    scopes_.back().insert_or_assign(target.name, value);
+    scope_->variables.insert_or_assign(target.name, value);
     return absl::OkStatus();
   }
   const Value* variable = FindVariable(target.name);
@@ -199,148 +211,7 @@ absl::Status Interpreter::AssignOne(const Target& target, const Value& value) {
     return absl::InvalidArgumentError(
         StrCat("cannot assign to an attribute of '", target.name, "', which is no namespace"));
   }
-  MILLRACE_RETURN_IF_ERROR(CheckStorable(value));
-  variable->name_space()->attributes.insert_or_assign(target.attribute, value);
-  return absl::OkStatus();
-}
-
-const Value* Interpreter::FindVariable(std::string_view name) const {
-  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-    if (const auto found = scope->find(name); found != scope->end()) return &found->second;
-  }
-  return nullptr;
-}
-
-absl::StatusOr<Value> Interpreter::Evaluate(const Expr& expr) {
-  line_ = expr.line;
-  MILLRACE_RETURN_IF_ERROR(budget_.Spend(1));
-  switch (expr.kind) {
-    case ExprKind::kConstant:
-      return expr.value;
-    case ExprKind::kName:
-      return EvaluateName(*expr.value.Get<String>());
-    case ExprKind::kDict:
-      return EvaluateDict(expr);
-    case ExprKind::kNamespace:
-      return EvaluateNamespace(expr);
-    case ExprKind::kAnd:
-    case ExprKind::kOr:
-      return EvaluateLogic(expr);
-    case ExprKind::kConditional: {
-      MILLRACE_ASSIGN_OR_RETURN(const Value condition, Evaluate(*expr.operands[0]));
-      return Evaluate(*expr.operands[Truthy(condition) ? 1 : 2]);
-    }
-    case ExprKind::kConcat:
-      return EvaluateConcat(expr);
-    case ExprKind::kArithmetic:
-      return EvaluateArithmetic(expr);
-    case ExprKind::kComparison:
-      return EvaluateComparison(expr);
-    case ExprKind::kCall:
-      return EvaluateCall(expr);
-    default:
-      break;
-  }
-  MILLRACE_ASSIGN_OR_RETURN(std::vector<Value> operands, EvaluateAll(expr.operands));
-  switch (expr.kind) {
-    case ExprKind::kList:
-    case ExprKind::kTuple:
-      return MakeList(budget_, std::move(operands), expr.kind == ExprKind::kTuple);
-    case ExprKind::kAttribute:
-      return GetAttribute(budget_, operands[0], *expr.value.Get<String>());
-    case ExprKind::kItem:
-      return GetItem(budget_, operands[0], operands[1]);
-    case ExprKind::kSlice:
-      return GetSlice(budget_, operands[0], operands[1], operands[2], operands[3]);
-    case ExprKind::kNegate:
-      return Negate(operands[0]);
-    default:  // kNot
-      return !Truthy(operands[0]);
-  }
-}
-
-absl::StatusOr<std::vector<Value>> Interpreter::EvaluateAll(const Exprs& exprs) {
-  std::vector<Value> values;
-  values.reserve(exprs.size());
-  for (const ExprPtr& expr : exprs) {
-    MILLRACE_ASSIGN_OR_RETURN(Value value, Evaluate(*expr));
-    values.push_back(std::move(value));
-  }
-  return values;
-}
-
-absl::StatusOr<Value> Interpreter::EvaluateName(const String& name) const {
-  if (const Value* variable = FindVariable(*name)) return *variable;
-  if (*name == "namespace" || FindFunction(*name) != nullptr) return Function{name};
-  return Undefined{name};
-}
-
-absl::StatusOr<Value> Interpreter::EvaluateDict(const Expr& expr) {
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<Value> values, EvaluateAll(expr.operands));
-  std::vector<std::pair<Value, Value>> items;
-  for (size_t i = 0; i < values.size(); i += 2) items.emplace_back(values[i], values[i + 1]);
-  return MakeDict(budget_, std::move(items));
-}
-
-absl::StatusOr<Value> Interpreter::EvaluateNamespace(const Expr& expr) {
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<Value> values, EvaluateAll(expr.operands));
-  auto result = std::make_shared<Namespace>();
-  for (size_t i = 0; i < values.size(); i += 2) {
-    MILLRACE_RETURN_IF_ERROR(CheckStorable(values[i + 1]));
-    result->attributes.insert_or_assign(*values[i].string(), values[i + 1]);
-  }
-  return result;
-}
-
-absl::StatusOr<Value> Interpreter::EvaluateLogic(const Expr& expr) {
-  for (size_t i = 0;; ++i) {
-    MILLRACE_ASSIGN_OR_RETURN(Value value, Evaluate(*expr.operands[i]));
-    const bool decides = Truthy(value) == (expr.kind == ExprKind::kOr);
-    if (decides || i + 1 == expr.operands.size()) return value;
-  }
-}
-
-absl::StatusOr<Value> Interpreter::EvaluateConcat(const Expr& expr) {
-  std::string result;
-  for (const ExprPtr& operand : expr.operands) {
-    MILLRACE_ASSIGN_OR_RETURN(const Value value, Evaluate(*operand));
-    MILLRACE_ASSIGN_OR_RETURN(const std::string text, ToText(budget_, value));
-    result += text;
-    MILLRACE_RETURN_IF_ERROR(budget_.SpendText(result.size()));
-  }
-  return Value(std::move(result));
-}
-
-absl::StatusOr<Value> Interpreter::EvaluateArithmetic(const Expr& expr) {
-  MILLRACE_ASSIGN_OR_RETURN(Value result, Evaluate(*expr.operands[0]));
-  for (size_t i = 0; i < expr.operators.size(); ++i) {
-    MILLRACE_ASSIGN_OR_RETURN(const Value next, Evaluate(*expr.operands[i + 1]));
-    MILLRACE_ASSIGN_OR_RETURN(result, Calculate(budget_, expr.operators[i], result, next));
-  }
-  return result;
-}
-
-absl::StatusOr<Value> Interpreter::EvaluateComparison(const Expr& expr) {
-  MILLRACE_ASSIGN_OR_RETURN(Value left, Evaluate(*expr.operands[0]));
-  for (size_t i = 0; i < expr.operators.size(); ++i) {
-    MILLRACE_ASSIGN_OR_RETURN(Value right, Evaluate(*expr.operands[i + 1]));
-    MILLRACE_ASSIGN_OR_RETURN(const bool holds, Compare(budget_, expr.operators[i], left, right));
-    if (!holds) return Value(false);
-    left = std::move(right);
-  }
-  return Value(true);
-}
-
-absl::StatusOr<Value> Interpreter::EvaluateCall(const Expr& expr) {
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<Value> operands, EvaluateAll(expr.operands));
-  line_ = expr.line;
-  return expr.builtin->run(context_, operands[0], absl::MakeConstSpan(operands).subspan(1));
-}
-
-}  // namespace
-
-absl::StatusOr<std::string> Render(const Block& block, Variables variables, CallContext context) {
-  return Interpreter(std::move(variables), context).Run(block);
+  return SetAttribute(*variable->name_space(), target.attribute, value);
 }
 
 }  // namespace millrace::jinja

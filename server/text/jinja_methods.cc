@@ -1,8 +1,10 @@
-// The methods of strings and dicts, as Python has them.
+// The methods of strings, dicts and lists, as Python has them, and those of a loop.
 #include <utility>
 
 #include "base/status.h"
 #include "server/text/jinja_builtin.h"
+#include "server/text/jinja_format.h"
+#include "server/text/jinja_operators.h"
 
 namespace millrace::jinja {
 namespace {
@@ -12,14 +14,12 @@ using Args = absl::Span<const Value>;
 // Makes a method of a function that takes the receiver's text; reading it is paid for.
 template <absl::StatusOr<Value> (*kMethod)(Budget&, std::string_view, Args)>
 absl::StatusOr<Value> OfString(CallContext& context, const Value& self, Args args) {
-  if (self.string() == nullptr) return TypeError("call a string's method on", self);
   MILLRACE_RETURN_IF_ERROR(context.budget.SpendText(self.string()->size()));
   return kMethod(context.budget, *self.string(), args);
 }
 
 template <absl::StatusOr<Value> (*kMethod)(Budget&, const Dict&, Args)>
 absl::StatusOr<Value> OfDict(CallContext& context, const Value& self, Args args) {
-  if (self.dict() == nullptr) return TypeError("call a dict's method on", self);
   return kMethod(context.budget, *self.dict(), args);
 }
 
@@ -55,7 +55,7 @@ absl::StatusOr<Value> SplitLinesMethod(Budget& budget, std::string_view text, Ar
 template <bool (*kMatches)(std::string_view, std::string_view)>
 absl::StatusOr<Value> Affix(Budget& budget, std::string_view text, Args args) {
   const List* choices = args[0].list();
-  if (choices == nullptr || !choices->is_tuple) {
+  if (choices == nullptr || choices->kind != ListKind::kTuple) {
     MILLRACE_ASSIGN_OR_RETURN(const std::string_view affix, StringArgument("prefix", args[0]));
     return Value(kMatches(text, affix));
   }
@@ -89,11 +89,57 @@ absl::StatusOr<Value> Replace(Budget& budget, std::string_view text, Args args) 
   return ReplaceText(budget, text, from, to, count);
 }
 
+// The offset in bytes of the first or last occurrence, or npos.
+template <bool kLast>
+size_t Locate(std::string_view text, std::string_view needle) {
+  if (!kLast) return FindText(text, needle);
+  const std::string_view last = SplitRight(text, needle, 1).back();
+  return last.size() == text.size() ? std::string_view::npos
+                                    : text.size() - last.size() - needle.size();
+}
+
+// find, rfind and index, which must find something.
+template <bool kLast, bool kMustFind>
 absl::StatusOr<Value> Find(Budget&, std::string_view text, Args args) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string_view needle, StringArgument("sub", args[0]));
-  const size_t at = FindText(text, needle);
-  if (at == std::string_view::npos) return Value(int64_t{-1});
-  return Value(static_cast<int64_t>(CountCodePoints(text.substr(0, at))));
+  if (needle.empty()) return Value(kLast ? static_cast<int64_t>(CountCodePoints(text)) : 0);
+  const size_t at = Locate<kLast>(text, needle);
+  if (at != std::string_view::npos) {
+    return Value(static_cast<int64_t>(CountCodePoints(text.substr(0, at))));
+  }
+  if (kMustFind) return absl::InvalidArgumentError("index() has found nothing");
+  return Value(int64_t{-1});
+}
+
+// partition and rpartition: what is before the separator, it, and what is after it.
+template <bool kLast>
+absl::StatusOr<Value> Partition(Budget& budget, std::string_view text, Args args) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::string_view separator, StringArgument("sep", args[0]));
+  if (separator.empty()) return absl::InvalidArgumentError("the separator is empty");
+  const size_t at = Locate<kLast>(text, separator);
+  std::vector<Value> parts;
+  if (at == std::string_view::npos) {
+    parts = kLast ? std::vector<Value>{"", "", text} : std::vector<Value>{text, "", ""};
+  } else {
+    parts = {text.substr(0, at), separator, text.substr(at + separator.size())};
+  }
+  return MakeList(budget, std::move(parts), ListKind::kTuple);
+}
+
+template <CharClass kClass>
+absl::StatusOr<Value> Is(Budget&, std::string_view text, Args) {
+  return Value(IsAll(text, kClass));
+}
+
+template <bool kUpper>
+absl::StatusOr<Value> IsCase(Budget&, std::string_view text, Args) {
+  return Value(HasCase(text, kUpper));
+}
+
+absl::StatusOr<Value> Format(Budget& budget, std::string_view text, Args args) {
+  MILLRACE_ASSIGN_OR_RETURN(std::string result,
+                            FormatFields(budget, text, *args[0].list(), *args[1].dict()));
+  return Value(std::move(result));
 }
 
 absl::StatusOr<Value> Count(Budget&, std::string_view text, Args args) {
@@ -139,26 +185,78 @@ absl::StatusOr<Value> Get(Budget& budget, const Dict& dict, Args args) {
   return found == nullptr ? args[1] : *found;
 }
 
+absl::StatusOr<Value> Copy(CallContext&, const Value& self, Args) { return self; }
+
+absl::StatusOr<Value> CountItem(CallContext& context, const Value& self, Args args) {
+  int64_t count = 0;
+  for (const Value& item : self.list()->items) {
+    MILLRACE_ASSIGN_OR_RETURN(const bool equal, Equal(context.budget, item, args[0]));
+    count += equal ? 1 : 0;
+  }
+  return Value(count);
+}
+
+absl::StatusOr<Value> IndexOfItem(CallContext& context, const Value& self, Args args) {
+  const std::vector<Value>& items = self.list()->items;
+  for (size_t i = 0; i < items.size(); ++i) {
+    MILLRACE_ASSIGN_OR_RETURN(const bool equal, Equal(context.budget, items[i], args[0]));
+    if (equal) return Value(static_cast<int64_t>(i));
+  }
+  return absl::InvalidArgumentError("index() has found nothing");
+}
+
+absl::StatusOr<Value> Cycle(CallContext&, const Value& self, Args args) {
+  MILLRACE_RETURN_IF_ERROR(CheckUnnamed(args[1]));
+  const std::vector<Value>& values = args[0].list()->items;
+  if (values.empty()) return absl::InvalidArgumentError("loop.cycle() needs an argument");
+  return values[self.loop()->index0 % values.size()];
+}
+
+absl::StatusOr<Value> Changed(CallContext& context, const Value& self, Args args) {
+  MILLRACE_RETURN_IF_ERROR(CheckUnnamed(args[1]));
+  std::optional<Value>& last = self.loop()->last_changed;
+  if (last) {
+    MILLRACE_ASSIGN_OR_RETURN(const bool equal, Equal(context.budget, *last, args[0]));
+    if (equal) return Value(false);
+  }
+  last = args[0];
+  return Value(true);
+}
+
 }  // namespace
 
-const Builtin* FindMethod(std::string_view name) {
-  static const auto& table = *[] {
+const Builtin* FindMethod(const Value& object, std::string_view name) {
+  static const auto& strings = *[] {
     const Parameter characters = {"chars", false, None()};
     const Parameter separator = {"sep", false, None()};
+    const Parameter sub = {"sub", true};
     const Parameter most = {"maxsplit", false, int64_t{-1}};
     return new std::vector<Builtin>{
         {"capitalize", {}, OfString<Map<Capitalize>>},
-        {"count", {{"sub", true}}, OfString<Count>},
+        {"count", {sub}, OfString<Count>},
         {"endswith", {{"suffix", true}}, OfString<Affix<EndsWith>>},
-        {"find", {{"sub", true}}, OfString<Find>},
+        {"find", {sub}, OfString<Find<false, false>>},
+        {"format", {}, OfString<Format>, /*variadic=*/true},
+        {"index", {sub}, OfString<Find<false, true>>},
+        {"isalnum", {}, OfString<Is<CharClass::kAlnum>>},
+        {"isalpha", {}, OfString<Is<CharClass::kAlpha>>},
+        {"isdecimal", {}, OfString<Is<CharClass::kDigit>>},
+        {"isdigit", {}, OfString<Is<CharClass::kDigit>>},
+        {"islower", {}, OfString<IsCase<false>>},
+        {"isnumeric", {}, OfString<Is<CharClass::kDigit>>},
+        {"isspace", {}, OfString<Is<CharClass::kSpace>>},
+        {"isupper", {}, OfString<IsCase<true>>},
         {"join", {{"iterable", true}}, OfString<Join>},
         {"lower", {}, OfString<Map<Lower>>},
         {"lstrip", {characters}, OfString<Strip<Side::kLeft>>},
+        {"partition", {{"sep", true}}, OfString<Partition<false>>},
         {"removeprefix", {{"prefix", true}}, OfString<RemovePrefix>},
         {"removesuffix", {{"suffix", true}}, OfString<RemoveSuffix>},
         {"replace",
          {{"old", true}, {"new", true}, {"count", false, int64_t{-1}}},
          OfString<Replace>},
+        {"rfind", {sub}, OfString<Find<true, false>>},
+        {"rpartition", {{"sep", true}}, OfString<Partition<true>>},
         {"rsplit", {separator, most}, OfString<SplitMethod<true>>},
         {"rstrip", {characters}, OfString<Strip<Side::kRight>>},
         {"split", {separator, most}, OfString<SplitMethod<false>>},
@@ -167,13 +265,28 @@ const Builtin* FindMethod(std::string_view name) {
         {"strip", {characters}, OfString<Strip<Side::kBoth>>},
         {"title", {}, OfString<Map<TitleLetters>>},
         {"upper", {}, OfString<Map<Upper>>},
-        {"get", {{"key", true}, {"default", false, None()}}, OfDict<Get>},
-        {"items", {}, OfDict<Items>},
-        {"keys", {}, OfDict<Keys>},
-        {"values", {}, OfDict<Values>},
     };
   }();
-  return FindIn(table, name);
+  static const auto& dicts = *new std::vector<Builtin>{
+      {"copy", {}, Copy},
+      {"get", {{"key", true}, {"default", false, None()}}, OfDict<Get>},
+      {"items", {}, OfDict<Items>},
+      {"keys", {}, OfDict<Keys>},
+      {"values", {}, OfDict<Values>},
+  };
+  static const auto& lists = *new std::vector<Builtin>{
+      {"copy", {}, Copy},
+      {"count", {{"value", true}}, CountItem},
+      {"index", {{"value", true}}, IndexOfItem},
+  };
+  static const auto& loops = *new std::vector<Builtin>{
+      {"changed", {}, Changed, /*variadic=*/true},
+      {"cycle", {}, Cycle, /*variadic=*/true},
+  };
+  if (object.string() != nullptr) return FindIn(strings, name);
+  if (object.dict() != nullptr) return FindIn(dicts, name);
+  if (object.list() != nullptr) return FindIn(lists, name);
+  return object.loop() != nullptr ? FindIn(loops, name) : nullptr;
 }
 
 }  // namespace millrace::jinja

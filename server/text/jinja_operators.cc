@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "server/text/jinja_builtin.h"
+#include "server/text/jinja_format.h"
 #include "server/text/jinja_text.h"
 
 namespace millrace::jinja {
@@ -113,7 +115,7 @@ absl::StatusOr<Value> Repeat(Budget& budget, const Value& value, int64_t count) 
     for (size_t i = 0; size > 0 && i < times; ++i) {
       items.insert(items.end(), list->items.begin(), list->items.end());
     }
-    return MakeList(budget, std::move(items), list->is_tuple);
+    return MakeList(budget, std::move(items), list->kind);
   }
   MILLRACE_RETURN_IF_ERROR(budget.SpendText(size * times));
   std::string text;
@@ -122,11 +124,23 @@ absl::StatusOr<Value> Repeat(Budget& budget, const Value& value, int64_t count) 
   return Value(std::move(text));
 }
 
+absl::StatusOr<Value> AddText(Budget& budget, const Value& a, const Value& b) {
+  const bool is_markup = a.Is<Markup>() || b.Is<Markup>();
+  MILLRACE_RETURN_IF_ERROR(budget.SpendText(a.string()->size() + b.string()->size()));
+  std::string text;
+  for (const Value* part : {&a, &b}) {
+    text += is_markup && !part->Is<Markup>() ? EscapeHtml(*part->string()) : *part->string();
+  }
+  if (!is_markup) return Value(std::move(text));
+  MILLRACE_RETURN_IF_ERROR(budget.SpendText(text.size()));
+  return Value(Markup{std::make_shared<const std::string>(std::move(text))});
+}
+
 absl::StatusOr<Value> Join(Budget& budget, const List& a, const List& b) {
   MILLRACE_RETURN_IF_ERROR(budget.Spend(a.items.size() + b.items.size()));
   std::vector<Value> items = a.items;
   items.insert(items.end(), b.items.begin(), b.items.end());
-  return MakeList(budget, std::move(items), a.is_tuple);
+  return MakeList(budget, std::move(items), a.kind);
 }
 
 // Index `i` of `size` things, counted from the end when negative.
@@ -147,16 +161,11 @@ Value LoopAttribute(const Loop& loop, const String& name) {
   if (*name == "length") return integer(items.size());
   if (*name == "revindex") return integer(after + 1);
   if (*name == "revindex0") return integer(after);
-  if (*name == "depth") return integer(1);  // Counts the levels of recursive loops alone.
-  if (*name == "depth0") return integer(0);
+  if (*name == "depth") return Value(int64_t{loop.depth0} + 1);
+  if (*name == "depth0") return Value(int64_t{loop.depth0});
   if (*name == "previtem" && loop.index0 > 0) return items[loop.index0 - 1];
   if (*name == "nextitem" && after > 0) return items[loop.index0 + 1];
   return Undefined{name};
-}
-
-Value MethodOr(const Value& object, const String& name, Value otherwise) {
-  if (HasMethod(object, *name)) return Function{name};
-  return otherwise;
 }
 
 }  // namespace
@@ -165,10 +174,9 @@ absl::StatusOr<Value> Calculate(Budget& budget, Operator op, const Value& a, con
   if (a.number() && b.number()) return CalculateNumbers(op, a, b);
   if (op == Operator::kAdd) {
     if (a.string() != nullptr && b.string() != nullptr) {
-      MILLRACE_RETURN_IF_ERROR(budget.SpendText(a.string()->size() + b.string()->size()));
-      return Value(*a.string() + *b.string());
+      return AddText(budget, a, b);
     }
-    if (a.list() != nullptr && b.list() != nullptr && a.list()->is_tuple == b.list()->is_tuple) {
+    if (a.list() != nullptr && b.list() != nullptr && a.list()->kind == b.list()->kind) {
       return Join(budget, *a.list(), *b.list());
     }
   }
@@ -179,6 +187,10 @@ absl::StatusOr<Value> Calculate(Budget& budget, Operator op, const Value& a, con
     if ((b.string() != nullptr || b.list() != nullptr) && a.integer()) {
       return Repeat(budget, b, *a.integer());
     }
+  }
+  if (op == Operator::kModulo && a.string() != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(std::string text, FormatPercent(budget, *a.string(), b));
+    return Value(std::move(text));
   }
   return Unsupported(op, a, b);
 }
@@ -211,36 +223,39 @@ absl::StatusOr<bool> Compare(Budget& budget, Operator op, const Value& a, const 
 
 absl::StatusOr<Value> GetAttribute(Budget& budget, const Value& object, const String& name) {
   if (const auto* undefined = object.Get<Undefined>()) return UndefinedError(*undefined);
-  if (const Loop* loop = object.loop()) return LoopAttribute(*loop, name);
-  if (const Namespace* space = object.name_space()) {
-    const auto found = space->attributes.find(*name);
-    return found == space->attributes.end() ? Value(Undefined{name}) : found->second;
-  }
-  if (HasMethod(object, *name)) return Value(Function{name});
+  if (auto method = GetMethod(object, name)) return *std::move(method);
   return GetItem(budget, object, name);
 }
 
 absl::StatusOr<Value> GetItem(Budget& budget, const Value& object, const Value& key) {
   if (const auto* undefined = object.Get<Undefined>()) return UndefinedError(*undefined);
   const String* name = key.Get<String>();
-  const Value missing = Undefined{name == nullptr ? nullptr : *name};
   if (const Dict* dict = object.dict()) {
     MILLRACE_ASSIGN_OR_RETURN(const Value* found, FindKey(budget, *dict, key));
     if (found != nullptr) return *found;
   }
-  if (name != nullptr) return MethodOr(object, *name, missing);
+  if (const Namespace* space = object.name_space(); space != nullptr && name != nullptr) {
+    const auto found = space->attributes.find(**name);
+    return found == space->attributes.end() ? Value(Undefined{*name}) : found->second;
+  }
+  if (name != nullptr) {
+    if (object.loop() != nullptr && FindMethod(object, **name) == nullptr) {
+      return LoopAttribute(*object.loop(), *name);
+    }
+    return GetMethod(object, *name).value_or(Undefined{*name});
+  }
   const auto index = key.integer();
-  if (!index) return missing;
+  if (!index) return Value();
   if (const List* list = object.list()) {
     const auto position = Position(*index, list->items.size());
-    return position ? list->items[*position] : missing;
+    return position ? list->items[*position] : Value();
   }
   if (const std::string* text = object.string()) {
     MILLRACE_RETURN_IF_ERROR(budget.SpendText(text->size()));
     const auto position = Position(*index, CountCodePoints(*text));
-    return position ? Value(CodePointRange(*text, *position, *position + 1)) : missing;
+    return position ? Value(CodePointRange(*text, *position, *position + 1)) : Value();
   }
-  return missing;
+  return Value();
 }
 
 absl::StatusOr<Value> GetSlice(Budget& budget, const Value& object, const Value& start,
@@ -280,7 +295,7 @@ absl::StatusOr<Value> GetSlice(Budget& budget, const Value& object, const Value&
   for (int64_t i = begin; by < 0 ? i > end : i < end; i += stride) {
     chosen.push_back(items->items[static_cast<size_t>(i)]);
   }
-  if (list != nullptr) return MakeList(budget, std::move(chosen), list->is_tuple);
+  if (list != nullptr) return MakeList(budget, std::move(chosen), list->kind);
   std::string result;
   for (const Value& character : chosen) result += *character.string();
   return Value(std::move(result));

@@ -35,8 +35,16 @@ class Parser {
   absl::StatusOr<Statement> ParseIf();
   absl::StatusOr<Statement> ParseFor();
   absl::StatusOr<Statement> ParseSet();
+  absl::StatusOr<Statement> ParseFilterBlock();
+  absl::StatusOr<Statement> ParseWith();
   absl::StatusOr<Statement> ParseGeneration();
+  absl::StatusOr<Statement> ParseMacro();
+  absl::StatusOr<Statement> ParseCallBlock();
+  absl::Status ParseParameters(Statement& macro);
+  // A body that no jump may leave, and its end.
+  absl::Status ParseOwnBody(Statement& statement, std::string_view end);
   absl::StatusOr<Statement> ParseJump(StatementKind kind);
+  absl::StatusOr<Target> ParseTarget(bool with_attribute);
   absl::StatusOr<Targets> ParseTargets(bool with_attributes);
 
   Statement Make(StatementKind kind) const {
@@ -93,11 +101,16 @@ absl::StatusOr<Statement> Parser::ParseStatement() {
   if (token.text == "if") return ParseIf();
   if (token.text == "for") return ParseFor();
   if (token.text == "set") return ParseSet();
+  if (token.text == "filter") return ParseFilterBlock();
+  if (token.text == "with") return ParseWith();
   if (token.text == "generation") return ParseGeneration();
+  if (token.text == "macro") return ParseMacro();
+  if (token.text == "call") return ParseCallBlock();
   if (token.text == "break") return ParseJump(StatementKind::kBreak);
   if (token.text == "continue") return ParseJump(StatementKind::kContinue);
-  constexpr std::string_view kEnds[] = {"elif",   "else",          "endif", "endfor",
-                                        "endset", "endgeneration", "endraw"};
+  constexpr std::string_view kEnds[] = {"elif",   "else",      "endif",   "endfor",
+                                        "endset", "endfilter", "endwith", "endgeneration",
+                                        "endraw", "endmacro",  "endcall"};
   if (std::count(std::begin(kEnds), std::end(kEnds), token.text) > 0) return tokens_.Unexpected();
   return tokens_.Unsupported(token.text);
 }
@@ -105,6 +118,7 @@ absl::StatusOr<Statement> Parser::ParseStatement() {
 absl::StatusOr<Statement> Parser::ParseIf() {
   Statement statement = Make(StatementKind::kIf);
   const Names ends = {"elif", "else", "endif"};
+  const bool in_branch = std::exchange(tokens_.in_branch, true);
   do {
     tokens_.Next();  // if, elif
     MILLRACE_ASSIGN_OR_RETURN(ExprPtr condition, ParseTupleExpr(tokens_, /*conditional=*/false));
@@ -116,6 +130,7 @@ absl::StatusOr<Statement> Parser::ParseIf() {
     MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({"endif"}));
     statement.bodies.push_back(std::move(body));
   }
+  tokens_.in_branch = in_branch;
   tokens_.Next();
   return statement;
 }
@@ -123,6 +138,7 @@ absl::StatusOr<Statement> Parser::ParseIf() {
 absl::StatusOr<Statement> Parser::ParseFor() {
   Statement statement = Make(StatementKind::kFor);
   tokens_.Next();
+  const bool in_branch = std::exchange(tokens_.in_branch, false);
   MILLRACE_ASSIGN_OR_RETURN(statement.targets, ParseTargets(/*with_attributes=*/false));
   if (!tokens_.TakeName("in")) return tokens_.Unexpected();
   MILLRACE_ASSIGN_OR_RETURN(ExprPtr iterated, ParseTupleExpr(tokens_, /*conditional=*/false));
@@ -132,7 +148,7 @@ absl::StatusOr<Statement> Parser::ParseFor() {
     MILLRACE_ASSIGN_OR_RETURN(filter, ParseExpr(tokens_));
   }
   statement.exprs.push_back(std::move(filter));
-  if (tokens_.SeesName("recursive")) return tokens_.Unsupported("for … recursive");
+  statement.recursive = tokens_.TakeName("recursive");
   ++loops_;
   MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({"else", "endfor"}));
   --loops_;
@@ -141,8 +157,23 @@ absl::StatusOr<Statement> Parser::ParseFor() {
   if (tokens_.TakeName("else")) {
     MILLRACE_ASSIGN_OR_RETURN(statement.bodies.back(), ParseBody({"endfor"}));
   }
+  tokens_.in_branch = in_branch;
   tokens_.Next();
   return statement;
+}
+
+absl::StatusOr<Target> Parser::ParseTarget(bool with_attribute) {
+  Target target;
+  MILLRACE_ASSIGN_OR_RETURN(target.name, tokens_.ExpectName("a variable's name"));
+  if (with_attribute && tokens_.TakeOperator(".")) {
+    MILLRACE_ASSIGN_OR_RETURN(target.attribute, tokens_.ExpectName("an attribute's name"));
+  }
+  constexpr std::string_view kConstants[] = {"true", "True", "false", "False", "none", "None"};
+  if (target.name == "loop" ||
+      std::count(std::begin(kConstants), std::end(kConstants), target.name) > 0) {
+    return tokens_.Error(StrCat("cannot assign to ", target.name));
+  }
+  return target;
 }
 
 absl::StatusOr<Targets> Parser::ParseTargets(bool with_attributes) {
@@ -150,16 +181,7 @@ absl::StatusOr<Targets> Parser::ParseTargets(bool with_attributes) {
   const bool in_parentheses = tokens_.TakeOperator("(");
   do {
     if (tokens_.Peek().kind != TokenKind::kName && targets.unpack) break;  // After a last comma.
-    Target target;
-    MILLRACE_ASSIGN_OR_RETURN(target.name, tokens_.ExpectName("a variable's name"));
-    if (with_attributes && tokens_.TakeOperator(".")) {
-      MILLRACE_ASSIGN_OR_RETURN(target.attribute, tokens_.ExpectName("an attribute's name"));
-    }
-    constexpr std::string_view kConstants[] = {"true", "True", "false", "False", "none", "None"};
-    if (target.name == "loop" ||
-        std::count(std::begin(kConstants), std::end(kConstants), target.name) > 0) {
-      return tokens_.Error(StrCat("cannot assign to ", target.name));
-    }
+    MILLRACE_ASSIGN_OR_RETURN(Target target, ParseTarget(with_attributes));
     targets.items.push_back(std::move(target));
     targets.unpack = targets.unpack || tokens_.SeesOperator(",");
   } while (tokens_.TakeOperator(","));
@@ -176,25 +198,101 @@ absl::StatusOr<Statement> Parser::ParseSet() {
     statement.exprs.push_back(std::move(value));
     return statement;
   }
-  if (tokens_.SeesOperator("|")) return tokens_.Unsupported("a set block with a filter");
   statement.kind = StatementKind::kSetBlock;
-  const int loops = std::exchange(loops_, 0);
-  MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({"endset"}));
-  loops_ = loops;
+  MILLRACE_ASSIGN_OR_RETURN(ExprPtr filters, ParseBodyFilters(tokens_));
+  statement.exprs.push_back(std::move(filters));
+  MILLRACE_RETURN_IF_ERROR(ParseOwnBody(statement, "endset"));
+  return statement;
+}
+
+absl::StatusOr<Statement> Parser::ParseFilterBlock() {
+  Statement statement = Make(StatementKind::kFilterBlock);
+  tokens_.Next();
+  if (tokens_.Peek().kind != TokenKind::kName) return tokens_.Unexpected();
+  MILLRACE_ASSIGN_OR_RETURN(ExprPtr filters, ParseBodyFilters(tokens_));
+  statement.exprs.push_back(std::move(filters));
+  MILLRACE_RETURN_IF_ERROR(ParseOwnBody(statement, "endfilter"));
+  return statement;
+}
+
+absl::StatusOr<Statement> Parser::ParseWith() {
+  Statement statement = Make(StatementKind::kWith);
+  tokens_.Next();
+  while (tokens_.Peek().kind != TokenKind::kStatementEnd) {
+    if (!statement.exprs.empty()) MILLRACE_RETURN_IF_ERROR(tokens_.ExpectOperator(","));
+    MILLRACE_ASSIGN_OR_RETURN(Target target, ParseTarget(/*with_attribute=*/false));
+    statement.targets.items.push_back(std::move(target));
+    MILLRACE_RETURN_IF_ERROR(tokens_.ExpectOperator("="));
+    MILLRACE_ASSIGN_OR_RETURN(ExprPtr value, ParseExpr(tokens_));
+    statement.exprs.push_back(std::move(value));
+  }
+  // A loop around it may be left from inside.
+  MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({"endwith"}));
   statement.bodies.push_back(std::move(body));
   tokens_.Next();
   return statement;
 }
 
+// Marks what the model wrote, for training; here it is but a scope.
 absl::StatusOr<Statement> Parser::ParseGeneration() {
-  Statement statement = Make(StatementKind::kGeneration);
+  Statement statement = Make(StatementKind::kWith);
   tokens_.Next();
+  MILLRACE_RETURN_IF_ERROR(ParseOwnBody(statement, "endgeneration"));
+  return statement;
+}
+
+absl::StatusOr<Statement> Parser::ParseMacro() {
+  Statement statement = Make(StatementKind::kMacro);
+  tokens_.Next();
+  MILLRACE_ASSIGN_OR_RETURN(statement.text, tokens_.ExpectName("a macro's name"));
+  MILLRACE_RETURN_IF_ERROR(ParseParameters(statement));
+  MILLRACE_RETURN_IF_ERROR(ParseOwnBody(statement, "endmacro"));
+  return statement;
+}
+
+absl::StatusOr<Statement> Parser::ParseCallBlock() {
+  Statement statement = Make(StatementKind::kCallBlock);
+  statement.text = "caller";
+  tokens_.Next();
+  if (tokens_.SeesOperator("(")) MILLRACE_RETURN_IF_ERROR(ParseParameters(statement));
+  MILLRACE_ASSIGN_OR_RETURN(ExprPtr call, ParseExpr(tokens_));
+  if (call->kind != ExprKind::kCall) return tokens_.Error("expected a call");
+  statement.exprs.push_back(std::move(call));
+  MILLRACE_RETURN_IF_ERROR(ParseOwnBody(statement, "endcall"));
+  return statement;
+}
+
+absl::Status Parser::ParseParameters(Statement& macro) {
+  MILLRACE_RETURN_IF_ERROR(tokens_.ExpectOperator("("));
+  while (!tokens_.SeesOperator(")")) {
+    if (!macro.exprs.empty()) MILLRACE_RETURN_IF_ERROR(tokens_.ExpectOperator(","));
+    MILLRACE_ASSIGN_OR_RETURN(Target parameter, ParseTarget(/*with_attribute=*/false));
+    const bool needs_default = !macro.exprs.empty() && macro.exprs.back() != nullptr;
+    macro.targets.items.push_back(std::move(parameter));
+    ExprPtr otherwise;
+    if (tokens_.TakeOperator("=")) {
+      MILLRACE_ASSIGN_OR_RETURN(otherwise, ParseExpr(tokens_));
+    } else if (needs_default) {
+      return tokens_.Error("a parameter without a default follows one that has a default");
+    }
+    macro.exprs.push_back(std::move(otherwise));
+  }
+  return tokens_.ExpectOperator(")");
+}
+
+absl::Status Parser::ParseOwnBody(Statement& statement, std::string_view end) {
   const int loops = std::exchange(loops_, 0);
-  MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({"endgeneration"}));
+  const bool in_branch = std::exchange(tokens_.in_branch, false);
+  const MacroUses outer = std::exchange(tokens_.uses, {});
+  MILLRACE_ASSIGN_OR_RETURN(Block body, ParseBody({end}));
   loops_ = loops;
+  tokens_.in_branch = in_branch;
+  statement.uses = tokens_.uses;
+  tokens_.uses = {outer.caller || statement.uses.caller, outer.varargs || statement.uses.varargs,
+                  outer.kwargs || statement.uses.kwargs};
   statement.bodies.push_back(std::move(body));
   tokens_.Next();
-  return statement;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Statement> Parser::ParseJump(StatementKind kind) {

@@ -1,4 +1,4 @@
-// Parses the subset of Jinja that this folder's README names.
+// Parses templates; this folder's README names what is refused.
 #ifndef MILLRACE_SERVER_TEXT_JINJA_PARSER_H_
 #define MILLRACE_SERVER_TEXT_JINJA_PARSER_H_
 
@@ -10,8 +10,8 @@
 
 namespace millrace::jinja {
 
-// Errors begin with "line N: ". What Jinja has and this subset lacks is named: "line 3: macro is
-// not supported".
+// Errors begin with "line N: ". What Jinja has and we lack is named: "line 3: include is not
+// supported".
 absl::StatusOr<Block> Parse(std::string_view source, const TemplateLimits& limits);
 
 }  // namespace millrace::jinja

@@ -23,9 +23,15 @@ bool IsString(const Value& value) { return value.string() != nullptr; }
 bool IsMapping(const Value& value) { return value.dict() != nullptr; }
 bool IsNumber(const Value& value) { return value.number().has_value(); }
 // An undefined value has a length and visits nothing, so it is both iterable and a sequence.
-bool IsIterable(const Value& value) {
+bool IsSequence(const Value& value) {
   return value.string() != nullptr || value.list() != nullptr || value.dict() != nullptr ||
          value.Is<Undefined>();
+}
+bool IsIterable(const Value& value) {
+  return IsSequence(value) || value.Is<std::shared_ptr<const List>>() || value.loop() != nullptr;
+}
+bool IsCallable(const Value& value) {
+  return value.function() != nullptr || value.loop() != nullptr;
 }
 template <bool kWanted>
 bool IsBoolean(const Value& value) {
@@ -36,6 +42,23 @@ template <Operator kOperator>
 absl::StatusOr<Value> Compares(CallContext& context, const Value& self, Args args) {
   MILLRACE_ASSIGN_OR_RETURN(const bool result, Compare(context.budget, kOperator, self, args[0]));
   return Value(result);
+}
+
+// "a is b" of Python, where what is equal and of one type is the same thing.
+absl::StatusOr<Value> SameAs(CallContext& context, const Value& self, Args args) {
+  if (TypeName(self) != TypeName(args[0])) return Value(false);
+  return Compares<Operator::kEqual>(context, self, args);
+}
+
+template <bool kUpper>
+absl::StatusOr<Value> HasCaseOf(CallContext& context, const Value& self, Args) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ToText(context.budget, self));
+  return Value(HasCase(text, kUpper));
+}
+
+template <const Builtin* (*kFind)(std::string_view)>
+absl::StatusOr<Value> IsNameOf(CallContext&, const Value& self, Args) {
+  return Value(self.string() != nullptr && kFind(*self.string()) != nullptr);
 }
 
 absl::StatusOr<Value> RemainderIs(Budget& budget, const Value& self, const Value& divisor,
@@ -62,22 +85,29 @@ const Builtin* FindTest(std::string_view name) {
     const std::vector<Parameter> other = {{"other", true}};
     return new std::vector<Builtin>{
         {"boolean", {}, Test<HasType<bool>>},
+        {"callable", {}, Test<IsCallable>},
         {"defined", {}, Test<IsDefined>},
         {"divisibleby", {{"num", true}}, DivisibleBy},
+        {"escaped", {}, Test<HasType<Markup>>},
         {"even", {}, Parity<0>},
         {"false", {}, Test<IsBoolean<false>>},
+        {"filter", {}, IsNameOf<FindFilter>},
         {"float", {}, Test<HasType<double>>},
         {"in", {{"seq", true}}, Compares<Operator::kIn>},
         {"integer", {}, Test<HasType<int64_t>>},
         {"iterable", {}, Test<IsIterable>},
+        {"lower", {}, HasCaseOf<false>},
         {"mapping", {}, Test<IsMapping>},
         {"none", {}, Test<HasType<None>>},
         {"number", {}, Test<IsNumber>},
         {"odd", {}, Parity<1>},
-        {"sequence", {}, Test<IsIterable>},
+        {"sequence", {}, Test<IsSequence>},
+        {"sameas", other, SameAs},
         {"string", {}, Test<IsString>},
+        {"test", {}, IsNameOf<FindTest>},
         {"true", {}, Test<IsBoolean<true>>},
         {"undefined", {}, Test<HasType<Undefined>>},
+        {"upper", {}, HasCaseOf<true>},
         // The comparisons go by several names each.
         {"eq", other, Compares<Operator::kEqual>},
         {"equalto", other, Compares<Operator::kEqual>},

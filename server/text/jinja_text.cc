@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 
 namespace millrace::jinja {
 namespace {
@@ -200,6 +202,36 @@ std::vector<std::string_view> SplitLines(std::string_view text) {
   return lines;
 }
 
+bool IsAll(std::string_view text, CharClass of) {
+  if (text.empty()) return false;
+  while (!text.empty()) {
+    const CodePoint next = NextCodePoint(text);
+    const utf8proc_category_t category = utf8proc_category(next.value);
+    const bool alpha = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+    const bool digit = category == UTF8PROC_CATEGORY_ND;
+    const bool is = of == CharClass::kAlpha   ? alpha
+                    : of == CharClass::kDigit ? digit
+                    : of == CharClass::kAlnum ? alpha || digit
+                                              : IsSpace(next.value);
+    if (!is) return false;
+    text.remove_prefix(next.size);
+  }
+  return true;
+}
+
+bool HasCase(std::string_view text, bool upper) {
+  bool any = false;
+  while (!text.empty()) {
+    const CodePoint next = NextCodePoint(text);
+    if (IsCased(next.value)) {
+      if ((utf8proc_category(next.value) == UTF8PROC_CATEGORY_LU) != upper) return false;
+      any = true;
+    }
+    text.remove_prefix(next.size);
+  }
+  return any;
+}
+
 std::string Upper(std::string_view text) {
   std::string result;
   for (;;) {
@@ -233,6 +265,12 @@ std::string TitleWords(std::string_view text) {
     const bool separates = IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
     return std::exchange(begins, separates) ? utf8proc_toupper(c) : utf8proc_tolower(c);
   });
+}
+
+std::string EscapeHtml(std::string_view text) {
+  return absl::StrReplaceAll(
+      absl::string_view(text.data(), text.size()),
+      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}});
 }
 
 std::string Repr(std::string_view text) {

@@ -42,6 +42,12 @@ std::vector<std::string_view> SplitSpace(std::string_view text, int64_t max_spli
 // Lines without their ends, with all of Python's line boundaries.
 std::vector<std::string_view> SplitLines(std::string_view text);
 
+// str.isalpha() and so on: not empty, and each code point is one.
+enum class CharClass { kAlpha, kDigit, kAlnum, kSpace };
+bool IsAll(std::string_view text, CharClass of);
+// str.isupper() and str.islower(): some code point is cased, and none in the other case.
+bool HasCase(std::string_view text, bool upper);
+
 std::string Upper(std::string_view text);
 std::string Lower(std::string_view text);
 std::string Capitalize(std::string_view text);
@@ -50,6 +56,8 @@ std::string TitleLetters(std::string_view text);
 // Jinja's title filter: the first character after white space or one of -({[< is large.
 std::string TitleWords(std::string_view text);
 
+// With entities for the five characters that HTML gives a meaning to.
+std::string EscapeHtml(std::string_view text);
 // A Python string literal of the text.
 std::string Repr(std::string_view text);
 // A JSON string of the text; `ascii` escapes every other character.

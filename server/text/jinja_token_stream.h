@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/text/jinja_ast.h"
 #include "server/text/jinja_lexer.h"
 
 namespace millrace::jinja {
@@ -47,6 +48,12 @@ class TokenStream {
   absl::Status Enter();
   void Leave() { --depth_; }
   absl::Status CheckDepth(int depth) const;
+
+  // Whether the present token stands in a branch that may never run: unknown filters and tests are
+  // no error there. Jinja has it so, and templates for several engines ask which one they are in.
+  bool in_branch = false;
+  // What the macro around the present token names.
+  MacroUses uses;
 
  private:
   const std::vector<Token> tokens_;

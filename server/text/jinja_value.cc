@@ -12,7 +12,7 @@ namespace {
 
 // How deep a value nests, 0 for a scalar.
 int DepthOf(const Value& value) {
-  if (const List* list = value.list()) return list->depth;
+  if (const auto* list = value.Get<std::shared_ptr<const List>>()) return (*list)->depth;
   if (const Dict* dict = value.dict()) return dict->depth;
   return 0;
 }
@@ -24,7 +24,7 @@ absl::Status CheckDepth(const Budget& budget, int depth) {
 }
 
 absl::StatusOr<bool> ListsEqual(Budget& budget, const List& a, const List& b) {
-  if (a.is_tuple != b.is_tuple || a.items.size() != b.items.size()) return false;
+  if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
     MILLRACE_ASSIGN_OR_RETURN(const bool equal, Equal(budget, a.items[i], b.items[i]));
     if (!equal) return false;
@@ -97,12 +97,13 @@ class Printer {
   }
 
   absl::Status PrintList(const List& list) {
-    MILLRACE_RETURN_IF_ERROR(Append(list.is_tuple ? "(" : "["));
+    const bool is_tuple = list.kind == ListKind::kTuple;
+    MILLRACE_RETURN_IF_ERROR(Append(is_tuple ? "(" : "["));
     for (size_t i = 0; i < list.items.size(); ++i) {
       if (i > 0) MILLRACE_RETURN_IF_ERROR(Append(", "));
       MILLRACE_RETURN_IF_ERROR(Print(list.items[i]));
     }
-    if (list.is_tuple) return Append(list.items.size() == 1 ? ",)" : ")");
+    if (is_tuple) return Append(list.items.size() == 1 ? ",)" : ")");
     return Append("]");
   }
 
@@ -123,6 +124,16 @@ class Printer {
 
 }  // namespace
 
+const std::string* Value::string() const {
+  const Markup* markup = Get<Markup>();
+  return markup != nullptr ? markup->text.get() : Pointee<String>();
+}
+
+const List* Value::list() const {
+  const List* list = Pointee<std::shared_ptr<const List>>();
+  return list == nullptr || list->kind == ListKind::kIterator ? nullptr : list;
+}
+
 std::optional<int64_t> Value::integer() const {
   if (const bool* flag = Get<bool>()) return *flag ? 1 : 0;
   if (const int64_t* value = Get<int64_t>()) return *value;
@@ -136,28 +147,38 @@ std::optional<double> Value::number() const {
 }
 
 absl::Status CheckKey(const Value& key) {
-  if (key.dict() == nullptr && (key.list() == nullptr || key.list()->is_tuple)) {
+  if (key.dict() == nullptr && (key.list() == nullptr || key.list()->kind == ListKind::kTuple)) {
     return absl::OkStatus();
   }
   return TypeError("use as a key", key);
 }
 
 absl::Status CheckStorable(const Value& value) {
-  if (value.name_space() == nullptr && value.loop() == nullptr && !value.Is<Function>()) {
+  if (value.name_space() == nullptr && value.loop() == nullptr && value.function() == nullptr) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       StrCat("a ", TypeName(value), " cannot be stored in another value"));
 }
 
-absl::StatusOr<Value> MakeList(const Budget& budget, std::vector<Value> items, bool is_tuple) {
+absl::Status SetAttribute(Namespace& space, std::string_view name, const Value& value) {
+  if (name.starts_with("_")) {
+    return absl::InvalidArgumentError(
+        StrCat("a namespace cannot have the attribute '", name.substr(0, 100), "'"));
+  }
+  MILLRACE_RETURN_IF_ERROR(CheckStorable(value));
+  space.attributes.insert_or_assign(std::string(name), value);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Value> MakeList(const Budget& budget, std::vector<Value> items, ListKind kind) {
   int depth = 0;
   for (const Value& item : items) {
     MILLRACE_RETURN_IF_ERROR(CheckStorable(item));
     depth = std::max(depth, DepthOf(item));
   }
   MILLRACE_RETURN_IF_ERROR(CheckDepth(budget, depth + 1));
-  return Value(std::make_shared<const List>(List{std::move(items), is_tuple, depth + 1}));
+  return Value(std::make_shared<const List>(List{std::move(items), kind, depth + 1}));
 }
 
 absl::StatusOr<Value> MakeDict(Budget& budget, std::vector<std::pair<Value, Value>> items) {
@@ -188,7 +209,8 @@ std::string_view TypeName(const Value& value) {
   if (value.Is<int64_t>()) return "integer";
   if (value.Is<double>()) return "float";
   if (value.string() != nullptr) return "string";
-  if (value.list() != nullptr) return value.list()->is_tuple ? "tuple" : "list";
+  if (value.list() != nullptr) return value.list()->kind == ListKind::kTuple ? "tuple" : "list";
+  if (value.Is<std::shared_ptr<const List>>()) return "iterator";
   if (value.dict() != nullptr) return "dict";
   if (value.name_space() != nullptr) return "namespace";
   if (value.loop() != nullptr) return "loop";
@@ -228,7 +250,8 @@ absl::StatusOr<bool> Equal(Budget& budget, const Value& a, const Value& b) {
     return a.Is<Undefined>() ? b.Is<Undefined>() : b.Is<None>();
   }
   if (a.name_space() != nullptr) return a.name_space() == b.name_space();
-  return a.loop() != nullptr && a.loop() == b.loop();
+  if (a.loop() != nullptr) return a.loop() == b.loop();
+  return a.function() != nullptr && a.function() == b.function();
 }
 
 absl::StatusOr<bool> Less(Budget& budget, const Value& a, const Value& b) {
@@ -239,7 +262,7 @@ absl::StatusOr<bool> Less(Budget& budget, const Value& a, const Value& b) {
     MILLRACE_RETURN_IF_ERROR(budget.SpendText(std::min(a.string()->size(), b.string()->size())));
     return *a.string() < *b.string();  // UTF-8 keeps the order of code points.
   }
-  if (a.list() != nullptr && b.list() != nullptr && a.list()->is_tuple == b.list()->is_tuple) {
+  if (a.list() != nullptr && b.list() != nullptr && a.list()->kind == b.list()->kind) {
     return ListLess(budget, *a.list(), *b.list());
   }
   for (const Value* value : {&a, &b}) {

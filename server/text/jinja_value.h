@@ -23,6 +23,10 @@ struct List;
 struct Dict;
 struct Namespace;
 struct Loop;
+struct Function;
+struct Builtin;
+struct Scope;
+struct Statement;
 
 using String = std::shared_ptr<const std::string>;
 
@@ -32,23 +36,24 @@ struct Undefined {
   String name;  // What was asked for, for the message; may be null.
 };
 struct None {};
-// A function or method that is named but not called (`x.items is defined`).
-struct Function {
-  String name;
+// A string that the filters `safe` and `escape` made: what is added to it is escaped for HTML.
+struct Markup {
+  String text;
 };
 
-// Immutable but for namespaces and loops, which may stand in variables only, never inside another
-// value: so values form no cycles, and how deep they nest is known.
+// Immutable but for namespaces and loops. These and functions may stand in variables only, never
+// inside another value: so values form no cycles, how deep they nest is known, and no macro
+// outlives the scope that it was defined in.
 class Value {
  public:
   Value() = default;  // Undefined, without a name.
   Value(Undefined value) : data_(std::move(value)) {}
   Value(None value) : data_(value) {}
-  Value(Function value) : data_(std::move(value)) {}
   Value(bool value) : data_(value) {}
   Value(int64_t value) : data_(value) {}
   Value(double value) : data_(value) {}
   Value(String value) : data_(std::move(value)) {}
+  Value(Markup value) : data_(std::move(value)) {}
   Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
   Value(std::string_view value) : Value(std::string(value)) {}
   Value(const char* value) : Value(std::string(value)) {}
@@ -56,6 +61,7 @@ class Value {
   Value(std::shared_ptr<const Dict> value) : data_(std::move(value)) {}
   Value(std::shared_ptr<Namespace> value) : data_(std::move(value)) {}
   Value(std::shared_ptr<Loop> value) : data_(std::move(value)) {}
+  Value(std::shared_ptr<const Function> value) : data_(std::move(value)) {}
 
   template <typename T>
   bool Is() const {
@@ -66,11 +72,13 @@ class Value {
   const T* Get() const {
     return std::get_if<T>(&data_);
   }
-  const std::string* string() const { return Pointee<String>(); }
-  const List* list() const { return Pointee<std::shared_ptr<const List>>(); }
+  const std::string* string() const;  // Also of a Markup.
+  // A list or tuple; null for an iterator, which can be iterated only.
+  const List* list() const;
   const Dict* dict() const { return Pointee<std::shared_ptr<const Dict>>(); }
   Namespace* name_space() const { return Pointee<std::shared_ptr<Namespace>>(); }
-  const Loop* loop() const { return Pointee<std::shared_ptr<Loop>>(); }
+  Loop* loop() const { return Pointee<std::shared_ptr<Loop>>(); }
+  const Function* function() const { return Pointee<std::shared_ptr<const Function>>(); }
 
   // An int, or a bool taken as 0 or 1.
   std::optional<int64_t> integer() const;
@@ -84,15 +92,18 @@ class Value {
     return pointer == nullptr ? nullptr : pointer->get();
   }
 
-  std::variant<Undefined, None, bool, int64_t, double, String, std::shared_ptr<const List>,
+  std::variant<Undefined, None, bool, int64_t, double, String, Markup, std::shared_ptr<const List>,
                std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<Loop>,
-               Function>
+               std::shared_ptr<const Function>>
       data_;
 };
 
+// An iterator is what some filters give: true even when empty, without length, items or text.
+enum class ListKind { kList, kTuple, kIterator };
+
 struct List {
   std::vector<Value> items;
-  bool is_tuple = false;
+  ListKind kind = ListKind::kList;
   int depth = 1;  // 1 + that of the deepest item.
 };
 
@@ -108,14 +119,30 @@ struct Namespace {
 // The `loop` of a for statement, as it stands in the present iteration.
 struct Loop {
   std::shared_ptr<const List> items;
+  int depth0 = 0;                        // In a recursive loop, how often it has called itself.
+  const Statement* recursive = nullptr;  // The statement that a call runs again…
+  Scope* scope = nullptr;                // …in this scope.
   size_t index0 = 0;
+  std::optional<Value> last_changed = {};  // What loop.changed() was last asked about.
+};
+
+// What can be called: a function or method of ours, or a macro.
+struct Function {
+  std::string name;
+  const Builtin* builtin = nullptr;  // Null for a macro.
+  Value self = {};                   // What the method is of.
+  const Statement* macro = nullptr;
+  Scope* scope = nullptr;  // Where the macro was defined.
 };
 
 // An error for what may stand in variables only.
 absl::Status CheckStorable(const Value& value);
+// Sets a namespace's attribute; an error for what is not storable and for a name that begins with
+// an underscore.
+absl::Status SetAttribute(Namespace& space, std::string_view name, const Value& value);
 // Fails when an item is no data (a namespace, a loop or a function) or nests deeper than the limit.
 absl::StatusOr<Value> MakeList(const Budget& budget, std::vector<Value> items,
-                               bool is_tuple = false);
+                               ListKind kind = ListKind::kList);
 // A later item replaces the value of an earlier one with the same key, as in a literal. Keys must
 // be scalars or tuples.
 absl::StatusOr<Value> MakeDict(Budget& budget, std::vector<std::pair<Value, Value>> items);

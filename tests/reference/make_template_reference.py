@@ -1,68 +1,44 @@
 #!/usr/bin/env python3
-"""Renders chat templates with Jinja, set up as Hugging Face's transformers sets it up, for server/text/chat_template_test.cc.
+"""Renders chat templates as Hugging Face's transformers does, for the tests of server/text and `make parity`.
 
-    pip install jinja2==3.1.6 gguf
-    tests/reference/make_template_reference.py SmolLM2-135M-Instruct.Q4_1.gguf
+    make_template_reference.py MODEL.gguf TEMPLATES [FOLDER]
 
-Writes template_reference.json beside itself. The templates are SmolLM2's own, out of the model file, and others written here in
-the manner of those that known model families use; the snippets try one rule of the language each. Where Jinja raises an error,
-the output is null, or {"error": message} if the template itself raised it.
+Writes into FOLDER (by default the one that this file is in):
+- template_reference.json: texts. The templates are MODEL's own and others written here in the manner of those that known model
+  families use; the snippets try one rule of the language each.
+- template_hashes.json: of every template in the folder TEMPLATES (llama.cpp's models/templates), digests of the texts.
+Where Jinja raises an error, the output is null, or {"error": message} if the template itself raised it.
 """
 import copy
 import datetime
+import hashlib
 import json
 import pathlib
 import sys
 
 import gguf
 import jinja2
-import jinja2.ext
-import jinja2.nodes
-import jinja2.sandbox
+import transformers
+from transformers.utils import chat_template_utils
 
+HERE = pathlib.Path(__file__).parent
 NOW = datetime.datetime(2024, 2, 29, 13, 5, 9)
 
 
-class Generation(jinja2.ext.Extension):
-    """{% generation %}: marks what the model wrote, which matters to training alone."""
-
-    tags = {"generation"}
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
-
-    def _body(self, caller):
-        return caller()
+class FixedTime:
+    now = staticmethod(lambda: NOW)
 
 
-class Raised(Exception):
-    pass
-
-
-def raise_exception(message):
-    raise Raised(message)
-
-
-def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-ENVIRONMENT = jinja2.sandbox.ImmutableSandboxedEnvironment(
-    trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
-ENVIRONMENT.filters["tojson"] = to_json
-ENVIRONMENT.globals["raise_exception"] = raise_exception
-ENVIRONMENT.globals["strftime_now"] = NOW.strftime
+chat_template_utils.datetime = FixedTime
 
 
 def render(source, messages, **variables):
     values = {"messages": messages, "tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>"}
     values.update(variables)
     try:
-        return ENVIRONMENT.from_string(source).render(**copy.deepcopy(values))
-    except Raised as error:
-        return {"error": str(error)}
+        return chat_template_utils._compile_jinja_template(source).render(**copy.deepcopy(values))
+    except jinja2.TemplateError as error:
+        return {"error": str(error)} if type(error) is jinja2.TemplateError else None
     except Exception:
         return None
 
@@ -286,6 +262,51 @@ TEMPLATES = {
     {%- if not enable_thinking -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}
 {%- endif -%}
 """,
+    "schemas as types, in macros that call themselves": """\
+{%- macro type_of(schema, indent="") -%}
+    {%- if schema.enum is defined -%}
+        {{- schema.enum | map("tojson") | join(" | ") -}}
+    {%- elif schema.type == "array" -%}
+        {{- type_of(schema.get("items", {}), indent) ~ "[]" -}}
+    {%- elif schema.type == "object" -%}
+        {{- "{\\n" -}}
+        {%- for name, property in schema.get("properties", {}) | dictsort -%}
+            {%- if property.description -%}{{- indent ~ "  // " ~ property.description ~ "\\n" -}}{%- endif -%}
+            {{- indent ~ "  " ~ name ~ ("" if name in (schema.required or []) else "?") ~ ": " -}}
+            {{- type_of(property, indent=indent ~ "  ") ~ ";\\n" -}}
+        {%- endfor -%}
+        {{- indent ~ "}" -}}
+    {%- else -%}
+        {{- {"integer": "number"}.get(schema.type, schema.type or "any") -}}
+    {%- endif -%}
+{%- endmacro -%}
+{%- macro turn(role) -%}
+    {{- "<|%s|>" | format(role) ~ caller().strip() ~ eos_token -}}
+{%- endmacro -%}
+{%- call turn("system") -%}
+    {%- for tool in tools or [] -%}
+        {{- "{name} = ({args}) => any;\\n".format(name=tool.function.name, args=type_of(tool.function.parameters)) -}}
+    {%- endfor -%}
+{%- endcall -%}
+{%- for message in messages recursive -%}
+    {%- set content -%}
+        {%- if message.content is string -%}{{- message.content -}}
+        {%- else -%}{{- message.content | default([], true) | selectattr("type", "eq", "text") | map(attribute="text") | join -}}{%- endif -%}
+    {%- endset -%}
+    {%- call turn(message.role) -%}{{- content | length if loop.depth > 1 else content -}}{%- endcall -%}
+    {%- if loop.first and loop.depth == 1 -%}{{- loop(messages[1:2]) -}}{%- endif -%}
+    {%- for call in message.tool_calls or [] -%}
+        {%- with name = call.function.name, arguments = call.function.arguments -%}
+            {{- name ~ "(" -}}
+            {%- for key, value in arguments | items -%}
+                {{- key ~ "=" ~ (value | tojson) ~ ("" if loop.last else ", ") -}}
+            {%- endfor -%}
+            {{- ")\\n" -}}
+        {%- endwith -%}
+    {%- endfor -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{%- filter trim %} <|assistant|> {% endfilter -%}{%- endif -%}
+""",
     "white space left to the rules": """\
   {# a comment on its own line #}
 {% set width = 3 %}
@@ -337,30 +358,72 @@ CONVERSATIONS = {
     "contents in parts": [{"role": "user", "content": [{"type": "text", "text": " look "}, {"type": "text", "text": "here"}]}],
 }
 
+# For templates of all makes, which read more than ours do.
+RICH_TOOLS = [{"type": "function", "function": {"name": "search", "description": "Looks \"things\" up,\nin <any> language: é", "parameters": {
+    "type": "object", "required": ["query", "how"], "additionalProperties": False, "properties": {
+        "query": {"type": "string", "description": "What to look for", "minLength": 1, "default": "x", "examples": ["a", "b"]},
+        "how": {"type": "object", "description": "Options", "properties": {
+            "limit": {"type": "integer", "description": "At most", "minimum": 1, "maximum": 10, "default": 5},
+            "kinds": {"type": "array", "items": {"type": "string", "enum": ["web", "news"]}, "description": "Which", "minItems": 1},
+            "deep": {"type": ["boolean", "null"], "description": "Or not"}}, "required": ["limit"]},
+        "either": {"anyOf": [{"type": "string", "description": "A"}, {"type": "number", "format": "double"}], "description": "One of two"},
+        "pairs": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "number"}}}},
+        "any": {"description": "No type"}}}, "return": {"type": "string", "description": "Text"}}},
+    {"type": "function", "function": {"name": "stop", "description": "Takes nothing.", "parameters": {"type": "object", "properties": {}}}}]
+PLAIN_TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {
+    "type": "object", "required": ["a"], "properties": {
+        "a": {"type": "number", "description": "One"}, "list": {"type": "array", "items": {"type": "string"}, "description": "Two"},
+        "unit": {"type": "string", "description": "Three", "enum": ["m", "km"]}}}}}]
+DOCUMENTS = [{"title": "One", "text": "First text", "doc_id": 1}, {"title": "Two", "text": "Second\ntext", "doc_id": 2}]
+
+
+def rich_call(number, name, arguments):
+    return {"id": f"call{number:05}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+RICH_CONVERSATIONS = {
+    "calls with thoughts": say(("system", "Be exact."), ("user", "Find it"))
+    + [{"role": "assistant", "content": "I look.", "reasoning_content": "Where?\nThere.", "thinking": "Where?", "tool_calls": [
+        rich_call(1, "search", {"query": "é \"q\"", "how": {"limit": 3, "kinds": ["web"], "deep": None}, "either": 1.5, "flag": True})]},
+       {"role": "tool", "name": "search", "tool_call_id": "call00001", "content": "{\"found\": [1, 2]}"},
+       {"role": "assistant", "content": "", "tool_calls": [rich_call(2, "search", {"query": "again", "n": [1, {"a": "b"}]}), rich_call(3, "stop", {})]},
+       {"role": "tool", "name": "search", "tool_call_id": "call00002", "content": "nothing"},
+       {"role": "tool", "name": "stop", "tool_call_id": "call00003", "content": "stopped"},
+       {"role": "assistant", "content": "Found."}, {"role": "user", "content": "Thanks. Once more?"}],
+    "arguments as text": say(("user", "Find it"),)
+    + [{"role": "assistant", "content": None, "tool_calls": [rich_call(1, "search", "{\"query\": \"x\"}")]},
+       {"role": "tool", "name": "search", "tool_call_id": "call00001", "content": [{"type": "text", "text": "in parts"}]},
+       {"role": "assistant", "content": "Found.", "reasoning_content": "So it is."}],
+    "a developer speaks": say(("developer", "Short answers."), ("user", "Hi"), ("assistant", "<think>a</think>Hello"), ("user", "Bye")),
+    "parts and an image": [{"role": "system", "content": [{"type": "text", "text": "See."}]}, {"role": "user", "content": [
+        {"type": "text", "text": "What is it?"}, {"type": "image"}, {"type": "image_url", "image_url": {"url": "x"}}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}, {"role": "user", "content": "Sure?"}],
+}
+
 # Each is rendered with these variables, and every rule it tries is in its own line.
 VARIABLES = {"s": "abc aXb", "n": 3, "f": 2.5, "l": [1, "a", None, 2.0, [1]], "d": {"role": "r", "a": 1, "items": [1], "k": None},
              "t": True, "no": False, "null": None, "rows": [{"k": "x", "v": {"w": 1}}, {"k": "y", "v": {"w": 2}}, {"k": "x"}]}
 SNIPPETS = pathlib.Path(__file__).with_name("template_snippets.txt")
 
 
-def main():
-    templates = {"SmolLM2's own": own_template(sys.argv[1]), **TEMPLATES}
-    renderings = []
-    for template, source in templates.items():
-        for conversation, messages in CONVERSATIONS.items():
-            for extra in ({"add_generation_prompt": True}, {"add_generation_prompt": False, "tools": TOOLS, "enable_thinking": False}):
-                renderings.append([template, conversation, extra, render(source, messages, **extra)])
-    snippets = [line for line in SNIPPETS.read_text(encoding="utf-8").splitlines() if line and not line.startswith("# ")]
-    snippets = [source.replace("⏎", "\n") for source in snippets]
-    reference = {
-        "jinja2": jinja2.__version__,
-        "now": NOW.strftime("%Y-%m-%dT%H:%M:%S"),
-        "templates": templates,
-        "conversations": CONVERSATIONS,
-        "renderings": renderings,
-        "variables": VARIABLES,
-        "snippets": [[source, render(source, [], **VARIABLES)] for source in snippets],
-    }
+EXTRAS = [{"add_generation_prompt": True}, {"add_generation_prompt": False, "tools": TOOLS, "enable_thinking": False}]
+RICH_EXTRAS = [*EXTRAS, {
+    "add_generation_prompt": True, "tools": RICH_TOOLS, "documents": DOCUMENTS, "enable_thinking": True, "thinking": True,
+    "reasoning_effort": "high", "functions": json.dumps(RICH_TOOLS), "datetime": "2024-02-29", "date_string": "29 Feb 2024",
+    "builtin_tools": ["browser", "python", "code_interpreter"], "model_identity": "You are a test.", "tools_in_user_message": False,
+    "custom_tools": RICH_TOOLS, "json_schema": "{}", "response_format": {"type": "json_schema", "schema": {"a": 1}}, "thinking_budget": 512},
+    {"add_generation_prompt": True, "tools": PLAIN_TOOLS, "controls": {"x": "y"}}]
+
+
+# Of what a template makes of one conversation with each of RICH_EXTRAS.
+def digest(source, messages):
+    outputs = [render(source, messages, **extra) for extra in RICH_EXTRAS]
+    joined = "\0".join(output if isinstance(output, str) else "\1" for output in outputs)
+    return hashlib.sha256(joined.encode()).hexdigest()[:16]
+
+
+def write(path, reference):
+    """JSON with an item a line, so that a change shows."""
     lines = []
     for key, value in reference.items():
         if isinstance(value, list):
@@ -368,9 +431,34 @@ def main():
             lines.append(f"{json.dumps(key)}: [\n{items}\n]")
         else:
             lines.append(f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
-    path = pathlib.Path(__file__).with_name("template_reference.json")
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    print(f"{path.name}: {len(renderings)} renderings, {len(snippets)} snippets")
+
+
+def main():
+    folder = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else HERE
+    templates = {"SmolLM2's own": own_template(sys.argv[1]), **TEMPLATES}
+    renderings = [[name, conversation, extra, render(source, messages, **extra)]
+                  for name, source in templates.items() for conversation, messages in CONVERSATIONS.items() for extra in EXTRAS]
+    snippets = [line for line in SNIPPETS.read_text(encoding="utf-8").splitlines() if line and not line.startswith("# ")]
+    snippets = [source.replace("⏎", "\n") for source in snippets]
+    versions = {"jinja2": jinja2.__version__, "transformers": transformers.__version__}
+    write(folder / "template_reference.json", {
+        **versions,
+        "now": NOW.strftime("%Y-%m-%dT%H:%M:%S"),
+        "templates": templates,
+        "conversations": CONVERSATIONS,
+        "renderings": renderings,
+        "variables": VARIABLES,
+        "snippets": [[source, render(source, [], **VARIABLES)] for source in snippets],
+    })
+    conversations = {**CONVERSATIONS, **RICH_CONVERSATIONS}
+    digests = []
+    for path in sorted(pathlib.Path(sys.argv[2]).glob("*.jinja")):
+        source = path.read_text(encoding="utf-8")
+        digests.append([path.name, *(digest(source, messages) for messages in conversations.values())])
+    write(folder / "template_hashes.json", {
+        **versions, "extras": RICH_EXTRAS, "conversations": conversations, "templates": digests})
+    print(f"{len(renderings)} renderings, {len(snippets)} snippets, {len(digests)} templates of {len(conversations)} conversations")
 
 
 if __name__ == "__main__":
