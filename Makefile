@@ -6,6 +6,9 @@ serve:  ## Build and serve the default model on 127.0.0.1 (flags of millraced: m
 test:  ## Every test that needs no GPU
 	@scripts/test.sh
 
+parity:  ## Make the reference data afresh with transformers and tokenizers, compare it, and run the tests on llama.cpp's files
+	@scripts/parity.sh $(ARGS)
+
 fresh-test:  ## Both commands in a new Debian 12 that holds nothing but make; needs root
 	@scripts/fresh_test.sh
 
@@ -24,4 +27,4 @@ clean:  ## Remove the build folders (the cache of the model and of Python packag
 help:  ## This list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 14
 
-.PHONY: serve test fresh-test bench-cpu gpu-bundle lint clean help
+.PHONY: serve test parity fresh-test bench-cpu gpu-bundle lint clean help

@@ -5,6 +5,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/millrace
 JOBS=${MILLRACE_JOBS:-$(nproc)}
 MODEL=$CACHE/SmolLM2-135M-Instruct.Q4_1.gguf
+LLAMA_CPP=$CACHE/llama-cpp-python-0.3.36
 PATH=$CACHE/bin:$PATH
 
 say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }

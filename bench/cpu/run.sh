@@ -6,26 +6,9 @@ set -euo pipefail
 source "$(dirname "$0")/../../scripts/common.sh"
 cd "$ROOT"
 
-SOURCE=$CACHE/llama-cpp-python-0.3.36
 PEER=$CACHE/llama.cpp-0.3.36
 Q4_0=$CACHE/SmolLM2-135M-Instruct.Q4_0.gguf
 programs=(llama-server llama-bench llama-batched-bench llama-quantize)
-
-fetch_peer() {
-  [ -d "$SOURCE" ] && return
-  say "fetching llama.cpp (77 MB, the source package of PyPI's llama-cpp-python 0.3.36)"
-  local scratch
-  scratch=$(mktemp -d "$CACHE/.peer.XXXXXX")
-  # pip asks a source package for its metadata; the pinned environment holds the build backend that answers.
-  if ! "$(venv_path bench)/bin/pip" download --quiet --require-hashes --no-deps --no-binary :all: --no-build-isolation \
-    --dest "$scratch" -r scripts/pypi/llama-cpp.txt ||
-    ! tar -xf "$scratch"/llama_cpp_python-*.tar.gz -C "$scratch"; then
-    rm -rf "$scratch"
-    die "cannot fetch llama.cpp's sources"
-  fi
-  mv "$scratch"/llama_cpp_python-0.3.36 "$SOURCE"
-  rm -rf "$scratch"
-}
 
 build_peer() {
   local program missing=
@@ -33,9 +16,9 @@ build_peer() {
     [ -x "$PEER/bin/$program" ] || missing=1
   done
   [ -n "$missing" ] || return 0
-  fetch_peer
+  scripts/fetch_llama_cpp.sh
   say "building llama.cpp with $JOBS jobs (about six minutes on two cores, once)"
-  cmake -S "$SOURCE/vendor/llama.cpp" -B "$PEER" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+  cmake -S "$LLAMA_CPP/vendor/llama.cpp" -B "$PEER" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
     -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF \
     --log-level=WARNING >/dev/null
   build_quietly "$PEER" "${programs[@]}"
