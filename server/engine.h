@@ -50,7 +50,6 @@ struct TokenizeRequest {
   // The model's own frame around a text, a BOS for one. Unset: for a text yes; for a conversation
   // no, since its template writes it.
   std::optional<bool> add_special_tokens;
-  bool add_generation_prompt = true;
   bool return_token_strs = false;
 };
 

@@ -191,7 +191,7 @@ TEST(EngineTest, EchoAloneNeedsNoStep) {
 TEST(EngineTest, RendersChats) {
   auto engine = MakeEngine(Says("hi"));
   GenerateRequest request;
-  request.prompt = std::vector<ChatMessage>{{.role = "user", .content = "hello"}};
+  request.prompt = Chat{.messages = {{.role = "user", .content = "hello"}}};
   request.echo = true;
   Reader reader(engine.get(), request);
   reader.ReadAll();

@@ -44,9 +44,7 @@ absl::Status ValidatePrompt(const Prompt& prompt, int32_t vocab_size) {
   if (const auto* text = std::get_if<std::string>(&prompt)) {
     return text->empty() ? absl::InvalidArgumentError("prompt is empty") : absl::OkStatus();
   }
-  if (const auto* messages = std::get_if<std::vector<ChatMessage>>(&prompt)) {
-    return ValidateMessages(*messages);
-  }
+  if (const auto* chat = std::get_if<Chat>(&prompt)) return ValidateMessages(chat->messages);
   const auto& tokens = std::get<std::vector<Token>>(prompt);
   if (tokens.empty()) return absl::InvalidArgumentError("prompt is empty");
   return ValidateTokens("prompt", tokens, vocab_size);

@@ -22,9 +22,17 @@ struct ChatMessage {
   std::string name;  // may be empty
 };
 
-using Prompt = std::variant<std::string,                // text, tokenized with special tokens added
-                            std::vector<Token>,         // taken as it is
-                            std::vector<ChatMessage>>;  // rendered by the model's chat template
+// A conversation, and how the model's chat template renders it. The fields are vLLM's.
+struct Chat {
+  std::vector<ChatMessage> messages;
+  bool add_generation_prompt = true;    // ends with the header of the answer
+  bool continue_final_message = false;  // or inside the last message, which the answer goes on with
+  std::string template_kwargs;          // a JSON object of the template's own variables, or empty
+};
+
+using Prompt = std::variant<std::string,         // text, tokenized with special tokens added
+                            std::vector<Token>,  // taken as it is
+                            Chat>;
 
 // One choice of one prompt. The fields have the names, defaults and meaning of vLLM's; ranges are
 // checked in one place for both doors (ValidateRequest).

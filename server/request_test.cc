@@ -39,7 +39,7 @@ const Case kCases[] = {
     {"Defaults", [](auto&) {}, nullptr},
     {"EmptyText", [](auto& r) { r.prompt.template emplace<std::string>(); }, "prompt is empty"},
     {"EmptyTokens", [](auto& r) { r.prompt = std::vector<Token>{}; }, "prompt is empty"},
-    {"EmptyMessages", [](auto& r) { r.prompt = std::vector<ChatMessage>{}; }, "messages is empty"},
+    {"EmptyMessages", [](auto& r) { r.prompt = Chat{}; }, "messages is empty"},
     {"Tokens",
      [](auto& r) {
        r.prompt = std::vector<Token>{0, 99};
@@ -53,13 +53,13 @@ const Case kCases[] = {
     {"TokenNegative", [](auto& r) { r.prompt = std::vector<Token>{-1}; }, "prompt[0] is -1"},
     {"Roles",
      [](auto& r) {
-       r.prompt = std::vector<ChatMessage>{
-           {"system", ""}, {"developer", ""}, {"user", ""}, {"assistant", ""}, {"tool", ""}};
+       r.prompt =
+           Chat{{{"system", ""}, {"developer", ""}, {"user", ""}, {"assistant", ""}, {"tool", ""}}};
      },
      nullptr},
     {"UnknownRole",
      [](auto& r) {
-       r.prompt = std::vector<ChatMessage>{{"user", ""}, {"root", ""}};
+       r.prompt = Chat{{{"user", ""}, {"root", ""}}};
      },
      "messages[1].role is \"root\"; allowed: system, developer"},
     {"MaxTokensOne", [](auto& r) { r.max_tokens = 1; }, nullptr},

@@ -24,7 +24,8 @@ constexpr std::string_view kChatMl =
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
     "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+    "{% if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}";
 
 std::optional<std::string> TokenText(const Tokenizer& tokenizer, std::optional<Token> token) {
   if (!token.has_value()) return std::nullopt;
@@ -66,22 +67,29 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes() {
                                          std::move(chat_template));
 }
 
-absl::StatusOr<std::string> TextSet::Render(const std::vector<ChatMessage>& messages,
-                                            bool add_generation_prompt, SteadyTime deadline) const {
+absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadline) const {
   MILLRACE_RETURN_IF_ERROR(chat_template_.status());
   auto json = nlohmann::ordered_json::array();
-  for (const ChatMessage& message : messages) {
+  for (const ChatMessage& message : chat.messages) {
     nlohmann::ordered_json entry = {{"role", message.role}, {"content", message.content}};
     if (!message.name.empty()) entry["name"] = message.name;
     json.push_back(std::move(entry));
   }
+  auto kwargs = nlohmann::ordered_json::object();
+  if (!chat.template_kwargs.empty()) {
+    kwargs = nlohmann::ordered_json::parse(chat.template_kwargs, nullptr,
+                                           /*allow_exceptions=*/false);
+    if (!kwargs.is_object()) {
+      return absl::InvalidArgumentError("chat_template_kwargs is no JSON object");
+    }
+  }
   ChatTemplateOptions options;
-  options.add_generation_prompt = add_generation_prompt;
+  options.add_generation_prompt = chat.add_generation_prompt;
+  options.continue_final_message = chat.continue_final_message;
   options.now = absl::Now();
   const SteadyTime too_long = options.clock->Now() + kRenderTime;
   options.deadline = std::min(deadline, too_long);
-  absl::StatusOr<std::string> text =
-      chat_template_->Render(json, nlohmann::ordered_json::object(), options);
+  absl::StatusOr<std::string> text = chat_template_->Render(json, kwargs, options);
   if (absl::IsDeadlineExceeded(text.status()) && too_long <= deadline) {
     return absl::InvalidArgumentError("messages: the chat template takes too long for them");
   }
@@ -110,8 +118,7 @@ absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& 
     return encode(*text, request.add_special_tokens.value_or(true));
   }
   MILLRACE_ASSIGN_OR_RETURN(const std::string text,
-                            Render(std::get<std::vector<ChatMessage>>(request.prompt),
-                                   request.add_generation_prompt, deadline));
+                            Render(std::get<Chat>(request.prompt), deadline));
   return encode(text, request.add_special_tokens.value_or(false));
 }
 
@@ -120,8 +127,9 @@ size_t PromptBytes(const Prompt& prompt) {
   if (const auto* tokens = std::get_if<std::vector<Token>>(&prompt)) {
     return tokens->size() * sizeof(Token);
   }
-  size_t bytes = 0;
-  for (const ChatMessage& message : std::get<std::vector<ChatMessage>>(prompt)) {
+  const Chat& chat = std::get<Chat>(prompt);
+  size_t bytes = chat.template_kwargs.size();
+  for (const ChatMessage& message : chat.messages) {
     bytes += message.role.size() + message.content.size() + message.name.size();
   }
   return bytes;

@@ -23,7 +23,8 @@ class TextSet {
   // Of a GGUF file. The file may go afterwards. A model whose template is missing, or beyond what
   // we render, is served without chats.
   static absl::StatusOr<std::unique_ptr<const TextSet>> Load(const std::string& path);
-  // For --device fake: a token is a byte, and a conversation is written as ChatML.
+  // For --device fake: a token is a byte, and a conversation is written as ChatML (with Qwen3's
+  // enable_thinking).
   static absl::StatusOr<std::unique_ptr<const TextSet>> Bytes();
 
   // An error instead of a template is what chats are refused with.
@@ -42,8 +43,7 @@ class TextSet {
                                                   int64_t max_tokens, SteadyTime deadline) const;
 
  private:
-  absl::StatusOr<std::string> Render(const std::vector<ChatMessage>& messages,
-                                     bool add_generation_prompt, SteadyTime deadline) const;
+  absl::StatusOr<std::string> Render(const Chat& chat, SteadyTime deadline) const;
 
   std::unique_ptr<const Tokenizer> tokenizer_;
   absl::StatusOr<ChatTemplate> chat_template_;

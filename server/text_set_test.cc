@@ -19,9 +19,10 @@ TokenizeRequest Text(std::string text) {
   return request;
 }
 
-TokenizeRequest Chat(std::string content) {
+TokenizeRequest User(std::string content, Chat chat = {}) {
   TokenizeRequest request;
-  request.prompt = std::vector<ChatMessage>{{.role = "user", .content = std::move(content)}};
+  chat.messages.push_back({.role = "user", .content = std::move(content)});
+  request.prompt = std::move(chat);
   return request;
 }
 
@@ -41,12 +42,24 @@ TEST(TextSetTest, TokensAreTakenAsTheyAre) {
 
 TEST(TextSetTest, RendersWithAndWithoutTheAnswersHeader) {
   const auto text = *TextSet::Bytes();
-  TokenizeRequest request = Chat("hi");
-  EXPECT_EQ(Characters(*text->PromptTokens(request, kPlenty, SteadyTime::max())),
-            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
-  request.add_generation_prompt = false;
-  EXPECT_EQ(Characters(*text->PromptTokens(request, kPlenty, SteadyTime::max())),
-            "<|im_start|>user\nhi<|im_end|>\n");
+  const auto render = [&](Chat chat) {
+    return Characters(*text->PromptTokens(User("hi", std::move(chat)), kPlenty, SteadyTime::max()));
+  };
+  EXPECT_EQ(render({}), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(render({.add_generation_prompt = false}), "<|im_start|>user\nhi<|im_end|>\n");
+  EXPECT_EQ(render({.add_generation_prompt = false, .continue_final_message = true}),
+            "<|im_start|>user\nhi");
+}
+
+TEST(TextSetTest, GivesATemplateItsOwnVariables) {
+  const auto text = WithTemplate("{{ a.b }}{{ c is defined }}{{ messages[0].content }}");
+  const auto render = [&](std::string kwargs) {
+    return text->PromptTokens(User("hi", {.template_kwargs = std::move(kwargs)}), kPlenty,
+                              SteadyTime::max());
+  };
+  EXPECT_EQ(Characters(*render(R"({"a": {"b": [1, "é"]}, "z": 1})")), "[1, 'é']Falsehi");
+  EXPECT_THAT(std::string(render("[]").status().message()), HasSubstr("chat_template_kwargs"));
+  EXPECT_THAT(std::string(render("{").status().message()), HasSubstr("chat_template_kwargs"));
 }
 
 TEST(TextSetTest, ATextThatCannotFitIsNotTokenized) {
@@ -61,14 +74,14 @@ TEST(TextSetTest, ATextThatCannotFitIsNotTokenized) {
 TEST(TextSetTest, ATemplateBeyondUsRefusesChatsAndNothingElse) {
   const auto text = WithTemplate("{% include 'x' %}");
   EXPECT_FALSE(text->has_chat_template());
-  EXPECT_EQ(text->PromptTokens(Chat("hi"), kPlenty, SteadyTime::max()).status().code(),
+  EXPECT_EQ(text->PromptTokens(User("hi"), kPlenty, SteadyTime::max()).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(text->PromptTokens(Text("hi"), kPlenty, SteadyTime::max()).ok());
 }
 
 TEST(TextSetTest, ATemplateMayRefuseAConversation) {
   const auto text = WithTemplate("{{ raise_exception('no') }}");
-  const auto refused = text->PromptTokens(Chat("hi"), kPlenty, SteadyTime::max());
+  const auto refused = text->PromptTokens(User("hi"), kPlenty, SteadyTime::max());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no"));
 }

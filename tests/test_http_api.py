@@ -181,6 +181,42 @@ def test_tokenize_and_detokenize(fake_server):
     error(post(fake_server, "/detokenize", {"tokens": [10**6]}), 400)
 
 
+def rendered(server, **fields):
+    tokens = post(server, "/tokenize", fields).json()["tokens"]
+    return post(server, "/detokenize", {"tokens": tokens}).json()["prompt"]
+
+
+TURNS = [{"role": "user", "content": "Count."}, {"role": "assistant", "content": "1, 2, "}]
+WRITTEN = "<|im_start|>user\nCount.<|im_end|>\n<|im_start|>assistant\n1, 2, "
+
+
+@pytest.mark.parametrize("fields, text", [
+    ({}, WRITTEN + "<|im_end|>\n<|im_start|>assistant\n"),
+    ({"add_generation_prompt": False}, WRITTEN + "<|im_end|>\n"),
+    ({"add_generation_prompt": False, "continue_final_message": True}, WRITTEN),
+    ({"chat_template_kwargs": {"enable_thinking": False, "other": [{"a": None}]}},
+     WRITTEN + "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+    ({"chat_template_kwargs": {}}, WRITTEN + "<|im_end|>\n<|im_start|>assistant\n"),
+])
+def test_a_request_says_how_its_conversation_is_rendered(fake_server, fields, text):
+    assert rendered(fake_server, messages=TURNS, **fields) == text
+    chat = {"messages": TURNS, "max_tokens": 2, "return_token_ids": True, **fields}
+    answer = post(fake_server, "/v1/chat/completions", chat).json()
+    assert bytes(answer["prompt_token_ids"]).decode() == text
+    assert answer["usage"]["prompt_tokens"] == len(text)
+
+
+@pytest.mark.parametrize("fields, param", [
+    ({"continue_final_message": True}, "continue_final_message"),
+    ({"add_generation_prompt": "no"}, "add_generation_prompt"),
+    ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
+])
+def test_a_rendering_that_cannot_be_is_refused(fake_server, fields, param):
+    for path in ("/v1/chat/completions", "/tokenize"):
+        assert error(post(fake_server, path, {"messages": TURNS, **fields}), 400)["param"] == param
+
+
 def test_health_version_and_metrics(fake_server):
     for base in (fake_server.http, fake_server.admin):
         for path in ("/livez", "/readyz", "/health"):

@@ -8,15 +8,15 @@
 namespace millrace {
 namespace {
 
-std::vector<ChatMessage> FromProto(v1::ChatMessages&& chat) {
-  std::vector<ChatMessage> messages;
-  messages.reserve(chat.messages_size());
-  for (v1::ChatMessage& message : *chat.mutable_messages()) {
-    messages.push_back({.role = std::move(*message.mutable_role()),
-                        .content = std::move(*message.mutable_content()),
-                        .name = std::move(*message.mutable_name())});
+Chat FromProto(v1::ChatMessages&& from) {
+  Chat chat;
+  chat.messages.reserve(from.messages_size());
+  for (v1::ChatMessage& message : *from.mutable_messages()) {
+    chat.messages.push_back({.role = std::move(*message.mutable_role()),
+                             .content = std::move(*message.mutable_content()),
+                             .name = std::move(*message.mutable_name())});
   }
-  return messages;
+  return chat;
 }
 
 void TakeSampling(const v1::SamplingOptions& from, GenerateRequest& to) {

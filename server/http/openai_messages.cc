@@ -1,5 +1,7 @@
 #include "server/http/openai_messages.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -71,29 +73,57 @@ ChatMessage ReadMessage(FieldReader& message, const std::string& path) {
   return read;
 }
 
-}  // namespace
-
-std::optional<std::vector<ChatMessage>> ReadMessages(FieldReader& fields) {
+bool ReadMessages(FieldReader& fields, std::vector<ChatMessage>& messages) {
   const Json* list = fields.Find("messages");
   constexpr std::string_view kAllowed = "a non-empty list of messages";
   if (list == nullptr) {
     fields.FailMissing("messages", kAllowed);
-    return std::nullopt;
+    return false;
   }
   if (!list->is_array() || list->empty()) {
     fields.FailValue("messages", *list, kAllowed);
-    return std::nullopt;
+    return false;
   }
-  std::vector<ChatMessage> messages;
   messages.reserve(list->size());
   for (const Json& item : *list) {
     const std::string path = StrCat("messages[", messages.size(), "].");
     FieldReader message(item, path);
     messages.push_back(ReadMessage(message, path));
     fields.Fail(message.Finish());
-    if (!fields.ok()) return std::nullopt;
+    if (!fields.ok()) return false;
   }
-  return messages;
+  return true;
+}
+
+// Variables of the template's own. What a field of the request sets, or would set, is not one.
+void ReadTemplateKwargs(FieldReader& fields, std::string& kwargs) {
+  constexpr std::string_view kName = "chat_template_kwargs";
+  constexpr std::string_view kTaken[] = {
+      "messages",  "add_generation_prompt", "tools",    "continue_final_message",
+      "documents", "chat_template",         "tokenize", "conversation"};
+  const Json* object = fields.Find(kName);
+  if (object == nullptr) return;
+  if (!object->is_object()) return fields.FailValue(kName, *object, "an object");
+  for (const auto& [key, value] : object->items()) {
+    if (std::count(std::begin(kTaken), std::end(kTaken), key) > 0) {
+      return fields.FailValue(StrCat(kName, ".", key), value, "variables of the template's own");
+    }
+  }
+  kwargs = object->dump();
+}
+
+}  // namespace
+
+std::optional<Chat> ReadChat(FieldReader& fields) {
+  Chat chat;
+  if (!ReadMessages(fields, chat.messages)) return std::nullopt;
+  fields.Read("add_generation_prompt", chat.add_generation_prompt);
+  fields.Read("continue_final_message", chat.continue_final_message);
+  if (chat.add_generation_prompt && chat.continue_final_message) {
+    fields.FailValue("continue_final_message", true, "only when add_generation_prompt is false");
+  }
+  ReadTemplateKwargs(fields, chat.template_kwargs);
+  return chat;
 }
 
 }  // namespace millrace

@@ -1,18 +1,18 @@
-// The `messages` of a chat.
+// The `messages` of a chat, and how they are rendered.
 #ifndef MILLRACE_SERVER_HTTP_OPENAI_MESSAGES_H_
 #define MILLRACE_SERVER_HTTP_OPENAI_MESSAGES_H_
 
 #include <optional>
-#include <vector>
 
 #include "server/http/json_reader.h"
 #include "server/request.h"
 
 namespace millrace {
 
-// Reads the field `messages`; nothing if `fields` has failed, then or before. Parts of content are
-// joined by line feeds, as vLLM joins them.
-std::optional<std::vector<ChatMessage>> ReadMessages(FieldReader& fields);
+// Reads the fields `messages`, `add_generation_prompt`, `continue_final_message` and
+// `chat_template_kwargs`; nothing if the messages are missing or wrong. Parts of content are joined
+// by line feeds, as vLLM joins them.
+std::optional<Chat> ReadChat(FieldReader& fields);
 
 }  // namespace millrace
 

@@ -194,8 +194,8 @@ void ReadChatMaxTokens(FieldReader& fields, std::optional<int32_t>& max_tokens) 
   if (newer) max_tokens = newer;
 }
 
-void ReadChat(FieldReader& fields, ApiRequest& request) {
-  if (auto messages = ReadMessages(fields)) request.prompts.emplace_back(*std::move(messages));
+void ReadChatRequest(FieldReader& fields, ApiRequest& request) {
+  if (auto chat = ReadChat(fields)) request.prompts.emplace_back(*std::move(chat));
   ReadCommon(fields, request);
   ReadChatMaxTokens(fields, request.options.max_tokens);
   ReadChatLogprobs(fields, request.options.logprobs);
@@ -212,7 +212,7 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body) 
   if (kind == ApiKind::kCompletion) {
     ReadCompletion(fields, request);
   } else {
-    ReadChat(fields, request);
+    ReadChatRequest(fields, request);
   }
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   request.options.echo = request.echo || request.return_token_ids;
@@ -230,8 +230,7 @@ absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body) {
   if (chat && fields.Find("prompt") != nullptr) {
     fields.Fail("messages", "invalid_value", "prompt and messages are both there; allowed: one");
   } else if (chat) {
-    if (auto messages = ReadMessages(fields)) request.prompt = *std::move(messages);
-    fields.Read("add_generation_prompt", request.add_generation_prompt);
+    if (auto chat = ReadChat(fields)) request.prompt = *std::move(chat);
     request.add_special_tokens = false;  // the template writes its own
     RefuseChatTokenizeFields(fields);
   } else {

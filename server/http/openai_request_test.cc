@@ -56,7 +56,7 @@ TEST(OpenAiRequestTest, DefaultsAreOpenAis) {
 
   const ApiRequest chat = Parsed(ApiKind::kChat, kChat);
   EXPECT_FALSE(chat.options.max_tokens.has_value());
-  const auto& messages = std::get<std::vector<ChatMessage>>(chat.prompts.at(0));
+  const auto& messages = std::get<Chat>(chat.prompts.at(0)).messages;
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_EQ(messages[0].role, "user");
   EXPECT_EQ(messages[0].content, "hi");
@@ -104,7 +104,7 @@ TEST(OpenAiRequestTest, ChatsOwnFieldsArrive) {
                                                      {"type": "text", "text": "2"}]}],
       "max_completion_tokens": 9, "max_tokens": 9, "logprobs": true, "top_logprobs": 20,
       "stop": "x"})");
-  const auto& messages = std::get<std::vector<ChatMessage>>(request.prompts.at(0));
+  const auto& messages = std::get<Chat>(request.prompts.at(0)).messages;
   ASSERT_EQ(messages.size(), 4u);
   EXPECT_EQ(messages[0].name, "n");
   EXPECT_EQ(messages[3].content, "1\n2");
@@ -298,9 +298,6 @@ const std::vector<Case> kChatRefused = {
     {"verbosity", "\"low\""},
     {"web_search_options", "{}"},
     {"chat_template", "\"x\""},
-    {"chat_template_kwargs", R"({"a": 1})"},
-    {"continue_final_message", "true"},
-    {"add_generation_prompt", "false"},
     {"echo", "true"},
     {"prompt", "\"x\""},
     {"suffix", "\"x\""},
@@ -312,6 +309,38 @@ TEST(OpenAiRequestTest, CompletionOnlyRefusalsNameTheField) {
 }
 TEST(OpenAiRequestTest, ChatOnlyRefusalsNameTheField) {
   ExpectRefused(ApiKind::kChat, kChatRefused);
+}
+
+TEST(OpenAiRequestTest, AChatSaysHowItIsRendered) {
+  const Chat usual = std::get<Chat>(Parsed(ApiKind::kChat, kChat).prompts.at(0));
+  EXPECT_TRUE(usual.add_generation_prompt);
+  EXPECT_FALSE(usual.continue_final_message);
+  EXPECT_EQ(usual.template_kwargs, "");
+  const std::string body =
+      With(With(With(kChat, "add_generation_prompt", "false"), "continue_final_message", "true"),
+           "chat_template_kwargs", R"({"enable_thinking": false, "x": {"y": [1, "é"]}})");
+  const Chat chat = std::get<Chat>(Parsed(ApiKind::kChat, body).prompts.at(0));
+  EXPECT_FALSE(chat.add_generation_prompt);
+  EXPECT_TRUE(chat.continue_final_message);
+  EXPECT_EQ(Json::parse(chat.template_kwargs),
+            Json::parse(R"({"enable_thinking": false, "x": {"y": [1, "é"]}})"));
+}
+
+TEST(OpenAiRequestTest, AnAnswerGoesOnWithoutItsHeader) {
+  EXPECT_EQ(Refused(ApiKind::kChat, With(kChat, "continue_final_message", "true")).param,
+            "continue_final_message");
+}
+
+TEST(OpenAiRequestTest, TemplateVariablesAreTheTemplatesOwn) {
+  const auto param = [](const char* kwargs) {
+    return Refused(ApiKind::kChat, With(kChat, "chat_template_kwargs", kwargs)).param;
+  };
+  EXPECT_EQ(param("[]"), "chat_template_kwargs");
+  EXPECT_EQ(param("\"x\""), "chat_template_kwargs");
+  for (const char* name : {"messages", "conversation", "tools", "documents", "chat_template",
+                           "tokenize", "add_generation_prompt", "continue_final_message"}) {
+    EXPECT_EQ(param(StrCat("{\"", name, "\": []}").c_str()), StrCat("chat_template_kwargs.", name));
+  }
 }
 
 TEST(OpenAiRequestTest, TheTwoLimitsOfAChatMustAgree) {
@@ -409,7 +438,7 @@ TEST(TokenizeRequestTest, TakesATextOrMessages) {
   auto chat = ParseTokenizeRequest(R"({"messages": [{"role": "user", "content": "x"}],
                                        "add_generation_prompt": false})");
   ASSERT_TRUE(chat.ok()) << chat.status();
-  EXPECT_FALSE(chat->request.add_generation_prompt);
+  EXPECT_FALSE(std::get<Chat>(chat->request.prompt).add_generation_prompt);
   for (std::string_view bad :
        {R"({})", R"({"prompt": [1]})", R"({"prompt": "x", "messages": []})", R"({"messages": []})",
         R"({"prompt": "x", "add_generation_prompt": true})", R"({"prompt": "x", "y": 1})",

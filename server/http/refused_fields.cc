@@ -94,16 +94,9 @@ constexpr Refused kVllmChat[] = {
 };
 
 constexpr Refused kVllmTemplate[] = {
-    {"add_special_tokens", "[false]"},
-    {"chat_template", "[]"},
-    {"chat_template_kwargs", "[{}]"},
-    {"continue_final_message", "[false]"},
-    {"documents", "[[]]"},
-    {"media_io_kwargs", "[{}]"},
-    {"mm_processor_kwargs", "[{}]"},
+    {"add_special_tokens", "[false]"}, {"chat_template", "[]"},         {"documents", "[[]]"},
+    {"media_io_kwargs", "[{}]"},       {"mm_processor_kwargs", "[{}]"},
 };
-
-constexpr Refused kVllmGenerationPrompt[] = {{"add_generation_prompt", "[true]"}};
 
 constexpr Refused kVllmTokenizeTools[] = {{"tools", "[[]]"}};
 
@@ -132,8 +125,8 @@ void RefuseCompletionFields(FieldReader& fields) {
 }
 
 void RefuseChatFields(FieldReader& fields) {
-  static const auto& kTable = *new Table(
-      Parsed(kOpenAiBoth, kOpenAiChat, kVllmBoth, kVllmChat, kVllmTemplate, kVllmGenerationPrompt));
+  static const auto& kTable =
+      *new Table(Parsed(kOpenAiBoth, kOpenAiChat, kVllmBoth, kVllmChat, kVllmTemplate));
   RefuseAll(fields, kTable);
 }
 

@@ -8,11 +8,45 @@
 #include "server/text/jinja_interpreter.h"
 #include "server/text/jinja_json.h"
 #include "server/text/jinja_parser.h"
+#include "server/text/jinja_text.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::string_view kComponent = "chat template";
+
+// What transformers puts after the content that is to be continued, to find its end in the text.
+constexpr std::string_view kEndMark = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+// The content's string, or the last text of its parts; null if there is none.
+template <typename Json>
+std::string* FinalText(Json& messages) {
+  if (!messages.is_array() || messages.empty() || !messages.back().is_object()) return nullptr;
+  const auto content = messages.back().find("content");
+  if (content == messages.back().end()) return nullptr;
+  if (content->is_string()) return content->template get_ptr<std::string*>();
+  if (!content->is_array()) return nullptr;
+  for (auto part = content->rbegin(); part != content->rend(); ++part) {
+    const auto text = part->is_object() ? part->find("text") : part->end();
+    if (text != part->end()) return text->template get_ptr<std::string*>();
+  }
+  return nullptr;
+}
+
+// The text up to the mark. White space after the content is cut too where the template trims it,
+// which it does if the mark's own is gone.
+absl::StatusOr<std::string> CutAtMark(std::string text, std::string_view content) {
+  const std::string_view mark = jinja::StripSpace(kEndMark, jinja::Side::kRight);
+  const size_t at = text.rfind(mark);
+  const std::string_view trimmed = jinja::StripSpace(content, jinja::Side::kBoth);
+  if (at == std::string::npos || jinja::FindText(text, trimmed) == std::string::npos) {
+    return absl::InvalidArgumentError(
+        "the final message cannot be continued, since the template does not write its content");
+  }
+  const bool trims = !std::string_view(text).substr(at).starts_with(kEndMark);
+  text.resize(at);
+  return trims ? std::string(jinja::StripSpace(text, jinja::Side::kRight)) : text;
+}
 
 }  // namespace
 
@@ -50,10 +84,24 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Json& messages, const Jso
     variables[name] = *std::move(value);
     return absl::OkStatus();
   };
-  MILLRACE_RETURN_IF_ERROR(add("messages", messages));
+  std::string content;  // That is to be continued.
+  if (options.continue_final_message) {
+    Json marked = messages;
+    std::string* text = FinalText(marked);
+    if (text == nullptr) {
+      return absl::InvalidArgumentError(
+          StrCat(kComponent, ": the final message has no content to continue"));
+    }
+    content = *text;
+    *text += kEndMark;
+    MILLRACE_RETURN_IF_ERROR(add("messages", marked));
+  } else {
+    MILLRACE_RETURN_IF_ERROR(add("messages", messages));
+  }
   for (const auto& [name, value] : extra.items()) MILLRACE_RETURN_IF_ERROR(add(name, value));
   auto text =
       jinja::Interpreter(std::move(variables), {budget, options.now, options.zone}).Render(*block_);
+  if (text.ok() && options.continue_final_message) text = CutAtMark(*std::move(text), content);
   if (!text.ok()) return Annotate(text.status(), kComponent);
   return text;
 }

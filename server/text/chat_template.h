@@ -32,6 +32,8 @@ struct SpecialTokenTexts {
 struct ChatTemplateOptions {
   // Ends the prompt with the header of the answer.
   bool add_generation_prompt = true;
+  // Ends the prompt inside the last message, right after its content: an answer goes on with it.
+  bool continue_final_message = false;
   // What strftime_now tells.
   absl::Time now = absl::UnixEpoch();
   absl::TimeZone zone = absl::UTCTimeZone();
@@ -52,8 +54,8 @@ class ChatTemplate {
   // `enable_thinking`…), which may hide any of the standard ones. `Json` is nlohmann::json or
   // nlohmann::ordered_json: a template that prints whole objects (tools) shows their members in the
   // order that it keeps. Errors: InvalidArgument "chat template: line N: …" when the template
-  // refuses the conversation (raise_exception), uses it wrongly or exceeds the limits;
-  // DeadlineExceeded.
+  // refuses the conversation (raise_exception), uses it wrongly or exceeds the limits, or when it
+  // does not write the content that is to be continued; DeadlineExceeded.
   template <typename Json>
   absl::StatusOr<std::string> Render(const Json& messages, const Json& extra,
                                      const ChatTemplateOptions& options) const;

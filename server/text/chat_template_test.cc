@@ -20,6 +20,9 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+const absl::Time kNow =
+    absl::FromCivil(absl::CivilSecond(2024, 2, 29, 13, 5, 9), absl::UTCTimeZone());
+
 const Json& Reference() {
   static const auto& reference = *new Json([] {
     std::ifstream file("tests/reference/template_reference.json");
@@ -34,7 +37,7 @@ absl::StatusOr<std::string> Render(const std::string& source, const Json& messag
   if (!chat_template.ok()) return chat_template.status();
   ChatTemplateOptions options;
   options.add_generation_prompt = extra.value("add_generation_prompt", false);
-  options.now = absl::FromCivil(absl::CivilSecond(2024, 2, 29, 13, 5, 9), absl::UTCTimeZone());
+  options.now = kNow;
   return chat_template->Render(messages, extra, options);
 }
 
@@ -64,6 +67,52 @@ TEST(ChatTemplateTest, RendersAsTransformersDoes) {
     ExpectEqual(Render(reference["templates"][name], reference["conversations"][conversation],
                        rendering[2]),
                 rendering[3]);
+  }
+}
+
+TEST(ChatTemplateTest, EndsInsideTheFinalMessageAsTransformersDoes) {
+  const Json& reference = Reference();
+  size_t texts = 0;
+  for (const Json& rendering : reference["continued"]) {
+    SCOPED_TRACE(rendering.dump());
+    const auto chat_template = ChatTemplate::Parse(
+        reference["templates"][rendering[0].get<std::string>()].get<std::string>(),
+        {.bos = "<s>", .eos = "</s>"});
+    ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+    ChatTemplateOptions options;
+    options.add_generation_prompt = false;
+    options.continue_final_message = true;
+    options.now = kNow;
+    const auto actual = chat_template->Render(
+        reference["conversations"][rendering[1].get<std::string>()], Json::object(), options);
+    texts += actual.ok() ? 1 : 0;
+    ASSERT_EQ(actual.ok(), rendering[2].is_string()) << actual.status();
+    if (actual.ok()) {
+      EXPECT_EQ(*actual, rendering[2].get<std::string>());
+    } else {
+      EXPECT_THAT(std::string(actual.status().message()), StartsWith("chat template: "));
+    }
+  }
+  EXPECT_GE(texts, 80);
+}
+
+TEST(ChatTemplateTest, ContinuesWhatThereIs) {
+  const auto chat_template = ChatTemplate::Parse("{{ messages[-1].content }}|", {});
+  ASSERT_TRUE(chat_template.ok());
+  ChatTemplateOptions options;
+  options.continue_final_message = true;
+  const auto render = [&](const char* messages) {
+    return chat_template->Render(Json::parse(messages), Json::object(), options);
+  };
+  EXPECT_EQ(*render(R"([{"content": "a "}])"), "a ");
+  // Not at the mark that somebody wrote into the conversation.
+  EXPECT_EQ(*render(R"([{"content": "CONTINUE_FINAL_MESSAGE_TAG x"}])"),
+            "CONTINUE_FINAL_MESSAGE_TAG x");
+  for (const char* bad : {"[]", "[1]", "[{}]", R"([{"content": null}])", R"([{"content": []}])",
+                          R"([{"content": [{"text": 1}]}])", R"([{"content": ["text"]}])"}) {
+    EXPECT_EQ(render(bad).status().message(),
+              "chat template: the final message has no content to continue")
+        << bad;
   }
 }
 
@@ -165,18 +214,15 @@ TEST(ChatTemplateTest, EndsHostileTemplates) {
       "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
       "{% macro f(x=f()) %}{% endmacro %}{{ f() }}",
       "{% macro f(g) %}{{ g(g) }}{% endmacro %}{{ f(f) }}",
-      "{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}{{ caller() }}{% endmacro %}{{ f() "
-      "}}",
-      "{% macro f(n) %}{% for i in range(9) %}{{ f(n - 1) if n }}{% endfor %}{% endmacro %}{{ f(9) "
-      "}}",
+      "{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}{% endmacro %}{{ f() }}",
+      "{% macro f(n) %}{% for i in range(9) if n %}{{ f(n - 1) }}{% endfor %}{% endmacro %}" +
+          std::string("{{ f(9) }}"),
       "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('x') }}",
       "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-      "{% macro f() %}{% for i in [1] recursive %}{{ f() }}{{ loop([1]) }}{% endfor %}{% endmacro "
-      "%}"
-      "{{ f() }}",
+      "{% macro f() %}{% for i in 'a' recursive %}{{ loop('a') }}{% endfor %}{% endmacro %}" +
+          std::string("{{ f() }}"),
       "{% macro f() %}{% endmacro %}{{ f(*range(100000)) }}",
-      "{% macro f() %}{{ varargs }}{% endmacro %}{% for i in range(99) %}{{ f(*range(99999)) }}"
-      "{% endfor %}",
+      "{% macro f() %}{{ f(*varargs) }}{% endmacro %}{{ f(*range(99999)) }}",
       doubling + "{% macro f() %}{% endmacro %}{% set ns.f = f %}{% endfor %}",
       "{% macro f() %}{% endmacro %}{{ [f] }}",
       "{{ '{:999999999999}'.format(1) }}",

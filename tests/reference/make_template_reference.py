@@ -43,6 +43,16 @@ def render(source, messages, **variables):
         return None
 
 
+def render_continued(source, messages):
+    try:
+        values = {"bos_token": "<s>", "eos_token": "</s>"}
+        (text,), _ = chat_template_utils.render_jinja_template(
+            [copy.deepcopy(messages)], chat_template=source, continue_final_message=True, **values)
+        return text
+    except Exception:
+        return None
+
+
 def own_template(path):
     field = gguf.GGUFReader(path).fields["tokenizer.chat_template"]
     return field.contents()
@@ -439,6 +449,8 @@ def main():
     templates = {"SmolLM2's own": own_template(sys.argv[1]), **TEMPLATES}
     renderings = [[name, conversation, extra, render(source, messages, **extra)]
                   for name, source in templates.items() for conversation, messages in CONVERSATIONS.items() for extra in EXTRAS]
+    continued = [[name, conversation, render_continued(source, messages)]
+                 for name, source in templates.items() for conversation, messages in CONVERSATIONS.items()]
     snippets = [line for line in SNIPPETS.read_text(encoding="utf-8").splitlines() if line and not line.startswith("# ")]
     snippets = [source.replace("⏎", "\n") for source in snippets]
     versions = {"jinja2": jinja2.__version__, "transformers": transformers.__version__}
@@ -448,6 +460,7 @@ def main():
         "templates": templates,
         "conversations": CONVERSATIONS,
         "renderings": renderings,
+        "continued": continued,
         "variables": VARIABLES,
         "snippets": [[source, render(source, [], **VARIABLES)] for source in snippets],
     })
@@ -458,7 +471,7 @@ def main():
         digests.append([path.name, *(digest(source, messages) for messages in conversations.values())])
     write(folder / "template_hashes.json", {
         **versions, "extras": RICH_EXTRAS, "conversations": conversations, "templates": digests})
-    print(f"{len(renderings)} renderings, {len(snippets)} snippets, {len(digests)} templates of {len(conversations)} conversations")
+    print(f"{len(renderings)} renderings, {len(continued)} continued ones, {len(snippets)} snippets, {len(digests)} templates of {len(conversations)} conversations")
 
 
 if __name__ == "__main__":
