@@ -1,7 +1,9 @@
 #include "formats/tokenizer_config.h"
 
-#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
@@ -31,6 +33,10 @@ absl::Status ReadTokens(const GgufFile& file, TokenizerConfig* config) {
     }
   }
   constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
+  if (file.Find(kTypes) == nullptr) {
+    config->types.assign(config->tokens.size(), TokenType::kNormal);
+    return absl::OkStatus();
+  }
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> types, file.Int32s(kTypes));
   if (types.size() != config->tokens.size()) {
     return Lies(file, kTypes,
@@ -42,6 +48,55 @@ absl::Status ReadTokens(const GgufFile& file, TokenizerConfig* config) {
     config->types.push_back(static_cast<TokenType>(type));
   }
   return absl::OkStatus();
+}
+
+absl::Status ReadScores(const GgufFile& file, TokenizerConfig* config) {
+  constexpr std::string_view kScores = "tokenizer.ggml.scores";
+  const GgufValue* value = file.Find(kScores);
+  const auto* array = value == nullptr ? nullptr : std::get_if<GgufArray>(value);
+  if (array == nullptr || array->element_type != "float32") {
+    return Lies(file, kScores, "must be an array of float32");
+  }
+  if (array->count != config->tokens.size()) {
+    return Lies(file, kScores,
+                StrCat(array->count, " scores for ", config->tokens.size(), " tokens"));
+  }
+  config->scores.resize(array->count);
+  std::memcpy(config->scores.data(), array->bytes.data(), array->bytes.size());
+  for (const float score : config->scores) {
+    if (!std::isfinite(score)) return Lies(file, kScores, "one is not finite");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadCharsmap(const GgufFile& file, TokenizerConfig* config) {
+  constexpr std::string_view kCharsmap = "tokenizer.ggml.precompiled_charsmap";
+  const GgufValue* value = file.Find(kCharsmap);
+  if (value == nullptr) return absl::OkStatus();
+  const auto* array = std::get_if<GgufArray>(value);
+  if (array == nullptr || (array->element_type != "uint8" && array->element_type != "int8")) {
+    return Lies(file, kCharsmap, "must be an array of uint8");
+  }
+  config->charsmap = array->bytes;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TokenizerKind> ReadKind(const GgufFile& file) {
+  constexpr std::string_view kModel = "tokenizer.ggml.model";
+  constexpr std::pair<std::string_view, TokenizerKind> kKinds[] = {
+      {"bert", TokenizerKind::kBert}, {"gemma4", TokenizerKind::kGemma4},
+      {"gpt2", TokenizerKind::kGpt2}, {"llama", TokenizerKind::kLlama},
+      {"t5", TokenizerKind::kT5},
+  };
+  MILLRACE_ASSIGN_OR_RETURN(const std::string_view model, file.String(kModel));
+  std::vector<std::string_view> known;
+  for (const auto& [name, kind] : kKinds) {
+    if (name == model) return kind;
+    known.push_back(name);
+  }
+  return absl::UnimplementedError(StrCat(file.base_name(), ": key ", kModel, ": \"",
+                                         Printable(model),
+                                         "\" is not supported (supported: ", JoinList(known), ")"));
 }
 
 absl::Status ReadId(const GgufFile& file, std::string_view key, size_t tokens,
@@ -61,19 +116,19 @@ absl::Status ReadFlag(const GgufFile& file, std::string_view key, bool* flag) {
 
 absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const GgufFile& file) {
   TokenizerConfig config;
-  constexpr std::string_view kModel = "tokenizer.ggml.model";
-  MILLRACE_ASSIGN_OR_RETURN(const std::string_view model, file.String(kModel));
-  if (model != "gpt2") {
-    return absl::UnimplementedError(StrCat(file.base_name(), ": key ", kModel, ": \"",
-                                           Printable(model),
-                                           "\" is not supported (supported: gpt2)"));
-  }
+  MILLRACE_ASSIGN_OR_RETURN(config.kind, ReadKind(file));
   config.pre = "default";
   if (file.Find("tokenizer.ggml.pre") != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(config.pre, file.String("tokenizer.ggml.pre"));
   }
   MILLRACE_RETURN_IF_ERROR(ReadTokens(file, &config));
-  MILLRACE_ASSIGN_OR_RETURN(config.merges, file.Strings("tokenizer.ggml.merges"));
+  if (config.kind == TokenizerKind::kGpt2 || config.kind == TokenizerKind::kGemma4) {
+    MILLRACE_ASSIGN_OR_RETURN(config.merges, file.Strings("tokenizer.ggml.merges"));
+  }
+  if (config.kind == TokenizerKind::kLlama || config.kind == TokenizerKind::kT5) {
+    MILLRACE_RETURN_IF_ERROR(ReadScores(file, &config));
+  }
+  MILLRACE_RETURN_IF_ERROR(ReadCharsmap(file, &config));
 
   const size_t tokens = config.tokens.size();
   MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.bos_token_id", tokens, &config.bos));
@@ -81,6 +136,12 @@ absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const GgufFile& file) {
   MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eot_token_id", tokens, &config.eot));
   MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eom_token_id", tokens, &config.eom));
   MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.padding_token_id", tokens, &config.pad));
+  MILLRACE_RETURN_IF_ERROR(
+      ReadId(file, "tokenizer.ggml.unknown_token_id", tokens, &config.unknown));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.cls_token_id", tokens, &config.cls));
+  // The key is spelled so.
+  MILLRACE_RETURN_IF_ERROR(
+      ReadId(file, "tokenizer.ggml.seperator_token_id", tokens, &config.separator));
   MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_bos_token", &config.add_bos));
   MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_eos_token", &config.add_eos));
   if (config.add_bos && !config.bos) {
@@ -89,12 +150,17 @@ absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const GgufFile& file) {
   if (config.add_eos && !config.eos) {
     return Lies(file, "tokenizer.ggml.add_eos_token", "is true, but there is no eos_token_id");
   }
-  bool space_prefix = false;
-  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_space_prefix", &space_prefix));
-  if (space_prefix) {
-    return absl::UnimplementedError(
-        StrCat(file.base_name(), ": key tokenizer.ggml.add_space_prefix: true is not supported"));
+  const bool spaced = config.kind == TokenizerKind::kLlama || config.kind == TokenizerKind::kT5;
+  config.add_space_prefix = spaced;
+  MILLRACE_RETURN_IF_ERROR(
+      ReadFlag(file, "tokenizer.ggml.add_space_prefix", &config.add_space_prefix));
+  if (config.add_space_prefix && !spaced) {
+    return absl::UnimplementedError(StrCat(file.base_name(),
+                                           ": key tokenizer.ggml.add_space_prefix: true is not "
+                                           "supported for this tokenizer.ggml.model"));
   }
+  MILLRACE_RETURN_IF_ERROR(
+      ReadFlag(file, "tokenizer.ggml.remove_extra_whitespaces", &config.remove_extra_whitespaces));
   constexpr std::string_view kTemplate = "tokenizer.chat_template";
   if (file.Find(kTemplate) != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(config.chat_template, file.String(kTemplate));

@@ -23,21 +23,35 @@ enum class TokenType : int32_t {
   kByte = 6,
 };
 
-// A byte-level BPE tokenizer. The views point into the mapped file: they hold as long as the
-// GgufFile does.
+// What tokenizer.ggml.model says.
+enum class TokenizerKind {
+  kGpt2,    // "gpt2": byte-level BPE; tokens are in GPT-2's spelling of bytes as characters
+  kLlama,   // "llama": SentencePiece's BPE, whose merges follow from the scores
+  kGemma4,  // "gemma4": the same with its merges
+  kT5,      // "t5": SentencePiece's Unigram
+  kBert,    // "bert": WordPiece; tokens that begin a word begin with U+2581
+};
+
+// The views point into the mapped file: they hold as long as the GgufFile does.
 struct TokenizerConfig {
+  TokenizerKind kind = TokenizerKind::kGpt2;
   std::string_view pre;  // tokenizer.ggml.pre, "default" where the file has none
-  absl::Span<const std::string_view> tokens;  // by id, in GPT-2's spelling of bytes as characters
-  std::vector<TokenType> types;               // by id
-  absl::Span<const std::string_view> merges;  // "left right", the best first
-  std::optional<int32_t> bos, eos, eot, eom, pad;  // each in [0, tokens.size())
+  absl::Span<const std::string_view> tokens;  // by id
+  std::vector<TokenType> types;               // by id, kNormal where the file has none
+  std::vector<float> scores;                  // by id; of kLlama and kT5
+  absl::Span<const std::string_view> merges;  // "left right", the best first; of kGpt2 and kGemma4
+  absl::Span<const uint8_t> charsmap;         // precompiled_charsmap of kT5, perhaps empty
+  // Each in [0, tokens.size()).
+  std::optional<int32_t> bos, eos, eot, eom, pad, unknown, cls, separator;
   bool add_bos = false;
   bool add_eos = false;
+  bool add_space_prefix = false;
+  bool remove_extra_whitespaces = false;
   std::string_view chat_template;  // empty where the file has none
 };
 
-// INVALID_ARGUMENT or NOT_FOUND for a damaged or lying file, UNIMPLEMENTED for another kind of
-// tokenizer than byte-level BPE ("gpt2"); each names the file and the key.
+// INVALID_ARGUMENT or NOT_FOUND for a damaged or lying file, UNIMPLEMENTED for a kind of tokenizer
+// that is not known; each names the file and the key.
 absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const GgufFile& file);
 
 }  // namespace millrace

@@ -35,8 +35,8 @@ GgufWriter Base() {
 TEST(TokenizerConfigTest, NamesWhatIsWrong) {
   EXPECT_EQ(ErrorOf(Base()), "no error");
   EXPECT_THAT(ErrorOf(GgufWriter()), HasSubstr("key tokenizer.ggml.model is missing"));
-  EXPECT_THAT(ErrorOf(GgufWriter().String("tokenizer.ggml.model", "llama")),
-              HasSubstr("\"llama\" is not supported (supported: gpt2)"));
+  EXPECT_THAT(ErrorOf(GgufWriter().String("tokenizer.ggml.model", "rwkv")),
+              HasSubstr("\"rwkv\" is not supported (supported: bert, gemma4, gpt2, llama, t5)"));
   GgufWriter writer = Base();
   EXPECT_THAT(ErrorOf(writer.Uint32("tokenizer.ggml.eos_token_id", 3)),
               HasSubstr("eos_token_id: 3 is outside of 0 to 2"));

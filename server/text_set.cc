@@ -10,7 +10,8 @@
 #include "base/status.h"
 #include "formats/gguf.h"
 #include "formats/tokenizer_config.h"
-#include "server/text/bpe_tokenizer.h"
+#include "formats/tokenizer_gguf.h"
+#include "server/text/pipeline_tokenizer.h"
 
 namespace millrace {
 namespace {
@@ -27,9 +28,9 @@ constexpr std::string_view kChatMl =
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
     "{% if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}";
 
-std::optional<std::string> TokenText(const Tokenizer& tokenizer, std::optional<Token> token) {
+std::optional<std::string> TokenText(const TokenizerConfig& config, std::optional<int32_t> token) {
   if (!token.has_value()) return std::nullopt;
-  return std::string(tokenizer.TokenBytes(*token));
+  return std::string(config.tokens[static_cast<size_t>(*token)]);
 }
 
 }  // namespace
@@ -37,15 +38,16 @@ std::optional<std::string> TokenText(const Tokenizer& tokenizer, std::optional<T
 absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& path) {
   MILLRACE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   MILLRACE_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(file));
+  MILLRACE_ASSIGN_OR_RETURN(const TokenizerSpec spec, MakeTokenizerSpec(config));
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
-                            BpeTokenizer::Create(config));
+                            PipelineTokenizer::Create(spec));
   absl::StatusOr<ChatTemplate> chat_template = absl::InvalidArgumentError(
       "messages: the model has no chat template; allowed: a text prompt");
   if (!config.chat_template.empty()) {
     chat_template =
-        ChatTemplate::Parse(config.chat_template, {.bos = TokenText(*tokenizer, config.bos),
-                                                   .eos = TokenText(*tokenizer, config.eos),
-                                                   .pad = TokenText(*tokenizer, config.pad)});
+        ChatTemplate::Parse(config.chat_template, {.bos = TokenText(config, config.bos),
+                                                   .eos = TokenText(config, config.eos),
+                                                   .pad = TokenText(config, config.pad)});
     if (!chat_template.ok()) {
       kLog.Warning("chats will be refused: ", std::string(chat_template.status().message()));
     }

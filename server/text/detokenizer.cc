@@ -7,13 +7,20 @@ namespace millrace {
 std::string Detokenizer::Add(Token token) {
   std::string text;
   if (skip_special_ && tokenizer_->IsSpecial(token)) return text;
-  held_.append(tokenizer_->TokenBytes(token));
+  held_.append(first_ ? tokenizer_->FirstTokenBytes(token) : tokenizer_->TokenBytes(token));
+  first_ = false;
+  const TextEnds& ends = tokenizer_->text_ends();
+  for (; strips_ > 0 && held_.starts_with(ends.strip); --strips_) held_.erase(0, ends.strip.size());
+  if (!ends.strip.starts_with(held_)) strips_ = 0;  // something else stands first
+  const bool space = ends.drop_end_space && held_.ends_with(' ');
+  if (space) held_.pop_back();
   held_.erase(0, AppendWholeCharacters(held_, &text));
+  if (space) held_.push_back(' ');
   return text;
 }
 
 std::string Detokenizer::Flush() {
-  const bool cut = !held_.empty();
+  const bool cut = !held_.empty() && held_ != " ";
   held_.clear();
   return cut ? std::string(kReplacementCharacter) : std::string();
 }

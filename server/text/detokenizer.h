@@ -16,11 +16,17 @@ namespace millrace {
 // byte.
 class Detokenizer {
  public:
-  // `tokenizer` must outlive this. skip_special leaves special tokens out of the text.
-  Detokenizer(const Tokenizer* tokenizer, bool skip_special)
-      : tokenizer_(tokenizer), skip_special_(skip_special) {}
+  // `tokenizer` must outlive this. skip_special leaves special tokens out of the text. `follows`:
+  // the text goes on from another one, so that its first token keeps the space that a vocabulary
+  // with words' spaces leaves out at the start.
+  Detokenizer(const Tokenizer* tokenizer, bool skip_special, bool follows = false)
+      : tokenizer_(tokenizer),
+        skip_special_(skip_special),
+        first_(!follows),
+        strips_(follows ? 0 : tokenizer->text_ends().strip_at_start) {}
 
-  // The text that is whole now; at most 3 bytes are held back.
+  // The text that is whole now; the rest of a character and the space that may be the last one are
+  // held back.
   std::string Add(Token token);
   // The end of the text: what was held back is no character any more.
   std::string Flush();
@@ -28,6 +34,8 @@ class Detokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
+  bool first_;        // no token has been added
+  size_t strips_;     // so many characters may still be left out at the start
   std::string held_;  // the beginning of a character
 };
 

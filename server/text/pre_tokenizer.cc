@@ -1,103 +1,231 @@
 #include "server/text/pre_tokenizer.h"
 
-#include <oniguruma.h>
-
-#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "server/text/byte_spelling.h"
+#include "server/text/text_pattern.h"
+#include "server/text/unicode_scripts.h"
+#include "server/text/utf8.h"
 
 namespace millrace {
 namespace {
 
-constexpr unsigned kMaxStackEntries = 1 << 20;
-constexpr unsigned long kMaxRetries = 1 << 20;
+using Emit = PreTokenizer::Emit;
 
-struct Kind {
-  std::string_view name;
-  const char* regex;
-  bool ignore_merges;
-};
+// Turns matches and what lies between them into pieces.
+class Splitter {
+ public:
+  Splitter(SplitBehavior behavior, TextPiece piece, Emit emit)
+      : behavior_(behavior), piece_(piece), emit_(emit) {}
 
-// Every expression matches at every position of a text. A `++` never gives back what it took:
-// nothing that follows could use it, and Oniguruma then drops what it kept for going back.
-constexpr const char* kGpt2 =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s+(?!\S)|\s+)";
-constexpr const char* kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|)"
-    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
-// Numbers are split off one character at a time, and GPT-2's expression cuts what lies between:
-// white space before a number stands at the end of such a part, so it is taken whole.
-constexpr const char* kSmolLm =
-    R"(\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}++| ?[^\s\p{L}\p{N}]++|\s+(?![^\s\p{N}])|\s+)";
-
-constexpr Kind kKinds[] = {
-    {"gpt-2", kGpt2, false},
-    {"llama-bpe", kLlama3, true},
-    {"smollm", kSmolLm, false},
-};
-
-absl::StatusOr<regex_t*> Compile(std::string_view pattern) {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    OnigEncoding encoding = ONIG_ENCODING_UTF8;
-    onig_initialize(&encoding, 1);
-  });
-  regex_t* regex = nullptr;
-  OnigErrorInfo info;
-  const auto* begin = reinterpret_cast<const OnigUChar*>(pattern.data());
-  const int error = onig_new(&regex, begin, begin + pattern.size(), ONIG_OPTION_NONE,
-                             ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
-  if (error != ONIG_NORMAL) {
-    return absl::InternalError(StrCat("pre-tokenizer: Oniguruma refuses the expression: ", error));
+  // The next part of the piece, perhaps empty.
+  absl::Status Add(size_t begin, size_t end, bool match) {
+    bool join = false;
+    switch (behavior_) {
+      case SplitBehavior::kRemoved:
+        return match ? absl::OkStatus() : Give(begin, end);
+      case SplitBehavior::kIsolated:
+        return Give(begin, end);
+      case SplitBehavior::kContiguous:
+        join = match == held_match_;
+        break;
+      case SplitBehavior::kMergedWithPrevious:
+        join = match && !held_match_;
+        break;
+      case SplitBehavior::kMergedWithNext:
+        join = !match && held_match_;
+        break;
+    }
+    if (!join || !holds_) {
+      MILLRACE_RETURN_IF_ERROR(Finish());
+      held_begin_ = begin;
+    }
+    held_end_ = end;
+    held_match_ = match;
+    holds_ = true;
+    return absl::OkStatus();
   }
-  return regex;
-}
+
+  absl::Status Finish() { return holds_ ? Give(held_begin_, held_end_) : absl::OkStatus(); }
+
+ private:
+  absl::Status Give(size_t begin, size_t end) {
+    if (begin == end) return absl::OkStatus();
+    return emit_({piece_.text.substr(begin, end - begin), piece_.at_start && begin == 0});
+  }
+
+  const SplitBehavior behavior_;
+  const TextPiece piece_;
+  const Emit emit_;
+  bool holds_ = false;  // a part that may still grow
+  bool held_match_ = false;
+  size_t held_begin_ = 0;
+  size_t held_end_ = 0;
+};
+
+class Split : public PreTokenizer::Step {
+ public:
+  Split(TextMatcher matcher, SplitBehavior behavior, bool invert)
+      : matcher_(std::move(matcher)), behavior_(behavior), invert_(invert) {}
+
+  absl::Status Run(TextPiece piece, Emit emit) const override {
+    Splitter splitter(behavior_, piece, emit);
+    size_t at = 0;
+    MILLRACE_RETURN_IF_ERROR(matcher_.ForEach(piece.text, [&](TextMatcher::Match match) {
+      if (at != match.begin) {
+        MILLRACE_RETURN_IF_ERROR(splitter.Add(at, match.begin, /*match=*/invert_));
+      }
+      at = match.end;
+      return splitter.Add(match.begin, match.end, /*match=*/!invert_);
+    }));
+    if (at != piece.text.size()) {
+      MILLRACE_RETURN_IF_ERROR(splitter.Add(at, piece.text.size(), /*match=*/invert_));
+    }
+    return splitter.Finish();
+  }
+
+ private:
+  TextMatcher matcher_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+class PrefixSpace : public PreTokenizer::Step {
+ public:
+  absl::Status Run(TextPiece piece, Emit emit) const override {
+    if (piece.text[0] == ' ') return emit(piece);
+    const std::string text = StrCat(" ", piece.text);
+    return emit({text, piece.at_start});
+  }
+};
+
+class SpellBytes : public PreTokenizer::Step {
+ public:
+  absl::Status Run(TextPiece piece, Emit emit) const override {
+    std::string text;
+    AppendByteSpelling(piece.text, &text);
+    return emit({text, piece.at_start});
+  }
+};
+
+class Metaspace : public PreTokenizer::Step {
+ public:
+  explicit Metaspace(const MetaspacePreTokenizer& spec) : spec_(spec) {}
+
+  absl::Status Run(TextPiece piece, Emit emit) const override {
+    std::string text;
+    const bool there = piece.text[0] == ' ' || piece.text.starts_with(spec_.replacement);
+    if (!there && (spec_.scheme == PrependScheme::kAlways ||
+                   (spec_.scheme == PrependScheme::kFirst && piece.at_start))) {
+      text = spec_.replacement;
+    }
+    for (const char byte : piece.text) {
+      if (byte == ' ') {
+        text += spec_.replacement;
+      } else {
+        text += byte;
+      }
+    }
+    return emit({text, piece.at_start});
+  }
+
+ private:
+  MetaspacePreTokenizer spec_;
+};
+
+class FixedLength : public PreTokenizer::Step {
+ public:
+  explicit FixedLength(size_t length) : length_(length) {}
+
+  absl::Status Run(TextPiece piece, Emit emit) const override {
+    while (!piece.text.empty()) {
+      size_t size = 0;
+      for (size_t i = 0; i < length_ && size < piece.text.size(); ++i) {
+        size += FirstUtf8Unit(piece.text.substr(size)).size;
+      }
+      MILLRACE_RETURN_IF_ERROR(emit({piece.text.substr(0, size), piece.at_start}));
+      piece.text.remove_prefix(size);
+      piece.at_start = false;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  size_t length_;
+};
+
+// A piece begins where a script other than the last one begins. Spaces and unassigned characters
+// are of any script, and are dropped where they stand first, as Hugging Face's tokenizers do.
+class UnicodeScripts : public PreTokenizer::Step {
+ public:
+  explicit UnicodeScripts(TextMatcher matcher) : matcher_(std::move(matcher)) {}
+
+  absl::Status Run(TextPiece piece, Emit emit) const override {
+    std::optional<size_t> begin;
+    int script = 0;
+    const auto give = [&](size_t end) {
+      if (!begin) return absl::OkStatus();
+      return emit({piece.text.substr(*begin, end - *begin), piece.at_start && *begin == 0});
+    };
+    MILLRACE_RETURN_IF_ERROR(matcher_.ForEach(piece.text, [&](TextMatcher::Match match) {
+      if (match.group == kAnyScript || match.group == script) return absl::OkStatus();
+      MILLRACE_RETURN_IF_ERROR(give(match.begin));
+      begin = match.begin;
+      script = match.group;
+      return absl::OkStatus();
+    }));
+    return give(piece.text.size());
+  }
+
+ private:
+  TextMatcher matcher_;
+};
+
+using MadeStep = absl::StatusOr<std::unique_ptr<const PreTokenizer::Step>>;
+
+struct MakeStep {
+  MadeStep operator()(SimplePreTokenizer spec) const {
+    switch (spec) {
+      case SimplePreTokenizer::kPrefixSpace:
+        return std::make_unique<PrefixSpace>();
+      case SimplePreTokenizer::kSpellBytes:
+        return std::make_unique<SpellBytes>();
+      case SimplePreTokenizer::kUnicodeScripts:
+        break;
+    }
+    MILLRACE_ASSIGN_OR_RETURN(TextMatcher matcher, TextMatcher::Create({true, kScriptsPattern}));
+    return std::make_unique<UnicodeScripts>(std::move(matcher));
+  }
+  MadeStep operator()(const SplitPreTokenizer& spec) const {
+    MILLRACE_ASSIGN_OR_RETURN(TextMatcher matcher, TextMatcher::Create(spec.pattern));
+    return std::make_unique<Split>(std::move(matcher), spec.behavior, spec.invert);
+  }
+  MadeStep operator()(const MetaspacePreTokenizer& spec) const {
+    return std::make_unique<Metaspace>(spec);
+  }
+  MadeStep operator()(const FixedLengthPreTokenizer& spec) const {
+    return std::make_unique<FixedLength>(spec.length);
+  }
+};
 
 }  // namespace
 
-void PreTokenizer::FreeRegex::operator()(re_pattern_buffer* regex) const { onig_free(regex); }
-
-absl::StatusOr<PreTokenizer> PreTokenizer::Create(std::string_view name) {
-  std::string known;
-  for (const Kind& kind : kKinds) {
-    if (kind.name == name) {
-      MILLRACE_ASSIGN_OR_RETURN(regex_t * regex, Compile(kind.regex));
-      return PreTokenizer(regex, kind.ignore_merges);
-    }
-    known += StrCat(known.empty() ? "" : ", ", kind.name);
+absl::StatusOr<PreTokenizer> PreTokenizer::Create(absl::Span<const PreTokenizerSpec> specs) {
+  PreTokenizer pre_tokenizer;
+  for (const PreTokenizerSpec& spec : specs) {
+    MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const Step> step, std::visit(MakeStep(), spec));
+    pre_tokenizer.steps_.push_back(std::move(step));
   }
-  return absl::UnimplementedError(StrCat("key tokenizer.ggml.pre: \"", Printable(name),
-                                         "\" is not supported (supported: ", known, ")"));
+  return pre_tokenizer;
 }
 
-absl::Status PreTokenizer::Split(std::string_view text,
-                                 absl::FunctionRef<void(std::string_view)> emit) const {
-  // Oniguruma counts in it while it matches, so each call has its own.
-  const std::unique_ptr<OnigMatchParam, void (*)(OnigMatchParam*)> limits(onig_new_match_param(),
-                                                                          onig_free_match_param);
-  onig_initialize_match_param(limits.get());
-  onig_set_match_stack_limit_size_of_match_param(limits.get(), kMaxStackEntries);
-  onig_set_retry_limit_in_match_of_match_param(limits.get(), kMaxRetries);
-  const auto* const begin = reinterpret_cast<const OnigUChar*>(text.data());
-  const auto* const end = begin + text.size();
-  for (size_t at = 0; at < text.size();) {
-    const int size = onig_match_with_param(regex_.get(), begin, end, begin + at, nullptr,
-                                           ONIG_OPTION_NONE, limits.get());
-    if (size == ONIGERR_MATCH_STACK_LIMIT_OVER || size == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER) {
-      return absl::InvalidArgumentError(StrCat("prompt: the white space at byte ", at,
-                                               " is too long, at most about ", kMaxStackEntries,
-                                               " characters in a row are taken"));
-    }
-    if (size <= 0) {
-      return absl::InternalError(
-          StrCat("pre-tokenizer: Oniguruma ends with ", size, " at byte ", at));
-    }
-    emit(text.substr(at, size));
-    at += size;
-  }
-  return absl::OkStatus();
+absl::Status PreTokenizer::Run(size_t step, TextPiece piece, Emit emit) const {
+  if (step == steps_.size()) return emit(piece);
+  return steps_[step]->Run(piece, [&](TextPiece part) { return Run(step + 1, part, emit); });
 }
 
 }  // namespace millrace

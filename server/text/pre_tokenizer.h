@@ -1,43 +1,47 @@
-// Cuts text into the pieces that byte-level BPE merges within, by a model's own regular expression.
+// Cuts text into the pieces within which a model looks for its tokens.
 #ifndef MILLRACE_SERVER_TEXT_PRE_TOKENIZER_H_
 #define MILLRACE_SERVER_TEXT_PRE_TOKENIZER_H_
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-
-struct re_pattern_buffer;  // Oniguruma's regex_t
+#include "absl/types/span.h"
+#include "formats/tokenizer_spec.h"
 
 namespace millrace {
+
+struct TextPiece {
+  std::string_view text;  // valid UTF-8, not empty
+  bool at_start = false;  // it begins with the first character of the whole text
+};
 
 // Constant after construction: Split may be called from any thread.
 class PreTokenizer {
  public:
-  // `name` is GGUF's tokenizer.ggml.pre. UNIMPLEMENTED, naming those that are known, for another
-  // one.
-  static absl::StatusOr<PreTokenizer> Create(std::string_view name);
+  using Emit = absl::FunctionRef<absl::Status(TextPiece)>;
 
-  // Whether a piece that is a token as it stands is taken without merging.
-  bool ignore_merges() const { return ignore_merges_; }
-
-  // Calls `emit` with each piece of `text` (valid UTF-8), front to back; together they are the
-  // text. INVALID_ARGUMENT when more than about a million characters of white space follow each
-  // other: the regular expression engine keeps 40 bytes for each of them.
-  absl::Status Split(std::string_view text, absl::FunctionRef<void(std::string_view)> emit) const;
-
- private:
-  struct FreeRegex {
-    void operator()(re_pattern_buffer* regex) const;
+  // One step of several. Calls `emit` with the parts of a piece, from left to right; they need not
+  // be text of the piece, and end with the call.
+  class Step {
+   public:
+    virtual ~Step() = default;
+    virtual absl::Status Run(TextPiece piece, Emit emit) const = 0;
   };
 
-  PreTokenizer(re_pattern_buffer* regex, bool ignore_merges)
-      : regex_(regex), ignore_merges_(ignore_merges) {}
+  static absl::StatusOr<PreTokenizer> Create(absl::Span<const PreTokenizerSpec> specs);
 
-  std::unique_ptr<re_pattern_buffer, FreeRegex> regex_;
-  bool ignore_merges_;
+  // Calls `emit` with each piece; an error of it ends the work and is returned. INVALID_ARGUMENT,
+  // calling the text "prompt", where a regular expression needs too much for it.
+  absl::Status Split(TextPiece text, Emit emit) const { return Run(0, text, emit); }
+
+ private:
+  absl::Status Run(size_t step, TextPiece piece, Emit emit) const;
+
+  std::vector<std::unique_ptr<const Step>> steps_;
 };
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "server/text/tokenizer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
@@ -17,18 +18,8 @@ absl::StatusOr<std::vector<Token>> Tokenizer::Encode(std::string_view text,
   if (const size_t at = FindInvalidUtf8(text); at != std::string_view::npos) {
     return absl::InvalidArgumentError(StrCat("prompt: not valid UTF-8 at byte ", at));
   }
-  const SpecialMatcher& special = options.parse_special ? parsed_special_ : always_special_;
   std::vector<Token> tokens;
-  if (options.add_special && add_bos_) tokens.push_back(*bos_);
-  while (true) {
-    const std::optional<SpecialMatcher::Match> match = special.Find(text);
-    const std::string_view plain = text.substr(0, match ? match->begin : text.size());
-    if (!plain.empty()) MILLRACE_RETURN_IF_ERROR(EncodePlain(plain, &tokens));
-    if (!match) break;
-    tokens.push_back(match->token);
-    text.remove_prefix(match->begin + match->size);
-  }
-  if (options.add_special && add_eos_) tokens.push_back(*eos_);
+  MILLRACE_RETURN_IF_ERROR(EncodeText(text, options, &tokens));
   return tokens;
 }
 
@@ -36,6 +27,11 @@ std::string_view Tokenizer::TokenBytes(Token token) const {
   if (token < 0 || token >= vocab_size()) return {};
   const uint32_t begin = token == 0 ? 0 : ends_[token - 1];
   return std::string_view(bytes_).substr(begin, ends_[token] - begin);
+}
+
+std::string_view Tokenizer::FirstTokenBytes(Token token) const {
+  const auto it = first_.find(token);
+  return it == first_.end() ? TokenBytes(token) : std::string_view(it->second);
 }
 
 bool Tokenizer::IsSpecial(Token token) const {
@@ -54,13 +50,10 @@ void Tokenizer::AddToken(std::string_view bytes, bool special) {
   special_.push_back(special);
 }
 
-void Tokenizer::SetEndOfGeneration(std::initializer_list<std::optional<Token>> tokens) {
-  for (const std::optional<Token>& token : tokens) {
-    if (token) end_of_generation_.push_back(*token);
-  }
-  std::sort(end_of_generation_.begin(), end_of_generation_.end());
-  end_of_generation_.erase(std::unique(end_of_generation_.begin(), end_of_generation_.end()),
-                           end_of_generation_.end());
+void Tokenizer::SetEndOfGeneration(std::vector<Token> tokens) {
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  end_of_generation_ = std::move(tokens);
 }
 
 ByteTokenizer::ByteTokenizer() {
@@ -72,12 +65,19 @@ ByteTokenizer::ByteTokenizer() {
   AddToken("<s>", /*special=*/true);
   eos_ = vocab_size();
   AddToken("</s>", /*special=*/true);
-  SetEndOfGeneration({eos_});
-  parsed_special_ = SpecialMatcher({{"<s>", *bos_}, {"</s>", *eos_}});
+  SetEndOfGeneration({*eos_});
+  special_ = SpecialMatcher({{"<s>", *bos_}, {"</s>", *eos_}});
 }
 
-absl::Status ByteTokenizer::EncodePlain(std::string_view text, std::vector<Token>* tokens) const {
-  for (const char character : text) tokens->push_back(static_cast<uint8_t>(character));
+absl::Status ByteTokenizer::EncodeText(std::string_view text, EncodeOptions options,
+                                       std::vector<Token>* tokens) const {
+  while (!text.empty()) {
+    const auto match = options.parse_special ? special_.Find(text) : std::nullopt;
+    const std::string_view plain = text.substr(0, match ? match->begin : text.size());
+    for (const char byte : plain) tokens->push_back(static_cast<uint8_t>(byte));
+    if (match) tokens->push_back(match->token);
+    text.remove_prefix(plain.size() + (match ? match->size : 0));
+  }
   return absl::OkStatus();
 }
 

@@ -3,17 +3,19 @@
 #define MILLRACE_SERVER_TEXT_TOKENIZER_H_
 
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "scheduler/sampling_params.h"
 #include "server/text/special_matcher.h"
+#include "server/text/token_decoder.h"
 
 namespace millrace {
 
@@ -30,14 +32,17 @@ class Tokenizer {
 
   virtual ~Tokenizer() = default;
 
-  // INVALID_ARGUMENT for text over kMaxTextBytes, not valid UTF-8, or with a longer run of white
-  // space than the pre-tokenizer takes; the message calls the text "prompt". The time is O(n log
-  // n).
+  // INVALID_ARGUMENT for text over kMaxTextBytes, not valid UTF-8, or of a kind that the model has
+  // no tokens for or its regular expressions take too long over; the message calls the text
+  // "prompt".
   absl::StatusOr<std::vector<Token>> Encode(std::string_view text, EncodeOptions options) const;
 
-  // A token's own bytes, perhaps a part of a character; a special token's text. Empty for an id
-  // outside of the vocabulary.
+  // What a token writes after others: bytes, perhaps a part of a character. Empty for an id outside
+  // of the vocabulary.
   std::string_view TokenBytes(Token token) const;
+  // What it writes as the first one of a text: some vocabularies keep spaces with the words after.
+  std::string_view FirstTokenBytes(Token token) const;
+  const TextEnds& text_ends() const { return text_ends_; }
 
   // Whether the token is one that skip_special_tokens hides.
   bool IsSpecial(Token token) const;
@@ -53,22 +58,25 @@ class Tokenizer {
   void Reserve(size_t tokens, size_t bytes);
   // The next id's bytes and kind.
   void AddToken(std::string_view bytes, bool special);
-  // Where the model stops. Unset ids are left out.
-  void SetEndOfGeneration(std::initializer_list<std::optional<Token>> tokens);
+  // Where it writes something else as the first one.
+  void SetFirst(Token token, std::string bytes) {
+    first_.insert_or_assign(token, std::move(bytes));
+  }
+  // Where the model stops.
+  void SetEndOfGeneration(std::vector<Token> tokens);
 
   std::optional<Token> bos_, eos_;
-  bool add_bos_ = false;
-  bool add_eos_ = false;
-  SpecialMatcher always_special_;  // matched in every text
-  SpecialMatcher parsed_special_;  // matched with parse_special: always_special_ and more
+  TextEnds text_ends_;
 
  private:
-  // Appends the ids of `text`, which is valid UTF-8 and has no special tokens to be matched.
-  virtual absl::Status EncodePlain(std::string_view text, std::vector<Token>* tokens) const = 0;
+  // Appends the ids of `text`, which is valid UTF-8.
+  virtual absl::Status EncodeText(std::string_view text, EncodeOptions options,
+                                  std::vector<Token>* tokens) const = 0;
 
   std::string bytes_;           // of all tokens, one after the other
   std::vector<uint32_t> ends_;  // by id, where its bytes end
   std::vector<bool> special_;
+  absl::flat_hash_map<Token, std::string> first_;
   std::vector<Token> end_of_generation_;
 };
 
@@ -79,7 +87,10 @@ class ByteTokenizer : public Tokenizer {
   ByteTokenizer();
 
  private:
-  absl::Status EncodePlain(std::string_view text, std::vector<Token>* tokens) const override;
+  absl::Status EncodeText(std::string_view text, EncodeOptions options,
+                          std::vector<Token>* tokens) const override;
+
+  SpecialMatcher special_;
 };
 
 }  // namespace millrace

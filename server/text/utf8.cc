@@ -44,6 +44,43 @@ Utf8Unit FirstUtf8Unit(std::string_view text) {
   return {Utf8Unit::kCharacter, size};
 }
 
+Utf8Character FirstCharacter(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const auto rest = [&](size_t i) { return static_cast<char32_t>(byte(i) & 0x3f); };
+  if (byte(0) < 0x80) return {byte(0), 1};
+  const Utf8Unit unit = FirstUtf8Unit(text);
+  if (unit.kind != Utf8Unit::kCharacter) return {0xfffd, 1};
+  switch (unit.size) {
+    case 2:
+      return {static_cast<char32_t>(byte(0) & 0x1f) << 6 | rest(1), 2};
+    case 3:
+      return {static_cast<char32_t>(byte(0) & 0x0f) << 12 | rest(1) << 6 | rest(2), 3};
+    default:
+      return {static_cast<char32_t>(byte(0) & 0x07) << 18 | rest(1) << 12 | rest(2) << 6 | rest(3),
+              4};
+  }
+}
+
+void AppendCharacter(char32_t code, std::string* out) {
+  const auto push = [&](char32_t byte) { out->push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    push(code);
+    return;
+  }
+  if (code < 0x800) {
+    push(0xc0 | code >> 6);
+  } else {
+    if (code < 0x10000) {
+      push(0xe0 | code >> 12);
+    } else {
+      push(0xf0 | code >> 18);
+      push(0x80 | (code >> 12 & 0x3f));
+    }
+    push(0x80 | (code >> 6 & 0x3f));
+  }
+  push(0x80 | (code & 0x3f));
+}
+
 size_t FindInvalidUtf8(std::string_view text) {
   size_t at = 0;
   while ((at += AsciiRun(text.substr(at))) < text.size()) {

@@ -22,6 +22,16 @@ struct Utf8Unit {
 // `text` must not be empty.
 Utf8Unit FirstUtf8Unit(std::string_view text);
 
+// The character at the front of `text`, which must not be empty, and its size in bytes; U+FFFD and
+// 1 for what is no character.
+struct Utf8Character {
+  char32_t code;
+  size_t size;
+};
+Utf8Character FirstCharacter(std::string_view text);
+
+void AppendCharacter(char32_t code, std::string* out);
+
 // The position of the first byte that is not part of a well-formed character; npos when all are.
 size_t FindInvalidUtf8(std::string_view text);
 

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "formats/gguf_test_util.h"
-#include "server/text/bpe_tokenizer.h"
+#include "formats/tokenizer_gguf.h"
 #include "server/text/detokenizer.h"
+#include "server/text/pipeline_tokenizer.h"
 
 namespace millrace {
 namespace {
@@ -21,9 +22,9 @@ TEST(SmolLm2TokenizerTest, EqualsHuggingFace) {
   std::ifstream file("tests/reference/tokenizer_smollm2.jsonl");
   ASSERT_TRUE(file.is_open()) << "run from the repository's root";
   const GgufFile model = *GgufFile::Open(DefaultModelPath());
-  const auto made = BpeTokenizer::Create(*ReadTokenizerConfig(model));
+  const auto made = PipelineTokenizer::Create(*MakeTokenizerSpec(*ReadTokenizerConfig(model)));
   ASSERT_TRUE(made.ok()) << made.status();
-  const BpeTokenizer& tokenizer = **made;
+  const Tokenizer& tokenizer = **made;
   const auto ids_of = [&](std::string_view text, bool parse_special) {
     return *tokenizer.Encode(text, {.parse_special = parse_special});
   };

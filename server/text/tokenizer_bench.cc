@@ -1,11 +1,11 @@
-#include "server/text/bpe_tokenizer.h"
-
 #include <benchmark/benchmark.h>
 
 #include <random>
 #include <string>
 
 #include "formats/gguf_test_util.h"
+#include "formats/tokenizer_gguf.h"
+#include "server/text/pipeline_tokenizer.h"
 #include "server/text/utf8.h"
 
 namespace millrace {
@@ -22,14 +22,16 @@ BENCHMARK(BM_OpenModel)->Unit(benchmark::kMillisecond);
 void BM_CreateTokenizer(benchmark::State& state) {
   const GgufFile file = *GgufFile::Open(DefaultModelPath());
   const TokenizerConfig config = *ReadTokenizerConfig(file);
-  for (auto _ : state) benchmark::DoNotOptimize(BpeTokenizer::Create(config));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(PipelineTokenizer::Create(*MakeTokenizerSpec(config)));
+  }
 }
 BENCHMARK(BM_CreateTokenizer)->Unit(benchmark::kMillisecond);
 
 // Words drawn from the vocabulary, which is about what a prompt is made of.
 void BM_Encode(benchmark::State& state) {
   const GgufFile file = *GgufFile::Open(DefaultModelPath());
-  const auto tokenizer = *BpeTokenizer::Create(*ReadTokenizerConfig(file));
+  const auto tokenizer = *PipelineTokenizer::Create(*MakeTokenizerSpec(*ReadTokenizerConfig(file)));
   std::mt19937 random(1);
   std::string text;
   while (text.size() < static_cast<size_t>(state.range(0))) {
