@@ -40,5 +40,7 @@ done
 say "comparing"
 cmake -S . -B build -G Ninja -DMILLRACE_TESTS=ON --log-level=WARNING >/dev/null
 build_quietly build server_text_template_parity_test
+build_quietly build tokenize_lines
+"$python" tests/reference/tokenizer_parity.py build/tokenize_lines "$LLAMA_CPP/vendor/llama.cpp/models" || failed=1
 ctest --test-dir build -L parity --output-on-failure --no-tests=error || failed=1
 exit $failed

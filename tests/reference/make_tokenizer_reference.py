@@ -9,6 +9,7 @@ A line is one of
     {"decode": [...], "kept": ..., "skipped": ...}  the ids' text with special tokens, and, where it differs, without
 """
 
+import functools
 import json
 import pathlib
 import random
@@ -97,6 +98,7 @@ SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u300
           "\x85", "\ufeff", "\t\t ", "    ", "\n\n\n\n", " " * 17, "\x1f", "\x00"]
 
 
+@functools.lru_cache
 def characters():
     """One of each assigned character that can stand in a text, by general category."""
     by_category = {}
@@ -114,7 +116,7 @@ def mangled_special(rng, special):
                        special[:cut] + special, "<" + special + ">"])
 
 
-def strings(specials):
+def strings(specials, count=2000):
     rng = random.Random(20261121)
     by_category = characters()
     categories = sorted(by_category)
@@ -169,7 +171,7 @@ def strings(specials):
         lambda: " ".join(piece() for _ in range(rng.randrange(2, 6))),
         lambda: "".join(rng.choice(EMOJI + [" ", "a", "1"]) for _ in range(rng.randrange(1, 8))),
     ]
-    for index in range(2000 - fixed):
+    for index in range(count - fixed):
         yield makers[index % len(makers)]()
 
 
