@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/launch.cuh"
+#include "kernels/sampling/guessed_cut.cuh"
 #include "kernels/sampling/sample_internal.cuh"
 #include "kernels/sampling/tile_search.cuh"
 
@@ -16,20 +17,26 @@ struct Overview {
 __device__ Overview ReadTiles(const TileStats* stats, int tiles, bool draws) {
   Key largest = 0;
   bool finite = true;
-  for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
-    const TileStats tile = stats[i];
+#pragma unroll
+  for (int i = 0; i < kTilesAThread; ++i) {
+    const int at = i * kSearchThreads + threadIdx.x;
+    if (at >= tiles) continue;
+    const TileStats tile = stats[at];
     finite = finite && tile.largest == tile.largest;
     const Key key = KeyOf(tile.largest, draws ? 0 : tile.first);
-    Memory().tile_bits[i] = OrderedBitsOf(key);
+    Memory().tile_bits[at] = OrderedBitsOf(key);
+    Memory().tiles.mass[at] = tile.sum;
     largest = max(largest, key);
   }
   return {__syncthreads_and(finite) != 0, BlockMax(largest)};
 }
 
-// The tiles' masses without any filter, from the statistics alone.
-__device__ void WeighTiles(const TileStats* stats, int tiles, const Softmax& softmax) {
+// The tiles' masses without any filter, from what ReadTiles left.
+__device__ void WeighTiles(int tiles, const Softmax& softmax) {
+#pragma unroll 1
   for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
-    Memory().tile_mass[i] = ToMass(stats[i].sum * softmax.P(stats[i].largest));
+    const float largest = FromOrderedBits(Memory().tile_bits[i]);
+    Memory().tile_mass[i] = ToMass(Memory().tiles.mass[i] * softmax.P(largest));
   }
   __syncthreads();
 }
@@ -58,6 +65,7 @@ __device__ float TopPBound(float top_p, Mass total, int num_tiles, const Softmax
   constexpr int kLevels = 31;  // p = 2^-level
   SearchMemory& memory = Memory();
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < num_tiles; i += kSearchThreads) {
     memory.tiles.mass[i] = static_cast<float>(memory.tile_mass[i]) * 0x1p-44f;
     memory.tiles.largest[i] = softmax.P(FromOrderedBits(memory.tile_bits[i]));
@@ -65,15 +73,25 @@ __device__ float TopPBound(float top_p, Mass total, int num_tiles, const Softmax
   if (threadIdx.x == 0) memory.at = 0;  // a bit for each level that drops little enough
   __syncthreads();
   const float budget = (1 - top_p) * 0.9999f * static_cast<float>(total) * 0x1p-44f;
-  for (int level = 1 + threadIdx.x / kWarpSize; level < kLevels; level += kSearchWarps) {
-    const float p = Exp2(-static_cast<float>(level));
-    float dropped = 0;
-    for (int i = threadIdx.x % kWarpSize; i < num_tiles; i += kWarpSize) {
-      const float mass = memory.tiles.mass[i], largest = memory.tiles.largest[i];
-      dropped += largest < p ? mass : fminf(fmaxf(mass - largest, 0.0f), (kTile - 1) * p);
+  // A warp has two levels.
+  const int levels[2] = {1 + static_cast<int>(threadIdx.x) / kWarpSize,
+                         1 + static_cast<int>(threadIdx.x) / kWarpSize + kSearchWarps};
+  float dropped[2] = {};
+#pragma unroll 2
+  for (int i = threadIdx.x % kWarpSize; i < num_tiles; i += kWarpSize) {
+    const float mass = memory.tiles.mass[i], largest = memory.tiles.largest[i];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float p = Exp2(-static_cast<float>(levels[j]));
+      dropped[j] += largest < p ? mass : fminf(fmaxf(mass - largest, 0.0f), (kTile - 1) * p);
     }
-    dropped = WarpReduce<Add>(dropped);
-    if (threadIdx.x % kWarpSize == 0 && dropped <= budget) atomicOr(&memory.at, 1 << level);
+  }
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const float sum = WarpReduce<Add>(dropped[j]);
+    if (threadIdx.x % kWarpSize == 0 && levels[j] < kLevels && sum <= budget) {
+      atomicOr(&memory.at, 1 << levels[j]);
+    }
   }
   __syncthreads();
   const int level = memory.at == 0 ? 64 : __ffs(memory.at) - 1;
@@ -83,7 +101,7 @@ __device__ float TopPBound(float top_p, Mass total, int num_tiles, const Softmax
 
 // Finds the lowest key that the filters keep, and leaves the kept tokens' masses in tile_mass.
 __device__ Key Filter(const SlotSampling& slot, const Softmax& softmax, uint32_t largest,
-                      int vocab_size, const TileStats* stats, TileSearch& search) {
+                      int vocab_size, const float* x, TileSearch& search) {
   const Key beyond_all = LowestKey(largest + 1);
   Range range = {MinPCut(slot, softmax), beyond_all, 0};
   Mass need = 0;         // what top_p wants to reach
@@ -104,11 +122,15 @@ __device__ Key Filter(const SlotSampling& slot, const Softmax& softmax, uint32_t
     }
   } else {
     const int tiles = NumTiles(vocab_size);
-    WeighTiles(stats, tiles, softmax);
+    WeighTiles(tiles, softmax);
     const Mass all = search.TotalMass();
     const float bound = TopPBound(slot.top_p, all, tiles, softmax);
     need = Part(slot.top_p, all);
     range.low = max(range.low, LowestKey(OrderedBits(bound)));
+    if (search.CountTiles(OrderedBitsOf(range.low)) > kTilesForList) {
+      kept = CutByGuess(x, vocab_size, softmax, all, need, search);
+      decided = kept > 0;
+    }
   }
   if (!decided) {
     kept = search.Narrow(&range, Measure::kMass, need);
@@ -118,15 +140,15 @@ __device__ Key Filter(const SlotSampling& slot, const Softmax& softmax, uint32_t
   return kept > 0 ? Memory().list[kept - 1] : range.high;
 }
 
-__device__ int DrawToken(const SampleRow& row, const SlotSampling& slot, const TileStats* stats,
-                         const float* x, int vocab_size, uint32_t largest) {
+__device__ int DrawToken(const SampleRow& row, const SlotSampling& slot, const float* x,
+                         int vocab_size, uint32_t largest) {
   const Softmax softmax = {FromOrderedBits(largest), Factor(slot)};
   TileSearch search(x, vocab_size, softmax);
   Key low = LowestKey(OrderedBits(-FLT_MAX));
   if (slot.top_k > 0 || slot.top_p < 1 || slot.min_p > 0) {
-    low = Filter(slot, softmax, largest, vocab_size, stats, search);
+    low = Filter(slot, softmax, largest, vocab_size, x, search);
   } else {
-    WeighTiles(stats, NumTiles(vocab_size), softmax);
+    WeighTiles(NumTiles(vocab_size), softmax);
   }
   return search.Draw(low, RandomBits(slot.seed, slot.sample_index, row.position));
 }
@@ -184,7 +206,7 @@ __global__ void __launch_bounds__(kSearchThreads, 2) ChooseTokensKernel(const Sa
   const SampleRow wanted = args.rows[row];
   const int tiles = NumTiles(args.vocab_size);
   const TileStats* stats = static_cast<const TileStats*>(args.workspace) + int64_t{row} * tiles;
-  const SlotSampling& slot = args.slots[wanted.slot];
+  const SlotSampling slot = args.slots[wanted.slot];
   const bool scores = wanted.target >= 0;
   const bool draws = Draws(wanted, slot);
 
@@ -199,7 +221,7 @@ __global__ void __launch_bounds__(kSearchThreads, 2) ChooseTokensKernel(const Sa
     } else if (draws) {
       const float* x = Adjusts(wanted, slot) ? args.adjusted : args.logits;
       result.token =
-          DrawToken(wanted, slot, stats, x + row * args.logits_stride, args.vocab_size, largest);
+          DrawToken(wanted, slot, x + row * args.logits_stride, args.vocab_size, largest);
     } else {
       result.token = TokenOf(overview.largest);
     }
@@ -220,7 +242,11 @@ __global__ void __launch_bounds__(kSearchThreads, 2) ChooseTokensKernel(const Sa
 }  // namespace
 
 cudaError_t LaunchChooseTokens(const SampleArgs& args, cudaStream_t stream) {
-  return LaunchDependent(ChooseTokensKernel, args.max_rows, kSearchThreads, 0, stream, args);
+  const cudaError_t error = cudaFuncSetAttribute(
+      ChooseTokensKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kListedBytes);
+  if (error != cudaSuccess) return error;
+  return LaunchDependent(ChooseTokensKernel, args.max_rows, kSearchThreads, kListedBytes, stream,
+                         args);
 }
 
 }  // namespace millrace::kernels::sampling

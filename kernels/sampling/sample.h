@@ -7,10 +7,11 @@
 //   repetition penalty  logit = logit > 0 ? logit / r : logit * r, of each token in the history
 //   frequency penalty   logit -= frequency * (times that the token was generated)
 //   presence penalty    logit -= presence, of each token that was generated
-//   temperature         p = exp((logit - largest) / temperature); 0, or top_k = 1, takes the
-//   largest min_p               drops p < min_p top_k               keeps the likeliest k top_p
-//   keeps the likeliest whose sum reaches top_p of what is left draw                inverts the
-//   distribution function over the kept tokens, in the order of
+//   temperature         p = exp((logit - largest) / temperature); 0, or top_k 1: takes the largest
+//   min_p               drops p < min_p
+//   top_k               keeps the likeliest k
+//   top_p               keeps the likeliest whose sum reaches top_p of what is left
+//   draw                inverts the distribution function over the kept tokens, in the order of
 //                       their ids, at Philox(seed; position, sample_index)
 // Of equal logits the lower id is the likelier. The log-probabilities and ranks are those of the
 // raw logits. A row with a target is scored: nothing is drawn and nothing of the above changes a
@@ -23,9 +24,11 @@
 // How: one kernel reads the logits once and leaves the maximum and the sum of each tile of 256
 // tokens. A second one, a block a row, knows from those what to read again: one tile to take the
 // largest or to draw without filters, the tiles that reach the k-th largest of the tiles' maxima
-// for top_k. Where more tokens compete than shared memory holds (top_p on flat logits), histograms
-// narrow the cut until the rest fits. (Pivots without sorting: FlashInfer's sampling; Qrita,
-// arXiv:2602.01518. Philox: Salmon et al., SC11.)
+// for top_k. Where top_p leaves most tiles in the race, a sample of the row tells between which
+// logits its cut lies, and one reading of the row lists the tokens there and weighs those above.
+// Where that fails, as with many equal logits, histograms narrow the cut until the rest fits the
+// list. (Pivots without sorting: FlashInfer's sampling; Qrita, arXiv:2602.01518. Philox: Salmon et
+// al., SC11.)
 #ifndef MILLRACE_KERNELS_SAMPLING_SAMPLE_H_
 #define MILLRACE_KERNELS_SAMPLING_SAMPLE_H_
 

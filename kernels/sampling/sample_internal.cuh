@@ -68,15 +68,19 @@ __device__ inline float4 LoadLogits(const float* row, int column, int vocab_size
   return *reinterpret_cast<const float4*>(row + column);
 }
 
-// The same, but the compiler neither moves the load towards its use nor behind another such load.
-__device__ inline float4 LoadLogitsHere(const float* row, int column, int vocab_size) {
-  float4 x = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-  if (column < vocab_size) {
-    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "l"(row + column));
-  }
+// Four logits; the compiler neither moves the load towards its use nor behind another such load.
+__device__ inline float4 LoadLogitsHere(const float* from) {
+  float4 x;
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "l"(from));
   return x;
+}
+
+// The same; -inf if the first of them lies past the vocabulary.
+__device__ inline float4 LoadLogitsHere(const float* row, int column, int vocab_size) {
+  if (column >= vocab_size) return make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+  return LoadLogitsHere(row + column);
 }
 
 // Makes what lies past the vocabulary -inf in four logits.

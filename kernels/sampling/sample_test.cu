@@ -67,6 +67,42 @@ TEST(SampleTest, LargeVocabulariesMatchTheReference) {
   }
 }
 
+// Rows of which most tiles compete for top_p's cut: where a sample of them tells about where it is,
+// and where the sampled pieces (the first of each 64th of a row) tell nothing of the others.
+TEST(SampleTest, WideCutsMatchTheReference) {
+  constexpr int kVocab = 128256, kPiece = 128, kDraws = 3;
+  constexpr float kTopP[] = {0.05f, 0.3f, 0.7f, 0.9f, 0.95f, 0.99f, 0.99999f};
+  constexpr int kRows = std::size(kTopP) * kDraws;
+  Device device(kVocab, kRows, std::size(kTopP));
+  std::vector<SampleRow> rows;
+  std::vector<SlotSampling> slots;
+  for (const float top_p : kTopP) {
+    for (int i = 0; i < kDraws; ++i) rows.push_back({static_cast<int32_t>(slots.size()), i, -1});
+    slots.push_back(With({.temperature = 0.8f, .top_p = top_p}, slots.size()));
+  }
+  device.SetRows(rows);
+  device.SetSlots(slots);
+  for (const float deviation : {0.01f, 0.3f, 1.0f, 1.7f, 2.5f, 4.0f}) {
+    for (const float shift : {0.0f, -2.0f, 2.0f}) {
+      SCOPED_TRACE(testing::Message() << deviation << " and " << shift);
+      std::vector<float> logits = RandomNormal(kVocab, 5, deviation);
+      for (int i = 0; i < 64; ++i) {
+        const int begin = i * (kVocab / kPiece) / 64 * kPiece;
+        for (int token = begin; token < begin + kPiece; ++token) logits[token] += shift;
+      }
+      const SamplingReference reference(logits);
+      device.SetLogits(Strided(std::vector<std::vector<float>>(kRows, logits)));
+      const Outputs out = device.Run();
+      for (int i = 0; i < kRows; ++i) {
+        const SlotSampling& slot = slots[rows[i].slot];
+        const double uniform = ReferenceUniform(slot.seed, slot.sample_index, rows[i].position);
+        ASSERT_EQ(out.results[i].ok, 1);
+        EXPECT_TRUE(reference.Accepts(slot, uniform, out.results[i].token)) << slot.top_p;
+      }
+    }
+  }
+}
+
 TEST(SampleTest, HundredThousandDrawsFollowTheDistribution) {
   constexpr int kVocab = 700, kRows = 4000, kRounds = 25;
   const std::vector<float> logits = RandomNormal(kVocab, 3, 1.5f);

@@ -171,9 +171,20 @@ class Device {
 
 // ---- Kinds of logits ----
 
-enum Kind { kPeaked, kNormal, kFlat, kEqual, kQuantized, kTwoLevels, kHuge, kFalling, kNumKinds };
-inline constexpr const char* kKindNames[] = {"peaked",    "normal",     "flat", "equal",
-                                             "quantized", "two levels", "huge", "falling"};
+enum Kind {
+  kPeaked,
+  kNormal,
+  kFlat,
+  kEqual,
+  kQuantized,
+  kTwoLevels,
+  kHuge,
+  kFalling,
+  kRectified,
+  kNumKinds
+};
+inline constexpr const char* kKindNames[] = {
+    "peaked", "normal", "flat", "equal", "quantized", "two levels", "huge", "falling", "rectified"};
 
 inline std::vector<float> Logits(Kind kind, int size, uint32_t seed) {
   std::vector<float> x = RandomNormal(size, seed, kind == kFlat ? 0.1f : 3.0f);
@@ -198,6 +209,9 @@ inline std::vector<float> Logits(Kind kind, int size, uint32_t seed) {
         break;
       case kFalling:  // a tile holds the next's largest: no tile stands out
         x[i] = -0.001f * static_cast<float>(i);
+        break;
+      case kRectified:  // half of them zero, of both signs
+        if (x[i] < 0) x[i] = i % 3 == 0 ? -0.0f : 0.0f;
         break;
       default:
         break;

@@ -9,16 +9,32 @@ namespace millrace::kernels::sampling {
 
 inline constexpr int kCapacity = 2048;  // of the list
 
+// What a reading of a whole row lists, before all but a few of it is decided.
+struct ListedToken {
+  float logit;
+  int32_t token;
+};
+inline constexpr int kMaxListed = 6144;
+inline constexpr int kListedBytes = kMaxListed * sizeof(ListedToken);  // dynamic shared memory
+
+// Logits low <= x < high.
+struct Window {
+  float low;
+  float high;
+};
+
 struct SearchMemory {
   uint32_t tile_bits[kMaxTiles];  // OrderedBits of the tile's largest logit
   Mass tile_mass[kMaxTiles];
   uint16_t selected[kMaxTiles];  // tiles, in any order
   union {
     Key list[kCapacity];
-    struct {  // the halves of 64-bit sums: shared memory adds 32 bits natively
-      uint32_t low[kBins];
-      uint32_t high[kBins];
-    } bins;
+    Mass bins[kBins];
+    struct {
+      int counts[kBins];
+      float cut, slack;  // of the sampled tokens, how many are above the cut
+      Window window;
+    } guess;
     struct {
       float mass[kMaxTiles];
       float largest[kMaxTiles];
@@ -33,6 +49,20 @@ struct SearchMemory {
 __device__ inline SearchMemory& Memory() {
   __shared__ SearchMemory memory;
   return memory;
+}
+
+__device__ inline ListedToken* Listed() {
+  extern __shared__ ListedToken listed[];
+  return listed;
+}
+
+// Adds to a sum in shared memory by its halves: shared memory adds 32 bits natively.
+__device__ inline void AddMass(Mass& to, Mass amount) {
+  uint32_t* const halves = reinterpret_cast<uint32_t*>(&to);
+  const uint32_t low = static_cast<uint32_t>(amount);
+  uint32_t high = static_cast<uint32_t>(amount >> 32);
+  if (atomicAdd(&halves[0], low) > ~low) ++high;  // carry
+  if (high > 0) atomicAdd(&halves[1], high);
 }
 
 }  // namespace millrace::kernels::sampling

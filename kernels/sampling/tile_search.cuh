@@ -76,6 +76,7 @@ class TileSearch {
   // The mass of the first `count` of the list.
   __device__ __noinline__ Mass ListedMass(int count) const {
     Mass sum = 0, total;
+#pragma unroll 1
     for (int i = threadIdx.x; i < count; i += kSearchThreads) {
       sum += softmax_.MassOf(LogitOf(Memory().list[i]));
     }
@@ -113,16 +114,33 @@ class TileSearch {
 
   // Adds the first `count` of the list to their tiles' masses.
   __device__ void AddListed(int count) const {
+#pragma unroll 1
     for (int i = threadIdx.x; i < count; i += kSearchThreads) {
       const Key key = Memory().list[i];
-      atomicAdd(&Memory().tile_mass[TokenOf(key) / kTile], softmax_.MassOf(LogitOf(key)));
+      AddMass(Memory().tile_mass[TokenOf(key) / kTile], softmax_.MassOf(LogitOf(key)));
     }
     __syncthreads();
   }
 
-  __device__ Mass TotalMass() const {
+  // How many tiles reach `ordered_bits`.
+  __device__ int CountTiles(uint32_t ordered_bits) const {
+    int reaching = 0;
+#pragma unroll
+    for (int i = 0; i < kTilesAThread; ++i) {
+      const int tile = i * kSearchThreads + threadIdx.x;
+      reaching +=
+          __syncthreads_count(tile < num_tiles_ && Memory().tile_bits[tile] >= ordered_bits);
+    }
+    return reaching;
+  }
+
+  __device__ __noinline__ Mass TotalMass() const {
     Mass sum = 0, total;
-    for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) sum += Memory().tile_mass[i];
+#pragma unroll
+    for (int i = 0; i < kTilesAThread; ++i) {
+      const int tile = i * kSearchThreads + threadIdx.x;
+      if (tile < num_tiles_) sum += Memory().tile_mass[tile];
+    }
     BlockExclusiveScan(sum, &total);
     return total;
   }
@@ -241,6 +259,7 @@ class TileSearch {
   __device__ __noinline__ int ListSelected(const Range& range) const {
     const unsigned lane = threadIdx.x % kWarpSize;
     if (threadIdx.x == 0) Memory().count = 0;
+#pragma unroll 1
     for (int i = threadIdx.x; i < num_tiles_; i += kSearchThreads) Memory().tile_mass[i] = 0;
     __syncthreads();
     const Range within = range;
@@ -276,14 +295,16 @@ class TileSearch {
     return count;
   }
 
+  __device__ static void ClearBins() {
+    for (int i = threadIdx.x; i < kBins; i += kSearchThreads) Memory().bins[i] = 0;
+    if (threadIdx.x == 0) Memory().at = kBins;
+    __syncthreads();
+  }
+
   // Narrows the range to the bin in which `need` is reached.
   __device__ __noinline__ void Histogram(Range* range, Measure measure, Mass need) const {
     SearchMemory& memory = Memory();
-    for (int i = threadIdx.x; i < kBins; i += kSearchThreads) {
-      memory.bins.low[i] = memory.bins.high[i] = 0;
-    }
-    if (threadIdx.x == 0) memory.at = kBins;
-    __syncthreads();
+    ClearBins();
     const Range within = *range;
     const RangeBins bins(within);
     const float low = LogitOf(within.low), high = LogitOf(within.high);
@@ -302,12 +323,7 @@ class TileSearch {
           const Key key = KeyOf(x[i], TokenAt(tile, i));
           if (key >= within.low && key < within.high) bin = bins.Of(key);
         }
-        if (bin < 0) continue;
-        const Mass amount = __float2ull_rn(softmax.P(x[i]) * unit);
-        const uint32_t low_half = static_cast<uint32_t>(amount);
-        uint32_t high_half = static_cast<uint32_t>(amount >> 32);
-        if (atomicAdd(&memory.bins.low[bin], low_half) > ~low_half) ++high_half;  // carry
-        if (high_half > 0) atomicAdd(&memory.bins.high[bin], high_half);
+        if (bin >= 0) AddMass(memory.bins[bin], __float2ull_rn(softmax.P(x[i]) * unit));
       }
     });
     __syncthreads();
@@ -322,7 +338,7 @@ class TileSearch {
     Mass sum = 0, total;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      amounts[i] = Mass{memory.bins.high[first + i]} << 32 | memory.bins.low[first + i];
+      amounts[i] = memory.bins[first + i];
       sum += amounts[i];
     }
     Mass before = range->above + BlockExclusiveScan(sum, &total);
