@@ -44,6 +44,7 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
   sampling.top_p = request.top_p;
   sampling.min_p = request.min_p;
   sampling.seed = request.seed.value_or(0);
+  sampling.sample_index = request.sample_index;
   sampling.top_logprobs = request.logprobs;
   if (request.min_tokens > 0) {
     sampling.banned_tokens = sequence.stop.stop_token_ids;

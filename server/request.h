@@ -47,6 +47,7 @@ struct GenerateRequest {
   float top_p = 1.0f;
   float min_p = 0.0f;
   std::optional<uint64_t> seed;  // unset: drawn by the engine
+  uint32_t sample_index = 0;     // of the choices that share a prompt and a seed, which this is
 
   std::vector<std::string> stop;
   std::vector<Token> stop_token_ids;

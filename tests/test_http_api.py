@@ -106,7 +106,7 @@ def test_return_token_ids(fake_server):
     ("min_tokens", 5, None), ("min_tokens", -1, None), ("max_tokens", -1, None), ("max_tokens", 0, None),
     ("stop", [""], "stop[0]"), ("stop", ["x"] * 17, "stop"),
     ("stop_token_ids", [-1], "stop_token_ids[0]"), ("stop_token_ids", [10**6], "stop_token_ids[0]"),
-    ("presence_penalty", 1, None), ("frequency_penalty", 3, None), ("logit_bias", {"1": 1}, None), ("n", 2, None),
+    ("presence_penalty", 1, None), ("frequency_penalty", 3, None), ("logit_bias", {"1": 1}, None), ("n", 0, None),
     ("repetition_penalty", 1.2, None), ("guided_json", {}, None), ("use_beam_search", True, None),
     ("store", True, None), ("service_tier", "flex", None), ("nonsense", 1, None), ("temprature", 1, None),
 ])

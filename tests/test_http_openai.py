@@ -47,6 +47,20 @@ def test_a_chat_whole_and_streamed(fake):
     assert again.usage.prompt_tokens > whole.usage.prompt_tokens
 
 
+def test_several_choices_of_one_prompt(fake):
+    kwargs = dict(model="fake", messages=MESSAGES, max_completion_tokens=8, n=3, seed=4, extra_body={"ignore_eos": True})
+    whole = fake.chat.completions.create(**kwargs)
+    texts = [choice.message.content for choice in whole.choices]
+    assert [choice.index for choice in whole.choices] == [0, 1, 2]
+    one = fake.chat.completions.create(**{**kwargs, "n": 1})
+    assert one.choices[0].message.content == texts[0]
+    assert whole.usage.prompt_tokens == one.usage.prompt_tokens and whole.usage.completion_tokens == 24
+    streamed = ["", "", ""]
+    for chunk in fake.chat.completions.create(**kwargs, stream=True):
+        streamed[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert streamed == texts
+
+
 def test_logprobs(fake):
     chat = fake.chat.completions.create(model="fake", messages=MESSAGES, max_tokens=3, logprobs=True, top_logprobs=5,
                                         extra_body={"ignore_eos": True})
@@ -60,7 +74,8 @@ def test_logprobs(fake):
 
 @pytest.mark.parametrize("kwargs, kind, param, code", [
     (dict(temperature=3), openai.BadRequestError, "temperature", "invalid_value"),
-    (dict(n=2), openai.BadRequestError, "n", "unsupported_parameter"),
+    (dict(n=0), openai.BadRequestError, "n", "invalid_value"),
+    (dict(presence_penalty=1), openai.BadRequestError, "presence_penalty", "unsupported_parameter"),
     (dict(extra_body={"tempreature": 1}), openai.BadRequestError, "tempreature", "unknown_parameter"),
     (dict(model="gpt-4"), openai.NotFoundError, "model", "model_not_found"),
 ])
@@ -124,6 +139,15 @@ def test_the_model_answers(model_server):
     assert "".join(c.choices[0].delta.content or "" for c in chunks) == whole.choices[0].message.content
     text = client.completions.create(model=model, prompt="The capital of France is", temperature=0, max_tokens=4)
     assert text.choices[0].text.startswith(" Paris")
+
+
+@pytest.mark.model
+def test_the_choices_of_a_prompt_differ_and_come_again(model_server):
+    client = client_of(model_server)
+    kwargs = dict(model=client.models.list().data[0].id, prompt="Once upon a time", max_tokens=16, seed=1, temperature=1.0)
+    texts = [choice.text for choice in client.completions.create(**kwargs, n=4).choices]
+    assert len(set(texts)) == 4
+    assert [choice.text for choice in client.completions.create(**kwargs, n=2).choices] == texts[:2]
 
 
 @pytest.mark.model

@@ -17,12 +17,15 @@ bool Failed(const Finish& finish) {
 Generation::Generation(ApiRequest request, const std::string& id, Engine& engine, const Wake& wake)
     : request_(std::move(request)),
       writer_(request_, id, engine.info().model_name, absl::ToUnixSeconds(absl::Now())),
-      unfinished_(request_.prompts.size()) {
+      unfinished_(request_.prompts.size() * static_cast<size_t>(request_.n)) {
   choices_.reserve(unfinished_);
-  for (size_t i = 0; i < request_.prompts.size(); ++i) {
+  const auto n = static_cast<size_t>(request_.n);
+  for (size_t i = 0; i < unfinished_; ++i) {
     GenerateRequest one = request_.options;
     one.id = unfinished_ == 1 ? id : StrCat(id, "-", i);
-    one.prompt = std::move(request_.prompts[i]);
+    Prompt& prompt = request_.prompts[i / n];
+    one.sample_index = static_cast<uint32_t>(i % n);
+    one.prompt = one.sample_index + 1 == n ? std::move(prompt) : prompt;
     choices_.push_back({.stream = engine.Generate(std::move(one), wake),
                         .logprobs = LogprobsWriter(request_.kind)});
   }
@@ -127,10 +130,12 @@ Answer::State Generation::Complete(HttpResponse& response, std::string& body) {
 
 Usage Generation::TotalUsage() const {
   Usage total;
-  for (const Choice& choice : choices_) {
-    total.prompt_tokens += choice.finish->usage.prompt_tokens;
-    total.completion_tokens += choice.finish->usage.completion_tokens;
-    total.cached_tokens += choice.finish->usage.cached_tokens;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Usage& usage = choices_[i].finish->usage;
+    total.completion_tokens += usage.completion_tokens;
+    if (i % static_cast<size_t>(request_.n) > 0) continue;  // The prompt has been counted.
+    total.prompt_tokens += usage.prompt_tokens;
+    total.cached_tokens += usage.cached_tokens;
   }
   return total;
 }

@@ -23,7 +23,7 @@ namespace millrace {
 // Destroying it cancels what is unfinished (kClientGone).
 class Generation : public Answer {
  public:
-  // `id`: "cmpl-…" or "chatcmpl-…". Of several prompts, each runs under the id with "-<index>".
+  // `id`: "cmpl-…" or "chatcmpl-…". Of several choices, each runs under the id with "-<index>".
   Generation(ApiRequest request, const std::string& id, Engine& engine, const Wake& wake);
   ~Generation() override;
 

@@ -77,6 +77,30 @@ TEST(GenerationTest, AWholeCompletionHasOpenAisShape) {
                 "prompt_tokens_details": {"cached_tokens": 4}}})"));
 }
 
+TEST(GenerationTest, EachPromptHasItsChoicesInARow) {
+  Running run(ApiKind::kCompletion, R"({"prompt": ["p", "q"], "n": 2, "seed": 5})");
+  for (size_t i = 0; i < 4; ++i) {
+    const GenerateRequest request = run.engine.request(i);
+    EXPECT_EQ(std::get<std::string>(request.prompt), i < 2 ? "p" : "q");
+    EXPECT_EQ(request.sample_index, i % 2);
+    EXPECT_EQ(request.seed, 5);
+    EXPECT_EQ(request.id, "cmpl-1-" + std::to_string(i));
+    run.stream(i).Push(TextEvent(std::to_string(i)));
+    run.stream(i).Push(FinishEvent(FinishReason::kLength));
+  }
+  EXPECT_EQ(run.Poll(), State::kWhole);
+  const Json json = Json::parse(run.response.body);
+  ASSERT_EQ(json["choices"].size(), 4);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(json["choices"][i]["index"], i);
+    EXPECT_EQ(json["choices"][i]["text"], std::to_string(i));
+  }
+  // A prompt is counted once, an answer always.
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 14);
+  EXPECT_EQ(json["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(json["usage"]["prompt_tokens_details"]["cached_tokens"], 8);
+}
+
 TEST(GenerationTest, AWholeChatHasOpenAisShape) {
   Running run(ApiKind::kChat, R"({"messages": [{"role": "user", "content": "p"}]})");
   run.stream().Push(FinishEvent(FinishReason::kStop, "Hi"));

@@ -129,10 +129,20 @@ void ReadStream(FieldReader& fields, ApiRequest& request) {
   }
 }
 
+// How many answers each prompt gets.
+void ReadChoices(FieldReader& fields, ApiRequest& request) {
+  fields.Read("n", request.n);
+  const auto prompts = static_cast<int32_t>(std::max<size_t>(request.prompts.size(), 1));
+  if (request.n < 1 || request.n > kMaxChoices / prompts) {
+    fields.FailValue("n", request.n, StrCat("1 to ", kMaxChoices / prompts));
+  }
+}
+
 // What both endpoints share.
 void ReadCommon(FieldReader& fields, ApiRequest& request) {
   GenerateRequest& options = request.options;
   ReadModel(fields, request.model);
+  ReadChoices(fields, request);
   ReadStream(fields, request);
   fields.Read("temperature", options.temperature);
   fields.Read("top_p", options.top_p);

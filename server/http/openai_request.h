@@ -20,15 +20,17 @@ namespace millrace {
 
 enum class ApiKind { kCompletion, kChat };
 
-inline constexpr size_t kMaxPrompts = 128;  // of one request; vLLM's bound is of this order too
+inline constexpr size_t kMaxPrompts = 128;   // of one request; vLLM's bound is of this order too
+inline constexpr int32_t kMaxChoices = 128;  // of one request: its prompts times n
 inline constexpr int32_t kDefaultCompletionTokens = 16;
 inline constexpr int32_t kMaxCompletionLogprobs = 5;
 
 struct ApiRequest {
   ApiKind kind = ApiKind::kCompletion;
   std::string model;            // empty: the only one
-  std::vector<Prompt> prompts;  // a choice each, at least one
-  GenerateRequest options;      // everything but id and prompt
+  std::vector<Prompt> prompts;  // at least one
+  int32_t n = 1;                // choices of each
+  GenerateRequest options;      // everything but id, prompt and sample_index
   bool stream = false;
   bool include_usage = false;     // stream_options
   bool echo = false;              // the prompt's text is wanted back

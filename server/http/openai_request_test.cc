@@ -197,9 +197,6 @@ const std::vector<Case> kBothRefused = {
     {"presence_penalty", "-2"},
     {"presence_penalty", "3"},
     {"logit_bias", R"({"5": 1})"},
-    {"n", "2"},
-    {"n", "0"},
-    {"n", "\"1\""},
     {"repetition_penalty", "1.1"},
     {"guided_json", "{}"},
     {"guided_regex", "\"a\""},
@@ -340,6 +337,16 @@ TEST(OpenAiRequestTest, TemplateVariablesAreTheTemplatesOwn) {
   for (const char* name : {"messages", "conversation", "tools", "documents", "chat_template",
                            "tokenize", "add_generation_prompt", "continue_final_message"}) {
     EXPECT_EQ(param(StrCat("{\"", name, "\": []}").c_str()), StrCat("chat_template_kwargs.", name));
+  }
+}
+
+TEST(OpenAiRequestTest, APromptMayHaveSeveralChoices) {
+  EXPECT_EQ(Parsed(ApiKind::kChat, kChat).n, 1);
+  EXPECT_EQ(Parsed(ApiKind::kChat, With(kChat, "n", "128")).n, 128);
+  const std::string two = With(kCompletion, "prompt", R"(["a", "b"])");
+  EXPECT_EQ(Parsed(ApiKind::kCompletion, With(two, "n", "64")).n, 64);
+  for (const char* bad : {"0", "-1", "65", "2.5", "\"1\"", "4294967297"}) {
+    EXPECT_EQ(Refused(ApiKind::kCompletion, With(two, "n", bad)).param, "n") << bad;
   }
 }
 

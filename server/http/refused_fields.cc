@@ -17,7 +17,6 @@ struct Refused {
 constexpr Refused kOpenAiBoth[] = {
     {"frequency_penalty", "[0]"},
     {"logit_bias", "[{}]"},
-    {"n", "[1]"},
     {"presence_penalty", "[0]"},
 };
 

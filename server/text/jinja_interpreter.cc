@@ -8,6 +8,7 @@
 #include "base/strings.h"
 
 namespace millrace::jinja {
+
 absl::StatusOr<std::string> Interpreter::Render(const Block& block) {
   if (const auto flow = Execute(block); !flow.ok()) {
     return Annotate(flow.status(), StrCat("line ", line_));
