@@ -190,7 +190,7 @@ class Precompiled : public Normalizer::Step {
   explicit Precompiled(PrecompiledCharsmap charsmap) : charsmap_(std::move(charsmap)) {}
 
   absl::Status Run(NormalizedText* text) const override {
-    text->text = charsmap_.Apply(text->text);
+    text->text = charsmap_.Apply(text->text, Normalizer::kMaxBytes);
     return absl::OkStatus();
   }
 

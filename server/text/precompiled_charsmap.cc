@@ -79,10 +79,10 @@ std::optional<std::string_view> PrecompiledCharsmap::Find(std::string_view text)
   return std::nullopt;
 }
 
-std::string PrecompiledCharsmap::Apply(std::string_view text) const {
+std::string PrecompiledCharsmap::Apply(std::string_view text, size_t most) const {
   std::string out;
   out.reserve(text.size());
-  while (!text.empty()) {
+  while (!text.empty() && out.size() <= most) {
     std::string_view grapheme = text.substr(0, GraphemeSize(text));
     text.remove_prefix(grapheme.size());
     if (grapheme.size() <= kLongestGrapheme) {
@@ -91,7 +91,7 @@ std::string PrecompiledCharsmap::Apply(std::string_view text) const {
         continue;
       }
     }
-    while (!grapheme.empty()) {
+    while (!grapheme.empty() && out.size() <= most) {
       const std::string_view character = grapheme.substr(0, FirstUtf8Unit(grapheme).size);
       out += Find(character).value_or(character);
       grapheme.remove_prefix(character.size());

@@ -20,8 +20,9 @@ class PrecompiledCharsmap {
   static absl::StatusOr<PrecompiledCharsmap> Create(std::string_view bytes);
 
   // As Hugging Face's tokenizers apply it: to a whole grapheme of less than 6 bytes where the map
-  // knows it, and else to each of its characters.
-  std::string Apply(std::string_view text) const;
+  // knows it, and else to each of its characters. Stops where the result is longer than `most`
+  // bytes.
+  std::string Apply(std::string_view text, size_t most) const;
 
  private:
   // What the shortest beginning of `text` that the map knows becomes.

@@ -17,6 +17,7 @@
 #include "formats/gguf.h"
 #include "formats/tokenizer_gguf.h"
 #include "formats/tokenizer_json.h"
+#include "server/text/detokenizer.h"
 #include "server/text/pipeline_tokenizer.h"
 
 namespace millrace {
@@ -80,8 +81,14 @@ int Main(int argc, char** argv) {
   for (std::string line; std::getline(lines, line);) {
     const std::string text = nlohmann::json::parse(line);
     PrintIds(**tokenizer, text, true);
-    std::fputs(" | ", stdout);
+    std::putchar('\t');
     PrintIds(**tokenizer, text, false);
+    const std::vector<Token> ids =
+        (*tokenizer)->Encode(text, {.parse_special = true}).value_or(std::vector<Token>());
+    for (const bool skip_special : {false, true}) {
+      const nlohmann::json shown = Decode(**tokenizer, ids, skip_special);
+      std::printf("\t%s", shown.dump().c_str());
+    }
     std::putchar('\n');
   }
   return 0;
