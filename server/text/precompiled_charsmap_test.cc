@@ -26,7 +26,7 @@ std::string Words(const std::vector<uint32_t>& words) {
 std::string MapOfA(std::string_view text) {
   std::vector<uint32_t> trie(256);
   trie[0] = 1 << 10;
-  trie[1 ^ 'a'] = 'a' | 1 << 8 | (2 ^ 1 ^ 'a') << 10;
+  trie[1 ^ 'a'] = 'a' | 1 << 8 | (3 ^ 'a') << 10;  // 3: from 1 to 2
   trie[2] = 0x80000000;
   std::string bytes = Words({static_cast<uint32_t>(4 * trie.size())}) + Words(trie);
   bytes.append(text).push_back('\0');

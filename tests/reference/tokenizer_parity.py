@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares our tokenizers with Hugging Face's: `make parity` runs it.
 
-    tokenizer_parity.py TOKENIZE_LINES MODELS [vocabularies] [shapes] [only=NAME]...
+    tokenizer_parity.py TOKENIZE_LINES MODELS [vocabularies] [mistral] [shapes] [only=NAME]...
 
 TOKENIZE_LINES is the program of that name, MODELS the folder of llama.cpp's sources with its vocabularies. A NAME is of one
 vocabulary or shape, with ~ for a space. Ends with 1 where an id differs.
@@ -114,6 +114,24 @@ def stripped(ids, frame):
     return " ".join(ids)
 
 
+def check_mistral(program, _, work):
+    wrong = 0
+    for name, theirs, own in tokenizer_vocabularies.mistral():
+        if ONLY and name not in ONLY:
+            continue
+        path = work / "tokenizer.json"
+        theirs.save(str(path))
+        texts = texts_for(theirs)
+        wrong += compare(name, theirs, program, path, texts, work)
+        mine, _ = ours(program, path, texts, work)
+        bad = [text for text, got in zip(texts, mine, strict=True) if got[1] != " ".join(map(str, own(text)))]
+        for text in bad[:SHOWN]:
+            print(f"  {text!r}")
+        print(f"{'':24} by its own library, {len(bad)} differ")
+        wrong += len(bad)
+    return wrong
+
+
 def check_shapes(program, _, work):
     wrong = 0
     for name, theirs in tokenizer_shapes.all_shapes():
@@ -136,9 +154,9 @@ def every_character():
 def main():
     global ONLY
     program, models = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    parts = [part for part in sys.argv[3:] if not part.startswith("only=")] or ["vocabularies", "shapes"]
+    parts = [part for part in sys.argv[3:] if not part.startswith("only=")] or ["vocabularies", "mistral", "shapes"]
     ONLY = [part[5:].replace("~", " ") for part in sys.argv[3:] if part.startswith("only=")]
-    checks = {"vocabularies": check_vocabularies, "shapes": check_shapes}
+    checks = {"vocabularies": check_vocabularies, "mistral": check_mistral, "shapes": check_shapes}
     with tempfile.TemporaryDirectory() as work:
         wrong = sum(checks[part](program, models, pathlib.Path(work)) for part in parts)
     sys.exit(wrong != 0)
