@@ -1,5 +1,5 @@
-// What lies between the qkv linear and attention: the heads' norms (Qwen3), the rotary position
-// embedding (Su et al., arXiv:2104.09864), and the append of keys and values to their pages.
+// What lies between the qkv linear and attention: the heads' norms and rotation (rope.h), and the
+// append of keys and values to their pages.
 #ifndef MILLRACE_KERNELS_ATTENTION_ROPE_APPEND_H_
 #define MILLRACE_KERNELS_ATTENTION_ROPE_APPEND_H_
 
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "kernels/attention/rope.h"
 #include "kernels/types.h"
 
 namespace millrace::kernels {
@@ -15,7 +16,7 @@ namespace millrace::kernels {
 // For each token: q and k of every head are normed (if asked for) and turned by the token's
 // position; q goes to `q`, k and v go to position positions[t] of sequence slots[t] in `pages`. All
 // in fp32 from qkv on, rounded once: to what the pages hold (KvPages), FP8 after division by the
-// scale, nearest even, saturated. Head values from rope_dimensions on are not turned.
+// scale, nearest even, saturated.
 //
 // A token's bits depend on that token alone. Two tokens must not have one place in the pages, but
 // padding tokens may share a dummy place: what lies there is then any one of them.
@@ -26,16 +27,7 @@ struct RopeAppendArgs {
   const int32_t* positions;  // [tokens], each in [0, max positions)
   const int32_t* slots;      // [tokens], rows of `tables`
   BlockTables tables;
-
-  const float2* rotations;  // [max positions, rope_dimensions / 2], 16-byte aligned, see below
-  int rope_dimensions;      // a multiple of 8, at most head_size; 0 turns nothing
-  bool interleaved;         // pairs (2i, 2i + 1); else (i, i + rope_dimensions / 2)
-
-  // x / sqrt(mean(x^2) + epsilon) * norm over each head of q and k, before the rotation: both, or
-  // both null.
-  const float* q_norm;  // [head_size], 16-byte aligned
-  const float* k_norm;
-  float norm_epsilon;
+  Rope rope;
 
   Bf16* q;        // [tokens, heads * head_size], dense, 16-byte aligned
   KvPages pages;  // 16-byte aligned, block_stride a multiple of 16

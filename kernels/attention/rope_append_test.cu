@@ -71,12 +71,12 @@ struct Case {
             .positions = positions.get(),
             .slots = slots.get(),
             .tables = {blocks.get(), table_stride},
-            .rotations = rotations.get(),
-            .rope_dimensions = shape.rope_dimensions,
-            .interleaved = shape.interleaved,
-            .q_norm = shape.norm ? q_norm.get() : nullptr,
-            .k_norm = shape.norm ? k_norm.get() : nullptr,
-            .norm_epsilon = kEpsilon,
+            .rope = {.rotations = rotations.get(),
+                     .dimensions = shape.rope_dimensions,
+                     .interleaved = shape.interleaved,
+                     .q_norm = shape.norm ? q_norm.get() : nullptr,
+                     .k_norm = shape.norm ? k_norm.get() : nullptr,
+                     .norm_epsilon = kEpsilon},
             .q = q.get(),
             .pages = {pages.get(), shape.fp8 ? Type::kFp8 : Type::kBf16, block_stride,
                       shape.block_size, shape.kv_heads, shape.head_size, shape.fp8 ? 0.02f : 1.0f,
@@ -266,10 +266,10 @@ TEST(RopeAppend, RefusesWhatItCannotDo) {
     change(args);
     return LaunchRopeAppend(args, nullptr) == cudaErrorInvalidValue;
   };
-  EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rope_dimensions = 72; }));
-  EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rope_dimensions = 20; }));
-  EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rotations = nullptr; }));
-  EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.k_norm = nullptr; }));
+  EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rope.dimensions = 72; }));
+  EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rope.dimensions = 20; }));
+  EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rope.rotations = nullptr; }));
+  EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rope.k_norm = nullptr; }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.pages.head_size = 80; }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.pages.block_size = 8; }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.pages.k_scale = 0; }));

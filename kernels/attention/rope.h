@@ -1,0 +1,36 @@
+// How the heads of q and k become what attention takes: normed (Qwen3), then turned by their
+// token's position (Su et al., arXiv:2104.09864). All in fp32, rounded once at the end.
+#ifndef MILLRACE_KERNELS_ATTENTION_ROPE_H_
+#define MILLRACE_KERNELS_ATTENTION_ROPE_H_
+
+#include <vector_types.h>
+
+#include "kernels/arguments.h"
+
+namespace millrace::kernels {
+
+// Head values from `dimensions` on are not turned.
+struct Rope {
+  const float2* rotations;  // [max positions, dimensions / 2], 16-byte aligned: LaunchFillRotations
+  int dimensions;           // a multiple of 8, at most the head's size; 0 turns nothing
+  bool interleaved;         // pairs (2i, 2i + 1); else (i, i + dimensions / 2)
+
+  // x / sqrt(mean(x^2) + epsilon) * norm over each head of q and k, before the rotation: both, or
+  // both null.
+  const float* q_norm;  // [head size], 16-byte aligned
+  const float* k_norm;
+  float norm_epsilon;
+};
+
+inline bool IsValid(const Rope& rope, int head_size) {
+  const bool turns = rope.dimensions > 0;
+  const bool norms = rope.q_norm != nullptr;
+  return rope.dimensions >= 0 && rope.dimensions % 8 == 0 && rope.dimensions <= head_size &&
+         (!turns || rope.rotations != nullptr) && IsAligned16(rope.rotations) &&
+         norms == (rope.k_norm != nullptr) && IsAligned16(rope.q_norm) &&
+         IsAligned16(rope.k_norm) && (!norms || rope.norm_epsilon >= 0);
+}
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_ATTENTION_ROPE_H_
