@@ -16,6 +16,8 @@ namespace millrace::kernels::attention {
 // take at once.
 inline constexpr int kDecodeRows = 16;
 inline constexpr int kPrefillRows = 128;
+// So many if it makes them itself.
+inline constexpr int kMadeRows = 8;
 
 // How many (token, chunk) pairs of a step may have partial results: a million positions of context.
 // Rows for which there is no place left are not divided among CTAs.

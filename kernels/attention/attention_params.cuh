@@ -7,6 +7,7 @@
 #include "kernels/attention/attention_kernels.h"
 #include "kernels/attention/attention_math.cuh"
 #include "kernels/attention/attention_tile.cuh"
+#include "kernels/fp8.cuh"
 
 namespace millrace::kernels::attention {
 
@@ -15,7 +16,9 @@ struct Params {
   int64_t q_stride;
   Bf16* out;
   int64_t out_stride;
-  const uint8_t* pages;
+  Product qkv;  // or q
+  Rope rope;    // of qkv
+  uint8_t* pages;
   int64_t block_stride;  // bytes
   int64_t head_stride;   // bytes
   int block_shift;
@@ -27,6 +30,8 @@ struct Params {
   int window;
   ScoreRule rule;
   float value_scale;
+  float key_inverse;  // what FP8 keys, and values, are multiplied by when they are stored
+  float value_inverse;
   uint32_t turn;
   Plan plan;
   Scratch scratch;
@@ -34,6 +39,8 @@ struct Params {
   __device__ HeadPages Head(int head) const {
     return {pages + head * head_stride, block_stride, kv_heads * head_stride, block_shift};
   }
+  // Whether queries, and the step's own keys and values, are made of qkv.
+  __device__ bool Makes() const { return qkv.data != nullptr; }
   // Rows of a CTA, at most 128: which of its tokens and of the kv head's heads.
   __device__ int Token(int row) const { return row * group_inverse >> 16; }
   __device__ int HeadOf(int row) const { return row - Token(row) * group; }
@@ -84,7 +91,9 @@ inline Params MakeParams(const Launch& launch) {
       .q_stride = args.q_stride,
       .out = args.out,
       .out_stride = args.out_stride,
-      .pages = static_cast<const uint8_t*>(pages.data),
+      .qkv = args.qkv,
+      .rope = args.rope,
+      .pages = static_cast<uint8_t*>(pages.data),
       .block_stride = pages.block_stride * size,
       .head_stride = int64_t{pages.block_size} * pages.head_size * size,
       .block_shift = std::countr_zero(static_cast<unsigned>(pages.block_size)),
@@ -98,6 +107,8 @@ inline Params MakeParams(const Launch& launch) {
                .capped_scale = args.soft_cap > 0 ? 2 * kLog2E * scale / args.soft_cap : 0,
                .log2_unit = args.soft_cap > 0 ? kLog2E : kLog2E * scale},
       .value_scale = pages.v_scale,
+      .key_inverse = Fp8Inverse(pages.k_scale),
+      .value_inverse = Fp8Inverse(pages.v_scale),
       .turn = args.turn,
       .plan = launch.plan,
       .scratch = launch.scratch,

@@ -1,77 +1,16 @@
-// Decoding, the half that copies: what a CTA has to do, and the warps that bring it into the ring.
+// Decoding, the half that copies: the warps that bring a CTA's tiles into the ring.
 #ifndef MILLRACE_KERNELS_ATTENTION_DECODE_COPY_CUH_
 #define MILLRACE_KERNELS_ATTENTION_DECODE_COPY_CUH_
 
 #include <cstdint>
 
-#include "kernels/attention/attention_kernels.h"
 #include "kernels/attention/attention_params.cuh"
 #include "kernels/attention/attention_ring.cuh"
+#include "kernels/attention/decode_segment.cuh"
 #include "kernels/device_util.cuh"
 #include "kernels/launch.cuh"
 
 namespace millrace::kernels::attention {
-
-inline constexpr int kComputingWarps = 4;
-inline constexpr int kComputingThreads = kComputingWarps * kWarpSize;
-inline constexpr int kCopyingWarps = 2;
-
-template <typename Kv, int kHeadSize>
-struct Stage {
-  using T = Tile<Kv, kHeadSize>;
-  // Queries, then, in the same place, the scores of a tile in float32.
-  static constexpr int kRowsBytes =
-      kDecodeRows * (kHeadSize * 2 > kTile * 4 ? kHeadSize * 2 : kTile * 4);
-  static constexpr int kRowsOffset = 2 * T::kBytes;
-  static constexpr int kBytes = 2 * T::kBytes + kRowsBytes;
-};
-
-// Consecutive chunks of one row and kv head: all of them, or what a CTA has of them.
-struct Segment {
-  DecodeRow row;
-  int head;
-  Span span;        // of the row
-  int first_chunk;  // of the row
-  int end_chunk;
-  int begin;  // chunks of the segment: [begin, end)
-  int end;
-  int ahead;  // DecodeRange::ahead
-
-  __device__ int FirstTile() const { return max(span.first / kTile, begin * kTilesPerChunk); }
-  __device__ int EndTile() const { return min(CeilDiv(span.end, kTile), end * kTilesPerChunk); }
-  __device__ bool IsWhole() const { return begin == first_chunk && end == end_chunk; }
-};
-
-// Calls run(segment) for each segment of this CTA. Neighbours in the line go to one SM, so that
-// short lines are spread over all SMs.
-template <typename Run>
-__device__ inline void ForEachSegment(const Params& params, int ranges, const Run& run) {
-  const int sms = ranges / kCtasPerSm;
-  for (int i = blockIdx.x; i < ranges; i += gridDim.x) {
-    const DecodeRange range = params.plan.ranges[i % sms * kCtasPerSm + i / sms];
-    DecodeRow row = range.first;
-    int r = range.row;
-    int head = range.head;
-    int chunk = range.chunk;
-    while (true) {
-      const Span span = params.Visible(row.position, row.tokens);
-      const bool last = r == range.end_row && head == range.end_head;
-      const int first_chunk = span.first / kAttentionChunk;
-      const int end_chunk = CeilDiv(span.end, kAttentionChunk);
-      if (chunk < 0) chunk = first_chunk;
-      const int end = last ? range.end_chunk : end_chunk;
-      if (chunk < end) {
-        run(Segment{row, head, span, first_chunk, end_chunk, chunk, end, range.ahead});
-      }
-      if (last) break;
-      if (++head == params.kv_heads) {
-        head = 0;
-        row = params.plan.decode_rows[++r];
-      }
-      chunk = -1;
-    }
-  }
-}
 
 // The ids of the blocks in which a copying warp's runs of a sequence lie: each lane holds one, and
 // one of those that come next, so that the table is read once for many tiles and ahead of them.
@@ -120,7 +59,8 @@ class BlockIds {
 };
 
 // The warps that copy: each of them some runs of every tile. What lies before the step's own tokens
-// may be copied before the kernel's predecessor has ended, as far as the ring takes it.
+// may be copied before the kernel's predecessor has ended, as far as the ring takes it. Where new
+// keys and values are made here that is all, and nothing is waited for.
 template <typename Kv, int kHeadSize, typename Delay>
 class Producer {
  public:
@@ -134,7 +74,7 @@ class Producer {
 
   // `starts`: whether what earlier steps left may be copied before the predecessor has ended.
   __device__ void Run(int ranges, int stages, bool starts) {
-    bool waits = true;
+    bool waits = !params_.Makes();
     ForEachSegment(params_, ranges, [&](const Segment& segment) {
       const int first = segment.FirstTile();
       const int tiles = segment.EndTile() - first;
@@ -150,7 +90,7 @@ class Producer {
           Delay::Wait();
           cursor_.WaitEmpty();
           stage = cursor_.stage();
-          if (tile == first) CopyQueries(segment, stage);
+          if (tile == first && !params_.Makes()) CopyQueries(segment, stage);
         }
         const bool is_started = i < ahead;
         CopyRuns(segment, tile, stage,
@@ -169,22 +109,23 @@ class Producer {
   __device__ uint32_t Stage(int stage) const { return ring_ + stage * S::kBytes; }
 
   __device__ void CopyQueries(const Segment& segment, int stage) const {
-    LoadQueries<kHeadSize, kDecodeRows, kCopyingWarps * kWarpSize>(
-        params_, segment.row, segment.head, Stage(stage) + S::kRowsOffset, thread_);
+    LoadQueries<kHeadSize, kDecodeRows, kCopyingThreads>(params_, segment.row, segment.head,
+                                                         Stage(stage) + S::kRowsOffset, thread_);
   }
 
   // Starts the copies of the warp's runs of a tile that `wants(whether they are of earlier steps)`.
   template <typename Wants>
   __device__ void CopyRuns(const Segment& segment, int tile, int stage, const Wants& wants) {
     const HeadPages pages = params_.Head(segment.head);
+    const Span span = {segment.span.first, segment.span.end - params_.Makes()};
     ids_.Seek(segment, tile);
 #pragma unroll 1
     for (int run = 0; run < kRuns; ++run) {
       const int first_row = offset_ + run * kRun;
       const int id = ids_.Id(tile, run);
       if (!wants(tile * kTile + first_row + kRun <= segment.row.position)) continue;
-      LoadRun<typename S::T::Row, kWarpSize>(pages, tile * kTile, first_row, segment.span, id,
-                                             Stage(stage), thread_ % kWarpSize);
+      LoadRun<typename S::T::Row, kWarpSize>(pages, tile * kTile, first_row, span, id, Stage(stage),
+                                             thread_ % kWarpSize);
     }
   }
 

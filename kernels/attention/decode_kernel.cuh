@@ -11,6 +11,7 @@
 
 #include "kernels/attention/decode_copy.cuh"
 #include "kernels/attention/decode_merge.cuh"
+#include "kernels/attention/decode_rope.cuh"
 #include "kernels/delay.cuh"
 #include "kernels/launch.cuh"
 
@@ -21,10 +22,10 @@ template <typename Kv, int kHeadSize, int kHalves, typename Delay>
 class Consumer {
  public:
   __device__ Consumer(const Params& params, uint32_t stages, const RingCursor& cursor,
-                      bool& is_last)
+                      DecodeShared<Kv, kHeadSize>& shared)
       : params_(params),
         stages_(stages),
-        is_last_(is_last),
+        shared_(shared),
         warp_(threadIdx.x / kWarpSize),
         lane_(threadIdx.x % kWarpSize),
         query_lane_(T::QueryLane(lane_)),
@@ -34,11 +35,10 @@ class Consumer {
 
   __device__ void Run(int ranges) {
     if (blockIdx.x == 0) TakeTurn();
-    bool waits = true;
+    bool is_first = true;
     ForEachSegment(params_, ranges, [&](const Segment& segment) {
-      if (waits) WaitForPredecessor();
-      waits = false;
-      RunSegment(segment);
+      RunSegment(segment, is_first);
+      is_first = false;
     });
   }
 
@@ -52,6 +52,8 @@ class Consumer {
   using Query = uint32_t[T::kSteps][4];
   using Values = float[kWords][T::kBlocksPerWord][4];
 
+  // More rows are not made: the code for it would take registers from the loop over tiles.
+  __device__ bool Makes() const { return kHalves == 1 && params_.Makes(); }
   __device__ bool HasWord(int i) const {
     return T::Row::kWords % kWarps == 0 || warp_ * kWords + i < T::Row::kWords;
   }
@@ -81,7 +83,7 @@ class Consumer {
                  : "memory");
   }
 
-  __device__ void RunSegment(const Segment& segment) {
+  __device__ void RunSegment(const Segment& segment, bool is_first) {
     const int rows = segment.row.tokens * params_.group;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -93,6 +95,11 @@ class Consumer {
     const int end = segment.EndTile();
     // Of this segment alone, so that its registers are free at the end.
     Query query;
+    if (Makes()) {
+      MakeHeads(segment, is_first);
+    } else if (is_first) {
+      WaitForPredecessor();
+    }
     LoadQuery(query);
     Softmax totals[2] = {EmptySoftmax(), EmptySoftmax()};
     Values total_values = {};
@@ -102,6 +109,8 @@ class Consumer {
       Softmax sums[2] = {EmptySoftmax(), EmptySoftmax()};
       Values values = {};
       for (; tile < chunk_end; ++tile) {
+        cursor_.WaitFull();
+        if (Makes() && tile == segment.row.position / kTile) InsertKv(segment.row.position % kTile);
         RunTile(tile, query, sums, values);
       }
       SumOverLanes(sums[0]);
@@ -119,6 +128,26 @@ class Consumer {
     }
   }
 
+  // To the segment's first stage, whose rows nobody copies then. Those that are no queries' hold
+  // what is left there: it changes no other row.
+  __device__ void MakeHeads(const Segment& segment, bool is_first) {
+    HeadMaker<Kv, kHeadSize> heads(params_, segment);
+    if (is_first) WaitForPredecessor();
+    heads.Load();
+    if (!is_first) cursor_.WaitFull();  // so all have read what was there
+    heads.Make(stages_ + cursor_.stage() * S::kBytes + S::kRowsOffset, SharedAddress(shared_.kv));
+    Sync();
+  }
+
+  // To a tile's row: of it each warp what it reads itself.
+  __device__ void InsertKv(int row) const {
+    const uint32_t keys = stages_ + cursor_.stage() * S::kBytes;
+    const uint32_t kv = SharedAddress(shared_.kv);
+    if (row / 16 == warp_) CopyHead<typename T::Row>(keys, row, kv, 0, T::Row::kWords);
+    CopyHead<typename T::Row>(keys + T::kBytes, row, kv + T::kRowBytes, warp_ * kWords, kWords);
+    __syncwarp();
+  }
+
   // With the segment's first tile.
   __device__ void LoadQuery(Query& query) {
     cursor_.WaitFull();
@@ -132,7 +161,6 @@ class Consumer {
   }
 
   __device__ void RunTile(int tile, const Query& query, Softmax (&sums)[2], Values& values) {
-    cursor_.WaitFull();
     const uint32_t stage = stages_ + cursor_.stage() * S::kBytes;
     const uint32_t rows = stage + S::kRowsOffset;
     Score(tile, query, stage, rows);
@@ -315,11 +343,11 @@ class Consumer {
                    : "=r"(before)
                    : "l"(arrivals), "r"(own)
                    : "memory");
-      is_last_ = before + own == chunks;
-      if (is_last_) *arrivals = 0;
+      shared_.is_last = before + own == chunks;
+      if (shared_.is_last) *arrivals = 0;
     }
     Sync();
-    if (!is_last_) return;
+    if (!shared_.is_last) return;
     for (int row = warp_; row < rows; row += kWarps) {
 #pragma unroll
       for (int column = 4 * lane_; column - 4 * lane_ < kHeadSize; column += 4 * kWarpSize) {
@@ -342,7 +370,7 @@ class Consumer {
 
   const Params& params_;
   const uint32_t stages_;
-  bool& is_last_;  // shared
+  DecodeShared<Kv, kHeadSize>& shared_;
   const int warp_;
   const int lane_;
   const uint32_t query_lane_;
@@ -354,27 +382,14 @@ class Consumer {
   int first_[2];
 };
 
-// Whether the attention before this one has seen all before it end: then the plan, the block tables
-// and what the pages held before may be read before this kernel's own predecessor has ended.
-__device__ inline bool IsTurn(const Params& params) {
-  if (params.turn < 2) return false;
-  uint32_t taken;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-               : "=r"(taken)
-               : "l"(&params.plan.header->turn)
-               : "memory");
-  return taken + 1 == params.turn;
-}
-
-inline constexpr int kDecodeThreads = kComputingThreads + kCopyingWarps * kWarpSize;
+inline constexpr int kDecodeThreads = kComputingThreads + kCopyingThreads;
 
 template <typename Kv, int kHeadSize, int kHalves, typename Delay>
 __global__ void __launch_bounds__(kDecodeThreads, kHeadSize > 128 ? 1 : kCtasPerSm)
     DecodeKernel(const __grid_constant__ Params params, int ranges, int stages) {
   extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ uint64_t barriers[kRingBytes / 8];
-  __shared__ bool is_last;
-  const uint32_t ring = SharedAddress(barriers);
+  __shared__ DecodeShared<Kv, kHeadSize> shared;
+  const uint32_t ring = SharedAddress(shared.barriers);
   if (threadIdx.x == 0) InitRing(ring, stages, kCopyingWarps, kComputingWarps);
   ReleaseDependents();
   const bool starts = __syncthreads_or(threadIdx.x == 0 && IsTurn(params));
@@ -384,7 +399,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kHeadSize > 128 ? 1 : kCtasPer
     Producer<Kv, kHeadSize, Delay>(params, SharedAddress(memory), cursor)
         .Run(ranges, stages, starts);
   } else {
-    Consumer<Kv, kHeadSize, kHalves, Delay>(params, SharedAddress(memory), cursor, is_last)
+    Consumer<Kv, kHeadSize, kHalves, Delay>(params, SharedAddress(memory), cursor, shared)
         .Run(ranges);
   }
 }

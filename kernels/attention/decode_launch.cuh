@@ -13,7 +13,7 @@ namespace millrace::kernels::attention {
 template <typename Kv, int kHeadSize, int kHalves, typename Delay>
 cudaError_t LaunchDecodeKernel(const Launch& launch) {
   constexpr int kStage = Stage<Kv, kHeadSize>::kBytes;
-  constexpr int kStatic = 256;
+  constexpr int kStatic = sizeof(DecodeShared<Kv, kHeadSize>) + 128;
   constexpr int kFixed = 1024 + kStatic;  // what a CTA takes beside its ring
   const int half = launch.shared_per_sm / kCtasPerSm - kFixed;
   const int ctas = half >= 3 * kStage ? kCtasPerSm : 1;

@@ -77,14 +77,28 @@ bool IsValid(const AttentionStep& step) {
          step.row_start != nullptr && step.row_slot != nullptr && IsMemory(step.plan);
 }
 
+bool MayMake(const AttentionStep& step) {
+  return step.max_row_tokens == 1 && step.heads / step.kv_heads <= kMadeRows;
+}
+
+// They are given, or made.
+bool HasValidQueries(const AttentionArgs& args, int64_t width) {
+  if (args.qkv.data == nullptr) {
+    return args.q != nullptr && IsAligned16(args.q) && args.q_stride >= width &&
+           args.q_stride % 8 == 0;
+  }
+  const int64_t qkv_width = width + int64_t{2} * args.pages.kv_heads * args.pages.head_size;
+  return args.q == nullptr && MayMake(args.step) && kernels::IsValid(args.qkv, qkv_width) &&
+         kernels::IsValid(args.rope, args.pages.head_size);
+}
+
 bool IsValid(const AttentionArgs& args) {
   const int64_t width = int64_t{args.step.heads} * args.pages.head_size;
   return IsValid(args.step) && kernels::IsValid(args.pages) &&
-         args.step.kv_heads == args.pages.kv_heads && args.q != nullptr && IsAligned16(args.q) &&
-         args.q_stride >= width && args.q_stride % 8 == 0 && args.out != nullptr &&
-         IsAligned16(args.out) && args.out_stride >= width && args.out_stride % 8 == 0 &&
-         args.tables.blocks != nullptr && args.scale > 0 && args.soft_cap >= 0 &&
-         IsMemory(args.scratch);
+         args.step.kv_heads == args.pages.kv_heads && HasValidQueries(args, width) &&
+         args.out != nullptr && IsAligned16(args.out) && args.out_stride >= width &&
+         args.out_stride % 8 == 0 && args.tables.blocks != nullptr && args.scale > 0 &&
+         args.soft_cap >= 0 && IsMemory(args.scratch);
 }
 
 }  // namespace
@@ -121,6 +135,11 @@ size_t AttentionScratchBytes(const AttentionStep& step, int head_size) {
   Parts parts(nullptr);
   TakeScratch(step, head_size, parts);
   return parts.bytes();
+}
+
+bool AppendsWithAttention(const AttentionStep& step) {
+  constexpr int kMostHeads = 512;  // of keys and values: about two for each CTA
+  return MayMake(step) && step.rows * step.kv_heads <= kMostHeads;
 }
 
 cudaError_t LaunchPlanAttention(const AttentionStep& step, cudaStream_t stream) {

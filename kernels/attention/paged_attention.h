@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention/rope.h"
 #include "kernels/types.h"
 
 namespace millrace::kernels {
@@ -67,12 +68,22 @@ struct AttentionArgs {
   uint32_t turn = 0;
   // Only kernels for all architectures: the bits are the same, sm_90a's are faster.
   bool portable = false;
+  // Instead of q, in steps whose max_row_tokens is 1 and heads for each kv head are at most 8: what
+  // LaunchRopeAppend makes of it is then made here, bit for bit, and the new keys and values are
+  // stored to the pages. Rows that share a block have none of their new positions in it, but rows
+  // without older positions may have all of it in common: what lies there is then any one's.
+  Product qkv = {};  // [tokens, (heads + 2 * kv_heads) * head_size]
+  Rope rope = {};
 };
 
 // Bytes that serve every step whose rows, max_tokens and max_row_tokens are not larger (the device
 // arrays, `window` and `plan` are not looked at).
 size_t AttentionPlanBytes(const AttentionStep& step);
 size_t AttentionScratchBytes(const AttentionStep& step, int head_size);
+
+// Whether such a step's attention had better be given qkv. With many rows a launch of its own is
+// faster: a CTA that has several rows begins each by waiting for what it reads.
+bool AppendsWithAttention(const AttentionStep& step);
 
 // Cuts the step into work items for the SMs: once a step (and window), before its layers.
 cudaError_t LaunchPlanAttention(const AttentionStep& step, cudaStream_t stream);

@@ -41,8 +41,9 @@ std::string Name(const Shape& shape) {
 }
 
 // Layers as in a step: a plan, and then, many times, an append of the rows' last positions and
-// attention that reads ahead; each alone; and, beside it, attention that does not. Attention's
-// queries are what the attention before it left, or what the append left.
+// attention that reads ahead, or attention that appends; each alone; and, beside it, attention that
+// does not read ahead. Attention's queries are what the attention before it left, or what the
+// append left.
 void RunDecodeLayers(Bench& bench, const Shape& shape, const AttentionArgs& args, int inputs,
                      int row_blocks, double bytes) {
   const int layers = (64 + inputs - 1) / inputs * inputs;
@@ -55,13 +56,26 @@ void RunDecodeLayers(Bench& bench, const Shape& shape, const AttentionArgs& args
   CheckCuda(
       LaunchFillRotations({rotations.get(), shape.length, shape.head_size, 1e4, nullptr}, nullptr),
       "rotations");
-  const auto run = [&](const char* name, bool appends, bool attends, bool turns) {
+  const Product product = {qkv.get(), width, nullptr, nullptr};
+  const Rope rope = {.rotations = rotations.get(),
+                     .dimensions = shape.head_size,
+                     .interleaved = false,
+                     .q_norm = nullptr,
+                     .k_norm = nullptr,
+                     .norm_epsilon = 0};
+  enum class Append { kNot, kBefore, kInside };
+  const auto run = [&](const char* name, Append append, bool attends, bool turns) {
     const auto launch = [&](int layer, cudaStream_t stream) {
       AttentionArgs a = args;
-      const bool swaps = !appends && layer % 2 == 1;
+      const bool swaps = append == Append::kNot && layer % 2 == 1;
       a.q = swaps ? out.get() : q.get();
       a.out = swaps ? q.get() : out.get();
       a.turn = turns ? layer + 1 : 0;
+      if (append == Append::kInside) {
+        a.q = nullptr;
+        a.qkv = product;
+        a.rope = rope;
+      }
       a.tables.blocks += int64_t{layer % inputs} * shape.rows * row_blocks;
       if (layer == 0) {  // a step begins
         CheckCuda(cudaMemcpyAsync(nothing.get(), nothing.get() + 1, sizeof(int32_t),
@@ -69,19 +83,14 @@ void RunDecodeLayers(Bench& bench, const Shape& shape, const AttentionArgs& args
                   "copy");
         CheckCuda(LaunchPlanAttention(args.step, stream), "plan");
       }
-      if (appends) {
-        CheckCuda(LaunchRopeAppend({.qkv = {qkv.get(), width, nullptr, nullptr},
+      if (append == Append::kBefore) {
+        CheckCuda(LaunchRopeAppend({.qkv = product,
                                     .tokens = shape.rows,
                                     .heads = shape.heads,
                                     .positions = args.step.row_start,
                                     .slots = args.step.row_slot,
                                     .tables = a.tables,
-                                    .rope = {.rotations = rotations.get(),
-                                             .dimensions = shape.head_size,
-                                             .interleaved = false,
-                                             .q_norm = nullptr,
-                                             .k_norm = nullptr,
-                                             .norm_epsilon = 0},
+                                    .rope = rope,
                                     .q = q.get(),
                                     .pages = a.pages},
                                    stream),
@@ -92,10 +101,11 @@ void RunDecodeLayers(Bench& bench, const Shape& shape, const AttentionArgs& args
     bench.Row(name, Name(shape), bench.Microseconds(layers, launch), attends ? bytes : 0);
   };
   FillUniform(q.get(), q.size(), 2, 2);
-  run("decode", false, true, true);
-  run("decode, not ahead", false, true, false);
-  run("append, decode", true, true, true);
-  run("append", true, false, false);
+  run("decode", Append::kNot, true, true);
+  run("decode, not ahead", Append::kNot, true, false);
+  run("append, decode", Append::kBefore, true, true);
+  run("append", Append::kBefore, false, false);
+  if (shape.heads / shape.kv_heads <= 8) run("decode that appends", Append::kInside, true, true);
 }
 
 void RunShape(Bench& bench, const Shape& shape) {

@@ -135,9 +135,10 @@ class Steps {
     CheckCuda(cudaDeviceSynchronize(), "setting up");
   }
 
-  // `between` is called after each launch.
+  // `turns`: attention reads ahead; `makes`: it makes queries, keys and values itself. `between` is
+  // called after each launch.
   template <typename Between>
-  void Launch(bool turns, cudaStream_t stream, const Between& between) const {
+  void Launch(bool turns, bool makes, cudaStream_t stream, const Between& between) const {
     for (int step = 0; step < kSteps; ++step) {
       // Something that does not start early, as a step's upload.
       CheckCuda(cudaMemcpyAsync(tables_.get(), table_sources_.get(), sizeof(int32_t),
@@ -156,9 +157,15 @@ class Steps {
         SlowCopy(source_.get() + 64 * (step * kLayers + layer) + layer_elements_, qkv_.get(),
                  qkv_.size(), stream);
         between();
-        CheckCuda(Append(step, layer, stream), "append");
+        if (!makes) CheckCuda(Append(step, layer, stream), "append");
         between();
-        CheckCuda(Attend(Step(step), layer, turns, Out(step, layer), stream), "attention");
+        AttentionArgs args = Args(Step(step), layer, turns, Out(step, layer));
+        if (makes) {
+          args.q = nullptr;
+          args.qkv = Qkv();
+          args.rope = GetRope();
+        }
+        CheckCuda(LaunchPagedAttention(args, stream), "attention");
         between();
       }
     }
@@ -172,7 +179,7 @@ class Steps {
     CheckCuda(LaunchPlanAttention(step, stream), "plan");
     for (int layer = 0; layer < kLayers; ++layer) {
       SlowCopy(source_.get() + 64 * layer, Pages(layer), layer_elements_, stream);
-      CheckCuda(Attend(step, layer, true, Out(0, 0), stream), "attention");
+      CheckCuda(LaunchPagedAttention(Args(step, layer, true, Out(0, 0)), stream), "attention");
       SlowCopy(Pages(layer), out_.get() + layer * 1024, 1024, stream);
     }
   }
@@ -208,36 +215,38 @@ class Steps {
   }
 
   cudaError_t Append(int step, int layer, cudaStream_t stream) const {
-    return LaunchRopeAppend({.qkv = {qkv_.get(), kQkvWidth, nullptr, nullptr},
+    return LaunchRopeAppend({.qkv = Qkv(),
                              .tokens = tokens_,
                              .heads = kHeads,
                              .positions = positions_.get() + step * tokens_,
                              .slots = slots_.get(),
                              .tables = {tables_.get(), kRowBlocks},
-                             .rope = {.rotations = rotations_.get(),
-                                      .dimensions = kHeadSize,
-                                      .interleaved = false,
-                                      .q_norm = nullptr,
-                                      .k_norm = nullptr,
-                                      .norm_epsilon = 0},
+                             .rope = GetRope(),
                              .q = q_.get(),
                              .pages = LayerPages(layer)},
                             stream);
   }
-  cudaError_t Attend(const AttentionStep& step, int layer, bool turns, Bf16* out,
-                     cudaStream_t stream) const {
-    return LaunchPagedAttention({.step = step,
-                                 .q = q_.get(),
-                                 .q_stride = kWidth,
-                                 .pages = LayerPages(layer),
-                                 .tables = {tables_.get(), kRowBlocks},
-                                 .out = out,
-                                 .out_stride = kWidth,
-                                 .scale = 0.09f,
-                                 .soft_cap = 0,
-                                 .scratch = scratch_.get(),
-                                 .turn = turns ? layer + 1u : 0u},
-                                stream);
+  Product Qkv() const { return {qkv_.get(), kQkvWidth, nullptr, nullptr}; }
+  Rope GetRope() const {
+    return {.rotations = rotations_.get(),
+            .dimensions = kHeadSize,
+            .interleaved = false,
+            .q_norm = nullptr,
+            .k_norm = nullptr,
+            .norm_epsilon = 0};
+  }
+  AttentionArgs Args(const AttentionStep& step, int layer, bool turns, Bf16* out) const {
+    return {.step = step,
+            .q = q_.get(),
+            .q_stride = kWidth,
+            .pages = LayerPages(layer),
+            .tables = {tables_.get(), kRowBlocks},
+            .out = out,
+            .out_stride = kWidth,
+            .scale = 0.09f,
+            .soft_cap = 0,
+            .scratch = scratch_.get(),
+            .turn = turns ? layer + 1u : 0u};
   }
 
   const int rows_, row_tokens_, tokens_;
@@ -254,26 +263,31 @@ struct Stream {
   cudaStream_t stream;
 };
 
-TEST(PagedDecodeTest, ReadingAheadChangesNoBit) {
-  for (const int row_tokens : {1, 3}) {
-    Steps steps({0, 14, 15, 30, 62, 63, 200, 250, 256, 600}, row_tokens);
-    steps.Launch(false, nullptr, [] { CheckCuda(cudaDeviceSynchronize(), "one by one"); });
-    const std::vector<uint8_t> expected = steps.Result();
-    const Stream s;
-    CapturedGraph graph(s.stream, [&](cudaStream_t stream) { steps.Launch(true, stream, [] {}); });
-    for (int replay = 0; replay < 20; ++replay) {
-      steps.Poison();
-      CheckCuda(cudaDeviceSynchronize(), "poison");
-      if (replay % 2 == 0) {
-        graph.Replay(s.stream);
-      } else {
-        steps.Launch(true, s.stream, [] {});
-      }
-      CheckCuda(cudaStreamSynchronize(s.stream), "steps");
-      ASSERT_TRUE(steps.Result() == expected) << "replay " << replay << ", " << row_tokens;
-      ASSERT_TRUE(steps.Intact());
+void ExpectReadingAheadChangesNoBit(int row_tokens, bool makes) {
+  Steps steps({0, 14, 15, 30, 62, 63, 200, 250, 256, 600}, row_tokens);
+  steps.Launch(false, false, nullptr, [] { CheckCuda(cudaDeviceSynchronize(), "one by one"); });
+  const std::vector<uint8_t> expected = steps.Result();
+  const Stream s;
+  const auto launch = [&](cudaStream_t stream) { steps.Launch(true, makes, stream, [] {}); };
+  CapturedGraph graph(s.stream, launch);
+  for (int replay = 0; replay < 20; ++replay) {
+    steps.Poison();
+    CheckCuda(cudaDeviceSynchronize(), "poison");
+    if (replay % 2 == 0) {
+      graph.Replay(s.stream);
+    } else {
+      launch(s.stream);
     }
+    CheckCuda(cudaStreamSynchronize(s.stream), "steps");
+    ASSERT_TRUE(steps.Result() == expected) << "replay " << replay;
+    ASSERT_TRUE(steps.Intact());
   }
+}
+
+TEST(PagedDecodeTest, ReadingAheadChangesNoBit) {
+  ExpectReadingAheadChangesNoBit(1, false);
+  ExpectReadingAheadChangesNoBit(1, true);
+  ExpectReadingAheadChangesNoBit(3, false);
 }
 
 TEST(PagedDecodeTest, WithoutTokensItStillEndsAfterItsPredecessor) {

@@ -20,6 +20,8 @@ namespace millrace::kernels {
 //
 // A token's bits depend on that token alone. Two tokens must not have one place in the pages, but
 // padding tokens may share a dummy place: what lies there is then any one of them.
+//
+// Where each row of a step has one token attention can do all this itself (AttentionArgs::qkv).
 struct RopeAppendArgs {
   Product qkv;  // [tokens, (heads + 2 * pages.kv_heads) * pages.head_size]: all q, all k, all v
   int tokens;
