@@ -11,10 +11,12 @@ namespace millrace::kernels {
 
 struct NoDelay {
   __device__ static void Wait() {}
+  // Decoding says so for each tile of which something is read ahead: a test may count them.
+  __device__ static void ReadAhead() {}
 };
 
 // Up to some thousand cycles, otherwise each time; the clock tells the times and SMs apart.
-struct RandomDelay {
+struct RandomDelay : NoDelay {
   __device__ static void Wait() {
     uint32_t bits = static_cast<uint32_t>(clock64()) * 0x9e3779b9u + blockIdx.x * 0x85ebca6bu +
                     threadIdx.x / kWarpSize * 0xc2b2ae35u;

@@ -95,7 +95,10 @@ class Producer {
         const bool is_started = i < ahead;
         CopyRuns(segment, tile, stage,
                  [&](bool is_old) { return is_old ? is_ahead || !is_started : !is_ahead; });
-        if (is_ahead) continue;
+        if (is_ahead) {
+          Delay::ReadAhead();
+          continue;
+        }
         Delay::Wait();
         cursor_.ArriveWithCopies();
       }

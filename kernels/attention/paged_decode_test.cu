@@ -290,6 +290,41 @@ TEST(PagedDecodeTest, ReadingAheadChangesNoBit) {
   ExpectReadingAheadChangesNoBit(3, false);
 }
 
+// ---- That something is read ahead, as soon as the attention before says so ----
+
+__device__ int tiles_read_ahead;
+
+struct Probe : NoDelay {
+  __device__ static void ReadAhead() {
+    if (threadIdx.x == kComputingThreads) atomicAdd(&tiles_read_ahead, 1);
+  }
+};
+
+TEST(PagedDecodeTest, ReadsAheadWhenItIsItsTurn) {
+  const AttentionCase c = {.lengths = {100, 1000, 5000}};
+  const AttentionWorld world(c);
+  AttentionRunner runner(world, 3, 3, 1);
+  runner.Upload({{0, 99, 1}, {1, 999, 1}, {2, 4999, 1}});
+  ASSERT_EQ(LaunchPlanAttention(runner.Args().step, nullptr), cudaSuccess);
+  const auto tiles = [&](uint32_t turn) {
+    AttentionArgs args = runner.Args();
+    args.turn = turn;
+    Launch launch;
+    CheckCuda(MakeLaunch(args, nullptr, launch), "arguments");
+    int count = 0;
+    CheckCuda(cudaMemcpyToSymbol(tiles_read_ahead, &count, sizeof(count)), "count");
+    CheckCuda(LaunchDecodeHeads<Bf16, 128, Probe>(launch), "attention");
+    CheckCuda(cudaMemcpyFromSymbol(&count, tiles_read_ahead, sizeof(count)), "count");
+    return count;
+  };
+  EXPECT_EQ(tiles(1), 0);               // nobody has said anything
+  const int chunks = 2 * (1 + 4 + 20);  // each on a CTA of its own
+  EXPECT_GE(tiles(2), chunks);
+  EXPECT_GE(tiles(3), chunks);
+  EXPECT_EQ(tiles(5), 0);  // not the next
+  EXPECT_EQ(tiles(0), 0);
+}
+
 TEST(PagedDecodeTest, WithoutTokensItStillEndsAfterItsPredecessor) {
   Steps steps({0, 0}, 1);
   const DeviceBuffer<int32_t> zeros(std::vector<int32_t>(3, 0));
