@@ -115,8 +115,9 @@ KvArena DescribeKv(const ModelConfig& config, const DeviceSpec& device) {
   return kv;
 }
 
-// The largest steps of their kinds: all rows decode; one row, or all of them, fill the budget.
-std::vector<CudaStepInput> LargestSteps(const StepLimits& limits) {
+// The largest steps of their kinds: all rows decode; as many as attention appends for; one row, or
+// all of them, fill the budget.
+std::vector<CudaStepInput> LargestSteps(const ModelConfig& config, const StepLimits& limits) {
   const auto step = [](int rows, int tokens, int max_row_tokens) {
     CudaStepInput input;
     input.rows = rows;
@@ -126,8 +127,19 @@ std::vector<CudaStepInput> LargestSteps(const StepLimits& limits) {
   };
   const int rows = limits.max_num_seqs;
   const int tokens = limits.max_num_batched_tokens;
+  int few = rows;  // attention that appends keeps the whole product
+  const auto appends = [&] {
+    kernels::AttentionStep attention = {};
+    attention.rows = few;
+    attention.max_row_tokens = 1;
+    attention.heads = config.heads;
+    attention.kv_heads = config.kv_heads;
+    return kernels::AppendsWithAttention(attention);
+  };
+  while (few > 1 && !appends()) --few;
   // One token, too: its linears keep what they make their inputs of.
-  return {step(1, 1, 1), step(rows, rows, 1), step(1, tokens, tokens), step(rows, tokens, tokens)};
+  return {step(1, 1, 1), step(few, few, 1), step(rows, rows, 1), step(1, tokens, tokens),
+          step(rows, tokens, tokens)};
 }
 
 absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOpsContext& context) {
@@ -136,7 +148,7 @@ absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOp
   spec.num_kv_heads = config.kv_heads;
   size_t plan = 0;
   size_t scratch = 0;
-  for (const CudaStepInput& input : LargestSteps(m.info.limits)) {
+  for (const CudaStepInput& input : LargestSteps(config, m.info.limits)) {
     const kernels::AttentionStep step = AttentionStepOf(input, context, spec);
     plan = std::max(plan, kernels::AttentionPlanBytes(step));
     scratch = std::max(scratch, kernels::AttentionScratchBytes(step, config.head_size));
@@ -254,7 +266,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   // Before there are blocks: what attention takes does not depend on how many.
   MILLRACE_RETURN_IF_ERROR(MakeAttentionMemory(config, *m, context));
   size_t activation_bytes = 0;
-  for (const CudaStepInput& step : LargestSteps(limits)) {
+  for (const CudaStepInput& step : LargestSteps(config, limits)) {
     activation_bytes = std::max(activation_bytes, ActivationBytes(*m->model, context, step));
   }
   MILLRACE_ASSIGN_OR_RETURN(m->activation_memory,

@@ -37,7 +37,8 @@ class CudaOps::Buffer : public ActivationBuffer {
 
   kernels::Activation input{};  // of a linear
   kernels::Product product{};
-  int width = 0;  // of a residual
+  int width = 0;                      // of a residual
+  std::optional<kernels::Rope> rope;  // of a product that attention turns and appends itself
 
   // Of a linear that makes its input: of what, and whose memory that is.
   std::optional<kernels::InputRow> row;
@@ -291,34 +292,40 @@ kernels::KvPages CudaOps::Pages(int32_t layer) const {
 }
 
 void CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
-                         const std::optional<HeadNorms>& norms, Activation& qkv, const StepInput&) {
-  const Buffer& in = Buffer::Of(qkv);
-  auto q = TakeRows(sizeof(kernels::Bf16) * spec.num_heads * spec.head_size, in.tokens());
+                         const std::optional<HeadNorms>& norms, Activation& qkv,
+                         const StepInput& input) {
+  Buffer& in = static_cast<Buffer&>(*qkv);
   const CudaNorm* q_norm = norms.has_value() ? &c_.weights->Norm(norms->q) : nullptr;
+  const kernels::Rope rope = {
+      .rotations = c_.rotations,
+      .dimensions = spec.rope.dimensions,
+      .interleaved = spec.rope.interleaved,
+      .q_norm = q_norm != nullptr ? q_norm->weight : nullptr,
+      .k_norm = q_norm != nullptr ? c_.weights->Norm(norms->k).weight : nullptr,
+      .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0};
+  if (kernels::AppendsWithAttention(AttentionStepOf(Cast(input), c_, spec))) {
+    in.rope = rope;
+    return;
+  }
+  auto q = TakeRows(sizeof(kernels::Bf16) * spec.num_heads * spec.head_size, in.tokens());
   const int64_t head_tokens = int64_t{in.tokens()} * spec.head_size;
   const int64_t kv_bytes = 2 * (2 + c_.kv.element_bytes()) * spec.num_kv_heads * head_tokens;
   Run("rope and append", {4 * spec.num_heads * head_tokens + kv_bytes}, [&] {
-    return kernels::LaunchRopeAppend(
-        {.qkv = in.product,
-         .tokens = in.tokens(),
-         .heads = spec.num_heads,
-         .positions = c_.buffers->arrays.positions,
-         .slots = c_.buffers->arrays.slots,
-         .tables = c_.buffers->tables(),
-         .rope = {.rotations = c_.rotations,
-                  .dimensions = spec.rope.dimensions,
-                  .interleaved = spec.rope.interleaved,
-                  .q_norm = q_norm != nullptr ? q_norm->weight : nullptr,
-                  .k_norm = q_norm != nullptr ? c_.weights->Norm(norms->k).weight : nullptr,
-                  .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0},
-         .q = q->bf16(),
-         .pages = Pages(layer)},
-        stream_);
+    return kernels::LaunchRopeAppend({.qkv = in.product,
+                                      .tokens = in.tokens(),
+                                      .heads = spec.num_heads,
+                                      .positions = c_.buffers->arrays.positions,
+                                      .slots = c_.buffers->arrays.slots,
+                                      .tables = c_.buffers->tables(),
+                                      .rope = rope,
+                                      .q = q->bf16(),
+                                      .pages = Pages(layer)},
+                                     stream_);
   });
   qkv = std::move(q);
 }
 
-Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Activation& q,
+Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
                               const StepInput& input, LinearId consumer) {
   const CudaStepInput& step = Cast(input);
   const kernels::AttentionStep attention = AttentionStepOf(step, c_, spec);
@@ -326,17 +333,20 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
     Run("planning attention", {0},
         [&] { return kernels::LaunchPlanAttention(attention, stream_); });
   }
+  const Buffer& in = Buffer::Of(qkv);
+  const bool appends = in.rope.has_value();
   const int width = spec.num_heads * spec.head_size;
   auto out = TakeInput(consumer, step.tokens);
   const bool direct = out->input.type == kernels::Type::kBf16;
   std::unique_ptr<Buffer> plain;
   if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * width, step.tokens);
-  const int64_t kv_bytes =
-      2 * step.positions * spec.num_kv_heads * spec.head_size * c_.kv.element_bytes();
-  Run("attention", {4 * int64_t{step.tokens} * width + kv_bytes}, [&] {
+  const int64_t kv_width = int64_t{2} * spec.num_kv_heads * spec.head_size;
+  const int64_t kv_bytes = step.positions * kv_width * c_.kv.element_bytes();
+  const int64_t new_bytes = appends ? 2 * step.tokens * kv_width : 0;  // of the product
+  Run("attention", {4 * int64_t{step.tokens} * width + kv_bytes + new_bytes}, [&] {
     return kernels::LaunchPagedAttention({.step = attention,
-                                          .q = Buffer::Of(q).bf16(),
-                                          .q_stride = width,
+                                          .q = appends ? nullptr : in.bf16(),
+                                          .q_stride = appends ? 0 : width,
                                           .pages = Pages(layer),
                                           .tables = c_.buffers->tables(),
                                           .out = direct ? out->bf16() : plain->bf16(),
@@ -345,7 +355,9 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
                                           .soft_cap = 0,
                                           .scratch = c_.attention_scratch,
                                           .turn = static_cast<uint32_t>(layer + 1),
-                                          .portable = c_.portable_kernels},
+                                          .portable = c_.portable_kernels,
+                                          .qkv = appends ? in.product : kernels::Product{},
+                                          .rope = in.rope.value_or(kernels::Rope{})},
                                          stream_);
   });
   if (!direct && MakesInput(consumer, step.tokens)) {

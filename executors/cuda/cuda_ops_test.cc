@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executors/executor_driver.h"
@@ -104,10 +105,11 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
     const CudaOpsContext context{
         .weights = &placer.weights, .buffers = &buffers, .vocab_size = shape.vocab_size};
     const double weights = shape.layers * layer * (fp8 ? 1 : 2) + 2 * head;
-    for (const int rows : {1, 64}) {
+    for (const int rows : {1, 64, 128}) {
       const int64_t positions = 1000 * rows;
       const std::vector<int64_t> kernels = DecodeBytes(**model, context, rows, positions);
-      EXPECT_EQ(kernels.size(), 7u + shape.layers * (fp8 ? 10 : 9));
+      const int appends = rows == 128;  // of fewer rows it is attention's
+      EXPECT_EQ(kernels.size(), 7u + shape.layers * (8 + fp8 + appends));
       const double bytes = std::accumulate(kernels.begin(), kernels.end(), 0.0);
       const double pages = positions * 2.0 * 8 * 128 * 2 * shape.layers;
       EXPECT_GT(bytes, weights + pages);
@@ -131,17 +133,27 @@ TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
       const StepBuffers buffers{.max_logit_rows = 256};
       const CudaOpsContext context{
           .weights = &placer.weights, .buffers = &buffers, .vocab_size = shape.vocab_size};
-      const auto bytes = [&](int tokens) {
+      const auto bytes = [&](int rows, int row_tokens) {
         CudaStepInput step;
-        step.rows = 1;
-        step.tokens = step.wanted = step.max_row_tokens = tokens;
+        step.rows = rows;
+        step.tokens = step.wanted = rows * row_tokens;
+        step.max_row_tokens = row_tokens;
         return ActivationBytes(**model, context, step);
       };
       for (const int most : {64, 512, 2047, 8192}) {
-        const size_t largest = bytes(most);
-        for (int tokens = std::max(1, most - 300); tokens < most; ++tokens) {
-          ASSERT_LE(bytes(tokens), largest)
+        const size_t largest = bytes(1, most);
+        for (int tokens = std::max(2, most - 300); tokens < most; ++tokens) {
+          ASSERT_LE(bytes(1, tokens), largest)
               << shape.hidden_size << " wide, " << tokens << " of " << most << " tokens";
+        }
+      }
+      // Rows that decode: those for which attention appends keep more.
+      const int few = 512 / shape.kv_heads;
+      for (const auto& [least, most] : {std::pair(2, few), std::pair(few + 1, 300)}) {
+        const size_t largest = bytes(most, 1);
+        for (int rows = least; rows < most; ++rows) {
+          ASSERT_LE(bytes(rows, 1), largest)
+              << shape.hidden_size << " wide, " << rows << " of " << most << " rows";
         }
       }
     }

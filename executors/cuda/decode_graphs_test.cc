@@ -14,11 +14,11 @@ namespace {
 int Launches(int layers, bool fp8, bool make_inputs) {
   constexpr int kOnce =
       1 + 1 + 1 + 1 + 1 + 2;  // embed, norm, attention's plan, gather, head, sample
-  constexpr int kLinears = 4, kRopeAndAppend = 1, kAttention = 1, kGate = 1;
-  const int others = kLinears + kRopeAndAppend + kAttention + kGate;
-  if (make_inputs) return kOnce + layers * others + 1;
+  constexpr int kLinears = 4, kAttention = 1, kGate = 1;  // which appends, too
+  constexpr int kOthers = kLinears + kAttention + kGate;
+  if (make_inputs) return kOnce + layers * kOthers + 1;
   const int norms = 2, quantized = fp8 ? 1 : 0;  // what attention leaves
-  return kOnce + layers * (others + norms + quantized);
+  return kOnce + layers * (kOthers + norms + quantized);
 }
 
 // Kernels of ours that follow one another: a copy or a synchronization that came in between would
