@@ -58,8 +58,13 @@ class Stream {
     const int fixed = min(p_.fixed, (p_.tiles - first + ctas - 1) / ctas) * p_.steps;
     const int ahead = min(p_.stages, fixed);
     const auto tile_of = [&](int i) { return first + i / p_.steps * ctas; };
-    for (int i = 0; i < ahead; ++i) CopyWeights(tile_of(i), i % p_.steps, i);
     ReleaseDependents();
+    for (int i = 0; i < ahead; ++i) {
+      if constexpr (Shape::kMade) {
+        if (i >= Shape::kEarlyUnderWay) barriers_.full[i - Shape::kEarlyUnderWay].Wait(0);
+      }
+      CopyWeights(tile_of(i), i % p_.steps, i);
+    }
     WaitForPredecessor();
     RingPlace place = {.stage = 0, .parity = 1};  // in their first turn stages are empty
     for (int i = 0; i < ahead; ++i, place.Advance(p_.stages)) {

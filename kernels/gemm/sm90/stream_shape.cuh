@@ -49,6 +49,9 @@ struct StreamShape {
   static constexpr int kInputBytes = kTokens * kChunks * kChunk;
   // An input that the kernel makes lies behind the ring, all of it, for all tiles.
   static constexpr bool kMade = kMakesInput;
+  // Stages that such a kernel has under way before its predecessor has ended, as measured: fewer
+  // let the memory idle, and what the kernels in between load waits in line behind more.
+  static constexpr int kEarlyUnderWay = kType == Type::kFp8 ? 4 : 6;
   static constexpr int kStageBytes = kWeightBytes + (kMade ? 0 : kInputBytes);
   static constexpr int kSets = kChunks / kGroup;  // of chunks
   static constexpr int kSums = kTokens / 2;       // a thread's, of a chunk
