@@ -124,7 +124,7 @@ class Ops {
 
   // Of qkv, [tokens, (heads + 2 kv_heads) * head_size] with all of q, then k, then v: norms q and k
   // where the layer has `norms`, turns them by their positions, and appends k and v to the layer's
-  // pages.
+  // pages. An executor may leave it to the Attention of what it leaves in `qkv`.
   virtual void RopeAppend(int32_t layer, const AttentionSpec& spec,
                           const std::optional<HeadNorms>& norms, Activation& qkv,
                           const StepInput& input) = 0;

@@ -127,16 +127,8 @@ std::vector<CudaStepInput> LargestSteps(const ModelConfig& config, const StepLim
   };
   const int rows = limits.max_num_seqs;
   const int tokens = limits.max_num_batched_tokens;
-  int few = rows;  // attention that appends keeps the whole product
-  const auto appends = [&] {
-    kernels::AttentionStep attention = {};
-    attention.rows = few;
-    attention.max_row_tokens = 1;
-    attention.heads = config.heads;
-    attention.kv_heads = config.kv_heads;
-    return kernels::AppendsWithAttention(attention);
-  };
-  while (few > 1 && !appends()) --few;
+  // Attention that appends keeps the whole product.
+  const int few = std::clamp(kernels::MostAppendingRows(config.heads, config.kv_heads), 1, rows);
   // One token, too: its linears keep what they make their inputs of.
   return {step(1, 1, 1), step(few, few, 1), step(rows, rows, 1), step(1, tokens, tokens),
           step(rows, tokens, tokens)};

@@ -77,9 +77,7 @@ bool IsValid(const AttentionStep& step) {
          step.row_start != nullptr && step.row_slot != nullptr && IsMemory(step.plan);
 }
 
-bool MayMake(const AttentionStep& step) {
-  return step.max_row_tokens == 1 && step.heads / step.kv_heads <= kMadeRows;
-}
+bool MayMake(int heads, int kv_heads) { return heads / kv_heads <= kMadeRows; }
 
 // They are given, or made.
 bool HasValidQueries(const AttentionArgs& args, int64_t width) {
@@ -88,7 +86,8 @@ bool HasValidQueries(const AttentionArgs& args, int64_t width) {
            args.q_stride % 8 == 0;
   }
   const int64_t qkv_width = width + int64_t{2} * args.pages.kv_heads * args.pages.head_size;
-  return args.q == nullptr && MayMake(args.step) && kernels::IsValid(args.qkv, qkv_width) &&
+  return args.q == nullptr && args.step.max_row_tokens == 1 &&
+         MayMake(args.step.heads, args.step.kv_heads) && kernels::IsValid(args.qkv, qkv_width) &&
          kernels::IsValid(args.rope, args.pages.head_size);
 }
 
@@ -137,9 +136,13 @@ size_t AttentionScratchBytes(const AttentionStep& step, int head_size) {
   return parts.bytes();
 }
 
-bool AppendsWithAttention(const AttentionStep& step) {
+int MostAppendingRows(int heads, int kv_heads) {
   constexpr int kMostHeads = 512;  // of keys and values: about two for each CTA
-  return MayMake(step) && step.rows * step.kv_heads <= kMostHeads;
+  return MayMake(heads, kv_heads) ? kMostHeads / kv_heads : 0;
+}
+
+bool AppendsWithAttention(const AttentionStep& step) {
+  return step.max_row_tokens == 1 && step.rows <= MostAppendingRows(step.heads, step.kv_heads);
 }
 
 cudaError_t LaunchPlanAttention(const AttentionStep& step, cudaStream_t stream) {

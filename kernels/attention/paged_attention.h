@@ -81,8 +81,10 @@ struct AttentionArgs {
 size_t AttentionPlanBytes(const AttentionStep& step);
 size_t AttentionScratchBytes(const AttentionStep& step, int head_size);
 
-// Whether such a step's attention had better be given qkv. With many rows a launch of its own is
-// faster: a CTA that has several rows begins each by waiting for what it reads.
+// Whether such a step's attention had better be given qkv: up to how many rows of one token each.
+// With many rows a launch of its own is faster: a CTA that has several rows begins each by waiting
+// for what it reads.
+int MostAppendingRows(int heads, int kv_heads);
 bool AppendsWithAttention(const AttentionStep& step);
 
 // Cuts the step into work items for the SMs: once a step (and window), before its layers.
