@@ -171,13 +171,13 @@ void AddSentencePiece(const TokenizerConfig& config, TokenizerSpec* spec) {
   if (config.add_space_prefix) {
     spec->normalizers.emplace_back(PrependNormalizer{std::string(kSpaceMark)});
   }
-  spec->normalizers.emplace_back(ReplaceNormalizer{{false, " "}, std::string(kSpaceMark)});
+  spec->normalizers.emplace_back(Replacement{{false, " "}, std::string(kSpaceMark)});
   auto& bpe = std::get<BpeModelSpec>(spec->model);
   bpe.byte_fallback = true;
   bpe.fuse_unknown = true;
   if (config.unknown)
     bpe.unknown = std::string(config.tokens[static_cast<size_t>(*config.unknown)]);
-  spec->decoders = {{ReplaceDecoder{{false, std::string(kSpaceMark)}, " "},
+  spec->decoders = {{Replacement{{false, std::string(kSpaceMark)}, " "},
                      SimpleDecoder::kByteFallback, SimpleDecoder::kFuse}};
   if (config.add_space_prefix) spec->decoders->emplace_back(StripDecoder{" ", 1, 0});
 }
@@ -192,7 +192,7 @@ void AddUnigram(const TokenizerConfig& config, TokenizerSpec* spec) {
   }
   if (config.remove_extra_whitespaces) {
     spec->normalizers.emplace_back(StripNormalizer{true, true});
-    spec->normalizers.emplace_back(ReplaceNormalizer{{true, " {2,}"}, " "});
+    spec->normalizers.emplace_back(Replacement{{true, " {2,}"}, " "});
   }
   const std::string mark(kSpaceMark);
   spec->pre_tokenizers.emplace_back(MetaspacePreTokenizer{

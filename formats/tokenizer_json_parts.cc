@@ -132,8 +132,10 @@ absl::Status ReadStrip(const JsonFields& fields, std::vector<NormalizerSpec>* st
   return absl::OkStatus();
 }
 
-absl::Status ReadReplace(const JsonFields& fields, std::vector<NormalizerSpec>* steps) {
-  ReplaceNormalizer replace;
+// Of normalizers or decoders.
+template <typename Spec>
+absl::Status ReadReplace(const JsonFields& fields, std::vector<Spec>* steps) {
+  Replacement replace;
   MILLRACE_ASSIGN_OR_RETURN(replace.pattern, ReadPattern(fields));
   MILLRACE_ASSIGN_OR_RETURN(replace.content, ReadText(fields, "content"));
   steps->emplace_back(std::move(replace));
@@ -302,14 +304,6 @@ absl::Status ReadSuffixDecoder(const JsonFields& fields, std::vector<DecoderSpec
   return absl::OkStatus();
 }
 
-absl::Status ReadReplaceDecoder(const JsonFields& fields, std::vector<DecoderSpec>* steps) {
-  ReplaceDecoder decoder;
-  MILLRACE_ASSIGN_OR_RETURN(decoder.pattern, ReadPattern(fields));
-  MILLRACE_ASSIGN_OR_RETURN(decoder.content, ReadText(fields, "content"));
-  steps->emplace_back(std::move(decoder));
-  return absl::OkStatus();
-}
-
 absl::Status ReadStripDecoder(const JsonFields& fields, std::vector<DecoderSpec>* steps) {
   StripDecoder decoder;
   MILLRACE_ASSIGN_OR_RETURN(decoder.content, ReadCharacter(fields, "content"));
@@ -338,7 +332,7 @@ absl::StatusOr<std::vector<NormalizerSpec>> ReadNormalizers(const Json& value,
       {"Nmt", always(Simple::kNmt)},
       {"Precompiled", ReadPrecompiled},
       {"Prepend", ReadPrepend},
-      {"Replace", ReadReplace},
+      {"Replace", ReadReplace<NormalizerSpec>},
       {"Strip", ReadStrip},
       {"StripAccents", always(Simple::kStripMarks)},
   };
@@ -403,7 +397,7 @@ absl::StatusOr<std::vector<DecoderSpec>> ReadDecoders(const Json& value,
       {"ByteLevel", always(SimpleDecoder::kByteLevel)},
       {"Fuse", always(SimpleDecoder::kFuse)},
       {"Metaspace", ReadMetaspaceDecoder},
-      {"Replace", ReadReplaceDecoder},
+      {"Replace", ReadReplace<DecoderSpec>},
       {"Strip", ReadStripDecoder},
       {"WordPiece", ReadWordPieceDecoder},
   };

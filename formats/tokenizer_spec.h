@@ -24,6 +24,12 @@ struct TextPattern {
   std::string text;  // UTF-8
 };
 
+// Every match becomes `content`: a step of normalizers and of decoders.
+struct Replacement {
+  TextPattern pattern;
+  std::string content;
+};
+
 // A token that is matched whole, before the model sees the text.
 struct AddedTokenSpec {
   int32_t id = 0;
@@ -54,17 +60,13 @@ struct StripNormalizer {
   bool left = false;
   bool right = false;
 };
-struct ReplaceNormalizer {
-  TextPattern pattern;
-  std::string content;
-};
 struct PrependNormalizer {
   std::string text;  // in front of every text that is not empty
 };
 struct PrecompiledNormalizer {
   std::string charsmap;  // SentencePiece's precompiled_charsmap, in its binary form
 };
-using NormalizerSpec = std::variant<SimpleNormalizer, StripNormalizer, ReplaceNormalizer,
+using NormalizerSpec = std::variant<SimpleNormalizer, StripNormalizer, Replacement,
                                     PrependNormalizer, PrecompiledNormalizer>;
 
 // ---- Pre-tokenizers ----
@@ -148,17 +150,13 @@ struct MetaspaceDecoder {
 struct SuffixDecoder {
   std::string suffix;  // becomes a space, but at the end
 };
-struct ReplaceDecoder {
-  TextPattern pattern;
-  std::string content;
-};
 struct StripDecoder {
   std::string content;  // one character
   size_t start = 0;     // at most so many at the front
   size_t stop = 0;      // and at the end
 };
 using DecoderSpec = std::variant<SimpleDecoder, WordPieceDecoder, MetaspaceDecoder, SuffixDecoder,
-                                 ReplaceDecoder, StripDecoder>;
+                                 Replacement, StripDecoder>;
 
 // ---- All of it ----
 

@@ -203,7 +203,7 @@ using MadeStep = absl::StatusOr<std::unique_ptr<const Normalizer::Step>>;
 struct MakeStep {
   MadeStep operator()(SimpleNormalizer spec) const { return std::make_unique<Simple>(spec); }
   MadeStep operator()(const StripNormalizer& spec) const { return std::make_unique<Strip>(spec); }
-  MadeStep operator()(const ReplaceNormalizer& spec) const {
+  MadeStep operator()(const Replacement& spec) const {
     MILLRACE_ASSIGN_OR_RETURN(TextMatcher matcher, TextMatcher::Create(spec.pattern));
     return std::make_unique<Replace>(std::move(matcher), spec.content);
   }

@@ -122,7 +122,7 @@ absl::Status TokenDecoder::Add(const DecoderSpec& spec, bool* fused) {
       return absl::OkStatus();
     });
   } else {
-    const auto& replace = std::get<ReplaceDecoder>(spec);
+    const auto& replace = std::get<Replacement>(spec);
     MILLRACE_ASSIGN_OR_RETURN(TextMatcher made, TextMatcher::Create(replace.pattern));
     const auto matcher = std::make_shared<const TextMatcher>(std::move(made));
     steps_.push_back([matcher, content = replace.content](bool, std::string* text) {
