@@ -43,6 +43,8 @@ class Parser {
   absl::Status ParseParameters(Statement& macro);
   // A body that no jump may leave, and its end.
   absl::Status ParseOwnBody(Statement& statement, std::string_view end);
+  // The same, behind the filters that it goes through, which become the statement's expression.
+  absl::Status ParseFilteredBody(Statement& statement, std::string_view end);
   absl::StatusOr<Statement> ParseJump(StatementKind kind);
   absl::StatusOr<Target> ParseTarget(bool with_attribute);
   absl::StatusOr<Targets> ParseTargets(bool with_attributes);
@@ -199,9 +201,7 @@ absl::StatusOr<Statement> Parser::ParseSet() {
     return statement;
   }
   statement.kind = StatementKind::kSetBlock;
-  MILLRACE_ASSIGN_OR_RETURN(ExprPtr filters, ParseBodyFilters(tokens_));
-  statement.exprs.push_back(std::move(filters));
-  MILLRACE_RETURN_IF_ERROR(ParseOwnBody(statement, "endset"));
+  MILLRACE_RETURN_IF_ERROR(ParseFilteredBody(statement, "endset"));
   return statement;
 }
 
@@ -209,9 +209,7 @@ absl::StatusOr<Statement> Parser::ParseFilterBlock() {
   Statement statement = Make(StatementKind::kFilterBlock);
   tokens_.Next();
   if (tokens_.Peek().kind != TokenKind::kName) return tokens_.Unexpected();
-  MILLRACE_ASSIGN_OR_RETURN(ExprPtr filters, ParseBodyFilters(tokens_));
-  statement.exprs.push_back(std::move(filters));
-  MILLRACE_RETURN_IF_ERROR(ParseOwnBody(statement, "endfilter"));
+  MILLRACE_RETURN_IF_ERROR(ParseFilteredBody(statement, "endfilter"));
   return statement;
 }
 
@@ -293,6 +291,12 @@ absl::Status Parser::ParseOwnBody(Statement& statement, std::string_view end) {
   statement.bodies.push_back(std::move(body));
   tokens_.Next();
   return absl::OkStatus();
+}
+
+absl::Status Parser::ParseFilteredBody(Statement& statement, std::string_view end) {
+  MILLRACE_ASSIGN_OR_RETURN(ExprPtr filters, ParseBodyFilters(tokens_));
+  statement.exprs.push_back(std::move(filters));
+  return ParseOwnBody(statement, end);
 }
 
 absl::StatusOr<Statement> Parser::ParseJump(StatementKind kind) {
