@@ -41,6 +41,13 @@ constexpr float Bf16ToFloat(uint16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
 }
 
+// Rounds to nearest, ties to even; a NaN stays a NaN.
+constexpr uint16_t FloatToBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0;
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 }  // namespace millrace
 
 #endif  // MILLRACE_FORMATS_FLOAT16_H_

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/strings.h"
 
@@ -36,26 +37,33 @@ constexpr ValueType kValueTypes[] = {
 
 // ggml's tensor types by their number in the file, to name the ones that we refuse.
 constexpr std::string_view kTensorTypeNames[] = {
-    "F32",     "F16",   "Q4_0",   "Q4_1",  "Q4_2",     "Q4_3",     "Q5_0",     "Q5_1",    "Q8_0",
-    "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",     "Q6_K",     "Q8_K",     "IQ2_XXS", "IQ2_XS",
-    "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S",    "IQ4_XS",   "I8",       "I16",     "I32",
-    "I64",     "F64",   "IQ1_M",  "BF16",  "Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "TQ1_0",   "TQ2_0"};
+    "F32",   "F16",        "Q4_0",       "Q4_1",       "Q4_2",     "Q4_3",     "Q5_0",
+    "Q5_1",  "Q8_0",       "Q8_1",       "Q2_K",       "Q3_K",     "Q4_K",     "Q5_K",
+    "Q6_K",  "Q8_K",       "IQ2_XXS",    "IQ2_XS",     "IQ3_XXS",  "IQ1_S",    "IQ4_NL",
+    "IQ3_S", "IQ2_S",      "IQ4_XS",     "I8",         "I16",      "I32",      "I64",
+    "F64",   "IQ1_M",      "BF16",       "Q4_0_4_4",   "Q4_0_4_8", "Q4_0_8_8", "TQ1_0",
+    "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4"};
 
+// The types that we read, in the order of messages.
+constexpr TensorType kSupportedTypes[] = {
+    TensorType::kF32,  TensorType::kF16,   TensorType::kBf16, TensorType::kQ4_0,
+    TensorType::kQ4_1, TensorType::kQ5_0,  TensorType::kQ5_1, TensorType::kQ8_0,
+    TensorType::kQ2K,  TensorType::kQ3K,   TensorType::kQ4K,  TensorType::kQ5K,
+    TensorType::kQ6K,  TensorType::kIq4Nl, TensorType::kMxfp4};
+
+// Types are ours by their names.
 std::optional<TensorType> SupportedType(uint32_t number) {
-  switch (number) {
-    case 0:
-      return TensorType::kF32;
-    case 1:
-      return TensorType::kF16;
-    case 3:
-      return TensorType::kQ4_1;
-    case 8:
-      return TensorType::kQ8_0;
-    case 30:
-      return TensorType::kBf16;
-    default:
-      return std::nullopt;
+  if (number >= std::size(kTensorTypeNames)) return std::nullopt;
+  for (const TensorType type : kSupportedTypes) {
+    if (Traits(type).name == kTensorTypeNames[number]) return type;
   }
+  return std::nullopt;
+}
+
+std::string SupportedTypeNames() {
+  std::vector<std::string> names;
+  for (const TensorType type : kSupportedTypes) names.emplace_back(Traits(type).name);
+  return absl::StrJoin(names, ", ");
 }
 
 template <typename T>
@@ -263,7 +271,7 @@ class GgufParser {
       return absl::UnimplementedError(
           StrCat(file_->base_name(), ": ", field, ": type ",
                  type < std::size(kTensorTypeNames) ? kTensorTypeNames[type] : StrCat(type),
-                 " is not supported (supported: F32, F16, BF16, Q8_0, Q4_1)"));
+                 " is not supported (supported: ", SupportedTypeNames(), ")"));
     }
     tensor.type = *supported;
     MILLRACE_RETURN_IF_ERROR(SetShape(field, {dimensions, rank}, &tensor));
@@ -280,8 +288,8 @@ class GgufParser {
   absl::Status SetShape(std::string_view field, absl::Span<const uint64_t> dimensions,
                         TensorInfo* tensor) const {
     const TensorTypeTraits& traits = Traits(tensor->type);
-    // Elements are at least half a byte, so this bounds the count before it can overflow.
-    const uint64_t most = bytes_.size() * 2;
+    // Elements are more than a quarter of a byte: this bounds the count before it can overflow.
+    const uint64_t most = bytes_.size() * 4;
     uint64_t elements = 1;
     for (const uint64_t size : dimensions) {
       if (size == 0) return Bad(field, ": a dimension is 0");

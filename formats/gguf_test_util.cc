@@ -50,12 +50,32 @@ uint32_t TypeNumber(TensorType type) {
       return 0;
     case TensorType::kF16:
       return 1;
-    case TensorType::kQ8_0:
-      return 8;
+    case TensorType::kQ4_0:
+      return 2;
     case TensorType::kQ4_1:
       return 3;
+    case TensorType::kQ5_0:
+      return 6;
+    case TensorType::kQ5_1:
+      return 7;
+    case TensorType::kQ8_0:
+      return 8;
+    case TensorType::kQ2K:
+      return 10;
+    case TensorType::kQ3K:
+      return 11;
+    case TensorType::kQ4K:
+      return 12;
+    case TensorType::kQ5K:
+      return 13;
+    case TensorType::kQ6K:
+      return 14;
+    case TensorType::kIq4Nl:
+      return 20;
     case TensorType::kBf16:
       return 30;
+    case TensorType::kMxfp4:
+      return 39;
     case TensorType::kFp8E4m3:
       break;  // GGUF has no such type
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -24,6 +25,9 @@ class MappedFile {
   ~MappedFile();
 
   absl::Span<const uint8_t> bytes() const { return bytes_; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
 
   // For pread; open as long as the object lives.
   int fd() const { return fd_; }

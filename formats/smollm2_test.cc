@@ -40,8 +40,8 @@ TEST(SmolLm2Test, ModelConfig) {
   EXPECT_EQ(config->kv_heads, 3);
   EXPECT_EQ(config->head_size, 64);
   EXPECT_EQ(config->rope_dimensions, 64);
-  EXPECT_EQ(config->rope_theta, 100000);
-  EXPECT_TRUE(config->rope_factors.empty());
+  EXPECT_EQ(config->rope.theta, 100000);
+  EXPECT_TRUE(config->rope.factors.empty());
   EXPECT_EQ(config->vocab_size, 49152);
   EXPECT_EQ(config->context_length, 8192);
   EXPECT_TRUE(config->tied_embeddings);

@@ -11,19 +11,44 @@
 
 namespace millrace {
 
-// How elements are stored. The quantized kinds hold blocks of 32 consecutive elements of a row,
-// numbers little-endian (layouts as in ggml):
-//   kQ8_0, 34 bytes: f16 d, int8 q[32]; element i is q[i] * d.
-//   kQ4_1, 20 bytes: f16 d, f16 m, uint8 q[16]; element i < 16 is (q[i] & 15) * d + m, element
-//          i + 16 is (q[i] >> 4) * d + m.
+// How elements are stored. The quantized kinds are ggml's (block_* in its ggml-common.h), numbers
+// little-endian: blocks of 32 consecutive elements of a row,
+//   kQ8_0: f16 d, int8 q[32]; element i is q[i] * d.
+//   kQ4_0, kQ5_0: f16 d, (the fifth bits, one an element, in 4 bytes,) uint8 q[16]; element i has
+//          the low nibble of q[i], element i + 16 the high one, and is (code - 8 or 16) * d.
+//   kQ4_1, kQ5_1: f16 d, f16 m, (fifth bits,) q[16]; an element is code * d + m.
+//   kIq4Nl, kMxfp4: f16 d (a byte, the exponent of a power of two), q[16]; table[code] * d.
+// or of 256 in 8 blocks of 32 with scales of fewer bits (dequantize.cc has each layout),
+//   kQ4K, kQ5K: code * (d * scale) - dmin * minimum, 6 bits each, a block of 32.
+//   kQ6K, kQ3K: (code - 32 or 4) * (d * scale), a half of 16; scales of 8 and 6 bits.
+//   kQ2K: code * (d * scale) - dmin * minimum, 4 bits each, a half of 16.
 // kFp8E4m3: a sign, 4 bits of exponent, 3 of mantissa, no infinities, largest 448
 // (arXiv:2209.05433).
-enum class TensorType { kF32, kF16, kQ8_0, kQ4_1, kBf16, kFp8E4m3 };
+enum class TensorType {
+  kF32,
+  kF16,
+  kQ8_0,
+  kQ4_1,
+  kBf16,
+  kFp8E4m3,
+  kQ4_0,
+  kQ5_0,
+  kQ5_1,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIq4Nl,
+  kMxfp4,
+};
 
 struct TensorTypeTraits {
   std::string_view name;
   int block_elements;  // elements a block; the innermost dimension is a multiple of it
   int block_bytes;
+  bool quantized;
+  int code_offset;  // what a code of 0 counts is minus this, where codes count from a middle
 };
 const TensorTypeTraits& Traits(TensorType type);
 

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "formats/dequantize.h"
 #include "formats/float16.h"
+#include "formats/quantized_test_util.h"
 
 namespace millrace {
 namespace {
@@ -41,25 +43,14 @@ void EncodeQ4Block(const float* values, std::string* out) {
   for (int i = 0; i < 16; ++i) Append<uint8_t>(out, quantized(i) | quantized(i + 16) << 4);
 }
 
-// Rounds to nearest, ties to even; for finite values.
-uint16_t FloatToBf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-float Fp8ToFloat(uint8_t code) {
-  const int exponent = code >> 3 & 15;
-  const float mantissa = static_cast<float>(code & 7) / 8;
-  const float magnitude =
-      std::ldexp(exponent == 0 ? mantissa : 1 + mantissa, std::max(exponent, 1) - 7);
-  return (code & 0x7f) == 0x7f ? std::nanf("") : (code & 0x80) != 0 ? -magnitude : magnitude;
-}
-
 // The nearest code, the even one of two as near; saturates.
 uint8_t FloatToFp8(float value) {
   static const std::vector<float>* const magnitudes = [] {  // of the codes 0 to 0x7e, ascending
     auto* made = new std::vector<float>;
-    for (int code = 0; code <= 0x7e; ++code) made->push_back(Fp8ToFloat(code));
+    for (int i = 0; i <= 0x7e; ++i) {
+      const uint8_t code = static_cast<uint8_t>(i);
+      Dequantize(TensorType::kFp8E4m3, {&code, 1}, absl::MakeSpan(&made->emplace_back(), 1));
+    }
     return made;
   }();
   const float magnitude = std::min(std::fabs(value), magnitudes->back());
@@ -71,44 +62,6 @@ uint8_t FloatToFp8(float value) {
     if (down < up || (down == up && code % 2 == 1)) --code;
   }
   return std::signbit(value) ? code | 0x80 : code;
-}
-
-template <typename T>
-T Load(const uint8_t* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
-}
-
-void DecodeBlock(TensorType type, const uint8_t* block, float* out) {
-  switch (type) {
-    case TensorType::kF32:
-      *out = Load<float>(block);
-      return;
-    case TensorType::kF16:
-      *out = HalfToFloat(Load<uint16_t>(block));
-      return;
-    case TensorType::kQ8_0: {
-      const float scale = HalfToFloat(Load<uint16_t>(block));
-      for (int i = 0; i < 32; ++i) out[i] = static_cast<int8_t>(block[2 + i]) * scale;
-      return;
-    }
-    case TensorType::kQ4_1: {
-      const float scale = HalfToFloat(Load<uint16_t>(block));
-      const float minimum = HalfToFloat(Load<uint16_t>(block + 2));
-      for (int i = 0; i < 16; ++i) {
-        out[i] = (block[4 + i] & 15) * scale + minimum;
-        out[i + 16] = (block[4 + i] >> 4) * scale + minimum;
-      }
-      return;
-    }
-    case TensorType::kBf16:
-      *out = Bf16ToFloat(Load<uint16_t>(block));
-      return;
-    case TensorType::kFp8E4m3:
-      *out = Fp8ToFloat(*block);
-      return;
-  }
 }
 
 }  // namespace
@@ -136,6 +89,8 @@ std::string EncodeTensor(TensorType type, absl::Span<const float> values) {
       case TensorType::kFp8E4m3:
         Append(&out, FloatToFp8(values[i]));
         break;
+      default:
+        out += EncodeQuantized(type, values.subspan(i, step));
     }
   }
   return out;
@@ -143,11 +98,8 @@ std::string EncodeTensor(TensorType type, absl::Span<const float> values) {
 
 std::vector<float> DecodeTensor(TensorType type, absl::Span<const uint8_t> bytes) {
   const TensorTypeTraits& traits = Traits(type);
-  const size_t blocks = bytes.size() / traits.block_bytes;
-  std::vector<float> values(blocks * traits.block_elements);
-  for (size_t i = 0; i < blocks; ++i) {
-    DecodeBlock(type, &bytes[i * traits.block_bytes], &values[i * traits.block_elements]);
-  }
+  std::vector<float> values(bytes.size() / traits.block_bytes * traits.block_elements);
+  Dequantize(type, bytes, absl::MakeSpan(values));
   return values;
 }
 

@@ -1,0 +1,42 @@
+// What the stored elements of a tensor stand for.
+#ifndef MILLRACE_FORMATS_DEQUANTIZE_H_
+#define MILLRACE_FORMATS_DEQUANTIZE_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "formats/tensor.h"
+
+namespace millrace {
+
+inline constexpr int kQuantBlock = 32;  // elements that ReadBlock reads
+
+// 32 consecutive elements of a row: element i is
+//   CodeValue(type, codes[i]) * scales[i / 16] - minima[i / 16],
+// which gives what ggml's own dequantization gives, bit for bit.
+struct QuantizedElements {
+  uint8_t codes[kQuantBlock];
+  float scales[2];
+  float minima[2];
+};
+
+// Of a quantized type (Traits(type).quantized): of elements [32 * index, 32 * index + 32) of `row`.
+QuantizedElements ReadBlock(TensorType type, const uint8_t* row, int64_t index);
+
+// What a code counts: its distance to the middle of the codes, or what a table has for it.
+int CodeValue(TensorType type, int code);
+
+// `bytes`: whole blocks of `type`; `values`: as many elements as they hold. Of FP8 the codes' own
+// values, without a checkpoint's scales. In the order of operations that tensor.h writes the
+// formulas in, each step rounded to float32.
+void Dequantize(TensorType type, absl::Span<const uint8_t> bytes, absl::Span<float> values);
+
+// The scales of the two halves of Q3_K's 8 blocks of 32, from the 12 bytes that hold them.
+void ReadScalesQ3K(const uint8_t* packed, int8_t scales[16]);
+
+// The scale of MXFP4's block, 2^(exponent - 128): its values are doubled integers.
+float ScaleMxfp4(uint8_t exponent);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_DEQUANTIZE_H_

@@ -1,0 +1,181 @@
+#include "formats/quantized_test_util.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "formats/dequantize.h"
+#include "formats/float16.h"
+
+namespace millrace {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+// Where each bit of each element's code lies: found by setting one bit of a block after the other.
+struct CodeBit {
+  int element;
+  int bit;
+};
+const std::map<int, CodeBit>& CodeBits(TensorType type) {
+  static auto* const all = new std::map<TensorType, std::map<int, CodeBit>>;
+  if (const auto found = all->find(type); found != all->end()) return found->second;
+  const TensorTypeTraits& traits = Traits(type);
+  std::map<int, CodeBit>& bits = (*all)[type];
+  Bytes block(traits.block_bytes);
+  const auto codes = [&] {
+    Bytes codes;
+    for (int b = 0; b < traits.block_elements / kQuantBlock; ++b) {
+      const QuantizedElements read = ReadBlock(type, block.data(), b);
+      codes.insert(codes.end(), read.codes, read.codes + kQuantBlock);
+    }
+    return codes;
+  };
+  const Bytes none = codes();
+  for (int bit = 0; bit < traits.block_bytes * 8; ++bit) {
+    block[bit / 8] = static_cast<uint8_t>(1 << bit % 8);
+    const Bytes some = codes();
+    block[bit / 8] = 0;
+    for (int i = 0; i < traits.block_elements; ++i) {
+      if (some[i] != none[i]) bits[bit] = {i, std::countr_zero<uint8_t>(some[i] ^ none[i])};
+    }
+  }
+  return bits;
+}
+
+int MaxCode(TensorType type) {
+  int bits = 0;
+  for (const auto& [at, code] : CodeBits(type)) bits = std::max(bits, code.bit + 1);
+  return (1 << bits) - 1;
+}
+
+void PutHalf(float value, uint8_t* to) {
+  const uint16_t half = FloatToHalf(value);
+  std::memcpy(to, &half, sizeof(half));
+}
+
+struct Range {
+  float low, high, magnitude;
+};
+std::vector<Range> Ranges(absl::Span<const float> values, int size) {
+  std::vector<Range> ranges;
+  for (size_t i = 0; i < values.size(); i += size) {
+    const auto [low, high] = std::minmax_element(values.begin() + i, values.begin() + i + size);
+    ranges.push_back({std::min(0.0f, *low), *high, std::max(std::fabs(*low), std::fabs(*high))});
+  }
+  return ranges;
+}
+
+// Steps of a number in units of the largest one's share: round(x / largest * steps).
+std::vector<int> Steps(const std::vector<float>& numbers, int steps, float* unit) {
+  *unit = *std::max_element(numbers.begin(), numbers.end()) / static_cast<float>(steps);
+  std::vector<int> out;
+  for (const float number : numbers) {
+    out.push_back(*unit == 0 ? 0 : static_cast<int>(std::nearbyint(number / *unit)));
+  }
+  return out;
+}
+
+void PackSuperScales(const std::vector<int>& scales, const std::vector<int>& minima, uint8_t* to) {
+  for (int j = 0; j < 4; ++j) {
+    to[j] = static_cast<uint8_t>(scales[j] | (scales[j + 4] >> 4) << 6);
+    to[j + 4] = static_cast<uint8_t>(minima[j] | (minima[j + 4] >> 4) << 6);
+    to[j + 8] = static_cast<uint8_t>((scales[j + 4] & 15) | (minima[j + 4] & 15) << 4);
+  }
+}
+
+// A block's scales, and minima where the kind has them.
+void PutScales(TensorType type, absl::Span<const float> values, uint8_t* to) {
+  const int max_code = MaxCode(type);
+  const int sub_block = type == TensorType::kQ4K || type == TensorType::kQ5K ? 32
+                        : Traits(type).block_elements == 256                 ? 16
+                                                                             : 32;
+  std::vector<float> spans, magnitudes, minima;
+  for (const Range& range : Ranges(values, sub_block)) {
+    spans.push_back((range.high - range.low) / static_cast<float>(max_code));
+    magnitudes.push_back(range.magnitude);
+    minima.push_back(-range.low);
+  }
+  const auto most = static_cast<float>(CodeValue(type, max_code));  // that a code counts
+  for (float& magnitude : magnitudes) magnitude /= most;
+  float d, dmin;
+  switch (type) {
+    case TensorType::kQ4_0:
+    case TensorType::kQ5_0:
+    case TensorType::kIq4Nl:
+      return PutHalf(magnitudes[0], to);
+    case TensorType::kMxfp4: {
+      // Of the last code, -12; the next power of two above.
+      *to = static_cast<uint8_t>(std::clamp(
+          128 + static_cast<int>(std::ceil(std::log2(-magnitudes[0] + 1e-30f))), 0, 254));
+      return;
+    }
+    case TensorType::kQ5_1:
+      PutHalf(spans[0], to);
+      return PutHalf(-minima[0], to + 2);
+    case TensorType::kQ4K:
+    case TensorType::kQ5K: {
+      const std::vector<int> scales = Steps(spans, 63, &d);
+      PackSuperScales(scales, Steps(minima, 63, &dmin), to + 4);
+      PutHalf(d, to);
+      return PutHalf(dmin, to + 2);
+    }
+    case TensorType::kQ6K: {
+      const std::vector<int> scales = Steps(magnitudes, 127, &d);
+      for (int i = 0; i < 16; ++i) to[192 + i] = static_cast<uint8_t>(scales[i]);
+      return PutHalf(d, to + 208);
+    }
+    case TensorType::kQ3K: {
+      const std::vector<int> scales = Steps(magnitudes, 31, &d);
+      for (int i = 0; i < 16; ++i) {
+        const int scale = scales[i] + 32;
+        to[96 + i % 8] |= static_cast<uint8_t>((scale & 15) << (i < 8 ? 0 : 4));
+        to[104 + i % 4] |= static_cast<uint8_t>((scale >> 4) << (2 * (i / 4)));
+      }
+      return PutHalf(d, to + 108);
+    }
+    default: {  // Q2_K
+      const std::vector<int> scales = Steps(spans, 15, &d);
+      const std::vector<int> lows = Steps(minima, 15, &dmin);
+      for (int i = 0; i < 16; ++i) to[i] = static_cast<uint8_t>(scales[i] | lows[i] << 4);
+      PutHalf(d, to + 80);
+      return PutHalf(dmin, to + 82);
+    }
+  }
+}
+
+}  // namespace
+
+std::string EncodeQuantized(TensorType type, absl::Span<const float> values) {
+  Bytes block(Traits(type).block_bytes);
+  PutScales(type, values, block.data());
+  std::vector<int> codes;
+  const int max_code = MaxCode(type);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const QuantizedElements read =
+        ReadBlock(type, block.data(), static_cast<int64_t>(i) / kQuantBlock);
+    const auto at = i % kQuantBlock / 16;
+    const auto error = [&](int code) {
+      return std::fabs(static_cast<float>(CodeValue(type, code)) * read.scales[at] -
+                       read.minima[at] - values[i]);
+    };
+    int best = 0;
+    for (int code = 1; code <= max_code; ++code) {
+      if (error(code) < error(best)) best = code;
+    }
+    codes.push_back(best);
+  }
+  for (const auto& [bit, code] : CodeBits(type)) {
+    if ((codes[code.element] >> code.bit & 1) != 0) {
+      block[bit / 8] |= static_cast<uint8_t>(1 << bit % 8);
+    }
+  }
+  return {block.begin(), block.end()};
+}
+
+}  // namespace millrace

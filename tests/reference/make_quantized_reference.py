@@ -1,0 +1,55 @@
+"""What gguf-py (ggml's own Python) makes of blocks of every quantized kind: quantized_reference.json.
+
+  make_quantized_reference.py FOLDER
+
+Of each kind 256 elements in random bytes, their scales in sane ranges, and the float32 values, both as hexadecimal bytes.
+"""
+
+import json
+import pathlib
+import random
+import struct
+import sys
+
+import numpy
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize
+
+# Name: (elements, bytes of a block, where its f16 numbers lie)
+KINDS = {
+    "Q4_0": (32, 18, [0]),
+    "Q4_1": (32, 20, [0, 2]),
+    "Q5_0": (32, 22, [0]),
+    "Q5_1": (32, 24, [0, 2]),
+    "Q8_0": (32, 34, [0]),
+    "Q2_K": (256, 84, [80, 82]),
+    "Q3_K": (256, 110, [108]),
+    "Q4_K": (256, 144, [0, 2]),
+    "Q5_K": (256, 176, [0, 2]),
+    "Q6_K": (256, 210, [208]),
+    "IQ4_NL": (32, 18, [0]),
+    "MXFP4": (32, 17, []),
+}
+
+
+def main() -> None:
+    generator = random.Random(6)
+    kinds = {}
+    for name, (elements, size, halves) in KINDS.items():
+        data = bytearray()
+        for index in range(256 // elements):
+            block = bytearray(generator.randbytes(size))
+            for at in halves:
+                block[at : at + 2] = struct.pack("<e", generator.uniform(-1, 1))
+            if name == "MXFP4":
+                block[0] = (0, 1, 2, 100, 127, 128, 129, 140)[index]
+            data += block
+        values = dequantize(numpy.frombuffer(data, numpy.uint8), GGMLQuantizationType[name])
+        assert values.size == 256 and numpy.isfinite(values).all()
+        kinds[name] = {"bytes": data.hex(), "values": values.astype("<f4").tobytes().hex()}
+    path = pathlib.Path(sys.argv[1]) / "quantized_reference.json"
+    path.write_text(json.dumps(kinds, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main()
