@@ -78,9 +78,9 @@ TEST(HfConfigTest, ReadsLlama) {
   EXPECT_EQ(model.kv_heads, 8);
   EXPECT_EQ(model.head_size, 128);
   EXPECT_EQ(model.rope_dimensions, 128);
-  EXPECT_EQ(model.rope_theta, 500000);
+  EXPECT_EQ(model.rope.theta, 500000);
   EXPECT_FALSE(model.rope_interleaved);
-  EXPECT_FALSE(model.qk_norm);
+  EXPECT_EQ(model.qk_norm, QkNorm::kNone);
   EXPECT_EQ(model.rms_epsilon, 1e-5);
   EXPECT_EQ(model.vocab_size, 128256);
   EXPECT_EQ(model.context_length, 131072);
@@ -91,7 +91,7 @@ TEST(HfConfigTest, ReadsLlama) {
 
 TEST(HfConfigTest, Llama3RopeFactorsAreThoseOfTheModel) {
   // rope_freqs.weight of Llama 3.1 8B, as llama.cpp's converter writes it: ones, a ramp, eights.
-  const std::vector<float> factors = Read(Llama())->model.rope_factors;
+  const std::vector<float> factors = Read(Llama())->model.rope.factors;
   ASSERT_EQ(factors.size(), 64);
   for (int i = 0; i <= 28; ++i) EXPECT_EQ(factors[i], 1) << i;
   // 2 pi 500000^(29/64) is a wave of 2402 positions: 8192 / 2402 = 3.41 turns, (3.41 - 1) / 3 of it
@@ -107,11 +107,11 @@ TEST(HfConfigTest, ReadsQwen3) {
   const absl::StatusOr<HfConfig> config = Read(Qwen3());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->model.architecture, "qwen3");
-  EXPECT_TRUE(config->model.qk_norm);
+  EXPECT_EQ(config->model.qk_norm, QkNorm::kHead);
   EXPECT_FALSE(config->model.rope_interleaved);
   EXPECT_EQ(config->model.head_size, 128);
-  EXPECT_EQ(config->model.rope_theta, 1000000);
-  EXPECT_TRUE(config->model.rope_factors.empty());
+  EXPECT_EQ(config->model.rope.theta, 1000000);
+  EXPECT_TRUE(config->model.rope.factors.empty());
 }
 
 TEST(HfConfigTest, ReadsOtherSpellings) {
@@ -125,15 +125,17 @@ TEST(HfConfigTest, ReadsOtherSpellings) {
   json.erase("torch_dtype");
   const absl::StatusOr<HfConfig> config = Read(json);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->model.rope_theta, 500000);
-  EXPECT_EQ(config->model.rope_factors, Read(Llama())->model.rope_factors);
+  EXPECT_EQ(config->model.rope.theta, 500000);
+  EXPECT_EQ(config->model.rope.factors, Read(Llama())->model.rope.factors);
   EXPECT_EQ(config->type, TensorType::kF16);
 
   EXPECT_EQ(Error(Llama(), R"({"rope_scaling": {"type": "llama3", "rope_type": null}})"),
             "no error");
   EXPECT_EQ(Error(Llama(), R"({"architectures": ["MistralForCausalLM"]})"), "no error");
   EXPECT_EQ(Error(Qwen3(), R"({"rope_scaling": {"rope_type": "default"}})"), "no error");
-  EXPECT_EQ(Error(Qwen3(), R"({"layer_types": ["full_attention", "full_attention"]})"), "no error");
+  EXPECT_EQ(Error(Qwen3(), R"({"num_hidden_layers": 2,
+                               "layer_types": ["full_attention", "full_attention"]})"),
+            "no error");
   json = Llama();
   json.erase("num_key_value_heads");
   EXPECT_EQ(Read(json)->model.kv_heads, 32);
@@ -151,8 +153,8 @@ TEST(HfConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
   EXPECT_THAT(llama(R"({"hidden_act": null})"), HasSubstr("hidden_act: is missing"));
   EXPECT_THAT(llama(R"({"sliding_window": 4096})"), HasSubstr("sliding_window: 4096"));
   EXPECT_THAT(llama(R"({"partial_rotary_factor": 0.5})"), HasSubstr("partial_rotary_factor"));
-  EXPECT_THAT(llama(R"({"rope_scaling": {"rope_type": "yarn"}})"),
-              HasSubstr("config.json: rope_scaling.rope_type: \"yarn\" is not supported"));
+  EXPECT_THAT(llama(R"({"rope_scaling": {"rope_type": "su"}})"),
+              HasSubstr("config.json: rope_scaling.rope_type: \"su\" is not supported"));
   EXPECT_THAT(llama(R"({"rope_scaling": {"rope_type": null}})"),
               HasSubstr("rope_scaling.type: is missing"));
   EXPECT_THAT(llama(R"({"rope_scaling": "llama3"})"), HasSubstr("must be an object"));
@@ -160,8 +162,8 @@ TEST(HfConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
               HasSubstr("high_freq_factor: 1, must be above low_freq_factor 1"));
   EXPECT_THAT(llama(R"({"rope_scaling": {"factor": 0.0}})"), HasSubstr("rope_scaling.factor"));
   EXPECT_THAT(llama(R"({"torch_dtype": "float64"})"), HasSubstr("torch_dtype: \"float64\""));
-  EXPECT_THAT(Error(Qwen3(), R"({"use_sliding_window": true})"), HasSubstr("use_sliding_window"));
-  EXPECT_THAT(Error(Qwen3(), R"({"layer_types": ["full_attention", "sliding_attention"]})"),
+  EXPECT_THAT(Error(Qwen3(), R"({"num_hidden_layers": 2,
+                               "layer_types": ["full_attention", "sliding_attention"]})"),
               HasSubstr("layer_types: \"sliding_attention\" is not supported"));
 }
 
@@ -314,9 +316,9 @@ TEST(HfConfigTest, HostileValuesNeverMakeAHostileConfig) {
     }
     EXPECT_EQ(model.heads % model.kv_heads, 0) << json;
     EXPECT_EQ(model.head_size % 2, 0) << json;
-    EXPECT_TRUE(model.rope_theta >= 1 && model.rope_theta <= 1e12) << json;
+    EXPECT_TRUE(model.rope.theta >= 1 && model.rope.theta <= 1e12) << json;
     EXPECT_GT(model.rms_epsilon, 0) << json;
-    for (const float factor : model.rope_factors) EXPECT_TRUE(factor >= 1 && factor < 1e7) << json;
+    for (const float factor : model.rope.factors) EXPECT_TRUE(factor >= 1 && factor < 1e7) << json;
   };
   // Every field of every object, one at a time.
   const std::function<void(Json&, Json&)> visit = [&](Json& root, Json& object) {

@@ -17,10 +17,19 @@ constexpr Spelling kInLayer[] = {
     {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
     {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
-    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+    {"attn_qkv", "self_attn.qkv_proj"},  {"attn_output", "self_attn.o_proj"},
     {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
 };
+
+// "post_attention_layernorm" follows attention in the one, and comes before the feed-forward
+// network in the other.
+constexpr Spelling kBothNorms[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                   {"ffn_norm", "pre_feedforward_layernorm"},
+                                   {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr Spelling kPreNorms[] = {{"ffn_norm", "post_attention_layernorm"}};
+
+constexpr Spelling kFused[] = {{"ffn_up", "mlp.gate_up_proj"}};
 
 template <size_t kCount>
 std::string_view Translate(const Spelling (&spellings)[kCount], std::string_view gguf) {
@@ -38,7 +47,7 @@ std::vector<std::string> Spell(const std::string& module, std::string_view part)
 
 }  // namespace
 
-std::vector<std::string> HfNames(std::string_view gguf_name) {
+std::vector<std::string> HfNames(std::string_view gguf_name, const HfDialect& dialect) {
   std::vector<std::string> as_it_is = {std::string(gguf_name)};
   const size_t dot = gguf_name.rfind('.');
   if (dot == gguf_name.npos) return as_it_is;
@@ -59,7 +68,11 @@ std::vector<std::string> HfNames(std::string_view gguf_name) {
     return {StrCat(attention, part), StrCat(attention, "attn.", part), StrCat(projection, part),
             projection + "output_scale"};
   }
-  const std::string_view hf = Translate(kInLayer, module);
+  std::string_view hf;
+  if (dialect.fused_gate_up) hf = Translate(kFused, module);
+  if (hf.empty()) hf = Translate(kInLayer, module);
+  if (hf.empty())
+    hf = dialect.post_norms ? Translate(kBothNorms, module) : Translate(kPreNorms, module);
   return hf.empty() ? as_it_is : Spell(StrCat(layer, hf), part);
 }
 

@@ -1,4 +1,4 @@
-// How Hugging Face's transformers spells the tensors of the Llama family.
+// How Hugging Face's transformers spells the tensors of the families that we know.
 #ifndef MILLRACE_FORMATS_HF_NAMES_H_
 #define MILLRACE_FORMATS_HF_NAMES_H_
 
@@ -8,11 +8,17 @@
 
 namespace millrace {
 
+// Where families spell alike what is different.
+struct HfDialect {
+  bool post_norms = false;     // ModelConfig's
+  bool fused_gate_up = false;  // ModelConfig's
+};
+
 // "blk.3.attn_q.weight" to "model.layers.3.self_attn.q_proj.weight". The scales of FP8 models have
 // several spellings, the usual one first: a .weight_scale is also a .weight_scale_inv (DeepSeek's,
 // and despite its name multiplied alike), and blk.N.attn.k_scale belongs to self_attn,
 // self_attn.attn or self_attn.k_proj. A name that has no translation is returned as it is.
-std::vector<std::string> HfNames(std::string_view gguf_name);
+std::vector<std::string> HfNames(std::string_view gguf_name, const HfDialect& dialect = {});
 
 }  // namespace millrace
 

@@ -18,7 +18,7 @@ using Shape = std::vector<int64_t>;
 enum class Role {
   kTable,   // the embedding and the head
   kLinear,  // of a layer
-  kNorm,
+  kVector,  // of a norm, or a bias
 };
 
 constexpr std::string_view kWeight = ".weight";
@@ -33,21 +33,33 @@ void ForEachTensor(const ModelConfig& config, const Visit& visit) {
   visit("token_embd.weight", {config.vocab_size, hidden}, Role::kTable);
   for (int layer = 0; layer < config.layers; ++layer) {
     const std::string block = StrCat("blk.", layer, ".");
-    visit(block + "attn_norm.weight", {hidden}, Role::kNorm);
-    visit(block + "attn_q.weight", {q, hidden}, Role::kLinear);
-    visit(block + "attn_k.weight", {kv, hidden}, Role::kLinear);
-    visit(block + "attn_v.weight", {kv, hidden}, Role::kLinear);
-    if (config.qk_norm) {
-      visit(block + "attn_q_norm.weight", {head}, Role::kNorm);
-      visit(block + "attn_k_norm.weight", {head}, Role::kNorm);
+    if (config.pre_norms) visit(block + "attn_norm.weight", {hidden}, Role::kVector);
+    if (config.fused_qkv) {
+      visit(block + "attn_qkv.weight", {q + 2 * kv, hidden}, Role::kLinear);
+    } else {
+      visit(block + "attn_q.weight", {q, hidden}, Role::kLinear);
+      visit(block + "attn_k.weight", {kv, hidden}, Role::kLinear);
+      visit(block + "attn_v.weight", {kv, hidden}, Role::kLinear);
+    }
+    if (config.qkv_bias) {
+      visit(block + "attn_q.bias", {q}, Role::kVector);
+      visit(block + "attn_k.bias", {kv}, Role::kVector);
+      visit(block + "attn_v.bias", {kv}, Role::kVector);
+    }
+    if (config.qk_norm != QkNorm::kNone) {
+      const bool whole = config.qk_norm == QkNorm::kWhole;
+      visit(block + "attn_q_norm.weight", {whole ? q : head}, Role::kVector);
+      visit(block + "attn_k_norm.weight", {whole ? kv : head}, Role::kVector);
     }
     visit(block + "attn_output.weight", {hidden, q}, Role::kLinear);
-    visit(block + "ffn_norm.weight", {hidden}, Role::kNorm);
-    visit(block + "ffn_gate.weight", {ffn, hidden}, Role::kLinear);
-    visit(block + "ffn_up.weight", {ffn, hidden}, Role::kLinear);
+    if (config.post_norms) visit(block + "post_attention_norm.weight", {hidden}, Role::kVector);
+    if (config.pre_norms) visit(block + "ffn_norm.weight", {hidden}, Role::kVector);
+    if (!config.fused_gate_up) visit(block + "ffn_gate.weight", {ffn, hidden}, Role::kLinear);
+    visit(block + "ffn_up.weight", {config.fused_gate_up ? 2 * ffn : ffn, hidden}, Role::kLinear);
     visit(block + "ffn_down.weight", {hidden, ffn}, Role::kLinear);
+    if (config.post_norms) visit(block + "post_ffw_norm.weight", {hidden}, Role::kVector);
   }
-  visit("output_norm.weight", {hidden}, Role::kNorm);
+  visit("output_norm.weight", {hidden}, Role::kVector);
   if (!config.tied_embeddings) visit("output.weight", {config.vocab_size, hidden}, Role::kTable);
 }
 
@@ -82,7 +94,7 @@ class TensorChecker {
       return Lies(name,
                   StrCat("shape ", ShapeString(tensor->shape), ", must be ", ShapeString(shape)));
     }
-    if (role == Role::kNorm && !IsFloat(tensor->type)) {
+    if (role == Role::kVector && !IsFloat(tensor->type)) {
       return Lies(name, StrCat("type ", Traits(tensor->type).name, ", must be F32, F16 or BF16"));
     }
     if (tensor->type == TensorType::kFp8E4m3) CheckFp8(name, shape, role);
@@ -102,7 +114,11 @@ class TensorChecker {
     // The head of a tied model is the embedding, also where a file holds it twice; rope factors are
     // part of the config.
     if (config_.tied_embeddings) seen_.insert(source_.FindTensor("output.weight"));
-    if (!config_.rope_factors.empty()) seen_.insert(source_.FindTensor(kRopeFactors));
+    if (!config_.rope.factors.empty()) {
+      for (const char* factors : {kRopeFactors, kShortRopeFactors, kLongRopeFactors}) {
+        seen_.insert(source_.FindTensor(factors));
+      }
+    }
     for (const TensorInfo& tensor : source_.tensors()) {
       // Old files hold what rope_theta says.
       if (seen_.contains(&tensor) || tensor.name.ends_with(".rotary_emb.inv_freq")) continue;

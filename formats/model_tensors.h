@@ -11,23 +11,29 @@
 
 namespace millrace {
 
-// In GGUF files: ModelConfig::rope_factors, no tensor that a placer places.
+// In GGUF files: ModelConfig::rope's factors, no tensors that a placer places.
 inline constexpr char kRopeFactors[] = "rope_freqs.weight";
+inline constexpr char kShortRopeFactors[] = "rope_factors_short.weight";
+inline constexpr char kLongRopeFactors[] = "rope_factors_long.weight";
 
 // Checks that `tensors` are exactly what `config` asks for, of the right shapes and types: after
 // OK, a family and a placer can look them up by name without another check. Shapes, outermost
 // first, with H = hidden_size, D = head_size:
 //   token_embd.weight, output.weight (unless tied)   [vocab_size, H]
 //   output_norm.weight                               [H]
-//   blk.N.attn_norm.weight, blk.N.ffn_norm.weight    [H]
+//   blk.N.attn_norm.weight, blk.N.ffn_norm.weight (if pre_norms)     [H]
+//   blk.N.post_attention_norm.weight, blk.N.post_ffw_norm.weight (if post_norms)  [H]
 //   blk.N.attn_q.weight                              [heads * D, H]
 //   blk.N.attn_k.weight, blk.N.attn_v.weight         [kv_heads * D, H]
-//   blk.N.attn_q_norm.weight, blk.N.attn_k_norm.weight (if qk_norm)  [D]
+//   blk.N.attn_q.bias, .attn_k.bias, .attn_v.bias (if qkv_bias)      a number for each row
+//   blk.N.attn_qkv.weight (if fused_qkv, in place of the three)      their rows together
+//   blk.N.attn_q_norm.weight, blk.N.attn_k_norm.weight (if qk_norm)  [D], or a number for each row
 //   blk.N.attn_output.weight                         [H, heads * D]
 //   blk.N.ffn_gate.weight, blk.N.ffn_up.weight       [ffn_size, H]
+//   blk.N.ffn_up.weight (if fused_gate_up, in place of the two)      [2 * ffn_size, H]
 //   blk.N.ffn_down.weight                            [H, ffn_size]
-// Norms are F32, F16 or BF16. Where config.fp8 is set, a layer's linear may be of type F8_E4M3
-// (one that is not was left as it is by whoever quantized the model), and has beside it
+// Norms and biases are F32, F16 or BF16. Where config.fp8 is set, a layer's linear may be of type
+// F8_E4M3 (one that is not was left as it is by whoever quantized the model), and has beside it
 //   <name>.weight_scale  [1], [out] (or [out, 1]) or [ceil(out / 128), ceil(in / 128)], and
 //   <name>.input_scale   [1], where activations are static;
 // and a layer may have blk.N.attn.k_scale and blk.N.attn.v_scale, [1], for FP8 keys and values.

@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/folder_file.h"
 #include "formats/gguf.h"
 #include "formats/hf_config.h"
-#include "formats/mapped_file.h"
 #include "formats/model_tensors.h"
 #include "formats/safetensors.h"
 
@@ -21,24 +21,15 @@ constexpr char kConfig[] = "config.json";
 constexpr char kGenerationConfig[] = "generation_config.json";  // may be missing
 constexpr size_t kMaxConfigBytes = 1 << 20;
 
-// `read` is given what the file holds and its name.
-template <typename Read>
-auto ReadJsonFile(const fs::path& folder, const std::string& name, const Read& read)
-    -> decltype(read(std::string_view(), name)) {
-  MILLRACE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(folder / name));
-  if (file.bytes().size() > kMaxConfigBytes) {
-    return absl::InvalidArgumentError(
-        StrCat(name, ": ", file.bytes().size(), " bytes, must be at most ", kMaxConfigBytes));
-  }
-  return read({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, name);
-}
-
 absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder) {
-  MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadJsonFile(folder, kConfig, ReadHfConfig));
-  std::error_code error;
-  if (!fs::exists(folder / kGenerationConfig, error)) return config;
+  MILLRACE_ASSIGN_OR_RETURN(const MappedFile file,
+                            OpenFolderFile(folder, kConfig, kMaxConfigBytes));
+  MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadHfConfig(file.text(), kConfig));
+  if (!HasFolderFile(folder, kGenerationConfig)) return config;
+  MILLRACE_ASSIGN_OR_RETURN(const MappedFile generation,
+                            OpenFolderFile(folder, kGenerationConfig, kMaxConfigBytes));
   MILLRACE_ASSIGN_OR_RETURN(std::vector<int32_t> ends,
-                            ReadJsonFile(folder, kGenerationConfig, ReadEndTokens));
+                            ReadEndTokens(generation.text(), kGenerationConfig));
   if (!ends.empty()) config.model.end_tokens = std::move(ends);
   return config;
 }
@@ -56,7 +47,9 @@ bool HasSafetensors(const fs::path& folder) {
 absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string& base_name) {
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder));
   if (HasSafetensors(folder)) {
-    MILLRACE_ASSIGN_OR_RETURN(auto tensors, SafetensorsFolder::Open(folder, base_name));
+    MILLRACE_ASSIGN_OR_RETURN(auto tensors, SafetensorsFolder::Open(folder, base_name,
+                                                                    {config.model.post_norms,
+                                                                     config.model.fused_gate_up}));
     MILLRACE_RETURN_IF_ERROR(ValidateTensors(config.model, *tensors));
     return OpenedModel{std::move(config.model), std::move(tensors)};
   }

@@ -80,7 +80,7 @@ TEST_F(OpenModelTest, AFolderHoldsWhatItsGgufFileHolds) {
     const ModelConfig& config = folder->config;
     EXPECT_EQ(config.architecture, "qwen3");
     EXPECT_EQ(config.head_size, gguf->config.head_size);
-    EXPECT_EQ(config.rope_theta, gguf->config.rope_theta);
+    EXPECT_EQ(config.rope.theta, gguf->config.rope.theta);
     EXPECT_EQ(config.rope_interleaved, gguf->config.rope_interleaved);
     EXPECT_EQ(config.context_length, gguf->config.context_length);
     folder->tensors->DropPages();

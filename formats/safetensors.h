@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/strings.h"
+#include "formats/hf_names.h"
 #include "formats/mapped_file.h"
 #include "formats/tensor_source.h"
 
@@ -39,8 +40,8 @@ class SafetensorsFolder : public TensorSource {
  public:
   // NOT_FOUND, naming both, where the folder has neither of the two files. `base_name` is the
   // folder's, for messages.
-  static absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> Open(const std::string& folder,
-                                                                       std::string base_name);
+  static absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> Open(
+      const std::string& folder, std::string base_name, const HfDialect& dialect = {});
 
   const std::string& base_name() const override { return base_name_; }
   absl::Span<const TensorInfo> tensors() const override { return tensors_; }
@@ -52,10 +53,12 @@ class SafetensorsFolder : public TensorSource {
   void DropPages() const override;
 
  private:
-  explicit SafetensorsFolder(std::string base_name) : base_name_(std::move(base_name)) {}
+  SafetensorsFolder(std::string base_name, const HfDialect& dialect)
+      : base_name_(std::move(base_name)), dialect_(dialect) {}
   absl::Status Add(SafetensorsFile file, const std::vector<std::string>& listed);
 
   std::string base_name_;
+  HfDialect dialect_;
   std::vector<SafetensorsFile> files_;                               // without their tensors:
   std::vector<TensorInfo> tensors_;                                  // of all files
   absl::flat_hash_map<std::string_view, size_t, StringHash> index_;  // of tensors_, by HF names

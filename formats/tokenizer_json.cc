@@ -162,15 +162,9 @@ absl::Status ReadAddedTokens(const JsonFields& fields, TokenizerSpec* spec) {
   for (size_t i = 0; i < list->size(); ++i) {
     if (!(*list)[i].is_object()) return fields.Bad("added_tokens", "must be a list of objects");
     const JsonFields token((*list)[i], StrCat("tokenizer.json: added_tokens[", i, "]."));
-    AddedTokenSpec added;
-    MILLRACE_ASSIGN_OR_RETURN(added.content, TextOr(token, "content", ""));
+    MILLRACE_ASSIGN_OR_RETURN(AddedTokenSpec added, ReadAddedToken(token));
     if (added.content.empty()) continue;
     MILLRACE_ASSIGN_OR_RETURN(added.id, token.Int("id", 0, kMaxTokenizerId));
-    MILLRACE_ASSIGN_OR_RETURN(added.single_word, token.BoolOr("single_word", false));
-    MILLRACE_ASSIGN_OR_RETURN(added.lstrip, token.BoolOr("lstrip", false));
-    MILLRACE_ASSIGN_OR_RETURN(added.rstrip, token.BoolOr("rstrip", false));
-    MILLRACE_ASSIGN_OR_RETURN(added.special, token.BoolOr("special", false));
-    MILLRACE_ASSIGN_OR_RETURN(added.normalized, token.BoolOr("normalized", !added.special));
     if (const auto it = ids.find(added.content); it != ids.end()) added.id = it->second;
     spec->added.push_back(std::move(added));
   }
@@ -184,6 +178,17 @@ const Json& ValueOrNull(const JsonFields& fields, std::string_view name) {
 }
 
 }  // namespace
+
+absl::StatusOr<AddedTokenSpec> ReadAddedToken(const JsonFields& fields) {
+  AddedTokenSpec token;
+  MILLRACE_ASSIGN_OR_RETURN(token.content, TextOr(fields, "content", ""));
+  MILLRACE_ASSIGN_OR_RETURN(token.single_word, fields.BoolOr("single_word", false));
+  MILLRACE_ASSIGN_OR_RETURN(token.lstrip, fields.BoolOr("lstrip", false));
+  MILLRACE_ASSIGN_OR_RETURN(token.rstrip, fields.BoolOr("rstrip", false));
+  MILLRACE_ASSIGN_OR_RETURN(token.special, fields.BoolOr("special", false));
+  MILLRACE_ASSIGN_OR_RETURN(token.normalized, fields.BoolOr("normalized", !token.special));
+  return token;
+}
 
 absl::StatusOr<TokenizerSpec> ReadTokenizerJson(std::string_view text, const std::string& name) {
   absl::StatusOr<Json> parsed = ParseJson(text, kLimits);

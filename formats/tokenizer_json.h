@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "formats/json_fields.h"
 #include "formats/tokenizer_spec.h"
 
 namespace millrace {
@@ -18,6 +19,10 @@ namespace millrace {
 // INVALID_ARGUMENT for a file that lies, UNIMPLEMENTED for a part that is not known; each names the
 // field, and what is supported.
 absl::StatusOr<TokenizerSpec> ReadTokenizerJson(std::string_view text, const std::string& name);
+
+// One token of its `added_tokens`, or of tokenizer_config.json's added_tokens_decoder, without its
+// id.
+absl::StatusOr<AddedTokenSpec> ReadAddedToken(const JsonFields& fields);
 
 }  // namespace millrace
 

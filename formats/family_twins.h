@@ -1,0 +1,42 @@
+// For tests: a small random model of every family, as a Hugging Face folder and as a GGUF file.
+#ifndef MILLRACE_FORMATS_FAMILY_TWINS_H_
+#define MILLRACE_FORMATS_FAMILY_TWINS_H_
+
+#include <string>
+#include <vector>
+
+#include "formats/json.h"
+
+namespace millrace {
+
+// Weights are drawn from a seed, so wide that whatever is computed otherwise shows; layers enough
+// that each kind of them comes. tests/reference/family_reference.json has what transformers makes
+// of them.
+struct FamilyTwin {
+  std::string name;
+  Json config;            // its config.json
+  int max_model_len = 0;  // that it is served with; 0: what it was made for
+  bool in_gguf = true;    // a GGUF file can say what it is
+
+  // Changes to the config that must show: JSON merge patches, none of which changes a tensor's
+  // shape.
+  std::vector<Json> mutations;
+};
+std::vector<FamilyTwin> FamilyTwins();
+
+// What to break on purpose.
+struct TwinFault {
+  bool other_kv_heads = false;  // the first two heads of keys and values have changed places
+};
+
+// Makes the folder, in F32. Ends the test program when that fails.
+void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder,
+                     const TwinFault& fault = {});
+
+// The same model as a GGUF file, as llama.cpp's converter would write it: keys, names, the order of
+// q's and k's rows, and the 1 of Gemma's norms. Without a tokenizer.
+void WriteTwinGguf(const FamilyTwin& twin, const std::string& path);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_FAMILY_TWINS_H_

@@ -1,0 +1,26 @@
+// One file of a Hugging Face folder: bounded, and named without its folder in messages.
+#ifndef MILLRACE_FORMATS_FOLDER_FILE_H_
+#define MILLRACE_FORMATS_FOLDER_FILE_H_
+
+#include <filesystem>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "formats/json.h"
+#include "formats/mapped_file.h"
+
+namespace millrace {
+
+bool HasFolderFile(const std::filesystem::path& folder, const std::string& name);
+
+// NOT_FOUND, or INVALID_ARGUMENT for one of more than `most` bytes.
+absl::StatusOr<MappedFile> OpenFolderFile(const std::filesystem::path& folder,
+                                          const std::string& name, size_t most);
+
+// The JSON object that it holds.
+absl::StatusOr<Json> ReadFolderJson(const std::filesystem::path& folder, const std::string& name,
+                                    size_t most);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_FOLDER_FILE_H_

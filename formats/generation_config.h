@@ -1,0 +1,32 @@
+// generation_config.json of a Hugging Face folder: how its authors want the model sampled.
+#ifndef MILLRACE_FORMATS_GENERATION_CONFIG_H_
+#define MILLRACE_FORMATS_GENERATION_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace millrace {
+
+// What a folder leaves out, or has null, is empty. As in vLLM `do_sample` says nothing: a
+// temperature of 0 asks for the likeliest token.
+struct GenerationConfig {
+  std::optional<float> temperature;         // [0, 2]
+  std::optional<int32_t> top_k;             // 0 and -1: off
+  std::optional<float> top_p;               // (0, 1]
+  std::optional<float> min_p;               // [0, 1]
+  std::optional<float> typical_p;           // (0, 1]
+  std::optional<float> repetition_penalty;  // (0, 100]
+  std::optional<int32_t> max_new_tokens;    // at least 1
+};
+
+// Nothing is set where the folder has no such file. INVALID_ARGUMENT for a file that is damaged, or
+// a value out of range; it names the field. Which tokens end an answer stands there too, and is the
+// model's (open_model.h).
+absl::StatusOr<GenerationConfig> ReadGenerationConfig(const std::string& folder);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_GENERATION_CONFIG_H_

@@ -1,0 +1,44 @@
+// What a model on disk says about its text, whatever its format: tokenizer and chat template.
+#ifndef MILLRACE_FORMATS_MODEL_TEXT_H_
+#define MILLRACE_FORMATS_MODEL_TEXT_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "formats/tokenizer_spec.h"
+
+namespace millrace {
+
+struct ModelText {
+  TokenizerSpec tokenizer;
+  std::string chat_template;  // empty: it has none
+  // The texts of special tokens, which templates write.
+  std::optional<std::string> bos, eos, unknown, pad;
+
+  // What the tokenizer's views point into, beside its own `owner`.
+  std::shared_ptr<const void> owner;
+};
+
+// Of a .gguf file, or of a Hugging Face folder (ReadFolderText).
+absl::StatusOr<ModelText> ReadModelText(const std::string& path);
+
+// Of a folder, as transformers' AutoTokenizer takes it:
+// - tokenizer.json is the tokenizer, its post_processor the frame (add_bos_token and
+//   add_prefix_space beside it change nothing);
+// - tokenizer_config.json (may be missing) names bos_token, eos_token, unk_token and pad_token, and
+//   its added_tokens_decoder changes and adds tokens. One without that field is of an older kind,
+//   and special_tokens_map.json goes before it;
+// - the chat template is chat_template.jinja, else the config's chat_template, a text or the one
+//   that a list calls "default", else chat_template.json's.
+// clean_up_tokenization_spaces is not read: transformers leaves it out for BPE, and no text that is
+// shown as it comes can have it.
+//
+// Errors name the file and the field: NOT_FOUND for a folder without tokenizer.json,
+// INVALID_ARGUMENT for what is damaged or lies, UNIMPLEMENTED for a kind that is not known.
+absl::StatusOr<ModelText> ReadFolderText(const std::string& folder);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_MODEL_TEXT_H_
