@@ -65,8 +65,10 @@ DeviceSpec Device() {
 
 // Of the prompt's tokens but the first, on the CPU.
 std::vector<float> Logprobs(const std::string& path,
-                            const cpu::Kernels& kernels = cpu::BestKernels()) {
-  auto executor = cpu::LoadCpuExecutor({path}, Device(), kernels);
+                            const cpu::Kernels& kernels = cpu::BestKernels(), int weight_bits = 0) {
+  DeviceSpec device = Device();
+  device.weight_bits = weight_bits;
+  auto executor = cpu::LoadCpuExecutor({path}, device, kernels);
   CheckOk(executor.status());
   ExecutorDriver driver(**executor);
   const SlotId slot = driver.Add(Prompt(), {.temperature = 0, .top_logprobs = 0});
@@ -110,8 +112,10 @@ constexpr double kTolerance = 0.02;
 
 void ExpectAsTheReference(const std::string& path) {
   const std::vector<double> reference = Reference(path);
-  for (const cpu::Kernels* kernels : {&cpu::PlainKernels(), &cpu::BestKernels()}) {
-    EXPECT_LT(Worst(Logprobs(path, *kernels), reference), kTolerance) << kernels->name;
+  const cpu::KernelList list = cpu::SupportedKernels();
+  for (int i = 0; i < list.count; ++i) {
+    EXPECT_LT(Worst(Logprobs(path, *list.tables[i]), reference), kTolerance)
+        << list.tables[i]->name;
   }
 }
 
@@ -149,6 +153,50 @@ TEST_F(LlamaTest, FoldersGiveTheReferencesLogprobsAndThoseOfTransformers) {
   EXPECT_GT(Worst(all[4], all[5]), 10 * kTolerance);
 }
 
+TEST_F(LlamaTest, FoldersOfBf16GiveTheReferencesLogprobs) {
+  const std::string path = Folder(Tiny("qwen3"), {.type = TensorType::kBf16});
+  const std::vector<double> reference = Reference(path);
+  const cpu::KernelList list = cpu::SupportedKernels();
+  for (int i = 0; i < list.count; ++i) {
+    const cpu::Kernels& kernels = *list.tables[i];
+    // Where the machine multiplies BF16, activations are rounded to it.
+    const double tolerance = kernels.bf16_input == cpu::Form::kBf16 ? 0.05 : kTolerance;
+    EXPECT_LT(Worst(Logprobs(path, kernels), reference), tolerance) << kernels.name;
+  }
+}
+
+// Activations in 8 bits move logprobs by about so much, whatever the weights' type.
+TEST_F(LlamaTest, QuantizedFilesOfEveryKindAreNearTheReference) {
+  using enum TensorType;
+  for (const TensorType type :
+       {kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq4Nl, kMxfp4}) {
+    TinyLlama model = Tiny("llama");
+    model.hidden = model.ffn = 256;
+    model.linear_type = model.embedding_type = type;
+    const std::string path = Gguf(model);
+    const std::vector<double> reference = Reference(path);
+    const cpu::KernelList list = cpu::SupportedKernels();
+    for (int i = 0; i < list.count; ++i) {
+      EXPECT_LT(Worst(Logprobs(path, *list.tables[i]), reference), 1.0)
+          << Traits(type).name << ", " << list.tables[i]->name;
+    }
+  }
+}
+
+TEST_F(LlamaTest, FloatWeightsAreQuantizedOnRequest) {
+  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBf16}) {
+    TinyLlama model = Tiny("llama");
+    const std::string folder = Folder(model, {.type = type});
+    const std::vector<double> reference = Reference(folder);
+    const double worst8 = Worst(Logprobs(folder, cpu::BestKernels(), 8), reference);
+    const double worst4 = Worst(Logprobs(folder, cpu::BestKernels(), 4), reference);
+    EXPECT_LT(worst8, 1.0) << Traits(type).name;
+    EXPECT_GT(worst8, kTolerance) << "nothing was quantized";
+    EXPECT_LT(worst4, 10.0) << Traits(type).name;
+    EXPECT_GT(worst4, worst8);
+  }
+}
+
 TEST_F(LlamaTest, AFolderIsTheSameModelAsItsGgufFile) {
   // Llama's q and k lie in another order in each, and turn in another way.
   const TinyLlama llama = Tiny("llama");
@@ -167,10 +215,14 @@ TEST_F(LlamaTest, TheCpuRefusesByName) {
   const auto error = [](const std::string& path) {
     return std::string(cpu::LoadCpuExecutor({path}, Device()).status().message());
   };
-  EXPECT_THAT(error(Folder(Tiny("llama"), {.type = TensorType::kBf16})),
-              HasSubstr("tensor model.embed_tokens.weight is BF16; allowed on the CPU: F32, F16"));
   EXPECT_THAT(error(Folder(Tiny("llama"), {.fp8 = Fp8Scheme{}})),
               HasSubstr("q_proj.weight is F8_E4M3; allowed on the CPU"));
+  TinyLlama quantized = Tiny("llama");
+  quantized.linear_type = quantized.embedding_type = TensorType::kQ8_0;
+  DeviceSpec device = Device();
+  device.weight_bits = 4;
+  EXPECT_THAT(std::string(cpu::LoadCpuExecutor({Gguf(quantized)}, device).status().message()),
+              HasSubstr("quantization is int4"));
   const std::string shapes = Folder(Tiny("llama"));
   std::filesystem::remove(shapes + "/model.safetensors");
   EXPECT_THAT(error(shapes), HasSubstr("has no .safetensors files"));

@@ -18,9 +18,10 @@ class Model {
   virtual void Forward(Ops& ops, const StepInput& input) const = 0;
 };
 
-// The family that `config` names, its weights asked of `placer`. UNIMPLEMENTED for one that we do
-// not have.
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, WeightPlacer& placer);
+// The family that `config` names, for sequences of up to `max_model_len` positions, its weights
+// asked of `placer`. UNIMPLEMENTED for one that we do not have.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, int max_model_len,
+                                                 WeightPlacer& placer);
 
 }  // namespace millrace
 

@@ -37,7 +37,7 @@ class Reference {
       layer.q = Weight(block + "attn_q");
       layer.k = Weight(block + "attn_k");
       layer.v = Weight(block + "attn_v");
-      if (config_.qk_norm) {
+      if (config_.qk_norm == QkNorm::kHead) {
         layer.q_norm = Vector(block + "attn_q_norm.weight");
         layer.k_norm = Vector(block + "attn_k_norm.weight");
       }
@@ -117,11 +117,11 @@ class Reference {
   Row Head(const Row& heads, int head, const Row& norm, int position) const {
     const auto begin = heads.begin() + head * config_.head_size;
     Row x(begin, begin + config_.head_size);
-    if (config_.qk_norm) x = Norm(x, norm);
+    if (config_.qk_norm == QkNorm::kHead) x = Norm(x, norm);
     const int pairs = config_.rope_dimensions / 2;
     for (int i = 0; i < pairs; ++i) {
-      double angle = position * std::pow(config_.rope_theta, -2.0 * i / config_.rope_dimensions);
-      if (!config_.rope_factors.empty()) angle /= config_.rope_factors[i];
+      double angle = position * std::pow(config_.rope.theta, -2.0 * i / config_.rope_dimensions);
+      if (!config_.rope.factors.empty()) angle /= config_.rope.factors[i];
       double& a = x[config_.rope_interleaved ? 2 * i : i];
       double& b = x[config_.rope_interleaved ? 2 * i + 1 : i + pairs];
       const double turned = a * std::cos(angle) - b * std::sin(angle);
@@ -151,7 +151,7 @@ class Reference {
       Row scores(keys.size());
       for (size_t p = 0; p < keys.size(); ++p) {
         for (int i = 0; i < size; ++i) scores[p] += query[i] * keys[p][from + i];
-        scores[p] /= std::sqrt(static_cast<double>(size));
+        scores[p] *= config_.attention_scale;
       }
       const double most = *std::max_element(scores.begin(), scores.end());
       double sum = 0;

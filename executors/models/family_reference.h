@@ -1,0 +1,62 @@
+// For tests of every executor: tiny twins of the model families against what transformers makes of
+// them (tests/reference/make_family_reference.py).
+#ifndef MILLRACE_EXECUTORS_MODELS_FAMILY_REFERENCE_H_
+#define MILLRACE_EXECUTORS_MODELS_FAMILY_REFERENCE_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "executors/executor.h"
+#include "formats/family_twins.h"
+
+namespace millrace {
+
+struct FamilyReference {
+  struct Twin {
+    double largest;                        // of all logits, without their signs
+    std::vector<double> logprobs;          // of the prompt's tokens but the first
+    std::vector<double> half_kv_logprobs;  // the same of keys and values in float16
+  };
+  std::vector<Token> prompt;
+  std::map<std::string, Twin> twins;  // by their names
+};
+
+// Of tests/reference/family_reference.json; the program runs in the repository. Ends it on an
+// error.
+FamilyReference ReadFamilyReference();
+
+// The log-probabilities of the prompt's tokens but the first, on an executor of which nothing is in
+// use, fed `chunk` tokens a step.
+std::vector<float> PromptLogprobs(Executor& executor, const std::vector<Token>& prompt, int chunk);
+
+// The largest difference.
+double WorstError(const std::vector<float>& logprobs, const std::vector<double>& reference);
+
+// Loads the model of a folder or a file, for sequences of up to max_model_len positions, or if that
+// is 0 of as many as the model was made for.
+using LoadTwin = std::function<absl::StatusOr<std::unique_ptr<Executor>>(const std::string& path,
+                                                                         int max_model_len)>;
+
+struct TwinResult {
+  std::string name;
+  // Of all log-probabilities the largest, over the twin's largest logit.
+  double error;
+  double half_kv_error;  // against those of keys and values in float16
+  bool same;             // bit for bit, however the prompt was cut
+};
+
+// The form that a twin's file is in.
+enum class TwinForm { kFolder, kGguf };
+
+// Has `load` load every twin that can be had in this form from beneath `work`, and feeds each the
+// prompt whole, by 7 tokens and token by token. A twin that does not load ends the program.
+std::vector<TwinResult> RunFamilies(const LoadTwin& load, const std::string& work,
+                                    TwinForm form = TwinForm::kFolder);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_EXECUTORS_MODELS_FAMILY_REFERENCE_H_
