@@ -22,9 +22,11 @@ SlotId ExecutorDriver::Add(std::vector<Token> prompt, SamplingParams sampling,
                            absl::Span<const BlockId> cached) {
   SlotId slot = 0;
   while (sequences_[slot].used) ++slot;
+  const int32_t prompt_tokens = static_cast<int32_t>(prompt.size());
   Sequence& sequence = sequences_[slot];
   sequence = {.used = true,
               .sampling = std::make_shared<const SamplingParams>(std::move(sampling)),
+              .prompt_tokens = prompt_tokens,
               .tokens = std::move(prompt),
               .computed = static_cast<int32_t>(cached.size()) * executor_.info().limits.block_size,
               .blocks = {cached.begin(), cached.end()},
@@ -39,14 +41,28 @@ void ExecutorDriver::Remove(SlotId slot) {
   sequence = {};
 }
 
+// A plan has room for the history of a model's length: sequences that penalize start in steps of
+// their own if their prompts are long.
+void ExecutorDriver::AddStart(SlotId slot, StepPlan& plan) {
+  Sequence& sequence = sequences_[slot];
+  sequence.started = true;
+  SlotStart start{.slot = slot, .sampling = sequence.sampling};
+  if (sequence.sampling->penalizes()) {
+    start.history.begin = static_cast<int32_t>(plan.history.size());
+    plan.history.insert(plan.history.end(), sequence.tokens.begin(), sequence.tokens.end());
+    start.history.end = static_cast<int32_t>(plan.history.size());
+    start.prompt_tokens = sequence.prompt_tokens;
+  }
+  plan.starts.push_back(std::move(start));
+}
+
 StepPlan ExecutorDriver::Plan(absl::Span<const Share> shares, std::optional<int32_t> score_from) {
   const int32_t block_size = executor_.info().limits.block_size;
   StepPlan plan;
   plan.id = ++last_id_;
   for (const auto& [slot, count] : shares) {
     Sequence& sequence = sequences_[slot];
-    if (!sequence.started) plan.starts.push_back({slot, sequence.sampling});
-    sequence.started = true;
+    if (!sequence.started) AddStart(slot, plan);
     StepRow row{.slot = slot, .start = sequence.computed, .num_tokens = count};
     row.tokens.begin = static_cast<int32_t>(plan.tokens.size());
     if (sequence.sampled_by.has_value()) {
@@ -135,6 +151,20 @@ void ExecutorDriver::Generate(absl::Span<const SlotId> slots, int32_t count, int
     }
   }
   if (count > 1) Decode(slots, count - 1);
+}
+
+PenalizedOutput GeneratePenalized(Executor& executor, const std::vector<Token>& prompt,
+                                  int32_t count) {
+  ExecutorDriver driver(executor);
+  const SamplingParams strict{.temperature = 0, .repetition_penalty = 100};
+  const SlotId slot = driver.Add(prompt, strict);
+  const SlotId freely = driver.Add(prompt, {.temperature = 0});
+  driver.Generate({slot, freely}, count, 16);
+  std::vector<Token> half = driver.tokens(slot);
+  half.resize(half.size() - count / 2);
+  const SlotId again = driver.Add(half, strict);
+  driver.Generate({again}, count / 2, 1000);
+  return {driver.tokens(slot), driver.tokens(again), driver.tokens(freely)};
 }
 
 std::vector<TokenResult> ForkByCopy(Executor& executor, const std::vector<Token>& prompt,

@@ -56,6 +56,7 @@ class ExecutorDriver {
     bool used = false;
     bool started = false;
     std::shared_ptr<const SamplingParams> sampling;
+    int32_t prompt_tokens = 0;
     std::vector<Token> tokens;
     int32_t computed = 0;
     std::vector<BlockId> blocks;
@@ -64,6 +65,7 @@ class ExecutorDriver {
     std::optional<StepId> sampled_by;  // set: the last known token is still on the device
     std::vector<float> logprobs;
   };
+  void AddStart(SlotId slot, StepPlan& plan);
   StepPlan Plan(absl::Span<const Share> shares, std::optional<int32_t> score_from);
   StepResult Take();
 
@@ -77,6 +79,15 @@ class ExecutorDriver {
 // the block; then a token behind each of the two, in one step. What the two sampled.
 std::vector<TokenResult> ForkByCopy(Executor& executor, const std::vector<Token>& prompt,
                                     const SamplingParams& sampling);
+
+// Greedy, with a repetition penalty that lets no token come again.
+struct PenalizedOutput {
+  std::vector<Token> tokens;   // the prompt's, then `count`
+  std::vector<Token> resumed;  // the same, begun again after half of them as after a preemption
+  std::vector<Token> freely;   // without the penalty
+};
+PenalizedOutput GeneratePenalized(Executor& executor, const std::vector<Token>& prompt,
+                                  int32_t count);
 
 // Ends the program, saying why, unless `status` is OK.
 void CheckOk(const absl::Status& status);

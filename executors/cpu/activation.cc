@@ -5,12 +5,33 @@
 namespace millrace::cpu {
 namespace {
 
-size_t RowBytes(Form form, int width) {
+// Of rows that are filled up to a multiple of 32 values.
+size_t RowBytes(Form form, int64_t width) {
   const size_t blocks = (width + kBlock - 1) / kBlock;
-  return blocks * (form == Form::kFloat ? kBlock * sizeof(float) : sizeof(QuantizedBlock));
+  switch (form) {
+    case Form::kFloat:
+      return blocks * kBlock * sizeof(float);
+    case Form::kBf16:
+      return blocks * kBlock * sizeof(uint16_t);
+    case Form::kQ8:
+      break;
+  }
+  return blocks * sizeof(QuantizedBlock);
 }
 
 }  // namespace
+
+uint8_t* CpuActivation::At(int row, int column) const {
+  switch (form_) {
+    case Form::kFloat:
+      return Row(row) + column * sizeof(float);
+    case Form::kBf16:
+      return Row(row) + column * sizeof(uint16_t);
+    case Form::kQ8:
+      break;
+  }
+  return Row(row) + column / kBlock * sizeof(QuantizedBlock);
+}
 
 CpuActivation::CpuActivation(ActivationArena& arena, Form form, int rows, int width)
     : arena_(arena),

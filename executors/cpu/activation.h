@@ -29,11 +29,8 @@ class CpuActivation : public ActivationBuffer {
   size_t row_floats() const { return row_bytes_ / sizeof(float); }
   float* Floats(int row) const { return reinterpret_cast<float*>(Row(row)); }
 
-  // Where the values from `column`, a multiple of 32 (of 1 for floats), lie.
-  uint8_t* At(int row, int column) const {
-    return Row(row) + (form_ == Form::kFloat ? column * sizeof(float)
-                                             : column / kBlock * sizeof(QuantizedBlock));
-  }
+  // Where the values from `column`, a multiple of 32 in quantized blocks, lie.
+  uint8_t* At(int row, int column) const;
 
  private:
   ActivationArena& arena_;

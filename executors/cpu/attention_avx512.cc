@@ -11,12 +11,26 @@ constexpr int kGroup = kTileRows;    // keys in the lanes of a register
 constexpr int kFewQueries = 4;       // up to here memory is the limit, above the arithmetic
 constexpr int kMaxValueQueries = 6;  // queries that share a load of values: 6 * 4 sums + 4 loads
 
-inline int Longest(const AttentionTile& tile) {
-  int longest = 0;
+// The first key that a query sees.
+inline int First(const AttentionTile& tile, int query) {
+  const int length = tile.lengths[query];
+  return tile.window > 0 && tile.window < length ? length - tile.window : 0;
+}
+
+// The keys that the queries see together, from the beginning of a group on.
+struct Span {
+  int begin;
+  int end;
+};
+
+inline Span SeenKeys(const AttentionTile& tile) {
+  Span span{First(tile, 0), 0};
   for (int i = 0; i < tile.num_queries; ++i) {
-    if (tile.lengths[i] > longest) longest = tile.lengths[i];
+    if (First(tile, i) < span.begin) span.begin = First(tile, i);
+    if (tile.lengths[i] > span.end) span.end = tile.lengths[i];
   }
-  return longest;
+  span.begin = span.begin / kGroup * kGroup;
+  return span;
 }
 
 inline const uint8_t* Page(const AttentionTile& tile, const HeadPages& head, int position) {
@@ -54,7 +68,7 @@ inline void Prefetch(const uint8_t* line) {
 // scores[query][position .. position + 16 * kGroups) = scale * q . k, one sum over the head's
 // dimensions each. Groups past the last key repeat it; their scores are never used.
 template <int kQueries, int kGroups>
-void ScoreGroups(const AttentionTile& tile, int first, int position, int longest) {
+void ScoreGroups(const AttentionTile& tile, int position, int longest) {
   const uint8_t* keys[kGroups];
   const uint8_t* next[kGroups];
 #pragma GCC unroll 16
@@ -80,7 +94,7 @@ void ScoreGroups(const AttentionTile& tile, int first, int position, int longest
     for (int g = 0; g < kGroups; ++g) k[g] = LoadHalves(keys[g] + d * kGroup * 2);
 #pragma GCC unroll 16
     for (int i = 0; i < kQueries; ++i) {
-      const __m512 q = _mm512_set1_ps(tile.queries[first + i][d]);
+      const __m512 q = _mm512_set1_ps(tile.queries[i][d]);
 #pragma GCC unroll 16
       for (int g = 0; g < kGroups; ++g) sums[i][g] = _mm512_fmadd_ps(k[g], q, sums[i][g]);
     }
@@ -88,70 +102,74 @@ void ScoreGroups(const AttentionTile& tile, int first, int position, int longest
   const __m512 scale = _mm512_set1_ps(tile.scale);
 #pragma GCC unroll 16
   for (int i = 0; i < kQueries; ++i) {
-    float* scores = tile.scores + (first + i) * tile.score_stride + position;
+    float* scores = tile.scores + i * tile.score_stride + position;
 #pragma GCC unroll 16
     for (int g = 0; g < kGroups; ++g) {
-      _mm512_storeu_ps(scores + g * kGroup, _mm512_mul_ps(sums[i][g], scale));
+      __m512 score = _mm512_mul_ps(sums[i][g], scale);
+      if (tile.soft_cap != 0) score = SoftCap(score, tile.soft_cap);
+      _mm512_storeu_ps(scores + g * kGroup, score);
     }
   }
 }
 
 template <int kQueries>
-void Scores(const AttentionTile& tile, int first, int longest) {
+void Scores(const AttentionTile& tile, Span span) {
   constexpr int kGroups = kQueries <= kFewQueries ? 4 : 2;
-  for (int position = 0; position < longest; position += kGroups * kGroup) {
-    ScoreGroups<kQueries, kGroups>(tile, first, position, longest);
+  for (int position = span.begin; position < span.end; position += kGroups * kGroup) {
+    ScoreGroups<kQueries, kGroups>(tile, position, span.end);
   }
 }
 
-void AllScores(const AttentionTile& tile, int longest) {
+void AllScores(const AttentionTile& tile, Span span) {
   switch (tile.num_queries) {
     case 1:
-      return Scores<1>(tile, 0, longest);
+      return Scores<1>(tile, span);
     case 2:
-      return Scores<2>(tile, 0, longest);
+      return Scores<2>(tile, span);
     case 3:
-      return Scores<3>(tile, 0, longest);
+      return Scores<3>(tile, span);
     case 4:
-      return Scores<4>(tile, 0, longest);
+      return Scores<4>(tile, span);
     case 5:
-      return Scores<5>(tile, 0, longest);
+      return Scores<5>(tile, span);
     case 6:
-      return Scores<6>(tile, 0, longest);
+      return Scores<6>(tile, span);
     case 7:
-      return Scores<7>(tile, 0, longest);
+      return Scores<7>(tile, span);
     case 8:
-      return Scores<8>(tile, 0, longest);
+      return Scores<8>(tile, span);
     case 9:
-      return Scores<9>(tile, 0, longest);
+      return Scores<9>(tile, span);
     case 10:
-      return Scores<10>(tile, 0, longest);
+      return Scores<10>(tile, span);
     case 11:
-      return Scores<11>(tile, 0, longest);
+      return Scores<11>(tile, span);
     case 12:
-      return Scores<12>(tile, 0, longest);
+      return Scores<12>(tile, span);
   }
 }
 
-// Scores of one query to exp(score - largest), 0 from its length to `longest`; returns 1 / their
-// sum.
-float Softmax(float* scores, int length, int longest) {
-  const int whole = length / kGroup * kGroup;
-  const __mmask16 rest = static_cast<__mmask16>((1u << (length - whole)) - 1);
-  const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
-  __m512 most = rest == 0 ? lowest : _mm512_mask_loadu_ps(lowest, rest, scores + whole);
-  for (int i = 0; i < whole; i += kGroup) most = _mm512_max_ps(_mm512_loadu_ps(scores + i), most);
+// Scores of one query, over the span, to exp(score - largest), those outside of [first, length) to
+// 0; returns 1 / their sum.
+float Softmax(float* scores, int first, int length, Span span) {
+  const auto seen = [first, length](int group) -> __mmask16 {
+    const int before = first - group;
+    const int left = length - group;
+    if (before <= 0 && left >= kGroup) return 0xffff;
+    if (before >= kGroup || left <= 0) return 0;
+    const unsigned from = before > 0 ? 0xffffu << before : 0xffffu;
+    const unsigned to = left < kGroup ? (1u << left) - 1 : 0xffffu;
+    return static_cast<__mmask16>(from & to);
+  };
+  __m512 most = _mm512_set1_ps(-__builtin_inff());
+  for (int i = span.begin; i < length; i += kGroup) {
+    most = _mm512_mask_max_ps(most, seen(i), _mm512_loadu_ps(scores + i), most);
+  }
   const __m512 largest = _mm512_set1_ps(_mm512_reduce_max_ps(most));
   __m512 sum = _mm512_setzero_ps();
-  for (int i = 0; i < whole; i += kGroup) {
-    const __m512 p = Exp(_mm512_sub_ps(_mm512_loadu_ps(scores + i), largest));
-    _mm512_storeu_ps(scores + i, p);
-    sum = _mm512_add_ps(sum, p);
-  }
-  for (int i = whole; i < longest; i += kGroup) {
-    const __mmask16 valid = i == whole ? rest : 0;
+  for (int i = span.begin; i < span.end; i += kGroup) {
     const __m512 p =
-        _mm512_maskz_mov_ps(valid, Exp(_mm512_sub_ps(_mm512_loadu_ps(scores + i), largest)));
+        _mm512_maskz_mov_ps(seen(i), Exp(_mm512_sub_ps(_mm512_loadu_ps(scores + i), largest)));
     _mm512_storeu_ps(scores + i, p);
     sum = _mm512_add_ps(sum, p);
   }
@@ -160,7 +178,7 @@ float Softmax(float* scores, int length, int longest) {
 
 // out[query][dim .. dim + 16 * kVectors) = inverse_sum * sum over keys of p * v.
 template <int kQueries, int kVectors>
-void WeightValues(const AttentionTile& tile, int first, int dim, int longest,
+void WeightValues(const AttentionTile& tile, int first, int dim, Span span,
                   const float* inverse_sums) {
   __m512 sums[kQueries][kVectors];
 #pragma GCC unroll 16
@@ -169,11 +187,11 @@ void WeightValues(const AttentionTile& tile, int first, int dim, int longest,
     for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_setzero_ps();
   }
   const float* p = tile.scores + first * tile.score_stride;
-  for (int position = 0; position < longest;) {
+  for (int position = span.begin; position < span.end;) {
     const uint8_t* values = Values(tile, tile.cache, position) + dim * 2;
     const uint8_t* next = Values(tile, tile.next, Within(position, tile.next.length)) + dim * 2;
     int end = position / kGroup * kGroup + kGroup;
-    if (end > longest) end = longest;
+    if (end > span.end) end = span.end;
     for (; position < end; ++position) {
       if (kQueries <= kFewQueries) {
 #pragma GCC unroll 16
@@ -204,40 +222,41 @@ void WeightValues(const AttentionTile& tile, int first, int dim, int longest,
 }
 
 template <int kQueries>
-void AllDimensions(const AttentionTile& tile, int first, int longest, const float* inverse_sums) {
+void AllDimensions(const AttentionTile& tile, int first, Span span, const float* inverse_sums) {
   int dim = 0;
   for (; dim + 64 <= tile.head_size; dim += 64) {
-    WeightValues<kQueries, 4>(tile, first, dim, longest, inverse_sums);
+    WeightValues<kQueries, 4>(tile, first, dim, span, inverse_sums);
   }
   for (; dim < tile.head_size; dim += 16) {
-    WeightValues<kQueries, 1>(tile, first, dim, longest, inverse_sums);
+    WeightValues<kQueries, 1>(tile, first, dim, span, inverse_sums);
   }
 }
 
 }  // namespace
 
 void Attention(const AttentionTile& tile) {
-  const int longest = Longest(tile);
-  AllScores(tile, longest);
+  const Span span = SeenKeys(tile);
+  AllScores(tile, span);
   float inverse_sums[kMaxQueries];
   for (int i = 0; i < tile.num_queries; ++i) {
-    inverse_sums[i] = Softmax(tile.scores + i * tile.score_stride, tile.lengths[i], longest);
+    inverse_sums[i] =
+        Softmax(tile.scores + i * tile.score_stride, First(tile, i), tile.lengths[i], span);
   }
   int first = 0;
   for (; first + kMaxValueQueries <= tile.num_queries; first += kMaxValueQueries) {
-    AllDimensions<kMaxValueQueries>(tile, first, longest, inverse_sums);
+    AllDimensions<kMaxValueQueries>(tile, first, span, inverse_sums);
   }
   switch (tile.num_queries - first) {
     case 1:
-      return AllDimensions<1>(tile, first, longest, inverse_sums);
+      return AllDimensions<1>(tile, first, span, inverse_sums);
     case 2:
-      return AllDimensions<2>(tile, first, longest, inverse_sums);
+      return AllDimensions<2>(tile, first, span, inverse_sums);
     case 3:
-      return AllDimensions<3>(tile, first, longest, inverse_sums);
+      return AllDimensions<3>(tile, first, span, inverse_sums);
     case 4:
-      return AllDimensions<4>(tile, first, longest, inverse_sums);
+      return AllDimensions<4>(tile, first, span, inverse_sums);
     case 5:
-      return AllDimensions<5>(tile, first, longest, inverse_sums);
+      return AllDimensions<5>(tile, first, span, inverse_sums);
   }
 }
 

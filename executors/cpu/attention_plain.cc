@@ -25,17 +25,19 @@ const uint16_t* Value(const AttentionTile& tile, int position) {
 // One query: the tile's sharing of loads is for machines with registers to spare.
 void AttendOne(const AttentionTile& tile, const float* query, int length, float* scores,
                float* out) {
+  const int first = tile.window > 0 ? std::max(0, length - tile.window) : 0;
   float largest = -INFINITY;
-  for (int i = 0; i < length; ++i) {
+  for (int i = first; i < length; ++i) {
     const uint16_t* key = Key(tile, i);
     float dot = 0;
     for (int d = 0; d < tile.head_size; ++d) dot += query[d] * HalfToFloat(key[d * kTileRows]);
     scores[i] = dot * tile.scale;
+    if (tile.soft_cap != 0) scores[i] = tile.soft_cap * std::tanh(scores[i] / tile.soft_cap);
     largest = std::max(largest, scores[i]);
   }
   float sum = 0;
   std::fill_n(out, tile.head_size, 0.0f);
-  for (int i = 0; i < length; ++i) {
+  for (int i = first; i < length; ++i) {
     const float p = std::exp(scores[i] - largest);
     sum += p;
     const uint16_t* value = Value(tile, i);

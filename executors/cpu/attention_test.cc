@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "executors/cpu/kernels.h"
@@ -11,9 +13,8 @@ namespace millrace::cpu {
 namespace {
 
 std::vector<const Kernels*> Tables() {
-  std::vector<const Kernels*> tables = {&PlainKernels()};
-  if (Avx512Kernels() != nullptr) tables.push_back(Avx512Kernels());
-  return tables;
+  const KernelList list = SupportedKernels();
+  return {list.tables, list.tables + list.count};
 }
 
 // A sequence's pages for one kv head, in blocks that lie in another order, with NaN where nothing
@@ -47,7 +48,8 @@ class Sequence {
 
   // [queries][head_size]; query i sees lengths[i] keys.
   std::vector<float> Attend(const Kernels& kernels, const std::vector<std::vector<float>>& queries,
-                            const std::vector<int>& lengths) const {
+                            const std::vector<int>& lengths, int window = 0,
+                            float soft_cap = 0) const {
     const HeadPages cache{reinterpret_cast<const uint8_t*>(pages_.data()), table_.data(),
                           static_cast<int32_t>(keys_.size())};
     AttentionTile tile{.cache = cache,
@@ -56,7 +58,9 @@ class Sequence {
                        .block_size = block_size_,
                        .head_size = head_size_,
                        .num_queries = static_cast<int>(queries.size()),
+                       .window = window,
                        .scale = 0.25f,
+                       .soft_cap = soft_cap,
                        .score_stride = 1024};
     std::vector<float> scores(queries.size() * tile.score_stride,
                               std::numeric_limits<float>::quiet_NaN());
@@ -71,18 +75,21 @@ class Sequence {
     return out;
   }
 
-  std::vector<double> Reference(const std::vector<float>& query, int length) const {
+  std::vector<double> Reference(const std::vector<float>& query, int length, int window = 0,
+                                double soft_cap = 0) const {
     std::vector<double> scores, out(head_size_);
     double largest = -1e300, sum = 0;
-    for (int t = 0; t < length; ++t) {
+    const int first = window > 0 ? std::max(0, length - window) : 0;
+    for (int t = first; t < length; ++t) {
       double dot = 0;
       for (int d = 0; d < head_size_; ++d) dot += double{query[d]} * keys_[t][d];
       scores.push_back(dot * 0.25);
+      if (soft_cap != 0) scores.back() = soft_cap * std::tanh(scores.back() / soft_cap);
       largest = std::max(largest, scores.back());
     }
     for (double& score : scores) sum += score = std::exp(score - largest);
-    for (int t = 0; t < length; ++t) {
-      for (int d = 0; d < head_size_; ++d) out[d] += scores[t] / sum * values_[t][d];
+    for (int t = first; t < length; ++t) {
+      for (int d = 0; d < head_size_; ++d) out[d] += scores[t - first] / sum * values_[t][d];
     }
     return out;
   }
@@ -106,8 +113,11 @@ std::vector<std::vector<float>> Queries(int count, int head_size) {
 }
 
 class AttentionTest : public ::testing::TestWithParam<const Kernels*> {};
-INSTANTIATE_TEST_SUITE_P(All, AttentionTest, ::testing::ValuesIn(Tables()),
-                         [](const auto& info) { return info.index == 0 ? "plain" : "avx512"; });
+INSTANTIATE_TEST_SUITE_P(All, AttentionTest, ::testing::ValuesIn(Tables()), [](const auto& info) {
+  std::string name = info.param->name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 TEST_P(AttentionTest, AgreesWithDoubles) {
   for (const int head_size : {16, 48, 64, 80, 128}) {
@@ -132,6 +142,34 @@ TEST_P(AttentionTest, AgreesWithDoubles) {
   }
 }
 
+TEST_P(AttentionTest, SeesTheWindowAloneAndCapsScores) {
+  constexpr int kHead = 48;
+  for (const int length : {1, 9, 40, 150}) {
+    const Sequence sequence(*GetParam(), length, 16, kHead, length);
+    for (const int window : {0, 1, 9, 16, 33, 1000}) {
+      for (const float soft_cap : {0.0f, 0.5f, 20.0f}) {
+        const auto queries = Queries(kMaxQueries, kHead);
+        std::vector<int> lengths;
+        for (int i = 0; i < kMaxQueries; ++i) {
+          lengths.push_back(std::max(1, length - (kMaxQueries - 1 - i) / 3));
+        }
+        const auto out = sequence.Attend(*GetParam(), queries, lengths, window, soft_cap);
+        for (int i = 0; i < kMaxQueries; ++i) {
+          const std::vector<double> expected =
+              sequence.Reference(queries[i], lengths[i], window, soft_cap);
+          for (int d = 0; d < kHead; ++d) {
+            ASSERT_NEAR(out[i * kHead + d], expected[d], 5e-6)
+                << "length " << length << ", window " << window << ", cap " << soft_cap;
+          }
+          // Alone, whatever the others saw.
+          EXPECT_EQ(sequence.Attend(*GetParam(), {queries[i]}, {lengths[i]}, window, soft_cap),
+                    std::vector<float>(&out[i * kHead], &out[i * kHead] + kHead));
+        }
+      }
+    }
+  }
+}
+
 TEST_P(AttentionTest, AQuerysResultDependsOnItsKeysAlone) {
   constexpr int kHead = 64;
   constexpr int kLength = 150;
@@ -148,6 +186,24 @@ TEST_P(AttentionTest, AQuerysResultDependsOnItsKeysAlone) {
     const Sequence shorter(*GetParam(), lengths[i], 16, kHead, 1);
     const std::vector<float> alone = shorter.Attend(*GetParam(), {queries[i]}, {lengths[i]});
     EXPECT_EQ(alone, std::vector<float>(&together[i * kHead], &together[i * kHead] + kHead)) << i;
+  }
+}
+
+TEST(AttentionTablesTest, InstructionSetsGiveTheSameBits) {
+  const std::vector<const Kernels*> tables = Tables();  // the first is plain C++
+  constexpr int kHead = 80;
+  const auto queries = Queries(kMaxQueries, kHead);
+  for (const int count : {1, 4, 7, kMaxQueries}) {
+    std::vector<int> lengths;
+    for (int i = 0; i < count; ++i) lengths.push_back(150 - i);
+    std::vector<float> first;
+    for (size_t i = 1; i < tables.size(); ++i) {
+      const Sequence sequence(*tables[i], 150, 16, kHead, 1);
+      const std::vector<float> out =
+          sequence.Attend(*tables[i], {queries.begin(), queries.begin() + count}, lengths);
+      if (i == 1) first = out;
+      EXPECT_EQ(out, first) << tables[i]->name << ", " << count << " queries";
+    }
   }
 }
 

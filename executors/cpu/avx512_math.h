@@ -25,6 +25,17 @@ static inline __m512 Exp(__m512 x) {
   return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), zero, _mm512_setzero_ps());
 }
 
+// cap * tanh(x / cap), cap > 0, as cap * (1 - 2 / (exp(2x / cap) + 1)): within 2e-7 * cap. A NaN
+// stays one.
+static inline __m512 SoftCap(__m512 x, float cap) {
+  const __m512 doubled = _mm512_mul_ps(x, _mm512_set1_ps(2.0f / cap));
+  // min returns its second operand when one is a NaN.
+  const __m512 power = Exp(_mm512_min_ps(_mm512_set1_ps(88.0f), doubled));
+  const __m512 share =
+      _mm512_div_ps(_mm512_set1_ps(2.0f * cap), _mm512_add_ps(power, _mm512_set1_ps(1.0f)));
+  return _mm512_sub_ps(_mm512_set1_ps(cap), share);
+}
+
 }  // namespace millrace::cpu::avx512
 
 #endif  // MILLRACE_EXECUTORS_CPU_AVX512_MATH_H_

@@ -3,6 +3,7 @@
 #include "executors/cpu/cpu_executor.h"
 
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -149,6 +150,18 @@ TEST(CpuExecutorTest, PrefillAndDecodeInOneStep) {
   EXPECT_EQ(driver.output(slot), alone);
 }
 
+// Penalties count the prompt and what was generated, and are counted anew from the tokens.
+TEST(CpuExecutorTest, PenaltiesCountThePromptAndWhatWasGenerated) {
+  const std::unique_ptr<Executor> executor = Load(ModelPath(Models()[0]), Device());
+  const std::vector<Token> prompt = Prompt(40, 0);
+  const PenalizedOutput output = GeneratePenalized(*executor, prompt, kGenerated);
+  EXPECT_NE(output.tokens, output.freely);
+  EXPECT_EQ(output.resumed, output.tokens);
+  const std::set<Token> before(prompt.begin(), prompt.end());
+  const std::set<Token> after(output.tokens.begin(), output.tokens.end());
+  EXPECT_EQ(after.size(), before.size() + kGenerated);  // each came once
+}
+
 TEST(CpuExecutorTest, ScoresAreTheLogprobsThatSamplingSaw) {
   const std::string path = ModelPath(Models()[0]);
   const std::unique_ptr<Executor> executor = Load(path, Device());
@@ -232,6 +245,19 @@ TEST(CpuExecutorTest, ARowWithoutFiniteLogitsFailsAlone) {
   EXPECT_EQ(result->rows[0].tokens.size(), 0);
   EXPECT_TRUE(result->rows[1].status.ok());
   EXPECT_EQ(result->rows[1].tokens.size(), 1);
+}
+
+// Steps take memory that was reserved by the weights' shapes; a step that needs more ends the
+// process.
+TEST(CpuExecutorTest, TheWidestOutputMayBeThatOfQkv) {
+  TinyLlama model;
+  model.hidden = 512;
+  model.heads = model.kv_heads = 32;
+  model.ffn = 128;
+  DeviceSpec device = Device();
+  device.max_num_batched_tokens = 80;
+  const std::unique_ptr<Executor> executor = Load(ModelPath(model), device);
+  EXPECT_EQ(Alone(*executor, 75), Alone(*Load(ModelPath(model), device), 20));
 }
 
 TEST(CpuExecutorTest, InfoSaysWhatWasLoaded) {

@@ -90,8 +90,8 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
 
   auto loaded = std::make_unique<CpuModel>();
   loaded->pool = std::make_unique<ThreadPool>(device.threads > 0 ? device.threads : UsableCores());
-  CpuWeightPlacer placer(*opened.tensors, kernels);
-  MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadModel(config, placer));
+  CpuWeightPlacer placer(*opened.tensors, kernels, device.weight_bits);
+  MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadModel(config, limits.max_model_len, placer));
   MILLRACE_ASSIGN_OR_RETURN(loaded->weights, placer.Finish(*loaded->pool));
   phases.End("place the weights");
 

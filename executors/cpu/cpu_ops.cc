@@ -40,6 +40,12 @@ void ForTokens(ThreadPool& pool, int num_tokens, const Body& body) {
   pool.ParallelFor(num_tokens, [&](int token, int) { body(token); });
 }
 
+// Where the values end within 16 of the row's end, the row is 0 there, and so is the norm's scale.
+void NormRow(const Kernels& kernels, const NormWeight& norm, const float* x, Form form, void* out) {
+  kernels.norm(x, norm.scale.data(), norm.size, static_cast<int>(norm.scale.size()), norm.epsilon,
+               form, out);
+}
+
 }  // namespace
 
 CpuOps::CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weights,
@@ -62,19 +68,13 @@ CpuOps::CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weigh
 
 size_t CpuOps::ActivationBytes(const CpuWeights& weights, int max_tokens) {
   int64_t widest_in = 0;
-  int64_t widest_out = 0;
-  int64_t vocab = 0;
   for (const TiledMatrix& matrix : weights.matrices) {
     widest_in = std::max(widest_in, matrix.columns);
-    vocab = std::max(vocab, matrix.rows);
-  }
-  for (const TiledMatrix& matrix : weights.matrices) {
-    if (matrix.rows < vocab) widest_out = std::max(widest_out, matrix.rows);
   }
   // The residual, what a linear reads, what it writes, and one more while an op turns one into
   // another.
-  const int64_t floats =
-      3 * RoundUp(widest_in, kBlock) + 2 * RoundUp(std::max(widest_out, widest_in), kBlock);
+  const int64_t floats = 3 * RoundUp(widest_in, kBlock) +
+                         2 * RoundUp(std::max(weights.widest_linear, widest_in), kBlock);
   return max_tokens * floats * sizeof(float) + 4096;
 }
 
@@ -82,42 +82,47 @@ size_t CpuOps::LogitBytes(int vocab_size) {
   return sizeof(float) * kLogitRows * RoundUp(vocab_size, kBlock);
 }
 
-Activation CpuOps::Embed(EmbeddingId table, const StepInput& input) {
+Activation CpuOps::Embed(EmbeddingId table, float factor, const StepInput& input) {
   const CpuStepInput& step = Cast(input);
   const TiledMatrix& matrix = weights_.Matrix(table);
   auto out =
       Take(Form::kFloat, static_cast<int>(step.tokens.size()), static_cast<int>(matrix.columns));
   ForTokens(pool_, out->rows(), [&](int token) {
-    UntileRow(matrix, step.tokens[token], out->Floats(token));
-    std::fill(out->Floats(token) + matrix.columns, out->Floats(token) + out->row_floats(), 0.0f);
+    float* row = out->Floats(token);
+    UntileRow(matrix, step.tokens[token], row);
+    std::fill(row + matrix.columns, row + out->row_floats(), 0.0f);
+    if (factor == 1) return;
+    for (int64_t i = 0; i < matrix.columns; ++i) row[i] *= factor;
   });
   return out;
 }
 
-void CpuOps::NormRows(const NormWeight& norm, const CpuActivation& residual, CpuActivation& out) {
-  ForTokens(pool_, out.rows(), [&](int token) {
-    kernels_.norm(residual.Floats(token), norm.scale.data(), norm.size,
-                  static_cast<int>(norm.scale.size()), norm.epsilon, out.form(), out.Row(token));
+Activation CpuOps::Norm(std::optional<NormId> norm, const Activation& residual, LinearId consumer) {
+  const CpuActivation& in = Cast(residual);
+  auto out = Take(weights_.Matrix(consumer).input, in.rows(), in.width());
+  ForTokens(pool_, out->rows(), [&](int token) {
+    if (norm.has_value()) {
+      NormRow(kernels_, weights_.Norm(*norm), in.Floats(token), out->form(), out->Row(token));
+    } else {
+      kernels_.store(in.Floats(token), static_cast<int>(in.row_floats()), out->form(),
+                     out->Row(token));
+    }
   });
-}
-
-Activation CpuOps::Norm(NormId norm, const Activation& residual, LinearId consumer) {
-  auto out = Take(weights_.Matrix(consumer).input, Cast(residual).rows(), Cast(residual).width());
-  NormRows(weights_.Norm(norm), Cast(residual), *out);
   return out;
 }
 
 void CpuOps::Gemm(const TiledMatrix& matrix, const CpuActivation& x, int first_row, int rows,
                   float* out, size_t out_stride, bool add) {
   const int panels = Pieces(rows, kPanelTokens);
-  const int64_t tiles = std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes / matrix.tile_bytes));
+  const int64_t tiles =
+      std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes * matrix.tiles / matrix.bytes));
   const int chunks = Pieces(matrix.tiles, tiles);
   pool_.ParallelFor(panels * chunks, [&](int task, int) {
     const int first = task / chunks * kPanelTokens;
     const int64_t begin = task % chunks * tiles;
     const int64_t end = std::min(begin + tiles, matrix.tiles);
     GemmTile tile{.weights = nullptr,
-                  .depth = matrix.depth,
+                  .depth = 0,
                   .x = x.Row(first_row + first),
                   .x_stride = x.row_bytes(),
                   .rows = std::min(kPanelTokens, rows - first),
@@ -125,29 +130,50 @@ void CpuOps::Gemm(const TiledMatrix& matrix, const CpuActivation& x, int first_r
                   .out_stride = out_stride,
                   .add = add};
     for (int64_t i = begin; i < end; ++i) {
-      tile.weights = matrix.Tile(i);
       tile.out = out + first * out_stride + i * kTileRows;
-      matrix.gemm(tile);
+      matrix.Multiply(i, tile);
     }
   });
 }
 
 Activation CpuOps::Linear(LinearId weight, const Activation& x) {
   const TiledMatrix& matrix = weights_.Matrix(weight);
+  const std::vector<float>& bias = weights_.Bias(weight);
   auto out = Take(Form::kFloat, Cast(x).rows(), static_cast<int>(matrix.rows));
-  Gemm(matrix, Cast(x), 0, out->rows(), out->Floats(0), out->row_floats(), false);
+  if (!bias.empty()) {
+    ForTokens(pool_, out->rows(),
+              [&](int token) { std::copy(bias.begin(), bias.end(), out->Floats(token)); });
+  }
+  Gemm(matrix, Cast(x), 0, out->rows(), out->Floats(0), out->row_floats(), !bias.empty());
   return out;
 }
 
-Activation CpuOps::RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm,
-                             LinearId consumer) {
+Activation CpuOps::RowLinear(LinearId weight, Activation x, const Addend& addend,
+                             Activation& residual, std::optional<NormId> norm, LinearId consumer) {
   CpuActivation& sum = Cast(residual);
-  Gemm(weights_.Matrix(weight), Cast(x), 0, sum.rows(), sum.Floats(0), sum.row_floats(), true);
+  const TiledMatrix& matrix = weights_.Matrix(weight);
+  if (!addend.norm.has_value() && addend.factor == 1) {
+    Gemm(matrix, Cast(x), 0, sum.rows(), sum.Floats(0), sum.row_floats(), true);
+    return Norm(norm, residual, consumer);
+  }
+  {
+    const auto product = Take(Form::kFloat, sum.rows(), sum.width());
+    Gemm(matrix, Cast(x), 0, sum.rows(), product->Floats(0), product->row_floats(), false);
+    ForTokens(pool_, sum.rows(), [&](int token) {
+      float* y = product->Floats(token);
+      if (addend.norm.has_value()) {
+        NormRow(kernels_, weights_.Norm(*addend.norm), y, Form::kFloat, y);
+      }
+      float* row = sum.Floats(token);
+      for (int i = 0; i < sum.width(); ++i) row[i] += addend.factor * y[i];
+    });
+  }
   return Norm(norm, residual, consumer);
 }
 
-Activation CpuOps::GatedLinear(LinearId weight, const Activation& x, GateFunction,
+Activation CpuOps::GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                                LinearId consumer) {
+  const auto gate = f == GateFunction::kSilu ? kernels_.gate : kernels_.gelu_gate;
   const TiledMatrix& matrix = weights_.Matrix(weight);
   const CpuActivation& in = Cast(x);
   const TiledMatrix& next = weights_.Matrix(consumer);
@@ -160,7 +186,7 @@ Activation CpuOps::GatedLinear(LinearId weight, const Activation& x, GateFunctio
     float* gates = scratch_[thread].gate.data();
     for (int first = task / groups * kPanelTokens; first < end; first += kGateTokens) {
       GemmTile tile{.weights = nullptr,
-                    .depth = matrix.depth,
+                    .depth = 0,
                     .x = in.Row(first),
                     .x_stride = in.row_bytes(),
                     .rows = std::min(kGateTokens, end - first),
@@ -168,43 +194,57 @@ Activation CpuOps::GatedLinear(LinearId weight, const Activation& x, GateFunctio
                     .out_stride = kGateTiles * kTileRows,
                     .add = false};
       for (int i = 0; i < kGateTiles; ++i) {
-        tile.weights = matrix.Tile(group * kGateTiles + i);
         tile.out = gates + i * kTileRows;
-        matrix.gemm(tile);
+        matrix.Multiply(group * kGateTiles + i, tile);
       }
       for (int i = 0; i < tile.rows; ++i) {
-        kernels_.gate(gates + i * tile.out_stride, out->form(),
-                      out->At(first + i, group * kGateOutputs));
+        gate(gates + i * tile.out_stride, out->form(), out->At(first + i, group * kGateOutputs));
       }
     }
   });
   return out;
 }
 
-void CpuOps::NormHead(const NormWeight& norm, float* head) const {
-  kernels_.norm(head, norm.scale.data(), norm.size, norm.size, norm.epsilon, Form::kFloat, head);
+// In place.
+void CpuOps::NormHeads(const HeadNorms& norms, const AttentionSpec& spec, float* heads) const {
+  float* keys = heads + spec.num_heads * spec.head_size;
+  if (norms.across_heads) {
+    NormRow(kernels_, weights_.Norm(norms.q), heads, Form::kFloat, heads);
+    NormRow(kernels_, weights_.Norm(norms.k), keys, Form::kFloat, keys);
+    return;
+  }
+  for (int head = 0; head < spec.num_heads + spec.num_kv_heads; ++head) {
+    float* x = heads + head * spec.head_size;
+    NormRow(kernels_, weights_.Norm(head < spec.num_heads ? norms.q : norms.k), x, Form::kFloat, x);
+  }
 }
 
-void CpuOps::PrepareRope(const RopeSpec& rope, const CpuStepInput& input) {
+const CpuOps::Rotations& CpuOps::RotationsOf(const RopeSpec& rope, const CpuStepInput& input) {
+  auto found = std::find_if(rotations_.begin(), rotations_.end(),
+                            [&](const Rotations& rotations) { return rotations.spec == rope; });
   const int pairs = rope.dimensions / 2;
-  if (frequencies_.empty()) {
+  if (found == rotations_.end()) {
+    found = rotations_.insert(found, {.spec = rope, .frequencies = {}, .cosines = {}, .sines = {}});
     for (int i = 0; i < pairs; ++i) {
       const double factor = rope.factors.empty() ? 1.0 : rope.factors[i];
-      frequencies_.push_back(std::pow(rope.base, -2.0 * i / rope.dimensions) / factor);
+      found->frequencies.push_back(std::pow(rope.base, -2.0 * i / rope.dimensions) / factor);
     }
   }
-  rope_tokens_ = static_cast<int>(input.positions.size());
-  if (cosines_.size() < input.positions.size() * pairs) {
-    cosines_.resize(input.positions.size() * pairs);
-    sines_.resize(cosines_.size());
+  Rotations& rotations = *found;
+  if (rotations.tokens > 0) return rotations;
+  rotations.tokens = static_cast<int>(input.positions.size());
+  if (rotations.cosines.size() < input.positions.size() * pairs) {
+    rotations.cosines.resize(input.positions.size() * pairs);
+    rotations.sines.resize(rotations.cosines.size());
   }
-  ForTokens(pool_, rope_tokens_, [&](int token) {
+  ForTokens(pool_, rotations.tokens, [&](int token) {
     for (int i = 0; i < pairs; ++i) {
-      const double angle = input.positions[token] * frequencies_[i];
-      cosines_[token * pairs + i] = static_cast<float>(std::cos(angle));
-      sines_[token * pairs + i] = static_cast<float>(std::sin(angle));
+      const double angle = input.positions[token] * rotations.frequencies[i];
+      rotations.cosines[token * pairs + i] = static_cast<float>(rope.magnitude * std::cos(angle));
+      rotations.sines[token * pairs + i] = static_cast<float>(rope.magnitude * std::sin(angle));
     }
   });
+  return rotations;
 }
 
 void CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
@@ -212,17 +252,14 @@ void CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
                         const StepInput& input) {
   const CpuStepInput& step = Cast(input);
   CpuActivation& x = Cast(qkv);
-  if (rope_tokens_ == 0) PrepareRope(spec.rope, step);
+  const Rotations& rotations = RotationsOf(spec.rope, step);
   const int pairs = spec.rope.dimensions / 2;
   ForTokens(pool_, x.rows(), [&](int token) {
     float* heads = x.Floats(token);
+    if (norms.has_value()) NormHeads(*norms, spec, heads);
     for (int head = 0; head < spec.num_heads + spec.num_kv_heads; ++head) {
-      if (norms.has_value()) {
-        NormHead(weights_.Norm(head < spec.num_heads ? norms->q : norms->k),
-                 heads + head * spec.head_size);
-      }
-      kernels_.rope(heads + head * spec.head_size, &cosines_[token * pairs], &sines_[token * pairs],
-                    pairs, spec.rope.interleaved);
+      kernels_.rope(heads + head * spec.head_size, rotations.cosines.data() + token * pairs,
+                    rotations.sines.data() + token * pairs, pairs, spec.rope.interleaved);
     }
     const int position = step.positions[token];
     const BlockId block = step.rows[step.row_of[token]].block_table[position / kv_.block_size];
@@ -280,7 +317,9 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
                      .num_queries = task.count,
                      .queries = {},
                      .lengths = {},
+                     .window = step.spec.window,
                      .scale = step.spec.scale,
+                     .soft_cap = step.spec.soft_cap,
                      .scores = scratch.scores.data(),
                      .score_stride = score_stride_,
                      .out = scratch.heads.data()};
@@ -312,7 +351,7 @@ Activation CpuOps::Attention(int32_t layer, const AttentionSpec& spec, const Act
   if (layer == 0) PlanAttention(spec.num_heads / spec.num_kv_heads, in);
   const Form form = weights_.Matrix(consumer).input;
   const int width = spec.num_heads * spec.head_size;
-  const bool whole_blocks = form == Form::kFloat || spec.head_size % kBlock == 0;
+  const bool whole_blocks = form != Form::kQ8 || spec.head_size % kBlock == 0;
   auto out = Take(whole_blocks ? form : Form::kFloat, Cast(qkv).rows(), width);
   const AttentionStep step{layer, spec, Cast(qkv), in, *out};
   pool_.ParallelFor(static_cast<int>(attention_tasks_.size()) * spec.num_kv_heads,
@@ -326,10 +365,12 @@ Activation CpuOps::Attention(int32_t layer, const AttentionSpec& spec, const Act
   return blocks;
 }
 
-Activation CpuOps::Head(LinearId weight, const Activation& x, const StepInput& input) {
+Activation CpuOps::Head(LinearId weight, const LogitSpec& spec, const Activation& x,
+                        const StepInput& input) {
   const CpuStepInput& step = Cast(input);
   const CpuActivation& all = Cast(x);
   head_ = weight;
+  logit_spec_ = spec;
   auto wanted = Take(all.form(), static_cast<int>(step.wanted.size()), all.width());
   for (size_t i = 0; i < step.wanted.size(); ++i) {
     std::copy_n(all.Row(step.wanted[i]), all.row_bytes(), wanted->Row(static_cast<int>(i)));
@@ -348,8 +389,11 @@ void CpuOps::Sample(const Activation& logits, const StepInput& input) {
     const int count = std::min(kLogitRows, wanted.rows() - first);
     Gemm(head, wanted, first, count, panel, stride, false);
     pool_.ParallelFor(count, [&](int i, int thread) {
-      scratch_[thread].sampler.Sample(kernels_,
-                                      {panel + i * stride, static_cast<size_t>(head.rows)},
+      float* row = panel + i * stride;
+      if (logit_spec_ != LogitSpec{}) {
+        kernels_.cap(row, static_cast<int>(head.rows), logit_spec_.factor, logit_spec_.soft_cap);
+      }
+      scratch_[thread].sampler.Sample(kernels_, {row, static_cast<size_t>(head.rows)},
                                       step.samples[first + i], &sampled_[first + i]);
     });
   }

@@ -13,27 +13,13 @@
 #include "executors/cpu/kernels.h"
 #include "executors/cpu/kv_arena.h"
 #include "executors/cpu/sampler.h"
+#include "executors/cpu/step_input.h"
 #include "executors/cpu/thread_pool.h"
 #include "executors/cpu/weight_placer.h"
 #include "executors/ops.h"
 #include "scheduler/step_plan.h"
 
 namespace millrace::cpu {
-
-// Rows lie one after the other: row r's tokens are [first_token, first_token + num_tokens).
-struct CpuStepInput : StepInput {
-  struct Row {
-    int first_token;
-    int num_tokens;
-    const BlockId* block_table;
-  };
-  std::vector<Row> rows;
-  std::vector<Token> tokens;
-  std::vector<int32_t> positions;      // of the tokens
-  std::vector<int> row_of;             // of the tokens
-  std::vector<int> wanted;             // tokens whose logits are wanted
-  std::vector<SampleRequest> samples;  // what of them; as many
-};
 
 class CpuOps : public Ops {
  public:
@@ -47,11 +33,12 @@ class CpuOps : public Ops {
   // The bytes of the logits of one panel.
   static size_t LogitBytes(int vocab_size);
 
-  Activation Embed(EmbeddingId table, const StepInput& input) override;
-  Activation Norm(NormId norm, const Activation& residual, LinearId consumer) override;
+  Activation Embed(EmbeddingId table, float factor, const StepInput& input) override;
+  Activation Norm(std::optional<NormId> norm, const Activation& residual,
+                  LinearId consumer) override;
   Activation Linear(LinearId weight, const Activation& x) override;
-  Activation RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm,
-                       LinearId consumer) override;
+  Activation RowLinear(LinearId weight, Activation x, const Addend& addend, Activation& residual,
+                       std::optional<NormId> norm, LinearId consumer) override;
   Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                          LinearId consumer) override;
   void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
@@ -59,16 +46,27 @@ class CpuOps : public Ops {
   Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
                        const StepInput& input, LinearId consumer) override;
   // Gathers the wanted rows of x; Sample computes their logits, a panel at a time.
-  Activation Head(LinearId weight, const Activation& x, const StepInput& input) override;
+  Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
+                  const StepInput& input) override;
   void Sample(const Activation& logits, const StepInput& input) override;
 
   // Of the last Sample, in the order of the input's `samples`, and perhaps older ones after them.
   absl::Span<const Sampled> sampled() const { return sampled_; }
 
   // Begins a step: what was derived from the last input is forgotten.
-  void BeginStep() { rope_tokens_ = 0; }
+  void BeginStep() {
+    for (Rotations& rotations : rotations_) rotations.tokens = 0;
+  }
 
  private:
+  // Of a step: cosines and sines of each token's position, [tokens][pairs].
+  struct Rotations {
+    RopeSpec spec;
+    std::vector<double> frequencies;
+    int tokens = 0;  // 0: not of this step yet
+    std::vector<float> cosines;
+    std::vector<float> sines;
+  };
   struct AttentionTask {
     int row;
     int query;  // the first; token-major, a token's heads of one kv head next to each other
@@ -89,9 +87,8 @@ class CpuOps : public Ops {
   // Of rows [first_row, first_row + rows) of x; `out` is for the first of them.
   void Gemm(const TiledMatrix& matrix, const CpuActivation& x, int first_row, int rows, float* out,
             size_t out_stride, bool add);
-  void NormRows(const NormWeight& norm, const CpuActivation& residual, CpuActivation& out);
-  void NormHead(const NormWeight& norm, float* head) const;  // in place
-  void PrepareRope(const RopeSpec& rope, const CpuStepInput& input);
+  void NormHeads(const HeadNorms& norms, const AttentionSpec& spec, float* heads) const;
+  const Rotations& RotationsOf(const RopeSpec& rope, const CpuStepInput& input);
   void PlanAttention(int group, const CpuStepInput& input);
   AttentionTile Tile(const AttentionStep& step, int index, Scratch& scratch) const;
   void Attend(const AttentionStep& step, int index, int thread);
@@ -104,17 +101,14 @@ class CpuOps : public Ops {
   ActivationArena activations_;
   Memory logits_;
 
-  // Of the step: cosines and sines of each token's position, [tokens][pairs].
-  std::vector<float> cosines_;
-  std::vector<float> sines_;
-  int rope_tokens_ = 0;
-  std::vector<double> frequencies_;
+  std::vector<Rotations> rotations_;  // one for each way that layers turn
   std::vector<AttentionTask> attention_tasks_;
 
   size_t score_stride_;
   std::vector<Scratch> scratch_;  // of each thread
 
   LinearId head_{};  // of the last Head
+  LogitSpec logit_spec_;
   std::vector<Sampled> sampled_;
 };
 

@@ -7,6 +7,16 @@
 namespace millrace::cpu::avx512 {
 namespace {
 
+// To the nearest, ties to even; a NaN stays one.
+inline __m256i ToBf16(__m512 x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(
+      _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000)), 16));
+}
+
 // One block of 32, `a` and `b`, in the form that out is in.
 inline void StoreBlock(__m512 a, __m512 b, Form form, int block, void* out) {
   if (form == Form::kFloat) {
@@ -15,26 +25,49 @@ inline void StoreBlock(__m512 a, __m512 b, Form form, int block, void* out) {
     _mm512_storeu_ps(floats + 16, b);
     return;
   }
+  if (form == Form::kBf16) {
+    __m256i* halves = static_cast<__m256i*>(out) + 2 * block;
+    _mm256_storeu_si256(halves, ToBf16(a));
+    _mm256_storeu_si256(halves + 1, ToBf16(b));
+    return;
+  }
   QuantizedBlock& quantized = static_cast<QuantizedBlock*>(out)[block];
   const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
   const bool nan = _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
-  const __m512 inverse = _mm512_set1_ps(largest > 0 ? 127.0f / largest : 0.0f);
+  const __m512 inverse = _mm512_set1_ps(largest >= kLeastQuantized ? 127.0f / largest : 0.0f);
   // What is not finite has no integer; the scale alone tells of it.
   const __mmask16 finite = !nan && largest < __builtin_inff() ? 0xffff : 0;
   const __m512i qa = _mm512_maskz_cvtps_epi32(finite, _mm512_mul_ps(a, inverse));
   const __m512i qb = _mm512_maskz_cvtps_epi32(finite, _mm512_mul_ps(b, inverse));
-  const int sum = _mm512_reduce_add_epi32(_mm512_add_epi32(qa, qb));
+  const int first = _mm512_reduce_add_epi32(qa);
+  const int sum = first + _mm512_reduce_add_epi32(qb);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(quantized.values), _mm512_cvtsepi32_epi8(qa));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(quantized.values + 16), _mm512_cvtsepi32_epi8(qb));
-  const float scale = nan ? __builtin_nanf("") : largest / 127.0f;
-  quantized.scale = scale;
-  quantized.correction = form == Form::kQ8ForQ4
-                             ? __builtin_bit_cast(uint32_t, scale * static_cast<float>(sum))
-                             : static_cast<uint32_t>(-128 * sum);
+  quantized.scale = nan ? __builtin_nanf("") : largest / 127.0f;
+  quantized.scaled_sum = quantized.scale * static_cast<float>(sum);
+  quantized.offset = -128 * sum;
+  quantized.first_offset = -128 * first;
+}
+
+// What is left over of whole blocks: 16 values, floats or BF16.
+inline void StoreRest(__m512 x, Form form, int at, void* out) {
+  if (form == Form::kFloat) {
+    _mm512_storeu_ps(static_cast<float*>(out) + at, x);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(static_cast<uint16_t*>(out) + at), ToBf16(x));
+  }
 }
 
 // Lane 2i takes lane 2i + 1 and the other way round.
 inline __m512 SwapPairs(__m512 x) { return _mm512_permute_ps(x, 0xb1); }
+
+// x / (1 + exp(-y)). exp overflows to infinity at y under -88, where the quotient is 0 to every
+// digit: -88 gives that.
+inline __m512 TimesSigmoid(__m512 x, __m512 y) {
+  const __m512 bounded =
+      _mm512_min_ps(_mm512_set1_ps(88.0f), _mm512_sub_ps(_mm512_setzero_ps(), y));
+  return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), Exp(bounded)));
+}
 
 inline __m256i ToHalves(__m512 x) {
   const __m512 most = _mm512_set1_ps(65504.0f);
@@ -50,7 +83,7 @@ void Store(const float* x, int width, Form form, void* out) {
   for (; i + kBlock <= width; i += kBlock) {
     StoreBlock(_mm512_loadu_ps(x + i), _mm512_loadu_ps(x + i + 16), form, i / kBlock, out);
   }
-  if (i < width) _mm512_storeu_ps(static_cast<float*>(out) + i, _mm512_loadu_ps(x + i));
+  if (i < width) StoreRest(_mm512_loadu_ps(x + i), form, i, out);
 }
 
 void Norm(const float* x, const float* weight, int size, int width, float epsilon, Form form,
@@ -70,20 +103,37 @@ void Norm(const float* x, const float* weight, int size, int width, float epsilo
   for (; i + kBlock <= width; i += kBlock) {
     StoreBlock(normed(i), normed(i + 16), form, i / kBlock, out);
   }
-  if (i < width) _mm512_storeu_ps(static_cast<float*>(out) + i, normed(i));
+  if (i < width) StoreRest(normed(i), form, i, out);
 }
 
 void Gate(const float* x, Form form, void* out) {
   const auto gated = [x](int i) {
     const __m512 gate = _mm512_loadu_ps(x + i);
-    const __m512 up = _mm512_loadu_ps(x + i + 16);
-    const __m512 one = _mm512_set1_ps(1.0f);
-    // exp overflows to infinity at gates under -88, where silu is 0 to every digit: -88 gives that.
-    const __m512 bounded =
-        _mm512_min_ps(_mm512_set1_ps(88.0f), _mm512_sub_ps(_mm512_setzero_ps(), gate));
-    return _mm512_mul_ps(_mm512_div_ps(gate, _mm512_add_ps(one, Exp(bounded))), up);
+    return _mm512_mul_ps(TimesSigmoid(gate, gate), _mm512_loadu_ps(x + i + 16));
   };
   StoreBlock(gated(0), gated(32), form, 0, out);
+}
+
+void GeluGate(const float* x, Form form, void* out) {
+  // (1 + tanh(y)) / 2 is the sigmoid of 2y, y = sqrt(2 / pi) * (x + 0.044715 x^3).
+  const auto gated = [x](int i) {
+    const __m512 gate = _mm512_loadu_ps(x + i);
+    const __m512 cube =
+        _mm512_fmadd_ps(_mm512_mul_ps(gate, gate), _mm512_set1_ps(0.044715f), _mm512_set1_ps(1.0f));
+    const __m512 y = _mm512_mul_ps(_mm512_mul_ps(gate, _mm512_set1_ps(1.5957691216f)), cube);
+    return _mm512_mul_ps(TimesSigmoid(gate, y), _mm512_loadu_ps(x + i + 16));
+  };
+  StoreBlock(gated(0), gated(32), form, 0, out);
+}
+
+void Cap(float* x, int count, float factor, float soft_cap) {
+  for (int i = 0; i < count; i += 16) {
+    const int left = count - i;
+    const __mmask16 has = left >= 16 ? 0xffff : static_cast<__mmask16>((1 << left) - 1);
+    __m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(has, x + i), _mm512_set1_ps(factor));
+    if (soft_cap != 0) v = SoftCap(v, soft_cap);
+    _mm512_mask_storeu_ps(x + i, has, v);
+  }
 }
 
 void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -9,11 +8,17 @@
 namespace millrace::cpu::plain {
 namespace {
 
-void StoreBlock(const float* x, Form form, int block, void* out) {
+// Values that are no quantized block.
+void StoreValues(const float* x, int count, Form form, int at, void* out) {
   if (form == Form::kFloat) {
-    std::copy_n(x, kBlock, static_cast<float*>(out) + block * kBlock);
-    return;
+    std::copy_n(x, count, static_cast<float*>(out) + at);
+  } else {
+    std::transform(x, x + count, static_cast<uint16_t*>(out) + at, FloatToBf16);
   }
+}
+
+void StoreBlock(const float* x, Form form, int block, void* out) {
+  if (form != Form::kQ8) return StoreValues(x, kBlock, form, block * kBlock, out);
   QuantizedBlock& quantized = static_cast<QuantizedBlock*>(out)[block];
   float largest = 0;
   bool nan = false;
@@ -21,17 +26,30 @@ void StoreBlock(const float* x, Form form, int block, void* out) {
     largest = std::max(largest, std::fabs(x[i]));
     nan = nan || std::isnan(x[i]);
   }
-  const float inverse = largest > 0 && !nan ? 127.0f / largest : 0.0f;
-  int sum = 0;
+  const float inverse = largest >= kLeastQuantized && !nan ? 127.0f / largest : 0.0f;
+  int sums[2] = {};  // of the halves
   for (int i = 0; i < kBlock; ++i) {
     const float scaled = nan || std::isinf(largest) ? 0.0f : x[i] * inverse;
     quantized.values[i] = static_cast<int8_t>(std::nearbyint(scaled));
-    sum += quantized.values[i];
+    sums[i / 16] += quantized.values[i];
   }
   quantized.scale = nan ? std::numeric_limits<float>::quiet_NaN() : largest / 127.0f;
-  quantized.correction = form == Form::kQ8ForQ4
-                             ? std::bit_cast<uint32_t>(quantized.scale * static_cast<float>(sum))
-                             : static_cast<uint32_t>(-128 * sum);
+  quantized.scaled_sum = quantized.scale * static_cast<float>(sums[0] + sums[1]);
+  quantized.offset = -128 * (sums[0] + sums[1]);
+  quantized.first_offset = -128 * sums[0];
+}
+
+constexpr float kGeluFactor = 0.7978845608f;  // sqrt(2 / pi)
+constexpr float kGeluCube = 0.044715f;
+
+template <typename Function>
+void StoreGated(const float* x, Form form, void* out, const Function& function) {
+  float gated[kBlock];
+  for (int i = 0; i < kBlock; ++i) {
+    const int at = i / kTileRows * 2 * kTileRows + i % kTileRows;
+    gated[i] = function(x[at]) * x[at + kTileRows];
+  }
+  StoreBlock(gated, form, 0, out);
 }
 
 uint16_t ToHalf(float x) {
@@ -43,7 +61,7 @@ uint16_t ToHalf(float x) {
 void Store(const float* x, int width, Form form, void* out) {
   int i = 0;
   for (; i + kBlock <= width; i += kBlock) StoreBlock(x + i, form, i / kBlock, out);
-  if (i < width) std::copy_n(x + i, width - i, static_cast<float*>(out) + i);
+  if (i < width) StoreValues(x + i, width - i, form, i, out);
 }
 
 void Norm(const float* x, const float* weight, int size, int width, float epsilon, Form form,
@@ -62,18 +80,27 @@ void Norm(const float* x, const float* weight, int size, int width, float epsilo
     if (count == kBlock) {
       StoreBlock(normed, form, i / kBlock, out);
     } else {
-      std::copy_n(normed, count, static_cast<float*>(out) + i);
+      StoreValues(normed, count, form, i, out);
     }
   }
 }
 
 void Gate(const float* x, Form form, void* out) {
-  float gated[kBlock];
-  for (int i = 0; i < kBlock; ++i) {
-    const int at = i / kTileRows * 2 * kTileRows + i % kTileRows;
-    gated[i] = x[at] / (1.0f + std::exp(-x[at])) * x[at + kTileRows];
+  StoreGated(x, form, out, [](float gate) { return gate / (1.0f + std::exp(-gate)); });
+}
+
+void GeluGate(const float* x, Form form, void* out) {
+  StoreGated(x, form, out, [](float gate) {
+    const float cubic = kGeluFactor * (gate + kGeluCube * gate * gate * gate);
+    return 0.5f * gate * (1.0f + std::tanh(cubic));
+  });
+}
+
+void Cap(float* x, int count, float factor, float soft_cap) {
+  for (int i = 0; i < count; ++i) {
+    x[i] *= factor;
+    if (soft_cap != 0) x[i] = soft_cap * std::tanh(x[i] / soft_cap);
   }
-  StoreBlock(gated, form, 0, out);
 }
 
 void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved) {

@@ -1,7 +1,7 @@
 // What the CPU executor does in a second: decode at several batch sizes, prefill, and each op's
 // share beside what the machine can do, measured in the same run.
 //
-//   executor_bench --model FILE.gguf [--threads N] [--repeat N] [--json]
+//   executor_bench --model FILE.gguf [--threads N] [--repeat N] [--weight-bits 8|4] [--json]
 //
 // Medians of `repeat` runs. Decode: after a prompt of 128 tokens, 128 steps, two in flight, greedy.
 #include <algorithm>
@@ -35,6 +35,7 @@ struct Options {
   std::string model;
   int threads = 0;
   int repeat = 5;
+  int weight_bits = 0;
   bool json = false;
 };
 
@@ -85,6 +86,7 @@ void Run(const Options& options) {
 
   DeviceSpec device;
   device.threads = options.threads;
+  device.weight_bits = options.weight_bits;
   device.max_num_seqs = 64;
   std::unique_ptr<Executor> executor;
   const double load = Seconds([&] {
@@ -143,12 +145,19 @@ int main(int argc, char** argv) {
       options.threads = std::atoi(value().c_str());
     } else if (flag == "--repeat") {
       options.repeat = std::max(1, std::atoi(value().c_str()));
+    } else if (flag == "--weight-bits") {
+      options.weight_bits = std::atoi(value().c_str());
     } else if (flag == "--json") {
       options.json = true;
     } else {
-      std::cerr << "unknown flag " << flag << "; allowed: --model --threads --repeat --json\n";
+      std::cerr << "unknown flag " << flag
+                << "; allowed: --model --threads --repeat --weight-bits --json\n";
       return 2;
     }
+  }
+  if (options.weight_bits != 0 && options.weight_bits != 4 && options.weight_bits != 8) {
+    std::cerr << "--weight-bits is " << options.weight_bits << "; allowed: 4, 8\n";
+    return 2;
   }
   if (options.model.empty()) {
     std::cerr << "--model is missing: a GGUF file\n";

@@ -1,4 +1,7 @@
+// Linears on quantized weights (see TileKind in kernels.h).
 // Compiled with AVX-512 switched on: nothing here may instantiate code that other files share.
+#include "executors/cpu/gemm_avx512.h"
+
 #include <immintrin.h>
 
 #include "executors/cpu/kernel_sets.h"
@@ -6,226 +9,294 @@
 namespace millrace::cpu::avx512 {
 namespace {
 
-constexpr int kMaxRows = 8;         // tokens that share one pass over a tile
-constexpr int kPrefetch = 3072;     // bytes ahead of the loads, in a tile's only pass
-constexpr int kQ4Bytes = 320;       // of a tile, a step of depth
-constexpr int kQ8PairBytes = 1088;  // of a tile, two steps of depth
+constexpr int kLanes = kTileRows;
 
 inline __m512i BroadcastDword(const int8_t* values) {
   return _mm512_set1_epi32(*reinterpret_cast<const int __attribute__((may_alias))*>(values));
 }
 
-inline __m512 BroadcastBits(uint32_t bits) {
-  return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(bits)));
-}
+inline __m512i Bytes(char byte) { return _mm512_set1_epi8(byte); }
 
-inline __m512 LoadHalves(const uint8_t* halves) {
-  return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves)));
-}
+// ---- Codes of a block as unsigned bytes: w[j] has elements 4j to 4j + 3 of 16 rows ----
 
-// Some rows of a tile, and what to fetch meanwhile: the loads never wait for memory then.
-struct Pass {
-  int first;
-  const uint8_t* ahead;
-  int lines;  // a step of depth
-  bool soon;  // needed so soon that it must be in the first-level cache
-
-  void Prefetch() {
-    for (int i = 0; i < lines; ++i, ahead += 64) {
-      if (soon) {
-        _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T0);
-      } else {
-        _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T1);
-      }
-    }
-  }
-};
-
-// Begins to fetch where the sums will go: memory answers while they are being computed.
-template <int kRows>
-inline void PrefetchOut(const GemmTile& tile, int first) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) __builtin_prefetch(tile.out + (first + i) * tile.out_stride, 1);
-}
-
-inline const QuantizedBlock* Row(const GemmTile& tile, int row) {
-  return reinterpret_cast<const QuantizedBlock*>(static_cast<const uint8_t*>(tile.x) +
-                                                 row * tile.x_stride);
-}
-
-template <int kRows>
-inline void Finish(const GemmTile& tile, int first, const __m512 (&sums)[kRows]) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-    float* out = tile.out + (first + i) * tile.out_stride;
-    _mm512_storeu_ps(out, tile.add ? _mm512_add_ps(_mm512_loadu_ps(out), sums[i]) : sums[i]);
-  }
-}
-
-template <int kRows>
-void Q4Rows(const GemmTile& tile, Pass pass) {
-  PrefetchOut<kRows>(tile, pass.first);
-  const __m512i low = _mm512_set1_epi8(15);
-  const QuantizedBlock* x[kRows];
-  __m512 sums[kRows];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-    x[i] = Row(tile, pass.first + i);
-    sums[i] = _mm512_setzero_ps();
-  }
-  const uint8_t* weights = tile.weights;
-  for (int block = 0; block < tile.depth; ++block, weights += kQ4Bytes) {
-    pass.Prefetch();
-    __m512i w[8];
-#pragma GCC unroll 16
+struct Nibbles {
+  static constexpr int kBytes = 256;
+  static void Load(const uint8_t* from, __m512i (&w)[8]) {
+#pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
-      const __m512i both = _mm512_load_si512(weights + 64 * j);
-      w[j] = _mm512_and_si512(both, low);
-      w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+      const __m512i both = _mm512_load_si512(from + 64 * j);
+      w[j] = _mm512_and_si512(both, Bytes(15));
+      w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), Bytes(15));
     }
-    const __m512 scale = LoadHalves(weights + 256);
-    const __m512 minimum = LoadHalves(weights + 288);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const QuantizedBlock& xb = x[i][block];
-      __m512i dot = _mm512_setzero_si512();
-#pragma GCC unroll 16
-      for (int j = 0; j < 8; ++j) {
-        dot = _mm512_dpbusd_epi32(dot, w[j], BroadcastDword(xb.values + 4 * j));
+  }
+};
+
+// Shifts left, or right where `by` is negative.
+template <int kBy>
+inline __m512i Shift(__m512i x) {
+  if constexpr (kBy >= 0) return _mm512_slli_epi32(x, kBy);
+  return _mm512_srli_epi32(x, -kBy);
+}
+
+// code | (upper & mask)
+inline __m512i OrMasked(__m512i code, __m512i upper, __m512i mask) {
+  return _mm512_ternarylogic_epi32(code, upper, mask, 0xf8);
+}
+
+struct FiveBits {
+  static constexpr int kBytes = 320;
+  static void Load(const uint8_t* from, __m512i (&w)[8]) {
+    Nibbles::Load(from, w);
+    const __m512i fifth = _mm512_load_si512(from + 256);
+    const __m512i mask = Bytes(16);
+    w[0] = OrMasked(w[0], Shift<4>(fifth), mask);
+    w[1] = OrMasked(w[1], Shift<3>(fifth), mask);
+    w[2] = OrMasked(w[2], Shift<2>(fifth), mask);
+    w[3] = OrMasked(w[3], Shift<1>(fifth), mask);
+    w[4] = OrMasked(w[4], fifth, mask);
+    w[5] = OrMasked(w[5], Shift<-1>(fifth), mask);
+    w[6] = OrMasked(w[6], Shift<-2>(fifth), mask);
+    w[7] = OrMasked(w[7], Shift<-3>(fifth), mask);
+  }
+};
+
+struct SixBits {
+  static constexpr int kBytes = 384;
+  static void Load(const uint8_t* from, __m512i (&w)[8]) {
+    Nibbles::Load(from, w);
+    const __m512i mask = Bytes(48);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      const __m512i upper = _mm512_load_si512(from + 256 + 64 * j);
+      w[4 * j] = OrMasked(w[4 * j], Shift<4>(upper), mask);
+      w[4 * j + 1] = OrMasked(w[4 * j + 1], Shift<2>(upper), mask);
+      w[4 * j + 2] = OrMasked(w[4 * j + 2], upper, mask);
+      w[4 * j + 3] = OrMasked(w[4 * j + 3], Shift<-2>(upper), mask);
+    }
+  }
+};
+
+struct EightBits {
+  static constexpr int kBytes = 512;
+  static void Load(const uint8_t* from, __m512i (&w)[8]) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) w[j] = _mm512_load_si512(from + 64 * j);
+  }
+};
+
+template <const uint8_t (&kTable)[16]>
+struct Codebook {
+  static constexpr int kBytes = Nibbles::kBytes;
+  static void Load(const uint8_t* from, __m512i (&w)[8]) {
+    Nibbles::Load(from, w);
+    const __m512i table =
+        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable)));
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) w[j] = _mm512_shuffle_epi8(table, w[j]);
+  }
+};
+
+// ---- The numbers of a group of blocks ----
+
+template <bool kBf16>
+struct PairScales {
+  static constexpr bool kMinima = false;
+  static constexpr bool kHalves = false;
+  explicit PairScales(const uint8_t* header) : header_(header) {}
+  __m512 Scale(int block) const {
+    const uint8_t* from = header_ + 32 * block;
+    if constexpr (!kBf16) return LoadHalves(from);
+    const __m256i upper = _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(upper), 16));
+  }
+  const uint8_t* header_;
+};
+
+struct ScaleAndMinimum {
+  static constexpr bool kMinima = true;
+  static constexpr bool kHalves = false;
+  explicit ScaleAndMinimum(const uint8_t* header) : header_(header) {}
+  __m512 Scale(int) const { return LoadHalves(header_); }
+  __m512 Minimum(int) const { return LoadHalves(header_ + 32); }
+  const uint8_t* header_;
+};
+
+// Byte `at` of each dword, from 0 to 255, times `unit`.
+inline __m512 ScaledByte(__m512i dwords, int at, __m512 unit) {
+  const __m512i byte = _mm512_and_si512(_mm512_srli_epi32(dwords, static_cast<unsigned>(8 * at)),
+                                        _mm512_set1_epi32(255));
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(byte), unit);
+}
+
+// Six-bit scales and minima of 8 blocks, unpacked as in ggml's get_scale_min_k4.
+struct SuperScales {
+  static constexpr bool kMinima = true;
+  static constexpr bool kHalves = false;
+  explicit SuperScales(const uint8_t* header) {
+    const __m512 d = LoadHalves(header);
+    const __m512 dmin = _mm512_sub_ps(_mm512_setzero_ps(), LoadHalves(header + 32));
+    const __m512i a = _mm512_load_si512(header + 64);
+    const __m512i b = _mm512_load_si512(header + 128);
+    const __m512i c = _mm512_load_si512(header + 192);
+    const __m512i late_scales = OrMasked(_mm512_and_si512(c, Bytes(15)), Shift<-2>(a), Bytes(48));
+    const __m512i late_minima =
+        OrMasked(_mm512_and_si512(Shift<-4>(c), Bytes(15)), Shift<-2>(b), Bytes(48));
+    for (int j = 0; j < 4; ++j) {
+      Set(j, _mm512_and_si512(a, Bytes(63)), d, _mm512_and_si512(b, Bytes(63)), dmin);
+      Set(j + 4, late_scales, d, late_minima, dmin);
+    }
+  }
+  __m512 Scale(int block) const { return _mm512_load_ps(scales_[block]); }
+  __m512 Minimum(int block) const { return _mm512_load_ps(minima_[block]); }
+
+  void Set(int block, __m512i scales, __m512 d, __m512i minima, __m512 dmin) {
+    _mm512_store_ps(scales_[block], ScaledByte(scales, block % 4, d));
+    _mm512_store_ps(minima_[block], ScaledByte(minima, block % 4, dmin));
+  }
+  alignas(64) float scales_[8][kLanes];
+  alignas(64) float minima_[8][kLanes];
+};
+
+// Scales of the 16 halves of 8 blocks: int8, or nibbles with minima in the high ones.
+template <bool kWithMinima>
+struct HalfScales {
+  static constexpr bool kMinima = kWithMinima;
+  static constexpr bool kHalves = true;
+  explicit HalfScales(const uint8_t* header) {
+    const __m512 d = LoadHalves(header);
+    const __m512 dmin = LoadHalves(header + 32);
+    for (int half = 0; half < 16; ++half) {
+      const __m512i bytes = _mm512_load_si512(header + 64 + 64 * (half / 4));
+      if constexpr (kWithMinima) {
+        const __m512i low = _mm512_and_si512(bytes, Bytes(15));
+        const __m512i high = _mm512_and_si512(Shift<-4>(bytes), Bytes(15));
+        _mm512_store_ps(scales_[half], ScaledByte(low, half % 4, d));
+        _mm512_store_ps(minima_[half], ScaledByte(high, half % 4, dmin));
+      } else {
+        const __m512i upper = _mm512_slli_epi32(bytes, static_cast<unsigned>(24 - 8 * (half % 4)));
+        _mm512_store_ps(scales_[half],
+                        _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(upper, 24)), d));
       }
-      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale);
-      sums[i] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(xb.scale), sums[i]);
-      sums[i] = _mm512_fmadd_ps(minimum, BroadcastBits(xb.correction), sums[i]);
     }
   }
-  Finish(tile, pass.first, sums);
+  __m512 Scale(int half) const { return _mm512_load_ps(scales_[half]); }
+  __m512 Minimum(int half) const { return _mm512_load_ps(minima_[half]); }
+
+  alignas(64) float scales_[16][kLanes];
+  alignas(64) float minima_[kWithMinima ? 16 : 1][kLanes];
+};
+
+// ---- Products ----
+
+// The weights' four dwords from w times those from `values`, added to `dot`.
+inline __m512i Dot4(__m512i dot, const __m512i* w, const int8_t* values) {
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    dot = _mm512_dpbusd_epi32(dot, w[j], BroadcastDword(values + 4 * j));
+  }
+  return dot;
 }
 
-template <int kRows>
-void Q8Rows(const GemmTile& tile, Pass pass) {
-  PrefetchOut<kRows>(tile, pass.first);
-  const QuantizedBlock* x[kRows];
-  __m512 sums[kRows];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-    x[i] = Row(tile, pass.first + i);
-    sums[i] = _mm512_setzero_ps();
+// Codes count from `kMiddle`, a power of two, or from 0.
+template <int kMiddle>
+inline __m512i MiddleTimes(int32_t offset) {
+  if constexpr (kMiddle == 0) {
+    return _mm512_setzero_si512();
+  } else {
+    return _mm512_set1_epi32(offset >> __builtin_ctz(128 / kMiddle));
   }
-  for (int block = 0; block < tile.depth; ++block) {
-    const uint8_t* pair = tile.weights + static_cast<size_t>(block / 2) * kQ8PairBytes;
-    const uint8_t* weights = pair + 64 + block % 2 * 512;
-    pass.Prefetch();
-    __m512i w[8];
-#pragma GCC unroll 16
-    for (int j = 0; j < 8; ++j) w[j] = _mm512_load_si512(weights + 64 * j);
-    const __m512 scale = LoadHalves(pair + block % 2 * 32);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const QuantizedBlock& xb = x[i][block];
-      __m512i dot = _mm512_set1_epi32(static_cast<int>(xb.correction));
-#pragma GCC unroll 16
-      for (int j = 0; j < 8; ++j) {
-        dot = _mm512_dpbusd_epi32(dot, w[j], BroadcastDword(xb.values + 4 * j));
+}
+
+template <TileKind kKind, class Codes, class Header, int kMiddle>
+struct Quantized {
+  static constexpr TileLayout kLayout = kTileLayouts[static_cast<int>(kKind)];
+  static_assert(kLayout.codes == Codes::kBytes);
+  static constexpr int kStepBytes = kLayout.codes + kLayout.header / kLayout.group;
+
+  // sums += what this block of weights gives with one of activations.
+  static __m512 AddBlock(const __m512i (&w)[8], const Header& header, int block,
+                         const QuantizedBlock& x, __m512 sum) {
+    const __m512 x_scale = _mm512_set1_ps(x.scale);
+    if constexpr (!Header::kHalves) {
+      __m512i dot = MiddleTimes<kMiddle>(x.offset);
+      dot = Dot4(Dot4(dot, w, x.values), w + 4, x.values + 16);
+      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), header.Scale(block));
+      sum = _mm512_fmadd_ps(scaled, x_scale, sum);
+      if constexpr (Header::kMinima) {
+        sum = _mm512_fmadd_ps(header.Minimum(block), _mm512_set1_ps(x.scaled_sum), sum);
       }
-      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale);
-      sums[i] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(xb.scale), sums[i]);
+    } else {
+      const int32_t second_offset = x.offset - x.first_offset;
+      const __m512i dot0 = Dot4(MiddleTimes<kMiddle>(x.first_offset), w, x.values);
+      const __m512i dot1 = Dot4(MiddleTimes<kMiddle>(second_offset), w + 4, x.values + 16);
+      __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot0), header.Scale(2 * block));
+      scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot1), header.Scale(2 * block + 1), scaled);
+      if constexpr (Header::kMinima) {
+        const __m512 sum0 = _mm512_set1_ps(static_cast<float>(-(x.first_offset >> 7)));
+        const __m512 sum1 = _mm512_set1_ps(static_cast<float>(-(second_offset >> 7)));
+        scaled = _mm512_fnmadd_ps(header.Minimum(2 * block), sum0, scaled);
+        scaled = _mm512_fnmadd_ps(header.Minimum(2 * block + 1), sum1, scaled);
+      }
+      sum = _mm512_fmadd_ps(scaled, x_scale, sum);
     }
+    return sum;
   }
-  Finish(tile, pass.first, sums);
-}
 
-template <bool kHalf, int kRows>
-void FloatRows(const GemmTile& tile, Pass pass) {
-  PrefetchOut<kRows>(tile, pass.first);
-  constexpr int kStep = kHalf ? 32 : 64;
-  const float* x[kRows];
-  __m512 sums[kRows];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-    x[i] = reinterpret_cast<const float*>(Row(tile, pass.first + i));
-    sums[i] = _mm512_setzero_ps();
-  }
-  const uint8_t* weights = tile.weights;
-  for (int k = 0; k < tile.depth; ++k, weights += kStep) {
-    pass.Prefetch();
-    const __m512 w = kHalf ? LoadHalves(weights) : _mm512_load_ps(weights);
+  template <int kRows>
+  static void Run(const GemmTile& tile, Pass pass) {
+    const QuantizedBlock* x[kRows];
+    __m512 sums[kRows];
+    Begin(tile, pass.first, sums);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      sums[i] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[i][k]), sums[i]);
+      x[i] = static_cast<const QuantizedBlock*>(Row(tile, pass.first + i));
     }
-  }
-  Finish(tile, pass.first, sums);
-}
-
-// Passes of up to kMaxRows rows over a tile, as equal as they can be. One pass fetches a little
-// ahead of itself; several fetch the next tile among them, so that memory has no burst at each
-// tile's first.
-template <template <int> class Instance>
-void ForRows(const GemmTile& tile, int step_bytes) {
-  int passes = (tile.rows + kMaxRows - 1) / kMaxRows;
-  Pass pass{.first = 0,
-            .ahead = tile.weights + kPrefetch,
-            .lines = (step_bytes + 63) / 64,
-            .soon = passes == 1};
-  if (passes > 1) {
-    pass.ahead = tile.weights + static_cast<size_t>(tile.depth) * step_bytes;
-    pass.lines = (pass.lines + passes - 1) / passes;
-  }
-  const size_t fetched = static_cast<size_t>(tile.depth) * pass.lines * 64;
-  for (; passes > 0; --passes, pass.ahead += fetched) {
-    const int rows = (tile.rows - pass.first + passes - 1) / passes;
-    switch (rows) {
-      case 1:
-        Instance<1>::Run(tile, pass);
-        break;
-      case 2:
-        Instance<2>::Run(tile, pass);
-        break;
-      case 3:
-        Instance<3>::Run(tile, pass);
-        break;
-      case 4:
-        Instance<4>::Run(tile, pass);
-        break;
-      case 5:
-        Instance<5>::Run(tile, pass);
-        break;
-      case 6:
-        Instance<6>::Run(tile, pass);
-        break;
-      case 7:
-        Instance<7>::Run(tile, pass);
-        break;
-      case 8:
-        Instance<8>::Run(tile, pass);
-        break;
+    const uint8_t* weights = tile.weights;
+    for (int first = 0; first < tile.depth; first += kLayout.group) {
+      const Header header(weights);
+      weights += kLayout.header;
+      for (int block = first; block < first + kLayout.group && block < tile.depth; ++block) {
+        Prefetch(pass);
+        __m512i w[8];
+        Codes::Load(weights, w);
+        weights += kLayout.codes;
+#pragma GCC unroll 16
+        for (int i = 0; i < kRows; ++i) {
+          sums[i] = AddBlock(w, header, block - first, x[i][block], sums[i]);
+        }
+      }
     }
-    pass.first += rows;
+    Finish(tile, pass.first, sums);
   }
-}
+};
 
-template <int kRows>
-struct Q4 {
-  static void Run(const GemmTile& tile, Pass pass) { Q4Rows<kRows>(tile, pass); }
-};
-template <int kRows>
-struct Q8 {
-  static void Run(const GemmTile& tile, Pass pass) { Q8Rows<kRows>(tile, pass); }
-};
-template <int kRows>
-struct F32 {
-  static void Run(const GemmTile& tile, Pass pass) { FloatRows<false, kRows>(tile, pass); }
-};
-template <int kRows>
-struct F16 {
-  static void Run(const GemmTile& tile, Pass pass) { FloatRows<true, kRows>(tile, pass); }
-};
+template <TileKind kKind, class Codes, class Header, int kMiddle>
+inline void Gemm(const GemmTile& tile) {
+  using Instance = Quantized<kKind, Codes, Header, kMiddle>;
+  ForRows<Instance>(tile, Instance::kStepBytes);
+}
 
 }  // namespace
 
-void GemmQ4(const GemmTile& tile) { ForRows<Q4>(tile, kQ4Bytes); }
-void GemmQ8(const GemmTile& tile) { ForRows<Q8>(tile, kQ8PairBytes / 2); }
-void GemmF32(const GemmTile& tile) { ForRows<F32>(tile, 64); }
-void GemmF16(const GemmTile& tile) { ForRows<F16>(tile, 32); }
+void GemmQ4_0(const GemmTile& tile) { Gemm<TileKind::kQ4_0, Nibbles, PairScales<false>, 8>(tile); }
+void GemmQ4_1(const GemmTile& tile) { Gemm<TileKind::kQ4_1, Nibbles, ScaleAndMinimum, 0>(tile); }
+void GemmQ5_0(const GemmTile& tile) {
+  Gemm<TileKind::kQ5_0, FiveBits, PairScales<false>, 16>(tile);
+}
+void GemmQ5_1(const GemmTile& tile) { Gemm<TileKind::kQ5_1, FiveBits, ScaleAndMinimum, 0>(tile); }
+void GemmQ8_0(const GemmTile& tile) {
+  Gemm<TileKind::kQ8_0, EightBits, PairScales<false>, 128>(tile);
+}
+void GemmIq4Nl(const GemmTile& tile) {
+  Gemm<TileKind::kIq4Nl, Codebook<kIq4NlTable>, PairScales<false>, 128>(tile);
+}
+void GemmMxfp4(const GemmTile& tile) {
+  Gemm<TileKind::kMxfp4, Codebook<kMxfp4Table>, PairScales<true>, 128>(tile);
+}
+void GemmQ2K(const GemmTile& tile) { Gemm<TileKind::kQ2K, Nibbles, HalfScales<true>, 0>(tile); }
+void GemmQ3K(const GemmTile& tile) { Gemm<TileKind::kQ3K, Nibbles, HalfScales<false>, 4>(tile); }
+void GemmQ4K(const GemmTile& tile) { Gemm<TileKind::kQ4K, Nibbles, SuperScales, 0>(tile); }
+void GemmQ5K(const GemmTile& tile) { Gemm<TileKind::kQ5K, FiveBits, SuperScales, 0>(tile); }
+void GemmQ6K(const GemmTile& tile) { Gemm<TileKind::kQ6K, SixBits, HalfScales<false>, 32>(tile); }
 
 }  // namespace millrace::cpu::avx512

@@ -1,11 +1,14 @@
-#include <bit>
+#include <algorithm>
 #include <cstring>
 
 #include "executors/cpu/kernel_sets.h"
+#include "executors/cpu/tile_block.h"
 #include "formats/float16.h"
 
 namespace millrace::cpu::plain {
 namespace {
+
+constexpr int kMaxRows = 8;  // tokens that share a block's decoding
 
 template <typename T>
 const T* Row(const GemmTile& tile, int row) {
@@ -18,74 +21,69 @@ void Finish(const GemmTile& tile, int row, const float (&sums)[kTileRows]) {
     out[lane] = (tile.add ? out[lane] : 0.0f) + sums[lane];
 }
 
-void LoadHalves(const uint8_t* from, float (&floats)[kTileRows]) {
+// sums += what a block of weights gives with a block of activations.
+void AddBlock(const TileBlock& weights, const QuantizedBlock& x, float (&sums)[kTileRows]) {
+  int dots[2][kTileRows] = {};
+  for (int i = 0; i < kBlock; ++i) {
+    for (int lane = 0; lane < kTileRows; ++lane) {
+      dots[i / 16][lane] += weights.values[i][lane] * x.values[i];
+    }
+  }
+  const int values0 = x.first_offset / -128;
+  const int values1 = (x.offset - x.first_offset) / -128;
+  const float sum0 = x.scale * static_cast<float>(values0);
+  const float sum1 = x.scale * static_cast<float>(values1);
   for (int lane = 0; lane < kTileRows; ++lane) {
-    uint16_t half;
-    std::memcpy(&half, from + 2 * lane, sizeof(half));
-    floats[lane] = HalfToFloat(half);
+    sums[lane] += (static_cast<float>(dots[0][lane]) * weights.scales[0][lane] +
+                   static_cast<float>(dots[1][lane]) * weights.scales[1][lane]) *
+                  x.scale;
+    sums[lane] -= weights.minima[0][lane] * sum0 + weights.minima[1][lane] * sum1;
   }
 }
 
-// One token at a time.
-template <bool kQ4>
-void Quantized(const GemmTile& tile) {
-  for (int row = 0; row < tile.rows; ++row) {
-    const QuantizedBlock* x = Row<QuantizedBlock>(tile, row);
-    float sums[kTileRows] = {};
+void Quantized(TileKind kind, const GemmTile& tile) {
+  TileBlock weights;
+  for (int first = 0; first < tile.rows; first += kMaxRows) {
+    const int rows = std::min(kMaxRows, tile.rows - first);
+    float sums[kMaxRows][kTileRows] = {};
     for (int block = 0; block < tile.depth; ++block) {
-      const uint8_t* pair = tile.weights + static_cast<size_t>(block / 2) * 1088;
-      const uint8_t* weights =
-          kQ4 ? tile.weights + static_cast<size_t>(block) * 320 : pair + 64 + block % 2 * 512;
-      const int8_t* values = x[block].values;
-      int dots[kTileRows];
-      for (int lane = 0; lane < kTileRows; ++lane) {
-        int dot = 0;
-        for (int j = 0; j < (kQ4 ? 4 : 8); ++j) {
-          const uint8_t* w = weights + 64 * j + 4 * lane;
-          for (int b = 0; b < 4; ++b) {
-            if (kQ4) {
-              dot += (w[b] & 15) * values[4 * j + b] + (w[b] >> 4) * values[16 + 4 * j + b];
-            } else {
-              dot += w[b] * values[4 * j + b];
-            }
-          }
-        }
-        dots[lane] = dot;
-      }
-      float scales[kTileRows];
-      if constexpr (kQ4) {
-        LoadHalves(weights + 256, scales);
-        float minima[kTileRows];
-        LoadHalves(weights + 288, minima);
-        const float correction = std::bit_cast<float>(x[block].correction);
-        for (int lane = 0; lane < kTileRows; ++lane) {
-          sums[lane] += static_cast<float>(dots[lane]) * scales[lane] * x[block].scale;
-          sums[lane] += minima[lane] * correction;
-        }
-      } else {
-        LoadHalves(pair + block % 2 * 32, scales);
-        const int correction = static_cast<int>(x[block].correction);
-        for (int lane = 0; lane < kTileRows; ++lane) {
-          sums[lane] += static_cast<float>(dots[lane] + correction) * scales[lane] * x[block].scale;
-        }
+      ReadTileBlock(kind, tile.weights, block, 0, kTileRows, &weights);
+      for (int row = 0; row < rows; ++row) {
+        AddBlock(weights, Row<QuantizedBlock>(tile, first + row)[block], sums[row]);
       }
     }
-    Finish(tile, row, sums);
+    for (int row = 0; row < rows; ++row) Finish(tile, first + row, sums[row]);
   }
 }
 
-template <bool kHalf>
+// A column: 16 floats; of BF16 every other 16-bit number.
+template <TileKind kKind>
+void LoadColumn(const uint8_t* weights, int column, float (&floats)[kTileRows]) {
+  if constexpr (kKind == TileKind::kF32) {
+    std::memcpy(floats, weights + static_cast<size_t>(column) * 64, sizeof(floats));
+    return;
+  }
+  uint16_t numbers[2 * kTileRows];
+  if constexpr (kKind == TileKind::kF16) {
+    std::memcpy(numbers, weights + static_cast<size_t>(column) * 32, 32);
+    for (int lane = 0; lane < kTileRows; ++lane) floats[lane] = HalfToFloat(numbers[lane]);
+  } else {
+    std::memcpy(numbers, weights + static_cast<size_t>(column / 2) * 64, 64);
+    for (int lane = 0; lane < kTileRows; ++lane) {
+      floats[lane] = Bf16ToFloat(numbers[2 * lane + column % 2]);
+    }
+  }
+}
+
+template <TileKind kKind>
 void Floats(const GemmTile& tile) {
+  const int columns = kKind == TileKind::kBf16 ? 2 * tile.depth : tile.depth;
   for (int row = 0; row < tile.rows; ++row) {
     const float* x = Row<float>(tile, row);
     float sums[kTileRows] = {};
-    for (int k = 0; k < tile.depth; ++k) {
+    for (int k = 0; k < columns; ++k) {
       float w[kTileRows];
-      if constexpr (kHalf) {
-        LoadHalves(tile.weights + static_cast<size_t>(k) * 32, w);
-      } else {
-        std::memcpy(w, tile.weights + static_cast<size_t>(k) * 64, sizeof(w));
-      }
+      LoadColumn<kKind>(tile.weights, k, w);
       for (int lane = 0; lane < kTileRows; ++lane) sums[lane] += w[lane] * x[k];
     }
     Finish(tile, row, sums);
@@ -94,9 +92,20 @@ void Floats(const GemmTile& tile) {
 
 }  // namespace
 
-void GemmF32(const GemmTile& tile) { Floats<false>(tile); }
-void GemmF16(const GemmTile& tile) { Floats<true>(tile); }
-void GemmQ8(const GemmTile& tile) { Quantized<false>(tile); }
-void GemmQ4(const GemmTile& tile) { Quantized<true>(tile); }
+void GemmF32(const GemmTile& tile) { Floats<TileKind::kF32>(tile); }
+void GemmF16(const GemmTile& tile) { Floats<TileKind::kF16>(tile); }
+void GemmBf16(const GemmTile& tile) { Floats<TileKind::kBf16>(tile); }
+void GemmQ4_0(const GemmTile& tile) { Quantized(TileKind::kQ4_0, tile); }
+void GemmQ4_1(const GemmTile& tile) { Quantized(TileKind::kQ4_1, tile); }
+void GemmQ5_0(const GemmTile& tile) { Quantized(TileKind::kQ5_0, tile); }
+void GemmQ5_1(const GemmTile& tile) { Quantized(TileKind::kQ5_1, tile); }
+void GemmQ8_0(const GemmTile& tile) { Quantized(TileKind::kQ8_0, tile); }
+void GemmIq4Nl(const GemmTile& tile) { Quantized(TileKind::kIq4Nl, tile); }
+void GemmMxfp4(const GemmTile& tile) { Quantized(TileKind::kMxfp4, tile); }
+void GemmQ2K(const GemmTile& tile) { Quantized(TileKind::kQ2K, tile); }
+void GemmQ3K(const GemmTile& tile) { Quantized(TileKind::kQ3K, tile); }
+void GemmQ4K(const GemmTile& tile) { Quantized(TileKind::kQ4K, tile); }
+void GemmQ5K(const GemmTile& tile) { Quantized(TileKind::kQ5K, tile); }
+void GemmQ6K(const GemmTile& tile) { Quantized(TileKind::kQ6K, tile); }
 
 }  // namespace millrace::cpu::plain

@@ -6,41 +6,54 @@
 
 namespace millrace::cpu {
 
+// The same functions in every namespace.
+#define MILLRACE_CPU_KERNEL_SET                                                                  \
+  void GemmF32(const GemmTile& tile);                                                            \
+  void GemmF16(const GemmTile& tile);                                                            \
+  void GemmBf16(const GemmTile& tile); /* of floats */                                           \
+  void GemmQ4_0(const GemmTile& tile);                                                           \
+  void GemmQ4_1(const GemmTile& tile);                                                           \
+  void GemmQ5_0(const GemmTile& tile);                                                           \
+  void GemmQ5_1(const GemmTile& tile);                                                           \
+  void GemmQ8_0(const GemmTile& tile);                                                           \
+  void GemmIq4Nl(const GemmTile& tile);                                                          \
+  void GemmMxfp4(const GemmTile& tile);                                                          \
+  void GemmQ2K(const GemmTile& tile);                                                            \
+  void GemmQ3K(const GemmTile& tile);                                                            \
+  void GemmQ4K(const GemmTile& tile);                                                            \
+  void GemmQ5K(const GemmTile& tile);                                                            \
+  void GemmQ6K(const GemmTile& tile);                                                            \
+  void Attention(const AttentionTile& tile);                                                     \
+  void Store(const float* x, int width, Form form, void* out);                                   \
+  void Norm(const float* x, const float* weight, int size, int width, float epsilon, Form form,  \
+            void* out);                                                                          \
+  void Gate(const float* x, Form form, void* out);                                               \
+  void GeluGate(const float* x, Form form, void* out);                                           \
+  void Cap(float* x, int count, float factor, float soft_cap);                                   \
+  void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved); \
+  void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);  \
+  void Maximum(const float* x, int count, float* value, int* index, bool* ok);                   \
+  double ExpSum(const float* x, int count, float maximum, float factor, float* p);               \
+  int Select(const float* x, int count, float threshold, int32_t* indexes, int capacity);        \
+  int CountAbove(const float* x, int count, float value);
+
 namespace plain {
-void GemmF32(const GemmTile& tile);
-void GemmF16(const GemmTile& tile);
-void GemmQ8(const GemmTile& tile);
-void GemmQ4(const GemmTile& tile);
-void Attention(const AttentionTile& tile);
-void Store(const float* x, int width, Form form, void* out);
-void Norm(const float* x, const float* weight, int size, int width, float epsilon, Form form,
-          void* out);
-void Gate(const float* x, Form form, void* out);
-void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved);
-void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);
-void Maximum(const float* x, int count, float* value, int* index, bool* ok);
-double ExpSum(const float* x, int count, float maximum, float factor, float* p);
-int Select(const float* x, int count, float threshold, int32_t* indexes, int capacity);
-int CountAbove(const float* x, int count, float value);
+MILLRACE_CPU_KERNEL_SET
 }  // namespace plain
 
+namespace avx2 {
+MILLRACE_CPU_KERNEL_SET
+}  // namespace avx2
+
 namespace avx512 {
-void GemmF32(const GemmTile& tile);
-void GemmF16(const GemmTile& tile);
-void GemmQ8(const GemmTile& tile);
-void GemmQ4(const GemmTile& tile);
-void Attention(const AttentionTile& tile);
-void Store(const float* x, int width, Form form, void* out);
-void Norm(const float* x, const float* weight, int size, int width, float epsilon, Form form,
-          void* out);
-void Gate(const float* x, Form form, void* out);
-void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved);
-void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);
-void Maximum(const float* x, int count, float* value, int* index, bool* ok);
-double ExpSum(const float* x, int count, float maximum, float factor, float* p);
-int Select(const float* x, int count, float threshold, int32_t* indexes, int capacity);
-int CountAbove(const float* x, int count, float value);
+MILLRACE_CPU_KERNEL_SET
 }  // namespace avx512
+
+namespace avx512_bf16 {
+void GemmBf16(const GemmTile& tile);  // of BF16
+}  // namespace avx512_bf16
+
+#undef MILLRACE_CPU_KERNEL_SET
 
 }  // namespace millrace::cpu
 

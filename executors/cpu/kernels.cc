@@ -4,59 +4,82 @@
 
 namespace millrace::cpu {
 
-const Kernels& PlainKernels() {
-  static constexpr Kernels kKernels = {
-      .name = "plain",
-      .gemm_f32 = plain::GemmF32,
-      .gemm_f16 = plain::GemmF16,
-      .gemm_q8_0 = plain::GemmQ8,
-      .gemm_q4_1 = plain::GemmQ4,
-      .attention = plain::Attention,
-      .store = plain::Store,
-      .norm = plain::Norm,
-      .gate = plain::Gate,
-      .rope = plain::Rope,
-      .append = plain::Append,
-      .maximum = plain::Maximum,
-      .exp_sum = plain::ExpSum,
-      .select = plain::Select,
-      .count_above = plain::CountAbove,
-  };
-  return kKernels;
+// The functions of the namespace that it stands in, in the order of TileKind and of Kernels.
+#define MILLRACE_CPU_KERNELS                                                                   \
+  {                                                                                            \
+    .name = "",                                                                                \
+    .gemm = {GemmF32,   GemmF16,   GemmBf16, GemmQ4_0, GemmQ4_1, GemmQ5_0, GemmQ5_1, GemmQ8_0, \
+             GemmIq4Nl, GemmMxfp4, GemmQ2K,  GemmQ3K,  GemmQ4K,  GemmQ5K,  GemmQ6K},           \
+    .bf16_input = Form::kFloat, .attention = Attention, .store = Store, .norm = Norm,          \
+    .gate = Gate, .gelu_gate = GeluGate, .cap = Cap, .rope = Rope, .append = Append,           \
+    .maximum = Maximum, .exp_sum = ExpSum, .select = Select, .count_above = CountAbove,        \
+  }
+
+namespace plain {
+static constexpr Kernels kKernels = MILLRACE_CPU_KERNELS;
+}  // namespace plain
+
+#ifdef MILLRACE_X86
+namespace avx2 {
+static constexpr Kernels kKernels = MILLRACE_CPU_KERNELS;
+}  // namespace avx2
+
+namespace avx512 {
+static constexpr Kernels kKernels = MILLRACE_CPU_KERNELS;
+}  // namespace avx512
+#endif
+
+#undef MILLRACE_CPU_KERNELS
+
+namespace {
+
+constexpr Kernels Named(const char* name, Kernels kernels) {
+  kernels.name = name;
+  return kernels;
 }
 
-const Kernels* Avx512Kernels() {
-#ifdef MILLRACE_AVX512
-  static constexpr Kernels kKernels = {
-      .name = "avx512-vnni",
-      .gemm_f32 = avx512::GemmF32,
-      .gemm_f16 = avx512::GemmF16,
-      .gemm_q8_0 = avx512::GemmQ8,
-      .gemm_q4_1 = avx512::GemmQ4,
-      .attention = avx512::Attention,
-      .store = avx512::Store,
-      .norm = avx512::Norm,
-      .gate = avx512::Gate,
-      .rope = avx512::Rope,
-      .append = avx512::Append,
-      .maximum = avx512::Maximum,
-      .exp_sum = avx512::ExpSum,
-      .select = avx512::Select,
-      .count_above = avx512::CountAbove,
-  };
-  static const bool supported =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512vnni");
-  return supported ? &kKernels : nullptr;
-#else
-  return nullptr;
+constexpr Kernels kPlain = Named("plain", plain::kKernels);
+
+#ifdef MILLRACE_X86
+constexpr Kernels WithBf16(Kernels kernels) {
+  kernels.gemm[static_cast<int>(TileKind::kBf16)] = avx512_bf16::GemmBf16;
+  kernels.bf16_input = Form::kBf16;
+  return kernels;
+}
+
+constexpr Kernels kAvx2 = Named("avx2", avx2::kKernels);
+constexpr Kernels kAvx512 = Named("avx512-vnni", avx512::kKernels);
+constexpr Kernels kAvx512Bf16 = Named("avx512-bf16", WithBf16(avx512::kKernels));
 #endif
+
+KernelList FindSupported() {
+  KernelList list{.tables = {&kPlain}, .count = 1};
+#ifdef MILLRACE_X86
+  // Every processor with AVX2 has F16C, which not every compiler can ask for.
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return list;
+  list.tables[list.count++] = &kAvx2;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vnni")) {
+    list.tables[list.count++] = &kAvx512;
+    if (__builtin_cpu_supports("avx512bf16")) list.tables[list.count++] = &kAvx512Bf16;
+  }
+#endif
+  return list;
+}
+
+}  // namespace
+
+const Kernels& PlainKernels() { return kPlain; }
+
+KernelList SupportedKernels() {
+  static const KernelList list = FindSupported();
+  return list;
 }
 
 const Kernels& BestKernels() {
-  const Kernels* best = Avx512Kernels();
-  return best != nullptr ? *best : PlainKernels();
+  const KernelList list = SupportedKernels();
+  return *list.tables[list.count - 1];
 }
 
 }  // namespace millrace::cpu

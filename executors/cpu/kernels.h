@@ -17,38 +17,105 @@ inline constexpr int kTileRows =
 inline constexpr int kBlock = 32;  // elements that share a scale
 inline constexpr int kMaxQueries = 12;  // in one AttentionTile
 
-// What a linear reads as x: floats, or int8 blocks with the correction that its weights want.
+// What a linear reads as x.
 enum class Form : int8_t {
   kFloat,
-  kQ8ForQ4,  // QuantizedBlock::correction is the float scale * sum(values)
-  kQ8ForQ8,  // ... is the int32 -128 * sum(values)
+  kBf16,
+  kQ8,  // QuantizedBlocks
 };
 
 // 32 activations: values[i] * scale, scale = max|x| / 127. Not finite exactly when an x was not.
+// The rest saves the linears work: weights lie as unsigned codes that count from a middle.
 struct QuantizedBlock {
   int8_t values[kBlock];
   float scale;
-  uint32_t correction;  // the bits of a float or an int32, see Form
+  float scaled_sum;      // scale * sum(values)
+  int32_t offset;        // -128 * sum(values)
+  int32_t first_offset;  // -128 * sum of the first 16 values
 };
-static_assert(sizeof(QuantizedBlock) == 40);
+static_assert(sizeof(QuantizedBlock) == 48);
 
-// y = x * W^T for the 16 rows of one tile and `rows` tokens. A tile holds, for each step of depth,
-//   F32, F16: [16 rows], one column; as deep as there are columns.
-//   Q4_1: [4][16 rows][4 bytes], then [16] f16 d, [16] f16 m; columns / 32 deep. Byte b of dword j
-//   has
-//     element 4j + b in its low nibble and element 16 + 4j + b in its high one.
-//   Q8_0: two steps together: [2][16] f16 d, then of each [8][16 rows][4 bytes]; columns / 32 deep.
-//     Byte b of dword j is element 4j + b, + 128.
-// 64-byte aligned. Prefetches beyond its end, where the next tile is read.
+// Where max|x| is less, 127 / max|x| may be infinite, and all values are 0.
+inline constexpr float kLeastQuantized = 0x1p-121f;
+
+// How a tile's 16 rows lie. F32, F16: for each column [16 rows]. BF16: for each two columns
+// [16 rows][2]. The others are quantized, in groups of 32-column blocks: a header with the numbers
+// of the group, then the codes of each of its blocks. A header is, by kind,
+//   of 2 blocks (Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4): [2][16] scales, f16, of MXFP4 bf16; 64 bytes
+//   of 1 block (Q4_1, Q5_1): [16] f16 scales, [16] f16 minima; 64 bytes
+//   of 8 blocks (Q4_K, Q5_K): [16] f16 d, [16] f16 dmin, [3][16][4 bytes] the file's 6-bit scales
+//     and minima of the blocks; 256 bytes
+//   of 8 blocks (Q6_K, Q3_K, Q2_K): [16] f16 d, [16] f16 dmin (of Q2_K), [4][16][4 bytes] scales of
+//     the 16 half blocks: int8, of Q2_K a nibble for the scale and a high one for the minimum; 320
+// (the last group has as many blocks as are left, its header is whole). Codes of a block are
+//   4 bits: [4][16 rows][4 bytes]; byte b of dword j has element 4j + b in its low nibble and
+//     element 16 + 4j + b in its high one. Q3_K's 3 bits and Q2_K's 2 lie like this, too.
+//   5 bits (Q5_*): that, then [16 rows] dwords; bit 8b + j is the fifth of element 4j + b.
+//   6 bits (Q6_K): that, then [2][16][4 bytes]; bits 2k and 2k + 1 of byte b of dword j are the
+//     upper two of element 16j + 4k + b.
+//   8 bits (Q8_0): [8][16 rows][4 bytes]; byte b of dword j is element 4j + b.
+// An element is (code - middle) * scale, or code * scale + minimum, where minima are (in 8 blocks
+// they are subtracted): formats/tensor.h.
+enum class TileKind : int8_t {
+  kF32,
+  kF16,
+  kBf16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kIq4Nl,
+  kMxfp4,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+};
+inline constexpr int kNumTileKinds = 15;
+
+// Bytes of a tile's parts, of the quantized kinds.
+struct TileLayout {
+  int group;   // blocks
+  int header;  // of a group
+  int codes;   // of a block
+};
+inline constexpr TileLayout kTileLayouts[kNumTileKinds] = {
+    {0, 0, 0},      // F32
+    {0, 0, 0},      // F16
+    {0, 0, 0},      // BF16
+    {2, 64, 256},   // Q4_0
+    {1, 64, 256},   // Q4_1
+    {2, 64, 320},   // Q5_0
+    {1, 64, 320},   // Q5_1
+    {2, 64, 512},   // Q8_0
+    {2, 64, 256},   // IQ4_NL
+    {2, 64, 256},   // MXFP4
+    {8, 320, 256},  // Q2_K
+    {8, 320, 256},  // Q3_K
+    {8, 256, 256},  // Q4_K
+    {8, 256, 320},  // Q5_K
+    {8, 320, 384},  // Q6_K
+};
+
+// The values of the codes of IQ4_NL and MXFP4, + 128.
+inline constexpr uint8_t kIq4NlTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                            129, 141, 153, 166, 181, 197, 217, 241};
+inline constexpr uint8_t kMxfp4Table[16] = {128, 129, 130, 131, 132, 134, 136, 140,
+                                            128, 127, 126, 125, 124, 122, 120, 116};
+
+// y = x * W^T for the 16 rows of one tile and `rows` tokens. Prefetches beyond the tile's end,
+// where the next one is read.
 struct GemmTile {
-  const uint8_t* weights;
-  int depth;
-  const void* x;      // [rows] floats or QuantizedBlocks
-  size_t x_stride;    // bytes from a row to the next
-  int rows;           // >= 1
-  float* out;         // [rows][16]
-  size_t out_stride;  // floats from a row to the next
-  bool add;           // out += instead of out =
+  const uint8_t* weights;  // 64-byte aligned
+  int depth;               // columns; pairs of columns of BF16; blocks of the quantized kinds
+  const void* x;           // [rows] in the kind's Form
+  size_t x_stride;         // bytes from a row to the next
+  int rows;                // >= 1
+  float* out;              // [rows][16]
+  size_t out_stride;       // floats from a row to the next
+  bool add;                // out += instead of out =
 };
 using GemmKernel = void (*)(const GemmTile& tile);
 
@@ -62,8 +129,8 @@ struct HeadPages {
 // Causal attention of a few queries of one sequence and one kv head over its pages. A block's page
 // of the head: keys [block_size / 16][head_size][16 tokens], then values [block_size][head_size],
 // f16. Softmax in two passes over the scores; sums run over keys in ascending order. Keys and
-// values beyond a query's length are read as far as the longest query's and never change its
-// result, so memory that was never written may hold anything. What `next` names is only fetched
+// values that other queries of the tile see are read for all and never change a result, so memory
+// that was never written may hold anything. What `next` names is only fetched
 // from memory meanwhile, about as many positions as are read: it lies anywhere, so the processor's
 // own prefetching misses it.
 struct AttentionTile {
@@ -74,8 +141,10 @@ struct AttentionTile {
   int head_size;                      // a multiple of 16
   int num_queries;                    // [1, kMaxQueries]
   const float* queries[kMaxQueries];  // [head_size] each
-  int32_t lengths[kMaxQueries];       // keys that the query sees, >= 1
+  int32_t lengths[kMaxQueries];       // keys up to the query's own, >= 1
+  int32_t window;                     // how many of the last of them it sees; 0: all
   float scale;                        // of the scores
+  float soft_cap;                     // they become soft_cap * tanh(score / soft_cap), if not 0
   float* scores;                      // scratch, [num_queries][score_stride]
   size_t score_stride;                // >= the longest length, a multiple of 64
   float* out;                         // [num_queries][head_size]
@@ -84,10 +153,8 @@ struct AttentionTile {
 struct Kernels {
   const char* name;
 
-  GemmKernel gemm_f32;
-  GemmKernel gemm_f16;
-  GemmKernel gemm_q8_0;
-  GemmKernel gemm_q4_1;
+  GemmKernel gemm[kNumTileKinds];
+  Form bf16_input;  // what linears of BF16 read: floats, or BF16 where the machine multiplies it
 
   void (*attention)(const AttentionTile& tile);
 
@@ -99,8 +166,12 @@ struct Kernels {
   void (*norm)(const float* x, const float* weight, int size, int width, float epsilon, Form form,
                void* out);
 
-  // 32 outputs silu(gate) * up, of [16 gate][16 up][16 gate][16 up].
+  // 32 outputs f(gate) * up, of [16 gate][16 up][16 gate][16 up]: f is SiLU, or GELU by its tanh.
   void (*gate)(const float* x, Form form, void* out);
+  void (*gelu_gate)(const float* x, Form form, void* out);
+
+  // x = factor * x; then soft_cap * tanh(x / soft_cap), if not 0.
+  void (*cap)(float* x, int count, float factor, float soft_cap);
 
   // Turns the pairs of a head's first 2 * pairs values: (2i, 2i + 1), or (i, i + pairs).
   void (*rope)(float* head, const float* cosines, const float* sines, int pairs, bool interleaved);
@@ -123,10 +194,16 @@ struct Kernels {
 // C++ for any machine.
 const Kernels& PlainKernels();
 
-// AVX-512 F, BW, DQ, VL and VNNI; nullptr where this machine lacks one of them.
-const Kernels* Avx512Kernels();
+// All that this machine runs, the fastest last: plain C++; AVX2 with FMA and F16C; AVX-512 F, BW,
+// DQ, VL and VNNI; that with AVX-512 BF16. All but the first give the same bits, linears of BF16 in
+// the last apart.
+struct KernelList {
+  const Kernels* tables[4];
+  int count;
+};
+KernelList SupportedKernels();
 
-// The fastest that this machine runs.
+// The last of them.
 const Kernels& BestKernels();
 
 }  // namespace millrace::cpu

@@ -1,17 +1,16 @@
-// Every function of both kernel tables, against plain arithmetic in double precision.
+// Every function of all kernel tables, against plain arithmetic in double precision.
 #include "executors/cpu/kernels.h"
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "executors/cpu/memory.h"
-#include "executors/cpu/weight_tiles.h"
-#include "formats/gguf_test_util.h"
+#include "formats/float16.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cpu {
@@ -21,9 +20,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<const Kernels*> Tables() {
-  std::vector<const Kernels*> tables = {&PlainKernels()};
-  if (Avx512Kernels() != nullptr) tables.push_back(Avx512Kernels());
-  return tables;
+  const KernelList list = SupportedKernels();
+  return {list.tables, list.tables + list.count};
+}
+
+std::string TableName(const ::testing::TestParamInfo<const Kernels*>& info) {
+  std::string name = info.param->name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 class KernelsTest : public ::testing::TestWithParam<const Kernels*> {
@@ -39,170 +43,56 @@ class KernelsTest : public ::testing::TestWithParam<const Kernels*> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, KernelsTest, ::testing::ValuesIn(Tables()),
-                         [](const auto& info) { return info.index == 0 ? "plain" : "avx512"; });
-
-// ---- Linears ----
-
-struct Matrix {
-  TiledMatrix tiled;
-  std::vector<float> values;  // [rows][columns], what the tensor's bytes stand for
-  Memory memory;
-};
-
-Matrix MakeMatrix(TensorType type, int64_t rows, int64_t columns, const Kernels& kernels,
-                  const std::vector<float>& values) {
-  Matrix matrix;
-  matrix.tiled = DescribeTiles(type, rows, columns, kernels);
-  matrix.memory = *Memory::Reserve(matrix.tiled.tiles * matrix.tiled.tile_bytes, "a test");
-  matrix.tiled.data = matrix.memory.data();
-  const std::string bytes = EncodeTensor(type, values);
-  const uint8_t* data = reinterpret_cast<const uint8_t*>(bytes.data());
-  matrix.values = DecodeTensor(type, absl::MakeConstSpan(data, bytes.size()));
-  for (int64_t row = 0; row < rows; ++row) {
-    TileRow(matrix.tiled, data + row * (bytes.size() / rows), static_cast<int>(row % kTileRows),
-            matrix.memory.data() + row / kTileRows * matrix.tiled.tile_bytes);
-  }
-  return matrix;
-}
-
-// Activations as a linear reads them, and the numbers that they then stand for.
-struct Input {
-  std::vector<uint8_t> bytes;
-  size_t stride;
-  std::vector<float> values;
-};
-
-Input MakeInput(const Kernels& kernels, Form form, int tokens, int columns,
-                const std::vector<float>& x) {
-  Input input;
-  const int padded = (columns + kBlock - 1) / kBlock * kBlock;
-  input.stride =
-      form == Form::kFloat ? padded * sizeof(float) : columns / kBlock * sizeof(QuantizedBlock);
-  input.bytes.resize(input.stride * tokens + 64);
-  for (int token = 0; token < tokens; ++token) {
-    const float* row = &x[static_cast<size_t>(token) * columns];
-    uint8_t* out = &input.bytes[input.stride * token];
-    if (form == Form::kFloat) {
-      std::memcpy(out, row, columns * sizeof(float));
-      input.values.insert(input.values.end(), row, row + columns);
-      continue;
-    }
-    kernels.store(row, columns, form, out);
-    for (int i = 0; i < columns; ++i) {
-      QuantizedBlock block;
-      std::memcpy(&block, out + i / kBlock * sizeof(block), sizeof(block));
-      input.values.push_back(static_cast<float>(block.values[i % kBlock]) * block.scale);
-    }
-  }
-  return input;
-}
-
-std::vector<float> Multiply(const Matrix& matrix, const Input& input, int tokens, bool add) {
-  const size_t stride = matrix.tiled.tiles * kTileRows;
-  std::vector<float> out(stride * tokens,
-                         add ? 1.0f : kNan);  // poisoned where it is to be overwritten
-  for (int64_t tile = 0; tile < matrix.tiled.tiles; ++tile) {
-    matrix.tiled.gemm({.weights = matrix.tiled.Tile(tile),
-                       .depth = matrix.tiled.depth,
-                       .x = input.bytes.data(),
-                       .x_stride = input.stride,
-                       .rows = tokens,
-                       .out = &out[tile * kTileRows],
-                       .out_stride = stride,
-                       .add = add});
-  }
-  return out;
-}
-
-TEST_P(KernelsTest, LinearsAgreeWithDoubles) {
-  for (const TensorType type :
-       {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_1}) {
-    const bool quantized = type == TensorType::kQ8_0 || type == TensorType::kQ4_1;
-    for (const int columns : {32, 96, 160, quantized ? 576 : 77}) {
-      constexpr int kRows = 37;  // the last tile has 5
-      const Matrix matrix = MakeMatrix(type, kRows, columns, kernels_, Floats(kRows * columns));
-      for (const int tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 63, 65}) {
-        const Input input =
-            MakeInput(kernels_, matrix.tiled.input, tokens, columns, Floats(tokens * columns));
-        for (const bool add : {false, true}) {
-          const std::vector<float> out = Multiply(matrix, input, tokens, add);
-          for (int token = 0; token < tokens; ++token) {
-            for (int row = 0; row < kRows; ++row) {
-              double sum = add ? 1 : 0;
-              double magnitude = 1;
-              for (int i = 0; i < columns; ++i) {
-                const double product = double{matrix.values[row * columns + i]} *
-                                       input.values[static_cast<size_t>(token) * columns + i];
-                sum += product;
-                magnitude += std::fabs(product);
-              }
-              ASSERT_NEAR(out[token * matrix.tiled.tiles * kTileRows + row], sum, 1e-6 * magnitude)
-                  << Traits(type).name << " [" << kRows << ", " << columns << "] x " << tokens
-                  << ", row " << row;
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_P(KernelsTest, ALinearsRowDoesNotDependOnTheOthers) {
-  for (const TensorType type :
-       {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_1}) {
-    constexpr int kColumns = 224;
-    constexpr int kTokens = 65;
-    const Matrix matrix = MakeMatrix(type, 48, kColumns, kernels_, Floats(48 * kColumns));
-    const std::vector<float> x = Floats(kTokens * kColumns);
-    const std::vector<float> all = Multiply(
-        matrix, MakeInput(kernels_, matrix.tiled.input, kTokens, kColumns, x), kTokens, false);
-    for (int tokens = 1; tokens <= 17; ++tokens) {
-      const std::vector<float> some = Multiply(
-          matrix, MakeInput(kernels_, matrix.tiled.input, tokens, kColumns, x), tokens, false);
-      EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + some.size()))
-          << Traits(type).name << ", " << tokens << " tokens";
-    }
-  }
-}
-
-TEST_P(KernelsTest, UntileGivesBackEveryRow) {
-  for (const TensorType type :
-       {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_1}) {
-    const Matrix matrix = MakeMatrix(type, 21, 96, kernels_, Floats(21 * 96));
-    std::vector<float> row(96);
-    for (int64_t r = 0; r < 21; ++r) {
-      UntileRow(matrix.tiled, r, row.data());
-      EXPECT_EQ(row, std::vector<float>(&matrix.values[r * 96], &matrix.values[r * 96] + 96))
-          << Traits(type).name;
-    }
-  }
-}
+INSTANTIATE_TEST_SUITE_P(All, KernelsTest, ::testing::ValuesIn(Tables()), TableName);
 
 // ---- Elementwise ----
 
 TEST_P(KernelsTest, StoreQuantizesToTheNearest) {
   std::vector<float> x = Floats(96, 3);
   std::fill_n(x.begin() + 32, 32, 0.0f);
-  for (const Form form : {Form::kQ8ForQ4, Form::kQ8ForQ8}) {
-    std::vector<QuantizedBlock> blocks(3);
-    std::memset(blocks.data(), 0x55, sizeof(QuantizedBlock) * 3);
-    kernels_.store(x.data(), 96, form, blocks.data());
-    for (int b = 0; b < 3; ++b) {
-      int sum = 0;
-      for (int i = 0; i < kBlock; ++i) {
-        EXPECT_NEAR(blocks[b].values[i] * blocks[b].scale, x[b * kBlock + i],
-                    blocks[b].scale * 0.5001f);
-        sum += blocks[b].values[i];
-      }
-      if (form == Form::kQ8ForQ4) {
-        EXPECT_FLOAT_EQ(std::bit_cast<float>(blocks[b].correction), blocks[b].scale * sum);
-      } else {
-        EXPECT_EQ(static_cast<int32_t>(blocks[b].correction), -128 * sum);
-      }
+  std::vector<QuantizedBlock> blocks(3);
+  std::memset(blocks.data(), 0x55, sizeof(QuantizedBlock) * 3);
+  kernels_.store(x.data(), 96, Form::kQ8, blocks.data());
+  for (int b = 0; b < 3; ++b) {
+    int sum = 0, first = 0;
+    for (int i = 0; i < kBlock; ++i) {
+      EXPECT_NEAR(blocks[b].values[i] * blocks[b].scale, x[b * kBlock + i],
+                  blocks[b].scale * 0.5001f);
+      sum += blocks[b].values[i];
+      if (i < 16) first += blocks[b].values[i];
     }
-    EXPECT_EQ(blocks[1].scale, 0);
+    EXPECT_FLOAT_EQ(blocks[b].scaled_sum, blocks[b].scale * sum);
+    EXPECT_EQ(blocks[b].offset, -128 * sum);
+    EXPECT_EQ(blocks[b].first_offset, -128 * first);
   }
+  EXPECT_EQ(blocks[1].scale, 0);
+}
+
+TEST_P(KernelsTest, StoreMakesZerosOfWhatHasNoReciprocal) {
+  for (const float tiny : {0x1p-149f, 0x1p-126f, 0x1p-122f, 0x1p-121f}) {
+    std::vector<float> x(kBlock, tiny);
+    x[1] = -tiny;
+    x[2] = 0;
+    QuantizedBlock block;
+    kernels_.store(x.data(), kBlock, Form::kQ8, &block);
+    const int code = tiny < 0x1p-121f ? 0 : 127;
+    EXPECT_EQ(block.values[0], code) << tiny;
+    EXPECT_EQ(block.values[1], -code) << tiny;
+    EXPECT_EQ(block.values[2], 0) << tiny;
+    EXPECT_EQ(block.offset, -128 * 29 * code) << tiny;
+    EXPECT_EQ(block.first_offset, -128 * 13 * code) << tiny;
+  }
+}
+
+TEST_P(KernelsTest, StoreRoundsToBf16) {
+  std::vector<float> x = Floats(48, 3);  // a block and a half
+  x[3] = kNan;
+  x[4] = kInfinity;
+  x[47] = 1 + 0x1p-8f;  // a tie
+  std::vector<uint16_t> out(49, 0x5555);
+  kernels_.store(x.data(), 48, Form::kBf16, out.data());
+  for (int i = 0; i < 48; ++i) EXPECT_EQ(out[i], FloatToBf16(x[i])) << x[i];
+  EXPECT_EQ(out[48], 0x5555);
 }
 
 TEST_P(KernelsTest, WhatIsNotFiniteStaysSo) {
@@ -210,7 +100,7 @@ TEST_P(KernelsTest, WhatIsNotFiniteStaysSo) {
     std::vector<float> x = Floats(32);
     x[11] = bad;
     QuantizedBlock block;
-    kernels_.store(x.data(), 32, Form::kQ8ForQ4, &block);
+    kernels_.store(x.data(), 32, Form::kQ8, &block);
     EXPECT_FALSE(std::isfinite(block.scale)) << bad;
   }
 }
@@ -230,8 +120,8 @@ TEST_P(KernelsTest, NormAgreesWithDoubles) {
     for (int i = 0; i < width; ++i) EXPECT_NEAR(out[i], x[i] * factor * weight[i], 1e-6) << size;
     if (size % kBlock != 0) continue;
     std::vector<QuantizedBlock> direct(size / kBlock), through(size / kBlock);
-    kernels_.norm(x.data(), weight.data(), size, width, 1e-5f, Form::kQ8ForQ8, direct.data());
-    kernels_.store(out.data(), size, Form::kQ8ForQ8, through.data());
+    kernels_.norm(x.data(), weight.data(), size, width, 1e-5f, Form::kQ8, direct.data());
+    kernels_.store(out.data(), size, Form::kQ8, through.data());
     EXPECT_EQ(0,
               std::memcmp(direct.data(), through.data(), direct.size() * sizeof(QuantizedBlock)));
   }
@@ -249,6 +139,43 @@ TEST_P(KernelsTest, GateIsSiluTimesUp) {
     const double up = x[i / 16 * 32 + 16 + i % 16];
     EXPECT_NEAR(out[i], gate / (1 + std::exp(-gate)) * up, 1e-5 * std::fabs(gate * up) + 1e-6)
         << gate;
+  }
+}
+
+TEST_P(KernelsTest, GeluGateIsGeluTimesUp) {
+  std::vector<float> x = Floats(64, 8);
+  x[0] = -200;
+  x[1] = 200;
+  x[2] = 0;
+  float out[32];
+  kernels_.gelu_gate(x.data(), Form::kFloat, out);
+  for (int i = 0; i < 32; ++i) {
+    const double gate = x[i / 16 * 32 + i % 16];
+    const double up = x[i / 16 * 32 + 16 + i % 16];
+    const double inner = std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+    EXPECT_NEAR(out[i], gate / 2 * (1 + std::tanh(inner)) * up, 1e-5 * std::fabs(gate * up) + 1e-6)
+        << gate;
+  }
+}
+
+TEST_P(KernelsTest, CapScalesAndBounds) {
+  std::vector<float> x = Floats(77, 60);
+  x[0] = 1e30f;
+  x[1] = -1e30f;
+  x[2] = std::numeric_limits<float>::quiet_NaN();
+  for (const float soft_cap : {0.0f, 30.0f}) {
+    std::vector<float> capped = x;
+    kernels_.cap(capped.data(), 70, 0.5f, soft_cap);
+    for (int i = 0; i < 77; ++i) {
+      double expected = x[i];
+      if (i < 70) expected *= 0.5;
+      if (i < 70 && soft_cap != 0) expected = soft_cap * std::tanh(expected / soft_cap);
+      if (i == 2) {
+        EXPECT_TRUE(std::isnan(capped[i]));
+      } else {
+        EXPECT_NEAR(capped[i], expected, 1e-5 + 1e-6 * std::fabs(expected)) << x[i];
+      }
+    }
   }
 }
 
@@ -335,6 +262,65 @@ TEST_P(KernelsTest, SelectAndCountAboveAgree) {
       EXPECT_EQ(kernels_.select(x.data(), count, threshold, few.data(), 3), expected.size());
       EXPECT_EQ(few[3], -1) << "wrote beyond its capacity";
     }
+  }
+}
+
+// ---- All of them ----
+
+template <typename T>
+void Append(const T* values, size_t count, std::vector<uint8_t>* bytes) {
+  const auto* from = reinterpret_cast<const uint8_t*>(values);
+  bytes->insert(bytes->end(), from, from + count * sizeof(T));
+}
+
+// What the functions make of the same numbers, in bytes.
+std::vector<uint8_t> Everything(const Kernels& kernels) {
+  std::mt19937 random(9);
+  std::uniform_real_distribution<float> draw(-6, 6);
+  std::vector<float> x(333), weight(336);
+  for (float& value : x) value = draw(random);
+  for (float& value : weight) value = draw(random);
+  x.resize(336);
+  std::vector<uint8_t> all;
+  for (const Form form : {Form::kFloat, Form::kBf16, Form::kQ8}) {
+    const int width = form == Form::kQ8 ? 320 : 336;
+    std::vector<uint8_t> out(336 * sizeof(float));
+    kernels.store(x.data(), width, form, out.data());
+    Append(out.data(), out.size(), &all);
+    kernels.norm(x.data(), weight.data(), width - 3, width, 1e-5f, form, out.data());
+    Append(out.data(), out.size(), &all);
+    kernels.gate(x.data(), form, out.data());
+    Append(out.data(), out.size(), &all);
+    kernels.gelu_gate(x.data(), form, out.data());
+    Append(out.data(), out.size(), &all);
+  }
+  for (const float soft_cap : {0.0f, 5.0f}) {
+    std::vector<float> capped = x;
+    kernels.cap(capped.data(), 333, 0.7f, soft_cap);
+    Append(capped.data(), capped.size(), &all);
+  }
+  for (const bool interleaved : {false, true}) {
+    for (const int pairs : {3, 16, 45}) {
+      std::vector<float> head(x.begin(), x.begin() + 96);
+      kernels.rope(head.data(), &weight[0], &weight[100], pairs, interleaved);
+      Append(head.data(), head.size(), &all);
+    }
+  }
+  std::vector<uint16_t> keys(48 * kTileRows), values(48);
+  kernels.append(x.data(), weight.data(), 48, keys.data(), values.data());
+  Append(keys.data(), keys.size(), &all);
+  Append(values.data(), values.size(), &all);
+  std::vector<float> p(333);
+  const double sum = kernels.exp_sum(x.data(), 333, 6, 0.9f, p.data());
+  Append(&sum, 1, &all);
+  Append(p.data(), p.size(), &all);
+  return all;
+}
+
+TEST(KernelTablesTest, InstructionSetsGiveTheSameBits) {
+  const std::vector<const Kernels*> tables = Tables();  // the first is plain C++
+  for (size_t i = 2; i < tables.size(); ++i) {
+    EXPECT_EQ(Everything(*tables[i]), Everything(*tables[1])) << tables[i]->name;
   }
 }
 

@@ -48,8 +48,8 @@ double ReadRate(ThreadPool& pool) {
 }
 
 double Int8Rate(ThreadPool& pool) {
-  if (Avx512Kernels() == nullptr) return 0;
 #if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx512vnni")) return 0;
   constexpr int kIterations = 200000;
   const int threads = pool.num_threads();
   const double seconds = BestSeconds([&] {

@@ -13,7 +13,8 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 // Where the search for candidates begins, relative to the likeliest token, and how it goes on.
 constexpr float kFirstThreshold = 0x1p-8f;
 constexpr float kNextThreshold = 0x1p-8f;
-constexpr float kLastThreshold = 0x1p-100f;  // below it all tokens are candidates
+constexpr float kLastThreshold = 0x1p-100f;  // below it all tokens with any mass are candidates
+constexpr float kLeastMass = std::numeric_limits<float>::min();
 
 }  // namespace
 
@@ -87,13 +88,9 @@ bool Sampler::Choose(const Kernels& kernels, absl::Span<float> logits, const Sam
   const SamplingParams& params = *request.params;
   *token = request.target.value_or(best);
   if (request.target.has_value()) return true;
-  const bool bans = request.position < params.banned_before && !params.banned_tokens.empty();
-  if (bans) {
-    banned_.clear();
-    for (const Token banned : params.banned_tokens) {
-      banned_.push_back(logits[banned]);
-      logits[banned] = kLowest;
-    }
+  replaced_.clear();
+  Adjust(logits, request);
+  if (!replaced_.empty()) {
     bool finite;
     kernels.maximum(logits.data(), static_cast<int>(logits.size()), &largest, &best, &finite);
     *token = best;
@@ -102,11 +99,36 @@ bool Sampler::Choose(const Kernels& kernels, absl::Span<float> logits, const Sam
   if (any && params.temperature > 0 && params.top_k != 1) {
     *token = Draw(kernels, logits, largest, params, request.position);
   }
-  if (bans) {
-    // From the last to the first: a token that is named twice was -inf at its second time.
-    for (size_t i = banned_.size(); i-- > 0;) logits[params.banned_tokens[i]] = banned_[i];
-  }
+  // From the last to the first: a token may have been changed more than once.
+  for (size_t i = replaced_.size(); i-- > 0;) logits[replaced_[i].first] = replaced_[i].second;
   return any;
+}
+
+void Sampler::Set(absl::Span<float> logits, Token token, float logit) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  replaced_.emplace_back(token, logits[token]);
+  logits[token] = std::clamp(logit, -kLargest, kLargest);
+}
+
+// What it costs grows with the tokens that are named or have come; nothing where there are none.
+void Sampler::Adjust(absl::Span<float> logits, const SampleRequest& request) {
+  const SamplingParams& params = *request.params;
+  for (const LogitBias& biased : params.logit_bias) {
+    Set(logits, biased.token, logits[biased.token] + biased.bias);
+  }
+  if (params.penalizes()) {
+    for (const auto& [token, generated] : request.counts->generated()) {
+      float logit = logits[token];
+      logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+      logit -= params.frequency_penalty * static_cast<float>(generated);
+      Set(logits, token, generated > 0 ? logit - params.presence_penalty : logit);
+    }
+  }
+  if (request.position >= params.banned_before) return;
+  for (const Token banned : params.banned_tokens) {
+    replaced_.emplace_back(banned, logits[banned]);
+    logits[banned] = kLowest;
+  }
 }
 
 Token Sampler::Draw(const Kernels& kernels, absl::Span<const float> logits, float largest,
@@ -122,14 +144,20 @@ Token Sampler::Draw(const Kernels& kernels, absl::Span<const float> logits, floa
     total += run_sums_.back();
   }
   const double u = UniformRandom(params.seed, params.sample_index, position);
-  if (params.top_k == 0 && params.top_p >= 1 && params.min_p <= 0) return Walk(u * total);
+  if (params.top_k == 0 && params.top_p >= 1 && params.min_p <= 0 && params.typical_p >= 1) {
+    return Walk(u * total);
+  }
 
   SelectCandidates(kernels, params, total);
   double mass = total;
   if (params.top_k > 0) KeepLikeliest(params.top_k);
   if (params.top_k > 0 || params.min_p > 0) mass = Mass(candidates_);
   if (params.top_p < 1) {
-    KeepMass(params.top_p * mass);
+    KeepMass(params.top_p * mass, [this](int32_t a, int32_t b) { return Likelier(a, b); });
+    mass = Mass(candidates_);
+  }
+  if (params.typical_p < 1) {
+    KeepTypical(logits, largest, factor, params.typical_p, mass);
     mass = Mass(candidates_);
   }
   double left = u * mass;
@@ -155,21 +183,24 @@ Token Sampler::Walk(double target) const {
   return last;
 }
 
-// Tokens that pass min_p and hold all that top_k and top_p may keep of those.
+// Tokens that pass min_p and hold all that top_k and top_p may keep of those; where all three are
+// off, all that have any mass. None without mass, where top_k asks for more: a banned token's logit
+// is -inf, and typical_p's mean would be a NaN.
 void Sampler::SelectCandidates(const Kernels& kernels, const SamplingParams& params, double total) {
   const int vocab_size = static_cast<int>(p_.size());
   candidates_.resize(p_.size());
-  float threshold = params.min_p > 0 ? params.min_p : kFirstThreshold;
+  const bool all = params.top_k == 0 && params.top_p >= 1 && params.min_p <= 0;
+  float threshold = params.min_p > 0 ? params.min_p : all ? kLeastMass : kFirstThreshold;
   for (;;) {
     const int found =
         kernels.select(p_.data(), vocab_size, threshold, candidates_.data(), vocab_size);
     const auto kept = absl::MakeConstSpan(candidates_).first(found);
-    if (params.min_p > 0 || found == vocab_size ||
+    if (params.min_p > 0 || threshold == kLeastMass || found == vocab_size ||
         (params.top_k > 0 ? found >= params.top_k : Mass(kept) >= params.top_p * total)) {
       candidates_.resize(found);
       return;
     }
-    threshold = threshold > kLastThreshold ? threshold * kNextThreshold : 0.0f;
+    threshold = threshold > kLastThreshold ? threshold * kNextThreshold : kLeastMass;
   }
 }
 
@@ -183,29 +214,46 @@ double Sampler::Mass(absl::Span<const int32_t> tokens) const {
   return mass;
 }
 
-// Of the candidates, those that are not less likely than `last`.
-void Sampler::KeepUpTo(int32_t last) {
-  std::erase_if(candidates_, [this, last](int32_t token) { return Likelier(last, token); });
+template <typename Before>
+void Sampler::KeepUpTo(int32_t last, Before before) {
+  std::erase_if(candidates_, [before, last](int32_t token) { return before(last, token); });
 }
 
 void Sampler::KeepLikeliest(size_t count) {
   if (count >= candidates_.size()) return;
   order_ = candidates_;
   const auto last = order_.begin() + static_cast<ptrdiff_t>(count) - 1;
-  std::nth_element(order_.begin(), last, order_.end(),
-                   [this](int32_t a, int32_t b) { return Likelier(a, b); });
-  KeepUpTo(*last);
+  const auto likelier = [this](int32_t a, int32_t b) { return Likelier(a, b); };
+  std::nth_element(order_.begin(), last, order_.end(), likelier);
+  KeepUpTo(*last, likelier);
 }
 
-// The likeliest ones whose sum reaches `mass`: a quickselect that weighs instead of counting.
-void Sampler::KeepMass(double mass) {
-  const auto likelier = [this](int32_t a, int32_t b) { return Likelier(a, b); };
+// -log(p) of a token with the probability p = exp(y) / sum is log(sum) - y, and the entropy, its
+// mean, log(sum) - mean(y): how far the two are apart is how far y is from its mean.
+void Sampler::KeepTypical(absl::Span<const float> logits, float largest, double factor,
+                          double typical_p, double mass) {
+  untypical_.resize(p_.size());
+  double mean = 0;
+  for (const int32_t token : candidates_) {
+    untypical_[token] = (double{logits[token]} - largest) * factor;
+    mean += p_[token] * untypical_[token];
+  }
+  mean /= mass;
+  for (const int32_t token : candidates_) untypical_[token] = std::abs(untypical_[token] - mean);
+  KeepMass(typical_p * mass, [this](int32_t a, int32_t b) {
+    return untypical_[a] != untypical_[b] ? untypical_[a] < untypical_[b] : Likelier(a, b);
+  });
+}
+
+// A quickselect that weighs instead of counting.
+template <typename Before>
+void Sampler::KeepMass(double mass, Before before) {
   order_ = candidates_;
   auto begin = order_.begin();
   auto end = order_.end();
   while (end - begin > 32) {
     const auto middle = begin + (end - begin) / 2;
-    std::nth_element(begin, middle, end, likelier);
+    std::nth_element(begin, middle, end, before);
     const double half = Mass(absl::MakeConstSpan(&*begin, middle - begin));
     if (half >= mass) {
       end = middle;
@@ -214,10 +262,10 @@ void Sampler::KeepMass(double mass) {
       begin = middle;
     }
   }
-  std::sort(begin, end, likelier);
+  std::sort(begin, end, before);
   auto last = begin;
   for (mass -= p_[*last]; mass > 0 && last + 1 != end; mass -= p_[*last]) ++last;
-  KeepUpTo(*last);
+  KeepUpTo(*last, before);
 }
 
 }  // namespace millrace::cpu

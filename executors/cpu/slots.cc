@@ -12,6 +12,9 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
   for (const SlotStart& start : plan.starts) {
     Slot& slot = slots_[start.slot];
     slot.sampling = start.sampling;
+    slot.counts.Reset(
+        absl::MakeConstSpan(plan.history).subspan(start.history.begin, start.history.size()),
+        start.prompt_tokens);
     slot.block_table.clear();
   }
   input->rows.clear();
@@ -35,7 +38,10 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
     for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
       const WantedLogits& wanted = plan.logits[at];
       input->wanted.push_back(first + wanted.offset);
-      input->samples.push_back({slot.sampling.get(), row.start + wanted.offset + 1, wanted.target});
+      input->samples.push_back({.params = slot.sampling.get(),
+                                .position = row.start + wanted.offset + 1,
+                                .target = wanted.target,
+                                .counts = &slot.counts});
     }
   }
 }
@@ -44,7 +50,10 @@ StepResult Slots::End(const StepPlan& plan, absl::Span<const Sampled> sampled) {
   size_t next = 0;
   for (const StepRow& row : plan.rows) {
     for (int32_t at = row.logits.begin; at < row.logits.end; ++at, ++next) {
-      if (!plan.logits[at].target.has_value()) slots_[row.slot].last_token = sampled[next].token;
+      if (plan.logits[at].target.has_value()) continue;
+      Slot& slot = slots_[row.slot];
+      slot.last_token = sampled[next].token;
+      if (slot.sampling->penalizes()) slot.counts.AddGenerated(slot.last_token);
     }
   }
   return results_.Make(plan, sampled);

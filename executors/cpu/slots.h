@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "executors/cpu/cpu_ops.h"
+#include "executors/cpu/step_input.h"
 #include "executors/slot_results.h"
 #include "scheduler/step_plan.h"
 
@@ -26,6 +26,7 @@ class Slots {
  private:
   struct Slot {
     std::shared_ptr<const SamplingParams> sampling;
+    TokenCounts counts;  // kept where `sampling` penalizes
     std::vector<BlockId> block_table;
     Token last_token = 0;
   };

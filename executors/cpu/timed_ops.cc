@@ -30,21 +30,23 @@ class TimedOps : public Ops {
     return times;
   }
 
-  Activation Embed(EmbeddingId table, const StepInput& input) override {
-    return Time(kEmbed, [&] { return ops_.Embed(table, input); });
+  Activation Embed(EmbeddingId table, float factor, const StepInput& input) override {
+    return Time(kEmbed, [&] { return ops_.Embed(table, factor, input); });
   }
-  Activation Norm(NormId norm, const Activation& residual, LinearId consumer) override {
+  Activation Norm(std::optional<NormId> norm, const Activation& residual,
+                  LinearId consumer) override {
     return Time(kNorm, [&] { return ops_.Norm(norm, residual, consumer); });
   }
   Activation Linear(LinearId weight, const Activation& x) override {
     Count(kLinear, weight, x);
     return Time(kLinear, [&] { return ops_.Linear(weight, x); });
   }
-  Activation RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm,
-                       LinearId consumer) override {
+  Activation RowLinear(LinearId weight, Activation x, const Addend& addend, Activation& residual,
+                       std::optional<NormId> norm, LinearId consumer) override {
     Count(kRowLinear, weight, x);
-    return Time(kRowLinear,
-                [&] { return ops_.RowLinear(weight, std::move(x), residual, norm, consumer); });
+    return Time(kRowLinear, [&] {
+      return ops_.RowLinear(weight, std::move(x), addend, residual, norm, consumer);
+    });
   }
   Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                          LinearId consumer) override {
@@ -59,9 +61,10 @@ class TimedOps : public Ops {
                        const StepInput& input, LinearId consumer) override {
     return Time(kAttention, [&] { return ops_.Attention(layer, spec, qkv, input, consumer); });
   }
-  Activation Head(LinearId weight, const Activation& x, const StepInput& input) override {
+  Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
+                  const StepInput& input) override {
     head_ = weight;
-    return Time(kHead, [&] { return ops_.Head(weight, x, input); });
+    return Time(kHead, [&] { return ops_.Head(weight, spec, x, input); });
   }
   void Sample(const Activation& logits, const StepInput& input) override {
     Count(kSample, head_, logits);
@@ -83,7 +86,7 @@ class TimedOps : public Ops {
 
   void Count(Op op, LinearId weight, const Activation& x) {
     const TiledMatrix& matrix = weights_.Matrix(weight);
-    times_[op].weight_bytes += static_cast<double>(matrix.tiles * matrix.tile_bytes);
+    times_[op].weight_bytes += static_cast<double>(matrix.bytes);
     times_[op].operations += 2.0 * static_cast<double>(matrix.rows * matrix.columns) *
                              static_cast<const CpuActivation&>(*x).rows();
   }

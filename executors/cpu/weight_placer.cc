@@ -7,6 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/weights/quantize.h"
+#include "formats/dequantize.h"
 
 namespace millrace::cpu {
 namespace {
@@ -20,33 +22,87 @@ int64_t RowBytes(const TensorInfo& tensor) {
   return static_cast<int64_t>(tensor.bytes) / tensor.shape[0];
 }
 
+int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// The type of each tile of 16 rows: of gate and up in turns, else of one tensor after the other.
+std::vector<TensorType> TileTypes(const std::vector<const TensorInfo*>& tensors,
+                                  const std::vector<TensorType>& types, bool gated, int64_t rows) {
+  std::vector<TensorType> tiles(RoundUp(rows, kTileRows) / kTileRows, types[0]);
+  int64_t first = 0;
+  for (size_t i = 0; i < tensors.size() && !gated; ++i) {
+    const int64_t end = first + tensors[i]->shape[0];
+    for (int64_t row = first; row < end; row += kTileRows) tiles[row / kTileRows] = types[i];
+    first = end;
+  }
+  for (size_t i = 1; i < tiles.size() && gated; i += 2) tiles[i] = types.back();
+  return tiles;
+}
+
 }  // namespace
 
-absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& names, bool gated) {
+// Tensors that run as one read one form of x, and a tile has rows of one type.
+absl::Status CpuWeightPlacer::CheckTypes(const std::vector<const TensorInfo*>& tensors) const {
+  const std::string& file = checkpoint_.source().base_name();
+  bool one_type = true;
+  bool may_mix = true;
+  for (const TensorInfo* tensor : tensors) {
+    if (!TileKindOf(tensor->type).has_value()) {
+      return absl::UnimplementedError(
+          StrCat(file, ": tensor ", tensor->name, " is ", Traits(tensor->type).name,
+                 "; allowed on the CPU: F32, F16, BF16 and GGUF's quantized types"));
+    }
+    one_type = one_type && tensor->type == tensors[0]->type;
+    may_mix = may_mix && Traits(tensor->type).quantized && tensor->shape[0] % kTileRows == 0;
+  }
+  if (one_type || may_mix) return absl::OkStatus();
+  std::vector<std::string> parts;
+  for (const TensorInfo* tensor : tensors) {
+    parts.push_back(
+        StrCat(tensor->name, " is ", Traits(tensor->type).name, " ", ShapeString(tensor->shape)));
+  }
+  return absl::UnimplementedError(StrCat(
+      file, ": tensor ", absl::StrJoin(parts, ", "),
+      "; allowed in tensors that run as one: one type, or quantized types with multiples of ",
+      kTileRows, " rows"));
+}
+
+TensorType CpuWeightPlacer::KeptType(const TensorInfo& tensor, Role role) const {
+  const bool whole_blocks = tensor.shape[1] % kBlock == 0;
+  if (weight_bits_ == 0 || Traits(tensor.type).quantized || !whole_blocks) return tensor.type;
+  return weight_bits_ == 4 && role != Role::kTable ? TensorType::kQ4_1 : TensorType::kQ8_0;
+}
+
+absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& names, Role role) {
+  const bool gated = role == Role::kGated;
   const std::string key = absl::StrJoin(names, " ") + (gated ? " gated" : "");
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
                             checkpoint_.Matrices(names));
-  if (tensors[0]->type == TensorType::kBf16 || tensors[0]->type == TensorType::kFp8E4m3) {
-    return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
-                                           tensors[0]->name, " is ", Traits(tensors[0]->type).name,
-                                           "; allowed on the CPU: F32, F16, Q8_0, Q4_1"));
-  }
+  MILLRACE_RETURN_IF_ERROR(CheckTypes(tensors));
   int64_t rows = 0;
-  for (const TensorInfo* tensor : tensors) {
-    parts_.push_back({.tensor = tensor,
+  const auto add_part = [&](const TensorInfo& tensor, int64_t begin, int64_t count) {
+    parts_.push_back({.tensor = &tensor,
+                      .begin = begin,
+                      .rows = count,
                       .matrix = weights_.matrices.size(),
-                      .first_row = gated ? (tensor == tensors[0] ? 0 : kTileRows) : rows,
+                      .first_row = gated ? (rows == 0 ? 0 : kTileRows) : rows,
                       .group_stride = gated ? 2 * kTileRows : kTileRows});
-    rows += tensor->shape[0];
+    rows += count;
+  };
+  if (gated && tensors.size() == 1) {
+    const int64_t half = tensors[0]->shape[0] / 2;
+    add_part(*tensors[0], 0, half);
+    add_part(*tensors[0], half, half);
+  } else {
+    for (const TensorInfo* tensor : tensors) add_part(*tensor, 0, tensor->shape[0]);
   }
   if (gated) {
-    if (tensors[0]->shape[0] != tensors[1]->shape[0]) {
+    if (tensors.size() == 2 && tensors[0]->shape[0] != tensors[1]->shape[0]) {
       return absl::InvalidArgumentError(StrCat(names[0], " and ", names[1],
                                                " differ in rows: ", tensors[0]->shape[0], " and ",
                                                tensors[1]->shape[0]));
     }
-    rows = (rows + kGatedRows - 1) / kGatedRows * kGatedRows;
+    rows = RoundUp(rows, kGatedRows);
   }
   const int64_t columns = tensors[0]->shape[1];
   if (rows > std::numeric_limits<int32_t>::max() - kGatedRows ||
@@ -55,35 +111,67 @@ absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& na
                                              ShapeString(tensors[0]->shape),
                                              ", larger than the CPU executor takes"));
   }
-  weights_.matrices.push_back(DescribeTiles(tensors[0]->type, rows, columns, kernels_));
+  std::vector<TensorType> types;
+  for (const TensorInfo* tensor : tensors) {
+    types.push_back(KeptType(*tensor, role));
+    quantized_ = quantized_ || types.back() != tensor->type;
+  }
+  weights_.matrices.push_back(
+      DescribeTiles(TileTypes(tensors, types, gated, rows), rows, columns, kernels_));
+  if (role == Role::kLinear) weights_.widest_linear = std::max(weights_.widest_linear, rows);
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<float> bias, ReadBias(names));
+  weights_.biases.push_back(std::move(bias));
   offsets_.push_back(bytes_);
-  bytes_ += weights_.matrices.back().tiles * weights_.matrices.back().tile_bytes;
+  bytes_ += weights_.matrices.back().bytes;
   placed_[key] = weights_.matrices.size() - 1;
   return weights_.matrices.size() - 1;
 }
 
+absl::StatusOr<std::vector<float>> CpuWeightPlacer::ReadBias(
+    const std::vector<std::string>& names) {
+  std::vector<float> biases;
+  size_t rows = 0;
+  for (const std::string& name : names) {
+    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* bias, checkpoint_.Bias(name));
+    rows += checkpoint_.source().FindTensor(name)->shape[0];
+    if (bias == nullptr) continue;
+    const std::vector<float> values = checkpoint_.Floats(*bias);
+    biases.resize(rows - values.size());  // zeros of those that have none
+    biases.insert(biases.end(), values.begin(), values.end());
+    vectors_.push_back(bias);
+  }
+  if (!biases.empty()) biases.resize(rows);
+  return biases;
+}
+
 absl::StatusOr<EmbeddingId> CpuWeightPlacer::Embedding(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, false));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, Role::kTable));
   return static_cast<EmbeddingId>(index);
 }
 
+absl::StatusOr<LinearId> CpuWeightPlacer::Head(const std::string& name) {
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, Role::kTable));
+  return static_cast<LinearId>(index);
+}
+
 absl::StatusOr<LinearId> CpuWeightPlacer::Linear(const std::vector<std::string>& names, Shard) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, false));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, Role::kLinear));
   return static_cast<LinearId>(index);
 }
 
-absl::StatusOr<LinearId> CpuWeightPlacer::GatedLinear(const std::string& gate,
-                                                      const std::string& up) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({gate, up}, true));
+absl::StatusOr<LinearId> CpuWeightPlacer::GatedLinear(const std::vector<std::string>& names) {
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, Role::kGated));
   return static_cast<LinearId>(index);
 }
 
-absl::StatusOr<NormId> CpuWeightPlacer::Norm(const std::string& name, float epsilon) {
+absl::StatusOr<NormId> CpuWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
   const int64_t size = tensor->shape[0];
-  NormWeight norm{.size = static_cast<int>(size), .epsilon = epsilon};
-  norm.scale = checkpoint_.Floats(*tensor);
-  norm.scale.resize((size + kTileRows - 1) / kTileRows * kTileRows);
+  NormWeight norm{.scale = checkpoint_.Floats(*tensor),
+                  .size = static_cast<int>(size),
+                  .epsilon = spec.epsilon};
+  for (float& scale : norm.scale) scale += spec.offset;
+  norm.scale.resize(RoundUp(size, kTileRows));
   vectors_.push_back(tensor);
   weights_.norms.push_back(std::move(norm));
   return static_cast<NormId>(weights_.norms.size() - 1);
@@ -92,10 +180,9 @@ absl::StatusOr<NormId> CpuWeightPlacer::Norm(const std::string& name, float epsi
 std::vector<CpuWeightPlacer::Piece> CpuWeightPlacer::Pieces() const {
   std::vector<Piece> pieces;
   for (const Part& part : parts_) {
-    const int64_t rows = part.tensor->shape[0];
     const int64_t tiles = std::max<int64_t>(1, kPieceBytes / (RowBytes(*part.tensor) * kTileRows));
-    for (int64_t begin = 0; begin < rows; begin += tiles * kTileRows) {
-      pieces.push_back({&part, begin, std::min(begin + tiles * kTileRows, rows)});
+    for (int64_t begin = 0; begin < part.rows; begin += tiles * kTileRows) {
+      pieces.push_back({&part, begin, std::min(begin + tiles * kTileRows, part.rows)});
     }
   }
   return pieces;
@@ -109,14 +196,25 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& ha
   const absl::Span<const uint8_t> bytes =
       checkpoint_.source()
           .Data(*part.tensor)
-          .subspan(piece.begin * row_bytes, (piece.end - piece.begin) * row_bytes);
+          .subspan((part.begin + piece.begin) * row_bytes, (piece.end - piece.begin) * row_bytes);
   hasher.Update(bytes.data(), bytes.size());
   *digest = hasher.Finish();
   uint8_t* data = memory + offsets_[part.matrix];
+  std::vector<float> floats;
+  std::vector<uint8_t> blocks;
   for (int64_t row = piece.begin; row < piece.end; ++row) {
     const int64_t to = part.first_row + row / kTileRows * part.group_stride + row % kTileRows;
-    TileRow(matrix, bytes.data() + (row - piece.begin) * row_bytes,
-            static_cast<int>(to % kTileRows), data + to / kTileRows * matrix.tile_bytes);
+    const TileFormat& format = matrix.Format(to / kTileRows);
+    absl::Span<const uint8_t> stored = bytes.subspan((row - piece.begin) * row_bytes, row_bytes);
+    if (format.type != part.tensor->type) {
+      floats.resize(matrix.columns);
+      Dequantize(part.tensor->type, stored, absl::MakeSpan(floats));
+      blocks.resize(matrix.columns / kBlock * Traits(format.type).block_bytes);
+      QuantizeRow(format.type, floats, blocks.data());
+      stored = blocks;
+    }
+    TileRow(format, matrix.columns, stored.data(), static_cast<int>(to % kTileRows),
+            data + matrix.places[to / kTileRows].offset);
   }
 }
 
@@ -125,6 +223,7 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& ha
 Sha256Digest CpuWeightPlacer::Digest(const std::vector<Piece>& pieces,
                                      const std::vector<Sha256Digest>& digests) const {
   Sha256 hasher;
+  if (weight_bits_ != 0) hasher.Update(StrCat("to ", weight_bits_, " bits\n"));
   const auto describe = [&](const TensorInfo& tensor) {
     hasher.Update(
         StrCat(tensor.name, " ", Traits(tensor.type).name, ShapeString(tensor.shape), "\n"));
@@ -142,6 +241,11 @@ Sha256Digest CpuWeightPlacer::Digest(const std::vector<Piece>& pieces,
 }
 
 absl::StatusOr<CpuWeights> CpuWeightPlacer::Finish(ThreadPool& pool) {
+  if (weight_bits_ != 0 && !quantized_) {
+    return absl::InvalidArgumentError(
+        StrCat("quantization is int", weight_bits_, ", but ", checkpoint_.source().base_name(),
+               " has no float weights in rows of multiples of ", kBlock, "; allowed: none"));
+  }
   MILLRACE_ASSIGN_OR_RETURN(weights_.memory, Memory::Reserve(bytes_, "the weights"));
   for (size_t i = 0; i < weights_.matrices.size(); ++i) {
     weights_.matrices[i].data = weights_.memory.data() + offsets_[i];

@@ -27,12 +27,16 @@ struct NormWeight {
 // multiple of 64 rows.
 struct CpuWeights {
   std::vector<TiledMatrix> matrices;
+  std::vector<std::vector<float>> biases;  // of the matrices, [rows], or empty
   std::vector<NormWeight> norms;
-  Memory memory;  // what the matrices point into
+  int64_t widest_linear = 0;  // the most rows of one whose whole output is written: gated linears'
+                              // and the head's are not
+  Memory memory;              // what the matrices point into
   Sha256Digest digest{};
 
   const TiledMatrix& Matrix(LinearId id) const { return matrices[static_cast<size_t>(id)]; }
   const TiledMatrix& Matrix(EmbeddingId id) const { return matrices[static_cast<size_t>(id)]; }
+  const std::vector<float>& Bias(LinearId id) const { return biases[static_cast<size_t>(id)]; }
   const NormWeight& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
 };
 
@@ -41,37 +45,47 @@ struct CpuWeights {
 // once.
 class CpuWeightPlacer : public WeightPlacer {
  public:
-  CpuWeightPlacer(const TensorSource& source, const Kernels& kernels)
-      : checkpoint_(source), kernels_(kernels) {}
+  // `weight_bits`: DeviceSpec's.
+  CpuWeightPlacer(const TensorSource& source, const Kernels& kernels, int weight_bits)
+      : checkpoint_(source), kernels_(kernels), weight_bits_(weight_bits) {}
 
   bool Has(const std::string& name) const override { return checkpoint_.Has(name); }
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
-  absl::StatusOr<NormId> Norm(const std::string& name, float epsilon) override;
+  absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) override;
   absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
-  absl::StatusOr<LinearId> GatedLinear(const std::string& gate, const std::string& up) override;
-  absl::StatusOr<LinearId> Head(const std::string& name) override {
-    return Linear({name}, Shard::kOutput);
-  }
+  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names) override;
+  absl::StatusOr<LinearId> Head(const std::string& name) override;
 
-  // The weights. Once, at the end.
+  // The weights. Once, at the end. INVALID_ARGUMENT where weights were to be quantized and none
+  // were floats.
   absl::StatusOr<CpuWeights> Finish(ThreadPool& pool);
 
  private:
-  // Row r of the tensor becomes row first_row + r / 16 * group_stride + r % 16 of the matrix.
+  // Row begin + r of the tensor, r < rows, becomes row first_row + r / 16 * group_stride + r % 16
+  // of the matrix.
   struct Part {
     const TensorInfo* tensor;
+    int64_t begin;
+    int64_t rows;
     size_t matrix;
     int64_t first_row;
     int64_t group_stride;
   };
-  // Some rows of a part: one thread's work at a time.
+  // Some rows of a part, [begin, end) of its own: one thread's work at a time.
   struct Piece {
     const Part* part;
     int64_t begin;
     int64_t end;
   };
 
-  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, bool gated);
+  // What a matrix is to its model.
+  enum class Role { kTable, kLinear, kGated };
+
+  // The type in which a tensor is kept: its own, or that which it becomes.
+  TensorType KeptType(const TensorInfo& tensor, Role role) const;
+  absl::Status CheckTypes(const std::vector<const TensorInfo*>& tensors) const;
+  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, Role role);
+  absl::StatusOr<std::vector<float>> ReadBias(const std::vector<std::string>& names);
   void PlacePiece(const Piece& piece, uint8_t* memory, Sha256& hasher, Sha256Digest* digest) const;
   std::vector<Piece> Pieces() const;
   Sha256Digest Digest(const std::vector<Piece>& pieces,
@@ -79,11 +93,13 @@ class CpuWeightPlacer : public WeightPlacer {
 
   Checkpoint checkpoint_;
   const Kernels& kernels_;
+  int weight_bits_;
+  bool quantized_ = false;  // any tensor
   CpuWeights weights_;
   std::vector<size_t> offsets_;  // of the matrices in memory
   size_t bytes_ = 0;
   std::vector<Part> parts_;
-  std::vector<const TensorInfo*> vectors_;           // what Norm took
+  std::vector<const TensorInfo*> vectors_;           // norms and biases
   absl::flat_hash_map<std::string, size_t> placed_;  // matrices by their names
 };
 

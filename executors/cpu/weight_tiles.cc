@@ -1,17 +1,17 @@
 #include "executors/cpu/weight_tiles.h"
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 
+#include "executors/cpu/tile_block.h"
+#include "formats/dequantize.h"
 #include "formats/float16.h"
 
 namespace millrace::cpu {
 namespace {
 
-constexpr int kQ4Bytes = 320;       // of a tile, a block of columns: quants, then d and m
-constexpr int kQ8PairBytes = 1088;  // two blocks of columns: d, then quants
-constexpr int kQ4FileBytes = 20;
-constexpr int kQ8FileBytes = 34;
+static_assert(kBlock == kQuantBlock);
 
 size_t AlignUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -22,126 +22,254 @@ T Load(const uint8_t* from) {
   return value;
 }
 
-float LoadHalf(const uint8_t* from) { return HalfToFloat(Load<uint16_t>(from)); }
+void Put(uint32_t dword, uint8_t* to) { std::memcpy(to, &dword, sizeof(dword)); }
+
+TileFormat DescribeFormat(TensorType type, int64_t columns, const Kernels& kernels) {
+  const std::optional<TileKind> kind = TileKindOf(type);
+  if (!kind.has_value()) std::abort();  // the placer refuses them
+  TileFormat format{.type = type, .kind = *kind, .gemm = kernels.gemm[static_cast<int>(*kind)]};
+  const TileLayout& layout = kTileLayouts[static_cast<int>(*kind)];
+  switch (*kind) {
+    case TileKind::kF32:
+      format.depth = static_cast<int>(columns);
+      format.bytes = columns * kTileRows * sizeof(float);
+      break;
+    case TileKind::kF16:
+      format.depth = static_cast<int>(columns);
+      format.bytes = AlignUp(columns * kTileRows * sizeof(uint16_t));
+      break;
+    case TileKind::kBf16:
+      format.depth = static_cast<int>((columns + 1) / 2);
+      format.bytes = static_cast<size_t>(format.depth) * 64;
+      break;
+    default:
+      format.depth = static_cast<int>(columns / kBlock);
+      format.bytes =
+          static_cast<size_t>((format.depth + layout.group - 1) / layout.group) * layout.header +
+          static_cast<size_t>(format.depth) * layout.codes;
+  }
+  return format;
+}
 
 template <int kBytes>
-void TileElements(const uint8_t* row, int columns, int lane, uint8_t* tile) {
+void TileElements(const uint8_t* row, int64_t columns, int lane, uint8_t* tile) {
   uint8_t* to = tile + lane * kBytes;
-  for (int i = 0; i < columns; ++i, row += kBytes, to += kTileRows * kBytes) {
+  for (int64_t i = 0; i < columns; ++i, row += kBytes, to += kTileRows * kBytes) {
     std::memcpy(to, row, kBytes);
+  }
+}
+
+// The numbers of the group that block `block` of the file begins or is in.
+void TileHeader(TileKind kind, const uint8_t* from, int block, int lane, uint8_t* header) {
+  const auto half = [&](int at, int to) { std::memcpy(header + to + 2 * lane, from + at, 2); };
+  // `count` bytes in dwords of 16 rows.
+  const auto bytes = [&](const uint8_t* source, int count) {
+    for (int i = 0; i < count; i += 4) {
+      std::memcpy(header + 64 + 16 * i + 4 * lane, source + i, 4);
+    }
+  };
+  switch (kind) {
+    case TileKind::kQ4_1:
+    case TileKind::kQ5_1:
+      half(0, 0);
+      return half(2, 32);
+    case TileKind::kMxfp4: {
+      const uint32_t scale = std::bit_cast<uint32_t>(ScaleMxfp4(from[0]));
+      const uint16_t upper = static_cast<uint16_t>(scale >> 16);  // it has no lower bits
+      std::memcpy(header + block % 2 * 32 + 2 * lane, &upper, sizeof(upper));
+      return;
+    }
+    case TileKind::kQ4K:
+    case TileKind::kQ5K:
+      half(0, 0);
+      half(2, 32);
+      return bytes(from + 4, 12);
+    case TileKind::kQ6K:
+      half(208, 0);
+      return bytes(from + 192, 16);
+    case TileKind::kQ3K: {
+      half(108, 0);
+      int8_t scales[16];
+      ReadScalesQ3K(from + 96, scales);
+      return bytes(reinterpret_cast<const uint8_t*>(scales), 16);
+    }
+    case TileKind::kQ2K:
+      half(80, 0);
+      half(82, 32);
+      return bytes(from, 16);
+    default:
+      return half(0, block % 2 * 32);
+  }
+}
+
+// The codes of a block in the order of a tile's, of one lane.
+void TileCodes(TileKind kind, const uint8_t* codes, uint8_t* to) {
+  uint32_t w[8];
+  std::memcpy(w, codes, sizeof(w));
+  if (kind == TileKind::kQ8_0) {
+    for (int j = 0; j < 8; ++j) Put(w[j], to + 64 * j);
+    return;
+  }
+  for (int j = 0; j < 4; ++j) {
+    Put((w[j] & 0x0f0f0f0f) | (w[j + 4] & 0x0f0f0f0f) << 4, to + 64 * j);
+  }
+  const int codes_bytes = kTileLayouts[static_cast<int>(kind)].codes;
+  if (codes_bytes == 320) {
+    uint32_t fifth = 0;
+    for (int j = 0; j < 8; ++j) fifth |= (w[j] >> 4 & 0x01010101) << j;
+    Put(fifth, to + 256);
+  } else if (codes_bytes == 384) {
+    for (int j = 0; j < 2; ++j) {
+      uint32_t upper = 0;
+      for (int k = 0; k < 4; ++k) upper |= (w[4 * j + k] >> 4 & 0x03030303) << (2 * k);
+      Put(upper, to + 256 + 64 * j);
+    }
+  }
+}
+
+// Where a block's nibbles begin that lie in the file as they do in a tile; 0 for other kinds.
+int NibblesAt(TileKind kind) {
+  switch (kind) {
+    case TileKind::kQ4_0:
+    case TileKind::kIq4Nl:
+      return 2;
+    case TileKind::kQ4_1:
+      return 4;
+    case TileKind::kMxfp4:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+void TileBlocks(const TileFormat& format, const uint8_t* row, int lane, uint8_t* tile) {
+  const TensorTypeTraits& traits = Traits(format.type);
+  const int blocks = traits.block_elements / kBlock;  // of ours in one of the file's
+  const int nibbles = NibblesAt(format.kind);
+  for (int b = 0; b < format.depth; ++b) {
+    const uint8_t* from = row + static_cast<size_t>(b / blocks) * traits.block_bytes;
+    if (b % blocks == 0) TileHeader(format.kind, from, b, lane, tile + GroupOffset(format.kind, b));
+    uint8_t* to = tile + CodesOffset(format.kind, b) + 4 * lane;
+    if (nibbles > 0) {
+      for (int j = 0; j < 4; ++j) std::memcpy(to + 64 * j, from + nibbles + 4 * j, 4);
+    } else if (format.kind == TileKind::kQ8_0) {
+      // + 128 on each byte: codes are unsigned.
+      for (int j = 0; j < 8; ++j) Put(Load<uint32_t>(from + 2 + 4 * j) ^ 0x80808080, to + 64 * j);
+    } else {
+      TileCodes(format.kind, ReadBlock(format.type, row, b).codes, to);
+    }
   }
 }
 
 }  // namespace
 
-TiledMatrix DescribeTiles(TensorType type, int64_t rows, int64_t columns, const Kernels& kernels) {
-  TiledMatrix matrix;
-  matrix.type = type;
-  matrix.rows = rows;
-  matrix.columns = columns;
-  matrix.tiles = (rows + kTileRows - 1) / kTileRows;
+std::optional<TileKind> TileKindOf(TensorType type) {
   switch (type) {
     case TensorType::kF32:
-      matrix.depth = static_cast<int>(columns);
-      matrix.tile_bytes = columns * kTileRows * sizeof(float);
-      matrix.gemm = kernels.gemm_f32;
-      break;
+      return TileKind::kF32;
     case TensorType::kF16:
-      matrix.depth = static_cast<int>(columns);
-      matrix.tile_bytes = AlignUp(columns * kTileRows * sizeof(uint16_t));
-      matrix.gemm = kernels.gemm_f16;
-      break;
-    case TensorType::kQ8_0:
-      matrix.depth = static_cast<int>(columns / kBlock);
-      matrix.tile_bytes =
-          static_cast<size_t>(matrix.depth / 2) * kQ8PairBytes + matrix.depth % 2 * (64 + 512);
-      matrix.input = Form::kQ8ForQ8;
-      matrix.gemm = kernels.gemm_q8_0;
-      break;
-    case TensorType::kQ4_1:
-      matrix.depth = static_cast<int>(columns / kBlock);
-      matrix.tile_bytes = static_cast<size_t>(matrix.depth) * kQ4Bytes;
-      matrix.input = Form::kQ8ForQ4;
-      matrix.gemm = kernels.gemm_q4_1;
-      break;
+      return TileKind::kF16;
     case TensorType::kBf16:
+      return TileKind::kBf16;
+    case TensorType::kQ4_0:
+      return TileKind::kQ4_0;
+    case TensorType::kQ4_1:
+      return TileKind::kQ4_1;
+    case TensorType::kQ5_0:
+      return TileKind::kQ5_0;
+    case TensorType::kQ5_1:
+      return TileKind::kQ5_1;
+    case TensorType::kQ8_0:
+      return TileKind::kQ8_0;
+    case TensorType::kIq4Nl:
+      return TileKind::kIq4Nl;
+    case TensorType::kMxfp4:
+      return TileKind::kMxfp4;
+    case TensorType::kQ2K:
+      return TileKind::kQ2K;
+    case TensorType::kQ3K:
+      return TileKind::kQ3K;
+    case TensorType::kQ4K:
+      return TileKind::kQ4K;
+    case TensorType::kQ5K:
+      return TileKind::kQ5K;
+    case TensorType::kQ6K:
+      return TileKind::kQ6K;
     case TensorType::kFp8E4m3:
-      std::abort();  // the placer refuses them
+      break;
+  }
+  return std::nullopt;
+}
+
+Form InputForm(TensorType type, const Kernels& kernels) {
+  if (Traits(type).quantized) return Form::kQ8;
+  return type == TensorType::kBf16 ? kernels.bf16_input : Form::kFloat;
+}
+
+TiledMatrix DescribeTiles(absl::Span<const TensorType> tiles, int64_t rows, int64_t columns,
+                          const Kernels& kernels) {
+  TiledMatrix matrix;
+  matrix.input = InputForm(tiles[0], kernels);
+  matrix.rows = rows;
+  matrix.columns = columns;
+  matrix.tiles = static_cast<int64_t>(tiles.size());
+  matrix.places.reserve(tiles.size());
+  for (const TensorType type : tiles) {
+    size_t format = 0;
+    while (format < matrix.formats.size() && matrix.formats[format].type != type) ++format;
+    if (format == matrix.formats.size()) {
+      matrix.formats.push_back(DescribeFormat(type, columns, kernels));
+    }
+    matrix.places.push_back({matrix.bytes, static_cast<int>(format)});
+    matrix.bytes += matrix.formats[format].bytes;
   }
   return matrix;
 }
 
-void TileRow(const TiledMatrix& matrix, const uint8_t* row, int lane, uint8_t* tile) {
-  switch (matrix.type) {
-    case TensorType::kF32:
-      return TileElements<4>(row, matrix.depth, lane, tile);
-    case TensorType::kF16:
-      return TileElements<2>(row, matrix.depth, lane, tile);
-    case TensorType::kQ8_0: {
-      for (int b = 0; b < matrix.depth; ++b, row += kQ8FileBytes) {
-        uint8_t* pair = tile + static_cast<size_t>(b / 2) * kQ8PairBytes;
-        std::memcpy(pair + b % 2 * 32 + 2 * lane, row, 2);
-        uint8_t* to = pair + 64 + b % 2 * 512 + 4 * lane;
-        for (int j = 0; j < 8; ++j) {
-          // + 128 on each byte: VNNI multiplies unsigned bytes by signed ones.
-          const uint32_t quants = Load<uint32_t>(row + 2 + 4 * j) ^ 0x80808080u;
-          std::memcpy(to + 64 * j, &quants, 4);
-        }
+void TileRow(const TileFormat& format, int64_t columns, const uint8_t* row, int lane,
+             uint8_t* tile) {
+  switch (format.kind) {
+    case TileKind::kF32:
+      return TileElements<4>(row, columns, lane, tile);
+    case TileKind::kF16:
+      return TileElements<2>(row, columns, lane, tile);
+    case TileKind::kBf16:
+      for (int64_t i = 0; i < columns; ++i) {
+        std::memcpy(tile + i / 2 * 64 + 4 * lane + i % 2 * 2, row + 2 * i, 2);
       }
       return;
-    }
-    case TensorType::kQ4_1: {
-      for (int b = 0; b < matrix.depth; ++b, row += kQ4FileBytes, tile += kQ4Bytes) {
-        for (int j = 0; j < 4; ++j) std::memcpy(tile + 64 * j + 4 * lane, row + 4 + 4 * j, 4);
-        std::memcpy(tile + 256 + 2 * lane, row, 2);
-        std::memcpy(tile + 288 + 2 * lane, row + 2, 2);
-      }
-      return;
-    }
-    case TensorType::kBf16:
-    case TensorType::kFp8E4m3:
-      std::abort();  // no such tiles
+    default:
+      return TileBlocks(format, row, lane, tile);
   }
 }
 
 void UntileRow(const TiledMatrix& matrix, int64_t row, float* out) {
   const uint8_t* tile = matrix.Tile(row / kTileRows);
+  const TileFormat& format = matrix.Format(row / kTileRows);
   const int lane = static_cast<int>(row % kTileRows);
-  switch (matrix.type) {
-    case TensorType::kF32:
-      for (int i = 0; i < matrix.depth; ++i)
+  switch (format.kind) {
+    case TileKind::kF32:
+      for (int64_t i = 0; i < matrix.columns; ++i)
         out[i] = Load<float>(tile + (i * kTileRows + lane) * 4);
       return;
-    case TensorType::kF16:
-      for (int i = 0; i < matrix.depth; ++i) out[i] = LoadHalf(tile + (i * kTileRows + lane) * 2);
+    case TileKind::kF16:
+      for (int64_t i = 0; i < matrix.columns; ++i)
+        out[i] = HalfToFloat(Load<uint16_t>(tile + (i * kTileRows + lane) * 2));
       return;
-    case TensorType::kQ8_0: {
-      for (int b = 0; b < matrix.depth; ++b) {
-        const uint8_t* pair = tile + static_cast<size_t>(b / 2) * kQ8PairBytes;
-        const uint8_t* quants = pair + 64 + b % 2 * 512 + 4 * lane;
-        const float scale = LoadHalf(pair + b % 2 * 32 + 2 * lane);
-        for (int i = 0; i < kBlock; ++i) {
-          const int quant = quants[i / 4 * 64 + i % 4] - 128;
-          *out++ = static_cast<float>(quant) * scale;
-        }
-      }
+    case TileKind::kBf16:
+      for (int64_t i = 0; i < matrix.columns; ++i)
+        out[i] = Bf16ToFloat(Load<uint16_t>(tile + i / 2 * 64 + 4 * lane + i % 2 * 2));
       return;
+    default:
+      break;
+  }
+  TileBlock block;
+  for (int b = 0; b < format.depth; ++b) {
+    ReadTileBlock(format.kind, tile, b, lane, lane + 1, &block);
+    for (int i = 0; i < kBlock; ++i) {
+      const float scaled = static_cast<float>(block.values[i][lane]) * block.scales[i / 16][lane];
+      *out++ = scaled - block.minima[i / 16][lane];
     }
-    case TensorType::kQ4_1: {
-      for (int b = 0; b < matrix.depth; ++b, tile += kQ4Bytes, out += kBlock) {
-        const float scale = LoadHalf(tile + 256 + 2 * lane);
-        const float minimum = LoadHalf(tile + 288 + 2 * lane);
-        for (int i = 0; i < kBlock / 2; ++i) {
-          const uint8_t both = tile[i / 4 * 64 + 4 * lane + i % 4];
-          out[i] = static_cast<float>(both & 15) * scale + minimum;
-          out[i + 16] = static_cast<float>(both >> 4) * scale + minimum;
-        }
-      }
-      return;
-    }
-    case TensorType::kBf16:
-    case TensorType::kFp8E4m3:
-      std::abort();  // no such tiles
   }
 }
 

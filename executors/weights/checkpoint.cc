@@ -1,11 +1,10 @@
 #include "executors/weights/checkpoint.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "formats/float16.h"
+#include "formats/dequantize.h"
 
 namespace millrace {
 namespace {
@@ -24,13 +23,6 @@ bool IsFloat(TensorType type) {
 
 std::string TypeAndShape(const TensorInfo& tensor) {
   return StrCat(Traits(tensor.type).name, " ", ShapeString(tensor.shape));
-}
-
-template <typename T>
-T Load(const uint8_t* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
 }
 
 }  // namespace
@@ -52,14 +44,8 @@ absl::StatusOr<const TensorInfo*> Checkpoint::Vector(const std::string& name) co
 
 std::vector<float> Checkpoint::Floats(const TensorInfo& tensor) const {
   const absl::Span<const uint8_t> bytes = source_.Data(tensor);
-  const int step = Traits(tensor.type).block_bytes;
-  std::vector<float> floats(bytes.size() / step);
-  for (size_t i = 0; i < floats.size(); ++i) {
-    const uint8_t* from = bytes.data() + i * step;
-    floats[i] = tensor.type == TensorType::kF32   ? Load<float>(from)
-                : tensor.type == TensorType::kF16 ? HalfToFloat(Load<uint16_t>(from))
-                                                  : Bf16ToFloat(Load<uint16_t>(from));
-  }
+  std::vector<float> floats(bytes.size() / Traits(tensor.type).block_bytes);
+  Dequantize(tensor.type, bytes, absl::MakeSpan(floats));
   return floats;
 }
 
@@ -73,20 +59,30 @@ absl::StatusOr<std::vector<const TensorInfo*>> Checkpoint::Matrices(
                                                " is ", ShapeString(tensor->shape),
                                                ", allowed: two dimensions"));
     }
-    if (const TensorInfo* bias = source_.FindTensor(Beside(name, ".bias"))) {
-      return absl::UnimplementedError(
-          StrCat(source_.base_name(), ": tensor ", bias->name, ": biases are not supported"));
-    }
+    const auto fp8 = [](const TensorInfo& part) { return part.type == TensorType::kFp8E4m3; };
     if (!tensors.empty() &&
-        (tensor->type != tensors[0]->type || tensor->shape[1] != tensors[0]->shape[1])) {
+        (fp8(*tensor) != fp8(*tensors[0]) || tensor->shape[1] != tensors[0]->shape[1])) {
       return absl::UnimplementedError(
           StrCat(source_.base_name(), ": tensor ", tensor->name, " is ", TypeAndShape(*tensor),
                  " but ", tensors[0]->name, " is ", TypeAndShape(*tensors[0]),
-                 "; allowed: one type and input size, as they run as one"));
+                 "; allowed: one input size, and F8_E4M3 for all or none, as they run as one"));
     }
     tensors.push_back(tensor);
   }
   return tensors;
+}
+
+absl::StatusOr<const TensorInfo*> Checkpoint::Bias(const std::string& weight) const {
+  const std::string name = Beside(weight, ".bias");
+  if (!Has(name)) return nullptr;
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* bias, Vector(name));
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* matrix, Find(weight));
+  if (bias->shape[0] != matrix->shape[0]) {
+    return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", bias->name, " is ",
+                                             TypeAndShape(*bias), ", allowed: as many as ",
+                                             matrix->name, " has rows, ", matrix->shape[0]));
+  }
+  return bias;
 }
 
 absl::StatusOr<std::vector<float>> Checkpoint::Scales(const std::string& name) const {

@@ -27,10 +27,14 @@ class Checkpoint {
   // Its numbers, or those of any tensor of these three types, in one row. The source has data.
   std::vector<float> Floats(const TensorInfo& tensor) const;
 
-  // [out, in] each, at least one, all of one type and with one `in`: what a fused linear is made
-  // of. A bias beside one of them is refused.
+  // [out, in] each, at least one, with one `in`, all FP8 or none of them: what a fused linear is
+  // made of.
   absl::StatusOr<std::vector<const TensorInfo*>> Matrices(
       const std::vector<std::string>& names) const;
+
+  // The bias "<x>.bias" beside the weight "<x>.weight", [out] in F32, F16 or BF16; nullptr where
+  // there is none.
+  absl::StatusOr<const TensorInfo*> Bias(const std::string& weight) const;
 
   // What stands beside the FP8 weight "<x>.weight": "<x>.weight_scale" in one row, of the size that
   // ModelConfig::fp8 says, and "<x>.input_scale" where the file has it. Each is finite and > 0.

@@ -35,6 +35,7 @@ TEST(CheckpointTest, FindsAndRefusesByName) {
       .Tensor("d.weight", TensorType::kF32, {8, 32}, ones)
       .Tensor("e.weight", TensorType::kF32, {4, 64}, ones)
       .Tensor("e.bias", TensorType::kF32, {4}, absl::MakeConstSpan(ones).first(4))
+      .Tensor("d.bias", TensorType::kF32, {4}, absl::MakeConstSpan(ones).first(4))
       .Tensor("half", TensorType::kF16, {4}, absl::MakeConstSpan(ones).first(4))
       .Write(path);
   const auto file = GgufFile::Open(path);
@@ -49,9 +50,11 @@ TEST(CheckpointTest, FindsAndRefusesByName) {
   EXPECT_THAT(error(checkpoint.Matrices({"z"})), HasSubstr("no tensor z"));
   EXPECT_THAT(error(checkpoint.Matrices({"e.bias"})),
               HasSubstr("e.bias is [4], allowed: two dimensions"));
-  EXPECT_THAT(error(checkpoint.Matrices({"e.weight"})),
-              HasSubstr("e.bias: biases are not supported"));
-  EXPECT_THAT(error(checkpoint.Matrices({"a.weight", "c.weight"})), HasSubstr("c.weight is Q8_0"));
+  EXPECT_EQ((*checkpoint.Bias("e.weight"))->name, "e.bias");
+  EXPECT_EQ(*checkpoint.Bias("a.weight"), nullptr);
+  EXPECT_THAT(error(checkpoint.Bias("d.weight")),
+              HasSubstr("d.bias is F32 [4], allowed: as many as d.weight has rows, 8"));
+  EXPECT_EQ((*checkpoint.Matrices({"a.weight", "c.weight"}))[1]->type, TensorType::kQ8_0);
   EXPECT_THAT(error(checkpoint.Matrices({"a.weight", "d.weight"})),
               HasSubstr("d.weight is F32 [8, 32]"));
   EXPECT_THAT(error(checkpoint.Vector("z")), HasSubstr("no tensor z"));

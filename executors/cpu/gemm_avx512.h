@@ -1,0 +1,108 @@
+// Shared by the AVX-512 linears alone; everything is static, so that no other file can link to it.
+#ifndef MILLRACE_EXECUTORS_CPU_GEMM_AVX512_H_
+#define MILLRACE_EXECUTORS_CPU_GEMM_AVX512_H_
+
+#include <immintrin.h>
+
+#include "executors/cpu/kernels.h"
+
+namespace millrace::cpu::avx512 {
+
+static constexpr int kMaxRows = 8;      // tokens that share one pass over a tile
+static constexpr int kPrefetch = 3072;  // bytes ahead of the loads, in a tile's only pass
+
+static inline __m512 LoadHalves(const uint8_t* halves) {
+  return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves)));
+}
+
+// Some rows of a tile, and what to fetch meanwhile: the loads never wait for memory then.
+struct Pass {
+  int first;
+  const uint8_t* ahead;
+  int lines;  // a step of depth
+  bool soon;  // needed so soon that it must be in the first-level cache
+};
+
+static inline void Prefetch(Pass& pass) {
+  for (int i = 0; i < pass.lines; ++i, pass.ahead += 64) {
+    if (pass.soon) {
+      _mm_prefetch(reinterpret_cast<const char*>(pass.ahead), _MM_HINT_T0);
+    } else {
+      _mm_prefetch(reinterpret_cast<const char*>(pass.ahead), _MM_HINT_T1);
+    }
+  }
+}
+
+static inline const void* Row(const GemmTile& tile, int row) {
+  return static_cast<const uint8_t*>(tile.x) + row * tile.x_stride;
+}
+
+// Begins to fetch where the sums will go: memory answers while they are being computed.
+template <int kRows>
+static inline void Begin(const GemmTile& tile, int first, __m512 (&sums)[kRows]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    __builtin_prefetch(tile.out + (first + i) * tile.out_stride, 1);
+    sums[i] = _mm512_setzero_ps();
+  }
+}
+
+template <int kRows>
+static inline void Finish(const GemmTile& tile, int first, const __m512 (&sums)[kRows]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    float* out = tile.out + (first + i) * tile.out_stride;
+    _mm512_storeu_ps(out, tile.add ? _mm512_add_ps(_mm512_loadu_ps(out), sums[i]) : sums[i]);
+  }
+}
+
+// Passes of up to kMaxRows rows over a tile, as equal as they can be: Instance::Run<rows>. One pass
+// fetches a little ahead of itself; several fetch the next tile among them, so that memory has no
+// burst at each tile's first.
+template <class Instance>
+static inline void ForRows(const GemmTile& tile, int step_bytes) {
+  int passes = (tile.rows + kMaxRows - 1) / kMaxRows;
+  Pass pass{.first = 0,
+            .ahead = tile.weights + kPrefetch,
+            .lines = (step_bytes + 63) / 64,
+            .soon = passes == 1};
+  if (passes > 1) {
+    pass.ahead = tile.weights + static_cast<size_t>(tile.depth) * step_bytes;
+    pass.lines = (pass.lines + passes - 1) / passes;
+  }
+  const size_t fetched = static_cast<size_t>(tile.depth) * pass.lines * 64;
+  for (; passes > 0; --passes, pass.ahead += fetched) {
+    const int rows = (tile.rows - pass.first + passes - 1) / passes;
+    switch (rows) {
+      case 1:
+        Instance::template Run<1>(tile, pass);
+        break;
+      case 2:
+        Instance::template Run<2>(tile, pass);
+        break;
+      case 3:
+        Instance::template Run<3>(tile, pass);
+        break;
+      case 4:
+        Instance::template Run<4>(tile, pass);
+        break;
+      case 5:
+        Instance::template Run<5>(tile, pass);
+        break;
+      case 6:
+        Instance::template Run<6>(tile, pass);
+        break;
+      case 7:
+        Instance::template Run<7>(tile, pass);
+        break;
+      case 8:
+        Instance::template Run<8>(tile, pass);
+        break;
+    }
+    pass.first += rows;
+  }
+}
+
+}  // namespace millrace::cpu::avx512
+
+#endif  // MILLRACE_EXECUTORS_CPU_GEMM_AVX512_H_
