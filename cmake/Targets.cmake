@@ -2,12 +2,15 @@
 #
 #   millrace_library(NAME n SRCS a.cc b.cc DEPS x absl::status [PRIVATE_DEPS y])   without SRCS: headers only
 #   millrace_executable(NAME n SRCS ... DEPS ...)
+#   millrace_plugin(NAME n SRCS ... DEPS ...)      a shared library for dlopen; of executors_torch: build/libmillrace_torch.so
 #   millrace_test(NAME n_test SRCS a_test.cc b_test.cc DEPS n [LABELS unit] [TIMEOUT 300] [ARGS ...])
 #   millrace_bench(NAME n_bench SRCS a_bench.cc DEPS n)
 #
 # millrace_test makes one program and one ctest of it, labelled `unit` unless LABELS says `server` (the whole daemon, with the
 # fake executor) or `model` (needs the default model's file, which the environment names in MILLRACE_MODEL). The sanitizer runs
 # leave `model` out. Benchmarks are built only when asked for by name or by `benches`.
+#
+# Programs find plugins beside themselves, tests in the build folder.
 #
 # A test or benchmark that says GPU runs on a GPU machine alone: it is built by `gpu_tests` or `gpu_benches` (and with everything
 # else), and ctest does not run it. A library may hold .cu files where MILLRACE_HAS_CUDA is on.
@@ -116,7 +119,19 @@ function(millrace_executable)
   add_executable(${arg_NAME} ${arg_SRCS})
   _millrace_common(${arg_NAME})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS})
-  set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+  set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}" BUILD_RPATH "$ORIGIN")
+endfunction()
+
+# Of what is linked into it nothing is seen from outside but the functions that its sources declare visible.
+function(millrace_plugin)
+  _millrace_parse(millrace_plugin ${ARGN})
+  add_library(${arg_NAME} MODULE ${arg_SRCS})
+  _millrace_common(${arg_NAME})
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS})
+  target_link_options(${arg_NAME} PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
+  string(REGEX REPLACE "^[a-z]+_" "millrace_" file ${arg_NAME})
+  set_target_properties(${arg_NAME} PROPERTIES CXX_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}"
+                                               OUTPUT_NAME ${file} BUILD_RPATH "$ORIGIN")
 endfunction()
 
 function(millrace_test)
@@ -127,7 +142,7 @@ function(millrace_test)
   add_executable(${arg_NAME} ${arg_SRCS})
   _millrace_common(${arg_NAME})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
-  set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON)
+  set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON BUILD_RPATH "${PROJECT_BINARY_DIR}")
   if(arg_GPU)
     add_dependencies(gpu_tests ${arg_NAME})
     return()

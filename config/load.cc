@@ -114,20 +114,33 @@ class Loader {
     } else if (IsGiven("gpu-memory-utilization") && settings_.kv_cache_memory > 0) {
       return Contradiction("gpu-memory-utilization", "but --kv-cache-memory says how much");
     }
+    if (settings_.device != Device::kTorch) {
+      MILLRACE_RETURN_IF_ERROR(RefuseGroup(kTorchGroup, "allowed only with --device torch"));
+    }
+    MILLRACE_RETURN_IF_ERROR(CheckQuantization());
     MILLRACE_RETURN_IF_ERROR(CheckFaults());
     if (settings_.device != Device::kFake) {
       return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");
     }
-    for (const std::string_view name : {"model", "tokenizer"}) {
+    for (const std::string_view name : {"model", "tokenizer", "revision"}) {
       if (IsGiven(name)) return Contradiction(name, "but --device fake runs no model");
     }
     return absl::OkStatus();
   }
 
+  absl::Status CheckQuantization() const {
+    const Settings& s = settings_;
+    if (s.quantization == Quantization::kNone) return absl::OkStatus();
+    const bool fp8 = s.quantization == Quantization::kFp8;
+    if (s.device == (fp8 ? Device::kCuda : Device::kCpu)) return absl::OkStatus();
+    return Contradiction("quantization",
+                         StrCat("allowed only with --device ", fp8 ? "cuda" : "cpu"));
+  }
+
   // Another device's points would be armed and never passed.
   absl::Status CheckFaults() const {
     if (settings_.faults.empty()) return absl::OkStatus();
-    if (settings_.device == Device::kCpu) {
+    if (settings_.device != Device::kFake && settings_.device != Device::kCuda) {
       return Contradiction("faults", "allowed only with --device fake or cuda");
     }
     const std::string_view own = settings_.device == Device::kFake ? "fake." : "cuda.";

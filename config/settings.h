@@ -15,10 +15,11 @@
 namespace millrace {
 
 enum class Command { kServe, kBench, kPrintKernels };
-enum class Device { kCpu, kCuda, kFake };
+enum class Device { kCpu, kCuda, kTorch, kFake };
 enum class KvCacheType { kAuto, kFp8 };
-enum class Quantization { kNone, kFp8 };
+enum class Quantization { kNone, kFp8, kInt8, kInt4 };
 enum class LoadFormat { kAuto, kDummy };
+enum class FloatType { kFloat32, kBfloat16 };
 enum class KernelSet { kAuto, kPortable };
 enum class Gemm { kAuto, kCublasLt };
 
@@ -32,10 +33,14 @@ struct BenchPoint {
 
 // Read-only once the server has started.
 struct Settings {
-  // Model. Empty: the cached default model; its own tokenizer; the file's stem.
+  // Model, a path or a name at the hub. Empty: the cached default model; its own tokenizer; the
+  // file's stem.
   std::string model;
   std::string tokenizer;
   std::string served_model_name;
+  std::string revision = "main";
+  bool offline = false;
+  std::string generation_config = "auto";  // "vllm", or a folder
 
   // Engine.
   Device device = Device::kCpu;
@@ -49,17 +54,21 @@ struct Settings {
   bool prefix_caching = true;
   int32_t max_waiting = 1024;
   std::string faults;  // as ArmFaultPoints takes it
+  Quantization quantization = Quantization::kNone;
 
   // The GPU.
   double gpu_memory_utilization = 0.9;
   KvCacheType kv_cache_dtype = KvCacheType::kAuto;
-  Quantization quantization = Quantization::kNone;
   LoadFormat load_format = LoadFormat::kAuto;
   KernelSet kernels = KernelSet::kAuto;
   Gemm gemm = Gemm::kAuto;
+  bool quantize_lm_head = false;
   bool enforce_eager = false;
   Duration step_timeout = std::chrono::seconds(60);
   bool exact = true;
+
+  // LibTorch.
+  FloatType dtype = FloatType::kFloat32;
 
   // Doors. `host` is an IPv4 or IPv6 address; a port of 0 is any free one.
   std::string host = "127.0.0.1";

@@ -54,27 +54,42 @@ bool IsHostName(std::string_view name) {
 
 std::vector<Setting> ModelSettings() {
   return {
-      Path({"model", "PATH",
-            "GGUF file or Hugging Face folder to serve. Without it: the default model in "
-            "${XDG_CACHE_HOME:-~/.cache}/millrace"},
+      Path({"model", "MODEL",
+            "GGUF file or Hugging Face folder to serve, or a model of the Hugging Face hub, from "
+            "its local cache or fetched into it: org/name, org/name:FILE.gguf, or org/name:Q4_K_M. "
+            "Without it: the default model in ${XDG_CACHE_HOME:-~/.cache}/millrace"},
            &Settings::model),
-      ForServing(Path({"tokenizer", "PATH",
-                       "GGUF file whose tokenizer and chat template go with the model: a folder, "
-                       "of which they are not read, needs one. Without it: the model's own"},
-                      &Settings::tokenizer)),
+      ForServing(
+          Path({"tokenizer", "MODEL",
+                "GGUF file, Hugging Face folder or model of the hub whose tokenizer and chat "
+                "template go with the model. Without it: the model's own"},
+               &Settings::tokenizer)),
       Text({"served-model-name", "NAME",
             "the model's name in requests and metrics. Without it: the file's stem or the folder's "
             "name"},
            "1 to 256 printable characters", &Settings::served_model_name,
            [](std::string_view name) { return name.size() <= 256; }),
+      Text({"revision", "REVISION", "branch, tag or commit of what is fetched from the hub"},
+           "1 to 256 printable characters", &Settings::revision,
+           [](std::string_view name) { return name.size() <= 256; }),
+      ForServing(Path(
+          {"generation-config", "FOLDER",
+           "how requests are sampled that do not say it. auto: as the model's folder has it, in "
+           "generation_config.json; vllm: as vLLM does without one; or as another folder has it"},
+          &Settings::generation_config)),
+      Switch("offline",
+             "do not ask the hub: its models are what the local cache has (HF_HUB_OFFLINE=1 "
+             "says the same)",
+             &Settings::offline),
   };
 }
 
 std::vector<Setting> EngineSettings() {
   return {
       Choice({"device", "DEVICE",
-              "what the model runs on; fake runs no model and takes a stated time"},
-             &Settings::device, std::array<std::string_view, 3>{"cpu", "cuda", "fake"}),
+              "what the model runs on: our code for CPUs, an NVIDIA GPU, or LibTorch on the CPU, "
+              "the reference for both; fake runs no model and takes a stated time"},
+             &Settings::device, std::array<std::string_view, 4>{"cpu", "cuda", "torch", "fake"}),
       Whole({"threads", "N", "compute threads; 0: one for each core"}, &Settings::threads, 0, 1024),
       Whole({"max-model-len", "TOKENS",
              "longest sequence, prompt and answer together; 0: the model's own limit"},
@@ -90,6 +105,12 @@ std::vector<Setting> EngineSettings() {
             "memory of the KV cache; 0: 1GiB, taken from the system as it is first used; on a GPU "
             "what --gpu-memory-utilization leaves"},
            &Settings::kv_cache_memory, int64_t{1} << 20, int64_t{16} << 40, /*or_zero=*/true),
+      Choice({"quantization", "KIND",
+              "while float weights are loaded: on a GPU fp8, layers' linears with a scale for each "
+              "channel; on the CPU int8, or int4 with embedding and head in int8, with scales for "
+              "each 32 weights"},
+             &Settings::quantization,
+             std::array<std::string_view, 4>{"none", "fp8", "int8", "int4"}),
       Switch("prefix-caching", "reuse the KV blocks of a prompt's beginning that was seen before",
              &Settings::prefix_caching),
       ForServing(Whole(
@@ -113,10 +134,9 @@ std::vector<Setting> GpuSettings() {
       Choice({"kv-cache-dtype", "TYPE",
               "of keys and values; auto: bfloat16 and float16 (values beyond ±65504 become that)"},
              &Settings::kv_cache_dtype, std::array<std::string_view, 2>{"auto", "fp8"}),
-      Choice(
-          {"quantization", "KIND",
-           "fp8: the layers' linears become FP8 while they are loaded, a scale for each channel"},
-          &Settings::quantization, std::array<std::string_view, 2>{"none", "fp8"}),
+      Switch("quantize-lm-head",
+             "the vocabulary head becomes FP8 while it is loaded, a scale for each 128x128 block",
+             &Settings::quantize_lm_head),
       Choice({"load-format", "FORMAT",
               "dummy: weights are drawn instead of read, for benchmarks; the model's config is "
               "enough"},
@@ -139,6 +159,13 @@ std::vector<Setting> GpuSettings() {
              "a sequence's numbers do not depend on what else runs, bit for bit; off: linears of "
              "small batches may be some percent faster",
              &Settings::exact),
+  };
+}
+
+std::vector<Setting> TorchSettings() {
+  return {
+      Choice({"dtype", "TYPE", "of weights, activations, keys and values"}, &Settings::dtype,
+             std::array<std::string_view, 2>{"float32", "bfloat16"}),
   };
 }
 
@@ -278,6 +305,7 @@ const std::vector<Setting>& SettingsTable() {
     add("Life", ForServing(LifeSettings()));
     add("Logs and settings", LogSettings());
     add(kGpuGroup, GpuSettings());
+    add(kTorchGroup, TorchSettings());
     add(kFakeDeviceGroup, FakeDeviceSettings());
     add(kBenchGroup, BenchSettings());
     return all;

@@ -46,6 +46,7 @@ std::string EnvironmentName(const Setting& setting);
 // These settings have no meaning on any other device, and are refused there.
 inline constexpr std::string_view kFakeDeviceGroup = "Fake device (--device fake)";
 inline constexpr std::string_view kGpuGroup = "GPU (--device cuda)";
+inline constexpr std::string_view kTorchGroup = "LibTorch (--device torch)";
 
 // These belong to `millraced bench`, and are refused where it serves.
 inline constexpr std::string_view kBenchGroup = "Bench (millraced bench)";

@@ -7,12 +7,14 @@
 #include "kernels/kernel_table.h"
 #endif
 #include "executors/fake/fake_executor.h"
+#include "executors/torch/torch_executor.h"
 
 namespace millrace {
 namespace {
 
 [[maybe_unused]] absl::Status WithoutCuda() {
-  return absl::UnimplementedError("device: cuda is not built into this server, allowed: cpu, fake");
+  return absl::UnimplementedError(
+      "device: cuda is not built into this server, allowed: cpu, torch, fake");
 }
 
 }  // namespace
@@ -22,6 +24,8 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
   switch (device.kind) {
     case DeviceKind::kCpu:
       return cpu::LoadCpuExecutor(model, device);
+    case DeviceKind::kTorch:
+      return aten::LoadTorchExecutor(model, device);
     case DeviceKind::kFake:
       return LoadFakeExecutor(device);
     case DeviceKind::kCuda:

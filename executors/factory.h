@@ -19,7 +19,7 @@ struct ModelSpec {
   std::string path;  // of what OpenModel opens (formats/open_model.h); the fake device has no model
 };
 
-enum class DeviceKind { kCpu, kCuda, kFake };
+enum class DeviceKind { kCpu, kCuda, kTorch, kFake };
 
 // The values are settings, checked there; what a device cannot do is refused with both numbers.
 struct DeviceSpec {
@@ -31,16 +31,23 @@ struct DeviceSpec {
   int max_num_batched_tokens = 2048;
   int max_model_len = 0;  // 0: what the model was trained for
 
+  // Of cpu: float weights to 8 bits, or linears of layers to 4 and the rest to 8, while they are
+  // loaded; 0: as they are.
+  int weight_bits = 0;
+
   // Of cuda:
   double gpu_memory_utilization = 0.9;  // of all its memory, what may be in use, others included
   bool kv_cache_fp8 = false;            // keys and values in E4M3 instead of BF16 and FP16
   bool quantize_fp8 = false;            // layers' linears to E4M3 while they are loaded
+  bool quantize_head = false;           // the vocabulary head to E4M3 while it is loaded
   bool dummy_weights = false;           // draw weights instead of reading them
   bool enforce_eager = false;           // capture no graphs
   bool portable_kernels = false;        // none that is for one architecture alone
   bool cublaslt_linears = false;        // no linear of ours
   Duration step_timeout = std::chrono::seconds(60);  // a step that takes longer hangs
   bool exact = true;  // false: linears may sum in an order that depends on the batch
+
+  bool bfloat16 = false;  // of torch: weights, activations, keys and values; else float32
 
   int64_t fake_step_us =
       0;  // of the fake device: the time of a step, and of each of its input tokens

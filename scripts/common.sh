@@ -5,6 +5,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/millrace
 JOBS=${MILLRACE_JOBS:-$(nproc)}
 MODEL=$CACHE/SmolLM2-135M-Instruct.Q4_1.gguf
+GEMMA=$CACHE/gemma-3-270m-q4_k_m.gguf
 LLAMA_CPP=$CACHE/llama-cpp-python-0.3.36
 PATH=$CACHE/bin:$PATH
 
@@ -14,13 +15,16 @@ die() {
   exit 1
 }
 
-# The folder of the virtual environment that holds scripts/pypi/GROUP.txt. Its name carries the digest of that file, so a
-# changed list makes a new one and an unchanged list costs one look.
-venv_path() {
+# The folder of what scripts/pypi/GROUP.txt lists: $CACHE/NAME-, and the digest of that file, so that a changed list makes a
+# new one and an unchanged list costs one look. NAME is GROUP unless a second argument says otherwise.
+cache_path() {
   local digest
   digest=$(sha256sum <"$ROOT/scripts/pypi/$1.txt")
-  printf '%s/venv-%s-%s' "$CACHE" "$1" "${digest:0:12}"
+  printf '%s/%s-%s' "$CACHE" "${2:-$1}" "${digest:0:12}"
 }
+
+# That of its virtual environment.
+venv_path() { cache_path "$1" "venv-$1"; }
 
 # A new virtual environment at $1, of the system's Python.
 make_venv() {

@@ -13,7 +13,10 @@ scripts/setup.sh build test
 sanitized=
 case " $* " in
   *MILLRACE_SANITIZE=[at]*) sanitized=1 ;;
-  *) scripts/fetch_model.sh ;;
+  *)
+    scripts/fetch_model.sh
+    scripts/fetch_torch.sh
+    ;;
 esac
 
 say "building $build/ with $JOBS jobs"

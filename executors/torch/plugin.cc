@@ -1,0 +1,7 @@
+#include "executors/torch/torch_model.h"
+
+extern "C" __attribute__((visibility("default"))) void MillraceLoadTorchModel(
+    const millrace::ModelSpec& model, const millrace::DeviceSpec& device,
+    absl::StatusOr<std::unique_ptr<millrace::cpu::HostModel>>* loaded) {
+  *loaded = millrace::aten::LoadTorchModel(model, device);
+}

@@ -1,0 +1,48 @@
+#include "executors/torch/torch_executor.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "executors/torch/torch_model.h"
+
+namespace millrace::aten {
+namespace {
+
+constexpr Logger kLog(LogComponent::kExecutors);
+
+absl::StatusOr<decltype(&MillraceLoadTorchModel)> OpenPlugin() {
+  // GNU OpenMP reads this when it is opened. Its threads would otherwise spin at the end of each
+  // region, on cores that the server's other threads want: steps took up to 17 times as long.
+  setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
+  // Its symbols are nobody's else: LibTorch carries copies of libraries that the server links.
+  void* const plugin = dlopen("libmillrace_torch.so", RTLD_NOW | RTLD_LOCAL);
+  void* const load = plugin != nullptr ? dlsym(plugin, "MillraceLoadTorchModel") : nullptr;
+  if (load == nullptr) {
+    return absl::UnimplementedError(
+        StrCat("device: torch needs libmillrace_torch.so beside the server (it is built where "
+               "scripts/fetch_torch.sh has put LibTorch): ",
+               dlerror()));
+  }
+  return reinterpret_cast<decltype(&MillraceLoadTorchModel)>(load);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> LoadTorchExecutor(const ModelSpec& model,
+                                                            const DeviceSpec& device) {
+  MILLRACE_ASSIGN_OR_RETURN(const auto load, OpenPlugin());
+  absl::StatusOr<std::unique_ptr<cpu::HostModel>> loaded;
+  load(model, device, &loaded);
+  MILLRACE_RETURN_IF_ERROR(loaded.status());
+  const ModelInfo& info = (*loaded)->info();
+  kLog.Info("torch executor: ", info.kv.type, ", ", info.weight_bytes >> 20, " MiB of weights, ",
+            info.kv.num_blocks, " KV blocks of ", info.kv.block_size, " tokens");
+  return cpu::MakeHostExecutor(*std::move(loaded));
+}
+
+}  // namespace millrace::aten

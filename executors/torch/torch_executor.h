@@ -1,0 +1,20 @@
+// Runs a model through LibTorch, on the processor's own cores: the reference for the other devices.
+#ifndef MILLRACE_EXECUTORS_TORCH_TORCH_EXECUTOR_H_
+#define MILLRACE_EXECUTORS_TORCH_TORCH_EXECUTOR_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "executors/executor.h"
+#include "executors/factory.h"
+
+namespace millrace::aten {
+
+// Opens libmillrace_torch.so, which lies beside the program, when it is first called; it stays.
+// Unimplemented where that cannot be opened.
+absl::StatusOr<std::unique_ptr<Executor>> LoadTorchExecutor(const ModelSpec& model,
+                                                            const DeviceSpec& device);
+
+}  // namespace millrace::aten
+
+#endif  // MILLRACE_EXECUTORS_TORCH_TORCH_EXECUTOR_H_

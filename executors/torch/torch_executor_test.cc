@@ -1,0 +1,267 @@
+// The whole LibTorch executor on small random models, against double precision and against the CPU
+// executor.
+#include "executors/torch/torch_executor.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "executors/executor_driver.h"
+#include "executors/models/family_reference.h"
+#include "executors/models/reference_forward.h"
+#include "formats/hf_test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace millrace::aten {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kTokens = 60;
+
+// Sums of tens in float32, in another order; logits spread over some tens.
+constexpr double kTolerance = 1e-4;
+
+std::string Path(std::string_view name) {
+  return StrCat(::testing::TempDir(), "torch_executor_test_", getpid(), "_", name);
+}
+
+class TorchExecutorTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    std::filesystem::remove(Path("tiny.gguf"));
+    std::filesystem::remove_all(Path("folder"));
+  }
+};
+
+std::string Gguf(const TinyLlama& model) {
+  std::string path = Path("tiny.gguf");
+  TinyLlamaWriter(model).Write(path);
+  return path;
+}
+
+std::string Folder(const TinyLlama& model, const HfForm& form = {}) {
+  std::string path = Path("folder");
+  WriteHfFolder(model, path, form);
+  return path;
+}
+
+// One thread: tests run beside each other.
+DeviceSpec Device(DeviceKind kind = DeviceKind::kTorch) {
+  return {.kind = kind,
+          .threads = 1,
+          .kv_cache_memory = 8 << 20,
+          .max_num_seqs = 40,
+          .max_num_batched_tokens = 512};
+}
+
+std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device = Device()) {
+  auto loaded = LoadExecutor({path}, device);
+  CheckOk(loaded.status());
+  return *std::move(loaded);
+}
+
+std::vector<Token> Prompt(int length = kTokens, int seed = 0) {
+  std::vector<Token> prompt;
+  for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % 261);
+  return prompt;
+}
+
+// Of the prompt's tokens but the first, computed `chunk` tokens at a time.
+std::vector<double> Logprobs(const std::string& path, int chunk = kTokens,
+                             const DeviceSpec& device = Device()) {
+  const std::unique_ptr<Executor> executor = Load(path, device);
+  ExecutorDriver driver(*executor);
+  const SlotId slot = driver.Add(Prompt(), {.temperature = 0, .top_logprobs = 0});
+  std::vector<double> logprobs;
+  for (int begin = 0; begin < kTokens; begin += chunk) {
+    const StepResult result = driver.Step({{slot, std::min(chunk, kTokens - begin)}}, 1);
+    for (const TokenResult& token : result.tokens) logprobs.push_back(*token.logprob);
+  }
+  logprobs.pop_back();  // of the sampled one
+  return logprobs;
+}
+
+std::vector<double> Reference(const std::string& path) {
+  const absl::StatusOr<OpenedModel> model = OpenModel(path);
+  CheckOk(model.status());
+  const std::vector<Token> prompt = Prompt();
+  const std::vector<std::vector<double>> logits = ReferenceLogits(*model, prompt);
+  std::vector<double> logprobs;
+  for (int i = 0; i + 1 < kTokens; ++i) {
+    logprobs.push_back(ReferenceLogprob(logits[i], prompt[i + 1]));
+  }
+  return logprobs;
+}
+
+double Worst(const std::vector<double>& logprobs, const std::vector<double>& reference) {
+  EXPECT_EQ(logprobs.size(), reference.size());
+  double worst = 0;
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    worst = std::max(worst, std::abs(logprobs[i] - reference[i]));
+  }
+  return worst;
+}
+
+TinyLlama Tiny(std::string architecture, TensorType type = TensorType::kF32) {
+  TinyLlama model;
+  model.architecture = std::move(architecture);
+  model.tied = model.architecture == "llama";
+  model.linear_type = type;
+  model.embedding_type = type;
+  return model;
+}
+
+TEST_F(TorchExecutorTest, GgufFilesGiveTheReferencesLogprobs) {
+  for (const char* architecture : {"llama", "qwen3"}) {
+    for (const TensorType type :
+         {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0, TensorType::kQ4_1}) {
+      SCOPED_TRACE(StrCat(architecture, " ", Traits(type).name));
+      TinyLlama model = Tiny(architecture, type);
+      model.rope_factors = type == TensorType::kF32;
+      const std::string path = Gguf(model);
+      const std::vector<double> reference = Reference(path);
+      for (const int chunk : {kTokens, 7, 1}) {
+        EXPECT_LT(Worst(Logprobs(path, chunk), reference), kTolerance) << "chunks of " << chunk;
+      }
+    }
+  }
+}
+
+TEST_F(TorchExecutorTest, FoldersGiveTheReferencesLogprobs) {
+  for (const char* architecture : {"llama", "qwen3"}) {
+    for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBf16}) {
+      SCOPED_TRACE(StrCat(architecture, " ", Traits(type).name));
+      const std::string path = Folder(Tiny(architecture), {.files = 2, .type = type});
+      EXPECT_LT(Worst(Logprobs(path), Reference(path)), kTolerance);
+    }
+  }
+}
+
+TEST_F(TorchExecutorTest, FamiliesAreWhatTransformersMakesOfThem) {
+  std::filesystem::create_directories(Path("folder"));
+  const std::vector<TwinResult> results = RunFamilies(
+      [](const std::string& path, int max_model_len) {
+        DeviceSpec device = Device();
+        device.max_model_len = max_model_len;
+        return LoadExecutor({path}, device);
+      },
+      Path("folder"));
+  EXPECT_EQ(results.size(), ReadFamilyReference().twins.size());
+  for (const TwinResult& result : results) {
+    EXPECT_LT(result.error, kTolerance) << result.name;
+    std::printf("%-20s %.1e\n", result.name.c_str(), result.error);
+  }
+}
+
+TEST_F(TorchExecutorTest, IsCloseToTheCpu) {
+  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0}) {
+    const std::string path = Gguf(Tiny("qwen3", type));
+    // The CPU's keys and values are float16, and its activations int8 where the weights are.
+    EXPECT_LT(Worst(Logprobs(path, kTokens, Device(DeviceKind::kCpu)), Logprobs(path)),
+              type == TensorType::kQ8_0 ? 0.5 : 0.02)
+        << Traits(type).name;
+  }
+}
+
+TEST_F(TorchExecutorTest, Bfloat16IsOtherNumbersButNear) {
+  const std::string path = Gguf(Tiny("llama"));
+  DeviceSpec device = Device();
+  device.bfloat16 = true;
+  const double worst = Worst(Logprobs(path, 7, device), Reference(path));
+  EXPECT_LT(worst, 1);
+  EXPECT_GT(worst, kTolerance);
+}
+
+TEST_F(TorchExecutorTest, ASequenceAmongOthersAndFromTheCache) {
+  const std::string path = Gguf(Tiny("llama"));
+  const SamplingParams sampling{.temperature = 0.9f, .top_p = 0.95f, .seed = 5, .top_logprobs = 2};
+  constexpr int kGenerated = 8;
+  const auto expect_alike = [](const SequenceOutput& a, const SequenceOutput& b) {
+    EXPECT_EQ(a.tokens, b.tokens);
+    ASSERT_EQ(a.logprobs.size(), b.logprobs.size());
+    for (size_t i = 0; i < a.logprobs.size(); ++i) {
+      EXPECT_NEAR(a.logprobs[i], b.logprobs[i], kTolerance);
+    }
+  };
+  const std::unique_ptr<Executor> alone_executor = Load(path);
+  ExecutorDriver alone_driver(*alone_executor);
+  const SlotId alone = alone_driver.Add(Prompt(75), sampling);
+  alone_driver.Generate({alone}, kGenerated, 1000);
+
+  const std::unique_ptr<Executor> executor = Load(path);
+  ExecutorDriver driver(*executor);
+  std::vector<SlotId> slots;
+  for (int i = 1; i <= 8; ++i) slots.push_back(driver.Add(Prompt(9 * i, i), sampling));
+  slots.insert(slots.begin() + 3, driver.Add(Prompt(75), sampling));
+  driver.Generate(slots, kGenerated, 32);
+  expect_alike(driver.output(slots[3]), alone_driver.output(alone));
+
+  const SlotId cached =
+      driver.Add(Prompt(75), sampling, absl::MakeConstSpan(driver.blocks(slots[3])).first(4));
+  driver.Generate({cached}, kGenerated, 1000);
+  expect_alike(driver.output(cached), alone_driver.output(alone));
+}
+
+TEST_F(TorchExecutorTest, ACopiedBlockIsTheSame) {
+  const std::unique_ptr<Executor> executor = Load(Gguf(Tiny("llama")));
+  const std::vector<TokenResult> tokens =
+      ForkByCopy(*executor, Prompt(10, 2), {.seed = 1, .top_logprobs = 1});
+  ASSERT_EQ(tokens.size(), 2);
+  EXPECT_EQ(tokens[0].token, tokens[1].token);
+  EXPECT_EQ(*tokens[0].logprob, *tokens[1].logprob);
+}
+
+TEST_F(TorchExecutorTest, InfoSaysWhatWasLoaded) {
+  TinyLlama model = Tiny("llama", TensorType::kQ4_1);
+  const std::unique_ptr<Executor> executor = Load(Gguf(model));
+  const ModelInfo& info = executor->info();
+  EXPECT_EQ(info.architecture, "llama");
+  EXPECT_FALSE(info.batch_invariant);
+  EXPECT_EQ(info.digest.size(), 32);
+  EXPECT_EQ(info.limits.vocab_size, 320);
+  EXPECT_EQ(info.kv.type, "float32");
+  ASSERT_EQ(info.kv.groups.size(), 1);
+  // Keys and values, layers, tokens, heads, elements, bytes.
+  EXPECT_EQ(info.kv.groups[0].bytes_per_block, 2 * 2 * 16 * 2 * 16 * 4);
+  EXPECT_EQ(info.limits.num_blocks, (8 << 20) / info.kv.groups[0].bytes_per_block);
+  EXPECT_EQ(Load(Gguf(model))->info().digest, info.digest);
+  DeviceSpec device = Device();
+  device.bfloat16 = true;
+  const std::unique_ptr<Executor> half = Load(Gguf(model), device);
+  EXPECT_NE(half->info().digest, info.digest);
+  EXPECT_EQ(half->info().kv.type, "bfloat16");
+  EXPECT_LT(half->info().weight_bytes, info.weight_bytes * 3 / 4);
+  model.seed = 2;
+  EXPECT_NE(Load(Gguf(model))->info().digest, info.digest);
+}
+
+TEST_F(TorchExecutorTest, RefusesByName) {
+  const auto error = [](const std::string& path, const DeviceSpec& device = Device()) {
+    return std::string(LoadExecutor({path}, device).status().message());
+  };
+  EXPECT_THAT(error(Folder(Tiny("llama"), {.fp8 = Fp8Scheme{}})),
+              HasSubstr("q_proj.weight is F8_E4M3; not allowed with --device torch"));
+  DeviceSpec device = Device();
+  device.kv_cache_memory = 100;
+  EXPECT_THAT(error(Gguf(Tiny("llama")), device),
+              HasSubstr("kv_cache_memory is 100 bytes, allowed: at least one block's 8192"));
+  device = Device();
+  device.max_model_len = 257;
+  EXPECT_THAT(error(Gguf(Tiny("llama")), device),
+              HasSubstr("max_model_len is 257, allowed: up to the model's 256"));
+  // What LibTorch throws.
+  device = Device();
+  device.kv_cache_memory = int64_t{1} << 60;
+  EXPECT_THAT(error(Gguf(Tiny("llama")), device), HasSubstr("LibTorch: "));
+}
+
+}  // namespace
+}  // namespace millrace::aten

@@ -1,0 +1,139 @@
+#include "executors/torch/torch_model.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "executors/cpu/cpu_model.h"
+#include "executors/models/model.h"
+#include "executors/phase_timer.h"
+#include "executors/step_limits.h"
+#include "executors/torch/torch_ops.h"
+#include "formats/open_model.h"
+
+namespace millrace::aten {
+namespace {
+
+// What LibTorch throws has its call stack in what(): the first line says what happened.
+absl::Status FromException(absl::StatusCode code, const std::exception& error) {
+  const std::string_view what = error.what();
+  return absl::Status(code, StrCat("LibTorch: ", Printable(what.substr(0, what.find('\n')), 400)));
+}
+
+struct TorchModel : cpu::HostModel {
+  const ModelInfo& info() const override { return model_info; }
+
+  void Copy(const BlockCopy& copy) override {
+    const c10::InferenceMode inference;
+    for (const std::vector<at::Tensor>* pages : {&kv.keys, &kv.values}) {
+      for (const at::Tensor& layer : *pages) {
+        layer.narrow(0, copy.dst * kv.block_size, kv.block_size)
+            .copy_(layer.narrow(0, copy.src * kv.block_size, kv.block_size));
+      }
+    }
+  }
+
+  absl::StatusOr<absl::Span<const Sampled>> Run(const cpu::CpuStepInput& input) override {
+    try {
+      const c10::InferenceMode inference;
+      ops->BeginStep(input);
+      family->Forward(*ops, input);
+      return ops->sampled();
+    } catch (const std::exception& error) {
+      return FromException(absl::StatusCode::kUnavailable, error);
+    }
+  }
+
+  std::unique_ptr<cpu::ThreadPool> pool;
+  TorchWeights weights;
+  TorchKv kv;
+  std::unique_ptr<Model> family;
+  std::unique_ptr<TorchOps> ops;
+  ModelInfo model_info;
+};
+
+absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const DeviceSpec& device,
+                               at::ScalarType dtype, StepLimits* limits, KvGroup* group) {
+  const int64_t width = int64_t{config.kv_heads} * config.head_size;
+  *group = {.num_layers = config.layers,
+            .bytes_per_block = 2 * config.layers * device.block_size * width *
+                               static_cast<int64_t>(c10::elementSize(dtype))};
+  const int64_t blocks = device.kv_cache_memory / group->bytes_per_block;
+  if (blocks < 1) {
+    return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
+                                             " bytes, allowed: at least one block's ",
+                                             group->bytes_per_block));
+  }
+  limits->num_blocks = static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
+  TorchKv kv{.block_size = device.block_size};
+  for (int i = 0; i < config.layers; ++i) {
+    const auto pages = [&] {
+      return at::empty({limits->num_blocks * kv.block_size, config.kv_heads, config.head_size},
+                       dtype);
+    };
+    kv.keys.push_back(pages());
+    kv.values.push_back(pages());
+  }
+  return kv;
+}
+
+absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const ModelSpec& model,
+                                                     const DeviceSpec& device) {
+  PhaseTimer phases;
+  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
+  const ModelConfig& config = opened.config;
+  if (!opened.tensors->has_data()) {
+    return absl::UnimplementedError(StrCat(opened.tensors->base_name(),
+                                           ": has no .safetensors files; allowed with --device "
+                                           "torch: a model with its weights"));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(StepLimits limits, MakeStepLimits(config, device));
+  phases.End("open the model's files");
+
+  const int threads = device.threads > 0 ? device.threads : cpu::UsableCores();
+  at::set_num_threads(threads);
+  const at::ScalarType dtype = device.bfloat16 ? at::kBFloat16 : at::kFloat;
+  auto loaded = std::make_unique<TorchModel>();
+  loaded->pool = std::make_unique<cpu::ThreadPool>(threads);
+  TorchWeightPlacer placer(*opened.tensors, dtype, *loaded->pool);
+  MILLRACE_ASSIGN_OR_RETURN(loaded->family, LoadModel(config, limits.max_model_len, placer));
+  loaded->weights = placer.Finish();
+  phases.End("expand the weights");
+
+  KvGroup group;
+  MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKv(config, device, dtype, &limits, &group));
+  loaded->ops = std::make_unique<TorchOps>(loaded->weights, loaded->kv, *loaded->pool);
+  loaded->model_info = {
+      .architecture = config.architecture,
+      .digest = std::string(loaded->weights.digest.begin(), loaded->weights.digest.end()),
+      .weight_bytes = loaded->weights.bytes,
+      .end_tokens = config.end_tokens,
+      .batch_invariant = false,  // ATen chooses its kernels by the batch's shape
+      .limits = limits,
+      .kv = {.block_size = limits.block_size,
+             .num_blocks = limits.num_blocks,
+             .type = device.bfloat16 ? "bfloat16" : "float32",
+             .groups = {group}}};
+  phases.End("take memory");
+  loaded->model_info.load_phases = phases.Take();
+  return loaded;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<cpu::HostModel>> LoadTorchModel(const ModelSpec& model,
+                                                               const DeviceSpec& device) {
+  try {
+    return Load(model, device);
+  } catch (const std::exception& error) {
+    return FromException(absl::StatusCode::kResourceExhausted, error);
+  }
+}
+
+}  // namespace millrace::aten

@@ -1,0 +1,25 @@
+// A model in LibTorch's tensors, ready to run steps. No header of LibTorch's is seen here.
+#ifndef MILLRACE_EXECUTORS_TORCH_TORCH_MODEL_H_
+#define MILLRACE_EXECUTORS_TORCH_TORCH_MODEL_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "executors/cpu/host_executor.h"
+#include "executors/factory.h"
+
+namespace millrace::aten {
+
+// Errors name the file or the setting. Logs nothing: in a plugin's copy of base/log.h, levels and
+// format are not what the server was told.
+absl::StatusOr<std::unique_ptr<cpu::HostModel>> LoadTorchModel(const ModelSpec& model,
+                                                               const DeviceSpec& device);
+
+}  // namespace millrace::aten
+
+// The one function that libmillrace_torch.so exports: LoadTorchModel.
+extern "C" void MillraceLoadTorchModel(
+    const millrace::ModelSpec& model, const millrace::DeviceSpec& device,
+    absl::StatusOr<std::unique_ptr<millrace::cpu::HostModel>>* loaded);
+
+#endif  // MILLRACE_EXECUTORS_TORCH_TORCH_MODEL_H_

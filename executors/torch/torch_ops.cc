@@ -1,0 +1,236 @@
+#include "executors/torch/torch_ops.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "executors/cpu/kernels.h"
+
+namespace millrace::aten {
+namespace {
+
+// Positions whose logits exist at the same time.
+constexpr int64_t kLogitRows = 64;
+// Scores of one sequence's attention that exist at the same time.
+constexpr int64_t kScores = int64_t{1} << 24;
+
+const at::Tensor& Cast(const Activation& activation) {
+  return static_cast<const TorchActivation&>(*activation).tensor;
+}
+at::Tensor& Cast(Activation& activation) {
+  return static_cast<TorchActivation&>(*activation).tensor;
+}
+const cpu::CpuStepInput& Cast(const StepInput& input) {
+  return static_cast<const cpu::CpuStepInput&>(input);
+}
+
+Activation Make(at::Tensor tensor) { return std::make_unique<TorchActivation>(std::move(tensor)); }
+
+// A copy, in int64.
+template <typename Number>
+at::Tensor Indexes(const Number* numbers, size_t count) {
+  at::Tensor indexes = at::empty({static_cast<int64_t>(count)}, at::kLong);
+  std::copy_n(numbers, count, indexes.mutable_data_ptr<int64_t>());
+  return indexes;
+}
+
+}  // namespace
+
+void TorchOps::BeginStep(const cpu::CpuStepInput& input) {
+  positions_ = Indexes(input.positions.data(), input.positions.size()).to(at::kDouble);
+  std::vector<int64_t> places;
+  for (size_t token = 0; token < input.positions.size(); ++token) {
+    const int64_t position = input.positions[token];
+    const int64_t block = input.rows[input.row_of[token]].block_table[position / kv_.block_size];
+    places.push_back(block * kv_.block_size + position % kv_.block_size);
+  }
+  places_ = Indexes(places.data(), places.size());
+  rows_.clear();
+  for (const cpu::CpuStepInput::Row& row : input.rows) {
+    const int64_t start = input.positions[row.first_token];
+    const int64_t length = start + row.num_tokens;
+    const int64_t blocks = (length + kv_.block_size - 1) / kv_.block_size;
+    rows_.push_back({.first_token = row.first_token,
+                     .num_tokens = row.num_tokens,
+                     .start = start,
+                     .blocks = Indexes(row.block_table, blocks)});
+  }
+  rotations_.clear();
+}
+
+Activation TorchOps::Embed(EmbeddingId table, float factor, const StepInput& input) {
+  const std::vector<Token>& tokens = Cast(input).tokens;
+  return Make(weights_.Table(table).index_select(0, Indexes(tokens.data(), tokens.size())) *
+              factor);
+}
+
+at::Tensor TorchOps::NormOf(NormId norm, const at::Tensor& x) const {
+  const NormWeight& weight = weights_.Norm(norm);
+  const at::Tensor wide = x.to(at::kFloat);
+  const at::Tensor mean = wide.square().mean(-1, /*keepdim=*/true);
+  return (wide * at::rsqrt(mean + weight.epsilon) * weight.scale).to(x.scalar_type());
+}
+
+at::Tensor TorchOps::Product(LinearId weight, const at::Tensor& x) const {
+  const Matrix& matrix = weights_.Linear(weight);
+  return at::linear(x, matrix.weight, matrix.bias);
+}
+
+Activation TorchOps::Norm(std::optional<NormId> norm, const Activation& residual, LinearId) {
+  return Make(norm.has_value() ? NormOf(*norm, Cast(residual)) : Cast(residual));
+}
+
+Activation TorchOps::Linear(LinearId weight, const Activation& x) {
+  return Make(Product(weight, Cast(x)));
+}
+
+Activation TorchOps::RowLinear(LinearId weight, Activation x, const Addend& addend,
+                               Activation& residual, std::optional<NormId> norm,
+                               LinearId consumer) {
+  at::Tensor y = Product(weight, Cast(x));
+  if (addend.norm.has_value()) y = NormOf(*addend.norm, y);
+  Cast(residual) = Cast(residual) + y * addend.factor;
+  return Norm(norm, residual, consumer);
+}
+
+Activation TorchOps::GatedLinear(LinearId weight, const Activation& x, GateFunction f, LinearId) {
+  const std::vector<at::Tensor> both = Product(weight, Cast(x)).chunk(2, -1);
+  const at::Tensor gate = both[0].to(at::kFloat);
+  const at::Tensor open = f == GateFunction::kSilu ? at::silu(gate) : at::gelu(gate, "tanh");
+  return Make((open * both[1]).to(both[0].scalar_type()));
+}
+
+const TorchOps::Rotations& TorchOps::RotationsOf(const RopeSpec& rope) {
+  for (const Rotations& rotations : rotations_) {
+    if (rotations.spec == rope) return rotations;
+  }
+  const int64_t pairs = rope.dimensions / 2;
+  at::Tensor frequencies =
+      at::pow(rope.base, at::arange(pairs, at::kDouble) * (-2.0 / rope.dimensions));
+  if (!rope.factors.empty()) {
+    std::vector<float> factors = rope.factors;
+    frequencies = frequencies / at::from_blob(factors.data(), {pairs}).to(at::kDouble);
+  }
+  const at::Tensor angles = at::outer(positions_, frequencies).unsqueeze(1);
+  rotations_.push_back({.spec = rope,
+                        .cosines = (angles.cos() * rope.magnitude).to(at::kFloat),
+                        .sines = (angles.sin() * rope.magnitude).to(at::kFloat)});
+  return rotations_.back();
+}
+
+// heads: [tokens, heads, head_size], float32.
+at::Tensor TorchOps::Turn(const at::Tensor& heads, const RopeSpec& rope) {
+  if (rope.dimensions == 0) return heads;
+  const Rotations& by = RotationsOf(rope);
+  const int64_t pairs = rope.dimensions / 2;
+  const at::Tensor turned = heads.narrow(-1, 0, rope.dimensions);
+  const at::Tensor split = rope.interleaved ? turned.unflatten(-1, {pairs, 2})
+                                            : turned.unflatten(-1, {2, pairs}).transpose(-1, -2);
+  const at::Tensor a = split.select(-1, 0);  // [tokens, heads, pairs]
+  const at::Tensor b = split.select(-1, 1);
+  const at::Tensor done = at::stack({a * by.cosines - b * by.sines, b * by.cosines + a * by.sines},
+                                    rope.interleaved ? -1 : -2)
+                              .flatten(-2);
+  return at::cat({done, heads.narrow(-1, rope.dimensions, heads.size(-1) - rope.dimensions)}, -1);
+}
+
+void TorchOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
+                          const std::optional<HeadNorms>& norms, Activation& qkv,
+                          const StepInput&) {
+  const int64_t q_heads = spec.num_heads;
+  const int64_t kv_heads = spec.num_kv_heads;
+  const at::Tensor heads = Cast(qkv).unflatten(-1, {q_heads + 2 * kv_heads, spec.head_size});
+  at::Tensor q = heads.narrow(1, 0, q_heads).to(at::kFloat);
+  at::Tensor k = heads.narrow(1, q_heads, kv_heads).to(at::kFloat);
+  if (norms.has_value() && norms->across_heads) {
+    q = NormOf(norms->q, q.flatten(1)).view_as(q);
+    k = NormOf(norms->k, k.flatten(1)).view_as(k);
+  } else if (norms.has_value()) {
+    q = NormOf(norms->q, q);
+    k = NormOf(norms->k, k);
+  }
+  q = Turn(q, spec.rope);
+  k = Turn(k, spec.rope);
+  const at::ScalarType dtype = heads.scalar_type();
+  kv_.keys[layer].index_copy_(0, places_, k.to(dtype));
+  kv_.values[layer].index_copy_(0, places_, heads.narrow(1, q_heads + kv_heads, kv_heads));
+  Cast(qkv) = q.to(dtype).flatten(1);  // All that Attention reads.
+}
+
+// q: [tokens, heads, head_size] of positions from `start` on; keys, values: [positions, kv_heads,
+// head_size].
+at::Tensor TorchOps::AttendSome(const AttentionSpec& spec, const at::Tensor& q, int64_t start,
+                                const at::Tensor& keys, const at::Tensor& values) const {
+  const int64_t tokens = q.size(0);
+  const int64_t group = spec.num_heads / spec.num_kv_heads;
+  // [kv_heads, group * tokens, head_size]
+  const at::Tensor queries =
+      q.unflatten(1, {spec.num_kv_heads, group}).permute({1, 2, 0, 3}).flatten(1, 2);
+  at::Tensor scores = at::bmm(queries, keys.permute({1, 2, 0})).to(at::kFloat) * spec.scale;
+  if (spec.soft_cap != 0) scores = at::tanh(scores / spec.soft_cap) * spec.soft_cap;
+  const at::Tensor query = at::arange(start, start + tokens).unsqueeze(1);
+  const at::Tensor key = at::arange(keys.size(0)).unsqueeze(0);
+  at::Tensor hidden = key > query;
+  if (spec.window > 0) hidden = hidden.logical_or(key <= query - spec.window);
+  scores = scores.unflatten(1, {group, tokens})
+               .masked_fill(hidden, -std::numeric_limits<float>::infinity())
+               .flatten(1, 2);
+  const at::Tensor out = at::bmm(scores.softmax(-1).to(q.scalar_type()), values.transpose(0, 1));
+  return out.unflatten(1, {group, tokens}).permute({2, 0, 1, 3}).reshape({tokens, -1});
+}
+
+at::Tensor TorchOps::AttendRow(int32_t layer, const AttentionSpec& spec, const at::Tensor& qkv,
+                               const Row& row) const {
+  const at::Tensor q = qkv.narrow(0, row.first_token, row.num_tokens)
+                           .unflatten(-1, {spec.num_heads, spec.head_size});
+  const int64_t length = row.start + row.num_tokens;
+  const auto gather = [&](const at::Tensor& pages) {
+    return pages.unflatten(0, {-1, kv_.block_size})
+        .index_select(0, row.blocks)
+        .flatten(0, 1)
+        .narrow(0, 0, length);
+  };
+  const at::Tensor keys = gather(kv_.keys[layer]);
+  const at::Tensor values = gather(kv_.values[layer]);
+  const int64_t some = std::max<int64_t>(1, kScores / (spec.num_heads * length));
+  std::vector<at::Tensor> outs;
+  for (int64_t i = 0; i < row.num_tokens; i += some) {
+    const int64_t count = std::min(some, row.num_tokens - i);
+    outs.push_back(AttendSome(spec, q.narrow(0, i, count), row.start + i, keys, values));
+  }
+  return at::cat(outs);
+}
+
+Activation TorchOps::Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
+                               const StepInput&, LinearId) {
+  std::vector<at::Tensor> outs;
+  for (const Row& row : rows_) outs.push_back(AttendRow(layer, spec, Cast(qkv), row));
+  return Make(at::cat(outs));
+}
+
+Activation TorchOps::Head(LinearId weight, const LogitSpec& spec, const Activation& x,
+                          const StepInput& input) {
+  const std::vector<int>& wanted = Cast(input).wanted;
+  head_ = weight;
+  logit_spec_ = spec;
+  return Make(Cast(x).index_select(0, Indexes(wanted.data(), wanted.size())));
+}
+
+void TorchOps::Sample(const Activation& logits, const StepInput& input) {
+  const std::vector<cpu::SampleRequest>& samples = Cast(input).samples;
+  const at::Tensor& wanted = Cast(logits);
+  if (sampled_.size() < samples.size()) sampled_.resize(samples.size());
+  for (int64_t first = 0; first < wanted.size(0); first += kLogitRows) {
+    const int64_t count = std::min(kLogitRows, wanted.size(0) - first);
+    at::Tensor panel = Product(head_, wanted.narrow(0, first, count)).to(at::kFloat);
+    panel = panel * logit_spec_.factor;
+    if (const float cap = logit_spec_.soft_cap; cap != 0) panel = at::tanh(panel / cap) * cap;
+    float* values = panel.mutable_data_ptr<float>();
+    const int64_t vocab = panel.size(1);
+    pool_.ParallelFor(static_cast<int>(count), [&](int i, int thread) {
+      samplers_[thread].Sample(cpu::BestKernels(), {values + i * vocab, static_cast<size_t>(vocab)},
+                               samples[first + i], &sampled_[first + i]);
+    });
+  }
+}
+
+}  // namespace millrace::aten
