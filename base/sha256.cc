@@ -1,8 +1,6 @@
 #include "base/sha256.h"
 
-#include <openssl/evp.h>
-
-#include <cstdlib>
+#include "base/evp_digest.h"
 
 namespace millrace {
 namespace {
@@ -13,31 +11,16 @@ const EVP_MD* Algorithm() {
   return algorithm;
 }
 
-// libcrypto fails here only when it is broken or memory is out: a wrong digest must not be used.
-void Require(bool ok) {
-  if (!ok) std::abort();
-}
-
-EVP_MD_CTX* Context(void* context) { return static_cast<EVP_MD_CTX*>(context); }
-
 }  // namespace
 
-void Sha256::Free::operator()(void* context) const { EVP_MD_CTX_free(Context(context)); }
+void Sha256::Free::operator()(void* context) const { EVP_MD_CTX_free(evp::Context(context)); }
 
-Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  Require(context_ != nullptr && Algorithm() != nullptr);
-  Require(EVP_DigestInit_ex2(Context(context_.get()), Algorithm(), nullptr) == 1);
-}
+Sha256::Sha256() : context_(evp::Begin(Algorithm())) {}
 
-void Sha256::Update(const void* data, size_t size) {
-  Require(EVP_DigestUpdate(Context(context_.get()), data, size) == 1);
-}
+void Sha256::Update(const void* data, size_t size) { evp::Update(context_.get(), data, size); }
 
 Sha256Digest Sha256::Finish() {
-  Sha256Digest digest;
-  Require(EVP_DigestFinal_ex(Context(context_.get()), digest.data(), nullptr) == 1);
-  Require(EVP_DigestInit_ex2(Context(context_.get()), Algorithm(), nullptr) == 1);
-  return digest;
+  return evp::Finish<Sha256Digest().size()>(context_.get(), Algorithm());
 }
 
 }  // namespace millrace

@@ -3,12 +3,14 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "base/sha1.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
 namespace {
 
-std::string Hex(const Sha256Digest& digest) {
+template <typename Digest>
+std::string Hex(const Digest& digest) {
   return absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(digest.data()), digest.size()));
 }
@@ -22,6 +24,14 @@ TEST(Sha256Test, GivesTheStandardsDigestsOneAfterAnother) {
   hash.Update("abcdbcdecdefdefgefghfghighijhijkijkl");
   hash.Update("jklmklmnlmnomnopnopq");
   EXPECT_EQ(Hex(hash.Finish()), "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+}
+
+TEST(Sha1Test, GivesTheStandardsDigestsOneAfterAnother) {
+  Sha1 hash;
+  EXPECT_EQ(Hex(hash.Finish()), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+  hash.Update("a");
+  hash.Update("bc");
+  EXPECT_EQ(Hex(hash.Finish()), "a9993e364706816aba3e25717850c26c9cd0d89d");
 }
 
 }  // namespace

@@ -23,13 +23,15 @@ set(_executors base config formats kernels ${_plan})
 millrace_folder(base            SEES                               USES absl spdlog crypto)
 millrace_folder(config          SEES base                          USES absl yaml json)
 millrace_folder(formats         SEES base                          USES absl json)
+millrace_folder(hub             SEES base formats/json.h formats/json_fields.h
+                                USES absl curl)
 millrace_folder(kernels         SEES                               USES cuda nccl)
 millrace_folder(scheduler       SEES base config                   USES absl)
 millrace_folder(executors       SEES ${_executors}                 USES absl)
 millrace_folder(executors/cuda  SEES ${_executors}                 USES absl cuda nccl)
 millrace_folder(executors/torch SEES ${_executors}                 USES absl torch)
 millrace_folder(proto           SEES                               USES protobuf grpc)
-millrace_folder(server          SEES base config formats scheduler proto executors/executor.h executors/factory.h
+millrace_folder(server          SEES base config formats hub/hub.h scheduler proto executors/executor.h executors/factory.h
                                 USES absl boost crypto grpc json onig prometheus protobuf utf8proc)
 millrace_folder(loadtest        SEES base proto                    USES absl boost grpc protobuf)
 millrace_folder(tests           SEES base config formats kernels scheduler executors proto server loadtest
@@ -47,6 +49,7 @@ _millrace_outside(benchmark  "^benchmark/"                                "^benc
 _millrace_outside(boost      "^boost/"                                    "^Boost::")
 _millrace_outside(crypto     "^openssl/"                                  "^OpenSSL::")
 _millrace_outside(cuda       "^(cuda|cublas|cub/|cupti|thrust/|cooperative_groups|nvtx|generated_nvtx|driver_types|vector_types)" "^CUDA::")
+_millrace_outside(curl       "^curl/"                                     "^CURL::")
 _millrace_outside(grpc       "^(grpc|grpcpp)/"                            "^gRPC::")
 _millrace_outside(gtest      "^(gtest|gmock)/"                            "^GTest::")
 _millrace_outside(json       "^nlohmann/"                                 "^nlohmann_json::")

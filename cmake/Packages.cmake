@@ -1,5 +1,6 @@
 # Every outside library that some folder may use. Versions and package names stand in scripts/packages.tsv.
 find_package(Threads REQUIRED)
+find_package(CURL REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(absl CONFIG REQUIRED)

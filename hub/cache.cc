@@ -1,0 +1,145 @@
+#include "hub/cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "hub/model_name.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Logger kLog(LogComponent::kServer);
+constexpr auto kLockPause = std::chrono::milliseconds(50);
+
+std::string FolderName(const std::string& repository) {
+  const size_t slash = repository.find('/');
+  return StrCat("models--", repository.substr(0, slash), "--", repository.substr(slash + 1));
+}
+
+absl::Status CannotWrite(const fs::path& path, const std::string& why) {
+  return absl::FailedPreconditionError(StrCat("hub: cannot write ", path.string(), ": ", why,
+                                              "; HF_HOME or HF_HUB_CACHE names another folder"));
+}
+
+absl::Status MakeFolder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  return error ? CannotWrite(folder, error.message()) : absl::OkStatus();
+}
+
+}  // namespace
+
+HubCache::HubCache(const std::string& cache, const std::string& repository)
+    : root_(fs::path(cache) / FolderName(repository)),
+      locks_(fs::path(cache) / ".locks" / FolderName(repository)) {}
+
+std::optional<std::string> HubCache::Commit(const std::string& revision) const {
+  if (IsCommit(revision)) return revision;
+  std::ifstream file(root_ / "refs" / revision);
+  std::string commit(40, '\0');
+  file.read(commit.data(), static_cast<std::streamsize>(commit.size()));
+  return file && IsCommit(commit) ? std::optional(commit) : std::nullopt;
+}
+
+absl::Status HubCache::WriteRef(const std::string& revision, const std::string& commit) const {
+  if (Commit(revision) == commit) return absl::OkStatus();
+  const fs::path path = root_ / "refs" / revision;
+  MILLRACE_RETURN_IF_ERROR(MakeFolder(path.parent_path()));
+  const fs::path temporary = StrCat(path.string(), ".", getpid(), ".tmp");
+  std::ofstream file(temporary);
+  file << commit;
+  file.close();
+  std::error_code error;
+  if (file) fs::rename(temporary, path, error);
+  return file && !error ? absl::OkStatus() : CannotWrite(path, error.message());
+}
+
+fs::path HubCache::Snapshot(const std::string& commit) const {
+  return root_ / "snapshots" / commit;
+}
+
+std::vector<std::string> HubCache::Files(const std::string& commit) const {
+  std::vector<std::string> files;
+  const fs::path snapshot = Snapshot(commit);
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(snapshot, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string name = entry->path().lexically_relative(snapshot).string();
+    if (Has(commit, name)) files.push_back(std::move(name));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool HubCache::Has(const std::string& commit, const std::string& file) const {
+  std::error_code error;
+  return fs::is_regular_file(Snapshot(commit) / file, error);
+}
+
+absl::Status HubCache::Link(const std::string& commit, const std::string& file,
+                            const std::string& etag) const {
+  const fs::path path = Snapshot(commit) / file;
+  MILLRACE_RETURN_IF_ERROR(MakeFolder(path.parent_path()));
+  const fs::path target = Blob(etag).lexically_relative(path.parent_path());
+  // Another process may do the same at the same time: the last one's link is as good.
+  const fs::path temporary = StrCat(path.string(), ".", getpid(), ".tmp");
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_symlink(target, temporary, error);
+  if (!error) fs::rename(temporary, path, error);
+  return error ? CannotWrite(path, error.message()) : absl::OkStatus();
+}
+
+fs::path HubCache::Blob(const std::string& etag) const { return root_ / "blobs" / etag; }
+
+bool HubCache::HasBlob(const std::string& etag, int64_t bytes) const {
+  std::error_code error;
+  const uintmax_t size = fs::file_size(Blob(etag), error);
+  return !error && size == static_cast<uintmax_t>(bytes);
+}
+
+fs::path HubCache::Lock(const std::string& etag) const { return locks_ / StrCat(etag, ".lock"); }
+
+absl::StatusOr<FileLock> FileLock::Take(const fs::path& path, const std::atomic<bool>& stop) {
+  MILLRACE_RETURN_IF_ERROR(MakeFolder(path.parent_path()));
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) return CannotWrite(path, std::strerror(errno));
+  FileLock lock(fd);
+  for (bool told = false; flock(fd, LOCK_EX | LOCK_NB) != 0;) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return CannotWrite(path, std::strerror(errno));
+    if (!std::exchange(told, true)) {
+      kLog.Info("hub: another process is fetching the same file: waiting for it");
+    }
+    if (stop) return absl::CancelledError("stopped");
+    std::this_thread::sleep_for(kLockPause);
+  }
+  return lock;
+}
+
+FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+FileLock::~FileLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace millrace

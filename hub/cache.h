@@ -1,0 +1,67 @@
+// One model's place in the cache that Hugging Face's tools share:
+//     models--org--name/blobs/ETAG            contents
+//     models--org--name/refs/REVISION         holds the commit that a branch or tag stands for
+//     models--org--name/snapshots/COMMIT/FILE links to a blob
+//     .locks/models--org--name/ETAG.lock      flock(2)ed while that blob is fetched
+#ifndef MILLRACE_HUB_CACHE_H_
+#define MILLRACE_HUB_CACHE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace millrace {
+
+// Names of files, revisions, commits and etags are checked before they get here (model_name.h).
+class HubCache {
+ public:
+  HubCache(const std::string& cache, const std::string& repository);
+
+  // The commit that `revision` was when somebody last asked the hub, if that is known.
+  std::optional<std::string> Commit(const std::string& revision) const;
+  // Does nothing for a revision that is a commit.
+  absl::Status WriteRef(const std::string& revision, const std::string& commit) const;
+
+  std::filesystem::path Snapshot(const std::string& commit) const;
+  // The names of the files that a snapshot has, sorted.
+  std::vector<std::string> Files(const std::string& commit) const;
+  // Whether a snapshot has the file, whole.
+  bool Has(const std::string& commit, const std::string& file) const;
+  // Puts a blob into a snapshot.
+  absl::Status Link(const std::string& commit, const std::string& file,
+                    const std::string& etag) const;
+
+  std::filesystem::path Blob(const std::string& etag) const;
+  bool HasBlob(const std::string& etag, int64_t bytes) const;
+
+  std::filesystem::path Lock(const std::string& etag) const;
+
+ private:
+  std::filesystem::path root_;
+  std::filesystem::path locks_;
+};
+
+// flock(2)s a file, which other processes may hold meanwhile, until it is destroyed.
+class FileLock {
+ public:
+  // Makes the file and its folder. Cancelled: `stop` became true while another process held it.
+  static absl::StatusOr<FileLock> Take(const std::filesystem::path& path,
+                                       const std::atomic<bool>& stop);
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock();
+
+ private:
+  explicit FileLock(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_HUB_CACHE_H_

@@ -1,0 +1,78 @@
+// Files of one commit into the cache, several parts of them at a time.
+#ifndef MILLRACE_HUB_DOWNLOADER_H_
+#define MILLRACE_HUB_DOWNLOADER_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "hub/cache.h"
+#include "hub/hub_api.h"
+#include "hub/options.h"
+#include "hub/partial_file.h"
+#include "hub/progress.h"
+
+namespace millrace {
+
+class Downloader {
+ public:
+  // All outlive this.
+  Downloader(const HubOptions& options, const HubCache& cache, std::string repository,
+             std::string commit);
+
+  // Puts the files into the commit's snapshot: what is in the cache is only linked, what another
+  // process fetches is waited for, what was begun goes on. A file is where it belongs only once it
+  // is whole and its checksum is right. Errors are HubApi's; RESOURCE_EXHAUSTED: the disk has no
+  // room; DATA_LOSS: a checksum is wrong, twice.
+  absl::Status Fetch(std::vector<HubFile> files);
+
+ private:
+  struct Target {
+    HubFile file;
+    std::unique_ptr<PartialFile> data;
+    std::atomic<int> parts_left = 0;
+    std::atomic<bool> no_ranges = false;  // the server gives whole files alone
+    int restarts = 0;
+    bool wrong_once = false;  // its checksum was wrong
+  };
+  using Job = std::pair<Target*, int>;  // and the part
+
+  absl::Status Open(const HubFile& file);
+  absl::Status CheckRoom() const;
+  void Run(Progress& progress);
+  std::optional<Job> NextJob();
+  absl::Status FetchPart(HubApi& api, Target& target, int part, Progress& progress);
+  // Once, from where the part is.
+  absl::Status FetchOnce(HubApi& api, Target& target, int part, Progress& progress);
+  void WaitForAll();
+  absl::Status Complete(Target& target, Progress& progress);
+  absl::Status Restart(Target& target, Progress& progress);
+  void AddJobs(Target& target);
+  void Fail(absl::Status status);
+
+  const std::atomic<bool>& asked_to_stop_;
+  HubOptions options_;  // with `stop_` to stop
+  const HubCache& cache_;
+  const std::string repository_;
+  const std::string commit_;
+  std::vector<FileLock> locks_;
+  std::deque<Target> targets_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  size_t unfinished_ = 0;  // targets
+  absl::Status failure_;
+  std::atomic<bool> stop_ = false;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_HUB_DOWNLOADER_H_

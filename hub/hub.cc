@@ -1,0 +1,169 @@
+#include "hub/hub.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "hub/cache.h"
+#include "hub/downloader.h"
+#include "hub/hub_api.h"
+#include "hub/model_name.h"
+#include "hub/options.h"
+#include "hub/selection.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kServer);
+constexpr int64_t kMaxIndexBytes = 64 << 20;
+
+// One model on its way from the hub into the cache.
+class Fetcher {
+ public:
+  Fetcher(const HubRequest& request, HubModelName name, const HubOptions& options)
+      : request_(request),
+        name_(std::move(name)),
+        options_(options),
+        cache_(options.cache, name_.repository) {}
+
+  absl::StatusOr<std::string> Run() {
+    const std::optional<std::string> known = cache_.Commit(request_.revision);
+    if (options_.offline) return Cached(known);
+    HubApi api(options_, name_.repository, request_.revision);
+    // Without a cache to fall back upon it is worth to insist.
+    const absl::StatusOr<HubRevision> revision =
+        api.Revision(known.has_value() ? 1 : options_.attempts);
+    if (absl::IsUnavailable(revision.status()) && known.has_value()) {
+      absl::StatusOr<std::string> path = Cached(known);
+      if (!path.ok()) return revision.status();
+      kLog.Warning(std::string(revision.status().message()), "; the cache's ", known->substr(0, 12),
+                   " is taken");
+      return path;
+    }
+    MILLRACE_RETURN_IF_ERROR(revision.status());
+    return Fetch(api, *revision);
+  }
+
+ private:
+  absl::Status About(const absl::Status& status) const {
+    return Annotate(status, StrCat("hub: ", name_.repository));
+  }
+
+  std::string Path(const std::string& commit, const Selection& selection) const {
+    const std::filesystem::path snapshot = cache_.Snapshot(commit);
+    return (selection.gguf.has_value() ? snapshot / *selection.gguf : snapshot).string();
+  }
+
+  absl::StatusOr<std::vector<std::string>> ReadShards(const std::string& commit) const {
+    std::ifstream file(cache_.Snapshot(commit) / kWeightsIndex, std::ios::binary);
+    std::string text;
+    for (std::istreambuf_iterator<char> at(file), end; at != end; ++at) {
+      if (text.size() == static_cast<size_t>(kMaxIndexBytes)) break;
+      text += *at;
+    }
+    absl::StatusOr<std::vector<std::string>> shards = Shards(text);
+    if (!shards.ok()) return About(shards.status());
+    return shards;
+  }
+
+  // What the cache has, whole.
+  absl::StatusOr<std::string> Cached(const std::optional<std::string>& commit) const {
+    const auto missing = [&](std::string_view what) {
+      return absl::NotFoundError(StrCat(
+          "hub: ", name_.repository, ": ", what, " in the cache, ", options_.cache,
+          ", and the hub is not asked (--offline, HF_HUB_OFFLINE): fetch the model while online"));
+    };
+    if (!commit.has_value()) {
+      return missing(StrCat("revision ", Printable(request_.revision), " is not"));
+    }
+    const std::vector<std::string> files = cache_.Files(*commit);
+    if (files.empty()) return missing("nothing is");
+    const absl::StatusOr<Selection> selection = Select(files, name_.file, request_.content);
+    if (!selection.ok())
+      return missing(selection.status().message().empty()
+                         ? "it is not"
+                         : std::string(selection.status().message()));
+    if (selection->has_index) {
+      MILLRACE_ASSIGN_OR_RETURN(const std::vector<std::string> shards, ReadShards(*commit));
+      for (const std::string& shard : shards) {
+        if (!cache_.Has(*commit, shard)) return missing(StrCat(Printable(shard), " is not"));
+      }
+    }
+    return Path(*commit, *selection);
+  }
+
+  absl::StatusOr<std::string> Fetch(HubApi& api, const HubRevision& revision) {
+    absl::StatusOr<Selection> selection = Select(revision.files, name_.file, request_.content);
+    if (!selection.ok()) return About(selection.status());
+    MILLRACE_RETURN_IF_ERROR(FetchFiles(api, revision.commit, selection->files));
+    if (selection->has_index) {
+      MILLRACE_ASSIGN_OR_RETURN(const std::vector<std::string> shards, ReadShards(revision.commit));
+      MILLRACE_RETURN_IF_ERROR(FetchFiles(api, revision.commit, shards));
+    }
+    // Only now: whoever goes by it offline finds all.
+    MILLRACE_RETURN_IF_ERROR(cache_.WriteRef(request_.revision, revision.commit));
+    return Path(revision.commit, *selection);
+  }
+
+  absl::Status FetchFiles(HubApi& api, const std::string& commit,
+                          const std::vector<std::string>& names) {
+    std::vector<HubFile> files;
+    for (const std::string& name : names) {
+      if (cache_.Has(commit, name)) continue;
+      MILLRACE_ASSIGN_OR_RETURN(HubFile file, api.File(commit, name));
+      if (name == kWeightsIndex && file.bytes > kMaxIndexBytes) {
+        return absl::FailedPreconditionError(StrCat("hub: ", name_.repository, ": ", name, " has ",
+                                                    file.bytes, " bytes, at most ",
+                                                    kMaxIndexBytes));
+      }
+      files.push_back(std::move(file));
+    }
+    if (files.empty()) return absl::OkStatus();
+    MILLRACE_RETURN_IF_ERROR(
+        Downloader(options_, cache_, name_.repository, commit).Fetch(std::move(files)));
+    kLog.Info("hub: ", name_.repository, " (", commit.substr(0, 12), "): ", names.size(),
+              " files are in the cache");
+    return absl::OkStatus();
+  }
+
+  const HubRequest& request_;
+  const HubModelName name_;
+  const HubOptions& options_;
+  const HubCache cache_;
+};
+
+}  // namespace
+
+bool IsHubModel(std::string_view name) { return ParseHubModelName(name).has_value(); }
+
+absl::StatusOr<std::string> FetchHubModel(const HubRequest& request) {
+  static const std::atomic<bool> never = false;
+  std::optional<HubModelName> name = ParseHubModelName(request.name);
+  if (!name.has_value()) {
+    return absl::InvalidArgumentError(StrCat("hub: ", Printable(request.name),
+                                             " is no name of a model; allowed: org/name, "
+                                             "org/name:FILE.gguf, org/name:TAG"));
+  }
+  if (!IsSafeRevision(request.revision)) {
+    return absl::InvalidArgumentError(StrCat("hub: revision ", Printable(request.revision),
+                                             " is no name of a branch, a tag or a commit"));
+  }
+  HubOptions options = HubOptionsOfEnvironment();
+  options.offline = options.offline || request.offline;
+  options.stop = request.stop == nullptr ? &never : request.stop;
+  if (!options.endpoint.starts_with("https://") && !options.endpoint.starts_with("http://")) {
+    return absl::InvalidArgumentError(StrCat("hub: HF_ENDPOINT is ", Printable(options.endpoint),
+                                             "; allowed: a URL of https, or http"));
+  }
+  if (options.cache.empty()) {
+    return absl::FailedPreconditionError(
+        "hub: none of HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME says where the cache is");
+  }
+  return Fetcher(request, *std::move(name), options).Run();
+}
+
+}  // namespace millrace

@@ -1,0 +1,87 @@
+#include "hub/options.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/ascii.h"
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxToken = 4096;
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// "~/cache" stands for a folder of HOME's.
+std::string Expanded(std::string path) {
+  const std::string home = Variable("HOME");
+  if (!home.empty() && (path == "~" || path.starts_with("~/"))) path.replace(0, 1, home);
+  return path;
+}
+
+bool IsTrue(std::string text) {
+  absl::AsciiStrToLower(&text);
+  return text == "1" || text == "on" || text == "yes" || text == "true";
+}
+
+std::string Home() {
+  if (const std::string home = Variable("HF_HOME"); !home.empty()) return Expanded(home);
+  fs::path cache = Expanded(Variable("XDG_CACHE_HOME"));
+  if (cache.empty()) {
+    if (Variable("HOME").empty()) return "";
+    cache = fs::path(Variable("HOME")) / ".cache";
+  }
+  return cache / "huggingface";
+}
+
+// A token goes into a header: what is not printable ASCII is none.
+std::string Cleaned(std::string_view token) {
+  token = Trim(token);
+  const bool good =
+      token.size() <= kMaxToken &&
+      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; });
+  return good ? std::string(token) : "";
+}
+
+std::string Token(const std::string& home) {
+  for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
+    if (const std::string token = Variable(name); !token.empty()) return Cleaned(token);
+  }
+  std::string path = Expanded(Variable("HF_TOKEN_PATH"));
+  if (path.empty() && !home.empty()) path = fs::path(home) / "token";
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  for (std::istreambuf_iterator<char> at(file), end; at != end && text.size() <= kMaxToken; ++at) {
+    text += *at;
+  }
+  return Cleaned(text);
+}
+
+}  // namespace
+
+HubOptions HubOptionsOfEnvironment() {
+  HubOptions options;
+  const std::string home = Home();
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (options.cache.empty()) options.cache = Expanded(Variable(name));
+  }
+  if (options.cache.empty() && !home.empty()) options.cache = fs::path(home) / "hub";
+  if (std::string endpoint = Variable("HF_ENDPOINT"); !endpoint.empty()) {
+    while (endpoint.ends_with('/')) endpoint.pop_back();
+    options.endpoint = std::move(endpoint);
+  }
+  options.token = Token(home);
+  options.offline = IsTrue(Variable("HF_HUB_OFFLINE")) || IsTrue(Variable("TRANSFORMERS_OFFLINE"));
+  return options;
+}
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+// How far a fetch is: a line that is drawn anew on a terminal, now and then one in the log
+// elsewhere.
+#ifndef MILLRACE_HUB_PROGRESS_H_
+#define MILLRACE_HUB_PROGRESS_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace millrace {
+
+// "512 B", "3.4 MiB", "1.2 GiB"
+std::string ShortSize(int64_t bytes);
+
+class Progress {
+ public:
+  // `done` bytes of `total` are there already.
+  Progress(std::string what, int64_t done, int64_t total);
+  ~Progress();
+
+  // From any thread; negative where bytes turned out to be wrong.
+  void Add(int64_t bytes) { done_ += bytes; }
+
+ private:
+  void Run();
+  std::string Line(int64_t done, double seconds) const;
+
+  const std::string what_;
+  const int64_t before_;
+  const int64_t total_;
+  std::atomic<int64_t> done_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool end_ = false;
+  std::thread thread_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_HUB_PROGRESS_H_

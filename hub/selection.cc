@@ -1,0 +1,137 @@
+#include "hub/selection.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "formats/json.h"
+#include "formats/json_fields.h"
+#include "hub/model_name.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kConfig[] = "config.json";
+constexpr char kWeights[] = "model.safetensors";
+constexpr size_t kMostNamed = 20;  // in a message
+constexpr size_t kMaxShards = 10'000;
+
+// May be missing, and are read when they are there.
+constexpr std::string_view kText[] = {"tokenizer.json",          "tokenizer_config.json",
+                                      "special_tokens_map.json", "chat_template.jinja",
+                                      "chat_template.json",      "generation_config.json"};
+
+bool Contains(const std::vector<std::string>& files, std::string_view name) {
+  return std::find(files.begin(), files.end(), name) != files.end();
+}
+
+bool IsGguf(std::string_view name) { return name.ends_with(".gguf"); }
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  absl::AsciiStrToLower(&lower);
+  return lower;
+}
+
+// Whether a file's name ends in the tag, as in SmolLM2-135M-Instruct-Q4_K_M.gguf.
+bool HasTag(std::string_view name, std::string_view tag) {
+  std::string stem = Lower(name.substr(0, name.size() - 5));
+  const std::string wanted = Lower(tag);
+  return stem.ends_with(wanted) && stem.size() > wanted.size() &&
+         !absl::ascii_isalnum(stem[stem.size() - wanted.size() - 1]);
+}
+
+std::string Some(const std::vector<std::string>& names) {
+  std::vector<std::string> shown;
+  for (const std::string& name : names) {
+    if (shown.size() == kMostNamed) {
+      shown.push_back(StrCat("and ", names.size() - kMostNamed, " more"));
+      break;
+    }
+    shown.push_back(Printable(name));
+  }
+  return JoinList(shown);
+}
+
+absl::StatusOr<std::string> SelectGguf(const std::vector<std::string>& files,
+                                       const std::string& wanted) {
+  if (Contains(files, wanted)) {
+    if (IsGguf(wanted)) return wanted;
+    return absl::InvalidArgumentError(
+        StrCat(Printable(wanted), " is no .gguf file; allowed behind the colon: one, or a tag"));
+  }
+  std::vector<std::string> all, tagged;
+  for (const std::string& file : files) {
+    if (!IsGguf(file)) continue;
+    all.push_back(file);
+    if (!wanted.empty() && HasTag(file, wanted)) tagged.push_back(file);
+  }
+  const std::vector<std::string>& fit = wanted.empty() ? all : tagged;
+  if (fit.size() == 1) return fit[0];
+  if (fit.empty()) {
+    return absl::NotFoundError(
+        StrCat("has no file or tag \"", Printable(wanted), "\"",
+               all.empty() ? "; it has no .gguf files" : StrCat("; it has ", Some(all))));
+  }
+  return absl::InvalidArgumentError(
+      StrCat("has several .gguf files: name one behind a colon; there are ", Some(fit)));
+}
+
+}  // namespace
+
+absl::StatusOr<Selection> Select(const std::vector<std::string>& files, const std::string& wanted,
+                                 HubContent content) {
+  Selection selection;
+  const char* const main = content == HubContent::kText ? "tokenizer.json" : kConfig;
+  if (!wanted.empty() || !Contains(files, main)) {
+    if (wanted.empty() && std::none_of(files.begin(), files.end(), IsGguf)) {
+      return absl::NotFoundError(StrCat("has neither ", main, " nor a .gguf file"));
+    }
+    MILLRACE_ASSIGN_OR_RETURN(selection.gguf, SelectGguf(files, wanted));
+    selection.files = {*selection.gguf};
+    return selection;
+  }
+  if (content != HubContent::kText) selection.files.emplace_back(kConfig);
+  for (const std::string_view name : kText) {
+    if (Contains(files, name)) selection.files.emplace_back(name);
+  }
+  if (content != HubContent::kModel) return selection;
+  if (Contains(files, kWeightsIndex)) {
+    selection.has_index = true;
+    selection.files.emplace_back(kWeightsIndex);
+  } else if (Contains(files, kWeights)) {
+    selection.files.emplace_back(kWeights);
+  } else {
+    return absl::NotFoundError(StrCat("has no ", kWeights,
+                                      ", and weights in other files (pytorch_model.bin) are not "
+                                      "read: look for a revision or a model that has it"));
+  }
+  return selection;
+}
+
+absl::StatusOr<std::vector<std::string>> Shards(std::string_view index) {
+  absl::StatusOr<Json> json = ParseJson(index, JsonLimits{});
+  if (!json.ok()) return Annotate(json.status(), kWeightsIndex);
+  const auto map = json->is_object() ? json->find("weight_map") : json->end();
+  std::set<std::string> names;
+  if (json->is_object() && map != json->end() && map->is_object()) {
+    for (const Json& file : *map) {
+      if (!file.is_string()) continue;
+      const auto& name = file.get_ref<const std::string&>();
+      if (!IsSafeFileName(name) || name.find('/') != name.npos || !name.ends_with(".safetensors") ||
+          names.size() == kMaxShards) {
+        return absl::FailedPreconditionError(
+            StrCat(kWeightsIndex, ": names ", Printable(name), ", which is no file of weights"));
+      }
+      names.insert(name);
+    }
+  }
+  if (names.empty()) {
+    return absl::FailedPreconditionError(StrCat(kWeightsIndex, ": has no weight_map"));
+  }
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+}  // namespace millrace

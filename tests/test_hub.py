@@ -1,0 +1,290 @@
+"""Models by their names at the hub: fetched, cached, and what may go wrong, against a hub of our own."""
+import hashlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import threading
+
+import httpx
+import pytest
+
+from daemon import program, run, wait_until
+from hub_server import Fault, Hub, git_blob
+from test_folder import model_files
+
+NAME = "org/tiny.model"
+FLAGS = ("--model", NAME, "--kv-cache-memory", "16MiB")
+SMALL = "config.json"
+WEIGHTS = "model-1-of-2.safetensors"
+VOCAB = 640  # 164 kB of embeddings: enough for the hub to keep them in its storage
+
+
+def byte_tokenizer():
+    """A token for each byte, spelled as GPT-2 does, and an end."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    other = {byte: chr(256 + i) for i, byte in enumerate(b for b in range(256) if b not in plain)}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return json.dumps({
+        "version": "1.0", "normalizer": None, "pre_tokenizer": level, "post_processor": None, "decoder": level,
+        "added_tokens": [{"id": 256, "content": "<end>", "special": True}],
+        "model": {"type": "BPE", "vocab": {other.get(b, chr(b)): b for b in range(256)}, "merges": []},
+    }).encode()
+
+
+FILES = {**model_files(VOCAB), "tokenizer.json": byte_tokenizer(), "README.md": b"not wanted",
+         "tokenizer_config.json": b'{"eos_token": "<end>", "chat_template": "{{ messages[0].content }}"}'}
+WANTED = {name: data for name, data in FILES.items() if name != "README.md"}
+
+
+@pytest.fixture
+def hub():
+    hub = Hub()
+    hub.add(NAME, FILES)
+    yield hub
+    hub.stop()
+
+
+def folder_of(home):
+    return home / "hub" / "models--org--tiny.model"
+
+
+def fails(hub, home, *flags, **env):
+    """What a start that is meant to fail says."""
+    code, log = run(*FLAGS, *flags, env=hub.env(home, **env))
+    assert code == 1, log
+    return log
+
+
+def answer(server):
+    body = {"model": NAME, "prompt": "Hello", "max_tokens": 4, "temperature": 0}
+    return httpx.post(server.http + "/v1/completions", json=body, timeout=60).json()["choices"][0]["text"]
+
+
+def fetched(home):
+    """The snapshot's files, all of them as they are at the hub, and nothing left over."""
+    folder = folder_of(home)
+    commit = (folder / "refs" / "main").read_text()
+    snapshot = folder / "snapshots" / commit
+    for path in snapshot.iterdir():
+        assert path.is_symlink() and not os.path.isabs(os.readlink(path)) and path.resolve().parent == folder / "blobs"
+    assert {path.name: path.read_bytes() for path in snapshot.iterdir()} == WANTED
+    assert len(list((folder / "blobs").iterdir())) == len(WANTED)
+    return snapshot
+
+
+def test_it_is_fetched_once_and_served_from_the_cache(hub, start_server, tmp_path):
+    env = hub.env(tmp_path)
+    server = start_server(*FLAGS, env=env)
+    (model,) = httpx.get(server.http + "/v1/models").json()["data"]
+    assert model["id"] == NAME
+    assert httpx.get(server.http + "/v1/models/org%2Ftiny.model").status_code == 200
+    first = answer(server)
+    snapshot = fetched(tmp_path)
+    assert (snapshot / SMALL).resolve().name == git_blob(FILES[SMALL])
+    assert not hub.requests("GET", "README") and not hub.requests("HEAD", "README")
+
+    hub.seen.clear()
+    assert answer(start_server(*FLAGS, env=env)) == first
+    assert [path for _, _, path, _ in hub.seen] == [f"/api/models/{NAME}/revision/main"]
+    hub.seen.clear()
+    assert answer(start_server(*FLAGS, "--offline", env=env)) == first
+    assert answer(start_server(*FLAGS, env={**env, "HF_HUB_OFFLINE": "1"})) == first
+    assert answer(start_server(*FLAGS, "--offline", env={**env, "HF_HOME": "", "HF_HUB_CACHE": str(tmp_path / "hub")})) == first
+    assert not hub.seen
+    hub.stop()
+    server = start_server(*FLAGS, env=env)
+    assert answer(server) == first
+    assert "the cache's 111111111111 is taken" in server.log.read_text()
+
+
+def test_a_new_commit_brings_what_is_new_alone(hub, start_server, tmp_path):
+    start_server(*FLAGS, env=hub.env(tmp_path)).stop()
+    hub.add(NAME, {**FILES, "generation_config.json": b'{"eos_token_id": 7}'}, commit="2" * 40)
+    hub.seen.clear()
+    start_server(*FLAGS, env=hub.env(tmp_path)).stop()
+    assert (folder_of(tmp_path) / "refs" / "main").read_text() == "2" * 40
+    assert [path for _, method, path, _ in hub.seen if method == "GET" and "/resolve/" in path] == [
+        f"/{NAME}/resolve/{'2' * 40}/generation_config.json"]
+    # The older one is there still, by its commit.
+    start_server(*FLAGS, "--offline", "--revision", "1" * 40, env=hub.env(tmp_path))
+
+
+def test_a_revision_may_be_a_branch_with_a_slash(hub, start_server, tmp_path):
+    hub.models[NAME]["refs"] = ["refs/pr/1"]
+    start_server(*FLAGS, "--revision", "refs/pr/1", env=hub.env(tmp_path)).stop()
+    start_server(*FLAGS, "--revision", "refs/pr/1", "--offline", env=hub.env(tmp_path))
+    assert "revision main is not in the cache" in fails(hub, tmp_path, "--offline")
+
+
+def test_the_token_stays_with_the_hub(hub, start_server, tmp_path):
+    hub.private.add(NAME)
+    log = fails(hub, tmp_path)
+    assert f"{NAME} is no file or folder here" in log and "for a private one set HF_TOKEN" in log
+    assert "the token of HF_TOKEN may read it" in fails(hub, tmp_path, HF_TOKEN="hf_bad")
+    (tmp_path / "token").write_text("hf_good\n")
+    server = start_server(*FLAGS, env=hub.env(tmp_path))
+    assert hub.requests("GET", "", "storage")
+    assert not [headers for _, _, _, headers in hub.requests("GET", "", "storage") if "Authorization" in headers]
+    assert "hf_good" not in server.log.read_text()
+
+
+@pytest.mark.parametrize("fault, said", [
+    (Fault("GET hub/api", status=403, headers={"X-Error-Code": "GatedRepo"}), "is gated: ask for access at "),
+    (Fault("GET hub/api", status=403), "HF_TOKEN must be a token that may read the model"),
+    (Fault("GET hub/api", status=404), "there is no such model, or it is private"),
+    (Fault("GET hub/api", status=302, headers={"Location": "ftp://example.com/"}), "which is no URL of http"),
+    (Fault("GET hub/api", times=99, status=302, headers={"Location": "/api/again"}), "redirects more than 10 times"),
+    (Fault("GET hub/api", body=b"<html>Log in to the Wi-Fi</html>"), "not a hub's: check HF_ENDPOINT"),
+    (Fault("GET hub/api", body=b'{"sha": "../../x", "siblings": []}'), "sha: is no commit"),
+    (Fault("GET hub/api", body=b'{"sha": "%s", "siblings": 1}' % (b"1" * 40)), "siblings: must be a list"),
+    (Fault("GET hub/api", body=b" " * (33 << 20)), "more than 33554432 bytes"),
+    (Fault("HEAD hub/", times=99, headers={"ETag": '"../../x"', "X-Linked-Etag": '"../../x"'}), "without an ETag"),
+    (Fault("HEAD hub/", times=99, headers={"X-Repo-Commit": "3" * 40}), "comes from another commit"),
+    (Fault(WEIGHTS, times=99, headers={"X-Linked-Size": str(1 << 42)}), "TiB more on the disk of"),
+    (Fault("index.json", headers={"X-Linked-Size": str(1 << 42)}), "index.json has 4398046511104 bytes, at most"),
+    (Fault("HEAD hub/", times=99, status=404, headers={"X-Error-Code": "EntryNotFound"}), "a file of the model is not there"),
+])
+def test_an_error_says_what_to_do(hub, tmp_path, fault, said):
+    hub.faults.append(fault)
+    assert said in fails(hub, tmp_path)
+
+
+def test_a_commit_is_that_commit(hub, tmp_path):
+    """What was pinned is not to become something else."""
+    hub.models[NAME]["refs"] = ["3" * 40]
+    assert f"sha: is {'1' * 40}, but asked for was {'3' * 40}" in fails(hub, tmp_path, "--revision", "3" * 40)
+    assert not folder_of(tmp_path).exists()
+
+
+def test_an_endpoint_without_a_scheme_is_refused(hub, tmp_path):
+    """It would be taken for http, and be sent the token."""
+    endpoint = hub.url.removeprefix("http://")
+    assert f"HF_ENDPOINT is {endpoint}; allowed: a URL of https" in fails(hub, tmp_path, HF_ENDPOINT=endpoint, HF_TOKEN="hf_good")
+    assert not hub.seen
+
+
+def test_names_that_lead_elsewhere_are_refused(hub, tmp_path):
+    assert 'has no revision "nowhere": --revision names' in fails(hub, tmp_path, "--revision", "nowhere")
+    assert "is no name of a branch" in fails(hub, tmp_path, "--revision", "../main")
+    index = {"weight_map": {"a": "../../../../x.safetensors"}}
+    hub.add(NAME, {**FILES, "../x": b"x", "/etc/x": b"x", "model.safetensors.index.json": json.dumps(index).encode()})
+    assert "names ../../../../x.safetensors, which is no file of weights" in fails(hub, tmp_path)
+    assert not [path for path in tmp_path.rglob("x*")]
+
+
+def test_a_file_that_is_not_there_is_asked_for_at_the_hub_only_by_a_hubs_name(hub, tmp_path):
+    for name in ("./nothing", "/nothing/here", "nothing", "some/file.gguf"):
+        code, log = run("--model", name, env=hub.env(tmp_path))
+        assert code == 1 and not hub.seen
+
+
+@pytest.mark.parametrize("fault", [
+    Fault("GET hub/api", times=2, status=429, headers={"Retry-After": "0"}),
+    Fault("HEAD hub/", times=2, status=503, headers={"Retry-After": "0"}),
+    Fault("GET storage/", times=1, status=500),
+    Fault("GET storage/", times=1, status=403),  # a link that has grown old
+    Fault("GET storage/", times=1, cut=1000),
+    Fault("GET hub/", times=1, cut=0),
+    Fault("GET storage/", times=1, wrong=True),
+    Fault("GET storage/", times=9, ranges=False),
+    Fault("GET hub/org", times=1, wrong=True),
+], ids=lambda fault: f"{fault.match} {fault.status or 'cut' * (fault.cut is not None) or fault.wrong and 'wrong' or 'no ranges'}")
+def test_what_passes_is_gone_through(hub, start_server, tmp_path, fault):
+    hub.faults.append(fault)
+    start_server(*FLAGS, env=hub.env(tmp_path))
+    fetched(tmp_path)
+    assert fault.times < 9
+
+
+def test_a_cut_connection_is_gone_on_from(hub, start_server, tmp_path):
+    digest = hashlib.sha256(FILES[WEIGHTS]).hexdigest()
+    hub.faults.append(Fault(f"GET storage/{NAME}/{digest}", cut=100_000))
+    start_server(*FLAGS, env=hub.env(tmp_path))
+    ranges = [headers["Range"] for _, _, _, headers in hub.requests("GET", digest)]
+    assert f"bytes=100000-{len(FILES[WEIGHTS]) - 1}" in ranges
+    fetched(tmp_path)
+
+
+def test_a_wrong_checksum_stays_out_of_the_cache(hub, tmp_path):
+    hub.faults.append(Fault("GET storage/", times=99, wrong=True))
+    log = fails(hub, tmp_path)
+    assert "fetched twice and discarded" in log and "the checksum is" in log
+    assert not (folder_of(tmp_path) / "refs" / "main").exists()
+    assert not [path for path in (folder_of(tmp_path) / "blobs").iterdir() if len(path.name) == 64]
+    hub.faults.clear()
+    hub.faults.append(Fault("GET storage/", times=99, body=bytes(10 << 20), ranges=False))
+    assert "has more bytes than the hub said" in fails(hub, tmp_path)
+
+
+def test_a_hub_that_cannot_be_reached_is_named(hub, tmp_path):
+    hub.stop()
+    log = fails(hub, tmp_path)
+    assert f"hub: {NAME}: {hub.url}: " in log and "(4 of 4)" in log
+    assert "and the hub is not asked" in fails(hub, tmp_path, "--offline")
+
+
+def start(hub, home):
+    flags = [*FLAGS, "--http-port", "0", "--grpc-port", "0", "--admin-port", "0", "--ready-file", str(home / "ready")]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+    return subprocess.Popen([program(), *flags], env={**inherited, **hub.env(home)}, stderr=subprocess.PIPE)
+
+
+def test_what_a_killed_process_fetched_is_gone_on_from(hub, start_server, tmp_path):
+    data = random.Random(1).randbytes(30 << 20)  # two parts
+    hub.add(NAME, {**FILES, "model.safetensors": data})
+    del hub.models[NAME]["files"]["model.safetensors.index.json"]
+    slow = Fault("GET storage/", times=99, slow=40 << 20)
+    hub.faults.append(slow)
+    process = start(hub, tmp_path)
+    begun = folder_of(tmp_path) / "blobs" / f"{hashlib.sha256(data).hexdigest()}.millrace.incomplete"
+    wait_until(lambda: begun.exists() and begun.stat().st_blocks > 24_000)
+    process.kill()
+    process.communicate()
+    hub.faults.clear()
+    hub.seen.clear()
+    assert "model.safetensors" in fails(hub, tmp_path)  # of noise
+    ranges = [headers["Range"] for _, _, _, headers in hub.requests("GET", "", "storage")]
+    begins = [int(asked[6:].split("-")[0]) for asked in ranges]
+    assert any(begin % (16 << 20) for begin in begins)
+    (snapshot,) = (folder_of(tmp_path) / "snapshots").iterdir()
+    assert (snapshot / "model.safetensors").read_bytes() == data
+
+
+def test_a_signal_ends_a_fetch(hub, tmp_path):
+    hub.faults.append(Fault("GET storage/", times=99, slow=20_000))
+    process = start(hub, tmp_path)
+    wait_until(lambda: hub.requests("GET", "", "storage"))
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 0 and b"stopped" in log
+
+
+def test_two_processes_fetch_a_file_once(hub, start_server, tmp_path):
+    hub.faults.append(Fault("GET storage/", times=99, slow=1 << 20))
+    servers = []
+    threads = [threading.Thread(target=lambda: servers.append(start_server(*FLAGS, env=hub.env(tmp_path)))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(servers) == 2
+    gets = [path for _, _, path, _ in hub.requests("GET", "/resolve/")]
+    assert sorted(gets) == sorted(set(gets))
+    fetched(tmp_path)
+
+
+@pytest.mark.model
+def test_a_gguf_file_is_taken_by_its_tag(hub, start_server, tmp_path):
+    gguf = pathlib.Path(os.environ["MILLRACE_MODEL"])
+    hub.add("org/ggufs", {"tiny.Q4_1.gguf": gguf.read_bytes(), "tiny.Q8_0.gguf": b"x"})
+    start_server("--model", "org/ggufs:q4_1", env=hub.env(tmp_path))
+    assert len(hub.requests("GET", "", "storage")) == -(-gguf.stat().st_size // (16 << 20))
+    hub.seen.clear()
+    server = start_server("--model", "org/ggufs:tiny.Q4_1.gguf", "--offline", env=hub.env(tmp_path))
+    (model,) = httpx.get(server.http + "/v1/models").json()["data"]
+    assert model["id"] == "org/ggufs:tiny.Q4_1.gguf" and not hub.seen
+    code, log = run("--model", "org/ggufs", env=hub.env(tmp_path))
+    assert code == 1 and "name one behind a colon; there are tiny.Q4_1.gguf, tiny.Q8_0.gguf" in log
