@@ -22,6 +22,11 @@ uint64_t CachedValue(uint64_t sum, Token token) {
   return Mix(sum + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(token + 1)) | 1;
 }
 
+// What a token in the prompt, or a generated one, adds to a sequence's counts.
+uint64_t Counted(Token token, bool generated) {
+  return Mix(static_cast<uint64_t>(token) * 2 + (generated ? 1 : 0) + 77);
+}
+
 Token SampledToken(uint64_t sum, int32_t vocab_size) {
   return static_cast<Token>(Mix(sum) % static_cast<uint64_t>(vocab_size));
 }
@@ -108,7 +113,17 @@ StepResult ModelExecutor::Run(const Script& script) {
   tables_.pop_front();
 
   StepResult result{.id = plan.id};
-  for (const SlotStart& start : plan.starts) run_[start.slot] = RunSlot{};
+  for (const SlotStart& start : plan.starts) {
+    run_[start.slot] = RunSlot{.penalizes = start.sampling->penalizes()};
+    for (int32_t i = 0; i < start.history.size(); ++i) {
+      run_[start.slot].counts +=
+          Counted(plan.history[start.history.begin + i], i >= start.prompt_tokens);
+    }
+  }
+  for (const BlockCopy& copy : plan.copies) {
+    const auto block = [&](BlockId id) { return kv_.begin() + id * limits_.block_size; };
+    std::copy_n(block(copy.src), limits_.block_size, block(copy.dst));
+  }
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     Script row_script = script;
     if (script.fail_step) row_script.fault = [](const StepRow&) { return Fault::kRow; };
@@ -151,7 +166,8 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row,
       continue;
     }
     const std::optional<Token> scripted = script.sampled ? script.sampled(row) : std::nullopt;
-    slot.sampled = scripted.value_or(SampledToken(sum, limits_.vocab_size));
+    slot.sampled = scripted.value_or(SampledToken(sum + slot.counts, limits_.vocab_size));
+    if (slot.penalizes) slot.counts += Counted(slot.sampled, true);
     result.tokens.push_back({.token = slot.sampled});
   }
   if (slot.failed || fault == Fault::kRow || (garbage && row.logits.size() > 0)) {
@@ -164,15 +180,18 @@ RowResult ModelExecutor::RunRow(const StepPlan& plan, const StepRow& row,
 }
 
 ModelExecutor::Output ModelExecutor::Reference(absl::Span<const Token> prompt, int32_t max_tokens,
-                                               absl::Span<const Token> stops) const {
+                                               absl::Span<const Token> stops,
+                                               bool penalizes) const {
   Output output;
-  uint64_t sum = 0;
+  uint64_t sum = 0, counts = 0;
+  for (const Token token : prompt) counts += penalizes ? Counted(token, false) : 0;
   for (size_t i = 0; i < prompt.size(); ++i) {
     sum += CachedValue(sum, prompt[i]);
     if (i + 1 < prompt.size()) output.prompt_logprobs.push_back(Logprob(sum, prompt[i + 1]));
   }
   while (static_cast<int32_t>(output.generated.size()) < max_tokens) {
-    const Token token = SampledToken(sum, limits_.vocab_size);
+    const Token token = SampledToken(sum + counts, limits_.vocab_size);
+    counts += penalizes ? Counted(token, true) : 0;
     output.generated.push_back(token);
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
     sum += CachedValue(sum, token);

@@ -20,7 +20,8 @@ namespace millrace {
 //
 // A position's cached value depends on all tokens up to it, and a sampled token on all cached
 // values, read through the block table: one block that is shared, reused or recomputed wrongly
-// shows as a wrong token. Reference() gives the right ones.
+// shows as a wrong token. Of a sequence that penalizes it depends on how often each token came,
+// too. Reference() gives the right ones.
 class ModelExecutor {
  public:
   explicit ModelExecutor(const StepLimits& limits);
@@ -52,7 +53,7 @@ class ModelExecutor {
     std::vector<Token> generated;        // to the first stop token, or max_tokens of them
   };
   Output Reference(absl::Span<const Token> prompt, int32_t max_tokens,
-                   absl::Span<const Token> stops) const;
+                   absl::Span<const Token> stops, bool penalizes) const;
 
  private:
   using Value = uint64_t;
@@ -67,6 +68,8 @@ class ModelExecutor {
   };
   struct RunSlot {
     bool failed = false;
+    bool penalizes = false;
+    uint64_t counts = 0;  // of tokens, if it penalizes
     Token sampled = 0;
   };
 

@@ -3,6 +3,7 @@
 #ifndef MILLRACE_SCHEDULER_SAMPLING_PARAMS_H_
 #define MILLRACE_SCHEDULER_SAMPLING_PARAMS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -12,16 +13,42 @@ namespace millrace {
 // An index into the model's vocabulary, in [0, vocab_size).
 using Token = int32_t;
 
-// The most SamplingParams::top_logprobs.
+// The most SamplingParams::top_logprobs, and of its logit_bias.
 inline constexpr int32_t kMaxTopLogprobs = 20;
+inline constexpr size_t kMaxLogitBiases = 1024;
 
-// The filters apply in this order, as vLLM applies them: banned tokens, temperature, min_p, top_k,
-// top_p. Log-probabilities are always those of the raw logits, before any of them.
+struct LogitBias {
+  Token token;
+  float bias;  // [-100, 100]
+};
+
+// What is done to logits before one is taken, in this order (vLLM's; typical_p is last, as in
+// Hugging Face's transformers):
+//   logit_bias          logit += bias
+//   repetition_penalty  logit = logit > 0 ? logit / r : logit * r, of each token in the prompt or
+//                       among those generated (Keskar et al., arXiv:1909.05858)
+//   frequency_penalty   logit -= frequency * (times that the token was generated)
+//   presence_penalty    logit -= presence, of each token that was generated
+//   banned_tokens       logit = -inf
+//   temperature         p = exp((logit - largest) / temperature)
+//   min_p, top_k, top_p, typical_p  each of what the ones before it left
+// Log-probabilities and ranks are always those of the raw logits, before any of it.
 struct SamplingParams {
   float temperature = 1.0f;  // [0, 2]; 0 takes the largest logit, of equal ones the lowest id
   int32_t top_k = 0;         // keep this many of the likeliest tokens; 0 keeps all
   float top_p = 1.0f;        // (0, 1]: keep the smallest set whose probability reaches this
   float min_p = 0.0f;        // [0, 1]: drop tokens less likely than this times the likeliest
+
+  // (0, 1]: keep the smallest set whose probability reaches this, taken in the order of how far
+  // -log(p) is from the entropy (Meister et al., arXiv:2202.00666); of equally far ones the
+  // likelier, then the lower id, first.
+  float typical_p = 1.0f;
+
+  float repetition_penalty = 1.0f;  // (0, 100]; 1 is none
+  float frequency_penalty = 0.0f;   // [-2, 2]
+  float presence_penalty = 0.0f;    // [-2, 2]
+
+  std::vector<LogitBias> logit_bias;  // at most kMaxLogitBiases, each token once
 
   // A random number is a function of (seed, sample_index, position of the sampled token) alone, so
   // a token does not depend on the batch, on chunking or on preemption.
@@ -35,6 +62,11 @@ struct SamplingParams {
   // min_tokens: `banned_tokens` cannot be sampled for a position below `banned_before`.
   std::vector<Token> banned_tokens;
   int32_t banned_before = 0;
+
+  // The tokens so far change the next one's logits: whoever samples has to know them.
+  bool penalizes() const {
+    return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0;
+  }
 };
 
 }  // namespace millrace

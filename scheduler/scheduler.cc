@@ -44,7 +44,7 @@ absl::Status Scheduler::Add(SequenceRequest request) {
   const int32_t new_tokens = static_cast<int32_t>(
       std::min<int64_t>(request.stop.max_tokens, MaxNewTokens(prompt_size, options_.limits)));
   std::sort(request.stop.stop_token_ids.begin(), request.stop.stop_token_ids.end());
-  it->second = std::make_unique<Sequence>(Sequence{
+  auto sequence = std::make_unique<Sequence>(Sequence{
       .id = request.id,
       .priority = request.priority,
       .order = num_added_++,
@@ -58,8 +58,38 @@ absl::Status Scheduler::Add(SequenceRequest request) {
       .scored = request.score_prompt ? 0 : prompt_size - 1,
       .hashes = std::move(request.prompt_hashes),
   });
-  waiting_.insert(it->second.get());
+  if (absl::Status status = JoinGroup(request.prompt_group, *sequence); !status.ok()) {
+    sequences_.erase(it);
+    return status;
+  }
+  waiting_.insert(sequence.get());
+  it->second = std::move(sequence);
   return absl::OkStatus();
+}
+
+absl::Status Scheduler::JoinGroup(uint64_t id, Sequence& sequence) {
+  if (id == 0) return absl::OkStatus();
+  std::unique_ptr<PromptGroup>& group = groups_[id];
+  if (group == nullptr) {
+    group = std::make_unique<PromptGroup>(PromptGroup{.id = id});
+  } else {
+    const Sequence& other = *group->members.front();
+    const auto prompt = absl::MakeConstSpan(other.tokens).first(other.prompt_size);
+    if (absl::MakeConstSpan(sequence.tokens) != prompt) {
+      return absl::InvalidArgumentError(
+          StrCat("prompt_group: ", id, " is of sequences with another prompt"));
+    }
+  }
+  group->members.push_back(&sequence);
+  sequence.group = group.get();
+  return absl::OkStatus();
+}
+
+void Scheduler::LeaveGroup(Sequence& sequence) {
+  PromptGroup* const group = std::exchange(sequence.group, nullptr);
+  if (group == nullptr) return;
+  std::erase(group->members, &sequence);
+  if (group->members.empty()) groups_.erase(group->id);
 }
 
 bool Scheduler::Cancel(SequenceId id, absl::Status why, SteadyTime now,
@@ -198,9 +228,12 @@ SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status st
 
   if (sequence.slot) {
     LeaveSlot(sequence);
+  } else if (sequence.parked) {
+    std::erase(sequence.group->parked, &sequence);
   } else {
     waiting_.erase(&sequence);
   }
+  LeaveGroup(sequence);
   sequence.ended = true;
   const auto it = sequences_.find(sequence.id);
   std::unique_ptr<Sequence> owned = std::move(it->second);
@@ -217,12 +250,19 @@ void Scheduler::LeaveSlot(Sequence& sequence) {
   sequence.slot.reset();
   pool_.Release(sequence.blocks);
   sequence.blocks.clear();
+  sequence.prompt_step = 0;
+  if (sequence.group == nullptr) return;
+  // Unless another one computes the prompt, whoever waited for this one to do so must.
+  PromptGroup& group = *sequence.group;
+  std::erase(group.running, &sequence);
+  const auto computes = [](const Sequence* other) { return other->prompt_step == 0; };
+  if (std::none_of(group.running.begin(), group.running.end(), computes)) Unpark(group);
 }
 
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = counters_;
   stats.num_running = static_cast<int32_t>(running_.size());
-  stats.num_waiting = static_cast<int32_t>(waiting_.size());
+  stats.num_waiting = static_cast<int32_t>(sequences_.size() - running_.size());
   stats.blocks_held = pool_.num_held();
   stats.blocks_cached = pool_.num_cached();
   stats.blocks_free = pool_.num_available() - pool_.num_cached();

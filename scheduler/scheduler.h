@@ -58,7 +58,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // InvalidArgument: what ValidateSequence says. AlreadyExists: the id is alive.
+  // InvalidArgument: what ValidateSequence says, or the prompt is not its group's. AlreadyExists:
+  // the id is alive.
   absl::Status Add(SequenceRequest request);
 
   // Ends the sequence at once, at whatever stage; `why` is not OK. Its blocks are available to the
@@ -106,10 +107,17 @@ class Scheduler {
 
   void PlanRunning(Draft& draft);
   void Admit(SteadyTime now, Draft& draft);
-  bool HasRoomFor(Sequence& sequence, const Draft& draft);
+  const Sequence* FindDonor(const Sequence& sequence) const;
+  void Park(Sequence& sequence);
+  void Unpark(PromptGroup& group);
+  void UnparkReady();
+  bool HasRoomFor(Sequence& sequence, const Sequence* donor, const Draft& draft);
+  bool HistoryFits(const Sequence& sequence, const StepPlan& plan) const;
   size_t MostCached(const Sequence& sequence) const;
   void FindPrefix(const Sequence& sequence);
-  void Start(Sequence& sequence, SteadyTime now, Draft& draft);
+  void ShareBlocks(const Sequence& donor);
+  void Start(Sequence& sequence, bool shared, SteadyTime now, Draft& draft);
+  void AddStart(const Sequence& sequence, StepPlan& plan);
   int32_t MakeRoom(const Sequence& sequence, int32_t num_tokens, Draft& draft);
   void Preempt(Sequence& sequence, Draft& draft);
   void AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_known, Draft& draft);
@@ -122,6 +130,8 @@ class Scheduler {
   void PublishBlocks(Sequence& sequence, int32_t end);
   void UnpublishBlocks(const Sequence& sequence);
   std::optional<EndReason> TakeToken(Sequence& sequence, Token token, SteadyTime now);
+  absl::Status JoinGroup(uint64_t id, Sequence& sequence);
+  void LeaveGroup(Sequence& sequence);
   SequenceEnd End(Sequence& sequence, EndReason reason, absl::Status status, SteadyTime now);
   void LeaveSlot(Sequence& sequence);
 
@@ -131,7 +141,9 @@ class Scheduler {
 
   absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // alive
   std::vector<Sequence*> running_;                                        // by rank
-  absl::btree_set<Sequence*, RanksBefore> waiting_;
+  absl::btree_set<Sequence*, RanksBefore> waiting_;                       // but for parked ones
+  absl::flat_hash_map<uint64_t, std::unique_ptr<PromptGroup>> groups_;
+  std::vector<uint64_t> ready_groups_;            // the last plan computes their prompts
   std::vector<std::unique_ptr<Sequence>> ended_;  // with rows in flight
   std::vector<SlotId> free_slots_;
   uint64_t num_added_ = 0;
@@ -139,7 +151,12 @@ class Scheduler {
   StepId last_step_ = 0;
   int num_in_flight_ = 0;
   std::array<PlannedStep, kMaxStepsInFlight> in_flight_;  // by id modulo their number
-  std::vector<BlockId> prefix_;                           // FindPrefix's
+
+  // What the sequence at hand may begin with, left by HasRoomFor: full blocks, and positions of one
+  // more, to be copied.
+  std::vector<BlockId> prefix_;
+  std::optional<BlockId> partial_;
+  int32_t partial_positions_ = 0;
 
   SchedulerStats counters_;
 };

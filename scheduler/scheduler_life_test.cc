@@ -216,5 +216,17 @@ TEST(SchedulerLifeTest, CancelAllEndsTheRunningAndTheWaiting) {
   EXPECT_FALSE(scheduler->HasWork());
 }
 
+// What sequences that penalize have had goes into a plan with bounded room.
+TEST(SchedulerLifeTest, LongHistoriesStartOneAfterAnother) {
+  EXPECT_TRANSCRIPT(SmallOptions(4, 128, 64, false), R"(
+add A prompt=30 max=2 penalize  | ok
+add B prompt=30 max=2 penalize  | ok
+add C prompt=30 max=2 penalize  | ok
+add D prompt=3 max=2            | ok
+plan                            | +A[0,30)*, +B[0,30)*
+plan                            | A[30,31)<1*, B[30,31)<1*, +C[0,30)*, +D[0,3)*
+)");
+}
+
 }  // namespace
 }  // namespace millrace

@@ -25,6 +25,7 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   draft.step.id = id;
   draft.step.rows.clear();
 
+  UnparkReady();
   PlanRunning(draft);
   Admit(now, draft);
 
@@ -89,20 +90,67 @@ void Scheduler::Preempt(Sequence& sequence, Draft& draft) {
   ++counters_.preemptions;
 }
 
+// One of the sequence's group whose prompt's positions but the last are computed by a step before
+// this one. The last is computed by each, for its logits.
+const Sequence* Scheduler::FindDonor(const Sequence& sequence) const {
+  if (sequence.group == nullptr || sequence.scoring()) return nullptr;
+  for (const Sequence* other : sequence.group->running) {
+    if (other->prompt_step != 0 && other->prompt_step <= last_step_) return other;
+  }
+  return nullptr;
+}
+
+void Scheduler::Park(Sequence& sequence) {
+  waiting_.erase(&sequence);
+  sequence.parked = true;
+  sequence.group->parked.push_back(&sequence);
+}
+
+void Scheduler::Unpark(PromptGroup& group) {
+  for (Sequence* sequence : group.parked) {
+    sequence->parked = false;
+    sequence->blocks_missing = 0;  // it will want fewer
+    waiting_.insert(sequence);
+  }
+  group.parked.clear();
+}
+
+void Scheduler::UnparkReady() {
+  for (const uint64_t id : ready_groups_) {
+    if (const auto it = groups_.find(id); it != groups_.end()) Unpark(*it->second);
+  }
+  ready_groups_.clear();
+}
+
 // In order of rank; nobody overtakes a first that does not fit.
 void Scheduler::Admit(SteadyTime now, Draft& draft) {
   while (!waiting_.empty() && !free_slots_.empty() && draft.budget > 0) {
     Sequence& sequence = **waiting_.begin();
     if (sequence.rows_in_flight > 0) return;  // just preempted: not all of its tokens are known
-    if (!HasRoomFor(sequence, draft)) return;
-    Start(sequence, now, draft);
+    const Sequence* const donor = FindDonor(sequence);
+    if (donor == nullptr && sequence.group != nullptr && !sequence.group->running.empty() &&
+        !sequence.scoring()) {
+      Park(sequence);
+      continue;
+    }
+    if (!HasRoomFor(sequence, donor, draft)) return;
+    if (!HistoryFits(sequence, draft.plan)) return;
+    Start(sequence, /*shared=*/donor != nullptr, now, draft);
   }
 }
 
+// Sequences whose tokens so far the executor must be told start in several steps if they are long:
+// a plan has bounded room for these. One always fits.
+bool Scheduler::HistoryFits(const Sequence& sequence, const StepPlan& plan) const {
+  return !sequence.sampling->penalizes() || plan.history.size() + sequence.tokens.size() <=
+                                                static_cast<size_t>(options_.limits.max_model_len);
+}
+
 // Whether all of the sequence's tokens and a block of new ones fit beside what was promised. Leaves
-// in prefix_ what the cache has of it. While the first in the queue is blocked, it is looked up
-// again only when more blocks are available or the next of its prefix has been published.
-bool Scheduler::HasRoomFor(Sequence& sequence, const Draft& draft) {
+// in prefix_ and partial_ what the cache or the donor has of it. While the first in the queue is
+// blocked, it is looked up again only when more blocks are available or the next of its prefix has
+// been published.
+bool Scheduler::HasRoomFor(Sequence& sequence, const Sequence* donor, const Draft& draft) {
   const int32_t room = pool_.num_available() - draft.blocks_promised;
   const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
   const size_t found = sequence.blocks_found;
@@ -110,6 +158,7 @@ bool Scheduler::HasRoomFor(Sequence& sequence, const Draft& draft) {
   if (sequence.blocks_missing > room && !more_cached) return false;
 
   FindPrefix(sequence);
+  if (donor != nullptr) ShareBlocks(*donor);
   const auto held = std::count_if(prefix_.begin(), prefix_.end(),
                                   [this](BlockId block) { return pool_.num_holders(block) > 0; });
   sequence.blocks_found = static_cast<int32_t>(prefix_.size());
@@ -121,13 +170,14 @@ bool Scheduler::HasRoomFor(Sequence& sequence, const Draft& draft) {
 // logits; so are those that are still to be scored.
 size_t Scheduler::MostCached(const Sequence& sequence) const {
   if (!options_.prefix_caching) return 0;
-  const bool scoring = sequence.scored < sequence.prompt_size - 1;
-  const size_t positions = scoring ? sequence.scored : sequence.tokens.size() - 1;
+  const size_t positions = sequence.scoring() ? sequence.scored : sequence.tokens.size() - 1;
   return std::min(positions / options_.limits.block_size, sequence.hashes.blocks.size());
 }
 
 void Scheduler::FindPrefix(const Sequence& sequence) {
   prefix_.clear();
+  partial_.reset();
+  partial_positions_ = 0;
   const size_t most = MostCached(sequence);
   while (prefix_.size() < most) {
     const std::optional<BlockId> block = pool_.Find(sequence.hashes.blocks[prefix_.size()]);
@@ -136,30 +186,58 @@ void Scheduler::FindPrefix(const Sequence& sequence) {
   }
 }
 
-void Scheduler::Start(Sequence& sequence, SteadyTime now, Draft& draft) {
+// Of a donor there are all positions of the prompt but the last; the cache may have more only of a
+// sequence that was preempted.
+void Scheduler::ShareBlocks(const Sequence& donor) {
+  const int32_t block_size = options_.limits.block_size;
+  const int32_t positions = donor.prompt_size - 1;
+  if (static_cast<int32_t>(prefix_.size()) * block_size >= positions) return;
+  const auto full = donor.blocks.begin() + positions / block_size;
+  prefix_.assign(donor.blocks.begin(), full);
+  partial_positions_ = positions % block_size;
+  if (partial_positions_ > 0) partial_ = *full;
+}
+
+// `shared`: with the blocks of another one of its group.
+void Scheduler::Start(Sequence& sequence, bool shared, SteadyTime now, Draft& draft) {
   waiting_.erase(waiting_.begin());
   running_.insert(std::upper_bound(running_.begin(), running_.end(), &sequence, RanksBefore()),
                   &sequence);
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
-  draft.plan.starts.push_back({.slot = *sequence.slot, .sampling = sequence.sampling});
+  AddStart(sequence, draft.plan);
 
   for (const BlockId block : prefix_) pool_.Hold(block);
   sequence.blocks.assign(prefix_.begin(), prefix_.end());
   sequence.blocks_committed = static_cast<int32_t>(prefix_.size());
-  sequence.computed = sequence.blocks_committed * options_.limits.block_size;
+  sequence.computed = sequence.blocks_committed * options_.limits.block_size + partial_positions_;
+  if (partial_) {
+    sequence.blocks.push_back(pool_.Allocate());
+    draft.plan.copies.push_back({.src = *partial_, .dst = sequence.blocks.back()});
+  }
+  if (sequence.group != nullptr) sequence.group->running.push_back(&sequence);
   sequence.prefill_end = static_cast<int32_t>(sequence.tokens.size());
   sequence.blocks_missing = 0;
   if (!sequence.first_scheduled) {
     sequence.first_scheduled = now;
-    sequence.cached_tokens = sequence.computed;
-    const bool looked_up = options_.prefix_caching && sequence.scored == sequence.prompt_size - 1;
+    sequence.cached_tokens = shared ? 0 : sequence.computed;
+    const bool looked_up = options_.prefix_caching && !sequence.scoring() && !shared;
     counters_.prefix_queries += looked_up ? sequence.prompt_size : 0;
-    counters_.prefix_hits += sequence.computed;
+    counters_.prefix_hits += *sequence.cached_tokens;
   }
 
   AddRow(sequence, std::min(sequence.num_ready(), draft.budget), 0, draft);
   draft.blocks_promised += BlocksToGrow(sequence);
+}
+
+void Scheduler::AddStart(const Sequence& sequence, StepPlan& plan) {
+  SlotStart& start =
+      plan.starts.emplace_back(SlotStart{.slot = *sequence.slot, .sampling = sequence.sampling});
+  if (!sequence.sampling->penalizes()) return;
+  start.history.begin = static_cast<int32_t>(plan.history.size());
+  plan.history.insert(plan.history.end(), sequence.tokens.begin(), sequence.tokens.end());
+  start.history.end = static_cast<int32_t>(plan.history.size());
+  start.prompt_tokens = sequence.prompt_size;
 }
 
 // The executor knows the first `blocks_known` blocks of the sequence already.
@@ -197,6 +275,10 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_kno
     sequence.sampled_by = plan.id;
   }
   sequence.computed = end;
+  if (sequence.group != nullptr && sequence.prompt_step == 0 && end >= sequence.prompt_size - 1) {
+    sequence.prompt_step = plan.id;
+    ready_groups_.push_back(sequence.group->id);
+  }
 }
 
 void Scheduler::AddLogits(const Sequence& sequence, int32_t num_tokens, StepRow& row,

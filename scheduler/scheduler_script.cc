@@ -30,9 +30,8 @@ std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
   }
   if (scheduler.free_slots_.size() + scheduler.running_.size() != taken.size())
     return "slots are lost";
-  if (scheduler.running_.size() + scheduler.waiting_.size() != scheduler.sequences_.size()) {
-    return "sequences are lost";
-  }
+  std::string wrong = AuditGroups(scheduler);
+  if (!wrong.empty()) return wrong;
   int32_t num_held = 0;
   for (BlockId block = 0; block < limits.num_blocks; ++block) {
     const int32_t count = scheduler.pool_.num_holders(block);
@@ -44,6 +43,27 @@ std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
   if (num_held != scheduler.pool_.num_held()) {
     return StrCat("the pool counts ", scheduler.pool_.num_held(), " held blocks, there are ",
                   num_held);
+  }
+  return "";
+}
+
+// Who is parked waits for one of its group that runs, and every sequence is in one place.
+std::string SchedulerAuditor::AuditGroups(const Scheduler& scheduler) {
+  size_t num_parked = 0;
+  for (const auto& [id, group] : scheduler.groups_) {
+    num_parked += group->parked.size();
+    if (group->members.empty()) return StrCat("group ", id, " is nobody's");
+    if (!group->parked.empty() && group->running.empty()) return StrCat("group ", id, " hangs");
+    for (const Sequence* sequence : group->running) {
+      if (!sequence->slot) return StrCat(sequence->id, " does not run");
+    }
+    for (const Sequence* sequence : group->parked) {
+      if (!sequence->parked || sequence->slot) return StrCat(sequence->id, " is not parked");
+    }
+  }
+  if (scheduler.running_.size() + scheduler.waiting_.size() + num_parked !=
+      scheduler.sequences_.size()) {
+    return "sequences are lost";
   }
   return "";
 }
@@ -95,12 +115,15 @@ class ScriptRunner {
       return arguments.contains(key) ? std::stoi(arguments[key]) : 0;
     };
     SequenceRequest request{.id = static_cast<SequenceId>(name[0])};
+    const char owner = arguments.contains("of") ? arguments["of"][0] : name[0];
     for (int i = 0; i < number("prompt"); ++i) {
-      request.prompt.push_back(i < number("same") ? i % 16 : 16 * (name[0] - 'A' + 1) + i % 16);
+      request.prompt.push_back(i < number("same") ? i % 16 : 16 * (owner - 'A' + 1) + i % 16);
     }
+    request.prompt_group = static_cast<unsigned char>(owner);
     request.prompt_hashes = HashPrompt({}, request.prompt, options_.limits.block_size);
     auto sampling = std::make_shared<SamplingParams>();
     if (arguments.contains("score")) sampling->top_logprobs = 0;
+    if (arguments.contains("penalize")) sampling->presence_penalty = 1;
     name_of_[sampling.get()] = name;
     request.sampling = std::move(sampling);
     request.stop.max_tokens = number("max");
@@ -131,6 +154,7 @@ class ScriptRunner {
       if (scored > 0) text += StrCat("?", scored);
       rows.push_back(text + (samples ? "*" : ""));
     }
+    for (const BlockCopy& copy : plan->copies) rows.push_back(StrCat(copy.src, ">", copy.dst));
     names_in_flight_.push_back(names_);
     const absl::Status status = executor_.Submit(*std::move(plan));
     return status.ok() ? Join(rows) : std::string(status.message());

@@ -15,18 +15,20 @@ class SchedulerAuditor {
   // What is wrong, or "": each block has as many holders as running sequences name it, all others
   // are available, slots are held by one sequence each, running sequences stand in order of rank.
   static std::string Audit(const Scheduler& scheduler);
+
+ private:
+  static std::string AuditGroups(const Scheduler& scheduler);
 };
 
 // Runs lines of the form `command | answer` against a scheduler and a ModelExecutor, auditing after
 // each, and returns them with the answers that came. Lines without `|` are kept as they are.
 //
-//   add A prompt=9 max=3 [same=8] [stop=7] [prio=1] [score]
+//   add A prompt=9 max=3 [same=8] [stop=7] [prio=1] [score] [penalize] [of=B]
 //                   one more sequence, named by one letter; its first 8 tokens are those of every
-//                   prompt, the others its own
+//                   prompt, the others its own, or, in a group with B, B's
 //   plan            the rows of the plan: `A[0,4)` inputs at positions 0 to 3, `+A` it takes a
-//   slot,
-//                   `<2` the input is what step 2 samples, `?3` three positions scored, `*` one
-//                   sampled
+//                   slot, `<2` the input is what step 2 samples, `?3` three positions scored, `*`
+//                   one sampled; after them, what is copied: `1>2` block 1 into block 2
 //   commit [A=7] [fail=A] [fail=step]
 //                   runs the oldest step, with 7 sampled for A, A's row failing, or all of it: its
 //                   events

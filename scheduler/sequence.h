@@ -1,4 +1,4 @@
-// The scheduler's own record of a sequence. Not for others.
+// The scheduler's own records of sequences. Not for others.
 #ifndef MILLRACE_SCHEDULER_SEQUENCE_H_
 #define MILLRACE_SCHEDULER_SEQUENCE_H_
 
@@ -13,6 +13,18 @@
 
 namespace millrace {
 
+struct Sequence;
+
+// The sequences of one prompt that are alive. The first that runs computes the prompt. Meanwhile
+// those whose turn comes are parked, where they hold up nobody; then they go back to the queue, and
+// begin with the blocks of one that runs: shared, but for a copy of the last one that is not full.
+struct PromptGroup {
+  uint64_t id;
+  std::vector<Sequence*> members;
+  std::vector<Sequence*> running;
+  std::vector<Sequence*> parked;  // neither running nor in the queue
+};
+
 // Waiting (no slot), running (a slot), or ended with rows in flight. Positions count tokens from
 // the sequence's beginning; "planned" includes what submitted steps will have done.
 struct Sequence {
@@ -25,6 +37,7 @@ struct Sequence {
   int32_t max_inputs;  // positions ever computed: the last token of all is never an input
   std::vector<Token> stop_token_ids;  // sorted
   std::shared_ptr<const SamplingParams> sampling;
+  PromptGroup* group;  // null: none
   SteadyTime arrival;
 
   // Committed.
@@ -48,11 +61,15 @@ struct Sequence {
   int32_t prefill_end = 0;  // below it, prefill (or recompute); from it on, decode
   int32_t blocks_committed =
       0;  // leading blocks that need not be looked at for publishing any more
+  // Computes the last but one of the prompt's positions; 0: not yet planned.
+  StepId prompt_step = 0;
 
   // While waiting at the head for blocks: what the last look at the prefix cache found.
   int32_t blocks_missing = 0;
   int32_t blocks_found = 0;
+  bool parked = false;  // in group->parked
 
+  bool scoring() const { return scored < prompt_size - 1; }
   bool decoding() const { return computed >= prefill_end; }
 
   // Input tokens that could be planned now: 1 or 0 when decoding.

@@ -32,6 +32,10 @@ struct SequenceRequest {
   StopCriteria stop;
   int32_t priority = 0;  // lower first
 
+  // Not 0: the sequences alive with the same number have the same prompt. One of them computes it;
+  // the others wait for that and take over its blocks.
+  uint64_t prompt_group = 0;
+
   // The log-probability of each prompt token but the first is wanted. Needs sampling->top_logprobs.
   // Takes nothing from the prefix cache, which holds no logits.
   bool score_prompt = false;

@@ -21,11 +21,12 @@ absl::Status CheckInside(std::string_view what, int64_t index, std::string_view 
   return Invalid(what, "[", index, "].", field, " is ", value, ", allowed: ", min, " to ", max);
 }
 
-absl::Status CheckRange(size_t row, std::string_view field, Range range, size_t size) {
+absl::Status CheckRange(std::string_view what, size_t index, std::string_view field, Range range,
+                        size_t size) {
   if (0 <= range.begin && range.begin <= range.end && range.end <= static_cast<int64_t>(size)) {
     return absl::OkStatus();
   }
-  return Invalid("rows[", row, "].", field, " is [", range.begin, ", ", range.end,
+  return Invalid(what, "[", index, "].", field, " is [", range.begin, ", ", range.end,
                  ") of an array of ", size);
 }
 
@@ -60,6 +61,29 @@ absl::Status CheckSampling(size_t start, const SamplingParams& sampling, int32_t
   }
   if (!(sampling.min_p >= 0 && sampling.min_p <= 1))
     return wrong("min_p", sampling.min_p, "0 to 1");
+  if (!(sampling.typical_p > 0 && sampling.typical_p <= 1)) {
+    return wrong("typical_p", sampling.typical_p, "above 0, to 1");
+  }
+  if (!(sampling.repetition_penalty > 0 && sampling.repetition_penalty <= 100)) {
+    return wrong("repetition_penalty", sampling.repetition_penalty, "above 0, to 100");
+  }
+  if (!(std::abs(sampling.frequency_penalty) <= 2)) {
+    return wrong("frequency_penalty", sampling.frequency_penalty, "-2 to 2");
+  }
+  if (!(std::abs(sampling.presence_penalty) <= 2)) {
+    return wrong("presence_penalty", sampling.presence_penalty, "-2 to 2");
+  }
+  if (sampling.logit_bias.size() > kMaxLogitBiases) {
+    return wrong("logit_bias' size", sampling.logit_bias.size(), StrCat("0 to ", kMaxLogitBiases));
+  }
+  for (const LogitBias& biased : sampling.logit_bias) {
+    if (biased.token < 0 || biased.token >= vocab_size) {
+      return wrong("logit_bias' token", biased.token, StrCat("0 to ", vocab_size - 1));
+    }
+    if (!(std::abs(biased.bias) <= 100)) {
+      return wrong("logit_bias' bias", biased.bias, "-100 to 100");
+    }
+  }
   const int32_t top = sampling.top_logprobs.value_or(0);
   if (top < 0 || top > kMaxTopLogprobs) {
     return wrong("top_logprobs", top, StrCat("0 to ", kMaxTopLogprobs));
@@ -70,6 +94,17 @@ absl::Status CheckSampling(size_t start, const SamplingParams& sampling, int32_t
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckHistory(const StepPlan& plan, size_t i) {
+  const SlotStart& start = plan.starts[i];
+  MILLRACE_RETURN_IF_ERROR(CheckRange("starts", i, "history", start.history, plan.history.size()));
+  const bool wanted = start.sampling->penalizes();
+  if ((start.history.size() > 0) != wanted) {
+    return Invalid("starts[", i, "].history has ", start.history.size(), " tokens, allowed: ",
+                   wanted ? "those of the sequence, for its penalties" : "none without penalties");
+  }
+  return CheckInside("starts", i, "prompt_tokens", start.prompt_tokens, 0, start.history.size());
 }
 
 absl::Status CheckStarts(const StepPlan& plan, const StepLimits& limits) {
@@ -83,6 +118,14 @@ absl::Status CheckStarts(const StepPlan& plan, const StepLimits& limits) {
     started[start.slot] = true;
     if (start.sampling == nullptr) return Invalid("starts[", i, "].sampling is null");
     MILLRACE_RETURN_IF_ERROR(CheckSampling(i, *start.sampling, limits.vocab_size));
+    MILLRACE_RETURN_IF_ERROR(CheckHistory(plan, i));
+  }
+  if (plan.history.size() > static_cast<size_t>(limits.max_model_len)) {
+    return Invalid("history has ", plan.history.size(), " tokens, allowed: ", limits.max_model_len);
+  }
+  for (size_t i = 0; i < plan.history.size(); ++i) {
+    MILLRACE_RETURN_IF_ERROR(
+        CheckInside("history", i, "token", plan.history[i], 0, limits.vocab_size - 1));
   }
   return absl::OkStatus();
 }
@@ -138,9 +181,9 @@ absl::Status CheckRow(const StepPlan& plan, size_t i, const StepLimits& limits) 
   MILLRACE_RETURN_IF_ERROR(CheckInside("rows", i, "start", row.start, 0, limits.max_model_len - 1));
   MILLRACE_RETURN_IF_ERROR(
       CheckInside("rows", i, "num_tokens", row.num_tokens, 1, limits.max_model_len - row.start));
-  MILLRACE_RETURN_IF_ERROR(CheckRange(i, "tokens", row.tokens, plan.tokens.size()));
-  MILLRACE_RETURN_IF_ERROR(CheckRange(i, "blocks", row.blocks, plan.blocks.size()));
-  MILLRACE_RETURN_IF_ERROR(CheckRange(i, "logits", row.logits, plan.logits.size()));
+  MILLRACE_RETURN_IF_ERROR(CheckRange("rows", i, "tokens", row.tokens, plan.tokens.size()));
+  MILLRACE_RETURN_IF_ERROR(CheckRange("rows", i, "blocks", row.blocks, plan.blocks.size()));
+  MILLRACE_RETURN_IF_ERROR(CheckRange("rows", i, "logits", row.logits, plan.logits.size()));
   MILLRACE_RETURN_IF_ERROR(CheckInput(plan, i, limits));
   MILLRACE_RETURN_IF_ERROR(CheckLogits(plan, i, limits));
   if (row.mask != MaskSource::kNone) return Invalid("rows[", i, "].mask: no executor takes masks");

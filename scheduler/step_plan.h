@@ -49,6 +49,11 @@ struct BlockCopy {
 struct SlotStart {
   SlotId slot;
   std::shared_ptr<const SamplingParams> sampling;  // never null
+
+  // Where `sampling` penalizes: the sequence's tokens so far, the prompt's `prompt_tokens` first,
+  // of the plan's `history`. What is sampled for the slot from here on the executor counts itself.
+  Range history;
+  int32_t prompt_tokens = 0;
 };
 
 // A position of a row whose logits are wanted.
@@ -90,6 +95,7 @@ struct StepPlan {
   std::vector<Token> tokens;      // the rows' host tokens
   std::vector<BlockId> blocks;    // the rows' new blocks
   std::vector<WantedLogits> logits;
+  std::vector<Token> history;  // the starts'; together at most max_model_len
 };
 
 struct TokenLogprob {

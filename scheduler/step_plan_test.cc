@@ -76,6 +76,44 @@ TEST(StepPlanTest, RefusesEachBreachAndNamesIt) {
          Sampling(p).banned_tokens = {3, 100};
        },
        "banned_tokens is 100"},
+      {[](StepPlan& p) { Sampling(p).typical_p = 0; }, "typical_p is 0, allowed: above 0, to 1"},
+      {[](StepPlan& p) { Sampling(p).repetition_penalty = 0; }, "repetition_penalty is 0"},
+      {[](StepPlan& p) { Sampling(p).frequency_penalty = 2.5f; }, "frequency_penalty is 2.5"},
+      {[](StepPlan& p) { Sampling(p).presence_penalty = -3; }, "presence_penalty is -3"},
+      {[](StepPlan& p) {
+         Sampling(p).logit_bias = {{100, 1}};
+       },
+       "logit_bias' token is 100"},
+      {[](StepPlan& p) {
+         Sampling(p).logit_bias = {{1, 101}};
+       },
+       "logit_bias' bias is 101, allowed: -100 to 100"},
+      {[](StepPlan& p) { Sampling(p).logit_bias.resize(1025); },
+       "logit_bias' size is 1025, allowed: 0 to 1024"},
+      {[](StepPlan& p) { Sampling(p).presence_penalty = 1; },
+       "starts[0].history has 0 tokens, allowed: those of the sequence"},
+      {[](StepPlan& p) {
+         p.history = {1};
+         p.starts[0].history = {0, 1};
+       },
+       "starts[0].history has 1 tokens, allowed: none without penalties"},
+      {[](StepPlan& p) {
+         Sampling(p).presence_penalty = 1;
+         p.starts[0].history = {0, 1};
+       },
+       "starts[0].history is [0, 1) of an array of 0"},
+      {[](StepPlan& p) {
+         Sampling(p).presence_penalty = 1;
+         p.history = {1, 2};
+         p.starts[0].history = {0, 2};
+         p.starts[0].prompt_tokens = 3;
+       },
+       "starts[0].prompt_tokens is 3, allowed: 0 to 2"},
+      {[](StepPlan& p) {
+         p.history = {5, 100};
+       },
+       "history[1].token is 100"},
+      {[](StepPlan& p) { p.history.resize(65); }, "history has 65 tokens, allowed: 64"},
       {[](StepPlan& p) { p.rows[0].slot = -1; }, "rows[0].slot is -1"},
       {[](StepPlan& p) { p.rows[1].slot = 2; }, "rows[1].slot is 2 a second time"},
       {[](StepPlan& p) { p.rows[1].start = 64; }, "rows[1].start is 64, allowed: 0 to 63"},
