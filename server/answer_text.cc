@@ -7,7 +7,8 @@ namespace millrace {
 AnswerText::AnswerText(const Tokenizer* tokenizer, const GenerateRequest* request)
     : tokenizer_(tokenizer),
       request_(request),
-      detokenizer_(tokenizer, request->skip_special_tokens),
+      // It goes on from the prompt: joined, the two read as one text.
+      detokenizer_(tokenizer, request->skip_special_tokens, /*follows=*/true),
       stops_(request->stop, request->include_stop_str_in_output) {}
 
 TokenDetail AnswerText::Detail(const StepResult& result, const TokenResult& token) const {
@@ -49,11 +50,20 @@ OutputEvent AnswerText::Echo(absl::Span<const Token> prompt) {
 void AnswerText::Add(const StepResult& result, const TokenResult& token, bool is_stop_token,
                      OutputEvent* event) {
   ++num_tokens_;
+  if (token.logprob.has_value()) {
+    ++num_logprobs_;
+    sum_logprobs_ += *token.logprob;
+  }
   event->tokens.push_back(token.token);
   if (request_->logprobs.has_value()) event->details.push_back(Detail(result, token));
   if (!is_stop_token || request_->include_stop_str_in_output) {
     AddText(detokenizer_.Add(token.token), event);
   }
+}
+
+std::optional<double> AnswerText::mean_logprob() const {
+  if (num_logprobs_ == 0) return std::nullopt;
+  return sum_logprobs_ / num_logprobs_;
 }
 
 void AnswerText::AddText(const std::string& text, OutputEvent* event) {

@@ -39,6 +39,8 @@ class AnswerText {
     return stopped_.has_value() ? &request_->stop[*stopped_] : nullptr;
   }
   int32_t num_tokens() const { return num_tokens_; }
+  // Of these tokens; nothing without log-probabilities.
+  std::optional<double> mean_logprob() const;
 
  private:
   void AddText(const std::string& text, OutputEvent* event);
@@ -50,6 +52,8 @@ class AnswerText {
   StopChecker stops_;
   std::optional<size_t> stopped_;
   int32_t num_tokens_ = 0;
+  int32_t num_logprobs_ = 0;
+  double sum_logprobs_ = 0;
   std::vector<TokenDetail> scored_;  // of the prompt's second token and so on
 };
 

@@ -5,6 +5,9 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "hub/hub.h"
 
 namespace millrace {
 namespace {
@@ -20,10 +23,39 @@ std::filesystem::path CacheFolder() {
   return {};
 }
 
+// Whether it is to be looked for at the hub: what is on disk goes first, and what is named as a
+// GGUF file alone is meant to be.
+bool IsOfHub(const std::string& name) {
+  std::error_code error;
+  return !std::filesystem::exists(name, error) && IsHubModel(name) &&
+         (!name.ends_with(".gguf") || name.find(':') != name.npos);
+}
+
+absl::StatusOr<std::string> Resolve(const char* setting, const std::string& name,
+                                    const Settings& settings, HubContent content,
+                                    const std::atomic<bool>* stop) {
+  if (!IsOfHub(name)) return name;
+  absl::StatusOr<std::string> path = FetchHubModel({.name = name,
+                                                    .revision = settings.revision,
+                                                    .offline = settings.offline,
+                                                    .content = content,
+                                                    .stop = stop});
+  if (absl::IsNotFound(path.status())) {
+    return Annotate(path.status(), StrCat(setting, ": ", Printable(name),
+                                          " is no file or folder here, and at the hub"));
+  }
+  return path;
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> ModelPath(const Settings& settings) {
-  if (settings.device == Device::kFake || !settings.model.empty()) return settings.model;
+absl::StatusOr<std::string> ModelPath(const Settings& settings, const std::atomic<bool>* stop) {
+  if (settings.device == Device::kFake) return settings.model;
+  if (!settings.model.empty()) {
+    const bool dummy = settings.load_format == LoadFormat::kDummy;
+    return Resolve("model", settings.model, settings,
+                   dummy ? HubContent::kConfig : HubContent::kModel, stop);
+  }
   const std::filesystem::path folder = CacheFolder();
   if (folder.empty()) {
     return absl::NotFoundError(
@@ -42,9 +74,35 @@ absl::StatusOr<std::string> ModelPath(const Settings& settings) {
   return path.string();
 }
 
+absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::string& model_path,
+                                          const std::atomic<bool>* stop) {
+  if (settings.tokenizer.empty()) return model_path;
+  return Resolve("tokenizer", settings.tokenizer, settings, HubContent::kText, stop);
+}
+
+absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
+                                                      const std::string& model_path) {
+  const bool own = settings.generation_config == "auto";
+  const std::string& folder = own ? model_path : settings.generation_config;
+  std::error_code error;
+  const bool is_folder = std::filesystem::is_directory(folder, error);
+  if (settings.generation_config == "vllm" || (own && !is_folder)) return SamplingDefaults();
+  if (!is_folder) {
+    return absl::NotFoundError(absl::StrCat("generation-config: ", Printable(folder),
+                                            " is no folder; allowed: auto, vllm, or a folder with "
+                                            "generation_config.json"));
+  }
+  absl::StatusOr<GenerationConfig> config = ReadGenerationConfig(folder);
+  if (!config.ok()) {
+    return Annotate(config.status(), "generation-config (vllm does without)");
+  }
+  return MakeSamplingDefaults(*config);
+}
+
 std::string ModelName(const Settings& settings, const std::string& path) {
   if (!settings.served_model_name.empty()) return settings.served_model_name;
   if (path.empty()) return "fake";
+  if (path != settings.model && IsHubModel(settings.model)) return settings.model;
   std::filesystem::path file(path);
   if (!file.has_filename()) file = file.parent_path();  // a folder with a slash at its end
   return (file.extension() == ".gguf" ? file.stem() : file.filename()).string();

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/request.h"
+#include "server/sampling_defaults.h"
 
 namespace millrace {
 
@@ -42,7 +43,8 @@ struct EngineInfo {
   int32_t block_size;
   int32_t num_blocks;
   bool has_chat_template;
-  bool batch_invariant;  // the same request gives the same bits whatever else runs
+  bool batch_invariant;       // the same request gives the same bits whatever else runs
+  SamplingDefaults sampling;  // of requests that do not say it
 };
 
 struct TokenizeRequest {
@@ -70,16 +72,18 @@ class Engine {
 
   virtual const EngineInfo& info() const = 0;
 
+  // A stream for each of the request's choices, in their order.
+  //
   // Never blocks and never fails by itself: a request that is refused (InvalidArgument: bad fields,
   // or what can never fit; ResourceExhausted: --max-waiting; Unavailable: draining or failed) gets
-  // a stream whose only event carries the status. Text work happens on the text pool.
+  // streams whose only event carries the status. Text work happens on the text pool.
   //
-  // `ready` is called, from any thread and perhaps before Generate returns, each time the stream
-  // goes from nothing to read to something to read. It must not block. A call that had begun may
-  // still be running when the stream is dropped, so it captures weak or shared pointers; it is let
-  // go after the last event.
-  virtual std::shared_ptr<ResponseStream> Generate(GenerateRequest request,
-                                                   std::function<void()> ready) = 0;
+  // `ready` is called, from any thread and perhaps before Generate returns, each time a stream goes
+  // from nothing to read to something to read. It must not block. A call that had begun may still
+  // be running when the streams are dropped, so it captures weak or shared pointers; it is let go
+  // after the last event.
+  virtual std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
+                                                                std::function<void()> ready) = 0;
 
   // Run on the text pool; `done` is called once, from one of its threads.
   virtual void Tokenize(TokenizeRequest request,

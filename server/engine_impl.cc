@@ -8,27 +8,12 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "base/strings.h"
-#include "server/text/detokenizer.h"
 
 namespace millrace {
 namespace {
 
 constexpr Logger kLog(LogComponent::kEngine);
 constexpr Duration kWatchPeriod = std::chrono::milliseconds(250);
-
-// Tokenize and Detokenize calls that may wait, beside the requests to generate.
-constexpr size_t kMaxTextCalls = 1024;
-
-absl::Status Draining() {
-  return WithRetryAfter(absl::UnavailableError("the server is draining"), absl::Seconds(1));
-}
-
-absl::Status Full(const char* what, int64_t limit) {
-  return WithRetryAfter(absl::ResourceExhaustedError(
-                            absl::StrCat(what, ": ", limit, " are waiting, the most allowed")),
-                        absl::Seconds(1));
-}
 
 void LogFinish(const std::string& id, const Finish& finish) {
   const Logger log = kLog.ForRequest(id);
@@ -41,39 +26,7 @@ void LogFinish(const std::string& id, const Finish& finish) {
            " decode=", absl::FormatDuration(finish.timings.decode));
 }
 
-void LogPrompt(const std::string& id, const Tokenizer& tokenizer,
-               const std::vector<Token>& prompt) {
-  constexpr size_t kMostBytes = 1 << 16;
-  kLog.ForRequest(id).Info(
-      "prompt: ", Printable(Decode(tokenizer, prompt, /*skip_special=*/false), kMostBytes));
-}
-
-// A year ahead is as good as never, and far from what the clock's numbers can hold.
-SteadyTime ToSteady(absl::Time time, SteadyTime now) {
-  constexpr absl::Duration kYear = absl::Hours(24 * 365);
-  const absl::Duration ahead = std::clamp(time - absl::Now(), -kYear, kYear);
-  return now + absl::ToChronoNanoseconds(ahead);
-}
-
 }  // namespace
-
-// What a door holds of a request.
-class EngineImpl::Stream final : public ResponseStream {
- public:
-  Stream(EngineImpl* engine, std::shared_ptr<LiveRequest> request)
-      : engine_(engine), request_(std::move(request)) {}
-  ~Stream() override {
-    request_->buffer.Abandon();
-    if (!request_->buffer.finished()) engine_->Cancel(request_, CancelReason::kClientGone);
-  }
-
-  std::optional<OutputEvent> Next() override { return request_->buffer.Next(); }
-  void Cancel(CancelReason reason) override { engine_->Cancel(request_, reason); }
-
- private:
-  EngineImpl* const engine_;
-  const std::shared_ptr<LiveRequest> request_;
-};
 
 absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions options,
                                                                std::unique_ptr<Executor> executor,
@@ -82,8 +35,8 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   const ModelInfo& model = executor->info();
   const StepLimits& limits = model.limits;
   if (const int32_t tokens = text->tokenizer().vocab_size(); tokens > limits.vocab_size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tokenizer: has ", tokens, " tokens; allowed: up to the model's ", limits.vocab_size));
+    kLog.Warning("the tokenizer has ", tokens, " tokens, the model ", limits.vocab_size,
+                 ": prompts with others are refused");
   }
   MILLRACE_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
@@ -91,6 +44,9 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   const auto of_text = text->tokenizer().end_of_generation();
   std::vector<Token> ends(of_text.begin(), of_text.end());
   ends.insert(ends.end(), model.end_tokens.begin(), model.end_tokens.end());
+  ends.erase(
+      std::remove_if(ends.begin(), ends.end(), [&](Token end) { return end >= limits.vocab_size; }),
+      ends.end());
   SequenceDefaults defaults = {.limits = limits,
                                .prefix_caching = options.prefix_caching,
                                .cache_root = CacheRoot({model.digest, model.kv.type}),
@@ -103,7 +59,8 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .block_size = limits.block_size,
                      .num_blocks = limits.num_blocks,
                      .has_chat_template = text->has_chat_template(),
-                     .batch_invariant = model.batch_invariant};
+                     .batch_invariant = model.batch_invariant,
+                     .sampling = options.sampling};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);
   return std::unique_ptr<EngineImpl>(
@@ -148,169 +105,6 @@ EngineImpl::~EngineImpl() {
   shards_.clear();
 }
 
-// ---- At the door ----
-
-int32_t EngineImpl::NumNotRunning() const {
-  const LoopGauges& gauges = loop_->gauges();
-  return in_text_ + gauges.in_inbox + gauges.waiting;
-}
-
-absl::Status EngineImpl::AdmitAtDoor(const GenerateRequest& request, size_t num_alive) {
-  if (loop_->failed()) {
-    return WithRetryAfter(absl::UnavailableError("the device has failed"), absl::Seconds(1));
-  }
-  if (draining_) return Draining();
-  MILLRACE_RETURN_IF_ERROR(ValidateRequest(request, text_->tokenizer().vocab_size()));
-  if (const auto* text = std::get_if<std::string>(&request.prompt)) {
-    MILLRACE_RETURN_IF_ERROR(text_->CheckLength(text->size(), defaults_.limits.max_model_len));
-  }
-  // Those that the batch has room for do not wait in this sense, even while the next step is yet to
-  // be planned.
-  const int64_t most = int64_t{options_.max_waiting} + defaults_.limits.max_num_seqs;
-  if (static_cast<int64_t>(num_alive) > most) {
-    return Full("the queue is full", options_.max_waiting);
-  }
-  return absl::OkStatus();
-}
-
-std::shared_ptr<ResponseStream> EngineImpl::Generate(GenerateRequest request,
-                                                     std::function<void()> ready) {
-  auto live = std::make_shared<LiveRequest>(clock_, std::move(request), std::move(ready));
-  live->key = next_key_++;
-  if (live->request.deadline.has_value()) {
-    live->deadline = ToSteady(*live->request.deadline, clock_.Now());
-  }
-  auto stream = std::make_shared<Stream>(this, live);
-  size_t num_alive = 0;  // with this one
-  {
-    std::lock_guard lock(live_mutex_);
-    live_.insert(live);
-    num_alive = live_.size();
-  }
-  ++in_text_;
-  absl::Status status = AdmitAtDoor(live->request, num_alive);
-  if (status.ok()) {
-    const size_t bytes = PromptBytes(live->request.prompt);
-    if (pool_->Submit(bytes, [this, live] { Prepare(live); })) return stream;
-    status = Full("the queue is full", options_.max_waiting);
-  }
-  --in_text_;
-  Refuse(live, std::move(status));
-  return stream;
-}
-
-void EngineImpl::Refuse(const std::shared_ptr<LiveRequest>& request, absl::Status why) {
-  if (why.code() == absl::StatusCode::kResourceExhausted) {
-    metrics_.OnReject(Rejection::kQueueFull);
-  } else if (why.code() == absl::StatusCode::kUnavailable) {
-    metrics_.OnReject(Rejection::kUnavailable);
-  } else {
-    metrics_.OnReject(Rejection::kInvalid);
-  }
-  OutputEvent last;
-  last.finish.emplace();
-  last.finish->reason = FinishReason::kError;
-  last.finish->status = std::move(why);
-  last.finish->usage.prompt_tokens = static_cast<int32_t>(request->prompt.size());
-  last.finish->timings.queue = absl::FromChrono(clock_.Now() - request->arrival);
-  Deliver(request, std::move(last));
-}
-
-void EngineImpl::Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason) {
-  if (request->SetCancelled(reason)) loop_->Cancel(request->key, CancelStatus(reason));
-}
-
-// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
-uint64_t EngineImpl::DrawSeed() {
-  constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;
-  uint64_t z = seed_state_.fetch_add(kGamma) + kGamma;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
-OutputShard& EngineImpl::ShardOf(const LiveRequest& request) {
-  return *shards_[request.key % shards_.size()];
-}
-
-// ---- On the text pool ----
-
-void EngineImpl::Prepare(const std::shared_ptr<LiveRequest>& request) {
-  request->answer.emplace(&text_->tokenizer(), &request->request);
-  absl::Status status = Admit(request);
-  const SteadyTime now = clock_.Now();
-  if (request->deadline.has_value() && now >= *request->deadline) {
-    request->SetCancelled(CancelReason::kDeadline);
-  }
-  if (const auto reason = request->cancelled(); reason.has_value() && !status.ok()) {
-    ShardOf(*request).DeliverEnd(request, EndReason::kCancelled, CancelStatus(*reason), now);
-  } else if (!status.ok()) {
-    Refuse(request, std::move(status));
-  }
-  --in_text_;
-}
-
-// Hands the request on. An error: nothing was done.
-absl::Status EngineImpl::Admit(const std::shared_ptr<LiveRequest>& request) {
-  GenerateRequest& generate = request->request;
-  const SteadyTime deadline = request->deadline.value_or(SteadyTime::max());
-  if (clock_.Now() >= deadline) return CancelStatus(CancelReason::kDeadline);
-  if (const auto reason = request->cancelled()) return CancelStatus(*reason);
-
-  MILLRACE_ASSIGN_OR_RETURN(
-      request->prompt,
-      text_->PromptTokens({.prompt = generate.prompt}, defaults_.limits.max_model_len, deadline));
-  if (request->prompt.empty()) return absl::InvalidArgumentError("prompt has no tokens");
-  if (options_.log_prompts) LogPrompt(generate.id, text_->tokenizer(), request->prompt);
-  if (!generate.seed.has_value()) generate.seed = DrawSeed();
-  MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence,
-                            MakeSequence(generate, request->prompt, defaults_));
-  // A text may be long, and only an echo needs it again.
-  if (!generate.echo) generate.prompt.emplace<std::string>();
-  if (NeedsNoModel(generate, request->prompt)) {
-    ShardOf(*request).DeliverEnd(request, EndReason::kLength, absl::OkStatus(), clock_.Now());
-    return absl::OkStatus();
-  }
-  sequence.id = request->key;
-  sequence.arrival = request->arrival;
-  loop_->Admit({request, std::move(sequence)});
-  return absl::OkStatus();
-}
-
-void EngineImpl::Tokenize(TokenizeRequest request,
-                          std::function<void(absl::StatusOr<TokenizeResult>)> done) {
-  const size_t bytes = PromptBytes(request.prompt);
-  auto work = [this, request = std::move(request), done] {
-    absl::StatusOr<std::vector<Token>> tokens =
-        text_->PromptTokens(request, Tokenizer::kMaxTextBytes, SteadyTime::max());
-    if (!tokens.ok()) return done(tokens.status());
-    TokenizeResult result{.tokens = *std::move(tokens)};
-    if (request.return_token_strs) {
-      for (Token token : result.tokens) {
-        result.token_strs.emplace_back(text_->tokenizer().TokenBytes(token));
-      }
-    }
-    done(std::move(result));
-  };
-  if (!pool_->Submit(bytes, std::move(work))) done(Full("too many requests", kMaxTextCalls));
-}
-
-void EngineImpl::Detokenize(std::vector<Token> tokens,
-                            std::function<void(absl::StatusOr<std::string>)> done) {
-  const size_t bytes = tokens.size() * sizeof(Token);
-  auto work = [this, tokens = std::move(tokens), done] {
-    const int32_t vocab_size = text_->tokenizer().vocab_size();
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (tokens[i] < 0 || tokens[i] >= vocab_size) {
-        return done(absl::InvalidArgumentError(
-            absl::StrCat("tokens[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1)));
-      }
-    }
-    done(Decode(text_->tokenizer(), tokens, /*skip_special=*/false));
-  };
-  if (!pool_->Submit(bytes, std::move(work))) done(Full("too many requests", kMaxTextCalls));
-}
-
 // ---- From the output shards and the engine thread ----
 
 void EngineImpl::OnNoMoreWanted(const std::shared_ptr<LiveRequest>& request, absl::Status why) {
@@ -322,7 +116,8 @@ void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> sin
   if (since_previous.has_value()) {
     metrics_.OnNextToken(*since_previous);
   } else {
-    metrics_.OnFirstToken(since_arrival, static_cast<int64_t>(request.prompt.size()));
+    // The choices of a prompt share it.
+    metrics_.OnFirstToken(since_arrival, request.choice == 0 ? request.prompt_tokens : 0);
   }
 }
 

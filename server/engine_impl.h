@@ -29,6 +29,7 @@ namespace millrace {
 
 struct EngineOptions {
   std::string model_name;
+  SamplingDefaults sampling;
   bool prefix_caching = true;
   int32_t max_waiting = 1024;
   int text_threads = 2;
@@ -52,8 +53,8 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
   ~EngineImpl() override;
 
   const EngineInfo& info() const override { return info_; }
-  std::shared_ptr<ResponseStream> Generate(GenerateRequest request,
-                                           std::function<void()> ready) override;
+  std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
+                                                        std::function<void()> ready) override;
   void Tokenize(TokenizeRequest request,
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
   void Detokenize(std::vector<Token> tokens,
@@ -71,15 +72,22 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
 
  private:
   class Stream;
+  using Choices = std::vector<std::shared_ptr<LiveRequest>>;  // of one request, in their order
+
+  // Tokenize and Detokenize calls that may wait, beside the requests to generate.
+  static constexpr size_t kMaxTextCalls = 1024;
 
   EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineInfo info,
              std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
              std::unique_ptr<const TextSet> text, EngineMetrics& metrics);
 
-  absl::Status AdmitAtDoor(const GenerateRequest& request, size_t num_alive);
+  absl::Status CheckFields(const GenerateRequest& request) const;
+  absl::Status AdmitAtDoor(const absl::Status& fields, size_t num_alive);
   int32_t NumNotRunning() const;
-  void Prepare(const std::shared_ptr<LiveRequest>& request);
-  absl::Status Admit(const std::shared_ptr<LiveRequest>& request);
+  Choices MakeChoices(GenerateRequest request, const std::function<void()>& ready);
+  void Prepare(const Choices& choices);
+  absl::Status Admit(const Choices& choices);
+  void AdmitChoice(const std::shared_ptr<LiveRequest>& request, SequenceRequest sequence);
   void Deliver(const std::shared_ptr<LiveRequest>& request, OutputEvent last);
   void Refuse(const std::shared_ptr<LiveRequest>& request, absl::Status why);
   void Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason);

@@ -1,4 +1,6 @@
 // What an engine answers. How it ends things is in engine_life_test.cc.
+#include <sys/resource.h>
+
 #include <future>
 #include <memory>
 #include <string>
@@ -27,6 +29,70 @@ TEST(EngineTest, AnswersUntilTheModelStops) {
   EXPECT_EQ(finish.usage.prompt_tokens, 3);
   EXPECT_EQ(finish.usage.completion_tokens, 6);
   EXPECT_GE(finish.timings.queue, absl::ZeroDuration());
+}
+
+TEST(EngineTest, RefusesTokensThatTheModelDoesNotKnow) {
+  StepLimits limits = SmallLimits();
+  limits.vocab_size = 256;  // without <s> and </s>
+  auto engine = MakeEngine(Says("hello"), {}, limits);
+  Reader known(engine.get(), TextRequest("abc"));
+  EXPECT_TRUE(known.ReadAll().status.ok());
+  Reader text(engine.get(), TextRequest("ab<s>"));
+  EXPECT_EQ(text.ReadAll().status.message(),
+            "prompt has the token 256, which the model does not know; allowed: 0 to 255");
+  GenerateRequest request = TextRequest("");
+  request.prompt = std::vector<Token>{5, 257};
+  Reader tokens(engine.get(), request);
+  EXPECT_EQ(tokens.ReadAll().status.message(), "prompt[1] is 257; allowed: 0 to 255");
+}
+
+TEST(EngineTest, EveryChoiceIsAnAnswerAndThePromptIsEchoedOnce) {
+  auto script = Says("hello");
+  auto engine = MakeEngine(script);
+  GenerateRequest request = TextRequest("a prompt of more than one block");
+  request.n = 3;
+  request.echo = true;
+  request.mean_logprob = true;
+  std::vector<Reader> readers = Reader::OfChoices(engine.get(), request);
+  ASSERT_EQ(readers.size(), 3);
+  for (size_t i = 0; i < readers.size(); ++i) {
+    const Finish& finish = readers[i].ReadAll();
+    EXPECT_EQ(finish.reason, FinishReason::kStop);
+    EXPECT_EQ(readers[i].text(), "hello");
+    EXPECT_EQ(readers[i].events()[0].echo, i == 0);
+    EXPECT_EQ(finish.usage.prompt_tokens, 31);
+    EXPECT_EQ(finish.usage.completion_tokens, 6);
+    EXPECT_EQ(finish.usage.cached_tokens, 0);
+    EXPECT_TRUE(finish.mean_logprob.has_value());
+  }
+  // The prompt, and for each of the others its last token.
+  EXPECT_EQ(script->num_in_first_rows(), 31 + 2);
+}
+
+TEST(EngineTest, AChoiceMayBeCancelledByItself) {
+  auto script = Says("hello");
+  script->Hold();
+  auto engine = MakeEngine(script);
+  GenerateRequest request = TextRequest("abc");
+  request.n = 2;
+  std::vector<Reader> readers = Reader::OfChoices(engine.get(), request);
+  readers[0].stream().Cancel(CancelReason::kAdmin);
+  script->Release();
+  EXPECT_EQ(readers[0].ReadAll().reason, FinishReason::kCancelled);
+  EXPECT_EQ(readers[1].ReadAll().reason, FinishReason::kStop);
+  EXPECT_EQ(readers[1].text(), "hello");
+}
+
+TEST(EngineTest, ChoicesThatNeedNoModelEndAtOnce) {
+  auto engine = MakeEngine(Says("hello"));
+  GenerateRequest request = TextRequest("abc");
+  request.n = 2;
+  request.echo = true;
+  request.max_tokens = 0;
+  for (Reader& reader : Reader::OfChoices(engine.get(), request)) {
+    EXPECT_EQ(reader.ReadAll().reason, FinishReason::kLength);
+    EXPECT_EQ(reader.finish().usage.completion_tokens, 0);
+  }
 }
 
 TEST(EngineTest, StopsAtMaxTokens) {
@@ -186,6 +252,42 @@ TEST(EngineTest, EchoAloneNeedsNoStep) {
   EXPECT_EQ(reader.ReadAll().reason, FinishReason::kLength);
   EXPECT_EQ(reader.events().front().text, "abc");
   EXPECT_EQ(script->num_submitted(), 0);
+}
+
+TEST(EngineTest, WhatIsRefusedIsNotCopiedForEachChoice) {
+  const auto peak_kib = [] {
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  auto engine = MakeEngine(Says("hi"));
+  GenerateRequest request = TextRequest("abc");
+  request.stop = {std::string(8 << 20, 's')};
+  request.n = kMaxChoices;
+  const auto before = peak_kib();
+  std::vector<Reader> readers = Reader::OfChoices(engine.get(), std::move(request));
+  ASSERT_EQ(readers.size(), static_cast<size_t>(kMaxChoices));
+  for (Reader& reader : readers) {
+    EXPECT_EQ(reader.ReadAll().status.message(), "stop[0] has 8388608 bytes; allowed: 1 to 1024");
+  }
+  EXPECT_LT(peak_kib() - before, 256 << 10);  // copies would be 1 GiB
+}
+
+TEST(EngineTest, TheModelsOwnLengthGivesWay) {
+  const auto length = [](int32_t wanted, int32_t min_tokens) {
+    auto engine = MakeEngine(Says("hi"));
+    GenerateRequest request = TextRequest(std::string(150, 'p'));
+    request.max_tokens.reset();
+    request.default_max_tokens = wanted;
+    request.min_tokens = min_tokens;
+    request.ignore_eos = true;
+    Reader reader(engine.get(), request);
+    EXPECT_EQ(reader.ReadAll().reason, FinishReason::kLength);
+    return reader.finish().usage.completion_tokens;
+  };
+  EXPECT_EQ(length(3, 0), 3);
+  EXPECT_EQ(length(3, 5), 5);
+  EXPECT_EQ(length(1000, 0), SmallLimits().max_model_len - 150);
 }
 
 TEST(EngineTest, RendersChats) {

@@ -20,12 +20,34 @@ constexpr auto kHang = std::chrono::seconds(60);
 
 }  // namespace
 
-Reader::Reader(Engine* engine, GenerateRequest request)
-    : stream_(engine->Generate(std::move(request), [signal = signal_] {
-        std::lock_guard lock(signal->mutex);
-        signal->ready = true;
-        signal->changed.notify_all();
-      })) {}
+Reader::Reader(Engine* engine, GenerateRequest request) {
+  auto streams = engine->Generate(std::move(request), [signal = signal_] {
+    std::lock_guard lock(signal->mutex);
+    signal->ready = true;
+    signal->changed.notify_all();
+  });
+  stream_ = std::move(streams.front());
+}
+
+Reader::Reader(std::shared_ptr<ResponseStream> stream, std::shared_ptr<Signal> signal)
+    : signal_(std::move(signal)), stream_(std::move(stream)) {}
+
+std::vector<Reader> Reader::OfChoices(Engine* engine, GenerateRequest request) {
+  std::vector<std::shared_ptr<Signal>> signals;
+  for (int32_t i = 0; i < request.n; ++i) signals.push_back(std::make_shared<Signal>());
+  auto streams = engine->Generate(std::move(request), [signals] {
+    for (const auto& signal : signals) {
+      std::lock_guard lock(signal->mutex);
+      signal->ready = true;
+      signal->changed.notify_all();
+    }
+  });
+  std::vector<Reader> readers;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    readers.push_back(Reader(std::move(streams[i]), signals[i]));
+  }
+  return readers;
+}
 
 void Reader::Drain() {
   {

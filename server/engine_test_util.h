@@ -17,8 +17,10 @@ namespace millrace {
 // Reads one answer, when it is asked to.
 class Reader {
  public:
-  // Sends the request.
+  // Sends the request, for one choice.
   Reader(Engine* engine, GenerateRequest request);
+  // For all of its choices.
+  static std::vector<Reader> OfChoices(Engine* engine, GenerateRequest request);
 
   ResponseStream& stream() { return *stream_; }
   void Drop() { stream_.reset(); }
@@ -44,9 +46,10 @@ class Reader {
     std::condition_variable changed;
     bool ready = false;
   };
+  Reader(std::shared_ptr<ResponseStream> stream, std::shared_ptr<Signal> signal);
   void WaitFor(const std::function<bool()>& done);
 
-  const std::shared_ptr<Signal> signal_ = std::make_shared<Signal>();
+  std::shared_ptr<Signal> signal_ = std::make_shared<Signal>();
   std::shared_ptr<ResponseStream> stream_;
   std::vector<OutputEvent> events_;
 };

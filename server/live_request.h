@@ -1,5 +1,5 @@
-// One request from the door to its last event: what the text pool, the engine thread and an output
-// shard know of it, and who may touch what.
+// One choice of a request from the door to its last event: what the text pool, the engine thread
+// and an output shard know of it, and who may touch what.
 #ifndef MILLRACE_SERVER_LIVE_REQUEST_H_
 #define MILLRACE_SERVER_LIVE_REQUEST_H_
 
@@ -31,9 +31,11 @@ struct LiveRequest {
   const SteadyTime arrival;
   std::optional<SteadyTime> deadline;
   uint64_t key = 0;  // names the request between the threads of its engine
+  uint32_t choice = 0;
 
   // Written by the text pool, from then on the output shard's.
-  std::vector<Token> prompt;
+  int32_t prompt_tokens = 0;
+  std::vector<Token> prompt;  // if it is to be echoed
   std::optional<AnswerText> answer;
   std::optional<SteadyTime> last_token;
   bool echoed = false;
@@ -45,7 +47,7 @@ struct LiveRequest {
   SequenceEnd UnscheduledEnd(EndReason reason, absl::Status status, SteadyTime now) const {
     return {.reason = reason,
             .status = std::move(status),
-            .prompt_tokens = static_cast<int32_t>(prompt.size()),
+            .prompt_tokens = prompt_tokens,
             .arrival = arrival,
             .ended = now};
   }

@@ -1,9 +1,8 @@
 // millraced: serves a model until it is told to stop; `millraced bench` measures one.
 //
-// Exit status: 0 after a drain, a measurement, and for --help; 1 when it cannot start, or figures
-// are void; 70 (EX_SOFTWARE) when the
-// device has failed, so that a supervisor starts it anew; 128 + n when a second signal n ends it at
-// once.
+// Exit status: 0 after a drain, a signal while a model is fetched, a measurement, and for --help; 1
+// when it cannot start, or figures are void; 70 (EX_SOFTWARE) when the device has failed, so that a
+// supervisor starts it anew; 128 + n when a second signal n ends it at once.
 #include <sys/resource.h>
 #include <sysexits.h>
 
@@ -94,15 +93,26 @@ int Run(int argc, char** argv) {
   if (startup->command == Command::kBench) return Bench(*startup);
   Event end;
   std::atomic<bool> failed = false;
-  SignalWatcher signals([&] { end.Raise(); });
+  std::atomic<bool> stop = false;
+  SignalWatcher signals([&] {
+    stop = true;
+    end.Raise();
+  });
   if (absl::Status status = SetUp(*startup); !status.ok()) {
     kLog.Error(std::string(status.message()));
     return EXIT_FAILURE;
   }
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(startup->settings, [&] {
-    failed = true;
-    end.Raise();
-  });
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
+      startup->settings,
+      [&] {
+        failed = true;
+        end.Raise();
+      },
+      stop);
+  if (absl::IsCancelled(server.status())) {
+    kLog.Info(std::string(server.status().message()));
+    return EXIT_SUCCESS;
+  }
   if (!server.ok()) {
     kLog.Error("cannot start: ", std::string(server.status().message()));
     return EXIT_FAILURE;

@@ -120,6 +120,7 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
                   .completion_tokens = end.generated_tokens,
                   .cached_tokens = end.cached_tokens};
   finish.timings = MakeTimings(end);
+  if (request.request.mean_logprob) finish.mean_logprob = request.answer->mean_logprob();
   if (request.lost_output) {
     finish.reason = FinishReason::kCancelled;
     finish.status = CancelStatus(CancelReason::kTooSlow);

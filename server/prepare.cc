@@ -19,6 +19,14 @@ std::vector<Token> StopTokens(const GenerateRequest& request, const SequenceDefa
   return stops;
 }
 
+// For a request that does not say it: what the model wants gives way to what fits, and to what is
+// asked for at least.
+int32_t DefaultMaxTokens(const GenerateRequest& request, int64_t fit) {
+  if (!request.default_max_tokens.has_value()) return static_cast<int32_t>(fit);
+  const int32_t wanted = std::max(*request.default_max_tokens, request.min_tokens);
+  return static_cast<int32_t>(std::min<int64_t>(wanted, fit));
+}
+
 }  // namespace
 
 absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
@@ -31,7 +39,7 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
   SequenceRequest sequence;
   sequence.stop.stop_token_ids = StopTokens(request, defaults);
   sequence.stop.max_tokens = request.max_tokens.value_or(
-      static_cast<int32_t>(MaxNewTokens(prompt_tokens, defaults.limits)));
+      DefaultMaxTokens(request, MaxNewTokens(prompt_tokens, defaults.limits)));
   sequence.priority = request.priority;
   sequence.score_prompt = request.echo && request.logprobs.has_value() && prompt_tokens > 1;
   if (defaults.prefix_caching) {
@@ -43,9 +51,14 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
   sampling.top_k = std::max(request.top_k, 0);
   sampling.top_p = request.top_p;
   sampling.min_p = request.min_p;
+  sampling.typical_p = request.typical_p;
+  sampling.repetition_penalty = request.repetition_penalty;
+  sampling.frequency_penalty = request.frequency_penalty;
+  sampling.presence_penalty = request.presence_penalty;
+  sampling.logit_bias = request.logit_bias;
   sampling.seed = request.seed.value_or(0);
-  sampling.sample_index = request.sample_index;
   sampling.top_logprobs = request.logprobs;
+  if (request.mean_logprob && !request.logprobs.has_value()) sampling.top_logprobs = 0;
   if (request.min_tokens > 0) {
     sampling.banned_tokens = sequence.stop.stop_token_ids;
     sampling.banned_before = static_cast<int32_t>(prompt_tokens) + request.min_tokens;
@@ -55,8 +68,17 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
   return sequence;
 }
 
-bool NeedsNoModel(const GenerateRequest& request, absl::Span<const Token> prompt) {
-  return request.max_tokens == 0 && (!request.logprobs.has_value() || prompt.size() == 1);
+SequenceRequest MakeChoice(const SequenceRequest& first, uint32_t choice) {
+  SequenceRequest sequence = first;
+  SamplingParams sampling = *first.sampling;
+  sampling.sample_index = choice;
+  sequence.sampling = std::make_shared<const SamplingParams>(std::move(sampling));
+  sequence.score_prompt = false;
+  return sequence;
+}
+
+bool NeedsNoModel(const SequenceRequest& sequence) {
+  return sequence.stop.max_tokens == 0 && !sequence.score_prompt;
 }
 
 }  // namespace millrace

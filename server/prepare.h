@@ -2,8 +2,10 @@
 #ifndef MILLRACE_SERVER_PREPARE_H_
 #define MILLRACE_SERVER_PREPARE_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "scheduler/block_hash.h"
 #include "scheduler/sequence_request.h"
 #include "scheduler/step_plan.h"
@@ -20,14 +22,18 @@ struct SequenceDefaults {
   std::vector<Token> end_of_generation;
 };
 
-// Everything of the sequence but its id and arrival. `request` is valid, and its seed drawn.
-// InvalidArgument, with both numbers: it can never fit.
+// Everything of the first choice's sequence but its id and arrival. `request` is valid, and its
+// seed drawn. OutOfRange, with both numbers: it can never fit.
 absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
                                              std::vector<Token> prompt,
                                              const SequenceDefaults& defaults);
 
+// The same of another choice: the first one alone scores the prompt. Its id and arrival are the
+// first one's, too.
+SequenceRequest MakeChoice(const SequenceRequest& first, uint32_t choice);
+
 // Whether the model has nothing to do: no token is asked for, and no score.
-bool NeedsNoModel(const GenerateRequest& request, absl::Span<const Token> prompt);
+bool NeedsNoModel(const SequenceRequest& sequence);
 
 }  // namespace millrace
 

@@ -1,5 +1,6 @@
 #include "server/request.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/numbers.h"
@@ -65,6 +66,12 @@ absl::Status ValidateLengths(const GenerateRequest& request) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateChoices(const GenerateRequest& request) {
+  static_assert(kMaxChoices == 128);
+  if (request.n < 1 || request.n > kMaxChoices) return OutOfRange("n", request.n, "1 to 128");
+  return absl::OkStatus();
+}
+
 // Each comparison is written so that NaN fails it.
 absl::Status ValidateSampling(const GenerateRequest& request) {
   if (!(request.temperature >= 0 && request.temperature <= 2)) {
@@ -79,11 +86,48 @@ absl::Status ValidateSampling(const GenerateRequest& request) {
   if (!(request.min_p >= 0 && request.min_p <= 1)) {
     return OutOfRange("min_p", request.min_p, "0 to 1");
   }
+  if (!(request.typical_p > 0 && request.typical_p <= 1)) {
+    return OutOfRange("typical_p", request.typical_p, "above 0, at most 1");
+  }
+  if (!(request.repetition_penalty > 0 && request.repetition_penalty <= 100)) {
+    return OutOfRange("repetition_penalty", request.repetition_penalty, "above 0, at most 100");
+  }
+  if (!(std::abs(request.frequency_penalty) <= 2)) {
+    return OutOfRange("frequency_penalty", request.frequency_penalty, "-2 to 2");
+  }
+  if (!(std::abs(request.presence_penalty) <= 2)) {
+    return OutOfRange("presence_penalty", request.presence_penalty, "-2 to 2");
+  }
   if (request.logprobs.has_value() &&
       (*request.logprobs < 0 || *request.logprobs > kMaxTopLogprobs)) {
     return OutOfRange("logprobs", *request.logprobs, "0 to 20");
   }
   static_assert(kMaxTopLogprobs == 20);
+  return absl::OkStatus();
+}
+
+absl::Status ValidateLogitBias(const std::vector<LogitBias>& biases, int32_t vocab_size) {
+  if (biases.size() > kMaxLogitBiases) {
+    return absl::InvalidArgumentError(absl::StrCat("logit_bias has ", biases.size(),
+                                                   " tokens; allowed: at most ", kMaxLogitBiases));
+  }
+  std::vector<Token> tokens;
+  for (const LogitBias& biased : biases) {
+    if (biased.token < 0 || biased.token >= vocab_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logit_bias has token ", biased.token, "; allowed: 0 to ", vocab_size - 1));
+    }
+    if (!(std::abs(biased.bias) <= 100)) {
+      return absl::InvalidArgumentError(absl::StrCat("logit_bias has ", biased.bias, " for token ",
+                                                     biased.token, "; allowed: -100 to 100"));
+    }
+    tokens.push_back(biased.token);
+  }
+  std::sort(tokens.begin(), tokens.end());
+  if (const auto twice = std::adjacent_find(tokens.begin(), tokens.end()); twice != tokens.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("logit_bias has token ", *twice, " twice; allowed: once"));
+  }
   return absl::OkStatus();
 }
 
@@ -112,7 +156,9 @@ absl::Status ValidateStops(const GenerateRequest& request, int32_t vocab_size) {
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size) {
   if (absl::Status s = ValidatePrompt(request.prompt, vocab_size); !s.ok()) return s;
   if (absl::Status s = ValidateLengths(request); !s.ok()) return s;
+  if (absl::Status s = ValidateChoices(request); !s.ok()) return s;
   if (absl::Status s = ValidateSampling(request); !s.ok()) return s;
+  if (absl::Status s = ValidateLogitBias(request.logit_bias, vocab_size); !s.ok()) return s;
   return ValidateStops(request, vocab_size);
 }
 

@@ -34,20 +34,31 @@ using Prompt = std::variant<std::string,         // text, tokenized with special
                             std::vector<Token>,  // taken as it is
                             Chat>;
 
-// One choice of one prompt. The fields have the names, defaults and meaning of vLLM's; ranges are
-// checked in one place for both doors (ValidateRequest).
+// The choices of one prompt. The fields have the names, defaults and meaning of vLLM's (typical_p
+// is Hugging Face's); ranges are checked in one place for both doors (ValidateRequest). In which
+// order sampling applies them: SamplingParams.
 struct GenerateRequest {
   std::string id;  // "cmpl-…", "chatcmpl-…": on every log line and in the answer
   Prompt prompt;
 
-  std::optional<int32_t> max_tokens;  // unset: as many as fit
+  std::optional<int32_t> max_tokens;  // unset: default_max_tokens, and at most as many as fit
+  // What the model wants, and nobody insists on; unset: no bound.
+  std::optional<int32_t> default_max_tokens;
   int32_t min_tokens = 0;
   float temperature = 1.0f;
   int32_t top_k = 0;  // 0 and -1: off
   float top_p = 1.0f;
   float min_p = 0.0f;
+  float typical_p = 1.0f;
+  float repetition_penalty = 1.0f;  // of the prompt's tokens and the generated ones
+  float frequency_penalty = 0.0f;   // these two of the generated ones alone
+  float presence_penalty = 0.0f;
+  std::vector<LogitBias> logit_bias;
   std::optional<uint64_t> seed;  // unset: drawn by the engine
-  uint32_t sample_index = 0;     // of the choices that share a prompt and a seed, which this is
+
+  // Choices, each an answer of its own, drawn with the same seed and its own number: a choice is
+  // the same whatever n is. The prompt is worked through once.
+  int32_t n = 1;
 
   std::vector<std::string> stop;
   std::vector<Token> stop_token_ids;
@@ -56,12 +67,15 @@ struct GenerateRequest {
   bool skip_special_tokens = true;
 
   std::optional<int32_t> logprobs;  // with each token its log-probability and this many likeliest
-  bool echo = false;                // the prompt comes first, with its log-probabilities if asked
+  bool mean_logprob = false;        // Finish::mean_logprob is wanted
+  bool echo = false;  // the prompt comes first, with its log-probabilities if asked: once, in the
+                      // first choice's stream
 
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
 };
 
+inline constexpr int32_t kMaxChoices = 128;
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 inline constexpr size_t kMaxStopTokenIds = 1024;
@@ -89,9 +103,9 @@ struct TokenDetail {
 };
 
 struct Usage {
-  int32_t prompt_tokens = 0;
+  int32_t prompt_tokens = 0;  // every choice says so, although the prompt was worked through once
   int32_t completion_tokens = 0;
-  int32_t cached_tokens = 0;  // of the prompt's, found in the prefix cache
+  int32_t cached_tokens = 0;  // of the prompt's, found in the prefix cache by the first choice
 };
 
 struct Timings {
@@ -107,6 +121,7 @@ struct Finish {
   FinishReason reason = FinishReason::kStop;
   absl::Status status;  // not OK exactly for kCancelled and kError; fit to be shown to the client
   std::variant<std::monostate, Token, std::string> stopped_by;  // the stop token or stop string
+  std::optional<double> mean_logprob;  // of the tokens that were generated, if there are any
   Usage usage;
   Timings timings;
 };

@@ -62,6 +62,40 @@ const Case kCases[] = {
        r.prompt = Chat{{{"user", ""}, {"root", ""}}};
      },
      "messages[1].role is \"root\"; allowed: system, developer"},
+    {"Choices", [](auto& r) { r.n = 128; }, nullptr},
+    {"NoChoice", [](auto& r) { r.n = 0; }, "n is 0; allowed: 1 to 128"},
+    {"ManyChoices", [](auto& r) { r.n = 129; }, "n is 129"},
+    {"TypicalPZero", [](auto& r) { r.typical_p = 0; }, "typical_p is 0; allowed: above 0"},
+    {"TypicalPNan", [](auto& r) { r.typical_p = kNan; }, "typical_p is nan"},
+    {"RepetitionPenalty", [](auto& r) { r.repetition_penalty = 0.5f; }, nullptr},
+    {"RepetitionPenaltyZero", [](auto& r) { r.repetition_penalty = 0; },
+     "repetition_penalty is 0; allowed: above 0, at most 100"},
+    {"FrequencyPenalty", [](auto& r) { r.frequency_penalty = -2; }, nullptr},
+    {"FrequencyPenaltyLarge", [](auto& r) { r.frequency_penalty = 2.5f; },
+     "frequency_penalty is 2.5; allowed: -2 to 2"},
+    {"PresencePenaltyNan", [](auto& r) { r.presence_penalty = kNan; }, "presence_penalty is nan"},
+    {"LogitBias",
+     [](auto& r) {
+       r.logit_bias = {{99, -100}, {0, 100}};
+     },
+     nullptr},
+    {"LogitBiasToken",
+     [](auto& r) {
+       r.logit_bias = {{100, 1}};
+     },
+     "logit_bias has token 100; allowed: 0 to 99"},
+    {"LogitBiasValue",
+     [](auto& r) {
+       r.logit_bias = {{7, 100.5f}};
+     },
+     "logit_bias has 100.5 for token 7; allowed: -100 to 100"},
+    {"LogitBiasTwice",
+     [](auto& r) {
+       r.logit_bias = {{7, 1}, {3, 1}, {7, 2}};
+     },
+     "logit_bias has token 7 twice"},
+    {"LogitBiasMany", [](auto& r) { r.logit_bias.resize(1025); },
+     "logit_bias has 1025 tokens; allowed: at most 1024"},
     {"MaxTokensOne", [](auto& r) { r.max_tokens = 1; }, nullptr},
     {"MaxTokensZero", [](auto& r) { r.max_tokens = 0; }, "max_tokens is 0; allowed: at least 1"},
     {"MaxTokensZeroEcho",

@@ -46,6 +46,11 @@ int Script::num_submitted() const {
   return num_submitted_;
 }
 
+int64_t Script::num_in_first_rows() const {
+  std::lock_guard lock(mutex_);
+  return num_in_first_rows_;
+}
+
 RowResult Script::RunRow(const StepPlan& plan, const StepRow& row, StepResult* result) {
   RowResult row_result{.slot = row.slot};
   if (fail_rows_) {
@@ -117,6 +122,11 @@ void ScriptedExecutor::OnResult(std::function<void()> wake) {
 absl::Status ScriptedExecutor::Submit(StepPlan plan) {
   std::lock_guard lock(script_->mutex_);
   ++script_->num_submitted_;
+  for (const SlotStart& start : plan.starts) {
+    for (const StepRow& row : plan.rows) {
+      if (row.slot == start.slot) script_->num_in_first_rows_ += row.num_tokens;
+    }
+  }
   script_->submitted_.push_back(std::move(plan));
   script_->submitted_changed_.notify_all();
   if (!script_->hold_) script_->FinishOldest();

@@ -37,6 +37,8 @@ class Script {
   void FailRows();
 
   int num_submitted() const;
+  // Input tokens of all sequences' first rows: of their prompts, where these fit a step.
+  int64_t num_in_first_rows() const;
 
  private:
   friend class ScriptedExecutor;
@@ -55,6 +57,7 @@ class Script {
   bool device_failed_ = false;
   bool fail_rows_ = false;
   int num_submitted_ = 0;
+  int64_t num_in_first_rows_ = 0;
   std::vector<Slot> slots_;
   std::deque<StepPlan> submitted_;
   std::deque<StepResult> finished_;

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <future>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -57,13 +55,14 @@ Server::Server(const Settings& settings) : settings_(settings), frontend_(settin
 Server::~Server() { CloseDoors(Duration::zero()); }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
-                                                      std::function<void()> on_failure) {
+                                                      std::function<void()> on_failure,
+                                                      const std::atomic<bool>& stop) {
   const SteadyTime begin = Clock::Real().Now();
   // One that is left of an earlier run would tell lies.
   if (!settings.ready_file.empty()) std::remove(settings.ready_file.c_str());
   std::unique_ptr<Server> server(new Server(settings));
   auto doors = std::async(std::launch::async, [&] { return server->OpenDoors(); });
-  const absl::Status loaded = server->LoadEngine(std::move(on_failure));
+  const absl::Status loaded = server->LoadEngine(std::move(on_failure), stop);
   const absl::Status opened = doors.get();
   MILLRACE_RETURN_IF_ERROR(loaded);
   MILLRACE_RETURN_IF_ERROR(opened);
@@ -72,6 +71,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   server->grpc_->UpdateHealth();
 
   const EngineInfo& info = server->engine_->info();
+  std::vector<std::string> defaults;
+  for (const auto& [name, value] : NamedDefaults(info.sampling)) {
+    defaults.push_back(absl::StrCat(name.data(), " ", value));
+  }
+  if (!defaults.empty()) {
+    kLog.Info("requests that do not say it are sampled as generation_config.json has it: ",
+              JoinList(defaults));
+  }
   const Ports& ports = server->ports_;
   kLog.Info("serving ", info.model_name, " (", info.architecture, ", at most ", info.max_model_len,
             " tokens, ", info.num_blocks, " KV blocks of ", info.block_size, "): HTTP ",
@@ -85,15 +92,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   return server;
 }
 
-absl::Status Server::LoadEngine(std::function<void()> on_failure) {
-  MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_));
-  const std::string& tokenizer = settings_.tokenizer.empty() ? path : settings_.tokenizer;
-  std::error_code error;
-  if (std::filesystem::is_directory(tokenizer, error)) {
-    return absl::UnimplementedError(
-        "tokenizer: a folder's own is not read; allowed: --tokenizer with a .gguf file of the same "
-        "vocabulary");
-  }
+absl::Status Server::LoadEngine(std::function<void()> on_failure, const std::atomic<bool>& stop) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_, &stop));
+  MILLRACE_ASSIGN_OR_RETURN(const std::string tokenizer, TokenizerPath(settings_, path, &stop));
+  MILLRACE_ASSIGN_OR_RETURN(const SamplingDefaults sampling, LoadSamplingDefaults(settings_, path));
   auto text = std::async(std::launch::async, [&] {
     return settings_.device == Device::kFake ? TextSet::Bytes() : TextSet::Load(tokenizer);
   });
@@ -103,6 +105,7 @@ absl::Status Server::LoadEngine(std::function<void()> on_failure) {
   MILLRACE_RETURN_IF_ERROR(loaded_text.status());
   EngineOptions options;
   options.model_name = ModelName(settings_, path);
+  options.sampling = sampling;
   options.prefix_caching = settings_.prefix_caching;
   options.max_waiting = settings_.max_waiting;
   options.text_threads = Share(4, 2, 8);

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_SERVER_SERVER_H_
 #define MILLRACE_SERVER_SERVER_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -25,9 +26,10 @@ class Server {
  public:
   // Loads the model, opens the doors, and writes settings.ready_file when both are done.
   // `on_failure` is called once, from some thread, when the device has failed: then end the
-  // process.
+  // process. `stop`, once true, ends the fetching of a model with Cancelled.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Settings& settings,
-                                                       std::function<void()> on_failure);
+                                                       std::function<void()> on_failure,
+                                                       const std::atomic<bool>& stop);
   ~Server();
 
   // New work is refused from now on; waits for what was accepted, at most --drain-timeout, cancels
@@ -43,7 +45,7 @@ class Server {
   explicit Server(const Settings& settings);
 
   absl::Status OpenDoors();
-  absl::Status LoadEngine(std::function<void()> on_failure);
+  absl::Status LoadEngine(std::function<void()> on_failure, const std::atomic<bool>& stop);
   void CloseDoors(Duration grace);
 
   const Settings settings_;

@@ -8,9 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "formats/gguf.h"
-#include "formats/tokenizer_config.h"
-#include "formats/tokenizer_gguf.h"
+#include "formats/model_text.h"
 #include "server/text/pipeline_tokenizer.h"
 
 namespace millrace {
@@ -28,26 +26,18 @@ constexpr std::string_view kChatMl =
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
     "{% if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}";
 
-std::optional<std::string> TokenText(const TokenizerConfig& config, std::optional<int32_t> token) {
-  if (!token.has_value()) return std::nullopt;
-  return std::string(config.tokens[static_cast<size_t>(*token)]);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& path) {
-  MILLRACE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
-  MILLRACE_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(file));
-  MILLRACE_ASSIGN_OR_RETURN(const TokenizerSpec spec, MakeTokenizerSpec(config));
+  MILLRACE_ASSIGN_OR_RETURN(const ModelText text, ReadModelText(path));
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
-                            PipelineTokenizer::Create(spec));
+                            PipelineTokenizer::Create(text.tokenizer));
   absl::StatusOr<ChatTemplate> chat_template = absl::InvalidArgumentError(
       "messages: the model has no chat template; allowed: a text prompt");
-  if (!config.chat_template.empty()) {
-    chat_template =
-        ChatTemplate::Parse(config.chat_template, {.bos = TokenText(config, config.bos),
-                                                   .eos = TokenText(config, config.eos),
-                                                   .pad = TokenText(config, config.pad)});
+  if (!text.chat_template.empty()) {
+    chat_template = ChatTemplate::Parse(
+        text.chat_template,
+        {.bos = text.bos, .eos = text.eos, .unk = text.unknown, .pad = text.pad});
     if (!chat_template.ok()) {
       kLog.Warning("chats will be refused: ", std::string(chat_template.status().message()));
     }

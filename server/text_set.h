@@ -20,8 +20,8 @@ namespace millrace {
 // Immutable: any number of threads may use it at once.
 class TextSet {
  public:
-  // Of a GGUF file. The file may go afterwards. A model whose template is missing, or beyond what
-  // we render, is served without chats.
+  // Of a GGUF file or a Hugging Face folder, which may go afterwards. A model whose template is
+  // missing, or beyond what we render, is served without chats.
   static absl::StatusOr<std::unique_ptr<const TextSet>> Load(const std::string& path);
   // For --device fake: a token is a byte, and a conversation is written as ChatML (with Qwen3's
   // enable_thinking).

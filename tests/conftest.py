@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from daemon import on_a_gpu
+from daemon import on_a_gpu, program
 
 ROOT = pathlib.Path(__file__).parent.parent
 START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers and busy machines are slow
@@ -22,6 +22,9 @@ START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers 
 
 # What needs a GPU is no part of a run without one.
 collect_ignore = [] if on_a_gpu() else ["test_gpu.py"]
+# --device torch is there where LibTorch has been fetched (cmake/Torch.cmake), which `make test` does on x86-64.
+if not pathlib.Path(program()).with_name("libmillrace_torch.so").exists():
+    collect_ignore.append("test_torch.py")
 
 
 def pytest_configure(config):

@@ -62,6 +62,22 @@ def test_the_same_seed_gives_the_same_answer(fake_server):
     assert generate(stub, request(sampling=sampling))[:2] == generate(stub, request(sampling=sampling))[:2]
 
 
+def test_several_answers_share_a_call(fake_server):
+    stub = connect(fake_server.grpc)
+    message = request(n=3, echo=True, sampling=pb.SamplingOptions(temperature=1.0, seed=7), request_id="three")
+    responses = list(stub.Generate(message, timeout=60))
+    assert responses[0].request_id == "three" and not any(r.request_id for r in responses[1:])
+    assert [r.index for r in responses if r.echo] == [0]
+    for index in range(3):
+        own = [r for r in responses if r.index == index]
+        assert own[-1].HasField("finish") and not any(r.HasField("finish") for r in own[:-1])
+        assert sum(len(r.token_ids) for r in own if not r.echo) == 8
+        assert own[-1].finish.usage.prompt_tokens == 5 and own[-1].finish.usage.completion_tokens == 8
+    one = [r for r in stub.Generate(request(sampling=message.sampling), timeout=60)]
+    assert [t for r in one for t in r.token_ids] == \
+        [t for r in responses if r.index == 0 and not r.echo for t in r.token_ids]
+
+
 def test_logprobs_come_with_each_token(fake_server):
     responses = list(connect(fake_server.grpc).Generate(request(logprobs=3, echo=True), timeout=60))
     echo = [r for r in responses if r.echo]
@@ -78,6 +94,14 @@ def test_logprobs_come_with_each_token(fake_server):
     (dict(sampling=pb.SamplingOptions(temperature=2.5)), "temperature"),
     (dict(sampling=pb.SamplingOptions(top_p=0)), "top_p"),
     (dict(sampling=pb.SamplingOptions(min_p=1.5)), "min_p"),
+    (dict(sampling=pb.SamplingOptions(typical_p=0)), "typical_p"),
+    (dict(sampling=pb.SamplingOptions(repetition_penalty=0)), "repetition_penalty"),
+    (dict(sampling=pb.SamplingOptions(frequency_penalty=-2.5)), "frequency_penalty"),
+    (dict(sampling=pb.SamplingOptions(presence_penalty=3)), "presence_penalty"),
+    (dict(sampling=pb.SamplingOptions(logit_bias={5: 101})), "logit_bias"),
+    (dict(sampling=pb.SamplingOptions(logit_bias={1_000_000: 1})), "logit_bias"),
+    (dict(n=0), "n is 0"),
+    (dict(n=129), "n is 129"),
     (dict(stopping=pb.StopOptions(max_tokens=-1)), "max_tokens"),
     (dict(stopping=pb.StopOptions(max_tokens=2, min_tokens=3)), "min_tokens"),
     (dict(stopping=pb.StopOptions(stop=["x"] * 17)), "stop"),

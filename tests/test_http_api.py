@@ -106,8 +106,10 @@ def test_return_token_ids(fake_server):
     ("min_tokens", 5, None), ("min_tokens", -1, None), ("max_tokens", -1, None), ("max_tokens", 0, None),
     ("stop", [""], "stop[0]"), ("stop", ["x"] * 17, "stop"),
     ("stop_token_ids", [-1], "stop_token_ids[0]"), ("stop_token_ids", [10**6], "stop_token_ids[0]"),
-    ("presence_penalty", 1, None), ("frequency_penalty", 3, None), ("logit_bias", {"1": 1}, None), ("n", 0, None),
-    ("repetition_penalty", 1.2, None), ("guided_json", {}, None), ("use_beam_search", True, None),
+    ("presence_penalty", 2.5, None), ("frequency_penalty", 3, None), ("repetition_penalty", 0, None), ("n", 0, None),
+    ("typical_p", 0, None),
+    ("logit_bias", {"1": 101}, None), ("logit_bias", {"1000000": 1}, None), ("logit_bias", {"x": 1}, None),
+    ("guided_json", {}, None), ("use_beam_search", True, None),
     ("store", True, None), ("service_tier", "flex", None), ("nonsense", 1, None), ("temprature", 1, None),
 ])
 def test_a_refused_field_is_named(fake_server, path, field, value, param):
@@ -119,7 +121,7 @@ def test_a_refused_field_is_named(fake_server, path, field, value, param):
 
 @pytest.mark.parametrize("path, field, value", [
     ("/v1/completions", "logprobs", 6), ("/v1/completions", "prompt", ""), ("/v1/completions", "prompt", []),
-    ("/v1/completions", "prompt", None), ("/v1/completions", "best_of", 2), ("/v1/completions", "suffix", "x"),
+    ("/v1/completions", "prompt", None), ("/v1/completions", "best_of", 129), ("/v1/completions", "suffix", "x"),
     ("/v1/chat/completions", "top_logprobs", 21), ("/v1/chat/completions", "top_logprobs", 2),
     ("/v1/chat/completions", "messages", []), ("/v1/chat/completions", "tools", [{"type": "function"}]),
     ("/v1/chat/completions", "response_format", {"type": "json_object"}),

@@ -1,6 +1,8 @@
 """The HTTP door through the real `openai` client, as an application would use it."""
+import re
 import threading
 
+import httpx
 import openai
 import pytest
 
@@ -9,6 +11,11 @@ MESSAGES = [{"role": "user", "content": "What is the capital of France? Answer w
 
 def client_of(server, key="none"):
     return openai.OpenAI(base_url=server.http + "/v1", api_key=key, max_retries=0, timeout=60)
+
+
+def metrics(server):
+    lines = httpx.get(server.admin + "/metrics").text.splitlines()
+    return {line[:re.search(r"[{ ]", line).start()]: float(line.split()[-1]) for line in lines if line[0] != "#"}
 
 
 @pytest.fixture
@@ -75,7 +82,8 @@ def test_logprobs(fake):
 @pytest.mark.parametrize("kwargs, kind, param, code", [
     (dict(temperature=3), openai.BadRequestError, "temperature", "invalid_value"),
     (dict(n=0), openai.BadRequestError, "n", "invalid_value"),
-    (dict(presence_penalty=1), openai.BadRequestError, "presence_penalty", "unsupported_parameter"),
+    (dict(presence_penalty=3), openai.BadRequestError, "presence_penalty", "invalid_value"),
+    (dict(verbosity="low"), openai.BadRequestError, "verbosity", "unsupported_parameter"),
     (dict(extra_body={"tempreature": 1}), openai.BadRequestError, "tempreature", "unknown_parameter"),
     (dict(model="gpt-4"), openai.NotFoundError, "model", "model_not_found"),
 ])
@@ -148,6 +156,80 @@ def test_the_choices_of_a_prompt_differ_and_come_again(model_server):
     texts = [choice.text for choice in client.completions.create(**kwargs, n=4).choices]
     assert len(set(texts)) == 4
     assert [choice.text for choice in client.completions.create(**kwargs, n=2).choices] == texts[:2]
+
+
+@pytest.mark.model
+def test_a_prompt_is_worked_through_once_for_all_its_choices(model_server):
+    client = client_of(model_server)
+    prompt = "A prompt of more than one block, which nobody has sent before: " + "one two three four five " * 8
+    kwargs = dict(model=client.models.list().data[0].id, prompt=prompt, max_tokens=8, seed=1, n=6,
+                  extra_body={"ignore_eos": True})
+    before = metrics(model_server)
+    whole = client.completions.create(**kwargs, best_of=8, temperature=1.0)
+    after = metrics(model_server)
+    tokens = whole.usage.prompt_tokens
+    assert tokens > 32 and whole.usage.prompt_tokens_details.cached_tokens == 0
+    assert whole.usage.completion_tokens == 8 * 8 and len(whole.choices) == 6
+    grown = {name: after[name] - before[name] for name in after}
+    assert grown["vllm:prompt_tokens_total"] == tokens
+    assert grown["vllm:generation_tokens_total"] == 64
+    assert grown["vllm:prefix_cache_queries_total"] == tokens
+    # Steps worked on the prompt, its last token for each of the other seven, and on what was generated.
+    assert tokens + 7 < grown["vllm:iteration_tokens_total_sum"] <= tokens + 7 + 8 * 8
+
+    stream = client.completions.create(**{**kwargs, "n": 3}, temperature=1.0, stream=True, echo=True, logprobs=1)
+    texts, offsets = [""] * 3, [[], [], []]
+    for part in stream:
+        for choice in part.choices:
+            texts[choice.index] += choice.text
+            if choice.logprobs:
+                offsets[choice.index] += choice.logprobs.text_offset
+    answers = client.completions.create(**{**kwargs, "n": 3}, temperature=1.0, echo=True, logprobs=1).choices
+    assert texts == [choice.text for choice in answers] and all(text.startswith(prompt) for text in texts)
+    assert [len(each) for each in offsets] == [tokens + 8] * 3
+    assert [choice.logprobs.token_logprobs[:tokens] for choice in answers[1:]] == \
+        [answers[0].logprobs.token_logprobs[:tokens]] * 2
+
+
+@pytest.mark.model
+def test_the_best_candidates_come_first(model_server):
+    client = client_of(model_server)
+    kwargs = dict(model=client.models.list().data[0].id, prompt="The best thing about autumn is", max_tokens=6, seed=3,
+                  temperature=1.0, logprobs=0, extra_body={"ignore_eos": True})
+
+    def mean(choice):
+        return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
+
+    everything = client.completions.create(**kwargs, n=5).choices
+    best = client.completions.create(**kwargs, n=2, best_of=5).choices
+    ranked = sorted(everything, key=mean, reverse=True)
+    assert [choice.text for choice in best] == [choice.text for choice in ranked[:2]]
+    assert [choice.index for choice in best] == [0, 1]
+    with pytest.raises(openai.BadRequestError) as error:
+        client.completions.create(**kwargs, n=2, best_of=5, stream=True)
+    assert error.value.param == "best_of"
+
+
+@pytest.mark.model
+def test_penalties_and_biases_change_what_is_said(model_server):
+    client = client_of(model_server)
+    kwargs = dict(model=client.models.list().data[0].id, prompt="yes yes yes yes yes yes", temperature=0, max_tokens=24)
+
+    def tokens(extra=None, **more):
+        answer = client.completions.create(**kwargs, **more, logprobs=0,
+                                           extra_body={"ignore_eos": True, "return_token_ids": True, **(extra or {})})
+        return answer.choices[0].token_ids, answer.choices[0].logprobs.token_logprobs
+
+    plain, _ = tokens()
+    assert len(set(plain)) < 20
+    for extra, more in (({"repetition_penalty": 10}, {}), ({}, {"frequency_penalty": 2, "presence_penalty": 2})):
+        strict, _ = tokens(extra, **more)
+        assert strict != plain and len(set(strict)) > len(set(plain))
+    forced, raw = tokens(logit_bias={str(plain[0]): -100, "500": 100})
+    assert forced == [500] * 24
+    assert max(raw) < -0.5  # the model's own, before the bias
+    assert tokens({"typical_p": 0.5}, seed=1)[0] == plain  # greedy
+    assert tokens({"typical_p": 0.9, "temperature": 1.0}, seed=1) == tokens({"typical_p": 0.9, "temperature": 1.0}, seed=1)
 
 
 @pytest.mark.model

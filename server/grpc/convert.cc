@@ -24,7 +24,15 @@ void TakeSampling(const v1::SamplingOptions& from, GenerateRequest& to) {
   if (from.has_top_k()) to.top_k = from.top_k();
   if (from.has_top_p()) to.top_p = from.top_p();
   if (from.has_min_p()) to.min_p = from.min_p();
+  if (from.has_typical_p()) to.typical_p = from.typical_p();
   if (from.has_seed()) to.seed = from.seed();
+}
+
+void TakePenalties(const v1::SamplingOptions& from, GenerateRequest& to) {
+  if (from.has_repetition_penalty()) to.repetition_penalty = from.repetition_penalty();
+  to.frequency_penalty = from.frequency_penalty();
+  to.presence_penalty = from.presence_penalty();
+  for (const auto& [token, bias] : from.logit_bias()) to.logit_bias.push_back({token, bias});
 }
 
 void TakeStopping(const v1::StopOptions& from, GenerateRequest& to) {
@@ -70,8 +78,10 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
 
-absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request) {
+absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
+                                          const SamplingDefaults& defaults) {
   GenerateRequest out;
+  Apply(defaults, &out);
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
       out.prompt = std::move(*request.mutable_text());
@@ -88,11 +98,13 @@ absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request) {
           "prompt: missing; one of text, chat, token_ids is required");
   }
   TakeSampling(request.sampling(), out);
+  TakePenalties(request.sampling(), out);
   TakeStopping(request.stopping(), out);
   if (request.has_logprobs()) out.logprobs = request.logprobs();
   out.echo = request.echo();
   if (request.has_skip_special_tokens()) out.skip_special_tokens = request.skip_special_tokens();
   out.priority = request.priority();
+  if (request.has_n()) out.n = request.n();
   return out;
 }
 

@@ -17,7 +17,8 @@ grpc::Status ToGrpc(const absl::Status& status);
 
 // InvalidArgument when there is no prompt. Ranges are checked by the engine, for both doors. The
 // id and the deadline are the caller's to fill in.
-absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request);
+absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
+                                          const SamplingDefaults& defaults);
 absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request);
 
 // `finish` is set only for an answer that ended by itself; any other end is the call's status.

@@ -23,32 +23,49 @@ GenerateCall* GenerateCall::Begin(grpc::CallbackServerContext* context, Engine& 
   auto ready = [weak = std::weak_ptr<GenerateCall>(call)] {
     if (const auto alive = weak.lock()) alive->Pump();
   };
-  std::shared_ptr<ResponseStream> stream = engine.Generate(std::move(request), std::move(ready));
+  auto streams = engine.Generate(std::move(request), std::move(ready));
   {
     const std::lock_guard lock(call->mutex_);
-    call->stream_ = std::move(stream);
-    if (call->cancelled_) call->stream_->Cancel(CancelReason::kClientGone);
+    call->streams_ = std::move(streams);
+    call->unfinished_ = call->streams_.size();
+    if (call->cancelled_) call->CancelAll();
   }
-  call->Pump();  // `ready` may have come before the stream did.
+  call->Pump();  // `ready` may have come before the streams did.
   return call.get();
+}
+
+std::optional<OutputEvent> GenerateCall::NextEvent(int32_t* index) {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    *index = static_cast<int32_t>(next_);
+    next_ = (next_ + 1) % streams_.size();
+    if (std::optional<OutputEvent> event = streams_[*index]->Next()) return event;
+  }
+  return std::nullopt;
+}
+
+void GenerateCall::CancelAll() {
+  for (const auto& stream : streams_) stream->Cancel(CancelReason::kClientGone);
 }
 
 void GenerateCall::Pump() {
   const std::lock_guard lock(mutex_);
-  if (stream_ == nullptr || writing_ || finished_) return;
-  std::optional<OutputEvent> event = stream_->Next();
+  if (writing_ || finished_) return;
+  int32_t index = 0;
+  std::optional<OutputEvent> event = NextEvent(&index);
   if (!event.has_value()) return;
 
   const std::optional<absl::Status> end =
       event->finish ? std::optional(event->finish->status) : std::nullopt;
   if (end.has_value() && !end->ok()) {
+    CancelAll();
     FinishWith(*end);
     return;
   }
   response_ = ToProto(*std::move(event));
+  response_.set_index(index);
   response_.set_request_id(std::exchange(first_request_id_, ""));
   writing_ = true;
-  if (end.has_value()) {
+  if (end.has_value() && --unfinished_ == 0) {
     finished_ = true;
     WriteAndEnd(&response_);
   } else {
@@ -69,7 +86,7 @@ void GenerateCall::OnWriteDone(bool ok) {
     if (finished_) return;
     if (!ok) {
       // The client is gone: what remains is to end the call.
-      stream_->Cancel(CancelReason::kClientGone);
+      CancelAll();
       FinishWith(absl::CancelledError("the client went away"));
       return;
     }
@@ -80,7 +97,7 @@ void GenerateCall::OnWriteDone(bool ok) {
 void GenerateCall::OnCancel() {
   const std::lock_guard lock(mutex_);
   cancelled_ = true;
-  if (stream_ != nullptr && !finished_) stream_->Cancel(CancelReason::kClientGone);
+  if (!finished_) CancelAll();
 }
 
 void GenerateCall::OnDone() {

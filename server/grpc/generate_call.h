@@ -1,10 +1,12 @@
-// One Generate call: moves events from a ResponseStream to the wire, one write at a time.
+// One Generate call: moves events from its ResponseStreams to the wire, one write at a time.
 #ifndef MILLRACE_SERVER_GRPC_GENERATE_CALL_H_
 #define MILLRACE_SERVER_GRPC_GENERATE_CALL_H_
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "millrace/v1/inference.pb.h"
 #include "server/engine.h"
@@ -25,6 +27,9 @@ class GenerateCall : public GenerateReactor, public std::enable_shared_from_this
 
   // Writes the next event, if there is one and no write is under way.
   void Pump();
+  // From the streams in turns; `next_` is then the one after it.
+  std::optional<OutputEvent> NextEvent(int32_t* index);
+  void CancelAll();
   void FinishWith(const absl::Status& status);
 
   void OnWriteDone(bool ok) override;
@@ -35,7 +40,9 @@ class GenerateCall : public GenerateReactor, public std::enable_shared_from_this
 
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<GenerateCall> self_;
-  std::shared_ptr<ResponseStream> stream_;
+  std::vector<std::shared_ptr<ResponseStream>> streams_;  // of the answers
+  size_t next_ = 0;                                       // to be looked at first
+  size_t unfinished_ = 0;
   std::string first_request_id_;  // goes out with the first response
   bool writing_ = false;
   bool finished_ = false;

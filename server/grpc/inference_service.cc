@@ -50,7 +50,8 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
     MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
-    MILLRACE_ASSIGN_OR_RETURN(GenerateRequest built, FromProto(v1::GenerateRequest(*request)));
+    MILLRACE_ASSIGN_OR_RETURN(GenerateRequest built,
+                              FromProto(v1::GenerateRequest(*request), engine->info().sampling));
     built.id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
     built.deadline = Deadline(*context);
     return built;

@@ -72,7 +72,15 @@ void AppendModel(std::string& out, const EngineInfo& info) {
   out += R"(,"architecture":)";
   AppendJsonString(out, info.architecture);
   out += R"(,"batch_invariant":)";
-  out += info.batch_invariant ? "true}" : "false}";
+  out += info.batch_invariant ? "true" : "false";
+  out += R"(,"default_sampling_params":{)";
+  for (const auto& [name, value] : NamedDefaults(info.sampling)) {
+    if (out.back() != '{') out += ',';
+    AppendJsonString(out, name);
+    out += ':';
+    AppendJsonLogprob(out, static_cast<float>(value));
+  }
+  out += "}}";
 }
 
 HttpResponse JsonResponse(std::string body) { return {.body = std::move(body)}; }
@@ -254,7 +262,11 @@ Handled Api::Handle(const HttpRequestHead& head, const std::string& body, const 
 
 Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
                       const Wake& wake) const {
-  absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, body);
+  const auto defaults = [&](const std::string& model) {
+    const absl::StatusOr<Engine*> engine = frontend_.FindEngine(model);
+    return engine.ok() ? (*engine)->info().sampling : SamplingDefaults();
+  };
+  absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, body, defaults);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));

@@ -1,5 +1,7 @@
 #include "server/http/generation.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -17,17 +19,15 @@ bool Failed(const Finish& finish) {
 Generation::Generation(ApiRequest request, const std::string& id, Engine& engine, const Wake& wake)
     : request_(std::move(request)),
       writer_(request_, id, engine.info().model_name, absl::ToUnixSeconds(absl::Now())),
-      unfinished_(request_.prompts.size() * static_cast<size_t>(request_.n)) {
+      unfinished_(request_.prompts.size() * candidates()) {
   choices_.reserve(unfinished_);
-  const auto n = static_cast<size_t>(request_.n);
-  for (size_t i = 0; i < unfinished_; ++i) {
+  for (size_t i = 0; i < request_.prompts.size(); ++i) {
     GenerateRequest one = request_.options;
-    one.id = unfinished_ == 1 ? id : StrCat(id, "-", i);
-    Prompt& prompt = request_.prompts[i / n];
-    one.sample_index = static_cast<uint32_t>(i % n);
-    one.prompt = one.sample_index + 1 == n ? std::move(prompt) : prompt;
-    choices_.push_back({.stream = engine.Generate(std::move(one), wake),
-                        .logprobs = LogprobsWriter(request_.kind)});
+    one.id = request_.prompts.size() == 1 ? id : StrCat(id, "-", i);
+    one.prompt = std::move(request_.prompts[i]);
+    for (std::shared_ptr<ResponseStream>& stream : engine.Generate(std::move(one), wake)) {
+      choices_.push_back({.stream = std::move(stream), .logprobs = LogprobsWriter(request_.kind)});
+    }
   }
 }
 
@@ -40,7 +40,9 @@ Generation::~Generation() {
 Answer::State Generation::Poll(HttpResponse& response, std::string& body) {
   State state = State::kWaiting;
   for (size_t i = 0; i < choices_.size(); ++i) {
-    while (!choices_[i].finish) {
+    const Choice& leader = choices_[i - i % candidates()];
+    const bool early = request_.options.echo && !leader.echoed && &leader != &choices_[i];
+    while (!choices_[i].finish && !early) {
       std::optional<OutputEvent> event = choices_[i].stream->Next();
       if (!event) break;
       if (!Take(i, *std::move(event), response, body, state)) return state;
@@ -69,22 +71,33 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
     response.content_type = "text/event-stream; charset=utf-8";
     response.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   }
-  const bool details = !event.details.empty() && (request_.echo || !event.echo);
   if (event.echo) {
-    if (request_.echo) choice.part.text = std::move(event.text);
-    if (request_.return_token_ids) choice.part.prompt_token_ids = std::move(event.tokens);
-  } else {
-    choice.part.text += event.text;
-    if (request_.return_token_ids) {
-      choice.part.token_ids.insert(choice.part.token_ids.end(), event.tokens.begin(),
-                                   event.tokens.end());
-    }
+    TakeEcho(index, event, body);
+    return true;
   }
-  if (details) {
-    for (const TokenDetail& detail : event.details) choice.logprobs.Add(detail);
+  choice.part.text += event.text;
+  if (request_.return_token_ids) {
+    choice.part.token_ids.insert(choice.part.token_ids.end(), event.tokens.begin(),
+                                 event.tokens.end());
   }
-  if (request_.stream) AppendChunk(index, details, body);
+  for (const TokenDetail& detail : event.details) choice.logprobs.Add(detail);
+  if (request_.stream) AppendChunk(index, !event.details.empty(), body);
   return true;
+}
+
+// The prompt, for all of its choices.
+void Generation::TakeEcho(size_t index, const OutputEvent& event, std::string& body) {
+  const bool details = request_.echo && !event.details.empty();
+  for (size_t i = index; i < index + candidates(); ++i) {
+    Choice& choice = choices_[i];
+    choice.echoed = true;
+    if (request_.echo) choice.part.text = event.text;
+    if (request_.return_token_ids) choice.part.prompt_token_ids = event.tokens;
+    if (details) {
+      for (const TokenDetail& detail : event.details) choice.logprobs.Add(detail);
+    }
+    if (request_.stream) AppendChunk(i, details, body);
+  }
 }
 
 void Generation::AppendChunk(size_t index, bool details, std::string& body) {
@@ -119,13 +132,29 @@ Answer::State Generation::Complete(HttpResponse& response, std::string& body) {
     return State::kEnd;
   }
   std::vector<ChoicePart> parts;
-  parts.reserve(choices_.size());
-  for (Choice& choice : choices_) {
-    if (request_.options.logprobs) choice.logprobs.Flush(choice.part.logprobs);
-    parts.push_back(std::move(choice.part));
+  for (size_t prompt = 0; prompt < choices_.size() / candidates(); ++prompt) {
+    for (const size_t index : Best(prompt)) {
+      Choice& choice = choices_[index];
+      if (request_.options.logprobs) choice.logprobs.Flush(choice.part.logprobs);
+      parts.push_back(std::move(choice.part));
+    }
   }
   writer_.AppendWhole(response.body, parts, TotalUsage());
   return State::kWhole;
+}
+
+// Of the prompt's candidates the n to answer with, the one with the highest log-probability a token
+// first, as OpenAI has it; all in their order where no more were asked for.
+std::vector<size_t> Generation::Best(size_t prompt) const {
+  std::vector<size_t> order(candidates());
+  std::iota(order.begin(), order.end(), prompt * candidates());
+  if (!request_.options.mean_logprob) return order;
+  // An answer without a token says nothing against itself.
+  const auto score = [&](size_t i) { return choices_[i].finish->mean_logprob.value_or(0); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return score(a) > score(b); });
+  order.resize(static_cast<size_t>(request_.n));
+  return order;
 }
 
 Usage Generation::TotalUsage() const {
@@ -133,7 +162,7 @@ Usage Generation::TotalUsage() const {
   for (size_t i = 0; i < choices_.size(); ++i) {
     const Usage& usage = choices_[i].finish->usage;
     total.completion_tokens += usage.completion_tokens;
-    if (i % static_cast<size_t>(request_.n) > 0) continue;  // The prompt has been counted.
+    if (i % candidates() > 0) continue;  // The prompt has been counted.
     total.prompt_tokens += usage.prompt_tokens;
     total.cached_tokens += usage.cached_tokens;
   }

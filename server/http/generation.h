@@ -19,11 +19,13 @@ namespace millrace {
 // an answer with its own status; an error after it is an event in the stream, after which the
 // connection closes.
 //
+// The prompt's echo comes with its first choice and is shown in each; the others wait for it.
+//
 // Takes events only when polled, so that an unread answer stays in the engine's bounded buffers.
 // Destroying it cancels what is unfinished (kClientGone).
 class Generation : public Answer {
  public:
-  // `id`: "cmpl-…" or "chatcmpl-…". Of several choices, each runs under the id with "-<index>".
+  // `id`: "cmpl-…" or "chatcmpl-…". Of several prompts, each runs under the id with "-<index>".
   Generation(ApiRequest request, const std::string& id, Engine& engine, const Wake& wake);
   ~Generation() override;
 
@@ -35,15 +37,19 @@ class Generation : public Answer {
     LogprobsWriter logprobs;
     ChoicePart part;    // what has come: all of it, or what waits for the next chunk
     bool first = true;  // no chunk has been sent
+    bool echoed = false;
     std::optional<Finish> finish;
   };
 
   // False: the answer has ended in an error, and `state` says how.
   bool Take(size_t index, OutputEvent event, HttpResponse& response, std::string& body,
             State& state);
+  void TakeEcho(size_t index, const OutputEvent& event, std::string& body);
   void AppendChunk(size_t index, bool details, std::string& body);
   State Fail(const absl::Status& status, HttpResponse& response, std::string& body);
   State Complete(HttpResponse& response, std::string& body);
+  std::vector<size_t> Best(size_t prompt) const;
+  size_t candidates() const { return static_cast<size_t>(request_.options.n); }
   Usage TotalUsage() const;
 
   // One poll appends about this much at most, so that one fast stream does not hold up the others.
@@ -51,7 +57,7 @@ class Generation : public Answer {
 
   ApiRequest request_;
   const AnswerWriter writer_;
-  std::vector<Choice> choices_;
+  std::vector<Choice> choices_;  // of each prompt, its candidates
   size_t unfinished_;
   bool begun_ = false;  // the stream's header is out
 };

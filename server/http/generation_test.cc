@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "base/strings.h"
 #include "server/http/json_reader.h"
 #include "server/http/scripted_engine_test_util.h"
 
 namespace millrace {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using State = Answer::State;
@@ -82,9 +84,10 @@ TEST(GenerationTest, EachPromptHasItsChoicesInARow) {
   for (size_t i = 0; i < 4; ++i) {
     const GenerateRequest request = run.engine.request(i);
     EXPECT_EQ(std::get<std::string>(request.prompt), i < 2 ? "p" : "q");
-    EXPECT_EQ(request.sample_index, i % 2);
+    EXPECT_EQ(request.n, 2);
     EXPECT_EQ(request.seed, 5);
-    EXPECT_EQ(request.id, "cmpl-1-" + std::to_string(i));
+    EXPECT_EQ(request.id, i < 2 ? "cmpl-1-0" : "cmpl-1-1");
+    EXPECT_FALSE(request.mean_logprob);
     run.stream(i).Push(TextEvent(std::to_string(i)));
     run.stream(i).Push(FinishEvent(FinishReason::kLength));
   }
@@ -99,6 +102,61 @@ TEST(GenerationTest, EachPromptHasItsChoicesInARow) {
   EXPECT_EQ(json["usage"]["prompt_tokens"], 14);
   EXPECT_EQ(json["usage"]["completion_tokens"], 12);
   EXPECT_EQ(json["usage"]["prompt_tokens_details"]["cached_tokens"], 8);
+}
+
+TEST(GenerationTest, TheBestOfSeveralCandidatesAreTheAnswer) {
+  Running run(ApiKind::kCompletion, R"({"prompt": ["p", "q"], "n": 2, "best_of": 3})");
+  const double scores[] = {-3, -1, -2, -0.5, -0.75, -0.25};
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(run.engine.request(i).n, 3);
+    EXPECT_TRUE(run.engine.request(i).mean_logprob);
+    run.stream(i).Push(TextEvent(std::to_string(i)));
+    OutputEvent last = FinishEvent(FinishReason::kLength);
+    last.finish->mean_logprob = scores[i];
+    run.stream(i).Push(std::move(last));
+  }
+  EXPECT_EQ(run.Poll(), State::kWhole);
+  const Json json = Json::parse(run.response.body);
+  ASSERT_EQ(json["choices"].size(), 4);
+  const char* const best[] = {"1", "2", "5", "3"};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(json["choices"][i]["index"], i);
+    EXPECT_EQ(json["choices"][i]["text"], best[i]);
+  }
+  // All candidates were generated.
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 14);
+  EXPECT_EQ(json["usage"]["completion_tokens"], 18);
+}
+
+// The engine echoes a prompt once, and each of its choices begins with it.
+TEST(GenerationTest, AnEchoIsShownInEachChoice) {
+  for (const bool stream : {false, true}) {
+    Running run(ApiKind::kCompletion, StrCat(R"({"prompt": "p", "n": 2, "echo": true, "logprobs": 0,
+                                                 "stream": )",
+                                             stream ? "true}" : "false}"));
+    OutputEvent answer = TextEvent("b", {4});
+    answer.details = {Detail("b", -2.0f)};
+    run.stream(1).Push(std::move(answer));
+    run.stream(1).Push(FinishEvent());
+    EXPECT_EQ(run.Poll(), State::kWaiting);
+    run.stream(0).Push(
+        {.echo = true, .text = "p", .tokens = {1}, .details = {Detail("p", std::nullopt)}});
+    run.stream(0).Push(FinishEvent());
+    EXPECT_EQ(run.Poll(), stream ? State::kEnd : State::kWhole);
+    std::vector<std::string> texts(2), tokens(2);
+    std::vector<Json> parts = run.Events();
+    if (!stream) parts = {Json::parse(run.response.body)};
+    for (const Json& part : parts) {
+      if (!part.is_object()) continue;
+      for (const Json& choice : part["choices"]) {
+        texts[choice["index"]] += choice["text"];
+        if (choice["logprobs"].is_null()) continue;
+        for (const Json& token : choice["logprobs"]["tokens"]) tokens[choice["index"]] += token;
+      }
+    }
+    EXPECT_THAT(texts, ElementsAre("p", "pb"));
+    EXPECT_THAT(tokens, ElementsAre("p", "pb"));
+  }
 }
 
 TEST(GenerationTest, AWholeChatHasOpenAisShape) {

@@ -1,6 +1,7 @@
 #include "server/http/openai_request.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "base/status.h"
@@ -99,6 +100,30 @@ void ReadSeed(FieldReader& fields, std::optional<uint64_t>& seed) {
   }
 }
 
+// {"<token id>": bias, …}
+void ReadLogitBias(FieldReader& fields, std::vector<LogitBias>& biases) {
+  const Json* field = fields.Find("logit_bias");
+  if (field == nullptr) return;
+  constexpr std::string_view kAllowed = "an object of token ids and numbers";
+  if (!field->is_object()) return fields.FailValue("logit_bias", *field, kAllowed);
+  if (field->size() > kMaxLogitBiases) {
+    return fields.Fail(
+        "logit_bias", "invalid_value",
+        StrCat("logit_bias has ", field->size(), " tokens; allowed: at most ", kMaxLogitBiases));
+  }
+  for (const auto& [name, bias] : field->items()) {
+    Token token;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
+    if (error != std::errc() || end != name.data() + name.size()) {
+      return fields.FailValue("logit_bias", name, "token ids as names");
+    }
+    if (!bias.is_number()) {
+      return fields.FailValue(StrCat("logit_bias.", token), bias, "a number from -100 to 100");
+    }
+    biases.push_back({token, bias.get<float>()});
+  }
+}
+
 // Accepted, and none of the server's business: they change neither the answer nor anything else.
 void ReadAccepted(FieldReader& fields) {
   std::string user;
@@ -136,18 +161,39 @@ void ReadChoices(FieldReader& fields, ApiRequest& request) {
   if (request.n < 1 || request.n > kMaxChoices / prompts) {
     fields.FailValue("n", request.n, StrCat("1 to ", kMaxChoices / prompts));
   }
+  request.options.n = request.n;
+}
+
+// The n likeliest of so many are the answer.
+void ReadBestOf(FieldReader& fields, ApiRequest& request) {
+  GenerateRequest& options = request.options;
+  fields.Read("best_of", options.n);
+  const auto most = kMaxChoices / static_cast<int32_t>(std::max<size_t>(request.prompts.size(), 1));
+  if (options.n < request.n || options.n > most) {
+    fields.FailValue("best_of", options.n, StrCat("n, which is ", request.n, ", to ", most));
+  }
+  options.mean_logprob = options.n > request.n;
+  if (options.mean_logprob && request.stream) {
+    fields.FailValue("best_of", options.n,
+                     StrCat("n, which is ", request.n, ", when stream is true"));
+  }
 }
 
 // What both endpoints share.
-void ReadCommon(FieldReader& fields, ApiRequest& request) {
+void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
   GenerateRequest& options = request.options;
   ReadModel(fields, request.model);
+  if (defaults) Apply(defaults(request.model), &options);
   ReadChoices(fields, request);
   ReadStream(fields, request);
   fields.Read("temperature", options.temperature);
   fields.Read("top_p", options.top_p);
   fields.Read("top_k", options.top_k);
   fields.Read("min_p", options.min_p);
+  fields.Read("typical_p", options.typical_p);
+  fields.Read("repetition_penalty", options.repetition_penalty);
+  fields.Read("frequency_penalty", options.frequency_penalty);
+  fields.Read("presence_penalty", options.presence_penalty);
   fields.Read("min_tokens", options.min_tokens);
   fields.Read("ignore_eos", options.ignore_eos);
   fields.Read("include_stop_str_in_output", options.include_stop_str_in_output);
@@ -155,15 +201,17 @@ void ReadCommon(FieldReader& fields, ApiRequest& request) {
   fields.Read("stop_token_ids", options.stop_token_ids);
   fields.Read("priority", options.priority);
   fields.Read("return_token_ids", request.return_token_ids);
+  ReadLogitBias(fields, options.logit_bias);
   ReadSeed(fields, options.seed);
   ReadStop(fields, options.stop);
   ReadAccepted(fields);
 }
 
-void ReadCompletion(FieldReader& fields, ApiRequest& request) {
+void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
   GenerateRequest& options = request.options;
   ReadPrompts(fields, request.prompts);
-  ReadCommon(fields, request);
+  ReadCommon(fields, defaults, request);
+  ReadBestOf(fields, request);
   options.max_tokens = kDefaultCompletionTokens;
   fields.Read("max_tokens", options.max_tokens);
   fields.Read("echo", request.echo);
@@ -204,9 +252,9 @@ void ReadChatMaxTokens(FieldReader& fields, std::optional<int32_t>& max_tokens) 
   if (newer) max_tokens = newer;
 }
 
-void ReadChatRequest(FieldReader& fields, ApiRequest& request) {
+void ReadChatRequest(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
   if (auto chat = ReadChat(fields)) request.prompts.emplace_back(*std::move(chat));
-  ReadCommon(fields, request);
+  ReadCommon(fields, defaults, request);
   ReadChatMaxTokens(fields, request.options.max_tokens);
   ReadChatLogprobs(fields, request.options.logprobs);
   RefuseChatFields(fields);
@@ -214,15 +262,16 @@ void ReadChatRequest(FieldReader& fields, ApiRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body) {
+absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
+                                           const DefaultsOf& defaults) {
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
   ApiRequest request;
   request.kind = kind;
   FieldReader fields(json);
   if (kind == ApiKind::kCompletion) {
-    ReadCompletion(fields, request);
+    ReadCompletion(fields, defaults, request);
   } else {
-    ReadChatRequest(fields, request);
+    ReadChatRequest(fields, defaults, request);
   }
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   request.options.echo = request.echo || request.return_token_ids;

@@ -8,6 +8,7 @@
 #ifndef MILLRACE_SERVER_HTTP_OPENAI_REQUEST_H_
 #define MILLRACE_SERVER_HTTP_OPENAI_REQUEST_H_
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +21,7 @@ namespace millrace {
 
 enum class ApiKind { kCompletion, kChat };
 
-inline constexpr size_t kMaxPrompts = 128;   // of one request; vLLM's bound is of this order too
-inline constexpr int32_t kMaxChoices = 128;  // of one request: its prompts times n
+inline constexpr size_t kMaxPrompts = 128;  // of one request, and kMaxChoices of all together
 inline constexpr int32_t kDefaultCompletionTokens = 16;
 inline constexpr int32_t kMaxCompletionLogprobs = 5;
 
@@ -29,16 +29,20 @@ struct ApiRequest {
   ApiKind kind = ApiKind::kCompletion;
   std::string model;            // empty: the only one
   std::vector<Prompt> prompts;  // at least one
-  int32_t n = 1;                // choices of each
-  GenerateRequest options;      // everything but id, prompt and sample_index
+  int32_t n = 1;                // choices of each that are answered with: the best of options.n
+  GenerateRequest options;      // everything but id and prompt
   bool stream = false;
   bool include_usage = false;     // stream_options
   bool echo = false;              // the prompt's text is wanted back
   bool return_token_ids = false;  // the prompt's token ids too: options.echo is set for either
 };
 
+// How requests to a model, named as in ApiRequest, begin. Null: with vLLM's defaults.
+using DefaultsOf = std::function<SamplingDefaults(const std::string& model)>;
+
 // InvalidArgument with FieldError's param and code.
-absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body);
+absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
+                                           const DefaultsOf& defaults = nullptr);
 
 struct ApiTokenizeRequest {
   std::string model;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,31 @@ ApiError Refused(ApiKind kind, std::string_view body) {
   const auto request = ParseApiRequest(kind, body);
   EXPECT_FALSE(request.ok()) << body;
   return request.ok() ? ApiError() : ErrorFromStatus(request.status());
+}
+
+TEST(OpenAiRequestTest, BeginsAsTheModelWantsIt) {
+  const DefaultsOf defaults = [](const std::string& model) {
+    return model == "m" ? SamplingDefaults{.temperature = 0.5f, .top_k = 7, .max_tokens = 9}
+                        : SamplingDefaults{};
+  };
+  const auto chat = ParseApiRequest(
+      ApiKind::kChat,
+      R"({"model": "m", "messages": [{"role": "user", "content": "x"}], "top_k": 3})", defaults);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->options.temperature, 0.5f);
+  EXPECT_EQ(chat->options.top_k, 3);
+  EXPECT_EQ(chat->options.default_max_tokens, 9);
+  const auto longer = ParseApiRequest(
+      ApiKind::kChat,
+      R"({"model": "m", "messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 20})",
+      defaults);
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ(longer->options.max_tokens, 20);
+  const auto completion =
+      ParseApiRequest(ApiKind::kCompletion, R"({"model": "m", "prompt": "x"})", defaults);
+  ASSERT_TRUE(completion.ok()) << completion.status();
+  EXPECT_EQ(completion->options.temperature, 0.5f);
+  EXPECT_EQ(completion->options.max_tokens, kDefaultCompletionTokens);
 }
 
 TEST(OpenAiRequestTest, DefaultsAreOpenAis) {
@@ -193,11 +219,15 @@ const std::vector<Case> kBothRefused = {
     {"metadata", R"({"a": 1})"},
     {"metadata", R"({"0":"","1":"","2":"","3":"","4":"","5":"","6":"","7":"","8":"","9":"",)"
                  R"("10":"","11":"","12":"","13":"","14":"","15":"","16":""})"},
-    {"frequency_penalty", "0.1"},
-    {"presence_penalty", "-2"},
-    {"presence_penalty", "3"},
-    {"logit_bias", R"({"5": 1})"},
-    {"repetition_penalty", "1.1"},
+    {"frequency_penalty", "\"1\""},
+    {"presence_penalty", "true"},
+    {"repetition_penalty", "[1]"},
+    {"typical_p", "\"0.9\""},
+    {"logit_bias", "[[5, 1]]"},
+    {"logit_bias", R"({"five": 1})"},
+    {"logit_bias", R"({"5.0": 1})"},
+    {"logit_bias", R"({"99999999999": 1})"},
+    {"logit_bias", R"({"5": "1"})", "logit_bias.5"},
     {"guided_json", "{}"},
     {"guided_regex", "\"a\""},
     {"structured_outputs", R"({"regex": "a"})"},
@@ -234,7 +264,9 @@ const std::vector<Case> kCompletionRefused = {
     {"logprobs", "-1"},
     {"logprobs", "true"},
     {"echo", "1"},
-    {"best_of", "2"},
+    {"best_of", "0"},
+    {"best_of", "129"},
+    {"best_of", "1.5"},
     {"suffix", "\"x\""},
     {"prompt_embeds", "\"x\""},
     {"add_special_tokens", "false"},
@@ -348,6 +380,42 @@ TEST(OpenAiRequestTest, APromptMayHaveSeveralChoices) {
   for (const char* bad : {"0", "-1", "65", "2.5", "\"1\"", "4294967297"}) {
     EXPECT_EQ(Refused(ApiKind::kCompletion, With(two, "n", bad)).param, "n") << bad;
   }
+}
+
+TEST(OpenAiRequestTest, TheBestOfMoreCandidatesMayBeWanted) {
+  const std::string three = With(kCompletion, "n", "3");
+  EXPECT_EQ(Parsed(ApiKind::kCompletion, three).options.n, 3);
+  EXPECT_FALSE(Parsed(ApiKind::kCompletion, With(three, "best_of", "3")).options.mean_logprob);
+  const ApiRequest request = Parsed(ApiKind::kCompletion, With(three, "best_of", "5"));
+  EXPECT_EQ(request.n, 3);
+  EXPECT_EQ(request.options.n, 5);
+  EXPECT_TRUE(request.options.mean_logprob);
+  EXPECT_EQ(Refused(ApiKind::kCompletion, With(three, "best_of", "2")).param, "best_of");
+  const std::string stream = With(three, "stream", "true");
+  EXPECT_EQ(Refused(ApiKind::kCompletion, With(stream, "best_of", "4")).param, "best_of");
+  EXPECT_EQ(Parsed(ApiKind::kCompletion, With(stream, "best_of", "3")).options.n, 3);
+  const std::string two = With(three, "prompt", R"(["a", "b"])");
+  EXPECT_EQ(Refused(ApiKind::kCompletion, With(two, "best_of", "65")).param, "best_of");
+}
+
+TEST(OpenAiRequestTest, PenaltiesAndBiasesAreRead) {
+  const std::string body =
+      With(With(With(With(With(kChat, "presence_penalty", "-0.5"), "frequency_penalty", "1"),
+                     "repetition_penalty", "1.25"),
+                "typical_p", "0.75"),
+           "logit_bias", R"({"7": -100, "12": 2.5})");
+  const GenerateRequest options = Parsed(ApiKind::kChat, body).options;
+  EXPECT_EQ(options.presence_penalty, -0.5f);
+  EXPECT_EQ(options.frequency_penalty, 1);
+  EXPECT_EQ(options.repetition_penalty, 1.25f);
+  EXPECT_EQ(options.typical_p, 0.75f);
+  std::map<Token, float> biases;
+  for (const LogitBias& biased : options.logit_bias) biases[biased.token] = biased.bias;
+  EXPECT_EQ(biases, (std::map<Token, float>{{7, -100}, {12, 2.5f}}));
+
+  std::string many = "{";
+  for (int i = 0; i <= 1024; ++i) many += StrCat(i > 0 ? "," : "", "\"", i, "\":1");
+  EXPECT_EQ(Refused(ApiKind::kChat, With(kChat, "logit_bias", many + "}")).param, "logit_bias");
 }
 
 TEST(OpenAiRequestTest, TheTwoLimitsOfAChatMustAgree) {

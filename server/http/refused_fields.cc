@@ -14,14 +14,7 @@ struct Refused {
   std::string_view neutral;
 };
 
-constexpr Refused kOpenAiBoth[] = {
-    {"frequency_penalty", "[0]"},
-    {"logit_bias", "[{}]"},
-    {"presence_penalty", "[0]"},
-};
-
 constexpr Refused kOpenAiCompletion[] = {
-    {"best_of", "[1]"},
     {"suffix", R"([""])"},
 };
 
@@ -62,7 +55,6 @@ constexpr Refused kVllmBoth[] = {
     {"logprob_token_ids", "[]"},
     {"prompt_logprobs", "[]"},
     {"repetition_detection", "[]"},
-    {"repetition_penalty", "[1]"},
     {"request_id", "[]"},
     {"return_mm_kwargs", "[true]"},
     {"return_token_offsets", "[false]"},
@@ -118,14 +110,12 @@ void RefuseAll(FieldReader& fields, const Table& table) {
 }  // namespace
 
 void RefuseCompletionFields(FieldReader& fields) {
-  static const auto& kTable =
-      *new Table(Parsed(kOpenAiBoth, kOpenAiCompletion, kVllmBoth, kVllmCompletion));
+  static const auto& kTable = *new Table(Parsed(kOpenAiCompletion, kVllmBoth, kVllmCompletion));
   RefuseAll(fields, kTable);
 }
 
 void RefuseChatFields(FieldReader& fields) {
-  static const auto& kTable =
-      *new Table(Parsed(kOpenAiBoth, kOpenAiChat, kVllmBoth, kVllmChat, kVllmTemplate));
+  static const auto& kTable = *new Table(Parsed(kOpenAiChat, kVllmBoth, kVllmChat, kVllmTemplate));
   RefuseAll(fields, kTable);
 }
 

@@ -92,20 +92,24 @@ size_t ScriptedEngine::num_requests() {
   return requests_.size();
 }
 
-std::shared_ptr<ResponseStream> ScriptedEngine::Generate(GenerateRequest request,
-                                                         std::function<void()> ready) {
-  auto stream = std::make_shared<ScriptedStream>(std::move(ready));
+std::vector<std::shared_ptr<ResponseStream>> ScriptedEngine::Generate(GenerateRequest request,
+                                                                      std::function<void()> ready) {
+  std::vector<std::shared_ptr<ResponseStream>> streams;
   const absl::Status status = ValidateRequest(request, info_.vocab_size);
-  if (!status.ok()) {
-    stream->Push(ErrorEvent(status));
-  } else if (script_) {
-    script_(request, *stream);
+  for (int32_t i = 0; i < request.n; ++i) {
+    auto stream = std::make_shared<ScriptedStream>(ready);
+    if (!status.ok()) {
+      stream->Push(ErrorEvent(status));
+    } else if (script_) {
+      script_(request, *stream);
+    }
+    std::lock_guard lock(mutex_);
+    requests_.push_back(request);
+    streams_.push_back(stream);
+    changed_.notify_all();
+    streams.push_back(std::move(stream));
   }
-  std::lock_guard lock(mutex_);
-  requests_.push_back(std::move(request));
-  streams_.push_back(stream);
-  changed_.notify_all();
-  return stream;
+  return streams;
 }
 
 void ScriptedEngine::Tokenize(TokenizeRequest request,

@@ -51,17 +51,17 @@ class ScriptedEngine : public Engine {
 
   ScriptedEngine();
 
-  // Runs inside Generate. Without one, the test pushes events itself.
+  // Runs inside Generate, for each choice. Without one, the test pushes events itself.
   void set_script(Script script) { script_ = std::move(script); }
 
-  // The n-th request's, once it is there (blocks).
+  // The n-th choice's of all requests, once it is there (blocks). request() counts in the same way.
   std::shared_ptr<ScriptedStream> WaitStream(size_t n = 0);
   GenerateRequest request(size_t n = 0);
   size_t num_requests();
 
   const EngineInfo& info() const override { return info_; }
-  std::shared_ptr<ResponseStream> Generate(GenerateRequest request,
-                                           std::function<void()> ready) override;
+  std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
+                                                        std::function<void()> ready) override;
   // A token a byte.
   void Tokenize(TokenizeRequest request,
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
@@ -74,7 +74,7 @@ class ScriptedEngine : public Engine {
   Script script_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<GenerateRequest> requests_;                 // guarded by mutex_
+  std::vector<GenerateRequest> requests_;  // guarded by mutex_: once for each of its choices
   std::vector<std::shared_ptr<ScriptedStream>> streams_;  // guarded by mutex_
 };
 
