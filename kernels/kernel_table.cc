@@ -28,7 +28,7 @@ constexpr Row kTable[] = {
     {Kernel::kLinearBf16Sm90, "linear, BF16", "gemm/sm90/stream_linear, wide_linear",
      Architecture::kSm90a},
     {Kernel::kLinearBf16, "linear, BF16", "cuBLASLt"},
-    {Kernel::kLinearFp8Sm90, "linear, FP8", "gemm/sm90/stream_linear, wide_linear",
+    {Kernel::kLinearFp8Sm90, "linear, FP8", "gemm/sm90/stream_linear, wide_linear, block_linear",
      Architecture::kSm90a},
     {Kernel::kLinearFp8, "linear, FP8", "cuBLASLt", Architecture::kSm89},
     {Kernel::kRopeAppend, "rotation and append", "attention/rope_append"},

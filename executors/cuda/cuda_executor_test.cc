@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,7 @@ TEST(CudaExecutorTest, ASequencesNumbersAreItsOwn) {
       DeviceSpec device = Device();
       device.quantize_fp8 = fp8;
       device.kv_cache_fp8 = fp8;
+      device.quantize_head = fp8;
       const std::unique_ptr<Executor> executor = Load(path, device);
       const SequenceOutput alone = Alone(*executor);
       ASSERT_EQ(alone.tokens.size(), 300 + kGenerated);
@@ -79,6 +81,43 @@ TEST(CudaExecutorTest, ASequencesNumbersAreItsOwn) {
       EXPECT_EQ(Alone(*Load(path, changed)), alone) << "blocks of 64";
     }
   }
+}
+
+// Penalties count the prompt and what was generated, and are counted anew from the tokens.
+TEST(CudaExecutorTest, PenaltiesCountThePromptAndWhatWasGenerated) {
+  const std::unique_ptr<Executor> executor =
+      Load(ModelPath(Model(TensorType::kF32, TensorType::kF16)), Device());
+  const std::vector<Token> prompt = Prompt(40, 0);
+  const PenalizedOutput output = GeneratePenalized(*executor, prompt, kGenerated);
+  EXPECT_NE(output.tokens, output.freely);
+  EXPECT_EQ(output.resumed, output.tokens);
+  const std::set<Token> before(prompt.begin(), prompt.end());
+  const std::set<Token> after(output.tokens.begin(), output.tokens.end());
+  EXPECT_EQ(after.size(), before.size() + kGenerated);  // each came once
+}
+
+// A slot's biases follow its banned tokens, and the next sequence in it has its own.
+TEST(CudaExecutorTest, BiasesAndBansAreTheSlotsOwn) {
+  const std::unique_ptr<Executor> executor =
+      Load(ModelPath(Model(TensorType::kF32, TensorType::kF16)), Device());
+  ExecutorDriver driver(*executor);
+  const auto generate = [&](const SamplingParams& sampling) {
+    const SlotId slot = driver.Add(Prompt(40, 0), sampling);
+    driver.Generate({slot}, 4, 1000);
+    std::vector<Token> tokens(driver.tokens(slot).end() - 4, driver.tokens(slot).end());
+    driver.Remove(slot);
+    return tokens;
+  };
+  const std::vector<Token> plain = generate({.temperature = 0});
+  // The model is tied and likes to repeat itself: by 45, and token 14 has 22 then.
+  const SamplingParams biased{.temperature = 0,
+                              .logit_bias = {{14, 100}, {9, 50}},
+                              .banned_tokens = {14},
+                              .banned_before = 42};
+  EXPECT_EQ(generate(biased), (std::vector<Token>{9, 9, 14, 14}));
+  EXPECT_EQ(generate({.temperature = 0}), plain);
+  EXPECT_EQ(generate({.temperature = 1, .typical_p = 0.9f, .seed = 3}),
+            generate({.temperature = 1, .typical_p = 0.9f, .seed = 3}));
 }
 
 // Whether a kernel whose name holds `part` runs when this executor computes `Alone`.
@@ -183,6 +222,7 @@ TEST(CudaExecutorTest, KnowsTheCapitalOfFrance) {
     DeviceSpec device = Device();
     device.kv_cache_memory = 512 << 20;
     device.quantize_fp8 = fp8;
+    device.quantize_head = fp8;
     const std::unique_ptr<Executor> executor = Load(DefaultModelPath(), device);
     ExecutorDriver driver(*executor);
     const SlotId slot = driver.Add(question, {.temperature = 0});

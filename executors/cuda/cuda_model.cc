@@ -27,7 +27,40 @@ constexpr int kMaxHiddenSize = 16384;
 constexpr int kMaxFfnSize = 32768;
 constexpr int kHeadSizes[] = {64, 96, 128, 256};
 
+// What changes a model's numbers and has no kernel here.
+absl::Status CheckFeatures(const ModelConfig& config) {
+  const bool windows = std::any_of(config.windows.begin(), config.windows.end(),
+                                   [](int window) { return window > 0; });
+  const bool unturned =
+      std::find(config.unturned.begin(), config.unturned.end(), true) != config.unturned.end();
+  const struct {
+    bool wanted;
+    const char* name;
+  } features[] = {
+      {config.qkv_bias, "biases of q, k and v"},
+      {config.qk_norm == QkNorm::kWhole, "norms of q and k across heads"},
+      {!config.pre_norms, "linears of the residual itself"},
+      {config.post_norms, "norms of what blocks add to the residual"},
+      {config.gelu_gate, "GELU gates"},
+      {windows, "sliding windows"},
+      {unturned, "layers without positions"},
+      {config.rope.magnitude != 1, "rotations with a magnitude"},
+      {config.rope.trained != 0, "rotations that depend on max_model_len"},
+      {config.attention_soft_cap != 0 || config.logit_soft_cap != 0, "soft caps"},
+      {config.embedding_factor != 1, "scaled embeddings"},
+      {config.residual_factor != 1, "scaled residuals"},
+      {config.logit_factor != 1, "scaled logits"},
+  };
+  for (const auto& feature : features) {
+    if (!feature.wanted) continue;
+    return absl::UnimplementedError(StrCat("the model, ", config.architecture, ", has ",
+                                           feature.name, "; allowed on the GPU: models without"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
+  MILLRACE_RETURN_IF_ERROR(CheckFeatures(config));
   if (std::find(std::begin(kHeadSizes), std::end(kHeadSizes), config.head_size) ==
       std::end(kHeadSizes)) {
     return absl::UnimplementedError(StrCat("the model's heads have ", config.head_size,
@@ -52,11 +85,11 @@ absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
     return absl::InvalidArgumentError(
         "quantization is fp8, but the model's weights are in FP8 already; allowed: none");
   }
-  if ((device.quantize_fp8 || config.fp8.has_value()) &&
+  if ((device.quantize_fp8 || device.quantize_head || config.fp8.has_value()) &&
       !kernels::MayRun(kernels::Kernel::kLinearFp8)) {
     return absl::UnimplementedError(
         "quantization: this GPU has no linears for FP8 weights; allowed: models in other types, "
-        "with quantization none");
+        "with quantization none and without quantize_lm_head");
   }
   const struct {
     const char* name;
@@ -86,10 +119,10 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
   MILLRACE_ASSIGN_OR_RETURN(
       m.rotations, DeviceMemory::Allocate(sizeof(float2) * positions * pairs, "rotations"));
   DeviceMemory factors;
-  if (!config.rope_factors.empty()) {
+  if (!config.rope.factors.empty()) {
     MILLRACE_ASSIGN_OR_RETURN(factors, DeviceMemory::Allocate(sizeof(float) * pairs, "rotations"));
     MILLRACE_RETURN_IF_ERROR(
-        ToStatus(cudaMemcpyAsync(factors.data(), config.rope_factors.data(), sizeof(float) * pairs,
+        ToStatus(cudaMemcpyAsync(factors.data(), config.rope.factors.data(), sizeof(float) * pairs,
                                  cudaMemcpyHostToDevice, m.stream.get()),
                  "rotations"));
   }
@@ -97,7 +130,7 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
       ToStatus(kernels::LaunchFillRotations({.rotations = m.rotations.As<float2>(),
                                              .positions = positions,
                                              .dimensions = config.rope_dimensions,
-                                             .base = config.rope_theta,
+                                             .base = config.rope.theta,
                                              .factors = factors.As<float>()},
                                             m.stream.get()),
                "rotations"));
@@ -220,9 +253,10 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   m->planner = std::make_unique<kernels::LinearPlanner>(*m->cublaslt, options);
 
   phases.End("open cuBLASLt");
-  CudaWeightPlacer placer(*opened.tensors, config,
-                          {.quantize_fp8 = device.quantize_fp8, .dummy = dummy});
-  MILLRACE_ASSIGN_OR_RETURN(m->model, LoadModel(config, placer));
+  CudaWeightPlacer placer(
+      *opened.tensors, config,
+      {.quantize_fp8 = device.quantize_fp8, .quantize_head = device.quantize_head, .dummy = dummy});
+  MILLRACE_ASSIGN_OR_RETURN(m->model, LoadModel(config, m->info.limits.max_model_len, placer));
   MILLRACE_ASSIGN_OR_RETURN(m->weights, placer.Finish(*m->planner));
 
   phases.End("place the weights");

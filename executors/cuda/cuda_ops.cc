@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "executors/cuda/weight_loader.h"
+#include "executors/cuda/operand_bytes.h"
 #include "kernels/attention/rope_append.h"
 #include "kernels/elementwise/embed.h"
 #include "kernels/elementwise/gated_activation.h"
@@ -40,6 +40,8 @@ class CudaOps::Buffer : public ActivationBuffer {
   int width = 0;                      // of a residual
   std::optional<kernels::Rope> rope;  // of a product that attention turns and appends itself
 
+  std::vector<std::unique_ptr<Buffer>> pieces;  // of what the head runs on, one run each
+
   // Of a linear that makes its input: of what, and whose memory that is.
   std::optional<kernels::InputRow> row;
   std::unique_ptr<ActivationBuffer> row_memory[3];
@@ -51,41 +53,6 @@ class CudaOps::Buffer : public ActivationBuffer {
 };
 
 namespace {
-
-// A token's scale, and what keeps the scales' columns apart.
-int64_t ScaleCount(kernels::Scaling scaling, int64_t stride, int tokens) {
-  switch (scaling) {
-    case kernels::Scaling::kNone:
-    case kernels::Scaling::kTensor:
-      return 0;
-    case kernels::Scaling::kToken:
-      return tokens;
-    case kernels::Scaling::kTokenGroup:
-      return stride / 128 * kernels::PaddedTokens(tokens);
-  }
-  return 0;
-}
-
-// What reading or writing it takes.
-int64_t BytesOf(const kernels::Activation& x, int tokens) {
-  return tokens * x.stride * static_cast<int64_t>(ElementBytes(x.type)) +
-         ScaleCount(x.scaling, x.stride, tokens) * static_cast<int64_t>(sizeof(float));
-}
-
-// Either plain, or a residual, what is added, the sum and the norm.
-int64_t BytesOf(const kernels::InputRow& row) {
-  return int64_t{row.width} * (row.plain != nullptr ? 2 : 4 + 2 + 4 + 4);
-}
-
-int64_t BytesOf(const kernels::Weight& weight) {
-  int64_t scales = 0;
-  if (weight.scaling == kernels::WeightScaling::kChannel) scales = weight.rows;
-  if (weight.scaling == kernels::WeightScaling::kBlock) {
-    scales = (weight.rows + 127) / 128 * kernels::BlockScaleStride(weight.stride);
-  }
-  return weight.rows * weight.stride * static_cast<int64_t>(ElementBytes(weight.type)) +
-         scales * static_cast<int64_t>(sizeof(float));
-}
 
 // What `read` finds when nothing was launched, only measured.
 template <typename Read>
@@ -190,7 +157,7 @@ std::unique_ptr<CudaOps::Buffer> CudaOps::Multiply(const CudaLinear& linear, con
   return out;
 }
 
-Activation CudaOps::Embed(EmbeddingId table, const StepInput& input) {
+Activation CudaOps::Embed(EmbeddingId table, float, const StepInput& input) {
   const CudaStepInput& step = Cast(input);
   const CudaEmbedding& embedding = c_.weights->Embedding(table);
   auto out = TakeRows(sizeof(float) * embedding.width, step.tokens);
@@ -231,18 +198,19 @@ std::unique_ptr<CudaOps::Buffer> CudaOps::AddNorm(const CudaNorm& norm, const Bu
   return out;
 }
 
-Activation CudaOps::Norm(NormId norm, const Activation& residual, LinearId consumer) {
-  return AddNorm(c_.weights->Norm(norm), Buffer::Of(residual), {}, consumer);
+Activation CudaOps::Norm(std::optional<NormId> norm, const Activation& residual,
+                         LinearId consumer) {
+  return AddNorm(c_.weights->Norm(*norm), Buffer::Of(residual), {}, consumer);
 }
 
 Activation CudaOps::Linear(LinearId weight, const Activation& x) {
   return Multiply(c_.weights->Linear(weight), Buffer::Of(x));
 }
 
-Activation CudaOps::RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm_id,
-                              LinearId consumer) {
+Activation CudaOps::RowLinear(LinearId weight, Activation x, const Addend&, Activation& residual,
+                              std::optional<NormId> norm_id, LinearId consumer) {
   auto delta = Multiply(c_.weights->Linear(weight), Buffer::Of(x));
-  const CudaNorm& norm = c_.weights->Norm(norm_id);
+  const CudaNorm& norm = c_.weights->Norm(*norm_id);
   const int tokens = delta->tokens();
   if (!MakesInput(consumer, tokens)) {
     return AddNorm(norm, Buffer::Of(residual), delta->product, consumer);
@@ -377,35 +345,35 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
   return out;
 }
 
-Activation CudaOps::Head(LinearId weight, const Activation& x, const StepInput& input) {
+Activation CudaOps::Head(LinearId weight, const LogitSpec&, const Activation& x,
+                         const StepInput& input) {
   const CudaStepInput& step = Cast(input);
   head_ = weight;
-  auto wanted = TakeInput(weight, step.wanted);
-  if (step.wanted == 0) return wanted;
-  Run("gather", {2 * BytesOf(wanted->input, step.wanted)}, [&] {
-    return kernels::LaunchGatherRows({.in = Buffer::Of(x).input,
-                                      .tokens = step.tokens,
-                                      .indices = c_.buffers->arrays.wanted_token,
-                                      .rows = step.wanted,
-                                      .out = wanted->input},
-                                     stream_);
-  });
+  auto wanted = std::make_unique<Buffer>(activations_, 0, step.wanted);
+  for (int first = 0; first < step.wanted; first += c_.buffers->max_logit_rows) {
+    const int rows = std::min(c_.buffers->max_logit_rows, step.wanted - first);
+    auto piece = TakeInput(weight, rows);
+    Run("gather", {2 * BytesOf(piece->input, rows)}, [&] {
+      return kernels::LaunchGatherRows({.in = Buffer::Of(x).input,
+                                        .tokens = step.tokens,
+                                        .indices = c_.buffers->arrays.wanted_token + first,
+                                        .rows = rows,
+                                        .out = piece->input},
+                                       stream_);
+    });
+    wanted->pieces.push_back(std::move(piece));
+  }
   return wanted;
 }
 
-void CudaOps::Sample(const Activation& logits, const StepInput& input) {
-  const CudaStepInput& step = Cast(input);
+void CudaOps::Sample(const Activation& logits, const StepInput&) {
   const CudaLinear& head = c_.weights->Linear(head_);
-  const Buffer& in = Buffer::Of(logits);
   const StepBuffers& buffers = *c_.buffers;
-  for (int first = 0; first < step.wanted; first += buffers.max_logit_rows) {
-    const int rows = std::min(buffers.max_logit_rows, step.wanted - first);
-    kernels::Activation x = in.input;
-    x.data = in.data() + first * x.stride * static_cast<int64_t>(sizeof(kernels::Bf16));
-    // Of several pieces, the later ones have fewer rows of input behind them than the first.
-    const int64_t room = rows == step.wanted ? kernels::LinearRoom(rows) : rows;
-    Multiply(head, x, rows, buffers.logits, buffers.logits_stride,
-             std::min<int64_t>(room, buffers.max_logit_rows), nullptr);
+  int first = 0;
+  for (const auto& piece : Buffer::Of(logits).pieces) {
+    const int rows = piece->tokens();
+    Multiply(head, piece->input, rows, buffers.logits, buffers.logits_stride,
+             std::min<int64_t>(kernels::LinearRoom(rows), buffers.max_logit_rows), nullptr);
     // The second of its kernels reads what the first one says.
     Run("sample", {4 * int64_t{rows} * c_.vocab_size, 0}, [&] {
       return kernels::LaunchSample({.logits = buffers.logits,
@@ -417,8 +385,8 @@ void CudaOps::Sample(const Activation& logits, const StepInput& input) {
                                     .slots = buffers.arrays.sampling,
                                     .biases = buffers.arrays.biases,
                                     .biases_stride = buffers.arrays.biases_stride,
-                                    .history = nullptr,
-                                    .history_stride = 0,
+                                    .history = buffers.arrays.history,
+                                    .history_stride = buffers.arrays.history_stride,
                                     .adjusted = buffers.adjusted,
                                     .workspace = buffers.sample_workspace,
                                     .last_tokens = buffers.last_tokens,
@@ -426,6 +394,7 @@ void CudaOps::Sample(const Activation& logits, const StepInput& input) {
                                     .tops = buffers.tops + first * kernels::kMaxSampledTop},
                                    stream_);
     });
+    first += rows;
   }
 }
 

@@ -67,6 +67,9 @@ size_t ActivationBytes(const Model& model, const CudaOpsContext& context,
 std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
                                  int64_t positions);
 
+// What a model asks for that has no kernel here (a factor, a norm of an addend, a linear of the
+// residual itself, a soft cap …) was refused when it was loaded: see Check in cuda_model.cc.
+//
 // Used by one thread at a time. One that measures launches nothing and touches no memory.
 class CudaOps : public Ops {
  public:
@@ -81,11 +84,12 @@ class CudaOps : public Ops {
 
   const CudaOpsContext& context() const { return c_; }
 
-  Activation Embed(EmbeddingId table, const StepInput& input) override;
-  Activation Norm(NormId norm, const Activation& residual, LinearId consumer) override;
+  Activation Embed(EmbeddingId table, float factor, const StepInput& input) override;
+  Activation Norm(std::optional<NormId> norm, const Activation& residual,
+                  LinearId consumer) override;
   Activation Linear(LinearId weight, const Activation& x) override;
-  Activation RowLinear(LinearId weight, Activation x, Activation& residual, NormId norm,
-                       LinearId consumer) override;
+  Activation RowLinear(LinearId weight, Activation x, const Addend& addend, Activation& residual,
+                       std::optional<NormId> norm, LinearId consumer) override;
   Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
                          LinearId consumer) override;
   void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
@@ -93,7 +97,8 @@ class CudaOps : public Ops {
   Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
                        const StepInput& input, LinearId consumer) override;
   // Gathers the wanted rows of x; Sample computes their logits, some rows at a time.
-  Activation Head(LinearId weight, const Activation& x, const StepInput& input) override;
+  Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
+                  const StepInput& input) override;
   void Sample(const Activation& logits, const StepInput& input) override;
 
  private:

@@ -28,8 +28,9 @@ class ShapesPlacer : public WeightPlacer {
                                   .width = config_.hidden_size});
     return EmbeddingId{0};
   }
-  absl::StatusOr<NormId> Norm(const std::string&, float epsilon) override {
-    weights.norms.push_back({.weight = nullptr, .epsilon = epsilon, .size = config_.hidden_size});
+  absl::StatusOr<NormId> Norm(const std::string&, const NormSpec& spec) override {
+    weights.norms.push_back(
+        {.weight = nullptr, .epsilon = spec.epsilon, .size = config_.hidden_size});
     return static_cast<NormId>(weights.norms.size() - 1);
   }
   absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override {
@@ -42,7 +43,7 @@ class ShapesPlacer : public WeightPlacer {
                                                 : heads;
     return Add(rows, columns, type_);
   }
-  absl::StatusOr<LinearId> GatedLinear(const std::string&, const std::string&) override {
+  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>&) override {
     return Add(2 * config_.ffn_size, config_.hidden_size, type_);
   }
   absl::StatusOr<LinearId> Head(const std::string&) override {
@@ -99,7 +100,7 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
   for (const kernels::Type type : {kernels::Type::kBf16, kernels::Type::kFp8}) {
     const bool fp8 = type == kernels::Type::kFp8;
     ShapesPlacer placer(shape, type);
-    const auto model = LoadModel(shape, placer);
+    const auto model = LoadModel(shape, shape.context_length, placer);
     CheckOk(model.status());
     const StepBuffers buffers{.max_logit_rows = 256};
     const CudaOpsContext context{
@@ -128,7 +129,7 @@ TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
   for (const ModelConfig& shape : shapes) {
     for (const kernels::Type type : {kernels::Type::kBf16, kernels::Type::kFp8}) {
       ShapesPlacer placer(shape, type);
-      const auto model = LoadModel(shape, placer);
+      const auto model = LoadModel(shape, shape.context_length, placer);
       CheckOk(model.status());
       const StepBuffers buffers{.max_logit_rows = 256};
       const CudaOpsContext context{

@@ -1,6 +1,7 @@
 #include "executors/cuda/step_buffers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -59,6 +60,7 @@ size_t LayOut(const StepLimits& limits, uint8_t* base, StepBuffers* b, int32_t**
   layout.Place(&b->arrays.block_tables, slots * b->arrays.table_stride);
   layout.Place(&b->arrays.sampling, slots);
   layout.Place(&b->arrays.biases, slots * b->arrays.biases_stride);
+  layout.Place(&b->arrays.history, slots * b->arrays.history_stride);
   layout.Place(&b->last_tokens, slots);
   layout.Place(counts, b->max_logit_rows + 1);
   layout.Place(&b->logits, logits);
@@ -70,7 +72,7 @@ size_t LayOut(const StepLimits& limits, uint8_t* base, StepBuffers* b, int32_t**
   return layout.bytes();
 }
 
-SlotSampling DeviceSampling(const SamplingParams& params) {
+SlotSampling DeviceSampling(const SamplingParams& params, int32_t prompt_tokens) {
   return {.temperature = params.temperature,
           .top_k = params.top_k,
           .top_p = params.top_p,
@@ -78,13 +80,31 @@ SlotSampling DeviceSampling(const SamplingParams& params) {
           .seed = params.seed,
           .sample_index = params.sample_index,
           .top_logprobs = params.top_logprobs.value_or(-1),
-          .repetition_penalty = 1,
-          .frequency_penalty = 0,
-          .presence_penalty = 0,
-          .prompt_length = 0,
+          .repetition_penalty = params.repetition_penalty,
+          .frequency_penalty = params.frequency_penalty,
+          .presence_penalty = params.presence_penalty,
+          .prompt_length = prompt_tokens,
           .num_banned = static_cast<int32_t>(params.banned_tokens.size()),
           .banned_before = params.banned_before,
-          .num_biases = 0};
+          .num_biases = static_cast<int32_t>(params.logit_bias.size()),
+          .typical_p = params.typical_p};
+}
+
+// Each start's banned tokens, then its biases. Returns where the next word goes.
+int32_t* PackBiases(const StepPlan& plan, int32_t* out, int* count) {
+  for (const SlotStart& start : plan.starts) {
+    int32_t index = 0;
+    const auto put = [&](Token token, float bias) {
+      *out++ = start.slot;
+      *out++ = index++;
+      *out++ = token;
+      *out++ = std::bit_cast<int32_t>(bias);
+      ++*count;
+    };
+    for (const Token token : start.sampling->banned_tokens) put(token, 0);
+    for (const LogitBias& biased : start.sampling->logit_bias) put(biased.token, biased.bias);
+  }
+  return out;
 }
 
 absl::Status CopyToDevice(const void* from, size_t bytes, void* to) {
@@ -96,9 +116,12 @@ absl::Status CopyToDevice(const void* from, size_t bytes, void* to) {
 absl::StatusOr<StepBuffers> StepBuffers::Make(const StepLimits& limits, int64_t logits_stride) {
   StepBuffers b;
   b.arrays.table_stride = MaxBlocks(limits);
-  b.arrays.biases_stride = kMaxBannedTokens;
+  b.arrays.biases_stride = kMaxBiases;
+  b.arrays.history_stride = limits.max_model_len;
   b.logits_stride = logits_stride;
-  b.max_logit_rows = std::min(kMaxLogitRows, std::max(limits.max_num_seqs, 64));
+  // A head with block scales runs on a multiple of four rows.
+  b.max_logit_rows = static_cast<int>(
+      kernels::PaddedTokens(std::min(kMaxLogitRows, std::max(limits.max_num_seqs, 64))));
   int32_t* counts = nullptr;
   MILLRACE_ASSIGN_OR_RETURN(
       b.memory, DeviceMemory::Allocate(LayOut(limits, nullptr, &b, &counts), "logits and steps"));
@@ -111,7 +134,7 @@ absl::StatusOr<StepBuffers> StepBuffers::Make(const StepLimits& limits, int64_t 
   std::vector<int32_t> numbers(b.max_logit_rows + 1);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i);
   MILLRACE_RETURN_IF_ERROR(CopyToDevice(numbers.data(), numbers.size() * sizeof(int32_t), counts));
-  const SlotSampling greedy = DeviceSampling({.temperature = 0});
+  const SlotSampling greedy = DeviceSampling({.temperature = 0}, 0);
   MILLRACE_RETURN_IF_ERROR(
       CopyToDevice(&greedy, sizeof(greedy), b.arrays.sampling + limits.max_num_seqs));
   return b;
@@ -180,13 +203,14 @@ StepPacker::StepPacker(const StepLimits& limits) : limits_(limits), slots_(limit
 size_t StepPacker::MaxWords(const StepLimits& limits) {
   const size_t rows = limits.max_num_seqs;
   const size_t tokens = limits.max_num_batched_tokens;
-  return 2 * rows                              // copies
-         + 4 * rows + 1                        // rows
-         + tokens                              // host tokens
-         + 3 * tokens                          // wanted
-         + 3 * rows * MaxBlocks(limits)        // appends
-         + 3 * rows * kMaxBannedTokens + rows  // bans, starts
-         + rows * kSamplingWords;
+  return 2 * rows                         // copies
+         + 4 * rows + 1                   // rows
+         + tokens                         // host tokens
+         + 3 * tokens                     // wanted
+         + 3 * rows * MaxBlocks(limits)   // appends
+         + 4 * rows * kMaxBiases          // biases
+         + 3 * limits.max_model_len       // history
+         + rows + rows * kSamplingWords;  // starts
 }
 
 PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, int32_t* host, const int32_t* device) {
@@ -210,7 +234,8 @@ PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, int32_t* host, const
                  .host_tokens = static_cast<int>(plan.tokens.size()),
                  .wanted = 0,
                  .appends = 0,
-                 .bans = 0,
+                 .biases = 0,
+                 .history = 0,
                  .starts = static_cast<int>(plan.starts.size())};
   for (const StepRow& row : plan.rows) {
     put(input.tokens);
@@ -263,18 +288,18 @@ PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, int32_t* host, const
       ++packed.step.appends;
     }
   }
+  out = PackBiases(plan, out, &packed.step.biases);
   for (const SlotStart& start : plan.starts) {
-    int32_t index = 0;
-    for (const Token token : start.sampling->banned_tokens) {
+    for (int32_t at = start.history.begin; at < start.history.end; ++at) {
       put(start.slot);
-      put(index++);
-      put(token);
-      ++packed.step.bans;
+      put(at - start.history.begin);
+      put(plan.history[at]);
+      ++packed.step.history;
     }
   }
   for (const SlotStart& start : plan.starts) put(start.slot);
   for (const SlotStart& start : plan.starts) {
-    const SlotSampling sampling = DeviceSampling(*start.sampling);
+    const SlotSampling sampling = DeviceSampling(*start.sampling, start.prompt_tokens);
     std::memcpy(out, &sampling, sizeof(sampling));
     out += kSamplingWords;
   }

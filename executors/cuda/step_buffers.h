@@ -21,6 +21,7 @@ namespace millrace::cuda {
 // The most tokens that one sequence may ban: more than the 1,024 that a request may name
 // (stop_token_ids) and a model's own end tokens together.
 inline constexpr int kMaxBannedTokens = 1280;
+inline constexpr int kMaxBiases = kMaxBannedTokens + static_cast<int>(kMaxLogitBiases);
 
 // How much of the arrays a step uses; a graph is captured for one such shape.
 struct CudaStepInput : StepInput {

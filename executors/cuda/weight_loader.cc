@@ -22,7 +22,7 @@ namespace {
 // Hashing bounds the rate, so threads help as far as there are cores; small pieces keep the pinned
 // memory small, which takes long to get. An H200's machine with 16 cores, 3 GB in the page cache: 8
 // threads with pieces of 8 MiB 5.2 GB/s, 16 with 4 MiB 7.5, with 2 MiB 8.5 (11 without hashing).
-constexpr int64_t kPieceBytes = 2 << 20;  // of the file
+constexpr int64_t kPieceBytes = 2 << 20;  // of the file; more where 128 rows have more
 constexpr int kThreads = 16;
 constexpr int kSlots = 2;  // of a thread: one is being read while the other's is copied
 
@@ -37,8 +37,7 @@ kernels::StoredType Stored(TensorType type) {
       return kernels::StoredType::kQ8_0;
     case TensorType::kQ4_1:
       return kernels::StoredType::kQ4_1;
-    case TensorType::kBf16:
-    case TensorType::kFp8E4m3:
+    default:
       break;
   }
   return kernels::StoredType::kBf16;
@@ -125,7 +124,11 @@ class Reader {
                                                          .stride = matrix.stride},
                                                         stream_.get());
     if (error != cudaSuccess || !quantized) return error;
-    float* scales = reinterpret_cast<float*>(arena_ + matrix.scales_offset) + piece.first_row;
+    const int64_t first_scale =
+        matrix.scaling == kernels::WeightScaling::kBlock
+            ? piece.first_row / 128 * kernels::BlockScaleStride(matrix.stride)
+            : piece.first_row;
+    float* scales = reinterpret_cast<float*>(arena_ + matrix.scales_offset) + first_scale;
     return kernels::LaunchQuantizeWeights({.source = bf16_.As<kernels::Bf16>(),
                                            .rows = rows,
                                            .stride = matrix.stride,
@@ -160,7 +163,10 @@ std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrice
     int64_t first_row = 0;
     for (const TensorInfo* tensor : matrix.parts) {
       const int64_t rows = tensor->shape[0];
-      const int64_t step = std::max<int64_t>(1, kPieceBytes / RowBytes(*tensor));
+      // Whole blocks of rows where they share scales.
+      const int64_t multiple = matrix.scaling == kernels::WeightScaling::kBlock ? 128 : 1;
+      const int64_t step =
+          std::max(multiple, kPieceBytes / RowBytes(*tensor) / multiple * multiple);
       for (int64_t begin = 0; begin < rows; begin += step) {
         pieces.push_back({&matrix, tensor, first_row + begin, begin, std::min(begin + step, rows)});
       }

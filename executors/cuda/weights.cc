@@ -21,6 +21,11 @@ constexpr int64_t kRowMultiple = 16;
 
 int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
+// What LaunchDequantize reads, and FP8.
+bool IsLoadable(TensorType type) {
+  return !Traits(type).quantized || type == TensorType::kQ8_0 || type == TensorType::kQ4_1;
+}
+
 }  // namespace
 
 size_t CudaWeightPlacer::Reserve(size_t bytes) {
@@ -29,11 +34,20 @@ size_t CudaWeightPlacer::Reserve(size_t bytes) {
   return offset;
 }
 
-absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names, bool layer) {
-  const std::string key = absl::StrJoin(names, " ");
+// `quantized`: how weights become FP8 on the way, kNone where they do not.
+absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names,
+                                               kernels::WeightScaling quantized) {
+  // A tied head that is quantized is another matrix than the embedding.
+  const std::string key = StrCat(absl::StrJoin(names, " "), " ", static_cast<int>(quantized));
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
   PendingMatrix matrix;
   MILLRACE_ASSIGN_OR_RETURN(matrix.parts, checkpoint_.Matrices(names));
+  for (const TensorInfo* tensor : matrix.parts) {
+    if (IsLoadable(tensor->type)) continue;
+    return absl::UnimplementedError(StrCat(
+        checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
+        Traits(tensor->type).name, "; allowed on the GPU: F32, F16, BF16, F8_E4M3, Q8_0, Q4_1"));
+  }
   matrix.names = names;
   for (const TensorInfo* tensor : matrix.parts) matrix.rows += tensor->shape[0];
   matrix.columns = matrix.parts[0]->shape[1];
@@ -46,10 +60,13 @@ absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& n
   matrix.stored_fp8 = matrix.parts[0]->type == TensorType::kFp8E4m3;
   if (matrix.stored_fp8) {
     MILLRACE_RETURN_IF_ERROR(ReadScales(matrix));
-  } else if (layer && options_.quantize_fp8) {
+  } else if (quantized != kernels::WeightScaling::kNone) {
     matrix.type = kernels::Type::kFp8;
-    matrix.scaling = kernels::WeightScaling::kChannel;
-    matrix.num_scales = RoundUp(matrix.rows, kRowMultiple);
+    matrix.scaling = quantized;
+    matrix.num_scales = quantized == kernels::WeightScaling::kChannel
+                            ? RoundUp(matrix.rows, kRowMultiple)
+                            : RoundUp(matrix.rows, kFp8Block) / kFp8Block *
+                                  kernels::BlockScaleStride(matrix.stride);
   }
   matrix.data_offset =
       Reserve(RoundUp(matrix.rows, kRowMultiple) * matrix.stride * ElementBytes(matrix.type));
@@ -122,30 +139,33 @@ absl::Status CudaWeightPlacer::ReadScales(PendingMatrix& matrix) {
 }
 
 absl::StatusOr<EmbeddingId> CudaWeightPlacer::Embedding(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, /*layer=*/false));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, kernels::WeightScaling::kNone));
   embeddings_.push_back(index);
   return static_cast<EmbeddingId>(embeddings_.size() - 1);
 }
 
-absl::StatusOr<NormId> CudaWeightPlacer::Norm(const std::string& name, float epsilon) {
+absl::StatusOr<NormId> CudaWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
-  norms_.push_back({tensor, Reserve(tensor->shape[0] * sizeof(float)), epsilon});
+  norms_.push_back({tensor, Reserve(tensor->shape[0] * sizeof(float)), spec});
   return static_cast<NormId>(norms_.size() - 1);
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>& names, Shard) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, /*layer=*/true));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index,
+                            Place(names, options_.quantize_fp8 ? kernels::WeightScaling::kChannel
+                                                               : kernels::WeightScaling::kNone));
   linears_.push_back({index, /*head=*/false});
   return static_cast<LinearId>(linears_.size() - 1);
 }
 
-absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::string& gate,
-                                                       const std::string& up) {
-  return Linear({gate, up}, Shard::kOutput);
+absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::string>& names) {
+  return Linear(names, Shard::kOutput);
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::Head(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, /*layer=*/false));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index,
+                            Place({name}, options_.quantize_head ? kernels::WeightScaling::kBlock
+                                                                 : kernels::WeightScaling::kNone));
   linears_.push_back({index, /*head=*/true});
   return static_cast<LinearId>(linears_.size() - 1);
 }
@@ -185,7 +205,9 @@ absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
   }
   if (options_.dummy) return absl::OkStatus();
   for (const PendingNorm& norm : norms_) {
-    MILLRACE_RETURN_IF_ERROR(upload(norm.offset, checkpoint_.Floats(*norm.tensor)));
+    std::vector<float> values = checkpoint_.Floats(*norm.tensor);
+    for (float& value : values) value += norm.spec.offset;
+    MILLRACE_RETURN_IF_ERROR(upload(norm.offset, values));
   }
   return absl::OkStatus();
 }
@@ -249,7 +271,8 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
                                       const std::vector<WeightPiece>& pieces,
                                       const std::vector<Sha256Digest>& digests) const {
   Sha256 hasher;
-  hasher.Update(StrCat(options_.dummy ? "dummy " : "", options_.quantize_fp8 ? "fp8\n" : "\n"));
+  hasher.Update(StrCat(options_.dummy ? "dummy " : "", options_.quantize_fp8 ? "fp8" : "",
+                       options_.quantize_head ? " fp8 head\n" : "\n"));
   const auto describe = [&](const TensorInfo& tensor) {
     hasher.Update(
         StrCat(tensor.name, " ", Traits(tensor.type).name, ShapeString(tensor.shape), "\n"));
@@ -287,7 +310,7 @@ absl::StatusOr<CudaWeights> CudaWeightPlacer::Finish(kernels::LinearPlanner& pla
   uint8_t* const arena = weights.memory.data();
   for (const PendingNorm& norm : norms_) {
     weights.norms.push_back({.weight = reinterpret_cast<float*>(arena + norm.offset),
-                             .epsilon = norm.epsilon,
+                             .epsilon = norm.spec.epsilon,
                              .size = static_cast<int>(norm.tensor->shape[0])});
   }
   for (const size_t index : embeddings_) {

@@ -60,8 +60,9 @@ struct CudaWeights {
 };
 
 struct WeightOptions {
-  bool quantize_fp8 = false;  // layers' linears to FP8, a scale an output channel, on the way
-  bool dummy = false;         // weights are drawn on the device, nothing is read
+  bool quantize_fp8 = false;   // layers' linears to FP8, a scale an output channel, on the way
+  bool quantize_head = false;  // the vocabulary head to FP8, a scale a 128x128 block, on the way
+  bool dummy = false;          // weights are drawn on the device, nothing is read
 };
 
 // Only notes what is asked for, until Finish has threads read each tensor once, into pinned memory
@@ -75,16 +76,17 @@ class CudaWeightPlacer : public WeightPlacer {
 
   bool Has(const std::string& name) const override { return checkpoint_.Has(name); }
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
-  absl::StatusOr<NormId> Norm(const std::string& name, float epsilon) override;
+  absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) override;
   absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
-  absl::StatusOr<LinearId> GatedLinear(const std::string& gate, const std::string& up) override;
+  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
 
   // Once, at the end. The device is the calling thread's.
   absl::StatusOr<CudaWeights> Finish(kernels::LinearPlanner& planner);
 
  private:
-  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, bool layer);
+  absl::StatusOr<size_t> Place(const std::vector<std::string>& names,
+                               kernels::WeightScaling quantized);
   absl::Status ReadScales(PendingMatrix& matrix);
   size_t Reserve(size_t bytes);
   absl::Status DrawNorms(const CudaWeights& weights) const;
@@ -101,7 +103,7 @@ class CudaWeightPlacer : public WeightPlacer {
   struct PendingNorm {
     const TensorInfo* tensor;
     size_t offset;
-    float epsilon;
+    NormSpec spec;
   };
   std::vector<PendingNorm> norms_;
   struct PendingLinear {

@@ -4,6 +4,7 @@
 #include "kernels/sampling/guessed_cut.cuh"
 #include "kernels/sampling/sample_internal.cuh"
 #include "kernels/sampling/tile_search.cuh"
+#include "kernels/sampling/typical_cut.cuh"
 
 namespace millrace::kernels::sampling {
 namespace {
@@ -147,10 +148,12 @@ __device__ int DrawToken(const SampleRow& row, const SlotSampling& slot, const f
   Key low = LowestKey(OrderedBits(-FLT_MAX));
   if (slot.top_k > 0 || slot.top_p < 1 || slot.min_p > 0) {
     low = Filter(slot, softmax, largest, vocab_size, x, search);
-  } else {
+  } else if (slot.typical_p >= 1) {
     WeighTiles(NumTiles(vocab_size), softmax);
   }
-  return search.Draw(low, RandomBits(slot.seed, slot.sample_index, row.position));
+  const uint64_t random = RandomBits(slot.seed, slot.sample_index, row.position);
+  if (slot.typical_p < 1) return TypicalCut::Draw(slot.typical_p, low, x, softmax, search, random);
+  return search.Draw([low](float logit, int token) { return KeyOf(logit, token) >= low; }, random);
 }
 
 // log(sum(exp(x))) of the raw logits; leaves their tiles' maxima in tile_bits.

@@ -1,7 +1,7 @@
 // Logits to tokens: samples or scores the rows of a step, all on the device.
 //
-// What is computed is what scheduler/sampling_params.h says and executors/cpu/sampler.cc does, and
-// besides it vLLM's penalties and logit bias. For a row that samples, in this order:
+// What is computed is what scheduler/sampling_params.h says and executors/cpu/sampler.cc does. For
+// a row that samples, in this order:
 //   banned tokens       logit = -inf, for positions below banned_before (min_tokens)
 //   bias                logit += bias
 //   repetition penalty  logit = logit > 0 ? logit / r : logit * r, of each token in the history
@@ -11,6 +11,8 @@
 //   min_p               drops p < min_p
 //   top_k               keeps the likeliest k
 //   top_p               keeps the likeliest whose sum reaches top_p of what is left
+//   typical_p           keeps, of what is left, those whose -log(p) is nearest to the entropy and
+//                       whose sum reaches typical_p of it (Meister et al., arXiv:2202.00666)
 //   draw                inverts the distribution function over the kept tokens, in the order of
 //                       their ids, at Philox(seed; position, sample_index)
 // Of equal logits the lower id is the likelier. The log-probabilities and ranks are those of the
@@ -27,8 +29,8 @@
 // for top_k. Where top_p leaves most tiles in the race, a sample of the row tells between which
 // logits its cut lies, and one reading of the row lists the tokens there and weighs those above.
 // Where that fails, as with many equal logits, histograms narrow the cut until the rest fits the
-// list. (Pivots without sorting: FlashInfer's sampling; Qrita, arXiv:2602.01518. Philox: Salmon et
-// al., SC11.)
+// list; so they do for typical_p, in the order of its own. (Pivots without sorting: FlashInfer's
+// sampling; Qrita, arXiv:2602.01518. Philox: Salmon et al., SC11.)
 #ifndef MILLRACE_KERNELS_SAMPLING_SAMPLE_H_
 #define MILLRACE_KERNELS_SAMPLING_SAMPLE_H_
 
@@ -59,6 +61,7 @@ struct SlotSampling {
   int32_t num_banned;       // the first entries of the slot's `biases`; their bias is not read
   int32_t banned_before;    // position from which they are allowed
   int32_t num_biases;       // the entries after those, each token once
+  float typical_p;          // 1 keeps all
 };
 
 struct TokenBias {

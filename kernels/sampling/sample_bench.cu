@@ -51,7 +51,13 @@ SlotSampling Slot(float temperature, int top_k, float top_p, float min_p, int to
           .prompt_length = kHistory / 2,
           .num_banned = 0,
           .banned_before = 0,
-          .num_biases = 0};
+          .num_biases = 0,
+          .typical_p = 1};
+}
+
+SlotSampling Typical(SlotSampling slot) {
+  slot.typical_p = 0.9f;
+  return slot;
 }
 
 SlotSampling Penalized(SlotSampling slot) {
@@ -140,6 +146,8 @@ void RunAll() {
       {"top_p 0.9", Slot(0.8f, 0, 0.9f, 0, -1)},
       {"min_p 0.05", Slot(0.8f, 0, 1, 0.05f, -1)},
       {"top_k 5000 + top_p 0.9", Slot(0.8f, 5000, 0.9f, 0, -1)},
+      {"typical_p 0.9", Typical(Slot(0.8f, 0, 1, 0, -1))},
+      {"top_k 50 + typical_p 0.9", Typical(Slot(0.8f, 50, 1, 0, -1))},
       {"penalties, 2047 tokens", Penalized(Slot(0.8f, 50, 0.9f, 0, -1))},
   };
   Bench bench("sampling (bytes: the logits once)");

@@ -126,8 +126,33 @@ struct Softmax {
   float factor;  // see Factor
   __device__ float P(float logit) const { return Exp2((logit - largest) * factor); }
   __device__ Mass MassOf(float logit) const { return ToMass(P(logit)); }
+  // How far below the likeliest one, in bits: P = 2^-depth.
+  __device__ float Depth(float logit) const { return (largest - logit) * factor; }
   // The logit with P = 2^-level, or a little less. At level 64 nothing below has any mass.
   __device__ float LogitAt(float level) const { return largest - level * 1.00001f / factor; }
+};
+
+// Tokens in the order of how far their depths are from a mean, all different: the smaller key is
+// the nearer one. Of equally far ones the likelier comes first, then the lower id.
+inline constexpr int kUntypicalBits = 32 + 1 + kIdBits;
+__device__ inline int UntypicalToken(Key key) { return static_cast<int>(key % kMaxSampledVocab); }
+
+// What typical_p keeps.
+struct Typical {
+  Key low;               // no key below it: the other filters'
+  float mean_depth = 0;  // and no UntypicalKey behind the last
+  float off_units = 0;   // 1 / the unit in which these tell how far off a token is
+  Key last_untypical = 0;
+
+  __device__ Key UntypicalKey(const Softmax& softmax, float logit, int token) const {
+    const float off = softmax.Depth(logit) - mean_depth;
+    const Key below = off > 0 ? 1 : 0;
+    return (Key{__float2uint_rz(fabsf(off) * off_units)} << 1 | below) << kIdBits |
+           static_cast<uint32_t>(token);
+  }
+  __device__ bool Has(const Softmax& softmax, float logit, int token) const {
+    return KeyOf(logit, token) >= low && UntypicalKey(softmax, logit, token) <= last_untypical;
+  }
 };
 
 // Philox4x32-10 of (seed; position, sample_index): a number below 2^64 whose 53 upper bits are

@@ -116,7 +116,10 @@ class SamplingReference {
     }
     if (!in[token]) return false;
     for (size_t kept = most;; --kept) {
-      if (in[token] && InInterval(p, in, token, uniform * total, kSlack * total)) return true;
+      const bool accepted = slot.typical_p < 1
+                                ? AcceptsTypical(p, in, slot.typical_p, uniform, token, kSlack)
+                                : InInterval(p, in, token, uniform * total, kSlack * total);
+      if (in[token] && accepted) return true;
       if (kept <= least) return false;
       in[order_[kept - 1]] = false;
       total -= p[order_[kept - 1]];
@@ -136,6 +139,37 @@ class SamplingReference {
   }
 
  private:
+  // The same of what typical_p keeps of the tokens that are `in`.
+  static bool AcceptsTypical(const std::vector<double>& p, std::vector<bool> in, double typical_p,
+                             double uniform, int token, double slack) {
+    double total = 0, mean = 0;
+    std::vector<int> order;
+    for (size_t i = 0; i < p.size(); ++i) {
+      if (!in[i] || p[i] == 0) continue;
+      order.push_back(static_cast<int>(i));
+      total += p[i];
+      mean += p[i] * std::log(p[i]);
+    }
+    mean /= total;
+    std::vector<double> off(p.size());
+    for (const int i : order) off[i] = std::abs(std::log(p[i]) - mean);
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      return off[a] != off[b] ? off[a] < off[b] : p[a] != p[b] ? p[a] > p[b] : a < b;
+    });
+    std::fill(in.begin(), in.end(), false);
+    double sum = 0;
+    for (const int next : order) {  // one more is kept
+      if (sum >= (typical_p + slack) * total) return false;
+      in[next] = true;
+      sum += p[next];
+      if (sum >= (typical_p - slack) * total && in[token] &&
+          InInterval(p, in, token, uniform * sum, slack * total)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   static bool InInterval(const std::vector<double>& p, const std::vector<bool>& in, int token,
                          double target, double slack) {
     double before = 0;

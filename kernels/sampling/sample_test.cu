@@ -103,6 +103,43 @@ TEST(SampleTest, WideCutsMatchTheReference) {
   }
 }
 
+TEST(SampleTest, TypicalTokensAreNeitherTheLikeliestNorTheRarest) {
+  constexpr int kVocab = 3000, kRows = 4000;
+  // One of 1/2 (1 bit), 32 of 1/128 (7 bits) and 1,024 of 1/4096 (12 bits): the entropy is
+  // 0.5 + 1.75 + 3 = 5.25 bits, from which they are 4.25, 1.75 and 6.75 off.
+  std::vector<float> logits(kVocab, -100.0f);
+  std::vector<int> kind(kVocab, 3);
+  const auto set = [&](int first, int count, float bits, int what) {
+    for (int i = 0; i < count; ++i) {
+      const int token = (first + i) * 7 % kVocab;
+      logits[token] = -bits * 0.693147f;
+      kind[token] = what;
+    }
+  };
+  set(0, 1, 1, 0);
+  set(100, 32, 7, 1);
+  set(500, 1024, 12, 2);
+  Device device(kVocab, kRows, 1);
+  device.SetLogits(Strided(std::vector<std::vector<float>>(kRows, logits)));
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < kRows; ++i) rows.push_back({0, i, -1});
+  device.SetRows(rows);
+  const struct {
+    float typical_p;
+    double shares[3];  // of the kinds
+  } kCases[] = {{0.2f, {0, 1, 0}}, {0.7f, {2.0 / 3, 1.0 / 3, 0}}, {0.8f, {0.625, 0.3125, 0.0625}}};
+  for (const auto& test : kCases) {
+    device.SetSlots({With({.typical_p = test.typical_p})});
+    int counts[4] = {};
+    for (const SampleResult& result : device.Run().results) ++counts[kind[result.token]];
+    for (int i = 0; i < 3; ++i) {
+      const double share = test.shares[i];
+      EXPECT_NEAR(counts[i], kRows * share, 5 * std::sqrt(kRows * share * (1 - share))) << i;
+    }
+    EXPECT_EQ(counts[3], 0);
+  }
+}
+
 TEST(SampleTest, HundredThousandDrawsFollowTheDistribution) {
   constexpr int kVocab = 700, kRows = 4000, kRounds = 25;
   const std::vector<float> logits = RandomNormal(kVocab, 3, 1.5f);

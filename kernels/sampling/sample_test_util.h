@@ -27,13 +27,15 @@ inline constexpr SlotSampling kGreedy = {.temperature = 0,
                                          .prompt_length = 0,
                                          .num_banned = 0,
                                          .banned_before = 0,
-                                         .num_biases = 0};
+                                         .num_biases = 0,
+                                         .typical_p = 1};
 
 struct Filters {
   float temperature = 1;
   int top_k = 0;
   float top_p = 1;
   float min_p = 0;
+  float typical_p = 1;
 };
 
 inline SlotSampling With(const Filters& filters, uint64_t seed = 1) {
@@ -42,6 +44,7 @@ inline SlotSampling With(const Filters& filters, uint64_t seed = 1) {
   slot.top_k = filters.top_k;
   slot.top_p = filters.top_p;
   slot.min_p = filters.min_p;
+  slot.typical_p = filters.typical_p;
   slot.seed = seed;
   return slot;
 }
@@ -243,6 +246,13 @@ inline constexpr Filters kFilters[] = {
     {.temperature = 1.5f, .top_k = 5000, .top_p = 0.999f},
     {.temperature = 1, .top_k = 40, .top_p = 0.95f, .min_p = 0.02f},
     {.temperature = 1, .top_p = 0.95f, .min_p = 1e-4f},
+    {.temperature = 1, .typical_p = 0.9f},
+    {.temperature = 1.5f, .typical_p = 0.2f},
+    {.temperature = 0.7f, .typical_p = 1e-6f},
+    {.temperature = 1, .typical_p = 0.99999f},
+    {.temperature = 1, .top_k = 50, .typical_p = 0.5f},
+    {.temperature = 1.3f, .top_k = 4000, .top_p = 0.95f, .min_p = 1e-5f, .typical_p = 0.7f},
+    {.temperature = 1, .top_p = 0.9f, .typical_p = 0.6f},
 };
 
 }  // namespace millrace::kernels

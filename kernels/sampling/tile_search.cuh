@@ -145,9 +145,10 @@ class TileSearch {
     return total;
   }
 
-  // Inverts the distribution function over the tokens at `low` and beyond, whose tiles' masses are
-  // in tile_mass; `random` / 2^64 is uniform in [0, 1).
-  __device__ int Draw(Key low, uint64_t random) const {
+  // Inverts the distribution function over the tokens for which `kept`(logit, token) holds, whose
+  // tiles' masses are in tile_mass; `random` / 2^64 is uniform in [0, 1).
+  template <typename Kept>
+  __device__ int Draw(Kept kept, uint64_t random) const {
     const int first = threadIdx.x * kTilesAThread;
     Mass masses[kTilesAThread];
     Mass sum = 0, total;
@@ -170,7 +171,7 @@ class TileSearch {
     const Mass rest = target - Memory().before;
     __syncthreads();
     if (threadIdx.x < kWarpSize) {
-      const int token = WalkTile(tile, low, rest);
+      const int token = WalkTile(tile, kept, rest);
       if (threadIdx.x == 0) Memory().at = token;
     }
     __syncthreads();
@@ -189,7 +190,6 @@ class TileSearch {
     return 1 + static_cast<int>(total);
   }
 
- private:
   // The tiles that reach `ordered_bits` into Memory().selected; returns how many.
   __device__ __noinline__ int SelectTiles(uint32_t ordered_bits) {
     const unsigned lane = threadIdx.x % kWarpSize;
@@ -206,13 +206,6 @@ class TileSearch {
     num_selected_ = Memory().count;
     __syncthreads();
     return num_selected_;
-  }
-
-  // Takes places for a warp: Memory().count before and after it are `size` apart.
-  __device__ static int Take(int size) {
-    int first = 0;
-    if (size > 0 && threadIdx.x % kWarpSize == 0) first = atomicAdd(&Memory().count, size);
-    return __shfl_sync(kFullWarp, first, 0);
   }
 
   // Calls f(tile, x), warp by warp, with each selected tile: x[i] is the logit of TokenAt(tile, i).
@@ -254,6 +247,14 @@ class TileSearch {
   // Of the eight that a lane holds of a tile: two runs of four.
   __device__ static int TokenAt(int tile, int i) {
     return tile * kTile + i / 4 * (kTile / 2) + threadIdx.x % kWarpSize * 4 + i % 4;
+  }
+
+ private:
+  // Takes places for a warp: Memory().count before and after it are `size` apart.
+  __device__ static int Take(int size) {
+    int first = 0;
+    if (size > 0 && threadIdx.x % kWarpSize == 0) first = atomicAdd(&Memory().count, size);
+    return __shfl_sync(kFullWarp, first, 0);
   }
 
   __device__ __noinline__ int ListSelected(const Range& range) const {
@@ -361,8 +362,9 @@ class TileSearch {
     __syncthreads();
   }
 
-  // The token at which the tile's mass from `low` up passes `rest`; one warp.
-  __device__ int WalkTile(int tile, Key low, Mass rest) const {
+  // The token at which the tile's mass of kept ones passes `rest`; one warp.
+  template <typename Kept>
+  __device__ int WalkTile(int tile, Kept keeps, Mass rest) const {
     constexpr int kEach = kTile / kWarpSize;
     const int first = tile * kTile + threadIdx.x % kWarpSize * kEach;
     float4 a = LoadLogits(x_, first, vocab_size_);
@@ -375,7 +377,7 @@ class TileSearch {
     int last_kept = -1, last_with_mass = -1;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const bool kept = KeyOf(x[i], first + i) >= low;
+      const bool kept = keeps(x[i], first + i);
       masses[i] = kept ? softmax_.MassOf(x[i]) : 0;
       sum += masses[i];
       if (kept) last_kept = first + i;

@@ -20,8 +20,9 @@ struct Parts {
         wanted_row(wanted_token + step.wanted),
         wanted_target(wanted_row + step.wanted),
         appends(wanted_target + step.wanted),
-        bans(appends + 3 * step.appends),
-        start_slots(bans + 3 * step.bans),
+        biases(appends + 3 * step.appends),
+        history(biases + 4 * step.biases),
+        start_slots(history + 3 * step.history),
         starts(start_slots + step.starts) {}
   const int32_t* row_first;
   const int32_t* row_start;
@@ -32,7 +33,8 @@ struct Parts {
   const int32_t* wanted_row;
   const int32_t* wanted_target;
   const int32_t* appends;
-  const int32_t* bans;
+  const int32_t* biases;
+  const int32_t* history;
   const int32_t* start_slots;
   const int32_t* starts;
 };
@@ -75,9 +77,14 @@ __global__ void __launch_bounds__(kThreads) StepInput(PackedStep step, StepArray
     const int32_t* append = in.appends + 3 * i;
     out.block_tables[append[0] * out.table_stride + append[1]] = append[2];
   }
-  for (int i = thread; i < step.bans; i += threads) {
-    const int32_t* ban = in.bans + 3 * i;
-    out.biases[ban[0] * out.biases_stride + ban[1]] = {.token = ban[2], .bias = 0};
+  for (int i = thread; i < step.biases; i += threads) {
+    const int32_t* bias = in.biases + 4 * i;
+    out.biases[bias[0] * out.biases_stride + bias[1]] = {.token = bias[2],
+                                                         .bias = __int_as_float(bias[3])};
+  }
+  for (int i = thread; i < step.history; i += threads) {
+    const int32_t* known = in.history + 3 * i;
+    out.history[known[0] * out.history_stride + known[1]] = known[2];
   }
   for (int i = thread; i < step.starts * kSamplingWords; i += threads) {
     const int slot = in.start_slots[i / kSamplingWords];

@@ -22,7 +22,8 @@ namespace millrace::kernels {
 //   wanted_row [wanted]
 //   wanted_target [wanted] the token to score, or kSample
 //   appends [appends][3]   slot, index in its block table, block
-//   bans [bans][3]         slot, index in its list, banned token
+//   biases [biases][4]     slot, index in its list, token, bias (a float's bits)
+//   history [history][3]   slot, position, token
 //   start_slots [starts]
 //   starts [starts][sizeof(SlotSampling) / 4]
 struct PackedStep {
@@ -32,7 +33,8 @@ struct PackedStep {
   int host_tokens;
   int wanted;
   int appends;
-  int bans;
+  int biases;
+  int history;
   int starts;
 
   static constexpr int32_t kSampled = -1;
@@ -55,6 +57,8 @@ struct StepArrays {
   SlotSampling* sampling;  // [slots]
   TokenBias* biases;       // [slots][biases_stride]
   int64_t biases_stride;
+  int32_t* history;  // [slots][history_stride]: of the slots that penalize, the token of a position
+  int64_t history_stride;
   const int32_t* last_tokens;  // [slots]: what was sampled last
 };
 
