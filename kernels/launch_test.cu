@@ -131,10 +131,10 @@ class SmallModel {
       ++launches;
     };
     run(LaunchStepInput(
-        {words.get(), kTokens, kTokens, 0, kTokens, 0, 0, 0},
+        {words.get(), kTokens, kTokens, 0, kTokens, 0, 0, 0, 0},
         {tokens.get(), positions.get(), slots.get(), row_first.get(), row_start.get(),
          row_slot.get(), wanted.get(), samples.get(), block_tables.get(), kPositions / kBlock,
-         sampling.get(), nullptr, 0, last_tokens.get()},
+         sampling.get(), nullptr, 0, nullptr, 0, last_tokens.get()},
         stream));
     run(LaunchEmbed({tokens.get(), table.get(), kWidth, kVocab, kTokens, kWidth, residual.get()},
                     stream));

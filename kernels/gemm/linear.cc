@@ -9,6 +9,7 @@
 #include "kernels/arguments.h"
 #include "kernels/gemm/linear_algorithms.h"
 #include "kernels/gemm/linear_table.h"
+#include "kernels/gemm/sm90/block_linear.h"
 #include "kernels/gemm/sm90/stream_linear.h"
 #include "kernels/gemm/sm90/wide_linear.h"
 
@@ -17,7 +18,7 @@ namespace millrace::kernels {
 class LinearPlan {
  public:
   // cuBLASLt's algorithm, or one of our own kernels'.
-  using AnyChoice = std::variant<Choice, sm90::StreamChoice, sm90::WideChoice>;
+  using AnyChoice = std::variant<Choice, sm90::StreamChoice, sm90::WideChoice, sm90::BlockChoice>;
 
   struct Range {
     int64_t tokens;  // the largest
@@ -81,7 +82,8 @@ bool IsTunedFor(const CublasLt& lt) {
 std::optional<LinearPlan::AnyChoice> ChooseOwn(const LinearOptions& options,
                                                const LinearShape& shape, int64_t most) {
   if (options.gemm == Gemm::kCublasLt) return std::nullopt;
-  if (options.fast_accumulation && shape.type == Type::kFp8) return std::nullopt;
+  if (options.fast_accumulation && shape.type == Type::kFp8 && !shape.blocks) return std::nullopt;
+  if (const auto block = sm90::ChooseBlock(shape, most)) return *block;
   if (const auto wide = sm90::ChooseWide(shape, most)) return *wide;
   if (const auto stream = sm90::ChooseStream(shape, most)) return *stream;
   return std::nullopt;
@@ -202,8 +204,8 @@ const LinearPlan* LinearPlanner::Plan(const LinearShape& shape, std::string* err
 }
 
 bool MakesInput(const LinearPlan* plan, int64_t tokens) {
-  return plan != nullptr && tokens == 1 && plan->shape.stride <= kMostMadeInputs &&
-         plan->shape.output == Type::kBf16 &&
+  return plan != nullptr && tokens == 1 && !plan->shape.blocks &&
+         plan->shape.stride <= kMostMadeInputs && plan->shape.output == Type::kBf16 &&
          std::holds_alternative<sm90::StreamChoice>(plan->RangeOf(tokens).choice);
 }
 
@@ -217,6 +219,9 @@ cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
   if (args.input_row != nullptr) return cudaErrorInvalidValue;
   if (const auto* const choice = std::get_if<sm90::WideChoice>(&range.choice)) {
     return sm90::LaunchWideLinear({OwnProduct(args), *choice}, stream);
+  }
+  if (const auto* const choice = std::get_if<sm90::BlockChoice>(&range.choice)) {
+    return sm90::LaunchBlockLinear({OwnProduct(args), *choice}, stream);
   }
   const Choice& choice = std::get<Choice>(range.choice);
   const bool padded = choice.run_tokens > range.tokens && choice.run_tokens <= args.room;

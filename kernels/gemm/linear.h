@@ -1,6 +1,6 @@
 // Linear layers: y[tokens][rows] = x[tokens][stride] . W[rows][stride]^T, summed in fp32. On Hopper
-// up to 128 tokens may run on kernels of our own (sm90/stream_linear.h, sm90/wide_linear.h),
-// everything else through cuBLASLt.
+// few tokens may run on kernels of our own (sm90/stream_linear.h, sm90/wide_linear.h,
+// sm90/block_linear.h), everything else through cuBLASLt.
 //
 // What is chosen (kernels, algorithms) is chosen when a model is loaded, once a shape and range of
 // tokens; a launch fills in pointers. It allocates nothing, asks no heuristic, changes no state

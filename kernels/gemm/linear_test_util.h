@@ -52,6 +52,8 @@ inline constexpr Form kForms[] = {
     {"FP8 channel x tensor", Type::kFp8, WeightScaling::kChannel, Scaling::kTensor, Type::kBf16},
     {"FP8 tensor x token", Type::kFp8, WeightScaling::kTensor, Scaling::kToken, Type::kBf16},
     {"FP8 block x group", Type::kFp8, WeightScaling::kBlock, Scaling::kTokenGroup, Type::kBf16},
+    {"FP8 block x group to F32", Type::kFp8, WeightScaling::kBlock, Scaling::kTokenGroup,
+     Type::kF32},
     {"FP8 to F32", Type::kFp8, WeightScaling::kTensor, Scaling::kTensor, Type::kF32},
 };
 

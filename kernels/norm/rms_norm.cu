@@ -4,6 +4,7 @@
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/norm/norm_rule.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -11,17 +12,20 @@ namespace {
 constexpr int kMaxThreads = 512;
 constexpr int kMaxVectors = 4;
 
-// A CTA a row, which stays in registers from its one reading to its writing.
-template <int kVectors, bool kScaled>
-__global__ void __launch_bounds__(kMaxThreads, kVectors == 1   ? 3
-                                               : kVectors == 2 ? 2
-                                                               : 1)
+// A CTA a row, which stays in registers from its one reading to its writing. What its threads wait
+// for one another is one barrier: the sum of squares, and the largest product with a weight, whose
+// product with the row's factor is the largest result, for roundings keep the order.
+template <int kVectors, bool kScaled, bool kTokenScale>
+__global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
     RmsNormKernel(RmsNormArgs args) {
-  __shared__ float sums[kWarpSize];
+  __shared__ float squares[kMaxThreads * kMaxVectors / kWarpSize], maxima[kWarpSize];
   const int64_t token = blockIdx.x;
+  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  const int warps = blockDim.x / kWarpSize;
   float* residual = args.residual + token * args.width;
 
-  const float tensor_scale = TensorScale(args.out);
+  const float tensor_scale = kTokenScale ? 1 : TensorScale(args.out);
+  const float share = 1.0f / args.width;
 
   float x[kVectors][8] = {};
   float weight[kVectors][8];
@@ -44,31 +48,41 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1   ? 3
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(0, i);
-    if (column >= args.width || args.delta.data == nullptr) continue;
-    float addend[8];
-    delta[i].Values(addend);
+    if (column < args.width && args.delta.data != nullptr) {
+      float addend[8];
+      delta[i].Values(addend);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) x[i][j] += addend[j];
-    Store8(residual + column, x[i]);
-  }
-
-  float squares = 0;
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-#pragma unroll
-    for (const float value : x[i]) squares += value * value;
-  }
-  const float mean = BlockReduce<Add>(squares, sums) / args.width;
-  const float inverse = 1.0f / sqrtf(mean + args.epsilon);
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      if (RowColumn(0, i) < args.width) x[i][j] = x[i][j] * inverse * weight[i][j];
+      for (int j = 0; j < 8; ++j) x[i][j] += addend[j];
+      Store8(residual + column, x[i]);
     }
+    const float sum = WarpReduce<Add>(SumOfSquares(x[i]));
+    if (lane == 0) squares[i * warps + warp] = sum;
+    if (column < args.width) MultiplyBy(weight[i], x[i]);
   }
-  WriteRow(x, tensor_scale, 0, token, gridDim.x, args.out);
+  if constexpr (kTokenScale) {
+    const float largest = WarpReduce<Max>(Amax(x));
+    if (lane == 0) maxima[warp] = largest;
+  }
+  __syncthreads();
+
+  const float factor = NormFactor(SumOfParts(squares, kVectors * warps), share, args.epsilon);
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    if (RowColumn(0, i) < args.width) MultiplyBy(factor, x[i]);
+  }
+  if constexpr (kTokenScale) {
+    const float largest = WarpReduce<Max>(lane < warps ? maxima[lane] : Max::kIdentity);
+    const float scale = Fp8Scale(largest * factor);
+    if (threadIdx.x == 0) args.out.scales[token] = scale;
+    WriteCodes(x, Fp8Inverse(scale), 0, token, args.out);
+  } else {
+    WriteRow(x, tensor_scale, 0, token, gridDim.x, args.out);
+  }
 }
+
+// Few rows with scales to apply have half of the threads, which each have less to wait for one
+// another; many have as many as they can, for what counts then is how many loads are under way.
+constexpr int kFewTokens = 512;
 
 }  // namespace
 
@@ -82,20 +96,24 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
   }
   if (args.tokens == 0) return cudaSuccess;
 
-  // The threads of a row, and with them the sum's tree, follow from the width alone.
   const int vectors = static_cast<int>(args.out.stride / 8);
-  const auto launch = [&](auto kernel, int per_thread) {
+  const auto launch_with = [&](auto kernel, int per_thread) {
     const int threads = CeilDiv(CeilDiv(vectors, per_thread), kWarpSize) * kWarpSize;
     return LaunchDependent(kernel, args.tokens, threads, 0, stream, args);
   };
-  const bool scaled = IsScaled(args.delta);
-  if (vectors <= kMaxThreads) {
-    return launch(scaled ? RmsNormKernel<1, true> : RmsNormKernel<1, false>, 1);
+  const auto launch = [&]<bool kScaled, bool kTokenScale>() {
+    const bool few = kScaled && args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
+    if (vectors <= kMaxThreads && !few) {
+      return launch_with(RmsNormKernel<1, kScaled, kTokenScale>, 1);
+    }
+    if (vectors <= 2 * kMaxThreads) return launch_with(RmsNormKernel<2, kScaled, kTokenScale>, 2);
+    return launch_with(RmsNormKernel<4, kScaled, kTokenScale>, 4);
+  };
+  const bool token_scale = args.out.scaling == Scaling::kToken;
+  if (IsScaled(args.delta)) {
+    return token_scale ? launch.operator()<true, true>() : launch.operator()<true, false>();
   }
-  if (vectors <= 2 * kMaxThreads) {
-    return launch(scaled ? RmsNormKernel<2, true> : RmsNormKernel<2, false>, 2);
-  }
-  return launch(scaled ? RmsNormKernel<4, true> : RmsNormKernel<4, false>, 4);
+  return token_scale ? launch.operator()<false, true>() : launch.operator()<false, false>();
 }
 
 }  // namespace millrace::kernels

@@ -103,6 +103,17 @@ __device__ inline void CopyBox(uint32_t to, const CUtensorMap& from, int x, int 
 #endif
 }
 
+// `bytes` of plain memory, by one thread; all multiples of 16.
+__device__ inline void CopyBytes(uint32_t to, const void* from, uint32_t bytes, Barrier& barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(SharedAddress(&barrier))
+      : "memory");
+#endif
+}
+
 // The same to the same place in the shared memory of each CTA of the cluster in `mask`, whose
 // barrier hears of its own bytes.
 __device__ inline void CopyBoxToCluster(uint32_t to, const CUtensorMap& from, int x, int y, int z,
@@ -116,14 +127,20 @@ __device__ inline void CopyBoxToCluster(uint32_t to, const CUtensorMap& from, in
 #endif
 }
 
-// All threads of all CTAs of the cluster.
-__device__ inline void SyncCluster() {
+// All threads of all CTAs of the cluster, each of which arrives and then waits.
+__device__ inline void ArriveAtCluster() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
+}
+__device__ inline void WaitForCluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void SyncCluster() {
+  ArriveAtCluster();
+  WaitForCluster();
 }
 
 }  // namespace millrace::kernels::sm90

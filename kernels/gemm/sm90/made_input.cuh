@@ -11,6 +11,7 @@
 #include "kernels/device_util.cuh"
 #include "kernels/fp8.cuh"
 #include "kernels/gemm/linear.h"
+#include "kernels/norm/norm_rule.cuh"
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
@@ -46,17 +47,10 @@ class MadeInput {
   // behind which wgmma may read it.
   __device__ void Make(uint8_t* to, int stride, int columns, Shared& shared) {
     float x[kMadeVectors][8] = {};
-    if (row_.norm != nullptr) {
-      Norm(x, shared);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kMadeVectors; ++i) {
-        if (Column(i) < row_.width) Load8(row_.plain + Column(i), x[i]);
-      }
-    }
+    const float largest = row_.norm != nullptr ? Norm(x, shared) : Plain(x, shared);
     const auto place = [&](int byte) { return to + byte / 128 * stride + byte % 128; };
     if constexpr (kType == Type::kFp8) {
-      const float inverse = Fp8Inverse(Scale(x, shared));
+      const float inverse = Fp8Inverse(Scale(largest));
 #pragma unroll
       for (int i = 0; i < kMadeVectors; ++i) {
         if (Column(i) >= columns) continue;
@@ -78,7 +72,19 @@ class MadeInput {
   __device__ static int Column(int i) { return 8 * (threadIdx.x + i * kMadeThreads); }
   __device__ static void Sync() { asm volatile("bar.sync 1, %0;" ::"n"(kMadeThreads) : "memory"); }
 
-  __device__ void Norm(float (&x)[kMadeVectors][8], Shared& shared) {
+  // Both make the row, and return its largest magnitude where the output is FP8.
+  __device__ float Plain(float (&x)[kMadeVectors][8], Shared& shared) const {
+#pragma unroll
+    for (int i = 0; i < kMadeVectors; ++i) {
+      if (Column(i) < row_.width) Load8(row_.plain + Column(i), x[i]);
+    }
+    if constexpr (kType != Type::kFp8) return 0;
+    StoreLargest(x, shared);
+    Sync();
+    return Largest(shared);
+  }
+
+  __device__ float Norm(float (&x)[kMadeVectors][8], Shared& shared) {
     const bool adds = row_.delta.data != nullptr;
 #pragma unroll
     for (int i = 0; i < kMadeVectors; ++i) {
@@ -96,33 +102,35 @@ class MadeInput {
         for (int j = 0; j < 8; ++j) x[i][j] += addend[j];
         if (blockIdx.x == 0) Store8(row_.new_residual + Column(i), x[i]);
       }
-      float squares = 0;
-#pragma unroll
-      for (const float value : x[i]) squares += value * value;
-      squares = WarpReduce<Add>(squares);
+      const float squares = WarpReduce<Add>(SumOfSquares(x[i]));
       if (lane == 0) shared.squares[i * (kMadeThreads / kWarpSize) + warp] = squares;
+      if (Column(i) < row_.width) MultiplyBy(weight_[i], x[i]);
     }
+    if constexpr (kType == Type::kFp8) StoreLargest(x, shared);
     Sync();
-    constexpr int kWarps = sizeof(shared.squares) / sizeof(float);
-    const float mean = WarpReduce<Add>(lane < kWarps ? shared.squares[lane] : 0) / row_.width;
-    const float inverse = 1.0f / sqrtf(mean + row_.epsilon);
+    constexpr int kParts = sizeof(shared.squares) / sizeof(float);
+    const float factor =
+        NormFactor(SumOfParts(shared.squares, kParts), 1.0f / row_.width, row_.epsilon);
 #pragma unroll
     for (int i = 0; i < kMadeVectors; ++i) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        if (Column(i) < row_.width) x[i][j] = x[i][j] * inverse * weight_[i][j];
-      }
+      if (Column(i) < row_.width) MultiplyBy(factor, x[i]);
     }
+    return kType == Type::kFp8 ? Largest(shared) * factor : 0;
   }
 
-  __device__ float Scale(const float (&x)[kMadeVectors][8], Shared& shared) const {
-    if (input_.scaling == Scaling::kTensor) return tensor_scale_;
+  __device__ static void StoreLargest(const float (&x)[kMadeVectors][8], Shared& shared) {
     const float own = WarpReduce<Max>(Amax(x));
     if (threadIdx.x % kWarpSize == 0) shared.maxima[threadIdx.x / kWarpSize] = own;
-    Sync();
-    float amax = 0;
-    for (const float maximum : shared.maxima) amax = fmaxf(amax, maximum);
-    const float scale = Fp8Scale(amax);
+  }
+  __device__ static float Largest(const Shared& shared) {
+    float largest = 0;
+    for (const float maximum : shared.maxima) largest = fmaxf(largest, maximum);
+    return largest;
+  }
+
+  __device__ float Scale(float largest) const {
+    if (input_.scaling == Scaling::kTensor) return tensor_scale_;
+    const float scale = Fp8Scale(largest);
     if (blockIdx.x == 0 && threadIdx.x == 0) *input_.scales = scale;
     return scale;
   }

@@ -9,8 +9,9 @@
 namespace millrace::kernels::sm90 {
 
 struct OwnLinear {
-  Weight weight;     // BF16 or FP8 (kTensor or kChannel), constant while steps run
-  Activation input;  // of the weight's type and stride (FP8: kTensor or kToken)
+  Weight weight;     // BF16 or FP8, constant while steps run
+  Activation input;  // of the weight's type and stride (FP8: kTensor or kToken; kTokenGroup where
+                     // the weight has kBlock, which not all kernels take)
   int64_t tokens;    // 1 ... the kernel's most
   void* output;      // [tokens][output_stride] BF16 or fp32, 16-byte aligned
   Type output_type;

@@ -131,11 +131,11 @@ void ExpectRefusals(const std::vector<void (*)(typename Kernel::Choice&)>& chang
   EXPECT_TRUE(refused([](Args& args) { args.output = static_cast<uint8_t*>(args.output) + 8; }));
 }
 
-// Forms that our kernels know.
-inline std::vector<Form> OwnForms() {
+// Forms with block scales, and without.
+inline std::vector<Form> BlockForms(bool blocks = true) {
   std::vector<Form> forms;
   for (const Form& form : kForms) {
-    if (form.weight != WeightScaling::kBlock) forms.push_back(form);
+    if ((form.weight == WeightScaling::kBlock) == blocks) forms.push_back(form);
   }
   return forms;
 }

@@ -30,6 +30,7 @@
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/sm90/async_copy.cuh"
 #include "kernels/gemm/sm90/made_input.cuh"
+#include "kernels/gemm/sm90/stream_output.cuh"
 #include "kernels/gemm/sm90/stream_shape.cuh"
 #include "kernels/gemm/sm90/wgmma.cuh"
 #include "kernels/launch.cuh"
@@ -42,7 +43,8 @@ template <typename Shape, typename Delay>
 class Stream {
  public:
   // `memory`: all the weights' stages before the inputs' (or, if they are made, those of `steps`),
-  // so that wgmma finds 64 rows behind the start of the last tile of 32 too; then kExchangeBytes.
+  // so that wgmma finds 64 rows behind the start of the last tile of 32 too; then kExchangeBytes,
+  // and stages * kScaleBytes.
   __device__ Stream(const StreamParams& params, StreamBarriers& barriers, uint8_t* memory)
       : p_(params),
         barriers_(barriers),
@@ -50,28 +52,31 @@ class Stream {
         made_(memory + params.stages * Shape::kWeightBytes),
         inputs_(SharedAddress(made_)),
         exchange_(reinterpret_cast<float*>(made_ + (Shape::kMade ? params.steps : params.stages) *
-                                                       Shape::kInputBytes)) {}
+                                                       Shape::kInputBytes)),
+        scales_(exchange_ + Shape::kExchangeBytes / sizeof(float)) {}
 
   // By one thread.
   __device__ void Copy() {
-    const int ctas = gridDim.x, first = blockIdx.x;
-    const int fixed = min(p_.fixed, (p_.tiles - first + ctas - 1) / ctas) * p_.steps;
-    const int ahead = min(p_.stages, fixed);
-    const auto tile_of = [&](int i) { return first + i / p_.steps * ctas; };
-    ReleaseDependents();
-    for (int i = 0; i < ahead; ++i) {
+    StreamSource weights{.tile = static_cast<int>(blockIdx.x), .step = 0, .left = p_.fixed};
+    StreamSource inputs = weights;
+    int ahead = 0;
+    for (; ahead < p_.stages && IsThere(weights); ++ahead) {
       if constexpr (Shape::kMade) {
-        if (i >= Shape::kEarlyUnderWay) barriers_.full[i - Shape::kEarlyUnderWay].Wait(0);
+        if (ahead >= Shape::kEarlyUnderWay) {
+          barriers_.full[ahead - Shape::kEarlyUnderWay].Wait(0);
+        }
       }
-      CopyWeights(tile_of(i), i % p_.steps, i);
+      CopyWeights(weights, ahead);
     }
+    ReleaseDependents();
+    if constexpr (!Shape::kMade) PrefetchMap(p_.input);
     WaitForPredecessor();
     RingPlace place = {.stage = 0, .parity = 1};  // in their first turn stages are empty
     for (int i = 0; i < ahead; ++i, place.Advance(p_.stages)) {
-      if constexpr (!Shape::kMade) CopyInputs(i % p_.steps, i);
+      if constexpr (!Shape::kMade) CopyInputs(inputs, i);
     }
-    for (int i = ahead; i < fixed; ++i) CopyStep(tile_of(i), i % p_.steps, place);
-    const int drawn = p_.tiles - p_.fixed * ctas;
+    while (IsThere(weights)) CopyStep(weights, place);
+    const int drawn = p_.tiles - p_.fixed * gridDim.x;
     if (drawn > 0) CopyDrawn(drawn, place);
     barriers_.empty[place.stage].Wait(place.parity);
     barriers_.tile[place.stage] = kNoTile;
@@ -97,7 +102,7 @@ class Stream {
       } else {
         AddBf16(sums);
       }
-      Store(tile, sums);
+      StreamWriter<Shape>(p_).Write(tile, sums);
     });
   }
 
@@ -105,29 +110,65 @@ class Stream {
   static constexpr int kStepsPerChunk = kChunk / 32;  // wgmma takes 32 bytes of K
   static constexpr int kSets = Shape::kSets;
   static constexpr int kSums = Shape::kSums;
-  static constexpr int kOwnSums = kSums / Shape::kGroup;
-  static constexpr int kRowWarps = Shape::kRows / 16;  // warps that share a chunk's rows
+  static constexpr int kOwnSums = Shape::kOwnSums;
+  static constexpr int kRowWarps = Shape::kRowWarps;
   static constexpr uint32_t kNextWeights = Shape::kGroup * Shape::kRows * kChunk >> 4;
   static constexpr uint32_t kNextInputs = Shape::kColumns * kChunk >> 4;
 
-  __device__ void CopyWeights(int tile, int step, int stage) {
-    Delay::Wait();
-    barriers_.tile[stage] = tile;
-    barriers_.full[stage].ArriveAndExpect(Shape::kStageBytes);
-    CopyBox(weights_ + stage * Shape::kWeightBytes, p_.weight, 0, tile * Shape::kRows,
-            step * Shape::kChunks, barriers_.full[stage], EvictFirst());
+  __device__ bool IsThere(const StreamSource& source) const {
+    return source.left > 0 && source.tile < p_.tiles;
   }
 
-  __device__ void CopyInputs(int step, int stage) {
+  __device__ void CopyWeights(StreamSource& from, int stage) {
     Delay::Wait();
-    CopyBox(inputs_ + stage * Shape::kInputBytes, p_.input, 0, 0, step * Shape::kChunks,
+    barriers_.tile[stage] = from.tile;
+    Barrier& full = barriers_.full[stage];
+    if constexpr (Shape::kBlocks) {
+      full.ArriveAndExpect(Shape::kStageBytes + Shape::kWeightScaleBytes +
+                           InputScaleBytes(from.step));
+      const BlockScales& scales = p_.block_scales;
+      CopyBytes(SharedAddress(ScalesOf(stage)),
+                scales.weight + from.tile * Shape::kRows / 128 * scales.weight_stride +
+                    from.step * Shape::kChunks,
+                Shape::kWeightScaleBytes, full);
+    } else {
+      full.ArriveAndExpect(Shape::kStageBytes);
+    }
+    CopyBox(weights_ + stage * Shape::kWeightBytes, p_.weight, 0, from.tile * Shape::kRows,
+            from.step * Shape::kChunks, full, EvictFirst());
+    from.Advance(p_.steps, gridDim.x);
+  }
+
+  __device__ void CopyInputs(StreamSource& from, int stage) {
+    Delay::Wait();
+    CopyBox(inputs_ + stage * Shape::kInputBytes, p_.input, 0, 0, from.step * Shape::kChunks,
             barriers_.full[stage], EvictLast());
+    if constexpr (Shape::kBlocks) {
+      const BlockScales& scales = p_.block_scales;
+      CopyBytes(SharedAddress(ScalesOf(stage)) + Shape::kWeightScaleBytes,
+                scales.input + from.step * Shape::kChunks * scales.padded_tokens,
+                InputScaleBytes(from.step), barriers_.full[stage]);
+    }
+    from.Advance(p_.steps, gridDim.x);
   }
 
-  __device__ void CopyStep(int tile, int step, RingPlace& place) {
+  // The weights' scales and then the inputs', chunk by chunk.
+  __device__ float* ScalesOf(int stage) const {
+    return scales_ + stage * (Shape::kScaleBytes / static_cast<int>(sizeof(float)));
+  }
+  // Chunks of a step that there are.
+  __device__ int ChunksOf(int step) const {
+    return min(Shape::kChunks, p_.block_scales.chunks - step * Shape::kChunks);
+  }
+  __device__ uint32_t InputScaleBytes(int step) const {
+    return ChunksOf(step) * p_.block_scales.padded_tokens * sizeof(float);
+  }
+
+  __device__ void CopyStep(StreamSource& from, RingPlace& place) {
     barriers_.empty[place.stage].Wait(place.parity);
-    CopyWeights(tile, step, place.stage);
-    if constexpr (!Shape::kMade) CopyInputs(step, place.stage);
+    StreamSource inputs = from;
+    CopyWeights(from, place.stage);
+    if constexpr (!Shape::kMade) CopyInputs(inputs, place.stage);
     place.Advance(p_.stages);
   }
 
@@ -136,10 +177,10 @@ class Stream {
   __device__ void CopyDrawn(int drawn, RingPlace& place) {
     const auto draw = [&] { return static_cast<int>(atomicInc(p_.ticket, drawn + gridDim.x - 1)); };
     for (int ticket = draw(); ticket < drawn;) {
-      const int tile = p_.fixed * gridDim.x + ticket;
-      for (int step = 0; step < p_.steps; ++step) {
-        if (step == max(p_.steps - 2, 0)) ticket = draw();
-        CopyStep(tile, step, place);
+      const int first = p_.fixed * gridDim.x + ticket;
+      for (StreamSource from{.tile = first, .step = 0, .left = 1}; from.left > 0;) {
+        if (from.step == max(p_.steps - 2, 0)) ticket = draw();
+        CopyStep(from, place);
       }
     }
   }
@@ -166,15 +207,15 @@ class Stream {
     BeginStep(0, even);
     for (int step = 1; step < p_.steps; step += 2) {
       BeginStep(step, odd);
-      EndStep<1>(even, sums);
+      EndStep<1>(step - 1, even, sums);
       if (step + 1 == p_.steps) {
-        EndStep<0>(odd, sums);
+        EndStep<0>(step, odd, sums);
         return;
       }
       BeginStep(step + 1, even);
-      EndStep<1>(odd, sums);
+      EndStep<1>(step, odd, sums);
     }
-    EndStep<0>(even, sums);
+    EndStep<0>(p_.steps - 1, even, sums);
   }
 
   // The products of the next step, asynchronously. Sums that do not wait for one another take
@@ -200,18 +241,41 @@ class Stream {
 
   // Adds a step to the sums, when all but kPending are done, and frees its stage.
   template <int kPending>
-  __device__ void EndStep(Parts& parts, float (&sums)[kOwnSums]) {
+  __device__ void EndStep(int step, Parts& parts, float (&sums)[kOwnSums]) {
     WaitForProducts<kPending>();
 #pragma unroll
     for (int set = 0; set < kSets; ++set) Fence(parts[set]);
+    Scales scales;
+    if constexpr (Shape::kBlocks) ReadScales(step, scales);
     Free();
-    AddOfAllWarps(parts, sums);
+    AddOfAllWarps(parts, scales, sums);
+  }
+
+  // Block scales of a step: of its chunks and the two tokens that a thread adds sums of.
+  using Scales = float[Shape::kChunks][2];
+
+  // Those of the oldest stage that is not free.
+  __device__ void ReadScales(int step, Scales& scales) const {
+    const float* const of_weights = ScalesOf(free_);
+    const int part = threadIdx.x / kWarpSize / kRowWarps;
+    const float* const of_tokens =
+        of_weights + Shape::kChunks + part * kOwnSums / 4 * 8 + threadIdx.x % 4 * 2;
+    const int chunks = ChunksOf(step);
+#pragma unroll
+    for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {  // a chunk that is not there has no scales, and sums of 0
+        scales[chunk][i] = chunk < chunks ? of_tokens[chunk * p_.block_scales.padded_tokens + i] *
+                                                of_weights[chunk]
+                                          : 0;
+      }
+    }
   }
 
   // Warp w holds the sums of chunk w / kRowWarps of a set, for rows 16 * (w % kRowWarps) and on. It
   // adds kOwnSums of each lane's sums, of all chunks in order. Two sets of the exchanged sums are
   // used in turn: whoever writes one has passed the barrier after its reading.
-  __device__ void AddOfAllWarps(const Parts& parts, float (&sums)[kOwnSums]) {
+  __device__ void AddOfAllWarps(const Parts& parts, const Scales& scales, float (&sums)[kOwnSums]) {
     const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
     const int part = warp / kRowWarps;
     const auto at = [&](int set, int of_warp, int i) -> float& {
@@ -238,7 +302,12 @@ class Stream {
       for (int chunk = 0; chunk < Shape::kGroup; ++chunk) {
 #pragma unroll
         for (int i = 0; i < kOwnSums; ++i) {
-          sums[i] += at(set, chunk * kRowWarps + warp % kRowWarps, part * kOwnSums + i);
+          const float sum = at(set, chunk * kRowWarps + warp % kRowWarps, part * kOwnSums + i);
+          if constexpr (Shape::kBlocks) {
+            sums[i] = fmaf(sum, scales[set * Shape::kGroup + chunk][i % 2], sums[i]);
+          } else {
+            sums[i] += sum;
+          }
         }
       }
     }
@@ -286,74 +355,13 @@ class Stream {
     if (++free_ == p_.stages) free_ = 0;
   }
 
-  template <int kCount>
-  __device__ void Store(int tile, const float (&sums)[kCount]) {
-    const int warp = threadIdx.x / kWarpSize;
-    const int row = warp % (Shape::kGroup > 1 ? kRowWarps : 4) * 16;  // the warp's first
-    const int first_row = tile * Shape::kRows + row;
-    if (row >= Shape::kRows || first_row >= p_.rows) return;  // rows are a multiple of 16
-    float scale = 1;
-    if (p_.weight_scale != nullptr) scale *= *p_.weight_scale;
-    if (p_.input_scale != nullptr) scale *= *p_.input_scale;
-    if constexpr (Shape::kGroup > 1) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        StoreOne(first_row, warp / kRowWarps * kOwnSums + i, sums[i] * scale);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; i += 4) {
-        const int token = 2 * i;  // of eight
-        if (token >= p_.tokens) break;
-        const float values[4] = {sums[i] * scale, sums[i + 1] * scale, sums[i + 2] * scale,
-                                 sums[i + 3] * scale};
-        if (p_.fp32) {
-          for (int j = 0; j < 4; ++j) StoreOne(first_row, i + j, values[j]);
-        } else {
-          StoreBf16(first_row, token, values);
-        }
-      }
-    }
-  }
-
-  // Of the sum that wgmma leaves in a lane's register i.
-  __device__ void StoreOne(int first_row, int i, float value) {
-    const int lane = threadIdx.x % kWarpSize;
-    const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    const int row = first_row + lane / 4 + i % 4 / 2 * 8;
-    if (token >= p_.tokens) return;
-    const int64_t at = token * p_.output_stride + row;
-    if (p_.fp32) {
-      static_cast<float*>(p_.output)[at] = value;
-    } else {
-      static_cast<Bf16*>(p_.output)[at] = __float2bfloat16_rn(value);
-    }
-  }
-
-  // Turned round within the warp, so that a thread has two rows of one token.
-  __device__ void StoreBf16(int first_row, int first_token, const float (&values)[4]) {
-    const int lane = threadIdx.x % kWarpSize;
-    const int token = first_token + lane / 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(values[2 * half], values[2 * half + 1]);
-      uint32_t rows;
-      asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
-          : "=r"(rows)
-          : "r"(*reinterpret_cast<const uint32_t*>(&pair)));
-      if (token < p_.tokens) {
-        Bf16* const to = static_cast<Bf16*>(p_.output) + token * p_.output_stride + first_row;
-        *reinterpret_cast<uint32_t*>(to + 8 * half + lane % 4 * 2) = rows;
-      }
-    }
-  }
-
   const StreamParams& p_;
   StreamBarriers& barriers_;
   const uint32_t weights_;  // the ring
   uint8_t* const made_;     // behind the weights: inputs
   const uint32_t inputs_;
   float* const exchange_;
+  float* const scales_;
   // Of the warps that multiply:
   RingPlace next_;  // the stage to read next
   int free_ = 0;    // and the one to free next
@@ -365,22 +373,19 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     StreamKernel(const __grid_constant__ StreamParams params) {
   extern __shared__ __align__(1024) uint8_t memory[];
   __shared__ StreamBarriers barriers;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < params.stages; ++i) {
-      barriers.full[i].Init(1);
-      barriers.empty[i].Init(Shape::kMathThreads / kWarpSize);
-    }
-    FenceBarrierInit();
-  }
-  __syncthreads();
   Stream<Shape, Delay> stream(params, barriers, memory);
   if (threadIdx.x < Shape::kMathThreads) {
+    WaitReady<Shape::kThreads>();
     stream.Multiply();
-  } else if (threadIdx.x == Shape::kMathThreads) {
-    stream.Copy();
-  } else {
-    AwaitPredecessor();
+    return;
   }
+  const bool copies = threadIdx.x == Shape::kMathThreads;
+  if (copies) barriers.Init(params.stages, Shape::kMathThreads / kWarpSize);
+  ArriveReady<Shape::kThreads>();
+  if (copies) stream.Copy();
+  // The others wait for the thread that copies first: else the compiler may have it wait with them.
+  __syncwarp();
+  AwaitPredecessor();
 }
 
 }  // namespace millrace::kernels::sm90

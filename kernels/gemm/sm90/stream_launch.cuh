@@ -32,24 +32,35 @@ struct StreamInstance {
   int made_bytes;  // of a step, where the kernel makes its input; else 0
 };
 
-template <Type kType, int kTokens, bool kMade, typename Delay>
+template <Type kType, int kTokens, bool kMade, bool kBlocks, typename Delay>
 StreamInstance MakeInstance() {
-  using Shape = StreamShape<kType, kTokens, kMade>;
+  using Shape = StreamShape<kType, kTokens, kMade, kBlocks>;
   return {.kernel = StreamKernel<Shape, Delay>,
           .tokens = kTokens,
           .rows = Shape::kRows,
           .chunks = Shape::kChunks,
           .threads = Shape::kThreads,
-          .stage_bytes = Shape::kStageBytes,
+          .stage_bytes = Shape::kStageBytes + Shape::kScaleBytes,
           .exchange_bytes = Shape::kExchangeBytes,
           .made_bytes = kMade ? Shape::kInputBytes : 0};
 }
 
 template <Type kType, typename Delay>
 StreamInstance InstanceFor(int64_t tokens, bool made) {
-  if (made) return MakeInstance<kType, 8, true, Delay>();
-  return tokens <= 8 ? MakeInstance<kType, 8, false, Delay>()
-                     : MakeInstance<kType, 16, false, Delay>();
+  if (made) return MakeInstance<kType, 8, true, false, Delay>();
+  return tokens <= 8 ? MakeInstance<kType, 8, false, false, Delay>()
+                     : MakeInstance<kType, 16, false, false, Delay>();
+}
+
+template <typename Delay>
+StreamInstance InstanceFor(const StreamLinearArgs& args) {
+  const bool made = args.input_row != nullptr;
+  if (args.weight.type == Type::kBf16) return InstanceFor<Type::kBf16, Delay>(args.tokens, made);
+  if (args.weight.scaling != WeightScaling::kBlock) {
+    return InstanceFor<Type::kFp8, Delay>(args.tokens, made);
+  }
+  return args.tokens <= 8 ? MakeInstance<Type::kFp8, 8, false, true, Delay>()
+                          : MakeInstance<Type::kFp8, 16, false, true, Delay>();
 }
 
 // A matrix [rows][bytes] as boxes of `box_rows` x `chunks` * kChunk bytes, which arrive chunk by
@@ -86,6 +97,7 @@ inline bool IsValid(const InputRow& row, const StreamLinearArgs& args) {
   }
   if ((row.norm == nullptr) == (row.plain == nullptr)) return false;
   if (row.norm == nullptr) return IsAligned16(row.plain);
+  if (args.weight.scaling == WeightScaling::kBlock) return false;
   const bool adds = row.delta.data != nullptr;
   return IsAligned16(row.norm) && row.residual != nullptr && IsAligned16(row.residual) &&
          row.epsilon >= 0 &&
@@ -109,9 +121,22 @@ inline bool IsValidProduct(const OwnLinear& args) {
     return false;
   }
   if (weight.type == Type::kBf16) return weight.scaling == WeightScaling::kNone;
-  return weight.type == Type::kFp8 && weight.scales != nullptr &&
-         (weight.scaling == WeightScaling::kTensor || weight.scaling == WeightScaling::kChannel) &&
+  if (weight.type != Type::kFp8 || weight.scales == nullptr) return false;
+  if (weight.scaling == WeightScaling::kBlock) {
+    return input.scaling == Scaling::kTokenGroup && IsAligned16(weight.scales) &&
+           IsAligned16(input.scales);
+  }
+  return (weight.scaling == WeightScaling::kTensor || weight.scaling == WeightScaling::kChannel) &&
          (input.scaling == Scaling::kTensor || input.scaling == Scaling::kToken);
+}
+
+inline BlockScales BlockScalesOf(const OwnLinear& args) {
+  if (args.weight.scaling != WeightScaling::kBlock) return {};
+  return {.weight = args.weight.scales,
+          .input = args.input.scales,
+          .weight_stride = BlockScaleStride(args.weight.stride),
+          .padded_tokens = static_cast<int>(PaddedTokens(args.tokens)),
+          .chunks = static_cast<int>(args.weight.stride / 128)};
 }
 
 inline bool IsValid(const StreamLinearArgs& args) {
@@ -125,9 +150,7 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
   if (!KernelsAwait()) return cudaErrorNotSupported;
   const Weight& weight = args.weight;
   const bool made = args.input_row != nullptr;
-  const StreamInstance instance = weight.type == Type::kFp8
-                                      ? InstanceFor<Type::kFp8, Delay>(args.tokens, made)
-                                      : InstanceFor<Type::kBf16, Delay>(args.tokens, made);
+  const StreamInstance instance = InstanceFor<Delay>(args);
   const int64_t row_bytes = weight.stride * (weight.type == Type::kFp8 ? 1 : 2);
   const int64_t tiles = CeilDiv<int64_t>(weight.rows, instance.rows);
   const int steps = static_cast<int>(CeilDiv<int64_t>(row_bytes / kChunk, instance.chunks));
@@ -143,6 +166,7 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
       .output_stride = args.output_stride,
       .weight_scale = weight.scaling == WeightScaling::kTensor ? weight.scales : nullptr,
       .input_scale = args.input.scaling == Scaling::kTensor ? args.input.scales : nullptr,
+      .block_scales = BlockScalesOf(args),
       .ticket = args.ticket,
       .rows = static_cast<int>(weight.rows),
       .tokens = static_cast<int>(args.tokens),

@@ -6,7 +6,7 @@
 namespace millrace::kernels::sm90 {
 std::optional<StreamChoice> ChooseStream(const LinearShape& shape, int64_t tokens) {
   const bool fp8 = shape.type == Type::kFp8;
-  if (tokens > kMostStreamTokens || shape.blocks ||
+  if (tokens > kMostStreamTokens ||
       !MayRun(fp8 ? Kernel::kLinearFp8Sm90 : Kernel::kLinearBf16Sm90)) {
     return std::nullopt;
   }

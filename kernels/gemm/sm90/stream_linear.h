@@ -31,8 +31,8 @@ struct StreamChoice {
   int ctas;    // at most
 };
 
-// What is fastest, as measured on an H200; nothing for more tokens, where there is no such kernel
-// (block scales) and where the device or the build is not for Hopper.
+// What is fastest, as measured on an H200; nothing for more tokens, and where the device or the
+// build is not for Hopper.
 std::optional<StreamChoice> ChooseStream(const LinearShape& shape, int64_t tokens);
 
 // Of 1 ... kMostStreamTokens tokens.
@@ -41,8 +41,9 @@ struct StreamLinearArgs : OwnLinear {
   const InputRow* input_row = nullptr;  // of one token of up to kMostMadeInputs
 };
 
-// Scalar scales are applied, those of channels and tokens are left to the reader, as LaunchLinear
-// does. Writes the tokens' rows alone. cudaErrorNotSupported where the device is not Hopper.
+// Scalar scales and those of blocks are applied, those of channels and tokens are left to the
+// reader, as LaunchLinear does. Block scales of weights are constant, too; an input row is not made
+// with them. Writes the tokens' rows alone. cudaErrorNotSupported where the device is not Hopper.
 cudaError_t LaunchStreamLinear(const StreamLinearArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels::sm90

@@ -44,7 +44,7 @@ TEST(StreamLinearTest, GivesTheBitsOfCublasLt) {
                          const std::vector<int64_t>& counts) {
     ExpectBitsOfCublasLt<StreamLinear, NoDelay>(form, rows, stride, rows + 8, counts);
   };
-  for (const Form& form : OwnForms()) {
+  for (const Form& form : kForms) {
     expect(form, 576, 640, {1, 3, 7, 8, 9, 13, 16});
     expect(form, 16, 128, {1, 5, 16});
     expect(form, 1072, 1536, {2, 12});
@@ -54,7 +54,7 @@ TEST(StreamLinearTest, GivesTheBitsOfCublasLt) {
 }
 
 TEST(StreamLinearTest, WaitsForWhatItNeeds) {
-  for (const Form& form : {kForms[0], kForms[3]}) {
+  for (const Form& form : {kForms[0], kForms[3], BlockForms()[0]}) {
     ExpectBitsOfCublasLt<StreamLinear, RandomDelay>(form, 1072, 4096, 1072, {1, 6, 12}, 3);
   }
 }

@@ -13,8 +13,18 @@
 
 namespace millrace::kernels::sm90 {
 
-inline constexpr int kChunk = 128;  // bytes of K: a row of a swizzled matrix
+inline constexpr int kChunk = 128;                // bytes of K: a row of a swizzled matrix
+inline constexpr int kSwizzleBytes = 8 * kChunk;  // of the rows that are swizzled together
 inline constexpr int kMaxStages = 16;
+
+// Scales of 128 x 128 blocks of the weights, and of 128 columns of a token.
+struct BlockScales {
+  const float* weight;  // [rows / 128][weight_stride]
+  const float* input;   // [chunks][padded_tokens]
+  int64_t weight_stride;
+  int padded_tokens;  // PaddedTokens
+  int chunks;         // of 128 columns
+};
 
 struct StreamParams {
   CUtensorMap weight;  // boxes of kRows and kChunks chunks of [chunks][rows][kChunk bytes]
@@ -25,6 +35,7 @@ struct StreamParams {
   int64_t output_stride;
   const float* weight_scale;  // one, or null
   const float* input_scale;   // one, or null
+  BlockScales block_scales;   // of a kernel for them
   unsigned* ticket;           // the next tile to be drawn; 0 between launches
   int rows;
   int tokens;  // 1 ... kTokens
@@ -35,7 +46,7 @@ struct StreamParams {
   bool fp32;   // the output's type
 };
 
-template <Type kElement, int kTileTokens, bool kMakesInput>
+template <Type kElement, int kTileTokens, bool kMakesInput, bool kBlockScales>
 struct StreamShape {
   static constexpr Type kType = kElement;
   static constexpr int kRows = 32;
@@ -53,10 +64,18 @@ struct StreamShape {
   // let the memory idle, and what the kernels in between load waits in line behind more.
   static constexpr int kEarlyUnderWay = kType == Type::kFp8 ? 4 : 6;
   static constexpr int kStageBytes = kWeightBytes + (kMade ? 0 : kInputBytes);
-  static constexpr int kSets = kChunks / kGroup;  // of chunks
-  static constexpr int kSums = kTokens / 2;       // a thread's, of a chunk
+  static constexpr int kSets = kChunks / kGroup;   // of chunks
+  static constexpr int kSums = kTokens / 2;        // a thread's, of a chunk
+  static constexpr int kOwnSums = kSums / kGroup;  // and those that it adds of all chunks
+  static constexpr int kRowWarps = kRows / 16;     // warps that share a chunk's rows
   // The sums of a stage that warps hand round, twice.
   static constexpr int kExchangeBytes = kGroup == 1 ? 0 : 2 * kSets * kMathThreads * kSums * 4;
+  // With block scales, those of a stage: kChunks of the weights' and of each token's.
+  static constexpr bool kBlocks = kBlockScales;
+  static_assert(!kBlocks || (kType == Type::kFp8 && !kMade));
+  static constexpr int kWeightScaleBytes = kChunks * sizeof(float);
+  static constexpr int kScaleBytes =
+      kBlocks ? kWeightScaleBytes + kChunks * kTokens * static_cast<int>(sizeof(float)) : 0;
   // What wgmma reads behind the last tile's weights lies in the ring, of two stages at least.
   static_assert(kRows * kGroup >= 64 || 2 * kInputBytes >= (64 - kRows) * kChunk);
 };
@@ -65,8 +84,41 @@ struct StreamBarriers {
   Barrier full[kMaxStages];   // weights and inputs are there
   Barrier empty[kMaxStages];  // all warps have read them
   int tile[kMaxStages];       // whose first step a stage has; kNoTile: there are no more
+
+  // By one thread. `readers`: warps that read a stage.
+  __device__ void Init(int stages, int readers) {
+    for (int i = 0; i < stages; ++i) {
+      full[i].Init(1);
+      empty[i].Init(readers);
+    }
+    FenceBarrierInit();
+  }
 };
 inline constexpr int kNoTile = -1;
+
+// The warp that copies makes the barriers, and begins to copy at once: it arrives, others wait.
+template <int kThreads>
+__device__ void ArriveReady() {
+  __syncwarp();
+  asm volatile("bar.arrive 2, %0;" ::"n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ void WaitReady() {
+  asm volatile("bar.sync 2, %0;" ::"n"(kThreads) : "memory");
+}
+
+// A step of a tile. A CTA's fixed tiles are `next` apart.
+struct StreamSource {
+  int tile, step;
+  int left;  // tiles, this one included
+
+  __device__ void Advance(int steps, int next) {
+    if (++step < steps) return;
+    step = 0;
+    tile += next;
+    --left;
+  }
+};
 
 // A place in the ring, and the parity of its turn.
 struct RingPlace {

@@ -31,16 +31,17 @@ namespace millrace::kernels::sm90 {
 
 struct WideParams {
   CUtensorMap weight;  // boxes of kBoxRows rows and kBoxChunks chunks
-  CUtensorMap input;   // of kTokens tokens and kChunks chunks
+  CUtensorMap input;   // of part_tokens tokens and kChunks chunks
   WideOutput output;
   const float* weight_scale;  // one, or null
   const float* input_scale;   // one, or null
   unsigned* ticket;           // the next tile to be drawn; 0 between launches
   int rows;
-  int tiles;   // of kRows rows
-  int fixed;   // tiles that each cluster has without drawing: enough to fill the ring
-  int pairs;   // of chunks; FP8's sums of two take turns
-  int stages;  // of the ring: 2 ... kMaxStages
+  int part_tokens;  // of a cluster's CTA: a multiple of 8, at most kTokens
+  int tiles;        // of kRows rows
+  int fixed;        // tiles that each cluster has without drawing: enough to fill the ring
+  int pairs;        // of chunks; FP8's sums of two take turns
+  int stages;       // of the ring: 2 ... kMaxStages
 };
 
 template <Type kElement, int kTileRows, int kTileTokens, int kTokensOfGroup, int kStageChunks,
@@ -88,17 +89,15 @@ class Wide {
 
   // By one thread.
   __device__ void Copy() {
-    PrefetchMap(p_.weight);
-    PrefetchMap(p_.input);
-    const int fixed = min(p_.fixed, CeilDiv(p_.tiles - FirstTile(), Clusters())) * Steps();
-    const int ahead = min(p_.stages, fixed);
-    Source weights{.tile = FirstTile(), .step = 0}, inputs = weights;
-    for (int i = 0; i < ahead; ++i) CopyWeights(weights, i);
+    StreamSource weights{.tile = FirstTile(), .step = 0, .left = p_.fixed}, inputs = weights;
+    int ahead = 0;
+    for (; ahead < p_.stages && IsThere(weights); ++ahead) CopyWeights(weights, ahead);
     ReleaseDependents();
+    PrefetchMap(p_.input);
     WaitForPredecessor();
     RingPlace place = {.stage = 0, .parity = 1};  // in their first turn stages are empty
     for (int i = 0; i < ahead; ++i, place.Advance(p_.stages)) CopyInputs(inputs, i);
-    for (int i = ahead; i < fixed; ++i) CopyStage(weights, place);
+    while (IsThere(weights)) CopyStage(weights, place);
     const int drawn = p_.tiles - p_.fixed * Clusters();
     if (drawn > 0) CopyDrawn(drawn, place);
     barriers_.empty[place.stage].Wait(place.parity);
@@ -117,7 +116,9 @@ class Wide {
     b_ = inputs_ + token_group * Shape::kGroupTokens * kChunk;
     const Writer writer(p_.output, staging_ + threadIdx.x / kWarpSize * Writer::kBytes);
     const int first_row = row_group * 64 + threadIdx.x / kWarpSize % 4 * 16;  // the warp's
-    const int first_token = Part() * Shape::kTokens + token_group * Shape::kGroupTokens;
+    const int part = Part() * p_.part_tokens;
+    const int first_token = part + token_group * Shape::kGroupTokens;
+    const int end = min(part + p_.part_tokens, p_.output.tokens);
     for (;;) {
       barriers_.full[next_.stage].Wait(next_.parity);
       const int tile = barriers_.tile[next_.stage];
@@ -130,7 +131,7 @@ class Wide {
       }
       const int row = tile * Shape::kRows + first_row;
       if (first_row < Shape::kRows && row < p_.rows) {  // rows are a multiple of 16
-        writer.Write(row, first_token, sums, scale);
+        writer.Write(row, first_token, end, sums, scale);
       }
     }
   }
@@ -139,7 +140,6 @@ class Wide {
   static constexpr int kSums = Shape::kGroupTokens / 2;
   static constexpr int kStepsPerChunk = kChunk / 32;  // wgmma takes 32 bytes of K
   static constexpr uint32_t kNextWeights = Shape::kRows * kChunk >> 4;
-  static constexpr uint32_t kNextInputs = Shape::kTokens * kChunk >> 4;
 
   // Which of the cluster's CTAs this is.
   __device__ static int Part() { return blockIdx.x % Shape::kCluster; }
@@ -149,17 +149,11 @@ class Wide {
   // Stages of a tile.
   __device__ int Steps() const { return p_.pairs * (2 / Shape::kChunks); }
 
-  // What goes into a stage.
-  struct Source {
-    int tile, step;
-  };
-  __device__ void Advance(Source& source) const {
-    if (++source.step < Steps()) return;
-    source.step = 0;
-    source.tile += Clusters();
+  __device__ bool IsThere(const StreamSource& source) const {
+    return source.left > 0 && source.tile < p_.tiles;
   }
 
-  __device__ void CopyWeights(Source& from, int stage) {
+  __device__ void CopyWeights(StreamSource& from, int stage) {
     Delay::Wait();
     Barrier& full = barriers_.full[stage];
     int row = from.tile * Shape::kRows, chunk = from.step * Shape::kChunks;
@@ -168,26 +162,26 @@ class Wide {
     const uint32_t to = weights_ + stage * Shape::kWeightBytes +
                         Part() * Shape::kBoxRows * Shape::kBoxChunks * kChunk;
     barriers_.tile[stage] = from.tile;
-    full.ArriveAndExpect(Shape::kStageBytes);
+    full.ArriveAndExpect(Shape::kWeightBytes + Shape::kChunks * p_.part_tokens * kChunk);
     if constexpr (Shape::kCluster == 1) {
       CopyBox(to, p_.weight, 0, row, chunk, full, EvictFirst());
     } else {
       CopyBoxToCluster(to, p_.weight, 0, row, chunk, full, EvictFirst(),
                        (1 << Shape::kCluster) - 1);
     }
-    Advance(from);
+    from.Advance(Steps(), Clusters());
   }
 
-  __device__ void CopyInputs(Source& from, int stage) {
+  __device__ void CopyInputs(StreamSource& from, int stage) {
     Delay::Wait();
-    CopyBox(inputs_ + stage * Shape::kInputBytes, p_.input, 0, Part() * Shape::kTokens,
+    CopyBox(inputs_ + stage * Shape::kInputBytes, p_.input, 0, Part() * p_.part_tokens,
             from.step * Shape::kChunks, barriers_.full[stage], EvictLast());
-    Advance(from);
+    from.Advance(Steps(), Clusters());
   }
 
-  __device__ void CopyStage(Source& from, RingPlace& place) {
+  __device__ void CopyStage(StreamSource& from, RingPlace& place) {
     barriers_.empty[place.stage].Wait(place.parity);
-    Source inputs = from;
+    StreamSource inputs = from;
     CopyWeights(from, place.stage);
     CopyInputs(inputs, place.stage);
     place.Advance(p_.stages);
@@ -197,9 +191,9 @@ class Wide {
   __device__ void CopyDrawn(int drawn, RingPlace& place) {
     const auto draw = [&] { return static_cast<int>(atomicInc(p_.ticket, drawn + gridDim.x - 1)); };
     for (int ticket = draw(); ticket < drawn;) {
-      Source from{.tile = p_.fixed * Clusters() + ticket, .step = 0};
-      for (int step = 0; step < Steps(); ++step) {
-        if (step == max(Steps() - 2, 0)) ticket = draw();
+      const int first = p_.fixed * Clusters() + ticket;
+      for (StreamSource from{.tile = first, .step = 0, .left = 1}; from.left > 0;) {
+        if (from.step == max(Steps() - 2, 0)) ticket = draw();
         CopyStage(from, place);
       }
     }
@@ -265,11 +259,12 @@ class Wide {
   }
 
   __device__ void MultiplyChunk(int chunk, float (&sums)[kSums], bool add) {
+    const uint32_t next_inputs = p_.part_tokens * (kChunk >> 4);  // of a box
 #pragma unroll
     for (int k = 0; k < kStepsPerChunk; ++k) {
       MultiplyAsync<Shape::kType, Shape::kGroupTokens>(
           sums, stage_a_ + chunk * kNextWeights + k * kNextStep,
-          stage_b_ + chunk * kNextInputs + k * kNextStep, add || k > 0);
+          stage_b_ + chunk * next_inputs + k * kNextStep, add || k > 0);
     }
   }
 
@@ -327,9 +322,7 @@ __device__ void GiveRegisters() {
 // All CTAs of a cluster: none sends to one that is not ready, nor to one that has left.
 template <typename Shape>
 __device__ void Gather() {
-  if constexpr (Shape::kCluster == 1) {
-    __syncthreads();
-  } else {
+  if constexpr (Shape::kCluster > 1) {
     __syncwarp();
     SyncCluster();
   }
@@ -342,28 +335,31 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   __shared__ StreamBarriers shared_barriers;
   __shared__ __align__(16) uint8_t staging[Shape::kMathWarps * Wide<Shape, Delay>::Writer::kBytes];
   StreamBarriers& barriers = KnownOnce(shared_barriers);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < params.stages; ++i) {
-      barriers.full[i].Init(1);
-      barriers.empty[i].Init(Shape::kMathWarps * Shape::kCluster);
-    }
-    FenceBarrierInit();
-  }
-  Gather<Shape>();
   Wide<Shape, Delay> stream(params, barriers, SharedAddress(&KnownOnce(memory[0])),
                             SharedAddress(staging));
+  constexpr int kReadyThreads = Shape::kMathThreads + kWarpSize;
   if (threadIdx.x < Shape::kMathThreads) {
+    WaitReady<kReadyThreads>();
+    Gather<Shape>();
     if constexpr (Shape::kManySums) TakeRegisters<232>();
     stream.Multiply();
   } else {
-    if constexpr (Shape::kManySums) GiveRegisters<40>();
-    if (threadIdx.x == Shape::kMathThreads) {
-      stream.Copy();
-    } else {
-      AwaitPredecessor();
+    const bool copies = threadIdx.x < kReadyThreads;  // this warp
+    if (copies) {
+      if (threadIdx.x == Shape::kMathThreads) {
+        barriers.Init(params.stages, Shape::kMathWarps * Shape::kCluster);
+      }
+      ArriveReady<kReadyThreads>();
     }
+    Gather<Shape>();
+    if constexpr (Shape::kManySums) GiveRegisters<40>();
+    if (threadIdx.x == Shape::kMathThreads) stream.Copy();
+    // The others wait for the thread that copies first: else the compiler may have it wait with
+    // them.
+    __syncwarp();
+    AwaitPredecessor();
   }
-  if constexpr (Shape::kCluster > 1) Gather<Shape>();
+  Gather<Shape>();
 }
 
 }  // namespace millrace::kernels::sm90

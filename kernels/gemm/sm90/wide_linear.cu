@@ -33,11 +33,9 @@ std::optional<WideChoice> ChooseWide(const LinearShape& shape, int64_t tokens) {
       !MayRun(fp8 ? Kernel::kLinearFp8Sm90 : Kernel::kLinearBf16Sm90)) {
     return std::nullopt;
   }
-  // Here cuBLASLt is faster: on tiles of 96 tokens, and for the vocabulary's fp32 (at 32 tokens it
-  // is by 7 of 250 us alone, but lets nobody start early).
-  if ((tokens > 64 && tokens <= 96) || (tokens > 32 && shape.output == Type::kF32)) {
-    return std::nullopt;
-  }
+  // For the vocabulary's fp32 cuBLASLt is faster (at 32 tokens by 7 of 250 us alone, but it lets
+  // nobody start early).
+  if (tokens > 32 && shape.output == Type::kF32) return std::nullopt;
   const int sms = StreamSms();
   return WideChoice{.tile = TileFor(shape, tokens, sms), .stages = kMaxStages, .ctas = sms};
 }

@@ -44,7 +44,7 @@ TEST(WideLinearTest, GivesTheBitsOfCublasLt) {
                          const std::vector<int64_t>& counts) {
     ExpectBitsOfCublasLt<WideLinear, NoDelay>(form, rows, stride, rows + 8, counts);
   };
-  for (const Form& form : OwnForms()) {
+  for (const Form& form : BlockForms(false)) {
     expect(form, 576, 640, {5, 17, 25, 32, 33, 50, 64, 65, 99, 127});
     expect(form, 16, 128, {1, 31, 77, 128});
     expect(form, 1072, 1536, {24, 57, 128});

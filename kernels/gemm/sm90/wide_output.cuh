@@ -12,6 +12,22 @@
 
 namespace millrace::kernels::sm90 {
 
+// Two numbers as BF16, the first one in the lower half.
+__device__ inline uint32_t Bf16Pair(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// 16 bytes of shared memory.
+__device__ inline uint4 LoadShared(uint32_t from) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(from)
+               : "memory");
+  return value;
+}
+
 struct WideOutput {
   void* data;  // [tokens][stride], BF16 or fp32
   int64_t stride;
@@ -29,59 +45,56 @@ class OutputWriter {
 
   __device__ OutputWriter(const WideOutput& to, uint32_t memory) : to_(to), memory_(memory) {}
 
-  // By all threads of a warp.
-  __device__ void Write(int first_row, int first_token, const float (&sums)[kTokens / 2],
+  // Of the tokens before `end`. By all threads of a warp.
+  __device__ void Write(int first_row, int first_token, int end, const float (&sums)[kTokens / 2],
                         float scale) const {
 #pragma unroll
     for (int block = 0; block < kTokens; block += kBlock) {
       const int token = first_token + block;
-      if (token >= to_.tokens) break;
+      if (token >= end) break;
       if (to_.fp32) {
-        WriteFp32(first_row, token, &sums[block / 2], scale);
+        WriteFp32(first_row, token, end, &sums[block / 2], scale);
       } else {
-        WriteBf16(first_row, token, &sums[block / 2], scale);
+        WriteBf16(first_row, token, end, &sums[block / 2], scale);
       }
     }
   }
 
  private:
-  __device__ void WriteFp32(int first_row, int first_token, const float* sums, float scale) const {
+  __device__ void WriteFp32(int first_row, int first_token, int end, const float* sums,
+                            float scale) const {
     const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
     for (int i = 0; i < kBlock / 2; ++i) {
       const int token = first_token + i / 4 * 8 + lane % 4 * 2 + i % 2;
       const int row = first_row + lane / 4 + i % 4 / 2 * 8;
-      if (token < to_.tokens) {
+      if (token < end) {
         static_cast<float*>(to_.data)[token * to_.stride + row] = sums[i] * scale;
       }
     }
   }
 
-  __device__ void WriteBf16(int first_row, int first_token, const float* sums, float scale) const {
+  __device__ void WriteBf16(int first_row, int first_token, int end, const float* sums,
+                            float scale) const {
     const int lane = threadIdx.x % kWarpSize;
     // [eight tokens][eight rows][token][row]
 #pragma unroll
     for (int i = 0; i < kBlock / 2; i += 4) {
       StoreTransposed(memory_ + (i * 4 + lane % 16) * 16,
-                      Pair(sums[i] * scale, sums[i + 1] * scale),
-                      Pair(sums[i + 2] * scale, sums[i + 3] * scale));
+                      Bf16Pair(sums[i] * scale, sums[i + 1] * scale),
+                      Bf16Pair(sums[i + 2] * scale, sums[i + 3] * scale));
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kBlock * 2; i += kWarpSize) {
       const int piece = i + lane;  // of eight rows of a token
       const int token = first_token + piece / 16 * 8 + piece % 8;
-      if (piece < kBlock * 2 && token < to_.tokens) {
+      if (piece < kBlock * 2 && token < end) {
         Bf16* const out = static_cast<Bf16*>(to_.data) + token * to_.stride + first_row;
         *reinterpret_cast<uint4*>(out + piece % 16 / 8 * 8) = LoadShared(memory_ + piece * 16);
       }
     }
     __syncwarp();
-  }
-
-  __device__ static uint32_t Pair(float low, float high) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
   }
 
   // Two matrices of 8 x 8, of which lane i of the first 16 says where row i % 8 of matrix i / 8 of
@@ -92,14 +105,6 @@ class OutputWriter {
                  "r"(first), "r"(second)
                  : "memory");
 #endif
-  }
-  __device__ static uint4 LoadShared(uint32_t from) {
-    uint4 value;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "r"(from)
-                 : "memory");
-    return value;
   }
 
   const WideOutput& to_;

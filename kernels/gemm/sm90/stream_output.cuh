@@ -1,0 +1,89 @@
+// What stream_kernel.cuh does with the sums of a tile: scales them, rounds, and writes.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_STREAM_OUTPUT_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_STREAM_OUTPUT_CUH_
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/device_util.cuh"
+#include "kernels/gemm/sm90/stream_shape.cuh"
+#include "kernels/types.h"
+
+namespace millrace::kernels::sm90 {
+
+template <typename Shape>
+class StreamWriter {
+ public:
+  __device__ explicit StreamWriter(const StreamParams& params) : p_(params) {}
+
+  // By all threads of the warps that multiply. `sums`: what a thread has of a tile, unscaled.
+  template <int kCount>
+  __device__ void Write(int tile, const float (&sums)[kCount]) const {
+    const int warp = threadIdx.x / kWarpSize;
+    const int row = warp % (Shape::kGroup > 1 ? Shape::kRowWarps : 4) * 16;  // the warp's first
+    const int first_row = tile * Shape::kRows + row;
+    if (row >= Shape::kRows || first_row >= p_.rows) return;  // rows are a multiple of 16
+    float scale = 1;
+    if (p_.weight_scale != nullptr) scale *= *p_.weight_scale;
+    if (p_.input_scale != nullptr) scale *= *p_.input_scale;
+    if constexpr (Shape::kGroup > 1) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        StoreOne(first_row, warp / Shape::kRowWarps * Shape::kOwnSums + i, sums[i] * scale);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; i += 4) {
+        const int token = 2 * i;  // of eight
+        if (token >= p_.tokens) break;
+        const float values[4] = {sums[i] * scale, sums[i + 1] * scale, sums[i + 2] * scale,
+                                 sums[i + 3] * scale};
+        if (p_.fp32) {
+          for (int j = 0; j < 4; ++j) StoreOne(first_row, i + j, values[j]);
+        } else {
+          StoreBf16(first_row, token, values);
+        }
+      }
+    }
+  }
+
+ private:
+  // Of the sum that wgmma leaves in a lane's register i.
+  __device__ void StoreOne(int first_row, int i, float value) const {
+    const int lane = threadIdx.x % kWarpSize;
+    const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    const int row = first_row + lane / 4 + i % 4 / 2 * 8;
+    if (token >= p_.tokens) return;
+    const int64_t at = token * p_.output_stride + row;
+    if (p_.fp32) {
+      static_cast<float*>(p_.output)[at] = value;
+    } else {
+      static_cast<Bf16*>(p_.output)[at] = __float2bfloat16_rn(value);
+    }
+  }
+
+  // Turned round within the warp, so that a thread has two rows of one token.
+  __device__ void StoreBf16(int first_row, int first_token, const float (&values)[4]) const {
+    const int lane = threadIdx.x % kWarpSize;
+    const int token = first_token + lane / 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(values[2 * half], values[2 * half + 1]);
+      uint32_t rows;
+      asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
+          : "=r"(rows)
+          : "r"(*reinterpret_cast<const uint32_t*>(&pair)));
+      if (token < p_.tokens) {
+        Bf16* const to = static_cast<Bf16*>(p_.output) + token * p_.output_stride + first_row;
+        *reinterpret_cast<uint32_t*>(to + 8 * half + lane % 4 * 2) = rows;
+      }
+    }
+  }
+
+  const StreamParams& p_;
+};
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_STREAM_OUTPUT_CUH_

@@ -1,0 +1,45 @@
+// The arithmetic of a norm, for every kernel that makes one: the same bits from all.
+//
+// The squares of 8 neighbouring columns are added in their order, 32 such sums by a butterfly of a
+// warp (256 columns), and those sums by another. Each column's result is (x * weight) * factor.
+#ifndef MILLRACE_KERNELS_NORM_NORM_RULE_CUH_
+#define MILLRACE_KERNELS_NORM_NORM_RULE_CUH_
+
+#include <cuda_runtime.h>
+
+#include "kernels/device_util.cuh"
+
+namespace millrace::kernels {
+
+__device__ inline float SumOfSquares(const float (&x)[8]) {
+  float sum = 0;
+#pragma unroll
+  for (const float value : x) sum = fmaf(value, value, sum);
+  return sum;
+}
+
+// By a full warp; each lane gets the sum of `parts`.
+__device__ inline float SumOfParts(const float* parts, int count) {
+  float sum = 0;
+  for (int i = threadIdx.x % kWarpSize; i < count; i += kWarpSize) sum += parts[i];
+  return WarpReduce<Add>(sum);
+}
+
+// 1 / sqrt(mean + epsilon), of a row of 1 / share columns; errs in the last two bits.
+__device__ inline float NormFactor(float squares, float share, float epsilon) {
+  return rsqrtf(fmaf(squares, share, epsilon));
+}
+
+__device__ inline void MultiplyBy(const float (&factors)[8], float (&x)[8]) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) x[j] *= factors[j];
+}
+
+__device__ inline void MultiplyBy(float factor, float (&x)[8]) {
+#pragma unroll
+  for (float& value : x) value *= factor;
+}
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_NORM_NORM_RULE_CUH_
