@@ -20,7 +20,12 @@ START_PROMPT = [{"role": "user", "content": "Say hello."}]
 
 
 def offline(side, _options, _run):
-    return side.offline()
+    return side.offline(side.model)
+
+
+def gemma(side, options, _run):
+    """Decode and prefill of another architecture, in mixed K-quants."""
+    return {f"gemma_{figure}": value for figure, value in side.offline(options.gemma).items()}
 
 
 def serve(side, options, run):
@@ -78,9 +83,17 @@ def scheduler(side, options, _run):
             "scheduler_growth": max(case[max(case)][0] / case[min(case)][0] for case in cases.values())}
 
 
-# name: (what measures it, of our side alone, runs that are thrown away, least runs unless --quick)
-PARTS = {"offline": (offline, False, 0, 1), "serve": (serve, False, 0, 1), "start": (start, False, 1, 5),
-         "scheduler": (scheduler, True, 0, 1)}
+def tokenizer(side, _options, _run):
+    return side.tokenizer()
+
+
+SERVERS = ("ours", "q4_1", "q4_0")
+
+# name: (what measures it, the sides that have it, runs that are thrown away, least runs unless --quick). Of Gemma there is
+# one file.
+PARTS = {"offline": (offline, SERVERS, 0, 1), "gemma": (gemma, ("ours", "q4_1"), 0, 1), "serve": (serve, SERVERS, 0, 1),
+         "start": (start, SERVERS, 1, 5), "scheduler": (scheduler, ("ours",), 0, 1),
+         "tokenizer": (tokenizer, ("ours", "hf"), 0, 1)}
 
 
 class Comparison:
@@ -91,8 +104,8 @@ class Comparison:
         self.foreign = []  # percent of the machine, of each run that counts
 
     def measure(self, part):
-        function, ours_alone, discarded, least_runs = PARTS[part]
-        taking_part = [side for side in self.options.sides if not ours_alone or side.key == "ours"]
+        function, have_it, discarded, least_runs = PARTS[part]
+        taking_part = [side for side in self.options.sides if side.key in have_it]
         runs = 2 if self.options.quick else max(self.options.runs, least_runs)
         for run in range(-discarded, runs):
             # Each side is first, second and last in turn.
@@ -127,7 +140,7 @@ def parse_options():
     parser = argparse.ArgumentParser(prog="make bench-cpu ARGS=...", description="Millrace and llama.cpp side by side.")
     parser.add_argument("--quick", action="store_true", help="two runs of each, 16 streams only: a look, not a figure to quote")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, comma-separated (default: %(default)s)")
-    parser.add_argument("--sides", default="ours,q4_1,q4_0", help="who takes part (default: %(default)s)")
+    parser.add_argument("--sides", default=",".join(sides.NAMES), help="who takes part (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=5, help="of each side and part, at least 5 of starts (default: %(default)s)")
     parser.add_argument("--max-foreign", type=float, default=3, metavar="PERCENT",
                         help="of the machine's CPU that others may take in a run (default: %(default)s)")
@@ -138,6 +151,8 @@ def parse_options():
     parser.add_argument("--peer", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--model", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--q4-0", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--python", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--gemma", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.parts = options.only.split(",")
     keys = options.sides.split(",")
@@ -151,7 +166,8 @@ def parse_options():
     folder.mkdir(parents=True, exist_ok=True)
     make = {"ours": lambda: sides.Ours(options.model, ROOT / "build", folder),
             "q4_1": lambda: sides.Peer("q4_1", options.model, options.peer, folder),
-            "q4_0": lambda: sides.Peer("q4_0", options.q4_0, options.peer, folder)}
+            "q4_0": lambda: sides.Peer("q4_0", options.q4_0, options.peer, folder),
+            "hf": lambda: sides.HuggingFace(options.model, options.python, folder)}
     options.sides = [make[key]() for key in keys]
     options.streams = [16] if options.quick else [16, 8, 4, 1]
     options.scheduler_cases = []

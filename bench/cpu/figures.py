@@ -50,11 +50,17 @@ FIGURES = [
            ratio_bars={"q4_1": 5, "q4_0": 2.5}, ratio_aim=7),
     Figure("prefill_512", "prefill 512", "tok/s", known={"q4_1": 342, "q4_0": 793},
            ratio_bars={"q4_1": 4, "q4_0": 1.5}, ratio_aim=6),
+    Figure("gemma_decode_1", "Gemma 3 270M Q4_K_M, decode, 1 sequence", "tok/s", known={"q4_1": 88}, ratio_bars={"q4_1": 1.3}),
+    Figure("gemma_decode_16", "  decode, 16 sequences", "tok/s", ratio_bars={"q4_1": 3}),
+    Figure("gemma_prefill_512", "  prefill 512", "tok/s", known={"q4_1": 724}),
     *(figure for streams in (16, 8, 4, 1) for figure in _serve(streams)),
     Figure("start_ms", "start to first token", "ms", higher_is_better=False, known={"q4_1": 402}, bar=300, aim=150),
     Figure("start_rss_mb", "  RSS after it", "MB", higher_is_better=False, bar=250),
     Figure("scheduler_us", "scheduler: plan + commit", "us", higher_is_better=False, bar=200, aim=100),
     Figure("scheduler_growth", "  100,000 waiting against 10", "x", higher_is_better=False, bar=1.5),
+    Figure("tokenizer_prose", "tokenizer: prose, one thread", "MB/s", ratio_bars={"hf": 1}),
+    Figure("tokenizer_code", "  code", "MB/s", ratio_bars={"hf": 1}),
+    Figure("tokenizer_growth", "  1 MiB of a, spaces, a1a1... against half", "x", higher_is_better=False, bar=2.5),
 ]
 
 
@@ -111,8 +117,8 @@ def _number(value):
 
 def table(rows):
     """The text of the table."""
-    sides = [side for side in ("ours", "q4_1", "q4_0") if any(side in row["median"] for row in rows)]
-    titles = {"ours": "Millrace", "q4_1": "Q4_1", "q4_0": "Q4_0"}
+    sides = [side for side in ("ours", "q4_1", "q4_0", "hf") if any(side in row["median"] for row in rows)]
+    titles = {"ours": "Millrace", "q4_1": "same file", "q4_0": "Q4_0", "hf": "HF"}
     lines = [["figure", *(titles[side] for side in sides), "held to"]]
     for row in rows:
         figure = next(figure for figure in FIGURES if figure.key == row["figure"])

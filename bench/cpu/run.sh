@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make bench-cpu`: Millrace and llama.cpp side by side on this machine (bench/README.md).
-#   bench/cpu/run.sh [--quick] [--only offline,serve,start,scheduler] [--help]
+#   bench/cpu/run.sh [--quick] [--only offline,gemma,serve,start,scheduler,tokenizer] [--help]
 # Installs what is missing, fetches the default model, builds llama.cpp (into the cache folder, once) and Millrace, measures.
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/common.sh"
@@ -36,13 +36,15 @@ make_q4_0() {
 build_ours() {
   say "building Millrace with $JOBS jobs"
   cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DMILLRACE_TESTS=ON -DMILLRACE_SANITIZE= --log-level=WARNING >/dev/null
-  build_quietly build millraced executor_bench scheduler_bench
+  build_quietly build millraced executor_bench scheduler_bench tokenize_lines
 }
 
 case " $* " in *" --help "* | *" -h "*) exec python3 bench/cpu/compare.py --help ;; esac
 scripts/setup.sh build bench
 scripts/fetch_model.sh
+scripts/fetch_gemma.sh
 build_peer
 make_q4_0
 build_ours
-exec python3 bench/cpu/compare.py --peer "$PEER/bin" --model "$MODEL" --q4-0 "$Q4_0" "$@"
+exec python3 bench/cpu/compare.py --peer "$PEER/bin" --model "$MODEL" --q4-0 "$Q4_0" --gemma "$GEMMA" \
+  --python "$(venv_path bench)/bin/python" "$@"

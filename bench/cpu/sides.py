@@ -6,13 +6,15 @@ import time
 
 import chat
 import machine
+import texts
 from machine import BenchError
+from texts import ROOT
 
 THREADS = "2"
 STREAMS = 16
 KV_TOKENS = "8192"
 KV_MEMORY = "180MiB"  # as many positions of the default model, in 16-bit floats as llama.cpp's
-NAMES = {"ours": "Millrace", "q4_1": "llama.cpp Q4_1", "q4_0": "llama.cpp Q4_0"}
+NAMES = {"ours": "Millrace", "q4_1": "llama.cpp Q4_1", "q4_0": "llama.cpp Q4_0", "hf": "HF tokenizers"}
 
 
 class Side:
@@ -43,6 +45,15 @@ class Side:
 
     def check_prefix_hits(self, server):
         """Raises BenchError if the server's metrics tell of prompt tokens that were found in a cache."""
+
+    def tokenizer_rates(self, command, names):
+        """MB/s of the tokenizer that a command runs: it takes a tokenizer.json, a text and how often, and prints seconds."""
+        rates = {}
+        for name in names:
+            text = self.texts[name]
+            seconds = self.run("tokenizer", [*command, text.parent / "tokenizer.json", text, *self.how_often])
+            rates[name] = texts.megabytes(text) / float(seconds)
+        return {f"tokenizer_{name}": rate for name, rate in rates.items()}
 
 
 class Server:
@@ -78,8 +89,8 @@ class Ours(Side):
         return [self.build / "millraced", "--model", self.model, "--threads", THREADS, "--max-num-seqs", str(STREAMS),
                 "--kv-cache-memory", KV_MEMORY, "--http-port", port, "--grpc-port", "0", "--admin-port", "0"]
 
-    def offline(self):
-        report = json.loads(self.run("offline", [self.build / "executors/executor_bench", "--model", self.model,
+    def offline(self, model):
+        report = json.loads(self.run("offline", [self.build / "executors/executor_bench", "--model", model,
                                                  "--threads", THREADS, "--repeat", "3", "--json"]))
         return {"decode_1": report["decode_tok_s_batch_1"], "decode_16": report["decode_tok_s_batch_16"],
                 "prefill_512": report["prefill_512_tok_s"]}
@@ -100,6 +111,33 @@ class Ours(Side):
         return cases
 
 
+    how_often = ("seconds", "3")
+
+    def tokenizer(self):
+        self.texts = texts.write(self.model, self.log.parent)
+        found = self.tokenizer_rates([self.build / "tokenize_lines"], self.texts)
+        growth = [found.pop(f"tokenizer_{name}_{texts.MIB // 2}") / found.pop(f"tokenizer_{name}_{texts.MIB}")
+                  for name in texts.REPEATED]
+        return {**found, "tokenizer_growth": 2 * max(growth)}
+
+
+class HuggingFace(Side):
+    """The tokenizers that transformers and vLLM use, on one thread."""
+
+    how_often = ("3",)
+
+    def __init__(self, model, python, folder):
+        super().__init__("hf", model, folder)
+        self.python = python
+
+    def version(self):
+        return machine.output_of([self.python, "-c", "import tokenizers; print(tokenizers.__version__)"], self.log).strip()
+
+    def tokenizer(self):
+        self.texts = texts.write(self.model, self.log.parent)
+        return self.tokenizer_rates([self.python, ROOT / "bench/cpu/hf_tokenizer.py"], ("prose", "code"))
+
+
 class Peer(Side):
     def __init__(self, key, model, programs, folder):
         super().__init__(key, model, folder)
@@ -113,15 +151,15 @@ class Peer(Side):
         return [self.programs / "llama-server", "-m", self.model, "-t", THREADS, "-np", str(STREAMS), "-cb", "-c", KV_TOKENS,
                 "--no-cache-prompt", "--host", "127.0.0.1", "--port", port]
 
-    def _llama_bench(self, purpose, *shape):
-        (row,) = json.loads(self.run(purpose, [self.programs / "llama-bench", "-m", self.model, "-t", THREADS, *shape,
+    def _llama_bench(self, purpose, model, *shape):
+        (row,) = json.loads(self.run(purpose, [self.programs / "llama-bench", "-m", model, "-t", THREADS, *shape,
                                                "-r", "3", "-o", "json"]))
         return statistics.median(row["samples_ts"])
 
-    def offline(self):
+    def offline(self, model):
         # For one sequence llama-bench is the faster of llama.cpp's own two: that one is compared with.
-        batched = self.run("decode 16", [self.programs / "llama-batched-bench", "-m", self.model, "-t", THREADS, "-c", KV_TOKENS,
+        batched = self.run("decode 16", [self.programs / "llama-batched-bench", "-m", model, "-t", THREADS, "-c", KV_TOKENS,
                                          "-npp", "128", "-ntg", "128", "-npl", str(STREAMS), "--output-format", "jsonl"])
         (row,) = [json.loads(line) for line in batched.splitlines() if line.startswith("{")]
-        return {"decode_1": self._llama_bench("decode 1", "-p", "0", "-n", "128", "-d", "128"), "decode_16": row["speed_tg"],
-                "prefill_512": self._llama_bench("prefill", "-p", "512", "-n", "0")}
+        return {"decode_1": self._llama_bench("decode 1", model, "-p", "0", "-n", "128", "-d", "128"), "decode_16": row["speed_tg"],
+                "prefill_512": self._llama_bench("prefill", model, "-p", "512", "-n", "0")}
