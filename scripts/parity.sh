@@ -23,6 +23,7 @@ failed=0
 say "making reference data"
 "$python" tests/reference/make_template_reference.py "$MODEL" "$MILLRACE_TEMPLATES" "$made"
 "$python" tests/reference/make_shape_reference.py "$made"
+"$python" tests/reference/make_quantized_reference.py "$made"
 
 for file in "$made"/*; do
   committed=tests/reference/${file##*/}

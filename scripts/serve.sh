@@ -9,12 +9,22 @@ case " $* " in
   *" --model"* | *" --device fake "* | *" --device=fake "*) ;;  # Another model, or none: nothing to fetch.
   *) scripts/fetch_model.sh ;;
 esac
-if [ ! -f build/build.ninja ]; then
+targets=(millraced)
+configured=$([ ! -f build/build.ninja ] || echo 1)
+case " $* " in
+  *" --device torch "* | *" --device=torch "*)
+    [ "$(uname -m)" = x86_64 ] || die "--device torch: LibTorch is fetched for x86-64 alone"
+    scripts/fetch_torch.sh
+    targets+=(executors_torch)
+    configured=
+    ;;
+esac
+if [ -z "$configured" ]; then
   say "configuring build/"
   cmake -S . -B build -G Ninja -DMILLRACE_TESTS=OFF --log-level=WARNING >/dev/null
 fi
 say "building build/millraced with $JOBS jobs"
-build_quietly build millraced
+build_quietly build "${targets[@]}"
 
 # Once the daemon has written where it listens, say so, with a line to paste.
 ready=$(mktemp -u "${TMPDIR:-/tmp}/millrace-ready.XXXXXX")

@@ -83,6 +83,16 @@ def quantize(model, kind=FakeLinear):
     return model
 
 
+def quantize_head(model):
+    """As --quantize-lm-head: the head's weight by blocks of 128x128, what it consumes by groups of 128."""
+    weight = model.lm_head.weight.detach().bfloat16().float()
+    rows, columns = weight.shape
+    blocks = torch.nn.functional.pad(weight, (0, -columns % BLOCK, 0, -rows % BLOCK)).unflatten(0, (-1, BLOCK)).unflatten(2, (-1, BLOCK))
+    scales = spread(scale_of(blocks.abs().amax((1, 3))), rows, columns)
+    model.lm_head = FakeLinear(rounded(weight, scales), "group")
+    return model
+
+
 class Fp8Cache(DynamicCache):
     """Keys (turned) and values go through FP8. `scales`: of each layer (k, v); 1 where there is none."""
 

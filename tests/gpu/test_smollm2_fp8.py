@@ -85,6 +85,9 @@ def test_perplexity_is_that_of_rounded_float32(start_server, show):
     apart = {"BF16": compare("BF16", in_bf16, exact)}
     cached = connect(start_server(*flags, "--kv-cache-dtype", "fp8").grpc)
     apart["cache"] = compare("FP8 cache", served(cached, sequences), computed(model, sequences, fp8_cache=True))
+    head = connect(start_server(*flags, "--quantize-lm-head").grpc)
+    apart["head"] = compare("FP8 head", served(head, sequences),
+                            computed(fake_fp8.quantize_head(gguf_model.load(os.environ["MILLRACE_MODEL"], DEVICE)), sequences, fp8_cache=False))
     linears = connect(start_server(*flags, "--quantization", "fp8").grpc)
     apart["linears"] = compare("FP8 linears", served(linears, sequences), computed(fake_fp8.quantize(model), sequences, fp8_cache=False))
     assert all(abs(by) <= BAR for by in apart.values()), apart
