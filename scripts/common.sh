@@ -31,6 +31,19 @@ make_venv() {
   python3 -m venv "$1" || die "python3 -m venv failed: scripts/setup.sh build installs what it needs"
 }
 
+# Puts the packages of scripts/pypi/$1.txt into $scratch, a new folder beside what the cache holds, which goes when the script
+# ends. More arguments are pip's.
+download_packages() {
+  local group=$1
+  shift
+  mkdir -p "$CACHE"
+  scratch=$(mktemp -d "$CACHE/.fetch.XXXXXX")
+  trap 'rm -rf "$scratch"' EXIT
+  make_venv "$scratch/venv"
+  "$scratch/venv/bin/pip" download --quiet --require-hashes --no-deps --only-binary :all: --dest "$scratch" \
+    -r "$ROOT/scripts/pypi/$group.txt" "$@"
+}
+
 # Builds targets of a build folder: on a terminal ninja rewrites one line of progress, in a log only what goes wrong is written.
 build_quietly() {
   local folder=$1 quiet=--quiet

