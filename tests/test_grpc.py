@@ -98,8 +98,9 @@ def test_logprobs_come_with_each_token(fake_server):
     (dict(sampling=pb.SamplingOptions(repetition_penalty=0)), "repetition_penalty"),
     (dict(sampling=pb.SamplingOptions(frequency_penalty=-2.5)), "frequency_penalty"),
     (dict(sampling=pb.SamplingOptions(presence_penalty=3)), "presence_penalty"),
-    (dict(sampling=pb.SamplingOptions(logit_bias={5: 101})), "logit_bias"),
-    (dict(sampling=pb.SamplingOptions(logit_bias={1_000_000: 1})), "logit_bias"),
+    (dict(sampling=pb.SamplingOptions(logit_bias=[dict(token=5, bias=101)])), "logit_bias"),
+    (dict(sampling=pb.SamplingOptions(logit_bias=[dict(token=1_000_000, bias=1)])), "logit_bias"),
+    (dict(sampling=pb.SamplingOptions(logit_bias=[dict(token=5, bias=1)] * 2)), "logit_bias"),
     (dict(n=0), "n is 0"),
     (dict(n=129), "n is 129"),
     (dict(stopping=pb.StopOptions(max_tokens=-1)), "max_tokens"),
@@ -226,3 +227,7 @@ def test_the_real_model_answers(model_server):
         chat=chat, sampling=pb.SamplingOptions(temperature=0), stopping=pb.StopOptions(max_tokens=40)))
     assert "scattering" in text
     assert last.finish.usage.completion_tokens == len(tokens)
+    _, forced, _ = generate(connect(model_server.grpc), pb.GenerateRequest(
+        chat=chat, sampling=pb.SamplingOptions(temperature=0, logit_bias=[dict(token=500, bias=100)]),
+        stopping=pb.StopOptions(max_tokens=3)))
+    assert forced == [500] * 3

@@ -32,7 +32,9 @@ void TakePenalties(const v1::SamplingOptions& from, GenerateRequest& to) {
   if (from.has_repetition_penalty()) to.repetition_penalty = from.repetition_penalty();
   to.frequency_penalty = from.frequency_penalty();
   to.presence_penalty = from.presence_penalty();
-  for (const auto& [token, bias] : from.logit_bias()) to.logit_bias.push_back({token, bias});
+  for (const v1::LogitBias& biased : from.logit_bias()) {
+    to.logit_bias.push_back({biased.token(), biased.bias()});
+  }
 }
 
 void TakeStopping(const v1::StopOptions& from, GenerateRequest& to) {
