@@ -1,6 +1,6 @@
 // The vocabulary in which a model family is written.
 //
-// A family is one file of straight-line code over these ops (see models/llama.cc). It is the same
+// A family is straight-line code over these ops (see models/decoder.cc). It is the same
 // for every device and every tensor-parallel degree: what differs lies behind two interfaces. Where
 // the weights live and in which form is the WeightPlacer's business, how an op runs is the Ops'.
 // The ops are as large as the fusions that pay: an op that ends in a norm or a gate also produces

@@ -1,6 +1,7 @@
 // Compiled with AVX-512 switched on: nothing here may instantiate code that other files share.
 #include <immintrin.h>
 
+#include "executors/cpu/attention_spans.h"
 #include "executors/cpu/avx512_math.h"
 #include "executors/cpu/kernel_sets.h"
 
@@ -10,28 +11,6 @@ namespace {
 constexpr int kGroup = kTileRows;    // keys in the lanes of a register
 constexpr int kFewQueries = 4;       // up to here memory is the limit, above the arithmetic
 constexpr int kMaxValueQueries = 6;  // queries that share a load of values: 6 * 4 sums + 4 loads
-
-// The first key that a query sees.
-inline int First(const AttentionTile& tile, int query) {
-  const int length = tile.lengths[query];
-  return tile.window > 0 && tile.window < length ? length - tile.window : 0;
-}
-
-// The keys that the queries see together, from the beginning of a group on.
-struct Span {
-  int begin;
-  int end;
-};
-
-inline Span SeenKeys(const AttentionTile& tile) {
-  Span span{First(tile, 0), 0};
-  for (int i = 0; i < tile.num_queries; ++i) {
-    if (First(tile, i) < span.begin) span.begin = First(tile, i);
-    if (tile.lengths[i] > span.end) span.end = tile.lengths[i];
-  }
-  span.begin = span.begin / kGroup * kGroup;
-  return span;
-}
 
 inline const uint8_t* Page(const AttentionTile& tile, const HeadPages& head, int position) {
   return head.pages +

@@ -5,17 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "executors/cpu/kernels.h"
+#include "executors/cpu/kernels_test_util.h"
 #include "formats/float16.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cpu {
 namespace {
-
-std::vector<const Kernels*> Tables() {
-  const KernelList list = SupportedKernels();
-  return {list.tables, list.tables + list.count};
-}
 
 // A sequence's pages for one kv head, in blocks that lie in another order, with NaN where nothing
 // was written.
@@ -112,12 +107,8 @@ std::vector<std::vector<float>> Queries(int count, int head_size) {
   return queries;
 }
 
-class AttentionTest : public ::testing::TestWithParam<const Kernels*> {};
-INSTANTIATE_TEST_SUITE_P(All, AttentionTest, ::testing::ValuesIn(Tables()), [](const auto& info) {
-  std::string name = info.param->name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+class AttentionTest : public TableTest {};
+INSTANTIATE_TEST_SUITE_P(All, AttentionTest, ::testing::ValuesIn(Tables()), TableName);
 
 TEST_P(AttentionTest, AgreesWithDoubles) {
   for (const int head_size : {16, 48, 64, 80, 128}) {
@@ -190,7 +181,7 @@ TEST_P(AttentionTest, AQuerysResultDependsOnItsKeysAlone) {
 }
 
 TEST(AttentionTablesTest, InstructionSetsGiveTheSameBits) {
-  const std::vector<const Kernels*> tables = Tables();  // the first is plain C++
+  const std::vector<const Kernels*> tables = Tables();
   constexpr int kHead = 80;
   const auto queries = Queries(kMaxQueries, kHead);
   for (const int count : {1, 4, 7, kMaxQueries}) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "executors/executor_driver.h"
+#include "executors/tiny_model_test_util.h"
 #include "formats/gguf.h"
-#include "formats/gguf_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -20,13 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr int kGenerated = 24;
 
-std::string ModelPath(const TinyLlama& model) {
-  static int count = 0;
-  std::string path =
-      ::testing::TempDir() + "/cpu_executor_test_" + std::to_string(count++) + ".gguf";
-  TinyLlamaWriter(model).Write(path);
-  return path;
-}
+class CpuExecutorTest : public TinyModelTest {};
 
 DeviceSpec Device(int threads = 2, int block_size = 16) {
   return {.threads = threads,
@@ -41,12 +35,6 @@ std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device
   auto loaded = LoadCpuExecutor({path}, device, kernels);
   CheckOk(loaded.status());
   return *std::move(loaded);
-}
-
-std::vector<Token> Prompt(int length, int seed) {
-  std::vector<Token> prompt;
-  for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % 261);
-  return prompt;
 }
 
 SamplingParams Sampling(uint64_t seed) {
@@ -84,9 +72,9 @@ std::vector<TinyLlama> Models() {
   return models;
 }
 
-TEST(CpuExecutorTest, ASequencesNumbersAreItsOwn) {
+TEST_F(CpuExecutorTest, ASequencesNumbersAreItsOwn) {
   for (const TinyLlama& model : Models()) {
-    const std::string path = ModelPath(model);
+    const std::string path = Gguf(model);
     for (const Kernels* kernels : {&PlainKernels(), &BestKernels()}) {
       SCOPED_TRACE(std::string(kernels->name) + ", " + std::string(Traits(model.linear_type).name));
       const std::unique_ptr<Executor> executor = Load(path, Device(), *kernels);
@@ -107,10 +95,10 @@ TEST(CpuExecutorTest, ASequencesNumbersAreItsOwn) {
   }
 }
 
-TEST(CpuExecutorTest, AmongThirtyTwoOthersAndFromTheCache) {
+TEST_F(CpuExecutorTest, AmongThirtyTwoOthersAndFromTheCache) {
   for (const TinyLlama& model : Models()) {
     SCOPED_TRACE(std::string(Traits(model.linear_type).name));
-    const std::string path = ModelPath(model);
+    const std::string path = Gguf(model);
     const std::unique_ptr<Executor> alone_executor = Load(path, Device());
     const SequenceOutput alone = Alone(*alone_executor);
 
@@ -134,8 +122,8 @@ TEST(CpuExecutorTest, AmongThirtyTwoOthersAndFromTheCache) {
   }
 }
 
-TEST(CpuExecutorTest, PrefillAndDecodeInOneStep) {
-  const std::string path = ModelPath(Models()[0]);
+TEST_F(CpuExecutorTest, PrefillAndDecodeInOneStep) {
+  const std::string path = Gguf(Models()[0]);
   const std::unique_ptr<Executor> alone_executor = Load(path, Device());
   const SequenceOutput alone = Alone(*alone_executor);
 
@@ -151,8 +139,8 @@ TEST(CpuExecutorTest, PrefillAndDecodeInOneStep) {
 }
 
 // Penalties count the prompt and what was generated, and are counted anew from the tokens.
-TEST(CpuExecutorTest, PenaltiesCountThePromptAndWhatWasGenerated) {
-  const std::unique_ptr<Executor> executor = Load(ModelPath(Models()[0]), Device());
+TEST_F(CpuExecutorTest, PenaltiesCountThePromptAndWhatWasGenerated) {
+  const std::unique_ptr<Executor> executor = Load(Gguf(Models()[0]), Device());
   const std::vector<Token> prompt = Prompt(40, 0);
   const PenalizedOutput output = GeneratePenalized(*executor, prompt, kGenerated);
   EXPECT_NE(output.tokens, output.freely);
@@ -162,8 +150,8 @@ TEST(CpuExecutorTest, PenaltiesCountThePromptAndWhatWasGenerated) {
   EXPECT_EQ(after.size(), before.size() + kGenerated);  // each came once
 }
 
-TEST(CpuExecutorTest, ScoresAreTheLogprobsThatSamplingSaw) {
-  const std::string path = ModelPath(Models()[0]);
+TEST_F(CpuExecutorTest, ScoresAreTheLogprobsThatSamplingSaw) {
+  const std::string path = Gguf(Models()[0]);
   const std::unique_ptr<Executor> executor = Load(path, Device());
   const SequenceOutput alone = Alone(*executor);
   const std::unique_ptr<Executor> other = Load(path, Device());
@@ -179,9 +167,9 @@ TEST(CpuExecutorTest, ScoresAreTheLogprobsThatSamplingSaw) {
   }
 }
 
-TEST(CpuExecutorTest, PlainAndBestKernelsAreClose) {
+TEST_F(CpuExecutorTest, PlainAndBestKernelsAreClose) {
   for (const TinyLlama& model : Models()) {
-    const std::string path = ModelPath(model);
+    const std::string path = Gguf(model);
     std::vector<std::vector<float>> logprobs;
     for (const Kernels* kernels : {&PlainKernels(), &BestKernels()}) {
       const std::unique_ptr<Executor> executor = Load(path, Device(), *kernels);
@@ -201,15 +189,15 @@ TEST(CpuExecutorTest, PlainAndBestKernelsAreClose) {
   }
 }
 
-TEST(CpuExecutorTest, ACopiedBlockIsTheSame) {
-  const std::unique_ptr<Executor> executor = Load(ModelPath(Models()[0]), Device());
+TEST_F(CpuExecutorTest, ACopiedBlockIsTheSame) {
+  const std::unique_ptr<Executor> executor = Load(Gguf(Models()[0]), Device());
   const std::vector<TokenResult> tokens = ForkByCopy(*executor, Prompt(10, 2), Sampling(1));
   ASSERT_EQ(tokens.size(), 2);
   EXPECT_EQ(tokens[0].token, tokens[1].token);
   EXPECT_EQ(*tokens[0].logprob, *tokens[1].logprob);
 }
 
-TEST(CpuExecutorTest, ARowWithoutFiniteLogitsFailsAlone) {
+TEST_F(CpuExecutorTest, ARowWithoutFiniteLogitsFailsAlone) {
   // A token whose embedding is not a number.
   TinyLlama model = Quantized(TensorType::kF32, TensorType::kF32);
   model.tied = false;
@@ -249,20 +237,20 @@ TEST(CpuExecutorTest, ARowWithoutFiniteLogitsFailsAlone) {
 
 // Steps take memory that was reserved by the weights' shapes; a step that needs more ends the
 // process.
-TEST(CpuExecutorTest, TheWidestOutputMayBeThatOfQkv) {
+TEST_F(CpuExecutorTest, TheWidestOutputMayBeThatOfQkv) {
   TinyLlama model;
   model.hidden = 512;
   model.heads = model.kv_heads = 32;
   model.ffn = 128;
   DeviceSpec device = Device();
   device.max_num_batched_tokens = 80;
-  const std::unique_ptr<Executor> executor = Load(ModelPath(model), device);
-  EXPECT_EQ(Alone(*executor, 75), Alone(*Load(ModelPath(model), device), 20));
+  const std::unique_ptr<Executor> executor = Load(Gguf(model), device);
+  EXPECT_EQ(Alone(*executor, 75), Alone(*Load(Gguf(model), device), 20));
 }
 
-TEST(CpuExecutorTest, InfoSaysWhatWasLoaded) {
+TEST_F(CpuExecutorTest, InfoSaysWhatWasLoaded) {
   TinyLlama model = Models()[0];
-  const std::unique_ptr<Executor> executor = Load(ModelPath(model), Device());
+  const std::unique_ptr<Executor> executor = Load(Gguf(model), Device());
   const ModelInfo& info = executor->info();
   EXPECT_EQ(info.architecture, "llama");
   EXPECT_EQ(info.digest.size(), 32);
@@ -276,13 +264,13 @@ TEST(CpuExecutorTest, InfoSaysWhatWasLoaded) {
   ASSERT_EQ(info.load_phases.size(), 4);
   EXPECT_EQ(info.load_phases[1].name, "place the weights");
 
-  EXPECT_EQ(Load(ModelPath(model), Device(1), PlainKernels())->info().digest, info.digest);
+  EXPECT_EQ(Load(Gguf(model), Device(1), PlainKernels())->info().digest, info.digest);
   model.seed = 2;
-  EXPECT_NE(Load(ModelPath(model), Device())->info().digest, info.digest);
+  EXPECT_NE(Load(Gguf(model), Device())->info().digest, info.digest);
 }
 
-TEST(CpuExecutorTest, RefusesByName) {
-  const std::string path = ModelPath(Models()[0]);
+TEST_F(CpuExecutorTest, RefusesByName) {
+  const std::string path = Gguf(Models()[0]);
   const auto error = [&](const DeviceSpec& device) {
     return std::string(LoadCpuExecutor({path}, device).status().message());
   };
@@ -298,14 +286,14 @@ TEST(CpuExecutorTest, RefusesByName) {
               HasSubstr("kv_cache_memory is 100 bytes, allowed: at least one block's 8192"));
   EXPECT_FALSE(LoadCpuExecutor({"/nowhere.gguf"}, Device()).ok());
 
-  TinyLlama odd;
-  odd.heads = 8;  // of 8 elements
-  EXPECT_THAT(std::string(LoadCpuExecutor({ModelPath(odd)}, Device()).status().message()),
-              HasSubstr("heads have 8 elements"));
-
   const std::unique_ptr<Executor> executor = Load(path, Device());
   StepPlan plan;
   EXPECT_EQ(executor->Submit(plan).code(), absl::StatusCode::kInvalidArgument);
+
+  TinyLlama odd;
+  odd.heads = 8;  // of 8 elements
+  EXPECT_THAT(std::string(LoadCpuExecutor({Gguf(odd)}, Device()).status().message()),
+              HasSubstr("heads have 8 elements"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "executors/cpu/kernels.h"
+#include "executors/cpu/kernels_test_util.h"
 #include "executors/cpu/memory.h"
 #include "executors/cpu/weight_tiles.h"
 #include "formats/float16.h"
@@ -23,17 +23,6 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<const Kernels*> Tables() {
-  const KernelList list = SupportedKernels();
-  return {list.tables, list.tables + list.count};
-}
-
-std::string TableName(const ::testing::TestParamInfo<const Kernels*>& info) {
-  std::string name = info.param->name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
 std::vector<TensorType> TiledTypes() {
   std::vector<TensorType> types;
   for (int type = 0; type <= static_cast<int>(TensorType::kMxfp4); ++type) {
@@ -44,19 +33,7 @@ std::vector<TensorType> TiledTypes() {
   return types;
 }
 
-class GemmTest : public ::testing::TestWithParam<const Kernels*> {
- protected:
-  const Kernels& kernels_ = *GetParam();
-  std::mt19937 random_{7};
-
-  std::vector<float> Floats(size_t count, float spread = 1) {
-    std::uniform_real_distribution<float> draw(-spread, spread);
-    std::vector<float> floats(count);
-    for (float& x : floats) x = draw(random_);
-    return floats;
-  }
-};
-
+class GemmTest : public TableTest {};
 INSTANTIATE_TEST_SUITE_P(All, GemmTest, ::testing::ValuesIn(Tables()), TableName);
 
 struct Matrix {
@@ -235,7 +212,7 @@ TEST_P(GemmTest, UntileGivesBackEveryRow) {
 }
 
 TEST(GemmTablesTest, InstructionSetsGiveTheSameBits) {
-  const std::vector<const Kernels*> tables = Tables();  // the first is plain C++
+  const std::vector<const Kernels*> tables = Tables();
   std::mt19937 random(5);
   std::uniform_real_distribution<float> draw(-1, 1);
   std::vector<float> weights(37 * 512), x(9 * 512);

@@ -7,9 +7,9 @@
 #include <limits>
 #include <numbers>
 #include <random>
-#include <string>
 #include <vector>
 
+#include "executors/cpu/kernels_test_util.h"
 #include "formats/float16.h"
 #include "gtest/gtest.h"
 
@@ -19,30 +19,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<const Kernels*> Tables() {
-  const KernelList list = SupportedKernels();
-  return {list.tables, list.tables + list.count};
-}
-
-std::string TableName(const ::testing::TestParamInfo<const Kernels*>& info) {
-  std::string name = info.param->name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-class KernelsTest : public ::testing::TestWithParam<const Kernels*> {
- protected:
-  const Kernels& kernels_ = *GetParam();
-  std::mt19937 random_{7};
-
-  std::vector<float> Floats(size_t count, float spread = 1) {
-    std::uniform_real_distribution<float> draw(-spread, spread);
-    std::vector<float> floats(count);
-    for (float& x : floats) x = draw(random_);
-    return floats;
-  }
-};
-
+class KernelsTest : public TableTest {};
 INSTANTIATE_TEST_SUITE_P(All, KernelsTest, ::testing::ValuesIn(Tables()), TableName);
 
 // ---- Elementwise ----
@@ -318,7 +295,7 @@ std::vector<uint8_t> Everything(const Kernels& kernels) {
 }
 
 TEST(KernelTablesTest, InstructionSetsGiveTheSameBits) {
-  const std::vector<const Kernels*> tables = Tables();  // the first is plain C++
+  const std::vector<const Kernels*> tables = Tables();
   for (size_t i = 2; i < tables.size(); ++i) {
     EXPECT_EQ(Everything(*tables[i]), Everything(*tables[1])) << tables[i]->name;
   }

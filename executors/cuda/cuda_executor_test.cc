@@ -15,9 +15,8 @@
 
 #include "executors/cuda/cuda_test_util.h"
 #include "executors/executor_driver.h"
-#include "executors/models/reference_forward.h"
+#include "executors/models/family_reference.h"
 #include "formats/gguf_test_util.h"
-#include "formats/open_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -171,18 +170,6 @@ TEST(CudaExecutorTest, ACopiedBlockIsTheSame) {
   }
 }
 
-// The log-probabilities of a prompt's own tokens but the first.
-std::vector<double> Score(Executor& executor, const std::vector<Token>& prompt) {
-  ExecutorDriver driver(executor);
-  const SlotId slot = driver.Add(prompt, {.temperature = 0, .top_logprobs = 0});
-  const ExecutorDriver::Share share{slot, static_cast<int32_t>(prompt.size())};
-  const StepResult result = driver.Step({&share, 1}, 1);
-  std::vector<double> logprobs;
-  for (const TokenResult& token : result.tokens) logprobs.push_back(*token.logprob);
-  logprobs.resize(prompt.size() - 1);  // without the one that was sampled
-  return logprobs;
-}
-
 // The root mean square of the differences to the reference, over the reference's own deviation:
 // BF16's 8 bits are 0.2 % of each number that is rounded.
 TEST(CudaExecutorTest, AgreesWithDoublePrecision) {
@@ -192,14 +179,9 @@ TEST(CudaExecutorTest, AgreesWithDoublePrecision) {
     model.tied = factors;
     const std::string path = ModelPath(model);
     const std::vector<Token> prompt = Prompt(300, 3);
-    const std::vector<double> ours = Score(*Load(path, Device()), prompt);
-    const absl::StatusOr<OpenedModel> opened = OpenModel(path);
-    CheckOk(opened.status());
-    const std::vector<std::vector<double>> logits = ReferenceLogits(*opened, prompt);
-    std::vector<double> reference;
-    for (size_t i = 0; i + 1 < prompt.size(); ++i) {
-      reference.push_back(ReferenceLogprob(logits[i], prompt[i + 1]));
-    }
+    const std::vector<float> ours =
+        PromptLogprobs(*Load(path, Device()), prompt, static_cast<int>(prompt.size()));
+    const std::vector<double> reference = ReferenceLogprobs(path, prompt);
     double squares = 0, sum = 0, reference_squares = 0;
     const double count = static_cast<double>(ours.size());
     for (size_t i = 0; i < ours.size(); ++i) {

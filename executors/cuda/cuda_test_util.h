@@ -11,7 +11,7 @@
 
 #include "executors/executor_driver.h"
 #include "executors/factory.h"
-#include "formats/gguf_test_util.h"
+#include "executors/tiny_model_test_util.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cuda {
@@ -50,12 +50,6 @@ inline std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec&
   auto loaded = LoadExecutor({path}, device);
   CheckOk(loaded.status());
   return *std::move(loaded);
-}
-
-inline std::vector<Token> Prompt(int length, int seed, int vocab = 261) {
-  std::vector<Token> prompt;
-  for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % vocab);
-  return prompt;
 }
 
 inline const SamplingParams kSampling{

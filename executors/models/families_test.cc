@@ -1,6 +1,4 @@
 // Every family on the CPU against transformers, and what must show when it is computed otherwise.
-#include <unistd.h>
-
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -10,6 +8,7 @@
 #include "executors/cpu/cpu_executor.h"
 #include "executors/executor_driver.h"
 #include "executors/models/family_reference.h"
+#include "executors/tiny_model_test_util.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -28,13 +27,7 @@ DeviceSpec Device(int max_model_len) {
           .max_model_len = max_model_len};
 }
 
-class FamiliesTest : public ::testing::Test {
- protected:
-  FamiliesTest() { std::filesystem::create_directories(work_); }
-  ~FamiliesTest() override { std::filesystem::remove_all(work_); }
-
-  std::string work_ = StrCat(::testing::TempDir(), "families_test_", getpid());
-};
+class FamiliesTest : public TinyModelTest {};
 
 TEST_F(FamiliesTest, AreWhatTransformersMakesOfThem) {
   for (const cpu::Kernels* kernels : {&cpu::PlainKernels(), &cpu::BestKernels()}) {
@@ -42,9 +35,9 @@ TEST_F(FamiliesTest, AreWhatTransformersMakesOfThem) {
     const auto load = [&](const std::string& path, int max_model_len) {
       return cpu::LoadCpuExecutor({path}, Device(max_model_len), *kernels);
     };
-    std::vector<TwinResult> results = RunFamilies(load, work_);
+    std::vector<TwinResult> results = RunFamilies(load, Path("twins"));
     EXPECT_EQ(results.size(), ReadFamilyReference().twins.size());
-    const std::vector<TwinResult> files = RunFamilies(load, work_, TwinForm::kGguf);
+    const std::vector<TwinResult> files = RunFamilies(load, Path("twins"), TwinForm::kGguf);
     EXPECT_GT(files.size(), results.size() / 2);
     results.insert(results.end(), files.begin(), files.end());
     for (const TwinResult& result : results) {
@@ -59,7 +52,7 @@ TEST_F(FamiliesTest, AreWhatTransformersMakesOfThem) {
 
 TEST(FamilyReferenceTest, ANanIsWorst) {
   const std::vector<double> reference = {1, 2, 3};
-  EXPECT_EQ(WorstError({1, 2.5f, 3}, reference), 0.5);
+  EXPECT_EQ(WorstError(std::vector<float>{1, 2.5f, 3}, reference), 0.5);
   for (size_t at = 0; at < reference.size(); ++at) {
     std::vector<float> logprobs = {1, 2.5f, 3};
     logprobs[at] = NAN;
@@ -70,7 +63,7 @@ TEST(FamilyReferenceTest, ANanIsWorst) {
 // A wrong base, epsilon, grouping, scale, window, cap, factor … is no rounding error.
 TEST_F(FamiliesTest, WhatIsComputedOtherwiseShows) {
   const FamilyReference reference = ReadFamilyReference();
-  const std::string folder = work_ + "/mutated";
+  const std::string folder = Path("mutated");
   for (const FamilyTwin& twin : FamilyTwins()) {
     SCOPED_TRACE(twin.name);
     const FamilyReference::Twin& expected = reference.twins.at(twin.name);

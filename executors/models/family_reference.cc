@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -41,18 +42,9 @@ std::vector<float> PromptLogprobs(Executor& executor, const std::vector<Token>& 
   return logprobs;
 }
 
-double WorstError(const std::vector<float>& logprobs, const std::vector<double>& reference) {
-  if (logprobs.size() != reference.size()) return INFINITY;
-  double worst = 0;
-  for (size_t i = 0; i < logprobs.size(); ++i) {
-    const double error = std::abs(logprobs[i] - reference[i]);
-    worst = std::isnan(error) ? INFINITY : std::max(worst, error);
-  }
-  return worst;
-}
-
 std::vector<TwinResult> RunFamilies(const LoadTwin& load, const std::string& work, TwinForm form) {
   const FamilyReference reference = ReadFamilyReference();
+  std::filesystem::create_directories(work);
   std::vector<TwinResult> results;
   for (const FamilyTwin& twin : FamilyTwins()) {
     const FamilyReference::Twin& expected = reference.twins.at(twin.name);

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "executors/executor.h"
+#include "executors/models/reference_forward.h"
 #include "formats/family_twins.h"
 
 namespace millrace {
@@ -33,9 +34,6 @@ FamilyReference ReadFamilyReference();
 // use, fed `chunk` tokens a step.
 std::vector<float> PromptLogprobs(Executor& executor, const std::vector<Token>& prompt, int chunk);
 
-// The largest difference.
-double WorstError(const std::vector<float>& logprobs, const std::vector<double>& reference);
-
 // Loads the model of a folder or a file, for sequences of up to max_model_len positions, or if that
 // is 0 of as many as the model was made for.
 using LoadTwin = std::function<absl::StatusOr<std::unique_ptr<Executor>>(const std::string& path,
@@ -52,8 +50,9 @@ struct TwinResult {
 // The form that a twin's file is in.
 enum class TwinForm { kFolder, kGguf };
 
-// Has `load` load every twin that can be had in this form from beneath `work`, and feeds each the
-// prompt whole, by 7 tokens and token by token. A twin that does not load ends the program.
+// Has `load` load every twin that can be had in this form from beneath `work`, which it makes, and
+// feeds each the prompt whole, by 7 tokens and token by token. A twin that does not load ends the
+// program.
 std::vector<TwinResult> RunFamilies(const LoadTwin& load, const std::string& work,
                                     TwinForm form = TwinForm::kFolder);
 

@@ -1,22 +1,15 @@
 // The Llama family on the CPU, from GGUF files and from Hugging Face folders, against double
 // precision.
-#include "executors/models/llama.h"
-
-#include <unistd.h>
-
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
-#include "base/strings.h"
 #include "executors/cpu/cpu_executor.h"
 #include "executors/executor_driver.h"
-#include "executors/models/reference_forward.h"
-#include "formats/hf_test_util.h"
+#include "executors/models/family_reference.h"
+#include "executors/tiny_model_test_util.h"
 #include "formats/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,35 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr int kTokens = 60;
 
-std::vector<Token> Prompt() {
-  std::vector<Token> prompt;
-  for (int i = 0; i < kTokens; ++i) prompt.push_back((i * 37 + i * i) % 261);
-  return prompt;
-}
-
-std::string Path(std::string_view name) {
-  return StrCat(::testing::TempDir(), "llama_test_", getpid(), "_", name);
-}
-
-class LlamaTest : public ::testing::Test {
- protected:
-  void TearDown() override {
-    std::filesystem::remove(Path("tiny.gguf"));
-    std::filesystem::remove_all(Path("folder"));
-  }
-};
-
-std::string Gguf(const TinyLlama& model) {
-  std::string path = Path("tiny.gguf");
-  TinyLlamaWriter(model).Write(path);
-  return path;
-}
-
-std::string Folder(const TinyLlama& model, const HfForm& form = {}) {
-  std::string path = Path("folder");
-  WriteHfFolder(model, path, form);
-  return path;
-}
+class LlamaTest : public TinyModelTest {};
 
 DeviceSpec Device() {
   return {
@@ -70,41 +35,11 @@ std::vector<float> Logprobs(const std::string& path,
   device.weight_bits = weight_bits;
   auto executor = cpu::LoadCpuExecutor({path}, device, kernels);
   CheckOk(executor.status());
-  ExecutorDriver driver(**executor);
-  const SlotId slot = driver.Add(Prompt(), {.temperature = 0, .top_logprobs = 0});
-  const StepResult result = driver.Step({{slot, kTokens}}, 1);
-  std::vector<float> logprobs;
-  for (int i = 0; i + 1 < kTokens; ++i) logprobs.push_back(*result.tokens[i].logprob);
-  return logprobs;
+  return PromptLogprobs(**executor, Prompt(kTokens), kTokens);
 }
 
 std::vector<double> Reference(const std::string& path) {
-  const absl::StatusOr<OpenedModel> model = OpenModel(path);
-  CheckOk(model.status());
-  const std::vector<Token> prompt = Prompt();
-  const std::vector<std::vector<double>> logits = ReferenceLogits(*model, prompt);
-  std::vector<double> logprobs;
-  for (int i = 0; i + 1 < kTokens; ++i) {
-    logprobs.push_back(ReferenceLogprob(logits[i], prompt[i + 1]));
-  }
-  return logprobs;
-}
-
-template <typename Number>
-double Worst(const std::vector<Number>& logprobs, const std::vector<double>& reference) {
-  EXPECT_EQ(logprobs.size(), reference.size());
-  double worst = 0;
-  for (size_t i = 0; i < logprobs.size(); ++i) {
-    worst = std::max(worst, std::abs(logprobs[i] - reference[i]));
-  }
-  return worst;
-}
-
-TinyLlama Tiny(std::string architecture) {
-  TinyLlama model;
-  model.architecture = std::move(architecture);
-  model.tied = model.architecture == "llama";
-  return model;
+  return ReferenceLogprobs(path, Prompt(kTokens));
 }
 
 // Keys and values are float16, and logits spread over some tens.
@@ -114,7 +49,7 @@ void ExpectAsTheReference(const std::string& path) {
   const std::vector<double> reference = Reference(path);
   const cpu::KernelList list = cpu::SupportedKernels();
   for (int i = 0; i < list.count; ++i) {
-    EXPECT_LT(Worst(Logprobs(path, *list.tables[i]), reference), kTolerance)
+    EXPECT_LT(WorstError(Logprobs(path, *list.tables[i]), reference), kTolerance)
         << list.tables[i]->name;
   }
 }
@@ -135,7 +70,7 @@ TEST_F(LlamaTest, FoldersGiveTheReferencesLogprobsAndThoseOfTransformers) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const absl::StatusOr<Json> json = ParseJson(text, {});
   ASSERT_TRUE(json.ok()) << json.status();
-  ASSERT_EQ((*json)["prompt"], Json(Prompt()));
+  ASSERT_EQ((*json)["prompt"], Json(Prompt(kTokens)));
   const auto folders = ReferenceFolders();
   ASSERT_EQ((*json)["logprobs"].size(), folders.size());
   std::vector<std::vector<double>> all;
@@ -145,12 +80,12 @@ TEST_F(LlamaTest, FoldersGiveTheReferencesLogprobsAndThoseOfTransformers) {
     ExpectAsTheReference(path);
     const std::vector<double> reference = Reference(path);
     const std::vector<double> transformers = (*json)["logprobs"][folder.name];
-    EXPECT_LT(Worst(reference, transformers), 1e-4);
+    EXPECT_LT(WorstError(reference, transformers), 1e-4);
     all.push_back(reference);
   }
   // Stretching matters: else the test would see nothing of it.
-  EXPECT_GT(Worst(all[0], all[2]), 10 * kTolerance);
-  EXPECT_GT(Worst(all[4], all[5]), 10 * kTolerance);
+  EXPECT_GT(WorstError(all[0], all[2]), 10 * kTolerance);
+  EXPECT_GT(WorstError(all[4], all[5]), 10 * kTolerance);
 }
 
 TEST_F(LlamaTest, FoldersOfBf16GiveTheReferencesLogprobs) {
@@ -161,7 +96,7 @@ TEST_F(LlamaTest, FoldersOfBf16GiveTheReferencesLogprobs) {
     const cpu::Kernels& kernels = *list.tables[i];
     // Where the machine multiplies BF16, activations are rounded to it.
     const double tolerance = kernels.bf16_input == cpu::Form::kBf16 ? 0.05 : kTolerance;
-    EXPECT_LT(Worst(Logprobs(path, kernels), reference), tolerance) << kernels.name;
+    EXPECT_LT(WorstError(Logprobs(path, kernels), reference), tolerance) << kernels.name;
   }
 }
 
@@ -177,7 +112,7 @@ TEST_F(LlamaTest, QuantizedFilesOfEveryKindAreNearTheReference) {
     const std::vector<double> reference = Reference(path);
     const cpu::KernelList list = cpu::SupportedKernels();
     for (int i = 0; i < list.count; ++i) {
-      EXPECT_LT(Worst(Logprobs(path, *list.tables[i]), reference), 1.0)
+      EXPECT_LT(WorstError(Logprobs(path, *list.tables[i]), reference), 1.0)
           << Traits(type).name << ", " << list.tables[i]->name;
     }
   }
@@ -188,8 +123,8 @@ TEST_F(LlamaTest, FloatWeightsAreQuantizedOnRequest) {
     TinyLlama model = Tiny("llama");
     const std::string folder = Folder(model, {.type = type});
     const std::vector<double> reference = Reference(folder);
-    const double worst8 = Worst(Logprobs(folder, cpu::BestKernels(), 8), reference);
-    const double worst4 = Worst(Logprobs(folder, cpu::BestKernels(), 4), reference);
+    const double worst8 = WorstError(Logprobs(folder, cpu::BestKernels(), 8), reference);
+    const double worst4 = WorstError(Logprobs(folder, cpu::BestKernels(), 4), reference);
     EXPECT_LT(worst8, 1.0) << Traits(type).name;
     EXPECT_GT(worst8, kTolerance) << "nothing was quantized";
     EXPECT_LT(worst4, 10.0) << Traits(type).name;
@@ -203,7 +138,7 @@ TEST_F(LlamaTest, AFolderIsTheSameModelAsItsGgufFile) {
   const std::vector<double> reference = Reference(Gguf(llama));
   const std::vector<double> from_folder = Reference(Folder(llama));
   for (size_t i = 0; i < reference.size(); ++i) EXPECT_NEAR(reference[i], from_folder[i], 1e-9);
-  EXPECT_LT(Worst(Logprobs(Folder(llama)), reference), kTolerance);
+  EXPECT_LT(WorstError(Logprobs(Folder(llama)), reference), kTolerance);
 
   // Qwen3's do not: bit for bit.
   const TinyLlama qwen3 = Tiny("qwen3");

@@ -1,22 +1,22 @@
 #include "executors/models/model.h"
 
 #include "base/strings.h"
-#include "executors/models/gemma.h"
-#include "executors/models/llama.h"
-#include "executors/models/olmo2.h"
+#include "executors/models/decoder.h"
 
 namespace millrace {
 namespace {
 
 struct Family {
   std::string_view architecture;
-  absl::StatusOr<std::unique_ptr<Model>> (*load)(const ModelConfig& config, int max_model_len,
-                                                 WeightPlacer& placer);
+  DecoderShape shape;
 };
+constexpr DecoderShape kLlama;
+constexpr DecoderShape kOlmo2{.norms_before = false, .norms_after = true};
+constexpr DecoderShape kGemma{.norms_after = true, .gate = GateFunction::kGeluTanh};
 constexpr Family kFamilies[] = {
-    {"llama", LoadLlama},  {"qwen2", LoadLlama},   {"qwen3", LoadLlama},
-    {"phi3", LoadLlama},   {"granite", LoadLlama}, {"smollm3", LoadLlama},
-    {"gemma2", LoadGemma}, {"gemma3", LoadGemma},  {"olmo2", LoadOlmo2},
+    {"llama", kLlama},  {"qwen2", kLlama},   {"qwen3", kLlama},
+    {"phi3", kLlama},   {"granite", kLlama}, {"smollm3", kLlama},
+    {"gemma2", kGemma}, {"gemma3", kGemma},  {"olmo2", kOlmo2},
 };
 
 }  // namespace
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, int 
   std::vector<std::string_view> names;
   for (const Family& family : kFamilies) {
     if (family.architecture == config.architecture) {
-      return family.load(config, max_model_len, placer);
+      return LoadDecoder(family.shape, config, max_model_len, placer);
     }
     names.push_back(family.architecture);
   }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/strings.h"
+#include "executors/executor_driver.h"
 #include "formats/tensor_test_util.h"
 
 namespace millrace {
@@ -185,11 +186,18 @@ std::vector<std::vector<double>> ReferenceLogits(const OpenedModel& model,
   return logits;
 }
 
-double ReferenceLogprob(const std::vector<double>& logits, Token token) {
-  const double most = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const double logit : logits) sum += std::exp(logit - most);
-  return logits[token] - most - std::log(sum);
+std::vector<double> ReferenceLogprobs(const std::string& path, absl::Span<const Token> tokens) {
+  const absl::StatusOr<OpenedModel> model = OpenModel(path);
+  CheckOk(model.status());
+  const std::vector<std::vector<double>> logits = ReferenceLogits(*model, tokens);
+  std::vector<double> logprobs;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    const double most = *std::max_element(logits[i].begin(), logits[i].end());
+    double sum = 0;
+    for (const double logit : logits[i]) sum += std::exp(logit - most);
+    logprobs.push_back(logits[i][tokens[i + 1]] - most - std::log(sum));
+  }
+  return logprobs;
 }
 
 }  // namespace millrace

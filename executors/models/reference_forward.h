@@ -2,6 +2,9 @@
 #ifndef MILLRACE_EXECUTORS_MODELS_REFERENCE_FORWARD_H_
 #define MILLRACE_EXECUTORS_MODELS_REFERENCE_FORWARD_H_
 
+#include <algorithm>
+#include <cmath>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -16,8 +19,21 @@ namespace millrace {
 std::vector<std::vector<double>> ReferenceLogits(const OpenedModel& model,
                                                  absl::Span<const Token> tokens);
 
-// log softmax(logits)[token].
-double ReferenceLogprob(const std::vector<double>& logits, Token token);
+// The log-probabilities, log softmax(logits)[token], of the tokens but the first by the model of a
+// file or folder. Ends the program on an error.
+std::vector<double> ReferenceLogprobs(const std::string& path, absl::Span<const Token> tokens);
+
+// The largest difference; infinite where one is not a number, or the lengths are not the same.
+template <typename Number, typename Reference>
+double WorstError(const std::vector<Number>& logprobs, const std::vector<Reference>& reference) {
+  if (logprobs.size() != reference.size()) return INFINITY;
+  double worst = 0;
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    const double error = std::abs(double{logprobs[i]} - reference[i]);
+    worst = std::isnan(error) ? INFINITY : std::max(worst, error);
+  }
+  return worst;
+}
 
 }  // namespace millrace
 

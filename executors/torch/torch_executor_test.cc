@@ -2,20 +2,14 @@
 // executor.
 #include "executors/torch/torch_executor.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "base/strings.h"
 #include "executors/executor_driver.h"
 #include "executors/models/family_reference.h"
-#include "executors/models/reference_forward.h"
-#include "formats/hf_test_util.h"
+#include "executors/tiny_model_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -29,29 +23,7 @@ constexpr int kTokens = 60;
 // Sums of tens in float32, in another order; logits spread over some tens.
 constexpr double kTolerance = 1e-4;
 
-std::string Path(std::string_view name) {
-  return StrCat(::testing::TempDir(), "torch_executor_test_", getpid(), "_", name);
-}
-
-class TorchExecutorTest : public ::testing::Test {
- protected:
-  void TearDown() override {
-    std::filesystem::remove(Path("tiny.gguf"));
-    std::filesystem::remove_all(Path("folder"));
-  }
-};
-
-std::string Gguf(const TinyLlama& model) {
-  std::string path = Path("tiny.gguf");
-  TinyLlamaWriter(model).Write(path);
-  return path;
-}
-
-std::string Folder(const TinyLlama& model, const HfForm& form = {}) {
-  std::string path = Path("folder");
-  WriteHfFolder(model, path, form);
-  return path;
-}
+class TorchExecutorTest : public TinyModelTest {};
 
 // One thread: tests run beside each other.
 DeviceSpec Device(DeviceKind kind = DeviceKind::kTorch) {
@@ -68,55 +40,14 @@ std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device
   return *std::move(loaded);
 }
 
-std::vector<Token> Prompt(int length = kTokens, int seed = 0) {
-  std::vector<Token> prompt;
-  for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % 261);
-  return prompt;
-}
-
 // Of the prompt's tokens but the first, computed `chunk` tokens at a time.
-std::vector<double> Logprobs(const std::string& path, int chunk = kTokens,
-                             const DeviceSpec& device = Device()) {
-  const std::unique_ptr<Executor> executor = Load(path, device);
-  ExecutorDriver driver(*executor);
-  const SlotId slot = driver.Add(Prompt(), {.temperature = 0, .top_logprobs = 0});
-  std::vector<double> logprobs;
-  for (int begin = 0; begin < kTokens; begin += chunk) {
-    const StepResult result = driver.Step({{slot, std::min(chunk, kTokens - begin)}}, 1);
-    for (const TokenResult& token : result.tokens) logprobs.push_back(*token.logprob);
-  }
-  logprobs.pop_back();  // of the sampled one
-  return logprobs;
+std::vector<float> Logprobs(const std::string& path, int chunk = kTokens,
+                            const DeviceSpec& device = Device()) {
+  return PromptLogprobs(*Load(path, device), Prompt(kTokens), chunk);
 }
 
 std::vector<double> Reference(const std::string& path) {
-  const absl::StatusOr<OpenedModel> model = OpenModel(path);
-  CheckOk(model.status());
-  const std::vector<Token> prompt = Prompt();
-  const std::vector<std::vector<double>> logits = ReferenceLogits(*model, prompt);
-  std::vector<double> logprobs;
-  for (int i = 0; i + 1 < kTokens; ++i) {
-    logprobs.push_back(ReferenceLogprob(logits[i], prompt[i + 1]));
-  }
-  return logprobs;
-}
-
-double Worst(const std::vector<double>& logprobs, const std::vector<double>& reference) {
-  EXPECT_EQ(logprobs.size(), reference.size());
-  double worst = 0;
-  for (size_t i = 0; i < logprobs.size(); ++i) {
-    worst = std::max(worst, std::abs(logprobs[i] - reference[i]));
-  }
-  return worst;
-}
-
-TinyLlama Tiny(std::string architecture, TensorType type = TensorType::kF32) {
-  TinyLlama model;
-  model.architecture = std::move(architecture);
-  model.tied = model.architecture == "llama";
-  model.linear_type = type;
-  model.embedding_type = type;
-  return model;
+  return ReferenceLogprobs(path, Prompt(kTokens));
 }
 
 TEST_F(TorchExecutorTest, GgufFilesGiveTheReferencesLogprobs) {
@@ -129,7 +60,8 @@ TEST_F(TorchExecutorTest, GgufFilesGiveTheReferencesLogprobs) {
       const std::string path = Gguf(model);
       const std::vector<double> reference = Reference(path);
       for (const int chunk : {kTokens, 7, 1}) {
-        EXPECT_LT(Worst(Logprobs(path, chunk), reference), kTolerance) << "chunks of " << chunk;
+        EXPECT_LT(WorstError(Logprobs(path, chunk), reference), kTolerance)
+            << "chunks of " << chunk;
       }
     }
   }
@@ -140,20 +72,19 @@ TEST_F(TorchExecutorTest, FoldersGiveTheReferencesLogprobs) {
     for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBf16}) {
       SCOPED_TRACE(StrCat(architecture, " ", Traits(type).name));
       const std::string path = Folder(Tiny(architecture), {.files = 2, .type = type});
-      EXPECT_LT(Worst(Logprobs(path), Reference(path)), kTolerance);
+      EXPECT_LT(WorstError(Logprobs(path), Reference(path)), kTolerance);
     }
   }
 }
 
 TEST_F(TorchExecutorTest, FamiliesAreWhatTransformersMakesOfThem) {
-  std::filesystem::create_directories(Path("folder"));
   const std::vector<TwinResult> results = RunFamilies(
       [](const std::string& path, int max_model_len) {
         DeviceSpec device = Device();
         device.max_model_len = max_model_len;
         return LoadExecutor({path}, device);
       },
-      Path("folder"));
+      Path("twins"));
   EXPECT_EQ(results.size(), ReadFamilyReference().twins.size());
   for (const TwinResult& result : results) {
     EXPECT_LT(result.error, kTolerance) << result.name;
@@ -165,7 +96,7 @@ TEST_F(TorchExecutorTest, IsCloseToTheCpu) {
   for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0}) {
     const std::string path = Gguf(Tiny("qwen3", type));
     // The CPU's keys and values are float16, and its activations int8 where the weights are.
-    EXPECT_LT(Worst(Logprobs(path, kTokens, Device(DeviceKind::kCpu)), Logprobs(path)),
+    EXPECT_LT(WorstError(Logprobs(path, kTokens, Device(DeviceKind::kCpu)), Logprobs(path)),
               type == TensorType::kQ8_0 ? 0.5 : 0.02)
         << Traits(type).name;
   }
@@ -175,7 +106,7 @@ TEST_F(TorchExecutorTest, Bfloat16IsOtherNumbersButNear) {
   const std::string path = Gguf(Tiny("llama"));
   DeviceSpec device = Device();
   device.bfloat16 = true;
-  const double worst = Worst(Logprobs(path, 7, device), Reference(path));
+  const double worst = WorstError(Logprobs(path, 7, device), Reference(path));
   EXPECT_LT(worst, 1);
   EXPECT_GT(worst, kTolerance);
 }

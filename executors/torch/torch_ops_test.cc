@@ -1,27 +1,17 @@
 // Every op of the CPU executor against LibTorch's, with the same inputs and weights, in the steps
 // of small models: prompts in chunks and beside each other, decoding, prompts that are scored.
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "base/strings.h"
 #include "executors/executor_driver.h"
+#include "executors/tiny_model_test_util.h"
 #include "executors/torch/op_by_op.h"
 #include "formats/family_twins.h"
-#include "formats/gguf_test_util.h"
 #include "gtest/gtest.h"
 
 namespace millrace::aten {
 namespace {
-
-std::vector<Token> Prompt(int length, int seed, int vocab) {
-  std::vector<Token> prompt;
-  for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % vocab);
-  return prompt;
-}
 
 OpErrors RunBoth(const std::string& path) {
   OpErrors errors;
@@ -56,12 +46,7 @@ void ExpectAlike(const OpErrors& errors) {
   for (const auto& [op, error] : errors) EXPECT_LT(error, Allowed(op)) << op;
 }
 
-class TorchOpsTest : public ::testing::Test {
- protected:
-  ~TorchOpsTest() override { std::filesystem::remove_all(path_); }
-
-  std::string path_ = StrCat(::testing::TempDir(), "torch_ops_test_", getpid());
-};
+class TorchOpsTest : public TinyModelTest {};
 
 TEST_F(TorchOpsTest, EveryTypeOfWeights) {
   using enum TensorType;
@@ -74,16 +59,15 @@ TEST_F(TorchOpsTest, EveryTypeOfWeights) {
                           .rope_factors = type == kF32,
                           .linear_type = type,
                           .embedding_type = type == kBf16 ? kF32 : kQ8_0};
-    TinyLlamaWriter(model).Write(path_);
-    ExpectAlike(RunBoth(path_));
+    ExpectAlike(RunBoth(Gguf(model)));
   }
 }
 
 TEST_F(TorchOpsTest, EveryFamily) {
   for (const FamilyTwin& twin : FamilyTwins()) {
     SCOPED_TRACE(twin.name);
-    WriteTwinFolder(twin, path_);
-    ExpectAlike(RunBoth(path_));
+    WriteTwinFolder(twin, Path("folder"));
+    ExpectAlike(RunBoth(Path("folder")));
   }
 }
 

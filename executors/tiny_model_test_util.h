@@ -1,0 +1,66 @@
+// What tests of several executors have in common: tiny models in files that go with the test,
+// prompts, and log-probabilities.
+#ifndef MILLRACE_EXECUTORS_TINY_MODEL_TEST_UTIL_H_
+#define MILLRACE_EXECUTORS_TINY_MODEL_TEST_UTIL_H_
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/strings.h"
+#include "formats/hf_test_util.h"
+#include "gtest/gtest.h"
+#include "scheduler/step_plan.h"
+
+namespace millrace {
+
+// `length` tokens below `vocab`, others for another seed.
+inline std::vector<Token> Prompt(int length, int seed = 0, int vocab = 261) {
+  std::vector<Token> prompt;
+  for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % vocab);
+  return prompt;
+}
+
+// Linears and embeddings of one type.
+inline TinyLlama Tiny(std::string architecture, TensorType type = TensorType::kF32) {
+  TinyLlama model;
+  model.architecture = std::move(architecture);
+  model.tied = model.architecture == "llama";
+  model.linear_type = model.embedding_type = type;
+  return model;
+}
+
+class TinyModelTest : public ::testing::Test {
+ protected:
+  TinyModelTest() { std::filesystem::create_directories(folder_); }
+  ~TinyModelTest() override { std::filesystem::remove_all(folder_); }
+
+  // Where a test may write.
+  std::string Path(std::string_view name) const { return StrCat(folder_, "/", name); }
+
+  // The model as a GGUF file, in the place of the one before, which may still be mapped.
+  std::string Gguf(const TinyLlama& model) const {
+    std::string path = Path("tiny.gguf");
+    std::filesystem::remove(path);
+    TinyLlamaWriter(model).Write(path);
+    return path;
+  }
+
+  // The model as a Hugging Face folder, in the place of the one before.
+  std::string Folder(const TinyLlama& model, const HfForm& form = {}) const {
+    std::string path = Path("folder");
+    WriteHfFolder(model, path, form);
+    return path;
+  }
+
+ private:
+  const std::string folder_ = StrCat(::testing::TempDir(), "tiny_model_test_", getpid());
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_EXECUTORS_TINY_MODEL_TEST_UTIL_H_
