@@ -117,6 +117,7 @@ class Loader {
     if (settings_.device != Device::kTorch) {
       MILLRACE_RETURN_IF_ERROR(RefuseGroup(kTorchGroup, "allowed only with --device torch"));
     }
+    MILLRACE_RETURN_IF_ERROR(CheckKvCacheType());
     MILLRACE_RETURN_IF_ERROR(CheckQuantization());
     MILLRACE_RETURN_IF_ERROR(CheckFaults());
     if (settings_.device != Device::kFake) {
@@ -126,6 +127,15 @@ class Loader {
       if (IsGiven(name)) return Contradiction(name, "but --device fake runs no model");
     }
     return absl::OkStatus();
+  }
+
+  absl::Status CheckKvCacheType() const {
+    const Settings& s = settings_;
+    if (s.kv_cache_dtype == KvCacheType::kAuto) return absl::OkStatus();
+    const bool fp8 = s.kv_cache_dtype == KvCacheType::kFp8;
+    if (s.device == (fp8 ? Device::kCuda : Device::kCpu)) return absl::OkStatus();
+    return Contradiction("kv-cache-dtype",
+                         StrCat("allowed only with --device ", fp8 ? "cuda" : "cpu"));
   }
 
   absl::Status CheckQuantization() const {

@@ -82,6 +82,7 @@ TEST_F(LoadTest, EveryFlag) {
                            "--max-num-batched-tokens=128",
                            "--block-size=32",
                            "--kv-cache-memory=2GiB",
+                           "--kv-cache-dtype=float32",
                            "--no-prefix-caching",
                            "--max-waiting=7",
                            "--host=::1",
@@ -108,6 +109,7 @@ TEST_F(LoadTest, EveryFlag) {
   EXPECT_EQ(s.max_num_batched_tokens, 128);
   EXPECT_EQ(s.block_size, 32);
   EXPECT_EQ(s.kv_cache_memory, int64_t{2} << 30);
+  EXPECT_EQ(s.kv_cache_dtype, KvCacheType::kFloat32);
   EXPECT_FALSE(s.prefix_caching);
   EXPECT_EQ(s.max_waiting, 7);
   EXPECT_EQ(s.host, "::1");
@@ -357,6 +359,12 @@ TEST_F(LoadTest, Contradictions) {
       {{"--device=cuda", "--quantization=int4"},
        {},
        "flag --quantization: got \"int4\", allowed only with --device cpu"},
+      {{"--kv-cache-dtype=fp8"},
+       {},
+       "flag --kv-cache-dtype: got \"fp8\", allowed only with --device cuda"},
+      {{"--device=torch", "--kv-cache-dtype=float32"},
+       {},
+       "flag --kv-cache-dtype: got \"float32\", allowed only with --device cpu"},
       {{"--exact=false"}, {}, "flag --exact: got \"false\", allowed only with --device cuda"},
       {{"--grpc-port=8000"},
        {},

@@ -16,7 +16,7 @@ namespace millrace {
 
 enum class Command { kServe, kBench, kPrintKernels };
 enum class Device { kCpu, kCuda, kTorch, kFake };
-enum class KvCacheType { kAuto, kFp8 };
+enum class KvCacheType { kAuto, kFp8, kFloat32 };
 enum class Quantization { kNone, kFp8, kInt8, kInt4 };
 enum class LoadFormat { kAuto, kDummy };
 enum class FloatType { kFloat32, kBfloat16 };
@@ -51,6 +51,7 @@ struct Settings {
   int32_t max_num_batched_tokens = 0;
   int32_t block_size = 0;       // tokens
   int64_t kv_cache_memory = 0;  // bytes
+  KvCacheType kv_cache_dtype = KvCacheType::kAuto;
   bool prefix_caching = true;
   int32_t max_waiting = 1024;
   std::string faults;  // as ArmFaultPoints takes it
@@ -58,7 +59,6 @@ struct Settings {
 
   // The GPU.
   double gpu_memory_utilization = 0.9;
-  KvCacheType kv_cache_dtype = KvCacheType::kAuto;
   LoadFormat load_format = LoadFormat::kAuto;
   KernelSet kernels = KernelSet::kAuto;
   Gemm gemm = Gemm::kAuto;

@@ -105,6 +105,11 @@ std::vector<Setting> EngineSettings() {
             "memory of the KV cache; 0: 1GiB, taken from the system as it is first used; on a GPU "
             "what --gpu-memory-utilization leaves"},
            &Settings::kv_cache_memory, int64_t{1} << 20, int64_t{16} << 40, /*or_zero=*/true),
+      Choice({"kv-cache-dtype", "TYPE",
+              "of keys and values; auto: float16, on a GPU bfloat16 and float16 (values beyond "
+              "±65504 become that), with LibTorch --dtype; fp8 on a GPU; float32 on the CPU, where "
+              "attention is slower with it"},
+             &Settings::kv_cache_dtype, std::array<std::string_view, 3>{"auto", "fp8", "float32"}),
       Choice({"quantization", "KIND",
               "while float weights are loaded: on a GPU fp8, layers' linears with a scale for each "
               "channel; on the CPU int8, or int4 with embedding and head in int8, with scales for "
@@ -131,9 +136,6 @@ std::vector<Setting> GpuSettings() {
             "share of the GPU's memory that may be in use, others' included: what is left becomes "
             "KV cache"},
            &Settings::gpu_memory_utilization, 0.01, 1.0),
-      Choice({"kv-cache-dtype", "TYPE",
-              "of keys and values; auto: bfloat16 and float16 (values beyond ±65504 become that)"},
-             &Settings::kv_cache_dtype, std::array<std::string_view, 2>{"auto", "fp8"}),
       Switch("quantize-lm-head",
              "the vocabulary head becomes FP8 while it is loaded, a scale for each 128x128 block",
              &Settings::quantize_lm_head),

@@ -34,6 +34,7 @@ struct DeviceSpec {
   // Of cpu: float weights to 8 bits, or linears of layers to 4 and the rest to 8, while they are
   // loaded; 0: as they are.
   int weight_bits = 0;
+  bool kv_cache_float32 = false;  // keys and values in FP32 instead of FP16
 
   // Of cuda:
   double gpu_memory_utilization = 0.9;  // of all its memory, what may be in use, others included

@@ -25,6 +25,7 @@ DeviceSpec MakeDeviceSpec(const Settings& settings) {
   device.max_num_batched_tokens = settings.max_num_batched_tokens;
   device.max_model_len = settings.max_model_len;
   device.gpu_memory_utilization = settings.gpu_memory_utilization;
+  device.kv_cache_float32 = settings.kv_cache_dtype == KvCacheType::kFloat32;
   device.kv_cache_fp8 = settings.kv_cache_dtype == KvCacheType::kFp8;
   device.weight_bits = settings.quantization == Quantization::kInt8   ? 8
                        : settings.quantization == Quantization::kInt4 ? 4

@@ -34,7 +34,8 @@ absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, const DeviceSpec&
   KvArena kv;
   kv.block_size = device.block_size;
   kv.head_size = config.head_size;
-  kv.page_bytes = KvArena::PageBytes(device.block_size, config.head_size);
+  kv.float32 = device.kv_cache_float32;
+  kv.page_bytes = KvArena::PageBytes(device.block_size, config.head_size, kv.float32);
   kv.layer_bytes = config.kv_heads * kv.page_bytes;
   kv.block_bytes = config.layers * kv.layer_bytes;
   const int64_t blocks = device.kv_cache_memory / static_cast<int64_t>(kv.block_bytes);
@@ -113,7 +114,7 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
       .limits = limits,
       .kv = {.block_size = limits.block_size,
              .num_blocks = limits.num_blocks,
-             .type = "float16",
+             .type = loaded->kv.float32 ? "float32" : "float16",
              .groups = {{.num_layers = config.layers,
                          .bytes_per_block = static_cast<int64_t>(loaded->kv.block_bytes)}}}};
   phases.End("take memory");

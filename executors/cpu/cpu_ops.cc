@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "executors/cpu/float_attention.h"
+
 namespace millrace::cpu {
 namespace {
 
@@ -16,8 +18,6 @@ constexpr size_t kChunkBytes = 12 << 10;
 constexpr int kGateTokens = 32;
 constexpr int kGateTiles = 4;
 constexpr int kGateOutputs = kBlock;  // of kGateTiles tiles
-// Steps up to here do token-by-token work on the calling thread: less than a fork-join costs.
-constexpr int kInlineTokens = 1;
 // Positions whose logits exist at the same time.
 constexpr int kLogitRows = 64;
 
@@ -29,16 +29,6 @@ const CpuStepInput& Cast(const StepInput& input) { return static_cast<const CpuS
 
 int RoundUp(int64_t value, int to) { return static_cast<int>((value + to - 1) / to * to); }
 int Pieces(int64_t whole, int64_t piece) { return static_cast<int>((whole + piece - 1) / piece); }
-
-// body(token) for all tokens, on all threads where that pays.
-template <typename Body>
-void ForTokens(ThreadPool& pool, int num_tokens, const Body& body) {
-  if (num_tokens <= kInlineTokens) {
-    for (int token = 0; token < num_tokens; ++token) body(token);
-    return;
-  }
-  pool.ParallelFor(num_tokens, [&](int token, int) { body(token); });
-}
 
 // Where the values end within 16 of the row's end, the row is 0 there, and so is the norm's scale.
 void NormRow(const Kernels& kernels, const NormWeight& norm, const float* x, Form form, void* out) {
@@ -87,7 +77,7 @@ Activation CpuOps::Embed(EmbeddingId table, float factor, const StepInput& input
   const TiledMatrix& matrix = weights_.Matrix(table);
   auto out =
       Take(Form::kFloat, static_cast<int>(step.tokens.size()), static_cast<int>(matrix.columns));
-  ForTokens(pool_, out->rows(), [&](int token) {
+  pool_.ParallelFor(out->rows(), [&](int token, int) {
     float* row = out->Floats(token);
     UntileRow(matrix, step.tokens[token], row);
     std::fill(row + matrix.columns, row + out->row_floats(), 0.0f);
@@ -100,7 +90,7 @@ Activation CpuOps::Embed(EmbeddingId table, float factor, const StepInput& input
 Activation CpuOps::Norm(std::optional<NormId> norm, const Activation& residual, LinearId consumer) {
   const CpuActivation& in = Cast(residual);
   auto out = Take(weights_.Matrix(consumer).input, in.rows(), in.width());
-  ForTokens(pool_, out->rows(), [&](int token) {
+  pool_.ParallelFor(out->rows(), [&](int token, int) {
     if (norm.has_value()) {
       NormRow(kernels_, weights_.Norm(*norm), in.Floats(token), out->form(), out->Row(token));
     } else {
@@ -141,8 +131,9 @@ Activation CpuOps::Linear(LinearId weight, const Activation& x) {
   const std::vector<float>& bias = weights_.Bias(weight);
   auto out = Take(Form::kFloat, Cast(x).rows(), static_cast<int>(matrix.rows));
   if (!bias.empty()) {
-    ForTokens(pool_, out->rows(),
-              [&](int token) { std::copy(bias.begin(), bias.end(), out->Floats(token)); });
+    pool_.ParallelFor(out->rows(), [&](int token, int) {
+      std::copy(bias.begin(), bias.end(), out->Floats(token));
+    });
   }
   Gemm(matrix, Cast(x), 0, out->rows(), out->Floats(0), out->row_floats(), !bias.empty());
   return out;
@@ -159,7 +150,7 @@ Activation CpuOps::RowLinear(LinearId weight, Activation x, const Addend& addend
   {
     const auto product = Take(Form::kFloat, sum.rows(), sum.width());
     Gemm(matrix, Cast(x), 0, sum.rows(), product->Floats(0), product->row_floats(), false);
-    ForTokens(pool_, sum.rows(), [&](int token) {
+    pool_.ParallelFor(sum.rows(), [&](int token, int) {
       float* y = product->Floats(token);
       if (addend.norm.has_value()) {
         NormRow(kernels_, weights_.Norm(*addend.norm), y, Form::kFloat, y);
@@ -237,7 +228,7 @@ const CpuOps::Rotations& CpuOps::RotationsOf(const RopeSpec& rope, const CpuStep
     rotations.cosines.resize(input.positions.size() * pairs);
     rotations.sines.resize(rotations.cosines.size());
   }
-  ForTokens(pool_, rotations.tokens, [&](int token) {
+  pool_.ParallelFor(rotations.tokens, [&](int token, int) {
     for (int i = 0; i < pairs; ++i) {
       const double angle = input.positions[token] * rotations.frequencies[i];
       rotations.cosines[token * pairs + i] = static_cast<float>(rope.magnitude * std::cos(angle));
@@ -254,7 +245,7 @@ void CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   CpuActivation& x = Cast(qkv);
   const Rotations& rotations = RotationsOf(spec.rope, step);
   const int pairs = spec.rope.dimensions / 2;
-  ForTokens(pool_, x.rows(), [&](int token) {
+  pool_.ParallelFor(x.rows(), [&](int token, int) {
     float* heads = x.Floats(token);
     if (norms.has_value()) NormHeads(*norms, spec, heads);
     for (int head = 0; head < spec.num_heads + spec.num_kv_heads; ++head) {
@@ -266,11 +257,19 @@ void CpuOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
     const int at = position % kv_.block_size;
     const float* keys = heads + spec.num_heads * spec.head_size;
     const float* values = keys + spec.num_kv_heads * spec.head_size;
+    const int key_at = at / kTileRows * kTileRows * spec.head_size + at % kTileRows;
+    const int value_at = (kv_.block_size + at) * spec.head_size;
     for (int head = 0; head < spec.num_kv_heads; ++head) {
-      uint16_t* page = reinterpret_cast<uint16_t*>(kv_.Page(block, layer, head));
-      kernels_.append(keys + head * spec.head_size, values + head * spec.head_size, spec.head_size,
-                      page + at / kTileRows * kTileRows * spec.head_size + at % kTileRows,
-                      page + (kv_.block_size + at) * spec.head_size);
+      const float* k = keys + head * spec.head_size;
+      const float* v = values + head * spec.head_size;
+      uint8_t* page = kv_.Page(block, layer, head);
+      if (kv_.float32) {
+        float* floats = reinterpret_cast<float*>(page);
+        AppendFloats(k, v, spec.head_size, floats + key_at, floats + value_at);
+      } else {
+        uint16_t* halves = reinterpret_cast<uint16_t*>(page);
+        kernels_.append(k, v, spec.head_size, halves + key_at, halves + value_at);
+      }
     }
   });
 }
@@ -334,7 +333,7 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
 
 void CpuOps::Attend(const AttentionStep& step, int index, int thread) {
   const AttentionTile tile = Tile(step, index, scratch_[thread]);
-  kernels_.attention(tile);
+  (kv_.float32 ? AttendFloats : kernels_.attention)(tile);
   for (int i = 0; i < tile.num_queries; ++i) {
     // Where a query lies in qkv is where its result lies in out.
     const ptrdiff_t at = tile.queries[i] - step.qkv.Floats(0);
@@ -359,7 +358,7 @@ Activation CpuOps::Attention(int32_t layer, const AttentionSpec& spec, const Act
   if (whole_blocks) return out;
   // Heads that end within a block of 32: the blocks are made of whole rows.
   auto blocks = Take(form, out->rows(), width);
-  ForTokens(pool_, out->rows(), [&](int token) {
+  pool_.ParallelFor(out->rows(), [&](int token, int) {
     kernels_.store(out->Floats(token), width, form, blocks->Row(token));
   });
   return blocks;

@@ -14,38 +14,42 @@
 namespace millrace {
 namespace {
 
-// Of the largest logit. Against float64 with keys and values in float16, as they are here; and
-// without, where that rounding alone is worth as much (transformers' own with it are as far off).
+// Of the largest logit, against float64: with keys and values in float32; and in float16, which is
+// compared with a reference that rounds them, too.
+constexpr double kTolerance = 1e-5;
 constexpr double kHalfKvTolerance = 5e-4;
-constexpr double kTolerance = 2e-3;
 
-DeviceSpec Device(int max_model_len) {
+DeviceSpec Device(int max_model_len, bool float_kv = false) {
   return {.threads = 2,
-          .kv_cache_memory = 4 << 20,
+          .kv_cache_memory = 8 << 20,
           .max_num_seqs = 4,
           .max_num_batched_tokens = 64,
-          .max_model_len = max_model_len};
+          .max_model_len = max_model_len,
+          .kv_cache_float32 = float_kv};
 }
 
 class FamiliesTest : public TinyModelTest {};
 
 TEST_F(FamiliesTest, AreWhatTransformersMakesOfThem) {
   for (const cpu::Kernels* kernels : {&cpu::PlainKernels(), &cpu::BestKernels()}) {
-    SCOPED_TRACE(kernels->name);
-    const auto load = [&](const std::string& path, int max_model_len) {
-      return cpu::LoadCpuExecutor({path}, Device(max_model_len), *kernels);
-    };
-    std::vector<TwinResult> results = RunFamilies(load, Path("twins"));
-    EXPECT_EQ(results.size(), ReadFamilyReference().twins.size());
-    const std::vector<TwinResult> files = RunFamilies(load, Path("twins"), TwinForm::kGguf);
-    EXPECT_GT(files.size(), results.size() / 2);
-    results.insert(results.end(), files.begin(), files.end());
-    for (const TwinResult& result : results) {
-      EXPECT_LT(result.half_kv_error, kHalfKvTolerance) << result.name;
-      EXPECT_LT(result.error, kTolerance) << result.name;
-      EXPECT_TRUE(result.same) << result.name;
-      // For README.md's table: --gtest_output=xml.
-      RecordProperty(result.name, StrCat(result.error, " ", result.half_kv_error));
+    for (const bool float_kv : {true, false}) {
+      SCOPED_TRACE(StrCat(kernels->name, float_kv ? ", float32" : ", float16"));
+      const auto load = [&](const std::string& path, int max_model_len) {
+        return cpu::LoadCpuExecutor({path}, Device(max_model_len, float_kv), *kernels);
+      };
+      std::vector<TwinResult> results = RunFamilies(load, Path("twins"));
+      EXPECT_EQ(results.size(), ReadFamilyReference().twins.size());
+      const std::vector<TwinResult> files = RunFamilies(load, Path("twins"), TwinForm::kGguf);
+      EXPECT_GT(files.size(), results.size() / 2);
+      results.insert(results.end(), files.begin(), files.end());
+      for (const TwinResult& result : results) {
+        const double error = float_kv ? result.error : result.half_kv_error;
+        EXPECT_LT(error, float_kv ? kTolerance : kHalfKvTolerance) << result.name;
+        EXPECT_TRUE(result.same) << result.name;
+        // For README.md's table: --gtest_output=xml.
+        RecordProperty(StrCat(result.name, float_kv ? "_float32" : "_float16"),
+                       StrCat(error, " ", result.error));
+      }
     }
   }
 }
