@@ -100,6 +100,19 @@ std::vector<FamilyTwin> FamilyTwins() {
       {.name = "mistral",
        .config = Config("MistralForCausalLM", "mistral", Patch(R"({"sliding_window": 9})")),
        .mutations = {theta, epsilon, heads, Patch(R"({"sliding_window": 10})")}});
+  const Json mistral_layers = Patch(R"({"sliding_window": 9, "layer_types": [
+      "full_attention", "sliding_attention", "full_attention"]})");
+  twins.push_back(
+      {.name = "mistral_layers",
+       .config = Config("MistralForCausalLM", "mistral", mistral_layers),
+       .in_gguf = false,
+       .mutations = {Patch(R"({"sliding_window": 10})"), Patch(R"({"layer_types": null})"),
+                     Patch(R"({"layer_types": ["sliding_attention", "full_attention",
+                                               "full_attention"]})")}});
+  twins.push_back({.name = "ministral",
+                   .config = Config("MinistralForCausalLM", "ministral", mistral_layers),
+                   .in_gguf = false,
+                   .mutations = {theta}});
   const Json tied = Patch(R"({"tie_word_embeddings": true})");
   const Json qwen_window = Patch(R"({"sliding_window": 9, "use_sliding_window": true,
                               "max_window_layers": 2, "tie_word_embeddings": true})");

@@ -79,6 +79,7 @@ class HfConfigReader {
     static constexpr Architecture kArchitectures[] = {
         {"LlamaForCausalLM", "llama", &HfConfigReader::ReadLlama},
         {"MistralForCausalLM", "llama", &HfConfigReader::ReadMistral},
+        {"MinistralForCausalLM", "llama", &HfConfigReader::ReadMistral},
         {"Qwen2ForCausalLM", "qwen2", &HfConfigReader::ReadQwen2},
         {"Qwen3ForCausalLM", "qwen3", &HfConfigReader::ReadQwen3, 128},
         {"Gemma2ForCausalLM", "gemma2", &HfConfigReader::ReadGemma2, 256, true},
@@ -212,6 +213,8 @@ class HfConfigReader {
     return RefuseWindows();
   }
 
+  // With `layer_types` it is a Ministral, whatever its architecture's name: so transformers' Auto
+  // classes have it, and vLLM, while transformers' MistralForCausalLM leaves them unread.
   absl::Status ReadMistral() {
     MILLRACE_RETURN_IF_ERROR(RefuseUnsupported());
     MILLRACE_ASSIGN_OR_RETURN(const int window, ReadWindow(4096));

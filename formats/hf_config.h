@@ -19,8 +19,8 @@ struct HfConfig {
   std::vector<std::string> unquantized;
 };
 
-// Of Llama, Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 (text), Phi-3, OLMo 2, Granite and SmolLM3,
-// each "…ForCausalLM", with FP8 linears as `quantization_config` says in the dialects of
+// Of Llama, Mistral, Ministral, Qwen2, Qwen3, Gemma 2, Gemma 3 (text), Phi-3, OLMo 2, Granite and
+// SmolLM3, each "…ForCausalLM", with FP8 linears as `quantization_config` says in the dialects of
 // compressed-tensors and of `quant_method: fp8` (static or dynamic activations, or DeepSeek's
 // blocks of weights).
 //
