@@ -1,5 +1,9 @@
 #include "executors/cpu/kernels.h"
 
+#ifdef MILLRACE_X86
+#include <cpuid.h>
+#endif
+
 #include "executors/cpu/kernel_sets.h"
 
 namespace millrace::cpu {
@@ -52,11 +56,19 @@ constexpr Kernels kAvx512 = Named("avx512-vnni", avx512::kKernels);
 constexpr Kernels kAvx512Bf16 = Named("avx512-bf16", WithBf16(avx512::kKernels));
 #endif
 
+#ifdef MILLRACE_X86
+// Not every compiler's __builtin_cpu_supports knows of it. Registers of its width are AVX's, which
+// is asked for there, too.
+bool HasF16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 KernelList FindSupported() {
   KernelList list{.tables = {&kPlain}, .count = 1};
 #ifdef MILLRACE_X86
-  // Every processor with AVX2 has F16C, which not every compiler can ask for.
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return list;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !HasF16c()) return list;
   list.tables[list.count++] = &kAvx2;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
