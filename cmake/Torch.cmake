@@ -19,6 +19,9 @@ set(_torch "${_torch}/millrace/torch-${_digest}")
 
 set(MILLRACE_HAS_TORCH OFF)
 # It is not instrumented: what the sanitizers would say of it is wrong.
+if(MILLRACE_TORCH STREQUAL "ON" AND MILLRACE_SANITIZE)
+  message(FATAL_ERROR "MILLRACE_TORCH is ON and MILLRACE_SANITIZE ${MILLRACE_SANITIZE}: LibTorch is not instrumented; allowed: AUTO or OFF")
+endif()
 if(NOT MILLRACE_TORCH STREQUAL "OFF" AND NOT MILLRACE_SANITIZE)
   if(EXISTS "${_torch}/lib/libtorch_cpu.so")
     set(MILLRACE_HAS_TORCH ON)

@@ -51,3 +51,22 @@ build_quietly() {
   [ -t 1 ] && quiet=
   ninja -C "$folder" -j "$JOBS" $quiet "$@"
 }
+
+# setting NAME FLAG...: what millraced with these flags takes for --NAME: of the last such flag, or the environment, or the file of
+# --config. Empty where none of them says it. NAME is one word.
+setting() {
+  local name=$1 variable=MILLRACE_${1^^} value= file
+  local flags=("${@:2}")
+  for i in "${!flags[@]}"; do
+    case ${flags[i]} in
+      --"$name"=*) value=${flags[i]#*=} ;;
+      --"$name") value=${flags[i + 1]-} ;;
+    esac
+  done
+  value=${value:-${!variable-}}
+  if [ -z "$value" ] && [ "$name" != config ]; then
+    file=$(setting config "${flags[@]}")
+    [ ! -f "$file" ] || value=$(sed -nE "s/^([^#]*[{,[:space:]])?[\"']?$name[\"']?[[:space:]]*:[[:space:]]*[\"']?([^\"',}#[:space:]]+).*/\\2/p" "$file")
+  fi
+  printf '%s' "$value"
+}

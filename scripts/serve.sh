@@ -5,20 +5,17 @@ source "$(dirname "$0")/common.sh"
 cd "$ROOT"
 
 scripts/setup.sh build
-case " $* " in
-  *" --model"* | *" --device fake "* | *" --device=fake "*) ;;  # Another model, or none: nothing to fetch.
-  *) scripts/fetch_model.sh ;;
-esac
+device=$(setting device "$@")
+# Another model, or none: nothing to fetch.
+[ "$device" = fake ] || [ -n "$(setting model "$@")" ] || scripts/fetch_model.sh
 targets=(millraced)
 configured=$([ ! -f build/build.ninja ] || echo 1)
-case " $* " in
-  *" --device torch "* | *" --device=torch "*)
-    [ "$(uname -m)" = x86_64 ] || die "--device torch: LibTorch is fetched for x86-64 alone"
-    scripts/fetch_torch.sh
-    targets+=(executors_torch)
-    configured=
-    ;;
-esac
+if [ "$device" = torch ]; then
+  [ "$(uname -m)" = x86_64 ] || die "--device torch: LibTorch is fetched for x86-64 alone"
+  scripts/fetch_torch.sh
+  targets+=(executors_torch)
+  configured=
+fi
 if [ -z "$configured" ]; then
   say "configuring build/"
   cmake -S . -B build -G Ninja -DMILLRACE_TESTS=OFF --log-level=WARNING >/dev/null

@@ -15,7 +15,7 @@ case " $* " in
   *MILLRACE_SANITIZE=[at]*) sanitized=1 ;;
   *)
     scripts/fetch_model.sh
-    scripts/fetch_torch.sh
+    [[ " $* " == *MILLRACE_TORCH=OFF* ]] || scripts/fetch_torch.sh
     ;;
 esac
 
