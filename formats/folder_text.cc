@@ -20,6 +20,7 @@ constexpr char kConfig[] = "tokenizer_config.json";
 constexpr char kSpecialTokens[] = "special_tokens_map.json";
 constexpr char kTemplate[] = "chat_template.jinja";
 constexpr char kOldTemplate[] = "chat_template.json";
+constexpr char kTemplateField[] = "chat_template";
 constexpr size_t kMaxTokenizerBytes = 256 << 20;
 constexpr size_t kMaxConfigBytes = 16 << 20;
 constexpr size_t kMaxTemplateBytes = 1 << 20;
@@ -114,19 +115,19 @@ absl::Status ReadAddedTokens(const JsonFields& config, TokenizerSpec* spec, Toke
 
 // A text, or a list of {"name", "template"} of which the one called "default" counts, if there is
 // one.
-absl::StatusOr<std::string> ReadTemplateField(const JsonFields& fields) {
-  constexpr char kName[] = "chat_template";
-  const Json* field = fields.Find(kName);
+absl::StatusOr<std::string> FindTemplate(const JsonFields& fields, const char* file) {
+  const Json* field = fields.Find(kTemplateField);
   if (field == nullptr) return std::string();
   if (field->is_string()) return field->get<std::string>();
   if (!field->is_array()) {
-    return fields.Bad(kName, StrCat("is ", Describe(*field), ", must be a text or a list"));
+    return fields.Bad(kTemplateField,
+                      StrCat("is ", Describe(*field), ", must be a text or a list"));
   }
   for (size_t i = 0; i < field->size(); ++i) {
     const Json& entry = (*field)[i];
-    const std::string place = StrCat(kName, "[", i, "]");
+    const std::string place = StrCat(kTemplateField, "[", i, "]");
     if (!entry.is_object()) return fields.Bad(place, "must be an object");
-    const JsonFields named(entry, StrCat(kConfig, ": ", place, "."));
+    const JsonFields named(entry, StrCat(file, ": ", place, "."));
     MILLRACE_ASSIGN_OR_RETURN(const std::string_view name, named.String("name"));
     MILLRACE_ASSIGN_OR_RETURN(const std::string_view text, named.String("template"));
     if (name == "default") return std::string(text);
@@ -134,22 +135,24 @@ absl::StatusOr<std::string> ReadTemplateField(const JsonFields& fields) {
   return std::string();
 }
 
-absl::StatusOr<std::string> ReadTemplate(const fs::path& folder, const JsonFields& config) {
+absl::StatusOr<std::string> ReadTemplateField(const Json& json, const char* file) {
+  const JsonFields fields(json, StrCat(file, ": "));
+  MILLRACE_ASSIGN_OR_RETURN(std::string text, FindTemplate(fields, file));
+  if (text.size() <= kMaxTemplateBytes) return text;
+  return fields.Bad(kTemplateField,
+                    StrCat(text.size(), " bytes, must be at most ", kMaxTemplateBytes));
+}
+
+absl::StatusOr<std::string> ReadTemplate(const fs::path& folder, const Json& config) {
   if (HasFolderFile(folder, kTemplate)) {
     MILLRACE_ASSIGN_OR_RETURN(const MappedFile file,
                               OpenFolderFile(folder, kTemplate, kMaxTemplateBytes));
     return std::string(file.text());
   }
-  MILLRACE_ASSIGN_OR_RETURN(std::string text, ReadTemplateField(config));
-  if (text.empty()) {
-    MILLRACE_ASSIGN_OR_RETURN(const Json old, ReadIfThere(folder, kOldTemplate));
-    MILLRACE_ASSIGN_OR_RETURN(text, ReadTemplateField(JsonFields(old, StrCat(kOldTemplate, ": "))));
-  }
-  if (text.size() > kMaxTemplateBytes) {
-    return config.Bad("chat_template",
-                      StrCat(text.size(), " bytes, must be at most ", kMaxTemplateBytes));
-  }
-  return text;
+  MILLRACE_ASSIGN_OR_RETURN(std::string text, ReadTemplateField(config, kConfig));
+  if (!text.empty()) return text;
+  MILLRACE_ASSIGN_OR_RETURN(const Json old, ReadIfThere(folder, kOldTemplate));
+  return ReadTemplateField(old, kOldTemplate);
 }
 
 absl::StatusOr<TokenizerSpec> ReadTokenizer(const fs::path& folder) {
@@ -189,7 +192,7 @@ absl::StatusOr<ModelText> ReadFolderText(const std::string& path) {
   text.tokenizer.eos = id(text.eos);
   text.tokenizer.pad = id(text.pad);
   if (text.tokenizer.eos.has_value()) text.tokenizer.end_of_generation = {*text.tokenizer.eos};
-  MILLRACE_ASSIGN_OR_RETURN(text.chat_template, ReadTemplate(folder, config));
+  MILLRACE_ASSIGN_OR_RETURN(text.chat_template, ReadTemplate(folder, json));
   return text;
 }
 

@@ -130,9 +130,16 @@ TEST_F(ModelTextTest, NamesTheFileAndTheFieldOfALie) {
               HasSubstr("added_tokens_decoder.1.content: is \"x\", but tokenizer.json has \"b\""));
   EXPECT_THAT(with_config(R"({"chat_template": 1})"), HasSubstr("chat_template: is 1, must be"));
   EXPECT_THAT(with_config(R"({"chat_template": [{"name": "default"}]})"),
-              HasSubstr("chat_template[0].template: is missing"));
+              HasSubstr("tokenizer_config.json: chat_template[0].template: is missing"));
   EXPECT_THAT(with_config(Json({{"chat_template", std::string((1 << 20) + 1, 'x')}}).dump()),
-              HasSubstr("chat_template: 1048577 bytes, must be at most 1048576"));
+              HasSubstr("tokenizer_config.json: chat_template: 1048577 bytes, must be at most "
+                        "1048576"));
+  // The file that the template is in, if it is another.
+  Write("tokenizer_config.json", "{}");
+  Write("chat_template.json", R"({"chat_template": [{"name": "default"}]})");
+  EXPECT_THAT(Error(), HasSubstr("chat_template.json: chat_template[0].template: is missing"));
+  Write("chat_template.json", Json({{"chat_template", std::string((1 << 20) + 1, 'x')}}).dump());
+  EXPECT_THAT(Error(), HasSubstr("chat_template.json: chat_template: 1048577 bytes"));
 }
 
 TEST_F(ModelTextTest, WithoutATokenizerSaysWhatToDo) {
