@@ -1,5 +1,7 @@
 #include "server/sampling_defaults.h"
 
+#include "base/strings.h"
+
 namespace millrace {
 
 SamplingDefaults MakeSamplingDefaults(const GenerationConfig& config) {
@@ -23,13 +25,12 @@ void Apply(const SamplingDefaults& defaults, GenerateRequest* request) {
   request->default_max_tokens = defaults.max_tokens;
 }
 
-std::vector<std::pair<std::string_view, double>> NamedDefaults(const SamplingDefaults& defaults) {
+std::vector<std::pair<std::string_view, std::string>> NamedDefaults(
+    const SamplingDefaults& defaults) {
   const SamplingDefaults own;
-  std::vector<std::pair<std::string_view, double>> named;
+  std::vector<std::pair<std::string_view, std::string>> named;
   const auto add = [&](std::string_view name, auto SamplingDefaults::*member) {
-    if (defaults.*member != own.*member) {
-      named.emplace_back(name, static_cast<double>(defaults.*member));
-    }
+    if (defaults.*member != own.*member) named.emplace_back(name, StrCat(defaults.*member));
   };
   add("temperature", &SamplingDefaults::temperature);
   add("top_k", &SamplingDefaults::top_k);
@@ -37,7 +38,8 @@ std::vector<std::pair<std::string_view, double>> NamedDefaults(const SamplingDef
   add("min_p", &SamplingDefaults::min_p);
   add("typical_p", &SamplingDefaults::typical_p);
   add("repetition_penalty", &SamplingDefaults::repetition_penalty);
-  if (defaults.max_tokens.has_value()) named.emplace_back("max_tokens", *defaults.max_tokens);
+  if (defaults.max_tokens.has_value())
+    named.emplace_back("max_tokens", StrCat(*defaults.max_tokens));
   return named;
 }
 

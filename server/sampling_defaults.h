@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -29,8 +30,9 @@ SamplingDefaults MakeSamplingDefaults(const GenerationConfig& config);
 // A request begins so, and then says what it does.
 void Apply(const SamplingDefaults& defaults, GenerateRequest* request);
 
-// Those that are not as above, by the names of a request's fields.
-std::vector<std::pair<std::string_view, double>> NamedDefaults(const SamplingDefaults& defaults);
+// Those that are not as above, by the names of a request's fields; numbers as JSON writes them.
+std::vector<std::pair<std::string_view, std::string>> NamedDefaults(
+    const SamplingDefaults& defaults);
 
 }  // namespace millrace
 

@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   const EngineInfo& info = server->engine_->info();
   std::vector<std::string> defaults;
   for (const auto& [name, value] : NamedDefaults(info.sampling)) {
-    defaults.push_back(absl::StrCat(name.data(), " ", value));
+    defaults.push_back(StrCat(name, " ", value));
   }
   if (!defaults.empty()) {
     kLog.Info("requests that do not say it are sampled as generation_config.json has it: ",

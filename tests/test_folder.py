@@ -132,8 +132,8 @@ def test_its_generation_config_says_how_it_is_sampled(start_server, tmp_path):
         return answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]
 
     server = start_server(*flags)
-    (model,) = httpx.get(server.http + "/v1/models").json()["data"]
-    assert model["default_sampling_params"] == {"temperature": 0, "top_k": 5, "max_tokens": 3}
+    models = httpx.get(server.http + "/v1/models").text
+    assert '"default_sampling_params":{"temperature":0,"top_k":5,"max_tokens":3}' in models
     assert "generation_config.json has it: temperature 0, top_k 5, max_tokens 3" in server.log.read_text()
     greedy, tokens = ask(server)
     assert tokens == 3 and ask(server) == ask(server, temperature=0) == (greedy, 3)

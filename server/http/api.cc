@@ -78,7 +78,7 @@ void AppendModel(std::string& out, const EngineInfo& info) {
     if (out.back() != '{') out += ',';
     AppendJsonString(out, name);
     out += ':';
-    AppendJsonLogprob(out, static_cast<float>(value));
+    out += value;
   }
   out += "}}";
 }
