@@ -40,12 +40,14 @@ Generation::~Generation() {
 Answer::State Generation::Poll(HttpResponse& response, std::string& body) {
   State state = State::kWaiting;
   for (size_t i = 0; i < choices_.size(); ++i) {
-    const Choice& leader = choices_[i - i % candidates()];
-    const bool early = request_.options.echo && !leader.echoed && &leader != &choices_[i];
-    while (!choices_[i].finish && !early) {
-      std::optional<OutputEvent> event = choices_[i].stream->Next();
-      if (!event) break;
-      if (!Take(i, *std::move(event), response, body, state)) return state;
+    while (!choices_[i].finish && !AwaitsEcho(i)) {
+      if (choices_[i].echo != nullptr) {
+        ShowEcho(i, body);
+      } else {
+        std::optional<OutputEvent> event = choices_[i].stream->Next();
+        if (!event) break;
+        if (!Take(i, *std::move(event), response, body, state)) return state;
+      }
       if (body.size() >= kMaxBodyBytes && unfinished_ > 0) return State::kChunk;
     }
   }
@@ -72,7 +74,7 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
     response.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   }
   if (event.echo) {
-    TakeEcho(index, event, body);
+    TakeEcho(index, std::move(event));
     return true;
   }
   choice.part.text += event.text;
@@ -86,18 +88,29 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
 }
 
 // The prompt, for all of its choices.
-void Generation::TakeEcho(size_t index, const OutputEvent& event, std::string& body) {
-  const bool details = request_.echo && !event.details.empty();
-  for (size_t i = index; i < index + candidates(); ++i) {
-    Choice& choice = choices_[i];
-    choice.echoed = true;
-    if (request_.echo) choice.part.text = event.text;
-    if (request_.return_token_ids) choice.part.prompt_token_ids = event.tokens;
-    if (details) {
-      for (const TokenDetail& detail : event.details) choice.logprobs.Add(detail);
-    }
-    if (request_.stream) AppendChunk(i, details, body);
+void Generation::TakeEcho(size_t index, OutputEvent event) {
+  const auto echo = std::make_shared<const OutputEvent>(std::move(event));
+  for (size_t i = index; i < index + candidates(); ++i) choices_[i].echo = echo;
+}
+
+void Generation::ShowEcho(size_t index, std::string& body) {
+  Choice& choice = choices_[index];
+  const auto echo = std::exchange(choice.echo, nullptr);
+  choice.echoed = true;
+  const bool details = request_.echo && !echo->details.empty();
+  if (request_.echo) choice.part.text = echo->text;
+  if (request_.return_token_ids) choice.part.prompt_token_ids = echo->tokens;
+  if (details) {
+    for (const TokenDetail& detail : echo->details) choice.logprobs.Add(detail);
   }
+  if (request_.stream) AppendChunk(index, details, body);
+}
+
+// Whether the choice has to wait for its prompt's first one.
+bool Generation::AwaitsEcho(size_t index) const {
+  const Choice& choice = choices_[index];
+  return request_.options.echo && index % candidates() != 0 && !choice.echoed &&
+         choice.echo == nullptr;
 }
 
 void Generation::AppendChunk(size_t index, bool details, std::string& body) {

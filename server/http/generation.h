@@ -19,7 +19,8 @@ namespace millrace {
 // an answer with its own status; an error after it is an event in the stream, after which the
 // connection closes.
 //
-// The prompt's echo comes with its first choice and is shown in each; the others wait for it.
+// The prompt's echo comes with its first choice and is shown in each, one after another; the others
+// wait for it.
 //
 // Takes events only when polled, so that an unread answer stays in the engine's bounded buffers.
 // Destroying it cancels what is unfinished (kClientGone).
@@ -37,6 +38,7 @@ class Generation : public Answer {
     LogprobsWriter logprobs;
     ChoicePart part;    // what has come: all of it, or what waits for the next chunk
     bool first = true;  // no chunk has been sent
+    std::shared_ptr<const OutputEvent> echo;  // of the prompt, until it has been shown
     bool echoed = false;
     std::optional<Finish> finish;
   };
@@ -44,7 +46,9 @@ class Generation : public Answer {
   // False: the answer has ended in an error, and `state` says how.
   bool Take(size_t index, OutputEvent event, HttpResponse& response, std::string& body,
             State& state);
-  void TakeEcho(size_t index, const OutputEvent& event, std::string& body);
+  void TakeEcho(size_t index, OutputEvent event);
+  void ShowEcho(size_t index, std::string& body);
+  bool AwaitsEcho(size_t index) const;
   void AppendChunk(size_t index, bool details, std::string& body);
   State Fail(const absl::Status& status, HttpResponse& response, std::string& body);
   State Complete(HttpResponse& response, std::string& body);

@@ -159,6 +159,28 @@ TEST(GenerationTest, AnEchoIsShownInEachChoice) {
   }
 }
 
+// What all choices show takes no more memory at a time than what one does.
+TEST(GenerationTest, AnEchoIsShownInOneChoiceAfterAnother) {
+  constexpr size_t kChoices = 8;
+  Running run(ApiKind::kCompletion,
+              R"({"prompt": "p", "n": 8, "echo": true, "stream": true, "max_tokens": 0})");
+  const std::string prompt(200'000, 'p');
+  run.stream(0).Push({.echo = true, .text = prompt});
+  for (size_t i = 0; i < kChoices; ++i) run.stream(i).Push(FinishEvent());
+  size_t shown = 0;
+  State state = State::kChunk;
+  for (int polls = 0; state == State::kChunk && polls < 20; ++polls) {
+    state = run.Poll();
+    EXPECT_LT(run.body.size(), 600'000u);
+    for (const Json& event : run.Events()) {
+      if (event.is_object() && event["choices"][0]["text"] == prompt) ++shown;
+    }
+    run.body.clear();
+  }
+  EXPECT_EQ(state, State::kEnd);
+  EXPECT_EQ(shown, kChoices);
+}
+
 TEST(GenerationTest, AWholeChatHasOpenAisShape) {
   Running run(ApiKind::kChat, R"({"messages": [{"role": "user", "content": "p"}]})");
   run.stream().Push(FinishEvent(FinishReason::kStop, "Hi"));
