@@ -84,8 +84,9 @@ absl::Status EngineImpl::CheckFields(const GenerateRequest& request) const {
   return text_->CheckLength(text->size(), defaults_.limits.max_model_len);
 }
 
-// `fields` is what CheckFields says.
-absl::Status EngineImpl::AdmitAtDoor(const absl::Status& fields, size_t num_alive) {
+// `fields` is what CheckFields says; `num_alive` counts the request's own choices, too.
+absl::Status EngineImpl::AdmitAtDoor(const GenerateRequest& request, const absl::Status& fields,
+                                     size_t num_alive) {
   if (loop_->failed()) {
     return WithRetryAfter(absl::UnavailableError("the device has failed"), absl::Seconds(1));
   }
@@ -94,6 +95,11 @@ absl::Status EngineImpl::AdmitAtDoor(const absl::Status& fields, size_t num_aliv
   // Those that the batch has room for do not wait in this sense, even while the next step is yet to
   // be planned.
   const int64_t most = int64_t{options_.max_waiting} + defaults_.limits.max_num_seqs;
+  if (request.n > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.mean_logprob ? "best_of" : "n", " is ", request.n, "; allowed: 1 to ",
+                     most, ", as many as run (--max-num-seqs) and wait (--max-waiting)"));
+  }
   if (static_cast<int64_t>(num_alive) > most) {
     return Full("the queue is full", options_.max_waiting);
   }
@@ -106,6 +112,7 @@ EngineImpl::Choices EngineImpl::MakeChoices(GenerateRequest request,
   const auto n = static_cast<uint64_t>(std::clamp(request.n, 1, kMaxChoices));
   const uint64_t first_key = next_key_.fetch_add(n);
   Prompt prompt = std::exchange(request.prompt, Prompt());
+  const auto prompt_counted = std::make_shared<std::atomic<bool>>(false);
   Choices choices;
   for (uint64_t i = 0; i < n; ++i) {
     GenerateRequest one = request;
@@ -115,6 +122,7 @@ EngineImpl::Choices EngineImpl::MakeChoices(GenerateRequest request,
     LiveRequest& live = *choices.back();
     live.key = first_key + i;
     live.choice = static_cast<uint32_t>(i);
+    live.prompt_counted = prompt_counted;
     if (live.request.deadline.has_value()) {
       live.deadline = ToSteady(*live.request.deadline, clock_.Now());
     }
@@ -144,7 +152,7 @@ std::vector<std::shared_ptr<ResponseStream>> EngineImpl::Generate(GenerateReques
     num_alive = live_.size();
   }
   in_text_ += static_cast<int32_t>(choices.size());
-  absl::Status status = AdmitAtDoor(fields, num_alive);
+  absl::Status status = AdmitAtDoor(choices.front()->request, fields, num_alive);
   if (status.ok()) {
     const size_t bytes = PromptBytes(choices.front()->request.prompt);
     if (pool_->Submit(bytes, [this, choices] { Prepare(choices); })) {
@@ -153,11 +161,12 @@ std::vector<std::shared_ptr<ResponseStream>> EngineImpl::Generate(GenerateReques
     status = Full("the queue is full", options_.max_waiting);
   }
   in_text_ -= static_cast<int32_t>(choices.size());
-  for (const auto& live : choices) Refuse(live, status);
+  Refuse(choices, status);
   return streams;
 }
 
-void EngineImpl::Refuse(const std::shared_ptr<LiveRequest>& request, absl::Status why) {
+void EngineImpl::Refuse(const Choices& choices, const absl::Status& why) {
+  if (choices.empty()) return;
   if (why.code() == absl::StatusCode::kResourceExhausted) {
     metrics_.OnReject(Rejection::kQueueFull);
   } else if (why.code() == absl::StatusCode::kUnavailable) {
@@ -165,13 +174,15 @@ void EngineImpl::Refuse(const std::shared_ptr<LiveRequest>& request, absl::Statu
   } else {
     metrics_.OnReject(Rejection::kInvalid);
   }
-  OutputEvent last;
-  last.finish.emplace();
-  last.finish->reason = FinishReason::kError;
-  last.finish->status = std::move(why);
-  last.finish->usage.prompt_tokens = request->prompt_tokens;
-  last.finish->timings.queue = absl::FromChrono(clock_.Now() - request->arrival);
-  Deliver(request, std::move(last));
+  for (const auto& request : choices) {
+    OutputEvent last;
+    last.finish.emplace();
+    last.finish->reason = FinishReason::kError;
+    last.finish->status = why;
+    last.finish->usage.prompt_tokens = request->prompt_tokens;
+    last.finish->timings.queue = absl::FromChrono(clock_.Now() - request->arrival);
+    Deliver(request, std::move(last));
+  }
 }
 
 void EngineImpl::Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason) {
@@ -199,6 +210,7 @@ void EngineImpl::Prepare(const Choices& choices) {
   }
   const absl::Status status = Admit(choices);
   const SteadyTime now = clock_.Now();
+  Choices refused;
   for (const auto& request : choices) {
     if (request->deadline.has_value() && now >= *request->deadline) {
       request->SetCancelled(CancelReason::kDeadline);
@@ -207,9 +219,10 @@ void EngineImpl::Prepare(const Choices& choices) {
     if (const auto reason = request->cancelled()) {
       ShardOf(*request).DeliverEnd(request, EndReason::kCancelled, CancelStatus(*reason), now);
     } else {
-      Refuse(request, status);
+      refused.push_back(request);
     }
   }
+  Refuse(refused, status);
   in_text_ -= static_cast<int32_t>(choices.size());
 }
 

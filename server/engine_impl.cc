@@ -116,8 +116,8 @@ void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> sin
   if (since_previous.has_value()) {
     metrics_.OnNextToken(*since_previous);
   } else {
-    // The choices of a prompt share it.
-    metrics_.OnFirstToken(since_arrival, request.choice == 0 ? request.prompt_tokens : 0);
+    const bool counted = request.prompt_counted->exchange(true);
+    metrics_.OnFirstToken(since_arrival, counted ? 0 : request.prompt_tokens);
   }
 }
 

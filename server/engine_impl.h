@@ -82,14 +82,15 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
              std::unique_ptr<const TextSet> text, EngineMetrics& metrics);
 
   absl::Status CheckFields(const GenerateRequest& request) const;
-  absl::Status AdmitAtDoor(const absl::Status& fields, size_t num_alive);
+  absl::Status AdmitAtDoor(const GenerateRequest& request, const absl::Status& fields,
+                           size_t num_alive);
   int32_t NumNotRunning() const;
   Choices MakeChoices(GenerateRequest request, const std::function<void()>& ready);
   void Prepare(const Choices& choices);
   absl::Status Admit(const Choices& choices);
   void AdmitChoice(const std::shared_ptr<LiveRequest>& request, SequenceRequest sequence);
   void Deliver(const std::shared_ptr<LiveRequest>& request, OutputEvent last);
-  void Refuse(const std::shared_ptr<LiveRequest>& request, absl::Status why);
+  void Refuse(const Choices& choices, const absl::Status& why);
   void Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason);
   uint64_t DrawSeed();
   OutputShard& ShardOf(const LiveRequest& request);

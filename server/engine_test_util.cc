@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/strings.h"
+
 namespace millrace {
 namespace {
 
@@ -16,6 +18,11 @@ constexpr auto kHang = std::chrono::seconds(60);
 [[noreturn]] void Die(const std::string& why) {
   std::fprintf(stderr, "%s\n", why.c_str());
   std::abort();
+}
+
+Metrics& AllMetrics() {
+  static Metrics& metrics = *new Metrics;
+  return metrics;
 }
 
 }  // namespace
@@ -107,16 +114,24 @@ GenerateRequest TextRequest(std::string prompt) {
 
 std::unique_ptr<EngineImpl> MakeEngine(std::shared_ptr<Script> script, EngineOptions options,
                                        StepLimits limits) {
-  static Metrics& metrics = *new Metrics;
   static std::atomic<int> count = 0;
   options.model_name = "scripted" + std::to_string(++count);
   auto text = TextSet::Bytes();
   if (!text.ok()) Die(text.status().ToString());
   auto engine = EngineImpl::Create(std::move(options),
                                    std::make_unique<ScriptedExecutor>(limits, std::move(script)),
-                                   *std::move(text), metrics);
+                                   *std::move(text), AllMetrics());
   if (!engine.ok()) Die(engine.status().ToString());
   return *std::move(engine);
+}
+
+double Metric(const Engine& engine, const std::string& name, const std::string& label) {
+  const std::string series = StrCat(name, "{engine=\"0\",model_name=\"", engine.info().model_name,
+                                    "\"", label.empty() ? "" : ",", label, "} ");
+  const std::string text = AllMetrics().Render();
+  const size_t at = text.find("\n" + series);
+  if (at == text.npos) Die("there is no series " + series);
+  return std::stod(text.substr(at + 1 + series.size()));
 }
 
 bool Eventually(const std::function<bool()>& done) {

@@ -69,6 +69,10 @@ inline StepLimits SmallLimits() {
 std::unique_ptr<EngineImpl> MakeEngine(std::shared_ptr<Script> script, EngineOptions options = {},
                                        StepLimits limits = SmallLimits());
 
+// The value of one of the engine's series: "vllm:prompt_tokens_total"; `label` as "reason=\"x\"",
+// of a series that has one more. Ends the program where there is none.
+double Metric(const Engine& engine, const std::string& name, const std::string& label = "");
+
 // Waits until `done` holds, at most for as long as a hanging test may.
 bool Eventually(const std::function<bool()>& done);
 

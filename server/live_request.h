@@ -3,6 +3,7 @@
 #ifndef MILLRACE_SERVER_LIVE_REQUEST_H_
 #define MILLRACE_SERVER_LIVE_REQUEST_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,6 +33,9 @@ struct LiveRequest {
   std::optional<SteadyTime> deadline;
   uint64_t key = 0;  // names the request between the threads of its engine
   uint32_t choice = 0;
+  // Shared by the request's choices, which share its prompt: whether one has had a token, so that
+  // the prompt has been counted.
+  std::shared_ptr<std::atomic<bool>> prompt_counted;
 
   // Written by the text pool, from then on the output shard's.
   int32_t prompt_tokens = 0;
