@@ -15,6 +15,16 @@ namespace {
 constexpr Logger kLog(LogComponent::kServer);
 constexpr int64_t kRoomToSpare = 64 << 20;  // bytes of the disk that stay free
 
+// Whether a 206 has what was asked for: the bytes from `begin` of a file of so many.
+bool IsAskedRange(std::string_view content_range, int64_t begin, int64_t file_bytes) {
+  const size_t slash = content_range.rfind('/');
+  if (!content_range.starts_with(StrCat("bytes ", begin, "-")) || slash == content_range.npos) {
+    return false;
+  }
+  const std::string_view size = content_range.substr(slash + 1);
+  return size == "*" || ParseNumber<int64_t>(size) == file_bytes;
+}
+
 }  // namespace
 
 Downloader::Downloader(const HubOptions& options, const HubCache& cache, std::string repository,
@@ -31,11 +41,12 @@ absl::Status Downloader::Fetch(std::vector<HubFile> files) {
   // Whoever takes several locks takes them in this order, so that nobody waits in a circle.
   std::sort(files.begin(), files.end(),
             [](const HubFile& a, const HubFile& b) { return a.etag < b.etag; });
-  for (size_t i = 0; i < files.size(); ++i) {
-    if (i > 0 && files[i].etag == files[i - 1].etag) continue;
-    MILLRACE_RETURN_IF_ERROR(Open(files[i]));
-  }
-  MILLRACE_RETURN_IF_ERROR(CheckRoom());
+  std::vector<HubFile> blobs = files;
+  blobs.erase(std::unique(blobs.begin(), blobs.end(),
+                          [](const HubFile& a, const HubFile& b) { return a.etag == b.etag; }),
+              blobs.end());
+  MILLRACE_RETURN_IF_ERROR(CheckRoom(blobs));
+  for (const HubFile& blob : blobs) MILLRACE_RETURN_IF_ERROR(Open(blob));
   int64_t total = 0, missing = 0;
   for (Target& target : targets_) {
     total += target.file.bytes;
@@ -67,23 +78,30 @@ absl::Status Downloader::Open(const HubFile& file) {
   MILLRACE_ASSIGN_OR_RETURN(FileLock lock, FileLock::Take(cache_.Lock(file.etag), asked_to_stop_));
   if (cache_.HasBlob(file.etag, file.bytes)) return absl::OkStatus();
   locks_.push_back(std::move(lock));
-  const std::filesystem::path blob = cache_.Blob(file.etag);
   std::error_code error;
-  std::filesystem::create_directories(blob.parent_path(), error);
+  std::filesystem::create_directories(Incomplete(file).parent_path(), error);
   Target& target = targets_.emplace_back();
   target.file = file;
-  MILLRACE_ASSIGN_OR_RETURN(
-      target.data, PartialFile::Open(StrCat(blob.string(), ".millrace.incomplete"), file.bytes,
-                                     options_.part_bytes));
+  MILLRACE_ASSIGN_OR_RETURN(target.data,
+                            PartialFile::Open(Incomplete(file), file.bytes, options_.part_bytes));
   return absl::OkStatus();
 }
 
-absl::Status Downloader::CheckRoom() const {
-  if (targets_.empty()) return absl::OkStatus();
+std::filesystem::path Downloader::Incomplete(const HubFile& file) const {
+  return StrCat(cache_.Blob(file.etag).string(), ".millrace.incomplete");
+}
+
+// Before anything is written. What another process is fetching counts as far as it has come.
+absl::Status Downloader::CheckRoom(const std::vector<HubFile>& files) const {
   int64_t missing = 0;
-  for (const Target& target : targets_) missing += target.data->missing_bytes();
+  for (const HubFile& file : files) {
+    if (cache_.HasBlob(file.etag, file.bytes)) continue;
+    missing += std::max<int64_t>(file.bytes - PartialFile::BytesOnDisk(Incomplete(file)), 0);
+  }
+  if (missing == 0) return absl::OkStatus();
   std::error_code error;
   const std::filesystem::path folder = cache_.Blob("x").parent_path();
+  std::filesystem::create_directories(folder, error);
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
   // A disk that does not say what it has may have room.
   if (error || static_cast<int64_t>(space.available) >= missing + kRoomToSpare) {
@@ -158,30 +176,42 @@ absl::Status Downloader::FetchOnce(HubApi& api, Target& target, int part, Progre
   const int64_t end = target.data->Missing(part).second;
   if (begin == end) return absl::OkStatus();
   int64_t left = end - begin;
+  bool ranged = true;
   absl::Status wrong;
-  const absl::Status status =
-      api.Fetch(commit_, target.file.name, begin, end,
-                [&](const HttpReply& response, std::string_view bytes) {
-                  if (stop_) return false;
-                  const bool whole = begin == 0 && end == target.file.bytes;
-                  if (response.status != 206 && !whole) {
-                    target.no_ranges = true;
-                    return false;
-                  }
-                  if (static_cast<int64_t>(bytes.size()) > left) {
-                    wrong = absl::DataLossError(
-                        StrCat("hub: ", repository_, ": ", Printable(target.file.name),
-                               " has more bytes than the hub said (", target.file.bytes, ")"));
-                    return false;
-                  }
-                  wrong = target.data->Append(part, bytes);
-                  left -= static_cast<int64_t>(bytes.size());
-                  if (wrong.ok()) progress.Add(static_cast<int64_t>(bytes.size()));
-                  return wrong.ok();
-                });
+  const absl::Status status = api.Fetch(
+      commit_, target.file.name, begin, end,
+      [&](const HttpReply& response, std::string_view bytes) {
+        if (stop_) return false;
+        const bool whole = begin == 0 && end == target.file.bytes;
+        if (response.status != 206 && !whole) {
+          ranged = false;
+          return false;
+        }
+        const std::string range = response.Header("content-range").value_or("");
+        if (response.status == 206 && !IsAskedRange(range, begin, target.file.bytes)) {
+          wrong = absl::FailedPreconditionError(StrCat(
+              "hub: ", repository_, ": ", Printable(target.file.name),
+              ": asked for were the bytes from ", begin, " of ", target.file.bytes,
+              ", Content-Range is \"", Printable(range), "\": check HF_ENDPOINT and the proxy"));
+          return false;
+        }
+        if (static_cast<int64_t>(bytes.size()) > left) {
+          wrong = absl::DataLossError(
+              StrCat("hub: ", repository_, ": ", Printable(target.file.name),
+                     " has more bytes than the hub said (", target.file.bytes, ")"));
+          return false;
+        }
+        wrong = target.data->Append(part, bytes);
+        left -= static_cast<int64_t>(bytes.size());
+        if (wrong.ok()) progress.Add(static_cast<int64_t>(bytes.size()));
+        return wrong.ok();
+      });
   MILLRACE_RETURN_IF_ERROR(wrong);
   if (stop_) return absl::CancelledError("stopped");
-  if (target.no_ranges) return absl::OkStatus();
+  if (!ranged) {
+    target.no_ranges = true;  // and once its other parts are through, it begins anew (Complete)
+    return absl::OkStatus();
+  }
   MILLRACE_RETURN_IF_ERROR(status);
   const auto [now, last] = target.data->Missing(part);
   if (now == last) return absl::OkStatus();
@@ -204,7 +234,7 @@ void Downloader::WaitForAll() {
 
 absl::Status Downloader::Complete(Target& target, Progress& progress) {
   if (target.no_ranges && target.data->missing_bytes() > 0) return Restart(target, progress);
-  absl::Status status = target.data->Verify(target.file.etag);
+  absl::Status status = target.data->Verify(target.file.etag, stop_);
   if (absl::IsDataLoss(status)) {
     status = Annotate(status, StrCat("hub: ", repository_, ": ", Printable(target.file.name)));
     if (std::exchange(target.wrong_once, true)) {

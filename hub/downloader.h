@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,7 +46,8 @@ class Downloader {
   using Job = std::pair<Target*, int>;  // and the part
 
   absl::Status Open(const HubFile& file);
-  absl::Status CheckRoom() const;
+  absl::Status CheckRoom(const std::vector<HubFile>& files) const;
+  std::filesystem::path Incomplete(const HubFile& file) const;
   void Run(Progress& progress);
   std::optional<Job> NextJob();
   absl::Status FetchPart(HubApi& api, Target& target, int part, Progress& progress);

@@ -152,7 +152,7 @@ absl::StatusOr<std::string> FetchHubModel(const HubRequest& request) {
     return absl::InvalidArgumentError(StrCat("hub: revision ", Printable(request.revision),
                                              " is no name of a branch, a tag or a commit"));
   }
-  HubOptions options = HubOptionsOfEnvironment();
+  MILLRACE_ASSIGN_OR_RETURN(HubOptions options, HubOptionsOfEnvironment());
   options.offline = options.offline || request.offline;
   options.stop = request.stop == nullptr ? &never : request.stop;
   if (!options.endpoint.starts_with("https://") && !options.endpoint.starts_with("http://")) {

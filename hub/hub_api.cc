@@ -94,7 +94,7 @@ absl::Status HubApi::Refusal(const HttpReply& response) const {
   }
   if (code == "RevisionNotFound") {
     return absl::NotFoundError(StrCat(subject, "has no revision \"", revision_,
-                                      "\": --revision names a branch, a tag or a commit", tail));
+                                      "\": name a branch, a tag or a commit", tail));
   }
   if (code == "EntryNotFound") {
     return absl::NotFoundError(StrCat(subject, "a file of the model is not there", tail));

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "absl/strings/ascii.h"
+#include "base/status.h"
 #include "base/strings.h"
 
 namespace millrace {
@@ -43,18 +44,21 @@ std::string Home() {
   return cache / "huggingface";
 }
 
-// A token goes into a header: what is not printable ASCII is none.
-std::string Cleaned(std::string_view token) {
+// A token goes into a header. `source`: where it comes from.
+absl::StatusOr<std::string> Checked(std::string_view token, const std::string& source) {
   token = Trim(token);
-  const bool good =
-      token.size() <= kMaxToken &&
-      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; });
-  return good ? std::string(token) : "";
+  if (token.size() <= kMaxToken &&
+      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; })) {
+    return std::string(token);
+  }
+  return absl::InvalidArgumentError(StrCat("hub: ", source,
+                                           " has a token that can be none; allowed: at most ",
+                                           kMaxToken, " visible ASCII characters"));
 }
 
-std::string Token(const std::string& home) {
+absl::StatusOr<std::string> Token(const std::string& home) {
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    if (const std::string token = Variable(name); !token.empty()) return Cleaned(token);
+    if (const std::string token = Variable(name); !token.empty()) return Checked(token, name);
   }
   std::string path = Expanded(Variable("HF_TOKEN_PATH"));
   if (path.empty() && !home.empty()) path = fs::path(home) / "token";
@@ -63,12 +67,12 @@ std::string Token(const std::string& home) {
   for (std::istreambuf_iterator<char> at(file), end; at != end && text.size() <= kMaxToken; ++at) {
     text += *at;
   }
-  return Cleaned(text);
+  return Checked(text, path);
 }
 
 }  // namespace
 
-HubOptions HubOptionsOfEnvironment() {
+absl::StatusOr<HubOptions> HubOptionsOfEnvironment() {
   HubOptions options;
   const std::string home = Home();
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
@@ -79,7 +83,7 @@ HubOptions HubOptionsOfEnvironment() {
     while (endpoint.ends_with('/')) endpoint.pop_back();
     options.endpoint = std::move(endpoint);
   }
-  options.token = Token(home);
+  MILLRACE_ASSIGN_OR_RETURN(options.token, Token(home));
   options.offline = IsTrue(Variable("HF_HUB_OFFLINE")) || IsTrue(Variable("TRANSFORMERS_OFFLINE"));
   return options;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "base/clock.h"
 
 namespace millrace {
@@ -24,8 +25,9 @@ struct HubOptions {
 };
 
 // By HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME; HF_ENDPOINT; HF_TOKEN, or the file that
-// HF_TOKEN_PATH names or `hf auth login` writes; HF_HUB_OFFLINE.
-HubOptions HubOptionsOfEnvironment();
+// HF_TOKEN_PATH names or `hf auth login` writes; HF_HUB_OFFLINE. INVALID_ARGUMENT: a token that can
+// be none.
+absl::StatusOr<HubOptions> HubOptionsOfEnvironment();
 
 }  // namespace millrace
 

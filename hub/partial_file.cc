@@ -58,6 +58,12 @@ absl::StatusOr<std::unique_ptr<PartialFile>> PartialFile::Open(std::filesystem::
   return file;
 }
 
+int64_t PartialFile::BytesOnDisk(const std::filesystem::path& path) {
+  constexpr int64_t kUnit = 512;  // of st_blocks, whatever the file system's blocks are
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? int64_t{info.st_blocks} * kUnit : 0;
+}
+
 bool PartialFile::ReadTable() {
   const auto table_bytes = static_cast<int64_t>(sizeof(TableHead) + done_.size() * sizeof(int64_t));
   struct stat info;
@@ -139,7 +145,7 @@ absl::Status PartialFile::Restart() {
   return WriteTable();
 }
 
-absl::Status PartialFile::Verify(const std::string& etag) const {
+absl::Status PartialFile::Verify(const std::string& etag, const std::atomic<bool>& stop) const {
   if (etag.find_first_not_of("0123456789abcdef") != etag.npos ||
       (etag.size() != 40 && etag.size() != 64)) {
     return absl::OkStatus();
@@ -149,6 +155,7 @@ absl::Status PartialFile::Verify(const std::string& etag) const {
   sha1.Update(StrCat("blob ", bytes_, std::string_view("\0", 1)));
   std::vector<char> buffer(1 << 20);
   for (int64_t at = 0; at < bytes_;) {
+    if (stop) return absl::CancelledError("stopped");
     const auto wanted = std::min<int64_t>(static_cast<int64_t>(buffer.size()), bytes_ - at);
     const ssize_t got = pread(fd_, buffer.data(), static_cast<size_t>(wanted), at);
     if (got < 0 && errno == EINTR) continue;

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_HUB_PARTIAL_FILE_H_
 #define MILLRACE_HUB_PARTIAL_FILE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -24,6 +25,8 @@ class PartialFile {
   // may be shorter than `part_bytes`, which is at least 1.
   static absl::StatusOr<std::unique_ptr<PartialFile>> Open(std::filesystem::path path,
                                                            int64_t bytes, int64_t part_bytes);
+  // What a file at `path` takes of the disk already, its holes not counted; 0 if there is none.
+  static int64_t BytesOnDisk(const std::filesystem::path& path);
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
   ~PartialFile();
@@ -41,7 +44,8 @@ class PartialFile {
 
   // Whether the whole file has the contents that `etag` names: 64 hexadecimal digits are their
   // SHA-256, 40 their name as a blob of git's; other etags say nothing. DATA_LOSS: it has not.
-  absl::Status Verify(const std::string& etag) const;
+  // CANCELLED: `stop` became true meanwhile.
+  absl::Status Verify(const std::string& etag, const std::atomic<bool>& stop) const;
 
   // The whole file takes its place at `path`, on disk. Nothing else may be called after.
   absl::Status MoveTo(const std::filesystem::path& path);

@@ -38,6 +38,7 @@ class PartialFileTest : public ::testing::Test {
   }
 
   const std::string path_ = StrCat(::testing::TempDir(), "partial_file_test_", getpid());
+  const std::atomic<bool> never_ = false;
   const std::string final_ = StrCat(path_, ".final");
 };
 
@@ -58,9 +59,9 @@ TEST_F(PartialFileTest, PartsComeInAnyOrderAndAtAnyTime) {
   EXPECT_FALSE(file->Append(1, "worl").ok());
   ASSERT_TRUE(file->Append(1, "wor").ok());
   EXPECT_EQ(file->missing_bytes(), 0);
-  EXPECT_TRUE(file->Verify(kSha256).ok()) << file->Verify(kSha256);
-  EXPECT_TRUE(file->Verify(kGitBlob).ok()) << file->Verify(kGitBlob);
-  EXPECT_TRUE(file->Verify("an-etag-of-another-kind").ok());
+  EXPECT_TRUE(file->Verify(kSha256, never_).ok()) << file->Verify(kSha256, never_);
+  EXPECT_TRUE(file->Verify(kGitBlob, never_).ok()) << file->Verify(kGitBlob, never_);
+  EXPECT_TRUE(file->Verify("an-etag-of-another-kind", never_).ok());
   ASSERT_TRUE(file->MoveTo(final_).ok());
   EXPECT_EQ(Final(), kText);
   EXPECT_FALSE(std::filesystem::exists(path_));
@@ -69,14 +70,28 @@ TEST_F(PartialFileTest, PartsComeInAnyOrderAndAtAnyTime) {
 TEST_F(PartialFileTest, AWrongChecksumIsTold) {
   const auto file = Open(12, 12);
   ASSERT_TRUE(file->Append(0, "hello, w0rld").ok());
-  const absl::Status status = file->Verify(kSha256);
+  const absl::Status status = file->Verify(kSha256, never_);
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr(kSha256));
-  EXPECT_TRUE(absl::IsDataLoss(file->Verify(kGitBlob)));
+  EXPECT_TRUE(absl::IsDataLoss(file->Verify(kGitBlob, never_)));
   ASSERT_TRUE(file->Restart().ok());
   EXPECT_EQ(file->missing_bytes(), 12);
   ASSERT_TRUE(file->Append(0, kText).ok());
-  EXPECT_TRUE(file->Verify(kSha256).ok());
+  EXPECT_TRUE(file->Verify(kSha256, never_).ok());
+}
+
+TEST_F(PartialFileTest, AChecksumIsNotWaitedForOnceItIsToStop) {
+  const auto file = Open(12, 12);
+  ASSERT_TRUE(file->Append(0, kText).ok());
+  EXPECT_TRUE(absl::IsCancelled(file->Verify(kSha256, /*stop=*/true)));
+}
+
+TEST_F(PartialFileTest, HolesTakeNoRoom) {
+  EXPECT_EQ(PartialFile::BytesOnDisk(path_), 0);
+  const auto file = Open(int64_t{1} << 40, int64_t{1} << 40);
+  ASSERT_TRUE(file->Append(0, std::string(1 << 20, 'x')).ok());
+  EXPECT_GE(PartialFile::BytesOnDisk(path_), 1 << 20);
+  EXPECT_LT(PartialFile::BytesOnDisk(path_), 2 << 20);
 }
 
 TEST_F(PartialFileTest, WhatWasBegunForOtherSizesOrIsDamagedBeginsAnew) {
@@ -98,7 +113,7 @@ TEST_F(PartialFileTest, WhatWasBegunForOtherSizesOrIsDamagedBeginsAnew) {
 TEST_F(PartialFileTest, AnEmptyFileHasNoParts) {
   const auto file = Open(0, 5);
   EXPECT_EQ(file->parts(), 0);
-  EXPECT_TRUE(file->Verify("e69de29bb2d1d6434b8b29ae775ad8c2e48c5391").ok());
+  EXPECT_TRUE(file->Verify("e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", never_).ok());
   ASSERT_TRUE(file->MoveTo(final_).ok());
   EXPECT_EQ(Final(), "");
 }

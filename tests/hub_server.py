@@ -117,7 +117,7 @@ class Hub:
         asked = request.headers.get("Range", "")
         if status == 200 and asked.startswith("bytes=") and fault.ranges:
             begin, end = (int(number) for number in asked[6:].split("-"))
-            status, headers = 206, {**headers, "Content-Range": f"bytes {begin}-{end}/{len(data)}"}
+            status, headers = 206, {"Content-Range": f"bytes {begin}-{end}/{len(data)}", **headers}
             data = data[begin:end + 1]
         if fault.wrong:
             data = bytes(len(data))

@@ -145,6 +145,7 @@ def test_the_token_stays_with_the_hub(hub, start_server, tmp_path):
     (Fault("HEAD hub/", times=99, headers={"X-Repo-Commit": "3" * 40}), "comes from another commit"),
     (Fault(WEIGHTS, times=99, headers={"X-Linked-Size": str(1 << 42)}), "TiB more on the disk of"),
     (Fault("index.json", headers={"X-Linked-Size": str(1 << 42)}), "index.json has 4398046511104 bytes, at most"),
+    (Fault("GET storage/", times=99, headers={"Content-Range": "bytes 1-9/10"}), 'Content-Range is "bytes 1-9/10": check HF_ENDPOINT'),
     (Fault("HEAD hub/", times=99, status=404, headers={"X-Error-Code": "EntryNotFound"}), "a file of the model is not there"),
 ])
 def test_an_error_says_what_to_do(hub, tmp_path, fault, said):
@@ -167,7 +168,7 @@ def test_an_endpoint_without_a_scheme_is_refused(hub, tmp_path):
 
 
 def test_names_that_lead_elsewhere_are_refused(hub, tmp_path):
-    assert 'has no revision "nowhere": --revision names' in fails(hub, tmp_path, "--revision", "nowhere")
+    assert 'has no revision "nowhere": name a branch' in fails(hub, tmp_path, "--revision", "nowhere")
     assert "is no name of a branch" in fails(hub, tmp_path, "--revision", "../main")
     index = {"weight_map": {"a": "../../../../x.safetensors"}}
     hub.add(NAME, {**FILES, "../x": b"x", "/etc/x": b"x", "model.safetensors.index.json": json.dumps(index).encode()})
@@ -179,6 +180,29 @@ def test_a_file_that_is_not_there_is_asked_for_at_the_hub_only_by_a_hubs_name(hu
     for name in ("./nothing", "/nothing/here", "nothing", "some/file.gguf"):
         code, log = run("--model", name, env=hub.env(tmp_path))
         assert code == 1 and not hub.seen
+
+
+def test_room_is_looked_at_before_anything_is_written(hub, tmp_path):
+    hub.faults.append(Fault(WEIGHTS, times=99, headers={"X-Linked-Size": str(1 << 42)}))
+    assert "TiB more on the disk of" in fails(hub, tmp_path)
+    assert WEIGHTS in FILES and not list(tmp_path.rglob("*.incomplete"))
+
+
+def test_a_token_that_can_be_none_is_named_and_not_shown(hub, tmp_path):
+    log = fails(hub, tmp_path, HF_TOKEN="hf_good secret")
+    assert "HF_TOKEN has a token that can be none" in log and "secret" not in log
+    (tmp_path / "token").write_text("hf_good secret\n")
+    log = fails(hub, tmp_path)
+    assert f"{tmp_path}/token has a token that can be none" in log and "secret" not in log
+    assert not hub.seen
+
+
+def test_without_ranges_an_error_is_still_told(hub, tmp_path):
+    """A part that breaks off, the whole file instead of its rest, and then a storage that is gone."""
+    storage = f"GET storage/{NAME}/{hashlib.sha256(FILES[WEIGHTS]).hexdigest()}"
+    hub.faults += [Fault(storage, cut=1000, ranges=False), Fault(storage, ranges=False),
+                   Fault(storage, times=99, status=503, headers={"Retry-After": "0"})]
+    assert "the hub is not well (HTTP 503)" in fails(hub, tmp_path)
 
 
 @pytest.mark.parametrize("fault", [
