@@ -72,6 +72,9 @@ class Loader {
   absl::Status CheckServing() const {
     MILLRACE_RETURN_IF_ERROR(RefuseGroup(kBenchGroup, "allowed only with `millraced bench`"));
     const Settings& s = settings_;
+    if (IsGiven("tokenizer-revision") && s.tokenizer.empty()) {
+      return Contradiction("tokenizer-revision", "but no --tokenizer is given that it is of");
+    }
     if (!IsLoopback(s.host) && s.api_keys.empty() && !s.insecure) {
       return Contradiction(
           "host",
@@ -123,7 +126,7 @@ class Loader {
     if (settings_.device != Device::kFake) {
       return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");
     }
-    for (const std::string_view name : {"model", "tokenizer", "revision"}) {
+    for (const std::string_view name : {"model", "tokenizer", "revision", "tokenizer-revision"}) {
       if (IsGiven(name)) return Contradiction(name, "but --device fake runs no model");
     }
     return absl::OkStatus();

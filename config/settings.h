@@ -39,6 +39,7 @@ struct Settings {
   std::string tokenizer;
   std::string served_model_name;
   std::string revision = "main";
+  std::string tokenizer_revision = "main";
   bool offline = false;
   std::string generation_config = "auto";  // "vllm", or a folder
 

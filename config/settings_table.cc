@@ -69,9 +69,13 @@ std::vector<Setting> ModelSettings() {
             "name"},
            "1 to 256 printable characters", &Settings::served_model_name,
            [](std::string_view name) { return name.size() <= 256; }),
-      Text({"revision", "REVISION", "branch, tag or commit of what is fetched from the hub"},
+      Text({"revision", "REVISION", "branch, tag or commit of --model at the hub"},
            "1 to 256 printable characters", &Settings::revision,
            [](std::string_view name) { return name.size() <= 256; }),
+      ForServing(Text(
+          {"tokenizer-revision", "REVISION", "branch, tag or commit of --tokenizer at the hub"},
+          "1 to 256 printable characters", &Settings::tokenizer_revision,
+          [](std::string_view name) { return name.size() <= 256; })),
       ForServing(Path(
           {"generation-config", "FOLDER",
            "how requests are sampled that do not say it. auto: as the model's folder has it, in "

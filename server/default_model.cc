@@ -31,15 +31,10 @@ bool IsOfHub(const std::string& name) {
          (!name.ends_with(".gguf") || name.find(':') != name.npos);
 }
 
-absl::StatusOr<std::string> Resolve(const char* setting, const std::string& name,
-                                    const Settings& settings, HubContent content,
-                                    const std::atomic<bool>* stop) {
+absl::StatusOr<std::string> Resolve(const char* setting, const HubRequest& request) {
+  const std::string& name = request.name;
   if (!IsOfHub(name)) return name;
-  absl::StatusOr<std::string> path = FetchHubModel({.name = name,
-                                                    .revision = settings.revision,
-                                                    .offline = settings.offline,
-                                                    .content = content,
-                                                    .stop = stop});
+  absl::StatusOr<std::string> path = FetchHubModel(request);
   if (absl::IsNotFound(path.status())) {
     return Annotate(path.status(), StrCat(setting, ": ", Printable(name),
                                           " is no file or folder here, and at the hub"));
@@ -53,8 +48,11 @@ absl::StatusOr<std::string> ModelPath(const Settings& settings, const std::atomi
   if (settings.device == Device::kFake) return settings.model;
   if (!settings.model.empty()) {
     const bool dummy = settings.load_format == LoadFormat::kDummy;
-    return Resolve("model", settings.model, settings,
-                   dummy ? HubContent::kConfig : HubContent::kModel, stop);
+    return Resolve("model", {.name = settings.model,
+                             .revision = settings.revision,
+                             .offline = settings.offline,
+                             .content = dummy ? HubContent::kConfig : HubContent::kModel,
+                             .stop = stop});
   }
   const std::filesystem::path folder = CacheFolder();
   if (folder.empty()) {
@@ -77,7 +75,11 @@ absl::StatusOr<std::string> ModelPath(const Settings& settings, const std::atomi
 absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::string& model_path,
                                           const std::atomic<bool>* stop) {
   if (settings.tokenizer.empty()) return model_path;
-  return Resolve("tokenizer", settings.tokenizer, settings, HubContent::kText, stop);
+  return Resolve("tokenizer", {.name = settings.tokenizer,
+                               .revision = settings.tokenizer_revision,
+                               .offline = settings.offline,
+                               .content = HubContent::kText,
+                               .stop = stop});
 }
 
 absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,

@@ -119,6 +119,18 @@ def test_a_revision_may_be_a_branch_with_a_slash(hub, start_server, tmp_path):
     assert "revision main is not in the cache" in fails(hub, tmp_path, "--offline")
 
 
+def test_the_tokenizer_has_a_revision_of_its_own(hub, start_server, tmp_path):
+    hub.models[NAME]["refs"] = ["v1"]
+    hub.add("org/text", {name: FILES[name] for name in ("tokenizer.json", "tokenizer_config.json")}, commit="2" * 40)
+    hub.models["org/text"]["refs"] = ["v2"]
+    flags = [*FLAGS, "--revision", "v1", "--tokenizer", "org/text"]
+    for more, revision in [([], "main"), (["--tokenizer-revision", "v2"], "v2")]:
+        hub.seen.clear()
+        start_server(*flags, *more, env=hub.env(tmp_path)).stop()
+        assert [path for _, _, path, _ in hub.seen if "/revision/" in path] == [
+            f"/api/models/{NAME}/revision/v1", f"/api/models/org/text/revision/{revision}"]
+
+
 def test_the_token_stays_with_the_hub(hub, start_server, tmp_path):
     hub.private.add(NAME)
     log = fails(hub, tmp_path)
