@@ -152,7 +152,8 @@ class OpByOp : public Ops {
 
 class OpByOpModel : public cpu::HostModel {
  public:
-  OpByOpModel(const std::string& path, const DeviceSpec& device, OpErrors& errors)
+  OpByOpModel(const std::string& path, const DeviceSpec& device, OpErrors& errors,
+              const MakeTorchOps& make_torch)
       : errors_(errors) {
     at::set_num_threads(device.threads);
     auto loaded = cpu::LoadCpuModel({path}, device, cpu::BestKernels());
@@ -172,7 +173,7 @@ class OpByOpModel : public cpu::HostModel {
       kv_.keys.push_back(at::empty({tokens, config.kv_heads, config.head_size}));
       kv_.values.push_back(at::empty({tokens, config.kv_heads, config.head_size}));
     }
-    torch_ = std::make_unique<TorchOps>(weights_, kv_, *cpu_->pool);
+    torch_ = make_torch(weights_, kv_, *cpu_->pool);
   }
 
   const ModelInfo& info() const override { return cpu_->info; }
@@ -200,8 +201,8 @@ class OpByOpModel : public cpu::HostModel {
 }  // namespace
 
 std::unique_ptr<Executor> LoadOpByOp(const std::string& path, const DeviceSpec& device,
-                                     OpErrors* errors) {
-  return cpu::MakeHostExecutor(std::make_unique<OpByOpModel>(path, device, *errors));
+                                     OpErrors* errors, const MakeTorchOps& make_torch) {
+  return cpu::MakeHostExecutor(std::make_unique<OpByOpModel>(path, device, *errors, make_torch));
 }
 
 }  // namespace millrace::aten

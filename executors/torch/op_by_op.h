@@ -3,12 +3,14 @@
 #ifndef MILLRACE_EXECUTORS_TORCH_OP_BY_OP_H_
 #define MILLRACE_EXECUTORS_TORCH_OP_BY_OP_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "executors/executor.h"
 #include "executors/factory.h"
+#include "executors/torch/torch_ops.h"
 
 namespace millrace::aten {
 
@@ -20,9 +22,16 @@ using OpErrors = std::map<std::string, double>;
 // An executor with the CPU's results. Both sides have the same weights; after each op, LibTorch's
 // output is replaced by the CPU's, so that every op is compared on its own, with the same input.
 // Keys and values are each side's own (float16 there, float32 here). Errors in `errors`, which
-// outlives the executor and is read between steps. Ends the program where the model does not load.
-std::unique_ptr<Executor> LoadOpByOp(const std::string& path, const DeviceSpec& device,
-                                     OpErrors* errors);
+// outlives the executor and is read between steps. `make_torch` may make other ops than TorchOps,
+// to see that the comparison notices. Ends the program where the model does not load.
+using MakeTorchOps =
+    std::function<std::unique_ptr<TorchOps>(const TorchWeights&, TorchKv&, cpu::ThreadPool&)>;
+std::unique_ptr<Executor> LoadOpByOp(
+    const std::string& path, const DeviceSpec& device, OpErrors* errors,
+    const MakeTorchOps& make_torch = [](const TorchWeights& weights, TorchKv& kv,
+                                        cpu::ThreadPool& pool) {
+      return std::make_unique<TorchOps>(weights, kv, pool);
+    });
 
 }  // namespace millrace::aten
 

@@ -1,7 +1,13 @@
 // Every op of the CPU executor against LibTorch's, with the same inputs and weights, in the steps
 // of small models: prompts in chunks and beside each other, decoding, prompts that are scored.
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "executors/executor_driver.h"
@@ -13,12 +19,13 @@
 namespace millrace::aten {
 namespace {
 
-OpErrors RunBoth(const std::string& path) {
+template <typename... MakeTorch>
+OpErrors RunBoth(const std::string& path, const MakeTorch&... make_torch) {
   OpErrors errors;
   const std::unique_ptr<Executor> executor = LoadOpByOp(
       path,
       {.threads = 1, .kv_cache_memory = 4 << 20, .max_num_seqs = 4, .max_num_batched_tokens = 128},
-      &errors);
+      &errors, make_torch...);
   ExecutorDriver driver(*executor);
   const SamplingParams greedy{.temperature = 0, .top_logprobs = 0};
   const int vocab = executor->info().limits.vocab_size;
@@ -68,6 +75,95 @@ TEST_F(TorchOpsTest, EveryFamily) {
     SCOPED_TRACE(twin.name);
     WriteTwinFolder(twin, Path("folder"));
     ExpectAlike(RunBoth(Path("folder")));
+  }
+}
+
+// LibTorch's ops, of which one is computed otherwise: by a number that is off a little, or left
+// out.
+class BrokenOps : public TorchOps {
+ public:
+  BrokenOps(std::string broken, const TorchWeights& weights, TorchKv& kv, cpu::ThreadPool& pool)
+      : TorchOps(weights, kv, pool), broken_(std::move(broken)) {}
+
+  Activation Embed(EmbeddingId table, float factor, const StepInput& input) override {
+    return TorchOps::Embed(table, Is("Embed") ? 1.01f * factor : factor, input);
+  }
+  Activation Norm(std::optional<NormId> norm, const Activation& residual,
+                  LinearId consumer) override {
+    return TorchOps::Norm(Is("Norm") ? std::nullopt : norm, residual, consumer);
+  }
+  Activation Linear(LinearId weight, const Activation& x) override {
+    Activation out = TorchOps::Linear(weight, x);
+    if (Is("Linear")) Values(out)[-1][-1].add_(0.01 * Values(out).abs().max());
+    return out;
+  }
+  Activation RowLinear(LinearId weight, Activation x, const Addend& addend, Activation& residual,
+                       std::optional<NormId> norm, LinearId consumer) override {
+    Addend other = addend;
+    if (Is("RowLinear")) other.factor *= 1.1f;
+    return TorchOps::RowLinear(weight, std::move(x), other, residual, norm, consumer);
+  }
+  Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
+                         LinearId consumer) override {
+    if (Is("GatedLinear"))
+      f = f == GateFunction::kSilu ? GateFunction::kGeluTanh : GateFunction::kSilu;
+    return TorchOps::GatedLinear(weight, x, f, consumer);
+  }
+  void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
+                  Activation& qkv, const StepInput& input) override {
+    AttentionSpec other = spec;
+    if (Is("RopeAppend")) other.rope.base *= 1.1;
+    TorchOps::RopeAppend(layer, other, norms, qkv, input);
+  }
+  Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
+                       const StepInput& input, LinearId consumer) override {
+    AttentionSpec other = spec;
+    if (Is("Attention")) other.window = 20;
+    return TorchOps::Attention(layer, other, qkv, input, consumer);
+  }
+  Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
+                  const StepInput& input) override {
+    LogitSpec other = spec;
+    if (Is("Sample")) other.factor *= 1.01f;  // which Sample applies
+    Activation out = TorchOps::Head(weight, other, x, input);
+    if (Is("Head")) Values(out)[0].mul_(1.01);
+    return out;
+  }
+
+ private:
+  bool Is(std::string_view op) const { return op == broken_; }
+  static at::Tensor& Values(Activation& activation) {
+    return static_cast<TorchActivation&>(*activation).tensor;
+  }
+
+  const std::string broken_;
+};
+
+// The comparison says which op it is, and blames no other: each has the same input as its twin.
+TEST_F(TorchOpsTest, AnOpThatIsComputedOtherwiseShows) {
+  const std::string path = Gguf(TinyLlama());
+  // RowLinear ends in a norm, and what RopeAppend appends is what Attention reads.
+  const std::map<std::string, std::set<std::string>> shows = {
+      {"Embed", {"Embed"}},
+      {"Norm", {"Norm", "RowLinear"}},
+      {"Linear", {"Linear"}},
+      {"RowLinear", {"RowLinear", "RowLinear's residual"}},
+      {"GatedLinear", {"GatedLinear"}},
+      {"RopeAppend", {"RopeAppend", "Attention"}},
+      {"Attention", {"Attention"}},
+      {"Head", {"Head"}},
+      {"Sample", {"Sample"}}};
+  for (const auto& entry : shows) {
+    const std::string& broken = entry.first;
+    SCOPED_TRACE(broken);
+    const OpErrors errors =
+        RunBoth(path, [&](const TorchWeights& weights, TorchKv& kv, cpu::ThreadPool& pool) {
+          return std::make_unique<BrokenOps>(broken, weights, kv, pool);
+        });
+    EXPECT_EQ(errors.size(), 10);
+    for (const auto& [op, error] : errors) {
+      EXPECT_EQ(error >= Allowed(op), entry.second.contains(op)) << op << ": " << error;
+    }
   }
 }
 
