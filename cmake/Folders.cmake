@@ -31,7 +31,7 @@ millrace_folder(executors       SEES ${_executors}                 USES absl)
 millrace_folder(executors/cuda  SEES ${_executors}                 USES absl cuda nccl)
 millrace_folder(executors/torch SEES ${_executors}                 USES absl torch)
 millrace_folder(proto           SEES                               USES protobuf grpc)
-millrace_folder(server          SEES base config formats hub/hub.h scheduler proto executors/executor.h executors/factory.h
+millrace_folder(server          SEES base config formats hub/hub.h scheduler proto executors/executor.h executors/factory.h executors/tensor_model.h
                                 USES absl boost crypto grpc json onig prometheus protobuf utf8proc)
 millrace_folder(loadtest        SEES base proto                    USES absl boost grpc protobuf)
 millrace_folder(tests           SEES base config formats kernels scheduler executors proto server loadtest

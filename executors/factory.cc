@@ -19,8 +19,20 @@ namespace {
 
 }  // namespace
 
+bool IsPackage(const std::string& path) { return path.ends_with(".pt2"); }
+
+absl::StatusOr<std::unique_ptr<TensorModel>> LoadTensorModel(const ModelSpec& model,
+                                                             const DeviceSpec& device) {
+  if (device.kind == DeviceKind::kTorch) return aten::LoadTorchPackage(model, device);
+  return absl::InvalidArgumentError("model: an AOTInductor package (.pt2) needs --device torch");
+}
+
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device) {
+  if (IsPackage(model.path)) {
+    return absl::InvalidArgumentError(
+        "model: an AOTInductor package (.pt2) is served for Infer; it generates no text");
+  }
   switch (device.kind) {
     case DeviceKind::kCpu:
       return cpu::LoadCpuExecutor(model, device);

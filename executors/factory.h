@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "executors/executor.h"
+#include "executors/tensor_model.h"
 
 namespace millrace {
 
@@ -59,6 +60,14 @@ struct DeviceSpec {
 // setting.
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device);
+
+// Whether `path` is named as an AOTInductor package is: *.pt2. It answers TensorModel::Run, and
+// LoadExecutor refuses it.
+bool IsPackage(const std::string& path);
+
+// The same for a package; with --device torch alone.
+absl::StatusOr<std::unique_ptr<TensorModel>> LoadTensorModel(const ModelSpec& model,
+                                                             const DeviceSpec& device);
 
 // Which kernels a GPU runs, a row an op, as Markdown. Needs no GPU. Unimplemented: this server was
 // built without CUDA.

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the named groups of scripts/packages.tsv and scripts/pypi/ need and this machine lacks.
-#   scripts/setup.sh build|test|bench|lint|fresh ...
+#   scripts/setup.sh build|test|bench|lint|fresh|parity|package ...
 # As root it installs; as anybody else it prints what to install and fails. When nothing is missing it asks nobody anything
 # and is done in a moment.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-[ $# -gt 0 ] || die "usage: scripts/setup.sh build|test|bench|lint|fresh ..."
+[ $# -gt 0 ] || die "usage: scripts/setup.sh build|test|bench|lint|fresh|parity|package ..."
 
 distribution=$(. /etc/os-release && echo "$ID-$VERSION_ID")
 case $distribution in

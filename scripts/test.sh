@@ -15,7 +15,10 @@ case " $* " in
   *MILLRACE_SANITIZE=[at]*) sanitized=1 ;;
   *)
     scripts/fetch_model.sh
-    [[ " $* " == *MILLRACE_TORCH=OFF* ]] || scripts/fetch_torch.sh
+    if [[ " $* " != *MILLRACE_TORCH=OFF* && $(uname -m) = x86_64 ]]; then
+      scripts/fetch_torch.sh
+      scripts/setup.sh package
+    fi
     ;;
 esac
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/factory.h"
 #include "hub/hub.h"
 
 namespace millrace {
@@ -24,11 +25,12 @@ std::filesystem::path CacheFolder() {
 }
 
 // Whether it is to be looked for at the hub: what is on disk goes first, and what is named as a
-// GGUF file alone is meant to be.
+// GGUF file or a package alone is meant to be.
 bool IsOfHub(const std::string& name) {
   std::error_code error;
+  const bool is_file = name.ends_with(".gguf") || IsPackage(name);
   return !std::filesystem::exists(name, error) && IsHubModel(name) &&
-         (!name.ends_with(".gguf") || name.find(':') != name.npos);
+         (!is_file || name.find(':') != name.npos);
 }
 
 absl::StatusOr<std::string> Resolve(const char* setting, const HubRequest& request) {
@@ -107,7 +109,8 @@ std::string ModelName(const Settings& settings, const std::string& path) {
   if (path != settings.model && IsHubModel(settings.model)) return settings.model;
   std::filesystem::path file(path);
   if (!file.has_filename()) file = file.parent_path();  // a folder with a slash at its end
-  return (file.extension() == ".gguf" ? file.stem() : file.filename()).string();
+  const bool is_file = file.extension() == ".gguf" || IsPackage(path);
+  return (is_file ? file.stem() : file.filename()).string();
 }
 
 }  // namespace millrace

@@ -26,7 +26,8 @@ absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::s
 absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
                                                       const std::string& model_path);
 
-// settings.served_model_name, or the hub's name of the model, or the file's name without ".gguf";
+// settings.served_model_name, or the hub's name of the model, or the file's name without ".gguf" or
+// ".pt2";
 // "fake" where there is no file.
 std::string ModelName(const Settings& settings, const std::string& path);
 

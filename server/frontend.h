@@ -11,6 +11,7 @@
 
 namespace millrace {
 
+class InferEngine;
 class Metrics;
 
 // Thread-safe; outlives the doors.
@@ -18,9 +19,14 @@ class Frontend {
  public:
   virtual ~Frontend() = default;
 
-  // The engine that serves this model name; NotFound names it. Empty: the only engine.
+  // The engine that serves this model name; NotFound names it. Empty: the only model. Where the
+  // model is of the other kind: InvalidArgument, saying which.
   virtual absl::StatusOr<Engine*> FindEngine(std::string_view model) const = 0;
   virtual std::vector<Engine*> engines() const = 0;
+
+  // The same for models of tensors.
+  virtual absl::StatusOr<InferEngine*> FindInferEngine(std::string_view model) const = 0;
+  virtual std::vector<InferEngine*> infer_engines() const = 0;
 
   // After warm-up, before drain.
   virtual bool ready() const = 0;

@@ -101,6 +101,7 @@ class Maker {
 static_assert(static_cast<size_t>(FinishReason::kError) + 1 == 4);
 static_assert(static_cast<size_t>(CancelReason::kAdmin) + 1 == 5);
 static_assert(static_cast<size_t>(Rejection::kUnavailable) + 1 == 3);
+static_assert(static_cast<size_t>(InferEnd::kError) + 1 == 7);
 
 EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view model_name,
                              const StepLimits& limits)
@@ -249,6 +250,26 @@ void EngineMetrics::SetGraphs(int32_t captured, int32_t failed) {
   graphs_failed_->Set(failed);
 }
 
+InferMetrics::InferMetrics(prometheus::Registry& registry, std::string_view model_name) {
+  const Maker make(registry, {{"model_name", std::string(model_name)}});
+  waiting_ = make.Gauge("millrace_infer_requests_waiting", "Infer requests that wait to run.");
+  ended_ = make.Counters<7>(
+      "millrace_infer_requests_total", "Infer requests ended, by how.", "outcome",
+      {"ok", "invalid", "queue_full", "unavailable", "cancelled", "deadline", "error"});
+  queue_time_ = make.Histogram("millrace_infer_queue_time_seconds",
+                               "From an Infer request's arrival to its run.", RequestTimes());
+  compute_time_ = make.Histogram("millrace_infer_compute_time_seconds",
+                                 "What the model took for an Infer request.", RequestTimes());
+}
+
+void InferMetrics::SetWaiting(size_t waiting) { waiting_->Set(static_cast<double>(waiting)); }
+void InferMetrics::OnEnd(InferEnd end) { ended_[static_cast<size_t>(end)]->Increment(); }
+
+void InferMetrics::OnRun(Duration queue, Duration compute) {
+  queue_time_->Observe(ToSeconds(queue));
+  compute_time_->Observe(ToSeconds(compute));
+}
+
 Metrics::Metrics() : registry_(std::make_unique<prometheus::Registry>()) {
   const Maker make(*registry_, {});
   make.Gauge("millrace_build_info", "What runs.", {{"version", std::string(Version())}})->Set(1);
@@ -264,6 +285,12 @@ EngineMetrics& Metrics::AddEngine(std::string_view model_name, const StepLimits&
   auto engine = std::make_unique<EngineMetrics>(*registry_, model_name, limits);
   std::lock_guard lock(mutex_);
   return *engines_.emplace_back(std::move(engine));
+}
+
+InferMetrics& Metrics::AddInferEngine(std::string_view model_name) {
+  auto engine = std::make_unique<InferMetrics>(*registry_, model_name);
+  std::lock_guard lock(mutex_);
+  return *infer_engines_.emplace_back(std::move(engine));
 }
 
 void Metrics::SetReady(bool ready) { ready_->Set(ready ? 1 : 0); }

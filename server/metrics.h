@@ -99,6 +99,29 @@ class EngineMetrics {
   prometheus::Histogram* request_generation_tokens_;
 };
 
+// How a request to a tensor model ended.
+enum class InferEnd { kOk, kInvalid, kQueueFull, kUnavailable, kCancelled, kDeadline, kError };
+
+// One tensor model's metrics. Thread-safe.
+class InferMetrics {
+ public:
+  InferMetrics(prometheus::Registry& registry, std::string_view model_name);
+  InferMetrics(const InferMetrics&) = delete;
+  InferMetrics& operator=(const InferMetrics&) = delete;
+
+  void SetWaiting(size_t waiting);
+  // Each request ends here, once.
+  void OnEnd(InferEnd end);
+  // One has run: what it waited before, and what the model took.
+  void OnRun(Duration queue, Duration compute);
+
+ private:
+  prometheus::Gauge* waiting_;
+  std::array<prometheus::Counter*, 7> ended_;  // by InferEnd
+  prometheus::Histogram* queue_time_;
+  prometheus::Histogram* compute_time_;
+};
+
 // All metrics of the process. Thread-safe.
 class Metrics {
  public:
@@ -112,6 +135,9 @@ class Metrics {
 
   // Adds an engine, by a name that no other one has. The reference lives as long as this.
   EngineMetrics& AddEngine(std::string_view model_name, const StepLimits& limits);
+
+  // The same for a tensor model.
+  InferMetrics& AddInferEngine(std::string_view model_name);
 
   // Whether new work is taken: after warm-up, before drain.
   void SetReady(bool ready);
@@ -128,7 +154,8 @@ class Metrics {
   prometheus::Counter* http_connections_opened_;
 
   std::mutex mutex_;
-  std::vector<std::unique_ptr<EngineMetrics>> engines_;  // guarded by mutex_
+  std::vector<std::unique_ptr<EngineMetrics>> engines_;       // guarded by mutex_
+  std::vector<std::unique_ptr<InferMetrics>> infer_engines_;  // guarded by mutex_
 };
 
 }  // namespace millrace

@@ -66,24 +66,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   const absl::Status opened = doors.get();
   MILLRACE_RETURN_IF_ERROR(loaded);
   MILLRACE_RETURN_IF_ERROR(opened);
-  server->frontend_.AddEngine(server->engine_.get());
+  if (server->engine_ != nullptr) server->frontend_.AddEngine(server->engine_.get());
+  if (server->infer_ != nullptr) server->frontend_.AddInferEngine(server->infer_.get());
   server->frontend_.SetReady();
   server->grpc_->UpdateHealth();
 
-  const EngineInfo& info = server->engine_->info();
-  std::vector<std::string> defaults;
-  for (const auto& [name, value] : NamedDefaults(info.sampling)) {
-    defaults.push_back(StrCat(name, " ", value));
-  }
-  if (!defaults.empty()) {
-    kLog.Info("requests that do not say it are sampled as generation_config.json has it: ",
-              JoinList(defaults));
-  }
   const Ports& ports = server->ports_;
-  kLog.Info("serving ", info.model_name, " (", info.architecture, ", at most ", info.max_model_len,
-            " tokens, ", info.num_blocks, " KV blocks of ", info.block_size, "): HTTP ",
-            settings.host, ":", ports.http, ", gRPC ", settings.host, ":", ports.grpc,
-            ", admin 127.0.0.1:", ports.admin, "; ready after ",
+  kLog.Info("serving ", server->Serving(), ": HTTP ", settings.host, ":", ports.http, ", gRPC ",
+            settings.host, ":", ports.grpc, ", admin 127.0.0.1:", ports.admin, "; ready after ",
             absl::FormatDuration(absl::Milliseconds(
                 absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
   if (!settings.ready_file.empty()) {
@@ -92,8 +82,50 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   return server;
 }
 
+std::string Server::Serving() const {
+  if (infer_ != nullptr) {
+    std::vector<std::string> names;
+    for (const TensorSpec& input : infer_->info().inputs) names.push_back(input.name);
+    return StrCat(infer_->model_name(), " (", infer_->info().platform, ", inputs ", JoinList(names),
+                  ")");
+  }
+  const EngineInfo& info = engine_->info();
+  std::vector<std::string> defaults;
+  for (const auto& [name, value] : NamedDefaults(info.sampling)) {
+    defaults.push_back(StrCat(name, " ", value));
+  }
+  if (!defaults.empty()) {
+    kLog.Info("requests that do not say it are sampled as generation_config.json has it: ",
+              JoinList(defaults));
+  }
+  return absl::StrCat(info.model_name, " (", info.architecture, ", at most ", info.max_model_len,
+                      " tokens, ", info.num_blocks, " KV blocks of ", info.block_size, ")");
+}
+
+absl::Status Server::LoadInferEngine(const std::string& path) {
+  // What a package has no use for, and a user who sets it would miss.
+  if (!settings_.tokenizer.empty()) {
+    return absl::InvalidArgumentError(
+        "tokenizer: is set; allowed with an AOTInductor package (.pt2): none, as it takes tensors");
+  }
+  if (settings_.dtype != FloatType::kFloat32) {
+    return absl::InvalidArgumentError(
+        "dtype: is set; allowed with an AOTInductor package (.pt2): none, as its code is compiled "
+        "for its own");
+  }
+  MILLRACE_ASSIGN_OR_RETURN(auto model, LoadTensorModel({.path = path}, MakeDeviceSpec(settings_)));
+  InferOptions options;
+  options.model_name = ModelName(settings_, path);
+  options.max_waiting = settings_.max_waiting;
+  options.stall_timeout = settings_.stall_timeout;
+  InferMetrics& metrics = frontend_.metrics().AddInferEngine(options.model_name);
+  infer_ = std::make_unique<InferEngine>(std::move(options), std::move(model), metrics);
+  return absl::OkStatus();
+}
+
 absl::Status Server::LoadEngine(std::function<void()> on_failure, const std::atomic<bool>& stop) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_, &stop));
+  if (settings_.device != Device::kFake && IsPackage(path)) return LoadInferEngine(path);
   MILLRACE_ASSIGN_OR_RETURN(const std::string tokenizer, TokenizerPath(settings_, path, &stop));
   MILLRACE_ASSIGN_OR_RETURN(const SamplingDefaults sampling, LoadSamplingDefaults(settings_, path));
   auto text = std::async(std::launch::async, [&] {
@@ -152,12 +184,15 @@ void Server::Drain() {
             ToSeconds(settings_.drain_timeout), " s to finish");
   frontend_.BeginDrain();
   grpc_->UpdateHealth();
-  engine_->BeginDrain();
-  if (!engine_->WaitIdle(deadline)) {
+  const auto drain = [&](auto& engine, const auto& cancel_all) {
+    engine.BeginDrain();
+    if (engine.WaitIdle(deadline)) return;
     kLog.Warning("the time to drain is over: cancelling what still runs");
-    engine_->CancelAll(CancelReason::kDrain);
-    engine_->WaitIdle(clock.Now() + kLastWords);
-  }
+    cancel_all();
+    engine.WaitIdle(clock.Now() + kLastWords);
+  };
+  if (engine_ != nullptr) drain(*engine_, [&] { engine_->CancelAll(CancelReason::kDrain); });
+  if (infer_ != nullptr) drain(*infer_, [&] { infer_->CancelAll(); });
   CloseDoors(std::max(deadline - clock.Now(), kLastWords));
   kLog.Info("drained");
 }

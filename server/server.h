@@ -1,4 +1,4 @@
-// The whole server: an engine, its doors, and how they begin and end.
+// The whole server: an engine of one of two kinds, its doors, and how they begin and end.
 #ifndef MILLRACE_SERVER_SERVER_H_
 #define MILLRACE_SERVER_SERVER_H_
 
@@ -12,6 +12,7 @@
 #include "server/frontend_impl.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/infer_engine.h"
 
 namespace millrace {
 
@@ -46,11 +47,14 @@ class Server {
 
   absl::Status OpenDoors();
   absl::Status LoadEngine(std::function<void()> on_failure, const std::atomic<bool>& stop);
+  absl::Status LoadInferEngine(const std::string& path);
+  std::string Serving() const;
   void CloseDoors(Duration grace);
 
   const Settings settings_;
   FrontendImpl frontend_;
-  std::unique_ptr<EngineImpl> engine_;
+  std::unique_ptr<EngineImpl> engine_;  // or
+  std::unique_ptr<InferEngine> infer_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> admin_;
   std::unique_ptr<GrpcServer> grpc_;

@@ -4,6 +4,7 @@ The environment names the program (MILLRACED) and the default model's file (MILL
 Tests that need the model are marked `model`. MILLRACED_ARGS are more flags of the server that runs it: with
 MILLRACED_ARGS="--device cuda" the same tests look at the model on a GPU.
 """
+import hashlib
 import json
 import os
 import pathlib
@@ -24,7 +25,13 @@ START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers 
 collect_ignore = [] if on_a_gpu() else ["test_gpu.py"]
 # --device torch is there where LibTorch has been fetched (cmake/Torch.cmake), which `make test` does on x86-64.
 if not pathlib.Path(program()).with_name("libmillrace_torch.so").exists():
-    collect_ignore.append("test_torch.py")
+    collect_ignore += ["test_torch.py", "test_package.py"]
+
+
+def flags_of_the_processor():
+    """What a package is compiled for."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line for line in lines if line.startswith("flags")), "").encode()
 
 
 def pytest_configure(config):
@@ -83,6 +90,28 @@ def start_server(tmp_path_factory):
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def make_package():
+    """make_package(name): the package of tests/packages/NAME.py, made once by the script that users call, then kept."""
+
+    def make(name):
+        source = ROOT / "tests" / "packages" / f"{name}.py"
+        script = ROOT / "scripts" / "export_package.sh"
+        digest = hashlib.sha256(flags_of_the_processor())
+        for file in (source, script.with_suffix(".py"), ROOT / "scripts" / "pypi" / "package.txt"):
+            digest.update(file.read_bytes())
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "millrace"
+        package = cache / f"package-{name}-{digest.hexdigest()[:12]}.pt2"
+        if not package.exists():
+            made = package.with_suffix(f".{os.getpid()}.pt2")
+            done = subprocess.run([script, source, made], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            made.rename(package)
+        return package
+
+    return make
 
 
 @pytest.fixture(scope="session")

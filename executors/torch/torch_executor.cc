@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/torch/package_model.h"
 #include "executors/torch/torch_model.h"
 
 namespace millrace::aten {
@@ -15,27 +16,30 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
 
-absl::StatusOr<decltype(&MillraceLoadTorchModel)> OpenPlugin() {
+// The plugin's function of this name, of type Function.
+template <typename Function>
+absl::StatusOr<Function> FindInPlugin(const char* name) {
   // GNU OpenMP reads this when it is opened. Its threads would otherwise spin at the end of each
   // region, on cores that the server's other threads want: steps took up to 17 times as long.
   setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
   // Its symbols are nobody's else: LibTorch carries copies of libraries that the server links.
   void* const plugin = dlopen("libmillrace_torch.so", RTLD_NOW | RTLD_LOCAL);
-  void* const load = plugin != nullptr ? dlsym(plugin, "MillraceLoadTorchModel") : nullptr;
-  if (load == nullptr) {
+  void* const function = plugin != nullptr ? dlsym(plugin, name) : nullptr;
+  if (function == nullptr) {
     return absl::UnimplementedError(
         StrCat("device: torch needs libmillrace_torch.so beside the server (it is built where "
                "scripts/fetch_torch.sh has put LibTorch): ",
                dlerror()));
   }
-  return reinterpret_cast<decltype(&MillraceLoadTorchModel)>(load);
+  return reinterpret_cast<Function>(function);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadTorchExecutor(const ModelSpec& model,
                                                             const DeviceSpec& device) {
-  MILLRACE_ASSIGN_OR_RETURN(const auto load, OpenPlugin());
+  MILLRACE_ASSIGN_OR_RETURN(
+      const auto load, FindInPlugin<decltype(&MillraceLoadTorchModel)>("MillraceLoadTorchModel"));
   absl::StatusOr<std::unique_ptr<cpu::HostModel>> loaded;
   load(model, device, &loaded);
   MILLRACE_RETURN_IF_ERROR(loaded.status());
@@ -43,6 +47,15 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadTorchExecutor(const ModelSpec& mod
   kLog.Info("torch executor: ", info.kv.type, ", ", info.weight_bytes >> 20, " MiB of weights, ",
             info.kv.num_blocks, " KV blocks of ", info.kv.block_size, " tokens");
   return cpu::MakeHostExecutor(*std::move(loaded));
+}
+
+absl::StatusOr<std::unique_ptr<TensorModel>> LoadTorchPackage(const ModelSpec& model,
+                                                              const DeviceSpec& device) {
+  MILLRACE_ASSIGN_OR_RETURN(const auto load, FindInPlugin<decltype(&MillraceLoadTorchPackage)>(
+                                                 "MillraceLoadTorchPackage"));
+  absl::StatusOr<std::unique_ptr<TensorModel>> loaded;
+  load(model, device, &loaded);
+  return loaded;
 }
 
 }  // namespace millrace::aten

@@ -15,6 +15,10 @@ namespace millrace::aten {
 absl::StatusOr<std::unique_ptr<Executor>> LoadTorchExecutor(const ModelSpec& model,
                                                             const DeviceSpec& device);
 
+// The same for an AOTInductor package (package_model.h).
+absl::StatusOr<std::unique_ptr<TensorModel>> LoadTorchPackage(const ModelSpec& model,
+                                                              const DeviceSpec& device);
+
 }  // namespace millrace::aten
 
 #endif  // MILLRACE_EXECUTORS_TORCH_TORCH_EXECUTOR_H_

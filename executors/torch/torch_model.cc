@@ -14,17 +14,12 @@
 #include "executors/models/model.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
+#include "executors/torch/exceptions.h"
 #include "executors/torch/torch_ops.h"
 #include "formats/open_model.h"
 
 namespace millrace::aten {
 namespace {
-
-// What LibTorch throws has its call stack in what(): the first line says what happened.
-absl::Status FromException(absl::StatusCode code, const std::exception& error) {
-  const std::string_view what = error.what();
-  return absl::Status(code, StrCat("LibTorch: ", Printable(what.substr(0, what.find('\n')), 400)));
-}
 
 struct TorchModel : cpu::HostModel {
   const ModelInfo& info() const override { return model_info; }

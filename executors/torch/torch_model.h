@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<cpu::HostModel>> LoadTorchModel(const ModelSpec& 
 
 }  // namespace millrace::aten
 
-// The one function that libmillrace_torch.so exports: LoadTorchModel.
+// libmillrace_torch.so exports it: LoadTorchModel.
 extern "C" void MillraceLoadTorchModel(
     const millrace::ModelSpec& model, const millrace::DeviceSpec& device,
     absl::StatusOr<std::unique_ptr<millrace::cpu::HostModel>>* loaded);

@@ -1,5 +1,7 @@
 #include "server/grpc/callbacks.h"
 
+#include <utility>
+
 namespace millrace {
 namespace {
 
@@ -26,6 +28,16 @@ InferenceCallbacks::~InferenceCallbacks() = default;
 
 UnaryCall::UnaryCall() = default;
 UnaryCall::~UnaryCall() = default;
+
+void UnaryCall::WhenCancelled(std::function<void()> cancel) {
+  cancel_ = std::move(cancel);
+  fence_.Pass();
+}
+
+void UnaryCall::OnCancel() {
+  fence_.Pass();
+  if (cancel_) cancel_();
+}
 
 void UnaryCall::End(const grpc::Status& status) {
   fence_.Pass();

@@ -12,6 +12,7 @@
 #include <grpcpp/support/server_callback.h>
 #include <grpcpp/support/status.h>
 
+#include <functional>
 #include <mutex>
 #include <string_view>
 
@@ -40,14 +41,20 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
   UnaryCall();
 
+  // What to do, from some thread, if the client leaves or its deadline passes before the call has
+  // ended; set before the handler returns.
+  void WhenCancelled(std::function<void()> cancel);
+
   // Ends the call, from any thread, once.
   void End(const grpc::Status& status);
 
  private:
   ~UnaryCall() override;
+  void OnCancel() override;
   void OnDone() override;
 
   Fence fence_;
+  std::function<void()> cancel_;
 };
 
 // The base of one Generate call's stream of responses. A subclass locks what guards its state in

@@ -1,13 +1,17 @@
 #include "server/grpc/inference_service.h"
 
 #include <chrono>
+#include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "base/strings.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/generate_call.h"
+#include "server/grpc/infer_convert.h"
+#include "server/infer_engine.h"
 #include "server/request_id.h"
 
 namespace millrace {
@@ -109,6 +113,54 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
   return call;
 }
 
+grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* context,
+                                                  const v1::InferRequest* request,
+                                                  v1::InferResponse* response) {
+  InferEngine* engine = nullptr;
+  std::vector<size_t> wanted;
+  const auto infer = std::make_shared<InferCall>();
+  const auto build = [&]() -> absl::Status {
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
+    MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindInferEngine(request->model_name()));
+    const TensorModelInfo& info = engine->info();
+    MILLRACE_ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, InputsFromProto(*request));
+    MILLRACE_ASSIGN_OR_RETURN(infer->inputs, OrderInputs(info.inputs, std::move(inputs)));
+    MILLRACE_ASSIGN_OR_RETURN(wanted, ChooseOutputs(info.outputs, OutputNames(*request)));
+    return absl::OkStatus();
+  };
+  if (absl::Status status = build(); !status.ok()) return FinishUnary(context, status);
+
+  auto* const call = new UnaryCall;
+  infer->deadline = Deadline(*context);
+  infer->done = [=, wanted = std::move(wanted)](absl::StatusOr<std::vector<Tensor>> outputs) {
+    AddRetryHint(context, outputs.status());
+    if (outputs.ok()) {
+      response->set_model_name(engine->model_name());
+      response->set_id(request->id());
+      bool raw = request->raw_input_contents_size() > 0;
+      for (const size_t i : wanted) raw = raw || !HasContents((*outputs)[i].type);
+      for (const size_t i : wanted) {
+        AddOutput(engine->info().outputs[i].name, std::move((*outputs)[i]), raw, *response);
+      }
+    }
+    call->End(ToGrpc(outputs.status()));
+  };
+  call->WhenCancelled([engine, infer] { engine->Cancel(infer); });
+  engine->Infer(infer);
+  return call;
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelMetadata(grpc::CallbackServerContext* context,
+                                                          const v1::ModelMetadataRequest* request,
+                                                          v1::ModelMetadataResponse* response) {
+  if (absl::Status status = Authorize(frontend_, *context); !status.ok()) {
+    return FinishUnary(context, status);
+  }
+  const absl::StatusOr<InferEngine*> engine = frontend_.FindInferEngine(request->name());
+  if (engine.ok()) *response = MetadataToProto(**engine);
+  return FinishUnary(context, engine.status());
+}
+
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const v1::ListModelsRequest*,
                                                        v1::ListModelsResponse* response) {
@@ -116,6 +168,8 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   if (status.ok()) {
     for (const Engine* engine : frontend_.engines())
       *response->add_models() = ToProto(engine->info());
+    for (const InferEngine* engine : frontend_.infer_engines())
+      *response->add_models() = ToProto(*engine);
   }
   return FinishUnary(context, status);
 }

@@ -12,6 +12,7 @@
 #include "server/http/deferred_answer.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
+#include "server/infer_engine.h"
 #include "server/metrics.h"
 
 namespace millrace {
@@ -81,6 +82,18 @@ void AppendModel(std::string& out, const EngineInfo& info) {
     out += value;
   }
   out += "}}";
+}
+
+void AppendModel(std::string& out, const InferEngine& engine) {
+  out += R"({"id":)";
+  AppendJsonString(out, engine.model_name());
+  out += R"(,"object":"model","created":)";
+  AppendJsonNumber(out, absl::ToUnixSeconds(engine.created()));
+  out += R"(,"owned_by":"millrace","root":)";
+  AppendJsonString(out, engine.model_name());
+  out += R"(,"parent":null,"architecture":)";
+  AppendJsonString(out, engine.info().platform);
+  out += '}';
 }
 
 HttpResponse JsonResponse(std::string body) { return {.body = std::move(body)}; }
@@ -313,9 +326,13 @@ Handled Api::Detokenize(const std::string& body, const Wake& wake) const {
 Handled Api::Models(const HttpRequestHead& head) const {
   if (head.path.starts_with(kModelsPath)) {
     const std::string name = PercentDecoded(head.path.substr(kModelsPath.size()));
+    std::string out;
+    if (const auto infer = frontend_.FindInferEngine(name.empty() ? "/" : name); infer.ok()) {
+      AppendModel(out, **infer);
+      return JsonResponse(std::move(out));
+    }
     absl::StatusOr<Engine*> engine = frontend_.FindEngine(name.empty() ? "/" : name);
     if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
-    std::string out;
     AppendModel(out, (*engine)->info());
     return JsonResponse(std::move(out));
   }
@@ -324,6 +341,10 @@ Handled Api::Models(const HttpRequestHead& head) const {
   for (const Engine* engine : frontend_.engines()) {
     if (!std::exchange(first, false)) out += ',';
     AppendModel(out, engine->info());
+  }
+  for (const InferEngine* engine : frontend_.infer_engines()) {
+    if (!std::exchange(first, false)) out += ',';
+    AppendModel(out, *engine);
   }
   out += "]}";
   return JsonResponse(std::move(out));

@@ -140,6 +140,10 @@ std::vector<Engine*> ScriptedFrontend::engines() const {
   return {const_cast<ScriptedEngine*>(&engine)};
 }
 
+absl::StatusOr<InferEngine*> ScriptedFrontend::FindInferEngine(std::string_view model) const {
+  return absl::NotFoundError(StrCat("the model \"", model, "\" does not exist"));
+}
+
 absl::Status ScriptedFrontend::Authorize(std::string_view authorization) const {
   if (key_.empty() || authorization == StrCat("Bearer ", key_)) return absl::OkStatus();
   return absl::UnauthenticatedError("a valid API key is needed");

@@ -89,6 +89,9 @@ class ScriptedFrontend : public Frontend {
 
   absl::StatusOr<Engine*> FindEngine(std::string_view model) const override;
   std::vector<Engine*> engines() const override;
+  // None.
+  absl::StatusOr<InferEngine*> FindInferEngine(std::string_view model) const override;
+  std::vector<InferEngine*> infer_engines() const override { return {}; }
   bool ready() const override { return is_ready && !is_draining; }
   bool live() const override { return is_live; }
   bool draining() const override { return is_draining; }

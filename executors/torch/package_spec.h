@@ -1,0 +1,29 @@
+// What a package says of itself: the JSON that scripts/export_package.py writes into its metadata.
+#ifndef MILLRACE_EXECUTORS_TORCH_PACKAGE_SPEC_H_
+#define MILLRACE_EXECUTORS_TORCH_PACKAGE_SPEC_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "executors/tensor_model.h"
+
+namespace millrace::aten {
+
+struct PackageSpec {
+  std::string torch;  // the release that made it, "2.11.0"
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+};
+
+// InvalidArgument or NotFound, naming the field.
+absl::StatusOr<PackageSpec> ReadPackageSpec(std::string_view json);
+
+// Whether this processor has the instruction sets that PyTorch names in a package's AOTI_CPU_ISA,
+// as "AVX512 AVX512_VNNI". Unimplemented, naming the first that it lacks or that is unknown.
+absl::Status CheckInstructionSets(std::string_view names);
+
+}  // namespace millrace::aten
+
+#endif  // MILLRACE_EXECUTORS_TORCH_PACKAGE_SPEC_H_
