@@ -6,6 +6,9 @@
 #include "executors/cpu/kernel_sets.h"
 
 namespace millrace::cpu::avx2 {
+
+#include "executors/cpu/attention_simd.inc"
+
 namespace {
 
 constexpr int kGroup = kTileRows;  // keys in the lanes of a Floats
@@ -40,24 +43,6 @@ void Scores(const AttentionTile& tile, int first, Span span) {
       Store(tile.scores + (first + i) * tile.score_stride + position, score);
     }
   }
-}
-
-// Scores of one query, over the span, to exp(score - largest), those outside of [first, length) to
-// 0; returns 1 / their sum.
-float Softmax(float* scores, int first, int length, Span span) {
-  Floats most = All(-__builtin_inff());
-  for (int i = span.begin; i < length; i += kGroup) {
-    most = Choose(Lanes(first - i, length - i), Max(Load(scores + i), most), most);
-  }
-  const Floats largest = All(ReduceMax(most));
-  Floats sum = Zeros();
-  for (int i = span.begin; i < span.end; i += kGroup) {
-    const Floats p =
-        Choose(Lanes(first - i, length - i), Exp(Sub(Load(scores + i), largest)), Zeros());
-    Store(scores + i, p);
-    sum = Add(sum, p);
-  }
-  return 1.0f / ReduceAdd(sum);
 }
 
 // out[query] = inverse_sum * sum over keys of p * v.
@@ -97,8 +82,7 @@ void Attend(const AttentionTile& tile, int first, Span span) {
   Scores<kQueries>(tile, first, span);
   float inverse_sums[kMaxQueries];
   for (int i = first; i < first + kQueries; ++i) {
-    inverse_sums[i] =
-        Softmax(tile.scores + i * tile.score_stride, First(tile, i), tile.lengths[i], span);
+    inverse_sums[i] = Softmax(tile, i, span);
   }
   WeightValues<kQueries>(tile, first, span, inverse_sums);
 }

@@ -6,6 +6,9 @@
 #include "executors/cpu/kernel_sets.h"
 
 namespace millrace::cpu::avx512 {
+
+#include "executors/cpu/attention_simd.inc"
+
 namespace {
 
 constexpr int kGroup = kTileRows;    // keys in the lanes of a register
@@ -33,10 +36,6 @@ inline const uint8_t* Values(const AttentionTile& tile, const HeadPages& head, i
 inline int Within(int position, int length) {
   const int last_group = (length - 1) / kGroup * kGroup;
   return position < last_group ? position : last_group;
-}
-
-inline __m512 LoadHalves(const uint8_t* halves) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
 }
 
 // Into the second-level cache.
@@ -128,33 +127,6 @@ void AllScores(const AttentionTile& tile, Span span) {
   }
 }
 
-// Scores of one query, over the span, to exp(score - largest), those outside of [first, length) to
-// 0; returns 1 / their sum.
-float Softmax(float* scores, int first, int length, Span span) {
-  const auto seen = [first, length](int group) -> __mmask16 {
-    const int before = first - group;
-    const int left = length - group;
-    if (before <= 0 && left >= kGroup) return 0xffff;
-    if (before >= kGroup || left <= 0) return 0;
-    const unsigned from = before > 0 ? 0xffffu << before : 0xffffu;
-    const unsigned to = left < kGroup ? (1u << left) - 1 : 0xffffu;
-    return static_cast<__mmask16>(from & to);
-  };
-  __m512 most = _mm512_set1_ps(-__builtin_inff());
-  for (int i = span.begin; i < length; i += kGroup) {
-    most = _mm512_mask_max_ps(most, seen(i), _mm512_loadu_ps(scores + i), most);
-  }
-  const __m512 largest = _mm512_set1_ps(_mm512_reduce_max_ps(most));
-  __m512 sum = _mm512_setzero_ps();
-  for (int i = span.begin; i < span.end; i += kGroup) {
-    const __m512 p =
-        _mm512_maskz_mov_ps(seen(i), Exp(_mm512_sub_ps(_mm512_loadu_ps(scores + i), largest)));
-    _mm512_storeu_ps(scores + i, p);
-    sum = _mm512_add_ps(sum, p);
-  }
-  return 1.0f / _mm512_reduce_add_ps(sum);
-}
-
 // out[query][dim .. dim + 16 * kVectors) = inverse_sum * sum over keys of p * v.
 template <int kQueries, int kVectors>
 void WeightValues(const AttentionTile& tile, int first, int dim, Span span,
@@ -218,8 +190,7 @@ void Attention(const AttentionTile& tile) {
   AllScores(tile, span);
   float inverse_sums[kMaxQueries];
   for (int i = 0; i < tile.num_queries; ++i) {
-    inverse_sums[i] =
-        Softmax(tile.scores + i * tile.score_stride, First(tile, i), tile.lengths[i], span);
+    inverse_sums[i] = Softmax(tile, i, span);
   }
   int first = 0;
   for (; first + kMaxValueQueries <= tile.num_queries; first += kMaxValueQueries) {
