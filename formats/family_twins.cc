@@ -198,7 +198,49 @@ std::vector<FamilyTwin> FamilyTwins() {
   return twins;
 }
 
+std::vector<FamilyTwin> EncoderTwins() {
+  const Json config = Patch(R"({
+      "architectures": ["BertModel"], "model_type": "bert", "hidden_size": 64,
+      "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+      "vocab_size": 128, "max_position_embeddings": 64, "type_vocab_size": 2,
+      "layer_norm_eps": 1e-5, "hidden_act": "gelu", "torch_dtype": "float32"})");
+  const std::vector<Json> mutations = {Patch(R"({"layer_norm_eps": 0.05})"),
+                                       Patch(R"({"num_attention_heads": 2})")};
+  return {{.name = "bert_mean",
+           .config = config,
+           .pooling = "mean_tokens",
+           .normalize = true,
+           .mutations = mutations},
+          {.name = "bert_first",
+           .config = config,
+           .in_gguf = false,  // where embeddings are always normalized
+           .pooling = "cls_token",
+           .mutations = mutations}};
+}
+
 namespace {
+
+// What sentence-transformers writes beside config.json.
+void WriteModules(const FamilyTwin& twin, const std::string& folder) {
+  Json modules = Json::array();
+  const auto add = [&](const char* type, const char* path) {
+    modules.push_back({{"idx", modules.size()},
+                       {"name", std::to_string(modules.size())},
+                       {"path", path},
+                       {"type", StrCat("sentence_transformers.models.", type)}});
+  };
+  add("Transformer", "");
+  add("Pooling", "1_Pooling");
+  if (twin.normalize) add("Normalize", "2_Normalize");
+  WriteFile(folder + "/modules.json", modules.dump(2));
+  Json pooling = Json::object();
+  for (const char* kind : {"cls_token", "mean_tokens", "max_tokens"}) {
+    pooling[StrCat("pooling_mode_", kind)] = kind == twin.pooling;
+  }
+  std::error_code error;
+  if (!std::filesystem::create_directories(folder + "/1_Pooling", error)) std::abort();
+  WriteFile(folder + "/1_Pooling/config.json", pooling.dump(2));
+}
 
 ModelConfig ReadTwin(const FamilyTwin& twin) {
   const absl::StatusOr<HfConfig> config = ReadHfConfig(twin.config.dump(), twin.name);
@@ -286,7 +328,22 @@ void AddRope(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* write
   }
 }
 
+GgufWriter EncoderMetadata(const FamilyTwin& twin, const ModelConfig& model) {
+  GgufWriter writer;
+  writer.String("general.architecture", "bert")
+      .Uint32("bert.block_count", model.layers)
+      .Uint32("bert.context_length", model.context_length)
+      .Uint32("bert.embedding_length", model.hidden_size)
+      .Uint32("bert.feed_forward_length", model.ffn_size)
+      .Uint32("bert.attention.head_count", model.heads)
+      .Float32("bert.attention.layer_norm_epsilon", static_cast<float>(model.rms_epsilon))
+      .Bool("bert.attention.causal", false)
+      .Uint32("bert.pooling_type", twin.pooling == "mean_tokens" ? 1 : 2);
+  return writer;
+}
+
 GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
+  if (model.encoder.has_value()) return EncoderMetadata(twin, model);
   const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
   GgufWriter writer;
   writer.String("general.architecture", model.architecture)
@@ -326,11 +383,12 @@ void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, const Tw
   std::filesystem::remove_all(folder, error);
   if (!std::filesystem::create_directories(folder, error)) std::abort();
   WriteFile(folder + "/config.json", twin.config.dump(2));
+  if (model.encoder.has_value()) WriteModules(twin, folder);
   SafetensorsWriter writer;
   ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
     if (fault.other_kv_heads) SwapKvHeads(model, tensor, &values);
-    writer.Tensor(HfNames(tensor.name, {model.post_norms, model.fused_gate_up})[0],
-                  TensorType::kF32, tensor.shape, values);
+    writer.Tensor(HfNames(tensor.name, DialectOf(model))[0], TensorType::kF32, tensor.shape,
+                  values);
   });
   writer.Write(folder + "/model.safetensors");
 }

@@ -1,4 +1,5 @@
-// For tests: a small random model of every family, as a Hugging Face folder and as a GGUF file.
+// For tests: a small random model of every family of decoders and encoders, as a Hugging Face
+// folder and as a GGUF file.
 #ifndef MILLRACE_FORMATS_FAMILY_TWINS_H_
 #define MILLRACE_FORMATS_FAMILY_TWINS_H_
 
@@ -14,15 +15,18 @@ namespace millrace {
 // of them.
 struct FamilyTwin {
   std::string name;
-  Json config;            // its config.json
-  int max_model_len = 0;  // that it is served with; 0: what it was made for
-  bool in_gguf = true;    // a GGUF file can say what it is
+  Json config;             // its config.json
+  int max_model_len = 0;   // that it is served with; 0: what it was made for
+  bool in_gguf = true;     // a GGUF file can say what it is
+  std::string pooling;     // of an encoder: "mean_tokens" or "cls_token"
+  bool normalize = false;  // of an encoder
 
   // Changes to the config that must show: JSON merge patches, none of which changes a tensor's
   // shape.
   std::vector<Json> mutations;
 };
-std::vector<FamilyTwin> FamilyTwins();
+std::vector<FamilyTwin> FamilyTwins();  // the decoders
+std::vector<FamilyTwin> EncoderTwins();
 
 // What to break on purpose.
 struct TwinFault {

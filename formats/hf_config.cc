@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/encoder_config.h"
 #include "formats/hf_quantization.h"
 #include "formats/hf_rope.h"
 #include "formats/json_fields.h"
@@ -119,6 +121,7 @@ class HfConfigReader {
       if (names.size() == 1 && names[0] == architecture.name) return &architecture;
       supported.push_back(architecture.name);
     }
+    supported.insert(supported.end(), std::begin(kHfEncoders), std::end(kHfEncoders));
     return fields_.Unsupported(
         "architectures", StrCat("\"", Printable(JoinList(names)),
                                 "\" is not supported (supported: ", JoinList(supported), ")"));
@@ -367,6 +370,11 @@ class HfConfigReader {
 
 absl::StatusOr<HfConfig> ReadHfConfig(std::string_view json, const std::string& file) {
   MILLRACE_ASSIGN_OR_RETURN(const Json parsed, ParseObject(json, file));
+  if (const JsonFields fields(parsed, file + ": "); IsHfEncoder(fields)) {
+    HfConfig config;
+    MILLRACE_ASSIGN_OR_RETURN(config.model, ReadHfEncoder(fields));
+    return config;
+  }
   return HfConfigReader(parsed, file).Read();
 }
 

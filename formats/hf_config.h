@@ -22,7 +22,8 @@ struct HfConfig {
 // Of Llama, Mistral, Ministral, Qwen2, Qwen3, Gemma 2, Gemma 3 (text), Phi-3, OLMo 2, Granite and
 // SmolLM3, each "…ForCausalLM", with FP8 linears as `quantization_config` says in the dialects of
 // compressed-tensors and of `quant_method: fp8` (static or dynamic activations, or DeepSeek's
-// blocks of weights).
+// blocks of weights); and of BERT, without what sentence-transformers says of it beside
+// (formats/encoder_config.h).
 //
 // `file` is the name for messages. INVALID_ARGUMENT for what is not a config or out of range,
 // UNIMPLEMENTED, by the field's name, for what would change the maths and is not built. Fields that

@@ -31,6 +31,20 @@ constexpr Spelling kPreNorms[] = {{"ffn_norm", "post_attention_layernorm"}};
 
 constexpr Spelling kFused[] = {{"ffn_up", "mlp.gate_up_proj"}};
 
+constexpr Spelling kBertOutside[] = {{"token_embd", "embeddings.word_embeddings"},
+                                     {"position_embd", "embeddings.position_embeddings"},
+                                     {"token_types", "embeddings.token_type_embeddings"},
+                                     {"token_embd_norm", "embeddings.LayerNorm"}};
+
+constexpr Spelling kBertInLayer[] = {{"attn_q", "attention.self.query"},
+                                     {"attn_k", "attention.self.key"},
+                                     {"attn_v", "attention.self.value"},
+                                     {"attn_output", "attention.output.dense"},
+                                     {"attn_output_norm", "attention.output.LayerNorm"},
+                                     {"ffn_up", "intermediate.dense"},
+                                     {"ffn_down", "output.dense"},
+                                     {"layer_output_norm", "output.LayerNorm"}};
+
 template <size_t kCount>
 std::string_view Translate(const Spelling (&spellings)[kCount], std::string_view gguf) {
   for (const Spelling& spelling : spellings) {
@@ -45,7 +59,29 @@ std::vector<std::string> Spell(const std::string& module, std::string_view part)
   return {StrCat(module, ".", part)};
 }
 
+// A BERT's `module`, without "blk." and in `layer` if it is of one.
+std::vector<std::string> BertNames(const std::string& layer, std::string_view module,
+                                   std::string_view part) {
+  const std::string_view hf =
+      layer.empty() ? Translate(kBertOutside, module) : Translate(kBertInLayer, module);
+  if (hf.empty()) return {};
+  const std::string name = StrCat(layer, hf, ".");
+  std::vector<std::string_view> parts = {part};
+  if (hf.ends_with("LayerNorm")) parts.push_back(part == "weight" ? "gamma" : "beta");
+  std::vector<std::string> names;
+  for (const std::string_view prefix : {"", "bert."}) {
+    for (const std::string_view spelling : parts) names.push_back(StrCat(prefix, name, spelling));
+  }
+  return names;
+}
+
 }  // namespace
+
+HfDialect DialectOf(const ModelConfig& config) {
+  return {.post_norms = config.post_norms,
+          .fused_gate_up = config.fused_gate_up,
+          .bert = config.encoder.has_value()};
+}
 
 std::vector<std::string> HfNames(std::string_view gguf_name, const HfDialect& dialect) {
   std::vector<std::string> as_it_is = {std::string(gguf_name)};
@@ -54,14 +90,23 @@ std::vector<std::string> HfNames(std::string_view gguf_name, const HfDialect& di
   std::string_view module = gguf_name.substr(0, dot);
   const std::string_view part = gguf_name.substr(dot + 1);
   if (!module.starts_with("blk.")) {
+    if (dialect.bert) {
+      std::vector<std::string> names = BertNames("", module, part);
+      return names.empty() ? as_it_is : names;
+    }
     const std::string_view hf = Translate(kOutside, module);
     return hf.empty() ? as_it_is : Spell(std::string(hf), part);
   }
   module.remove_prefix(4);
   const size_t end = module.find('.');
   if (end == module.npos) return as_it_is;
-  const std::string layer = StrCat("model.layers.", module.substr(0, end), ".");
+  const std::string_view number = module.substr(0, end);
   module.remove_prefix(end + 1);
+  if (dialect.bert) {
+    std::vector<std::string> names = BertNames(StrCat("encoder.layer.", number, "."), module, part);
+    return names.empty() ? as_it_is : names;
+  }
+  const std::string layer = StrCat("model.layers.", number, ".");
   if (module == "attn" && (part == "k_scale" || part == "v_scale")) {
     const std::string attention = layer + "self_attn.";
     const std::string projection = StrCat(attention, part.substr(0, 1), "_proj.");

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/encoder_config.h"
 #include "formats/model_tensors.h"
 
 namespace millrace {
@@ -107,6 +108,7 @@ class GgufConfigReader {
       if (family.name == architecture) family_ = &family;
       supported.push_back(family.name);
     }
+    supported.push_back(kGgufEncoder);
     if (family_ == nullptr) {
       return Unsupported("general.architecture",
                          StrCat("\"", Printable(architecture),
@@ -401,7 +403,9 @@ class GgufConfigReader {
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig config, GgufConfigReader(file).Read());
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig config, IsGgufEncoder(file)
+                                                    ? ReadGgufEncoder(file)
+                                                    : GgufConfigReader(file).Read());
   MILLRACE_RETURN_IF_ERROR(ValidateTensors(config, file));
   return config;
 }

@@ -1,4 +1,4 @@
-// What a model file says about the shape and the numbers of a decoder.
+// What a model file says about the shape and the numbers of a decoder or an encoder.
 #ifndef MILLRACE_FORMATS_MODEL_CONFIG_H_
 #define MILLRACE_FORMATS_MODEL_CONFIG_H_
 
@@ -36,6 +36,20 @@ inline constexpr int kFp8Block = 128;
 // values together.
 enum class QkNorm { kNone, kHead, kWhole };
 
+// Of which hidden states of the last layer an encoder's embedding is made: the mean of all tokens',
+// or the first token's, [CLS].
+enum class Pooling { kMean, kFirst };
+
+// What makes a model an encoder (BERT, arXiv:1810.04805): each token sees all others of its text,
+// positions are learned, blocks are normed (layer norm, with biases) after what they add, the
+// feed-forward network has no gate, and its function is GELU. The result is an embedding.
+struct EncoderConfig {
+  int positions = 0;    // rows of position_embd.weight; context_length is at most as many
+  int token_types = 0;  // rows of token_types.weight; all tokens of a text have the first
+  Pooling pooling = Pooling::kMean;
+  bool normalize = false;  // embeddings are divided by their length
+};
+
 // Every count is at least 1. What a model does where it differs from Llama; executors that cannot
 // do all of it refuse what they cannot by name.
 struct ModelConfig {
@@ -53,6 +67,9 @@ struct ModelConfig {
   std::vector<int32_t> end_tokens;  // that end an answer, as a folder says; a GGUF file's tokenizer
                                     // has its own
   std::optional<Fp8Scheme> fp8;     // nothing: linears are of the types that their tensors say
+  // Set: an encoder. Beside it and the fields above, attention_scale and rms_epsilon (of its layer
+  // norms) hold; no other differs from its default, and no position is turned.
+  std::optional<EncoderConfig> encoder;
 
   // Positions. The pair i of a head is its elements (2i, 2i + 1) where interleaved (GGUF stores
   // Llama's q and k so), else (i, i + rope_dimensions / 2).

@@ -1,6 +1,8 @@
 #include "formats/model_tensors.h"
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -23,8 +25,40 @@ enum class Role {
 
 constexpr std::string_view kWeight = ".weight";
 
+// Of heads that embeddings have no use for.
+constexpr std::string_view kOtherHeads[] = {"pooler.", "bert.pooler.", "cls."};
+
+template <typename Visit>  // void(const std::string& name, const Shape& shape, Role role)
+void ForEachEncoderTensor(const ModelConfig& config, const Visit& visit) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t ffn = config.ffn_size;
+  const auto linear = [&](const std::string& name, int64_t out, int64_t in) {
+    visit(name + ".weight", {out, in}, Role::kLinear);
+    visit(name + ".bias", {out}, Role::kVector);
+  };
+  const auto norm = [&](const std::string& name) {
+    visit(name + ".weight", {hidden}, Role::kVector);
+    visit(name + ".bias", {hidden}, Role::kVector);
+  };
+  visit("token_embd.weight", {config.vocab_size, hidden}, Role::kTable);
+  visit("position_embd.weight", {config.encoder->positions, hidden}, Role::kTable);
+  visit("token_types.weight", {config.encoder->token_types, hidden}, Role::kTable);
+  norm("token_embd_norm");
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const std::string block = StrCat("blk.", layer, ".");
+    for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output"}) {
+      linear(block + name, hidden, hidden);
+    }
+    norm(block + "attn_output_norm");
+    linear(block + "ffn_up", ffn, hidden);
+    linear(block + "ffn_down", hidden, ffn);
+    norm(block + "layer_output_norm");
+  }
+}
+
 template <typename Visit>  // void(const std::string& name, const Shape& shape, Role role)
 void ForEachTensor(const ModelConfig& config, const Visit& visit) {
+  if (config.encoder.has_value()) return ForEachEncoderTensor(config, visit);
   const int64_t hidden = config.hidden_size;
   const int64_t ffn = config.ffn_size;
   const int64_t head = config.head_size;
@@ -122,6 +156,11 @@ class TensorChecker {
     for (const TensorInfo& tensor : source_.tensors()) {
       // Old files hold what rope_theta says.
       if (seen_.contains(&tensor) || tensor.name.ends_with(".rotary_emb.inv_freq")) continue;
+      const auto begins = [&](std::string_view head) { return tensor.name.starts_with(head); };
+      if (config_.encoder.has_value() &&
+          std::any_of(std::begin(kOtherHeads), std::end(kOtherHeads), begins)) {
+        continue;
+      }
       return absl::UnimplementedError(StrCat(source_.base_name(), ": tensor ",
                                              Printable(tensor.name), ": is not one that a ",
                                              config_.architecture, " model is read from"));

@@ -32,6 +32,13 @@ inline constexpr char kLongRopeFactors[] = "rope_factors_long.weight";
 //   blk.N.ffn_gate.weight, blk.N.ffn_up.weight       [ffn_size, H]
 //   blk.N.ffn_up.weight (if fused_gate_up, in place of the two)      [2 * ffn_size, H]
 //   blk.N.ffn_down.weight                            [H, ffn_size]
+// Of an encoder, each linear and norm with a .bias beside its .weight, [out] or [H]:
+//   token_embd.weight [vocab_size, H], position_embd.weight [positions, H],
+//   token_types.weight [token_types, H], token_embd_norm
+//   blk.N.attn_q, .attn_k, .attn_v, .attn_output      [H, H]
+//   blk.N.ffn_up [ffn_size, H], blk.N.ffn_down [H, ffn_size]
+//   blk.N.attn_output_norm, blk.N.layer_output_norm   [H]
+// What a pre-training head or BERT's own pooler may have beside is left alone.
 // Norms and biases are F32, F16 or BF16. Where config.fp8 is set, a layer's linear may be of type
 // F8_E4M3 (one that is not was left as it is by whoever quantized the model), and has beside it
 //   <name>.weight_scale  [1], [out] (or [out, 1]) or [ceil(out / 128), ceil(in / 128)], and

@@ -6,9 +6,11 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/encoder_config.h"
 #include "formats/folder_file.h"
 #include "formats/gguf.h"
 #include "formats/hf_config.h"
+#include "formats/hf_names.h"
 #include "formats/model_tensors.h"
 #include "formats/safetensors.h"
 
@@ -25,6 +27,10 @@ absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder) {
   MILLRACE_ASSIGN_OR_RETURN(const MappedFile file,
                             OpenFolderFile(folder, kConfig, kMaxConfigBytes));
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadHfConfig(file.text(), kConfig));
+  if (config.model.encoder.has_value()) {
+    MILLRACE_RETURN_IF_ERROR(ReadSentenceTransformer(folder, &config.model));
+    return config;
+  }
   if (!HasFolderFile(folder, kGenerationConfig)) return config;
   MILLRACE_ASSIGN_OR_RETURN(const MappedFile generation,
                             OpenFolderFile(folder, kGenerationConfig, kMaxConfigBytes));
@@ -47,9 +53,8 @@ bool HasSafetensors(const fs::path& folder) {
 absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string& base_name) {
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder));
   if (HasSafetensors(folder)) {
-    MILLRACE_ASSIGN_OR_RETURN(auto tensors, SafetensorsFolder::Open(folder, base_name,
-                                                                    {config.model.post_norms,
-                                                                     config.model.fused_gate_up}));
+    MILLRACE_ASSIGN_OR_RETURN(auto tensors,
+                              SafetensorsFolder::Open(folder, base_name, DialectOf(config.model)));
     MILLRACE_RETURN_IF_ERROR(ValidateTensors(config.model, *tensors));
     return OpenedModel{std::move(config.model), std::move(tensors)};
   }

@@ -17,6 +17,11 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors is read in
 constexpr uint64_t kMaxHeaderBytes = 16 << 20;
 constexpr size_t kMaxRank = 8;
 
+// The numbers 0, 1, 2 …, which transformers once stored with a model's weights.
+bool IsCount(std::string_view name) { return name.ends_with("position_ids"); }
+constexpr std::string_view kCountType = "I64";
+constexpr int kCountBytes = 8;
+
 std::optional<TensorType> TypeOf(std::string_view name) {
   for (const TensorType type :
        {TensorType::kF32, TensorType::kF16, TensorType::kBf16, TensorType::kFp8E4m3}) {
@@ -64,9 +69,12 @@ class HeaderReader {
     if (name.empty()) return Bad(field, "has no name");
     if (!entry.is_object()) return Bad(field, StrCat("is ", Describe(entry)));
     TensorInfo tensor;
+    bool count = false;
     for (const auto& [key, value] : entry.items()) {
       if (key == "dtype") {
         if (!value.is_string()) return Bad(field, StrCat("dtype is ", Describe(value)));
+        count = IsCount(name) && value == kCountType;
+        if (count) continue;
         const std::optional<TensorType> type = TypeOf(value.get_ref<const std::string&>());
         if (!type.has_value()) {
           return absl::UnimplementedError(
@@ -80,6 +88,7 @@ class HeaderReader {
     }
     if (entry.size() != 3) return Bad(field, "must have dtype, shape and data_offsets");
     MILLRACE_RETURN_IF_ERROR(ReadShape(field, entry["shape"], &tensor));
+    if (count) tensor.bytes *= kCountBytes / Traits(tensor.type).block_bytes;
     MILLRACE_RETURN_IF_ERROR(ReadOffsets(field, entry["data_offsets"], &tensor));
     file_->names.push_back(name);  // reserved: the names do not move
     tensor.name = file_->names.back();
@@ -141,6 +150,7 @@ class HeaderReader {
       }
       end += tensor.bytes;
     }
+    std::erase_if(file_->tensors, [](const TensorInfo& tensor) { return IsCount(tensor.name); });
     if (end != bytes_.size()) {
       return Bad("data", StrCat(bytes_.size() - end, " bytes belong to no tensor"));
     }

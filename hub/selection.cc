@@ -23,6 +23,10 @@ constexpr std::string_view kText[] = {"tokenizer.json",          "tokenizer_conf
                                       "special_tokens_map.json", "chat_template.jinja",
                                       "chat_template.json",      "generation_config.json"};
 
+// Likewise, of an encoder that sentence-transformers wrote.
+constexpr std::string_view kPooling[] = {"modules.json", "sentence_bert_config.json",
+                                         "1_Pooling/config.json"};
+
 bool Contains(const std::vector<std::string>& files, std::string_view name) {
   return std::find(files.begin(), files.end(), name) != files.end();
 }
@@ -93,7 +97,12 @@ absl::StatusOr<Selection> Select(const std::vector<std::string>& files, const st
     selection.files = {*selection.gguf};
     return selection;
   }
-  if (content != HubContent::kText) selection.files.emplace_back(kConfig);
+  if (content != HubContent::kText) {
+    selection.files.emplace_back(kConfig);
+    for (const std::string_view name : kPooling) {
+      if (Contains(files, name)) selection.files.emplace_back(name);
+    }
+  }
   for (const std::string_view name : kText) {
     if (Contains(files, name)) selection.files.emplace_back(name);
   }

@@ -37,6 +37,16 @@ TEST(SelectionTest, TakesWhatAModelIsMadeOfAndNoMore) {
       UnorderedElementsAre("generation_config.json", "tokenizer.json", "chat_template.jinja"));
 }
 
+TEST(SelectionTest, TakesWhatSaysHowAnEncoderIsPooled) {
+  const Names files = {"config.json",       "model.safetensors",         "modules.json",
+                       "2_Dense/model.bin", "sentence_bert_config.json", "1_Pooling/config.json"};
+  EXPECT_THAT(Select(files, "", HubContent::kModel)->files,
+              UnorderedElementsAre("config.json", "model.safetensors", "modules.json",
+                                   "sentence_bert_config.json", "1_Pooling/config.json"));
+  EXPECT_THAT(Select({"tokenizer.json", "modules.json"}, "", HubContent::kText)->files,
+              ElementsAre("tokenizer.json"));
+}
+
 TEST(SelectionTest, AnIndexNamesTheShards) {
   const auto model =
       Select({"config.json", "model.safetensors.index.json", "consolidated.safetensors"}, "",

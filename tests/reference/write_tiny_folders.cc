@@ -15,8 +15,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (families) {
-    for (const millrace::FamilyTwin& twin : millrace::FamilyTwins()) {
-      millrace::WriteTwinFolder(twin, std::string(argv[1]) + "/" + twin.name);
+    for (const auto& twins : {millrace::FamilyTwins(), millrace::EncoderTwins()}) {
+      for (const millrace::FamilyTwin& twin : twins) {
+        millrace::WriteTwinFolder(twin, std::string(argv[1]) + "/" + twin.name);
+      }
     }
     return 0;
   }
