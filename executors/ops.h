@@ -54,7 +54,7 @@ class WeightPlacer {
 
   // [out, in]: the tensors' rows, one tensor after the other (q, k and v become one linear). Beside
   // the weight "x.weight" there may be the bias "x.bias", [out of that tensor], which Ops::Linear
-  // then adds; of several tensors, each may have one or not. With Shard::kInput there is none.
+  // then adds; of several tensors, each may have one or not. With Shard::kInput a decoder has none.
   virtual absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) = 0;
 
   // For Ops::GatedLinear, without biases: the gate's [size, in] and then the other factor's (up) of
@@ -104,6 +104,7 @@ struct AttentionSpec {
   float soft_cap = 0;  // scores become soft_cap * tanh(scale * q.k / soft_cap), if not 0 (Gemma 2,
                        // arXiv:2408.00118)
   int32_t window = 0;  // a token sees itself and the window - 1 before it; 0: all before it
+  bool causal = true;  // false, of an encoder: a token sees all of its row's, which is a whole text
   RopeSpec rope;
 };
 
@@ -168,9 +169,9 @@ class Ops {
                           const std::optional<HeadNorms>& norms, Activation& qkv,
                           const StepInput& input) = 0;
 
-  // Causal attention of each token's q over its sequence's pages, [tokens, heads * head_size], in
-  // the form that `consumer` wants; head h reads kv head h / (heads / kv_heads). Paged as in
-  // arXiv:2309.06180.
+  // Attention (causal, unless the spec says otherwise) of each token's q over its sequence's pages,
+  // [tokens, heads * head_size], in the form that `consumer` wants; head h reads kv head h / (heads
+  // / kv_heads). Paged as in arXiv:2309.06180.
   virtual Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
                                const StepInput& input, LinearId consumer) = 0;
 

@@ -16,7 +16,8 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Devic
       .max_model_len = device.max_model_len > 0 ? device.max_model_len : config.context_length,
       .num_blocks = 0,
       .block_size = device.block_size,
-      .vocab_size = config.vocab_size};
+      .vocab_size = config.vocab_size,
+      .embedding_size = config.encoder.has_value() ? config.hidden_size : 0};
 }
 
 }  // namespace millrace

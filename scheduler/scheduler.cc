@@ -26,6 +26,16 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
         StrCat("max_num_batched_tokens: is ", limits.max_num_batched_tokens,
                ", must be at least max_num_seqs, ", limits.max_num_seqs));
   }
+  if (limits.embedding_size > 0 && limits.max_num_batched_tokens < limits.max_model_len) {
+    return absl::InvalidArgumentError(
+        StrCat("max_num_batched_tokens: is ", limits.max_num_batched_tokens,
+               ", must be at least max_model_len, ", limits.max_model_len,
+               ", as an encoder takes whole texts"));
+  }
+  if (limits.embedding_size > 0 && options.prefix_caching) {
+    return absl::InvalidArgumentError(
+        "prefix_caching: is true, must be false for an encoder, whose tokens see what follows");
+  }
   return std::unique_ptr<Scheduler>(new Scheduler(options));
 }
 
@@ -143,6 +153,11 @@ absl::Status Scheduler::CheckAnswers(const StepResult& result, const PlannedStep
           "result of step ", result.id, ", row ", i, ": slot ", row.slot, " with ",
           row.tokens.size(), " tokens, expected slot ", step.rows[i].slot, " with ", wanted));
     }
+    if (row.status.ok() && row.embedding.size() != options_.limits.embedding_size) {
+      return absl::InternalError(StrCat("result of step ", result.id, ", row ", i,
+                                        ": embedding of ", row.embedding.size(),
+                                        " numbers, expected ", options_.limits.embedding_size));
+    }
   }
   return absl::OkStatus();
 }
@@ -166,6 +181,7 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
   const int32_t sampled = row_result.tokens.begin + row.num_scored;
   event.scored = {.begin = row_result.tokens.begin, .end = sampled};
   event.sampled = {.begin = sampled, .end = row_result.tokens.end};
+  event.embedding = row_result.embedding;
   sequence.scored += row.num_scored;
   if (sequence.slot && options_.prefix_caching) PublishBlocks(sequence, row.end);
 

@@ -51,8 +51,9 @@ struct SchedulerStats {
 // plans, repeat. A sequence that was added gets exactly one event with `end`, and nothing after it.
 class Scheduler {
  public:
-  // InvalidArgument: a limit is not positive, or a step has fewer tokens than slots (each running
-  // sequence must be able to advance in every step).
+  // InvalidArgument: a limit is not positive, a step of an encoder has fewer tokens than the
+  // longest text or its prefixes are to be cached, or a step has fewer tokens than slots (each
+  // running sequence must be able to advance in every step).
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const SchedulerOptions& options);
 
   Scheduler(const Scheduler&) = delete;

@@ -133,6 +133,8 @@ void Scheduler::Admit(SteadyTime now, Draft& draft) {
       Park(sequence);
       continue;
     }
+    const bool whole = options_.limits.embedding_size > 0;
+    if (whole && sequence.num_ready() > draft.budget) return;
     if (!HasRoomFor(sequence, donor, draft)) return;
     if (!HistoryFits(sequence, draft.plan)) return;
     Start(sequence, /*shared=*/donor != nullptr, now, draft);

@@ -1,6 +1,7 @@
 #include "scheduler/sequence_request.h"
 
 #include <algorithm>
+#include <string>
 
 #include "base/status.h"
 #include "base/strings.h"
@@ -15,10 +16,12 @@ int64_t MaxNewTokens(int64_t prompt_tokens, const StepLimits& limits) {
 
 absl::Status CheckFits(int64_t prompt_tokens, int64_t new_tokens, const StepLimits& limits) {
   if (prompt_tokens + new_tokens > limits.max_model_len) {
-    return absl::OutOfRangeError(StrCat("the prompt has ", prompt_tokens, " tokens and ",
-                                        new_tokens, " more are asked for: together ",
-                                        prompt_tokens + new_tokens, ", but the model's length is ",
-                                        limits.max_model_len));
+    const std::string more = new_tokens == 0
+                                 ? ""
+                                 : StrCat(" and ", new_tokens, " more are asked for: together ",
+                                          prompt_tokens + new_tokens);
+    return absl::OutOfRangeError(StrCat("the prompt has ", prompt_tokens, " tokens", more,
+                                        ", but the model's length is ", limits.max_model_len));
   }
   const int64_t inputs = prompt_tokens + std::max<int64_t>(new_tokens - 1, 0);
   const int64_t blocks = (inputs + limits.block_size - 1) / limits.block_size;

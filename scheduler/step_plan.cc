@@ -186,6 +186,10 @@ absl::Status CheckRow(const StepPlan& plan, size_t i, const StepLimits& limits) 
   MILLRACE_RETURN_IF_ERROR(CheckRange("rows", i, "logits", row.logits, plan.logits.size()));
   MILLRACE_RETURN_IF_ERROR(CheckInput(plan, i, limits));
   MILLRACE_RETURN_IF_ERROR(CheckLogits(plan, i, limits));
+  if (limits.embedding_size > 0 && (row.start > 0 || row.logits.size() > 0)) {
+    return Invalid("rows[", i, "] begins at ", row.start, " and wants ", row.logits.size(),
+                   " logits; allowed of an encoder: whole sequences, without logits");
+  }
   if (row.mask != MaskSource::kNone) return Invalid("rows[", i, "].mask: no executor takes masks");
   if (row.adapter.has_value()) return Invalid("rows[", i, "].adapter: no executor has adapters");
   return absl::OkStatus();

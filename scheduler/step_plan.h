@@ -116,7 +116,8 @@ struct RowResult {
   // An error fails this row's sequence alone (its logits were not finite). A row whose input the
   // failed one should have sampled fails with it.
   absl::Status status;
-  Range tokens;  // of the result's `tokens`; one for each WantedLogits, none on an error
+  Range tokens;     // of the result's `tokens`; one for each WantedLogits, none on an error
+  Range embedding;  // of the result's `embeddings`; empty on an error, and of a decoder
 };
 
 struct StepResult {
@@ -125,6 +126,7 @@ struct StepResult {
   std::vector<RowResult> rows;  // in the order of the plan's rows
   std::vector<TokenResult> tokens;
   std::vector<TokenLogprob> top;
+  std::vector<float> embeddings;
 };
 
 // What an executor's memory was made for.
@@ -135,6 +137,10 @@ struct StepLimits {
   int32_t num_blocks;
   int32_t block_size;  // tokens in a block
   int32_t vocab_size;
+
+  // 0: a decoder. Else an encoder: each row is a whole sequence, its blocks are its own for that
+  // step alone, and what comes of it are no logits but an embedding of so many numbers.
+  int32_t embedding_size = 0;
 };
 
 // InvalidArgument, naming the row and the field, where `plan` breaks the contract above or asks for

@@ -34,13 +34,14 @@ struct SequenceEnd {
   SteadyTime ended;
 };
 
-// News of one sequence. The tokens stay where the executor wrote them: the ranges are of the
+// News of one sequence. The tokens stay where the executor wrote them: two ranges are of the
 // `tokens` of the StepResult that was committed, which goes along with the events for as long as
 // they are read.
 struct TokenEvent {
   SequenceId id;
   Range scored;                    // the prompt's next tokens, beginning with its second
   Range sampled;                   // the next generated tokens
+  Range embedding;                 // of the result's `embeddings`, of an encoder's sequence
   std::optional<SequenceEnd> end;  // set in the last event of a sequence, and only there
 };
 

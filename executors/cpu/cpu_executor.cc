@@ -25,10 +25,11 @@ class CpuHostModel : public HostModel {
   }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
-    model_->ops->BeginStep();
-    model_->model->Forward(*model_->ops, input);
+    model_->Run(input);
     return model_->ops->sampled();
   }
+
+  absl::Span<const float> embeddings() const override { return model_->ops->embeddings(); }
 
  private:
   std::unique_ptr<CpuModel> model_;

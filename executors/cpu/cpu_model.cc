@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/models/bert.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "formats/model_config.h"
@@ -38,11 +39,16 @@ absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, const DeviceSpec&
   kv.page_bytes = KvArena::PageBytes(device.block_size, config.head_size, kv.float32);
   kv.layer_bytes = config.kv_heads * kv.page_bytes;
   kv.block_bytes = config.layers * kv.layer_bytes;
-  const int64_t blocks = device.kv_cache_memory / static_cast<int64_t>(kv.block_bytes);
+  int64_t blocks = device.kv_cache_memory / static_cast<int64_t>(kv.block_bytes);
   if (blocks < 1) {
     return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
                                              " bytes, allowed: at least one block's ",
                                              kv.block_bytes));
+  }
+  if (config.encoder.has_value()) {
+    // Nothing stays in it from step to step: as much as the steps in flight may use.
+    const int64_t step = device.max_num_batched_tokens / device.block_size + device.max_num_seqs;
+    blocks = std::min(blocks, kMaxStepsInFlight * step);
   }
   *num_blocks = static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
   MILLRACE_ASSIGN_OR_RETURN(kv.memory,
@@ -60,10 +66,11 @@ void WarmUp(const CpuModel& model) {
   input.tokens = {0};
   input.positions = {0};
   input.row_of = {0};
-  input.wanted = {0};
-  input.samples = {{.params = &greedy, .position = 1, .target = std::nullopt}};
-  model.ops->BeginStep();
-  model.model->Forward(*model.ops, input);
+  if (model.encoder == nullptr) {
+    input.wanted = {0};
+    input.samples = {{.params = &greedy, .position = 1, .target = std::nullopt}};
+  }
+  model.Run(input);
 }
 
 }  // namespace
@@ -92,7 +99,11 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
   auto loaded = std::make_unique<CpuModel>();
   loaded->pool = std::make_unique<ThreadPool>(device.threads > 0 ? device.threads : UsableCores());
   CpuWeightPlacer placer(*opened.tensors, kernels, device.weight_bits);
-  MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadModel(config, limits.max_model_len, placer));
+  if (config.encoder.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(loaded->encoder, LoadBert(config, placer));
+  } else {
+    MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadModel(config, limits.max_model_len, placer));
+  }
   MILLRACE_ASSIGN_OR_RETURN(loaded->weights, placer.Finish(*loaded->pool));
   phases.End("place the weights");
 

@@ -17,9 +17,17 @@ struct CpuModel {
   std::unique_ptr<ThreadPool> pool;
   CpuWeights weights;
   KvArena kv;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Model> model;      // or
+  std::unique_ptr<Encoder> encoder;  // this one
   std::unique_ptr<CpuOps> ops;
   ModelInfo info;
+
+  // One step.
+  void Run(const StepInput& input) const {
+    ops->BeginStep();
+    if (encoder != nullptr) return encoder->Forward(*ops, input);
+    model->Forward(*ops, input);
+  }
 };
 
 // Errors name the file or the setting.

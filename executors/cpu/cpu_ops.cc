@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "executors/cpu/float_attention.h"
+#include "executors/cpu/op_util.h"
 
 namespace millrace::cpu {
 namespace {
@@ -20,12 +21,6 @@ constexpr int kGateTiles = 4;
 constexpr int kGateOutputs = kBlock;  // of kGateTiles tiles
 // Positions whose logits exist at the same time.
 constexpr int kLogitRows = 64;
-
-const CpuActivation& Cast(const Activation& activation) {
-  return static_cast<const CpuActivation&>(*activation);
-}
-CpuActivation& Cast(Activation& activation) { return static_cast<CpuActivation&>(*activation); }
-const CpuStepInput& Cast(const StepInput& input) { return static_cast<const CpuStepInput&>(input); }
 
 int RoundUp(int64_t value, int to) { return static_cast<int>((value + to - 1) / to * to); }
 int Pieces(int64_t whole, int64_t piece) { return static_cast<int>((whole + piece - 1) / piece); }
@@ -326,7 +321,7 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
     const int token = row.first_token + (task.query + i) / group;
     const int head = kv_head * group + (task.query + i) % group;
     tile.queries[i] = step.qkv.Floats(token) + head * step.spec.head_size;
-    tile.lengths[i] = step.input.positions[token] + 1;
+    tile.lengths[i] = step.spec.causal ? step.input.positions[token] + 1 : tile.cache.length;
   }
   return tile;
 }

@@ -16,12 +16,12 @@
 #include "executors/cpu/step_input.h"
 #include "executors/cpu/thread_pool.h"
 #include "executors/cpu/weight_placer.h"
-#include "executors/ops.h"
+#include "executors/encoder_ops.h"
 #include "scheduler/step_plan.h"
 
 namespace millrace::cpu {
 
-class CpuOps : public Ops {
+class CpuOps : public EncoderOps {
  public:
   // All must outlive it; `activations` is for steps of up to `max_tokens` tokens, of sequences up
   // to `max_length`.
@@ -50,8 +50,16 @@ class CpuOps : public Ops {
                   const StepInput& input) override;
   void Sample(const Activation& logits, const StepInput& input) override;
 
+  Activation EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) override;
+  void AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) override;
+  Activation GeluLinear(LinearId weight, const Activation& x, LinearId consumer) override;
+  void Pool(const Activation& hidden, Pooling pooling, bool normalize,
+            const StepInput& input) override;
+
   // Of the last Sample, in the order of the input's `samples`, and perhaps older ones after them.
   absl::Span<const Sampled> sampled() const { return sampled_; }
+  // Of the last Pool, [rows, hidden].
+  absl::Span<const float> embeddings() const { return embeddings_; }
 
   // Begins a step: what was derived from the last input is forgotten.
   void BeginStep() {
@@ -78,6 +86,7 @@ class CpuOps : public Ops {
     std::vector<float> gate;
     std::vector<float> scores;
     std::vector<float> heads;
+    std::vector<float> embedding;
     Sampler sampler;
   };
 
@@ -110,6 +119,7 @@ class CpuOps : public Ops {
   LinearId head_{};  // of the last Head
   LogitSpec logit_spec_;
   std::vector<Sampled> sampled_;
+  std::vector<float> embeddings_;
 };
 
 }  // namespace millrace::cpu

@@ -1,5 +1,7 @@
 #include "executors/cpu/host_executor.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/status.h"
@@ -41,7 +43,26 @@ class HostExecutor : public Executor {
       if (!ran.ok()) return {.id = plan.id, .status = std::move(ran).status()};
       sampled = *ran;
     }
-    return slots_.End(plan, sampled);
+    StepResult result = slots_.End(plan, sampled);
+    if (info().limits.embedding_size > 0) AddEmbeddings(result);
+    return result;
+  }
+
+  void AddEmbeddings(StepResult& result) const {
+    const absl::Span<const float> embeddings = model_->embeddings();
+    const int32_t size = info().limits.embedding_size;
+    result.embeddings.assign(embeddings.begin(), embeddings.end());
+    int32_t begin = 0;
+    for (RowResult& row : result.rows) {
+      row.embedding = {begin, begin + size};
+      begin += size;
+      const auto values = embeddings.subspan(row.embedding.begin, size);
+      if (std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) {
+        continue;
+      }
+      row.status = absl::InternalError("the model's embedding is not of finite numbers");
+      row.embedding = {};
+    }
   }
 
   std::unique_ptr<HostModel> model_;

@@ -25,6 +25,9 @@ class HostModel {
   // Runs a step of at least one token. What came of input.samples, in their order, and perhaps more
   // after them; valid until the next call. An error ends the executor, as a device's does.
   virtual absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) = 0;
+
+  // Of an encoder, what came of the rows of the last Run: [rows, info().limits.embedding_size].
+  virtual absl::Span<const float> embeddings() const { return {}; }
 };
 
 std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model);

@@ -182,9 +182,9 @@ struct Kernels {
 
   // Over x[0..count), for sampling. kMaximum: the largest, the lowest index of those, and whether
   // all are finite (value and index mean nothing otherwise, but for -inf). exp_sum: p[i] =
-  // exp((x[i] - maximum) * factor) and their sum. select: the indexes, ascending, with x >=
-  // threshold, at most `capacity` of them; returns how many there are. count_above: how many x >
-  // value.
+  // exp((x[i] - maximum) * factor) and their sum; p may be x. select: the indexes, ascending, with
+  // x >= threshold, at most `capacity` of them; returns how many there are. count_above: how many x
+  // > value.
   void (*maximum)(const float* x, int count, float* value, int* index, bool* ok);
   double (*exp_sum)(const float* x, int count, float maximum, float factor, float* p);
   int (*select)(const float* x, int count, float threshold, int32_t* indexes, int capacity);

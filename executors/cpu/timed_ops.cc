@@ -103,6 +103,9 @@ absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const Devi
                                             int tokens, int sequences) {
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CpuModel> loaded,
                             LoadCpuModel({model}, device, BestKernels()));
+  if (loaded->encoder != nullptr) {
+    return absl::UnimplementedError("the model is an encoder; allowed: models that generate");
+  }
   const int each = tokens / sequences;
   const int context = each == 1 ? kDecodeContext : 0;
   const int blocks = (context + each + device.block_size - 1) / device.block_size;

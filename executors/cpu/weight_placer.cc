@@ -177,6 +177,14 @@ absl::StatusOr<NormId> CpuWeightPlacer::Norm(const std::string& name, const Norm
   return static_cast<NormId>(weights_.norms.size() - 1);
 }
 
+absl::StatusOr<NormId> CpuWeightPlacer::LayerNorm(const std::string& name, float epsilon) {
+  MILLRACE_ASSIGN_OR_RETURN(const NormId id, Norm(name + ".weight", {.epsilon = epsilon}));
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* bias, checkpoint_.Vector(name + ".bias"));
+  weights_.norms.back().bias = checkpoint_.Floats(*bias);
+  vectors_.push_back(bias);
+  return id;
+}
+
 std::vector<CpuWeightPlacer::Piece> CpuWeightPlacer::Pieces() const {
   std::vector<Piece> pieces;
   for (const Part& part : parts_) {

@@ -11,13 +11,14 @@
 #include "executors/cpu/memory.h"
 #include "executors/cpu/thread_pool.h"
 #include "executors/cpu/weight_tiles.h"
-#include "executors/ops.h"
+#include "executors/encoder_ops.h"
 #include "executors/weights/checkpoint.h"
 
 namespace millrace::cpu {
 
 struct NormWeight {
   std::vector<float> scale;  // rounded up to 16 with zeros
+  std::vector<float> bias;   // [size], of a layer norm
   int size = 0;
   float epsilon = 0;
 };
@@ -43,7 +44,7 @@ struct CpuWeights {
 // Only notes what is asked for, until Finish reads each tensor once, re-tiles and hashes it on all
 // threads, and drops the file's pages. A matrix that is asked for twice (a tied head) is placed
 // once.
-class CpuWeightPlacer : public WeightPlacer {
+class CpuWeightPlacer : public EncoderPlacer {
  public:
   // `weight_bits`: DeviceSpec's.
   CpuWeightPlacer(const TensorSource& source, const Kernels& kernels, int weight_bits)
@@ -52,6 +53,7 @@ class CpuWeightPlacer : public WeightPlacer {
   bool Has(const std::string& name) const override { return checkpoint_.Has(name); }
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
   absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) override;
+  absl::StatusOr<NormId> LayerNorm(const std::string& name, float epsilon) override;
   absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;

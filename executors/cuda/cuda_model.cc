@@ -37,6 +37,7 @@ absl::Status CheckFeatures(const ModelConfig& config) {
     bool wanted;
     const char* name;
   } features[] = {
+      {config.encoder.has_value(), "attention to what follows (an encoder)"},
       {config.qkv_bias, "biases of q, k and v"},
       {config.qk_norm == QkNorm::kWhole, "norms of q and k across heads"},
       {!config.pre_norms, "linears of the residual itself"},

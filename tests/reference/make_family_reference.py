@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes family_reference.json: what transformers makes of a tiny twin of every model family.
+"""Makes family_reference.json and encoder_reference.json: what transformers makes of a tiny twin of every model family.
 
 Build write_tiny_folders, and run in an environment with tests/reference/requirements.txt:
 
@@ -8,7 +8,10 @@ Build write_tiny_folders, and run in an environment with tests/reference/require
 The file holds the prompt's token ids, and for each twin its largest logit and the
 log-probabilities of the prompt's tokens but the first, computed in float64 (transformers turns
 positions in float32): "logprobs", and "half_kv_logprobs" of keys and values rounded to float16.
+Of encoders, with the prompt's first tokens, it is the "embedding" and the "half_kv_embedding", pooled and
+normalized as the folder's modules.json says.
 """
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -16,46 +19,82 @@ import sys
 import tempfile
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM
 
 PROMPT = [(i * 37 + i * i) % 128 for i in range(48)]
+ENCODED = 37  # no multiple of a block
 
 
 def logprobs(model):
     with torch.no_grad():
-        logits = model.eval()(torch.tensor([PROMPT])).logits[0]
+        logits = model(torch.tensor([PROMPT])).logits[0]
     scores = logits.log_softmax(-1)
     return (round(logits.abs().max().item(), 4),
             [round(scores[i, token].item(), 6) for i, token in enumerate(PROMPT[1:])])
 
 
-def reference(folder):
+def load(kind, folder, **options):
     # Eager: the definition itself, and the only one that knows of soft caps.
-    model, loading = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True)
+    model, loading = kind.from_pretrained(
+        folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True, **options)
     wrong = {kind: names for kind, names in loading.items() if names}
     if wrong:
         raise SystemExit(f"{folder.name}: {wrong}")
-    largest, exact = logprobs(model)
+    return model.eval()
+
+
+@contextlib.contextmanager
+def half_kv(model):
     # The function that every attention layer of the family looks up when it is called.
     module = sys.modules[type(model).__module__]
     exact_attention = module.eager_attention_forward
     module.eager_attention_forward = lambda layer, q, k, v, *rest, **named: exact_attention(
         layer, q, k.half().double(), v.half().double(), *rest, **named)
-    _, half_kv = logprobs(model)
+    yield
     module.eager_attention_forward = exact_attention
-    return {"largest": largest, "logprobs": exact, "half_kv_logprobs": half_kv}
+
+
+def decoder_reference(folder):
+    model = load(AutoModelForCausalLM, folder)
+    largest, exact = logprobs(model)
+    with half_kv(model):
+        _, rounded = logprobs(model)
+    return {"largest": largest, "logprobs": exact, "half_kv_logprobs": rounded}
+
+
+def embedding(model, folder):
+    with torch.no_grad():
+        states = model(torch.tensor([PROMPT[:ENCODED]])).last_hidden_state[0]
+    pooling = json.loads((folder / "1_Pooling/config.json").read_text())
+    pooled = states.mean(0) if pooling["pooling_mode_mean_tokens"] else states[0]
+    modules = json.loads((folder / "modules.json").read_text())
+    if modules[-1]["type"].endswith(".Normalize"):
+        pooled = torch.nn.functional.normalize(pooled, dim=0)
+    return [round(value, 7) for value in pooled.tolist()]
+
+
+def encoder_reference(folder):
+    model = load(AutoModel, folder, add_pooling_layer=False)
+    exact = embedding(model, folder)
+    with half_kv(model):
+        rounded = embedding(model, folder)
+    return {"embedding": exact, "half_kv_embedding": rounded}
+
+
+def write(name, prompt, twins):
+    lines = [f'{json.dumps(twin)}: {json.dumps(values, separators=(",", ":"))}' for twin, values in twins.items()]
+    out = pathlib.Path(__file__).parent / name
+    out.write_text(f'{{"prompt": {json.dumps(prompt)},\n"twins": {{\n' + ",\n".join(lines) + "\n}}\n")
 
 
 def main():
     with tempfile.TemporaryDirectory() as work:
         subprocess.run([sys.argv[1], work, "families"], check=True)
         folders = sorted(pathlib.Path(work).iterdir())
-        twins = {folder.name: reference(folder) for folder in folders}
-    out = pathlib.Path(__file__).parent / "family_reference.json"
-    lines = [f'{json.dumps(name)}: {json.dumps(twin, separators=(",", ":"))}'
-             for name, twin in twins.items()]
-    out.write_text(f'{{"prompt": {json.dumps(PROMPT)},\n"twins": {{\n' + ",\n".join(lines) + "\n}}\n")
+        encoders = [folder for folder in folders if (folder / "modules.json").exists()]
+        write("encoder_reference.json", PROMPT[:ENCODED], {folder.name: encoder_reference(folder) for folder in encoders})
+        decoders = [folder for folder in folders if folder not in encoders]
+        write("family_reference.json", PROMPT, {folder.name: decoder_reference(folder) for folder in decoders})
 
 
 if __name__ == "__main__":

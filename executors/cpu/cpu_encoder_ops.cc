@@ -1,0 +1,136 @@
+// The words of encoders.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "executors/cpu/cpu_ops.h"
+#include "executors/cpu/op_util.h"
+
+namespace millrace::cpu {
+namespace {
+
+// Sums of `value(i)` over [0, size) in 16 lanes, which are then added: one order at any width of
+// the machine's registers.
+template <typename Value>  // float(int i)
+float Sum(int size, const Value& value) {
+  constexpr int kLanes = 16;
+  float lanes[kLanes] = {};
+  int i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += value(i + lane);
+  }
+  for (int lane = 0; i + lane < size; ++lane) lanes[lane] += value(i + lane);
+  float sum = 0;
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+
+// In place; what fills the row up to its end becomes 0.
+void LayerNormRow(const NormWeight& norm, CpuActivation& x, int token) {
+  float* row = x.Floats(token);
+  const int size = norm.size;
+  const float mean = Sum(size, [&](int i) { return row[i]; }) / static_cast<float>(size);
+  const float variance = Sum(size, [&](int i) { return (row[i] - mean) * (row[i] - mean); }) /
+                         static_cast<float>(size);
+  const float factor = 1 / std::sqrt(variance + norm.epsilon);
+  for (int i = 0; i < size; ++i) row[i] = (row[i] - mean) * factor * norm.scale[i] + norm.bias[i];
+  std::fill(row + size, row + x.row_floats(), 0.0f);
+}
+
+// In place. erf by Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26, whose error
+// is at most 1.5e-7: with z = |x| / sqrt(2) and t = 1 / (1 + p z),
+// erf(z) = 1 - (a1 t + a2 t^2 + ... + a5 t^5) exp(-z^2).
+void Gelu(const Kernels& kernels, float* x, int size) {
+  constexpr int kPiece = 256;
+  constexpr float kP = 0.3275911f;
+  constexpr float kA[] = {0.254829592f, -0.284496736f, 1.421413741f, -1.453152027f, 1.061405429f};
+  float exponentials[kPiece];
+  for (int begin = 0; begin < size; begin += kPiece) {
+    float* piece = x + begin;
+    const int count = std::min(kPiece, size - begin);
+    for (int i = 0; i < count; ++i) exponentials[i] = piece[i] * piece[i];
+    kernels.exp_sum(exponentials, count, 0, -0.5f, exponentials);
+    for (int i = 0; i < count; ++i) {
+      const float t = 1 / (1 + kP * std::abs(piece[i]) * static_cast<float>(M_SQRT1_2));
+      const float tail =
+          t * (kA[0] + t * (kA[1] + t * (kA[2] + t * (kA[3] + t * kA[4])))) * exponentials[i];
+      // 1 + erf(z) for x >= 0, and 1 - erf(z) below.
+      piece[i] *= 0.5f * (piece[i] >= 0 ? 2 - tail : tail);
+    }
+  }
+}
+
+}  // namespace
+
+Activation CpuOps::EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) {
+  const CpuStepInput& step = Cast(input);
+  const TiledMatrix& tokens = weights_.Matrix(tables.tokens);
+  const TiledMatrix& positions = weights_.Matrix(tables.positions);
+  const int width = static_cast<int>(tokens.columns);
+  std::vector<float> type(width);
+  UntileRow(weights_.Matrix(tables.types), 0, type.data());
+  auto out = Take(Form::kFloat, static_cast<int>(step.tokens.size()), width);
+  pool_.ParallelFor(out->rows(), [&](int token, int thread) {
+    std::vector<float>& position = scratch_[thread].embedding;
+    position.resize(width);
+    float* row = out->Floats(token);
+    UntileRow(tokens, step.tokens[token], row);
+    UntileRow(positions, step.positions[token], position.data());
+    for (int i = 0; i < width; ++i) row[i] += position[i] + type[i];
+    LayerNormRow(weights_.Norm(norm), *out, token);
+  });
+  return out;
+}
+
+void CpuOps::AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) {
+  CpuActivation& sum = Cast(hidden);
+  const std::vector<float>& bias = weights_.Bias(weight);
+  Gemm(weights_.Matrix(weight), Cast(x), 0, sum.rows(), sum.Floats(0), sum.row_floats(), true);
+  pool_.ParallelFor(sum.rows(), [&](int token, int) {
+    float* row = sum.Floats(token);
+    for (size_t i = 0; i < bias.size(); ++i) row[i] += bias[i];
+    LayerNormRow(weights_.Norm(norm), sum, token);
+  });
+}
+
+Activation CpuOps::GeluLinear(LinearId weight, const Activation& x, LinearId consumer) {
+  Activation product = Linear(weight, x);
+  CpuActivation& y = Cast(product);
+  const Form form = weights_.Matrix(consumer).input;
+  std::unique_ptr<CpuActivation> out;
+  if (form != Form::kFloat) out = Take(form, y.rows(), y.width());
+  pool_.ParallelFor(y.rows(), [&](int token, int) {
+    float* row = y.Floats(token);
+    Gelu(kernels_, row, y.width());
+    std::fill(row + y.width(), row + y.row_floats(), 0.0f);
+    if (out == nullptr) return;
+    kernels_.store(row, static_cast<int>(y.row_floats()), form, out->Row(token));
+  });
+  return out == nullptr ? std::move(product) : std::move(out);
+}
+
+void CpuOps::Pool(const Activation& hidden, Pooling pooling, bool normalize,
+                  const StepInput& input) {
+  const CpuStepInput& step = Cast(input);
+  const CpuActivation& states = Cast(hidden);
+  const int width = states.width();
+  embeddings_.resize(step.rows.size() * width);
+  pool_.ParallelFor(static_cast<int>(step.rows.size()), [&](int index, int) {
+    const CpuStepInput::Row& row = step.rows[index];
+    float* embedding = embeddings_.data() + static_cast<size_t>(index) * width;
+    std::copy_n(states.Floats(row.first_token), width, embedding);
+    if (pooling == Pooling::kMean) {
+      for (int token = 1; token < row.num_tokens; ++token) {
+        const float* state = states.Floats(row.first_token + token);
+        for (int i = 0; i < width; ++i) embedding[i] += state[i];
+      }
+      for (int i = 0; i < width; ++i) embedding[i] /= static_cast<float>(row.num_tokens);
+    }
+    if (!normalize) return;
+    const float length = std::sqrt(Sum(width, [&](int i) { return embedding[i] * embedding[i]; }));
+    // As PyTorch's normalize() keeps clear of a division by 0.
+    for (int i = 0; i < width; ++i) embedding[i] /= std::max(length, 1e-12f);
+  });
+}
+
+}  // namespace millrace::cpu
