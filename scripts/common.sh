@@ -5,6 +5,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/millrace
 JOBS=${MILLRACE_JOBS:-$(nproc)}
 MODEL=$CACHE/SmolLM2-135M-Instruct.Q4_1.gguf
+MINILM=$CACHE/all-MiniLM-L6-v2
 GEMMA=$CACHE/gemma-3-270m-q4_k_m.gguf
 LLAMA_CPP=$CACHE/llama-cpp-python-0.3.36
 PATH=$CACHE/bin:$PATH

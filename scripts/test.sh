@@ -15,6 +15,7 @@ case " $* " in
   *MILLRACE_SANITIZE=[at]*) sanitized=1 ;;
   *)
     scripts/fetch_model.sh
+    scripts/fetch_minilm.sh
     if [[ " $* " != *MILLRACE_TORCH=OFF* && $(uname -m) = x86_64 ]]; then
       scripts/fetch_torch.sh
       scripts/setup.sh package
@@ -26,7 +27,7 @@ say "building $build/ with $JOBS jobs"
 cmake -S . -B "$build" -G Ninja -DMILLRACE_TESTS=ON "$@" --log-level=WARNING >/dev/null
 build_quietly "$build"
 
-export MILLRACE_MODEL=$MODEL
+export MILLRACE_MODEL=$MODEL MILLRACE_MINILM=$MINILM
 # Debian's gRPC is not built with ThreadSanitizer: what its code does among itself cannot be judged; what ours does is.
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1

@@ -43,8 +43,9 @@ struct EngineInfo {
   int32_t block_size;
   int32_t num_blocks;
   bool has_chat_template;
-  bool batch_invariant;       // the same request gives the same bits whatever else runs
-  SamplingDefaults sampling;  // of requests that do not say it
+  bool batch_invariant;        // the same request gives the same bits whatever else runs
+  SamplingDefaults sampling;   // of requests that do not say it
+  int32_t embedding_size = 0;  // 0: the model generates; else it makes embeddings of this size
 };
 
 struct TokenizeRequest {

@@ -76,11 +76,32 @@ int32_t EngineImpl::NumNotRunning() const {
   return in_text_ + gauges.in_inbox + gauges.waiting;
 }
 
+// What the model is for, and what only embeddings have.
+absl::Status EngineImpl::CheckEmbed(const GenerateRequest& request) const {
+  const bool embeds = info_.embedding_size > 0;
+  if (request.embed != embeds) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model is \"", info_.model_name, "\", which ",
+        embeds ? "does not support the Completions API nor the Chat Completions API, but makes "
+                 "embeddings"
+               : "does not support the Embeddings API, but generates"));
+  }
+  if (!request.truncate_prompt_tokens.has_value()) return absl::OkStatus();
+  const int32_t asked = *request.truncate_prompt_tokens;
+  const int32_t least = text_->tokenizer().text_frame().size() + 1;
+  if (asked == -1 || (asked >= least && asked <= info_.max_model_len)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("truncate_prompt_tokens is ", asked,
+                                                 "; allowed: -1, and ", least, " to ",
+                                                 info_.max_model_len));
+}
+
 absl::Status EngineImpl::CheckFields(const GenerateRequest& request) const {
+  MILLRACE_RETURN_IF_ERROR(CheckEmbed(request));
   MILLRACE_RETURN_IF_ERROR(ValidateRequest(
       request, std::min(text_->tokenizer().vocab_size(), defaults_.limits.vocab_size)));
   const auto* text = std::get_if<std::string>(&request.prompt);
-  if (text == nullptr) return absl::OkStatus();
+  // What an encoder's token stands for has no longest: a word that it does not know is one.
+  if (text == nullptr || request.embed) return absl::OkStatus();
   return text_->CheckLength(text->size(), defaults_.limits.max_model_len);
 }
 
@@ -236,9 +257,14 @@ absl::Status EngineImpl::Admit(const Choices& choices) {
                                   [](const auto& choice) { return !choice->cancelled(); });
   if (!wanted) return CancelStatus(*first.cancelled());
 
+  const int32_t longest = defaults_.limits.max_model_len;
   MILLRACE_ASSIGN_OR_RETURN(
       std::vector<Token> prompt,
-      text_->PromptTokens({.prompt = generate.prompt}, defaults_.limits.max_model_len, deadline));
+      text_->PromptTokens({.prompt = generate.prompt},
+                          generate.embed ? Tokenizer::kMaxTextBytes : longest, deadline));
+  if (const auto most = generate.truncate_prompt_tokens) {
+    text_->Truncate(generate.prompt, *most == -1 ? longest : *most, &prompt);
+  }
   for (const auto& choice : choices) choice->prompt_tokens = static_cast<int32_t>(prompt.size());
   if (prompt.empty()) return absl::InvalidArgumentError("prompt has no tokens");
   MILLRACE_RETURN_IF_ERROR(CheckKnown(prompt, defaults_.limits.vocab_size));
@@ -261,7 +287,7 @@ absl::Status EngineImpl::Admit(const Choices& choices) {
 
 void EngineImpl::AdmitChoice(const std::shared_ptr<LiveRequest>& request,
                              SequenceRequest sequence) {
-  if (NeedsNoModel(sequence)) {
+  if (NeedsNoModel(sequence) && !request->request.embed) {
     ShardOf(*request).DeliverEnd(request, EndReason::kLength, absl::OkStatus(), clock_.Now());
     return;
   }

@@ -38,6 +38,8 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
     kLog.Warning("the tokenizer has ", tokens, " tokens, the model ", limits.vocab_size,
                  ": prompts with others are refused");
   }
+  // An encoder's tokens see what follows: a beginning is worth nothing to another text.
+  options.prefix_caching = options.prefix_caching && limits.embedding_size == 0;
   MILLRACE_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Create({.limits = limits, .prefix_caching = options.prefix_caching}));
@@ -60,7 +62,8 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .num_blocks = limits.num_blocks,
                      .has_chat_template = text->has_chat_template(),
                      .batch_invariant = model.batch_invariant,
-                     .sampling = options.sampling};
+                     .sampling = options.sampling,
+                     .embedding_size = limits.embedding_size};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);
   return std::unique_ptr<EngineImpl>(
@@ -124,6 +127,7 @@ void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> sin
 void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
                           const SequenceEnd& end) {
   metrics_.OnFinish(last.finish->reason, end);
+  if (!last.embedding.empty()) metrics_.OnEmbedding(end.prompt_tokens);
   if (last.finish->reason == FinishReason::kCancelled) metrics_.OnCancel(*request->cancelled());
   Deliver(request, std::move(last));
 }

@@ -81,6 +81,7 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
              std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
              std::unique_ptr<const TextSet> text, EngineMetrics& metrics);
 
+  absl::Status CheckEmbed(const GenerateRequest& request) const;
   absl::Status CheckFields(const GenerateRequest& request) const;
   absl::Status AdmitAtDoor(const GenerateRequest& request, const absl::Status& fields,
                            size_t num_alive);

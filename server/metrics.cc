@@ -218,6 +218,10 @@ void EngineMetrics::OnNextToken(Duration since_previous) {
   inter_token_latency_->Observe(ToSeconds(since_previous));
 }
 
+void EngineMetrics::OnEmbedding(int64_t prompt_tokens) {
+  prompt_tokens_->Increment(static_cast<double>(prompt_tokens));
+}
+
 void EngineMetrics::OnFinish(FinishReason reason, const SequenceEnd& end) {
   finished_[static_cast<size_t>(reason)]->Increment();
   if (reason != FinishReason::kStop && reason != FinishReason::kLength) return;

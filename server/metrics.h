@@ -53,6 +53,8 @@ class EngineMetrics {
   void OnFirstToken(Duration since_arrival, int64_t prompt_tokens);
   // Another one was, so long after the one before it.
   void OnNextToken(Duration since_previous);
+  // A prompt was worked through to its embedding.
+  void OnEmbedding(int64_t prompt_tokens);
   // Each request that was not refused ends here, once. One that ended on its own (kStop, kLength)
   // is also in the histograms of times and lengths.
   void OnFinish(FinishReason reason, const SequenceEnd& end);

@@ -78,6 +78,8 @@ void OutputShard::Process(const StepResult& result, SteadyTime when, const Route
   }
   OutputEvent output;
   AddSampled(result, when, routed, &output);
+  output.embedding.assign(result.embeddings.begin() + event.embedding.begin,
+                          result.embeddings.begin() + event.embedding.end);
   if (event.end.has_value()) {
     End(request, *event.end, std::move(output));
   } else if (!output.tokens.empty()) {
@@ -134,7 +136,7 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
       finish.stopped_by = *end.stop_token;
     }
   } else if (end.reason == EndReason::kLength) {
-    finish.reason = FinishReason::kLength;
+    finish.reason = request.request.embed ? FinishReason::kStop : FinishReason::kLength;
   } else {
     finish.reason =
         request.cancelled().has_value() ? FinishReason::kCancelled : FinishReason::kError;

@@ -52,7 +52,7 @@ absl::Status ValidatePrompt(const Prompt& prompt, int32_t vocab_size) {
 }
 
 absl::Status ValidateLengths(const GenerateRequest& request) {
-  const int32_t least = request.echo ? 0 : 1;
+  const int32_t least = request.echo || request.embed ? 0 : 1;
   if (request.max_tokens.has_value() && *request.max_tokens < least) {
     return OutOfRange("max_tokens", *request.max_tokens,
                       request.echo ? "at least 0" : "at least 1 (0 with echo)");

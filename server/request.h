@@ -73,6 +73,14 @@ struct GenerateRequest {
 
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
+
+  // Of a model that makes embeddings: the prompt's is the answer, in the one event; of the fields
+  // above, prompt, priority and deadline apply, and max_tokens is 0.
+  bool embed = false;
+  // With `embed`: of a prompt of more tokens than this, the first ones count, and of a text's frame
+  // what closes it. -1: as many as the model takes. Unset: such a prompt is refused if it does not
+  // fit.
+  std::optional<int32_t> truncate_prompt_tokens;
 };
 
 inline constexpr int32_t kMaxChoices = 128;
@@ -134,6 +142,7 @@ struct OutputEvent {
   std::string text;
   std::vector<Token> tokens;
   std::vector<TokenDetail> details;  // one for each of `tokens`, when logprobs are asked for
+  std::vector<float> embedding;      // of the prompt, when that is asked for
   std::optional<Finish> finish;      // set in the last event, and only there
 };
 

@@ -77,6 +77,11 @@ RowResult Script::RunRow(const StepPlan& plan, const StepRow& row, StepResult* r
     result->tokens.push_back(token);
   }
   row_result.tokens.end = static_cast<int32_t>(result->tokens.size());
+  row_result.embedding.begin = static_cast<int32_t>(result->embeddings.size());
+  for (int32_t i = 0; i < embedding_size_; ++i) {
+    result->embeddings.push_back(static_cast<float>(row.num_tokens + i));
+  }
+  row_result.embedding.end = static_cast<int32_t>(result->embeddings.size());
   return row_result;
 }
 
@@ -107,6 +112,7 @@ ScriptedExecutor::ScriptedExecutor(const StepLimits& limits, std::shared_ptr<Scr
                   .type = "none",
                   .groups = {{.num_layers = 1, .bytes_per_block = 1}}}};
   script_->slots_.resize(limits.max_num_seqs);
+  script_->embedding_size_ = limits.embedding_size;
 }
 
 ScriptedExecutor::~ScriptedExecutor() {

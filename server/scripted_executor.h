@@ -1,5 +1,5 @@
 // For tests: an executor without a model, whose steps finish when the test says and sample what it
-// says.
+// says; or, where the limits are an encoder's, embed a row of n tokens as n, n + 1, n + 2 …
 #ifndef MILLRACE_SERVER_SCRIPTED_EXECUTOR_H_
 #define MILLRACE_SERVER_SCRIPTED_EXECUTOR_H_
 
@@ -58,6 +58,7 @@ class Script {
   bool fail_rows_ = false;
   int num_submitted_ = 0;
   int64_t num_in_first_rows_ = 0;
+  int32_t embedding_size_ = 0;
   std::vector<Slot> slots_;
   std::deque<StepPlan> submitted_;
   std::deque<StepResult> finished_;

@@ -114,6 +114,13 @@ absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& 
   return encode(text, request.add_special_tokens.value_or(false));
 }
 
+void TextSet::Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const {
+  if (tokens->size() <= static_cast<size_t>(most)) return;
+  const bool framed = std::holds_alternative<std::string>(prompt);
+  const int32_t kept = framed ? tokenizer_->text_frame().closing : 0;
+  tokens->erase(tokens->begin() + (most - kept), tokens->end() - kept);
+}
+
 size_t PromptBytes(const Prompt& prompt) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
   if (const auto* tokens = std::get_if<std::vector<Token>>(&prompt)) {

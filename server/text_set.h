@@ -42,6 +42,9 @@ class TextSet {
   absl::StatusOr<std::vector<Token>> PromptTokens(const TokenizeRequest& request,
                                                   int64_t max_tokens, SteadyTime deadline) const;
 
+  // Leaves the first of a prompt's tokens, `most` in all: of a text's frame what closes it stays.
+  void Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const;
+
  private:
   absl::StatusOr<std::string> Render(const Chat& chat, SteadyTime deadline) const;
 

@@ -1,8 +1,8 @@
 """Runs the real millraced for the black-box tests: as a user would, over its own doors.
 
-The environment names the program (MILLRACED) and the default model's file (MILLRACE_MODEL); `make test` sets both.
-Tests that need the model are marked `model`. MILLRACED_ARGS are more flags of the server that runs it: with
-MILLRACED_ARGS="--device cuda" the same tests look at the model on a GPU.
+The environment names the program (MILLRACED), the default model's file (MILLRACE_MODEL) and the folder of
+all-MiniLM-L6-v2 (MILLRACE_MINILM); `make test` sets all three. Tests that need a model are marked `model`. MILLRACED_ARGS are more
+flags of the server that runs the default model: with MILLRACED_ARGS="--device cuda" the same tests look at it on a GPU.
 """
 import hashlib
 import json
@@ -35,7 +35,7 @@ def flags_of_the_processor():
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "model: needs the default model's file")
+    config.addinivalue_line("markers", "model: needs the default model's file, or all-MiniLM-L6-v2")
 
 
 class Server:
@@ -128,5 +128,13 @@ def model_server(tmp_path_factory):
     """A server with the default model, on the CPU unless MILLRACED_ARGS says otherwise, shared."""
     server = Server(tmp_path_factory.mktemp("model"), "--model", os.environ["MILLRACE_MODEL"],
                     *shlex.split(os.environ.get("MILLRACED_ARGS", "")))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def embedding_server(tmp_path_factory):
+    """A server with all-MiniLM-L6-v2, shared."""
+    server = Server(tmp_path_factory.mktemp("embedding"), "--model", os.environ["MILLRACE_MINILM"])
     yield server
     server.stop()

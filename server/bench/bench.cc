@@ -101,6 +101,10 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
                             LoadExecutor({.path = path}, device));
   start.load_s = ToSeconds(Clock::Real().Now() - begin);
+  if (executor->info().limits.embedding_size > 0) {
+    return absl::UnimplementedError(
+        "model: it makes embeddings; allowed for bench: models that generate");
+  }
   for (const BenchPoint& point : points) {
     MILLRACE_RETURN_IF_ERROR(CheckPoint(point, executor->info()));
   }

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/strings.h"
+#include "server/embedding_batch.h"
 
 namespace millrace {
 namespace {
@@ -139,6 +141,28 @@ v1::GenerateResponse ToProto(OutputEvent&& event) {
   return out;
 }
 
+absl::StatusOr<std::vector<Prompt>> InputsFromProto(v1::EmbedRequest&& request) {
+  const auto count = static_cast<size_t>(request.inputs_size());
+  if (count < 1 || count > kMaxEmbeddingInputs) {
+    return absl::InvalidArgumentError(
+        StrCat("inputs has ", count, "; allowed: 1 to ", kMaxEmbeddingInputs));
+  }
+  std::vector<Prompt> inputs;
+  inputs.reserve(count);
+  for (v1::EmbedInput& input : *request.mutable_inputs()) {
+    if (!input.text().empty()) {
+      inputs.emplace_back(std::move(*input.mutable_text()));
+    } else if (input.token_ids().ids_size() > 0) {
+      inputs.emplace_back(
+          std::vector<Token>(input.token_ids().ids().begin(), input.token_ids().ids().end()));
+    } else {
+      return absl::InvalidArgumentError(
+          StrCat("inputs[", inputs.size(), "] is empty; allowed: text or token_ids"));
+    }
+  }
+  return inputs;
+}
+
 v1::Model ToProto(const EngineInfo& info) {
   v1::Model out;
   out.set_name(info.model_name);
@@ -148,6 +172,7 @@ v1::Model ToProto(const EngineInfo& info) {
   out.set_vocab_size(info.vocab_size);
   out.set_has_chat_template(info.has_chat_template);
   out.set_batch_invariant(info.batch_invariant);
+  out.set_embedding_size(info.embedding_size);
   return out;
 }
 

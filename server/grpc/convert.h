@@ -4,6 +4,8 @@
 
 #include <grpcpp/support/status.h>
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "millrace/v1/inference.pb.h"
@@ -20,6 +22,9 @@ grpc::Status ToGrpc(const absl::Status& status);
 absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
                                           const SamplingDefaults& defaults);
 absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request);
+
+// An Embed request's inputs. InvalidArgument: none, too many, or one without text and tokens.
+absl::StatusOr<std::vector<Prompt>> InputsFromProto(v1::EmbedRequest&& request);
 
 // `finish` is set only for an answer that ended by itself; any other end is the call's status.
 v1::GenerateResponse ToProto(OutputEvent&& event);

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "server/grpc/convert.h"
+#include "server/grpc/embed_call.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/infer_convert.h"
 #include "server/infer_engine.h"
@@ -63,6 +64,29 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   absl::StatusOr<GenerateRequest> built = build();
   if (!built.ok()) return RefuseGenerate(ToGrpc(built.status()));
   return GenerateCall::Begin(context, *engine, *std::move(built));
+}
+
+grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
+                                                  const v1::EmbedRequest* request,
+                                                  v1::EmbedResponse* response) {
+  Engine* engine = nullptr;
+  GenerateRequest options;
+  const auto build = [&]() -> absl::StatusOr<std::vector<Prompt>> {
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
+    MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
+    MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
+    return InputsFromProto(v1::EmbedRequest(*request));
+  };
+  absl::StatusOr<std::vector<Prompt>> inputs = build();
+  if (!inputs.ok()) return FinishUnary(context, inputs.status());
+  options.id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
+  options.priority = request->priority();
+  options.deadline = Deadline(*context);
+  if (request->has_truncate_prompt_tokens()) {
+    options.truncate_prompt_tokens = request->truncate_prompt_tokens();
+  }
+  response->set_request_id(options.id);
+  return BeginEmbed(context, *engine, std::move(options), *std::move(inputs), response);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,

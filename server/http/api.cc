@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "config/help.h"
 #include "server/http/deferred_answer.h"
+#include "server/http/embedding.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
 #include "server/infer_engine.h"
@@ -153,6 +154,10 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
             [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
               return api.Generate(ApiKind::kChat, head, body, wake);
             }},
+      Route{"/v1/embeddings", "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Embed(head, body, wake);
+            }},
       Route{"/tokenize", "POST", true, false, false, true,
             [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
               return api.Tokenize(body, wake);
@@ -286,6 +291,21 @@ Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::stri
   return std::make_unique<Generation>(
       *std::move(request), StrCat(kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-", head.request_id),
       **engine, wake);
+}
+
+Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const Wake& wake) const {
+  absl::StatusOr<ApiEmbeddingRequest> request = ParseEmbeddingRequest(body);
+  if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
+  absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
+  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
+  const int32_t size = (*engine)->info().embedding_size;
+  if (size > 0 && request->dimensions.value_or(size) != size) {
+    return ErrorResponse(ErrorFromStatus(absl::InvalidArgumentError(
+        StrCat("dimensions is ", *request->dimensions, "; allowed: ", size,
+               ", the size of the model's embeddings"))));
+  }
+  request->options.id = StrCat("embd-", head.request_id);
+  return std::make_unique<Embedding>(*std::move(request), **engine, wake);
 }
 
 Handled Api::Tokenize(const std::string& body, const Wake& wake) const {

@@ -52,6 +52,7 @@ class Api {
   Handled SetLog(const std::string& body) const;
   Handled Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
                    const Wake& wake) const;
+  Handled Embed(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
   Handled Tokenize(const std::string& body, const Wake& wake) const;
   Handled Detokenize(const std::string& body, const Wake& wake) const;
 

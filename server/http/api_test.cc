@@ -55,7 +55,8 @@ class ApiTest : public testing::Test {
 };
 
 TEST_F(ApiTest, PathsAndMethods) {
-  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"}) {
+  for (const char* path :
+       {"/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize"}) {
     EXPECT_EQ(Checked(api_, Head("POST", path)), 0) << path;
     EXPECT_EQ(Checked(api_, Head("GET", path)), 405) << path;
     EXPECT_EQ(Checked(api_, Head("OPTIONS", path)), 204) << path;
@@ -67,7 +68,7 @@ TEST_F(ApiTest, PathsAndMethods) {
     EXPECT_EQ(Checked(api_, Head("DELETE", path)), 405) << path;
   }
   for (const char* path : {"/", "", "/v1", "/v1/completions/", "/V1/completions", "/log", "*",
-                           "/v1/embeddings", "/../livez"}) {
+                           "/v1/rerank", "/../livez"}) {
     EXPECT_EQ(Checked(api_, Head("POST", path)), 404) << path;
   }
   const auto refusal = api_.Check(Head("PUT", "/v1/models"));

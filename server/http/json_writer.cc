@@ -75,6 +75,10 @@ void AppendJsonNumber(std::string& out, int64_t value) {
 
 void AppendJsonLogprob(std::string& out, float value) {
   if (!(value > kLeastLogprob) || std::isinf(value)) value = kLeastLogprob;
+  AppendJsonFloat(out, value);
+}
+
+void AppendJsonFloat(std::string& out, float value) {
   std::array<char, 32> digits;
   const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
   const std::string_view written(digits.data(), end);

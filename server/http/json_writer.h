@@ -15,7 +15,10 @@ void AppendJsonString(std::string& out, std::string_view text);
 
 void AppendJsonNumber(std::string& out, int64_t value);
 
-// The shortest digits that read back as the same float. JSON has no infinities and no NaN: a
+// The shortest digits that read back as the same float, which is finite.
+void AppendJsonFloat(std::string& out, float value);
+
+// The same of any float. JSON has no infinities and no NaN: a
 // log-probability of a token that cannot come is written as -9999.0, as vLLM does.
 void AppendJsonLogprob(std::string& out, float value);
 

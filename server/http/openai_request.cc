@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "server/embedding_batch.h"
 #include "server/http/api_error.h"
 #include "server/http/json_reader.h"
 #include "server/http/openai_messages.h"
@@ -45,25 +46,25 @@ std::optional<Prompt> ReadOnePrompt(FieldReader& fields, const std::string& name
   return tokens;
 }
 
-void ReadPrompts(FieldReader& fields, std::vector<Prompt>& prompts) {
-  const Json* field = fields.Find("prompt");
+// The field `name`: one prompt, or a list of at most `most`.
+void ReadPrompts(FieldReader& fields, std::string_view name, size_t most,
+                 std::vector<Prompt>& prompts) {
+  const Json* field = fields.Find(name);
   if (field == nullptr) {
-    return fields.FailMissing("prompt",
-                              "a non-empty string or list of token ids, or a list of these");
+    return fields.FailMissing(name, "a non-empty string or list of token ids, or a list of these");
   }
   const bool list = field->is_array() && !field->empty() && !field->front().is_number();
   if (!list) {
-    if (auto prompt = ReadOnePrompt(fields, "prompt", *field))
+    if (auto prompt = ReadOnePrompt(fields, std::string(name), *field))
       prompts.push_back(*std::move(prompt));
     return;
   }
-  if (field->size() > kMaxPrompts) {
-    return fields.Fail(
-        "prompt", "invalid_value",
-        StrCat("prompt is a list of ", field->size(), "; allowed: at most ", kMaxPrompts));
+  if (field->size() > most) {
+    return fields.Fail(name, "invalid_value",
+                       StrCat(name, " is a list of ", field->size(), "; allowed: at most ", most));
   }
   for (const Json& item : *field) {
-    auto prompt = ReadOnePrompt(fields, StrCat("prompt[", prompts.size(), "]"), item);
+    auto prompt = ReadOnePrompt(fields, StrCat(name, "[", prompts.size(), "]"), item);
     if (!prompt) return;
     prompts.push_back(*std::move(prompt));
   }
@@ -209,7 +210,7 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
 
 void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
   GenerateRequest& options = request.options;
-  ReadPrompts(fields, request.prompts);
+  ReadPrompts(fields, "prompt", kMaxPrompts, request.prompts);
   ReadCommon(fields, defaults, request);
   ReadBestOf(fields, request);
   options.max_tokens = kDefaultCompletionTokens;
@@ -275,6 +276,28 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
   }
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   request.options.echo = request.echo || request.return_token_ids;
+  return request;
+}
+
+absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body) {
+  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  FieldReader fields(json);
+  ApiEmbeddingRequest request;
+  ReadModel(fields, request.model);
+  ReadPrompts(fields, "input", kMaxEmbeddingInputs, request.inputs);
+  std::string format = "float";
+  fields.Read("encoding_format", format);
+  request.base64 = format == "base64";
+  if (!request.base64 && format != "float") {
+    fields.FailValue("encoding_format", format, "float, base64");
+  }
+  fields.Read("dimensions", request.dimensions);
+  fields.Read("truncate_prompt_tokens", request.options.truncate_prompt_tokens);
+  fields.Read("priority", request.options.priority);
+  std::string user;  // as everywhere: none of the server's business
+  fields.Read("user", user);
+  RefuseEmbeddingFields(fields);
+  MILLRACE_RETURN_IF_ERROR(fields.Finish());
   return request;
 }
 

@@ -1,14 +1,15 @@
-// The bodies of /v1/completions, /v1/chat/completions, /tokenize and /detokenize, read into
-// requests.
+// The bodies of /v1/completions, /v1/chat/completions, /v1/embeddings, /tokenize and /detokenize,
+// read into requests.
 //
-// Every field that OpenAI documents for the two (API reference and openai-python 3.52, 2026-11) and
-// every one that vLLM adds is honoured or refused by name; any other is unknown and refused. null,
-// and a field's documented default, count as absent even where the field is refused. Types and what
-// is HTTP's own are checked here; ranges that gRPC shares, by ValidateRequest.
+// Every field that OpenAI documents for the first three (API reference and openai-python 3.52,
+// 2026-11) and every one that vLLM adds is honoured or refused by name; any other is unknown and
+// refused. null, and a field's documented default, count as absent even where the field is refused.
+// Types and what is HTTP's own are checked here; ranges that gRPC shares, by ValidateRequest.
 #ifndef MILLRACE_SERVER_HTTP_OPENAI_REQUEST_H_
 #define MILLRACE_SERVER_HTTP_OPENAI_REQUEST_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,15 @@ using DefaultsOf = std::function<SamplingDefaults(const std::string& model)>;
 // InvalidArgument with FieldError's param and code.
 absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
                                            const DefaultsOf& defaults = nullptr);
+
+struct ApiEmbeddingRequest {
+  std::string model;
+  std::vector<Prompt> inputs;  // at least one
+  GenerateRequest options;     // everything but id and prompt
+  bool base64 = false;         // else lists of numbers
+  std::optional<int32_t> dimensions;
+};
+absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body);
 
 struct ApiTokenizeRequest {
   std::string model;

@@ -91,6 +91,20 @@ constexpr Refused kVllmTemplate[] = {
 
 constexpr Refused kVllmTokenizeTools[] = {{"tools", "[[]]"}};
 
+constexpr Refused kEmbedding[] = {
+    {"add_special_tokens", "[true]"},
+    {"cache_salt", "[]"},
+    {"chat_template", "[]"},
+    {"embed_dtype", R"(["float32"])"},
+    {"endianness", R"(["native", "little"])"},
+    {"messages", "[]"},
+    {"mm_processor_kwargs", "[{}]"},
+    {"normalize", "[]"},
+    {"request_id", "[]"},
+    {"truncation_side", R"(["right"])"},
+    {"use_activation", "[]"},
+};
+
 using Table = std::vector<std::pair<std::string_view, Json>>;
 
 template <size_t... kSizes>
@@ -116,6 +130,11 @@ void RefuseCompletionFields(FieldReader& fields) {
 
 void RefuseChatFields(FieldReader& fields) {
   static const auto& kTable = *new Table(Parsed(kOpenAiChat, kVllmBoth, kVllmChat, kVllmTemplate));
+  RefuseAll(fields, kTable);
+}
+
+void RefuseEmbeddingFields(FieldReader& fields) {
+  static const auto& kTable = *new Table(Parsed(kEmbedding));
   RefuseAll(fields, kTable);
 }
 

@@ -10,6 +10,7 @@ namespace millrace {
 void RefuseCompletionFields(FieldReader& fields);
 void RefuseChatFields(FieldReader& fields);
 void RefuseChatTokenizeFields(FieldReader& fields);
+void RefuseEmbeddingFields(FieldReader& fields);
 
 }  // namespace millrace
 

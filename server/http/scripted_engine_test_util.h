@@ -53,6 +53,8 @@ class ScriptedEngine : public Engine {
 
   // Runs inside Generate, for each choice. Without one, the test pushes events itself.
   void set_script(Script script) { script_ = std::move(script); }
+  // What info() says; before requests come.
+  void set_embedding_size(int32_t size) { info_.embedding_size = size; }
 
   // The n-th choice's of all requests, once it is there (blocks). request() counts in the same way.
   std::shared_ptr<ScriptedStream> WaitStream(size_t n = 0);

@@ -30,7 +30,13 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> PipelineTokenizer::Create(
   MILLRACE_ASSIGN_OR_RETURN(tokenizer->model_, MakeSubwordModel(spec, bytes));
   MILLRACE_RETURN_IF_ERROR(tokenizer->AddTokens(spec));
   tokenizer->frame_ = spec.frame;
+  bool behind = false;
   for (const std::optional<Token>& token : spec.frame) {
+    if (!token) {
+      behind = true;
+    } else {
+      ++(behind ? tokenizer->text_frame_.closing : tokenizer->text_frame_.opening);
+    }
     if (token && *token >= tokenizer->vocab_size()) {
       return absl::InvalidArgumentError(
           StrCat("tokenizer: post_processor: token ", *token, " is not in the vocabulary"));

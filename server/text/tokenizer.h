@@ -24,6 +24,13 @@ struct EncodeOptions {
   bool parse_special = false;  // "<|im_start|>" in the text becomes that token
 };
 
+// How many tokens add_special puts before and behind a text.
+struct TextFrame {
+  int32_t opening = 0;
+  int32_t closing = 0;
+  int32_t size() const { return opening + closing; }
+};
+
 // A vocabulary and the way into it. Constant after construction: every method may be called from
 // any thread.
 class Tokenizer {
@@ -48,6 +55,7 @@ class Tokenizer {
   bool IsSpecial(Token token) const;
 
   int32_t vocab_size() const { return static_cast<int32_t>(ends_.size()); }
+  const TextFrame& text_frame() const { return text_frame_; }
   std::optional<Token> bos() const { return bos_; }
   std::optional<Token> eos() const { return eos_; }
   // The tokens that end an answer (eos, end of turn, end of message), ascending.
@@ -66,6 +74,7 @@ class Tokenizer {
   void SetEndOfGeneration(std::vector<Token> tokens);
 
   std::optional<Token> bos_, eos_;
+  TextFrame text_frame_;
   TextEnds text_ends_;
 
  private:

@@ -1,0 +1,146 @@
+#include "server/http/embedding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "base/strings.h"
+#include "server/http/door_test_util.h"
+#include "server/http/json_reader.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::string_view kPath = "/v1/embeddings";
+
+// (number of the prompt's tokens or bytes, -0.5)
+void SayEmbedding(const GenerateRequest& request, ScriptedStream& stream) {
+  EXPECT_TRUE(request.embed);
+  const auto* text = std::get_if<std::string>(&request.prompt);
+  const size_t size =
+      text != nullptr ? text->size() : std::get<std::vector<Token>>(request.prompt).size();
+  OutputEvent event = FinishEvent();
+  event.embedding = {static_cast<float>(size), -0.5f};
+  event.finish->usage.prompt_tokens = static_cast<int32_t>(size);
+  stream.Push(std::move(event));
+}
+
+class EmbeddingTest : public ::testing::Test {
+ protected:
+  EmbeddingTest() {
+    door_.Start();
+    door_.engine().set_script(SayEmbedding);
+    door_.engine().set_embedding_size(2);
+  }
+
+  Json Answer(std::string_view body) const {
+    const ClientResponse response = door_.Ask("POST", kPath, body);
+    EXPECT_EQ(response.status, 200) << response.body;
+    return Json::parse(response.body);
+  }
+  // The param and the message of a refusal.
+  std::pair<std::string, std::string> Refused(std::string_view body) const {
+    const ClientResponse response = door_.Ask("POST", kPath, body);
+    EXPECT_EQ(response.status, 400) << response.body;
+    const Json error = Json::parse(response.body)["error"];
+    return {error["param"].is_string() ? error["param"].get<std::string>() : "",
+            error["message"].get<std::string>()};
+  }
+
+  Door door_;
+};
+
+TEST_F(EmbeddingTest, HasOpenAisShape) {
+  Json json = Answer(R"({"model": "scripted", "input": "four", "user": "u"})");
+  EXPECT_GT(json["created"].get<int64_t>(), 1'700'000'000);
+  EXPECT_THAT(json["id"].get<std::string>(), HasSubstr("embd-"));
+  json.erase("created");
+  json.erase("id");
+  EXPECT_EQ(json, Json::parse(R"({"object": "list", "model": "scripted",
+      "data": [{"object": "embedding", "index": 0, "embedding": [4, -0.5]}],
+      "usage": {"prompt_tokens": 4, "total_tokens": 4}})"));
+}
+
+TEST_F(EmbeddingTest, TakesEveryKindOfInput) {
+  const std::pair<const char*, std::vector<int>> kinds[] = {
+      {R"(["a", "four", "abc"])", {1, 4, 3}}, {"[5, 6]", {2}}, {"[[5, 6, 7], [8]]", {3, 1}}};
+  for (const auto& [input, sizes] : kinds) {
+    const Json json = Answer(StrCat(R"({"input": )", input, "}"));
+    ASSERT_EQ(json["data"].size(), sizes.size()) << input;
+    int total = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      EXPECT_EQ(json["data"][i]["index"], i);
+      EXPECT_EQ(json["data"][i]["embedding"][0], sizes[i]) << input;
+      total += sizes[i];
+    }
+    EXPECT_EQ(json["usage"]["prompt_tokens"], total);
+  }
+}
+
+TEST_F(EmbeddingTest, Base64IsLittleEndianFloats) {
+  const Json json = Answer(R"({"input": "four", "encoding_format": "base64", "dimensions": 2})");
+  std::string bytes;
+  ASSERT_TRUE(absl::Base64Unescape(json["data"][0]["embedding"].get<std::string>(), &bytes));
+  float values[2];
+  ASSERT_EQ(bytes.size(), sizeof(values));
+  std::memcpy(values, bytes.data(), sizeof(values));
+  EXPECT_EQ(values[0], 4);
+  EXPECT_EQ(values[1], -0.5f);
+}
+
+TEST_F(EmbeddingTest, PassesOnHowLongATextMayBeAndHowUrgentItIs) {
+  Answer(R"({"input": "four", "truncate_prompt_tokens": -1, "priority": 3})");
+  EXPECT_EQ(door_.engine().request().truncate_prompt_tokens, -1);
+  EXPECT_EQ(door_.engine().request().priority, 3);
+  EXPECT_EQ(door_.engine().request().max_tokens, 0);
+}
+
+TEST_F(EmbeddingTest, RefusalsNameTheField) {
+  EXPECT_EQ(Refused("{}").first, "input");
+  EXPECT_EQ(Refused(R"({"input": ""})").first, "input");
+  EXPECT_EQ(Refused(R"({"input": []})").first, "input");
+  EXPECT_EQ(Refused(R"({"input": ["a", ""]})").first, "input[1]");
+  EXPECT_EQ(Refused(R"({"input": [1, "a"]})").first, "input[1]");
+  EXPECT_EQ(Refused(R"({"input": "a", "encoding_format": "int8"})").first, "encoding_format");
+  EXPECT_EQ(Refused(R"({"input": "a", "add_special_tokens": false})").first, "add_special_tokens");
+  EXPECT_EQ(Refused(R"({"input": "a", "inputs": "b"})").first, "inputs");
+  const auto [param, message] = Refused(R"({"input": "a", "dimensions": 1})");
+  EXPECT_EQ(param, "dimensions");
+  EXPECT_EQ(message, "dimensions is 1; allowed: 2, the size of the model's embeddings");
+  std::string many = R"({"input": [)";
+  for (int i = 0; i < 2049; ++i) many += i == 0 ? R"("a")" : R"(,"a")";
+  EXPECT_EQ(Refused(many + "]}").second, "input is a list of 2049; allowed: at most 2048");
+  EXPECT_EQ(door_.engine().num_requests(), 0u);
+}
+
+TEST_F(EmbeddingTest, AnErrorOfOneInputIsTheAnswer) {
+  door_.engine().set_script([](const GenerateRequest& request, ScriptedStream& stream) {
+    if (std::get<std::string>(request.prompt) != "bad") return;
+    stream.Push(ErrorEvent(absl::OutOfRangeError("the prompt has 9 tokens")));
+  });
+  const ClientResponse response = door_.Ask("POST", kPath, R"({"input": ["a", "bad"]})");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(Json::parse(response.body)["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(door_.engine().WaitStream(0)->WaitCancelled(), CancelReason::kClientGone);
+}
+
+TEST_F(EmbeddingTest, AClientThatLeavesCancelsEveryInput) {
+  door_.engine().set_script(nullptr);
+  RawClient client(door_.port());
+  client.Request("POST", kPath, R"({"input": ["a", "b"]})");
+  door_.engine().WaitStream(1);
+  client.Close();
+  for (const size_t i : {0, 1}) {
+    EXPECT_EQ(door_.engine().WaitStream(i)->WaitCancelled(), CancelReason::kClientGone);
+  }
+}
+
+}  // namespace
+}  // namespace millrace
