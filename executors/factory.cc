@@ -17,6 +17,10 @@ namespace {
       "device: cuda is not built into this server, allowed: cpu, torch, fake");
 }
 
+absl::Status PackageNeedsTorch() {
+  return absl::InvalidArgumentError("model: an AOTInductor package (.pt2) needs --device torch");
+}
+
 }  // namespace
 
 bool IsPackage(const std::string& path) { return path.ends_with(".pt2"); }
@@ -24,15 +28,12 @@ bool IsPackage(const std::string& path) { return path.ends_with(".pt2"); }
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadTensorModel(const ModelSpec& model,
                                                              const DeviceSpec& device) {
   if (device.kind == DeviceKind::kTorch) return aten::LoadTorchPackage(model, device);
-  return absl::InvalidArgumentError("model: an AOTInductor package (.pt2) needs --device torch");
+  return PackageNeedsTorch();
 }
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device) {
-  if (IsPackage(model.path)) {
-    return absl::InvalidArgumentError(
-        "model: an AOTInductor package (.pt2) is served for Infer; it generates no text");
-  }
+  if (IsPackage(model.path) && device.kind != DeviceKind::kTorch) return PackageNeedsTorch();
   switch (device.kind) {
     case DeviceKind::kCpu:
       return cpu::LoadCpuExecutor(model, device);

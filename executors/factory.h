@@ -61,11 +61,11 @@ struct DeviceSpec {
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device);
 
-// Whether `path` is named as an AOTInductor package is: *.pt2. It answers TensorModel::Run, and
-// LoadExecutor refuses it.
+// Whether `path` is named as an AOTInductor package is: *.pt2. With --device torch LoadExecutor
+// takes one that is a language model, and LoadTensorModel the others.
 bool IsPackage(const std::string& path);
 
-// The same for a package; with --device torch alone.
+// The same for a package without state.
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadTensorModel(const ModelSpec& model,
                                                              const DeviceSpec& device);
 

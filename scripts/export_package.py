@@ -3,7 +3,8 @@
 
     scripts/export_package.sh MODULE.py PACKAGE.pt2
 
-MODULE.py defines `package()`, which returns the arguments of `export_package` below as a dict. The package holds the module's
+MODULE.py defines `package()`, which returns the arguments of `export_package` below as a dict, or, for a language model, those of
+`export_causal_lm`. The package holds the module's
 code, compiled for this machine's processor, its weights, and what its inputs and outputs are. It is a program: serve only
 packages that you would run.
 """
@@ -113,16 +114,22 @@ def describe(program, inputs, outputs, dynamic, values):
     if len(results) != len(outputs):
         fail(f"outputs: {len(outputs)} names; the module has {len(results)}")
     return {
-        "version": 1,
-        "torch": torch.__version__.split("+")[0],
         "inputs": described,
         "outputs": [{"name": name, "datatype": datatype(name, value), "shape": shape_of(program, value, names)}
                     for name, value in zip(outputs, results)],
     }
 
 
+def compile_package(path, program, metadata):
+    metadata = {"version": 1, "torch": torch.__version__.split("+")[0], **metadata}
+    torch._inductor.aoti_compile_and_package(
+        program, package_path=str(path), inductor_configs={"aot_inductor.metadata": {"millrace": json.dumps(metadata)}})
+    return metadata
+
+
+@torch.no_grad()
 def export_package(path, module, inputs, outputs, dynamic=None, values=None):
-    """Compiles `module` into the package `path`.
+    """Compiles `module` into the package `path`, which is served for Infer.
 
     inputs: example tensors by the names of forward()'s parameters, in their order; a dynamic dimension of an example should be at
         least 2, since a size of 1 is taken for granted.
@@ -133,13 +140,47 @@ def export_package(path, module, inputs, outputs, dynamic=None, values=None):
     dynamic, values = dynamic or {}, values or {}
     for name in {*dynamic, *values} - set(inputs):
         fail(f"{name} is no input; inputs are {', '.join(inputs)}")
-    with torch.no_grad():
-        program = torch.export.export(module.eval(), (), dict(inputs),
-                                      dynamic_shapes={name: dynamic.get(name) for name in inputs})
-        metadata = describe(program, inputs, outputs, dynamic, values)
-        torch._inductor.aoti_compile_and_package(
-            program, package_path=str(path), inductor_configs={"aot_inductor.metadata": {"millrace": json.dumps(metadata)}})
-    return metadata
+    program = torch.export.export(module.eval(), (), dict(inputs),
+                                  dynamic_shapes={name: dynamic.get(name) for name in inputs})
+    return compile_package(path, program, describe(program, inputs, outputs, dynamic, values))
+
+
+CAUSAL_LM = ("layers", "kv_heads", "head_size", "vocab_size", "context_length", "end_tokens")
+
+
+@torch.no_grad()
+def export_causal_lm(path, module, causal_lm):
+    """Compiles `module`, a language model with its KV cache, into the package `path`, which is served as a GGUF file is.
+
+    causal_lm: a dict of layers, kv_heads, head_size, vocab_size, context_length and end_tokens, a list.
+
+    forward(tokens, positions, context, wanted, keys, values) runs `length` tokens of each of `rows` sequences. It puts their keys
+    and values into the cache, in place, and returns logits, [outputs, vocab_size], float32. All indexes are int64:
+      tokens, positions  [rows, length]: each row's positions are consecutive.
+      context            [rows, past]: where in the cache a row's position i lies. `past` is one more than the largest position of any
+                         row, or more; behind a row's last position stands a place that holds zeros.
+      wanted             [outputs]: tokens whose logits are wanted, as indexes of [rows * length].
+      keys, values       one tensor a layer, [places, kv_heads, head_size], float32.
+    """
+    if set(causal_lm) != set(CAUSAL_LM):
+        fail(f"causal_lm: has {', '.join(causal_lm)}; required: {', '.join(CAUSAL_LM)}")
+    rows, length, past, outputs, places = 2, 3, 8, 4, 64
+    indexes = torch.zeros(rows, length, dtype=torch.int64)
+    cache = [torch.zeros(places, causal_lm["kv_heads"], causal_lm["head_size"]) for _ in range(causal_lm["layers"])]
+    inputs = {"tokens": indexes, "positions": indexes.clone(), "context": torch.zeros(rows, past, dtype=torch.int64),
+              "wanted": torch.zeros(outputs, dtype=torch.int64), "keys": cache, "values": [layer.clone() for layer in cache]}
+    sizes = {name: torch.export.Dim(name, min=1, max=MOST) for name in ("rows", "length", "past", "outputs", "places")}
+    tokens = {0: sizes["rows"], 1: sizes["length"]}
+    layers = [{0: sizes["places"]} for _ in cache]
+    program = torch.export.export(module.eval(), (), inputs, dynamic_shapes={
+        "tokens": tokens, "positions": tokens, "context": {0: sizes["rows"], 1: sizes["past"]},
+        "wanted": {0: sizes["outputs"]}, "keys": layers, "values": layers})
+    results = output_values(program)
+    if len(results) != 1 or results[0].dtype != torch.float32 or results[0].dim() != 2 or \
+            results[0].shape[1] != causal_lm["vocab_size"]:
+        fail(f"forward() returns {[(str(value.dtype), list(value.shape)) for value in results]}; allowed: logits, "
+             f"torch.float32, [outputs, {causal_lm['vocab_size']}]")
+    return compile_package(path, program, {"causal_lm": causal_lm})
 
 
 def load(path):
@@ -152,7 +193,9 @@ def load(path):
 def main():
     if len(sys.argv) != 3 or not sys.argv[2].endswith(".pt2"):
         fail("usage: export_package.sh MODULE.py PACKAGE.pt2")
-    metadata = export_package(sys.argv[2], **load(sys.argv[1]).package())
+    arguments = load(sys.argv[1]).package()
+    export = export_causal_lm if "causal_lm" in arguments else export_package
+    metadata = export(sys.argv[2], **arguments)
     print(json.dumps(metadata, indent=1))
 
 

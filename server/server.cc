@@ -104,10 +104,6 @@ std::string Server::Serving() const {
 
 absl::Status Server::LoadInferEngine(const std::string& path) {
   // What a package has no use for, and a user who sets it would miss.
-  if (!settings_.tokenizer.empty()) {
-    return absl::InvalidArgumentError(
-        "tokenizer: is set; allowed with an AOTInductor package (.pt2): none, as it takes tensors");
-  }
   if (settings_.dtype != FloatType::kFloat32) {
     return absl::InvalidArgumentError(
         "dtype: is set; allowed with an AOTInductor package (.pt2): none, as its code is compiled "
@@ -125,7 +121,10 @@ absl::Status Server::LoadInferEngine(const std::string& path) {
 
 absl::Status Server::LoadEngine(std::function<void()> on_failure, const std::atomic<bool>& stop) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_, &stop));
-  if (settings_.device != Device::kFake && IsPackage(path)) return LoadInferEngine(path);
+  // A language model's package has no tokenizer of its own.
+  if (settings_.device != Device::kFake && IsPackage(path) && settings_.tokenizer.empty()) {
+    return LoadInferEngine(path);
+  }
   MILLRACE_ASSIGN_OR_RETURN(const std::string tokenizer, TokenizerPath(settings_, path, &stop));
   MILLRACE_ASSIGN_OR_RETURN(const SamplingDefaults sampling, LoadSamplingDefaults(settings_, path));
   auto text = std::async(std::launch::async, [&] {

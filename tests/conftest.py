@@ -25,7 +25,7 @@ START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers 
 collect_ignore = [] if on_a_gpu() else ["test_gpu.py"]
 # --device torch is there where LibTorch has been fetched (cmake/Torch.cmake), which `make test` does on x86-64.
 if not pathlib.Path(program()).with_name("libmillrace_torch.so").exists():
-    collect_ignore += ["test_torch.py", "test_package.py"]
+    collect_ignore += ["test_torch.py", "test_package.py", "test_package_lm.py"]
 
 
 def flags_of_the_processor():
@@ -94,19 +94,23 @@ def start_server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def make_package():
-    """make_package(name): the package of tests/packages/NAME.py, made once by the script that users call, then kept."""
+    """make_package(name): the package of tests/packages/NAME.py, made once by the script that users call, then kept.
 
-    def make(name):
+    folder: of the model that it reads.
+    """
+
+    def make(name, folder=None):
         source = ROOT / "tests" / "packages" / f"{name}.py"
         script = ROOT / "scripts" / "export_package.sh"
         digest = hashlib.sha256(flags_of_the_processor())
-        for file in (source, script.with_suffix(".py"), ROOT / "scripts" / "pypi" / "package.txt"):
+        for file in (*sorted(folder.iterdir() if folder else []), source, script.with_suffix(".py"), ROOT / "scripts" / "pypi" / "package.txt"):
             digest.update(file.read_bytes())
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "millrace"
         package = cache / f"package-{name}-{digest.hexdigest()[:12]}.pt2"
         if not package.exists():
             made = package.with_suffix(f".{os.getpid()}.pt2")
-            done = subprocess.run([script, source, made], capture_output=True, text=True)
+            done = subprocess.run([script, source, made], capture_output=True, text=True,
+                                  env={**os.environ, "FOLDER": str(folder)})
             assert done.returncode == 0, done.stderr
             made.rename(package)
         return package

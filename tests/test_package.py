@@ -12,6 +12,7 @@ import pytest
 from daemon import run, wait_until
 from millrace_grpc import connect, pb
 
+pytestmark = pytest.mark.timeout(900)  # To make a package takes a minute, on a busy machine several.
 Input = pb.InferRequest.InferInputTensor
 VOCABULARY, WIDTH, CLASSES = 50, 32, 4
 
@@ -234,7 +235,6 @@ def test_it_is_counted_drained_and_leaves_nothing(start_server, package):
     (b"no zip", [], "bad.pt2: LibTorch: "),
     (None, ["--device", "cpu"], "model: an AOTInductor package (.pt2) needs --device torch"),
     (None, ["--dtype", "bfloat16"], "dtype: is set; allowed with an AOTInductor package"),
-    (None, ["--tokenizer", "somewhere"], "tokenizer: is set; allowed with an AOTInductor package"),
 ])
 def test_a_start_that_cannot_be_says_why(tmp_path, package, content, flags, says):
     path = package
@@ -252,4 +252,4 @@ def test_a_package_that_is_not_there_is_named():
 
 def test_bench_takes_language_models_alone(package):
     status, error = run("bench", "--device", "torch", "--model", str(package))
-    assert status == 1 and "it generates no text" in error
+    assert status == 1 and "takes tensors, not tokens" in error

@@ -11,9 +11,8 @@
 
 namespace millrace::aten {
 
-// Opens a package that scripts/export_package.py made. Its code runs in this process, with all its
-// rights. LibTorch unpacks it into a folder in /tmp, which is gone when this returns. Errors name
-// the file: InvalidArgument for what is damaged or no such package, Unimplemented for what was made
+// Opens a package that scripts/export_package.py made of a module without state. Errors name the
+// file: InvalidArgument for what is damaged or no such package, Unimplemented for what was made
 // for another LibTorch or processor.
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadPackage(const ModelSpec& model,
                                                          const DeviceSpec& device);

@@ -1,6 +1,7 @@
 #include "executors/torch/package_spec.h"
 
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/status.h"
@@ -89,6 +90,25 @@ absl::StatusOr<std::vector<TensorSpec>> ReadTensors(const JsonFields& fields,
   return specs;
 }
 
+absl::StatusOr<ModelConfig> ReadCausalLm(const JsonFields& fields) {
+  MILLRACE_ASSIGN_OR_RETURN(const JsonFields lm, fields.Object("causal_lm"));
+  ModelConfig config;
+  const std::tuple<const char*, int32_t*, int64_t> sizes[] = {
+      {"layers", &config.layers, 4096},
+      {"kv_heads", &config.kv_heads, 4096},
+      {"head_size", &config.head_size, 4096},
+      {"vocab_size", &config.vocab_size, 1 << 24},
+      {"context_length", &config.context_length, 1 << 24}};
+  for (const auto& [name, size, most] : sizes) {
+    MILLRACE_ASSIGN_OR_RETURN(const int64_t value, lm.Int(name, 1, most));
+    *size = static_cast<int32_t>(value);
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> ends,
+                            lm.Ints("end_tokens", 0, config.vocab_size - 1));
+  config.end_tokens.assign(ends.begin(), ends.end());
+  return config;
+}
+
 bool HasInstructionSet(std::string_view name) {
 #if defined(__x86_64__)
   if (name == "AVX2") {
@@ -114,6 +134,10 @@ absl::StatusOr<PackageSpec> ReadPackageSpec(std::string_view json) {
   PackageSpec spec;
   MILLRACE_ASSIGN_OR_RETURN(const std::string_view torch, fields.String("torch"));
   spec.torch = torch;
+  if (fields.Find("causal_lm") != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(spec.causal_lm, ReadCausalLm(fields));
+    return spec;
+  }
   MILLRACE_ASSIGN_OR_RETURN(spec.inputs, ReadTensors(fields, "inputs"));
   MILLRACE_ASSIGN_OR_RETURN(spec.outputs, ReadTensors(fields, "outputs"));
   return spec;

@@ -2,12 +2,15 @@
 #ifndef MILLRACE_EXECUTORS_TORCH_PACKAGE_SPEC_H_
 #define MILLRACE_EXECUTORS_TORCH_PACKAGE_SPEC_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "executors/tensor_model.h"
+#include "formats/model_config.h"
 
 namespace millrace::aten {
 
@@ -15,6 +18,11 @@ struct PackageSpec {
   std::string torch;  // the release that made it, "2.11.0"
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
+
+  // Instead of inputs and outputs: it is a language model with a KV cache. Of a config only what
+  // its cache and its limits are made of: layers, kv_heads, head_size, vocab_size, context_length
+  // and end_tokens.
+  std::optional<ModelConfig> causal_lm;
 };
 
 // InvalidArgument or NotFound, naming the field.

@@ -71,6 +71,25 @@ TEST(PackageSpecTest, DamageIsNamed) {
             "inputs[1].name: \"x\" stands there twice");
 }
 
+std::string LanguageModel(std::string_view layers) {
+  return StrCat(R"({"version": 1, "torch": "2.11.0", "causal_lm": {"layers": )", layers,
+                R"(, "kv_heads": 2, "head_size": 16, "vocab_size": 300, "context_length": 256,
+                "end_tokens": [2, 299]}})");
+}
+
+TEST(PackageSpecTest, ALanguageModelSaysWhatItsCacheIsMadeOf) {
+  const absl::StatusOr<PackageSpec> spec = ReadPackageSpec(LanguageModel("3"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_TRUE(spec->causal_lm.has_value());
+  EXPECT_EQ(spec->causal_lm->layers, 3);
+  EXPECT_EQ(spec->causal_lm->kv_heads, 2);
+  EXPECT_EQ(spec->causal_lm->head_size, 16);
+  EXPECT_EQ(spec->causal_lm->vocab_size, 300);
+  EXPECT_EQ(spec->causal_lm->context_length, 256);
+  EXPECT_EQ(spec->causal_lm->end_tokens, (std::vector<int32_t>{2, 299}));
+  EXPECT_EQ(Error(LanguageModel("0")), "causal_lm.layers: is 0, must be an integer from 1 to 4096");
+}
+
 TEST(PackageSpecTest, AProcessorMustHaveWhatAPackageWasCompiledFor) {
   EXPECT_TRUE(CheckInstructionSets("").ok());
   EXPECT_EQ(CheckInstructionSets("AVX2").ok(),

@@ -15,6 +15,7 @@
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "executors/torch/exceptions.h"
+#include "executors/torch/package_lm.h"
 #include "executors/torch/torch_ops.h"
 #include "formats/open_model.h"
 
@@ -24,15 +25,7 @@ namespace {
 struct TorchModel : cpu::HostModel {
   const ModelInfo& info() const override { return model_info; }
 
-  void Copy(const BlockCopy& copy) override {
-    const c10::InferenceMode inference;
-    for (const std::vector<at::Tensor>* pages : {&kv.keys, &kv.values}) {
-      for (const at::Tensor& layer : *pages) {
-        layer.narrow(0, copy.dst * kv.block_size, kv.block_size)
-            .copy_(layer.narrow(0, copy.src * kv.block_size, kv.block_size));
-      }
-    }
-  }
+  void Copy(const BlockCopy& copy) override { kv.Copy(copy); }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const cpu::CpuStepInput& input) override {
     try {
@@ -52,31 +45,6 @@ struct TorchModel : cpu::HostModel {
   std::unique_ptr<TorchOps> ops;
   ModelInfo model_info;
 };
-
-absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const DeviceSpec& device,
-                               at::ScalarType dtype, StepLimits* limits, KvGroup* group) {
-  const int64_t width = int64_t{config.kv_heads} * config.head_size;
-  *group = {.num_layers = config.layers,
-            .bytes_per_block = 2 * config.layers * device.block_size * width *
-                               static_cast<int64_t>(c10::elementSize(dtype))};
-  const int64_t blocks = device.kv_cache_memory / group->bytes_per_block;
-  if (blocks < 1) {
-    return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
-                                             " bytes, allowed: at least one block's ",
-                                             group->bytes_per_block));
-  }
-  limits->num_blocks = static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
-  TorchKv kv{.block_size = device.block_size};
-  for (int i = 0; i < config.layers; ++i) {
-    const auto pages = [&] {
-      return at::empty({limits->num_blocks * kv.block_size, config.kv_heads, config.head_size},
-                       dtype);
-    };
-    kv.keys.push_back(pages());
-    kv.values.push_back(pages());
-  }
-  return kv;
-}
 
 absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const ModelSpec& model,
                                                      const DeviceSpec& device) {
@@ -102,7 +70,8 @@ absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const ModelSpec& model,
   phases.End("expand the weights");
 
   KvGroup group;
-  MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKv(config, device, dtype, &limits, &group));
+  MILLRACE_ASSIGN_OR_RETURN(loaded->kv,
+                            MakeKv(config, device, dtype, /*more_places=*/0, &limits, &group));
   loaded->ops = std::make_unique<TorchOps>(loaded->weights, loaded->kv, *loaded->pool);
   loaded->model_info = {
       .architecture = config.architecture,
@@ -124,6 +93,7 @@ absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const ModelSpec& model,
 
 absl::StatusOr<std::unique_ptr<cpu::HostModel>> LoadTorchModel(const ModelSpec& model,
                                                                const DeviceSpec& device) {
+  if (IsPackage(model.path)) return LoadPackageLm(model, device);
   try {
     return Load(model, device);
   } catch (const std::exception& error) {

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <limits>
-
-#include "executors/cpu/kernels.h"
+#include <numeric>
 
 namespace millrace::aten {
 namespace {
@@ -218,18 +217,15 @@ Activation TorchOps::Head(LinearId weight, const LogitSpec& spec, const Activati
 void TorchOps::Sample(const Activation& logits, const StepInput& input) {
   const std::vector<cpu::SampleRequest>& samples = Cast(input).samples;
   const at::Tensor& wanted = Cast(logits);
-  if (sampled_.size() < samples.size()) sampled_.resize(samples.size());
+  sampler_.Begin(samples.size());
   for (int64_t first = 0; first < wanted.size(0); first += kLogitRows) {
     const int64_t count = std::min(kLogitRows, wanted.size(0) - first);
     at::Tensor panel = Product(head_, wanted.narrow(0, first, count)).to(at::kFloat);
     panel = panel * logit_spec_.factor;
     if (const float cap = logit_spec_.soft_cap; cap != 0) panel = at::tanh(panel / cap) * cap;
-    float* values = panel.mutable_data_ptr<float>();
-    const int64_t vocab = panel.size(1);
-    pool_.ParallelFor(static_cast<int>(count), [&](int i, int thread) {
-      samplers_[thread].Sample(cpu::BestKernels(), {values + i * vocab, static_cast<size_t>(vocab)},
-                               samples[first + i], &sampled_[first + i]);
-    });
+    std::vector<size_t> which(count);
+    std::iota(which.begin(), which.end(), first);
+    sampler_.Sample(panel, samples, which);
   }
 }
 

@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "executors/cpu/sampler.h"
 #include "executors/cpu/step_input.h"
 #include "executors/cpu/thread_pool.h"
 #include "executors/ops.h"
+#include "executors/torch/torch_kv.h"
+#include "executors/torch/torch_sampler.h"
 #include "executors/torch/torch_weights.h"
 
 namespace millrace::aten {
@@ -24,21 +25,13 @@ struct TorchActivation : ActivationBuffer {
   at::Tensor tensor;
 };
 
-// The keys and the values of all sequences, of each layer [blocks * block_size, kv_heads,
-// head_size]. Blocks that were never used take no memory, and hold anything.
-struct TorchKv {
-  int64_t block_size = 0;
-  std::vector<at::Tensor> keys;
-  std::vector<at::Tensor> values;
-};
-
 // Of one thread. Norms, rotations, softmax and gates are computed in float32 and rounded to the
 // weights' type behind them, as transformers does.
 class TorchOps : public Ops {
  public:
   // All must outlive it.
   TorchOps(const TorchWeights& weights, TorchKv& kv, cpu::ThreadPool& pool)
-      : weights_(weights), kv_(kv), pool_(pool), samplers_(pool.num_threads()) {}
+      : weights_(weights), kv_(kv), sampler_(pool) {}
 
   Activation Embed(EmbeddingId table, float factor, const StepInput& input) override;
   Activation Norm(std::optional<NormId> norm, const Activation& residual,
@@ -58,7 +51,7 @@ class TorchOps : public Ops {
   void Sample(const Activation& logits, const StepInput& input) override;
 
   // Of the last Sample, in the order of the input's `samples`, and perhaps older ones after them.
-  absl::Span<const Sampled> sampled() const { return sampled_; }
+  absl::Span<const Sampled> sampled() const { return sampler_.sampled(); }
 
   // Begins a step.
   void BeginStep(const cpu::CpuStepInput& input);
@@ -88,7 +81,6 @@ class TorchOps : public Ops {
 
   const TorchWeights& weights_;
   TorchKv& kv_;
-  cpu::ThreadPool& pool_;  // for what is not LibTorch's
 
   // Of the step:
   at::Tensor positions_;  // [tokens], double
@@ -98,8 +90,7 @@ class TorchOps : public Ops {
   LinearId head_{};                   // of the last Head
   LogitSpec logit_spec_;
 
-  std::vector<cpu::Sampler> samplers_;  // of threads
-  std::vector<Sampled> sampled_;
+  TorchSampler sampler_;
 };
 
 }  // namespace millrace::aten

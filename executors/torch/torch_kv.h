@@ -1,0 +1,35 @@
+// Keys and values in LibTorch's tensors.
+#ifndef MILLRACE_EXECUTORS_TORCH_TORCH_KV_H_
+#define MILLRACE_EXECUTORS_TORCH_TORCH_KV_H_
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "executors/executor.h"
+#include "executors/factory.h"
+#include "formats/model_config.h"
+
+namespace millrace::aten {
+
+// The keys and the values of all sequences, of each layer [blocks * block_size, kv_heads,
+// head_size]. Blocks that were never used take no memory, and hold anything.
+struct TorchKv {
+  int64_t block_size = 0;
+  std::vector<at::Tensor> keys;
+  std::vector<at::Tensor> values;
+
+  // A whole block, of all layers.
+  void Copy(const BlockCopy& copy) const;
+};
+
+// As many blocks as fit device.kv_cache_memory, and `more_places` behind them; says in `limits` and
+// `group` what they are. InvalidArgument: not one fits.
+absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const DeviceSpec& device,
+                               at::ScalarType dtype, int64_t more_places, StepLimits* limits,
+                               KvGroup* group);
+
+}  // namespace millrace::aten
+
+#endif  // MILLRACE_EXECUTORS_TORCH_TORCH_KV_H_
