@@ -9,41 +9,12 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "server/http/api_error.h"
-#include "server/http/json_reader.h"
+#include "server/http/openai_request_test_util.h"
 
 namespace millrace {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-
-constexpr std::string_view kCompletion = R"({"model": "m", "prompt": "p"})";
-constexpr std::string_view kChat =
-    R"({"model": "m", "messages": [{"role": "user", "content": "hi"}]})";
-
-// The body with a field more (or another value for it).
-std::string With(std::string_view body, std::string_view field, std::string_view value) {
-  Json json = Json::parse(body);
-  json[std::string(field)] = Json::parse(value);
-  return json.dump();
-}
-
-std::string Body(ApiKind kind) {
-  return std::string(kind == ApiKind::kCompletion ? kCompletion : kChat);
-}
-
-ApiRequest Parsed(ApiKind kind, std::string_view body) {
-  auto request = ParseApiRequest(kind, body);
-  EXPECT_TRUE(request.ok()) << body << ": " << request.status();
-  return request.ok() ? *std::move(request) : ApiRequest();
-}
-
-ApiError Refused(ApiKind kind, std::string_view body) {
-  const auto request = ParseApiRequest(kind, body);
-  EXPECT_FALSE(request.ok()) << body;
-  return request.ok() ? ApiError() : ErrorFromStatus(request.status());
-}
 
 TEST(OpenAiRequestTest, BeginsAsTheModelWantsIt) {
   const DefaultsOf defaults = [](const std::string& model) {
@@ -160,186 +131,6 @@ TEST(OpenAiRequestTest, ReturnTokenIdsAsksTheEngineForThePromptsTokens) {
   EXPECT_FALSE(request.echo);
 }
 
-struct Case {
-  std::string field;
-  std::string value;
-  std::string param = "";  // if not `field`
-};
-
-void ExpectRefused(ApiKind kind, const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
-    const ApiError error = Refused(kind, With(Body(kind), c.field, c.value));
-    EXPECT_EQ(error.status, 400);
-    EXPECT_EQ(error.type, "invalid_request_error");
-    EXPECT_EQ(error.param, c.param.empty() ? c.field : c.param) << c.field << ": " << c.value;
-    EXPECT_THAT(error.message, HasSubstr(error.param));
-    EXPECT_FALSE(error.code.empty());
-  }
-}
-
-const std::vector<Case> kBothRefused = {
-    {"temperature", "\"hot\""},
-    {"temperature", "true"},
-    {"temperature", "1e300"},
-    {"top_p", "[]"},
-    {"top_k", "1.5"},
-    {"min_p", "{}"},
-    {"min_tokens", "-9999999999"},
-    {"max_tokens", "\"9\""},
-    {"max_tokens", "4294967296"},
-    {"max_tokens", "0"},
-    {"max_tokens", "-1"},
-    {"stream", "1"},
-    {"stream", "\"true\""},
-    {"stream_options", "true"},
-    {"stream_options", R"({"include_usage": true})"},
-    {"stream_options", R"({"include_usage": 1})", "stream_options.include_usage"},
-    {"stream_options", R"({"include_obfuscation": true})", "stream_options.include_obfuscation"},
-    {"stream_options", R"({"continuous_usage_stats": true})",
-     "stream_options.continuous_usage_stats"},
-    {"stream_options", R"({"whatever": 1})", "stream_options.whatever"},
-    {"stop", "1"},
-    {"stop", R"(["a", 1])", "stop[1]"},
-    {"stop", R"(["","","","","","","","","","","","","","","","",""])"},
-    {"seed", "1.5"},
-    {"seed", "\"1\""},
-    {"model", "1"},
-    {"model", "\"\""},
-    {"ignore_eos", "0"},
-    {"stop_token_ids", "1"},
-    {"stop_token_ids", "[1, \"2\"]", "stop_token_ids[1]"},
-    {"include_stop_str_in_output", "\"no\""},
-    {"skip_special_tokens", "1"},
-    {"return_token_ids", "1"},
-    {"priority", "1.5"},
-    {"user", "1"},
-    {"store", "true"},
-    {"service_tier", "\"priority\""},
-    {"metadata", "[]"},
-    {"metadata", R"({"a": 1})"},
-    {"metadata", R"({"0":"","1":"","2":"","3":"","4":"","5":"","6":"","7":"","8":"","9":"",)"
-                 R"("10":"","11":"","12":"","13":"","14":"","15":"","16":""})"},
-    {"frequency_penalty", "\"1\""},
-    {"presence_penalty", "true"},
-    {"repetition_penalty", "[1]"},
-    {"typical_p", "\"0.9\""},
-    {"logit_bias", "[[5, 1]]"},
-    {"logit_bias", R"({"five": 1})"},
-    {"logit_bias", R"({"5.0": 1})"},
-    {"logit_bias", R"({"99999999999": 1})"},
-    {"logit_bias", R"({"5": "1"})", "logit_bias.5"},
-    {"guided_json", "{}"},
-    {"guided_regex", "\"a\""},
-    {"structured_outputs", R"({"regex": "a"})"},
-    {"use_beam_search", "true"},
-    {"prompt_logprobs", "1"},
-    {"bad_words", R"(["x"])"},
-    {"truncate_prompt_tokens", "10"},
-    {"allowed_token_ids", "[1]"},
-    {"vllm_xargs", R"({"a": 1})"},
-    {"cache_salt", "\"x\""},
-    {"length_penalty", "2"},
-    {"no_such_field", "1"},
-    {"Temperature", "1"},
-};
-
-TEST(OpenAiRequestTest, CompletionRefusalsNameTheField) {
-  ExpectRefused(ApiKind::kCompletion, kBothRefused);
-}
-TEST(OpenAiRequestTest, ChatRefusalsNameTheField) { ExpectRefused(ApiKind::kChat, kBothRefused); }
-
-const std::vector<Case> kCompletionRefused = {
-    {"prompt", "\"\""},
-    {"prompt", "[]"},
-    {"prompt", "null"},
-    {"prompt", "1"},
-    {"prompt", "{}"},
-    {"prompt", R"(["a", ""])", "prompt[1]"},
-    {"prompt", "[[1], []]", "prompt[1]"},
-    {"prompt", "[1, \"a\"]", "prompt[1]"},
-    {"prompt", "[1.5]", "prompt[0]"},
-    {"prompt", "[[[1]]]", "prompt[0][0]"},
-    {"prompt", "[true]", "prompt[0]"},
-    {"logprobs", "6"},
-    {"logprobs", "-1"},
-    {"logprobs", "true"},
-    {"echo", "1"},
-    {"best_of", "0"},
-    {"best_of", "129"},
-    {"best_of", "1.5"},
-    {"suffix", "\"x\""},
-    {"prompt_embeds", "\"x\""},
-    {"add_special_tokens", "false"},
-    {"response_format", R"({"type": "json_object"})"},
-    {"messages", "[]"},
-    {"max_completion_tokens", "1"},
-    {"top_logprobs", "1"},
-};
-
-const std::vector<Case> kChatRefused = {
-    {"messages", "[]"},
-    {"messages", "null"},
-    {"messages", "\"hi\""},
-    {"messages", "[1]", "messages[0]"},
-    {"messages", "[{}]", "messages[0].role"},
-    {"messages", R"([{"role": "user"}])", "messages[0].content"},
-    {"messages", R"([{"role": "user", "content": null}])", "messages[0].content"},
-    {"messages", R"([{"role": "user", "content": []}])", "messages[0].content"},
-    {"messages", R"([{"role": "user", "content": 1}])", "messages[0].content"},
-    {"messages", R"([{"role": "user", "content": ["x"]}])", "messages[0].content[0]"},
-    {"messages", R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])",
-     "messages[0].content[0].type"},
-    {"messages", R"([{"role": "user", "content": [{"type": "text"}]}])",
-     "messages[0].content[0].text"},
-    {"messages", R"([{"role": "user", "content": [{"type": "text", "text": "", "x": 1}]}])",
-     "messages[0].content[0].x"},
-    {"messages", R"([{"role": "user", "content": "x"}, {"role": "user", "content": "x", "y": 1}])",
-     "messages[1].y"},
-    {"messages", R"([{"role": "user", "content": "x", "tool_call_id": "y"}])",
-     "messages[0].tool_call_id"},
-    {"messages", R"([{"role": "assistant", "content": "x", "tool_calls": [{}]}])",
-     "messages[0].tool_calls"},
-    {"messages", R"([{"role": "assistant", "content": "x", "refusal": "no"}])",
-     "messages[0].refusal"},
-    {"messages", R"([{"role": "user", "content": "x", "name": 1}])", "messages[0].name"},
-    {"max_completion_tokens", "0"},
-    {"max_completion_tokens", "1.0"},
-    {"logprobs", "1"},
-    {"top_logprobs", "1"},
-    {"top_logprobs", "21"},
-    {"top_logprobs", "-1"},
-    {"audio", "{}"},
-    {"function_call", R"({"name": "f"})"},
-    {"functions", R"([{"name": "f"}])"},
-    {"modalities", R"(["text", "audio"])"},
-    {"moderation", R"({"model": "m"})"},
-    {"parallel_tool_calls", "false"},
-    {"prediction", R"({"type": "content", "content": "x"})"},
-    {"prompt_cache_key", "\"x\""},
-    {"prompt_cache_options", R"({"mode": "explicit"})"},
-    {"prompt_cache_retention", "\"24h\""},
-    {"reasoning_effort", "\"high\""},
-    {"response_format", R"({"type": "json_object"})"},
-    {"response_format", R"({"type": "json_schema", "json_schema": {}})"},
-    {"safety_identifier", "\"x\""},
-    {"tool_choice", "\"required\""},
-    {"tools", R"([{"type": "function", "function": {"name": "f"}}])"},
-    {"verbosity", "\"low\""},
-    {"web_search_options", "{}"},
-    {"chat_template", "\"x\""},
-    {"echo", "true"},
-    {"prompt", "\"x\""},
-    {"suffix", "\"x\""},
-    {"best_of", "1"},
-};
-
-TEST(OpenAiRequestTest, CompletionOnlyRefusalsNameTheField) {
-  ExpectRefused(ApiKind::kCompletion, kCompletionRefused);
-}
-TEST(OpenAiRequestTest, ChatOnlyRefusalsNameTheField) {
-  ExpectRefused(ApiKind::kChat, kChatRefused);
-}
-
 TEST(OpenAiRequestTest, AChatSaysHowItIsRendered) {
   const Chat usual = std::get<Chat>(Parsed(ApiKind::kChat, kChat).prompts.at(0));
   EXPECT_TRUE(usual.add_generation_prompt);
@@ -424,7 +215,7 @@ TEST(OpenAiRequestTest, TheTwoLimitsOfAChatMustAgree) {
 }
 
 TEST(OpenAiRequestTest, WhatChangesNothingIsAbsent) {
-  const std::vector<Case> both = {
+  const std::vector<FieldCase> both = {
       {"n", "1"},
       {"n", "null"},
       {"presence_penalty", "0"},
@@ -445,63 +236,27 @@ TEST(OpenAiRequestTest, WhatChangesNothingIsAbsent) {
       {"top_k", "0"},
       {"bad_words", "[]"},
   };
-  const std::vector<Case> completion = {
+  const std::vector<FieldCase> completion = {
       {"best_of", "1"}, {"suffix", "\"\""}, {"logprobs", "null"}, {"add_special_tokens", "true"}};
-  const std::vector<Case> chat = {{"tools", "[]"},
-                                  {"tool_choice", "\"none\""},
-                                  {"tool_choice", "\"auto\""},
-                                  {"parallel_tool_calls", "true"},
-                                  {"response_format", R"({"type": "text"})"},
-                                  {"modalities", R"(["text"])"},
-                                  {"functions", "[]"},
-                                  {"reasoning_effort", "\"none\""},
-                                  {"verbosity", "\"medium\""},
-                                  {"logprobs", "false"},
-                                  {"top_logprobs", "0"},
-                                  {"web_search_options", "null"}};
+  const std::vector<FieldCase> chat = {{"tools", "[]"},
+                                       {"tool_choice", "\"none\""},
+                                       {"tool_choice", "\"auto\""},
+                                       {"parallel_tool_calls", "true"},
+                                       {"response_format", R"({"type": "text"})"},
+                                       {"modalities", R"(["text"])"},
+                                       {"functions", "[]"},
+                                       {"reasoning_effort", "\"none\""},
+                                       {"verbosity", "\"medium\""},
+                                       {"logprobs", "false"},
+                                       {"top_logprobs", "0"},
+                                       {"web_search_options", "null"}};
   for (const ApiKind kind : {ApiKind::kCompletion, ApiKind::kChat}) {
-    for (const Case& c : both) Parsed(kind, With(Body(kind), c.field, c.value));
+    for (const FieldCase& c : both) Parsed(kind, With(Body(kind), c.field, c.value));
   }
-  for (const Case& c : completion) {
+  for (const FieldCase& c : completion) {
     Parsed(ApiKind::kCompletion, With(kCompletion, c.field, c.value));
   }
-  for (const Case& c : chat) Parsed(ApiKind::kChat, With(kChat, c.field, c.value));
-}
-
-TEST(OpenAiRequestTest, WhatIsRequiredIsMissed) {
-  EXPECT_EQ(Refused(ApiKind::kCompletion, "{}").param, "prompt");
-  EXPECT_EQ(Refused(ApiKind::kCompletion, "{}").code, "missing_required_parameter");
-  EXPECT_EQ(Refused(ApiKind::kChat, "{}").param, "messages");
-  EXPECT_EQ(Refused(ApiKind::kChat, "[]").param, "");
-  EXPECT_EQ(Refused(ApiKind::kChat, "\"x\"").message, "the body is \"x\"; allowed: an object");
-}
-
-TEST(OpenAiRequestTest, TheRoleIsCheckedWithTheSharedRanges) {
-  ApiRequest request =
-      Parsed(ApiKind::kChat, R"({"messages": [{"role": "function", "content": "x"}]})");
-  request.options.prompt = request.prompts.at(0);
-  EXPECT_EQ(ErrorFromStatus(ValidateRequest(request.options, 256)).param, "messages[0].role");
-}
-
-// A range that both doors share is refused by the engine; the field is in the message.
-TEST(OpenAiRequestTest, SharedRangesNameTheirFieldToo) {
-  const std::vector<Case> cases = {{"temperature", "2.5"},
-                                   {"temperature", "-0.1"},
-                                   {"top_p", "0"},
-                                   {"top_p", "1.5"},
-                                   {"top_k", "-2"},
-                                   {"min_p", "1.5"},
-                                   {"min_tokens", "17"},
-                                   {"stop", "\"\"", "stop[0]"},
-                                   {"stop_token_ids", "[256]", "stop_token_ids[0]"},
-                                   {"prompt", "[256]", "prompt[0]"}};
-  for (const Case& c : cases) {
-    ApiRequest request = Parsed(ApiKind::kCompletion, With(kCompletion, c.field, c.value));
-    request.options.prompt = request.prompts.at(0);
-    const ApiError error = ErrorFromStatus(ValidateRequest(request.options, 256));
-    EXPECT_EQ(error.status, 400);
-    EXPECT_EQ(error.param, c.param.empty() ? c.field : c.param) << error.message;
-  }
+  for (const FieldCase& c : chat) Parsed(ApiKind::kChat, With(kChat, c.field, c.value));
 }
 
 TEST(TokenizeRequestTest, TakesATextOrMessages) {
