@@ -9,7 +9,7 @@ cd "$ROOT"
 what=${1:-both}
 scripts/setup.sh build test lint
 
-sources() { git ls-files -z '*.h' '*.cc' '*.inc' '*.cu' '*.cuh'; }
+sources() { git ls-files -z '*.h' '*.cc' '*simd*.inc' '*.cu' '*.cuh'; }
 case $what in
   fix) sources | xargs -0 -r clang-format -i && exit ;;
   format | both)
