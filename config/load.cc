@@ -75,6 +75,7 @@ class Loader {
     if (IsGiven("tokenizer-revision") && s.tokenizer.empty()) {
       return Contradiction("tokenizer-revision", "but no --tokenizer is given that it is of");
     }
+    MILLRACE_RETURN_IF_ERROR(CheckPackage());
     if (!IsLoopback(s.host) && s.api_keys.empty() && !s.insecure) {
       return Contradiction(
           "host",
@@ -128,6 +129,21 @@ class Loader {
     }
     for (const std::string_view name : {"model", "tokenizer", "revision", "tokenizer-revision"}) {
       if (IsGiven(name)) return Contradiction(name, "but --device fake runs no model");
+    }
+    return absl::OkStatus();
+  }
+
+  // A language model's package is served with a tokenizer.
+  absl::Status CheckPackage() const {
+    if (!settings_.model.ends_with(".pt2") || !settings_.tokenizer.empty()) return absl::OkStatus();
+    for (const std::string_view name :
+         {"generation-config", "max-model-len", "max-num-seqs", "max-num-batched-tokens",
+          "block-size", "kv-cache-memory", "prefix-caching", "dtype", "log-prompts"}) {
+      if (IsGiven(name)) {
+        return Contradiction(name,
+                             "but an AOTInductor package (.pt2) without --tokenizer has only "
+                             "tensors, of the types that it was compiled for");
+      }
     }
     return absl::OkStatus();
   }

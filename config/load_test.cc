@@ -408,6 +408,10 @@ TEST_F(LoadTest, Contradictions) {
       {{"--dtype=bfloat16"},
        {},
        "flag --dtype: got \"bfloat16\", allowed only with --device torch"},
+      {{"--device=torch", "--model=a.pt2", "--max-num-seqs=3"},
+       {},
+       "flag --max-num-seqs: got \"3\", but an AOTInductor package (.pt2) without --tokenizer has "
+       "only tensors, of the types that it was compiled for"},
       {{"--device=cuda", "--faults=cuda.hang,fake.hang"},
        {},
        "flag --faults: got \"cuda.hang,fake.hang\", but the points of this device begin with "

@@ -103,12 +103,6 @@ std::string Server::Serving() const {
 }
 
 absl::Status Server::LoadInferEngine(const std::string& path) {
-  // What a package has no use for, and a user who sets it would miss.
-  if (settings_.dtype != FloatType::kFloat32) {
-    return absl::InvalidArgumentError(
-        "dtype: is set; allowed with an AOTInductor package (.pt2): none, as its code is compiled "
-        "for its own");
-  }
   MILLRACE_ASSIGN_OR_RETURN(auto model, LoadTensorModel({.path = path}, MakeDeviceSpec(settings_)));
   InferOptions options;
   options.model_name = ModelName(settings_, path);

@@ -234,7 +234,7 @@ def test_it_is_counted_drained_and_leaves_nothing(start_server, package):
 @pytest.mark.parametrize("content, flags, says", [
     (b"no zip", [], "bad.pt2: LibTorch: "),
     (None, ["--device", "cpu"], "model: an AOTInductor package (.pt2) needs --device torch"),
-    (None, ["--dtype", "bfloat16"], "dtype: is set; allowed with an AOTInductor package"),
+    (None, ["--dtype", "bfloat16"], "flag --dtype: got \"bfloat16\", but an AOTInductor package (.pt2) without --tokenizer has only tensors"),
 ])
 def test_a_start_that_cannot_be_says_why(tmp_path, package, content, flags, says):
     path = package
