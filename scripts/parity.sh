@@ -13,7 +13,10 @@ esac
 
 scripts/setup.sh build test parity
 scripts/fetch_model.sh
+scripts/fetch_minilm.sh
 scripts/fetch_llama_cpp.sh
+cmake -S . -B build -G Ninja -DMILLRACE_TESTS=ON --log-level=WARNING >/dev/null
+build_quietly build server_text_template_parity_test tokenize_lines write_tiny_folders
 python=$(venv_path parity)/bin/python
 export MILLRACE_TEMPLATES=$LLAMA_CPP/vendor/llama.cpp/models/templates
 made=$(mktemp -d)
@@ -21,13 +24,19 @@ trap 'rm -rf "$made"' EXIT
 failed=0
 
 say "making reference data"
-"$python" tests/reference/make_template_reference.py "$MODEL" "$MILLRACE_TEMPLATES" "$made"
-"$python" tests/reference/make_shape_reference.py "$made"
-"$python" tests/reference/make_quantized_reference.py "$made"
+make_reference() { "$python" "tests/reference/make_$1_reference.py" "${@:2}" "$made"; }
+make_reference template "$MODEL" "$MILLRACE_TEMPLATES"
+make_reference tokenizer "$MODEL"
+make_reference shape
+make_reference quantized
+make_reference tiny build/write_tiny_folders
+make_reference family build/write_tiny_folders
+make_reference embedding "$MINILM"
+make_reference model "$MODEL"
 
 for file in "$made"/*; do
   committed=tests/reference/${file##*/}
-  if cmp -s "$file" "$committed"; then
+  if "$python" tests/reference/same_reference.py "$file" "$committed"; then
     say "${file##*/}: as committed"
   elif [ -n "$update" ]; then
     cp "$file" "$committed"
@@ -40,9 +49,6 @@ for file in "$made"/*; do
 done
 
 say "comparing"
-cmake -S . -B build -G Ninja -DMILLRACE_TESTS=ON --log-level=WARNING >/dev/null
-build_quietly build server_text_template_parity_test
-build_quietly build tokenize_lines
 "$python" tests/reference/tokenizer_parity.py build/tokenize_lines "$LLAMA_CPP/vendor/llama.cpp/models" || failed=1
 ctest --test-dir build -L parity --output-on-failure --no-tests=error || failed=1
 exit $failed

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes embedding_reference.json: what transformers makes of all-MiniLM-L6-v2, to hold the server against.
 
-Run in an environment with tests/reference/requirements.txt:
+`make parity` runs it:
 
-    python tests/reference/make_embedding_reference.py PATH/TO/all-MiniLM-L6-v2
+    make_embedding_reference.py PATH/TO/all-MiniLM-L6-v2 FOLDER
 
 The file holds for each text its number of tokens and the embedding, as sentence-transformers defines it for this model: the mean
 of the last hidden states, normalized, in float32; of a text of more than 256 tokens, of the first 256 of them. Six digits are
@@ -46,7 +46,7 @@ def main():
         reference.append({"text": text, "tokens": len(encoded["input_ids"][0]),
                           "embedding": [round(value, 6) for value in embedding.tolist()]})
     lines = [json.dumps(entry, ensure_ascii=False, separators=(",", ":")) for entry in reference]
-    (HERE / "embedding_reference.json").write_text("[" + ",\n".join(lines) + "]\n", encoding="utf-8")
+    (pathlib.Path(sys.argv[2]) / "embedding_reference.json").write_text("[" + ",\n".join(lines) + "]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Makes family_reference.json and encoder_reference.json: what transformers makes of a tiny twin of every model family.
 
-Build write_tiny_folders, and run in an environment with tests/reference/requirements.txt:
+`make parity` runs it:
 
-    python tests/reference/make_family_reference.py build/write_tiny_folders
+    make_family_reference.py WRITE_TINY_FOLDERS FOLDER
+
+The first is the program of that name.
 
 The file holds the prompt's token ids, and for each twin its largest logit and the
 log-probabilities of the prompt's tokens but the first, computed in float64 (transformers turns
@@ -81,10 +83,9 @@ def encoder_reference(folder):
     return {"embedding": exact, "half_kv_embedding": rounded}
 
 
-def write(name, prompt, twins):
+def write(path, prompt, twins):
     lines = [f'{json.dumps(twin)}: {json.dumps(values, separators=(",", ":"))}' for twin, values in twins.items()]
-    out = pathlib.Path(__file__).parent / name
-    out.write_text(f'{{"prompt": {json.dumps(prompt)},\n"twins": {{\n' + ",\n".join(lines) + "\n}}\n")
+    path.write_text(f'{{"prompt": {json.dumps(prompt)},\n"twins": {{\n' + ",\n".join(lines) + "\n}}\n")
 
 
 def main():
@@ -92,9 +93,10 @@ def main():
         subprocess.run([sys.argv[1], work, "families"], check=True)
         folders = sorted(pathlib.Path(work).iterdir())
         encoders = [folder for folder in folders if (folder / "modules.json").exists()]
-        write("encoder_reference.json", PROMPT[:ENCODED], {folder.name: encoder_reference(folder) for folder in encoders})
+        made = pathlib.Path(sys.argv[2])
+        write(made / "encoder_reference.json", PROMPT[:ENCODED], {folder.name: encoder_reference(folder) for folder in encoders})
         decoders = [folder for folder in folders if folder not in encoders]
-        write("family_reference.json", PROMPT, {folder.name: decoder_reference(folder) for folder in decoders})
+        write(made / "family_reference.json", PROMPT, {folder.name: decoder_reference(folder) for folder in decoders})
 
 
 if __name__ == "__main__":

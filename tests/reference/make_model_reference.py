@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes model_reference.json: what transformers says of SmolLM2, to hold the server against.
 
-Run in an environment with tests/reference/requirements.txt:
+`make parity` runs it:
 
-    python tests/reference/make_model_reference.py PATH/TO/SmolLM2-135M-Instruct.Q4_1.gguf
+    make_model_reference.py PATH/TO/SmolLM2-135M-Instruct.Q4_1.gguf FOLDER
 
 The weights are the GGUF's own, dequantized to float32, so what is left to differ is arithmetic: the
 server quantizes activations to int8, and sums in another order.
@@ -93,7 +93,7 @@ def main():
         "prompts": [continue_greedily(model, prompt) for prompt in prompts],
         "text": [{"tokens": len(w), "mean_logprob": mean_logprob(model, w)} for w in windows],
     }
-    with open(HERE / "model_reference.json", "w", encoding="utf-8") as out:
+    with open(pathlib.Path(sys.argv[2]) / "model_reference.json", "w", encoding="utf-8") as out:
         json.dump(reference, out, separators=(",", ":"))
         out.write("\n")
     gaps = [gap for prompt in reference["prompts"] for gap in prompt["gaps"]]

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Makes tiny_reference.json: what transformers reads from our tests' Hugging Face folders.
 
-Build write_tiny_folders, and run in an environment with tests/reference/requirements.txt:
+`make parity` runs it:
 
-    python tests/reference/make_tiny_reference.py build/write_tiny_folders
+    make_tiny_reference.py WRITE_TINY_FOLDERS FOLDER
+
+The first is the program of that name.
 
 The file holds the prompt's token ids, and for each folder the log-probabilities of the prompt's
 tokens but the first, computed in float64 (transformers turns positions in float32).
@@ -35,7 +37,7 @@ def main():
         subprocess.run([sys.argv[1], work], check=True)
         folders = sorted(pathlib.Path(work).iterdir())
         reference = {"prompt": PROMPT, "logprobs": {f.name: logprobs(f) for f in folders}}
-    out = pathlib.Path(__file__).parent / "tiny_reference.json"
+    out = pathlib.Path(sys.argv[2]) / "tiny_reference.json"
     out.write_text(json.dumps(reference, separators=(",", ":")) + "\n")
 
 

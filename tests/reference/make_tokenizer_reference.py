@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes tokenizer_smollm2.jsonl: what Hugging Face's tokenizer makes of 2,000 strings and 300 lists of ids.
 
-    python -m venv venv && venv/bin/pip install --no-deps -r tests/reference/requirements.txt
-    venv/bin/python tests/reference/make_tokenizer_reference.py ~/.cache/millrace/SmolLM2-135M-Instruct.Q4_1.gguf
+`make parity` runs it:
+
+    make_tokenizer_reference.py PATH/TO/SmolLM2-135M-Instruct.Q4_1.gguf FOLDER
 
 A line is one of
     {"text": ..., "ids": [...], "plain": [...]}   ids with special-token text parsed; `plain`, where it differs, without
@@ -201,7 +202,7 @@ def main():
             line["skipped"] = skipped
         lines.append(line)
 
-    path = pathlib.Path(__file__).with_name("tokenizer_smollm2.jsonl")
+    path = pathlib.Path(sys.argv[2]) / "tokenizer_smollm2.jsonl"
     with open(path, "w", encoding="utf-8") as file:
         for line in lines:
             file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
