@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/strings.h"
+#include "executors/executor_driver.h"
 #include "formats/hf_test_util.h"
 #include "gtest/gtest.h"
 #include "scheduler/step_plan.h"
@@ -32,6 +34,18 @@ inline TinyLlama Tiny(std::string architecture, TensorType type = TensorType::kF
   model.tied = model.architecture == "llama";
   model.linear_type = model.embedding_type = type;
   return model;
+}
+
+// Penalties count the prompt and what was generated, `count` tokens, and are counted anew from the
+// tokens.
+inline void ExpectPenaltiesCountAll(Executor& executor, int32_t count) {
+  const std::vector<Token> prompt = Prompt(40);
+  const PenalizedOutput output = GeneratePenalized(executor, prompt, count);
+  EXPECT_NE(output.tokens, output.freely);
+  EXPECT_EQ(output.resumed, output.tokens);
+  const std::set<Token> before(prompt.begin(), prompt.end());
+  const std::set<Token> after(output.tokens.begin(), output.tokens.end());
+  EXPECT_EQ(after.size(), before.size() + count);  // each came once
 }
 
 class TinyModelTest : public ::testing::Test {

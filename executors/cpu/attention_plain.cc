@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "executors/cpu/attention_spans.h"
 #include "executors/cpu/kernel_sets.h"
 #include "formats/float16.h"
 
@@ -23,9 +24,12 @@ const uint16_t* Value(const AttentionTile& tile, int position) {
 }
 
 // One query: the tile's sharing of loads is for machines with registers to spare.
-void AttendOne(const AttentionTile& tile, const float* query, int length, float* scores,
-               float* out) {
-  const int first = tile.window > 0 ? std::max(0, length - tile.window) : 0;
+void AttendOne(const AttentionTile& tile, int index) {
+  const float* const query = tile.queries[index];
+  float* const scores = tile.scores + index * tile.score_stride;
+  float* const out = tile.out + static_cast<size_t>(index) * tile.head_size;
+  const int first = First(tile, index);
+  const int length = tile.lengths[index];
   float largest = -INFINITY;
   for (int i = first; i < length; ++i) {
     const uint16_t* key = Key(tile, i);
@@ -49,10 +53,7 @@ void AttendOne(const AttentionTile& tile, const float* query, int length, float*
 }  // namespace
 
 void Attention(const AttentionTile& tile) {
-  for (int i = 0; i < tile.num_queries; ++i) {
-    AttendOne(tile, tile.queries[i], tile.lengths[i], tile.scores + i * tile.score_stride,
-              tile.out + static_cast<size_t>(i) * tile.head_size);
-  }
+  for (int i = 0; i < tile.num_queries; ++i) AttendOne(tile, i);
 }
 
 }  // namespace millrace::cpu::plain

@@ -1,10 +1,7 @@
 // Encoders on the CPU against transformers (tests/reference/make_family_reference.py), and what
 // must show when they are computed otherwise.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -14,6 +11,8 @@
 #include "base/strings.h"
 #include "executors/cpu/cpu_executor.h"
 #include "executors/executor_driver.h"
+#include "executors/models/reference_forward.h"
+#include "executors/tiny_model_test_util.h"
 #include "formats/family_twins.h"
 #include "formats/json.h"
 #include "gmock/gmock.h"
@@ -91,30 +90,20 @@ Embeddings Embed(Executor& executor, const std::vector<std::vector<Token>>& text
 
 // The largest difference, over the reference's largest value.
 double Error(const std::vector<float>& embedding, const Json& reference) {
-  if (embedding.size() != reference.size()) return INFINITY;
-  double worst = 0;
+  const auto expected = reference.get<std::vector<double>>();
   double largest = 0;
-  for (size_t i = 0; i < embedding.size(); ++i) {
-    const double expected = reference[i].get<double>();
-    const double error = std::abs(embedding[i] - expected);
-    worst = std::isnan(error) ? INFINITY : std::max(worst, error);
-    largest = std::max(largest, std::abs(expected));
-  }
-  return worst / largest;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  return WorstError(embedding, expected) / largest;
 }
 
-class EncodersTest : public ::testing::Test {
+class EncodersTest : public TinyModelTest {
  protected:
-  EncodersTest() { std::filesystem::create_directories(work_); }
-  ~EncodersTest() override { std::filesystem::remove_all(work_); }
-
   const EncoderReference reference_ = ReadReference();
-  const std::string work_ = StrCat(::testing::TempDir(), "encoders_test_", getpid());
 };
 
 TEST_F(EncodersTest, AreWhatTransformersMakesOfThem) {
   for (const FamilyTwin& twin : EncoderTwins()) {
-    const std::string folder = StrCat(work_, "/", twin.name);
+    const std::string folder = Path(twin.name);
     const std::string gguf = folder + ".gguf";
     WriteTwinFolder(twin, folder);
     if (twin.in_gguf) WriteTwinGguf(twin, gguf);
@@ -138,7 +127,7 @@ TEST_F(EncodersTest, AreWhatTransformersMakesOfThem) {
 }
 
 TEST_F(EncodersTest, WhatIsComputedOtherwiseShows) {
-  const std::string folder = work_ + "/mutated";
+  const std::string folder = Path("mutated");
   const auto error = [&](const FamilyTwin& twin, const FamilyTwin& mutated) {
     WriteTwinFolder(mutated, folder);
     return Error(Embed(*Load(folder), {reference_.prompt})[0],
@@ -162,7 +151,7 @@ TEST_F(EncodersTest, WhatIsComputedOtherwiseShows) {
 
 TEST_F(EncodersTest, ATextsNumbersAreItsOwn) {
   const FamilyTwin twin = EncoderTwins()[0];
-  const std::string folder = work_ + "/alone";
+  const std::string folder = Path("alone");
   WriteTwinFolder(twin, folder);
   const std::vector<Token> other = {9, 8, 7};
   const auto executor = Load(folder);
@@ -181,7 +170,7 @@ TEST_F(EncodersTest, ATextsNumbersAreItsOwn) {
 
 TEST_F(EncodersTest, QuantizedWhileLoadedIsCloseBy) {
   const FamilyTwin twin = EncoderTwins()[0];
-  const std::string folder = work_ + "/int8";
+  const std::string folder = Path("int8");
   WriteTwinFolder(twin, folder);
   DeviceSpec device = Device();
   device.weight_bits = 8;
@@ -194,7 +183,7 @@ TEST_F(EncodersTest, QuantizedWhileLoadedIsCloseBy) {
 }
 
 TEST_F(EncodersTest, RefusesRowsThatAreNoWholeTexts) {
-  const std::string folder = work_ + "/refused";
+  const std::string folder = Path("refused");
   WriteTwinFolder(EncoderTwins()[0], folder);
   const auto executor = Load(folder);
   StepPlan plan = PlanOf({{1, 2, 3}}, executor->info().limits.block_size, 1);

@@ -176,26 +176,17 @@ class Reference {
 
 }  // namespace
 
-std::vector<std::vector<double>> ReferenceLogits(const OpenedModel& model,
-                                                 absl::Span<const Token> tokens) {
-  Reference reference(model);
-  std::vector<std::vector<double>> logits;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    logits.push_back(reference.Logits(tokens[i], static_cast<int>(i)));
-  }
-  return logits;
-}
-
 std::vector<double> ReferenceLogprobs(const std::string& path, absl::Span<const Token> tokens) {
   const absl::StatusOr<OpenedModel> model = OpenModel(path);
   CheckOk(model.status());
-  const std::vector<std::vector<double>> logits = ReferenceLogits(*model, tokens);
+  Reference reference(*model);
   std::vector<double> logprobs;
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
-    const double most = *std::max_element(logits[i].begin(), logits[i].end());
+    const Row logits = reference.Logits(tokens[i], static_cast<int>(i));
+    const double most = *std::max_element(logits.begin(), logits.end());
     double sum = 0;
-    for (const double logit : logits[i]) sum += std::exp(logit - most);
-    logprobs.push_back(logits[i][tokens[i + 1]] - most - std::log(sum));
+    for (const double logit : logits) sum += std::exp(logit - most);
+    logprobs.push_back(logits[tokens[i + 1]] - most - std::log(sum));
   }
   return logprobs;
 }

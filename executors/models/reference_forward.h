@@ -13,14 +13,10 @@
 
 namespace millrace {
 
-// The logits after each token, [tokens][vocab]. Weights are dequantized (FP8 ones by their scales),
-// nothing else is ever rounded. `model` has data. Takes a second or so a million weights and a
-// hundred tokens: for tiny models.
-std::vector<std::vector<double>> ReferenceLogits(const OpenedModel& model,
-                                                 absl::Span<const Token> tokens);
-
 // The log-probabilities, log softmax(logits)[token], of the tokens but the first by the model of a
-// file or folder. Ends the program on an error.
+// file or folder. Weights are dequantized (FP8 ones by their scales), nothing else is ever rounded.
+// Takes a second or so a million weights and a hundred tokens: for tiny models. Ends the program on
+// an error.
 std::vector<double> ReferenceLogprobs(const std::string& path, absl::Span<const Token> tokens);
 
 // The largest difference; infinite where one is not a number, or the lengths are not the same.
