@@ -32,17 +32,14 @@ class BoundedQueue {
     return PushResult::kPushed;
   }
 
-  // The oldest item, or nothing if the queue is empty now.
-  std::optional<T> TryPop() {
-    std::lock_guard lock(mutex_);
-    return PopLocked();
-  }
-
-  // Waits for an item. Nothing: the queue is closed and empty.
+  // Waits for the oldest item. Nothing: the queue is closed and empty.
   std::optional<T> Pop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return closed_ || !items_.empty(); });
-    return PopLocked();
+    if (items_.empty()) return std::nullopt;
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    return item;
   }
 
   // Everything that is inside now, oldest first, for one lock. Never waits.
@@ -65,13 +62,6 @@ class BoundedQueue {
   }
 
  private:
-  std::optional<T> PopLocked() {
-    if (items_.empty()) return std::nullopt;
-    std::optional<T> item(std::move(items_.front()));
-    items_.pop_front();
-    return item;
-  }
-
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

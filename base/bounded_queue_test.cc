@@ -17,10 +17,7 @@ using testing::ElementsAre;
 TEST(BoundedQueueTest, FirstInFirstOut) {
   BoundedQueue<int> queue(3);
   for (const int i : {1, 2, 3}) EXPECT_EQ(queue.TryPush(int{i}), PushResult::kPushed);
-  EXPECT_EQ(queue.TryPop(), 1);
-  EXPECT_EQ(queue.Pop(), 2);
-  EXPECT_EQ(queue.TryPop(), 3);
-  EXPECT_EQ(queue.TryPop(), std::nullopt);
+  for (const int i : {1, 2, 3}) EXPECT_EQ(queue.Pop(), i);
 }
 
 TEST(BoundedQueueTest, AFullQueueSaysNoAndLeavesTheItem) {
@@ -29,7 +26,7 @@ TEST(BoundedQueueTest, AFullQueueSaysNoAndLeavesTheItem) {
   auto second = std::make_unique<int>(2);
   EXPECT_EQ(queue.TryPush(std::move(second)), PushResult::kFull);
   ASSERT_NE(second, nullptr);
-  queue.TryPop();
+  queue.Pop();
   EXPECT_EQ(queue.TryPush(std::move(second)), PushResult::kPushed);
   EXPECT_EQ(second, nullptr);
   EXPECT_EQ(queue.size(), 1u);

@@ -1,6 +1,6 @@
 // Logging: a level for each component, a request's id on each line that concerns one, text or JSON.
 //
-//   constexpr Logger kLog(LogComponent::kScheduler);
+//   constexpr Logger kLog(LogComponent::kEngine);
 //   kLog.Info("preempted ", count, " sequences");
 //   kLog.ForRequest(id).Debug("took slot ", slot);
 //
@@ -27,24 +27,22 @@ enum class LogFormat : uint8_t { kText, kJson };
 
 // The parts of the program that have a level of their own, by the names that --log takes.
 enum class LogComponent : uint8_t {
-  kConfig,
-  kFormats,
-  kScheduler,
   kExecutors,
   kEngine,
   kText,
   kHttp,
   kGrpc,
+  kHub,
   kServer,
 };
-inline constexpr std::array<std::string_view, 9> kLogComponentNames = {
-    "config", "formats", "scheduler", "executors", "engine", "text", "http", "grpc", "server"};
+inline constexpr std::array<std::string_view, 7> kLogComponentNames = {
+    "executors", "engine", "text", "http", "grpc", "hub", "server"};
 
 namespace log_internal {
 // Every level is kInfo (zero-initialization would be kDebug) until SetLogLevels.
 inline constinit std::array<std::atomic<LogLevel>, kLogComponentNames.size()> levels = {
-    LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo,
-    LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo};
+    LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo,
+    LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo};
 void Write(LogLevel level, LogComponent component, std::string_view request_id,
            std::string_view message);
 }  // namespace log_internal
@@ -96,7 +94,7 @@ class Logger {
   std::string_view request_id_;
 };
 
-// Sets every component's level, live: "info,scheduler=debug,http=off" gives the rest info, which is
+// Sets every component's level, live: "info,engine=debug,http=off" gives the rest info, which is
 // also what an absent default means. InvalidArgument, changing nothing, names the part that is
 // wrong and what is allowed.
 absl::Status SetLogLevels(std::string_view spec);
@@ -107,7 +105,7 @@ absl::Status CheckLogLevels(std::string_view spec);
 // The levels in force, as SetLogLevels takes them.
 std::string LogLevels();
 
-// Text (the default): `2026-11-21T09:30:00.000Z info scheduler [request-id] message`.
+// Text (the default): `2026-11-21T09:30:00.000Z info engine [request-id] message`.
 // JSON: an object a line: time, level, component, request_id (if there is one), message.
 void SetLogFormat(LogFormat format);
 

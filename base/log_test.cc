@@ -16,7 +16,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-constexpr Logger kScheduler(LogComponent::kScheduler);
+constexpr Logger kEngine(LogComponent::kEngine);
 constexpr Logger kHttp(LogComponent::kHttp);
 
 class LogTest : public testing::Test {
@@ -37,26 +37,26 @@ class LogTest : public testing::Test {
 
 TEST_F(LogTest, TextLine) {
   const auto lines = Lines([] {
-    kScheduler.Info("took ", 3, " of ", 4.5);
+    kEngine.Info("took ", 3, " of ", 4.5);
     kHttp.ForRequest("cmpl-7").Warning("slow client");
   });
   ASSERT_EQ(lines.size(), 2u);
   const std::string time = R"(20..-..-..T..:..:..\....Z )";
-  EXPECT_THAT(lines[0], MatchesRegex(time + R"(info scheduler took 3 of 4\.5)"));
+  EXPECT_THAT(lines[0], MatchesRegex(time + R"(info engine took 3 of 4\.5)"));
   EXPECT_THAT(lines[1], MatchesRegex(time + R"(warning http \[cmpl-7\] slow client)"));
 }
 
 TEST_F(LogTest, JsonLine) {
   SetLogFormat(LogFormat::kJson);
   const auto lines = Lines([] {
-    kScheduler.Error("out of blocks");
+    kEngine.Error("out of blocks");
     kHttp.ForRequest("a\"b").Info("x");
   });
   ASSERT_EQ(lines.size(), 2u);
   const std::string time = R"(\{"time":"20..-..-..T..:..:..\....Z",)";
-  EXPECT_THAT(lines[0],
-              MatchesRegex(
-                  time + R"("level":"error","component":"scheduler","message":"out of blocks"\})"));
+  EXPECT_THAT(
+      lines[0],
+      MatchesRegex(time + R"("level":"error","component":"engine","message":"out of blocks"\})"));
   EXPECT_THAT(
       lines[1],
       MatchesRegex(time +
@@ -103,27 +103,26 @@ TEST_F(LogTest, Escapes) {
 
 TEST_F(LogTest, LevelsAreSetLiveForEachComponent) {
   const auto speak = [] {
-    kScheduler.Debug("scheduler debug");
+    kEngine.Debug("engine debug");
     kHttp.Debug("http debug");
     kHttp.Info("http info");
     kHttp.Error("http error");
   };
   EXPECT_EQ(Lines(speak).size(), 2u);
-  ASSERT_TRUE(SetLogLevels("warning,scheduler=debug").ok());
-  EXPECT_THAT(Lines(speak),
-              testing::ElementsAre(EndsWith("scheduler debug"), EndsWith("http error")));
+  ASSERT_TRUE(SetLogLevels("warning,engine=debug").ok());
+  EXPECT_THAT(Lines(speak), testing::ElementsAre(EndsWith("engine debug"), EndsWith("http error")));
   ASSERT_TRUE(SetLogLevels("http=off").ok());
   EXPECT_TRUE(Lines(speak).empty());
   EXPECT_FALSE(kHttp.Enabled(LogLevel::kError));
 }
 
 TEST_F(LogTest, LevelsReadBack) {
-  ASSERT_TRUE(SetLogLevels(" scheduler=debug , error ").ok());
+  ASSERT_TRUE(SetLogLevels(" engine=debug , error ").ok());
   const std::string levels = LogLevels();
-  EXPECT_THAT(levels, HasSubstr("scheduler=debug"));
+  EXPECT_THAT(levels, HasSubstr("engine=debug"));
   EXPECT_THAT(levels, HasSubstr("http=error"));
   ASSERT_TRUE(SetLogLevels("").ok());
-  EXPECT_THAT(LogLevels(), HasSubstr("scheduler=info"));
+  EXPECT_THAT(LogLevels(), HasSubstr("engine=info"));
   ASSERT_TRUE(SetLogLevels(levels).ok());
   EXPECT_EQ(LogLevels(), levels);
 }
@@ -133,9 +132,8 @@ TEST_F(LogTest, AWrongSpecIsRefusedWholeAndSaysWhy) {
   const std::string before = LogLevels();
   const std::pair<const char*, const char*> wrong[] = {
       {"loud", "no log level \"loud\"; there are: debug, info, warning, error, off"},
-      {"info,shceduler=debug",
-       "no log component \"shceduler\"; there are: config, formats, scheduler,"},
-      {"scheduler=", "no log level \"\""},
+      {"info,engnie=debug", "no log component \"engnie\"; there are: executors, engine, text,"},
+      {"engine=", "no log level \"\""},
       {"debug,http=error,http=info", "\"http=info\" sets a level a second time"},
       {"debug,info", "\"info\" sets a level a second time"},
   };
@@ -156,7 +154,7 @@ TEST_F(LogTest, ThreadsDoNotMixTheirLines) {
       threads[i] = std::thread([i] {
         for (int n = 0; n < 200; ++n) {
           kHttp.ForRequest(StrCat("r", i)).Info(std::string(300, static_cast<char>('a' + i)));
-          if (n == 100) SetLogLevels("info,scheduler=error").IgnoreError();
+          if (n == 100) SetLogLevels("info,engine=error").IgnoreError();
         }
       });
     }

@@ -50,6 +50,9 @@ class Loader {
   absl::Status CrossCheck(Command command) const {
     MILLRACE_RETURN_IF_ERROR(CheckDevice());
     MILLRACE_RETURN_IF_ERROR(CheckBudget());
+    if (IsGiven("revision") && settings_.model.empty()) {
+      return Contradiction("revision", "but no --model is given that it is of");
+    }
     return command == Command::kBench ? CheckBench() : CheckServing();
   }
 
@@ -127,7 +130,8 @@ class Loader {
     if (settings_.device != Device::kFake) {
       return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");
     }
-    for (const std::string_view name : {"model", "tokenizer", "revision", "tokenizer-revision"}) {
+    for (const std::string_view name :
+         {"model", "tokenizer", "revision", "tokenizer-revision", "threads"}) {
       if (IsGiven(name)) return Contradiction(name, "but --device fake runs no model");
     }
     return absl::OkStatus();

@@ -133,8 +133,9 @@ Setting Text(const About& about, const std::string& allowed, std::string Setting
               });
 }
 
-inline Setting Path(const About& about, std::string Settings::*member) {
-  return Text(about, "a path", member, [](std::string_view) { return true; });
+inline Setting Path(const About& about, std::string Settings::*member,
+                    const std::string& allowed = "a path") {
+  return Text(about, allowed, member, [](std::string_view) { return true; });
 }
 
 // Comma-separated, and again as often as one likes.

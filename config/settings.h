@@ -34,12 +34,12 @@ struct BenchPoint {
 // Read-only once the server has started.
 struct Settings {
   // Model, a path or a name at the hub. Empty: the cached default model; its own tokenizer; the
-  // file's stem.
+  // file's stem; main.
   std::string model;
   std::string tokenizer;
   std::string served_model_name;
-  std::string revision = "main";
-  std::string tokenizer_revision = "main";
+  std::string revision;
+  std::string tokenizer_revision;
   bool offline = false;
   std::string generation_config = "auto";  // "vllm", or a folder
 

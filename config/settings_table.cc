@@ -28,6 +28,8 @@ using setting_makers::WholeList;
 using setting_makers::Words;
 
 constexpr auto kMaxTokens = int32_t{1} << 24;
+constexpr char kModelNames[] =
+    "a path, or org/name, org/name:FILE.gguf or org/name:Q4_K_M of the Hugging Face hub";
 
 Setting ForServing(Setting setting) {
   setting.serving_only = true;
@@ -55,32 +57,34 @@ bool IsHostName(std::string_view name) {
 std::vector<Setting> ModelSettings() {
   return {
       Path({"model", "MODEL",
-            "GGUF file or Hugging Face folder to serve, or a model of the Hugging Face hub, from "
-            "its local cache or fetched into it: org/name, org/name:FILE.gguf, or org/name:Q4_K_M. "
-            "Without it: the default model in ${XDG_CACHE_HOME:-~/.cache}/millrace"},
-           &Settings::model),
+            "GGUF file, Hugging Face folder or, with --device torch, AOTInductor package to serve, "
+            "or "
+            "a model of the hub, from its local cache or fetched into it. Without it: the default "
+            "model in ${XDG_CACHE_HOME:-~/.cache}/millrace"},
+           &Settings::model, kModelNames),
       ForServing(
           Path({"tokenizer", "MODEL",
                 "GGUF file, Hugging Face folder or model of the hub whose tokenizer and chat "
                 "template go with the model. Without it: the model's own"},
-               &Settings::tokenizer)),
+               &Settings::tokenizer, kModelNames)),
       Text({"served-model-name", "NAME",
             "the model's name in requests and metrics. Without it: the file's stem or the folder's "
             "name"},
            "1 to 256 printable characters", &Settings::served_model_name,
            [](std::string_view name) { return name.size() <= 256; }),
-      Text({"revision", "REVISION", "branch, tag or commit of --model at the hub"},
-           "1 to 256 printable characters", &Settings::revision,
-           [](std::string_view name) { return name.size() <= 256; }),
-      ForServing(Text(
-          {"tokenizer-revision", "REVISION", "branch, tag or commit of --tokenizer at the hub"},
-          "1 to 256 printable characters", &Settings::tokenizer_revision,
-          [](std::string_view name) { return name.size() <= 256; })),
+      Text(
+          {"revision", "REVISION", "branch, tag or commit of --model at the hub. Without it: main"},
+          "1 to 256 printable characters", &Settings::revision,
+          [](std::string_view name) { return name.size() <= 256; }),
+      ForServing(Text({"tokenizer-revision", "REVISION",
+                       "branch, tag or commit of --tokenizer at the hub. Without it: main"},
+                      "1 to 256 printable characters", &Settings::tokenizer_revision,
+                      [](std::string_view name) { return name.size() <= 256; })),
       ForServing(Path(
           {"generation-config", "FOLDER",
            "how requests are sampled that do not say it. auto: as the model's folder has it, in "
            "generation_config.json; vllm: as vLLM does without one; or as another folder has it"},
-          &Settings::generation_config)),
+          &Settings::generation_config, "auto, vllm, or a path")),
       Switch("offline",
              "do not ask the hub: its models are what the local cache has (HF_HUB_OFFLINE=1 "
              "says the same)",
@@ -120,8 +124,10 @@ std::vector<Setting> EngineSettings() {
               "each 32 weights"},
              &Settings::quantization,
              std::array<std::string_view, 4>{"none", "fp8", "int8", "int4"}),
-      Switch("prefix-caching", "reuse the KV blocks of a prompt's beginning that was seen before",
-             &Settings::prefix_caching),
+      Switch(
+          "prefix-caching",
+          "reuse the KV blocks of a prompt's beginning that was seen before; an encoder never does",
+          &Settings::prefix_caching),
       ForServing(Whole(
           {"max-waiting", "N",
            "requests that wait for their turn; one more is refused (429, RESOURCE_EXHAUSTED)"},
@@ -223,7 +229,7 @@ std::vector<Setting> LifeSettings() {
 std::vector<Setting> LogSettings() {
   return {
       Text({"log", "LEVELS",
-            "what to log: a level for all, and levels for components, as info,scheduler=debug"},
+            "what to log: a level for all, and levels for components, as info,engine=debug"},
            StrCat("level or component=level, comma-separated, each once; levels: debug, info, "
                   "warning, error, off; components: ",
                   JoinList(kLogComponentNames)),

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Logger kLog(LogComponent::kServer);
+constexpr Logger kLog(LogComponent::kHub);
 constexpr auto kLockPause = std::chrono::milliseconds(50);
 
 std::string FolderName(const std::string& repository) {
@@ -123,7 +123,7 @@ absl::StatusOr<FileLock> FileLock::Take(const fs::path& path, const std::atomic<
   for (bool told = false; flock(fd, LOCK_EX | LOCK_NB) != 0;) {
     if (errno != EWOULDBLOCK && errno != EINTR) return CannotWrite(path, std::strerror(errno));
     if (!std::exchange(told, true)) {
-      kLog.Info("hub: another process is fetching the same file: waiting for it");
+      kLog.Info("another process is fetching the same file: waiting for it");
     }
     if (stop) return absl::CancelledError("stopped");
     std::this_thread::sleep_for(kLockPause);

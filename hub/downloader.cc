@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr Logger kLog(LogComponent::kServer);
+constexpr Logger kLog(LogComponent::kHub);
 constexpr int64_t kRoomToSpare = 64 << 20;  // bytes of the disk that stay free
 
 // Whether a 206 has what was asked for: the bytes from `begin` of a file of so many.
@@ -53,8 +53,8 @@ absl::Status Downloader::Fetch(std::vector<HubFile> files) {
     missing += target.data->missing_bytes();
   }
   if (!targets_.empty()) {
-    kLog.Info("hub: fetching ", ShortSize(missing), " of ", repository_, " (",
-              commit_.substr(0, 12), "), ", targets_.size(), " files");
+    kLog.Info("fetching ", ShortSize(missing), " of ", repository_, " (", commit_.substr(0, 12),
+              "), ", targets_.size(), " files");
     Progress progress(repository_, total - missing, total);
     unfinished_ = targets_.size();
     for (Target& target : targets_) AddJobs(target);

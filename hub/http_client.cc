@@ -6,16 +6,21 @@
 #include <mutex>
 
 #include "absl/strings/ascii.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
 
 namespace millrace {
 namespace {
 
+constexpr Logger kLog(LogComponent::kHub);
 constexpr int kMaxRedirects = 10;
 constexpr size_t kMaxHeaderBytes = 1 << 16;  // of all headers of a response
 constexpr long kConnectSeconds = 10;
 constexpr long kSilentSeconds = 30;
+// Of a page that is not wanted. To read it lets the connection be used again, and is worth no more.
+constexpr size_t kMaxUnwantedBytes = 1 << 20;
+constexpr Duration kMaxUnwantedTime = std::chrono::seconds(1);
 
 CURL* Handle(void* handle) { return static_cast<CURL*>(handle); }
 
@@ -25,6 +30,9 @@ struct Exchange {
   size_t header_bytes = 0;
   HttpClient::Sink sink;
   bool enough = false;  // the sink took no more
+  size_t unwanted_bytes = 0;
+  std::optional<SteadyTime> unwanted_since;
+  bool broken_off = false;  // an unwanted page
   const std::atomic<bool>* stop;
 };
 
@@ -50,7 +58,14 @@ size_t OnHeader(const char* data, size_t size, size_t count, void* user) {
 size_t OnBody(const char* data, size_t size, size_t count, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
   // An error's or a redirect's page says nothing that its headers do not.
-  if (exchange.response.status < 200 || exchange.response.status > 299) return size * count;
+  if (exchange.response.status < 200 || exchange.response.status > 299) {
+    const SteadyTime now = Clock::Real().Now();
+    if (!exchange.unwanted_since.has_value()) exchange.unwanted_since = now;
+    exchange.unwanted_bytes += size * count;
+    exchange.broken_off = exchange.unwanted_bytes > kMaxUnwantedBytes ||
+                          now - *exchange.unwanted_since > kMaxUnwantedTime;
+    return exchange.broken_off ? 0 : size * count;
+  }
   exchange.enough = !exchange.sink(exchange.response, {data, size * count});
   return exchange.enough ? 0 : size * count;
 }
@@ -157,6 +172,9 @@ absl::StatusOr<HttpReply> HttpClient::SendOnce(const HttpRequest& request, bool 
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, OnProgress);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &exchange);
+  if (request.time_limit.has_value()) {
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(request.time_limit->count()));
+  }
   if (request.range.has_value()) {
     const std::string range = StrCat(request.range->first, "-", request.range->second - 1);
     curl_easy_setopt(curl, CURLOPT_RANGE, range.c_str());
@@ -169,8 +187,22 @@ absl::StatusOr<HttpReply> HttpClient::SendOnce(const HttpRequest& request, bool 
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
   const CURLcode code = curl_easy_perform(curl);
   curl_slist_free_all(headers);
-  if (code != CURLE_OK) return ToStatus(code, detail.data(), request.url, exchange);
+  if (code != CURLE_OK && !exchange.broken_off)
+    return ToStatus(code, detail.data(), request.url, exchange);
   return std::move(exchange.response);
+}
+
+absl::StatusOr<std::string> RedirectTarget(const std::string& url, const std::string& location) {
+  std::string next = Resolve(url, location);
+  if (!next.starts_with("https://") && !next.starts_with("http://")) {
+    return absl::FailedPreconditionError(
+        StrCat(Origin(url), ": redirects to ", Printable(location), ", which is no URL of http"));
+  }
+  if (url.starts_with("https://") && !next.starts_with("https://")) {
+    return absl::FailedPreconditionError(
+        StrCat(Origin(url), ": redirects from https to ", Origin(next), ", which is not secure"));
+  }
+  return next;
 }
 
 absl::StatusOr<HttpReply> HttpClient::Send(const HttpRequest& request, Sink sink) {
@@ -180,38 +212,17 @@ absl::StatusOr<HttpReply> HttpClient::Send(const HttpRequest& request, Sink sink
     const bool at_home = Origin(hop.url) == home;
     MILLRACE_ASSIGN_OR_RETURN(HttpReply response,
                               SendOnce(hop, at_home && !hop.token.empty(), sink));
+    // Not the query: it may be a signature that lets whoever has it in.
+    kLog.Debug(hop.head ? "HEAD " : "GET ", Origin(hop.url),
+               Printable(UrlPart(hop.url, CURLUPART_PATH)), " ", response.status);
     const std::optional<std::string> location = response.Header("location");
     if (response.status < 300 || response.status > 399 || !location.has_value()) return response;
-    std::string next = Resolve(hop.url, *location);
-    if (!next.starts_with("https://") && !next.starts_with("http://")) {
-      return absl::FailedPreconditionError(
-          StrCat(home, ": redirects to ", Printable(*location), ", which is no URL of http"));
-    }
+    MILLRACE_ASSIGN_OR_RETURN(std::string next, RedirectTarget(hop.url, *location));
     if (!request.leave_host && Origin(next) != home) return response;
-    if (hop.url.starts_with("https://") && !next.starts_with("https://")) {
-      return absl::FailedPreconditionError(
-          StrCat(home, ": redirects from https to ", Origin(next), ", which is not secure"));
-    }
     hop.url = std::move(next);
   }
   return absl::FailedPreconditionError(
       StrCat(home, ": redirects more than ", kMaxRedirects, " times"));
-}
-
-absl::StatusOr<std::pair<HttpReply, std::string>> HttpClient::Get(const HttpRequest& request,
-                                                                  size_t most) {
-  std::string body;
-  absl::StatusOr<HttpReply> response = Send(request, [&](const HttpReply&, std::string_view piece) {
-    if (body.size() + piece.size() > most) return false;
-    body += piece;
-    return true;
-  });
-  if (absl::IsAborted(response.status())) {
-    return absl::FailedPreconditionError(
-        StrCat(Origin(request.url), ": answers with more than ", most, " bytes"));
-  }
-  MILLRACE_RETURN_IF_ERROR(response.status());
-  return std::pair(*std::move(response), std::move(body));
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #define MILLRACE_HUB_HTTP_CLIENT_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,6 +27,8 @@ struct HttpRequest {
   std::optional<std::pair<int64_t, int64_t>> range;  // bytes [first, second)
   // Whether a redirect to another host is followed. Else it is the answer.
   bool leave_host = true;
+  // Of each response, from asking for it to its last byte. Unset: however long it takes.
+  std::optional<std::chrono::milliseconds> time_limit;
 };
 
 struct HttpReply {
@@ -36,6 +39,10 @@ struct HttpReply {
   // Nothing for one that is missing.
   std::optional<std::string> Header(std::string_view name) const;
 };
+
+// The URL that a redirect from `url` leads to. FailedPrecondition: none of http or https, or from
+// https to http.
+absl::StatusOr<std::string> RedirectTarget(const std::string& url, const std::string& location);
 
 // Keeps its connection from one request to the next. One thread at a time. Proxies are those of the
 // environment (https_proxy and the like).
@@ -52,9 +59,6 @@ class HttpClient {
   // to http. Unavailable: no connection, none any more, or nothing came for half a minute: another
   // try may help. Aborted: the sink had enough. FailedPrecondition: what another try does not help.
   absl::StatusOr<HttpReply> Send(const HttpRequest& request, Sink sink);
-
-  // A whole body of at most `most` bytes.
-  absl::StatusOr<std::pair<HttpReply, std::string>> Get(const HttpRequest& request, size_t most);
 
  private:
   struct Free {

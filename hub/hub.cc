@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-constexpr Logger kLog(LogComponent::kServer);
+constexpr Logger kLog(LogComponent::kHub);
 constexpr int64_t kMaxIndexBytes = 64 << 20;
 
 // One model on its way from the hub into the cache.
@@ -125,7 +125,7 @@ class Fetcher {
     if (files.empty()) return absl::OkStatus();
     MILLRACE_RETURN_IF_ERROR(
         Downloader(options_, cache_, name_.repository, commit).Fetch(std::move(files)));
-    kLog.Info("hub: ", name_.repository, " (", commit.substr(0, 12), "): ", names.size(),
+    kLog.Info(name_.repository, " (", commit.substr(0, 12), "): ", names.size(),
               " files are in the cache");
     return absl::OkStatus();
   }

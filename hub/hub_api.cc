@@ -16,11 +16,13 @@
 namespace millrace {
 namespace {
 
-constexpr Logger kLog(LogComponent::kServer);
+constexpr Logger kLog(LogComponent::kHub);
 constexpr size_t kMaxListBytes = 32 << 20;
 constexpr size_t kMaxFiles = 100'000;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 44;
 constexpr int64_t kLongestPauseSeconds = 120;
+// For a list of files, or what one is: minutes on a slow line, where a file may take hours.
+constexpr auto kAnswerTime = std::chrono::minutes(5);
 constexpr std::string_view kPauseUrl = "millrace/hub-pause";  // seconds that the hub asks for
 
 // Sleeps, unless `stop` becomes true.
@@ -141,7 +143,8 @@ absl::StatusOr<HttpReply> HubApi::Ask(const HttpRequest& request, HttpClient::Si
 absl::StatusOr<HubRevision> HubApi::Revision(int attempts) {
   const HttpRequest request{.url = StrCat(options_.endpoint, "/api/models/", repository_,
                                           "/revision/", PercentEncoded(revision_, false)),
-                            .token = options_.token};
+                            .token = options_.token,
+                            .time_limit = kAnswerTime};
   std::string body;
   MILLRACE_RETURN_IF_ERROR(WithAttempts(options_, attempts, [&] {
     body.clear();
@@ -184,8 +187,11 @@ absl::StatusOr<HubRevision> HubApi::Revision(int attempts) {
 }
 
 absl::StatusOr<HubFile> HubApi::File(const std::string& commit, const std::string& name) {
-  const HttpRequest request{
-      .url = ResolveUrl(commit, name), .head = true, .token = options_.token, .leave_host = false};
+  const HttpRequest request{.url = ResolveUrl(commit, name),
+                            .head = true,
+                            .token = options_.token,
+                            .leave_host = false,
+                            .time_limit = kAnswerTime};
   HttpReply response;
   MILLRACE_RETURN_IF_ERROR(WithAttempts(options_, options_.attempts, [&]() -> absl::Status {
     MILLRACE_ASSIGN_OR_RETURN(

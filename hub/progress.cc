@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -14,7 +15,7 @@
 namespace millrace {
 namespace {
 
-constexpr Logger kLog(LogComponent::kServer);
+constexpr Logger kLog(LogComponent::kHub);
 constexpr Duration kDrawEvery = std::chrono::milliseconds(200);
 constexpr Duration kLogEvery = std::chrono::seconds(10);
 
@@ -35,6 +36,12 @@ std::string ShortSize(int64_t bytes) {
   return StrCat(Fixed(value), " ", kUnits[unit]);
 }
 
+std::string ProgressBar(double share) {
+  constexpr size_t kWidth = 24;
+  const auto full = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * kWidth);
+  return StrCat("[", std::string(full, '#'), std::string(kWidth - full, '-'), "]");
+}
+
 Progress::Progress(std::string what, int64_t done, int64_t total)
     : what_(std::move(what)), before_(done), total_(total), done_(done) {
   thread_ = std::thread([this] { Run(); });
@@ -49,10 +56,13 @@ Progress::~Progress() {
   thread_.join();
 }
 
-std::string Progress::Line(int64_t done, double seconds) const {
-  const double share = total_ == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total_);
-  const double rate = seconds <= 0 ? 0 : static_cast<double>(done - before_) / seconds;
-  return StrCat("fetching ", what_, ": ", Fixed(100 * share), " % of ", ShortSize(total_), ", ",
+double Progress::Share() const {
+  return total_ == 0 ? 1 : static_cast<double>(done_) / static_cast<double>(total_);
+}
+
+std::string Progress::Line(double seconds) const {
+  const double rate = seconds <= 0 ? 0 : static_cast<double>(done_ - before_) / seconds;
+  return StrCat("fetching ", what_, ": ", Fixed(100 * Share()), " % of ", ShortSize(total_), ", ",
                 ShortSize(static_cast<int64_t>(rate)), "/s");
 }
 
@@ -62,12 +72,12 @@ void Progress::Run() {
   std::unique_lock lock(mutex_);
   bool drawn = false;
   while (!changed_.wait_for(lock, terminal ? kDrawEvery : kLogEvery, [this] { return end_; })) {
-    const std::string line = Line(done_, ToSeconds(Clock::Real().Now() - begin));
+    const std::string line = Line(ToSeconds(Clock::Real().Now() - begin));
     if (terminal) {
-      std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
+      std::fprintf(stderr, "\r\x1b[K%s %s", ProgressBar(Share()).c_str(), line.c_str());
       drawn = true;
     } else {
-      kLog.Info("hub: ", line);
+      kLog.Info(line);
     }
   }
   if (drawn) std::fputs("\r\x1b[K", stderr);

@@ -1,4 +1,4 @@
-// How far a fetch is: a line that is drawn anew on a terminal, now and then one in the log
+// How far a fetch is: a bar that is drawn anew on a terminal, now and then a line in the log
 // elsewhere.
 #ifndef MILLRACE_HUB_PROGRESS_H_
 #define MILLRACE_HUB_PROGRESS_H_
@@ -15,6 +15,9 @@ namespace millrace {
 // "512 B", "3.4 MiB", "1.2 GiB"
 std::string ShortSize(int64_t bytes);
 
+// "[######------------------]" of a share from 0 to 1: full at 1 alone.
+std::string ProgressBar(double share);
+
 class Progress {
  public:
   // `done` bytes of `total` are there already.
@@ -26,7 +29,8 @@ class Progress {
 
  private:
   void Run();
-  std::string Line(int64_t done, double seconds) const;
+  double Share() const;
+  std::string Line(double seconds) const;  // without the bar
 
   const std::string what_;
   const int64_t before_;

@@ -25,6 +25,7 @@ constexpr std::string_view kText[] = {"tokenizer.json",          "tokenizer_conf
 
 // Likewise, of an encoder that sentence-transformers wrote.
 constexpr std::string_view kPooling[] = {"modules.json", "sentence_bert_config.json",
+                                         "config_sentence_transformers.json",
                                          "1_Pooling/config.json"};
 
 bool Contains(const std::vector<std::string>& files, std::string_view name) {

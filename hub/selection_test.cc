@@ -38,11 +38,18 @@ TEST(SelectionTest, TakesWhatAModelIsMadeOfAndNoMore) {
 }
 
 TEST(SelectionTest, TakesWhatSaysHowAnEncoderIsPooled) {
-  const Names files = {"config.json",       "model.safetensors",         "modules.json",
-                       "2_Dense/model.bin", "sentence_bert_config.json", "1_Pooling/config.json"};
+  const Names files = {"config.json",
+                       "model.safetensors",
+                       "modules.json",
+                       "2_Dense/model.bin",
+                       "sentence_bert_config.json",
+                       "1_Pooling/config.json",
+                       "data_config.json",
+                       "config_sentence_transformers.json"};
   EXPECT_THAT(Select(files, "", HubContent::kModel)->files,
               UnorderedElementsAre("config.json", "model.safetensors", "modules.json",
-                                   "sentence_bert_config.json", "1_Pooling/config.json"));
+                                   "sentence_bert_config.json", "1_Pooling/config.json",
+                                   "config_sentence_transformers.json"));
   EXPECT_THAT(Select({"tokenizer.json", "modules.json"}, "", HubContent::kText)->files,
               ElementsAre("tokenizer.json"));
 }

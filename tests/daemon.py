@@ -1,5 +1,7 @@
-"""What the tests of the daemon's life have in common: starts that are meant to fail, streams, and waiting."""
+"""What tests of the daemon have in common: where it is and what it inherits, starts that are meant to fail, streams, metrics, waiting."""
 import os
+import pathlib
+import re
 import shlex
 import subprocess
 import threading
@@ -17,14 +19,18 @@ def on_a_gpu():
 
 
 def program():
-    return os.environ.get("MILLRACED", "build/millraced")
+    return os.environ.get("MILLRACED", str(pathlib.Path(__file__).parent.parent / "build" / "millraced"))
+
+
+def environment(more=None):
+    """That of a daemon. MILLRACE_* are settings to it, and what the tests are told must not become one."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")} | (more or {})
 
 
 def run(*flags, env=None):
     """A start that is meant to fail: what it says, and its exit status."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("MILLRACE_")}
     ports = {"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"}
-    done = subprocess.run([program(), *flags], env={**clean, **ports, **(env or {})}, capture_output=True, text=True,
+    done = subprocess.run([program(), *flags], env=environment({**ports, **(env or {})}), capture_output=True, text=True,
                           timeout=60)
     return done.returncode, done.stderr
 
@@ -34,6 +40,12 @@ def wait_until(condition, seconds=60):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def metrics(server):
+    """By name; of those with several labels the last one's."""
+    lines = httpx.get(server.admin + "/metrics").text.splitlines()
+    return {line[:re.search(r"[{ ]", line).start()]: float(line.split()[-1]) for line in lines if line[0] != "#"}
 
 
 class Stream:

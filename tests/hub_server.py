@@ -13,9 +13,10 @@ def git_blob(data):
 class Fault:
     """What happens to the next `times` requests whose method and path contain `match`: one of
     status (with headers), cut (so many bytes of the body, then the end), wrong (bytes that are others), ranges=False,
-    slow (bytes a second), or other headers."""
+    slow (bytes a second), together (a barrier at which these requests wait for each other), or other headers."""
 
-    def __init__(self, match, times=1, status=None, headers=None, cut=None, wrong=False, ranges=True, body=None, slow=None):
+    def __init__(self, match, times=1, status=None, headers=None, cut=None, wrong=False, ranges=True, body=None, slow=None,
+                 together=None):
         self.__dict__.update(locals())
 
 
@@ -26,6 +27,7 @@ class Hub:
         self.token = "hf_good"
         self.faults = []
         self.seen = []  # (server, method, path, headers)
+        self.proxied = set()  # hosts that the hub was asked for as a proxy
         self.lock = threading.Lock()
         self.servers = {name: self.serve(name) for name in ("hub", "storage")}
         self.url, self.storage = (f"http://127.0.0.1:{self.servers[name].server_port}" for name in ("hub", "storage"))
@@ -76,11 +78,17 @@ class Hub:
     def answer(self, request, server):
         path = urllib.parse.unquote(request.path)
         with self.lock:
+            if path.startswith("http://"):
+                host, _, path = path.removeprefix("http://").partition("/")
+                path, server = f"/{path}", "storage" if self.storage.endswith(host) else "hub"
+                self.proxied.add(host)
             self.seen.append((server, request.command, path, dict(request.headers)))
             fault = next((f for f in self.faults if f.times > 0 and f.match in f"{request.command} {server}{path}"), None)
             if fault is not None:
                 fault.times -= 1
         fault = fault or Fault("")
+        if fault.together is not None:
+            fault.together.wait()
         if fault.status is not None:
             return self.send(request, fault.status, {**(fault.headers or {})}, b"", fault)
         status, headers, data = self.find(request, server, path)

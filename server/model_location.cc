@@ -1,10 +1,13 @@
-#include "server/default_model.h"
+#include "server/model_location.h"
 
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/factory.h"
@@ -12,6 +15,8 @@
 
 namespace millrace {
 namespace {
+
+constexpr Logger kLog(LogComponent::kServer);
 
 constexpr char kDefaultFile[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
@@ -33,9 +38,17 @@ bool IsOfHub(const std::string& name) {
          (!is_file || name.find(':') != name.npos);
 }
 
-absl::StatusOr<std::string> Resolve(const char* setting, const HubRequest& request) {
+// `revision`: of the hub, empty where none is given.
+absl::StatusOr<std::string> Resolve(std::string_view setting, std::string_view revision_setting,
+                                    const std::string& revision, HubRequest request) {
   const std::string& name = request.name;
-  if (!IsOfHub(name)) return name;
+  if (!IsOfHub(name)) {
+    if (revision.empty()) return name;
+    return absl::InvalidArgumentError(StrCat(revision_setting, ": got ", Printable(revision),
+                                             ", but --", setting, " ", Printable(name),
+                                             " is a path, and no name of a model at the hub"));
+  }
+  if (!revision.empty()) request.revision = revision;
   absl::StatusOr<std::string> path = FetchHubModel(request);
   if (absl::IsNotFound(path.status())) {
     return Annotate(path.status(), StrCat(setting, ": ", Printable(name),
@@ -50,11 +63,11 @@ absl::StatusOr<std::string> ModelPath(const Settings& settings, const std::atomi
   if (settings.device == Device::kFake) return settings.model;
   if (!settings.model.empty()) {
     const bool dummy = settings.load_format == LoadFormat::kDummy;
-    return Resolve("model", {.name = settings.model,
-                             .revision = settings.revision,
-                             .offline = settings.offline,
-                             .content = dummy ? HubContent::kConfig : HubContent::kModel,
-                             .stop = stop});
+    return Resolve("model", "revision", settings.revision,
+                   {.name = settings.model,
+                    .offline = settings.offline,
+                    .content = dummy ? HubContent::kConfig : HubContent::kModel,
+                    .stop = stop});
   }
   const std::filesystem::path folder = CacheFolder();
   if (folder.empty()) {
@@ -77,11 +90,11 @@ absl::StatusOr<std::string> ModelPath(const Settings& settings, const std::atomi
 absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::string& model_path,
                                           const std::atomic<bool>* stop) {
   if (settings.tokenizer.empty()) return model_path;
-  return Resolve("tokenizer", {.name = settings.tokenizer,
-                               .revision = settings.tokenizer_revision,
-                               .offline = settings.offline,
-                               .content = HubContent::kText,
-                               .stop = stop});
+  return Resolve("tokenizer", "tokenizer-revision", settings.tokenizer_revision,
+                 {.name = settings.tokenizer,
+                  .offline = settings.offline,
+                  .content = HubContent::kText,
+                  .stop = stop});
 }
 
 absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
@@ -99,6 +112,10 @@ absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
   absl::StatusOr<GenerationConfig> config = ReadGenerationConfig(folder);
   if (!config.ok()) {
     return Annotate(config.status(), "generation-config (vllm does without)");
+  }
+  if (!config->not_followed.empty()) {
+    kLog.Warning("generation_config.json has what is not followed: ",
+                 JoinList(config->not_followed));
   }
   return MakeSamplingDefaults(*config);
 }

@@ -1,6 +1,6 @@
-// Which model is served when none is named, and what a served model is called.
-#ifndef MILLRACE_SERVER_DEFAULT_MODEL_H_
-#define MILLRACE_SERVER_DEFAULT_MODEL_H_
+// Where the model that is served lies, also when none is named, and what it is called.
+#ifndef MILLRACE_SERVER_MODEL_LOCATION_H_
+#define MILLRACE_SERVER_MODEL_LOCATION_H_
 
 #include <atomic>
 #include <string>
@@ -14,7 +14,8 @@ namespace millrace {
 // Where settings.model is: a path, or the name of a model of the hub, which is fetched if it must
 // be (hub/hub.h); or the default model in the cache folder: $XDG_CACHE_HOME/millrace, or
 // ~/.cache/millrace. NotFound, with the command that fetches it: it is not there. Empty for the
-// fake device, which has none. Cancelled: `stop` became true meanwhile.
+// fake device, which has none. Cancelled: `stop` became true meanwhile. InvalidArgument: a revision
+// is given, and what is named is a path; TokenizerPath's, too.
 absl::StatusOr<std::string> ModelPath(const Settings& settings,
                                       const std::atomic<bool>* stop = nullptr);
 
@@ -33,4 +34,4 @@ std::string ModelName(const Settings& settings, const std::string& path);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVER_DEFAULT_MODEL_H_
+#endif  // MILLRACE_SERVER_MODEL_LOCATION_H_
