@@ -25,16 +25,15 @@ millrace_folder(config          SEES base                          USES absl yam
 millrace_folder(formats         SEES base                          USES absl json)
 millrace_folder(hub             SEES base formats/json.h formats/json_fields.h
                                 USES absl curl)
-millrace_folder(kernels         SEES                               USES cuda nccl)
+millrace_folder(kernels         SEES                               USES cuda)
 millrace_folder(scheduler       SEES base config                   USES absl)
 millrace_folder(executors       SEES ${_executors}                 USES absl)
-millrace_folder(executors/cuda  SEES ${_executors}                 USES absl cuda nccl)
+millrace_folder(executors/cuda  SEES ${_executors}                 USES absl cuda)
 millrace_folder(executors/torch SEES ${_executors}                 USES absl torch)
 millrace_folder(proto           SEES                               USES protobuf grpc)
 millrace_folder(server          SEES base config formats hub/hub.h scheduler proto executors/executor.h executors/factory.h executors/tensor_model.h
                                 USES absl boost crypto grpc json onig prometheus protobuf utf8proc)
-millrace_folder(loadtest        SEES base proto                    USES absl boost grpc protobuf)
-millrace_folder(tests           SEES base config formats kernels scheduler executors proto server loadtest
+millrace_folder(tests           SEES base config formats hub kernels scheduler executors proto server
                                 USES absl benchmark boost crypto grpc gtest json onig prometheus protobuf utf8proc yaml)
 
 # Outside libraries: the headers that belong to each, and its link targets.
@@ -53,7 +52,6 @@ _millrace_outside(curl       "^curl/"                                     "^CURL
 _millrace_outside(grpc       "^(grpc|grpcpp)/"                            "^gRPC::")
 _millrace_outside(gtest      "^(gtest|gmock)/"                            "^GTest::")
 _millrace_outside(json       "^nlohmann/"                                 "^nlohmann_json::")
-_millrace_outside(nccl       "^nccl"                                      "^(NCCL::|nccl)")
 _millrace_outside(onig       "^onig"                                      "^PkgConfig::ONIG$")
 _millrace_outside(prometheus "^prometheus/"                               "^prometheus-cpp::")
 _millrace_outside(protobuf   "^google/(protobuf|rpc)/"                    "^protobuf::")

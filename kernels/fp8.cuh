@@ -27,16 +27,19 @@ __host__ __device__ inline uint8_t Fp8Code(float value, float inverse) {
   return __nv_cvt_float_to_fp8(value * inverse, __NV_SATFINITE, __NV_E4M3);
 }
 
-// Eight codes in the order of the values, as they lie in memory.
+// Two and eight codes in the order of the values, as they lie in memory.
+__device__ inline uint16_t Fp8Codes2(float2 values, float inverse) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(values.x * inverse, values.y * inverse),
+                                  __NV_SATFINITE, __NV_E4M3);
+}
 __device__ inline uint2 Fp8Codes8(const float (&values)[8], float inverse) {
   uint32_t words[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const float2 low = make_float2(values[4 * i] * inverse, values[4 * i + 1] * inverse);
-    const float2 high = make_float2(values[4 * i + 2] * inverse, values[4 * i + 3] * inverse);
-    words[i] = __nv_cvt_float2_to_fp8x2(low, __NV_SATFINITE, __NV_E4M3) |
-               static_cast<uint32_t>(__nv_cvt_float2_to_fp8x2(high, __NV_SATFINITE, __NV_E4M3))
-                   << 16;
+    words[i] =
+        Fp8Codes2(make_float2(values[4 * i], values[4 * i + 1]), inverse) |
+        static_cast<uint32_t>(Fp8Codes2(make_float2(values[4 * i + 2], values[4 * i + 3]), inverse))
+            << 16;
   }
   return make_uint2(words[0], words[1]);
 }

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention/rope_append.h"
@@ -60,11 +61,17 @@ int64_t LayerElements() {
   return elements;
 }
 
-// Layers in BF16, or in FP8 with scales of channels and tokens.
+enum class Form {
+  kBf16,
+  kFp8,        // scales of channels and tokens
+  kFp8Static,  // one scale of a weight, and of an input, which is known before
+};
+
 class Layers {
  public:
-  Layers(const CublasLt& lt, Type type)
-      : fp8_(type == Type::kFp8),
+  Layers(const CublasLt& lt, Form form)
+      : fp8_(form != Form::kBf16),
+        static_(form == Form::kFp8Static),
         weights_(kLayers * LayerBytes()),
         channel_scales_(std::vector<float>(2 * kGate, 1 / 300.0f)),
         norm_(std::vector<float>(kWidth, 1.0f)),
@@ -82,6 +89,7 @@ class Layers {
         gated_(kMostTokens * kGate * 2),
         normed_scales_(kMostTokens),
         gated_scales_(kMostTokens),
+        input_scale_(std::vector<float>{1 / 64.0f}),
         workspace_(LinearOptions().workspace_bytes),
         ticket_(std::vector<unsigned>{0}),
         own_(lt, {}),
@@ -99,27 +107,31 @@ class Layers {
 
   // As in a step: a layer adds the last layer's product to the residual first.
   void Launch(bool own, int tokens, cudaStream_t stream) {
-    Product delta = {narrow_.get(), kWidth, fp8_ ? gated_scales_.get() : nullptr,
-                     fp8_ ? channel_scales_.get() : nullptr};
+    const bool scaled = fp8_ && !static_;
+    Product delta = {narrow_.get(), kWidth, scaled ? gated_scales_.get() : nullptr,
+                     scaled ? channel_scales_.get() : nullptr};
     residual_ = 0;
     for (int layer = 0; layer < kLayers; ++layer) {
       const uint8_t* weight = weights_.get() + layer * LayerBytes();
+      // Of the gate's, where the linear leaves that.
       const auto linear = [&](const Size& size, const Activation& in, const InputRow* row,
-                              Bf16* out) {
+                              Bf16* out, const Activation& gated = {}) {
         LinearArgs args = Linear(own, size, weight, in, tokens, out);
         args.input_row = row;
+        args.gated = gated;
         CheckCuda(LaunchLinear(args, stream), "linear");
         weight += size.elements() * (fp8_ ? 1 : 2);
         return LinearProduct(args);
       };
       // A linear of the sum's norm; of one token ours makes that itself.
-      const auto norm_and_linear = [&](const Size& size) {
+      const auto norm_and_linear = [&](const Size& size, const Activation& gated = {}) {
+        Bf16* const out = gated.data == nullptr ? wide_.get() : nullptr;
         if (!MakesInput(Plan(own, size), tokens)) {
           CheckCuda(
               LaunchRmsNorm({Residual(), delta, norm_.get(), kEpsilon, tokens, kWidth, Normed()},
                             stream),
               "norm");
-          return linear(size, Normed(), nullptr, wide_.get());
+          return linear(size, Normed(), nullptr, out, gated);
         }
         const InputRow row = {.norm = norm_.get(),
                               .epsilon = kEpsilon,
@@ -128,14 +140,24 @@ class Layers {
                               .new_residual = residuals_[residual_ ^ 1].get(),
                               .width = kWidth};
         residual_ ^= 1;
-        return linear(size, Normed(), &row, wide_.get());
+        return linear(size, Normed(), &row, out, gated);
       };
       RopeAppend(norm_and_linear(kQkvSize), tokens, stream);
       const bool direct = Attend(own, tokens, stream);
       const InputRow attended = {.plain = attended_.get(), .width = kWidth};
       delta = linear(kOutSize, Gated(kWidth), direct ? &attended : nullptr, narrow_.get());
-      const Product gate_up = norm_and_linear(kGateUpSize);
-      CheckCuda(LaunchGatedActivation({gate_up, tokens, kGate, Gated(kGate)}, stream), "gate");
+      if ((static_ || !fp8_) && TakesGate(Plan(own, kGateUpSize), tokens)) {
+        norm_and_linear(kGateUpSize, Gated(kGate));
+      } else {
+        const Product gate_up = norm_and_linear(kGateUpSize);
+        CheckCuda(LaunchGatedActivation({.gate_up = gate_up,
+                                         .tokens = tokens,
+                                         .size = kGate,
+                                         .out = Gated(kGate),
+                                         .layout = GateLayout::kInterleaved},
+                                        stream),
+                  "gate");
+      }
       delta = linear(kDownSize, Gated(kGate), nullptr, narrow_.get());
     }
   }
@@ -165,6 +187,7 @@ class Layers {
  private:
   Activation Input(DeviceBuffer<uint8_t>& data, int64_t stride, DeviceBuffer<float>& scales) const {
     if (!fp8_) return {data.get(), Type::kBf16, Scaling::kNone, stride, nullptr};
+    if (static_) return {data.get(), Type::kFp8, Scaling::kTensor, stride, input_scale_.get()};
     return {data.get(), Type::kFp8, Scaling::kToken, stride, scales.get()};
   }
   Activation Normed() { return Input(normed_, kWidth, normed_scales_); }
@@ -189,7 +212,9 @@ class Layers {
     return {.plan = Plan(own, size),
             .weight = {.data = weight,
                        .type = type,
-                       .scaling = fp8_ ? WeightScaling::kChannel : WeightScaling::kNone,
+                       .scaling = static_ ? WeightScaling::kTensor
+                                  : fp8_  ? WeightScaling::kChannel
+                                          : WeightScaling::kNone,
                        .rows = size.rows,
                        .stride = size.stride,
                        .scales = fp8_ ? channel_scales_.get() : nullptr},
@@ -222,8 +247,13 @@ class Layers {
               "rope");
   }
 
-  // The copy, and in FP8 its quantization; true where that is the next linear's.
+  // The copy, and in FP8 its quantization, which with a known scale is attention's own; true where
+  // that is the next linear's.
   bool Attend(bool own, int tokens, cudaStream_t stream) {
+    if (static_) {
+      CheckCuda(LaunchQuantize({q_.get(), kWidth, tokens, kWidth, Gated(kWidth)}, stream), "copy");
+      return false;
+    }
     const int words = tokens * kWidth / 8;
     void* const out = fp8_ ? static_cast<void*>(attended_.get()) : gated_.get();
     CheckCuda(
@@ -238,7 +268,7 @@ class Layers {
     return false;
   }
 
-  const bool fp8_;
+  const bool fp8_, static_;
   DeviceBuffer<uint8_t> weights_;
   DeviceBuffer<float> channel_scales_, norm_;
   DeviceBuffer<float2> rotations_;
@@ -248,7 +278,7 @@ class Layers {
   int residual_ = 0;  // where the last launch left it
   DeviceBuffer<Bf16> wide_, narrow_, q_, attended_;
   DeviceBuffer<uint8_t> normed_, gated_;
-  DeviceBuffer<float> normed_scales_, gated_scales_;
+  DeviceBuffer<float> normed_scales_, gated_scales_, input_scale_;
   DeviceBuffer<uint8_t> workspace_;
   DeviceBuffer<unsigned> ticket_;
   LinearPlanner own_, library_;
@@ -262,7 +292,7 @@ bool AllFinite(const std::vector<float>& values) {
 }
 
 // Whether both give the same bits.
-bool BenchLayers(Bench& bench, Layers& layers, const char* type, int tokens) {
+bool BenchLayers(Bench& bench, Layers& layers, const char* form, int tokens) {
   double us[2];
   std::vector<float> results[2];
   for (const bool own : {false, true}) {
@@ -278,7 +308,7 @@ bool BenchLayers(Bench& bench, Layers& layers, const char* type, int tokens) {
     results[own] = layers.Result(tokens);
   }
   const bool right = AllFinite(results[1]) && results[0] == results[1];
-  bench.Row(std::string(type) + (right ? "" : ", OTHER BITS"),
+  bench.Row(std::string(form) + (right ? "" : ", OTHER BITS"),
             "a layer of " + std::to_string(tokens), us[1], static_cast<double>(layers.LayerBytes()),
             us[0]);
   return right;
@@ -293,11 +323,11 @@ int Main() {
   }
   Bench bench("a whole layer (bytes: its weights), cuBLASLt " + std::to_string(lt->version()));
   bool right = true;
-  for (const Type type : {Type::kFp8, Type::kBf16}) {
-    Layers layers(*lt, type);
-    for (const int tokens : kTokens) {
-      right &= BenchLayers(bench, layers, type == Type::kFp8 ? "FP8" : "BF16", tokens);
-    }
+  const std::pair<Form, const char*> forms[] = {
+      {Form::kFp8, "FP8"}, {Form::kFp8Static, "FP8 static"}, {Form::kBf16, "BF16"}};
+  for (const auto& [form, name] : forms) {
+    Layers layers(*lt, form);
+    for (const int tokens : kTokens) right &= BenchLayers(bench, layers, name, tokens);
   }
   return right ? 0 : 1;
 }

@@ -23,6 +23,11 @@ enum class Scaling : uint8_t {
   kTokenGroup,  // scales[(column / 128) * PaddedTokens(tokens) + token], written
 };
 
+// Whether a value is rounded by itself, whatever else its row holds.
+constexpr bool IsKnown(Scaling scaling) {
+  return scaling == Scaling::kNone || scaling == Scaling::kTensor;
+}
+
 // The multiple that a linear's input is padded to.
 inline constexpr int kColumnPadding = 128;
 
@@ -40,6 +45,10 @@ struct Activation {
   int64_t stride;
   float* scales;  // null for kNone
 };
+
+constexpr Activation Bf16Rows(Bf16* data, int64_t stride) {
+  return {data, Type::kBf16, Scaling::kNone, stride, nullptr};
+}
 
 enum class WeightScaling : uint8_t {
   kNone,     // BF16
@@ -71,6 +80,13 @@ struct Product {
   int64_t stride;
   const float* token_scales;
   const float* channel_scales;
+};
+
+// How the outputs of a gated linear's weight lie, `size` of the gate and as many of the other
+// factor (up).
+enum class GateLayout : uint8_t {
+  kHalves,       // gate in [0, size), up in [size, 2 * size)
+  kInterleaved,  // by turns 8 of the gate and the same 8 of up: a tile of 16 outputs has both
 };
 
 // The paged cache of one layer (arXiv:2309.06180). Element d of token s of kv head h, keys (w = 0)

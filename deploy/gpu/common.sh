@@ -1,4 +1,4 @@
-# Sourced by run_tests.sh and run_benches.sh of an unpacked bundle: where things lie, and a line for each thing that ran.
+# Sourced by run_tests.sh, run_benches.sh and run_ncu.sh of an unpacked bundle: where things lie, and a line for each thing that ran.
 # shellcheck shell=bash
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every benchmark of the bundle on this machine's GPU: the kernels' programs, then `millraced bench` on the shape of
-# Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, with cuBLASLt or portable kernels alone, and without graphs;
-# then on that of Llama-3-70B in FP8.
+# Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, FP8 with static scales, with cuBLASLt or portable kernels alone,
+# and without graphs; then on that of Llama-3-70B in FP8.
 #   run_benches.sh [NAME ...]
 # NAME: only programs whose name holds one of these; `engine` is `millraced bench`. Logs, tables and JSON:
 # $OUT/run_benches.tar.gz (OUT: ./out unless set).
@@ -30,6 +30,9 @@ if wanted engine; then
   engine engine_fp8 --quantization fp8 --points $short,1:4096:1 --trace
   # 64 prompts of 2,048 take 16 steps, 16 of 4,000 8: the shorter answers must be longer than that.
   engine engine_fp8_more --quantization fp8 --points 8:128:16:144,32:128:16:144,128:128:16:144,64:2048:32:96,16:4000:16:80,1:7800:16:144
+  model=llama-3-8b-fp8-static
+  engine engine_fp8_static --points $short,8:128:16:144,32:128:16:144,128:128:16:144,64:2048:32:96
+  model=llama-3-8b
   engine engine_bf16 --points $short,1:4096:1 --trace
   engine engine_fp8_inexact --quantization fp8 --no-exact --points $short
   engine engine_bf16_inexact --no-exact --points $short

@@ -16,6 +16,7 @@
 #include "executors/executor_driver.h"
 #include "executors/models/family_reference.h"
 #include "formats/gguf_test_util.h"
+#include "formats/hf_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -111,41 +112,60 @@ TEST(CudaExecutorTest, BiasesAndBansAreTheSlotsOwn) {
             generate({.temperature = 1, .typical_p = 0.9f, .seed = 3}));
 }
 
-// Whether a kernel whose name holds `part` runs when this executor computes `Alone`.
-bool Runs(Executor& executor, const std::string& part) {
+// How often kernels whose names hold `part` run when this executor computes `Alone`.
+int Launches(Executor& executor, const std::string& part) {
   auto trace = StartTrace(DeviceKind::kCuda);
   CheckOk(trace.status());
   Alone(executor);
   const auto operations = (*trace)->Stop();
   CheckOk(operations.status());
-  return std::any_of(operations->begin(), operations->end(), [&](const DeviceOperation& o) {
-    return o.name.find(part) != std::string::npos;
-  });
+  return static_cast<int>(std::count_if(
+      operations->begin(), operations->end(),
+      [&](const DeviceOperation& o) { return o.name.find(part) != std::string::npos; }));
 }
 
 TEST(CudaExecutorTest, EveryChoiceOfKernelsGivesTheSameBits) {
   TinyLlama model = Model(TensorType::kF32, TensorType::kF16);
   model.hidden = 256;
   model.heads = 2;  // of 128, which sm_90a has kernels for
-  const std::string path = ModelPath(model);
-  for (const bool fp8 : {false, true}) {
+  model.ffn = 384;  // nothing to fill up, which a linear that ends in its gate does not
+  const std::string stored = ::testing::TempDir() + "/cuda_test_fp8_" + std::to_string(getpid());
+  WriteHfFolder(
+      model, stored,
+      {.fp8 = Fp8Scheme{.weights = Fp8Scheme::Weights::kTensor, .static_activations = true}});
+  const struct {
+    std::string path;
+    bool quantize;
+    bool rows_scaled;  // an input has a scale a row, known when the row is
+  } cases[] = {
+      {ModelPath(model), false, false}, {ModelPath(model), true, true}, {stored, false, false}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.path + (c.quantize ? " quantized" : ""));
     DeviceSpec device = Device();
-    device.quantize_fp8 = fp8;
-    const SequenceOutput all = Alone(*Load(path, device));
-    const auto runs = [&](const std::string& part) { return Runs(*Load(path, device), part); };
-    EXPECT_TRUE(runs("PrefillSm90Kernel"));
-    EXPECT_TRUE(runs("StreamKernel"));
-    EXPECT_EQ(runs("GatedActivationKernel"), fp8);  // of clusters
+    device.quantize_fp8 = c.quantize;
+    const SequenceOutput all = Alone(*Load(c.path, device));
+    const auto launches = [&](const std::string& part) {
+      return Launches(*Load(c.path, device), part);
+    };
+    EXPECT_GT(launches("PrefillSm90Kernel"), 0);
+    EXPECT_GT(launches("StreamKernel"), 0);
+    EXPECT_EQ(launches("GatedActivationKernel") > 0, c.rows_scaled);  // of clusters
+    // Where no row is waited for, only the prompt's linears leave the gate to others.
+    if (!c.rows_scaled) {
+      EXPECT_EQ(launches("Gated"), model.layers);
+      EXPECT_EQ(launches("Quantize"), 0);
+    }
     device.cublaslt_linears = true;
-    EXPECT_EQ(Alone(*Load(path, device)), all) << "linears on cuBLASLt";
-    EXPECT_FALSE(runs("StreamKernel"));
-    EXPECT_TRUE(runs("PrefillSm90Kernel"));
+    EXPECT_EQ(Alone(*Load(c.path, device)), all) << "linears on cuBLASLt";
+    EXPECT_EQ(launches("StreamKernel"), 0);
+    EXPECT_GT(launches("PrefillSm90Kernel"), 0);
+    EXPECT_GT(launches("Gated"), model.layers);
     device.cublaslt_linears = false;
     device.portable_kernels = true;
-    EXPECT_EQ(Alone(*Load(path, device)), all) << "portable kernels";
-    EXPECT_FALSE(runs("PrefillSm90Kernel"));
-    EXPECT_FALSE(runs("StreamKernel"));
-    EXPECT_FALSE(runs("GatedActivationKernel"));
+    EXPECT_EQ(Alone(*Load(c.path, device)), all) << "portable kernels";
+    for (const char* kernel : {"PrefillSm90Kernel", "StreamKernel", "GatedActivationKernel"}) {
+      EXPECT_EQ(launches(kernel), 0);
+    }
   }
 }
 

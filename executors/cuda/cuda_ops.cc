@@ -54,6 +54,13 @@ class CudaOps::Buffer : public ActivationBuffer {
 
 namespace {
 
+// Whether the linear leaves its gate's values.
+bool EndsInGate(const CudaLinear& linear, int tokens, const kernels::Activation& out) {
+  return linear.gate == kernels::GateLayout::kInterleaved && kernels::IsKnown(linear.input) &&
+         kernels::IsKnown(out.scaling) && 2 * out.stride == linear.rows &&
+         kernels::TakesGate(linear.plan, tokens);
+}
+
 // What `read` finds when nothing was launched, only measured.
 template <typename Read>
 auto Measure(const Model& model, const CudaOpsContext& context, const CudaStepInput& step,
@@ -129,31 +136,35 @@ std::unique_ptr<CudaOps::Buffer> CudaOps::TakeInput(LinearId consumer, int token
   return buffer;
 }
 
-kernels::LinearArgs CudaOps::Multiply(const CudaLinear& linear, const kernels::Activation& x,
-                                      int tokens, void* out, int64_t out_stride, int64_t room,
-                                      const kernels::InputRow* row) {
-  const kernels::LinearArgs args{.plan = linear.plan,
-                                 .weight = linear.weight,
-                                 .input = x,
-                                 .tokens = tokens,
-                                 .output = out,
-                                 .output_stride = out_stride,
-                                 .workspace = c_.linear_workspace,
-                                 .ticket = c_.linear_ticket,
-                                 .input_row = row,
-                                 .room = room};
-  const int64_t in_bytes = row == nullptr ? BytesOf(x, tokens) : BytesOf(*row);
-  const int64_t out_bytes = tokens * linear.weight.rows * (out == c_.buffers->logits ? 4 : 2);
-  Run("linear", {BytesOf(linear.weight) + in_bytes + out_bytes},
+// A product of x, whose output is to be named.
+kernels::LinearArgs CudaOps::ArgsOf(const CudaLinear& linear, const Buffer& x) const {
+  return {.plan = linear.plan,
+          .weight = linear.weight,
+          .input = x.input,
+          .tokens = x.tokens(),
+          .output = nullptr,
+          .output_stride = linear.weight.rows,
+          .workspace = c_.linear_workspace,
+          .ticket = c_.linear_ticket,
+          .input_row = x.row.has_value() ? &*x.row : nullptr,
+          .room = kernels::LinearRoom(x.tokens())};
+}
+
+void CudaOps::Multiply(const kernels::LinearArgs& args, int64_t out_bytes) {
+  const int64_t in_bytes = args.input_row == nullptr
+                               ? BytesOf(args.input, static_cast<int>(args.tokens))
+                               : BytesOf(*args.input_row);
+  Run("linear", {BytesOf(args.weight) + in_bytes + out_bytes},
       [&] { return kernels::LaunchLinear(args, stream_); });
-  return args;
 }
 
 std::unique_ptr<CudaOps::Buffer> CudaOps::Multiply(const CudaLinear& linear, const Buffer& x) {
-  auto out = TakeRows(sizeof(kernels::Bf16) * linear.weight.rows, x.tokens());
-  out->product = kernels::LinearProduct(
-      Multiply(linear, x.input, x.tokens(), out->data(), linear.weight.rows,
-               kernels::LinearRoom(x.tokens()), x.row.has_value() ? &*x.row : nullptr));
+  const int64_t row_bytes = sizeof(kernels::Bf16) * linear.weight.rows;
+  auto out = TakeRows(row_bytes, x.tokens());
+  kernels::LinearArgs args = ArgsOf(linear, x);
+  args.output = out->data();
+  Multiply(args, x.tokens() * row_bytes);
+  out->product = kernels::LinearProduct(args);
   return out;
 }
 
@@ -233,15 +244,23 @@ Activation CudaOps::RowLinear(LinearId weight, Activation x, const Addend&, Acti
 Activation CudaOps::GatedLinear(LinearId weight, const Activation& x, GateFunction,
                                 LinearId consumer) {
   const CudaLinear& linear = c_.weights->Linear(weight);
-  const auto gate_up = Multiply(linear, Buffer::Of(x));
-  auto out = TakeInput(consumer, gate_up->tokens());
+  const Buffer& in = Buffer::Of(x);
+  auto out = TakeInput(consumer, in.tokens());
+  if (EndsInGate(linear, in.tokens(), out->input)) {
+    kernels::LinearArgs args = ArgsOf(linear, in);
+    args.gated = out->input;
+    Multiply(args, BytesOf(out->input, in.tokens()));
+    return out;
+  }
+  const auto gate_up = Multiply(linear, in);
   const int64_t bytes = 2 * int64_t{gate_up->tokens()} * linear.rows;
   Run("gated activation", {bytes + BytesOf(out->input, out->tokens())}, [&] {
     return kernels::LaunchGatedActivation({.gate_up = gate_up->product,
                                            .tokens = gate_up->tokens(),
                                            .size = linear.rows / 2,
                                            .out = out->input,
-                                           .portable = c_.portable_kernels},
+                                           .portable = c_.portable_kernels,
+                                           .layout = linear.gate},
                                           stream_);
   });
   return out;
@@ -305,30 +324,33 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
   const bool appends = in.rope.has_value();
   const int width = spec.num_heads * spec.head_size;
   auto out = TakeInput(consumer, step.tokens);
-  const bool direct = out->input.type == kernels::Type::kBf16;
+  // A linear that makes its input leaves more of the memory to attention meanwhile.
+  const bool fp8 = out->input.type == kernels::Type::kFp8;
+  const bool makes = fp8 && MakesInput(consumer, step.tokens);
+  const bool direct = kernels::IsKnown(out->input.scaling) && !makes;
   std::unique_ptr<Buffer> plain;
   if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * width, step.tokens);
   const int64_t kv_width = int64_t{2} * spec.num_kv_heads * spec.head_size;
   const int64_t kv_bytes = step.positions * kv_width * c_.kv.element_bytes();
   const int64_t new_bytes = appends ? 2 * step.tokens * kv_width : 0;  // of the product
   Run("attention", {4 * int64_t{step.tokens} * width + kv_bytes + new_bytes}, [&] {
-    return kernels::LaunchPagedAttention({.step = attention,
-                                          .q = appends ? nullptr : in.bf16(),
-                                          .q_stride = appends ? 0 : width,
-                                          .pages = Pages(layer),
-                                          .tables = c_.buffers->tables(),
-                                          .out = direct ? out->bf16() : plain->bf16(),
-                                          .out_stride = direct ? out->input.stride : width,
-                                          .scale = spec.scale,
-                                          .soft_cap = 0,
-                                          .scratch = c_.attention_scratch,
-                                          .turn = static_cast<uint32_t>(layer + 1),
-                                          .portable = c_.portable_kernels,
-                                          .qkv = appends ? in.product : kernels::Product{},
-                                          .rope = in.rope.value_or(kernels::Rope{})},
-                                         stream_);
+    return kernels::LaunchPagedAttention(
+        {.step = attention,
+         .q = appends ? nullptr : in.bf16(),
+         .q_stride = appends ? 0 : width,
+         .pages = Pages(layer),
+         .tables = c_.buffers->tables(),
+         .out = direct ? out->input : kernels::Bf16Rows(plain->bf16(), width),
+         .scale = spec.scale,
+         .soft_cap = 0,
+         .scratch = c_.attention_scratch,
+         .turn = static_cast<uint32_t>(layer + 1),
+         .portable = c_.portable_kernels,
+         .qkv = appends ? in.product : kernels::Product{},
+         .rope = in.rope.value_or(kernels::Rope{})},
+        stream_);
   });
-  if (!direct && MakesInput(consumer, step.tokens)) {
+  if (makes) {
     out->row = {.plain = plain->bf16(), .width = width};
     out->row_memory[0] = std::move(plain);
   } else if (!direct) {
@@ -372,8 +394,11 @@ void CudaOps::Sample(const Activation& logits, const StepInput&) {
   int first = 0;
   for (const auto& piece : Buffer::Of(logits).pieces) {
     const int rows = piece->tokens();
-    Multiply(head, piece->input, rows, buffers.logits, buffers.logits_stride,
-             std::min<int64_t>(kernels::LinearRoom(rows), buffers.max_logit_rows), nullptr);
+    kernels::LinearArgs args = ArgsOf(head, *piece);
+    args.output = buffers.logits;
+    args.output_stride = buffers.logits_stride;
+    args.room = std::min<int64_t>(args.room, buffers.max_logit_rows);
+    Multiply(args, sizeof(float) * rows * head.weight.rows);
     // The second of its kernels reads what the first one says.
     Run("sample", {4 * int64_t{rows} * c_.vocab_size, 0}, [&] {
       return kernels::LaunchSample({.logits = buffers.logits,

@@ -109,10 +109,8 @@ class CudaOps : public Ops {
   std::unique_ptr<Buffer> TakeRows(size_t row_bytes, int tokens);
   // Of what `consumer` consumes.
   std::unique_ptr<Buffer> TakeInput(LinearId consumer, int tokens);
-  // What was launched.
-  kernels::LinearArgs Multiply(const CudaLinear& linear, const kernels::Activation& x, int tokens,
-                               void* out, int64_t out_stride, int64_t room,
-                               const kernels::InputRow* row);
+  kernels::LinearArgs ArgsOf(const CudaLinear& linear, const Buffer& x) const;
+  void Multiply(const kernels::LinearArgs& args, int64_t out_bytes);
   std::unique_ptr<Buffer> Multiply(const CudaLinear& linear, const Buffer& x);
   kernels::KvPages Pages(int32_t layer) const;
   // Whether `consumer` makes its input itself, of what the op before has (kernels::InputRow).

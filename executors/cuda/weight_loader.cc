@@ -81,8 +81,7 @@ class Reader {
     MILLRACE_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(slot.copied.get()), "loading"));
     const TensorInfo& tensor = *piece.tensor;
     const int64_t bytes = (piece.end - piece.begin) * RowBytes(tensor);
-    MILLRACE_RETURN_IF_ERROR(ReadAll(source_.FileDescriptor(tensor), slot.host.data(), bytes,
-                                     tensor.offset + piece.begin * RowBytes(tensor), tensor.name));
+    MILLRACE_RETURN_IF_ERROR(ReadRows(piece, slot.host.data()));
     MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(slot.device.data(), slot.host.data(), bytes,
                                                       cudaMemcpyHostToDevice, stream_.get()),
                                       "loading"));
@@ -104,6 +103,26 @@ class Reader {
     DeviceMemory device;
     Event copied;
   };
+
+  absl::Status ReadRows(const WeightPiece& piece, uint8_t* to) {
+    const PendingMatrix& matrix = *piece.matrix;
+    const auto read = [&](const TensorInfo& tensor, int64_t first, int64_t rows) {
+      const int64_t bytes = rows * RowBytes(tensor);
+      to += bytes;
+      return ReadAll(source_.FileDescriptor(tensor), to - bytes, bytes,
+                     tensor.offset + first * RowBytes(tensor), tensor.name);
+    };
+    if (matrix.gate == kernels::GateLayout::kHalves) {
+      return read(*piece.tensor, piece.begin, piece.end - piece.begin);
+    }
+    for (int64_t row = piece.begin; row < piece.end; row += 8) {
+      int64_t from = row / 16 * 8 + (row % 16 == 0 ? 0 : matrix.rows / 2);
+      auto part = matrix.parts.begin();
+      for (; from >= (*part)->shape[0]; ++part) from -= (*part)->shape[0];
+      MILLRACE_RETURN_IF_ERROR(read(**part, from, 8));
+    }
+    return absl::OkStatus();
+  }
 
   cudaError_t Convert(const WeightPiece& piece, const uint8_t* from) {
     const PendingMatrix& matrix = *piece.matrix;
@@ -160,6 +179,14 @@ int64_t RowBytes(const TensorInfo& tensor) {
 std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrices) {
   std::vector<WeightPiece> pieces;
   for (const PendingMatrix& matrix : matrices) {
+    if (matrix.gate == kernels::GateLayout::kInterleaved) {
+      const TensorInfo* const tensor = matrix.parts[0];  // the others are of its type
+      const int64_t step = std::max<int64_t>(16, kPieceBytes / RowBytes(*tensor) / 16 * 16);
+      for (int64_t begin = 0; begin < matrix.rows; begin += step) {
+        pieces.push_back({&matrix, tensor, begin, begin, std::min(begin + step, matrix.rows)});
+      }
+      continue;
+    }
     int64_t first_row = 0;
     for (const TensorInfo* tensor : matrix.parts) {
       const int64_t rows = tensor->shape[0];

@@ -26,7 +26,8 @@ struct PendingMatrix {
   kernels::Type type = kernels::Type::kBf16;
   kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
   bool stored_fp8 = false;  // codes are the file's; else they are made here
-  size_t data_offset = 0;   // in the arena
+  kernels::GateLayout gate = kernels::GateLayout::kHalves;  // how a gated linear's rows lie
+  size_t data_offset = 0;                                   // in the arena
   size_t scales_offset = 0;
   size_t num_scales = 0;
   size_t input_scale_offset = 0;
@@ -40,7 +41,7 @@ struct WeightPiece {
   const TensorInfo* tensor;
   int64_t first_row;  // of the matrix, where row `begin` of the tensor goes
   int64_t begin;
-  int64_t end;
+  int64_t end;  // of an interleaved matrix: rows of that one, whole turns, from all parts
 };
 
 size_t ElementBytes(kernels::Type type);

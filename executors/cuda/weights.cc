@@ -26,6 +26,17 @@ bool IsLoadable(TensorType type) {
   return !Traits(type).quantized || type == TensorType::kQ8_0 || type == TensorType::kQ4_1;
 }
 
+// By turns 8 of the first half and 8 of the second (GateLayout).
+std::vector<float> Interleaved(const std::vector<float>& halves) {
+  std::vector<float> turned;
+  for (size_t row = 0; row < halves.size() / 2; row += 8) {
+    for (const size_t from : {row, halves.size() / 2 + row}) {
+      turned.insert(turned.end(), halves.begin() + from, halves.begin() + from + 8);
+    }
+  }
+  return turned;
+}
+
 }  // namespace
 
 size_t CudaWeightPlacer::Reserve(size_t bytes) {
@@ -36,7 +47,7 @@ size_t CudaWeightPlacer::Reserve(size_t bytes) {
 
 // `quantized`: how weights become FP8 on the way, kNone where they do not.
 absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names,
-                                               kernels::WeightScaling quantized) {
+                                               kernels::WeightScaling quantized, bool gated) {
   // A tied head that is quantized is another matrix than the embedding.
   const std::string key = StrCat(absl::StrJoin(names, " "), " ", static_cast<int>(quantized));
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
@@ -67,6 +78,15 @@ absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& n
                             ? RoundUp(matrix.rows, kRowMultiple)
                             : RoundUp(matrix.rows, kFp8Block) / kFp8Block *
                                   kernels::BlockScaleStride(matrix.stride);
+  }
+  // Blocks of scales have 128 rows, and a piece of a file is of one type.
+  const bool one_type =
+      std::all_of(matrix.parts.begin(), matrix.parts.end(),
+                  [&](const TensorInfo* part) { return part->type == matrix.parts[0]->type; });
+  if (gated && one_type && matrix.rows % 16 == 0 &&
+      matrix.scaling != kernels::WeightScaling::kBlock) {
+    matrix.gate = kernels::GateLayout::kInterleaved;
+    if (matrix.host_scales.size() > 1) matrix.host_scales = Interleaved(matrix.host_scales);
   }
   matrix.data_offset =
       Reserve(RoundUp(matrix.rows, kRowMultiple) * matrix.stride * ElementBytes(matrix.type));
@@ -150,16 +170,23 @@ absl::StatusOr<NormId> CudaWeightPlacer::Norm(const std::string& name, const Nor
   return static_cast<NormId>(norms_.size() - 1);
 }
 
-absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>& names, Shard) {
+absl::StatusOr<LinearId> CudaWeightPlacer::LayerLinear(const std::vector<std::string>& names,
+                                                       bool gated) {
   MILLRACE_ASSIGN_OR_RETURN(const size_t index,
-                            Place(names, options_.quantize_fp8 ? kernels::WeightScaling::kChannel
-                                                               : kernels::WeightScaling::kNone));
+                            Place(names,
+                                  options_.quantize_fp8 ? kernels::WeightScaling::kChannel
+                                                        : kernels::WeightScaling::kNone,
+                                  gated));
   linears_.push_back({index, /*head=*/false});
   return static_cast<LinearId>(linears_.size() - 1);
 }
 
+absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>& names, Shard) {
+  return LayerLinear(names, /*gated=*/false);
+}
+
 absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::string>& names) {
-  return Linear(names, Shard::kOutput);
+  return LayerLinear(names, /*gated=*/true);
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::Head(const std::string& name) {
@@ -225,7 +252,8 @@ absl::Status CudaWeightPlacer::MakePlans(CudaWeights& weights,
                                  .stride = matrix.stride,
                                  .scales = nullptr},
                       .rows = static_cast<int>(matrix.rows),
-                      .columns = static_cast<int>(matrix.columns)};
+                      .columns = static_cast<int>(matrix.columns),
+                      .gate = matrix.gate};
     if (matrix.num_scales > 0) {
       linear.weight.scales = reinterpret_cast<float*>(arena + matrix.scales_offset);
     }
@@ -292,7 +320,9 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
     hasher.Update(scales->data(), scales->size() * sizeof(float));
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].begin == 0) describe(*pieces[i].tensor);
+    if (pieces[i].first_row == 0) {
+      for (const TensorInfo* tensor : pieces[i].matrix->parts) describe(*tensor);
+    }
     hasher.Update(digests[i].data(), digests[i].size());
   }
   return hasher.Finish();

@@ -39,6 +39,7 @@ struct CudaLinear {
   kernels::Scaling input = kernels::Scaling::kNone;  // what it consumes
   float* input_scale = nullptr;                      // of kTensor
   const kernels::LinearPlan* plan = nullptr;
+  kernels::GateLayout gate = kernels::GateLayout::kHalves;
 };
 
 struct CudaWeights {
@@ -86,7 +87,8 @@ class CudaWeightPlacer : public WeightPlacer {
 
  private:
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names,
-                               kernels::WeightScaling quantized);
+                               kernels::WeightScaling quantized, bool gated = false);
+  absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, bool gated);
   absl::Status ReadScales(PendingMatrix& matrix);
   size_t Reserve(size_t bytes);
   absl::Status DrawNorms(const CudaWeights& weights) const;

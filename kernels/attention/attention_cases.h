@@ -250,8 +250,7 @@ class AttentionRunner {
     args.step = step_;
     args.q = q_.get();
     args.q_stride = world_.Case().Width();
-    args.out = out_.get();
-    args.out_stride = world_.Case().Stride();
+    args.out = Bf16Rows(out_.get(), world_.Case().Stride());
     args.scratch = scratch_.get();
     return args;
   }

@@ -63,6 +63,10 @@ __device__ inline uint32_t PackBf16(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+__device__ inline float2 UnpackBf16(uint32_t pair) {
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
+}
+
 // How a product of q and k becomes a score. The score's unit is such that probabilities are
 // 2^(score * log2_unit).
 struct ScoreRule {

@@ -14,8 +14,9 @@ namespace millrace::kernels::attention {
 struct Params {
   const Bf16* q;
   int64_t q_stride;
-  Bf16* out;
+  void* out;  // BF16; FP8 where it has a scale
   int64_t out_stride;
+  const float* out_scale;
   Product qkv;  // or q
   Rope rope;    // of qkv
   uint8_t* pages;
@@ -89,8 +90,9 @@ inline Params MakeParams(const Launch& launch) {
   return {
       .q = args.q,
       .q_stride = args.q_stride,
-      .out = args.out,
-      .out_stride = args.out_stride,
+      .out = args.out.data,
+      .out_stride = args.out.stride,
+      .out_scale = args.out.type == Type::kFp8 ? args.out.scales : nullptr,
       .qkv = args.qkv,
       .rope = args.rope,
       .pages = static_cast<uint8_t*>(pages.data),
@@ -115,18 +117,36 @@ inline Params MakeParams(const Launch& launch) {
   };
 }
 
-// kColumns consecutive outputs, 4 or 2.
+// kColumns consecutive outputs, 4 or 2, from element `to` on. FP8 is made of what BF16 would hold:
+// the bits are those of a quantization that reads it.
 template <int kColumns>
-__device__ inline void StoreOutputs(Bf16* to, const float (&values)[kColumns], float factor) {
+__device__ inline void StoreOutputs(const Params& params, int64_t to,
+                                    const float (&values)[kColumns], float factor) {
   uint32_t words[kColumns / 2];
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) {
     words[i] = PackBf16(__fmul_rn(values[2 * i], factor), __fmul_rn(values[2 * i + 1], factor));
   }
+  if (params.out_scale != nullptr) {
+    const float inverse = Fp8Inverse(*params.out_scale);
+    uint16_t codes[kColumns / 2];
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) {
+      codes[i] = Fp8Codes2(UnpackBf16(words[i]), inverse);
+    }
+    auto* const out = reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(params.out) + to);
+    if constexpr (kColumns == 4) {
+      *reinterpret_cast<uint32_t*>(out) = codes[0] | static_cast<uint32_t>(codes[1]) << 16;
+    } else {
+      *out = codes[0];
+    }
+    return;
+  }
+  auto* const out = reinterpret_cast<uint32_t*>(static_cast<Bf16*>(params.out) + to);
   if constexpr (kColumns == 4) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+    *reinterpret_cast<uint2*>(out) = make_uint2(words[0], words[1]);
   } else {
-    *reinterpret_cast<uint32_t*>(to) = words[0];
+    *out = words[0];
   }
 }
 
@@ -138,7 +158,12 @@ __device__ inline void StorePadding(const Params& params, int first_token, int t
   const int width = params.kv_heads * params.group * head_size;
   for (int token = first_token; token < first_token + tokens; ++token) {
     for (int64_t column = width + thread; column < params.out_stride; column += kThreads) {
-      params.out[token * params.out_stride + column] = __float2bfloat16(0);
+      const int64_t at = token * params.out_stride + column;
+      if (params.out_scale != nullptr) {
+        static_cast<uint8_t*>(params.out)[at] = 0;
+      } else {
+        static_cast<Bf16*>(params.out)[at] = __float2bfloat16(0);
+      }
     }
   }
 }

@@ -63,9 +63,9 @@ class Consumer {
                           params_.Token(row);
     return (entry * params_.kv_heads + segment.head) * params_.group + params_.HeadOf(row);
   }
-  __device__ Bf16* Output(const Segment& segment, int row) const {
-    return params_.out +
-           params_.RowOffset(params_.out_stride, segment.row.token, segment.head, row, kHeadSize);
+  // Where a row begins in the outputs.
+  __device__ int64_t Output(const Segment& segment, int row) const {
+    return params_.RowOffset(params_.out_stride, segment.row.token, segment.head, row, kHeadSize);
   }
 
   // Among the warps that compute.
@@ -297,8 +297,8 @@ class Consumer {
         if (!HasWord(i)) continue;
         float columns[T::kLaneColumns];
         T::LaneColumns(values[i], half, columns);
-        StoreOutputs(Output(segment, row) + T::LaneColumn(warp_ * kWords + i, lane_), columns,
-                     factor);
+        StoreOutputs(params_, Output(segment, row) + T::LaneColumn(warp_ * kWords + i, lane_),
+                     columns, factor);
       }
     }
     StorePadding<kThreads>(params_, segment.row.token, segment.row.tokens, segment.head, kHeadSize,
@@ -354,6 +354,7 @@ class Consumer {
         const int64_t first = PartialRow(segment, segment.first_chunk, row);
         const bool active = column < kHeadSize;
         MergePartials(
+            params_,
             {.sums = params_.scratch.partial_sums + first,
              .values = params_.scratch.partial_values + first * kHeadSize + (active ? column : 0),
              .sums_stride = segment.row.tokens * params_.kv_heads * params_.group,
@@ -361,7 +362,7 @@ class Consumer {
              .chunks = static_cast<int>(chunks),
              .log2_unit = params_.rule.log2_unit,
              .value_scale = params_.value_scale,
-             .out = active ? Output(segment, row) + column : nullptr});
+             .out = active ? Output(segment, row) + column : -1});
       }
     }
     StorePadding<kThreads>(params_, segment.row.token, segment.row.tokens, segment.head, kHeadSize,

@@ -17,12 +17,12 @@ struct Partials {
   int chunks;
   float log2_unit;
   float value_scale;
-  Bf16* out;  // or null
+  int64_t out;  // the first one's place; -1: nowhere
 };
 
 // By a warp. The lanes have a chunk's factors each, which need only the largest scores before it;
 // the sums then follow one another.
-__device__ inline void MergePartials(const Partials& partials) {
+__device__ inline void MergePartials(const Params& params, const Partials& partials) {
   const int lane = threadIdx.x % kWarpSize;
   constexpr int kAhead = 16;  // read at once; more would take registers from the loop over tiles
   const auto load_sum = [&](int chunk) {
@@ -71,8 +71,8 @@ __device__ inline void MergePartials(const Partials& partials) {
     total.max = fmaxf(total.max, __shfl_sync(kFullWarp, max, kWarpSize - 1));
     own = load_sum(begin + kWarpSize + lane);
   }
-  if (partials.out == nullptr) return;
-  StoreOutputs(partials.out, total_values, OutputFactor(total, partials.value_scale));
+  if (partials.out < 0) return;
+  StoreOutputs(params, partials.out, total_values, OutputFactor(total, partials.value_scale));
 }
 
 }  // namespace millrace::kernels::attention

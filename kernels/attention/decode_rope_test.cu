@@ -119,8 +119,7 @@ class World {
     args.step = Step();
     args.pages = Pages(pages);
     args.tables = {tables_.get(), row_blocks_};
-    args.out = out_.get();
-    args.out_stride = width_;
+    args.out = Bf16Rows(out_.get(), width_);
     args.scale = 0.09f;
     args.scratch = scratch_.get();
     return args;
@@ -312,11 +311,11 @@ TEST(DecodeRopeTest, RefusesWhatItsHeaderDoesNotAllow) {
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.qkv.data = nullptr; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.qkv.data += 1; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.qkv.stride = 1024; }));
-  EXPECT_TRUE(refuses([](AttentionArgs& a) { a.q = a.out; }));
+  EXPECT_TRUE(refuses([](AttentionArgs& a) { a.q = static_cast<const Bf16*>(a.out.data); }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.step.max_row_tokens = 2; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) {
     a.step.heads = 18;  // nine for each kv head
-    a.out_stride = a.qkv.stride = 4096;
+    a.out.stride = a.qkv.stride = 4096;
   }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.rope.dimensions = 136; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.rope.rotations = nullptr; }));

@@ -91,12 +91,19 @@ bool HasValidQueries(const AttentionArgs& args, int64_t width) {
          kernels::IsValid(args.rope, args.pages.head_size);
 }
 
+bool HasValidOutput(const Activation& out, int64_t width) {
+  const bool plain = out.type == Type::kBf16 && out.scaling == Scaling::kNone;
+  const bool scaled =
+      out.type == Type::kFp8 && out.scaling == Scaling::kTensor && out.scales != nullptr;
+  return (plain || scaled) && out.data != nullptr && IsAligned16(out.data) && out.stride >= width &&
+         out.stride % 8 == 0;
+}
+
 bool IsValid(const AttentionArgs& args) {
   const int64_t width = int64_t{args.step.heads} * args.pages.head_size;
   return IsValid(args.step) && kernels::IsValid(args.pages) &&
          args.step.kv_heads == args.pages.kv_heads && HasValidQueries(args, width) &&
-         args.out != nullptr && IsAligned16(args.out) && args.out_stride >= width &&
-         args.out_stride % 8 == 0 && args.tables.blocks != nullptr && args.scale > 0 &&
+         HasValidOutput(args.out, width) && args.tables.blocks != nullptr && args.scale > 0 &&
          args.soft_cap >= 0 && IsMemory(args.scratch);
 }
 

@@ -52,10 +52,11 @@ struct AttentionArgs {
   int64_t q_stride;    // elements, a multiple of 8
   KvPages pages;       // with the keys and values of the step's own tokens; 16-byte aligned
   BlockTables tables;  // entries beyond a sequence's last token are not read
-  Bf16* out;           // [tokens, heads * head_size]; columns up to out_stride are set to zero
-  int64_t out_stride;  // elements, a multiple of 8
-  float scale;         // of the scores
-  float soft_cap;      // scores become cap * tanh(score / cap); 0: they do not
+  // [tokens, heads * head_size], BF16, or FP8 with Scaling::kTensor: what LaunchQuantize makes of
+  // the BF16. Columns up to the stride, a multiple of 8, are set to zero.
+  Activation out;
+  float scale;     // of the scores
+  float soft_cap;  // scores become cap * tanh(score / cap); 0: they do not
   // Of AttentionScratchBytes(step, head_size), 256-byte aligned: what is between two chunks. Layers
   // that run one after the other may share it; nothing need be in it.
   void* scratch;

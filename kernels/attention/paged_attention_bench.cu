@@ -50,7 +50,7 @@ void RunDecodeLayers(Bench& bench, const Shape& shape, const AttentionArgs& args
   const int64_t width = (int64_t{shape.heads} + 2 * shape.kv_heads) * shape.head_size;
   DeviceBuffer<Bf16> qkv(shape.rows * width);
   FillUniform(qkv.get(), qkv.size(), 3, 2);
-  DeviceBuffer<Bf16> q(shape.rows * args.q_stride), out(shape.rows * args.out_stride);
+  DeviceBuffer<Bf16> q(shape.rows * args.q_stride), out(shape.rows * args.out.stride);
   DeviceBuffer<int32_t> nothing(2);
   DeviceBuffer<float2> rotations(int64_t{shape.length} * shape.head_size / 2);
   CheckCuda(
@@ -69,7 +69,7 @@ void RunDecodeLayers(Bench& bench, const Shape& shape, const AttentionArgs& args
       AttentionArgs a = args;
       const bool swaps = append == Append::kNot && layer % 2 == 1;
       a.q = swaps ? out.get() : q.get();
-      a.out = swaps ? q.get() : out.get();
+      a.out.data = swaps ? q.get() : out.get();
       a.turn = turns ? layer + 1 : 0;
       if (append == Append::kInside) {
         a.q = nullptr;
@@ -165,8 +165,7 @@ void RunShape(Bench& bench, const Shape& shape) {
                                         .k_scale = 1,
                                         .v_scale = 1},
                               .tables = {.blocks = tables.get(), .stride = row_blocks},
-                              .out = out.get(),
-                              .out_stride = width,
+                              .out = Bf16Rows(out.get(), width),
                               .scale = 1 / std::sqrt(static_cast<float>(shape.head_size)),
                               .soft_cap = 0,
                               .scratch = scratch.get()};

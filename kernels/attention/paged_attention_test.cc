@@ -216,6 +216,40 @@ TEST(PagedAttentionTest, PortableKernelsGiveTheSameBits) {
   }
 }
 
+// In the places and with the bits of a quantization that reads the BF16.
+TEST(PagedAttentionTest, Fp8OutputsAreTheBf16OnesQuantized) {
+  constexpr float kScale = 0.0043f;
+  const DeviceBuffer<float> scale(std::vector<float>{kScale});
+  // One token a row, of which a long one is on many CTAs; with prompts.
+  const std::vector<std::vector<StepRow>> steps = {{{9, 699, 1}, {10, 20, 1}, {11, 512, 1}},
+                                                   {{9, 0, 700}, {10, 14, 1}, {11, 400, 113}}};
+  for (const int head_size : {64, 96, 128, 256}) {
+    const AttentionCase c = {.head_size = head_size, .lengths = kLengths};
+    const AttentionWorld world(c);
+    for (const std::vector<StepRow>& rows : steps) {
+      AttentionRunner runner(world, rows.size(), Tokens(rows), LongestRow(rows));
+      const std::vector<Bf16> plain = RunStep(runner, rows);
+      for (const bool portable : {false, true}) {
+        DeviceBuffer<uint8_t> codes(plain.size());
+        codes.Poison();
+        AttentionArgs args = runner.Args();
+        args.out = {codes.get(), Type::kFp8, Scaling::kTensor, c.Stride(), scale.get()};
+        args.portable = portable;
+        ASSERT_EQ(LaunchPlanAttention(args.step, nullptr), cudaSuccess);
+        ASSERT_EQ(LaunchPagedAttention(args, nullptr), cudaSuccess);
+        const std::vector<uint8_t> found = codes.Download();
+        int different = 0;
+        for (size_t i = 0; i < plain.size(); ++i) {
+          different += found[i] != ToFp8(__bfloat162float(plain[i]) * (1.0f / kScale));
+        }
+        EXPECT_EQ(different, 0) << "of " << plain.size() << ", " << c.Name() << " portable "
+                                << portable;
+        EXPECT_TRUE(codes.GuardsIntact());
+      }
+    }
+  }
+}
+
 TEST(PagedAttentionTest, NeighboursChangeNoBit) {
   std::mt19937 random(1);
   std::vector<int> lengths(200);
@@ -326,7 +360,9 @@ TEST(PagedAttentionTest, RefusesWhatItsHeaderDoesNotAllow) {
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.step.row_slot = nullptr; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.q += 1; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.q_stride -= 8; }));
-  EXPECT_TRUE(refuses([](AttentionArgs& a) { a.out_stride = 1024 + 4; }));
+  EXPECT_TRUE(refuses([](AttentionArgs& a) { a.out.stride = 1024 + 4; }));
+  EXPECT_TRUE(refuses([](AttentionArgs& a) { a.out.type = Type::kFp8; }));
+  EXPECT_TRUE(refuses([](AttentionArgs& a) { a.out.scaling = Scaling::kToken; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.scale = 0; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.soft_cap = -1; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.scratch = nullptr; }));

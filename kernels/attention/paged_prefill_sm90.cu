@@ -222,13 +222,13 @@ class Consumer {
       const int row = Row(half);
       if (row >= item.tokens * params_.group) continue;
       const float factor = OutputFactor(shared_.totals[row], params_.value_scale);
-      Bf16* to = params_.out + Lane() % 4 * 2 +
-                 params_.RowOffset(params_.out_stride, item.token, work.head, row, kHeadSize);
+      const int64_t to = Lane() % 4 * 2 + params_.RowOffset(params_.out_stride, item.token,
+                                                            work.head, row, kHeadSize);
 #pragma unroll
       for (int block = 0; block < kColumnBlocks; ++block) {
         const float columns[2] = {total_values_[block][2 * half],
                                   total_values_[block][2 * half + 1]};
-        StoreOutputs(to + block * 8, columns, factor);
+        StoreOutputs(params_, to + block * 8, columns, factor);
       }
     }
     StorePadding<kComputingThreads>(params_, item.token, item.tokens, work.head, kHeadSize,

@@ -212,13 +212,13 @@ class PrefillBase {
       const int row = Row(i);
       if (row >= shared_.item.tokens * params_.group) continue;
       const float factor = OutputFactor(shared_.totals[row], params_.value_scale);
-      Bf16* to = params_.out + params_.RowOffset(params_.out_stride, shared_.item.token,
-                                                 shared_.head, row, kHeadSize);
+      const int64_t to =
+          params_.RowOffset(params_.out_stride, shared_.item.token, shared_.head, row, kHeadSize);
 #pragma unroll
       for (int word = 0; word < T::Row::kWords; ++word) {
         float columns[T::kLaneColumns];
         T::LaneColumns(&values_[i / 2][word * T::kBlocksPerWord], i % 2, columns);
-        StoreOutputs(to + T::LaneColumn(word, lane_), columns, factor);
+        StoreOutputs(params_, to + T::LaneColumn(word, lane_), columns, factor);
       }
     }
   }

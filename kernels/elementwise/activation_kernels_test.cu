@@ -120,6 +120,45 @@ TEST(GatedActivation, EveryKernelGivesTheSameBits) {
   }
 }
 
+// The same rows, in the other layout.
+TEST(GatedActivation, ReadsBothLayouts) {
+  for (const int size : {576, 8200, 14336}) {
+    for (const int tokens : {3, 60, 150}) {
+      const TestProduct halves(tokens, 2 * size, true, 1);
+      const std::vector<Bf16> data = halves.data.Download();
+      const std::vector<float> scales = halves.channel_scales.Download();
+      std::vector<Bf16> turned = data;
+      std::vector<float> turned_scales = scales;
+      for (int c = 0; c < 2 * size; ++c) {
+        const int to = c % size / 8 * 16 + c / size * 8 + c % 8;
+        turned_scales[to] = scales[c];
+        for (int t = 0; t < tokens; ++t) {
+          turned[t * halves.stride + to] = data[t * halves.stride + c];
+        }
+      }
+      const DeviceBuffer<Bf16> in(turned);
+      const DeviceBuffer<float> channel_scales(turned_scales);
+      const Product interleaved = {in.get(), halves.stride, halves.view.token_scales,
+                                   channel_scales.get()};
+      for (const Scaling scaling : kAllScalings) {
+        SCOPED_TRACE(Name(tokens, size, scaling));
+        const TestActivation expected(tokens, size, scaling), out(tokens, size, scaling);
+        ASSERT_EQ(LaunchGatedActivation({halves.view, tokens, size, expected.view}, nullptr),
+                  cudaSuccess);
+        ASSERT_EQ(LaunchGatedActivation({.gate_up = interleaved,
+                                         .tokens = tokens,
+                                         .size = size,
+                                         .out = out.view,
+                                         .layout = GateLayout::kInterleaved},
+                                        nullptr),
+                  cudaSuccess);
+        EXPECT_EQ(out.data.Download(), expected.data.Download());
+        EXPECT_TRUE(out.data.GuardsIntact());
+      }
+    }
+  }
+}
+
 TEST(GatedActivation, RefusesWhatItCannotDo) {
   const TestProduct gate_up(2, 128, false, 1);
   const TestActivation out(2, 64, Scaling::kToken);

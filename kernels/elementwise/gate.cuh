@@ -7,18 +7,26 @@
 
 namespace millrace::kernels {
 
+// Where 8 columns of the gate, from `column` (a multiple of 8) on, lie, and where those of up.
+__device__ inline int64_t GateColumn(GateLayout layout, int64_t column) {
+  return layout == GateLayout::kInterleaved ? 2 * column : column;
+}
+__device__ inline int64_t UpColumn(GateLayout layout, int64_t size, int64_t column) {
+  return layout == GateLayout::kInterleaved ? 2 * column + 8 : size + column;
+}
+
 // 8 columns of a row's gate and up.
 template <bool kScaled>
 struct GateVector {
   ProductVector<kScaled> gate, up;
 
   __device__ void LoadConstants(const GatedActivationArgs& args, int64_t column) {
-    gate.LoadConstants(args.gate_up, column);
-    up.LoadConstants(args.gate_up, args.size + column);
+    gate.LoadConstants(args.gate_up, GateColumn(args.layout, column));
+    up.LoadConstants(args.gate_up, UpColumn(args.layout, args.size, column));
   }
   __device__ void Load(const GatedActivationArgs& args, int64_t token, int64_t column) {
-    gate.Load(args.gate_up, token, column);
-    up.Load(args.gate_up, token, args.size + column);
+    gate.Load(args.gate_up, token, GateColumn(args.layout, column));
+    up.Load(args.gate_up, token, UpColumn(args.layout, args.size, column));
   }
 };
 
@@ -34,15 +42,15 @@ __device__ inline float Sigmoid(float x) {
 
 // silu(gate) * up; where exp(-x) overflows silu is -0, its limit. There is no sum of products in it
 // that a compiler could contract in one kernel and not in another.
+__device__ inline float Gate(float gate, float up) { return gate * Sigmoid(gate) * up; }
+
 template <bool kScaled>
 __device__ void Gate(const GateVector<kScaled>& vector, float (&values)[8]) {
   float factors[8];
   vector.gate.Values(values);
   vector.up.Values(factors);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    values[i] = values[i] * Sigmoid(values[i]) * factors[i];
-  }
+  for (int i = 0; i < 8; ++i) values[i] = Gate(values[i], factors[i]);
 }
 
 // Kernel::kGatedClusters. Checked arguments with Scaling::kToken and at least one token.

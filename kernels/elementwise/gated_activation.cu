@@ -73,7 +73,9 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
         const int at = column(group * kShare + i);
-        const float* from = product.channel_scales + part / 2 * args.size + at + part % 2 * 4;
+        const int64_t half =
+            part < 2 ? GateColumn(args.layout, at) : UpColumn(args.layout, args.size, at);
+        const float* from = product.channel_scales + half + part % 2 * 4;
         const bool scaled = product.channel_scales != nullptr && at < args.size;
         share[i][part] = scaled ? *reinterpret_cast<const float4*>(from) : make_float4(1, 1, 1, 1);
       }
@@ -81,13 +83,14 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
   }
   AwaitPredecessor();
 
-  const auto gate_of = [&](int64_t token) {
-    return token < args.tokens ? product.data + token * product.stride + 8 * thread : nullptr;
+  const auto row_of = [&](int64_t token) {
+    return token < args.tokens ? product.data + token * product.stride : nullptr;
   };
-  const auto copy = [&](int i, const Bf16* gate) {
-    if (gate == nullptr || column(i) >= args.size) return;
-    CopyAsync(row + 2 * i * kGroupThreads, gate + 8 * i * kGroupThreads);
-    CopyAsync(row + (2 * i + 1) * kGroupThreads, gate + 8 * i * kGroupThreads + args.size);
+  const auto copy = [&](int i, const Bf16* from) {
+    if (from == nullptr || column(i) >= args.size) return;
+    CopyAsync(row + 2 * i * kGroupThreads, from + GateColumn(args.layout, column(i)));
+    CopyAsync(row + (2 * i + 1) * kGroupThreads,
+              from + UpColumn(args.layout, args.size, column(i)));
   };
   const auto token_scale = [&](int64_t token) {
     return product.token_scales != nullptr && token < args.tokens ? product.token_scales[token] : 1;
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
   const int64_t step = int64_t{kRowGroups} * gridDim.x;
   int64_t token = int64_t{kRowGroups} * blockIdx.x + group;
 #pragma unroll
-  for (int i = 0; i < kRowsVectors; ++i) copy(i, gate_of(token));
+  for (int i = 0; i < kRowsVectors; ++i) copy(i, row_of(token));
   CommitCopies();
   float next_scale = token_scale(token);
   if constexpr (kScaled) {
@@ -112,7 +115,7 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
   for (int set = 0; token < args.tokens; token += step, set ^= 1) {
     const float scale_of_row = next_scale;
     next_scale = token_scale(token + step);
-    const Bf16* const next = gate_of(token + step);
+    const Bf16* const next = row_of(token + step);
     WaitForCopies<0>();
     float values[kRowsVectors][8] = {};
 #pragma unroll

@@ -16,11 +16,12 @@ namespace millrace::kernels {
 // CTA's, or (when there are more long rows than SMs) half a CTA's, which takes several, one after
 // the other; on sm_90 up to 48 rows, and rows longer than 14,336, are each a cluster's.
 struct GatedActivationArgs {
-  Product gate_up;  // [tokens, 2 * size]: gate in columns [0, size), up in [size, 2 * size)
+  Product gate_up;  // [tokens, 2 * size]
   int tokens;
   int size;               // 8 to 32768, a multiple of 8
   Activation out;         // [tokens, size], stride at most 32768
   bool portable = false;  // only kernels for all architectures: the bits are the same
+  GateLayout layout = GateLayout::kHalves;
 };
 
 cudaError_t LaunchGatedActivation(const GatedActivationArgs& args, cudaStream_t stream);

@@ -112,12 +112,15 @@ bool Fits(const LinearArgs& args) {
       !IsValid(input, shape.stride) || input.stride != shape.stride || input.type != shape.type) {
     return false;
   }
-  if (args.tokens < 1 || args.tokens > args.plan->options.max_tokens ||
-      args.output_stride < shape.rows || args.output_stride % 8 != 0) {
+  if (args.tokens < 1 || args.tokens > args.plan->options.max_tokens) return false;
+  const bool gated = args.gated.data != nullptr;  // our own kernels look at the rest of it
+  if (gated ? !TakesGate(args.plan, args.tokens) || args.output != nullptr
+            : args.output_stride < shape.rows || args.output_stride % 8 != 0) {
     return false;
   }
-  for (const void* pointer : {weight.data, static_cast<const void*>(args.output),
-                              static_cast<const void*>(args.workspace)}) {
+  for (const void* pointer :
+       {weight.data, static_cast<const void*>(gated ? args.gated.data : args.output),
+        static_cast<const void*>(args.workspace)}) {
     if (pointer == nullptr || !IsAligned16(pointer)) return false;
   }
   const auto scaled_as = [&](WeightScaling one, Scaling other) {
@@ -140,7 +143,8 @@ sm90::OwnLinear OwnProduct(const LinearArgs& args) {
           .output = args.output,
           .output_type = args.plan->shape.output,
           .output_stride = args.output_stride,
-          .ticket = args.ticket};
+          .ticket = args.ticket,
+          .gated = args.gated};
 }
 
 cudaError_t CudaError(cublasStatus_t status) {
@@ -207,6 +211,13 @@ bool MakesInput(const LinearPlan* plan, int64_t tokens) {
   return plan != nullptr && tokens == 1 && !plan->shape.blocks &&
          plan->shape.stride <= kMostMadeInputs && plan->shape.output == Type::kBf16 &&
          std::holds_alternative<sm90::StreamChoice>(plan->RangeOf(tokens).choice);
+}
+
+bool TakesGate(const LinearPlan* plan, int64_t tokens) {
+  if (plan == nullptr || plan->shape.blocks || plan->shape.output != Type::kBf16) return false;
+  const LinearPlan::AnyChoice& choice = plan->RangeOf(tokens).choice;
+  return std::holds_alternative<sm90::StreamChoice>(choice) ||
+         std::holds_alternative<sm90::WideChoice>(choice);
 }
 
 cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {

@@ -98,6 +98,9 @@ inline constexpr int kMostMadeInputs = 4096;
 // Whether the plan takes an InputRow at so many tokens. Null takes none.
 bool MakesInput(const LinearPlan* plan, int64_t tokens);
 
+// Whether the plan takes LinearArgs::gated at so many tokens. Null takes none.
+bool TakesGate(const LinearPlan* plan, int64_t tokens);
+
 struct LinearArgs {
   const LinearPlan* plan;
   Weight weight;     // rows, stride, type and blocks as in the plan's shape
@@ -108,6 +111,11 @@ struct LinearArgs {
   void* workspace;        // the planner's workspace_bytes, 256-byte aligned; one stream's at a time
   unsigned* ticket;       // likewise; 0 before the first launch, and left so
   const InputRow* input_row = nullptr;  // instead of what the input's data hold; see MakesInput
+  // Instead of output, which is null, where TakesGate says so: LaunchGatedActivation's, bit for
+  // bit, of what would be there. [tokens][weight.rows / 2] without padding columns: BF16, or FP8
+  // with Scaling::kTensor. The weight's rows lie as GateLayout::kInterleaved says, the input's
+  // scaling is kNone or kTensor.
+  Activation gated = {};
   // Rows that input and output have memory for, if more than above; LinearRoom(tokens) is enough.
   // Rows past the tokens are read, whatever they hold, and written.
   int64_t room = 0;

@@ -272,22 +272,26 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   __shared__ __align__(16) uint8_t staging[Shape::kMathWarps * Product::Writer::kBytes];
   Product product(params, barriers, SharedAddress(memory), SharedAddress(staging));
   const int warp = threadIdx.x / kWarpSize;
-  if (warp < Shape::kMathWarps) {
-    WaitReady<Shape::kThreads>();
-    product.Multiply();
-    return;
-  }
-  // In each of two warps one thread copies. The others wait for it first: else the compiler may
-  // have it wait for the predecessor with them.
+  // In each of two warps one thread copies.
   const bool copies = threadIdx.x % kWarpSize == 0;
   if (warp == Shape::kMathWarps) {
     if (copies) barriers.Init(params.stages, Shape::kMathWarps);
     ArriveReady<Shape::kThreads>();
-    if (copies) product.CopyWeights();
   } else {
-    WaitReady<Shape::kThreads>();
-    if (copies) product.CopyInputs();
+    WaitReady<Shape::kThreads>();  // in one place: compute-sanitizer takes two for divergence
   }
+  if (warp < Shape::kMathWarps) {
+    product.Multiply();
+    return;
+  }
+  if (copies) {
+    if (warp == Shape::kMathWarps) {
+      product.CopyWeights();
+    } else {
+      product.CopyInputs();
+    }
+  }
+  // The others wait for it first: else the compiler may have it wait for the predecessor with them.
   __syncwarp();
   AwaitPredecessor();
 }

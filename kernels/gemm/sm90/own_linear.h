@@ -17,6 +17,8 @@ struct OwnLinear {
   Type output_type;
   int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
   unsigned* ticket;       // one stream's at a time; 0 before the first launch, and left so
+  // Instead of output, which is null: see LinearArgs. Not with kBlock.
+  Activation gated = {};
 };
 
 }  // namespace millrace::kernels::sm90

@@ -10,11 +10,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/delay.cuh"
+#include "kernels/elementwise/gated_activation.h"
 #include "kernels/gemm/linear_test_util.h"
 #include "kernels/gemm/sm90/own_linear.h"
 #include "kernels/test_util.h"
@@ -66,6 +68,50 @@ void ExpectBitsOfCublasLt(const Form& form, int64_t rows, int64_t stride, int64_
     }
   }
   EXPECT_TRUE(problem.GuardsIntact());
+}
+
+// That outputs of a gated linear are those of the gate's own kernel, and poison everywhere else,
+// with every choice.
+template <typename Kernel, typename Delay>
+void ExpectGate(const Form& form, int64_t size, int64_t stride,
+                const std::vector<int64_t>& counts) {
+  constexpr float kScale = 0.01f;
+  Problem problem(form, 2 * size, stride, Kernel::kMostTokens, 2 * size);
+  const DeviceBuffer<float> scale(std::vector<float>{kScale});
+  DeviceBuffer<uint8_t> data(Kernel::kMostTokens * size * sizeof(Bf16));
+  const auto left = [&](cudaError_t launched) {
+    EXPECT_EQ(launched, cudaSuccess);
+    EXPECT_TRUE(data.GuardsIntact());
+    return data.Download();
+  };
+  for (const Activation& gated :
+       {Bf16Rows(reinterpret_cast<Bf16*>(data.get()), size),
+        Activation{data.get(), Type::kFp8, Scaling::kTensor, size, scale.get()}}) {
+    for (const int64_t tokens : counts) {
+      SCOPED_TRACE(testing::Message() << form.name << ", " << size << " x " << stride << ", "
+                                      << tokens << " tokens, FP8 " << (gated.type == Type::kFp8));
+      const auto choices = Kernel::Choices(tokens);
+      auto args = ArgsOf<Kernel>(problem, form, tokens, choices[0]);
+      ASSERT_EQ(Kernel::template Launch<Delay>(args, nullptr), cudaSuccess);
+      data.Poison();
+      const std::vector<uint8_t> expected =
+          left(LaunchGatedActivation({.gate_up = LinearProduct(problem.Args(nullptr, tokens)),
+                                      .tokens = static_cast<int>(tokens),
+                                      .size = static_cast<int>(size),
+                                      .out = gated,
+                                      .layout = GateLayout::kInterleaved},
+                                     nullptr));
+      EXPECT_GT(std::set<uint8_t>(expected.begin(), expected.end()).size(), 50);
+      args.output = nullptr;
+      args.gated = gated;
+      for (const auto& choice : choices) {
+        args.choice = choice;
+        data.Poison();
+        ASSERT_TRUE((left(Kernel::template Launch<Delay>(args, nullptr)) == expected))
+            << Kernel::Describe(choice);
+      }
+    }
+  }
 }
 
 // Kernels that are set up while the one before them runs: each reads what that one wrote, into what
@@ -129,6 +175,10 @@ void ExpectRefusals(const std::vector<void (*)(typename Kernel::Choice&)>& chang
   EXPECT_TRUE(refused([](Args& args) { args.output_stride = 568; }));
   EXPECT_TRUE(refused([](Args& args) { args.output_type = Type::kFp8; }));
   EXPECT_TRUE(refused([](Args& args) { args.output = static_cast<uint8_t*>(args.output) + 8; }));
+  // A gate of inputs with a scale each.
+  EXPECT_TRUE(refused([](Args& args) {
+    args.gated = Bf16Rows(static_cast<Bf16*>(std::exchange(args.output, nullptr)), 288);
+  }));
 }
 
 // Forms with block scales, and without.
@@ -136,6 +186,15 @@ inline std::vector<Form> BlockForms(bool blocks = true) {
   std::vector<Form> forms;
   for (const Form& form : kForms) {
     if ((form.weight == WeightScaling::kBlock) == blocks) forms.push_back(form);
+  }
+  return forms;
+}
+
+// Those that may end in a gate.
+inline std::vector<Form> GatedForms() {
+  std::vector<Form> forms;
+  for (const Form& form : kForms) {
+    if (IsKnown(form.input) && form.output == Type::kBf16) forms.push_back(form);
   }
   return forms;
 }

@@ -265,9 +265,11 @@ class Stream {
     for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {  // a chunk that is not there has no scales, and sums of 0
-        scales[chunk][i] = chunk < chunks ? of_tokens[chunk * p_.block_scales.padded_tokens + i] *
-                                                of_weights[chunk]
-                                          : 0;
+        scales[chunk][i] =
+            chunk < chunks
+                ? of_tokens[chunk * p_.block_scales.padded_tokens + (kOwnSums == 2 ? part : i)] *
+                      of_weights[chunk]
+                : 0;
       }
     }
   }
@@ -302,7 +304,7 @@ class Stream {
       for (int chunk = 0; chunk < Shape::kGroup; ++chunk) {
 #pragma unroll
         for (int i = 0; i < kOwnSums; ++i) {
-          const float sum = at(set, chunk * kRowWarps + warp % kRowWarps, part * kOwnSums + i);
+          const float sum = at(set, chunk * kRowWarps + warp % kRowWarps, Shape::SumIndex(part, i));
           if constexpr (Shape::kBlocks) {
             sums[i] = fmaf(sum, scales[set * Shape::kGroup + chunk][i % 2], sums[i]);
           } else {

@@ -105,6 +105,13 @@ inline bool IsValid(const InputRow& row, const StreamLinearArgs& args) {
                     IsAligned16(row.new_residual) && row.new_residual != row.residual));
 }
 
+inline bool IsValidGate(const OwnLinear& args) {
+  const Activation& gated = args.gated;
+  return args.output == nullptr && args.output_type == Type::kBf16 && IsKnown(gated.scaling) &&
+         kernels::IsValid(gated, args.weight.rows / 2) && gated.stride == args.weight.rows / 2 &&
+         args.weight.scaling != WeightScaling::kBlock && args.input.scaling != Scaling::kToken;
+}
+
 // Everything but how the product is divided, and the most tokens.
 inline bool IsValidProduct(const OwnLinear& args) {
   const Weight& weight = args.weight;
@@ -115,9 +122,11 @@ inline bool IsValidProduct(const OwnLinear& args) {
       !kernels::IsValid(input, weight.stride) || input.stride != weight.stride) {
     return false;
   }
-  if (args.tokens < 1 || args.output == nullptr || !IsAligned16(args.output) ||
-      args.output_type == Type::kFp8 || args.output_stride < weight.rows ||
-      args.output_stride % 8 != 0 || args.ticket == nullptr) {
+  if (args.tokens < 1 || args.ticket == nullptr || args.output_type == Type::kFp8) return false;
+  if (args.gated.data != nullptr
+          ? !IsValidGate(args)
+          : args.output == nullptr || !IsAligned16(args.output) ||
+                args.output_stride < weight.rows || args.output_stride % 8 != 0) {
     return false;
   }
   if (weight.type == Type::kBf16) return weight.scaling == WeightScaling::kNone;
@@ -164,6 +173,7 @@ cudaError_t LaunchStream(const StreamLinearArgs& args, cudaStream_t stream) {
       .made = args.input,
       .output = args.output,
       .output_stride = args.output_stride,
+      .gate = GateOutputOf(args),
       .weight_scale = weight.scaling == WeightScaling::kTensor ? weight.scales : nullptr,
       .input_scale = args.input.scaling == Scaling::kTensor ? args.input.scales : nullptr,
       .block_scales = BlockScalesOf(args),

@@ -167,6 +167,13 @@ TEST(StreamLinearTest, MakesTheInputThatOtherKernelsStore) {
   }
 }
 
+TEST(StreamLinearTest, GatesAsTheKernelForItDoes) {
+  for (const Form& form : GatedForms()) {
+    ExpectGate<StreamLinear, NoDelay>(form, 384, 640, {1, 3, 8, 9, 16});
+    ExpectGate<StreamLinear, RandomDelay>(form, 1664, 4096, {7, 13});
+  }
+}
+
 TEST(StreamLinearTest, RefusesInputsThatItCannotMake) {
   MadeCase test(576, kForms[3], 2);
   const auto refused = [&](auto change) {

@@ -1,4 +1,4 @@
-// What stream_kernel.cuh does with the sums of a tile: scales them, rounds, and writes.
+// What stream_kernel.cuh does with the sums of a tile: scales them, gates, rounds, and writes.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_STREAM_OUTPUT_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_STREAM_OUTPUT_CUH_
 
@@ -27,10 +27,14 @@ class StreamWriter {
     float scale = 1;
     if (p_.weight_scale != nullptr) scale *= *p_.weight_scale;
     if (p_.input_scale != nullptr) scale *= *p_.input_scale;
+    if (p_.gate.data != nullptr) {
+      StoreGated(first_row, Shape::kGroup > 1 ? warp / Shape::kRowWarps : 0, sums, scale);
+      return;
+    }
     if constexpr (Shape::kGroup > 1) {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        StoreOne(first_row, warp / Shape::kRowWarps * Shape::kOwnSums + i, sums[i] * scale);
+        StoreOne(first_row, Shape::SumIndex(warp / Shape::kRowWarps, i), sums[i] * scale);
       }
     } else {
 #pragma unroll
@@ -49,10 +53,27 @@ class StreamWriter {
   }
 
  private:
+  template <int kCount>
+  __device__ void StoreGated(int first_row, int part, const float (&sums)[kCount],
+                             float scale) const {
+    const GateWriter writer(p_.gate);
+    constexpr int kUp = kCount == 2 ? 1 : 2;  // from a gate's sum to the other factor's
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i / kUp % 2 != 0) continue;
+      const int64_t token = TokenOf(Shape::SumIndex(part, i));
+      if (token < p_.tokens) writer.Store(token, first_row, sums[i] * scale, sums[i + kUp] * scale);
+    }
+  }
+
   // Of the sum that wgmma leaves in a lane's register i.
+  __device__ static int TokenOf(int i) {
+    return i / 4 * 8 + threadIdx.x % kWarpSize % 4 * 2 + i % 2;
+  }
+
   __device__ void StoreOne(int first_row, int i, float value) const {
     const int lane = threadIdx.x % kWarpSize;
-    const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    const int token = TokenOf(i);
     const int row = first_row + lane / 4 + i % 4 / 2 * 8;
     if (token >= p_.tokens) return;
     const int64_t at = token * p_.output_stride + row;
@@ -70,10 +91,7 @@ class StreamWriter {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const __nv_bfloat162 pair = __floats2bfloat162_rn(values[2 * half], values[2 * half + 1]);
-      uint32_t rows;
-      asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
-          : "=r"(rows)
-          : "r"(*reinterpret_cast<const uint32_t*>(&pair)));
+      const uint32_t rows = Transposed(*reinterpret_cast<const uint32_t*>(&pair));
       if (token < p_.tokens) {
         Bf16* const to = static_cast<Bf16*>(p_.output) + token * p_.output_stride + first_row;
         *reinterpret_cast<uint32_t*>(to + 8 * half + lane % 4 * 2) = rows;

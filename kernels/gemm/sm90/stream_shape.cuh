@@ -9,6 +9,7 @@
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/linear.h"
 #include "kernels/gemm/sm90/async_copy.cuh"
+#include "kernels/gemm/sm90/gate_output.cuh"
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
@@ -33,6 +34,7 @@ struct StreamParams {
   Activation made;  // its data are unused
   void* output;     // [tokens][output_stride], BF16 or fp32
   int64_t output_stride;
+  GateOutput gate;            // or this one
   const float* weight_scale;  // one, or null
   const float* input_scale;   // one, or null
   BlockScales block_scales;   // of a kernel for them
@@ -68,6 +70,11 @@ struct StreamShape {
   static constexpr int kSums = kTokens / 2;        // a thread's, of a chunk
   static constexpr int kOwnSums = kSums / kGroup;  // and those that it adds of all chunks
   static constexpr int kRowWarps = kRows / 16;     // warps that share a chunk's rows
+  // Which of a chunk's sums those are: register i and i + 2 of wgmma's, rows 8 apart, are never
+  // parted.
+  __device__ static int SumIndex(int part, int i) {
+    return kOwnSums == 2 ? part + 2 * i : part * kOwnSums + i;
+  }
   // The sums of a stage that warps hand round, twice.
   static constexpr int kExchangeBytes = kGroup == 1 ? 0 : 2 * kSets * kMathThreads * kSums * 4;
   // With block scales, those of a stage: kChunks of the weights' and of each token's.

@@ -63,6 +63,13 @@ TEST(WideLinearTest, KeepsTheOrderOfAChain) {
   for (const int64_t tokens : {24, 60, 100}) ExpectOrderOfAChain<WideLinear>(tokens);
 }
 
+TEST(WideLinearTest, GatesAsTheKernelForItDoes) {
+  for (const Form& form : GatedForms()) {
+    ExpectGate<WideLinear, NoDelay>(form, 384, 640, {17, 25, 32, 33, 64, 65, 99, 128});
+    ExpectGate<WideLinear, RandomDelay>(form, 1664, 4096, {30, 60, 100});
+  }
+}
+
 TEST(WideLinearTest, RefusesWhatItCannotRun) {
   ExpectRefusals<WideLinear>({
       [](WideChoice& choice) { choice.tile.rows = 80; },

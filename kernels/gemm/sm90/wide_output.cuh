@@ -1,4 +1,4 @@
-// What wide_kernel.cuh does with the sums of a tile: scales them, rounds, and writes.
+// What wide_kernel.cuh does with the sums of a tile: scales them, gates, rounds, and writes.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_WIDE_OUTPUT_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_WIDE_OUTPUT_CUH_
 
@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/device_util.cuh"
+#include "kernels/gemm/sm90/gate_output.cuh"
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
@@ -29,10 +30,11 @@ __device__ inline uint4 LoadShared(uint32_t from) {
 }
 
 struct WideOutput {
-  void* data;  // [tokens][stride], BF16 or fp32
+  void* data;  // [tokens][stride], BF16 or fp32; or `gate`
   int64_t stride;
   int tokens;
   bool fp32;
+  GateOutput gate;
 };
 
 // Writes what a warp holds of kTokens tokens: 16 outputs of each, where wgmma leaves them.
@@ -52,7 +54,9 @@ class OutputWriter {
     for (int block = 0; block < kTokens; block += kBlock) {
       const int token = first_token + block;
       if (token >= end) break;
-      if (to_.fp32) {
+      if (to_.gate.data != nullptr) {
+        WriteGated(first_row, token, end, &sums[block / 2], scale);
+      } else if (to_.fp32) {
         WriteFp32(first_row, token, end, &sums[block / 2], scale);
       } else {
         WriteBf16(first_row, token, end, &sums[block / 2], scale);
@@ -71,6 +75,18 @@ class OutputWriter {
       if (token < end) {
         static_cast<float*>(to_.data)[token * to_.stride + row] = sums[i] * scale;
       }
+    }
+  }
+
+  __device__ void WriteGated(int first_row, int first_token, int end, const float* sums,
+                             float scale) const {
+    const GateWriter writer(to_.gate);
+#pragma unroll
+    for (int i = 0; i < kBlock / 2; i += 4) {
+      const int token = first_token + i * 2;  // of eight
+      if (token >= end) break;
+      writer.StoreEight(token, end, first_row, {sums[i] * scale, sums[i + 1] * scale},
+                        {sums[i + 2] * scale, sums[i + 3] * scale});
     }
   }
 
