@@ -1,7 +1,7 @@
 // Sequences of one prompt.
 #include "gtest/gtest.h"
 #include "scheduler/scheduler.h"
-#include "scheduler/scheduler_script.h"
+#include "scheduler/scheduler_script_test_util.h"
 
 namespace millrace {
 namespace {

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/scheduler.h"
-#include "scheduler/scheduler_script.h"
+#include "scheduler/scheduler_script_test_util.h"
 
 namespace millrace {
 namespace {

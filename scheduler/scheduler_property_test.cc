@@ -1,7 +1,7 @@
 // A million random events (arrive, cancel, plan, commit, with rows and steps that fail) against the
-// model of an executor that checks every plan and every cached value (model_executor.h). After each
-// event, every block has as many holders as it counts; each sequence gets exactly the tokens and
-// scores that it would get alone; at the end every block is free; and nobody starves.
+// model of an executor that checks every plan and every cached value (model_executor_test_util.h).
+// After each event, every block has as many holders as it counts; each sequence gets exactly the
+// tokens and scores that it would get alone; at the end every block is free; and nobody starves.
 //
 // The bound, within a priority: a sequence is first scheduled within as many steps as all those
 // that rank before it, and those that had started before it came, have positions and three steps
@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "scheduler/model_executor.h"
+#include "scheduler/model_executor_test_util.h"
 #include "scheduler/scheduler.h"
-#include "scheduler/scheduler_script.h"
+#include "scheduler/scheduler_script_test_util.h"
 
 namespace millrace {
 namespace {

@@ -1,8 +1,8 @@
-// Each policy as a transcript (see scheduler_script.h).
+// Each policy as a transcript (see scheduler_script_test_util.h).
 #include "scheduler/scheduler.h"
 
 #include "gtest/gtest.h"
-#include "scheduler/scheduler_script.h"
+#include "scheduler/scheduler_script_test_util.h"
 
 namespace millrace {
 namespace {

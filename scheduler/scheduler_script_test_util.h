@@ -1,6 +1,6 @@
 // For tests: a scheduler driven by lines of text, so that a policy's test is a transcript.
-#ifndef MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_H_
-#define MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_H_
+#ifndef MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_TEST_UTIL_H_
+#define MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_TEST_UTIL_H_
 
 #include <string>
 #include <string_view>
@@ -47,4 +47,4 @@ SchedulerOptions SmallOptions(int32_t slots, int32_t budget, int32_t blocks,
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_H_
+#endif  // MILLRACE_SCHEDULER_SCHEDULER_SCRIPT_TEST_UTIL_H_

@@ -1,6 +1,6 @@
 // For tests: an executor whose "model" is a hash, run on the caller's thread.
-#ifndef MILLRACE_SCHEDULER_MODEL_EXECUTOR_H_
-#define MILLRACE_SCHEDULER_MODEL_EXECUTOR_H_
+#ifndef MILLRACE_SCHEDULER_MODEL_EXECUTOR_TEST_UTIL_H_
+#define MILLRACE_SCHEDULER_MODEL_EXECUTOR_TEST_UTIL_H_
 
 #include <cstdint>
 #include <deque>
@@ -91,4 +91,4 @@ class ModelExecutor {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SCHEDULER_MODEL_EXECUTOR_H_
+#endif  // MILLRACE_SCHEDULER_MODEL_EXECUTOR_TEST_UTIL_H_

@@ -1,4 +1,4 @@
-#include "scheduler/scheduler_script.h"
+#include "scheduler/scheduler_script_test_util.h"
 
 #include <map>
 #include <memory>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "scheduler/model_executor.h"
+#include "scheduler/model_executor_test_util.h"
 
 namespace millrace {
 

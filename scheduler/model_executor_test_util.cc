@@ -1,4 +1,4 @@
-#include "scheduler/model_executor.h"
+#include "scheduler/model_executor_test_util.h"
 
 #include <algorithm>
 #include <utility>
