@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr char kModules[] = "modules.json";
 constexpr char kSentenceConfig[] = "sentence_bert_config.json";
+constexpr char kPromptConfig[] = "config_sentence_transformers.json";
 constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxTokenTypes = 1024;
 constexpr double kLeastEpsilon = 1e-15;
@@ -117,6 +118,26 @@ absl::Status CheckLowerCase(const fs::path& folder, const JsonFields& config) {
                             JsonFields(json, StrCat(kTokenizerConfig, ": ")).BoolOr(kField, true));
   if (done) return absl::OkStatus();
   return config.Unsupported(kField, "true is not supported with a tokenizer that keeps the case");
+}
+
+// sentence-transformers puts the default prompt before a text for which none is asked for.
+absl::Status CheckPrompts(const fs::path& folder) {
+  if (!HasFolderFile(folder, kPromptConfig)) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(const Json json,
+                            ReadFolderJson(folder, kPromptConfig, kMaxConfigBytes));
+  constexpr char kField[] = "default_prompt_name";
+  const JsonFields fields(json, StrCat(kPromptConfig, ": "));
+  if (fields.Find(kField) == nullptr) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(const std::string_view name, fields.String(kField));
+  if (fields.Find("prompts") != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(const JsonFields prompts, fields.Object("prompts"));
+    const Json* const prompt = prompts.Find(name);
+    if (prompt != nullptr && *prompt == "") return absl::OkStatus();
+  }
+  return fields.Unsupported(
+      kField, StrCat("\"", Printable(name),
+                     "\" is not supported: its prompt would stand before every text (supported: "
+                     "null, or an empty prompt's)"));
 }
 
 }  // namespace
@@ -238,6 +259,7 @@ absl::StatusOr<ModelConfig> ReadHfEncoder(const JsonFields& config) {
 }
 
 absl::Status ReadSentenceTransformer(const fs::path& folder, ModelConfig* config) {
+  MILLRACE_RETURN_IF_ERROR(CheckPrompts(folder));
   if (!HasFolderFile(folder, kModules)) return absl::OkStatus();
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<Module> modules, ReadModules(folder));
   std::vector<std::string> types;

@@ -28,7 +28,8 @@ absl::StatusOr<ModelConfig> ReadHfEncoder(const JsonFields& config);
 // What sentence-transformers wrote into an encoder's folder: pooling and normalization
 // (modules.json and the pooling's own config.json), and the longest text
 // (sentence_bert_config.json). A folder without modules.json is what sentence-transformers makes of
-// it: the mean, not normalized. UNIMPLEMENTED for other modules and other kinds of pooling.
+// it: the mean, not normalized. UNIMPLEMENTED for other modules, other kinds of pooling, and a
+// default prompt (config_sentence_transformers.json).
 absl::Status ReadSentenceTransformer(const std::filesystem::path& folder, ModelConfig* config);
 
 }  // namespace millrace

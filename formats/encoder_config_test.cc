@@ -104,6 +104,26 @@ TEST_F(EncoderConfigTest, WhatWouldChangeTheNumbersIsRefusedByName) {
               HasSubstr("is not supported"));
 }
 
+TEST_F(EncoderConfigTest, NoTextIsPutBeforeAText) {
+  const auto message = [&](const char* json) {
+    return std::string(With("config_sentence_transformers.json", json).status().message());
+  };
+  // sentence-transformers adds those that a caller asks for, or the default.
+  for (const char* json : {R"({"__version__": {}})",
+                           R"({"prompts": {"query": "Find: "}, "default_prompt_name": null})",
+                           R"({"prompts": {"query": ""}, "default_prompt_name": "query"})"}) {
+    EXPECT_EQ(message(json), "") << json;
+  }
+  EXPECT_EQ(
+      message(R"({"prompts": {"query": "Find: "}, "default_prompt_name": "query"})"),
+      "config_sentence_transformers.json: default_prompt_name: \"query\" is not supported: its "
+      "prompt would stand before every text (supported: null, or an empty prompt's)");
+  EXPECT_THAT(message(R"({"default_prompt_name": "query"})"), HasSubstr("default_prompt_name"));
+  EXPECT_THAT(message(R"({"default_prompt_name": 1})"), HasSubstr("default_prompt_name: is 1"));
+  EXPECT_THAT(message(R"({"prompts": [], "default_prompt_name": "a"})"),
+              HasSubstr("prompts: is []"));
+}
+
 TEST_F(EncoderConfigTest, TextsInLowerCaseNeedATokenizerThatDoesSo) {
   WriteFile(folder_ + "/tokenizer_config.json", R"({"do_lower_case": true})");
   const char* const lower = R"({"max_seq_length": 20, "do_lower_case": true})";

@@ -28,18 +28,21 @@ struct FamilyTwin {
 std::vector<FamilyTwin> FamilyTwins();  // the decoders
 std::vector<FamilyTwin> EncoderTwins();
 
-// What to break on purpose.
-struct TwinFault {
-  bool other_kv_heads = false;  // the first two heads of keys and values have changed places
+// What to break of the weights on purpose, where no config says it.
+enum class TwinFault {
+  kNone,
+  kOtherKvHeads,  // neighbours among the heads of keys and values have changed places
+  kOtherScale,    // queries, and so all scores, are 1.25 times what they were
 };
 
 // Makes the folder, in F32. Ends the test program when that fails.
 void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder,
-                     const TwinFault& fault = {});
+                     TwinFault fault = TwinFault::kNone);
 
 // The same model as a GGUF file, as llama.cpp's converter would write it: keys, names, the order of
 // q's and k's rows, and the 1 of Gemma's norms. Without a tokenizer.
-void WriteTwinGguf(const FamilyTwin& twin, const std::string& path);
+void WriteTwinGguf(const FamilyTwin& twin, const std::string& path,
+                   TwinFault fault = TwinFault::kNone);
 
 }  // namespace millrace
 

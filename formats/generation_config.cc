@@ -1,6 +1,8 @@
 #include "formats/generation_config.h"
 
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include "base/status.h"
 #include "formats/folder_file.h"
@@ -12,6 +14,36 @@ namespace {
 constexpr char kName[] = "generation_config.json";
 constexpr size_t kMaxBytes = 1 << 20;
 constexpr double kAboveZero = 1e-6;
+
+// Fields of transformers' GenerationConfig that change what a decoder answers, and the number that
+// asks for nothing, if one does, as null, false and an empty list do. Not among them: max_length,
+// which most files have beside no wish, and what only works with beams, which num_beams tells.
+struct Unknown {
+  std::string_view name;
+  std::optional<double> neutral = 0;
+};
+constexpr Unknown kNotFollowed[] = {{"bad_words_ids"},
+                                    {"begin_suppress_tokens"},
+                                    {"constraints"},
+                                    {"encoder_repetition_penalty", 1},
+                                    {"epsilon_cutoff"},
+                                    {"eta_cutoff"},
+                                    {"exponential_decay_length_penalty"},
+                                    {"force_words_ids"},
+                                    {"forced_bos_token_id", std::nullopt},
+                                    {"forced_decoder_ids"},
+                                    {"forced_eos_token_id", std::nullopt},
+                                    {"guidance_scale", 1},
+                                    {"min_length"},
+                                    {"min_new_tokens"},
+                                    {"no_repeat_ngram_size"},
+                                    {"num_beams", 1},
+                                    {"penalty_alpha"},
+                                    {"sequence_bias"},
+                                    {"stop_strings"},
+                                    {"suppress_tokens"},
+                                    {"top_h"},
+                                    {"watermarking_config"}};
 
 absl::Status ReadFloat(const JsonFields& fields, std::string_view name, double min, double max,
                        std::optional<float>* value) {
@@ -30,6 +62,12 @@ absl::Status ReadInt(const JsonFields& fields, std::string_view name, int64_t mi
   return absl::OkStatus();
 }
 
+bool AsksForSomething(const Json& value, std::optional<double> neutral) {
+  if (value.is_number()) return value.get<double>() != neutral;
+  if (value.is_boolean()) return value.get<bool>();
+  return !value.empty();  // null is empty, a string never
+}
+
 }  // namespace
 
 absl::StatusOr<GenerationConfig> ReadGenerationConfig(const std::string& folder) {
@@ -45,6 +83,12 @@ absl::StatusOr<GenerationConfig> ReadGenerationConfig(const std::string& folder)
   MILLRACE_RETURN_IF_ERROR(
       ReadFloat(fields, "repetition_penalty", kAboveZero, 100, &config.repetition_penalty));
   MILLRACE_RETURN_IF_ERROR(ReadInt(fields, "max_new_tokens", 1, &config.max_new_tokens));
+  for (const Unknown& field : kNotFollowed) {
+    const Json* value = fields.Find(field.name);
+    if (value != nullptr && AsksForSomething(*value, field.neutral)) {
+      config.not_followed.emplace_back(field.name);
+    }
+  }
   return config;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -20,6 +21,9 @@ struct GenerationConfig {
   std::optional<float> typical_p;           // (0, 1]
   std::optional<float> repetition_penalty;  // (0, 100]
   std::optional<int32_t> max_new_tokens;    // at least 1
+
+  // Names of what else the file asks for that would change an answer, and that we cannot do.
+  std::vector<std::string> not_followed;
 };
 
 // Nothing is set where the folder has no such file. INVALID_ARGUMENT for a file that is damaged, or

@@ -13,7 +13,9 @@
 namespace millrace {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class GenerationConfigTest : public ::testing::Test {
  protected:
@@ -40,6 +42,22 @@ TEST_F(GenerationConfigTest, ReadsWhatIsThere) {
   EXPECT_EQ(config->typical_p, std::nullopt);
   EXPECT_EQ(config->repetition_penalty, 1.25f);
   EXPECT_EQ(config->max_new_tokens, std::nullopt);
+}
+
+TEST_F(GenerationConfigTest, NamesWhatIsNotFollowedAndMatters) {
+  const auto config = With(R"({"no_repeat_ngram_size": 3, "num_beams": 4, "suppress_tokens": [1],
+      "bad_words_ids": [[2, 3]], "min_new_tokens": 2, "epsilon_cutoff": 0.001,
+      "stop_strings": "END", "forced_bos_token_id": 0, "temperature": 1, "top_k": 5})");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(
+      config->not_followed,
+      ElementsAre("bad_words_ids", "epsilon_cutoff", "forced_bos_token_id", "min_new_tokens",
+                  "no_repeat_ngram_size", "num_beams", "stop_strings", "suppress_tokens"));
+  const auto neutral = With(R"({"no_repeat_ngram_size": 0, "num_beams": 1, "suppress_tokens": [],
+      "bad_words_ids": null, "min_new_tokens": 0, "epsilon_cutoff": 0.0, "guidance_scale": 1.0,
+      "stop_strings": null, "do_sample": true, "max_length": 4096, "transformers_version": "4"})");
+  ASSERT_TRUE(neutral.ok()) << neutral.status();
+  EXPECT_THAT(neutral->not_followed, IsEmpty());
 }
 
 TEST_F(GenerationConfigTest, NamesAValueThatIsOutOfRange) {

@@ -47,6 +47,7 @@ class HfConfigReader {
     MILLRACE_ASSIGN_OR_RETURN(const Architecture* architecture, ReadArchitecture());
     model().architecture = architecture->family;
     model().rope_interleaved = false;
+    MILLRACE_RETURN_IF_ERROR(RefuseBidirectional());
     MILLRACE_RETURN_IF_ERROR(ReadInt("num_hidden_layers", kMaxLayers, &model().layers));
     MILLRACE_RETURN_IF_ERROR(ReadInt("hidden_size", kMaxWidth, &model().hidden_size));
     MILLRACE_RETURN_IF_ERROR(ReadInt("intermediate_size", kMaxWidth, &model().ffn_size));
@@ -151,6 +152,15 @@ class HfConfigReader {
     }
     config.attention_scale = 1 / std::sqrt(config.head_size);
     return absl::OkStatus();
+  }
+
+  // transformers lets any decoder see what follows where this is anything but true, null too.
+  absl::Status RefuseBidirectional() const {
+    constexpr char kName[] = "is_causal";
+    const Json& config = fields_.object();
+    if (!config.contains(kName) || config[kName] == Json(true)) return absl::OkStatus();
+    return fields_.Unsupported(
+        kName, StrCat(Describe(config[kName]), " is not supported (supported: true)"));
   }
 
   // ---- What each architecture's own code reads ----

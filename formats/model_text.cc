@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "formats/gguf.h"
-#include "formats/tokenizer_config.h"
+#include "formats/gguf_tokenizer.h"
 #include "formats/tokenizer_gguf.h"
 
 namespace millrace {
@@ -15,7 +15,7 @@ namespace {
 absl::StatusOr<ModelText> ReadGgufText(const std::string& path) {
   MILLRACE_ASSIGN_OR_RETURN(GgufFile opened, GgufFile::Open(path));
   const auto file = std::make_shared<const GgufFile>(std::move(opened));
-  MILLRACE_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(*file));
+  MILLRACE_ASSIGN_OR_RETURN(const GgufTokenizer config, ReadGgufTokenizer(*file));
   ModelText text;
   text.owner = file;
   MILLRACE_ASSIGN_OR_RETURN(text.tokenizer, MakeTokenizerSpec(config));

@@ -6,8 +6,8 @@
 
 #include "formats/gguf.h"
 #include "formats/gguf_test_util.h"
+#include "formats/gguf_tokenizer.h"
 #include "formats/model_config.h"
-#include "formats/tokenizer_config.h"
 
 namespace millrace {
 namespace {
@@ -47,10 +47,10 @@ TEST(SmolLm2Test, ModelConfig) {
   EXPECT_TRUE(config->tied_embeddings);
 }
 
-TEST(SmolLm2Test, TokenizerConfig) {
+TEST(SmolLm2Test, GgufTokenizer) {
   const absl::StatusOr<GgufFile> file = GgufFile::Open(DefaultModelPath());
   ASSERT_TRUE(file.ok()) << file.status();
-  const absl::StatusOr<TokenizerConfig> config = ReadTokenizerConfig(*file);
+  const absl::StatusOr<GgufTokenizer> config = ReadGgufTokenizer(*file);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->pre, "smollm");
   EXPECT_EQ(config->tokens.size(), 49152u);

@@ -107,10 +107,10 @@ absl::Status AddPre(std::string_view name, TokenizerSpec* spec) {
                                          "\" is not supported (supported: ", JoinList(known), ")"));
 }
 
-absl::Status AddMerges(const TokenizerConfig& config, BpeModelSpec* bpe) {
-  bpe->merges.reserve(config.merges.size());
-  for (size_t rank = 0; rank < config.merges.size(); ++rank) {
-    const std::string_view merge = config.merges[rank];
+absl::Status AddMerges(const GgufTokenizer& gguf, BpeModelSpec* bpe) {
+  bpe->merges.reserve(gguf.merges.size());
+  for (size_t rank = 0; rank < gguf.merges.size(); ++rank) {
+    const std::string_view merge = gguf.merges[rank];
     const size_t space = merge.find(' ', 1);  // a token may be a space
     if (space == std::string_view::npos) {
       return absl::InvalidArgumentError(StrCat("key tokenizer.ggml.merges: entry ", rank, " \"",
@@ -129,19 +129,19 @@ size_t CountCharacters(std::string_view text) {
 
 // SentencePiece's BPE merges whatever pair makes the token of the highest score. As a list, in the
 // order in which transformers writes it: every pair of tokens that makes a token.
-void AddMergesByScore(const TokenizerConfig& config, BpeModelSpec* bpe) {
+void AddMergesByScore(const GgufTokenizer& gguf, BpeModelSpec* bpe) {
   struct Pair {
     float score;
     size_t left_characters, right_characters;
     std::string_view left, right;
   };
   absl::flat_hash_map<std::string_view, size_t, StringHash> ids;
-  ids.reserve(config.tokens.size());
-  for (size_t id = 0; id < config.tokens.size(); ++id) ids[config.tokens[id]] = id;
+  ids.reserve(gguf.tokens.size());
+  for (size_t id = 0; id < gguf.tokens.size(); ++id) ids[gguf.tokens[id]] = id;
   std::vector<Pair> pairs;
   std::vector<std::pair<std::pair<size_t, size_t>, size_t>> cuts;  // ids of the parts, place
-  for (size_t id = 0; id < config.tokens.size(); ++id) {
-    const std::string_view token = config.tokens[id];
+  for (size_t id = 0; id < gguf.tokens.size(); ++id) {
+    const std::string_view token = gguf.tokens[id];
     cuts.clear();
     for (size_t at = 1; at < token.size(); ++at) {
       if (!BeginsCharacter(token[at])) continue;
@@ -154,7 +154,7 @@ void AddMergesByScore(const TokenizerConfig& config, BpeModelSpec* bpe) {
     for (const auto& cut : cuts) {
       const std::string_view left = token.substr(0, cut.second), right = token.substr(cut.second);
       pairs.push_back(
-          {config.scores[id], CountCharacters(left), CountCharacters(right), left, right});
+          {gguf.scores[id], CountCharacters(left), CountCharacters(right), left, right});
     }
   }
   std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
@@ -167,44 +167,43 @@ void AddMergesByScore(const TokenizerConfig& config, BpeModelSpec* bpe) {
 }
 
 // Spaces as U+2581, bytes where a character has no token, and back.
-void AddSentencePiece(const TokenizerConfig& config, TokenizerSpec* spec) {
-  if (config.add_space_prefix) {
+void AddSentencePiece(const GgufTokenizer& gguf, TokenizerSpec* spec) {
+  if (gguf.add_space_prefix) {
     spec->normalizers.emplace_back(PrependNormalizer{std::string(kSpaceMark)});
   }
   spec->normalizers.emplace_back(Replacement{{false, " "}, std::string(kSpaceMark)});
   auto& bpe = std::get<BpeModelSpec>(spec->model);
   bpe.byte_fallback = true;
   bpe.fuse_unknown = true;
-  if (config.unknown)
-    bpe.unknown = std::string(config.tokens[static_cast<size_t>(*config.unknown)]);
+  if (gguf.unknown) bpe.unknown = std::string(gguf.tokens[static_cast<size_t>(*gguf.unknown)]);
   spec->decoders = {{Replacement{{false, std::string(kSpaceMark)}, " "},
                      SimpleDecoder::kByteFallback, SimpleDecoder::kFuse}};
-  if (config.add_space_prefix) spec->decoders->emplace_back(StripDecoder{" ", 1, 0});
+  if (gguf.add_space_prefix) spec->decoders->emplace_back(StripDecoder{" ", 1, 0});
 }
 
-void AddUnigram(const TokenizerConfig& config, TokenizerSpec* spec) {
+void AddUnigram(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   UnigramModelSpec unigram;
-  unigram.unknown = config.unknown;
+  unigram.unknown = gguf.unknown;
   spec->model = unigram;
-  if (!config.charsmap.empty()) {
-    spec->normalizers.emplace_back(PrecompiledNormalizer{std::string(
-        reinterpret_cast<const char*>(config.charsmap.data()), config.charsmap.size())});
+  if (!gguf.charsmap.empty()) {
+    spec->normalizers.emplace_back(PrecompiledNormalizer{
+        std::string(reinterpret_cast<const char*>(gguf.charsmap.data()), gguf.charsmap.size())});
   }
-  if (config.remove_extra_whitespaces) {
+  if (gguf.remove_extra_whitespaces) {
     spec->normalizers.emplace_back(StripNormalizer{true, true});
     spec->normalizers.emplace_back(Replacement{{true, " {2,}"}, " "});
   }
   const std::string mark(kSpaceMark);
   spec->pre_tokenizers.emplace_back(MetaspacePreTokenizer{
-      mark, config.add_space_prefix ? PrependScheme::kAlways : PrependScheme::kNever});
+      mark, gguf.add_space_prefix ? PrependScheme::kAlways : PrependScheme::kNever});
   spec->pre_tokenizers.emplace_back(
       SplitPreTokenizer{{false, mark}, SplitBehavior::kMergedWithNext});
-  spec->decoders = {{MetaspaceDecoder{mark, config.add_space_prefix}}};
+  spec->decoders = {{MetaspaceDecoder{mark, gguf.add_space_prefix}}};
 }
 
 // Tokens that begin a word lose the mark, the others get WordPiece's prefix; "[CLS]" and its like
 // have neither.
-absl::Status AddWordPiece(const TokenizerConfig& config, TokenizerSpec* spec) {
+absl::Status AddWordPiece(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   const auto texts = std::make_shared<std::deque<std::string>>();
   for (VocabularyEntry& entry : spec->vocabulary) {
     if (entry.text.starts_with(kSpaceMark)) {
@@ -215,78 +214,76 @@ absl::Status AddWordPiece(const TokenizerConfig& config, TokenizerSpec* spec) {
   }
   spec->owner = texts;
   const auto id = [&](std::optional<int32_t> given) { return static_cast<size_t>(*given); };
-  if (!config.unknown || !config.cls || !config.separator) {
+  if (!gguf.unknown || !gguf.cls || !gguf.separator) {
     return absl::InvalidArgumentError(
         "tokenizer.ggml: a bert tokenizer needs unknown_token_id, cls_token_id and "
         "seperator_token_id");
   }
-  spec->model = WordPieceModelSpec{std::string(config.tokens[id(config.unknown)]), "##", 100};
+  spec->model = WordPieceModelSpec{std::string(gguf.tokens[id(gguf.unknown)]), "##", 100};
   spec->normalizers = {SimpleNormalizer::kCleanText, SimpleNormalizer::kSpaceChinese,
                        SimpleNormalizer::kNfd, SimpleNormalizer::kStripNonspacingMarks,
                        SimpleNormalizer::kLowercase};
   spec->pre_tokenizers = {SplitPreTokenizer{{true, kWhiteSpacePattern}, SplitBehavior::kRemoved},
                           SplitPreTokenizer{{true, kPunctuationPattern}, SplitBehavior::kIsolated}};
-  spec->frame = {config.cls, std::nullopt, config.separator};
+  spec->frame = {gguf.cls, std::nullopt, gguf.separator};
   spec->decoders = {{WordPieceDecoder{"##", /*cleanup=*/true}}};
   return absl::OkStatus();
 }
 
 // Control tokens are matched where special text is parsed, user-defined ones in every text.
 // Byte-level BPE spells its other tokens, so that these do not belong to its vocabulary.
-void AddTokens(const TokenizerConfig& config, TokenizerSpec* spec) {
-  for (size_t i = 0; i < config.tokens.size(); ++i) {
+void AddTokens(const GgufTokenizer& gguf, TokenizerSpec* spec) {
+  for (size_t i = 0; i < gguf.tokens.size(); ++i) {
     const auto id = static_cast<int32_t>(i);
-    const TokenType type = config.types[i];
+    const TokenType type = gguf.types[i];
     const bool unknown = type == TokenType::kUnknown;
     const bool special = type == TokenType::kControl || unknown;
     const bool added = special || type == TokenType::kUserDefined;
     if (added)
-      spec->added.push_back(
-          {.id = id, .content = std::string(config.tokens[i]), .special = special});
-    if (!added || unknown || config.kind != TokenizerKind::kGpt2) {
-      spec->vocabulary.push_back(
-          {config.tokens[i], id, config.scores.empty() ? 0 : config.scores[i]});
+      spec->added.push_back({.id = id, .content = std::string(gguf.tokens[i]), .special = special});
+    if (!added || unknown || gguf.kind != TokenizerKind::kGpt2) {
+      spec->vocabulary.push_back({gguf.tokens[i], id, gguf.scores.empty() ? 0 : gguf.scores[i]});
     }
   }
 }
 
-void AddFrame(const TokenizerConfig& config, TokenizerSpec* spec) {
-  spec->bos = config.bos;
-  spec->eos = config.eos;
-  spec->pad = config.pad;
-  for (const std::optional<int32_t>& end : {config.eos, config.eot, config.eom}) {
+void AddFrame(const GgufTokenizer& gguf, TokenizerSpec* spec) {
+  spec->bos = gguf.bos;
+  spec->eos = gguf.eos;
+  spec->pad = gguf.pad;
+  for (const std::optional<int32_t>& end : {gguf.eos, gguf.eot, gguf.eom}) {
     if (end) spec->end_of_generation.push_back(*end);
   }
-  if (config.add_bos) spec->frame.push_back(config.bos);
+  if (gguf.add_bos) spec->frame.push_back(gguf.bos);
   spec->frame.push_back(std::nullopt);
-  if (config.add_eos) spec->frame.push_back(config.eos);
+  if (gguf.add_eos) spec->frame.push_back(gguf.eos);
 }
 
 }  // namespace
 
-absl::StatusOr<TokenizerSpec> MakeTokenizerSpec(const TokenizerConfig& config) {
+absl::StatusOr<TokenizerSpec> MakeTokenizerSpec(const GgufTokenizer& gguf) {
   TokenizerSpec spec;
-  AddTokens(config, &spec);
-  AddFrame(config, &spec);
-  switch (config.kind) {
+  AddTokens(gguf, &spec);
+  AddFrame(gguf, &spec);
+  switch (gguf.kind) {
     case TokenizerKind::kGpt2:
-      MILLRACE_RETURN_IF_ERROR(AddMerges(config, &spec.model.emplace<BpeModelSpec>()));
-      MILLRACE_RETURN_IF_ERROR(AddPre(config.pre, &spec));
+      MILLRACE_RETURN_IF_ERROR(AddMerges(gguf, &spec.model.emplace<BpeModelSpec>()));
+      MILLRACE_RETURN_IF_ERROR(AddPre(gguf.pre, &spec));
       spec.decoders = {{SimpleDecoder::kByteLevel}};
       break;
     case TokenizerKind::kLlama:
-      AddMergesByScore(config, &spec.model.emplace<BpeModelSpec>());
-      AddSentencePiece(config, &spec);
+      AddMergesByScore(gguf, &spec.model.emplace<BpeModelSpec>());
+      AddSentencePiece(gguf, &spec);
       break;
     case TokenizerKind::kGemma4:
-      MILLRACE_RETURN_IF_ERROR(AddMerges(config, &spec.model.emplace<BpeModelSpec>()));
-      AddSentencePiece(config, &spec);
+      MILLRACE_RETURN_IF_ERROR(AddMerges(gguf, &spec.model.emplace<BpeModelSpec>()));
+      AddSentencePiece(gguf, &spec);
       break;
     case TokenizerKind::kT5:
-      AddUnigram(config, &spec);
+      AddUnigram(gguf, &spec);
       break;
     case TokenizerKind::kBert:
-      MILLRACE_RETURN_IF_ERROR(AddWordPiece(config, &spec));
+      MILLRACE_RETURN_IF_ERROR(AddWordPiece(gguf, &spec));
       break;
   }
   return spec;

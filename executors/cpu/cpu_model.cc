@@ -8,7 +8,6 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/models/bert.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "formats/model_config.h"
@@ -66,7 +65,7 @@ void WarmUp(const CpuModel& model) {
   input.tokens = {0};
   input.positions = {0};
   input.row_of = {0};
-  if (model.encoder == nullptr) {
+  if (model.info.limits.embedding_size == 0) {
     input.wanted = {0};
     input.samples = {{.params = &greedy, .position = 1, .target = std::nullopt}};
   }
@@ -99,11 +98,7 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
   auto loaded = std::make_unique<CpuModel>();
   loaded->pool = std::make_unique<ThreadPool>(device.threads > 0 ? device.threads : UsableCores());
   CpuWeightPlacer placer(*opened.tensors, kernels, device.weight_bits);
-  if (config.encoder.has_value()) {
-    MILLRACE_ASSIGN_OR_RETURN(loaded->encoder, LoadBert(config, placer));
-  } else {
-    MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadModel(config, limits.max_model_len, placer));
-  }
+  MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadAnyModel(config, limits.max_model_len, placer));
   MILLRACE_ASSIGN_OR_RETURN(loaded->weights, placer.Finish(*loaded->pool));
   phases.End("place the weights");
 

@@ -8,7 +8,7 @@
 #include "executors/cpu/cpu_ops.h"
 #include "executors/executor.h"
 #include "executors/factory.h"
-#include "executors/models/model.h"
+#include "executors/models/any_model.h"
 
 namespace millrace::cpu {
 
@@ -17,16 +17,14 @@ struct CpuModel {
   std::unique_ptr<ThreadPool> pool;
   CpuWeights weights;
   KvArena kv;
-  std::unique_ptr<Model> model;      // or
-  std::unique_ptr<Encoder> encoder;  // this one
+  AnyModel model;
   std::unique_ptr<CpuOps> ops;
   ModelInfo info;
 
   // One step.
   void Run(const StepInput& input) const {
     ops->BeginStep();
-    if (encoder != nullptr) return encoder->Forward(*ops, input);
-    model->Forward(*ops, input);
+    Forward(model, *ops, input);
   }
 };
 

@@ -1,7 +1,8 @@
 // What the CPU executor does in a second: decode at several batch sizes, prefill, and each op's
 // share beside what the machine can do, measured in the same run.
 //
-//   executor_bench --model FILE.gguf [--threads N] [--repeat N] [--weight-bits 8|4] [--json]
+//   executor_bench --model FILE.gguf|FOLDER [--threads N] [--repeat N] [--batches N,...]
+//                  [--weight-bits 8|4] [--json]
 //
 // Medians of `repeat` runs. Decode: after a prompt of 128 tokens, 128 steps, two in flight, greedy.
 #include <algorithm>
@@ -14,9 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "executors/cpu/cpu_executor.h"
 #include "executors/cpu/cpu_model.h"
@@ -30,14 +33,25 @@ namespace {
 constexpr int kPrompt = 128;
 constexpr int kDecodeSteps = 128;
 constexpr int kPrefill = 512;
+constexpr int kMaxBatch = 64;
 
 struct Options {
   std::string model;
   int threads = 0;
   int repeat = 5;
+  std::vector<int> batches = {1, 4, 8, 16, 32};
   int weight_bits = 0;
   bool json = false;
 };
+
+bool ParseBatches(const std::string& text, std::vector<int>* batches) {
+  batches->clear();
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    if (!absl::SimpleAtoi(part, &batches->emplace_back())) return false;
+    if (batches->back() < 1 || batches->back() > kMaxBatch) return false;
+  }
+  return true;
+}
 
 double Seconds(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -87,7 +101,7 @@ void Run(const Options& options) {
   DeviceSpec device;
   device.threads = options.threads;
   device.weight_bits = options.weight_bits;
-  device.max_num_seqs = 64;
+  device.max_num_seqs = kMaxBatch;
   std::unique_ptr<Executor> executor;
   const double load = Seconds([&] {
     auto loaded = LoadCpuExecutor({options.model}, device);
@@ -102,7 +116,7 @@ void Run(const Options& options) {
     for (int i = 0; i < options.repeat; ++i) values.push_back(measure());
     return Median(values);
   };
-  for (const int batch : {1, 4, 8, 16, 32}) {
+  for (const int batch : options.batches) {
     report(absl::StrCat("decode_tok_s_batch_", batch),
            median([&] { return DecodeRate(driver, batch, vocab_size, random); }), "tok/s");
   }
@@ -135,6 +149,8 @@ void Run(const Options& options) {
 }  // namespace millrace::cpu
 
 int main(int argc, char** argv) {
+  using millrace::cpu::kMaxBatch;
+  using millrace::cpu::ParseBatches;
   millrace::cpu::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -147,11 +163,18 @@ int main(int argc, char** argv) {
       options.repeat = std::max(1, std::atoi(value().c_str()));
     } else if (flag == "--weight-bits") {
       options.weight_bits = std::atoi(value().c_str());
+    } else if (flag == "--batches") {
+      const std::string text = value();
+      if (!ParseBatches(text, &options.batches)) {
+        std::cerr << "--batches is " << text << "; allowed: numbers from 1 to " << kMaxBatch
+                  << ", comma-separated\n";
+        return 2;
+      }
     } else if (flag == "--json") {
       options.json = true;
     } else {
       std::cerr << "unknown flag " << flag
-                << "; allowed: --model --threads --repeat --weight-bits --json\n";
+                << "; allowed: --model --threads --repeat --batches --weight-bits --json\n";
       return 2;
     }
   }
@@ -160,7 +183,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (options.model.empty()) {
-    std::cerr << "--model is missing: a GGUF file\n";
+    std::cerr << "--model is missing: a GGUF file or a Hugging Face folder\n";
     return 2;
   }
   millrace::cpu::Run(options);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "base/status.h"
 #include "executors/cpu/cpu_model.h"
@@ -103,7 +105,8 @@ absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const Devi
                                             int tokens, int sequences) {
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CpuModel> loaded,
                             LoadCpuModel({model}, device, BestKernels()));
-  if (loaded->encoder != nullptr) {
+  const auto* const decoder = std::get_if<std::unique_ptr<Model>>(&loaded->model);
+  if (decoder == nullptr) {
     return absl::UnimplementedError("the model is an encoder; allowed: models that generate");
   }
   const int each = tokens / sequences;
@@ -130,8 +133,7 @@ absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const Devi
     if (context > 0) {
       CpuStepInput prompt;
       add_row(s, 0, context, &prompt);
-      loaded->ops->BeginStep();
-      loaded->model->Forward(*loaded->ops, prompt);
+      loaded->Run(prompt);
     }
     add_row(s, context, each, &input);
   }
@@ -139,7 +141,7 @@ absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const Devi
   std::vector<std::vector<OpTime>> runs;
   for (int i = 0; i < kRepeat; ++i) {
     loaded->ops->BeginStep();
-    loaded->model->Forward(timed, input);
+    (*decoder)->Forward(timed, input);
     runs.push_back(timed.Take());
   }
   for (int op = 0; op < kNumOps; ++op) {

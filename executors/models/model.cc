@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, int 
   if (config.encoder.has_value()) {
     return absl::UnimplementedError(StrCat("the model, ", config.architecture,
                                            ", is an encoder; allowed on this device: decoders "
-                                           "(encoders run with --device cpu)"));
+                                           "(encoders run with --device cpu or torch)"));
   }
   std::vector<std::string_view> names;
   for (const Family& family : kFamilies) {

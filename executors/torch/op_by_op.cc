@@ -12,6 +12,7 @@
 #include "executors/cpu/cpu_model.h"
 #include "executors/cpu/host_executor.h"
 #include "executors/executor_driver.h"
+#include "executors/models/any_model.h"
 #include "executors/torch/torch_ops.h"
 #include "formats/float16.h"
 #include "formats/open_model.h"
@@ -55,7 +56,20 @@ std::string Named(const char* op, cpu::Form form) {
   return StrCat(op, form == cpu::Form::kFloat ? "" : form == cpu::Form::kBf16 ? " bf16" : " q8");
 }
 
-class OpByOp : public Ops {
+// The largest difference of an output's values, over the largest expected one.
+struct Difference {
+  void Add(double value, double expected) {
+    const double off = std::abs(value - expected);
+    worst = std::isnan(off) ? INFINITY : std::max(worst, off);
+    largest = std::max(largest, std::abs(expected));
+  }
+  double Relative() const { return largest > 0 ? worst / largest : INFINITY; }
+
+  double worst = 0;
+  double largest = 0;
+};
+
+class OpByOp : public EncoderOps {
  public:
   OpByOp(cpu::CpuOps& cpu, TorchOps& torch, OpErrors& errors)
       : cpu_(cpu), torch_(torch), errors_(errors) {}
@@ -117,6 +131,33 @@ class OpByOp : public Ops {
     }
   }
 
+  Activation EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) override {
+    return Pair("EmbedAll", cpu_.EmbedAll(tables, norm, input),
+                torch_.EmbedAll(tables, norm, input));
+  }
+  void AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) override {
+    cpu_.AddLinear(weight, Cast(x).cpu, norm, Cast(hidden).cpu);
+    torch_.AddLinear(weight, Cast(x).torch, norm, Cast(hidden).torch);
+    Compare("AddLinear", Cast(hidden));
+  }
+  Activation GeluLinear(LinearId weight, const Activation& x, LinearId consumer) override {
+    return Pair("GeluLinear", cpu_.GeluLinear(weight, Cast(x).cpu, consumer),
+                torch_.GeluLinear(weight, Cast(x).torch, consumer));
+  }
+  void Pool(const Activation& hidden, Pooling pooling, bool normalize,
+            const StepInput& input) override {
+    cpu_.Pool(Cast(hidden).cpu, pooling, normalize, input);
+    torch_.Pool(Cast(hidden).torch, pooling, normalize, input);
+    const absl::Span<const float> expected = cpu_.embeddings();
+    const absl::Span<const float> values = torch_.embeddings();
+    Difference difference;
+    for (size_t i = 0; i < std::min(values.size(), expected.size()); ++i) {
+      difference.Add(values[i], expected[i]);
+    }
+    double& worst = errors_["Pool"];
+    worst = std::max(worst, values.size() == expected.size() ? difference.Relative() : INFINITY);
+  }
+
  private:
   Activation Pair(const char* op, Activation on_cpu, Activation on_torch) {
     auto both = std::make_unique<Both>(std::move(on_cpu), std::move(on_torch));
@@ -128,21 +169,18 @@ class OpByOp : public Ops {
     const cpu::CpuActivation& expected = OnCpu(both.cpu);
     at::Tensor values = OnTorch(both.torch).clone();
     auto rows = values.accessor<float, 2>();
-    double difference = 0;
-    double largest = 0;
+    Difference difference;
     for (int row = 0; row < expected.rows(); ++row) {
       for (int column = 0; column < values.size(1); ++column) {
         const float value = ValueAt(expected, row, column);
-        const double off = std::abs(double{value} - rows[row][column]);
-        difference = std::isnan(off) ? INFINITY : std::max(difference, off);
-        largest = std::max(largest, std::abs(double{value}));
+        difference.Add(rows[row][column], value);
         rows[row][column] = value;
       }
     }
     OnTorch(both.torch) = values;
     double& worst = errors_[Named(op, expected.form())];
     const bool shapes = values.size(0) == expected.rows() && values.size(1) <= expected.width();
-    worst = std::max(worst, shapes && largest > 0 ? difference / largest : INFINITY);
+    worst = std::max(worst, shapes ? difference.Relative() : INFINITY);
   }
 
   cpu::CpuOps& cpu_;
@@ -165,7 +203,7 @@ class OpByOpModel : public cpu::HostModel {
     // Both placers number what is asked for in the order of the asking, so that the family which
     // asked the first serves both.
     TorchWeightPlacer placer(*opened->tensors, at::kFloat, *cpu_->pool);
-    CheckOk(LoadModel(config, cpu_->info.limits.max_model_len, placer).status());
+    CheckOk(LoadAnyModel(config, cpu_->info.limits.max_model_len, placer).status());
     weights_ = placer.Finish();
     kv_.block_size = device.block_size;
     for (int i = 0; i < config.layers; ++i) {
@@ -186,9 +224,11 @@ class OpByOpModel : public cpu::HostModel {
     cpu_->ops->BeginStep();
     torch_->BeginStep(input);
     OpByOp both(*cpu_->ops, *torch_, errors_);
-    cpu_->model->Forward(both, input);
+    Forward(cpu_->model, both, input);
     return cpu_->ops->sampled();
   }
+
+  absl::Span<const float> embeddings() const override { return cpu_->ops->embeddings(); }
 
  private:
   OpErrors& errors_;

@@ -14,9 +14,9 @@
 
 namespace millrace::aten {
 
-// The largest difference that an op's output had, over the largest value of that output; of Sample
-// the largest difference of a log-probability. By the names of the ops, with the form that the CPU
-// left the output in: "Linear", "Norm q8".
+// The largest difference that an op's output had, over the largest value of that output (of Pool,
+// over the largest of all embeddings); of Sample the largest difference of a log-probability. By
+// the names of the ops, with the form that the CPU left the output in: "Linear", "Norm q8".
 using OpErrors = std::map<std::string, double>;
 
 // An executor with the CPU's results. Both sides have the same weights; after each op, LibTorch's

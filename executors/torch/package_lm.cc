@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "base/strings.h"
@@ -17,6 +19,7 @@
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "executors/torch/exceptions.h"
+#include "executors/torch/length_groups.h"
 #include "executors/torch/package_file.h"
 #include "executors/torch/torch_kv.h"
 #include "executors/torch/torch_sampler.h"
@@ -55,7 +58,7 @@ class PackageLm : public cpu::HostModel {
           RunRows(input, {&row});
         }
       }
-      if (!decode.empty()) RunRows(input, decode);
+      RunDecode(input, std::move(decode));
       return sampler_.sampled();
     } catch (const std::exception& error) {
       return FromException(absl::StatusCode::kUnavailable, error);
@@ -63,8 +66,21 @@ class PackageLm : public cpu::HostModel {
   }
 
  private:
+  // Rows of one token each.
+  void RunDecode(const cpu::CpuStepInput& input, std::vector<const Row*> rows) {
+    const auto length = [&](const Row* row) { return Length(input, *row); };
+    std::ranges::sort(rows, {}, length);
+    std::vector<int64_t> lengths;
+    std::ranges::transform(rows, std::back_inserter(lengths), length);
+    size_t begin = 0;
+    for (const size_t end : CutByLength(lengths)) {
+      RunRows(input, absl::MakeConstSpan(rows).subspan(begin, end - begin));
+      begin = end;
+    }
+  }
+
   // Rows of as many tokens each.
-  void RunRows(const cpu::CpuStepInput& input, const std::vector<const Row*>& rows) {
+  void RunRows(const cpu::CpuStepInput& input, absl::Span<const Row* const> rows) {
     const auto count = static_cast<int64_t>(rows.size());
     const int64_t length = rows[0]->num_tokens;
     int64_t past = 0;

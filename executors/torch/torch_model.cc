@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/cpu/cpu_model.h"
-#include "executors/models/model.h"
+#include "executors/models/any_model.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "executors/torch/exceptions.h"
@@ -31,17 +31,19 @@ struct TorchModel : cpu::HostModel {
     try {
       const c10::InferenceMode inference;
       ops->BeginStep(input);
-      family->Forward(*ops, input);
+      Forward(family, *ops, input);
       return ops->sampled();
     } catch (const std::exception& error) {
       return FromException(absl::StatusCode::kUnavailable, error);
     }
   }
 
+  absl::Span<const float> embeddings() const override { return ops->embeddings(); }
+
   std::unique_ptr<cpu::ThreadPool> pool;
   TorchWeights weights;
   TorchKv kv;
-  std::unique_ptr<Model> family;
+  AnyModel family;
   std::unique_ptr<TorchOps> ops;
   ModelInfo model_info;
 };
@@ -65,7 +67,7 @@ absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const ModelSpec& model,
   auto loaded = std::make_unique<TorchModel>();
   loaded->pool = std::make_unique<cpu::ThreadPool>(threads);
   TorchWeightPlacer placer(*opened.tensors, dtype, *loaded->pool);
-  MILLRACE_ASSIGN_OR_RETURN(loaded->family, LoadModel(config, limits.max_model_len, placer));
+  MILLRACE_ASSIGN_OR_RETURN(loaded->family, LoadAnyModel(config, limits.max_model_len, placer));
   loaded->weights = placer.Finish();
   phases.End("expand the weights");
 

@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "executors/torch/op_util.h"
+
 namespace millrace::aten {
 namespace {
 
@@ -11,26 +13,6 @@ namespace {
 constexpr int64_t kLogitRows = 64;
 // Scores of one sequence's attention that exist at the same time.
 constexpr int64_t kScores = int64_t{1} << 24;
-
-const at::Tensor& Cast(const Activation& activation) {
-  return static_cast<const TorchActivation&>(*activation).tensor;
-}
-at::Tensor& Cast(Activation& activation) {
-  return static_cast<TorchActivation&>(*activation).tensor;
-}
-const cpu::CpuStepInput& Cast(const StepInput& input) {
-  return static_cast<const cpu::CpuStepInput&>(input);
-}
-
-Activation Make(at::Tensor tensor) { return std::make_unique<TorchActivation>(std::move(tensor)); }
-
-// A copy, in int64.
-template <typename Number>
-at::Tensor Indexes(const Number* numbers, size_t count) {
-  at::Tensor indexes = at::empty({static_cast<int64_t>(count)}, at::kLong);
-  std::copy_n(numbers, count, indexes.mutable_data_ptr<int64_t>());
-  return indexes;
-}
 
 }  // namespace
 
@@ -169,6 +151,7 @@ at::Tensor TorchOps::AttendSome(const AttentionSpec& spec, const at::Tensor& q, 
   const at::Tensor query = at::arange(start, start + tokens).unsqueeze(1);
   const at::Tensor key = at::arange(keys.size(0)).unsqueeze(0);
   at::Tensor hidden = key > query;
+  if (!spec.causal) hidden = at::zeros_like(hidden);
   if (spec.window > 0) hidden = hidden.logical_or(key <= query - spec.window);
   scores = scores.unflatten(1, {group, tokens})
                .masked_fill(hidden, -std::numeric_limits<float>::infinity())

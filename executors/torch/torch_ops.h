@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "executors/cpu/step_input.h"
 #include "executors/cpu/thread_pool.h"
-#include "executors/ops.h"
+#include "executors/encoder_ops.h"
 #include "executors/torch/torch_kv.h"
 #include "executors/torch/torch_sampler.h"
 #include "executors/torch/torch_weights.h"
@@ -27,7 +27,7 @@ struct TorchActivation : ActivationBuffer {
 
 // Of one thread. Norms, rotations, softmax and gates are computed in float32 and rounded to the
 // weights' type behind them, as transformers does.
-class TorchOps : public Ops {
+class TorchOps : public EncoderOps {
  public:
   // All must outlive it.
   TorchOps(const TorchWeights& weights, TorchKv& kv, cpu::ThreadPool& pool)
@@ -50,8 +50,19 @@ class TorchOps : public Ops {
                   const StepInput& input) override;
   void Sample(const Activation& logits, const StepInput& input) override;
 
+  Activation EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) override;
+  void AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) override;
+  Activation GeluLinear(LinearId weight, const Activation& x, LinearId consumer) override;
+  void Pool(const Activation& hidden, Pooling pooling, bool normalize,
+            const StepInput& input) override;
+
   // Of the last Sample, in the order of the input's `samples`, and perhaps older ones after them.
   absl::Span<const Sampled> sampled() const { return sampler_.sampled(); }
+
+  // Of the last Pool, [rows, hidden].
+  absl::Span<const float> embeddings() const {
+    return {embeddings_.const_data_ptr<float>(), static_cast<size_t>(embeddings_.numel())};
+  }
 
   // Begins a step.
   void BeginStep(const cpu::CpuStepInput& input);
@@ -71,6 +82,7 @@ class TorchOps : public Ops {
 
   // x, [..., size], normed over its last dimension.
   at::Tensor NormOf(NormId norm, const at::Tensor& x) const;
+  at::Tensor LayerNormOf(NormId norm, const at::Tensor& x) const;
   at::Tensor Product(LinearId weight, const at::Tensor& x) const;
   const Rotations& RotationsOf(const RopeSpec& rope);
   at::Tensor Turn(const at::Tensor& heads, const RopeSpec& rope);
@@ -89,6 +101,7 @@ class TorchOps : public Ops {
   std::vector<Rotations> rotations_;  // that a layer asked for
   LinearId head_{};                   // of the last Head
   LogitSpec logit_spec_;
+  at::Tensor embeddings_;  // of the last Pool, float32
 
   TorchSampler sampler_;
 };

@@ -1,5 +1,6 @@
 // Every op of the CPU executor against LibTorch's, with the same inputs and weights, in the steps
-// of small models: prompts in chunks and beside each other, decoding, prompts that are scored.
+// of small models: prompts in chunks and beside each other, decoding, prompts that are scored, and
+// whole texts of encoders.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "executors/executor_driver.h"
+#include "executors/models/encoder_reference.h"
 #include "executors/tiny_model_test_util.h"
 #include "executors/torch/op_by_op.h"
 #include "formats/family_twins.h"
@@ -19,13 +21,13 @@
 namespace millrace::aten {
 namespace {
 
+constexpr DeviceSpec kDevice{
+    .threads = 1, .kv_cache_memory = 4 << 20, .max_num_seqs = 4, .max_num_batched_tokens = 128};
+
 template <typename... MakeTorch>
 OpErrors RunBoth(const std::string& path, const MakeTorch&... make_torch) {
   OpErrors errors;
-  const std::unique_ptr<Executor> executor = LoadOpByOp(
-      path,
-      {.threads = 1, .kv_cache_memory = 4 << 20, .max_num_seqs = 4, .max_num_batched_tokens = 128},
-      &errors, make_torch...);
+  const std::unique_ptr<Executor> executor = LoadOpByOp(path, kDevice, &errors, make_torch...);
   ExecutorDriver driver(*executor);
   const SamplingParams greedy{.temperature = 0, .top_logprobs = 0};
   const int vocab = executor->info().limits.vocab_size;
@@ -35,6 +37,14 @@ OpErrors RunBoth(const std::string& path, const MakeTorch&... make_torch) {
   driver.Step({{a, 33}}, 1);
   driver.Step({{b, 21}, {a, 17}, {c, 1}});
   driver.Decode({a, b, c}, 3);
+  return errors;
+}
+
+template <typename... MakeTorch>
+OpErrors RunBothEncoders(const std::string& path, const MakeTorch&... make_torch) {
+  OpErrors errors;
+  const std::unique_ptr<Executor> executor = LoadOpByOp(path, kDevice, &errors, make_torch...);
+  Embed(*executor, {Prompt(37, 1, 128), Prompt(1, 2, 128), Prompt(64, 3, 128)});
   return errors;
 }
 
@@ -48,8 +58,8 @@ double Allowed(const std::string& op) {
   return 1e-5;
 }
 
-void ExpectAlike(const OpErrors& errors) {
-  EXPECT_GE(errors.size(), 9);
+void ExpectAlike(const OpErrors& errors, size_t ops = 9) {
+  EXPECT_GE(errors.size(), ops);
   for (const auto& [op, error] : errors) EXPECT_LT(error, Allowed(op)) << op;
 }
 
@@ -75,6 +85,14 @@ TEST_F(TorchOpsTest, EveryFamily) {
     SCOPED_TRACE(twin.name);
     WriteTwinFolder(twin, Path("folder"));
     ExpectAlike(RunBoth(Path("folder")));
+  }
+}
+
+TEST_F(TorchOpsTest, EveryEncoder) {
+  for (const FamilyTwin& twin : EncoderTwins()) {
+    SCOPED_TRACE(twin.name);
+    WriteTwinFolder(twin, Path("folder"));
+    ExpectAlike(RunBothEncoders(Path("folder")), 8);
   }
 }
 
@@ -130,6 +148,27 @@ class BrokenOps : public TorchOps {
     return out;
   }
 
+  Activation EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) override {
+    EmbeddingTables other = tables;
+    if (Is("EmbedAll")) other.types = tables.positions;
+    return TorchOps::EmbedAll(other, norm, input);
+  }
+  void AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) override {
+    if (Is("AddLinear")) Values(hidden) = Values(hidden) * 1.1;
+    TorchOps::AddLinear(weight, x, norm, hidden);
+  }
+  Activation GeluLinear(LinearId weight, const Activation& x, LinearId consumer) override {
+    if (!Is("GeluLinear")) return TorchOps::GeluLinear(weight, x, consumer);
+    Activation out = TorchOps::Linear(weight, x);
+    Values(out) = at::gelu(Values(out), "tanh");
+    return out;
+  }
+  void Pool(const Activation& hidden, Pooling pooling, bool normalize,
+            const StepInput& input) override {
+    if (Is("Pool")) pooling = pooling == Pooling::kMean ? Pooling::kFirst : Pooling::kMean;
+    TorchOps::Pool(hidden, pooling, normalize, input);
+  }
+
  private:
   bool Is(std::string_view op) const { return op == broken_; }
   static at::Tensor& Values(Activation& activation) {
@@ -139,32 +178,48 @@ class BrokenOps : public TorchOps {
   const std::string broken_;
 };
 
+using Shows = std::map<std::string, std::set<std::string>>;  // by the op that is broken
+
 // The comparison says which op it is, and blames no other: each has the same input as its twin.
-TEST_F(TorchOpsTest, AnOpThatIsComputedOtherwiseShows) {
-  const std::string path = Gguf(TinyLlama());
-  // RowLinear ends in a norm, and what RopeAppend appends is what Attention reads.
-  const std::map<std::string, std::set<std::string>> shows = {
-      {"Embed", {"Embed"}},
-      {"Norm", {"Norm", "RowLinear"}},
-      {"Linear", {"Linear"}},
-      {"RowLinear", {"RowLinear", "RowLinear's residual"}},
-      {"GatedLinear", {"GatedLinear"}},
-      {"RopeAppend", {"RopeAppend", "Attention"}},
-      {"Attention", {"Attention"}},
-      {"Head", {"Head"}},
-      {"Sample", {"Sample"}}};
+template <typename Run>  // OpErrors(const MakeTorchOps& make_torch)
+void ExpectShows(const Shows& shows, size_t ops, const Run& run) {
   for (const auto& entry : shows) {
     const std::string& broken = entry.first;
     SCOPED_TRACE(broken);
     const OpErrors errors =
-        RunBoth(path, [&](const TorchWeights& weights, TorchKv& kv, cpu::ThreadPool& pool) {
+        run([&](const TorchWeights& weights, TorchKv& kv, cpu::ThreadPool& pool) {
           return std::make_unique<BrokenOps>(broken, weights, kv, pool);
         });
-    EXPECT_EQ(errors.size(), 10);
+    EXPECT_EQ(errors.size(), ops);
     for (const auto& [op, error] : errors) {
       EXPECT_EQ(error >= Allowed(op), entry.second.contains(op)) << op << ": " << error;
     }
   }
+}
+
+TEST_F(TorchOpsTest, AnOpThatIsComputedOtherwiseShows) {
+  const std::string path = Gguf(TinyLlama());
+  // RowLinear ends in a norm, and what RopeAppend appends is what Attention reads.
+  const Shows shows = {{"Embed", {"Embed"}},
+                       {"Norm", {"Norm", "RowLinear"}},
+                       {"Linear", {"Linear"}},
+                       {"RowLinear", {"RowLinear", "RowLinear's residual"}},
+                       {"GatedLinear", {"GatedLinear"}},
+                       {"RopeAppend", {"RopeAppend", "Attention"}},
+                       {"Attention", {"Attention"}},
+                       {"Head", {"Head"}},
+                       {"Sample", {"Sample"}}};
+  ExpectShows(shows, 10, [&](const MakeTorchOps& make_torch) { return RunBoth(path, make_torch); });
+}
+
+TEST_F(TorchOpsTest, AnEncodersOpThatIsComputedOtherwiseShows) {
+  WriteTwinFolder(EncoderTwins()[0], Path("folder"));
+  const Shows shows = {{"EmbedAll", {"EmbedAll"}},     {"Linear", {"Linear"}},
+                       {"Attention", {"Attention"}},   {"AddLinear", {"AddLinear"}},
+                       {"GeluLinear", {"GeluLinear"}}, {"Pool", {"Pool"}}};
+  ExpectShows(shows, 8, [&](const MakeTorchOps& make_torch) {
+    return RunBothEncoders(Path("folder"), make_torch);
+  });
 }
 
 }  // namespace

@@ -92,12 +92,23 @@ absl::StatusOr<LinearId> TorchWeightPlacer::Linear(const std::vector<std::string
   return static_cast<LinearId>(index);
 }
 
-absl::StatusOr<NormId> TorchWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
+absl::StatusOr<at::Tensor> TorchWeightPlacer::Vector(const std::string& name) {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
-  const at::Tensor scale = at::empty({tensor->shape[0]}, at::kFloat);
-  Fill(*tensor, scale.unsqueeze(1));
+  at::Tensor vector = at::empty({tensor->shape[0]}, at::kFloat);
+  Fill(*tensor, vector.unsqueeze(1));
+  return vector;
+}
+
+absl::StatusOr<NormId> TorchWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
+  MILLRACE_ASSIGN_OR_RETURN(const at::Tensor scale, Vector(name));
   weights_.norms.push_back({.scale = scale + spec.offset, .epsilon = spec.epsilon});
   return static_cast<NormId>(weights_.norms.size() - 1);
+}
+
+absl::StatusOr<NormId> TorchWeightPlacer::LayerNorm(const std::string& name, float epsilon) {
+  MILLRACE_ASSIGN_OR_RETURN(const NormId id, Norm(name + ".weight", {.epsilon = epsilon}));
+  MILLRACE_ASSIGN_OR_RETURN(weights_.norms.back().bias, Vector(name + ".bias"));
+  return id;
 }
 
 TorchWeights TorchWeightPlacer::Finish() {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
 #include "executors/cpu/thread_pool.h"
-#include "executors/ops.h"
+#include "executors/encoder_ops.h"
 #include "executors/weights/checkpoint.h"
 
 namespace millrace::aten {
@@ -24,6 +24,7 @@ struct Matrix {
 
 struct NormWeight {
   at::Tensor scale;  // [size], float32; a checkpoint's offset is in it
+  at::Tensor bias;   // the same of a layer norm
   float epsilon = 0;
 };
 
@@ -42,7 +43,7 @@ struct TorchWeights {
 
 // Expands every type that has elements of its own (formats/dequantize.h) to `dtype`: kFloat or
 // kBFloat16. A matrix that is asked for twice (a tied head) is placed once.
-class TorchWeightPlacer : public WeightPlacer {
+class TorchWeightPlacer : public EncoderPlacer {
  public:
   TorchWeightPlacer(const TensorSource& source, at::ScalarType dtype, cpu::ThreadPool& pool)
       : checkpoint_(source), dtype_(dtype), pool_(pool) {}
@@ -50,6 +51,7 @@ class TorchWeightPlacer : public WeightPlacer {
   bool Has(const std::string& name) const override { return checkpoint_.Has(name); }
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
   absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) override;
+  absl::StatusOr<NormId> LayerNorm(const std::string& name, float epsilon) override;
   absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names) override {
     return Linear(names, Shard::kOutput);
@@ -65,6 +67,8 @@ class TorchWeightPlacer : public WeightPlacer {
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names);
   absl::StatusOr<std::optional<at::Tensor>> Bias(const std::vector<std::string>& names,
                                                  int64_t rows);
+  // Float32.
+  absl::StatusOr<at::Tensor> Vector(const std::string& name);
   // Into `out`, [rows, columns].
   void Fill(const TensorInfo& tensor, const at::Tensor& out);
 

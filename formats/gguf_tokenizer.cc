@@ -1,4 +1,4 @@
-#include "formats/tokenizer_config.h"
+#include "formats/gguf_tokenizer.h"
 
 #include <cmath>
 #include <cstring>
@@ -19,57 +19,56 @@ absl::Status Lies(const GgufFile& file, std::string_view key, std::string_view w
   return absl::InvalidArgumentError(StrCat(file.base_name(), ": key ", key, ": ", what));
 }
 
-absl::Status ReadTokens(const GgufFile& file, TokenizerConfig* config) {
+absl::Status ReadTokens(const GgufFile& file, GgufTokenizer* gguf) {
   constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-  MILLRACE_ASSIGN_OR_RETURN(config->tokens, file.Strings(kTokens));
-  if (config->tokens.empty() || config->tokens.size() > kMaxTokens) {
-    return Lies(file, kTokens, StrCat(config->tokens.size(), " tokens, must be 1 to ", kMaxTokens));
+  MILLRACE_ASSIGN_OR_RETURN(gguf->tokens, file.Strings(kTokens));
+  if (gguf->tokens.empty() || gguf->tokens.size() > kMaxTokens) {
+    return Lies(file, kTokens, StrCat(gguf->tokens.size(), " tokens, must be 1 to ", kMaxTokens));
   }
-  for (size_t id = 0; id < config->tokens.size(); ++id) {
-    if (config->tokens[id].size() > kMaxTokenBytes) {
+  for (size_t id = 0; id < gguf->tokens.size(); ++id) {
+    if (gguf->tokens[id].size() > kMaxTokenBytes) {
       return Lies(file, kTokens,
-                  StrCat("token ", id, " has ", config->tokens[id].size(),
-                         " bytes, must be at most ", kMaxTokenBytes));
+                  StrCat("token ", id, " has ", gguf->tokens[id].size(), " bytes, must be at most ",
+                         kMaxTokenBytes));
     }
   }
   constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
   if (file.Find(kTypes) == nullptr) {
-    config->types.assign(config->tokens.size(), TokenType::kNormal);
+    gguf->types.assign(gguf->tokens.size(), TokenType::kNormal);
     return absl::OkStatus();
   }
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<int32_t> types, file.Int32s(kTypes));
-  if (types.size() != config->tokens.size()) {
-    return Lies(file, kTypes,
-                StrCat(types.size(), " types for ", config->tokens.size(), " tokens"));
+  if (types.size() != gguf->tokens.size()) {
+    return Lies(file, kTypes, StrCat(types.size(), " types for ", gguf->tokens.size(), " tokens"));
   }
-  config->types.reserve(types.size());
+  gguf->types.reserve(types.size());
   for (const int32_t type : types) {
     if (type < 1 || type > 6) return Lies(file, kTypes, StrCat(type, " is outside of 1 to 6"));
-    config->types.push_back(static_cast<TokenType>(type));
+    gguf->types.push_back(static_cast<TokenType>(type));
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadScores(const GgufFile& file, TokenizerConfig* config) {
+absl::Status ReadScores(const GgufFile& file, GgufTokenizer* gguf) {
   constexpr std::string_view kScores = "tokenizer.ggml.scores";
   const GgufValue* value = file.Find(kScores);
   const auto* array = value == nullptr ? nullptr : std::get_if<GgufArray>(value);
   if (array == nullptr || array->element_type != "float32") {
     return Lies(file, kScores, "must be an array of float32");
   }
-  if (array->count != config->tokens.size()) {
+  if (array->count != gguf->tokens.size()) {
     return Lies(file, kScores,
-                StrCat(array->count, " scores for ", config->tokens.size(), " tokens"));
+                StrCat(array->count, " scores for ", gguf->tokens.size(), " tokens"));
   }
-  config->scores.resize(array->count);
-  std::memcpy(config->scores.data(), array->bytes.data(), array->bytes.size());
-  for (const float score : config->scores) {
+  gguf->scores.resize(array->count);
+  std::memcpy(gguf->scores.data(), array->bytes.data(), array->bytes.size());
+  for (const float score : gguf->scores) {
     if (!std::isfinite(score)) return Lies(file, kScores, "one is not finite");
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadCharsmap(const GgufFile& file, TokenizerConfig* config) {
+absl::Status ReadCharsmap(const GgufFile& file, GgufTokenizer* gguf) {
   constexpr std::string_view kCharsmap = "tokenizer.ggml.precompiled_charsmap";
   const GgufValue* value = file.Find(kCharsmap);
   if (value == nullptr) return absl::OkStatus();
@@ -77,7 +76,7 @@ absl::Status ReadCharsmap(const GgufFile& file, TokenizerConfig* config) {
   if (array == nullptr || (array->element_type != "uint8" && array->element_type != "int8")) {
     return Lies(file, kCharsmap, "must be an array of uint8");
   }
-  config->charsmap = array->bytes;
+  gguf->charsmap = array->bytes;
   return absl::OkStatus();
 }
 
@@ -114,63 +113,61 @@ absl::Status ReadFlag(const GgufFile& file, std::string_view key, bool* flag) {
 
 }  // namespace
 
-absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const GgufFile& file) {
-  TokenizerConfig config;
-  MILLRACE_ASSIGN_OR_RETURN(config.kind, ReadKind(file));
-  config.pre = "default";
+absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
+  GgufTokenizer gguf;
+  MILLRACE_ASSIGN_OR_RETURN(gguf.kind, ReadKind(file));
+  gguf.pre = "default";
   if (file.Find("tokenizer.ggml.pre") != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(config.pre, file.String("tokenizer.ggml.pre"));
+    MILLRACE_ASSIGN_OR_RETURN(gguf.pre, file.String("tokenizer.ggml.pre"));
   }
-  MILLRACE_RETURN_IF_ERROR(ReadTokens(file, &config));
-  if (config.kind == TokenizerKind::kGpt2 || config.kind == TokenizerKind::kGemma4) {
-    MILLRACE_ASSIGN_OR_RETURN(config.merges, file.Strings("tokenizer.ggml.merges"));
+  MILLRACE_RETURN_IF_ERROR(ReadTokens(file, &gguf));
+  if (gguf.kind == TokenizerKind::kGpt2 || gguf.kind == TokenizerKind::kGemma4) {
+    MILLRACE_ASSIGN_OR_RETURN(gguf.merges, file.Strings("tokenizer.ggml.merges"));
   }
-  if (config.kind == TokenizerKind::kLlama || config.kind == TokenizerKind::kT5) {
-    MILLRACE_RETURN_IF_ERROR(ReadScores(file, &config));
+  if (gguf.kind == TokenizerKind::kLlama || gguf.kind == TokenizerKind::kT5) {
+    MILLRACE_RETURN_IF_ERROR(ReadScores(file, &gguf));
   }
-  MILLRACE_RETURN_IF_ERROR(ReadCharsmap(file, &config));
+  MILLRACE_RETURN_IF_ERROR(ReadCharsmap(file, &gguf));
 
-  const size_t tokens = config.tokens.size();
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.bos_token_id", tokens, &config.bos));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eos_token_id", tokens, &config.eos));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eot_token_id", tokens, &config.eot));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eom_token_id", tokens, &config.eom));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.padding_token_id", tokens, &config.pad));
-  MILLRACE_RETURN_IF_ERROR(
-      ReadId(file, "tokenizer.ggml.unknown_token_id", tokens, &config.unknown));
-  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.cls_token_id", tokens, &config.cls));
+  const size_t tokens = gguf.tokens.size();
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.bos_token_id", tokens, &gguf.bos));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eos_token_id", tokens, &gguf.eos));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eot_token_id", tokens, &gguf.eot));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.eom_token_id", tokens, &gguf.eom));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.padding_token_id", tokens, &gguf.pad));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.unknown_token_id", tokens, &gguf.unknown));
+  MILLRACE_RETURN_IF_ERROR(ReadId(file, "tokenizer.ggml.cls_token_id", tokens, &gguf.cls));
   // The key is spelled so.
   MILLRACE_RETURN_IF_ERROR(
-      ReadId(file, "tokenizer.ggml.seperator_token_id", tokens, &config.separator));
-  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_bos_token", &config.add_bos));
-  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_eos_token", &config.add_eos));
-  if (config.add_bos && !config.bos) {
+      ReadId(file, "tokenizer.ggml.seperator_token_id", tokens, &gguf.separator));
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_bos_token", &gguf.add_bos));
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_eos_token", &gguf.add_eos));
+  if (gguf.add_bos && !gguf.bos) {
     return Lies(file, "tokenizer.ggml.add_bos_token", "is true, but there is no bos_token_id");
   }
-  if (config.add_eos && !config.eos) {
+  if (gguf.add_eos && !gguf.eos) {
     return Lies(file, "tokenizer.ggml.add_eos_token", "is true, but there is no eos_token_id");
   }
-  const bool spaced = config.kind == TokenizerKind::kLlama || config.kind == TokenizerKind::kT5;
-  config.add_space_prefix = spaced;
+  const bool spaced = gguf.kind == TokenizerKind::kLlama || gguf.kind == TokenizerKind::kT5;
+  gguf.add_space_prefix = spaced;
   MILLRACE_RETURN_IF_ERROR(
-      ReadFlag(file, "tokenizer.ggml.add_space_prefix", &config.add_space_prefix));
-  if (config.add_space_prefix && !spaced) {
+      ReadFlag(file, "tokenizer.ggml.add_space_prefix", &gguf.add_space_prefix));
+  if (gguf.add_space_prefix && !spaced) {
     return absl::UnimplementedError(StrCat(file.base_name(),
                                            ": key tokenizer.ggml.add_space_prefix: true is not "
                                            "supported for this tokenizer.ggml.model"));
   }
   MILLRACE_RETURN_IF_ERROR(
-      ReadFlag(file, "tokenizer.ggml.remove_extra_whitespaces", &config.remove_extra_whitespaces));
+      ReadFlag(file, "tokenizer.ggml.remove_extra_whitespaces", &gguf.remove_extra_whitespaces));
   constexpr std::string_view kTemplate = "tokenizer.chat_template";
   if (file.Find(kTemplate) != nullptr) {
-    MILLRACE_ASSIGN_OR_RETURN(config.chat_template, file.String(kTemplate));
-    if (config.chat_template.size() > kMaxTemplateBytes) {
-      return Lies(
-          file, kTemplate,
-          StrCat(config.chat_template.size(), " bytes, must be at most ", kMaxTemplateBytes));
+    MILLRACE_ASSIGN_OR_RETURN(gguf.chat_template, file.String(kTemplate));
+    if (gguf.chat_template.size() > kMaxTemplateBytes) {
+      return Lies(file, kTemplate,
+                  StrCat(gguf.chat_template.size(), " bytes, must be at most ", kMaxTemplateBytes));
     }
   }
-  return config;
+  return gguf;
 }
 
 }  // namespace millrace

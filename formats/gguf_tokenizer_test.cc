@@ -1,4 +1,4 @@
-#include "formats/tokenizer_config.h"
+#include "formats/gguf_tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,13 +15,12 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string ErrorOf(const GgufWriter& writer) {
-  const std::string path =
-      StrCat(::testing::TempDir(), "tokenizer_config_test_", getpid(), ".gguf");
+  const std::string path = StrCat(::testing::TempDir(), "gguf_tokenizer_test_", getpid(), ".gguf");
   writer.Write(path);
   const absl::StatusOr<GgufFile> file = GgufFile::Open(path);
   unlink(path.c_str());
   EXPECT_TRUE(file.ok()) << file.status();
-  const absl::StatusOr<TokenizerConfig> config = ReadTokenizerConfig(*file);
+  const absl::StatusOr<GgufTokenizer> config = ReadGgufTokenizer(*file);
   return config.ok() ? "no error" : std::string(config.status().message());
 }
 
@@ -32,7 +31,7 @@ GgufWriter Base() {
   return writer;
 }
 
-TEST(TokenizerConfigTest, NamesWhatIsWrong) {
+TEST(GgufTokenizerTest, NamesWhatIsWrong) {
   EXPECT_EQ(ErrorOf(Base()), "no error");
   EXPECT_THAT(ErrorOf(GgufWriter()), HasSubstr("key tokenizer.ggml.model is missing"));
   EXPECT_THAT(ErrorOf(GgufWriter().String("tokenizer.ggml.model", "rwkv")),

@@ -1,6 +1,6 @@
 // What a model file says about its tokenizer and its chat template.
-#ifndef MILLRACE_FORMATS_TOKENIZER_CONFIG_H_
-#define MILLRACE_FORMATS_TOKENIZER_CONFIG_H_
+#ifndef MILLRACE_FORMATS_GGUF_TOKENIZER_H_
+#define MILLRACE_FORMATS_GGUF_TOKENIZER_H_
 
 #include <cstdint>
 #include <optional>
@@ -33,7 +33,7 @@ enum class TokenizerKind {
 };
 
 // The views point into the mapped file: they hold as long as the GgufFile does.
-struct TokenizerConfig {
+struct GgufTokenizer {
   TokenizerKind kind = TokenizerKind::kGpt2;
   std::string_view pre;  // tokenizer.ggml.pre, "default" where the file has none
   absl::Span<const std::string_view> tokens;  // by id
@@ -52,8 +52,8 @@ struct TokenizerConfig {
 
 // INVALID_ARGUMENT or NOT_FOUND for a damaged or lying file, UNIMPLEMENTED for a kind of tokenizer
 // that is not known; each names the file and the key.
-absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const GgufFile& file);
+absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_FORMATS_TOKENIZER_CONFIG_H_
+#endif  // MILLRACE_FORMATS_GGUF_TOKENIZER_H_

@@ -1,0 +1,47 @@
+// The words of encoders.
+#include <algorithm>
+
+#include "executors/torch/op_util.h"
+#include "executors/torch/torch_ops.h"
+
+namespace millrace::aten {
+
+at::Tensor TorchOps::LayerNormOf(NormId norm, const at::Tensor& x) const {
+  const NormWeight& weight = weights_.Norm(norm);
+  return at::layer_norm(x.to(at::kFloat), weight.scale.sizes(), weight.scale, weight.bias,
+                        weight.epsilon)
+      .to(x.scalar_type());
+}
+
+Activation TorchOps::EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) {
+  const std::vector<Token>& tokens = Cast(input).tokens;
+  const at::Tensor sum =
+      weights_.Table(tables.tokens).index_select(0, Indexes(tokens.data(), tokens.size())) +
+      weights_.Table(tables.positions).index_select(0, positions_.to(at::kLong)) +
+      weights_.Table(tables.types).select(0, 0);
+  return Make(LayerNormOf(norm, sum));
+}
+
+void TorchOps::AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) {
+  Cast(hidden) = LayerNormOf(norm, Cast(hidden) + Product(weight, Cast(x)));
+}
+
+Activation TorchOps::GeluLinear(LinearId weight, const Activation& x, LinearId) {
+  return Make(at::gelu(Product(weight, Cast(x)), "none"));
+}
+
+void TorchOps::Pool(const Activation& hidden, Pooling pooling, bool normalize, const StepInput&) {
+  const at::Tensor states = Cast(hidden).to(at::kFloat);
+  std::vector<at::Tensor> pooled;
+  for (const Row& row : rows_) {
+    pooled.push_back(pooling == Pooling::kMean
+                         ? states.narrow(0, row.first_token, row.num_tokens).mean(0)
+                         : states.select(0, row.first_token));
+  }
+  at::Tensor rows = at::stack(pooled);
+  // As PyTorch's normalize() keeps clear of a division by 0.
+  if (normalize) rows = rows / rows.norm(2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
+  embeddings_ = rows.contiguous();
+}
+
+}  // namespace millrace::aten

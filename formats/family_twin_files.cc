@@ -1,0 +1,239 @@
+// The files of the twins.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "base/strings.h"
+#include "formats/family_twins.h"
+#include "formats/gguf_test_util.h"
+#include "formats/hf_config.h"
+#include "formats/hf_names.h"
+#include "formats/hf_test_util.h"
+#include "formats/model_tensors.h"
+
+namespace millrace {
+namespace {
+
+// What sentence-transformers writes beside config.json.
+void WriteModules(const FamilyTwin& twin, const std::string& folder) {
+  Json modules = Json::array();
+  const auto add = [&](const char* type, const char* path) {
+    modules.push_back({{"idx", modules.size()},
+                       {"name", std::to_string(modules.size())},
+                       {"path", path},
+                       {"type", StrCat("sentence_transformers.models.", type)}});
+  };
+  add("Transformer", "");
+  add("Pooling", "1_Pooling");
+  if (twin.normalize) add("Normalize", "2_Normalize");
+  WriteFile(folder + "/modules.json", modules.dump(2));
+  Json pooling = Json::object();
+  for (const char* kind : {"cls_token", "mean_tokens", "max_tokens"}) {
+    pooling[StrCat("pooling_mode_", kind)] = kind == twin.pooling;
+  }
+  std::error_code error;
+  if (!std::filesystem::create_directories(folder + "/1_Pooling", error)) std::abort();
+  WriteFile(folder + "/1_Pooling/config.json", pooling.dump(2));
+}
+
+ModelConfig ReadTwin(const FamilyTwin& twin) {
+  const absl::StatusOr<HfConfig> config = ReadHfConfig(twin.config.dump(), twin.name);
+  if (!config.ok()) {
+    std::fprintf(stderr, "%s: %s\n", twin.name.c_str(), config.status().ToString().c_str());
+    std::abort();
+  }
+  return config->model;
+}
+
+// Of twice an initializer_range of 0.2 wide, and somewhat more.
+constexpr float kSpread = 0.35f;
+
+// Names are GGUF's.
+template <typename Visit>  // void(const TensorInfo& tensor, std::vector<float> values)
+void ForEachTensor(const FamilyTwin& twin, const ModelConfig& model, const Visit& visit) {
+  std::mt19937_64 random(1);
+  const auto shapes = MakeTensorShapes(model, TensorType::kF32, twin.name);
+  for (const TensorInfo& tensor : shapes->tensors()) {
+    const bool norm = tensor.name.ends_with("norm.weight");
+    const float centre = norm ? 1.0f - static_cast<float>(model.norm_offset) : 0.0f;
+    std::vector<float> values(std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1},
+                                              std::multiplies<int64_t>()));
+    // Only engine draws, no distributions: those differ between standard libraries.
+    for (float& value : values) {
+      value = centre + kSpread * (static_cast<float>(random() >> 40) * 0x1p-23f - 1);
+    }
+    visit(tensor, std::move(values));
+  }
+}
+
+// Swaps neighbours among the heads of keys and of values.
+void SwapKvHeads(const ModelConfig& model, const TensorInfo& tensor, std::vector<float>* values) {
+  const size_t head = static_cast<size_t>(model.head_size) * values->size() / tensor.shape[0];
+  size_t first = 0;
+  if (tensor.name.ends_with("attn_qkv.weight")) {
+    first = head * model.heads;
+  } else if (!tensor.name.ends_with("attn_k.weight") && !tensor.name.ends_with("attn_v.weight")) {
+    return;
+  }
+  float* const begin = values->data();
+  for (; first + 2 * head <= values->size(); first += 2 * head) {
+    std::swap_ranges(begin + first, begin + first + head, begin + first + head);
+  }
+}
+
+void ScaleQueries(const ModelConfig& model, const TensorInfo& tensor, std::vector<float>* values) {
+  constexpr float kFactor = 1.25f;
+  size_t count = values->size();
+  float offset = 0;
+  if (model.qk_norm != QkNorm::kNone) {
+    if (!tensor.name.ends_with("attn_q_norm.weight")) return;
+    offset = static_cast<float>(model.norm_offset);
+  } else if (tensor.name.ends_with("attn_qkv.weight")) {
+    count = count / (model.heads + 2 * model.kv_heads) * model.heads;
+  } else if (!tensor.name.ends_with("attn_q.weight") && !tensor.name.ends_with("attn_q.bias")) {
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) (*values)[i] = ((*values)[i] + offset) * kFactor - offset;
+}
+
+void Break(TwinFault fault, const ModelConfig& model, const TensorInfo& tensor,
+           std::vector<float>* values) {
+  if (fault == TwinFault::kOtherKvHeads) SwapKvHeads(model, tensor, values);
+  if (fault == TwinFault::kOtherScale) ScaleQueries(model, tensor, values);
+}
+
+// A head's rows i and i + half, which turn together, to 2i and 2i + 1.
+std::vector<float> PairsFromHalves(const std::vector<float>& rows, size_t row, size_t head_size) {
+  std::vector<float> pairs(rows.size());
+  for (size_t i = 0; i < rows.size() / row; ++i) {
+    const size_t in_head = i % head_size;
+    const size_t half = head_size / 2;
+    const size_t to = i - in_head + in_head % half * 2 + in_head / half;
+    std::copy_n(&rows[i * row], row, &pairs[to * row]);
+  }
+  return pairs;
+}
+
+void AddRope(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* writer) {
+  const auto key = [&](std::string_view name) {
+    return StrCat(model.architecture, ".rope.", name);
+  };
+  writer->Float32(key("freq_base"), static_cast<float>(model.rope.theta))
+      .Uint32(key("dimension_count"), model.rope_dimensions);
+  const Json scaling = twin.config.value("rope_scaling", Json());
+  if (scaling.is_null()) return;
+  const std::string type = scaling.value("rope_type", scaling.value("type", ""));
+  const std::vector<int64_t> shape = {model.rope_dimensions / 2};
+  if (type == "llama3") {
+    writer->Tensor("rope_freqs.weight", TensorType::kF32, shape, model.rope.factors);
+    return;
+  }
+  if (type == "longrope") {
+    writer->Tensor("rope_factors_short.weight", TensorType::kF32, shape, model.rope.factors)
+        .Tensor("rope_factors_long.weight", TensorType::kF32, shape, model.rope.long_factors)
+        .Uint32(key("scaling.original_context_length"), model.rope.trained)
+        .Float32(key("scaling.attn_factor"), static_cast<float>(model.rope.magnitude));
+    return;
+  }
+  writer->String(key("scaling.type"), type)
+      .Float32(key("scaling.factor"), scaling["factor"].get<float>());
+  if (type != "yarn") return;
+  writer->Uint32(key("scaling.original_context_length"),
+                 scaling["original_max_position_embeddings"].get<uint32_t>());
+  for (const char* name : {"beta_fast", "beta_slow"}) {
+    if (!scaling.contains(name)) continue;
+    writer->Float32(key(StrCat("scaling.yarn_", name)), scaling[name].get<float>());
+  }
+}
+
+GgufWriter EncoderMetadata(const FamilyTwin& twin, const ModelConfig& model) {
+  GgufWriter writer;
+  writer.String("general.architecture", "bert")
+      .Uint32("bert.block_count", model.layers)
+      .Uint32("bert.context_length", model.context_length)
+      .Uint32("bert.embedding_length", model.hidden_size)
+      .Uint32("bert.feed_forward_length", model.ffn_size)
+      .Uint32("bert.attention.head_count", model.heads)
+      .Float32("bert.attention.layer_norm_epsilon", static_cast<float>(model.rms_epsilon))
+      .Bool("bert.attention.causal", false)
+      .Uint32("bert.pooling_type", twin.pooling == "mean_tokens" ? 1 : 2);
+  return writer;
+}
+
+GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
+  if (model.encoder.has_value()) return EncoderMetadata(twin, model);
+  const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
+  GgufWriter writer;
+  writer.String("general.architecture", model.architecture)
+      .Uint32(key("block_count"), model.layers)
+      .Uint32(key("context_length"), model.context_length)
+      .Uint32(key("embedding_length"), model.hidden_size)
+      .Uint32(key("feed_forward_length"), model.ffn_size)
+      .Uint32(key("attention.head_count"), model.heads)
+      .Uint32(key("attention.head_count_kv"), model.kv_heads)
+      .Uint32(key("attention.key_length"), model.head_size)
+      .Uint32(key("attention.value_length"), model.head_size)
+      .Float32(key("attention.layer_norm_rms_epsilon"), static_cast<float>(model.rms_epsilon))
+      .Uint32(key("vocab_size"), model.vocab_size);
+  if (!model.windows.empty()) {
+    writer.Uint32(key("attention.sliding_window"),
+                  *std::max_element(model.windows.begin(), model.windows.end()));
+  }
+  if (model.attention_soft_cap != 0) {
+    writer.Float32(key("attn_logit_softcapping"), static_cast<float>(model.attention_soft_cap))
+        .Float32(key("final_logit_softcapping"), static_cast<float>(model.logit_soft_cap));
+  }
+  if (model.architecture == "granite") {
+    writer.Float32(key("attention.scale"), static_cast<float>(model.attention_scale))
+        .Float32(key("embedding_scale"), static_cast<float>(model.embedding_factor))
+        .Float32(key("residual_scale"), static_cast<float>(model.residual_factor))
+        .Float32(key("logit_scale"), static_cast<float>(1 / model.logit_factor));
+  }
+  AddRope(twin, model, &writer);
+  return writer;
+}
+
+}  // namespace
+
+void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, TwinFault fault) {
+  const ModelConfig model = ReadTwin(twin);
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (!std::filesystem::create_directories(folder, error)) std::abort();
+  WriteFile(folder + "/config.json", twin.config.dump(2));
+  if (model.encoder.has_value()) WriteModules(twin, folder);
+  SafetensorsWriter writer;
+  ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
+    Break(fault, model, tensor, &values);
+    writer.Tensor(HfNames(tensor.name, DialectOf(model))[0], TensorType::kF32, tensor.shape,
+                  values);
+  });
+  writer.Write(folder + "/model.safetensors");
+}
+
+void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fault) {
+  const ModelConfig model = ReadTwin(twin);
+  const bool pairs = model.architecture == "llama" || model.architecture == "granite" ||
+                     model.architecture == "smollm3";
+  GgufWriter writer = Metadata(twin, model);
+  ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
+    Break(fault, model, tensor, &values);
+    if (pairs &&
+        (tensor.name.ends_with("attn_q.weight") || tensor.name.ends_with("attn_k.weight"))) {
+      values = PairsFromHalves(values, model.hidden_size, model.head_size);
+    }
+    if (tensor.name.ends_with("norm.weight")) {
+      for (float& value : values) value += static_cast<float>(model.norm_offset);
+    }
+    writer.Tensor(tensor.name, TensorType::kF32, tensor.shape, values);
+  });
+  writer.Write(path);
+}
+
+}  // namespace millrace

@@ -1,0 +1,217 @@
+// What config.json's readers refuse of every family, and that no value of a field makes a model
+// that cannot be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "formats/family_twins.h"
+#include "formats/hf_config.h"
+#include "formats/json.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Json Twin(const std::string& name) {
+  for (const FamilyTwin& twin : FamilyTwins()) {
+    if (twin.name == name) return twin.config;
+  }
+  ADD_FAILURE() << name;
+  return {};
+}
+
+std::string Error(const Json& json) {
+  const absl::StatusOr<HfConfig> config = ReadHfConfig(json.dump(), "config.json");
+  return config.ok() ? "no error" : std::string(config.status().message());
+}
+std::string Error(Json json, const char* change) {
+  json.merge_patch(Json::parse(change));
+  return Error(json);
+}
+
+struct Refusal {
+  const char* twin;
+  const char* change;
+  const char* message;  // behind "config.json: "
+};
+
+void ExpectRefused(const std::vector<Refusal>& refusals) {
+  for (const Refusal& refusal : refusals) {
+    EXPECT_THAT(Error(Twin(refusal.twin), refusal.change),
+                StartsWith(StrCat("config.json: ", refusal.message)))
+        << refusal.twin << " " << refusal.change;
+  }
+}
+
+TEST(HfFamiliesTest, NoneAttendsToWhatFollows) {
+  for (const FamilyTwin& twin : FamilyTwins()) {
+    Json config = twin.config;
+    config["is_causal"] = true;
+    EXPECT_EQ(Error(config), "no error") << twin.name;
+    // Whatever is not true, to transformers.
+    for (const Json& value : {Json(false), Json(), Json(0)}) {
+      config["is_causal"] = value;
+      EXPECT_THAT(Error(config), HasSubstr("config.json: is_causal: ")) << twin.name;
+    }
+  }
+}
+
+TEST(HfFamiliesTest, EachRefusesWhatItsOwnCodeDoesNotDo) {
+  ExpectRefused({
+      {"llama", R"({"sliding_window": 9})", "sliding_window: 9 is not supported"},
+      {"mistral", R"({"hidden_act": "gelu"})", "hidden_act: \"gelu\" is not supported"},
+      {"mistral_layers", R"({"layer_types": ["full_attention"]})",
+       "layer_types: has 1 items, must have 3"},
+      {"ministral", R"({"sliding_window": 0})", "sliding_window: is 0"},
+      {"qwen2", R"({"layer_types": ["full_attention", "chunked_attention", "full_attention"]})",
+       "layer_types: \"chunked_attention\" is not supported"},
+      {"qwen2_window", R"({"max_window_layers": -1})", "max_window_layers: is -1"},
+      {"qwen3", R"({"attention_bias": true})", "attention_bias: true is not supported"},
+      {"gemma2", R"({"hidden_activation": "gelu"})", "hidden_activation: \"gelu\" is not"},
+      {"gemma2", R"({"query_pre_attn_scalar": 0})", "query_pre_attn_scalar: is 0"},
+      {"gemma2", R"({"use_bidirectional_attention": true})", "use_bidirectional_attention: true"},
+      {"gemma3", R"({"attn_logit_softcapping": 50.0})", "attn_logit_softcapping: 50"},
+      {"gemma3", R"({"sliding_window_pattern": 0})", "sliding_window_pattern: is 0"},
+      {"gemma3", R"({"rope_local_base_freq": 0.5})", "rope_local_base_freq: is 0.5"},
+      {"phi3", R"({"mlp_bias": true})", "mlp_bias: true is not supported"},
+      {"phi3", R"({"partial_rotary_factor": 0.2})", "partial_rotary_factor: gives 3 of"},
+      {"olmo2", R"({"sliding_window": 9})", "sliding_window: 9 is not supported"},
+      {"olmo2", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor: 0.5 is not"},
+      {"granite", R"({"logits_scaling": 0})", "logits_scaling: is 0"},
+      {"granite", R"({"sliding_window": 9})", "sliding_window: 9 is not supported"},
+      {"smollm3", R"({"no_rope_layers": [1, 1]})", "no_rope_layers: has 2 items, must have 5"},
+      {"smollm3", R"({"no_rope_layers": [1, 1, 2, 1, 1]})", "no_rope_layers: is 2"},
+  });
+}
+
+TEST(HfFamiliesTest, ScaledPositionsAreCheckedByName) {
+  ExpectRefused({
+      {"llama_linear", R"({"rope_scaling": {"factor": null}})", "rope_scaling.factor: is missing"},
+      {"llama_linear", R"({"rope_scaling": {"factor": 0.5}})", "rope_scaling.factor: is 0.5"},
+      {"llama_dynamic", R"({"rope_scaling": {"factor": "4"}})", "rope_scaling.factor: is \"4\""},
+      {"llama_dynamic", R"({"head_dim": 2})", "rope_scaling.rope_type: dynamic of 2 dimensions"},
+      {"llama_llama3", R"({"rope_scaling": {"low_freq_factor": null}})",
+       "rope_scaling.low_freq_factor: is missing"},
+      {"llama_yarn", R"({"rope_scaling": {"factor": null}})", "rope_scaling.factor: is missing"},
+      {"llama_yarn", R"({"rope_scaling": {"original_max_position_embeddings": 1}})",
+       "rope_scaling.original_max_position_embeddings: is 1"},
+      {"llama_yarn", R"({"rope_scaling": {"beta_fast": 0}})", "rope_scaling.beta_fast: is 0"},
+      {"llama_yarn", R"({"rope_scaling": {"beta_slow": []}})", "rope_scaling.beta_slow: is []"},
+      {"llama_yarn", R"({"rope_scaling": {"truncate": 1}})", "rope_scaling.truncate: is 1"},
+      {"llama_yarn", R"({"rope_scaling": {"attention_factor": -1}})",
+       "rope_scaling.attention_factor: is -1"},
+      {"llama_yarn", R"({"rope_theta": 1.0})", "rope_scaling.rope_theta: must be above 1"},
+      {"llama_yarn_mscale", R"({"rope_scaling": {"mscale": "x"}})",
+       "rope_scaling.mscale: is \"x\""},
+      {"llama_yarn_mscale", R"({"rope_scaling": {"mscale_all_dim": -1}})",
+       "rope_scaling.mscale_all_dim: is -1"},
+      {"phi4_short", R"({"rope_scaling": {"short_factor": [1.0, 1.0]}})",
+       "rope_scaling.short_factor: must be a list of 6 numbers"},
+      {"phi4_short", R"({"rope_scaling": {"long_factor": [1, 1, 1, 1, 1, "1"]}})",
+       "rope_scaling.long_factor: must be a list of 6 numbers"},
+      {"phi4_long", R"({"rope_scaling": {"long_factor": [1, 1, 1, 1, 1, 0]}})",
+       "rope_scaling.long_factor: must be a list of 6 numbers"},
+      {"phi4_long", R"({"rope_scaling": {"short_factor": null}})",
+       "rope_scaling.short_factor: must be a list of 6 numbers"},
+      {"phi4_long", R"({"rope_scaling": {"attention_factor": "x"}})",
+       "rope_scaling.attention_factor: is \"x\""},
+      {"phi4_long", R"({"original_max_position_embeddings": 0})",
+       "original_max_position_embeddings: is 0"},
+  });
+}
+
+void ExpectPossible(const RopeConfig& rope, const ModelConfig& model, const Json& json) {
+  EXPECT_TRUE(rope.theta >= 1 && rope.theta <= 1e12) << json;
+  EXPECT_TRUE(rope.magnitude > 0 && rope.magnitude < 1e7) << json;
+  EXPECT_GE(rope.trained, 0) << json;
+  for (const std::vector<float>* factors : {&rope.factors, &rope.long_factors}) {
+    for (const float factor : *factors) EXPECT_TRUE(factor > 0 && factor < 1e7) << json;
+    EXPECT_TRUE(factors->empty() ||
+                factors->size() == static_cast<size_t>(model.rope_dimensions) / 2)
+        << json;
+  }
+}
+
+// A model can be made of it.
+void ExpectPossible(const ModelConfig& model, const Json& json) {
+  for (const int count :
+       {model.layers, model.hidden_size, model.ffn_size, model.heads, model.kv_heads,
+        model.head_size, model.vocab_size, model.context_length}) {
+    EXPECT_GE(count, 1) << json;
+    EXPECT_LE(count, kMaxContext) << json;
+  }
+  EXPECT_EQ(model.heads % model.kv_heads, 0) << json;
+  EXPECT_TRUE(model.encoder.has_value() || model.head_size % 2 == 0) << json;
+  EXPECT_GT(model.rms_epsilon, 0) << json;
+  for (const double factor :
+       {model.attention_scale, model.embedding_factor, model.residual_factor, model.logit_factor}) {
+    EXPECT_TRUE(std::isfinite(factor) && factor > 0) << json;
+  }
+  const auto layers = static_cast<size_t>(model.layers);
+  EXPECT_TRUE(model.windows.empty() || model.windows.size() == layers) << json;
+  for (const int window : model.windows) EXPECT_TRUE(window >= 0 && window <= kMaxContext) << json;
+  EXPECT_TRUE(model.unturned.empty() || model.unturned.size() == layers) << json;
+  ExpectPossible(model.rope, model, json);
+  if (model.window_rope.has_value()) ExpectPossible(*model.window_rope, model, json);
+}
+
+// Whatever stands in a field, a config that is read is one that a model can be made of.
+TEST(HfFamiliesTest, HostileValuesNeverMakeAHostileConfig) {
+  const Json values = Json::parse(R"([null, true, -1, 0, 1, 2, 3, 1e308, -0.0, 9223372036854775807,
+      18446744073709551615, 4194304, "", "x", [], [1], ["x"], {}, {"a": 1}, [[[]]]])");
+  int read = 0;
+  const auto check = [&](const Json& json) {
+    const absl::StatusOr<HfConfig> config = ReadHfConfig(json.dump(), "config.json");
+    if (!config.ok()) {
+      EXPECT_THAT(std::string(config.status().message()), HasSubstr("config.json: "));
+      return;
+    }
+    ++read;
+    ExpectPossible(config->model, json);
+  };
+  // Every field of every object and every item of every list, one at a time.
+  const std::function<void(const Json&, Json&)> visit = [&](const Json& root, Json& parent) {
+    for (auto& [name, field] : parent.items()) {
+      const Json before = field;
+      for (const Json& value : values) {
+        field = value;
+        check(root);
+      }
+      field = before;
+      if (field.is_structured()) visit(root, field);
+    }
+  };
+  std::vector<FamilyTwin> twins = FamilyTwins();
+  for (const FamilyTwin& twin : EncoderTwins()) twins.push_back(twin);
+  for (
+      const char* quantization :
+      {R"({"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]})",
+       R"({"quant_method": "compressed-tensors", "format": "float-quantized",
+            "ignore": ["lm_head"], "kv_cache_scheme": null, "quantization_status": "compressed",
+            "config_groups": {"group_0": {"targets": ["Linear"], "output_activations": null,
+              "weights": {"num_bits": 8, "type": "float", "symmetric": true, "dynamic": false,
+                          "strategy": "channel"},
+              "input_activations": {"num_bits": 8, "type": "float", "symmetric": true,
+                                    "strategy": "token", "dynamic": true}}}})"}) {
+    twins.push_back({.name = "quantized", .config = Twin("llama")});
+    twins.back().config["quantization_config"] = Json::parse(quantization);
+  }
+  for (FamilyTwin& twin : twins) {
+    SCOPED_TRACE(twin.name);
+    const int before = read;
+    check(twin.config);
+    EXPECT_EQ(read, before + 1);
+    visit(twin.config, twin.config);
+    EXPECT_GT(read, before + 20);  // many fields change nothing
+  }
+}
+
+}  // namespace
+}  // namespace millrace
