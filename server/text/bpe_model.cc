@@ -94,8 +94,9 @@ absl::Status BpeModel::AddMerges(const TokenizerSpec& spec) {
     return std::any_of(spec.vocabulary.begin(), spec.vocabulary.end(),
                        [&](const VocabularyEntry& entry) { return entry.text == text; });
   };
-  if (merges.size() > std::numeric_limits<uint32_t>::max()) return error(0, "is one of too many");
-  merges_.reserve(merges.size());
+  if (merges.size() > kNoMerge) return error(0, "is one of too many");
+  ranks_.reserve(merges.size());
+  merged_.resize(merges.size());
   std::string text;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [first, second] = merges[rank];
@@ -115,8 +116,8 @@ absl::Status BpeModel::AddMerges(const TokenizerSpec& spec) {
     const auto joined = ids_.find(text);
     if (joined == ids_.end()) return error(rank, "makes what is no token");
     // Of equal pairs the last one counts, as it does for Hugging Face's tokenizers.
-    merges_.insert_or_assign(PairKey(left->second, right->second),
-                             Merge{static_cast<uint32_t>(rank), joined->second});
+    ranks_.insert_or_assign(PairKey(left->second, right->second), static_cast<uint32_t>(rank));
+    merged_[rank] = joined->second;
     if (affixes_) continue;
     const std::string_view before =
         bytes_ ? left->first.substr(left->first.size() - 1) : LastCharacter(left->first);
@@ -130,9 +131,9 @@ absl::Status BpeModel::AddMerges(const TokenizerSpec& spec) {
   return absl::OkStatus();
 }
 
-const BpeModel::Merge* BpeModel::FindMerge(Token left, Token right) const {
-  const auto it = merges_.find(PairKey(left, right));
-  return it == merges_.end() ? nullptr : &it->second;
+uint32_t BpeModel::RankOf(Token left, Token right) const {
+  const auto it = ranks_.find(PairKey(left, right));
+  return it == ranks_.end() ? kNoMerge : it->second;
 }
 
 size_t BpeModel::CharacterSize(std::string_view text) const {
@@ -260,24 +261,20 @@ void BpeModel::MergeWord(std::string_view word, std::vector<Token>* tokens) cons
 }
 
 void BpeModel::MergeFew(std::vector<Token>* tokens, size_t from) const {
-  constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
   Token* const symbols = tokens->data() + from;
   size_t count = tokens->size() - from;
-  std::array<Merge, kFew> merges;  // of each symbol with the next one
-  const auto pair_up = [&](size_t i) {
-    const Merge* merge = FindMerge(symbols[i], symbols[i + 1]);
-    merges[i] = merge == nullptr ? Merge{kNever, 0} : *merge;
-  };
+  std::array<uint32_t, kFew> ranks;  // of each symbol with the next one
+  const auto pair_up = [&](size_t i) { ranks[i] = RankOf(symbols[i], symbols[i + 1]); };
   for (size_t i = 0; i + 1 < count; ++i) pair_up(i);
   while (count > 1) {
     size_t best = 0;
     for (size_t i = 1; i + 1 < count; ++i) {
-      if (merges[i].rank < merges[best].rank) best = i;
+      if (ranks[i] < ranks[best]) best = i;
     }
-    if (merges[best].rank == kNever) break;
-    symbols[best] = merges[best].token;
+    if (ranks[best] == kNoMerge) break;
+    symbols[best] = merged_[ranks[best]];
     std::move(symbols + best + 2, symbols + count, symbols + best + 1);
-    for (size_t i = best + 1; i + 2 < count; ++i) merges[i] = merges[i + 1];
+    for (size_t i = best + 1; i + 2 < count; ++i) ranks[i] = ranks[i + 1];
     --count;
     if (best + 1 < count) pair_up(best);
     if (best > 0) pair_up(best - 1);
@@ -285,68 +282,83 @@ void BpeModel::MergeFew(std::vector<Token>* tokens, size_t from) const {
   tokens->resize(from + count);
 }
 
-// A word while it is merged: a linked list of symbols, and a heap of the pairs that could merge.
-class BpeModel::Scratch {
+// The pairs of a word that could merge, as keys: the smallest first. What is pushed while others
+// are taken mostly comes after all of them. So it waits in a heap, of which is taken only what
+// comes before, and is sorted once they have been taken: of a long word that costs far less than a
+// heap of all its pairs.
+class BpeModel::PairQueue {
  public:
-  static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
-  struct Symbol {
-    Token token;
-    uint32_t previous;   // kNone at the front
-    uint32_t next;       // kNone at the back
-    const Merge* merge;  // with the next one; null when there is none, or once the symbol is gone
-  };
-  std::vector<Symbol> symbols;
-
-  void Push(uint32_t index) {
-    heap_.push_back(static_cast<uint64_t>(symbols[index].merge->rank) << 32 | index);
-    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  explicit PairQueue(size_t symbols) {
+    sorted_.reserve(symbols);
+    later_.reserve(symbols);
   }
-  bool empty() const { return heap_.empty(); }
-  uint64_t Pop() {
-    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-    const uint64_t smallest = heap_.back();
-    heap_.pop_back();
-    return smallest;
+
+  void Push(uint64_t key) {
+    later_.push_back(key);
+    std::push_heap(later_.begin(), later_.end(), std::greater<>());
+  }
+
+  // Nothing when all have been taken.
+  std::optional<uint64_t> Pop() {
+    if (taken_ == sorted_.size()) {
+      if (later_.empty()) return std::nullopt;
+      sorted_.swap(later_);
+      if (!std::ranges::is_sorted(sorted_)) std::ranges::sort(sorted_);
+      later_.clear();
+      taken_ = 0;
+    }
+    if (later_.empty() || sorted_[taken_] <= later_.front()) return sorted_[taken_++];
+    std::pop_heap(later_.begin(), later_.end(), std::greater<>());
+    const uint64_t key = later_.back();
+    later_.pop_back();
+    return key;
   }
 
  private:
-  std::vector<uint64_t> heap_;  // rank << 32 | index of the left symbol: the smallest first
+  std::vector<uint64_t> sorted_;
+  size_t taken_ = 0;             // of those
+  std::vector<uint64_t> later_;  // a heap, the smallest at its front
 };
 
 void BpeModel::MergeMany(std::vector<Token>* tokens, size_t from) const {
-  Scratch scratch;
-  auto& symbols = scratch.symbols;
+  constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+  struct Symbol {
+    Token token;
+    uint32_t previous;  // kNone at the front
+    uint32_t next;      // kNone at the back
+    uint32_t rank;      // with the next one; kNoMerge, too, once the symbol is gone
+  };
+  std::vector<Symbol> symbols;
   symbols.reserve(tokens->size() - from);
   for (size_t i = from; i < tokens->size(); ++i) {
     const auto index = static_cast<uint32_t>(i - from);
-    symbols.push_back({(*tokens)[i], index == 0 ? Scratch::kNone : index - 1, index + 1, nullptr});
+    symbols.push_back({(*tokens)[i], index == 0 ? kNone : index - 1, index + 1, kNoMerge});
   }
-  symbols.back().next = Scratch::kNone;
+  symbols.back().next = kNone;
 
+  PairQueue pairs(symbols.size());
   const auto pair_up = [&](uint32_t index) {
-    Scratch::Symbol& symbol = symbols[index];
-    symbol.merge = symbol.next == Scratch::kNone
-                       ? nullptr
-                       : FindMerge(symbol.token, symbols[symbol.next].token);
-    if (symbol.merge != nullptr) scratch.Push(index);
+    Symbol& symbol = symbols[index];
+    symbol.rank =
+        symbol.next == kNone ? kNoMerge : RankOf(symbol.token, symbols[symbol.next].token);
+    if (symbol.rank != kNoMerge) pairs.Push(uint64_t{symbol.rank} << 32 | index);
   };
   for (uint32_t i = 0; i + 1 < symbols.size(); ++i) pair_up(i);
-  while (!scratch.empty()) {
-    const uint64_t smallest = scratch.Pop();
-    const auto index = static_cast<uint32_t>(smallest & 0xffffffff);
-    Scratch::Symbol& symbol = symbols[index];
+  while (const std::optional<uint64_t> pair = pairs.Pop()) {
+    const auto index = static_cast<uint32_t>(*pair & 0xffffffff);
+    Symbol& symbol = symbols[index];
     // A pair whose symbols have changed since it was pushed is passed over.
-    if (symbol.merge == nullptr || symbol.merge->rank != smallest >> 32) continue;
-    Scratch::Symbol& gone = symbols[symbol.next];
-    symbol.token = symbol.merge->token;
+    if (symbol.rank != *pair >> 32) continue;
+    Symbol& gone = symbols[symbol.next];
+    symbol.token = merged_[symbol.rank];
     symbol.next = gone.next;
-    gone.merge = nullptr;
-    if (symbol.next != Scratch::kNone) symbols[symbol.next].previous = index;
+    gone.rank = kNoMerge;
+    if (symbol.next != kNone) symbols[symbol.next].previous = index;
     pair_up(index);
-    if (symbol.previous != Scratch::kNone) pair_up(symbol.previous);
+    if (symbol.previous != kNone) pair_up(symbol.previous);
   }
   tokens->resize(from);
-  for (uint32_t index = 0; index != Scratch::kNone; index = symbols[index].next) {
+  for (uint32_t index = 0; index != kNone; index = symbols[index].next) {
     tokens->push_back(symbols[index].token);
   }
 }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <bitset>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,11 +34,8 @@ class BpeModel : public SubwordModel {
   absl::Status Encode(std::string_view piece, std::vector<Token>* tokens) const override;
 
  private:
-  struct Merge {
-    uint32_t rank;  // the lowest goes first
-    Token token;    // what the pair becomes
-  };
-  class Scratch;
+  static constexpr uint32_t kNoMerge = std::numeric_limits<uint32_t>::max();
+  class PairQueue;
 
   explicit BpeModel(bool bytes) : bytes_(bytes) {}
 
@@ -58,7 +56,7 @@ class BpeModel : public SubwordModel {
   void MergeWord(std::string_view word, std::vector<Token>* tokens) const;
   void MergeFew(std::vector<Token>* symbols, size_t from) const;
   void MergeMany(std::vector<Token>* symbols, size_t from) const;
-  const Merge* FindMerge(Token left, Token right) const;
+  uint32_t RankOf(Token left, Token right) const;  // of their merge, or kNoMerge
 
   const bool bytes_;
   std::string continuing_prefix_, word_suffix_;
@@ -71,8 +69,9 @@ class BpeModel : public SubwordModel {
   std::string texts_;  // of all tokens, one after the other
   absl::flat_hash_map<std::string_view, Token, StringHash> ids_;  // views into texts_
   size_t longest_ = 0;                                            // text, in bytes
-  std::array<std::optional<Token>, 256> single_;  // of one byte (bytes_) or one of ASCII
-  absl::flat_hash_map<uint64_t, Merge> merges_;   // by left << 32 | right
+  std::array<std::optional<Token>, 256> single_;   // of one byte (bytes_) or one of ASCII
+  absl::flat_hash_map<uint64_t, uint32_t> ranks_;  // of merges, by left << 32 | right: lowest first
+  std::vector<Token> merged_;                      // by rank, what the pair becomes
   // Pairs of characters, or bytes, that some merge has on its two sides.
   std::bitset<1 << 16> joined_bytes_;     // of one byte each
   absl::flat_hash_set<uint64_t> joined_;  // of others

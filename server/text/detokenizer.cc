@@ -29,7 +29,8 @@ std::string Decode(const Tokenizer& tokenizer, absl::Span<const Token> tokens, b
   Detokenizer detokenizer(&tokenizer, skip_special);
   std::string text;
   for (const Token token : tokens) text += detokenizer.Add(token);
-  return text + detokenizer.Flush();
+  text += detokenizer.Flush();
+  return text;
 }
 
 }  // namespace millrace

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "base/strings.h"
 
@@ -52,6 +54,12 @@ absl::Status PipelineTokenizer::AddTokens(const TokenizerSpec& spec) {
   MILLRACE_ASSIGN_OR_RETURN(const TokenDecoder decoder, TokenDecoder::Create(spec.decoders));
   text_ends_ = decoder.ends();
   std::vector<AddedTokenSpec> raw, normalized;
+  // Hidden, as Hugging Face's tokenizers have it, is what has a special token's own text: not one
+  // whose normalized text is another.
+  absl::flat_hash_set<std::string_view> special;
+  for (const AddedTokenSpec& token : spec.added) {
+    if (token.special) special.insert(token.content);
+  }
   for (AddedTokenSpec token : spec.added) {
     if (token.normalized) {
       NormalizedText content{token.content};
@@ -74,7 +82,9 @@ absl::Status PipelineTokenizer::AddTokens(const TokenizerSpec& spec) {
   };
   for (const VocabularyEntry& entry : spec.vocabulary) set(entry.id, {entry.text});
   for (const auto* tokens : {&raw, &normalized}) {
-    for (const AddedTokenSpec& token : *tokens) set(token.id, {token.content, token.special});
+    for (const AddedTokenSpec& token : *tokens) {
+      set(token.id, {token.content, special.contains(token.content)});
+    }
   }
   if (total > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(StrCat("tokenizer: ", total, " bytes of tokens"));

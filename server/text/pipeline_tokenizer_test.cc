@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 
 constexpr EncodeOptions kParsed = {.add_special = true, .parse_special = true};
 
-absl::StatusOr<std::unique_ptr<const Tokenizer>> MakeTokenizer(const TokenizerConfig& config) {
+absl::StatusOr<std::unique_ptr<const Tokenizer>> MakeTokenizer(const GgufTokenizer& config) {
   const absl::StatusOr<TokenizerSpec> spec = MakeTokenizerSpec(config);
   if (!spec.ok()) return spec.status();
   return PipelineTokenizer::Create(*spec);
@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> MakeTokenizer(const TokenizerCo
 std::unique_ptr<const Tokenizer> FromModel(const std::string& path) {
   const absl::StatusOr<GgufFile> file = GgufFile::Open(path);
   EXPECT_TRUE(file.ok()) << file.status();
-  const absl::StatusOr<TokenizerConfig> config = ReadTokenizerConfig(*file);
+  const absl::StatusOr<GgufTokenizer> config = ReadGgufTokenizer(*file);
   EXPECT_TRUE(config.ok()) << config.status();
   absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer = MakeTokenizer(*config);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -47,7 +47,7 @@ struct SmallVocabulary {
                                   TokenType::kNormal,  TokenType::kNormal,      TokenType::kNormal,
                                   TokenType::kNormal};
   std::vector<std::string_view> merges = {"b c", "a b", "a bc"};
-  TokenizerConfig config;
+  GgufTokenizer config;
 
   absl::StatusOr<std::unique_ptr<const Tokenizer>> Make() {
     config.tokens = tokens;
@@ -88,6 +88,19 @@ TEST(PipelineTokenizerTest, ParsesSpecialTextWhereAsked) {
               ElementsAre(2, 3, 1));  // its letters have no tokens
   EXPECT_TRUE(tokenizer->IsSpecial(0));
   EXPECT_FALSE(tokenizer->IsSpecial(1));
+}
+
+TEST(PipelineTokenizerTest, ANormalizedSpecialTokenIsHiddenByItsOwnText) {
+  SmallVocabulary vocabulary;
+  ASSERT_TRUE(vocabulary.Make().ok());
+  TokenizerSpec spec = *MakeTokenizerSpec(vocabulary.config);
+  spec.normalizers = {SimpleNormalizer::kLowercase};
+  for (const auto& [content, shown] : {std::pair("<eos>", "ab"), {"<EOS>", "a<eos>b"}}) {
+    spec.added = {{.id = 0, .content = content, .normalized = true, .special = true}};
+    const auto tokenizer = PipelineTokenizer::Create(spec);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ(Decode(**tokenizer, std::vector<Token>{2, 0, 3}, /*skip_special=*/true), shown);
+  }
 }
 
 TEST(PipelineTokenizerTest, FramesTheTextAsTheModelWantsIt) {
@@ -205,7 +218,7 @@ TEST(PipelineTokenizerTest, AgreesWithTheDefinitionOfBpe) {
     const RandomVocabulary vocabulary(seed);
     const auto tokenizer = vocabulary.Make();
     for (int round = 0; round < 50; ++round) {
-      const std::string word = RandomWord(1 + random() % 60, &random);
+      const std::string word = RandomWord(1 + random() % 100, &random);
       std::vector<std::string> got;
       for (const Token token : Ids(*tokenizer, word))
         got.emplace_back(tokenizer->TokenBytes(token));

@@ -30,7 +30,7 @@ std::vector<std::string> Pieces(const std::vector<PreTokenizerSpec>& steps, std:
 
 // The steps that a tokenizer.ggml.pre stands for, without the spelling of bytes.
 absl::StatusOr<std::vector<PreTokenizerSpec>> StepsOf(std::string_view pre) {
-  TokenizerConfig config;
+  GgufTokenizer config;
   config.pre = pre;
   absl::StatusOr<TokenizerSpec> spec = MakeTokenizerSpec(config);
   if (!spec.ok()) return spec.status();

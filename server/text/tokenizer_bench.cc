@@ -14,14 +14,14 @@ namespace {
 void BM_OpenModel(benchmark::State& state) {
   for (auto _ : state) {
     const auto file = GgufFile::Open(DefaultModelPath());
-    benchmark::DoNotOptimize(ReadTokenizerConfig(*file));
+    benchmark::DoNotOptimize(ReadGgufTokenizer(*file));
   }
 }
 BENCHMARK(BM_OpenModel)->Unit(benchmark::kMillisecond);
 
 void BM_CreateTokenizer(benchmark::State& state) {
   const GgufFile file = *GgufFile::Open(DefaultModelPath());
-  const TokenizerConfig config = *ReadTokenizerConfig(file);
+  const GgufTokenizer config = *ReadGgufTokenizer(file);
   for (auto _ : state) {
     benchmark::DoNotOptimize(PipelineTokenizer::Create(*MakeTokenizerSpec(config)));
   }
@@ -31,7 +31,7 @@ BENCHMARK(BM_CreateTokenizer)->Unit(benchmark::kMillisecond);
 // Words drawn from the vocabulary, which is about what a prompt is made of.
 void BM_Encode(benchmark::State& state) {
   const GgufFile file = *GgufFile::Open(DefaultModelPath());
-  const auto tokenizer = *PipelineTokenizer::Create(*MakeTokenizerSpec(*ReadTokenizerConfig(file)));
+  const auto tokenizer = *PipelineTokenizer::Create(*MakeTokenizerSpec(*ReadGgufTokenizer(file)));
   std::mt19937 random(1);
   std::string text;
   while (text.size() < static_cast<size_t>(state.range(0))) {

@@ -22,7 +22,7 @@ TEST(SmolLm2TokenizerTest, EqualsHuggingFace) {
   std::ifstream file("tests/reference/tokenizer_smollm2.jsonl");
   ASSERT_TRUE(file.is_open()) << "run from the repository's root";
   const GgufFile model = *GgufFile::Open(DefaultModelPath());
-  const auto made = PipelineTokenizer::Create(*MakeTokenizerSpec(*ReadTokenizerConfig(model)));
+  const auto made = PipelineTokenizer::Create(*MakeTokenizerSpec(*ReadGgufTokenizer(model)));
   ASSERT_TRUE(made.ok()) << made.status();
   const Tokenizer& tokenizer = **made;
   const auto ids_of = [&](std::string_view text, bool parse_special) {

@@ -7,9 +7,9 @@
 
 The first is the program of that name.
 
-The file holds the prompt's token ids, and for each twin its largest logit and the
-log-probabilities of the prompt's tokens but the first, computed in float64 (transformers turns
-positions in float32): "logprobs", and "half_kv_logprobs" of keys and values rounded to float16.
+The file holds the prompt's token ids, and for each twin its largest logit and what it makes of the prompt in float64 (transformers
+turns positions in float32): the log-probabilities of the prompt's tokens but the first, then those of the whole vocabulary behind
+each position of "rows", the last among them. They are "logprobs", and "half_kv_logprobs" of keys and values rounded to float16.
 Of encoders, with the prompt's first tokens, it is the "embedding" and the "half_kv_embedding", pooled and
 normalized as the folder's modules.json says.
 """
@@ -23,7 +23,8 @@ import tempfile
 import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
-PROMPT = [(i * 37 + i * i) % 128 for i in range(48)]
+PROMPT = [(i * 37 + i * i) % 128 for i in range(49)]
+ROWS = [16, 48]  # behind whole blocks
 ENCODED = 37  # no multiple of a block
 
 
@@ -31,8 +32,8 @@ def logprobs(model):
     with torch.no_grad():
         logits = model(torch.tensor([PROMPT])).logits[0]
     scores = logits.log_softmax(-1)
-    return (round(logits.abs().max().item(), 4),
-            [round(scores[i, token].item(), 6) for i, token in enumerate(PROMPT[1:])])
+    wanted = [scores[i, token] for i, token in enumerate(PROMPT[1:])] + [score for row in ROWS for score in scores[row]]
+    return round(logits.abs().max().item(), 4), [round(score.item(), 6) for score in wanted]
 
 
 def load(kind, folder, **options):
@@ -83,9 +84,10 @@ def encoder_reference(folder):
     return {"embedding": exact, "half_kv_embedding": rounded}
 
 
-def write(path, prompt, twins):
+def write(path, twins, **shared):
+    head = [f'{json.dumps(name)}: {json.dumps(values)}' for name, values in shared.items()]
     lines = [f'{json.dumps(twin)}: {json.dumps(values, separators=(",", ":"))}' for twin, values in twins.items()]
-    path.write_text(f'{{"prompt": {json.dumps(prompt)},\n"twins": {{\n' + ",\n".join(lines) + "\n}}\n")
+    path.write_text("{" + ",\n".join(head) + ',\n"twins": {\n' + ",\n".join(lines) + "\n}}\n")
 
 
 def main():
@@ -94,9 +96,11 @@ def main():
         folders = sorted(pathlib.Path(work).iterdir())
         encoders = [folder for folder in folders if (folder / "modules.json").exists()]
         made = pathlib.Path(sys.argv[2])
-        write(made / "encoder_reference.json", PROMPT[:ENCODED], {folder.name: encoder_reference(folder) for folder in encoders})
+        write(made / "encoder_reference.json", {folder.name: encoder_reference(folder) for folder in encoders},
+              prompt=PROMPT[:ENCODED])
         decoders = [folder for folder in folders if folder not in encoders]
-        write(made / "family_reference.json", PROMPT, {folder.name: decoder_reference(folder) for folder in decoders})
+        write(made / "family_reference.json", {folder.name: decoder_reference(folder) for folder in decoders},
+              prompt=PROMPT, rows=ROWS)
 
 
 if __name__ == "__main__":

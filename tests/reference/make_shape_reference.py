@@ -2,13 +2,15 @@
 """Writes tokenizer_shapes.json: the tokenizers of tokenizer_shapes.py, and what Hugging Face's make of the texts in
 tokenizer_smollm2.jsonl, for server/text/tokenizer_shapes_test.cc.
 
-    make_shape_reference.py FOLDER [train]
+    make_shape_reference.py FOLDER
 
-Models are taken from the committed file, unless `train` asks for new ones: training is not the same twice.
-    {"models": [a tokenizer.json's "model", ...],
-     "shapes": [{"name": ..., "model": its place, "rest": the other fields of tokenizer.json, "hashes": [...]}, ...]}
+What a training learned is taken from the committed file, where this holds it, and all else from tokenizer_shapes.py: training is
+not the same twice.
+    {"trainings": {digest of what is trained, how and on what: the place of a model that has what was learned},
+     "models": [a tokenizer.json's "model", ...],
+     "shapes": [{"name": ..., "model": its place, "rest": the other fields of tokenizer.json, "hashes": [...], "long": [...]}, ...]}
 A hash is of the ids of 200 texts: FNV-1a over each text's ids with special text parsed, -1, its ids without, -1, in 4 bytes each,
-the lowest first; as 16 hexadecimal digits.
+the lowest first; as 16 hexadecimal digits. "long", of some shapes, has those of 1 MiB of each of REPEATED, without special text.
 """
 import json
 import pathlib
@@ -20,6 +22,10 @@ import tokenizer_shapes
 
 HERE = pathlib.Path(__file__).parent
 GROUP = 200
+REPEATED = ("a", " ", "a1")
+# One of each model, and of each pattern in use.
+LONG = ("byte-level BPE", "byte-level BPE, Llama 3", "byte-level BPE, Qwen2", "byte-level BPE, tekken", "SentencePiece BPE",
+        "BPE, suffix", "Unigram", "WordPiece")
 
 
 def fnv(numbers):
@@ -38,27 +44,39 @@ def hashes(tokenizer, texts):
     return [fnv(sum(lines[i:i + GROUP], [])) for i in range(0, len(lines), GROUP)]
 
 
-def trained():
-    models, shapes = [], []
+def long_hashes(tokenizer):
+    tokenizer.encode_special_tokens = True
+    return [fnv(tokenizer.encode_batch_fast([unit * ((1 << 20) // len(unit))])[0].ids) for unit in REPEATED]
+
+
+def made(committed):
+    """The shapes and their models, and where what was learned stands."""
+    tokenizer_shapes.LEARNED = {digest: tokenizer_shapes.learned_of(committed["models"][place])
+                                for digest, place in committed["trainings"].items()}
+    trainings, models, shapes = {}, [], []
     for name, tokenizer in tokenizer_shapes.all_shapes():
         rest = json.loads(tokenizer.to_str())
         model = rest.pop("model")
         if model not in models:
             models.append(model)
         shapes.append({"name": name, "model": models.index(model), "rest": rest})
-    return {"models": models, "shapes": shapes}
+        # Of a training that is new, this is the first shape.
+        trainings = {digest: models.index(model) for digest in tokenizer_shapes.TRAININGS} | trainings
+    return {"trainings": trainings, "models": models, "shapes": shapes}
 
 
 def main():
     lines = (HERE / "tokenizer_smollm2.jsonl").read_text(encoding="utf-8").split("\n")
     texts = [line["text"] for line in map(json.loads, filter(None, lines)) if "text" in line]
-    reference = trained() if "train" in sys.argv[2:] else json.loads((HERE / "tokenizer_shapes.json").read_text(encoding="utf-8"))
+    reference = made(json.loads((HERE / "tokenizer_shapes.json").read_text(encoding="utf-8")))
     for shape in reference["shapes"]:
         tokenizer = Tokenizer.from_str(json.dumps(shape["rest"] | {"model": reference["models"][shape["model"]]}))
         shape["hashes"] = hashes(tokenizer, texts)
+        if shape["name"] in LONG:
+            shape["long"] = long_hashes(tokenizer)
     path = pathlib.Path(sys.argv[1]) / "tokenizer_shapes.json"
     with open(path, "w", encoding="utf-8") as file:
-        file.write('{"models":[\n')
+        file.write(f'{{"trainings":{json.dumps(reference["trainings"], indent=0)},"models":[\n')
         file.write(",\n".join(json.dumps(model, ensure_ascii=False, separators=(",", ":")) for model in reference["models"]))
         file.write('\n],"shapes":[\n')
         file.write(",\n".join(json.dumps(shape, ensure_ascii=False, separators=(",", ":")) for shape in reference["shapes"]))

@@ -6,9 +6,11 @@
 Writes into FOLDER (by default the one that this file is in):
 - template_reference.json: texts. The templates are MODEL's own and others written here in the manner of those that known model
   families use; the snippets try one rule of the language each.
-- template_hashes.json: of every template in the folder TEMPLATES (llama.cpp's models/templates), digests of the texts.
+- template_hashes.json: of every template in the folder TEMPLATES (llama.cpp's models/templates), digests of the texts, what it raises
+  itself, and digests of the texts that end inside the final message.
 Where Jinja raises an error, the output is null, or {"error": message} if the template itself raised it.
 """
+import collections
 import copy
 import datetime
 import hashlib
@@ -425,11 +427,30 @@ RICH_EXTRAS = [*EXTRAS, {
     {"add_generation_prompt": True, "tools": PLAIN_TOOLS, "controls": {"x": "y"}}]
 
 
-# Of what a template makes of one conversation with each of RICH_EXTRAS.
-def digest(source, messages):
-    outputs = [render(source, messages, **extra) for extra in RICH_EXTRAS]
-    joined = "\0".join(output if isinstance(output, str) else "\1" for output in outputs)
-    return hashlib.sha256(joined.encode()).hexdigest()[:16]
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def hashes(folder):
+    """What template_hashes.json has beside the versions, of every template of a folder."""
+    conversations = {**CONVERSATIONS, **RICH_CONVERSATIONS}
+    digests, raised, continued, counts = [], [], [], collections.Counter()
+    for path in sorted(folder.glob("*.jinja")):
+        source = path.read_text(encoding="utf-8")
+        digests.append([path.name])
+        continued.append([path.name])
+        for name, messages in conversations.items():
+            outputs = [render(source, messages, **extra) for extra in RICH_EXTRAS]
+            digests[-1].append(digest("\0".join(output if isinstance(output, str) else "\1" for output in outputs)))
+            errors = [output["error"] if isinstance(output, dict) else None for output in outputs]
+            if any(error is not None for error in errors):
+                raised.append([path.name, name, errors])
+            text = render_continued(source, messages)
+            continued[-1].append(text and digest(text))
+            counts.update({str: "texts", dict: "raised", type(None): "other errors"}[type(output)] for output in outputs)
+            counts["continued" if text else "not continued"] += 1
+    print(f"{len(digests)} templates of {len(conversations)} conversations: {dict(counts)}")
+    return {"extras": RICH_EXTRAS, "conversations": conversations, "templates": digests, "raised": raised, "continued": continued}
 
 
 def write(path, reference):
@@ -464,14 +485,10 @@ def main():
         "variables": VARIABLES,
         "snippets": [[source, render(source, [], **VARIABLES)] for source in snippets],
     })
-    conversations = {**CONVERSATIONS, **RICH_CONVERSATIONS}
-    digests = []
-    for path in sorted(pathlib.Path(sys.argv[2]).glob("*.jinja")):
-        source = path.read_text(encoding="utf-8")
-        digests.append([path.name, *(digest(source, messages) for messages in conversations.values())])
-    write(folder / "template_hashes.json", {
-        **versions, "extras": RICH_EXTRAS, "conversations": conversations, "templates": digests})
-    print(f"{len(renderings)} renderings, {len(continued)} continued ones, {len(snippets)} snippets, {len(digests)} templates of {len(conversations)} conversations")
+    write(folder / "template_hashes.json", {**versions, **hashes(pathlib.Path(sys.argv[2]))})
+    refused = sum(not isinstance(text, str) for *_, text in renderings)
+    cut = sum(text is None for *_, text in continued)
+    print(f"{len(renderings)} renderings, {refused} of them refused; {len(continued)} continued, {cut} of them refused; {len(snippets)} snippets")
 
 
 if __name__ == "__main__":

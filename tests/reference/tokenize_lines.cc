@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Load(const std::string& path) {
     return PipelineTokenizer::Create(spec);
   }
   MILLRACE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
-  MILLRACE_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(file));
+  MILLRACE_ASSIGN_OR_RETURN(const GgufTokenizer config, ReadGgufTokenizer(file));
   MILLRACE_ASSIGN_OR_RETURN(const TokenizerSpec spec, MakeTokenizerSpec(config));
   return PipelineTokenizer::Create(spec);
 }

@@ -14,6 +14,7 @@ import tempfile
 import unicodedata
 
 import make_tokenizer_reference
+import mistral_vocabularies
 import tokenizer_shapes
 import tokenizer_vocabularies
 
@@ -120,7 +121,7 @@ def stripped(ids, frame):
 
 def check_mistral(program, _, work):
     wrong = 0
-    for name, theirs, own in tokenizer_vocabularies.mistral():
+    for name, theirs, own in mistral_vocabularies.mistral():
         if ONLY and name not in ONLY:
             continue
         path = work / "tokenizer.json"

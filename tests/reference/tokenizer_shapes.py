@@ -3,6 +3,7 @@
 Where the model is `revealing()`, a text's ids are the bytes of what the parts before it made of the text, with a mark at the end of
 each piece: no difference can hide.
 """
+import hashlib
 import json
 import pathlib
 
@@ -16,6 +17,7 @@ LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
           r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|"
           r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace("{1,3}", "")
 SPECIALS = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]
 
@@ -29,9 +31,26 @@ def lines():
     return text + make_tokenizer_reference.SENTENCES + make_tokenizer_reference.CODE
 
 
+# What was learned once, {digest of a training: fields of a model}: training is not the same twice.
+LEARNED = {}
+# What this process trained, the same.
+TRAININGS = {}
+
+
+def learned_of(model):
+    return {field: model[field] for field in ("vocab", "merges") if field in model}
+
+
 def trained(tokenizer, trainer):
+    """Trained on lines(), or as LEARNED has it of the same tokenizer, trainer and lines."""
+    settings = json.loads(trainer.__getstate__())
+    for fields in settings.values():
+        fields["initial_alphabet"] = sorted(fields.get("initial_alphabet", []))  # in no order
+    digest = hashlib.sha256(json.dumps([tokenizer.to_str(), settings, lines()]).encode()).hexdigest()
     tokenizer.train_from_iterator(lines(), trainer)
-    return tokenizer
+    known = TRAININGS.get(digest) or LEARNED.get(digest)
+    TRAININGS[digest] = known or learned_of(json.loads(tokenizer.to_str())["model"])
+    return changed(tokenizer, **TRAININGS[digest])
 
 
 def trained_bpe(size=800, normalizer=None, pre_tokenizer=None, special=(), alphabet=(), **options):
@@ -52,10 +71,10 @@ def changed(tokenizer, **fields):
     return Tokenizer.from_str(json.dumps(document))
 
 
-def byte_level_bpe(pattern=None, add_prefix_space=False, **fields):
+def byte_level_bpe(pattern=None, normalizer=None, add_prefix_space=False, **fields):
     steps = [pre_tokenizers.Split(Regex(pattern), "isolated")] if pattern else []
     steps.append(pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=pattern is None))
-    tokenizer = trained_bpe(1200, pre_tokenizer=pre_tokenizers.Sequence(steps), special=SPECIALS,
+    tokenizer = trained_bpe(1200, normalizer, pre_tokenizer=pre_tokenizers.Sequence(steps), special=SPECIALS,
                             alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.decoder = decoders.ByteLevel()
     return changed(tokenizer, **fields)
@@ -78,7 +97,8 @@ def unigram(special=SPECIALS, normalizer=None, scheme="always", **fields):
     tokenizer.normalizer = normalizer or normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("▁", prepend_scheme=scheme)
     tokenizer.decoder = decoders.Metaspace("▁", prepend_scheme=scheme)
-    trained(tokenizer, trainers.UnigramTrainer(vocab_size=2500, special_tokens=special, unk_token="<unk>", show_progress=False))
+    tokenizer = trained(tokenizer, trainers.UnigramTrainer(vocab_size=2500, special_tokens=special, unk_token="<unk>",
+                                                           show_progress=False))
     return changed(tokenizer, **fields)
 
 
@@ -87,7 +107,8 @@ def word_piece(**options):
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trained(tokenizer, trainers.WordPieceTrainer(vocab_size=900, special_tokens=special, show_progress=False, limit_alphabet=300))
+    tokenizer = trained(tokenizer, trainers.WordPieceTrainer(vocab_size=900, special_tokens=special, show_progress=False,
+                                                             limit_alphabet=300))
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return tokenizer
@@ -169,6 +190,7 @@ def model_shapes():
     yield "byte-level BPE", byte_level_bpe()
     yield "byte-level BPE, prefix", byte_level_bpe(add_prefix_space=True)
     yield "byte-level BPE, Llama 3", byte_level_bpe(LLAMA3, ignore_merges=True)
+    yield "byte-level BPE, Qwen2", byte_level_bpe(QWEN2, normalizers.NFC())
     yield "byte-level BPE, tekken", byte_level_bpe(TEKKEN)
     yield "byte-level BPE, gaps", changed(trained_bpe(500, pre_tokenizer=pre_tokenizers.ByteLevel(False)), unk_token=None)
     yield "byte-level BPE, CLIP", trained_bpe(

@@ -3,15 +3,14 @@
 A GGUF file has the vocabulary and a name for what stands before it. What the name means is spelled out here once more, from the
 authors' tokenizer.json, in the words of Hugging Face's tokenizers: formats/tokenizer_gguf.cc is held against it.
 """
-import base64
-import json
 import pathlib
+import sys
 
-import mistral_common
-import sentencepiece
-from gguf import GGUFReader
-from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from gguf_text import read_metadata  # noqa: E402: found by the line above
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -65,6 +64,7 @@ def before_model(name):
         "qwen2": (nfc, [isolate(QWEN2), byte_level(use_regex=False)]),
         "qwen35": (nfc, [isolate(QWEN35), byte_level(use_regex=False)]),
         "refact": (None, [digits(), byte_level()]),
+        "smollm2": (None, [digits(), byte_level()]),
         "starcoder": (None, [digits(), byte_level()]),
     }[name]
 
@@ -123,11 +123,11 @@ def merges_by_score(vocab, scores):
 
 
 def load(path, name):
-    """The tokenizer of models/ggml-vocab-NAME.gguf."""
-    fields = GGUFReader(path).fields
+    """The tokenizer of models/ggml-vocab-NAME.gguf, or of another GGUF file that is to be read as that."""
+    told = read_metadata(path)
 
     def get(key, otherwise=None):
-        return fields["tokenizer.ggml." + key].contents() if "tokenizer.ggml." + key in fields else otherwise
+        return told.get("tokenizer.ggml." + key, otherwise)
 
     kind, tokens, types = get("model"), get("tokens"), get("token_type")
     added = [i for i, t in enumerate(types) if t in (CONTROL, UNKNOWN, USER_DEFINED)]
@@ -157,50 +157,3 @@ def load(path, name):
         tokenizer.post_processor = processors.TemplateProcessing(
             single=names[0] + ["$A"] + names[1], special_tokens=[(tokens[i], i) for i in before + after])
     return tokenizer
-
-
-def spelled(token):
-    """GPT-2's spelling of bytes."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = sorted(set(range(256)) - printable)
-    return "".join(chr(byte) if byte in printable else chr(0x100 + others.index(byte)) for byte in token)
-
-
-def load_tekken(path):
-    """Of mistral-common's tekken file: the tokenizer, and mistral-common's own way to ids without special tokens."""
-    document = json.loads(path.read_text(encoding="utf-8"))
-    config = document["config"]
-    special = config["default_num_special_tokens"]
-    tokens = [base64.b64decode(token["token_bytes"]) for token in document["vocab"][:config["default_vocab_size"] - special]]
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    names = {token: spelled(token) for token in tokens}
-    merges = []
-    for token in tokens:
-        cuts = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in ranks and token[i:] in ranks]
-        merges += [(names[left], names[right]) for left, right in sorted(cuts, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))]
-    tokenizer = Tokenizer(models.BPE({names[token]: rank + special for token, rank in ranks.items()}, merges, ignore_merges=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([isolate(config["pattern"]), byte_level(use_regex=False)])
-    tokenizer.decoder = decoders.ByteLevel()
-    own = Tekkenizer.from_file(str(path))
-    return tokenizer, lambda text: own.encode(text, False, False)
-
-
-def load_sentencepiece(path):
-    """The same of a SentencePiece file."""
-    own = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    tokens = [own.id_to_piece(i) for i in range(own.vocab_size())]
-    vocab = {token: i for i, token in enumerate(tokens)}
-    merges = merges_by_score(vocab, [own.get_score(i) for i in range(len(tokens))])
-    tokenizer = build_sentencepiece(vocab, merges, True, "<unk>")
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token, i in vocab.items()
-                                  if own.is_control(i) or own.is_unknown(i)])
-    return tokenizer, own.encode
-
-
-def mistral():
-    """All of mistral-common's vocabularies: name, tokenizer, and another way to its ids."""
-    folder = pathlib.Path(mistral_common.__file__).parent / "data"
-    for path in sorted(folder.glob("tekken_*.json")):
-        yield (path.name, *load_tekken(path))
-    for path in sorted(folder.glob("*.model*")):
-        yield (path.name, *load_sentencepiece(path))
