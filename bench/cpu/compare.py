@@ -12,6 +12,7 @@ import chat
 import figures
 import machine
 import sides
+import texts
 from machine import BenchError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -83,8 +84,24 @@ def scheduler(side, options, _run):
             "scheduler_growth": max(case[max(case)][0] / case[min(case)][0] for case in cases.values())}
 
 
-def tokenizer(side, _options, _run):
-    return side.tokenizer()
+def quantize(side, options, _run):
+    """Decode of one model with float weights, and quantized while it is loaded."""
+    kinds = {"float": (), "int8": ("--weight-bits", "8"), "int4": ("--weight-bits", "4")}
+    return {f"{kind}_{figure}": value for kind, flags in kinds.items()
+            for figure, value in side.offline(options.float_folder, *flags).items() if figure.startswith("decode")}
+
+
+def tokenizer(side, options, _run):
+    texts_of = texts.write(options.folder)
+    found = {}
+    for name in texts.VOCABULARIES:
+        vocabulary = options.tokenizers / f"{name}.json"
+        for text in ("prose", "code"):
+            found[f"tokenizer_{name}_{text}"] = side.tokenizer_rate(vocabulary, texts_of[text])
+        if side.key == "ours":
+            found[f"tokenizer_{name}_growth"] = max(
+                side.tokenizer_growth(vocabulary, *(texts_of[f"{text}_{size}"] for size in texts.SIZES)) for text in texts.REPEATED)
+    return found
 
 
 SERVERS = ("ours", "q4_1", "q4_0")
@@ -92,7 +109,7 @@ SERVERS = ("ours", "q4_1", "q4_0")
 # name: (what measures it, the sides that have it, runs that are thrown away, least runs unless --quick). Of Gemma there is
 # one file.
 PARTS = {"offline": (offline, SERVERS, 0, 1), "gemma": (gemma, ("ours", "q4_1"), 0, 1), "serve": (serve, SERVERS, 0, 1),
-         "start": (start, SERVERS, 1, 5), "scheduler": (scheduler, ("ours",), 0, 1),
+         "quantize": (quantize, ("ours",), 0, 1), "start": (start, SERVERS, 1, 5), "scheduler": (scheduler, ("ours",), 0, 1),
          "tokenizer": (tokenizer, ("ours", "hf"), 0, 1)}
 
 
@@ -148,11 +165,15 @@ def parse_options():
     parser.add_argument("--attempts", type=int, default=4, help="at a run that others disturb (default: %(default)s)")
     parser.add_argument("--other-machine", action="store_true",
                         help="this is not the machine of llama.cpp's known figures: do not hold it to them")
+    parser.add_argument("--keep-known", action="store_true",
+                        help="of a whole run that is not void: write down what peers reach of whom nothing is known yet")
     parser.add_argument("--peer", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--model", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--q4-0", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--gemma", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--float-folder", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--tokenizers", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.parts = options.only.split(",")
     keys = options.sides.split(",")
@@ -160,9 +181,13 @@ def parse_options():
         parser.error(f"--only: {unknown}; allowed: {', '.join(PARTS)}")
     if unknown := [key for key in keys if key not in sides.NAMES]:
         parser.error(f"--sides: {unknown}; allowed: {', '.join(sides.NAMES)}")
+    if options.keep_known and (options.quick or options.other_machine or options.only != ",".join(PARTS)
+                               or options.sides != ",".join(sides.NAMES)):
+        parser.error("--keep-known: only of all parts and sides, and without --quick and --other-machine: what is known already "
+                     "says whether the machine is at its best")
     if options.runs < 1 or options.attempts < 1:
         parser.error("--runs and --attempts are at least 1")
-    folder = ROOT / "build" / "bench"
+    options.folder = folder = ROOT / "build" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     make = {"ours": lambda: sides.Ours(options.model, ROOT / "build", folder),
             "q4_1": lambda: sides.Peer("q4_1", options.model, options.peer, folder),
@@ -194,6 +219,7 @@ def main():
 
     rows = figures.summarize(comparison.samples)
     void = comparison.disturbed + ([] if options.other_machine else list(figures.slow_peers(rows)))
+    unknown = figures.unknown_peers(rows)
     print(f"\n{machine.describe()}; {when}; {sides.THREADS} threads each")
     for side in options.sides:
         print(f"{side.name}: {versions[side.name]}")
@@ -208,10 +234,15 @@ def main():
         print(f"VOID: {line}")
     if failure:
         print(f"FAILED: {failure}")
+    if unknown and options.keep_known and not void and not failure:
+        figures.keep_known(unknown)
+        print(f"KEPT in {figures.KNOWN_PATH.name}, to hold later runs to: {', '.join(unknown)}")
+    elif unknown:
+        print(f"UNKNOWN, so this run does not say whether the peer was at its best: {', '.join(unknown)}")
     report = {"when": when, "machine": machine.describe(), "threads": int(sides.THREADS), "quick": options.quick,
               "versions": versions, "commands": {side.name: side.commands for side in options.sides},
               "foreign_percent": {"median": statistics.median(foreign), "max": max(foreign)},
-              "figures": rows, "scheduler": options.scheduler_cases, "void": void, "failure": failure}
+              "figures": rows, "scheduler": options.scheduler_cases, "void": void, "unknown": unknown, "failure": failure}
     path = ROOT / "build" / "bench-cpu.json"
     path.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nwritten: {path.relative_to(ROOT)}")

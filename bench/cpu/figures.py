@@ -1,9 +1,15 @@
 """What is measured, the bars it is held to, and how the comparison is written down."""
 import dataclasses
+import json
+import pathlib
 import statistics
 
-# The peer's figures on the machine of the bars (2 cores of AMD EPYC Zen 4): a run in which it does not reach this share of
-# them says nothing about us.
+import texts
+
+# The peers' figures on the machine of the bars (2 cores of AMD EPYC Zen 4), {figure: {peer: value}}: a run in which a peer does
+# not reach this share of them says nothing about us.
+KNOWN_PATH = pathlib.Path(__file__).with_name("known.json")
+KNOWN = json.loads(KNOWN_PATH.read_text())
 KNOWN_SHARE = 0.85
 
 
@@ -13,7 +19,6 @@ class Figure:
     label: str
     unit: str
     higher_is_better: bool = True
-    known: dict = dataclasses.field(default_factory=dict)  # of the peers
     ratio_bars: dict = dataclasses.field(default_factory=dict)  # ours to each peer's
     ratio_aim: float | None = None  # to q4_1
     bar: float | None = None  # of ours itself
@@ -23,7 +28,7 @@ class Figure:
         return value >= bar if self.higher_is_better else value <= bar
 
     def known_limit(self, peer):
-        known = self.known.get(peer)
+        known = KNOWN.get(self.key, {}).get(peer)
         return known and (known * KNOWN_SHARE if self.higher_is_better else known / KNOWN_SHARE)
 
 
@@ -32,7 +37,6 @@ def _serve(streams):
     bars = streams == 16
     name = f"serve_{streams}"
     yield Figure(f"{name}_tok_s", f"{streams} chat stream{'s' * (streams > 1)}, output", "tok/s",
-                 known={"q4_1": 134, "q4_0": 279} if bars else {},
                  ratio_bars={"q4_1": 4.5, "q4_0": 2.2} if bars else {}, ratio_aim=6 if bars else None)
     yield Figure(f"{name}_ttft_p50_ms", "  TTFT p50", "ms", higher_is_better=False,
                  ratio_bars={"q4_1": 1 / 4, "q4_0": 1 / 2} if bars else {}, ratio_aim=1 / 8 if bars else None)
@@ -43,24 +47,35 @@ def _serve(streams):
     yield Figure(f"{name}_client_percent", "  client's CPU, of the machine", "%", higher_is_better=False)
 
 
+def _quantized():
+    """A model of BF16 weights, as it is and with --quantization: speed follows the bytes."""
+    for kind in ("float", "int8", "int4"):
+        title = "BF16 folder" if kind == "float" else f"BF16 folder, {kind}"
+        yield Figure(f"{kind}_decode_1", f"{title}, decode, 1 sequence", "tok/s")
+        yield Figure(f"{kind}_decode_16", "  decode, 16 sequences", "tok/s")
+
+
+def _tokenizer(vocabulary, label):
+    yield Figure(f"tokenizer_{vocabulary}_prose", f"tokenizer, {label}: prose, one thread", "MB/s", ratio_bars={"hf": 1})
+    yield Figure(f"tokenizer_{vocabulary}_code", "  code", "MB/s", ratio_bars={"hf": 1})
+    yield Figure(f"tokenizer_{vocabulary}_growth", "  1 MiB of a, spaces, a1a1... against half", "x",
+                 higher_is_better=False, bar=2.5)
+
+
 FIGURES = [
-    Figure("decode_1", "decode, 1 sequence", "tok/s", known={"q4_1": 157, "q4_0": 249},
-           ratio_bars={"q4_1": 1.8, "q4_0": 1.15}, ratio_aim=2.4),
-    Figure("decode_16", "decode, 16 sequences", "tok/s", known={"q4_1": 237, "q4_0": 507},
-           ratio_bars={"q4_1": 5, "q4_0": 2.5}, ratio_aim=7),
-    Figure("prefill_512", "prefill 512", "tok/s", known={"q4_1": 342, "q4_0": 793},
-           ratio_bars={"q4_1": 4, "q4_0": 1.5}, ratio_aim=6),
-    Figure("gemma_decode_1", "Gemma 3 270M Q4_K_M, decode, 1 sequence", "tok/s", known={"q4_1": 88}, ratio_bars={"q4_1": 1.3}),
+    Figure("decode_1", "decode, 1 sequence", "tok/s", ratio_bars={"q4_1": 1.8, "q4_0": 1.15}, ratio_aim=2.4),
+    Figure("decode_16", "decode, 16 sequences", "tok/s", ratio_bars={"q4_1": 5, "q4_0": 2.5}, ratio_aim=7),
+    Figure("prefill_512", "prefill 512", "tok/s", ratio_bars={"q4_1": 4, "q4_0": 1.5}, ratio_aim=6),
+    Figure("gemma_decode_1", "Gemma 3 270M Q4_K_M, decode, 1 sequence", "tok/s", ratio_bars={"q4_1": 1.3}),
     Figure("gemma_decode_16", "  decode, 16 sequences", "tok/s", ratio_bars={"q4_1": 3}),
-    Figure("gemma_prefill_512", "  prefill 512", "tok/s", known={"q4_1": 724}),
+    Figure("gemma_prefill_512", "  prefill 512", "tok/s"),
     *(figure for streams in (16, 8, 4, 1) for figure in _serve(streams)),
-    Figure("start_ms", "start to first token", "ms", higher_is_better=False, known={"q4_1": 402}, bar=300, aim=150),
+    Figure("start_ms", "start to first token", "ms", higher_is_better=False, bar=300, aim=150),
     Figure("start_rss_mb", "  RSS after it", "MB", higher_is_better=False, bar=250),
+    *_quantized(),
     Figure("scheduler_us", "scheduler: plan + commit", "us", higher_is_better=False, bar=200, aim=100),
     Figure("scheduler_growth", "  100,000 waiting against 10", "x", higher_is_better=False, bar=1.5),
-    Figure("tokenizer_prose", "tokenizer: prose, one thread", "MB/s", ratio_bars={"hf": 1}),
-    Figure("tokenizer_code", "  code", "MB/s", ratio_bars={"hf": 1}),
-    Figure("tokenizer_growth", "  1 MiB of a, spaces, a1a1... against half", "x", higher_is_better=False, bar=2.5),
+    *(figure for name, label in texts.VOCABULARIES.items() for figure in _tokenizer(name, label)),
 ]
 
 
@@ -107,8 +122,28 @@ def slow_peers(rows):
         for peer, value in row["median"].items():
             limit = figure.known_limit(peer)
             if limit and not figure.at_least(value, limit):
-                yield (f"{peer}: {row['label']} is {_number(value)} {figure.unit}; known: {figure.known[peer]}, "
+                yield (f"{peer}: {row['figure']} is {_number(value)} {figure.unit}; known: {KNOWN[figure.key][peer]}, "
                        f"allowed: {_number(limit)}")
+
+
+def unknown_peers(rows):
+    """{figure: {peer: its median}} of what a bar compares us with and nothing is known of."""
+    found = {}
+    for row in rows:
+        figure = next(figure for figure in FIGURES if figure.key == row["figure"])
+        for peer in figure.ratio_bars:
+            if peer in row["median"] and peer not in KNOWN.get(figure.key, {}):
+                found.setdefault(figure.key, {})[peer] = row["median"][peer]
+    return found
+
+
+def keep_known(found):
+    """Writes down what unknown_peers() found, to three digits; what is known already stays."""
+    known = dict(KNOWN)
+    for key, peers in found.items():
+        known[key] = known.get(key, {}) | {peer: float(f"{value:.3g}") for peer, value in peers.items()}
+    lines = [f' {json.dumps(figure.key)}: {json.dumps(known[figure.key])}' for figure in FIGURES if figure.key in known]
+    KNOWN_PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _number(value):

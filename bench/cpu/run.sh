@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make bench-cpu`: Millrace and llama.cpp side by side on this machine (bench/README.md).
-#   bench/cpu/run.sh [--quick] [--only offline,gemma,serve,start,scheduler,tokenizer] [--help]
+#   bench/cpu/run.sh [--quick] [--only offline,gemma,serve,quantize,start,scheduler,tokenizer] [--help]
 # Installs what is missing, fetches the default model, builds llama.cpp (into the cache folder, once) and Millrace, measures.
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/common.sh"
@@ -8,6 +8,8 @@ cd "$ROOT"
 
 PEER=$CACHE/llama.cpp-0.3.36
 Q4_0=$CACHE/SmolLM2-135M-Instruct.Q4_0.gguf
+FLOAT=$CACHE/SmolLM2-135M-Instruct-BF16
+TOKENIZERS=build/bench/tokenizers
 programs=(llama-server llama-bench llama-batched-bench llama-quantize)
 
 build_peer() {
@@ -16,7 +18,6 @@ build_peer() {
     [ -x "$PEER/bin/$program" ] || missing=1
   done
   [ -n "$missing" ] || return 0
-  scripts/fetch_llama_cpp.sh
   say "building llama.cpp with $JOBS jobs (about six minutes on two cores, once)"
   cmake -S "$LLAMA_CPP/vendor/llama.cpp" -B "$PEER" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
     -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF \
@@ -33,6 +34,15 @@ make_q4_0() {
   mv "$Q4_0.part" "$Q4_0"
 }
 
+# Float weights for --quantization: the same model, dequantized.
+make_float_folder() {
+  [ -d "$FLOAT" ] && return
+  say "making the BF16 folder"
+  rm -rf "$FLOAT.part"
+  "$python" bench/cpu/float_folder.py "$MODEL" "$FLOAT.part"
+  mv "$FLOAT.part" "$FLOAT"
+}
+
 build_ours() {
   say "building Millrace with $JOBS jobs"
   cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DMILLRACE_TESTS=ON -DMILLRACE_SANITIZE= --log-level=WARNING >/dev/null
@@ -43,8 +53,13 @@ case " $* " in *" --help "* | *" -h "*) exec python3 bench/cpu/compare.py --help
 scripts/setup.sh build bench
 scripts/fetch_model.sh
 scripts/fetch_gemma.sh
+scripts/fetch_llama_cpp.sh
+python=$(venv_path bench)/bin/python
 build_peer
 make_q4_0
+make_float_folder
+say "making tokenizers"
+"$python" bench/cpu/write_tokenizers.py "$MODEL" "$LLAMA_CPP/vendor/llama.cpp/models" "$TOKENIZERS"
 build_ours
 exec python3 bench/cpu/compare.py --peer "$PEER/bin" --model "$MODEL" --q4-0 "$Q4_0" --gemma "$GEMMA" \
-  --python "$(venv_path bench)/bin/python" "$@"
+  --float-folder "$FLOAT" --tokenizers "$TOKENIZERS" --python "$python" "$@"

@@ -12,6 +12,7 @@ from texts import ROOT
 
 THREADS = "2"
 STREAMS = 16
+TIMES = "2"  # that a text is tokenized; the faster counts
 KV_TOKENS = "8192"
 KV_MEMORY = "180MiB"  # as many positions of the default model, in 16-bit floats as llama.cpp's
 NAMES = {"ours": "Millrace", "q4_1": "llama.cpp Q4_1", "q4_0": "llama.cpp Q4_0", "hf": "HF tokenizers"}
@@ -46,14 +47,9 @@ class Side:
     def check_prefix_hits(self, server):
         """Raises BenchError if the server's metrics tell of prompt tokens that were found in a cache."""
 
-    def tokenizer_rates(self, command, names):
-        """MB/s of the tokenizer that a command runs: it takes a tokenizer.json, a text and how often, and prints seconds."""
-        rates = {}
-        for name in names:
-            text = self.texts[name]
-            seconds = self.run("tokenizer", [*command, text.parent / "tokenizer.json", text, *self.how_often])
-            rates[name] = texts.megabytes(text) / float(seconds)
-        return {f"tokenizer_{name}": rate for name, rate in rates.items()}
+    def tokenizer_rate(self, vocabulary, text):
+        """MB/s of the tokenizer of a tokenizer.json on the text of a file."""
+        return texts.megabytes(text) / float(self.run("tokenizer", self.tokenizer_command(vocabulary, text)))
 
 
 class Server:
@@ -89,9 +85,10 @@ class Ours(Side):
         return [self.build / "millraced", "--model", self.model, "--threads", THREADS, "--max-num-seqs", str(STREAMS),
                 "--kv-cache-memory", KV_MEMORY, "--http-port", port, "--grpc-port", "0", "--admin-port", "0"]
 
-    def offline(self, model):
-        report = json.loads(self.run("offline", [self.build / "executors/executor_bench", "--model", model,
-                                                 "--threads", THREADS, "--repeat", "3", "--json"]))
+    def offline(self, model, *flags):
+        report = json.loads(self.run(" ".join(("offline", *flags)), [
+            self.build / "executors/executor_bench", "--model", model, "--threads", THREADS, "--repeat", "3",
+            "--batches", f"1,{STREAMS}", *flags, "--json"]))
         return {"decode_1": report["decode_tok_s_batch_1"], "decode_16": report["decode_tok_s_batch_16"],
                 "prefill_512": report["prefill_512_tok_s"]}
 
@@ -110,21 +107,16 @@ class Ours(Side):
             cases.setdefault(case, {})[int(waiting)] = row["median_us"], row["p99_us"]
         return cases
 
+    def tokenizer_command(self, vocabulary, text):
+        return [self.build / "tokenize_lines", vocabulary, text, "seconds", TIMES]
 
-    how_often = ("seconds", "3")
-
-    def tokenizer(self):
-        self.texts = texts.write(self.model, self.log.parent)
-        found = self.tokenizer_rates([self.build / "tokenize_lines"], self.texts)
-        growth = [found.pop(f"tokenizer_{name}_{texts.MIB // 2}") / found.pop(f"tokenizer_{name}_{texts.MIB}")
-                  for name in texts.REPEATED]
-        return {**found, "tokenizer_growth": 2 * max(growth)}
+    def tokenizer_growth(self, vocabulary, half, whole):
+        """How much longer a text takes than its half."""
+        return 2 * self.tokenizer_rate(vocabulary, half) / self.tokenizer_rate(vocabulary, whole)
 
 
 class HuggingFace(Side):
     """The tokenizers that transformers and vLLM use, on one thread."""
-
-    how_often = ("3",)
 
     def __init__(self, model, python, folder):
         super().__init__("hf", model, folder)
@@ -133,9 +125,8 @@ class HuggingFace(Side):
     def version(self):
         return machine.output_of([self.python, "-c", "import tokenizers; print(tokenizers.__version__)"], self.log).strip()
 
-    def tokenizer(self):
-        self.texts = texts.write(self.model, self.log.parent)
-        return self.tokenizer_rates([self.python, ROOT / "bench/cpu/hf_tokenizer.py"], ("prose", "code"))
+    def tokenizer_command(self, vocabulary, text):
+        return [self.python, ROOT / "bench/cpu/hf_tokenizer.py", vocabulary, text, TIMES]
 
 
 class Peer(Side):

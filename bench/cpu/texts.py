@@ -1,24 +1,22 @@
-"""What tokenizers are measured on: texts of this tree, and texts that a careless algorithm takes quadratic time for."""
-import json
+"""What tokenizers are measured on: vocabularies of every kind, texts of this tree, and texts that a careless algorithm takes
+quadratic time for."""
 import pathlib
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from gguf_text import write_folder_text  # noqa: E402: found by the line above
-
+# Of the default model; of llama.cpp's sources, where no other name is given.
+VOCABULARIES = {"smollm2": "byte-level BPE, SmolLM2", "llama-bpe": "byte-level BPE, Llama 3", "qwen2": "byte-level BPE, Qwen2",
+                "deepseek-llm": "byte-level BPE, DeepSeek", "llama-spm": "SentencePiece BPE, Llama 2",
+                "nomic-bert-moe": "Unigram, Nomic", "bert-bge": "WordPiece, BGE"}
 REPEATED = {"letter": "a", "spaces": " ", "pairs": "a1"}
-MIB = 1 << 20
+SIZES = 1 << 19, 1 << 20
 MOST = 1_000_000  # characters
 
 
-def write(model, folder):
-    """Writes the model's tokenizer.json and the texts; {name: path}."""
-    write_folder_text(model, folder)
+def write(folder):
+    """Writes the texts; {name: path}."""
     texts = {"prose": joined("**/*.md", "tests/reference/text.txt"), "code": joined("*/**/*.cc", "*/**/*.h")}
     for name, unit in REPEATED.items():
-        for size in (MIB // 2, MIB):
+        for size in SIZES:
             texts[f"{name}_{size}"] = unit * (size // len(unit))
     for name, text in texts.items():
         (folder / f"{name}.txt").write_text(text, encoding="utf-8")
