@@ -1,65 +1,46 @@
-// The embeddings of one request's texts, as both doors collect them.
+// One Embed call on its way from the door to its answer, as its engine knows it.
 #ifndef MILLRACE_SERVER_EMBEDDING_BATCH_H_
 #define MILLRACE_SERVER_EMBEDDING_BATCH_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-#include "server/engine.h"
+#include "base/clock.h"
+#include "server/live_request.h"
+#include "server/request.h"
 
 namespace millrace {
 
-inline constexpr size_t kMaxEmbeddingInputs = 2048;  // of one request, as OpenAI has it
-
-struct Embeddings {
-  std::vector<std::vector<float>> vectors;  // in the order of the inputs
-  int64_t prompt_tokens = 0;
-};
-
-// Hands the inputs to the engine, some at a time: one request with many does not fill the queue
-// that it shares with others. Destroying it cancels what is unfinished (kClientGone). One thread at
-// a time.
-class EmbeddingBatch {
- public:
-  // `options`: everything but the prompts; an input of several runs under its id with "-<index>".
-  // At least one input. `ready`: Engine::Generate's, each time there may be something for Poll.
-  EmbeddingBatch(Engine& engine, GenerateRequest options, std::vector<Prompt> inputs,
-                 std::function<void()> ready);
-  ~EmbeddingBatch();
-  EmbeddingBatch(const EmbeddingBatch&) = delete;
-  EmbeddingBatch& operator=(const EmbeddingBatch&) = delete;
-
-  // Takes what has come. The embeddings, or the first error, which ends the rest: once. Nothing
-  // while there is more to come.
-  std::optional<absl::StatusOr<Embeddings>> Poll();
-
-  // Ends what is unfinished. Nothing may be polled for after that.
-  void CancelRunning();
-
- private:
-  // Alive in the engine: enough to fill its steps.
+// Its inputs become sequences of their own, some alive at a time: one call with many does not fill
+// the queue that it shares with others. Each tells the batch of its end, and the last one ends it.
+struct EmbeddingBatch {
+  // Alive with the engine thread: enough to fill its steps.
   static constexpr size_t kMostAtOnce = 256;
 
-  struct Running {
-    size_t index;
-    std::shared_ptr<ResponseStream> stream;
-  };
+  EmbeddingBatch(const Clock& clock, EmbedRequest asked,
+                 std::function<void(absl::StatusOr<Embeddings>)> then)
+      : request(std::move(asked)), done(std::move(then)), arrival(clock.Now()) {}
 
-  void Submit();
+  EmbedRequest request;
+  const std::function<void(absl::StatusOr<Embeddings>)> done;
+  const SteadyTime arrival;
+  std::optional<SteadyTime> deadline;
 
-  Engine& engine_;
-  const GenerateRequest options_;
-  std::vector<Prompt> inputs_;
-  const std::function<void()> ready_;
-  size_t next_ = 0;  // input to be handed over
-  std::vector<Running> running_;
-  Embeddings embeddings_;
+  std::mutex mutex;  // guards what follows, until `ended`; then whoever ended it owns all
+  std::vector<std::vector<Token>> prompts;  // of the inputs, where they have not been handed over
+  size_t next = 0;                          // input to be handed to the engine thread
+  absl::flat_hash_set<std::shared_ptr<LiveRequest>> running;
+  Embeddings embeddings;
+  absl::Status status;                    // not OK: nothing more is handed over
+  std::optional<CancelReason> cancelled;  // why so, if the batch was cancelled
+  bool ended = false;
 };
 
 }  // namespace millrace

@@ -76,8 +76,9 @@ class Engine {
   // A stream for each of the request's choices, in their order.
   //
   // Never blocks and never fails by itself: a request that is refused (InvalidArgument: bad fields,
-  // or what can never fit; ResourceExhausted: --max-waiting; Unavailable: draining or failed) gets
-  // streams whose only event carries the status. Text work happens on the text pool.
+  // or what can never fit; ResourceExhausted: --max-waiting, or too much text that waits;
+  // Unavailable: draining or failed) gets streams whose only event carries the status. Text work
+  // happens on the text pool.
   //
   // `ready` is called, from any thread and perhaps before Generate returns, each time a stream goes
   // from nothing to read to something to read. It must not block. A call that had begun may still
@@ -86,7 +87,17 @@ class Engine {
   virtual std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
                                                                 std::function<void()> ready) = 0;
 
-  // Run on the text pool; `done` is called once, from one of its threads.
+  // The embeddings of the inputs, all or none. The request is admitted once, as one that waits:
+  // what was accepted is finished by a drain, and never refused for want of room. `done` is called
+  // once: from a thread of the text pool if there are embeddings, else from any, perhaps before
+  // Embed returns. Errors as Generate's, and those of an input name it.
+  //
+  // Returns what gives the request up (kClientGone), at any time, also after its end.
+  virtual std::function<void()> Embed(EmbedRequest request,
+                                      std::function<void(absl::StatusOr<Embeddings>)> done) = 0;
+
+  // Run on the text pool; `done` is called once, from one of its threads, or at once if there is no
+  // room. InvalidArgument: what is no prompt, no token, or too large, as an answer too.
   virtual void Tokenize(TokenizeRequest request,
                         std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
   virtual void Detokenize(std::vector<Token> tokens,

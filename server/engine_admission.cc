@@ -15,39 +15,7 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kEngine);
 
-absl::Status Draining() {
-  return WithRetryAfter(absl::UnavailableError("the server is draining"), absl::Seconds(1));
-}
-
-absl::Status Full(const char* what, int64_t limit) {
-  return WithRetryAfter(absl::ResourceExhaustedError(
-                            absl::StrCat(what, ": ", limit, " are waiting, the most allowed")),
-                        absl::Seconds(1));
-}
-
-void LogPrompt(const std::string& id, const Tokenizer& tokenizer,
-               const std::vector<Token>& prompt) {
-  constexpr size_t kMostBytes = 1 << 16;
-  kLog.ForRequest(id).Info(
-      "prompt: ", Printable(Decode(tokenizer, prompt, /*skip_special=*/false), kMostBytes));
-}
-
-// A tokenizer may have tokens that the model does not: of pictures, say.
-absl::Status CheckKnown(const std::vector<Token>& prompt, int32_t vocab_size) {
-  const auto unknown =
-      std::find_if(prompt.begin(), prompt.end(), [&](Token token) { return token >= vocab_size; });
-  if (unknown == prompt.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("prompt has the token ", *unknown,
-                                                 ", which the model does not know; allowed: 0 to ",
-                                                 vocab_size - 1));
-}
-
-// A year ahead is as good as never, and far from what the clock's numbers can hold.
-SteadyTime ToSteady(absl::Time time, SteadyTime now) {
-  constexpr absl::Duration kYear = absl::Hours(24 * 365);
-  const absl::Duration ahead = std::clamp(time - absl::Now(), -kYear, kYear);
-  return now + absl::ToChronoNanoseconds(ahead);
-}
+constexpr size_t kMaxTokenStrs = 1 << 20;  // some 32 bytes each, however short
 
 }  // namespace
 
@@ -76,55 +44,60 @@ int32_t EngineImpl::NumNotRunning() const {
   return in_text_ + gauges.in_inbox + gauges.waiting;
 }
 
-// What the model is for, and what only embeddings have.
-absl::Status EngineImpl::CheckEmbed(const GenerateRequest& request) const {
-  const bool embeds = info_.embedding_size > 0;
-  if (request.embed != embeds) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model is \"", info_.model_name, "\", which ",
-        embeds ? "does not support the Completions API nor the Chat Completions API, but makes "
-                 "embeddings"
-               : "does not support the Embeddings API, but generates"));
+absl::Status EngineImpl::CheckTakesWork() const {
+  if (loop_->failed()) {
+    return WithRetryAfter(absl::UnavailableError("the device has failed"), absl::Seconds(1));
   }
-  if (!request.truncate_prompt_tokens.has_value()) return absl::OkStatus();
-  const int32_t asked = *request.truncate_prompt_tokens;
-  const int32_t least = text_->tokenizer().text_frame().size() + 1;
-  if (asked == -1 || (asked >= least && asked <= info_.max_model_len)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("truncate_prompt_tokens is ", asked,
-                                                 "; allowed: -1, and ", least, " to ",
-                                                 info_.max_model_len));
+  if (!draining_) return absl::OkStatus();
+  return WithRetryAfter(absl::UnavailableError("the server is draining"), absl::Seconds(1));
+}
+
+// Those that the batch has room for do not wait in the sense of --max-waiting, even while the next
+// step is yet to be planned.
+int64_t EngineImpl::MostAlive() const {
+  return int64_t{options_.max_waiting} + defaults_.limits.max_num_seqs;
+}
+
+absl::Status EngineImpl::CheckRoom(int64_t num_alive) const {
+  if (num_alive <= MostAlive()) return absl::OkStatus();
+  return QueueFull(absl::StrCat(options_.max_waiting, " are waiting, the most allowed"));
 }
 
 absl::Status EngineImpl::CheckFields(const GenerateRequest& request) const {
-  MILLRACE_RETURN_IF_ERROR(CheckEmbed(request));
+  if (info_.embedding_size > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model is \"", info_.model_name,
+        "\", which does not support the Completions API nor the Chat Completions API, but makes "
+        "embeddings"));
+  }
   MILLRACE_RETURN_IF_ERROR(ValidateRequest(
       request, std::min(text_->tokenizer().vocab_size(), defaults_.limits.vocab_size)));
-  const auto* text = std::get_if<std::string>(&request.prompt);
-  // What an encoder's token stands for has no longest: a word that it does not know is one.
-  if (text == nullptr || request.embed) return absl::OkStatus();
-  return text_->CheckLength(text->size(), defaults_.limits.max_model_len);
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) {
+    MILLRACE_RETURN_IF_ERROR(text_->CheckLength(text->size(), defaults_.limits.max_model_len));
+  }
+  return CheckPromptBytes("prompt", request.prompt);
 }
 
 // `fields` is what CheckFields says; `num_alive` counts the request's own choices, too.
 absl::Status EngineImpl::AdmitAtDoor(const GenerateRequest& request, const absl::Status& fields,
-                                     size_t num_alive) {
-  if (loop_->failed()) {
-    return WithRetryAfter(absl::UnavailableError("the device has failed"), absl::Seconds(1));
-  }
-  if (draining_) return Draining();
+                                     int64_t num_alive) {
+  MILLRACE_RETURN_IF_ERROR(CheckTakesWork());
   MILLRACE_RETURN_IF_ERROR(fields);
-  // Those that the batch has room for do not wait in this sense, even while the next step is yet to
-  // be planned.
-  const int64_t most = int64_t{options_.max_waiting} + defaults_.limits.max_num_seqs;
+  const int64_t most = MostAlive();
   if (request.n > most) {
     return absl::InvalidArgumentError(
         absl::StrCat(request.mean_logprob ? "best_of" : "n", " is ", request.n, "; allowed: 1 to ",
                      most, ", as many as run (--max-num-seqs) and wait (--max-waiting)"));
   }
-  if (static_cast<int64_t>(num_alive) > most) {
-    return Full("the queue is full", options_.max_waiting);
-  }
-  return absl::OkStatus();
+  return CheckRoom(num_alive);
+}
+
+// A year ahead is as good as never, and far from what the clock's numbers can hold.
+std::optional<SteadyTime> EngineImpl::ToSteady(std::optional<absl::Time> time) const {
+  if (!time.has_value()) return std::nullopt;
+  constexpr absl::Duration kYear = absl::Hours(24 * 365);
+  const absl::Duration ahead = std::clamp(*time - absl::Now(), -kYear, kYear);
+  return clock_.Now() + absl::ToChronoNanoseconds(ahead);
 }
 
 EngineImpl::Choices EngineImpl::MakeChoices(GenerateRequest request,
@@ -144,9 +117,7 @@ EngineImpl::Choices EngineImpl::MakeChoices(GenerateRequest request,
     live.key = first_key + i;
     live.choice = static_cast<uint32_t>(i);
     live.prompt_counted = prompt_counted;
-    if (live.request.deadline.has_value()) {
-      live.deadline = ToSteady(*live.request.deadline, clock_.Now());
-    }
+    live.deadline = ToSteady(live.request.deadline);
   }
   choices.front()->request.prompt = std::move(prompt);
   return choices;
@@ -166,28 +137,25 @@ std::vector<std::shared_ptr<ResponseStream>> EngineImpl::Generate(GenerateReques
   ready = nullptr;  // the choices let it go when they end
   std::vector<std::shared_ptr<ResponseStream>> streams;
   for (const auto& live : choices) streams.push_back(std::make_shared<Stream>(this, live));
-  size_t num_alive = 0;  // with these
+  int64_t num_alive = 0;  // with these
   {
     std::lock_guard lock(live_mutex_);
     live_.insert(choices.begin(), choices.end());
-    num_alive = live_.size();
+    num_alive = num_alive_ += static_cast<int64_t>(choices.size());
   }
   in_text_ += static_cast<int32_t>(choices.size());
   absl::Status status = AdmitAtDoor(choices.front()->request, fields, num_alive);
   if (status.ok()) {
     const size_t bytes = PromptBytes(choices.front()->request.prompt);
-    if (pool_->Submit(bytes, [this, choices] { Prepare(choices); })) {
-      return streams;
-    }
-    status = Full("the queue is full", options_.max_waiting);
+    status = pool_->Submit(bytes, [this, choices] { Prepare(choices); });
+    if (status.ok()) return streams;
   }
   in_text_ -= static_cast<int32_t>(choices.size());
   Refuse(choices, status);
   return streams;
 }
 
-void EngineImpl::Refuse(const Choices& choices, const absl::Status& why) {
-  if (choices.empty()) return;
+void EngineImpl::CountRefusal(const absl::Status& why) {
   if (why.code() == absl::StatusCode::kResourceExhausted) {
     metrics_.OnReject(Rejection::kQueueFull);
   } else if (why.code() == absl::StatusCode::kUnavailable) {
@@ -195,6 +163,11 @@ void EngineImpl::Refuse(const Choices& choices, const absl::Status& why) {
   } else {
     metrics_.OnReject(Rejection::kInvalid);
   }
+}
+
+void EngineImpl::Refuse(const Choices& choices, const absl::Status& why) {
+  if (choices.empty()) return;
+  CountRefusal(why);
   for (const auto& request : choices) {
     OutputEvent last;
     last.finish.emplace();
@@ -247,6 +220,13 @@ void EngineImpl::Prepare(const Choices& choices) {
   in_text_ -= static_cast<int32_t>(choices.size());
 }
 
+void EngineImpl::LogPrompt(const std::string& id, const std::vector<Token>& prompt) const {
+  constexpr size_t kMostBytes = 1 << 16;
+  kLog.ForRequest(id).Info(
+      "prompt: ",
+      Printable(Decode(text_->tokenizer(), prompt, /*skip_special=*/false), kMostBytes));
+}
+
 // Hands the choices on. An error: nothing was done.
 absl::Status EngineImpl::Admit(const Choices& choices) {
   LiveRequest& first = *choices.front();
@@ -257,18 +237,13 @@ absl::Status EngineImpl::Admit(const Choices& choices) {
                                   [](const auto& choice) { return !choice->cancelled(); });
   if (!wanted) return CancelStatus(*first.cancelled());
 
-  const int32_t longest = defaults_.limits.max_model_len;
   MILLRACE_ASSIGN_OR_RETURN(
       std::vector<Token> prompt,
-      text_->PromptTokens({.prompt = generate.prompt},
-                          generate.embed ? Tokenizer::kMaxTextBytes : longest, deadline));
-  if (const auto most = generate.truncate_prompt_tokens) {
-    text_->Truncate(generate.prompt, *most == -1 ? longest : *most, &prompt);
-  }
+      text_->PromptTokens({.prompt = generate.prompt}, defaults_.limits.max_model_len, deadline));
   for (const auto& choice : choices) choice->prompt_tokens = static_cast<int32_t>(prompt.size());
   if (prompt.empty()) return absl::InvalidArgumentError("prompt has no tokens");
-  MILLRACE_RETURN_IF_ERROR(CheckKnown(prompt, defaults_.limits.vocab_size));
-  if (options_.log_prompts) LogPrompt(generate.id, text_->tokenizer(), prompt);
+  MILLRACE_RETURN_IF_ERROR(CheckKnown("prompt", prompt, defaults_.limits.vocab_size));
+  if (options_.log_prompts) LogPrompt(generate.id, prompt);
   if (!generate.seed.has_value()) generate.seed = DrawSeed();
   if (generate.echo) first.prompt = prompt;
   MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence,
@@ -276,34 +251,45 @@ absl::Status EngineImpl::Admit(const Choices& choices) {
   // A text may be long, and only an echo needs it again.
   if (!generate.echo) generate.prompt.emplace<std::string>();
   sequence.prompt_group = choices.size() > 1 ? first.key : 0;
-  std::vector<SequenceRequest> others;
+  std::vector<SequenceRequest> sequences(choices.size());
   for (size_t i = 1; i < choices.size(); ++i) {
-    others.push_back(MakeChoice(sequence, choices[i]->choice));
+    sequences[i] = MakeChoice(sequence, choices[i]->choice);
   }
-  AdmitChoice(choices.front(), std::move(sequence));
-  for (size_t i = 1; i < choices.size(); ++i) AdmitChoice(choices[i], std::move(others[i - 1]));
+  sequences[0] = std::move(sequence);
+  Admit(choices, std::move(sequences));
   return absl::OkStatus();
 }
 
-void EngineImpl::AdmitChoice(const std::shared_ptr<LiveRequest>& request,
-                             SequenceRequest sequence) {
-  if (NeedsNoModel(sequence) && !request->request.embed) {
-    ShardOf(*request).DeliverEnd(request, EndReason::kLength, absl::OkStatus(), clock_.Now());
-    return;
+void EngineImpl::Admit(const Choices& choices, std::vector<SequenceRequest> sequences) {
+  std::vector<Admission> admissions;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const std::shared_ptr<LiveRequest>& request = choices[i];
+    if (NeedsNoModel(sequences[i])) {
+      ShardOf(*request).DeliverEnd(request, EndReason::kLength, absl::OkStatus(), clock_.Now());
+      continue;
+    }
+    sequences[i].id = request->key;
+    sequences[i].arrival = request->arrival;
+    admissions.push_back({request, std::move(sequences[i])});
   }
-  sequence.id = request->key;
-  sequence.arrival = request->arrival;
-  loop_->Admit({request, std::move(sequence)});
+  if (!admissions.empty()) loop_->Admit(std::move(admissions));
 }
 
 void EngineImpl::Tokenize(TokenizeRequest request,
                           std::function<void(absl::StatusOr<TokenizeResult>)> done) {
+  if (absl::Status status = CheckPromptBytes("prompt", request.prompt); !status.ok())
+    return done(status);
   const size_t bytes = PromptBytes(request.prompt);
   auto work = [this, request = std::move(request), done] {
     absl::StatusOr<std::vector<Token>> tokens =
         text_->PromptTokens(request, Tokenizer::kMaxTextBytes, SteadyTime::max());
     if (!tokens.ok()) return done(tokens.status());
     TokenizeResult result{.tokens = *std::move(tokens)};
+    if (request.return_token_strs && result.tokens.size() > kMaxTokenStrs) {
+      return done(absl::InvalidArgumentError(
+          absl::StrCat("return_token_strs is true for ", result.tokens.size(),
+                       " tokens; allowed: at most ", kMaxTokenStrs)));
+    }
     if (request.return_token_strs) {
       for (Token token : result.tokens) {
         result.token_strs.emplace_back(text_->tokenizer().TokenBytes(token));
@@ -311,23 +297,31 @@ void EngineImpl::Tokenize(TokenizeRequest request,
     }
     done(std::move(result));
   };
-  if (!pool_->Submit(bytes, std::move(work))) done(Full("too many requests", kMaxTextCalls));
+  if (absl::Status status = pool_->Submit(bytes, std::move(work)); !status.ok()) done(status);
 }
 
 void EngineImpl::Detokenize(std::vector<Token> tokens,
                             std::function<void(absl::StatusOr<std::string>)> done) {
   const size_t bytes = tokens.size() * sizeof(Token);
   auto work = [this, tokens = std::move(tokens), done] {
-    const int32_t vocab_size = text_->tokenizer().vocab_size();
+    const Tokenizer& tokenizer = text_->tokenizer();
+    const int32_t vocab_size = tokenizer.vocab_size();
+    size_t text_bytes = 0;
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (tokens[i] < 0 || tokens[i] >= vocab_size) {
         return done(absl::InvalidArgumentError(
             absl::StrCat("tokens[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1)));
       }
+      text_bytes += tokenizer.TokenBytes(tokens[i]).size();
     }
-    done(Decode(text_->tokenizer(), tokens, /*skip_special=*/false));
+    if (text_bytes > Tokenizer::kMaxTextBytes) {
+      return done(absl::InvalidArgumentError(absl::StrCat("tokens has ", text_bytes,
+                                                          " bytes of text; allowed: at most ",
+                                                          Tokenizer::kMaxTextBytes)));
+    }
+    done(Decode(tokenizer, tokens, /*skip_special=*/false));
   };
-  if (!pool_->Submit(bytes, std::move(work))) done(Full("too many requests", kMaxTextCalls));
+  if (absl::Status status = pool_->Submit(bytes, std::move(work)); !status.ok()) done(status);
 }
 
 }  // namespace millrace

@@ -61,7 +61,7 @@ TEST(EngineChoicesTest, ThePromptIsCountedWhicheverOfThemLives) {
     GenerateRequest request = TextRequest("abc");
     request.n = 3;
     std::vector<Reader> readers = Reader::OfChoices(engine.get(), request);
-    readers[cancelled].stream().Cancel(CancelReason::kAdmin);
+    readers[cancelled].stream().Cancel(CancelReason::kClientGone);
     EXPECT_EQ(readers[cancelled].ReadAll().reason, FinishReason::kCancelled);
     script->Release();
     for (size_t i = 0; i < readers.size(); ++i) {

@@ -38,8 +38,17 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
     kLog.Warning("the tokenizer has ", tokens, " tokens, the model ", limits.vocab_size,
                  ": prompts with others are refused");
   }
+  if (const int32_t frame = text->tokenizer().text_frame().size();
+      limits.embedding_size > 0 && frame >= limits.max_model_len) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_model_len is ", limits.max_model_len, "; allowed: at least ", frame + 1,
+                     ", since the tokenizer puts ", frame, " tokens around each text"));
+  }
   // An encoder's tokens see what follows: a beginning is worth nothing to another text.
-  options.prefix_caching = options.prefix_caching && limits.embedding_size == 0;
+  if (options.prefix_caching && limits.embedding_size > 0) {
+    kLog.Info("prefix-caching: off, as for every encoder");
+    options.prefix_caching = false;
+  }
   MILLRACE_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Create({.limits = limits, .prefix_caching = options.prefix_caching}));
@@ -103,6 +112,8 @@ EngineImpl::~EngineImpl() {
   watch_changed_.notify_all();
   watchdog_.join();
   BeginDrain();
+  CancelAll(CancelReason::kDrain);
+  WaitIdle(SteadyTime::max());
   pool_.reset();
   loop_->Stop();
   shards_.clear();
@@ -127,17 +138,19 @@ void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> sin
 void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
                           const SequenceEnd& end) {
   metrics_.OnFinish(last.finish->reason, end);
-  if (!last.embedding.empty()) metrics_.OnEmbedding(end.prompt_tokens);
   if (last.finish->reason == FinishReason::kCancelled) metrics_.OnCancel(*request->cancelled());
   Deliver(request, std::move(last));
 }
 
 void EngineImpl::Deliver(const std::shared_ptr<LiveRequest>& request, OutputEvent last) {
   LogFinish(request->request.id, *last.finish);
+  {
+    // First: whoever has read the end finds room for another.
+    std::lock_guard lock(live_mutex_);
+    live_.erase(request);
+    if (--num_alive_ == 0) idle_.notify_all();
+  }
   request->buffer.Finish(std::move(last));
-  std::lock_guard lock(live_mutex_);
-  live_.erase(request);
-  if (live_.empty()) idle_.notify_all();
 }
 
 void EngineImpl::OnRoom() { loop_->Wake(); }
@@ -159,7 +172,7 @@ void EngineImpl::BeginDrain() { draining_ = true; }
 
 bool EngineImpl::WaitIdle(SteadyTime deadline) {
   std::unique_lock lock(live_mutex_);
-  return idle_.wait_until(lock, deadline, [this] { return live_.empty(); });
+  return idle_.wait_until(lock, deadline, [this] { return num_alive_ == 0; });
 }
 
 std::vector<std::shared_ptr<LiveRequest>> EngineImpl::Live() const {
@@ -169,6 +182,10 @@ std::vector<std::shared_ptr<LiveRequest>> EngineImpl::Live() const {
 
 void EngineImpl::CancelAll(CancelReason reason) {
   for (const std::shared_ptr<LiveRequest>& request : Live()) Cancel(request, reason);
+  std::unique_lock lock(live_mutex_);
+  const std::vector<Batch> batches(batches_.begin(), batches_.end());
+  lock.unlock();
+  for (const Batch& batch : batches) Cancel(*batch, reason);
 }
 
 void EngineImpl::Watch() {

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "executors/executor.h"
+#include "server/embedding_batch.h"
 #include "server/engine.h"
 #include "server/engine_loop.h"
 #include "server/live_request.h"
@@ -55,6 +56,8 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
   const EngineInfo& info() const override { return info_; }
   std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
                                                         std::function<void()> ready) override;
+  std::function<void()> Embed(EmbedRequest request,
+                              std::function<void(absl::StatusOr<Embeddings>)> done) override;
   void Tokenize(TokenizeRequest request,
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
   void Detokenize(std::vector<Token> tokens,
@@ -81,17 +84,34 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
              std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
              std::unique_ptr<const TextSet> text, EngineMetrics& metrics);
 
-  absl::Status CheckEmbed(const GenerateRequest& request) const;
+  absl::Status CheckTakesWork() const;
+  int64_t MostAlive() const;
+  absl::Status CheckRoom(int64_t num_alive) const;
   absl::Status CheckFields(const GenerateRequest& request) const;
   absl::Status AdmitAtDoor(const GenerateRequest& request, const absl::Status& fields,
-                           size_t num_alive);
+                           int64_t num_alive);
   int32_t NumNotRunning() const;
+  std::optional<SteadyTime> ToSteady(std::optional<absl::Time> time) const;
   Choices MakeChoices(GenerateRequest request, const std::function<void()>& ready);
   void Prepare(const Choices& choices);
   absl::Status Admit(const Choices& choices);
-  void AdmitChoice(const std::shared_ptr<LiveRequest>& request, SequenceRequest sequence);
+  void LogPrompt(const std::string& id, const std::vector<Token>& prompt) const;
+  void Admit(const Choices& choices, std::vector<SequenceRequest> sequences);
   void Deliver(const std::shared_ptr<LiveRequest>& request, OutputEvent last);
+  void CountRefusal(const absl::Status& why);
   void Refuse(const Choices& choices, const absl::Status& why);
+
+  using Batch = std::shared_ptr<EmbeddingBatch>;
+  absl::Status CheckFields(const EmbedRequest& request) const;
+  void Prepare(const Batch& batch);
+  absl::Status EncodeInputs(EmbeddingBatch& batch);
+  absl::StatusOr<std::vector<Token>> EncodeInput(const EmbeddingBatch& batch, size_t input) const;
+  void HandOver(const Batch& batch);
+  bool TakeMorePlaces();
+  void CancelRunning(const EmbeddingBatch& batch, CancelReason reason);
+  void Cancel(EmbeddingBatch& batch, CancelReason reason);
+  void End(const Batch& batch);
+
   void Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason);
   uint64_t DrawSeed();
   OutputShard& ShardOf(const LiveRequest& request);
@@ -101,6 +121,8 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
                Duration since_arrival) override;
   void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
                 const SequenceEnd& end) override;
+  void OnEmbedded(const std::shared_ptr<LiveRequest>& request, absl::Span<const float> embedding,
+                  const SequenceEnd& end) override;
   void OnRoom() override;
   void OnTurn(const SchedulerStats& stats) override;
   void OnStep(int64_t num_tokens) override;
@@ -127,6 +149,9 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
   mutable std::mutex live_mutex_;
   std::condition_variable idle_;
   absl::flat_hash_set<std::shared_ptr<LiveRequest>> live_;  // guarded by live_mutex_
+  absl::flat_hash_set<Batch> batches_;                      // guarded by live_mutex_
+  // Those in live_, and of each batch as many as run, at least one. Guarded by live_mutex_.
+  int64_t num_alive_ = 0;
 
   // Threads: in the order in which what they use must outlive them.
   std::vector<std::unique_ptr<OutputShard>> shards_;

@@ -53,10 +53,10 @@ TEST(EngineCancelTest, AWaitingRequestEndsAtOnce) {
   ASSERT_TRUE(StepUntil(*script, [&] { return engine->gauges().running == 4; }));
   Reader waiting(engine.get(), TextRequest("abc"));
   ASSERT_TRUE(StepUntil(*script, [&] { return engine->gauges().waiting == 1; }));
-  waiting.stream().Cancel(CancelReason::kAdmin);
+  waiting.stream().Cancel(CancelReason::kClientGone);
   const Finish& finish = waiting.ReadAll();
   EXPECT_EQ(finish.reason, FinishReason::kCancelled);
-  EXPECT_EQ(finish.status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(finish.status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(finish.usage.prompt_tokens, 3);
   EXPECT_EQ(finish.usage.completion_tokens, 0);
   script->Release();
@@ -97,11 +97,11 @@ TEST(EngineCancelTest, TheFinishComesOnceAndLast) {
   Reader reader(engine.get(), TextRequest("abc"));
   for (int i = 0; i < 3; ++i) script->Finish();
   reader.ReadTokens(3);
-  reader.stream().Cancel(CancelReason::kAdmin);
+  reader.stream().Cancel(CancelReason::kClientGone);
   reader.stream().Cancel(CancelReason::kDrain);
-  EXPECT_EQ(reader.ReadAll().status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(reader.ReadAll().status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(reader.finish().usage.completion_tokens, static_cast<int>(reader.tokens().size()));
-  reader.stream().Cancel(CancelReason::kAdmin);
+  reader.stream().Cancel(CancelReason::kClientGone);
   EXPECT_FALSE(reader.stream().Next().has_value());
   script->Release();
 }
@@ -347,7 +347,7 @@ TEST(EngineStressTest, ManyThreadsSendReadAndLeave) {
             ++dropped;
             continue;
           case 1:
-            reader.stream().Cancel(CancelReason::kAdmin);
+            reader.stream().Cancel(CancelReason::kClientGone);
             break;
           default:
             break;

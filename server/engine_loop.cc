@@ -42,11 +42,11 @@ void EngineLoop::Start() {
   thread_ = std::thread([this] { Run(); });
 }
 
-void EngineLoop::Admit(Admission admission) {
+void EngineLoop::Admit(std::vector<Admission> admissions) {
   // First, lest the server look stalled since its last work.
   if (!busy_ && gauges_.in_inbox == 0) progress_ = clock_.Now().time_since_epoch().count();
-  ++gauges_.in_inbox;
-  admissions_.TryPush(std::move(admission));
+  gauges_.in_inbox += static_cast<int32_t>(admissions.size());
+  admissions_.TryPush(std::move(admissions));
   event_.Raise();
 }
 
@@ -77,24 +77,28 @@ void EngineLoop::Run() {
 }
 
 void EngineLoop::TakeAdmissions() {
-  for (Admission& admission : admissions_.TakeAll()) {
-    ++taken_;
-    const std::shared_ptr<LiveRequest>& request = admission.request;
-    absl::Status status;
-    if (failed_) {
-      status = Retriable("the device has failed");
-    } else if (const auto reason = request->cancelled()) {
-      // A cancellation that was sent before the request was known here has found nothing.
-      status = CancelStatus(*reason);
-    } else {
-      status = scheduler_->Add(std::move(admission.sequence));
-    }
-    if (status.ok()) {
-      if (request->deadline.has_value()) deadlines_.insert({*request->deadline, request->key});
-      requests_.emplace(request->key, request);
-    } else {
-      SinkOf(*request).DeliverEnd(request, EndReason::kCancelled, std::move(status), clock_.Now());
-    }
+  for (std::vector<Admission>& admissions : admissions_.TakeAll()) {
+    for (Admission& admission : admissions) TakeAdmission(std::move(admission));
+  }
+}
+
+void EngineLoop::TakeAdmission(Admission admission) {
+  ++taken_;
+  const std::shared_ptr<LiveRequest>& request = admission.request;
+  absl::Status status;
+  if (failed_) {
+    status = Retriable("the device has failed");
+  } else if (const auto reason = request->cancelled()) {
+    // A cancellation that was sent before the request was known here has found nothing.
+    status = CancelStatus(*reason);
+  } else {
+    status = scheduler_->Add(std::move(admission.sequence));
+  }
+  if (status.ok()) {
+    if (request->deadline.has_value()) deadlines_.insert({*request->deadline, request->key});
+    requests_.emplace(request->key, request);
+  } else {
+    SinkOf(*request).DeliverEnd(request, EndReason::kCancelled, std::move(status), clock_.Now());
   }
 }
 
@@ -140,6 +144,7 @@ void EngineLoop::PlanSteps() {
     if (!plan.has_value()) return;
     int64_t tokens = 0;
     for (const StepRow& row : plan->rows) tokens += row.num_tokens;
+    kLog.Debug("a step of ", plan->rows.size(), " sequences, ", tokens, " tokens");
     step_tokens_.push_back(tokens);
     if (absl::Status status = executor_->Submit(*std::move(plan)); !status.ok()) Fail(status);
   }
@@ -150,6 +155,10 @@ void EngineLoop::PublishGauges() {
   const bool busy = scheduler_->HasWork() && !failed_;
   if (busy && !busy_) progress_ = clock_.Now().time_since_epoch().count();
   busy_ = busy;
+  if (const int64_t before = std::exchange(preemptions_, stats.preemptions);
+      before < stats.preemptions) {
+    kLog.Debug("preempted ", stats.preemptions - before, " sequences: the KV cache is full");
+  }
   gauges_.running = stats.num_running;
   gauges_.waiting = stats.num_waiting;
   gauges_.blocks_held = stats.blocks_held;

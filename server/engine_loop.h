@@ -67,8 +67,9 @@ class EngineLoop {
   // Ends what is alive, Unavailable; what is admitted from then on is never answered. Idempotent.
   void Stop();
 
-  // From any thread; none waits. Every admission gets an event with `end`.
-  void Admit(Admission admission);
+  // From any thread; none waits. Every admission gets an event with `end`. No step is planned with
+  // only some of them: a request's choices share the work on their prompt.
+  void Admit(std::vector<Admission> admissions);
   // Ends a request that was admitted, or is about to be.
   void Cancel(uint64_t key, absl::Status why);
   void Wake() { event_.Raise(); }
@@ -88,6 +89,7 @@ class EngineLoop {
 
   void Run();
   void TakeAdmissions();
+  void TakeAdmission(Admission admission);
   void TakeCancellations();
   void ExpireDeadlines();
   void CommitResults();
@@ -105,7 +107,7 @@ class EngineLoop {
 
   // From other threads. Bounded by the number of live requests, which the door bounds: one
   // admission and at most two cancellations each.
-  BoundedQueue<Admission> admissions_;
+  BoundedQueue<std::vector<Admission>> admissions_;
   BoundedQueue<Cancellation> cancellations_;
   Event event_;
   std::atomic<bool> stopping_ = false;
@@ -123,6 +125,7 @@ class EngineLoop {
   absl::btree_set<Deadline> deadlines_;  // of those in requests_ that have one
   std::deque<int64_t> step_tokens_;      // of the steps in flight
   int32_t taken_ = 0;                    // admissions since the gauges were last published
+  int64_t preemptions_ = 0;              // when they were
 
   std::thread thread_;
 };

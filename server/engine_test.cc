@@ -1,7 +1,6 @@
 // What an engine answers. How it ends things is in engine_life_test.cc.
 #include <sys/resource.h>
 
-#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -76,7 +75,7 @@ TEST(EngineTest, AChoiceMayBeCancelledByItself) {
   GenerateRequest request = TextRequest("abc");
   request.n = 2;
   std::vector<Reader> readers = Reader::OfChoices(engine.get(), request);
-  readers[0].stream().Cancel(CancelReason::kAdmin);
+  readers[0].stream().Cancel(CancelReason::kClientGone);
   script->Release();
   EXPECT_EQ(readers[0].ReadAll().reason, FinishReason::kCancelled);
   EXPECT_EQ(readers[1].ReadAll().reason, FinishReason::kStop);
@@ -357,27 +356,6 @@ TEST(EngineTest, TellsWhatCameFromThePrefixCache) {
   EXPECT_EQ(first.ReadAll().usage.cached_tokens, 0);
   Reader second(engine.get(), TextRequest(prompt));
   EXPECT_EQ(second.ReadAll().usage.cached_tokens, 48);
-}
-
-TEST(EngineTest, TokenizesAndDetokenizes) {
-  auto engine = MakeEngine(Says(""));
-  std::promise<absl::StatusOr<TokenizeResult>> tokenized;
-  TokenizeRequest request;
-  request.prompt.emplace<std::string>("ab");
-  request.return_token_strs = true;
-  engine->Tokenize(request, [&](auto result) { tokenized.set_value(std::move(result)); });
-  const auto tokens = tokenized.get_future().get();
-  ASSERT_TRUE(tokens.ok()) << tokens.status();
-  EXPECT_EQ(tokens->tokens, (std::vector<Token>{'a', 'b'}));
-  EXPECT_EQ(tokens->token_strs, (std::vector<std::string>{"a", "b"}));
-
-  std::promise<absl::StatusOr<std::string>> text;
-  engine->Detokenize({'a', 256}, [&](auto result) { text.set_value(std::move(result)); });
-  EXPECT_EQ(*text.get_future().get(), "a<s>");
-  std::promise<absl::StatusOr<std::string>> bad;
-  engine->Detokenize({'a', 258}, [&](auto result) { bad.set_value(std::move(result)); });
-  const auto status = bad.get_future().get().status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("tokens[1] is 258; allowed: 0 to 257"));
 }
 
 }  // namespace

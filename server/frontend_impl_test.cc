@@ -6,8 +6,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/default_model.h"
 #include "server/engine_test_util.h"
+#include "server/model_location.h"
 
 namespace millrace {
 namespace {
@@ -55,7 +55,7 @@ TEST(FrontendTest, FindsEnginesOnceReady) {
 class DefaultModelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    cache_ = std::filesystem::path(::testing::TempDir()) / "default_model_test";
+    cache_ = std::filesystem::path(::testing::TempDir()) / "model_location_test";
     std::filesystem::create_directories(cache_ / "millrace");
     setenv("XDG_CACHE_HOME", cache_.c_str(), 1);
   }
@@ -80,6 +80,21 @@ TEST_F(DefaultModelTest, WhatIsNamedIsTaken) {
   EXPECT_EQ(ModelName(settings, "/models/a.b/"), "a.b");
   settings.served_model_name = "mine";
   EXPECT_EQ(ModelName(settings, "/models/a.b"), "mine");
+}
+
+TEST_F(DefaultModelTest, APathHasNoRevision) {
+  Settings settings;
+  settings.model = "/models/a.b";
+  settings.tokenizer = "./t.gguf";
+  EXPECT_EQ(*TokenizerPath(settings, settings.model), "./t.gguf");
+  settings.revision = settings.tokenizer_revision = "v1";
+  EXPECT_EQ(
+      ModelPath(settings).status(),
+      absl::InvalidArgumentError("revision: got v1, but --model /models/a.b is a path, and no "
+                                 "name of a model at the hub"));
+  EXPECT_EQ(TokenizerPath(settings, settings.model).status(),
+            absl::InvalidArgumentError("tokenizer-revision: got v1, but --tokenizer ./t.gguf is a "
+                                       "path, and no name of a model at the hub"));
 }
 
 TEST_F(DefaultModelTest, TheFakeDeviceHasNone) {

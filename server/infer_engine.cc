@@ -32,11 +32,6 @@ int64_t Bytes(const InferCall& call) {
   return bytes;
 }
 
-absl::Status Full(std::string_view why) {
-  return WithRetryAfter(absl::ResourceExhaustedError(StrCat("the queue is full: ", why)),
-                        absl::Seconds(1));
-}
-
 absl::Status ShuttingDown() {
   return WithRetryAfter(absl::UnavailableError("the server is shutting down"), absl::Seconds(5));
 }
@@ -131,12 +126,12 @@ absl::Status InferEngine::Admit(const std::shared_ptr<InferCall>& call) {
   if (!call->end.ok()) return call->end;
   if (draining_) return ShuttingDown();
   if (waiting_.size() >= static_cast<size_t>(options_.max_waiting)) {
-    return Full(StrCat(waiting_.size(), " requests wait; allowed: ", options_.max_waiting));
+    return QueueFull(StrCat(waiting_.size(), " requests wait; allowed: ", options_.max_waiting));
   }
   const int64_t bytes = Bytes(*call);
   if (!waiting_.empty() && waiting_bytes_ + bytes > kMaxWaitingBytes) {
-    return Full(StrCat("requests of ", waiting_bytes_, " bytes wait, and this one has ", bytes,
-                       "; allowed: ", kMaxWaitingBytes));
+    return QueueFull(StrCat("requests of ", waiting_bytes_, " bytes wait, and this one has ", bytes,
+                            "; allowed: ", kMaxWaitingBytes));
   }
   call->arrival = options_.clock->Now();
   waiting_.push_back(call);

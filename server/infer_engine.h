@@ -74,6 +74,9 @@ class InferEngine {
   // ResourceExhausted (--max-waiting), Unavailable (draining).
   void Infer(const std::shared_ptr<InferCall>& call);
 
+  // A request of the model's that its door refused, since no call could be made of it.
+  void CountInvalid() { metrics_.OnEnd(InferEnd::kInvalid); }
+
   // Ends the call, if it has not ended, with Cancelled: at once if it waits, and after its run,
   // which nothing can stop, if it runs. May come before Infer.
   void Cancel(const std::shared_ptr<InferCall>& call);

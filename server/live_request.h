@@ -1,5 +1,5 @@
-// One choice of a request from the door to its last event: what the text pool, the engine thread
-// and an output shard know of it, and who may touch what.
+// One choice of a request, or one input of a batch, from the door to its last event: what the text
+// pool, the engine thread and an output shard know of it, and who may touch what.
 #ifndef MILLRACE_SERVER_LIVE_REQUEST_H_
 #define MILLRACE_SERVER_LIVE_REQUEST_H_
 
@@ -21,6 +21,8 @@
 
 namespace millrace {
 
+struct EmbeddingBatch;
+
 // Passed from thread to thread, one after another, by queues: text pool, engine thread, and from
 // the first token on an output shard beside the engine thread. What has no lock of its own is
 // written before it is passed on, and only read after.
@@ -33,6 +35,8 @@ struct LiveRequest {
   std::optional<SteadyTime> deadline;
   uint64_t key = 0;  // names the request between the threads of its engine
   uint32_t choice = 0;
+  std::shared_ptr<EmbeddingBatch> batch;  // an input's: whom it tells, in the place of `buffer`
+  size_t input = 0;                       // which one it is
   // Shared by the request's choices, which share its prompt: whether one has had a token, so that
   // the prompt has been counted.
   std::shared_ptr<std::atomic<bool>> prompt_counted;

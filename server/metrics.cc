@@ -99,7 +99,7 @@ class Maker {
 
 // The arrays of counters are indexed by these.
 static_assert(static_cast<size_t>(FinishReason::kError) + 1 == 4);
-static_assert(static_cast<size_t>(CancelReason::kAdmin) + 1 == 5);
+static_assert(static_cast<size_t>(CancelReason::kBatchFailed) + 1 == 5);
 static_assert(static_cast<size_t>(Rejection::kUnavailable) + 1 == 3);
 static_assert(static_cast<size_t>(InferEnd::kError) + 1 == 7);
 
@@ -156,7 +156,7 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
                                "finished_reason", {"stop", "length", "abort", "error"});
   cancelled_ = make.Counters<5>("millrace_requests_cancelled_total",
                                 "Requests ended before their own end, by why.", "reason",
-                                {"client_gone", "too_slow", "deadline", "drain", "admin"});
+                                {"client_gone", "too_slow", "deadline", "drain", "batch_failed"});
   rejected_ =
       make.Counters<3>("vllm:admission_rejections_total", "Requests refused at the door, by why.",
                        "reason", {"invalid", "queue_full", "unavailable"});

@@ -89,7 +89,7 @@ TEST_F(MetricsTest, EverySeriesIsThereFromTheStart) {
   for (const char* reason : {"invalid", "queue_full", "unavailable"}) {
     EXPECT_EQ(Labelled("vllm:admission_rejections_total", "reason", reason), "0");
   }
-  for (const char* reason : {"client_gone", "too_slow", "deadline", "drain", "admin"}) {
+  for (const char* reason : {"client_gone", "too_slow", "deadline", "drain", "batch_failed"}) {
     EXPECT_EQ(Labelled("millrace_requests_cancelled_total", "reason", reason), "0");
   }
   EXPECT_EQ(Value("vllm:cache_config_info{block_size=\"16\",engine=\"0\",model_name=\"m\",num_gpu_"

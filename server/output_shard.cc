@@ -67,6 +67,11 @@ void OutputShard::Push(const std::shared_ptr<LiveRequest>& request, OutputEvent 
 void OutputShard::Process(const StepResult& result, SteadyTime when, const RoutedEvent& routed) {
   const std::shared_ptr<LiveRequest>& request = routed.request;
   const TokenEvent& event = routed.event;
+  if (request->batch != nullptr) {
+    const Range range = event.embedding;
+    const absl::Span<const float> embedding(result.embeddings.data() + range.begin, range.size());
+    return listener_->OnEmbedded(request, embedding, *event.end);  // There is one event, the last.
+  }
   AnswerText& answer = *request->answer;
 
   answer.AddScored(result, event.scored);
@@ -78,8 +83,6 @@ void OutputShard::Process(const StepResult& result, SteadyTime when, const Route
   }
   OutputEvent output;
   AddSampled(result, when, routed, &output);
-  output.embedding.assign(result.embeddings.begin() + event.embedding.begin,
-                          result.embeddings.begin() + event.embedding.end);
   if (event.end.has_value()) {
     End(request, *event.end, std::move(output));
   } else if (!output.tokens.empty()) {
@@ -136,7 +139,7 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
       finish.stopped_by = *end.stop_token;
     }
   } else if (end.reason == EndReason::kLength) {
-    finish.reason = request.request.embed ? FinishReason::kStop : FinishReason::kLength;
+    finish.reason = FinishReason::kLength;
   } else {
     finish.reason =
         request.cancelled().has_value() ? FinishReason::kCancelled : FinishReason::kError;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "base/bounded_queue.h"
 #include "scheduler/token_event.h"
 #include "server/event_sink.h"
@@ -35,6 +36,10 @@ class ShardListener {
   // counts.
   virtual void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
                         const SequenceEnd& end) = 0;
+
+  // The end of a batch's input: its embedding, or none where `end` has an error.
+  virtual void OnEmbedded(const std::shared_ptr<LiveRequest>& request,
+                          absl::Span<const float> embedding, const SequenceEnd& end) = 0;
 
   // The shard is no longer far behind.
   virtual void OnRoom() = 0;

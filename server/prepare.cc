@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/strings.h"
 
 namespace millrace {
 namespace {
@@ -75,6 +76,16 @@ SequenceRequest MakeChoice(const SequenceRequest& first, uint32_t choice) {
   sequence.sampling = std::make_shared<const SamplingParams>(std::move(sampling));
   sequence.score_prompt = false;
   return sequence;
+}
+
+absl::Status CheckKnown(std::string_view field, const std::vector<Token>& prompt,
+                        int32_t vocab_size) {
+  const auto unknown =
+      std::find_if(prompt.begin(), prompt.end(), [&](Token token) { return token >= vocab_size; });
+  if (unknown == prompt.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(field, " has the token ", *unknown,
+                                           ", which the model does not know; allowed: 0 to ",
+                                           vocab_size - 1));
 }
 
 bool NeedsNoModel(const SequenceRequest& sequence) {

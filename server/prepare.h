@@ -3,6 +3,7 @@
 #define MILLRACE_SERVER_PREPARE_H_
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,6 +32,10 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
 // The same of another choice: the first one alone scores the prompt. Its id and arrival are the
 // first one's, too.
 SequenceRequest MakeChoice(const SequenceRequest& first, uint32_t choice);
+
+// InvalidArgument: a tokenizer may have tokens that the model does not, of pictures, say.
+absl::Status CheckKnown(std::string_view field, const std::vector<Token>& prompt,
+                        int32_t vocab_size);
 
 // Whether the model has nothing to do: no token is asked for, and no score.
 bool NeedsNoModel(const SequenceRequest& sequence);

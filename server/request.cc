@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/strings.h"
 
 namespace millrace {
 namespace {
@@ -16,12 +17,12 @@ absl::Status OutOfRange(const char* field, T value, const char* allowed) {
   return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; allowed: ", allowed));
 }
 
-absl::Status ValidateTokens(const char* field, const std::vector<Token>& tokens,
+absl::Status ValidateTokens(std::string_view field, const std::vector<Token>& tokens,
                             int32_t vocab_size) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab_size) {
       return absl::InvalidArgumentError(
-          absl::StrCat(field, "[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1));
+          StrCat(field, "[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1));
     }
   }
   return absl::OkStatus();
@@ -41,18 +42,8 @@ absl::Status ValidateMessages(const std::vector<ChatMessage>& messages) {
   return absl::OkStatus();
 }
 
-absl::Status ValidatePrompt(const Prompt& prompt, int32_t vocab_size) {
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    return text->empty() ? absl::InvalidArgumentError("prompt is empty") : absl::OkStatus();
-  }
-  if (const auto* chat = std::get_if<Chat>(&prompt)) return ValidateMessages(chat->messages);
-  const auto& tokens = std::get<std::vector<Token>>(prompt);
-  if (tokens.empty()) return absl::InvalidArgumentError("prompt is empty");
-  return ValidateTokens("prompt", tokens, vocab_size);
-}
-
 absl::Status ValidateLengths(const GenerateRequest& request) {
-  const int32_t least = request.echo || request.embed ? 0 : 1;
+  const int32_t least = request.echo ? 0 : 1;
   if (request.max_tokens.has_value() && *request.max_tokens < least) {
     return OutOfRange("max_tokens", *request.max_tokens,
                       request.echo ? "at least 0" : "at least 1 (0 with echo)");
@@ -153,8 +144,18 @@ absl::Status ValidateStops(const GenerateRequest& request, int32_t vocab_size) {
 
 }  // namespace
 
+absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_t vocab_size) {
+  if (const auto* chat = std::get_if<Chat>(&prompt)) return ValidateMessages(chat->messages);
+  const auto* text = std::get_if<std::string>(&prompt);
+  const auto* tokens = std::get_if<std::vector<Token>>(&prompt);
+  if (text != nullptr ? text->empty() : tokens->empty()) {
+    return absl::InvalidArgumentError(StrCat(field, " is empty"));
+  }
+  return text != nullptr ? absl::OkStatus() : ValidateTokens(field, *tokens, vocab_size);
+}
+
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size) {
-  if (absl::Status s = ValidatePrompt(request.prompt, vocab_size); !s.ok()) return s;
+  if (absl::Status s = ValidatePrompt("prompt", request.prompt, vocab_size); !s.ok()) return s;
   if (absl::Status s = ValidateLengths(request); !s.ok()) return s;
   if (absl::Status s = ValidateChoices(request); !s.ok()) return s;
   if (absl::Status s = ValidateSampling(request); !s.ok()) return s;
@@ -175,6 +176,15 @@ std::optional<absl::Duration> RetryAfter(const absl::Status& status) {
     return std::nullopt;
   }
   return absl::Milliseconds(milliseconds);
+}
+
+absl::Status QueueFull(std::string_view why) {
+  return WithRetryAfter(absl::ResourceExhaustedError(StrCat("the queue is full: ", why)),
+                        absl::Seconds(1));
+}
+
+std::string EmbedRequest::Name(size_t input) const {
+  return inputs.size() == 1 ? std::string(field) : StrCat(field, "[", input, "]");
 }
 
 std::string_view Name(FinishReason reason) {
@@ -203,8 +213,8 @@ absl::Status CancelStatus(CancelReason reason) {
     case CancelReason::kDrain:
       return WithRetryAfter(absl::UnavailableError("the server is shutting down"),
                             absl::Seconds(1));
-    case CancelReason::kAdmin:
-      return absl::AbortedError("ended by the server's operator");
+    case CancelReason::kBatchFailed:
+      return absl::CancelledError("another input of the request has failed");
   }
   return absl::InternalError("unknown reason");
 }

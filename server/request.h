@@ -73,14 +73,31 @@ struct GenerateRequest {
 
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
+};
 
-  // Of a model that makes embeddings: the prompt's is the answer, in the one event; of the fields
-  // above, prompt, priority and deadline apply, and max_tokens is 0.
-  bool embed = false;
-  // With `embed`: of a prompt of more tokens than this, the first ones count, and of a text's frame
-  // what closes it. -1: as many as the model takes. Unset: such a prompt is refused if it does not
-  // fit.
+inline constexpr size_t kMaxEmbeddingInputs = 2048;  // of one request, as OpenAI has it
+
+// The embeddings of some inputs, by a model that makes embeddings.
+struct EmbedRequest {
+  std::string id;                    // "embd-…"
+  std::vector<Prompt> inputs;        // texts and tokens; at least one
+  std::string_view field = "input";  // what the door calls them, for errors
+
+  // Of an input of more tokens than this, the first ones count, and of a text's frame what closes
+  // it. -1: as many as the model takes. Unset: such an input is refused if it does not fit.
   std::optional<int32_t> truncate_prompt_tokens;
+
+  int32_t priority = 0;  // lower first
+  std::optional<absl::Time> deadline;
+
+  // "input[3]", or "input" where it is the only one.
+  std::string Name(size_t input) const;
+};
+
+struct Embeddings {
+  int32_t size = 0;           // of each
+  std::vector<float> values;  // [inputs, size], in the order of the inputs
+  int64_t prompt_tokens = 0;  // of all inputs
 };
 
 inline constexpr int32_t kMaxChoices = 128;
@@ -90,11 +107,15 @@ inline constexpr size_t kMaxStopTokenIds = 1024;
 
 // InvalidArgument naming the field, what came and what is allowed. Whether the prompt fits is
 // checked later, once its tokens are known.
+absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_t vocab_size);
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size);
 
 // A refusal that may pass later says when: doors turn it into Retry-After and google.rpc.RetryInfo.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 std::optional<absl::Duration> RetryAfter(const absl::Status& status);
+
+// ResourceExhausted: "the queue is full: <why>", which may pass in a second.
+absl::Status QueueFull(std::string_view why);
 
 struct TokenAlternative {
   Token token;
@@ -142,12 +163,17 @@ struct OutputEvent {
   std::string text;
   std::vector<Token> tokens;
   std::vector<TokenDetail> details;  // one for each of `tokens`, when logprobs are asked for
-  std::vector<float> embedding;      // of the prompt, when that is asked for
   std::optional<Finish> finish;      // set in the last event, and only there
 };
 
 // Why a request was ended by other means than its own.
-enum class CancelReason { kClientGone, kTooSlow, kDeadline, kDrain, kAdmin };
+enum class CancelReason {
+  kClientGone,
+  kTooSlow,
+  kDeadline,
+  kDrain,
+  kBatchFailed,  // another input of the same request has failed
+};
 
 // What such a request's Finish says to its client.
 absl::Status CancelStatus(CancelReason reason);

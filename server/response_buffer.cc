@@ -6,8 +6,7 @@ namespace millrace {
 namespace {
 
 size_t Bytes(const OutputEvent& event) {
-  size_t bytes = sizeof(event) + event.text.size() + event.tokens.size() * sizeof(Token) +
-                 event.embedding.size() * sizeof(float);
+  size_t bytes = sizeof(event) + event.text.size() + event.tokens.size() * sizeof(Token);
   for (const TokenDetail& detail : event.details) {
     bytes += sizeof(detail) + detail.bytes.size();
     for (const TokenAlternative& other : detail.top) bytes += sizeof(other) + other.bytes.size();

@@ -17,8 +17,8 @@
 #include "base/strings.h"
 #include "config/help.h"
 #include "executors/factory.h"
-#include "server/default_model.h"
 #include "server/device_spec.h"
+#include "server/model_location.h"
 #include "server/text_set.h"
 
 namespace millrace {

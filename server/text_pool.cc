@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "base/strings.h"
+#include "server/request.h"
+
 namespace millrace {
 
 TextPool::TextPool(int threads, size_t capacity)
@@ -18,15 +21,23 @@ TextPool::~TextPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool TextPool::Submit(size_t bytes, std::function<void()> work) {
+absl::Status TextPool::Submit(size_t bytes, std::function<void()> work) {
   {
     std::lock_guard lock(mutex_);
-    if (short_.size() + long_.size() >= capacity_) return false;
+    const size_t waiting = short_.size() + long_.size();
+    if (waiting >= capacity_) {
+      return QueueFull(StrCat(waiting, " texts wait; allowed: ", capacity_));
+    }
+    if (waiting > 0 && waiting_bytes_ + bytes > kMaxWaitingBytes) {
+      return QueueFull(StrCat("texts of ", waiting_bytes_, " bytes wait, and this one has ", bytes,
+                              "; allowed: ", kMaxWaitingBytes));
+    }
     std::deque<Job>& lane = bytes >= kLongBytes ? long_ : short_;
-    lane.push_back({next_number_++, std::move(work)});
+    lane.push_back({next_number_++, bytes, std::move(work)});
+    waiting_bytes_ += bytes;
   }
   changed_.notify_one();
-  return true;
+  return absl::OkStatus();
 }
 
 bool TextPool::MayTakeLong() const { return !long_.empty() && long_running_ < max_long_; }
@@ -42,6 +53,7 @@ void TextPool::Run() {
     std::deque<Job>& lane = take_long ? long_ : short_;
     Job job = std::move(lane.front());
     lane.pop_front();
+    waiting_bytes_ -= job.bytes;
     if (take_long) ++long_running_;
     lock.unlock();
     job.work();

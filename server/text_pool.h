@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace millrace {
 
 // Jobs run oldest first, but for one rule: all threads but one at most are at work on long texts,
@@ -20,6 +22,8 @@ class TextPool {
  public:
   // From this many bytes of text on (or as many bytes of tokens), a job is a long one.
   static constexpr size_t kLongBytes = 16 << 10;
+  // Of all texts that wait, unless it is one alone: a text may be as large as a door takes, 32 MiB.
+  static constexpr size_t kMaxWaitingBytes = 256 << 20;
 
   // `threads` >= 2; `capacity` jobs may wait.
   TextPool(int threads, size_t capacity);
@@ -28,12 +32,14 @@ class TextPool {
   // Runs what waits, then ends.
   ~TextPool();
 
-  // Never waits. False: it is full, and `work` will not run. `bytes`: of the text to work on.
-  bool Submit(size_t bytes, std::function<void()> work);
+  // Never waits. ResourceExhausted: it is full, and `work` will not run. `bytes`: of the text to
+  // work on.
+  absl::Status Submit(size_t bytes, std::function<void()> work);
 
  private:
   struct Job {
     uint64_t number;  // in the order of Submit
+    size_t bytes;
     std::function<void()> work;
   };
 
@@ -46,6 +52,7 @@ class TextPool {
   std::condition_variable changed_;
   std::deque<Job> short_;     // guarded by mutex_
   std::deque<Job> long_;      // guarded by mutex_
+  size_t waiting_bytes_ = 0;  // guarded by mutex_
   uint64_t next_number_ = 0;  // guarded by mutex_
   size_t long_running_ = 0;   // guarded by mutex_
   bool closed_ = false;       // guarded by mutex_

@@ -2,10 +2,11 @@
 
 #include <atomic>
 #include <future>
-#include <optional>
-#include <vector>
+#include <thread>
+#include <utility>
 
 #include "gtest/gtest.h"
+#include "server/request.h"
 
 namespace millrace {
 namespace {
@@ -34,7 +35,7 @@ TEST(TextPoolTest, RunsEverythingBeforeItEnds) {
     TextPool pool(3, 1000);
     for (size_t i = 0; i < 1000; ++i) {
       // The pool drains while we submit, so none is refused.
-      EXPECT_TRUE(pool.Submit(i % 7 == 0 ? kLong : 1, [&] { ++done; }));
+      EXPECT_EQ(pool.Submit(i % 7 == 0 ? kLong : 1, [&] { ++done; }), absl::OkStatus());
     }
   }
   EXPECT_EQ(done, 1000);
@@ -45,32 +46,80 @@ TEST(TextPoolTest, AShortJobPassesARowOfLongOnes) {
   std::atomic<bool> second_long_ran = false;
   std::promise<void> ran;
   TextPool pool(2, 10);  // ends first: its threads use what stands above
-  pool.Submit(kLong, gate.Work());
+  ASSERT_EQ(pool.Submit(kLong, gate.Work()), absl::OkStatus());
   gate.WaitEntered();
-  pool.Submit(kLong, [&] { second_long_ran = true; });
-  pool.Submit(kLong - 1, [&] { ran.set_value(); });
+  ASSERT_EQ(pool.Submit(kLong, [&] { second_long_ran = true; }), absl::OkStatus());
+  ASSERT_EQ(pool.Submit(kLong - 1, [&] { ran.set_value(); }), absl::OkStatus());
   ran.get_future().wait();  // hangs if a long job holds the second thread
   EXPECT_FALSE(second_long_ran);
   gate.Open();
 }
 
+// A pool whose threads are all held.
+class BusyPool {
+ public:
+  explicit BusyPool(size_t capacity) : pool_(2, capacity) {
+    for (Gate& gate : gates_) {
+      EXPECT_EQ(pool_.Submit(1, gate.Work()), absl::OkStatus());
+      gate.WaitEntered();
+    }
+  }
+  ~BusyPool() { Open(); }
+
+  TextPool* operator->() { return &pool_; }
+
+  void Open() {
+    if (std::exchange(open_, true)) return;
+    for (Gate& gate : gates_) gate.Open();
+  }
+
+ private:
+  Gate gates_[2];
+  bool open_ = false;
+  TextPool pool_;
+};
+
 TEST(TextPoolTest, RefusesWhenFull) {
   std::atomic<int> done = 0;
-  Gate first, second;
   {
-    TextPool pool(2, 2);
-    pool.Submit(1, first.Work());
-    pool.Submit(1, second.Work());
-    first.WaitEntered();
-    second.WaitEntered();
-    EXPECT_TRUE(pool.Submit(1, [&] { ++done; }));
-    EXPECT_TRUE(pool.Submit(kLong, [&] { ++done; }));
-    EXPECT_FALSE(pool.Submit(1, [&] { ++done; }));
-    EXPECT_FALSE(pool.Submit(kLong, [&] { ++done; }));
-    first.Open();
-    second.Open();
+    BusyPool pool(2);
+    EXPECT_EQ(pool->Submit(1, [&] { ++done; }), absl::OkStatus());
+    EXPECT_EQ(pool->Submit(kLong, [&] { ++done; }), absl::OkStatus());
+    for (const size_t bytes : {size_t{1}, kLong}) {
+      const absl::Status refused = pool->Submit(bytes, [&] { ++done; });
+      EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_EQ(refused.message(), "the queue is full: 2 texts wait; allowed: 2");
+      EXPECT_TRUE(RetryAfter(refused).has_value());
+    }
   }
   EXPECT_EQ(done, 2);
+}
+
+TEST(TextPoolTest, RefusesMoreTextThanMayWait) {
+  constexpr size_t kMost = TextPool::kMaxWaitingBytes;
+  std::atomic<int> done = 0;
+  {
+    BusyPool pool(100);
+    // Even a text that is larger alone is taken if no other waits.
+    EXPECT_EQ(pool->Submit(kMost + 1, [&] { ++done; }), absl::OkStatus());
+    const absl::Status refused = pool->Submit(1, [&] { ++done; });
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(refused.message(),
+              "the queue is full: texts of 268435457 bytes wait, and this one has 1; allowed: "
+              "268435456");
+    pool.Open();
+    std::promise<void> taken;
+    while (!pool->Submit(1, [&] { taken.set_value(); }).ok()) std::this_thread::yield();
+    taken.get_future().wait();
+  }
+  EXPECT_EQ(done, 1);
+  {
+    BusyPool pool(100);
+    EXPECT_EQ(pool->Submit(kMost - 1, [&] { ++done; }), absl::OkStatus());
+    EXPECT_EQ(pool->Submit(1, [&] { ++done; }), absl::OkStatus());
+    EXPECT_FALSE(pool->Submit(1, [&] { ++done; }).ok());
+  }
+  EXPECT_EQ(done, 3);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/strings.h"
 #include "formats/model_text.h"
 #include "server/text/pipeline_tokenizer.h"
 
@@ -117,7 +118,7 @@ absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& 
 void TextSet::Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const {
   if (tokens->size() <= static_cast<size_t>(most)) return;
   const bool framed = std::holds_alternative<std::string>(prompt);
-  const int32_t kept = framed ? tokenizer_->text_frame().closing : 0;
+  const int32_t kept = framed ? std::min(tokenizer_->text_frame().closing, most) : 0;
   tokens->erase(tokens->begin() + (most - kept), tokens->end() - kept);
 }
 
@@ -129,9 +130,19 @@ size_t PromptBytes(const Prompt& prompt) {
   const Chat& chat = std::get<Chat>(prompt);
   size_t bytes = chat.template_kwargs.size();
   for (const ChatMessage& message : chat.messages) {
-    bytes += message.role.size() + message.content.size() + message.name.size();
+    bytes += sizeof(message) + message.role.size() + message.content.size() + message.name.size();
   }
   return bytes;
+}
+
+absl::Status CheckPromptBytes(std::string_view field, const Prompt& prompt) {
+  const size_t bytes = PromptBytes(prompt);
+  if (std::holds_alternative<std::vector<Token>>(prompt) || bytes <= Tokenizer::kMaxTextBytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      StrCat(std::holds_alternative<Chat>(prompt) ? "messages" : field, " has ", bytes,
+             " bytes; allowed: at most ", Tokenizer::kMaxTextBytes));
 }
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -53,8 +54,12 @@ class TextSet {
   size_t longest_token_ = 0;  // bytes
 };
 
-// How much text there is to work on, in bytes (four for a token).
+// How much text there is to work on, in bytes: four for a token; a message's own, too, and of a
+// conversation the template's variables.
 size_t PromptBytes(const Prompt& prompt);
+
+// InvalidArgument: a text, or a conversation, of more than Tokenizer::kMaxTextBytes.
+absl::Status CheckPromptBytes(std::string_view field, const Prompt& prompt);
 
 }  // namespace millrace
 

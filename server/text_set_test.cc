@@ -3,8 +3,10 @@
 #include <memory>
 #include <string>
 
+#include "formats/tokenizer_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/text/pipeline_tokenizer.h"
 
 namespace millrace {
 namespace {
@@ -84,6 +86,25 @@ TEST(TextSetTest, ATemplateMayRefuseAConversation) {
   const auto refused = text->PromptTokens(User("hi"), kPlenty, SteadyTime::max());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no"));
+}
+
+TEST(TextSetTest, TruncatesAFramedTextToAnyLength) {
+  TokenizerSpec spec;
+  spec.vocabulary = {{"a", 0}, {"[", 1}, {"]", 2}};
+  spec.model = WordLevelModelSpec{"a"};
+  spec.frame = {1, std::nullopt, 2, 2, 2};
+  const TextSet text(*PipelineTokenizer::Create(spec), absl::UnimplementedError(""));
+  const std::vector<Token> whole = {1, 0, 2, 2, 2};
+  const auto truncated = [&](int32_t most) {
+    std::vector<Token> tokens = whole;
+    text.Truncate("a", most, &tokens);
+    return tokens;
+  };
+  EXPECT_EQ(truncated(5), whole);
+  EXPECT_EQ(truncated(4), (std::vector<Token>{1, 2, 2, 2}));
+  EXPECT_EQ(truncated(3), (std::vector<Token>{2, 2, 2}));
+  EXPECT_EQ(truncated(2), (std::vector<Token>{2, 2}));  // less than closes every text
+  EXPECT_EQ(truncated(0), std::vector<Token>());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from daemon import on_a_gpu, program
+from daemon import environment, on_a_gpu, program
 
 ROOT = pathlib.Path(__file__).parent.parent
 START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers and busy machines are slow
@@ -23,9 +23,6 @@ START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers 
 
 # What needs a GPU is no part of a run without one.
 collect_ignore = [] if on_a_gpu() else ["test_gpu.py"]
-# --device torch is there where LibTorch has been fetched (cmake/Torch.cmake), which `make test` does on x86-64.
-if not pathlib.Path(program()).with_name("libmillrace_torch.so").exists():
-    collect_ignore += ["test_torch.py", "test_package.py", "test_package_lm.py"]
 
 
 def flags_of_the_processor():
@@ -36,6 +33,7 @@ def flags_of_the_processor():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "model: needs the default model's file, or all-MiniLM-L6-v2")
+    config.addinivalue_line("markers", "torch: needs libmillrace_torch.so beside the program (cmake/Torch.cmake)")
 
 
 class Server:
@@ -44,14 +42,11 @@ class Server:
     def __init__(self, folder, *flags, env=None):
         self.ready_file = folder / "ready.json"
         self.log = folder / "log.txt"
-        program = os.environ.get("MILLRACED", str(ROOT / "build" / "millraced"))
-        command = [program, "--http-port", "0", "--grpc-port", "0", "--admin-port", "0",
+        command = [program(), "--http-port", "0", "--grpc-port", "0", "--admin-port", "0",
                    "--ready-file", str(self.ready_file), *flags]
-        # MILLRACE_* are settings to the daemon, and what the tests are told must not become one.
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env={**inherited, **(env or {})})
+                                            env=environment(env))
         deadline = time.monotonic() + START_TIMEOUT
         while not self.ready_file.exists():
             if self.process.poll() is not None:

@@ -21,7 +21,7 @@ def read_metadata(path):
                 return [value(of) for _ in range(count)]
             return scalar(SCALARS[kind])
 
-        assert file.read(4) == b"GGUF" and scalar("I") == 3
+        assert file.read(4) == b"GGUF" and scalar("I") in (2, 3)  # 3 came to allow other byte orders
         scalar("Q")  # tensors
         pairs = scalar("Q")
         return {value(STRING): value(scalar("I")) for _ in range(pairs)}

@@ -1,19 +1,16 @@
 """`millraced bench` from outside, on the fake device."""
 import json
-import os
-import pathlib
 import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parent.parent
+from daemon import environment, program
+
 FAKE = ["--device", "fake", "--fake-step-us", "1000", "--fake-token-us", "1", "--max-num-batched-tokens", "4096"]
 
 
 def bench(*flags):
-    program = os.environ.get("MILLRACED", str(ROOT / "build" / "millraced"))
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
-    return subprocess.run([program, "bench", *flags], env=clean, capture_output=True, text=True, timeout=120)
+    return subprocess.run([program(), "bench", *flags], env=environment(), capture_output=True, text=True, timeout=120)
 
 
 def test_tables_and_json(tmp_path):

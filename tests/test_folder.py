@@ -116,7 +116,7 @@ def test_its_own_tokenizer_and_template_are_those_of_its_gguf_file(start_server,
     both("/v1/chat/completions", {"messages": CHAT, "max_tokens": 8, "temperature": 0, "logprobs": True})
 
 
-GENERATION = {"temperature": 0, "top_k": 5, "max_new_tokens": 3, "do_sample": True}
+GENERATION = {"temperature": 0, "top_k": 5, "max_new_tokens": 3, "do_sample": True, "no_repeat_ngram_size": 3, "num_beams": 1}
 
 
 @pytest.mark.model
@@ -135,6 +135,7 @@ def test_its_generation_config_says_how_it_is_sampled(start_server, tmp_path):
     models = httpx.get(server.http + "/v1/models").text
     assert '"default_sampling_params":{"temperature":0,"top_k":5,"max_tokens":3}' in models
     assert "generation_config.json has it: temperature 0, top_k 5, max_tokens 3" in server.log.read_text()
+    assert "generation_config.json has what is not followed: no_repeat_ngram_size\n" in server.log.read_text()
     greedy, tokens = ask(server)
     assert tokens == 3 and ask(server) == ask(server, temperature=0) == (greedy, 3)
     assert ask(server, max_tokens=2)[1] == 2

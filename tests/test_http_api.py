@@ -2,10 +2,11 @@
 import json
 import re
 import threading
-import time
 
 import httpx
 import pytest
+
+from daemon import wait_until
 
 COMPLETION = {"prompt": "Hello", "max_tokens": 4}
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
@@ -285,13 +286,6 @@ def test_allowed_hosts(start_server):
 def running(server):
     text = httpx.get(server.admin + "/metrics").text
     return sum(float(v) for v in re.findall(r"^vllm:num_requests_(?:running|waiting)\{[^}]*\} (\S+)$", text, re.M))
-
-
-def wait_until(condition, timeout=30):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,21 +1,16 @@
 """The HTTP door through the real `openai` client, as an application would use it."""
-import re
 import threading
 
-import httpx
 import openai
 import pytest
+
+from daemon import metrics
 
 MESSAGES = [{"role": "user", "content": "What is the capital of France? Answer with one word."}]
 
 
 def client_of(server, key="none"):
     return openai.OpenAI(base_url=server.http + "/v1", api_key=key, max_retries=0, timeout=60)
-
-
-def metrics(server):
-    lines = httpx.get(server.admin + "/metrics").text.splitlines()
-    return {line[:re.search(r"[{ ]", line).start()]: float(line.split()[-1]) for line in lines if line[0] != "#"}
 
 
 @pytest.fixture

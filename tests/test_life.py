@@ -4,10 +4,12 @@ import os
 import signal
 import time
 
+import grpc
 import httpx
 import pytest
 
 from daemon import LONG, Stream, run, status, wait_until
+from millrace_grpc import connect, pb
 
 
 def test_the_ready_file_tells_the_ports(start_server):
@@ -74,6 +76,23 @@ def test_prompts_are_logged_when_asked_for(start_server):
     server = start_server("--device", "fake", "--log-prompts")
     httpx.post(server.http + "/v1/completions", json={"prompt": "a secret", "max_tokens": 2})
     wait_until(lambda: "a secret" in server.log.read_text())
+
+
+def test_at_debug_the_engine_and_grpc_say_what_they_do(start_server):
+    # Three answers of 500 tokens do not fit into 1,024 at once.
+    server = start_server("--device", "fake", "--log", "warning,engine=debug,grpc=debug", "--kv-cache-memory", "1MiB")
+    streams = [Stream(server, {**LONG, "max_tokens": 500}) for _ in range(3)]
+    assert all(stream.join()[-1] == "data: [DONE]" for stream in streams)
+    stub = connect(server.grpc)
+    stub.ListModels(pb.ListModelsRequest())
+    with pytest.raises(grpc.RpcError):
+        stub.Tokenize(pb.TokenizeRequest(model="nobody", text="x"))
+    wait_until(lambda: "/Tokenize" in server.log.read_text())
+    log = server.log.read_text()
+    assert "debug engine a step of 3 sequences, 3 tokens" in log and "debug engine preempted 1 sequences" in log
+    assert "debug grpc /millrace.v1.Inference/ListModels OK " in log
+    assert "debug grpc /millrace.v1.Inference/Tokenize NOT_FOUND " in log
+    assert " http " not in log
 
 
 def test_a_drain_ends_what_waits_too(start_server):

@@ -10,7 +10,7 @@ from conftest import Server
 from daemon import run
 from test_folder import CONFIG, FFN, HIDDEN, VOCAB, safetensors
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]  # To make a package takes a minute, on a busy machine several.
+pytestmark = [pytest.mark.model, pytest.mark.torch, pytest.mark.timeout(900)]  # To make a package takes a minute, on a busy machine several.
 LAYERS, HEADS, KV_HEADS = 2, 4, 2
 KV_WIDTH = HIDDEN // HEADS * KV_HEADS
 LAYER_SHAPES = {
@@ -82,6 +82,18 @@ def test_sequences_that_run_together_do_not_mind(servers):
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda tokens: complete(ours, tokens)["token_ids"], prompts * 2))
     assert answers == expected * 2
+
+
+def test_a_long_sequence_and_many_short_ones_decode_apart(servers):
+    """The long one is ready when the others are in the midst of their answers, and is not what they are padded to."""
+    asked = [(prompt(3, seed=i), 100) for i in range(18)] + [(prompt(240), 10)]
+
+    def ask_all(server):
+        with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+            return list(pool.map(lambda ask: complete(server, ask[0], max_tokens=ask[1])["token_ids"], asked))
+
+    ours, reference = map(ask_all, servers)
+    assert ours == reference
 
 
 def test_a_choice_continues_on_its_own_copy_of_a_block(servers):

@@ -4,7 +4,6 @@ The CPU quantizes activations to int8, a GPU computes in bfloat16: where the ref
 token may differ.
 """
 import json
-import os
 import pathlib
 
 import pytest

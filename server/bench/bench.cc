@@ -15,8 +15,8 @@
 #include "server/bench/offline_engine.h"
 #include "server/bench/report.h"
 #include "server/bench/step_trace.h"
-#include "server/default_model.h"
 #include "server/device_spec.h"
+#include "server/model_location.h"
 #include "server/process_metrics.h"
 
 namespace millrace {

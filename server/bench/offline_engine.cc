@@ -59,7 +59,7 @@ absl::StatusOr<OfflineRun> OfflineEngine::Generate(const OfflineBatch& batch) {
     status_ = absl::OkStatus();
     before = stats_;
   }
-  for (Admission& admission : admissions) loop_.Admit(std::move(admission));
+  loop_.Admit(std::move(admissions));
   done_.Wait();
 
   std::lock_guard lock(mutex_);

@@ -1,9 +1,15 @@
 #include "server/grpc/callbacks.h"
 
+#include <chrono>
 #include <utility>
+
+#include "absl/status/status.h"
+#include "base/log.h"
 
 namespace millrace {
 namespace {
+
+constexpr Logger kLog(LogComponent::kGrpc);
 
 class RefusedGenerate final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
@@ -21,7 +27,39 @@ class RefusedGenerate final : public grpc::ServerWriteReactor<v1::GenerateRespon
   Fence fence_;
 };
 
+class LoggedCall final : public grpc::experimental::Interceptor {
+ public:
+  explicit LoggedCall(const char* method) : method_(method) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
+    if (call->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const std::chrono::duration<double, std::milli> took =
+          std::chrono::steady_clock::now() - began_;
+      const auto code = static_cast<absl::StatusCode>(call->GetSendStatus().error_code());
+      kLog.Debug(method_, " ", absl::StatusCodeToString(code), " ", took.count(), " ms");
+    }
+    call->Proceed();
+  }
+
+ private:
+  const char* const method_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+class LoggedCalls final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* call) override {
+    return kLog.Enabled(LogLevel::kDebug) ? new LoggedCall(call->method()) : nullptr;
+  }
+};
+
 }  // namespace
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> LogCalls() {
+  return std::make_unique<LoggedCalls>();
+}
 
 InferenceCallbacks::InferenceCallbacks() = default;
 InferenceCallbacks::~InferenceCallbacks() = default;

@@ -10,9 +10,11 @@
 
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
+#include <grpcpp/support/server_interceptor.h>
 #include <grpcpp/support/status.h>
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string_view>
 
@@ -76,6 +78,10 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Statu
 
 // The value of a client's metadata, valid as long as the call; empty if there is none.
 std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key);
+
+// Logs every call of a server as it ends (component grpc, at debug): method, status, how long it
+// took.
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> LogCalls();
 
 }  // namespace millrace
 

@@ -5,7 +5,6 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "server/embedding_batch.h"
 
 namespace millrace {
 namespace {
@@ -141,26 +140,37 @@ v1::GenerateResponse ToProto(OutputEvent&& event) {
   return out;
 }
 
-absl::StatusOr<std::vector<Prompt>> InputsFromProto(v1::EmbedRequest&& request) {
+absl::StatusOr<EmbedRequest> FromProto(v1::EmbedRequest&& request) {
   const auto count = static_cast<size_t>(request.inputs_size());
   if (count < 1 || count > kMaxEmbeddingInputs) {
     return absl::InvalidArgumentError(
         StrCat("inputs has ", count, "; allowed: 1 to ", kMaxEmbeddingInputs));
   }
-  std::vector<Prompt> inputs;
-  inputs.reserve(count);
+  EmbedRequest out;
+  out.field = "inputs";
+  out.priority = request.priority();
+  if (request.has_truncate_prompt_tokens()) {
+    out.truncate_prompt_tokens = request.truncate_prompt_tokens();
+  }
   for (v1::EmbedInput& input : *request.mutable_inputs()) {
     if (!input.text().empty()) {
-      inputs.emplace_back(std::move(*input.mutable_text()));
+      out.inputs.emplace_back(std::move(*input.mutable_text()));
     } else if (input.token_ids().ids_size() > 0) {
-      inputs.emplace_back(
+      out.inputs.emplace_back(
           std::vector<Token>(input.token_ids().ids().begin(), input.token_ids().ids().end()));
     } else {
       return absl::InvalidArgumentError(
-          StrCat("inputs[", inputs.size(), "] is empty; allowed: text or token_ids"));
+          StrCat("inputs[", out.inputs.size(), "] is empty; allowed: text or token_ids"));
     }
   }
-  return inputs;
+  return out;
+}
+
+void SetEmbeddings(const Embeddings& embeddings, v1::EmbedResponse& response) {
+  for (auto at = embeddings.values.begin(); at != embeddings.values.end(); at += embeddings.size) {
+    response.add_embeddings()->mutable_values()->Add(at, at + embeddings.size);
+  }
+  response.mutable_usage()->set_prompt_tokens(static_cast<int32_t>(embeddings.prompt_tokens));
 }
 
 v1::Model ToProto(const EngineInfo& info) {

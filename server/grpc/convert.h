@@ -23,8 +23,10 @@ absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
                                           const SamplingDefaults& defaults);
 absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request);
 
-// An Embed request's inputs. InvalidArgument: none, too many, or one without text and tokens.
-absl::StatusOr<std::vector<Prompt>> InputsFromProto(v1::EmbedRequest&& request);
+// The id and the deadline are the caller's to fill in. InvalidArgument: no inputs, too many, or one
+// without text and tokens.
+absl::StatusOr<EmbedRequest> FromProto(v1::EmbedRequest&& request);
+void SetEmbeddings(const Embeddings& embeddings, v1::EmbedResponse& response);
 
 // `finish` is set only for an answer that ended by itself; any other end is the call's status.
 v1::GenerateResponse ToProto(OutputEvent&& event);

@@ -10,8 +10,10 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/strings.h"
+#include "server/grpc/callbacks.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/reflection_service.h"
 
@@ -60,6 +62,10 @@ class GrpcServerImpl final : public GrpcServer {
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&inference_);
     builder.RegisterService(&reflection_);
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+        interceptors;
+    interceptors.push_back(LogCalls());
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return absl::UnavailableError(StrCat("grpc-port: cannot listen on ", address));

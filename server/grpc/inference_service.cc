@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "server/grpc/convert.h"
-#include "server/grpc/embed_call.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/infer_convert.h"
 #include "server/infer_engine.h"
@@ -70,23 +69,26 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
                                                   const v1::EmbedRequest* request,
                                                   v1::EmbedResponse* response) {
   Engine* engine = nullptr;
-  GenerateRequest options;
-  const auto build = [&]() -> absl::StatusOr<std::vector<Prompt>> {
+  const auto build = [&]() -> absl::StatusOr<EmbedRequest> {
     MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
     MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
-    return InputsFromProto(v1::EmbedRequest(*request));
+    return FromProto(v1::EmbedRequest(*request));
   };
-  absl::StatusOr<std::vector<Prompt>> inputs = build();
-  if (!inputs.ok()) return FinishUnary(context, inputs.status());
-  options.id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
-  options.priority = request->priority();
-  options.deadline = Deadline(*context);
-  if (request->has_truncate_prompt_tokens()) {
-    options.truncate_prompt_tokens = request->truncate_prompt_tokens();
-  }
-  response->set_request_id(options.id);
-  return BeginEmbed(context, *engine, std::move(options), *std::move(inputs), response);
+  absl::StatusOr<EmbedRequest> embed = build();
+  if (!embed.ok()) return FinishUnary(context, embed.status());
+  embed->id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
+  embed->deadline = Deadline(*context);
+  response->set_request_id(embed->id);
+
+  auto* const call = new UnaryCall;
+  call->WhenCancelled(engine->Embed(
+      *std::move(embed), [context, call, response](const absl::StatusOr<Embeddings>& embeddings) {
+        AddRetryHint(context, embeddings.status());
+        if (embeddings.ok()) SetEmbeddings(*embeddings, *response);
+        call->End(ToGrpc(embeddings.status()));
+      }));
+  return call;
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
@@ -152,7 +154,10 @@ grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* c
     MILLRACE_ASSIGN_OR_RETURN(wanted, ChooseOutputs(info.outputs, OutputNames(*request)));
     return absl::OkStatus();
   };
-  if (absl::Status status = build(); !status.ok()) return FinishUnary(context, status);
+  if (absl::Status status = build(); !status.ok()) {
+    if (engine != nullptr) engine->CountInvalid();
+    return FinishUnary(context, status);
+  }
 
   auto* const call = new UnaryCall;
   infer->deadline = Deadline(*context);

@@ -304,8 +304,16 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
         StrCat("dimensions is ", *request->dimensions, "; allowed: ", size,
                ", the size of the model's embeddings"))));
   }
-  request->options.id = StrCat("embd-", head.request_id);
-  return std::make_unique<Embedding>(*std::move(request), **engine, wake);
+  request->request.id = StrCat("embd-", head.request_id);
+  auto answer = std::make_unique<DeferredAnswer>(wake);
+  auto done = [complete = answer->Completer(), id = request->request.id,
+               model = (*engine)->info().model_name,
+               base64 = request->base64](const absl::StatusOr<Embeddings>& embeddings) {
+    complete(embeddings.ok() ? JsonResponse(EmbeddingsJson(id, model, *embeddings, base64))
+                             : ErrorResponse(ErrorFromStatus(embeddings.status())));
+  };
+  answer->WhenDropped((*engine)->Embed(std::move(request->request), std::move(done)));
+  return answer;
 }
 
 Handled Api::Tokenize(const std::string& body, const Wake& wake) const {

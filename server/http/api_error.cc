@@ -34,7 +34,6 @@ Meaning MeaningOf(absl::StatusCode code) {
     case absl::StatusCode::kResourceExhausted:
       return {429, "rate_limit_exceeded"};
     case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kAborted:
     case absl::StatusCode::kCancelled:
       return {503, "service_unavailable"};
     case absl::StatusCode::kDeadlineExceeded:

@@ -204,10 +204,10 @@ TEST_F(ApiTest, TheOperatorNeedsNoKeyAndSetsLogLevels) {
     return std::get<HttpResponse>(admin_.Handle(Head("PUT", "/log"), levels, [] {}));
   };
   const std::string before = LogLevels();
-  EXPECT_EQ(put("scheduler=debug\n").status, 200);
-  EXPECT_THAT(Get(admin_, "/log").body, HasSubstr("scheduler=debug"));
-  EXPECT_EQ(put("scheduler=loud").status, 400);
-  EXPECT_THAT(LogLevels(), HasSubstr("scheduler=debug"));
+  EXPECT_EQ(put("engine=debug\n").status, 200);
+  EXPECT_THAT(Get(admin_, "/log").body, HasSubstr("engine=debug"));
+  EXPECT_EQ(put("engine=loud").status, 400);
+  EXPECT_THAT(LogLevels(), HasSubstr("engine=debug"));
   ASSERT_TRUE(SetLogLevels(before).ok());
 }
 

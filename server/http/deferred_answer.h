@@ -2,6 +2,7 @@
 #ifndef MILLRACE_SERVER_HTTP_DEFERRED_ANSWER_H_
 #define MILLRACE_SERVER_HTTP_DEFERRED_ANSWER_H_
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,13 @@ namespace millrace {
 class DeferredAnswer : public Answer {
  public:
   explicit DeferredAnswer(Wake wake) : slot_(std::make_shared<Slot>(std::move(wake))) {}
+
+  // Gives up what the answer waits for; does nothing once it has come.
+  void WhenDropped(std::function<void()> give_up) { give_up_ = std::move(give_up); }
+
+  ~DeferredAnswer() override {
+    if (give_up_) give_up_();
+  }
 
   // To be called once, from any thread; it may outlive the answer.
   std::function<void(HttpResponse)> Completer() {
@@ -41,6 +49,7 @@ class DeferredAnswer : public Answer {
     std::optional<HttpResponse> response;  // guarded by mutex
   };
   const std::shared_ptr<Slot> slot_;
+  std::function<void()> give_up_;
 };
 
 }  // namespace millrace

@@ -1,18 +1,20 @@
 #include "server/http/embedding.h"
 
-#include <utility>
-#include <vector>
-
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
+#include "absl/types/span.h"
 #include "server/http/json_writer.h"
 
 namespace millrace {
 namespace {
 
+// What a number takes, with its share of what stands around them: at a guess.
+constexpr size_t kBase64Bytes = 6;
+constexpr size_t kFloatBytes = 14;
+
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "floats go out as they lie in memory");
 
-void AppendEmbedding(std::string& out, const std::vector<float>& values, bool base64) {
+void AppendEmbedding(std::string& out, absl::Span<const float> values, bool base64) {
   if (base64) {
     const absl::string_view bytes(reinterpret_cast<const char*>(values.data()),
                                   values.size() * sizeof(float));
@@ -32,38 +34,24 @@ void AppendEmbedding(std::string& out, const std::vector<float>& values, bool ba
 
 }  // namespace
 
-Embedding::Embedding(ApiEmbeddingRequest request, Engine& engine, const Wake& wake)
-    : id_(request.options.id),
-      model_(engine.info().model_name),
-      created_(absl::ToUnixSeconds(absl::Now())),
-      base64_(request.base64),
-      batch_(engine, std::move(request.options), std::move(request.inputs), wake) {}
-
-Answer::State Embedding::Poll(HttpResponse& response, std::string& /*body*/) {
-  const std::optional<absl::StatusOr<Embeddings>> embeddings = batch_.Poll();
-  if (!embeddings.has_value()) return State::kWaiting;
-  if (embeddings->ok()) {
-    response.body = Json(**embeddings);
-  } else {
-    response = ErrorResponse(ErrorFromStatus(embeddings->status()));
-  }
-  return State::kWhole;
-}
-
-std::string Embedding::Json(const Embeddings& embeddings) const {
-  std::string out = R"({"id":)";
-  AppendJsonString(out, id_);
+std::string EmbeddingsJson(std::string_view id, std::string_view model,
+                           const Embeddings& embeddings, bool base64) {
+  const absl::Span<const float> values = embeddings.values;
+  std::string out;
+  out.reserve(values.size() * (base64 ? kBase64Bytes : kFloatBytes));
+  out += R"({"id":)";
+  AppendJsonString(out, id);
   out += R"(,"object":"list","created":)";
-  AppendJsonNumber(out, created_);
+  AppendJsonNumber(out, absl::ToUnixSeconds(absl::Now()));
   out += R"(,"model":)";
-  AppendJsonString(out, model_);
+  AppendJsonString(out, model);
   out += R"(,"data":[)";
-  for (size_t i = 0; i < embeddings.vectors.size(); ++i) {
+  for (size_t i = 0; i * embeddings.size < values.size(); ++i) {
     if (i > 0) out += ',';
     out += R"({"object":"embedding","index":)";
     AppendJsonNumber(out, static_cast<int64_t>(i));
     out += R"(,"embedding":)";
-    AppendEmbedding(out, embeddings.vectors[i], base64_);
+    AppendEmbedding(out, values.subspan(i * embeddings.size, embeddings.size), base64);
     out += '}';
   }
   out += R"(],"usage":{"prompt_tokens":)";

@@ -1,34 +1,18 @@
-// One request to /v1/embeddings being answered.
+// The answer of /v1/embeddings.
 #ifndef MILLRACE_SERVER_HTTP_EMBEDDING_H_
 #define MILLRACE_SERVER_HTTP_EMBEDDING_H_
 
-#include <cstdint>
 #include <string>
+#include <string_view>
 
-#include "server/embedding_batch.h"
-#include "server/http/http_message.h"
-#include "server/http/openai_request.h"
+#include "server/request.h"
 
 namespace millrace {
 
-// Whole, with the inputs' embeddings in their order, as lists of numbers or, in base64, as
-// little-endian float32. Destroying it cancels what is unfinished (kClientGone).
-class Embedding : public Answer {
- public:
-  // `request.options.id` is "embd-…"; of several inputs, each runs under it with "-<index>".
-  Embedding(ApiEmbeddingRequest request, Engine& engine, const Wake& wake);
-
-  State Poll(HttpResponse& response, std::string& body) override;
-
- private:
-  std::string Json(const Embeddings& embeddings) const;
-
-  const std::string id_;
-  const std::string model_;
-  const int64_t created_;  // seconds since 1970
-  const bool base64_;
-  EmbeddingBatch batch_;
-};
+// In the order of the inputs, as lists of numbers or, with `base64`, as little-endian float32.
+// `id`: "embd-…". Takes milliseconds for a thousand of them.
+std::string EmbeddingsJson(std::string_view id, std::string_view model,
+                           const Embeddings& embeddings, bool base64);
 
 }  // namespace millrace
 

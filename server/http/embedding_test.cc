@@ -20,23 +20,23 @@ using ::testing::HasSubstr;
 
 constexpr std::string_view kPath = "/v1/embeddings";
 
-// (number of the prompt's tokens or bytes, -0.5)
-void SayEmbedding(const GenerateRequest& request, ScriptedStream& stream) {
-  EXPECT_TRUE(request.embed);
-  const auto* text = std::get_if<std::string>(&request.prompt);
-  const size_t size =
-      text != nullptr ? text->size() : std::get<std::vector<Token>>(request.prompt).size();
-  OutputEvent event = FinishEvent();
-  event.embedding = {static_cast<float>(size), -0.5f};
-  event.finish->usage.prompt_tokens = static_cast<int32_t>(size);
-  stream.Push(std::move(event));
+// Of each input (number of its tokens or bytes, -0.5).
+Embeddings Embed(const EmbedRequest& request) {
+  Embeddings embeddings = {.size = 2};
+  for (const Prompt& input : request.inputs) {
+    const auto* text = std::get_if<std::string>(&input);
+    const size_t size = text != nullptr ? text->size() : std::get<std::vector<Token>>(input).size();
+    embeddings.values.insert(embeddings.values.end(), {static_cast<float>(size), -0.5f});
+    embeddings.prompt_tokens += static_cast<int64_t>(size);
+  }
+  return embeddings;
 }
 
 class EmbeddingTest : public ::testing::Test {
  protected:
   EmbeddingTest() {
     door_.Start();
-    door_.engine().set_script(SayEmbedding);
+    door_.engine().set_embed_script(Embed);
     door_.engine().set_embedding_size(2);
   }
 
@@ -97,12 +97,15 @@ TEST_F(EmbeddingTest, Base64IsLittleEndianFloats) {
 
 TEST_F(EmbeddingTest, PassesOnHowLongATextMayBeAndHowUrgentItIs) {
   Answer(R"({"input": "four", "truncate_prompt_tokens": -1, "priority": 3})");
-  EXPECT_EQ(door_.engine().request().truncate_prompt_tokens, -1);
-  EXPECT_EQ(door_.engine().request().priority, 3);
-  EXPECT_EQ(door_.engine().request().max_tokens, 0);
+  EXPECT_EQ(door_.engine().WaitEmbed().truncate_prompt_tokens, -1);
+  EXPECT_EQ(door_.engine().WaitEmbed().priority, 3);
 }
 
 TEST_F(EmbeddingTest, RefusalsNameTheField) {
+  door_.engine().set_embed_script([](const EmbedRequest&) -> absl::StatusOr<Embeddings> {
+    ADD_FAILURE() << "what is refused came to the engine";
+    return absl::InternalError("");
+  });
   EXPECT_EQ(Refused("{}").first, "input");
   EXPECT_EQ(Refused(R"({"input": ""})").first, "input");
   EXPECT_EQ(Refused(R"({"input": []})").first, "input");
@@ -117,29 +120,26 @@ TEST_F(EmbeddingTest, RefusalsNameTheField) {
   std::string many = R"({"input": [)";
   for (int i = 0; i < 2049; ++i) many += i == 0 ? R"("a")" : R"(,"a")";
   EXPECT_EQ(Refused(many + "]}").second, "input is a list of 2049; allowed: at most 2048");
-  EXPECT_EQ(door_.engine().num_requests(), 0u);
 }
 
 TEST_F(EmbeddingTest, AnErrorOfOneInputIsTheAnswer) {
-  door_.engine().set_script([](const GenerateRequest& request, ScriptedStream& stream) {
-    if (std::get<std::string>(request.prompt) != "bad") return;
-    stream.Push(ErrorEvent(absl::OutOfRangeError("the prompt has 9 tokens")));
+  door_.engine().set_embed_script([](const EmbedRequest& request) {
+    return absl::OutOfRangeError(request.Name(1) + " has 9 tokens; allowed: at most 8");
   });
   const ClientResponse response = door_.Ask("POST", kPath, R"({"input": ["a", "bad"]})");
   EXPECT_EQ(response.status, 400);
-  EXPECT_EQ(Json::parse(response.body)["error"]["code"], "context_length_exceeded");
-  EXPECT_EQ(door_.engine().WaitStream(0)->WaitCancelled(), CancelReason::kClientGone);
+  const Json error = Json::parse(response.body)["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["param"], "input[1]");
 }
 
-TEST_F(EmbeddingTest, AClientThatLeavesCancelsEveryInput) {
-  door_.engine().set_script(nullptr);
+TEST_F(EmbeddingTest, AClientThatLeavesGivesTheRequestUp) {
+  door_.engine().set_embed_script(nullptr);
   RawClient client(door_.port());
   client.Request("POST", kPath, R"({"input": ["a", "b"]})");
-  door_.engine().WaitStream(1);
+  door_.engine().WaitEmbed();
   client.Close();
-  for (const size_t i : {0, 1}) {
-    EXPECT_EQ(door_.engine().WaitStream(i)->WaitCancelled(), CancelReason::kClientGone);
-  }
+  door_.engine().WaitEmbedGivenUp();
 }
 
 }  // namespace

@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::string_view kRoles = "system, developer, user, assistant, tool";
 
+// Of chat_template_kwargs. A template's objects are lists of members, each looked for from the
+// first.
+constexpr size_t kMaxKwargsValues = 256;
+constexpr size_t kMaxKwargsBytes = 64 << 10;
+
 bool ReadRequired(FieldReader& fields, std::string_view name, std::string_view allowed,
                   std::string& value) {
   if (fields.Find(name) == nullptr) fields.FailMissing(name, allowed);
@@ -95,6 +100,14 @@ bool ReadMessages(FieldReader& fields, std::vector<ChatMessage>& messages) {
   return true;
 }
 
+// Those inside of the value, at any depth.
+size_t CountValues(const Json& value) {
+  if (!value.is_structured()) return 0;
+  size_t count = value.size();
+  for (const Json& inner : value) count += CountValues(inner);
+  return count;
+}
+
 // Variables of the template's own. What a field of the request sets, or would set, is not one.
 void ReadTemplateKwargs(FieldReader& fields, std::string& kwargs) {
   constexpr std::string_view kName = "chat_template_kwargs";
@@ -109,7 +122,14 @@ void ReadTemplateKwargs(FieldReader& fields, std::string& kwargs) {
       return fields.FailValue(StrCat(kName, ".", key), value, "variables of the template's own");
     }
   }
+  const auto check = [&](size_t count, size_t most, std::string_view what) {
+    if (count <= most) return;
+    fields.Fail(kName, "invalid_value",
+                StrCat(kName, " has ", count, " ", what, "; allowed: at most ", most));
+  };
+  check(CountValues(*object), kMaxKwargsValues, "values");
   kwargs = object->dump();
+  check(kwargs.size(), kMaxKwargsBytes, "bytes");
 }
 
 }  // namespace

@@ -186,6 +186,25 @@ TEST(OpenAiRefusalTest, ChatOnlyRefusalsNameTheField) {
   ExpectRefused(ApiKind::kChat, kChatRefused);
 }
 
+TEST(OpenAiRefusalTest, TheTemplatesVariablesAreBounded) {
+  const auto body = [](const Json& kwargs) {
+    return With(kChat, "chat_template_kwargs", kwargs.dump());
+  };
+  Json many = Json::object();
+  for (int i = 0; i < 256; ++i) many[std::to_string(i)] = i;
+  Parsed(ApiKind::kChat, body(many));
+  many["0"] = {{"a", {1, 2}}};
+  const ApiError values = Refused(ApiKind::kChat, body(many));
+  EXPECT_EQ(values.param, "chat_template_kwargs");
+  EXPECT_EQ(values.message, "chat_template_kwargs has 259 values; allowed: at most 256");
+
+  const Json large = {{"a", std::string((64 << 10) - 8, 'x')}};
+  Parsed(ApiKind::kChat, body(large));
+  const ApiError bytes = Refused(ApiKind::kChat, body({{"ab", large["a"]}}));
+  EXPECT_EQ(bytes.param, "chat_template_kwargs");
+  EXPECT_EQ(bytes.message, "chat_template_kwargs has 65537 bytes; allowed: at most 65536");
+}
+
 TEST(OpenAiRefusalTest, WhatIsRequiredIsMissed) {
   EXPECT_EQ(Refused(ApiKind::kCompletion, "{}").param, "prompt");
   EXPECT_EQ(Refused(ApiKind::kCompletion, "{}").code, "missing_required_parameter");

@@ -6,7 +6,6 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "server/embedding_batch.h"
 #include "server/http/api_error.h"
 #include "server/http/json_reader.h"
 #include "server/http/openai_messages.h"
@@ -284,7 +283,7 @@ absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body)
   FieldReader fields(json);
   ApiEmbeddingRequest request;
   ReadModel(fields, request.model);
-  ReadPrompts(fields, "input", kMaxEmbeddingInputs, request.inputs);
+  ReadPrompts(fields, "input", kMaxEmbeddingInputs, request.request.inputs);
   std::string format = "float";
   fields.Read("encoding_format", format);
   request.base64 = format == "base64";
@@ -292,8 +291,8 @@ absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body)
     fields.FailValue("encoding_format", format, "float, base64");
   }
   fields.Read("dimensions", request.dimensions);
-  fields.Read("truncate_prompt_tokens", request.options.truncate_prompt_tokens);
-  fields.Read("priority", request.options.priority);
+  fields.Read("truncate_prompt_tokens", request.request.truncate_prompt_tokens);
+  fields.Read("priority", request.request.priority);
   std::string user;  // as everywhere: none of the server's business
   fields.Read("user", user);
   RefuseEmbeddingFields(fields);

@@ -47,9 +47,8 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
 
 struct ApiEmbeddingRequest {
   std::string model;
-  std::vector<Prompt> inputs;  // at least one
-  GenerateRequest options;     // everything but id and prompt
-  bool base64 = false;         // else lists of numbers
+  EmbedRequest request;  // everything but its id
+  bool base64 = false;   // else lists of numbers
   std::optional<int32_t> dimensions;
 };
 absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body);

@@ -112,6 +112,32 @@ std::vector<std::shared_ptr<ResponseStream>> ScriptedEngine::Generate(GenerateRe
   return streams;
 }
 
+std::function<void()> ScriptedEngine::Embed(EmbedRequest request,
+                                            std::function<void(absl::StatusOr<Embeddings>)> done) {
+  {
+    std::lock_guard lock(mutex_);
+    embed_ = request;
+    changed_.notify_all();
+  }
+  if (embed_script_) done(embed_script_(request));
+  return [this] {
+    std::lock_guard lock(mutex_);
+    embed_given_up_ = true;
+    changed_.notify_all();
+  };
+}
+
+EmbedRequest ScriptedEngine::WaitEmbed() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return embed_.has_value(); });
+  return *embed_;
+}
+
+void ScriptedEngine::WaitEmbedGivenUp() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return embed_given_up_; });
+}
+
 void ScriptedEngine::Tokenize(TokenizeRequest request,
                               std::function<void(absl::StatusOr<TokenizeResult>)> done) {
   const auto* text = std::get_if<std::string>(&request.prompt);

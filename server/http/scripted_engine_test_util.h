@@ -53,6 +53,9 @@ class ScriptedEngine : public Engine {
 
   // Runs inside Generate, for each choice. Without one, the test pushes events itself.
   void set_script(Script script) { script_ = std::move(script); }
+  // Answers Embed, inside it. Without one, requests for embeddings wait for ever.
+  using EmbedScript = std::function<absl::StatusOr<Embeddings>(const EmbedRequest&)>;
+  void set_embed_script(EmbedScript script) { embed_script_ = std::move(script); }
   // What info() says; before requests come.
   void set_embedding_size(int32_t size) { info_.embedding_size = size; }
 
@@ -61,9 +64,15 @@ class ScriptedEngine : public Engine {
   GenerateRequest request(size_t n = 0);
   size_t num_requests();
 
+  // The last request for embeddings: once it is there, or has been given up (both block).
+  EmbedRequest WaitEmbed();
+  void WaitEmbedGivenUp();
+
   const EngineInfo& info() const override { return info_; }
   std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
                                                         std::function<void()> ready) override;
+  std::function<void()> Embed(EmbedRequest request,
+                              std::function<void(absl::StatusOr<Embeddings>)> done) override;
   // A token a byte.
   void Tokenize(TokenizeRequest request,
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
@@ -74,10 +83,13 @@ class ScriptedEngine : public Engine {
  private:
   EngineInfo info_;
   Script script_;
+  EmbedScript embed_script_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<GenerateRequest> requests_;  // guarded by mutex_: once for each of its choices
   std::vector<std::shared_ptr<ScriptedStream>> streams_;  // guarded by mutex_
+  std::optional<EmbedRequest> embed_;                     // guarded by mutex_
+  bool embed_given_up_ = false;                           // guarded by mutex_
 };
 
 class ScriptedFrontend : public Frontend {
