@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -29,24 +30,16 @@ constexpr int kHeadSizes[] = {64, 96, 128, 256};
 
 // What changes a model's numbers and has no kernel here.
 absl::Status CheckFeatures(const ModelConfig& config) {
-  const bool windows = std::any_of(config.windows.begin(), config.windows.end(),
-                                   [](int window) { return window > 0; });
-  const bool unturned =
-      std::find(config.unturned.begin(), config.unturned.end(), true) != config.unturned.end();
   const struct {
     bool wanted;
     const char* name;
   } features[] = {
       {config.encoder.has_value(), "attention to what follows (an encoder)"},
-      {config.qkv_bias, "biases of q, k and v"},
       {config.qk_norm == QkNorm::kWhole, "norms of q and k across heads"},
       {!config.pre_norms, "linears of the residual itself"},
       {config.post_norms, "norms of what blocks add to the residual"},
       {config.gelu_gate, "GELU gates"},
-      {windows, "sliding windows"},
-      {unturned, "layers without positions"},
-      {config.rope.magnitude != 1, "rotations with a magnitude"},
-      {config.rope.trained != 0, "rotations that depend on max_model_len"},
+      {config.window_rope.has_value(), "other rotations where there is a window"},
       {config.attention_soft_cap != 0 || config.logit_soft_cap != 0, "soft caps"},
       {config.embedding_factor != 1, "scaled embeddings"},
       {config.residual_factor != 1, "scaled residuals"},
@@ -117,13 +110,14 @@ absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
 absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
   const int pairs = config.rope_dimensions / 2;
   const int positions = m.info.limits.max_model_len;
+  const RopeConfig rope = Served(config.rope, config.rope_dimensions, positions);
   MILLRACE_ASSIGN_OR_RETURN(
       m.rotations, DeviceMemory::Allocate(sizeof(float2) * positions * pairs, "rotations"));
   DeviceMemory factors;
-  if (!config.rope.factors.empty()) {
+  if (!rope.factors.empty()) {
     MILLRACE_ASSIGN_OR_RETURN(factors, DeviceMemory::Allocate(sizeof(float) * pairs, "rotations"));
     MILLRACE_RETURN_IF_ERROR(
-        ToStatus(cudaMemcpyAsync(factors.data(), config.rope.factors.data(), sizeof(float) * pairs,
+        ToStatus(cudaMemcpyAsync(factors.data(), rope.factors.data(), sizeof(float) * pairs,
                                  cudaMemcpyHostToDevice, m.stream.get()),
                  "rotations"));
   }
@@ -131,8 +125,9 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
       ToStatus(kernels::LaunchFillRotations({.rotations = m.rotations.As<float2>(),
                                              .positions = positions,
                                              .dimensions = config.rope_dimensions,
-                                             .base = config.rope.theta,
-                                             .factors = factors.As<float>()},
+                                             .base = rope.theta,
+                                             .factors = factors.As<float>(),
+                                             .magnitude = rope.magnitude},
                                             m.stream.get()),
                "rotations"));
   return ToStatus(cudaStreamSynchronize(m.stream.get()), "rotations");
@@ -169,9 +164,15 @@ std::vector<CudaStepInput> LargestSteps(const ModelConfig& config, const StepLim
 }
 
 absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOpsContext& context) {
+  std::set<int32_t> windows;
+  for (int layer = 0; layer < config.layers; ++layer) windows.insert(config.Window(layer));
+  for (const int32_t window : windows) {
+    context.attention_plans.push_back({.window = window, .memory = nullptr});
+  }
   AttentionSpec spec;
   spec.num_heads = config.heads;
   spec.num_kv_heads = config.kv_heads;
+  spec.window = *windows.begin();  // what is taken does not depend on it
   size_t plan = 0;
   size_t scratch = 0;
   for (const CudaStepInput& input : LargestSteps(config, m.info.limits)) {
@@ -180,11 +181,14 @@ absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOp
     scratch = std::max(scratch, kernels::AttentionScratchBytes(step, config.head_size));
   }
   plan = (plan + 255) / 256 * 256;
-  MILLRACE_ASSIGN_OR_RETURN(m.attention, DeviceMemory::Allocate(plan + scratch, "attention"));
+  const size_t plans = plan * windows.size();
+  MILLRACE_ASSIGN_OR_RETURN(m.attention, DeviceMemory::Allocate(plans + scratch, "attention"));
   // No launch's turn, until there is a plan.
-  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemset(m.attention.data(), 0, plan), "setting memory"));
-  context.attention_plan = m.attention.data();
-  context.attention_scratch = m.attention.data() + plan;
+  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemset(m.attention.data(), 0, plans), "setting memory"));
+  for (size_t i = 0; i < windows.size(); ++i) {
+    context.attention_plans[i].memory = m.attention.data() + i * plan;
+  }
+  context.attention_scratch = m.attention.data() + plans;
   return absl::OkStatus();
 }
 
@@ -287,7 +291,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
                          .rotations = m->rotations.As<float2>(),
                          .linear_workspace = m->linear_workspace.data(),
                          .linear_ticket = m->linear_ticket.As<unsigned>(),
-                         .attention_plan = nullptr,
+                         .attention_plans = {},
                          .attention_scratch = nullptr,
                          .portable_kernels = device.portable_kernels};
   // Before there are blocks: what attention takes does not depend on how many.

@@ -38,6 +38,7 @@ class CudaOps::Buffer : public ActivationBuffer {
   kernels::Activation input{};  // of a linear
   kernels::Product product{};
   int width = 0;                      // of a residual
+  const float* bias = nullptr;        // of a product: to be added
   std::optional<kernels::Rope> rope;  // of a product that attention turns and appends itself
 
   std::vector<std::unique_ptr<Buffer>> pieces;  // of what the head runs on, one run each
@@ -53,6 +54,13 @@ class CudaOps::Buffer : public ActivationBuffer {
 };
 
 namespace {
+
+size_t PlanOf(const CudaOpsContext& context, int32_t window) {
+  const auto plan =
+      std::find_if(context.attention_plans.begin(), context.attention_plans.end(),
+                   [window](const auto& candidate) { return candidate.window == window; });
+  return static_cast<size_t>(plan - context.attention_plans.begin());
+}
 
 // Whether the linear leaves its gate's values.
 bool EndsInGate(const CudaLinear& linear, int tokens, const kernels::Activation& out) {
@@ -99,8 +107,8 @@ kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsC
           .row_slot = arrays.row_slot,
           .heads = spec.num_heads,
           .kv_heads = spec.num_kv_heads,
-          .window = 0,
-          .plan = context.attention_plan};
+          .window = spec.window,
+          .plan = context.attention_plans[PlanOf(context, spec.window)].memory};
 }
 
 template <typename Launch>
@@ -215,7 +223,10 @@ Activation CudaOps::Norm(std::optional<NormId> norm, const Activation& residual,
 }
 
 Activation CudaOps::Linear(LinearId weight, const Activation& x) {
-  return Multiply(c_.weights->Linear(weight), Buffer::Of(x));
+  const CudaLinear& linear = c_.weights->Linear(weight);
+  auto out = Multiply(linear, Buffer::Of(x));
+  out->bias = linear.bias;
+  return out;
 }
 
 Activation CudaOps::RowLinear(LinearId weight, Activation x, const Addend&, Activation& residual,
@@ -287,6 +298,7 @@ void CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
       .rotations = c_.rotations,
       .dimensions = spec.rope.dimensions,
       .interleaved = spec.rope.interleaved,
+      .bias = in.bias,
       .q_norm = q_norm != nullptr ? q_norm->weight : nullptr,
       .k_norm = q_norm != nullptr ? c_.weights->Norm(norms->k).weight : nullptr,
       .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0};
@@ -316,7 +328,9 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
                               const StepInput& input, LinearId consumer) {
   const CudaStepInput& step = Cast(input);
   const kernels::AttentionStep attention = AttentionStepOf(step, c_, spec);
-  if (layer == 0) {
+  if (layer == 0) std::fill(attention_turns_.begin(), attention_turns_.end(), 0);
+  const uint32_t turn = ++attention_turns_[PlanOf(c_, spec.window)];
+  if (turn == 1) {
     Run("planning attention", {0},
         [&] { return kernels::LaunchPlanAttention(attention, stream_); });
   }
@@ -331,7 +345,9 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
   std::unique_ptr<Buffer> plain;
   if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * width, step.tokens);
   const int64_t kv_width = int64_t{2} * spec.num_kv_heads * spec.head_size;
-  const int64_t kv_bytes = step.positions * kv_width * c_.kv.element_bytes();
+  const int64_t positions =
+      spec.window > 0 ? std::min(step.positions, int64_t{step.rows} * spec.window) : step.positions;
+  const int64_t kv_bytes = positions * kv_width * c_.kv.element_bytes();
   const int64_t new_bytes = appends ? 2 * step.tokens * kv_width : 0;  // of the product
   Run("attention", {4 * int64_t{step.tokens} * width + kv_bytes + new_bytes}, [&] {
     return kernels::LaunchPagedAttention(
@@ -344,7 +360,7 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
          .scale = spec.scale,
          .soft_cap = 0,
          .scratch = c_.attention_scratch,
-         .turn = static_cast<uint32_t>(layer + 1),
+         .turn = turn,
          .portable = c_.portable_kernels,
          .qkv = appends ? in.product : kernels::Product{},
          .rope = in.rope.value_or(kernels::Rope{})},

@@ -48,13 +48,19 @@ struct CudaOpsContext {
   const float2* rotations;
   void* linear_workspace;
   unsigned* linear_ticket;
-  void* attention_plan;
+  // Of each window that the model's layers have, ascending: its attention's plan of the step at
+  // hand.
+  struct AttentionPlan {
+    int32_t window;
+    void* memory;
+  };
+  std::vector<AttentionPlan> attention_plans;
   void* attention_scratch;
   bool portable_kernels = false;
 };
 
 // What the kernels of attention are told of a step. Shapes come from `spec`, addresses from
-// `context`.
+// `context`, which has a plan for its window.
 kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsContext& context,
                                        const AttentionSpec& spec);
 
@@ -75,7 +81,11 @@ class CudaOps : public Ops {
  public:
   CudaOps(const CudaOpsContext& context, ActivationArena& activations, cudaStream_t stream,
           bool measures = false)
-      : c_(context), activations_(activations), stream_(stream), measures_(measures) {}
+      : c_(context),
+        activations_(activations),
+        stream_(stream),
+        measures_(measures),
+        attention_turns_(context.attention_plans.size()) {}
 
   // What failed first since the last call, naming the op.
   absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
@@ -128,6 +138,8 @@ class CudaOps : public Ops {
   absl::Status status_;
   std::vector<int64_t> bytes_;
   LinearId head_{};  // of the last Head
+  // Of each of the context's plans, how many of the step's layers have used it.
+  std::vector<uint32_t> attention_turns_;
 };
 
 }  // namespace millrace::cuda

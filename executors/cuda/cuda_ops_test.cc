@@ -92,6 +92,16 @@ ModelConfig Shape(int hidden, int ffn, int heads, int kv_heads, int head_size, i
   return config;
 }
 
+// With a plan for each of two windows.
+CudaOpsContext ContextOf(const CudaWeights& weights, const StepBuffers& buffers,
+                         const ModelConfig& shape) {
+  return {
+      .weights = &weights,
+      .buffers = &buffers,
+      .vocab_size = shape.vocab_size,
+      .attention_plans = {{.window = 0, .memory = nullptr}, {.window = 100, .memory = nullptr}}};
+}
+
 // A decoding step's kernels, and what they must read and write: nearly all of it weights and pages.
 TEST(CudaOpsTest, TheBytesOfADecodingStep) {
   const ModelConfig shape = Shape(4096, 14336, 32, 8, 128, 128256);  // Llama-3-8B
@@ -103,8 +113,7 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
     const auto model = LoadModel(shape, shape.context_length, placer);
     CheckOk(model.status());
     const StepBuffers buffers{.max_logit_rows = 256};
-    const CudaOpsContext context{
-        .weights = &placer.weights, .buffers = &buffers, .vocab_size = shape.vocab_size};
+    const CudaOpsContext context = ContextOf(placer.weights, buffers, shape);
     const double weights = shape.layers * layer * (fp8 ? 1 : 2) + 2 * head;
     for (const int rows : {1, 64, 128}) {
       const int64_t positions = 1000 * rows;
@@ -117,6 +126,29 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
       EXPECT_LT(bytes, weights + pages + rows * 2.2e7) << "activations and logits";
     }
   }
+}
+
+// A plan for each window of the layers, and of the pages what the window shows.
+TEST(CudaOpsTest, WindowsHavePlansOfTheirOwn) {
+  ModelConfig shape = Shape(4096, 14336, 32, 8, 128, 128256);
+  const StepBuffers buffers{.max_logit_rows = 256};
+  const auto bytes = [&](const std::vector<int>& windows) {
+    shape.windows = windows;
+    ShapesPlacer placer(shape, kernels::Type::kBf16);
+    const auto model = LoadModel(shape, shape.context_length, placer);
+    CheckOk(model.status());
+    return DecodeBytes(**model, ContextOf(placer.weights, buffers, shape), 8, 8000);
+  };
+  const auto sum = [](const std::vector<int64_t>& of) {
+    return std::accumulate(of.begin(), of.end(), int64_t{0});
+  };
+  const std::vector<int64_t> none = bytes({}), all = bytes({100, 100, 100}),
+                             one = bytes({0, 100, 0});
+  EXPECT_EQ(all.size(), none.size());
+  EXPECT_EQ(one.size(), none.size() + 1);
+  const int64_t hidden = 8 * (1000 - 100) * 2 * 8 * 128 * 2;
+  EXPECT_EQ(sum(none) - sum(all), 3 * hidden);
+  EXPECT_EQ(sum(none) - sum(one), hidden);
 }
 
 // The arena is made for the largest step: no smaller one may take more.
@@ -132,8 +164,7 @@ TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
       const auto model = LoadModel(shape, shape.context_length, placer);
       CheckOk(model.status());
       const StepBuffers buffers{.max_logit_rows = 256};
-      const CudaOpsContext context{
-          .weights = &placer.weights, .buffers = &buffers, .vocab_size = shape.vocab_size};
+      const CudaOpsContext context = ContextOf(placer.weights, buffers, shape);
       const auto bytes = [&](int rows, int row_tokens) {
         CudaStepInput step;
         step.rows = rows;

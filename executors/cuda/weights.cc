@@ -177,12 +177,34 @@ absl::StatusOr<LinearId> CudaWeightPlacer::LayerLinear(const std::vector<std::st
                                   options_.quantize_fp8 ? kernels::WeightScaling::kChannel
                                                         : kernels::WeightScaling::kNone,
                                   gated));
-  linears_.push_back({index, /*head=*/false});
+  linears_.push_back({.matrix = index, .bias = {}});
   return static_cast<LinearId>(linears_.size() - 1);
 }
 
+// Those of the tensors one behind the other, zeros where one has none; empty where none has. Dummy
+// ones are zeros.
+absl::StatusOr<std::vector<float>> CudaWeightPlacer::Bias(
+    const std::vector<std::string>& names) const {
+  std::vector<float> all;
+  bool any = false;
+  for (const std::string& name : names) {
+    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* bias, checkpoint_.Bias(name));
+    const size_t rows = checkpoint_.source().FindTensor(name)->shape[0];
+    std::vector<float> values(rows);
+    if (bias != nullptr && !options_.dummy) values = checkpoint_.Floats(*bias);
+    all.insert(all.end(), values.begin(), values.end());
+    any = any || bias != nullptr;
+  }
+  if (!any) all.clear();
+  return all;
+}
+
 absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>& names, Shard) {
-  return LayerLinear(names, /*gated=*/false);
+  MILLRACE_ASSIGN_OR_RETURN(const LinearId id, LayerLinear(names, /*gated=*/false));
+  PendingLinear& linear = linears_.back();
+  MILLRACE_ASSIGN_OR_RETURN(linear.bias, Bias(names));
+  if (!linear.bias.empty()) linear.bias_offset = Reserve(linear.bias.size() * sizeof(float));
+  return id;
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::string>& names) {
@@ -193,7 +215,7 @@ absl::StatusOr<LinearId> CudaWeightPlacer::Head(const std::string& name) {
   MILLRACE_ASSIGN_OR_RETURN(const size_t index,
                             Place({name}, options_.quantize_head ? kernels::WeightScaling::kBlock
                                                                  : kernels::WeightScaling::kNone));
-  linears_.push_back({index, /*head=*/true});
+  linears_.push_back({.matrix = index, .head = true, .bias = {}});
   return static_cast<LinearId>(linears_.size() - 1);
 }
 
@@ -214,7 +236,7 @@ absl::Status CudaWeightPlacer::DrawNorms(const CudaWeights& weights) const {
   return ToStatus(cudaDeviceSynchronize(), "dummy weights");
 }
 
-// Norms and scales: small, copied one by one.
+// Norms, biases and scales: small, copied one by one.
 absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
   uint8_t* const arena = weights.memory.data();
   const auto upload = [arena](size_t offset, const std::vector<float>& values) {
@@ -228,6 +250,11 @@ absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
     }
     if (matrix.input_scale.has_value()) {
       MILLRACE_RETURN_IF_ERROR(upload(matrix.input_scale_offset, {*matrix.input_scale}));
+    }
+  }
+  for (const PendingLinear& linear : linears_) {
+    if (!linear.bias.empty()) {
+      MILLRACE_RETURN_IF_ERROR(upload(linear.bias_offset, linear.bias));
     }
   }
   if (options_.dummy) return absl::OkStatus();
@@ -259,6 +286,9 @@ absl::Status CudaWeightPlacer::MakePlans(CudaWeights& weights,
     }
     if (matrix.input_scale.has_value()) {
       linear.input_scale = reinterpret_cast<float*>(arena + matrix.input_scale_offset);
+    }
+    if (!pending.bias.empty()) {
+      linear.bias = reinterpret_cast<float*>(arena + pending.bias_offset);
     }
     if (matrix.type == kernels::Type::kFp8) {
       linear.input = blocks                           ? kernels::Scaling::kTokenGroup
@@ -315,6 +345,9 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
     hasher.Update(matrix.host_scales.data(), matrix.host_scales.size() * sizeof(float));
     const float input = matrix.input_scale.value_or(0);
     hasher.Update(&input, sizeof(input));
+  }
+  for (const PendingLinear& linear : linears_) {
+    hasher.Update(linear.bias.data(), linear.bias.size() * sizeof(float));
   }
   for (const std::vector<float>* scales : {&weights.k_scales, &weights.v_scales}) {
     hasher.Update(scales->data(), scales->size() * sizeof(float));

@@ -38,6 +38,7 @@ struct CudaLinear {
   int columns;
   kernels::Scaling input = kernels::Scaling::kNone;  // what it consumes
   float* input_scale = nullptr;                      // of kTensor
+  const float* bias = nullptr;                       // [rows], of an Ops::Linear that has one
   const kernels::LinearPlan* plan = nullptr;
   kernels::GateLayout gate = kernels::GateLayout::kHalves;
 };
@@ -88,6 +89,7 @@ class CudaWeightPlacer : public WeightPlacer {
  private:
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names,
                                kernels::WeightScaling quantized, bool gated = false);
+  absl::StatusOr<std::vector<float>> Bias(const std::vector<std::string>& names) const;
   absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, bool gated);
   absl::Status ReadScales(PendingMatrix& matrix);
   size_t Reserve(size_t bytes);
@@ -110,7 +112,9 @@ class CudaWeightPlacer : public WeightPlacer {
   std::vector<PendingNorm> norms_;
   struct PendingLinear {
     size_t matrix;
-    bool head;  // its product is float32 logits
+    bool head = false;        // its product is float32 logits
+    std::vector<float> bias;  // or nothing
+    size_t bias_offset = 0;
   };
   std::vector<PendingLinear> linears_;
   std::vector<size_t> embeddings_;  // matrices

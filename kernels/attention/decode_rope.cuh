@@ -109,7 +109,8 @@ class HeadMaker {
   __device__ void MakeOne(uint32_t rows, uint32_t kv_address) {
     const int kv = head_ - params_.group;  // 0: a key, 1: a value
     float x[8];
-    raw_.Values(scales_, x);
+    const float* const bias = params_.rope.bias;
+    raw_.Values(scales_, bias != nullptr && Works() ? bias + Column() : nullptr, runs_, x);
     const HeadRule rule = {params_.rope.q_norm != nullptr, Turns(), !params_.rope.interleaved,
                            params_.rope.norm_epsilon};
     MakeHead<kHeadSize>(rule, kv == 1, IsInHead(), weight_, turn_, x);

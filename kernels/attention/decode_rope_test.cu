@@ -21,6 +21,7 @@ struct Shape {
   int heads, kv_heads, head_size, dimensions, block_size;
   bool interleaved, norms, fp8, scaled;
   int window = 0;
+  bool bias = false;
 };
 
 std::string Name(const Shape& s) {
@@ -28,7 +29,7 @@ std::string Name(const Shape& s) {
          std::to_string(s.head_size) + " turned " + std::to_string(s.dimensions) + " block " +
          std::to_string(s.block_size) + (s.interleaved ? " interleaved" : "") +
          (s.norms ? " normed" : "") + (s.fp8 ? " fp8" : "") + (s.scaled ? " scaled" : "") +
-         " window " + std::to_string(s.window);
+         " window " + std::to_string(s.window) + (s.bias ? " biased" : "");
 }
 
 // Sequences of so many positions, the step's among them, and rows of nobody's, whose one position
@@ -50,6 +51,7 @@ class World {
         qkv_(tokens_, width_ + 2 * shape.kv_heads * shape.head_size, shape.scaled, 1),
         q_norm_(RandomNormal(shape.head_size, 5)),
         k_norm_(RandomNormal(shape.head_size, 6)),
+        bias_(RandomNormal(width_ + 2 * shape.kv_heads * shape.head_size, 7)),
         first_(rows_ + 1),
         start_(rows_),
         slot_(rows_),
@@ -128,6 +130,7 @@ class World {
     return {.rotations = rotations_.get(),
             .dimensions = shape_.dimensions,
             .interleaved = shape_.interleaved,
+            .bias = shape_.bias ? bias_.get() : nullptr,
             .q_norm = shape_.norms ? q_norm_.get() : nullptr,
             .k_norm = shape_.norms ? k_norm_.get() : nullptr,
             .norm_epsilon = 1e-6f};
@@ -200,7 +203,7 @@ class World {
   const int rows_, tokens_, width_;
   const int64_t row_blocks_, block_stride_;
   TestProduct qkv_;
-  DeviceBuffer<float> q_norm_, k_norm_;
+  DeviceBuffer<float> q_norm_, k_norm_, bias_;
   DeviceBuffer<int32_t> first_, start_, slot_, tables_;
   DeviceBuffer<float2> rotations_;
   DeviceBuffer<Bf16> q_, out_;
@@ -232,7 +235,10 @@ TEST(DecodeRopeTest, GivesTheBitsOfAnAppend) {
       {14, 2, 96, 64, 64, true, false, true, true},
       {3, 1, 256, 64, 64, false, true, false, false},
       {8, 2, 256, 256, 32, true, false, true, true},
-      {8, 2, 128, 128, 16, false, true, false, true, 100},  // a window
+      {8, 2, 128, 128, 16, false, true, false, true, 100},      // a window
+      {14, 2, 64, 64, 64, false, false, false, true, 0, true},  // Qwen2.5-0.5B's
+      {12, 2, 128, 128, 16, false, false, true, true, 0, true},
+      {6, 2, 96, 64, 16, true, true, false, false, 70, true},
   };
   for (const Shape& shape : shapes) {
     SCOPED_TRACE(Name(shape));
@@ -320,6 +326,7 @@ TEST(DecodeRopeTest, RefusesWhatItsHeaderDoesNotAllow) {
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.rope.dimensions = 136; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.rope.rotations = nullptr; }));
   EXPECT_TRUE(refuses([](AttentionArgs& a) { a.rope.k_norm = nullptr; }));
+  EXPECT_TRUE(refuses([](AttentionArgs& a) { a.rope.bias = a.rope.q_norm + 1; }));
 }
 
 }  // namespace

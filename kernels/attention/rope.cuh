@@ -51,11 +51,19 @@ struct HeadRuns {
     token_scale = product.token_scales != nullptr ? product.token_scales[token] : 1;
   }
 
-  // The scales applied as ProductVector does.
-  __device__ void Values(const float (&scales)[8], float (&x)[8]) const {
+  // The scales applied as ProductVector does, then `bias` added, of the two runs' head, unless it
+  // is null. That is read here: few models have any, and a register kept for it is missed
+  // elsewhere.
+  __device__ void Values(const float (&scales)[8], const float* bias, Runs runs,
+                         float (&x)[8]) const {
     Unpack8(make_uint4(first.x, first.y, second.x, second.y), x);
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = __fmul_rn(__fmul_rn(x[i], token_scale), scales[i]);
+    if (bias == nullptr) return;
+    float added[8];
+    LoadRuns(bias, runs, added);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = __fadd_rn(x[i], added[i]);
   }
 };
 

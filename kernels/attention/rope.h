@@ -1,5 +1,6 @@
-// How the heads of q and k become what attention takes: normed (Qwen3), then turned by their
-// token's position (Su et al., arXiv:2104.09864). All in fp32, rounded once at the end.
+// How the heads of q, k and v become what attention takes: biases are added (Qwen2), q and k are
+// normed (Qwen3), then turned by their token's position (Su et al., arXiv:2104.09864). All in fp32,
+// rounded once at the end.
 #ifndef MILLRACE_KERNELS_ATTENTION_ROPE_H_
 #define MILLRACE_KERNELS_ATTENTION_ROPE_H_
 
@@ -15,6 +16,9 @@ struct Rope {
   int dimensions;           // a multiple of 8, at most the head's size; 0 turns nothing
   bool interleaved;         // pairs (2i, 2i + 1); else (i, i + dimensions / 2)
 
+  // [(heads + 2 * kv heads) * head size], all q, all k, all v; 16-byte aligned, or null.
+  const float* bias = nullptr;
+
   // x / sqrt(mean(x^2) + epsilon) * norm over each head of q and k, before the rotation: both, or
   // both null.
   const float* q_norm;  // [head size], 16-byte aligned
@@ -27,7 +31,7 @@ inline bool IsValid(const Rope& rope, int head_size) {
   const bool norms = rope.q_norm != nullptr;
   return rope.dimensions >= 0 && rope.dimensions % 8 == 0 && rope.dimensions <= head_size &&
          (!turns || rope.rotations != nullptr) && IsAligned16(rope.rotations) &&
-         norms == (rope.k_norm != nullptr) && IsAligned16(rope.q_norm) &&
+         IsAligned16(rope.bias) && norms == (rope.k_norm != nullptr) && IsAligned16(rope.q_norm) &&
          IsAligned16(rope.k_norm) && (!norms || rope.norm_epsilon >= 0);
 }
 

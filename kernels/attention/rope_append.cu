@@ -66,6 +66,7 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
     LoadRuns(args.qkv.channel_scales + column, runs, scales);
   }
   if (works && rule.norms) LoadRuns(is_q ? rope.q_norm : rope.k_norm, runs, weight);
+  const float* const bias = works && rope.bias != nullptr ? rope.bias + column : nullptr;
   AwaitPredecessor();
 
   // Step by step for all tokens, so that what does not depend on one another is loaded together.
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
     float x[8];
-    raw[t].Values(scales, x);
+    raw[t].Values(scales, bias, runs, x);
     MakeHead<kHeadSize>(rule, is_value, 8 * lane < kHeadSize, weight, turn[t], x);
     if (!works || first_token + t >= args.tokens) continue;
     StoreHead(args, first_token + t, head, places[t], runs, x);
@@ -133,7 +134,8 @@ __global__ void FillRotationsKernel(FillRotationsArgs args) {
   if (args.factors != nullptr) frequency /= args.factors[pair];
   double sine, cosine;
   sincos(static_cast<double>(at / half) * frequency, &sine, &cosine);
-  args.rotations[at] = make_float2(static_cast<float>(cosine), static_cast<float>(sine));
+  args.rotations[at] = make_float2(static_cast<float>(args.magnitude * cosine),
+                                   static_cast<float>(args.magnitude * sine));
 }
 
 }  // namespace
@@ -160,7 +162,7 @@ cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream) {
 
 cudaError_t LaunchFillRotations(const FillRotationsArgs& args, cudaStream_t stream) {
   if (args.positions < 0 || args.dimensions < 2 || args.dimensions % 2 != 0 || !(args.base > 0) ||
-      args.rotations == nullptr) {
+      !(args.magnitude > 0) || args.rotations == nullptr) {
     return cudaErrorInvalidValue;
   }
   if (args.positions == 0) return cudaSuccess;

@@ -1,5 +1,5 @@
-// What lies between the qkv linear and attention: the heads' norms and rotation (rope.h), and the
-// append of keys and values to their pages.
+// What lies between the qkv linear and attention: the heads' biases, norms and rotation (rope.h),
+// and the append of keys and values to their pages.
 #ifndef MILLRACE_KERNELS_ATTENTION_ROPE_APPEND_H_
 #define MILLRACE_KERNELS_ATTENTION_ROPE_APPEND_H_
 
@@ -13,10 +13,10 @@
 
 namespace millrace::kernels {
 
-// For each token: q and k of every head are normed (if asked for) and turned by the token's
-// position; q goes to `q`, k and v go to position positions[t] of sequence slots[t] in `pages`. All
-// in fp32 from qkv on, rounded once: to what the pages hold (KvPages), FP8 after division by the
-// scale, nearest even, saturated.
+// For each token: biases are added, q and k of every head normed (both if asked for) and turned by
+// the token's position; q goes to `q`, k and v go to position positions[t] of sequence slots[t] in
+// `pages`. All in fp32 from qkv on, rounded once: to what the pages hold (KvPages), FP8 after
+// division by the scale, nearest even, saturated.
 //
 // A token's bits depend on that token alone. Two tokens must not have one place in the pages, but
 // padding tokens may share a dummy place: what lies there is then any one of them.
@@ -37,14 +37,15 @@ struct RopeAppendArgs {
 
 cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream);
 
-// rotations[p][i] = (cos, sin) of p * base^(-2i / dimensions) / factors[i], computed in double and
-// rounded to fp32. Run at load.
+// rotations[p][i] = magnitude * (cos, sin) of p * base^(-2i / dimensions) / factors[i], computed in
+// double and rounded to fp32. Run at load.
 struct FillRotationsArgs {
   float2* rotations;  // [positions, dimensions / 2]
   int positions;
   int dimensions;  // even
   double base;
   const float* factors;  // [dimensions / 2] on the device, or null for all ones
+  double magnitude = 1;
 };
 
 cudaError_t LaunchFillRotations(const FillRotationsArgs& args, cudaStream_t stream);

@@ -20,12 +20,13 @@ constexpr float kEpsilon = 1e-6f;
 struct Shape {
   int tokens, heads, kv_heads, head_size, rope_dimensions, block_size;
   bool interleaved, norm, fp8, scaled;
+  bool bias = false;
 };
 
 std::string Name(const Shape& s) {
   std::string name;
   for (const int n : {s.tokens, s.heads, s.kv_heads, s.head_size, s.rope_dimensions, s.block_size,
-                      int{s.interleaved}, int{s.norm}, int{s.fp8}, int{s.scaled}}) {
+                      int{s.interleaved}, int{s.norm}, int{s.fp8}, int{s.scaled}, int{s.bias}}) {
     name += std::to_string(n) + " ";
   }
   return name;
@@ -47,6 +48,7 @@ struct Case {
         rotations(kMaxPositions * std::max(shape.rope_dimensions / 2, 1)),
         q_norm(RandomNormal(shape.head_size, 5)),
         k_norm(RandomNormal(shape.head_size, 6)),
+        bias(RandomNormal(width, 7)),
         q(static_cast<size_t>(shape.tokens) * shape.heads * shape.head_size),
         pages(num_blocks * block_stride * (shape.fp8 ? 1 : 2)) {
     for (int t = 0; t < shape.tokens; ++t) {
@@ -74,6 +76,7 @@ struct Case {
             .rope = {.rotations = rotations.get(),
                      .dimensions = shape.rope_dimensions,
                      .interleaved = shape.interleaved,
+                     .bias = shape.bias ? bias.get() : nullptr,
                      .q_norm = shape.norm ? q_norm.get() : nullptr,
                      .k_norm = shape.norm ? k_norm.get() : nullptr,
                      .norm_epsilon = kEpsilon},
@@ -88,6 +91,10 @@ struct Case {
     const size_t size = shape.head_size;
     const double* x = qkv.values.data() + static_cast<size_t>(token) * width + head * size;
     std::vector<double> out(x, x + size);
+    if (shape.bias) {
+      const std::vector<float> added = bias.Download();
+      for (size_t i = 0; i < size; ++i) out[i] += added[head * size + i];
+    }
     if (head >= shape.heads + shape.kv_heads) return out;
     if (shape.norm) {
       const std::vector<float> weight = head < shape.heads ? q_norm.Download() : k_norm.Download();
@@ -115,7 +122,7 @@ struct Case {
   TestProduct qkv;
   DeviceBuffer<int32_t> positions, slots, blocks;
   DeviceBuffer<float2> rotations;
-  DeviceBuffer<float> q_norm, k_norm;
+  DeviceBuffer<float> q_norm, k_norm, bias;
   DeviceBuffer<Bf16> q;
   DeviceBuffer<uint8_t> pages;
   std::vector<int32_t> host_positions, host_slots, host_blocks;
@@ -164,17 +171,19 @@ void ExpectCase(const Case& test) {
 TEST(RopeAppend, MatchesDouble) {
   const std::vector<Shape> shapes = {
       // tokens heads kv size dims block inter norm fp8 scaled
-      {1, 32, 8, 128, 128, 64, false, false, false, true},  // Llama-3-8B
-      {48, 32, 8, 128, 128, 64, false, true, true, true},   // Qwen3-8B, FP8 pages
-      {17, 9, 3, 64, 64, 16, true, false, false, false},    // SmolLM2 from GGUF
-      {17, 9, 3, 64, 64, 32, true, true, true, false},      // the same, normed, FP8 pages
-      {3, 4, 4, 96, 96, 16, false, true, false, true},      // 12 lanes a head
-      {3, 5, 1, 96, 64, 128, true, false, true, true},      // a part of the head turned
-      {65, 3, 1, 256, 64, 64, false, true, false, false},   // likewise, one head a warp
-      {65, 8, 2, 256, 256, 32, true, false, true, true},    // all of it
-      {3, 2, 1, 64, 24, 16, false, false, false, false},    // halves of 12 values
-      {3, 2, 1, 128, 8, 16, false, true, false, false},     // one lane turns
-      {5, 2, 2, 128, 0, 16, false, true, false, true},      // no rotation
+      {1, 32, 8, 128, 128, 64, false, false, false, true},       // Llama-3-8B
+      {48, 32, 8, 128, 128, 64, false, true, true, true},        // Qwen3-8B, FP8 pages
+      {17, 9, 3, 64, 64, 16, true, false, false, false},         // SmolLM2 from GGUF
+      {17, 9, 3, 64, 64, 32, true, true, true, false},           // the same, normed, FP8 pages
+      {3, 4, 4, 96, 96, 16, false, true, false, true},           // 12 lanes a head
+      {3, 5, 1, 96, 64, 128, true, false, true, true},           // a part of the head turned
+      {65, 3, 1, 256, 64, 64, false, true, false, false},        // likewise, one head a warp
+      {65, 8, 2, 256, 256, 32, true, false, true, true},         // all of it
+      {3, 2, 1, 64, 24, 16, false, false, false, false},         // halves of 12 values
+      {3, 2, 1, 128, 8, 16, false, true, false, false},          // one lane turns
+      {5, 2, 2, 128, 0, 16, false, true, false, true},           // no rotation
+      {5, 4, 2, 128, 128, 16, false, false, false, true, true},  // biases, Qwen2's
+      {130, 3, 1, 64, 24, 16, false, true, true, false, true},  // and all else, two tokens a thread
       {255, 7, 1, 64, 64, 16, false, false, false, true}};
   for (const Shape& shape : shapes) {
     SCOPED_TRACE(Name(shape));
@@ -280,24 +289,29 @@ TEST(RopeAppend, RefusesWhatItCannotDo) {
 
 TEST(FillRotations, MatchesDouble) {
   constexpr int kPositions = 131072, kDimensions = 128;
+  constexpr double kMagnitude = 1.25;
   std::vector<float> factors(kDimensions / 2, 1.0f);
   for (int i = 40; i < kDimensions / 2; ++i) factors[i] = 8;
   const DeviceBuffer<float> device_factors(factors);
   const DeviceBuffer<float2> table(static_cast<size_t>(kPositions) * kDimensions / 2);
-  ASSERT_EQ(LaunchFillRotations({table.get(), kPositions, kDimensions, 5e5, device_factors.get()},
-                                nullptr),
-            cudaSuccess);
+  const FillRotationsArgs args = {table.get(), kPositions,           kDimensions,
+                                  5e5,         device_factors.get(), kMagnitude};
+  ASSERT_EQ(LaunchFillRotations(args, nullptr), cudaSuccess);
   const std::vector<float2> out = table.Download();
   for (const int p : {0, 1, 2, 1000, 8191, kPositions - 1}) {
     for (int i = 0; i < kDimensions / 2; ++i) {
       const double angle = p * std::pow(5e5, -2.0 * i / kDimensions) / factors[i];
-      ASSERT_NEAR(out[p * kDimensions / 2 + i].x, std::cos(angle), 1e-7) << p << " " << i;
-      ASSERT_NEAR(out[p * kDimensions / 2 + i].y, std::sin(angle), 1e-7) << p << " " << i;
+      ASSERT_NEAR(out[p * kDimensions / 2 + i].x, kMagnitude * std::cos(angle), 1e-7)
+          << p << " " << i;
+      ASSERT_NEAR(out[p * kDimensions / 2 + i].y, kMagnitude * std::sin(angle), 1e-7)
+          << p << " " << i;
     }
   }
   EXPECT_TRUE(table.GuardsIntact());
   EXPECT_EQ(LaunchFillRotations({table.get(), 1, 7, 5e5, nullptr}, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(LaunchFillRotations({table.get(), 1, 8, 0, nullptr}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchFillRotations({table.get(), 1, 8, 5e5, nullptr, 0}, nullptr),
+            cudaErrorInvalidValue);
 }
 
 TEST(CopyBlocks, CopiesPairsInAllLayersAndNothingElse) {

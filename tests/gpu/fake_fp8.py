@@ -36,12 +36,13 @@ def spread(scales, rows, columns):
 
 class FakeLinear(torch.nn.Module):
     """`weight`: dequantized, float32. What comes in is rounded by `activations`:
-    a number (a static scale of the tensor), "token", or "group" (of 128 columns of a token)."""
+    a number (a static scale of the tensor), "token", or "group" (of 128 columns of a token). A bias is not rounded."""
 
-    def __init__(self, weight, activations):
+    def __init__(self, weight, activations, bias=None):
         super().__init__()
         self.weight = weight
         self.activations = activations
+        self.bias = bias
 
     def forward(self, x):
         if self.activations == "token":
@@ -52,7 +53,7 @@ class FakeLinear(torch.nn.Module):
             x = rounded(groups, scale_of(groups.abs().amax(-1, keepdim=True))).flatten(-2)[..., :width]
         else:
             x = rounded(x, torch.tensor(self.activations, device=x.device))
-        return torch.nn.functional.linear(x, self.weight)
+        return torch.nn.functional.linear(x, self.weight, self.bias)
 
 
 class Bf16Linear(FakeLinear):
@@ -79,7 +80,7 @@ def quantize(model, kind=FakeLinear):
     """As --quantization fp8: weights of BF16 to FP8 by channel, activations by token."""
     for parent, name, _, module in linears(model):
         weight = module.weight.detach().bfloat16().float()
-        setattr(parent, name, kind(rounded(weight, channel_scales(weight)), "token"))
+        setattr(parent, name, kind(rounded(weight, channel_scales(weight)), "token", module.bias))
     return model
 
 

@@ -1,4 +1,5 @@
-"""Two layers of Llama-3-8B's and Qwen3-8B's widths on a GPU, against transformers on the same one.
+"""Two layers of the widths of Llama-3-8B, Qwen3-8B, Qwen2.5-7B (biases) and Mistral-7B (windows) on a GPU, against transformers on the
+same one.
 
 The weights are random BF16; the reference computes with them in float32. The vocabularies are whole: the matrices' sizes are what
 these tests are for, and a checkpoint of gigabytes tells how fast it is read.
@@ -17,7 +18,7 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 import fake_fp8
 from millrace_grpc import connect
@@ -36,19 +37,28 @@ SHAPES = {
     "qwen3": Qwen3Config(hidden_size=4096, intermediate_size=12288, num_hidden_layers=2, num_attention_heads=32,
                          num_key_value_heads=8, head_dim=128, vocab_size=151936, max_position_embeddings=40960, rms_norm_eps=1e-6,
                          rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}, tie_word_embeddings=False),
+    "qwen2": Qwen2Config(hidden_size=3584, intermediate_size=18944, num_hidden_layers=2, num_attention_heads=28,
+                         num_key_value_heads=4, vocab_size=152064, max_position_embeddings=32768, rms_norm_eps=1e-6,
+                         rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}, tie_word_embeddings=False),
+    "mistral": MistralConfig(hidden_size=4096, intermediate_size=14336, num_hidden_layers=2, num_attention_heads=32,
+                             num_key_value_heads=8, vocab_size=131072, max_position_embeddings=32768, rms_norm_eps=1e-5,
+                             sliding_window=1000, rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+                             tie_word_embeddings=False),
 }
 WRONG = [{"rope_theta": 10000.0}, {"rms_norm_eps": 1e-2}]
 
 
 @pytest.fixture(scope="module", params=SHAPES)
 def checkpoint(request, tmp_path_factory):
-    """(folder, the model in BF16, the same in float32). Norms differ from 1, as trained ones do."""
+    """(folder, the model in BF16, the same in float32). Norms differ from 1 and biases from 0, as trained ones do."""
     torch.manual_seed(3)
     with torch.device(DEVICE):
         model = AutoModelForCausalLM.from_config(SHAPES[request.param], dtype=DTYPE).eval()
         for name, weight in model.named_parameters():
             if "norm" in name:
                 torch.nn.init.normal_(weight, 1.2, 0.2)
+            elif name.endswith("bias"):
+                torch.nn.init.normal_(weight, 0, 0.5)
     folder = tmp_path_factory.mktemp(request.param)
     model.save_pretrained(folder, max_shard_size="1GB")
     exact = copy.deepcopy(model).float()
