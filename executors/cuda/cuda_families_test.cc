@@ -18,8 +18,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// In nats, of logits up to 30 that BF16 rounds many times on the way; and how much further away than
-// that is what was computed otherwise.
+// In nats, of logits up to 30 that BF16 rounds many times on the way; and how much further away
+// than that is what was computed otherwise.
 constexpr double kTolerance = 0.7;
 constexpr double kShows = 1.5;
 
@@ -111,13 +111,15 @@ TEST_F(CudaFamiliesTest, AreWhatTheCpuMakesOfThem) {
     RecordProperty(twin.name, StrCat(own));
 
     const auto expect_shows = [&](const std::string& mutant, const std::string& change) {
-      EXPECT_GT(Distance(OnTheGpu(twin, mutant, all, /*eager=*/true), expected), kShows * own) << change;
+      EXPECT_GT(Distance(OnTheGpu(twin, mutant, all, /*eager=*/true), expected), kShows * own)
+          << change;
     };
     for (const Json& mutation : twin.mutations) {
       if (mutation.contains("head_dim")) continue;  // heads that the GPU does not take
       expect_shows(Write(twin, WithFactorsOfFour(mutation)), mutation.dump());
     }
-    expect_shows(Write(twin, Json::object(), TwinFault::kOtherKvHeads), "another grouping of heads");
+    expect_shows(Write(twin, Json::object(), TwinFault::kOtherKvHeads),
+                 "another grouping of heads");
     expect_shows(Write(twin, Json::object(), TwinFault::kOtherScale), "another scale of scores");
   }
   EXPECT_GE(ran, 15);
