@@ -33,6 +33,7 @@ class EndlessServer {
     thread_ = std::thread([=, this] { Answer(status, std::string(piece_bytes, ' '), pause); });
   }
   ~EndlessServer() {
+    shutdown(listener_, SHUT_RDWR);  // A client that was late has never come.
     thread_.join();
     close(listener_);
   }
@@ -42,8 +43,9 @@ class EndlessServer {
  private:
   void Answer(int status, const std::string& piece, milliseconds pause) const {
     const int client = accept(listener_, nullptr, nullptr);
+    if (client < 0) return;
     char request[4096];
-    EXPECT_GT(recv(client, request, sizeof(request), 0), 0);
+    recv(client, request, sizeof(request), 0);
     std::string next = StrCat("HTTP/1.1 ", status, " Told\r\n\r\n");
     while (send(client, next.data(), next.size(), MSG_NOSIGNAL) >= 0) {
       next = piece;
@@ -60,6 +62,7 @@ class EndlessServer {
 absl::StatusOr<HttpReply> Ask(const EndlessServer& server,
                               std::optional<milliseconds> time_limit = std::nullopt) {
   static constexpr std::atomic<bool> kNoStop = false;
+  setenv("no_proxy", "*", 1);
   HttpClient client(&kNoStop);
   return client.Send({.url = server.url(), .time_limit = time_limit},
                      [](const HttpReply&, std::string_view) { return true; });

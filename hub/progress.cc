@@ -56,13 +56,9 @@ Progress::~Progress() {
   thread_.join();
 }
 
-double Progress::Share() const {
-  return total_ == 0 ? 1 : static_cast<double>(done_) / static_cast<double>(total_);
-}
-
-std::string Progress::Line(double seconds) const {
-  const double rate = seconds <= 0 ? 0 : static_cast<double>(done_ - before_) / seconds;
-  return StrCat("fetching ", what_, ": ", Fixed(100 * Share()), " % of ", ShortSize(total_), ", ",
+std::string Progress::Line(int64_t done, double share, double seconds) const {
+  const double rate = seconds <= 0 ? 0 : static_cast<double>(done - before_) / seconds;
+  return StrCat("fetching ", what_, ": ", Fixed(100 * share), " % of ", ShortSize(total_), ", ",
                 ShortSize(static_cast<int64_t>(rate)), "/s");
 }
 
@@ -72,9 +68,11 @@ void Progress::Run() {
   std::unique_lock lock(mutex_);
   bool drawn = false;
   while (!changed_.wait_for(lock, terminal ? kDrawEvery : kLogEvery, [this] { return end_; })) {
-    const std::string line = Line(ToSeconds(Clock::Real().Now() - begin));
+    const int64_t done = done_;
+    const double share = total_ == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total_);
+    const std::string line = Line(done, share, ToSeconds(Clock::Real().Now() - begin));
     if (terminal) {
-      std::fprintf(stderr, "\r\x1b[K%s %s", ProgressBar(Share()).c_str(), line.c_str());
+      std::fprintf(stderr, "\r\x1b[K%s %s", ProgressBar(share).c_str(), line.c_str());
       drawn = true;
     } else {
       kLog.Info(line);

@@ -29,8 +29,8 @@ class Progress {
 
  private:
   void Run();
-  double Share() const;
-  std::string Line(double seconds) const;  // without the bar
+  // Without the bar.
+  std::string Line(int64_t done, double share, double seconds) const;
 
   const std::string what_;
   const int64_t before_;

@@ -50,10 +50,16 @@ struct EngineInfo {
 
 struct TokenizeRequest {
   Prompt prompt;
+  std::string_view field = "prompt";  // what the door calls a text, for errors
   // The model's own frame around a text, a BOS for one. Unset: for a text yes; for a conversation
   // no, since its template writes it.
   std::optional<bool> add_special_tokens;
   bool return_token_strs = false;
+};
+
+struct DetokenizeRequest {
+  std::vector<Token> tokens;
+  std::string_view field = "tokens";  // what the door calls them, for errors
 };
 
 struct TokenizeResult {
@@ -89,8 +95,9 @@ class Engine {
 
   // The embeddings of the inputs, all or none. The request is admitted once, as one that waits:
   // what was accepted is finished by a drain, and never refused for want of room. `done` is called
-  // once: from a thread of the text pool if there are embeddings, else from any, perhaps before
-  // Embed returns. Errors as Generate's, and those of an input name it.
+  // once: from a thread of the text pool if there are embeddings and it is not full, else from any,
+  // perhaps before Embed returns. Errors as Generate's, and those of an input name it;
+  // ResourceExhausted is also more embeddings at once than there is memory for (EngineOptions).
   //
   // Returns what gives the request up (kClientGone), at any time, also after its end.
   virtual std::function<void()> Embed(EmbedRequest request,
@@ -100,7 +107,7 @@ class Engine {
   // room. InvalidArgument: what is no prompt, no token, or too large, as an answer too.
   virtual void Tokenize(TokenizeRequest request,
                         std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
-  virtual void Detokenize(std::vector<Token> tokens,
+  virtual void Detokenize(DetokenizeRequest request,
                           std::function<void(absl::StatusOr<std::string>)> done) = 0;
 
   virtual Health health() const = 0;

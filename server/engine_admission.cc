@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -60,12 +59,12 @@ int64_t EngineImpl::MostAlive() const {
 
 absl::Status EngineImpl::CheckRoom(int64_t num_alive) const {
   if (num_alive <= MostAlive()) return absl::OkStatus();
-  return QueueFull(absl::StrCat(options_.max_waiting, " are waiting, the most allowed"));
+  return QueueFull(StrCat(options_.max_waiting, " are waiting, the most allowed"));
 }
 
 absl::Status EngineImpl::CheckFields(const GenerateRequest& request) const {
   if (info_.embedding_size > 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return absl::InvalidArgumentError(StrCat(
         "model is \"", info_.model_name,
         "\", which does not support the Completions API nor the Chat Completions API, but makes "
         "embeddings"));
@@ -86,8 +85,8 @@ absl::Status EngineImpl::AdmitAtDoor(const GenerateRequest& request, const absl:
   const int64_t most = MostAlive();
   if (request.n > most) {
     return absl::InvalidArgumentError(
-        absl::StrCat(request.mean_logprob ? "best_of" : "n", " is ", request.n, "; allowed: 1 to ",
-                     most, ", as many as run (--max-num-seqs) and wait (--max-waiting)"));
+        StrCat(request.mean_logprob ? "best_of" : "n", " is ", request.n, "; allowed: 1 to ", most,
+               ", as many as run (--max-num-seqs) and wait (--max-waiting)"));
   }
   return CheckRoom(num_alive);
 }
@@ -150,9 +149,15 @@ std::vector<std::shared_ptr<ResponseStream>> EngineImpl::Generate(GenerateReques
     status = pool_->Submit(bytes, [this, choices] { Prepare(choices); });
     if (status.ok()) return streams;
   }
-  in_text_ -= static_cast<int32_t>(choices.size());
+  LeaveText(choices.size());
   Refuse(choices, status);
   return streams;
+}
+
+// Says so in the metrics, too: they are told by the engine thread.
+void EngineImpl::LeaveText(size_t requests) {
+  in_text_ -= static_cast<int32_t>(requests);
+  loop_->Wake();
 }
 
 void EngineImpl::CountRefusal(const absl::Status& why) {
@@ -216,8 +221,8 @@ void EngineImpl::Prepare(const Choices& choices) {
       refused.push_back(request);
     }
   }
+  LeaveText(choices.size());
   Refuse(refused, status);
-  in_text_ -= static_cast<int32_t>(choices.size());
 }
 
 void EngineImpl::LogPrompt(const std::string& id, const std::vector<Token>& prompt) const {
@@ -277,7 +282,7 @@ void EngineImpl::Admit(const Choices& choices, std::vector<SequenceRequest> sequ
 
 void EngineImpl::Tokenize(TokenizeRequest request,
                           std::function<void(absl::StatusOr<TokenizeResult>)> done) {
-  if (absl::Status status = CheckPromptBytes("prompt", request.prompt); !status.ok())
+  if (absl::Status status = CheckPromptBytes(request.field, request.prompt); !status.ok())
     return done(status);
   const size_t bytes = PromptBytes(request.prompt);
   auto work = [this, request = std::move(request), done] {
@@ -286,9 +291,9 @@ void EngineImpl::Tokenize(TokenizeRequest request,
     if (!tokens.ok()) return done(tokens.status());
     TokenizeResult result{.tokens = *std::move(tokens)};
     if (request.return_token_strs && result.tokens.size() > kMaxTokenStrs) {
-      return done(absl::InvalidArgumentError(
-          absl::StrCat("return_token_strs is true for ", result.tokens.size(),
-                       " tokens; allowed: at most ", kMaxTokenStrs)));
+      return done(
+          absl::InvalidArgumentError(StrCat("return_token_strs is true for ", result.tokens.size(),
+                                            " tokens; allowed: at most ", kMaxTokenStrs)));
     }
     if (request.return_token_strs) {
       for (Token token : result.tokens) {
@@ -300,24 +305,25 @@ void EngineImpl::Tokenize(TokenizeRequest request,
   if (absl::Status status = pool_->Submit(bytes, std::move(work)); !status.ok()) done(status);
 }
 
-void EngineImpl::Detokenize(std::vector<Token> tokens,
+void EngineImpl::Detokenize(DetokenizeRequest request,
                             std::function<void(absl::StatusOr<std::string>)> done) {
-  const size_t bytes = tokens.size() * sizeof(Token);
-  auto work = [this, tokens = std::move(tokens), done] {
+  const size_t bytes = request.tokens.size() * sizeof(Token);
+  auto work = [this, request = std::move(request), done] {
+    const std::vector<Token>& tokens = request.tokens;
     const Tokenizer& tokenizer = text_->tokenizer();
     const int32_t vocab_size = tokenizer.vocab_size();
     size_t text_bytes = 0;
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (tokens[i] < 0 || tokens[i] >= vocab_size) {
         return done(absl::InvalidArgumentError(
-            absl::StrCat("tokens[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1)));
+            StrCat(request.field, "[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1)));
       }
       text_bytes += tokenizer.TokenBytes(tokens[i]).size();
     }
     if (text_bytes > Tokenizer::kMaxTextBytes) {
-      return done(absl::InvalidArgumentError(absl::StrCat("tokens has ", text_bytes,
-                                                          " bytes of text; allowed: at most ",
-                                                          Tokenizer::kMaxTextBytes)));
+      return done(absl::InvalidArgumentError(StrCat(request.field, " has ", text_bytes,
+                                                    " bytes of text; allowed: at most ",
+                                                    Tokenizer::kMaxTextBytes)));
     }
     done(Decode(tokenizer, tokens, /*skip_special=*/false));
   };

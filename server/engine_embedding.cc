@@ -22,6 +22,7 @@ absl::Status EngineImpl::CheckFields(const EmbedRequest& request) const {
         StrCat("model is \"", info_.model_name,
                "\", which does not support the Embeddings API, but generates"));
   }
+  if (request.inputs.empty()) return absl::InvalidArgumentError(StrCat(request.field, " is empty"));
   const int32_t asked = request.truncate_prompt_tokens.value_or(-1);
   const int32_t least = text_->tokenizer().text_frame().size() + 1;
   if (asked != -1 && (asked < least || asked > info_.max_model_len)) {
@@ -45,9 +46,15 @@ std::function<void()> EngineImpl::Embed(EmbedRequest request,
   batch->deadline = ToSteady(batch->request.deadline);
   size_t bytes = 0;
   for (const Prompt& input : batch->request.inputs) bytes += PromptBytes(input);
+  // An input's tokens are as many as its text has bytes, at most.
+  batch->bytes = sizeof(Token) * bytes +
+                 batch->request.inputs.size() * (sizeof(Prompt) + sizeof(std::vector<Token>) +
+                                                 info_.embedding_size * sizeof(float));
   int64_t num_alive = 0;  // with this one
+  size_t others = 0;      // bytes
   {
     std::lock_guard lock(live_mutex_);
+    others = std::exchange(batch_bytes_, batch_bytes_ + batch->bytes);
     batches_.insert(batch);
     num_alive = ++num_alive_;
   }
@@ -55,10 +62,17 @@ std::function<void()> EngineImpl::Embed(EmbedRequest request,
   absl::Status status = CheckTakesWork();
   if (status.ok()) status = fields;
   if (status.ok()) status = CheckRoom(num_alive);
+  if (status.ok() && others > 0 && others + batch->bytes > options_.max_embedding_bytes) {
+    status = QueueFull(StrCat("embeddings of ", others, " bytes are alive, and these have ",
+                              batch->bytes, "; allowed: ", options_.max_embedding_bytes));
+  }
   if (status.ok()) status = pool_->Submit(bytes, [this, batch] { Prepare(batch); });
   if (status.ok()) return [this, batch] { Cancel(*batch, CancelReason::kClientGone); };
   CountRefusal(status);
-  batch->status = std::move(status);
+  {
+    std::lock_guard lock(batch->mutex);
+    batch->status = std::move(status);
+  }
   End(batch);
   return [] {};
 }
@@ -235,6 +249,7 @@ void EngineImpl::End(const Batch& batch) {
       // First: whoever has the answer finds room for another.
       std::lock_guard lock(live_mutex_);
       batches_.erase(batch);
+      batch_bytes_ -= batch->bytes;
       if (--num_alive_ == 0) idle_.notify_all();
     }
     if (!status.ok()) return batch->done(status);

@@ -207,6 +207,25 @@ TEST(EngineEmbeddingTest, LargeBatchesLeaveRoomForOthers) {
   EXPECT_EQ(Metric(*engine, kRejections, "reason=\"queue_full\""), 0);
 }
 
+// What many requests for many embeddings would hold at once is bounded, whatever one of them asks.
+TEST(EngineEmbeddingTest, TheMemoryOfAllIsBounded) {
+  auto script = std::make_shared<Script>("");
+  script->Hold();
+  EngineOptions options;
+  options.max_embedding_bytes = 10000;
+  auto engine = MakeEncoder(script, options);
+  Call large(*engine, Inputs(Same(300, "abc")));  // more than that, but alone
+  const absl::Status refused = Embed(*engine, Inputs({"abc"})).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(" bytes are alive, and these have "));
+  EXPECT_EQ(Metric(*engine, kRejections, "reason=\"queue_full\""), 1);
+  script->Release();
+  EXPECT_TRUE(large.Get().ok());
+  Call first(*engine, Inputs({"abc"})), second(*engine, Inputs({"abc"}));
+  EXPECT_TRUE(first.Get().ok());
+  EXPECT_TRUE(second.Get().ok());
+}
+
 TEST(EngineEmbeddingTest, AnErrorNamesTheInput) {
   auto engine = MakeEncoder();
   const auto refusal = [&](size_t count, size_t bad, const Prompt& input) {
@@ -223,6 +242,7 @@ TEST(EngineEmbeddingTest, AnErrorNamesTheInput) {
   EXPECT_EQ(refusal(700, 650, std::vector<Token>{1, 300}).message(),
             "input[650][1] is 300; allowed: 0 to 257");
   EXPECT_EQ(refusal(3, 2, "").message(), "input[2] is empty");
+  EXPECT_EQ(Embed(*engine, Inputs({})).status().message(), "input is empty");
   EXPECT_EQ(refusal(2, 1, std::string(Tokenizer::kMaxTextBytes + 1, 'x')).message(),
             "input[1] has 8388609 bytes; allowed: at most 8388608");
 }

@@ -38,6 +38,9 @@ struct EngineOptions {
   Duration stall_timeout = std::chrono::seconds(10);
   Duration read_timeout = std::chrono::seconds(30);  // of a reader that takes nothing
   bool log_prompts = false;
+  // Of all requests for embeddings that are alive, unless it is one alone: what they ask for, and
+  // the inputs. One request may want 2,048 embeddings.
+  size_t max_embedding_bytes = size_t{512} << 20;
   // Called once, from the engine thread, when the device has failed and every request has been
   // given its end.
   std::function<void()> on_failure = [] {};
@@ -60,7 +63,7 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
                               std::function<void(absl::StatusOr<Embeddings>)> done) override;
   void Tokenize(TokenizeRequest request,
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
-  void Detokenize(std::vector<Token> tokens,
+  void Detokenize(DetokenizeRequest request,
                   std::function<void(absl::StatusOr<std::string>)> done) override;
   Health health() const override;
 
@@ -100,6 +103,7 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
   void Deliver(const std::shared_ptr<LiveRequest>& request, OutputEvent last);
   void CountRefusal(const absl::Status& why);
   void Refuse(const Choices& choices, const absl::Status& why);
+  void LeaveText(size_t requests);
 
   using Batch = std::shared_ptr<EmbeddingBatch>;
   absl::Status CheckFields(const EmbedRequest& request) const;
@@ -150,6 +154,7 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
   std::condition_variable idle_;
   absl::flat_hash_set<std::shared_ptr<LiveRequest>> live_;  // guarded by live_mutex_
   absl::flat_hash_set<Batch> batches_;                      // guarded by live_mutex_
+  size_t batch_bytes_ = 0;                                  // of batches_; guarded by live_mutex_
   // Those in live_, and of each batch as many as run, at least one. Guarded by live_mutex_.
   int64_t num_alive_ = 0;
 

@@ -31,7 +31,8 @@ absl::StatusOr<TokenizeResult> Tokenize(Engine& engine, Prompt prompt, bool toke
 
 absl::StatusOr<std::string> Detokenize(Engine& engine, std::vector<Token> tokens) {
   std::promise<absl::StatusOr<std::string>> result;
-  engine.Detokenize(std::move(tokens), [&](auto text) { result.set_value(std::move(text)); });
+  engine.Detokenize({.tokens = std::move(tokens)},
+                    [&](auto text) { result.set_value(std::move(text)); });
   return result.get_future().get();
 }
 

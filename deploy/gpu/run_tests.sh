@@ -54,7 +54,7 @@ run_python() {
     PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout "$@" -q -p no:cacheprovider --timeout 120 -rfE
 }
 if wanted server; then
-  # Embeddings run on the CPU alone, of a model that the bundle has not; nor has it LibTorch.
+  # Embeddings are not for the GPU, and of a model that the bundle has not; nor has it LibTorch.
   run_python server tests --ignore tests/gpu --ignore tests/test_embeddings.py -m "not torch"
   summarize server 20
 fi

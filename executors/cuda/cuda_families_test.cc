@@ -108,7 +108,6 @@ TEST_F(CudaFamiliesTest, AreWhatTheCpuMakesOfThem) {
     const double own = Distance(whole, expected);
     EXPECT_LT(own, kTolerance);
     // For README.md's table: --gtest_output=xml.
-    RecordProperty(twin.name, StrCat(own));
 
     const auto expect_shows = [&](const std::string& mutant, const std::string& change) {
       EXPECT_GT(Distance(OnTheGpu(twin, mutant, all, /*eager=*/true), expected), kShows * own)

@@ -30,11 +30,15 @@ constexpr int kHeadSizes[] = {64, 96, 128, 256};
 
 // What changes a model's numbers and has no kernel here.
 absl::Status CheckFeatures(const ModelConfig& config) {
+  if (config.encoder.has_value()) {
+    return absl::UnimplementedError(StrCat("the model, ", config.architecture,
+                                           ", is an encoder; allowed on the GPU: decoders "
+                                           "(encoders run with --device cpu or torch)"));
+  }
   const struct {
     bool wanted;
     const char* name;
   } features[] = {
-      {config.encoder.has_value(), "attention to what follows (an encoder)"},
       {config.qk_norm == QkNorm::kWhole, "norms of q and k across heads"},
       {!config.pre_norms, "linears of the residual itself"},
       {config.post_norms, "norms of what blocks add to the residual"},

@@ -23,11 +23,6 @@ constexpr Family kFamilies[] = {
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, int max_model_len,
                                                  WeightPlacer& placer) {
-  if (config.encoder.has_value()) {
-    return absl::UnimplementedError(StrCat("the model, ", config.architecture,
-                                           ", is an encoder; allowed on this device: decoders "
-                                           "(encoders run with --device cpu or torch)"));
-  }
   std::vector<std::string_view> names;
   for (const Family& family : kFamilies) {
     if (family.architecture == config.architecture) {

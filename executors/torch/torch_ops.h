@@ -59,8 +59,9 @@ class TorchOps : public EncoderOps {
   // Of the last Sample, in the order of the input's `samples`, and perhaps older ones after them.
   absl::Span<const Sampled> sampled() const { return sampler_.sampled(); }
 
-  // Of the last Pool, [rows, hidden].
+  // Of the last Pool, [rows, hidden]; nothing before the first one.
   absl::Span<const float> embeddings() const {
+    if (!embeddings_.defined()) return {};
     return {embeddings_.const_data_ptr<float>(), static_cast<size_t>(embeddings_.numel())};
   }
 

@@ -93,10 +93,12 @@ std::vector<Bf16> RandomElements(int64_t count) {
 
 class Steps {
  public:
-  // Rows of so many tokens, one position further in each step.
-  Steps(const std::vector<int>& row_starts, int row_tokens)
+  // Rows of so many tokens, one position further in each step. `window`, if not 0: of every second
+  // layer, with a plan of its own.
+  Steps(const std::vector<int>& row_starts, int row_tokens, int window = 0)
       : rows_(row_starts.size()),
         row_tokens_(row_tokens),
+        window_(window),
         tokens_(rows_ * row_tokens),
         layer_elements_(rows_ * kRowBlocks * kBlockElements),
         first_(rows_ + 1),
@@ -112,8 +114,9 @@ class Steps {
         q_(tokens_ * kWidth),
         out_(kSteps * kLayers * tokens_ * kWidth),
         rotations_(kPositions * kHeadSize / 2),
-        plan_(AttentionPlanBytes(Step(0))),
-        scratch_(AttentionScratchBytes(Step(0), kHeadSize)) {
+        plans_{DeviceBuffer<uint8_t>(AttentionPlanBytes(Step(0, 0))),
+               DeviceBuffer<uint8_t>(AttentionPlanBytes(Step(0, 0)))},
+        scratch_(AttentionScratchBytes(Step(0, 0), kHeadSize)) {
     std::vector<int32_t> first, slot(rows_), slots, starts, positions, tables;
     for (int r = 0; r <= rows_; ++r) first.push_back(r * row_tokens);
     std::iota(slot.begin(), slot.end(), 0);
@@ -151,15 +154,15 @@ class Steps {
                  stream);
         between();
       }
-      CheckCuda(LaunchPlanAttention(Step(step), stream), "plan");
-      between();
       for (int layer = 0; layer < kLayers; ++layer) {
         SlowCopy(source_.get() + 64 * (step * kLayers + layer) + layer_elements_, qkv_.get(),
                  qkv_.size(), stream);
         between();
         if (!makes) CheckCuda(Append(step, layer, stream), "append");
         between();
-        AttentionArgs args = Args(Step(step), layer, turns, Out(step, layer));
+        if (Turn(layer) == 1) CheckCuda(LaunchPlanAttention(Step(step, layer), stream), "plan");
+        between();
+        AttentionArgs args = Args(Step(step, layer), layer, turns, Out(step, layer));
         if (makes) {
           args.q = nullptr;
           args.qkv = Qkv();
@@ -174,7 +177,7 @@ class Steps {
   // Attention of a step without tokens, behind a slow kernel, and then one that reads what the slow
   // one wrote.
   void LaunchNothing(const int32_t* zeros, cudaStream_t stream) const {
-    AttentionStep step = Step(0);
+    AttentionStep step = Step(0, 0);
     step.row_first = zeros;
     CheckCuda(LaunchPlanAttention(step, stream), "plan");
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -194,7 +197,11 @@ class Steps {
   const DeviceBuffer<Bf16>& source() const { return source_; }
 
  private:
-  AttentionStep Step(int step) const {
+  bool HasWindow(int layer) const { return window_ > 0 && layer % 2 == 1; }
+  // Among the layers of its plan, from 1 on.
+  uint32_t Turn(int layer) const { return window_ > 0 ? layer / 2 + 1 : layer + 1; }
+
+  AttentionStep Step(int step, int layer) const {
     return {.rows = rows_,
             .max_tokens = tokens_,
             .max_row_tokens = row_tokens_,
@@ -203,8 +210,8 @@ class Steps {
             .row_slot = slot_.get(),
             .heads = kHeads,
             .kv_heads = kKvHeads,
-            .window = 0,
-            .plan = plan_.get()};
+            .window = HasWindow(layer) ? window_ : 0,
+            .plan = plans_[HasWindow(layer)].get()};
   }
   Bf16* Pages(int layer) const { return pages_.get() + layer * layer_elements_; }
   Bf16* Out(int step, int layer) const {
@@ -245,15 +252,15 @@ class Steps {
             .scale = 0.09f,
             .soft_cap = 0,
             .scratch = scratch_.get(),
-            .turn = turns ? layer + 1u : 0u};
+            .turn = turns ? Turn(layer) : 0};
   }
 
-  const int rows_, row_tokens_, tokens_;
+  const int rows_, row_tokens_, window_, tokens_;
   const int64_t layer_elements_;
   DeviceBuffer<int32_t> first_, slot_, starts_, slots_, positions_, table_sources_, tables_;
   DeviceBuffer<Bf16> source_, pages_, qkv_, q_, out_;  // out_: of all steps and layers
   DeviceBuffer<float2> rotations_;
-  DeviceBuffer<uint8_t> plan_, scratch_;
+  DeviceBuffer<uint8_t> plans_[2], scratch_;
 };
 
 struct Stream {
@@ -262,8 +269,8 @@ struct Stream {
   cudaStream_t stream;
 };
 
-void ExpectReadingAheadChangesNoBit(int row_tokens, bool makes) {
-  Steps steps({0, 14, 15, 30, 62, 63, 200, 250, 256, 600}, row_tokens);
+void ExpectReadingAheadChangesNoBit(int row_tokens, bool makes, int window = 0) {
+  Steps steps({0, 14, 15, 30, 62, 63, 200, 250, 256, 600}, row_tokens, window);
   steps.Launch(false, false, nullptr, [] { CheckCuda(cudaDeviceSynchronize(), "one by one"); });
   const std::vector<uint8_t> expected = steps.Result();
   const Stream s;
@@ -287,6 +294,8 @@ TEST(PagedDecodeTest, ReadingAheadChangesNoBit) {
   ExpectReadingAheadChangesNoBit(1, false);
   ExpectReadingAheadChangesNoBit(1, true);
   ExpectReadingAheadChangesNoBit(3, false);
+  ExpectReadingAheadChangesNoBit(1, true, 90);
+  ExpectReadingAheadChangesNoBit(3, false, 90);
 }
 
 // ---- That something is read ahead, as soon as the attention before says so ----

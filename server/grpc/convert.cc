@@ -116,6 +116,7 @@ absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request) {
   switch (request.prompt_case()) {
     case v1::TokenizeRequest::kText:
       out.prompt = std::move(*request.mutable_text());
+      out.field = "text";
       break;
     case v1::TokenizeRequest::kChat:
       out.prompt = FromProto(std::move(*request.mutable_chat()));

@@ -129,7 +129,7 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
 
   auto* const call = new UnaryCall;
   (*engine)->Detokenize(
-      std::vector<Token>(request->token_ids().begin(), request->token_ids().end()),
+      {.tokens = {request->token_ids().begin(), request->token_ids().end()}, .field = "token_ids"},
       [context, call, response](absl::StatusOr<std::string> text) {
         const absl::Status status = text.status();
         AddRetryHint(context, status);

@@ -339,7 +339,7 @@ Handled Api::Detokenize(const std::string& body, const Wake& wake) const {
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
   auto answer = std::make_unique<DeferredAnswer>(wake);
-  (*engine)->Detokenize(std::move(request->tokens),
+  (*engine)->Detokenize({.tokens = std::move(request->tokens)},
                         [complete = answer->Completer()](const absl::StatusOr<std::string>& text) {
                           if (!text.ok())
                             return complete(ErrorResponse(ErrorFromStatus(text.status())));

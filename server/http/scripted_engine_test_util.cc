@@ -150,9 +150,9 @@ void ScriptedEngine::Tokenize(TokenizeRequest request,
   done(std::move(result));
 }
 
-void ScriptedEngine::Detokenize(std::vector<Token> tokens,
+void ScriptedEngine::Detokenize(DetokenizeRequest request,
                                 std::function<void(absl::StatusOr<std::string>)> done) {
-  done(std::string(tokens.begin(), tokens.end()));
+  done(std::string(request.tokens.begin(), request.tokens.end()));
 }
 
 absl::StatusOr<Engine*> ScriptedFrontend::FindEngine(std::string_view model) const {

@@ -76,7 +76,7 @@ class ScriptedEngine : public Engine {
   // A token a byte.
   void Tokenize(TokenizeRequest request,
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
-  void Detokenize(std::vector<Token> tokens,
+  void Detokenize(DetokenizeRequest request,
                   std::function<void(absl::StatusOr<std::string>)> done) override;
   Health health() const override { return Health::kServing; }
 

@@ -61,6 +61,8 @@ absl::Status AddedTokens::Split(std::string_view text, bool parse_special,
                                 absl::FunctionRef<absl::Status(Part)> emit) const {
   size_t given = 0;  // what has been handed out
   size_t at = 0;     // where the search goes on
+  size_t white = 0;  // the end of white space that was looked at: a token of white space has more
+                     // of them in there
   while (const std::optional<SpecialMatcher::Match> match = matcher_.Find(text.substr(at))) {
     const AddedTokenSpec& token = tokens_[static_cast<size_t>(match->token)];
     size_t begin = at + match->begin;
@@ -73,10 +75,14 @@ absl::Status AddedTokens::Split(std::string_view text, bool parse_special,
       if (!IsUnicodeSpace(FirstCharacter(text.substr(before)).code)) break;
       begin = before;
     }
-    while (token.rstrip && end < text.size()) {
-      const Utf8Character next = FirstCharacter(text.substr(end));
-      if (!IsUnicodeSpace(next.code)) break;
-      end += next.size;
+    if (token.rstrip) {
+      end = std::max(end, white);
+      while (end < text.size()) {
+        const Utf8Character next = FirstCharacter(text.substr(end));
+        if (!IsUnicodeSpace(next.code)) break;
+        end += next.size;
+      }
+      white = end;
     }
     // White space that the last one took along is there no more, and a token of it alone is none.
     if (token.lstrip) begin = std::max(begin, given);

@@ -90,9 +90,12 @@ absl::Status BpeModel::AddMerges(const TokenizerSpec& spec) {
                                              Printable(merges[rank].first), " ",
                                              Printable(merges[rank].second), "\" ", what));
   };
+  absl::flat_hash_set<std::string_view> names;  // of the vocabulary, when they are first asked for
   const auto named = [&](std::string_view text) {
-    return std::any_of(spec.vocabulary.begin(), spec.vocabulary.end(),
-                       [&](const VocabularyEntry& entry) { return entry.text == text; });
+    if (names.empty()) {
+      for (const VocabularyEntry& entry : spec.vocabulary) names.insert(entry.text);
+    }
+    return names.contains(text);
   };
   if (merges.size() > kNoMerge) return error(0, "is one of too many");
   ranks_.reserve(merges.size());

@@ -103,6 +103,23 @@ TEST(PipelineTokenizerTest, ANormalizedSpecialTokenIsHiddenByItsOwnText) {
   }
 }
 
+// A token of white space that takes white space along meets itself in there, again and again: it is
+// one token, and with a quadratic search 1 MiB of it would take hours.
+TEST(PipelineTokenizerTest, WhiteSpaceIsTakenAlongOnce) {
+  SmallVocabulary vocabulary;
+  ASSERT_TRUE(vocabulary.Make().ok());
+  TokenizerSpec spec = *MakeTokenizerSpec(vocabulary.config);
+  spec.added = {{.id = 1, .content = " ", .rstrip = true}};
+  const auto tokenizer = PipelineTokenizer::Create(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::vector<Token> few = Ids(**tokenizer, "a    b");
+  EXPECT_EQ(few.front(), 2);
+  EXPECT_EQ(few.back(), 3);
+  EXPECT_EQ(std::count(few.begin(), few.end(), 1), 4);
+  const std::string many = "a" + std::string(1 << 20, ' ') + "b";
+  EXPECT_EQ(Ids(**tokenizer, many).size(), (1 << 20) + 2);
+}
+
 TEST(PipelineTokenizerTest, FramesTheTextAsTheModelWantsIt) {
   SmallVocabulary vocabulary;
   vocabulary.config.bos = 1;
