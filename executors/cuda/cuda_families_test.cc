@@ -18,9 +18,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// In nats, of logits up to 30 that BF16 rounds many times on the way; and how much further away
-// than that is what was computed otherwise.
-constexpr double kTolerance = 0.7;
+// In nats, a little above what an H200 gave: the twins' weights are so wide that BF16's rounding
+// shows, more so in more layers (SmolLM3's five).
+double Tolerance(const std::string& twin) {
+  if (twin == "smollm3") return 0.6;
+  return twin == "qwen2" || twin == "phi4_short" ? 0.4 : 0.32;
+}
+// How much further away is what was computed otherwise.
 constexpr double kShows = 1.5;
 
 // The twin with heads of 64, as the GPU's attention wants them, and so four times as many pairs to
@@ -106,8 +110,8 @@ TEST_F(CudaFamiliesTest, AreWhatTheCpuMakesOfThem) {
     EXPECT_EQ(OnTheGpu(twin, path, 7, /*eager=*/true), whole);
     EXPECT_EQ(OnTheGpu(twin, path, 1, /*eager=*/false), whole);
     const double own = Distance(whole, expected);
-    EXPECT_LT(own, kTolerance);
-    // For README.md's table: --gtest_output=xml.
+    EXPECT_LT(own, Tolerance(twin.name));
+    RecordProperty(twin.name, StrCat(own));  // --gtest_output=xml
 
     const auto expect_shows = [&](const std::string& mutant, const std::string& change) {
       EXPECT_GT(Distance(OnTheGpu(twin, mutant, all, /*eager=*/true), expected), kShows * own)
