@@ -103,8 +103,8 @@ TEST(PipelineTokenizerTest, ANormalizedSpecialTokenIsHiddenByItsOwnText) {
   }
 }
 
-// A token of white space that takes white space along meets itself in there, again and again: it is
-// one token, and with a quadratic search 1 MiB of it would take hours.
+// A token of white space that takes white space along is met in there again and again, as Hugging
+// Face's tokenizers have it: with a quadratic search 1 MiB of it would take hours.
 TEST(PipelineTokenizerTest, WhiteSpaceIsTakenAlongOnce) {
   SmallVocabulary vocabulary;
   ASSERT_TRUE(vocabulary.Make().ok());
