@@ -81,7 +81,7 @@ class CudaFamiliesTest : public TinyModelTest {
   // The twin with `change`, written.
   std::string Write(FamilyTwin twin, const Json& change, TwinFault fault = TwinFault::kNone) {
     twin.config.merge_patch(change);
-    const std::string path = Path(StrCat("twin", count_++));
+    std::string path = Path(StrCat("twin", count_++));
     WriteTwinFolder(twin, path, fault);
     return path;
   }
