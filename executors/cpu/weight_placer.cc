@@ -119,29 +119,13 @@ absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& na
   weights_.matrices.push_back(
       DescribeTiles(TileTypes(tensors, types, gated, rows), rows, columns, kernels_));
   if (role == Role::kLinear) weights_.widest_linear = std::max(weights_.widest_linear, rows);
-  MILLRACE_ASSIGN_OR_RETURN(std::vector<float> bias, ReadBias(names));
-  weights_.biases.push_back(std::move(bias));
+  MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
+  weights_.biases.push_back(std::move(biases.values));
+  vectors_.insert(vectors_.end(), biases.tensors.begin(), biases.tensors.end());
   offsets_.push_back(bytes_);
   bytes_ += weights_.matrices.back().bytes;
   placed_[key] = weights_.matrices.size() - 1;
   return weights_.matrices.size() - 1;
-}
-
-absl::StatusOr<std::vector<float>> CpuWeightPlacer::ReadBias(
-    const std::vector<std::string>& names) {
-  std::vector<float> biases;
-  size_t rows = 0;
-  for (const std::string& name : names) {
-    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* bias, checkpoint_.Bias(name));
-    rows += checkpoint_.source().FindTensor(name)->shape[0];
-    if (bias == nullptr) continue;
-    const std::vector<float> values = checkpoint_.Floats(*bias);
-    biases.resize(rows - values.size());  // zeros of those that have none
-    biases.insert(biases.end(), values.begin(), values.end());
-    vectors_.push_back(bias);
-  }
-  if (!biases.empty()) biases.resize(rows);
-  return biases;
 }
 
 absl::StatusOr<EmbeddingId> CpuWeightPlacer::Embedding(const std::string& name) {

@@ -87,7 +87,6 @@ class CpuWeightPlacer : public EncoderPlacer {
   TensorType KeptType(const TensorInfo& tensor, Role role) const;
   absl::Status CheckTypes(const std::vector<const TensorInfo*>& tensors) const;
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names, Role role);
-  absl::StatusOr<std::vector<float>> ReadBias(const std::vector<std::string>& names);
   void PlacePiece(const Piece& piece, uint8_t* memory, Sha256& hasher, Sha256Digest* digest) const;
   std::vector<Piece> Pieces() const;
   Sha256Digest Digest(const std::vector<Piece>& pieces,

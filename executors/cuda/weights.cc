@@ -181,28 +181,12 @@ absl::StatusOr<LinearId> CudaWeightPlacer::LayerLinear(const std::vector<std::st
   return static_cast<LinearId>(linears_.size() - 1);
 }
 
-// Those of the tensors one behind the other, zeros where one has none; empty where none has. Dummy
-// ones are zeros.
-absl::StatusOr<std::vector<float>> CudaWeightPlacer::Bias(
-    const std::vector<std::string>& names) const {
-  std::vector<float> all;
-  bool any = false;
-  for (const std::string& name : names) {
-    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* bias, checkpoint_.Bias(name));
-    const size_t rows = checkpoint_.source().FindTensor(name)->shape[0];
-    std::vector<float> values(rows);
-    if (bias != nullptr && !options_.dummy) values = checkpoint_.Floats(*bias);
-    all.insert(all.end(), values.begin(), values.end());
-    any = any || bias != nullptr;
-  }
-  if (!any) all.clear();
-  return all;
-}
-
 absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>& names, Shard) {
   MILLRACE_ASSIGN_OR_RETURN(const LinearId id, LayerLinear(names, /*gated=*/false));
   PendingLinear& linear = linears_.back();
-  MILLRACE_ASSIGN_OR_RETURN(linear.bias, Bias(names));
+  MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
+  linear.bias = std::move(biases.values);
+  if (options_.dummy) std::fill(linear.bias.begin(), linear.bias.end(), 0.0f);
   if (!linear.bias.empty()) linear.bias_offset = Reserve(linear.bias.size() * sizeof(float));
   return id;
 }

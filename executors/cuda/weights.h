@@ -89,7 +89,6 @@ class CudaWeightPlacer : public WeightPlacer {
  private:
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names,
                                kernels::WeightScaling quantized, bool gated = false);
-  absl::StatusOr<std::vector<float>> Bias(const std::vector<std::string>& names) const;
   absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, bool gated);
   absl::Status ReadScales(PendingMatrix& matrix);
   size_t Reserve(size_t bytes);

@@ -62,24 +62,12 @@ absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& 
     Fill(*tensor, matrix.narrow(0, rows, tensor->shape[0]));
     rows += tensor->shape[0];
   }
-  MILLRACE_ASSIGN_OR_RETURN(std::optional<at::Tensor> bias, Bias(names, rows));
+  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
+  std::optional<at::Tensor> bias;
+  if (!biases.values.empty()) bias = at::tensor(biases.values).to(dtype_);
   weights_.matrices.push_back({matrix, std::move(bias)});
   placed_[key] = weights_.matrices.size() - 1;
   return weights_.matrices.size() - 1;
-}
-
-absl::StatusOr<std::optional<at::Tensor>> TorchWeightPlacer::Bias(
-    const std::vector<std::string>& names, int64_t rows) {
-  std::optional<at::Tensor> biases;
-  int64_t end = 0;
-  for (const std::string& name : names) {
-    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* bias, checkpoint_.Bias(name));
-    end += checkpoint_.source().FindTensor(name)->shape[0];
-    if (bias == nullptr) continue;
-    if (!biases.has_value()) biases = at::zeros({rows}, dtype_);
-    Fill(*bias, biases->narrow(0, end - bias->shape[0], bias->shape[0]).unsqueeze(1));
-  }
-  return biases;
 }
 
 absl::StatusOr<EmbeddingId> TorchWeightPlacer::Embedding(const std::string& name) {

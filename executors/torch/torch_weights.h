@@ -65,8 +65,6 @@ class TorchWeightPlacer : public EncoderPlacer {
 
  private:
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names);
-  absl::StatusOr<std::optional<at::Tensor>> Bias(const std::vector<std::string>& names,
-                                                 int64_t rows);
   // Float32.
   absl::StatusOr<at::Tensor> Vector(const std::string& name);
   // Into `out`, [rows, columns].

@@ -85,6 +85,20 @@ absl::StatusOr<const TensorInfo*> Checkpoint::Bias(const std::string& weight) co
   return bias;
 }
 
+absl::StatusOr<Checkpoint::Biases> Checkpoint::BiasesOf(
+    const std::vector<std::string>& weights) const {
+  Biases biases;
+  for (const std::string& weight : weights) {
+    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* bias, Bias(weight));
+    std::vector<float> values(source_.FindTensor(weight)->shape[0]);
+    if (bias != nullptr && source_.has_data()) values = Floats(*bias);
+    biases.values.insert(biases.values.end(), values.begin(), values.end());
+    if (bias != nullptr) biases.tensors.push_back(bias);
+  }
+  if (biases.tensors.empty()) biases.values.clear();
+  return biases;
+}
+
 absl::StatusOr<std::vector<float>> Checkpoint::Scales(const std::string& name) const {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, Find(name));
   if (!IsFloat(tensor->type)) {

@@ -36,6 +36,14 @@ class Checkpoint {
   // there is none.
   absl::StatusOr<const TensorInfo*> Bias(const std::string& weight) const;
 
+  // The biases beside these weights, one behind the other: zeros for a weight that has none, and
+  // all zeros if the source has no data; empty where no weight has one.
+  struct Biases {
+    std::vector<float> values;
+    std::vector<const TensorInfo*> tensors;
+  };
+  absl::StatusOr<Biases> BiasesOf(const std::vector<std::string>& weights) const;
+
   // What stands beside the FP8 weight "<x>.weight": "<x>.weight_scale" in one row, of the size that
   // ModelConfig::fp8 says, and "<x>.input_scale" where the file has it. Each is finite and > 0.
   // The source has data.
