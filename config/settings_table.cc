@@ -58,9 +58,8 @@ std::vector<Setting> ModelSettings() {
   return {
       Path({"model", "MODEL",
             "GGUF file, Hugging Face folder or, with --device torch, AOTInductor package to serve, "
-            "or "
-            "a model of the hub, from its local cache or fetched into it. Without it: the default "
-            "model in ${XDG_CACHE_HOME:-~/.cache}/millrace"},
+            "or a model of the hub, from its local cache or fetched into it. Without it: the "
+            "default model in ${XDG_CACHE_HOME:-~/.cache}/millrace"},
            &Settings::model, kModelNames),
       ForServing(
           Path({"tokenizer", "MODEL",

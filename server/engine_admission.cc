@@ -309,23 +309,19 @@ void EngineImpl::Detokenize(DetokenizeRequest request,
                             std::function<void(absl::StatusOr<std::string>)> done) {
   const size_t bytes = request.tokens.size() * sizeof(Token);
   auto work = [this, request = std::move(request), done] {
-    const std::vector<Token>& tokens = request.tokens;
     const Tokenizer& tokenizer = text_->tokenizer();
-    const int32_t vocab_size = tokenizer.vocab_size();
-    size_t text_bytes = 0;
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (tokens[i] < 0 || tokens[i] >= vocab_size) {
-        return done(absl::InvalidArgumentError(
-            StrCat(request.field, "[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1)));
-      }
-      text_bytes += tokenizer.TokenBytes(tokens[i]).size();
+    if (absl::Status status = ValidateTokens(request.field, request.tokens, tokenizer.vocab_size());
+        !status.ok()) {
+      return done(status);
     }
+    size_t text_bytes = 0;
+    for (const Token token : request.tokens) text_bytes += tokenizer.TokenBytes(token).size();
     if (text_bytes > Tokenizer::kMaxTextBytes) {
       return done(absl::InvalidArgumentError(StrCat(request.field, " has ", text_bytes,
                                                     " bytes of text; allowed: at most ",
                                                     Tokenizer::kMaxTextBytes)));
     }
-    done(Decode(tokenizer, tokens, /*skip_special=*/false));
+    done(Decode(tokenizer, request.tokens, /*skip_special=*/false));
   };
   if (absl::Status status = pool_->Submit(bytes, std::move(work)); !status.ok()) done(status);
 }

@@ -17,17 +17,6 @@ absl::Status OutOfRange(const char* field, T value, const char* allowed) {
   return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; allowed: ", allowed));
 }
 
-absl::Status ValidateTokens(std::string_view field, const std::vector<Token>& tokens,
-                            int32_t vocab_size) {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= vocab_size) {
-      return absl::InvalidArgumentError(
-          StrCat(field, "[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ValidateMessages(const std::vector<ChatMessage>& messages) {
   if (messages.empty()) return absl::InvalidArgumentError("messages is empty");
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -143,6 +132,17 @@ absl::Status ValidateStops(const GenerateRequest& request, int32_t vocab_size) {
 }
 
 }  // namespace
+
+absl::Status ValidateTokens(std::string_view field, const std::vector<Token>& tokens,
+                            int32_t vocab_size) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab_size) {
+      return absl::InvalidArgumentError(
+          StrCat(field, "[", i, "] is ", tokens[i], "; allowed: 0 to ", vocab_size - 1));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_t vocab_size) {
   if (const auto* chat = std::get_if<Chat>(&prompt)) return ValidateMessages(chat->messages);

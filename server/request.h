@@ -107,6 +107,8 @@ inline constexpr size_t kMaxStopTokenIds = 1024;
 
 // InvalidArgument naming the field, what came and what is allowed. Whether the prompt fits is
 // checked later, once its tokens are known.
+absl::Status ValidateTokens(std::string_view field, const std::vector<Token>& tokens,
+                            int32_t vocab_size);
 absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_t vocab_size);
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size);
 
