@@ -6,7 +6,7 @@ serve:  ## Build and serve the default model on 127.0.0.1 (flags of millraced: m
 test:  ## Every test that needs no GPU
 	@scripts/test.sh
 
-parity:  ## Make the reference data afresh with transformers and tokenizers, compare it, and run the tests on llama.cpp's files
+parity:  ## Regenerate the reference data with transformers and tokenizers, compare it, and run the tests on llama.cpp's files
 	@scripts/parity.sh $(ARGS)
 
 fresh-test:  ## Both commands in a new Debian 12 that holds nothing but make; needs root

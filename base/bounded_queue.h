@@ -1,4 +1,4 @@
-// A queue between threads that says no when it is full.
+// A bounded queue between threads. A push to a full queue fails instead of waiting.
 #ifndef MILLRACE_BASE_BOUNDED_QUEUE_H_
 #define MILLRACE_BASE_BOUNDED_QUEUE_H_
 
@@ -13,8 +13,8 @@ namespace millrace {
 
 enum class PushResult { kPushed, kFull, kClosed };
 
-// First in, first out; any number of producers and consumers. After Close nothing more comes in,
-// and what is inside can still be taken out.
+// A FIFO queue with any number of producers and consumers. After Close nothing more is accepted,
+// and the remaining items can still be taken.
 template <typename T>
 class BoundedQueue {
  public:
@@ -22,7 +22,7 @@ class BoundedQueue {
   BoundedQueue(const BoundedQueue&) = delete;
   BoundedQueue& operator=(const BoundedQueue&) = delete;
 
-  // Never waits. Unless the answer is kPushed, `item` is left as it was.
+  // Appends `item` without waiting. Leaves `item` unchanged unless the result is kPushed.
   PushResult TryPush(T&& item) {
     std::lock_guard lock(mutex_);
     if (closed_) return PushResult::kClosed;
@@ -32,7 +32,7 @@ class BoundedQueue {
     return PushResult::kPushed;
   }
 
-  // Waits for the oldest item. Nothing: the queue is closed and empty.
+  // Waits for the oldest item and returns it, or nullopt once the queue is closed and empty.
   std::optional<T> Pop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return closed_ || !items_.empty(); });
@@ -42,13 +42,13 @@ class BoundedQueue {
     return item;
   }
 
-  // Everything that is inside now, oldest first, for one lock. Never waits.
+  // Takes all current items, oldest first, under one lock. Never waits.
   std::deque<T> TakeAll() {
     std::lock_guard lock(mutex_);
     return std::exchange(items_, {});
   }
 
-  // Ends every wait. May be called more than once.
+  // Closes the queue and ends every wait. May be called more than once.
   void Close() {
     std::lock_guard lock(mutex_);
     closed_ = true;

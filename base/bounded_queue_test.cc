@@ -60,7 +60,7 @@ TEST(BoundedQueueTest, CloseEndsEveryWait) {
   for (std::thread& thread : waiting) thread.join();
 }
 
-// Each item arrives once, each producer's in its order, and never more than `capacity` at a time.
+// Each item arrives once and in its producer's order, with never more than `capacity` queued.
 TEST(BoundedQueueTest, ManyProducersAndConsumers) {
   constexpr int kProducers = 3;
   constexpr int kEach = 3000;

@@ -1,5 +1,5 @@
-// Steady time, and the clock that gives it. Code that decides by time takes a `SteadyTime` as an
-// argument; only the threads at the edge (the engine loop, sockets, timers) hold a `Clock`.
+// Steady time and its clock. Code that decides by time takes a `SteadyTime` as an argument; only
+// the threads at the edge (the engine loop, sockets, timers) hold a `Clock`.
 #ifndef MILLRACE_BASE_CLOCK_H_
 #define MILLRACE_BASE_CLOCK_H_
 
@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-using SteadyTime = std::chrono::steady_clock::time_point;  // never jumps; no calendar meaning
-using Duration = std::chrono::steady_clock::duration;      // signed, nanoseconds
+using SteadyTime = std::chrono::steady_clock::time_point;  // monotonic, without calendar meaning
+using Duration = std::chrono::steady_clock::duration;      // signed nanoseconds
 
 inline double ToSeconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -20,18 +20,18 @@ class Clock {
   virtual ~Clock() = default;
   virtual SteadyTime Now() const = 0;
 
-  // The machine's clock; lives for ever.
+  // Returns the machine's clock, which is never destroyed.
   static const Clock& Real();
 };
 
-// Stands still until a test moves it. Safe to read from any thread.
+// A clock that stands still until a test advances it. Safe to read from any thread.
 class ManualClock : public Clock {
  public:
   SteadyTime Now() const override { return SteadyTime(Duration(now_.load())); }
   void Advance(Duration by) { now_ += by.count(); }
 
  private:
-  // Not at the epoch: there a forgotten, zero-initialized SteadyTime would look right.
+  // Starts away from the epoch, where a forgotten, zero-initialized SteadyTime would look right.
   std::atomic<Duration::rep> now_{Duration(std::chrono::hours(1)).count()};
 };
 

@@ -1,4 +1,4 @@
-// One thread sleeps, many may wake it.
+// An event on which one thread waits and which many threads may raise.
 #ifndef MILLRACE_BASE_EVENT_H_
 #define MILLRACE_BASE_EVENT_H_
 
@@ -10,20 +10,19 @@
 
 namespace millrace {
 
-// A flag that several sources raise and one thread waits for. A Raise that comes before the Wait is
-// not lost; several before it are one. What was written before Raise is visible after the Wait that
-// it ended.
+// A flag that several sources raise and one thread waits for. A Raise before the Wait is not lost,
+// and several count as one. Writes before a Raise are visible after the Wait that it ends.
 class Event {
  public:
   Event() = default;
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  // From any thread; never blocks for long.
+  // Raises the flag. May be called from any thread; never blocks for long.
   void Raise();
 
-  // Sleeps until raised, or until the deadline if there is one; lowers the flag. False: the
-  // deadline came first.
+  // Waits until the flag is raised or the deadline, if any, has passed, and lowers the flag.
+  // Returns false if the deadline came first.
   bool Wait(std::optional<SteadyTime> deadline = std::nullopt);
 
  private:

@@ -38,8 +38,7 @@ TEST(EventTest, WakesASleeperBeforeItsDeadline) {
   raiser.join();
 }
 
-// Several sources, one sleeper: every write that came before a Raise is seen, none is slept
-// through.
+// With several sources and one waiter, every write before a Raise is seen and no Raise is missed.
 TEST(EventTest, ManySourcesLoseNothing) {
   constexpr int kSources = 4;
   constexpr int kEach = 2000;

@@ -1,5 +1,4 @@
-// What the hashes of this folder share: libcrypto's way to digest messages. For their sources
-// alone.
+// Message digests by libcrypto, shared by the hashes of this folder and private to their sources.
 #ifndef MILLRACE_BASE_EVP_DIGEST_H_
 #define MILLRACE_BASE_EVP_DIGEST_H_
 
@@ -12,7 +11,8 @@
 
 namespace millrace::evp {
 
-// libcrypto fails here only when it is broken or memory is out: a wrong digest must not be used.
+// Aborts if `ok` is false. libcrypto fails here only when it is broken or memory is exhausted, and
+// a wrong digest must not be used.
 inline void Require(bool ok) {
   if (!ok) std::abort();
 }
@@ -30,7 +30,7 @@ inline void Update(void* context, const void* data, size_t size) {
   Require(EVP_DigestUpdate(Context(context), data, size) == 1);
 }
 
-// And begins the next message.
+// Returns the digest and begins the next message.
 template <size_t kBytes>
 std::array<uint8_t, kBytes> Finish(void* context, const EVP_MD* algorithm) {
   std::array<uint8_t, kBytes> digest;

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Filled by constructors before main, hence constant-initialized.
+// Head of the list of points. It is filled by constructors before main, hence constant-initialized.
 constinit std::atomic<FaultPoint*> all_points{nullptr};
 
 struct Order {
@@ -18,7 +18,7 @@ struct Order {
   int64_t skip = 0;
 };
 
-// "name[=times][@skip]".
+// A parsed "name[=times][@skip]".
 std::optional<Order> ParseOrder(std::string_view text) {
   Order order;
   const auto cut = [&text](char mark, int64_t& number) {

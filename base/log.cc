@@ -63,8 +63,8 @@ absl::StatusOr<Levels> ParseLevels(std::string_view spec) {
   return levels;
 }
 
-// The length of the well-formed UTF-8 sequence that `text` begins with; 0 if it begins with none.
-// Unicode 15, table 3-7.
+// Returns the length of the well-formed UTF-8 sequence at the beginning of `text`, or 0 if there is
+// none (Unicode 15, table 3-7).
 size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
   const auto continues = [&](size_t i, uint8_t low = 0x80, uint8_t high = 0xBF) {
@@ -84,8 +84,8 @@ size_t Utf8Length(std::string_view text) {
   return 0;
 }
 
-// Appends `text` as well-formed UTF-8 without control characters (C1 too: terminals obey them), in
-// JSON's notation; `quoted` also escapes what ends a JSON string.
+// Appends `text` as well-formed UTF-8, with control characters (including C1, which terminals
+// interpret) in JSON's notation. `quoted` also escapes the characters that end a JSON string.
 void AppendEscaped(std::string_view text, bool quoted, std::string& out) {
   while (!text.empty()) {
     const size_t length = Utf8Length(text);
@@ -148,7 +148,7 @@ class Output {
 
  private:
   std::atomic<LogFormat> format_;
-  spdlog::sinks::ansicolor_stderr_sink_mt sink_;  // colours a terminal only
+  spdlog::sinks::ansicolor_stderr_sink_mt sink_;  // uses colour on a terminal only
 };
 
 Output& TheOutput() {

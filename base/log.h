@@ -1,12 +1,13 @@
-// Logging: a level for each component, a request's id on each line that concerns one, text or JSON.
+// Logging with a level per component and a request id on lines that concern one request, as text or
+// JSON.
 //
 //   constexpr Logger kLog(LogComponent::kEngine);
 //   kLog.Info("preempted ", count, " sequences");
 //   kLog.ForRequest(id).Debug("took slot ", slot);
 //
-// A line goes to stderr before the call returns, so the last line before a crash is there. It is
-// one line whatever the message holds. Messages never carry prompt or completion text unless the
-// operator asked for it (--log-prompts).
+// A line is written to stderr before the call returns, so the last line before a crash is not lost.
+// A message is always one line. Messages never contain prompt or completion text unless the
+// operator enabled it (--log-prompts).
 #ifndef MILLRACE_BASE_LOG_H_
 #define MILLRACE_BASE_LOG_H_
 
@@ -25,7 +26,8 @@ namespace millrace {
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 enum class LogFormat : uint8_t { kText, kJson };
 
-// The parts of the program that have a level of their own, by the names that --log takes.
+// Parts of the program with a log level of their own. kLogComponentNames are the names that --log
+// accepts.
 enum class LogComponent : uint8_t {
   kExecutors,
   kEngine,
@@ -39,7 +41,7 @@ inline constexpr std::array<std::string_view, 7> kLogComponentNames = {
     "executors", "engine", "text", "http", "grpc", "hub", "server"};
 
 namespace log_internal {
-// Every level is kInfo (zero-initialization would be kDebug) until SetLogLevels.
+// The initial level is kInfo (zero-initialization would be kDebug), until SetLogLevels.
 inline constinit std::array<std::atomic<LogLevel>, kLogComponentNames.size()> levels = {
     LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo,
     LogLevel::kInfo, LogLevel::kInfo, LogLevel::kInfo};
@@ -47,25 +49,26 @@ void Write(LogLevel level, LogComponent component, std::string_view request_id,
            std::string_view message);
 }  // namespace log_internal
 
-// A component's voice, and perhaps a request's. A small value; safe to use from any thread.
+// Logs for a component and, optionally, a request. A small value; safe to use from any thread.
 class Logger {
  public:
   constexpr explicit Logger(LogComponent component) : component_(component) {}
 
-  // The same component, speaking of one request. `id` must outlive the returned logger.
+  // Returns a logger for one request of this component. `id` must outlive the returned logger.
   constexpr Logger ForRequest(std::string_view id) const {
     Logger logger(component_);
     logger.request_id_ = id;
     return logger;
   }
 
-  // For what is costly to prepare: the calls below check this themselves.
+  // Returns whether `level` is on. Needed only where a message is costly to prepare, since the
+  // calls below check it themselves.
   bool Enabled(LogLevel level) const {
     return level >=
            log_internal::levels[static_cast<size_t>(component_)].load(std::memory_order_relaxed);
   }
 
-  // The pieces are put together as StrCat does it, and only if the level is on.
+  // Log the concatenation (StrCat) of the pieces, built only if the level is on.
   template <typename... Pieces>
   void Debug(const Pieces&... pieces) const {
     Log(LogLevel::kDebug, pieces...);
@@ -94,19 +97,20 @@ class Logger {
   std::string_view request_id_;
 };
 
-// Sets every component's level, live: "info,engine=debug,http=off" gives the rest info, which is
-// also what an absent default means. InvalidArgument, changing nothing, names the part that is
-// wrong and what is allowed.
+// Sets every component's level at run time: in "info,engine=debug,http=off" the first entry applies
+// to all other components, and info is the default. Returns InvalidArgument, naming the wrong part
+// and the allowed values, and changes nothing if `spec` is invalid.
 absl::Status SetLogLevels(std::string_view spec);
 
-// The same check without the effect.
+// Checks `spec` as SetLogLevels does, without any effect.
 absl::Status CheckLogLevels(std::string_view spec);
 
-// The levels in force, as SetLogLevels takes them.
+// Returns the current levels in the format of SetLogLevels.
 std::string LogLevels();
 
-// Text (the default): `2026-11-21T09:30:00.000Z info engine [request-id] message`.
-// JSON: an object a line: time, level, component, request_id (if there is one), message.
+// Sets the format of log lines. Text is the default:
+//   2026-11-21T09:30:00.000Z info engine [request-id] message
+// JSON lines are objects with time, level, component, request_id (if any) and message.
 void SetLogFormat(LogFormat format);
 
 }  // namespace millrace

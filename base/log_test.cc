@@ -26,7 +26,7 @@ class LogTest : public testing::Test {
     SetLogFormat(LogFormat::kText);
   }
 
-  // What `body` writes to stderr, line by line.
+  // Returns the lines that `body` writes to stderr.
   template <typename Body>
   static std::vector<std::string> Lines(Body body) {
     testing::internal::CaptureStderr();
@@ -69,7 +69,7 @@ struct Escape {
   std::string text;
 };
 
-// Whatever the message holds: one line, valid JSON, no control character for a terminal to obey.
+// Any message gives one line of valid JSON without control characters.
 TEST_F(LogTest, Escapes) {
   const Escape escapes[] = {
       {"a\nb\r\tc", R"(a\nb\r\tc)", R"(a\nb\r\tc)"},
@@ -81,8 +81,8 @@ TEST_F(LogTest, Escapes) {
        R"(\u009bc1)", R"(\u009bc1)"},
       {"é 漢 😀", "é 漢 😀", "é 漢 😀"},
       {"%v {} %s", "%v {} %s", "%v {} %s"},
-      // Not UTF-8: a stray continuation, an overlong slash, a surrogate, beyond U+10FFFF, cut
-      // short.
+      // Invalid UTF-8: a stray continuation byte, an overlong slash, a surrogate, a code point
+      // beyond U+10FFFF, and a truncated sequence.
       {"\x80|", "\uFFFD|", "\uFFFD|"},
       {"\xc0\xaf|", "\uFFFD\uFFFD|", "\uFFFD\uFFFD|"},
       {"\xed\xa0\x80|", "\uFFFD\uFFFD\uFFFD|", "\uFFFD\uFFFD\uFFFD|"},

@@ -1,4 +1,5 @@
-// SHA-1 (FIPS 180-4), by libcrypto: for what others name by it, as git does. Not against forgers.
+// SHA-1 (FIPS 180-4) by libcrypto, for identifiers that others define by it, such as git's. Not
+// collision-resistant.
 #ifndef MILLRACE_BASE_SHA1_H_
 #define MILLRACE_BASE_SHA1_H_
 
@@ -12,7 +13,7 @@ namespace millrace {
 
 using Sha1Digest = std::array<uint8_t, 20>;
 
-// One message after another. One thread at a time.
+// Hashes one message after another. Used by one thread at a time.
 class Sha1 {
  public:
   Sha1();
@@ -20,7 +21,7 @@ class Sha1 {
   void Update(const void* data, size_t size);
   void Update(std::string_view bytes) { Update(bytes.data(), bytes.size()); }
 
-  // Of all that came since the last Finish; begins the next message.
+  // Returns the digest of all data since the last Finish, and begins the next message.
   Sha1Digest Finish();
 
  private:

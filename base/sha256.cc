@@ -5,7 +5,8 @@
 namespace millrace {
 namespace {
 
-// Fetching an algorithm by name costs more than hashing a short message with it. Never freed.
+// Returns the algorithm, fetched once and never freed: fetching by name costs more than hashing a
+// short message.
 const EVP_MD* Algorithm() {
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   return algorithm;

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), by libcrypto.
+// SHA-256 (FIPS 180-4) by libcrypto.
 #ifndef MILLRACE_BASE_SHA256_H_
 #define MILLRACE_BASE_SHA256_H_
 
@@ -12,8 +12,8 @@ namespace millrace {
 
 using Sha256Digest = std::array<uint8_t, 32>;
 
-// Hashes one message after another; about 0.1 µs for a message of 96 bytes, since a hasher that is
-// kept allocates nothing. One thread at a time.
+// Hashes one message after another. A message of 96 bytes takes about 0.1 µs, since a reused hasher
+// does not allocate. Used by one thread at a time.
 class Sha256 {
  public:
   Sha256();
@@ -21,7 +21,7 @@ class Sha256 {
   void Update(const void* data, size_t size);
   void Update(std::string_view bytes) { Update(bytes.data(), bytes.size()); }
 
-  // Of all that came since the last Finish; begins the next message.
+  // Returns the digest of all data since the last Finish, and begins the next message.
   Sha256Digest Finish();
 
  private:

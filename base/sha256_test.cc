@@ -15,7 +15,7 @@ std::string Hex(const Digest& digest) {
       absl::string_view(reinterpret_cast<const char*>(digest.data()), digest.size()));
 }
 
-// FIPS 180-4's own examples, and the hash of nothing.
+// The examples of FIPS 180-4, and the empty message.
 TEST(Sha256Test, GivesTheStandardsDigestsOneAfterAnother) {
   Sha256 hash;
   EXPECT_EQ(Hex(hash.Finish()), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

@@ -15,8 +15,8 @@
     if (absl::Status status_macro = (expr); !status_macro.ok()) return status_macro; \
   } while (false)
 
-// `MILLRACE_ASSIGN_OR_RETURN(auto value, F())`: F returns a StatusOr; its value, or an early
-// return.
+// `MILLRACE_ASSIGN_OR_RETURN(auto value, F())` assigns the value of the StatusOr that F returns, or
+// returns its error from the enclosing function.
 #define MILLRACE_ASSIGN_OR_RETURN(lhs, expr) \
   MILLRACE_ASSIGN_OR_RETURN_IMPL(MILLRACE_STATUS_CONCAT(status_or_, __LINE__), lhs, expr)
 #define MILLRACE_STATUS_CONCAT_IMPL(a, b) a##b
@@ -28,7 +28,7 @@
 
 namespace millrace {
 
-// The same error with "prefix: " before its message, for adding the file or the field it is about.
+// Returns the error with "prefix: " before its message, to add the file or field that it concerns.
 inline absl::Status Annotate(const absl::Status& status, std::string_view prefix) {
   if (status.ok()) return status;
   return absl::Status(status.code(), std::string(prefix) + ": " + std::string(status.message()));

@@ -23,7 +23,7 @@ namespace millrace {
 
 inline absl::string_view AbslView(std::string_view text) { return {text.data(), text.size()}; }
 
-// Concatenates what absl::StrCat takes, and std::string_view.
+// Concatenates everything that absl::StrCat accepts, and std::string_view.
 template <typename... Args>
 std::string StrCat(const Args&... args) {
   const auto piece = [](const auto& arg) -> decltype(auto) {
@@ -36,7 +36,7 @@ std::string StrCat(const Args&... args) {
   return absl::StrCat(piece(args)...);
 }
 
-// The whole of `text` as a decimal number; nothing if it is anything else or does not fit.
+// Parses all of `text` as a decimal number. Returns nullopt for anything else and for overflow.
 template <std::integral Number>
 std::optional<Number> ParseNumber(std::string_view text) {
   Number number;
@@ -45,13 +45,13 @@ std::optional<Number> ParseNumber(std::string_view text) {
   return number;
 }
 
-// `text` without the ASCII white space around it.
+// Returns `text` without leading and trailing ASCII white space.
 std::string_view Trim(std::string_view text);
 
-// The parts between separators, trimmed; empty ones are left out. They point into `text`.
+// Returns the trimmed, non-empty parts between separators. They point into `text`.
 std::vector<std::string_view> SplitList(std::string_view text, char separator = ',');
 
-// The parts with ", " between them.
+// Joins the parts with ", ".
 template <typename Parts>
 std::string JoinList(const Parts& parts) {
   std::string joined;
@@ -62,8 +62,8 @@ std::string JoinList(const Parts& parts) {
   return joined;
 }
 
-// Text out of a hostile file or request, fit for a log line or a message: not printable bytes are
-// escaped, and what is longer than `most` bytes is cut.
+// Makes text from a hostile file or request fit for a log line or message: non-printable bytes are
+// escaped, and text beyond `most` bytes is cut.
 inline std::string Printable(std::string_view text, size_t most = 80) {
   return absl::CHexEscape(AbslView(text.substr(0, most))) + (text.size() > most ? "..." : "");
 }

@@ -2,38 +2,99 @@
 # configures, for what targets link and for what sources #include. An edge that the table lacks ends the configuration with an
 # error that names both sides.
 #
-#   millrace_folder(FOLDER SEES <our folders or single headers> USES <outside libraries>)
+#   millrace_folder(FOLDER SEES <ours> USES <outside libraries> [TESTS <ours>])
 #
-# A folder always sees itself. `SEES a` opens all of a/; `SEES a/b.h` opens that header alone, and of a/'s targets only the one
-# named `a`. A row with a slash (executors/torch) replaces its parent's row for the files beneath it and for the targets named
-# after it (executors_torch, executors_torch_*). Sources named *_test.cc, *_bench.cc and *test_util.h, and the targets that
-# millrace_test and millrace_bench make, may use googletest and benchmark as well.
+# Each of <ours> opens one thing:
+#   a        all of a/, with the folders inside it
+#   a/b      all of the folder a/b
+#   a/b.h    that header alone, and of a/'s targets only the one named `a`
+#   a/*      the headers that lie directly in a/, without the folders inside it
+# A folder at the top sees itself whole. A row with a slash (executors/torch) replaces the row of the folder around it, for the
+# files beneath it and for the targets named after it (executors_torch, executors_torch_*): it sees its own files and exactly what
+# it lists, of the folder around it too. TESTS opens more to sources named *_test.cc, *_bench.cc and *_test_util.*, and to the
+# targets that millrace_test and millrace_bench make; these may use googletest and benchmark as well.
 
 macro(millrace_folder folder)
-  cmake_parse_arguments(_row "" "" "SEES;USES" ${ARGN})
+  cmake_parse_arguments(_row "" "" "SEES;USES;TESTS" ${ARGN})
   list(APPEND MILLRACE_ROWS ${folder})
-  set(MILLRACE_SEES_${folder} ${_row_SEES})
   set(MILLRACE_USES_${folder} ${_row_USES})
+  _millrace_header_regex(MILLRACE_SEES_${folder} ${folder} ${_row_SEES})
+  _millrace_header_regex(MILLRACE_TESTS_${folder} ${folder} ${_row_SEES} ${_row_TESTS})
 endmacro()
 
-# The plan types: what the scheduler hands to an executor, and all that an executor knows of it.
+# Sets `out` to a regular expression of the headers that these entries open.
+function(_millrace_header_regex out)
+  set(parts)
+  foreach(entry IN LISTS ARGN)
+    string(REPLACE "." "[.]" part "${entry}")
+    if(entry MATCHES "/[*]$")
+      string(REPLACE "/*" "/[^/]+$" part "${part}")
+    elseif(entry MATCHES "[.](h|cuh|inc)$")
+      string(APPEND part "$")
+    else()
+      string(APPEND part "/")
+    endif()
+    list(APPEND parts "${part}")
+  endforeach()
+  list(JOIN parts "|" regex)
+  set(${out} "^(${regex})" PARENT_SCOPE)
+endfunction()
+
+# The plan types: the scheduler hands them to an executor, which knows nothing else of it.
 set(_plan scheduler/step_plan.h scheduler/sampling_params.h)
-set(_executors base config formats kernels ${_plan})
+# What every device's executor is made of.
+set(_device base ${_plan} executors/* executors/models executors/weights)
+set(_kernel kernels/*)
 
 millrace_folder(base            SEES                               USES absl spdlog crypto)
 millrace_folder(config          SEES base                          USES absl yaml json)
 millrace_folder(formats         SEES base                          USES absl json)
 millrace_folder(hub             SEES base formats/json.h formats/json_fields.h
                                 USES absl curl)
-millrace_folder(kernels         SEES                               USES cuda)
+
+millrace_folder(kernels             SEES                           USES cuda)
+# Fused prologues and epilogues compute what the kernels of norms and gates compute, by the same functions.
+# The tuner times a linear with the gate that follows it, on weights that it draws.
+millrace_folder(kernels/gemm        SEES ${_kernel} kernels/norm/norm_rule.cuh kernels/elementwise/gate.cuh
+                                    kernels/elementwise/gated_activation.h kernels/weights/fill.h
+                                    TESTS kernels                  USES cuda)
+millrace_folder(kernels/attention   SEES ${_kernel} TESTS kernels  USES cuda)
+millrace_folder(kernels/norm        SEES ${_kernel} TESTS kernels  USES cuda)
+millrace_folder(kernels/elementwise SEES ${_kernel} TESTS kernels  USES cuda)
+millrace_folder(kernels/sampling    SEES ${_kernel} TESTS kernels  USES cuda)
+
 millrace_folder(scheduler       SEES base config                   USES absl)
-millrace_folder(executors       SEES ${_executors}                 USES absl)
-millrace_folder(executors/cuda  SEES ${_executors}                 USES absl cuda)
-millrace_folder(executors/torch SEES ${_executors}                 USES absl torch)
+
+millrace_folder(executors         SEES base config formats kernels ${_plan} USES absl)
+millrace_folder(executors/weights SEES base formats executors/*    USES absl)
+millrace_folder(executors/models  SEES base formats ${_plan} executors/* executors/weights/shares.h
+                                  TESTS executors/cpu executors/host USES absl json)
+millrace_folder(executors/host    SEES base ${_plan} executors/*   USES absl)
+millrace_folder(executors/cpu     SEES ${_device} formats executors/host USES absl)
+millrace_folder(executors/cuda    SEES ${_device} formats kernels  TESTS executors/cpu USES absl cuda)
+millrace_folder(executors/torch   SEES ${_device} formats executors/host
+                                  TESTS executors/cpu              USES absl torch)
+millrace_folder(executors/fake    SEES base ${_plan} executors/*   USES absl)
+
 millrace_folder(proto           SEES                               USES protobuf grpc)
-millrace_folder(server          SEES base config formats hub/hub.h scheduler proto executors/executor.h executors/factory.h executors/tensor_model.h
-                                USES absl boost crypto grpc json onig prometheus protobuf utf8proc)
-millrace_folder(tests           SEES base config formats hub kernels scheduler executors proto server
+millrace_folder(text            SEES base formats                  USES absl json)
+millrace_folder(text/jinja      SEES base formats text/utf8.h      USES absl json utf8proc)
+millrace_folder(text/tokenizer  SEES base formats text/utf8.h      TESTS text/detokenizer.h USES absl json onig utf8proc)
+
+# The engine reads GenerationConfig, a plain value of formats/, for its sampling defaults, and loads a model's tokenizer from it.
+millrace_folder(engine          SEES base config formats text scheduler executors/executor.h executors/tensor_model.h
+                                USES absl json prometheus)
+
+set(_endpoint base config engine server/frontend.h)
+millrace_folder(server          SEES base config formats hub/hub.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/tensor_model.h
+                                USES absl boost crypto grpc json prometheus protobuf)
+millrace_folder(server/http     SEES ${_endpoint} formats/json.h text/utf8.h USES absl boost crypto json prometheus)
+millrace_folder(server/grpc     SEES ${_endpoint} proto executors/tensor_model.h USES absl grpc protobuf)
+# The bench runs a model without a server: the settings, an executor and the engine thread.
+millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h executors/device_spec.h
+                                USES absl json)
+
+millrace_folder(tests           SEES base config formats hub kernels text scheduler executors proto engine server
                                 USES absl benchmark boost crypto grpc gtest json onig prometheus protobuf utf8proc yaml)
 
 # Outside libraries: the headers that belong to each, and its link targets.
@@ -60,7 +121,7 @@ _millrace_outside(torch      "^(torch|ATen|c10|caffe2)/"                  "^(tor
 _millrace_outside(utf8proc   "^utf8proc"                                  "^PkgConfig::UTF8PROC$")
 _millrace_outside(yaml       "^yaml-cpp/"                                 "^yaml-cpp")
 
-# The language and the system, open to every folder. A header with .h is listed by name, so that a library that nobody
+# The language and the system, open to every folder. A header with .h is listed by name, so that a library that was not
 # admitted cannot come in unseen.
 string(CONCAT MILLRACE_SYSTEM_HEADER
   "^([a-z0-9_]+|(sys|linux|netinet|arpa|net|asm|cxxabi)/.*|cxxabi[.]h|"
@@ -69,7 +130,8 @@ string(CONCAT MILLRACE_SYSTEM_HEADER
   "string|strings|sysexits|syslog|termios|time|ucontext|unistd|wchar|x86intrin)[.]h)$")
 set(MILLRACE_SYSTEM_LINK "^(Threads::Threads|dl|m|rt|pthread|-pthread|atomic)$")
 
-# The row that holds for a path relative to the root, or for a target's name with its first _ read as /: "" if there is none.
+# Sets `out` to the row that holds for a path relative to the root, or for a target's name with its first _ read as /: "" if
+# there is none.
 function(_millrace_row path out)
   set(best "")
   foreach(row IN LISTS MILLRACE_ROWS)
@@ -82,22 +144,18 @@ function(_millrace_row path out)
   set(${out} "${best}" PARENT_SCOPE)
 endfunction()
 
-# Whether `row` may see the header `header` (or any of it, if empty) of our folder `folder`, and whether all of it.
-function(_millrace_sees row folder header out out_whole)
-  set(sees ${MILLRACE_SEES_${row}})
-  string(REGEX REPLACE "/.*" "" own "${row}")
-  set(whole FALSE)
-  if(folder STREQUAL own OR folder IN_LIST sees)
-    set(whole TRUE)
+# Sets `out` to the row of one of our targets: its folder's, or the one inside it that the target is named after.
+function(_millrace_target_row target out)
+  get_target_property(dir ${target} SOURCE_DIR)
+  file(RELATIVE_PATH dir "${MILLRACE_ROOT}" "${dir}")
+  string(REPLACE "_" "/" as_path "${target}")
+  _millrace_row("${dir}" row)
+  _millrace_row("${as_path}" name_row)
+  if(NOT row STREQUAL "" AND name_row MATCHES "^${row}/")
+    set(row ${name_row})
   endif()
-  set(ok ${whole})
-  if(header IN_LIST sees)
-    set(ok TRUE)
-  elseif(header STREQUAL "" AND ";${sees}" MATCHES ";${folder}/")
-    set(ok TRUE)
-  endif()
-  set(${out} ${ok} PARENT_SCOPE)
-  set(${out_whole} ${whole} PARENT_SCOPE)
+  set(${out} "${row}" PARENT_SCOPE)
+  set(${out}_dir "${dir}" PARENT_SCOPE)
 endfunction()
 
 # Appends `text` to the caller's `violations`.
@@ -109,27 +167,23 @@ endmacro()
 # ---- Links ----
 
 function(_millrace_check_target target)
-  get_target_property(dir ${target} SOURCE_DIR)
-  file(RELATIVE_PATH dir "${MILLRACE_ROOT}" "${dir}")
-  string(REPLACE "_" "/" as_path "${target}")
-  _millrace_row("${dir}" row)
-  _millrace_row("${as_path}" name_row)
+  _millrace_target_row(${target} row)
   if(row STREQUAL "")
-    if(dir STREQUAL "")
+    if(row_dir STREQUAL "")
       return()  # The root's own utility targets link nothing of ours.
     endif()
-    _millrace_violation("target ${target}: folder ${dir}/ has no row in cmake/Folders.cmake")
+    _millrace_violation("target ${target}: folder ${row_dir}/ has no row in cmake/Folders.cmake")
     return()
-  endif()
-  if(name_row MATCHES "^${row}/")
-    set(row ${name_row})
   endif()
 
   set(uses ${MILLRACE_USES_${row}})
+  set(sees "${MILLRACE_SEES_${row}}")
   get_target_property(is_test ${target} MILLRACE_TEST)
-  if(is_test)
+  if(is_test OR target MATCHES "_test_util$")
     list(APPEND uses gtest benchmark)
+    set(sees "${MILLRACE_TESTS_${row}}")
   endif()
+  string(REGEX REPLACE "/.*" "" own "${row}")
 
   set(links)
   foreach(property LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
@@ -153,13 +207,15 @@ function(_millrace_check_target target)
       endif()
     endif()
     if(ours)
-      get_target_property(link_dir ${link} SOURCE_DIR)
-      file(RELATIVE_PATH link_dir "${MILLRACE_ROOT}" "${link_dir}")
-      string(REGEX REPLACE "/.*" "" folder "${link_dir}")
-      _millrace_sees(${row} "${folder}" "" ok whole)
-      if(NOT ok)
-        _millrace_violation("${row}/ may not see ${folder}/: target ${target} links ${link}")
-      elseif(NOT whole AND NOT link STREQUAL folder)
+      _millrace_target_row(${link} link_row)
+      string(REGEX REPLACE "/.*" "" folder "${link_row}")
+      # A target is as visible as a header of its row's would be; of a folder that is open for single headers alone, its own one.
+      if("${link_row}/_" MATCHES "${sees}" OR (folder STREQUAL own AND link_row STREQUAL folder))
+        continue()
+      endif()
+      if(NOT sees MATCHES "[(|]${folder}/")
+        _millrace_violation("${row}/ may not see ${link_row}/: target ${target} links ${link}")
+      elseif(NOT link STREQUAL folder)
         _millrace_violation("${row}/ may see only a few headers of ${folder}/, so of its targets only ${folder}: target ${target} links ${link}")
       endif()
       continue()
@@ -210,10 +266,11 @@ endfunction()
 
 function(_millrace_check_file file row)
   set(uses ${MILLRACE_USES_${row}})
-  if(file MATCHES "_(test|bench)[.](cc|cu)$|test_util[.]h$")
+  set(sees "${MILLRACE_SEES_${row}}")
+  if(file MATCHES "_(test|bench)[.](cc|cu)$|_test_util[.](h|cc)$")
     list(APPEND uses gtest benchmark)
+    set(sees "${MILLRACE_TESTS_${row}}")
   endif()
-  string(REGEX REPLACE "/.*" "" own "${row}")
   file(STRINGS "${MILLRACE_ROOT}/${file}" lines REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]")
   foreach(line IN LISTS lines)
     if(NOT line MATCHES "^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"]+)[>\"]")
@@ -225,19 +282,20 @@ function(_millrace_check_file file row)
     endif()
 
     # Ours: the first part of the path is a folder. What protoc generates belongs to proto/.
-    string(REGEX REPLACE "/.*" "" folder "${header}")
+    set(path "${header}")
     if(header MATCHES "[.]pb[.]h$" AND NOT header MATCHES "^google/")
-      set(folder proto)
+      set(path "proto/${header}")
     endif()
+    string(REGEX REPLACE "/.*" "" folder "${path}")
     if(folder IN_LIST MILLRACE_ROWS)
-      _millrace_sees(${row} ${folder} "${header}" ok whole)
-      if(NOT ok)
+      if(NOT path MATCHES "${sees}")
         _millrace_where("${file}" "${header}" where)
+        _millrace_row("${path}" other)
         set(only "")
-        if(";${MILLRACE_SEES_${row}}" MATCHES ";${folder}/")
+        if(sees MATCHES "[(|]${folder}/")
           set(only " but for what cmake/Folders.cmake lists")
         endif()
-        _millrace_violation("${row}/ may not see ${folder}/${only}: ${where}: #include ${header}")
+        _millrace_violation("${row}/ may not see ${other}/${only}: ${where}: #include ${header}")
       endif()
       continue()
     endif()
@@ -269,8 +327,13 @@ function(_millrace_check_includes)
       list(APPEND patterns "${MILLRACE_ROOT}/${folder}/*.${extension}")
     endforeach()
     file(GLOB_RECURSE files RELATIVE "${MILLRACE_ROOT}" ${patterns})
+    set(last_directory "")
     foreach(file IN LISTS files)
-      _millrace_row("${file}" row)
+      string(REGEX REPLACE "/[^/]*$" "" directory "${file}")
+      if(NOT directory STREQUAL last_directory)
+        _millrace_row("${directory}" row)
+        set(last_directory "${directory}")
+      endif()
       _millrace_check_file("${file}" ${row})
     endforeach()
   endforeach()

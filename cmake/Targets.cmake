@@ -3,12 +3,15 @@
 #   millrace_library(NAME n SRCS a.cc b.cc DEPS x absl::status [PRIVATE_DEPS y])   without SRCS: headers only
 #   millrace_executable(NAME n SRCS ... DEPS ...)
 #   millrace_plugin(NAME n SRCS ... DEPS ...)      a shared library for dlopen; of executors_torch: build/libmillrace_torch.so
-#   millrace_test(NAME n_test SRCS a_test.cc b_test.cc DEPS n [LABELS unit] [TIMEOUT 300] [ARGS ...])
+#   millrace_test(NAME n_test SRCS a_test.cc b_test.cc DEPS n [LABELS unit] [TIMEOUT 300] [ARGS ...] [THREADS])
 #   millrace_bench(NAME n_bench SRCS a_bench.cc DEPS n)
 #
 # millrace_test makes one program and one ctest of it, labelled `unit` unless LABELS says `server` (the whole daemon, with the
 # fake executor) or `model` (needs the default model's file, which the environment names in MILLRACE_MODEL). The sanitizer runs
 # leave `model` out. Benchmarks are built only when asked for by name or by `benches`.
+#
+# The build with ThreadSanitizer has only the tests of base, engine, hub, scheduler and server, and those that say THREADS: the
+# others run on one thread.
 #
 # Programs find plugins beside themselves, tests in the build folder.
 #
@@ -47,6 +50,36 @@ if(MILLRACE_SANITIZE)
   add_link_options(-fsanitize=${MILLRACE_SANITIZE})
 endif()
 
+# Most of the time that a file takes to compile goes into its headers: a sanitizer build compiles several files as one
+# (scripts/batches.py says which). The plain build does not, so that each file must include what it uses.
+find_program(MILLRACE_PYTHON python3)
+if(MILLRACE_SANITIZE AND MILLRACE_PYTHON)
+  set(_millrace_batches_default ON)
+else()
+  set(_millrace_batches_default OFF)
+endif()
+option(MILLRACE_BATCHES "Compile several files as one" ${_millrace_batches_default})
+
+# Sources that have compile options of their own are left alone by CMake.
+function(_millrace_batch target)
+  if(NOT MILLRACE_BATCHES)
+    return()
+  endif()
+  set(sources ${ARGN})
+  list(FILTER sources INCLUDE REGEX "^[^/].*[.]cc$")
+  execute_process(COMMAND "${MILLRACE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/batches.py" 8 ${sources}
+                  WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]+" lines "${lines}")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^([0-9]+) (.*)$" line "${line}")
+    set_property(SOURCE "${CMAKE_MATCH_2}" PROPERTY UNITY_GROUP "${target}_${CMAKE_MATCH_1}")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # The plain build judges warnings. In a batch, the optimizer sees more at once, and a type in an unnamed namespace is no longer in the
+  # main file (-Wsubobject-linkage).
+  target_compile_options(${target} PRIVATE -Wno-error -Wno-subobject-linkage)
+endfunction()
+
 # millrace_not_for_tsan(a.cc ...): sources that ThreadSanitizer must not look into, because they are made of gRPC's templates.
 # gRPC itself is not instrumented, and locks in ways that ThreadSanitizer cannot see; its templates, if they were, would be
 # reported for races that they do not have. So they are kept in few files, which hold none of our shared state.
@@ -84,11 +117,11 @@ function(millrace_list_gpu_programs)
 endfunction()
 
 function(_millrace_parse function)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;THREADS" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME)
-    message(FATAL_ERROR "${function}(NAME ...): takes NAME SRCS DEPS PRIVATE_DEPS LABELS TIMEOUT ARGS GPU, got: ${ARGN}")
+    message(FATAL_ERROR "${function}(NAME ...): takes NAME SRCS DEPS PRIVATE_DEPS LABELS TIMEOUT ARGS GPU THREADS, got: ${ARGN}")
   endif()
-  foreach(key GPU NAME TIMEOUT SRCS DEPS PRIVATE_DEPS LABELS ARGS)
+  foreach(key GPU THREADS NAME TIMEOUT SRCS DEPS PRIVATE_DEPS LABELS ARGS)
     set(arg_${key} "${arg_${key}}" PARENT_SCOPE)
   endforeach()
 endfunction()
@@ -111,6 +144,7 @@ function(millrace_library)
   endif()
   add_library(${arg_NAME} STATIC ${arg_SRCS})
   _millrace_common(${arg_NAME})
+  _millrace_batch(${arg_NAME} ${arg_SRCS})
   target_link_libraries(${arg_NAME} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
 endfunction()
 
@@ -136,11 +170,13 @@ endfunction()
 
 function(millrace_test)
   _millrace_parse(millrace_test ${ARGN})
-  if(NOT MILLRACE_TESTS)
+  if(NOT MILLRACE_TESTS OR (MILLRACE_SANITIZE STREQUAL "thread" AND NOT arg_THREADS AND
+                            NOT arg_NAME MATCHES "^(base|engine|hub|scheduler|server)_"))
     return()
   endif()
   add_executable(${arg_NAME} ${arg_SRCS})
   _millrace_common(${arg_NAME})
+  _millrace_batch(${arg_NAME} ${arg_SRCS})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
   set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON BUILD_RPATH "${PROJECT_BINARY_DIR}")
   if(arg_GPU)
@@ -155,7 +191,7 @@ function(millrace_test)
     set(arg_TIMEOUT 300)
   endif()
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-  set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})  # The long ones first.
 endfunction()
 
 function(millrace_bench)

@@ -1,4 +1,4 @@
-// What the settings' table looks like to people.
+// Renders the table of settings for people.
 #ifndef MILLRACE_CONFIG_HELP_H_
 #define MILLRACE_CONFIG_HELP_H_
 
@@ -18,7 +18,7 @@ std::string VersionText();
 // For --help, and `millraced bench --help`.
 std::string HelpText(Command command);
 
-// The table of the README, between its markers "<!-- settings -->" and "<!-- /settings -->".
+// The table of docs/settings.md, between its markers "<!-- settings -->" and "<!-- /settings -->".
 std::string SettingsTableMarkdown();
 
 }  // namespace millrace

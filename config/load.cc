@@ -37,7 +37,7 @@ class Loader {
     return absl::OkStatus();
   }
 
-  // What depends on the device and was left to it.
+  // Sets the defaults that depend on the device.
   void ResolveDefaults() {
     Settings& s = settings_;
     const bool gpu = s.device == Device::kCuda;
@@ -46,7 +46,7 @@ class Loader {
     if (s.kv_cache_memory == 0 && !gpu) s.kv_cache_memory = int64_t{1} << 30;
   }
 
-  // What each setting alone cannot know.
+  // Checks what depends on more than one setting.
   absl::Status CrossCheck(Command command) const {
     MILLRACE_RETURN_IF_ERROR(CheckDevice());
     MILLRACE_RETURN_IF_ERROR(CheckBudget());
@@ -191,7 +191,7 @@ class Loader {
     for (const Setting& setting : SettingsTable()) {
       const auto found = given_.find(setting.name);
       if (setting.serving_only && found != given_.end() && found->second.from_flag) {
-        return Contradiction(setting.name, "which means nothing to bench: it serves nobody");
+        return Contradiction(setting.name, "which means nothing to bench, which serves no clients");
       }
     }
     for (const std::string_view name : {"batch-sizes", "input-len", "output-lens"}) {

@@ -80,7 +80,7 @@ TEST(LoadBenchTest, Refusals) {
   EXPECT_THAT(Error({"--batch-sizes=0"}), HasSubstr("expected whole numbers from 1 to 4096"));
   EXPECT_THAT(Error({"--temperature=nan"}), HasSubstr("expected a number from 0 to 2"));
   EXPECT_EQ(Error({"--http-port=1"}),
-            "flag --http-port: got \"1\", which means nothing to bench: it serves nobody");
+            "flag --http-port: got \"1\", which means nothing to bench, which serves no clients");
   EXPECT_THAT(Error({"--max-waiting=5"}), HasSubstr("means nothing to bench"));
 }
 

@@ -1,6 +1,6 @@
 // Every setting of the server, with its default. How each is named, what it may be and what it is
 // for stands in settings_table.cc; from the two come the flags, the file's keys, the environment's
-// names, --help and the README's table.
+// names, --help and the table of docs/settings.md.
 #ifndef MILLRACE_CONFIG_SETTINGS_H_
 #define MILLRACE_CONFIG_SETTINGS_H_
 
@@ -23,8 +23,8 @@ enum class FloatType { kFloat32, kBfloat16 };
 enum class KernelSet { kAuto, kPortable };
 enum class Gemm { kAuto, kCublasLt };
 
-// What `millraced bench` measures: `batch` sequences at a time, `input` prompt tokens each, one or
-// two numbers of tokens to generate, ascending.
+// A point that `millraced bench` measures: `batch` sequences at a time, `input` prompt tokens each,
+// one or two numbers of tokens to generate, ascending.
 struct BenchPoint {
   int32_t batch;
   int32_t input;
@@ -71,7 +71,7 @@ struct Settings {
   // LibTorch.
   FloatType dtype = FloatType::kFloat32;
 
-  // Doors. `host` is an IPv4 or IPv6 address; a port of 0 is any free one.
+  // Endpoints. `host` is an IPv4 or IPv6 address; a port of 0 is any free one.
   std::string host = "127.0.0.1";
   int32_t http_port = 8000;
   int32_t grpc_port = 8001;

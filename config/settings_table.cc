@@ -180,7 +180,7 @@ std::vector<Setting> TorchSettings() {
   };
 }
 
-std::vector<Setting> DoorSettings() {
+std::vector<Setting> EndpointSettings() {
   return {
       Make({"host", "ADDRESS",
             "where HTTP and gRPC listen; beyond loopback only with --api-key or --insecure"},
@@ -311,7 +311,7 @@ const std::vector<Setting>& SettingsTable() {
     };
     add("Model", ModelSettings());
     add("Engine", EngineSettings());
-    add("Doors", ForServing(DoorSettings()));
+    add("Endpoints", ForServing(EndpointSettings()));
     add("Access", ForServing(AccessSettings()));
     add("Life", ForServing(LifeSettings()));
     add("Logs and settings", LogSettings());
@@ -339,7 +339,7 @@ const Setting* NearestSetting(std::string_view name) {
   int least = 3;  // Further away it is another word.
   for (const Setting& setting : SettingsTable()) {
     const int distance = EditDistance(dashed, setting.name);
-    // Of a short name, a third may be wrong.
+    // Up to a third of a short name may be wrong.
     if (distance < least && distance * 3 <= static_cast<int>(setting.name.size())) {
       least = distance;
       nearest = &setting;

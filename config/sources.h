@@ -1,5 +1,5 @@
 // Where settings are written: flags, environment, file. Each is read into the same list of
-// assignments, whose values nobody has looked at yet.
+// assignments, whose values are not checked yet.
 #ifndef MILLRACE_CONFIG_SOURCES_H_
 #define MILLRACE_CONFIG_SOURCES_H_
 

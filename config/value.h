@@ -29,7 +29,8 @@ std::optional<bool> ParseBool(std::string_view text);
 // An address to listen on, as numbers: an IPv4 or IPv6 address, or localhost (127.0.0.1).
 std::optional<std::string> ParseBindAddress(std::string_view text);
 
-// Whether only this machine reaches what listens on `address` (as ParseBindAddress gives it).
+// Returns whether only this machine reaches what listens on `address` (as ParseBindAddress gives
+// it).
 bool IsLoopback(std::string_view address);
 
 // The fewest insertions, deletions and replacements of characters that turn one into the other

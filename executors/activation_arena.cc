@@ -12,24 +12,23 @@ constexpr Logger kLog(LogComponent::kExecutors);
 
 }  // namespace
 
-uint8_t* ActivationArena::Take(size_t bytes) {
+size_t ActivationArena::Take(size_t size) {
   size_t begin = 0;
   auto next = taken_.begin();
-  for (; next != taken_.end() && next->begin < begin + bytes; ++next)
-    begin = (next->end + kAlignment - 1) / kAlignment * kAlignment;
-  if (begin + bytes > bytes_) {
-    kLog.Error("a step takes more activations than the arena's ", bytes_, " bytes");
+  for (; next != taken_.end() && next->begin < begin + size; ++next)
+    begin = (next->end + alignment_ - 1) / alignment_ * alignment_;
+  if (begin + size > capacity_) {
+    kLog.Error("a step takes more activations than the arena's ", capacity_);
     std::abort();
   }
-  taken_.insert(next, {begin, begin + bytes});
-  peak_ = std::max(peak_, begin + bytes);
-  return memory_ + begin;
+  taken_.insert(next, {begin, begin + size});
+  peak_ = std::max(peak_, begin + size);
+  return begin;
 }
 
-void ActivationArena::Return(uint8_t* data) {
-  const size_t begin = data - memory_;
-  taken_.erase(
-      std::find_if(taken_.begin(), taken_.end(), [begin](Extent e) { return e.begin == begin; }));
+void ActivationArena::Return(size_t begin) {
+  taken_.erase(std::find_if(taken_.begin(), taken_.end(),
+                            [begin](Range range) { return range.begin == begin; }));
 }
 
 }  // namespace millrace

@@ -1,38 +1,38 @@
-// Where a step's activations lie.
+// The allocator of a step's activations.
 #ifndef MILLRACE_EXECUTORS_ACTIVATION_ARENA_H_
 #define MILLRACE_EXECUTORS_ACTIVATION_ARENA_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 namespace millrace {
 
-// Hands out parts of one piece of memory, which it never touches (it may be a device's); the same
-// sequence of calls gets the same addresses.
+// Allocates ranges of [0, capacity). The same sequence of calls yields the same ranges.
 class ActivationArena {
  public:
-  // The memory outlives this and is aligned to kAlignment.
-  ActivationArena(uint8_t* memory, size_t bytes) : memory_(memory), bytes_(bytes) {}
+  // Ranges begin at multiples of `alignment`. An arena without a capacity measures what is taken.
+  explicit ActivationArena(size_t alignment, size_t capacity = kEndless)
+      : alignment_(alignment), capacity_(capacity) {}
 
-  static constexpr size_t kAlignment = 256;
+  // Allocates by first fit and returns the range's beginning. Aborts the process if nothing fits,
+  // since the capacity is what a dry run of the largest step took.
+  size_t Take(size_t size);
+  void Return(size_t begin);
 
-  // First fit. Ends the process when nothing fits: the arena is made for what a step takes.
-  uint8_t* Take(size_t bytes);
-  void Return(uint8_t* data);
-
-  // The most bytes that were ever in use, gaps included.
+  // Returns the largest end that any range has had.
   size_t peak() const { return peak_; }
 
  private:
-  struct Extent {
+  static constexpr size_t kEndless = static_cast<size_t>(-1) / 2;
+
+  struct Range {
     size_t begin;
     size_t end;
   };
-  uint8_t* memory_;
-  size_t bytes_;
+  size_t alignment_;
+  size_t capacity_;
   size_t peak_ = 0;
-  std::vector<Extent> taken_;  // ascending
+  std::vector<Range> taken_;  // ascending
 };
 
 }  // namespace millrace

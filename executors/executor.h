@@ -1,4 +1,4 @@
-// An executor runs a model, one step at a time, on one device or on several that act as one.
+// An executor runs a model, step by step, on one device or on several that act as one.
 #ifndef MILLRACE_EXECUTORS_EXECUTOR_H_
 #define MILLRACE_EXECUTORS_EXECUTOR_H_
 
@@ -19,43 +19,45 @@ struct KvGroup {
   int64_t bytes_per_block;  // keys and values of all of the group's layers
 };
 
-// How the executor has cut its KV arena. Today there is exactly one group.
+// Layout of the executor's KV arena. There is exactly one group today.
 struct KvLayout {
   int32_t block_size;  // tokens in a block
   int32_t num_blocks;
-  std::string type;  // the element's type, as users name it: "float16"; of keys and of values where
-                     // they differ
+  // The element type as users name it, e.g. "float16"; both types if keys and values differ.
+  std::string type;
   std::vector<KvGroup> groups;
 };
 
-// A part of loading a model, and what it took.
+// A phase of loading a model, and its duration.
 struct LoadPhase {
   std::string name;
   double seconds;
 };
 
-// What a loaded model is, for those who plan and talk about it.
+// Properties of a loaded model.
 struct ModelInfo {
   std::string architecture;  // the family's name, "llama"
-  std::string digest;        // SHA-256 of the weights, 32 raw bytes: equal exactly when they are
-  int64_t weight_bytes;      // as placed on the device
-  std::vector<int32_t> end_tokens;  // that end an answer beside the tokenizer's own
-  // A sequence's numbers do not depend on what else runs, nor on how it was cut into steps.
+  std::string digest;    // SHA-256 of the weights, 32 raw bytes; equal exactly if the weights are
+  int64_t weight_bytes;  // as placed on the device
+  std::vector<int32_t> end_tokens;  // end an answer in addition to the tokenizer's own
+  // True if a sequence's numbers depend neither on the rest of the batch nor on how it was cut into
+  // steps.
   bool batch_invariant = true;
   StepLimits limits;
   KvLayout kv;
-  // Of a GPU: batch sizes whose decode step is one CUDA graph, and those that could not be captured
-  // and run in a larger one, or kernel by kernel.
+  // GPU only: the number of batch sizes whose decode step is a CUDA graph, and of those whose
+  // capture failed, which run in a larger graph or kernel by kernel.
   int32_t graphs = 0;
   int32_t graphs_failed = 0;
-  std::vector<LoadPhase> load_phases;  // in their order; those that the executor tells apart
+  std::vector<LoadPhase> load_phases;  // in order
 };
 
-// Submit, Poll and Wait belong to one thread, the engine's. Workers are the executor's own.
+// Runs a model. Submit, Poll and Wait are called by one thread, the engine's; workers are the
+// executor's own.
 //
-// A row that goes wrong fails alone (RowResult::status). A device that goes wrong fails every step
-// in flight with an Unavailable StepResult::status; Submit then refuses everything, and the process
-// is meant to end: an executor does not come back.
+// A bad row fails alone (RowResult::status). A failed device fails every step in flight with an
+// Unavailable StepResult::status. Submit then refuses everything, and the process should end, since
+// an executor does not recover.
 //
 // Destroying an executor with steps in flight waits for them.
 class Executor {
@@ -64,27 +66,27 @@ class Executor {
 
   virtual const ModelInfo& info() const = 0;
 
-  // `wake` is called from a worker each time a result becomes ready for Poll. It must not block and
-  // must not call back into the executor. Set at most once, before the first Submit.
+  // Registers `wake`, which a worker calls each time a result becomes ready for Poll. It must not
+  // block or call back into the executor. Call at most once, before the first Submit.
   virtual void OnResult(std::function<void()> wake) = 0;
 
-  // Queues a step; returns at once. InvalidArgument: the plan breaks the contract (see
-  // ValidatePlan) and nothing was done. ResourceExhausted: kMaxStepsInFlight are in flight.
-  // Unavailable: the device has failed.
+  // Queues a step and returns at once. Returns InvalidArgument, with no effect, if the plan
+  // violates the contract (see ValidatePlan); ResourceExhausted if kMaxStepsInFlight are in flight;
+  // Unavailable if the device has failed.
   virtual absl::Status Submit(StepPlan plan) = 0;
 
-  // The bytes of memory that each kernel of a step must read and write at least, in their order, if
-  // the step gives each of `rows` sequences one token and these have `positions` tokens together.
-  // Empty: this executor's work is not that of kernels. Any thread's.
+  // Returns the bytes of memory that each kernel of a step must read and write at least, in kernel
+  // order, if each of `rows` sequences gets one token and they have `positions` tokens together.
+  // Empty if the executor does not run kernels. May be called from any thread.
   virtual std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions) const {
     (void)rows, (void)positions;
     return {};
   }
 
-  // The oldest finished step that was not handed out yet, if there is one.
+  // Returns the oldest finished step not yet returned, if there is one.
   virtual std::optional<StepResult> Poll() = 0;
 
-  // The same, but waits for it; nothing when no step is in flight.
+  // Waits for the oldest step and returns its result, or nullopt if no step is in flight.
   virtual std::optional<StepResult> Wait() = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "executors/factory.h"
 
+#include <variant>
+
 #include "executors/cpu/cpu_executor.h"
 #ifdef MILLRACE_HAS_CUDA
 #include "executors/cuda/cuda_executor.h"
@@ -23,29 +25,24 @@ absl::Status PackageNeedsTorch() {
 
 }  // namespace
 
-bool IsPackage(const std::string& path) { return path.ends_with(".pt2"); }
-
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadTensorModel(const ModelSpec& model,
                                                              const DeviceSpec& device) {
-  if (device.kind == DeviceKind::kTorch) return aten::LoadTorchPackage(model, device);
+  if (const auto* torch = std::get_if<TorchSpec>(&device)) {
+    return aten::LoadTorchPackage(model, *torch);
+  }
   return PackageNeedsTorch();
 }
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device) {
-  if (IsPackage(model.path) && device.kind != DeviceKind::kTorch) return PackageNeedsTorch();
-  switch (device.kind) {
-    case DeviceKind::kCpu:
-      return cpu::LoadCpuExecutor(model, device);
-    case DeviceKind::kTorch:
-      return aten::LoadTorchExecutor(model, device);
-    case DeviceKind::kFake:
-      return LoadFakeExecutor(device);
-    case DeviceKind::kCuda:
-      break;
+  if (const auto* torch = std::get_if<TorchSpec>(&device)) {
+    return aten::LoadTorchExecutor(model, *torch);
   }
+  if (IsPackage(model.path)) return PackageNeedsTorch();
+  if (const auto* cpu = std::get_if<CpuSpec>(&device)) return cpu::LoadCpuExecutor(model, *cpu);
+  if (const auto* fake = std::get_if<FakeSpec>(&device)) return LoadFakeExecutor(*fake);
 #ifdef MILLRACE_HAS_CUDA
-  return cuda::LoadCudaExecutor(model, device);
+  return cuda::LoadCudaExecutor(model, std::get<CudaSpec>(device));
 #else
   return WithoutCuda();
 #endif
@@ -59,18 +56,18 @@ absl::StatusOr<std::string> CudaKernelTable() {
 #endif
 }
 
-absl::StatusOr<std::unique_ptr<DeviceTrace>> StartTrace(DeviceKind device) {
+absl::StatusOr<std::unique_ptr<DeviceTrace>> StartTrace(const DeviceSpec& device) {
 #ifdef MILLRACE_HAS_CUDA
-  if (device == DeviceKind::kCuda) return cuda::StartCudaTrace();
+  if (std::holds_alternative<CudaSpec>(device)) return cuda::StartCudaTrace();
 #endif
   return CanTrace(device);
 }
 
-absl::Status CanTrace(DeviceKind device) {
+absl::Status CanTrace(const DeviceSpec& device) {
 #ifdef MILLRACE_HAS_CUDA
-  if (device == DeviceKind::kCuda) return cuda::CanTrace();
+  if (std::holds_alternative<CudaSpec>(device)) return cuda::CanTrace();
 #endif
-  return absl::UnimplementedError(device == DeviceKind::kCuda
+  return absl::UnimplementedError(std::holds_alternative<CudaSpec>(device)
                                       ? "trace: cuda is not built into this server"
                                       : "trace: only --device cuda keeps a record of what it does");
 }

@@ -1,10 +1,11 @@
-// The vocabulary in which a model family is written.
+// The core of the vocabulary in which a model family is written: what decoders (decoder_ops.h) and
+// encoders (encoder_ops.h) share.
 //
 // A family is straight-line code over these ops (see models/decoder.cc). It is the same
 // for every device and every tensor-parallel degree: what differs lies behind two interfaces. Where
 // the weights live and in which form is the WeightPlacer's business, how an op runs is the Ops'.
 // The ops are as large as the fusions that pay: an op that ends in a norm or a gate also produces
-// the form (plain, or quantized with its scales) that the linear which consumes it wants.
+// the forms (plain, or quantized with its scales) that the linears which consume it want.
 //
 // Numbers: what an op computes for a token depends on that token and its own sequence alone, bit
 // for bit, whatever else is in the step and however the sequence was cut into steps.
@@ -15,9 +16,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace millrace {
 
@@ -26,14 +30,36 @@ enum class EmbeddingId : int32_t {};
 enum class NormId : int32_t {};
 enum class LinearId : int32_t {};
 
-// How a linear's weight [out, in] is divided among tensor-parallel ranks: by output rows (what it
-// produces stays divided), or by input columns (what it produces is a partial sum, see RowLinear).
-enum class Shard { kOutput, kInput };
+// One of `size` ranks of tensor parallelism (arXiv:1909.08053), which hold a share of each large
+// weight and run the same ops.
+struct RankSpec {
+  int rank = 0;
+  int size = 1;
+};
 
-// Of a root-mean-square norm, y = x / sqrt(mean(x^2) + epsilon) * (offset + weight).
-struct NormSpec {
-  float epsilon = 0;
-  float offset = 0;  // 1 where a checkpoint holds what is added to one
+// A rank's share of `total` consecutive things, such as a weight's rows: [begin, begin + count),
+// and zeros behind them up to `size`, which is the same on every rank. The shares of all ranks, in
+// their order, are everything once.
+struct Share {
+  int64_t total = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+  int64_t size = 0;
+};
+
+// A rank's share of a linear's weight [out, in]: of the output rows (the product stays divided), or
+// of the input columns (the product is a partial sum, see RowLinear).
+struct Shard {
+  // Shares of consecutive parts of the rows (q, k and v), whose totals are all rows. A part lies
+  // within one tensor. Empty: the rank has all rows.
+  std::vector<Share> rows;
+  std::optional<Share> columns;  // nothing: the rank has all columns
+};
+
+// Elements of a weight that share scales, so that no rank holds a part of them.
+struct ScaleBlock {
+  int64_t rows = 1;
+  int64_t columns = 1;
 };
 
 // Takes tensors out of a checkpoint, by their GGUF names, to where and how the device wants them.
@@ -46,33 +72,62 @@ class WeightPlacer {
 
   virtual bool Has(const std::string& name) const = 0;
 
-  // [vocab, hidden]
+  // The rank that the weights are placed for.
+  virtual RankSpec rank() const = 0;
+
+  // The blocks of the weight of a linear, in the form in which it is placed.
+  virtual absl::StatusOr<ScaleBlock> BlockOf(const std::string& name) const = 0;
+
+  // [vocab, hidden], divided by rows.
   virtual absl::StatusOr<EmbeddingId> Embedding(const std::string& name) = 0;
 
-  // [size]: a norm's weight.
-  virtual absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) = 0;
-
   // [out, in]: the tensors' rows, one tensor after the other (q, k and v become one linear). Beside
-  // the weight "x.weight" there may be the bias "x.bias", [out of that tensor], which Ops::Linear
-  // then adds; of several tensors, each may have one or not. With Shard::kInput a decoder has none.
-  virtual absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) = 0;
-
-  // For Ops::GatedLinear, without biases: the gate's [size, in] and then the other factor's (up) of
-  // the same shape, as two tensors, or as one of [2 * size, in].
-  virtual absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names) = 0;
-
-  // [vocab, hidden], for Ops::Head: keeps its precision where the layers' linears are quantized.
-  virtual absl::StatusOr<LinearId> Head(const std::string& name) = 0;
+  // the weight "x.weight" there may be the bias "x.bias", [out of that tensor], which the op
+  // then adds; of several tensors, each may have one or not. It is divided as the rows are; of a
+  // linear that is divided by columns, rank 0 alone has it, and a decoder has none.
+  virtual absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
+                                          const Shard& shard) = 0;
 };
 
-// The output of an op, for the ops that follow in the same step: [tokens, width], in whatever
-// memory and element type the Ops chose. Its memory returns to the step's arena when the handle
-// dies, so the same step shape always sees the same addresses (a captured graph depends on it).
-class ActivationBuffer {
+// The output of an op, for the ops that follow it in the same step: [tokens, width], in whatever
+// memory and element type the device chose. Each role has a type of its own, so that a mix-up does
+// not compile, and each device derives its buffers from them. A buffer's memory returns to the
+// step's arena when its handle dies, so the same step shape always sees the same addresses (a
+// captured graph depends on it).
+
+// The residual stream of a decoder, or the hidden states of an encoder: [tokens, hidden].
+class ResidualBuffer {
  public:
-  virtual ~ActivationBuffer() = default;
+  virtual ~ResidualBuffer() = default;
 };
-using Activation = std::unique_ptr<ActivationBuffer>;
+using Residual = std::unique_ptr<ResidualBuffer>;
+
+// The input of linears, [tokens, in], in every form that its consumers want: the same values once
+// in each form, however many consumers share it.
+class LinearInputBuffer {
+ public:
+  virtual ~LinearInputBuffer() = default;
+};
+using LinearInput = std::unique_ptr<LinearInputBuffer>;
+
+// The projection to queries, keys and values, [tokens, (heads + 2 kv_heads) * head_size], with all
+// of q first, then k, then v.
+class QkvBuffer {
+ public:
+  virtual ~QkvBuffer() = default;
+};
+using Qkv = std::unique_ptr<QkvBuffer>;
+
+// The queries of a layer whose keys and values are in its pages, or are left to Attention to
+// append.
+class QueryBuffer {
+ public:
+  virtual ~QueryBuffer() = default;
+};
+using Query = std::unique_ptr<QueryBuffer>;
+
+// The linears that read an op's output, at least one.
+using Consumers = absl::Span<const LinearId>;
 
 // The step at hand: which tokens at which positions of which sequences. Each executor has its own
 // form of it; a family only hands it on.
@@ -86,7 +141,7 @@ class StepInput {
 // t = position * base^(-2i / dimensions) / factors[i]. The head's other values stay as they are.
 struct RopeSpec {
   double base = 10000;
-  int32_t dimensions = 0;  // 0: nothing is turned
+  int32_t dimensions = 0;  // 0: nothing is rotated
   bool interleaved =
       true;  // pairs (2i, 2i + 1), as GGUF stores Llama; else (i, i + dimensions / 2)
   std::vector<float> factors;  // [dimensions / 2], or empty for all ones (Llama 3.1's scaling)
@@ -95,7 +150,7 @@ struct RopeSpec {
   bool operator==(const RopeSpec&) const = default;
 };
 
-// Of one layer. Shapes are the whole model's; a rank works on its share of the heads.
+// The attention of one layer, with the heads of this rank.
 struct AttentionSpec {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;  // divides num_heads (grouped-query attention, arXiv:2305.13245)
@@ -108,7 +163,7 @@ struct AttentionSpec {
   RopeSpec rope;
 };
 
-// Of a layer: root-mean-square norms of q and of k before they are turned. Over each head's own
+// A layer's root-mean-square norms of q and of k before they are rotated. Over each head's own
 // values, weights [head_size] (Qwen3, arXiv:2505.09388); or `across_heads`, over all heads' values
 // together, weights [heads * head_size] and [kv_heads * head_size] (OLMo 2, arXiv:2501.00656).
 struct HeadNorms {
@@ -117,73 +172,46 @@ struct HeadNorms {
   bool across_heads = false;
 };
 
-// f of a gated linear: silu(x) = x / (1 + exp(-x)), or GELU as approximated by its tanh,
-// x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (arXiv:1606.08415).
-enum class GateFunction { kSilu, kGeluTanh };
-
-// What RowLinear adds to the residual, of its product y: factor * norm(y), or factor * y.
-struct Addend {
-  std::optional<NormId> norm;
-  float factor = 1;
-};
-
-// What becomes of a head's products y: factor * y; if soft_cap is not 0, then
-// soft_cap * tanh(factor * y / soft_cap).
-struct LogitSpec {
-  float factor = 1;
-  float soft_cap = 0;
-
-  bool operator==(const LogitSpec&) const = default;
-};
-
-class Ops {
+// Ops are used by one thread at a time.
+//
+// An op refuses what its device cannot do: it leaves UNIMPLEMENTED for TakeStatus, with a message
+// that names the field, and runs on without harm. An executor finds that out when it loads a model,
+// in a dry run that calls every op and computes nothing; a family whose ops do not fit together (a
+// linear that its input was not made for) is found out there, too.
+class CoreOps {
  public:
-  virtual ~Ops() = default;
+  virtual ~CoreOps() = default;
 
-  // The residual stream, [tokens, hidden]: factor * each token's embedding.
-  virtual Activation Embed(EmbeddingId table, float factor, const StepInput& input) = 0;
+  // Begins a step and forgets all that was derived from the one before. `input` outlives the step's
+  // ops.
+  virtual void BeginStep(const StepInput& input) = 0;
 
-  // norm(residual), or without a norm the residual itself, in the form that `consumer` wants.
-  virtual Activation Norm(std::optional<NormId> norm, const Activation& residual,
-                          LinearId consumer) = 0;
+  // x * W^T (+ bias), W being q's, k's and v's rows.
+  virtual Qkv QkvLinear(LinearId weight, const LinearInput& x) = 0;
 
-  // x * W^T (+ bias): [tokens, out].
-  virtual Activation Linear(LinearId weight, const Activation& x) = 0;
-
-  // residual += what `addend` makes of x * W^T, summed over the ranks; then Norm(norm, residual,
-  // consumer). Reduction, residual and norm are one op so that a fused all-reduce changes no
-  // family. The norm may be the consumer's own work: the new residual is there when the consumer
-  // has run.
-  virtual Activation RowLinear(LinearId weight, Activation x, const Addend& addend,
-                               Activation& residual, std::optional<NormId> norm,
-                               LinearId consumer) = 0;
-
-  // f(x * Wgate^T) * (x * Wup^T), [tokens, size], in the form that `consumer` wants.
-  virtual Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
-                                 LinearId consumer) = 0;
-
-  // Of qkv, [tokens, (heads + 2 kv_heads) * head_size] with all of q, then k, then v: norms q and k
-  // where the layer has `norms`, turns them by their positions (spec.rope), and appends k and v to
-  // the layer's pages. An executor may leave it to the Attention of what it leaves in `qkv`.
-  virtual void RopeAppend(int32_t layer, const AttentionSpec& spec,
-                          const std::optional<HeadNorms>& norms, Activation& qkv,
-                          const StepInput& input) = 0;
+  // Norms q and k where the layer has `norms`, rotates them by their positions (spec.rope), and
+  // appends k and v to the layer's pages.
+  virtual Query RopeAppend(int32_t layer, const AttentionSpec& spec,
+                           const std::optional<HeadNorms>& norms, Qkv qkv) = 0;
 
   // Attention (causal, unless the spec says otherwise) of each token's q over its sequence's pages,
-  // [tokens, heads * head_size], in the form that `consumer` wants; head h reads kv head h / (heads
-  // / kv_heads). Paged as in arXiv:2309.06180.
-  virtual Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
-                               const StepInput& input, LinearId consumer) = 0;
+  // [tokens, heads * head_size]; head h reads kv head h / (heads / kv_heads). Paged as in
+  // arXiv:2309.06180.
+  virtual LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
+                                Consumers consumers) = 0;
 
-  // The logits, float32 [wanted positions, vocab], of the positions that the step wants them of:
-  // what `spec` makes of x * W^T, x being the final norm's output for all tokens. The handle may
-  // stand for logits that Sample computes, some positions at a time: a prompt's log-probabilities
-  // want those of thousands.
-  virtual Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
-                          const StepInput& input) = 0;
+  // The first failure since the last call.
+  absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
 
-  // Samples or scores each wanted position; the executor hands the tokens out.
-  virtual void Sample(const Activation& logits, const StepInput& input) = 0;
+ protected:
+  bool ok() const { return status_.ok(); }
+  // The first failure stays.
+  void Fail(absl::Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+
+ private:
+  absl::Status status_;
 };
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Tells the phases of loading a model apart, for ModelInfo::load_phases.
+// Measures the phases of loading a model, for ModelInfo::load_phases.
 #ifndef MILLRACE_EXECUTORS_PHASE_TIMER_H_
 #define MILLRACE_EXECUTORS_PHASE_TIMER_H_
 
@@ -13,7 +13,7 @@ namespace millrace {
 
 class PhaseTimer {
  public:
-  // Names what was done since the last call, or since the timer was made.
+  // Ends a phase, which began at the last call or at the timer's construction.
   void End(std::string name) {
     const SteadyTime now = Clock::Real().Now();
     phases_.push_back({std::move(name), ToSeconds(now - begin_)});

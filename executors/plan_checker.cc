@@ -61,7 +61,7 @@ absl::Status PlanChecker::Check(const StepPlan& plan) {
     const bool is_fresh = !starts.empty() && starts[slot];
     MILLRACE_RETURN_IF_ERROR(CheckRow(plan, i, is_fresh ? fresh : slots_[slot]));
   }
-  // All is well: note it.
+  // The plan is valid: record it.
   last_id_ = plan.id;
   for (const SlotStart& start : plan.starts) slots_[start.slot] = fresh;
   for (const StepRow& row : plan.rows) {

@@ -1,5 +1,5 @@
-// Whether a plan continues what earlier plans began: the half of the contract that ValidatePlan
-// cannot see.
+// Checks that a plan is consistent with earlier plans, which is the half of the contract that
+// ValidatePlan cannot check.
 #ifndef MILLRACE_EXECUTORS_PLAN_CHECKER_H_
 #define MILLRACE_EXECUTORS_PLAN_CHECKER_H_
 
@@ -11,16 +11,16 @@
 
 namespace millrace {
 
-// What every executor asks before it takes a plan. Belongs to the thread that submits.
+// The check that every executor applies before it accepts a plan. Used by the submitting thread.
 class PlanChecker {
  public:
   explicit PlanChecker(const StepLimits& limits) : limits_(limits), slots_(limits.max_num_seqs) {}
 
-  // ValidatePlan; and: ids ascend, a row's slot was started, a row begins where its slot's last one
-  // ended (a fresh slot's anywhere, at the end of the cached prefix that it names), each of its
-  // positions has a block, and sampled_by is the last step that sampled for the slot.
-  // InvalidArgument, naming row and field, otherwise; then nothing is noted. Linear in the size of
-  // the plan.
+  // Applies ValidatePlan and checks: ids ascend; a row's slot was started; a row begins where its
+  // slot's last one ended (in a fresh slot anywhere, at the end of the cached prefix that it
+  // names); each of its positions has a block; sampled_by is the last step that sampled for the
+  // slot. Returns InvalidArgument, naming row and field, and records nothing otherwise. Linear in
+  // the size of the plan.
   absl::Status Check(const StepPlan& plan);
 
  private:

@@ -18,7 +18,7 @@ constexpr StepLimits kLimits = {.max_num_seqs = 4,
                                 .block_size = 16,
                                 .vocab_size = 100};
 
-// A prompt of 20 tokens in slot 1, which samples.
+// A plan with a prompt of 20 tokens in slot 1, which samples.
 StepPlan Prompt() {
   StepPlan plan;
   plan.id = 5;
@@ -35,7 +35,7 @@ StepPlan Prompt() {
   return plan;
 }
 
-// The step after it.
+// The step after Prompt's.
 StepPlan Decode() {
   StepPlan plan;
   plan.id = 6;
@@ -48,7 +48,7 @@ TEST(PlanCheckerTest, FollowsASequence) {
   PlanChecker checker(kLimits);
   EXPECT_TRUE(checker.Check(Prompt()).ok());
   EXPECT_TRUE(checker.Check(Decode()).ok());
-  // Its slot begins anew, with a cached prefix of one block.
+  // The slot starts again, with a cached prefix of one block.
   StepPlan again = Prompt();
   again.id = 9;
   again.rows[0].start = 16;

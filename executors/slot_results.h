@@ -1,4 +1,4 @@
-// What was sampled becomes a step's result, the same way on every device.
+// Converts sampled tokens to a step's result, the same way on every device.
 #ifndef MILLRACE_EXECUTORS_SLOT_RESULTS_H_
 #define MILLRACE_EXECUTORS_SLOT_RESULTS_H_
 
@@ -10,21 +10,22 @@
 
 namespace millrace {
 
-// What came of one WantedLogits.
+// The outcome of one WantedLogits.
 struct Sampled {
-  bool ok = false;  // false: a logit was not finite, and the rest means nothing
+  bool ok = false;  // false if a logit was not finite; the other fields are then undefined
   Token token = 0;
   std::optional<float> logprob;
   int32_t rank = 0;
   std::vector<TokenLogprob> top;
 };
 
-// Remembers which sequences failed: what follows from a failed row fails with it. Steps in order.
+// Makes step results, in step order. It remembers failed sequences, whose later rows fail too.
 class SlotResults {
  public:
   explicit SlotResults(const StepLimits& limits) : failed_(limits.max_num_seqs) {}
 
-  // `sampled`: as many as the plan wants logits of, in its order, or more.
+  // Makes the result of `plan`. `sampled` has one entry per position whose logits the plan wants,
+  // in plan order; further entries are ignored.
   StepResult Make(const StepPlan& plan, absl::Span<const Sampled> sampled);
 
  private:

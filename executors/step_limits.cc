@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const DeviceSpec& device) {
+absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const CommonSpec& device) {
   if (device.max_model_len > config.context_length) {
     return absl::InvalidArgumentError(StrCat("max_model_len is ", device.max_model_len,
                                              ", allowed: up to the model's ",

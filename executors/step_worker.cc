@@ -11,8 +11,8 @@
 namespace millrace {
 namespace {
 
-// How often a device that runs a step is looked at. It has the next step in its queue by then, so a
-// result that is seen this much later keeps nobody waiting but its readers.
+// Polling interval of a device that runs a step. Its queue already holds the next step by then, so
+// noticing a result this late delays only the result's readers.
 constexpr auto kLook = std::chrono::microseconds(20);
 
 }  // namespace
@@ -76,7 +76,7 @@ std::optional<StepResult> StepWorker::Wait() {
 }
 
 void StepWorker::Work() {
-  prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; the usual 50 us would more than double kLook
+  prctl(PR_SET_TIMERSLACK, 1000UL);  // ns; the default of 50 us would more than double kLook
   std::unique_lock lock(mutex_);
   for (;;) {
     if (!plans_.empty()) {

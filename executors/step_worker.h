@@ -1,4 +1,4 @@
-// The thread that runs an executor's steps, and the two mailboxes that it stands between.
+// The thread that runs an executor's steps, with its queues of plans and results.
 #ifndef MILLRACE_EXECUTORS_STEP_WORKER_H_
 #define MILLRACE_EXECUTORS_STEP_WORKER_H_
 
@@ -15,20 +15,21 @@
 
 namespace millrace {
 
-// Runs steps, in order, for a StepWorker, on its thread.
+// Runs steps in order for a StepWorker, on its thread.
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
 
-  // Begins a step, on a device that runs by itself; or only notes it. Earlier ones may be running.
+  // Starts a step, on a device that runs asynchronously, or only records it. Earlier steps may
+  // still be running.
   virtual void Start(StepPlan plan) = 0;
-  // Whether Finish would return without waiting for a device.
+  // Returns whether the oldest step has finished, so that Finish would not block.
   virtual bool Done() = 0;
-  // The result of the oldest step that was started.
+  // Waits for the oldest started step and returns its result.
   virtual StepResult Finish() = 0;
 };
 
-// For a device that is this process's own threads: a step runs in Finish.
+// A runner for models that run on this process's threads: a step runs in Finish.
 class SerialStepRunner : public StepRunner {
  public:
   explicit SerialStepRunner(std::function<StepResult(const StepPlan&)> run)
@@ -47,17 +48,17 @@ class SerialStepRunner : public StepRunner {
   std::deque<StepPlan> plans_;
 };
 
-// Implements what Executor says of Submit, Poll, Wait and OnResult, given a StepRunner. A result
-// whose status is an error is a device's end: steps that wait or run fail with it, and no more are
-// taken.
+// Implements Executor's Submit, Poll, Wait and OnResult on top of a StepRunner. A result with an
+// error status means that the device has failed: queued and running steps fail with it, and no more
+// are accepted.
 class StepWorker {
  public:
-  explicit StepWorker(StepRunner& runner);  // the runner outlives this
-  ~StepWorker();                            // finishes what is in flight
+  explicit StepWorker(StepRunner& runner);  // `runner` must outlive this
+  ~StepWorker();                            // finishes the steps in flight
 
   void OnResult(std::function<void()> wake);
-  // What Submit would refuse whatever the plan says: OK, ResourceExhausted or Unavailable. One that
-  // was OK stays so until the next Submit, but for a device that fails.
+  // Returns the status that Submit would return for any valid plan: OK, ResourceExhausted or
+  // Unavailable. OK stays valid until the next Submit, unless the device fails.
   absl::Status Ready() const;
   absl::Status Submit(StepPlan plan);
   std::optional<StepResult> Poll();
@@ -78,11 +79,11 @@ class StepWorker {
   std::deque<StepPlan> plans_;  // not started
   std::deque<StepId> running_;  // started and not finished
   std::deque<StepResult> results_;
-  int in_flight_ = 0;  // submitted and not handed out
+  int in_flight_ = 0;  // submitted and not yet returned
   absl::Status failure_;
   bool stopping_ = false;
 
-  std::thread thread_;  // last: it uses what is above
+  std::thread thread_;  // last, since it uses the members above
 };
 
 }  // namespace millrace

@@ -85,7 +85,7 @@ TEST(StepWorkerTest, WakesForEachResultAndFinishesBeforeItGoes) {
   EXPECT_EQ(wakes.load(), 2);
 }
 
-// A device with a queue of its own, which finishes steps when it is told to.
+// A device with a queue of its own, which finishes steps on request.
 class DeviceRunner : public StepRunner {
  public:
   void Start(StepPlan) override { ++started_; }

@@ -17,7 +17,7 @@ struct Traits {
   int64_t bytes;
 };
 
-// In the order of DataType.
+// Indexed by DataType.
 constexpr std::array kTraits = {
     Traits{DataType::kBool, "BOOL", 1},   Traits{DataType::kUint8, "UINT8", 1},
     Traits{DataType::kInt8, "INT8", 1},   Traits{DataType::kInt16, "INT16", 2},
@@ -41,7 +41,8 @@ std::string ShapeText(const std::vector<Dimension>& shape) {
   return StrCat("[", absl::StrJoin(shape, ", ", append), "]");
 }
 
-// `sizes`: of the dimensions seen so far, by their names, with the input that had them.
+// Checks one input. `sizes` holds the named dimensions seen so far, with the input that defined
+// them.
 using Sizes = std::map<std::string, std::pair<int64_t, std::string>>;
 
 absl::Status CheckShape(const TensorSpec& spec, const Tensor& input, Sizes& sizes) {

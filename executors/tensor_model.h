@@ -1,5 +1,5 @@
-// A model of named tensors: what goes in comes out at once, and nothing stays from one run to the
-// next. Names and meanings are those of the Open Inference Protocol, version 2.
+// A stateless model of named tensors. Names and semantics are those of the Open Inference Protocol,
+// version 2.
 #ifndef MILLRACE_EXECUTORS_TENSOR_MODEL_H_
 #define MILLRACE_EXECUTORS_TENSOR_MODEL_H_
 
@@ -17,15 +17,15 @@ namespace millrace {
 
 enum class DataType { kBool, kUint8, kInt8, kInt16, kInt32, kInt64, kFp16, kBf16, kFp32, kFp64 };
 
-// The protocol's name, as "FP32".
+// Returns the protocol's name, e.g. "FP32".
 std::string_view DataTypeName(DataType type);
 int64_t DataTypeBytes(DataType type);  // of an element
 std::optional<DataType> FindDataType(std::string_view name);
-// All names, for messages.
+// Returns all names, for messages.
 std::string DataTypeNames();
 
-// One size of a shape. Where it is not fixed it has a name, and dimensions of one name have one
-// size in a run.
+// One dimension of a shape. A dynamic dimension has a name, and dimensions with the same name have
+// the same size in a run.
 struct Dimension {
   std::string name;  // empty: fixed, min == max
   int64_t min = 0;
@@ -41,8 +41,8 @@ struct TensorSpec {
   std::string name;
   DataType type;
   std::vector<Dimension> shape;
-  // Of an input of whole numbers: what its elements may be. A model reads its memory by them and
-  // does not look again, so this is where a foreign index is stopped.
+  // For an integer input: the allowed values. The model uses them as memory indices without a check
+  // of its own, so invalid ones must be rejected by this range.
   std::optional<ValueRange> values;
 };
 
@@ -54,13 +54,14 @@ struct Tensor {
 };
 
 struct TensorModelInfo {
-  std::string platform;  // as Triton names it: "pytorch_aotinductor"
+  std::string platform;  // in Triton's terms: "pytorch_aotinductor"
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
 };
 
-// InvalidArgument, naming the input, what came and what is allowed, unless `inputs` (as many as the
-// model's, in their order) have the types, shapes, sizes and values that the model takes.
+// Checks that `inputs` (as many as the model's, in its order) have the types, shapes, sizes and
+// values that the model takes. Returns InvalidArgument, naming the input, the value and what is
+// allowed, otherwise.
 absl::Status CheckInputs(absl::Span<const TensorSpec> specs, absl::Span<const Tensor> inputs);
 
 class TensorModel {
@@ -69,8 +70,9 @@ class TensorModel {
 
   virtual const TensorModelInfo& info() const = 0;
 
-  // The outputs, in the order of info().outputs. `inputs` have passed CheckInputs. Internal: the
-  // model's code failed; it can be run again. One call at a time.
+  // Runs the model on `inputs`, which have passed CheckInputs, and returns the outputs in the order
+  // of info().outputs. Returns Internal if the model's code failed; it can be run again. One call
+  // at a time.
   virtual absl::StatusOr<std::vector<Tensor>> Run(std::vector<Tensor> inputs) = 0;
 };
 

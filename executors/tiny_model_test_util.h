@@ -1,5 +1,5 @@
-// What tests of several executors have in common: tiny models in files that go with the test,
-// prompts, and log-probabilities.
+// Shared by the tests of several executors: tiny models, written to files during the test, prompts,
+// and log-probabilities.
 #ifndef MILLRACE_EXECUTORS_TINY_MODEL_TEST_UTIL_H_
 #define MILLRACE_EXECUTORS_TINY_MODEL_TEST_UTIL_H_
 
@@ -13,21 +13,21 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 #include "formats/hf_test_util.h"
 #include "gtest/gtest.h"
 #include "scheduler/step_plan.h"
 
 namespace millrace {
 
-// `length` tokens below `vocab`, others for another seed.
+// Returns `length` tokens below `vocab`, which depend on the seed.
 inline std::vector<Token> Prompt(int length, int seed = 0, int vocab = 261) {
   std::vector<Token> prompt;
   for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + seed * 101 + i * i) % vocab);
   return prompt;
 }
 
-// Linears and embeddings of one type.
+// Types of a model's linears and embeddings.
 inline TinyLlama Tiny(std::string architecture, TensorType type = TensorType::kF32) {
   TinyLlama model;
   model.architecture = std::move(architecture);
@@ -36,8 +36,8 @@ inline TinyLlama Tiny(std::string architecture, TensorType type = TensorType::kF
   return model;
 }
 
-// Penalties count the prompt and what was generated, `count` tokens, and are counted anew from the
-// tokens.
+// Checks that penalties count the prompt and the generated tokens (`count` in all), and that the
+// counts are rebuilt from the tokens.
 inline void ExpectPenaltiesCountAll(Executor& executor, int32_t count) {
   const std::vector<Token> prompt = Prompt(40);
   const PenalizedOutput output = GeneratePenalized(executor, prompt, count);
@@ -45,7 +45,7 @@ inline void ExpectPenaltiesCountAll(Executor& executor, int32_t count) {
   EXPECT_EQ(output.resumed, output.tokens);
   const std::set<Token> before(prompt.begin(), prompt.end());
   const std::set<Token> after(output.tokens.begin(), output.tokens.end());
-  EXPECT_EQ(after.size(), before.size() + count);  // each came once
+  EXPECT_EQ(after.size(), before.size() + count);  // each occurred once
 }
 
 class TinyModelTest : public ::testing::Test {
@@ -53,10 +53,10 @@ class TinyModelTest : public ::testing::Test {
   TinyModelTest() { std::filesystem::create_directories(folder_); }
   ~TinyModelTest() override { std::filesystem::remove_all(folder_); }
 
-  // Where a test may write.
+  // A folder in which the test may write.
   std::string Path(std::string_view name) const { return StrCat(folder_, "/", name); }
 
-  // The model as a GGUF file, in the place of the one before, which may still be mapped.
+  // Writes the model as a GGUF file, replacing the previous one, which may still be mapped.
   std::string Gguf(const TinyLlama& model) const {
     std::string path = Path("tiny.gguf");
     std::filesystem::remove(path);
@@ -64,7 +64,7 @@ class TinyModelTest : public ::testing::Test {
     return path;
   }
 
-  // The model as a Hugging Face folder, in the place of the one before.
+  // Writes the model as a Hugging Face folder, replacing the previous one.
   std::string Folder(const TinyLlama& model, const HfForm& form = {}) const {
     std::string path = Path("folder");
     WriteHfFolder(model, path, form);

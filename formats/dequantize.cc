@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kHalf = kQuantBlock / 2;  // elements that share a scale in Q2_K, Q3_K and Q6_K
 
-// Of IQ4_NL and of MXFP4: the values of ggml's tables.
+// The values of ggml's tables for IQ4_NL and MXFP4.
 constexpr int8_t kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                      1,    13,   25,  38,  53,  69,  89,  113};
 constexpr int8_t kMxfp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};

@@ -1,4 +1,4 @@
-// What the stored elements of a tensor stand for.
+// Decodes the stored elements of a tensor.
 #ifndef MILLRACE_FORMATS_DEQUANTIZE_H_
 #define MILLRACE_FORMATS_DEQUANTIZE_H_
 
@@ -20,10 +20,10 @@ struct QuantizedElements {
   float minima[2];
 };
 
-// Of a quantized type (Traits(type).quantized): of elements [32 * index, 32 * index + 32) of `row`.
+// Reads elements [32 * index, 32 * index + 32) of `row`, of a quantized type.
 QuantizedElements ReadBlock(TensorType type, const uint8_t* row, int64_t index);
 
-// What a code counts: its distance to the middle of the codes, or what a table has for it.
+// Returns a code's value: its distance to the middle of the codes, or its entry in a table.
 int CodeValue(TensorType type, int code);
 
 // `bytes`: whole blocks of `type`; `values`: as many elements as they hold. Of FP8 the codes' own

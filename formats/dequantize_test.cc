@@ -56,7 +56,7 @@ TEST(DequantizeTest, EveryKindGivesGgmlsOwnValuesBitForBit) {
   }
 }
 
-// What other tests' models are made of stays near what it was made from.
+// The encoder that makes other tests' models stays near its input.
 TEST(DequantizeTest, TheTestsEncoderIsNear) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> draw(-1, 1);

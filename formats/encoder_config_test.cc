@@ -1,4 +1,4 @@
-// What folders and GGUF files say of encoders, and what is refused of them.
+// Folders and GGUF files of encoders: their values, and refusals by name.
 #include "formats/encoder_config.h"
 
 #include <unistd.h>
@@ -46,9 +46,9 @@ TEST_F(EncoderConfigTest, AFolderAndAGgufFileSayTheSame) {
     const absl::StatusOr<ModelConfig> config = Open(path);
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->architecture, "bert");
-    EXPECT_EQ(config->head_size, 16);
+    EXPECT_EQ(config->layers[0].softmax().head_size, 16);
     EXPECT_EQ(config->context_length, 64);
-    EXPECT_FLOAT_EQ(static_cast<float>(config->rms_epsilon), 1e-5f);
+    EXPECT_FLOAT_EQ(static_cast<float>(config->norm_epsilon), 1e-5f);
     ASSERT_TRUE(config->encoder.has_value());
     EXPECT_EQ(config->encoder->positions, 64);
     EXPECT_EQ(config->encoder->token_types, 2);

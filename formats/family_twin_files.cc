@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "formats/families/families.h"
 #include "formats/family_twins.h"
 #include "formats/gguf_test_util.h"
 #include "formats/hf_config.h"
@@ -20,7 +21,7 @@
 namespace millrace {
 namespace {
 
-// What sentence-transformers writes beside config.json.
+// Writes the files that sentence-transformers has beside config.json.
 void WriteModules(const FamilyTwin& twin, const std::string& folder) {
   Json modules = Json::array();
   const auto add = [&](const char* type, const char* path) {
@@ -43,22 +44,37 @@ void WriteModules(const FamilyTwin& twin, const std::string& folder) {
 }
 
 ModelConfig ReadTwin(const FamilyTwin& twin) {
-  const absl::StatusOr<HfConfig> config = ReadHfConfig(twin.config.dump(), twin.name);
+  absl::StatusOr<HfConfig> config = ReadHfConfig(twin.config.dump(), twin.name);
   if (!config.ok()) {
     std::fprintf(stderr, "%s: %s\n", twin.name.c_str(), config.status().ToString().c_str());
     std::abort();
   }
-  return config->model;
+  return std::move(config->model);
 }
 
-// Of twice an initializer_range of 0.2 wide, and somewhat more.
+// The attention whose numbers, but for windows and rotations, all layers of a twin share.
+const SoftmaxAttention& AttentionOf(const ModelConfig& model) { return model.layers[0].softmax(); }
+
+// The rotation of the layers without a window.
+const RopeConfig& RopeOf(const ModelConfig& model) {
+  const RopeConfig* found = nullptr;
+  for (const LayerConfig& layer : model.layers) {
+    const SoftmaxAttention& attention = layer.softmax();
+    if (!attention.rope.has_value()) continue;
+    if (found == nullptr || attention.window == 0) found = &*attention.rope;
+  }
+  if (found == nullptr) std::abort();
+  return *found;
+}
+
+// The weights' half width: somewhat more than an initializer_range of 0.2 gives.
 constexpr float kSpread = 0.35f;
 
 // Names are GGUF's.
 template <typename Visit>  // void(const TensorInfo& tensor, std::vector<float> values)
 void ForEachTensor(const FamilyTwin& twin, const ModelConfig& model, const Visit& visit) {
   std::mt19937_64 random(1);
-  const auto shapes = MakeTensorShapes(model, TensorType::kF32, twin.name);
+  const auto shapes = MakeTensorShapes(model, *twin.family, TensorType::kF32, twin.name);
   for (const TensorInfo& tensor : shapes->tensors()) {
     const bool norm = tensor.name.ends_with("norm.weight");
     const float centre = norm ? 1.0f - static_cast<float>(model.norm_offset) : 0.0f;
@@ -74,10 +90,10 @@ void ForEachTensor(const FamilyTwin& twin, const ModelConfig& model, const Visit
 
 // Swaps neighbours among the heads of keys and of values.
 void SwapKvHeads(const ModelConfig& model, const TensorInfo& tensor, std::vector<float>* values) {
-  const size_t head = static_cast<size_t>(model.head_size) * values->size() / tensor.shape[0];
+  const size_t head = AttentionOf(model).head_size * values->size() / tensor.shape[0];
   size_t first = 0;
   if (tensor.name.ends_with("attn_qkv.weight")) {
-    first = head * model.heads;
+    first = head * AttentionOf(model).heads;
   } else if (!tensor.name.ends_with("attn_k.weight") && !tensor.name.ends_with("attn_v.weight")) {
     return;
   }
@@ -91,11 +107,12 @@ void ScaleQueries(const ModelConfig& model, const TensorInfo& tensor, std::vecto
   constexpr float kFactor = 1.25f;
   size_t count = values->size();
   float offset = 0;
-  if (model.qk_norm != QkNorm::kNone) {
+  const SoftmaxAttention& attention = AttentionOf(model);
+  if (attention.qk_norm != QkNorm::kNone) {
     if (!tensor.name.ends_with("attn_q_norm.weight")) return;
     offset = static_cast<float>(model.norm_offset);
   } else if (tensor.name.ends_with("attn_qkv.weight")) {
-    count = count / (model.heads + 2 * model.kv_heads) * model.heads;
+    count = count / (attention.heads + 2 * attention.kv_heads) * attention.heads;
   } else if (!tensor.name.ends_with("attn_q.weight") && !tensor.name.ends_with("attn_q.bias")) {
     return;
   }
@@ -124,21 +141,22 @@ void AddRope(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* write
   const auto key = [&](std::string_view name) {
     return StrCat(model.architecture, ".rope.", name);
   };
-  writer->Float32(key("freq_base"), static_cast<float>(model.rope.theta))
-      .Uint32(key("dimension_count"), model.rope_dimensions);
+  const RopeConfig& rope = RopeOf(model);
+  writer->Float32(key("freq_base"), static_cast<float>(rope.theta))
+      .Uint32(key("dimension_count"), rope.dimensions);
   const Json scaling = twin.config.value("rope_scaling", Json());
   if (scaling.is_null()) return;
   const std::string type = scaling.value("rope_type", scaling.value("type", ""));
-  const std::vector<int64_t> shape = {model.rope_dimensions / 2};
+  const std::vector<int64_t> shape = {rope.dimensions / 2};
   if (type == "llama3") {
-    writer->Tensor("rope_freqs.weight", TensorType::kF32, shape, model.rope.factors);
+    writer->Tensor("rope_freqs.weight", TensorType::kF32, shape, rope.factors);
     return;
   }
   if (type == "longrope") {
-    writer->Tensor("rope_factors_short.weight", TensorType::kF32, shape, model.rope.factors)
-        .Tensor("rope_factors_long.weight", TensorType::kF32, shape, model.rope.long_factors)
-        .Uint32(key("scaling.original_context_length"), model.rope.trained)
-        .Float32(key("scaling.attn_factor"), static_cast<float>(model.rope.magnitude));
+    writer->Tensor("rope_factors_short.weight", TensorType::kF32, shape, rope.factors)
+        .Tensor("rope_factors_long.weight", TensorType::kF32, shape, rope.long_factors)
+        .Uint32(key("scaling.original_context_length"), rope.trained)
+        .Float32(key("scaling.attn_factor"), static_cast<float>(rope.magnitude));
     return;
   }
   writer->String(key("scaling.type"), type)
@@ -155,12 +173,12 @@ void AddRope(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* write
 GgufWriter EncoderMetadata(const FamilyTwin& twin, const ModelConfig& model) {
   GgufWriter writer;
   writer.String("general.architecture", "bert")
-      .Uint32("bert.block_count", model.layers)
+      .Uint32("bert.block_count", model.num_layers())
       .Uint32("bert.context_length", model.context_length)
       .Uint32("bert.embedding_length", model.hidden_size)
-      .Uint32("bert.feed_forward_length", model.ffn_size)
-      .Uint32("bert.attention.head_count", model.heads)
-      .Float32("bert.attention.layer_norm_epsilon", static_cast<float>(model.rms_epsilon))
+      .Uint32("bert.feed_forward_length", model.layers[0].ffn_size())
+      .Uint32("bert.attention.head_count", AttentionOf(model).heads)
+      .Float32("bert.attention.layer_norm_epsilon", static_cast<float>(model.norm_epsilon))
       .Bool("bert.attention.causal", false)
       .Uint32("bert.pooling_type", twin.pooling == "mean_tokens" ? 1 : 2);
   return writer;
@@ -169,31 +187,25 @@ GgufWriter EncoderMetadata(const FamilyTwin& twin, const ModelConfig& model) {
 GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
   if (model.encoder.has_value()) return EncoderMetadata(twin, model);
   const auto key = [&](std::string_view name) { return StrCat(model.architecture, ".", name); };
+  const SoftmaxAttention& attention = AttentionOf(model);
   GgufWriter writer;
   writer.String("general.architecture", model.architecture)
-      .Uint32(key("block_count"), model.layers)
+      .Uint32(key("block_count"), model.num_layers())
       .Uint32(key("context_length"), model.context_length)
       .Uint32(key("embedding_length"), model.hidden_size)
-      .Uint32(key("feed_forward_length"), model.ffn_size)
-      .Uint32(key("attention.head_count"), model.heads)
-      .Uint32(key("attention.head_count_kv"), model.kv_heads)
-      .Uint32(key("attention.key_length"), model.head_size)
-      .Uint32(key("attention.value_length"), model.head_size)
-      .Float32(key("attention.layer_norm_rms_epsilon"), static_cast<float>(model.rms_epsilon))
+      .Uint32(key("feed_forward_length"), model.layers[0].ffn_size())
+      .Uint32(key("attention.head_count"), attention.heads)
+      .Uint32(key("attention.head_count_kv"), attention.kv_heads)
+      .Uint32(key("attention.key_length"), attention.head_size)
+      .Uint32(key("attention.value_length"), attention.head_size)
+      .Float32(key("attention.layer_norm_rms_epsilon"), static_cast<float>(model.norm_epsilon))
       .Uint32(key("vocab_size"), model.vocab_size);
-  if (!model.windows.empty()) {
-    writer.Uint32(key("attention.sliding_window"),
-                  *std::max_element(model.windows.begin(), model.windows.end()));
-  }
-  if (model.attention_soft_cap != 0) {
-    writer.Float32(key("attn_logit_softcapping"), static_cast<float>(model.attention_soft_cap))
-        .Float32(key("final_logit_softcapping"), static_cast<float>(model.logit_soft_cap));
-  }
-  if (model.architecture == "granite") {
-    writer.Float32(key("attention.scale"), static_cast<float>(model.attention_scale))
-        .Float32(key("embedding_scale"), static_cast<float>(model.embedding_factor))
-        .Float32(key("residual_scale"), static_cast<float>(model.residual_factor))
-        .Float32(key("logit_scale"), static_cast<float>(1 / model.logit_factor));
+  int window = 0;
+  for (const LayerConfig& layer : model.layers) window = std::max(window, layer.softmax().window);
+  if (window > 0) writer.Uint32(key("attention.sliding_window"), window);
+  for (const auto& [field, name] : twin.gguf_keys.items()) {
+    if (!twin.config.contains(field)) continue;
+    writer.Float32(key(name.get<std::string>()), twin.config[field].get<float>());
   }
   AddRope(twin, model, &writer);
   return writer;
@@ -211,22 +223,21 @@ void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, TwinFaul
   SafetensorsWriter writer;
   ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
     Break(fault, model, tensor, &values);
-    writer.Tensor(HfNames(tensor.name, DialectOf(model))[0], TensorType::kF32, tensor.shape,
-                  values);
+    writer.Tensor(HfNames(tensor.name, *twin.family)[0], TensorType::kF32, tensor.shape, values);
   });
   writer.Write(folder + "/model.safetensors");
 }
 
 void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fault) {
   const ModelConfig model = ReadTwin(twin);
-  const bool pairs = model.architecture == "llama" || model.architecture == "granite" ||
-                     model.architecture == "smollm3";
+  const bool pairs =
+      twin.family->interleaved_in_gguf && !model.encoder.has_value() && !RopeOf(model).interleaved;
   GgufWriter writer = Metadata(twin, model);
   ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
     Break(fault, model, tensor, &values);
     if (pairs &&
         (tensor.name.ends_with("attn_q.weight") || tensor.name.ends_with("attn_k.weight"))) {
-      values = PairsFromHalves(values, model.hidden_size, model.head_size);
+      values = PairsFromHalves(values, model.hidden_size, AttentionOf(model).head_size);
     }
     if (tensor.name.ends_with("norm.weight")) {
       for (float& value : values) value += static_cast<float>(model.norm_offset);

@@ -10,14 +10,25 @@
 
 namespace millrace {
 
+struct Family;
+
 // Weights are drawn from a seed, so wide that whatever is computed otherwise shows; layers enough
 // that each kind of them comes. tests/reference/family_reference.json has what transformers makes
 // of them.
+//
+// They are read from the families' descriptors (Family::twins), JSON lists of objects with the
+// names of these fields, which may be left out. A decoder's has "changes" in place of the config, a
+// JSON merge patch to what all decoders' twins have in common, and two mutations of its own
+// accord: another base of the rotation, and another epsilon.
 struct FamilyTwin {
   std::string name;
-  Json config;             // its config.json
-  int max_model_len = 0;   // that it is served with; 0: what it was made for
-  bool in_gguf = true;     // a GGUF file can say what it is
+  const Family* family = nullptr;
+  Json config;            // its config.json
+  int max_model_len = 0;  // that it is served with; 0: what it was made for
+  bool in_gguf = true;    // a GGUF file can say what it is
+  // Fields that llama.cpp's converter writes as they are, with their keys behind the family's name,
+  // beside those that it writes of every family.
+  Json gguf_keys;
   std::string pooling;     // of an encoder: "mean_tokens" or "cls_token"
   bool normalize = false;  // of an encoder
 
@@ -25,10 +36,10 @@ struct FamilyTwin {
   // shape.
   std::vector<Json> mutations;
 };
-std::vector<FamilyTwin> FamilyTwins();  // the decoders
+std::vector<FamilyTwin> FamilyTwins();  // the decoders'
 std::vector<FamilyTwin> EncoderTwins();
 
-// What to break of the weights on purpose, where no config says it.
+// Faults of the weights, made on purpose where no config has the number.
 enum class TwinFault {
   kNone,
   kOtherKvHeads,  // neighbours among the heads of keys and values have changed places

@@ -13,7 +13,6 @@ namespace {
 
 constexpr char kName[] = "generation_config.json";
 constexpr size_t kMaxBytes = 1 << 20;
-constexpr double kAboveZero = 1e-6;
 
 // Fields of transformers' GenerationConfig that change what a decoder answers, and the number that
 // asks for nothing, if one does, as null, false and an empty list do. Not among them: max_length,
@@ -45,10 +44,11 @@ constexpr Unknown kNotFollowed[] = {{"bad_words_ids"},
                                     {"top_h"},
                                     {"watermarking_config"}};
 
-absl::Status ReadFloat(const JsonFields& fields, std::string_view name, double min, double max,
+absl::Status ReadFloat(const JsonFields& fields, std::string_view name,
                        std::optional<float>* value) {
   if (fields.Find(name) == nullptr) return absl::OkStatus();
-  MILLRACE_ASSIGN_OR_RETURN(const double number, fields.Float(name, min, max));
+  constexpr double kMost = std::numeric_limits<float>::max();
+  MILLRACE_ASSIGN_OR_RETURN(const double number, fields.Float(name, -kMost, kMost));
   *value = static_cast<float>(number);
   return absl::OkStatus();
 }
@@ -75,13 +75,13 @@ absl::StatusOr<GenerationConfig> ReadGenerationConfig(const std::string& folder)
   if (!HasFolderFile(folder, kName)) return config;
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ReadFolderJson(folder, kName, kMaxBytes));
   const JsonFields fields(json, std::string(kName) + ": ");
-  MILLRACE_RETURN_IF_ERROR(ReadFloat(fields, "temperature", 0, 2, &config.temperature));
-  MILLRACE_RETURN_IF_ERROR(ReadInt(fields, "top_k", -1, &config.top_k));
-  MILLRACE_RETURN_IF_ERROR(ReadFloat(fields, "top_p", kAboveZero, 1, &config.top_p));
-  MILLRACE_RETURN_IF_ERROR(ReadFloat(fields, "min_p", 0, 1, &config.min_p));
-  MILLRACE_RETURN_IF_ERROR(ReadFloat(fields, "typical_p", kAboveZero, 1, &config.typical_p));
+  MILLRACE_RETURN_IF_ERROR(ReadFloat(fields, "temperature", &config.temperature));
   MILLRACE_RETURN_IF_ERROR(
-      ReadFloat(fields, "repetition_penalty", kAboveZero, 100, &config.repetition_penalty));
+      ReadInt(fields, "top_k", std::numeric_limits<int32_t>::min(), &config.top_k));
+  MILLRACE_RETURN_IF_ERROR(ReadFloat(fields, "top_p", &config.top_p));
+  MILLRACE_RETURN_IF_ERROR(ReadFloat(fields, "min_p", &config.min_p));
+  MILLRACE_RETURN_IF_ERROR(ReadFloat(fields, "typical_p", &config.typical_p));
+  MILLRACE_RETURN_IF_ERROR(ReadFloat(fields, "repetition_penalty", &config.repetition_penalty));
   MILLRACE_RETURN_IF_ERROR(ReadInt(fields, "max_new_tokens", 1, &config.max_new_tokens));
   for (const Unknown& field : kNotFollowed) {
     const Json* value = fields.Find(field.name);

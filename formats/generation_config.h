@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// What a folder leaves out, or has null, is empty. As in vLLM `do_sample` says nothing: a
+// A field that a folder leaves out, or has null, is empty. As in vLLM `do_sample` says nothing: a
 // temperature of 0 asks for the likeliest token.
 struct GenerationConfig {
   std::optional<float> temperature;         // [0, 2]

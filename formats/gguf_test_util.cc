@@ -264,10 +264,11 @@ GgufWriter TinyLlamaWriter(const TinyLlama& model) {
       return StrCat("blk.", layer, ".", part, ".weight");
     };
     const TensorType type = model.linear_type;
+    const TensorType mixed = model.mixed_type.value_or(type);
     add(name("attn_norm"), TensorType::kF32, {model.hidden}, 1, 0.5f);
     add(name("attn_q"), type, {q, model.hidden}, 0, spread);
     add(name("attn_k"), type, {kv, model.hidden}, 0, spread);
-    add(name("attn_v"), type, {kv, model.hidden}, 0, spread);
+    add(name("attn_v"), mixed, {kv, model.hidden}, 0, spread);
     if (model.architecture == "qwen3") {
       add(name("attn_q_norm"), TensorType::kF32, {head_size}, 1, 0.5f);
       add(name("attn_k_norm"), TensorType::kF32, {head_size}, 1, 0.5f);
@@ -275,7 +276,7 @@ GgufWriter TinyLlamaWriter(const TinyLlama& model) {
     add(name("attn_output"), type, {model.hidden, q}, 0, spread);
     add(name("ffn_norm"), TensorType::kF32, {model.hidden}, 1, 0.5f);
     add(name("ffn_gate"), type, {model.ffn, model.hidden}, 0, spread);
-    add(name("ffn_up"), type, {model.ffn, model.hidden}, 0, spread);
+    add(name("ffn_up"), mixed, {model.ffn, model.hidden}, 0, spread);
     add(name("ffn_down"), type, {model.hidden, model.ffn}, 0, spread);
   }
   add("output_norm.weight", TensorType::kF32, {model.hidden}, 1, 0.5f);

@@ -3,6 +3,7 @@
 #define MILLRACE_FORMATS_GGUF_TEST_UTIL_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,6 +78,7 @@ struct TinyLlama {
   bool tied = true;                           // no output.weight when true
   bool rope_factors = false;                  // rope_freqs.weight
   TensorType linear_type = TensorType::kF32;  // of every layer's weights
+  std::optional<TensorType> mixed_type;       // instead, of every layer's v and up
   TensorType embedding_type = TensorType::kF32;
   uint64_t seed = 1;  // the weights are a function of it
 

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/tokenizer_pre.h"
 
 namespace millrace {
 namespace {
@@ -85,7 +86,7 @@ absl::StatusOr<TokenizerKind> ReadKind(const GgufFile& file) {
   constexpr std::pair<std::string_view, TokenizerKind> kKinds[] = {
       {"bert", TokenizerKind::kBert}, {"gemma4", TokenizerKind::kGemma4},
       {"gpt2", TokenizerKind::kGpt2}, {"llama", TokenizerKind::kLlama},
-      {"t5", TokenizerKind::kT5},
+      {"t5", TokenizerKind::kT5},     {"whitespace", TokenizerKind::kGpt2},
   };
   MILLRACE_ASSIGN_OR_RETURN(const std::string_view model, file.String(kModel));
   std::vector<std::string_view> known;
@@ -120,6 +121,9 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   if (file.Find("tokenizer.ggml.pre") != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(gguf.pre, file.String("tokenizer.ggml.pre"));
   }
+  if (gguf.kind == TokenizerKind::kGpt2 && IsSentencePiecePre(gguf.pre)) {
+    gguf.kind = TokenizerKind::kGemma4;
+  }
   MILLRACE_RETURN_IF_ERROR(ReadTokens(file, &gguf));
   if (gguf.kind == TokenizerKind::kGpt2 || gguf.kind == TokenizerKind::kGemma4) {
     MILLRACE_ASSIGN_OR_RETURN(gguf.merges, file.Strings("tokenizer.ggml.merges"));
@@ -140,6 +144,10 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   // The key is spelled so.
   MILLRACE_RETURN_IF_ERROR(
       ReadId(file, "tokenizer.ggml.seperator_token_id", tokens, &gguf.separator));
+  if (gguf.kind == TokenizerKind::kGpt2 && gguf.bos) {
+    const GgufPreTokenizer* pre = FindGgufPreTokenizer(gguf.pre);
+    gguf.add_bos = pre != nullptr && pre->add_bos;
+  }
   MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_bos_token", &gguf.add_bos));
   MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.add_eos_token", &gguf.add_eos));
   if (gguf.add_bos && !gguf.bos) {
@@ -159,6 +167,11 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   }
   MILLRACE_RETURN_IF_ERROR(
       ReadFlag(file, "tokenizer.ggml.remove_extra_whitespaces", &gguf.remove_extra_whitespaces));
+  gguf.lowercase = gguf.kind == TokenizerKind::kBert;
+  MILLRACE_RETURN_IF_ERROR(ReadFlag(file, "tokenizer.ggml.normalizer.lowercase", &gguf.lowercase));
+  gguf.strip_accents = gguf.lowercase;
+  MILLRACE_RETURN_IF_ERROR(
+      ReadFlag(file, "tokenizer.ggml.normalizer.strip_accents", &gguf.strip_accents));
   constexpr std::string_view kTemplate = "tokenizer.chat_template";
   if (file.Find(kTemplate) != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(gguf.chat_template, file.String(kTemplate));

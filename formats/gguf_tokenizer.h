@@ -1,4 +1,4 @@
-// What a model file says about its tokenizer and its chat template.
+// The tokenizer and the chat template of a GGUF file, as its metadata describe them.
 #ifndef MILLRACE_FORMATS_GGUF_TOKENIZER_H_
 #define MILLRACE_FORMATS_GGUF_TOKENIZER_H_
 
@@ -23,7 +23,7 @@ enum class TokenType : int32_t {
   kByte = 6,
 };
 
-// What tokenizer.ggml.model says.
+// The values of tokenizer.ggml.model.
 enum class TokenizerKind {
   kGpt2,    // "gpt2": byte-level BPE; tokens are in GPT-2's spelling of bytes as characters
   kLlama,   // "llama": SentencePiece's BPE, whose merges follow from the scores
@@ -41,12 +41,15 @@ struct GgufTokenizer {
   std::vector<float> scores;                  // by id; of kLlama and kT5
   absl::Span<const std::string_view> merges;  // "left right", the best first; of kGpt2 and kGemma4
   absl::Span<const uint8_t> charsmap;         // precompiled_charsmap of kT5, perhaps empty
-  // Each in [0, tokens.size()).
+  // Ids, each in [0, tokens.size()).
   std::optional<int32_t> bos, eos, eot, eom, pad, unknown, cls, separator;
   bool add_bos = false;
   bool add_eos = false;
   bool add_space_prefix = false;
   bool remove_extra_whitespaces = false;
+  // tokenizer.ggml.normalizer.*: of kBert, and of tokenizer.ggml.pre "whitespace".
+  bool lowercase = false;
+  bool strip_accents = false;
   std::string_view chat_template;  // empty where the file has none
 };
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/strings.h"
 #include "formats/gguf_test_util.h"
@@ -31,11 +33,61 @@ GgufWriter Base() {
   return writer;
 }
 
+GgufTokenizer Read(const GgufWriter& writer, std::string* pre) {
+  const std::string path = StrCat(::testing::TempDir(), "gguf_tokenizer_test_", getpid(), ".gguf");
+  writer.Write(path);
+  const absl::StatusOr<GgufFile> file = GgufFile::Open(path);
+  unlink(path.c_str());
+  EXPECT_TRUE(file.ok()) << file.status();
+  absl::StatusOr<GgufTokenizer> config = ReadGgufTokenizer(*file);
+  EXPECT_TRUE(config.ok()) << config.status();
+  if (!config.ok()) return {};
+  *pre = config->pre;  // the other views end with the file
+  return {.kind = config->kind,
+          .add_bos = config->add_bos,
+          .lowercase = config->lowercase,
+          .strip_accents = config->strip_accents};
+}
+
+TEST(GgufTokenizerTest, PreGivesDefaults) {
+  const auto read = [](std::string_view pre, bool has_bos, std::optional<bool> add_bos) {
+    GgufWriter writer = Base();
+    writer.String("tokenizer.ggml.pre", std::string(pre));
+    if (has_bos) writer.Uint32("tokenizer.ggml.bos_token_id", 0);
+    if (add_bos) writer.Bool("tokenizer.ggml.add_bos_token", *add_bos);
+    std::string unused;
+    return Read(writer, &unused);
+  };
+  EXPECT_TRUE(read("llama-bpe", true, std::nullopt).add_bos);
+  EXPECT_TRUE(read("tekken", true, std::nullopt).add_bos);
+  EXPECT_FALSE(read("tekken", false, std::nullopt).add_bos);
+  EXPECT_FALSE(read("tekken", true, false).add_bos);
+  EXPECT_FALSE(read("qwen2", true, std::nullopt).add_bos);
+  EXPECT_TRUE(read("qwen2", true, true).add_bos);
+  EXPECT_EQ(read("qwen2", false, std::nullopt).kind, TokenizerKind::kGpt2);
+  for (const char* spaced : {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}) {
+    EXPECT_EQ(read(spaced, false, std::nullopt).kind, TokenizerKind::kGemma4) << spaced;
+  }
+}
+
+TEST(GgufTokenizerTest, ReadsTheNormalizer) {
+  std::string pre;
+  GgufWriter writer = Base();
+  GgufTokenizer config = Read(writer, &pre);
+  EXPECT_FALSE(config.lowercase || config.strip_accents);
+  EXPECT_EQ(pre, "default");
+  config = Read(writer.Bool("tokenizer.ggml.normalizer.lowercase", true), &pre);
+  EXPECT_TRUE(config.lowercase && config.strip_accents);
+  config = Read(writer.Bool("tokenizer.ggml.normalizer.strip_accents", false), &pre);
+  EXPECT_TRUE(config.lowercase && !config.strip_accents);
+}
+
 TEST(GgufTokenizerTest, NamesWhatIsWrong) {
   EXPECT_EQ(ErrorOf(Base()), "no error");
   EXPECT_THAT(ErrorOf(GgufWriter()), HasSubstr("key tokenizer.ggml.model is missing"));
   EXPECT_THAT(ErrorOf(GgufWriter().String("tokenizer.ggml.model", "rwkv")),
-              HasSubstr("\"rwkv\" is not supported (supported: bert, gemma4, gpt2, llama, t5)"));
+              HasSubstr("\"rwkv\" is not supported (supported: bert, gemma4, gpt2, llama, t5, "
+                        "whitespace)"));
   GgufWriter writer = Base();
   EXPECT_THAT(ErrorOf(writer.Uint32("tokenizer.ggml.eos_token_id", 3)),
               HasSubstr("eos_token_id: 3 is outside of 0 to 2"));

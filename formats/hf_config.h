@@ -12,18 +12,20 @@
 
 namespace millrace {
 
+struct Family;
+
 struct HfConfig {
+  const Family* family = nullptr;  // never null
   ModelConfig model;
   TensorType type = TensorType::kBf16;  // of what is not quantized: `dtype`
   // Modules of the layers that the quantization left alone, as the file spells them.
   std::vector<std::string> unquantized;
 };
 
-// Of Llama, Mistral, Ministral, Qwen2, Qwen3, Gemma 2, Gemma 3 (text), Phi-3, OLMo 2, Granite and
-// SmolLM3, each "…ForCausalLM", with FP8 linears as `quantization_config` says in the dialects of
-// compressed-tensors and of `quant_method: fp8` (static or dynamic activations, or DeepSeek's
-// blocks of weights); and of BERT, without what sentence-transformers says of it beside
-// (formats/encoder_config.h).
+// Reads the config of every family in families/families.h. Decoders may have FP8 linears as
+// `quantization_config` says in the dialects of compressed-tensors and of `quant_method: fp8`
+// (static or dynamic activations, or DeepSeek's blocks of weights). What sentence-transformers says
+// of encoders stands in other files (formats/encoder_config.h).
 //
 // `file` is the name for messages. INVALID_ARGUMENT for what is not a config or out of range,
 // UNIMPLEMENTED, by the field's name, for what would change the maths and is not built. Fields that

@@ -43,6 +43,8 @@ Json Qwen3() {
 
 absl::StatusOr<HfConfig> Read(const Json& json) { return ReadHfConfig(json.dump(), "config.json"); }
 
+RopeConfig Rope(const Json& json) { return Read(json)->model.layers[0].softmax().rope.value(); }
+
 TEST(HfConfigTest, TokensThatEndAnAnswer) {
   EXPECT_THAT(Read(Llama())->model.end_tokens, ElementsAre(128001));
   EXPECT_THAT(Read(Qwen3())->model.end_tokens, IsEmpty());
@@ -58,7 +60,7 @@ TEST(HfConfigTest, TokensThatEndAnAnswer) {
       "generation_config.json: eos_token_id: has 17 tokens, allowed: up to 16");
 }
 
-// What a change to the config is answered with; a change to null takes the field away.
+// The error after a change to the config; a change to null takes the field away.
 std::string Error(Json json, const std::string& change) {
   json.merge_patch(Json::parse(change));
   const absl::StatusOr<HfConfig> config = Read(json);
@@ -70,27 +72,29 @@ TEST(HfConfigTest, ReadsLlama) {
   ASSERT_TRUE(config.ok()) << config.status();
   const ModelConfig& model = config->model;
   EXPECT_EQ(model.architecture, "llama");
-  EXPECT_EQ(model.layers, 32);
+  ASSERT_EQ(model.num_layers(), 32);
   EXPECT_EQ(model.hidden_size, 4096);
-  EXPECT_EQ(model.ffn_size, 14336);
-  EXPECT_EQ(model.heads, 32);
-  EXPECT_EQ(model.kv_heads, 8);
-  EXPECT_EQ(model.head_size, 128);
-  EXPECT_EQ(model.rope_dimensions, 128);
-  EXPECT_EQ(model.rope.theta, 500000);
-  EXPECT_FALSE(model.rope_interleaved);
-  EXPECT_EQ(model.qk_norm, QkNorm::kNone);
-  EXPECT_EQ(model.rms_epsilon, 1e-5);
+  EXPECT_EQ(model.layers[0].ffn_size(), 14336);
+  const SoftmaxAttention& attention = model.layers[0].softmax();
+  EXPECT_EQ(attention.heads, 32);
+  EXPECT_EQ(attention.kv_heads, 8);
+  EXPECT_EQ(attention.head_size, 128);
+  ASSERT_TRUE(attention.rope.has_value());
+  EXPECT_EQ(attention.rope->dimensions, 128);
+  EXPECT_EQ(attention.rope->theta, 500000);
+  EXPECT_FALSE(attention.rope->interleaved);
+  EXPECT_EQ(attention.qk_norm, QkNorm::kNone);
+  EXPECT_EQ(model.norm_epsilon, 1e-5);
   EXPECT_EQ(model.vocab_size, 128256);
   EXPECT_EQ(model.context_length, 131072);
   EXPECT_FALSE(model.tied_embeddings);
-  EXPECT_FALSE(model.fp8.has_value());
+  EXPECT_FALSE(model.quantization.has_value());
   EXPECT_EQ(config->type, TensorType::kBf16);
 }
 
 TEST(HfConfigTest, Llama3RopeFactorsAreThoseOfTheModel) {
   // rope_freqs.weight of Llama 3.1 8B, as llama.cpp's converter writes it: ones, a ramp, eights.
-  const std::vector<float> factors = Read(Llama())->model.rope.factors;
+  const std::vector<float> factors = Rope(Llama()).factors;
   ASSERT_EQ(factors.size(), 64);
   for (int i = 0; i <= 28; ++i) EXPECT_EQ(factors[i], 1) << i;
   // 2 pi 500000^(29/64) is a wave of 2402 positions: 8192 / 2402 = 3.41 turns, (3.41 - 1) / 3 of it
@@ -106,11 +110,13 @@ TEST(HfConfigTest, ReadsQwen3) {
   const absl::StatusOr<HfConfig> config = Read(Qwen3());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->model.architecture, "qwen3");
-  EXPECT_EQ(config->model.qk_norm, QkNorm::kHead);
-  EXPECT_FALSE(config->model.rope_interleaved);
-  EXPECT_EQ(config->model.head_size, 128);
-  EXPECT_EQ(config->model.rope.theta, 1000000);
-  EXPECT_TRUE(config->model.rope.factors.empty());
+  const SoftmaxAttention& attention = config->model.layers[0].softmax();
+  EXPECT_EQ(attention.qk_norm, QkNorm::kHead);
+  EXPECT_EQ(attention.head_size, 128);
+  ASSERT_TRUE(attention.rope.has_value());
+  EXPECT_FALSE(attention.rope->interleaved);
+  EXPECT_EQ(attention.rope->theta, 1000000);
+  EXPECT_TRUE(attention.rope->factors.empty());
 }
 
 TEST(HfConfigTest, ReadsOtherSpellings) {
@@ -124,8 +130,7 @@ TEST(HfConfigTest, ReadsOtherSpellings) {
   json.erase("torch_dtype");
   const absl::StatusOr<HfConfig> config = Read(json);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->model.rope.theta, 500000);
-  EXPECT_EQ(config->model.rope.factors, Read(Llama())->model.rope.factors);
+  EXPECT_EQ(Rope(json), Rope(Llama()));
   EXPECT_EQ(config->type, TensorType::kF16);
 
   EXPECT_EQ(Error(Llama(), R"({"rope_scaling": {"type": "llama3", "rope_type": null}})"),
@@ -137,7 +142,7 @@ TEST(HfConfigTest, ReadsOtherSpellings) {
             "no error");
   json = Llama();
   json.erase("num_key_value_heads");
-  EXPECT_EQ(Read(json)->model.kv_heads, 32);
+  EXPECT_EQ(Read(json)->model.layers[0].softmax().kv_heads, 32);
 }
 
 TEST(HfConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
@@ -214,28 +219,30 @@ TEST(HfConfigTest, ReadsEveryDialectOfFp8) {
   const auto scheme = [](const Json& json) {
     const absl::StatusOr<HfConfig> config = Read(json);
     EXPECT_TRUE(config.ok()) << config.status();
-    return config.ok() ? config->model.fp8.value_or(Fp8Scheme{}) : Fp8Scheme{};
+    return config.ok() ? config->model.quantization : std::nullopt;
   };
-  using Weights = Fp8Scheme::Weights;
-  const auto expect = [&](const Json& json, Weights weights, bool is_static) {
-    EXPECT_EQ(scheme(json).weights, weights) << json["quantization_config"];
-    EXPECT_EQ(scheme(json).static_activations, is_static) << json["quantization_config"];
+  const auto expect = [&](const Json& json, const QuantGroup& group, bool is_static) {
+    const QuantScheme expected{
+        .type = TensorType::kFp8E4m3,
+        .group = group,
+        .activations = is_static ? ActivationScaling::kStatic : ActivationScaling::kDynamic};
+    EXPECT_EQ(scheme(json), expected) << json["quantization_config"];
   };
   expect(
       CompressedTensors(R"({"strategy": "channel"})", R"({"strategy": "token", "dynamic": true})"),
-      Weights::kChannel, false);
+      kPerChannel, false);
   expect(
       CompressedTensors(R"({"strategy": "tensor"})", R"({"strategy": "tensor", "dynamic": false})"),
-      Weights::kTensor, true);
+      kPerTensor, true);
   expect(CompressedTensors(R"({"strategy": "block", "block_structure": [128, 128]})",
                            R"({"strategy": "group", "dynamic": true, "group_size": 128})"),
-         Weights::kBlock, false);
-  expect(Fp8(R"({"activation_scheme": "static", "ignored_layers": ["lm_head"]})"), Weights::kTensor,
+         kFp8Blocks, false);
+  expect(Fp8(R"({"activation_scheme": "static", "ignored_layers": ["lm_head"]})"), kPerTensor,
          true);
-  expect(Fp8(R"({"activation_scheme": "dynamic"})"), Weights::kTensor, false);
+  expect(Fp8(R"({"activation_scheme": "dynamic"})"), kPerTensor, false);
   expect(Fp8(R"({"activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128],
                  "modules_to_not_convert": null})"),
-         Weights::kBlock, false);
+         kFp8Blocks, false);
   EXPECT_THAT(Read(Fp8(R"({"activation_scheme": "static",
                            "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.up_proj"]})"))
                   ->unquantized,

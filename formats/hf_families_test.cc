@@ -1,5 +1,5 @@
-// What config.json's readers refuse of every family, and that no value of a field makes a model
-// that cannot be.
+// config.json's readers refuse by name what a family does not do, and no value of a field makes a
+// model that cannot be.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -88,7 +88,28 @@ TEST(HfFamiliesTest, EachRefusesWhatItsOwnCodeDoesNotDo) {
       {"granite", R"({"sliding_window": 9})", "sliding_window: 9 is not supported"},
       {"smollm3", R"({"no_rope_layers": [1, 1]})", "no_rope_layers: has 2 items, must have 5"},
       {"smollm3", R"({"no_rope_layers": [1, 1, 2, 1, 1]})", "no_rope_layers: is 2"},
+      {"glm4", R"({"hidden_act": "gelu"})", "hidden_act: \"gelu\" is not supported"},
+      {"glm4", R"({"attention_bias": 1})", "attention_bias: is 1"},
+      {"glm4", R"({"sliding_window": 9})", "sliding_window: 9 is not supported"},
+      {"glm4", R"({"partial_rotary_factor": 0.3})", "partial_rotary_factor: gives 9 of"},
+      {"glm4_plain", R"({"head_dim": 6})", "partial_rotary_factor: gives 3 of"},
   });
+}
+
+// They are those of transformers' Glm4Config.
+TEST(HfFamiliesTest, Glm4sDefaults) {
+  Json config = Twin("glm4");
+  for (const char* field :
+       {"num_key_value_heads", "head_dim", "attention_bias", "partial_rotary_factor"}) {
+    config.erase(field);
+  }
+  const absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  const SoftmaxAttention& attention = read->model.layers[0].softmax();
+  EXPECT_EQ(attention.kv_heads, 2);
+  EXPECT_EQ(attention.head_size, 128);
+  EXPECT_TRUE(attention.qkv_bias);
+  EXPECT_EQ(attention.rope.value().dimensions, 64);
 }
 
 TEST(HfFamiliesTest, ScaledPositionsAreCheckedByName) {
@@ -127,39 +148,49 @@ TEST(HfFamiliesTest, ScaledPositionsAreCheckedByName) {
   });
 }
 
-void ExpectPossible(const RopeConfig& rope, const ModelConfig& model, const Json& json) {
+void ExpectPossible(const RopeConfig& rope, const Json& json) {
   EXPECT_TRUE(rope.theta >= 1 && rope.theta <= 1e12) << json;
   EXPECT_TRUE(rope.magnitude > 0 && rope.magnitude < 1e7) << json;
   EXPECT_GE(rope.trained, 0) << json;
   for (const std::vector<float>* factors : {&rope.factors, &rope.long_factors}) {
     for (const float factor : *factors) EXPECT_TRUE(factor > 0 && factor < 1e7) << json;
-    EXPECT_TRUE(factors->empty() ||
-                factors->size() == static_cast<size_t>(model.rope_dimensions) / 2)
+    EXPECT_TRUE(factors->empty() || factors->size() == static_cast<size_t>(rope.dimensions) / 2)
         << json;
   }
+}
+
+void ExpectPossible(const LayerConfig& layer, bool encoder, const Json& json) {
+  const SoftmaxAttention& attention = layer.softmax();
+  for (const int count :
+       {layer.ffn_size(), attention.heads, attention.kv_heads, attention.head_size}) {
+    EXPECT_GE(count, 1) << json;
+    EXPECT_LE(count, kMaxContext) << json;
+  }
+  EXPECT_EQ(attention.heads % attention.kv_heads, 0) << json;
+  EXPECT_TRUE(encoder || attention.head_size % 2 == 0) << json;
+  EXPECT_TRUE(std::isfinite(attention.scale) && attention.scale > 0) << json;
+  EXPECT_TRUE(attention.window >= 0 && attention.window <= kMaxContext) << json;
+  if (!attention.rope.has_value()) return;
+  EXPECT_LE(attention.rope->dimensions, attention.head_size) << json;
+  EXPECT_EQ(attention.rope->dimensions % 2, 0) << json;
+  ExpectPossible(*attention.rope, json);
 }
 
 // A model can be made of it.
 void ExpectPossible(const ModelConfig& model, const Json& json) {
   for (const int count :
-       {model.layers, model.hidden_size, model.ffn_size, model.heads, model.kv_heads,
-        model.head_size, model.vocab_size, model.context_length}) {
+       {model.num_layers(), model.hidden_size, model.vocab_size, model.context_length}) {
     EXPECT_GE(count, 1) << json;
     EXPECT_LE(count, kMaxContext) << json;
   }
-  EXPECT_EQ(model.heads % model.kv_heads, 0) << json;
-  EXPECT_TRUE(model.encoder.has_value() || model.head_size % 2 == 0) << json;
-  EXPECT_GT(model.rms_epsilon, 0) << json;
-  for (const double factor :
-       {model.attention_scale, model.embedding_factor, model.residual_factor, model.logit_factor}) {
+  EXPECT_GT(model.norm_epsilon, 0) << json;
+  for (const double factor : {model.embedding_factor, model.residual_factor, model.logit_factor}) {
     EXPECT_TRUE(std::isfinite(factor) && factor > 0) << json;
   }
-  const auto layers = static_cast<size_t>(model.layers);
-  EXPECT_TRUE(model.windows.empty() || model.windows.size() == layers) << json;
-  for (const int window : model.windows) EXPECT_TRUE(window >= 0 && window <= kMaxContext) << json;
-  EXPECT_TRUE(model.unturned.empty() || model.unturned.size() == layers) << json;
-  ExpectPossible(model.rope, model, json);
-  if (model.window_rope.has_value()) ExpectPossible(*model.window_rope, model, json);
+  for (const LayerConfig& layer : model.layers) {
+    ExpectPossible(layer, model.encoder.has_value(), json);
+    EXPECT_EQ(layer.softmax().rope.has_value() && model.encoder.has_value(), false) << json;
+  }
 }
 
 // Whatever stands in a field, a config that is read is one that a model can be made of.
@@ -200,7 +231,7 @@ TEST(HfFamiliesTest, HostileValuesNeverMakeAHostileConfig) {
                           "strategy": "channel"},
               "input_activations": {"num_bits": 8, "type": "float", "symmetric": true,
                                     "strategy": "token", "dynamic": true}}}})"}) {
-    twins.push_back({.name = "quantized", .config = Twin("llama")});
+    twins.push_back({.name = "quantized", .config = Twin("llama"), .gguf_keys = {}});
     twins.back().config["quantization_config"] = Json::parse(quantization);
   }
   for (FamilyTwin& twin : twins) {

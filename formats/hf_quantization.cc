@@ -26,13 +26,13 @@ absl::StatusOr<HfQuantization> ReadFp8(const JsonFields& config) {
         "activation_scheme",
         StrCat("\"", Printable(activations), "\" is not supported (supported: static, dynamic)"));
   }
-  read.scheme.static_activations = activations == "static";
+  if (activations == "static") read.scheme.activations = ActivationScaling::kStatic;
   if (config.Find("weight_block_size") != nullptr) {
     MILLRACE_RETURN_IF_ERROR(config.Refuse("weight_block_size", Json::array({BlockShape()})));
-    if (read.scheme.static_activations) {
+    if (read.scheme.static_activations()) {
       return config.Unsupported("activation_scheme", "must be dynamic with weight_block_size");
     }
-    read.scheme.weights = Fp8Scheme::Weights::kBlock;
+    read.scheme.group = kFp8Blocks;
   }
   for (const char* name : {"modules_to_not_convert", "ignored_layers"}) {
     if (config.Find(name) == nullptr) continue;
@@ -41,7 +41,7 @@ absl::StatusOr<HfQuantization> ReadFp8(const JsonFields& config) {
   return read;
 }
 
-// What every FP8 tensor of compressed-tensors has in common.
+// Checks the fields that every FP8 tensor of compressed-tensors shares.
 absl::Status CheckFp8Numbers(const JsonFields& args) {
   MILLRACE_RETURN_IF_ERROR(args.Refuse("num_bits", Json::array({8})));
   MILLRACE_RETURN_IF_ERROR(args.Refuse("type", Json::array({"float"})));
@@ -49,26 +49,25 @@ absl::Status CheckFp8Numbers(const JsonFields& args) {
   return args.Refuse("actorder", Json::array());
 }
 
-absl::StatusOr<Fp8Scheme::Weights> ReadWeights(const JsonFields& args) {
+absl::StatusOr<QuantGroup> ReadGroup(const JsonFields& args) {
   MILLRACE_RETURN_IF_ERROR(CheckFp8Numbers(args));
   MILLRACE_RETURN_IF_ERROR(args.Refuse("dynamic", Json::array({false})));
   MILLRACE_ASSIGN_OR_RETURN(const std::string_view strategy, args.String("strategy"));
-  if (strategy == "tensor") return Fp8Scheme::Weights::kTensor;
-  if (strategy == "channel") return Fp8Scheme::Weights::kChannel;
+  if (strategy == "tensor") return kPerTensor;
+  if (strategy == "channel") return kPerChannel;
   if (strategy == "block") {
     MILLRACE_RETURN_IF_ERROR(args.Refuse("block_structure", Json::array({BlockShape()})));
-    return Fp8Scheme::Weights::kBlock;
+    return kFp8Blocks;
   }
   return args.Unsupported("strategy", StrCat("\"", Printable(strategy),
                                              "\" is not supported (supported: tensor, channel, "
                                              "block)"));
 }
 
-// Whether they are static.
-absl::StatusOr<bool> ReadActivations(const JsonFields& args, Fp8Scheme::Weights weights) {
+absl::StatusOr<ActivationScaling> ReadActivations(const JsonFields& args, const QuantGroup& group) {
   MILLRACE_RETURN_IF_ERROR(CheckFp8Numbers(args));
   MILLRACE_ASSIGN_OR_RETURN(const bool dynamic, args.BoolOr("dynamic", false));
-  const bool blocks = weights == Fp8Scheme::Weights::kBlock;
+  const bool blocks = group == kFp8Blocks;
   if (blocks) {
     MILLRACE_RETURN_IF_ERROR(args.Refuse("group_size", Json::array({kFp8Block})));
     if (!dynamic) return args.Unsupported("dynamic", "must be true with blocks of weights");
@@ -76,7 +75,7 @@ absl::StatusOr<bool> ReadActivations(const JsonFields& args, Fp8Scheme::Weights 
   const char* const strategy = blocks ? "group" : dynamic ? "token" : "tensor";
   MILLRACE_RETURN_IF_ERROR(args.String("strategy").status());
   MILLRACE_RETURN_IF_ERROR(args.Refuse("strategy", Json::array({strategy})));
-  return !dynamic;
+  return dynamic ? ActivationScaling::kDynamic : ActivationScaling::kStatic;
 }
 
 absl::Status CheckKvCacheScheme(const JsonFields& config) {
@@ -110,15 +109,14 @@ absl::StatusOr<HfQuantization> ReadCompressedTensors(const JsonFields& config) {
       group.Refuse("format", Json::array({"float-quantized", "naive-quantized"})));
   HfQuantization read;
   MILLRACE_ASSIGN_OR_RETURN(const JsonFields weights, group.Object("weights"));
-  MILLRACE_ASSIGN_OR_RETURN(read.scheme.weights, ReadWeights(weights));
+  MILLRACE_ASSIGN_OR_RETURN(read.scheme.group, ReadGroup(weights));
   if (group.Find("input_activations") == nullptr) {
     return group.Unsupported("input_activations",
                              "FP8 weights with unquantized inputs are not "
                              "supported");
   }
   MILLRACE_ASSIGN_OR_RETURN(const JsonFields inputs, group.Object("input_activations"));
-  MILLRACE_ASSIGN_OR_RETURN(read.scheme.static_activations,
-                            ReadActivations(inputs, read.scheme.weights));
+  MILLRACE_ASSIGN_OR_RETURN(read.scheme.activations, ReadActivations(inputs, read.scheme.group));
   if (config.Find("ignore") != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(read.unquantized, config.Strings("ignore"));
   }

@@ -12,11 +12,11 @@
 namespace millrace {
 
 struct HfQuantization {
-  Fp8Scheme scheme;
+  QuantScheme scheme;
   std::vector<std::string> unquantized;  // modules left alone, as the file spells them
 };
 
-// Of a `quantization_config`, in one of the dialects
+// Reads a `quantization_config`, in one of the dialects
 //   compressed-tensors: FP8 weights per tensor, channel or 128x128 block, inputs static per tensor,
 //     or dynamic per token (with blocks: per token and 128 columns);
 //   fp8: weights per tensor, inputs static or dynamic; or, with weight_block_size, DeepSeek's

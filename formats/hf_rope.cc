@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/model_config.h"
 
 namespace millrace {
 namespace {
@@ -25,8 +26,14 @@ absl::StatusOr<double> FloatOr(const JsonFields& fields, std::string_view name, 
 // Reads one object of rotations, or the config itself where there is none.
 class RopeReader {
  public:
-  RopeReader(const JsonFields& config, const JsonFields& rope, ModelConfig* model)
-      : config_(config), rope_(rope), model_(model) {}
+  // `all` is what all of the config's objects have in common.
+  RopeReader(const JsonFields& config, const JsonFields& rope, const HfRopeDefaults& defaults,
+             const RopeConfig& all, int* context_length)
+      : config_(config),
+        rope_(rope),
+        longrope_aliases_(defaults.longrope_aliases),
+        context_length_(context_length),
+        read_(all) {}
 
   absl::StatusOr<RopeConfig> Read(double theta) {
     MILLRACE_ASSIGN_OR_RETURN(read_.theta, FloatOr(rope_, "rope_theta", theta, 1, 1e12));
@@ -38,16 +45,16 @@ class RopeReader {
     if (type == "linear") return ReadLinear();
     if (type == "dynamic") return ReadDynamic();
     if (type == "llama3") return ReadLlama3();
-    // Phi-3's first configs called it so.
-    const bool phi3 = model_->architecture == "phi3";
-    if (type == "longrope" || (phi3 && (type == "su" || type == "yarn"))) return ReadLongRope();
+    if (type == "longrope" || (longrope_aliases_ && (type == "su" || type == "yarn"))) {
+      return ReadLongRope();
+    }
     if (type == "yarn") return ReadYarn();
     return rope_.Unsupported(key, StrCat("\"", Printable(type), "\" is not supported (supported: ",
                                          "default, linear, dynamic, llama3, yarn, longrope)"));
   }
 
  private:
-  int dimensions() const { return model_->rope_dimensions; }
+  int dimensions() const { return read_.dimensions; }
 
   absl::StatusOr<double> Factor() const { return rope_.Float("factor", 1, kMaxFactor); }
 
@@ -58,12 +65,12 @@ class RopeReader {
       MILLRACE_ASSIGN_OR_RETURN(const int64_t trained, fields->Int(kTrained, 2, kMaxContext));
       return static_cast<int>(trained);
     }
-    return std::max(model_->context_length, 2);
+    return std::max(*context_length_, 2);
   }
 
   void StretchContext(double positions) {
     const double stretched = std::min<double>(positions, kMaxContext);
-    model_->context_length = std::max(model_->context_length, static_cast<int>(stretched));
+    *context_length_ = std::max(*context_length_, static_cast<int>(stretched));
   }
 
   absl::StatusOr<RopeConfig> ReadLinear() {
@@ -78,7 +85,7 @@ class RopeReader {
       return rope_.Unsupported(
           "rope_type", StrCat("dynamic of ", dimensions(), " dimensions, supported: from 4 on"));
     }
-    read_.trained = model_->context_length;
+    read_.trained = *context_length_;
     StretchContext(read_.dynamic_factor * read_.trained);
     return read_;
   }
@@ -120,7 +127,7 @@ class RopeReader {
     MILLRACE_ASSIGN_OR_RETURN(read_.factors, Factors("short_factor"));
     MILLRACE_ASSIGN_OR_RETURN(read_.long_factors, Factors("long_factor"));
     MILLRACE_ASSIGN_OR_RETURN(read_.trained, Trained());
-    const double ratio = static_cast<double>(model_->context_length) / read_.trained;
+    const double ratio = static_cast<double>(*context_length_) / read_.trained;
     MILLRACE_ASSIGN_OR_RETURN(const double factor,
                               FloatOr(rope_, "factor", ratio, 1e-3, kMaxFactor));
     MILLRACE_RETURN_IF_ERROR(ReadMagnitude(LongRopeMagnitude(factor, read_.trained)));
@@ -153,27 +160,30 @@ class RopeReader {
 
   const JsonFields& config_;
   const JsonFields& rope_;
-  ModelConfig* model_;
+  const bool longrope_aliases_;
+  int* const context_length_;
   RopeConfig read_;
 };
 
-// How many of a head's dimensions turn: all, or where the architecture reads it a part.
-absl::Status ReadDimensions(const JsonFields& config, const JsonFields& rope, ModelConfig* model) {
-  model->rope_dimensions = model->head_size;
+// Reads how many of a head's dimensions are rotated: all, or where the family reads it a part.
+absl::StatusOr<int> ReadDimensions(const JsonFields& config, const JsonFields& rope,
+                                   std::optional<double> partial, int head_size) {
+  const JsonFields* said = &config;
   for (const JsonFields* fields : {&config, &rope}) {
     if (fields->Find(kPartial) == nullptr) continue;
-    if (model->architecture != "phi3") {
+    if (!partial.has_value()) {
       MILLRACE_RETURN_IF_ERROR(fields->Refuse(kPartial, Json::array({1.0})));
       continue;
     }
-    MILLRACE_ASSIGN_OR_RETURN(const double share, fields->Float(kPartial, 0, 1));
-    model->rope_dimensions = static_cast<int>(model->head_size * share);
-    if (model->rope_dimensions < 2 || model->rope_dimensions % 2 != 0) {
-      return fields->Bad(kPartial, StrCat("gives ", model->rope_dimensions, " of a head's ",
-                                          model->head_size, " dimensions, must be an even number"));
-    }
+    MILLRACE_ASSIGN_OR_RETURN(partial, fields->Float(kPartial, 0, 1));
+    said = fields;
   }
-  return absl::OkStatus();
+  const int dimensions = static_cast<int>(head_size * partial.value_or(1));
+  if (dimensions < 2 || dimensions % 2 != 0) {
+    return said->Bad(kPartial, StrCat("gives ", dimensions, " of a head's ", head_size,
+                                      " dimensions, must be an even number"));
+  }
+  return dimensions;
 }
 
 constexpr char kFull[] = "full_attention";
@@ -191,29 +201,35 @@ absl::StatusOr<JsonFields> FirstObject(const JsonFields& fields,
 
 }  // namespace
 
-absl::Status ReadHfRope(const JsonFields& config, double theta, double window_theta,
-                        ModelConfig* model) {
-  MILLRACE_ASSIGN_OR_RETURN(theta, FloatOr(config, "rope_theta", theta, 1, 1e12));
+absl::StatusOr<HfRopes> ReadHfRopes(const JsonFields& config, const HfRopeDefaults& defaults,
+                                    int head_size, int* context_length) {
+  MILLRACE_ASSIGN_OR_RETURN(const double theta,
+                            FloatOr(config, "rope_theta", defaults.theta, 1, 1e12));
   MILLRACE_ASSIGN_OR_RETURN(const JsonFields rope,
                             FirstObject(config, {"rope_scaling", "rope_parameters"}));
-  MILLRACE_RETURN_IF_ERROR(ReadDimensions(config, rope, model));
+  RopeConfig all;
+  all.interleaved = defaults.interleaved;
+  MILLRACE_ASSIGN_OR_RETURN(all.dimensions,
+                            ReadDimensions(config, rope, defaults.partial, head_size));
+  HfRopes ropes;
+  const auto read = [&](const JsonFields& fields, double base) {
+    return RopeReader(config, fields, defaults, all, context_length).Read(base);
+  };
   const bool nested = rope.Find(kFull) != nullptr || rope.Find(kWindow) != nullptr;
-  if (window_theta == 0) {
+  if (defaults.window_theta == 0) {
     for (const char* name : {kFull, kWindow}) {
       MILLRACE_RETURN_IF_ERROR(rope.Refuse(name, Json::array()));
     }
   } else {
     // An older config's one object is that of the layers without a window.
-    MILLRACE_ASSIGN_OR_RETURN(window_theta,
-                              FloatOr(config, "rope_local_base_freq", window_theta, 1, 1e12));
+    MILLRACE_ASSIGN_OR_RETURN(const double window_theta, FloatOr(config, "rope_local_base_freq",
+                                                                 defaults.window_theta, 1, 1e12));
     MILLRACE_ASSIGN_OR_RETURN(const JsonFields window, FirstObject(rope, {kWindow}));
-    MILLRACE_ASSIGN_OR_RETURN(model->window_rope,
-                              RopeReader(config, window, model).Read(window_theta));
+    MILLRACE_ASSIGN_OR_RETURN(ropes.window_rope, read(window, window_theta));
   }
   MILLRACE_ASSIGN_OR_RETURN(const JsonFields full, FirstObject(rope, {kFull}));
-  MILLRACE_ASSIGN_OR_RETURN(model->rope,
-                            RopeReader(config, nested ? full : rope, model).Read(theta));
-  return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(ropes.rope, read(nested ? full : rope, theta));
+  return ropes;
 }
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "formats/families/families.h"
 #include "formats/gguf.h"
 #include "formats/hf_names.h"
 
@@ -36,17 +37,14 @@ std::vector<float> HalvesFromPairs(const std::vector<float>& rows, int64_t row, 
 }
 
 // The scales of a linear's weight, which is divided by them.
-Part Quantize(const Fp8Scheme& scheme, Part* weight) {
+Part Quantize(const QuantScheme& scheme, Part* weight) {
   const int64_t rows = weight->shape[0];
   const int64_t columns = weight->shape[1];
-  const bool blocks = scheme.weights == Fp8Scheme::Weights::kBlock;
-  const int64_t height = blocks                                          ? kFp8Block
-                         : scheme.weights == Fp8Scheme::Weights::kTensor ? rows
-                                                                         : 1;
-  const int64_t width = blocks ? kFp8Block : columns;
+  const int64_t height = scheme.group.rows > 0 ? scheme.group.rows : rows;
+  const int64_t width = scheme.group.columns > 0 ? scheme.group.columns : columns;
   Part scales{.name = weight->name + "_scale",
               .type = TensorType::kF32,
-              .shape = {(rows + height - 1) / height, (columns + width - 1) / width},
+              .shape = {scheme.group.Down(rows), scheme.group.Across(columns)},
               .values = {}};
   scales.values.resize(scales.shape[0] * scales.shape[1]);
   const auto scale = [&](int64_t row, int64_t column) -> float& {
@@ -57,8 +55,8 @@ Part Quantize(const Fp8Scheme& scheme, Part* weight) {
     largest = std::max(largest, std::fabs(weight->values[i]) / 448);
   }
   for (int64_t i = 0; i < rows * columns; ++i) weight->values[i] /= scale(i / columns, i % columns);
-  if (scheme.weights == Fp8Scheme::Weights::kTensor) scales.shape = {1};
-  weight->type = TensorType::kFp8E4m3;
+  if (scheme.group == kPerTensor) scales.shape = {1};
+  weight->type = scheme.type;
   return scales;
 }
 
@@ -71,7 +69,7 @@ std::vector<Part> Parts(const TinyLlama& model, const HfForm& form, const std::s
   std::vector<Part> parts;
   for (const TensorInfo& tensor : file->tensors()) {
     if (tensor.name == "rope_freqs.weight") continue;
-    Part part{.name = HfNames(tensor.name)[0],
+    Part part{.name = HfNames(tensor.name, *FindFamily(model.architecture))[0],
               .type = form.type,
               .shape = tensor.shape,
               .values = DecodeTensor(tensor.type, file->Data(tensor))};
@@ -80,13 +78,13 @@ std::vector<Part> Parts(const TinyLlama& model, const HfForm& form, const std::s
       part.values = HalvesFromPairs(part.values, tensor.shape[1], model.HeadSize());
     }
     const bool linear = tensor.name.starts_with("blk.") && tensor.shape.size() == 2;
-    if (form.fp8.has_value() && linear) {
-      Part scales = Quantize(*form.fp8, &part);
-      if (!form.compressed_tensors && form.fp8->weights == Fp8Scheme::Weights::kBlock) {
+    if (form.quantization.has_value() && linear) {
+      Part scales = Quantize(*form.quantization, &part);
+      if (!form.compressed_tensors && form.quantization->group == kFp8Blocks) {
         scales.name += "_inv";
       }
       parts.push_back(std::move(scales));
-      if (form.fp8->static_activations) {
+      if (form.quantization->static_activations()) {
         const std::string module = part.name.substr(0, part.name.size() - 7);  // ".weight"
         parts.push_back({module + ".input_scale", TensorType::kF32, {1}, {1.0f / 64}});
       }
@@ -97,8 +95,8 @@ std::vector<Part> Parts(const TinyLlama& model, const HfForm& form, const std::s
 }
 
 Json Quantization(const HfForm& form) {
-  const bool blocks = form.fp8->weights == Fp8Scheme::Weights::kBlock;
-  const bool is_static = form.fp8->static_activations;
+  const bool blocks = form.quantization->group == kFp8Blocks;
+  const bool is_static = form.quantization->static_activations();
   if (!form.compressed_tensors) {
     Json config = {{"quant_method", "fp8"},
                    {"activation_scheme", is_static ? "static" : "dynamic"}};
@@ -108,9 +106,9 @@ Json Quantization(const HfForm& form) {
   const Json fp8 = {{"num_bits", 8}, {"type", "float"}, {"symmetric", true}};
   Json weights = fp8;
   weights["dynamic"] = false;
-  weights["strategy"] = blocks                                              ? "block"
-                        : form.fp8->weights == Fp8Scheme::Weights::kChannel ? "channel"
-                                                                            : "tensor";
+  weights["strategy"] = blocks                                    ? "block"
+                        : form.quantization->group == kPerChannel ? "channel"
+                                                                  : "tensor";
   if (blocks) weights["block_structure"] = {kFp8Block, kFp8Block};
   Json inputs = fp8;
   inputs["dynamic"] = !is_static;
@@ -149,7 +147,7 @@ Json Config(const TinyLlama& model, const HfForm& form) {
                  {"attention_bias", false},
                  {"tie_word_embeddings", model.tied},
                  {"torch_dtype", "bfloat16"}};
-  if (form.fp8.has_value()) config["quantization_config"] = Quantization(form);
+  if (form.quantization.has_value()) config["quantization_config"] = Quantization(form);
   config.merge_patch(form.config);
   return config;
 }

@@ -37,11 +37,11 @@ class SafetensorsWriter {
 // How a TinyLlama is written as a folder. Its weights are those of TinyLlamaWriter's file; where
 // its types are not of safetensors, F32 that holds the same numbers.
 struct HfForm {
-  int files = 1;                       // more: shards, and an index
-  TensorType type = TensorType::kF32;  // of all that is not FP8
-  std::optional<Fp8Scheme> fp8;        // the layers' linears, with static scales of 1/64
-  bool compressed_tensors = true;      // else the dialect quant_method: fp8
-  Json config = Json::object();        // changes to config.json; null takes a field away
+  int files = 1;                            // more: shards, and an index
+  TensorType type = TensorType::kF32;       // of all that is not quantized
+  std::optional<QuantScheme> quantization;  // the layers' linears, with static scales of 1/64
+  bool compressed_tensors = true;           // else the dialect quant_method: fp8
+  Json config = Json::object();             // changes to config.json; null takes a field away
 };
 
 // Makes the folder. Ends the test program when that fails.

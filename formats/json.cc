@@ -1,5 +1,6 @@
 #include "formats/json.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -102,6 +103,23 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) 
   Builder builder(limits);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.Take();
+}
+
+const Json* FindField(const Json& object, std::string_view name) {
+  const auto it = object.find(name);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+std::optional<int64_t> AsInteger(const Json& value, int64_t min, int64_t max) {
+  // Beyond int64_t a number is a float, or unsigned.
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return std::nullopt;
+  const auto number = value.get<int64_t>();
+  return number < min || number > max ? std::nullopt : std::optional(number);
+}
+
+bool IsOneOf(const Json& value, const Json& values) {
+  return std::find(values.begin(), values.end(), value) != values.end();
 }
 
 std::string Describe(const Json& value) {

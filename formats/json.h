@@ -1,9 +1,12 @@
-// JSON out of a hostile file or request.
+// JSON out of a hostile file or request: the parser, and the reading of single values, under
+// JsonFields (model files) and FieldReader (bodies of requests), which differ in their errors.
 #ifndef MILLRACE_FORMATS_JSON_H_
 #define MILLRACE_FORMATS_JSON_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +25,15 @@ struct JsonLimits {
 // or not UTF-8, beyond the limits, or an object with a key twice (of which readers would choose
 // different ones).
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits);
+
+// The field of an object, or nullptr if it is absent or null.
+const Json* FindField(const Json& object, std::string_view name);
+
+// An integer in [min, max], however it is stored; nothing for anything else, 3.0 included.
+std::optional<int64_t> AsInteger(const Json& value, int64_t min, int64_t max);
+
+// Returns whether `value` is one of `values`, a JSON list.
+bool IsOneOf(const Json& value, const Json& values);
 
 // A value for a message: short, printable, and whole only if it is a small scalar.
 std::string Describe(const Json& value);

@@ -1,16 +1,14 @@
 #include "formats/json_fields.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "base/status.h"
 #include "base/strings.h"
 
 namespace millrace {
 
-const Json* JsonFields::Find(std::string_view name) const {
-  const auto it = object_.find(name);
-  return it == object_.end() || it->is_null() ? nullptr : &*it;
-}
+const Json* JsonFields::Find(std::string_view name) const { return FindField(object_, name); }
 
 absl::StatusOr<const Json*> JsonFields::Get(std::string_view name) const {
   if (const Json* field = Find(name)) return field;
@@ -19,14 +17,8 @@ absl::StatusOr<const Json*> JsonFields::Get(std::string_view name) const {
 
 absl::StatusOr<int64_t> JsonFields::ToInt(std::string_view name, const Json& value, int64_t min,
                                           int64_t max) const {
-  // Beyond int64_t a number is a float, or unsigned.
-  const bool fits = value.is_number_integer() &&
-                    (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
-  if (!fits || value.get<int64_t>() < min || value.get<int64_t>() > max) {
-    return Bad(name,
-               StrCat("is ", Describe(value), ", must be an integer from ", min, " to ", max));
-  }
-  return value.get<int64_t>();
+  if (const std::optional<int64_t> number = AsInteger(value, min, max)) return *number;
+  return Bad(name, StrCat("is ", Describe(value), ", must be an integer from ", min, " to ", max));
 }
 
 absl::StatusOr<int64_t> JsonFields::Int(std::string_view name, int64_t min, int64_t max) const {
@@ -90,12 +82,9 @@ absl::StatusOr<JsonFields> JsonFields::Object(std::string_view name) const {
 
 absl::Status JsonFields::Refuse(std::string_view name, const Json& neutral) const {
   const Json* field = Find(name);
-  if (field == nullptr) return absl::OkStatus();
+  if (field == nullptr || IsOneOf(*field, neutral)) return absl::OkStatus();
   std::vector<std::string> allowed;
-  for (const Json& value : neutral) {
-    if (*field == value) return absl::OkStatus();
-    allowed.push_back(value.dump());
-  }
+  for (const Json& value : neutral) allowed.push_back(value.dump());
   return Unsupported(
       name, StrCat(Describe(*field), " is not supported",
                    allowed.empty() ? "" : StrCat(" (supported: ", JoinList(allowed), ")")));

@@ -41,24 +41,45 @@ TEST(ModelConfigTest, ReadsTinyModelsOfEveryType) {
       ASSERT_TRUE(config.ok()) << config.status();
       EXPECT_EQ(config->architecture, "llama");
       EXPECT_EQ(config->name, "Tiny Llama for tests");
-      EXPECT_EQ(config->layers, 2);
+      ASSERT_EQ(config->num_layers(), 2);
       EXPECT_EQ(config->hidden_size, 64);
-      EXPECT_EQ(config->ffn_size, 128);
-      EXPECT_EQ(config->heads, 4);
-      EXPECT_EQ(config->kv_heads, 2);
-      EXPECT_EQ(config->head_size, 16);
-      EXPECT_EQ(config->rope_dimensions, 16);
-      EXPECT_EQ(config->rope.theta, 10000);
-      EXPECT_EQ(config->rms_epsilon, 1e-5f);
+      EXPECT_EQ(config->norm_epsilon, 1e-5f);
       EXPECT_EQ(config->vocab_size, 320);
       EXPECT_EQ(config->context_length, 256);
       EXPECT_EQ(config->tied_embeddings, tied);
-      EXPECT_EQ(config->rope.factors.size(), tied ? 0 : 8);
-      EXPECT_TRUE(config->rope_interleaved);
-      EXPECT_EQ(config->qk_norm, QkNorm::kNone);
-      EXPECT_FALSE(config->fp8.has_value());
+      for (const LayerConfig& layer : config->layers) {
+        EXPECT_EQ(layer.norms, NormPlacement::kPre);
+        EXPECT_EQ(layer.ffn_size(), 128);
+        const SoftmaxAttention& attention = layer.softmax();
+        EXPECT_EQ(attention.heads, 4);
+        EXPECT_EQ(attention.kv_heads, 2);
+        EXPECT_EQ(attention.head_size, 16);
+        EXPECT_EQ(attention.qk_norm, QkNorm::kNone);
+        ASSERT_TRUE(attention.rope.has_value());
+        EXPECT_EQ(attention.rope->dimensions, 16);
+        EXPECT_EQ(attention.rope->theta, 10000);
+        EXPECT_EQ(attention.rope->factors.size(), tied ? 0 : 8);
+        EXPECT_TRUE(attention.rope->interleaved);
+      }
+      EXPECT_FALSE(config->quantization.has_value());
     }
   }
+}
+
+TEST(ModelConfigTest, HeadsThatLayersDoNotShareAreRefusedByTheLayer) {
+  ModelConfig config;
+  SoftmaxAttention attention;
+  attention.heads = 8;
+  attention.kv_heads = 4;
+  attention.head_size = 32;
+  config.layers.assign(3, {.attention = attention, .feed_forward = {}});
+  EXPECT_EQ(*SharedHeadShape(config), (HeadShape{.heads = 8, .kv_heads = 4, .head_size = 32}));
+  config.layers[2].softmax().kv_heads = 2;
+  const absl::Status status = SharedHeadShape(config).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(),
+            "layer 2 has 8 heads and 2 kv heads of 32 elements, layer 0 has 8 and 4 of 32; "
+            "supported: the same in all layers");
 }
 
 TEST(ModelConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
@@ -97,6 +118,9 @@ TEST(ModelConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
                 w->Tensor("blk.0.attn_q.bias", TensorType::kF32, {64}, std::vector<float>(64));
               }),
               HasSubstr("tensor blk.0.attn_q.bias"));
+  GgufWriter vision = TinyLlamaWriter({.architecture = "glm4"});
+  vision.Int32s("glm4.rope.dimension_sections", {8, 12, 12, 0});
+  EXPECT_THAT(ErrorOf(Read(vision)), HasSubstr("key glm4.rope.dimension_sections: rotations in"));
   GgufWriter other;
   other.String("general.architecture", "mamba");
   EXPECT_THAT(ErrorOf(Read(other)),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -11,104 +10,19 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/strings.h"
+#include "formats/families/family.h"
 
 namespace millrace {
 namespace {
 
 using Shape = std::vector<int64_t>;
 
-enum class Role {
-  kTable,   // the embedding and the head
-  kLinear,  // of a layer
-  kVector,  // of a norm, or a bias
-};
-
 constexpr std::string_view kWeight = ".weight";
 
-// Of heads that embeddings have no use for.
-constexpr std::string_view kOtherHeads[] = {"pooler.", "bert.pooler.", "cls."};
-
-template <typename Visit>  // void(const std::string& name, const Shape& shape, Role role)
-void ForEachEncoderTensor(const ModelConfig& config, const Visit& visit) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t ffn = config.ffn_size;
-  const auto linear = [&](const std::string& name, int64_t out, int64_t in) {
-    visit(name + ".weight", {out, in}, Role::kLinear);
-    visit(name + ".bias", {out}, Role::kVector);
-  };
-  const auto norm = [&](const std::string& name) {
-    visit(name + ".weight", {hidden}, Role::kVector);
-    visit(name + ".bias", {hidden}, Role::kVector);
-  };
-  visit("token_embd.weight", {config.vocab_size, hidden}, Role::kTable);
-  visit("position_embd.weight", {config.encoder->positions, hidden}, Role::kTable);
-  visit("token_types.weight", {config.encoder->token_types, hidden}, Role::kTable);
-  norm("token_embd_norm");
-  for (int layer = 0; layer < config.layers; ++layer) {
-    const std::string block = StrCat("blk.", layer, ".");
-    for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output"}) {
-      linear(block + name, hidden, hidden);
-    }
-    norm(block + "attn_output_norm");
-    linear(block + "ffn_up", ffn, hidden);
-    linear(block + "ffn_down", hidden, ffn);
-    norm(block + "layer_output_norm");
-  }
-}
-
-template <typename Visit>  // void(const std::string& name, const Shape& shape, Role role)
-void ForEachTensor(const ModelConfig& config, const Visit& visit) {
-  if (config.encoder.has_value()) return ForEachEncoderTensor(config, visit);
-  const int64_t hidden = config.hidden_size;
-  const int64_t ffn = config.ffn_size;
-  const int64_t head = config.head_size;
-  const int64_t q = config.heads * head;
-  const int64_t kv = config.kv_heads * head;
-  visit("token_embd.weight", {config.vocab_size, hidden}, Role::kTable);
-  for (int layer = 0; layer < config.layers; ++layer) {
-    const std::string block = StrCat("blk.", layer, ".");
-    if (config.pre_norms) visit(block + "attn_norm.weight", {hidden}, Role::kVector);
-    if (config.fused_qkv) {
-      visit(block + "attn_qkv.weight", {q + 2 * kv, hidden}, Role::kLinear);
-    } else {
-      visit(block + "attn_q.weight", {q, hidden}, Role::kLinear);
-      visit(block + "attn_k.weight", {kv, hidden}, Role::kLinear);
-      visit(block + "attn_v.weight", {kv, hidden}, Role::kLinear);
-    }
-    if (config.qkv_bias) {
-      visit(block + "attn_q.bias", {q}, Role::kVector);
-      visit(block + "attn_k.bias", {kv}, Role::kVector);
-      visit(block + "attn_v.bias", {kv}, Role::kVector);
-    }
-    if (config.qk_norm != QkNorm::kNone) {
-      const bool whole = config.qk_norm == QkNorm::kWhole;
-      visit(block + "attn_q_norm.weight", {whole ? q : head}, Role::kVector);
-      visit(block + "attn_k_norm.weight", {whole ? kv : head}, Role::kVector);
-    }
-    visit(block + "attn_output.weight", {hidden, q}, Role::kLinear);
-    if (config.post_norms) visit(block + "post_attention_norm.weight", {hidden}, Role::kVector);
-    if (config.pre_norms) visit(block + "ffn_norm.weight", {hidden}, Role::kVector);
-    if (!config.fused_gate_up) visit(block + "ffn_gate.weight", {ffn, hidden}, Role::kLinear);
-    visit(block + "ffn_up.weight", {config.fused_gate_up ? 2 * ffn : ffn, hidden}, Role::kLinear);
-    visit(block + "ffn_down.weight", {hidden, ffn}, Role::kLinear);
-    if (config.post_norms) visit(block + "post_ffw_norm.weight", {hidden}, Role::kVector);
-  }
-  visit("output_norm.weight", {hidden}, Role::kVector);
-  if (!config.tied_embeddings) visit("output.weight", {config.vocab_size, hidden}, Role::kTable);
-}
-
-// Of the scales beside a linear of this shape.
-Shape ScaleShape(const Fp8Scheme& scheme, const Shape& shape) {
-  const auto blocks = [](int64_t size) { return (size + kFp8Block - 1) / kFp8Block; };
-  switch (scheme.weights) {
-    case Fp8Scheme::Weights::kTensor:
-      return {1};
-    case Fp8Scheme::Weights::kChannel:
-      return {shape[0], 1};
-    case Fp8Scheme::Weights::kBlock:
-      return {blocks(shape[0]), blocks(shape[1])};
-  }
-  return {};
+// Returns the shape of the scales beside a linear of this shape.
+Shape ScaleShape(const QuantScheme& scheme, const Shape& shape) {
+  if (scheme.group == kPerTensor) return {1};
+  return {scheme.group.Down(shape[0]), scheme.group.Across(shape[1])};
 }
 
 bool IsFloat(TensorType type) {
@@ -118,20 +32,21 @@ bool IsFloat(TensorType type) {
 // Checks tensors one after the other; keeps the first error.
 class TensorChecker {
  public:
-  TensorChecker(const ModelConfig& config, const TensorSource& source)
-      : config_(config), source_(source) {}
+  TensorChecker(const ModelConfig& config, const Family& family, const TensorSource& source)
+      : config_(config), family_(family), source_(source) {}
 
-  void Check(const std::string& name, const Shape& shape, Role role) {
+  void Check(const ModelTensor& expected) {
+    const auto& [name, shape, role] = expected;
     const TensorInfo* tensor = Expect(name);
     if (tensor == nullptr) return;
     if (tensor->shape != shape) {
       return Lies(name,
                   StrCat("shape ", ShapeString(tensor->shape), ", must be ", ShapeString(shape)));
     }
-    if (role == Role::kVector && !IsFloat(tensor->type)) {
+    if (role == TensorRole::kVector && !IsFloat(tensor->type)) {
       return Lies(name, StrCat("type ", Traits(tensor->type).name, ", must be F32, F16 or BF16"));
     }
-    if (tensor->type == TensorType::kFp8E4m3) CheckFp8(name, shape, role);
+    if (tensor->type == TensorType::kFp8E4m3) CheckQuantized(name, shape, role);
   }
 
   // Scales of a layer's FP8 keys and values, where the files have them.
@@ -148,7 +63,10 @@ class TensorChecker {
     // The head of a tied model is the embedding, also where a file holds it twice; rope factors are
     // part of the config.
     if (config_.tied_embeddings) seen_.insert(source_.FindTensor("output.weight"));
-    if (!config_.rope.factors.empty()) {
+    const auto has_factors = [](const LayerConfig& layer) {
+      return layer.softmax().rope.has_value() && !layer.softmax().rope->factors.empty();
+    };
+    if (std::any_of(config_.layers.begin(), config_.layers.end(), has_factors)) {
       for (const char* factors : {kRopeFactors, kShortRopeFactors, kLongRopeFactors}) {
         seen_.insert(source_.FindTensor(factors));
       }
@@ -157,10 +75,7 @@ class TensorChecker {
       // Old files hold what rope_theta says.
       if (seen_.contains(&tensor) || tensor.name.ends_with(".rotary_emb.inv_freq")) continue;
       const auto begins = [&](std::string_view head) { return tensor.name.starts_with(head); };
-      if (config_.encoder.has_value() &&
-          std::any_of(std::begin(kOtherHeads), std::end(kOtherHeads), begins)) {
-        continue;
-      }
+      if (std::any_of(family_.ignored.begin(), family_.ignored.end(), begins)) continue;
       return absl::UnimplementedError(StrCat(source_.base_name(), ": tensor ",
                                              Printable(tensor.name), ": is not one that a ",
                                              config_.architecture, " model is read from"));
@@ -186,15 +101,15 @@ class TensorChecker {
     return tensor;
   }
 
-  void CheckFp8(const std::string& name, const Shape& shape, Role role) {
-    if (!config_.fp8.has_value() || role != Role::kLinear) {
-      return Lies(name, config_.fp8.has_value()
+  void CheckQuantized(const std::string& name, const Shape& shape, TensorRole role) {
+    if (!config_.quantization.has_value() || role != TensorRole::kLinear) {
+      return Lies(name, config_.quantization.has_value()
                             ? "type F8_E4M3, allowed in layers' linears only"
                             : "type F8_E4M3, but the config says nothing of it");
     }
     const std::string module = name.substr(0, name.size() - kWeight.size());
-    CheckScale(module + ".weight_scale", ScaleShape(*config_.fp8, shape));
-    if (config_.fp8->static_activations) CheckScale(module + ".input_scale", {1});
+    CheckScale(module + ".weight_scale", ScaleShape(*config_.quantization, shape));
+    if (config_.quantization->static_activations()) CheckScale(module + ".input_scale", {1});
   }
 
   // As many numbers as `shape` has, in it or, where it is one column or one number, without its
@@ -213,6 +128,7 @@ class TensorChecker {
   }
 
   const ModelConfig& config_;
+  const Family& family_;
   const TensorSource& source_;
   absl::Status status_;
   absl::flat_hash_set<const TensorInfo*> seen_;
@@ -220,16 +136,18 @@ class TensorChecker {
 
 class TensorShapes : public TensorSource {
  public:
-  TensorShapes(const ModelConfig& config, TensorType type, std::string base_name)
+  TensorShapes(const ModelConfig& config, const Family& family, TensorType type,
+               std::string base_name)
       : base_name_(std::move(base_name)) {
-    ForEachTensor(config, [&](const std::string& name, const Shape& shape, Role role) {
-      const bool fp8 = config.fp8.has_value() && role == Role::kLinear;
-      Add(name, shape, fp8 ? TensorType::kFp8E4m3 : type);
-      if (!fp8) return;
+    for (const auto& [name, shape, role] : family.tensors(config)) {
+      const bool quantized = config.quantization.has_value() && role == TensorRole::kLinear;
+      Add(name, shape, quantized ? config.quantization->type : type);
+      if (!quantized) continue;
       const std::string module = name.substr(0, name.size() - kWeight.size());
-      Add(module + ".weight_scale", ScaleShape(*config.fp8, shape), TensorType::kF32);
-      if (config.fp8->static_activations) Add(module + ".input_scale", {1}, TensorType::kF32);
-    });
+      Add(module + ".weight_scale", ScaleShape(*config.quantization, shape), TensorType::kF32);
+      if (config.quantization->static_activations())
+        Add(module + ".input_scale", {1}, TensorType::kF32);
+    }
     // Nothing moves any more: names may be pointed into.
     for (size_t i = 0; i < tensors_.size(); ++i) {
       tensors_[i].name = names_[i];
@@ -269,18 +187,18 @@ class TensorShapes : public TensorSource {
 
 }  // namespace
 
-absl::Status ValidateTensors(const ModelConfig& config, const TensorSource& tensors) {
-  TensorChecker checker(config, tensors);
-  ForEachTensor(config, [&](const std::string& name, const Shape& shape, Role role) {
-    checker.Check(name, shape, role);
-  });
-  for (int layer = 0; layer < config.layers; ++layer) checker.CheckKvScales(layer);
+absl::Status ValidateTensors(const ModelConfig& config, const Family& family,
+                             const TensorSource& tensors) {
+  TensorChecker checker(config, family, tensors);
+  for (const ModelTensor& expected : family.tensors(config)) checker.Check(expected);
+  for (int layer = 0; layer < config.num_layers(); ++layer) checker.CheckKvScales(layer);
   return checker.Finish();
 }
 
-std::unique_ptr<const TensorSource> MakeTensorShapes(const ModelConfig& config, TensorType type,
+std::unique_ptr<const TensorSource> MakeTensorShapes(const ModelConfig& config,
+                                                     const Family& family, TensorType type,
                                                      std::string base_name) {
-  return std::make_unique<TensorShapes>(config, type, std::move(base_name));
+  return std::make_unique<TensorShapes>(config, family, type, std::move(base_name));
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// What a model on disk says about its text, whatever its format: tokenizer and chat template.
+// The tokenizer and the chat template of a model on disk, whatever its format.
 #ifndef MILLRACE_FORMATS_MODEL_TEXT_H_
 #define MILLRACE_FORMATS_MODEL_TEXT_H_
 
@@ -17,14 +17,14 @@ struct ModelText {
   // The texts of special tokens, which templates write.
   std::optional<std::string> bos, eos, unknown, pad;
 
-  // What the tokenizer's views point into, beside its own `owner`.
+  // Owns what the tokenizer's views point into, beside its own `owner`.
   std::shared_ptr<const void> owner;
 };
 
-// Of a .gguf file, or of a Hugging Face folder (ReadFolderText).
+// Reads those of a .gguf file, or of a Hugging Face folder (ReadFolderText).
 absl::StatusOr<ModelText> ReadModelText(const std::string& path);
 
-// Of a folder, as transformers' AutoTokenizer takes it:
+// Reads those of a folder, as transformers' AutoTokenizer does:
 // - tokenizer.json is the tokenizer, its post_processor the frame (add_bos_token and
 //   add_prefix_space beside it change nothing);
 // - tokenizer_config.json (may be missing) names bos_token, eos_token, unk_token and pad_token, and

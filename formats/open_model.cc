@@ -10,7 +10,6 @@
 #include "formats/folder_file.h"
 #include "formats/gguf.h"
 #include "formats/hf_config.h"
-#include "formats/hf_names.h"
 #include "formats/model_tensors.h"
 #include "formats/safetensors.h"
 
@@ -54,8 +53,8 @@ absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder));
   if (HasSafetensors(folder)) {
     MILLRACE_ASSIGN_OR_RETURN(auto tensors,
-                              SafetensorsFolder::Open(folder, base_name, DialectOf(config.model)));
-    MILLRACE_RETURN_IF_ERROR(ValidateTensors(config.model, *tensors));
+                              SafetensorsFolder::Open(folder, base_name, *config.family));
+    MILLRACE_RETURN_IF_ERROR(ValidateTensors(config.model, *config.family, *tensors));
     return OpenedModel{std::move(config.model), std::move(tensors)};
   }
   // Which modules those are, only their tensors would say.
@@ -66,7 +65,7 @@ absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string
                                            " unquantized, which is supported only with the "
                                            "model's tensors beside it"));
   }
-  auto shapes = MakeTensorShapes(config.model, config.type, base_name);
+  auto shapes = MakeTensorShapes(config.model, *config.family, config.type, base_name);
   return OpenedModel{std::move(config.model), std::move(shapes)};
 }
 

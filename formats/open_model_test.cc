@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "formats/families/families.h"
 #include "formats/hf_test_util.h"
 #include "formats/model_tensors.h"
 
@@ -66,7 +67,7 @@ TEST_F(OpenModelTest, AFolderHoldsWhatItsGgufFileHolds) {
       EXPECT_EQ(same->name, folder->tensors->NameInFile(tensor.name));
       EXPECT_EQ(same->shape, tensor.shape);
       EXPECT_EQ(Numbers(*folder->tensors, tensor.name), Numbers(*gguf->tensors, tensor.name));
-      // What a loader that streams reads.
+      // A loader that streams reads these bytes.
       for (const auto& [source, info] :
            {std::pair{gguf->tensors.get(), &tensor}, std::pair{folder->tensors.get(), same}}) {
         std::string bytes(info->bytes, '\0');
@@ -79,9 +80,9 @@ TEST_F(OpenModelTest, AFolderHoldsWhatItsGgufFileHolds) {
     }
     const ModelConfig& config = folder->config;
     EXPECT_EQ(config.architecture, "qwen3");
-    EXPECT_EQ(config.head_size, gguf->config.head_size);
-    EXPECT_EQ(config.rope.theta, gguf->config.rope.theta);
-    EXPECT_EQ(config.rope_interleaved, gguf->config.rope_interleaved);
+    const SoftmaxAttention& attention = config.layers[0].softmax();
+    EXPECT_EQ(attention.head_size, gguf->config.layers[0].softmax().head_size);
+    EXPECT_EQ(attention.rope, gguf->config.layers[0].softmax().rope);
     EXPECT_EQ(config.context_length, gguf->config.context_length);
     folder->tensors->DropPages();
     EXPECT_FALSE(Numbers(*folder->tensors, "output_norm.weight").empty());
@@ -153,8 +154,10 @@ TEST_F(OpenModelTest, AConfigAloneHasShapes) {
   model.hidden = 192;
   model.heads = model.kv_heads = 3;
   model.ffn = 160;
-  for (const auto weights : {Fp8Scheme::Weights::kTensor, Fp8Scheme::Weights::kBlock}) {
-    const HfForm form{.fp8 = Fp8Scheme{weights, weights == Fp8Scheme::Weights::kTensor}};
+  for (const auto activations : {ActivationScaling::kStatic, ActivationScaling::kDynamic}) {
+    const bool is_static = activations == ActivationScaling::kStatic;
+    const HfForm form{.quantization = QuantScheme{.group = is_static ? kPerTensor : kFp8Blocks,
+                                                  .activations = activations}};
     WriteHfFolder(model, Folder(), form);
     const absl::StatusOr<OpenedModel> whole = OpenModel(Folder());
     ASSERT_TRUE(whole.ok()) << whole.status();
@@ -173,10 +176,10 @@ TEST_F(OpenModelTest, AConfigAloneHasShapes) {
     EXPECT_EQ(shapes->tensors->FindTensor("token_embd.weight")->type, TensorType::kBf16);
     EXPECT_EQ(shapes->tensors->FindTensor("blk.1.ffn_up.weight")->type, TensorType::kFp8E4m3);
     EXPECT_EQ(shapes->tensors->FindTensor("blk.7.ffn_up.weight"), nullptr);
-    EXPECT_TRUE(ValidateTensors(shapes->config, *shapes->tensors).ok());
+    EXPECT_TRUE(ValidateTensors(shapes->config, kLlama, *shapes->tensors).ok());
   }
   WriteHfFolder(model, Folder(),
-                {.fp8 = Fp8Scheme{},
+                {.quantization = QuantScheme{},
                  .config = {{"quantization_config",
                              {{"ignore", Json::array({"lm_head", "re:.*down_proj"})}}}}});
   EXPECT_EQ(ErrorOf(OpenModel(Folder())), "no error");
@@ -189,30 +192,31 @@ TEST_F(OpenModelTest, Fp8ScalesAreCheckedAndFound) {
   model.hidden = 192;  // one block and a half
   model.heads = model.kv_heads = 3;
   model.ffn = 160;
-  using Weights = Fp8Scheme::Weights;
-  for (const auto& [weights, is_static] : {std::pair{Weights::kTensor, true},
-                                           {Weights::kTensor, false},
-                                           {Weights::kChannel, false},
-                                           {Weights::kBlock, false}}) {
+  using enum ActivationScaling;
+  for (const auto& [group, activations] : {std::pair{kPerTensor, kStatic},
+                                           {kPerTensor, kDynamic},
+                                           {kPerChannel, kDynamic},
+                                           {kFp8Blocks, kDynamic}}) {
     for (const bool compressed_tensors : {true, false}) {
-      if (!compressed_tensors && weights == Weights::kChannel) continue;
-      const HfForm form{.fp8 = Fp8Scheme{weights, is_static},
+      if (!compressed_tensors && group == kPerChannel) continue;
+      const HfForm form{.quantization = QuantScheme{.group = group, .activations = activations},
                         .compressed_tensors = compressed_tensors};
       WriteHfFolder(model, Folder(), form);
       const absl::StatusOr<OpenedModel> opened = OpenModel(Folder());
       ASSERT_TRUE(opened.ok()) << opened.status();
       const TensorSource& tensors = *opened->tensors;
       EXPECT_EQ(tensors.FindTensor("blk.0.ffn_up.weight")->type, TensorType::kFp8E4m3);
-      const size_t scales = weights == Weights::kTensor ? 1 : weights == Weights::kBlock ? 4 : 160;
+      const size_t scales = group == kPerTensor ? 1 : group == kFp8Blocks ? 4 : 160;
       EXPECT_EQ(Numbers(tensors, "blk.0.ffn_up.weight_scale").size(), scales);
-      EXPECT_EQ(Numbers(tensors, "blk.0.ffn_up.input_scale").size(), is_static ? 1 : 0);
+      EXPECT_EQ(Numbers(tensors, "blk.0.ffn_up.input_scale").size(),
+                activations == kStatic ? 1 : 0);
       EXPECT_EQ(tensors.NameInFile("blk.0.ffn_up.weight_scale"),
                 StrCat("model.layers.0.mlp.up_proj.weight_scale",
-                       weights == Weights::kBlock && !compressed_tensors ? "_inv" : ""));
+                       group == kFp8Blocks && !compressed_tensors ? "_inv" : ""));
     }
   }
   // A config that says other than the file.
-  const HfForm channels{.fp8 = Fp8Scheme{Weights::kChannel, false}};
+  const HfForm channels{.quantization = QuantScheme{.group = kPerChannel}};
   HfForm lies = channels;
   lies.config["quantization_config"] = nullptr;
   EXPECT_THAT(ErrorOf(model, lies), HasSubstr("type F8_E4M3, but the config says nothing of it"));

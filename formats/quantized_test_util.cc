@@ -110,7 +110,7 @@ void PutScales(TensorType type, absl::Span<const float> values, uint8_t* to) {
     case TensorType::kIq4Nl:
       return PutHalf(magnitudes[0], to);
     case TensorType::kMxfp4: {
-      // Of the last code, -12; the next power of two above.
+      // The scale of the last code, -12; the next power of two above.
       *to = static_cast<uint8_t>(std::clamp(
           128 + static_cast<int>(std::ceil(std::log2(-magnitudes[0] + 1e-30f))), 0, 254));
       return;

@@ -7,15 +7,18 @@
 namespace millrace {
 namespace {
 
-// Of a pair whose angle is kept by this share, in [0, 1], and slowed down by `factor` for the rest.
+// The factor of a pair whose angle is kept by this share, in [0, 1], and else divided by `factor`.
 float PartlyKept(double kept, double factor) {
   return static_cast<float>(1 / ((1 - kept) / factor + kept));
 }
 
 }  // namespace
 
-RopeConfig Served(const RopeConfig& rope, int dimensions, int max_model_len) {
-  RopeConfig served{.theta = rope.theta,
+RopeConfig Served(const RopeConfig& rope, int max_model_len) {
+  const int dimensions = rope.dimensions;
+  RopeConfig served{.dimensions = dimensions,
+                    .interleaved = rope.interleaved,
+                    .theta = rope.theta,
                     .factors = rope.factors,
                     .magnitude = rope.magnitude,
                     .long_factors = {}};

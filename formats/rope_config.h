@@ -8,8 +8,11 @@
 namespace millrace {
 
 // Position p turns pair i of a head's first `dimensions` values by p * theta^(-2i / dimensions) /
-// factors[i]; cosines and sines are multiplied by `magnitude`.
+// factors[i]; cosines and sines are multiplied by `magnitude`. Pair i is the elements (2i, 2i + 1)
+// where they are interleaved, else (i, i + dimensions / 2).
 struct RopeConfig {
+  int dimensions = 0;  // even, at most the head size
+  bool interleaved = true;
   double theta = 10000;
   std::vector<float> factors;  // [dimensions / 2], or empty for all ones
   double magnitude = 1;
@@ -18,12 +21,14 @@ struct RopeConfig {
   int trained = 0;                  // 0: what is above holds at every length
   std::vector<float> long_factors;  // LongRoPE: these in the place of `factors`; or
   double dynamic_factor = 0;        // dynamic NTK: another theta, if not 0
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
-// What holds for all sequences, whatever their length, of a server that takes up to `max_model_len`
+// Returns what holds for all sequences, whatever their length, of a server of up to `max_model_len`
 // positions: `trained` is 0 in it. (transformers chooses anew for each length: a sequence's first
 // tokens would then have other keys than its last ones expect.)
-RopeConfig Served(const RopeConfig& rope, int dimensions, int max_model_len);
+RopeConfig Served(const RopeConfig& rope, int max_model_len);
 
 // Factors, [dimensions / 2], of pairs' angles.
 // All alike ("position interpolation", arXiv:2306.15595).
@@ -49,7 +54,7 @@ struct YarnStretch {
 };
 std::vector<float> YarnFactors(const YarnStretch& stretch, double theta, int dimensions);
 
-// What YaRN multiplies cosines and sines by where a model does not say.
+// The factor by which YaRN multiplies cosines and sines where a model has none.
 double YarnMagnitude(double factor, double mscale = 1);
 
 // The same of LongRoPE (arXiv:2402.13753), whose factor is the ratio of positions.

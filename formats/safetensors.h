@@ -12,11 +12,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/strings.h"
-#include "formats/hf_names.h"
 #include "formats/mapped_file.h"
 #include "formats/tensor_source.h"
 
 namespace millrace {
+
+struct Family;
 
 // One memory-mapped file. Open() checks the whole header: its length, that it is JSON within
 // bounds without a key twice, every type and shape, and that the tensors fill the data without a
@@ -40,8 +41,9 @@ class SafetensorsFolder : public TensorSource {
  public:
   // NOT_FOUND, naming both, where the folder has neither of the two files. `base_name` is the
   // folder's, for messages.
-  static absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> Open(
-      const std::string& folder, std::string base_name, const HfDialect& dialect = {});
+  static absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> Open(const std::string& folder,
+                                                                       std::string base_name,
+                                                                       const Family& family);
 
   const std::string& base_name() const override { return base_name_; }
   absl::Span<const TensorInfo> tensors() const override { return tensors_; }
@@ -53,12 +55,12 @@ class SafetensorsFolder : public TensorSource {
   void DropPages() const override;
 
  private:
-  SafetensorsFolder(std::string base_name, const HfDialect& dialect)
-      : base_name_(std::move(base_name)), dialect_(dialect) {}
+  SafetensorsFolder(std::string base_name, const Family& family)
+      : base_name_(std::move(base_name)), family_(family) {}
   absl::Status Add(SafetensorsFile file, const std::vector<std::string>& listed);
 
   std::string base_name_;
-  HfDialect dialect_;
+  const Family& family_;
   std::vector<SafetensorsFile> files_;                               // without their tensors:
   std::vector<TensorInfo> tensors_;                                  // of all files
   absl::flat_hash_map<std::string_view, size_t, StringHash> index_;  // of tensors_, by HF names

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "formats/hf_names.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
 
@@ -55,7 +56,7 @@ absl::StatusOr<WeightMap> ReadIndex(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> SafetensorsFolder::Open(
-    const std::string& folder, std::string base_name, const HfDialect& dialect) {
+    const std::string& folder, std::string base_name, const Family& family) {
   const std::filesystem::path path(folder);
   std::error_code error;
   WeightMap files;
@@ -66,7 +67,7 @@ absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> SafetensorsFolder::Open
   } else {
     return absl::NotFoundError(StrCat(base_name, ": has neither ", kSingle, " nor ", kIndex));
   }
-  std::unique_ptr<SafetensorsFolder> opened(new SafetensorsFolder(std::move(base_name), dialect));
+  std::unique_ptr<SafetensorsFolder> opened(new SafetensorsFolder(std::move(base_name), family));
   for (const auto& [name, tensors] : files) {
     MILLRACE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path / name));
     MILLRACE_RETURN_IF_ERROR(opened->Add(std::move(file), tensors));
@@ -99,7 +100,7 @@ absl::Status SafetensorsFolder::Add(SafetensorsFile file, const std::vector<std:
 }
 
 const TensorInfo* SafetensorsFolder::FindTensor(std::string_view name) const {
-  for (const std::string& spelling : HfNames(name, dialect_)) {
+  for (const std::string& spelling : HfNames(name, family_)) {
     if (const auto it = index_.find(spelling); it != index_.end()) return &tensors_[it->second];
   }
   return nullptr;
@@ -107,7 +108,7 @@ const TensorInfo* SafetensorsFolder::FindTensor(std::string_view name) const {
 
 std::string SafetensorsFolder::NameInFile(std::string_view name) const {
   const TensorInfo* tensor = FindTensor(name);
-  return tensor != nullptr ? Printable(tensor->name) : HfNames(name, dialect_)[0];
+  return tensor != nullptr ? Printable(tensor->name) : HfNames(name, family_)[0];
 }
 
 absl::Span<const uint8_t> SafetensorsFolder::Data(const TensorInfo& tensor) const {

@@ -33,7 +33,7 @@ std::string ErrorOf(const absl::StatusOr<SafetensorsFile>& file) {
   return message;
 }
 
-// Of a file of one tensor "t" of 64 bytes, its entry as given.
+// The error of a file of one tensor "t" of 64 bytes with this entry.
 std::string EntryError(std::string_view entry, size_t data = 64) {
   return ErrorOf(
       OpenBytes(SafetensorsBytes(StrCat("{\"t\":", entry, "}"), std::string(data, 'x'))));

@@ -1,4 +1,4 @@
-// What the readers say of the default model's own file.
+// The readers on the default model's own file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,15 +33,17 @@ TEST(SmolLm2Test, ModelConfig) {
   ASSERT_TRUE(file.ok()) << file.status();
   const absl::StatusOr<ModelConfig> config = ReadModelConfig(*file);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->layers, 30);
+  ASSERT_EQ(config->num_layers(), 30);
   EXPECT_EQ(config->hidden_size, 576);
-  EXPECT_EQ(config->ffn_size, 1536);
-  EXPECT_EQ(config->heads, 9);
-  EXPECT_EQ(config->kv_heads, 3);
-  EXPECT_EQ(config->head_size, 64);
-  EXPECT_EQ(config->rope_dimensions, 64);
-  EXPECT_EQ(config->rope.theta, 100000);
-  EXPECT_TRUE(config->rope.factors.empty());
+  EXPECT_EQ(config->layers[29].ffn_size(), 1536);
+  const SoftmaxAttention& attention = config->layers[29].softmax();
+  EXPECT_EQ(attention.heads, 9);
+  EXPECT_EQ(attention.kv_heads, 3);
+  EXPECT_EQ(attention.head_size, 64);
+  ASSERT_TRUE(attention.rope.has_value());
+  EXPECT_EQ(attention.rope->dimensions, 64);
+  EXPECT_EQ(attention.rope->theta, 100000);
+  EXPECT_TRUE(attention.rope->factors.empty());
   EXPECT_EQ(config->vocab_size, 49152);
   EXPECT_EQ(config->context_length, 8192);
   EXPECT_TRUE(config->tied_embeddings);

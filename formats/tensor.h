@@ -1,4 +1,4 @@
-// What a model file says about one tensor, whatever the file's format.
+// The description of one tensor of a model file, in any format.
 #ifndef MILLRACE_FORMATS_TENSOR_H_
 #define MILLRACE_FORMATS_TENSOR_H_
 

@@ -127,7 +127,7 @@ absl::StatusOr<SubwordModelSpec> ReadModel(const JsonFields& model, size_t token
   std::string_view type;
   if (model.Find("type") != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(type, model.String("type"));
-  } else {  // as old files are: told by their fields
+  } else {  // old files have no type: their fields tell
     type = model.Find("merges") != nullptr                     ? "BPE"
            : model.Find("vocab")->is_array()                   ? "Unigram"
            : model.Find("max_input_chars_per_word") != nullptr ? "WordPiece"

@@ -132,7 +132,7 @@ absl::Status ReadStrip(const JsonFields& fields, std::vector<NormalizerSpec>* st
   return absl::OkStatus();
 }
 
-// Of normalizers or decoders.
+// Reads a Replace of normalizers or of decoders.
 template <typename Spec>
 absl::Status ReadReplace(const JsonFields& fields, std::vector<Spec>* steps) {
   Replacement replace;

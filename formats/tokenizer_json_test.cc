@@ -25,7 +25,7 @@ absl::StatusOr<TokenizerSpec> Read(const Json& json) {
   return ReadTokenizerJson(json.dump(), "tokenizer.json");
 }
 
-// What is said of Small() with another value at a place.
+// Returns the error of Small() with another value at a place.
 std::string ErrorWith(const std::string& place, const std::string& value) {
   Json json = Small();
   json[Json::json_pointer(place)] = Json::parse(value);

@@ -1,4 +1,4 @@
-// What a tokenizer is made of, whatever file describes it: tokenizer.json or GGUF.
+// The parts of a tokenizer, whether a tokenizer.json or a GGUF file describes it.
 //
 // Text goes through added tokens, normalizers, pre-tokenizers, the model and the frame, in the
 // order and with the meaning of Hugging Face's tokenizers. Parts that are others under another name
@@ -71,7 +71,7 @@ using NormalizerSpec = std::variant<SimpleNormalizer, StripNormalizer, Replaceme
 
 // ---- Pre-tokenizers ----
 
-// What becomes of a match: "the-final--cut" split at "-" gives
+// The treatment of a match: "the-final--cut" split at "-" gives
 enum class SplitBehavior {
   kRemoved,             // the final cut
   kIsolated,            // the - final - - cut
@@ -84,7 +84,7 @@ enum class PrependScheme { kFirst, kNever, kAlways };
 struct SplitPreTokenizer {
   TextPattern pattern;
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // what lies between matches is the match
+  bool invert = false;  // the text between matches is the match
 };
 struct MetaspacePreTokenizer {  // without its split
   std::string replacement;      // of a space: one character
@@ -172,7 +172,7 @@ struct TokenizerSpec {
   std::optional<int32_t> bos, eos, pad;
   std::vector<int32_t> end_of_generation;  // where an answer ends, eos included
 
-  // What the views point into, where it is not the caller's file.
+  // Owns what the views point into, where this is not the caller's file.
   std::shared_ptr<const void> owner;
 };
 

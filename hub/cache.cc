@@ -96,7 +96,7 @@ absl::Status HubCache::Link(const std::string& commit, const std::string& file,
   const fs::path path = Snapshot(commit) / file;
   MILLRACE_RETURN_IF_ERROR(MakeFolder(path.parent_path()));
   const fs::path target = Blob(etag).lexically_relative(path.parent_path());
-  // Another process may do the same at the same time: the last one's link is as good.
+  // Another process may do the same concurrently; either one's link is valid.
   const fs::path temporary = StrCat(path.string(), ".", getpid(), ".tmp");
   std::error_code error;
   fs::remove(temporary, error);
@@ -120,9 +120,9 @@ absl::StatusOr<FileLock> FileLock::Take(const fs::path& path, const std::atomic<
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) return CannotWrite(path, std::strerror(errno));
   FileLock lock(fd);
-  for (bool told = false; flock(fd, LOCK_EX | LOCK_NB) != 0;) {
+  for (bool logged = false; flock(fd, LOCK_EX | LOCK_NB) != 0;) {
     if (errno != EWOULDBLOCK && errno != EINTR) return CannotWrite(path, std::strerror(errno));
-    if (!std::exchange(told, true)) {
+    if (!std::exchange(logged, true)) {
       kLog.Info("another process is fetching the same file: waiting for it");
     }
     if (stop) return absl::CancelledError("stopped");

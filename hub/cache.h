@@ -18,22 +18,22 @@
 
 namespace millrace {
 
-// Names of files, revisions, commits and etags are checked before they get here (model_name.h).
+// The caller has checked the names of files, revisions, commits and etags (model_name.h).
 class HubCache {
  public:
   HubCache(const std::string& cache, const std::string& repository);
 
-  // The commit that `revision` was when somebody last asked the hub, if that is known.
+  // Returns the commit of `revision` as of the last query to the hub, if known.
   std::optional<std::string> Commit(const std::string& revision) const;
-  // Does nothing for a revision that is a commit.
+  // Stores the commit of `revision`. Does nothing for a revision that is itself a commit.
   absl::Status WriteRef(const std::string& revision, const std::string& commit) const;
 
   std::filesystem::path Snapshot(const std::string& commit) const;
-  // The names of the files that a snapshot has, sorted.
+  // Returns the sorted names of a snapshot's files.
   std::vector<std::string> Files(const std::string& commit) const;
-  // Whether a snapshot has the file, whole.
+  // Returns whether a snapshot has the complete file.
   bool Has(const std::string& commit, const std::string& file) const;
-  // Puts a blob into a snapshot.
+  // Links a blob into a snapshot.
   absl::Status Link(const std::string& commit, const std::string& file,
                     const std::string& etag) const;
 
@@ -47,10 +47,11 @@ class HubCache {
   std::filesystem::path locks_;
 };
 
-// flock(2)s a file, which other processes may hold meanwhile, until it is destroyed.
+// Holds an flock(2) on a file, which other processes may contend for, until it is destroyed.
 class FileLock {
  public:
-  // Makes the file and its folder. Cancelled: `stop` became true while another process held it.
+  // Creates the file and its folder and waits for the lock. Returns Cancelled if `stop` became true
+  // while another process held it.
   static absl::StatusOr<FileLock> Take(const std::filesystem::path& path,
                                        const std::atomic<bool>& stop);
   FileLock(FileLock&& other) noexcept;

@@ -13,10 +13,10 @@ namespace millrace {
 namespace {
 
 constexpr Logger kLog(LogComponent::kHub);
-constexpr int64_t kRoomToSpare = 64 << 20;  // bytes of the disk that stay free
+constexpr int64_t kDiskReserve = 64 << 20;  // bytes of the disk that stay free
 
-// Whether a 206 has what was asked for: the bytes from `begin` of a file of so many.
-bool IsAskedRange(std::string_view content_range, int64_t begin, int64_t file_bytes) {
+// Returns whether a 206 response's range begins at `begin` and belongs to a file of `file_bytes`.
+bool IsRequestedRange(std::string_view content_range, int64_t begin, int64_t file_bytes) {
   const size_t slash = content_range.rfind('/');
   if (!content_range.starts_with(StrCat("bytes ", begin, "-")) || slash == content_range.npos) {
     return false;
@@ -38,14 +38,14 @@ Downloader::Downloader(const HubOptions& options, const HubCache& cache, std::st
 }
 
 absl::Status Downloader::Fetch(std::vector<HubFile> files) {
-  // Whoever takes several locks takes them in this order, so that nobody waits in a circle.
+  // Locks are always taken in this order, which excludes deadlocks between processes.
   std::sort(files.begin(), files.end(),
             [](const HubFile& a, const HubFile& b) { return a.etag < b.etag; });
   std::vector<HubFile> blobs = files;
   blobs.erase(std::unique(blobs.begin(), blobs.end(),
                           [](const HubFile& a, const HubFile& b) { return a.etag == b.etag; }),
               blobs.end());
-  MILLRACE_RETURN_IF_ERROR(CheckRoom(blobs));
+  MILLRACE_RETURN_IF_ERROR(CheckDiskSpace(blobs));
   for (const HubFile& blob : blobs) MILLRACE_RETURN_IF_ERROR(Open(blob));
   int64_t total = 0, missing = 0;
   for (Target& target : targets_) {
@@ -91,8 +91,9 @@ std::filesystem::path Downloader::Incomplete(const HubFile& file) const {
   return StrCat(cache_.Blob(file.etag).string(), ".millrace.incomplete");
 }
 
-// Before anything is written. What another process is fetching counts as far as it has come.
-absl::Status Downloader::CheckRoom(const std::vector<HubFile>& files) const {
+// Called before anything is written. Bytes that another process has fetched so far count as
+// present.
+absl::Status Downloader::CheckDiskSpace(const std::vector<HubFile>& files) const {
   int64_t missing = 0;
   for (const HubFile& file : files) {
     if (cache_.HasBlob(file.etag, file.bytes)) continue;
@@ -103,18 +104,19 @@ absl::Status Downloader::CheckRoom(const std::vector<HubFile>& files) const {
   const std::filesystem::path folder = cache_.Blob("x").parent_path();
   std::filesystem::create_directories(folder, error);
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
-  // A disk that does not say what it has may have room.
-  if (error || static_cast<int64_t>(space.available) >= missing + kRoomToSpare) {
+  // If the free space is unknown, the download is attempted.
+  if (error || static_cast<int64_t>(space.available) >= missing + kDiskReserve) {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(
       StrCat("hub: ", repository_, " needs ", ShortSize(missing), " more on the disk of ",
              folder.string(), ", which has ", ShortSize(static_cast<int64_t>(space.available)),
-             " free: make room, or name another folder with HF_HUB_CACHE"));
+             " free: free some space, or name another folder with HF_HUB_CACHE"));
 }
 
 void Downloader::AddJobs(Target& target) {
-  // One more stands for this function, lest a part that is done at once completes the file.
+  // Counts one extra for this function, so that a part that is done at once does not complete the
+  // file.
   target.parts_left = 1;
   {
     std::lock_guard lock(mutex_);
@@ -126,7 +128,7 @@ void Downloader::AddJobs(Target& target) {
     }
     if (--target.parts_left == 0) {
       ++target.parts_left;
-      jobs_.emplace_back(&target, -1);  // nothing is missing but the end
+      jobs_.emplace_back(&target, -1);  // only the completion is left
     }
   }
   changed_.notify_all();
@@ -165,7 +167,7 @@ absl::Status Downloader::FetchPart(HubApi& api, Target& target, int part, Progre
     absl::Status status = WithAttempts(options_, options_.attempts, [&] {
       return stop_ ? absl::CancelledError("stopped") : FetchOnce(api, target, part, progress);
     });
-    // What still brings something may go on for as long as it does.
+    // As long as attempts make progress, more follow.
     if (!absl::IsUnavailable(status) || target.data->Missing(part).first == before) return status;
   }
 }
@@ -188,17 +190,17 @@ absl::Status Downloader::FetchOnce(HubApi& api, Target& target, int part, Progre
           return false;
         }
         const std::string range = response.Header("content-range").value_or("");
-        if (response.status == 206 && !IsAskedRange(range, begin, target.file.bytes)) {
+        if (response.status == 206 && !IsRequestedRange(range, begin, target.file.bytes)) {
           wrong = absl::FailedPreconditionError(StrCat(
               "hub: ", repository_, ": ", Printable(target.file.name),
-              ": asked for were the bytes from ", begin, " of ", target.file.bytes,
+              ": requested were the bytes from ", begin, " of ", target.file.bytes,
               ", Content-Range is \"", Printable(range), "\": check HF_ENDPOINT and the proxy"));
           return false;
         }
         if (static_cast<int64_t>(bytes.size()) > left) {
           wrong = absl::DataLossError(
               StrCat("hub: ", repository_, ": ", Printable(target.file.name),
-                     " has more bytes than the hub said (", target.file.bytes, ")"));
+                     " has more bytes than the hub stated (", target.file.bytes, ")"));
           return false;
         }
         wrong = target.data->Append(part, bytes);
@@ -209,17 +211,17 @@ absl::Status Downloader::FetchOnce(HubApi& api, Target& target, int part, Progre
   MILLRACE_RETURN_IF_ERROR(wrong);
   if (stop_) return absl::CancelledError("stopped");
   if (!ranged) {
-    target.no_ranges = true;  // and once its other parts are through, it begins anew (Complete)
+    target.no_ranges = true;  // the file is restarted once its other parts have ended (Complete)
     return absl::OkStatus();
   }
   MILLRACE_RETURN_IF_ERROR(status);
   const auto [now, last] = target.data->Missing(part);
   if (now == last) return absl::OkStatus();
-  return absl::UnavailableError(
-      StrCat("hub: ", repository_, ": ", Printable(target.file.name), " broke off"));
+  return absl::UnavailableError(StrCat("hub: ", repository_, ": ", Printable(target.file.name),
+                                       ": the connection broke off"));
 }
 
-// Until all is there, something fails, or somebody asks to stop.
+// Waits until all files are complete, one fails, or a stop is requested.
 void Downloader::WaitForAll() {
   constexpr auto kStep = std::chrono::milliseconds(50);
   std::unique_lock lock(mutex_);
@@ -254,9 +256,10 @@ absl::Status Downloader::Complete(Target& target, Progress& progress) {
 
 absl::Status Downloader::Restart(Target& target, Progress& progress) {
   if (++target.restarts > options_.attempts) {
-    return absl::UnavailableError(StrCat("hub: ", repository_, ": ", Printable(target.file.name),
-                                         " breaks off again and again, and the server sends "
-                                         "files from their beginning alone"));
+    return absl::UnavailableError(
+        StrCat("hub: ", repository_, ": ", Printable(target.file.name),
+               ": the connection breaks off again and again, and the server sends "
+               "only whole files"));
   }
   progress.Add(target.data->missing_bytes() - target.file.bytes);
   MILLRACE_RETURN_IF_ERROR(target.data->Restart());

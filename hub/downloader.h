@@ -1,4 +1,4 @@
-// Files of one commit into the cache, several parts of them at a time.
+// Downloads the files of one commit into the cache, several parts at a time.
 #ifndef MILLRACE_HUB_DOWNLOADER_H_
 #define MILLRACE_HUB_DOWNLOADER_H_
 
@@ -24,14 +24,14 @@ namespace millrace {
 
 class Downloader {
  public:
-  // All outlive this.
+  // The references must outlive this object.
   Downloader(const HubOptions& options, const HubCache& cache, std::string repository,
              std::string commit);
 
-  // Puts the files into the commit's snapshot: what is in the cache is only linked, what another
-  // process fetches is waited for, what was begun goes on. A file is where it belongs only once it
-  // is whole and its checksum is right. Errors are HubApi's; RESOURCE_EXHAUSTED: the disk has no
-  // room; DATA_LOSS: a checksum is wrong, twice.
+  // Puts the files into the commit's snapshot: cached files are only linked, files that another
+  // process is fetching are waited for, and partial files are resumed. A file appears in its place
+  // only when it is complete and its checksum is right. Returns HubApi's errors, RESOURCE_EXHAUSTED
+  // if the disk has too little space, and DATA_LOSS if a checksum is wrong twice.
   absl::Status Fetch(std::vector<HubFile> files);
 
  private:
@@ -39,19 +39,19 @@ class Downloader {
     HubFile file;
     std::unique_ptr<PartialFile> data;
     std::atomic<int> parts_left = 0;
-    std::atomic<bool> no_ranges = false;  // the server gives whole files alone
+    std::atomic<bool> no_ranges = false;  // the server sends whole files only
     int restarts = 0;
-    bool wrong_once = false;  // its checksum was wrong
+    bool wrong_once = false;  // a checksum was wrong
   };
-  using Job = std::pair<Target*, int>;  // and the part
+  using Job = std::pair<Target*, int>;  // the file, and the index of a part
 
   absl::Status Open(const HubFile& file);
-  absl::Status CheckRoom(const std::vector<HubFile>& files) const;
+  absl::Status CheckDiskSpace(const std::vector<HubFile>& files) const;
   std::filesystem::path Incomplete(const HubFile& file) const;
   void Run(Progress& progress);
   std::optional<Job> NextJob();
   absl::Status FetchPart(HubApi& api, Target& target, int part, Progress& progress);
-  // Once, from where the part is.
+  // Makes one attempt, from the first missing byte of the part.
   absl::Status FetchOnce(HubApi& api, Target& target, int part, Progress& progress);
   void WaitForAll();
   absl::Status Complete(Target& target, Progress& progress);
@@ -60,7 +60,7 @@ class Downloader {
   void Fail(absl::Status status);
 
   const std::atomic<bool>& asked_to_stop_;
-  HubOptions options_;  // with `stop_` to stop
+  HubOptions options_;  // a copy whose `stop` is `stop_`
   const HubCache& cache_;
   const std::string repository_;
   const std::string commit_;

@@ -18,21 +18,22 @@ constexpr int kMaxRedirects = 10;
 constexpr size_t kMaxHeaderBytes = 1 << 16;  // of all headers of a response
 constexpr long kConnectSeconds = 10;
 constexpr long kSilentSeconds = 30;
-// Of a page that is not wanted. To read it lets the connection be used again, and is worth no more.
+// Limits for reading the body of an unwanted page. Reading it allows the connection to be reused,
+// which is worth no more than this.
 constexpr size_t kMaxUnwantedBytes = 1 << 20;
 constexpr Duration kMaxUnwantedTime = std::chrono::seconds(1);
 
 CURL* Handle(void* handle) { return static_cast<CURL*>(handle); }
 
-// What libcurl's callbacks work on.
+// State of a request, shared with libcurl's callbacks.
 struct Exchange {
   HttpReply response;
   size_t header_bytes = 0;
   HttpClient::Sink sink;
-  bool enough = false;  // the sink took no more
+  bool enough = false;  // the sink returned false
   size_t unwanted_bytes = 0;
   std::optional<SteadyTime> unwanted_since;
-  bool broken_off = false;  // an unwanted page
+  bool broken_off = false;  // an unwanted page exceeded its limits
   const std::atomic<bool>* stop;
 };
 
@@ -57,7 +58,7 @@ size_t OnHeader(const char* data, size_t size, size_t count, void* user) {
 
 size_t OnBody(const char* data, size_t size, size_t count, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
-  // An error's or a redirect's page says nothing that its headers do not.
+  // The body of an error or redirect adds nothing to its headers.
   if (exchange.response.status < 200 || exchange.response.status > 299) {
     const SteadyTime now = Clock::Real().Now();
     if (!exchange.unwanted_since.has_value()) exchange.unwanted_since = now;
@@ -74,7 +75,7 @@ int OnProgress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<Exchange*>(user)->stop->load() ? 1 : 0;
 }
 
-// A part of a URL, or nothing.
+// Returns a part of a URL, or an empty string.
 std::string UrlPart(const std::string& url, CURLUPart part) {
   std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
   char* text = nullptr;
@@ -93,7 +94,7 @@ std::string Origin(const std::string& url) {
   return StrCat(UrlPart(url, CURLUPART_SCHEME), "://", host, ":", UrlPart(url, CURLUPART_PORT));
 }
 
-// Where a redirect leads; empty for what is no URL.
+// Returns the target of a redirect, or an empty string if it is not a URL.
 std::string Resolve(const std::string& base, const std::string& location) {
   std::unique_ptr<CURLU, void (*)(CURLU*)> url(curl_url(), curl_url_cleanup);
   char* text = nullptr;
@@ -151,7 +152,7 @@ HttpClient::~HttpClient() = default;
 
 absl::StatusOr<HttpReply> HttpClient::SendOnce(const HttpRequest& request, bool with_token,
                                                Sink sink) {
-  if (handle_ == nullptr) return absl::InternalError("libcurl cannot begin");
+  if (handle_ == nullptr) return absl::InternalError("libcurl cannot be initialized");
   CURL* const curl = Handle(handle_.get());
   curl_easy_reset(curl);
   Exchange exchange{.response = {.url = request.url}, .sink = sink, .stop = stop_};
@@ -179,7 +180,7 @@ absl::StatusOr<HttpReply> HttpClient::SendOnce(const HttpRequest& request, bool 
     const std::string range = StrCat(request.range->first, "-", request.range->second - 1);
     curl_easy_setopt(curl, CURLOPT_RANGE, range.c_str());
   }
-  // Sizes and checksums are of the files as they are.
+  // Asks for unencoded bodies, since sizes and checksums are those of the files themselves.
   curl_slist* headers = curl_slist_append(nullptr, "Accept-Encoding: identity");
   if (with_token) {
     headers = curl_slist_append(headers, StrCat("Authorization: Bearer ", request.token).c_str());
@@ -212,7 +213,7 @@ absl::StatusOr<HttpReply> HttpClient::Send(const HttpRequest& request, Sink sink
     const bool at_home = Origin(hop.url) == home;
     MILLRACE_ASSIGN_OR_RETURN(HttpReply response,
                               SendOnce(hop, at_home && !hop.token.empty(), sink));
-    // Not the query: it may be a signature that lets whoever has it in.
+    // Omits the query, which may be a signature that grants access.
     kLog.Debug(hop.head ? "HEAD " : "GET ", Origin(hop.url),
                Printable(UrlPart(hop.url, CURLUPART_PATH)), " ", response.status);
     const std::optional<std::string> location = response.Header("location");

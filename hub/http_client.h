@@ -1,4 +1,4 @@
-// HTTP requests, one at a time, over libcurl.
+// An HTTP client over libcurl, for one request at a time.
 #ifndef MILLRACE_HUB_HTTP_CLIENT_H_
 #define MILLRACE_HUB_HTTP_CLIENT_H_
 
@@ -22,42 +22,43 @@ namespace millrace {
 struct HttpRequest {
   std::string url;  // http or https
   bool head = false;
-  // Sent as "Authorization: Bearer …" to `url`'s own scheme, host and port, and to no other.
+  // Sent as "Authorization: Bearer …" to the scheme, host and port of `url` only.
   std::string token;
   std::optional<std::pair<int64_t, int64_t>> range;  // bytes [first, second)
-  // Whether a redirect to another host is followed. Else it is the answer.
+  // If false, a redirect to another host is not followed but returned as the reply.
   bool leave_host = true;
-  // Of each response, from asking for it to its last byte. Unset: however long it takes.
+  // Limit for each response, from sending the request to the last byte. Unset: no limit.
   std::optional<std::chrono::milliseconds> time_limit;
 };
 
 struct HttpReply {
   int status = 0;
-  std::string url;                                          // that answered, after redirects
+  std::string url;  // of the final response, after redirects
   std::map<std::string, std::string, std::less<>> headers;  // names in lower case
 
-  // Nothing for one that is missing.
+  // Returns a header, or nullopt if it is missing.
   std::optional<std::string> Header(std::string_view name) const;
 };
 
-// The URL that a redirect from `url` leads to. FailedPrecondition: none of http or https, or from
-// https to http.
+// Returns the target of a redirect from `url`. Returns FailedPrecondition if it is neither http nor
+// https, or leads from https to http.
 absl::StatusOr<std::string> RedirectTarget(const std::string& url, const std::string& location);
 
-// Keeps its connection from one request to the next. One thread at a time. Proxies are those of the
+// Reuses its connection between requests. Used by one thread at a time. Proxies are those of the
 // environment (https_proxy and the like).
 class HttpClient {
  public:
-  // What a successful response's body is given to, piece by piece. False: enough, or too much.
+  // Receives a successful response's body piece by piece. Returns false to end the request.
   using Sink = absl::FunctionRef<bool(const HttpReply&, std::string_view)>;
 
-  // `stop`, once true, ends requests with Cancelled; it must outlive the client.
+  // Requests end with Cancelled once `stop` is true. It must outlive the client.
   explicit HttpClient(const std::atomic<bool>* stop);
   ~HttpClient();
 
-  // The final response, whatever its status. Redirects are followed, at most ten, never from https
-  // to http. Unavailable: no connection, none any more, or nothing came for half a minute: another
-  // try may help. Aborted: the sink had enough. FailedPrecondition: what another try does not help.
+  // Returns the final response, whatever its status. Follows at most ten redirects, and none from
+  // https to http. Returns Unavailable if there is no connection, it breaks, or half a minute
+  // passes without data (a retry may help); Aborted if the sink returned false; FailedPrecondition
+  // for errors that a retry cannot help.
   absl::StatusOr<HttpReply> Send(const HttpRequest& request, Sink sink);
 
  private:
@@ -65,7 +66,7 @@ class HttpClient {
     void operator()(void* handle) const;
   };
 
-  // Without redirects.
+  // Sends a request without following redirects.
   absl::StatusOr<HttpReply> SendOnce(const HttpRequest& request, bool with_token, Sink sink);
 
   const std::atomic<bool>* const stop_;

@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Answers one request with a body that has no end, a piece at a time, until its client leaves.
+// Answers one request with an endless body, a piece at a time, until the client disconnects.
 class EndlessServer {
  public:
   EndlessServer(int status, size_t piece_bytes, milliseconds pause)
@@ -33,7 +33,7 @@ class EndlessServer {
     thread_ = std::thread([=, this] { Answer(status, std::string(piece_bytes, ' '), pause); });
   }
   ~EndlessServer() {
-    shutdown(listener_, SHUT_RDWR);  // A client that was late has never come.
+    shutdown(listener_, SHUT_RDWR);  // in case no client has connected
     thread_.join();
     close(listener_);
   }

@@ -21,7 +21,7 @@ namespace {
 constexpr Logger kLog(LogComponent::kHub);
 constexpr int64_t kMaxIndexBytes = 64 << 20;
 
-// One model on its way from the hub into the cache.
+// Fetches one model from the hub into the cache.
 class Fetcher {
  public:
   Fetcher(const HubRequest& request, HubModelName name, const HubOptions& options)
@@ -34,14 +34,14 @@ class Fetcher {
     const std::optional<std::string> known = cache_.Commit(request_.revision);
     if (options_.offline) return Cached(known);
     HubApi api(options_, name_.repository, request_.revision);
-    // Without a cache to fall back upon it is worth to insist.
+    // Retries more often if there is no cached version to fall back on.
     const absl::StatusOr<HubRevision> revision =
         api.Revision(known.has_value() ? 1 : options_.attempts);
     if (absl::IsUnavailable(revision.status()) && known.has_value()) {
       absl::StatusOr<std::string> path = Cached(known);
       if (!path.ok()) return revision.status();
-      kLog.Warning(std::string(revision.status().message()), "; the cache's ", known->substr(0, 12),
-                   " is taken");
+      kLog.Warning(std::string(revision.status().message()), "; using the cached ",
+                   known->substr(0, 12));
       return path;
     }
     MILLRACE_RETURN_IF_ERROR(revision.status());
@@ -70,12 +70,13 @@ class Fetcher {
     return shards;
   }
 
-  // What the cache has, whole.
+  // Returns the cached version, if it is complete.
   absl::StatusOr<std::string> Cached(const std::optional<std::string>& commit) const {
     const auto missing = [&](std::string_view what) {
-      return absl::NotFoundError(StrCat(
-          "hub: ", name_.repository, ": ", what, " in the cache, ", options_.cache,
-          ", and the hub is not asked (--offline, HF_HUB_OFFLINE): fetch the model while online"));
+      return absl::NotFoundError(StrCat("hub: ", name_.repository, ": ", what, " in the cache, ",
+                                        options_.cache,
+                                        ", and the hub is not contacted (--offline, "
+                                        "HF_HUB_OFFLINE): fetch the model while online"));
     };
     if (!commit.has_value()) {
       return missing(StrCat("revision ", Printable(request_.revision), " is not"));
@@ -104,7 +105,7 @@ class Fetcher {
       MILLRACE_ASSIGN_OR_RETURN(const std::vector<std::string> shards, ReadShards(revision.commit));
       MILLRACE_RETURN_IF_ERROR(FetchFiles(api, revision.commit, shards));
     }
-    // Only now: whoever goes by it offline finds all.
+    // The reference is written last, so that it always leads to a complete snapshot.
     MILLRACE_RETURN_IF_ERROR(cache_.WriteRef(request_.revision, revision.commit));
     return Path(revision.commit, *selection);
   }

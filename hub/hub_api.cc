@@ -21,11 +21,12 @@ constexpr size_t kMaxListBytes = 32 << 20;
 constexpr size_t kMaxFiles = 100'000;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 44;
 constexpr int64_t kLongestPauseSeconds = 120;
-// For a list of files, or what one is: minutes on a slow line, where a file may take hours.
+// Limit for metadata responses: minutes suffice even on a slow line, where a file may take hours.
 constexpr auto kAnswerTime = std::chrono::minutes(5);
-constexpr std::string_view kPauseUrl = "millrace/hub-pause";  // seconds that the hub asks for
+// payload: the seconds requested by the hub
+constexpr std::string_view kPauseUrl = "millrace/hub-pause";
 
-// Sleeps, unless `stop` becomes true.
+// Sleeps for `time`. Returns Cancelled when `stop` becomes true.
 absl::Status Pause(Duration time, const std::atomic<bool>& stop) {
   constexpr auto kStep = std::chrono::milliseconds(50);
   const SteadyTime end = Clock::Real().Now() + time;
@@ -36,7 +37,7 @@ absl::Status Pause(Duration time, const std::atomic<bool>& stop) {
   return absl::OkStatus();
 }
 
-std::optional<Duration> AskedPause(const absl::Status& status) {
+std::optional<Duration> RequestedPause(const absl::Status& status) {
   const auto payload = status.GetPayload(AbslView(kPauseUrl));
   if (!payload.has_value()) return std::nullopt;
   const auto seconds = ParseNumber<int64_t>(std::string(*payload));
@@ -44,7 +45,7 @@ std::optional<Duration> AskedPause(const absl::Status& status) {
   return std::chrono::seconds(std::clamp<int64_t>(*seconds, 0, kLongestPauseSeconds));
 }
 
-// `W/"etag"` and `"etag"` as etag.
+// Strips `W/"etag"` and `"etag"` to etag.
 std::string Bare(std::string_view etag) {
   if (etag.starts_with("W/")) etag.remove_prefix(2);
   if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') {
@@ -61,7 +62,7 @@ absl::Status WithAttempts(const HubOptions& options, int attempts,
   for (int attempt = 1;; ++attempt, pause *= 2) {
     absl::Status status = once();
     if (!absl::IsUnavailable(status) || attempt >= attempts) return status;
-    const Duration wait = AskedPause(status).value_or(pause);
+    const Duration wait = RequestedPause(status).value_or(pause);
     kLog.Warning(std::string(status.message()), "; trying again in ", ToSeconds(wait), " s (",
                  attempt, " of ", attempts - 1, ")");
     MILLRACE_RETURN_IF_ERROR(Pause(wait, *options.stop));
@@ -82,11 +83,12 @@ std::string HubApi::ResolveUrl(const std::string& commit, const std::string& nam
 absl::Status HubApi::Refusal(const HttpReply& response) const {
   const int status = response.status;
   const std::string code = response.Header("x-error-code").value_or("");
-  const std::string said = Printable(response.Header("x-error-message").value_or(""), 200);
+  const std::string detail = Printable(response.Header("x-error-message").value_or(""), 200);
   const std::string subject = StrCat("hub: ", repository_, ": ");
-  const std::string tail = StrCat(" (HTTP ", status, said.empty() ? "" : StrCat(": ", said), ")");
+  const std::string tail =
+      StrCat(" (HTTP ", status, detail.empty() ? "" : StrCat(": ", detail), ")");
   if (!response.url.starts_with(StrCat(options_.endpoint, "/")) && status < 500) {
-    // Where the hub led: a link that has grown old is one reason, and the next one is new.
+    // The hub's link led here. It may have expired, and a new request gives a new link.
     return absl::UnavailableError(StrCat(subject, "the hub's storage refuses a file", tail));
   }
   if (code == "GatedRepo") {
@@ -99,7 +101,7 @@ absl::Status HubApi::Refusal(const HttpReply& response) const {
                                       "\": name a branch, a tag or a commit", tail));
   }
   if (code == "EntryNotFound") {
-    return absl::NotFoundError(StrCat(subject, "a file of the model is not there", tail));
+    return absl::NotFoundError(StrCat(subject, "a file of the model is missing", tail));
   }
   if (code == "RepoNotFound" || status == 401 || status == 404) {
     return absl::NotFoundError(
@@ -113,18 +115,18 @@ absl::Status HubApi::Refusal(const HttpReply& response) const {
         subject, "access is refused: HF_TOKEN must be a token that may read the model", tail));
   }
   if (status == 408 || status == 429 || status >= 500) {
-    absl::Status error = absl::UnavailableError(StrCat(
-        subject, status == 429 ? "the hub is asked too often" : "the hub is not well", tail));
+    absl::Status error = absl::UnavailableError(
+        StrCat(subject, status == 429 ? "the hub limits requests" : "the hub fails", tail));
     if (const auto seconds = response.Header("retry-after")) {
       error.SetPayload(AbslView(kPauseUrl), absl::Cord(*seconds));
     }
     return error;
   }
   return absl::FailedPreconditionError(
-      StrCat(subject, "an answer that is not a hub's: check HF_ENDPOINT and the proxy", tail));
+      StrCat(subject, "the response is not a hub's: check HF_ENDPOINT and the proxy", tail));
 }
 
-absl::StatusOr<HttpReply> HubApi::Ask(const HttpRequest& request, HttpClient::Sink sink) {
+absl::StatusOr<HttpReply> HubApi::SendOnce(const HttpRequest& request, HttpClient::Sink sink) {
   absl::StatusOr<HttpReply> response = client_.Send(request, sink);
   if (!response.ok()) {
     if (absl::IsAborted(response.status()) || absl::IsCancelled(response.status())) {
@@ -132,7 +134,7 @@ absl::StatusOr<HttpReply> HubApi::Ask(const HttpRequest& request, HttpClient::Si
     }
     return Annotate(response.status(), StrCat("hub: ", repository_));
   }
-  // A redirect that is not followed tells what it has to in its headers.
+  // A redirect that is not followed has all that is needed in its headers.
   if (response->status >= 400 || response->status < 200 ||
       (response->status >= 300 && request.leave_host)) {
     return Refusal(*response);
@@ -148,7 +150,7 @@ absl::StatusOr<HubRevision> HubApi::Revision(int attempts) {
   std::string body;
   MILLRACE_RETURN_IF_ERROR(WithAttempts(options_, attempts, [&] {
     body.clear();
-    absl::Status status = Ask(request, [&](const HttpReply&, std::string_view piece) {
+    absl::Status status = SendOnce(request, [&](const HttpReply&, std::string_view piece) {
                             body += piece;
                             return body.size() <= kMaxListBytes;
                           }).status();
@@ -162,7 +164,7 @@ absl::StatusOr<HubRevision> HubApi::Revision(int attempts) {
   absl::StatusOr<Json> json = ParseJson(body, JsonLimits{});
   if (!json.ok() || !json->is_object()) {
     return absl::FailedPreconditionError(
-        StrCat(before, "an answer that is not a hub's: check HF_ENDPOINT and the proxy"));
+        StrCat(before, "the response is not a hub's: check HF_ENDPOINT and the proxy"));
   }
   const JsonFields fields(*json, before);
   HubRevision revision;
@@ -170,7 +172,7 @@ absl::StatusOr<HubRevision> HubApi::Revision(int attempts) {
   if (!IsCommit(commit)) return fields.Bad("sha", "is no commit");
   revision.commit = commit;
   if (IsCommit(revision_) && commit != revision_) {
-    return fields.Bad("sha", StrCat("is ", commit, ", but asked for was ", revision_));
+    return fields.Bad("sha", StrCat("is ", commit, ", but the requested commit is ", revision_));
   }
   const Json* files = fields.Find("siblings");
   if (files == nullptr || !files->is_array() || files->size() > kMaxFiles) {
@@ -178,7 +180,7 @@ absl::StatusOr<HubRevision> HubApi::Revision(int attempts) {
   }
   for (const Json& file : *files) {
     const auto name = file.is_object() ? file.find("rfilename") : file.end();
-    // Names that would lead out of the cache are nobody's model's.
+    // Skips names that would lead out of the cache.
     if (name != file.end() && name->is_string() && IsSafeFileName(name->get<std::string>())) {
       revision.files.push_back(name->get<std::string>());
     }
@@ -195,7 +197,7 @@ absl::StatusOr<HubFile> HubApi::File(const std::string& commit, const std::strin
   HttpReply response;
   MILLRACE_RETURN_IF_ERROR(WithAttempts(options_, options_.attempts, [&]() -> absl::Status {
     MILLRACE_ASSIGN_OR_RETURN(
-        response, Ask(request, [](const HttpReply&, std::string_view) { return true; }));
+        response, SendOnce(request, [](const HttpReply&, std::string_view) { return true; }));
     return absl::OkStatus();
   }));
   const bool redirected = response.status >= 300;
@@ -222,10 +224,10 @@ absl::StatusOr<HubFile> HubApi::File(const std::string& commit, const std::strin
 
 absl::Status HubApi::Fetch(const std::string& commit, const std::string& name, int64_t begin,
                            int64_t end, HttpClient::Sink sink) {
-  return Ask({.url = ResolveUrl(commit, name),
-              .token = options_.token,
-              .range = std::pair(begin, end)},
-             sink)
+  return SendOnce({.url = ResolveUrl(commit, name),
+                   .token = options_.token,
+                   .range = std::pair(begin, end)},
+                  sink)
       .status();
 }
 

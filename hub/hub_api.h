@@ -1,4 +1,4 @@
-// What the hub is asked: which files a model has, and where each one's bytes are.
+// Queries to the hub: a model's files, and their contents.
 #ifndef MILLRACE_HUB_HUB_API_H_
 #define MILLRACE_HUB_HUB_API_H_
 
@@ -15,7 +15,7 @@ namespace millrace {
 
 struct HubRevision {
   std::string commit;
-  std::vector<std::string> files;  // safe names alone
+  std::vector<std::string> files;  // only safe names
 };
 
 struct HubFile {
@@ -24,11 +24,12 @@ struct HubFile {
   int64_t bytes = 0;
 };
 
-// One model at the hub. `options` outlives this. One thread at a time.
+// One model at the hub. `options` must outlive this. Used by one thread at a time.
 //
-// Errors say what to do about them: NOT_FOUND (no such model, revision or file), PERMISSION_DENIED
-// (a token is missing, or access to a gated model), UNAVAILABLE (the hub cannot be reached, or is
-// not well, after `attempts`), FAILED_PRECONDITION (what answers is no hub), CANCELLED.
+// Error messages say what to do about them. Codes: NOT_FOUND (no such model, revision or file),
+// PERMISSION_DENIED (a token is missing, or access to a gated model), UNAVAILABLE (the hub cannot
+// be reached or fails, after `attempts`), FAILED_PRECONDITION (the endpoint is not a hub),
+// CANCELLED.
 class HubApi {
  public:
   HubApi(const HubOptions& options, std::string repository, std::string revision);
@@ -37,13 +38,14 @@ class HubApi {
   absl::StatusOr<HubRevision> Revision(int attempts);
   // HEAD /ORG/NAME/resolve/COMMIT/FILE
   absl::StatusOr<HubFile> File(const std::string& commit, const std::string& name);
-  // GET of the same: gives `sink` the bytes [begin, end). ABORTED: the sink had enough.
+  // GET of the same URL. Passes the bytes [begin, end) to `sink`. Returns ABORTED if the sink
+  // returned false.
   absl::Status Fetch(const std::string& commit, const std::string& name, int64_t begin, int64_t end,
                      HttpClient::Sink sink);
 
  private:
-  // Sends once, and tells what the answer's status means.
-  absl::StatusOr<HttpReply> Ask(const HttpRequest& request, HttpClient::Sink sink);
+  // Sends a request once and maps the response's status to an error.
+  absl::StatusOr<HttpReply> SendOnce(const HttpRequest& request, HttpClient::Sink sink);
   absl::Status Refusal(const HttpReply& response) const;
   std::string ResolveUrl(const std::string& commit, const std::string& name) const;
 
@@ -53,8 +55,8 @@ class HubApi {
   HttpClient client_;
 };
 
-// Calls `once` until it succeeds, fails for good or has failed `attempts` times as UNAVAILABLE,
-// with longer and longer pauses between, or those that the hub asked for (Retry-After).
+// Calls `once` until it succeeds, fails with another code than UNAVAILABLE, or has failed
+// `attempts` times. Pauses between attempts grow, or are as long as the hub requests (Retry-After).
 absl::Status WithAttempts(const HubOptions& options, int attempts,
                           absl::FunctionRef<absl::Status()> once);
 

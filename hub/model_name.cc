@@ -8,7 +8,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMaxRepository = 96;
-constexpr size_t kMaxPart = 255;  // what file systems allow
+constexpr size_t kMaxPart = 255;  // limit of file systems
 constexpr size_t kMaxName = 1024;
 
 bool IsRepositoryPart(std::string_view part) {

@@ -1,4 +1,4 @@
-// How a model of the hub is named, and which names of files are taken from there.
+// Parses names of models at the hub, and checks which file names are safe to take from it.
 #ifndef MILLRACE_HUB_MODEL_NAME_H_
 #define MILLRACE_HUB_MODEL_NAME_H_
 
@@ -11,27 +11,29 @@ namespace millrace {
 // "org/name", "org/name:FILE.gguf", or "org/name:TAG" for the GGUF file whose name has the tag.
 struct HubModelName {
   std::string repository;  // "org/name"
-  std::string file;        // what stands behind the colon; may be empty
+  std::string file;        // the part after the colon; may be empty
 };
 
-// Nothing for what cannot be the name of a repository, by the hub's own rules: two parts of
-// letters, digits, -, _ and ., at most 96 characters, no "--" or "..", neither - nor . at an end.
+// Returns nullopt if `text` cannot name a repository by the hub's rules: two parts of letters,
+// digits, -, _ and ., at most 96 characters, no "--" or "..", neither - nor . at an end.
 std::optional<HubModelName> ParseHubModelName(std::string_view text);
 
-// Names come from the hub, and become paths: relative, without "..", of printable characters.
+// Returns whether a name from the hub is safe as a path: relative, without "..", of printable
+// characters.
 bool IsSafeFileName(std::string_view name);
 
-// A branch, a tag or a commit, which becomes a path in the cache too.
+// Returns whether a branch, tag or commit is safe as a path in the cache.
 bool IsSafeRevision(std::string_view revision);
 
-// 40 lower-case hexadecimal digits.
+// Returns whether `text` is 40 lower-case hexadecimal digits.
 bool IsCommit(std::string_view text);
 
-// Names the contents of a file, and the file in the cache that holds them: letters, digits, - and
-// _.
+// Returns whether an etag, which names a file's contents and its blob in the cache, consists of
+// letters, digits, - and _.
 bool IsSafeEtag(std::string_view etag);
 
-// Every byte that is not a letter, a digit or one of -_.~ as %XX; `keep_slashes` leaves / alone.
+// Returns `text` with every byte that is not a letter, a digit or one of -_.~ as %XX.
+// `keep_slashes` keeps / too.
 std::string PercentEncoded(std::string_view text, bool keep_slashes);
 
 }  // namespace millrace

@@ -22,7 +22,7 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// "~/cache" stands for a folder of HOME's.
+// Expands "~/cache" to a folder of HOME.
 std::string Expanded(std::string path) {
   const std::string home = Variable("HOME");
   if (!home.empty() && (path == "~" || path.starts_with("~/"))) path.replace(0, 1, home);
@@ -44,7 +44,7 @@ std::string Home() {
   return cache / "huggingface";
 }
 
-// A token goes into a header. `source`: where it comes from.
+// Checks a token, which is sent in a header. `source` says where it comes from.
 absl::StatusOr<std::string> Checked(std::string_view token, const std::string& source) {
   token = Trim(token);
   if (token.size() <= kMaxToken &&
@@ -52,8 +52,8 @@ absl::StatusOr<std::string> Checked(std::string_view token, const std::string& s
     return std::string(token);
   }
   return absl::InvalidArgumentError(StrCat("hub: ", source,
-                                           " has a token that can be none; allowed: at most ",
-                                           kMaxToken, " visible ASCII characters"));
+                                           " holds an invalid token; allowed: at most ", kMaxToken,
+                                           " visible ASCII characters"));
 }
 
 absl::StatusOr<std::string> Token(const std::string& home) {

@@ -1,4 +1,4 @@
-// Where the hub is, and where its files are kept: as Hugging Face's own tools have it.
+// Location of the hub and of its cache, configured like Hugging Face's own tools.
 #ifndef MILLRACE_HUB_OPTIONS_H_
 #define MILLRACE_HUB_OPTIONS_H_
 
@@ -12,21 +12,21 @@
 namespace millrace {
 
 struct HubOptions {
-  std::string cache;                                // folder; empty where the environment has none
-  std::string endpoint = "https://huggingface.co";  // without a slash at its end
+  std::string cache;                                // folder; empty if the environment names none
+  std::string endpoint = "https://huggingface.co";  // without a trailing slash
   std::string token;                                // empty: none
   bool offline = false;
   const std::atomic<bool>* stop = nullptr;  // once true, ends a fetch with Cancelled
 
   int connections = 8;
-  int64_t part_bytes = 16 << 20;  // that one connection fetches at a time
-  int attempts = 5;               // each longer apart, as long as nothing comes
+  int64_t part_bytes = 16 << 20;  // fetched by one connection at a time
+  int attempts = 5;               // without progress, with growing pauses
   Duration first_pause = std::chrono::milliseconds(500);
 };
 
-// By HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME; HF_ENDPOINT; HF_TOKEN, or the file that
-// HF_TOKEN_PATH names or `hf auth login` writes; HF_HUB_OFFLINE. INVALID_ARGUMENT: a token that can
-// be none.
+// Reads HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME; HF_ENDPOINT; HF_TOKEN, or the file that
+// HF_TOKEN_PATH names or `hf auth login` writes; HF_HUB_OFFLINE. Returns INVALID_ARGUMENT for a
+// malformed token.
 absl::StatusOr<HubOptions> HubOptionsOfEnvironment();
 
 }  // namespace millrace

@@ -18,13 +18,13 @@
 namespace millrace {
 namespace {
 
-// Before each part's count of bytes.
+// Head of the table. The count of bytes of each part follows it.
 struct TableHead {
   char magic[8];
   int64_t part_bytes;
 };
 constexpr char kMagic[8] = {'m', 'i', 'l', 'l', 'p', 'a', 'r', 't'};
-constexpr int64_t kCountEvery = 4 << 20;  // bytes of a part
+constexpr int64_t kCountEvery = 4 << 20;  // bytes of a part between updates of its count
 
 absl::Status SystemError(const std::filesystem::path& path, const char* what) {
   const std::string message = StrCat("hub: ", path.string(), ": ", what, ": ", strerror(errno));
@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<PartialFile>> PartialFile::Open(std::filesystem::
 }
 
 int64_t PartialFile::BytesOnDisk(const std::filesystem::path& path) {
-  constexpr int64_t kUnit = 512;  // of st_blocks, whatever the file system's blocks are
+  constexpr int64_t kUnit = 512;  // unit of st_blocks on every file system
   struct stat info;
   return stat(path.c_str(), &info) == 0 ? int64_t{info.st_blocks} * kUnit : 0;
 }
@@ -87,7 +87,7 @@ bool PartialFile::ReadTable() {
 absl::Status PartialFile::WriteTable() {
   std::fill(done_.begin(), done_.end(), 0);
   written_ = done_;
-  // Nothing of what was there stays.
+  // Discards all old data.
   if (ftruncate(fd_, 0) != 0) return SystemError(path_, "truncate");
   TableHead head;
   std::memcpy(head.magic, kMagic, sizeof(kMagic));

@@ -1,4 +1,4 @@
-// A file that is fetched in parts, some of which may be there from an earlier time.
+// A file that is downloaded in parts, and resumed if some parts are already on disk.
 #ifndef MILLRACE_HUB_PARTIAL_FILE_H_
 #define MILLRACE_HUB_PARTIAL_FILE_H_
 
@@ -16,38 +16,41 @@
 
 namespace millrace {
 
-// On disk: the file's bytes, holes where they are missing, and behind them how many bytes each part
-// has. What a crash of the machine leaves may be wrong all the same: Verify says so. Parts may be
-// written at the same time, each by one thread.
+// The file on disk consists of the data, with holes for missing bytes, followed by a table of the
+// bytes present in each part. After a machine crash the data may still be wrong, which Verify
+// detects. Different threads may write different parts concurrently.
 class PartialFile {
  public:
-  // Goes on with what is at `path`, if it was begun for the same sizes, or begins. The last part
-  // may be shorter than `part_bytes`, which is at least 1.
+  // Resumes the file at `path` if it was begun with the same sizes, otherwise starts a new one. The
+  // last part may be shorter than `part_bytes`, which is at least 1.
   static absl::StatusOr<std::unique_ptr<PartialFile>> Open(std::filesystem::path path,
                                                            int64_t bytes, int64_t part_bytes);
-  // What a file at `path` takes of the disk already, its holes not counted; 0 if there is none.
+  // Returns the disk space already allocated to the file at `path`, without its holes; 0 if there
+  // is none.
   static int64_t BytesOnDisk(const std::filesystem::path& path);
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
   ~PartialFile();
 
   int parts() const { return static_cast<int>(done_.size()); }
-  // The bytes of a part that are missing: [first, second) of the file; empty when none are.
+  // Returns the missing bytes of a part as the range [first, second) of the file; it is empty if
+  // none are.
   std::pair<int64_t, int64_t> Missing(int part) const;
   int64_t missing_bytes() const;
 
-  // The next bytes of a part, at most as many as are missing. RESOURCE_EXHAUSTED: the disk is full.
+  // Appends bytes to a part, at most as many as are missing. Returns RESOURCE_EXHAUSTED if the disk
+  // is full.
   absl::Status Append(int part, std::string_view bytes);
 
-  // Forgets what is there, in one part for all.
+  // Discards all data. The file then consists of a single part.
   absl::Status Restart();
 
-  // Whether the whole file has the contents that `etag` names: 64 hexadecimal digits are their
-  // SHA-256, 40 their name as a blob of git's; other etags say nothing. DATA_LOSS: it has not.
-  // CANCELLED: `stop` became true meanwhile.
+  // Checks the complete file's contents against `etag`: 64 hexadecimal digits are a SHA-256, 40 the
+  // git blob hash; other etags cannot be checked and pass. Returns DATA_LOSS on a mismatch, and
+  // CANCELLED if `stop` becomes true meanwhile.
   absl::Status Verify(const std::string& etag, const std::atomic<bool>& stop) const;
 
-  // The whole file takes its place at `path`, on disk. Nothing else may be called after.
+  // Moves the complete file to `path` and syncs it to disk. Nothing else may be called afterwards.
   absl::Status MoveTo(const std::filesystem::path& path);
 
  private:
@@ -63,7 +66,7 @@ class PartialFile {
   const int64_t bytes_;
   int64_t part_bytes_;
   std::vector<int64_t> done_;     // by part
-  std::vector<int64_t> written_;  // by part, what the table on disk says
+  std::vector<int64_t> written_;  // by part, as stored in the table on disk
 };
 
 }  // namespace millrace

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of "hello, world".
+// The digest of "hello, world".
 constexpr char kText[] = "hello, world";
 constexpr char kSha256[] = "09ca7e4eaa6e8ae9c7d261167129184883644d07dfba7cbfbc4c8a2e08360d5b";
 constexpr char kGitBlob[] = "8c01d89ae06311834ee4b1fab2f0414d35f01102";
@@ -86,7 +86,7 @@ TEST_F(PartialFileTest, AChecksumIsNotWaitedForOnceItIsToStop) {
   EXPECT_TRUE(absl::IsCancelled(file->Verify(kSha256, /*stop=*/true)));
 }
 
-TEST_F(PartialFileTest, HolesTakeNoRoom) {
+TEST_F(PartialFileTest, HolesTakeNoSpace) {
   EXPECT_EQ(PartialFile::BytesOnDisk(path_), 0);
   const auto file = Open(int64_t{1} << 40, int64_t{1} << 40);
   ASSERT_TRUE(file->Append(0, std::string(1 << 20, 'x')).ok());
@@ -99,7 +99,7 @@ TEST_F(PartialFileTest, WhatWasBegunForOtherSizesOrIsDamagedBeginsAnew) {
   EXPECT_EQ(Open(12, 6)->missing_bytes(), 12);
   ASSERT_TRUE(Open(12, 5)->Append(0, "hello").ok());
   EXPECT_EQ(Open(13, 5)->missing_bytes(), 13);
-  for (const size_t at : {12u, 20u, 28u}) {  // the table's magic, part size, first count
+  for (const size_t at : {12u, 20u, 28u}) {  // the table's magic, part size and first count
     std::filesystem::remove(path_);
     ASSERT_TRUE(Open(12, 5)->Append(0, "hello").ok());
     std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);

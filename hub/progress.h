@@ -1,5 +1,4 @@
-// How far a fetch is: a bar that is drawn anew on a terminal, now and then a line in the log
-// elsewhere.
+// Shows the progress of a download: a redrawn bar on a terminal, otherwise an occasional log line.
 #ifndef MILLRACE_HUB_PROGRESS_H_
 #define MILLRACE_HUB_PROGRESS_H_
 
@@ -12,24 +11,25 @@
 
 namespace millrace {
 
-// "512 B", "3.4 MiB", "1.2 GiB"
+// Formats a size: "512 B", "3.4 MiB", "1.2 GiB".
 std::string ShortSize(int64_t bytes);
 
-// "[######------------------]" of a share from 0 to 1: full at 1 alone.
+// Formats a share from 0 to 1 as "[######------------------]". The bar is full only at 1.
 std::string ProgressBar(double share);
 
 class Progress {
  public:
-  // `done` bytes of `total` are there already.
+  // `done` of `total` bytes are already present.
   Progress(std::string what, int64_t done, int64_t total);
   ~Progress();
 
-  // From any thread; negative where bytes turned out to be wrong.
+  // Adds to the bytes done. May be called from any thread; negative if bytes turned out to be
+  // wrong.
   void Add(int64_t bytes) { done_ += bytes; }
 
  private:
   void Run();
-  // Without the bar.
+  // Formats the progress without the bar.
   std::string Line(int64_t done, double share, double seconds) const;
 
   const std::string what_;

@@ -15,15 +15,15 @@ namespace {
 
 constexpr char kConfig[] = "config.json";
 constexpr char kWeights[] = "model.safetensors";
-constexpr size_t kMostNamed = 20;  // in a message
+constexpr size_t kMostNamed = 20;  // names in a message
 constexpr size_t kMaxShards = 10'000;
 
-// May be missing, and are read when they are there.
+// Optional files, fetched if present.
 constexpr std::string_view kText[] = {"tokenizer.json",          "tokenizer_config.json",
                                       "special_tokens_map.json", "chat_template.jinja",
                                       "chat_template.json",      "generation_config.json"};
 
-// Likewise, of an encoder that sentence-transformers wrote.
+// Optional files of an encoder in the format of sentence-transformers.
 constexpr std::string_view kPooling[] = {"modules.json", "sentence_bert_config.json",
                                          "config_sentence_transformers.json",
                                          "1_Pooling/config.json"};
@@ -40,7 +40,7 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// Whether a file's name ends in the tag, as in SmolLM2-135M-Instruct-Q4_K_M.gguf.
+// Returns whether a file's name ends in the tag, as in SmolLM2-135M-Instruct-Q4_K_M.gguf.
 bool HasTag(std::string_view name, std::string_view tag) {
   std::string stem = Lower(name.substr(0, name.size() - 5));
   const std::string wanted = Lower(tag);

@@ -1,4 +1,4 @@
-// Which of a repository's files make a model.
+// Selects the files of a repository that make up a model.
 #ifndef MILLRACE_HUB_SELECTION_H_
 #define MILLRACE_HUB_SELECTION_H_
 
@@ -16,18 +16,19 @@ inline constexpr char kWeightsIndex[] = "model.safetensors.index.json";
 
 struct Selection {
   std::vector<std::string> files;
-  // The one GGUF file that is the whole model.
+  // The GGUF file, if it is the whole model.
   std::optional<std::string> gguf;
-  // The index is among the files, and names more: Shards.
+  // True if `files` contains the index, whose Shards are needed too.
   bool has_index = false;
 };
 
-// `files` are a repository's; `wanted` is a GGUF file's name or tag, or empty. Errors name what
-// there is: NOT_FOUND, or INVALID_ARGUMENT where it is not clear which is meant.
+// Selects from `files`, a repository's files. `wanted` is a GGUF file's name or tag, or empty.
+// Errors name the candidates: NOT_FOUND, or INVALID_ARGUMENT if the choice is ambiguous.
 absl::StatusOr<Selection> Select(const std::vector<std::string>& files, const std::string& wanted,
                                  HubContent content);
 
-// The files with weights that the text of an index names. FAILED_PRECONDITION for one that lies.
+// Returns the weight files that an index names. Returns FAILED_PRECONDITION if the index is
+// malformed.
 absl::StatusOr<std::vector<std::string>> Shards(std::string_view index);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// How a CTA writes a row, or a part of one, as an Activation: shared by every kernel whose output a
-// linear consumes.
+// Writes rows, or parts of rows, as an Activation. Shared by every kernel whose output a linear
+// consumes.
 #ifndef MILLRACE_KERNELS_ACTIVATION_ROW_CUH_
 #define MILLRACE_KERNELS_ACTIVATION_ROW_CUH_
 
@@ -15,14 +15,16 @@
 
 namespace millrace::kernels {
 
-// A row lies in registers in vectors of 8 columns: the thread's i-th one is
+// Column of the thread's i-th vector. A row lies in registers in vectors of 8 columns; the thread's
+// i-th vector is number
 //   first_vector + i * blockDim.x + threadIdx.x
 // so that 16 neighbouring lanes hold the 128 columns of a scaling group.
 __device__ inline int64_t RowColumn(int first_vector, int i) {
   return 8 * (first_vector + static_cast<int64_t>(i) * blockDim.x + threadIdx.x);
 }
 
-// The largest magnitude; NaN is passed over, so that it is found in the codes and not in the scale.
+// Returns the largest magnitude. NaN is ignored, so that it appears in the codes and not in the
+// scale.
 __device__ inline float Amax(const float (&values)[8]) {
   float amax = 0;
 #pragma unroll
@@ -38,12 +40,12 @@ __device__ float Amax(const float (&values)[kVectors][8]) {
   return amax;
 }
 
-// Where the 8 FP8 codes of columns [column, column + 8) go.
+// Address of the 8 FP8 codes of columns [column, column + 8).
 __device__ inline uint2* Codes(const Activation& out, int64_t token, int64_t column) {
   return reinterpret_cast<uint2*>(static_cast<uint8_t*>(out.data) + token * out.stride + column);
 }
 
-// The vectors of `values` that lie inside out.stride, times `inverse`, as FP8.
+// Writes the vectors of `values` within out.stride, times `inverse`, as FP8.
 template <int kVectors>
 __device__ void WriteCodes(const float (&values)[kVectors][8], float inverse, int first_vector,
                            int64_t token, const Activation& out) {
@@ -54,14 +56,14 @@ __device__ void WriteCodes(const float (&values)[kVectors][8], float inverse, in
   }
 }
 
-// The scale of kTensor, for WriteRow: to be loaded before there is anything to wait for.
+// Returns the scale of kTensor for WriteRow. Call it before any wait, to overlap the load.
 __device__ inline float TensorScale(const Activation& out) {
   return out.scaling == Scaling::kTensor ? out.scales[0] : 1;
 }
 
-// Writes the vectors of `values` that lie inside out.stride to row `token` of `tokens`. Those past
-// the row's width must hold zeros. All threads of the CTA come here, and for Scaling::kToken the
-// CTA holds the whole row.
+// Writes the vectors of `values` within out.stride to row `token` of `tokens`. Values past the
+// row's width must be zeros. Called by all threads of the CTA, which holds the whole row if the
+// scaling is kToken.
 template <int kVectors>
 __device__ void WriteRow(const float (&values)[kVectors][8], float tensor_scale, int first_vector,
                          int64_t token, int64_t tokens, const Activation& out) {
@@ -104,8 +106,8 @@ inline constexpr int kMaxRowThreads = 1024;
 inline constexpr int kMaxRowWidth = 4 * kMaxRowThreads * 8;
 inline constexpr int kFewRows = 512;
 
-// Grid (tokens, parts of a row). `source(token, column, constants, values)` gives 8 columns, of
-// which `source.LoadConstants(column)` is read before the predecessor is awaited.
+// The grid is (tokens, parts of a row). `source(token, column, constants, values)` returns 8
+// columns. `source.LoadConstants(column)` is called before the predecessor is awaited.
 template <int kVectors, typename Source>
 __global__ void __launch_bounds__(kMaxRowThreads)
     WriteRowsKernel(Source source, int width, Activation out) {
@@ -128,11 +130,11 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   WriteRow(values, tensor_scale, first_vector, token, gridDim.x, out);
 }
 
-// Writes out[tokens, width] from `source`, a plain struct with device functions as above.
-// `width` is a multiple of 8, out.stride at most kMaxRowWidth. A scale per token needs the row's
-// maximum, so one CTA takes the whole row; otherwise many share it. Of many rows as many CTAs as
-// can shall be under way on an SM: small ones, whose threads take four vectors each if that is all
-// that they hold.
+// Writes out[tokens, width] from `source`, a plain struct with device functions as above. `width`
+// is a multiple of 8, out.stride at most kMaxRowWidth. A scale per token needs the row's maximum,
+// so one CTA takes the whole row; otherwise several CTAs share it. With many rows, the CTAs are
+// small and their threads take four vectors each if a thread holds nothing else, which maximizes
+// the CTAs in flight per SM.
 template <typename Source>
 cudaError_t LaunchWriteRows(const Source& source, int tokens, int width, const Activation& out,
                             cudaStream_t stream) {

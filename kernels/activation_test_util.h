@@ -1,4 +1,4 @@
-// For tests of kernels that read a Product or write an Activation.
+// Utilities for tests of kernels that read a Product or write an Activation.
 #ifndef MILLRACE_KERNELS_ACTIVATION_TEST_UTIL_H_
 #define MILLRACE_KERNELS_ACTIVATION_TEST_UTIL_H_
 
@@ -21,7 +21,7 @@ inline int64_t Padded(int64_t width) {
   return (width + kColumnPadding - 1) / kColumnPadding * kColumnPadding;
 }
 
-// A Product of random numbers on the device, and the values that it means.
+// A random Product on the device, and the values that it represents.
 struct TestProduct {
   TestProduct(int tokens, int width, bool scaled, uint32_t seed)
       : stride(width + 8),  // rows need not be dense
@@ -55,7 +55,7 @@ struct TestProduct {
   std::vector<double> values;  // [tokens, width]
 };
 
-// Memory for an Activation of `tokens`, poisoned; kTensor's one scale is given.
+// Poisoned memory for an Activation of `tokens` rows. kTensor's scale is set.
 struct TestActivation {
   static constexpr float kTensorScale = 0.0123f;
 
@@ -74,7 +74,7 @@ struct TestActivation {
     if (scaling == Scaling::kTensor) scales.Upload({kTensorScale});
   }
 
-  // The bytes of row `token`, its scales behind them: equal exactly if the rows are.
+  // Returns the bytes of row `token` followed by its scales: equal exactly if the rows are.
   std::vector<uint8_t> RowBytes(int token) const {
     const std::vector<uint8_t> all = data.Download();
     const std::vector<float> all_scales = scales.Download();
@@ -104,8 +104,8 @@ struct TestActivation {
 // E4M3 codes in the order of their values, so that neighbours differ by one.
 inline int Fp8Rank(uint8_t code) { return code & 0x80 ? -(code & 0x7f) : code & 0x7f; }
 
-// Whether `code` is what `value`, right to about 2e-5 of itself and 1e-6 of `amax`, is rounded to:
-// next to a tie that may be either neighbour.
+// Returns whether `code` is the rounding of `value`, which is accurate to about 2e-5 of itself and
+// 1e-6 of `amax`. Next to a tie either neighbour is accepted.
 inline bool IsFp8Of(double value, double amax, uint8_t code) {
   const double slack = 2e-5 * std::abs(value) + 1e-6 * amax;
   const int rank = Fp8Rank(code);
@@ -113,7 +113,7 @@ inline bool IsFp8Of(double value, double amax, uint8_t code) {
          rank <= Fp8Rank(ToFp8(static_cast<float>(value + slack)));
 }
 
-// Checks one row of FP8 codes with these scales against the reference, rounded alike.
+// Checks a row of FP8 codes with these scales against the equally rounded reference.
 inline void ExpectFp8Row(const uint8_t* codes, const std::vector<float>& scales,
                          const double* reference, int width, bool scales_known) {
   const int64_t group = scales.size() == 1 ? width : kColumnPadding;
@@ -138,8 +138,8 @@ inline void ExpectFp8Row(const uint8_t* codes, const std::vector<float>& scales,
   EXPECT_LE(off_by_one, 2 + width / 100);
 }
 
-// Checks a row of BF16 (or __half) against the reference, rounded alike: next to a tie either
-// neighbour may come. That is narrower than kBf16RowError, which rounding alone may exceed in a
+// Checks a row of BF16 (or __half) against the equally rounded reference; next to a tie either
+// neighbour is accepted. That is stricter than kBf16RowError, which rounding alone may exceed in a
 // short row.
 template <typename T>
 void ExpectRow(const T* row, const double* reference, int width) {
@@ -154,13 +154,14 @@ void ExpectRow(const T* row, const double* reference, int width) {
     const float value = static_cast<float>(row[c]);
     ASSERT_TRUE(round(reference[c] - slack) <= value && value <= round(reference[c] + slack))
         << "column " << c << ": " << reference[c] << " became " << value;
-    // Numbers far below the row's largest carry its fp32 error in their last bits.
+    // Numbers far below the row's largest carry its float32 error in their last bits.
     off_by_one += value != round(reference[c]) && std::abs(reference[c]) > 1e-2 * amax;
   }
   EXPECT_LE(off_by_one, 2 + width / 100);
 }
 
-// Every row of `activation` against the reference [tokens, width]: errors, padding, guard bands.
+// Checks every row of `activation` against the reference [tokens, width]: errors, padding, guard
+// bands.
 inline void ExpectActivation(const TestActivation& activation,
                              const std::vector<double>& reference) {
   const int width = activation.width;
@@ -179,7 +180,7 @@ inline void ExpectActivation(const TestActivation& activation,
       if (::testing::Test::HasFatalFailure()) return;
       continue;
     }
-    std::vector<float> own;  // one for the row, or one for each 128 columns
+    std::vector<float> own;  // one scale for the row, or one per 128 columns
     if (activation.view.scaling == Scaling::kTensor) own = {scales[0]};
     if (activation.view.scaling == Scaling::kToken) own = {scales[t]};
     if (activation.view.scaling == Scaling::kTokenGroup) {
@@ -208,7 +209,7 @@ inline const char* ScalingName(Scaling scaling) {
   return "";
 }
 
-// What a test checks element by element stays below this many, for the time's sake.
+// Upper limit on the elements that a test checks one by one, to bound its time.
 inline constexpr int kMaxElements = 1 << 18;
 
 inline constexpr Scaling kAllScalings[] = {Scaling::kNone, Scaling::kTensor, Scaling::kToken,

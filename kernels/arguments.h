@@ -1,4 +1,5 @@
-// The checks that launch functions share: what types.h says of its structs, before anything runs.
+// Checks that launch functions share: the constraints of the structs in types.h, before anything
+// runs.
 #ifndef MILLRACE_KERNELS_ARGUMENTS_H_
 #define MILLRACE_KERNELS_ARGUMENTS_H_
 

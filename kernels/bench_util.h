@@ -1,5 +1,5 @@
-// For the kernels' benchmarks: the time of a launch inside a replayed graph, inputs that are not in
-// the L2 cache, the memory's read rate on the same machine in the same run, and a table.
+// Benchmark harness of the kernels: times launches inside a replayed graph on inputs that are not
+// in the L2 cache, measures the memory's read rate in the same run, and prints a table.
 //
 //   Bench bench("RMS norm");
 //   const int inputs = RotatedInputs(bytes of one launch);
@@ -8,7 +8,7 @@
 //   });
 //   bench.Row("rms_norm", "256 x 4096", us, bytes);
 //
-// For .cu files: it holds kernels.
+// Include it in .cu files only, since it contains kernels.
 #ifndef MILLRACE_KERNELS_BENCH_UTIL_H_
 #define MILLRACE_KERNELS_BENCH_UTIL_H_
 
@@ -29,13 +29,15 @@
 
 namespace millrace::kernels {
 
-// How many sets of inputs make more than 300 MB, five times an H200's L2 cache, when one launch
-// reads and writes `bytes`: each launch then finds its own far from the cache (1024 sets at most).
+// Returns how many sets of inputs exceed 300 MB, five times an H200's L2 cache, when one launch
+// reads and writes `bytes` (at most 1024). Rotating through them keeps each launch's inputs out of
+// the cache.
 inline int RotatedInputs(double bytes) {
   return static_cast<int>(std::clamp(3e8 / std::max(bytes, 1.0) + 1, 2.0, 1024.0));
 }
 
-// out[i] = uniform in [-amplitude, amplitude) from a hash of (seed, i): never time on zeros.
+// Fills `out` with values uniform in [-amplitude, amplitude), from a hash of (seed, i). Timing on
+// zeros would be wrong.
 template <typename T>  // float, Bf16, or uint8_t for FP8 codes
 __global__ void FillUniformKernel(T* out, size_t size, uint32_t seed, float amplitude) {
   for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < size;
@@ -59,7 +61,8 @@ void FillUniform(T* out, size_t size, uint32_t seed, float amplitude = 1) {
   CheckCuda(cudaGetLastError(), "fill");
 }
 
-// Reads `size` 16-byte words, 8 in flight a thread; `sink` keeps the compiler from dropping them.
+// Reads `size` 16-byte words with 8 loads in flight per thread. `sink` keeps the compiler from
+// removing them.
 template <typename = void>
 __global__ void ReadKernel(const uint4* from, size_t size, uint32_t* sink) {
   constexpr int kInFlight = 8;
@@ -99,15 +102,15 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  // bytes a second of a kernel that only reads
+  // Bytes per second of a kernel that only reads.
   double read_rate() const { return read_rate_; }
 
-  // Median over 15 replays of a graph of launches, each depending on the one before, in µs of one
-  // launch. `launch` is called with input = 0, 1 … inputs - 1, over and over, and must launch the
-  // same work each time, on the stream that it is given.
+  // Returns the median over 15 replays of a graph of dependent launches, in µs per launch. `launch`
+  // is called with input = 0, 1, ..., inputs - 1, repeatedly, and must launch the same work each
+  // time on the given stream.
   double Microseconds(int inputs, const std::function<cudaError_t(int, cudaStream_t)>& launch) {
     const double once = Replay(inputs, 1, 3, launch);
-    // Replays of about a millisecond: long against the start of a graph, short against a lease.
+    // A replay takes about a millisecond: long against the start of a graph, short as a whole.
     const int repeats = std::clamp(static_cast<int>(1000 / std::max(once, 1.0) / inputs), 1, 200);
     return Replay(inputs, repeats, 15, launch);
   }
@@ -115,7 +118,7 @@ class Bench {
   // As above, with a fixed number of rounds over the inputs and of replays.
   double Replay(int inputs, int repeats, int replays,
                 const std::function<cudaError_t(int, cudaStream_t)>& launch) {
-    CheckCuda(launch(0, stream_), "launch");  // loads the kernel: not inside a capture
+    CheckCuda(launch(0, stream_), "launch");  // loads the kernel, which a capture cannot
     CheckCuda(cudaStreamSynchronize(stream_), "warm-up");
     CapturedGraph graph(stream_, [&](cudaStream_t stream) {
       for (int repeat = 0; repeat < repeats; ++repeat) {
@@ -125,14 +128,14 @@ class Bench {
     return ReplayMicroseconds(graph, replays) / (repeats * inputs);
   }
 
-  // Captures what `launch` puts on a stream.
+  // Captures what `launch` submits to a stream.
   CapturedGraph Capture(const std::function<void(cudaStream_t)>& launch) const {
     return CapturedGraph(stream_, launch);
   }
 
-  // Median over `replays`, in µs of the whole graph.
+  // Returns the median over `replays` in µs for the whole graph.
   double ReplayMicroseconds(CapturedGraph& graph, int replays) {
-    graph.Replay(stream_);  // a warm-up
+    graph.Replay(stream_);  // warm-up
     std::vector<float> times(replays);
     for (float& milliseconds : times) {
       CheckCuda(cudaEventRecord(begin_, stream_), "event");
@@ -145,8 +148,8 @@ class Bench {
     return times[replays / 2] * 1e3;
   }
 
-  // One line of the table. `bytes` are those that the launch must read and write at least;
-  // `peer_us` is what a library takes for the same, if there is one here.
+  // Prints one line of the table. `bytes` is the least that the launch must read and write;
+  // `peer_us` is a library's time for the same work, if known.
   void Row(const std::string& kernel, const std::string& shape, double us, double bytes,
            double peer_us = 0) {
     const double rate = bytes / us * 1e6;
@@ -167,7 +170,7 @@ class Bench {
     DeviceBuffer<uint32_t> sink(1);
     FillUniform(reinterpret_cast<float*>(memory.get()), memory.size(), 1);
     double us = 0;
-    for (const int ctas_per_sm : {2, 4, 8}) {  // the best of three
+    for (const int ctas_per_sm : {2, 4, 8}) {  // takes the best of three
       int sms = 0;
       CheckCuda(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "attribute");
       const double time = Replay(1, 1, 7, [&](int, cudaStream_t stream) {

@@ -1,5 +1,5 @@
-// Delays at the barriers of a kernel whose warps wait for one another: a template parameter of it,
-// so that a test may see that none of them relies on another's speed.
+// Delays at the barriers of kernels with communicating warps. They are a template parameter, so
+// that tests can show that no warp relies on another's speed.
 #ifndef MILLRACE_KERNELS_DELAY_CUH_
 #define MILLRACE_KERNELS_DELAY_CUH_
 
@@ -11,11 +11,13 @@ namespace millrace::kernels {
 
 struct NoDelay {
   __device__ static void Wait() {}
-  // Decoding says so for each tile of which something is read ahead: a test may count them.
+  // Called by the decode kernel for each tile of which it reads something ahead, so that a test can
+  // count them.
   __device__ static void ReadAhead() {}
 };
 
-// Up to some thousand cycles, otherwise each time; the clock tells the times and SMs apart.
+// Waits up to some thousand cycles, differently each time, since the clock differs between calls
+// and SMs.
 struct RandomDelay : NoDelay {
   __device__ static void Wait() {
     uint32_t bits = static_cast<uint32_t>(clock64()) * 0x9e3779b9u + blockIdx.x * 0x85ebca6bu +

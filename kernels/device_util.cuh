@@ -1,4 +1,4 @@
-// What device code shares: vector loads and stores, and reductions of one fixed order.
+// Device code shared by the kernels: vector loads and stores, and reductions in a fixed order.
 #ifndef MILLRACE_KERNELS_DEVICE_UTIL_CUH_
 #define MILLRACE_KERNELS_DEVICE_UTIL_CUH_
 
@@ -33,7 +33,7 @@ __device__ inline void Load8(const float* from, float (&to)[8]) {
   Unpack(words[0], words[1], to);
 }
 
-// Eight BF16 as they lie in memory; a BF16 is the upper half of its fp32.
+// Unpacks eight BF16 in memory order. A BF16 is the upper half of its float32.
 __device__ inline void Unpack8(const uint4& raw, float (&to)[8]) {
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
@@ -52,7 +52,7 @@ __device__ inline void Store8(float* to, const float (&from)[8]) {
   reinterpret_cast<float4*>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
 }
 
-// Rounded to nearest even.
+// Packs eight floats as BF16, rounded to nearest even.
 __device__ inline uint4 Pack8(const float (&from)[8]) {
   uint32_t words[4];
 #pragma unroll
@@ -68,8 +68,8 @@ __device__ inline void Store8(Bf16* to, const float (&from)[8]) {
 }
 
 // Columns [column, column + 8) of a row of a Product, with scales or (kScaled = false) without.
-// Loading and computing are two steps, so that all loads of a thread are under way before it waits
-// for one. The channels' scales are a weight's: they are loaded before the predecessor is awaited.
+// Loading and computing are separate steps, so that a thread issues all its loads before it waits
+// for one. Channel scales are constant, so they are loaded before the predecessor is awaited.
 template <bool kScaled>
 struct ProductVector {
   uint4 data;
@@ -113,10 +113,10 @@ __device__ inline void CopyAsync(void* shared, const void* from) {
   CopyAsync(SharedAddress(shared), from);
 }
 
-// Makes a group of the thread's copies since the last group.
+// Commits the thread's copies since the last commit as a group.
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits for the thread's groups but for the last `kLeft`.
+// Waits for all of the thread's groups except the last `kLeft`.
 template <int kLeft>
 __device__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
@@ -130,17 +130,17 @@ struct Add {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
 
-// Of magnitudes: not negative, -0 included, and not NaN.
+// Maximum of magnitudes: values must be neither negative (including -0) nor NaN.
 struct Max {
   static constexpr float kIdentity = 0;
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// Over aligned groups of `kLanes` lanes of a full warp: 2, 4, 8, 16 or 32.
+// Reduces over aligned groups of `kLanes` lanes of a full warp: 2, 4, 8, 16 or 32.
 template <typename Op, int kLanes = kWarpSize>
 __device__ float WarpReduce(float value, Op op = {}) {
   if constexpr (std::is_same_v<Op, Max> && kLanes == kWarpSize) {
-    // The bits of numbers that are not negative are in the numbers' order.
+    // Non-negative floats order like their bits.
     return __uint_as_float(__reduce_max_sync(kFullWarp, __float_as_uint(value)));
   } else {
 #pragma unroll
@@ -151,8 +151,8 @@ __device__ float WarpReduce(float value, Op op = {}) {
   }
 }
 
-// Over a CTA of whole warps, all of which must come here. `partials` is shared memory that nobody
-// else uses before the CTA's next barrier.
+// Reduces over a CTA of whole warps and is called by all its threads. `partials` is shared memory
+// that no other code uses before the CTA's next barrier.
 template <typename Op>
 __device__ float BlockReduce(float value, float (&partials)[kWarpSize], Op op = {}) {
   const int lane = threadIdx.x % kWarpSize;

@@ -20,14 +20,14 @@ __host__ __device__ inline float Fp8Scale(float amax) {
   return fmaxf(amax, kFp8AmaxFloor) / kFp8Max;
 }
 
-// What values are multiplied by before they are rounded.
+// Returns the factor that values are multiplied by before they are rounded.
 __host__ __device__ inline float Fp8Inverse(float scale) { return 1.0f / scale; }
 
 __host__ __device__ inline uint8_t Fp8Code(float value, float inverse) {
   return __nv_cvt_float_to_fp8(value * inverse, __NV_SATFINITE, __NV_E4M3);
 }
 
-// Two and eight codes in the order of the values, as they lie in memory.
+// Return two and eight codes in memory order.
 __device__ inline uint16_t Fp8Codes2(float2 values, float inverse) {
   return __nv_cvt_float2_to_fp8x2(make_float2(values.x * inverse, values.y * inverse),
                                   __NV_SATFINITE, __NV_E4M3);

@@ -1,4 +1,4 @@
-// For tests and benchmarks of launches in graphs: a captured graph, and its edges.
+// A captured graph and its edges, for tests and benchmarks.
 #ifndef MILLRACE_KERNELS_GRAPH_TEST_UTIL_H_
 #define MILLRACE_KERNELS_GRAPH_TEST_UTIL_H_
 
@@ -12,7 +12,7 @@
 
 namespace millrace::kernels {
 
-// What `launch` puts on a stream, captured.
+// Captures what `launch` submits to a stream.
 class CapturedGraph {
  public:
   CapturedGraph(cudaStream_t stream, const std::function<void(cudaStream_t)>& launch) {
@@ -27,7 +27,7 @@ class CapturedGraph {
   CapturedGraph(const CapturedGraph&) = delete;
   CapturedGraph& operator=(const CapturedGraph&) = delete;
 
-  // Edges between kernels that the second one resolves itself, and all edges.
+  // Number of programmatic edges, and of all edges.
   struct EdgeCount {
     size_t programmatic = 0, all = 0;
   };
@@ -38,14 +38,15 @@ class CapturedGraph {
     return count;
   }
 
-  // Makes every kernel start when the one before it has ended, before the first Replay.
+  // Makes all edges plain, so that every kernel starts when its predecessor has ended. Call before
+  // the first Replay.
   void MakeEdgesPlain() {
     Edges edges = ReadEdges();
     for (size_t i = 0; i < edges.data.size(); ++i) MakePlain(edges, i);
   }
 
-  // The same for those behind kernels that let nobody start early, a library's: as decode graphs do
-  // it. These are the kernels that no programmatic edge comes to.
+  // Makes the edges behind kernels without early release plain, as decode graphs do. These are the
+  // library's kernels, which no programmatic edge leads to.
   void MakeEdgesBehindOthersPlain() {
     Edges edges = ReadEdges();
     std::set<cudaGraphNode_t> early;

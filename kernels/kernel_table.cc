@@ -18,17 +18,17 @@ constexpr std::string_view kArchitectureNames[] = {"sm_80", "sm_89", "sm_90a"};
 struct Row {
   Kernel kernel;
   std::string_view op;
-  std::string_view name;  // its file, and what makes it another than the op's next one
+  std::string_view name;  // its file, and what distinguishes it from the op's other kernels
   Architecture least = Architecture::kSm80;
 };
 
 constexpr Row kTable[] = {
     {Kernel::kEmbed, "embedding", "elementwise/embed"},
     {Kernel::kRmsNorm, "residual, norm and quantization", "norm/rms_norm"},
-    {Kernel::kLinearBf16Sm90, "linear, BF16", "gemm/sm90/stream_linear, wide_linear",
+    {Kernel::kLinearBf16Sm90, "linear, BF16", "gemm/sm90/skinny_linear, wide_linear",
      Architecture::kSm90a},
     {Kernel::kLinearBf16, "linear, BF16", "cuBLASLt"},
-    {Kernel::kLinearFp8Sm90, "linear, FP8", "gemm/sm90/stream_linear, wide_linear, block_linear",
+    {Kernel::kLinearFp8Sm90, "linear, FP8", "gemm/sm90/skinny_linear, wide_linear, block_linear",
      Architecture::kSm90a},
     {Kernel::kLinearFp8, "linear, FP8", "cuBLASLt", Architecture::kSm89},
     {Kernel::kRopeAppend, "rotation and append", "attention/rope_append"},
@@ -71,7 +71,8 @@ std::optional<Architecture> DeviceArchitecture() {
   return capability >= 89 ? Architecture::kSm89 : Architecture::kSm80;
 }
 
-// "attention/paged_prefill_sm90, else attention/paged_prefill"; "-" where there is none.
+// Returns the kernels of an op, e.g. "attention/paged_prefill_sm90, else attention/paged_prefill",
+// or "-" if there is none.
 std::string Cell(std::string_view op, Architecture architecture) {
   std::string cell;
   for (const Row& row : kTable) {

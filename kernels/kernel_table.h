@@ -1,5 +1,5 @@
-// Which kernels serve which op on which architecture: the one place where that is said. Launch
-// functions with a choice ask here, and `millraced --print-kernels` prints it.
+// The table of kernels by op and architecture. Launch functions that can choose consult it, and
+// `millraced --print-kernels` prints it.
 #ifndef MILLRACE_KERNELS_KERNEL_TABLE_H_
 #define MILLRACE_KERNELS_KERNEL_TABLE_H_
 
@@ -8,12 +8,12 @@
 
 namespace millrace::kernels {
 
-// What device code is written for. A GPU in between, or later, is taken for the one before it;
-// sm_90a is compute capability 9.0 alone.
+// Architectures that device code is compiled for. Other GPUs use the next lower one; sm_90a stands
+// for compute capability 9.0 alone.
 enum class Architecture : uint8_t { kSm80, kSm89, kSm90a };
 
-// In the order of the table: an op's kernels follow each other, the preferred one first, and the
-// last one takes every shape.
+// In table order: an op's kernels are adjacent, the preferred one first, and the last one takes
+// every shape.
 enum class Kernel : uint8_t {
   kEmbed,
   kRmsNorm,
@@ -34,14 +34,15 @@ enum class Kernel : uint8_t {
   kCopyBlocks,
 };
 
-// Whether the table has it there.
+// Returns whether the table lists `kernel` for `architecture`.
 bool IsFor(Kernel kernel, Architecture architecture);
 
-// Whether the calling thread's device may run it: the table has it there and it was built. False,
-// too, where there is no device. `portable`: not what is for sm_90a alone.
+// Returns whether the calling thread's device can run `kernel`: the table lists it and it was
+// built. False if there is no device. `portable` excludes kernels for sm_90a alone.
 bool MayRun(Kernel kernel, bool portable = false);
 
-// The table as Markdown: a row an op, a column an architecture. Needs no device.
+// Returns the table as Markdown, with one row per op and one column per architecture. Needs no
+// device.
 std::string KernelTableText();
 
 }  // namespace millrace::kernels

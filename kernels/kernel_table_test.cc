@@ -1,4 +1,4 @@
-// What the table says, without a GPU.
+// Tests of the kernel table. They need no GPU.
 #include "kernels/kernel_table.h"
 
 #include "gmock/gmock.h"
@@ -22,7 +22,7 @@ TEST(KernelTableTest, PrintsARowAnOp) {
   const std::string text = KernelTableText();
   EXPECT_THAT(text, HasSubstr("| op "));
   EXPECT_THAT(text, HasSubstr("| attention/paged_prefill_sm90, else attention/paged_prefill "));
-  EXPECT_THAT(text, HasSubstr("| gemm/sm90/stream_linear, wide_linear, else cuBLASLt "));
+  EXPECT_THAT(text, HasSubstr("| gemm/sm90/skinny_linear, wide_linear, else cuBLASLt "));
   size_t width = 0;
   size_t lines = 0;
   for (size_t begin = 0; begin < text.size(); ++lines) {

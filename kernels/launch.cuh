@@ -26,9 +26,9 @@
 //      when that one's CTAs have ended, and waits for what they wrote.
 //   5. What ended long ago may be read before the wait if a kernel that knows has said so: after
 //      its own wait it stores a number with release, and whoever loads that number with acquire
-//      sees all that the storing thread saw. So attention reads ahead of its layer's kernels, told
-//      by the layer before (attention/decode_kernel.cuh). A number that an earlier step left must
-//      be another one.
+//      sees all that the storing thread saw. So attention reads ahead of its layer's kernels once
+//      the previous layer's attention has published its number (attention/decode_kernel.cuh). A
+//      number left by an earlier step must differ.
 // Capture keeps this: such a launch becomes a kernel node with a programmatic edge
 // (cudaGraphDependencyTypeProgrammatic), any other dependency stays a full one.
 //
@@ -43,8 +43,8 @@
 
 namespace millrace::kernels {
 
-// Lets the next kernel of the stream be set up as soon as all CTAs have come here. Says nothing
-// about what this one writes: before or after makes no difference.
+// Lets the next kernel of the stream be set up as soon as all CTAs have called this. It does not
+// publish this kernel's writes, so it may be called before or after them.
 __device__ inline void ReleaseDependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -58,14 +58,15 @@ __device__ inline void WaitForPredecessor() {
 #endif
 }
 
-// Both: for kernels that have little to do before they wait.
+// Releases the dependents and waits: for kernels with little to do before the wait.
 __device__ inline void AwaitPredecessor() {
   ReleaseDependents();
   WaitForPredecessor();
 }
 
-// Whether the kernels of this build wait on the current device: only then may they start early.
-// Code for other GPUs has no such instruction, and a driver may compile it for any later one.
+// Returns whether the kernels of this build wait on the current device. Only then may they start
+// early. Code for other GPUs has no such instruction, and a driver may compile it for any later
+// one.
 bool KernelsAwait();
 
 // Launches `kernel`, which waits as above, in clusters of `cluster` CTAs.

@@ -1,4 +1,4 @@
-// Kernels that are set up while the one before them ends compute what they compute one by one.
+// Tests that kernels with programmatic dependent launch compute the same as kernels run one by one.
 #include "kernels/launch.cuh"
 
 #include <gtest/gtest.h>
@@ -26,14 +26,14 @@ struct Stream {
   cudaStream_t stream;
 };
 
-// ---- Kernels that make a race show: the first lets the next start at once, and takes its time
+// ---- Kernels that expose races: the first lets the next start at once and then takes its time
 // ----
 
 constexpr int kCells = 4096;
 constexpr int kCellThreads = 128;
 constexpr unsigned kSlowNanoseconds = 20000;
 
-// Reads `from` when everybody else has had time to overwrite it, and then writes `to`.
+// Reads `from` after other kernels have had time to overwrite it, and then writes `to`.
 __global__ void SlowCopyKernel(const uint32_t* from, uint32_t* to, uint32_t add) {
   AwaitPredecessor();
   __nanosleep(kSlowNanoseconds);
@@ -47,7 +47,7 @@ __global__ void CopyKernel(const uint32_t* from, uint32_t* to, uint32_t add) {
   to[i] = from[i] + add;
 }
 
-// Needs nothing of anybody, but whoever comes behind it does.
+// Depends on no other kernel, but the kernel after it depends on this one.
 __global__ void IdleKernel() { AwaitPredecessor(); }
 
 cudaError_t LaunchCells(void (*kernel)(const uint32_t*, uint32_t*, uint32_t), const uint32_t* from,
@@ -67,7 +67,7 @@ TEST(Launch, DependentsSeeWhatASlowKernelWritesLast) {
       for (int idle = 0; idle < 3; ++idle) {
         CheckCuda(LaunchDependent(IdleKernel, 1, 32, 0, stream), "idle");
       }
-      // Overwrites what the slow kernel, four launches ago, read.
+      // Overwrites the input of the slow kernel, four launches earlier.
       CheckCuda(LaunchCells(CopyKernel, a.get(), c.get(), 0, stream), "behind idle ones");
     }
   });
@@ -82,8 +82,8 @@ TEST(Launch, DependentsSeeWhatASlowKernelWritesLast) {
   }
 }
 
-// ---- A model of the small kernels: every kernel reads what the one before it wrote, all layers
-// share their buffers, and a step's tokens are what the step before it sampled ----
+// ---- A model of small kernels: each reads its predecessor's output, all layers share buffers, and
+// a step's tokens are those that the previous step sampled ----
 
 constexpr int kTokens = 5, kLayers = 6, kVocab = 1536, kWidth = 1536, kHeads = 8, kKvHeads = 2,
               kHeadSize = 128, kBlock = 16, kPositions = 64;
@@ -110,7 +110,7 @@ class SmallModel {
     rows.Upload({kTokens});
   }
 
-  // What the host says of a step: row r is slot r's token at `position`, sampled before.
+  // Packs a step in which row r is slot r's token at `position`, sampled by the previous step.
   void Upload(int position) {
     std::vector<int32_t> text;
     for (int r = 0; r <= kTokens; ++r) text.push_back(r);        // row_first
@@ -123,7 +123,7 @@ class SmallModel {
     words.Upload(text);
   }
 
-  // Launches a step; returns how many kernels that are.
+  // Launches a step. Returns its number of kernels.
   int Launch(cudaStream_t stream) {
     int launches = 0;
     const auto run = [&](cudaError_t error) {
@@ -169,7 +169,7 @@ class SmallModel {
                          stream));
       run(LaunchRmsNorm({residual.get(), product, weight.get(), 1e-5f, kTokens, kWidth, plain},
                         stream));
-      for (const bool portable : {false, true}) {  // clusters where there are, and CTAs
+      for (const bool portable : {false, true}) {  // clusters where available, and CTAs
         run(LaunchGatedActivation(
             {product,
              kTokens,
@@ -203,10 +203,10 @@ class SmallModel {
                       .results = results.get(),
                       .tops = tops.get()},
                      stream));
-    return launches + 1;  // sampling is two
+    return launches + 1;  // sampling has two
   }
 
-  // All that a step leaves.
+  // All outputs of a step.
   std::vector<std::vector<uint8_t>> State() const {
     std::vector<std::vector<uint8_t>> state;
     const auto add = [&](const auto& buffer) {

@@ -1,8 +1,8 @@
-// A whole layer of Llama-3-8B's shape, residual to residual: norms, quantization, rotation, gate
-// and the four linears, with a copy in attention's place. Ours beside the same with cuBLASLt's
-// exact algorithms: a chain of 16 layers in a replayed graph, each with weights of its own (3.5 GB
-// in FP8). After the timed replays both graphs run once more on poisoned memory; other bits than
-// the other's, or none, are named.
+// Benchmark of a whole layer of Llama-3-8B's shape, residual to residual: norms, quantization,
+// rotation, gate and the four linears, with a copy in place of attention. It compares our linears
+// with cuBLASLt's exact algorithms, as a chain of 16 layers in a replayed graph, each with weights
+// of its own (3.5 GB in FP8). After the timed replays both graphs run once more on poisoned memory,
+// and the benchmark reports outputs that differ or are missing.
 //
 //   kernels_layer_bench
 #include <array>
@@ -17,6 +17,7 @@
 #include "kernels/device_util.cuh"
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/elementwise/quantize.h"
+#include "kernels/gemm/gemm_tuner.h"
 #include "kernels/gemm/linear.h"
 #include "kernels/launch.cuh"
 #include "kernels/norm/rms_norm.h"
@@ -30,7 +31,7 @@ constexpr int kTokens[] = {1, 8, 16, 32, 64, 128, 256};
 constexpr int kMostTokens = 256;
 constexpr int kWidth = 4096, kGate = 14336, kHeads = 32, kKvHeads = 8, kHeadSize = 128;
 constexpr int kQkv = (kHeads + 2 * kKvHeads) * kHeadSize;
-constexpr int kBlock = 128;  // all that a sequence has
+constexpr int kBlock = 128;  // the only block of a sequence
 constexpr float kEpsilon = 1e-5f;
 constexpr int64_t kBlockStride = int64_t{2} * kKvHeads * kBlock * kHeadSize;
 
@@ -42,7 +43,7 @@ constexpr Size kQkvSize = {kQkv, kWidth}, kOutSize = {kWidth, kWidth},
                kGateUpSize = {2 * kGate, kWidth}, kDownSize = {kWidth, kGate};
 constexpr Size kSizes[] = {kQkvSize, kOutSize, kGateUpSize, kDownSize};
 
-// In attention's place.
+// Takes the place of attention.
 __global__ void CopyKernel(const uint4* from, uint4* to, int size) {
   AwaitPredecessor();
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -63,8 +64,8 @@ int64_t LayerElements() {
 
 enum class Form {
   kBf16,
-  kFp8,        // scales of channels and tokens
-  kFp8Static,  // one scale of a weight, and of an input, which is known before
+  kFp8,        // scales per channel and per token
+  kFp8Static,  // one scale per weight, and one per input, known in advance
 };
 
 class Layers {
@@ -91,21 +92,24 @@ class Layers {
         gated_scales_(kMostTokens),
         input_scale_(std::vector<float>{1 / 64.0f}),
         workspace_(LinearOptions().workspace_bytes),
-        ticket_(std::vector<unsigned>{0}),
+        tile_counter_(std::vector<unsigned>{0}),
         own_(lt, {}),
         library_(lt, {.gemm = Gemm::kCublasLt}) {
-    if (fp8_) {  // products of about 1, as with BF16
+    if (fp8_) {  // gives products of about 1, as with BF16
       FillUniform(weights_.get(), weights_.size(), 1, 8);
     } else {
       FillUniform(reinterpret_cast<Bf16*>(weights_.get()), weights_.size() / 2, 1, 1 / 37.0f);
     }
     const FillRotationsArgs rotations = {rotations_.get(), kBlock, kHeadSize, 5e5, nullptr};
     CheckCuda(LaunchFillRotations(rotations, nullptr), "rotations");
+    for (const Size& size : kSizes) {  // before anything is captured
+      for (const bool own : {false, true}) Plan(own, size);
+    }
   }
 
   size_t LayerBytes() const { return LayerElements() * (fp8_ ? 1 : 2); }
 
-  // As in a step: a layer adds the last layer's product to the residual first.
+  // As in a step, a layer first adds the previous layer's product to the residual.
   void Launch(bool own, int tokens, cudaStream_t stream) {
     const bool scaled = fp8_ && !static_;
     Product delta = {narrow_.get(), kWidth, scaled ? gated_scales_.get() : nullptr,
@@ -113,7 +117,8 @@ class Layers {
     residual_ = 0;
     for (int layer = 0; layer < kLayers; ++layer) {
       const uint8_t* weight = weights_.get() + layer * LayerBytes();
-      // Of the gate's, where the linear leaves that.
+      // Runs the layer's next linear. If `gated` is set, the linear's epilogue applies the gate and
+      // writes it there.
       const auto linear = [&](const Size& size, const Activation& in, const InputRow* row,
                               Bf16* out, const Activation& gated = {}) {
         LinearArgs args = Linear(own, size, weight, in, tokens, out);
@@ -123,10 +128,11 @@ class Layers {
         weight += size.elements() * (fp8_ ? 1 : 2);
         return LinearProduct(args);
       };
-      // A linear of the sum's norm; of one token ours makes that itself.
+      // Runs a linear on the norm of the sum. With one token our linear fuses the norm as its
+      // prologue.
       const auto norm_and_linear = [&](const Size& size, const Activation& gated = {}) {
         Bf16* const out = gated.data == nullptr ? wide_.get() : nullptr;
-        if (!MakesInput(Plan(own, size), tokens)) {
+        if (!FusesPrologue(Plan(own, size), tokens)) {
           CheckCuda(
               LaunchRmsNorm({Residual(), delta, norm_.get(), kEpsilon, tokens, kWidth, Normed()},
                             stream),
@@ -146,7 +152,7 @@ class Layers {
       const bool direct = Attend(own, tokens, stream);
       const InputRow attended = {.plain = attended_.get(), .width = kWidth};
       delta = linear(kOutSize, Gated(kWidth), direct ? &attended : nullptr, narrow_.get());
-      if ((static_ || !fp8_) && TakesGate(Plan(own, kGateUpSize), tokens)) {
+      if ((static_ || !fp8_) && FusesGate(Plan(own, kGateUpSize), tokens)) {
         norm_and_linear(kGateUpSize, Gated(kGate));
       } else {
         const Product gate_up = norm_and_linear(kGateUpSize);
@@ -162,7 +168,7 @@ class Layers {
     }
   }
 
-  // What a replay begins with; all that it writes is poison.
+  // Initializes a replay's inputs and poisons everything that it writes.
   void Prepare() {
     for (DeviceBuffer<Bf16>* buffer : {&wide_, &q_, &attended_, &pages_}) buffer->Poison();
     normed_.Poison();
@@ -175,7 +181,7 @@ class Layers {
     CheckCuda(cudaDeviceSynchronize(), "preparing");
   }
 
-  // The residual, and what is to be added to it.
+  // The residual, and the product to be added to it.
   std::vector<float> Result(int tokens) const {
     std::vector<float> result = residuals_[residual_].Download();
     const std::vector<Bf16> narrow = narrow_.Download();
@@ -195,15 +201,36 @@ class Layers {
 
   float* Residual() { return residuals_[residual_].get(); }
 
+  // Both planners know the fastest config of their kernels, from the table or by measuring.
   const LinearPlan* Plan(bool own, const Size& size) {
+    const Type type = fp8_ ? Type::kFp8 : Type::kBf16;
+    const GemmDesc desc = {.rows = size.rows,
+                           .stride = size.stride,
+                           .weight = type,
+                           .weight_scaling = static_ ? WeightScaling::kTensor
+                                             : fp8_  ? WeightScaling::kChannel
+                                                     : WeightScaling::kNone,
+                           .input = type,
+                           .input_scaling = static_ ? Scaling::kTensor
+                                            : fp8_  ? Scaling::kToken
+                                                    : Scaling::kNone,
+                           .output = Type::kBf16,
+                           .epilogue = size.rows == kGateUpSize.rows && (static_ || !fp8_)
+                                           ? Epilogue::kGate
+                                           : Epilogue::kStore};
+    LinearPlanner& planner = own ? own_ : library_;
     std::string error;
-    return (own ? own_ : library_)
-        .Plan({.rows = size.rows,
-               .stride = size.stride,
-               .type = fp8_ ? Type::kFp8 : Type::kBf16,
-               .blocks = false,
-               .output = Type::kBf16},
-              &error);
+    if (!planner.Knows(desc)) {
+      const size_t bytes = size.rows * size.stride * (fp8_ ? 1 : 2);
+      std::vector<const void*> weights;
+      for (size_t at = 0; at + bytes <= weights_.bytes() && weights.size() < 16; at += bytes) {
+        weights.push_back(weights_.get() + at);
+      }
+      if (!TuneAndLearn(planner, desc, weights, &error).has_value()) {
+        std::printf("NOT TUNED: %s\n", error.c_str());
+      }
+    }
+    return planner.Plan(desc, &error);
   }
 
   LinearArgs Linear(bool own, const Size& size, const uint8_t* weight, const Activation& in,
@@ -223,8 +250,8 @@ class Layers {
             .output = out,
             .output_stride = size.rows,
             .workspace = workspace_.get(),
-            .ticket = ticket_.get(),
-            .room = LinearRoom(tokens)};
+            .tile_counter = tile_counter_.get(),
+            .capacity = LinearCapacity(tokens)};
   }
 
   void RopeAppend(const Product& qkv, int tokens, cudaStream_t stream) {
@@ -247,8 +274,8 @@ class Layers {
               "rope");
   }
 
-  // The copy, and in FP8 its quantization, which with a known scale is attention's own; true where
-  // that is the next linear's.
+  // Runs the copy and, in FP8, its quantization, which attention does itself if the scale is known.
+  // Returns whether the next linear quantizes instead.
   bool Attend(bool own, int tokens, cudaStream_t stream) {
     if (static_) {
       CheckCuda(LaunchQuantize({q_.get(), kWidth, tokens, kWidth, Gated(kWidth)}, stream), "copy");
@@ -260,7 +287,7 @@ class Layers {
         LaunchDependent(CopyKernel, CeilDiv(words, 256), 256, 0, stream,
                         reinterpret_cast<const uint4*>(q_.get()), static_cast<uint4*>(out), words),
         "copy");
-    if (fp8_ && MakesInput(Plan(own, kOutSize), tokens)) return true;
+    if (fp8_ && FusesPrologue(Plan(own, kOutSize), tokens)) return true;
     if (fp8_) {
       CheckCuda(LaunchQuantize({attended_.get(), kWidth, tokens, kWidth, Gated(kWidth)}, stream),
                 "quantize");
@@ -273,14 +300,14 @@ class Layers {
   DeviceBuffer<float> channel_scales_, norm_;
   DeviceBuffer<float2> rotations_;
   DeviceBuffer<Bf16> pages_;
-  DeviceBuffer<int32_t> tokens_, positions_;  // a token's slot and block are its number
+  DeviceBuffer<int32_t> tokens_, positions_;  // a token's slot and block are its index
   std::array<DeviceBuffer<float>, 2> residuals_;
-  int residual_ = 0;  // where the last launch left it
+  int residual_ = 0;  // index of the current residual
   DeviceBuffer<Bf16> wide_, narrow_, q_, attended_;
   DeviceBuffer<uint8_t> normed_, gated_;
   DeviceBuffer<float> normed_scales_, gated_scales_, input_scale_;
   DeviceBuffer<uint8_t> workspace_;
-  DeviceBuffer<unsigned> ticket_;
+  DeviceBuffer<unsigned> tile_counter_;
   LinearPlanner own_, library_;
 };
 
@@ -291,7 +318,7 @@ bool AllFinite(const std::vector<float>& values) {
   return true;
 }
 
-// Whether both give the same bits.
+// Returns whether both give the same bits.
 bool BenchLayers(Bench& bench, Layers& layers, const char* form, int tokens) {
   double us[2];
   std::vector<float> results[2];

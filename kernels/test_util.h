@@ -1,5 +1,5 @@
-// For the kernels' tests and benchmarks: device memory that owns itself, poison, guard bands, and
-// the measure of an error.
+// Utilities for the kernels' tests and benchmarks: owned device memory with poison and guard bands,
+// and the error measure.
 #ifndef MILLRACE_KERNELS_TEST_UTIL_H_
 #define MILLRACE_KERNELS_TEST_UTIL_H_
 
@@ -23,8 +23,8 @@ inline void CheckCuda(cudaError_t error, const char* what) {
   std::abort();
 }
 
-// Device memory of `size` elements between two guard bands, poisoned: every byte is 0xff, which is
-// a NaN in all our types and an absurd index.
+// Device memory of `size` elements between two guard bands. It is poisoned: every byte is 0xff,
+// which is a NaN in all our types and an invalid index.
 template <typename T>
 class DeviceBuffer {
  public:
@@ -46,7 +46,7 @@ class DeviceBuffer {
   void Upload(const std::vector<T>& host) {
     CheckCuda(cudaMemcpy(get(), host.data(), bytes(), cudaMemcpyHostToDevice), "upload");
   }
-  // Waits for the device; an error of an earlier kernel ends the program here.
+  // Waits for the device. An error of an earlier kernel ends the program here.
   std::vector<T> Download() const {
     std::vector<T> host(size_);
     CheckCuda(cudaMemcpy(host.data(), get(), bytes(), cudaMemcpyDeviceToHost), "download");
@@ -70,7 +70,7 @@ class DeviceBuffer {
   size_t size_;
 };
 
-// Normally distributed numbers, rounded to T and back: what the kernel and its reference both see.
+// Returns normally distributed numbers.
 inline std::vector<float> RandomNormal(size_t size, uint32_t seed, float deviation = 1.0f) {
   std::mt19937 random(seed);
   std::normal_distribution<float> draw(0, deviation);
@@ -93,9 +93,9 @@ inline float FromFp8(uint8_t code) {
 }
 inline uint8_t ToFp8(float value) { return __nv_fp8_e4m3(value).__x; }  // saturates at 448
 
-// 1 - 2xy / (x^2 + y^2) of a row against its reference: 0 when equal, about half the square of the
-// relative error when small. NaN anywhere gives NaN, which no comparison passes. Two rows of zeros
-// are equal.
+// Returns 1 - 2xy / (x^2 + y^2) of a row against its reference: 0 if equal, and about half the
+// squared relative error if small. Any NaN gives NaN, which fails every comparison. Two rows of
+// zeros are equal.
 template <typename T>
 double RowError(const T* row, const double* reference, size_t size) {
   double xy = 0, squares = 0;
@@ -107,7 +107,7 @@ double RowError(const T* row, const double* reference, size_t size) {
   return squares == 0 ? 0 : 1 - 2 * xy / squares;
 }
 
-// What a row may be off by.
+// Bounds on RowError.
 inline constexpr double kBf16RowError = 2e-6;
 inline constexpr double kFp8RowError = 2e-5;
 

@@ -1,5 +1,5 @@
-// What kernels pass on to one another. Plain values that point into device memory: a kernel owns
-// nothing, allocates nothing and may be captured in a graph.
+// Types that kernels exchange: plain values that point into device memory. A kernel owns nothing,
+// allocates nothing and may be captured in a graph.
 #ifndef MILLRACE_KERNELS_TYPES_H_
 #define MILLRACE_KERNELS_TYPES_H_
 
@@ -23,7 +23,7 @@ enum class Scaling : uint8_t {
   kTokenGroup,  // scales[(column / 128) * PaddedTokens(tokens) + token], written
 };
 
-// Whether a value is rounded by itself, whatever else its row holds.
+// Returns whether a value's rounding is independent of the rest of its row.
 constexpr bool IsKnown(Scaling scaling) {
   return scaling == Scaling::kNone || scaling == Scaling::kTensor;
 }
@@ -32,12 +32,12 @@ constexpr bool IsKnown(Scaling scaling) {
 inline constexpr int kColumnPadding = 128;
 
 // Block-scaled linears run on a multiple of four tokens, since cuBLASLt reads their scales token by
-// token in 16-byte pieces: a kTokenGroup activation and what a linear makes of it have memory for
+// token in 16-byte pieces. A kTokenGroup activation and a linear's output for it have memory for
 // that many rows, and the last ones may hold anything.
 constexpr int64_t PaddedTokens(int64_t tokens) { return (tokens + 3) / 4 * 4; }
 
-// What a linear consumes: [tokens, width] in rows of `stride` elements, a multiple of
-// kColumnPadding; whoever writes it fills columns [width, stride) with zeros. 16-byte aligned.
+// A linear's input, [tokens, width] in rows of `stride` elements, a multiple of kColumnPadding. Its
+// producer fills columns [width, stride) with zeros. 16-byte aligned.
 struct Activation {
   void* data;
   Type type;  // kBf16 or kFp8
@@ -72,9 +72,9 @@ struct Weight {
   const float* scales;  // null for kNone
 };
 
-// What a linear leaves, [tokens, width] in rows of `stride` elements: the value is
-// data * token_scales[token] * channel_scales[column], a null scale being 1. The scales that are
-// left to the reader are those that cuBLASLt applies slowly. 16-byte aligned, stride % 8 == 0.
+// A linear's output, [tokens, width] in rows of `stride` elements: the value is data *
+// token_scales[token] * channel_scales[column], where a null scale means 1. The scales left to the
+// consumer are those that cuBLASLt applies slowly. 16-byte aligned, stride % 8 == 0.
 struct Product {
   const Bf16* data;
   int64_t stride;
@@ -82,11 +82,10 @@ struct Product {
   const float* channel_scales;
 };
 
-// How the outputs of a gated linear's weight lie, `size` of the gate and as many of the other
-// factor (up).
+// Layout of a gated linear's outputs: `size` of the gate and `size` of the other factor (up).
 enum class GateLayout : uint8_t {
   kHalves,       // gate in [0, size), up in [size, 2 * size)
-  kInterleaved,  // by turns 8 of the gate and the same 8 of up: a tile of 16 outputs has both
+  kInterleaved,  // alternating groups of 8 of gate and up: a tile of 16 outputs has both
 };
 
 // The paged cache of one layer (arXiv:2309.06180). Element d of token s of kv head h, keys (w = 0)
@@ -105,8 +104,8 @@ struct KvPages {
   float v_scale;
 };
 
-// Which blocks each slot's sequence has: position p of slot s lies in block
-// blocks[s * stride + p / block_size].
+// Block tables of the slots: position p of slot s lies in block blocks[s * stride + p /
+// block_size].
 struct BlockTables {
   const int32_t* blocks;
   int64_t stride;

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// Of a block: SHA-256(parent's hash, the block's tokens as 32-bit little-endian integers). The
+// A block's hash: SHA-256(parent's hash, the block's tokens as 32-bit little-endian integers). The
 // first block's parent is the chain's root. All 256 bits are kept: clients choose the tokens, and
 // who finds a collision reads another's cache.
 using BlockHash = Sha256Digest;

@@ -62,7 +62,7 @@ class BlockPool {
     // The neighbours in the list of available blocks; the list's ends are entry num_blocks.
     BlockId previous = 0;
     BlockId next = 0;
-    // Of published blocks: the next one in the bucket.
+    // For published blocks: the next one in the bucket.
     std::optional<BlockId> next_in_bucket;
   };
 

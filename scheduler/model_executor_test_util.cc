@@ -22,7 +22,7 @@ uint64_t CachedValue(uint64_t sum, Token token) {
   return Mix(sum + 0x9e3779b97f4a7c15 * static_cast<uint64_t>(token + 1)) | 1;
 }
 
-// What a token in the prompt, or a generated one, adds to a sequence's counts.
+// Returns what a token of the prompt, or a generated one, adds to a sequence's counts.
 uint64_t Counted(Token token, bool generated) {
   return Mix(static_cast<uint64_t>(token) * 2 + (generated ? 1 : 0) + 77);
 }
@@ -76,8 +76,8 @@ absl::Status ModelExecutor::CheckRow(const StepPlan& plan, const StepRow& row) {
   slot.table.insert(slot.table.end(), plan.blocks.begin() + row.blocks.begin,
                     plan.blocks.begin() + row.blocks.end);
   slot.length = row.start + row.num_tokens;
-  const int64_t room = static_cast<int64_t>(slot.table.size()) * limits_.block_size;
-  if (room < slot.length || room - slot.length >= limits_.block_size) {
+  const int64_t capacity = static_cast<int64_t>(slot.table.size()) * limits_.block_size;
+  if (capacity < slot.length || capacity - slot.length >= limits_.block_size) {
     return absl::InvalidArgumentError(
         StrCat(where, slot.table.size(), " blocks for ", slot.length, " positions"));
   }

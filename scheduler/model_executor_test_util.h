@@ -26,7 +26,7 @@ class ModelExecutor {
  public:
   explicit ModelExecutor(const StepLimits& limits);
 
-  // What goes wrong, or is put in the model's place, when a step runs.
+  // A fault that is put in the model's place when a step runs.
   enum class Fault {
     kNone,
     kRow,     // the row fails; what it wrote is garbage
@@ -47,7 +47,7 @@ class ModelExecutor {
   // Runs the oldest step. Requires one in flight.
   StepResult Run(const Script& script);
 
-  // What generating alone gives.
+  // The output of a sequence that runs alone.
   struct Output {
     std::vector<float> prompt_logprobs;  // of the second token on
     std::vector<Token> generated;        // to the first stop token, or max_tokens of them

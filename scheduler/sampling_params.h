@@ -1,5 +1,5 @@
-// How one sequence's next token is chosen. A plain value: validated at the door, handed to the
-// executor once, when the sequence takes its slot.
+// How one sequence's next token is chosen. A plain value: validated when the request comes in, and
+// handed to the executor once, when the sequence takes its slot.
 #ifndef MILLRACE_SCHEDULER_SAMPLING_PARAMS_H_
 #define MILLRACE_SCHEDULER_SAMPLING_PARAMS_H_
 
@@ -8,21 +8,47 @@
 #include <optional>
 #include <vector>
 
+#include "base/token.h"
+
 namespace millrace {
 
-// An index into the model's vocabulary, in [0, vocab_size).
-using Token = int32_t;
-
-// The most SamplingParams::top_logprobs, and of its logit_bias.
+// The largest SamplingParams::top_logprobs, and the most entries of its logit_bias.
 inline constexpr int32_t kMaxTopLogprobs = 20;
 inline constexpr size_t kMaxLogitBiases = 1024;
+
+// The declaration of a number that says how a request is sampled.
+template <typename Number>
+struct SamplingNumber {
+  const char* name;
+  Number otherwise;  // where neither the request nor the model says it: no effect, but for sampling
+  Number least;
+  Number most;
+  const char* allowed;       // the range in words, for messages
+  bool above_least = false;  // `least` itself is not allowed
+
+  // False for NaN.
+  constexpr bool Allows(Number value) const {
+    return (above_least ? value > least : value >= least) && value <= most;
+  }
+};
+
+inline constexpr SamplingNumber<float> kTemperature{"temperature", 1, 0, 2, "0 to 2"};
+inline constexpr SamplingNumber<int32_t> kTopK{"top_k", 0, -1, INT32_MAX,
+                                               "at least 1, or 0 or -1 for off"};
+inline constexpr SamplingNumber<float> kTopP{"top_p", 1, 0, 1, "above 0, at most 1", true};
+inline constexpr SamplingNumber<float> kMinP{"min_p", 0, 0, 1, "0 to 1"};
+inline constexpr SamplingNumber<float> kTypicalP{"typical_p", 1, 0, 1, "above 0, at most 1", true};
+inline constexpr SamplingNumber<float> kRepetitionPenalty{"repetition_penalty",   1,   0, 100,
+                                                          "above 0, at most 100", true};
+inline constexpr SamplingNumber<float> kFrequencyPenalty{"frequency_penalty", 0, -2, 2, "-2 to 2"};
+inline constexpr SamplingNumber<float> kPresencePenalty{"presence_penalty", 0, -2, 2, "-2 to 2"};
 
 struct LogitBias {
   Token token;
   float bias;  // [-100, 100]
 };
 
-// What is done to logits before one is taken, in this order (vLLM's; typical_p is last, as in
+// The changes to logits before a token is taken, in this order (vLLM's; typical_p is last, as in
 // Hugging Face's transformers):
 //   logit_bias          logit += bias
 //   repetition_penalty  logit = logit > 0 ? logit / r : logit * r, of each token in the prompt or
@@ -34,19 +60,20 @@ struct LogitBias {
 //   min_p, top_k, top_p, typical_p  each of what the ones before it left
 // Log-probabilities and ranks are always those of the raw logits, before any of it.
 struct SamplingParams {
-  float temperature = 1.0f;  // [0, 2]; 0 takes the largest logit, of equal ones the lowest id
-  int32_t top_k = 0;         // keep this many of the likeliest tokens; 0 keeps all
-  float top_p = 1.0f;        // (0, 1]: keep the smallest set whose probability reaches this
-  float min_p = 0.0f;        // [0, 1]: drop tokens less likely than this times the likeliest
+  // 0 takes the largest logit, of equal ones the lowest id.
+  float temperature = kTemperature.otherwise;
+  int32_t top_k = kTopK.otherwise;  // keep this many of the likeliest tokens; 0 keeps all
+  float top_p = kTopP.otherwise;    // keep the smallest set whose probability reaches this
+  float min_p = kMinP.otherwise;    // drop tokens less likely than this times the likeliest
 
-  // (0, 1]: keep the smallest set whose probability reaches this, taken in the order of how far
+  // Keep the smallest set whose probability reaches this, taken in the order of how far
   // -log(p) is from the entropy (Meister et al., arXiv:2202.00666); of equally far ones the
   // likelier, then the lower id, first.
-  float typical_p = 1.0f;
+  float typical_p = kTypicalP.otherwise;
 
-  float repetition_penalty = 1.0f;  // (0, 100]; 1 is none
-  float frequency_penalty = 0.0f;   // [-2, 2]
-  float presence_penalty = 0.0f;    // [-2, 2]
+  float repetition_penalty = kRepetitionPenalty.otherwise;
+  float frequency_penalty = kFrequencyPenalty.otherwise;
+  float presence_penalty = kPresencePenalty.otherwise;
 
   std::vector<LogitBias> logit_bias;  // at most kMaxLogitBiases, each token once
 

@@ -219,7 +219,7 @@ void Scheduler::PublishBlocks(Sequence& sequence, int32_t end) {
   }
 }
 
-// What a failed sequence was computed from may be what went wrong: nobody is to build on it.
+// The blocks of a failed sequence may be what went wrong: no other sequence may reuse them.
 void Scheduler::UnpublishBlocks(const Sequence& sequence) {
   for (const BlockHash& hash : sequence.hashes.blocks) {
     if (const std::optional<BlockId> block = pool_.Find(hash)) pool_.Unpublish(*block);

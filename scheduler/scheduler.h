@@ -87,7 +87,7 @@ class Scheduler {
  private:
   friend class SchedulerAuditor;  // tests: counts every holder of every block
 
-  // What has to be known of a submitted row to commit it.
+  // A submitted row, as its commit needs it.
   struct PlannedRow {
     Sequence* sequence;
     SlotId slot;
@@ -112,14 +112,14 @@ class Scheduler {
   void Park(Sequence& sequence);
   void Unpark(PromptGroup& group);
   void UnparkReady();
-  bool HasRoomFor(Sequence& sequence, const Sequence* donor, const Draft& draft);
+  bool FitsBlocks(Sequence& sequence, const Sequence* donor, const Draft& draft);
   bool HistoryFits(const Sequence& sequence, const StepPlan& plan) const;
   size_t MostCached(const Sequence& sequence) const;
   void FindPrefix(const Sequence& sequence);
   void ShareBlocks(const Sequence& donor);
   void Start(Sequence& sequence, bool shared, SteadyTime now, Draft& draft);
   void AddStart(const Sequence& sequence, StepPlan& plan);
-  int32_t MakeRoom(const Sequence& sequence, int32_t num_tokens, Draft& draft);
+  int32_t FreeBlocksFor(const Sequence& sequence, int32_t num_tokens, Draft& draft);
   void Preempt(Sequence& sequence, Draft& draft);
   void AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_known, Draft& draft);
   void AddLogits(const Sequence& sequence, int32_t num_tokens, StepRow& row, PlannedRow& planned,
@@ -153,8 +153,8 @@ class Scheduler {
   int num_in_flight_ = 0;
   std::array<PlannedStep, kMaxStepsInFlight> in_flight_;  // by id modulo their number
 
-  // What the sequence at hand may begin with, left by HasRoomFor: full blocks, and positions of one
-  // more, to be copied.
+  // The prefix that the sequence at hand may begin with, left by FitsBlocks: full blocks, and
+  // positions of one more, to be copied.
   std::vector<BlockId> prefix_;
   std::optional<BlockId> partial_;
   int32_t partial_positions_ = 0;

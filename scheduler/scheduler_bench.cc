@@ -1,6 +1,6 @@
-// What a step costs the engine's thread: Plan and Commit, events included, with 256 sequences that
-// decode at 4k context in blocks of 16, two steps in flight, every block a step takes evicted from
-// a cache of 100,000, and 10 to 100,000 sequences waiting.
+// Measures a step's cost on the engine's thread: Plan and Commit, events included, with 256
+// sequences that decode at 4k context in blocks of 16, two steps in flight, every block a step
+// takes evicted from a cache of 100,000, and 10 to 100,000 sequences waiting.
 //
 //   Decode    sixteen sequences cross into a new block in each step
 //   Aligned   all 256 do in the same step, every sixteenth (see p99)

@@ -1,5 +1,4 @@
-// What the scheduler does for an encoder: whole prompts, whose embeddings are all that comes of
-// them.
+// Tests of the scheduler for an encoder: whole prompts, each of which ends in an embedding alone.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -57,7 +56,7 @@ StepResult Answer(const StepPlan& plan) {
   return result;
 }
 
-TEST(SchedulerEncoderTest, PlansTextsWholeAndNobodyOvertakes) {
+TEST(SchedulerEncoderTest, PlansTextsWholeAndNoneOvertakes) {
   const auto scheduler = Make();
   for (const auto& [id, tokens] : {std::pair{1, 5}, {2, 6}, {3, 7}, {4, 1}}) {
     ASSERT_TRUE(

@@ -216,7 +216,7 @@ TEST(SchedulerLifeTest, CancelAllEndsTheRunningAndTheWaiting) {
   EXPECT_FALSE(scheduler->HasWork());
 }
 
-// What sequences that penalize have had goes into a plan with bounded room.
+// The tokens of sequences that penalize go into a plan, whose memory for them is bounded.
 TEST(SchedulerLifeTest, LongHistoriesStartOneAfterAnother) {
   EXPECT_TRANSCRIPT(SmallOptions(4, 128, 64, false), R"(
 add A prompt=30 max=2 penalize  | ok

@@ -62,16 +62,16 @@ void Scheduler::PlanRunning(Draft& draft) {
     } else {
       num_tokens = std::min(num_tokens, draft.budget - draft.decodes_ahead);
     }
-    num_tokens = MakeRoom(sequence, num_tokens, draft);
+    num_tokens = FreeBlocksFor(sequence, num_tokens, draft);
     if (num_tokens > 0) AddRow(sequence, num_tokens, sequence.blocks.size(), draft);
     draft.blocks_promised += BlocksToGrow(sequence);
   }
 }
 
 // How many of the tokens there are blocks for, once sequences that rank behind have been preempted
-// for them. The last in rank preempts nobody, itself neither: it sits out, and keeps its blocks
+// for them. The last in rank preempts none, itself neither: it sits out, and keeps its blocks
 // until one that ranks before it wants them.
-int32_t Scheduler::MakeRoom(const Sequence& sequence, int32_t num_tokens, Draft& draft) {
+int32_t Scheduler::FreeBlocksFor(const Sequence& sequence, int32_t num_tokens, Draft& draft) {
   const int32_t held = static_cast<int32_t>(sequence.blocks.size());
   const int32_t missing = BlocksFor(sequence.computed + num_tokens) - held;
   while (pool_.num_available() < missing && running_.back() != &sequence) {
@@ -122,7 +122,7 @@ void Scheduler::UnparkReady() {
   ready_groups_.clear();
 }
 
-// In order of rank; nobody overtakes a first that does not fit.
+// In order of rank; none overtakes a first that does not fit.
 void Scheduler::Admit(SteadyTime now, Draft& draft) {
   while (!waiting_.empty() && !free_slots_.empty() && draft.budget > 0) {
     Sequence& sequence = **waiting_.begin();
@@ -135,29 +135,29 @@ void Scheduler::Admit(SteadyTime now, Draft& draft) {
     }
     const bool whole = options_.limits.embedding_size > 0;
     if (whole && sequence.num_ready() > draft.budget) return;
-    if (!HasRoomFor(sequence, donor, draft)) return;
+    if (!FitsBlocks(sequence, donor, draft)) return;
     if (!HistoryFits(sequence, draft.plan)) return;
     Start(sequence, /*shared=*/donor != nullptr, now, draft);
   }
 }
 
 // Sequences whose tokens so far the executor must be told start in several steps if they are long:
-// a plan has bounded room for these. One always fits.
+// a plan's memory for these is bounded. One always fits.
 bool Scheduler::HistoryFits(const Sequence& sequence, const StepPlan& plan) const {
   return !sequence.sampling->penalizes() || plan.history.size() + sequence.tokens.size() <=
                                                 static_cast<size_t>(options_.limits.max_model_len);
 }
 
-// Whether all of the sequence's tokens and a block of new ones fit beside what was promised. Leaves
-// in prefix_ and partial_ what the cache or the donor has of it. While the first in the queue is
-// blocked, it is looked up again only when more blocks are available or the next of its prefix has
-// been published.
-bool Scheduler::HasRoomFor(Sequence& sequence, const Sequence* donor, const Draft& draft) {
-  const int32_t room = pool_.num_available() - draft.blocks_promised;
+// Returns whether all of the sequence's tokens and a block of new ones fit beside the promised.
+// Leaves in prefix_ and partial_ what the cache or the donor has of it. While the first in the
+// queue is blocked, it is looked up again only when more blocks are available or the next of its
+// prefix has been published.
+bool Scheduler::FitsBlocks(Sequence& sequence, const Sequence* donor, const Draft& draft) {
+  const int32_t available = pool_.num_available() - draft.blocks_promised;
   const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
   const size_t found = sequence.blocks_found;
   const bool more_cached = found < MostCached(sequence) && pool_.Find(hashes[found]).has_value();
-  if (sequence.blocks_missing > room && !more_cached) return false;
+  if (sequence.blocks_missing > available && !more_cached) return false;
 
   FindPrefix(sequence);
   if (donor != nullptr) ShareBlocks(*donor);
@@ -165,7 +165,7 @@ bool Scheduler::HasRoomFor(Sequence& sequence, const Sequence* donor, const Draf
                                   [this](BlockId block) { return pool_.num_holders(block) > 0; });
   sequence.blocks_found = static_cast<int32_t>(prefix_.size());
   sequence.blocks_missing = BlocksToGrow(sequence) - static_cast<int32_t>(held);
-  return sequence.blocks_missing <= room;
+  return sequence.blocks_missing <= available;
 }
 
 // The leading blocks that may come from the cache. The last position is always computed, for its
@@ -188,8 +188,8 @@ void Scheduler::FindPrefix(const Sequence& sequence) {
   }
 }
 
-// Of a donor there are all positions of the prompt but the last; the cache may have more only of a
-// sequence that was preempted.
+// A donor has all positions of the prompt but the last; the cache may have more only for a sequence
+// that was preempted.
 void Scheduler::ShareBlocks(const Sequence& donor) {
   const int32_t block_size = options_.limits.block_size;
   const int32_t positions = donor.prompt_size - 1;

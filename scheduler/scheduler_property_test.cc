@@ -1,7 +1,7 @@
 // A million random events (arrive, cancel, plan, commit, with rows and steps that fail) against the
 // model of an executor that checks every plan and every cached value (model_executor_test_util.h).
 // After each event, every block has as many holders as it counts; each sequence gets exactly the
-// tokens and scores that it would get alone; at the end every block is free; and nobody starves.
+// tokens and scores that it would get alone; at the end every block is free; and none starves.
 //
 // The bound, within a priority: a sequence is first scheduled within as many steps as all those
 // that rank before it, and those that had started before it came, have positions and three steps

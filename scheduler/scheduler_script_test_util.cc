@@ -52,7 +52,7 @@ std::string SchedulerAuditor::AuditGroups(const Scheduler& scheduler) {
   size_t num_parked = 0;
   for (const auto& [id, group] : scheduler.groups_) {
     num_parked += group->parked.size();
-    if (group->members.empty()) return StrCat("group ", id, " is nobody's");
+    if (group->members.empty()) return StrCat("group ", id, " has no members");
     if (!group->parked.empty() && group->running.empty()) return StrCat("group ", id, " hangs");
     for (const Sequence* sequence : group->running) {
       if (!sequence->slot) return StrCat(sequence->id, " does not run");

@@ -12,8 +12,9 @@ namespace millrace {
 // Sees inside a Scheduler.
 class SchedulerAuditor {
  public:
-  // What is wrong, or "": each block has as many holders as running sequences name it, all others
-  // are available, slots are held by one sequence each, running sequences stand in order of rank.
+  // Describes what is wrong, or "": each block has as many holders as running sequences name it,
+  // all others are available, slots are held by one sequence each, running sequences stand in order
+  // of rank.
   static std::string Audit(const Scheduler& scheduler);
 
  private:

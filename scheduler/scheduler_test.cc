@@ -121,7 +121,7 @@ plan                       | nothing
 
 // ---- Admission ----
 
-TEST(SchedulerTest, NobodyOvertakesAFirstThatDoesNotFit) {
+TEST(SchedulerTest, NoneOvertakesAFirstThatDoesNotFit) {
   EXPECT_TRANSCRIPT(SmallOptions(4, 16, 6), R"(
 add A prompt=8 max=2       | ok
 plan                       | +A[0,8)*

@@ -16,8 +16,9 @@ namespace millrace {
 struct Sequence;
 
 // The sequences of one prompt that are alive. The first that runs computes the prompt. Meanwhile
-// those whose turn comes are parked, where they hold up nobody; then they go back to the queue, and
-// begin with the blocks of one that runs: shared, but for a copy of the last one that is not full.
+// those whose turn comes are parked, where they hold up no other; then they go back to the queue,
+// and begin with the blocks of one that runs: shared, but for a copy of the last one that is not
+// full.
 struct PromptGroup {
   uint64_t id;
   std::vector<Sequence*> members;

@@ -9,9 +9,9 @@
 namespace millrace {
 
 int64_t MaxNewTokens(int64_t prompt_tokens, const StepLimits& limits) {
-  // The last token is never an input, so its keys and values need no room.
-  const int64_t room = int64_t{limits.num_blocks} * limits.block_size + 1;
-  return std::min<int64_t>(limits.max_model_len, room) - prompt_tokens;
+  // The last token is never an input, so its keys and values need no memory.
+  const int64_t capacity = int64_t{limits.num_blocks} * limits.block_size + 1;
+  return std::min<int64_t>(limits.max_model_len, capacity) - prompt_tokens;
 }
 
 absl::Status CheckFits(int64_t prompt_tokens, int64_t new_tokens, const StepLimits& limits) {

@@ -1,4 +1,4 @@
-// What goes into the scheduler.
+// The scheduler's input.
 #ifndef MILLRACE_SCHEDULER_SEQUENCE_REQUEST_H_
 #define MILLRACE_SCHEDULER_SEQUENCE_REQUEST_H_
 
@@ -16,7 +16,7 @@ namespace millrace {
 
 using SequenceId = uint64_t;  // the caller's; never two alive with the same
 
-// What ends a sequence by itself. Reaching the model's length does too.
+// The conditions that end a sequence by itself; reaching the model's length is another.
 struct StopCriteria {
   int32_t max_tokens = 0;  // to generate; 0: only work through the prompt
   std::vector<Token>
@@ -40,15 +40,15 @@ struct SequenceRequest {
   // Takes nothing from the prefix cache, which holds no logits.
   bool score_prompt = false;
 
-  SteadyTime arrival;  // at the door: only for SequenceEnd's timings
+  SteadyTime arrival;  // of the request: only for SequenceEnd's timings
 };
 
-// How many tokens can follow a prompt: the model's length and the pool bound them. Not positive:
+// Returns how many tokens can follow a prompt, by the model's length and the pool. Not positive:
 // see CheckFits.
 int64_t MaxNewTokens(int64_t prompt_tokens, const StepLimits& limits);
 
 // OutOfRange, with both numbers, where a prompt and `new_tokens` after it could never be held,
-// however idle the server is. For the door: `new_tokens` is what the client insists on, else 1.
+// however idle the server is. Admission checks it: `new_tokens` is the client's max_tokens, else 1.
 absl::Status CheckFits(int64_t prompt_tokens, int64_t new_tokens, const StepLimits& limits);
 
 // InvalidArgument, naming the field: what Scheduler::Add would refuse. Reads the prompt once.

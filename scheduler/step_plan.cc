@@ -52,27 +52,17 @@ absl::Status CheckSampling(size_t start, const SamplingParams& sampling, int32_t
   const auto wrong = [&](std::string_view field, auto value, std::string_view allowed) {
     return Invalid("starts[", start, "].sampling.", field, " is ", value, ", allowed: ", allowed);
   };
-  if (!(sampling.temperature >= 0 && sampling.temperature <= 2)) {
-    return wrong("temperature", sampling.temperature, "0 to 2");
-  }
+  const auto check = [&](const auto& number, auto value) {
+    return number.Allows(value) ? absl::OkStatus() : wrong(number.name, value, number.allowed);
+  };
+  MILLRACE_RETURN_IF_ERROR(check(kTemperature, sampling.temperature));
   if (sampling.top_k < 0) return wrong("top_k", sampling.top_k, "0 or more");
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) {
-    return wrong("top_p", sampling.top_p, "above 0, to 1");
-  }
-  if (!(sampling.min_p >= 0 && sampling.min_p <= 1))
-    return wrong("min_p", sampling.min_p, "0 to 1");
-  if (!(sampling.typical_p > 0 && sampling.typical_p <= 1)) {
-    return wrong("typical_p", sampling.typical_p, "above 0, to 1");
-  }
-  if (!(sampling.repetition_penalty > 0 && sampling.repetition_penalty <= 100)) {
-    return wrong("repetition_penalty", sampling.repetition_penalty, "above 0, to 100");
-  }
-  if (!(std::abs(sampling.frequency_penalty) <= 2)) {
-    return wrong("frequency_penalty", sampling.frequency_penalty, "-2 to 2");
-  }
-  if (!(std::abs(sampling.presence_penalty) <= 2)) {
-    return wrong("presence_penalty", sampling.presence_penalty, "-2 to 2");
-  }
+  MILLRACE_RETURN_IF_ERROR(check(kTopP, sampling.top_p));
+  MILLRACE_RETURN_IF_ERROR(check(kMinP, sampling.min_p));
+  MILLRACE_RETURN_IF_ERROR(check(kTypicalP, sampling.typical_p));
+  MILLRACE_RETURN_IF_ERROR(check(kRepetitionPenalty, sampling.repetition_penalty));
+  MILLRACE_RETURN_IF_ERROR(check(kFrequencyPenalty, sampling.frequency_penalty));
+  MILLRACE_RETURN_IF_ERROR(check(kPresencePenalty, sampling.presence_penalty));
   if (sampling.logit_bias.size() > kMaxLogitBiases) {
     return wrong("logit_bias' size", sampling.logit_bias.size(), StrCat("0 to ", kMaxLogitBiases));
   }
@@ -190,8 +180,6 @@ absl::Status CheckRow(const StepPlan& plan, size_t i, const StepLimits& limits) 
     return Invalid("rows[", i, "] begins at ", row.start, " and wants ", row.logits.size(),
                    " logits; allowed of an encoder: whole sequences, without logits");
   }
-  if (row.mask != MaskSource::kNone) return Invalid("rows[", i, "].mask: no executor takes masks");
-  if (row.adapter.has_value()) return Invalid("rows[", i, "].adapter: no executor has adapters");
   return absl::OkStatus();
 }
 

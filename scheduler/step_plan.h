@@ -1,4 +1,4 @@
-// What the scheduler asks of an executor for one step of the model, and what comes back.
+// The plan of one step of the model, from the scheduler to an executor, and its result.
 //
 // Both are plain values. They are the only thing that the two sides share: the scheduler knows
 // nothing of devices, the executor nothing of requests, priorities or the prefix cache.
@@ -26,7 +26,6 @@ namespace millrace {
 using StepId = uint64_t;  // 1, 2, 3 … in the order of submission
 using SlotId = int32_t;   // [0, max_num_seqs)
 using BlockId = int32_t;  // [0, num_blocks): a KV block, the same in every layer
-using AdapterId = int32_t;
 
 // The most steps in flight: one that runs, and the next, planned while it does.
 inline constexpr int kMaxStepsInFlight = 2;
@@ -62,10 +61,6 @@ struct WantedLogits {
   std::optional<Token> target;  // set: score this token. Unset: sample one.
 };
 
-// A constraint on the tokens that may be sampled. Masks are computed on the host while the step
-// runs: they are handed over after Submit and before sampling.
-enum class MaskSource { kNone, kAfterSubmit };
-
 // One sequence's share of a step: `num_tokens` consecutive input tokens at positions start,
 // start + 1, …, whose keys and values are appended to its blocks.
 struct StepRow {
@@ -78,13 +73,11 @@ struct StepRow {
   Range tokens;
   std::optional<StepId> sampled_by;
 
-  // Of the plan's `blocks`: appended to the slot's block table before the row runs. A row that
-  // begins at start > 0 in a fresh slot names the cached blocks of its prefix here too.
+  // A part of the plan's `blocks`: appended to the slot's block table before the row runs. A row
+  // that begins at start > 0 in a fresh slot names the cached blocks of its prefix here too.
   Range blocks;
 
   Range logits;  // of the plan's `logits`, offsets ascending; empty for a prompt's inner chunk
-  MaskSource mask = MaskSource::kNone;
-  std::optional<AdapterId> adapter;
 };
 
 struct StepPlan {
@@ -103,7 +96,7 @@ struct TokenLogprob {
   float logprob;  // natural logarithm
 };
 
-// What came of one WantedLogits.
+// The result of one WantedLogits.
 struct TokenResult {
   Token token;                   // sampled, or the target
   std::optional<float> logprob;  // set when the slot's top_logprobs is
@@ -129,7 +122,7 @@ struct StepResult {
   std::vector<float> embeddings;
 };
 
-// What an executor's memory was made for.
+// The sizes that an executor's memory was allocated for.
 struct StepLimits {
   int32_t max_num_seqs;            // slots, and rows in a step
   int32_t max_num_batched_tokens;  // input tokens in a step
@@ -139,14 +132,14 @@ struct StepLimits {
   int32_t vocab_size;
 
   // 0: a decoder. Else an encoder: each row is a whole sequence, its blocks are its own for that
-  // step alone, and what comes of it are no logits but an embedding of so many numbers.
+  // step alone, and its result is an embedding of so many numbers instead of logits.
   int32_t embedding_size = 0;
 };
 
-// InvalidArgument, naming the row and the field, where `plan` breaks the contract above or asks for
-// what no executor does today (masks, adapters, more than one sampled position in a row). Checks
-// the plan by itself; that slots and block tables continue what earlier plans began is for the
-// executor, which knows them. Linear in the size of the plan.
+// InvalidArgument, naming the row and the field, where `plan` breaks the contract above or samples
+// more than one position of a row, which no executor does. Checks the plan by itself; that slots
+// and block tables continue what earlier plans began is for the executor, which knows them. Linear
+// in the size of the plan.
 absl::Status ValidatePlan(const StepPlan& plan, const StepLimits& limits);
 
 }  // namespace millrace

@@ -76,7 +76,8 @@ TEST(StepPlanTest, RefusesEachBreachAndNamesIt) {
          Sampling(p).banned_tokens = {3, 100};
        },
        "banned_tokens is 100"},
-      {[](StepPlan& p) { Sampling(p).typical_p = 0; }, "typical_p is 0, allowed: above 0, to 1"},
+      {[](StepPlan& p) { Sampling(p).typical_p = 0; },
+       "typical_p is 0, allowed: above 0, at most 1"},
       {[](StepPlan& p) { Sampling(p).repetition_penalty = 0; }, "repetition_penalty is 0"},
       {[](StepPlan& p) { Sampling(p).frequency_penalty = 2.5f; }, "frequency_penalty is 2.5"},
       {[](StepPlan& p) { Sampling(p).presence_penalty = -3; }, "presence_penalty is -3"},
@@ -136,8 +137,6 @@ TEST(StepPlanTest, RefusesEachBreachAndNamesIt) {
       {[](StepPlan& p) { p.logits[1].offset = 0; }, "rows[0].logits' offset is 0, allowed: 1 to 2"},
       {[](StepPlan& p) { p.logits[0].target = -5; }, "rows[0].logits' target is -5"},
       {[](StepPlan& p) { p.logits[0].target = std::nullopt; }, "samples more than one position"},
-      {[](StepPlan& p) { p.rows[0].mask = MaskSource::kAfterSubmit; }, "rows[0].mask"},
-      {[](StepPlan& p) { p.rows[1].adapter = 0; }, "rows[1].adapter"},
       {[](StepPlan& p) {
          p.rows.push_back({.slot = 1, .start = 0, .num_tokens = 6, .tokens = {3, 9}});
          p.tokens.resize(9);

@@ -1,4 +1,4 @@
-// What comes out of the scheduler.
+// The scheduler's output.
 #ifndef MILLRACE_SCHEDULER_TOKEN_EVENT_H_
 #define MILLRACE_SCHEDULER_TOKEN_EVENT_H_
 

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: where things lie, how a script speaks, the pinned Python environments.
+# Sourced by the scripts beside it: the locations of files, output functions, and the pinned Python environments.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -16,24 +16,24 @@ die() {
   exit 1
 }
 
-# The folder of what scripts/pypi/GROUP.txt lists: $CACHE/NAME-, and the digest of that file, so that a changed list makes a
-# new one and an unchanged list costs one look. NAME is GROUP unless a second argument says otherwise.
+# Prints the folder for the packages of scripts/pypi/GROUP.txt: $CACHE/NAME-, followed by the digest of that file, so that a
+# changed list gets a new folder and an unchanged one costs a single check. NAME is GROUP unless a second argument is given.
 cache_path() {
   local digest
   digest=$(sha256sum <"$ROOT/scripts/pypi/$1.txt")
   printf '%s/%s-%s' "$CACHE" "${2:-$1}" "${digest:0:12}"
 }
 
-# That of its virtual environment.
+# Prints the folder of a group's virtual environment.
 venv_path() { cache_path "$1" "venv-$1"; }
 
-# A new virtual environment at $1, of the system's Python.
+# Makes a virtual environment at $1 with the system's Python.
 make_venv() {
   python3 -m venv "$1" || die "python3 -m venv failed: scripts/setup.sh build installs what it needs"
 }
 
-# Puts the packages of scripts/pypi/$1.txt into $scratch, a new folder beside what the cache holds, which goes when the script
-# ends. More arguments are pip's.
+# Downloads the packages of scripts/pypi/$1.txt into $scratch, a new folder beside the cache's entries, which is removed when
+# the script ends. Further arguments are passed to pip.
 download_packages() {
   local group=$1
   shift
@@ -45,7 +45,7 @@ download_packages() {
     -r "$ROOT/scripts/pypi/$group.txt" "$@"
 }
 
-# Builds targets of a build folder: on a terminal ninja rewrites one line of progress, in a log only what goes wrong is written.
+# Builds targets of a build folder. On a terminal ninja rewrites one line of progress; otherwise only failures are printed.
 build_quietly() {
   local folder=$1 quiet=--quiet
   shift
@@ -53,8 +53,8 @@ build_quietly() {
   ninja -C "$folder" -j "$JOBS" $quiet "$@"
 }
 
-# setting NAME FLAG...: what millraced with these flags takes for --NAME: of the last such flag, or the environment, or the file of
-# --config. Empty where none of them says it. NAME is one word.
+# setting NAME FLAG...: prints the value of --NAME that millraced would use with these flags: from the last such flag, the
+# environment, or the file of --config. Prints nothing if none of them sets it. NAME is one word.
 setting() {
   local name=$1 variable=MILLRACE_${1^^} value= file
   local flags=("${@:2}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts Gemma 3 270M (Q4_K_M) into the cache folder and checks its digest: a second architecture, of mixed K-quants, for
-# `make bench-cpu` alone. Its weights are under Gemma's own terms: they are not shipped with Millrace.
+# Downloads Gemma 3 270M (Q4_K_M) into the cache folder and checks its digest: a second architecture, with mixed K-quants, for
+# `make bench-cpu` alone. Its weights are under Gemma's own terms and are not shipped with Millrace.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 DIGEST=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818

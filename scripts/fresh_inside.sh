@@ -1,6 +1,6 @@
 #!/bin/bash
-# The part of fresh_test.sh that runs inside the new system, as a newcomer would: `make serve`, the line that it prints to paste,
-# `make serve` again, `make test`. Writes "what<tab>figure" lines to /opt/host/figures.
+# The part of fresh_test.sh that runs inside the new system, as a newcomer would: `make serve`, the line that it prints to
+# paste, `make serve` again, `make test`. Writes lines of "name<tab>figure" to /opt/host/figures.
 set -uo pipefail
 cd /root/millrace || exit 1
 host=/opt/host
@@ -16,7 +16,7 @@ fail() {
 installed_mb() { dpkg-query -W -f '${Installed-Size}\n' | awk '{ kb += $1 } END { printf "%d", kb / 1024 }'; }
 folder_mb() { du -sm "$1" | cut -f1; }
 
-# Runs a command in a session of its own; each line that it prints goes to $log with the microsecond at which it came.
+# Runs a command in a session of its own. Each line that it prints is logged to $log with its arrival time in microseconds.
 launch() {
   log=$1
   shift
@@ -26,7 +26,7 @@ launch() {
   session=$!
 }
 
-# Waits for the line to paste, runs it, and checks that the answer came in pieces. Sets ready and first_piece (microseconds).
+# Waits for the line to paste, runs it, and checks that the answer arrived in pieces. Sets ready and first_piece (microseconds).
 paste() {
   local line
   until line=$(grep -m1 -oE 'curl -N .*' "$log"); do
@@ -53,7 +53,7 @@ stop() {
   fail "the server still listens 30 s after SIGTERM"
 }
 
-# When a `==` line that matches came, or the fallback.
+# Prints when a matching `==` line arrived, or the fallback.
 at() { awk -F'\t' -v pattern="$1" -v none="$2" '$2 ~ pattern { print $1; found = 1; exit } END { if (!found) print none }' "$log"; }
 
 before=$(installed_mb)

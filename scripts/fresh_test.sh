@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make fresh-test`: runs the README's two commands in a new Debian 12 that holds nothing but make, and prints what they took.
-# Needs root. The new system uses this host's apt and pip configuration, whatever that is; HEAD is what is tested.
+# `make fresh-test`: runs the README's two commands in a new Debian 12 with nothing but make, and prints the times they took.
+# Needs root. The new system uses this host's apt and pip configuration, whatever that is; HEAD is tested.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
@@ -16,7 +16,7 @@ work=$(mktemp -d "${TMPDIR:-/var/tmp}/millrace-fresh.XXXXXX")
 system=$work/system
 runner=
 cleanup() {
-  # Ending the first process of the namespaces ends all in them, and their mounts with them.
+  # Killing the first process of the namespaces ends all processes in them, and their mounts.
   [ -z "$runner" ] || kill -KILL "$runner" 2>/dev/null || true
   wait
   rm -rf --one-file-system "$work"
@@ -54,7 +54,7 @@ if [ -n "$certificate" ]; then
 fi
 git archive HEAD | tar -x -C "$system/root/millrace"
 
-# ---- What runs inside: the two commands, timed ----
+# ---- The two commands, run and timed inside ----
 cp scripts/fresh_inside.sh "$system/opt/host/"
 say "running the README's commands in it"
 unshare --mount --pid --fork --kill-child --propagation private bash -euc '

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make gpu-bundle`: what a GPU machine without network, compiler or packages of ours needs to run every GPU test and benchmark,
-# in parts of at most 40 MiB in build/gpu-bundle/. deploy/gpu/README.md says how to use it.
+# `make gpu-bundle`: packs everything that a GPU machine without network, compiler or our packages needs to run all GPU tests
+# and benchmarks, in parts of at most 40 MiB in build/gpu-bundle/. deploy/gpu/README.md describes its use.
 #   scripts/gpu_bundle.sh [BUILD_FOLDER]
 # BUNDLE_PYTHON: the Python of that machine (3.12).
 set -euo pipefail
@@ -27,13 +27,13 @@ strip -o "$work/bin/millraced.real" "$build/millraced"
 for kind in tests benches; do
   while read -r program; do take "$program" "$work/gpu_$kind"; done <"$build/gpu_$kind.txt"
 done
-# Not the C and C++ run-time libraries, of which that machine has newer ones, and nothing of CUDA.
+# Excludes the C and C++ run-time libraries, of which that machine has newer ones, and everything of CUDA.
 for program in "$work"/bin/* "$work"/gpu_*/*; do
   ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
 done | sort -u | grep -vE '/(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|cuda|cublas|cupti)[.-].*)$' |
   while read -r library; do cp -L "$library" "$work/lib/"; done
 strip --strip-unneeded "$work"/lib/* 2>/dev/null || true
-# A wrapper keeps the libraries from every program that millraced is started beside.
+# A wrapper hides the libraries from programs that millraced is started beside.
 cat >"$work/bin/millraced" <<'WRAPPER'
 #!/bin/sh
 bin=$(dirname "$(readlink -f "$0")")
@@ -53,7 +53,7 @@ platforms+=(--platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --pl
 "$(venv_path test)/bin/pip" install --quiet --require-hashes --no-deps --no-compile --only-binary :all: --target "$work/site" \
   --python-version "$python" --implementation cp "${platforms[@]}" -r scripts/pypi/test.txt
 
-say "packing"  # -9: its window is as large as several programs, which hold the same kernels
+say "packing"  # -9: its window spans several programs, which contain the same kernels
 tar -C "$work" --sort=name --owner=0 --group=0 -c . | xz -T0 -9 | split -b $part_bytes -d -a 2 - "$target/bundle."
 (cd "$target" && sha256sum bundle.* >SHA256SUMS)
 for piece in "$target"/bundle.*; do

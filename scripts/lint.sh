@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # `make lint`: clang-format over every tracked C++ file, clang-tidy over what changed.
 #   scripts/lint.sh [format|tidy|tidy-all|fix]   tidy-all: over every file; fix: let clang-format rewrite what it would refuse
-# What changed: against origin/main if there is such a branch and it differs, plus what is not committed; in a clone whose
-# origin/main is what is checked out (CI), the commits of the last six hours, as many as a landing takes.
+# Changes are counted against origin/main, if that branch exists and differs, plus uncommitted ones. In a clone whose origin/main
+# is checked out (CI) they are the commits of the last six hours, as many as a landing takes.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
@@ -19,14 +19,15 @@ case $what in
     ;;
 esac
 
-# Of what it reads, the files that a target compiles here: others need CUDA, or a sanitizer.
+# Prints those of the files read from standard input that a target compiles here: others need CUDA, or a sanitizer.
 compiled() {
   while read -r file; do
     ! grep -q "\"file\": \"$ROOT/$file\"" build/compile_commands.json || echo "$file"
   done
 }
 
-# What clang-tidy looks at for a header: the .cc files beside it; without any, two that include it, perhaps by way of other headers.
+# Prints the files that clang-tidy checks for a header: the .cc files beside it or, if there are none, two files that include
+# it, directly or through other headers.
 sources_of() {
   local users=("$1") found
   found=$(git ls-files "${1%.h}.cc" "${1%.h}_test.cc" | compiled)
@@ -50,7 +51,8 @@ changed() {
     base=$(git log -1 --format=%H --until=$(($(git log -1 --format=%ct) - 6 * 3600)) || true)
     base=${base:-$(git hash-object -t tree /dev/null)}
   fi
-  git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h' | while read -r file; do
+  # A file that was only moved has not changed.
+  git diff --name-status --find-renames --diff-filter=d "$base" -- '*.cc' '*.h' | awk '$1 != "R100" { print $NF }' | while read -r file; do
     case $file in
       *.h) sources_of "$file" ;;
       *) echo "$file" ;;
@@ -64,7 +66,5 @@ if [ ${#files[@]} -eq 0 ]; then
   say "clang-tidy: nothing changed"
   exit 0
 fi
-build_quietly build proto # What protoc generates must be there for the files that include it.
-say "clang-tidy: ${#files[@]} files"
-printf '%s\0' "${files[@]}" | xargs -0 -n 2 -P "$JOBS" clang-tidy -p build --quiet --warnings-as-errors='*' 2>&1 |
-  sed -E '/^[0-9]+ warnings? generated/d'
+build_quietly build proto # generates the files that others include
+python3 scripts/tidy.py build "$JOBS" "${files[@]}"

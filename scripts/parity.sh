@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `make parity`: makes the reference data of tests/reference afresh, with the programs that Millrace is compared with, and says
-# what differs from the committed data; then runs the tests that need those programs' own files (label parity).
-#   scripts/parity.sh [--update]   --update: the committed data becomes what was made
+# `make parity`: regenerates the reference data of tests/reference with the programs that Millrace is compared with, and prints
+# the differences from the committed data; then runs the tests that need those programs' own files (label parity).
+#   scripts/parity.sh [--update]   --update: replaces the committed data
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
@@ -16,9 +16,9 @@ scripts/fetch_model.sh
 scripts/fetch_minilm.sh
 scripts/fetch_llama_cpp.sh
 cmake -S . -B build -G Ninja -DMILLRACE_TESTS=ON --log-level=WARNING >/dev/null
-build_quietly build server_text_template_parity_test tokenize_lines write_tiny_folders
+build_quietly build text_template_parity_test tokenize_lines write_tiny_folders
 python=$(venv_path parity)/bin/python
-export TQDM_DISABLE=1  # transformers' progress
+export TQDM_DISABLE=1  # hides transformers' progress bars
 export MILLRACE_TEMPLATES=$LLAMA_CPP/vendor/llama.cpp/models/templates
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
@@ -29,6 +29,7 @@ make_reference() { "$python" "tests/reference/make_$1_reference.py" "${@:2}" "$m
 make_reference template "$MODEL" "$MILLRACE_TEMPLATES"
 make_reference tokenizer "$MODEL"
 make_reference shape
+make_reference pre
 make_reference quantized
 make_reference tiny build/write_tiny_folders
 make_reference family build/write_tiny_folders

@@ -6,7 +6,7 @@ cd "$ROOT"
 
 scripts/setup.sh build
 device=$(setting device "$@")
-# Another model, or none: nothing to fetch.
+# With another model, or none, there is nothing to download.
 [ "$device" = fake ] || [ -n "$(setting model "$@")" ] || scripts/fetch_model.sh
 targets=(millraced)
 configured=$([ ! -f build/build.ninja ] || echo 1)
@@ -23,7 +23,7 @@ fi
 say "building build/millraced with $JOBS jobs"
 build_quietly build "${targets[@]}"
 
-# Once the daemon has written where it listens, say so, with a line to paste.
+# Prints a line to paste once the daemon has logged its address.
 ready=$(mktemp -u "${TMPDIR:-/tmp}/millrace-ready.XXXXXX")
 trap 'rm -f "$ready"' EXIT
 field() { sed -E "s/.*\"$1\": *\"?([^\",}]+).*/\1/" "$ready"; }

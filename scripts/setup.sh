@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the named groups of scripts/packages.tsv and scripts/pypi/ need and this machine lacks.
 #   scripts/setup.sh build|test|bench|lint|fresh|parity|package ...
-# As root it installs; as anybody else it prints what to install and fails. When nothing is missing it asks nobody anything
-# and is done in a moment.
+# As root it installs; as another user it prints the missing packages and fails. If nothing is missing it contacts no server and
+# ends at once.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 [ $# -gt 0 ] || die "usage: scripts/setup.sh build|test|bench|lint|fresh|parity|package ..."
@@ -14,7 +14,7 @@ case $distribution in
   *) die "this is $distribution; scripts/packages.tsv knows debian-12 and (untested) ubuntu-24.04: install its packages by hand" ;;
 esac
 
-# Lines "package minimum take" of the wanted groups, in one pass.
+# Prints the lines "package minimum take" of the requested groups, in one pass.
 wanted=$(awk -F'\t' -v column=$column -v groups=" $* " \
   '!/^#/ && index(groups, " " $1 " ") && !seen[$column $6]++ { print $column, $(column + 1), $6 }' "$ROOT/scripts/packages.tsv")
 for group in "$@"; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # `make test`: installs what is missing, builds everything and runs every test that needs no GPU.
 #   scripts/test.sh [BUILD_FOLDER [CMAKE_ARGUMENT ...]]
-# With MILLRACE_SANITIZE in the CMake arguments only what needs no model runs: unit tests, and server tests on the fake executor.
-# What compares with other programs' data is for `make parity`.
+# With MILLRACE_SANITIZE in the CMake arguments only tests without a model run: unit tests, and server tests on the fake executor.
+# Comparisons with other programs' files belong to `make parity`.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
@@ -11,7 +11,7 @@ shift $(($# ? 1 : 0))
 
 scripts/setup.sh build test
 sanitized=
-skip="not torch"  # of the Python tests
+skip="not torch"  # applies to the Python tests
 case " $* " in
   *MILLRACE_SANITIZE=[at]*) sanitized=1 skip+=" and not model" ;;
   *)
@@ -27,10 +27,16 @@ esac
 
 say "building $build/ with $JOBS jobs"
 cmake -S . -B "$build" -G Ninja -DMILLRACE_TESTS=ON "$@" --log-level=WARNING >/dev/null
-build_quietly "$build"
+# A sanitizer build compiles several files as one (scripts/batches.py). Should two of them not go together, it goes on file by file.
+if ! build_quietly "$build"; then
+  grep -q '^MILLRACE_BATCHES:BOOL=ON' "$build/CMakeCache.txt" || die "the build of $build/ failed"
+  say "building $build/ again, file by file"
+  cmake -S . -B "$build" -DMILLRACE_BATCHES=OFF --log-level=WARNING >/dev/null
+  build_quietly "$build"
+fi
 
 export MILLRACE_MODEL=$MODEL MILLRACE_MINILM=$MINILM
-# Debian's gRPC is not built with ThreadSanitizer: what its code does among itself cannot be judged; what ours does is.
+# Debian's gRPC is not built with ThreadSanitizer, so accesses within its code cannot be judged; those of our code are.
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
@@ -41,15 +47,18 @@ rm -rf "$reports"
 mkdir -p "$reports/cases"
 failed=0
 
+# The Python tests wait for the daemon most of the time: they run beside the C++ tests.
+say "Python tests of $build/millraced, their output below"
+MILLRACED=$ROOT/$build/millraced "$(venv_path test)/bin/python" -m pytest tests -q --ignore tests/gpu \
+  -p no:cacheprovider -o junit_family=xunit1 --timeout 300 -m "$skip" --junitxml "$reports/pytest.xml" >"$reports/pytest.log" 2>&1 &
+pytest=$!
+trap 'kill "$pytest" 2>/dev/null || true' EXIT
+
 say "C++ tests of $build/"
 GTEST_OUTPUT=xml:$reports/cases/ ctest --test-dir "$build" -j "$JOBS" --output-on-failure --no-tests=error \
   -LE "parity${sanitized:+|model}" --output-junit "$reports/ctest.xml" || failed=1
-
-if [ -n "$(find tests -name 'test_*.py' -print -quit)" ]; then
-  say "Python tests of $build/millraced"
-  MILLRACED=$ROOT/$build/millraced "$(venv_path test)/bin/python" -m pytest tests -q --ignore tests/gpu \
-    -p no:cacheprovider -o junit_family=xunit1 --timeout 300 -m "$skip" --junitxml "$reports/pytest.xml" || failed=1
-fi
+wait "$pytest" || failed=1
+cat "$reports/pytest.log"
 
 python3 scripts/total.py "$reports" || failed=1
 exit $failed

@@ -1,4 +1,4 @@
-// What the doors (HTTP and gRPC) see of the server: its engines, its state, its keys.
+// The server as its endpoints (HTTP and gRPC) see it: its models, its state, its keys.
 #ifndef MILLRACE_SERVER_FRONTEND_H_
 #define MILLRACE_SERVER_FRONTEND_H_
 
@@ -7,26 +7,29 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/engine.h"
+#include "engine/engine.h"
+#include "engine/infer_engine.h"
+#include "engine/served_model.h"
 
 namespace millrace {
 
-class InferEngine;
 class Metrics;
 
-// Thread-safe; outlives the doors.
+// Thread-safe; outlives the endpoints.
 class Frontend {
  public:
   virtual ~Frontend() = default;
 
-  // The engine that serves this model name; NotFound names it. Empty: the only model. Where the
-  // model is of the other kind: InvalidArgument, saying which.
-  virtual absl::StatusOr<Engine*> FindEngine(std::string_view model) const = 0;
-  virtual std::vector<Engine*> engines() const = 0;
+  // The language model that Find finds. InvalidArgument, saying which kind it is, where it is of
+  // the other kind.
+  absl::StatusOr<Engine*> FindEngine(std::string_view model) const;
+  // The same for a model of tensors.
+  absl::StatusOr<InferEngine*> FindInferEngine(std::string_view model) const;
 
-  // The same for models of tensors.
-  virtual absl::StatusOr<InferEngine*> FindInferEngine(std::string_view model) const = 0;
-  virtual std::vector<InferEngine*> infer_engines() const = 0;
+  // The model of this name, of either kind; NotFound names it and those there are. Empty: the only
+  // model.
+  virtual absl::StatusOr<ServedModel*> Find(std::string_view model) const = 0;
+  virtual std::vector<ServedModel*> models() const = 0;
 
   // After warm-up, before drain.
   virtual bool ready() const = 0;

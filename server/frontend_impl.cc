@@ -3,7 +3,6 @@
 #include <openssl/crypto.h>
 
 #include "absl/strings/match.h"
-#include "base/status.h"
 #include "base/strings.h"
 
 namespace millrace {
@@ -24,13 +23,7 @@ FrontendImpl::FrontendImpl(const std::vector<std::string>& api_keys) {
   for (const std::string& key : api_keys) keys_.push_back(Digest(key));
 }
 
-void FrontendImpl::AddEngine(Engine* engine) {
-  models_.emplace(engine->info().model_name, Served{.engine = engine});
-}
-
-void FrontendImpl::AddInferEngine(InferEngine* engine) {
-  models_.emplace(engine->model_name(), Served{.infer = engine});
-}
+void FrontendImpl::AddModel(ServedModel* model) { models_.emplace(model->model_name(), model); }
 
 void FrontendImpl::SetReady() {
   started_ = true;
@@ -42,13 +35,13 @@ void FrontendImpl::BeginDrain() {
   metrics_.SetReady(false);
 }
 
-absl::StatusOr<const FrontendImpl::Served*> FrontendImpl::Find(std::string_view model) const {
+absl::StatusOr<ServedModel*> FrontendImpl::Find(std::string_view model) const {
   if (!started_) {
     return WithRetryAfter(absl::UnavailableError("the server is starting"), absl::Seconds(1));
   }
-  if (model.empty() && models_.size() == 1) return &models_.begin()->second;
+  if (model.empty() && models_.size() == 1) return models_.begin()->second;
   const auto found = models_.find(model);
-  if (found != models_.end()) return &found->second;
+  if (found != models_.end()) return found->second;
   std::string served;
   for (const auto& [name, of_name] : models_) {
     served += StrCat(served.empty() ? "" : ", ", name);
@@ -56,46 +49,16 @@ absl::StatusOr<const FrontendImpl::Served*> FrontendImpl::Find(std::string_view 
   return absl::NotFoundError(StrCat("model is \"", Printable(model), "\"; allowed: ", served));
 }
 
-absl::StatusOr<Engine*> FrontendImpl::FindEngine(std::string_view model) const {
-  MILLRACE_ASSIGN_OR_RETURN(const Served* found, Find(model));
-  if (found->engine != nullptr) return found->engine;
-  return absl::InvalidArgumentError(StrCat("model is \"", found->infer->model_name(),
-                                           "\", a model of tensors; allowed here: a language "
-                                           "model (Infer runs this one)"));
-}
-
-absl::StatusOr<InferEngine*> FrontendImpl::FindInferEngine(std::string_view model) const {
-  MILLRACE_ASSIGN_OR_RETURN(const Served* found, Find(model));
-  if (found->infer != nullptr) return found->infer;
-  return absl::InvalidArgumentError(StrCat("model is \"", found->engine->info().model_name,
-                                           "\", a language model; allowed for Infer: a model of "
-                                           "tensors, an AOTInductor package"));
-}
-
-std::vector<Engine*> FrontendImpl::engines() const {
-  std::vector<Engine*> engines;
-  if (!started_) return engines;
-  for (const auto& [name, served] : models_) {
-    if (served.engine != nullptr) engines.push_back(served.engine);
-  }
-  return engines;
-}
-
-std::vector<InferEngine*> FrontendImpl::infer_engines() const {
-  std::vector<InferEngine*> engines;
-  if (!started_) return engines;
-  for (const auto& [name, served] : models_) {
-    if (served.infer != nullptr) engines.push_back(served.infer);
-  }
-  return engines;
+std::vector<ServedModel*> FrontendImpl::models() const {
+  std::vector<ServedModel*> models;
+  if (!started_) return models;
+  for (const auto& [name, model] : models_) models.push_back(model);
+  return models;
 }
 
 bool FrontendImpl::live() const {
-  for (const Engine* engine : engines()) {
-    if (engine->health() != Health::kServing) return false;
-  }
-  for (const InferEngine* engine : infer_engines()) {
-    if (engine->health() != Health::kServing) return false;
+  for (const ServedModel* model : models()) {
+    if (model->health() != Health::kServing) return false;
   }
   return true;
 }

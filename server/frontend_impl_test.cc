@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/engine_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/engine_test_util.h"
 #include "server/model_location.h"
 
 namespace millrace {
@@ -35,7 +35,7 @@ TEST(FrontendTest, FindsEnginesOnceReady) {
   auto engine = MakeEngine(std::make_shared<Script>("hi"));
   const std::string name = engine->info().model_name;
   FrontendImpl frontend({});
-  frontend.AddEngine(engine.get());
+  frontend.AddModel(engine.get());
   EXPECT_FALSE(frontend.ready());
   EXPECT_EQ(frontend.FindEngine(name).status().code(), absl::StatusCode::kUnavailable);
   frontend.SetReady();

@@ -29,8 +29,8 @@ std::filesystem::path CacheFolder() {
   return {};
 }
 
-// Whether it is to be looked for at the hub: what is on disk goes first, and what is named as a
-// GGUF file or a package alone is meant to be.
+// Returns whether to look for it at the hub: files on disk go first, and a name of a GGUF file or a
+// package is meant to be one.
 bool IsOfHub(const std::string& name) {
   std::error_code error;
   const bool is_file = name.ends_with(".gguf") || IsPackage(name);
@@ -117,7 +117,11 @@ absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
     kLog.Warning("generation_config.json has what is not followed: ",
                  JoinList(config->not_followed));
   }
-  return MakeSamplingDefaults(*config);
+  absl::StatusOr<SamplingDefaults> defaults = MakeSamplingDefaults(*config);
+  if (!defaults.ok()) {
+    return Annotate(defaults.status(), "generation-config (vllm does without)");
+  }
+  return defaults;
 }
 
 std::string ModelName(const Settings& settings, const std::string& path) {

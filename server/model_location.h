@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "config/settings.h"
-#include "server/sampling_defaults.h"
+#include "engine/sampling_defaults.h"
 
 namespace millrace {
 

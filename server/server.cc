@@ -16,10 +16,12 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "config/help.h"
+#include "engine/engine_impl.h"
+#include "engine/infer_engine.h"
+#include "engine/text_set.h"
 #include "executors/factory.h"
 #include "server/device_spec.h"
 #include "server/model_location.h"
-#include "server/text_set.h"
 
 namespace millrace {
 namespace {
@@ -48,48 +50,15 @@ absl::Status WriteReadyFile(const std::string& path, const Ports& ports) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-Server::Server(const Settings& settings) : settings_(settings), frontend_(settings.api_keys) {}
-
-Server::~Server() { CloseDoors(Duration::zero()); }
-
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
-                                                      std::function<void()> on_failure,
-                                                      const std::atomic<bool>& stop) {
-  const SteadyTime begin = Clock::Real().Now();
-  // One that is left of an earlier run would tell lies.
-  if (!settings.ready_file.empty()) std::remove(settings.ready_file.c_str());
-  std::unique_ptr<Server> server(new Server(settings));
-  auto doors = std::async(std::launch::async, [&] { return server->OpenDoors(); });
-  const absl::Status loaded = server->LoadEngine(std::move(on_failure), stop);
-  const absl::Status opened = doors.get();
-  MILLRACE_RETURN_IF_ERROR(loaded);
-  MILLRACE_RETURN_IF_ERROR(opened);
-  if (server->engine_ != nullptr) server->frontend_.AddEngine(server->engine_.get());
-  if (server->infer_ != nullptr) server->frontend_.AddInferEngine(server->infer_.get());
-  server->frontend_.SetReady();
-  server->grpc_->UpdateHealth();
-
-  const Ports& ports = server->ports_;
-  kLog.Info("serving ", server->Serving(), ": HTTP ", settings.host, ":", ports.http, ", gRPC ",
-            settings.host, ":", ports.grpc, ", admin 127.0.0.1:", ports.admin, "; ready after ",
-            absl::FormatDuration(absl::Milliseconds(
-                absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
-  if (!settings.ready_file.empty()) {
-    MILLRACE_RETURN_IF_ERROR(WriteReadyFile(settings.ready_file, ports));
-  }
-  return server;
+// The model on the log line that says what is served.
+std::string Describe(const InferEngine& engine) {
+  std::vector<std::string> names;
+  for (const TensorSpec& input : engine.info().inputs) names.push_back(input.name);
+  return StrCat(engine.model_name(), " (", engine.info().platform, ", inputs ", JoinList(names),
+                ")");
 }
 
-std::string Server::Serving() const {
-  if (infer_ != nullptr) {
-    std::vector<std::string> names;
-    for (const TensorSpec& input : infer_->info().inputs) names.push_back(input.name);
-    return StrCat(infer_->model_name(), " (", infer_->info().platform, ", inputs ", JoinList(names),
-                  ")");
-  }
-  const EngineInfo& info = engine_->info();
+std::string Describe(const EngineInfo& info) {
   std::vector<std::string> defaults;
   for (const auto& [name, value] : NamedDefaults(info.sampling)) {
     defaults.push_back(StrCat(name, " ", value));
@@ -102,6 +71,45 @@ std::string Server::Serving() const {
                       " tokens, ", info.num_blocks, " KV blocks of ", info.block_size, ")");
 }
 
+std::string Describe(ServedModel& model) {
+  const Engine* const language = model.language();
+  return language != nullptr ? Describe(language->info()) : Describe(*model.tensors());
+}
+
+}  // namespace
+
+Server::Server(const Settings& settings) : settings_(settings), frontend_(settings.api_keys) {}
+
+Server::~Server() { CloseEndpoints(Duration::zero()); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
+                                                      std::function<void()> on_failure,
+                                                      const std::atomic<bool>& stop) {
+  const SteadyTime begin = Clock::Real().Now();
+  // One that is left of an earlier run would tell lies.
+  if (!settings.ready_file.empty()) std::remove(settings.ready_file.c_str());
+  std::unique_ptr<Server> server(new Server(settings));
+  auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
+  const absl::Status loaded = server->LoadModel(std::move(on_failure), stop);
+  const absl::Status opened = endpoints.get();
+  MILLRACE_RETURN_IF_ERROR(loaded);
+  MILLRACE_RETURN_IF_ERROR(opened);
+  server->frontend_.AddModel(server->model_.get());
+  server->frontend_.SetReady();
+  server->grpc_->UpdateHealth();
+
+  const Ports& ports = server->ports_;
+  kLog.Info("serving ", Describe(*server->model_), ": HTTP ", settings.host, ":", ports.http,
+            ", gRPC ", settings.host, ":", ports.grpc, ", admin 127.0.0.1:", ports.admin,
+            "; ready after ",
+            absl::FormatDuration(absl::Milliseconds(
+                absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
+  if (!settings.ready_file.empty()) {
+    MILLRACE_RETURN_IF_ERROR(WriteReadyFile(settings.ready_file, ports));
+  }
+  return server;
+}
+
 absl::Status Server::LoadInferEngine(const std::string& path) {
   MILLRACE_ASSIGN_OR_RETURN(auto model, LoadTensorModel({.path = path}, MakeDeviceSpec(settings_)));
   InferOptions options;
@@ -109,11 +117,11 @@ absl::Status Server::LoadInferEngine(const std::string& path) {
   options.max_waiting = settings_.max_waiting;
   options.stall_timeout = settings_.stall_timeout;
   InferMetrics& metrics = frontend_.metrics().AddInferEngine(options.model_name);
-  infer_ = std::make_unique<InferEngine>(std::move(options), std::move(model), metrics);
+  model_ = std::make_unique<InferEngine>(std::move(options), std::move(model), metrics);
   return absl::OkStatus();
 }
 
-absl::Status Server::LoadEngine(std::function<void()> on_failure, const std::atomic<bool>& stop) {
+absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_, &stop));
   // A language model's package has no tokenizer of its own.
   if (settings_.device != Device::kFake && IsPackage(path) && settings_.tokenizer.empty()) {
@@ -139,12 +147,12 @@ absl::Status Server::LoadEngine(std::function<void()> on_failure, const std::ato
   options.log_prompts = settings_.log_prompts;
   options.on_failure = std::move(on_failure);
   MILLRACE_ASSIGN_OR_RETURN(
-      engine_, EngineImpl::Create(std::move(options), *std::move(executor), *std::move(loaded_text),
-                                  frontend_.metrics()));
+      model_, EngineImpl::Create(std::move(options), *std::move(executor), *std::move(loaded_text),
+                                 frontend_.metrics()));
   return absl::OkStatus();
 }
 
-absl::Status Server::OpenDoors() {
+absl::Status Server::OpenEndpoints() {
   HttpOptions http;
   http.host = settings_.host;
   http.port = static_cast<uint16_t>(settings_.http_port);
@@ -177,32 +185,29 @@ void Server::Drain() {
             ToSeconds(settings_.drain_timeout), " s to finish");
   frontend_.BeginDrain();
   grpc_->UpdateHealth();
-  const auto drain = [&](auto& engine, const auto& cancel_all) {
-    engine.BeginDrain();
-    if (engine.WaitIdle(deadline)) return;
+  model_->BeginDrain();
+  if (!model_->WaitIdle(deadline)) {
     kLog.Warning("the time to drain is over: cancelling what still runs");
-    cancel_all();
-    engine.WaitIdle(clock.Now() + kLastWords);
-  };
-  if (engine_ != nullptr) drain(*engine_, [&] { engine_->CancelAll(CancelReason::kDrain); });
-  if (infer_ != nullptr) drain(*infer_, [&] { infer_->CancelAll(); });
-  CloseDoors(std::max(deadline - clock.Now(), kLastWords));
+    model_->CancelAll();
+    model_->WaitIdle(clock.Now() + kLastWords);
+  }
+  CloseEndpoints(std::max(deadline - clock.Now(), kLastWords));
   kLog.Info("drained");
 }
 
 void Server::CloseAfterFailure() {
   frontend_.BeginDrain();
-  CloseDoors(kLastWords);
+  CloseEndpoints(kLastWords);
 }
 
-void Server::CloseDoors(Duration grace) {
+void Server::CloseEndpoints(Duration grace) {
   const absl::Duration time = absl::FromChrono(grace);
   std::vector<std::future<void>> closing;
-  for (std::unique_ptr<HttpServer>* door : {&http_, &admin_}) {
-    if (*door == nullptr) continue;
-    closing.push_back(std::async(std::launch::async, [door, time] {
-      (*door)->Stop(time);
-      door->reset();
+  for (std::unique_ptr<HttpServer>* endpoint : {&http_, &admin_}) {
+    if (*endpoint == nullptr) continue;
+    closing.push_back(std::async(std::launch::async, [endpoint, time] {
+      (*endpoint)->Stop(time);
+      endpoint->reset();
     }));
   }
   if (grpc_ != nullptr) {

@@ -1,22 +1,22 @@
-// The whole server: an engine of one of two kinds, its doors, and how they begin and end.
+// The whole server: a model, its endpoints, and how they begin and end.
 #ifndef MILLRACE_SERVER_SERVER_H_
 #define MILLRACE_SERVER_SERVER_H_
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "config/settings.h"
-#include "server/engine_impl.h"
+#include "engine/served_model.h"
 #include "server/frontend_impl.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
-#include "server/infer_engine.h"
 
 namespace millrace {
 
-// The ports that the doors listen on.
+// The ports that the endpoints listen on.
 struct Ports {
   int http = 0;
   int grpc = 0;
@@ -25,7 +25,7 @@ struct Ports {
 
 class Server {
  public:
-  // Loads the model, opens the doors, and writes settings.ready_file when both are done.
+  // Loads the model, opens the endpoints, and writes settings.ready_file when both are done.
   // `on_failure` is called once, from some thread, when the device has failed: then end the
   // process. `stop`, once true, ends the fetching of a model with Cancelled.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Settings& settings,
@@ -34,10 +34,10 @@ class Server {
   ~Server();
 
   // New work is refused from now on; waits for what was accepted, at most --drain-timeout, cancels
-  // the rest, and closes the doors. Called once.
+  // the rest, and closes the endpoints. Called once.
   void Drain();
 
-  // Closes the doors after a failure, once what the engine has answered is out.
+  // Closes the endpoints after a failure, once what the engine has answered is out.
   void CloseAfterFailure();
 
   const Ports& ports() const { return ports_; }
@@ -45,16 +45,15 @@ class Server {
  private:
   explicit Server(const Settings& settings);
 
-  absl::Status OpenDoors();
-  absl::Status LoadEngine(std::function<void()> on_failure, const std::atomic<bool>& stop);
+  absl::Status OpenEndpoints();
+  absl::Status LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop);
   absl::Status LoadInferEngine(const std::string& path);
-  std::string Serving() const;
-  void CloseDoors(Duration grace);
+
+  void CloseEndpoints(Duration grace);
 
   const Settings settings_;
   FrontendImpl frontend_;
-  std::unique_ptr<EngineImpl> engine_;  // or
-  std::unique_ptr<InferEngine> infer_;
+  std::unique_ptr<ServedModel> model_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> admin_;
   std::unique_ptr<GrpcServer> grpc_;

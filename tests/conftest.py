@@ -1,8 +1,8 @@
-"""Runs the real millraced for the black-box tests: as a user would, over its own doors.
+"""Runs the real millraced for the black-box tests, which use its endpoints as a user would.
 
 The environment names the program (MILLRACED), the default model's file (MILLRACE_MODEL) and the folder of
-all-MiniLM-L6-v2 (MILLRACE_MINILM); `make test` sets all three. Tests that need a model are marked `model`. MILLRACED_ARGS are more
-flags of the server that runs the default model: with MILLRACED_ARGS="--device cuda" the same tests look at it on a GPU.
+all-MiniLM-L6-v2 (MILLRACE_MINILM); `make test` sets all three. Tests that need a model are marked `model`. MILLRACED_ARGS are
+further flags of the server that runs the default model: with MILLRACED_ARGS="--device cuda" the same tests run on a GPU.
 """
 import hashlib
 import json
@@ -21,12 +21,12 @@ ROOT = pathlib.Path(__file__).parent.parent
 START_TIMEOUT = 120  # seconds; a start takes a fraction of one, but sanitizers and busy machines are slow
 
 
-# What needs a GPU is no part of a run without one.
+# Tests that need a GPU are left out of a run without one.
 collect_ignore = [] if on_a_gpu() else ["test_gpu.py"]
 
 
 def flags_of_the_processor():
-    """What a package is compiled for."""
+    """Returns the processor's feature flags, for which packages are compiled."""
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     return next((line for line in lines if line.startswith("flags")), "").encode()
 
@@ -37,7 +37,7 @@ def pytest_configure(config):
 
 
 class Server:
-    """One millraced on free ports of 127.0.0.1."""
+    """A running millraced on free ports of 127.0.0.1."""
 
     def __init__(self, folder, *flags, env=None):
         self.ready_file = folder / "ready.json"
@@ -64,7 +64,7 @@ class Server:
         self.process.send_signal(number)
 
     def wait(self, timeout=60):
-        """The exit status."""
+        """Returns the exit status."""
         return self.process.wait(timeout)
 
     def stop(self):
@@ -75,7 +75,7 @@ class Server:
 
 @pytest.fixture
 def start_server(tmp_path_factory):
-    """start_server(*flags, env=None): a server of this test's own."""
+    """Returns start_server(*flags, env=None), which starts a server for this test alone."""
     servers = []
 
     def start(*flags, env=None):
@@ -89,7 +89,7 @@ def start_server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def make_package():
-    """make_package(name): the package of tests/packages/NAME.py, made once by the script that users call, then kept.
+    """Returns make_package(name), which compiles tests/packages/NAME.py with the script that users call, and caches the package.
 
     folder: of the model that it reads.
     """
@@ -115,7 +115,7 @@ def make_package():
 
 @pytest.fixture(scope="session")
 def fake_server(tmp_path_factory):
-    """A server with the fake executor, shared: it must still be well after each test."""
+    """A shared server with the fake executor. It must still be healthy after each test."""
     server = Server(tmp_path_factory.mktemp("fake"), "--device", "fake", "--fake-step-us", "1000",
                     "--fake-token-us", "10")
     yield server
@@ -124,7 +124,7 @@ def fake_server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model_server(tmp_path_factory):
-    """A server with the default model, on the CPU unless MILLRACED_ARGS says otherwise, shared."""
+    """A shared server with the default model, on the CPU unless MILLRACED_ARGS says otherwise."""
     server = Server(tmp_path_factory.mktemp("model"), "--model", os.environ["MILLRACE_MODEL"],
                     *shlex.split(os.environ.get("MILLRACED_ARGS", "")))
     yield server
@@ -133,7 +133,7 @@ def model_server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def embedding_server(tmp_path_factory):
-    """A server with all-MiniLM-L6-v2, shared."""
+    """A shared server with all-MiniLM-L6-v2."""
     server = Server(tmp_path_factory.mktemp("embedding"), "--model", os.environ["MILLRACE_MINILM"])
     yield server
     server.stop()

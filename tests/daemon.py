@@ -1,4 +1,4 @@
-"""What tests of the daemon have in common: where it is and what it inherits, starts that are meant to fail, streams, metrics, waiting."""
+"""Utilities for tests of the daemon: its path and environment, starts that are meant to fail, streams, metrics, waiting."""
 import os
 import pathlib
 import re
@@ -13,7 +13,7 @@ LONG = {"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": Tru
 
 
 def on_a_gpu():
-    """Whether what runs the model is one: MILLRACED_ARGS says so."""
+    """Returns whether the model runs on a GPU, according to MILLRACED_ARGS."""
     flags = shlex.split(os.environ.get("MILLRACED_ARGS", ""))
     return "--device=cuda" in flags or ("--device", "cuda") in zip(flags, flags[1:])
 
@@ -23,12 +23,12 @@ def program():
 
 
 def environment(more=None):
-    """That of a daemon. MILLRACE_* are settings to it, and what the tests are told must not become one."""
+    """Returns the environment of a daemon without MILLRACE_*, which are settings to it but parameters of the tests here."""
     return {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")} | (more or {})
 
 
 def run(*flags, env=None):
-    """A start that is meant to fail: what it says, and its exit status."""
+    """Starts a daemon that is meant to fail. Returns its output and its exit status."""
     ports = {"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"}
     done = subprocess.run([program(), *flags], env=environment({**ports, **(env or {})}), capture_output=True, text=True,
                           timeout=60)
@@ -43,13 +43,13 @@ def wait_until(condition, seconds=60):
 
 
 def metrics(server):
-    """By name; of those with several labels the last one's."""
+    """Returns the metrics by name; of a metric with several labels, the last one."""
     lines = httpx.get(server.admin + "/metrics").text.splitlines()
     return {line[:re.search(r"[{ ]", line).start()]: float(line.split()[-1]) for line in lines if line[0] != "#"}
 
 
 class Stream:
-    """A streamed completion, read by a thread of its own."""
+    """A streamed completion that its own thread reads."""
 
     def __init__(self, server, body=LONG):
         self.lines = []

@@ -1,4 +1,4 @@
-"""What a GGUF file says of its text, as the files of a Hugging Face folder."""
+"""Converts the tokenizer and template of a GGUF file to the files of a Hugging Face folder."""
 import json
 import struct
 
@@ -8,7 +8,7 @@ CONTROL, UNKNOWN = 3, 2
 
 
 def read_metadata(path):
-    """The key-value pairs, by the format's specification (ggml's docs/gguf.md)."""
+    """Returns the key-value pairs, read by the format's specification (ggml's docs/gguf.md)."""
     with open(path, "rb") as file:
         def scalar(code):
             return struct.unpack("<" + code, file.read(struct.calcsize(code)))[0]
@@ -21,14 +21,14 @@ def read_metadata(path):
                 return [value(of) for _ in range(count)]
             return scalar(SCALARS[kind])
 
-        assert file.read(4) == b"GGUF" and scalar("I") in (2, 3)  # 3 came to allow other byte orders
+        assert file.read(4) == b"GGUF" and scalar("I") in (2, 3)  # version 3 added other byte orders
         scalar("Q")  # tensors
         pairs = scalar("Q")
         return {value(STRING): value(scalar("I")) for _ in range(pairs)}
 
 
 def write_folder_text(gguf, folder):
-    """Writes the text files of SmolLM2's folder, in the form that its authors publish, out of its GGUF file."""
+    """Writes the text files of SmolLM2's folder, in its authors' form, from its GGUF file."""
     told = read_metadata(gguf)
     tokens, kinds = told["tokenizer.ggml.tokens"], told["tokenizer.ggml.token_type"]
     special = [{"id": i, "content": token, "special": True, "normalized": False, "single_word": False, "lstrip": False,

@@ -1,4 +1,4 @@
-"""A Hugging Face hub on 127.0.0.1, with its storage as another host, which can be told to misbehave."""
+"""A Hugging Face hub on 127.0.0.1, with its storage on another host, which can be told to misbehave."""
 import hashlib
 import http.server
 import json
@@ -11,7 +11,7 @@ def git_blob(data):
 
 
 class Fault:
-    """What happens to the next `times` requests whose method and path contain `match`: one of
+    """A fault that affects the next `times` requests whose method and path contain `match`: one of
     status (with headers), cut (so many bytes of the body, then the end), wrong (bytes that are others), ranges=False,
     slow (bytes a second), together (a barrier at which these requests wait for each other), or other headers."""
 
@@ -27,13 +27,13 @@ class Hub:
         self.token = "hf_good"
         self.faults = []
         self.seen = []  # (server, method, path, headers)
-        self.proxied = set()  # hosts that the hub was asked for as a proxy
+        self.proxied = set()  # hosts requested from the hub as a proxy
         self.lock = threading.Lock()
         self.servers = {name: self.serve(name) for name in ("hub", "storage")}
         self.url, self.storage = (f"http://127.0.0.1:{self.servers[name].server_port}" for name in ("hub", "storage"))
 
     def add(self, name, files, commit="1" * 40):
-        """A file of over 100,000 bytes is in the storage, as large ones are."""
+        """Returns whether a file is in the storage, like large files: those of over 100,000 bytes are."""
         self.models[name] = {"commit": commit, "files": dict(files)}
 
     def requests(self, method, part, server=None):
@@ -42,7 +42,7 @@ class Hub:
                     if entry[1] == method and part in entry[2] and server in (None, entry[0])]
 
     def env(self, home, **more):
-        """The environment of a client."""
+        """Returns the environment of a client."""
         return {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_CACHE": "", "HF_TOKEN": "", "HF_HUB_OFFLINE": "",
                 "no_proxy": "*", **more}
 
@@ -69,7 +69,7 @@ class Hub:
             daemon_threads = True
 
             def handle_error(self, *_):
-                pass  # clients may leave
+                pass  # clients may disconnect
 
         server = Server(("127.0.0.1", 0), Handler)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()

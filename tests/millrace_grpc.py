@@ -22,5 +22,5 @@ from millrace.v1 import inference_pb2_grpc  # noqa: E402
 
 
 def connect(address):
-    """A stub on a channel of its own."""
+    """Returns a stub on a channel of its own."""
     return inference_pb2_grpc.InferenceStub(grpc.insecure_channel(address))

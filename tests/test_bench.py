@@ -1,4 +1,4 @@
-"""`millraced bench` from outside, on the fake device."""
+"""Black-box tests of `millraced bench`, on the fake device."""
 import json
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Embeddings of all-MiniLM-L6-v2 through the whole server: against transformers, and as OpenAI's client asks for them."""
+"""Tests of all-MiniLM-L6-v2's embeddings through the whole server: compared with transformers, and with OpenAI's client."""
 import json
 import os
 import pathlib
@@ -25,7 +25,7 @@ def client(embedding_server):
 
 
 def cosine(a, b):
-    """Of vectors of length 1."""
+    """Returns the cosine similarity of vectors of length 1."""
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
@@ -36,7 +36,7 @@ def refusal(server, path="/v1/embeddings", **body):
 
 
 def test_they_are_what_transformers_makes_of_the_texts(client, record_property):
-    # Keys and values are float16 here.
+    # The server stores keys and values as float16.
     answer = client.embeddings.create(model=NAME, input=TEXTS, encoding_format="float",
                                       extra_body={"truncate_prompt_tokens": -1})
     assert answer.model == NAME and answer.object == "list"
@@ -54,7 +54,7 @@ def test_they_are_what_transformers_makes_of_the_texts(client, record_property):
 
 @pytest.mark.parametrize("kind, bound", [("int8", 0.0032), ("int4", 0.14)])
 def test_quantized_while_loaded_they_are_as_far_off_as_is_said(start_server, record_property, kind, bound):
-    # executors/cpu/README.md has the errors: 0.0021 and 0.094 at most.
+    # executors/cpu/README.md lists the errors: 0.0021 and 0.094 at most.
     server = start_server("--model", os.environ["MILLRACE_MINILM"], "--quantization", kind)
     answer = httpx.post(server.http + "/v1/embeddings", timeout=60,
                         json={"model": NAME, "input": TEXTS, "truncate_prompt_tokens": -1}).json()
@@ -69,7 +69,7 @@ def test_a_text_alone_and_among_others_is_the_same_in_every_spelling(client, emb
     assert alone[0].embedding == together[2].embedding
     base64 = client.embeddings.create(model=NAME, input=TEXTS[2], encoding_format="base64").data[0].embedding
     assert isinstance(base64, str) and len(base64) == 384 * 4 * 4 // 3
-    default = client.embeddings.create(model=NAME, input=TEXTS[2]).data[0].embedding  # the client's own choice
+    default = client.embeddings.create(model=NAME, input=TEXTS[2]).data[0].embedding  # the client's default encoding
     assert default == pytest.approx(alone[0].embedding, abs=1e-7)
     tokens = httpx.post(embedding_server.http + "/tokenize", json={"prompt": TEXTS[2]}).json()["tokens"]
     assert len(tokens) == DATA[2]["tokens"]
@@ -110,7 +110,7 @@ def test_over_grpc_they_are_the_same(client, embedding_server):
 
 
 def idle(server):
-    """Nothing is left of what was cancelled: no request, no block."""
+    """A cancelled call leaves nothing behind: no request, no block."""
     def done():
         now = metrics(server)
         return now["vllm:num_requests_running"] == now["vllm:num_requests_waiting"] == now["vllm:kv_cache_usage_perc"] == 0
@@ -173,7 +173,7 @@ def test_metrics_count_the_tokens_of_the_texts(embedding_server, client):
 def test_a_drain_lets_texts_that_were_accepted_finish(start_server):
     server = start_server("--model", os.environ["MILLRACE_MINILM"])
     answers = []
-    body = {"input": [TEXTS[-1][:800]] * 16 + ["a b"] * 1500}  # more than run at a time
+    body = {"input": [TEXTS[-1][:800]] * 16 + ["a b"] * 1500}  # more than run concurrently
     asking = threading.Thread(target=lambda: answers.append(
         httpx.post(server.http + "/v1/embeddings", json=body, timeout=120)))
     asking.start()

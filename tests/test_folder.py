@@ -1,4 +1,4 @@
-"""A Hugging Face folder behind the server, its tokenizer from a GGUF file or its own."""
+"""Tests of the server with a Hugging Face folder, with the folder's own tokenizer or a GGUF file's."""
 import array
 import json
 import os
@@ -26,7 +26,7 @@ LAYER_SHAPES = {
 
 
 def safetensors(shapes):
-    """A file of random numbers: a JSON header behind its length, then the numbers."""
+    """Writes a file of random numbers: the header's length, a JSON header, then the numbers."""
     draw = random.Random(1)
     numbers = array.array("f", [draw.gauss(0, 0.3) for _ in range(4099)])  # a prime: rows differ
     header, data = {}, bytearray()
@@ -40,7 +40,7 @@ def safetensors(shapes):
 
 
 def model_files(vocab=VOCAB):
-    """A model of random numbers in two files, and their index, by name."""
+    """Returns a random model as two files and their index, by name."""
     parts = {"model-1-of-2.safetensors": {"model.embed_tokens": (vocab, HIDDEN)},
              "model-2-of-2.safetensors": {"model.norm": (HIDDEN,), **{f"model.layers.0.{name}": shape
                                                                      for name, shape in LAYER_SHAPES.items()}}}

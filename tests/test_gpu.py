@@ -1,5 +1,5 @@
-"""What the daemon does on a GPU alone: its settings, and what goes wrong there. From outside, with the default model; conftest.py
-leaves this file out unless MILLRACED_ARGS says --device cuda."""
+"""Black-box tests of the daemon's GPU settings and errors, with the default model. conftest.py leaves this file out unless
+MILLRACED_ARGS contains --device cuda."""
 import os
 import subprocess
 import time

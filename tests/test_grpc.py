@@ -1,4 +1,4 @@
-"""The gRPC door of the real daemon, through the real grpcio client."""
+"""Tests of the real daemon's gRPC endpoint with the real grpcio client."""
 import re
 import threading
 import time
@@ -18,7 +18,7 @@ def request(text="Hello", **kwargs):
 
 
 def generate(stub, message, **kwargs):
-    """The whole answer: text, token ids, and the last response."""
+    """Returns the whole answer: text, token ids, and the last response."""
     responses = list(stub.Generate(message, timeout=60, **kwargs))
     assert all(not r.HasField("finish") for r in responses[:-1]) and responses[-1].HasField("finish")
     return ("".join(r.text for r in responses), [t for r in responses for t in r.token_ids], responses[-1])

@@ -1,4 +1,4 @@
-"""The HTTP door of the real daemon with the fake executor: OpenAI's fields and errors, and vLLM's, as JSON."""
+"""Tests of the real daemon's HTTP endpoint with the fake executor: OpenAI's and vLLM's fields and errors, as JSON."""
 import json
 import re
 import threading
@@ -25,7 +25,7 @@ def error(response, status):
 
 
 def events(response):
-    """The JSON of each event of a stream; [DONE] must be the last."""
+    """Returns the JSON of each event of a stream. [DONE] must be the last event."""
     lines = [line for line in response.text.split("\n\n") if line]
     assert all(line.startswith("data: ") for line in lines)
     assert lines[-1] == "data: [DONE]"

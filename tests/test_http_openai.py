@@ -1,4 +1,4 @@
-"""The HTTP door through the real `openai` client, as an application would use it."""
+"""Tests of the HTTP endpoint with the real `openai` client, as an application uses it."""
 import threading
 
 import openai
@@ -43,7 +43,7 @@ def test_a_chat_whole_and_streamed(fake):
     assert chunks[-1].choices == [] and chunks[-1].usage.total_tokens == whole.usage.total_tokens
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
     assert text == whole.choices[0].message.content
-    # What came back may be sent back.
+    # A response's message can be sent back as part of the next request.
     again = fake.chat.completions.create(
         model="fake", max_tokens=2, messages=[*MESSAGES, whole.choices[0].message, *MESSAGES])
     assert again.usage.prompt_tokens > whole.usage.prompt_tokens
@@ -169,7 +169,7 @@ def test_a_prompt_is_worked_through_once_for_all_its_choices(model_server):
     assert grown["vllm:prompt_tokens_total"] == tokens
     assert grown["vllm:generation_tokens_total"] == 64
     assert grown["vllm:prefix_cache_queries_total"] == tokens
-    # Steps worked on the prompt, its last token for each of the other seven, and on what was generated.
+    # The steps processed the prompt, its last token for each of the other seven, and the generated tokens.
     assert tokens + 7 < grown["vllm:iteration_tokens_total_sum"] <= tokens + 7 + 8 * 8
 
     stream = client.completions.create(**{**kwargs, "n": 3}, temperature=1.0, stream=True, echo=True, logprobs=1)
@@ -222,7 +222,7 @@ def test_penalties_and_biases_change_what_is_said(model_server):
         assert strict != plain and len(set(strict)) > len(set(plain))
     forced, raw = tokens(logit_bias={str(plain[0]): -100, "500": 100})
     assert forced == [500] * 24
-    assert max(raw) < -0.5  # the model's own, before the bias
+    assert max(raw) < -0.5  # the model's own values, before the bias
     assert tokens({"typical_p": 0.5}, seed=1)[0] == plain  # greedy
     assert tokens({"typical_p": 0.9, "temperature": 1.0}, seed=1) == tokens({"typical_p": 0.9, "temperature": 1.0}, seed=1)
 

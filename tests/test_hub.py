@@ -1,4 +1,4 @@
-"""Models by their names at the hub: fetched, cached, and what may go wrong, against a hub of our own."""
+"""Tests of models named at the hub: downloads, the cache and faults, against a hub of our own."""
 import copy
 import hashlib
 import json
@@ -23,11 +23,11 @@ NAME = "org/tiny.model"
 FLAGS = ("--model", NAME, "--kv-cache-memory", "16MiB")
 SMALL = "config.json"
 WEIGHTS = "model-1-of-2.safetensors"
-VOCAB = 640  # 164 kB of embeddings: enough for the hub to keep them in its storage
+VOCAB = 640  # 164 kB of embeddings: large enough for the hub's storage
 
 
 def byte_tokenizer():
-    """A token for each byte, spelled as GPT-2 does, and an end."""
+    """Returns a vocabulary with a token for each byte, in GPT-2's spelling, and an end token."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     other = {byte: chr(256 + i) for i, byte in enumerate(b for b in range(256) if b not in plain)}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -56,7 +56,7 @@ def folder_of(home):
 
 
 def fails(hub, home, *flags, **env):
-    """What a start that is meant to fail says."""
+    """Returns the output of a start that is meant to fail."""
     code, log = run(*FLAGS, *flags, env=hub.env(home, **env))
     assert code == 1, log
     return log
@@ -68,7 +68,7 @@ def answer(server):
 
 
 def fetched(home):
-    """The snapshot's files, all of them as they are at the hub, and nothing left over."""
+    """Checks that the snapshot's files equal the hub's and that nothing is left over. Returns them."""
     folder = folder_of(home)
     commit = (folder / "refs" / "main").read_text()
     snapshot = folder / "snapshots" / commit
@@ -102,7 +102,7 @@ def test_it_is_fetched_once_and_served_from_the_cache(hub, start_server, tmp_pat
     hub.stop()
     server = start_server(*FLAGS, env=env)
     assert answer(server) == first
-    assert "the cache's 111111111111 is taken" in server.log.read_text()
+    assert "using the cached 111111111111" in server.log.read_text()
 
 
 def test_a_new_commit_brings_what_is_new_alone(hub, start_server, tmp_path):
@@ -113,7 +113,7 @@ def test_a_new_commit_brings_what_is_new_alone(hub, start_server, tmp_path):
     assert (folder_of(tmp_path) / "refs" / "main").read_text() == "2" * 40
     assert [path for _, method, path, _ in hub.seen if method == "GET" and "/resolve/" in path] == [
         f"/{NAME}/resolve/{'2' * 40}/generation_config.json"]
-    # The older one is there still, by its commit.
+    # The older snapshot is still available by its commit.
     start_server(*FLAGS, "--offline", "--revision", "1" * 40, env=hub.env(tmp_path))
 
 
@@ -152,7 +152,7 @@ def test_the_token_stays_with_the_hub(hub, start_server, tmp_path):
     (Fault("GET hub/api", status=403, headers={"X-Error-Code": "GatedRepo"}), "is gated: ask for access at "),
     (Fault("GET hub/api", status=403), "HF_TOKEN must be a token that may read the model"),
     (Fault("GET hub/api", status=404), "there is no such model, or it is private"),
-    (Fault("GET hub/api", times=99, status=429, headers={"Retry-After": "0"}), "the hub is asked too often"),
+    (Fault("GET hub/api", times=99, status=429, headers={"Retry-After": "0"}), "the hub limits requests"),
     (Fault("GET hub/api", status=302, headers={"Location": "ftp://example.com/"}), "which is no URL of http"),
     (Fault("GET hub/api", times=99, status=302, headers={"Location": "/api/again"}), "redirects more than 10 times"),
     (Fault("GET hub/api", body=b"<html>Log in to the Wi-Fi</html>"), "not a hub's: check HF_ENDPOINT"),
@@ -164,7 +164,7 @@ def test_the_token_stays_with_the_hub(hub, start_server, tmp_path):
     (Fault(WEIGHTS, times=99, headers={"X-Linked-Size": str(1 << 42)}), "TiB more on the disk of"),
     (Fault("index.json", headers={"X-Linked-Size": str(1 << 42)}), "index.json has 4398046511104 bytes, at most"),
     (Fault("GET storage/", times=99, headers={"Content-Range": "bytes 1-9/10"}), 'Content-Range is "bytes 1-9/10": check HF_ENDPOINT'),
-    (Fault("HEAD hub/", times=99, status=404, headers={"X-Error-Code": "EntryNotFound"}), "a file of the model is not there"),
+    (Fault("HEAD hub/", times=99, status=404, headers={"X-Error-Code": "EntryNotFound"}), "a file of the model is missing"),
 ])
 def test_an_error_says_what_to_do(hub, tmp_path, fault, said):
     hub.faults.append(copy.copy(fault))
@@ -172,14 +172,14 @@ def test_an_error_says_what_to_do(hub, tmp_path, fault, said):
 
 
 def test_a_commit_is_that_commit(hub, tmp_path):
-    """What was pinned is not to become something else."""
+    """A pinned commit must not resolve to another one."""
     hub.models[NAME]["refs"] = ["3" * 40]
-    assert f"sha: is {'1' * 40}, but asked for was {'3' * 40}" in fails(hub, tmp_path, "--revision", "3" * 40)
+    assert f"sha: is {'1' * 40}, but the requested commit is {'3' * 40}" in fails(hub, tmp_path, "--revision", "3" * 40)
     assert not folder_of(tmp_path).exists()
 
 
 def test_an_endpoint_without_a_scheme_is_refused(hub, tmp_path):
-    """It would be taken for http, and be sent the token."""
+    """The endpoint would be taken for http and receive the token."""
     endpoint = hub.url.removeprefix("http://")
     assert f"HF_ENDPOINT is {endpoint}; allowed: a URL of https" in fails(hub, tmp_path, HF_ENDPOINT=endpoint, HF_TOKEN="hf_good")
     assert not hub.seen
@@ -200,34 +200,34 @@ def test_a_file_that_is_not_there_is_asked_for_at_the_hub_only_by_a_hubs_name(hu
         assert code == 1 and not hub.seen
 
 
-def test_room_is_looked_at_before_anything_is_written(hub, tmp_path):
+def test_disk_space_is_checked_before_anything_is_written(hub, tmp_path):
     hub.faults.append(Fault(WEIGHTS, times=99, headers={"X-Linked-Size": str(1 << 42)}))
     assert "TiB more on the disk of" in fails(hub, tmp_path)
     assert WEIGHTS in FILES and not list(tmp_path.rglob("*.incomplete"))
 
 
-def test_a_token_that_can_be_none_is_named_and_not_shown(hub, tmp_path):
+def test_an_invalid_token_is_named_and_not_shown(hub, tmp_path):
     log = fails(hub, tmp_path, HF_TOKEN="hf_good secret")
-    assert "HF_TOKEN has a token that can be none" in log and "secret" not in log
+    assert "HF_TOKEN holds an invalid token" in log and "secret" not in log
     (tmp_path / "token").write_text("hf_good secret\n")
     log = fails(hub, tmp_path)
-    assert f"{tmp_path}/token has a token that can be none" in log and "secret" not in log
+    assert f"{tmp_path}/token holds an invalid token" in log and "secret" not in log
     assert not hub.seen
 
 
 def test_without_ranges_an_error_is_still_told(hub, tmp_path):
-    """A part that breaks off, the whole file instead of its rest, and then a storage that is gone."""
+    """A part breaks off, the whole file is sent instead of its remainder, and then the storage is unavailable."""
     storage = f"GET storage/{NAME}/{hashlib.sha256(FILES[WEIGHTS]).hexdigest()}"
     hub.faults += [Fault(storage, cut=1000, ranges=False), Fault(storage, ranges=False),
                    Fault(storage, times=99, status=503, headers={"Retry-After": "0"})]
-    assert "the hub is not well (HTTP 503)" in fails(hub, tmp_path)
+    assert "the hub fails (HTTP 503)" in fails(hub, tmp_path)
 
 
 @pytest.mark.parametrize("fault", [
     Fault("GET hub/api", times=2, status=429, headers={"Retry-After": "0"}),
     Fault("HEAD hub/", times=2, status=503, headers={"Retry-After": "0"}),
     Fault("GET storage/", times=1, status=500),
-    Fault("GET storage/", times=1, status=403),  # a link that has grown old
+    Fault("GET storage/", times=1, status=403),  # an expired link
     Fault("GET storage/", times=1, cut=1000),
     Fault("GET hub/", times=1, cut=0),
     Fault("GET storage/", times=1, wrong=True),
@@ -279,7 +279,7 @@ def test_a_bar_shows_on_a_terminal_how_far_it_is(hub, tmp_path):
         os.close(file)
     shares = [float(share) for _, share in bars]
     assert len(shares) >= 4 and shares == sorted(shares) and shares[0] < shares[-1]
-    # What is shown of the share is rounded to a thousandth.
+    # The displayed share is rounded to a thousandth.
     assert all(int(24 * (float(share) - 0.05) / 100) <= len(full) <= int(24 * (float(share) + 0.05) / 100) for full, share in bars), bars
 
 
@@ -300,14 +300,14 @@ def test_a_wrong_checksum_stays_out_of_the_cache(hub, tmp_path):
     assert not [path for path in (folder_of(tmp_path) / "blobs").iterdir() if len(path.name) == 64]
     hub.faults.clear()
     hub.faults.append(Fault("GET storage/", times=99, body=bytes(10 << 20), ranges=False))
-    assert "has more bytes than the hub said" in fails(hub, tmp_path)
+    assert "has more bytes than the hub stated" in fails(hub, tmp_path)
 
 
 def test_a_hub_that_cannot_be_reached_is_named(hub, tmp_path):
     hub.stop()
     log = fails(hub, tmp_path)
     assert f"hub: {NAME}: {hub.url}: " in log and "(4 of 4)" in log
-    assert "and the hub is not asked" in fails(hub, tmp_path, "--offline")
+    assert "and the hub is not contacted" in fails(hub, tmp_path, "--offline")
 
 
 def start(hub, home, stderr=subprocess.PIPE):

@@ -1,4 +1,4 @@
-"""How the daemon begins and ends, and what it does when its device fails or hangs. From outside, with the fake executor."""
+"""Black-box tests of the daemon's start and end, and of a device that fails or hangs, with the fake executor."""
 import json
 import os
 import signal
@@ -45,7 +45,7 @@ def test_a_damaged_model_ends_the_start_by_its_name(tmp_path):
 def test_what_cuda_lacks_is_named():
     code, log = run("--device", "cuda", "--model", "none.gguf")
     assert code == 1
-    # Built without CUDA, or without a GPU here, the device; on a GPU the model.
+    # Without CUDA or a GPU the error names the device; on a GPU it names the model.
     lacks = "none.gguf" if os.path.exists("/dev/nvidia0") else "device: cuda"
     assert f"cannot start: {lacks}" in log
 
@@ -79,7 +79,7 @@ def test_prompts_are_logged_when_asked_for(start_server):
 
 
 def test_at_debug_the_engine_and_grpc_say_what_they_do(start_server):
-    # Three answers of 500 tokens do not fit into 1,024 at once.
+    # Three answers of 500 tokens do not fit into 1,024 tokens at once.
     server = start_server("--device", "fake", "--log", "warning,engine=debug,grpc=debug", "--kv-cache-memory", "1MiB")
     assert Stream(server, {**LONG, "max_tokens": 500, "n": 3}).join()[-1] == "data: [DONE]"
     stub = connect(server.grpc)

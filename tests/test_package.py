@@ -1,4 +1,4 @@
-"""--device torch with an AOTInductor package: Infer and ModelMetadata, with tensors and with nonsense."""
+"""Tests of --device torch with an AOTInductor package: Infer and ModelMetadata, with valid and invalid tensors."""
 import array
 import math
 import pathlib
@@ -37,12 +37,12 @@ def stub(server):
 
 
 def single(value):
-    """As float32 has it."""
+    """Rounds to float32."""
     return array.array("f", [value])[0]
 
 
 def weights(number, rows, columns=1):
-    """Those of tests/packages/classifier.py: of its parameter of this number."""
+    """Returns the values of tests/packages/classifier.py's parameter of this index."""
     return [[single(math.sin((row * columns + column) * (number + 1))) for column in range(columns)] for row in range(rows)]
 
 
@@ -51,7 +51,7 @@ def linear(x, weight, bias):
 
 
 def classify(ids, mask):
-    """logits and hidden of one text, in double precision."""
+    """Returns logits and hidden of one text, in double precision."""
     table = weights(0, VOCABULARY, WIDTH)
     seen = [table[token] for token, wanted in zip(ids, mask) if wanted]
     mean = [sum(column) / max(len(seen), 1) for column in zip(*seen)] if seen else [0.0] * WIDTH
@@ -60,7 +60,7 @@ def classify(ids, mask):
 
 
 def request(ids, mask=None, **fields):
-    """Of texts of one length."""
+    """Returns the inputs for texts of equal length."""
     mask = mask or [[True] * len(row) for row in ids]
     shape = [len(ids), len(ids[0])]
     return pb.InferRequest(
@@ -78,7 +78,7 @@ def refused(stub, message):
 
 
 def check(response, ids, mask):
-    """All outputs of `response` against those computed here."""
+    """Compares all outputs of `response` with those computed here."""
     assert [(o.name, o.datatype, list(o.shape)) for o in response.outputs] == \
         [("logits", "FP32", [len(ids), CLASSES]), ("hidden", "FP32", [len(ids), WIDTH])]
     if response.raw_output_contents:
@@ -130,7 +130,7 @@ def test_metadata_says_what_may_come(stub):
 
 
 def change(**fields):
-    """A good request whose first input has these fields instead."""
+    """Returns a valid request whose first input has these fields instead."""
     message = request([[1, 2, 3]])
     contents = fields.pop("contents", None)
     for name, value in fields.items():
@@ -177,7 +177,7 @@ def test_what_does_not_fit_is_refused_by_name_and_counted(server, stub, message,
 
 
 def test_a_foreign_index_among_many_harms_nobody(stub):
-    """In the loop that threads share, LibTorch's own check would end the process."""
+    """In a loop shared among threads, LibTorch's own check would end the process."""
     ids = [[1] * 128 for _ in range(64)]
     ids[63][127] = VOCABULARY
     code, details = refused(stub, request(ids))
@@ -222,7 +222,7 @@ def test_language_models_take_no_tensors(fake_server):
 def test_it_is_counted_drained_and_leaves_nothing(start_server, package):
     server = start_server("--model", str(package), "--device", "torch", "--threads", "1", "--api-key", "secret")
     maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
-    unpacked = set(re.findall(r"(/tmp/[^/]+)/.*/aotinductor/", maps))  # By LibTorch, which leaves it where it is.
+    unpacked = set(re.findall(r"(/tmp/[^/]+)/.*/aotinductor/", maps))  # by LibTorch, which does not remove it
     assert unpacked and not any(pathlib.Path(folder).exists() for folder in unpacked)
     stub = connect(server.grpc)
     name = package.stem

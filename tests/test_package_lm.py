@@ -1,4 +1,4 @@
-"""--device torch with a language model's AOTInductor package, beside the same model through our own ops."""
+"""Tests of --device torch with a language model's AOTInductor package, compared with the same model in our own ops."""
 import concurrent.futures
 import json
 import os
@@ -40,7 +40,7 @@ def package(make_package, folder):
 
 @pytest.fixture(scope="module")
 def servers(package, folder, tmp_path_factory):
-    """The package, in steps of at most 24 tokens, and the folder, which is the reference."""
+    """Starts the package's server, with steps of at most 24 tokens, and the folder's, which is the reference."""
     flags = ["--device", "torch", "--threads", "1", "--tokenizer", os.environ["MILLRACE_MODEL"], "--served-model-name", "m",
              "--kv-cache-memory", "64MiB"]
     both = [Server(tmp_path_factory.mktemp("package"), "--model", str(package), "--max-num-batched-tokens", "24",
@@ -66,7 +66,7 @@ def complete(server, tokens, **fields):
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 70])
 def test_its_logits_are_the_models(servers, length):
-    """Of every token of a prompt, in one step or in several, and of those generated, which end and begin blocks of 16."""
+    """Covers every token of a prompt, in one step or several, and generated tokens, which end and begin blocks of 16."""
     ours, reference = [complete(server, prompt(length), logprobs=1, echo=True) for server in servers]
     assert ours["token_ids"] == reference["token_ids"] and len(ours["token_ids"]) == 12
     logprobs, expected = [choice["logprobs"]["token_logprobs"] for choice in (ours, reference)]
@@ -75,7 +75,7 @@ def test_its_logits_are_the_models(servers, length):
 
 
 def test_sequences_that_run_together_do_not_mind(servers):
-    """Prompts of many lengths are in one step with sequences that decode, and twice: then from the prefix cache."""
+    """Prompts of many lengths share steps with sequences that decode, first computed and then from the prefix cache."""
     ours, reference = servers
     prompts = [prompt(3 + 11 * i, seed=i + 1) for i in range(8)]
     expected = [complete(reference, tokens)["token_ids"] for tokens in prompts]
@@ -85,7 +85,7 @@ def test_sequences_that_run_together_do_not_mind(servers):
 
 
 def test_a_long_sequence_and_many_short_ones_decode_apart(servers):
-    """The long one is ready when the others are in the midst of their answers, and is not what they are padded to."""
+    """The long prompt ends while the others are decoding, and they are not padded to its length."""
     asked = [(prompt(3, seed=i), 100) for i in range(18)] + [(prompt(240), 10)]
 
     def ask_all(server):

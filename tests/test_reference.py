@@ -1,4 +1,4 @@
-"""SmolLM2 through the whole server against transformers on the same weights (tests/reference).
+"""Compares SmolLM2 through the whole server with transformers on the same weights (tests/reference).
 
 The CPU quantizes activations to int8, a GPU computes in bfloat16: where the reference's two best logits nearly tie, the best
 token may differ.
@@ -16,12 +16,12 @@ DATA = json.loads((REFERENCE / "model_reference.json").read_text())
 
 pytestmark = pytest.mark.model
 
-# Where the gap of the two best logits is at least `near`, this share of best tokens is equal; all are from `wide` on.
+# Where the gap between the two best logits is at least `near`, this share of best tokens must agree; from `wide` on, all must.
 BARS = dict(near=0.1, share=0.995, wide=0.4) if on_a_gpu() else dict(near=0.3, share=0.99, wide=1.0)
 
 
 def score(stub, tokens):
-    """For each token but the first: its own log-probability and the likeliest token in its place."""
+    """Returns, for each token but the first, its log-probability and the likeliest token at its position."""
     responses = list(stub.Generate(pb.GenerateRequest(
         token_ids=pb.TokenIds(ids=tokens), echo=True, logprobs=1, stopping=pb.StopOptions(max_tokens=0))))
     entries = [entry for response in responses if response.echo for entry in response.logprobs]

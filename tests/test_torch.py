@@ -1,4 +1,4 @@
-"""--device torch: LibTorch runs the default model, and one that embeds, in the real server."""
+"""Tests of --device torch: LibTorch runs the default model and an embedding model in the real server."""
 import json
 import os
 import pathlib

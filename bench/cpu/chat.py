@@ -18,13 +18,13 @@ planet window bread letter number picture story history science nature animal fl
 earth metal glass wood horse bird fish lion wolf bear snake apple orange rice corn sugar salt milk brother mother father child
 friend teacher student king driver""".split()
 QUESTION = "Tell me a long story."
-TEMPLATE_TOKENS = 20  # of ChatML with a system message, and of QUESTION
+TEMPLATE_TOKENS = 20  # tokens of ChatML with a system message, and of QUESTION
 TIMEOUT_S = 300
 
 
 class Prompts:
-    """Prompts of PROMPT_TOKENS tokens. ChatML begins them all with the same three; after these no two are alike from the
-    first token on, so that no full block is shared."""
+    """Returns prompts of PROMPT_TOKENS tokens. ChatML begins all of them with the same three tokens; after these they differ
+    from the first token on, so that no full block is shared."""
 
     def __init__(self, seed):
         self._random = random.Random(seed)
@@ -32,13 +32,13 @@ class Prompts:
 
     def take(self):
         if not self._first:
-            raise BenchError(f"a server can be asked {len(WORDS)} prompts that differ from their first token, and no more")
+            raise BenchError(f"there are only {len(WORDS)} prompts that differ from their first token")
         words = [self._first.pop()] + self._random.choices(WORDS, k=PROMPT_TOKENS - TEMPLATE_TOKENS - 1)
         return [{"role": "system", "content": " ".join(words)}, {"role": "user", "content": QUESTION}]
 
 
 def request(model, messages, max_tokens, temperature=0.7):
-    """The bytes of a request. What is sampled from is spelled out: it is llama.cpp's default, and not ours."""
+    """Returns the bytes of a request. The sampling parameters are explicit, since llama.cpp's defaults differ from ours."""
     body = json.dumps({
         "model": model, "messages": messages, "max_tokens": max_tokens, "ignore_eos": True,
         "temperature": temperature, "top_k": 40, "top_p": 0.95, "min_p": 0.05,
@@ -50,7 +50,7 @@ def request(model, messages, max_tokens, temperature=0.7):
 
 @dataclasses.dataclass
 class Answer:
-    """One stream. Times are of time.perf_counter(), in seconds; text_times has one of each event that carried text."""
+    """One stream. Times are those of time.perf_counter(), in seconds; text_times has one for each event with text."""
     status: int
     sent: float
     text_times: list
@@ -59,7 +59,7 @@ class Answer:
     error: str
 
     def check(self, max_tokens, prompt_tokens=None):
-        """Raises BenchError unless this is the answer that was asked for, computed and not remembered."""
+        """Raises BenchError unless this is the requested answer, computed and not from a cache."""
         if self.status != 200:
             raise BenchError(f"the server answered {self.status}: {self.error}")
         cached = (self.usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
@@ -177,8 +177,8 @@ def ask(port, requests):
 
 
 def ask_when_up(port, data, alive, timeout_s=60, pause_s=0.003):
-    """Asks as somebody who cannot know when the server is up: again and again until it answers with something else than a
-    refused connection or 503. alive() raises when there is nothing to wait for."""
+    """Repeats a request until the response is neither a refused connection nor 503, as a client without knowledge of the
+    server's state would. alive() raises if waiting is pointless."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:
@@ -193,7 +193,7 @@ def ask_when_up(port, data, alive, timeout_s=60, pause_s=0.003):
 
 
 def get(port, path):
-    """The body of a GET."""
+    """Returns the body of a GET."""
     data = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
     recorder = asyncio.run(_exchange(port, data))
     head, _, body = b"".join(data for _, data in recorder.received).partition(b"\r\n\r\n")

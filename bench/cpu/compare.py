@@ -1,4 +1,4 @@
-"""Measures Millrace and llama.cpp by turns and writes the comparison down (bench/README.md). Run by bench/cpu/run.sh."""
+"""Measures Millrace and llama.cpp alternately and writes the comparison down (bench/README.md). Run by bench/cpu/run.sh."""
 import argparse
 import datetime
 import gc
@@ -30,7 +30,8 @@ def gemma(side, options, _run):
 
 
 def serve(side, options, run):
-    """Chat streams, so many at once, against one fresh server; {figure: value}. Each side is asked the same in a run."""
+    """Runs a number of concurrent chat streams against one fresh server; returns {figure: value}. In a run each side gets the
+    same requests."""
     prompts = chat.Prompts(seed=run)
 
     def requests(count, max_tokens):
@@ -68,7 +69,7 @@ def stream_figures(answers):
 
 
 def start(side, _options, _run):
-    """From the making of the process to the first token of a chat of one, and the memory it holds then."""
+    """Measures the time from the creation of the process to the first token of a single chat, and the memory it holds then."""
     with side.server() as server:
         answer = server.first_answer(chat.request(MODEL_NAME, START_PROMPT, max_tokens=1, temperature=0))
         answer.check(max_tokens=1)
@@ -78,7 +79,8 @@ def start(side, _options, _run):
 
 def scheduler(side, options, _run):
     cases = side.scheduler()
-    options.scheduler_cases.append(cases)
+    if side.key == "ours":
+        options.scheduler_cases.append(cases)
     medians = [[median for median, _p99 in case.values()] for case in cases.values()]
     return {"scheduler_us": max(max(case) for case in medians),
             "scheduler_growth": max(case[max(case)][0] / case[min(case)][0] for case in cases.values())}
@@ -98,19 +100,19 @@ def tokenizer(side, options, _run):
         vocabulary = options.tokenizers / f"{name}.json"
         for text in ("prose", "code"):
             found[f"tokenizer_{name}_{text}"] = side.tokenizer_rate(vocabulary, texts_of[text])
-        if side.key == "ours":
+        if side.key in BUILDS:
             found[f"tokenizer_{name}_growth"] = max(
                 side.tokenizer_growth(vocabulary, *(texts_of[f"{text}_{size}"] for size in texts.SIZES)) for text in texts.REPEATED)
     return found
 
 
-SERVERS = ("ours", "q4_1", "q4_0")
+BUILDS = ("ours", "baseline")
+SERVERS = (*BUILDS, "q4_1", "q4_0")
 
-# name: (what measures it, the sides that have it, runs that are thrown away, least runs unless --quick). Of Gemma there is
-# one file.
-PARTS = {"offline": (offline, SERVERS, 0, 1), "gemma": (gemma, ("ours", "q4_1"), 0, 1), "serve": (serve, SERVERS, 0, 1),
-         "quantize": (quantize, ("ours",), 0, 1), "start": (start, SERVERS, 1, 5), "scheduler": (scheduler, ("ours",), 0, 1),
-         "tokenizer": (tokenizer, ("ours", "hf"), 0, 1)}
+# name: (measuring function, sides that have it, discarded runs, least runs unless --quick). Gemma has a single file.
+PARTS = {"offline": (offline, SERVERS, 0, 1), "gemma": (gemma, (*BUILDS, "q4_1"), 0, 1), "serve": (serve, SERVERS, 0, 1),
+         "quantize": (quantize, BUILDS, 0, 1), "start": (start, SERVERS, 1, 5), "scheduler": (scheduler, BUILDS, 0, 1),
+         "tokenizer": (tokenizer, (*BUILDS, "hf"), 0, 1)}
 
 
 class Comparison:
@@ -118,14 +120,14 @@ class Comparison:
         self.options = options
         self.samples = {side.key: {} for side in options.sides}
         self.disturbed = []
-        self.foreign = []  # percent of the machine, of each run that counts
+        self.foreign = []  # percent of the machine used by others, for each counted run
 
     def measure(self, part):
         function, have_it, discarded, least_runs = PARTS[part]
         taking_part = [side for side in self.options.sides if side.key in have_it]
         runs = 2 if self.options.quick else max(self.options.runs, least_runs)
         for run in range(-discarded, runs):
-            # Each side is first, second and last in turn.
+            # The order of the sides rotates between runs.
             for turn in range(len(taking_part)):
                 side = taking_part[(run + turn) % len(taking_part)]
                 title = f"{part}, {side.name}, " + (f"run {run + 1} of {runs}" if run >= 0 else "not counted")
@@ -134,8 +136,8 @@ class Comparison:
                     self.samples[side.key].setdefault(key, []).append(value)
 
     def quiet_run(self, title, measure):
-        """What it gives in a run in which others left the machine alone. After a few runs in which they did not,
-        what the last one gave, and the comparison is void."""
+        """Returns the result of a run during which others left the machine idle. If a few runs in a row are disturbed, it
+        returns the last result, and the comparison is void."""
         for attempt in range(self.options.attempts):
             if not machine.wait_until_idle(self.options.max_foreign, self.options.wait):
                 raise BenchError(f"others use the machine: in {self.options.wait:.0f} s there were no two seconds in a row in "
@@ -157,7 +159,9 @@ def parse_options():
     parser = argparse.ArgumentParser(prog="make bench-cpu ARGS=...", description="Millrace and llama.cpp side by side.")
     parser.add_argument("--quick", action="store_true", help="two runs of each, 16 streams only: a look, not a figure to quote")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, comma-separated (default: %(default)s)")
-    parser.add_argument("--sides", default=",".join(sides.NAMES), help="who takes part (default: %(default)s)")
+    parser.add_argument("--sides", help="who takes part (default: ours and all peers, or ours and the baseline)")
+    parser.add_argument("--baseline", type=pathlib.Path, metavar="BUILD_FOLDER",
+                        help="compare with another build of Millrace instead of with peers")
     parser.add_argument("--runs", type=int, default=5, help="of each side and part, at least 5 of starts (default: %(default)s)")
     parser.add_argument("--max-foreign", type=float, default=3, metavar="PERCENT",
                         help="of the machine's CPU that others may take in a run (default: %(default)s)")
@@ -176,13 +180,16 @@ def parse_options():
     parser.add_argument("--tokenizers", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.parts = options.only.split(",")
-    keys = options.sides.split(",")
+    peers = [key for key in sides.NAMES if key != "baseline"]
+    keys = (options.sides or ",".join(BUILDS if options.baseline else peers)).split(",")
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"--only: {unknown}; allowed: {', '.join(PARTS)}")
     if unknown := [key for key in keys if key not in sides.NAMES]:
         parser.error(f"--sides: {unknown}; allowed: {', '.join(sides.NAMES)}")
+    if "baseline" in keys and not options.baseline:
+        parser.error("--sides: baseline needs --baseline BUILD_FOLDER")
     if options.keep_known and (options.quick or options.other_machine or options.only != ",".join(PARTS)
-                               or options.sides != ",".join(sides.NAMES)):
+                               or keys != peers):
         parser.error("--keep-known: only of all parts and sides, and without --quick and --other-machine: what is known already "
                      "says whether the machine is at its best")
     if options.runs < 1 or options.attempts < 1:
@@ -190,6 +197,7 @@ def parse_options():
     options.folder = folder = ROOT / "build" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     make = {"ours": lambda: sides.Ours(options.model, ROOT / "build", folder),
+            "baseline": lambda: sides.Ours(options.model, options.baseline.resolve(), folder, "baseline"),
             "q4_1": lambda: sides.Peer("q4_1", options.model, options.peer, folder),
             "q4_0": lambda: sides.Peer("q4_0", options.q4_0, options.peer, folder),
             "hf": lambda: sides.HuggingFace(options.model, options.python, folder)}

@@ -1,4 +1,4 @@
-"""What is measured, the bars it is held to, and how the comparison is written down."""
+"""The measured figures, their bars, and the report of the comparison."""
 import dataclasses
 import json
 import pathlib
@@ -6,11 +6,13 @@ import statistics
 
 import texts
 
-# The peers' figures on the machine of the bars (2 cores of AMD EPYC Zen 4), {figure: {peer: value}}: a run in which a peer does
-# not reach this share of them says nothing about us.
+# The peers' figures on the reference machine (2 cores of AMD EPYC Zen 4), {figure: {peer: value}}. A run in which a peer does
+# not reach this share of them is void.
 KNOWN_PATH = pathlib.Path(__file__).with_name("known.json")
 KNOWN = json.loads(KNOWN_PATH.read_text())
 KNOWN_SHARE = 0.85
+# The share of another build of Millrace that this one must reach in every figure (--baseline).
+BASELINE_SHARE = 0.97
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,9 +21,9 @@ class Figure:
     label: str
     unit: str
     higher_is_better: bool = True
-    ratio_bars: dict = dataclasses.field(default_factory=dict)  # ours to each peer's
-    ratio_aim: float | None = None  # to q4_1
-    bar: float | None = None  # of ours itself
+    ratio_bars: dict = dataclasses.field(default_factory=dict)  # our value over each peer's
+    ratio_aim: float | None = None  # relative to q4_1
+    bar: float | None = None  # absolute, for our value
     aim: float | None = None
 
     def at_least(self, value, bar):
@@ -33,7 +35,7 @@ class Figure:
 
 
 def _serve(streams):
-    """Of so many chat streams at once; bars only for 16."""
+    """The figures of a number of concurrent chat streams. Only 16 streams have bars."""
     bars = streams == 16
     name = f"serve_{streams}"
     yield Figure(f"{name}_tok_s", f"{streams} chat stream{'s' * (streams > 1)}, output", "tok/s",
@@ -48,7 +50,7 @@ def _serve(streams):
 
 
 def _quantized():
-    """A model of BF16 weights, as it is and with --quantization: speed follows the bytes."""
+    """The figures of a model with BF16 weights, unchanged and with --quantization: speed follows the bytes."""
     for kind in ("float", "int8", "int4"):
         title = "BF16 folder" if kind == "float" else f"BF16 folder, {kind}"
         yield Figure(f"{kind}_decode_1", f"{title}, decode, 1 sequence", "tok/s")
@@ -80,13 +82,13 @@ FIGURES = [
 
 
 def percentile(values, share):
-    """By nearest rank."""
+    """Returns a percentile by nearest rank."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * share // 100) - 1)]
 
 
 def summarize(samples):
-    """`samples`: {side: {figure: [value of each run]}}. One row a figure that was measured, ready for JSON."""
+    """Returns one row per measured figure, ready for JSON. `samples` is {side: {figure: [value of each run]}}."""
     rows = []
     for figure in FIGURES:
         runs = {side: values[figure.key] for side, values in samples.items() if figure.key in values}
@@ -107,6 +109,9 @@ def _judge(figure, ours, ratio):
     for peer, bar in figure.ratio_bars.items():
         if peer in ratio:
             yield f"ratio to {peer}", {"value": ratio[peer], "bar": bar, "pass": figure.at_least(ratio[peer], bar)}
+    if "baseline" in ratio:
+        bar = BASELINE_SHARE if figure.higher_is_better else 1 / BASELINE_SHARE
+        yield "ratio to baseline", {"value": ratio["baseline"], "bar": bar, "pass": figure.at_least(ratio["baseline"], bar)}
     if figure.ratio_aim and "q4_1" in ratio:
         yield "aim, ratio to q4_1", {"value": ratio["q4_1"], "bar": figure.ratio_aim,
                                      "pass": figure.at_least(ratio["q4_1"], figure.ratio_aim)}
@@ -116,7 +121,7 @@ def _judge(figure, ours, ratio):
 
 
 def slow_peers(rows):
-    """A line for each median of a peer that falls short of what it is known to reach."""
+    """Returns a line for each peer's median that falls short of its known figure."""
     for row in rows:
         figure = next(figure for figure in FIGURES if figure.key == row["figure"])
         for peer, value in row["median"].items():
@@ -127,7 +132,7 @@ def slow_peers(rows):
 
 
 def unknown_peers(rows):
-    """{figure: {peer: its median}} of what a bar compares us with and nothing is known of."""
+    """Returns {figure: {peer: its median}} for figures that a bar uses and whose known value is missing."""
     found = {}
     for row in rows:
         figure = next(figure for figure in FIGURES if figure.key == row["figure"])
@@ -138,7 +143,7 @@ def unknown_peers(rows):
 
 
 def keep_known(found):
-    """Writes down what unknown_peers() found, to three digits; what is known already stays."""
+    """Stores the result of unknown_peers(), to three digits. Known figures stay unchanged."""
     known = dict(KNOWN)
     for key, peers in found.items():
         known[key] = known.get(key, {}) | {peer: float(f"{value:.3g}") for peer, value in peers.items()}
@@ -151,9 +156,9 @@ def _number(value):
 
 
 def table(rows):
-    """The text of the table."""
-    sides = [side for side in ("ours", "q4_1", "q4_0", "hf") if any(side in row["median"] for row in rows)]
-    titles = {"ours": "Millrace", "q4_1": "same file", "q4_0": "Q4_0", "hf": "HF"}
+    """Returns the table as text."""
+    sides = [side for side in ("ours", "baseline", "q4_1", "q4_0", "hf") if any(side in row["median"] for row in rows)]
+    titles = {"ours": "Millrace", "baseline": "baseline", "q4_1": "same file", "q4_0": "Q4_0", "hf": "HF"}
     lines = [["figure", *(titles[side] for side in sides), "held to"]]
     for row in rows:
         figure = next(figure for figure in FIGURES if figure.key == row["figure"])

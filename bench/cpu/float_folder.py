@@ -23,7 +23,7 @@ def folder_name(name):
 
 
 def bfloat16(numbers):
-    """Rounded to nearest, ties to even."""
+    """Rounds to nearest, ties to even."""
     bits = numpy.ascontiguousarray(numbers, numpy.float32).view(numpy.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
 
@@ -31,15 +31,15 @@ def bfloat16(numbers):
 def main():
     reader, folder = GGUFReader(sys.argv[1]), pathlib.Path(sys.argv[2])
 
-    def told(key):
+    def value(key):
         return reader.fields[f"llama.{key}"].contents()
 
-    heads = {"attn_q": told("attention.head_count"), "attn_k": told("attention.head_count_kv")}
+    heads = {"attn_q": value("attention.head_count"), "attn_k": value("attention.head_count_kv")}
     header, blobs, end = {}, [], 0
     for tensor in reader.tensors:
         numbers = dequantize(tensor.data, tensor.tensor_type)
         if count := heads.get(tensor.name.split(".")[-2]):
-            # GGUF has the two numbers that are turned together beside each other, folders have them half a head apart.
+            # GGUF stores the two elements of a rotary pair next to each other, folders half a head apart.
             numbers = numbers.reshape(count, -1, 2, numbers.shape[-1]).swapaxes(1, 2).reshape(numbers.shape)
         blobs.append(bfloat16(numbers).tobytes())
         header[folder_name(tensor.name)] = {"dtype": "BF16", "shape": numbers.shape, "data_offsets": [end, end + len(blobs[-1])]}
@@ -50,10 +50,10 @@ def main():
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "torch_dtype": "bfloat16",
-        "vocab_size": told("vocab_size"), "hidden_size": told("embedding_length"), "intermediate_size": told("feed_forward_length"),
-        "num_hidden_layers": told("block_count"), "num_attention_heads": heads["attn_q"], "num_key_value_heads": heads["attn_k"],
-        "max_position_embeddings": told("context_length"), "rms_norm_eps": told("attention.layer_norm_rms_epsilon"),
-        "rope_theta": told("rope.freq_base"), "tie_word_embeddings": "lm_head.weight" not in header}, indent=1) + "\n")
+        "vocab_size": value("vocab_size"), "hidden_size": value("embedding_length"), "intermediate_size": value("feed_forward_length"),
+        "num_hidden_layers": value("block_count"), "num_attention_heads": heads["attn_q"], "num_key_value_heads": heads["attn_k"],
+        "max_position_embeddings": value("context_length"), "rms_norm_eps": value("attention.layer_norm_rms_epsilon"),
+        "rope_theta": value("rope.freq_base"), "tie_word_embeddings": "lm_head.weight" not in header}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

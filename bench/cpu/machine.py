@@ -1,4 +1,4 @@
-"""The machine: what it is, whether anybody else uses it, and the processes that the comparison starts."""
+"""The machine's description, its use by others, and the processes that the comparison starts."""
 import os
 import pathlib
 import platform
@@ -9,18 +9,18 @@ import time
 
 CORES = os.cpu_count()
 TICK = os.sysconf("SC_CLK_TCK")
-# Processes are accounted for by the nanosecond and the machine by the tick: a short run may seem this much off.
+# Process times are exact to the nanosecond and machine times to the tick, so a short run may seem off by this much.
 TICK_ERROR_S = 0.03
 
-_running = set()  # pids of ours that have not been waited for
+_running = set()  # pids of our processes that have not been waited for
 
 
 class BenchError(Exception):
-    """A run that gives no figure. The message says why."""
+    """Raised when a run yields no figure. The message says why."""
 
 
 def start(command, log, **options):
-    """A process whose CPU time counts as ours until stop() has waited for it."""
+    """Starts a process whose CPU time counts as ours until stop() has waited for it."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, **options)
     _running.add(process.pid)
     return process
@@ -38,8 +38,8 @@ def wait(process, timeout):
 
 
 def output_of(command, log_path, timeout=600, with_errors=False):
-    """What a program that must succeed wrote to its standard output, and to its standard error if that is wanted; else the
-    log takes that."""
+    """Runs a program, which must succeed, and returns its standard output, and its standard error if requested; otherwise that
+    goes to the log."""
     with open(log_path, "ab") as log, open(f"{log_path}.out", "w+b") as out:
         process = start(command, out if with_errors else log, stdout=out)
         code = wait(process, timeout)
@@ -57,7 +57,7 @@ def free_port():
 
 
 def resident_mb(pid):
-    """Resident memory in MB of 10^6 bytes, mapped pages of the model's file included."""
+    """Returns resident memory in MB of 10^6 bytes, including mapped pages of the model's file."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024 / 1e6
@@ -65,14 +65,14 @@ def resident_mb(pid):
 
 
 def _busy():
-    """CPU seconds that the machine has spent since it started: user, nice, system, and stolen by a host."""
+    """Returns the CPU seconds spent by the machine since boot: user, nice, system, and stolen by a host."""
     user, nice, system, _idle, _iowait, _irq, _softirq, steal = map(
         int, pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
     return (user + nice + system + steal) / TICK
 
 
 def _ours():
-    """CPU seconds of this process, of the children it has waited for, and of those that run."""
+    """Returns the CPU seconds of this process, of children it has waited for, and of running children."""
     total = 0.0
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         usage = resource.getrusage(who)
@@ -84,7 +84,7 @@ def _ours():
 
 
 class Watch:
-    """What others took of the machine's CPU between the making of this and stop()."""
+    """Measures other processes' share of the machine's CPU between construction and stop()."""
 
     def __init__(self):
         self._begin = time.monotonic(), _busy(), _ours()
@@ -98,7 +98,7 @@ class Watch:
 
     @property
     def percent(self):
-        """Of all cores."""
+        """Returns the share of all cores."""
         return 100 * self.foreign_s / (self.seconds * CORES)
 
     def quiet(self, limit_percent):
@@ -106,7 +106,7 @@ class Watch:
 
 
 def wait_until_idle(limit_percent, timeout_s):
-    """True after two quiet seconds in a row; False if that did not come about in time."""
+    """Returns True after two quiet seconds in a row, or False if there were none in time."""
     deadline = time.monotonic() + timeout_s
     quiet = 0
     while quiet < 2:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # `make bench-cpu`: Millrace and llama.cpp side by side on this machine (bench/README.md).
-#   bench/cpu/run.sh [--quick] [--only offline,gemma,serve,quantize,start,scheduler,tokenizer] [--help]
+#   bench/cpu/run.sh [--quick] [--baseline BUILD_FOLDER] [--only offline,gemma,serve,quantize,start,scheduler,tokenizer] [--help]
 # Installs what is missing, fetches the default model, builds llama.cpp (into the cache folder, once) and Millrace, measures.
+# With a baseline, another build of Millrace is the peer, and llama.cpp is not built.
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/common.sh"
 cd "$ROOT"
@@ -25,7 +26,7 @@ build_peer() {
   build_quietly "$PEER" "${programs[@]}"
 }
 
-# llama.cpp's fastest format, made from the same file: not the same model, only as fast as one.
+# llama.cpp's fastest format, quantized from the same file. It is another model of equal size, compared in speed only.
 make_q4_0() {
   [ -f "$Q4_0" ] && return
   say "making the Q4_0 file"
@@ -34,7 +35,7 @@ make_q4_0() {
   mv "$Q4_0.part" "$Q4_0"
 }
 
-# Float weights for --quantization: the same model, dequantized.
+# The same model dequantized to float weights, for --quantization.
 make_float_folder() {
   [ -d "$FLOAT" ] && return
   say "making the BF16 folder"
@@ -55,8 +56,7 @@ scripts/fetch_model.sh
 scripts/fetch_gemma.sh
 scripts/fetch_llama_cpp.sh
 python=$(venv_path bench)/bin/python
-build_peer
-make_q4_0
+[[ " $* " == *" --baseline"* ]] || { build_peer && make_q4_0; }
 make_float_folder
 say "making tokenizers"
 "$python" bench/cpu/write_tokenizers.py "$MODEL" "$LLAMA_CPP/vendor/llama.cpp/models" "$TOKENIZERS"

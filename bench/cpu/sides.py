@@ -1,4 +1,4 @@
-"""The two programs under comparison: how each is run, and what it says about itself."""
+"""The compared programs: how each is run, and its own metrics."""
 import contextlib
 import json
 import statistics
@@ -12,20 +12,20 @@ from texts import ROOT
 
 THREADS = "2"
 STREAMS = 16
-TIMES = "2"  # that a text is tokenized; the faster counts
+TIMES = "2"  # repetitions of tokenizing a text; the fastest counts
 KV_TOKENS = "8192"
-KV_MEMORY = "180MiB"  # as many positions of the default model, in 16-bit floats as llama.cpp's
-NAMES = {"ours": "Millrace", "q4_1": "llama.cpp Q4_1", "q4_0": "llama.cpp Q4_0", "hf": "HF tokenizers"}
+KV_MEMORY = "180MiB"  # as many positions of the default model, in 16-bit floats, as llama.cpp has
+NAMES = {"ours": "Millrace", "q4_1": "llama.cpp Q4_1", "q4_0": "llama.cpp Q4_0", "hf": "HF tokenizers", "baseline": "baseline"}
 
 
 class Side:
-    """What the parts of the comparison need of a program. `folder` takes its logs."""
+    """A program under comparison. `folder` receives its logs."""
 
     def __init__(self, key, model, folder):
         self.key, self.name, self.model = key, NAMES[key], model
         self.log = folder / f"{key}.log"
         self.log.write_bytes(b"")
-        self.commands = {}  # by what they are for; shown in the report
+        self.commands = {}  # by purpose; shown in the report
 
     def run(self, purpose, command):
         self.commands[purpose] = " ".join(map(str, command))
@@ -33,7 +33,7 @@ class Side:
 
     @contextlib.contextmanager
     def server(self):
-        """A running server, ended at the end of the block. It may not be up yet."""
+        """Runs a server for the duration of the block. It may not be ready yet."""
         port = machine.free_port()
         command = self.server_command(str(port))
         self.commands["server"] = " ".join(map(str, command))
@@ -45,10 +45,10 @@ class Side:
             server.stop()
 
     def check_prefix_hits(self, server):
-        """Raises BenchError if the server's metrics tell of prompt tokens that were found in a cache."""
+        """Raises BenchError if the server's metrics report prompt tokens from a cache."""
 
     def tokenizer_rate(self, vocabulary, text):
-        """MB/s of the tokenizer of a tokenizer.json on the text of a file."""
+        """Returns the MB/s of a tokenizer.json on the text of a file."""
         return texts.megabytes(text) / float(self.run("tokenizer", self.tokenizer_command(vocabulary, text)))
 
 
@@ -70,8 +70,10 @@ class Server:
 
 
 class Ours(Side):
-    def __init__(self, model, build, folder):
-        super().__init__("ours", model, folder)
+    """Millrace out of a build folder; the key tells this tree's from another's, which it is compared with."""
+
+    def __init__(self, model, build, folder, key="ours"):
+        super().__init__(key, model, folder)
         self.build = build
 
     def version(self):
@@ -99,7 +101,7 @@ class Ours(Side):
             raise BenchError(f"{self.name}: vllm:prefix_cache_hits_total is {hits}, wanted one that is 0")
 
     def scheduler(self):
-        """Microseconds of Plan and Commit together, {case: {waiting sequences: (median, p99)}}."""
+        """Returns the microseconds of Plan and Commit together, {case: {waiting sequences: (median, p99)}}."""
         report = json.loads(self.run("scheduler", [self.build / "scheduler/scheduler_bench", "--benchmark_format=json"]))
         cases = {}
         for row in report["benchmarks"]:
@@ -111,7 +113,7 @@ class Ours(Side):
         return [self.build / "tokenize_lines", vocabulary, text, "seconds", TIMES]
 
     def tokenizer_growth(self, vocabulary, half, whole):
-        """How much longer a text takes than its half."""
+        """Returns the time of a text divided by that of its half."""
         return 2 * self.tokenizer_rate(vocabulary, half) / self.tokenizer_rate(vocabulary, whole)
 
 
@@ -135,8 +137,8 @@ class Peer(Side):
         self.programs = programs
 
     def version(self):
-        said = machine.output_of([self.programs / "llama-server", "--version"], self.log, with_errors=True)
-        return said.splitlines()[0].removeprefix("version: ")
+        output = machine.output_of([self.programs / "llama-server", "--version"], self.log, with_errors=True)
+        return output.splitlines()[0].removeprefix("version: ")
 
     def server_command(self, port):
         return [self.programs / "llama-server", "-m", self.model, "-t", THREADS, "-np", str(STREAMS), "-cb", "-c", KV_TOKENS,
@@ -148,7 +150,7 @@ class Peer(Side):
         return statistics.median(row["samples_ts"])
 
     def offline(self, model):
-        # For one sequence llama-bench is the faster of llama.cpp's own two: that one is compared with.
+        # For one sequence llama-bench is the faster of llama.cpp's two programs, so it is the one compared.
         batched = self.run("decode 16", [self.programs / "llama-batched-bench", "-m", model, "-t", THREADS, "-c", KV_TOKENS,
                                          "-npp", "128", "-ntg", "128", "-npl", str(STREAMS), "--output-format", "jsonl"])
         (row,) = [json.loads(line) for line in batched.splitlines() if line.startswith("{")]

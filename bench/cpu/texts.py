@@ -1,9 +1,9 @@
-"""What tokenizers are measured on: vocabularies of every kind, texts of this tree, and texts that a careless algorithm takes
-quadratic time for."""
+"""Inputs for measuring tokenizers: vocabularies of every kind, texts of this tree, and texts for which a careless algorithm
+takes quadratic time."""
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Of the default model; of llama.cpp's sources, where no other name is given.
+# Vocabularies: the default model's, and those of llama.cpp's sources, unless another source is named.
 VOCABULARIES = {"smollm2": "byte-level BPE, SmolLM2", "llama-bpe": "byte-level BPE, Llama 3", "qwen2": "byte-level BPE, Qwen2",
                 "deepseek-llm": "byte-level BPE, DeepSeek", "llama-spm": "SentencePiece BPE, Llama 2",
                 "nomic-bert-moe": "Unigram, Nomic", "bert-bge": "WordPiece, BGE"}
@@ -13,7 +13,7 @@ MOST = 1_000_000  # characters
 
 
 def write(folder):
-    """Writes the texts; {name: path}."""
+    """Writes the texts and returns {name: path}."""
     texts = {"prose": joined("**/*.md", "tests/reference/text.txt"), "code": joined("*/**/*.cc", "*/**/*.h")}
     for name, unit in REPEATED.items():
         for size in SIZES:

@@ -8,7 +8,7 @@ from texts import ROOT, VOCABULARIES
 
 sys.path.insert(0, str(ROOT / "tests/reference"))
 
-import tokenizer_vocabularies  # noqa: E402: found by the line above
+import tokenizer_vocabularies  # noqa: E402: needs the line above
 
 
 def main():

@@ -1,4 +1,4 @@
-# Sourced by run_tests.sh, run_benches.sh and run_ncu.sh of an unpacked bundle: where things lie, and a line for each thing that ran.
+# Sourced by run_tests.sh, run_benches.sh and run_ncu.sh of an unpacked bundle: the locations of files, and one line per program run.
 # shellcheck shell=bash
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,7 +15,8 @@ die() {
 }
 command -v nvidia-smi >/dev/null || die "there is no nvidia-smi: this is no GPU machine"
 
-# CUDA's libraries, which the bundle does not carry: of the toolkit, or of Python packages (nvidia-cublas, nvidia-cuda-cupti).
+# Locates CUDA's libraries, which the bundle does not contain, in the toolkit or in Python packages (nvidia-cublas,
+# nvidia-cuda-cupti).
 python_libraries() {
   python3 -c '
 import importlib.util, pathlib
@@ -36,11 +37,11 @@ for library in libcublasLt.so.13 libcupti.so.13; do
   [ -z "$folder" ] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
 done
 export LD_LIBRARY_PATH
-# The bundle's own libraries are only for its own programs; bin/millraced finds them by itself.
+# The bundle's libraries are only for its own programs; bin/millraced finds them by itself.
 PROGRAM_LIBRARIES=$HERE/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export MILLRACE_MODEL=$HERE/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
-# Whether NAME holds one of `names`, or these are empty.
+# Succeeds if NAME contains one of `names`, or if these are empty.
 wanted() {
   local name
   [ ${#names[@]} -gt 0 ] || return 0
@@ -50,7 +51,7 @@ wanted() {
   return 1
 }
 
-# run NAME SECONDS COMMAND...: its output goes to a log; a line says how it ended. Returns its status.
+# run NAME SECONDS COMMAND...: runs the command with its output in a log, prints a line on how it ended, and returns its status.
 run() {
   local name=$1 limit=$2 code=0 begun=$SECONDS
   shift 2
@@ -64,7 +65,7 @@ run() {
   return $code
 }
 
-# The logs as one file, and the end.
+# Packs the logs into one file and exits.
 finish() {
   [ $runs -gt 0 ] || die "nothing has such a name"
   tar -czf "$OUT/$(basename "$0" .sh).tar.gz" -C "$LOGS" . || failures=$((failures + 1))

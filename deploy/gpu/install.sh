@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts a part of the bundle into FOLDER; with the last one, unpacks the whole there.
+# Copies a part of the bundle into FOLDER, and with the last one unpacks the whole there.
 #   part-N/install.sh FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,4 +1,4 @@
-"""A Markdown table of what ncu measured: a row a kernel and shape, means over its launches.
+"""Makes a Markdown table of ncu's measurements: one row per kernel and shape, with means over its launches.
 
 ncu_table.py FILE.csv, as `ncu --csv --page raw` with the sections SpeedOfLight, WarpStateStats, LaunchStats and Occupancy writes it.
 """

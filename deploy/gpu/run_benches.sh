@@ -16,7 +16,7 @@ for program in gpu_benches/*; do
   run "$name" 240 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" "$program"
 done
 
-# engine NAME FLAG...: the tables, without the traces, which are long.
+# engine NAME FLAG...: prints the tables, without the long traces.
 model=llama-3-8b
 engine() {
   local name=$1
@@ -28,7 +28,7 @@ engine() {
 if wanted engine; then
   short=1:128:16:144,64:128:16:144,256:128:16:144
   engine engine_fp8 --quantization fp8 --points $short,1:4096:1 --trace
-  # 64 prompts of 2,048 take 16 steps, 16 of 4,000 8: the shorter answers must be longer than that.
+  # 64 prompts of 2,048 tokens take 16 steps, 16 of 4,000 take 8. The shorter answers must be longer than that.
   engine engine_fp8_more --quantization fp8 --points 8:128:16:144,32:128:16:144,128:128:16:144,64:2048:32:96,16:4000:16:80,1:7800:16:144
   model=llama-3-8b-fp8-static
   engine engine_fp8_static --points $short,8:128:16:144,32:128:16:144,128:128:16:144,64:2048:32:96

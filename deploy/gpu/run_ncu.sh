@@ -8,12 +8,12 @@ source "$(dirname "$0")/common.sh"
 names=("$@")
 command -v ncu >/dev/null || die "there is no ncu: it comes with the CUDA toolkit"
 
-# Two layers, so that a step is short; all shapes are the model's.
+# Two layers keep a step short; all shapes are the model's.
 model=$LOGS/model
 mkdir -p "$model"
 sed 's/"num_hidden_layers": *[0-9]*/"num_hidden_layers": 2/' models/llama-3-8b/config.json >"$model/config.json"
 
-# point NAME ROWS FLAG...: prompts take at most 16 steps of 40 launches; what is profiled lies behind them.
+# point NAME ROWS FLAG...: profiles behind the prompts, which take at most 16 steps of 40 launches.
 point() {
   local name=$1 rows=$2
   shift 2

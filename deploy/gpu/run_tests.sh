@@ -15,10 +15,10 @@ if [ "${1:-}" = --sanitizer ]; then
 fi
 names=("$@")
 
-# What a program's log says last: googletest's and pytest's totals, and what failed.
+# Prints the summary of a program's log: googletest's and pytest's totals, and the failures.
 summarize() { grep -E '^\[  (PASSED|FAILED)  \]|^(FAILED|ERROR) |(passed|failed).* in ' "$LOGS/$1.log" | tail -"${2:-6}" | cut -c1-160; }
 
-# check_patterns PROGRAM FILTER: a pattern that names no test any more would pass, having looked at nothing.
+# check_patterns PROGRAM FILTER: fails for a pattern that matches no test, which would otherwise pass unnoticed.
 check_patterns() {
   local pattern patterns
   IFS=: read -ra patterns <<<"$2"
@@ -46,7 +46,7 @@ for program in gpu_tests/*; do
   run "$name" 300 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" "$program" --gtest_brief=1
   summarize "$name" 12
 done
-# That machine's Python may have pytest's plugins of its own: only the bundle's one is wanted.
+# The GPU machine's Python may have pytest plugins of its own; only the bundle's one is used.
 run_python() {
   local name=$1
   shift
@@ -54,8 +54,9 @@ run_python() {
     PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout "$@" -q -p no:cacheprovider --timeout 120 -rfE
 }
 if wanted server; then
-  # Embeddings are not for the GPU, and of a model that the bundle has not; nor has it LibTorch.
-  run_python server tests --ignore tests/gpu --ignore tests/test_embeddings.py -m "not torch"
+  # Excludes embeddings, which do not run on the GPU and need a model that the bundle does not contain, and LibTorch, which it
+  # does not contain either, and tests of scripts and documents.
+  run_python server tests --ignore tests/gpu --ignore tests/test_embeddings.py --ignore tests/test_scripts.py --ignore tests/test_docs.py -m "not torch"
   summarize server 20
 fi
 if wanted reference; then

@@ -1,11 +1,9 @@
 #include "executors/cpu/activation.h"
 
-#include <algorithm>
-
 namespace millrace::cpu {
 namespace {
 
-// Of rows that are filled up to a multiple of 32 values.
+// The bytes of a row that is filled up to a multiple of 32 values.
 size_t RowBytes(Form form, int64_t width) {
   const size_t blocks = (width + kBlock - 1) / kBlock;
   switch (form) {
@@ -33,12 +31,14 @@ uint8_t* CpuActivation::At(int row, int column) const {
   return Row(row) + column / kBlock * sizeof(QuantizedBlock);
 }
 
-CpuActivation::CpuActivation(ActivationArena& arena, Form form, int rows, int width)
-    : arena_(arena),
+CpuActivation::CpuActivation(StepMemory& memory, Form form, int rows, int width)
+    : arena_(&memory.arena),
       form_(form),
       rows_(rows),
       width_(width),
-      row_bytes_(RowBytes(form, width)),
-      data_(arena.Take(std::max<size_t>(1, rows * row_bytes_))) {}
+      row_bytes_(RowBytes(form, width)) {
+  begin_ = arena_->Take(row_bytes_);
+  data_ = memory.data + begin_ * memory.rows;
+}
 
 }  // namespace millrace::cpu

@@ -4,20 +4,44 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "executors/activation_arena.h"
 #include "executors/cpu/kernels.h"
-#include "executors/ops.h"
+#include "executors/decoder_ops.h"
 
 namespace millrace::cpu {
 
+// Where the activations of a step lie. Every buffer has a row for each of the step's tokens, so the
+// arena deals in bytes a token, and what it takes depends on the model alone.
+struct StepMemory {
+  static constexpr size_t kAlignment = 64;  // a cache line
+
+  ActivationArena arena{kAlignment};
+  uint8_t* data = nullptr;
+  int rows = 0;  // the step's tokens
+};
+
 // [rows][width], each row `width` values in `form`, filled up to a multiple of 32 values.
-class CpuActivation : public ActivationBuffer {
+class CpuActivation {
  public:
-  CpuActivation(ActivationArena& arena, Form form, int rows, int width);
-  ~CpuActivation() override { arena_.Return(data_); }
-  CpuActivation(const CpuActivation&) = delete;
-  CpuActivation& operator=(const CpuActivation&) = delete;
+  CpuActivation() = default;
+  // `rows`: at most memory.rows.
+  CpuActivation(StepMemory& memory, Form form, int rows, int width);
+  CpuActivation(CpuActivation&& other) noexcept
+      : arena_(std::exchange(other.arena_, nullptr)),
+        begin_(other.begin_),
+        form_(other.form_),
+        rows_(other.rows_),
+        width_(other.width_),
+        row_bytes_(other.row_bytes_),
+        data_(other.data_) {}
+  CpuActivation& operator=(CpuActivation&&) = delete;
+  ~CpuActivation() {
+    if (arena_ != nullptr) arena_->Return(begin_);
+  }
 
   Form form() const { return form_; }
   int rows() const { return rows_; }
@@ -25,7 +49,7 @@ class CpuActivation : public ActivationBuffer {
   size_t row_bytes() const { return row_bytes_; }
   uint8_t* Row(int row) const { return data_ + row * row_bytes_; }
 
-  // Of Form::kFloat.
+  // Valid for Form::kFloat.
   size_t row_floats() const { return row_bytes_ / sizeof(float); }
   float* Floats(int row) const { return reinterpret_cast<float*>(Row(row)); }
 
@@ -33,13 +57,36 @@ class CpuActivation : public ActivationBuffer {
   uint8_t* At(int row, int column) const;
 
  private:
-  ActivationArena& arena_;
-  Form form_;
-  int rows_;
-  int width_;
-  size_t row_bytes_;
-  uint8_t* data_;
+  ActivationArena* arena_ = nullptr;
+  size_t begin_ = 0;
+  Form form_ = Form::kFloat;
+  int rows_ = 0;
+  int width_ = 0;
+  size_t row_bytes_ = 0;
+  uint8_t* data_ = nullptr;
 };
+
+// A role's buffer (ops.h): floats, but for the logits' wanted rows of the head's input.
+template <typename Role>
+struct CpuBuffer : Role {
+  template <typename... Args>
+  explicit CpuBuffer(CpuActivation activation, Args&&... args)
+      : Role(std::forward<Args>(args)...), values(std::move(activation)) {}
+  CpuActivation values;
+};
+using CpuResidual = CpuBuffer<ResidualBuffer>;
+using CpuQkv = CpuBuffer<QkvBuffer>;
+using CpuQuery = CpuBuffer<QueryBuffer>;  // k and v are still behind q
+using CpuLogits = CpuBuffer<LogitsBuffer>;
+
+struct CpuLinearInput : LinearInputBuffer {
+  absl::InlinedVector<CpuActivation, 1> forms;  // each another Form
+};
+
+template <typename Role>
+CpuActivation& Values(const std::unique_ptr<Role>& handle) {
+  return static_cast<CpuBuffer<Role>&>(*handle).values;
+}
 
 }  // namespace millrace::cpu
 

@@ -2,8 +2,8 @@
 #include <immintrin.h>
 
 #include "executors/cpu/attention_spans.h"
-#include "executors/cpu/avx2_math.h"
 #include "executors/cpu/kernel_sets.h"
+#include "executors/host/avx2_math.h"
 
 namespace millrace::cpu::avx2 {
 

@@ -1,10 +1,9 @@
-// The words of encoders.
+// The ops that encoders have beside those of decoders.
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "executors/cpu/cpu_ops.h"
-#include "executors/cpu/op_util.h"
 
 namespace millrace::cpu {
 namespace {
@@ -25,8 +24,8 @@ float Sum(int size, const Value& value) {
   return sum;
 }
 
-// In place; what fills the row up to its end becomes 0.
-void LayerNormRow(const NormWeight& norm, CpuActivation& x, int token) {
+// Works in place; what fills the row up to its end becomes 0.
+void LayerNormRow(const NormWeight& norm, const CpuActivation& x, int token) {
   float* row = x.Floats(token);
   const int size = norm.size;
   const float mean = Sum(size, [&](int i) { return row[i]; }) / static_cast<float>(size);
@@ -37,8 +36,8 @@ void LayerNormRow(const NormWeight& norm, CpuActivation& x, int token) {
   std::fill(row + size, row + x.row_floats(), 0.0f);
 }
 
-// In place. erf by Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26, whose error
-// is at most 1.5e-7: with z = |x| / sqrt(2) and t = 1 / (1 + p z),
+// Works in place. erf is that of Abramowitz and Stegun, "Handbook of Mathematical
+// Functions", 7.1.26, whose error is at most 1.5e-7: with z = |x| / sqrt(2) and t = 1 / (1 + p z),
 // erf(z) = 1 - (a1 t + a2 t^2 + ... + a5 t^5) exp(-z^2).
 void Gelu(const Kernels& kernels, float* x, int size) {
   constexpr int kPiece = 256;
@@ -49,7 +48,7 @@ void Gelu(const Kernels& kernels, float* x, int size) {
     float* piece = x + begin;
     const int count = std::min(kPiece, size - begin);
     for (int i = 0; i < count; ++i) exponentials[i] = piece[i] * piece[i];
-    kernels.exp_sum(exponentials, count, 0, -0.5f, exponentials);
+    kernels.sampling->exp_sum(exponentials, count, 0, -0.5f, exponentials);
     for (int i = 0; i < count; ++i) {
       const float t = 1 / (1 + kP * std::abs(piece[i]) * static_cast<float>(M_SQRT1_2));
       const float tail =
@@ -62,30 +61,43 @@ void Gelu(const Kernels& kernels, float* x, int size) {
 
 }  // namespace
 
-Activation CpuOps::EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) {
-  const CpuStepInput& step = Cast(input);
-  const TiledMatrix& tokens = weights_.Matrix(tables.tokens);
-  const TiledMatrix& positions = weights_.Matrix(tables.positions);
-  const int width = static_cast<int>(tokens.columns);
+Residual CpuOps::EmbedAll(const EmbeddingTables& tables, NormId norm) {
+  const int width = static_cast<int>(weights_.Matrix(tables.tokens).columns);
   std::vector<float> type(width);
-  UntileRow(weights_.Matrix(tables.types), 0, type.data());
-  auto out = Take(Form::kFloat, static_cast<int>(step.tokens.size()), width);
-  pool_.ParallelFor(out->rows(), [&](int token, int thread) {
+  if (step_memory_.rows > 0) Lookup(tables.types, 0, type.data());
+  auto hidden = std::make_unique<CpuResidual>(Take(Form::kFloat, width));
+  const CpuActivation& out = hidden->values;
+  pool_.ParallelFor(out.rows(), [&](int token, int thread) {
     std::vector<float>& position = scratch_[thread].embedding;
     position.resize(width);
-    float* row = out->Floats(token);
-    UntileRow(tokens, step.tokens[token], row);
-    UntileRow(positions, step.positions[token], position.data());
+    float* row = out.Floats(token);
+    Lookup(tables.tokens, step_->tokens[token], row);
+    Lookup(tables.positions, step_->positions[token], position.data());
     for (int i = 0; i < width; ++i) row[i] += position[i] + type[i];
-    LayerNormRow(weights_.Norm(norm), *out, token);
   });
-  return out;
+  SumRanks(out);
+  pool_.ParallelFor(out.rows(),
+                    [&](int token, int) { LayerNormRow(weights_.Norm(norm), out, token); });
+  return hidden;
 }
 
-void CpuOps::AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) {
-  CpuActivation& sum = Cast(hidden);
+void CpuOps::AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) {
+  const CpuActivation& sum = Values(hidden);
+  if (divided()) {
+    const CpuActivation product = Product(weight, x);
+    SumRanks(product);
+    pool_.ParallelFor(sum.rows(), [&](int token, int) {
+      const float* y = product.Floats(token);
+      float* row = sum.Floats(token);
+      for (int i = 0; i < sum.width(); ++i) row[i] += y[i];
+      LayerNormRow(weights_.Norm(norm), sum, token);
+    });
+    return;
+  }
+  const TiledMatrix& matrix = weights_.Matrix(weight);
   const std::vector<float>& bias = weights_.Bias(weight);
-  Gemm(weights_.Matrix(weight), Cast(x), 0, sum.rows(), sum.Floats(0), sum.row_floats(), true);
+  const Inputs in = InputsFor(weight, x);
+  Gemm(matrix, in, 0, in[matrix.inputs[0]].rows(), sum.Floats(0), sum.row_floats(), true);
   pool_.ParallelFor(sum.rows(), [&](int token, int) {
     float* row = sum.Floats(token);
     for (size_t i = 0; i < bias.size(); ++i) row[i] += bias[i];
@@ -93,30 +105,32 @@ void CpuOps::AddLinear(LinearId weight, const Activation& x, NormId norm, Activa
   });
 }
 
-Activation CpuOps::GeluLinear(LinearId weight, const Activation& x, LinearId consumer) {
-  Activation product = Linear(weight, x);
-  CpuActivation& y = Cast(product);
-  const Form form = weights_.Matrix(consumer).input;
-  std::unique_ptr<CpuActivation> out;
-  if (form != Form::kFloat) out = Take(form, y.rows(), y.width());
+LinearInput CpuOps::GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) {
+  CpuActivation y = Product(weight, x);
+  const bool floats = std::all_of(consumers.begin(), consumers.end(), [&](LinearId consumer) {
+    const std::vector<Form>& inputs = weights_.Matrix(consumer).inputs;
+    return inputs.size() == 1 && inputs[0] == Form::kFloat;
+  });
+  auto input =
+      floats ? std::make_unique<CpuLinearInput>() : TakeInput(consumers, int64_t{y.width()});
   pool_.ParallelFor(y.rows(), [&](int token, int) {
     float* row = y.Floats(token);
     Gelu(kernels_, row, y.width());
     std::fill(row + y.width(), row + y.row_floats(), 0.0f);
-    if (out == nullptr) return;
-    kernels_.store(row, static_cast<int>(y.row_floats()), form, out->Row(token));
+    for (const CpuActivation& out : input->forms) {
+      kernels_.store(row, static_cast<int>(y.row_floats()), out.form(), out.Row(token));
+    }
   });
-  return out == nullptr ? std::move(product) : std::move(out);
+  if (floats) input->forms.push_back(std::move(y));
+  return input;
 }
 
-void CpuOps::Pool(const Activation& hidden, Pooling pooling, bool normalize,
-                  const StepInput& input) {
-  const CpuStepInput& step = Cast(input);
-  const CpuActivation& states = Cast(hidden);
+void CpuOps::Pool(const Residual& hidden, Pooling pooling, bool normalize) {
+  const CpuActivation& states = Values(hidden);
   const int width = states.width();
-  embeddings_.resize(step.rows.size() * width);
-  pool_.ParallelFor(static_cast<int>(step.rows.size()), [&](int index, int) {
-    const CpuStepInput::Row& row = step.rows[index];
+  embeddings_.resize(step_->rows.size() * width);
+  pool_.ParallelFor(static_cast<int>(step_->rows.size()), [&](int index, int) {
+    const CpuStepInput::Row& row = step_->rows[index];
     float* embedding = embeddings_.data() + static_cast<size_t>(index) * width;
     std::copy_n(states.Floats(row.first_token), width, embedding);
     if (pooling == Pooling::kMean) {

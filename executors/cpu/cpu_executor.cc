@@ -1,12 +1,11 @@
 #include "executors/cpu/cpu_executor.h"
 
-#include <cstring>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "executors/cpu/cpu_model.h"
-#include "executors/cpu/host_executor.h"
+#include "executors/host/host_executor.h"
 
 namespace millrace::cpu {
 namespace {
@@ -19,10 +18,7 @@ class CpuHostModel : public HostModel {
 
   const ModelInfo& info() const override { return model_->info; }
 
-  void Copy(const BlockCopy& copy) override {
-    const KvArena& kv = model_->kv;
-    std::memcpy(kv.Page(copy.dst, 0, 0), kv.Page(copy.src, 0, 0), kv.block_bytes);
-  }
+  void Copy(const BlockCopy& copy) override { model_->Copy(copy); }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
     model_->Run(input);
@@ -38,7 +34,7 @@ class CpuHostModel : public HostModel {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model,
-                                                          const DeviceSpec& device,
+                                                          const CpuSpec& device,
                                                           const Kernels& kernels) {
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CpuModel> loaded, LoadCpuModel(model, device, kernels));
   kLog.Info("cpu executor: ", kernels.name, ", ", loaded->pool->num_threads(), " threads, ",

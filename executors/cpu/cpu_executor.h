@@ -6,14 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "executors/cpu/kernels.h"
+#include "executors/device_spec.h"
 #include "executors/executor.h"
-#include "executors/factory.h"
 
 namespace millrace::cpu {
 
 // `kernels`: of this machine; the best by default.
 absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model,
-                                                          const DeviceSpec& device,
+                                                          const CpuSpec& device,
                                                           const Kernels& kernels = BestKernels());
 
 }  // namespace millrace::cpu

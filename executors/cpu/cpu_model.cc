@@ -1,13 +1,12 @@
 #include "executors/cpu/cpu_model.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/host/processor.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "formats/model_config.h"
@@ -16,12 +15,7 @@
 namespace millrace::cpu {
 namespace {
 
-absl::Status CheckConfig(const ModelConfig& config, const DeviceSpec& device) {
-  if (config.head_size % kTileRows != 0) {
-    return absl::UnimplementedError(StrCat("the model's heads have ", config.head_size,
-                                           " elements; allowed on the CPU: multiples of ",
-                                           kTileRows));
-  }
+absl::Status CheckBlockSize(const CpuSpec& device) {
   if (device.block_size < kTileRows || device.block_size % kTileRows != 0) {
     return absl::InvalidArgumentError(StrCat("block_size is ", device.block_size,
                                              "; allowed on the CPU: multiples of ", kTileRows));
@@ -29,15 +23,15 @@ absl::Status CheckConfig(const ModelConfig& config, const DeviceSpec& device) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, const DeviceSpec& device,
-                                    int32_t* num_blocks) {
+absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, int head_size, int32_t kv_heads,
+                                    const CpuSpec& device, int32_t* num_blocks) {
   KvArena kv;
   kv.block_size = device.block_size;
-  kv.head_size = config.head_size;
+  kv.head_size = (head_size + kTileRows - 1) / kTileRows * kTileRows;
   kv.float32 = device.kv_cache_float32;
-  kv.page_bytes = KvArena::PageBytes(device.block_size, config.head_size, kv.float32);
-  kv.layer_bytes = config.kv_heads * kv.page_bytes;
-  kv.block_bytes = config.layers * kv.layer_bytes;
+  kv.page_bytes = KvArena::PageBytes(device.block_size, kv.head_size, kv.float32);
+  kv.layer_bytes = kv_heads * kv.page_bytes;
+  kv.block_bytes = config.layers.size() * kv.layer_bytes;
   int64_t blocks = device.kv_cache_memory / static_cast<int64_t>(kv.block_bytes);
   if (blocks < 1) {
     return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
@@ -55,33 +49,23 @@ absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, const DeviceSpec&
   return kv;
 }
 
-// A step whose result nobody sees, so that the first that somebody waits for finds its code and
-// memory in place. What it leaves in block 0 is overwritten before it is read.
-void WarmUp(const CpuModel& model) {
-  const BlockId block = 0;
-  const SamplingParams greedy{.temperature = 0};
-  CpuStepInput input;
-  input.rows = {{.first_token = 0, .num_tokens = 1, .block_table = &block}};
-  input.tokens = {0};
-  input.positions = {0};
-  input.row_of = {0};
-  if (model.info.limits.embedding_size == 0) {
-    input.wanted = {0};
-    input.samples = {{.params = &greedy, .position = 1, .target = std::nullopt}};
-  }
-  model.Run(input);
+// Calls every op of a step without tokens. Returns the bytes of activations that a step takes for
+// each token, or what an op refused.
+absl::StatusOr<size_t> DryRun(const AnyModel& model, const Kernels& kernels, ThreadPool& pool,
+                              const CpuWeights& shapes) {
+  const KvArena kv;
+  CpuOps ops(kernels, pool, shapes, kv);
+  Forward(model, ops, CpuStepInput());
+  MILLRACE_RETURN_IF_ERROR(ops.TakeStatus());
+  return ops.token_bytes();
 }
 
 }  // namespace
 
-int UsableCores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
-}
-
 absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
-                                                       const DeviceSpec& device,
-                                                       const Kernels& kernels) {
+                                                       const CpuSpec& device,
+                                                       const Kernels& kernels, RankSpec rank,
+                                                       Collective* collective) {
   PhaseTimer phases;
   MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
   const ModelConfig& config = opened.config;
@@ -90,28 +74,31 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
                                            ": has no .safetensors files; allowed on the CPU: a "
                                            "model with its weights"));
   }
-  MILLRACE_RETURN_IF_ERROR(CheckConfig(config, device));
+  MILLRACE_RETURN_IF_ERROR(CheckBlockSize(device));
+  MILLRACE_ASSIGN_OR_RETURN(const HeadShape heads, SharedHeadShape(config));
   MILLRACE_ASSIGN_OR_RETURN(StepLimits limits, MakeStepLimits(config, device));
 
   phases.End("open the model's files");
 
   auto loaded = std::make_unique<CpuModel>();
   loaded->pool = std::make_unique<ThreadPool>(device.threads > 0 ? device.threads : UsableCores());
-  CpuWeightPlacer placer(*opened.tensors, kernels, device.weight_bits);
+  CpuWeightPlacer placer(*opened.tensors, kernels, device.weight_bits, rank);
   MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadAnyModel(config, limits.max_model_len, placer));
+  OpsMemory memory;
+  MILLRACE_ASSIGN_OR_RETURN(memory.token_bytes,
+                            DryRun(loaded->model, kernels, *loaded->pool, placer.shapes()));
   MILLRACE_ASSIGN_OR_RETURN(loaded->weights, placer.Finish(*loaded->pool));
   phases.End("place the weights");
 
-  MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKvArena(config, device, &limits.num_blocks));
+  MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKvArena(config, heads.head_size, KvHeads(loaded->model),
+                                                    device, &limits.num_blocks));
   MILLRACE_ASSIGN_OR_RETURN(
-      Memory activations,
-      Memory::Reserve(CpuOps::ActivationBytes(loaded->weights, device.max_num_batched_tokens),
-                      "activations"));
-  MILLRACE_ASSIGN_OR_RETURN(Memory logits,
+      memory.activations,
+      Memory::Reserve(memory.token_bytes * device.max_num_batched_tokens, "activations"));
+  MILLRACE_ASSIGN_OR_RETURN(memory.logits,
                             Memory::Reserve(CpuOps::LogitBytes(config.vocab_size), "logits"));
-  loaded->ops =
-      std::make_unique<CpuOps>(kernels, *loaded->pool, loaded->weights, loaded->kv,
-                               std::move(activations), std::move(logits), limits.max_model_len);
+  loaded->ops = std::make_unique<CpuOps>(kernels, *loaded->pool, loaded->weights, loaded->kv,
+                                         std::move(memory), limits.max_model_len, collective);
   loaded->info = {
       .architecture = config.architecture,
       .digest = std::string(loaded->weights.digest.begin(), loaded->weights.digest.end()),
@@ -121,10 +108,11 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
       .kv = {.block_size = limits.block_size,
              .num_blocks = limits.num_blocks,
              .type = loaded->kv.float32 ? "float32" : "float16",
-             .groups = {{.num_layers = config.layers,
+             .groups = {{.num_layers = config.num_layers(),
                          .bytes_per_block = static_cast<int64_t>(loaded->kv.block_bytes)}}}};
   phases.End("take memory");
-  WarmUp(*loaded);
+  // So that the first request finds code and memory in place.
+  loaded->Run(WarmUpStep(limits).input);
   phases.End("warm up");
   loaded->info.load_phases = phases.Take();
   return loaded;

@@ -2,12 +2,13 @@
 #ifndef MILLRACE_EXECUTORS_CPU_CPU_MODEL_H_
 #define MILLRACE_EXECUTORS_CPU_CPU_MODEL_H_
 
+#include <cstring>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "executors/cpu/cpu_ops.h"
+#include "executors/device_spec.h"
 #include "executors/executor.h"
-#include "executors/factory.h"
 #include "executors/models/any_model.h"
 
 namespace millrace::cpu {
@@ -21,20 +22,20 @@ struct CpuModel {
   std::unique_ptr<CpuOps> ops;
   ModelInfo info;
 
-  // One step.
-  void Run(const StepInput& input) const {
-    ops->BeginStep();
-    Forward(model, *ops, input);
+  void Copy(const BlockCopy& copy) const {
+    std::memcpy(kv.Page(copy.dst, 0, 0), kv.Page(copy.src, 0, 0), kv.block_bytes);
   }
+
+  // Runs one step.
+  void Run(const StepInput& input) const { Forward(model, *ops, input); }
 };
 
-// Errors name the file or the setting.
+// Errors name the file or the setting. A rank of several loads its share, and `collective` joins it
+// with the others, which load at the same time.
 absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
-                                                       const DeviceSpec& device,
-                                                       const Kernels& kernels);
-
-// Cores that this process may use.
-int UsableCores();
+                                                       const CpuSpec& device,
+                                                       const Kernels& kernels, RankSpec rank = {},
+                                                       Collective* collective = nullptr);
 
 }  // namespace millrace::cpu
 

@@ -10,68 +10,86 @@
 
 #include "absl/types/span.h"
 #include "executors/cpu/activation.h"
+#include "executors/cpu/collective.h"
 #include "executors/cpu/kernels.h"
 #include "executors/cpu/kv_arena.h"
-#include "executors/cpu/sampler.h"
-#include "executors/cpu/step_input.h"
-#include "executors/cpu/thread_pool.h"
 #include "executors/cpu/weight_placer.h"
+#include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
+#include "executors/host/sampler.h"
+#include "executors/host/step_input.h"
+#include "executors/host/thread_pool.h"
 #include "scheduler/step_plan.h"
 
 namespace millrace::cpu {
 
-class CpuOps : public EncoderOps {
- public:
-  // All must outlive it; `activations` is for steps of up to `max_tokens` tokens, of sequences up
-  // to `max_length`.
-  CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weights, const KvArena& kv,
-         Memory activations, Memory logits, int max_length);
+// The memory that ops work in.
+struct OpsMemory {
+  Memory activations;
+  size_t token_bytes = 0;  // of activations
+  Memory logits;
+};
 
-  // The bytes of activations that any op of `weights` may take for steps of max_tokens tokens.
-  static size_t ActivationBytes(const CpuWeights& weights, int max_tokens);
+class CpuOps : public DecoderOps, public EncoderOps {
+ public:
+  // Makes ops for a dry run: a step without tokens, which reads and writes no memory. `weights` may
+  // be without data. Afterwards TakeStatus says what the ops refused, and token_bytes what they
+  // took.
+  CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weights, const KvArena& kv);
+
+  // Makes ops for sequences of up to `max_length` positions. All references must outlive them.
+  // `collective` joins the ranks of divided weights; whole weights need none.
+  CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weights, const KvArena& kv,
+         OpsMemory memory, int max_length, Collective* collective = nullptr);
+
   // The bytes of the logits of one panel.
   static size_t LogitBytes(int vocab_size);
+  // The most bytes that activations have taken for each token of a step.
+  size_t token_bytes() const { return step_memory_.arena.peak(); }
 
-  Activation Embed(EmbeddingId table, float factor, const StepInput& input) override;
-  Activation Norm(std::optional<NormId> norm, const Activation& residual,
-                  LinearId consumer) override;
-  Activation Linear(LinearId weight, const Activation& x) override;
-  Activation RowLinear(LinearId weight, Activation x, const Addend& addend, Activation& residual,
-                       std::optional<NormId> norm, LinearId consumer) override;
-  Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
-                         LinearId consumer) override;
-  void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
-                  Activation& qkv, const StepInput& input) override;
-  Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
-                       const StepInput& input, LinearId consumer) override;
+  void BeginStep(const StepInput& input) override;
+
+  Residual Embed(EmbeddingId table, float factor) override;
+  LinearInput Norm(std::optional<NormId> norm, const Residual& residual,
+                   Consumers consumers) override;
+  Qkv QkvLinear(LinearId weight, const LinearInput& x) override;
+  LinearInput RowLinear(LinearId weight, LinearInput x, const Addend& addend, Residual& residual,
+                        std::optional<NormId> norm, Consumers consumers) override;
+  LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
+                          Consumers consumers) override;
+  Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
+                   Qkv qkv) override;
+  LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
+                        Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, a panel at a time.
-  Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
-                  const StepInput& input) override;
-  void Sample(const Activation& logits, const StepInput& input) override;
+  Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
+  void Sample(const Logits& logits) override;
 
-  Activation EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) override;
-  void AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) override;
-  Activation GeluLinear(LinearId weight, const Activation& x, LinearId consumer) override;
-  void Pool(const Activation& hidden, Pooling pooling, bool normalize,
-            const StepInput& input) override;
+  Residual EmbedAll(const EmbeddingTables& tables, NormId norm) override;
+  LinearInput AsInput(const Residual& hidden, Consumers consumers) override {
+    return Norm(std::nullopt, hidden, consumers);
+  }
+  void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) override;
+  LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
+  void Pool(const Residual& hidden, Pooling pooling, bool normalize) override;
 
-  // Of the last Sample, in the order of the input's `samples`, and perhaps older ones after them.
+  // The tokens of the last Sample, in the order of the input's `samples`, and perhaps older ones
+  // after them.
   absl::Span<const Sampled> sampled() const { return sampled_; }
-  // Of the last Pool, [rows, hidden].
+  // The embeddings of the last Pool, [rows, hidden].
   absl::Span<const float> embeddings() const { return embeddings_; }
 
-  // Begins a step: what was derived from the last input is forgotten.
-  void BeginStep() {
-    for (Rotations& rotations : rotations_) rotations.tokens = 0;
+  // The form of `x` that was made for `consumer`; the first of several (TiledMatrix::inputs).
+  const CpuActivation& FormFor(LinearId consumer, const LinearInput& x) {
+    return InputsFor(consumer, x)[weights_.Matrix(consumer).inputs[0]];
   }
 
  private:
-  // Of a step: cosines and sines of each token's position, [tokens][pairs].
+  // A step's cosines and sines of each token's position, [tokens][pairs].
   struct Rotations {
     RopeSpec spec;
     std::vector<double> frequencies;
-    int tokens = 0;  // 0: not of this step yet
+    bool computed = false;  // for the step at hand
     std::vector<float> cosines;
     std::vector<float> sines;
   };
@@ -85,20 +103,48 @@ class CpuOps : public EncoderOps {
   struct Scratch {
     std::vector<float> gate;
     std::vector<float> scores;
+    std::vector<float> queries;  // filled up with zeros where 16 does not divide the head size
     std::vector<float> heads;
     std::vector<float> embedding;
     Sampler sampler;
   };
 
-  std::unique_ptr<CpuActivation> Take(Form form, int rows, int width) {
-    return std::make_unique<CpuActivation>(activations_, form, rows, width);
+  // The forms of a linear's input.
+  struct Inputs {
+    explicit Inputs(const CpuActivation& x) : forms{&x, &x, &x} {}
+    const CpuActivation& operator[](Form form) const { return *forms[static_cast<int>(form)]; }
+
+    const CpuActivation* forms[3];  // by Form
+  };
+
+  // Returns whether other ranks hold shares of the weights, too.
+  bool divided() const { return weights_.rank.size > 1; }
+  // Adds the values of all ranks, if the weights are divided.
+  void SumRanks(const CpuActivation& x);
+  // Reads the row of a table, or zeros where another rank has it: [columns].
+  void Lookup(EmbeddingId table, int64_t row, float* out) const;
+
+  // Buffers of the step's tokens.
+  CpuActivation Take(Form form, int64_t width) {
+    return {step_memory_, form, step_memory_.rows, static_cast<int>(width)};
   }
-  // Of rows [first_row, first_row + rows) of x; `out` is for the first of them.
-  void Gemm(const TiledMatrix& matrix, const CpuActivation& x, int first_row, int rows, float* out,
+  std::unique_ptr<CpuLinearInput> TakeInput(Consumers consumers, int64_t width);
+  // x * W^T (+ bias), in floats.
+  CpuActivation Product(LinearId weight, const LinearInput& x);
+  // The forms of `x` that were made for `consumer`.
+  Inputs InputsFor(LinearId consumer, const LinearInput& x);
+  // Multiplies rows [first_row, first_row + rows) of x; `out` is for the first of them.
+  void Gemm(const TiledMatrix& matrix, const Inputs& x, int first_row, int rows, float* out,
             size_t out_stride, bool add);
+  void NormRow(NormId id, const float* x, Form form, void* out) const;
+  void NormInPlace(NormId id, float* x) const;
   void NormHeads(const HeadNorms& norms, const AttentionSpec& spec, float* heads) const;
-  const Rotations& RotationsOf(const RopeSpec& rope, const CpuStepInput& input);
-  void PlanAttention(int group, const CpuStepInput& input);
+  // Norms q and k of all tokens over the heads of all ranks.
+  void NormAcrossRanks(const HeadNorms& norms, const AttentionSpec& spec, const CpuActivation& qkv);
+  void Append(const float* k, const float* v, int size, int32_t layer, BlockId block, int kv_head,
+              int at) const;
+  const Rotations& RotationsOf(const RopeSpec& rope);
+  void PlanAttention(int group);
   AttentionTile Tile(const AttentionStep& step, int index, Scratch& scratch) const;
   void Attend(const AttentionStep& step, int index, int thread);
 
@@ -106,18 +152,21 @@ class CpuOps : public EncoderOps {
   ThreadPool& pool_;
   const CpuWeights& weights_;
   const KvArena& kv_;
-  Memory activation_memory_;
-  ActivationArena activations_;
-  Memory logits_;
+  OpsMemory memory_;
+  Collective* collective_ = nullptr;
 
-  std::vector<Rotations> rotations_;  // one for each way that layers turn
+  // The current step:
+  const CpuStepInput* step_ = nullptr;
+  StepMemory step_memory_;
+  std::vector<Rotations> rotations_;  // one for each way that layers rotate
   std::vector<AttentionTask> attention_tasks_;
+  int attention_group_ = 0;  // the query heads of a kv head that they are for; 0: not planned yet
 
-  size_t score_stride_;
+  size_t score_stride_ = 0;
   std::vector<Scratch> scratch_;  // of each thread
 
-  LinearId head_{};  // of the last Head
-  LogitSpec logit_spec_;
+  std::vector<float> squares_;       // of each token's q and k: NormAcrossRanks'
+  std::vector<float> logit_shares_;  // the rank's part of a panel of logits
   std::vector<Sampled> sampled_;
   std::vector<float> embeddings_;
 };

@@ -1,6 +1,6 @@
 // Compiled with AVX2 switched on: nothing here may instantiate code that other files share.
-#include "executors/cpu/avx2_math.h"
 #include "executors/cpu/kernel_sets.h"
+#include "executors/host/avx2_math.h"
 
 namespace millrace::cpu::avx2 {
 #include "executors/cpu/elementwise_simd.inc"

@@ -1,5 +1,5 @@
-// What the CPU executor does in a second: decode at several batch sizes, prefill, and each op's
-// share beside what the machine can do, measured in the same run.
+// Benchmark of the CPU executor: decode at several batch sizes, prefill, and each op's share of the
+// time beside the machine's peak rates, measured in the same run.
 //
 //   executor_bench --model FILE.gguf|FOLDER [--threads N] [--repeat N] [--batches N,...]
 //                  [--weight-bits 8|4] [--json]
@@ -25,7 +25,7 @@
 #include "executors/cpu/cpu_model.h"
 #include "executors/cpu/machine_rates.h"
 #include "executors/cpu/timed_ops.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 
 namespace millrace::cpu {
 namespace {
@@ -64,7 +64,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Prompts differ from the first token on.
+// Returns prompts that differ from the first token on.
 std::vector<Token> RandomTokens(std::mt19937& random, int count, int vocab_size) {
   std::vector<Token> tokens(count);
   for (Token& token : tokens) token = static_cast<Token>(random() % vocab_size);
@@ -98,7 +98,7 @@ void Run(const Options& options) {
   };
   std::mt19937 random(1);
 
-  DeviceSpec device;
+  CpuSpec device;
   device.threads = options.threads;
   device.weight_bits = options.weight_bits;
   device.max_num_seqs = kMaxBatch;

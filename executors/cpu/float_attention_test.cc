@@ -14,8 +14,8 @@ constexpr int kBlockSize = 32;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr uint16_t kNanHalf = 0x7e00;
 
-// Of keys and values that float16 holds exactly, so that float16's kernel, which is held against
-// doubles, says what is right. Pages that nobody wrote hold NaN.
+// Uses keys and values that float16 holds exactly, so that float16's kernel, which is compared with
+// doubles, is the reference. Pages that were never written hold NaN.
 TEST(FloatAttentionTest, AgreesWithHalvesWhereTheyAreExact) {
   constexpr int kLength = 150;
   constexpr size_t kPage = size_t{2} * kBlockSize * kHead;

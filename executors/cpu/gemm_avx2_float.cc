@@ -1,9 +1,9 @@
 // Compiled with AVX2 switched on: nothing here may instantiate code that other files share.
 #include <immintrin.h>
 
-#include "executors/cpu/avx2_math.h"
 #include "executors/cpu/gemm_avx2.h"
 #include "executors/cpu/kernel_sets.h"
+#include "executors/host/avx2_math.h"
 
 namespace millrace::cpu::avx2 {
 namespace {

@@ -45,8 +45,7 @@ struct Matrix {
 Matrix MakeMatrix(TensorType type, int64_t rows, int64_t columns, const Kernels& kernels,
                   const std::string& bytes) {
   Matrix matrix;
-  const std::vector<TensorType> tiles((rows + kTileRows - 1) / kTileRows, type);
-  matrix.tiled = DescribeTiles(tiles, rows, columns, kernels);
+  matrix.tiled = DescribeTiles({{type, rows}}, columns, kernels);
   matrix.memory = *Memory::Reserve(matrix.tiled.bytes, "a test");
   matrix.tiled.data = matrix.memory.data();
   const uint8_t* data = reinterpret_cast<const uint8_t*>(bytes.data());
@@ -151,7 +150,7 @@ TEST_P(GemmTest, LinearsAgreeWithDoubles) {
       const Matrix matrix = MakeMatrix(type, kRows, columns, kernels_, Floats(kRows * columns));
       for (const int tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 65}) {
         const Input input =
-            MakeInput(kernels_, matrix.tiled.input, tokens, columns, Floats(tokens * columns));
+            MakeInput(kernels_, matrix.tiled.inputs[0], tokens, columns, Floats(tokens * columns));
         for (const bool add : {false, true}) ExpectAgreement(matrix, input, tokens, add);
       }
     }
@@ -181,6 +180,54 @@ TEST_P(GemmTest, LinearsTakeAnyBlock) {
   }
 }
 
+// Runs whose rows are no multiples of 16, each in the form of x that it reads: what each gives
+// alone, and not a value more is written.
+TEST_P(GemmTest, RunsOfOtherTypesAreWhatTheyAreAlone) {
+  constexpr int kColumns = 256;
+  constexpr int kTokens = 70;
+  constexpr int kStride = 96;
+  constexpr TileRun kRuns[] = {
+      {TensorType::kQ4K, 20}, {TensorType::kF16, 7}, {TensorType::kBf16, 50}};
+  TiledMatrix matrix = DescribeTiles(kRuns, kColumns, kernels_);
+  EXPECT_EQ(matrix.inputs.size(), kernels_.bf16_input == Form::kBf16 ? 3 : 2);
+  EXPECT_EQ(matrix.rows, 77);
+  const Memory memory = *Memory::Reserve(matrix.bytes, "a test");
+  matrix.data = memory.data();
+  const std::vector<float> x = Floats(kTokens * kColumns);
+  for (const bool add : {false, true}) {
+    std::vector<float> out(kTokens * kStride, add ? 1.0f : kNan);
+    std::vector<float> expected = out;
+    int64_t tile = 0;
+    int first_row = 0;
+    for (const TileRun& run : kRuns) {
+      const int rows = static_cast<int>(run.rows);
+      const Matrix alone = MakeMatrix(run.type, rows, kColumns, kernels_, Floats(rows * kColumns));
+      const Input input = MakeInput(kernels_, InputForm(run.type, kernels_), kTokens, kColumns, x);
+      for (int64_t i = 0; i < alone.tiled.tiles; ++i, ++tile) {
+        const TiledMatrix::Place& place = matrix.places[tile];
+        std::memcpy(memory.data() + place.offset, alone.tiled.Tile(i), matrix.Format(tile).bytes);
+        const GemmTile gemm{.weights = nullptr,
+                            .depth = 0,
+                            .x = input.bytes.data(),
+                            .x_stride = input.stride,
+                            .rows = kTokens,
+                            .out = &out[place.row],
+                            .out_stride = kStride,
+                            .add = add};
+        matrix.MultiplyPart(tile, gemm);
+      }
+      const std::vector<float> products = Multiply(alone, input, kTokens, add);
+      for (int token = 0; token < kTokens; ++token) {
+        std::copy_n(&products[token * alone.tiled.tiles * kTileRows], rows,
+                    &expected[token * kStride + first_row]);
+      }
+      first_row += rows;
+    }
+    EXPECT_EQ(tile, matrix.tiles);
+    EXPECT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0);
+  }
+}
+
 TEST_P(GemmTest, ALinearsRowDoesNotDependOnTheOthers) {
   for (const TensorType type : TiledTypes()) {
     constexpr int kColumns = 512;
@@ -188,10 +235,10 @@ TEST_P(GemmTest, ALinearsRowDoesNotDependOnTheOthers) {
     const Matrix matrix = MakeMatrix(type, 48, kColumns, kernels_, Floats(48 * kColumns));
     const std::vector<float> x = Floats(kTokens * kColumns);
     const std::vector<float> all = Multiply(
-        matrix, MakeInput(kernels_, matrix.tiled.input, kTokens, kColumns, x), kTokens, false);
+        matrix, MakeInput(kernels_, matrix.tiled.inputs[0], kTokens, kColumns, x), kTokens, false);
     for (int tokens = 1; tokens <= 17; ++tokens) {
       const std::vector<float> some = Multiply(
-          matrix, MakeInput(kernels_, matrix.tiled.input, tokens, kColumns, x), tokens, false);
+          matrix, MakeInput(kernels_, matrix.tiled.inputs[0], tokens, kColumns, x), tokens, false);
       EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + some.size()))
           << Traits(type).name << ", " << tokens << " tokens";
     }
@@ -223,7 +270,7 @@ TEST(GemmTablesTest, InstructionSetsGiveTheSameBits) {
     for (size_t i = 1; i < tables.size(); ++i) {
       if (InputForm(type, *tables[i]) == Form::kBf16) continue;  // it rounds otherwise
       const Matrix matrix = MakeMatrix(type, 37, 512, *tables[i], weights);
-      const Input input = MakeInput(*tables[i], matrix.tiled.input, 9, 512, x);
+      const Input input = MakeInput(*tables[i], matrix.tiled.inputs[0], 9, 512, x);
       const std::vector<float> out = Multiply(matrix, input, 9, false);
       if (i == 1) first = out;
       EXPECT_EQ(out, first) << Traits(type).name << ", " << tables[i]->name;

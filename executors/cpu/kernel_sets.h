@@ -31,11 +31,7 @@ namespace millrace::cpu {
   void GeluGate(const float* x, Form form, void* out);                                           \
   void Cap(float* x, int count, float factor, float soft_cap);                                   \
   void Rope(float* head, const float* cosines, const float* sines, int pairs, bool interleaved); \
-  void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);  \
-  void Maximum(const float* x, int count, float* value, int* index, bool* ok);                   \
-  double ExpSum(const float* x, int count, float maximum, float factor, float* p);               \
-  int Select(const float* x, int count, float threshold, int32_t* indexes, int capacity);        \
-  int CountAbove(const float* x, int count, float value);
+  void Append(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);
 
 namespace plain {
 MILLRACE_CPU_KERNEL_SET

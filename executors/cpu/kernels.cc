@@ -1,10 +1,7 @@
 #include "executors/cpu/kernels.h"
 
-#ifdef MILLRACE_X86
-#include <cpuid.h>
-#endif
-
 #include "executors/cpu/kernel_sets.h"
+#include "executors/host/processor.h"
 
 namespace millrace::cpu {
 
@@ -16,7 +13,7 @@ namespace millrace::cpu {
              GemmIq4Nl, GemmMxfp4, GemmQ2K,  GemmQ3K,  GemmQ4K,  GemmQ5K,  GemmQ6K},           \
     .bf16_input = Form::kFloat, .attention = Attention, .store = Store, .norm = Norm,          \
     .gate = Gate, .gelu_gate = GeluGate, .cap = Cap, .rope = Rope, .append = Append,           \
-    .maximum = Maximum, .exp_sum = ExpSum, .select = Select, .count_above = CountAbove,        \
+    .sampling = &kSampling,                                                                    \
   }
 
 namespace plain {
@@ -56,26 +53,13 @@ constexpr Kernels kAvx512 = Named("avx512-vnni", avx512::kKernels);
 constexpr Kernels kAvx512Bf16 = Named("avx512-bf16", WithBf16(avx512::kKernels));
 #endif
 
-#ifdef MILLRACE_X86
-// Not every compiler's __builtin_cpu_supports knows of it. Registers of its width are AVX's, which
-// is asked for there, too.
-bool HasF16c() {
-  unsigned a, b, c, d;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-}
-#endif
-
 KernelList FindSupported() {
   KernelList list{.tables = {&kPlain}, .count = 1};
 #ifdef MILLRACE_X86
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !HasF16c()) return list;
-  list.tables[list.count++] = &kAvx2;
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512vnni")) {
-    list.tables[list.count++] = &kAvx512;
-    if (__builtin_cpu_supports("avx512bf16")) list.tables[list.count++] = &kAvx512Bf16;
-  }
+  const InstructionSet best = BestInstructionSet();
+  if (best >= InstructionSet::kAvx2) list.tables[list.count++] = &kAvx2;
+  if (best >= InstructionSet::kAvx512) list.tables[list.count++] = &kAvx512;
+  if (best >= InstructionSet::kAvx512Bf16) list.tables[list.count++] = &kAvx512Bf16;
 #endif
   return list;
 }

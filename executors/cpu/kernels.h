@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "executors/host/sampling_kernels.h"
+
 namespace millrace::cpu {
 
 inline constexpr int kTileRows =
@@ -17,7 +19,7 @@ inline constexpr int kTileRows =
 inline constexpr int kBlock = 32;  // elements that share a scale
 inline constexpr int kMaxQueries = 12;  // in one AttentionTile
 
-// What a linear reads as x.
+// The form in which a linear reads x.
 enum class Form : int8_t {
   kFloat,
   kBf16,
@@ -180,15 +182,7 @@ struct Kernels {
   // is the token's lane of its group ([head_size], stride 16), `values` its row.
   void (*append)(const float* k, const float* v, int head_size, uint16_t* keys, uint16_t* values);
 
-  // Over x[0..count), for sampling. kMaximum: the largest, the lowest index of those, and whether
-  // all are finite (value and index mean nothing otherwise, but for -inf). exp_sum: p[i] =
-  // exp((x[i] - maximum) * factor) and their sum; p may be x. select: the indexes, ascending, with
-  // x >= threshold, at most `capacity` of them; returns how many there are. count_above: how many x
-  // > value.
-  void (*maximum)(const float* x, int count, float* value, int* index, bool* ok);
-  double (*exp_sum)(const float* x, int count, float maximum, float factor, float* p);
-  int (*select)(const float* x, int count, float threshold, int32_t* indexes, int capacity);
-  int (*count_above)(const float* x, int count, float value);
+  const SamplingKernels* sampling;
 };
 
 // C++ for any machine.

@@ -190,13 +190,13 @@ TEST_P(KernelsTest, MaximumTakesTheLowestIndexAndSeesWhatIsNotFinite) {
     float value;
     int index;
     bool ok;
-    kernels_.maximum(x.data(), count, &value, &index, &ok);
+    kernels_.sampling->maximum(x.data(), count, &value, &index, &ok);
     EXPECT_EQ(value, 5);
     EXPECT_EQ(index, at);
     EXPECT_TRUE(ok);
     for (const float bad : {kNan, kInfinity, -kInfinity}) {
       x[count - 1] = bad;
-      kernels_.maximum(x.data(), count, &value, &index, &ok);
+      kernels_.sampling->maximum(x.data(), count, &value, &index, &ok);
       EXPECT_FALSE(ok) << bad << " of " << count;
     }
   }
@@ -208,7 +208,7 @@ TEST_P(KernelsTest, ExpSumAgreesWithDoubles) {
     x[0] = 30;
     if (count > 2) x[2] = -kInfinity;
     std::vector<float> p(count + 1, kNan);
-    const double sum = kernels_.exp_sum(x.data(), count, 30, 0.5f, p.data());
+    const double sum = kernels_.sampling->exp_sum(x.data(), count, 30, 0.5f, p.data());
     double expected = 0;
     for (int i = 0; i < count; ++i) {
       const float exponent = (x[i] - 30) * 0.5f;  // rounded, as the kernel sees it
@@ -232,11 +232,13 @@ TEST_P(KernelsTest, SelectAndCountAboveAgree) {
         above += x[i] > threshold;
       }
       std::vector<int32_t> found(count + 16, -1);
-      EXPECT_EQ(kernels_.select(x.data(), count, threshold, found.data(), count), expected.size());
+      EXPECT_EQ(kernels_.sampling->select(x.data(), count, threshold, found.data(), count),
+                expected.size());
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), found.begin()));
-      EXPECT_EQ(kernels_.count_above(x.data(), count, threshold), above);
+      EXPECT_EQ(kernels_.sampling->count_above(x.data(), count, threshold), above);
       std::vector<int32_t> few(4, -1);
-      EXPECT_EQ(kernels_.select(x.data(), count, threshold, few.data(), 3), expected.size());
+      EXPECT_EQ(kernels_.sampling->select(x.data(), count, threshold, few.data(), 3),
+                expected.size());
       EXPECT_EQ(few[3], -1) << "wrote beyond its capacity";
     }
   }
@@ -250,7 +252,7 @@ void Append(const T* values, size_t count, std::vector<uint8_t>* bytes) {
   bytes->insert(bytes->end(), from, from + count * sizeof(T));
 }
 
-// What the functions make of the same numbers, in bytes.
+// Runs every function on the same numbers and returns the results' bytes.
 std::vector<uint8_t> Everything(const Kernels& kernels) {
   std::mt19937 random(9);
   std::uniform_real_distribution<float> draw(-6, 6);
@@ -288,7 +290,7 @@ std::vector<uint8_t> Everything(const Kernels& kernels) {
   Append(keys.data(), keys.size(), &all);
   Append(values.data(), values.size(), &all);
   std::vector<float> p(333);
-  const double sum = kernels.exp_sum(x.data(), 333, 6, 0.9f, p.data());
+  const double sum = kernels.sampling->exp_sum(x.data(), 333, 6, 0.9f, p.data());
   Append(&sum, 1, &all);
   Append(p.data(), p.size(), &all);
   return all;

@@ -15,7 +15,7 @@ namespace millrace::cpu {
 struct KvArena {
   Memory memory;
   int block_size = 0;
-  int head_size = 0;
+  int head_size = 0;       // the model's, rounded up to a multiple of 16 with zeros
   bool float32 = false;    // else f16
   size_t page_bytes = 0;   // of a head
   size_t layer_bytes = 0;  // of a block

@@ -7,12 +7,12 @@
 
 #include "executors/cpu/kernels.h"
 #include "executors/cpu/memory.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 
 namespace millrace::cpu {
 namespace {
 
-constexpr size_t kReadBytes = size_t{256} << 20;  // far more than any cache
+constexpr size_t kReadBytes = size_t{256} << 20;  // far larger than any cache
 constexpr size_t kReadChunk = size_t{1} << 20;
 constexpr int kRepeat = 7;
 

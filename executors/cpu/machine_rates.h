@@ -1,15 +1,16 @@
-// What this machine can do, for benchmarks to hold kernels against.
+// Peak rates of this machine, to which benchmarks compare kernels.
 #ifndef MILLRACE_EXECUTORS_CPU_MACHINE_RATES_H_
 #define MILLRACE_EXECUTORS_CPU_MACHINE_RATES_H_
 
-#include "executors/cpu/thread_pool.h"
+#include "executors/host/thread_pool.h"
 
 namespace millrace::cpu {
 
 struct MachineRates {
   double read_gb_s;  // sequential reads from memory, all threads
-  double int8_gops;  // VNNI dot products (a multiplication or an addition is one), all threads; 0
-                     // without VNNI
+  // VNNI dot products, all threads; a multiplication and an addition count as one each. 0 without
+  // VNNI.
+  double int8_gops;
 };
 MachineRates MeasureMachine(ThreadPool& pool);
 

@@ -12,7 +12,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 }  // namespace
 
 absl::StatusOr<Memory> Memory::Reserve(size_t bytes, std::string_view what) {
-  // One huge page more than asked for lets the start lie on a border of one.
+  // One extra huge page allows the start to be aligned to a huge page.
   const size_t mapped = bytes + kHugePage;
   void* start = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -26,7 +26,7 @@ absl::StatusOr<Memory> Memory::Reserve(size_t bytes, std::string_view what) {
   const size_t tail = begin + mapped - (aligned + bytes);
   const size_t whole_pages = tail / 4096 * 4096;
   if (whole_pages > 0) munmap(begin + mapped - whole_pages, whole_pages);
-  madvise(aligned, bytes, MADV_HUGEPAGE);  // advice: without it everything works, slower
+  madvise(aligned, bytes, MADV_HUGEPAGE);  // only a hint: without it everything is merely slower
   return Memory(aligned, bytes);
 }
 

@@ -1,4 +1,4 @@
-// A large piece of anonymous memory, zeroed, touched only when it is used.
+// A large anonymous mapping, zeroed and committed on first use.
 #ifndef MILLRACE_EXECUTORS_CPU_MEMORY_H_
 #define MILLRACE_EXECUTORS_CPU_MEMORY_H_
 
@@ -11,11 +11,12 @@
 
 namespace millrace::cpu {
 
-// In huge pages where the kernel gives them: reading through 96 MB of weights is 8 to 20 % faster,
-// as the processor looks up fewer pages.
+// Uses huge pages if the kernel provides them: reading 96 MB of weights is 8 to 20 % faster, since
+// the processor looks up fewer pages.
 class Memory {
  public:
-  // RESOURCE_EXHAUSTED, naming `what` and the size, when the kernel refuses.
+  // Reserves `bytes`. Returns RESOURCE_EXHAUSTED, naming `what` and the size, if the kernel
+  // refuses.
   static absl::StatusOr<Memory> Reserve(size_t bytes, std::string_view what);
 
   Memory() = default;

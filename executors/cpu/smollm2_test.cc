@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "executors/cpu/cpu_executor.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 #include "formats/gguf_test_util.h"
 #include "gtest/gtest.h"
 
@@ -16,10 +16,10 @@ const std::vector<Token> kQuestion = {1,    4093, 198, 1780, 314, 260, 3575, 282
                                       4649, 47,   2,   198,  1,   520, 9531, 198};
 
 std::unique_ptr<Executor> Load(int threads) {
-  auto loaded = LoadCpuExecutor({DefaultModelPath()}, {.threads = threads,
-                                                       .kv_cache_memory = 256 << 20,
-                                                       .max_num_seqs = 40,
-                                                       .max_num_batched_tokens = 512});
+  auto loaded = LoadCpuExecutor({DefaultModelPath()}, {{.threads = threads,
+                                                        .kv_cache_memory = 256 << 20,
+                                                        .max_num_seqs = 40,
+                                                        .max_num_batched_tokens = 512}});
   CheckOk(loaded.status());
   return *std::move(loaded);
 }

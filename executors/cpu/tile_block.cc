@@ -19,7 +19,7 @@ uint16_t Load16(const uint8_t* from) {
 
 float LoadHalf(const uint8_t* from) { return HalfToFloat(Load16(from)); }
 
-// What an element counts by its code.
+// Returns the value of an element's code.
 int Value(TileKind kind, int code) {
   switch (kind) {
     case TileKind::kQ3K:

@@ -17,7 +17,7 @@ struct TileBlock {
   float minima[2][kTileRows];
 };
 
-// Of rows [first_row, end_row) alone.
+// Reads rows [first_row, end_row) alone.
 void ReadTileBlock(TileKind kind, const uint8_t* tile, int block, int first_row, int end_row,
                    TileBlock* out);
 

@@ -20,7 +20,7 @@ enum Op { kEmbed, kNorm, kLinear, kRowLinear, kGated, kRope, kAttention, kHead, 
 constexpr const char* kNames[kNumOps] = {"embed", "norm",      "qkv",  "row_linear", "gated",
                                          "rope",  "attention", "head", "sample"};
 
-class TimedOps : public Ops {
+class TimedOps : public DecoderOps {
  public:
   TimedOps(CpuOps& ops, const CpuWeights& weights) : ops_(ops), weights_(weights), times_(kNumOps) {
     for (int op = 0; op < kNumOps; ++op) times_[op].name = kNames[op];
@@ -32,45 +32,44 @@ class TimedOps : public Ops {
     return times;
   }
 
-  Activation Embed(EmbeddingId table, float factor, const StepInput& input) override {
-    return Time(kEmbed, [&] { return ops_.Embed(table, factor, input); });
+  void BeginStep(const StepInput& input) override { ops_.BeginStep(input); }
+  Residual Embed(EmbeddingId table, float factor) override {
+    return Time(kEmbed, [&] { return ops_.Embed(table, factor); });
   }
-  Activation Norm(std::optional<NormId> norm, const Activation& residual,
-                  LinearId consumer) override {
-    return Time(kNorm, [&] { return ops_.Norm(norm, residual, consumer); });
+  LinearInput Norm(std::optional<NormId> norm, const Residual& residual,
+                   Consumers consumers) override {
+    return Time(kNorm, [&] { return ops_.Norm(norm, residual, consumers); });
   }
-  Activation Linear(LinearId weight, const Activation& x) override {
-    Count(kLinear, weight, x);
-    return Time(kLinear, [&] { return ops_.Linear(weight, x); });
+  Qkv QkvLinear(LinearId weight, const LinearInput& x) override {
+    Count(kLinear, weight, ops_.FormFor(weight, x));
+    return Time(kLinear, [&] { return ops_.QkvLinear(weight, x); });
   }
-  Activation RowLinear(LinearId weight, Activation x, const Addend& addend, Activation& residual,
-                       std::optional<NormId> norm, LinearId consumer) override {
-    Count(kRowLinear, weight, x);
+  LinearInput RowLinear(LinearId weight, LinearInput x, const Addend& addend, Residual& residual,
+                        std::optional<NormId> norm, Consumers consumers) override {
+    Count(kRowLinear, weight, ops_.FormFor(weight, x));
     return Time(kRowLinear, [&] {
-      return ops_.RowLinear(weight, std::move(x), addend, residual, norm, consumer);
+      return ops_.RowLinear(weight, std::move(x), addend, residual, norm, consumers);
     });
   }
-  Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
-                         LinearId consumer) override {
-    Count(kGated, weight, x);
-    return Time(kGated, [&] { return ops_.GatedLinear(weight, x, f, consumer); });
+  LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
+                          Consumers consumers) override {
+    Count(kGated, weight, ops_.FormFor(weight, x));
+    return Time(kGated, [&] { return ops_.GatedLinear(weight, x, f, consumers); });
   }
-  void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
-                  Activation& qkv, const StepInput& input) override {
-    Time(kRope, [&] { ops_.RopeAppend(layer, spec, norms, qkv, input); });
+  Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
+                   Qkv qkv) override {
+    return Time(kRope, [&] { return ops_.RopeAppend(layer, spec, norms, std::move(qkv)); });
   }
-  Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
-                       const StepInput& input, LinearId consumer) override {
-    return Time(kAttention, [&] { return ops_.Attention(layer, spec, qkv, input, consumer); });
+  LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
+                        Consumers consumers) override {
+    return Time(kAttention, [&] { return ops_.Attention(layer, spec, query, consumers); });
   }
-  Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
-                  const StepInput& input) override {
-    head_ = weight;
-    return Time(kHead, [&] { return ops_.Head(weight, spec, x, input); });
+  Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
+    return Time(kHead, [&] { return ops_.Head(weight, spec, x); });
   }
-  void Sample(const Activation& logits, const StepInput& input) override {
-    Count(kSample, head_, logits);
-    Time(kSample, [&] { ops_.Sample(logits, input); });
+  void Sample(const Logits& logits) override {
+    Count(kSample, logits->head, Values(logits));
+    Time(kSample, [&] { ops_.Sample(logits); });
   }
 
  private:
@@ -86,22 +85,20 @@ class TimedOps : public Ops {
     return call();
   }
 
-  void Count(Op op, LinearId weight, const Activation& x) {
+  void Count(Op op, LinearId weight, const CpuActivation& x) {
     const TiledMatrix& matrix = weights_.Matrix(weight);
     times_[op].weight_bytes += static_cast<double>(matrix.bytes);
-    times_[op].operations += 2.0 * static_cast<double>(matrix.rows * matrix.columns) *
-                             static_cast<const CpuActivation&>(*x).rows();
+    times_[op].operations += 2.0 * static_cast<double>(matrix.rows * matrix.columns) * x.rows();
   }
 
   CpuOps& ops_;
   const CpuWeights& weights_;
   std::vector<OpTime> times_;
-  LinearId head_{};
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const DeviceSpec& device,
+absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const CpuSpec& device,
                                             int tokens, int sequences) {
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CpuModel> loaded,
                             LoadCpuModel({model}, device, BestKernels()));
@@ -140,7 +137,6 @@ absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const Devi
   TimedOps timed(*loaded->ops, loaded->weights);
   std::vector<std::vector<OpTime>> runs;
   for (int i = 0; i < kRepeat; ++i) {
-    loaded->ops->BeginStep();
     (*decoder)->Forward(timed, input);
     runs.push_back(timed.Take());
   }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "executors/factory.h"
+#include "executors/device_spec.h"
 
 namespace millrace::cpu {
 
@@ -20,7 +20,7 @@ struct OpTime {
 
 // The median times of a step of the model with `tokens` tokens: `sequences` sequences that have the
 // same number each, decoding with 192 positions before them when that number is one.
-absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const DeviceSpec& device,
+absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const CpuSpec& device,
                                             int tokens, int sequences);
 
 }  // namespace millrace::cpu

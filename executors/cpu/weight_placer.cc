@@ -8,12 +8,13 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/weights/quantize.h"
+#include "executors/weights/shares.h"
 #include "formats/dequantize.h"
 
 namespace millrace::cpu {
 namespace {
 
-// Of the file: small enough to stay in a core's cache between hashing and re-tiling.
+// Bytes of the file: few enough to stay in a core's cache between hashing and re-tiling.
 constexpr int64_t kPieceBytes = 256 << 10;
 
 constexpr int kGatedRows = 4 * kTileRows;  // a block of 32 outputs
@@ -24,46 +25,18 @@ int64_t RowBytes(const TensorInfo& tensor) {
 
 int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-// The type of each tile of 16 rows: of gate and up in turns, else of one tensor after the other.
-std::vector<TensorType> TileTypes(const std::vector<const TensorInfo*>& tensors,
-                                  const std::vector<TensorType>& types, bool gated, int64_t rows) {
-  std::vector<TensorType> tiles(RoundUp(rows, kTileRows) / kTileRows, types[0]);
-  int64_t first = 0;
-  for (size_t i = 0; i < tensors.size() && !gated; ++i) {
-    const int64_t end = first + tensors[i]->shape[0];
-    for (int64_t row = first; row < end; row += kTileRows) tiles[row / kTileRows] = types[i];
-    first = end;
-  }
-  for (size_t i = 1; i < tiles.size() && gated; i += 2) tiles[i] = types.back();
-  return tiles;
-}
-
 }  // namespace
 
-// Tensors that run as one read one form of x, and a tile has rows of one type.
 absl::Status CpuWeightPlacer::CheckTypes(const std::vector<const TensorInfo*>& tensors) const {
-  const std::string& file = checkpoint_.source().base_name();
-  bool one_type = true;
-  bool may_mix = true;
   for (const TensorInfo* tensor : tensors) {
     if (!TileKindOf(tensor->type).has_value()) {
       return absl::UnimplementedError(
-          StrCat(file, ": tensor ", tensor->name, " is ", Traits(tensor->type).name,
+          StrCat(checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
+                 Traits(tensor->type).name,
                  "; allowed on the CPU: F32, F16, BF16 and GGUF's quantized types"));
     }
-    one_type = one_type && tensor->type == tensors[0]->type;
-    may_mix = may_mix && Traits(tensor->type).quantized && tensor->shape[0] % kTileRows == 0;
   }
-  if (one_type || may_mix) return absl::OkStatus();
-  std::vector<std::string> parts;
-  for (const TensorInfo* tensor : tensors) {
-    parts.push_back(
-        StrCat(tensor->name, " is ", Traits(tensor->type).name, " ", ShapeString(tensor->shape)));
-  }
-  return absl::UnimplementedError(StrCat(
-      file, ": tensor ", absl::StrJoin(parts, ", "),
-      "; allowed in tensors that run as one: one type, or quantized types with multiples of ",
-      kTileRows, " rows"));
+  return absl::OkStatus();
 }
 
 TensorType CpuWeightPlacer::KeptType(const TensorInfo& tensor, Role role) const {
@@ -72,90 +45,126 @@ TensorType CpuWeightPlacer::KeptType(const TensorInfo& tensor, Role role) const 
   return weight_bits_ == 4 && role != Role::kTable ? TensorType::kQ4_1 : TensorType::kQ8_0;
 }
 
-absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& names, Role role) {
+absl::StatusOr<ScaleBlock> CpuWeightPlacer::BlockOf(const std::string& name) const {
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
+                            checkpoint_.Matrices({name}));
+  const TensorType kept = KeptType(*tensors[0], Role::kLinear);
+  return ScaleBlock{.rows = 1, .columns = Traits(kept).block_elements};
+}
+
+// Notes the rank's rows of the tensors in the order of the shard's parts, and returns how they are
+// tiled. Those of a gated matrix lie in turns, filled up to whole blocks of outputs.
+std::vector<TileRun> CpuWeightPlacer::AddParts(const std::vector<Checkpoint::Part>& parts,
+                                               Role role, const Share& columns) {
   const bool gated = role == Role::kGated;
-  const std::string key = absl::StrJoin(names, " ") + (gated ? " gated" : "");
+  std::vector<TileRun> runs;
+  int64_t place = 0;  // of the part's first row, counted in lanes
+  for (const Checkpoint::Part& part : parts) {
+    const TensorType type = KeptType(*part.tensor, role);
+    quantized_ = quantized_ || type != part.tensor->type;
+    if (gated) {
+      place = runs.empty() ? 0 : kTileRows;
+      runs.push_back({type, kTileRows});
+    } else if (!runs.empty() && runs.back().type == type) {
+      runs.back().rows += part.rows.size;
+    } else {
+      place = RoundUp(place, kTileRows);
+      runs.push_back({type, part.rows.size});
+    }
+    parts_.push_back({.source = part,
+                      .columns = columns,
+                      .matrix = weights_.matrices.size(),
+                      .first_row = place,
+                      .group_stride = gated ? 2 * kTileRows : kTileRows});
+    place += part.rows.size;
+  }
+  if (gated) {
+    const std::vector<TileRun> pair = runs;
+    const int64_t tiles = RoundUp(2 * parts[0].rows.size, kGatedRows) / kTileRows;
+    while (static_cast<int64_t>(runs.size()) < tiles) {
+      runs.insert(runs.end(), pair.begin(), pair.end());
+    }
+  }
+  return runs;
+}
+
+absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& names, Role role,
+                                              const Shard& shard) {
+  const std::string key = StrCat(absl::StrJoin(names, " "), role == Role::kGated ? " gated" : "");
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
                             checkpoint_.Matrices(names));
   MILLRACE_RETURN_IF_ERROR(CheckTypes(tensors));
-  int64_t rows = 0;
-  const auto add_part = [&](const TensorInfo& tensor, int64_t begin, int64_t count) {
-    parts_.push_back({.tensor = &tensor,
-                      .begin = begin,
-                      .rows = count,
-                      .matrix = weights_.matrices.size(),
-                      .first_row = gated ? (rows == 0 ? 0 : kTileRows) : rows,
-                      .group_stride = gated ? 2 * kTileRows : kTileRows});
-    rows += count;
-  };
-  if (gated && tensors.size() == 1) {
-    const int64_t half = tensors[0]->shape[0] / 2;
-    add_part(*tensors[0], 0, half);
-    add_part(*tensors[0], half, half);
-  } else {
-    for (const TensorInfo* tensor : tensors) add_part(*tensor, 0, tensor->shape[0]);
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<Checkpoint::Part> parts,
+                            checkpoint_.Parts(tensors, shard));
+  const Share columns = shard.columns.value_or(Whole(tensors[0]->shape[1]));
+  std::vector<Share> rows;
+  int64_t total = 0;
+  for (const Checkpoint::Part& part : parts) {
+    rows.push_back(part.rows);
+    total += part.rows.total;
   }
-  if (gated) {
-    if (tensors.size() == 2 && tensors[0]->shape[0] != tensors[1]->shape[0]) {
-      return absl::InvalidArgumentError(StrCat(names[0], " and ", names[1],
-                                               " differ in rows: ", tensors[0]->shape[0], " and ",
-                                               tensors[1]->shape[0]));
-    }
-    rows = RoundUp(rows, kGatedRows);
-  }
-  const int64_t columns = tensors[0]->shape[1];
-  if (rows > std::numeric_limits<int32_t>::max() - kGatedRows ||
-      columns > std::numeric_limits<int32_t>::max() / 64) {
+  if (total > std::numeric_limits<int32_t>::max() - kGatedRows ||
+      columns.total > std::numeric_limits<int32_t>::max() / 64) {
     return absl::InvalidArgumentError(StrCat("tensor ", names[0], " is ",
                                              ShapeString(tensors[0]->shape),
                                              ", larger than the CPU executor takes"));
   }
-  std::vector<TensorType> types;
-  for (const TensorInfo* tensor : tensors) {
-    types.push_back(KeptType(*tensor, role));
-    quantized_ = quantized_ || types.back() != tensor->type;
-  }
-  weights_.matrices.push_back(
-      DescribeTiles(TileTypes(tensors, types, gated, rows), rows, columns, kernels_));
-  if (role == Role::kLinear) weights_.widest_linear = std::max(weights_.widest_linear, rows);
   MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
-  weights_.biases.push_back(std::move(biases.values));
+  const std::vector<TileRun> runs = AddParts(parts, role, columns);
+  const TiledMatrix& matrix =
+      weights_.matrices.emplace_back(DescribeTiles(runs, columns.size, kernels_));
+  weights_.rows.push_back(rows[0]);
+  const bool has_bias = !biases.values.empty() && (!shard.columns || rank().rank == 0);
+  weights_.biases.push_back(has_bias ? Cut(biases.values, rows) : std::vector<float>());
   vectors_.insert(vectors_.end(), biases.tensors.begin(), biases.tensors.end());
   offsets_.push_back(bytes_);
-  bytes_ += weights_.matrices.back().bytes;
+  bytes_ += matrix.bytes;
   placed_[key] = weights_.matrices.size() - 1;
   return weights_.matrices.size() - 1;
 }
 
+absl::StatusOr<size_t> CpuWeightPlacer::PlaceTable(const std::string& name) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
+                            checkpoint_.Matrices({name}));
+  const Share rows = DivideUnits(tensors[0]->shape[0], kShareMultiple, rank());
+  return Place({name}, Role::kTable, {.rows = {rows}, .columns = std::nullopt});
+}
+
 absl::StatusOr<EmbeddingId> CpuWeightPlacer::Embedding(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, Role::kTable));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, PlaceTable(name));
   return static_cast<EmbeddingId>(index);
 }
 
 absl::StatusOr<LinearId> CpuWeightPlacer::Head(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, Role::kTable));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, PlaceTable(name));
   return static_cast<LinearId>(index);
 }
 
-absl::StatusOr<LinearId> CpuWeightPlacer::Linear(const std::vector<std::string>& names, Shard) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, Role::kLinear));
+absl::StatusOr<LinearId> CpuWeightPlacer::Linear(const std::vector<std::string>& names,
+                                                 const Shard& shard) {
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, Role::kLinear, shard));
   return static_cast<LinearId>(index);
 }
 
-absl::StatusOr<LinearId> CpuWeightPlacer::GatedLinear(const std::vector<std::string>& names) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, Role::kGated));
+absl::StatusOr<LinearId> CpuWeightPlacer::GatedLinear(const std::vector<std::string>& names,
+                                                      const Share& share) {
+  MILLRACE_ASSIGN_OR_RETURN(
+      const size_t index,
+      Place(names, Role::kGated, {.rows = {share, share}, .columns = std::nullopt}));
   return static_cast<LinearId>(index);
 }
 
 absl::StatusOr<NormId> CpuWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
-  const int64_t size = tensor->shape[0];
   NormWeight norm{.scale = checkpoint_.Floats(*tensor),
-                  .size = static_cast<int>(size),
-                  .epsilon = spec.epsilon};
+                  .bias = {},
+                  .size = static_cast<int>(tensor->shape[0]),
+                  .epsilon = spec.epsilon,
+                  .counted = spec.counted};
   for (float& scale : norm.scale) scale += spec.offset;
-  norm.scale.resize(RoundUp(size, kTileRows));
+  if (spec.share.has_value()) norm.scale = Cut(norm.scale, 0, *spec.share);
+  norm.scale.resize(RoundUp(static_cast<int64_t>(norm.scale.size()), kTileRows));
   vectors_.push_back(tensor);
   weights_.norms.push_back(std::move(norm));
   return static_cast<NormId>(weights_.norms.size() - 1);
@@ -172,9 +181,10 @@ absl::StatusOr<NormId> CpuWeightPlacer::LayerNorm(const std::string& name, float
 std::vector<CpuWeightPlacer::Piece> CpuWeightPlacer::Pieces() const {
   std::vector<Piece> pieces;
   for (const Part& part : parts_) {
-    const int64_t tiles = std::max<int64_t>(1, kPieceBytes / (RowBytes(*part.tensor) * kTileRows));
-    for (int64_t begin = 0; begin < part.rows; begin += tiles * kTileRows) {
-      pieces.push_back({&part, begin, std::min(begin + tiles * kTileRows, part.rows)});
+    const int64_t tiles =
+        std::max<int64_t>(1, kPieceBytes / (RowBytes(*part.source.tensor) * kTileRows));
+    for (int64_t begin = 0; begin < part.source.rows.total; begin += tiles * kTileRows) {
+      pieces.push_back({&part, begin, std::min(begin + tiles * kTileRows, part.source.rows.total)});
     }
   }
   return pieces;
@@ -184,23 +194,36 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& ha
                                  Sha256Digest* digest) const {
   const Part& part = *piece.part;
   const TiledMatrix& matrix = weights_.matrices[part.matrix];
-  const int64_t row_bytes = RowBytes(*part.tensor);
-  const absl::Span<const uint8_t> bytes =
-      checkpoint_.source()
-          .Data(*part.tensor)
-          .subspan((part.begin + piece.begin) * row_bytes, (piece.end - piece.begin) * row_bytes);
+  const TensorInfo& tensor = *part.source.tensor;
+  const Share& rows = part.source.rows;
+  const int64_t row_bytes = RowBytes(tensor);
+  const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(tensor).subspan(
+      (part.source.begin + piece.begin) * row_bytes, (piece.end - piece.begin) * row_bytes);
   hasher.Update(bytes.data(), bytes.size());
   *digest = hasher.Finish();
   uint8_t* data = memory + offsets_[part.matrix];
-  std::vector<float> floats;
+  // The rank's columns of a row, and zeros behind them.
+  const TensorTypeTraits& traits = Traits(tensor.type);
+  const auto stored_bytes = [&](int64_t columns) {
+    return columns / traits.block_elements * traits.block_bytes;
+  };
+  std::vector<uint8_t> filled(stored_bytes(matrix.columns));
+  std::vector<float> floats(matrix.columns);
   std::vector<uint8_t> blocks;
-  for (int64_t row = piece.begin; row < piece.end; ++row) {
+  const int64_t end = std::min(piece.end, rows.begin + rows.count);
+  for (int64_t i = std::max(piece.begin, rows.begin); i < end; ++i) {
+    const int64_t row = i - rows.begin;
     const int64_t to = part.first_row + row / kTileRows * part.group_stride + row % kTileRows;
     const TileFormat& format = matrix.Format(to / kTileRows);
-    absl::Span<const uint8_t> stored = bytes.subspan((row - piece.begin) * row_bytes, row_bytes);
-    if (format.type != part.tensor->type) {
-      floats.resize(matrix.columns);
-      Dequantize(part.tensor->type, stored, absl::MakeSpan(floats));
+    absl::Span<const uint8_t> stored =
+        bytes.subspan((i - piece.begin) * row_bytes, row_bytes)
+            .subspan(stored_bytes(part.columns.begin), stored_bytes(part.columns.count));
+    if (part.columns.count < part.columns.size) {
+      std::copy(stored.begin(), stored.end(), filled.begin());
+      stored = filled;
+    }
+    if (format.type != tensor.type) {
+      Dequantize(tensor.type, stored, absl::MakeSpan(floats));
       blocks.resize(matrix.columns / kBlock * Traits(format.type).block_bytes);
       QuantizeRow(format.type, floats, blocks.data());
       stored = blocks;
@@ -226,7 +249,7 @@ Sha256Digest CpuWeightPlacer::Digest(const std::vector<Piece>& pieces,
     hasher.Update(bytes.data(), bytes.size());
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].begin == 0) describe(*pieces[i].part->tensor);
+    if (pieces[i].begin == 0) describe(*pieces[i].part->source.tensor);
     hasher.Update(digests[i].data(), digests[i].size());
   }
   return hasher.Finish();

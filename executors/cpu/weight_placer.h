@@ -9,9 +9,10 @@
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
 #include "executors/cpu/memory.h"
-#include "executors/cpu/thread_pool.h"
 #include "executors/cpu/weight_tiles.h"
+#include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
+#include "executors/host/thread_pool.h"
 #include "executors/weights/checkpoint.h"
 
 namespace millrace::cpu {
@@ -19,74 +20,90 @@ namespace millrace::cpu {
 struct NormWeight {
   std::vector<float> scale;  // rounded up to 16 with zeros
   std::vector<float> bias;   // [size], of a layer norm
-  int size = 0;
+  int size = 0;              // of the values that the mean is over: all ranks'
   float epsilon = 0;
+  bool counted = true;  // NormSpec's
 };
 
 // Embeddings and linears are matrices alike: an EmbeddingId or a LinearId is an index of
 // `matrices`. Those of GatedLinear have 16 rows of gate and 16 of up in turns, filled up to a
 // multiple of 64 rows.
 struct CpuWeights {
+  RankSpec rank;
   std::vector<TiledMatrix> matrices;
+  std::vector<Share> rows;  // of an embedding or a head, by its matrix: of the vocabulary
   std::vector<std::vector<float>> biases;  // of the matrices, [rows], or empty
   std::vector<NormWeight> norms;
-  int64_t widest_linear = 0;  // the most rows of one whose whole output is written: gated linears'
-                              // and the head's are not
-  Memory memory;              // what the matrices point into
+  Memory memory;  // what the matrices point into
   Sha256Digest digest{};
 
   const TiledMatrix& Matrix(LinearId id) const { return matrices[static_cast<size_t>(id)]; }
   const TiledMatrix& Matrix(EmbeddingId id) const { return matrices[static_cast<size_t>(id)]; }
   const std::vector<float>& Bias(LinearId id) const { return biases[static_cast<size_t>(id)]; }
+  const Share& Rows(LinearId id) const { return rows[static_cast<size_t>(id)]; }
+  const Share& Rows(EmbeddingId id) const { return rows[static_cast<size_t>(id)]; }
   const NormWeight& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
 };
 
-// Only notes what is asked for, until Finish reads each tensor once, re-tiles and hashes it on all
-// threads, and drops the file's pages. A matrix that is asked for twice (a tied head) is placed
-// once.
-class CpuWeightPlacer : public EncoderPlacer {
+// Only notes what is asked for, until Finish reads each tensor once, re-tiles the rank's share and
+// hashes all of it on all threads, and drops the file's pages. A matrix that is asked for twice (a
+// tied head) is placed once.
+class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
  public:
-  // `weight_bits`: DeviceSpec's.
-  CpuWeightPlacer(const TensorSource& source, const Kernels& kernels, int weight_bits)
-      : checkpoint_(source), kernels_(kernels), weight_bits_(weight_bits) {}
+  // `weight_bits`: CpuSpec's.
+  CpuWeightPlacer(const TensorSource& source, const Kernels& kernels, int weight_bits,
+                  RankSpec rank = {})
+      : checkpoint_(source), kernels_(kernels), weight_bits_(weight_bits) {
+    weights_.rank = rank;
+  }
 
   bool Has(const std::string& name) const override { return checkpoint_.Has(name); }
+  RankSpec rank() const override { return weights_.rank; }
+  absl::StatusOr<ScaleBlock> BlockOf(const std::string& name) const override;
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
   absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) override;
   absl::StatusOr<NormId> LayerNorm(const std::string& name, float epsilon) override;
-  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
-  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names) override;
+  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
+                                  const Shard& shard) override;
+  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
+                                       const Share& share) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
+
+  // The weights that were asked for so far, without data: for a dry run.
+  const CpuWeights& shapes() const { return weights_; }
 
   // The weights. Once, at the end. INVALID_ARGUMENT where weights were to be quantized and none
   // were floats.
   absl::StatusOr<CpuWeights> Finish(ThreadPool& pool);
 
  private:
-  // Row begin + r of the tensor, r < rows, becomes row first_row + r / 16 * group_stride + r % 16
-  // of the matrix.
+  // The rank's rows of the source: row rows.begin + r, r < rows.count, becomes lane l of
+  // the matrix's tile t, where 16 t + l = first_row + r / 16 * group_stride + r % 16.
   struct Part {
-    const TensorInfo* tensor;
-    int64_t begin;
-    int64_t rows;
+    Checkpoint::Part source;
+    Share columns;
     size_t matrix;
     int64_t first_row;
     int64_t group_stride;
   };
-  // Some rows of a part, [begin, end) of its own: one thread's work at a time.
+  // Some of the source's rows.total rows, [begin, end): one thread's work at a time.
   struct Piece {
     const Part* part;
     int64_t begin;
     int64_t end;
   };
 
-  // What a matrix is to its model.
+  // The role of a matrix in its model.
   enum class Role { kTable, kLinear, kGated };
 
   // The type in which a tensor is kept: its own, or that which it becomes.
   TensorType KeptType(const TensorInfo& tensor, Role role) const;
   absl::Status CheckTypes(const std::vector<const TensorInfo*>& tensors) const;
-  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, Role role);
+  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, Role role,
+                               const Shard& shard);
+  absl::StatusOr<size_t> PlaceTable(const std::string& name);
+  std::vector<TileRun> AddParts(const std::vector<Checkpoint::Part>& parts, Role role,
+                                const Share& columns);
   void PlacePiece(const Piece& piece, uint8_t* memory, Sha256& hasher, Sha256Digest* digest) const;
   std::vector<Piece> Pieces() const;
   Sha256Digest Digest(const std::vector<Piece>& pieces,

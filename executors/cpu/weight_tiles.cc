@@ -1,5 +1,6 @@
 #include "executors/cpu/weight_tiles.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -27,7 +28,10 @@ void Put(uint32_t dword, uint8_t* to) { std::memcpy(to, &dword, sizeof(dword)); 
 TileFormat DescribeFormat(TensorType type, int64_t columns, const Kernels& kernels) {
   const std::optional<TileKind> kind = TileKindOf(type);
   if (!kind.has_value()) std::abort();  // the placer refuses them
-  TileFormat format{.type = type, .kind = *kind, .gemm = kernels.gemm[static_cast<int>(*kind)]};
+  TileFormat format{.type = type,
+                    .kind = *kind,
+                    .input = InputForm(type, kernels),
+                    .gemm = kernels.gemm[static_cast<int>(*kind)]};
   const TileLayout& layout = kTileLayouts[static_cast<int>(*kind)];
   switch (*kind) {
     case TileKind::kF32:
@@ -206,24 +210,55 @@ Form InputForm(TensorType type, const Kernels& kernels) {
   return type == TensorType::kBf16 ? kernels.bf16_input : Form::kFloat;
 }
 
-TiledMatrix DescribeTiles(absl::Span<const TensorType> tiles, int64_t rows, int64_t columns,
-                          const Kernels& kernels) {
+TiledMatrix DescribeTiles(absl::Span<const TileRun> runs, int64_t columns, const Kernels& kernels) {
   TiledMatrix matrix;
-  matrix.input = InputForm(tiles[0], kernels);
-  matrix.rows = rows;
   matrix.columns = columns;
-  matrix.tiles = static_cast<int64_t>(tiles.size());
-  matrix.places.reserve(tiles.size());
-  for (const TensorType type : tiles) {
+  for (const TileRun& run : runs) {
     size_t format = 0;
-    while (format < matrix.formats.size() && matrix.formats[format].type != type) ++format;
+    while (format < matrix.formats.size() && matrix.formats[format].type != run.type) ++format;
     if (format == matrix.formats.size()) {
-      matrix.formats.push_back(DescribeFormat(type, columns, kernels));
+      matrix.formats.push_back(DescribeFormat(run.type, columns, kernels));
+      const Form input = matrix.formats[format].input;
+      if (std::find(matrix.inputs.begin(), matrix.inputs.end(), input) == matrix.inputs.end()) {
+        matrix.inputs.push_back(input);
+      }
     }
-    matrix.places.push_back({matrix.bytes, static_cast<int>(format)});
-    matrix.bytes += matrix.formats[format].bytes;
+    for (int64_t row = 0; row < run.rows; row += kTileRows) {
+      matrix.places.push_back(
+          {.offset = matrix.bytes,
+           .format = static_cast<int>(format),
+           .row = static_cast<int>(matrix.rows + row),
+           .rows = static_cast<int>(std::min<int64_t>(kTileRows, run.rows - row))});
+      matrix.bytes += matrix.formats[format].bytes;
+    }
+    matrix.rows += run.rows;
   }
+  matrix.tiles = static_cast<int64_t>(matrix.places.size());
+  // Behind the last row an output has space up to a multiple of 16.
+  TiledMatrix::Place& last = matrix.places.back();
+  if (last.row % kTileRows == 0) last.rows = kTileRows;
   return matrix;
+}
+
+void TiledMatrix::MultiplyPart(int64_t tile, GemmTile gemm) const {
+  constexpr int kTokens = 32;
+  float outputs[kTokens * kTileRows] = {};
+  const GemmTile all = gemm;
+  const int count = places[tile].rows;
+  for (int first = 0; first < all.rows; first += kTokens) {
+    gemm.rows = std::min(kTokens, all.rows - first);
+    gemm.x = static_cast<const uint8_t*>(all.x) + first * all.x_stride;
+    gemm.out = outputs;
+    gemm.out_stride = kTileRows;
+    float* const to = all.out + first * all.out_stride;
+    for (int i = 0; i < gemm.rows && all.add; ++i) {
+      std::copy_n(to + i * all.out_stride, count, outputs + i * kTileRows);
+    }
+    Multiply(tile, gemm);
+    for (int i = 0; i < gemm.rows; ++i) {
+      std::copy_n(outputs + i * kTileRows, count, to + i * all.out_stride);
+    }
+  }
 }
 
 void TileRow(const TileFormat& format, int64_t columns, const uint8_t* row, int lane,

@@ -17,26 +17,37 @@ namespace millrace::cpu {
 // Nothing for what there are no tiles of: FP8.
 std::optional<TileKind> TileKindOf(TensorType type);
 
-// What a linear on weights of this type reads.
+// The form that a linear on weights of this type reads.
 Form InputForm(TensorType type, const Kernels& kernels);
 
 struct TileFormat {
   TensorType type = TensorType::kF32;
   TileKind kind = TileKind::kF32;
+  Form input = Form::kFloat;  // the form in which the kernel reads x
   GemmKernel gemm = nullptr;
   int depth = 0;     // in the kernel's steps
   size_t bytes = 0;  // a multiple of 64
 };
 
-// A weight [rows, columns] cut into tiles of 16 rows; rows past the last are zero. Tiles may be of
-// different types, as linears of several tensors run as one.
+// Consecutive rows of one type.
+struct TileRun {
+  TensorType type;
+  int64_t rows;
+};
+
+// A weight [rows, columns] cut into tiles of 16 rows. A linear of several tensors runs as one, so
+// tiles may be of different types; rows of another type begin in a tile of their own. Rows past the
+// end of a tile's run are zero.
 struct TiledMatrix {
   struct Place {
     size_t offset;
-    int format;  // of `formats`
+    int format;  // an index of `formats`
+    int row;     // the matrix's row that the tile begins with
+    int rows;    // how many of its 16 outputs may be written: those that another run's follow on
+                 // must not touch them
   };
 
-  Form input = Form::kFloat;  // what its linear reads
+  std::vector<Form> inputs;  // the forms of x that its tiles read, each once
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t tiles = 0;
@@ -48,19 +59,22 @@ struct TiledMatrix {
   const TileFormat& Format(int64_t tile) const { return formats[places[tile].format]; }
   const uint8_t* Tile(int64_t tile) const { return data + places[tile].offset; }
 
-  // Runs a linear's kernel on one of the tiles: sets `weights` and `depth`.
+  // Runs a linear's kernel on one of the tiles: sets `weights` and `depth`. All 16 outputs are
+  // written.
   void Multiply(int64_t tile, GemmTile& gemm) const {
     const TileFormat& format = Format(tile);
     gemm.weights = Tile(tile);
     gemm.depth = format.depth;
     format.gemm(gemm);
   }
+
+  // The same, but writes only the first `places[tile].rows` outputs.
+  void MultiplyPart(int64_t tile, GemmTile gemm) const;
 };
 
-// All of it but `data`. There are tiles of every type, and all types have one InputForm; `columns`
-// is a multiple of each type's block.
-TiledMatrix DescribeTiles(absl::Span<const TensorType> tiles, int64_t rows, int64_t columns,
-                          const Kernels& kernels);
+// Describes all of the matrix but `data`. There are tiles of every type; `columns` is a multiple of
+// each type's block.
+TiledMatrix DescribeTiles(absl::Span<const TileRun> runs, int64_t columns, const Kernels& kernels);
 
 // Puts one row of the file into lane [0, 16) of a tile.
 void TileRow(const TileFormat& format, int64_t columns, const uint8_t* row, int lane,

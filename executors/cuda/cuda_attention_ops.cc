@@ -1,5 +1,6 @@
 // The ops of CudaOps between the qkv linear and the output linear.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "executors/cuda/cuda_buffer.h"
@@ -12,6 +13,9 @@
 
 namespace millrace::cuda {
 namespace {
+
+constexpr int kHeadSizes[] = {64, 96, 128, 256};
+constexpr int kMaxGroup = 16;
 
 size_t PlanOf(const CudaOpsContext& context, int32_t window) {
   const auto plan =
@@ -49,10 +53,29 @@ kernels::KvPages CudaOps::Pages(int32_t layer) const {
           .v_scale = fp8 ? c_.weights->v_scales[layer] : 1.0f};
 }
 
-void CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
-                         const std::optional<HeadNorms>& norms, Activation& qkv,
-                         const StepInput& input) {
-  Buffer& in = static_cast<Buffer&>(*qkv);
+// Refuses what the kernels of attention do not take.
+void CudaOps::CheckAttention(const AttentionSpec& spec) {
+  Require(std::find(std::begin(kHeadSizes), std::end(kHeadSizes), spec.head_size) !=
+              std::end(kHeadSizes),
+          "head size", spec.head_size, "64, 96, 128, 256");
+  const int group = spec.num_heads / spec.num_kv_heads;
+  Require(group <= kMaxGroup, "number of query heads for each kv head", group, "up to ", kMaxGroup);
+  Require(spec.soft_cap == 0, "attention soft cap", spec.soft_cap, "0");
+  Require(spec.causal, "attention", "to all of a text", "causal");
+  const int rotated = spec.rope.dimensions;
+  Require(rotated % 8 == 0 && rotated <= spec.head_size, "number of rotary dimensions", rotated,
+          "multiples of 8 up to the head size");
+  Require(!measures_ || rotated == 0 || spec.rope == c_.rope, "rotary embedding",
+          "another in some layers", "one for all layers that rotate");
+}
+
+Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
+                          const std::optional<HeadNorms>& norms, Qkv qkv) {
+  CheckAttention(spec);
+  Require(!norms.has_value() || !norms->across_heads, "norm of q and k", "across heads",
+          "of each head");
+  auto& in = static_cast<CudaQkv&>(*qkv);
+  auto query = std::make_unique<CudaQuery>();
   const CudaNorm* q_norm = norms.has_value() ? &c_.weights->Norm(norms->q) : nullptr;
   const kernels::Rope rope = {
       .rotations = c_.rotations,
@@ -62,47 +85,49 @@ void CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
       .q_norm = q_norm != nullptr ? q_norm->weight : nullptr,
       .k_norm = q_norm != nullptr ? c_.weights->Norm(norms->k).weight : nullptr,
       .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0};
-  if (kernels::AppendsWithAttention(AttentionStepOf(Cast(input), c_, spec))) {
-    in.rope = rope;
-    return;
+  if (kernels::AppendsWithAttention(AttentionStepOf(*step_, c_, spec))) {
+    query->product = std::move(in.product);
+    query->rope = rope;
+    return query;
   }
-  auto q = TakeRows(sizeof(kernels::Bf16) * spec.num_heads * spec.head_size, in.tokens());
-  const int64_t head_tokens = int64_t{in.tokens()} * spec.head_size;
+  const int tokens = in.product.rows.tokens();
+  query->q = TakeRows(sizeof(kernels::Bf16) * spec.num_heads * spec.head_size, tokens);
+  const int64_t head_tokens = int64_t{tokens} * spec.head_size;
   const int64_t kv_bytes = 2 * (2 + c_.kv.element_bytes()) * spec.num_kv_heads * head_tokens;
   Run("rope and append", {4 * spec.num_heads * head_tokens + kv_bytes}, [&] {
-    return kernels::LaunchRopeAppend({.qkv = in.product,
-                                      .tokens = in.tokens(),
+    return kernels::LaunchRopeAppend({.qkv = in.product.values,
+                                      .tokens = tokens,
                                       .heads = spec.num_heads,
                                       .positions = c_.buffers->arrays.positions,
                                       .slots = c_.buffers->arrays.slots,
                                       .tables = c_.buffers->tables(),
                                       .rope = rope,
-                                      .q = q->bf16(),
+                                      .q = query->q.bf16(),
                                       .pages = Pages(layer)},
                                      stream_);
   });
-  qkv = std::move(q);
+  return query;
 }
 
-Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
-                              const StepInput& input, LinearId consumer) {
-  const CudaStepInput& step = Cast(input);
+LinearInput CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
+                               Consumers consumers) {
+  const CudaStepInput& step = *step_;
   const kernels::AttentionStep attention = AttentionStepOf(step, c_, spec);
-  if (layer == 0) std::fill(attention_turns_.begin(), attention_turns_.end(), 0);
   const uint32_t turn = ++attention_turns_[PlanOf(c_, spec.window)];
   if (turn == 1) {
     Run("planning attention", {0},
         [&] { return kernels::LaunchPlanAttention(attention, stream_); });
   }
-  const Buffer& in = Buffer::Of(qkv);
+  const auto& in = static_cast<const CudaQuery&>(*query);
   const bool appends = in.rope.has_value();
   const int width = spec.num_heads * spec.head_size;
-  auto out = TakeInput(consumer, step.tokens);
+  auto input = TakeInput(consumers, step.tokens);
+  CudaInputForm& first = input->forms.front();
   // A linear that makes its input leaves more of the memory to attention meanwhile.
-  const bool fp8 = out->input.type == kernels::Type::kFp8;
-  const bool makes = fp8 && MakesInput(consumer, step.tokens);
-  const bool direct = kernels::IsKnown(out->input.scaling) && !makes;
-  std::unique_ptr<Buffer> plain;
+  const bool fp8 = first.values.type == kernels::Type::kFp8;
+  const bool makes = fp8 && MakesInput(consumers, step.tokens);
+  const bool direct = input->forms.size() == 1 && kernels::IsKnown(first.values.scaling) && !makes;
+  CudaRows plain;
   if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * width, step.tokens);
   const int64_t kv_width = int64_t{2} * spec.num_kv_heads * spec.head_size;
   const int64_t positions =
@@ -112,35 +137,38 @@ Activation CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Ac
   Run("attention", {4 * int64_t{step.tokens} * width + kv_bytes + new_bytes}, [&] {
     return kernels::LaunchPagedAttention(
         {.step = attention,
-         .q = appends ? nullptr : in.bf16(),
+         .q = appends ? nullptr : in.q.bf16(),
          .q_stride = appends ? 0 : width,
          .pages = Pages(layer),
          .tables = c_.buffers->tables(),
-         .out = direct ? out->input : kernels::Bf16Rows(plain->bf16(), width),
+         .out = direct ? first.values : kernels::Bf16Rows(plain.bf16(), width),
          .scale = spec.scale,
          .soft_cap = 0,
          .scratch = c_.attention_scratch,
-         .turn = turn,
+         .launch_number = turn,
          .portable = c_.portable_kernels,
-         .qkv = appends ? in.product : kernels::Product{},
+         .qkv = in.product.values,
          .rope = in.rope.value_or(kernels::Rope{})},
         stream_);
   });
+  if (direct) return input;
   if (makes) {
-    out->row = {.plain = plain->bf16(), .width = width};
-    out->row_memory[0] = std::move(plain);
-  } else if (!direct) {
-    const int64_t bytes = 2 * int64_t{step.tokens} * width + BytesOf(out->input, step.tokens);
+    first.row = {.plain = plain.bf16(), .width = width};
+    input->plain = std::move(plain);
+    return input;
+  }
+  for (const CudaInputForm& out : input->forms) {
+    const int64_t bytes = 2 * int64_t{step.tokens} * width + BytesOf(out.values, step.tokens);
     Run("quantize", {bytes}, [&] {
-      return kernels::LaunchQuantize({.in = plain->bf16(),
+      return kernels::LaunchQuantize({.in = plain.bf16(),
                                       .in_stride = width,
                                       .tokens = step.tokens,
                                       .width = width,
-                                      .out = out->input},
+                                      .out = out.values},
                                      stream_);
     });
   }
-  return out;
+  return input;
 }
 
 }  // namespace millrace::cuda

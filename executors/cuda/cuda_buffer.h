@@ -1,4 +1,4 @@
-// What the files of CudaOps share: its buffers, and how it launches.
+// Shared by the source files of CudaOps: its buffers and its launches.
 #ifndef MILLRACE_EXECUTORS_CUDA_CUDA_BUFFER_H_
 #define MILLRACE_EXECUTORS_CUDA_CUDA_BUFFER_H_
 
@@ -8,60 +8,116 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "base/strings.h"
 #include "executors/activation_arena.h"
 #include "executors/cuda/cuda_ops.h"
 #include "executors/cuda/device.h"
 #include "kernels/attention/rope.h"
+#include "kernels/gemm/linear.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
 
-// What an op leaves: the residual (float32), a linear's input, its product, or q. Which of them is
-// known to the ops that pass it on.
-class CudaOps::Buffer : public ActivationBuffer {
+// An allocation of the arena that holds one row per token.
+class CudaRows {
  public:
-  Buffer(ActivationArena& arena, size_t bytes, int tokens)
-      : arena_(arena), data_(arena.Take(std::max<size_t>(bytes, 1))), tokens_(tokens) {}
-  ~Buffer() override { arena_.Return(data_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  static const Buffer& Of(const Activation& activation) {
-    return static_cast<const Buffer&>(*activation);
+  CudaRows() = default;
+  CudaRows(ActivationArena& arena, uint8_t* memory, size_t bytes, int tokens)
+      : arena_(&arena), begin_(arena.Take(bytes)), data_(memory + begin_), tokens_(tokens) {}
+  CudaRows(CudaRows&& other) noexcept { *this = std::move(other); }
+  CudaRows& operator=(CudaRows&& other) noexcept {
+    std::swap(arena_, other.arena_);
+    std::swap(begin_, other.begin_);
+    std::swap(data_, other.data_);
+    std::swap(tokens_, other.tokens_);
+    return *this;
+  }
+  ~CudaRows() {
+    if (arena_ != nullptr) arena_->Return(begin_);
   }
 
   uint8_t* data() const { return data_; }
   int tokens() const { return tokens_; }
-  float* residual() const { return reinterpret_cast<float*>(data_); }
+  float* floats() const { return reinterpret_cast<float*>(data_); }
   kernels::Bf16* bf16() const { return reinterpret_cast<kernels::Bf16*>(data_); }
 
-  kernels::Activation input{};  // of a linear
-  kernels::Product product{};
-  int width = 0;                      // of a residual
-  const float* bias = nullptr;        // of a product: to be added
-  std::optional<kernels::Rope> rope;  // of a product that attention turns and appends itself
-
-  std::vector<std::unique_ptr<Buffer>> pieces;  // of what the head runs on, one run each
-
-  // Of a linear that makes its input: of what, and whose memory that is.
-  std::optional<kernels::InputRow> row;
-  std::unique_ptr<ActivationBuffer> row_memory[3];
-
  private:
-  ActivationArena& arena_;
-  uint8_t* data_;
-  int tokens_;
+  ActivationArena* arena_ = nullptr;
+  size_t begin_ = 0;
+  uint8_t* data_ = nullptr;
+  int tokens_ = 0;
 };
+
+// A linear's output.
+struct CudaProduct {
+  CudaRows rows;
+  kernels::Product values{};
+};
+
+struct CudaResidual : ResidualBuffer {
+  CudaRows rows;  // float32
+};
+
+// A linear's input in the form that some of its consumers want.
+struct CudaInputForm {
+  CudaRows rows;
+  kernels::Activation values{};
+  // Set for a consumer with a fused prologue: the row that it computes its input from. `values`
+  // then say where its scales go.
+  std::optional<kernels::InputRow> row;
+};
+
+struct CudaLinearInput : LinearInputBuffer {
+  absl::InlinedVector<CudaInputForm, 1> forms;
+
+  // The owners of the memory that the `row` of a form points into.
+  CudaProduct product;
+  LinearInput scales;  // the product's
+  Residual residual;
+  CudaRows plain;
+};
+
+struct CudaQkv : QkvBuffer {
+  CudaProduct product;
+  const float* bias = nullptr;  // still to be added
+};
+
+// Either q alone, or all of the product, which attention rotates and appends itself.
+struct CudaQuery : QueryBuffer {
+  CudaRows q;
+  CudaProduct product;
+  std::optional<kernels::Rope> rope;
+};
+
+// The wanted rows of the head's input, in pieces that one run of the head takes.
+struct CudaLogits : LogitsBuffer {
+  using LogitsBuffer::LogitsBuffer;
+  std::vector<CudaInputForm> pieces;
+};
+
+inline CudaResidual& Cast(const Residual& residual) {
+  return static_cast<CudaResidual&>(*residual);
+}
 
 template <typename Launch>
 void CudaOps::Run(std::string_view op, std::initializer_list<int64_t> bytes, const Launch& launch) {
   if (measures_) {
     bytes_.insert(bytes_.end(), bytes);
-  } else if (status_.ok()) {
-    status_ = ToStatus(launch(), op);
+  } else if (ok()) {
+    Fail(ToStatus(launch(), op));
   }
+}
+
+template <typename Came, typename... Allowed>
+void CudaOps::Require(bool supported, std::string_view field, const Came& came,
+                      const Allowed&... allowed) {
+  if (supported) return;
+  Fail(absl::UnimplementedError(
+      StrCat("the model's ", field, " is ", came, "; allowed on the GPU: ", allowed...)));
 }
 
 }  // namespace millrace::cuda

@@ -31,7 +31,7 @@ FaultPoint device_error("cuda.device_error");  // a kernel of the step traps
 FaultPoint hang("cuda.hang");                  // a kernel of the step never ends
 FaultPoint nan_row("cuda.nan_row");            // a row's logits become NaN
 
-// What of a plan the memory for steps was not made for.
+// Rejects a plan that exceeds the sizes the step buffers were allocated for.
 absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
   if (plan.copies.size() > static_cast<size_t>(limits.max_num_seqs)) {
     return absl::InvalidArgumentError(StrCat("a step copies ", plan.copies.size(),
@@ -49,7 +49,7 @@ absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
   return absl::OkStatus();
 }
 
-// Each row has one token and wants its logits: what graphs are captured of.
+// Returns whether every row decodes one token. Only such steps are captured as graphs.
 bool IsDecode(const StepPlan& plan) {
   for (const StepRow& row : plan.rows) {
     if (row.num_tokens != 1 || row.logits.size() != 1) return false;
@@ -57,7 +57,7 @@ bool IsDecode(const StepPlan& plan) {
   return !plan.rows.empty();
 }
 
-// Runs on the worker's thread but for its making.
+// Runs steps on the GPU. All methods but the constructor run on the worker's thread.
 class CudaStepRunner : public StepRunner {
  public:
   CudaStepRunner(std::unique_ptr<CudaModel> model, DecodeGraphs graphs, Duration timeout)
@@ -67,7 +67,7 @@ class CudaStepRunner : public StepRunner {
         packer_(model_->info.limits),
         results_(model_->info.limits) {}
 
-  // What a kernel that never ends may still use stays: to free it would be to wait for the kernel.
+  // Memory that a hung kernel may still use is leaked, since freeing it would wait for the kernel.
   ~CudaStepRunner() override {
     if (!hung_) return;
     (void)model_.release();
@@ -125,10 +125,10 @@ class CudaStepRunner : public StepRunner {
     std::vector<std::optional<int32_t>> tops;  // by row: SamplingParams::top_logprobs
     absl::Status status;
     LongRange whole;
-    std::optional<LongRange> wait;  // from the end of its launch
+    std::optional<LongRange> wait;  // begins when the launch has ended
   };
 
-  // `started` is when it could begin.
+  // Returns whether the step exceeds its time limit, counted from when it could begin.
   bool Hangs(const Running& running) const {
     return Clock::Real().Now() - running.started > timeout_;
   }
@@ -136,7 +136,7 @@ class CudaStepRunner : public StepRunner {
   absl::Status Launch(Running& running) {
     MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
     for (StepRow& row : running.plan.rows) {
-      // No embedding has this number: the kernel that looks it up makes the row NaN.
+      // The embedding kernel turns an invalid id into a row of NaN.
       if (!row.sampled_by.has_value() && nan_row.Fires()) {
         running.plan.tokens[row.tokens.begin] = -1;
       }
@@ -159,7 +159,7 @@ class CudaStepRunner : public StepRunner {
                                   model_->stream.get());
   }
 
-  // As a step of `rows` rows, the plan's and nobody's.
+  // Uploads the plan as a step of `rows` rows: the plan's own, followed by padding rows.
   absl::StatusOr<PackedPlan> Upload(Running& running, int rows) {
     const Range range("upload");
     StepLane& lane = *running.lane;
@@ -256,7 +256,7 @@ class CudaExecutor : public Executor {
     const CudaModel& model = runner_->model();
     std::vector<int64_t> bytes =
         cuda::DecodeBytes(*model.model, model.ops->context(), rows, positions);
-    bytes.insert(bytes.begin(), 0);  // the kernel that takes the step's input apart
+    bytes.insert(bytes.begin(), 0);  // the kernel that expands the step's input
     return bytes;
   }
 
@@ -267,18 +267,18 @@ class CudaExecutor : public Executor {
   std::unique_ptr<CudaStepRunner> runner_;
   const ModelInfo info_;
   PlanChecker checker_;
-  StepWorker worker_;  // last: it uses what is above
+  StepWorker worker_;  // last, since its thread uses the members above
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& model,
-                                                           const DeviceSpec& device) {
+                                                           const CudaSpec& device) {
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CudaModel> loaded, LoadCudaModel(model, device));
   PhaseTimer phases;
   const StepLimits& limits = loaded->info.limits;
   MILLRACE_ASSIGN_OR_RETURN(const MemoryUse before, ReadMemory());
-  MILLRACE_RETURN_IF_ERROR(RunNobodysStep(*loaded, 1, limits.max_num_batched_tokens));
+  MILLRACE_RETURN_IF_ERROR(RunPaddingStep(*loaded, 1, limits.max_num_batched_tokens));
   phases.End("warm up");
   DecodeGraphs graphs;
   if (!device.enforce_eager) {

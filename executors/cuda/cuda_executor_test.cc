@@ -1,6 +1,6 @@
-// The whole GPU executor on small random models and on the default model: that a sequence's tokens
-// and log-probabilities are its own, bit for bit, that they agree with the CPU's, and that what
-// cannot run is refused.
+// Tests the whole GPU executor on small random models and on the default model: a sequence's tokens
+// and log-probabilities depend on itself alone, bit for bit; they agree with the CPU's; and
+// unsupported models are refused.
 #include "executors/cuda/cuda_executor.h"
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "executors/cuda/cuda_test_util.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 #include "executors/models/family_reference.h"
 #include "formats/gguf_test_util.h"
 #include "formats/hf_test_util.h"
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 constexpr int kGenerated = 24;
 
-// One sequence by itself, its prompt in chunks.
+// Runs one sequence by itself, with its prompt in chunks.
 SequenceOutput Alone(Executor& executor, int chunk = 2000) {
   ExecutorDriver driver(executor);
   const SlotId slot = driver.Add(Prompt(300, 0), kSampling);
@@ -35,7 +35,7 @@ SequenceOutput Alone(Executor& executor, int chunk = 2000) {
   return driver.output(slot);
 }
 
-// The same among 32 others, and then from the cache.
+// Runs the same sequence among 32 others, and then from the cache.
 void ExpectTheSameInCompany(Executor& executor, const SequenceOutput& alone) {
   ExecutorDriver driver(executor);
   std::vector<SlotId> slots;
@@ -59,7 +59,7 @@ TEST(CudaExecutorTest, ASequencesNumbersAreItsOwn) {
          {Model(TensorType::kQ4_1, TensorType::kQ8_0), Model(TensorType::kF32, TensorType::kF16)}) {
       SCOPED_TRACE(std::string(Traits(model.linear_type).name) + (fp8 ? ", fp8" : ""));
       const std::string path = ModelPath(model);
-      DeviceSpec device = Device();
+      CudaSpec device = Device();
       device.quantize_fp8 = fp8;
       device.kv_cache_fp8 = fp8;
       device.quantize_head = fp8;
@@ -72,7 +72,7 @@ TEST(CudaExecutorTest, ASequencesNumbersAreItsOwn) {
       }
       const std::unique_ptr<Executor> company = Load(path, device);
       ExpectTheSameInCompany(*company, alone);
-      DeviceSpec changed = device;
+      CudaSpec changed = device;
       changed.enforce_eager = true;
       EXPECT_EQ(Alone(*Load(path, changed)), alone) << "without graphs";
       changed = device;
@@ -88,7 +88,7 @@ TEST(CudaExecutorTest, PenaltiesCountThePromptAndWhatWasGenerated) {
   ExpectPenaltiesCountAll(*executor, kGenerated);
 }
 
-// A slot's biases follow its banned tokens, and the next sequence in it has its own.
+// A slot's biases follow its banned tokens, and the next sequence in the slot has its own.
 TEST(CudaExecutorTest, BiasesAndBansAreTheSlotsOwn) {
   const std::unique_ptr<Executor> executor =
       Load(ModelPath(Model(TensorType::kF32, TensorType::kF16)), Device());
@@ -101,7 +101,7 @@ TEST(CudaExecutorTest, BiasesAndBansAreTheSlotsOwn) {
     return tokens;
   };
   const std::vector<Token> plain = generate({.temperature = 0});
-  // The model is tied and likes to repeat itself: by 45, and token 14 has 22 then.
+  // The model is tied and tends to repeat itself, by 45; token 14 then has 22.
   const SamplingParams biased{.temperature = 0,
                               .logit_bias = {{14, 100}, {9, 50}},
                               .banned_tokens = {14},
@@ -112,9 +112,9 @@ TEST(CudaExecutorTest, BiasesAndBansAreTheSlotsOwn) {
             generate({.temperature = 1, .typical_p = 0.9f, .seed = 3}));
 }
 
-// How often kernels whose names hold `part` run when this executor computes `Alone`.
+// Returns how many kernels whose names contain `part` run when this executor computes `Alone`.
 int Launches(Executor& executor, const std::string& part) {
-  auto trace = StartTrace(DeviceKind::kCuda);
+  auto trace = StartTrace(CudaSpec{});
   CheckOk(trace.status());
   Alone(executor);
   const auto operations = (*trace)->Stop();
@@ -128,42 +128,41 @@ TEST(CudaExecutorTest, EveryChoiceOfKernelsGivesTheSameBits) {
   TinyLlama model = Model(TensorType::kF32, TensorType::kF16);
   model.hidden = 256;
   model.heads = 2;  // of 128, which sm_90a has kernels for
-  model.ffn = 384;  // nothing to fill up, which a linear that ends in its gate does not
+  model.ffn = 384;  // no padding, which a linear with a fused gate does not support
   const std::string stored = ::testing::TempDir() + "/cuda_test_fp8_" + std::to_string(getpid());
-  WriteHfFolder(
-      model, stored,
-      {.fp8 = Fp8Scheme{.weights = Fp8Scheme::Weights::kTensor, .static_activations = true}});
+  WriteHfFolder(model, stored,
+                {.quantization = QuantScheme{.activations = ActivationScaling::kStatic}});
   const struct {
     std::string path;
     bool quantize;
-    bool rows_scaled;  // an input has a scale a row, known when the row is
+    bool rows_scaled;  // an input has a scale per row, known only with the whole row
   } cases[] = {
       {ModelPath(model), false, false}, {ModelPath(model), true, true}, {stored, false, false}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.path + (c.quantize ? " quantized" : ""));
-    DeviceSpec device = Device();
+    CudaSpec device = Device();
     device.quantize_fp8 = c.quantize;
     const SequenceOutput all = Alone(*Load(c.path, device));
     const auto launches = [&](const std::string& part) {
       return Launches(*Load(c.path, device), part);
     };
     EXPECT_GT(launches("PrefillSm90Kernel"), 0);
-    EXPECT_GT(launches("StreamKernel"), 0);
+    EXPECT_GT(launches("SkinnyKernel"), 0);
     EXPECT_EQ(launches("GatedActivationKernel") > 0, c.rows_scaled);  // of clusters
-    // Where no row is waited for, only the prompt's linears leave the gate to others.
+    // Without scales per row, only the prompt's linears leave the gate to a separate kernel.
     if (!c.rows_scaled) {
       EXPECT_EQ(launches("Gated"), model.layers);
       EXPECT_EQ(launches("Quantize"), 0);
     }
     device.cublaslt_linears = true;
     EXPECT_EQ(Alone(*Load(c.path, device)), all) << "linears on cuBLASLt";
-    EXPECT_EQ(launches("StreamKernel"), 0);
+    EXPECT_EQ(launches("SkinnyKernel"), 0);
     EXPECT_GT(launches("PrefillSm90Kernel"), 0);
     EXPECT_GT(launches("Gated"), model.layers);
     device.cublaslt_linears = false;
     device.portable_kernels = true;
     EXPECT_EQ(Alone(*Load(c.path, device)), all) << "portable kernels";
-    for (const char* kernel : {"PrefillSm90Kernel", "StreamKernel", "GatedActivationKernel"}) {
+    for (const char* kernel : {"PrefillSm90Kernel", "SkinnyKernel", "GatedActivationKernel"}) {
       EXPECT_EQ(launches(kernel), 0);
     }
   }
@@ -171,7 +170,7 @@ TEST(CudaExecutorTest, EveryChoiceOfKernelsGivesTheSameBits) {
 
 TEST(CudaExecutorTest, ACopiedBlockIsTheSame) {
   for (const bool fp8 : {false, true}) {
-    DeviceSpec device = Device();
+    CudaSpec device = Device();
     device.kv_cache_fp8 = fp8;
     const std::unique_ptr<Executor> executor =
         Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), device);
@@ -182,8 +181,8 @@ TEST(CudaExecutorTest, ACopiedBlockIsTheSame) {
   }
 }
 
-// The root mean square of the differences to the reference, over the reference's own deviation:
-// BF16's 8 bits are 0.2 % of each number that is rounded.
+// Returns the root mean square of the differences to the reference, divided by the reference's own
+// deviation. BF16's 8 bits are 0.2 % of each rounded number.
 TEST(CudaExecutorTest, AgreesWithDoublePrecision) {
   for (const bool factors : {false, true}) {
     TinyLlama model = Model(TensorType::kF32, TensorType::kF32);
@@ -213,7 +212,7 @@ TEST(CudaExecutorTest, KnowsTheCapitalOfFrance) {
   const std::vector<Token> question = {1,    4093, 198, 1780, 314, 260, 3575, 282,
                                        4649, 47,   2,   198,  1,   520, 9531, 198};
   for (const bool fp8 : {false, true}) {
-    DeviceSpec device = Device();
+    CudaSpec device = Device();
     device.kv_cache_memory = 512 << 20;
     device.quantize_fp8 = fp8;
     device.quantize_head = fp8;
@@ -259,10 +258,10 @@ TEST(CudaExecutorTest, BannedTokensAreNotSampled) {
 
 TEST(CudaExecutorTest, SaysWhatItCannotDo) {
   const std::string path = ModelPath(Model(TensorType::kF32, TensorType::kF32));
-  const auto error = [&](const DeviceSpec& device) {
+  const auto error = [&](const CudaSpec& device) {
     return std::string(LoadExecutor({path}, device).status().message());
   };
-  DeviceSpec device = Device();
+  CudaSpec device = Device();
   device.block_size = 48;
   EXPECT_THAT(error(device), HasSubstr("block_size is 48; allowed on the GPU: 16, 32, 64, 128"));
   device = Device();
@@ -276,7 +275,7 @@ TEST(CudaExecutorTest, SaysWhatItCannotDo) {
   EXPECT_THAT(error(device), HasSubstr("max_model_len is 5000, allowed: up to the model's 1024"));
   TinyLlama narrow;  // heads of 16
   EXPECT_THAT(LoadExecutor({ModelPath(narrow)}, Device()).status().message(),
-              HasSubstr("heads have 16 elements; allowed on the GPU: 64, 96, 128, 256"));
+              HasSubstr("head size is 16; allowed on the GPU: 64, 96, 128, 256"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// What happens when something goes wrong on a GPU: a row fails alone, a device that fails or hangs
-// fails everything that is in flight, once, and nothing waits for it; memory that is not there and
-// graphs that cannot be captured.
+// Tests GPU faults: a bad row fails alone; a device that fails or hangs fails every step in flight,
+// once, and nothing waits for it; memory that cannot be allocated, and graphs that cannot be
+// captured.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 
 #include "base/fault_points.h"
 #include "executors/cuda/cuda_test_util.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -25,15 +25,15 @@ using ::testing::HasSubstr;
 
 std::string TinyPath() { return ModelPath(Model(TensorType::kF32, TensorType::kF32)); }
 
-// Arms fault points for as long as it lives.
+// Arms fault points for its lifetime.
 class Faults {
  public:
   explicit Faults(const std::string& spec) { CheckOk(ArmFaultPoints(spec)); }
   ~Faults() { DisarmFaultPoints(); }
 };
 
-// Step `id`, 1 or 2, of an executor: `rows` prompts of 10 tokens, each of which samples, in slots
-// of their own.
+// Returns step `id`, 1 or 2, of an executor: `rows` prompts of 10 tokens, each of which samples, in
+// slots of their own.
 StepPlan Prompts(StepId id, int rows) {
   StepPlan plan;
   plan.id = id;
@@ -67,11 +67,12 @@ TEST(CudaFaultsTest, ARowOfNaNFailsAlone) {
   EXPECT_EQ(result.tokens.size(), 2);
 }
 
-// Two steps are in flight when the first one meets `fault`. Both fail, a third is refused, and the
-// executor can be destroyed. The status of the process: 70, or where it went wrong.
+// Runs two steps in flight, of which the first meets `fault`. Both fail, a third is refused, and
+// the executor can be destroyed. Returns the process's exit status: 70, or the place of a failed
+// check.
 [[noreturn]] void FailWithTwoInFlight(const std::string& fault, const std::string& reason) {
   alarm(60);
-  DeviceSpec device = Device();
+  CudaSpec device = Device();
   device.step_timeout = std::chrono::milliseconds(500);
   std::unique_ptr<Executor> executor = Load(TinyPath(), device);
   const Faults faults(fault);
@@ -86,14 +87,14 @@ TEST(CudaFaultsTest, ARowOfNaNFailsAlone) {
   std::_Exit(70);
 }
 
-// In processes of their own: each loses its device.
+// Each case runs in a process of its own, which loses its device.
 class CudaFaultsDeathTest : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
 TEST_F(CudaFaultsDeathTest, AnErrorOfTheDeviceFailsWhatIsInFlight) {
-  EXPECT_EXIT(FailWithTwoInFlight("cuda.device_error", "CUDA says"), ExitedWithCode(70), "");
+  EXPECT_EXIT(FailWithTwoInFlight("cuda.device_error", "CUDA error"), ExitedWithCode(70), "");
 }
 
 TEST_F(CudaFaultsDeathTest, AKernelThatNeverEndsFailsWhatIsInFlight) {
@@ -109,16 +110,16 @@ size_t FreeMemory() {
 
 TEST(CudaFaultsTest, WithoutMemoryLoadingFailsAndLeavesNothing) {
   const std::string path = TinyPath();
-  Load(path, Device());  // what the driver keeps until it is asked for more, it has now
+  Load(path, Device());  // makes the driver allocate what it retains
   const size_t before = FreeMemory();
-  DeviceSpec greedy = Device();
+  CudaSpec greedy = Device();
   greedy.kv_cache_memory = int64_t{1} << 50;
   const absl::Status too_much = LoadExecutor({path}, greedy).status();
   EXPECT_EQ(too_much.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(too_much.message(), HasSubstr("memory for the KV cache"));
   EXPECT_GE(FreeMemory(), before);
 
-  // Others have taken nearly all of it.
+  // Other allocations hold nearly all memory.
   void* others = nullptr;
   ASSERT_EQ(cudaMalloc(&others, before - (size_t{96} << 20)), cudaSuccess);
   const absl::Status no_room = LoadExecutor({path}, Device()).status();
@@ -129,7 +130,7 @@ TEST(CudaFaultsTest, WithoutMemoryLoadingFailsAndLeavesNothing) {
   Load(path, Device());
 }
 
-// Five sequences, in steps of their own sizes.
+// Runs five sequences in steps of different sizes.
 std::vector<SequenceOutput> Five(Executor& executor) {
   ExecutorDriver driver(executor);
   std::vector<SlotId> slots;

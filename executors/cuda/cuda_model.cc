@@ -5,10 +5,12 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/models/parts.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "formats/open_model.h"
@@ -21,87 +23,34 @@ namespace {
 constexpr Logger kLog(LogComponent::kExecutors);
 
 constexpr size_t kMiB = size_t{1} << 20;
-// What captured graphs and the driver take besides: about 0.3 MB a graph of a model of 32 layers.
+// Memory that captured graphs and the driver take besides: about 0.3 MB a graph of a model of 32
+// layers.
 constexpr size_t kReservedBytes = 512 * kMiB;
-// What the kernels of norms and gates take.
-constexpr int kMaxHiddenSize = 16384;
-constexpr int kMaxFfnSize = 32768;
-constexpr int kHeadSizes[] = {64, 96, 128, 256};
 
-// What changes a model's numbers and has no kernel here.
-absl::Status CheckFeatures(const ModelConfig& config) {
-  if (config.encoder.has_value()) {
-    return absl::UnimplementedError(StrCat("the model, ", config.architecture,
-                                           ", is an encoder; allowed on the GPU: decoders "
-                                           "(encoders run with --device cpu or torch)"));
+// The rotation of the first layer that has one, or nullptr. Ops refuse layers with another.
+const RopeConfig* FirstRope(const ModelConfig& config) {
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.softmax().rope.has_value()) return &*layer.softmax().rope;
   }
-  const struct {
-    bool wanted;
-    const char* name;
-  } features[] = {
-      {config.qk_norm == QkNorm::kWhole, "norms of q and k across heads"},
-      {!config.pre_norms, "linears of the residual itself"},
-      {config.post_norms, "norms of what blocks add to the residual"},
-      {config.gelu_gate, "GELU gates"},
-      {config.window_rope.has_value(), "other rotations where there is a window"},
-      {config.attention_soft_cap != 0 || config.logit_soft_cap != 0, "soft caps"},
-      {config.embedding_factor != 1, "scaled embeddings"},
-      {config.residual_factor != 1, "scaled residuals"},
-      {config.logit_factor != 1, "scaled logits"},
-  };
-  for (const auto& feature : features) {
-    if (!feature.wanted) continue;
-    return absl::UnimplementedError(StrCat("the model, ", config.architecture, ", has ",
-                                           feature.name, "; allowed on the GPU: models without"));
-  }
-  return absl::OkStatus();
+  return nullptr;
 }
 
-absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
-  MILLRACE_RETURN_IF_ERROR(CheckFeatures(config));
-  if (std::find(std::begin(kHeadSizes), std::end(kHeadSizes), config.head_size) ==
-      std::end(kHeadSizes)) {
-    return absl::UnimplementedError(StrCat("the model's heads have ", config.head_size,
-                                           " elements; allowed on the GPU: 64, 96, 128, 256"));
-  }
-  if (config.heads / config.kv_heads > 16) {
-    return absl::UnimplementedError(StrCat("the model has ", config.heads / config.kv_heads,
-                                           " query heads for each kv head; allowed on the GPU: "
-                                           "up to 16"));
-  }
+absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
+  MILLRACE_RETURN_IF_ERROR(SharedHeadShape(config).status());
   const int block = device.block_size;
   if (block != 16 && block != 32 && block != 64 && block != 128) {
     return absl::InvalidArgumentError(
         StrCat("block_size is ", block, "; allowed on the GPU: 16, 32, 64, 128"));
   }
-  if (config.vocab_size > kernels::kMaxSampledVocab) {
-    return absl::UnimplementedError(StrCat("the model's vocabulary has ", config.vocab_size,
-                                           " tokens; allowed on the GPU: up to ",
-                                           kernels::kMaxSampledVocab));
-  }
-  if (device.quantize_fp8 && config.fp8.has_value()) {
+  if (device.quantize_fp8 && config.quantization.has_value()) {
     return absl::InvalidArgumentError(
         "quantization is fp8, but the model's weights are in FP8 already; allowed: none");
   }
-  if ((device.quantize_fp8 || device.quantize_head || config.fp8.has_value()) &&
+  if ((device.quantize_fp8 || device.quantize_head || config.quantization.has_value()) &&
       !kernels::MayRun(kernels::Kernel::kLinearFp8)) {
     return absl::UnimplementedError(
         "quantization: this GPU has no linears for FP8 weights; allowed: models in other types, "
         "with quantization none and without quantize_lm_head");
-  }
-  const struct {
-    const char* name;
-    int value;
-    int most;
-  } widths[] = {{"hidden size", config.hidden_size, kMaxHiddenSize},
-                {"feed-forward size", config.ffn_size, kMaxFfnSize},
-                {"rotated head elements", config.rope_dimensions, config.head_size}};
-  for (const auto& width : widths) {
-    if (width.value % 8 != 0 || width.value < 8 || width.value > width.most) {
-      return absl::UnimplementedError(StrCat("the model's ", width.name, " is ", width.value,
-                                             "; allowed on the GPU: multiples of 8 up to ",
-                                             width.most));
-    }
   }
   if (device.max_num_batched_tokens < device.max_num_seqs) {
     return absl::InvalidArgumentError(
@@ -111,10 +60,27 @@ absl::Status Check(const ModelConfig& config, const DeviceSpec& device) {
   return absl::OkStatus();
 }
 
+// A context for dry runs: what ops look at of a model, without memory.
+CudaOpsContext DescribeContext(const ModelConfig& config, int max_model_len,
+                               const CudaWeights& weights, const StepBuffers& buffers) {
+  CudaOpsContext context{};
+  context.weights = &weights;
+  context.buffers = &buffers;
+  context.vocab_size = config.vocab_size;
+  if (const RopeConfig* rope = FirstRope(config)) context.rope = RopeSpecOf(*rope, max_model_len);
+  std::set<int32_t> windows;
+  for (const LayerConfig& layer : config.layers) windows.insert(layer.softmax().window);
+  for (const int32_t window : windows) {
+    context.attention_plans.push_back({.window = window, .memory = nullptr});
+  }
+  return context;
+}
+
 absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
-  const int pairs = config.rope_dimensions / 2;
+  if (FirstRope(config) == nullptr) return absl::OkStatus();
   const int positions = m.info.limits.max_model_len;
-  const RopeConfig rope = Served(config.rope, config.rope_dimensions, positions);
+  const RopeConfig rope = Served(*FirstRope(config), positions);
+  const int pairs = rope.dimensions / 2;
   MILLRACE_ASSIGN_OR_RETURN(
       m.rotations, DeviceMemory::Allocate(sizeof(float2) * positions * pairs, "rotations"));
   DeviceMemory factors;
@@ -128,7 +94,7 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(kernels::LaunchFillRotations({.rotations = m.rotations.As<float2>(),
                                              .positions = positions,
-                                             .dimensions = config.rope_dimensions,
+                                             .dimensions = rope.dimensions,
                                              .base = rope.theta,
                                              .factors = factors.As<float>(),
                                              .magnitude = rope.magnitude},
@@ -137,14 +103,15 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
   return ToStatus(cudaStreamSynchronize(m.stream.get()), "rotations");
 }
 
-KvArena DescribeKv(const ModelConfig& config, const DeviceSpec& device) {
+KvArena DescribeKv(const ModelConfig& config, const CudaSpec& device) {
+  const SoftmaxAttention& heads = config.layers[0].softmax();  // SharedHeadShape
   KvArena kv;
   kv.type = device.kv_cache_fp8 ? kernels::Type::kFp8 : kernels::Type::kBf16;
   kv.block_size = device.block_size;
-  kv.kv_heads = config.kv_heads;
-  kv.head_size = config.head_size;
-  kv.layers = config.layers;
-  kv.block_elements = int64_t{2} * config.kv_heads * device.block_size * config.head_size;
+  kv.kv_heads = heads.kv_heads;
+  kv.head_size = heads.head_size;
+  kv.layers = config.num_layers();
+  kv.block_elements = int64_t{2} * heads.kv_heads * device.block_size * heads.head_size;
   return kv;
 }
 
@@ -161,35 +128,34 @@ std::vector<CudaStepInput> LargestSteps(const ModelConfig& config, const StepLim
   const int rows = limits.max_num_seqs;
   const int tokens = limits.max_num_batched_tokens;
   // Attention that appends keeps the whole product.
-  const int few = std::clamp(kernels::MostAppendingRows(config.heads, config.kv_heads), 1, rows);
+  const int few = std::clamp(kernels::MostAppendingRows(config.layers[0].softmax().heads,
+                                                        config.layers[0].softmax().kv_heads),
+                             1, rows);
   // One token, too: its linears keep what they make their inputs of.
   return {step(1, 1, 1), step(few, few, 1), step(rows, rows, 1), step(1, tokens, tokens),
           step(rows, tokens, tokens)};
 }
 
+// Gives the context's plans their memory.
 absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOpsContext& context) {
-  std::set<int32_t> windows;
-  for (int layer = 0; layer < config.layers; ++layer) windows.insert(config.Window(layer));
-  for (const int32_t window : windows) {
-    context.attention_plans.push_back({.window = window, .memory = nullptr});
-  }
   AttentionSpec spec;
-  spec.num_heads = config.heads;
-  spec.num_kv_heads = config.kv_heads;
-  spec.window = *windows.begin();  // what is taken does not depend on it
+  const SoftmaxAttention& heads = config.layers[0].softmax();  // SharedHeadShape
+  spec.num_heads = heads.heads;
+  spec.num_kv_heads = heads.kv_heads;
+  spec.window = context.attention_plans[0].window;  // what is taken does not depend on it
   size_t plan = 0;
   size_t scratch = 0;
   for (const CudaStepInput& input : LargestSteps(config, m.info.limits)) {
     const kernels::AttentionStep step = AttentionStepOf(input, context, spec);
     plan = std::max(plan, kernels::AttentionPlanBytes(step));
-    scratch = std::max(scratch, kernels::AttentionScratchBytes(step, config.head_size));
+    scratch = std::max(scratch, kernels::AttentionScratchBytes(step, heads.head_size));
   }
   plan = (plan + 255) / 256 * 256;
-  const size_t plans = plan * windows.size();
+  const size_t plans = plan * context.attention_plans.size();
   MILLRACE_ASSIGN_OR_RETURN(m.attention, DeviceMemory::Allocate(plans + scratch, "attention"));
   // No launch's turn, until there is a plan.
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemset(m.attention.data(), 0, plans), "setting memory"));
-  for (size_t i = 0; i < windows.size(); ++i) {
+  for (size_t i = 0; i < context.attention_plans.size(); ++i) {
     context.attention_plans[i].memory = m.attention.data() + i * plan;
   }
   context.attention_scratch = m.attention.data() + plans;
@@ -197,7 +163,7 @@ absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOp
 }
 
 // How many blocks the memory has room for: what the setting says, or what is left of the share.
-absl::StatusOr<int32_t> CountBlocks(const DeviceSpec& device, const KvArena& kv) {
+absl::StatusOr<int32_t> CountBlocks(const CudaSpec& device, const KvArena& kv) {
   const int64_t block_bytes = kv.block_bytes() * kv.layers;
   int64_t bytes = device.kv_cache_memory;
   if (bytes == 0) {
@@ -207,7 +173,7 @@ absl::StatusOr<int32_t> CountBlocks(const DeviceSpec& device, const KvArena& kv)
     bytes = static_cast<int64_t>(memory.free) - static_cast<int64_t>(kept_free) -
             static_cast<int64_t>(kReservedBytes);
   }
-  const int64_t blocks = bytes / block_bytes - 1;  // one is nobody's
+  const int64_t blocks = bytes / block_bytes - 1;  // one is the padding block
   if (blocks < 1) {
     return absl::InvalidArgumentError(
         StrCat(device.kv_cache_memory == 0
@@ -219,7 +185,7 @@ absl::StatusOr<int32_t> CountBlocks(const DeviceSpec& device, const KvArena& kv)
   return static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
 }
 
-absl::Status MakeKv(const DeviceSpec& device, CudaModel& m) {
+absl::Status MakeKv(const CudaSpec& device, CudaModel& m) {
   m.kv.layer_bytes = (m.info.limits.num_blocks + int64_t{1}) * m.kv.block_bytes();
   MILLRACE_ASSIGN_OR_RETURN(m.kv_memory,
                             DeviceMemory::Allocate(m.kv.layer_bytes * m.kv.layers, "the KV cache"));
@@ -234,13 +200,23 @@ absl::Status MakeKv(const DeviceSpec& device, CudaModel& m) {
 
 }  // namespace
 
+absl::Status DryRun(const Model& model, const ModelConfig& config, int max_model_len,
+                    const CudaWeights& shapes) {
+  StepBuffers buffers;
+  buffers.max_logit_rows = 1;
+  CudaStepInput step;
+  step.rows = step.tokens = step.wanted = 1;
+  return ActivationBytes(model, DescribeContext(config, max_model_len, shapes, buffers), step)
+      .status();
+}
+
 absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
-                                                         const DeviceSpec& device) {
+                                                         const CudaSpec& device) {
   PhaseTimer phases;
   MILLRACE_ASSIGN_OR_RETURN(DeviceInfo gpu, OpenDevice());
   MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
   const ModelConfig& config = opened.config;
-  MILLRACE_RETURN_IF_ERROR(Check(config, device));
+  MILLRACE_RETURN_IF_ERROR(CheckSettings(config, device));
   auto m = std::make_unique<CudaModel>();
   MILLRACE_ASSIGN_OR_RETURN(m->info.limits, MakeStepLimits(config, device));
   const bool dummy = device.dummy_weights;
@@ -266,6 +242,8 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
       *opened.tensors, config,
       {.quantize_fp8 = device.quantize_fp8, .quantize_head = device.quantize_head, .dummy = dummy});
   MILLRACE_ASSIGN_OR_RETURN(m->model, LoadModel(config, m->info.limits.max_model_len, placer));
+  MILLRACE_RETURN_IF_ERROR(
+      DryRun(*m->model, config, m->info.limits.max_model_len, placer.Shapes()));
   MILLRACE_ASSIGN_OR_RETURN(m->weights, placer.Finish(*m->planner));
 
   phases.End("place the weights");
@@ -283,41 +261,38 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   MILLRACE_RETURN_IF_ERROR(MakeRotations(config, *m));
   MILLRACE_ASSIGN_OR_RETURN(m->linear_workspace,
                             DeviceMemory::Allocate(options.workspace_bytes, "linears"));
-  MILLRACE_ASSIGN_OR_RETURN(m->linear_ticket, DeviceMemory::Allocate(sizeof(unsigned), "linears"));
+  MILLRACE_ASSIGN_OR_RETURN(m->linear_tile_counter,
+                            DeviceMemory::Allocate(sizeof(unsigned), "linears"));
   MILLRACE_RETURN_IF_ERROR(
-      ToStatus(cudaMemset(m->linear_ticket.data(), 0, sizeof(unsigned)), "setting memory"));
+      ToStatus(cudaMemset(m->linear_tile_counter.data(), 0, sizeof(unsigned)), "setting memory"));
   const int64_t logits_stride = (config.vocab_size + int64_t{15}) / 16 * 16;
   MILLRACE_ASSIGN_OR_RETURN(m->buffers, StepBuffers::Make(limits, logits_stride));
-  CudaOpsContext context{.weights = &m->weights,
-                         .buffers = &m->buffers,
-                         .kv = m->kv,
-                         .vocab_size = config.vocab_size,
-                         .rotations = m->rotations.As<float2>(),
-                         .linear_workspace = m->linear_workspace.data(),
-                         .linear_ticket = m->linear_ticket.As<unsigned>(),
-                         .attention_plans = {},
-                         .attention_scratch = nullptr,
-                         .portable_kernels = device.portable_kernels};
+  CudaOpsContext context = DescribeContext(config, limits.max_model_len, m->weights, m->buffers);
+  context.kv = m->kv;
+  context.rotations = m->rotations.As<float2>();
+  context.linear_workspace = m->linear_workspace.data();
+  context.linear_tile_counter = m->linear_tile_counter.As<unsigned>();
+  context.portable_kernels = device.portable_kernels;
   // Before there are blocks: what attention takes does not depend on how many.
   MILLRACE_RETURN_IF_ERROR(MakeAttentionMemory(config, *m, context));
   size_t activation_bytes = 0;
   for (const CudaStepInput& step : LargestSteps(config, limits)) {
-    activation_bytes = std::max(activation_bytes, ActivationBytes(*m->model, context, step));
+    MILLRACE_ASSIGN_OR_RETURN(const size_t bytes, ActivationBytes(*m->model, context, step));
+    activation_bytes = std::max(activation_bytes, bytes);
   }
   MILLRACE_ASSIGN_OR_RETURN(m->activation_memory,
                             DeviceMemory::Allocate(activation_bytes, "activations"));
-  m->activations =
-      std::make_unique<ActivationArena>(m->activation_memory.data(), m->activation_memory.bytes());
   for (StepLane& lane : m->lanes) {
     MILLRACE_ASSIGN_OR_RETURN(lane, StepLane::Make(limits));
   }
   // Last: it takes what is left. The block behind the last is that of rows that fill a batch up.
   MILLRACE_ASSIGN_OR_RETURN(limits.num_blocks, CountBlocks(device, m->kv));
-  MILLRACE_RETURN_IF_ERROR(m->buffers.SetNobodysBlock(limits, limits.num_blocks));
+  MILLRACE_RETURN_IF_ERROR(m->buffers.SetPaddingBlock(limits, limits.num_blocks));
   MILLRACE_RETURN_IF_ERROR(MakeKv(device, *m));
   context.kv = m->kv;
-  m->ops = std::make_unique<CudaOps>(context, *m->activations, m->stream.get());
-  // What was copied and filled on other streams than the model's own.
+  m->ops = std::make_unique<CudaOps>(context, m->activation_memory.data(),
+                                     m->activation_memory.bytes(), m->stream.get());
+  // Waits for copies and fills on other streams than the model's own.
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "loading"));
   phases.End("take memory");
   m->info.load_phases = phases.Take();

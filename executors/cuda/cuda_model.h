@@ -6,13 +6,12 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "executors/activation_arena.h"
 #include "executors/cuda/cuda_ops.h"
 #include "executors/cuda/device.h"
 #include "executors/cuda/step_buffers.h"
 #include "executors/cuda/weights.h"
+#include "executors/device_spec.h"
 #include "executors/executor.h"
-#include "executors/factory.h"
 #include "executors/models/model.h"
 #include "kernels/gemm/cublaslt_api.h"
 #include "kernels/gemm/linear.h"
@@ -29,23 +28,27 @@ struct CudaModel {
   CudaWeights weights;
   DeviceMemory rotations;
   DeviceMemory linear_workspace;
-  DeviceMemory linear_ticket;
+  DeviceMemory linear_tile_counter;
   DeviceMemory attention;
   StepBuffers buffers;
   std::array<StepLane, kMaxStepsInFlight> lanes;
   DeviceMemory activation_memory;
-  std::unique_ptr<ActivationArena> activations;
   DeviceMemory kv_memory;
   KvArena kv;
   std::unique_ptr<CudaOps> ops;
   ModelInfo info;
 };
 
+// Calls every op of `model` on `shapes`, the weights of a CudaWeightPlacer that has placed nothing
+// yet. UNIMPLEMENTED, naming the field, for what an op cannot do. Touches no device.
+absl::Status DryRun(const Model& model, const ModelConfig& config, int max_model_len,
+                    const CudaWeights& shapes);
+
 // Errors name the file or the setting. The device becomes the calling thread's.
 absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
-                                                         const DeviceSpec& device);
+                                                         const CudaSpec& device);
 
-// One line of what takes the device's memory `now`. `graph_bytes`: graphs and the kernels' code.
+// Logs a line of what takes the device's memory `now`. `graph_bytes`: graphs and the kernels' code.
 void LogMemory(const CudaModel& model, size_t graph_bytes, const MemoryUse& now);
 
 }  // namespace millrace::cuda

@@ -1,9 +1,9 @@
 #include "executors/cuda/cuda_ops.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
+#include "base/status.h"
 #include "executors/cuda/cuda_buffer.h"
 #include "executors/cuda/operand_bytes.h"
 #include "kernels/elementwise/embed.h"
@@ -16,21 +16,24 @@
 namespace millrace::cuda {
 namespace {
 
-// Whether the linear leaves its gate's values.
+// The largest rows that the kernels of norms and gates take.
+constexpr int kMaxHiddenSize = 16384;
+constexpr int kMaxFfnSize = 32768;
+
+bool IsWidth(int width, int most) { return width % 8 == 0 && width >= 8 && width <= most; }
+
+// Returns whether `form` is what the linear reads.
+bool Fits(const kernels::Activation& form, const CudaLinear& linear) {
+  return form.type == linear.weight.type && form.scaling == linear.input &&
+         form.stride == linear.weight.stride &&
+         (form.scaling != kernels::Scaling::kTensor || form.scales == linear.input_scale);
+}
+
+// Returns whether the linear leaves its gate's values.
 bool EndsInGate(const CudaLinear& linear, int tokens, const kernels::Activation& out) {
   return linear.gate == kernels::GateLayout::kInterleaved && kernels::IsKnown(linear.input) &&
          kernels::IsKnown(out.scaling) && 2 * out.stride == linear.rows &&
-         kernels::TakesGate(linear.plan, tokens);
-}
-
-// What `read` finds when nothing was launched, only measured.
-template <typename Read>
-auto Measure(const Model& model, const CudaOpsContext& context, const CudaStepInput& step,
-             const Read& read) {
-  ActivationArena endless(nullptr, std::numeric_limits<size_t>::max() / 2);
-  CudaOps ops(context, endless, nullptr, /*measures=*/true);
-  model.Forward(ops, step);
-  return read(ops, endless);
+         kernels::FusesGate(linear.plan, tokens);
 }
 
 }  // namespace
@@ -40,52 +43,90 @@ std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& conte
   CudaStepInput step;
   step.rows = step.tokens = step.wanted = rows;
   step.positions = positions;
-  return Measure(model, context, step,
-                 [](CudaOps& ops, const ActivationArena&) { return ops.TakeBytes(); });
+  CudaOps ops(context);
+  model.Forward(ops, step);
+  return ops.TakeBytes();
 }
 
-size_t ActivationBytes(const Model& model, const CudaOpsContext& context,
-                       const CudaStepInput& step) {
-  return Measure(model, context, step,
-                 [](const CudaOps&, const ActivationArena& arena) { return arena.peak(); });
+absl::StatusOr<size_t> ActivationBytes(const Model& model, const CudaOpsContext& context,
+                                       const CudaStepInput& step) {
+  CudaOps ops(context);
+  model.Forward(ops, step);
+  MILLRACE_RETURN_IF_ERROR(ops.TakeStatus());
+  return ops.activation_bytes();
 }
 
-std::unique_ptr<CudaOps::Buffer> CudaOps::TakeRows(size_t row_bytes, int tokens) {
-  return std::make_unique<Buffer>(activations_, row_bytes * kernels::LinearRoom(tokens), tokens);
+CudaOps::CudaOps(const CudaOpsContext& context, uint8_t* memory, ActivationArena activations,
+                 cudaStream_t stream, bool measures)
+    : c_(context),
+      memory_(memory),
+      activations_(std::move(activations)),
+      stream_(stream),
+      measures_(measures),
+      attention_turns_(context.attention_plans.size()) {}
+
+void CudaOps::BeginStep(const StepInput& input) {
+  step_ = &Cast(input);
+  std::fill(attention_turns_.begin(), attention_turns_.end(), 0);
 }
 
-std::unique_ptr<CudaOps::Buffer> CudaOps::TakeInput(LinearId consumer, int tokens) {
-  const CudaLinear& linear = c_.weights->Linear(consumer);
-  const int64_t stride = linear.weight.stride;
-  const bool fp8 = linear.weight.type == kernels::Type::kFp8;
-  const int64_t rows = kernels::LinearRoom(tokens);
+CudaRows CudaOps::TakeRows(size_t row_bytes, int tokens) {
+  return {activations_, memory_, row_bytes * kernels::LinearCapacity(tokens), tokens};
+}
+
+CudaInputForm CudaOps::TakeForm(const CudaLinear& consumer, int tokens) {
+  const int64_t stride = consumer.weight.stride;
+  const bool fp8 = consumer.weight.type == kernels::Type::kFp8;
+  const int64_t rows = kernels::LinearCapacity(tokens);
   const int64_t data_bytes = rows * stride * (fp8 ? 1 : 2);  // a multiple of 256
   const int64_t scale_bytes =
-      ScaleCount(linear.input, stride, static_cast<int>(rows)) * sizeof(float);
-  auto buffer = std::make_unique<Buffer>(activations_, data_bytes + scale_bytes, tokens);
-  buffer->input = {.data = buffer->data(),
-                   .type = linear.weight.type,
-                   .scaling = linear.input,
-                   .stride = stride,
-                   .scales = linear.input == kernels::Scaling::kTensor ? linear.input_scale
-                             : scale_bytes > 0
-                                 ? reinterpret_cast<float*>(buffer->data() + data_bytes)
-                                 : nullptr};
-  return buffer;
+      ScaleCount(consumer.input, stride, static_cast<int>(rows)) * sizeof(float);
+  CudaInputForm form{
+      .rows = {activations_, memory_, static_cast<size_t>(data_bytes + scale_bytes), tokens}};
+  form.values = {.data = form.rows.data(),
+                 .type = consumer.weight.type,
+                 .scaling = consumer.input,
+                 .stride = stride,
+                 .scales = consumer.input == kernels::Scaling::kTensor ? consumer.input_scale
+                           : scale_bytes > 0
+                               ? reinterpret_cast<float*>(form.rows.data() + data_bytes)
+                               : nullptr};
+  return form;
 }
 
-// A product of x, whose output is to be named.
-kernels::LinearArgs CudaOps::ArgsOf(const CudaLinear& linear, const Buffer& x) const {
+std::unique_ptr<CudaLinearInput> CudaOps::TakeInput(Consumers consumers, int tokens) {
+  auto input = std::make_unique<CudaLinearInput>();
+  for (const LinearId consumer : consumers) {
+    const CudaLinear& linear = c_.weights->Linear(consumer);
+    const auto fits = [&](const CudaInputForm& form) { return Fits(form.values, linear); };
+    if (std::any_of(input->forms.begin(), input->forms.end(), fits)) continue;
+    input->forms.push_back(TakeForm(linear, tokens));
+  }
+  return input;
+}
+
+const CudaInputForm& CudaOps::FormFor(const CudaLinear& consumer, const LinearInput& x) {
+  static const CudaInputForm none;
+  for (const CudaInputForm& form : static_cast<const CudaLinearInput&>(*x).forms) {
+    if (Fits(form.values, consumer)) return form;
+  }
+  Fail(absl::InternalError("a linear reads an input that was not made for it"));
+  return none;
+}
+
+// The arguments of a product of x, whose output is to be named.
+kernels::LinearArgs CudaOps::ArgsOf(const CudaLinear& linear, const CudaInputForm& x) const {
+  const int tokens = x.rows.tokens();
   return {.plan = linear.plan,
           .weight = linear.weight,
-          .input = x.input,
-          .tokens = x.tokens(),
+          .input = x.values,
+          .tokens = tokens,
           .output = nullptr,
           .output_stride = linear.weight.rows,
           .workspace = c_.linear_workspace,
-          .ticket = c_.linear_ticket,
+          .tile_counter = c_.linear_tile_counter,
           .input_row = x.row.has_value() ? &*x.row : nullptr,
-          .room = kernels::LinearRoom(x.tokens())};
+          .capacity = kernels::LinearCapacity(tokens)};
 }
 
 void CudaOps::Multiply(const kernels::LinearArgs& args, int64_t out_bytes) {
@@ -96,148 +137,174 @@ void CudaOps::Multiply(const kernels::LinearArgs& args, int64_t out_bytes) {
       [&] { return kernels::LaunchLinear(args, stream_); });
 }
 
-std::unique_ptr<CudaOps::Buffer> CudaOps::Multiply(const CudaLinear& linear, const Buffer& x) {
+CudaProduct CudaOps::Multiply(const CudaLinear& linear, const LinearInput& x) {
+  const CudaInputForm& in = FormFor(linear, x);
   const int64_t row_bytes = sizeof(kernels::Bf16) * linear.weight.rows;
-  auto out = TakeRows(row_bytes, x.tokens());
-  kernels::LinearArgs args = ArgsOf(linear, x);
-  args.output = out->data();
-  Multiply(args, x.tokens() * row_bytes);
-  out->product = kernels::LinearProduct(args);
+  CudaProduct out{.rows = TakeRows(row_bytes, in.rows.tokens())};
+  kernels::LinearArgs args = ArgsOf(linear, in);
+  args.output = out.rows.data();
+  Multiply(args, in.rows.tokens() * row_bytes);
+  out.values = kernels::LinearProduct(args);
   return out;
 }
 
-Activation CudaOps::Embed(EmbeddingId table, float, const StepInput& input) {
-  const CudaStepInput& step = Cast(input);
+Residual CudaOps::Embed(EmbeddingId table, float factor) {
+  Require(factor == 1, "embedding factor", factor, "1");
   const CudaEmbedding& embedding = c_.weights->Embedding(table);
-  auto out = TakeRows(sizeof(float) * embedding.width, step.tokens);
-  out->width = embedding.width;
-  Run("embed", {int64_t{step.tokens} * embedding.width * 6}, [&] {
+  const int tokens = step_->tokens;
+  auto out = std::make_unique<CudaResidual>();
+  out->rows = TakeRows(sizeof(float) * embedding.width, tokens);
+  Run("embed", {int64_t{tokens} * embedding.width * 6}, [&] {
     return kernels::LaunchEmbed({.ids = c_.buffers->arrays.tokens,
                                  .table = embedding.table,
                                  .table_stride = embedding.stride,
                                  .vocab = embedding.vocab,
-                                 .tokens = step.tokens,
+                                 .tokens = tokens,
                                  .width = embedding.width,
-                                 .residual = out->residual()},
+                                 .residual = out->rows.floats()},
                                 stream_);
   });
   return out;
 }
 
-bool CudaOps::MakesInput(LinearId consumer, int tokens) const {
-  return kernels::MakesInput(c_.weights->Linear(consumer).plan, tokens);
+bool CudaOps::MakesInput(Consumers consumers, int tokens) const {
+  return consumers.size() == 1 &&
+         kernels::FusesPrologue(c_.weights->Linear(consumers.front()).plan, tokens);
 }
 
-std::unique_ptr<CudaOps::Buffer> CudaOps::AddNorm(const CudaNorm& norm, const Buffer& residual,
-                                                  const kernels::Product& delta,
-                                                  LinearId consumer) {
-  auto out = TakeInput(consumer, residual.tokens());
-  const int64_t element_bytes = delta.data != nullptr ? 10 : 4;  // with what is added and stored
-  const int64_t elements = int64_t{residual.tokens()} * norm.size;
-  Run("norm", {element_bytes * elements + 4 * norm.size + BytesOf(out->input, out->tokens())}, [&] {
-    return kernels::LaunchRmsNorm({.residual = residual.residual(),
-                                   .delta = delta,
-                                   .weight = norm.weight,
-                                   .epsilon = norm.epsilon,
-                                   .tokens = residual.tokens(),
-                                   .width = norm.size,
-                                   .out = out->input},
-                                  stream_);
-  });
-  return out;
+LinearInput CudaOps::AddNorm(std::optional<NormId> norm_id, const Residual& residual,
+                             const kernels::Product& delta, Consumers consumers) {
+  const CudaRows& sum = Cast(residual).rows;
+  auto input = TakeInput(consumers, sum.tokens());
+  Require(norm_id.has_value(), "norm before a block", "absent", "an RMS norm");
+  if (!norm_id.has_value()) return input;
+  const CudaNorm& norm = c_.weights->Norm(*norm_id);
+  Require(IsWidth(norm.size, kMaxHiddenSize), "hidden size", norm.size, "multiples of 8 up to ",
+          kMaxHiddenSize);
+  const int64_t elements = int64_t{sum.tokens()} * norm.size;
+  kernels::Product added = delta;
+  for (const CudaInputForm& out : input->forms) {
+    const int64_t element_bytes = added.data != nullptr ? 10 : 4;  // with what is added and stored
+    Run("norm", {element_bytes * elements + 4 * norm.size + BytesOf(out.values, sum.tokens())},
+        [&] {
+          return kernels::LaunchRmsNorm({.residual = sum.floats(),
+                                         .delta = added,
+                                         .weight = norm.weight,
+                                         .epsilon = norm.epsilon,
+                                         .tokens = sum.tokens(),
+                                         .width = norm.size,
+                                         .out = out.values},
+                                        stream_);
+        });
+    added = {};  // by the first form's kernel
+  }
+  return input;
 }
 
-Activation CudaOps::Norm(std::optional<NormId> norm, const Activation& residual,
-                         LinearId consumer) {
-  return AddNorm(c_.weights->Norm(*norm), Buffer::Of(residual), {}, consumer);
+LinearInput CudaOps::Norm(std::optional<NormId> norm, const Residual& residual,
+                          Consumers consumers) {
+  return AddNorm(norm, residual, {}, consumers);
 }
 
-Activation CudaOps::Linear(LinearId weight, const Activation& x) {
+Qkv CudaOps::QkvLinear(LinearId weight, const LinearInput& x) {
   const CudaLinear& linear = c_.weights->Linear(weight);
-  auto out = Multiply(linear, Buffer::Of(x));
+  auto out = std::make_unique<CudaQkv>();
+  out->product = Multiply(linear, x);
   out->bias = linear.bias;
   return out;
 }
 
-Activation CudaOps::RowLinear(LinearId weight, Activation x, const Addend&, Activation& residual,
-                              std::optional<NormId> norm_id, LinearId consumer) {
-  auto delta = Multiply(c_.weights->Linear(weight), Buffer::Of(x));
+LinearInput CudaOps::RowLinear(LinearId weight, LinearInput x, const Addend& addend,
+                               Residual& residual, std::optional<NormId> norm_id,
+                               Consumers consumers) {
+  Require(!addend.norm.has_value(), "norm of what a block adds", "an RMS norm", "none");
+  Require(addend.factor == 1, "residual factor", addend.factor, "1");
+  CudaProduct delta = Multiply(c_.weights->Linear(weight), x);
+  const int tokens = delta.rows.tokens();
+  if (!norm_id.has_value() || !MakesInput(consumers, tokens)) {
+    return AddNorm(norm_id, residual, delta.values, consumers);
+  }
   const CudaNorm& norm = c_.weights->Norm(*norm_id);
-  const int tokens = delta->tokens();
-  if (!MakesInput(consumer, tokens)) {
-    return AddNorm(norm, Buffer::Of(residual), delta->product, consumer);
-  }
-  auto sum = TakeRows(sizeof(float) * norm.size, tokens);
-  auto out = TakeInput(consumer, tokens);
-  out->row = {.norm = norm.weight,
-              .epsilon = norm.epsilon,
-              .residual = Buffer::Of(residual).residual(),
-              .delta = delta->product,
-              .new_residual = sum->residual(),
-              .width = norm.size};
-  sum->width = norm.size;
-  out->row_memory[0] = std::move(delta);
-  out->row_memory[1] = std::move(x);  // has the scale of delta
-  out->row_memory[2] = std::exchange(residual, std::move(sum));
-  return out;
+  auto sum = std::make_unique<CudaResidual>();
+  sum->rows = TakeRows(sizeof(float) * norm.size, tokens);
+  auto input = TakeInput(consumers, tokens);
+  input->forms.front().row = {.norm = norm.weight,
+                              .epsilon = norm.epsilon,
+                              .residual = Cast(residual).rows.floats(),
+                              .delta = delta.values,
+                              .new_residual = sum->rows.floats(),
+                              .width = norm.size};
+  input->product = std::move(delta);
+  input->scales = std::move(x);
+  input->residual = std::exchange(residual, std::move(sum));
+  return input;
 }
 
-Activation CudaOps::GatedLinear(LinearId weight, const Activation& x, GateFunction,
-                                LinearId consumer) {
+LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
+                                 Consumers consumers) {
   const CudaLinear& linear = c_.weights->Linear(weight);
-  const Buffer& in = Buffer::Of(x);
-  auto out = TakeInput(consumer, in.tokens());
-  if (EndsInGate(linear, in.tokens(), out->input)) {
+  Require(f == GateFunction::kSilu, "gate function", "GELU", "SiLU");
+  Require(IsWidth(linear.rows / 2, kMaxFfnSize), "feed-forward size", linear.rows / 2,
+          "multiples of 8 up to ", kMaxFfnSize);
+  const CudaInputForm& in = FormFor(linear, x);
+  const int tokens = in.rows.tokens();
+  auto input = TakeInput(consumers, tokens);
+  const kernels::Activation& first = input->forms.front().values;
+  if (input->forms.size() == 1 && EndsInGate(linear, tokens, first)) {
     kernels::LinearArgs args = ArgsOf(linear, in);
-    args.gated = out->input;
-    Multiply(args, BytesOf(out->input, in.tokens()));
-    return out;
+    args.gated = first;
+    Multiply(args, BytesOf(first, tokens));
+    return input;
   }
-  const auto gate_up = Multiply(linear, in);
-  const int64_t bytes = 2 * int64_t{gate_up->tokens()} * linear.rows;
-  Run("gated activation", {bytes + BytesOf(out->input, out->tokens())}, [&] {
-    return kernels::LaunchGatedActivation({.gate_up = gate_up->product,
-                                           .tokens = gate_up->tokens(),
-                                           .size = linear.rows / 2,
-                                           .out = out->input,
-                                           .portable = c_.portable_kernels,
-                                           .layout = linear.gate},
-                                          stream_);
-  });
-  return out;
+  const CudaProduct gate_up = Multiply(linear, x);
+  for (const CudaInputForm& out : input->forms) {
+    Run("gated activation", {2 * int64_t{tokens} * linear.rows + BytesOf(out.values, tokens)}, [&] {
+      return kernels::LaunchGatedActivation({.gate_up = gate_up.values,
+                                             .tokens = tokens,
+                                             .size = linear.rows / 2,
+                                             .out = out.values,
+                                             .portable = c_.portable_kernels,
+                                             .layout = linear.gate},
+                                            stream_);
+    });
+  }
+  return input;
 }
 
-Activation CudaOps::Head(LinearId weight, const LogitSpec&, const Activation& x,
-                         const StepInput& input) {
-  const CudaStepInput& step = Cast(input);
-  head_ = weight;
-  auto wanted = std::make_unique<Buffer>(activations_, 0, step.wanted);
-  for (int first = 0; first < step.wanted; first += c_.buffers->max_logit_rows) {
-    const int rows = std::min(c_.buffers->max_logit_rows, step.wanted - first);
-    auto piece = TakeInput(weight, rows);
-    Run("gather", {2 * BytesOf(piece->input, rows)}, [&] {
-      return kernels::LaunchGatherRows({.in = Buffer::Of(x).input,
-                                        .tokens = step.tokens,
+Logits CudaOps::Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) {
+  Require(spec.factor == 1, "logit factor", spec.factor, "1");
+  Require(spec.soft_cap == 0, "logit soft cap", spec.soft_cap, "0");
+  Require(c_.vocab_size <= kernels::kMaxSampledVocab, "vocabulary size", c_.vocab_size, "up to ",
+          kernels::kMaxSampledVocab);
+  const CudaLinear& head = c_.weights->Linear(weight);
+  const CudaInputForm& all = FormFor(head, x);
+  auto logits = std::make_unique<CudaLogits>(weight, spec);
+  for (int first = 0; first < step_->wanted; first += c_.buffers->max_logit_rows) {
+    const int rows = std::min(c_.buffers->max_logit_rows, step_->wanted - first);
+    CudaInputForm piece = TakeForm(head, rows);
+    Run("gather", {2 * BytesOf(piece.values, rows)}, [&] {
+      return kernels::LaunchGatherRows({.in = all.values,
+                                        .tokens = step_->tokens,
                                         .indices = c_.buffers->arrays.wanted_token + first,
                                         .rows = rows,
-                                        .out = piece->input},
+                                        .out = piece.values},
                                        stream_);
     });
-    wanted->pieces.push_back(std::move(piece));
+    logits->pieces.push_back(std::move(piece));
   }
-  return wanted;
+  return logits;
 }
 
-void CudaOps::Sample(const Activation& logits, const StepInput&) {
-  const CudaLinear& head = c_.weights->Linear(head_);
+void CudaOps::Sample(const Logits& logits) {
+  const CudaLinear& head = c_.weights->Linear(logits->head);
   const StepBuffers& buffers = *c_.buffers;
   int first = 0;
-  for (const auto& piece : Buffer::Of(logits).pieces) {
-    const int rows = piece->tokens();
-    kernels::LinearArgs args = ArgsOf(head, *piece);
+  for (const CudaInputForm& piece : static_cast<const CudaLogits&>(*logits).pieces) {
+    const int rows = piece.rows.tokens();
+    kernels::LinearArgs args = ArgsOf(head, piece);
     args.output = buffers.logits;
     args.output_stride = buffers.logits_stride;
-    args.room = std::min<int64_t>(args.room, buffers.max_logit_rows);
+    args.capacity = std::min<int64_t>(args.capacity, buffers.max_logit_rows);
     Multiply(args, sizeof(float) * rows * head.weight.rows);
     // The second of its kernels reads what the first one says.
     Run("sample", {4 * int64_t{rows} * c_.vocab_size, 0}, [&] {

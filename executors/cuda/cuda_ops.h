@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,8 +14,8 @@
 #include "executors/cuda/device.h"
 #include "executors/cuda/step_buffers.h"
 #include "executors/cuda/weights.h"
+#include "executors/decoder_ops.h"
 #include "executors/models/model.h"
-#include "executors/ops.h"
 #include "kernels/attention/paged_attention.h"
 #include "kernels/gemm/linear.h"
 #include "kernels/types.h"
@@ -35,21 +34,22 @@ struct KvArena {
   int layers = 0;
 
   int64_t element_bytes() const { return type == kernels::Type::kBf16 ? 2 : 1; }
-  // Of one layer.
+  // The bytes of one layer's block.
   int64_t block_bytes() const { return block_elements * element_bytes(); }
 };
 
-// What is made for a model once; all of it outlives the ops.
+// The state that is made for a model once; all of it outlives the ops.
 struct CudaOpsContext {
   const CudaWeights* weights;
   const StepBuffers* buffers;
   KvArena kv;
   int vocab_size;
   const float2* rotations;
+  RopeSpec rope;  // that they are made by; every layer that rotates has it
   void* linear_workspace;
-  unsigned* linear_ticket;
-  // Of each window that the model's layers have, ascending: its attention's plan of the step at
-  // hand.
+  unsigned* linear_tile_counter;
+  // The attention plans of the step at hand, one for each window that the model's layers have,
+  // ascending.
   struct AttentionPlan {
     int32_t window;
     void* memory;
@@ -59,86 +59,104 @@ struct CudaOpsContext {
   bool portable_kernels = false;
 };
 
-// What the kernels of attention are told of a step. Shapes come from `spec`, addresses from
-// `context`, which has a plan for its window.
+// Describes a step to the kernels of attention. Shapes come from `spec`, addresses from `context`,
+// which has a plan for its window.
 kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsContext& context,
                                        const AttentionSpec& spec);
 
-// The bytes of activations that a step takes. Touches no device.
-size_t ActivationBytes(const Model& model, const CudaOpsContext& context,
-                       const CudaStepInput& step);
+// Dry runs `step`: calls every op, launches nothing and touches no device. Returns the bytes of
+// activations that the step takes, or what an op refused. Weights may be without data and without
+// plans; then only the refusal counts.
+absl::StatusOr<size_t> ActivationBytes(const Model& model, const CudaOpsContext& context,
+                                       const CudaStepInput& step);
 
 // The bytes that each kernel of a decoding step of `rows` rows must read and write at least, in the
 // order of their launches; the rows have `positions` positions together. Touches no device.
 std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
                                  int64_t positions);
 
-// What a model asks for that has no kernel here (a factor, a norm of an addend, a linear of the
-// residual itself, a soft cap …) was refused when it was loaded: see Check in cuda_model.cc.
-//
-// Used by one thread at a time. One that measures launches nothing and touches no memory.
-class CudaOps : public Ops {
- public:
-  CudaOps(const CudaOpsContext& context, ActivationArena& activations, cudaStream_t stream,
-          bool measures = false)
-      : c_(context),
-        activations_(activations),
-        stream_(stream),
-        measures_(measures),
-        attention_turns_(context.attention_plans.size()) {}
+class CudaRows;
+struct CudaInputForm;
+struct CudaLinearInput;
+struct CudaProduct;
 
-  // What failed first since the last call, naming the op.
-  absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
-  // Of one that measures: see DecodeBytes.
+// One that measures launches nothing and touches no memory. After a failure nothing is launched
+// until TakeStatus.
+class CudaOps : public DecoderOps {
+ public:
+  // Activations lie in `memory`, of `bytes` bytes.
+  CudaOps(const CudaOpsContext& context, uint8_t* memory, size_t bytes, cudaStream_t stream)
+      : CudaOps(context, memory, ActivationArena(kAlignment, bytes), stream, false) {}
+  // Measures.
+  explicit CudaOps(const CudaOpsContext& context)
+      : CudaOps(context, nullptr, ActivationArena(kAlignment), nullptr, true) {}
+
+  // The most bytes that activations have taken.
+  size_t activation_bytes() const { return activations_.peak(); }
+  // The bytes that a measuring run has counted: see DecodeBytes.
   std::vector<int64_t> TakeBytes() { return std::exchange(bytes_, {}); }
 
   const CudaOpsContext& context() const { return c_; }
 
-  Activation Embed(EmbeddingId table, float factor, const StepInput& input) override;
-  Activation Norm(std::optional<NormId> norm, const Activation& residual,
-                  LinearId consumer) override;
-  Activation Linear(LinearId weight, const Activation& x) override;
-  Activation RowLinear(LinearId weight, Activation x, const Addend& addend, Activation& residual,
-                       std::optional<NormId> norm, LinearId consumer) override;
-  Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
-                         LinearId consumer) override;
-  void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
-                  Activation& qkv, const StepInput& input) override;
-  Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
-                       const StepInput& input, LinearId consumer) override;
+  void BeginStep(const StepInput& input) override;
+
+  Residual Embed(EmbeddingId table, float factor) override;
+  LinearInput Norm(std::optional<NormId> norm, const Residual& residual,
+                   Consumers consumers) override;
+  Qkv QkvLinear(LinearId weight, const LinearInput& x) override;
+  LinearInput RowLinear(LinearId weight, LinearInput x, const Addend& addend, Residual& residual,
+                        std::optional<NormId> norm, Consumers consumers) override;
+  LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
+                          Consumers consumers) override;
+  // May leave rotating and appending to the Attention of what it returns.
+  Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
+                   Qkv qkv) override;
+  LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
+                        Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, some rows at a time.
-  Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
-                  const StepInput& input) override;
-  void Sample(const Activation& logits, const StepInput& input) override;
+  Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
+  void Sample(const Logits& logits) override;
 
  private:
-  class Buffer;
+  static constexpr size_t kAlignment = 256;
 
-  // All buffers of a step have the same number of rows, LinearRoom(tokens): where they lie, first
-  // fit, is then the same at every size, and the largest step is the one that takes most.
-  std::unique_ptr<Buffer> TakeRows(size_t row_bytes, int tokens);
-  // Of what `consumer` consumes.
-  std::unique_ptr<Buffer> TakeInput(LinearId consumer, int tokens);
-  kernels::LinearArgs ArgsOf(const CudaLinear& linear, const Buffer& x) const;
+  CudaOps(const CudaOpsContext& context, uint8_t* memory, ActivationArena activations,
+          cudaStream_t stream, bool measures);
+
+  // All buffers of a step have the same number of rows, LinearCapacity(tokens): where they lie,
+  // first fit, is then the same at every size, and the largest step is the one that takes most.
+  CudaRows TakeRows(size_t row_bytes, int tokens);
+  CudaInputForm TakeForm(const CudaLinear& consumer, int tokens);
+  std::unique_ptr<CudaLinearInput> TakeInput(Consumers consumers, int tokens);
+  // The form of `x` that was made for `consumer`.
+  const CudaInputForm& FormFor(const CudaLinear& consumer, const LinearInput& x);
+  kernels::LinearArgs ArgsOf(const CudaLinear& linear, const CudaInputForm& x) const;
   void Multiply(const kernels::LinearArgs& args, int64_t out_bytes);
-  std::unique_ptr<Buffer> Multiply(const CudaLinear& linear, const Buffer& x);
+  CudaProduct Multiply(const CudaLinear& linear, const LinearInput& x);
   kernels::KvPages Pages(int32_t layer) const;
-  // Whether `consumer` makes its input itself, of what the op before has (kernels::InputRow).
-  bool MakesInput(LinearId consumer, int tokens) const;
-  std::unique_ptr<Buffer> AddNorm(const CudaNorm& norm, const Buffer& residual,
-                                  const kernels::Product& delta, LinearId consumer);
+  // Returns whether the only consumer makes its input itself, of what the op before has
+  // (kernels::InputRow).
+  bool MakesInput(Consumers consumers, int tokens) const;
+  LinearInput AddNorm(std::optional<NormId> norm, const Residual& residual,
+                      const kernels::Product& delta, Consumers consumers);
+  void CheckAttention(const AttentionSpec& spec);
   // `bytes`: of each kernel that `launch` launches.
   template <typename Launch>
   void Run(std::string_view op, std::initializer_list<int64_t> bytes, const Launch& launch);
+  // Refuses a model whose `field` is `came`, unless that is supported.
+  template <typename Came, typename... Allowed>
+  void Require(bool supported, std::string_view field, const Came& came, const Allowed&... allowed);
 
   const CudaOpsContext c_;
-  ActivationArena& activations_;
+  uint8_t* const memory_;
+  ActivationArena activations_;
   cudaStream_t stream_;
-  bool measures_;
-  absl::Status status_;
+  const bool measures_;
   std::vector<int64_t> bytes_;
-  LinearId head_{};  // of the last Head
-  // Of each of the context's plans, how many of the step's layers have used it.
+
+  // The current step:
+  const CudaStepInput* step_ = nullptr;
+  // How many of its layers have used each of the context's plans.
   std::vector<uint32_t> attention_turns_;
 };
 

@@ -1,22 +1,33 @@
-// What can be known of the ops without a GPU: what a step's activations take, and what it must
-// move.
+// Tests of the ops that need no GPU: the memory that a step's activations take, and the bytes that
+// it must move.
 #include "executors/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "executors/executor_driver.h"
+#include "base/strings.h"
+#include "executors/cuda/cuda_model.h"
+#include "executors/executor_driver_test_util.h"
+#include "executors/layer_request_test_util.h"
 #include "executors/models/model.h"
+#include "executors/models/parts.h"
+#include "formats/family_twins.h"
+#include "formats/open_model.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cuda {
 namespace {
 
+using ::testing::HasSubstr;
+
 // The weights of a model, without memory.
-class ShapesPlacer : public WeightPlacer {
+class ShapesPlacer : public DecoderPlacer {
  public:
   ShapesPlacer(const ModelConfig& config, kernels::Type type) : config_(config), type_(type) {}
 
@@ -33,18 +44,22 @@ class ShapesPlacer : public WeightPlacer {
         {.weight = nullptr, .epsilon = spec.epsilon, .size = config_.hidden_size});
     return static_cast<NormId>(weights.norms.size() - 1);
   }
-  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override {
-    const int heads = config_.heads * config_.head_size;
-    const bool qkv = names.size() == 3;
-    const bool down = names[0].find("ffn_down") != std::string::npos;
-    const int rows = qkv ? heads + 2 * config_.kv_heads * config_.head_size : config_.hidden_size;
-    const int columns = shard == Shard::kOutput ? config_.hidden_size
-                        : down                  ? config_.ffn_size
-                                                : heads;
+  RankSpec rank() const override { return {}; }
+  absl::StatusOr<ScaleBlock> BlockOf(const std::string&) const override { return ScaleBlock{}; }
+  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, const Shard&) override {
+    const auto is = [&](const char* part) { return names[0].find(part) != std::string::npos; };
+    const SoftmaxAttention& attention = config_.layers[0].softmax();
+    const int heads = attention.heads * attention.head_size;
+    const int rows = names.size() == 3 ? heads + 2 * attention.kv_heads * attention.head_size
+                                       : config_.hidden_size;
+    const int columns = is("ffn_down")      ? config_.layers[0].ffn_size()
+                        : is("attn_output") ? heads
+                                            : config_.hidden_size;
     return Add(rows, columns, type_);
   }
-  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>&) override {
-    return Add(2 * config_.ffn_size, config_.hidden_size, type_);
+  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>&,
+                                       const Share& share) override {
+    return Add(2 * static_cast<int>(share.size), config_.hidden_size, type_);
   }
   absl::StatusOr<LinearId> Head(const std::string&) override {
     return Add(config_.vocab_size, config_.hidden_size, kernels::Type::kBf16);
@@ -79,14 +94,14 @@ class ShapesPlacer : public WeightPlacer {
 ModelConfig Shape(int hidden, int ffn, int heads, int kv_heads, int head_size, int vocab) {
   ModelConfig config;
   config.architecture = "llama";
-  config.layers = 3;
   config.hidden_size = hidden;
-  config.ffn_size = ffn;
-  config.heads = heads;
-  config.kv_heads = kv_heads;
-  config.head_size = head_size;
-  config.rope_dimensions = head_size;
-  config.rms_epsilon = 1e-5;
+  SoftmaxAttention attention;
+  attention.heads = heads;
+  attention.kv_heads = kv_heads;
+  attention.head_size = head_size;
+  attention.rope.emplace().dimensions = head_size;
+  config.layers.assign(3, {.attention = attention, .feed_forward = GatedFeedForward{.size = ffn}});
+  config.norm_epsilon = 1e-5;
   config.vocab_size = vocab;
   config.context_length = 8192;
   return config;
@@ -99,6 +114,7 @@ CudaOpsContext ContextOf(const CudaWeights& weights, const StepBuffers& buffers,
       .weights = &weights,
       .buffers = &buffers,
       .vocab_size = shape.vocab_size,
+      .rope = RopeSpecOf(*shape.layers[0].softmax().rope, shape.context_length),
       .attention_plans = {{.window = 0, .memory = nullptr}, {.window = 100, .memory = nullptr}}};
 }
 
@@ -114,14 +130,14 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
     CheckOk(model.status());
     const StepBuffers buffers{.max_logit_rows = 256};
     const CudaOpsContext context = ContextOf(placer.weights, buffers, shape);
-    const double weights = shape.layers * layer * (fp8 ? 1 : 2) + 2 * head;
+    const double weights = shape.num_layers() * layer * (fp8 ? 1 : 2) + 2 * head;
     for (const int rows : {1, 64, 128}) {
       const int64_t positions = 1000 * rows;
       const std::vector<int64_t> kernels = DecodeBytes(**model, context, rows, positions);
       const int appends = rows == 128;  // of fewer rows it is attention's
-      EXPECT_EQ(kernels.size(), 7u + shape.layers * (8 + fp8 + appends));
+      EXPECT_EQ(kernels.size(), 7u + shape.num_layers() * (8 + fp8 + appends));
       const double bytes = std::accumulate(kernels.begin(), kernels.end(), 0.0);
-      const double pages = positions * 2.0 * 8 * 128 * 2 * shape.layers;
+      const double pages = positions * 2.0 * 8 * 128 * 2 * shape.num_layers();
       EXPECT_GT(bytes, weights + pages);
       EXPECT_LT(bytes, weights + pages + rows * 2.2e7) << "activations and logits";
     }
@@ -133,7 +149,7 @@ TEST(CudaOpsTest, WindowsHavePlansOfTheirOwn) {
   ModelConfig shape = Shape(4096, 14336, 32, 8, 128, 128256);
   const StepBuffers buffers{.max_logit_rows = 256};
   const auto bytes = [&](const std::vector<int>& windows) {
-    shape.windows = windows;
+    for (size_t i = 0; i < windows.size(); ++i) shape.layers[i].softmax().window = windows[i];
     ShapesPlacer placer(shape, kernels::Type::kBf16);
     const auto model = LoadModel(shape, shape.context_length, placer);
     CheckOk(model.status());
@@ -142,7 +158,7 @@ TEST(CudaOpsTest, WindowsHavePlansOfTheirOwn) {
   const auto sum = [](const std::vector<int64_t>& of) {
     return std::accumulate(of.begin(), of.end(), int64_t{0});
   };
-  const std::vector<int64_t> none = bytes({}), all = bytes({100, 100, 100}),
+  const std::vector<int64_t> none = bytes({0, 0, 0}), all = bytes({100, 100, 100}),
                              one = bytes({0, 100, 0});
   EXPECT_EQ(all.size(), none.size());
   EXPECT_EQ(one.size(), none.size() + 1);
@@ -170,7 +186,9 @@ TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
         step.rows = rows;
         step.tokens = step.wanted = rows * row_tokens;
         step.max_row_tokens = row_tokens;
-        return ActivationBytes(**model, context, step);
+        const absl::StatusOr<size_t> taken = ActivationBytes(**model, context, step);
+        CheckOk(taken.status());
+        return *taken;
       };
       for (const int most : {64, 512, 2047, 8192}) {
         const size_t largest = bytes(1, most);
@@ -180,7 +198,7 @@ TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
         }
       }
       // Rows that decode: those for which attention appends keep more.
-      const int few = 512 / shape.kv_heads;
+      const int few = 512 / shape.layers[0].softmax().kv_heads;
       for (const auto& [least, most] : {std::pair(2, few), std::pair(few + 1, 300)}) {
         const size_t largest = bytes(most, 1);
         for (int rows = least; rows < most; ++rows) {
@@ -190,6 +208,143 @@ TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
       }
     }
   }
+}
+
+// A layer's weights, as a model of hidden size 256 with four heads of 64 has them.
+struct Layer {
+  explicit Layer(kernels::Type type, const ModelConfig& config = Shape(256, 512, 4, 2, 64, 1000))
+      : placer(config, type),
+        weights(PlaceLayer(placer, config.layers[0].ffn_size())),
+        request{.norm = weights.norm,
+                .attention = AttentionSpecs(config, config.context_length)[0]},
+        context(ContextOf(placer.weights, buffers, config)) {
+    context.rope = request.attention.rope;
+    step.rows = step.tokens = step.wanted = 3;
+  }
+
+  absl::Status Run() {
+    CudaOps ops(context);
+    RunLayer(ops, weights, request, step);
+    return ops.TakeStatus();
+  }
+
+  ShapesPlacer placer;
+  const StepBuffers buffers{.max_logit_rows = 256};
+  const LayerWeights weights;
+  LayerRequest request;
+  CudaOpsContext context;
+  CudaStepInput step;
+};
+
+// Every feature that the GPU lacks is refused by name.
+TEST(CudaOpsTest, RefusesWhatItLacks) {
+  EXPECT_TRUE(Layer(kernels::Type::kBf16).Run().ok());
+  for (const LayerFeature& feature : LayerFeatures(Layer(kernels::Type::kBf16).weights.norm)) {
+    Layer layer(kernels::Type::kBf16);
+    feature.ask(layer.request);
+    const absl::Status status = layer.Run();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << feature.refusal;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(StrCat("the model's ", feature.refusal, "; allowed on the GPU: ")));
+  }
+  // The first refusal counts.
+  Layer layer(kernels::Type::kBf16);
+  layer.request.logits.factor = 2;
+  layer.request.embedding_factor = 3;
+  EXPECT_THAT(std::string(layer.Run().message()), HasSubstr("embedding factor is 3"));
+}
+
+TEST(CudaOpsTest, RefusesWidthsThatItsKernelsDoNotTake) {
+  const auto message = [](const ModelConfig& config) {
+    return std::string(Layer(kernels::Type::kBf16, config).Run().message());
+  };
+  EXPECT_EQ(message(Shape(256, 512, 4, 2, 64, 1000)), "");
+  EXPECT_THAT(message(Shape(252, 512, 4, 2, 64, 1000)),
+              HasSubstr("hidden size is 252; allowed on the GPU: multiples of 8 up to 16384"));
+  EXPECT_THAT(message(Shape(16392, 512, 4, 2, 64, 1000)), HasSubstr("hidden size is 16392"));
+  EXPECT_THAT(
+      message(Shape(256, 500, 4, 2, 64, 1000)),
+      HasSubstr("feed-forward size is 500; allowed on the GPU: multiples of 8 up to 32768"));
+  EXPECT_THAT(message(Shape(256, 32776, 4, 2, 64, 1000)), HasSubstr("size is 32776"));
+  EXPECT_THAT(message(Shape(256, 512, 4, 2, 64, 300000)),
+              HasSubstr("vocabulary size is 300000; allowed on the GPU: up to 262144"));
+}
+
+// The families that have what the GPU lacks are refused before any weight is read, and no other is.
+TEST(CudaOpsTest, RefusesTheFamiliesThatAskForIt) {
+  const std::string path = ::testing::TempDir() + "cuda_ops_test_twin";
+  const std::map<std::string, std::string> refusals = {{"gemma2", "embedding factor"},
+                                                       {"gemma3", "embedding factor"},
+                                                       {"glm4", "norm of what a block adds"},
+                                                       {"granite", "embedding factor"},
+                                                       {"olmo2", "norm before a block is absent"}};
+  int refused = 0;
+  for (FamilyTwin& twin : FamilyTwins()) {
+    SCOPED_TRACE(twin.name);
+    twin.config["hidden_size"] = 256;  // and heads of 64
+    if (twin.config.contains("head_dim") && twin.config["head_dim"].is_number()) {
+      twin.config["head_dim"] = 64;
+    }
+    twin.config.erase("rope_scaling");  // LongRoPE has factors for the twin's own heads
+    WriteTwinFolder(twin, path);
+    const auto opened = OpenModel(path);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    CudaWeightPlacer placer(*opened->tensors, opened->config, {});
+    const int length = opened->config.context_length;
+    const auto model = LoadModel(opened->config, length, placer);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const absl::Status status = DryRun(**model, opened->config, length, placer.Shapes());
+    const auto refusal = std::find_if(refusals.begin(), refusals.end(), [&](const auto& entry) {
+      return twin.name.starts_with(entry.first);
+    });
+    if (refusal == refusals.end()) {
+      EXPECT_TRUE(status.ok()) << status;
+      continue;
+    }
+    ++refused;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(refusal->second));
+  }
+  EXPECT_GE(refused, 6);
+  std::filesystem::remove_all(path);
+}
+
+TEST(CudaOpsTest, RefusesEncoders) {
+  ModelConfig config = Shape(256, 512, 4, 4, 64, 1000);
+  config.architecture = "bert";
+  config.encoder.emplace();
+  ShapesPlacer placer(config, kernels::Type::kBf16);
+  const absl::Status status = LoadModel(config, config.context_length, placer).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("bert, is an encoder; allowed"));
+}
+
+// An output is made once for each form that its consumers want, and no launch is added where they
+// want one.
+TEST(CudaOpsTest, ConsumersShareTheFormsOfAnOutput) {
+  Layer layer(kernels::Type::kFp8);  // but for the head, which reads BF16
+  const LayerWeights& ids = layer.weights;
+  CudaOps ops(layer.context);
+  const auto launches = [&](const auto& op) {
+    (void)ops.TakeBytes();
+    const LinearInput input = op();
+    return ops.TakeBytes().size();
+  };
+  ops.BeginStep(layer.step);
+  Residual residual = ops.Embed(ids.embedding, 1);
+  const auto norm = [&](Consumers consumers) { return ops.Norm(ids.norm, residual, consumers); };
+  EXPECT_EQ(launches([&] { return norm({ids.qkv}); }), 1);
+  EXPECT_EQ(launches([&] { return norm({ids.qkv, ids.gate_up, ids.qkv}); }), 1);
+  EXPECT_EQ(launches([&] { return norm({ids.qkv, ids.head}); }), 2);
+  const auto row_linear = [&](Consumers consumers) {
+    return ops.RowLinear(ids.output, norm({ids.output}), {}, residual, ids.norm, consumers);
+  };
+  EXPECT_EQ(launches([&] { return row_linear({ids.gate_up}); }), 3);  // with the norm before
+  EXPECT_EQ(launches([&] { return row_linear({ids.gate_up, ids.head}); }), 4);
+  EXPECT_TRUE(ops.TakeStatus().ok());
+  // The head reads BF16, which nobody made.
+  (void)ops.Head(ids.head, {}, norm({ids.qkv}));
+  EXPECT_EQ(ops.TakeStatus().code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace

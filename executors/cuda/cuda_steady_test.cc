@@ -1,5 +1,5 @@
-// What the host asks of CUDA while an executor runs steps: nothing that waits for the device, takes
-// memory or makes anything; and the ranges that a profiler sees. CUPTI tells of each call.
+// Tests the host's calls of CUDA while an executor runs steps: none waits for the device, allocates
+// memory or creates an object. Also tests the ranges that a profiler sees. CUPTI reports each call.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <cupti.h>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "executors/cuda/cuda_test_util.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cuda {
@@ -29,10 +29,10 @@ void CheckCupti(CUptiResult result, const char* what) {
   std::abort();
 }
 
-// Counts calls of CUDA's functions, by name, of all threads; and NVTX's ranges, by theirs.
+// Counts calls of CUDA's functions by all threads, and NVTX ranges, by name.
 class CallCounter {
  public:
-  // Once a process, before anything else: NVTX looks for its receiver at the first range.
+  // Called once per process, before anything else: NVTX looks for its receiver at the first range.
   static CallCounter& Get() {
     static CallCounter* const counter = new CallCounter;
     return *counter;
@@ -107,7 +107,7 @@ class CallCounter {
   std::map<std::string, int> ranges_;
 };
 
-// Waits for the device, takes or gives back memory, or makes something.
+// Returns whether a function waits for the device, allocates or frees memory, or creates an object.
 bool IsForbidden(std::string_view function) {
   const auto holds = [&](std::string_view part) { return function.find(part) != function.npos; };
   for (const std::string_view part :
@@ -126,8 +126,8 @@ std::map<std::string, int> Forbidden(const std::map<std::string, int>& calls) {
   return forbidden;
 }
 
-// Prompts in chunks and whole, beside rows that decode; and decoding in graphs. What it leaves, it
-// takes back, so that it can run again.
+// Runs prompts in chunks and whole, beside rows that decode, and decoding in graphs. Frees its
+// slots, so that it can run again.
 int RunSteps(ExecutorDriver& driver) {
   int steps = 0;
   std::vector<SlotId> slots;
@@ -149,7 +149,7 @@ int RunSteps(ExecutorDriver& driver) {
 TEST(CudaSteadyTest, NoCallWaitsOrTakesMemory) {
   CallCounter& counter = CallCounter::Get();
   for (const bool fp8 : {false, true}) {
-    DeviceSpec device = Device();
+    CudaSpec device = Device();
     device.quantize_fp8 = fp8;
     const std::unique_ptr<Executor> executor =
         Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), device);
@@ -169,7 +169,7 @@ TEST(CudaSteadyTest, NoCallWaitsOrTakesMemory) {
       EXPECT_EQ(ranges.at(name), steps) << name;
     }
   }
-  // Were there one, it would have been seen.
+  // Shows that such a call would be detected.
   counter.Reset();
   void* memory = nullptr;
   ASSERT_EQ(cudaMalloc(&memory, 256), cudaSuccess);

@@ -1,4 +1,4 @@
-// What the tests of the GPU executor have in common: a small model, a small device, prompts.
+// Shared by the tests of the GPU executor: a small model, a small device, and prompts.
 #ifndef MILLRACE_EXECUTORS_CUDA_CUDA_TEST_UTIL_H_
 #define MILLRACE_EXECUTORS_CUDA_CUDA_TEST_UTIL_H_
 
@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 #include "executors/factory.h"
 #include "executors/tiny_model_test_util.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cuda {
 
-// Of a new file.
+// Returns the path of a new file.
 inline std::string ModelPath(const TinyLlama& model) {
   static int count = 0;
   std::string path = ::testing::TempDir() + "/cuda_test_" + std::to_string(getpid()) + "_" +
@@ -25,7 +25,8 @@ inline std::string ModelPath(const TinyLlama& model) {
   return path;
 }
 
-// Heads of 64, as the GPU's attention wants them; widths that are no multiple of 128.
+// A model with heads of 64, which the GPU's attention requires, and widths that are not multiples
+// of 128.
 inline TinyLlama Model(TensorType linear, TensorType embedding) {
   TinyLlama model;
   model.hidden = 192;
@@ -38,15 +39,14 @@ inline TinyLlama Model(TensorType linear, TensorType embedding) {
   return model;
 }
 
-inline DeviceSpec Device() {
-  return {.kind = DeviceKind::kCuda,
-          .kv_cache_memory = 64 << 20,
-          .block_size = 16,
-          .max_num_seqs = 40,
-          .max_num_batched_tokens = 2048};
+inline CudaSpec Device() {
+  return {{.kv_cache_memory = 64 << 20,
+           .block_size = 16,
+           .max_num_seqs = 40,
+           .max_num_batched_tokens = 2048}};
 }
 
-inline std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device) {
+inline std::unique_ptr<Executor> Load(const std::string& path, const CudaSpec& device) {
   auto loaded = LoadExecutor({path}, device);
   CheckOk(loaded.status());
   return *std::move(loaded);

@@ -15,10 +15,10 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
 
-// A capture waits for its own stream, which CUDA forbids and which makes the capture invalid.
+// Makes a capture wait for its own stream, which CUDA forbids and which invalidates the capture.
 FaultPoint graph_capture("cuda.graph_capture");
 
-// 1, 2, 4, 8, 16, 24 … `most`.
+// Returns 1, 2, 4, 8, 16, 24, ..., `most`.
 std::vector<int> BatchSizes(int most) {
   std::vector<int> sizes;
   for (int size = 1; size < most; size = size < 8 ? 2 * size : size + 8) sizes.push_back(size);
@@ -26,9 +26,10 @@ std::vector<int> BatchSizes(int most) {
   return sizes;
 }
 
-// A programmatic edge saves a quarter of a microsecond where the first kernel lets the second one
-// be set up, as ours do (kernels/launch.cuh), and costs a tenth behind a library's kernel: there it
-// becomes a plain one. Kernels of ours are those that an edge comes to programmatically.
+// Makes programmatic edges behind library kernels plain. Such an edge saves a quarter of a
+// microsecond if the first kernel releases the second early, as ours do (kernels/launch.cuh), and
+// costs a tenth behind a library's kernel. Our kernels are those with an incoming programmatic
+// edge.
 absl::Status ShapeEdges(cudaGraph_t captured, DecodeGraph& graph) {
   size_t size = 0;
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGraphGetEdges(captured, nullptr, nullptr, nullptr, &size),
@@ -88,7 +89,7 @@ absl::StatusOr<DecodeGraph> CaptureOne(CudaModel& model, int size) {
 
 }  // namespace
 
-absl::Status RunNobodysStep(CudaModel& model, int rows, int max_row_tokens) {
+absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens) {
   const StepLane& lane = model.lanes[0];
   cudaStream_t const stream = model.stream.get();
   StepPacker packer(model.info.limits);
@@ -102,7 +103,7 @@ absl::Status RunNobodysStep(CudaModel& model, int rows, int max_row_tokens) {
 
 absl::Status DecodeGraphs::Capture(CudaModel& model) {
   for (const int size : BatchSizes(model.info.limits.max_num_seqs)) {
-    MILLRACE_RETURN_IF_ERROR(RunNobodysStep(model, size, 1));
+    MILLRACE_RETURN_IF_ERROR(RunPaddingStep(model, size, 1));
     absl::StatusOr<DecodeGraph> graph = CaptureOne(model, size);
     if (graph.ok()) {
       graphs_.push_back(*std::move(graph));

@@ -1,4 +1,4 @@
-// The decode step, captured: one CUDA graph for each batch size.
+// Captured decode steps: one CUDA graph per batch size.
 #ifndef MILLRACE_EXECUTORS_CUDA_DECODE_GRAPHS_H_
 #define MILLRACE_EXECUTORS_CUDA_DECODE_GRAPHS_H_
 
@@ -9,29 +9,29 @@
 
 namespace millrace::cuda {
 
-// The forward pass and the sampler of a step of `size` rows that have one token each and want its
-// logits. What differs between two such steps lies in memory that the graph reads.
+// The forward pass and sampler of a step with `size` rows that each have one token and request its
+// logits. Everything that differs between two such steps lies in memory that the graph reads.
 struct DecodeGraph {
   int size;
   GraphExec graph;
-  // Between its operations; of the programmatic ones the second is set up while the first ends
-  // (kernels/launch.cuh): those between two kernels of ours.
+  // Edges between the graph's operations. At a programmatic edge, which joins two of our kernels,
+  // the second is set up while the first ends (kernels/launch.cuh).
   int num_edges = 0;
   int num_programmatic_edges = 0;
 };
 
-// Runs a step of `rows` rows of one token each, all of them nobody's, and waits for it: kernels are
-// loaded at their first launch, which neither a capture nor a client should wait for. Its kernels
-// are those of rows of up to `max_row_tokens`.
-absl::Status RunNobodysStep(CudaModel& model, int rows, int max_row_tokens);
+// Runs a step of `rows` padding rows of one token each and waits for it. This loads kernels, which
+// happens at their first launch and must delay neither a capture nor a client. The kernels are
+// those for rows of up to `max_row_tokens`.
+absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens);
 
 class DecodeGraphs {
  public:
-  // Captures a graph for 1, 2, 4, 8, 16, 24 … max_num_seqs rows. A size that cannot be captured
-  // is left out, with a warning; an error is the device's.
+  // Captures graphs for 1, 2, 4, 8, 16, 24, ..., max_num_seqs rows. A size whose capture fails is
+  // left out, with a warning. Returns an error only if the device fails.
   absl::Status Capture(CudaModel& model);
 
-  // The smallest that holds `rows`; nullptr: run the step eagerly.
+  // Returns the smallest graph for at least `rows` rows, or nullptr if the step must run eagerly.
   const DecodeGraph* Find(int rows) const;
 
   int count() const { return static_cast<int>(graphs_.size()); }

@@ -8,10 +8,9 @@ namespace millrace::cuda {
 absl::Status ToStatus(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
   std::string message =
-      StrCat(what, ": CUDA says: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
+      StrCat(what, ": CUDA error: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
   if (error == cudaErrorNoKernelImageForDevice) {
-    message +=
-        "; the program was built for other GPUs, CMake's MILLRACE_CUDA_ARCHITECTURES says which";
+    message += "; the program was built for other GPUs (CMake's MILLRACE_CUDA_ARCHITECTURES)";
   }
   if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(message);
   return absl::UnavailableError(message);
@@ -24,7 +23,8 @@ absl::StatusOr<Memory<kKind>> Memory<kKind>::Allocate(size_t bytes, std::string_
   const cudaError_t error = kKind == MemoryKind::kDevice
                                 ? cudaMalloc(&data, bytes)
                                 : cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
-  if (error != cudaSuccess) (void)cudaGetLastError();  // or the next launch would report it
+  // clears it, so that the next launch does not report it
+  if (error != cudaSuccess) (void)cudaGetLastError();
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(error, StrCat(kKind == MemoryKind::kDevice ? "the GPU's" : "pinned", " memory for ",
                              what, ", ", bytes, " bytes")));
@@ -67,7 +67,7 @@ absl::StatusOr<DeviceInfo> OpenDevice() {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
     return absl::UnavailableError(
-        StrCat("device: cuda needs a GPU and its driver; CUDA says: ",
+        StrCat("device: cuda needs a GPU and its driver; CUDA error: ",
                error == cudaSuccess ? "there is no device" : cudaGetErrorString(error)));
   }
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));

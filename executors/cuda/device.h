@@ -1,4 +1,4 @@
-// CUDA's handles and memory, owned; its errors as statuses.
+// Owning wrappers of CUDA's handles and memory, and its errors as statuses.
 #ifndef MILLRACE_EXECUTORS_CUDA_DEVICE_H_
 #define MILLRACE_EXECUTORS_CUDA_DEVICE_H_
 
@@ -16,18 +16,18 @@
 
 namespace millrace::cuda {
 
-// OK, RESOURCE_EXHAUSTED for memory that is not there, UNAVAILABLE for everything else: a device
-// that failed once is not asked again. `what` was being done.
+// Returns OK, RESOURCE_EXHAUSTED for an allocation that failed, and UNAVAILABLE for any other
+// error, after which the device is not used again. `what` names the operation.
 absl::Status ToStatus(cudaError_t error, std::string_view what);
 
-// What a Memory is made of: a device's, or the host's in pages that a device can copy by itself.
+// Kinds of memory: the device's, or pinned host memory, which a device can copy asynchronously.
 enum class MemoryKind { kDevice, kPinned };
 
-// Aligned to 256 bytes at least; not zeroed.
+// Owned memory, aligned to at least 256 bytes and not initialized.
 template <MemoryKind kKind>
 class Memory {
  public:
-  // Errors name `what` and the size.
+  // Allocates `bytes`. Errors name `what` and the size.
   static absl::StatusOr<Memory> Allocate(size_t bytes, std::string_view what);
 
   Memory() = default;
@@ -54,7 +54,7 @@ class Memory {
 using DeviceMemory = Memory<MemoryKind::kDevice>;
 using PinnedMemory = Memory<MemoryKind::kPinned>;
 
-// One of CUDA's handles, ended by kEnd.
+// An owned CUDA handle, released by kEnd.
 template <typename Handle, auto kEnd>
 class Owned {
  public:
@@ -78,21 +78,22 @@ using Event = Owned<cudaEvent_t, cudaEventDestroy>;
 using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
 using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-absl::StatusOr<Stream> MakeStream();  // does not wait for the default stream
-absl::StatusOr<Event> MakeEvent();    // without times
+absl::StatusOr<Stream> MakeStream();  // does not synchronize with the default stream
+absl::StatusOr<Event> MakeEvent();    // without timing
 
 struct DeviceInfo {
   std::string name;
 };
 
-// Of the current device, in bytes.
+// Memory of the current device, in bytes.
 struct MemoryUse {
   size_t free;
   size_t total;
 };
 absl::StatusOr<MemoryUse> ReadMemory();
 
-// Makes device 0 this thread's. UNAVAILABLE, saying why, when there is none.
+// Makes device 0 the current one of this thread. Returns UNAVAILABLE with the reason if there is
+// none.
 absl::StatusOr<DeviceInfo> OpenDevice();
 
 }  // namespace millrace::cuda

@@ -1,4 +1,4 @@
-// How many bytes the operands of kernels have.
+// Sizes of kernel operands in bytes.
 #ifndef MILLRACE_EXECUTORS_CUDA_OPERAND_BYTES_H_
 #define MILLRACE_EXECUTORS_CUDA_OPERAND_BYTES_H_
 
@@ -9,13 +9,13 @@
 
 namespace millrace::cuda {
 
-// The scales of an activation of so many tokens, [tokens, stride].
+// Returns the number of scales of an activation [tokens, stride].
 int64_t ScaleCount(kernels::Scaling scaling, int64_t stride, int tokens);
 
-// What reading or writing it takes.
+// Return the bytes that reading or writing the operand moves.
 int64_t BytesOf(const kernels::Activation& x, int tokens);
 int64_t BytesOf(const kernels::Weight& weight);
-// Either plain, or a residual, what is added, the sum and the norm.
+// For an input row: the plain input, or the residual, its addend, the sum and the norm.
 int64_t BytesOf(const kernels::InputRow& row);
 
 }  // namespace millrace::cuda

@@ -1,5 +1,5 @@
-// Ranges that a profiler shows on its time line (NVTX, as Nsight Systems reads it), in the domain
-// "millrace". Without one attached each costs a few nanoseconds.
+// Profiler ranges (NVTX, shown by Nsight Systems) in the domain "millrace". Without a profiler
+// attached each costs a few nanoseconds.
 #ifndef MILLRACE_EXECUTORS_CUDA_RANGES_H_
 #define MILLRACE_EXECUTORS_CUDA_RANGES_H_
 
@@ -11,10 +11,10 @@ struct RangeDomain {
   static constexpr const char* name = "millrace";
 };
 
-// What this thread does for as long as the object lives; ranges nest.
+// Marks an activity of this thread for the lifetime of the object. Ranges nest.
 using Range = nvtx3::scoped_range_in<RangeDomain>;
 
-// What goes on for as long as the object lives, whatever else does; it can be moved.
+// Marks an activity for the lifetime of the object, independent of threads and nesting. Movable.
 using LongRange = nvtx3::unique_range_in<RangeDomain>;
 
 }  // namespace millrace::cuda

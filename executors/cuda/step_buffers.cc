@@ -18,14 +18,14 @@ using kernels::SlotSampling;
 using kernels::TokenBias;
 
 constexpr size_t kAlignment = 256;
-constexpr int kMaxLogitRows = 512;  // at a time: 131,072 tokens' logits of 512 rows are 268 MB
+constexpr int kMaxLogitRows = 512;  // per pass: 512 rows of 131,072 tokens take 268 MB
 constexpr size_t kSamplingWords = sizeof(SlotSampling) / sizeof(int32_t);
 
 int MaxBlocks(const StepLimits& limits) {
   return (limits.max_model_len + limits.block_size - 1) / limits.block_size;
 }
 
-// Lays arrays one behind the other, first to count bytes, then to place them.
+// Assigns consecutive addresses to arrays: once to count bytes, and again to place them.
 class Layout {
  public:
   explicit Layout(uint8_t* base) : base_(base) {}
@@ -90,7 +90,7 @@ SlotSampling DeviceSampling(const SamplingParams& params, int32_t prompt_tokens)
           .typical_p = params.typical_p};
 }
 
-// Each start's banned tokens, then its biases. Returns where the next word goes.
+// Packs each start's banned tokens and then its biases. Returns the next free word.
 int32_t* PackBiases(const StepPlan& plan, int32_t* out, int* count) {
   for (const SlotStart& start : plan.starts) {
     int32_t index = 0;
@@ -140,7 +140,7 @@ absl::StatusOr<StepBuffers> StepBuffers::Make(const StepLimits& limits, int64_t 
   return b;
 }
 
-absl::Status StepBuffers::SetNobodysBlock(const StepLimits& limits, BlockId block) const {
+absl::Status StepBuffers::SetPaddingBlock(const StepLimits& limits, BlockId block) const {
   const std::vector<int32_t> blocks(arrays.table_stride, block);
   return CopyToDevice(blocks.data(), blocks.size() * sizeof(int32_t),
                       arrays.block_tables + limits.max_num_seqs * arrays.table_stride);
@@ -190,7 +190,7 @@ absl::Status StepLane::Download(const StepBuffers& buffers, int wanted, bool top
 
 bool StepLane::Done() const {
   if (cudaEventQuery(done_.get()) != cudaErrorNotReady) return true;
-  (void)cudaGetLastError();  // or the next launch might report it
+  (void)cudaGetLastError();  // clears it, so that the next launch does not report it
   return false;
 }
 

@@ -1,4 +1,4 @@
-// A step's input on its way to the GPU, and where it and what comes of it lie there.
+// Device buffers of steps, and the packing and transfer of a step's input and results.
 #ifndef MILLRACE_EXECUTORS_CUDA_STEP_BUFFERS_H_
 #define MILLRACE_EXECUTORS_CUDA_STEP_BUFFERS_H_
 
@@ -18,31 +18,32 @@
 
 namespace millrace::cuda {
 
-// The most tokens that one sequence may ban: more than the 1,024 that a request may name
+// Upper bound on the tokens that one sequence may ban: more than the 1,024 that a request may name
 // (stop_token_ids) and a model's own end tokens together.
 inline constexpr int kMaxBannedTokens = 1280;
 inline constexpr int kMaxBiases = kMaxBannedTokens + static_cast<int>(kMaxLogitBiases);
 
-// How much of the arrays a step uses; a graph is captured for one such shape.
+// The sizes of a step, in terms of the device arrays. A graph is captured for one such size.
 struct CudaStepInput : StepInput {
   int rows = 0;
   int tokens = 0;
   int wanted = 0;
-  int max_row_tokens = 1;  // no row has more
-  int64_t positions = 0;   // of all rows together: to count bytes, no kernel asks
+  int max_row_tokens = 1;  // upper bound over the rows
+  int64_t positions = 0;   // over all rows; only used to count bytes, not by kernels
 };
 inline const CudaStepInput& Cast(const StepInput& input) {
   return static_cast<const CudaStepInput&>(input);
 }
 
-// Device memory, at addresses that never change. Slot limits.max_num_seqs is nobody's: rows that
-// fill a graph's batch up name it.
+// Device memory at fixed addresses. Slot limits.max_num_seqs is the padding slot, which the rows
+// that pad a graph's batch name.
 struct StepBuffers {
-  // Does not look at limits.num_blocks.
+  // Allocates and initializes the buffers. Ignores limits.num_blocks.
   static absl::StatusOr<StepBuffers> Make(const StepLimits& limits, int64_t logits_stride);
 
-  // All of nobody's positions lie in `block`, which no sequence may have. Before the first step.
-  absl::Status SetNobodysBlock(const StepLimits& limits, BlockId block) const;
+  // Points the padding slot's block table at `block`, which the scheduler never allocates. Call
+  // once, before the first step.
+  absl::Status SetPaddingBlock(const StepLimits& limits, BlockId block) const;
 
   kernels::BlockTables tables() const { return {arrays.block_tables, arrays.table_stride}; }
 
@@ -59,34 +60,34 @@ struct StepBuffers {
   DeviceMemory memory;
 };
 
-// A plan in words.
+// A plan, packed into 32-bit words.
 struct PackedPlan {
   kernels::PackedStep step;  // its `words` point behind the copies
   CudaStepInput input;
   int copies = 0;
   size_t words = 0;
-  bool tops = false;  // some row wants the likeliest tokens
+  bool tops = false;  // whether a row requests the likeliest tokens
 };
 
-// One of the two ways to the device and back that steps take in turns: the host fills and reads the
-// one while the device works on the other.
+// The transfer buffers of a step. Two lanes alternate: the host fills and reads one while the
+// device works on the other.
 class StepLane {
  public:
   static absl::StatusOr<StepLane> Make(const StepLimits& limits);
 
-  // Pinned, as many words as any plan packs into.
+  // Pinned memory with capacity for the words of any plan.
   int32_t* host_words() const { return host_.As<int32_t>(); }
 
   const int32_t* device_words() const { return device_.As<int32_t>(); }
 
-  // The plan that was packed into host_words, to the device and into `arrays`. What it copies is
-  // for the caller: pairs of blocks at device_words.
+  // Copies the plan packed in host_words to the device and expands it into `arrays`. The caller
+  // performs the plan's block copies, whose pairs lie at device_words.
   absl::Status Upload(const PackedPlan& plan, const kernels::StepArrays& arrays,
                       cudaStream_t stream) const;
 
-  // What was sampled, to the host; then Done.
+  // Starts copying the sampled results to the host. Done returns true when they have arrived.
   absl::Status Download(const StepBuffers& buffers, int wanted, bool tops, cudaStream_t stream);
-  bool Done() const;  // or failed
+  bool Done() const;  // also true after a failure
   absl::Status Failure() const;
   const kernels::SampleResult& Result(int i) const {
     return results_.As<kernels::SampleResult>()[i];
@@ -103,21 +104,22 @@ class StepLane {
   Event done_;
 };
 
-// Turns plans into words. Knows of each slot what is not sent again. Plans have passed a
-// PlanChecker.
+// Packs plans into words. It remembers per slot which values are on the device and need not be sent
+// again. Plans must have passed a PlanChecker.
 class StepPacker {
  public:
   explicit StepPacker(const StepLimits& limits);
 
-  // The words that the largest plan packs into.
+  // Returns the number of words of the largest plan.
   static size_t MaxWords(const StepLimits& limits);
 
-  // Fills `host`; the result's pointers are into `device`. `rows`: at least the plan's; the rest
-  // are filled up. Then each of the plan's rows must have one token and want its logits.
+  // Packs `plan` into `host`. The result's pointers refer to `device`. If `rows` exceeds the plan's
+  // rows, padding rows are added; every row of the plan must then have one token and request its
+  // logits.
   PackedPlan Pack(const StepPlan& plan, int rows, int32_t* host, const int32_t* device);
 
-  // How many of a sampled position's likeliest tokens its slot asks for; nothing: not even its own
-  // log-probability.
+  // Returns the slot's number of top log-probabilities, or nullopt if it requests not even the
+  // sampled token's.
   std::optional<int32_t> TopLogprobs(SlotId slot) const { return slots_[slot].top_logprobs; }
 
  private:

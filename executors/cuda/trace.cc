@@ -93,8 +93,8 @@ const char* MemcpyName(uint8_t kind) {
   }
 }
 
-// CUPTI knows one receiver of records a process, without an argument that could name another: this
-// is it. Lives as long as the process, since CUPTI may call back at its end.
+// The receiver of records. CUPTI supports one per process, without a user argument, so it is
+// global. It lives as long as the process, since CUPTI may call back at exit.
 class Recorder {
  public:
   static Recorder& Get() {
@@ -128,7 +128,7 @@ class Recorder {
     return absl::OkStatus();
   }
 
-  // CUPTI hands over its buffers inside of flush_all: the lock is not held then.
+  // CUPTI delivers its buffers during flush_all, so the lock is not held then.
   absl::StatusOr<std::vector<DeviceOperation>> Stop() {
     const CUptiResult flushed = cupti_->flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     for (const CUpti_ActivityKind kind : kKinds) cupti_->disable(kind);
@@ -162,7 +162,7 @@ class Recorder {
         absl::StrCat("trace: ", what, ": ", text != nullptr ? text : "unknown error"));
   }
 
-  // A null buffer makes CUPTI drop records, and count them.
+  // A null buffer makes CUPTI drop and count records.
   static void CUPTIAPI RequestBuffer(uint8_t** buffer, size_t* size, size_t* most_records) {
     *buffer = static_cast<uint8_t*>(std::malloc(kBufferBytes));
     *size = *buffer != nullptr ? kBufferBytes : 0;
@@ -207,7 +207,7 @@ class Recorder {
     }
   }
 
-  // Without an end: it was still running when the buffers were flushed.
+  // A record without an end was still running when the buffers were flushed.
   void AddOperation(std::string name, uint64_t begin_ns, uint64_t end_ns) {
     if (end_ns == 0 || end_ns < begin_ns) return;
     operations_.push_back(
@@ -222,12 +222,12 @@ class Recorder {
   }
 
   std::optional<Cupti> cupti_;  // set once, under mutex_, before any callback
-  std::mutex mutex_;            // guards what follows
+  std::mutex mutex_;            // guards the members below
   bool registered_ = false;
   bool recording_ = false;
   size_t dropped_ = 0;
   std::vector<DeviceOperation> operations_;
-  std::unordered_map<std::string, std::string> names_;  // mangled to readable
+  std::unordered_map<std::string, std::string> names_;  // mangled to demangled
 };
 
 class CudaTrace final : public DeviceTrace {

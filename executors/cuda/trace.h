@@ -1,4 +1,4 @@
-// What the GPU does, as CUPTI's activity records tell it.
+// Traces of GPU activity by CUPTI's activity records.
 #ifndef MILLRACE_EXECUTORS_CUDA_TRACE_H_
 #define MILLRACE_EXECUTORS_CUDA_TRACE_H_
 
@@ -9,9 +9,9 @@
 
 namespace millrace::cuda {
 
-// CanTrace and StartTrace for GPUs. CUPTI is looked for as the loader looks for it
-// (LD_LIBRARY_PATH, the system's folders) and where CUDA's toolkit installs it, when one of them is
-// first called, and stays in the process from then on.
+// CanTrace and StartTrace for GPUs. The first call of either loads CUPTI, which then stays in the
+// process. It is searched for as the loader does (LD_LIBRARY_PATH, system folders) and where CUDA's
+// toolkit installs it.
 absl::Status CanTrace();
 absl::StatusOr<std::unique_ptr<DeviceTrace>> StartCudaTrace();
 

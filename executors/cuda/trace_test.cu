@@ -1,4 +1,4 @@
-// On a GPU with CUPTI: what a trace shows of streams and graphs.
+// Tests traces of streams and graphs, on a GPU with CUPTI.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class TraceTest : public testing::Test {
     EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
   }
 
-  // Two scalings, a fill and a copy to the host.
+  // Submits two scalings, a fill and a copy to the host.
   void Enqueue() {
     TraceTestFill<<<kCount / kThreads, kThreads, 0, stream_>>>(data_, kCount, 1);
     for (int i = 0; i < 2; ++i) {
@@ -54,7 +54,7 @@ class TraceTest : public testing::Test {
   }
   void Finish() { ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess); }
 
-  // How often each of the four things of `Enqueue` was seen.
+  // Checks that each of the four operations of `Enqueue` was recorded `times` times.
   static void ExpectSeen(const std::vector<DeviceOperation>& operations, int times) {
     const auto count = [&](const std::string& part) {
       return std::count_if(operations.begin(), operations.end(), [&](const DeviceOperation& o) {
@@ -80,7 +80,7 @@ class TraceTest : public testing::Test {
   float* host_ = nullptr;
 };
 
-// Before any other: the graph was made before CUPTI was opened.
+// Runs first: the graph is created before CUPTI is loaded.
 TEST_F(TraceTest, AGraphsNodesOneByOne) {
   EXPECT_TRUE(CanTrace().ok());
   for (int round = 0; round < 2; ++round) {

@@ -12,6 +12,8 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/cuda/device.h"
+#include "executors/weights/shares.h"
+#include "formats/model_config.h"
 #include "kernels/weights/dequantize.h"
 #include "kernels/weights/fill.h"
 #include "kernels/weights/quantize_weights.h"
@@ -26,7 +28,18 @@ constexpr int64_t kPieceBytes = 2 << 20;  // of the file; more where 128 rows ha
 constexpr int kThreads = 16;
 constexpr int kSlots = 2;  // of a thread: one is being read while the other's is copied
 
-// What DequantizeArgs calls it; FP8 is not dequantized.
+int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// The 128-element blocks of a share, which begins with a whole one.
+Share Blocks(const Share& elements) {
+  const auto blocks = [](int64_t count) { return RoundUp(count, kFp8Block) / kFp8Block; };
+  return {.total = blocks(elements.total),
+          .begin = blocks(elements.begin),
+          .count = blocks(elements.count),
+          .size = blocks(elements.size)};
+}
+
+// Returns DequantizeArgs' name of the type; FP8 is not dequantized.
 kernels::StoredType Stored(TensorType type) {
   switch (type) {
     case TensorType::kF32:
@@ -79,13 +92,15 @@ class Reader {
   absl::Status Place(const WeightPiece& piece, Sha256Digest* digest) {
     Slot& slot = slots_[next_slot_++ % kSlots];
     MILLRACE_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(slot.copied.get()), "loading"));
-    const TensorInfo& tensor = *piece.tensor;
+    const TensorInfo& tensor = *piece.part->tensor;
     const int64_t bytes = (piece.end - piece.begin) * RowBytes(tensor);
     MILLRACE_RETURN_IF_ERROR(ReadRows(piece, slot.host.data()));
-    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(slot.device.data(), slot.host.data(), bytes,
-                                                      cudaMemcpyHostToDevice, stream_.get()),
-                                      "loading"));
-    MILLRACE_RETURN_IF_ERROR(ToStatus(Convert(piece, slot.device.data()), tensor.name));
+    const KeptRows kept = Kept(piece);
+    if (kept.count > 0 && piece.matrix->column_share.count > 0) {
+      MILLRACE_RETURN_IF_ERROR(
+          ToStatus(Upload(piece, kept, slot.host.data(), slot.device.data()), "loading"));
+      MILLRACE_RETURN_IF_ERROR(ToStatus(Convert(piece, kept, slot.device.data()), tensor.name));
+    }
     MILLRACE_RETURN_IF_ERROR(
         ToStatus(cudaEventRecord(slot.copied.get(), stream_.get()), "loading"));
     hasher_.Update(slot.host.data(), bytes);
@@ -113,40 +128,57 @@ class Reader {
                      tensor.offset + first * RowBytes(tensor), tensor.name);
     };
     if (matrix.gate == kernels::GateLayout::kHalves) {
-      return read(*piece.tensor, piece.begin, piece.end - piece.begin);
+      return read(*piece.part->tensor, piece.part->begin + piece.begin, piece.end - piece.begin);
     }
     for (int64_t row = piece.begin; row < piece.end; row += 8) {
-      int64_t from = row / 16 * 8 + (row % 16 == 0 ? 0 : matrix.rows / 2);
-      auto part = matrix.parts.begin();
-      for (; from >= (*part)->shape[0]; ++part) from -= (*part)->shape[0];
-      MILLRACE_RETURN_IF_ERROR(read(**part, from, 8));
+      const Checkpoint::Part& part = matrix.row_parts[row % 16 == 0 ? 0 : 1];
+      MILLRACE_RETURN_IF_ERROR(read(*part.tensor, part.begin + row / 16 * 8, 8));
     }
     return absl::OkStatus();
   }
 
-  cudaError_t Convert(const WeightPiece& piece, const uint8_t* from) {
+  // The rank's columns of the rows that it keeps, densely.
+  cudaError_t Upload(const WeightPiece& piece, const KeptRows& kept, const uint8_t* host,
+                     uint8_t* device) {
+    const TensorInfo& tensor = *piece.part->tensor;
+    const TensorTypeTraits& traits = Traits(tensor.type);
+    const auto bytes = [&](int64_t columns) {
+      return columns / traits.block_elements * traits.block_bytes;
+    };
+    const Share& columns = piece.matrix->column_share;
+    const int64_t row_bytes = RowBytes(tensor);
+    const uint8_t* from = host + (kept.begin - piece.begin) * row_bytes + bytes(columns.begin);
+    if (columns.count == columns.total) {
+      return cudaMemcpyAsync(device, from, kept.count * row_bytes, cudaMemcpyHostToDevice,
+                             stream_.get());
+    }
+    return cudaMemcpy2DAsync(device, bytes(columns.count), from, row_bytes, bytes(columns.count),
+                             kept.count, cudaMemcpyHostToDevice, stream_.get());
+  }
+
+  cudaError_t Convert(const WeightPiece& piece, const KeptRows& kept, const uint8_t* from) {
     const PendingMatrix& matrix = *piece.matrix;
-    const int64_t rows = piece.end - piece.begin;
+    const int64_t rows = kept.count;
+    const int64_t columns = matrix.column_share.count;
     uint8_t* out =
-        arena_ + matrix.data_offset + piece.first_row * matrix.stride * ElementBytes(matrix.type);
+        arena_ + matrix.data_offset + kept.to * matrix.stride * ElementBytes(matrix.type);
     if (matrix.stored_fp8) {
-      return cudaMemcpy2DAsync(out, matrix.stride, from, matrix.columns, matrix.columns, rows,
+      return cudaMemcpy2DAsync(out, matrix.stride, from, columns, columns, rows,
                                cudaMemcpyDeviceToDevice, stream_.get());
     }
     const bool quantized = matrix.type == kernels::Type::kFp8;
     const cudaError_t error = kernels::LaunchDequantize({.source = from,
-                                                         .stored = Stored(piece.tensor->type),
+                                                         .stored = Stored(piece.part->tensor->type),
                                                          .rows = rows,
-                                                         .columns = matrix.columns,
+                                                         .columns = columns,
                                                          .out = quantized ? bf16_.data() : out,
                                                          .type = kernels::Type::kBf16,
                                                          .stride = matrix.stride},
                                                         stream_.get());
     if (error != cudaSuccess || !quantized) return error;
-    const int64_t first_scale =
-        matrix.scaling == kernels::WeightScaling::kBlock
-            ? piece.first_row / 128 * kernels::BlockScaleStride(matrix.stride)
-            : piece.first_row;
+    const int64_t first_scale = matrix.scaling == kernels::WeightScaling::kBlock
+                                    ? kept.to / 128 * kernels::BlockScaleStride(matrix.stride)
+                                    : kept.to;
     float* scales = reinterpret_cast<float*>(arena_ + matrix.scales_offset) + first_scale;
     return kernels::LaunchQuantizeWeights({.source = bf16_.As<kernels::Bf16>(),
                                            .rows = rows,
@@ -176,28 +208,81 @@ int64_t RowBytes(const TensorInfo& tensor) {
   return static_cast<int64_t>(tensor.bytes) / tensor.shape[0];
 }
 
+std::vector<Share> RowShares(const PendingMatrix& matrix) {
+  std::vector<Share> shares;
+  for (const Checkpoint::Part& part : matrix.row_parts) shares.push_back(part.rows);
+  return shares;
+}
+
+std::vector<float> RankScales(const PendingMatrix& matrix) {
+  const std::vector<float>& all = matrix.host_scales;
+  std::vector<Share> rows = RowShares(matrix);
+  if (matrix.gate == kernels::GateLayout::kInterleaved) rows = {InterleavedRows(rows[0])};
+  std::vector<float> scales;
+  switch (matrix.scaling) {
+    case kernels::WeightScaling::kChannel:
+      scales = Cut(all, rows);
+      scales.resize(RoundUp(matrix.rows, kRowMultiple), 0.0f);
+      return scales;
+    case kernels::WeightScaling::kBlock: {
+      const Share columns = Blocks(matrix.column_share);
+      const int64_t all_stride =
+          kernels::BlockScaleStride(RoundUp(matrix.column_share.total, kernels::kColumnPadding));
+      const int64_t stride = kernels::BlockScaleStride(matrix.stride);
+      int64_t first = 0;  // of the part's blocks of rows
+      for (const Share& part : rows) {
+        const Share blocks = Blocks(part);
+        for (int64_t i = 0; i < blocks.size; ++i) {
+          std::vector<float> row(stride, 0.0f);
+          if (i < blocks.count) {
+            const int64_t from = (first + blocks.begin + i) * all_stride + columns.begin;
+            std::copy_n(all.begin() + from, columns.count, row.begin());
+          }
+          scales.insert(scales.end(), row.begin(), row.end());
+        }
+        first += blocks.total;
+      }
+      return scales;
+    }
+    default:
+      return all;
+  }
+}
+
+KeptRows Kept(const WeightPiece& piece) {
+  const int64_t begin = std::max(piece.begin, piece.rows.begin);
+  const int64_t end = std::min(piece.end, piece.rows.begin + piece.rows.count);
+  return {.begin = begin,
+          .count = std::max<int64_t>(0, end - begin),
+          .to = piece.first_row + begin - piece.rows.begin};
+}
+
+Share InterleavedRows(const Share& rows) { return Elements(rows, 2); }
+
 std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrices) {
   std::vector<WeightPiece> pieces;
+  // Multiples of `multiple` rows.
+  const auto cut = [&](const PendingMatrix& matrix, const Checkpoint::Part& part, const Share& rows,
+                       int64_t first_row, int64_t multiple) {
+    const int64_t step =
+        std::max(multiple, kPieceBytes / RowBytes(*part.tensor) / multiple * multiple);
+    for (int64_t begin = 0; begin < rows.total; begin += step) {
+      pieces.push_back(
+          {&matrix, &part, rows, first_row, begin, std::min(begin + step, rows.total)});
+    }
+  };
   for (const PendingMatrix& matrix : matrices) {
     if (matrix.gate == kernels::GateLayout::kInterleaved) {
-      const TensorInfo* const tensor = matrix.parts[0];  // the others are of its type
-      const int64_t step = std::max<int64_t>(16, kPieceBytes / RowBytes(*tensor) / 16 * 16);
-      for (int64_t begin = 0; begin < matrix.rows; begin += step) {
-        pieces.push_back({&matrix, tensor, begin, begin, std::min(begin + step, matrix.rows)});
-      }
+      const Checkpoint::Part& part = matrix.row_parts[0];  // the other is of its type
+      cut(matrix, part, InterleavedRows(part.rows), 0, 16);
       continue;
     }
     int64_t first_row = 0;
-    for (const TensorInfo* tensor : matrix.parts) {
-      const int64_t rows = tensor->shape[0];
+    for (const Checkpoint::Part& part : matrix.row_parts) {
       // Whole blocks of rows where they share scales.
-      const int64_t multiple = matrix.scaling == kernels::WeightScaling::kBlock ? 128 : 1;
-      const int64_t step =
-          std::max(multiple, kPieceBytes / RowBytes(*tensor) / multiple * multiple);
-      for (int64_t begin = 0; begin < rows; begin += step) {
-        pieces.push_back({&matrix, tensor, first_row + begin, begin, std::min(begin + step, rows)});
-      }
-      first_row += rows;
+      cut(matrix, part, part.rows, first_row,
+          matrix.scaling == kernels::WeightScaling::kBlock ? 128 : 1);
+      first_row += part.rows.size;
     }
   }
   return pieces;
@@ -209,7 +294,7 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
   int64_t largest_bf16 = 1;
   for (const WeightPiece& piece : pieces) {
     const int64_t rows = piece.end - piece.begin;
-    largest_piece = std::max(largest_piece, rows * RowBytes(*piece.tensor));
+    largest_piece = std::max(largest_piece, rows * RowBytes(*piece.part->tensor));
     largest_bf16 = std::max(largest_bf16, 2 * rows * piece.matrix->stride);
   }
   std::atomic<size_t> next = 0;

@@ -11,17 +11,22 @@
 
 #include "absl/status/status.h"
 #include "base/sha256.h"
+#include "executors/weights/checkpoint.h"
 #include "formats/tensor_source.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
 
-// A weight in the making: tensors one below the other.
+inline constexpr int64_t kRowMultiple = 16;  // a matrix's rows are filled up to this with zeros
+
+// A weight in the making: a rank's share of tensors one below the other.
 struct PendingMatrix {
   std::vector<const TensorInfo*> parts;
   std::vector<std::string> names;
-  int64_t rows = 0;
-  int64_t columns = 0;
+  std::vector<Checkpoint::Part> row_parts;  // of all of the tensors' rows
+  Share column_share;
+  int64_t rows = 0;     // of the rank
+  int64_t columns = 0;  // of the rank
   int64_t stride = 0;
   kernels::Type type = kernels::Type::kBf16;
   kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
@@ -31,23 +36,43 @@ struct PendingMatrix {
   size_t scales_offset = 0;
   size_t num_scales = 0;
   size_t input_scale_offset = 0;
-  std::vector<float> host_scales;  // of stored_fp8
+  std::vector<float> host_scales;  // of stored_fp8, of all ranks
+  std::vector<float> rank_scales;  // of them, the rank's
   std::optional<float> input_scale;
 };
 
-// Some rows of a part: one thread's work at a time.
+// The rows [begin, end) of a part, or of all parts where they are interleaved: one thread's work at
+// a time. It reads all of them, and keeps those of the rank.
 struct WeightPiece {
   const PendingMatrix* matrix;
-  const TensorInfo* tensor;
-  int64_t first_row;  // of the matrix, where row `begin` of the tensor goes
+  const Checkpoint::Part* part;  // the first, where they are interleaved
+  Share rows;                    // the rank's among all that pieces are cut of
+  int64_t first_row;             // of the matrix: where row rows.begin goes
   int64_t begin;
-  int64_t end;  // of an interleaved matrix: rows of that one, whole turns, from all parts
+  int64_t end;
 };
+
+// The rows of a piece that the rank keeps: [begin, begin + count) go to row `to` of its matrix.
+struct KeptRows {
+  int64_t begin;
+  int64_t count;
+  int64_t to;
+};
+KeptRows Kept(const WeightPiece& piece);
+
+// The rank's share of each part's rows.
+std::vector<Share> RowShares(const PendingMatrix& matrix);
+
+// The rank's scales, in its matrix's layout, of host_scales.
+std::vector<float> RankScales(const PendingMatrix& matrix);
+
+// The rank's share of all rows of an interleaved matrix.
+Share InterleavedRows(const Share& rows);
 
 size_t ElementBytes(kernels::Type type);
 int64_t RowBytes(const TensorInfo& tensor);  // as the file has it
 
-// All rows of all matrices. Pointers are into `matrices`.
+// Cuts all rows of all matrices, the same on every rank. Pointers are into `matrices`.
 std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrices);
 
 // Has threads read each piece once, into pinned memory and from there to the device, where kernels

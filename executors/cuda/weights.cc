@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/cuda/gemm_plans.h"
+#include "executors/weights/shares.h"
 #include "kernels/weights/fill.h"
 
 namespace millrace::cuda {
@@ -17,11 +19,10 @@ namespace {
 constexpr Logger kLog(LogComponent::kExecutors);
 
 constexpr size_t kAlignment = 256;
-constexpr int64_t kRowMultiple = 16;
 
 int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-// What LaunchDequantize reads, and FP8.
+// Returns whether LaunchDequantize reads the type, or it is FP8.
 bool IsLoadable(TensorType type) {
   return !Traits(type).quantized || type == TensorType::kQ8_0 || type == TensorType::kQ4_1;
 }
@@ -37,6 +38,20 @@ std::vector<float> Interleaved(const std::vector<float>& halves) {
   return turned;
 }
 
+// `head`: the product is fp32 logits.
+kernels::GemmDesc DescOf(const CudaLinear& linear, bool head) {
+  const bool gated = linear.gate == kernels::GateLayout::kInterleaved;
+  return {.rows = linear.weight.rows,
+          .stride = linear.weight.stride,
+          .weight = linear.weight.type,
+          .weight_scaling = linear.weight.scaling,
+          .input = linear.weight.type,
+          .input_scaling = linear.input,
+          .output = head ? kernels::Type::kF32 : kernels::Type::kBf16,
+          .epilogue = gated && kernels::IsKnown(linear.input) ? kernels::Epilogue::kGate
+                                                              : kernels::Epilogue::kStore};
+}
+
 }  // namespace
 
 size_t CudaWeightPlacer::Reserve(size_t bytes) {
@@ -47,7 +62,8 @@ size_t CudaWeightPlacer::Reserve(size_t bytes) {
 
 // `quantized`: how weights become FP8 on the way, kNone where they do not.
 absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names,
-                                               kernels::WeightScaling quantized, bool gated) {
+                                               const Shard& shard, kernels::WeightScaling quantized,
+                                               bool gated) {
   // A tied head that is quantized is another matrix than the embedding.
   const std::string key = StrCat(absl::StrJoin(names, " "), " ", static_cast<int>(quantized));
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
@@ -60,10 +76,16 @@ absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& n
         Traits(tensor->type).name, "; allowed on the GPU: F32, F16, BF16, F8_E4M3, Q8_0, Q4_1"));
   }
   matrix.names = names;
-  for (const TensorInfo* tensor : matrix.parts) matrix.rows += tensor->shape[0];
-  matrix.columns = matrix.parts[0]->shape[1];
+  MILLRACE_ASSIGN_OR_RETURN(matrix.row_parts, checkpoint_.Parts(matrix.parts, shard));
+  int64_t total_rows = 0;
+  for (const Checkpoint::Part& part : matrix.row_parts) {
+    matrix.rows += part.rows.size;
+    total_rows += part.rows.total;
+  }
+  matrix.column_share = shard.columns.value_or(Whole(matrix.parts[0]->shape[1]));
+  matrix.columns = matrix.column_share.size;
   matrix.stride = RoundUp(matrix.columns, kernels::kColumnPadding);
-  if (matrix.rows >= int64_t{1} << 30 || matrix.stride >= int64_t{1} << 30) {
+  if (total_rows >= int64_t{1} << 30 || matrix.column_share.total >= int64_t{1} << 30) {
     return absl::InvalidArgumentError(StrCat("tensor ", names[0], " is ",
                                              ShapeString(matrix.parts[0]->shape),
                                              ", larger than the GPU executor takes"));
@@ -83,10 +105,14 @@ absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& n
   const bool one_type =
       std::all_of(matrix.parts.begin(), matrix.parts.end(),
                   [&](const TensorInfo* part) { return part->type == matrix.parts[0]->type; });
-  if (gated && one_type && matrix.rows % 16 == 0 &&
+  if (gated && one_type && total_rows % 16 == 0 &&
       matrix.scaling != kernels::WeightScaling::kBlock) {
     matrix.gate = kernels::GateLayout::kInterleaved;
     if (matrix.host_scales.size() > 1) matrix.host_scales = Interleaved(matrix.host_scales);
+  }
+  if (matrix.stored_fp8) {
+    matrix.rank_scales = RankScales(matrix);
+    matrix.num_scales = matrix.rank_scales.size();
   }
   matrix.data_offset =
       Reserve(RoundUp(matrix.rows, kRowMultiple) * matrix.stride * ElementBytes(matrix.type));
@@ -101,23 +127,22 @@ absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& n
 // that differ become those of their channels.
 absl::Status CudaWeightPlacer::ReadScales(PendingMatrix& matrix) {
   matrix.type = kernels::Type::kFp8;
-  const Fp8Scheme scheme = config_.fp8.value_or(Fp8Scheme{});
-  const bool blocks = scheme.weights == Fp8Scheme::Weights::kBlock;
-  const int64_t block_stride = kernels::BlockScaleStride(matrix.stride);
+  const QuantScheme scheme = config_.quantization.value_or(QuantScheme{});
+  const bool blocks = scheme.group == kFp8Blocks;
+  const int64_t block_stride =
+      kernels::BlockScaleStride(RoundUp(matrix.column_share.total, kernels::kColumnPadding));
   int64_t first_row = 0;
-  bool one_scale = scheme.weights == Fp8Scheme::Weights::kTensor;
+  bool one_scale = scheme.group == kPerTensor;
   for (size_t i = 0; i < matrix.parts.size(); ++i) {
     const int64_t rows = matrix.parts[i]->shape[0];
     Checkpoint::Fp8Scales scales{.weight = std::vector<float>(1, 1.0f), .input = std::nullopt};
     if (checkpoint_.source().has_data()) {
       MILLRACE_ASSIGN_OR_RETURN(scales, checkpoint_.ScalesOf(matrix.names[i]));
     } else {
-      const int64_t dummy = blocks ? RoundUp(rows, kFp8Block) / kFp8Block *
-                                         (RoundUp(matrix.columns, kFp8Block) / kFp8Block)
-                            : one_scale ? 1
-                                        : rows;
+      const int64_t dummy =
+          scheme.group.Down(rows) * scheme.group.Across(matrix.column_share.total);
       scales.weight.assign(dummy, 1e-3f / 448);
-      if (scheme.static_activations) scales.input = 1.0f / 448;
+      if (scheme.static_activations()) scales.input = 1.0f / 448;
     }
     if (scales.input.has_value()) {
       matrix.input_scale = std::max(matrix.input_scale.value_or(0), *scales.input);
@@ -128,7 +153,7 @@ absl::Status CudaWeightPlacer::ReadScales(PendingMatrix& matrix) {
             StrCat("tensor ", matrix.names[i], " begins at row ", first_row,
                    " of a fused weight; allowed with 128x128 scales: multiples of 128"));
       }
-      const int64_t columns = RoundUp(matrix.columns, kFp8Block) / kFp8Block;
+      const int64_t columns = RoundUp(matrix.column_share.total, kFp8Block) / kFp8Block;
       for (int64_t r = 0; r < static_cast<int64_t>(scales.weight.size()) / columns; ++r) {
         std::vector<float> row(block_stride, 0.0f);
         std::copy_n(scales.weight.begin() + r * columns, columns, row.begin());
@@ -152,54 +177,80 @@ absl::Status CudaWeightPlacer::ReadScales(PendingMatrix& matrix) {
     matrix.host_scales.resize(1);
   } else {
     matrix.scaling = kernels::WeightScaling::kChannel;
-    matrix.host_scales.resize(RoundUp(matrix.rows, kRowMultiple), 0.0f);
+    matrix.host_scales.resize(RoundUp(first_row, kRowMultiple), 0.0f);
   }
-  matrix.num_scales = matrix.host_scales.size();
   return absl::OkStatus();
 }
 
+absl::StatusOr<ScaleBlock> CudaWeightPlacer::BlockOf(const std::string& name) const {
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
+                            checkpoint_.Matrices({name}));
+  const TensorType type = tensors[0]->type;
+  const bool blocks = type == TensorType::kFp8E4m3 && config_.quantization.has_value() &&
+                      config_.quantization->group == kFp8Blocks;
+  if (blocks) return ScaleBlock{.rows = kFp8Block, .columns = kFp8Block};
+  return ScaleBlock{.rows = 1, .columns = Traits(type).block_elements};
+}
+
+absl::StatusOr<size_t> CudaWeightPlacer::PlaceTable(const std::string& name,
+                                                    kernels::WeightScaling quantized) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
+                            checkpoint_.Matrices({name}));
+  // Scales of blocks have 128 rows.
+  const int64_t unit =
+      quantized == kernels::WeightScaling::kBlock ? int64_t{kFp8Block} : kShareMultiple;
+  const Share rows = DivideUnits(tensors[0]->shape[0], unit, rank_);
+  return Place({name}, {.rows = {rows}, .columns = std::nullopt}, quantized);
+}
+
 absl::StatusOr<EmbeddingId> CudaWeightPlacer::Embedding(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, kernels::WeightScaling::kNone));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, PlaceTable(name, kernels::WeightScaling::kNone));
   embeddings_.push_back(index);
   return static_cast<EmbeddingId>(embeddings_.size() - 1);
 }
 
 absl::StatusOr<NormId> CudaWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
-  norms_.push_back({tensor, Reserve(tensor->shape[0] * sizeof(float)), spec});
+  const int64_t size = spec.share.value_or(Whole(tensor->shape[0])).size;
+  norms_.push_back({tensor, size, Reserve(size * sizeof(float)), spec});
   return static_cast<NormId>(norms_.size() - 1);
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::LayerLinear(const std::vector<std::string>& names,
-                                                       bool gated) {
+                                                       const Shard& shard, bool gated) {
   MILLRACE_ASSIGN_OR_RETURN(const size_t index,
-                            Place(names,
+                            Place(names, shard,
                                   options_.quantize_fp8 ? kernels::WeightScaling::kChannel
                                                         : kernels::WeightScaling::kNone,
                                   gated));
-  linears_.push_back({.matrix = index, .bias = {}});
+  linears_.push_back({.matrix = index, .file_bias = {}, .bias = {}});
   return static_cast<LinearId>(linears_.size() - 1);
 }
 
-absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>& names, Shard) {
-  MILLRACE_ASSIGN_OR_RETURN(const LinearId id, LayerLinear(names, /*gated=*/false));
+absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>& names,
+                                                  const Shard& shard) {
+  MILLRACE_ASSIGN_OR_RETURN(const LinearId id, LayerLinear(names, shard, /*gated=*/false));
   PendingLinear& linear = linears_.back();
   MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
-  linear.bias = std::move(biases.values);
-  if (options_.dummy) std::fill(linear.bias.begin(), linear.bias.end(), 0.0f);
+  linear.file_bias = std::move(biases.values);
+  if (options_.dummy) std::fill(linear.file_bias.begin(), linear.file_bias.end(), 0.0f);
+  if (!linear.file_bias.empty() && (!shard.columns.has_value() || rank_.rank == 0)) {
+    linear.bias = Cut(linear.file_bias, RowShares(matrices_[linear.matrix]));
+  }
   if (!linear.bias.empty()) linear.bias_offset = Reserve(linear.bias.size() * sizeof(float));
   return id;
 }
 
-absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::string>& names) {
-  return LayerLinear(names, /*gated=*/true);
+absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::string>& names,
+                                                       const Share& share) {
+  return LayerLinear(names, {.rows = {share, share}, .columns = std::nullopt}, /*gated=*/true);
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::Head(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index,
-                            Place({name}, options_.quantize_head ? kernels::WeightScaling::kBlock
-                                                                 : kernels::WeightScaling::kNone));
-  linears_.push_back({.matrix = index, .head = true, .bias = {}});
+  MILLRACE_ASSIGN_OR_RETURN(
+      const size_t index, PlaceTable(name, options_.quantize_head ? kernels::WeightScaling::kBlock
+                                                                  : kernels::WeightScaling::kNone));
+  linears_.push_back({.matrix = index, .head = true, .file_bias = {}, .bias = {}});
   return static_cast<LinearId>(linears_.size() - 1);
 }
 
@@ -207,12 +258,11 @@ absl::Status CudaWeightPlacer::DrawNorms(const CudaWeights& weights) const {
   uint8_t* const arena = weights.memory.data();
   uint64_t seed = matrices_.size();  // after those of DrawWeights
   for (const PendingNorm& norm : norms_) {
-    const int64_t size = norm.tensor->shape[0];
     MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchFill({.out = arena + norm.offset,
                                                            .type = kernels::Type::kF32,
                                                            .rows = 1,
-                                                           .columns = size,
-                                                           .stride = RoundUp(size, 16),
+                                                           .columns = norm.size,
+                                                           .stride = RoundUp(norm.size, 16),
                                                            .seed = ++seed},
                                                           nullptr),
                                       "dummy weights"));
@@ -229,8 +279,8 @@ absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
                     "loading scales");
   };
   for (const PendingMatrix& matrix : matrices_) {
-    if (!matrix.host_scales.empty()) {
-      MILLRACE_RETURN_IF_ERROR(upload(matrix.scales_offset, matrix.host_scales));
+    if (!matrix.rank_scales.empty()) {
+      MILLRACE_RETURN_IF_ERROR(upload(matrix.scales_offset, matrix.rank_scales));
     }
     if (matrix.input_scale.has_value()) {
       MILLRACE_RETURN_IF_ERROR(upload(matrix.input_scale_offset, {*matrix.input_scale}));
@@ -245,14 +295,27 @@ absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
   for (const PendingNorm& norm : norms_) {
     std::vector<float> values = checkpoint_.Floats(*norm.tensor);
     for (float& value : values) value += norm.spec.offset;
+    if (norm.spec.share.has_value()) values = Cut(values, 0, *norm.spec.share);
     MILLRACE_RETURN_IF_ERROR(upload(norm.offset, values));
   }
   return absl::OkStatus();
 }
 
-absl::Status CudaWeightPlacer::MakePlans(CudaWeights& weights,
-                                         kernels::LinearPlanner& planner) const {
-  uint8_t* const arena = weights.memory.data();
+CudaWeights CudaWeightPlacer::Describe(uint8_t* arena) const {
+  CudaWeights weights;
+  for (const PendingNorm& norm : norms_) {
+    weights.norms.push_back({.weight = reinterpret_cast<float*>(arena + norm.offset),
+                             .epsilon = norm.spec.epsilon,
+                             .size = static_cast<int>(norm.size)});
+  }
+  for (const size_t index : embeddings_) {
+    const PendingMatrix& matrix = matrices_[index];
+    weights.embeddings.push_back(
+        {.table = reinterpret_cast<kernels::Bf16*>(arena + matrix.data_offset),
+         .stride = matrix.stride,
+         .vocab = static_cast<int>(matrix.rows),
+         .width = static_cast<int>(matrix.columns)});
+  }
   for (const PendingLinear& pending : linears_) {
     const PendingMatrix& matrix = matrices_[pending.matrix];
     const bool blocks = matrix.scaling == kernels::WeightScaling::kBlock;
@@ -279,27 +342,36 @@ absl::Status CudaWeightPlacer::MakePlans(CudaWeights& weights,
                      : matrix.input_scale.has_value() ? kernels::Scaling::kTensor
                                                       : kernels::Scaling::kToken;
     }
-    std::string error;
-    linear.plan =
-        planner.Plan({.rows = linear.weight.rows,
-                      .stride = matrix.stride,
-                      .type = matrix.type,
-                      .blocks = blocks,
-                      .output = pending.head ? kernels::Type::kF32 : kernels::Type::kBf16},
-                     &error);
-    if (linear.plan == nullptr) {
-      return absl::UnimplementedError(StrCat("tensor ", matrix.names[0], ": ", error));
-    }
     weights.linears.push_back(linear);
+  }
+  return weights;
+}
+
+absl::Status CudaWeightPlacer::MakePlans(CudaWeights& weights,
+                                         kernels::LinearPlanner& planner) const {
+  std::vector<GemmUse> uses;
+  for (size_t i = 0; i < linears_.size(); ++i) {
+    const CudaLinear& linear = weights.linears[i];
+    AddUse(DescOf(linear, linears_[i].head), linear.weight.data, &uses);
+  }
+  LearnPlans(uses, planner);
+  for (size_t i = 0; i < linears_.size(); ++i) {
+    CudaLinear& linear = weights.linears[i];
+    std::string error;
+    linear.plan = planner.Plan(DescOf(linear, linears_[i].head), &error);
+    if (linear.plan == nullptr) {
+      return absl::UnimplementedError(
+          StrCat("tensor ", matrices_[linears_[i].matrix].names[0], ": ", error));
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status CudaWeightPlacer::ReadKvScales(CudaWeights& weights) const {
-  weights.k_scales.assign(config_.layers, 1.0f);
-  weights.v_scales.assign(config_.layers, 1.0f);
+  weights.k_scales.assign(config_.layers.size(), 1.0f);
+  weights.v_scales.assign(config_.layers.size(), 1.0f);
   if (!checkpoint_.source().has_data()) return absl::OkStatus();
-  for (int layer = 0; layer < config_.layers; ++layer) {
+  for (int layer = 0; layer < config_.num_layers(); ++layer) {
     MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::KvScales scales, checkpoint_.KvScalesOf(layer));
     weights.k_scales[layer] = scales.k.value_or(1.0f);
     weights.v_scales[layer] = scales.v.value_or(1.0f);
@@ -331,13 +403,13 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
     hasher.Update(&input, sizeof(input));
   }
   for (const PendingLinear& linear : linears_) {
-    hasher.Update(linear.bias.data(), linear.bias.size() * sizeof(float));
+    hasher.Update(linear.file_bias.data(), linear.file_bias.size() * sizeof(float));
   }
   for (const std::vector<float>* scales : {&weights.k_scales, &weights.v_scales}) {
     hasher.Update(scales->data(), scales->size() * sizeof(float));
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].first_row == 0) {
+    if (i == 0 || pieces[i].matrix != pieces[i - 1].matrix) {
       for (const TensorInfo* tensor : pieces[i].matrix->parts) describe(*tensor);
     }
     hasher.Update(digests[i].data(), digests[i].size());
@@ -347,27 +419,14 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
 
 absl::StatusOr<CudaWeights> CudaWeightPlacer::Finish(kernels::LinearPlanner& planner) {
   const SteadyTime begin = Clock::Real().Now();
-  CudaWeights weights;
-  MILLRACE_ASSIGN_OR_RETURN(weights.memory,
+  MILLRACE_ASSIGN_OR_RETURN(DeviceMemory memory,
                             DeviceMemory::Allocate(std::max<size_t>(bytes_, 1), "weights"));
   // Padding rows and columns, and scales of padding rows, are zeros.
-  MILLRACE_RETURN_IF_ERROR(
-      ToStatus(cudaMemset(weights.memory.data(), 0, weights.memory.bytes()), "weights"));
+  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemset(memory.data(), 0, memory.bytes()), "weights"));
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "weights"));
-  uint8_t* const arena = weights.memory.data();
-  for (const PendingNorm& norm : norms_) {
-    weights.norms.push_back({.weight = reinterpret_cast<float*>(arena + norm.offset),
-                             .epsilon = norm.spec.epsilon,
-                             .size = static_cast<int>(norm.tensor->shape[0])});
-  }
-  for (const size_t index : embeddings_) {
-    const PendingMatrix& matrix = matrices_[index];
-    weights.embeddings.push_back(
-        {.table = reinterpret_cast<kernels::Bf16*>(arena + matrix.data_offset),
-         .stride = matrix.stride,
-         .vocab = static_cast<int>(matrix.rows),
-         .width = static_cast<int>(matrix.columns)});
-  }
+  uint8_t* const arena = memory.data();
+  CudaWeights weights = Describe(arena);
+  weights.memory = std::move(memory);
   const std::vector<WeightPiece> pieces = CutIntoPieces(matrices_);
   std::vector<Sha256Digest> digests(pieces.size());
   if (options_.dummy) {
@@ -383,7 +442,7 @@ absl::StatusOr<CudaWeights> CudaWeightPlacer::Finish(kernels::LinearPlanner& pla
 
   int64_t read = 0;
   for (const WeightPiece& piece : pieces)
-    read += (piece.end - piece.begin) * RowBytes(*piece.tensor);
+    read += (piece.end - piece.begin) * RowBytes(*piece.part->tensor);
   const double seconds = std::chrono::duration<double>(Clock::Real().Now() - begin).count();
   kLog.Info(options_.dummy ? "drew " : "read ", read >> 20, " MiB of weights in ",
             static_cast<int64_t>(seconds * 1000), " ms, ",

@@ -11,7 +11,7 @@
 #include "base/sha256.h"
 #include "executors/cuda/device.h"
 #include "executors/cuda/weight_loader.h"
-#include "executors/ops.h"
+#include "executors/decoder_ops.h"
 #include "executors/weights/checkpoint.h"
 #include "formats/model_config.h"
 #include "kernels/gemm/linear.h"
@@ -38,7 +38,7 @@ struct CudaLinear {
   int columns;
   kernels::Scaling input = kernels::Scaling::kNone;  // what it consumes
   float* input_scale = nullptr;                      // of kTensor
-  const float* bias = nullptr;                       // [rows], of an Ops::Linear that has one
+  const float* bias = nullptr;                       // [rows], of a linear that has one
   const kernels::LinearPlan* plan = nullptr;
   kernels::GateLayout gate = kernels::GateLayout::kHalves;
 };
@@ -47,7 +47,7 @@ struct CudaWeights {
   std::vector<CudaLinear> linears;
   std::vector<CudaEmbedding> embeddings;
   std::vector<CudaNorm> norms;
-  // Of each layer's FP8 keys and values; 1 where the checkpoint has none.
+  // The scales of each layer's FP8 keys and values; 1 where the checkpoint has none.
   std::vector<float> k_scales;
   std::vector<float> v_scales;
   bool has_kv_scales = false;
@@ -67,33 +67,45 @@ struct WeightOptions {
   bool dummy = false;          // weights are drawn on the device, nothing is read
 };
 
-// Only notes what is asked for, until Finish has threads read each tensor once, into pinned memory
-// and from there to the device, where kernels bring it into its place and form. A matrix that is
-// asked for twice (a tied head) is placed once.
-class CudaWeightPlacer : public WeightPlacer {
+// Only notes what is asked for, until Finish has threads read each tensor once, into pinned memory;
+// the rank's share goes to the device, where kernels bring it into its place and form. A matrix
+// that is asked for twice (a tied head) is placed once.
+class CudaWeightPlacer : public DecoderPlacer {
  public:
   CudaWeightPlacer(const TensorSource& source, const ModelConfig& config,
-                   const WeightOptions& options)
-      : checkpoint_(source), config_(config), options_(options) {}
+                   const WeightOptions& options, RankSpec rank = {})
+      : checkpoint_(source), config_(config), options_(options), rank_(rank) {}
 
   bool Has(const std::string& name) const override { return checkpoint_.Has(name); }
+  RankSpec rank() const override { return rank_; }
+  absl::StatusOr<ScaleBlock> BlockOf(const std::string& name) const override;
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
   absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) override;
-  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
-  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names) override;
+  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
+                                  const Shard& shard) override;
+  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
+                                       const Share& share) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
+
+  // The weights that were asked for so far, without data and plans: for a dry run. Touches no
+  // device.
+  CudaWeights Shapes() const { return Describe(nullptr); }
 
   // Once, at the end. The device is the calling thread's.
   absl::StatusOr<CudaWeights> Finish(kernels::LinearPlanner& planner);
 
  private:
-  absl::StatusOr<size_t> Place(const std::vector<std::string>& names,
+  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, const Shard& shard,
                                kernels::WeightScaling quantized, bool gated = false);
-  absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, bool gated);
+  absl::StatusOr<size_t> PlaceTable(const std::string& name, kernels::WeightScaling quantized);
+  absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, const Shard& shard,
+                                       bool gated);
   absl::Status ReadScales(PendingMatrix& matrix);
   size_t Reserve(size_t bytes);
   absl::Status DrawNorms(const CudaWeights& weights) const;
   absl::Status UploadSmall(CudaWeights& weights) const;
+  // Where the weights lie in `arena`, without plans.
+  CudaWeights Describe(uint8_t* arena) const;
   absl::Status MakePlans(CudaWeights& weights, kernels::LinearPlanner& planner) const;
   absl::Status ReadKvScales(CudaWeights& weights) const;
   Sha256Digest Digest(const CudaWeights& weights, const std::vector<WeightPiece>& pieces,
@@ -102,17 +114,20 @@ class CudaWeightPlacer : public WeightPlacer {
   Checkpoint checkpoint_;
   ModelConfig config_;
   WeightOptions options_;
+  RankSpec rank_;
   std::vector<PendingMatrix> matrices_;
   struct PendingNorm {
     const TensorInfo* tensor;
+    int64_t size;  // of the rank's share
     size_t offset;
     NormSpec spec;
   };
   std::vector<PendingNorm> norms_;
   struct PendingLinear {
     size_t matrix;
-    bool head = false;        // its product is float32 logits
-    std::vector<float> bias;  // or nothing
+    bool head = false;             // its product is float32 logits
+    std::vector<float> file_bias;  // of all ranks, or nothing
+    std::vector<float> bias;       // or nothing
     size_t bias_offset = 0;
   };
   std::vector<PendingLinear> linears_;

@@ -60,7 +60,7 @@ absl::Status BlockLedger::Apply(const StepPlan& plan) {
     to = {.life = to.life + 1, .written = blocks_[copy.src].written};
   }
   for (const SlotStart& start : plan.starts) slots_[start.slot] = {.sequence = ++sequences_};
-  // A row reads what was there before the step, and its own tokens.
+  // A row reads tokens from before the step, and its own.
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const StepRow& row = plan.rows[i];
     Slot& slot = slots_[row.slot];

@@ -1,4 +1,5 @@
-// Who may touch which KV block: the fake executor's check on the scheduler's bookkeeping.
+// Tracks which sequence may access which KV block. The fake executor uses it to check the
+// scheduler's bookkeeping.
 #ifndef MILLRACE_EXECUTORS_FAKE_BLOCK_LEDGER_H_
 #define MILLRACE_EXECUTORS_FAKE_BLOCK_LEDGER_H_
 
@@ -10,34 +11,35 @@
 
 namespace millrace {
 
-// Follows the contents of every block, as far as plans tell: how many of its tokens were written,
-// by which sequence, and how often it began anew. A plan breaks the contract when a row
-//   - appends a block that its table holds already,
+// Follows the contents of every block as described by plans: the number of tokens written, the
+// sequence that wrote them, and how often the block was reused. A plan violates the contract if a
+// row
+//   - appends a block that its table already holds,
 //   - reads a position that was not written, or that was overwritten since the row's slot took the
 //   block,
 //   - writes into a block that another sequence writes, or that others read as a full one.
-// Costs a look at every block of every row.
+// The cost is proportional to the blocks of all rows.
 class BlockLedger {
  public:
   explicit BlockLedger(const StepLimits& limits);
 
-  // For a plan that a PlanChecker took. InvalidArgument, naming the row and the block; the ledger
-  // is then of no further use.
+  // Applies a plan that has passed a PlanChecker. Returns InvalidArgument, naming the row and the
+  // block, on a violation; the ledger is then unusable.
   absl::Status Apply(const StepPlan& plan);
 
  private:
   struct Block {
     uint64_t life = 0;    // counts the times that its first token was written
     int32_t written = 0;  // tokens, from the first
-    uint64_t writer =
-        0;  // the sequence that writes it; 0: it was copied, the next to write takes it
+    // The sequence that writes it; 0 if it was copied and belongs to the next writer.
+    uint64_t writer = 0;
   };
   struct Held {
     BlockId block;
-    uint64_t life;  // when the slot took it, or began it
+    uint64_t life;  // when the slot acquired or began it
   };
   struct Slot {
-    uint64_t sequence = 0;  // counts all that were started
+    uint64_t sequence = 0;  // numbered in the order of their starts
     std::vector<Held> table;
   };
 

@@ -53,10 +53,10 @@ class BlockLedgerTest : public ::testing::Test {
 
 TEST_F(BlockLedgerTest, TakesSharedFullBlocksAndReuse) {
   Ok({{0, 0, 20, {1, 2}, true}});
-  Ok({{0, 20, 1, {}}, {1, 16, 4, {1, 3}, true}});  // block 1 is full: both read it
+  Ok({{0, 20, 1, {}}, {1, 16, 4, {1, 3}, true}});  // block 1 is full, so both may read it
   Ok({{0, 21, 1, {}}, {1, 20, 1, {}}});
   Ok({{2, 0, 20, {4, 5}, true}, {1, 21, 1, {}}});
-  // Slot 0's sequence is gone; its own block 2 begins anew elsewhere.
+  // Slot 0's sequence has ended; its block 2 is reused elsewhere.
   Ok({{3, 0, 5, {2}, true}});
 }
 

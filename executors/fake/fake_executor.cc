@@ -28,8 +28,7 @@ constexpr std::chrono::milliseconds kHang{10};
 constexpr Token kFirstPrintable = ' ';
 constexpr int kPrintable = '~' - ' ' + 1;
 
-// The finalizer of SplitMix64 (Steele et al., OOPSLA 2014): each bit of the input reaches each bit
-// of the output.
+// The finalizer of SplitMix64 (Steele et al., OOPSLA 2014): each input bit affects each output bit.
 uint64_t Mix(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
   x = (x ^ x >> 27) * 0x94d049bb133111eb;
@@ -60,7 +59,7 @@ void AddLogprobs(Token likeliest, int32_t num_top, TokenResult* token, StepResul
   token->top.end = static_cast<int32_t>(result->top.size());
 }
 
-ModelInfo MakeInfo(const DeviceSpec& device) {
+ModelInfo MakeInfo(const FakeSpec& device) {
   const int64_t bytes_per_block = kFakeBytesPerToken * device.block_size;
   const int32_t num_blocks = static_cast<int32_t>(
       std::min<int64_t>(device.kv_cache_memory / bytes_per_block, int64_t{1} << 30));
@@ -85,10 +84,10 @@ ModelInfo MakeInfo(const DeviceSpec& device) {
 
 class FakeExecutor : public Executor {
  public:
-  explicit FakeExecutor(const DeviceSpec& device)
+  explicit FakeExecutor(const FakeSpec& device)
       : info_(MakeInfo(device)),
-        step_time_(std::chrono::microseconds(device.fake_step_us)),
-        token_time_(std::chrono::microseconds(device.fake_token_us)),
+        step_time_(std::chrono::microseconds(device.step_us)),
+        token_time_(std::chrono::microseconds(device.token_us)),
         checker_(info_.limits),
         ledger_(info_.limits),
         slots_(info_.limits.max_num_seqs),
@@ -123,7 +122,7 @@ class FakeExecutor : public Executor {
     StepResult result;
     if (device_error.Fires()) {
       result.status =
-          absl::UnavailableError("the fake device failed, as fault point fake.device_error says");
+          absl::UnavailableError("the fake device failed (fault point fake.device_error)");
       return result;
     }
     for (const SlotStart& start : plan.starts) slots_[start.slot] = {.sampling = start.sampling};
@@ -137,7 +136,7 @@ class FakeExecutor : public Executor {
     out.slot = row.slot;
     slot.failed = slot.failed || row_error.Fires();
     if (slot.failed) {
-      out.status = absl::InternalError("the fake row failed, as fault point fake.row_error says");
+      out.status = absl::InternalError("the fake row failed (fault point fake.row_error)");
       return;
     }
     out.tokens.begin = static_cast<int32_t>(result->tokens.size());
@@ -165,7 +164,7 @@ class FakeExecutor : public Executor {
   std::vector<Slot> slots_;
   SteadyTime due_{};
   SerialStepRunner runner_;
-  StepWorker worker_;  // last: it uses what is above
+  StepWorker worker_;  // last, since its thread uses the members above
 };
 
 }  // namespace
@@ -185,7 +184,7 @@ Token FakeToken(const SamplingParams& sampling, int32_t position, Token previous
   return token;
 }
 
-absl::StatusOr<std::unique_ptr<Executor>> LoadFakeExecutor(const DeviceSpec& device) {
+absl::StatusOr<std::unique_ptr<Executor>> LoadFakeExecutor(const FakeSpec& device) {
   const int64_t block_bytes = kFakeBytesPerToken * device.block_size;
   if (device.kv_cache_memory < block_bytes) {
     return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,

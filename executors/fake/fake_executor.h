@@ -1,4 +1,4 @@
-// An executor without a model: stated times, predictable tokens, a strict eye on plans.
+// An executor without a model: configured times, predictable tokens, and strict checks of plans.
 #ifndef MILLRACE_EXECUTORS_FAKE_FAKE_EXECUTOR_H_
 #define MILLRACE_EXECUTORS_FAKE_FAKE_EXECUTOR_H_
 
@@ -6,33 +6,35 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "executors/device_spec.h"
 #include "executors/executor.h"
-#include "executors/factory.h"
 
 namespace millrace {
 
 // Bytes 0 to 255, then BOS and EOS.
 inline constexpr int32_t kFakeVocabSize = 258;
 
-// The context where none is asked for, and what a token takes of the KV memory.
+// The default context length, and the KV memory that a token takes.
 inline constexpr int32_t kFakeMaxModelLen = 8192;
 inline constexpr int64_t kFakeBytesPerToken = 1024;
 
-// What the fake samples at `position` after `previous`: a printable ASCII character that is not
-// banned, a function of the arguments alone. With temperature 0 of (position, previous) alone.
+// Returns the token sampled at `position` after `previous`: a printable ASCII character that is not
+// banned. It is a function of the arguments alone; with temperature 0, of (position, previous)
+// alone.
 Token FakeToken(const SamplingParams& sampling, int32_t position, Token previous);
 
-// A step takes fake_step_us + fake_token_us * (its input tokens), from the end of the one before it
-// or from its submission, whichever is later: the schedule is absolute, so that a late wake-up does
+// A step takes step_us + token_us * (its input tokens), from the end of the previous step
+// or from its submission, whichever is later. The schedule is absolute, so that a late wake-up does
 // not slow the next step.
 //
 // Fault points, armed by tests (base/fault_points.h):
 //   fake.row_error     the step's first row fails alone
 //   fake.device_error  the step fails, and with it the device
-//   fake.hang          the step takes 10 ms longer, and asks again: fake.hang=1000000 never ends
-// Plans that break the contract in a way that only block contents show are refused as well
+//   fake.hang          the step takes 10 ms longer and passes the point again, so that
+//                      fake.hang=1000000 never ends
+// Plans that violate the contract in a way that only block contents show are refused as well
 // (BlockLedger).
-absl::StatusOr<std::unique_ptr<Executor>> LoadFakeExecutor(const DeviceSpec& device);
+absl::StatusOr<std::unique_ptr<Executor>> LoadFakeExecutor(const FakeSpec& device);
 
 }  // namespace millrace
 

@@ -5,7 +5,8 @@
 #include <string>
 
 #include "base/fault_points.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
+#include "executors/factory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -16,10 +17,10 @@ using ::testing::HasSubstr;
 
 class FakeExecutorTest : public ::testing::Test {
  protected:
-  void SetUp() override { Load({.kind = DeviceKind::kFake, .max_num_seqs = 8}); }
+  void SetUp() override { Load({{.max_num_seqs = 8}}); }
   void TearDown() override { DisarmFaultPoints(); }
 
-  void Load(const DeviceSpec& device) {
+  void Load(const FakeSpec& device) {
     auto loaded = LoadExecutor({}, device);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     executor_ = *std::move(loaded);
@@ -77,7 +78,7 @@ TEST_F(FakeExecutorTest, LogprobsAreADistributions) {
 }
 
 TEST_F(FakeExecutorTest, TakesTheStatedTime) {
-  Load({.kind = DeviceKind::kFake, .max_num_seqs = 8, .fake_step_us = 2000, .fake_token_us = 100});
+  Load({{.max_num_seqs = 8}, /*step_us=*/2000, /*token_us=*/100});
   ExecutorDriver driver(*executor_);
   const SlotId slot = driver.Add(std::vector<Token>(30, 65), {});
   const auto begin = std::chrono::steady_clock::now();
@@ -152,9 +153,8 @@ TEST_F(FakeExecutorTest, RefusesPlansThatBreakTheContract) {
 }
 
 TEST_F(FakeExecutorTest, RefusesAnArenaWithoutABlock) {
-  EXPECT_FALSE(LoadExecutor({}, {.kind = DeviceKind::kFake, .kv_cache_memory = 100}).ok());
-  EXPECT_THAT(std::string(LoadExecutor({}, {.kind = DeviceKind::kCuda}).status().message()),
-              HasSubstr("cuda"));
+  EXPECT_FALSE(LoadExecutor({}, FakeSpec{{.kv_cache_memory = 100}}).ok());
+  EXPECT_THAT(std::string(LoadExecutor({}, CudaSpec{}).status().message()), HasSubstr("cuda"));
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
+#include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
+#include "executors/models/bert.h"
 #include "executors/models/model.h"
 #include "formats/model_config.h"
 
@@ -14,12 +16,23 @@ namespace millrace {
 
 using AnyModel = std::variant<std::unique_ptr<Model>, std::unique_ptr<Encoder>>;
 
-// As LoadModel does (model.h), and encoders.
+// Loads what LoadModel does (model.h), and encoders. `Placer` is a DecoderPlacer and an
+// EncoderPlacer.
+template <typename Placer>
 absl::StatusOr<AnyModel> LoadAnyModel(const ModelConfig& config, int max_model_len,
-                                      EncoderPlacer& placer);
+                                      Placer& placer) {
+  if (config.encoder.has_value()) return LoadBert(config, placer);
+  return LoadModel(config, max_model_len, placer);
+}
 
-// One step.
-inline void Forward(const AnyModel& model, EncoderOps& ops, const StepInput& input) {
+// The kv heads of each layer's pages on this rank.
+inline int32_t KvHeads(const AnyModel& model) {
+  return std::visit([](const auto& kind) { return kind->kv_heads(); }, model);
+}
+
+// Runs one step. `AllOps` are DecoderOps and EncoderOps.
+template <typename AllOps>
+void Forward(const AnyModel& model, AllOps& ops, const StepInput& input) {
   std::visit([&](const auto& kind) { kind->Forward(ops, input); }, model);
 }
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 #include "executors/models/reference_forward.h"
 
 namespace millrace {

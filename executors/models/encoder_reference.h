@@ -17,7 +17,7 @@ struct EncoderReference {
   Json twins;  // by their names: "embedding", and "half_kv_embedding" of keys and values in float16
 };
 
-// Of tests/reference/encoder_reference.json; the program runs in the repository. Ends it on an
+// Reads tests/reference/encoder_reference.json; the program runs in the repository. Ends it on an
 // error.
 EncoderReference ReadEncoderReference();
 

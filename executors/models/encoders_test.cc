@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "executors/cpu/cpu_executor.h"
+#include "executors/cpu/ranks_test_util.h"
 #include "executors/models/encoder_reference.h"
 #include "executors/tiny_model_test_util.h"
 #include "gmock/gmock.h"
@@ -15,20 +16,20 @@
 namespace millrace {
 namespace {
 
-// Of the largest value, against float64: with keys and values in float32, and in float16 where the
-// reference rounds them, too; and in float16 where it does not.
+// Shares of the largest value, against float64: with keys and values in float32, and in float16
+// where the reference rounds them, too; and in float16 where it does not.
 constexpr double kTolerance = 1e-5;
 constexpr double kRoundedTolerance = 3e-4;
 
-DeviceSpec Device(int threads = 2, bool float_kv = false) {
-  return {.threads = threads,
-          .kv_cache_memory = 4 << 20,
-          .max_num_seqs = 4,
-          .max_num_batched_tokens = 128,
-          .kv_cache_float32 = float_kv};
+CpuSpec Device(int threads = 2, bool float_kv = false) {
+  return {{.threads = threads,
+           .kv_cache_memory = 4 << 20,
+           .max_num_seqs = 4,
+           .max_num_batched_tokens = 128},
+          /*kv_cache_float32=*/float_kv};
 }
 
-std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device = Device(),
+std::unique_ptr<Executor> Load(const std::string& path, const CpuSpec& device = Device(),
                                const cpu::Kernels& kernels = cpu::BestKernels()) {
   auto loaded = cpu::LoadCpuExecutor({path}, device, kernels);
   CheckOk(loaded.status());
@@ -66,6 +67,21 @@ TEST_F(EncodersTest, AreWhatTransformersMakesOfThem) {
         RecordProperty(StrCat(twin.name, i),  // for README.md's table: --gtest_output=xml
                        StrCat(error, " ", rounded, " ", half_kv));
       }
+    }
+  }
+}
+
+// A model whose weights are divided among ranks is the same model, but for the order of sums.
+TEST_F(EncodersTest, RanksGiveTheEmbeddingsOfOne) {
+  for (const FamilyTwin& twin : EncoderTwins()) {
+    const std::string folder = Path(twin.name);
+    WriteTwinFolder(twin, folder);
+    const std::vector<float> whole = Embed(*Load(folder, Device(2, true)), {reference_.prompt})[0];
+    for (const int ranks : {2, 3, 4, 8}) {
+      const auto divided = cpu::LoadCpuRanks({folder}, Device(1, true), ranks);
+      const std::vector<float> embedding = Embed(*divided, {reference_.prompt})[0];
+      EXPECT_LT(EmbeddingError(embedding, Json(whole)), kTolerance)
+          << twin.name << " on " << ranks << " ranks";
     }
   }
 }
@@ -116,7 +132,7 @@ TEST_F(EncodersTest, QuantizedWhileLoadedIsCloseBy) {
   const FamilyTwin twin = EncoderTwins()[0];
   const std::string folder = Path("int8");
   WriteTwinFolder(twin, folder);
-  DeviceSpec device = Device();
+  CpuSpec device = Device();
   device.weight_bits = 8;
   const auto loaded = cpu::LoadCpuExecutor({folder}, device);
   ASSERT_TRUE(loaded.ok()) << loaded.status();

@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "executors/cpu/cpu_executor.h"
+#include "executors/cpu/ranks_test_util.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
 #include "gmock/gmock.h"
@@ -19,25 +20,34 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Of the largest logit, against float64: with keys and values in float32; and in float16, which is
-// compared with a reference that rounds them, too, and with one that does not.
+// Shares of the largest logit, against float64: with keys and values in float32; and in float16,
+// which is compared with a reference that rounds them, too, and with one that does not.
 constexpr double kTolerance = 1e-5;
 constexpr double kHalfKvTolerance = 5e-4;
 constexpr double kRoundedTolerance = 3e-3;
 
 constexpr TwinForm kForms[] = {TwinForm::kFolder, TwinForm::kGguf};
 
+CpuSpec Device(bool float_kv, int max_model_len) {
+  return {{.threads = 2,
+           .kv_cache_memory = 8 << 20,
+           .max_num_seqs = 130,
+           .max_num_batched_tokens = 128,
+           .max_model_len = max_model_len},
+          /*kv_cache_float32=*/float_kv};
+}
+
+// One thread each: ranks are threads themselves.
+CpuSpec RankDevice(int max_model_len) {
+  CpuSpec device = Device(true, max_model_len);
+  device.threads = 1;
+  return device;
+}
+
 // The CPU with these kernels.
 LoadTwin Loader(bool float_kv, const cpu::Kernels& kernels = cpu::BestKernels()) {
   return [float_kv, &kernels](const std::string& path, int max_model_len) {
-    return cpu::LoadCpuExecutor({path},
-                                {.threads = 2,
-                                 .kv_cache_memory = 8 << 20,
-                                 .max_num_seqs = 130,
-                                 .max_num_batched_tokens = 128,
-                                 .max_model_len = max_model_len,
-                                 .kv_cache_float32 = float_kv},
-                                kernels);
+    return cpu::LoadCpuExecutor({path}, Device(float_kv, max_model_len), kernels);
   };
 }
 
@@ -88,10 +98,11 @@ void AddFields(const Json& object, const std::string& prefix, std::set<std::stri
 }
 
 // Every field of a twin's config is changed by a mutation of its own or of another of its family,
-// but for those that say which family it is, how large it is, what a request ends with, and how a
-// folder stores it.
+// but for those that say which family it is, how large it is, which tensors it has, what a request
+// ends with, and how a folder stores it.
 TEST(FamilyTwinsTest, EveryNumberIsChanged) {
   const std::set<std::string> others = {"architectures",
+                                        "attention_bias",
                                         "model_type",
                                         "hidden_size",
                                         "intermediate_size",
@@ -128,6 +139,26 @@ TEST(FamilyTwinsTest, EveryNumberIsChanged) {
   }
 }
 
+// A model whose weights are divided among ranks is the same model, but for the order of sums.
+TEST_F(FamiliesTest, RanksGiveTheLogitsOfOne) {
+  const FamilyReference reference = ReadFamilyReference();
+  for (const FamilyTwin& twin : FamilyTwins()) {
+    const std::string path = Path(twin.name);
+    WriteTwinFolder(twin, path);
+    const auto one = Loader(true)(path, twin.max_model_len);
+    ASSERT_TRUE(one.ok()) << one.status();
+    const std::vector<float> whole = TwinLogprobs(**one, reference);
+    for (const int ranks : {2, 3, 4, 8}) {
+      const auto divided = cpu::LoadCpuRanks({path}, RankDevice(twin.max_model_len), ranks);
+      EXPECT_EQ(divided->info().digest, (*one)->info().digest);
+      EXPECT_LT(WorstError(TwinLogprobs(*divided, reference), whole) /
+                    reference.twins.at(twin.name).largest,
+                kTolerance)
+          << twin.name << " on " << ranks << " ranks";
+    }
+  }
+}
+
 // A wrong base, epsilon, grouping, scale, window, cap, factor … is no rounding error.
 TEST_F(FamiliesTest, WhatIsComputedOtherwiseShows) {
   for (const bool float_kv : {true, false}) {
@@ -146,7 +177,7 @@ TEST_F(FamiliesTest, WhatIsComputedOtherwiseShows) {
         EXPECT_THAT(mutants.unsaid, IsEmpty());
         continue;
       }
-      // What llama.cpp knows by the architecture's name, and its converter does not write.
+      // llama.cpp knows these by the architecture's name, and its converter does not write them.
       EXPECT_THAT(
           mutants.unsaid,
           ElementsAre(

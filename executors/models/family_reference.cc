@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 #include "base/strings.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 #include "formats/json.h"
 
 namespace millrace {
@@ -36,8 +36,8 @@ void AppendPromptLogprobs(ExecutorDriver& driver, SlotId slot, int tokens, int c
   logprobs->resize(tokens - 1);  // The last step samples a token, which nobody asks for.
 }
 
-// Of the whole vocabulary behind prompt[position], after `cached`, the blocks of all tokens before:
-// a sequence for each token, which is its target.
+// Appends those of the whole vocabulary behind prompt[position], after `cached`, the blocks of all
+// tokens before: a sequence for each token, which is its target.
 void AppendRow(ExecutorDriver& driver, int vocab, absl::Span<const Token> prompt, int32_t position,
                absl::Span<const BlockId> cached, std::vector<float>* logprobs) {
   std::vector<ExecutorDriver::Share> shares;

@@ -27,7 +27,7 @@ struct FamilyReference {
   std::map<std::string, Twin> twins;  // by their names
 };
 
-// Of tests/reference/family_reference.json; the program runs in the repository. Ends it on an
+// Reads tests/reference/family_reference.json; the program runs in the repository. Ends it on an
 // error.
 FamilyReference ReadFamilyReference();
 
@@ -49,7 +49,7 @@ using LoadTwin = std::function<absl::StatusOr<std::unique_ptr<Executor>>(const s
 struct TwinResult {
   std::string name;
   std::string change;  // of a mutant
-  // Of all log-probabilities the largest difference, over the twin's largest logit.
+  // Largest absolute log-probability difference, divided by the twin's largest logit.
   double error;
   double half_kv_error;  // against those of keys and values in float16
   bool same;             // bit for bit, however the prompt was cut

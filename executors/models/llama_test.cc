@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "executors/cpu/cpu_executor.h"
-#include "executors/executor_driver.h"
+#include "executors/cpu/ranks_test_util.h"
+#include "executors/executor_driver_test_util.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
 #include "formats/json.h"
@@ -25,16 +26,18 @@ constexpr int kTokens = 60;
 
 class LlamaTest : public TinyModelTest {};
 
-DeviceSpec Device() {
+CpuSpec Device() {
   return {
-      .threads = 2, .kv_cache_memory = 1 << 20, .max_num_seqs = 4, .max_num_batched_tokens = 256};
+      {.threads = 2, .kv_cache_memory = 1 << 20, .max_num_seqs = 4, .max_num_batched_tokens = 256}};
 }
 
-// Of the prompt's tokens but the first, on the CPU.
+// The log-probabilities of the prompt's tokens but the first, on the CPU.
 std::vector<float> Logprobs(const std::string& path,
-                            const cpu::Kernels& kernels = cpu::BestKernels(), int weight_bits = 0) {
-  DeviceSpec device = Device();
+                            const cpu::Kernels& kernels = cpu::BestKernels(), int weight_bits = 0,
+                            bool float_kv = false) {
+  CpuSpec device = Device();
   device.weight_bits = weight_bits;
+  device.kv_cache_float32 = float_kv;
   auto executor = cpu::LoadCpuExecutor({path}, device, kernels);
   CheckOk(executor.status());
   return PromptLogprobs(**executor, Prompt(kTokens), kTokens);
@@ -132,6 +135,99 @@ TEST_F(LlamaTest, QuantizedFilesOfEveryKindAreNearTheReference) {
   }
 }
 
+TEST_F(LlamaTest, HeadsOfAnySizeGiveTheReferencesLogprobs) {
+  for (const int head_size : {2, 20, 50, 100}) {
+    for (const char* architecture : {"llama", "qwen3"}) {
+      TinyLlama model = Tiny(architecture);
+      model.head_size = head_size;
+      model.heads = 6;
+      model.kv_heads = 3;
+      const std::string path = Gguf(model);
+      const std::vector<double> reference = Reference(path);
+      const cpu::KernelList list = cpu::SupportedKernels();
+      for (int i = 0; i < list.count; ++i) {
+        SCOPED_TRACE(StrCat(architecture, ", heads of ", head_size, ", ", list.tables[i]->name));
+        EXPECT_LT(WorstError(Logprobs(path, *list.tables[i], 0, true), reference), 2e-4);
+        EXPECT_LT(WorstError(Logprobs(path, *list.tables[i]), reference), kTolerance);
+      }
+    }
+  }
+}
+
+TEST_F(LlamaTest, QuantizedWeightsAndHeadsOfAnySizeAreNearTheReference) {
+  for (const int head_size : {20, 50, 100}) {
+    TinyLlama model = Tiny("llama", TensorType::kQ8_0);
+    model.head_size = head_size;
+    model.heads = 16;
+    model.kv_heads = 8;
+    const std::string path = Gguf(model);
+    const std::vector<double> reference = Reference(path);
+    const cpu::KernelList list = cpu::SupportedKernels();
+    for (int i = 0; i < list.count; ++i) {
+      EXPECT_LT(RelativeError(Logprobs(path, *list.tables[i]), reference), 0.042)
+          << head_size << ", " << list.tables[i]->name;
+    }
+  }
+}
+
+// v and up have other types than q, k and gate: their linears read x in two forms.
+TEST_F(LlamaTest, QuantizedTensorsBesideFloatOnesAreNearTheReference) {
+  using enum TensorType;
+  constexpr std::pair<TensorType, TensorType> kTypes[] = {
+      {kQ8_0, kF32}, {kQ8_0, kF16}, {kQ8_0, kBf16}, {kF16, kQ8_0}, {kBf16, kQ8_0},
+      {kF32, kBf16}, {kQ4K, kF16},  {kBf16, kQ6K},  {kQ8_0, kQ5_1}};
+  for (const auto& [type, mixed] : kTypes) {
+    const bool large = Traits(type).block_elements > 32 || Traits(mixed).block_elements > 32;
+    for (const int head_size : {32, 20}) {     // the rows of k are 64 or 60
+      if (large && head_size == 20) continue;  // the output's columns are no whole blocks
+      TinyLlama model = Tiny("llama", type);
+      model.hidden = model.ffn = large ? 256 : 64;
+      model.head_size = head_size;
+      model.kv_heads = head_size == 32 ? 2 : 3;
+      model.heads = head_size == 32 ? 8 : 24;
+      model.mixed_type = mixed;
+      const std::string path = Gguf(model);
+      const std::vector<double> reference = Reference(path);
+      const cpu::KernelList list = cpu::SupportedKernels();
+      for (int i = 0; i < list.count; ++i) {
+        EXPECT_LT(RelativeError(Logprobs(path, *list.tables[i]), reference), 0.042)
+            << Traits(type).name << " and " << Traits(mixed).name << ", heads of " << head_size
+            << ", " << list.tables[i]->name;
+      }
+    }
+  }
+}
+
+// The shape of SmolLM2's heads, which few numbers divide, and types with blocks of 32 and 256.
+// Ranks divide whole blocks, so that they differ by the order of sums, and where that moves an
+// activation from one of its 8-bit steps to the next.
+TEST_F(LlamaTest, RanksOfQuantizedWeightsAreOneModel) {
+  using enum TensorType;
+  for (const TensorType type : {kF32, kQ8_0, kQ4K}) {
+    TinyLlama model = Tiny("llama", type);
+    model.heads = 36;
+    model.kv_heads = 12;
+    model.head_size = 64;
+    model.hidden = 256;
+    model.ffn = 1280;
+    model.vocab = 300;
+    if (type != kF32) model.mixed_type = kQ8_0;
+    const std::string path = Gguf(model);
+    const std::vector<float> one = Logprobs(path, cpu::BestKernels(), 0, true);
+    const std::vector<double> whole(one.begin(), one.end());
+    CpuSpec device = Device();
+    device.threads = 1;
+    device.kv_cache_memory = 16 << 20;
+    device.kv_cache_float32 = true;
+    for (const int ranks : {2, 3, 8}) {
+      const auto divided = cpu::LoadCpuRanks({path}, device, ranks);
+      EXPECT_LT(RelativeError(PromptLogprobs(*divided, Prompt(kTokens), kTokens), whole),
+                type == kF32 ? 1e-5 : 0.01)
+          << Traits(type).name << " on " << ranks << " ranks";
+    }
+  }
+}
+
 // The README of executors/cpu has these errors.
 TEST_F(LlamaTest, FloatWeightsAreQuantizedAtTheErrorThatIsSaid) {
   for (const char* architecture : {"llama", "qwen3"}) {
@@ -170,11 +266,11 @@ TEST_F(LlamaTest, TheCpuRefusesByName) {
   const auto error = [](const std::string& path) {
     return std::string(cpu::LoadCpuExecutor({path}, Device()).status().message());
   };
-  EXPECT_THAT(error(Folder(Tiny("llama"), {.fp8 = Fp8Scheme{}})),
+  EXPECT_THAT(error(Folder(Tiny("llama"), {.quantization = QuantScheme{}})),
               HasSubstr("q_proj.weight is F8_E4M3; allowed on the CPU"));
   TinyLlama quantized = Tiny("llama");
   quantized.linear_type = quantized.embedding_type = TensorType::kQ8_0;
-  DeviceSpec device = Device();
+  CpuSpec device = Device();
   device.weight_bits = 4;
   EXPECT_THAT(std::string(cpu::LoadCpuExecutor({Gguf(quantized)}, device).status().message()),
               HasSubstr("quantization is int4"));

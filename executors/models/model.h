@@ -1,11 +1,11 @@
-// A model family: its checkpoint's names and its forward pass, written once for every device.
+// A decoder: its forward pass, written once for every device.
 #ifndef MILLRACE_EXECUTORS_MODELS_MODEL_H_
 #define MILLRACE_EXECUTORS_MODELS_MODEL_H_
 
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "executors/ops.h"
+#include "executors/decoder_ops.h"
 #include "formats/model_config.h"
 
 namespace millrace {
@@ -14,14 +14,17 @@ class Model {
  public:
   virtual ~Model() = default;
 
+  // The kv heads of each layer's pages on this rank.
+  virtual int32_t kv_heads() const = 0;
+
   // One step, from the input's tokens to its samples.
-  virtual void Forward(Ops& ops, const StepInput& input) const = 0;
+  virtual void Forward(DecoderOps& ops, const StepInput& input) const = 0;
 };
 
-// The family that `config` names, for sequences of up to `max_model_len` positions, its weights
-// asked of `placer`. UNIMPLEMENTED for one that we do not have.
+// Loads the decoder that `config` describes, for sequences of up to `max_model_len` positions, its
+// weights from `placer`. UNIMPLEMENTED for an encoder.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, int max_model_len,
-                                                 WeightPlacer& placer);
+                                                 DecoderPlacer& placer);
 
 }  // namespace millrace
 

@@ -1,5 +1,9 @@
 #include "executors/models/parts.h"
 
+#include <numeric>
+#include <utility>
+#include <variant>
+
 #include "base/status.h"
 #include "base/strings.h"
 
@@ -11,72 +15,122 @@ std::string Weight(int layer, const char* name) {
 }
 
 NormSpec NormSpecOf(const ModelConfig& config) {
-  return {.epsilon = static_cast<float>(config.rms_epsilon),
+  return {.epsilon = static_cast<float>(config.norm_epsilon),
           .offset = static_cast<float>(config.norm_offset)};
 }
 
-RopeSpec RopeSpecOf(const ModelConfig& config, const RopeConfig& rope, int max_model_len) {
-  RopeConfig served = Served(rope, config.rope_dimensions, max_model_len);
-  return {.base = served.theta,
-          .dimensions = config.rope_dimensions,
-          .interleaved = config.rope_interleaved,
-          .factors = std::move(served.factors),
-          .magnitude = static_cast<float>(served.magnitude)};
+// The least common multiple of the blocks' rows.
+absl::StatusOr<int64_t> BlockRows(const WeightPlacer& placer,
+                                  const std::vector<std::string>& names) {
+  int64_t rows = 1;
+  for (const std::string& name : names) {
+    MILLRACE_ASSIGN_OR_RETURN(const ScaleBlock block, placer.BlockOf(name));
+    rows = std::lcm(rows, block.rows);
+  }
+  return rows;
 }
 
 }  // namespace
 
+RopeSpec RopeSpecOf(const RopeConfig& rope, int max_model_len) {
+  RopeConfig served = Served(rope, max_model_len);
+  return {.base = served.theta,
+          .dimensions = served.dimensions,
+          .interleaved = served.interleaved,
+          .factors = std::move(served.factors),
+          .magnitude = static_cast<float>(served.magnitude)};
+}
+
+absl::StatusOr<HeadShares> ShareHeads(const WeightPlacer& placer, const AttentionSpec& spec,
+                                      const std::vector<std::string>& qkv,
+                                      const std::string& output) {
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t rows, BlockRows(placer, qkv));
+  MILLRACE_ASSIGN_OR_RETURN(const ScaleBlock out, placer.BlockOf(output));
+  return DivideHeads(spec.num_heads, spec.num_kv_heads,
+                     UnitOf(spec.head_size, std::lcm(rows, out.columns)),
+                     UnitOf(spec.head_size, rows), placer.rank());
+}
+
+Shard QkvShard(const HeadShares& heads, int head_size) {
+  const Share kv = Elements(heads.kv, head_size);
+  return {.rows = {Elements(heads.q, head_size), kv, kv}, .columns = std::nullopt};
+}
+
+Shard OutputShard(const HeadShares& heads, int head_size) {
+  return {.rows = {}, .columns = Elements(heads.q, head_size)};
+}
+
+absl::StatusOr<Share> ShareFeedForward(const WeightPlacer& placer, int size,
+                                       const std::vector<std::string>& up,
+                                       const std::string& down) {
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t rows, BlockRows(placer, up));
+  MILLRACE_ASSIGN_OR_RETURN(const ScaleBlock block, placer.BlockOf(down));
+  return DivideUnits(size, std::lcm(kShareMultiple, std::lcm(rows, block.columns)), placer.rank());
+}
+
 std::vector<AttentionSpec> AttentionSpecs(const ModelConfig& config, int max_model_len) {
   std::vector<AttentionSpec> specs;
-  for (int layer = 0; layer < config.layers; ++layer) {
-    const int window = config.Window(layer);
-    AttentionSpec spec{.num_heads = config.heads,
-                       .num_kv_heads = config.kv_heads,
-                       .head_size = config.head_size,
-                       .scale = static_cast<float>(config.attention_scale),
-                       .soft_cap = static_cast<float>(config.attention_soft_cap),
-                       .window = window,
-                       .rope = {}};
-    if (config.Turned(layer)) {
-      const bool other = window > 0 && config.window_rope.has_value();
-      spec.rope = RopeSpecOf(config, other ? *config.window_rope : config.rope, max_model_len);
-    }
-    specs.push_back(std::move(spec));
+  for (const LayerConfig& layer : config.layers) {
+    const SoftmaxAttention& attention = layer.softmax();
+    specs.push_back({.num_heads = attention.heads,
+                     .num_kv_heads = attention.kv_heads,
+                     .head_size = attention.head_size,
+                     .scale = static_cast<float>(attention.scale),
+                     .soft_cap = static_cast<float>(attention.soft_cap),
+                     .window = attention.window,
+                     .rope = {}});
+    if (attention.rope.has_value()) specs.back().rope = RopeSpecOf(*attention.rope, max_model_len);
   }
   return specs;
 }
 
-absl::StatusOr<NormId> PartLoader::Norm(int layer, const char* name) {
-  return placer_.Norm(Weight(layer, name), NormSpecOf(config_));
+absl::StatusOr<NormId> PartLoader::Norm(int layer, const char* name,
+                                        const std::optional<Share>& share, bool counted) {
+  NormSpec spec = NormSpecOf(config_);
+  spec.share = share;
+  spec.counted = counted;
+  return placer_.Norm(Weight(layer, name), spec);
 }
 
-absl::StatusOr<AttentionWeights> PartLoader::Attention(int layer) {
+absl::StatusOr<AttentionWeights> PartLoader::Attention(int layer, AttentionSpec& spec) {
+  const SoftmaxAttention& attention = config_.layers[layer].softmax();
   AttentionWeights weights;
   std::vector<std::string> qkv;
-  if (config_.fused_qkv) {
+  if (attention.fused_qkv) {
     qkv = {Weight(layer, "attn_qkv")};
   } else {
     qkv = {Weight(layer, "attn_q"), Weight(layer, "attn_k"), Weight(layer, "attn_v")};
   }
-  MILLRACE_ASSIGN_OR_RETURN(weights.qkv, placer_.Linear(qkv, Shard::kOutput));
-  if (config_.qk_norm != QkNorm::kNone) {
+  const std::string output = Weight(layer, "attn_output");
+  const int size = spec.head_size;
+  MILLRACE_ASSIGN_OR_RETURN(const HeadShares heads, ShareHeads(placer_, spec, qkv, output));
+  spec.num_heads = static_cast<int32_t>(heads.q.size);
+  spec.num_kv_heads = static_cast<int32_t>(heads.kv.size);
+  MILLRACE_ASSIGN_OR_RETURN(weights.qkv, placer_.Linear(qkv, QkvShard(heads, size)));
+  if (attention.qk_norm != QkNorm::kNone) {
     weights.norms.emplace();
-    weights.norms->across_heads = config_.qk_norm == QkNorm::kWhole;
-    MILLRACE_ASSIGN_OR_RETURN(weights.norms->q, Norm(layer, "attn_q_norm"));
-    MILLRACE_ASSIGN_OR_RETURN(weights.norms->k, Norm(layer, "attn_k_norm"));
+    weights.norms->across_heads = attention.qk_norm == QkNorm::kWhole;
+    std::optional<Share> q, k;
+    if (weights.norms->across_heads) {
+      q = Elements(heads.q, size);
+      k = Elements(heads.kv, size);
+    }
+    MILLRACE_ASSIGN_OR_RETURN(weights.norms->q, Norm(layer, "attn_q_norm", q));
+    MILLRACE_ASSIGN_OR_RETURN(weights.norms->k, Norm(layer, "attn_k_norm", k, heads.owns_kv));
   }
-  MILLRACE_ASSIGN_OR_RETURN(weights.output,
-                            placer_.Linear({Weight(layer, "attn_output")}, Shard::kInput));
+  MILLRACE_ASSIGN_OR_RETURN(weights.output, placer_.Linear({output}, OutputShard(heads, size)));
   return weights;
 }
 
 absl::StatusOr<FeedForwardWeights> PartLoader::FeedForward(int layer) {
+  const auto& ffn = std::get<GatedFeedForward>(config_.layers[layer].feed_forward);
   FeedForwardWeights weights;
   std::vector<std::string> gate_up = {Weight(layer, "ffn_up")};
-  if (!config_.fused_gate_up) gate_up.insert(gate_up.begin(), Weight(layer, "ffn_gate"));
-  MILLRACE_ASSIGN_OR_RETURN(weights.gate_up, placer_.GatedLinear(gate_up));
-  MILLRACE_ASSIGN_OR_RETURN(weights.down,
-                            placer_.Linear({Weight(layer, "ffn_down")}, Shard::kInput));
+  if (!ffn.fused_gate_up) gate_up.insert(gate_up.begin(), Weight(layer, "ffn_gate"));
+  const std::string down = Weight(layer, "ffn_down");
+  MILLRACE_ASSIGN_OR_RETURN(const Share share, ShareFeedForward(placer_, ffn.size, gate_up, down));
+  MILLRACE_ASSIGN_OR_RETURN(weights.gate_up, placer_.GatedLinear(gate_up, share));
+  MILLRACE_ASSIGN_OR_RETURN(weights.down, placer_.Linear({down}, {.rows = {}, .columns = share}));
   return weights;
 }
 

@@ -1,4 +1,4 @@
-// What families are made of: the weights of their parts, asked of a placer by a config.
+// The parts that families are made of: their weights, which a placer gives as a config says.
 #ifndef MILLRACE_EXECUTORS_MODELS_PARTS_H_
 #define MILLRACE_EXECUTORS_MODELS_PARTS_H_
 
@@ -7,12 +7,29 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "executors/ops.h"
+#include "executors/decoder_ops.h"
+#include "executors/weights/shares.h"
 #include "formats/model_config.h"
 
 namespace millrace {
 
-// Of each layer, in a server of sequences of up to `max_model_len` positions.
+// The rank's heads of an attention layer with these weights.
+absl::StatusOr<HeadShares> ShareHeads(const WeightPlacer& placer, const AttentionSpec& spec,
+                                      const std::vector<std::string>& qkv,
+                                      const std::string& output);
+
+// The linears of q, k and v and of the output on a rank with these heads.
+Shard QkvShard(const HeadShares& heads, int head_size);
+Shard OutputShard(const HeadShares& heads, int head_size);
+
+// The rank's share of the `size` values between the linears `up` and `down`.
+absl::StatusOr<Share> ShareFeedForward(const WeightPlacer& placer, int size,
+                                       const std::vector<std::string>& up, const std::string& down);
+
+// `rope`, one of the config's, in a server of sequences of up to `max_model_len` positions.
+RopeSpec RopeSpecOf(const RopeConfig& rope, int max_model_len);
+
+// The attention of each layer, in a server of sequences of up to `max_model_len` positions.
 std::vector<AttentionSpec> AttentionSpecs(const ModelConfig& config, int max_model_len);
 
 struct AttentionWeights {
@@ -26,7 +43,7 @@ struct FeedForwardWeights {
   LinearId down;
 };
 
-// What stands before the first layer and after the last one.
+// The parts before the first layer and after the last one.
 struct Ends {
   EmbeddingId embedding;
   float embedding_factor;
@@ -39,16 +56,19 @@ struct Ends {
 class PartLoader {
  public:
   // Both outlive it.
-  PartLoader(const ModelConfig& config, WeightPlacer& placer) : config_(config), placer_(placer) {}
+  PartLoader(const ModelConfig& config, DecoderPlacer& placer) : config_(config), placer_(placer) {}
 
-  absl::StatusOr<NormId> Norm(int layer, const char* name);
-  absl::StatusOr<AttentionWeights> Attention(int layer);
+  absl::StatusOr<NormId> Norm(int layer, const char* name,
+                              const std::optional<Share>& share = std::nullopt,
+                              bool counted = true);
+  // Leaves the rank's heads in `spec`.
+  absl::StatusOr<AttentionWeights> Attention(int layer, AttentionSpec& spec);
   absl::StatusOr<FeedForwardWeights> FeedForward(int layer);
   absl::StatusOr<Ends> OutsideLayers();
 
  private:
   const ModelConfig& config_;
-  WeightPlacer& placer_;
+  DecoderPlacer& placer_;
 };
 
 }  // namespace millrace

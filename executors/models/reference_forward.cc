@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/strings.h"
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
 #include "formats/tensor_test_util.h"
 
 namespace millrace {
@@ -30,15 +30,20 @@ struct Matrix {
 class Reference {
  public:
   explicit Reference(const OpenedModel& model)
-      : config_(model.config), source_(*model.tensors), keys_(config_.layers), values_(keys_) {
-    for (int i = 0; i < config_.layers; ++i) {
+      : config_(model.config),
+        attention_(config_.layers[0].softmax()),
+        rope_(*attention_.rope),
+        source_(*model.tensors),
+        keys_(config_.layers.size()),
+        values_(keys_) {
+    for (int i = 0; i < config_.num_layers(); ++i) {
       const std::string block = StrCat("blk.", i, ".");
       Layer& layer = layers_.emplace_back();
       layer.attention_norm = Vector(block + "attn_norm.weight");
       layer.q = Weight(block + "attn_q");
       layer.k = Weight(block + "attn_k");
       layer.v = Weight(block + "attn_v");
-      if (config_.qk_norm == QkNorm::kHead) {
+      if (attention_.qk_norm == QkNorm::kHead) {
         layer.q_norm = Vector(block + "attn_q_norm.weight");
         layer.k_norm = Vector(block + "attn_k_norm.weight");
       }
@@ -56,7 +61,7 @@ class Reference {
   Row Logits(Token token, int position) {
     const auto begin = embedding_.values.begin() + token * embedding_.columns;
     Row residual(begin, begin + embedding_.columns);
-    for (int i = 0; i < config_.layers; ++i) {
+    for (int i = 0; i < config_.num_layers(); ++i) {
       const Layer& layer = layers_[i];
       Add(Attention(i, Norm(residual, layer.attention_norm), position), &residual);
       const Row x = Norm(residual, layer.ffn_norm);
@@ -87,11 +92,10 @@ class Reference {
     Matrix matrix{.columns = tensor->shape[1], .values = Vector(module + ".weight")};
     if (tensor->type != TensorType::kFp8E4m3) return matrix;
     const Row scales = Vector(module + ".weight_scale");
-    const bool blocks = config_.fp8->weights == Fp8Scheme::Weights::kBlock;
-    const bool channels = config_.fp8->weights == Fp8Scheme::Weights::kChannel;
-    const int64_t height = blocks ? kFp8Block : channels ? 1 : rows;
-    const int64_t width = blocks ? kFp8Block : matrix.columns;
-    const int64_t across = (matrix.columns + width - 1) / width;
+    const QuantGroup group = config_.quantization->group;
+    const int64_t height = group.rows > 0 ? group.rows : rows;
+    const int64_t width = group.columns > 0 ? group.columns : matrix.columns;
+    const int64_t across = group.Across(matrix.columns);
     for (size_t i = 0; i < matrix.values.size(); ++i) {
       const int64_t row = static_cast<int64_t>(i) / matrix.columns;
       const int64_t column = static_cast<int64_t>(i) % matrix.columns;
@@ -108,7 +112,7 @@ class Reference {
     double squares = 0;
     for (const double value : x) squares += value * value;
     const double factor =
-        1 / std::sqrt(squares / static_cast<double>(x.size()) + config_.rms_epsilon);
+        1 / std::sqrt(squares / static_cast<double>(x.size()) + config_.norm_epsilon);
     Row y(x.size());
     for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] * factor * scale[i];
     return y;
@@ -116,15 +120,15 @@ class Reference {
 
   // A head of q or k: normed where the model does so, and turned.
   Row Head(const Row& heads, int head, const Row& norm, int position) const {
-    const auto begin = heads.begin() + head * config_.head_size;
-    Row x(begin, begin + config_.head_size);
-    if (config_.qk_norm == QkNorm::kHead) x = Norm(x, norm);
-    const int pairs = config_.rope_dimensions / 2;
+    const auto begin = heads.begin() + head * attention_.head_size;
+    Row x(begin, begin + attention_.head_size);
+    if (attention_.qk_norm == QkNorm::kHead) x = Norm(x, norm);
+    const int pairs = rope_.dimensions / 2;
     for (int i = 0; i < pairs; ++i) {
-      double angle = position * std::pow(config_.rope.theta, -2.0 * i / config_.rope_dimensions);
-      if (!config_.rope.factors.empty()) angle /= config_.rope.factors[i];
-      double& a = x[config_.rope_interleaved ? 2 * i : i];
-      double& b = x[config_.rope_interleaved ? 2 * i + 1 : i + pairs];
+      double angle = position * std::pow(rope_.theta, -2.0 * i / rope_.dimensions);
+      if (!rope_.factors.empty()) angle /= rope_.factors[i];
+      double& a = x[rope_.interleaved ? 2 * i : i];
+      double& b = x[rope_.interleaved ? 2 * i + 1 : i + pairs];
       const double turned = a * std::cos(angle) - b * std::sin(angle);
       b = b * std::cos(angle) + a * std::sin(angle);
       a = turned;
@@ -134,25 +138,25 @@ class Reference {
 
   Row Attention(int index, const Row& x, int position) {
     const Layer& layer = layers_[index];
-    const int size = config_.head_size;
-    const int group = config_.heads / config_.kv_heads;
+    const int size = attention_.head_size;
+    const int group = attention_.heads / attention_.kv_heads;
     const Row q = layer.q.Times(x);
     const Row k = layer.k.Times(x);
     std::vector<Row>& keys = keys_[index];  // of positions, all heads'
     Row& turned = keys.emplace_back();
-    for (int head = 0; head < config_.kv_heads; ++head) {
+    for (int head = 0; head < attention_.kv_heads; ++head) {
       const Row key = Head(k, head, layer.k_norm, position);
       turned.insert(turned.end(), key.begin(), key.end());
     }
     values_[index].push_back(layer.v.Times(x));
     Row out(q.size());
-    for (int head = 0; head < config_.heads; ++head) {
+    for (int head = 0; head < attention_.heads; ++head) {
       const Row query = Head(q, head, layer.q_norm, position);
       const int from = head / group * size;
       Row scores(keys.size());
       for (size_t p = 0; p < keys.size(); ++p) {
         for (int i = 0; i < size; ++i) scores[p] += query[i] * keys[p][from + i];
-        scores[p] *= config_.attention_scale;
+        scores[p] *= attention_.scale;
       }
       const double most = *std::max_element(scores.begin(), scores.end());
       double sum = 0;
@@ -167,6 +171,8 @@ class Reference {
   }
 
   const ModelConfig& config_;
+  const SoftmaxAttention& attention_;  // the first layer's, and so every layer's
+  const RopeConfig& rope_;
   const TensorSource& source_;
   std::vector<Layer> layers_;
   Matrix embedding_, head_;

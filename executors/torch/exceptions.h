@@ -1,4 +1,4 @@
-// What LibTorch throws becomes a status here: exceptions stop at its edge.
+// Turns exceptions of LibTorch into statuses: they stop at its edge.
 #ifndef MILLRACE_EXECUTORS_TORCH_EXCEPTIONS_H_
 #define MILLRACE_EXECUTORS_TORCH_EXCEPTIONS_H_
 
@@ -20,8 +20,8 @@ inline absl::Status FromException(absl::StatusCode code, const std::exception& e
   return absl::Status(code, StrCat("LibTorch: ", Printable(what.substr(0, what.find('\n')), 400)));
 }
 
-// What `open` gives for the file at `path`; errors begin with the file's name, and what LibTorch
-// throws says that it is damaged.
+// Returns the result of `open` for the file at `path`. Errors begin with the file's name; an
+// exception of LibTorch means that the file is damaged.
 template <typename Open>
 auto OpenNamed(const std::string& path, const Open& open) -> decltype(open()) {
   const std::filesystem::path file(path);

@@ -26,7 +26,7 @@ std::string Value(const Metadata& metadata, const std::string& key) {
   return found == metadata.end() ? "" : found->second;
 }
 
-// What can be known before its code is in the process.
+// Checks all that can be known before the package's code is in the process.
 absl::StatusOr<PackageSpec> CheckMetadata(const Metadata& metadata) {
   const std::string own = Value(metadata, "millrace");
   if (own.empty()) {
@@ -48,7 +48,7 @@ absl::StatusOr<PackageSpec> CheckMetadata(const Metadata& metadata) {
   return spec;
 }
 
-// What LibTorch has unpacked into /tmp/XXXXXX and opened.
+// Collects the folders /tmp/XXXXXX of libraries that LibTorch has unpacked and opened.
 int CollectUnpacked(dl_phdr_info* library, size_t, void* folders) {
   constexpr std::string_view kTmp = "/tmp/";
   const std::string_view path = library->dlpi_name;

@@ -14,7 +14,7 @@ namespace millrace::aten {
 
 using PackageCode = torch::inductor::AOTIModelPackageLoader;
 
-// What can be known before its code is in the process: that scripts/export_package.py made it, for
+// Checks, before the package's code is in the process, that scripts/export_package.py made it for
 // this LibTorch and this processor. Errors do not name the file. Throws what LibTorch does.
 absl::StatusOr<PackageSpec> CheckPackage(const std::string& path);
 

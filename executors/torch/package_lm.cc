@@ -15,7 +15,7 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/cpu/cpu_model.h"
+#include "executors/host/processor.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "executors/torch/exceptions.h"
@@ -28,14 +28,14 @@
 namespace millrace::aten {
 namespace {
 
-using Row = cpu::CpuStepInput::Row;
+using Row = CpuStepInput::Row;
 
 at::Tensor Indexes(std::initializer_list<int64_t> shape) { return at::empty(shape, at::kLong); }
 
-class PackageLm : public cpu::HostModel {
+class PackageLm : public HostModel {
  public:
   PackageLm(std::unique_ptr<PackageCode> code, TorchKv kv, ModelInfo info,
-            std::unique_ptr<cpu::ThreadPool> pool)
+            std::unique_ptr<ThreadPool> pool)
       : code_(std::move(code)),
         kv_(std::move(kv)),
         info_(std::move(info)),
@@ -46,7 +46,7 @@ class PackageLm : public cpu::HostModel {
   const ModelInfo& info() const override { return info_; }
   void Copy(const BlockCopy& copy) override { kv_.Copy(copy); }
 
-  absl::StatusOr<absl::Span<const Sampled>> Run(const cpu::CpuStepInput& input) override {
+  absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
     try {
       const c10::InferenceMode inference;
       sampler_.Begin(input.samples.size());
@@ -67,7 +67,7 @@ class PackageLm : public cpu::HostModel {
 
  private:
   // Rows of one token each.
-  void RunDecode(const cpu::CpuStepInput& input, std::vector<const Row*> rows) {
+  void RunDecode(const CpuStepInput& input, std::vector<const Row*> rows) {
     const auto length = [&](const Row* row) { return Length(input, *row); };
     std::ranges::sort(rows, {}, length);
     std::vector<int64_t> lengths;
@@ -80,7 +80,7 @@ class PackageLm : public cpu::HostModel {
   }
 
   // Rows of as many tokens each.
-  void RunRows(const cpu::CpuStepInput& input, absl::Span<const Row* const> rows) {
+  void RunRows(const CpuStepInput& input, absl::Span<const Row* const> rows) {
     const auto count = static_cast<int64_t>(rows.size());
     const int64_t length = rows[0]->num_tokens;
     int64_t past = 0;
@@ -118,7 +118,7 @@ class PackageLm : public cpu::HostModel {
   }
 
   // Tokens of the row's sequence, with this step's.
-  static int64_t Length(const cpu::CpuStepInput& input, const Row& row) {
+  static int64_t Length(const CpuStepInput& input, const Row& row) {
     return input.positions[row.first_token] + int64_t{row.num_tokens};
   }
 
@@ -133,7 +133,7 @@ class PackageLm : public cpu::HostModel {
   const std::unique_ptr<PackageCode> code_;
   TorchKv kv_;
   const ModelInfo info_;
-  const std::unique_ptr<cpu::ThreadPool> pool_;
+  const std::unique_ptr<ThreadPool> pool_;
   TorchSampler sampler_;
   const int64_t no_place_;  // the one behind all blocks, which holds zeros
 };
@@ -145,8 +145,7 @@ std::string Digest(std::string_view file) {
   return std::string(digest.begin(), digest.end());
 }
 
-absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const std::string& path,
-                                                     const DeviceSpec& device) {
+absl::StatusOr<std::unique_ptr<HostModel>> Load(const std::string& path, const TorchSpec& device) {
   PhaseTimer phases;
   MILLRACE_ASSIGN_OR_RETURN(const PackageSpec spec, CheckPackage(path));
   if (!spec.causal_lm.has_value()) {
@@ -162,7 +161,7 @@ absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const std::string& path,
   std::string digest = Digest(file.text());
   phases.End("read the package");
 
-  const int threads = device.threads > 0 ? device.threads : cpu::UsableCores();
+  const int threads = device.threads > 0 ? device.threads : UsableCores();
   at::set_num_threads(threads);
   auto code = LoadPackageCode(path);
   phases.End("load its code and weights");
@@ -186,13 +185,13 @@ absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const std::string& path,
   phases.End("take memory");
   info.load_phases = phases.Take();
   return std::make_unique<PackageLm>(std::move(code), std::move(kv), std::move(info),
-                                     std::make_unique<cpu::ThreadPool>(threads));
+                                     std::make_unique<ThreadPool>(threads));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<cpu::HostModel>> LoadPackageLm(const ModelSpec& model,
-                                                              const DeviceSpec& device) {
+absl::StatusOr<std::unique_ptr<HostModel>> LoadPackageLm(const ModelSpec& model,
+                                                         const TorchSpec& device) {
   return OpenNamed(model.path, [&] { return Load(model.path, device); });
 }
 

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "executors/cpu/host_executor.h"
-#include "executors/factory.h"
+#include "executors/device_spec.h"
+#include "executors/host/host_executor.h"
 
 namespace millrace::aten {
 
@@ -15,8 +15,8 @@ namespace millrace::aten {
 // what it is called with). A step runs it once for the decode rows of about a length together,
 // which have one token each (length_groups.h), and once for each other row. Errors as LoadPackage's
 // (package_model.h).
-absl::StatusOr<std::unique_ptr<cpu::HostModel>> LoadPackageLm(const ModelSpec& model,
-                                                              const DeviceSpec& device);
+absl::StatusOr<std::unique_ptr<HostModel>> LoadPackageLm(const ModelSpec& model,
+                                                         const TorchSpec& device);
 
 }  // namespace millrace::aten
 

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/cpu/cpu_model.h"
+#include "executors/host/processor.h"
 #include "executors/torch/exceptions.h"
 #include "executors/torch/package_file.h"
 
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<TensorModel>> Load(const std::string& path, int t
     return absl::InvalidArgumentError(
         "is a language model; allowed without --tokenizer: a package that takes tensors");
   }
-  at::set_num_threads(threads > 0 ? threads : cpu::UsableCores());
+  at::set_num_threads(threads > 0 ? threads : UsableCores());
   return std::make_unique<PackageModel>(LoadPackageCode(path),
                                         TensorModelInfo{.platform = "pytorch_aotinductor",
                                                         .inputs = std::move(spec.inputs),
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<TensorModel>> Load(const std::string& path, int t
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadPackage(const ModelSpec& model,
-                                                         const DeviceSpec& device) {
+                                                         const TorchSpec& device) {
   return OpenNamed(model.path, [&] { return Load(model.path, device.threads); });
 }
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "executors/factory.h"
+#include "executors/device_spec.h"
 #include "executors/tensor_model.h"
 
 namespace millrace::aten {
@@ -15,13 +15,13 @@ namespace millrace::aten {
 // file: InvalidArgument for what is damaged or no such package, Unimplemented for what was made
 // for another LibTorch or processor.
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadPackage(const ModelSpec& model,
-                                                         const DeviceSpec& device);
+                                                         const TorchSpec& device);
 
 }  // namespace millrace::aten
 
 // libmillrace_torch.so exports it: LoadPackage.
 extern "C" void MillraceLoadTorchPackage(
-    const millrace::ModelSpec& model, const millrace::DeviceSpec& device,
+    const millrace::ModelSpec& model, const millrace::TorchSpec& device,
     absl::StatusOr<std::unique_ptr<millrace::TensorModel>>* loaded);
 
 #endif  // MILLRACE_EXECUTORS_TORCH_PACKAGE_MODEL_H_

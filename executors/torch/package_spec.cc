@@ -93,10 +93,12 @@ absl::StatusOr<std::vector<TensorSpec>> ReadTensors(const JsonFields& fields,
 absl::StatusOr<ModelConfig> ReadCausalLm(const JsonFields& fields) {
   MILLRACE_ASSIGN_OR_RETURN(const JsonFields lm, fields.Object("causal_lm"));
   ModelConfig config;
+  SoftmaxAttention attention;
+  int32_t layers = 0;
   const std::tuple<const char*, int32_t*, int64_t> sizes[] = {
-      {"layers", &config.layers, 4096},
-      {"kv_heads", &config.kv_heads, 4096},
-      {"head_size", &config.head_size, 4096},
+      {"layers", &layers, 4096},
+      {"kv_heads", &attention.kv_heads, 4096},
+      {"head_size", &attention.head_size, 4096},
       {"vocab_size", &config.vocab_size, 1 << 24},
       {"context_length", &config.context_length, 1 << 24}};
   for (const auto& [name, size, most] : sizes) {
@@ -106,6 +108,7 @@ absl::StatusOr<ModelConfig> ReadCausalLm(const JsonFields& fields) {
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> ends,
                             lm.Ints("end_tokens", 0, config.vocab_size - 1));
   config.end_tokens.assign(ends.begin(), ends.end());
+  config.layers.assign(layers, {.attention = attention, .feed_forward = {}});
   return config;
 }
 

@@ -1,4 +1,4 @@
-// What a package says of itself: the JSON that scripts/export_package.py writes into its metadata.
+// The description of a package: the JSON that scripts/export_package.py writes into its metadata.
 #ifndef MILLRACE_EXECUTORS_TORCH_PACKAGE_SPEC_H_
 #define MILLRACE_EXECUTORS_TORCH_PACKAGE_SPEC_H_
 
@@ -28,8 +28,9 @@ struct PackageSpec {
 // InvalidArgument or NotFound, naming the field.
 absl::StatusOr<PackageSpec> ReadPackageSpec(std::string_view json);
 
-// Whether this processor has the instruction sets that PyTorch names in a package's AOTI_CPU_ISA,
-// as "AVX512 AVX512_VNNI". Unimplemented, naming the first that it lacks or that is unknown.
+// Checks that this processor has the instruction sets that PyTorch names in a package's
+// AOTI_CPU_ISA, as "AVX512 AVX512_VNNI". Unimplemented, naming the first that it lacks or that is
+// unknown.
 absl::Status CheckInstructionSets(std::string_view names);
 
 }  // namespace millrace::aten

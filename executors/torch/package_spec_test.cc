@@ -81,9 +81,11 @@ TEST(PackageSpecTest, ALanguageModelSaysWhatItsCacheIsMadeOf) {
   const absl::StatusOr<PackageSpec> spec = ReadPackageSpec(LanguageModel("3"));
   ASSERT_TRUE(spec.ok()) << spec.status();
   ASSERT_TRUE(spec->causal_lm.has_value());
-  EXPECT_EQ(spec->causal_lm->layers, 3);
-  EXPECT_EQ(spec->causal_lm->kv_heads, 2);
-  EXPECT_EQ(spec->causal_lm->head_size, 16);
+  ASSERT_EQ(spec->causal_lm->num_layers(), 3);
+  for (const LayerConfig& layer : spec->causal_lm->layers) {
+    EXPECT_EQ(layer.softmax().kv_heads, 2);
+    EXPECT_EQ(layer.softmax().head_size, 16);
+  }
   EXPECT_EQ(spec->causal_lm->vocab_size, 300);
   EXPECT_EQ(spec->causal_lm->context_length, 256);
   EXPECT_EQ(spec->causal_lm->end_tokens, (std::vector<int32_t>{2, 299}));

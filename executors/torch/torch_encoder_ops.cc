@@ -1,4 +1,4 @@
-// The words of encoders.
+// The ops that encoders have beside those of decoders.
 #include <algorithm>
 
 #include "executors/torch/op_util.h"
@@ -13,25 +13,29 @@ at::Tensor TorchOps::LayerNormOf(NormId norm, const at::Tensor& x) const {
       .to(x.scalar_type());
 }
 
-Activation TorchOps::EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) {
-  const std::vector<Token>& tokens = Cast(input).tokens;
+Residual TorchOps::EmbedAll(const EmbeddingTables& tables, NormId norm) {
+  const std::vector<Token>& tokens = step_->tokens;
   const at::Tensor sum =
       weights_.Table(tables.tokens).index_select(0, Indexes(tokens.data(), tokens.size())) +
       weights_.Table(tables.positions).index_select(0, positions_.to(at::kLong)) +
       weights_.Table(tables.types).select(0, 0);
-  return Make(LayerNormOf(norm, sum));
+  return std::make_unique<TorchBuffer<ResidualBuffer>>(LayerNormOf(norm, sum));
 }
 
-void TorchOps::AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) {
-  Cast(hidden) = LayerNormOf(norm, Cast(hidden) + Product(weight, Cast(x)));
+LinearInput TorchOps::AsInput(const Residual& hidden, Consumers) {
+  return AsLinearInput(Values(hidden));
 }
 
-Activation TorchOps::GeluLinear(LinearId weight, const Activation& x, LinearId) {
-  return Make(at::gelu(Product(weight, Cast(x)), "none"));
+void TorchOps::AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) {
+  Values(hidden) = LayerNormOf(norm, Values(hidden) + Product(weight, Values(x)));
 }
 
-void TorchOps::Pool(const Activation& hidden, Pooling pooling, bool normalize, const StepInput&) {
-  const at::Tensor states = Cast(hidden).to(at::kFloat);
+LinearInput TorchOps::GeluLinear(LinearId weight, const LinearInput& x, Consumers) {
+  return AsLinearInput(at::gelu(Product(weight, Values(x)), "none"));
+}
+
+void TorchOps::Pool(const Residual& hidden, Pooling pooling, bool normalize) {
+  const at::Tensor states = Values(hidden).to(at::kFloat);
   std::vector<at::Tensor> pooled;
   for (const Row& row : rows_) {
     pooled.push_back(pooling == Pooling::kMean

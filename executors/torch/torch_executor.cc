@@ -22,7 +22,7 @@ absl::StatusOr<Function> FindInPlugin(const char* name) {
   // GNU OpenMP reads this when it is opened. Its threads would otherwise spin at the end of each
   // region, on cores that the server's other threads want: steps took up to 17 times as long.
   setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
-  // Its symbols are nobody's else: LibTorch carries copies of libraries that the server links.
+  // Its symbols stay its own: LibTorch carries copies of libraries that the server links.
   void* const plugin = dlopen("libmillrace_torch.so", RTLD_NOW | RTLD_LOCAL);
   void* const function = plugin != nullptr ? dlsym(plugin, name) : nullptr;
   if (function == nullptr) {
@@ -37,20 +37,20 @@ absl::StatusOr<Function> FindInPlugin(const char* name) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadTorchExecutor(const ModelSpec& model,
-                                                            const DeviceSpec& device) {
+                                                            const TorchSpec& device) {
   MILLRACE_ASSIGN_OR_RETURN(
       const auto load, FindInPlugin<decltype(&MillraceLoadTorchModel)>("MillraceLoadTorchModel"));
-  absl::StatusOr<std::unique_ptr<cpu::HostModel>> loaded;
+  absl::StatusOr<std::unique_ptr<HostModel>> loaded;
   load(model, device, &loaded);
   MILLRACE_RETURN_IF_ERROR(loaded.status());
   const ModelInfo& info = (*loaded)->info();
   kLog.Info("torch executor: ", info.kv.type, ", ", info.weight_bytes >> 20, " MiB of weights, ",
             info.kv.num_blocks, " KV blocks of ", info.kv.block_size, " tokens");
-  return cpu::MakeHostExecutor(*std::move(loaded));
+  return MakeHostExecutor(*std::move(loaded));
 }
 
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadTorchPackage(const ModelSpec& model,
-                                                              const DeviceSpec& device) {
+                                                              const TorchSpec& device) {
   MILLRACE_ASSIGN_OR_RETURN(const auto load, FindInPlugin<decltype(&MillraceLoadTorchPackage)>(
                                                  "MillraceLoadTorchPackage"));
   absl::StatusOr<std::unique_ptr<TensorModel>> loaded;

@@ -5,19 +5,20 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "executors/device_spec.h"
 #include "executors/executor.h"
-#include "executors/factory.h"
+#include "executors/tensor_model.h"
 
 namespace millrace::aten {
 
 // Opens libmillrace_torch.so, which lies beside the program, when it is first called; it stays.
 // Unimplemented where that cannot be opened.
 absl::StatusOr<std::unique_ptr<Executor>> LoadTorchExecutor(const ModelSpec& model,
-                                                            const DeviceSpec& device);
+                                                            const TorchSpec& device);
 
 // The same for an AOTInductor package (package_model.h).
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadTorchPackage(const ModelSpec& model,
-                                                              const DeviceSpec& device);
+                                                              const TorchSpec& device);
 
 }  // namespace millrace::aten
 

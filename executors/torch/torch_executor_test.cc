@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
+#include "executors/factory.h"
 #include "executors/models/encoder_reference.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
@@ -24,7 +25,7 @@ constexpr int kTokens = 60;
 // Sums of tens in float32, in another order; logits spread over some tens.
 constexpr double kTolerance = 1e-4;
 
-// Of the twins' largest logit, or their embeddings' largest value.
+// Shares of the twins' largest logit, or of their embeddings' largest value.
 constexpr double kTwinTolerance = 1e-5;
 constexpr double kBfloat16Tolerance = 0.15;  // whatever the processor multiplies bfloat16 with
 constexpr double kBfloat16EmbeddingTolerance = 0.01;
@@ -32,13 +33,10 @@ constexpr double kBfloat16EmbeddingTolerance = 0.01;
 class TorchExecutorTest : public TinyModelTest {};
 
 // One thread: tests run beside each other.
-DeviceSpec Device(DeviceKind kind = DeviceKind::kTorch) {
-  return {.kind = kind,
-          .threads = 1,
-          .kv_cache_memory = 8 << 20,
-          .max_num_seqs = 40,
-          .max_num_batched_tokens = 512};
-}
+constexpr CommonSpec kCommon{
+    .threads = 1, .kv_cache_memory = 8 << 20, .max_num_seqs = 40, .max_num_batched_tokens = 512};
+
+TorchSpec Device() { return {kCommon}; }
 
 std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device = Device()) {
   auto loaded = LoadExecutor({path}, device);
@@ -46,7 +44,7 @@ std::unique_ptr<Executor> Load(const std::string& path, const DeviceSpec& device
   return *std::move(loaded);
 }
 
-// Of the prompt's tokens but the first, computed `chunk` tokens at a time.
+// The log-probabilities of the prompt's tokens but the first, computed `chunk` tokens at a time.
 std::vector<float> Logprobs(const std::string& path, int chunk = kTokens,
                             const DeviceSpec& device = Device()) {
   return PromptLogprobs(*Load(path, device), Prompt(kTokens), chunk);
@@ -85,7 +83,7 @@ TEST_F(TorchExecutorTest, FoldersGiveTheReferencesLogprobs) {
 
 LoadTwin TwinLoader(bool bfloat16) {
   return [bfloat16](const std::string& path, int max_model_len) {
-    DeviceSpec device = Device();
+    TorchSpec device = Device();
     device.max_num_seqs = 130;
     device.max_model_len = max_model_len;
     device.bfloat16 = bfloat16;
@@ -106,7 +104,7 @@ TEST_F(TorchExecutorTest, FamiliesAreWhatTransformersMakesOfThem) {
                      StrCat(result.error));
       errors[result.name] = result.error;
     }
-    // What is computed otherwise shows: in bfloat16 it is further away than the twin itself.
+    // A wrong computation shows: in bfloat16 it is further away than the twin itself.
     const MutantResults mutants = RunMutants(TwinLoader(bfloat16), Path("mutants"));
     EXPECT_GT(mutants.results.size(), 5 * results.size());
     for (const TwinResult& mutant : mutants.results) {
@@ -120,7 +118,7 @@ TEST_F(TorchExecutorTest, EncodersAreWhatTransformersMakesOfThem) {
   const EncoderReference reference = ReadEncoderReference();
   for (const FamilyTwin& twin : EncoderTwins()) {
     const auto error = [&](const std::string& path, bool bfloat16) {
-      DeviceSpec device = Device();
+      TorchSpec device = Device();
       device.bfloat16 = bfloat16;
       const auto executor = Load(path, device);
       // The other text is of another length, and reads none of this one's.
@@ -156,7 +154,7 @@ TEST_F(TorchExecutorTest, IsCloseToTheCpu) {
   for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kQ8_0}) {
     const std::string path = Gguf(Tiny("qwen3", type));
     // The CPU's keys and values are float16, and its activations int8 where the weights are.
-    EXPECT_LT(WorstError(Logprobs(path, kTokens, Device(DeviceKind::kCpu)), Logprobs(path)),
+    EXPECT_LT(WorstError(Logprobs(path, kTokens, CpuSpec{kCommon}), Logprobs(path)),
               type == TensorType::kQ8_0 ? 0.5 : 0.02)
         << Traits(type).name;
   }
@@ -164,7 +162,7 @@ TEST_F(TorchExecutorTest, IsCloseToTheCpu) {
 
 TEST_F(TorchExecutorTest, Bfloat16IsOtherNumbersButNear) {
   const std::string path = Gguf(Tiny("llama"));
-  DeviceSpec device = Device();
+  TorchSpec device = Device();
   device.bfloat16 = true;
   const double worst = WorstError(Logprobs(path, 7, device), Reference(path));
   EXPECT_LT(worst, 1);
@@ -224,7 +222,7 @@ TEST_F(TorchExecutorTest, InfoSaysWhatWasLoaded) {
   EXPECT_EQ(info.kv.groups[0].bytes_per_block, 2 * 2 * 16 * 2 * 16 * 4);
   EXPECT_EQ(info.limits.num_blocks, (8 << 20) / info.kv.groups[0].bytes_per_block);
   EXPECT_EQ(Load(Gguf(model))->info().digest, info.digest);
-  DeviceSpec device = Device();
+  TorchSpec device = Device();
   device.bfloat16 = true;
   const std::unique_ptr<Executor> half = Load(Gguf(model), device);
   EXPECT_NE(half->info().digest, info.digest);
@@ -235,12 +233,12 @@ TEST_F(TorchExecutorTest, InfoSaysWhatWasLoaded) {
 }
 
 TEST_F(TorchExecutorTest, RefusesByName) {
-  const auto error = [](const std::string& path, const DeviceSpec& device = Device()) {
+  const auto error = [](const std::string& path, const TorchSpec& device = Device()) {
     return std::string(LoadExecutor({path}, device).status().message());
   };
-  EXPECT_THAT(error(Folder(Tiny("llama"), {.fp8 = Fp8Scheme{}})),
+  EXPECT_THAT(error(Folder(Tiny("llama"), {.quantization = QuantScheme{}})),
               HasSubstr("q_proj.weight is F8_E4M3; not allowed with --device torch"));
-  DeviceSpec device = Device();
+  TorchSpec device = Device();
   device.kv_cache_memory = 100;
   EXPECT_THAT(error(Gguf(Tiny("llama")), device),
               HasSubstr("kv_cache_memory is 100 bytes, allowed: at least one block's 8192"));
@@ -248,7 +246,7 @@ TEST_F(TorchExecutorTest, RefusesByName) {
   device.max_model_len = 257;
   EXPECT_THAT(error(Gguf(Tiny("llama")), device),
               HasSubstr("max_model_len is 257, allowed: up to the model's 256"));
-  // What LibTorch throws.
+  // An exception of LibTorch.
   device = Device();
   device.kv_cache_memory = int64_t{1} << 60;
   EXPECT_THAT(error(Gguf(Tiny("llama")), device), HasSubstr("LibTorch: "));

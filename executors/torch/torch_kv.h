@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "executors/device_spec.h"
 #include "executors/executor.h"
-#include "executors/factory.h"
 #include "formats/model_config.h"
 
 namespace millrace::aten {
@@ -26,7 +26,7 @@ struct TorchKv {
 
 // As many blocks as fit device.kv_cache_memory, and `more_places` behind them; says in `limits` and
 // `group` what they are. InvalidArgument: not one fits.
-absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const DeviceSpec& device,
+absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& device,
                                at::ScalarType dtype, int64_t more_places, StepLimits* limits,
                                KvGroup* group);
 

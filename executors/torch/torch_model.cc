@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/cpu/cpu_model.h"
+#include "executors/host/processor.h"
 #include "executors/models/any_model.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
@@ -22,16 +22,16 @@
 namespace millrace::aten {
 namespace {
 
-struct TorchModel : cpu::HostModel {
+struct TorchModel : HostModel {
   const ModelInfo& info() const override { return model_info; }
 
   void Copy(const BlockCopy& copy) override { kv.Copy(copy); }
 
-  absl::StatusOr<absl::Span<const Sampled>> Run(const cpu::CpuStepInput& input) override {
+  absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
     try {
       const c10::InferenceMode inference;
-      ops->BeginStep(input);
       Forward(family, *ops, input);
+      MILLRACE_RETURN_IF_ERROR(ops->TakeStatus());
       return ops->sampled();
     } catch (const std::exception& error) {
       return FromException(absl::StatusCode::kUnavailable, error);
@@ -40,7 +40,7 @@ struct TorchModel : cpu::HostModel {
 
   absl::Span<const float> embeddings() const override { return ops->embeddings(); }
 
-  std::unique_ptr<cpu::ThreadPool> pool;
+  std::unique_ptr<ThreadPool> pool;
   TorchWeights weights;
   TorchKv kv;
   AnyModel family;
@@ -48,8 +48,7 @@ struct TorchModel : cpu::HostModel {
   ModelInfo model_info;
 };
 
-absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const ModelSpec& model,
-                                                     const DeviceSpec& device) {
+absl::StatusOr<std::unique_ptr<HostModel>> Load(const ModelSpec& model, const TorchSpec& device) {
   PhaseTimer phases;
   MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
   const ModelConfig& config = opened.config;
@@ -61,11 +60,11 @@ absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const ModelSpec& model,
   MILLRACE_ASSIGN_OR_RETURN(StepLimits limits, MakeStepLimits(config, device));
   phases.End("open the model's files");
 
-  const int threads = device.threads > 0 ? device.threads : cpu::UsableCores();
+  const int threads = device.threads > 0 ? device.threads : UsableCores();
   at::set_num_threads(threads);
   const at::ScalarType dtype = device.bfloat16 ? at::kBFloat16 : at::kFloat;
   auto loaded = std::make_unique<TorchModel>();
-  loaded->pool = std::make_unique<cpu::ThreadPool>(threads);
+  loaded->pool = std::make_unique<ThreadPool>(threads);
   TorchWeightPlacer placer(*opened.tensors, dtype, *loaded->pool);
   MILLRACE_ASSIGN_OR_RETURN(loaded->family, LoadAnyModel(config, limits.max_model_len, placer));
   loaded->weights = placer.Finish();
@@ -87,14 +86,17 @@ absl::StatusOr<std::unique_ptr<cpu::HostModel>> Load(const ModelSpec& model,
              .type = device.bfloat16 ? "bfloat16" : "float32",
              .groups = {group}}};
   phases.End("take memory");
+  // An op that cannot do what the model asks for says so now.
+  MILLRACE_RETURN_IF_ERROR(loaded->Run(WarmUpStep(limits).input).status());
+  phases.End("warm up");
   loaded->model_info.load_phases = phases.Take();
   return loaded;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<cpu::HostModel>> LoadTorchModel(const ModelSpec& model,
-                                                               const DeviceSpec& device) {
+absl::StatusOr<std::unique_ptr<HostModel>> LoadTorchModel(const ModelSpec& model,
+                                                          const TorchSpec& device) {
   if (IsPackage(model.path)) return LoadPackageLm(model, device);
   try {
     return Load(model, device);

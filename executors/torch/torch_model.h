@@ -5,21 +5,21 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "executors/cpu/host_executor.h"
-#include "executors/factory.h"
+#include "executors/device_spec.h"
+#include "executors/host/host_executor.h"
 
 namespace millrace::aten {
 
 // Errors name the file or the setting. Logs nothing: in a plugin's copy of base/log.h, levels and
 // format are not what the server was told.
-absl::StatusOr<std::unique_ptr<cpu::HostModel>> LoadTorchModel(const ModelSpec& model,
-                                                               const DeviceSpec& device);
+absl::StatusOr<std::unique_ptr<HostModel>> LoadTorchModel(const ModelSpec& model,
+                                                          const TorchSpec& device);
 
 }  // namespace millrace::aten
 
 // libmillrace_torch.so exports it: LoadTorchModel.
 extern "C" void MillraceLoadTorchModel(
-    const millrace::ModelSpec& model, const millrace::DeviceSpec& device,
-    absl::StatusOr<std::unique_ptr<millrace::cpu::HostModel>>* loaded);
+    const millrace::ModelSpec& model, const millrace::TorchSpec& device,
+    absl::StatusOr<std::unique_ptr<millrace::HostModel>>* loaded);
 
 #endif  // MILLRACE_EXECUTORS_TORCH_TORCH_MODEL_H_

@@ -16,7 +16,9 @@ constexpr int64_t kScores = int64_t{1} << 24;
 
 }  // namespace
 
-void TorchOps::BeginStep(const cpu::CpuStepInput& input) {
+void TorchOps::BeginStep(const StepInput& step) {
+  const auto& input = static_cast<const CpuStepInput&>(step);
+  step_ = &input;
   positions_ = Indexes(input.positions.data(), input.positions.size()).to(at::kDouble);
   std::vector<int64_t> places;
   for (size_t token = 0; token < input.positions.size(); ++token) {
@@ -26,7 +28,7 @@ void TorchOps::BeginStep(const cpu::CpuStepInput& input) {
   }
   places_ = Indexes(places.data(), places.size());
   rows_.clear();
-  for (const cpu::CpuStepInput::Row& row : input.rows) {
+  for (const CpuStepInput::Row& row : input.rows) {
     const int64_t start = input.positions[row.first_token];
     const int64_t length = start + row.num_tokens;
     const int64_t blocks = (length + kv_.block_size - 1) / kv_.block_size;
@@ -38,10 +40,10 @@ void TorchOps::BeginStep(const cpu::CpuStepInput& input) {
   rotations_.clear();
 }
 
-Activation TorchOps::Embed(EmbeddingId table, float factor, const StepInput& input) {
-  const std::vector<Token>& tokens = Cast(input).tokens;
-  return Make(weights_.Table(table).index_select(0, Indexes(tokens.data(), tokens.size())) *
-              factor);
+Residual TorchOps::Embed(EmbeddingId table, float factor) {
+  const std::vector<Token>& tokens = step_->tokens;
+  return std::make_unique<TorchBuffer<ResidualBuffer>>(
+      weights_.Table(table).index_select(0, Indexes(tokens.data(), tokens.size())) * factor);
 }
 
 at::Tensor TorchOps::NormOf(NormId norm, const at::Tensor& x) const {
@@ -56,28 +58,29 @@ at::Tensor TorchOps::Product(LinearId weight, const at::Tensor& x) const {
   return at::linear(x, matrix.weight, matrix.bias);
 }
 
-Activation TorchOps::Norm(std::optional<NormId> norm, const Activation& residual, LinearId) {
-  return Make(norm.has_value() ? NormOf(*norm, Cast(residual)) : Cast(residual));
+LinearInput TorchOps::Norm(std::optional<NormId> norm, const Residual& residual, Consumers) {
+  return AsLinearInput(norm.has_value() ? NormOf(*norm, Values(residual)) : Values(residual));
 }
 
-Activation TorchOps::Linear(LinearId weight, const Activation& x) {
-  return Make(Product(weight, Cast(x)));
+Qkv TorchOps::QkvLinear(LinearId weight, const LinearInput& x) {
+  return std::make_unique<TorchBuffer<QkvBuffer>>(Product(weight, Values(x)));
 }
 
-Activation TorchOps::RowLinear(LinearId weight, Activation x, const Addend& addend,
-                               Activation& residual, std::optional<NormId> norm,
-                               LinearId consumer) {
-  at::Tensor y = Product(weight, Cast(x));
+LinearInput TorchOps::RowLinear(LinearId weight, LinearInput x, const Addend& addend,
+                                Residual& residual, std::optional<NormId> norm,
+                                Consumers consumers) {
+  at::Tensor y = Product(weight, Values(x));
   if (addend.norm.has_value()) y = NormOf(*addend.norm, y);
-  Cast(residual) = Cast(residual) + y * addend.factor;
-  return Norm(norm, residual, consumer);
+  Values(residual) = Values(residual) + y * addend.factor;
+  return Norm(norm, residual, consumers);
 }
 
-Activation TorchOps::GatedLinear(LinearId weight, const Activation& x, GateFunction f, LinearId) {
-  const std::vector<at::Tensor> both = Product(weight, Cast(x)).chunk(2, -1);
+LinearInput TorchOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
+                                  Consumers) {
+  const std::vector<at::Tensor> both = Product(weight, Values(x)).chunk(2, -1);
   const at::Tensor gate = both[0].to(at::kFloat);
   const at::Tensor open = f == GateFunction::kSilu ? at::silu(gate) : at::gelu(gate, "tanh");
-  return Make((open * both[1]).to(both[0].scalar_type()));
+  return AsLinearInput((open * both[1]).to(both[0].scalar_type()));
 }
 
 const TorchOps::Rotations& TorchOps::RotationsOf(const RopeSpec& rope) {
@@ -114,12 +117,11 @@ at::Tensor TorchOps::Turn(const at::Tensor& heads, const RopeSpec& rope) {
   return at::cat({done, heads.narrow(-1, rope.dimensions, heads.size(-1) - rope.dimensions)}, -1);
 }
 
-void TorchOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
-                          const std::optional<HeadNorms>& norms, Activation& qkv,
-                          const StepInput&) {
+Query TorchOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
+                           const std::optional<HeadNorms>& norms, Qkv qkv) {
   const int64_t q_heads = spec.num_heads;
   const int64_t kv_heads = spec.num_kv_heads;
-  const at::Tensor heads = Cast(qkv).unflatten(-1, {q_heads + 2 * kv_heads, spec.head_size});
+  const at::Tensor heads = Values(qkv).unflatten(-1, {q_heads + 2 * kv_heads, spec.head_size});
   at::Tensor q = heads.narrow(1, 0, q_heads).to(at::kFloat);
   at::Tensor k = heads.narrow(1, q_heads, kv_heads).to(at::kFloat);
   if (norms.has_value() && norms->across_heads) {
@@ -134,7 +136,7 @@ void TorchOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   const at::ScalarType dtype = heads.scalar_type();
   kv_.keys[layer].index_copy_(0, places_, k.to(dtype));
   kv_.values[layer].index_copy_(0, places_, heads.narrow(1, q_heads + kv_heads, kv_heads));
-  Cast(qkv) = q.to(dtype).flatten(1);  // All that Attention reads.
+  return std::make_unique<TorchBuffer<QueryBuffer>>(q.to(dtype).flatten(1));
 }
 
 // q: [tokens, heads, head_size] of positions from `start` on; keys, values: [positions, kv_heads,
@@ -160,9 +162,9 @@ at::Tensor TorchOps::AttendSome(const AttentionSpec& spec, const at::Tensor& q, 
   return out.unflatten(1, {group, tokens}).permute({2, 0, 1, 3}).reshape({tokens, -1});
 }
 
-at::Tensor TorchOps::AttendRow(int32_t layer, const AttentionSpec& spec, const at::Tensor& qkv,
+at::Tensor TorchOps::AttendRow(int32_t layer, const AttentionSpec& spec, const at::Tensor& query,
                                const Row& row) const {
-  const at::Tensor q = qkv.narrow(0, row.first_token, row.num_tokens)
+  const at::Tensor q = query.narrow(0, row.first_token, row.num_tokens)
                            .unflatten(-1, {spec.num_heads, spec.head_size});
   const int64_t length = row.start + row.num_tokens;
   const auto gather = [&](const at::Tensor& pages) {
@@ -182,30 +184,29 @@ at::Tensor TorchOps::AttendRow(int32_t layer, const AttentionSpec& spec, const a
   return at::cat(outs);
 }
 
-Activation TorchOps::Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
-                               const StepInput&, LinearId) {
+LinearInput TorchOps::Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
+                                Consumers) {
   std::vector<at::Tensor> outs;
-  for (const Row& row : rows_) outs.push_back(AttendRow(layer, spec, Cast(qkv), row));
-  return Make(at::cat(outs));
+  for (const Row& row : rows_) outs.push_back(AttendRow(layer, spec, Values(query), row));
+  return AsLinearInput(at::cat(outs));
 }
 
-Activation TorchOps::Head(LinearId weight, const LogitSpec& spec, const Activation& x,
-                          const StepInput& input) {
-  const std::vector<int>& wanted = Cast(input).wanted;
-  head_ = weight;
-  logit_spec_ = spec;
-  return Make(Cast(x).index_select(0, Indexes(wanted.data(), wanted.size())));
+Logits TorchOps::Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) {
+  const std::vector<int>& wanted = step_->wanted;
+  return std::make_unique<TorchBuffer<LogitsBuffer>>(
+      Values(x).index_select(0, Indexes(wanted.data(), wanted.size())), weight, spec);
 }
 
-void TorchOps::Sample(const Activation& logits, const StepInput& input) {
-  const std::vector<cpu::SampleRequest>& samples = Cast(input).samples;
-  const at::Tensor& wanted = Cast(logits);
+void TorchOps::Sample(const Logits& logits) {
+  const std::vector<SampleRequest>& samples = step_->samples;
+  const at::Tensor& wanted = Values(logits);
+  const LogitSpec& spec = logits->spec;
   sampler_.Begin(samples.size());
   for (int64_t first = 0; first < wanted.size(0); first += kLogitRows) {
     const int64_t count = std::min(kLogitRows, wanted.size(0) - first);
-    at::Tensor panel = Product(head_, wanted.narrow(0, first, count)).to(at::kFloat);
-    panel = panel * logit_spec_.factor;
-    if (const float cap = logit_spec_.soft_cap; cap != 0) panel = at::tanh(panel / cap) * cap;
+    at::Tensor panel = Product(logits->head, wanted.narrow(0, first, count)).to(at::kFloat);
+    panel = panel * spec.factor;
+    if (const float cap = spec.soft_cap; cap != 0) panel = at::tanh(panel / cap) * cap;
     std::vector<size_t> which(count);
     std::iota(which.begin(), which.end(), first);
     sampler_.Sample(panel, samples, which);

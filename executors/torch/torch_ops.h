@@ -10,63 +10,72 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "executors/cpu/step_input.h"
-#include "executors/cpu/thread_pool.h"
+#include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
+#include "executors/host/step_input.h"
+#include "executors/host/thread_pool.h"
 #include "executors/torch/torch_kv.h"
 #include "executors/torch/torch_sampler.h"
 #include "executors/torch/torch_weights.h"
 
 namespace millrace::aten {
 
-// [tokens, width], of the ops' dtype; the residual stream too.
-struct TorchActivation : ActivationBuffer {
-  explicit TorchActivation(at::Tensor values) : tensor(std::move(values)) {}
+// A role's buffer (ops.h): [tokens, width], of the ops' dtype, the residual stream too. One tensor
+// is the linear input of all consumers, since all weights are of that dtype.
+template <typename Role>
+struct TorchBuffer : Role {
+  template <typename... Args>
+  explicit TorchBuffer(at::Tensor values, Args&&... args)
+      : Role(std::forward<Args>(args)...), tensor(std::move(values)) {}
   at::Tensor tensor;
 };
 
-// Of one thread. Norms, rotations, softmax and gates are computed in float32 and rounded to the
-// weights' type behind them, as transformers does.
-class TorchOps : public EncoderOps {
+template <typename Role>
+at::Tensor& Values(const std::unique_ptr<Role>& handle) {
+  return static_cast<TorchBuffer<Role>&>(*handle).tensor;
+}
+
+// Used by one thread. Norms, rotations, softmax and gates are computed in float32 and rounded to
+// the weights' type behind them, as transformers does.
+class TorchOps : public DecoderOps, public EncoderOps {
  public:
   // All must outlive it.
-  TorchOps(const TorchWeights& weights, TorchKv& kv, cpu::ThreadPool& pool)
+  TorchOps(const TorchWeights& weights, TorchKv& kv, ThreadPool& pool)
       : weights_(weights), kv_(kv), sampler_(pool) {}
 
-  Activation Embed(EmbeddingId table, float factor, const StepInput& input) override;
-  Activation Norm(std::optional<NormId> norm, const Activation& residual,
-                  LinearId consumer) override;
-  Activation Linear(LinearId weight, const Activation& x) override;
-  Activation RowLinear(LinearId weight, Activation x, const Addend& addend, Activation& residual,
-                       std::optional<NormId> norm, LinearId consumer) override;
-  Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
-                         LinearId consumer) override;
-  void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
-                  Activation& qkv, const StepInput& input) override;
-  Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
-                       const StepInput& input, LinearId consumer) override;
+  void BeginStep(const StepInput& input) override;
+
+  Residual Embed(EmbeddingId table, float factor) override;
+  LinearInput Norm(std::optional<NormId> norm, const Residual& residual,
+                   Consumers consumers) override;
+  Qkv QkvLinear(LinearId weight, const LinearInput& x) override;
+  LinearInput RowLinear(LinearId weight, LinearInput x, const Addend& addend, Residual& residual,
+                        std::optional<NormId> norm, Consumers consumers) override;
+  LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
+                          Consumers consumers) override;
+  Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
+                   Qkv qkv) override;
+  LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
+                        Consumers consumers) override;
   // Gathers the wanted rows of x; Sample computes their logits, some at a time.
-  Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
-                  const StepInput& input) override;
-  void Sample(const Activation& logits, const StepInput& input) override;
+  Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
+  void Sample(const Logits& logits) override;
 
-  Activation EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) override;
-  void AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) override;
-  Activation GeluLinear(LinearId weight, const Activation& x, LinearId consumer) override;
-  void Pool(const Activation& hidden, Pooling pooling, bool normalize,
-            const StepInput& input) override;
+  Residual EmbedAll(const EmbeddingTables& tables, NormId norm) override;
+  LinearInput AsInput(const Residual& hidden, Consumers consumers) override;
+  void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) override;
+  LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
+  void Pool(const Residual& hidden, Pooling pooling, bool normalize) override;
 
-  // Of the last Sample, in the order of the input's `samples`, and perhaps older ones after them.
+  // The tokens of the last Sample, in the order of the input's `samples`, and perhaps older ones
+  // after them.
   absl::Span<const Sampled> sampled() const { return sampler_.sampled(); }
 
-  // Of the last Pool, [rows, hidden]; nothing before the first one.
+  // The embeddings of the last Pool, [rows, hidden]; nothing before the first one.
   absl::Span<const float> embeddings() const {
     if (!embeddings_.defined()) return {};
     return {embeddings_.const_data_ptr<float>(), static_cast<size_t>(embeddings_.numel())};
   }
-
-  // Begins a step.
-  void BeginStep(const cpu::CpuStepInput& input);
 
  private:
   struct Row {
@@ -81,13 +90,13 @@ class TorchOps : public EncoderOps {
     at::Tensor cosines, sines;  // [tokens, 1, pairs]
   };
 
-  // x, [..., size], normed over its last dimension.
+  // Norms x, [..., size], over its last dimension.
   at::Tensor NormOf(NormId norm, const at::Tensor& x) const;
   at::Tensor LayerNormOf(NormId norm, const at::Tensor& x) const;
   at::Tensor Product(LinearId weight, const at::Tensor& x) const;
   const Rotations& RotationsOf(const RopeSpec& rope);
   at::Tensor Turn(const at::Tensor& heads, const RopeSpec& rope);
-  at::Tensor AttendRow(int32_t layer, const AttentionSpec& spec, const at::Tensor& qkv,
+  at::Tensor AttendRow(int32_t layer, const AttentionSpec& spec, const at::Tensor& query,
                        const Row& row) const;
   at::Tensor AttendSome(const AttentionSpec& spec, const at::Tensor& q, int64_t start,
                         const at::Tensor& keys, const at::Tensor& values) const;
@@ -95,13 +104,13 @@ class TorchOps : public EncoderOps {
   const TorchWeights& weights_;
   TorchKv& kv_;
 
-  // Of the step:
+  // The current step:
+  const CpuStepInput* step_ = nullptr;
   at::Tensor positions_;  // [tokens], double
   at::Tensor places_;     // [tokens], in the KV cache's first dimension
   std::vector<Row> rows_;
   std::vector<Rotations> rotations_;  // that a layer asked for
-  LinearId head_{};                   // of the last Head
-  LogitSpec logit_spec_;
+
   at::Tensor embeddings_;  // of the last Pool, float32
 
   TorchSampler sampler_;

@@ -11,17 +11,19 @@
 #include <utility>
 #include <vector>
 
-#include "executors/executor_driver.h"
+#include "executors/executor_driver_test_util.h"
+#include "executors/layer_request_test_util.h"
 #include "executors/models/encoder_reference.h"
 #include "executors/tiny_model_test_util.h"
-#include "executors/torch/op_by_op.h"
+#include "executors/torch/op_by_op_test_util.h"
 #include "formats/family_twins.h"
+#include "formats/open_model.h"
 #include "gtest/gtest.h"
 
 namespace millrace::aten {
 namespace {
 
-constexpr DeviceSpec kDevice{
+constexpr CommonSpec kDevice{
     .threads = 1, .kv_cache_memory = 4 << 20, .max_num_seqs = 4, .max_num_batched_tokens = 128};
 
 template <typename... MakeTorch>
@@ -48,8 +50,8 @@ OpErrors RunBothEncoders(const std::string& path, const MakeTorch&... make_torch
   return errors;
 }
 
-// What an op may differ by, of its largest value. Sums are in another order, and what the CPU
-// rounds shows: its keys and values to float16, what a linear reads to the linear's form.
+// Returns the largest difference allowed to an op, as a share of its largest value. Sums are in
+// another order, and the CPU rounds: keys and values to float16, inputs to the linears' forms.
 double Allowed(const std::string& op) {
   if (op.ends_with(" q8")) return 0.5 / 127 + 1e-3;  // half a step, of a block's largest value
   if (op.ends_with(" bf16")) return 1.0 / 256 + 1e-3;
@@ -96,84 +98,124 @@ TEST_F(TorchOpsTest, EveryEncoder) {
   }
 }
 
+// Consumers share an output: all weights are of one type, and so are their inputs. The layer asks
+// for features that other devices lack; LibTorch's ops have them all.
+TEST_F(TorchOpsTest, ConsumersShareAnOutputAndNoFeatureIsLacking) {
+  const absl::StatusOr<OpenedModel> opened =
+      OpenModel(Gguf({.linear_type = TensorType::kF32, .embedding_type = TensorType::kQ8_0}));
+  CheckOk(opened.status());
+  ThreadPool pool(1);
+  TorchWeightPlacer placer(*opened->tensors, at::kFloat, pool);
+  const LayerWeights ids = PlaceLayer(placer, TinyLlama().ffn);
+  const TorchWeights weights = placer.Finish();
+  TorchKv kv{
+      .block_size = 16, .keys = {at::zeros({16, 2, 16})}, .values = {at::zeros({16, 2, 16})}};
+  TorchOps ops(weights, kv, pool);
+  const WarmUpStep step({});
+  ops.BeginStep(step.input);
+  const Residual residual = ops.Embed(ids.embedding, 1);
+  const LinearInput both = ops.Norm(ids.norm, residual, {ids.qkv, ids.head});
+  const LinearInput one = ops.Norm(ids.norm, residual, {ids.qkv});
+  const LinearInput other = ops.Norm(ids.norm, residual, {ids.head});
+  EXPECT_TRUE(Values(ops.QkvLinear(ids.qkv, both)).equal(Values(ops.QkvLinear(ids.qkv, one))));
+  EXPECT_TRUE(Values(ops.Head(ids.head, {}, both)).equal(Values(ops.Head(ids.head, {}, other))));
+
+  for (const LayerFeature& feature : LayerFeatures(ids.norm)) {
+    LayerRequest request{
+        .norm = ids.norm,
+        .attention = {
+            .num_heads = 4, .num_kv_heads = 2, .head_size = 16, .rope = {.dimensions = 16}}};
+    feature.ask(request);
+    // These weights have other shapes; TorchOpsTest.EveryFamily has twins with such features.
+    if (request.attention.head_size != 16 || request.attention.num_heads != 4 ||
+        request.head_norms.has_value()) {
+      continue;
+    }
+    RunLayer(ops, ids, request, step.input);
+    EXPECT_TRUE(ops.TakeStatus().ok()) << feature.refusal;
+  }
+}
+
 // LibTorch's ops, of which one is computed otherwise: by a number that is off a little, or left
 // out.
 class BrokenOps : public TorchOps {
  public:
-  BrokenOps(std::string broken, const TorchWeights& weights, TorchKv& kv, cpu::ThreadPool& pool)
+  BrokenOps(std::string broken, const TorchWeights& weights, TorchKv& kv, ThreadPool& pool)
       : TorchOps(weights, kv, pool), broken_(std::move(broken)) {}
 
-  Activation Embed(EmbeddingId table, float factor, const StepInput& input) override {
-    return TorchOps::Embed(table, Is("Embed") ? 1.01f * factor : factor, input);
+  Residual Embed(EmbeddingId table, float factor) override {
+    return TorchOps::Embed(table, Is("Embed") ? 1.01f * factor : factor);
   }
-  Activation Norm(std::optional<NormId> norm, const Activation& residual,
-                  LinearId consumer) override {
-    return TorchOps::Norm(Is("Norm") ? std::nullopt : norm, residual, consumer);
+  LinearInput Norm(std::optional<NormId> norm, const Residual& residual,
+                   Consumers consumers) override {
+    return TorchOps::Norm(Is("Norm") ? std::nullopt : norm, residual, consumers);
   }
-  Activation Linear(LinearId weight, const Activation& x) override {
-    Activation out = TorchOps::Linear(weight, x);
-    if (Is("Linear")) Values(out)[-1][-1].add_(0.01 * Values(out).abs().max());
+  Qkv QkvLinear(LinearId weight, const LinearInput& x) override {
+    Qkv out = TorchOps::QkvLinear(weight, x);
+    if (Is("QkvLinear")) Values(out)[-1][-1].add_(0.01 * Values(out).abs().max());
     return out;
   }
-  Activation RowLinear(LinearId weight, Activation x, const Addend& addend, Activation& residual,
-                       std::optional<NormId> norm, LinearId consumer) override {
+  LinearInput RowLinear(LinearId weight, LinearInput x, const Addend& addend, Residual& residual,
+                        std::optional<NormId> norm, Consumers consumers) override {
     Addend other = addend;
     if (Is("RowLinear")) other.factor *= 1.1f;
-    return TorchOps::RowLinear(weight, std::move(x), other, residual, norm, consumer);
+    return TorchOps::RowLinear(weight, std::move(x), other, residual, norm, consumers);
   }
-  Activation GatedLinear(LinearId weight, const Activation& x, GateFunction f,
-                         LinearId consumer) override {
+  LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
+                          Consumers consumers) override {
     if (Is("GatedLinear"))
       f = f == GateFunction::kSilu ? GateFunction::kGeluTanh : GateFunction::kSilu;
-    return TorchOps::GatedLinear(weight, x, f, consumer);
+    return TorchOps::GatedLinear(weight, x, f, consumers);
   }
-  void RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
-                  Activation& qkv, const StepInput& input) override {
+  Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
+                   Qkv qkv) override {
     AttentionSpec other = spec;
     if (Is("RopeAppend")) other.rope.base *= 1.1;
-    TorchOps::RopeAppend(layer, other, norms, qkv, input);
+    return TorchOps::RopeAppend(layer, other, norms, std::move(qkv));
   }
-  Activation Attention(int32_t layer, const AttentionSpec& spec, const Activation& qkv,
-                       const StepInput& input, LinearId consumer) override {
+  LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
+                        Consumers consumers) override {
     AttentionSpec other = spec;
     if (Is("Attention")) other.window = 20;
-    return TorchOps::Attention(layer, other, qkv, input, consumer);
+    return TorchOps::Attention(layer, other, query, consumers);
   }
-  Activation Head(LinearId weight, const LogitSpec& spec, const Activation& x,
-                  const StepInput& input) override {
+  Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override {
     LogitSpec other = spec;
     if (Is("Sample")) other.factor *= 1.01f;  // which Sample applies
-    Activation out = TorchOps::Head(weight, other, x, input);
+    Logits out = TorchOps::Head(weight, other, x);
     if (Is("Head")) Values(out)[0].mul_(1.01);
     return out;
   }
 
-  Activation EmbedAll(const EmbeddingTables& tables, NormId norm, const StepInput& input) override {
+  Residual EmbedAll(const EmbeddingTables& tables, NormId norm) override {
     EmbeddingTables other = tables;
     if (Is("EmbedAll")) other.types = tables.positions;
-    return TorchOps::EmbedAll(other, norm, input);
+    return TorchOps::EmbedAll(other, norm);
   }
-  void AddLinear(LinearId weight, const Activation& x, NormId norm, Activation& hidden) override {
+  LinearInput AsInput(const Residual& hidden, Consumers consumers) override {
+    LinearInput out = TorchOps::AsInput(hidden, consumers);
+    if (Is("AsInput")) Values(out) = Values(out) * 1.01;
+    return out;
+  }
+  void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) override {
     if (Is("AddLinear")) Values(hidden) = Values(hidden) * 1.1;
     TorchOps::AddLinear(weight, x, norm, hidden);
   }
-  Activation GeluLinear(LinearId weight, const Activation& x, LinearId consumer) override {
-    if (!Is("GeluLinear")) return TorchOps::GeluLinear(weight, x, consumer);
-    Activation out = TorchOps::Linear(weight, x);
-    Values(out) = at::gelu(Values(out), "tanh");
+  LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) override {
+    LinearInput out = TorchOps::GeluLinear(weight, x, consumers);
+    if (Is("GeluLinear")) {
+      const Qkv product = TorchOps::QkvLinear(weight, x);
+      Values(out) = at::gelu(Values(product), "tanh");
+    }
     return out;
   }
-  void Pool(const Activation& hidden, Pooling pooling, bool normalize,
-            const StepInput& input) override {
+  void Pool(const Residual& hidden, Pooling pooling, bool normalize) override {
     if (Is("Pool")) pooling = pooling == Pooling::kMean ? Pooling::kFirst : Pooling::kMean;
-    TorchOps::Pool(hidden, pooling, normalize, input);
+    TorchOps::Pool(hidden, pooling, normalize);
   }
 
  private:
   bool Is(std::string_view op) const { return op == broken_; }
-  static at::Tensor& Values(Activation& activation) {
-    return static_cast<TorchActivation&>(*activation).tensor;
-  }
 
   const std::string broken_;
 };
@@ -186,10 +228,9 @@ void ExpectShows(const Shows& shows, size_t ops, const Run& run) {
   for (const auto& entry : shows) {
     const std::string& broken = entry.first;
     SCOPED_TRACE(broken);
-    const OpErrors errors =
-        run([&](const TorchWeights& weights, TorchKv& kv, cpu::ThreadPool& pool) {
-          return std::make_unique<BrokenOps>(broken, weights, kv, pool);
-        });
+    const OpErrors errors = run([&](const TorchWeights& weights, TorchKv& kv, ThreadPool& pool) {
+      return std::make_unique<BrokenOps>(broken, weights, kv, pool);
+    });
     EXPECT_EQ(errors.size(), ops);
     for (const auto& [op, error] : errors) {
       EXPECT_EQ(error >= Allowed(op), entry.second.contains(op)) << op << ": " << error;
@@ -202,7 +243,7 @@ TEST_F(TorchOpsTest, AnOpThatIsComputedOtherwiseShows) {
   // RowLinear ends in a norm, and what RopeAppend appends is what Attention reads.
   const Shows shows = {{"Embed", {"Embed"}},
                        {"Norm", {"Norm", "RowLinear"}},
-                       {"Linear", {"Linear"}},
+                       {"QkvLinear", {"QkvLinear"}},
                        {"RowLinear", {"RowLinear", "RowLinear's residual"}},
                        {"GatedLinear", {"GatedLinear"}},
                        {"RopeAppend", {"RopeAppend", "Attention"}},
@@ -214,9 +255,13 @@ TEST_F(TorchOpsTest, AnOpThatIsComputedOtherwiseShows) {
 
 TEST_F(TorchOpsTest, AnEncodersOpThatIsComputedOtherwiseShows) {
   WriteTwinFolder(EncoderTwins()[0], Path("folder"));
-  const Shows shows = {{"EmbedAll", {"EmbedAll"}},     {"Linear", {"Linear"}},
-                       {"Attention", {"Attention"}},   {"AddLinear", {"AddLinear"}},
-                       {"GeluLinear", {"GeluLinear"}}, {"Pool", {"Pool"}}};
+  const Shows shows = {{"EmbedAll", {"EmbedAll"}},
+                       {"AsInput", {"AsInput"}},
+                       {"QkvLinear", {"QkvLinear"}},
+                       {"Attention", {"Attention"}},
+                       {"AddLinear", {"AddLinear"}},
+                       {"GeluLinear", {"GeluLinear"}},
+                       {"Pool", {"Pool"}}};
   ExpectShows(shows, 8, [&](const MakeTorchOps& make_torch) {
     return RunBothEncoders(Path("folder"), make_torch);
   });

@@ -11,8 +11,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
-#include "executors/cpu/thread_pool.h"
+#include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
+#include "executors/host/thread_pool.h"
 #include "executors/weights/checkpoint.h"
 
 namespace millrace::aten {
@@ -42,37 +43,44 @@ struct TorchWeights {
 };
 
 // Expands every type that has elements of its own (formats/dequantize.h) to `dtype`: kFloat or
-// kBFloat16. A matrix that is asked for twice (a tied head) is placed once.
-class TorchWeightPlacer : public EncoderPlacer {
+// kBFloat16. A rank holds its share. A matrix that is asked for twice (a tied head) is placed once.
+class TorchWeightPlacer : public DecoderPlacer, public EncoderPlacer {
  public:
-  TorchWeightPlacer(const TensorSource& source, at::ScalarType dtype, cpu::ThreadPool& pool)
-      : checkpoint_(source), dtype_(dtype), pool_(pool) {}
+  TorchWeightPlacer(const TensorSource& source, at::ScalarType dtype, ThreadPool& pool,
+                    RankSpec rank = {})
+      : checkpoint_(source), dtype_(dtype), pool_(pool), rank_(rank) {}
 
   bool Has(const std::string& name) const override { return checkpoint_.Has(name); }
+  RankSpec rank() const override { return rank_; }
+  absl::StatusOr<ScaleBlock> BlockOf(const std::string& name) const override;
   absl::StatusOr<EmbeddingId> Embedding(const std::string& name) override;
   absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) override;
   absl::StatusOr<NormId> LayerNorm(const std::string& name, float epsilon) override;
-  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, Shard shard) override;
-  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names) override {
-    return Linear(names, Shard::kOutput);
+  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
+                                  const Shard& shard) override;
+  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
+                                       const Share& share) override {
+    return Linear(names, {.rows = {share, share}, .columns = std::nullopt});
   }
-  absl::StatusOr<LinearId> Head(const std::string& name) override {
-    return Linear({name}, Shard::kOutput);
-  }
+  absl::StatusOr<LinearId> Head(const std::string& name) override;
 
   // The weights. Once, at the end.
   TorchWeights Finish();
 
  private:
-  absl::StatusOr<size_t> Place(const std::vector<std::string>& names);
+  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, const Shard& shard);
+  absl::StatusOr<size_t> PlaceTable(const std::string& name);
   // Float32.
-  absl::StatusOr<at::Tensor> Vector(const std::string& name);
-  // Into `out`, [rows, columns].
-  void Fill(const TensorInfo& tensor, const at::Tensor& out);
+  absl::StatusOr<at::Tensor> Vector(const std::string& name, const std::optional<Share>& share);
+  // Takes the tensor's name, type, shape and bytes into the digest.
+  void Hash(const TensorInfo& tensor);
+  // The part's share of rows and `columns` into `out`, [rows.size, columns.size], which is zeros.
+  void Fill(const Checkpoint::Part& part, const Share& columns, const at::Tensor& out);
 
   Checkpoint checkpoint_;
   at::ScalarType dtype_;
-  cpu::ThreadPool& pool_;
+  ThreadPool& pool_;
+  RankSpec rank_;
   TorchWeights weights_;
   Sha256 hasher_;  // of each tensor's name, type, shape and bytes, as they are placed
   absl::flat_hash_map<std::string, size_t> placed_;  // matrices by their names

@@ -1,9 +1,11 @@
 #include "executors/weights/checkpoint.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/weights/shares.h"
 #include "formats/dequantize.h"
 
 namespace millrace {
@@ -70,6 +72,31 @@ absl::StatusOr<std::vector<const TensorInfo*>> Checkpoint::Matrices(
     tensors.push_back(tensor);
   }
   return tensors;
+}
+
+absl::StatusOr<std::vector<Checkpoint::Part>> Checkpoint::Parts(
+    const std::vector<const TensorInfo*>& tensors, const Shard& shard) const {
+  std::vector<Part> parts;
+  if (shard.rows.empty()) {
+    for (const TensorInfo* tensor : tensors) parts.push_back({tensor, 0, Whole(tensor->shape[0])});
+    return parts;
+  }
+  auto tensor = tensors.begin();
+  int64_t begin = 0;
+  for (const Share& rows : shard.rows) {
+    if (tensor == tensors.end() || begin + rows.total > (*tensor)->shape[0]) break;
+    parts.push_back({*tensor, begin, rows});
+    begin += rows.total;
+    if (begin == (*tensor)->shape[0]) {
+      ++tensor;
+      begin = 0;
+    }
+  }
+  if (parts.size() == shard.rows.size() && tensor == tensors.end()) return parts;
+  const TensorInfo& wrong = **std::min(tensor, tensors.end() - 1);
+  return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", wrong.name, " is ",
+                                           TypeAndShape(wrong),
+                                           ", allowed: the rows of the parts that it consists of"));
 }
 
 absl::StatusOr<const TensorInfo*> Checkpoint::Bias(const std::string& weight) const {

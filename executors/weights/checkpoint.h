@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "executors/ops.h"
 #include "formats/tensor_source.h"
 
 namespace millrace {
@@ -32,6 +34,16 @@ class Checkpoint {
   absl::StatusOr<std::vector<const TensorInfo*>> Matrices(
       const std::vector<std::string>& names) const;
 
+  // The shard's parts: whose rows [begin, begin + rows.total) each is. Without parts each tensor is
+  // one, and the rank has all of it.
+  struct Part {
+    const TensorInfo* tensor;
+    int64_t begin;
+    Share rows;
+  };
+  absl::StatusOr<std::vector<Part>> Parts(const std::vector<const TensorInfo*>& tensors,
+                                          const Shard& shard) const;
+
   // The bias "<x>.bias" beside the weight "<x>.weight", [out] in F32, F16 or BF16; nullptr where
   // there is none.
   absl::StatusOr<const TensorInfo*> Bias(const std::string& weight) const;
@@ -44,9 +56,9 @@ class Checkpoint {
   };
   absl::StatusOr<Biases> BiasesOf(const std::vector<std::string>& weights) const;
 
-  // What stands beside the FP8 weight "<x>.weight": "<x>.weight_scale" in one row, of the size that
-  // ModelConfig::fp8 says, and "<x>.input_scale" where the file has it. Each is finite and > 0.
-  // The source has data.
+  // The scales beside the FP8 weight "<x>.weight": "<x>.weight_scale" in one row, of the size that
+  // ModelConfig::quantization says, and "<x>.input_scale" where the file has it. Each is finite and
+  // > 0. The source has data.
   struct Fp8Scales {
     std::vector<float> weight;
     std::optional<float> input;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "formats/families/families.h"
 #include "formats/gguf.h"
 #include "formats/gguf_test_util.h"
 #include "formats/hf_test_util.h"
@@ -68,7 +69,7 @@ std::unique_ptr<const SafetensorsFolder> Open(const SafetensorsWriter& writer) {
   const std::string folder = StrCat(::testing::TempDir(), "checkpoint_test_", getpid());
   std::filesystem::create_directories(folder);
   writer.Write(folder + "/model.safetensors");
-  auto opened = SafetensorsFolder::Open(folder, "checkpoint_test");
+  auto opened = SafetensorsFolder::Open(folder, "checkpoint_test", kLlama);
   std::filesystem::remove_all(folder);
   EXPECT_TRUE(opened.ok()) << opened.status();
   return *std::move(opened);

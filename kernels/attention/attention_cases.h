@@ -1,5 +1,5 @@
-// For the tests of paged attention: sequences with random queries, keys and values in pages, steps
-// over them, and what attention is, in float64, on the same quantized inputs.
+// Test fixtures of paged attention: sequences with random queries, keys and values in pages, steps
+// over them, and a float64 reference on the same quantized inputs.
 #ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_CASES_H_
 #define MILLRACE_KERNELS_ATTENTION_ATTENTION_CASES_H_
 
@@ -29,7 +29,7 @@ struct AttentionCase {
   int window = 0;
   float soft_cap = 0;
   std::vector<int> lengths;  // of the sequences; sequence i has slot i
-  float sharpness = 1;       // deviation of the scores
+  float sharpness = 1;       // standard deviation of the scores
   int padding = 64;          // columns of `out` behind the heads
 
   int Width() const { return heads * head_size; }
@@ -42,7 +42,7 @@ struct AttentionCase {
   }
 };
 
-// A row of a step: `tokens` of a sequence from position `start` on.
+// A row of a step: `tokens` tokens of a sequence from position `start` on.
 struct StepRow {
   int sequence;
   int start;
@@ -60,19 +60,19 @@ inline void ParallelFor(int count, const std::function<void(int)>& run) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// About normally distributed, a function of the index alone.
+// Returns an approximately normal value that is a function of the index alone.
 inline float RandomValue(uint64_t index) {
   uint64_t bits = (index + 1) * 0x9e3779b97f4a7c15u;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
   bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
   bits ^= bits >> 31;
-  float sum = 0;  // of four uniform ones, each of variance 1/12
+  float sum = 0;  // of four uniform values, each of variance 1/12
   for (int i = 0; i < 4; ++i) sum += static_cast<float>(bits >> (16 * i) & 0xffff) * 0x1p-16f;
   return (sum - 2) * 1.7320508f;
 }
 
-// A device with the sequences' pages. Blocks are dealt from the last to the first; what no sequence
-// has written is NaN.
+// The sequences' pages in device memory. Blocks are assigned from the last to the first; unwritten
+// memory holds NaN.
 class AttentionWorld {
  public:
   static constexpr float kKScale = 0.0078125f;  // 2^-7, so that many codes are used
@@ -101,7 +101,7 @@ class AttentionWorld {
 
   const AttentionCase& Case() const { return case_; }
 
-  // Sequence `to` gets the blocks of `from`, from its beginning on.
+  // Gives sequence `to` the blocks of `from`, from its beginning on.
   void Share(int from, int to) {
     std::copy_n(tables_.begin() + from * table_stride_, table_stride_,
                 tables_.begin() + to * table_stride_);
@@ -110,7 +110,7 @@ class AttentionWorld {
     device_tables_->Upload(tables_);
   }
 
-  // A descriptor without the parts that belong to a step.
+  // Returns arguments without the parts that belong to a step.
   AttentionArgs Args() const {
     AttentionArgs args = {};
     args.pages = {.data = pages_->get(),
@@ -129,7 +129,8 @@ class AttentionWorld {
 
   float Scale() const { return case_.sharpness / std::sqrt(static_cast<float>(case_.head_size)); }
 
-  // The query at a position: shared sequences have the same ones.
+  // Returns the query at a position. It is the same in all sequences, so that they can share
+  // blocks.
   std::vector<Bf16> Query(int position) const {
     std::vector<Bf16> query(case_.Width());
     for (int i = 0; i < case_.Width(); ++i) {
@@ -138,7 +139,7 @@ class AttentionWorld {
     return query;
   }
 
-  // Of one token, [heads, head_size].
+  // Returns the attention output of one token, [heads, head_size], in float64.
   std::vector<double> Reference(int sequence, int position) const {
     const std::vector<Bf16> query = Query(position);
     const int first = case_.window > 0 ? std::max(0, position - case_.window + 1) : 0;
@@ -174,7 +175,8 @@ class AttentionWorld {
  private:
   size_t ElementSize() const { return case_.type == Type::kFp8 ? 1 : 2; }
 
-  // Stores a key's element as the pages have it and returns what it then is; a value's.
+  // Store an element in the pages' format and return its value there: StoreValue for values, Store
+  // for keys.
   float StoreValue(float value, uint8_t* to) const {
     if (case_.type == Type::kFp8) return Store(value, kVScale, to);
     const __half rounded = __float2half_rn(value);
@@ -218,7 +220,7 @@ class AttentionWorld {
   std::unique_ptr<DeviceBuffer<int32_t>> device_tables_;
 };
 
-// The device arrays of steps of at most so many rows and tokens.
+// Device arrays for steps of at most `rows` rows and `tokens` tokens.
 class AttentionRunner {
  public:
   AttentionRunner(const AttentionWorld& world, int rows, int tokens, int row_tokens)
@@ -255,7 +257,7 @@ class AttentionRunner {
     return args;
   }
 
-  // Rows that are not given have no tokens.
+  // Uploads a step. Rows beyond `rows` have no tokens.
   void Upload(const std::vector<StepRow>& rows) {
     std::vector<int32_t> first(rows_ + 1), start(rows_, 1 << 30), slot(rows_, 1 << 30);
     std::vector<Bf16> q(size_t(tokens_) * world_.Case().Width(), __float2bfloat16(NAN));
@@ -286,14 +288,14 @@ class AttentionRunner {
     return error != cudaSuccess ? error : LaunchPagedAttention(args, stream);
   }
 
-  // [tokens, stride] of the rows given last.
+  // Returns the outputs, [tokens, stride], of the rows last uploaded.
   std::vector<Bf16> Result() const {
     std::vector<Bf16> out = out_.Download();
     out.resize(size_t(used_tokens_) * world_.Case().Stride());
     return out;
   }
 
-  // Nothing was written but the outputs of the rows given last.
+  // Returns whether nothing but the outputs of the rows last uploaded was written.
   bool Intact() const {
     const std::vector<Bf16> out = out_.Download();
     for (size_t i = size_t(used_tokens_) * world_.Case().Stride(); i < out.size(); ++i) {

@@ -1,5 +1,5 @@
-// What the three kernels of paged attention pass on to one another: work items, and where they and
-// what is between two chunks lie in the caller's memory. Not for others.
+// Values shared by the plan, decode and prefill kernels of paged attention: work items, and the
+// layout of the plan and scratch memory. Private to this folder.
 #ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_KERNELS_H_
 #define MILLRACE_KERNELS_ATTENTION_ATTENTION_KERNELS_H_
 
@@ -12,46 +12,49 @@
 
 namespace millrace::kernels::attention {
 
-// Rows of queries, (token, head of the kv head's group), that a decoding and a prompt-reading CTA
-// take at once.
+// Query rows per CTA tile of the decode and prefill kernels. A query row is one (token, query head
+// of a kv head's group) pair.
 inline constexpr int kDecodeRows = 16;
 inline constexpr int kPrefillRows = 128;
-// So many if it makes them itself.
-inline constexpr int kMadeRows = 8;
+// Query rows per tile when decode fuses rope and append (AttentionArgs::qkv).
+inline constexpr int kFusedRopeRows = 8;
 
-// How many (token, chunk) pairs of a step may have partial results: a million positions of context.
-// Rows for which there is no place left are not divided among CTAs.
+// Capacity for the partial results of a step, in (token, chunk) pairs: a million positions of
+// context. Rows that do not fit are not split among CTAs.
 inline constexpr int kPartials = 4096;
 
-// CTAs of both kernels, at most.
+// Upper bounds on the CTAs of the decode and prefill kernels.
 inline constexpr int kCtasPerSm = 2;
 inline constexpr int kMaxCtas = 384;
 
-// A row that is decoded. Its chunks are those in which some token of it sees a position.
+// A row of the step that the decode kernel handles. Its chunks are those in which at least one of
+// its tokens sees a position.
 struct __attribute__((aligned(16))) DecodeRow {
   int slot;
-  int token;  // of the step: the first
+  int token;  // index in the step of the row's first token
   int tokens;
-  int position;  // of the first
-  // Partial results of a chunk and token are entry partial + (chunk - the first) * tokens + token.
-  int partial;  // or kWhole
+  int position;  // of the first token
+  // Index of the row's first partial result, or kWhole if one CTA takes the whole row. The result
+  // of (chunk, token) is entry partial + (chunk - first chunk) * tokens + token.
+  int partial;
 };
 inline constexpr int kWhole = -1;
 
-// What one CTA decodes: a stretch of the line of all rows, in it of all kv heads, in it of all
-// chunks. All CTAs' stretches are about as long, and few (row, kv head) are in more than one.
+// The work of one decode CTA: a contiguous range of (row, kv head, chunk), ordered by row, then
+// head, then chunk. All ranges are about equally long, and few (row, kv head) pairs span two of
+// them.
 struct __attribute__((aligned(16))) DecodeRange {
   DecodeRow first;
-  int row;  // of Plan::decode_rows: that of `first`
+  int row;  // index of `first` in Plan::decode_rows
   int head;
   int chunk;
-  int end_row;  // the last, with chunks up to end_chunk
+  int end_row;  // the last row and head; of these, chunks before end_chunk
   int end_head;
   int end_chunk;
-  int ahead;  // the tiles that it may copy while an append runs
+  int ahead;  // tiles that may be copied before the predecessor kernel has ended
 };
 
-// Tokens of a row of a prompt, for each kv head.
+// A tile of consecutive tokens of one prefill row. Each kv head processes it separately.
 struct __attribute__((aligned(16))) PrefillItem {
   int slot;
   int token;
@@ -61,20 +64,20 @@ struct __attribute__((aligned(16))) PrefillItem {
 
 struct PlanHeader {
   int prefill_items;
-  uint32_t next_prefill_item;  // taken by CTAs; both are zero before and after each layer
-  uint32_t idle_prefill_ctas;
-  uint32_t turn;  // of AttentionArgs: the last that was taken
+  uint32_t next_prefill_item;  // tile counter; zero before and after each layer
+  uint32_t idle_prefill_ctas;  // CTAs that found no item left; zero before and after each layer
+  uint32_t last_launch;        // AttentionArgs::launch_number of the latest launch past its wait
 };
 
 // The parts of AttentionStep::plan, in this order.
 struct Plan {
   PlanHeader* header;
   DecodeRange* ranges;  // [kMaxCtas]
-  // [kPartials, kv_heads]: how many chunks' partial results of a row are there, at the first's
-  // entry; zero before and after each layer.
+  // [kPartials, kv_heads]: the number of a row's chunks whose partial results are stored, kept at
+  // the row's first entry. Zero before and after each layer.
   uint32_t* arrivals;
   DecodeRow* decode_rows;  // [rows]
-  int* decode_tiles;       // [rows + 1]: of the rows before, for one kv head
+  int* decode_tiles;       // [rows + 1]: tiles of all earlier rows, for one kv head
   PrefillItem* prefill;    // [MaxPrefillItems], longest first
 };
 
@@ -82,7 +85,7 @@ struct Plan {
 struct Scratch {
   float2* partial_sums;   // [kPartials, kv_heads, group]: largest score, sum of its probabilities
   float* partial_values;  // [kPartials, kv_heads, group, head_size]
-  // [kMaxCtas, kPrefillRows * head_size / 4], in the order of a CTA's registers
+  // [kMaxCtas, kPrefillRows * head_size / 4], in register order of a CTA's threads
   float4* totals;
 };
 
@@ -91,7 +94,7 @@ inline int MaxPrefillItems(const AttentionStep& step) {
   return step.max_tokens / tokens + step.rows;
 }
 
-// What a kernel is launched with.
+// Arguments of one launch with the memory layout and device limits resolved.
 struct Launch {
   AttentionArgs args;
   Plan plan;
@@ -102,15 +105,16 @@ struct Launch {
   cudaStream_t stream;
 };
 
-// Checks the arguments, and asks the current device what it has.
+// Checks `args` and reads the current device's limits. Returns cudaErrorInvalidValue for invalid
+// arguments.
 cudaError_t MakeLaunch(const AttentionArgs& args, cudaStream_t stream, Launch& launch);
 
-// For `ctas` that decode.
+// Launches the plan kernel, which divides the decode work among `ctas` CTAs.
 cudaError_t LaunchPlan(const AttentionStep& step, const Plan& plan, int ctas, cudaStream_t stream);
 cudaError_t LaunchDecode(const Launch& launch);
 cudaError_t LaunchPrefill(const Launch& launch);
 
-// The same with wgmma, for shapes of its own.
+// The wgmma variant of LaunchPrefill, for the shapes that TakesPrefillSm90 accepts.
 bool TakesPrefillSm90(const AttentionArgs& args);
 cudaError_t LaunchPrefillSm90(const Launch& launch);
 

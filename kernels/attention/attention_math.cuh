@@ -1,10 +1,10 @@
-// The arithmetic of attention that decode and prefill share: the tensor cores' instruction, online
-// softmax over tiles (arXiv:2205.14135), and the merge of two chunks. Its bits are part of the
-// contract, so every rounding is spelled out and the compiler has nothing to contract.
+// The arithmetic that the decode and prefill kernels share: mma.sync, online softmax over tiles
+// (arXiv:2205.14135), and the merge of two chunks. The contract fixes the result bit for bit, so
+// every rounding is explicit and the compiler has nothing to contract.
 //
-// Fragments are those of mma.m16n8k16: a lane has g = lane / 4, t = lane % 4; of a 16 x 8 block of
-// float32 it holds columns 2t and 2t + 1 of row g (elements 0, 1) and of row g + 8 (2, 3). `half`
-// means which of the two rows.
+// Fragments have the layout of mma.m16n8k16. With g = lane / 4 and t = lane % 4, a lane holds
+// columns 2t and 2t + 1 of row g (elements 0, 1) and of row g + 8 (elements 2, 3) of a 16 x 8
+// float32 block. `half` selects one of the two rows.
 #ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_MATH_CUH_
 #define MILLRACE_KERNELS_ATTENTION_ATTENTION_MATH_CUH_
 
@@ -24,7 +24,7 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ inline float Infinity() { return __int_as_float(0x7f800000); }
 
-// 2^x: exactly 1 at 0 and 0 at -infinity.
+// Returns 2^x: exactly 1 at 0, and 0 at -infinity.
 __device__ inline float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -47,7 +47,7 @@ __device__ inline void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
   }
 }
 
-// Two numbers as FP16, the first in the lower half; beyond the largest, the largest.
+// Packs two numbers as FP16, `low` in the lower half. Values out of range saturate.
 __device__ inline uint32_t PackHalf(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -67,7 +67,7 @@ __device__ inline float2 UnpackBf16(uint32_t pair) {
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
 }
 
-// How a product of q and k becomes a score. The score's unit is such that probabilities are
+// Maps a dot product of q and k to a score. The score's unit is such that probabilities are
 // 2^(score * log2_unit).
 struct ScoreRule {
   float soft_cap;      // 0: none
@@ -75,7 +75,8 @@ struct ScoreRule {
   float log2_unit;     // log2(e) with a cap, scale * log2(e) without
 };
 
-// soft_cap * tanh(product * scale / soft_cap), to a float32's precision of the cap.
+// Returns soft_cap * tanh(product * scale / soft_cap), with a float32's precision relative to the
+// cap.
 __device__ inline float SoftCap(const ScoreRule& rule, float product) {
   const float e = Exp2(__fmul_rn(product, rule.capped_scale));
   float reciprocal;
@@ -83,8 +84,8 @@ __device__ inline float SoftCap(const ScoreRule& rule, float product) {
   return __fmul_rn(rule.soft_cap, __fmaf_rn(-2.0f, reciprocal, 1.0f));
 }
 
-// What is known of a row of queries over some of its keys: the largest score, and the sum of
-// 2^((score - max) * log2_unit). Over no visible key: -infinity and 0.
+// Online-softmax state of a query row over some of its keys: the largest score, and the sum of
+// 2^((score - max) * log2_unit). It is (-infinity, 0) when no key is visible.
 struct Softmax {
   float max;
   float sum;
@@ -92,23 +93,25 @@ struct Softmax {
 
 __device__ inline Softmax EmptySoftmax() { return {-Infinity(), 0.0f}; }
 
-// The maximum to subtract: such that nothing visible yet gives 2^-infinity = 0 and not NaN.
+// Returns the maximum to subtract. It is 0 while no key is visible, so that masked scores give
+// 2^-infinity = 0 and not NaN.
 __device__ inline float Finite(float max) { return max == -Infinity() ? 0.0f : max; }
 
-// A row's probabilities are 2^(score - the one subtracted): that one is the largest of the first
-// tile's, and a larger one takes its place only when it exceeds it by more than this, as powers of
-// two. What was accumulated is then scaled seldom; FP16 holds probabilities up to 2^8 as well.
+// Probabilities are 2^(score - reference). The reference starts as the first tile's maximum and is
+// replaced only by a score that exceeds it by more than kSlack powers of two, so accumulators are
+// rarely rescaled. FP16 can hold probabilities up to 2^8.
 inline constexpr float kSlack = 8;
 
-// What a tile's scores of a lane's two rows mean for what was accumulated before: a factor for it,
-// exactly 1 if what is subtracted stays, so a tile that is wholly masked changes nothing; and
-// -(what is subtracted), in powers of two. Takes the maxima into `states`. Of the two rows only
-// kHalves are looked at. This and what follows is written for many independent instructions.
+// The effect of a tile on the accumulators of a lane's two rows. `factors` rescale what was
+// accumulated; a factor is exactly 1 when the reference stays, so a fully masked tile changes
+// nothing. `offsets` are -(reference), in powers of two.
 struct TileOffsets {
   float factors[2];
   float offsets[2];
 };
 
+// Updates the references in `states` from a tile's scores. Only the first kHalves of the two rows
+// are used. This function and the next are written as many independent instructions.
 template <int kHalves = 2>
 __device__ inline TileOffsets TakeMaxima(const float (&scores)[kTileBlocks][4], float log2_unit,
                                          Softmax (&states)[2]) {
@@ -142,8 +145,8 @@ __device__ inline TileOffsets TakeMaxima(const float (&scores)[kTileBlocks][4], 
   return out;
 }
 
-// Then the scores become probabilities, and these join the sums: each the lane's share, see
-// SumOverLanes.
+// Turns scores into probabilities in place and adds them to the states' sums. Each lane holds only
+// its own share of a sum (see SumOverLanes).
 template <int kHalves = 2>
 __device__ inline void TakeProbabilities(float (&scores)[kTileBlocks][4], float log2_unit,
                                          const TileOffsets& tile, Softmax (&states)[2]) {
@@ -160,13 +163,13 @@ __device__ inline void TakeProbabilities(float (&scores)[kTileBlocks][4], float 
   }
 }
 
-// At the end of a chunk: the sum over the four lanes of a row, the same in each.
+// Reduces the sum over the four lanes of a row and gives it to each. Called at the end of a chunk.
 __device__ inline void SumOverLanes(Softmax& state) {
   state.sum = __fadd_rn(state.sum, __shfl_xor_sync(0xffffffff, state.sum, 1));
   state.sum = __fadd_rn(state.sum, __shfl_xor_sync(0xffffffff, state.sum, 2));
 }
 
-// Whether a tile scales what any lane of the warp has accumulated: seldom.
+// Returns whether any lane of the warp has to rescale its accumulators. This is rare.
 __device__ inline bool Scales(const TileOffsets& tile) {
   return __any_sync(0xffffffff, tile.factors[0] != 1 || tile.factors[1] != 1);
 }
@@ -180,14 +183,15 @@ __device__ inline void Scale(float (&values)[kBlocks][4], const TileOffsets& til
   }
 }
 
-// Two probabilities as FP16, the first in the lower half.
+// Packs two probabilities as FP16, `low` in the lower half.
 __device__ inline uint32_t PackProbabilities(float low, float high) {
   const __half2 pair = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// Probabilities as the left factor of the product with 16 values: keys [16 step, 16 step + 16). In
-// FP16, for BF16's 8 bits would add as large an error as the rounding of the output.
+// Packs the probabilities of keys [16 step, 16 step + 16) as the A fragment of the product with
+// their values. They are FP16, since BF16's 8 bits would add an error as large as the rounding of
+// the output.
 __device__ inline void Probabilities(const float (&scores)[kTileBlocks][4], int step,
                                      uint32_t (&a)[4]) {
   a[0] = PackProbabilities(scores[2 * step][0], scores[2 * step][1]);
@@ -196,8 +200,8 @@ __device__ inline void Probabilities(const float (&scores)[kTileBlocks][4], int 
   a[3] = PackProbabilities(scores[2 * step + 1][2], scores[2 * step + 1][3]);
 }
 
-// The merge of a total (of the chunks before) and a chunk: factors for what each accumulated. A
-// chunk in which nothing is visible leaves the total's bits alone, and a first chunk becomes it.
+// Factors that merge a chunk into the total of the chunks before it. A chunk without visible keys
+// leaves the total's bits unchanged; merging into an empty total yields the chunk.
 struct MergeFactors {
   float total;
   float chunk;
@@ -216,7 +220,7 @@ __device__ inline float Merged(float total, float chunk, const MergeFactors& fac
   return __fmaf_rn(chunk, factors.chunk, __fmul_rn(total, factors.total));
 }
 
-// What turns accumulated values into outputs.
+// Returns the factor that normalizes accumulated values into outputs.
 __device__ inline float OutputFactor(const Softmax& total, float value_scale) {
   return __fdiv_rn(value_scale, total.sum);
 }

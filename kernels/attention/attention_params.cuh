@@ -1,4 +1,4 @@
-// The kernels' arguments as the device wants them.
+// Kernel parameters derived from AttentionArgs, and the loads and stores of query and output rows.
 #ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_PARAMS_CUH_
 #define MILLRACE_KERNELS_ATTENTION_ATTENTION_PARAMS_CUH_
 
@@ -14,11 +14,11 @@ namespace millrace::kernels::attention {
 struct Params {
   const Bf16* q;
   int64_t q_stride;
-  void* out;  // BF16; FP8 where it has a scale
+  void* out;  // FP8 if out_scale is set, otherwise BF16
   int64_t out_stride;
   const float* out_scale;
-  Product qkv;  // or q
-  Rope rope;    // of qkv
+  Product qkv;  // used instead of q if set
+  Rope rope;    // applied to qkv
   uint8_t* pages;
   int64_t block_stride;  // bytes
   int64_t head_stride;   // bytes
@@ -27,44 +27,46 @@ struct Params {
   int64_t table_stride;
   int kv_heads;
   int group;               // heads of queries a kv head
-  uint32_t group_inverse;  // 2^16 / group, rounded up
+  uint32_t group_inverse;  // ceil(2^16 / group)
   int window;
   ScoreRule rule;
   float value_scale;
-  float key_inverse;  // what FP8 keys, and values, are multiplied by when they are stored
+  float key_inverse;  // factors applied to keys and values that are stored as FP8
   float value_inverse;
-  uint32_t turn;
+  uint32_t launch_number;
   Plan plan;
   Scratch scratch;
 
   __device__ HeadPages Head(int head) const {
     return {pages + head * head_stride, block_stride, kv_heads * head_stride, block_shift};
   }
-  // Whether queries, and the step's own keys and values, are made of qkv.
-  __device__ bool Makes() const { return qkv.data != nullptr; }
-  // Rows of a CTA, at most 128: which of its tokens and of the kv head's heads.
+  // Returns whether this launch applies rope and appends keys and values itself
+  // (AttentionArgs::qkv).
+  __device__ bool FusesRope() const { return qkv.data != nullptr; }
+  // Token and query head, relative to the tile's first token and the kv head's group, of row `row`
+  // < 128.
   __device__ int Token(int row) const { return row * group_inverse >> 16; }
   __device__ int HeadOf(int row) const { return row - Token(row) * group; }
-  // Where a row begins in q or out; `token` is the CTA's first.
+  // Element offset of a row in q or out. `token` is the tile's first token.
   __device__ int64_t RowOffset(int64_t stride, int token, int head, int row, int head_size) const {
     return (token + Token(row)) * stride + (head * group + HeadOf(row)) * head_size;
   }
   __device__ const int32_t* Blocks(int slot) const { return blocks + slot * table_stride; }
-  // All positions that consecutive tokens see.
+  // The positions visible to any of `tokens` consecutive tokens from `position` on.
   __device__ Span Visible(int position, int tokens) const {
     return {FirstVisible(position, window), position + tokens};
   }
 };
 
-// By one thread of a CTA that has found no item left: the last of them resets the count.
+// Called by one thread of each CTA that found no item left. The last CTA resets the tile counter.
 __device__ inline void LeavePrefill(PlanHeader& header) {
   if (atomicInc(&header.idle_prefill_ctas, gridDim.x - 1) == gridDim.x - 1) {
     header.next_prefill_item = 0;
   }
 }
 
-// Starts the copies of kRows rows of queries, of a DecodeRow's or PrefillItem's tokens, to address
-// `to`; what is behind the last token becomes zeros. By kThreads threads.
+// Starts the asynchronous copies of kRows query rows to shared address `to`, by kThreads threads.
+// `of` is a DecodeRow or PrefillItem; rows beyond its tokens become zeros.
 template <int kHeadSize, int kRows, int kThreads, typename Tokens>
 __device__ inline void LoadQueries(const Params& params, const Tokens& of, int head, uint32_t to,
                                    int thread) {
@@ -111,14 +113,14 @@ inline Params MakeParams(const Launch& launch) {
       .value_scale = pages.v_scale,
       .key_inverse = Fp8Inverse(pages.k_scale),
       .value_inverse = Fp8Inverse(pages.v_scale),
-      .turn = args.turn,
+      .launch_number = args.launch_number,
       .plan = launch.plan,
       .scratch = launch.scratch,
   };
 }
 
-// kColumns consecutive outputs, 4 or 2, from element `to` on. FP8 is made of what BF16 would hold:
-// the bits are those of a quantization that reads it.
+// Stores kColumns (4 or 2) consecutive outputs from element `to` on. FP8 outputs are rounded to
+// BF16 first, so their bits equal those of a separate quantize kernel.
 template <int kColumns>
 __device__ inline void StoreOutputs(const Params& params, int64_t to,
                                     const float (&values)[kColumns], float factor) {
@@ -150,7 +152,7 @@ __device__ inline void StoreOutputs(const Params& params, int64_t to,
   }
 }
 
-// The zeros behind the last head's outputs, of consecutive tokens.
+// Zeros the padding columns behind the last head's outputs of `tokens` consecutive tokens.
 template <int kThreads>
 __device__ inline void StorePadding(const Params& params, int first_token, int tokens, int head,
                                     int head_size, int thread) {

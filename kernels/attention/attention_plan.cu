@@ -1,6 +1,6 @@
-// The plan of a step: rows that decode are laid in a line, which is cut into stretches of equal
-// length, one for each CTA; prompts are cut into items, longest first. Where the cuts are changes
-// no bit of the results.
+// The plan kernel. Decode rows are laid out in one sequence of tiles, which is cut into ranges of
+// equal length, one per CTA. Prefill rows are cut into items, longest first. The positions of the
+// cuts change no bit of the results.
 #include <algorithm>
 
 #include "kernels/attention/attention_kernels.h"
@@ -14,8 +14,8 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / kWarpSize;
 
-// What all CTAs may copy before the kernels ahead of attention have ended, in tiles: what the
-// memory gives in about that time. More would stand in line before what these kernels read.
+// Tiles that all CTAs together may copy before the predecessor kernel has ended: about as many as
+// the memory delivers in that time. More would delay the reads of those kernels.
 constexpr int kTilesAhead = 300;
 
 struct Row {
@@ -36,7 +36,7 @@ __device__ bool Decodes(const AttentionStep& step, const Row& row) {
   return row.tokens > 0 && row.tokens * Group(step) <= kDecodeRows;
 }
 
-// The tiles and chunks of what tokens see: from `first` up to, and without, `end`.
+// The tiles [first_tile, end_tile) and chunks visible to consecutive tokens.
 struct Extent {
   int first_tile;
   int end_tile;
@@ -50,7 +50,7 @@ struct Extent {
 
 // ---- Decode ----
 
-// Of the rows before some row.
+// Totals over decode rows, for a prefix scan.
 struct Sums {
   int rows;
   int tiles;
@@ -68,7 +68,7 @@ __device__ Sums SumsOf(const AttentionStep& step, const Row& row) {
   return {1, extent.Tiles(), chunks == 1 ? 0 : chunks * row.tokens};
 }
 
-// The sum over the threads before this one, and over all.
+// Returns the sum over the threads before this one. `all` receives the sum over all threads.
 __device__ Sums SumBefore(const Sums& own, Sums (&warps)[kWarps], Sums& all) {
   const int lane = threadIdx.x % kWarpSize;
   const auto scan = [lane](Sums sums) {
@@ -104,7 +104,7 @@ __device__ void StoreDecodeRow(const AttentionStep& step, const Plan& plan, cons
   }
 }
 
-// A place in the line, at the beginning of a chunk.
+// A chunk boundary in the sequence of (row, head, chunk).
 struct Place {
   int row;
   int head;
@@ -118,10 +118,11 @@ __device__ Extent ExtentOf(const AttentionStep& step, const Plan& plan, int row)
   return Extent(step, plan.decode_rows[row].position, plan.decode_rows[row].tokens);
 }
 
-// The one nearest to `tile`, counted over all rows and heads.
+// Returns the boundary nearest to tile number `tile`, counted over all rows and heads.
 __device__ Place Locate(const AttentionStep& step, const Plan& plan, int rows, int64_t tile) {
   int row = 0;
-  for (int end = rows; end - row > 1;) {  // tiles before `row` <= tile < tiles before `end`
+  // invariant: tiles before `row` <= tile < tiles before `end`
+  for (int end = rows; end - row > 1;) {
     const int middle = (row + end) / 2;
     (int64_t{plan.decode_tiles[middle]} * step.kv_heads <= tile ? row : end) = middle;
   }
@@ -149,9 +150,9 @@ __device__ Place Locate(const AttentionStep& step, const Plan& plan, int rows, i
 
 __device__ DecodeRange Range(const AttentionStep& step, const Plan& plan, int rows, Place begin,
                              Place end) {
-  if (begin == end) return {};  // ends where it begins, at chunk 0 of head 0
+  if (begin == end) return {};  // an empty range, which ends at chunk 0 of head 0
   if (end.row == rows || end.chunk == ExtentOf(step, plan, end.row).FirstChunk()) {
-    // Rather the end of the (row, head) before.
+    // Ends at the end of the previous (row, head) instead.
     if (--end.head < 0) end = {end.row - 1, step.kv_heads - 1, 0};
     end.chunk = ExtentOf(step, plan, end.row).EndChunk();
   }
@@ -198,15 +199,16 @@ __device__ void PlanDecode(const AttentionStep& step, const Plan& plan, int ctas
 
 // ---- Prompts ----
 
-// Items of as many tiles, to one part in eight, are equal: the bucket is the exponent and three
-// bits of the mantissa of that number as a float32, the largest first.
+// Sort key of items by their number of tiles, the largest first. The bucket is the exponent and the
+// top three mantissa bits of that number as a float32, so items that differ by less than an eighth
+// share a bucket.
 constexpr int kBuckets = 256;
 __device__ int Bucket(int tiles) {
   const int key = (__float_as_int(static_cast<float>(tiles)) >> 20) - (127 << 3);
   return kBuckets - 1 - min(key, kBuckets - 1);
 }
 
-// Calls visit(tiles, item) for each item, by all threads: a warp takes a row.
+// Calls visit(tiles, item) for each item. Called by all threads; a warp takes a row.
 template <typename Visit>
 __device__ void ForEachItem(const AttentionStep& step, const Visit& visit) {
   const int tokens = kPrefillRows / Group(step);
@@ -222,7 +224,7 @@ __device__ void ForEachItem(const AttentionStep& step, const Visit& visit) {
   }
 }
 
-// From numbers to places, by a warp; returns the sum.
+// Exclusive prefix sum over the buckets, in place, by one warp. Returns the total.
 __device__ int PlaceBuckets(int (&buckets)[kBuckets]) {
   constexpr int kPerLane = kBuckets / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
@@ -269,7 +271,7 @@ __global__ void __launch_bounds__(kThreads)
   AwaitPredecessor();
   PlanDecode(step, plan, ctas);
   if (step.max_row_tokens * Group(step) > kDecodeRows) PlanPrefill(step, plan);
-  if (threadIdx.x == 0) plan.header->turn = 0;
+  if (threadIdx.x == 0) plan.header->last_launch = 0;
 }
 
 }  // namespace

@@ -1,13 +1,12 @@
-// Tiles of keys and values: from the pages into shared memory, and from there to the tensor cores'
+// Tiles of keys and values: copies from the pages into shared memory, and loads from there into mma
 // fragments.
 //
-// Rows lie in shared memory as in the pages, their 16-byte words permuted (an XOR with bits of the
-// row) so that eight rows' words of one column are in different banks. FP8 stays FP8 in shared
-// memory and becomes FP16, exactly, in registers; pages of 16 bits have keys in BF16 and values in
-// FP16, which are used as they are. A fragment made of FP8 holds other elements than one made of 16
-// bits; that
-// permutation is undone on the other side: of a head's dimensions when q is read (LoadQuery), of
-// its columns when outputs are written (LaneColumns).
+// Rows keep their page layout in shared memory, but their 16-byte words are swizzled (XOR with bits
+// of the row index) so that the words of one column of eight rows fall into different banks. FP8
+// stays FP8 in shared memory and is converted to FP16, exactly, in registers. 16-bit pages hold
+// keys in BF16 and values in FP16, which are used as they are. A fragment converted from FP8 holds
+// its elements in another order than a 16-bit fragment. The permutation is undone on the other
+// operand: LoadQuery permutes a head's dimensions, LaneColumns the output columns.
 #ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_TILE_CUH_
 #define MILLRACE_KERNELS_ATTENTION_ATTENTION_TILE_CUH_
 
@@ -24,13 +23,13 @@ namespace millrace::kernels::attention {
 
 using Fp8 = uint8_t;
 
-// A block of the cache has a multiple of this many positions: they are contiguous in memory.
+// A block of the cache holds a multiple of kRun positions, which are contiguous in memory.
 inline constexpr int kRun = 16;
 inline constexpr int kTileRuns = kTile / kRun;
 
 using kernels::CopyAsync;
 
-// 16 bytes into shared memory; zeros if not `valid` (and nothing is read).
+// Copies 16 bytes into shared memory. Writes zeros and reads nothing if not `valid`.
 __device__ inline void CopyAsync(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)
@@ -41,7 +40,8 @@ __device__ inline void CopyAsync4(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
-// Four 8 x 8 matrices of 16-bit elements; lane i names row i % 8 of matrix i / 8.
+// Loads four 8 x 8 matrices of 16-bit elements. Lane i gives the address of row i % 8 of matrix i /
+// 8.
 __device__ inline void LoadMatrices(uint32_t address, uint32_t (&to)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -55,11 +55,11 @@ __device__ inline void LoadMatricesTransposed(uint32_t address, uint32_t (&to)[4
                : "memory");
 }
 
-// Rows of kBytes in shared memory.
+// Swizzled layout of rows of kBytes in shared memory.
 template <int kBytes>
 struct Rows {
   static constexpr int kWords = kBytes / 16;
-  // As many words as rows of them together take all banks once.
+  // Span of the swizzle in words, such that one column of consecutive rows covers different banks.
   static constexpr int kSpan = kBytes % 128 == 0 ? 8 : kBytes % 64 == 0 ? 4 : 2;
   static_assert(kBytes % 32 == 0);
 
@@ -67,14 +67,14 @@ struct Rows {
     return row * kBytes + 16 * (word ^ (row / (8 / kSpan) % kSpan));
   }
 
-  // From the address of a row's word 0 to that of word `word`, and from word 1 to word + 1 where
-  // that is even. It costs one instruction and no register, since `word` is a constant.
+  // Advances an address from a row's word 0 to word `word`, or from word 1 to word + 1 for even
+  // `word`. `word` is a constant, so this costs one instruction and no register.
   __device__ static uint32_t Word(uint32_t address, int word) {
     return (address ^ (16 * (word % kSpan))) + 16 * (word / kSpan * kSpan);
   }
 };
 
-// Four codes, lowest byte first, as FP16: exact.
+// Converts four FP8 codes, lowest byte first, to FP16. The conversion is exact.
 __device__ inline void Fp8ToHalf(uint32_t codes, uint32_t& low, uint32_t& high) {
   const auto convert = [](uint32_t pair) {
     const __half2_raw halves =
@@ -90,14 +90,14 @@ struct Tile {
   using Row = Rows<kHeadSize* static_cast<int>(sizeof(Kv))>;
   using QueryRow = Rows<kHeadSize* static_cast<int>(sizeof(Bf16))>;
   static constexpr int kRowBytes = kHeadSize * sizeof(Kv);
-  static constexpr int kBytes = kTile * kRowBytes;  // of keys, and of values
-  static constexpr int kSteps = kHeadSize / 16;     // of the sum over a head's dimensions
+  static constexpr int kBytes = kTile * kRowBytes;  // of keys, and again of values
+  static constexpr int kSteps = kHeadSize / 16;     // of the dot product over a head's dimensions
   static constexpr bool kFp8 = sizeof(Kv) == 1;
-  static constexpr int kStepsPerPair = kFp8 ? 2 : 1;   // a pair of words' dimensions
-  static constexpr int kBlocksPerWord = kFp8 ? 2 : 1;  // 8 columns of the output each
+  static constexpr int kStepsPerPair = kFp8 ? 2 : 1;   // dimensions in a pair of words, in steps
+  static constexpr int kBlocksPerWord = kFp8 ? 2 : 1;  // blocks of 8 output columns per word
   static constexpr int kLaneColumns = 2 * kBlocksPerWord;
 
-  // What a lane adds to the address of a row of queries, of keys and of values.
+  // Offset that a lane adds to the address of a query, key or value row before a fragment load.
   __device__ static uint32_t QueryLane(int lane) {
     return kFp8 ? QueryRow::Offset(lane / 4, lane % 4 / 2) + lane % 2 * 8
                 : QueryRow::Offset(lane % 16, lane / 16);
@@ -107,7 +107,7 @@ struct Tile {
   }
   __device__ static uint32_t ValueLane(int lane) { return Row::Offset(lane, 0); }
 
-  // q's fragment of a step for the 16 rows from an address with QueryLane.
+  // Loads the query fragment of a step for 16 rows. `rows` is their address plus QueryLane.
   __device__ static void LoadQuery(uint32_t rows, int step, uint32_t (&a)[4]) {
     const uint32_t address = QueryRow::Word(rows, 2 * step);
     if constexpr (kFp8) {
@@ -124,7 +124,7 @@ struct Tile {
     }
   }
 
-  // a, as it is for the product with keys.
+  // Converts a query fragment to the type that the product with keys takes.
   __device__ static void ConvertQuery(uint32_t (&a)[4]) {
     if constexpr (kFp8) {
 #pragma unroll
@@ -141,8 +141,8 @@ struct Tile {
     Mma<true>(sums, probabilities, values[0], values[1]);
   }
 
-  // The right factors of 16 keys, from an address with KeyLane on, and words 2 pair and 2 pair + 1
-  // of their rows: b[step of the pair][block of 8 keys].
+  // Loads the B fragments of 16 keys for words 2 pair and 2 pair + 1 of their rows: b[step of the
+  // pair][block of 8 keys]. `keys` is the first key's address plus KeyLane.
   __device__ static void LoadKeys(uint32_t keys, int pair, uint32_t (&b)[kStepsPerPair][2][2]) {
     uint32_t words[4];
     LoadMatrices(Row::Word(keys, 2 * pair), words);
@@ -160,8 +160,8 @@ struct Tile {
     }
   }
 
-  // The right factors of 32 values, from an address with ValueLane on, and a word of their rows:
-  // b[step of 16 values][block of columns].
+  // Loads the B fragments of 32 values for one word of their rows: b[step of 16 values][block of
+  // columns]. `values` is the first value's address plus ValueLane.
   __device__ static void LoadValues(uint32_t values, int word,
                                     uint32_t (&b)[2][kBlocksPerWord][2]) {
     uint32_t words[4];
@@ -169,7 +169,8 @@ struct Tile {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (kFp8) {
-        // Two columns of two values: each column's pair is one register.
+        // A register holds two columns of two values; the permutation makes one register per
+        // column.
         Fp8ToHalf(__byte_perm(words[i], 0, 0x3120), b[i / 2][0][i % 2], b[i / 2][1][i % 2]);
       } else {
         b[i / 2][0][i % 2] = words[i];
@@ -177,12 +178,12 @@ struct Tile {
     }
   }
 
-  // The columns of a word that a lane holds of each row: kLaneColumns from this one on.
+  // First of the kLaneColumns consecutive columns of a word that a lane holds in each row.
   __device__ static int LaneColumn(int word, int lane) {
     return word * (16 / static_cast<int>(sizeof(Kv))) + lane % 4 * kLaneColumns;
   }
 
-  // They themselves, of row `half` and a word's blocks, in order.
+  // Gathers these columns of row `half` from a word's blocks, in order.
   __device__ static void LaneColumns(const float (*blocks)[4], int half,
                                      float (&columns)[kLaneColumns]) {
 #pragma unroll
@@ -192,7 +193,7 @@ struct Tile {
   }
 };
 
-// Where one kv head's keys are; its values lie value_offset bytes behind. In bytes.
+// Location of one kv head's keys in the pages, in bytes. Values lie value_offset bytes behind.
 struct HeadPages {
   const uint8_t* data;
   int64_t block_stride;
@@ -200,18 +201,18 @@ struct HeadPages {
   int block_shift;  // log2 of the block size
 };
 
-// Positions [first, end) of a sequence are loaded; a tile's other rows become zeros.
+// Positions [first, end) of a sequence. A tile's rows outside of them are filled with zeros.
 struct Span {
   int first;
   int end;
 };
 
-// Whether a run has a row in `span`. Of one that has none the block table is not read.
+// Returns whether a run intersects `span`. The block table is not read for runs that do not.
 __device__ inline bool IsNeeded(int position, const Span& span) {
   return position < span.end && position + kRun > span.first;
 }
 
-// Calls visit(row, word) for those 16-byte words of a run that are a thread's of kThreads.
+// Calls visit(row, word) for the 16-byte words of a run that belong to `thread` of kThreads.
 template <typename Row, int kThreads, typename Visit>
 __device__ inline void ForEachWord(int thread, const Visit& visit) {
   constexpr int kWords = kRun * Row::kWords;
@@ -222,9 +223,9 @@ __device__ inline void ForEachWord(int thread, const Visit& visit) {
   }
 }
 
-// Starts the copies of a tile's run that begins at its row `first_row` and lies in block `id`, by
-// kThreads threads: the keys to the tile at address `keys`, the values kBytes behind. Row is the
-// layout of a tile's rows in shared memory.
+// Starts the copies of the run that begins at row `first_row` of a tile and lies in block `id`, by
+// kThreads threads. Keys go to the tile at address `keys`, values one tile (keys' bytes) behind.
+// Row is the layout of a tile's rows in shared memory.
 template <typename Row, int kThreads>
 __device__ inline void LoadRun(const HeadPages& pages, int tile_position, int first_row,
                                const Span& span, int id, uint32_t keys, int thread) {
@@ -251,8 +252,8 @@ __device__ inline void LoadRun(const HeadPages& pages, int tile_position, int fi
   }
 }
 
-// launch.operator()<Kv, kHeadSize>() for the pages' elements and heads: the kernels are made for
-// each of them.
+// Calls launch.operator()<Kv, kHeadSize>() for the pages' element type and head size. Returns
+// cudaErrorInvalidValue for a head size without a kernel.
 template <typename Kv, typename Launch>
 cudaError_t ForHeadSize(int head_size, const Launch& launch) {
   switch (head_size) {

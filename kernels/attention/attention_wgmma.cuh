@@ -1,9 +1,10 @@
-// Hopper's wgmma as attention uses it: the left factor, 64 rows of 16, in a warp group's registers,
-// the right one in shared memory. Asynchronous: registers that take part belong to the tensor cores
-// from Begin to Wait, which Fence tells the compiler.
+// Hopper's wgmma with A (64 rows of 16) in a warp group's registers and B in shared memory. The
+// instructions are asynchronous: between Begin and Wait the registers involved belong to the tensor
+// cores, and Fence makes the compiler respect this.
 //
-// The bits are those of mma.sync: both sum a step of 16 at once, steps in sequence (measured; the
-// tests compare with decoding). Empty where there is no wgmma: such kernels are not launched.
+// The results are bit-identical to mma.sync: both sum a step of 16 at once and the steps in
+// sequence. This was measured, and the tests compare prefill with decode. The functions are empty
+// where wgmma does not exist; kernels that use them are not launched there.
 #ifndef MILLRACE_KERNELS_ATTENTION_ATTENTION_WGMMA_CUH_
 #define MILLRACE_KERNELS_ATTENTION_ATTENTION_WGMMA_CUH_
 
@@ -17,9 +18,9 @@
 
 namespace millrace::kernels::attention {
 
-// Matrices in shared memory whose rows of 64 elements, 128 bytes, lie one behind the other, the
-// 16-byte words of eight rows permuted ("128-byte swizzled"); `column_bytes` on, their next 64
-// columns. At(bytes) is the one that begins so much behind the first.
+// Descriptor of matrices in shared memory with rows of 64 elements (128 bytes) in the "128-byte
+// swizzled" layout. The next 64 columns lie `column_bytes` further. At(bytes) describes the matrix
+// that begins `bytes` behind the first.
 class WgmmaMatrices {
  public:
   __device__ WgmmaMatrices(uint32_t address, uint32_t column_bytes)
@@ -37,20 +38,22 @@ __device__ inline void WgmmaBegin() { MILLRACE_WGMMA("wgmma.fence.sync.aligned;"
 __device__ inline void WgmmaCommit() {
   MILLRACE_WGMMA("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until no more than so many groups are under way. Waits of different kText are not merged.
+// Waits until at most kGroups committed groups are in flight. Waits with different kText are not
+// merged by the compiler.
 template <int kGroups, int kText = 0>
 __device__ inline void WgmmaWait() {
   MILLRACE_WGMMA("wgmma.wait_group.sync.aligned %0; // %1" ::"n"(kGroups), "n"(kText) : "memory");
 }
 
-// The compiler does not know that registers change until the wait.
+// Tells the compiler that `d` changes, since it does not know that wgmma writes registers until the
+// wait.
 template <int kBlocks>
 __device__ inline void WgmmaFence(float (&d)[kBlocks][4]) {
 #pragma unroll
   for (int i = 0; i < 4 * kBlocks; ++i) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
 }
 
-// Other writes to shared memory that this thread has made or seen become visible to wgmma.
+// Makes shared-memory writes that this thread has made or seen visible to wgmma.
 __device__ inline void WgmmaFenceShared() {
   MILLRACE_WGMMA("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -73,7 +76,7 @@ __device__ inline void WgmmaFenceShared() {
       : MILLRACE_8_BLOCKS(d, 0)                                                           \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)))
 
-// Queries and keys: b's columns are rows in memory. Both FP16 or both BF16.
+// Queries times keys: the columns of b are rows in memory. Both are FP16 or both BF16.
 template <bool kHalf>
 __device__ inline void WgmmaKeys(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   if constexpr (kHalf) {
@@ -83,7 +86,7 @@ __device__ inline void WgmmaKeys(float (&d)[8][4], const uint32_t (&a)[4], uint6
   }
 }
 
-// Probabilities and values, both FP16: b's rows are those in memory.
+// Probabilities times values, both FP16: the rows of b are rows in memory.
 __device__ inline void WgmmaValues(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   MILLRACE_WGMMA_64("f16.f16", "1");
 }

@@ -7,10 +7,10 @@ namespace millrace::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWords = 4;  // of 16 bytes, in flight in each thread
+constexpr int kWords = 4;  // 16-byte words in flight per thread
 constexpr int kPartWords = kThreads * kWords;
 
-// Grid (pairs * parts of a block, layers).
+// The grid is (pairs * parts of a block, layers).
 __global__ void CopyBlocksKernel(CopyBlocksArgs args, int parts) {
   AwaitPredecessor();
   const int2 pair = args.pairs[blockIdx.x / parts];

@@ -1,4 +1,4 @@
-// Copies whole blocks of the paged cache, in all layers: copy-on-write of a forked sequence.
+// Copies whole blocks of the paged cache in all layers, for the copy-on-write of a forked sequence.
 #ifndef MILLRACE_KERNELS_ATTENTION_COPY_BLOCKS_H_
 #define MILLRACE_KERNELS_ATTENTION_COPY_BLOCKS_H_
 
@@ -10,8 +10,8 @@
 namespace millrace::kernels {
 
 // Block b of layer l is the block_bytes bytes at arena + l * layer_stride + b * block_stride. For
-// each pair, block `x` is copied to block `y` in every layer. The pairs' order means nothing: no
-// destination may be another pair's source or destination.
+// each pair, block `x` is copied to block `y` in every layer. Pairs are copied in no particular
+// order, so no destination may be another pair's source or destination.
 struct CopyBlocksArgs {
   void* arena;           // 16-byte aligned
   int64_t layer_stride;  // bytes, a multiple of 16

@@ -1,26 +1,27 @@
-// Decoding, the half that copies: the warps that bring a CTA's tiles into the ring.
+// The producer warps of the decode kernel, which copy a CTA's tiles into the pipeline.
 #ifndef MILLRACE_KERNELS_ATTENTION_DECODE_COPY_CUH_
 #define MILLRACE_KERNELS_ATTENTION_DECODE_COPY_CUH_
 
 #include <cstdint>
 
 #include "kernels/attention/attention_params.cuh"
-#include "kernels/attention/attention_ring.cuh"
+#include "kernels/attention/attention_pipeline.cuh"
 #include "kernels/attention/decode_segment.cuh"
 #include "kernels/device_util.cuh"
 #include "kernels/launch.cuh"
 
 namespace millrace::kernels::attention {
 
-// The ids of the blocks in which a copying warp's runs of a sequence lie: each lane holds one, and
-// one of those that come next, so that the table is read once for many tiles and ahead of them.
+// Block ids of a copying warp's runs of a sequence. Each lane holds one id and prefetches another,
+// so the block table is read once for many tiles and ahead of their use.
 template <int kRuns>
 class BlockIds {
  public:
-  // Of the runs `offset` behind the beginning of each tile.
+  // Holds the ids of the runs that begin `offset` positions into each tile.
   __device__ BlockIds(const Params& params, int offset) : params_(params), offset_(offset) {}
 
-  // Of tiles `tile` and, most often, those that follow, of a segment.
+  // Makes the ids of tile `tile` of a segment available. Tiles are usually sought in ascending
+  // order.
   __device__ void Seek(const Segment& segment, int tile) {
     const int ahead = tile - first_;
     if (segment.row.token != token_ || ahead < 0 || ahead >= 2 * kTiles) {
@@ -35,7 +36,7 @@ class BlockIds {
     }
   }
 
-  // Of a run of a tile that was sought.
+  // Returns the block id of a run of a tile for which Seek was called.
   __device__ int Id(int tile, int run) const {
     return __shfl_sync(kFullWarp, held_, (tile - first_) * kRuns + run);
   }
@@ -52,33 +53,34 @@ class BlockIds {
 
   const Params& params_;
   const int offset_;
-  int token_ = -1;  // the row's first
+  int token_ = -1;  // the row's first token
   int first_ = 0;   // the tile of the first id held
   int held_ = 0;
   int next_ = 0;
 };
 
-// The warps that copy: each of them some runs of every tile. What lies before the step's own tokens
-// may be copied before the kernel's predecessor has ended, as far as the ring takes it. Where new
-// keys and values are made here that is all, and nothing is waited for.
+// The producer loop. Each copying warp takes some runs of every tile. Positions before the step's
+// own tokens may be copied before the kernel's predecessor has ended, up to the pipeline's
+// capacity. With fused rope only such positions are copied, and the producer waits for nothing.
 template <typename Kv, int kHeadSize, typename Delay>
 class Producer {
  public:
-  __device__ Producer(const Params& params, uint32_t ring, const RingCursor& cursor)
+  __device__ Producer(const Params& params, uint32_t stages, const PipelineState& pipeline)
       : params_(params),
-        ring_(ring),
+        stages_(stages),
         thread_(threadIdx.x - kComputingThreads),
         offset_(thread_ / kWarpSize * kRuns * kRun),
-        cursor_(cursor),
+        pipeline_(pipeline),
         ids_(params, offset_) {}
 
-  // `starts`: whether what earlier steps left may be copied before the predecessor has ended.
+  // `starts` says whether positions of earlier steps may be copied before the predecessor has
+  // ended.
   __device__ void Run(int ranges, int stages, bool starts) {
-    bool waits = !params_.Makes();
+    bool waits = !params_.FusesRope();
     ForEachSegment(params_, ranges, [&](const Segment& segment) {
       const int first = segment.FirstTile();
       const int tiles = segment.EndTile() - first;
-      // Of so many tiles what is old is copied before everything else.
+      // The old positions of this many tiles are copied before everything else.
       const int ahead = starts && waits ? min(tiles, min(segment.ahead, stages)) : 0;
       for (int i = -ahead; i < tiles; ++i) {
         const bool is_ahead = i < 0;
@@ -88,9 +90,9 @@ class Producer {
           if (waits) WaitForPredecessor();
           waits = false;
           Delay::Wait();
-          cursor_.WaitEmpty();
-          stage = cursor_.stage();
-          if (tile == first && !params_.Makes()) CopyQueries(segment, stage);
+          pipeline_.WaitEmpty();
+          stage = pipeline_.stage();
+          if (tile == first && !params_.FusesRope()) CopyQueries(segment, stage);
         }
         const bool is_started = i < ahead;
         CopyRuns(segment, tile, stage,
@@ -100,7 +102,7 @@ class Producer {
           continue;
         }
         Delay::Wait();
-        cursor_.ArriveWithCopies();
+        pipeline_.ArriveWithCopies();
       }
     });
   }
@@ -109,18 +111,19 @@ class Producer {
   using S = attention::Stage<Kv, kHeadSize>;
   static constexpr int kRuns = kTileRuns / kCopyingWarps;
 
-  __device__ uint32_t Stage(int stage) const { return ring_ + stage * S::kBytes; }
+  __device__ uint32_t Stage(int stage) const { return stages_ + stage * S::kBytes; }
 
   __device__ void CopyQueries(const Segment& segment, int stage) const {
     LoadQueries<kHeadSize, kDecodeRows, kCopyingThreads>(params_, segment.row, segment.head,
                                                          Stage(stage) + S::kRowsOffset, thread_);
   }
 
-  // Starts the copies of the warp's runs of a tile that `wants(whether they are of earlier steps)`.
+  // Starts the copies of those of the warp's runs of a tile for which wants(is_old) holds. A run is
+  // old if all its positions precede the step's.
   template <typename Wants>
   __device__ void CopyRuns(const Segment& segment, int tile, int stage, const Wants& wants) {
     const HeadPages pages = params_.Head(segment.head);
-    const Span span = {segment.span.first, segment.span.end - params_.Makes()};
+    const Span span = {segment.span.first, segment.span.end - params_.FusesRope()};
     ids_.Seek(segment, tile);
 #pragma unroll 1
     for (int run = 0; run < kRuns; ++run) {
@@ -133,10 +136,10 @@ class Producer {
   }
 
   const Params& params_;
-  const uint32_t ring_;
-  const int thread_;  // among those that copy
+  const uint32_t stages_;
+  const int thread_;  // index among the copying threads
   const int offset_;  // of the warp's runs, in a tile
-  RingCursor cursor_;
+  PipelineState pipeline_;
   BlockIds<kRuns> ids_;
 };
 

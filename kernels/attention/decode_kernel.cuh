@@ -1,11 +1,11 @@
-// The kernel behind decoding.
+// The decode kernel, for rows of few tokens. It is bound by the memory rate, since keys and values
+// are read once.
 //
-// Rows of few tokens, whose keys and values are read once, as fast as the memory gives them. A CTA
-// has two warps that copy tiles into a ring in shared memory, through all that the CTA has to do
-// without a pause (decode_copy.cuh), and four that compute. Of a tile of 64 keys each of the four
-// multiplies 16 keys with all queries, and, when they have shared the scores, all probabilities
-// with a quarter of the values' columns. So each byte is read from shared memory once, and every
-// row sees one chain of online softmax over its tiles, as in a prompt.
+// A CTA has two producer warps that copy tiles into a pipeline in shared memory without pausing
+// between segments (decode_copy.cuh), and four consumer warps. Of a tile of 64 keys, each consumer
+// warp multiplies 16 keys with all queries. After the warps have shared their scores, each
+// multiplies all probabilities with a quarter of the values' columns. So each byte is read from
+// shared memory once, and every row sees one chain of online softmax over its tiles, as in prefill.
 #ifndef MILLRACE_KERNELS_ATTENTION_DECODE_KERNEL_CUH_
 #define MILLRACE_KERNELS_ATTENTION_DECODE_KERNEL_CUH_
 
@@ -17,11 +17,12 @@
 
 namespace millrace::kernels::attention {
 
-// Of a lane's two rows of queries kHalves are in use: one if there are no more than 8 in all.
+// The consumer warps. kHalves of a lane's two query rows are in use: one if the tile has at most 8
+// rows.
 template <typename Kv, int kHeadSize, int kHalves, typename Delay>
 class Consumer {
  public:
-  __device__ Consumer(const Params& params, uint32_t stages, const RingCursor& cursor,
+  __device__ Consumer(const Params& params, uint32_t stages, const PipelineState& pipeline,
                       DecodeShared<Kv, kHeadSize>& shared)
       : params_(params),
         stages_(stages),
@@ -31,10 +32,10 @@ class Consumer {
         query_lane_(T::QueryLane(lane_)),
         key_lane_(warp_ * 16 * T::kRowBytes + T::KeyLane(lane_)),
         value_lane_(T::kBytes + T::ValueLane(lane_)),
-        cursor_(cursor) {}
+        pipeline_(pipeline) {}
 
   __device__ void Run(int ranges) {
-    if (blockIdx.x == 0) TakeTurn();
+    if (blockIdx.x == 0) PublishLaunch();
     bool is_first = true;
     ForEachSegment(params_, ranges, [&](const Segment& segment) {
       RunSegment(segment, is_first);
@@ -52,34 +53,35 @@ class Consumer {
   using Query = uint32_t[T::kSteps][4];
   using Values = float[kWords][T::kBlocksPerWord][4];
 
-  // More rows are not made: the code for it would take registers from the loop over tiles.
-  __device__ bool Makes() const { return kHalves == 1 && params_.Makes(); }
+  // Rope is fused for up to 8 rows only: the code would take registers from the loop over tiles.
+  __device__ bool FusesRope() const { return kHalves == 1 && params_.FusesRope(); }
   __device__ bool HasWord(int i) const {
     return T::Row::kWords % kWarps == 0 || warp_ * kWords + i < T::Row::kWords;
   }
-  // Entry of the partial results of a chunk and row.
+  // Index of the partial results of a chunk and query row.
   __device__ int64_t PartialRow(const Segment& segment, int chunk, int row) const {
     const int64_t entry = segment.row.partial + (chunk - segment.first_chunk) * segment.row.tokens +
                           params_.Token(row);
     return (entry * params_.kv_heads + segment.head) * params_.group + params_.HeadOf(row);
   }
-  // Where a row begins in the outputs.
+  // Element offset of a query row in the outputs.
   __device__ int64_t Output(const Segment& segment, int row) const {
     return params_.RowOffset(params_.out_stride, segment.row.token, segment.head, row, kHeadSize);
   }
 
-  // Among the warps that compute.
+  // Synchronizes the consumer warps.
   __device__ static void Sync() {
     Delay::Wait();
     asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
   }
 
-  // The first CTA waits even if it has no work, so that no kernel ends before its predecessor.
-  __device__ void TakeTurn() {
+  // Publishes this launch's number for the next attention launch (launch.cuh, 5). CTA 0 waits for
+  // the predecessor even if it has no work, so that no kernel ends before its predecessor.
+  __device__ void PublishLaunch() {
     WaitForPredecessor();
-    if (threadIdx.x != 0 || params_.turn == 0) return;
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(&params_.plan.header->turn),
-                 "r"(params_.turn)
+    if (threadIdx.x != 0 || params_.launch_number == 0) return;
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(&params_.plan.header->last_launch),
+                 "r"(params_.launch_number)
                  : "memory");
   }
 
@@ -93,10 +95,10 @@ class Consumer {
     }
     const int first = segment.FirstTile();
     const int end = segment.EndTile();
-    // Of this segment alone, so that its registers are free at the end.
+    // Scoped to the segment, so that its registers are free at the end.
     Query query;
-    if (Makes()) {
-      MakeHeads(segment, is_first);
+    if (FusesRope()) {
+      ComputeHeads(segment, is_first);
     } else if (is_first) {
       WaitForPredecessor();
     }
@@ -109,8 +111,9 @@ class Consumer {
       Softmax sums[2] = {EmptySoftmax(), EmptySoftmax()};
       Values values = {};
       for (; tile < chunk_end; ++tile) {
-        cursor_.WaitFull();
-        if (Makes() && tile == segment.row.position / kTile) InsertKv(segment.row.position % kTile);
+        pipeline_.WaitFull();
+        if (FusesRope() && tile == segment.row.position / kTile)
+          InsertKv(segment.row.position % kTile);
         RunTile(tile, query, sums, values);
       }
       SumOverLanes(sums[0]);
@@ -128,43 +131,47 @@ class Consumer {
     }
   }
 
-  // To the segment's first stage, whose rows nobody copies then. Those that are no queries' hold
-  // what is left there: it changes no other row.
-  __device__ void MakeHeads(const Segment& segment, bool is_first) {
-    HeadMaker<Kv, kHeadSize> heads(params_, segment);
+  // Computes the segment's queries into its first stage, whose rows are not copied then, and its
+  // new key and value. Rows beyond the segment's queries keep old data, which affects no other row.
+  __device__ void ComputeHeads(const Segment& segment, bool is_first) {
+    FusedRope<Kv, kHeadSize> heads(params_, segment);
     if (is_first) WaitForPredecessor();
     heads.Load();
-    if (!is_first) cursor_.WaitFull();  // so all have read what was there
-    heads.Make(stages_ + cursor_.stage() * S::kBytes + S::kRowsOffset, SharedAddress(shared_.kv));
+    if (!is_first) pipeline_.WaitFull();  // implies that all warps have read the rows' old data
+    heads.Compute(stages_ + pipeline_.stage() * S::kBytes + S::kRowsOffset,
+                  SharedAddress(shared_.kv));
     Sync();
   }
 
-  // To a tile's row: of it each warp what it reads itself.
+  // Inserts the new key and value into a tile's row. Each warp writes only the part that it reads
+  // itself.
   __device__ void InsertKv(int row) const {
-    const uint32_t keys = stages_ + cursor_.stage() * S::kBytes;
+    const uint32_t keys = stages_ + pipeline_.stage() * S::kBytes;
     const uint32_t kv = SharedAddress(shared_.kv);
     if (row / 16 == warp_) CopyHead<typename T::Row>(keys, row, kv, 0, T::Row::kWords);
     CopyHead<typename T::Row>(keys + T::kBytes, row, kv + T::kRowBytes, warp_ * kWords, kWords);
     __syncwarp();
   }
 
-  // With the segment's first tile.
+  // Loads the query fragments when the segment's first tile, which carries the queries, has
+  // arrived.
   __device__ void LoadQuery(Query& query) {
-    cursor_.WaitFull();
-    const uint32_t rows = stages_ + cursor_.stage() * S::kBytes + S::kRowsOffset;
+    pipeline_.WaitFull();
+    const uint32_t rows = stages_ + pipeline_.stage() * S::kBytes + S::kRowsOffset;
 #pragma unroll
     for (int step = 0; step < T::kSteps; ++step) {
       T::LoadQuery(rows + query_lane_, step, query[step]);
       T::ConvertQuery(query[step]);
     }
-    Sync();  // all have them: scores may take their place
+    Sync();  // all warps have their queries, so scores may overwrite them
   }
 
   __device__ void RunTile(int tile, const Query& query, Softmax (&sums)[2], Values& values) {
-    const uint32_t stage = stages_ + cursor_.stage() * S::kBytes;
+    const uint32_t stage = stages_ + pipeline_.stage() * S::kBytes;
     const uint32_t rows = stage + S::kRowsOffset;
     Score(tile, query, stage, rows);
-    ValueFragments first_values;  // half of them while waiting for the others' scores
+    // half of the values' loads overlap the wait for the others' scores
+    ValueFragments first_values;
     LoadValues(stage + value_lane_, first_values);
     Sync();
     float scores[kTileBlocks][4] = {};
@@ -187,17 +194,17 @@ class Consumer {
     ValueFragments last_values;
     LoadValues(stage + value_lane_ + 32 * T::kRowBytes, last_values);
     Delay::Wait();
-    cursor_.Release();
+    pipeline_.Release();
     AddValues<1>(scores, last_values, values);
   }
 
-  // Of the lane's elements of row `half` and a block of keys, in the shared scores.
+  // Byte offset, in the shared scores, of the lane's elements of row `half` and a block of keys.
   __device__ uint32_t ScoreOffset(int half, int block) const {
     const int row = lane_ / 4 + 8 * half;
     return row * (kTile * 4) + (block ^ (row % 8)) * 32 + lane_ % 4 * 8;
   }
 
-  // The scores of this warp's 16 keys.
+  // Computes the masked scores of this warp's 16 keys and stores them to shared memory at `rows`.
   __device__ void Score(int tile, const Query& query, uint32_t stage, uint32_t rows) {
     float products[2][4] = {};
     const uint32_t keys = stage + key_lane_;
@@ -238,7 +245,7 @@ class Consumer {
     }
   }
 
-  // This warp's columns of 32 values, from address `from` on.
+  // Loads the fragments of this warp's columns of 32 values, from address `from` on.
   using ValueFragments = uint32_t[kWords][2][T::kBlocksPerWord][2];
   __device__ void LoadValues(uint32_t from, ValueFragments& b) {
 #pragma unroll
@@ -247,7 +254,7 @@ class Consumer {
     }
   }
 
-  // Probabilities times these, of a half of the tile.
+  // Adds the product of probabilities and values for one half of the tile.
   template <int kHalf>
   __device__ void AddValues(const float (&probabilities)[kTileBlocks][4], const ValueFragments& b,
                             Values& values) {
@@ -330,10 +337,11 @@ class Consumer {
     }
   }
 
-  // Whichever CTA brings a row's last partial result merges them, in the chunks' order.
+  // Merges a row's partial results, in the order of the chunks, if this CTA stored the last of
+  // them.
   __device__ void MergePartialsIfLast(const Segment& segment, int rows) {
     const uint32_t chunks = segment.end_chunk - segment.first_chunk;
-    Sync();  // all is stored, which the one thread's release then tells
+    Sync();  // the release below then publishes the stores of all threads
     if (threadIdx.x == 0) {
       uint32_t* arrivals =
           params_.plan.arrivals + segment.row.partial * params_.kv_heads + segment.head;
@@ -378,9 +386,9 @@ class Consumer {
   const uint32_t key_lane_;  // in a stage
   const uint32_t value_lane_;
 
-  RingCursor cursor_;
-  int position_[2];  // of the tokens of the lane's two rows, and the first that they see
-  int first_[2];
+  PipelineState pipeline_;
+  int position_[2];  // of the tokens of the lane's two rows
+  int first_[2];     // the first positions that they see
 };
 
 inline constexpr int kDecodeThreads = kComputingThreads + kCopyingThreads;
@@ -390,17 +398,17 @@ __global__ void __launch_bounds__(kDecodeThreads, kHeadSize > 128 ? 1 : kCtasPer
     DecodeKernel(const __grid_constant__ Params params, int ranges, int stages) {
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ DecodeShared<Kv, kHeadSize> shared;
-  const uint32_t ring = SharedAddress(shared.barriers);
-  if (threadIdx.x == 0) InitRing(ring, stages, kCopyingWarps, kComputingWarps);
+  const uint32_t barriers = SharedAddress(shared.barriers);
+  if (threadIdx.x == 0) InitPipeline(barriers, stages, kCopyingWarps, kComputingWarps);
   ReleaseDependents();
-  const bool starts = __syncthreads_or(threadIdx.x == 0 && IsTurn(params));
+  const bool starts = __syncthreads_or(threadIdx.x == 0 && MayReadAhead(params));
   if (!starts) WaitForPredecessor();
-  const RingCursor cursor(ring, stages);
+  const PipelineState pipeline(barriers, stages);
   if (threadIdx.x >= kComputingThreads) {
-    Producer<Kv, kHeadSize, Delay>(params, SharedAddress(memory), cursor)
+    Producer<Kv, kHeadSize, Delay>(params, SharedAddress(memory), pipeline)
         .Run(ranges, stages, starts);
   } else {
-    Consumer<Kv, kHeadSize, kHalves, Delay>(params, SharedAddress(memory), cursor, shared)
+    Consumer<Kv, kHeadSize, kHalves, Delay>(params, SharedAddress(memory), pipeline, shared)
         .Run(ranges);
   }
 }

@@ -1,5 +1,5 @@
-// Launches decode_kernel.cuh's kernel: which instance, and how much shared memory. For
-// paged_decode.cu and its test, which puts delays into the kernel.
+// Launches the decode kernel: chooses the instance and the shared memory. Used by paged_decode.cu
+// and by the tests, which insert delays into the kernel.
 #ifndef MILLRACE_KERNELS_ATTENTION_DECODE_LAUNCH_CUH_
 #define MILLRACE_KERNELS_ATTENTION_DECODE_LAUNCH_CUH_
 
@@ -14,7 +14,7 @@ template <typename Kv, int kHeadSize, int kHalves, typename Delay>
 cudaError_t LaunchDecodeKernel(const Launch& launch) {
   constexpr int kStage = Stage<Kv, kHeadSize>::kBytes;
   constexpr int kStatic = sizeof(DecodeShared<Kv, kHeadSize>) + 128;
-  constexpr int kFixed = 1024 + kStatic;  // what a CTA takes beside its ring
+  constexpr int kFixed = 1024 + kStatic;  // shared memory of a CTA beside its pipeline
   const int half = launch.shared_per_sm / kCtasPerSm - kFixed;
   const int ctas = half >= 3 * kStage ? kCtasPerSm : 1;
   const int shared =

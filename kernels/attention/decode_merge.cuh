@@ -1,4 +1,4 @@
-// Decoding, the end of a row whose chunks were on several CTAs: their results become one.
+// Merges the partial results of a row whose chunks were divided among several CTAs.
 #ifndef MILLRACE_KERNELS_ATTENTION_DECODE_MERGE_CUH_
 #define MILLRACE_KERNELS_ATTENTION_DECODE_MERGE_CUH_
 
@@ -8,7 +8,7 @@
 
 namespace millrace::kernels::attention {
 
-// The partial results of a row, and four columns of its outputs.
+// The partial results of a query row, and the four output columns that a lane merges.
 struct Partials {
   const float2* sums;
   const float* values;
@@ -17,14 +17,15 @@ struct Partials {
   int chunks;
   float log2_unit;
   float value_scale;
-  int64_t out;  // the first one's place; -1: nowhere
+  int64_t out;  // element offset of the first column; -1 stores nothing
 };
 
-// By a warp. The lanes have a chunk's factors each, which need only the largest scores before it;
-// the sums then follow one another.
+// Merges a row's chunks in ascending order. Called by all lanes of a warp. Each lane computes one
+// chunk's factors, which need only the largest scores before it; the sums then follow one another.
 __device__ inline void MergePartials(const Params& params, const Partials& partials) {
   const int lane = threadIdx.x % kWarpSize;
-  constexpr int kAhead = 16;  // read at once; more would take registers from the loop over tiles
+  // chunks read at once; more would take registers from the loop over tiles
+  constexpr int kAhead = 16;
   const auto load_sum = [&](int chunk) {
     if (chunk >= partials.chunks) return EmptySoftmax();
     const float2 sum = __ldcg(partials.sums + chunk * partials.sums_stride);

@@ -1,5 +1,6 @@
-// Decoding, where it makes a step's queries, keys and values of the qkv linear's product itself, as
-// rope_append.cu makes them: the warps that compute do, at the beginning of a segment.
+// Rope and append fused into the decode kernel: at the beginning of a segment the consumer warps
+// compute its queries, key and value from the qkv linear's product, with the bits of
+// rope_append.cu.
 #ifndef MILLRACE_KERNELS_ATTENTION_DECODE_ROPE_CUH_
 #define MILLRACE_KERNELS_ATTENTION_DECODE_ROPE_CUH_
 
@@ -11,7 +12,7 @@
 
 namespace millrace::kernels::attention {
 
-// In shared memory.
+// Stores to shared memory.
 __device__ inline void StoreShared8(uint32_t to, uint2 words) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(words.x), "r"(words.y) : "memory");
 }
@@ -19,8 +20,8 @@ __device__ inline void StoreShared4(uint32_t to, uint32_t word) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
 }
 
-// By a warp: `words` words of 16 bytes of a head at address `head`, from `first` on, to a tile's
-// row.
+// Copies `words` 16-byte words of a head at shared address `head`, from word `first` on, to a
+// tile's row. Called by all lanes of a warp.
 template <typename Row>
 __device__ inline void CopyHead(uint32_t tile, int row, uint32_t head, int first, int words) {
   const int lane = threadIdx.x % kWarpSize;
@@ -36,15 +37,16 @@ __device__ inline void CopyHead(uint32_t tile, int row, uint32_t head, int first
                : "memory");
 }
 
-// The part of a thread among kComputingThreads in a segment's heads: 8 values of each head that is
-// its own. What it reads from global memory it reads at once, before it uses any of it.
+// One of kComputingThreads threads' part in a segment's heads: 8 values of each head assigned to
+// it. All loads from global memory are issued before any is used.
 template <typename Kv, int kHeadSize>
-class HeadMaker {
+class FusedRope {
  public:
   static constexpr int kRowBytes = Tile<Kv, kHeadSize>::kRowBytes;
 
-  // Reads what is constant, and where the new key and value go.
-  __device__ HeadMaker(const Params& params, const Segment& segment)
+  // Loads the constants and the block id of the new key and value. Safe before the predecessor has
+  // ended.
+  __device__ FusedRope(const Params& params, const Segment& segment)
       : params_(params),
         segment_(segment),
         lane_(threadIdx.x % kLanes),
@@ -53,23 +55,23 @@ class HeadMaker {
     if (segment.HasLast()) {
       block_ = params.Blocks(segment.row.slot)[segment.row.position >> params.block_shift];
     }
-    if (Turns()) {
+    if (Rotates()) {
       const int64_t row = int64_t{segment.row.position} * (params.rope.dimensions / 2);
-      Load8(reinterpret_cast<const float*>(params.rope.rotations + row + 4 * lane_), turn_);
+      Load8(reinterpret_cast<const float*>(params.rope.rotations + row + 4 * lane_), rotation_);
     }
     LoadConstants();
   }
 
-  // Reads the product, when the kernel's predecessor has ended.
+  // Loads the product. Call after the kernel's predecessor has ended.
   __device__ void Load() {
     if (Works()) raw_.Load(params_.qkv, segment_.row.token, Column(), runs_);
   }
 
-  // Writes queries to rows at address `rows`; stores the key and the value to their pages and to
-  // address `kv`.
-  __device__ void Make(uint32_t rows, uint32_t kv) {
+  // Writes queries to rows at shared address `rows`. Stores the new key and value to their pages
+  // and to shared address `kv`.
+  __device__ void Compute(uint32_t rows, uint32_t kv) {
     while (true) {
-      MakeOne(rows, kv);
+      ComputeHead(rows, kv);
       head_ += kAtOnce;
       if (head_ - static_cast<int>(threadIdx.x) / kLanes >= Heads()) break;
       LoadConstants();
@@ -80,15 +82,16 @@ class HeadMaker {
  private:
   using QueryRow = typename Tile<Kv, kHeadSize>::QueryRow;
   static constexpr int kLanes = kHeadLanes<kHeadSize>;
-  static constexpr int kAtOnce = kComputingThreads / kLanes;  // heads
+  static constexpr int kAtOnce = kComputingThreads / kLanes;  // heads per iteration
 
   __device__ bool IsInHead() const { return 8 * lane_ < kHeadSize; }
   __device__ bool Works() const { return head_ < Heads() && IsInHead(); }
-  __device__ bool Turns() const { return lane_ < params_.rope.dimensions / 8; }
+  __device__ bool Rotates() const { return lane_ < params_.rope.dimensions / 8; }
 
-  // The heads of queries and, with the row's last position, of a key and a value, in this order.
+  // Number of heads to compute: the queries' and, in the segment with the row's last position, a
+  // key and a value, in this order.
   __device__ int Heads() const { return params_.group + (segment_.HasLast() ? 2 : 0); }
-  // Where the thread's begins in the product.
+  // First column of the thread's head in the product.
   __device__ int64_t Column() const {
     const int in_product = head_ < params_.group ? segment_.head * params_.group + head_
                                                  : head_ * params_.kv_heads + segment_.head;
@@ -105,15 +108,15 @@ class HeadMaker {
     if (norm != nullptr) LoadRuns(norm, runs_, weight_);
   }
 
-  // All lanes of the warp come here.
-  __device__ void MakeOne(uint32_t rows, uint32_t kv_address) {
+  // Called by all lanes of the warp.
+  __device__ void ComputeHead(uint32_t rows, uint32_t kv_address) {
     const int kv = head_ - params_.group;  // 0: a key, 1: a value
     float x[8];
     const float* const bias = params_.rope.bias;
     raw_.Values(scales_, bias != nullptr && Works() ? bias + Column() : nullptr, runs_, x);
-    const HeadRule rule = {params_.rope.q_norm != nullptr, Turns(), !params_.rope.interleaved,
+    const HeadRule rule = {params_.rope.q_norm != nullptr, Rotates(), !params_.rope.interleaved,
                            params_.rope.norm_epsilon};
-    MakeHead<kHeadSize>(rule, kv == 1, IsInHead(), weight_, turn_, x);
+    NormAndRotate<kHeadSize>(rule, kv == 1, IsInHead(), weight_, rotation_, x);
     if (!Works()) return;
     if (kv >= 0) {
       StoreKv(kv, kv_address + kv * kRowBytes, x);
@@ -155,7 +158,7 @@ class HeadMaker {
   int head_;
   const Runs runs_;
   int64_t block_;  // of the new key and value
-  float turn_[8];
+  float rotation_[8];
   float scales_[8];
   float weight_[8];
   HeadRuns raw_;

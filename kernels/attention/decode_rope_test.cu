@@ -1,5 +1,5 @@
-// Decoding that makes queries, keys and values itself gives what an append before it gives, bit for
-// bit, in its outputs and in the pages.
+// Tests that decode with fused rope and append gives the bits, in outputs and pages, of decode
+// after a separate append.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,16 +26,16 @@ struct Shape {
 
 std::string Name(const Shape& s) {
   return std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + "x" +
-         std::to_string(s.head_size) + " turned " + std::to_string(s.dimensions) + " block " +
+         std::to_string(s.head_size) + " rotary " + std::to_string(s.dimensions) + " block " +
          std::to_string(s.block_size) + (s.interleaved ? " interleaved" : "") +
          (s.norms ? " normed" : "") + (s.fp8 ? " fp8" : "") + (s.scaled ? " scaled" : "") +
          " window " + std::to_string(s.window) + (s.bias ? " biased" : "");
 }
 
-// Sequences of so many positions, the step's among them, and rows of nobody's, whose one position
-// lies where all of theirs lie.
+// Lengths of the sequences, including the step's token. Padding rows follow, whose single position
+// lies in one shared block.
 const std::vector<int> kLengths = {1, 2, 16, 17, 64, 65, 200, 255, 256, 257, 1025, 3000};
-constexpr int kNobodys = 3, kUnused = 2;
+constexpr int kPadding = 3, kUnused = 2;
 constexpr int kMaxPositions = 3000;
 
 class World {
@@ -43,7 +43,7 @@ class World {
   explicit World(const Shape& shape, const std::vector<int>& lengths = kLengths)
       : shape_(shape),
         lengths_(lengths),
-        rows_(static_cast<int>(lengths.size()) + kNobodys + kUnused),
+        rows_(static_cast<int>(lengths.size()) + kPadding + kUnused),
         tokens_(rows_ - kUnused),
         width_(shape.heads * shape.head_size),
         row_blocks_(CeilDiv(kMaxPositions, shape.block_size)),
@@ -62,7 +62,7 @@ class World {
         plan_(AttentionPlanBytes(Step())),
         scratch_(AttentionScratchBytes(Step(), shape.head_size)) {
     std::vector<int32_t> first, start, slot, tables(rows_ * row_blocks_, -1);
-    int blocks = 1;  // the first is nobody's
+    int blocks = 1;  // block 0 is the padding block
     for (int r = 0; r < rows_; ++r) {
       const bool is_own = r < static_cast<int>(lengths_.size());
       first.push_back(std::min(r, tokens_));
@@ -88,14 +88,14 @@ class World {
     std::vector<uint8_t> pages;
   };
 
-  // `launch(args)` after an append, or of attention that makes it.
+  // Runs `launch(args)`: with fused rope if `fused`, otherwise after an append.
   template <typename Launch>
-  Result Run(bool makes, const Launch& launch) {
+  Result Run(bool fused, const Launch& launch) {
     const DeviceBuffer<uint8_t> pages(old_);
     out_.Poison();
     CheckCuda(LaunchPlanAttention(Step(), nullptr), "plan");
     AttentionArgs args = Args(pages.get());
-    if (makes) {
+    if (fused) {
       args.qkv = qkv_.view;
       args.rope = GetRope();
     } else {
@@ -107,7 +107,8 @@ class World {
     Result result = {out_.Download(), pages.Download()};
     EXPECT_TRUE(out_.GuardsIntact() && pages.GuardsIntact() && scratch_.GuardsIntact() &&
                 plan_.GuardsIntact());
-    // Of nobody's place each row leaves something else, and an append's rows all read the last.
+    // The padding block holds the last write of any padding row, and after an append all of them
+    // read the same one. So neither the block nor the padding rows' outputs are compared.
     std::fill_n(result.pages.begin(), block_stride_ * ElementSize(), 0);
     for (size_t i = lengths_.size() * width_; i < result.out.size(); ++i) {
       EXPECT_TRUE(std::isfinite(__bfloat162float(result.out[i])));
@@ -140,7 +141,7 @@ class World {
  private:
   int64_t ElementSize() const { return shape_.fp8 ? 1 : 2; }
 
-  // Pages with what earlier steps left; all else is NaN.
+  // Returns pages with the old positions' keys and values. All other memory is NaN.
   std::vector<uint8_t> Old(const std::vector<int32_t>& tables, int blocks) const {
     std::vector<uint8_t> pages(blocks * block_stride_ * ElementSize(), 0xff);
     for (size_t s = 0; s < lengths_.size(); ++s) {
@@ -151,7 +152,7 @@ class World {
               (int64_t{head} * shape_.block_size + p % shape_.block_size) * shape_.head_size;
           for (int d = 0; d < shape_.head_size; ++d) {
             const float value = RandomValue((at + d) * 31 + s);
-            const Bf16 rounded = __float2bfloat16(value / 4);  // an FP16 that is no NaN, too
+            const Bf16 rounded = __float2bfloat16(value / 4);  // not a NaN as FP16 either
             if (shape_.fp8) {
               pages[at + d] = ToFp8(value * 50);
             } else {
@@ -225,7 +226,7 @@ TEST(DecodeRopeTest, GivesTheBitsOfAnAppend) {
       {8, 2, 128, 128, 16, false, false, false, true},
       {8, 2, 128, 128, 64, false, true, true, true},   // Qwen3's
       {8, 1, 128, 128, 32, true, true, false, true},   // Llama-3-70B's
-      {16, 2, 128, 64, 128, false, true, true, true},  // as many as there may be
+      {16, 2, 128, 64, 128, false, true, true, true},  // the largest group
       {16, 2, 256, 256, 16, true, true, false, true},
       {2, 2, 128, 0, 16, false, true, false, true},   // no rotation
       {9, 3, 64, 64, 16, true, false, false, false},  // SmolLM2's
@@ -248,7 +249,7 @@ TEST(DecodeRopeTest, GivesTheBitsOfAnAppend) {
   }
 }
 
-// So many rows that a CTA has several.
+// Returns enough lengths that a CTA has several rows.
 std::vector<int> ManyLengths() {
   std::vector<int> lengths;
   for (int i = 0; i < 250; ++i) lengths.push_back(1 + i * 37 % 300);

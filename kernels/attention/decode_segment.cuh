@@ -1,11 +1,11 @@
-// Decoding: its warps, their stages in shared memory, and what a CTA has to do.
+// The decode kernel's warp roles, pipeline stages and work segments.
 #ifndef MILLRACE_KERNELS_ATTENTION_DECODE_SEGMENT_CUH_
 #define MILLRACE_KERNELS_ATTENTION_DECODE_SEGMENT_CUH_
 
 #include "kernels/attention/attention_kernels.h"
 #include "kernels/attention/attention_math.cuh"
 #include "kernels/attention/attention_params.cuh"
-#include "kernels/attention/attention_ring.cuh"
+#include "kernels/attention/attention_pipeline.cuh"
 #include "kernels/attention/attention_tile.cuh"
 #include "kernels/device_util.cuh"
 
@@ -19,23 +19,23 @@ inline constexpr int kCopyingThreads = kCopyingWarps * kWarpSize;
 template <typename Kv, int kHeadSize>
 struct Stage {
   using T = Tile<Kv, kHeadSize>;
-  // Queries, then, in the same place, the scores of a tile in float32.
+  // Queries and, later in the same memory, a tile's scores in float32.
   static constexpr int kRowsBytes =
       kDecodeRows * (kHeadSize * 2 > kTile * 4 ? kHeadSize * 2 : kTile * 4);
   static constexpr int kRowsOffset = 2 * T::kBytes;
   static constexpr int kBytes = 2 * T::kBytes + kRowsBytes;
 };
 
-// What a CTA has beside its stages.
+// Static shared memory of a CTA, beside the pipeline stages.
 template <typename Kv, int kHeadSize>
 struct DecodeShared {
-  // A new key and a new value, made with a segment's first tile for its last one.
+  // The new key and value, computed with a segment's first tile for use in its last one.
   alignas(16) uint8_t kv[2 * Tile<Kv, kHeadSize>::kRowBytes];
-  uint64_t barriers[kRingBytes / 8];
+  uint64_t barriers[kBarrierBytes / 8];
   bool is_last;
 };
 
-// Consecutive chunks of one row and kv head: all of them, or what a CTA has of them.
+// Consecutive chunks of one row and kv head that one CTA processes.
 struct Segment {
   DecodeRow row;
   int head;
@@ -48,25 +48,25 @@ struct Segment {
 
   __device__ int FirstTile() const { return max(span.first / kTile, begin * kTilesPerChunk); }
   __device__ int EndTile() const { return min(CeilDiv(span.end, kTile), end * kTilesPerChunk); }
-  // Whether it has the row's last position.
+  // Returns whether the segment contains the row's last position.
   __device__ bool HasLast() const { return end == end_chunk; }
   __device__ bool IsWhole() const { return begin == first_chunk && end == end_chunk; }
 };
 
-// Whether the attention before this one has seen all before it end: then the plan, the block tables
-// and what the pages held before may be read before this kernel's own predecessor has ended.
-__device__ inline bool IsTurn(const Params& params) {
-  if (params.turn < 2) return false;
-  uint32_t taken;
+// Returns whether the previous attention launch has passed its wait. Then the plan, the block
+// tables and the pages' old positions may be read before this kernel's own predecessor has ended.
+__device__ inline bool MayReadAhead(const Params& params) {
+  if (params.launch_number < 2) return false;
+  uint32_t last;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-               : "=r"(taken)
-               : "l"(&params.plan.header->turn)
+               : "=r"(last)
+               : "l"(&params.plan.header->last_launch)
                : "memory");
-  return taken + 1 == params.turn;
+  return last + 1 == params.launch_number;
 }
 
-// Calls run(segment) for each segment of this CTA. Neighbours in the line go to one SM, so that
-// short lines are spread over all SMs.
+// Calls run(segment) for each segment of this CTA. Consecutive ranges go to one SM, so that little
+// work is spread over all SMs.
 template <typename Run>
 __device__ inline void ForEachSegment(const Params& params, int ranges, const Run& run) {
   const int sms = ranges / kCtasPerSm;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uintptr_t kPartAlignment = 256;
 
-// Hands out consecutive parts of memory.
+// Carves aligned arrays out of one allocation.
 class Parts {
  public:
   explicit Parts(void* memory) : begin_(reinterpret_cast<uintptr_t>(memory)), end_(begin_) {}
@@ -46,7 +46,7 @@ bool Decodes(const AttentionStep& step, int tokens) {
   return tokens * (step.heads / step.kv_heads) <= kDecodeRows;
 }
 
-// The totals are for prompts only.
+// Only prefill uses the totals.
 Scratch TakeScratch(const AttentionStep& step, int head_size, Parts& parts) {
   Scratch scratch;
   scratch.partial_sums = parts.Take<float2>(size_t{kPartials} * step.heads);
@@ -77,9 +77,9 @@ bool IsValid(const AttentionStep& step) {
          step.row_start != nullptr && step.row_slot != nullptr && IsMemory(step.plan);
 }
 
-bool MayMake(int heads, int kv_heads) { return heads / kv_heads <= kMadeRows; }
+bool CanFuseRope(int heads, int kv_heads) { return heads / kv_heads <= kFusedRopeRows; }
 
-// They are given, or made.
+// Queries come either in `q` or as the qkv product.
 bool HasValidQueries(const AttentionArgs& args, int64_t width) {
   if (args.qkv.data == nullptr) {
     return args.q != nullptr && IsAligned16(args.q) && args.q_stride >= width &&
@@ -87,8 +87,8 @@ bool HasValidQueries(const AttentionArgs& args, int64_t width) {
   }
   const int64_t qkv_width = width + int64_t{2} * args.pages.kv_heads * args.pages.head_size;
   return args.q == nullptr && args.step.max_row_tokens == 1 &&
-         MayMake(args.step.heads, args.step.kv_heads) && kernels::IsValid(args.qkv, qkv_width) &&
-         kernels::IsValid(args.rope, args.pages.head_size);
+         CanFuseRope(args.step.heads, args.step.kv_heads) &&
+         kernels::IsValid(args.qkv, qkv_width) && kernels::IsValid(args.rope, args.pages.head_size);
 }
 
 bool HasValidOutput(const Activation& out, int64_t width) {
@@ -144,8 +144,8 @@ size_t AttentionScratchBytes(const AttentionStep& step, int head_size) {
 }
 
 int MostAppendingRows(int heads, int kv_heads) {
-  constexpr int kMostHeads = 512;  // of keys and values: about two for each CTA
-  return MayMake(heads, kv_heads) ? kMostHeads / kv_heads : 0;
+  constexpr int kMostHeads = 512;  // rows times kv heads: about two for each CTA
+  return CanFuseRope(heads, kv_heads) ? kMostHeads / kv_heads : 0;
 }
 
 bool AppendsWithAttention(const AttentionStep& step) {

@@ -1,5 +1,6 @@
-// Paged attention with Llama-3-8B's heads, 32/8 x 128, unless the shape says otherwise. Decode
-// reads at least its keys and values; of a prompt the rate of arithmetic is printed beside.
+// Benchmark of paged attention, with Llama-3-8B's heads (32/8 x 128) unless the shape says
+// otherwise. Decode rows count the bytes of keys and values; prefill rows also print the arithmetic
+// rate.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -19,7 +20,7 @@ namespace {
 
 struct Shape {
   int rows;
-  int tokens;  // of a row, the last ones
+  int tokens;  // of a row; its last ones
   int length;
   Type type = Type::kBf16;
   int block_size = 16;
@@ -40,10 +41,9 @@ std::string Name(const Shape& shape) {
   return name.str();
 }
 
-// Layers as in a step: a plan, and then, many times, an append of the rows' last positions and
-// attention that reads ahead, or attention that appends; each alone; and, beside it, attention that
-// does not read ahead. Attention's queries are what the attention before it left, or what the
-// append left.
+// Times layers as in a step, each after a plan: append and attention that reads ahead, attention
+// with fused rope and append, each of them alone, and attention that does not read ahead.
+// Attention's queries are the previous attention's output or the append's.
 void RunDecodeLayers(Bench& bench, const Shape& shape, const AttentionArgs& args, int inputs,
                      int row_blocks, double bytes) {
   const int layers = (64 + inputs - 1) / inputs * inputs;
@@ -64,13 +64,13 @@ void RunDecodeLayers(Bench& bench, const Shape& shape, const AttentionArgs& args
                      .k_norm = nullptr,
                      .norm_epsilon = 0};
   enum class Append { kNot, kBefore, kInside };
-  const auto run = [&](const char* name, Append append, bool attends, bool turns) {
+  const auto run = [&](const char* name, Append append, bool attends, bool reads_ahead) {
     const auto launch = [&](int layer, cudaStream_t stream) {
       AttentionArgs a = args;
       const bool swaps = append == Append::kNot && layer % 2 == 1;
       a.q = swaps ? out.get() : q.get();
       a.out.data = swaps ? q.get() : out.get();
-      a.turn = turns ? layer + 1 : 0;
+      a.launch_number = reads_ahead ? layer + 1 : 0;
       if (append == Append::kInside) {
         a.q = nullptr;
         a.qkv = product;

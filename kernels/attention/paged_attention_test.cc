@@ -37,14 +37,14 @@ std::vector<Bf16> RunStep(const AttentionWorld& world, const std::vector<StepRow
   return RunStep(runner, rows);
 }
 
-// The bits of one token's row, without the padding.
+// Returns the bits of one token's outputs without the padding.
 std::vector<uint16_t> Bits(const AttentionWorld& world, const std::vector<Bf16>& out, int token) {
   std::vector<uint16_t> bits(world.Case().Width());
   std::memcpy(bits.data(), &out[size_t(token) * world.Case().Stride()], bits.size() * 2);
   return bits;
 }
 
-// Against float64; returns the largest row error.
+// Compares with float64. Returns the largest row error.
 double ExpectRight(const AttentionWorld& world, const std::vector<StepRow>& rows) {
   const std::vector<Bf16> out = RunStep(world, rows);
   std::vector<StepRow> tokens;
@@ -58,8 +58,8 @@ double ExpectRight(const AttentionWorld& world, const std::vector<StepRow>& rows
     const std::vector<double> reference = world.Reference(tokens[t].sequence, tokens[t].start);
     const Bf16* row = &out[size_t(t) * world.Case().Stride()];
     errors[t] = RowError(row, reference.data(), width);
-    // Rounding the output takes 1.2e-6 on average and, in few columns, sometimes all of the bound;
-    // rounding the probabilities adds some 1e-8, in few columns up to 2e-7.
+    // Rounding the output contributes 1.2e-6 on average and, with few columns, sometimes the whole
+    // bound. Rounding the probabilities adds about 1e-8, with few columns up to 2e-7.
     std::vector<Bf16> rounded;
     for (const double value : reference) rounded.push_back(__double2bfloat16(value));
     limits[t] = std::max(kBf16RowError, RowError(rounded.data(), reference.data(), width) + 2e-7);
@@ -87,7 +87,8 @@ double ExpectRight(const AttentionWorld& world, const std::vector<StepRow>& rows
   return worst;
 }
 
-// Decode rows at lengths around the tiles' and chunks' ends, and prompts from the middle.
+// Runs decode rows at lengths around the ends of tiles and chunks, and prompts that start
+// mid-sequence.
 std::vector<StepRow> MixedRows(const AttentionCase& c) {
   std::vector<StepRow> rows;
   for (size_t s = 0; s < c.lengths.size(); ++s) {
@@ -100,7 +101,7 @@ std::vector<StepRow> MixedRows(const AttentionCase& c) {
 
 const std::vector<int> kLengths = {1, 17, 63, 64, 65, 200, 255, 256, 257, 700, 515, 513};
 
-// FP8 pages are exact in BF16, so their rows are held to BF16's bound.
+// FP8 codes are exact in BF16, so FP8 pages are held to BF16's bound.
 TEST(PagedAttentionTest, IsRightForEveryShape) {
   double worst = 0;
   for (const Type type : {Type::kBf16, Type::kFp8}) {
@@ -165,7 +166,7 @@ TEST(PagedAttentionTest, ReadsAPromptOfThousandsOfTokens) {
               ExpectRight(world, {{0, 0, 2000}, {1, 0, 255}, {2, 0, 48}}));
 }
 
-// The same bits for a prompt read at once, in chunks of any size, or decoded token by token.
+// A prompt gives the same bits when it is read at once, in chunks of any size, or token by token.
 TEST(PagedAttentionTest, ChunkingChangesNoBit) {
   for (const Type type : {Type::kBf16, Type::kFp8}) {
     for (const int window : {0, 90}) {
@@ -195,7 +196,7 @@ TEST(PagedAttentionTest, ChunkingChangesNoBit) {
   }
 }
 
-// The kernels for one architecture have the bits of the portable ones.
+// The sm_90a kernels give the bits of the portable ones.
 TEST(PagedAttentionTest, PortableKernelsGiveTheSameBits) {
   for (const int head_size : {64, 96, 128, 256}) {
     for (const float sharpness : {1.0f, 8.0f}) {
@@ -216,11 +217,11 @@ TEST(PagedAttentionTest, PortableKernelsGiveTheSameBits) {
   }
 }
 
-// In the places and with the bits of a quantization that reads the BF16.
+// FP8 outputs have the bits of a separate quantization of the BF16 outputs.
 TEST(PagedAttentionTest, Fp8OutputsAreTheBf16OnesQuantized) {
   constexpr float kScale = 0.0043f;
   const DeviceBuffer<float> scale(std::vector<float>{kScale});
-  // One token a row, of which a long one is on many CTAs; with prompts.
+  // One token per row, with a long row divided among many CTAs; and with prompts.
   const std::vector<std::vector<StepRow>> steps = {{{9, 699, 1}, {10, 20, 1}, {11, 512, 1}},
                                                    {{9, 0, 700}, {10, 14, 1}, {11, 400, 113}}};
   for (const int head_size : {64, 96, 128, 256}) {
@@ -274,7 +275,7 @@ TEST(PagedAttentionTest, NeighboursChangeNoBit) {
   }
 }
 
-// More chunks than partial results have places for: the rows left over run on one CTA a head.
+// With more chunks than kPartials, the remaining rows run on one CTA per head.
 TEST(PagedAttentionTest, ManyLongRowsGiveTheBitsOfOne) {
   const int rows = 300;
   const int length = 4000;

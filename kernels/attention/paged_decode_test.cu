@@ -1,4 +1,5 @@
-// Decoding does not rely on how fast its warps are, nor on when it starts behind an append.
+// Tests that decode does not depend on the speed of its warps or on when it starts behind an
+// append.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,8 +58,8 @@ TEST(PagedDecodeTest, DelaysChangeNoBit) {
   ExpectDelaysChangeNoBit<Bf16, 64>(8, 0);
 }
 
-// ---- Steps of several layers, in which each kernel lets the next one start at once and attention
-// reads ahead. What it may read early is new in every step, and late ----
+// Steps of several layers. Each kernel lets the next one start at once, and attention reads ahead.
+// Everything that it may read early changes in every step, and arrives late.
 
 constexpr int kHeads = 8, kKvHeads = 2, kHeadSize = 128, kBlock = 16;
 constexpr int kWidth = kHeads * kHeadSize, kQkvWidth = kWidth + 2 * kKvHeads * kHeadSize;
@@ -85,7 +86,7 @@ std::vector<Bf16> RandomElements(int64_t count) {
   std::vector<Bf16> elements(count);
   ParallelFor(64, [&](int part) {
     for (int64_t i = count * part / 64; i < count * (part + 1) / 64; ++i) {
-      elements[i] = __float2bfloat16(RandomValue(i) / 4);  // an FP16 that is no NaN, too
+      elements[i] = __float2bfloat16(RandomValue(i) / 4);  // not a NaN as FP16 either
     }
   });
   return elements;
@@ -93,8 +94,8 @@ std::vector<Bf16> RandomElements(int64_t count) {
 
 class Steps {
  public:
-  // Rows of so many tokens, one position further in each step. `window`, if not 0: of every second
-  // layer, with a plan of its own.
+  // Rows of row_tokens tokens that advance one position per step. A `window` other than 0 applies
+  // to every second layer, which then has a plan of its own.
   Steps(const std::vector<int>& row_starts, int row_tokens, int window = 0)
       : rows_(row_starts.size()),
         row_tokens_(row_tokens),
@@ -138,12 +139,12 @@ class Steps {
     CheckCuda(cudaDeviceSynchronize(), "setting up");
   }
 
-  // `turns`: attention reads ahead; `makes`: it makes queries, keys and values itself. `between` is
-  // called after each launch.
+  // Launches all steps. With `reads_ahead` launches are numbered; with `fused` attention applies
+  // rope and appends. `between` is called after each launch.
   template <typename Between>
-  void Launch(bool turns, bool makes, cudaStream_t stream, const Between& between) const {
+  void Launch(bool reads_ahead, bool fused, cudaStream_t stream, const Between& between) const {
     for (int step = 0; step < kSteps; ++step) {
-      // Something that does not start early, as a step's upload.
+      // An operation that does not start early, like a step's upload.
       CheckCuda(cudaMemcpyAsync(tables_.get(), table_sources_.get(), sizeof(int32_t),
                                 cudaMemcpyDeviceToDevice, stream),
                 "upload");
@@ -158,12 +159,13 @@ class Steps {
         SlowCopy(source_.get() + 64 * (step * kLayers + layer) + layer_elements_, qkv_.get(),
                  qkv_.size(), stream);
         between();
-        if (!makes) CheckCuda(Append(step, layer, stream), "append");
+        if (!fused) CheckCuda(Append(step, layer, stream), "append");
         between();
-        if (Turn(layer) == 1) CheckCuda(LaunchPlanAttention(Step(step, layer), stream), "plan");
+        if (LaunchNumber(layer) == 1)
+          CheckCuda(LaunchPlanAttention(Step(step, layer), stream), "plan");
         between();
-        AttentionArgs args = Args(Step(step, layer), layer, turns, Out(step, layer));
-        if (makes) {
+        AttentionArgs args = Args(Step(step, layer), layer, reads_ahead, Out(step, layer));
+        if (fused) {
           args.q = nullptr;
           args.qkv = Qkv();
           args.rope = GetRope();
@@ -174,8 +176,8 @@ class Steps {
     }
   }
 
-  // Attention of a step without tokens, behind a slow kernel, and then one that reads what the slow
-  // one wrote.
+  // Launches attention of a step without tokens behind a slow kernel, and then a copy that reads
+  // the slow kernel's output.
   void LaunchNothing(const int32_t* zeros, cudaStream_t stream) const {
     AttentionStep step = Step(0, 0);
     step.row_first = zeros;
@@ -198,8 +200,8 @@ class Steps {
 
  private:
   bool HasWindow(int layer) const { return window_ > 0 && layer % 2 == 1; }
-  // Among the layers of its plan, from 1 on.
-  uint32_t Turn(int layer) const { return window_ > 0 ? layer / 2 + 1 : layer + 1; }
+  // Number of the layer among those of its plan, from 1 on.
+  uint32_t LaunchNumber(int layer) const { return window_ > 0 ? layer / 2 + 1 : layer + 1; }
 
   AttentionStep Step(int step, int layer) const {
     return {.rows = rows_,
@@ -242,7 +244,7 @@ class Steps {
             .k_norm = nullptr,
             .norm_epsilon = 0};
   }
-  AttentionArgs Args(const AttentionStep& step, int layer, bool turns, Bf16* out) const {
+  AttentionArgs Args(const AttentionStep& step, int layer, bool reads_ahead, Bf16* out) const {
     return {.step = step,
             .q = q_.get(),
             .q_stride = kWidth,
@@ -252,13 +254,13 @@ class Steps {
             .scale = 0.09f,
             .soft_cap = 0,
             .scratch = scratch_.get(),
-            .turn = turns ? Turn(layer) : 0};
+            .launch_number = reads_ahead ? LaunchNumber(layer) : 0};
   }
 
   const int rows_, row_tokens_, window_, tokens_;
   const int64_t layer_elements_;
   DeviceBuffer<int32_t> first_, slot_, starts_, slots_, positions_, table_sources_, tables_;
-  DeviceBuffer<Bf16> source_, pages_, qkv_, q_, out_;  // out_: of all steps and layers
+  DeviceBuffer<Bf16> source_, pages_, qkv_, q_, out_;  // out_ holds all steps and layers
   DeviceBuffer<float2> rotations_;
   DeviceBuffer<uint8_t> plans_[2], scratch_;
 };
@@ -269,12 +271,12 @@ struct Stream {
   cudaStream_t stream;
 };
 
-void ExpectReadingAheadChangesNoBit(int row_tokens, bool makes, int window = 0) {
+void ExpectReadingAheadChangesNoBit(int row_tokens, bool fused, int window = 0) {
   Steps steps({0, 14, 15, 30, 62, 63, 200, 250, 256, 600}, row_tokens, window);
   steps.Launch(false, false, nullptr, [] { CheckCuda(cudaDeviceSynchronize(), "one by one"); });
   const std::vector<uint8_t> expected = steps.Result();
   const Stream s;
-  const auto launch = [&](cudaStream_t stream) { steps.Launch(true, makes, stream, [] {}); };
+  const auto launch = [&](cudaStream_t stream) { steps.Launch(true, fused, stream, [] {}); };
   CapturedGraph graph(s.stream, launch);
   for (int replay = 0; replay < 20; ++replay) {
     steps.Poison();
@@ -298,7 +300,7 @@ TEST(PagedDecodeTest, ReadingAheadChangesNoBit) {
   ExpectReadingAheadChangesNoBit(3, false, 90);
 }
 
-// ---- That something is read ahead, as soon as the attention before says so ----
+// Reading ahead takes place once the previous attention launch has published its number.
 
 __device__ int tiles_read_ahead;
 
@@ -308,15 +310,15 @@ struct Probe : NoDelay {
   }
 };
 
-TEST(PagedDecodeTest, ReadsAheadWhenItIsItsTurn) {
+TEST(PagedDecodeTest, ReadsAheadAfterThePreviousLaunch) {
   const AttentionCase c = {.lengths = {100, 1000, 5000}};
   const AttentionWorld world(c);
   AttentionRunner runner(world, 3, 3, 1);
   runner.Upload({{0, 99, 1}, {1, 999, 1}, {2, 4999, 1}});
   ASSERT_EQ(LaunchPlanAttention(runner.Args().step, nullptr), cudaSuccess);
-  const auto tiles = [&](uint32_t turn) {
+  const auto tiles = [&](uint32_t launch_number) {
     AttentionArgs args = runner.Args();
-    args.turn = turn;
+    args.launch_number = launch_number;
     Launch launch;
     CheckCuda(MakeLaunch(args, nullptr, launch), "arguments");
     int count = 0;
@@ -325,11 +327,11 @@ TEST(PagedDecodeTest, ReadsAheadWhenItIsItsTurn) {
     CheckCuda(cudaMemcpyFromSymbol(&count, tiles_read_ahead, sizeof(count)), "count");
     return count;
   };
-  EXPECT_EQ(tiles(1), 0);               // nobody has said anything
+  EXPECT_EQ(tiles(1), 0);               // no launch has published a number
   const int chunks = 2 * (1 + 4 + 20);  // each on a CTA of its own
   EXPECT_GE(tiles(2), chunks);
   EXPECT_GE(tiles(3), chunks);
-  EXPECT_EQ(tiles(5), 0);  // not the next
+  EXPECT_EQ(tiles(5), 0);  // not the next number
   EXPECT_EQ(tiles(0), 0);
 }
 

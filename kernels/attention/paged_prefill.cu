@@ -1,5 +1,6 @@
-// Reading prompts with mma.sync, as FlashAttention-2 does (arXiv:2307.08691). Warps hold 32 rows
-// where that fits: each key and value that is read from shared memory then serves two instructions.
+// Prefill with mma.sync, as in FlashAttention-2 (arXiv:2307.08691). A warp holds 32 query rows
+// where registers allow, so that each key and value read from shared memory serves two
+// instructions.
 #include "kernels/attention/prefill_common.cuh"
 
 namespace millrace::kernels::attention {
@@ -25,7 +26,7 @@ class Reader : public PrefillBase<Kv, kSize, BlocksFor(kSize), 2, typename Tile<
         key_lane_(T::KeyLane(lane_)),
         value_lane_(T::kBytes + T::ValueLane(lane_)) {}
 
-  // The item is in shared memory.
+  // Processes the item in shared memory.
   __device__ void RunItem() {
     const Span span = params_.Visible(shared_.item.position, shared_.item.tokens);
     const int first_tile = span.first / kTile;
@@ -37,7 +38,7 @@ class Reader : public PrefillBase<Kv, kSize, BlocksFor(kSize), 2, typename Tile<
       this->ClearChunk();
       for (; tile < chunk_end; ++tile) {
         this->FinishTile();
-        __syncthreads();  // this tile is here, and the one before has been read
+        __syncthreads();  // this tile has arrived, and the previous one has been read
         if (tile + 1 < end) this->StartTile(tile + 1);
         if (T::kFp8 && tile == first_tile) ConvertQueries();
         RunTile(tile);
@@ -48,7 +49,7 @@ class Reader : public PrefillBase<Kv, kSize, BlocksFor(kSize), 2, typename Tile<
   }
 
  private:
-  // To what the product with FP8 keys takes.
+  // Converts the queries to FP16, which the product with FP8 keys takes.
   __device__ void ConvertQueries() {
     uint4* words = static_cast<uint4*>(__cvta_shared_to_generic(queries_));
     for (int i = threadIdx.x; i < Base::kQueryBytes / 16; i += kThreads) {

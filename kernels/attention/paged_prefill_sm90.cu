@@ -1,11 +1,11 @@
-// Reading prompts with Hopper's wgmma, in the shape of FlashAttention-3 (arXiv:2407.08608): four
-// warps copy keys and values into a ring in shared memory, without a pause from item to item; two
-// groups of four warps have 64 rows of queries each. A group multiplies the next tile's keys and
-// this tile's values, and turns the next scores into probabilities while the values' products are
-// under way, beside what the other group does. Queries, scores, probabilities, the chunk's sums and
-// the total's are all in registers.
+// Prefill with Hopper's wgmma, structured like FlashAttention-3 (arXiv:2407.08608). Four producer
+// warps copy keys and values into a pipeline in shared memory without pausing between items. Two
+// consumer warp groups take 64 query rows each. A group issues the products of the next tile's keys
+// and of this tile's values, and computes the next probabilities while the values' products are in
+// flight, overlapped with the other group. Queries, scores, probabilities, and the sums of the
+// chunk and of the total all stay in registers.
 //
-// Compiled for all architectures, but launched on sm_90a alone: elsewhere nothing is multiplied.
+// Compiled for all architectures but launched on sm_90a only; elsewhere wgmma compiles to nothing.
 #include <algorithm>
 
 #include "kernels/attention/prefill_sm90_copy.cuh"
@@ -17,7 +17,7 @@ namespace {
 constexpr int kComputingThreads = kComputingGroups * kGroupThreads;
 constexpr int kThreads = kGroupThreads + kComputingThreads;
 
-// Registers a thread, of the 168 that the launch gives to each.
+// Registers per thread after setmaxnreg, out of 168 that the launch gives to each thread.
 constexpr int kCopyingRegisters = 40;
 constexpr int kComputingRegisters = 232;
 
@@ -39,8 +39,8 @@ class Consumer {
       : params_(params),
         shared_(shared),
         base_(base),
-        full_(base + L::kRingOffset, L::kStages),
-        read_(base + L::kRingOffset, L::kStages) {}
+        full_(base + L::kBarriersOffset, L::kStages),
+        read_(base + L::kBarriersOffset, L::kStages) {}
 
   __device__ void Run() {
     for (int n = 0;; ++n) {
@@ -57,17 +57,17 @@ class Consumer {
   using Scores = float[kTileBlocks][4];
   static constexpr int kColumnBlocks = kHeadSize / 8;
 
-  // Its first tile is there.
+  // Processes an item whose first tile has arrived.
   __device__ void RunItem(const PrefillWork& work) {
     const Span span = params_.Visible(work.item.position, work.item.tokens);
     int tile = span.first / kTile;
     const int end = CeilDiv(span.end, kTile);
-    // Tiles of which every row sees all.
+    // Tiles in [first_whole, end_whole) are visible to every row and need no mask.
     const int last = work.item.position + work.item.tokens - 1;
     const int first_whole = CeilDiv(FirstVisible(last, params_.window), kTile);
     const int end_whole = (work.item.position + 1) / kTile;
     LoadQueries();
-    shared_.totals[Row(0)] = shared_.totals[Row(1)] = EmptySoftmax();  // by four lanes
+    shared_.totals[Row(0)] = shared_.totals[Row(1)] = EmptySoftmax();  // four lanes write the same
     for (Softmax& sums : sums_) sums = EmptySoftmax();
 #pragma unroll
     for (int i = 0; i < 4 * kColumnBlocks; ++i) total_values_[i / 4][i % 4] = 0;
@@ -86,7 +86,7 @@ class Consumer {
     finish_scores(tile);
     TakeProbabilities(scores, log2_unit, TakeMaxima(scores, log2_unit, sums_), sums_);
     PackScores(scores);
-    bool first = true;  // of a chunk
+    bool first = true;  // whether `tile` is the first of a chunk
     if (tile + 1 < end) full_.WaitFull();
     while (tile + 1 < end) {
       MultiplyKeys(scores);
@@ -100,9 +100,8 @@ class Consumer {
       WgmmaFence(scores);
       finish_scores(tile);
       const TileOffsets offsets = TakeMaxima(scores, log2_unit, sums_);
-      // By now the values have been multiplied. The wait stands in branches, unlike in text, for
-      // the compiler to leave what is above where it is; what is below is for the time in which the
-      // exponentials keep their unit busy.
+      // The values' products are done by now. The waits stand in branches, with different texts, so
+      // that the compiler leaves the code above in place. The code below overlaps the exponentials.
       if (first) {
         WgmmaWait<0, 0>();
         WgmmaFence(values_);
@@ -139,7 +138,7 @@ class Consumer {
     if (Lane() == 0) MbarrierArrive(base_ + L::kQueriesReadOffset);
   }
 
-  // Starts the products of the queries and the tile that `full_` has waited for.
+  // Issues the products of the queries with the keys of the tile that `full_` has waited for.
   __device__ void MultiplyKeys(Scores& scores) {
     const WgmmaMatrices keys(base_ + full_.stage() * L::kStageBytes, 0);
     full_.Advance();
@@ -154,7 +153,8 @@ class Consumer {
     WgmmaCommit();
   }
 
-  // Starts those of the probabilities and the oldest tile; `first`: there is nothing to add to.
+  // Issues the products of the probabilities with the oldest tile's values. `first` starts a new
+  // sum.
   __device__ void MultiplyValues(bool first) {
     const WgmmaMatrices values(base_ + read_.stage() * L::kStageBytes + L::kTileBytes,
                                SwizzledRow<kHeadSize>::kColumnBytes);
@@ -242,12 +242,12 @@ class Consumer {
   const Params& params_;
   PrefillSm90Shared& shared_;
   const uint32_t base_;
-  RingCursor full_;  // the next tile whose keys are multiplied
-  RingCursor read_;  // the oldest whose values are not
+  PipelineState full_;  // the next tile whose keys are multiplied
+  PipelineState read_;  // the oldest tile whose values are not yet read
 
   uint32_t query_[T::kSteps][4];
   uint32_t probabilities_[kTile / 16][4];
-  // Of the chunk, and of the chunks before.
+  // Sums of the current chunk, and of all chunks before it.
   Softmax sums_[2];
   float values_[kColumnBlocks][4];
   float total_values_[kColumnBlocks][4];
@@ -261,8 +261,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto& shared = *reinterpret_cast<PrefillSm90Shared*>(memory + L::kSharedOffset);
   const uint32_t base = SharedBase(memory);
   if (threadIdx.x == 0) {
-    InitRing(base + L::kRingOffset, L::kStages, kGroupThreads / kWarpSize,
-             kComputingThreads / kWarpSize);
+    InitPipeline(base + L::kBarriersOffset, L::kStages, kGroupThreads / kWarpSize,
+                 kComputingThreads / kWarpSize);
     MbarrierInit(base + L::kQueriesReadOffset, kComputingThreads / kWarpSize);
   }
   AwaitPredecessor();

@@ -1,7 +1,7 @@
-// How the portable kernel reads prompts. A CTA takes 128 rows of queries, (token, head of a kv
-// head's group), and runs through all keys that they see; each warp has its own rows. At the end of
-// a chunk its result joins the total, which lies in global memory (in practice in the L2 cache), in
-// the order of the registers, for registers hold one accumulator only.
+// The loop of the portable prefill kernel. A CTA takes 128 query rows (token, query head of a kv
+// head's group) and iterates over all keys that they see; each warp owns some of the rows. At the
+// end of a chunk its result is merged into the total, which lies in global memory (in practice in
+// the L2 cache) in register order, since registers hold only one accumulator.
 #ifndef MILLRACE_KERNELS_ATTENTION_PREFILL_COMMON_CUH_
 #define MILLRACE_KERNELS_ATTENTION_PREFILL_COMMON_CUH_
 
@@ -14,16 +14,16 @@
 
 namespace millrace::kernels::attention {
 
-// What would cost registers.
+// Per-item state, kept in shared memory to save registers.
 struct PrefillShared {
   PrefillItem item;
   int head;
-  int block_ids[2][kTileRuns];  // of an even and an odd tile
+  int block_ids[2][kTileRuns];  // of even and odd tiles
   int positions[kPrefillRows];  // of the rows' tokens
   Softmax totals[kPrefillRows];
 };
 
-// kBlocks times 16 rows a warp; TileRow is the layout of keys and of values in shared memory.
+// Each warp takes kBlocks * 16 rows. TileRow is the layout of keys and values in shared memory.
 template <typename Kv, int kHeadSize, int kBlocks, int kStages, typename TileRow>
 class PrefillBase {
  public:
@@ -39,15 +39,15 @@ class PrefillBase {
       : params_(params),
         shared_(shared),
         queries_(memory),
-        ring_(memory + kQueryBytes),
+        stages_(memory + kQueryBytes),
         lane_(threadIdx.x % kWarpSize),
         row_(threadIdx.x / kWarpSize * 16 * kBlocks),
         query_lane_(queries_ + row_ * kHeadSize * 2 + T::QueryLane(lane_)) {}
 
-  // The rows of queries whose elements the lane has: `i` counts blocks and halves.
+  // Query row of the lane's i-th (block, half).
   __device__ int Row(int i) const { return row_ + lane_ / 4 + 8 * i; }
 
-  __device__ uint32_t Stage(int tile) const { return ring_ + tile % kStages * kStageBytes; }
+  __device__ uint32_t Stage(int tile) const { return stages_ + tile % kStages * kStageBytes; }
 
   // Starts the copies of the item's queries and its first tile.
   __device__ void Begin(const Span& span, int tile) {
@@ -58,7 +58,7 @@ class PrefillBase {
     }
     if (threadIdx.x < kTileRuns) {
       const int begin = tile * kTile + threadIdx.x * kRun;
-      shared_.block_ids[(tile + 1) % 2][threadIdx.x] = 0;  // where there is none
+      shared_.block_ids[(tile + 1) % 2][threadIdx.x] = 0;  // stays for runs without a block
       shared_.block_ids[tile % 2][threadIdx.x] =
           IsNeeded(begin, span) ? params_.Blocks(item.slot)[begin >> params_.block_shift] : 0;
     }
@@ -83,7 +83,7 @@ class PrefillBase {
     }
   }
 
-  // Starts those of a tile, and of the block ids of the tile behind it.
+  // Starts the copies of a tile, and of the block ids of the tile after it.
   __device__ void StartTile(int tile) {
     const Span span = params_.Visible(shared_.item.position, shared_.item.tokens);
     const HeadPages pages = params_.Head(shared_.head);
@@ -99,7 +99,8 @@ class PrefillBase {
     }
   }
 
-  // Until this thread's copies have arrived. The others' are there after a barrier.
+  // Waits until this thread's copies have arrived. Those of other threads are complete after a
+  // barrier.
   __device__ void FinishTile() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
   __device__ void ClearChunk() {
@@ -145,7 +146,7 @@ class PrefillBase {
     }
   }
 
-  // Scores become probabilities; what was accumulated before is scaled.
+  // Turns scores into probabilities and rescales the accumulators where necessary.
   __device__ void AddScores(float (&scores)[kBlocks][kTileBlocks][4],
                             uint32_t (&probabilities)[kBlocks][kTile / 16][4]) {
 #pragma unroll
@@ -160,7 +161,8 @@ class PrefillBase {
     }
   }
 
-  // The chunk's values become the total's, in registers after the last chunk and else in memory.
+  // Merges the chunk into the total, which stays in registers after the last chunk and otherwise
+  // goes to memory.
   __device__ void MergeChunk(bool first, bool last) {
     float4* memory = params_.scratch.totals +
                      static_cast<int64_t>(blockIdx.x) * kBlocks * kColumnBlocks * kThreads +
@@ -226,18 +228,18 @@ class PrefillBase {
   const Params& params_;
   PrefillShared& shared_;
   const uint32_t queries_;
-  const uint32_t ring_;
+  const uint32_t stages_;
   const int lane_;
   const int row_;  // the warp's first
   const uint32_t query_lane_;
 
-  // Of the chunk.
+  // Sums of the current chunk.
   Softmax sums_[kBlocks][2];
   float values_[kBlocks][kColumnBlocks][4];
 };
 
-// The body of a kernel: CTAs take items as they become free; the last of them to find none left
-// resets the count.
+// The body of a kernel. CTAs take items from the tile counter as they become free; the last CTA to
+// find none left resets it.
 template <typename Reader>
 __device__ inline void RunPrefillItems(const Params& params, PrefillShared& shared,
                                        uint32_t memory) {

@@ -1,5 +1,4 @@
-// Reading prompts on sm_90a, the half that copies: how a CTA's shared memory is laid out, and the
-// four warps that fill it.
+// The shared-memory layout of the sm_90a prefill kernel, and its four producer warps.
 #ifndef MILLRACE_KERNELS_ATTENTION_PREFILL_SM90_COPY_CUH_
 #define MILLRACE_KERNELS_ATTENTION_PREFILL_SM90_COPY_CUH_
 
@@ -9,33 +8,34 @@
 
 #include "kernels/attention/attention_kernels.h"
 #include "kernels/attention/attention_params.cuh"
-#include "kernels/attention/attention_ring.cuh"
+#include "kernels/attention/attention_pipeline.cuh"
 #include "kernels/attention/attention_wgmma.cuh"
 #include "kernels/device_util.cuh"
 
 namespace millrace::kernels::attention {
 
-inline constexpr int kGroupThreads = 128;   // a warp group; the first copies
+inline constexpr int kGroupThreads = 128;   // a warp group; the first one copies
 inline constexpr int kComputingGroups = 2;  // with 64 rows of queries each
 static_assert(kPrefillRows == kComputingGroups * 64);
-inline constexpr int kCopyingBarrier = 1;  // of the copying warps; 0 is __syncthreads
+// named barrier of the producer warps; 0 is __syncthreads
+inline constexpr int kCopyingBarrier = 1;
 
-// What a CTA does at a time; no tokens: nothing more.
+// An item and kv head that a CTA processes. An item without tokens ends the loop.
 struct PrefillWork {
   PrefillItem item;
   int head;
 };
 
-// Beside tiles and queries.
+// Shared memory beside tiles and queries.
 struct PrefillSm90Shared {
-  uint64_t ring[kRingBytes / 8];
+  uint64_t barriers[kBarrierBytes / 8];
   uint64_t queries_read;
-  int next[2];          // the number of the work, of every other one
-  PrefillWork work[2];  // likewise
+  int next[2];          // tile counter values of even and odd work items
+  PrefillWork work[2];  // of even and odd work items
   Softmax totals[kPrefillRows];
 };
 
-// A tile as wgmma reads it: columns of 64 elements of 16 bits, one behind the other.
+// Layout of a tile for wgmma: consecutive matrices of 64 columns of 16 bits, swizzled.
 template <int kHeadSize>
 struct SwizzledRow {
   static constexpr int kWords = kHeadSize / 8;
@@ -45,7 +45,7 @@ struct SwizzledRow {
   }
 };
 
-// A tile as it is in the pages.
+// Layout of a tile as in the pages.
 template <int kRowBytes>
 struct PlainRow {
   static constexpr int kWords = kRowBytes / 16;
@@ -56,18 +56,19 @@ template <typename Kv, int kHeadSize>
 struct PrefillSm90Layout {
   static constexpr bool kFp8 = sizeof(Kv) == 1;
   static constexpr int kRowBytes = kHeadSize * sizeof(Kv);
-  static constexpr int kTileBytes = kTile * kHeadSize * 2;  // of keys, of values, in 16 bits
+  // of keys, and again of values, in 16 bits
+  static constexpr int kTileBytes = kTile * kHeadSize * 2;
   static constexpr int kStageBytes = 2 * kTileBytes;
   static constexpr int kStages = kHeadSize == 64 ? 8 : kFp8 ? 4 : 5;
   static_assert(kStages <= kMaxStages);
-  // Tiles in FP8, before they become FP16.
+  // FP8 tiles before their conversion to FP16.
   static constexpr int kRawBytes = 2 * kTile * kRowBytes;
   static constexpr int kRawStages = 3;
 
   static constexpr int kQueryOffset = kStages * kStageBytes;
   static constexpr int kRawOffset = kQueryOffset + kPrefillRows * kHeadSize * 2;
   static constexpr int kSharedOffset = kRawOffset + (kFp8 ? kRawStages * kRawBytes : 0);
-  static constexpr int kRingOffset = kSharedOffset + offsetof(PrefillSm90Shared, ring);
+  static constexpr int kBarriersOffset = kSharedOffset + offsetof(PrefillSm90Shared, barriers);
   static constexpr int kQueriesReadOffset =
       kSharedOffset + offsetof(PrefillSm90Shared, queries_read);
   static constexpr int kBytes = kSharedOffset + sizeof(PrefillSm90Shared);
@@ -80,20 +81,22 @@ class PrefillProducer {
       : params_(params),
         shared_(shared),
         base_(base),
-        empty_(base + L::kRingOffset, L::kStages),
-        full_(base + L::kRingOffset, L::kStages) {}
+        empty_(base + L::kBarriersOffset, L::kStages),
+        full_(base + L::kBarriersOffset, L::kStages) {}
 
-  // Takes work as the CTA becomes free for it; the last CTA to find none left resets the count.
+  // Takes items from the tile counter as the CTA becomes free. The last CTA to find none left
+  // resets it.
   __device__ void Run() {
     PlanHeader& header = *params_.plan.header;
     const int works = header.prefill_items * params_.kv_heads;
-    int next = 0;  // of the first thread: it asks in time
+    int next = 0;  // used by thread 0, which fetches it one item ahead
     if (threadIdx.x == 0) next = atomicAdd(&header.next_prefill_item, 1);
     for (int n = 0;; ++n) {
       if (threadIdx.x == 0) shared_.next[n % 2] = next;
       asm volatile("bar.sync %0, %1;" ::"n"(kCopyingBarrier), "n"(kGroupThreads) : "memory");
       const int i = shared_.next[n % 2];
-      // Until the last one's queries have been read, and what belonged to the one before it.
+      // Waits until the previous item's queries, and all state of the item before that, have been
+      // read.
       if (n > 0) MbarrierWait(base_ + L::kQueriesReadOffset, (n - 1) % 2);
       if (i >= works) {
         if (threadIdx.x == 0) shared_.work[n % 2].item.tokens = 0;
@@ -115,7 +118,7 @@ class PrefillProducer {
   using L = PrefillSm90Layout<Kv, kHeadSize>;
   using CopiedRow = std::conditional_t<L::kFp8, PlainRow<L::kRowBytes>, SwizzledRow<kHeadSize>>;
 
-  // Queries and tiles. Copies are started kAhead tiles before they are waited for.
+  // Loads an item's queries and tiles. Copies are started kAhead tiles before they are waited for.
   __device__ void LoadTiles(const PrefillWork& work) {
     constexpr int kAhead = L::kFp8 ? L::kRawStages - 1 : 1;
     const Span span = params_.Visible(work.item.position, work.item.tokens);
@@ -123,7 +126,7 @@ class PrefillProducer {
     const int32_t* blocks = params_.Blocks(work.item.slot);
     const int first_block = span.first >> pages.block_shift;
     const int last_block = (span.end - 1) >> pages.block_shift;
-    int ids[kTileRuns];  // of runs without a visible position, a neighbour's
+    int ids[kTileRuns];  // for runs without a visible position, the nearest visible block's
     const auto load_ids = [&](int tile) {
 #pragma unroll
       for (int run = 0; run < kTileRuns; ++run) {
@@ -164,7 +167,7 @@ class PrefillProducer {
     }
   }
 
-  // Starts the copies of a tile: the keys to address `to`, the values behind them.
+  // Starts the copies of a tile: keys to address `to`, values behind them.
   __device__ void CopyTile(const HeadPages& pages, int position, const Span& span,
                            const int (&ids)[kTileRuns], uint32_t to) const {
     if (position < span.first || position + kTile > span.end) {
@@ -177,8 +180,8 @@ class PrefillProducer {
       }
       return;
     }
-    // The same with nearly all addresses constants: a run's keys are consecutive in memory, and
-    // every kRows rows a thread copies the same word.
+    // As above, but nearly all addresses are constants: a run's keys are contiguous in memory, and
+    // a thread copies the same word of every kRows-th row.
     constexpr int kRows = kGroupThreads / CopiedRow::kWords;
     static_assert(kRows % 8 == 0 && kRun % kRows == 0);  // the permutation's period
     to += CopiedRow::Offset(threadIdx.x / CopiedRow::kWords, threadIdx.x % CopiedRow::kWords);
@@ -197,7 +200,7 @@ class PrefillProducer {
     }
   }
 
-  // From FP8 to FP16, each thread the words that it has copied.
+  // Converts a tile from FP8 to FP16. Each thread converts the words that it has copied.
   __device__ static void ConvertTile(uint32_t raw, uint32_t to) {
     constexpr int kWords = kTile * CopiedRow::kWords;  // of keys, of values
 #pragma unroll 2
@@ -234,8 +237,8 @@ class PrefillProducer {
   const Params& params_;
   PrefillSm90Shared& shared_;
   const uint32_t base_;
-  RingCursor empty_;  // the next stage to be written
-  RingCursor full_;   // the next to be complete
+  PipelineState empty_;  // the next stage to be written
+  PipelineState full_;   // the next stage to be complete
 };
 
 }  // namespace millrace::kernels::attention

@@ -1,5 +1,5 @@
-// The arithmetic of rope.h, for the append of many tokens and for decoding, which does it itself.
-// Both give the same bits, so every rounding is spelled out.
+// The arithmetic of rope.h, shared by the append kernel and by decode with fused rope. Both give
+// the same bits, so every rounding is explicit.
 #ifndef MILLRACE_KERNELS_ATTENTION_ROPE_CUH_
 #define MILLRACE_KERNELS_ATTENTION_ROPE_CUH_
 
@@ -10,19 +10,20 @@
 
 namespace millrace::kernels {
 
-// The lanes that share a head, 8 values each; of 16 lanes 12 work on a head of 96.
+// Lanes that share a head, 8 values each. A head of 96 has 16 lanes, of which 12 work.
 template <int kHeadSize>
 inline constexpr int kHeadLanes = kHeadSize <= 64    ? 8
                                   : kHeadSize <= 128 ? 16
                                                      : 32;
 
-// A lane's 8 values of a head lie in two runs of 4 columns: neighbours, but where the rotation
-// pairs the head's halves, one run of either half. So each lane has both sides of its pairs.
+// The first columns of a lane's two runs of 4 columns of a head. The runs are adjacent, except
+// where rotation pairs the head's halves: then there is one run in either half, so that each lane
+// has both elements of its pairs.
 struct Runs {
-  int first, second;  // their first columns
+  int first, second;
 };
 
-// The runs of lane `lane`: lanes below dimensions / 8 have all that is turned.
+// Returns the runs of lane `lane`. Lanes below dimensions / 8 hold all rotary dimensions.
 __device__ inline Runs RunsOf(int lane, int dimensions, bool halves) {
   if (halves && lane < dimensions / 8) return {4 * lane, dimensions / 2 + 4 * lane};
   return {8 * lane, 8 * lane + 4};
@@ -33,13 +34,13 @@ __device__ inline void Load4(const float* from, float* to) {
   to[0] = values.x, to[1] = values.y, to[2] = values.z, to[3] = values.w;
 }
 
-// Two runs of fp32.
+// Loads two runs of float32.
 __device__ inline void LoadRuns(const float* from, Runs runs, float (&to)[8]) {
   Load4(from + runs.first, to);
   Load4(from + runs.second, to + 4);
 }
 
-// A head's two runs as they lie in memory, and their token's scale.
+// A head's two runs as stored by the linear, and their token's scale.
 struct HeadRuns {
   uint2 first, second;
   float token_scale;
@@ -51,8 +52,8 @@ struct HeadRuns {
     token_scale = product.token_scales != nullptr ? product.token_scales[token] : 1;
   }
 
-  // The scales applied as ProductVector does, then `bias` added, of the two runs' head, unless it
-  // is null. That is read here: few models have any, and a register kept for it is missed
+  // Applies the scales as ProductVector does and adds `bias` (of the runs' head) unless it is null.
+  // The bias is loaded here because few models have one, and registers held for it would be missing
   // elsewhere.
   __device__ void Values(const float (&scales)[8], const float* bias, Runs runs,
                          float (&x)[8]) const {
@@ -67,8 +68,8 @@ struct HeadRuns {
   }
 };
 
-// x / sqrt(mean(x^2) + epsilon) * weight over a head. All lanes of the warp come here; those behind
-// the head's end have zeros.
+// Computes x / sqrt(mean(x^2) + epsilon) * weight over a head. Called by all lanes of the warp;
+// lanes beyond the head's end pass zeros.
 template <int kHeadSize>
 __device__ inline void NormHead(const float (&weight)[8], float epsilon, float (&x)[8]) {
   float squares = 0;
@@ -80,16 +81,16 @@ __device__ inline void NormHead(const float (&weight)[8], float epsilon, float (
   for (int i = 0; i < 8; ++i) x[i] = __fmul_rn(__fmul_rn(x[i], inverse), weight[i]);
 }
 
-// Turns the lane's four pairs by four (cos, sin).
-__device__ inline void Rotate(const float (&turn)[8], bool halves, float (&x)[8]) {
+// Rotates the lane's four pairs by four (cos, sin).
+__device__ inline void Rotate(const float (&rotation)[8], bool halves, float (&x)[8]) {
   const auto rotate = [](float cosine, float sine, float& a, float& b) {
-    const float turned = __fmaf_rn(a, cosine, -__fmul_rn(b, sine));
+    const float rotated = __fmaf_rn(a, cosine, -__fmul_rn(b, sine));
     b = __fmaf_rn(a, sine, __fmul_rn(b, cosine));
-    a = turned;
+    a = rotated;
   };
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
-    const float cosine = turn[2 * pair], sine = turn[2 * pair + 1];
+    const float cosine = rotation[2 * pair], sine = rotation[2 * pair + 1];
     if (halves) {
       rotate(cosine, sine, x[pair], x[pair + 4]);
     } else {
@@ -98,19 +99,20 @@ __device__ inline void Rotate(const float (&turn)[8], bool halves, float (&x)[8]
   }
 }
 
-// What a lane does to its values of heads of q, k (or v: nothing).
+// Operations on a lane's values of q and k heads. Values of v are left as they are.
 struct HeadRule {
   bool norms;
-  bool turns;   // the lane's columns
-  bool halves;  // not interleaved
+  bool rotates;  // the lane's columns
+  bool halves;   // not interleaved
   float epsilon;
 };
 
-// All lanes of the warp come here.
+// Applies norm and rotation to a head. Called by all lanes of the warp.
 template <int kHeadSize>
-__device__ inline void MakeHead(const HeadRule& rule, bool is_value, bool is_in_head,
-                                const float (&weight)[8], const float (&turn)[8], float (&x)[8]) {
-  if (rule.norms) {  // a warp may hold heads of q, k and v: all of it sums
+__device__ inline void NormAndRotate(const HeadRule& rule, bool is_value, bool is_in_head,
+                                     const float (&weight)[8], const float (&rotation)[8],
+                                     float (&x)[8]) {
+  if (rule.norms) {  // a warp may hold heads of q, k and v, so all lanes take part in the sums
     float normed[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) normed[i] = is_in_head ? x[i] : 0;
@@ -118,10 +120,10 @@ __device__ inline void MakeHead(const HeadRule& rule, bool is_value, bool is_in_
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = is_value ? x[i] : normed[i];
   }
-  if (rule.turns && !is_value) Rotate(turn, rule.halves, x);
+  if (rule.rotates && !is_value) Rotate(rotation, rule.halves, x);
 }
 
-// Keys and values as they lie in pages of 16 bits: BF16, and FP16, to nearest even, saturated.
+// Packs keys (BF16) or values (FP16, to nearest even, saturated) for 16-bit pages.
 __device__ inline uint4 PackForPages(const float (&x)[8], bool is_value) {
   using attention::PackHalf;
   if (!is_value) return Pack8(x);

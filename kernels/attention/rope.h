@@ -1,5 +1,5 @@
-// How the heads of q, k and v become what attention takes: biases are added (Qwen2), q and k are
-// normed (Qwen3), then turned by their token's position (Su et al., arXiv:2104.09864). All in fp32,
+// Description of rope and its companions: biases are added (Qwen2), q and k are normed (Qwen3) and
+// then rotated by their token's position (Su et al., arXiv:2104.09864). All arithmetic is float32,
 // rounded once at the end.
 #ifndef MILLRACE_KERNELS_ATTENTION_ROPE_H_
 #define MILLRACE_KERNELS_ATTENTION_ROPE_H_
@@ -10,27 +10,27 @@
 
 namespace millrace::kernels {
 
-// Head values from `dimensions` on are not turned.
+// The head's columns from `dimensions` on are not rotated.
 struct Rope {
   const float2* rotations;  // [max positions, dimensions / 2], 16-byte aligned: LaunchFillRotations
-  int dimensions;           // a multiple of 8, at most the head's size; 0 turns nothing
+  int dimensions;           // a multiple of 8, at most the head's size; 0 disables rotation
   bool interleaved;         // pairs (2i, 2i + 1); else (i, i + dimensions / 2)
 
   // [(heads + 2 * kv heads) * head size], all q, all k, all v; 16-byte aligned, or null.
   const float* bias = nullptr;
 
-  // x / sqrt(mean(x^2) + epsilon) * norm over each head of q and k, before the rotation: both, or
-  // both null.
+  // Norm weights: x / sqrt(mean(x^2) + epsilon) * norm over each head of q and k, before the
+  // rotation. Both are set, or both are null.
   const float* q_norm;  // [head size], 16-byte aligned
   const float* k_norm;
   float norm_epsilon;
 };
 
 inline bool IsValid(const Rope& rope, int head_size) {
-  const bool turns = rope.dimensions > 0;
+  const bool rotates = rope.dimensions > 0;
   const bool norms = rope.q_norm != nullptr;
   return rope.dimensions >= 0 && rope.dimensions % 8 == 0 && rope.dimensions <= head_size &&
-         (!turns || rope.rotations != nullptr) && IsAligned16(rope.rotations) &&
+         (!rotates || rope.rotations != nullptr) && IsAligned16(rope.rotations) &&
          IsAligned16(rope.bias) && norms == (rope.k_norm != nullptr) && IsAligned16(rope.q_norm) &&
          IsAligned16(rope.k_norm) && (!norms || rope.norm_epsilon >= 0);
 }

@@ -10,13 +10,13 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Eight numbers of 16 bits.
+// Stores two runs of four 16-bit numbers.
 __device__ inline void StoreRuns(Bf16* head, Runs runs, const uint4& raw) {
   *reinterpret_cast<uint2*>(head + runs.first) = make_uint2(raw.x, raw.y);
   *reinterpret_cast<uint2*>(head + runs.second) = make_uint2(raw.z, raw.w);
 }
 
-// Where a token's head goes.
+// Destination of a token's head.
 struct Place {
   int64_t position;
   int64_t block;  // of keys and values
@@ -29,7 +29,7 @@ __device__ inline void StoreHead(const RopeAppendArgs& args, int64_t token, int 
     StoreRuns(args.q + (token * args.heads + head) * pages.head_size, runs, Pack8(x));
     return;
   }
-  // `head` counts on from the last q: k's heads are rows 0 … kv_heads - 1 of a block, v's follow.
+  // `head` counts over q, k and v: k's heads are rows 0 to kv_heads - 1 of a block, v's follow.
   const int64_t at = place.block * pages.block_stride +
                      (static_cast<int64_t>(head - args.heads) * pages.block_size +
                       (place.position & (pages.block_size - 1))) *
@@ -45,7 +45,7 @@ __device__ inline void StoreHead(const RopeAppendArgs& args, int64_t token, int 
   *reinterpret_cast<uint32_t*>(to + runs.second) = codes.y;
 }
 
-// Grid (groups of kTokens tokens, groups of heads): the other way round it takes an eighth longer.
+// The grid is (groups of kTokens tokens, groups of heads). The other order takes an eighth longer.
 template <int kHeadSize, bool kHalves, int kTokens>
 __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args) {
   constexpr int kLanes = kHeadLanes<kHeadSize>;
@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
   const bool is_q = head < args.heads;
   const bool is_value = head >= args.heads + args.pages.kv_heads;
   const Rope& rope = args.rope;
-  const bool turns = !is_value && lane < rope.dimensions / 8;
-  const HeadRule rule = {rope.q_norm != nullptr, turns, kHalves, rope.norm_epsilon};
-  const Runs runs = RunsOf(lane, turns ? rope.dimensions : 0, kHalves);
+  const bool rotates = !is_value && lane < rope.dimensions / 8;
+  const HeadRule rule = {rope.q_norm != nullptr, rotates, kHalves, rope.norm_epsilon};
+  const Runs runs = RunsOf(lane, rotates ? rope.dimensions : 0, kHalves);
   const int64_t column = static_cast<int64_t>(head) * kHeadSize;
   float scales[8] = {1, 1, 1, 1, 1, 1, 1, 1};
   float weight[8] = {};
@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
   const float* const bias = works && rope.bias != nullptr ? rope.bias + column : nullptr;
   AwaitPredecessor();
 
-  // Step by step for all tokens, so that what does not depend on one another is loaded together.
-  // Threads without a head, and those past the last token, read what their neighbours read.
+  // Each phase runs for all tokens, so that independent loads are issued together. Threads without
+  // a head, and those past the last token, read the same addresses as their neighbours.
   Place places[kTokens];
   int64_t slots[kTokens];
   HeadRuns raw[kTokens];
-  float turn[kTokens][8];
+  float rotation[kTokens][8];
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
     const int64_t token = min(first_token + t, int64_t{args.tokens} - 1);
@@ -89,16 +89,16 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
         is_q ? 0
              : args.tables
                    .blocks[slots[t] * args.tables.stride + (places[t].position >> block_shift)];
-    if (turns) {
+    if (rotates) {
       const int64_t row = places[t].position * (rope.dimensions / 2);
-      Load8(reinterpret_cast<const float*>(rope.rotations + row + 4 * lane), turn[t]);
+      Load8(reinterpret_cast<const float*>(rope.rotations + row + 4 * lane), rotation[t]);
     }
   }
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
     float x[8];
     raw[t].Values(scales, bias, runs, x);
-    MakeHead<kHeadSize>(rule, is_value, 8 * lane < kHeadSize, weight, turn[t], x);
+    NormAndRotate<kHeadSize>(rule, is_value, 8 * lane < kHeadSize, weight, rotation[t], x);
     if (!works || first_token + t >= args.tokens) continue;
     StoreHead(args, first_token + t, head, places[t], runs, x);
   }
@@ -114,7 +114,7 @@ cudaError_t LaunchTokens(const RopeAppendArgs& args, cudaStream_t stream) {
   return LaunchDependent(kernel, grid, kThreads, 0, stream, args);
 }
 
-// With many tokens a thread takes two, so that more of them are under way on an SM.
+// Above this many tokens a thread takes two, which puts more loads in flight per SM.
 constexpr int kFewTokens = 128;
 
 template <int kHeadSize>

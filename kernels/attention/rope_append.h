@@ -1,4 +1,4 @@
-// What lies between the qkv linear and attention: the heads' biases, norms and rotation (rope.h),
+// The step between the qkv linear and attention: biases, norms and rotation of the heads (rope.h),
 // and the append of keys and values to their pages.
 #ifndef MILLRACE_KERNELS_ATTENTION_ROPE_APPEND_H_
 #define MILLRACE_KERNELS_ATTENTION_ROPE_APPEND_H_
@@ -13,15 +13,15 @@
 
 namespace millrace::kernels {
 
-// For each token: biases are added, q and k of every head normed (both if asked for) and turned by
-// the token's position; q goes to `q`, k and v go to position positions[t] of sequence slots[t] in
-// `pages`. All in fp32 from qkv on, rounded once: to what the pages hold (KvPages), FP8 after
-// division by the scale, nearest even, saturated.
+// For each token: biases are added, q and k of every head are normed (optionally) and rotated by
+// the token's position. q goes to `q`; k and v go to position positions[t] of sequence slots[t] in
+// `pages`. All arithmetic is float32 and rounded once to the pages' type (KvPages); FP8 is divided
+// by the scale and rounded to nearest even, saturated.
 //
-// A token's bits depend on that token alone. Two tokens must not have one place in the pages, but
-// padding tokens may share a dummy place: what lies there is then any one of them.
+// A token's bits depend on that token alone. Two tokens must not share a position in the pages,
+// except that padding tokens may share one: it then holds any one of them.
 //
-// Where each row of a step has one token attention can do all this itself (AttentionArgs::qkv).
+// When each row of a step has one token, attention can do all this itself (AttentionArgs::qkv).
 struct RopeAppendArgs {
   Product qkv;  // [tokens, (heads + 2 * pages.kv_heads) * pages.head_size]: all q, all k, all v
   int tokens;
@@ -37,8 +37,8 @@ struct RopeAppendArgs {
 
 cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream);
 
-// rotations[p][i] = magnitude * (cos, sin) of p * base^(-2i / dimensions) / factors[i], computed in
-// double and rounded to fp32. Run at load.
+// Fills rotations[p][i] = magnitude * (cos, sin) of p * base^(-2i / dimensions) / factors[i],
+// computed in double and rounded to float32. Run once, at load.
 struct FillRotationsArgs {
   float2* rotations;  // [positions, dimensions / 2]
   int positions;

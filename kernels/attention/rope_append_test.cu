@@ -32,7 +32,7 @@ std::string Name(const Shape& s) {
   return name;
 }
 
-// All of a call's memory. Two sequences in slots 1 and 3 of a table whose blocks run backwards;
+// All memory of a call. Two sequences lie in slots 1 and 3 of a table whose blocks run backwards;
 // token t is position 7 + t / 2 of one or the other.
 struct Case {
   explicit Case(const Shape& shape)
@@ -86,7 +86,7 @@ struct Case {
                       shape.fp8 ? 0.005f : 1.0f}};
   }
 
-  // What head `head` of token `token`, counted over q, k and v, becomes.
+  // Returns the expected values of a head, counted over q, k and v.
   std::vector<double> Head(int token, int head) const {
     const size_t size = shape.head_size;
     const double* x = qkv.values.data() + static_cast<size_t>(token) * width + head * size;
@@ -108,9 +108,9 @@ struct Case {
       const double angle = host_positions[token] * std::pow(5e5, -2.0 * i / shape.rope_dimensions);
       double& a = out[shape.interleaved ? 2 * i : i];
       double& b = out[shape.interleaved ? 2 * i + 1 : i + half];
-      const double turned = a * std::cos(angle) - b * std::sin(angle);
+      const double rotated = a * std::cos(angle) - b * std::sin(angle);
       b = b * std::cos(angle) + a * std::sin(angle);
-      a = turned;
+      a = rotated;
     }
     return out;
   }
@@ -176,11 +176,11 @@ TEST(RopeAppend, MatchesDouble) {
       {17, 9, 3, 64, 64, 16, true, false, false, false},         // SmolLM2 from GGUF
       {17, 9, 3, 64, 64, 32, true, true, true, false},           // the same, normed, FP8 pages
       {3, 4, 4, 96, 96, 16, false, true, false, true},           // 12 lanes a head
-      {3, 5, 1, 96, 64, 128, true, false, true, true},           // a part of the head turned
+      {3, 5, 1, 96, 64, 128, true, false, true, true},           // partial rotation
       {65, 3, 1, 256, 64, 64, false, true, false, false},        // likewise, one head a warp
-      {65, 8, 2, 256, 256, 32, true, false, true, true},         // all of it
+      {65, 8, 2, 256, 256, 32, true, false, true, true},         // full rotation
       {3, 2, 1, 64, 24, 16, false, false, false, false},         // halves of 12 values
-      {3, 2, 1, 128, 8, 16, false, true, false, false},          // one lane turns
+      {3, 2, 1, 128, 8, 16, false, true, false, false},          // one lane rotates
       {5, 2, 2, 128, 0, 16, false, true, false, true},           // no rotation
       {5, 4, 2, 128, 128, 16, false, false, false, true, true},  // biases, Qwen2's
       {130, 3, 1, 64, 24, 16, false, true, true, false, true},  // and all else, two tokens a thread
@@ -194,7 +194,7 @@ TEST(RopeAppend, MatchesDouble) {
   }
 }
 
-// BF16's range is wider than FP16's, in which values are kept.
+// Values beyond FP16's range, which BF16 inputs can have, saturate in the pages.
 TEST(RopeAppend, KeepsValuesFiniteAndNaN) {
   Case test({1, 1, 1, 64, 0, 16, false, false, false, false});
   std::vector<Bf16> row = test.qkv.data.Download();
@@ -243,7 +243,7 @@ TEST(RopeAppend, TokensBitsDependOnTheTokenAlone) {
   }
 }
 
-// A captured launch reads what lies in the arrays when it is replayed, not when it was captured.
+// A captured launch reads the arrays' contents at replay, not at capture.
 TEST(RopeAppend, ReplaysWithOtherPositions) {
   const Shape shape{17, 9, 3, 64, 64, 16, true, false, false, true};
   Case replayed(shape);
@@ -322,7 +322,7 @@ TEST(CopyBlocks, CopiesPairsInAllLayersAndNothingElse) {
     std::mt19937 random(1);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
     const DeviceBuffer<uint8_t> arena(bytes);
-    const std::vector<int2> pairs = {{0, 9}, {0, 4}, {7, 2}};  // one block may have two copies
+    const std::vector<int2> pairs = {{0, 9}, {0, 4}, {7, 2}};  // a block may be copied twice
     const DeviceBuffer<int2> device_pairs(pairs);
     const CopyBlocksArgs args{.arena = arena.get(),
                               .layer_stride = layer_stride,

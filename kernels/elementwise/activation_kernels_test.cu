@@ -1,4 +1,4 @@
-// gated_activation, quantize, embed and gather_rows.
+// Tests of gated_activation, quantize, embed and gather_rows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -69,7 +69,7 @@ TEST(GatedActivation, RowsBitsDependOnTheRowAlone) {
   }
 }
 
-// Extremes of the gate: what silu tends to on both sides, with nothing lost to overflow on the way.
+// Extremes of the gate: silu reaches its limits on both sides, without overflow on the way.
 TEST(GatedActivation, KeepsSiluAtItsLimits) {
   constexpr int kSize = 16;
   std::vector<float> row(2 * kSize, 1.0f);
@@ -91,8 +91,7 @@ TEST(GatedActivation, KeepsSiluAtItsLimits) {
   }
 }
 
-// Few rows and many, on clusters or not, go through different kernels: each row's bits are the
-// same.
+// Few rows, many rows and clusters use different kernels, but each row has the same bits.
 TEST(GatedActivation, EveryKernelGivesTheSameBits) {
   constexpr int kTokens = 300;
   for (const int size : {8, 576, 2056, 8200, 14336, 28672}) {
@@ -120,24 +119,24 @@ TEST(GatedActivation, EveryKernelGivesTheSameBits) {
   }
 }
 
-// The same rows, in the other layout.
+// Returns the same rows in the other layout.
 TEST(GatedActivation, ReadsBothLayouts) {
   for (const int size : {576, 8200, 14336}) {
     for (const int tokens : {3, 60, 150}) {
       const TestProduct halves(tokens, 2 * size, true, 1);
       const std::vector<Bf16> data = halves.data.Download();
       const std::vector<float> scales = halves.channel_scales.Download();
-      std::vector<Bf16> turned = data;
-      std::vector<float> turned_scales = scales;
+      std::vector<Bf16> permuted = data;
+      std::vector<float> permuted_scales = scales;
       for (int c = 0; c < 2 * size; ++c) {
         const int to = c % size / 8 * 16 + c / size * 8 + c % 8;
-        turned_scales[to] = scales[c];
+        permuted_scales[to] = scales[c];
         for (int t = 0; t < tokens; ++t) {
-          turned[t * halves.stride + to] = data[t * halves.stride + c];
+          permuted[t * halves.stride + to] = data[t * halves.stride + c];
         }
       }
-      const DeviceBuffer<Bf16> in(turned);
-      const DeviceBuffer<float> channel_scales(turned_scales);
+      const DeviceBuffer<Bf16> in(permuted);
+      const DeviceBuffer<float> channel_scales(permuted_scales);
       const Product interleaved = {in.get(), halves.stride, halves.view.token_scales,
                                    channel_scales.get()};
       for (const Scaling scaling : kAllScalings) {

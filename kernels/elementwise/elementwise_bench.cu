@@ -1,4 +1,5 @@
-// The small kernels of a step, at the widths of Llama-3-8B (4096, 14336, 32 + 2 * 8 heads of 128).
+// Benchmark of a step's small kernels at the widths of Llama-3-8B (4096, 14336, 32 + 2 * 8 heads of
+// 128).
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,11 +18,11 @@
 namespace millrace::kernels {
 namespace {
 
-// The two forms of a step: BF16, and FP8 whose linears leave their scales to the reader.
+// The two kinds of a step: BF16, and FP8 whose linears leave their scales to the consumer.
 struct Form {
   const char* name;
   Scaling scaling;
-  bool scaled;  // the Product before it has scales of its own
+  bool scaled;  // the Product before it carries scales
 };
 constexpr Form kForms[] = {{"bf16", Scaling::kNone, false},
                            {"fp8 tensor", Scaling::kTensor, false},
@@ -30,7 +31,7 @@ constexpr Form kForms[] = {{"bf16", Scaling::kNone, false},
                            {"fp8 group", Scaling::kTokenGroup, false}};
 constexpr int kTokens[] = {1, 16, 64, 256, 4096};
 
-// `inputs` sets of random numbers, each `size` elements long.
+// Holds `inputs` sets of random numbers, each `size` elements long.
 template <typename T>
 struct Sets {
   Sets(int inputs, int64_t size, float amplitude = 1) : size(size), memory(inputs * size) {
@@ -132,7 +133,8 @@ void BenchRopeAppend(Bench& bench, int tokens, bool norm, bool fp8, bool scaled)
   const int element = fp8 ? 1 : 2;
   const double bytes = tokens * kHeadSize * (4.0 * kHeads + 2.0 * kKvHeads * (2 + element));
   const int inputs = RotatedInputs(bytes);
-  // Few tokens: each at its own position of a sequence of its own, as in decode; 4096: one prompt.
+  // With few tokens, each is at its own position of its own sequence, as in decode; 4096 tokens are
+  // one prompt.
   const bool decode = tokens <= 256;
   const int slots = decode ? tokens : 1;
   const int64_t table_stride = kMaxPositions / kBlock;
@@ -227,11 +229,11 @@ void BenchCopyBlocks(Bench& bench, int count) {
             2.0 * count * kLayers * kBlockBytes);
 }
 
-// Does nothing, behind its predecessor.
+// Does nothing but wait for its predecessor.
 __global__ void NothingKernel() { AwaitPredecessor(); }
 
-// The small kernels of 32 layers in one graph, each with inputs of its own: of an FP8 step, whose
-// linears and attention are left out. With the next kernel set up early, and with plain edges.
+// Times the small kernels of 32 layers of an FP8 step in one graph, without linears and attention,
+// each kernel with inputs of its own. It compares programmatic with plain edges.
 void BenchChain(Bench& bench, int tokens, const std::string& which) {
   constexpr int kLayers = 32, kWidth = 4096, kGate = 14336, kHeads = 32, kKvHeads = 8,
                 kHeadSize = 128, kBlock = 16, kPositions = 256;
@@ -307,7 +309,7 @@ void BenchChain(Bench& bench, int tokens, const std::string& which) {
   }
 }
 
-// All, or only the kernels whose names begin with `wanted`.
+// Runs all benchmarks, or those of kernels whose names begin with `wanted`.
 void Run(const std::string& wanted) {
   Bench bench("small kernels of a step");
   const auto wants = [&](const std::string& kernel) {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Grid (tokens, parts of a row).
+// The grid is (tokens, parts of a row).
 __global__ void EmbedKernel(EmbedArgs args) {
   AwaitPredecessor();
   const int64_t token = blockIdx.x;

@@ -1,4 +1,4 @@
-// The embedding: token ids to the first residual stream.
+// The embedding: maps token ids to the first residual stream.
 #ifndef MILLRACE_KERNELS_ELEMENTWISE_EMBED_H_
 #define MILLRACE_KERNELS_ELEMENTWISE_EMBED_H_
 
@@ -10,8 +10,8 @@
 
 namespace millrace::kernels {
 
-// residual[t] = table[ids[t]], exactly. An id outside [0, vocab) gives a row of NaN, which the
-// sampler reports as that row's failure: ids may come from the device, where nobody checked them.
+// Copies residual[t] = table[ids[t]], exactly. An id outside [0, vocab) gives a row of NaN, which
+// the sampler reports as that row's failure, because ids may come from the device unchecked.
 struct EmbedArgs {
   const int32_t* ids;    // [tokens]
   const Bf16* table;     // [vocab, width] in rows of table_stride, 16-byte aligned

@@ -1,4 +1,4 @@
-// The gate itself, for every kernel that ends in one.
+// The gated activation's arithmetic, shared by every kernel that ends in it.
 #ifndef MILLRACE_KERNELS_ELEMENTWISE_GATE_CUH_
 #define MILLRACE_KERNELS_ELEMENTWISE_GATE_CUH_
 
@@ -7,7 +7,8 @@
 
 namespace millrace::kernels {
 
-// Where 8 columns of the gate, from `column` (a multiple of 8) on, lie, and where those of up.
+// First column, in a gated linear's output, of the gate and up values for output columns [column,
+// column + 8). `column` is a multiple of 8.
 __device__ inline int64_t GateColumn(GateLayout layout, int64_t column) {
   return layout == GateLayout::kInterleaved ? 2 * column : column;
 }
@@ -15,7 +16,7 @@ __device__ inline int64_t UpColumn(GateLayout layout, int64_t size, int64_t colu
   return layout == GateLayout::kInterleaved ? 2 * column + 8 : size + column;
 }
 
-// 8 columns of a row's gate and up.
+// Eight columns of a row's gate and up.
 template <bool kScaled>
 struct GateVector {
   ProductVector<kScaled> gate, up;
@@ -30,9 +31,9 @@ struct GateVector {
   }
 };
 
-// 1 / (1 + exp(-x)) by the fast exponential and reciprocal, which err by less than 2^-17, far below
-// what any output keeps. Denormal numbers are zeros in them: exp(-x) is nothing beside 1 then, and
-// the result is 0 for x below -87.
+// Returns 1 / (1 + exp(-x)) by the fast exponential and reciprocal. Their error is below 2^-17, far
+// below the precision of any output. They flush denormals to zero; exp(-x) is negligible beside 1
+// then, and the result is 0 for x below -87.
 __device__ inline float Sigmoid(float x) {
   float exponential, sigmoid;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(exponential) : "f"(x * -1.4426950408889634f));
@@ -40,8 +41,8 @@ __device__ inline float Sigmoid(float x) {
   return sigmoid;
 }
 
-// silu(gate) * up; where exp(-x) overflows silu is -0, its limit. There is no sum of products in it
-// that a compiler could contract in one kernel and not in another.
+// Returns silu(gate) * up. Where exp(-x) overflows, silu is -0, its limit. The expression contains
+// no sum of products that a compiler could contract in one kernel and not in another.
 __device__ inline float Gate(float gate, float up) { return gate * Sigmoid(gate) * up; }
 
 template <bool kScaled>
@@ -53,7 +54,7 @@ __device__ void Gate(const GateVector<kScaled>& vector, float (&values)[8]) {
   for (int i = 0; i < 8; ++i) values[i] = Gate(values[i], factors[i]);
 }
 
-// Kernel::kGatedClusters. Checked arguments with Scaling::kToken and at least one token.
+// Launches Kernel::kGatedClusters. `args` are valid, with Scaling::kToken and at least one token.
 cudaError_t LaunchGatedClusters(const GatedActivationArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

@@ -29,19 +29,20 @@ struct GatedSource {
   }
 };
 
-// Many long rows with a scale per token. A row's maximum binds it to one CTA, and such CTAs fill an
-// SM: there is one, of two groups of threads, which take a row each, so that one computes while the
-// other waits for its maximum. The channels' scales lie in shared memory, and each thread has its
-// part of the group's next row copied there while it computes one.
+// Kernel for many long rows with a scale per token. A row's maximum binds it to one CTA, and a CTA
+// of this size fills an SM. It therefore has two groups of threads, each with a row of its own, so
+// that one computes while the other waits for its maximum. The channel scales lie in shared memory.
+// Each thread prefetches its part of the group's next row while it computes the current one.
 constexpr int kRowGroups = 2;
 constexpr int kRowsVectors = 4;
-constexpr int kGroupThreads = 448;  // leaves a thread 72 registers
+constexpr int kGroupThreads = 448;  // leaves each thread 72 registers
 constexpr int kMaxRowsWidth = 8 * kRowsVectors * kGroupThreads;
 
-// Measured: with more tokens a CTA a row is as fast, if a row is no longer than kMaxRowsWidth.
+// Above this many tokens one CTA per row is as fast as a cluster (measured), if a row is no longer
+// than kMaxRowsWidth.
 constexpr int kMaxClusterTokens = 48;
 
-// The largest of a group's values, for all its threads.
+// Returns the maximum over a group's values to all its threads.
 __device__ inline float GroupMax(float value, int group, float (&maxima)[kWarpSize]) {
   const int lane = threadIdx.x % kWarpSize;
   value = WarpReduce<Max>(value);
@@ -58,13 +59,13 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
   const Product& product = args.gate_up;
   const int group = threadIdx.x / kGroupThreads, thread = threadIdx.x % kGroupThreads;
   const auto column = [&](int i) { return 8 * (i * kGroupThreads + thread); };
-  // [vector][gate or up][thread] of the group's row, and [vector][part][thread] of all rows'
-  // scales.
+  // `row` is [vector][gate or up][thread] of the group's row; `scales` is [vector][part][thread]
+  // and shared by all rows.
   uint4* const row = memory + group * kRowsVectors * 2 * kGroupThreads + thread;
   float4* const scales =
       reinterpret_cast<float4*>(memory + kRowGroups * kRowsVectors * 2 * kGroupThreads) + thread;
-  // A group's share of the scales: read before anything is waited for, stored when the first row is
-  // under way.
+  // Each group loads its share of the scales before any wait, and stores it to shared memory once
+  // the copies of the first row are in flight.
   constexpr int kShare = kRowsVectors / kRowGroups;
   float4 share[kShare][4];
   if constexpr (kScaled) {
@@ -111,7 +112,8 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
     }
     __syncthreads();
   }
-  // Two sets of maxima, used in turn: whoever writes one has passed the barrier after its reading.
+  // Two alternating sets of maxima: a thread that writes one set has passed the barrier after the
+  // set's last read.
   for (int set = 0; token < args.tokens; token += step, set ^= 1) {
     const float scale_of_row = next_scale;
     next_scale = token_scale(token + step);
@@ -163,7 +165,8 @@ cudaError_t LaunchGatedRows(const GatedActivationArgs& args, int sms, cudaStream
                          kRowGroups * kGroupThreads, shared_bytes, stream, args);
 }
 
-// Whether it pays, and the device has the shared memory for it.
+// Sets `takes` to whether the two-group kernel is faster and the device has the shared memory for
+// it.
 cudaError_t TakesGatedRows(const GatedActivationArgs& args, int* sms, bool* takes) {
   int device = 0, shared_bytes = 0;
   cudaError_t error = cudaGetDevice(&device);

@@ -1,7 +1,7 @@
 // The gated activation of few rows with a scale per token, by clusters of CTAs (sm_90 and later). A
-// row needs its maximum before it can be written, which binds the portable kernel to one SM a row;
-// here up to eight CTAs hold the row in their registers and exchange maxima through distributed
-// shared memory.
+// row's maximum must be known before the row is written, which binds a row of the portable kernel
+// to one SM. Here up to eight CTAs hold the row in registers and exchange maxima through
+// distributed shared memory.
 #include "kernels/activation_row.cuh"
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxThreads = 512;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
-constexpr int kMaxParts = 8;  // the largest cluster that every GPU with clusters can run
+constexpr int kMaxParts = 8;  // the portable maximum cluster size
 
 __device__ inline void ClusterArrive() {
 #if __CUDA_ARCH__ >= 900
@@ -29,7 +29,7 @@ __device__ inline void ClusterWait() {
 #endif
 }
 
-// Stores to the shared memory of CTA `rank` of the cluster, at the place that `address` has here.
+// Stores to the shared memory of CTA `rank` of the cluster, at the offset that `address` has here.
 __device__ inline void StoreToCta(float* address, int rank, float value) {
 #if __CUDA_ARCH__ >= 900
   const uint32_t local = static_cast<uint32_t>(__cvta_generic_to_shared(address));
@@ -39,11 +39,12 @@ __device__ inline void StoreToCta(float* address, int rank, float value) {
 #endif
 }
 
-// Grid (tokens, parts of a row), each of whose columns is one cluster. Every thread has 8 columns.
+// The grid is (tokens, parts of a row); the parts of a row form a cluster. Each thread has 8
+// columns.
 template <bool kScaled>
 __global__ void __launch_bounds__(kMaxThreads) GatedActivationKernel(GatedActivationArgs args) {
   __shared__ float maxima[kMaxParts * kMaxWarps];  // of each warp of the cluster
-  ClusterArrive();  // for nobody to store to a CTA that does not run yet
+  ClusterArrive();  // CTAs must run before others store to their shared memory
 
   const int64_t token = blockIdx.x;
   const int first_vector = blockIdx.y * blockDim.x;
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kMaxThreads) GatedActivationKernel(GatedActiva
   if (column < args.size) vector.LoadConstants(args, column);
   AwaitPredecessor();
   if (column < args.size) vector.Load(args, token, column);
-  ClusterWait();  // here it also keeps the compiler from moving loads down to their uses
+  ClusterWait();  // also keeps the compiler from moving loads down to their uses
   float values[1][8] = {};
   if (column < args.size) Gate(vector, values[0]);
   const float warp_max = WarpReduce<Max>(Amax(values));

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Grid (rows, parts of a row); a row is row_words words of 16 bytes.
+// The grid is (rows, parts of a row). A row has row_words words of 16 bytes.
 __global__ void GatherRowsKernel(GatherRowsArgs args, int64_t row_words) {
   AwaitPredecessor();
   const int64_t row = blockIdx.x;

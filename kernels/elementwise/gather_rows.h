@@ -1,4 +1,4 @@
-// Picks rows of an activation: the head runs on the positions whose logits are wanted.
+// Gathers rows of an activation, so that the head runs only on positions whose logits are wanted.
 #ifndef MILLRACE_KERNELS_ELEMENTWISE_GATHER_ROWS_H_
 #define MILLRACE_KERNELS_ELEMENTWISE_GATHER_ROWS_H_
 
@@ -10,14 +10,14 @@
 
 namespace millrace::kernels {
 
-// out[r] = in[indices[r]]: whole rows of `stride` elements, padding included, with their scales
-// (kToken: 1 a row; kTokenGroup: stride / 128 a row; kTensor: none, both sides have the same
-// scales[0]). An exact copy. `in` and `out` have one type, scaling and stride, and must not
-// overlap.
+// Copies out[r] = in[indices[r]] exactly: whole rows of `stride` elements including padding, with
+// their scales (kToken: 1 per row; kTokenGroup: stride / 128 per row; kTensor: none, since both
+// sides have the same scales[0]). `in` and `out` have the same type, scaling and stride, and must
+// not overlap.
 struct GatherRowsArgs {
   Activation in;  // [tokens, stride]
   int tokens;
-  const int32_t* indices;  // [rows], each in [0, tokens); repeats are fine
+  const int32_t* indices;  // [rows], each in [0, tokens); may repeat
   int rows;
   Activation out;  // [rows, stride], dense
 };

@@ -1,4 +1,4 @@
-// BF16 to what a linear consumes: FP8 by any scaling, or BF16 with its padding.
+// Converts BF16 to a linear's input: FP8 with any scaling, or BF16 with padding.
 #ifndef MILLRACE_KERNELS_ELEMENTWISE_QUANTIZE_H_
 #define MILLRACE_KERNELS_ELEMENTWISE_QUANTIZE_H_
 
@@ -10,8 +10,8 @@
 
 namespace millrace::kernels {
 
-// out = in, quantized by kernels/fp8.cuh's rule; columns [width, out.stride) get zeros. A row's
-// bits depend on that row alone. Reads the input once.
+// Quantizes `in` to `out` by the rule of kernels/fp8.cuh. Columns [width, out.stride) are set to
+// zero. A row's bits depend on that row alone. The input is read once.
 struct QuantizeArgs {
   const Bf16* in;     // [tokens, width] in rows of in_stride, 16-byte aligned
   int64_t in_stride;  // elements, a multiple of 8

@@ -1,6 +1,7 @@
 #include "kernels/gemm/linear_algorithms.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace millrace::kernels {
@@ -52,10 +53,10 @@ cublasStatus_t SetScales(const CublasLt& lt, const MatmulArgs& args,
     attempt(lt.matmul_desc_set_attribute(operation, attribute, &value, sizeof(value)));
   };
   set(CUBLASLT_MATMUL_DESC_FAST_ACCUM,
-      static_cast<int8_t>(args.fast_accumulation && !args.shape.blocks));
+      static_cast<int8_t>(args.fast_accumulation && !args.desc.blocks()));
   set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.weight_scales);
   set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.input_scales);
-  if (args.shape.blocks) {
+  if (args.desc.blocks()) {
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
         static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F));
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
@@ -93,43 +94,43 @@ AlgorithmConfig ConfigOf(const CublasLt& lt, const cublasLtMatmulAlgo_t& algorit
 }  // namespace
 
 cublasStatus_t MakeMatmul(const CublasLt& lt, const MatmulArgs& args, Matmul* matmul) {
-  const LinearShape& shape = args.shape;
-  const int64_t tokens = shape.blocks ? PaddedTokens(args.tokens) : args.tokens;
+  const GemmDesc& desc = args.desc;
+  const int64_t tokens = desc.blocks() ? PaddedTokens(args.tokens) : args.tokens;
   Attempt attempt;
   attempt(lt.matmul_desc_init(&matmul->operation, sizeof(matmul->operation), CUBLAS_COMPUTE_32F,
                               CUDA_R_32F));
   const int32_t transposed = CUBLAS_OP_T;
   attempt(lt.matmul_desc_set_attribute(&matmul->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                        sizeof(transposed)));
-  if (shape.type == Type::kFp8) attempt(SetScales(lt, args, &matmul->operation));
+  if (desc.weight == Type::kFp8) attempt(SetScales(lt, args, &matmul->operation));
   const auto layout = [&](cublasLtMatrixLayoutOpaque_t* to, Type type, int64_t rows,
                           int64_t columns, int64_t stride) {
     attempt(lt.matrix_layout_init(to, sizeof(*to), CudaType(type), rows, columns, stride));
   };
-  layout(&matmul->weight, shape.type, shape.stride, shape.rows, shape.stride);
-  layout(&matmul->input, shape.type, shape.stride, tokens, shape.stride);
-  layout(&matmul->output, shape.output, shape.rows, tokens, args.output_stride);
+  layout(&matmul->weight, desc.weight, desc.stride, desc.rows, desc.stride);
+  layout(&matmul->input, desc.weight, desc.stride, tokens, desc.stride);
+  layout(&matmul->output, desc.output, desc.rows, tokens, args.output_stride);
   return attempt.status();
 }
 
-Matmul PlanningMatmul(const CublasLt& lt, const LinearShape& shape, bool fast_accumulation,
+Matmul PlanningMatmul(const CublasLt& lt, const GemmDesc& desc, bool fast_accumulation,
                       int64_t tokens) {
   Matmul matmul = {};  // what cuBLASLt does not accept here, it cannot run either
   MakeMatmul(lt,
-             {.shape = shape,
+             {.desc = desc,
               .fast_accumulation = fast_accumulation,
               .tokens = tokens,
-              .output_stride = shape.rows,
+              .output_stride = desc.rows,
               .weight_scales = kSomeScales,
               .input_scales = kSomeScales},
              &matmul);
   return matmul;
 }
 
-std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const LinearShape& shape,
+std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const GemmDesc& desc,
                                        const AlgorithmConfig& config) {
   Algorithm algorithm = {.cublas = {}, .config = config};
-  const cudaDataType_t type = CudaType(shape.type), output = CudaType(shape.output);
+  const cudaDataType_t type = CudaType(desc.weight), output = CudaType(desc.output);
   Attempt attempt;
   attempt(lt.matmul_algo_init(lt.handle(), CUBLAS_COMPUTE_32F, CUDA_R_32F, type, type, output,
                               output, config.id, &algorithm.cublas));
@@ -144,9 +145,9 @@ std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const LinearShape& sh
   return algorithm;
 }
 
-std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const LinearShape& shape,
+std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const GemmDesc& desc,
                                          const LinearOptions& options, int64_t tokens, int limit) {
-  Matmul matmul = PlanningMatmul(lt, shape, options.fast_accumulation, tokens);
+  Matmul matmul = PlanningMatmul(lt, desc, options.fast_accumulation, tokens);
   cublasLtMatmulPreferenceOpaque_t preference;
   lt.matmul_preference_init(&preference, sizeof(preference));
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -183,10 +184,10 @@ bool CanRun(const CublasLt& lt, Matmul matmul, const Algorithm& algorithm, size_
          result.workspaceSize <= workspace_bytes;
 }
 
-bool CanRunBetween(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options,
+bool CanRunBetween(const CublasLt& lt, const GemmDesc& desc, const LinearOptions& options,
                    const Algorithm& algorithm, int64_t least, int64_t most) {
   for (const int64_t tokens : {least, most}) {
-    const Matmul matmul = PlanningMatmul(lt, shape, options.fast_accumulation, tokens);
+    const Matmul matmul = PlanningMatmul(lt, desc, options.fast_accumulation, tokens);
     if (!CanRun(lt, matmul, algorithm, options.workspace_bytes)) return false;
   }
   return true;
@@ -195,15 +196,16 @@ bool CanRunBetween(const CublasLt& lt, const LinearShape& shape, const LinearOpt
 // At few tokens the heuristic may want to split K. The unsplit algorithms that it then ranks behind
 // can be ten times slower than those that it proposes for more tokens, of which the first is good,
 // and better still when it has that many rows to run on.
-std::optional<Choice> DefaultChoice(const CublasLt& lt, const LinearShape& shape,
-                                    const LinearOptions& options, int64_t least, int64_t most) {
+std::optional<GemmConfig> DefaultConfig(const CublasLt& lt, const GemmDesc& desc,
+                                        const LinearOptions& options, int64_t least, int64_t most) {
   const auto first_of = [&](const LinearOptions& asked, int64_t tokens, int limit,
-                            int64_t run_tokens) -> std::optional<Choice> {
-    for (const Algorithm& algorithm : ProposeAlgorithms(lt, shape, asked, tokens, limit)) {
+                            int64_t run_tokens) -> std::optional<GemmConfig> {
+    for (const Algorithm& algorithm : ProposeAlgorithms(lt, desc, asked, tokens, limit)) {
       if ((!options.exact || IsExact(algorithm.config)) &&
-          CanRunBetween(lt, shape, options, algorithm, least, most) &&
-          CanRunBetween(lt, shape, options, algorithm, run_tokens, run_tokens)) {
-        return Choice{.run_tokens = run_tokens, .algorithm = algorithm};
+          CanRunBetween(lt, desc, options, algorithm, least, most) &&
+          CanRunBetween(lt, desc, options, algorithm, run_tokens, run_tokens)) {
+        return GemmConfig{.kernel = algorithm.config,
+                          .run_tokens = run_tokens > most ? run_tokens : 0};
       }
     }
     return std::nullopt;
@@ -213,13 +215,49 @@ std::optional<Choice> DefaultChoice(const CublasLt& lt, const LinearShape& shape
   const int64_t start = options.exact ? std::max(most, kLeastExactTokens) : most;
   if (const auto favourite = first_of(any, start, 1, most)) return favourite;
   // Not where a row of the output is long, nor where scales lie by the number of tokens.
-  const bool may_pad = shape.output == Type::kBf16 && !shape.blocks;
-  const int64_t run_tokens = may_pad ? LinearRoom(most) : most;
+  const bool may_pad = desc.output == Type::kBf16 && !desc.blocks();
+  const int64_t run_tokens = may_pad ? LinearCapacity(most) : most;
   for (const int64_t tokens : kTokenBounds) {
     if (tokens < std::max(start, kUnsplitTokens)) continue;
     if (const auto choice = first_of(options, tokens, kProposals, run_tokens)) return choice;
   }
   return first_of(options, start, kProposals, run_tokens);  // beyond the bounds
+}
+
+std::vector<AlgorithmConfig> ProposedConfigs(const CublasLt& lt, const GemmDesc& desc,
+                                             const LinearOptions& options, int64_t tokens) {
+  std::vector<AlgorithmConfig> configs;
+  const auto propose = [&](int64_t for_tokens, int limit) {
+    for (const Algorithm& algorithm : ProposeAlgorithms(lt, desc, options, for_tokens, limit)) {
+      if (std::find(configs.begin(), configs.end(), algorithm.config) == configs.end()) {
+        configs.push_back(algorithm.config);
+      }
+    }
+  };
+  // The unsplit algorithms that the heuristic proposes for few tokens can be ten times slower than
+  // those that it proposes for more.
+  const bool head = desc.output == Type::kF32;  // long runs that hardly differ
+  propose(options.exact ? std::max(tokens, kLeastExactTokens) : tokens,
+          tokens <= 16 || head ? 4 : 8);
+  if (tokens < kUnsplitTokens) propose(kUnsplitTokens, head ? 2 : 4);
+  if (tokens <= 1024 && !head) propose(2 * std::max<int64_t>(tokens, 64), 4);
+  return configs;
+}
+
+bool AreProposed(const CublasLt& lt, const GemmDesc& desc, const LinearOptions& options,
+                 const GemmRanges& ranges) {
+  std::vector<AlgorithmConfig> missing;
+  for (const GemmRange& range : ranges) {
+    const auto* const config = std::get_if<AlgorithmConfig>(&range.config.kernel);
+    if (config != nullptr) missing.push_back(*config);
+  }
+  for (auto bound = std::rbegin(kTokenBounds); bound != std::rend(kTokenBounds); ++bound) {
+    if (missing.empty()) return true;
+    for (const AlgorithmConfig& config : ProposedConfigs(lt, desc, options, *bound)) {
+      std::erase(missing, config);
+    }
+  }
+  return missing.empty();
 }
 
 cublasStatus_t RunMatmul(const CublasLt& lt, Matmul matmul, const LinearArgs& args,

@@ -1,5 +1,5 @@
-// What cuBLASLt is asked for a linear layer, and which of its algorithms may answer. For linear.cc
-// and its tuner (linear_bench.cu).
+// cuBLASLt's side of a linear layer: its descriptors of a product, its algorithms, and which of
+// them keep exactness. For the plans (linear_plan.h), the rules and the tuner.
 #ifndef MILLRACE_KERNELS_GEMM_LINEAR_ALGORITHMS_H_
 #define MILLRACE_KERNELS_GEMM_LINEAR_ALGORITHMS_H_
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/gemm/cublaslt_api.h"
+#include "kernels/gemm/gemm_desc.h"
 #include "kernels/gemm/linear.h"
 
 namespace millrace::kernels {
@@ -26,7 +27,7 @@ struct Matmul {
 
 // Null scales are 1. `tokens` is rounded up for block scales.
 struct MatmulArgs {
-  LinearShape shape;
+  GemmDesc desc;
   bool fast_accumulation;
   int64_t tokens;
   int64_t output_stride;
@@ -36,24 +37,9 @@ struct MatmulArgs {
 cublasStatus_t MakeMatmul(const CublasLt& lt, const MatmulArgs& args, Matmul* matmul);
 
 // The same for a choice of algorithm: no data yet, dense output.
-Matmul PlanningMatmul(const CublasLt& lt, const LinearShape& shape, bool fast_accumulation,
+Matmul PlanningMatmul(const CublasLt& lt, const GemmDesc& desc, bool fast_accumulation,
                       int64_t tokens);
 
-// All that tells one of cuBLASLt's algorithms from another; what the numbers mean is in cublasLt.h
-// (cublasLtMatmulAlgoConfigAttributes_t) and differs from version to version.
-struct AlgorithmConfig {
-  uint16_t id;
-  uint16_t tile;
-  uint16_t stages;
-  uint16_t split_k;
-  uint16_t reduction;
-  uint16_t swizzle;
-  uint16_t custom;
-  uint16_t inner_shape;
-  uint16_t cluster_shape;
-
-  friend bool operator==(const AlgorithmConfig&, const AlgorithmConfig&) = default;
-};
 struct Algorithm {
   cublasLtMatmulAlgo_t cublas;
   AlgorithmConfig config;
@@ -61,16 +47,16 @@ struct Algorithm {
 
 // The algorithm of a config, whether or not it can run anything. Nothing for an id that the library
 // does not have for this shape's types.
-std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const LinearShape& shape,
+std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const GemmDesc& desc,
                                        const AlgorithmConfig& config);
 
-// What cuBLASLt's heuristic proposes, the one that it thinks fastest first, `limit` at most. Of an
-// exact plan only those that sum K in one piece.
-std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const LinearShape& shape,
+// Returns the proposals of cuBLASLt's heuristic, the one that it thinks fastest first, `limit` at
+// most. Of an exact plan only those that sum K in one piece.
+std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const GemmDesc& desc,
                                          const LinearOptions& options, int64_t tokens, int limit);
 
-// Whether the algorithm sums K in one piece and in order. All that do give the same bits
-// (linear_bench.cu looks, and names those that do not).
+// Returns whether the algorithm sums K in one piece and in order. All that do give the same bits
+// (gemm_tuner.h compares, and drops those that do not).
 constexpr bool IsExact(const AlgorithmConfig& config) {
   // Says that it does not split K, has no tile, and sums in an order of its own (4096x14336 BF16).
   constexpr int kOddOne = 16;
@@ -78,29 +64,29 @@ constexpr bool IsExact(const AlgorithmConfig& config) {
          config.id != kOddOne;
 }
 
-// Whether the algorithm can run the product within the workspace.
+// Returns whether the algorithm can run the product within the workspace.
 bool CanRun(const CublasLt& lt, Matmul matmul, const Algorithm& algorithm, size_t workspace_bytes);
 
 cublasStatus_t RunMatmul(const CublasLt& lt, Matmul matmul, const LinearArgs& args,
                          const Algorithm& algorithm, size_t workspace_bytes, cudaStream_t stream);
 
-// Whether it can for the plan's least and most tokens of a range.
-bool CanRunBetween(const CublasLt& lt, const LinearShape& shape, const LinearOptions& options,
+// Returns whether it can for the plan's least and most tokens of a range.
+bool CanRunBetween(const CublasLt& lt, const GemmDesc& desc, const LinearOptions& options,
                    const Algorithm& algorithm, int64_t least, int64_t most);
 
-// What a plan takes for [least, most] tokens where nothing was measured; nothing where cuBLASLt has
-// no algorithm that can run at both.
-struct Choice {
-  int64_t
-      run_tokens;  // on how many rows it runs best, if there is room (LinearRoom); at least most
-  Algorithm algorithm;
-};
-std::optional<Choice> DefaultChoice(const CublasLt& lt, const LinearShape& shape,
-                                    const LinearOptions& options, int64_t least, int64_t most);
+// The config with which cuBLASLt would compute [least, most] tokens, guessed from its heuristic
+// without a measurement. Nothing where it has no algorithm that can run at both.
+std::optional<GemmConfig> DefaultConfig(const CublasLt& lt, const GemmDesc& desc,
+                                        const LinearOptions& options, int64_t least, int64_t most);
 
-// An algorithm is chosen for every range (previous bound, bound] of tokens.
-inline constexpr int64_t kTokenBounds[] = {1,   8,   16,  32,  48,   64,   96,   128,
-                                           192, 256, 384, 512, 1024, 2048, 4096, 8192};
+// The algorithms worth measuring for a range that ends at `tokens`, without those of other ranges.
+std::vector<AlgorithmConfig> ProposedConfigs(const CublasLt& lt, const GemmDesc& desc,
+                                             const LinearOptions& options, int64_t tokens);
+
+// Returns whether all configs of cuBLASLt are among those that it proposes itself for some range:
+// it has been seen to crash on numbers that it does not know.
+bool AreProposed(const CublasLt& lt, const GemmDesc& desc, const LinearOptions& options,
+                 const GemmRanges& ranges);
 
 }  // namespace millrace::kernels
 

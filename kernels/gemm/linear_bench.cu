@@ -1,370 +1,338 @@
-// Times cuBLASLt's algorithms for the linears of the models that we care for, prints what exactness
-// costs, and writes linear_table.inc:
+// Prints what exactness costs the linears of the models that we care for, and writes the table of
+// known plans (gemm_table.inc):
 //
-//   kernels_gemm_bench [--models llama8b,qwen8b] [--types bf16,fp8] [--fast] [--most TOKENS]
-//                      [--table FILE]
+//   kernels_gemm_bench [--models llama-3-8b,phi-4] [--types bf16,fp8,static] [--table FILE]
 //
-// Every algorithm runs on weights that are not in the cache, in a replayed graph. One that does not
-// split K must give the bits of the others at every number of tokens, or it is left out and named.
+// For each linear it makes two plans as the server does for an unknown model (gemm_tuner.h), exact
+// and not, and times both in a replayed graph, on weights that are not in the L2 cache. "fp8" has a
+// scale a channel and token, "static" one a tensor. Where both plans have the same config the ratio
+// is 1 and one time is measured.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "kernels/bench_util.h"
-#include "kernels/gemm/linear_algorithms.h"
+#include "kernels/gemm/gemm_tuner.h"
+#include "kernels/gemm/linear_plan.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels {
 namespace {
 
-using Size = std::pair<int64_t, int64_t>;  // rows, padded columns
-
 struct Model {
   const char* name;
-  std::vector<Size> linears;  // of one layer
-  int layers;
-  Size head;
+  int64_t hidden, qkv, heads, ffn;  // `heads`: elements of all query heads
+  int64_t vocab;
+  bool in_table;
 };
 
 const Model kModels[] = {
-    {"llama8b", {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}, 32, {128256, 4096}},
-    {"qwen8b", {{6144, 4096}, {4096, 4096}, {24576, 4096}, {4096, 12288}}, 36, {151936, 4096}},
-    {"llama70b", {{10240, 8192}, {8192, 8192}, {57344, 8192}, {8192, 28672}}, 80, {128256, 8192}},
-    {"smollm2", {{960, 640}, {576, 640}, {3072, 640}, {576, 1536}}, 30, {49152, 640}},
+    {"llama-3-8b", 4096, 6144, 4096, 14336, 128256, true},
+    {"qwen3-8b", 4096, 6144, 4096, 12288, 151936, true},
+    {"llama-3-70b", 8192, 10240, 8192, 28672, 128256, true},
+    {"qwen2.5-7b", 3584, 4608, 3584, 18944, 152064, false},
+    {"qwen2.5-14b", 5120, 7168, 5120, 13824, 152064, false},
+    {"phi-4", 5120, 7680, 5120, 17920, 100352, false},
+    {"llama-3.2-3b", 3072, 5120, 3072, 8192, 128256, false},
+    {"qwen3-4b", 2560, 6144, 4096, 9728, 151936, false},
+    {"qwen3-32b", 5120, 10240, 8192, 25600, 151936, false},
+    {"mistral-small", 5120, 6144, 4096, 32768, 131072, false},
 };
 
-constexpr int64_t kMostHeadTokens = 512;
-constexpr int64_t kManyTokens = 512;  // from here on a run is long, and the heuristic's word good
+constexpr int64_t kTokens[] = {1, 8, 17, 33, 64, 96, 160, 200, 256, 400, 512, 1024, 4096};
+constexpr int64_t kMostTokens = 4096, kMostHeadTokens = 512;
+constexpr int64_t kManyTokens = 512;  // from here on a run is long, and few inputs are enough
+constexpr double kBar = 1.05;
 
-// What makes another algorithm worth a row of the table, or padding worth its while.
-constexpr double kWorthwhile = 0.97;
+enum class Form : uint8_t { kBf16, kFp8, kStatic };
+constexpr const char* kFormNames[] = {"bf16", "fp8", "static"};
 
-struct Mode {
+struct Linear {
   const char* name;
-  bool exact;
-  bool fast_accumulation;
-
-  LinearOptions Options() const { return {.exact = exact, .fast_accumulation = fast_accumulation}; }
+  GemmDesc desc;
 };
 
-struct Timed {
-  Algorithm algorithm;
-  double us;
-};
-
-// At one number of tokens.
-struct Result {
-  double default_us = 0;  // of what a plan takes without the table
-  Timed best = {};
-  int64_t run_tokens = 0;
-};
-using Results = std::map<int64_t, Result>;  // by number of tokens
-
-__global__ void CountDifferencesKernel(const uint32_t* a, const uint32_t* b, size_t size,
-                                       unsigned* count) {
-  unsigned differences = 0;
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < size;
-       i += size_t{gridDim.x} * blockDim.x) {
-    differences += a[i] != b[i];
+std::vector<Linear> LinearsOf(const Model& model, Form form) {
+  const bool fp8 = form != Form::kBf16;
+  const Type type = fp8 ? Type::kFp8 : Type::kBf16;
+  const auto linear = [&](const char* name, int64_t rows, int64_t stride, bool gate) {
+    return Linear{name,
+                  {.rows = rows,
+                   .stride = stride,
+                   .weight = type,
+                   .weight_scaling = form == Form::kFp8      ? WeightScaling::kChannel
+                                     : form == Form::kStatic ? WeightScaling::kTensor
+                                                             : WeightScaling::kNone,
+                   .input = type,
+                   .input_scaling = form == Form::kFp8      ? Scaling::kToken
+                                    : form == Form::kStatic ? Scaling::kTensor
+                                                            : Scaling::kNone,
+                   .output = Type::kBf16,
+                   .epilogue = gate && form != Form::kFp8 ? Epilogue::kGate : Epilogue::kStore}};
+  };
+  std::vector<Linear> linears = {linear("qkv", model.qkv, model.hidden, false),
+                                 linear("o", model.hidden, model.heads, false),
+                                 linear("gate-up", 2 * model.ffn, model.hidden, true),
+                                 linear("down", model.hidden, model.ffn, false)};
+  if (!fp8) {
+    Linear head = linear("head", model.vocab, model.hidden, false);
+    head.desc.output = Type::kF32;
+    linears.push_back(head);
   }
-  if (differences != 0) atomicAdd(count, differences);
+  return linears;
 }
 
-std::string ToString(const AlgorithmConfig& c) {
-  char text[96];
-  std::snprintf(text, sizeof(text), "{%d, %d, %d, %d, %d, %d, %d, %d, %d}", c.id, c.tile, c.stages,
-                c.split_k, c.reduction, c.swizzle, c.custom, c.inner_shape, c.cluster_shape);
-  return text;
-}
-
-// One shape's memory, and the times of its algorithms.
-class Tuner {
+// The memory of one product, and its launches.
+class Subject {
  public:
-  Tuner(const CublasLt& lt, Bench* bench, const LinearShape& shape, int64_t most_tokens)
-      : lt_(lt),
-        bench_(*bench),
-        shape_(shape),
-        most_tokens_(most_tokens),
-        weight_bytes_(shape.rows * shape.stride * ElementBytes()),
+  explicit Subject(const GemmDesc& desc)
+      : desc_(desc),
+        weight_bytes_(desc.rows * desc.stride * ElementBytes()),
         inputs_(std::min(RotatedInputs(static_cast<double>(weight_bytes_)), 64)),
+        most_tokens_(desc.output == Type::kF32 ? kMostHeadTokens : kMostTokens),
         weights_(weight_bytes_ * inputs_),
-        x_(most_tokens * shape.stride * ElementBytes()),
-        y_(most_tokens * shape.rows * OutputBytes() / 4),
-        reference_(y_.size()),
-        scale_(std::vector<float>{1.0f}),
-        count_(1),
-        workspace_(LinearOptions().workspace_bytes) {
-    if (shape.type == Type::kFp8) {
+        x_(most_tokens_ * desc.stride * ElementBytes()),
+        y_(most_tokens_ * desc.rows * (desc.output == Type::kF32 ? 4 : 2)),
+        ones_(std::vector<float>(std::max(desc.rows, most_tokens_), 1.0f)),
+        workspace_(LinearOptions().workspace_bytes),
+        counter_(std::vector<unsigned>{0}) {
+    if (desc.weight == Type::kFp8) {
       FillUniform(weights_.get(), weights_.size(), 1, 8);
       FillUniform(x_.get(), x_.size(), 2, 8);
     } else {
       FillUniform(reinterpret_cast<Bf16*>(weights_.get()), weights_.size() / 2, 1);
       FillUniform(reinterpret_cast<Bf16*>(x_.get()), x_.size() / 2, 2);
     }
+    CheckCuda(cudaDeviceSynchronize(), "fill");
   }
 
-  Results Tune(const Mode& mode) {
-    mode_ = mode;
-    if (mode.exact) MakeReference();
-    Results results;
-    for (const int64_t tokens : kTokenBounds) {
-      if (tokens <= most_tokens_) results[tokens] = TuneFor(tokens);
-    }
-    if (shape_.output == Type::kBf16) Pad(&results);
-    return results;
+  std::vector<const void*> Weights() const {
+    std::vector<const void*> weights;
+    for (int i = 0; i < inputs_; ++i) weights.push_back(weights_.get() + i * weight_bytes_);
+    return weights;
   }
 
+  double Microseconds(Bench& bench, const LinearPlan* plan, int64_t tokens) {
+    const int inputs = tokens > kManyTokens ? std::min(inputs_, 3) : inputs_;
+    // Graphs of about half a millisecond, long against the start of one.
+    const double guess = static_cast<double>(weight_bytes_) / bench.read_rate() * 1e6 +
+                         1.4e-9 * static_cast<double>(tokens * weight_bytes_);
+    const int repeats = std::clamp(static_cast<int>(500 / guess / inputs), 1, 16);
+    return bench.Replay(inputs, repeats, 3, [&](int input, cudaStream_t stream) {
+      const bool fp8 = desc_.weight == Type::kFp8;
+      return LaunchLinear({.plan = plan,
+                           .weight = {.data = weights_.get() + input * weight_bytes_,
+                                      .type = desc_.weight,
+                                      .scaling = desc_.weight_scaling,
+                                      .rows = desc_.rows,
+                                      .stride = desc_.stride,
+                                      .scales = fp8 ? ones_.get() : nullptr},
+                           .input = {.data = x_.get(),
+                                     .type = desc_.input,
+                                     .scaling = desc_.input_scaling,
+                                     .stride = desc_.stride,
+                                     .scales = fp8 ? ones_.get() : nullptr},
+                           .tokens = tokens,
+                           .output = y_.get(),
+                           .output_stride = desc_.rows,
+                           .workspace = workspace_.get(),
+                           .tile_counter = counter_.get(),
+                           .capacity = std::min(LinearCapacity(tokens), most_tokens_)},
+                          stream);
+    });
+  }
+
+  int64_t most_tokens() const { return most_tokens_; }
   size_t weight_bytes() const { return weight_bytes_; }
 
  private:
-  size_t ElementBytes() const { return shape_.type == Type::kFp8 ? 1 : 2; }
-  size_t OutputBytes() const { return shape_.output == Type::kF32 ? 4 : 2; }
+  size_t ElementBytes() const { return desc_.weight == Type::kFp8 ? 1 : 2; }
 
-  // The bits that all exact algorithms must give: those of what a plan takes for many tokens.
-  void MakeReference() {
-    const auto choice = DefaultChoice(lt_, shape_, mode_.Options(), most_tokens_, most_tokens_);
-    if (!choice.has_value()) return;
-    Run(choice->algorithm, most_tokens_, 0, nullptr);
-    CheckCuda(cudaMemcpy(reference_.get(), y_.get(), y_.bytes(), cudaMemcpyDeviceToDevice), "copy");
+  const GemmDesc desc_;
+  const size_t weight_bytes_;
+  const int inputs_;
+  const int64_t most_tokens_;
+  DeviceBuffer<uint8_t> weights_, x_, y_;
+  DeviceBuffer<float> ones_;
+  DeviceBuffer<uint8_t> workspace_;
+  DeviceBuffer<unsigned> counter_;
+};
+
+// Exact and not, by number of tokens.
+struct Times {
+  std::map<int64_t, double> exact, any;
+};
+
+struct Options {
+  std::string_view models, types;
+  FILE* table = nullptr;
+};
+
+class Comparison {
+ public:
+  Comparison(const CublasLt& lt, Bench& bench, FILE* table)
+      : lt_(lt), bench_(bench), table_(table) {}
+
+  void CompareModel(const Model& model, Form form) {
+    const std::string name = std::string(model.name) + " " + kFormNames[static_cast<int>(form)];
+    Times layer;
+    double worst = 0, tune_ms = 0;
+    std::string worst_at;
+    for (const Linear& linear : LinearsOf(model, form)) {
+      const Times times = Compare(name, linear, model.in_table, &tune_ms);
+      for (const auto& [tokens, us] : times.exact) {
+        const double ratio = us / times.any.at(tokens);
+        if (ratio > worst) {
+          worst = ratio;
+          worst_at = std::string(linear.name) + " at " + std::to_string(tokens);
+        }
+        if (linear.desc.output == Type::kF32) continue;
+        layer.exact[tokens] += us;
+        layer.any[tokens] += times.any.at(tokens);
+      }
+    }
+    Print(name + " layer", layer);
+    char line[160];
+    std::snprintf(line, sizeof(line), "%s: worst ratio %.3f (%s), exact plans tuned in %.0f ms%s",
+                  name.c_str(), worst, worst_at.c_str(), tune_ms, worst > kBar ? "  OVER" : "");
+    std::printf("%s\n", line);
+    std::fflush(stdout);
+    summary_.emplace_back(line);
   }
 
-  static void AddUnlessThere(const Algorithm& algorithm, std::vector<Algorithm>* to) {
-    for (const Algorithm& there : *to) {
-      if (there.config == algorithm.config) return;
-    }
-    to->push_back(algorithm);
+  void PrintSummary() const {
+    std::printf("\n");
+    for (const std::string& line : summary_) std::printf("%s\n", line.c_str());
   }
 
-  // At few tokens, where a run is short, all that the heuristic proposes for any
-  // number of tokens.
-  std::vector<Algorithm> Candidates(int64_t tokens) const {
-    std::vector<Algorithm> candidates;
-    if (const auto usual = DefaultChoice(lt_, shape_, mode_.Options(), tokens, tokens)) {
-      candidates.push_back(usual->algorithm);
-    }
-    const auto add = [&](int64_t asked, int limit) {
-      for (const Algorithm& algorithm :
-           ProposeAlgorithms(lt_, shape_, mode_.Options(), asked, limit)) {
-        if (CanRunBetween(lt_, shape_, mode_.Options(), algorithm, tokens, tokens)) {
-          AddUnlessThere(algorithm, &candidates);
+ private:
+  Times Compare(const std::string& name, const Linear& linear, bool in_table, double* tune_ms) {
+    Subject product(linear.desc);
+    const LinearPlan* plans[2] = {};
+    LinearPlanner exact(lt_, {}), any(lt_, {.exact = false});
+    for (LinearPlanner* planner : {&exact, &any}) {
+      const bool is_exact = planner == &exact;
+      std::string error;
+      const auto begin = std::chrono::steady_clock::now();
+      const auto tuner =
+          GemmTuner::Make(lt_, planner->options(), linear.desc, product.Weights(), &error);
+      const auto ranges = tuner != nullptr ? tuner->Tune(&error) : std::nullopt;
+      const double ms =
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+              .count();
+      if (!ranges.has_value() || !planner->Learn(linear.desc, *ranges)) {
+        std::printf("NOT TUNED: %s\n", error.c_str());
+      } else {
+        std::printf("tuned in %.0f ms: %s %s %s\n", ms, ToString(linear.desc).c_str(),
+                    is_exact ? "exact" : "any", ToString(*ranges).c_str());
+        std::printf("measured:");
+        for (const TimedRange& one : tuner->times()) {
+          std::printf(" %ld:%s:%.1f", one.range.tokens, ToString(one.range.config).c_str(),
+                      one.time);
+        }
+        std::printf("\n");
+        if (is_exact) {  // as a start that finds the ranges in its cache
+          const auto check = std::chrono::steady_clock::now();
+          std::string why;
+          const auto checker =
+              GemmTuner::Make(lt_, planner->options(), linear.desc, product.Weights(), &why);
+          const bool proposed = AreProposed(lt_, linear.desc, planner->options(), *ranges);
+          const auto middle = std::chrono::steady_clock::now();
+          const bool same = checker != nullptr && checker->HasReferenceBits(*ranges);
+          const auto ms_of = [](auto duration) {
+            return std::chrono::duration<double, std::milli>(duration).count();
+          };
+          std::printf("checked: proposed %d, the reference's bits %d, in %.1f and %.1f ms\n",
+                      proposed, same, ms_of(middle - check),
+                      ms_of(std::chrono::steady_clock::now() - middle));
+        }
+        for (const std::string& one : tuner->rejected()) {
+          std::printf("not exact: %s\n", one.c_str());
+        }
+        if (table_ != nullptr && in_table) {
+          std::fprintf(table_, "{\"%s\", %s, \"%s\"},\n", ToString(linear.desc).c_str(),
+                       is_exact ? "kExact" : "kAny", ToString(*ranges).c_str());
         }
       }
-    };
-    add(mode_.exact ? std::max<int64_t>(tokens, 16) : tokens, tokens > kManyTokens ? 6 : 24);
-    for (const int64_t asked : {16, 32, 48, 64, 128, 256}) {
-      if (tokens <= kManyTokens) add(asked, 24);
-    }
-    return candidates;
-  }
-
-  Result TuneFor(int64_t tokens) {
-    std::vector<Timed> timed;
-    for (const Algorithm& algorithm : Candidates(tokens)) {
-      y_.Poison();
-      if (Run(algorithm, tokens, 0, nullptr) != CUBLAS_STATUS_SUCCESS) continue;
-      if (mode_.exact && Differences(tokens) != 0) {
-        std::printf("unsplit but inexact at M %ld: %s\n", tokens,
-                    ToString(algorithm.config).c_str());
-        continue;
-      }
-      timed.push_back({algorithm, Microseconds(algorithm, tokens)});
-    }
-    if (timed.empty()) return {};
-    // The fastest again, in turn, so that clocks and heat favour none.
-    std::sort(timed.begin(), timed.end(), Faster);
-    timed.resize(std::min<size_t>(timed.size(), 4));
-    for (int round = 0; round < 4; ++round) {
-      for (Timed& finalist : timed) {
-        finalist.us = std::min(finalist.us, Microseconds(finalist.algorithm, tokens));
+      if (is_exact) *tune_ms += ms;
+      plans[is_exact ? 0 : 1] = planner->Plan(linear.desc, &error);
+      if (plans[is_exact ? 0 : 1] == nullptr) {
+        std::fprintf(stderr, "%s\n", error.c_str());
+        std::exit(1);
       }
     }
-    return {.default_us = DefaultMicroseconds(tokens),
-            .best = *std::min_element(timed.begin(), timed.end(), Faster),
-            .run_tokens = tokens};
-  }
-
-  double DefaultMicroseconds(int64_t tokens) {
-    const auto usual = DefaultChoice(lt_, shape_, mode_.Options(), tokens, tokens);
-    double us = Microseconds(usual->algorithm, usual->run_tokens);
-    for (int round = 0; round < 4; ++round) {
-      us = std::min(us, Microseconds(usual->algorithm, usual->run_tokens));
-    }
-    return us;
-  }
-
-  static bool Faster(const Timed& a, const Timed& b) { return a.us < b.us; }
-
-  // Runs few tokens as more where that is faster.
-  static void Pad(Results* results) {
-    for (auto& [tokens, result] : *results) {
-      for (const auto& [more, other] : *results) {
-        if (more <= tokens || more > LinearRoom(tokens) || other.best.us == 0) continue;
-        if (other.best.us >= result.best.us * kWorthwhile) continue;
-        result.best = other.best;
-        result.run_tokens = more;
+    Times times;
+    for (const int64_t tokens : kTokens) {
+      if (tokens > product.most_tokens()) break;
+      const bool same = plans[0]->RangeOf(tokens).config == plans[1]->RangeOf(tokens).config;
+      double us[2];
+      for (int round = 0; round < (same ? 1 : 3); ++round) {
+        for (const int i : {0, 1}) {
+          if (same && i == 1) continue;
+          const double one = product.Microseconds(bench_, plans[i], tokens);
+          us[i] = round == 0 ? one : std::min(us[i], one);
+        }
       }
+      times.exact[tokens] = us[0];
+      times.any[tokens] = same ? us[0] : us[1];
     }
+    char bytes[64];
+    std::snprintf(bytes, sizeof(bytes), " %ldx%ld, bytes %.1f us", linear.desc.rows,
+                  linear.desc.stride,
+                  static_cast<double>(product.weight_bytes()) / bench_.read_rate() * 1e6);
+    Print(name + " " + linear.name + bytes, times);
+    return times;
   }
 
-  cublasStatus_t Run(const Algorithm& algorithm, int64_t tokens, int input, cudaStream_t stream) {
-    Matmul matmul;
-    MakeMatmul(lt_,
-               {.shape = shape_,
-                .fast_accumulation = mode_.fast_accumulation,
-                .tokens = tokens,
-                .output_stride = shape_.rows,
-                .weight_scales = scale_.get(),
-                .input_scales = scale_.get()},
-               &matmul);
-    LinearArgs args = {};
-    args.weight.data = weights_.get() + input * weight_bytes_;
-    args.input.data = x_.get();
-    args.output = y_.get();
-    args.workspace = workspace_.get();
-    return RunMatmul(lt_, matmul, args, algorithm, workspace_.size(), stream);
-  }
-
-  unsigned Differences(int64_t tokens) {
-    CheckCuda(cudaMemset(count_.get(), 0, sizeof(unsigned)), "count");
-    CountDifferencesKernel<<<1024, 256>>>(y_.get(), reference_.get(),
-                                          tokens * shape_.rows * OutputBytes() / 4, count_.get());
-    return count_.Download()[0];
-  }
-
-  double Microseconds(const Algorithm& algorithm, int64_t tokens) {
-    const int inputs = tokens > kManyTokens ? std::min(inputs_, 3) : inputs_;
-    return bench_.Replay(inputs, 1, 3, [&](int input, cudaStream_t stream) {
-      const bool ran = Run(algorithm, tokens, input, stream) == CUBLAS_STATUS_SUCCESS;
-      return ran ? cudaSuccess : cudaErrorUnknown;
-    });
+  // µs exact / not = ratio, by number of tokens; an exact one slower than with more tokens is
+  // marked.
+  static void Print(const std::string& name, const Times& times) {
+    std::printf("| %s |", name.c_str());
+    for (auto at = times.exact.begin(); at != times.exact.end(); ++at) {
+      const double other = times.any.at(at->first);
+      const bool slower = std::any_of(std::next(at), times.exact.end(), [&](const auto& more) {
+        return at->second > 1.01 * more.second;
+      });
+      std::printf(" %ld: %.1f/%.1f=%.3f%s%s |", at->first, at->second, other, at->second / other,
+                  at->second > kBar * other ? " OVER" : "", slower ? " SLOWER THAN MORE" : "");
+    }
+    std::printf("\n");
+    std::fflush(stdout);
   }
 
   const CublasLt& lt_;
   Bench& bench_;
-  const LinearShape shape_;
-  const int64_t most_tokens_;
-  const size_t weight_bytes_;
-  const int inputs_;
-  DeviceBuffer<uint8_t> weights_, x_;
-  DeviceBuffer<uint32_t> y_, reference_;
-  DeviceBuffer<float> scale_;
-  DeviceBuffer<unsigned> count_;
-  DeviceBuffer<uint8_t> workspace_;
-  Mode mode_ = {};
+  FILE* const table_;
+  std::vector<std::string> summary_;
 };
 
-const char* Name(Type type) {
-  return type == Type::kFp8 ? "kFp8" : type == Type::kBf16 ? "kBf16" : "kF32";
-}
-
-void WriteRows(FILE* table, const LinearShape& shape, const Mode& mode, const Results& results) {
-  for (const auto& [tokens, result] : results) {
-    if (result.best.us == 0 || result.best.us > result.default_us * kWorthwhile) continue;
-    std::fprintf(table, "{Shape(%ld, %ld, %s, %s), %s, %s, %ld, {%ld, %s}},\n", shape.rows,
-                 shape.stride, Name(shape.type), Name(shape.output), mode.exact ? "kExact" : "kAny",
-                 mode.fast_accumulation ? "kFast" : "kFull", tokens, result.run_tokens,
-                 ToString(result.best.algorithm.config).c_str());
-  }
-}
-
-struct Options {
-  std::string_view models, types;
-  bool fast = false;
-  int64_t most = 8192;  // tokens
-  FILE* table = nullptr;
-};
-
-// µs / unit: of each mode the best and, in brackets, the default's.
-void PrintResults(const std::vector<Mode>& modes, const std::vector<Results>& all, double unit) {
-  std::printf("| M |");
-  for (const Mode& mode : modes) std::printf(" %s |", mode.name);
-  std::printf(" exact/any |\n");
-  for (const auto& [tokens, first] : all[0]) {
-    std::printf("| %ld |", tokens);
-    for (const Results& results : all) {
-      const Result& result = results.at(tokens);
-      std::printf(" %.2f (%.2f) |", result.best.us / unit, result.default_us / unit);
-    }
-    std::printf(" %.3f |\n", first.best.us / all[1].at(tokens).best.us);
-  }
-  std::fflush(stdout);
-}
-
-std::vector<Results> TuneShape(const CublasLt& lt, Bench* bench, const LinearShape& shape,
-                               const std::vector<Mode>& modes, const Options& options) {
-  Tuner tuner(lt, bench, shape,
-              shape.output == Type::kF32 ? std::min(options.most, kMostHeadTokens) : options.most);
-  std::vector<Results> all;
-  for (const Mode& mode : modes) {
-    all.push_back(tuner.Tune(mode));
-    if (options.table != nullptr) WriteRows(options.table, shape, mode, all.back());
-  }
-  std::printf("\n%ldx%ld %s -> %s, us; its bytes at the read rate: %.1f us\n", shape.rows,
-              shape.stride, Name(shape.type), Name(shape.output),
-              static_cast<double>(tuner.weight_bytes()) / bench->read_rate() * 1e6);
-  PrintResults(modes, all, 1);
-  return all;
-}
-
-// Every shape of the model, and the sum over a forward pass.
-void TuneModel(const CublasLt& lt, Bench* bench, const Model& model, Type type,
-               const Options& options) {
-  std::vector<Mode> modes = {{"exact", true, false}, {"any", false, false}};
-  if (type == Type::kFp8 && options.fast) {  // BF16 has no other sum
-    modes.push_back({"exact, fast sum", true, true});
-    modes.push_back({"any, fast sum", false, true});
-  }
-  std::vector<Results> sum(modes.size());
-  for (const auto& [rows, stride] : model.linears) {
-    const LinearShape shape = {
-        .rows = rows, .stride = stride, .type = type, .blocks = false, .output = Type::kBf16};
-    const std::vector<Results> all = TuneShape(lt, bench, shape, modes, options);
-    for (size_t m = 0; m < all.size(); ++m) {
-      for (const auto& [tokens, result] : all[m]) {
-        sum[m][tokens].best.us += model.layers * result.best.us;
-        sum[m][tokens].default_us += model.layers * result.default_us;
-      }
-    }
-  }
-  std::printf("\n=== %s, all its %zu linears %s, ms a step, without the head\n", model.name,
-              model.layers * model.linears.size(), Name(type));
-  PrintResults(modes, sum, 1000);
-  if (type != Type::kBf16) return;
-  const LinearShape head = {.rows = model.head.first,
-                            .stride = model.head.second,
-                            .type = Type::kBf16,
-                            .blocks = false,
-                            .output = Type::kF32};
-  TuneShape(lt, bench, head, modes, options);
-}
-
+// Returns whether a list with commas names it, or is empty.
 bool Lists(std::string_view list, std::string_view name) {
-  return list.empty() || list.find(name) != std::string_view::npos;
+  if (list.empty()) return true;
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    if (list.substr(0, comma) == name) return true;
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return false;
 }
 
 int Main(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
-    if (flag == "--fast") {
-      options.fast = true;
-    } else if (i + 1 < argc && flag == "--models") {
+    if (i + 1 < argc && flag == "--models") {
       options.models = argv[++i];
     } else if (i + 1 < argc && flag == "--types") {
       options.types = argv[++i];
-    } else if (i + 1 < argc && flag == "--most") {
-      options.most = std::atoll(argv[++i]);
     } else if (i + 1 < argc && flag == "--table") {
       options.table = std::fopen(argv[++i], "w");
     } else {
-      std::fprintf(
-          stderr, "%s; allowed: --models LIST, --types LIST, --fast, --most TOKENS, --table FILE\n",
-          argv[i]);
+      std::fprintf(stderr, "%s; allowed: --models LIST, --types LIST, --table FILE\n", argv[i]);
       return 2;
     }
   }
@@ -375,14 +343,15 @@ int Main(int argc, char** argv) {
     return 1;
   }
   Bench bench("linears, cuBLASLt " + std::to_string(lt->version()));
+  Comparison comparison(*lt, bench, options.table);
   for (const Model& model : kModels) {
     if (!Lists(options.models, model.name)) continue;
-    for (const Type type : {Type::kBf16, Type::kFp8}) {
-      if (Lists(options.types, type == Type::kBf16 ? "bf16" : "fp8")) {
-        TuneModel(*lt, &bench, model, type, options);
-      }
+    for (const Form form : {Form::kBf16, Form::kFp8, Form::kStatic}) {
+      if (!Lists(options.types, kFormNames[static_cast<int>(form)])) continue;
+      comparison.CompareModel(model, form);
     }
   }
+  comparison.PrintSummary();
   if (options.table != nullptr) std::fclose(options.table);
   return 0;
 }

@@ -39,7 +39,7 @@ void ExpectRight(const Form& form, int64_t rows, int64_t stride, int64_t tokens)
   const int64_t output_stride = rows + 8;
   LinearPlanner planner(Library(), {});
   Problem problem(form, rows, stride, tokens, output_stride);
-  const LinearPlan* const plan = Plan(&planner, form.Shape(rows, stride));
+  const LinearPlan* const plan = Plan(&planner, form.Desc(rows, stride));
   ASSERT_NE(plan, nullptr);
   std::vector<uint8_t> bytes;
   ASSERT_EQ(problem.Run(plan, tokens, &bytes), cudaSuccess);
@@ -61,7 +61,7 @@ void ExpectRight(const Form& form, int64_t rows, int64_t stride, int64_t tokens)
     }
     ASSERT_LE(error, form.type == Type::kFp8 ? kFp8RowError : kBf16RowError) << "token " << token;
     largest = std::max(largest, error);
-    // What lies between the rows is not touched.
+    // The bytes between the rows are not touched.
     for (size_t i = rows * form.OutputBytes(); i < output_stride * form.OutputBytes(); ++i) {
       ASSERT_EQ(row[i], 0xff) << "token " << token;
     }
@@ -86,7 +86,7 @@ void ExpectExact(const Form& form, int64_t rows, int64_t stride, int64_t most) {
   SCOPED_TRACE(testing::Message() << form.name << ", " << rows << " x " << stride);
   LinearPlanner planner(Library(), {});
   Problem problem(form, rows, stride, most, rows);
-  const LinearPlan* const plan = Plan(&planner, form.Shape(rows, stride));
+  const LinearPlan* const plan = Plan(&planner, form.Desc(rows, stride));
   ASSERT_NE(plan, nullptr);
   std::vector<uint8_t> all, some;
   ASSERT_EQ(problem.Run(plan, most, &all), cudaSuccess);
@@ -96,9 +96,10 @@ void ExpectExact(const Form& form, int64_t rows, int64_t stride, int64_t most) {
     if (tokens >= most) break;
     ASSERT_EQ(problem.Run(plan, tokens, &some), cudaSuccess) << tokens << " tokens";
     EXPECT_EQ(std::memcmp(some.data(), all.data(), some.size()), 0) << tokens << " tokens";
-    if (LinearRoom(tokens) > most) continue;
-    ASSERT_EQ(problem.Run(plan, tokens, &some, LinearRoom(tokens)), cudaSuccess) << tokens;
-    EXPECT_EQ(std::memcmp(some.data(), all.data(), some.size()), 0) << tokens << " tokens, room";
+    if (LinearCapacity(tokens) > most) continue;
+    ASSERT_EQ(problem.Run(plan, tokens, &some, LinearCapacity(tokens)), cudaSuccess) << tokens;
+    EXPECT_EQ(std::memcmp(some.data(), all.data(), some.size()), 0)
+        << tokens << " tokens, with capacity for more";
   }
   EXPECT_TRUE(problem.GuardsIntact());
   if (form.input == Scaling::kTokenGroup) return;  // its scales would have to move as well
@@ -136,7 +137,7 @@ TEST(LinearTest, ReplaysInAGraphOnChangedInputs) {
     SCOPED_TRACE(form.name);
     LinearPlanner planner(Library(), {});
     Problem problem(form, 1024, 2048, 24, 1024);
-    const LinearPlan* const plan = Plan(&planner, form.Shape(1024, 2048));
+    const LinearPlan* const plan = Plan(&planner, form.Desc(1024, 2048));
     ASSERT_NE(plan, nullptr);
     const LinearArgs args = problem.Args(plan, 24);
     cudaStream_t stream;
@@ -178,7 +179,7 @@ TEST(LinearTest, IsRightWithoutExactness) {
     for (const Form& form : kForms) {
       SCOPED_TRACE(testing::Message() << form.name << ", fast " << fast);
       Problem problem(form, 512, 4096, 17, 512);
-      const LinearPlan* const plan = Plan(&planner, form.Shape(512, 4096));
+      const LinearPlan* const plan = Plan(&planner, form.Desc(512, 4096));
       ASSERT_NE(plan, nullptr);
       std::vector<uint8_t> bytes;
       ASSERT_EQ(problem.Run(plan, 17, &bytes), cudaSuccess);
@@ -222,35 +223,37 @@ TEST(LinearTest, LeavesVectorScalesToTheReader) {
 
 TEST(LinearTest, PlansAShapeOnce) {
   LinearPlanner planner(Library(), {});
-  const LinearShape shape = kForms[0].Shape(576, 640);
-  const LinearPlan* const plan = Plan(&planner, shape);
-  EXPECT_EQ(Plan(&planner, shape), plan);
-  EXPECT_NE(Plan(&planner, kForms[0].Shape(592, 640)), plan);
+  const GemmDesc desc = kForms[0].Desc(576, 640);
+  const LinearPlan* const plan = Plan(&planner, desc);
+  EXPECT_EQ(Plan(&planner, desc), plan);
+  EXPECT_NE(Plan(&planner, kForms[0].Desc(592, 640)), plan);
 }
 
 TEST(LinearTest, NamesWhatAShapeMayBe) {
   LinearPlanner planner(Library(), {});
   const auto error_of = [&](auto change) {
-    LinearShape shape = kForms[0].Shape(576, 640);
-    change(shape);
+    GemmDesc desc = kForms[0].Desc(576, 640);
+    change(desc);
     std::string error;
-    EXPECT_EQ(planner.Plan(shape, &error), nullptr);
+    EXPECT_EQ(planner.Plan(desc, &error), nullptr);
     return error;
   };
-  EXPECT_THAT(error_of([](LinearShape& shape) { shape.rows = 100; }),
+  EXPECT_THAT(error_of([](GemmDesc& desc) { desc.rows = 100; }),
               HasSubstr("100 outputs; allowed: a multiple of 16"));
-  EXPECT_THAT(error_of([](LinearShape& shape) { shape.stride = 576; }),
+  EXPECT_THAT(error_of([](GemmDesc& desc) { desc.stride = 576; }),
               HasSubstr("576 padded inputs; allowed: a multiple of 128"));
-  EXPECT_THAT(error_of([](LinearShape& shape) { shape.blocks = true; }), HasSubstr("not FP8"));
-  EXPECT_THAT(error_of([](LinearShape& shape) { shape.type = Type::kF32; }), HasSubstr("F32"));
-  EXPECT_THAT(error_of([](LinearShape& shape) { shape.output = Type::kFp8; }), HasSubstr("FP8"));
+  EXPECT_THAT(error_of([](GemmDesc& desc) { desc.weight_scaling = WeightScaling::kBlock; }),
+              HasSubstr("not FP8"));
+  EXPECT_THAT(error_of([](GemmDesc& desc) { desc.weight = desc.input = Type::kF32; }),
+              HasSubstr("F32"));
+  EXPECT_THAT(error_of([](GemmDesc& desc) { desc.output = Type::kFp8; }), HasSubstr("FP8"));
 }
 
 TEST(LinearTest, RefusesWhatDoesNotFitThePlan) {
   const Form& form = kForms[3];
   LinearPlanner planner(Library(), {.max_tokens = 100});
   Problem problem(form, 576, 640, 100, 576);
-  const LinearPlan* const plan = Plan(&planner, form.Shape(576, 640));
+  const LinearPlan* const plan = Plan(&planner, form.Desc(576, 640));
   ASSERT_NE(plan, nullptr);
   const auto refused = [&](auto change) {
     LinearArgs args = problem.Args(plan, 100);

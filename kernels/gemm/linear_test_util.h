@@ -33,11 +33,13 @@ struct Form {
   Scaling input;
   Type output;
 
-  LinearShape Shape(int64_t rows, int64_t stride) const {
+  GemmDesc Desc(int64_t rows, int64_t stride) const {
     return {.rows = rows,
             .stride = stride,
-            .type = type,
-            .blocks = weight == WeightScaling::kBlock,
+            .weight = type,
+            .weight_scaling = weight,
+            .input = type,
+            .input_scaling = input,
             .output = output};
   }
   size_t ElementBytes() const { return type == Type::kFp8 ? 1 : 2; }
@@ -89,7 +91,7 @@ inline std::vector<float> RandomScales(size_t count, uint32_t seed) {
   return scales;
 }
 
-// What one linear reads and writes, on the device.
+// The operands of one linear, on the device.
 class Problem {
  public:
   Problem(const Form& form, int64_t rows, int64_t stride, int64_t tokens, int64_t output_stride)
@@ -104,7 +106,7 @@ class Problem {
         input_scales_(RandomScales(InputScaleCount(form.input, tokens, stride), 2)),
         output_(PaddedTokens(tokens) * output_stride * form.OutputBytes()),
         workspace_(LinearOptions().workspace_bytes),
-        ticket_(std::vector<unsigned>{0}) {
+        tile_counter_(std::vector<unsigned>{0}) {
     Fill(weight_.get(), rows, 3);
     Fill(input_.get(), PaddedTokens(tokens), 4);
   }
@@ -144,15 +146,15 @@ class Problem {
             .output = output_.get(),
             .output_stride = output_stride_,
             .workspace = workspace_.get(),
-            .ticket = ticket_.get()};
+            .tile_counter = tile_counter_.get()};
   }
 
   // The bytes of the first `tokens` rows of the output of a run on as many.
   cudaError_t Run(const LinearPlan* plan, int64_t tokens, std::vector<uint8_t>* bytes,
-                  int64_t room = 0) {
+                  int64_t capacity = 0) {
     output_.Poison();
     LinearArgs args = Args(plan, tokens);
-    args.room = room;
+    args.capacity = capacity;
     const cudaError_t error = LaunchLinear(args, nullptr);
     bytes->resize(tokens * output_stride_ * form_.OutputBytes());
     CheckCuda(cudaMemcpy(bytes->data(), output_.get(), bytes->size(), cudaMemcpyDeviceToHost),
@@ -189,7 +191,7 @@ class Problem {
     return 0;
   }
   bool GuardsIntact() const {
-    return output_.GuardsIntact() && ticket_.GuardsIntact() && workspace_.GuardsIntact() &&
+    return output_.GuardsIntact() && tile_counter_.GuardsIntact() && workspace_.GuardsIntact() &&
            weight_.GuardsIntact() && input_.GuardsIntact();
   }
   DeviceBuffer<uint8_t>& input() { return input_; }
@@ -230,12 +232,12 @@ class Problem {
   const std::vector<float> host_weight_scales_ = weight_scales_.Download();
   const std::vector<float> host_input_scales_ = input_scales_.Download();
   DeviceBuffer<uint8_t> output_, workspace_;
-  DeviceBuffer<unsigned> ticket_;
+  DeviceBuffer<unsigned> tile_counter_;
 };
 
-inline const LinearPlan* Plan(LinearPlanner* planner, const LinearShape& shape) {
+inline const LinearPlan* Plan(LinearPlanner* planner, const GemmDesc& desc) {
   std::string error;
-  const LinearPlan* plan = planner->Plan(shape, &error);
+  const LinearPlan* plan = planner->Plan(desc, &error);
   if (plan == nullptr) std::fprintf(stderr, "%s\n", error.c_str());
   return plan;
 }

@@ -1,7 +1,7 @@
-// The arithmetic of a norm, for every kernel that makes one: the same bits from all.
+// The arithmetic of a norm, shared by every kernel that computes one, with the same bits in all.
 //
-// The squares of 8 neighbouring columns are added in their order, 32 such sums by a butterfly of a
-// warp (256 columns), and those sums by another. Each column's result is (x * weight) * factor.
+// The squares of 8 neighbouring columns are added in order, 32 such sums by a warp's butterfly (256
+// columns), and those sums by another butterfly. Each column's result is (x * weight) * factor.
 #ifndef MILLRACE_KERNELS_NORM_NORM_RULE_CUH_
 #define MILLRACE_KERNELS_NORM_NORM_RULE_CUH_
 
@@ -18,14 +18,15 @@ __device__ inline float SumOfSquares(const float (&x)[8]) {
   return sum;
 }
 
-// By a full warp; each lane gets the sum of `parts`.
+// Returns the sum of `parts` to each lane. Called by a full warp.
 __device__ inline float SumOfParts(const float* parts, int count) {
   float sum = 0;
   for (int i = threadIdx.x % kWarpSize; i < count; i += kWarpSize) sum += parts[i];
   return WarpReduce<Add>(sum);
 }
 
-// 1 / sqrt(mean + epsilon), of a row of 1 / share columns; errs in the last two bits.
+// Returns 1 / sqrt(squares * share + epsilon), where share is 1 / columns. The last two bits may be
+// off.
 __device__ inline float NormFactor(float squares, float share, float epsilon) {
   return rsqrtf(fmaf(squares, share, epsilon));
 }

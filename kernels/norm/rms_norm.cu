@@ -12,9 +12,9 @@ namespace {
 constexpr int kMaxThreads = 512;
 constexpr int kMaxVectors = 4;
 
-// A CTA a row, which stays in registers from its one reading to its writing. What its threads wait
-// for one another is one barrier: the sum of squares, and the largest product with a weight, whose
-// product with the row's factor is the largest result, for roundings keep the order.
+// One CTA processes a row, which stays in registers from its only read to its write. There is a
+// single barrier: it publishes the sum of squares and the largest |x * weight|. The latter times
+// the row's factor is the largest result, since rounding is monotonic.
 template <int kVectors, bool kScaled, bool kTokenScale>
 __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
     RmsNormKernel(RmsNormArgs args) {
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
   }
   AwaitPredecessor();
 #pragma unroll
-  for (int i = 0; i < kVectors; ++i) {  // all loads are under way before the first is waited for
+  for (int i = 0; i < kVectors; ++i) {  // issues all loads before it waits for the first
     const int64_t column = RowColumn(0, i);
     if (column >= args.width) continue;
     Load8(residual + column, x[i]);
@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
   }
 }
 
-// Few rows with scales to apply have half of the threads, which each have less to wait for one
-// another; many have as many as they can, for what counts then is how many loads are under way.
+// Up to this many tokens with scales a CTA has half of the threads, which shortens its barrier.
+// With more tokens it has as many threads as possible, since the number of loads in flight decides.
 constexpr int kFewTokens = 512;
 
 }  // namespace

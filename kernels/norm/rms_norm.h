@@ -9,16 +9,16 @@
 
 namespace millrace::kernels {
 
-// For each token, in fp32: x = residual + delta, stored back to `residual` where there is a delta;
-// out = x / sqrt(mean(x^2) + epsilon) * weight, rounded once, to BF16 or to FP8 by any scaling (see
-// kernels/fp8.cuh for the rule). Columns [width, out.stride) of `out` get zeros.
+// For each token, in float32: x = residual + delta, stored back to `residual` if there is a delta;
+// out = x / sqrt(mean(x^2) + epsilon) * weight, rounded once to BF16 or to FP8 with any scaling
+// (see kernels/fp8.cuh for the rule). Columns [width, out.stride) of `out` are set to zero.
 //
-// A row's bits depend on that row, width and out.stride alone: the sum's tree is the same at every
-// number of tokens. Reads each input once, writes `residual`, `out.data` and, for kToken and
-// kTokenGroup, `out.scales`. A NaN makes its whole row NaN and touches no other.
+// A row's bits depend only on that row, width and out.stride: the tree of the sum is the same for
+// every number of tokens. Each input is read once; `residual`, `out.data` and, for kToken and
+// kTokenGroup, `out.scales` are written. A NaN makes its own row NaN and affects no other.
 struct RmsNormArgs {
   float* residual;      // [tokens, width], dense, 16-byte aligned
-  Product delta;        // [tokens, width]; data null: nothing is added, residual is only read
+  Product delta;        // [tokens, width]; null data: nothing is added, residual is only read
   const float* weight;  // [width], 16-byte aligned
   float epsilon;
   int tokens;
@@ -26,7 +26,7 @@ struct RmsNormArgs {
   Activation out;  // [tokens, width], stride at most 16384
 };
 
-// cudaErrorInvalidValue if `args` says what is not allowed above; nothing is launched then.
+// Returns cudaErrorInvalidValue, and launches nothing, if `args` violates the constraints above.
 cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

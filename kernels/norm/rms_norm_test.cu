@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kEpsilon = 1e-5f;
 
-// The inputs of one call, and what it must leave.
+// The inputs of one call and its expected outputs.
 struct Case {
   Case(int tokens, int width, bool with_delta, bool scaled)
       : tokens(tokens),
@@ -35,7 +35,7 @@ struct Case {
             .out = out};
   }
 
-  // residual + delta and its norm, in double.
+  // Computes residual + delta and its norm in double.
   std::pair<std::vector<double>, std::vector<double>> Reference() const {
     const std::vector<float> weights = weight.Download();
     std::vector<double> sum(residual_before.begin(), residual_before.end());
@@ -87,7 +87,7 @@ TEST(RmsNorm, MatchesDoubleAtAllWidthsAndScalings) {
   }
 }
 
-// Many rows go through another kernel than few.
+// Many rows use another kernel than few.
 TEST(RmsNorm, RowsBitsDependOnTheRowAlone) {
   constexpr int kTokens = 515;
   for (const int width : {576, 4096, 8192}) {

@@ -1,5 +1,5 @@
-// What the threads of a search's block do together. Called by all of them, and shared memory is at
-// rest before and after.
+// Collective operations of a search's block. All threads of the block call them. Shared memory is
+// synchronized on entry and on return.
 #ifndef MILLRACE_KERNELS_SAMPLING_BLOCK_COLLECTIVES_CUH_
 #define MILLRACE_KERNELS_SAMPLING_BLOCK_COLLECTIVES_CUH_
 
@@ -19,7 +19,8 @@ __device__ inline Mass WarpInclusiveScan(Mass value) {
   return value;
 }
 
-// The sum of the values of the threads before this one; `total` is that of all.
+// Returns the sum of the values of the threads before this one. `total` receives the sum over all
+// threads.
 __device__ __noinline__ Mass BlockExclusiveScan(Mass value, Mass* total) {
   __shared__ Mass partials[kSearchWarps];
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
@@ -51,11 +52,11 @@ __device__ inline Key BlockMax(Key value) {
   return value;
 }
 
-// Sorts `count` keys, all different, in shared memory: the largest first. There is room for the
+// Sorts `count` distinct keys in shared memory in descending order. `keys` has capacity for the
 // next power of two.
 __device__ inline void BlockSortDescending(Key* keys, int count) {
   constexpr int kParts = 4;                // threads that share a key
-  if (count <= kSearchThreads / kParts) {  // a key's place is the number of larger ones
+  if (count <= kSearchThreads / kParts) {  // a key's rank is the number of larger keys
     const int mine = threadIdx.x / kParts;
     const Key key = mine < count ? keys[mine] : 0;
     int place = 0;

@@ -9,10 +9,10 @@
 namespace millrace::kernels::sampling {
 namespace {
 
-// What the tiles say of all logits.
+// Summary of a row from its tiles' statistics.
 struct Overview {
   bool finite;
-  Key largest;  // of the likeliest token; its id is right if the row takes the largest
+  Key largest;  // of the likeliest token; its id is valid only if the row takes the largest
 };
 
 __device__ Overview ReadTiles(const TileStats* stats, int tiles, bool draws) {
@@ -32,7 +32,7 @@ __device__ Overview ReadTiles(const TileStats* stats, int tiles, bool draws) {
   return {__syncthreads_and(finite) != 0, BlockMax(largest)};
 }
 
-// The tiles' masses without any filter, from what ReadTiles left.
+// Computes the tiles' masses without any filter, from the values that ReadTiles stored.
 __device__ void WeighTiles(int tiles, const Softmax& softmax) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
@@ -42,8 +42,8 @@ __device__ void WeighTiles(int tiles, const Softmax& softmax) {
   __syncthreads();
 }
 
-// The lowest key that min_p lets through: p >= min_p means logit >= largest + log(min_p) * T. At
-// the least, what has any mass.
+// Returns the lowest key that min_p keeps: p >= min_p means logit >= largest + log(min_p) * T.
+// Without min_p it is the lowest key whose mass is not 0.
 __device__ Key MinPCut(const SlotSampling& slot, const Softmax& softmax) {
   float logit = softmax.LogitAt(64);
   if (slot.min_p > 0) {
@@ -58,10 +58,10 @@ __device__ Mass Part(float fraction, Mass whole) {
              static_cast<Mass>(static_cast<double>(fraction) * static_cast<double>(whole)));
 }
 
-// A logit below which no token can be among those whose mass reaches `top_p` of the total; the
-// tiles' masses are in tile_mass. Of a tile that holds a token at the cut or above, what lies
-// below the cut is at most its mass without its largest token, and at most 255 times p at the
-// cut.
+// Returns a logit below which no token can be among those whose mass reaches `top_p` of the total.
+// The tiles' masses are in tile_mass. In a tile whose largest logit is at or above the cut, the
+// mass below the cut is at most the tile's mass without its largest token, and at most 255 times p
+// at the cut.
 __device__ float TopPBound(float top_p, Mass total, int num_tiles, const Softmax& softmax) {
   constexpr int kLevels = 31;  // p = 2^-level
   SearchMemory& memory = Memory();
@@ -71,10 +71,10 @@ __device__ float TopPBound(float top_p, Mass total, int num_tiles, const Softmax
     memory.tiles.mass[i] = static_cast<float>(memory.tile_mass[i]) * 0x1p-44f;
     memory.tiles.largest[i] = softmax.P(FromOrderedBits(memory.tile_bits[i]));
   }
-  if (threadIdx.x == 0) memory.at = 0;  // a bit for each level that drops little enough
+  if (threadIdx.x == 0) memory.at = 0;  // one bit for each level that drops little enough
   __syncthreads();
   const float budget = (1 - top_p) * 0.9999f * static_cast<float>(total) * 0x1p-44f;
-  // A warp has two levels.
+  // Each warp tests two levels.
   const int levels[2] = {1 + static_cast<int>(threadIdx.x) / kWarpSize,
                          1 + static_cast<int>(threadIdx.x) / kWarpSize + kSearchWarps};
   float dropped[2] = {};
@@ -105,9 +105,9 @@ __device__ Key Filter(const SlotSampling& slot, const Softmax& softmax, uint32_t
                       int vocab_size, const float* x, TileSearch& search) {
   const Key beyond_all = LowestKey(largest + 1);
   Range range = {MinPCut(slot, softmax), beyond_all, 0};
-  Mass need = 0;         // what top_p wants to reach
-  int kept = 0;          // of the list
-  bool decided = false;  // whether `range` and the list are what the last filter left
+  Mass need = 0;         // the mass that top_p has to reach
+  int kept = 0;          // number of kept tokens of the list
+  bool decided = false;  // whether `range` and the list are the result of the last filter
   if (slot.top_k > 0 || slot.min_p > 0) {
     const int top_k = slot.top_k > 0 ? min(slot.top_k, vocab_size) : vocab_size;
     range.low = max(range.low, LowestKey(search.BitsReachedBy(top_k, largest)));
@@ -156,7 +156,7 @@ __device__ int DrawToken(const SampleRow& row, const SlotSampling& slot, const f
   return search.Draw([low](float logit, int token) { return KeyOf(logit, token) >= low; }, random);
 }
 
-// log(sum(exp(x))) of the raw logits; leaves their tiles' maxima in tile_bits.
+// Returns log(sum(exp(x))) of the raw logits. Stores their tiles' maxima in tile_bits.
 __device__ double RawLogSum(const TileStats* stats, int tiles, uint32_t* largest) {
   Key key = 0;
   for (int i = threadIdx.x; i < tiles; i += kSearchThreads) {
@@ -173,12 +173,12 @@ __device__ double RawLogSum(const TileStats* stats, int tiles, uint32_t* largest
   return softmax.largest + log(static_cast<double>(total) * 0x1p-44);
 }
 
-// The likeliest tokens into the list.
+// Lists the `count` likeliest tokens.
 __device__ void ListTop(int count, uint32_t largest, TileSearch& search) {
   Range range = {LowestKey(search.BitsReachedBy(count, largest)), LowestKey(largest + 1), 0};
   search.Narrow(&range, Measure::kCount, count);
   if (range.above == 0) return;
-  const Key last = Memory().list[count - range.above - 1];  // the range's, of which the cut is one
+  const Key last = Memory().list[count - range.above - 1];  // the range contains the cut
   __syncthreads();
   search.List({last, LowestKey(largest + 1), 0});
 }

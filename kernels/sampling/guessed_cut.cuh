@@ -1,7 +1,7 @@
-// Where top_p cuts a row of which most tiles compete: a sample of the row tells between which
-// logits the cut is to be expected, and one reading of the row lists the tokens between them and
-// weighs those above. All functions are called by all threads of the block, and begin and end with
-// shared memory at rest.
+// Finds top_p's cut in a row whose tiles mostly compete for it. A sample of the row estimates
+// between which logits the cut lies; one reading of the row then lists the tokens between them and
+// sums the mass above. All threads of the block call these functions. Shared memory is synchronized
+// on entry and on return.
 #ifndef MILLRACE_KERNELS_SAMPLING_GUESSED_CUT_CUH_
 #define MILLRACE_KERNELS_SAMPLING_GUESSED_CUT_CUH_
 
@@ -12,19 +12,19 @@
 
 namespace millrace::kernels::sampling {
 
-// The sample is made of pieces of 128 tokens, evenly spaced.
+// The sample consists of evenly spaced pieces of 128 tokens.
 inline constexpr int kPiece = 4 * kWarpSize;
 inline constexpr int kPieces = 64;
 inline constexpr int kSampled = kPieces * kPiece;
 
-// Where the bins of the sample's logits lie: the larger the logit, the lower the bin.
+// Bin edges of the sampled logits. Larger logits fall into lower bins.
 struct SampleBins {
   float top;
   float width;
   __device__ float LogitAt(float bin) const { return top - bin * width; }
 };
 
-// Counts the sampled tokens in Memory().guess.counts.
+// Counts the sampled tokens per bin in Memory().guess.counts.
 __device__ inline SampleBins CountSample(const float* x, int vocab_size, const Softmax& softmax) {
   constexpr int kLoads = kPieces / kSearchWarps;
   int* const counts = Memory().guess.counts;
@@ -56,9 +56,9 @@ __device__ inline SampleBins CountSample(const float* x, int vocab_size, const S
   return {softmax.largest, span / kBins};
 }
 
-// Between which logits of `x` the cut is to be expected below which lies `dropped` of mass, 1 being
-// the likeliest token's. Fewer tokens than kMaxListed are between them, unless many are equal.
-// `vocab_size` is kSampled at least.
+// Estimates the window of logits in `x` that contains the cut with a mass of `dropped` below it, in
+// units of the likeliest token's probability. The window holds fewer than kMaxListed tokens, unless
+// many are equal. `vocab_size` is at least kSampled.
 __device__ __noinline__ inline Window GuessWindow(const float* x, int vocab_size,
                                                   const Softmax& row_softmax, float dropped) {
   constexpr int kEach = kBins / kSearchThreads;
@@ -80,12 +80,12 @@ __device__ __noinline__ inline Window GuessWindow(const float* x, int vocab_size
   }
   const Mass mass_before = BlockExclusiveScan(mass, &all_mass);
   const auto before = static_cast<float>(BlockExclusiveScan(count, &all));
-  // The tokens above the cut, of which few may have most of the mass, the sample need not know.
+  // The mass below the cut is estimated, since a few tokens above it may have most of the mass.
   const float part = static_cast<float>(kSampled) / static_cast<float>(vocab_size);
   const Mass need = all_mass - min(ToMass(dropped * part), max(all_mass, Mass{1}) - 1);
   if (mass_before < need && need <= mass_before + mass) {
     const float at = static_cast<float>(need - mass_before) / static_cast<float>(mass);
-    // Three and a half standard deviations of what a sample has below the cut.
+    // Three and a half standard deviations of the sampled count below the cut.
     const float slack = 16 + 3.5f * sqrtf(dropped * part / softmax.P(bins.LogitAt(first)));
     guess.cut = before + at * static_cast<float>(count);
     guess.slack = fminf(slack, 0.4f * kMaxListed * part);
@@ -104,7 +104,8 @@ __device__ __noinline__ inline Window GuessWindow(const float* x, int vocab_size
   return window;
 }
 
-// A lane's logits of four tiles that a warp reads at once: half a warp has the first and the third.
+// A lane's logits of four tiles that a warp reads at once. Each half warp has the first or second
+// of a pair of tiles.
 struct FourTiles {
   static constexpr int kLanes = kWarpSize / 2;
   static constexpr int kLoads = 4 * kTile / (4 * kWarpSize);
@@ -114,7 +115,7 @@ struct FourTiles {
   __device__ static int TokenAt(int first_tile) {
     return first_tile * kTile + threadIdx.x % kWarpSize / kLanes * kTile + threadIdx.x % kLanes * 4;
   }
-  // How far behind the first one the lane's token `i` is, i from 0 to 31.
+  // Offset of the lane's token `i` (0 to 31) from its first one.
   __device__ static constexpr unsigned OffsetOf(unsigned i) {
     return i / 16 * (2 * kTile) + i % 16 / 4 * (4 * kLanes) + i % 4;
   }
@@ -133,8 +134,8 @@ struct FourTiles {
   }
 };
 
-// Lists the window's tokens, in any order, and puts the masses of those above into tile_mass.
-// Returns how many are listed; the list holds nothing of use if more than kMaxListed.
+// Lists the window's tokens in any order and stores the masses above it in tile_mass. Returns the
+// number of tokens in the window; if it exceeds kMaxListed, the list is not usable.
 __device__ __noinline__ inline int ListWindow(const float* x, int vocab_size,
                                               const Softmax& row_softmax, const Window& guessed) {
   const int tiles = NumTiles(vocab_size), lane = threadIdx.x % kWarpSize;
@@ -153,7 +154,7 @@ __device__ __noinline__ inline int ListWindow(const float* x, int vocab_size,
       const float each[4] = {four.x[i].x, four.x[i].y, four.x[i].z, four.x[i].w};
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const float p = softmax.P(each[c]);  // of each: a branch would cost more
+        const float p = softmax.P(each[c]);  // computed for each, since a branch would cost more
         const bool above = each[c] >= window.high;
         const bool in = each[c] >= window.low & !above;
         if (above) sums[i / 4] += p;
@@ -173,7 +174,7 @@ __device__ __noinline__ inline int ListWindow(const float* x, int vocab_size,
     const int token = FourTiles::TokenAt(first);
     for (; near != 0 && at < kMaxListed; near &= near - 1, ++at) {
       const int found = token + FourTiles::OffsetOf(__ffs(near) - 1);
-      Listed()[at] = {x[found], found};  // a register cannot be found so
+      Listed()[at] = {x[found], found};  // read again, since registers cannot be indexed
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -188,9 +189,10 @@ __device__ __noinline__ inline int ListWindow(const float* x, int vocab_size,
   return count;
 }
 
-// Of `count` listed tokens, above which lies `above`, brings those into Memory().list, sorted,
-// among which `need` is reached, and adds the masses of the likelier ones to tile_mass and `above`.
-// Returns how many are in the list; 0 if `need` is not reached, or too many logits are too close.
+// Narrows `count` listed tokens, with mass `above` before them, to the bin in which `need` is
+// reached. Stores that bin's tokens, sorted, in Memory().list and adds the masses of likelier
+// tokens to tile_mass and `above`. Returns the list's length, or 0 if `need` is not reached or the
+// bin exceeds kCapacity.
 __device__ __noinline__ inline int NarrowListed(int count, const Softmax& row_softmax,
                                                 const Window& window, Mass need, Mass* above) {
   constexpr int kEach = kBins / kSearchThreads;
@@ -223,7 +225,7 @@ __device__ __noinline__ inline int NarrowListed(int count, const Softmax& row_so
     before = after;
   }
   __syncthreads();
-  const int cut = memory.at;  // the bin, whose place the list takes now
+  const int cut = memory.at;  // the bin's index, read before the list overwrites the bins
   if (cut == kBins) return 0;
   *above = memory.before;
 #pragma unroll 2
@@ -245,9 +247,9 @@ __device__ __noinline__ inline int NarrowListed(int count, const Softmax& row_so
   return left;
 }
 
-// Finds where the mass of the likeliest tokens reaches `need` of `all` by reading the row once.
-// Returns how many of Memory().list are kept, and tile_mass holds the masses of the likelier ones;
-// 0 if the cut is not where it was expected.
+// Finds the cut at which the mass of the likeliest tokens reaches `need` of `all`, by reading the
+// row once. Returns how many tokens of Memory().list are kept; tile_mass then holds the masses of
+// the likelier ones. Returns 0 if the cut is outside the estimated window.
 __device__ __noinline__ inline int CutByGuess(const float* x, int vocab_size,
                                               const Softmax& softmax, Mass all, Mass need,
                                               const TileSearch& search) {

@@ -1,4 +1,4 @@
-// A range of tokens in the order of their likelihood, and how a histogram cuts it.
+// A range of tokens in order of likelihood, and its division into histogram bins.
 #ifndef MILLRACE_KERNELS_SAMPLING_RANGE_BINS_CUH_
 #define MILLRACE_KERNELS_SAMPLING_RANGE_BINS_CUH_
 
@@ -8,19 +8,20 @@ namespace millrace::kernels::sampling {
 
 inline constexpr int kBins = 1024;
 
-// Tokens that are not decided yet, low <= key < high. Those at `high` and beyond are in: `above` of
-// them, or their mass.
+// Undecided tokens: low <= key < high. Tokens at `high` and beyond are kept; `above` is their
+// number or their mass.
 struct Range {
   Key low;
   Key high;
   Mass above;
 };
 
-// How a range is cut into bins: the larger the key, the lower the bin. Evenly in the logit, or
-// in the key where the logits hardly differ: the first parts what is spread, the second ties.
+// Division of a range into bins; larger keys fall into lower bins. Bins are uniform in the logit,
+// which separates spread-out logits, or uniform in the key if the logits hardly differ, which
+// separates ties.
 struct RangeBins {
   float half_top;
-  float scale;  // 0: by keys
+  float scale;  // 0 selects bins by key
   Key last;     // the range's largest key
   int shift;
 
@@ -36,7 +37,7 @@ struct RangeBins {
   __device__ int Of(Key key) const {
     return scale > 0 ? OfLogit(LogitOf(key)) : static_cast<int>((last - key) >> shift);
   }
-  // The smallest key of bins 0 to `bin`, from `range` (of which it is).
+  // Returns the smallest key in bins 0 to `bin`. `range` is the range given to the constructor.
   __device__ Key LowOf(int bin, const Range& range) const {
     if (bin < 0) return range.high;
     if (scale == 0) {
@@ -44,7 +45,7 @@ struct RangeBins {
       return size > last - range.low ? range.low : range.high - size;
     }
     uint32_t low = OrderedBitsOf(range.low);
-    uint32_t high = OrderedBitsOf(last);  // is in one of the bins
+    uint32_t high = OrderedBitsOf(last);  // always in one of the bins
     while (low < high) {
       const uint32_t middle = low + (high - low) / 2;
       if (OfLogit(FromOrderedBits(middle)) <= bin) {

@@ -19,7 +19,7 @@ __device__ uint32_t Hash(uint32_t bits) {
   return bits ^ (bits >> 16);
 }
 
-// Peaked: N(0,2), and 64 tokens of a row that stand 6 to 18 above it.
+// Peaked logits: N(0, 2), with 64 tokens per row that lie 6 to 18 higher.
 __global__ void FillLogitsKernel(float* logits, size_t size, Kind kind) {
   for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < size;
        i += size_t{gridDim.x} * blockDim.x) {

@@ -1,5 +1,5 @@
-// What holds for any launch: rows that fail alone, bits that depend on nothing else, graphs,
-// refusals.
+// Tests of properties of every launch: rows fail alone, bits depend on nothing else, graphs work,
+// and invalid arguments are refused.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -66,7 +66,7 @@ TEST(SampleContractTest, ARowWithAllTokensBannedFails) {
   }
 }
 
-// Rows of all kinds at once: each has the same bits again, and alone.
+// Rows of all kinds in one launch give the same bits again, and alone.
 TEST(SampleContractTest, ARowDependsOnItselfAlone) {
   constexpr int kVocab = 128256;
   constexpr int kRows = std::size(kFilters) * 2;
@@ -96,7 +96,7 @@ TEST(SampleContractTest, ARowDependsOnItselfAlone) {
   }
 }
 
-// One captured graph, replayed with other logits, rows, parameters and numbers of rows.
+// Replays one captured graph with other logits, rows, parameters and numbers of rows.
 TEST(SampleContractTest, AGraphReplaysWithWhatTheArraysHold) {
   constexpr int kVocab = 32003, kRows = 8;
   Device device(kVocab, kRows, kRows), direct(kVocab, kRows, kRows);
@@ -134,7 +134,7 @@ TEST(SampleContractTest, AGraphReplaysWithWhatTheArraysHold) {
     CheckCuda(cudaStreamSynchronize(stream), "replay");
     outputs[0] = device.Read();
     outputs[1] = direct.Run();
-    for (int i = 0; i < kRows; ++i) {  // the rows past the last are poison in both
+    for (int i = 0; i < kRows; ++i) {  // rows past the last hold poison in both
       ASSERT_EQ(outputs[0].Row(i, kMaxSampledTop), outputs[1].Row(i, kMaxSampledTop)) << step;
       const SampleResult& result = outputs[0].results[i];
       ASSERT_EQ(result.ok, i < static_cast<int>(rows.size()) ? 1 : -1) << step;

@@ -1,5 +1,5 @@
-// What the kernels of sampling share: how the tiles' statistics lie in the workspace, what a row
-// asks for, and the numbers in which tokens are ordered and weighed.
+// Shared by the sampling kernels: the tiles' statistics in the workspace, predicates on rows and
+// slots, and the integer representations by which tokens are ordered and weighed.
 #ifndef MILLRACE_KERNELS_SAMPLING_SAMPLE_INTERNAL_CUH_
 #define MILLRACE_KERNELS_SAMPLING_SAMPLE_INTERNAL_CUH_
 
@@ -16,22 +16,23 @@ inline constexpr int kTile = 256;
 inline constexpr int kMaxTiles = kMaxSampledVocab / kTile;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// Of 256 consecutive tokens. `workspace` is [max_rows, tiles] of these.
+// Statistics of 256 consecutive tokens. `workspace` is [max_rows, tiles] of these.
 struct alignas(16) TileStats {
-  float largest;  // after bans, biases and penalties; NaN: one of the logits is not finite
+  float largest;  // after bans, biases and penalties; NaN if a logit is not finite
   union {
     float sum;      // of exp2((x - largest) * Factor(slot)), for rows that draw
-    int32_t first;  // the lowest token whose logit is the largest, for rows that take it
+    int32_t first;  // the lowest token with the largest logit, for rows that take it
   };
-  float raw_largest;  // these two of the logits as they came, for rows that want log-probabilities
+  float raw_largest;  // of the raw logits, like raw_sum; for rows that want log-probabilities
   float raw_sum;      // of exp(x - raw_largest)
 };
 
 __host__ __device__ inline int NumTiles(int vocab_size) { return CeilDiv(vocab_size, kTile); }
 
-// Reads the logits once: leaves the tiles' statistics, and in `adjusted` the rows that need it.
+// Launches the kernel that reads the logits once. It writes the tiles' statistics and, for the rows
+// that need it, `adjusted`.
 cudaError_t LaunchScanTiles(const SampleArgs& args, cudaStream_t stream);
-// Then everything else.
+// Launches the kernel that chooses tokens from the output of LaunchScanTiles.
 cudaError_t LaunchChooseTokens(const SampleArgs& args, cudaStream_t stream);
 
 __device__ inline bool Draws(const SampleRow& row, const SlotSampling& slot) {
@@ -50,8 +51,8 @@ __device__ inline bool Adjusts(const SampleRow& row, const SlotSampling& slot) {
   return row.target < 0 && (NumBanned(row, slot) > 0 || slot.num_biases > 0 || Penalizes(slot));
 }
 
-// exp((x - largest) / temperature) = exp2((x - largest) * Factor): bounded, so that 0 * Factor
-// stays 0 for the likeliest token.
+// exp((x - largest) / temperature) = exp2((x - largest) * Factor). The factor is bounded so that 0
+// * Factor stays 0 for the likeliest token.
 __device__ inline float Factor(const SlotSampling& slot) {
   return fminf(1.0f / slot.temperature, 1e30f) * kLog2E;
 }
@@ -62,13 +63,14 @@ __device__ inline float Exp2(float x) {
   return y;
 }
 
-// Four logits; -inf if the first of them lies past the vocabulary. `column` is a multiple of 4.
+// Loads four logits, or -inf if `column` lies past the vocabulary. `column` is a multiple of 4.
 __device__ inline float4 LoadLogits(const float* row, int column, int vocab_size) {
   if (column >= vocab_size) return make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
   return *reinterpret_cast<const float4*>(row + column);
 }
 
-// Four logits; the compiler neither moves the load towards its use nor behind another such load.
+// Loads four logits. The compiler moves the load neither towards its use nor behind another such
+// load.
 __device__ inline float4 LoadLogitsHere(const float* from) {
   float4 x;
   asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -77,20 +79,20 @@ __device__ inline float4 LoadLogitsHere(const float* from) {
   return x;
 }
 
-// The same; -inf if the first of them lies past the vocabulary.
+// As above, but returns -inf if `column` lies past the vocabulary.
 __device__ inline float4 LoadLogitsHere(const float* row, int column, int vocab_size) {
   if (column >= vocab_size) return make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
   return LoadLogitsHere(row + column);
 }
 
-// Makes what lies past the vocabulary -inf in four logits.
+// Replaces those of four logits that lie past the vocabulary by -inf.
 __device__ inline void MaskLogits(float4& x, int column, int vocab_size) {
   if (column + 1 >= vocab_size) x.y = -INFINITY;
   if (column + 2 >= vocab_size) x.z = -INFINITY;
   if (column + 3 >= vocab_size) x.w = -INFINITY;
 }
 
-// Floats in an unsigned number's order; -0 is 0.
+// Maps floats to unsigned integers in the same order. -0 equals 0.
 __device__ inline uint32_t OrderedBits(float x) {
   const uint32_t bits = __float_as_uint(x + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000;
@@ -100,7 +102,7 @@ __device__ inline float FromOrderedBits(uint32_t bits) {
   return __uint_as_float(bits >> 31 ? bits & 0x7fffffff : ~bits);
 }
 
-// Tokens in the order of their likelihood, all different: a larger key is likelier.
+// Orders tokens by likelihood: a larger key is likelier. Keys are distinct.
 using Key = uint64_t;
 inline constexpr int kIdBits = 18;
 static_assert(1 << kIdBits == kMaxSampledVocab);
@@ -115,9 +117,9 @@ __device__ inline int TokenOf(Key key) {
   return kMaxSampledVocab - 1 - static_cast<int>(key % kMaxSampledVocab);
 }
 
-// A probability relative to the likeliest token's, in units of 2^-44: sums of 2^18 of them fit, and
-// do not depend on their order.
-using Mass = unsigned long long;  // as CUDA's atomics and shuffles take it
+// A probability relative to the likeliest token's, in units of 2^-44. A sum of 2^18 of them fits,
+// and does not depend on the order of summation.
+using Mass = unsigned long long;  // the type of CUDA's atomics and shuffles
 inline constexpr float kMassUnits = 0x1p44f;
 __device__ inline Mass ToMass(float p) { return __float2ull_rn(p * kMassUnits); }
 
@@ -126,23 +128,23 @@ struct Softmax {
   float factor;  // see Factor
   __device__ float P(float logit) const { return Exp2((logit - largest) * factor); }
   __device__ Mass MassOf(float logit) const { return ToMass(P(logit)); }
-  // How far below the likeliest one, in bits: P = 2^-depth.
+  // Bits below the likeliest token: P = 2^-depth.
   __device__ float Depth(float logit) const { return (largest - logit) * factor; }
-  // The logit with P = 2^-level, or a little less. At level 64 nothing below has any mass.
+  // Returns the logit with P = 2^-level, or slightly less. Below level 64 every mass is 0.
   __device__ float LogitAt(float level) const { return largest - level * 1.00001f / factor; }
 };
 
-// Tokens in the order of how far their depths are from a mean, all different: the smaller key is
-// the nearer one. Of equally far ones the likelier comes first, then the lower id.
+// UntypicalKey orders tokens by the distance of their depth from a mean: a smaller key is nearer.
+// Keys are distinct: at equal distance the likelier comes first, then the lower id.
 inline constexpr int kUntypicalBits = 32 + 1 + kIdBits;
 __device__ inline int UntypicalToken(Key key) { return static_cast<int>(key % kMaxSampledVocab); }
 
-// What typical_p keeps.
+// The set of tokens that typical_p keeps.
 struct Typical {
-  Key low;               // no key below it: the other filters'
-  float mean_depth = 0;  // and no UntypicalKey behind the last
-  float off_units = 0;   // 1 / the unit in which these tell how far off a token is
-  Key last_untypical = 0;
+  Key low;  // keys below it were dropped by the other filters
+  float mean_depth = 0;
+  float off_units = 0;     // 1 / the unit of distance in UntypicalKey
+  Key last_untypical = 0;  // the largest UntypicalKey that is kept
 
   __device__ Key UntypicalKey(const Softmax& softmax, float logit, int token) const {
     const float off = softmax.Depth(logit) - mean_depth;
@@ -155,8 +157,8 @@ struct Typical {
   }
 };
 
-// Philox4x32-10 of (seed; position, sample_index): a number below 2^64 whose 53 upper bits are
-// random, the same as the CPU's.
+// Returns Philox4x32-10 of (seed; position, sample_index) as a number below 2^64 whose 53 upper
+// bits are random, the same as on the CPU.
 __device__ inline uint64_t RandomBits(uint64_t seed, uint32_t sample_index, int32_t position) {
   uint32_t counter[4] = {static_cast<uint32_t>(position), sample_index, 0, 0};
   uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};

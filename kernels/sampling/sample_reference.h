@@ -1,5 +1,5 @@
-// The sampler's plain reference for its tests: what sample.h says, in doubles, straight from its
-// words. Logits are adjusted in floats, as the kernels do it, so that both order the same numbers.
+// The sampler's reference for tests: the semantics of sample.h in doubles. Logits are adjusted in
+// floats, as in the kernels, so that both order the same numbers.
 #ifndef MILLRACE_KERNELS_SAMPLING_SAMPLE_REFERENCE_H_
 #define MILLRACE_KERNELS_SAMPLING_SAMPLE_REFERENCE_H_
 
@@ -16,7 +16,7 @@
 
 namespace millrace::kernels {
 
-// In [0, 1), as executors/cpu/sampler.h has it.
+// Returns a number in [0, 1), as executors/host/sampler.h defines it.
 inline double ReferenceUniform(uint64_t seed, uint32_t sample_index, int32_t position) {
   std::array<uint32_t, 4> c = {static_cast<uint32_t>(position), sample_index, 0, 0};
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
@@ -29,7 +29,7 @@ inline double ReferenceUniform(uint64_t seed, uint32_t sample_index, int32_t pos
   return static_cast<double>((uint64_t{c[0]} << 32 | c[1]) >> 11) * 0x1p-53;
 }
 
-// Bans, biases and penalties.
+// Applies bans, biases and penalties.
 inline std::vector<float> ReferenceAdjust(std::vector<float> logits, const SampleRow& row,
                                           const SlotSampling& slot,
                                           const std::vector<TokenBias>& biases,
@@ -41,12 +41,12 @@ inline std::vector<float> ReferenceAdjust(std::vector<float> logits, const Sampl
   for (int i = 0; i < slot.num_banned && row.position < slot.banned_before; ++i) {
     logits[biases[i].token] = kLowest;
   }
-  std::map<int32_t, int> generated;  // of each token of the history, how often
+  std::map<int32_t, int> generated;  // generated occurrences of each token of the history
   for (int32_t i = 0; i < std::min<int32_t>(row.position, history.size()); ++i) {
     generated[history[i]] += i >= slot.prompt_length;
   }
   for (const auto& [token, count] : generated) {
-    volatile float x = logits[token];  // one rounding a step
+    volatile float x = logits[token];  // one rounding per operation
     x = x > 0 ? x / slot.repetition_penalty : x * slot.repetition_penalty;
     const volatile float frequency = slot.frequency_penalty * static_cast<float>(count);
     x = x - frequency;
@@ -56,7 +56,7 @@ inline std::vector<float> ReferenceAdjust(std::vector<float> logits, const Sampl
   return logits;
 }
 
-// One row's logits and their order, for any number of questions.
+// One row's logits and their order.
 class SamplingReference {
  public:
   explicit SamplingReference(std::vector<float> logits) : logits_(std::move(logits)) {
@@ -70,7 +70,7 @@ class SamplingReference {
     log_sum_ = largest + std::log(sum);
   }
 
-  // The likeliest first.
+  // Token ids, the likeliest first.
   const std::vector<int>& order() const { return order_; }
   double Logprob(int token) const { return logits_[token] - log_sum_; }
   int Rank(int token) const {
@@ -79,8 +79,9 @@ class SamplingReference {
     return 1 + static_cast<int>(first - order_.begin());
   }
 
-  // Whether the kernels may draw `token` for this uniform number: the reference does, or does when
-  // a sum that it compares is off by a part in 250,000 (their exponentials are those of floats).
+  // Returns whether the kernels may draw `token` for this uniform number: the reference draws it,
+  // or would if a sum that it compares were off by one part in 250,000 (the kernels' exponentials
+  // are floats).
   bool Accepts(const SlotSampling& slot, double uniform, int token) const {
     constexpr double kSlack = 4e-6;
     if (slot.temperature <= 0 || slot.top_k == 1) return token == order_[0];
@@ -90,7 +91,7 @@ class SamplingReference {
     std::vector<double> p(size);
     for (size_t i = 0; i < size; ++i) p[i] = std::exp((logits_[i] - largest) / temperature);
     size_t least = slot.top_k > 0 ? std::min<size_t>(slot.top_k, size) : size;
-    size_t most = least;  // how many of `order_` are kept
+    size_t most = least;  // number of kept entries of `order_`
     while (least > 1 && p[order_[least - 1]] < slot.min_p * (1 + kSlack)) --least;
     while (most > 1 && p[order_[most - 1]] < slot.min_p * (1 - kSlack)) --most;
     if (slot.top_p < 1) {
@@ -126,7 +127,7 @@ class SamplingReference {
     }
   }
 
-  // Each token's probability.
+  // Returns each token's probability.
   std::vector<double> Distribution(float temperature) const {
     std::vector<double> p(order_.size());
     double total = 0;
@@ -139,7 +140,7 @@ class SamplingReference {
   }
 
  private:
-  // The same of what typical_p keeps of the tokens that are `in`.
+  // Returns the probabilities after typical_p, applied to the tokens that are `in`.
   static bool AcceptsTypical(const std::vector<double>& p, std::vector<bool> in, double typical_p,
                              double uniform, int token, double slack) {
     double total = 0, mean = 0;
@@ -158,7 +159,7 @@ class SamplingReference {
     });
     std::fill(in.begin(), in.end(), false);
     double sum = 0;
-    for (const int next : order) {  // one more is kept
+    for (const int next : order) {  // the token that reaches the cut is kept
       if (sum >= (typical_p + slack) * total) return false;
       in[next] = true;
       sum += p[next];

@@ -1,4 +1,4 @@
-// What is sampled and scored, against a reference in doubles.
+// Tests sampling and scoring against a reference in doubles.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -12,7 +12,7 @@
 namespace millrace::kernels {
 namespace {
 
-// Every filter on every kind of logits: what is drawn is what the reference's inversion gives, and
+// Runs every filter on every kind of logits. The drawn token matches the reference's inversion, and
 // the best token and the list of the likeliest are exact.
 void CheckAgainstReference(int vocab_size, int draws) {
   constexpr int kNumFilters = std::size(kFilters);
@@ -67,8 +67,8 @@ TEST(SampleTest, LargeVocabulariesMatchTheReference) {
   }
 }
 
-// Rows of which most tiles compete for top_p's cut: where a sample of them tells about where it is,
-// and where the sampled pieces (the first of each 64th of a row) tell nothing of the others.
+// Rows in which most tiles compete for top_p's cut: some where a sample tells about where it lies,
+// and some where the sampled pieces (the first of each 64th of a row) are not representative.
 TEST(SampleTest, WideCutsMatchTheReference) {
   constexpr int kVocab = 128256, kPiece = 128, kDraws = 3;
   constexpr float kTopP[] = {0.05f, 0.3f, 0.7f, 0.9f, 0.95f, 0.99f, 0.99999f};
@@ -105,8 +105,8 @@ TEST(SampleTest, WideCutsMatchTheReference) {
 
 TEST(SampleTest, TypicalTokensAreNeitherTheLikeliestNorTheRarest) {
   constexpr int kVocab = 3000, kRows = 4000;
-  // One of 1/2 (1 bit), 32 of 1/128 (7 bits) and 1,024 of 1/4096 (12 bits): the entropy is
-  // 0.5 + 1.75 + 3 = 5.25 bits, from which they are 4.25, 1.75 and 6.75 off.
+  // One token of 1/2 (1 bit), 32 of 1/128 (7 bits) and 1,024 of 1/4096 (12 bits). The entropy is
+  // 0.5 + 1.75 + 3 = 5.25 bits, from which they differ by 4.25, 1.75 and 6.75.
   std::vector<float> logits(kVocab, -100.0f);
   std::vector<int> kind(kVocab, 3);
   const auto set = [&](int first, int count, float bits, int what) {
@@ -126,7 +126,7 @@ TEST(SampleTest, TypicalTokensAreNeitherTheLikeliestNorTheRarest) {
   device.SetRows(rows);
   const struct {
     float typical_p;
-    double shares[3];  // of the kinds
+    double shares[3];  // of the three kinds of tokens
   } kCases[] = {{0.2f, {0, 1, 0}}, {0.7f, {2.0 / 3, 1.0 / 3, 0}}, {0.8f, {0.625, 0.3125, 0.0625}}};
   for (const auto& test : kCases) {
     device.SetSlots({With({.typical_p = test.typical_p})});
@@ -163,7 +163,7 @@ TEST(SampleTest, HundredThousandDrawsFollowTheDistribution) {
   EXPECT_NEAR(chi_square, kVocab - 1, 5 * std::sqrt(2.0 * (kVocab - 1)));
 }
 
-// Ties on the edge of a filter go to the lower ids, and all that is kept can be drawn.
+// Ties at the edge of a filter go to the lower ids, and every kept token can be drawn.
 TEST(SampleTest, KeptSetsAreExactWithTies) {
   constexpr int kVocab = 5000, kRows = 3000;
   Device device(kVocab, kRows, 1);
@@ -171,11 +171,11 @@ TEST(SampleTest, KeptSetsAreExactWithTies) {
   for (int i = 0; i < kRows; ++i) rows.push_back({0, i, -1});
   device.SetRows(rows);
   std::vector<float> logits(kVocab, 0.0f);
-  for (int i = 0; i < kVocab; i += 100) logits[i] = 3;  // 50 of them
+  for (int i = 0; i < kVocab; i += 100) logits[i] = 3;  // 50 tokens
   device.SetLogits(Strided(std::vector<std::vector<float>>(kRows, logits)));
   const struct {
     Filters filters;
-    int kept;  // of the likeliest
+    int kept;  // number of the likeliest tokens kept
   } kCases[] = {
       {{.top_k = 20}, 20},
       {{.top_k = 60}, 60},
@@ -192,7 +192,7 @@ TEST(SampleTest, KeptSetsAreExactWithTies) {
     for (const SampleResult& result : out.results) ++counts[result.token];
     for (int i = 0; i < kVocab; ++i) {
       const int token = reference.order()[i];
-      // The unlikeliest that is kept has e^-3 of 1/50 of the mass: too rare to insist on.
+      // The unlikeliest kept token has e^-3 of 1/50 of the mass, which is too rare to require.
       if (i < std::min(kept, 50)) {
         EXPECT_GT(counts[token], 0) << kept << ": " << token;
       } else if (i >= kept) {
@@ -213,7 +213,7 @@ TEST(SampleTest, ScoresTargets) {
     }
     Device device(kVocab, 24, 2);
     device.SetLogits(Strided(std::vector<std::vector<float>>(24, logits)));
-    SlotSampling slot = With({.temperature = 0.5f, .top_k = 3});  // changes nothing
+    SlotSampling slot = With({.temperature = 0.5f, .top_k = 3});  // without effect on scoring
     slot.top_logprobs = 5;
     slot.repetition_penalty = 2;
     device.SetSlots({slot, slot});
@@ -227,7 +227,7 @@ TEST(SampleTest, ScoresTargets) {
       EXPECT_NEAR(out.results[i].logprob, reference.Logprob(target), 2e-5);
       for (int n = 0; n < 5; ++n) EXPECT_EQ(out.Top(i)[n].token, reference.order()[n]);
     }
-    EXPECT_EQ(out.last_tokens[0], -1);  // the poison: a scored token is not the next input
+    EXPECT_EQ(out.last_tokens[0], -1);  // still poison: a scored token is not the next input
   }
 }
 
@@ -267,7 +267,7 @@ TEST(SampleTest, BansBiasesAndPenaltiesComeBeforeTheTemperature) {
     if (!biases[s].empty()) device.SetBiases(s, biases[s]);
     device.SetHistory(s, histories[s]);
   }
-  for (int draw = 0; draw < kDraws; ++draw) {  // each sees what the one before wrote
+  for (int draw = 0; draw < kDraws; ++draw) {  // each draw sees the previous one's history
     std::vector<SampleRow> rows;
     for (size_t s = 0; s < slots.size(); ++s) {
       rows.push_back({static_cast<int32_t>(s), kPosition + draw, -1});

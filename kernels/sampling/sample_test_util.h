@@ -1,4 +1,4 @@
-// What the sampler's tests share: its memory on a device, and logits of all kinds.
+// Test fixtures of the sampler: its device memory, and logits of all kinds.
 #ifndef MILLRACE_KERNELS_SAMPLING_SAMPLE_TEST_UTIL_H_
 #define MILLRACE_KERNELS_SAMPLING_SAMPLE_TEST_UTIL_H_
 
@@ -51,7 +51,7 @@ inline SlotSampling With(const Filters& filters, uint64_t seed = 1) {
 
 inline int Stride(int vocab_size) { return (vocab_size + 3) / 4 * 4 + 8; }
 
-// Rows of logits, one after another, with NaN between the vocabulary's end and the row's.
+// Consecutive rows of logits, with NaN between the end of the vocabulary and the end of the row.
 inline std::vector<float> Strided(const std::vector<std::vector<float>>& rows) {
   const int stride = Stride(static_cast<int>(rows[0].size()));
   std::vector<float> all(rows.size() * stride, NAN);
@@ -61,7 +61,7 @@ inline std::vector<float> Strided(const std::vector<std::vector<float>>& rows) {
   return all;
 }
 
-// What a step leaves, on the host.
+// A step's outputs on the host.
 struct Outputs {
   std::vector<SampleResult> results;
   std::vector<SampleTop> tops;
@@ -69,14 +69,14 @@ struct Outputs {
   std::vector<int32_t> history;
 
   const SampleTop* Top(int row) const { return &tops[row * kMaxSampledTop]; }
-  // All bits that belong to a row, for comparison.
+  // Returns all bits that belong to a row, for comparison.
   std::string Row(int row, int num_top) const {
     std::string bits(reinterpret_cast<const char*>(&results[row]), sizeof(SampleResult));
     return bits.append(reinterpret_cast<const char*>(Top(row)), num_top * sizeof(SampleTop));
   }
 };
 
-// A sampler's memory on the device.
+// A sampler's device memory.
 class Device {
  public:
   static constexpr int kBiases = 1024;
@@ -210,7 +210,7 @@ inline std::vector<float> Logits(Kind kind, int size, uint32_t seed) {
       case kHuge:
         x[i] = i % 1000 == 7 ? 1e37f * x[i] : x[i] * 1e30f;
         break;
-      case kFalling:  // a tile holds the next's largest: no tile stands out
+      case kFalling:  // each tile holds the next one's largest, so that no tile stands out
         x[i] = -0.001f * static_cast<float>(i);
         break;
       case kRectified:  // half of them zero, of both signs

@@ -6,8 +6,8 @@
 namespace millrace::kernels::sampling {
 namespace {
 
-// A block reads 16 tiles. Sixteen lanes share one, so that a load instruction takes 256 bytes of
-// each of two tiles, and each thread has four of them in flight.
+// A block reads 16 tiles. Sixteen lanes share a tile, so that a load instruction reads 256 bytes of
+// each of two tiles and each thread has four loads in flight.
 constexpr int kThreads = 256;
 constexpr int kLanes = 16;
 constexpr int kLoads = kTile / (4 * kLanes);
@@ -26,14 +26,14 @@ struct Share {
     }
   }
 
-  // The tile's largest.
+  // Returns the tile's largest logit.
   __device__ float Largest() {
     float largest = -INFINITY;
     ForEach([&](float x, int) { largest = fmaxf(largest, x); });
     return WarpReduce<Max, kLanes>(largest);
   }
 
-  // The offset of the tile's first logit that is the largest, from the tile's begin.
+  // Returns the offset in the tile of the first logit equal to `largest`.
   __device__ int First(float largest, int offset_in_tile) {
     int first = kTile;
     ForEach([&](float x, int at) {
@@ -46,9 +46,9 @@ struct Share {
     return first;
   }
 
-  // The tile's sum of exp2((x - largest) * factor).
+  // Returns the lane's share of the tile's sum of exp2((x - largest) * factor).
   __device__ float Sum(float largest, float factor) {
-    if (largest == -INFINITY) return 0;  // the same in all lanes of the tile
+    if (largest == -INFINITY) return 0;  // uniform over the tile's lanes
     float sums[4] = {};
     ForEach([&](float x, int offset) { sums[offset % 4] += Exp2((x - largest) * factor); });
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
@@ -63,7 +63,7 @@ struct Table {
     for (int i = threadIdx.x; i < kChunk; i += kThreads) words[i] = 0;
     __syncthreads();
   }
-  // Null for a token outside the chunk.
+  // Returns the token's word, or null for a token outside the chunk.
   __device__ uint32_t* Find(int token) {
     const uint32_t offset = static_cast<uint32_t>(token) - static_cast<uint32_t>(first);
     return offset < kChunk ? &words[offset] : nullptr;
@@ -73,7 +73,7 @@ struct Table {
 __device__ void AddBiases(const SampleArgs& args, const SampleRow& row, const SlotSampling& slot,
                           int offset, Table& table, Share& share) {
   const TokenBias* entries = args.biases + row.slot * args.biases_stride;
-  table.Clear();  // all bits 0: the bias 0
+  table.Clear();  // all bits 0 encode the bias 0
   for (int i = threadIdx.x; i < slot.num_biases; i += kThreads) {
     const TokenBias entry = entries[slot.num_banned + i];
     if (uint32_t* word = table.Find(entry.token)) *word = __float_as_uint(entry.bias);
@@ -95,7 +95,8 @@ __device__ float Penalized(float x, const SlotSampling& slot, float generated) {
 
 __device__ void Penalize(const SampleArgs& args, const SampleRow& row, const SlotSampling& slot,
                          int offset, Table& table, Share& share) {
-  constexpr uint32_t kInPrompt = 0x80000000;  // the other bits count how often it was generated
+  // the other bits count the token's generated occurrences
+  constexpr uint32_t kInPrompt = 0x80000000;
   const int32_t* history = args.history + row.slot * args.history_stride;
   const int length = static_cast<int>(min(int64_t{row.position}, args.history_stride));
   table.Clear();
@@ -126,7 +127,7 @@ __device__ void Penalize(const SampleArgs& args, const SampleRow& row, const Slo
   });
 }
 
-// Bans, biases and penalties; only bans make -inf.
+// Applies bans, biases and penalties. Only bans yield -inf.
 __device__ void Adjust(const SampleArgs& args, const SampleRow& row, const SlotSampling& slot,
                        int first, int offset, Share& share) {
   __shared__ Table table;
@@ -160,7 +161,8 @@ __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs 
   const SampleRow wanted = args.rows[row];
   const SlotSampling& slot = args.slots[wanted.slot];
 
-  // 0 * x is 0, or NaN where x is not finite; what lies past the vocabulary does not count.
+  // Becomes NaN if a logit of the tile is not finite, since 0 * x is NaN then. Columns past the
+  // vocabulary are excluded.
   float poison = 0;
   const int valid = args.vocab_size - first - offset;
   share.ForEach([&](float x, int at) { poison = fmaf(at < valid ? x : 0.0f, 0.0f, poison); });
@@ -171,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs 
     stats.raw_largest = share.Largest();
     stats.raw_sum = WarpReduce<Add, kLanes>(share.Sum(stats.raw_largest, kLog2E));
   }
-  if (Adjusts(wanted, slot)) {  // the same for the whole block
+  if (Adjusts(wanted, slot)) {  // uniform over the block
     Adjust(args, wanted, slot, first, offset, share);
     float* adjusted = args.adjusted + row * args.logits_stride;
 #pragma unroll

@@ -9,7 +9,7 @@ namespace millrace::kernels::sampling {
 
 inline constexpr int kCapacity = 2048;  // of the list
 
-// What a reading of a whole row lists, before all but a few of it is decided.
+// A token listed while a whole row is read, before the list is narrowed.
 struct ListedToken {
   float logit;
   int32_t token;
@@ -32,7 +32,7 @@ struct SearchMemory {
     Mass bins[kBins];
     struct {
       int counts[kBins];
-      float cut, slack;  // of the sampled tokens, how many are above the cut
+      float cut, slack;  // estimated number of sampled tokens above the cut, and its margin
       Window window;
     } guess;
     struct {
@@ -45,7 +45,7 @@ struct SearchMemory {
   int count;
 };
 
-// The block's.
+// Returns the block's search memory.
 __device__ inline SearchMemory& Memory() {
   __shared__ SearchMemory memory;
   return memory;
@@ -56,7 +56,8 @@ __device__ inline ListedToken* Listed() {
   return listed;
 }
 
-// Adds to a sum in shared memory by its halves: shared memory adds 32 bits natively.
+// Adds to a sum in shared memory as two 32-bit halves, since shared memory has native 32-bit
+// atomics only.
 __device__ inline void AddMass(Mass& to, Mass amount) {
   uint32_t* const halves = reinterpret_cast<uint32_t*>(&to);
   const uint32_t low = static_cast<uint32_t>(amount);

@@ -1,7 +1,7 @@
-// A block's search in one row of logits. From the tiles' maxima it knows which tiles hold tokens
-// above a cut, and reads no other. All functions are called by all threads of the block, return the
-// same to all of them, and begin and end with shared memory at rest. The larger ones are not
-// inlined: the kernel runs once a step, and what is fetched of its code counts.
+// A block's search in one row of logits. The tiles' maxima tell which tiles hold tokens above a
+// cut, and only those are read. All threads of the block call these functions, which return the
+// same value to each. Shared memory is synchronized on entry and on return. The larger functions
+// are not inlined: the kernel runs once per step, so fetching its code costs time.
 #ifndef MILLRACE_KERNELS_SAMPLING_TILE_SEARCH_CUH_
 #define MILLRACE_KERNELS_SAMPLING_TILE_SEARCH_CUH_
 
@@ -13,19 +13,21 @@
 namespace millrace::kernels::sampling {
 
 inline constexpr int kTilesAThread = kMaxTiles / kSearchThreads;
-inline constexpr int kTilesForList = 256;  // up to so many, a list is tried before a histogram
+// up to this many tiles, a list is tried before a histogram
+inline constexpr int kTilesForList = 256;
 
-// What a cut is to reach.
+// Quantity that a cut has to reach.
 enum class Measure { kCount, kMass };
 
 class TileSearch {
  public:
-  // Of logits `x`; masses are those of `softmax`. The caller has filled Memory().tile_bits.
+  // Searches the logits `x`, with masses according to `softmax`. The caller has filled
+  // Memory().tile_bits.
   __device__ TileSearch(const float* x, int vocab_size, const Softmax& softmax)
       : x_(x), vocab_size_(vocab_size), num_tiles_(NumTiles(vocab_size)), softmax_(softmax) {}
 
-  // A logit that at least `count` tokens reach, as far as the tiles' maxima tell, and few more
-  // tiles do. `largest`: OrderedBits of the largest of all.
+  // Returns the ordered bits of a logit that at least `count` tokens reach, judging by the tiles'
+  // maxima, and that few more tiles reach. `largest` is OrderedBits of the row's largest logit.
   __device__ __noinline__ uint32_t BitsReachedBy(int count, uint32_t largest) const {
     uint32_t low = OrderedBits(-FLT_MAX), high = largest + 1;
     if (count > num_tiles_) return low;
@@ -49,17 +51,17 @@ class TileSearch {
     return low;
   }
 
-  // Lists the undecided tokens, the likeliest first, and puts the masses of those above into
-  // tile_mass. Returns how many are undecided; the list holds nothing of use if more than
-  // kCapacity.
+  // Lists the undecided tokens, the likeliest first, and stores the masses of the tokens above in
+  // tile_mass. Returns the number of undecided tokens; if it exceeds kCapacity, the list is not
+  // usable.
   __device__ int List(const Range& range) {
     SelectTiles(OrderedBitsOf(range.low));
     return ListSelected(range);
   }
 
-  // Narrows the range until what is undecided is in the list, sorted, and the tokens above are too
-  // few to reach `need`. Returns the list's length. If all of the range does not reach `need`, all
-  // of it is above and the list is empty.
+  // Narrows the range until the undecided tokens fit the sorted list and the tokens above do not
+  // reach `need`. Returns the list's length. If the whole range does not reach `need`, all of it
+  // counts as above and the list is empty.
   __device__ __noinline__ int Narrow(Range* range, Measure measure, Mass need) {
     bool try_list = SelectTiles(OrderedBitsOf(range->low)) <= kTilesForList;
     for (;;) {
@@ -73,7 +75,7 @@ class TileSearch {
     }
   }
 
-  // The mass of the first `count` of the list.
+  // Returns the mass of the first `count` listed tokens.
   __device__ __noinline__ Mass ListedMass(int count) const {
     Mass sum = 0, total;
 #pragma unroll 1
@@ -84,8 +86,8 @@ class TileSearch {
     return total;
   }
 
-  // How many of the first `count` of the list it takes to reach `need`, given what lies above: all
-  // if they do not, 0 if what lies above does.
+  // Returns how many of the first `count` listed tokens it takes to reach `need`, given the mass
+  // `above`: `count` if they do not reach it, 0 if `above` already does.
   __device__ __noinline__ int CutByMass(int count, Mass above, Mass need) const {
     if (above >= need) return 0;
     constexpr int kEach = kCapacity / kSearchThreads;
@@ -112,7 +114,7 @@ class TileSearch {
     return cut;
   }
 
-  // Adds the first `count` of the list to their tiles' masses.
+  // Adds the masses of the first `count` listed tokens to their tiles' masses.
   __device__ void AddListed(int count) const {
 #pragma unroll 1
     for (int i = threadIdx.x; i < count; i += kSearchThreads) {
@@ -122,7 +124,7 @@ class TileSearch {
     __syncthreads();
   }
 
-  // How many tiles reach `ordered_bits`.
+  // Returns how many tiles' maxima reach `ordered_bits`.
   __device__ int CountTiles(uint32_t ordered_bits) const {
     int reaching = 0;
 #pragma unroll
@@ -145,7 +147,7 @@ class TileSearch {
     return total;
   }
 
-  // Inverts the distribution function over the tokens for which `kept`(logit, token) holds, whose
+  // Inverts the distribution function over the tokens for which `kept`(logit, token) holds. Their
   // tiles' masses are in tile_mass; `random` / 2^64 is uniform in [0, 1).
   template <typename Kept>
   __device__ int Draw(Kept kept, uint64_t random) const {
@@ -168,17 +170,17 @@ class TileSearch {
     }
     __syncthreads();
     const int tile = Memory().at;
-    const Mass rest = target - Memory().before;
+    const Mass remainder = target - Memory().before;
     __syncthreads();
     if (threadIdx.x < kWarpSize) {
-      const int token = WalkTile(tile, kept, rest);
+      const int token = WalkTile(tile, kept, remainder);
       if (threadIdx.x == 0) Memory().at = token;
     }
     __syncthreads();
     return Memory().at;
   }
 
-  // 1 + how many logits are larger.
+  // Returns 1 + the number of larger logits.
   __device__ int Rank(float logit) {
     Mass above = 0, total;
     SelectTiles(OrderedBits(logit));
@@ -190,7 +192,7 @@ class TileSearch {
     return 1 + static_cast<int>(total);
   }
 
-  // The tiles that reach `ordered_bits` into Memory().selected; returns how many.
+  // Stores the tiles whose maxima reach `ordered_bits` in Memory().selected. Returns their number.
   __device__ __noinline__ int SelectTiles(uint32_t ordered_bits) {
     const unsigned lane = threadIdx.x % kWarpSize;
     if (threadIdx.x == 0) Memory().count = 0;
@@ -208,9 +210,9 @@ class TileSearch {
     return num_selected_;
   }
 
-  // Calls f(tile, x), warp by warp, with each selected tile: x[i] is the logit of TokenAt(tile, i).
-  // A warp loads two tiles at a time, so that more is in flight. Members are copied first, here and
-  // in f: after each write to shared memory the compiler would read them again.
+  // Calls f(tile, x) for each selected tile, one warp per tile; x[i] is the logit of TokenAt(tile,
+  // i). A warp loads two tiles at a time to have more loads in flight. Here and in f, members are
+  // copied to locals first, since the compiler would reload them after each write to shared memory.
   template <typename F>
   __device__ void ForSelected(F f) const {
     constexpr int kAtOnce = 2;
@@ -244,13 +246,13 @@ class TileSearch {
     }
   }
 
-  // Of the eight that a lane holds of a tile: two runs of four.
+  // Token of the i-th of the eight logits that a lane holds of a tile: two runs of four.
   __device__ static int TokenAt(int tile, int i) {
     return tile * kTile + i / 4 * (kTile / 2) + threadIdx.x % kWarpSize * 4 + i % 4;
   }
 
  private:
-  // Takes places for a warp: Memory().count before and after it are `size` apart.
+  // Reserves `size` entries for a warp by advancing Memory().count. Returns the first.
   __device__ static int Take(int size) {
     int first = 0;
     if (size > 0 && threadIdx.x % kWarpSize == 0) first = atomicAdd(&Memory().count, size);
@@ -268,7 +270,7 @@ class TileSearch {
     const float low = LogitOf(within.low), high = LogitOf(within.high);
     ForSelected([=](int tile, const float(&x)[8]) {
       float p = 0;
-      bool near = false;  // a logit that is not clearly outside the range
+      bool near = false;  // whether a logit is not clearly outside the range
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         if (x[i] > high) p += softmax.P(x[i]);
@@ -309,8 +311,9 @@ class TileSearch {
     const Range within = *range;
     const RangeBins bins(within);
     const float low = LogitOf(within.low), high = LogitOf(within.high);
-    const float clear_low = bins.scale > 0 ? low : INFINITY;  // between it and `high` logits decide
-    // What a token adds: its mass, or exp2(0) for one token.
+    // in (clear_low, high) the logit alone decides
+    const float clear_low = bins.scale > 0 ? low : INFINITY;
+    // A token adds its mass, or exp2(0) = 1 when tokens are counted.
     const bool by_mass = measure == Measure::kMass;
     const Softmax softmax = by_mass ? softmax_ : Softmax{0, 0};
     const float unit = by_mass ? kMassUnits : 1.0f;
@@ -320,7 +323,7 @@ class TileSearch {
         int bin = -1;
         if (x[i] > clear_low && x[i] < high) {
           bin = bins.OfLogit(x[i]);
-        } else if (x[i] >= low && x[i] <= high) {  // the whole key counts
+        } else if (x[i] >= low && x[i] <= high) {  // the whole key decides
           const Key key = KeyOf(x[i], TokenAt(tile, i));
           if (key >= within.low && key < within.high) bin = bins.Of(key);
         }
@@ -355,16 +358,17 @@ class TileSearch {
     if (bin == kBins) {
       *range = {range->low, range->low, range->above + total};
     } else {
-      // An edge a lane.
+      // Even lanes compute the lower edge, odd lanes the upper one.
       const Key edge = bins.LowOf(bin - static_cast<int>(threadIdx.x % 2), *range);
       *range = {__shfl_sync(kFullWarp, edge, 0), __shfl_sync(kFullWarp, edge, 1), memory.before};
     }
     __syncthreads();
   }
 
-  // The token at which the tile's mass of kept ones passes `rest`; one warp.
+  // Returns the token at which the tile's cumulative mass of kept tokens exceeds `remainder`.
+  // Called by one warp.
   template <typename Kept>
-  __device__ int WalkTile(int tile, Kept keeps, Mass rest) const {
+  __device__ int WalkTile(int tile, Kept keeps, Mass remainder) const {
     constexpr int kEach = kTile / kWarpSize;
     const int first = tile * kTile + threadIdx.x % kWarpSize * kEach;
     float4 a = LoadLogits(x_, first, vocab_size_);
@@ -388,11 +392,12 @@ class TileSearch {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       through += masses[i];
-      if (through > rest) found = min(found, first + i);
+      if (through > remainder) found = min(found, first + i);
     }
     found = __reduce_min_sync(kFullWarp, found);
     if (found < kMaxSampledVocab) return found;
-    // The tile's statistics rounded its mass up: the last one that can be drawn.
+    // The tile's mass was rounded up, so `remainder` lies beyond it: takes the last token that can
+    // be drawn.
     const int with_mass = __reduce_max_sync(kFullWarp, last_with_mass);
     return with_mass >= 0 ? with_mass : __reduce_max_sync(kFullWarp, last_kept);
   }

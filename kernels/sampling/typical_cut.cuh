@@ -1,11 +1,12 @@
-// typical_p: of the tokens that the other filters kept, those whose -log(p) is nearest to the
-// entropy. All functions are called by all threads of the block, return the same to all of them,
-// and begin and end with shared memory at rest.
+// typical_p keeps, of the tokens that passed the other filters, those whose -log(p) is nearest to
+// the entropy. All threads of the block call these functions, which return the same value to each.
+// Shared memory is synchronized on entry and on return.
 //
-// A token of logit x lies (largest - x) * factor bits of probability below the likeliest one: its
-// depth. The entropy is the depths' mean, weighted by the probabilities, but for a constant that
-// -log(p) has as well. So tokens are wanted in the order of how far their depths are from the mean,
-// and a radix search of that order, a histogram of masses a digit, finds where they reach the cut.
+// The depth of a token with logit x is (largest - x) * factor: the bits by which its probability
+// lies below the likeliest one's. The entropy is the mean depth, weighted by probability, up to a
+// constant that -log(p) contains too. So tokens are ordered by the distance of their depth from the
+// mean. A radix search in this order, with one histogram of masses per digit, finds where they
+// reach the cut.
 #ifndef MILLRACE_KERNELS_SAMPLING_TYPICAL_CUT_CUH_
 #define MILLRACE_KERNELS_SAMPLING_TYPICAL_CUT_CUH_
 
@@ -18,13 +19,13 @@ namespace millrace::kernels::sampling {
 
 class TypicalCut {
  public:
-  // Draws from the tokens at `low` and beyond whose mass reaches `typical_p` of theirs. `x`: the
-  // row of `search`.
+  // Draws from those tokens at `low` and beyond whose mass reaches `typical_p` of their total. `x`
+  // is the row of `search`.
   __device__ static __noinline__ int Draw(float typical_p, Key low, const float* x,
                                           const Softmax& softmax, TileSearch& search,
                                           uint64_t random) {
     Typical kept = {.low = low};
-    // Below it nothing has any mass.
+    // Tokens below this key have no mass.
     const Key with_mass = LowestKey(OrderedBits(fmaxf(softmax.LogitAt(45), -FLT_MAX)));
     kept.low = max(low, with_mass);
     search.SelectTiles(OrderedBitsOf(kept.low));
@@ -42,8 +43,8 @@ class TypicalCut {
   static constexpr int kDigit = 10;
   static_assert(1 << kDigit == kBins);
 
-  // Of what the filters kept: sets the depths' mean and the unit, so that the keys of all spread
-  // over what bits there are. Returns the mass.
+  // Sets the mean depth of the tokens that the filters kept, and the unit of distance, such that
+  // their keys use all available bits. Returns their mass.
   __device__ static Mass FindMean(const Softmax& row_softmax, const TileSearch& search,
                                   Typical* kept) {
     const Softmax softmax = row_softmax;
@@ -70,7 +71,7 @@ class TypicalCut {
     return all_mass;
   }
 
-  // The key of the last token that it takes to reach `need`, in the order of the keys.
+  // Returns the key of the last token that it takes to reach `need`, in key order.
   __device__ static Key FindLast(const float* x, const Softmax& softmax, const TileSearch& search,
                                  const Typical& kept, Mass need) {
     Key prefix = 0;  // the upper digits of the key
@@ -112,8 +113,8 @@ class TypicalCut {
     return last;
   }
 
-  // The masses, and in the room of listed tokens the numbers, of the tokens whose keys begin with
-  // `prefix`, by the digit after it.
+  // Computes the masses and the counts of the tokens whose keys begin with `prefix`, by their next
+  // digit. The counts use the memory of Listed().
   __device__ static __noinline__ void Histogram(const Softmax& row_softmax,
                                                 const TileSearch& search, const Typical& row_kept,
                                                 Key prefix, int shift, int digit) {
@@ -138,7 +139,8 @@ class TypicalCut {
     __syncthreads();
   }
 
-  // The bin in which `need` is reached; what lies before it is added to `before`.
+  // Returns the bin in which `need` is reached. Adds the mass of earlier bins to `before` and sets
+  // `count` to the bin's number of tokens.
   __device__ static int SelectBin(Mass need, Mass* before, int* count) {
     constexpr int kEach = kBins / kSearchThreads;
     SearchMemory& memory = Memory();
@@ -164,7 +166,8 @@ class TypicalCut {
     return bin;
   }
 
-  // The complements of the keys that begin with `prefix`: the smallest key is the largest of these.
+  // Lists the complements of the keys that begin with `prefix`, so that a descending sort puts the
+  // smallest key first.
   __device__ static __noinline__ void List(const Softmax& row_softmax, const TileSearch& search,
                                            const Typical& row_kept, Key prefix, int shift) {
     SearchMemory& memory = Memory();

@@ -1,4 +1,4 @@
-// What goes wrong on a GPU, on purpose: for tests of what happens then.
+// GPU faults for tests of error handling.
 #ifndef MILLRACE_KERNELS_STEP_FAULTS_H_
 #define MILLRACE_KERNELS_STEP_FAULTS_H_
 
@@ -6,10 +6,10 @@
 
 namespace millrace::kernels {
 
-// A kernel that traps: every call of this process to the device fails from then on.
+// Launches a kernel that traps. Every later call of this process to the device fails.
 cudaError_t LaunchTrap(cudaStream_t stream);
 
-// A kernel that ends after ten minutes: for whoever waits, never; but a GPU is not lost to it.
+// Launches a kernel that ends after ten minutes: longer than any test waits, but the GPU recovers.
 cudaError_t LaunchHang(cudaStream_t stream);
 
 }  // namespace millrace::kernels

@@ -1,6 +1,6 @@
-// A step's input: what the host sends of it in one copy becomes the arrays that kernels read.
+// Expands a step's input, which the host sends in one copy, into the arrays that kernels read.
 //
-// The arrays lie at fixed addresses, so that a captured graph finds each step's own numbers there.
+// The arrays have fixed addresses, so that a captured graph finds each step's values there.
 #ifndef MILLRACE_KERNELS_STEP_STEP_INPUT_H_
 #define MILLRACE_KERNELS_STEP_STEP_INPUT_H_
 
@@ -12,13 +12,13 @@
 
 namespace millrace::kernels {
 
-// What the host says, one after the other in 32-bit words:
+// The packed input: consecutive arrays of 32-bit words.
 //   row_first [rows + 1]   a row's first token in the step; the last entry is `tokens`
-//   row_start [rows]       its position in the sequence
+//   row_start [rows]       the position of that token in the sequence
 //   row_slot [rows]
-//   row_source [rows]      where its tokens begin in host_tokens, or kSampled
+//   row_source [rows]      index of the row's first token in host_tokens, or kSampled
 //   host_tokens [host_tokens]
-//   wanted_token [wanted]  of the step: whose logits are wanted
+//   wanted_token [wanted]  index in the step of a token whose logits are wanted
 //   wanted_row [wanted]
 //   wanted_target [wanted] the token to score, or kSample
 //   appends [appends][3]   slot, index in its block table, block
@@ -41,7 +41,7 @@ struct PackedStep {
   static constexpr int32_t kSample = -1;
 };
 
-// Device arrays. Slots' arrays keep what earlier steps left.
+// The device arrays. Entries of slots that a step does not mention keep their values.
 struct StepArrays {
   int32_t* tokens;        // [tokens]
   int32_t* positions;     // [tokens]
@@ -57,13 +57,13 @@ struct StepArrays {
   SlotSampling* sampling;  // [slots]
   TokenBias* biases;       // [slots][biases_stride]
   int64_t biases_stride;
-  int32_t* history;  // [slots][history_stride]: of the slots that penalize, the token of a position
+  int32_t* history;  // [slots][history_stride]: tokens by position, of slots with penalties
   int64_t history_stride;
-  const int32_t* last_tokens;  // [slots]: what was sampled last
+  const int32_t* last_tokens;  // [slots]: the token sampled last
 };
 
-// Expands `step` into `arrays`. Reads last_tokens as the step before left them. Each element is
-// written by one thread; nothing is read that this writes.
+// Expands `step` into `arrays`. Reads last_tokens as the previous step left them. Each element is
+// written by one thread, and nothing that is written is read.
 cudaError_t LaunchStepInput(const PackedStep& step, const StepArrays& arrays, cudaStream_t stream);
 
 }  // namespace millrace::kernels

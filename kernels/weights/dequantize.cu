@@ -10,7 +10,8 @@ constexpr int kThreads = 256;
 constexpr int64_t kMaxCtas = 4096;
 constexpr int kBlock = 32;  // elements of a quantized block
 
-// Load: eight elements of `row` from `column`, a multiple of 8, zeros past the row's end.
+// Load returns eight elements of `row` from `column` on, a multiple of 8, with zeros past the row's
+// end.
 
 template <typename T>
 struct Dense {
@@ -24,7 +25,7 @@ struct Dense {
   }
 };
 
-// A block starts at an even address only.
+// Blocks are only 2-byte aligned.
 struct Q8_0 {
   static constexpr int kBytes = 34;
   static __device__ void Load(const void* source, int64_t row, int64_t column, int64_t columns,
@@ -42,7 +43,7 @@ struct Q8_0 {
   }
 };
 
-// A block starts at a multiple of four. Its first sixteen elements are the low halves of its bytes.
+// Blocks are 4-byte aligned. The low nibbles of a block's bytes are its first sixteen elements.
 struct Q4_1 {
   static constexpr int kBytes = 20;
   static __device__ void Load(const void* source, int64_t row, int64_t column, int64_t columns,

@@ -1,4 +1,5 @@
-// Rows of a model file's tensor, as they lie in the file, to BF16 or fp32 rows on the device.
+// Converts rows of a model file's tensor, in the file's format, to BF16 or float32 rows on the
+// device.
 #ifndef MILLRACE_KERNELS_WEIGHTS_DEQUANTIZE_H_
 #define MILLRACE_KERNELS_WEIGHTS_DEQUANTIZE_H_
 
@@ -24,8 +25,8 @@ struct DequantizeArgs {
       stride;  // elements, at least `columns`; a multiple of 8. Columns past `columns` get zeros.
 };
 
-// A quantized element is evaluated in fp32 (scale * code, or scale * code + minimum rounded once).
-// Rows of a fused weight: call once a part, with `out` at the part's first row.
+// Evaluates quantized elements in float32 (scale * code, or scale * code + minimum rounded once).
+// For a fused weight, call once per part with `out` at the part's first row.
 cudaError_t LaunchDequantize(const DequantizeArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

@@ -17,7 +17,7 @@ namespace {
 using ::testing::Eq;
 using ::testing::Pointwise;
 
-// A tensor as it lies in a file, and what it means.
+// A tensor in its file format, and its values.
 struct Stored {
   std::vector<uint8_t> bytes;
   std::vector<double> values;

@@ -8,8 +8,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMaxCtas = 4096;
 
-// The counter's SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
-// 2014), upper 24 bits: uniform in [0, 1).
+// SplitMix64 of a counter (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+// 2014). The upper 24 bits give a number uniform in [0, 1).
 __device__ float Uniform(uint64_t seed, uint64_t counter) {
   uint64_t bits = seed + (counter + 1) * 0x9e3779b97f4a7c15u;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -1,6 +1,6 @@
-// Dummy weights (--load-format dummy): numbers drawn on the device, as vLLM's
-// initialize_dummy_weights draws them: uniform in [-1e-3, 1e-3], since zeros run faster than a
-// model's weights do and large numbers overflow.
+// Dummy weights (--load-format dummy), drawn on the device. Like vLLM's initialize_dummy_weights
+// they are uniform in [-1e-3, 1e-3], since zeros run faster than a model's weights and large
+// numbers overflow.
 #ifndef MILLRACE_KERNELS_WEIGHTS_FILL_H_
 #define MILLRACE_KERNELS_WEIGHTS_FILL_H_
 
@@ -23,8 +23,9 @@ struct FillArgs {
   float high = 1e-3f;  // for kFp8 in units of the codes: at most 448
 };
 
-// Element (row, column) is a function of the seed and row * columns + column alone (SplitMix64 of a
-// counter, Steele et al. 2014), rounded to `type`. Two tensors of one model want two seeds.
+// Fills element (row, column) with a function of the seed and row * columns + column alone
+// (SplitMix64 of a counter, Steele et al. 2014), rounded to `type`. Each tensor of a model needs a
+// seed of its own.
 cudaError_t LaunchFill(const FillArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

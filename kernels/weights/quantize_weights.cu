@@ -38,18 +38,20 @@ __device__ uint8_t* OutRow(const QuantizeWeightsArgs& args, int64_t row) {
 }
 
 __global__ void ChannelKernel(QuantizeWeightsArgs args) {
-  __shared__ float partials[2][kWarpSize];  // two, used in turn: rows may overlap in the CTA
-  for (int64_t row = blockIdx.x, turn = 0; row < args.rows; row += gridDim.x, ++turn) {
+  // two alternating sets, since rows may overlap in the CTA
+  __shared__ float partials[2][kWarpSize];
+  for (int64_t row = blockIdx.x, round = 0; row < args.rows; row += gridDim.x, ++round) {
     const Bf16* const from = args.source + row * args.stride;
-    const float amax = BlockReduce<Max>(RowMagnitude(from, args.stride), partials[turn % 2]);
+    const float amax = BlockReduce<Max>(RowMagnitude(from, args.stride), partials[round % 2]);
     const float scale = Fp8Scale(amax);
     if (threadIdx.x == 0) args.scales[row] = scale;
-    QuantizeRow(from, args.stride, Fp8Inverse(scale), OutRow(args, row));  // from the L1 cache
+    // the row is in the L1 cache
+    QuantizeRow(from, args.stride, Fp8Inverse(scale), OutRow(args, row));
   }
 }
 
-// Magnitudes are not negative, so that their bits order as they do: an integer's maximum is exact
-// in any order. scales[0] starts at 0.
+// Magnitudes are not negative, so their bits order as they do, and an integer maximum is exact in
+// any order. scales[0] starts at 0.
 __global__ void TensorMagnitudeKernel(QuantizeWeightsArgs args) {
   __shared__ float partials[kWarpSize];
   float amax = 0;
@@ -69,7 +71,8 @@ __global__ void TensorQuantizeKernel(QuantizeWeightsArgs args) {
   }
 }
 
-// A CTA takes a 128x128 block: sixteen threads a row, sixteen rows at a time, kept in registers.
+// A CTA processes a 128x128 block, kept in registers: sixteen threads per row, sixteen rows at a
+// time.
 __global__ void BlockKernel(QuantizeWeightsArgs args) {
   constexpr int kRowThreads = kSide / 8;
   constexpr int kRowsAtOnce = kThreads / kRowThreads;

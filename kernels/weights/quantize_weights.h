@@ -1,4 +1,4 @@
-// BF16 weights to FP8 with scales, when a model is loaded.
+// Quantizes BF16 weights to FP8 with scales, when a model is loaded.
 #ifndef MILLRACE_KERNELS_WEIGHTS_QUANTIZE_WEIGHTS_H_
 #define MILLRACE_KERNELS_WEIGHTS_QUANTIZE_WEIGHTS_H_
 
@@ -19,8 +19,8 @@ struct QuantizeWeightsArgs {
   float* scales;          // written: 1, rows, or ceil(rows / 128) * BlockScaleStride(stride)
 };
 
-// One scale is that of all `rows`: a fused weight is put together first. Scale and codes are
-// rounded as kernels/fp8.cuh says. The padding of block scales is written, too (zeros).
+// With kTensor one scale covers all `rows`, so a fused weight must be assembled first. Scales and
+// codes are rounded by the rule of kernels/fp8.cuh. The padding of block scales is set to zero.
 cudaError_t LaunchQuantizeWeights(const QuantizeWeightsArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

@@ -36,7 +36,7 @@ Quantized Quantize(const std::vector<Bf16>& source, int64_t rows, int64_t stride
   return quantized;
 }
 
-// The scale's index of each element.
+// Returns the index of each element's scale.
 size_t ScaleIndex(WeightScaling scaling, int64_t row, int64_t column, int64_t stride) {
   switch (scaling) {
     case WeightScaling::kNone:
@@ -50,7 +50,7 @@ size_t ScaleIndex(WeightScaling scaling, int64_t row, int64_t column, int64_t st
   return 0;
 }
 
-// Scales and codes are exactly those of the rule in fp8.cuh, applied on the host.
+// Checks that scales and codes are exactly those of the rule in fp8.cuh, applied on the host.
 void ExpectQuantized(int64_t rows, int64_t stride, WeightScaling scaling, size_t scale_count) {
   SCOPED_TRACE(testing::Message() << rows << " x " << stride << ", scaling "
                                   << static_cast<int>(scaling));

@@ -1,4 +1,4 @@
-// How fast weights are made when a model is loaded.
+// Benchmark of the kernels that prepare weights when a model is loaded.
 #include <cstdint>
 
 #include "kernels/bench_util.h"
@@ -16,7 +16,7 @@ constexpr char kShape[] = "28672 x 4096";
 void BenchDequantize(Bench* bench, const char* name, StoredType stored, size_t bytes) {
   const DeviceBuffer<uint8_t> source(2 * bytes);
   const DeviceBuffer<Bf16> out(kElements);
-  CheckCuda(cudaMemset(source.get(), 0x35, source.bytes()), "fill");  // its values do not matter
+  CheckCuda(cudaMemset(source.get(), 0x35, source.bytes()), "fill");  // the values do not matter
   const double us = bench->Microseconds(2, [&](int input, cudaStream_t stream) {
     return LaunchDequantize({.source = source.get() + input * bytes,
                              .stored = stored,

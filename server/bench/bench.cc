@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "config/help.h"
+#include "engine/process_metrics.h"
 #include "executors/factory.h"
 #include "server/bench/measure.h"
 #include "server/bench/offline_engine.h"
@@ -17,7 +18,6 @@
 #include "server/bench/step_trace.h"
 #include "server/device_spec.h"
 #include "server/model_location.h"
-#include "server/process_metrics.h"
 
 namespace millrace {
 namespace {
@@ -73,7 +73,8 @@ absl::StatusOr<StartFigures> TimeFirstToken(OfflineEngine& engine, const BenchPo
 }
 
 absl::StatusOr<StepTrace> TracePoint(OfflineEngine& engine, const BenchPoint& point,
-                                     DeviceKind device, float temperature, PromptSource& source) {
+                                     const DeviceSpec& device, float temperature,
+                                     PromptSource& source) {
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<DeviceTrace> trace, StartTrace(device));
   MILLRACE_ASSIGN_OR_RETURN(
       const OfflineRun run,
@@ -93,7 +94,7 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
   JsonFile json(settings.bench_json);
   MILLRACE_RETURN_IF_ERROR(json.status());
   // A trace that cannot be taken is better refused now than after minutes of measuring.
-  if (settings.bench_trace) MILLRACE_RETURN_IF_ERROR(CanTrace(device.kind));
+  if (settings.bench_trace) MILLRACE_RETURN_IF_ERROR(CanTrace(device));
 
   StartFigures start{.before_load_s = SecondsSinceProcessStart().value_or(0)};
   const SteadyTime begin = Clock::Real().Now();
@@ -137,7 +138,7 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
     if (!settings.bench_trace) break;
     const BenchPoint& at = point.figures.point;
     MILLRACE_ASSIGN_OR_RETURN(point.trace,
-                              TracePoint(*engine, at, device.kind, options.temperature, source));
+                              TracePoint(*engine, at, device, options.temperature, source));
     Print("\n" + TraceTable(at, *point.trace));
   }
   MILLRACE_RETURN_IF_ERROR(json.Write(ToJson(context, measured)));

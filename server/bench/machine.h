@@ -24,7 +24,7 @@ struct GpuReading {
   double celsius;
 };
 
-// Of the first GPU that this process sees; takes some tens of milliseconds. Nothing: there is no
+// Reads the first GPU that this process sees; takes some tens of milliseconds. Nothing: there is no
 // nvidia-smi, or it does not answer in full.
 std::optional<GpuReading> ReadGpu();
 

@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-// Of one point and one number of tokens to generate.
+// The figures of one point and one number of tokens to generate.
 struct LengthFigures {
   int32_t output;
   std::vector<double> wall_ms;  // of each run, in their order
@@ -32,7 +32,7 @@ struct PointFigures {
   // Generated tokens a second: of a step where there is one, else of the whole run; not of a
   // prefill.
   std::optional<double> output_tokens_per_s;
-  // Of a run that generates one token for each prompt.
+  // From a run that generates one token for each prompt.
   std::optional<double> prompt_tokens_per_s;
 
   std::optional<GpuReading> before;

@@ -14,13 +14,12 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 std::unique_ptr<OfflineEngine> MakeEngine(int budget, int64_t kv_cache_memory = int64_t{1} << 30) {
-  DeviceSpec device;
-  device.kind = DeviceKind::kFake;
+  FakeSpec device;
   device.max_num_seqs = 4;
   device.max_num_batched_tokens = budget;
   device.max_model_len = 256;
   device.kv_cache_memory = kv_cache_memory;
-  device.fake_step_us = 1000;  // far more than what runs differ by
+  device.step_us = 1000;  // far more than what runs differ by
   auto executor = LoadExecutor({}, device);
   EXPECT_TRUE(executor.ok()) << executor.status();
   return *OfflineEngine::Create(*std::move(executor), /*prefix_caching=*/true);

@@ -91,7 +91,7 @@ void OfflineEngine::OnStep(int64_t num_tokens) {
 }
 
 // The end is not told by Deliver: the last step is counted, and its statistics known, only now.
-void OfflineEngine::OnTurn(const SchedulerStats& stats) {
+void OfflineEngine::OnIteration(const SchedulerStats& stats) {
   std::lock_guard lock(mutex_);
   stats_ = stats;
   if (!running_) return;

@@ -1,4 +1,5 @@
-// The engine that serves, without doors and text: one caller hands it a batch of prompts and waits.
+// The engine that serves, without endpoints and text: one caller hands it a batch of prompts and
+// waits.
 #ifndef MILLRACE_SERVER_BENCH_OFFLINE_ENGINE_H_
 #define MILLRACE_SERVER_BENCH_OFFLINE_ENGINE_H_
 
@@ -11,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/event.h"
+#include "engine/engine_loop.h"
+#include "engine/event_sink.h"
+#include "engine/prepare.h"
 #include "executors/executor.h"
-#include "server/engine_loop.h"
-#include "server/event_sink.h"
-#include "server/prepare.h"
 
 namespace millrace {
 
@@ -25,7 +26,7 @@ struct OfflineBatch {
   float temperature = 0;
 };
 
-// What answering a batch took. Steps are counted in the order in which they ran.
+// The cost of answering a batch. Steps are counted in the order in which they ran.
 struct OfflineRun {
   Duration wall;  // from the prompts' tokens to the last answer's end
   int32_t steps = 0;
@@ -61,8 +62,8 @@ class OfflineEngine final : private EventSink, private LoopListener {
   // From the engine thread.
   void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events,
                SteadyTime when) override;
-  bool HasRoom() override { return open_; }
-  void OnTurn(const SchedulerStats& stats) override;
+  bool HasCapacity() override { return open_; }
+  void OnIteration(const SchedulerStats& stats) override;
   void OnStep(int64_t num_tokens) override;
   void OnDeviceFailure(const absl::Status& status) override;
 

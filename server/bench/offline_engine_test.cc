@@ -12,8 +12,7 @@ namespace {
 using testing::HasSubstr;
 
 std::unique_ptr<OfflineEngine> MakeEngine(int budget = 64, int seqs = 4) {
-  DeviceSpec device;
-  device.kind = DeviceKind::kFake;
+  FakeSpec device;
   device.max_num_seqs = seqs;
   device.max_num_batched_tokens = budget;
   device.max_model_len = 256;

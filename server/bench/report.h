@@ -23,7 +23,7 @@ struct StartFigures {
   double first_request_s;  // from the prompt to its first token
 };
 
-// What the figures are of: stands above the tables and at the head of the JSON.
+// Names what was measured, above the tables and at the head of the JSON.
 struct BenchContext {
   std::string version;
   std::string settings;  // that were given

@@ -51,7 +51,7 @@ struct Sums {
 };
 using Tally = std::map<std::string_view, Sums>;
 
-// Of operations that follow each other, the time in which one at least runs, and the longest in
+// For operations that follow each other: the time in which at least one runs, and the longest in
 // which none does, up to `end_ns`, where `next` runs, with the name of what ran after it.
 struct Occupancy {
   int64_t busy_ns = 0;

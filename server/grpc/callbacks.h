@@ -29,7 +29,7 @@ class InferenceCallbacks : public v1::Inference::CallbackService {
   ~InferenceCallbacks() override;
 };
 
-// What a thread did before it passed happens before what another does that passes later.
+// All that a thread did before it passes happens before all that another does that passes later.
 class Fence {
  public:
   void Pass() { const std::lock_guard lock(mutex_); }
@@ -43,8 +43,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
   UnaryCall();
 
-  // What to do, from some thread, if the client leaves or its deadline passes before the call has
-  // ended; set before the handler returns.
+  // Sets what is called, from some thread, if the client leaves or its deadline passes before the
+  // call has ended. Call before the handler returns.
   void WhenCancelled(std::function<void()> cancel);
 
   // Ends the call, from any thread, once.

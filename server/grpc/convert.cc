@@ -1,10 +1,14 @@
 #include "server/grpc/convert.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
 #include <string>
 #include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/sampling_table.h"
 
 namespace millrace {
 namespace {
@@ -20,19 +24,22 @@ Chat FromProto(v1::ChatMessages&& from) {
   return chat;
 }
 
-void TakeSampling(const v1::SamplingOptions& from, GenerateRequest& to) {
-  if (from.has_temperature()) to.temperature = from.temperature();
-  if (from.has_top_k()) to.top_k = from.top_k();
-  if (from.has_top_p()) to.top_p = from.top_p();
-  if (from.has_min_p()) to.min_p = from.min_p();
-  if (from.has_typical_p()) to.typical_p = from.typical_p();
-  if (from.has_seed()) to.seed = from.seed();
+void Take(const v1::SamplingOptions& from, const google::protobuf::FieldDescriptor* field,
+          float& to) {
+  to = from.GetReflection()->GetFloat(from, field);
 }
 
-void TakePenalties(const v1::SamplingOptions& from, GenerateRequest& to) {
-  if (from.has_repetition_penalty()) to.repetition_penalty = from.repetition_penalty();
-  to.frequency_penalty = from.frequency_penalty();
-  to.presence_penalty = from.presence_penalty();
+void Take(const v1::SamplingOptions& from, const google::protobuf::FieldDescriptor* field,
+          int32_t& to) {
+  to = from.GetReflection()->GetInt32(from, field);
+}
+
+void TakeSampling(const v1::SamplingOptions& from, GenerateRequest& to) {
+  ForEachSamplingField([&](const auto& row) {
+    const auto* field = v1::SamplingOptions::descriptor()->FindFieldByName(row.number.name);
+    if (from.GetReflection()->HasField(from, field)) Take(from, field, to.*row.request);
+  });
+  if (from.has_seed()) to.seed = from.seed();
   for (const v1::LogitBias& biased : from.logit_bias()) {
     to.logit_bias.push_back({biased.token(), biased.bias()});
   }
@@ -101,7 +108,6 @@ absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
           "prompt: missing; one of text, chat, token_ids is required");
   }
   TakeSampling(request.sampling(), out);
-  TakePenalties(request.sampling(), out);
   TakeStopping(request.stopping(), out);
   if (request.has_logprobs()) out.logprobs = request.logprobs();
   out.echo = request.echo();

@@ -1,4 +1,4 @@
-// Between the messages of millrace.v1 and the server's own requests and events.
+// Converts the messages of millrace.v1 to the engine's requests, and its events to messages.
 #ifndef MILLRACE_SERVER_GRPC_CONVERT_H_
 #define MILLRACE_SERVER_GRPC_CONVERT_H_
 
@@ -8,17 +8,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "engine/request.h"
 #include "millrace/v1/inference.pb.h"
-#include "server/engine.h"
-#include "server/request.h"
 
 namespace millrace {
 
 // The same code (absl's are gRPC's) and message.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// InvalidArgument when there is no prompt. Ranges are checked by the engine, for both doors. The
-// id and the deadline are the caller's to fill in.
+// InvalidArgument when there is no prompt. Ranges are checked by the engine, for both endpoints.
+// The id and the deadline are the caller's to fill in.
 absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
                                           const SamplingDefaults& defaults);
 absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request);

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "millrace/v1/inference.pb.h"
-#include "server/engine.h"
 #include "server/grpc/callbacks.h"
 
 namespace millrace {

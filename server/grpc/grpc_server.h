@@ -1,4 +1,4 @@
-// The gRPC door: millrace.v1.Inference, grpc.health.v1 and reflection on one port.
+// The gRPC endpoint: millrace.v1.Inference, grpc.health.v1 and reflection on one port.
 #ifndef MILLRACE_SERVER_GRPC_GRPC_SERVER_H_
 #define MILLRACE_SERVER_GRPC_GRPC_SERVER_H_
 
@@ -31,7 +31,7 @@ class GrpcServer {
   virtual int port() const = 0;
 
   // Shows what the frontend says now in grpc.health.v1. Called when it became ready or began to
-  // drain; a stall, of which nobody is told, shows by itself.
+  // drain; a stall, which has no event, shows by itself.
   virtual void UpdateHealth() = 0;
 
   // Takes no more calls; returns when those under way have ended, or are cancelled after `grace`.

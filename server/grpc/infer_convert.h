@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/infer_engine.h"
 #include "executors/tensor_model.h"
 #include "millrace/v1/inference.pb.h"
-#include "server/infer_engine.h"
 
 namespace millrace {
 

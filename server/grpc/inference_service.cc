@@ -8,11 +8,11 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/infer_engine.h"
+#include "engine/request_id.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/infer_convert.h"
-#include "server/infer_engine.h"
-#include "server/request_id.h"
 
 namespace millrace {
 namespace {
@@ -195,10 +195,11 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
                                                        v1::ListModelsResponse* response) {
   const absl::Status status = Authorize(frontend_, *context);
   if (status.ok()) {
-    for (const Engine* engine : frontend_.engines())
-      *response->add_models() = ToProto(engine->info());
-    for (const InferEngine* engine : frontend_.infer_engines())
-      *response->add_models() = ToProto(*engine);
+    for (ServedModel* model : frontend_.models()) {
+      const Engine* const language = model->language();
+      *response->add_models() =
+          language != nullptr ? ToProto(language->info()) : ToProto(*model->tensors());
+    }
   }
   return FinishUnary(context, status);
 }

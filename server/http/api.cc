@@ -9,12 +9,12 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "config/help.h"
+#include "engine/infer_engine.h"
+#include "engine/metrics.h"
 #include "server/http/deferred_answer.h"
 #include "server/http/embedding.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
-#include "server/infer_engine.h"
-#include "server/metrics.h"
 
 namespace millrace {
 namespace {
@@ -95,6 +95,14 @@ void AppendModel(std::string& out, const InferEngine& engine) {
   out += R"(,"parent":null,"architecture":)";
   AppendJsonString(out, engine.info().platform);
   out += '}';
+}
+
+void AppendModel(std::string& out, ServedModel& model) {
+  if (const Engine* language = model.language()) {
+    AppendModel(out, language->info());
+  } else {
+    AppendModel(out, *model.tensors());
+  }
 }
 
 HttpResponse JsonResponse(std::string body) { return {.body = std::move(body)}; }
@@ -354,25 +362,17 @@ Handled Api::Detokenize(const std::string& body, const Wake& wake) const {
 Handled Api::Models(const HttpRequestHead& head) const {
   if (head.path.starts_with(kModelsPath)) {
     const std::string name = PercentDecoded(head.path.substr(kModelsPath.size()));
+    absl::StatusOr<ServedModel*> model = frontend_.Find(name.empty() ? "/" : name);
+    if (!model.ok()) return ErrorResponse(ErrorFromStatus(model.status()));
     std::string out;
-    if (const auto infer = frontend_.FindInferEngine(name.empty() ? "/" : name); infer.ok()) {
-      AppendModel(out, **infer);
-      return JsonResponse(std::move(out));
-    }
-    absl::StatusOr<Engine*> engine = frontend_.FindEngine(name.empty() ? "/" : name);
-    if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
-    AppendModel(out, (*engine)->info());
+    AppendModel(out, **model);
     return JsonResponse(std::move(out));
   }
   std::string out = R"({"object":"list","data":[)";
   bool first = true;
-  for (const Engine* engine : frontend_.engines()) {
+  for (ServedModel* model : frontend_.models()) {
     if (!std::exchange(first, false)) out += ',';
-    AppendModel(out, engine->info());
-  }
-  for (const InferEngine* engine : frontend_.infer_engines()) {
-    if (!std::exchange(first, false)) out += ',';
-    AppendModel(out, *engine);
+    AppendModel(out, *model);
   }
   out += "]}";
   return JsonResponse(std::move(out));

@@ -1,4 +1,4 @@
-// What the HTTP door answers: its paths, who may ask, and with what.
+// Answers HTTP requests: routes paths, authenticates, checks limits.
 #ifndef MILLRACE_SERVER_HTTP_API_H_
 #define MILLRACE_SERVER_HTTP_API_H_
 
@@ -33,7 +33,7 @@ class Api {
   // Answers a request that Check let pass. May take milliseconds if IsSlow says so.
   Handled Handle(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
 
-  // Whether Handle may take so long that it must not run where streams are written.
+  // Returns whether Handle may take so long that it must not run where streams are written.
   bool IsSlow(const HttpRequestHead& head, size_t body_bytes) const;
 
   const ApiOptions& options() const { return options_; }

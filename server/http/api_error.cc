@@ -2,8 +2,8 @@
 
 #include "absl/strings/cord.h"
 #include "base/strings.h"
+#include "engine/request.h"
 #include "server/http/json_writer.h"
-#include "server/request.h"
 
 namespace millrace {
 namespace {

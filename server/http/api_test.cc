@@ -28,7 +28,7 @@ class ApiTest : public testing::Test {
  protected:
   static HostPolicy Hosts() { return *HostPolicy::Make("127.0.0.1", {}, false); }
 
-  // What the header alone gets; 0: it passes.
+  // The status that the header alone gets; 0: it passes.
   static int Checked(const Api& api, const HttpRequestHead& head) {
     const auto response = api.Check(head);
     return response ? response->status : 0;

@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "server/metrics.h"
-#include "server/request_id.h"
+#include "engine/metrics.h"
+#include "engine/request_id.h"
 
 namespace millrace {
 namespace {
@@ -153,7 +153,7 @@ void Connection::OnBodyBytes() {
   if (bytes > charged_) ChargeBody(bytes - charged_);
 }
 
-// False: there is no room, and the request has been refused.
+// Returns false if the bytes would exceed the limit; the request has then been refused.
 bool Connection::ChargeBody(uint64_t bytes) {
   if (state_.body_bytes.fetch_add(bytes) + bytes <= limits().all_bodies_bytes) {
     charged_ += bytes;

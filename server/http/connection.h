@@ -21,7 +21,7 @@
 
 namespace millrace {
 
-// What all connections of a server share.
+// The state that all connections of a server share.
 struct ServerState {
   ServerState(const Api& api, const HttpLimits& limits) : api(api), limits(limits) {}
 
@@ -94,7 +94,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Wake MakeWake() const;
   const HttpLimits& limits() const { return state_.limits; }
 
-  // What a client may send ahead; a header must fit.
+  // The most that a client may send ahead; a header must fit.
   static constexpr size_t kBufferBytes = 64 << 10;
 
   boost::asio::ip::tcp::socket socket_;
@@ -102,7 +102,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ServerState& state_;
   Phase phase_ = Phase::kIdle;
   std::optional<SteadyTime> deadline_;  // of what phase_ waits for
-  std::shared_ptr<Connection> self_;  // from Start to Close: nobody else may hold it while it waits
+  std::shared_ptr<Connection> self_;    // from Start to Close: the only owner while it waits
   std::shared_ptr<WakeSlot> wake_slot_;
 
   boost::beast::flat_static_buffer<kBufferBytes> in_;

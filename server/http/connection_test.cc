@@ -1,4 +1,4 @@
-// Answers, the clients that leave in the middle of them, and the door's end.
+// Answers, the clients that leave in the middle of them, and the endpoint's end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "server/http/door_test_util.h"
+#include "server/http/endpoint_test_util.h"
 #include "server/http/json_reader.h"
 
 namespace millrace {
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class ConnectionTest : public testing::Test, protected Door {};
+class ConnectionTest : public testing::Test, protected TestEndpoint {};
 
 TEST_F(ConnectionTest, AnswersWholeAndKeepsTheConnection) {
   Start();
@@ -136,7 +136,7 @@ TEST_F(ConnectionTest, AClientThatLeavesWithRequestsAheadIsSeenToo) {
   EXPECT_EQ(stream->WaitCancelled(), CancelReason::kClientGone);
 }
 
-TEST_F(ConnectionTest, AClientThatDoesNotReadHoldsUpNobodyAndIsClosed) {
+TEST_F(ConnectionTest, AClientThatDoesNotReadHoldsUpNoOtherAndIsClosed) {
   Start({.write_timeout = absl::Milliseconds(300)}, "", /*threads=*/1);
   RawClient slow(port(), /*receive_buffer=*/4096);
   slow.Request("POST", "/v1/completions", kStreamBody);
@@ -145,7 +145,7 @@ TEST_F(ConnectionTest, AClientThatDoesNotReadHoldsUpNobodyAndIsClosed) {
   for (int i = 0; i < 200; ++i) stream->Push(TextEvent(std::string(100'000, 'x'), {1}));
   EXPECT_EQ(Ask("GET", "/livez").status, 200);
   EXPECT_EQ(stream->WaitCancelled(), CancelReason::kClientGone);
-  EXPECT_GT(stream->unread(), 20u);  // the door took no more than it could pass on
+  EXPECT_GT(stream->unread(), 20u);  // the endpoint took no more than it could pass on
 }
 
 // ---- The end ----

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// What a number takes, with its share of what stands around them: at a guess.
+// Estimated size of a number, with its share of the text around the numbers.
 constexpr size_t kBase64Bytes = 6;
 constexpr size_t kFloatBytes = 14;
 

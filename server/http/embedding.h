@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/request.h"
+#include "engine/request.h"
 
 namespace millrace {
 

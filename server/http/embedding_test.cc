@@ -10,7 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "base/strings.h"
-#include "server/http/door_test_util.h"
+#include "server/http/endpoint_test_util.h"
 #include "server/http/json_reader.h"
 
 namespace millrace {
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr std::string_view kPath = "/v1/embeddings";
 
-// Of each input (number of its tokens or bytes, -0.5).
+// Embeds each input as (number of its tokens or bytes, -0.5).
 Embeddings Embed(const EmbedRequest& request) {
   Embeddings embeddings = {.size = 2};
   for (const Prompt& input : request.inputs) {
@@ -35,26 +35,26 @@ Embeddings Embed(const EmbedRequest& request) {
 class EmbeddingTest : public ::testing::Test {
  protected:
   EmbeddingTest() {
-    door_.Start();
-    door_.engine().set_embed_script(Embed);
-    door_.engine().set_embedding_size(2);
+    endpoint_.Start();
+    endpoint_.engine().set_embed_script(Embed);
+    endpoint_.engine().set_embedding_size(2);
   }
 
   Json Answer(std::string_view body) const {
-    const ClientResponse response = door_.Ask("POST", kPath, body);
+    const ClientResponse response = endpoint_.Ask("POST", kPath, body);
     EXPECT_EQ(response.status, 200) << response.body;
     return Json::parse(response.body);
   }
   // The param and the message of a refusal.
   std::pair<std::string, std::string> Refused(std::string_view body) const {
-    const ClientResponse response = door_.Ask("POST", kPath, body);
+    const ClientResponse response = endpoint_.Ask("POST", kPath, body);
     EXPECT_EQ(response.status, 400) << response.body;
     const Json error = Json::parse(response.body)["error"];
     return {error["param"].is_string() ? error["param"].get<std::string>() : "",
             error["message"].get<std::string>()};
   }
 
-  Door door_;
+  TestEndpoint endpoint_;
 };
 
 TEST_F(EmbeddingTest, HasOpenAisShape) {
@@ -97,12 +97,12 @@ TEST_F(EmbeddingTest, Base64IsLittleEndianFloats) {
 
 TEST_F(EmbeddingTest, PassesOnHowLongATextMayBeAndHowUrgentItIs) {
   Answer(R"({"input": "four", "truncate_prompt_tokens": -1, "priority": 3})");
-  EXPECT_EQ(door_.engine().WaitEmbed().truncate_prompt_tokens, -1);
-  EXPECT_EQ(door_.engine().WaitEmbed().priority, 3);
+  EXPECT_EQ(endpoint_.engine().WaitEmbed().truncate_prompt_tokens, -1);
+  EXPECT_EQ(endpoint_.engine().WaitEmbed().priority, 3);
 }
 
 TEST_F(EmbeddingTest, RefusalsNameTheField) {
-  door_.engine().set_embed_script([](const EmbedRequest&) -> absl::StatusOr<Embeddings> {
+  endpoint_.engine().set_embed_script([](const EmbedRequest&) -> absl::StatusOr<Embeddings> {
     ADD_FAILURE() << "what is refused came to the engine";
     return absl::InternalError("");
   });
@@ -123,10 +123,10 @@ TEST_F(EmbeddingTest, RefusalsNameTheField) {
 }
 
 TEST_F(EmbeddingTest, AnErrorOfOneInputIsTheAnswer) {
-  door_.engine().set_embed_script([](const EmbedRequest& request) {
+  endpoint_.engine().set_embed_script([](const EmbedRequest& request) {
     return absl::OutOfRangeError(request.Name(1) + " has 9 tokens; allowed: at most 8");
   });
-  const ClientResponse response = door_.Ask("POST", kPath, R"({"input": ["a", "bad"]})");
+  const ClientResponse response = endpoint_.Ask("POST", kPath, R"({"input": ["a", "bad"]})");
   EXPECT_EQ(response.status, 400);
   const Json error = Json::parse(response.body)["error"];
   EXPECT_EQ(error["code"], "context_length_exceeded");
@@ -134,12 +134,12 @@ TEST_F(EmbeddingTest, AnErrorOfOneInputIsTheAnswer) {
 }
 
 TEST_F(EmbeddingTest, AClientThatLeavesGivesTheRequestUp) {
-  door_.engine().set_embed_script(nullptr);
-  RawClient client(door_.port());
+  endpoint_.engine().set_embed_script(nullptr);
+  RawClient client(endpoint_.port());
   client.Request("POST", kPath, R"({"input": ["a", "b"]})");
-  door_.engine().WaitEmbed();
+  endpoint_.engine().WaitEmbed();
   client.Close();
-  door_.engine().WaitEmbedGivenUp();
+  endpoint_.engine().WaitEmbedGivenUp();
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ void Generation::ShowEcho(size_t index, std::string& body) {
   if (request_.stream) AppendChunk(index, details, body);
 }
 
-// Whether the choice has to wait for its prompt's first one.
+// Returns whether the choice has to wait for its prompt's first one.
 bool Generation::AwaitsEcho(size_t index) const {
   const Choice& choice = choices_[index];
   return request_.options.echo && index % candidates() != 0 && !choice.echoed &&
@@ -156,8 +156,8 @@ Answer::State Generation::Complete(HttpResponse& response, std::string& body) {
   return State::kWhole;
 }
 
-// Of the prompt's candidates the n to answer with, the one with the highest log-probability a token
-// first, as OpenAI has it; all in their order where no more were asked for.
+// Returns the n of the prompt's candidates to answer with, the one with the highest log-probability
+// a token first, as OpenAI has it; all in their order where no more were asked for.
 std::vector<size_t> Generation::Best(size_t prompt) const {
   std::vector<size_t> order(candidates());
   std::iota(order.begin(), order.end(), prompt * candidates());

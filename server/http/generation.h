@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/engine.h"
+#include "engine/engine.h"
 #include "server/http/http_message.h"
 #include "server/http/logprobs_writer.h"
 #include "server/http/openai_request.h"

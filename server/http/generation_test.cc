@@ -159,7 +159,7 @@ TEST(GenerationTest, AnEchoIsShownInEachChoice) {
   }
 }
 
-// What all choices show takes no more memory at a time than what one does.
+// An echo in all choices takes no more memory at a time than in one.
 TEST(GenerationTest, AnEchoIsShownInOneChoiceAfterAnother) {
   constexpr size_t kChoices = 8;
   Running run(ApiKind::kCompletion,
@@ -279,6 +279,25 @@ TEST(GenerationTest, CompletionLogprobsAreFourListsOverEchoAndAnswer) {
       "top_logprobs": [null, {"é": -1.5, "a": -0.5, "b": -1.0},
                        {"bytes:\\xc3": -0.25, "a": -2.0}, {"bytes:\\xa2": -0.125, "q": -1.0}],
       "text_offset": [0, 1, 2, 3]})"));
+}
+
+TEST(GenerationTest, TextOffsetsLeaveOutWhatIsNotShown) {
+  Running run(ApiKind::kCompletion, R"({"prompt": "n", "echo": true, "logprobs": 0})");
+  OutputEvent echo = {.echo = true,
+                      .text = "n",
+                      .tokens = {1, 2},
+                      .details = {Detail("<s>", std::nullopt), Detail("n", -1.5f)}};
+  echo.details[0].shown = false;
+  run.stream().Push(std::move(echo));
+  OutputEvent event = TextEvent("a", {3});
+  event.details = {Detail("a", -0.25f)};
+  run.stream().Push(std::move(event));
+  run.stream().Push(FinishEvent());
+  EXPECT_EQ(run.Poll(), State::kWhole);
+  const Json choice = Json::parse(run.response.body)["choices"][0];
+  EXPECT_EQ(choice["text"], "na");
+  EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["<s>", "n", "a"])"));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse("[0, 0, 1]"));
 }
 
 TEST(GenerationTest, ChatLogprobsHaveBytes) {

@@ -1,4 +1,4 @@
-// What the door costs beside its sockets: a token of a stream, and the reading of a request.
+// Measures the HTTP endpoint without its sockets: a token of a stream, the reading of a request.
 #include <benchmark/benchmark.h>
 
 #include <string>

@@ -36,7 +36,7 @@ class RawClient {
   // At least one byte more; "" at the end.
   std::string ReadSome();
   std::string ReadToEnd();
-  // Whether the server closes, with nothing more to read.
+  // Returns whether the server closes, with nothing more to read.
   bool AtEnd() { return ReadSome().empty(); }
 
   void ShutdownSend();

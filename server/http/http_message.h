@@ -1,4 +1,4 @@
-// What passes between the sockets (connection.h) and what answers (api.h). No Beast here.
+// Requests and answers between the sockets (connection.h) and the API (api.h). No Beast here.
 #ifndef MILLRACE_SERVER_HTTP_HTTP_MESSAGE_H_
 #define MILLRACE_SERVER_HTTP_HTTP_MESSAGE_H_
 

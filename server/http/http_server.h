@@ -1,4 +1,4 @@
-// The HTTP door: a listener, the threads of its connections, and the limits that hold them.
+// The HTTP endpoint: a listener, the threads of its connections, and the limits that hold them.
 #ifndef MILLRACE_SERVER_HTTP_HTTP_SERVER_H_
 #define MILLRACE_SERVER_HTTP_HTTP_SERVER_H_
 

@@ -53,14 +53,8 @@ absl::StatusOr<Json> ParseJson(std::string_view text) {
 }
 
 std::optional<int32_t> AsInt32(const Json& value) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    if (number <= std::numeric_limits<int32_t>::max()) return static_cast<int32_t>(number);
-  } else if (value.is_number_integer()) {
-    const auto number = value.get<int64_t>();
-    if (number >= std::numeric_limits<int32_t>::min()) return static_cast<int32_t>(number);
-  }
-  return std::nullopt;
+  const std::optional<int64_t> number = AsInteger(value, INT32_MIN, INT32_MAX);
+  return number ? std::optional(static_cast<int32_t>(*number)) : std::nullopt;
 }
 
 FieldReader::FieldReader(const Json& object, std::string path)
@@ -75,8 +69,7 @@ FieldReader::FieldReader(const Json& object, std::string path)
 const Json* FieldReader::Find(std::string_view name) {
   known_.push_back(name);
   if (!ok()) return nullptr;
-  const auto it = object_.find(name);
-  return it == object_.end() || it->is_null() ? nullptr : &*it;
+  return FindField(object_, name);
 }
 
 void FieldReader::Read(std::string_view name, bool& value) {
@@ -97,7 +90,7 @@ void FieldReader::Read(std::string_view name, int32_t& value) {
 void FieldReader::Read(std::string_view name, std::optional<int32_t>& value) {
   int32_t number = 0;
   Read(name, number);
-  if (ok() && object_.contains(name) && !object_.find(name)->is_null()) value = number;
+  if (ok() && FindField(object_, name) != nullptr) value = number;
 }
 
 void FieldReader::Read(std::string_view name, float& value) {
@@ -135,10 +128,9 @@ void FieldReader::Read(std::string_view name, std::vector<int32_t>& value) {
 
 void FieldReader::Refuse(std::string_view name, const Json& neutral) {
   const Json* field = Find(name);
-  if (field == nullptr) return;
+  if (field == nullptr || IsOneOf(*field, neutral)) return;
   std::string allowed;
   for (const Json& value : neutral) {
-    if (*field == value) return;
     allowed += StrCat(allowed.empty() ? " or be " : ", ", value.dump());
   }
   Fail(name, "unsupported_parameter",

@@ -49,7 +49,7 @@ class FieldReader {
 
   bool ok() const { return status_.ok(); }
 
-  // The first error; else, if a field is there that nobody asked for, an error that names it and
+  // The first error; else, if a field is there that was not read, an error that names it and
   // perhaps what was meant.
   absl::Status Finish();
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "server/text/utf8.h"
+#include "text/utf8.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "server/http/json_writer.h"
-#include "server/text/utf8.h"
+#include "text/utf8.h"
 
 namespace millrace {
 namespace {
@@ -73,7 +73,7 @@ void LogprobsWriter::AddCompletion(const TokenDetail& detail) {
   for (std::string* list : {&tokens_, &logprobs_, &top_, &offsets_}) Separate(*list);
   AppendTokenText(tokens_, kind_, detail.bytes);
   AppendJsonNumber(offsets_, offset_);
-  offset_ += CountCharacters(detail.bytes);
+  if (detail.shown) offset_ += CountCharacters(detail.bytes);
   if (!detail.logprob) {
     logprobs_ += "null";
     top_ += "null";

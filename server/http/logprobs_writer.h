@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/request.h"
 #include "server/http/openai_request.h"
-#include "server/request.h"
 
 namespace millrace {
 

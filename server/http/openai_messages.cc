@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kRoles = "system, developer, user, assistant, tool";
 
-// Of chat_template_kwargs. A template's objects are lists of members, each looked for from the
-// first.
+// Limits of chat_template_kwargs. A template's objects are lists of members, each looked for from
+// the first.
 constexpr size_t kMaxKwargsValues = 256;
 constexpr size_t kMaxKwargsBytes = 64 << 10;
 
@@ -52,7 +52,7 @@ void ReadContent(FieldReader& message, const std::string& path, std::string& con
   }
 }
 
-// What an answer has beside its content, and so comes back in the next request.
+// Refuses the fields that an answer has beside its content, which come back in the next request.
 void RefuseAnswerFields(FieldReader& message) {
   const Json nothing = Json::array();
   const Json empty_list = Json::array({Json::array()});

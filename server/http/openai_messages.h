@@ -4,8 +4,8 @@
 
 #include <optional>
 
+#include "engine/request.h"
 #include "server/http/json_reader.h"
-#include "server/request.h"
 
 namespace millrace {
 

@@ -220,7 +220,7 @@ TEST(OpenAiRefusalTest, TheRoleIsCheckedWithTheSharedRanges) {
   EXPECT_EQ(ErrorFromStatus(ValidateRequest(request.options, 256)).param, "messages[0].role");
 }
 
-// A range that both doors share is refused by the engine; the field is in the message.
+// A range that both endpoints share is refused by the engine; the field is in the message.
 TEST(OpenAiRefusalTest, SharedRangesNameTheirFieldToo) {
   const std::vector<FieldCase> cases = {{"temperature", "2.5"},
                                         {"temperature", "-0.1"},

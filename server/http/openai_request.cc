@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/sampling_table.h"
 #include "server/http/api_error.h"
 #include "server/http/json_reader.h"
 #include "server/http/openai_messages.h"
@@ -154,7 +155,7 @@ void ReadStream(FieldReader& fields, ApiRequest& request) {
   }
 }
 
-// How many answers each prompt gets.
+// Reads how many answers each prompt gets.
 void ReadChoices(FieldReader& fields, ApiRequest& request) {
   fields.Read("n", request.n);
   const auto prompts = static_cast<int32_t>(std::max<size_t>(request.prompts.size(), 1));
@@ -179,21 +180,15 @@ void ReadBestOf(FieldReader& fields, ApiRequest& request) {
   }
 }
 
-// What both endpoints share.
+// Reads the fields that completions and chats share.
 void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
   GenerateRequest& options = request.options;
   ReadModel(fields, request.model);
   if (defaults) Apply(defaults(request.model), &options);
   ReadChoices(fields, request);
   ReadStream(fields, request);
-  fields.Read("temperature", options.temperature);
-  fields.Read("top_p", options.top_p);
-  fields.Read("top_k", options.top_k);
-  fields.Read("min_p", options.min_p);
-  fields.Read("typical_p", options.typical_p);
-  fields.Read("repetition_penalty", options.repetition_penalty);
-  fields.Read("frequency_penalty", options.frequency_penalty);
-  fields.Read("presence_penalty", options.presence_penalty);
+  ForEachSamplingField(
+      [&](const auto& field) { fields.Read(field.number.name, options.*field.request); });
   fields.Read("min_tokens", options.min_tokens);
   fields.Read("ignore_eos", options.ignore_eos);
   fields.Read("include_stop_str_in_output", options.include_stop_str_in_output);

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/engine.h"
-#include "server/request.h"
+#include "engine/engine.h"
+#include "engine/request.h"
 
 namespace millrace {
 

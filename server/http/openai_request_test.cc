@@ -18,8 +18,9 @@ using ::testing::ElementsAre;
 
 TEST(OpenAiRequestTest, BeginsAsTheModelWantsIt) {
   const DefaultsOf defaults = [](const std::string& model) {
-    return model == "m" ? SamplingDefaults{.temperature = 0.5f, .top_k = 7, .max_tokens = 9}
-                        : SamplingDefaults{};
+    return model == "m"
+               ? SamplingDefaults{.params = {.temperature = 0.5f, .top_k = 7}, .max_tokens = 9}
+               : SamplingDefaults{};
   };
   const auto chat = ParseApiRequest(
       ApiKind::kChat,

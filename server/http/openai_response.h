@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/request.h"
 #include "server/http/api_error.h"
 #include "server/http/openai_request.h"
-#include "server/request.h"
 
 namespace millrace {
 
-// What one choice says: all of it, or one chunk's worth.
+// The output of one choice: all of it, or one chunk's worth.
 struct ChoicePart {
   std::string text;
   std::string logprobs;                 // LogprobsWriter's object; empty: null

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "server/http/door_test_util.h"
+#include "server/http/endpoint_test_util.h"
 
 namespace millrace {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-class ProtocolTest : public testing::Test, protected Door {};
+class ProtocolTest : public testing::Test, protected TestEndpoint {};
 
 TEST_F(ProtocolTest, HeadOptionsAndTheQuery) {
   Start();
@@ -202,7 +202,7 @@ TEST_F(ProtocolTest, BodiesAreBounded) {
   std::string chunks;
   for (int i = 0; i < 20; ++i) chunks += StrCat("2000\r\n", std::string(0x2000, 'x'), "\r\n");
   EXPECT_EQ(Raw(StrCat(announced, "Transfer-Encoding: chunked\r\n\r\n", chunks)), 413);
-  // Together, too: the second has no room once the first has announced its bytes.
+  // Together, too: the second is beyond the limit once the first has announced its bytes.
   RawClient first(port());
   first.Send(StrCat(announced, "Expect: 100-continue\r\nContent-Length: 90000\r\n\r\n"));
   EXPECT_EQ(first.Read().status, 100);
@@ -212,7 +212,7 @@ TEST_F(ProtocolTest, BodiesAreBounded) {
   EXPECT_EQ(first.Read().status, 400);
   RawClient third(port());
   third.Send(StrCat(second, std::string(90'000, ' ')));
-  EXPECT_EQ(third.Read().status, 400);  // the room is free again
+  EXPECT_EQ(third.Read().status, 400);  // the bytes are free again
 }
 
 TEST_F(ProtocolTest, SlowRequestsTimeOut) {

@@ -155,19 +155,15 @@ void ScriptedEngine::Detokenize(DetokenizeRequest request,
   done(std::string(request.tokens.begin(), request.tokens.end()));
 }
 
-absl::StatusOr<Engine*> ScriptedFrontend::FindEngine(std::string_view model) const {
+absl::StatusOr<ServedModel*> ScriptedFrontend::Find(std::string_view model) const {
   if (!model.empty() && model != engine.info().model_name) {
     return absl::NotFoundError(StrCat("the model \"", model, "\" does not exist"));
   }
-  return engines().front();
+  return models().front();
 }
 
-std::vector<Engine*> ScriptedFrontend::engines() const {
+std::vector<ServedModel*> ScriptedFrontend::models() const {
   return {const_cast<ScriptedEngine*>(&engine)};
-}
-
-absl::StatusOr<InferEngine*> ScriptedFrontend::FindInferEngine(std::string_view model) const {
-  return absl::NotFoundError(StrCat("the model \"", model, "\" does not exist"));
 }
 
 absl::Status ScriptedFrontend::Authorize(std::string_view authorization) const {

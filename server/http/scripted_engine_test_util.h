@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "server/engine.h"
+#include "engine/engine.h"
+#include "engine/metrics.h"
 #include "server/frontend.h"
-#include "server/metrics.h"
 
 namespace millrace {
 
@@ -56,7 +56,7 @@ class ScriptedEngine : public Engine {
   // Answers Embed, inside it. Without one, requests for embeddings wait for ever.
   using EmbedScript = std::function<absl::StatusOr<Embeddings>(const EmbedRequest&)>;
   void set_embed_script(EmbedScript script) { embed_script_ = std::move(script); }
-  // What info() says; before requests come.
+  // Sets the size that info() gives; call before requests come.
   void set_embedding_size(int32_t size) { info_.embedding_size = size; }
 
   // The n-th choice's of all requests, once it is there (blocks). request() counts in the same way.
@@ -79,6 +79,9 @@ class ScriptedEngine : public Engine {
   void Detokenize(DetokenizeRequest request,
                   std::function<void(absl::StatusOr<std::string>)> done) override;
   Health health() const override { return Health::kServing; }
+  void BeginDrain() override {}
+  bool WaitIdle(SteadyTime) override { return true; }
+  void CancelAll() override {}
 
  private:
   EngineInfo info_;
@@ -101,11 +104,8 @@ class ScriptedFrontend : public Frontend {
   std::atomic<bool> is_live{true};
   std::atomic<bool> is_draining{false};
 
-  absl::StatusOr<Engine*> FindEngine(std::string_view model) const override;
-  std::vector<Engine*> engines() const override;
-  // None.
-  absl::StatusOr<InferEngine*> FindInferEngine(std::string_view model) const override;
-  std::vector<InferEngine*> infer_engines() const override { return {}; }
+  absl::StatusOr<ServedModel*> Find(std::string_view model) const override;
+  std::vector<ServedModel*> models() const override;
   bool ready() const override { return is_ready && !is_draining; }
   bool live() const override { return is_live; }
   bool draining() const override { return is_draining; }

@@ -10,8 +10,8 @@
 #include "absl/time/time.h"
 #include "base/strings.h"
 #include "config/help.h"
+#include "engine/request_id.h"
 #include "server/http/json_writer.h"
-#include "server/request_id.h"
 
 namespace millrace {
 namespace {

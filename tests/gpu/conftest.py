@@ -6,13 +6,13 @@ import pytest
 
 @pytest.fixture(scope="session")
 def tokenizer_flags():
-    """Folders are served with the default model's tokenizer: tokens go in and out as ids, which need not mean anything."""
+    """Flags that serve folders with the default model's tokenizer. The tests exchange token ids, which need no meaning."""
     return ["--tokenizer", os.environ["MILLRACE_MODEL"]]
 
 
 @pytest.fixture
 def show(request, record_property):
-    """show(name, text): a figure, printed in a line of its own and kept in pytest's report."""
+    """Returns show(name, text), which prints a figure on a line of its own and adds it to pytest's report."""
     def show_figure(name, text):
         print(f"\nfigures: {request.node.name}: {name}: {text}")
         record_property(name, text)

@@ -1,4 +1,4 @@
-"""What FP8 does to a model of transformers, in float32: numbers are rounded as kernels/fp8.cuh does, everything else stays.
+"""Simulates FP8 in a transformers model in float32: numbers are rounded as in kernels/fp8.cuh, and all else is unchanged.
 
 A linear's weight becomes code * scale, and so does what it consumes; keys and values likewise when a cache is given to a run.
 """
@@ -12,7 +12,7 @@ BLOCK = 128
 
 
 def codes(values, scale):
-    """E4M3 of values / scale, saturated. The division is a product with the inverse, as the kernels have it."""
+    """Returns E4M3 of values / scale, saturated. The division is a product with the inverse, as in the kernels."""
     return (values * (1.0 / scale)).clamp(-LARGEST, LARGEST).to(FP8)
 
 
@@ -57,9 +57,9 @@ class FakeLinear(torch.nn.Module):
 
 
 class Bf16Linear(FakeLinear):
-    """The same with BF16 around it, as a GPU has it. What that rounds otherwise (0.3 % of what enters a linear) moves one code in twenty
+    """FakeLinear with BF16 around it, as on a GPU. Different roundings (0.3 % of a linear's inputs) move one code in twenty
     by a whole step of FP8, and the next linear's codes again: two right computations differ by about half of what FP8 itself costs.
-    How much that is in a model, this one's difference from FakeLinear says; a right server may be off by PEER times as much."""
+    The difference between this class and FakeLinear measures that for a model; a right server may differ by PEER times as much."""
 
     def forward(self, x):
         return super().forward(x.bfloat16().float()).bfloat16().float()
@@ -77,7 +77,7 @@ def linears(model):
 
 
 def quantize(model, kind=FakeLinear):
-    """As --quantization fp8: weights of BF16 to FP8 by channel, activations by token."""
+    """Quantizes like --quantization fp8: BF16 weights to FP8 per channel, activations per token."""
     for parent, name, _, module in linears(model):
         weight = module.weight.detach().bfloat16().float()
         setattr(parent, name, kind(rounded(weight, channel_scales(weight)), "token", module.bias))
@@ -85,7 +85,7 @@ def quantize(model, kind=FakeLinear):
 
 
 def quantize_head(model):
-    """As --quantize-lm-head: the head's weight by blocks of 128x128, what it consumes by groups of 128."""
+    """Quantizes like --quantize-lm-head: the head's weight in blocks of 128x128, its input in groups of 128."""
     weight = model.lm_head.weight.detach().bfloat16().float()
     rows, columns = weight.shape
     blocks = torch.nn.functional.pad(weight, (0, -columns % BLOCK, 0, -rows % BLOCK)).unflatten(0, (-1, BLOCK)).unflatten(2, (-1, BLOCK))
@@ -95,7 +95,7 @@ def quantize_head(model):
 
 
 class Fp8Cache(DynamicCache):
-    """Keys (turned) and values go through FP8. `scales`: of each layer (k, v); 1 where there is none."""
+    """Rounds keys (after rotation) and values to FP8. `scales` has (k, v) of each layer; missing ones are 1."""
 
     def __init__(self, scales=None):
         super().__init__()

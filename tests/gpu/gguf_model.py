@@ -80,7 +80,7 @@ def read(path):
 
 
 def load(path, device):
-    """In float32, of weights that were rounded to BF16, as a GPU's are."""
+    """Returns the model in float32, with weights rounded to BF16 as on a GPU."""
     metadata, weights = read(path)
     of = lambda name: metadata["llama." + name]
     heads, kv_heads = of("attention.head_count"), of("attention.head_count_kv")
@@ -97,7 +97,7 @@ def load(path, device):
         if module.startswith("blk."):
             _, number, module = module.split(".")
             layer = f"layers.{number}."
-        if module in ("attn_q", "attn_k"):  # what turns together lies side by side here, half a head apart there
+        if module in ("attn_q", "attn_k"):  # the elements of a rotary pair are adjacent here, half a head apart there
             tensor = tensor.unflatten(0, (heads if module == "attn_q" else kv_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
         state[f"model.{layer}{NAMES[module]}.weight"] = tensor
     model = LlamaForCausalLM(config)

@@ -1,7 +1,7 @@
-"""Log-probabilities of one model by the server and by transformers, and how far they are apart.
+"""Log-probabilities of one model by the server and by transformers, and their distance.
 
-What is compared of a position: its own token and the server's 20 likeliest ones. How far is the root mean square of the
-differences over the deviation of the position's logits: the relative error of logits, whatever their scale.
+At each position its own token and the server's 20 likeliest ones are compared. The distance is the root mean square of the
+differences over the deviation of the position's logits: the relative error of the logits at any scale.
 """
 import dataclasses
 import json
@@ -26,7 +26,7 @@ class Scored:
 
 
 def score(stub, prompt, answer_tokens=0):
-    """What the server says of the prompt's tokens, and of those that it samples behind it."""
+    """Returns the server's log-probabilities of the prompt's tokens and of those that it samples after it."""
     request = pb.GenerateRequest(
         token_ids=pb.TokenIds(ids=prompt), echo=True, logprobs=TOP, sampling=pb.SamplingOptions(temperature=1, seed=7),
         stopping=pb.StopOptions(max_tokens=answer_tokens, ignore_eos=True))
@@ -40,7 +40,7 @@ def score(stub, prompt, answer_tokens=0):
 
 @torch.inference_mode()
 def reference(model, scored, cache=None):
-    """The same numbers by `model` of transformers, and the deviation of each position's logits."""
+    """Returns the same numbers by transformers' `model`, and the deviation of each position's logits."""
     logits = model(torch.tensor([scored.tokens[:-1]], device=DEVICE), past_key_values=cache).logits[0]
     logprobs, deviations = [], []
     for first in range(0, len(logits), 512):
@@ -55,7 +55,7 @@ def relative(ours, theirs, deviations):
 
 
 def change_config(folder, changes):
-    """Writes other numbers into a folder's config.json, wherever in it they stand."""
+    """Replaces numbers in a folder's config.json, at any depth."""
     path = folder / "config.json"
     left = dict(changes)
 

@@ -33,7 +33,7 @@ class Dialect:
     inputs: str       # static, token or group
     scale: str = "weight_scale"
     scale_type: torch.dtype = torch.float32
-    kv: tuple = ()    # what the scales of keys and values are called; empty: there are none
+    kv: tuple = ()    # names of the scales of keys and values; empty without such scales
     hidden: int = 512
     ffn: int = 1408
     kv_heads: int = 2
@@ -80,14 +80,14 @@ def make_model(dialect):
         rows, columns = module.weight.shape
         blocks = torch.empty(-(-rows // 128), -(-columns // 128), device=DEVICE).uniform_(-1, 1).exp2()
         module.weight.data.mul_(fake_fp8.spread(blocks, rows, columns))
-        if dialect.kv:  # powers of two, which change nothing but where keys and values lie
+        if dialect.kv:  # powers of two, which only shift the range of keys and values
             module.weight.data.mul_({"k_proj": 1024, "q_proj": 1 / 1024, "v_proj": 1024, "o_proj": 1 / 1024}.get(path.split(".")[-1], 1))
-    return model.bfloat16().float()  # what is not quantized is stored so
+    return model.bfloat16().float()  # unquantized tensors are stored in BF16
 
 
 @torch.inference_mode()
 def measure_inputs(model, tokens):
-    """Of each linear the largest magnitude that enters it, and of each layer those of keys and values."""
+    """Returns the largest input magnitude of each linear, and of each layer those of keys and values."""
     largest = {}
     hooks = [module.register_forward_pre_hook(lambda _, args, path=path: largest.__setitem__(path, args[0].abs().max().item()))
              for _, _, path, module in fake_fp8.linears(model)]
@@ -131,7 +131,7 @@ def quantize(model, dialect, tokens):
 
 def write(folder, model, dialect, made):
     tensors = {name: tensor.detach().bfloat16().contiguous() for name, tensor in model.named_parameters()}
-    one = [] if dialect.method == "fp8" else [1]  # the shape of a scale that is alone: both are met
+    one = [] if dialect.method == "fp8" else [1]  # the shape of a single scale: both occur
     for path, (codes, scales, _) in made.weights.items():
         tensors[f"{path}.weight"] = codes
         tensors[f"{path}.{dialect.scale}"] = (scales if scales.dim() else scales.reshape(one)).to(dialect.scale_type)
@@ -154,7 +154,7 @@ def fake(model, made, kind=fake_fp8.FakeLinear):
 
 
 def wrong(dialect, made):
-    """What the numbers would be if a part of the checkpoint were not used, or not as it is meant."""
+    """Yields the numbers that result if a part of the checkpoint is ignored or misread."""
     def full(path, scales):
         if dialect.weights == "tensor":  # one scale for all of a fused matrix
             return made.weights[path.replace("k_proj", "q_proj").replace("v_proj", "q_proj")][1]

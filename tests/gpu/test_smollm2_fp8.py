@@ -24,7 +24,7 @@ SERVER = ["--device", "cuda", "--kv-cache-memory", "16GiB"]
 
 
 def write_texts(server):
-    """The model's own continuations of the reference's prompts."""
+    """Returns the model's own continuations of the reference's prompts."""
     def write(i):
         prompt = DATA["prompts"][i % len(DATA["prompts"])]["prompt"]
         answer = client.post(server.http + "/v1/completions", json={
@@ -37,14 +37,14 @@ def write_texts(server):
 
 
 def split_text(stub):
-    """text.txt in the reference's windows."""
+    """Returns text.txt in the reference's windows."""
     tokens = list(stub.Tokenize(pb.TokenizeRequest(
         text=(REFERENCE / "text.txt").read_text(encoding="utf-8"), add_special_tokens=False)).token_ids)
     return [tokens[first:first + LENGTH] for first in range(0, len(tokens) - LENGTH + 1, LENGTH)]
 
 
 def served(stub, sequences):
-    """The mean log-probability of each sequence's tokens but the first."""
+    """Returns the mean log-probability of each sequence's tokens but the first."""
     with futures.ThreadPoolExecutor(16) as threads:
         scores = threads.map(lambda tokens: score(stub, tokens), sequences)
         return torch.tensor([sum(logprob for logprob, _ in entries) / (LENGTH - 1) for entries in scores])

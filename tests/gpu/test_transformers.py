@@ -5,7 +5,7 @@ The weights are random BF16; the reference computes with them in float32. The vo
 these tests are for, and a checkpoint of gigabytes tells how fast it is read.
 
 The bound, in units of what rounding to BF16 costs, e = 0.0016 (relative, root mean square). Attention rounds five times on the way of
-values (norm, product with qkv, weights, output, product with o) and six on that of scores (norm, product and turning, of q and k), whose
+values (norm, product with qkv, weights, output, product with o) and six on that of scores (norm, product and rotation, of q and k), whose
 error returns as one of the weights, s times as large where scores deviate by s: 2.4 in Llama here, 1.5 in Qwen3, which norms q and k.
 The feed-forward part adds five. So behind a layer it is √(10 + 6 s²) e, which the second layer's attention takes in with √(1 + 2 s²) times
 the weight: in all between 7 e and 24 e for Llama and between 5 e and 12 e for Qwen3, as much as the second attention's share of
@@ -50,7 +50,7 @@ WRONG = [{"rope_theta": 10000.0}, {"rms_norm_eps": 1e-2}]
 
 @pytest.fixture(scope="module", params=SHAPES)
 def checkpoint(request, tmp_path_factory):
-    """(folder, the model in BF16, the same in float32). Norms differ from 1 and biases from 0, as trained ones do."""
+    """Returns (folder, the model in BF16, the same in float32). As in trained models, norms differ from 1 and biases from 0."""
     torch.manual_seed(3)
     with torch.device(DEVICE):
         model = AutoModelForCausalLM.from_config(SHAPES[request.param], dtype=DTYPE).eval()

@@ -46,7 +46,7 @@ class CountingService : public InferenceCallbacks {
   int calls_ = 0;
 };
 
-// Whether every call of one client was answered.
+// Returns whether every call of one client was answered.
 bool Call(int port) {
   // A channel of its own, so that the server serves the clients from several threads.
   grpc::ChannelArguments arguments;

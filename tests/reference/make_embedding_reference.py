@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes embedding_reference.json: what transformers makes of all-MiniLM-L6-v2, to hold the server against.
+"""Makes embedding_reference.json: transformers' embeddings of all-MiniLM-L6-v2, with which the server is compared.
 
 `make parity` runs it:
 

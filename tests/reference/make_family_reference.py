@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes family_reference.json and encoder_reference.json: what transformers makes of a tiny twin of every model family.
+"""Makes family_reference.json and encoder_reference.json: transformers' results for a tiny twin of every model family.
 
 `make parity` runs it:
 
@@ -7,8 +7,8 @@
 
 The first is the program of that name.
 
-The file holds the prompt's token ids, and for each twin its largest logit and what it makes of the prompt in float64 (transformers
-turns positions in float32): the log-probabilities of the prompt's tokens but the first, then those of the whole vocabulary behind
+The file holds the prompt's token ids, and for each twin its largest logit and its results for the prompt in float64 (transformers
+computes rotations in float32): the log-probabilities of the prompt's tokens but the first, then those of the whole vocabulary behind
 each position of "rows", the last among them. They are "logprobs", and "half_kv_logprobs" of keys and values rounded to float16.
 Of encoders, with the prompt's first tokens, it is the "embedding" and the "half_kv_embedding", pooled and
 normalized as the folder's modules.json says.
@@ -24,8 +24,8 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
 PROMPT = [(i * 37 + i * i) % 128 for i in range(49)]
-ROWS = [16, 48]  # behind whole blocks
-ENCODED = 37  # no multiple of a block
+ROWS = [16, 48]  # after whole blocks
+ENCODED = 37  # not a multiple of a block
 
 
 def logprobs(model):
@@ -37,7 +37,7 @@ def logprobs(model):
 
 
 def load(kind, folder, **options):
-    # Eager: the definition itself, and the only one that knows of soft caps.
+    # Eager is the plain definition, and the only one that supports soft caps.
     model, loading = kind.from_pretrained(
         folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True, **options)
     wrong = {kind: names for kind, names in loading.items() if names}
@@ -48,7 +48,7 @@ def load(kind, folder, **options):
 
 @contextlib.contextmanager
 def half_kv(model):
-    # The function that every attention layer of the family looks up when it is called.
+    # Every attention layer of the family looks this function up at each call.
     module = sys.modules[type(model).__module__]
     exact_attention = module.eager_attention_forward
     module.eager_attention_forward = lambda layer, q, k, v, *rest, **named: exact_attention(

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes model_reference.json: what transformers says of SmolLM2, to hold the server against.
+"""Makes model_reference.json: transformers' results for SmolLM2, with which the server is compared.
 
 `make parity` runs it:
 
     make_model_reference.py PATH/TO/SmolLM2-135M-Instruct.Q4_1.gguf FOLDER
 
-The weights are the GGUF's own, dequantized to float32, so what is left to differ is arithmetic: the
+The weights are the GGUF's own, dequantized to float32, so only arithmetic can differ: the
 server quantizes activations to int8, and sums in another order.
 
 The file holds
@@ -54,7 +54,7 @@ QUESTIONS = [
 
 @torch.inference_mode()
 def continue_greedily(model, prompt):
-    """The 64 likeliest tokens in a row, with each one's log-probability and lead over the second."""
+    """Returns the greedy continuation of 64 tokens, with each token's log-probability and lead over the second."""
     tokens, logprobs, gaps = list(prompt), [], []
     past, feed = None, torch.tensor([prompt])
     for _ in range(NEW_TOKENS):

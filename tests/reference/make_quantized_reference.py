@@ -1,8 +1,9 @@
-"""What gguf-py (ggml's own Python) makes of blocks of every quantized kind: quantized_reference.json.
+"""Makes quantized_reference.json: the values that gguf-py (ggml's own Python) dequantizes from blocks of every quantized type.
 
   make_quantized_reference.py FOLDER
 
-Of each kind 256 elements in random bytes, their scales in sane ranges, and the float32 values, both as hexadecimal bytes.
+The file holds for each type 256 elements of random bytes, with scales in plausible ranges, and their float32 values, both as
+hexadecimal bytes.
 """
 
 import json
@@ -15,7 +16,7 @@ import numpy
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
-# Name: (elements, bytes of a block, where its f16 numbers lie)
+# Name: (elements, bytes of a block, offsets of its f16 numbers)
 KINDS = {
     "Q4_0": (32, 18, [0]),
     "Q4_1": (32, 20, [0, 2]),

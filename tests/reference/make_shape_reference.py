@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tokenizer_shapes.json: the tokenizers of tokenizer_shapes.py, and what Hugging Face's make of the texts in
-tokenizer_smollm2.jsonl, for server/text/tokenizer_shapes_test.cc.
+"""Writes tokenizer_shapes.json: the tokenizers of tokenizer_shapes.py, and Hugging Face's ids for the texts in
+tokenizer_smollm2.jsonl, for text/tokenizer/tokenizer_shapes_test.cc.
 
     make_shape_reference.py FOLDER
 
-What a training learned is taken from the committed file, where this holds it, and all else from tokenizer_shapes.py: training is
-not the same twice.
+Trained models are taken from the committed file if it has them, since training is not reproducible; all else comes from
+tokenizer_shapes.py.
     {"trainings": {digest of what is trained, how and on what: the place of a model that has what was learned},
      "models": [a tokenizer.json's "model", ...],
      "shapes": [{"name": ..., "model": its place, "rest": the other fields of tokenizer.json, "hashes": [...], "long": [...]}, ...]}
@@ -23,7 +23,7 @@ import tokenizer_shapes
 HERE = pathlib.Path(__file__).parent
 GROUP = 200
 REPEATED = ("a", " ", "a1")
-# One of each model, and of each pattern in use.
+# One tokenizer for each model type, and for each pattern in use.
 LONG = ("byte-level BPE", "byte-level BPE, Llama 3", "byte-level BPE, Qwen2", "byte-level BPE, tekken", "SentencePiece BPE",
         "BPE, suffix", "Unigram", "WordPiece")
 
@@ -50,7 +50,7 @@ def long_hashes(tokenizer):
 
 
 def made(committed):
-    """The shapes and their models, and where what was learned stands."""
+    """Returns the shapes and their models, and the places of trained models."""
     tokenizer_shapes.LEARNED = {digest: tokenizer_shapes.learned_of(committed["models"][place])
                                 for digest, place in committed["trainings"].items()}
     trainings, models, shapes = {}, [], []
@@ -60,7 +60,7 @@ def made(committed):
         if model not in models:
             models.append(model)
         shapes.append({"name": name, "model": models.index(model), "rest": rest})
-        # Of a training that is new, this is the first shape.
+        # This is the first shape with a new training.
         trainings = {digest: models.index(model) for digest in tokenizer_shapes.TRAININGS} | trainings
     return {"trainings": trainings, "models": models, "shapes": shapes}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders chat templates as Hugging Face's transformers does, for the tests of server/text and `make parity`.
+"""Renders chat templates as Hugging Face's transformers does, for the tests of text/jinja and `make parity`.
 
     make_template_reference.py MODEL.gguf TEMPLATES [FOLDER]
 
@@ -370,7 +370,7 @@ CONVERSATIONS = {
     "contents in parts": [{"role": "user", "content": [{"type": "text", "text": " look "}, {"type": "text", "text": "here"}]}],
 }
 
-# For templates of all makes, which read more than ours do.
+# Inputs for templates of all kinds, which read more variables than ours.
 RICH_TOOLS = [{"type": "function", "function": {"name": "search", "description": "Looks \"things\" up,\nin <any> language: é", "parameters": {
     "type": "object", "required": ["query", "how"], "additionalProperties": False, "properties": {
         "query": {"type": "string", "description": "What to look for", "minLength": 1, "default": "x", "examples": ["a", "b"]},
@@ -412,7 +412,7 @@ RICH_CONVERSATIONS = {
         {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}, {"role": "user", "content": "Sure?"}],
 }
 
-# Each is rendered with these variables, and every rule it tries is in its own line.
+# Each snippet is rendered with these variables, and each rule that it tests is on a line of its own.
 VARIABLES = {"s": "abc aXb", "n": 3, "f": 2.5, "l": [1, "a", None, 2.0, [1]], "d": {"role": "r", "a": 1, "items": [1], "k": None},
              "t": True, "no": False, "null": None, "rows": [{"k": "x", "v": {"w": 1}}, {"k": "y", "v": {"w": 2}}, {"k": "x"}]}
 SNIPPETS = pathlib.Path(__file__).with_name("template_snippets.txt")
@@ -432,7 +432,7 @@ def digest(text):
 
 
 def hashes(folder):
-    """What template_hashes.json has beside the versions, of every template of a folder."""
+    """Returns the contents of template_hashes.json, without versions, for every template of a folder."""
     conversations = {**CONVERSATIONS, **RICH_CONVERSATIONS}
     digests, raised, continued, counts = [], [], [], collections.Counter()
     for path in sorted(folder.glob("*.jinja")):
@@ -454,7 +454,7 @@ def hashes(folder):
 
 
 def write(path, reference):
-    """JSON with an item a line, so that a change shows."""
+    """Returns JSON with one item per line, for readable diffs."""
     lines = []
     for key, value in reference.items():
         if isinstance(value, list):

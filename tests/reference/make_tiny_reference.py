@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tiny_reference.json: what transformers reads from our tests' Hugging Face folders.
+"""Makes tiny_reference.json: transformers' results for our tests' Hugging Face folders.
 
 `make parity` runs it:
 
@@ -8,7 +8,7 @@
 The first is the program of that name.
 
 The file holds the prompt's token ids, and for each folder the log-probabilities of the prompt's
-tokens but the first, computed in float64 (transformers turns positions in float32).
+tokens but the first, computed in float64 (transformers computes rotations in float32).
 """
 import json
 import pathlib
@@ -23,7 +23,7 @@ PROMPT = [(i * 37 + i * i) % 261 for i in range(60)]
 
 
 def logprobs(folder):
-    # Eager: the definition itself. In float64 what is left to differ is the rotation.
+    # Eager is the plain definition. In float64 only the rotation can still differ.
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float64, attn_implementation="eager").eval()
     with torch.no_grad():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tokenizer_smollm2.jsonl: what Hugging Face's tokenizer makes of 2,000 strings and 300 lists of ids.
+"""Writes tokenizer_smollm2.jsonl: the results of Hugging Face's tokenizer for 2,000 strings and 300 lists of ids.
 
 `make parity` runs it:
 
@@ -101,7 +101,7 @@ SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u300
 
 @functools.lru_cache
 def characters():
-    """One of each assigned character that can stand in a text, by general category."""
+    """Returns each assigned character that can occur in a text, by general category."""
     by_category = {}
     for code in range(0x110000):
         character = chr(code)
@@ -194,7 +194,7 @@ def main():
 
     rng = random.Random(7)
     for _ in range(300):
-        # Mostly tokens of a byte or a few, so that broken characters abound.
+        # Mostly tokens of one or few bytes, so that broken characters are frequent.
         ids = [rng.randrange(rng.choice([30, 252, 252, 2000, 49152])) for _ in range(rng.randrange(1, 16))]
         line = {"decode": ids, "kept": tokenizer.decode(ids, skip_special_tokens=False)}
         skipped = tokenizer.decode(ids, skip_special_tokens=True)

@@ -1,4 +1,4 @@
-"""Tokenizers of the vocabularies inside of mistral-common, each with mistral-common's or sentencepiece's own way to its ids."""
+"""Tokenizers for the vocabularies in mistral-common, each with mistral-common's or sentencepiece's own encoder."""
 import base64
 import json
 import pathlib
@@ -12,14 +12,14 @@ from tokenizer_vocabularies import build_sentencepiece, byte_level, isolate, mer
 
 
 def spelled(token):
-    """GPT-2's spelling of bytes."""
+    """Returns bytes in GPT-2's spelling."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = sorted(set(range(256)) - printable)
     return "".join(chr(byte) if byte in printable else chr(0x100 + others.index(byte)) for byte in token)
 
 
 def load_tekken(path):
-    """Of mistral-common's tekken file: the tokenizer, and mistral-common's own way to ids without special tokens."""
+    """Returns, for mistral-common's tekken file, the tokenizer and mistral-common's encoder without special tokens."""
     document = json.loads(path.read_text(encoding="utf-8"))
     config = document["config"]
     special = config["default_num_special_tokens"]
@@ -38,7 +38,7 @@ def load_tekken(path):
 
 
 def load_sentencepiece(path):
-    """The same of a SentencePiece file."""
+    """Returns the same for a SentencePiece file."""
     own = sentencepiece.SentencePieceProcessor(model_file=str(path))
     tokens = [own.id_to_piece(i) for i in range(own.vocab_size())]
     vocab = {token: i for i, token in enumerate(tokens)}
@@ -50,7 +50,7 @@ def load_sentencepiece(path):
 
 
 def mistral():
-    """All of mistral-common's vocabularies: name, tokenizer, and another way to its ids."""
+    """Yields all of mistral-common's vocabularies: name, tokenizer, and an independent encoder."""
     folder = pathlib.Path(mistral_common.__file__).parent / "data"
     for path in sorted(folder.glob("tekken_*.json")):
         yield (path.name, *load_tekken(path))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Whether two files of reference data say the same, and where they do not: `make parity` runs it.
+"""Compares two files of reference data and prints their differences. `make parity` runs it.
 
     same_reference.py MADE COMMITTED
 
-Numbers that are no whole ones may differ by TOLERANCE: positions are turned in float32, which has other last digits on another
-processor. With other instruction sets they were up to 4e-6 off.
+Non-integers may differ by TOLERANCE: rotations are computed in float32, whose last digits depend on the processor. With other
+instruction sets they differed by up to 4e-6.
 """
 import difflib
 import json
@@ -13,13 +13,14 @@ import pathlib
 import sys
 
 TOLERANCE = 1e-5
-# All of a large model is computed in float32, and its gaps have four digits: one in the last of them is no difference.
+# A large model is computed in float32 throughout, and its gaps have four digits; a difference of one in the last digit is
+# ignored.
 TOLERANCES = {"model_reference.json": 1.5e-4}
-LINES, COLUMNS = 20, 300  # that are shown
+LINES, COLUMNS = 20, 300  # shown at most
 
 
 def differences(made, committed, tolerance, where=""):
-    """A line for each: where, and what is there."""
+    """Yields a line for each difference: its path and both values."""
     if type(made) is type(committed) is dict and made.keys() == committed.keys():
         for key in made:
             yield from differences(made[key], committed[key], tolerance, f"{where}.{key}")

@@ -1,4 +1,4 @@
-// Tokenizes what tokenizer_parity.py asks Hugging Face's tokenizers about:
+// Tokenizes the texts that tokenizer_parity.py gives to Hugging Face's tokenizers:
 //     tokenize_lines TOKENIZER LINES    TOKENIZER: a GGUF file, or a tokenizer.json
 // LINES has a JSON string a line. For each: its ids with special text parsed, " | ", and without.
 // "!" and a message stand for what is refused.
@@ -17,8 +17,8 @@
 #include "formats/gguf.h"
 #include "formats/tokenizer_gguf.h"
 #include "formats/tokenizer_json.h"
-#include "server/text/detokenizer.h"
-#include "server/text/pipeline_tokenizer.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace millrace {
 namespace {

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Compares our tokenizers with Hugging Face's: `make parity` runs it.
+"""Compares our tokenizers with Hugging Face's. `make parity` runs it.
 
-    tokenizer_parity.py TOKENIZE_LINES MODELS [vocabularies] [mistral] [shapes] [only=NAME]...
+    tokenizer_parity.py TOKENIZE_LINES MODELS [pre] [vocabularies] [mistral] [shapes] [only=NAME]...
 
 TOKENIZE_LINES is the program of that name, MODELS the folder of llama.cpp's sources with its vocabularies. A NAME is of one
 vocabulary or shape, with ~ for a space. Ends with 1 where an id differs.
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,12 +33,12 @@ def ours(program, path, texts, work):
     run = subprocess.run([program, path, lines], capture_output=True, text=True)
     if run.returncode != 0:
         return None, run.stderr.strip()
-    # Not splitlines(): it knows of more line ends.
+    # splitlines() would split at further characters.
     return [line.split("\t") for line in run.stdout.rstrip("\n").split("\n")], ""
 
 
 def compare(name, theirs, program, path, texts, work):
-    """The number of answers that differ, ids or what they are decoded to; shows the first of them."""
+    """Returns the number of differing answers, in ids or decoded text, and prints the first ones."""
     mine, error = ours(program, path, texts, work)
     if mine is None:
         print(f"{name:24} refused: {error}")
@@ -46,7 +47,7 @@ def compare(name, theirs, program, path, texts, work):
     parsed = ids_of(theirs, texts, True)
     for skip, side in ((False, 2), (True, 3)):
         for text, expected, got in zip(texts, theirs.decode_batch(parsed, skip_special_tokens=skip), mine, strict=True):
-            # Broken parts of a run of byte tokens are shown otherwise (server/text/README.md).
+            # Invalid parts of a run of byte tokens are decoded differently (text/README.md).
             if expected != json.loads(got[side]) and "\ufffd" not in expected:
                 wrong += 1
                 if wrong <= SHOWN:
@@ -71,13 +72,13 @@ def texts_for(tokenizer, count=STRINGS):
 
 
 def expected_by_llama_cpp(path):
-    """The texts and ids that llama.cpp's own test of a vocabulary has, without special tokens."""
+    """Returns the texts and ids of llama.cpp's own test of a vocabulary, without special tokens."""
     inputs, outputs = pathlib.Path(f"{path}.inp"), pathlib.Path(f"{path}.out")
     if not inputs.exists():
         return [], []
     texts = inputs.read_text(encoding="utf-8").removesuffix("\n__ggml_vocab_test__\n").split("\n__ggml_vocab_test__\n")
     ids = [line.strip() for line in outputs.read_text().splitlines()]
-    # Where Hugging Face's tokenizers compose characters, llama.cpp does not, and expects what comes of that.
+    # Hugging Face's tokenizers compose characters here and llama.cpp does not, so it expects other ids.
     composed = [(text, i) for text, i in zip(texts, ids, strict=True) if unicodedata.normalize("NFC", text) == text]
     return [text for text, _ in composed], [i for _, i in composed]
 
@@ -119,6 +120,16 @@ def stripped(ids, frame):
     return " ".join(ids)
 
 
+def check_pre(_, models, work):
+    """Whether pre_reference.json has every tokenizer.ggml.pre that llama.cpp reads."""
+    source = (models.parent / "src/llama-vocab.cpp").read_text(encoding="utf-8")
+    reference = json.loads((pathlib.Path(__file__).parent / "pre_reference.json").read_text(encoding="utf-8"))
+    known = {name for group in reference["pre"] for name in group["names"]} | {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
+    missing = set(re.findall(r'tokenizer_pre == "([^"]+)"', source)) - known
+    print(f"{'tokenizer.ggml.pre':24} {len(known)} names, missing: {sorted(missing) or 'none'}")
+    return len(missing)
+
+
 def check_mistral(program, _, work):
     wrong = 0
     for name, theirs, own in mistral_vocabularies.mistral():
@@ -144,14 +155,14 @@ def check_shapes(program, _, work):
             continue
         path = work / "tokenizer.json"
         theirs.save(str(path))
-        # What only shows the parts before the model shows them with less.
+        # Tokenizers that only reveal the parts before the model need fewer texts.
         count = STRINGS if theirs.get_vocab_size() > 300 else STRINGS // 10
         wrong += compare(name, theirs, program, path, texts_for(theirs, count) + every_character(), work)
     return wrong
 
 
 def every_character():
-    """Texts with each assigned character by itself: parts go by their categories."""
+    """Returns texts with each assigned character by itself, since parts depend on character categories."""
     characters = [c for group in make_tokenizer_reference.characters().values() for c in group]
     return ["".join(f"{c}a" for c in characters[i:i + 100]) for i in range(0, len(characters), 100)]
 
@@ -159,9 +170,9 @@ def every_character():
 def main():
     global ONLY
     program, models = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    parts = [part for part in sys.argv[3:] if not part.startswith("only=")] or ["vocabularies", "mistral", "shapes"]
+    parts = [part for part in sys.argv[3:] if not part.startswith("only=")] or ["pre", "vocabularies", "mistral", "shapes"]
     ONLY = [part[5:].replace("~", " ") for part in sys.argv[3:] if part.startswith("only=")]
-    checks = {"vocabularies": check_vocabularies, "mistral": check_mistral, "shapes": check_shapes}
+    checks = {"pre": check_pre, "vocabularies": check_vocabularies, "mistral": check_mistral, "shapes": check_shapes}
     with tempfile.TemporaryDirectory() as work:
         wrong = sum(checks[part](program, models, pathlib.Path(work)) for part in parts)
     sys.exit(wrong != 0)

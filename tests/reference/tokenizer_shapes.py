@@ -31,9 +31,9 @@ def lines():
     return text + make_tokenizer_reference.SENTENCES + make_tokenizer_reference.CODE
 
 
-# What was learned once, {digest of a training: fields of a model}: training is not the same twice.
+# Trained models, {digest of a training: fields of a model}, since training is not reproducible.
 LEARNED = {}
-# What this process trained, the same.
+# Models trained by this process, in the same form.
 TRAININGS = {}
 
 
@@ -42,7 +42,7 @@ def learned_of(model):
 
 
 def trained(tokenizer, trainer):
-    """Trained on lines(), or as LEARNED has it of the same tokenizer, trainer and lines."""
+    """Returns the tokenizer trained on lines(), or as LEARNED has it for the same tokenizer, trainer and lines."""
     settings = json.loads(trainer.__getstate__())
     for fields in settings.values():
         fields["initial_alphabet"] = sorted(fields.get("initial_alphabet", []))  # in no order
@@ -65,7 +65,7 @@ def trained_bpe(size=800, normalizer=None, pre_tokenizer=None, special=(), alpha
 
 
 def changed(tokenizer, **fields):
-    """With fields of its model set that training resets."""
+    """Returns the tokenizer with fields of its model set that training resets."""
     document = json.loads(tokenizer.to_str())
     document["model"].update(fields)
     return Tokenizer.from_str(json.dumps(document))

@@ -1,7 +1,7 @@
-"""Tokenizers as their authors publish them, for the vocabularies inside of llama-cpp-python's source package.
+"""Tokenizers as their authors publish them, for the vocabularies in llama-cpp-python's source package.
 
-A GGUF file has the vocabulary and a name for what stands before it. What the name means is spelled out here once more, from the
-authors' tokenizer.json, in the words of Hugging Face's tokenizers: formats/tokenizer_gguf.cc is held against it.
+A GGUF file has the vocabulary and a name for its pre-tokenizer. This file defines these names independently, from the authors'
+tokenizer.json, with Hugging Face's tokenizers; formats/tokenizer_gguf.cc is tested against it.
 """
 import pathlib
 import sys
@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from gguf_text import read_metadata  # noqa: E402: found by the line above
+from gguf_text import read_metadata  # noqa: E402: needs the line above
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -44,7 +44,7 @@ def digits():
 
 
 def before_model(name):
-    """The normalizer (or None) and the pre-tokenizers of a byte-level BPE, by the vocabulary's name."""
+    """Returns the normalizer (or None) and the pre-tokenizers of a byte-level BPE, by the vocabulary's name."""
     nfc = normalizers.NFC()
     cjk = isolate("[一-龥ࠀ-一가-퟿]+")
     return {
@@ -80,7 +80,7 @@ def build_bpe(name, vocab, merges):
 
 
 def build_sentencepiece(vocab, merges, prefix, unknown):
-    """As transformers' LlamaConverter and GemmaConverter build it."""
+    """Builds it like transformers' LlamaConverter and GemmaConverter."""
     tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁")] * prefix + [normalizers.Replace(" ", "▁")])
@@ -90,7 +90,7 @@ def build_sentencepiece(vocab, merges, prefix, unknown):
 
 
 def build_unigram(tokens, scores, unknown, charsmap):
-    """As transformers' XLMRobertaConverter builds it."""
+    """Builds it like transformers' XLMRobertaConverter."""
     tokenizer = Tokenizer(models.Unigram(list(zip(tokens, scores)), unknown, byte_fallback=False))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap), normalizers.Strip(),
                                                  normalizers.Replace(Regex(" {2,}"), " ")])
@@ -113,7 +113,7 @@ def build_word_piece(tokens):
 
 
 def merges_by_score(vocab, scores):
-    """Every pair of tokens that makes a token, in the order in which transformers' generate_merges() lists them."""
+    """Returns every pair of tokens that forms a token, in the order of transformers' generate_merges()."""
     merges = []
     for token, score in zip(vocab, scores):
         cuts = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in vocab and token[i:] in vocab]
@@ -123,7 +123,7 @@ def merges_by_score(vocab, scores):
 
 
 def load(path, name):
-    """The tokenizer of models/ggml-vocab-NAME.gguf, or of another GGUF file that is to be read as that."""
+    """Returns the tokenizer of models/ggml-vocab-NAME.gguf, or of another GGUF file that is to be read like it."""
     told = read_metadata(path)
 
     def get(key, otherwise=None):

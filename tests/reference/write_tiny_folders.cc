@@ -1,6 +1,6 @@
-// Writes the tiny models that make_tiny_reference.py and make_family_reference.py ask transformers
-// about: `write_tiny_folders DIR` those of ReferenceFolders, `write_tiny_folders DIR families` a
-// twin of every family.
+// Writes the tiny models that make_tiny_reference.py and make_family_reference.py give to
+// transformers: `write_tiny_folders DIR` those of ReferenceFolders, `write_tiny_folders DIR
+// families` a twin of every family.
 #include <cstdio>
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Hopper's copies into shared memory and the barriers that they complete on (PTX ISA, "mbarrier"
-// and "cp.async.bulk.tensor").
+// Wraps Hopper's copies into shared memory and the barriers that they complete on (PTX ISA,
+// "mbarrier" and "cp.async.bulk.tensor").
 //
 // Compiled for all architectures, but run on sm_90a alone.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_ASYNC_COPY_CUH_
@@ -27,7 +27,7 @@ class Barrier {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(SharedAddress(this)) : "memory");
 #endif
   }
-  // At the barrier that lies at the same place in the shared memory of another CTA of the cluster.
+  // Arrives at the barrier at the same place in the shared memory of another CTA of the cluster.
   __device__ void ArriveAt(int cta) {
 #if __CUDA_ARCH__ >= 900
     asm volatile(
@@ -45,7 +45,7 @@ class Barrier {
                  : "memory");
 #endif
   }
-  // Until the phase of this parity is complete.
+  // Waits until the phase of this parity is complete.
   __device__ void Wait(uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     asm volatile(
@@ -68,7 +68,7 @@ __device__ inline void FenceBarrierInit() {
 #endif
 }
 
-// Data that is read once leaves the L2 cache first.
+// Cache policies: data with EvictFirst leaves the L2 cache first, with EvictLast last.
 __device__ inline uint64_t EvictFirst() {
   uint64_t policy = 0;
 #if __CUDA_ARCH__ >= 900
@@ -91,7 +91,8 @@ __device__ inline void PrefetchMap(const CUtensorMap& map) {
 #endif
 }
 
-// A box of a tensor at (x, y, z), by one thread; what lies outside the tensor arrives as zeros.
+// Copies a box of a tensor at (x, y, z). Called by one thread; elements outside the tensor arrive
+// as zeros.
 __device__ inline void CopyBox(uint32_t to, const CUtensorMap& from, int x, int y, int z,
                                Barrier& barrier, uint64_t policy) {
 #if __CUDA_ARCH__ >= 900
@@ -103,7 +104,7 @@ __device__ inline void CopyBox(uint32_t to, const CUtensorMap& from, int x, int 
 #endif
 }
 
-// `bytes` of plain memory, by one thread; all multiples of 16.
+// Copies plain memory. Called by one thread; addresses and `bytes` are multiples of 16.
 __device__ inline void CopyBytes(uint32_t to, const void* from, uint32_t bytes, Barrier& barrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
@@ -114,8 +115,8 @@ __device__ inline void CopyBytes(uint32_t to, const void* from, uint32_t bytes, 
 #endif
 }
 
-// The same to the same place in the shared memory of each CTA of the cluster in `mask`, whose
-// barrier hears of its own bytes.
+// Copies a box to the same place in the shared memory of each CTA of the cluster in `mask`. The
+// bytes complete on each CTA's own barrier.
 __device__ inline void CopyBoxToCluster(uint32_t to, const CUtensorMap& from, int x, int y, int z,
                                         Barrier& barrier, uint64_t policy, uint16_t mask) {
 #if __CUDA_ARCH__ >= 900
@@ -127,7 +128,7 @@ __device__ inline void CopyBoxToCluster(uint32_t to, const CUtensorMap& from, in
 #endif
 }
 
-// All threads of all CTAs of the cluster, each of which arrives and then waits.
+// A barrier of all threads of all CTAs of the cluster, in two halves.
 __device__ inline void ArriveAtCluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");

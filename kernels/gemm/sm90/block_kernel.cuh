@@ -1,11 +1,10 @@
-// The kernel behind block_linear.h: stream_kernel.cuh's way of copying, for more tokens.
+// The kernel behind block_linear.h.
 //
 // A CTA has tiles of kTokens tokens and kRows outputs, with all of K in sequence: no sum is split.
 // Tokens are wgmma's 64-row side, so that a thread has sums of two tokens, and few scales to load.
-// All outputs of a tile have the same scales. Two threads copy
-// stages of kChunks times 128 columns into a ring in shared memory: one the weights and their
-// scales, which are constant, while the kernel before this one still runs, the other the inputs and
-// theirs, when that one has ended. Groups of four warps multiply 64 tokens each.
+// All outputs of a tile have the same scales. One thread copies stages of kChunks times 128 columns
+// of weights and inputs, with their scales, into the pipeline (pipeline.cuh). Groups of four warps
+// multiply 64 tokens each.
 //
 // The tensor cores add the 128 products of a chunk; that sum is scaled and added in fp32, as
 // cuBLASLt does, while the tensor cores have the next chunk's to do.
@@ -20,7 +19,8 @@
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/sm90/async_copy.cuh"
 #include "kernels/gemm/sm90/block_output.cuh"
-#include "kernels/gemm/sm90/stream_shape.cuh"
+#include "kernels/gemm/sm90/pipeline.cuh"
+#include "kernels/gemm/sm90/skinny_shape.cuh"
 #include "kernels/gemm/sm90/wgmma.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/types.h"
@@ -32,11 +32,11 @@ struct BlockParams {
   CUtensorMap input;   // of part_tokens tokens and a chunk
   TokenOutput output;
   BlockScales scales;
-  int parts;        // of the tokens
+  int parts;        // that the tokens are divided into
   int part_tokens;  // a multiple of 8, at most kTokens
   int tiles;        // of kRows rows for a part
   int steps;        // stages of a tile
-  int stages;       // of the ring: 2 ... kMaxStages
+  int stages;       // of the pipeline: 2 ... kMaxStages
 };
 
 template <int kTileTokens, int kTileRows, int kStageChunks>
@@ -46,11 +46,11 @@ struct BlockShape {
   static constexpr int kChunks = kStageChunks;
   static constexpr int kMathWarps = kTokens / 16;
   static constexpr int kMathThreads = kMathWarps * kWarpSize;
-  static constexpr int kThreads = kMathThreads + 2 * kWarpSize;
+  static constexpr int kThreads = kMathThreads + kWarpSize;
   static constexpr int kWeightBytes = kRows * kChunks * kChunk;  // of a stage
   static constexpr int kInputBytes = kTokens * kChunks * kChunk;
-  // Scales of the weights, and then of the tokens chunk by chunk. Of the weights' four are copied,
-  // 16 bytes, which the stage's are among.
+  // The weights' scales come first, then the tokens', chunk by chunk. Four of the weights' scales
+  // are copied, 16 bytes, and the stage's are among them.
   static constexpr int kCopiedScales = 4;
   static constexpr int kWeightScaleBytes = kCopiedScales * sizeof(float);
   static constexpr int kScaleBytes = kWeightScaleBytes + kChunks * kTokens * sizeof(float);
@@ -60,53 +60,64 @@ struct BlockShape {
   static_assert(kChunks % 2 == 0 && kCopiedScales % kChunks == 0);  // chunks take turns of two
 };
 
-// `Delay::Wait` is called before everything that others may wait for.
+// `Delay::Wait` is called before every action that another thread may wait for.
 template <typename Shape, typename Delay>
-class BlockProduct {
+class BlockGemm {
  public:
   using Writer = TokenWriter<Shape::kRows>;
 
-  // `ring`: stages * kStageBytes. `staging`: kBytes of a writer for a warp.
-  __device__ BlockProduct(const BlockParams& params, StreamBarriers& barriers, uint32_t ring,
-                          uint32_t staging)
-      : p_(params), barriers_(barriers), ring_(ring), staging_(staging) {}
+  // `stages`: params.stages * kStageBytes. `staging`: a writer's kBytes for each warp.
+  __device__ BlockGemm(const BlockParams& params, PipelineBarriers& barriers, uint32_t stages,
+                       uint32_t staging)
+      : p_(params), barriers_(barriers), stages_(stages), staging_(staging) {}
 
-  // By one thread.
-  __device__ void CopyWeights() {
-    ForEachStage([&](int tile, int step, int stage) {
-      Barrier& full = barriers_.full[stage];
-      full.ArriveAndExpect(Shape::kWeightBytes + Shape::kWeightScaleBytes +
-                           Shape::kChunks * p_.part_tokens * kChunk +
-                           ChunksOf(step) * InputScaleBytes(tile));
-      CopyBox(Weights(stage), p_.weight, 0, FirstRow(tile), step * Shape::kChunks, full,
-              EvictFirst());
-      CopyBytes(WeightScales(stage),
-                p_.scales.weight + FirstRow(tile) / 128 * p_.scales.weight_stride +
-                    step * Shape::kChunks / Shape::kCopiedScales * Shape::kCopiedScales,
-                Shape::kWeightScaleBytes, full);
-    });
+  // Runs the producer's loop. Called by one thread.
+  __device__ void Copy() const {
+    const int ctas = static_cast<int>(gridDim.x);
+    Produce(*this,
+            {.first = static_cast<int>(blockIdx.x),
+             .next = ctas,
+             .fixed = CeilDiv(p_.tiles, ctas),
+             .tiles = p_.tiles,
+             .steps = p_.steps,
+             .stages = p_.stages,
+             .tile_counter = nullptr},
+            barriers_);
   }
 
-  // By another.
-  __device__ void CopyInputs() {
-    PrefetchMap(p_.input);
-    AwaitPredecessor();
-    ForEachStage([&](int tile, int step, int stage) {
-      Barrier& full = barriers_.full[stage];
-      const int token = FirstToken(tile);
+  // The producer's copies (pipeline.cuh).
+  __device__ void PaceWeights(int /*stage*/) const {}
+  __device__ void CopyWeights(int tile, int step, int stage) const {
+    Delay::Wait();
+    Barrier& full = barriers_.full[stage];
+    barriers_.tile[stage] = tile;
+    full.ArriveAndExpect(Shape::kWeightBytes + Shape::kWeightScaleBytes +
+                         Shape::kChunks * p_.part_tokens * kChunk +
+                         ChunksOf(step) * InputScaleBytes(tile));
+    CopyBox(Weights(stage), p_.weight, 0, FirstRow(tile), step * Shape::kChunks, full,
+            EvictFirst());
+    CopyBytes(WeightScales(stage),
+              p_.scales.weight + FirstRow(tile) / 128 * p_.scales.weight_stride +
+                  step * Shape::kChunks / Shape::kCopiedScales * Shape::kCopiedScales,
+              Shape::kWeightScaleBytes, full);
+  }
+  __device__ void PrefetchInputMap() const { PrefetchMap(p_.input); }
+  __device__ void CopyInputs(int tile, int step, int stage) const {
+    Delay::Wait();
+    Barrier& full = barriers_.full[stage];
+    const int token = FirstToken(tile);
 #pragma unroll
-      for (int i = 0; i < Shape::kChunks; ++i) {
-        const int chunk = step * Shape::kChunks + i;
-        CopyBox(Inputs(stage) + i * Shape::kTokens * kChunk, p_.input, 0, token, chunk, full,
-                EvictLast());
-        if (i >= ChunksOf(step)) continue;
-        CopyBytes(InputScales(stage, i), p_.scales.input + chunk * p_.scales.padded_tokens + token,
-                  InputScaleBytes(tile), full);
-      }
-    });
+    for (int i = 0; i < Shape::kChunks; ++i) {
+      const int chunk = step * Shape::kChunks + i;
+      CopyBox(Inputs(stage) + i * Shape::kTokens * kChunk, p_.input, 0, token, chunk, full,
+              EvictLast());
+      if (i >= ChunksOf(step)) continue;
+      CopyBytes(InputScales(stage, i), p_.scales.input + chunk * p_.scales.padded_tokens + token,
+                InputScaleBytes(tile), full);
+    }
   }
 
-  // By the warps that multiply.
+  // Runs the consumers' loop. Called by all warps that multiply.
   __device__ void Multiply() {
     AwaitPredecessor();
     const int warp = threadIdx.x / kWarpSize;
@@ -131,36 +142,23 @@ class BlockProduct {
   __device__ int FirstToken(int tile) const { return tile % p_.parts * p_.part_tokens; }
 
   // Where things lie in a stage.
-  __device__ uint32_t Inputs(int stage) const { return ring_ + stage * Shape::kStageBytes; }
+  __device__ uint32_t Inputs(int stage) const { return stages_ + stage * Shape::kStageBytes; }
   __device__ uint32_t Weights(int stage) const { return Inputs(stage) + Shape::kInputBytes; }
   __device__ uint32_t WeightScales(int stage) const { return Weights(stage) + Shape::kWeightBytes; }
   __device__ uint32_t InputScales(int stage, int chunk) const {
     return WeightScales(stage) + Shape::kWeightScaleBytes + chunk * Shape::kTokens * sizeof(float);
   }
 
-  // Chunks of a step that there are.
+  // Returns how many chunks a step has; the last one may have fewer.
   __device__ int ChunksOf(int step) const {
     return min(Shape::kChunks, p_.scales.chunks - step * Shape::kChunks);
   }
-  // A chunk's scales of the part's tokens that there are.
+  // Returns the bytes of a chunk's scales for the tokens of a tile.
   __device__ uint32_t InputScaleBytes(int tile) const {
     return min(p_.part_tokens, p_.scales.padded_tokens - FirstToken(tile)) * sizeof(float);
   }
 
-  // Calls copy(tile, step, stage) for each stage when it is empty.
-  template <typename Copy>
-  __device__ void ForEachStage(const Copy& copy) {
-    RingPlace place = {.stage = 0, .parity = 1};  // in their first turn stages are empty
-    for (int tile = blockIdx.x; tile < p_.tiles; tile += gridDim.x) {
-      for (int step = 0; step < p_.steps; ++step, place.Advance(p_.stages)) {
-        barriers_.empty[place.stage].Wait(place.parity);
-        Delay::Wait();
-        copy(tile, step, place.stage);
-      }
-    }
-  }
-
-  // A chunk's products begin before those of the chunk before are added.
+  // Multiplies a tile. Each chunk's products begin before those of the previous chunk are added.
   __device__ void Add(float (&sums)[kSums]) {
     Parts parts;
     Begin<0>(parts);
@@ -173,11 +171,11 @@ class BlockProduct {
       Begin<0>(parts);
       End<Shape::kChunks - 1, 1>(parts, sums);
     }
-    // Nobody comes here, but ptxas multiplies asynchronously only where every way out waits.
+    // Never reached, but ptxas multiplies asynchronously only where every path out waits.
     End<0, 0>(parts, sums);
   }
 
-  // The stage's chunks from this one on, but for the end of the last.
+  // Begins the stage's chunks from kOfStage on, and ends all but the last.
   template <int kOfStage>
   __device__ void BeginAndEnd(Parts& parts, float (&sums)[kSums]) {
     Begin<kOfStage>(parts);
@@ -185,7 +183,7 @@ class BlockProduct {
     if constexpr (kOfStage + 1 < Shape::kChunks) BeginAndEnd<kOfStage + 1>(parts, sums);
   }
 
-  // A chunk's products, asynchronously.
+  // Begins a chunk's products.
   template <int kOfStage>
   __device__ void Begin(Parts& parts) {
     if constexpr (kOfStage == 0) NextStage();
@@ -201,7 +199,7 @@ class BlockProduct {
     EndMultiply();
   }
 
-  // Adds them, when the products of all but kPending chunks are done.
+  // Adds a chunk's products when all but kPending chunks are done.
   template <int kOfStage, int kPending>
   __device__ void End(Parts& parts, float (&sums)[kSums]) {
     float scales[2];
@@ -217,8 +215,8 @@ class BlockProduct {
     for (int i = 0; i < kSums; ++i) sums[i] = fmaf(part[i], scales[i % 4 / 2], sums[i]);
   }
 
-  // The weights' times those of the two tokens that a thread has sums of. A chunk that is not there
-  // has no scales, and sums of 0.
+  // Reads the products of the weights' scale and those of the two tokens that a thread has sums of.
+  // A chunk beyond K has no scales, and sums of 0.
   __device__ void ReadScales(int of_stage, float (&scales)[2]) const {
     const int chunk = step_ * Shape::kChunks + of_stage;
     const float of_weights = LoadScale(WeightScales(free_), chunk % Shape::kCopiedScales);
@@ -242,11 +240,11 @@ class BlockProduct {
   __device__ void NextStage() {
     stage_a_ = SwizzledMatrix(Inputs(next_.stage) + threadIdx.x / 128 * 64 * kChunk);
     stage_b_ = SwizzledMatrix(Weights(next_.stage));
-    barriers_.full[next_.stage].Wait(next_.parity);
+    barriers_.full[next_.stage].Wait(next_.phase);
     next_.Advance(p_.stages);
   }
 
-  // The oldest stage that is not free.
+  // Frees the oldest stage that is in use.
   __device__ void Free() {
     Delay::Wait();
     if (threadIdx.x % kWarpSize == 0) barriers_.empty[free_].Arrive();
@@ -254,44 +252,33 @@ class BlockProduct {
   }
 
   const BlockParams& p_;
-  StreamBarriers& barriers_;
-  const uint32_t ring_, staging_;
-  // Of the warps that multiply:
-  uint32_t stage_a_, stage_b_;  // the matrices that are being multiplied, as wgmma is told
-  RingPlace next_;              // the stage to read next
-  int free_ = 0;                // and the one to free next
-  int step_ = 0;                // whose sums are added next
+  PipelineBarriers& barriers_;
+  const uint32_t stages_, staging_;
+  // State of the warps that multiply:
+  uint32_t stage_a_, stage_b_;  // descriptors of the matrices that are being multiplied
+  PipelineState next_;          // the stage to read next
+  int free_ = 0;                // the stage to free next
+  int step_ = 0;                // the step whose sums are added next
 };
 
 template <typename Shape, typename Delay>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     BlockKernel(const __grid_constant__ BlockParams params) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  __shared__ StreamBarriers barriers;
-  using Product = BlockProduct<Shape, Delay>;
-  __shared__ __align__(16) uint8_t staging[Shape::kMathWarps * Product::Writer::kBytes];
-  Product product(params, barriers, SharedAddress(memory), SharedAddress(staging));
-  const int warp = threadIdx.x / kWarpSize;
-  // In each of two warps one thread copies.
-  const bool copies = threadIdx.x % kWarpSize == 0;
-  if (warp == Shape::kMathWarps) {
-    if (copies) barriers.Init(params.stages, Shape::kMathWarps);
-    ArriveReady<Shape::kThreads>();
-  } else {
-    WaitReady<Shape::kThreads>();  // in one place: compute-sanitizer takes two for divergence
-  }
-  if (warp < Shape::kMathWarps) {
-    product.Multiply();
+  __shared__ PipelineBarriers barriers;
+  using Gemm = BlockGemm<Shape, Delay>;
+  __shared__ __align__(16) uint8_t staging[Shape::kMathWarps * Gemm::Writer::kBytes];
+  Gemm gemm(params, barriers, SharedAddress(memory), SharedAddress(staging));
+  if (threadIdx.x < Shape::kMathThreads) {
+    WaitReady<Shape::kThreads>();
+    gemm.Multiply();
     return;
   }
-  if (copies) {
-    if (warp == Shape::kMathWarps) {
-      product.CopyWeights();
-    } else {
-      product.CopyInputs();
-    }
-  }
-  // The others wait for it first: else the compiler may have it wait for the predecessor with them.
+  const bool copies = threadIdx.x == Shape::kMathThreads;
+  if (copies) barriers.Init(params.stages, Shape::kMathWarps);
+  ArriveReady<Shape::kThreads>();
+  if (copies) gemm.Copy();
+  // The other lanes wait for the producer first: otherwise the compiler may make it wait with them.
   __syncwarp();
   AwaitPredecessor();
 }

@@ -1,5 +1,5 @@
-// Launches block_kernel.cuh's kernel: which instance, tensor maps, shared memory. For
-// block_linear.cu and its test, which puts delays into the kernel.
+// Launches block_kernel.cuh's kernel: chooses the instance, makes tensor maps, sizes shared memory.
+// For block_linear.cu and its test, which puts delays into the kernel.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_BLOCK_LAUNCH_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_BLOCK_LAUNCH_CUH_
 
@@ -12,7 +12,7 @@
 
 #include "kernels/gemm/sm90/block_kernel.cuh"
 #include "kernels/gemm/sm90/block_linear.h"
-#include "kernels/gemm/sm90/stream_launch.cuh"
+#include "kernels/gemm/sm90/skinny_launch.cuh"
 #include "kernels/launch.cuh"
 
 namespace millrace::kernels::sm90 {
@@ -21,22 +21,22 @@ struct BlockInstance {
   BlockTile tile;
   void (*kernel)(BlockParams);
   int chunks, threads, stage_bytes;
-  int ring_bytes;  // that it may have
+  int pipeline_bytes;  // at most
 };
 
 template <typename Shape, typename Delay>
 BlockInstance MakeBlockInstance() {
-  constexpr int kStatic = static_cast<int>(sizeof(StreamBarriers)) +
-                          Shape::kMathWarps * BlockProduct<Shape, Delay>::Writer::kBytes;
+  constexpr int kStatic = static_cast<int>(sizeof(PipelineBarriers)) +
+                          Shape::kMathWarps * BlockGemm<Shape, Delay>::Writer::kBytes;
   return {.tile = {.rows = Shape::kRows, .tokens = Shape::kTokens},
           .kernel = BlockKernel<Shape, Delay>,
           .chunks = Shape::kChunks,
           .threads = Shape::kThreads,
           .stage_bytes = Shape::kStageBytes,
-          .ring_bytes = (226 - CeilDiv(kStatic, 1024)) * 1024};
+          .pipeline_bytes = (226 - CeilDiv(kStatic, 1024)) * 1024};
 }
 
-// All tiles that there are.
+// One instance for each tile.
 template <typename Delay>
 std::span<const BlockInstance> BlockInstances() {
   static const BlockInstance instances[] = {
@@ -50,12 +50,12 @@ std::span<const BlockInstance> BlockInstances() {
 template <typename Delay>
 cudaError_t LaunchBlock(const BlockLinearArgs& args, cudaStream_t stream) {
   const Weight& weight = args.weight;
-  const BlockTile& tile = args.choice.tile;
+  const BlockTile& tile = args.config.tile;
   const auto instances = BlockInstances<Delay>();
   const auto instance = std::find_if(instances.begin(), instances.end(),
                                      [&](const BlockInstance& one) { return one.tile == tile; });
-  if (instance == instances.end() || args.choice.stages < 2 || args.choice.ctas < 1 ||
-      args.tokens > kMostBlockTokens || weight.scaling != WeightScaling::kBlock ||
+  if (instance == instances.end() || args.config.stages < 2 || args.config.ctas < 1 ||
+      args.tokens > kMaxBlockTokens || weight.scaling != WeightScaling::kBlock ||
       !IsValidProduct(args)) {
     return cudaErrorInvalidValue;
   }
@@ -76,19 +76,19 @@ cudaError_t LaunchBlock(const BlockLinearArgs& args, cudaStream_t stream) {
                         .part_tokens = CeilDiv(CeilDiv(tokens, parts), 8) * 8,
                         .tiles = tiles,
                         .steps = CeilDiv(scales.chunks, instance->chunks),
-                        .stages = std::min({args.choice.stages, kMaxStages,
-                                            instance->ring_bytes / instance->stage_bytes})};
+                        .stages = std::min({args.config.stages, kMaxStages,
+                                            instance->pipeline_bytes / instance->stage_bytes})};
   if (!MakeTensorMap(weight.data, rows, weight.stride, tile.rows, instance->chunks,
                      &params.weight) ||
       !MakeTensorMap(args.input.data, tokens, weight.stride, params.part_tokens, 1,
                      &params.input)) {
     return cudaErrorInvalidValue;
   }
-  // Always the same: another thread may launch the kernel with other stages.
+  // The attribute has one value, since another thread may launch the kernel with other stages.
   const cudaError_t error = cudaFuncSetAttribute(
-      instance->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, instance->ring_bytes);
+      instance->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, instance->pipeline_bytes);
   if (error != cudaSuccess) return error;
-  return LaunchDependent(instance->kernel, dim3(std::min(args.choice.ctas, tiles)),
+  return LaunchDependent(instance->kernel, dim3(std::min(args.config.ctas, tiles)),
                          dim3(instance->threads), params.stages * instance->stage_bytes, stream,
                          params);
 }

@@ -15,21 +15,21 @@ namespace {
 
 struct BlockLinear {
   using Args = BlockLinearArgs;
-  using Choice = BlockChoice;
-  static constexpr int64_t kMostTokens = kMostBlockTokens;
+  using Config = BlockConfig;
+  static constexpr int64_t kMostTokens = kMaxBlockTokens;
 
-  // Every tile, with a ring and a grid as small and as large as may be.
-  static std::vector<BlockChoice> Choices(int64_t /*tokens*/) {
-    std::vector<BlockChoice> choices;
+  // Every tile, with a pipeline and a grid as small and as large as may be.
+  static std::vector<BlockConfig> Configs(int64_t /*tokens*/) {
+    std::vector<BlockConfig> configs;
     for (const BlockInstance& instance : BlockInstances<NoDelay>()) {
-      choices.push_back({.tile = instance.tile, .stages = 2, .ctas = 7});
-      choices.push_back({.tile = instance.tile, .stages = 16, .ctas = 1000});
+      configs.push_back({.tile = instance.tile, .stages = 2, .ctas = 7});
+      configs.push_back({.tile = instance.tile, .stages = 16, .ctas = 1000});
     }
-    return choices;
+    return configs;
   }
-  static std::string Describe(const BlockChoice& choice) {
-    return std::to_string(choice.tile.rows) + " x " + std::to_string(choice.tile.tokens) + ", " +
-           std::to_string(choice.stages) + " stages";
+  static std::string Describe(const BlockConfig& config) {
+    return std::to_string(config.tile.rows) + " x " + std::to_string(config.tile.tokens) + ", " +
+           std::to_string(config.stages) + " stages";
   }
   template <typename Delay>
   static cudaError_t Launch(const BlockLinearArgs& args, cudaStream_t stream) {
@@ -64,8 +64,8 @@ TEST(BlockLinearTest, KeepsTheOrderOfAChain) {
   Problem problem(BlockForms()[0], kSize, kSize, kTokens, kSize);
   const std::vector<uint8_t> input = problem.input().Download();
   const std::vector<float> scales = problem.input_scales().Download();
-  const auto choices = BlockLinear::Choices(kTokens);
-  auto args = ArgsOf<BlockLinear>(problem, BlockForms()[0], kTokens, choices[0]);
+  const auto configs = BlockLinear::Configs(kTokens);
+  auto args = ArgsOf<BlockLinear>(problem, BlockForms()[0], kTokens, configs[0]);
   cudaStream_t stream;
   CheckCuda(cudaStreamCreate(&stream), "stream");
   const auto chain = [&](bool apart, auto delay) {
@@ -73,7 +73,7 @@ TEST(BlockLinearTest, KeepsTheOrderOfAChain) {
     problem.input_scales().Upload(scales);
     CheckCuda(cudaDeviceSynchronize(), "upload");
     for (int i = 0; i < kPairs; ++i) {
-      args.choice = choices[i % choices.size()];
+      args.config = configs[i % configs.size()];
       EXPECT_EQ(LaunchBlock<decltype(delay)>(args, stream), cudaSuccess);
       if (apart) CheckCuda(cudaStreamSynchronize(stream), "apart");
       CheckCuda(LaunchQuantize({.in = static_cast<const Bf16*>(args.output),
@@ -100,16 +100,16 @@ TEST(BlockLinearTest, RefusesWhatItCannotRun) {
   const Form form = BlockForms()[0];
   Problem problem(form, 576, 640, 16, 576);
   const auto refused = [&](auto change) {
-    BlockLinearArgs args = ArgsOf<BlockLinear>(problem, form, 16, BlockLinear::Choices(16).front());
+    BlockLinearArgs args = ArgsOf<BlockLinear>(problem, form, 16, BlockLinear::Configs(16).front());
     change(args);
     return LaunchBlockLinear(args, nullptr) == cudaErrorInvalidValue;
   };
   EXPECT_FALSE(refused([](BlockLinearArgs&) {}));
-  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.choice.tile.rows = 48; }));
-  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.choice.tile.tokens = 16; }));
-  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.choice.stages = 1; }));
-  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.choice.ctas = 0; }));
-  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.tokens = kMostBlockTokens + 1; }));
+  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.config.tile.rows = 48; }));
+  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.config.tile.tokens = 16; }));
+  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.config.stages = 1; }));
+  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.config.ctas = 0; }));
+  EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.tokens = kMaxBlockTokens + 1; }));
   EXPECT_TRUE(refused([](BlockLinearArgs& args) { args.input.scaling = Scaling::kToken; }));
   EXPECT_TRUE(refused([](BlockLinearArgs& args) {
     args.weight.scaling = WeightScaling::kChannel;

@@ -1,4 +1,4 @@
-// What block_kernel.cuh does with the sums of a tile: rounds, and writes.
+// The epilogue of block_kernel.cuh: rounds the sums of a tile and writes them.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_BLOCK_OUTPUT_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_BLOCK_OUTPUT_CUH_
 
@@ -19,7 +19,7 @@ struct TokenOutput {
   bool fp32;
 };
 
-// Writes what a warp holds of 16 tokens: kRows outputs of each, where wgmma leaves them.
+// Writes a warp's kRows outputs of 16 tokens from the registers in which wgmma leaves them.
 template <int kRows>
 class TokenWriter {
  public:
@@ -28,7 +28,7 @@ class TokenWriter {
 
   __device__ TokenWriter(const TokenOutput& to, uint32_t memory) : to_(to), memory_(memory) {}
 
-  // Of the tokens before `end`. By all threads of a warp.
+  // Writes the tokens before `end`. Called by all threads of a warp.
   __device__ void Write(int first_row, int first_token, int end,
                         const float (&sums)[kRows / 2]) const {
     if (first_token >= end) return;
@@ -58,7 +58,7 @@ class TokenWriter {
     }
   }
 
-  // Matrices of 8 tokens x 8 outputs: tokens 0 and 8 of outputs 0, tokens 0 and 8 of outputs 8.
+  // Stores four matrices of 8 tokens x 8 outputs: tokens 0 and 8 of outputs 0, then of outputs 8.
   __device__ void WriteBf16(int first_row, int first_token, int end, const float* sums,
                             uint32_t memory) const {
     const int lane = threadIdx.x % kWarpSize;
@@ -72,7 +72,7 @@ class TokenWriter {
     }
   }
 
-  // Four matrices of 8 x 8, of which lane i says where row i % 8 of matrix i / 8 goes.
+  // Stores four matrices of 8 x 8; lane i passes the address of row i % 8 of matrix i / 8.
   __device__ static void StoreMatrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c,
                                        uint32_t d) {
 #if __CUDA_ARCH__ >= 900

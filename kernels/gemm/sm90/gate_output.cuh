@@ -1,5 +1,6 @@
-// A gated linear's end: the gate of a tile's sums, where the layer's next linear reads it. With
-// GateLayout::kInterleaved the thread that wgmma leaves a gate's sum has the other factor's too.
+// The gate epilogue: writes silu(gate) * up of a tile's sums where the layer's next linear reads
+// it. With GateLayout::kInterleaved the thread that holds a gate's sum holds the other factor's,
+// too.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_GATE_OUTPUT_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_GATE_OUTPUT_CUH_
 
@@ -14,7 +15,7 @@
 
 namespace millrace::kernels::sm90 {
 
-// Of a warp's matrix of 8 x 8, of which a lane has two neighbours in a row.
+// Transposes a warp's matrix of 8 x 8, of which a lane has two neighbours in a row.
 __device__ inline uint32_t Transposed(uint32_t pair) {
   uint32_t transposed;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
@@ -43,7 +44,7 @@ class GateWriter {
   __device__ explicit GateWriter(const GateOutput& to)
       : to_(to), inverse_(to.scale != nullptr ? Fp8Inverse(*to.scale) : 1) {}
 
-  // Of a lane's two products of a token in a tile of 16 rows, which begins at `first_row`.
+  // Stores the gate of a lane's two products of a token in a tile of 16 rows from `first_row` on.
   __device__ void Store(int64_t token, int first_row, float gate, float up) const {
     const float value = ValueOf(first_row, gate, up);
     const int64_t at = token * to_.stride + first_row / 2 + Place();
@@ -54,8 +55,8 @@ class GateWriter {
     }
   }
 
-  // By a warp: of a lane's products of two of eight tokens before `end`, as wgmma leaves them.
-  // They are turned round, so that a lane stores two values of one token.
+  // Stores the gate of a warp's products of eight tokens before `end`, of which wgmma leaves a lane
+  // two tokens. They are transposed, so that a lane stores two values of one token.
   __device__ void StoreEight(int first_token, int end, int first_row, const float (&gates)[2],
                              const float (&ups)[2]) const {
     const float2 values =
@@ -65,20 +66,20 @@ class GateWriter {
     const int64_t at = token * to_.stride + first_row / 2 + lane % 4 * 2;
     if (to_.scale != nullptr) {
       const uint32_t codes = Fp8Codes2(values, inverse_);
-      const uint32_t turned = Transposed(__byte_perm(codes, 0, 0x4140));  // each in 16 bits
+      const uint32_t transposed = Transposed(__byte_perm(codes, 0, 0x4140));  // each in 16 bits
       if (token < end) {
         *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(to_.data) + at) =
-            __byte_perm(turned, 0, 0x4420);
+            __byte_perm(transposed, 0, 0x4420);
       }
     } else {
       const __nv_bfloat162 pair = __float22bfloat162_rn(values);
-      const uint32_t turned = Transposed(*reinterpret_cast<const uint32_t*>(&pair));
-      if (token < end) *reinterpret_cast<uint32_t*>(static_cast<Bf16*>(to_.data) + at) = turned;
+      const uint32_t transposed = Transposed(*reinterpret_cast<const uint32_t*>(&pair));
+      if (token < end) *reinterpret_cast<uint32_t*>(static_cast<Bf16*>(to_.data) + at) = transposed;
     }
   }
 
  private:
-  // The lane's row of eight.
+  // Returns the lane's row of eight.
   __device__ static int Place() { return threadIdx.x % kWarpSize / 4; }
 
   __device__ float ValueOf(int first_row, float gate, float up) const {

@@ -1,4 +1,4 @@
-// What our own linears on Hopper are given, beside how to divide the product.
+// The arguments that all of our own linears on Hopper take, beside their config.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_OWN_LINEAR_H_
 #define MILLRACE_KERNELS_GEMM_SM90_OWN_LINEAR_H_
 
@@ -15,8 +15,8 @@ struct OwnLinear {
   int64_t tokens;    // 1 ... the kernel's most
   void* output;      // [tokens][output_stride] BF16 or fp32, 16-byte aligned
   Type output_type;
-  int64_t output_stride;  // elements; a multiple of 8, at least weight.rows
-  unsigned* ticket;       // one stream's at a time; 0 before the first launch, and left so
+  int64_t output_stride;   // elements; a multiple of 8, at least weight.rows
+  unsigned* tile_counter;  // one stream's at a time; 0 before the first launch, and left so
   // Instead of output, which is null: see LinearArgs. Not with kBlock.
   Activation gated = {};
 };

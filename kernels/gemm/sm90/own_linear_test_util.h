@@ -1,8 +1,8 @@
 // For the tests of our own linears on Hopper, which promise the same; for .cu files. A `Kernel` has
-//   Args, Choice                          its launch's
+//   Args, Config                          its launch's
 //   kMostTokens
-//   Choices(tokens)                       to test with so many
-//   Describe(choice)
+//   Configs(tokens)                       to test with so many
+//   Describe(config)
 //   Launch<Delay>(args, stream)
 #ifndef MILLRACE_KERNELS_GEMM_SM90_OWN_LINEAR_TEST_UTIL_H_
 #define MILLRACE_KERNELS_GEMM_SM90_OWN_LINEAR_TEST_UTIL_H_
@@ -25,7 +25,7 @@ namespace millrace::kernels::sm90 {
 
 template <typename Kernel>
 typename Kernel::Args ArgsOf(Problem& problem, const Form& form, int64_t tokens,
-                             const typename Kernel::Choice& choice) {
+                             const typename Kernel::Config& config) {
   const LinearArgs args = problem.Args(nullptr, tokens);
   return {OwnLinear{.weight = args.weight,
                     .input = args.input,
@@ -33,8 +33,8 @@ typename Kernel::Args ArgsOf(Problem& problem, const Form& form, int64_t tokens,
                     .output = args.output,
                     .output_type = form.output,
                     .output_stride = args.output_stride,
-                    .ticket = args.ticket},
-          choice};
+                    .tile_counter = args.tile_counter},
+          config};
 }
 
 // The whole output, poisoned before, of a launch.
@@ -46,32 +46,33 @@ std::vector<uint8_t> Launched(Problem& problem, const typename Kernel::Args& arg
   return problem.output().Download();
 }
 
-// That outputs are cuBLASLt's, and poison everywhere else, with every choice and `repeats` times.
+// Expects outputs to be cuBLASLt's, and poison everywhere else, with every config and `repeats`
+// times.
 template <typename Kernel, typename Delay>
 void ExpectBitsOfCublasLt(const Form& form, int64_t rows, int64_t stride, int64_t output_stride,
                           const std::vector<int64_t>& counts, int repeats = 1) {
   SCOPED_TRACE(testing::Message() << form.name << ", " << rows << " x " << stride);
   LinearPlanner planner(Library(), {.gemm = Gemm::kCublasLt});
-  const LinearPlan* const plan = Plan(&planner, form.Shape(rows, stride));
+  const LinearPlan* const plan = Plan(&planner, form.Desc(rows, stride));
   ASSERT_NE(plan, nullptr);
   Problem problem(form, rows, stride, Kernel::kMostTokens, output_stride);
   for (const int64_t tokens : counts) {
     std::vector<uint8_t> expected;
     ASSERT_EQ(problem.Run(plan, tokens, &expected), cudaSuccess);
     expected.resize(problem.output().size(), 0xff);
-    for (const auto& choice : Kernel::Choices(tokens)) {
+    for (const auto& config : Kernel::Configs(tokens)) {
       for (int repeat = 0; repeat < repeats; ++repeat) {
-        const auto args = ArgsOf<Kernel>(problem, form, tokens, choice);
+        const auto args = ArgsOf<Kernel>(problem, form, tokens, config);
         ASSERT_TRUE((Launched<Kernel, Delay>(problem, args) == expected))
-            << tokens << " tokens, " << Kernel::Describe(choice);
+            << tokens << " tokens, " << Kernel::Describe(config);
       }
     }
   }
   EXPECT_TRUE(problem.GuardsIntact());
 }
 
-// That outputs of a gated linear are those of the gate's own kernel, and poison everywhere else,
-// with every choice.
+// Expects outputs of a gated linear to be those of the gate's own kernel, and poison everywhere
+// else, with every config.
 template <typename Kernel, typename Delay>
 void ExpectGate(const Form& form, int64_t size, int64_t stride,
                 const std::vector<int64_t>& counts) {
@@ -90,8 +91,8 @@ void ExpectGate(const Form& form, int64_t size, int64_t stride,
     for (const int64_t tokens : counts) {
       SCOPED_TRACE(testing::Message() << form.name << ", " << size << " x " << stride << ", "
                                       << tokens << " tokens, FP8 " << (gated.type == Type::kFp8));
-      const auto choices = Kernel::Choices(tokens);
-      auto args = ArgsOf<Kernel>(problem, form, tokens, choices[0]);
+      const auto configs = Kernel::Configs(tokens);
+      auto args = ArgsOf<Kernel>(problem, form, tokens, configs[0]);
       ASSERT_EQ(Kernel::template Launch<Delay>(args, nullptr), cudaSuccess);
       data.Poison();
       const std::vector<uint8_t> expected =
@@ -104,11 +105,11 @@ void ExpectGate(const Form& form, int64_t size, int64_t stride,
       EXPECT_GT(std::set<uint8_t>(expected.begin(), expected.end()).size(), 50);
       args.output = nullptr;
       args.gated = gated;
-      for (const auto& choice : choices) {
-        args.choice = choice;
+      for (const auto& config : configs) {
+        args.config = config;
         data.Poison();
         ASSERT_TRUE((left(Kernel::template Launch<Delay>(args, nullptr)) == expected))
-            << Kernel::Describe(choice);
+            << Kernel::Describe(config);
       }
     }
   }
@@ -121,7 +122,7 @@ void ExpectOrderOfAChain(int64_t tokens) {
   constexpr int64_t kSize = 2048;
   constexpr int kLaunches = 20;  // values grow by 26 each time
   const Form& form = kForms[0];
-  const auto choices = Kernel::Choices(tokens);
+  const auto configs = Kernel::Configs(tokens);
   Problem problem(form, kSize, kSize, tokens, kSize);
   DeviceBuffer<uint8_t> other(problem.input().size());
   cudaStream_t stream;
@@ -131,7 +132,7 @@ void ExpectOrderOfAChain(int64_t tokens) {
     problem.input().Upload(input);
     CheckCuda(cudaDeviceSynchronize(), "upload");
     for (int i = 0; i < kLaunches; ++i) {
-      auto args = ArgsOf<Kernel>(problem, form, tokens, choices[i % choices.size()]);
+      auto args = ArgsOf<Kernel>(problem, form, tokens, configs[i % configs.size()]);
       args.output = other.get();
       if (i % 2 != 0) std::swap(args.input.data, args.output);
       EXPECT_EQ(Kernel::template Launch<decltype(delay)>(args, stream), cudaSuccess);
@@ -148,22 +149,22 @@ void ExpectOrderOfAChain(int64_t tokens) {
   CheckCuda(cudaStreamDestroy(stream), "stream");
 }
 
-// `change_choices`: what makes a choice for 16 tokens one that must be refused.
+// `change_configs`: what makes a config for 16 tokens one that must be refused.
 template <typename Kernel>
-void ExpectRefusals(const std::vector<void (*)(typename Kernel::Choice&)>& change_choices) {
+void ExpectRefusals(const std::vector<void (*)(typename Kernel::Config&)>& change_configs) {
   using Args = typename Kernel::Args;
   const Form& form = kForms[3];
   Problem problem(form, 576, 640, 16, 576);
   const auto refused = [&](auto change) {
-    Args args = ArgsOf<Kernel>(problem, form, 16, Kernel::Choices(16)[0]);
+    Args args = ArgsOf<Kernel>(problem, form, 16, Kernel::Configs(16)[0]);
     change(args);
     return Kernel::template Launch<NoDelay>(args, nullptr) == cudaErrorInvalidValue;
   };
   EXPECT_FALSE(refused([](Args&) {}));
-  for (const auto& change : change_choices) {
-    EXPECT_TRUE(refused([&](Args& args) { change(args.choice); }));
+  for (const auto& change : change_configs) {
+    EXPECT_TRUE(refused([&](Args& args) { change(args.config); }));
   }
-  EXPECT_TRUE(refused([](Args& args) { args.ticket = nullptr; }));
+  EXPECT_TRUE(refused([](Args& args) { args.tile_counter = nullptr; }));
   EXPECT_TRUE(refused([](Args& args) { args.tokens = 0; }));
   EXPECT_TRUE(refused([](Args& args) { args.tokens = Kernel::kMostTokens + 1; }));
   EXPECT_TRUE(refused([](Args& args) { args.weight.rows = 568; }));

@@ -12,7 +12,7 @@
 
 namespace millrace::kernels::sm90 {
 
-// Where a matrix lies in shared memory, as wgmma is told it (the lower half of its descriptor):
+// Returns the lower half of wgmma's descriptor of a matrix in shared memory:
 // rows of 128 bytes one behind the other, the 16-byte words of eight rows permuted (128-byte
 // swizzled), at a multiple of 1024 bytes. The next 32 bytes of K are kNextStep further. The
 // compiler is told that all lanes have the same address: else it computes each descriptor in vector
@@ -34,7 +34,7 @@ __device__ inline void EndMultiply() {
 #endif
 }
 
-// Until at most kPending of the groups that EndMultiply closed are under way.
+// Waits until at most kPending of the groups that EndMultiply closed are under way.
 template <int kPending>
 __device__ void WaitForProducts() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -1,5 +1,5 @@
-// Launches wide_kernel.cuh's kernel: which instance, tensor maps, shared memory. For wide_linear.cu
-// and its test, which puts delays into the kernel.
+// Launches wide_kernel.cuh's kernel: chooses the instance, makes tensor maps, sizes shared memory.
+// For wide_linear.cu and its test, which puts delays into the kernel.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_WIDE_LAUNCH_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_WIDE_LAUNCH_CUH_
 
@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/gemm/sm90/stream_launch.cuh"
+#include "kernels/gemm/sm90/skinny_launch.cuh"
 #include "kernels/gemm/sm90/wide_kernel.cuh"
 #include "kernels/gemm/sm90/wide_linear.h"
 #include "kernels/launch.cuh"
@@ -20,13 +20,13 @@ struct WideInstance {
   WideTile tile;
   void (*kernel)(WideParams);
   int chunks, box_rows, box_chunks, threads, stage_bytes;
-  int ring_bytes;  // that it may have
+  int pipeline_bytes;  // at most
 };
 
 template <typename Shape, typename Delay>
 WideInstance MakeWideInstance() {
-  constexpr int kStatic = static_cast<int>(sizeof(StreamBarriers)) +
-                          Shape::kMathWarps * Wide<Shape, Delay>::Writer::kBytes;
+  constexpr int kStatic = static_cast<int>(sizeof(PipelineBarriers)) +
+                          Shape::kMathWarps * WideGemm<Shape, Delay>::Writer::kBytes;
   return {.tile = {.rows = Shape::kRows, .tokens = Shape::kTokens, .cluster = Shape::kCluster},
           .kernel = WideKernel<Shape, Delay>,
           .chunks = Shape::kChunks,
@@ -34,10 +34,10 @@ WideInstance MakeWideInstance() {
           .box_chunks = Shape::kBoxChunks,
           .threads = Shape::kThreads,
           .stage_bytes = Shape::kStageBytes,
-          .ring_bytes = (226 - CeilDiv(kStatic, 1024)) * 1024};
+          .pipeline_bytes = (226 - CeilDiv(kStatic, 1024)) * 1024};
 }
 
-// All tiles that there are.
+// One instance for each tile.
 template <Type kType, typename Delay>
 std::span<const WideInstance> WideInstances() {
   static const WideInstance instances[] = {
@@ -45,18 +45,23 @@ std::span<const WideInstance> WideInstances() {
       MakeWideInstance<WideShape<kType, 48, 32, 32, 2, 1>, Delay>(),
       MakeWideInstance<WideShape<kType, 64, 32, 32, 2, 1>, Delay>(),
       MakeWideInstance<WideShape<kType, 112, 32, 32, 2, 1>, Delay>(),
+      MakeWideInstance<WideShape<kType, 48, 32, 32, 2, 2>, Delay>(),
       MakeWideInstance<WideShape<kType, 48, 64, 64, 2, 1>, Delay>(),
       MakeWideInstance<WideShape<kType, 64, 32, 32, 2, 2>, Delay>(),
       MakeWideInstance<WideShape<kType, 64, 64, 64, 2, 1>, Delay>(),
+      MakeWideInstance<WideShape<kType, 80, 32, 32, 2, 2>, Delay>(),
       MakeWideInstance<WideShape<kType, 112, 64, 64, 2, 1>, Delay>(),
+      MakeWideInstance<WideShape<kType, 48, 64, 64, 2, 2>, Delay>(),
       MakeWideInstance<WideShape<kType, 64, 64, 64, 2, 2>, Delay>(),
+      MakeWideInstance<WideShape<kType, 80, 64, 64, 2, 2>, Delay>(),
+      MakeWideInstance<WideShape<kType, 96, 64, 64, 2, 2>, Delay>(),
       MakeWideInstance<WideShape<kType, 64, 128, 64, 2, 1>, Delay>(),
       MakeWideInstance<WideShape<kType, 112, 128, 128, 1, 1>, Delay>(),
   };
   return instances;
 }
 
-// Null where there is none.
+// Returns null where there is no such tile.
 template <typename Delay>
 const WideInstance* FindWideInstance(Type type, const WideTile& tile) {
   const auto instances =
@@ -69,9 +74,9 @@ const WideInstance* FindWideInstance(Type type, const WideTile& tile) {
 template <typename Delay>
 cudaError_t LaunchWide(const WideLinearArgs& args, cudaStream_t stream) {
   const Weight& weight = args.weight;
-  const WideTile& tile = args.choice.tile;
+  const WideTile& tile = args.config.tile;
   const WideInstance* const instance = FindWideInstance<Delay>(weight.type, tile);
-  if (instance == nullptr || args.choice.stages < 2 || args.choice.ctas < 1 ||
+  if (instance == nullptr || args.config.stages < 2 || args.config.ctas < 1 ||
       args.tokens > tile.tokens * tile.cluster || !IsValidProduct(args) ||
       weight.scaling == WeightScaling::kBlock) {
     return cudaErrorInvalidValue;
@@ -81,9 +86,9 @@ cudaError_t LaunchWide(const WideLinearArgs& args, cudaStream_t stream) {
   const int64_t tiles = CeilDiv<int64_t>(weight.rows, tile.rows);
   const int pairs = static_cast<int>(CeilDiv<int64_t>(row_bytes / kChunk, 2));
   const int stages =
-      std::min({args.choice.stages, kMaxStages, instance->ring_bytes / instance->stage_bytes});
+      std::min({args.config.stages, kMaxStages, instance->pipeline_bytes / instance->stage_bytes});
   const auto clusters =
-      static_cast<int>(std::clamp<int64_t>(args.choice.ctas / tile.cluster, 1, tiles));
+      static_cast<int>(std::clamp<int64_t>(args.config.ctas / tile.cluster, 1, tiles));
   WideParams params = {
       .weight = {},
       .input = {},
@@ -94,9 +99,9 @@ cudaError_t LaunchWide(const WideLinearArgs& args, cudaStream_t stream) {
                  .gate = GateOutputOf(args)},
       .weight_scale = weight.scaling == WeightScaling::kTensor ? weight.scales : nullptr,
       .input_scale = args.input.scaling == Scaling::kTensor ? args.input.scales : nullptr,
-      .ticket = args.ticket,
+      .tile_counter = args.tile_counter,
       .rows = static_cast<int>(weight.rows),
-      // The copy engine takes three times as long for a token that is not there as for one that is.
+      // The copy engine takes three times as long for a row outside the tensor as for one inside.
       .part_tokens = CeilDiv(CeilDiv(static_cast<int>(args.tokens), tile.cluster), 8) * 8,
       .tiles = static_cast<int>(tiles),
       .fixed = tile.cluster > 1 ? CeilDiv(static_cast<int>(tiles), clusters)
@@ -109,9 +114,9 @@ cudaError_t LaunchWide(const WideLinearArgs& args, cudaStream_t stream) {
                      &params.input)) {
     return cudaErrorInvalidValue;
   }
-  // Always the same: another thread may launch the kernel with other stages.
+  // The attribute has one value, since another thread may launch the kernel with other stages.
   const cudaError_t error = cudaFuncSetAttribute(
-      instance->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, instance->ring_bytes);
+      instance->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, instance->pipeline_bytes);
   if (error != cudaSuccess) return error;
   return LaunchDependentClusters(
       instance->kernel, dim3(tile.cluster), dim3(static_cast<unsigned>(clusters * tile.cluster)),

@@ -13,25 +13,25 @@ namespace {
 
 struct WideLinear {
   using Args = WideLinearArgs;
-  using Choice = WideChoice;
-  static constexpr int64_t kMostTokens = kMostWideTokens;
+  using Config = WideConfig;
+  static constexpr int64_t kMostTokens = kMaxWideTokens;
 
-  // Every tile that has room for them, with a ring and a grid as small and as large as may be; of
-  // those for many more tokens, a few.
-  static std::vector<WideChoice> Choices(int64_t tokens) {
-    std::vector<WideChoice> choices;
+  // Every tile that has capacity for them, with a pipeline and a grid as small and as large as may
+  // be; of those for many more tokens, a few.
+  static std::vector<WideConfig> Configs(int64_t tokens) {
+    std::vector<WideConfig> configs;
     for (const WideInstance& instance : WideInstances<Type::kFp8, NoDelay>()) {
       const WideTile& tile = instance.tile;
-      const int room = tile.tokens * tile.cluster;
-      if (tokens > room || (room > 32 && tokens <= room / 8)) continue;
-      choices.push_back({.tile = tile, .stages = 2, .ctas = 7});
-      choices.push_back({.tile = tile, .stages = 16, .ctas = 1000});
+      const int capacity = tile.tokens * tile.cluster;
+      if (tokens > capacity || (capacity > 32 && tokens <= capacity / 8)) continue;
+      configs.push_back({.tile = tile, .stages = 2, .ctas = 7});
+      configs.push_back({.tile = tile, .stages = 16, .ctas = 1000});
     }
-    return choices;
+    return configs;
   }
-  static std::string Describe(const WideChoice& choice) {
-    return std::to_string(choice.tile.rows) + " x " + std::to_string(choice.tile.tokens) + " x " +
-           std::to_string(choice.tile.cluster) + ", " + std::to_string(choice.stages) + " stages";
+  static std::string Describe(const WideConfig& config) {
+    return std::to_string(config.tile.rows) + " x " + std::to_string(config.tile.tokens) + " x " +
+           std::to_string(config.tile.cluster) + ", " + std::to_string(config.stages) + " stages";
   }
   template <typename Delay>
   static cudaError_t Launch(const WideLinearArgs& args, cudaStream_t stream) {
@@ -72,11 +72,11 @@ TEST(WideLinearTest, GatesAsTheKernelForItDoes) {
 
 TEST(WideLinearTest, RefusesWhatItCannotRun) {
   ExpectRefusals<WideLinear>({
-      [](WideChoice& choice) { choice.tile.rows = 80; },
-      [](WideChoice& choice) { choice.tile.tokens = 16; },
-      [](WideChoice& choice) { choice.tile.cluster = 3; },
-      [](WideChoice& choice) { choice.stages = 1; },
-      [](WideChoice& choice) { choice.ctas = 0; },
+      [](WideConfig& config) { config.tile.rows = 80; },
+      [](WideConfig& config) { config.tile.tokens = 16; },
+      [](WideConfig& config) { config.tile.cluster = 3; },
+      [](WideConfig& config) { config.stages = 1; },
+      [](WideConfig& config) { config.ctas = 0; },
   });
 }
 

@@ -1,4 +1,4 @@
-// What wide_kernel.cuh does with the sums of a tile: scales them, gates, rounds, and writes.
+// The epilogue of wide_kernel.cuh: scales the sums of a tile, gates, rounds and writes them.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_WIDE_OUTPUT_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_WIDE_OUTPUT_CUH_
 
@@ -13,13 +13,13 @@
 
 namespace millrace::kernels::sm90 {
 
-// Two numbers as BF16, the first one in the lower half.
+// Rounds two numbers to BF16, the first one in the lower half.
 __device__ inline uint32_t Bf16Pair(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// 16 bytes of shared memory.
+// Loads 16 bytes of shared memory.
 __device__ inline uint4 LoadShared(uint32_t from) {
   uint4 value;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -37,17 +37,17 @@ struct WideOutput {
   GateOutput gate;
 };
 
-// Writes what a warp holds of kTokens tokens: 16 outputs of each, where wgmma leaves them.
+// Writes a warp's 16 outputs of kTokens tokens from the registers in which wgmma leaves them.
 template <int kTokens>
 class OutputWriter {
  public:
-  // BF16 is turned round in shared memory, so that a token's 16 outputs leave together.
+  // BF16 is transposed in shared memory, so that a token's 16 outputs are stored together.
   static constexpr int kBlock = std::min(kTokens, 32);
   static constexpr int kBytes = kBlock * 16 * sizeof(Bf16);  // of a warp
 
   __device__ OutputWriter(const WideOutput& to, uint32_t memory) : to_(to), memory_(memory) {}
 
-  // Of the tokens before `end`. By all threads of a warp.
+  // Writes the tokens before `end`. Called by all threads of a warp.
   __device__ void Write(int first_row, int first_token, int end, const float (&sums)[kTokens / 2],
                         float scale) const {
 #pragma unroll
@@ -113,8 +113,8 @@ class OutputWriter {
     __syncwarp();
   }
 
-  // Two matrices of 8 x 8, of which lane i of the first 16 says where row i % 8 of matrix i / 8 of
-  // the result goes.
+  // Stores two matrices of 8 x 8, transposed; lane i of the first 16 passes the address of row i %
+  // 8 of matrix i / 8 of the result.
   __device__ static void StoreTransposed(uint32_t to, uint32_t first, uint32_t second) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to),

@@ -1,0 +1,66 @@
+// Turns sampled tokens into the events of one answer: text, stop strings, log-probabilities.
+#ifndef MILLRACE_ENGINE_ANSWER_TEXT_H_
+#define MILLRACE_ENGINE_ANSWER_TEXT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/types/span.h"
+#include "engine/request.h"
+#include "scheduler/step_plan.h"
+#include "text/detokenizer.h"
+#include "text/stop_checker.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace millrace {
+
+// Belongs to one thread at a time. `tokenizer` and `request` must outlive it.
+class AnswerText {
+ public:
+  AnswerText(const Tokenizer* tokenizer, const GenerateRequest* request);
+
+  // Tells the prompt's tokens, which the answer's text goes on from. Call before the first Add.
+  void Follow(absl::Span<const Token> prompt) { detokenizer_.Follow(prompt); }
+
+  // The next prompt tokens' log-probabilities, beginning with the second token's.
+  void AddScored(const StepResult& result, Range scored);
+  // The echoed prompt, with what was scored of it. Called once.
+  OutputEvent Echo(absl::Span<const Token> prompt);
+
+  // Adds one sampled token to `event`. A stop token that ended the answer is counted, but its
+  // text is hidden unless include_stop_str_in_output asks for it. Must not be called once
+  // stopped().
+  void Add(const StepResult& result, const TokenResult& token, bool is_stop_token,
+           OutputEvent* event);
+
+  // The answer ended by itself: appends what was held back. May still find a stop string.
+  void Flush(OutputEvent* event);
+
+  // The stop string that ended the answer.
+  const std::string* stopped() const {
+    return stopped_.has_value() ? &request_->stop[*stopped_] : nullptr;
+  }
+  int32_t num_tokens() const { return num_tokens_; }
+  // The mean over these tokens; nothing without log-probabilities.
+  std::optional<double> mean_logprob() const;
+
+ private:
+  void AddText(const std::string& text, OutputEvent* event);
+  TokenDetail Detail(const StepResult& result, const TokenResult& token) const;
+  bool Skips(Token token) const;
+
+  const Tokenizer* tokenizer_;
+  const GenerateRequest* request_;
+  Detokenizer detokenizer_;
+  StopChecker stops_;
+  std::optional<size_t> stopped_;
+  int32_t num_tokens_ = 0;
+  int32_t num_logprobs_ = 0;
+  double sum_logprobs_ = 0;
+  std::vector<TokenDetail> scored_;  // of the prompt's second token and so on
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_ANSWER_TEXT_H_

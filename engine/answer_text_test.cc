@@ -1,0 +1,128 @@
+#include "engine/answer_text.h"
+
+#include <memory>
+#include <vector>
+
+#include "formats/tokenizer_spec.h"
+#include "gtest/gtest.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
+
+namespace millrace {
+namespace {
+
+// SentencePiece's way: words carry the space before them, and a text's first one loses it.
+std::unique_ptr<const Tokenizer> Spaced() {
+  TokenizerSpec spec;
+  spec.vocabulary = {{"\u2581a", 0}, {"\u2581b", 1}};
+  spec.model = WordLevelModelSpec{"\u2581a"};
+  spec.frame = {std::nullopt};
+  spec.decoders = {
+      {Replacement{{false, "\u2581"}, " "}, SimpleDecoder::kFuse, StripDecoder{" ", 1, 0}}};
+  return *PipelineTokenizer::Create(spec);
+}
+
+TEST(AnswerTextTest, GoesOnFromThePrompt) {
+  const auto tokenizer = Spaced();
+  GenerateRequest request;
+  request.prompt = std::vector<Token>{0};
+  AnswerText answer(tokenizer.get(), &request);
+  const StepResult nothing;
+  EXPECT_EQ(answer.Echo(std::vector<Token>{0}).text, "a");
+  OutputEvent event;
+  answer.Add(nothing, {.token = 1}, /*is_stop_token=*/false, &event);
+  answer.Flush(&event);
+  EXPECT_EQ(event.text, " b");
+}
+
+// The byte tokenizer's BOS.
+constexpr Token kBos = 256;
+
+// Which of the echoed prompt's tokens are shown.
+std::vector<bool> Shown(const Tokenizer& tokenizer, GenerateRequest request,
+                        const std::vector<Token>& prompt) {
+  request.logprobs = 0;
+  AnswerText answer(&tokenizer, &request);
+  StepResult result;
+  for (size_t i = 1; i < prompt.size(); ++i) {
+    result.tokens.push_back({.token = prompt[i], .logprob = -1.0f});
+  }
+  answer.AddScored(result, {0, static_cast<int32_t>(result.tokens.size())});
+  std::vector<bool> shown;
+  for (const TokenDetail& detail : answer.Echo(prompt).details) shown.push_back(detail.shown);
+  return shown;
+}
+
+TEST(AnswerTextTest, SpecialTokensThatAreLeftOutAreNotShown) {
+  const ByteTokenizer tokenizer;
+  GenerateRequest request;
+  request.prompt = std::vector<Token>{kBos, 'a', kBos};
+  EXPECT_EQ(Shown(tokenizer, request, {kBos, 'a', kBos}), (std::vector<bool>{false, true, false}));
+  request.skip_special_tokens = false;
+  EXPECT_EQ(Shown(tokenizer, request, {kBos, 'a', kBos}), (std::vector<bool>{true, true, true}));
+}
+
+TEST(AnswerTextTest, OfATextAllIsShownButItsFrame) {
+  TokenizerSpec spec;
+  spec.added = {{.id = 1, .content = "<s>", .special = true}};
+  spec.vocabulary = {{"a", 0}, {"<s>", 1}};
+  spec.model = WordLevelModelSpec{"a"};
+  spec.frame = {1, std::nullopt, 1};
+  const auto tokenizer = *PipelineTokenizer::Create(spec);
+  GenerateRequest request;
+  request.prompt = "a<s>";
+  const std::vector<Token> prompt = *tokenizer->Encode("a<s>", {.parse_special = true});
+  ASSERT_EQ(prompt, (std::vector<Token>{1, 0, 1, 1}));
+  EXPECT_EQ(Shown(*tokenizer, request, prompt), (std::vector<bool>{false, true, true, false}));
+}
+
+TEST(AnswerTextTest, AHiddenStopTokenIsNotShown) {
+  const ByteTokenizer tokenizer;
+  GenerateRequest request;
+  request.prompt = "a";
+  request.logprobs = 0;
+  AnswerText answer(&tokenizer, &request);
+  OutputEvent event;
+  answer.Add({}, {.token = 'x', .logprob = -1.0f}, /*is_stop_token=*/false, &event);
+  answer.Add({}, {.token = 'y', .logprob = -1.0f}, /*is_stop_token=*/true, &event);
+  ASSERT_EQ(event.details.size(), 2);
+  EXPECT_TRUE(event.details[0].shown);
+  EXPECT_FALSE(event.details[1].shown);
+}
+
+// The model's vocabulary may be padded: it can draw ids that the tokenizer does not have.
+TEST(AnswerTextTest, AnIdBeyondTheTokenizersHasNoText) {
+  const ByteTokenizer tokenizer;
+  GenerateRequest request;
+  request.prompt = std::vector<Token>{300};
+  AnswerText answer(&tokenizer, &request);
+  EXPECT_EQ(answer.Echo(std::vector<Token>{300}).text, "");
+  OutputEvent event;
+  answer.Add({}, {.token = 301}, /*is_stop_token=*/false, &event);
+  answer.Flush(&event);
+  EXPECT_EQ(event.text, "");
+  EXPECT_EQ(event.tokens, std::vector<Token>{301});
+}
+
+// A BPEDecoder leaves out the space of the last word: here the prompt's, which the answer follows.
+TEST(AnswerTextTest, BeginsWithTheSpaceOfThePromptsLastWord) {
+  TokenizerSpec spec;
+  spec.vocabulary = {{"low</w>", 0}, {"er</w>", 1}};
+  spec.model = WordLevelModelSpec{"er</w>"};
+  spec.frame = {std::nullopt};
+  spec.decoders = {{SuffixDecoder{"</w>"}}};
+  const auto tokenizer = *PipelineTokenizer::Create(spec);
+  GenerateRequest request;
+  request.prompt = std::vector<Token>{0};
+  AnswerText answer(tokenizer.get(), &request);
+  answer.Follow(std::vector<Token>{0});
+  const StepResult nothing;
+  EXPECT_EQ(answer.Echo(std::vector<Token>{0}).text, "low");
+  OutputEvent event;
+  answer.Add(nothing, {.token = 1}, /*is_stop_token=*/false, &event);
+  answer.Add(nothing, {.token = 0}, /*is_stop_token=*/false, &event);
+  answer.Flush(&event);
+  EXPECT_EQ(event.text, " er low");
+}
+
+}  // namespace
+}  // namespace millrace

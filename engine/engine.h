@@ -1,0 +1,112 @@
+// One model being served: a scheduler, an executor and a text set, and the threads that join them.
+#ifndef MILLRACE_ENGINE_ENGINE_H_
+#define MILLRACE_ENGINE_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/request.h"
+#include "engine/sampling_defaults.h"
+#include "engine/served_model.h"
+
+namespace millrace {
+
+// The answer to one request: filled by an output shard, read by one endpoint. Thread-safe.
+//
+// Bounded: events of more than 1 MiB, or of 30 s without a Next(), end the request (kTooSlow). The
+// engine never waits for a reader.
+class ResponseStream {
+ public:
+  ResponseStream() = default;
+  ResponseStream(const ResponseStream&) = delete;
+  ResponseStream& operator=(const ResponseStream&) = delete;
+  virtual ~ResponseStream() = default;
+
+  // The next event, if one is ready. None follows the one that has `finish`.
+  virtual std::optional<OutputEvent> Next() = 0;
+
+  // Ends the request early; it still gets an event with `finish`. Dropping the last reference to an
+  // unfinished stream cancels it with kClientGone.
+  virtual void Cancel(CancelReason reason) = 0;
+};
+
+struct EngineInfo {
+  std::string model_name;
+  std::string architecture;
+  absl::Time created;
+  int32_t max_model_len;
+  int32_t vocab_size;
+  int32_t block_size;
+  int32_t num_blocks;
+  bool has_chat_template;
+  bool batch_invariant;        // the same request gives the same bits whatever else runs
+  SamplingDefaults sampling;   // for requests that do not say it
+  int32_t embedding_size = 0;  // 0: the model generates; else it makes embeddings of this size
+};
+
+struct TokenizeRequest {
+  Prompt prompt;
+  std::string_view field = "prompt";  // the endpoint's name of a text, for errors
+  // The model's own frame around a text, a BOS for one. Unset: for a text yes; for a conversation
+  // no, since its template writes it.
+  std::optional<bool> add_special_tokens;
+  bool return_token_strs = false;
+};
+
+struct DetokenizeRequest {
+  std::vector<Token> tokens;
+  std::string_view field = "tokens";  // the endpoint's name of them, for errors
+};
+
+struct TokenizeResult {
+  std::vector<Token> tokens;
+  std::vector<std::string> token_strs;  // when asked for
+};
+
+class Engine : public ServedModel {
+ public:
+  virtual const EngineInfo& info() const = 0;
+
+  const std::string& model_name() const override { return info().model_name; }
+  Engine* language() override { return this; }
+
+  // A stream for each of the request's choices, in their order.
+  //
+  // Never blocks and never fails by itself: a request that is refused (InvalidArgument: bad fields,
+  // or what can never fit; ResourceExhausted: --max-waiting, or too much text that waits;
+  // Unavailable: draining or failed) gets streams whose only event carries the status. Text work
+  // happens on the text pool.
+  //
+  // `ready` is called, from any thread and perhaps before Generate returns, each time a stream goes
+  // from nothing to read to something to read. It must not block. A call that had begun may still
+  // be running when the streams are dropped, so it captures weak or shared pointers; it is let go
+  // after the last event.
+  virtual std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
+                                                                std::function<void()> ready) = 0;
+
+  // The embeddings of the inputs, all or none. The request is admitted once, as one that waits:
+  // what was accepted is finished by a drain, and never refused for want of capacity. `done` is
+  // called once: from a thread of the text pool if there are embeddings and it is not full, else
+  // from any, perhaps before Embed returns. Errors as Generate's, and those of an input name it;
+  // ResourceExhausted is also more embeddings at once than there is memory for (EngineOptions).
+  //
+  // Returns what gives the request up (kClientGone), at any time, also after its end.
+  virtual std::function<void()> Embed(EmbedRequest request,
+                                      std::function<void(absl::StatusOr<Embeddings>)> done) = 0;
+
+  // Run on the text pool; `done` is called once, from one of its threads, or at once if there is no
+  // room. InvalidArgument: what is no prompt, no token, or too large, as an answer too.
+  virtual void Tokenize(TokenizeRequest request,
+                        std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
+  virtual void Detokenize(DetokenizeRequest request,
+                          std::function<void(absl::StatusOr<std::string>)> done) = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_ENGINE_H_

@@ -1,0 +1,214 @@
+#include "engine/engine_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "text/detokenizer.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kEngine);
+constexpr size_t kMaxTokenStrs = 1 << 20;  // some 32 bytes each, however short
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions options,
+                                                               std::unique_ptr<Executor> executor,
+                                                               std::unique_ptr<const TextSet> text,
+                                                               Metrics& metrics) {
+  const ModelInfo& model = executor->info();
+  const StepLimits& limits = model.limits;
+  if (const int32_t tokens = text->tokenizer().vocab_size(); tokens > limits.vocab_size) {
+    kLog.Warning("the tokenizer has ", tokens, " tokens, the model ", limits.vocab_size,
+                 ": prompts with others are refused");
+  }
+  if (const int32_t frame = text->tokenizer().text_frame().size();
+      limits.embedding_size > 0 && frame >= limits.max_model_len) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_model_len is ", limits.max_model_len, "; allowed: at least ", frame + 1,
+                     ", since the tokenizer puts ", frame, " tokens around each text"));
+  }
+  // An encoder's tokens see what follows: a beginning is worth nothing to another text.
+  if (options.prefix_caching && limits.embedding_size > 0) {
+    kLog.Info("prefix-caching: off, as for every encoder");
+    options.prefix_caching = false;
+  }
+  MILLRACE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Scheduler> scheduler,
+      Scheduler::Create({.limits = limits, .prefix_caching = options.prefix_caching}));
+  const auto of_text = text->tokenizer().end_of_generation();
+  std::vector<Token> ends(of_text.begin(), of_text.end());
+  ends.insert(ends.end(), model.end_tokens.begin(), model.end_tokens.end());
+  ends.erase(
+      std::remove_if(ends.begin(), ends.end(), [&](Token end) { return end >= limits.vocab_size; }),
+      ends.end());
+  SequenceDefaults defaults = {.limits = limits,
+                               .prefix_caching = options.prefix_caching,
+                               .cache_root = CacheRoot({model.digest, model.kv.type}),
+                               .end_of_generation = std::move(ends)};
+  EngineInfo info = {.model_name = options.model_name,
+                     .architecture = model.architecture,
+                     .created = absl::Now(),
+                     .max_model_len = limits.max_model_len,
+                     .vocab_size = limits.vocab_size,
+                     .block_size = limits.block_size,
+                     .num_blocks = limits.num_blocks,
+                     .has_chat_template = text->has_chat_template(),
+                     .batch_invariant = model.batch_invariant,
+                     .sampling = options.sampling,
+                     .embedding_size = limits.embedding_size};
+  EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
+  engine_metrics.SetGraphs(model.graphs, model.graphs_failed);
+  return std::unique_ptr<EngineImpl>(
+      new EngineImpl(std::move(options), std::move(defaults), std::move(info), std::move(scheduler),
+                     std::move(executor), std::move(text), engine_metrics));
+}
+
+EngineImpl::EngineImpl(EngineOptions options, SequenceDefaults defaults, EngineInfo info,
+                       std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
+                       std::unique_ptr<const TextSet> text, EngineMetrics& metrics)
+    : parts_(std::move(options), std::move(defaults), std::move(info), std::move(scheduler),
+             std::move(executor), std::move(text), metrics, static_cast<ShardListener*>(this),
+             static_cast<LoopListener*>(this)),
+      generator_(&parts_),
+      embedder_(&parts_) {
+  parts_.loop.Start();
+  watchdog_ = std::make_unique<Watchdog>(&parts_);
+}
+
+EngineImpl::~EngineImpl() {
+  watchdog_.reset();
+  BeginDrain();
+  CancelAll(CancelReason::kDrain);
+  WaitIdle(SteadyTime::max());
+  parts_.pool.reset();
+  parts_.loop.Stop();
+  parts_.shards.clear();
+}
+
+// ---- Calls ----
+
+std::vector<std::shared_ptr<ResponseStream>> EngineImpl::Generate(GenerateRequest request,
+                                                                  std::function<void()> ready) {
+  return generator_.Generate(std::move(request), std::move(ready));
+}
+
+std::function<void()> EngineImpl::Embed(EmbedRequest request,
+                                        std::function<void(absl::StatusOr<Embeddings>)> done) {
+  return embedder_.Embed(std::move(request), std::move(done));
+}
+
+void EngineImpl::Tokenize(TokenizeRequest request,
+                          std::function<void(absl::StatusOr<TokenizeResult>)> done) {
+  if (absl::Status status = CheckPromptBytes(request.field, request.prompt); !status.ok())
+    return done(status);
+  const size_t bytes = PromptBytes(request.prompt);
+  auto work = [this, request = std::move(request), done] {
+    absl::StatusOr<std::vector<Token>> tokens =
+        parts_.text->PromptTokens(request, Tokenizer::kMaxTextBytes, SteadyTime::max());
+    if (!tokens.ok()) return done(tokens.status());
+    TokenizeResult result{.tokens = *std::move(tokens)};
+    if (request.return_token_strs && result.tokens.size() > kMaxTokenStrs) {
+      return done(
+          absl::InvalidArgumentError(StrCat("return_token_strs is true for ", result.tokens.size(),
+                                            " tokens; allowed: at most ", kMaxTokenStrs)));
+    }
+    if (request.return_token_strs) {
+      for (Token token : result.tokens) {
+        result.token_strs.emplace_back(parts_.text->tokenizer().TokenBytes(token));
+      }
+    }
+    done(std::move(result));
+  };
+  if (absl::Status status = parts_.pool->Submit(bytes, std::move(work)); !status.ok()) done(status);
+}
+
+void EngineImpl::Detokenize(DetokenizeRequest request,
+                            std::function<void(absl::StatusOr<std::string>)> done) {
+  const size_t bytes = request.tokens.size() * sizeof(Token);
+  auto work = [this, request = std::move(request), done] {
+    const Tokenizer& tokenizer = parts_.text->tokenizer();
+    // An id beyond the tokenizer's, in a padded vocabulary, has no text.
+    const int32_t known = std::max(tokenizer.vocab_size(), parts_.info.vocab_size);
+    if (absl::Status status = ValidateTokens(request.field, request.tokens, known); !status.ok()) {
+      return done(status);
+    }
+    size_t text_bytes = 0;
+    for (const Token token : request.tokens) text_bytes += tokenizer.TokenBytes(token).size();
+    if (text_bytes > Tokenizer::kMaxTextBytes) {
+      return done(absl::InvalidArgumentError(StrCat(request.field, " has ", text_bytes,
+                                                    " bytes of text; allowed: at most ",
+                                                    Tokenizer::kMaxTextBytes)));
+    }
+    done(Decode(tokenizer, request.tokens, /*skip_special=*/false));
+  };
+  if (absl::Status status = parts_.pool->Submit(bytes, std::move(work)); !status.ok()) done(status);
+}
+
+// ---- From the output shards and the engine thread ----
+
+void EngineImpl::OnNoMoreWanted(const std::shared_ptr<LiveRequest>& request, absl::Status why) {
+  parts_.loop.Cancel(request->key, std::move(why));
+}
+
+void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> since_previous,
+                         Duration since_arrival) {
+  if (since_previous.has_value()) {
+    parts_.metrics.OnNextToken(*since_previous);
+  } else {
+    const bool counted = request.prompt_counted->exchange(true);
+    parts_.metrics.OnFirstToken(since_arrival, counted ? 0 : request.prompt_tokens);
+  }
+}
+
+void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
+                          const SequenceEnd& end) {
+  parts_.metrics.OnFinish(last.finish->reason, end);
+  if (last.finish->reason == FinishReason::kCancelled) {
+    parts_.metrics.OnCancel(*request->cancelled());
+  }
+  generator_.Finish(request, std::move(last));
+}
+
+void EngineImpl::OnEmbedded(const std::shared_ptr<LiveRequest>& request,
+                            absl::Span<const float> embedding, const SequenceEnd& end) {
+  embedder_.OnEmbedded(request, embedding, end);
+}
+
+void EngineImpl::OnCapacity() { parts_.loop.Wake(); }
+
+void EngineImpl::OnIteration(const SchedulerStats& stats) {
+  parts_.metrics.SetLoad(stats, parts_.admission.num_not_running());
+}
+
+void EngineImpl::OnStep(int64_t num_tokens) { parts_.metrics.OnStep(num_tokens); }
+
+void EngineImpl::OnDeviceFailure(const absl::Status&) { parts_.options.on_failure(); }
+
+// ---- Life ----
+
+Health EngineImpl::health() const {
+  if (parts_.loop.failed()) return Health::kFailed;
+  return watchdog_->stalled() ? Health::kStalled : Health::kServing;
+}
+
+void EngineImpl::BeginDrain() { parts_.admission.BeginDrain(); }
+
+bool EngineImpl::WaitIdle(SteadyTime deadline) { return parts_.admission.WaitIdle(deadline); }
+
+void EngineImpl::CancelAll(CancelReason reason) {
+  for (const std::shared_ptr<LiveRequest>& request : parts_.admission.requests()) {
+    parts_.Cancel(request, reason);
+  }
+  for (const std::shared_ptr<EmbeddingBatch>& batch : parts_.admission.batches()) {
+    embedder_.Cancel(*batch, reason);
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,211 @@
+#include "engine/engine_loop.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/log.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kEngine);
+constexpr size_t kUnbounded = std::numeric_limits<size_t>::max();
+
+absl::Status Retriable(const char* message) {
+  return WithRetryAfter(absl::UnavailableError(message), absl::Seconds(1));
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
+                       const Clock& clock, LoopListener* listener, std::vector<EventSink*> sinks)
+    : scheduler_(std::move(scheduler)),
+      clock_(clock),
+      listener_(listener),
+      sinks_(std::move(sinks)),
+      admissions_(kUnbounded),
+      cancellations_(kUnbounded),
+      executor_(std::move(executor)) {
+  executor_->OnResult([this] { event_.Raise(); });
+}
+
+EngineLoop::~EngineLoop() { Stop(); }
+
+void EngineLoop::Stop() {
+  stopping_ = true;
+  event_.Raise();
+  if (thread_.joinable()) thread_.join();
+}
+
+void EngineLoop::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void EngineLoop::Admit(std::vector<Admission> admissions) {
+  // First, lest the server look stalled since its last work.
+  if (!busy_ && gauges_.in_inbox == 0) progress_ = clock_.Now().time_since_epoch().count();
+  gauges_.in_inbox += static_cast<int32_t>(admissions.size());
+  admissions_.TryPush(std::move(admissions));
+  event_.Raise();
+}
+
+void EngineLoop::Cancel(uint64_t key, absl::Status why) {
+  cancellations_.TryPush({key, std::move(why)});
+  event_.Raise();
+}
+
+std::optional<SteadyTime> EngineLoop::BusySince() const {
+  if (!busy_ && gauges_.in_inbox == 0) return std::nullopt;
+  return SteadyTime(Duration(progress_.load()));
+}
+
+void EngineLoop::Run() {
+  while (!stopping_) {
+    TakeAdmissions();
+    TakeCancellations();
+    ExpireDeadlines();
+    CommitResults();
+    PlanSteps();
+    PublishGauges();
+    event_.Wait(deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first));
+  }
+  TakeAdmissions();
+  std::vector<TokenEvent> events;
+  scheduler_->CancelAll(Retriable("the server is shutting down"), clock_.Now(), &events);
+  Route(nullptr, std::move(events));
+}
+
+void EngineLoop::TakeAdmissions() {
+  for (std::vector<Admission>& admissions : admissions_.TakeAll()) {
+    for (Admission& admission : admissions) TakeAdmission(std::move(admission));
+  }
+}
+
+void EngineLoop::TakeAdmission(Admission admission) {
+  ++taken_;
+  const std::shared_ptr<LiveRequest>& request = admission.request;
+  absl::Status status;
+  if (failed_) {
+    status = Retriable("the device has failed");
+  } else if (const auto reason = request->cancelled()) {
+    // A cancellation that was sent before the request was known here has found nothing.
+    status = CancelStatus(*reason);
+  } else {
+    status = scheduler_->Add(std::move(admission.sequence));
+  }
+  if (status.ok()) {
+    if (request->deadline.has_value()) deadlines_.insert({*request->deadline, request->key});
+    requests_.emplace(request->key, request);
+  } else {
+    SinkOf(*request).DeliverEnd(request, EndReason::kCancelled, std::move(status), clock_.Now());
+  }
+}
+
+void EngineLoop::TakeCancellations() {
+  std::vector<TokenEvent> events;
+  for (Cancellation& cancellation : cancellations_.TakeAll()) {
+    scheduler_->Cancel(cancellation.key, std::move(cancellation.why), clock_.Now(), &events);
+  }
+  Route(nullptr, std::move(events));
+}
+
+void EngineLoop::ExpireDeadlines() {
+  std::vector<TokenEvent> events;
+  const SteadyTime now = clock_.Now();
+  for (const auto& [deadline, key] : deadlines_) {
+    if (deadline > now) break;
+    requests_.at(key)->SetCancelled(CancelReason::kDeadline);
+    scheduler_->Cancel(key, CancelStatus(CancelReason::kDeadline), now, &events);
+  }
+  Route(nullptr, std::move(events));
+}
+
+void EngineLoop::CommitResults() {
+  while (std::optional<StepResult> polled = executor_->Poll()) {
+    if (failed_) continue;
+    auto result = std::make_shared<const StepResult>(*std::move(polled));
+    if (!result->status.ok()) return Fail(result->status);
+    const SteadyTime now = clock_.Now();
+    progress_ = now.time_since_epoch().count();
+    std::vector<TokenEvent> events;
+    if (absl::Status status = scheduler_->Commit(*result, now, &events); !status.ok()) {
+      return Fail(status);
+    }
+    Route(result, std::move(events));
+    listener_->OnStep(step_tokens_.front());
+    step_tokens_.pop_front();
+  }
+}
+
+void EngineLoop::PlanSteps() {
+  while (!failed_ && SinksHaveCapacity()) {
+    std::optional<StepPlan> plan = scheduler_->Plan(clock_.Now());
+    if (!plan.has_value()) return;
+    int64_t tokens = 0;
+    for (const StepRow& row : plan->rows) tokens += row.num_tokens;
+    kLog.Debug("a step of ", plan->rows.size(), " sequences, ", tokens, " tokens");
+    step_tokens_.push_back(tokens);
+    if (absl::Status status = executor_->Submit(*std::move(plan)); !status.ok()) Fail(status);
+  }
+}
+
+void EngineLoop::PublishGauges() {
+  const SchedulerStats stats = scheduler_->stats();
+  const bool busy = scheduler_->HasWork() && !failed_;
+  if (busy && !busy_) progress_ = clock_.Now().time_since_epoch().count();
+  busy_ = busy;
+  if (const int64_t before = std::exchange(preemptions_, stats.preemptions);
+      before < stats.preemptions) {
+    kLog.Debug("preempted ", stats.preemptions - before, " sequences: the KV cache is full");
+  }
+  gauges_.running = stats.num_running;
+  gauges_.waiting = stats.num_waiting;
+  gauges_.blocks_held = stats.blocks_held;
+  gauges_.in_inbox -= std::exchange(taken_, 0);
+  listener_->OnIteration(stats);
+}
+
+// The executor is of no more use, and neither is what the scheduler thinks is in flight: everything
+// ends.
+void EngineLoop::Fail(const absl::Status& status) {
+  if (failed_.exchange(true)) return;
+  kLog.Error("the device has failed: ", status.ToString());
+  std::vector<TokenEvent> events;
+  scheduler_->CancelAll(Retriable("the device has failed"), clock_.Now(), &events);
+  Route(nullptr, std::move(events));
+  listener_->OnDeviceFailure(status);
+}
+
+EventSink& EngineLoop::SinkOf(const LiveRequest& request) {
+  return *sinks_[request.key % sinks_.size()];
+}
+
+void EngineLoop::Route(const std::shared_ptr<const StepResult>& result,
+                       std::vector<TokenEvent> events) {
+  if (events.empty()) return;
+  const SteadyTime now = clock_.Now();
+  std::vector<std::vector<RoutedEvent>> routed(sinks_.size());
+  for (TokenEvent& event : events) {
+    const auto found = requests_.find(event.id);
+    std::vector<RoutedEvent>& of_sink = routed[event.id % sinks_.size()];
+    if (event.end.has_value()) {
+      const LiveRequest& request = *found->second;
+      if (request.deadline.has_value()) deadlines_.erase({*request.deadline, request.key});
+      of_sink.push_back({std::move(found->second), std::move(event)});
+      requests_.erase(found);
+    } else {
+      of_sink.push_back({found->second, std::move(event)});
+    }
+  }
+  for (size_t i = 0; i < sinks_.size(); ++i) {
+    if (!routed[i].empty()) sinks_[i]->Deliver(result, std::move(routed[i]), now);
+  }
+}
+
+bool EngineLoop::SinksHaveCapacity() {
+  return std::all_of(sinks_.begin(), sinks_.end(),
+                     [](EventSink* sink) { return sink->HasCapacity(); });
+}
+
+}  // namespace millrace

@@ -1,0 +1,135 @@
+// The engine thread: it owns the scheduler and is the only one to talk to the executor.
+#ifndef MILLRACE_ENGINE_ENGINE_LOOP_H_
+#define MILLRACE_ENGINE_ENGINE_LOOP_H_
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "base/event.h"
+#include "engine/event_sink.h"
+#include "engine/live_request.h"
+#include "executors/executor.h"
+#include "scheduler/scheduler.h"
+
+namespace millrace {
+
+// A request that the text pool has made ready.
+struct Admission {
+  std::shared_ptr<LiveRequest> request;
+  SequenceRequest sequence;  // its id is the request's key
+};
+
+// Counters of the loop, read by other threads. Each number is right by itself.
+struct LoopGauges {
+  std::atomic<int32_t> running = 0;
+  std::atomic<int32_t> waiting = 0;   // in the scheduler
+  std::atomic<int32_t> in_inbox = 0;  // admitted, and not yet in the scheduler
+  std::atomic<int32_t> blocks_held = 0;
+};
+
+// Receives news of the loop. Called from the engine thread; must not block.
+class LoopListener {
+ public:
+  virtual ~LoopListener() = default;
+
+  // The loop has done all that there was to do, and is about to sleep.
+  virtual void OnIteration(const SchedulerStats& stats) = 0;
+
+  // A step was committed that worked on this many tokens.
+  virtual void OnStep(int64_t num_tokens) = 0;
+
+  // The device has failed; every request has got its end. Called once.
+  virtual void OnDeviceFailure(const absl::Status& status) = 0;
+};
+
+class EngineLoop {
+ public:
+  // A request's events go to the sink that its key names. What is pointed to outlives the loop.
+  EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
+             const Clock& clock, LoopListener* listener, std::vector<EventSink*> sinks);
+  EngineLoop(const EngineLoop&) = delete;
+  EngineLoop& operator=(const EngineLoop&) = delete;
+  // Stops, and waits for the steps in flight.
+  ~EngineLoop();
+
+  void Start();
+  // Ends what is alive, Unavailable; what is admitted from then on is never answered. Idempotent.
+  void Stop();
+
+  // From any thread; none waits. Every admission gets an event with `end`. No step is planned with
+  // only some of them: a request's choices share the work on their prompt.
+  void Admit(std::vector<Admission> admissions);
+  // Ends a request that was admitted, or is about to be.
+  void Cancel(uint64_t key, absl::Status why);
+  void Wake() { event_.Raise(); }
+
+  const LoopGauges& gauges() const { return gauges_; }
+  bool failed() const { return failed_; }
+
+  // The time since which there is work and no step has finished; nothing when there is no work.
+  std::optional<SteadyTime> BusySince() const;
+
+ private:
+  struct Cancellation {
+    uint64_t key;
+    absl::Status why;
+  };
+  using Deadline = std::pair<SteadyTime, uint64_t>;
+
+  void Run();
+  void TakeAdmissions();
+  void TakeAdmission(Admission admission);
+  void TakeCancellations();
+  void ExpireDeadlines();
+  void CommitResults();
+  void PlanSteps();
+  void PublishGauges();
+  void Fail(const absl::Status& status);
+  void Route(const std::shared_ptr<const StepResult>& result, std::vector<TokenEvent> events);
+  EventSink& SinkOf(const LiveRequest& request);
+  bool SinksHaveCapacity();
+
+  const std::unique_ptr<Scheduler> scheduler_;
+  const Clock& clock_;
+  LoopListener* const listener_;
+  const std::vector<EventSink*> sinks_;
+
+  // From other threads. Bounded by the number of live requests, which admission bounds: one
+  // admission and at most two cancellations each.
+  BoundedQueue<std::vector<Admission>> admissions_;
+  BoundedQueue<Cancellation> cancellations_;
+  Event event_;
+  std::atomic<bool> stopping_ = false;
+
+  const std::unique_ptr<Executor> executor_;  // raises event_
+
+  // To other threads.
+  LoopGauges gauges_;
+  std::atomic<bool> failed_ = false;
+  std::atomic<bool> busy_ = false;
+  std::atomic<Duration::rep> progress_ = 0;  // when the last step finished, or work came
+
+  // The engine thread's.
+  absl::flat_hash_map<uint64_t, std::shared_ptr<LiveRequest>> requests_;
+  absl::btree_set<Deadline> deadlines_;  // of those in requests_ that have one
+  std::deque<int64_t> step_tokens_;      // of the steps in flight
+  int32_t taken_ = 0;                    // admissions since the gauges were last published
+  int64_t preemptions_ = 0;              // when they were
+
+  std::thread thread_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_ENGINE_LOOP_H_

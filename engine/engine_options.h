@@ -1,0 +1,37 @@
+// The settings of one engine.
+#ifndef MILLRACE_ENGINE_ENGINE_OPTIONS_H_
+#define MILLRACE_ENGINE_ENGINE_OPTIONS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "engine/sampling_defaults.h"
+
+namespace millrace {
+
+struct EngineOptions {
+  std::string model_name;
+  SamplingDefaults sampling;
+  bool prefix_caching = true;
+  int32_t max_waiting = 1024;
+  int text_threads = 2;
+  int output_threads = 1;
+  Duration stall_timeout = std::chrono::seconds(10);
+  Duration read_timeout = std::chrono::seconds(30);  // of a reader that takes nothing
+  bool log_prompts = false;
+  // Bound on the inputs and embeddings of all batches that are alive, unless one is alone. One
+  // request may ask for 2,048 embeddings.
+  size_t max_embedding_bytes = size_t{512} << 20;
+  // Called once, from the engine thread, when the device has failed and every request has been
+  // given its end.
+  std::function<void()> on_failure = [] {};
+  const Clock* clock = &Clock::Real();
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_ENGINE_OPTIONS_H_

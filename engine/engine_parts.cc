@@ -1,0 +1,69 @@
+#include "engine/engine_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "text/detokenizer.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kEngine);
+
+std::vector<std::unique_ptr<OutputShard>> StartShards(int count, ShardListener* listener) {
+  std::vector<std::unique_ptr<OutputShard>> shards;
+  for (int i = 0; i < count; ++i) shards.push_back(std::make_unique<OutputShard>(listener));
+  return shards;
+}
+
+std::vector<EventSink*> SinksOf(const std::vector<std::unique_ptr<OutputShard>>& shards) {
+  std::vector<EventSink*> sinks;
+  for (const std::unique_ptr<OutputShard>& shard : shards) sinks.push_back(shard.get());
+  return sinks;
+}
+
+}  // namespace
+
+EngineParts::EngineParts(EngineOptions options_in, SequenceDefaults defaults_in, EngineInfo info_in,
+                         std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
+                         std::unique_ptr<const TextSet> text_in, EngineMetrics& metrics_in,
+                         ShardListener* shard_listener, LoopListener* loop_listener)
+    : options(std::move(options_in)),
+      defaults(std::move(defaults_in)),
+      info(std::move(info_in)),
+      clock(*options.clock),
+      text(std::move(text_in)),
+      metrics(metrics_in),
+      shards(StartShards(options.output_threads, shard_listener)),
+      loop(std::move(scheduler), std::move(executor), clock, loop_listener, SinksOf(shards)),
+      admission(&options, &info, defaults.limits, text.get(), &loop, &metrics),
+      pool(std::make_unique<TextPool>(
+          options.text_threads,
+          options.max_waiting + defaults.limits.max_num_seqs + kMaxTextCalls)) {}
+
+void EngineParts::Cancel(const std::shared_ptr<LiveRequest>& request, CancelReason reason) {
+  if (request->SetCancelled(reason)) loop.Cancel(request->key, CancelStatus(reason));
+}
+
+OutputShard& EngineParts::ShardOf(const LiveRequest& request) {
+  return *shards[request.key % shards.size()];
+}
+
+// A year ahead is as good as never, and far from what the clock's numbers can hold.
+std::optional<SteadyTime> EngineParts::ToSteady(std::optional<absl::Time> time) const {
+  if (!time.has_value()) return std::nullopt;
+  constexpr absl::Duration kYear = absl::Hours(24 * 365);
+  const absl::Duration ahead = std::clamp(*time - absl::Now(), -kYear, kYear);
+  return clock.Now() + absl::ToChronoNanoseconds(ahead);
+}
+
+void EngineParts::LogPrompt(const std::string& id, const std::vector<Token>& prompt) const {
+  constexpr size_t kMostBytes = 1 << 16;
+  kLog.ForRequest(id).Info(
+      "prompt: ", Printable(Decode(text->tokenizer(), prompt, /*skip_special=*/false), kMostBytes));
+}
+
+}  // namespace millrace

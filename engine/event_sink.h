@@ -1,0 +1,51 @@
+// Where the engine thread leaves what each step gave.
+#ifndef MILLRACE_ENGINE_EVENT_SINK_H_
+#define MILLRACE_ENGINE_EVENT_SINK_H_
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "engine/live_request.h"
+#include "scheduler/step_plan.h"
+#include "scheduler/token_event.h"
+
+namespace millrace {
+
+// News of one sequence and whom they are for.
+struct RoutedEvent {
+  std::shared_ptr<LiveRequest> request;
+  TokenEvent event;
+};
+
+// An output shard, or whatever else counts or shows the tokens. Called from the engine thread (and
+// DeliverEnd from the text pool's too); must not wait.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+
+  // `result` holds the tokens that the events refer to, and is null when they refer to none; it was
+  // committed at `when`.
+  virtual void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events,
+                       SteadyTime when) = 0;
+
+  // False: the engine should not plan more until EngineLoop::Wake.
+  virtual bool HasCapacity() = 0;
+
+  // Ends a request that is no sequence: never was, or could not become one.
+  void DeliverEnd(std::shared_ptr<LiveRequest> request, EndReason reason, absl::Status status,
+                  SteadyTime now) {
+    TokenEvent event;
+    event.id = request->key;
+    event.end = request->UnscheduledEnd(reason, std::move(status), now);
+    std::vector<RoutedEvent> events;
+    events.push_back({std::move(request), std::move(event)});
+    Deliver(nullptr, std::move(events), now);
+  }
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_EVENT_SINK_H_

@@ -1,0 +1,208 @@
+#include "engine/generator.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kEngine);
+
+void LogFinish(const std::string& id, const Finish& finish) {
+  const Logger log = kLog.ForRequest(id);
+  const std::string error = finish.status.ok() ? "" : absl::StrCat(": ", finish.status.ToString());
+  log.Info(std::string(Name(finish.reason)), error, "; prompt_tokens=", finish.usage.prompt_tokens,
+           " cached_tokens=", finish.usage.cached_tokens,
+           " completion_tokens=", finish.usage.completion_tokens,
+           " queue=", absl::FormatDuration(finish.timings.queue),
+           " prefill=", absl::FormatDuration(finish.timings.prefill),
+           " decode=", absl::FormatDuration(finish.timings.decode));
+}
+
+}  // namespace
+
+// The caller's end of one choice.
+class Generator::Stream final : public ResponseStream {
+ public:
+  Stream(EngineParts* parts, std::shared_ptr<LiveRequest> request)
+      : parts_(parts), request_(std::move(request)) {}
+  ~Stream() override {
+    request_->buffer.Abandon();
+    if (!request_->buffer.finished()) parts_->Cancel(request_, CancelReason::kClientGone);
+  }
+
+  std::optional<OutputEvent> Next() override { return request_->buffer.Next(); }
+  void Cancel(CancelReason reason) override { parts_->Cancel(request_, reason); }
+
+ private:
+  EngineParts* const parts_;
+  const std::shared_ptr<LiveRequest> request_;
+};
+
+Generator::Generator(EngineParts* parts) : parts_(*parts) {
+  std::random_device entropy;
+  seed_state_ = uint64_t{entropy()} << 32 | entropy();
+}
+
+// ---- On the caller's thread ----
+
+Choices Generator::MakeChoices(GenerateRequest request, const std::function<void()>& ready) {
+  // A number that is refused may be any.
+  const auto n = static_cast<uint64_t>(std::clamp(request.n, 1, kMaxChoices));
+  const uint64_t first_key = parts_.next_key.fetch_add(n);
+  Prompt prompt = std::exchange(request.prompt, Prompt());
+  const auto prompt_counted = std::make_shared<std::atomic<bool>>(false);
+  Choices choices;
+  for (uint64_t i = 0; i < n; ++i) {
+    GenerateRequest one = request;
+    one.echo = request.echo && i == 0;
+    if (n > 1) absl::StrAppend(&one.id, "-", i);
+    choices.push_back(std::make_shared<LiveRequest>(parts_.clock, std::move(one), ready));
+    LiveRequest& live = *choices.back();
+    live.key = first_key + i;
+    live.choice = static_cast<uint32_t>(i);
+    live.prompt_counted = prompt_counted;
+    live.deadline = parts_.ToSteady(live.request.deadline);
+  }
+  choices.front()->request.prompt = std::move(prompt);
+  return choices;
+}
+
+std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest request,
+                                                                 std::function<void()> ready) {
+  const absl::Status checked = parts_.admission.Check(request);
+  if (!checked.ok()) {
+    // As large as a message may be: too large to be copied for each choice.
+    GenerateRequest refused;
+    refused.id = std::move(request.id);
+    refused.n = request.n;
+    request = std::move(refused);
+  }
+  const Choices choices = MakeChoices(std::move(request), ready);
+  ready = nullptr;  // the choices let it go when they end
+  std::vector<std::shared_ptr<ResponseStream>> streams;
+  for (const auto& live : choices) streams.push_back(std::make_shared<Stream>(&parts_, live));
+  absl::Status status = parts_.admission.Enter(choices, checked);
+  if (status.ok()) {
+    const size_t bytes = PromptBytes(choices.front()->request.prompt);
+    status = parts_.pool->Submit(bytes, [this, choices] { Prepare(choices); });
+    if (status.ok()) return streams;
+  }
+  parts_.admission.LeaveText(choices.size());
+  Refuse(choices, status);
+  return streams;
+}
+
+// ---- On the text pool ----
+
+void Generator::Prepare(const Choices& choices) {
+  for (const auto& request : choices) {
+    request->answer.emplace(&parts_.text->tokenizer(), &request->request);
+  }
+  const absl::Status status = Encode(choices);
+  const SteadyTime now = parts_.clock.Now();
+  Choices refused;
+  for (const auto& request : choices) {
+    if (request->deadline.has_value() && now >= *request->deadline) {
+      request->SetCancelled(CancelReason::kDeadline);
+    }
+    if (status.ok()) continue;
+    if (const auto reason = request->cancelled()) {
+      parts_.ShardOf(*request).DeliverEnd(request, EndReason::kCancelled, CancelStatus(*reason),
+                                          now);
+    } else {
+      refused.push_back(request);
+    }
+  }
+  parts_.admission.LeaveText(choices.size());
+  Refuse(refused, status);
+}
+
+// Tokenizes the prompt and submits the choices' sequences. On an error nothing was submitted.
+absl::Status Generator::Encode(const Choices& choices) {
+  LiveRequest& first = *choices.front();
+  GenerateRequest& generate = first.request;
+  const SequenceDefaults& defaults = parts_.defaults;
+  const SteadyTime deadline = first.deadline.value_or(SteadyTime::max());
+  if (parts_.clock.Now() >= deadline) return CancelStatus(CancelReason::kDeadline);
+  const bool wanted = std::any_of(choices.begin(), choices.end(),
+                                  [](const auto& choice) { return !choice->cancelled(); });
+  if (!wanted) return CancelStatus(*first.cancelled());
+
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<Token> prompt,
+                            parts_.text->PromptTokens({.prompt = generate.prompt},
+                                                      defaults.limits.max_model_len, deadline));
+  for (const auto& choice : choices) choice->prompt_tokens = static_cast<int32_t>(prompt.size());
+  if (prompt.empty()) return absl::InvalidArgumentError("prompt has no tokens");
+  MILLRACE_RETURN_IF_ERROR(CheckKnown("prompt", prompt, defaults.limits.vocab_size));
+  for (const auto& choice : choices) choice->answer->Follow(prompt);
+  if (parts_.options.log_prompts) parts_.LogPrompt(generate.id, prompt);
+  if (!generate.seed.has_value()) generate.seed = DrawSeed();
+  if (generate.echo) first.prompt = prompt;
+  MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence,
+                            MakeSequence(generate, std::move(prompt), defaults));
+  // A text may be long, and only an echo needs it again.
+  if (!generate.echo) generate.prompt.emplace<std::string>();
+  sequence.prompt_group = choices.size() > 1 ? first.key : 0;
+  std::vector<SequenceRequest> sequences(choices.size());
+  for (size_t i = 1; i < choices.size(); ++i) {
+    sequences[i] = MakeChoice(sequence, choices[i]->choice);
+  }
+  sequences[0] = std::move(sequence);
+  Submit(choices, std::move(sequences));
+  return absl::OkStatus();
+}
+
+void Generator::Submit(const Choices& choices, std::vector<SequenceRequest> sequences) {
+  std::vector<Admission> admissions;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const std::shared_ptr<LiveRequest>& request = choices[i];
+    if (NeedsNoModel(sequences[i])) {
+      parts_.ShardOf(*request).DeliverEnd(request, EndReason::kLength, absl::OkStatus(),
+                                          parts_.clock.Now());
+      continue;
+    }
+    sequences[i].id = request->key;
+    sequences[i].arrival = request->arrival;
+    admissions.push_back({request, std::move(sequences[i])});
+  }
+  if (!admissions.empty()) parts_.loop.Admit(std::move(admissions));
+}
+
+// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
+uint64_t Generator::DrawSeed() {
+  constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;
+  uint64_t z = seed_state_.fetch_add(kGamma) + kGamma;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// ---- The end, on any thread ----
+
+void Generator::Refuse(const Choices& choices, const absl::Status& why) {
+  if (choices.empty()) return;
+  parts_.admission.CountRefusal(why);
+  for (const auto& request : choices) {
+    OutputEvent last;
+    last.finish.emplace();
+    last.finish->reason = FinishReason::kError;
+    last.finish->status = why;
+    last.finish->usage.prompt_tokens = request->prompt_tokens;
+    last.finish->timings.queue = absl::FromChrono(parts_.clock.Now() - request->arrival);
+    Finish(request, std::move(last));
+  }
+}
+
+void Generator::Finish(const std::shared_ptr<LiveRequest>& request, OutputEvent last) {
+  LogFinish(request->request.id, *last.finish);
+  parts_.admission.Leave(request);
+  request->buffer.Finish(std::move(last));
+}
+
+}  // namespace millrace

@@ -1,0 +1,47 @@
+// Turns requests to generate into sequences, and gives each its last event.
+#ifndef MILLRACE_ENGINE_GENERATOR_H_
+#define MILLRACE_ENGINE_GENERATOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/engine.h"
+#include "engine/engine_parts.h"
+
+namespace millrace {
+
+// Thread-safe. A request goes from Generate (the caller's thread) through Prepare (the text pool)
+// to the engine thread, and ends by Finish (an output shard, or whoever refused it).
+class Generator {
+ public:
+  // `parts` outlives this.
+  explicit Generator(EngineParts* parts);
+
+  std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
+                                                        std::function<void()> ready);
+
+  // Delivers the last event.
+  void Finish(const std::shared_ptr<LiveRequest>& request, OutputEvent last);
+
+ private:
+  class Stream;
+
+  Choices MakeChoices(GenerateRequest request, const std::function<void()>& ready);
+  void Prepare(const Choices& choices);
+  absl::Status Encode(const Choices& choices);
+  void Submit(const Choices& choices, std::vector<SequenceRequest> sequences);
+  void Refuse(const Choices& choices, const absl::Status& why);
+  uint64_t DrawSeed();
+
+  EngineParts& parts_;
+  std::atomic<uint64_t> seed_state_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_GENERATOR_H_

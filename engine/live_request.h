@@ -1,0 +1,82 @@
+// State of one choice of a request, or one input of a batch, from admission to its last event, and
+// which of the text pool, the engine thread and an output shard may touch what.
+#ifndef MILLRACE_ENGINE_LIVE_REQUEST_H_
+#define MILLRACE_ENGINE_LIVE_REQUEST_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "engine/answer_text.h"
+#include "engine/request.h"
+#include "engine/response_buffer.h"
+#include "scheduler/token_event.h"
+
+namespace millrace {
+
+struct EmbeddingBatch;
+
+// Passed from thread to thread, one after another, by queues: text pool, engine thread, and from
+// the first token on an output shard beside the engine thread. What has no lock of its own is
+// written before it is passed on, and only read after.
+struct LiveRequest {
+  LiveRequest(const Clock& clock, GenerateRequest generate, std::function<void()> ready)
+      : request(std::move(generate)), arrival(clock.Now()), buffer(clock, std::move(ready)) {}
+
+  GenerateRequest request;
+  const SteadyTime arrival;
+  std::optional<SteadyTime> deadline;
+  uint64_t key = 0;  // names the request between the threads of its engine
+  uint32_t choice = 0;
+  std::shared_ptr<EmbeddingBatch> batch;  // an input's: whom it tells, in the place of `buffer`
+  size_t input = 0;                       // which one it is
+  // Shared by the request's choices, which share its prompt: whether one has had a token, so that
+  // the prompt has been counted.
+  std::shared_ptr<std::atomic<bool>> prompt_counted;
+
+  // Written by the text pool, from then on the output shard's.
+  int32_t prompt_tokens = 0;
+  std::vector<Token> prompt;  // if it is to be echoed
+  std::optional<AnswerText> answer;
+  std::optional<SteadyTime> last_token;
+  bool echoed = false;
+  bool lost_output = false;  // an event did not fit the buffer: none may follow but the last
+
+  ResponseBuffer buffer;  // any thread's
+
+  // The end of a request that never became a sequence.
+  SequenceEnd UnscheduledEnd(EndReason reason, absl::Status status, SteadyTime now) const {
+    return {.reason = reason,
+            .status = std::move(status),
+            .prompt_tokens = prompt_tokens,
+            .arrival = arrival,
+            .ended = now};
+  }
+
+  // The first reason to end it early wins. True: this was it.
+  bool SetCancelled(CancelReason reason) {
+    std::lock_guard lock(mutex_);
+    if (cancelled_.has_value()) return false;
+    cancelled_ = reason;
+    return true;
+  }
+  std::optional<CancelReason> cancelled() const {
+    std::lock_guard lock(mutex_);
+    return cancelled_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<CancelReason> cancelled_;  // guarded by mutex_
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_LIVE_REQUEST_H_

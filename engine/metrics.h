@@ -1,0 +1,165 @@
+// The metrics for Prometheus. Names, labels and meaning of `vllm:` metrics are vLLM's, so that its
+// dashboards, autoscalers and routers work; what vLLM does not have begins with `millrace_`.
+#ifndef MILLRACE_ENGINE_METRICS_H_
+#define MILLRACE_ENGINE_METRICS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/request.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/token_event.h"
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+class Registry;
+}  // namespace prometheus
+
+namespace millrace {
+
+// Why a request was refused before it got to the scheduler.
+enum class Rejection {
+  kInvalid,      // its fields, or what can never fit
+  kQueueFull,    // --max-waiting
+  kUnavailable,  // draining, or the device has failed
+};
+
+// One engine's metrics. Each call is a few atomic operations or a short lock; none allocates.
+class EngineMetrics {
+ public:
+  EngineMetrics(prometheus::Registry& registry, std::string_view model_name,
+                const StepLimits& limits);
+  EngineMetrics(const EngineMetrics&) = delete;
+  EngineMetrics& operator=(const EngineMetrics&) = delete;
+
+  // Engine thread only, at each turn of its loop: `stats` are the scheduler's, `waiting` counts
+  // those too that have not reached it yet.
+  void SetLoad(const SchedulerStats& stats, int64_t waiting);
+
+  // The rest from any thread.
+
+  // A step was committed that worked on this many tokens.
+  void OnStep(int64_t num_tokens);
+  // A sequence's first token was sampled.
+  void OnFirstToken(Duration since_arrival, int64_t prompt_tokens);
+  // Another one was, so long after the one before it.
+  void OnNextToken(Duration since_previous);
+  // A prompt was worked through to its embedding.
+  void OnEmbedding(int64_t prompt_tokens);
+  // Each request that was not refused ends here, once. One that ended on its own (kStop, kLength)
+  // is also in the histograms of times and lengths.
+  void OnFinish(FinishReason reason, const SequenceEnd& end);
+  void OnCancel(CancelReason reason);
+  void OnReject(Rejection reason);
+  // There was work, and no step finished for --stall-timeout.
+  void OnStall();
+  // Sets ModelInfo's counts of graphs. Called once.
+  void SetGraphs(int32_t captured, int32_t failed);
+
+ private:
+  SchedulerStats last_;  // of the last SetLoad; for the differences
+
+  prometheus::Gauge* running_;
+  prometheus::Gauge* waiting_;
+  prometheus::Gauge* kv_cache_usage_;
+  prometheus::Gauge* blocks_held_;
+  prometheus::Gauge* blocks_cached_;
+  prometheus::Gauge* blocks_free_;
+  const int32_t num_blocks_;
+  prometheus::Gauge* graphs_captured_;
+  prometheus::Gauge* graphs_failed_;
+
+  prometheus::Counter* prefix_queries_;
+  prometheus::Counter* prefix_hits_;
+  prometheus::Counter* preemptions_;
+  prometheus::Counter* prompt_tokens_;
+  prometheus::Counter* generation_tokens_;
+  prometheus::Counter* stalls_;
+  std::array<prometheus::Counter*, 4> finished_;   // by FinishReason
+  std::array<prometheus::Counter*, 5> cancelled_;  // by CancelReason
+  std::array<prometheus::Counter*, 3> rejected_;   // by Rejection
+
+  prometheus::Histogram* iteration_tokens_;
+  prometheus::Histogram* time_to_first_token_;
+  prometheus::Histogram* inter_token_latency_;
+  prometheus::Histogram* time_per_output_token_;
+  prometheus::Histogram* e2e_latency_;
+  prometheus::Histogram* queue_time_;
+  prometheus::Histogram* inference_time_;
+  prometheus::Histogram* prefill_time_;
+  prometheus::Histogram* decode_time_;
+  prometheus::Histogram* request_prompt_tokens_;
+  prometheus::Histogram* request_generation_tokens_;
+};
+
+// How a request to a tensor model ended.
+enum class InferEnd { kOk, kInvalid, kQueueFull, kUnavailable, kCancelled, kDeadline, kError };
+
+// One tensor model's metrics. Thread-safe.
+class InferMetrics {
+ public:
+  InferMetrics(prometheus::Registry& registry, std::string_view model_name);
+  InferMetrics(const InferMetrics&) = delete;
+  InferMetrics& operator=(const InferMetrics&) = delete;
+
+  void SetWaiting(size_t waiting);
+  // Each request ends here, once.
+  void OnEnd(InferEnd end);
+  // One has run: what it waited before, and what the model took.
+  void OnRun(Duration queue, Duration compute);
+
+ private:
+  prometheus::Gauge* waiting_;
+  std::array<prometheus::Counter*, 7> ended_;  // by InferEnd
+  prometheus::Histogram* queue_time_;
+  prometheus::Histogram* compute_time_;
+};
+
+// All metrics of the process. Thread-safe.
+class Metrics {
+ public:
+  // The content type of Render's text.
+  static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // Adds an engine, by a name that no other one has. The reference lives as long as this.
+  EngineMetrics& AddEngine(std::string_view model_name, const StepLimits& limits);
+
+  // The same for a tensor model.
+  InferMetrics& AddInferEngine(std::string_view model_name);
+
+  // Sets whether new work is taken: after warm-up, before drain.
+  void SetReady(bool ready);
+  void OnHttpConnectionOpened();
+  void OnHttpConnectionClosed();
+
+  // Everything in Prometheus' text format 0.0.4, the process's own figures among it.
+  std::string Render() const;
+
+ private:
+  const std::unique_ptr<prometheus::Registry> registry_;
+  prometheus::Gauge* ready_;
+  prometheus::Gauge* http_connections_;
+  prometheus::Counter* http_connections_opened_;
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<EngineMetrics>> engines_;       // guarded by mutex_
+  std::vector<std::unique_ptr<InferMetrics>> infer_engines_;  // guarded by mutex_
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_METRICS_H_

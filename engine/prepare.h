@@ -1,0 +1,45 @@
+// Turns a request, as an endpoint built it, into a sequence, as the scheduler takes it.
+#ifndef MILLRACE_ENGINE_PREPARE_H_
+#define MILLRACE_ENGINE_PREPARE_H_
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/request.h"
+#include "scheduler/block_hash.h"
+#include "scheduler/sequence_request.h"
+#include "scheduler/step_plan.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace millrace {
+
+// The values that all of an engine's requests share.
+struct SequenceDefaults {
+  StepLimits limits;
+  bool prefix_caching = true;
+  BlockHash cache_root{};
+  std::vector<Token> end_of_generation;
+};
+
+// Makes the first choice's sequence, without its id and arrival. `request` is valid, and its seed
+// drawn. OutOfRange, with both numbers: it can never fit.
+absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
+                                             std::vector<Token> prompt,
+                                             const SequenceDefaults& defaults);
+
+// Makes another choice's sequence from the first one's, which alone scores the prompt. Id and
+// arrival are the first one's.
+SequenceRequest MakeChoice(const SequenceRequest& first, uint32_t choice);
+
+// InvalidArgument for a token that the model does not know: a tokenizer may have more than it.
+absl::Status CheckKnown(std::string_view field, const std::vector<Token>& prompt,
+                        int32_t vocab_size);
+
+// Returns whether the model has nothing to do: no token is asked for, and no score.
+bool NeedsNoModel(const SequenceRequest& sequence);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_PREPARE_H_

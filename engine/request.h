@@ -1,0 +1,187 @@
+// Requests and their results, as both endpoints (HTTP and gRPC) build and read them.
+#ifndef MILLRACE_ENGINE_REQUEST_H_
+#define MILLRACE_ENGINE_REQUEST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "scheduler/sampling_params.h"
+
+namespace millrace {
+
+// A turn of a conversation. Roles: system, developer, user, assistant, tool.
+struct ChatMessage {
+  std::string role;
+  std::string content;
+  std::string name;  // may be empty
+};
+
+// A conversation, and how the model's chat template renders it. The fields are vLLM's.
+struct Chat {
+  std::vector<ChatMessage> messages;
+  bool add_generation_prompt = true;    // ends with the header of the answer
+  bool continue_final_message = false;  // or inside the last message, which the answer goes on with
+  std::string template_kwargs;          // a JSON object of the template's own variables, or empty
+};
+
+using Prompt = std::variant<std::string,         // text, tokenized with special tokens added
+                            std::vector<Token>,  // taken as it is
+                            Chat>;
+
+// The choices of one prompt. The fields have the names, defaults and meaning of vLLM's (typical_p
+// is Hugging Face's); ranges are checked in one place for both endpoints (ValidateRequest). In
+// which order sampling applies them: SamplingParams.
+struct GenerateRequest {
+  std::string id;  // "cmpl-…", "chatcmpl-…": on every log line and in the answer
+  Prompt prompt;
+
+  std::optional<int32_t> max_tokens;  // unset: default_max_tokens, and at most as many as fit
+  // The bound that the model's authors suggest; unset: none.
+  std::optional<int32_t> default_max_tokens;
+  int32_t min_tokens = 0;
+  // SamplingParams says what each does; a top_k of -1 is off, too. sampling_table.h lists them.
+  float temperature = kTemperature.otherwise;
+  int32_t top_k = kTopK.otherwise;
+  float top_p = kTopP.otherwise;
+  float min_p = kMinP.otherwise;
+  float typical_p = kTypicalP.otherwise;
+  float repetition_penalty = kRepetitionPenalty.otherwise;
+  float frequency_penalty = kFrequencyPenalty.otherwise;
+  float presence_penalty = kPresencePenalty.otherwise;
+  std::vector<LogitBias> logit_bias;
+  std::optional<uint64_t> seed;  // unset: drawn by the engine
+
+  // Choices, each an answer of its own, drawn with the same seed and its own number: a choice is
+  // the same whatever n is. The prompt is worked through once.
+  int32_t n = 1;
+
+  std::vector<std::string> stop;
+  std::vector<Token> stop_token_ids;
+  bool ignore_eos = false;
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;
+
+  std::optional<int32_t> logprobs;  // with each token its log-probability and this many likeliest
+  bool mean_logprob = false;        // Finish::mean_logprob is wanted
+  bool echo = false;  // the prompt comes first, with its log-probabilities if asked: once, in the
+                      // first choice's stream
+
+  int32_t priority = 0;  // lower first
+  std::optional<absl::Time> deadline;
+};
+
+inline constexpr size_t kMaxEmbeddingInputs = 2048;  // of one request, as OpenAI has it
+
+// The embeddings of some inputs, by a model that makes embeddings.
+struct EmbedRequest {
+  std::string id;                    // "embd-…"
+  std::vector<Prompt> inputs;        // texts and tokens; at least one
+  std::string_view field = "input";  // the endpoint's name of them, for errors
+
+  // Cuts an input of more tokens to its first ones; the closing part of a text's frame stays. -1:
+  // to as many as the model takes. Unset: an input that does not fit is refused.
+  std::optional<int32_t> truncate_prompt_tokens;
+
+  int32_t priority = 0;  // lower first
+  std::optional<absl::Time> deadline;
+
+  // "input[3]", or "input" where it is the only one.
+  std::string Name(size_t input) const;
+};
+
+struct Embeddings {
+  int32_t size = 0;           // of each
+  std::vector<float> values;  // [inputs, size], in the order of the inputs
+  int64_t prompt_tokens = 0;  // of all inputs
+};
+
+inline constexpr int32_t kMaxChoices = 128;
+inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr size_t kMaxStopStringBytes = 1024;
+inline constexpr size_t kMaxStopTokenIds = 1024;
+
+// InvalidArgument naming the field, what came and what is allowed. Whether the prompt fits is
+// checked later, once its tokens are known.
+absl::Status ValidateTokens(std::string_view field, const std::vector<Token>& tokens,
+                            int32_t vocab_size);
+absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_t vocab_size);
+absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size);
+
+// Adds when to try again; the endpoints turn it into Retry-After and google.rpc.RetryInfo.
+absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
+std::optional<absl::Duration> RetryAfter(const absl::Status& status);
+
+// ResourceExhausted: "the queue is full: <why>", which may pass in a second.
+absl::Status QueueFull(std::string_view why);
+
+struct TokenAlternative {
+  Token token;
+  std::string bytes;  // the token's own bytes, which may be part of a character
+  float logprob;
+};
+
+struct TokenDetail {
+  Token token;
+  std::string bytes;
+  bool shown = true;  // false: the bytes are left out of the text, as a special token's may be
+  std::optional<float> logprob;  // unset for the first token of an echoed prompt
+  int32_t rank = 0;
+  std::vector<TokenAlternative> top;  // likeliest first
+};
+
+struct Usage {
+  int32_t prompt_tokens = 0;  // every choice says so, although the prompt was worked through once
+  int32_t completion_tokens = 0;
+  int32_t cached_tokens = 0;  // of the prompt's, found in the prefix cache by the first choice
+};
+
+struct Timings {
+  absl::Duration queue;    // from arrival to the first step that ran some of it
+  absl::Duration prefill;  // from there to the first token
+  absl::Duration decode;   // from there to the last token
+};
+
+enum class FinishReason { kStop, kLength, kCancelled, kError };
+std::string_view Name(FinishReason reason);  // "stop", "length", "cancelled", "error"
+
+struct Finish {
+  FinishReason reason = FinishReason::kStop;
+  absl::Status status;  // not OK exactly for kCancelled and kError; fit to be shown to the client
+  std::variant<std::monostate, Token, std::string> stopped_by;  // the stop token or stop string
+  std::optional<double> mean_logprob;  // of the tokens that were generated, if there are any
+  Usage usage;
+  Timings timings;
+};
+
+// The text and tokens that one step added to the answer, or its end. `text` is whole characters;
+// all texts together are the answer. `tokens` has every token that the client pays for, also those
+// whose text is held back for now (half a character, the beginning of a stop string).
+struct OutputEvent {
+  bool echo = false;  // this is the prompt, not the answer; at most one, the first
+  std::string text;
+  std::vector<Token> tokens;
+  std::vector<TokenDetail> details;  // one for each of `tokens`, when logprobs are asked for
+  std::optional<Finish> finish;      // set in the last event, and only there
+};
+
+// Why a request was ended by other means than its own.
+enum class CancelReason {
+  kClientGone,
+  kTooSlow,
+  kDeadline,
+  kDrain,
+  kBatchFailed,  // another input of the same request has failed
+};
+
+// Returns the status of a request that was ended so, fit to be shown to the client.
+absl::Status CancelStatus(CancelReason reason);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_REQUEST_H_

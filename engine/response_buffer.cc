@@ -1,0 +1,88 @@
+#include "engine/response_buffer.h"
+
+#include <utility>
+
+namespace millrace {
+namespace {
+
+size_t Bytes(const OutputEvent& event) {
+  size_t bytes = sizeof(event) + event.text.size() + event.tokens.size() * sizeof(Token);
+  for (const TokenDetail& detail : event.details) {
+    bytes += sizeof(detail) + detail.bytes.size();
+    for (const TokenAlternative& other : detail.top) bytes += sizeof(other) + other.bytes.size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool ResponseBuffer::Push(OutputEvent event) {
+  const size_t bytes = Bytes(event);
+  std::function<void()> ready;
+  {
+    std::lock_guard lock(mutex_);
+    if (finished_ || abandoned_) return true;
+    // One event always fits an empty buffer: an echoed prompt with its log-probabilities may be
+    // larger than the bound, and no reader could have been fast enough for it.
+    if (!events_.empty() && bytes_ + bytes > kMaxBytes) return false;
+    if (events_.empty()) {
+      progress_ = clock_.Now();
+      ready = ready_;
+    }
+    bytes_ += bytes;
+    events_.push_back(std::move(event));
+  }
+  if (ready) ready();
+  return true;
+}
+
+bool ResponseBuffer::Finish(OutputEvent event) {
+  std::function<void()> ready;  // called and let go without the lock: a call may end with it
+  bool was_empty = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (finished_) return false;
+    finished_ = true;
+    if (abandoned_) return true;
+    ready.swap(ready_);
+    was_empty = events_.empty();
+    if (was_empty) progress_ = clock_.Now();
+    bytes_ += Bytes(event);
+    events_.push_back(std::move(event));
+  }
+  if (was_empty && ready) ready();
+  return true;
+}
+
+std::optional<OutputEvent> ResponseBuffer::Next() {
+  std::lock_guard lock(mutex_);
+  if (events_.empty()) return std::nullopt;
+  std::optional<OutputEvent> event(std::move(events_.front()));
+  events_.pop_front();
+  bytes_ -= Bytes(*event);
+  progress_ = clock_.Now();
+  return event;
+}
+
+void ResponseBuffer::Abandon() {
+  std::function<void()> ready;  // let go without the lock, as in Finish
+  std::deque<OutputEvent> events;
+  std::lock_guard lock(mutex_);
+  abandoned_ = true;
+  ready.swap(ready_);
+  events.swap(events_);
+  bytes_ = 0;
+}
+
+bool ResponseBuffer::finished() const {
+  std::lock_guard lock(mutex_);
+  return finished_;
+}
+
+std::optional<SteadyTime> ResponseBuffer::UnreadSince() const {
+  std::lock_guard lock(mutex_);
+  if (events_.empty()) return std::nullopt;
+  return progress_;
+}
+
+}  // namespace millrace

@@ -1,0 +1,60 @@
+// The bounded queue of one answer's events, between the output shard that fills it and the endpoint
+// that reads it.
+#ifndef MILLRACE_ENGINE_RESPONSE_BUFFER_H_
+#define MILLRACE_ENGINE_RESPONSE_BUFFER_H_
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+
+#include "base/clock.h"
+#include "engine/request.h"
+
+namespace millrace {
+
+// Thread-safe. Nothing here waits.
+class ResponseBuffer {
+ public:
+  // The most that may lie unread, in bytes of text, tokens and log-probabilities.
+  static constexpr size_t kMaxBytes = 1 << 20;
+
+  // `ready` is called without a lock each time the buffer goes from empty to not empty, and let go
+  // after the last event or Abandon.
+  ResponseBuffer(const Clock& clock, std::function<void()> ready)
+      : clock_(clock), ready_(std::move(ready)) {}
+  ResponseBuffer(const ResponseBuffer&) = delete;
+  ResponseBuffer& operator=(const ResponseBuffer&) = delete;
+
+  // False: the reader is too slow, and the event is lost. Events after the finish are ignored.
+  bool Push(OutputEvent event);
+
+  // The last event; it always fits. False: there was one already, and this one is ignored.
+  bool Finish(OutputEvent event);
+
+  std::optional<OutputEvent> Next();
+
+  // Drops the events and ignores later ones: Next will not be called again.
+  void Abandon();
+
+  bool finished() const;
+
+  // When the reader last took something, or when what lies unread came into the empty buffer,
+  // whichever is later. Nothing while there is nothing to read.
+  std::optional<SteadyTime> UnreadSince() const;
+
+ private:
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  std::function<void()> ready_;     // guarded by mutex_, called without it
+  std::deque<OutputEvent> events_;  // guarded by mutex_
+  size_t bytes_ = 0;                // guarded by mutex_
+  SteadyTime progress_;             // guarded by mutex_
+  bool finished_ = false;           // guarded by mutex_
+  bool abandoned_ = false;          // guarded by mutex_
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_RESPONSE_BUFFER_H_

@@ -1,0 +1,64 @@
+// The threads that turn prompts into tokens.
+#ifndef MILLRACE_ENGINE_TEXT_POOL_H_
+#define MILLRACE_ENGINE_TEXT_POOL_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace millrace {
+
+// Jobs run oldest first, but for one rule: all threads but one at most are at work on long texts,
+// so that a short prompt never waits behind a row of long ones.
+class TextPool {
+ public:
+  // From this many bytes of text on (or as many bytes of tokens), a job is a long one.
+  static constexpr size_t kLongBytes = 16 << 10;
+  // Bound on all texts that wait, unless one is alone: one may be as large as a message, 32 MiB.
+  static constexpr size_t kMaxWaitingBytes = 256 << 20;
+
+  // `threads` >= 2; `capacity` jobs may wait.
+  TextPool(int threads, size_t capacity);
+  TextPool(const TextPool&) = delete;
+  TextPool& operator=(const TextPool&) = delete;
+  // Runs what waits, then ends.
+  ~TextPool();
+
+  // Never waits. ResourceExhausted: it is full, and `work` will not run. `bytes`: of the text to
+  // work on.
+  absl::Status Submit(size_t bytes, std::function<void()> work);
+
+ private:
+  struct Job {
+    uint64_t number;  // in the order of Submit
+    size_t bytes;
+    std::function<void()> work;
+  };
+
+  void Run();
+  bool MayTakeLong() const;
+
+  const size_t capacity_;
+  const size_t max_long_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> short_;     // guarded by mutex_
+  std::deque<Job> long_;      // guarded by mutex_
+  size_t waiting_bytes_ = 0;  // guarded by mutex_
+  uint64_t next_number_ = 0;  // guarded by mutex_
+  size_t long_running_ = 0;   // guarded by mutex_
+  bool closed_ = false;       // guarded by mutex_
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_TEXT_POOL_H_

@@ -1,0 +1,148 @@
+#include "engine/text_set.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "formats/model_text.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kText);
+
+// Limit on one rendering; a template comes with the model, and may be a bad one.
+constexpr Duration kRenderTime = std::chrono::seconds(2);
+
+constexpr std::string_view kChatMl =
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+    "{% if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}";
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& path) {
+  MILLRACE_ASSIGN_OR_RETURN(const ModelText text, ReadModelText(path));
+  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
+                            PipelineTokenizer::Create(text.tokenizer));
+  absl::StatusOr<ChatTemplate> chat_template = absl::InvalidArgumentError(
+      "messages: the model has no chat template; allowed: a text prompt");
+  if (!text.chat_template.empty()) {
+    chat_template = ChatTemplate::Parse(
+        text.chat_template,
+        {.bos = text.bos, .eos = text.eos, .unk = text.unknown, .pad = text.pad});
+    if (!chat_template.ok()) {
+      kLog.Warning("chats will be refused: ", std::string(chat_template.status().message()));
+    }
+  }
+  return std::make_unique<const TextSet>(std::move(tokenizer), std::move(chat_template));
+}
+
+TextSet::TextSet(std::unique_ptr<const Tokenizer> tokenizer,
+                 absl::StatusOr<ChatTemplate> chat_template)
+    : tokenizer_(std::move(tokenizer)), chat_template_(std::move(chat_template)) {
+  for (Token token = 0; token < tokenizer_->vocab_size(); ++token) {
+    longest_token_ = std::max(longest_token_, tokenizer_->TokenBytes(token).size());
+  }
+}
+
+absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes() {
+  MILLRACE_ASSIGN_OR_RETURN(ChatTemplate chat_template, ChatTemplate::Parse(kChatMl, {}));
+  return std::make_unique<const TextSet>(std::make_unique<ByteTokenizer>(),
+                                         std::move(chat_template));
+}
+
+absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadline) const {
+  MILLRACE_RETURN_IF_ERROR(chat_template_.status());
+  auto json = nlohmann::ordered_json::array();
+  for (const ChatMessage& message : chat.messages) {
+    nlohmann::ordered_json entry = {{"role", message.role}, {"content", message.content}};
+    if (!message.name.empty()) entry["name"] = message.name;
+    json.push_back(std::move(entry));
+  }
+  auto kwargs = nlohmann::ordered_json::object();
+  if (!chat.template_kwargs.empty()) {
+    kwargs = nlohmann::ordered_json::parse(chat.template_kwargs, nullptr,
+                                           /*allow_exceptions=*/false);
+    if (!kwargs.is_object()) {
+      return absl::InvalidArgumentError("chat_template_kwargs is no JSON object");
+    }
+  }
+  ChatTemplateOptions options;
+  options.add_generation_prompt = chat.add_generation_prompt;
+  options.continue_final_message = chat.continue_final_message;
+  options.now = absl::Now();
+  const SteadyTime too_long = options.clock->Now() + kRenderTime;
+  options.deadline = std::min(deadline, too_long);
+  absl::StatusOr<std::string> text = chat_template_->Render(json, kwargs, options);
+  if (absl::IsDeadlineExceeded(text.status()) && too_long <= deadline) {
+    return absl::InvalidArgumentError("messages: the chat template takes too long for them");
+  }
+  return text;
+}
+
+absl::Status TextSet::CheckLength(size_t bytes, int64_t max_tokens) const {
+  const auto most = static_cast<uint64_t>(max_tokens) * longest_token_;
+  if (bytes <= most) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("prompt has ", bytes, " bytes, at most ", most,
+                                            " can fit in ", max_tokens, " tokens"));
+}
+
+absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& request,
+                                                         int64_t max_tokens,
+                                                         SteadyTime deadline) const {
+  if (const auto* tokens = std::get_if<std::vector<Token>>(&request.prompt)) return *tokens;
+  const auto encode = [&](std::string_view text,
+                          bool add_special) -> absl::StatusOr<std::vector<Token>> {
+    MILLRACE_RETURN_IF_ERROR(CheckLength(text.size(), max_tokens));
+    // As Hugging Face's tokenizers do, special tokens' text is taken for the tokens: prompts are
+    // written so.
+    return tokenizer_->Encode(text, {.add_special = add_special, .parse_special = true});
+  };
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) {
+    return encode(*text, request.add_special_tokens.value_or(true));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const std::string text,
+                            Render(std::get<Chat>(request.prompt), deadline));
+  return encode(text, request.add_special_tokens.value_or(false));
+}
+
+void TextSet::Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const {
+  if (tokens->size() <= static_cast<size_t>(most)) return;
+  const bool framed = std::holds_alternative<std::string>(prompt);
+  const int32_t kept = framed ? std::min(tokenizer_->text_frame().closing, most) : 0;
+  tokens->erase(tokens->begin() + (most - kept), tokens->end() - kept);
+}
+
+size_t PromptBytes(const Prompt& prompt) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
+  if (const auto* tokens = std::get_if<std::vector<Token>>(&prompt)) {
+    return tokens->size() * sizeof(Token);
+  }
+  const Chat& chat = std::get<Chat>(prompt);
+  size_t bytes = chat.template_kwargs.size();
+  for (const ChatMessage& message : chat.messages) {
+    bytes += sizeof(message) + message.role.size() + message.content.size() + message.name.size();
+  }
+  return bytes;
+}
+
+absl::Status CheckPromptBytes(std::string_view field, const Prompt& prompt) {
+  const size_t bytes = PromptBytes(prompt);
+  if (std::holds_alternative<std::vector<Token>>(prompt) || bytes <= Tokenizer::kMaxTextBytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      StrCat(std::holds_alternative<Chat>(prompt) ? "messages" : field, " has ", bytes,
+             " bytes; allowed: at most ", Tokenizer::kMaxTextBytes));
+}
+
+}  // namespace millrace

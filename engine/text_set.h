@@ -1,0 +1,66 @@
+// Everything that turns one model's text into tokens and back.
+#ifndef MILLRACE_ENGINE_TEXT_SET_H_
+#define MILLRACE_ENGINE_TEXT_SET_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "text/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace millrace {
+
+// Immutable: any number of threads may use it at once.
+class TextSet {
+ public:
+  // Reads a GGUF file or a Hugging Face folder, which may go afterwards. A model whose template is
+  // missing, or beyond what we render, is served without chats.
+  static absl::StatusOr<std::unique_ptr<const TextSet>> Load(const std::string& path);
+  // For --device fake: a token is a byte, and a conversation is written as ChatML (with Qwen3's
+  // enable_thinking).
+  static absl::StatusOr<std::unique_ptr<const TextSet>> Bytes();
+
+  // An error instead of a template is what chats are refused with.
+  TextSet(std::unique_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template);
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  bool has_chat_template() const { return chat_template_.ok(); }
+
+  // InvalidArgument: a text of so many bytes has more than `max_tokens` for sure.
+  absl::Status CheckLength(size_t bytes, int64_t max_tokens) const;
+
+  // The tokens of a prompt. InvalidArgument: the text is not UTF-8, or CheckLength refuses it, the
+  // template refuses the conversation, or there is no template. DeadlineExceeded: rendering did not
+  // end in time.
+  absl::StatusOr<std::vector<Token>> PromptTokens(const TokenizeRequest& request,
+                                                  int64_t max_tokens, SteadyTime deadline) const;
+
+  // Leaves the first of a prompt's tokens, `most` in all: of a text's frame what closes it stays.
+  void Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const;
+
+ private:
+  absl::StatusOr<std::string> Render(const Chat& chat, SteadyTime deadline) const;
+
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  absl::StatusOr<ChatTemplate> chat_template_;
+  size_t longest_token_ = 0;  // bytes
+};
+
+// Returns the size of the text to work on, in bytes: four for a token; a message's own fields, and
+// a conversation's template variables.
+size_t PromptBytes(const Prompt& prompt);
+
+// InvalidArgument: a text, or a conversation, of more than Tokenizer::kMaxTextBytes.
+absl::Status CheckPromptBytes(std::string_view field, const Prompt& prompt);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_TEXT_SET_H_

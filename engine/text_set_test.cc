@@ -1,0 +1,111 @@
+#include "engine/text_set.h"
+
+#include <memory>
+#include <string>
+
+#include "formats/tokenizer_spec.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kPlenty = 1 << 20;
+
+TokenizeRequest Text(std::string text) {
+  TokenizeRequest request;
+  request.prompt.emplace<std::string>(std::move(text));
+  return request;
+}
+
+TokenizeRequest User(std::string content, Chat chat = {}) {
+  TokenizeRequest request;
+  chat.messages.push_back({.role = "user", .content = std::move(content)});
+  request.prompt = std::move(chat);
+  return request;
+}
+
+std::unique_ptr<const TextSet> WithTemplate(const std::string& source) {
+  return std::make_unique<const TextSet>(std::make_unique<ByteTokenizer>(),
+                                         ChatTemplate::Parse(source, {}));
+}
+
+std::string Characters(const std::vector<Token>& tokens) { return {tokens.begin(), tokens.end()}; }
+
+TEST(TextSetTest, TokensAreTakenAsTheyAre) {
+  TokenizeRequest request;
+  request.prompt = std::vector<Token>{5, 6};
+  EXPECT_EQ(*(*TextSet::Bytes())->PromptTokens(request, kPlenty, SteadyTime::max()),
+            (std::vector<Token>{5, 6}));
+}
+
+TEST(TextSetTest, RendersWithAndWithoutTheAnswersHeader) {
+  const auto text = *TextSet::Bytes();
+  const auto render = [&](Chat chat) {
+    return Characters(*text->PromptTokens(User("hi", std::move(chat)), kPlenty, SteadyTime::max()));
+  };
+  EXPECT_EQ(render({}), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(render({.add_generation_prompt = false}), "<|im_start|>user\nhi<|im_end|>\n");
+  EXPECT_EQ(render({.add_generation_prompt = false, .continue_final_message = true}),
+            "<|im_start|>user\nhi");
+}
+
+TEST(TextSetTest, GivesATemplateItsOwnVariables) {
+  const auto text = WithTemplate("{{ a.b }}{{ c is defined }}{{ messages[0].content }}");
+  const auto render = [&](std::string kwargs) {
+    return text->PromptTokens(User("hi", {.template_kwargs = std::move(kwargs)}), kPlenty,
+                              SteadyTime::max());
+  };
+  EXPECT_EQ(Characters(*render(R"({"a": {"b": [1, "é"]}, "z": 1})")), "[1, 'é']Falsehi");
+  EXPECT_THAT(std::string(render("[]").status().message()), HasSubstr("chat_template_kwargs"));
+  EXPECT_THAT(std::string(render("{").status().message()), HasSubstr("chat_template_kwargs"));
+}
+
+TEST(TextSetTest, ATextThatCannotFitIsNotTokenized) {
+  const auto text = *TextSet::Bytes();  // its longest token is "</s>"
+  EXPECT_TRUE(text->PromptTokens(Text(std::string(400, 'x')), 100, SteadyTime::max()).ok());
+  const auto refused = text->PromptTokens(Text(std::string(401, 'x')), 100, SteadyTime::max());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("prompt has 401 bytes, at most 400 can fit in 100 tokens"));
+}
+
+TEST(TextSetTest, ATemplateBeyondUsRefusesChatsAndNothingElse) {
+  const auto text = WithTemplate("{% include 'x' %}");
+  EXPECT_FALSE(text->has_chat_template());
+  EXPECT_EQ(text->PromptTokens(User("hi"), kPlenty, SteadyTime::max()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(text->PromptTokens(Text("hi"), kPlenty, SteadyTime::max()).ok());
+}
+
+TEST(TextSetTest, ATemplateMayRefuseAConversation) {
+  const auto text = WithTemplate("{{ raise_exception('no') }}");
+  const auto refused = text->PromptTokens(User("hi"), kPlenty, SteadyTime::max());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no"));
+}
+
+TEST(TextSetTest, TruncatesAFramedTextToAnyLength) {
+  TokenizerSpec spec;
+  spec.vocabulary = {{"a", 0}, {"[", 1}, {"]", 2}};
+  spec.model = WordLevelModelSpec{"a"};
+  spec.frame = {1, std::nullopt, 2, 2, 2};
+  const TextSet text(*PipelineTokenizer::Create(spec), absl::UnimplementedError(""));
+  const std::vector<Token> whole = {1, 0, 2, 2, 2};
+  const auto truncated = [&](int32_t most) {
+    std::vector<Token> tokens = whole;
+    text.Truncate("a", most, &tokens);
+    return tokens;
+  };
+  EXPECT_EQ(truncated(5), whole);
+  EXPECT_EQ(truncated(4), (std::vector<Token>{1, 2, 2, 2}));
+  EXPECT_EQ(truncated(3), (std::vector<Token>{2, 2, 2}));
+  EXPECT_EQ(truncated(2), (std::vector<Token>{2, 2}));  // less than closes every text
+  EXPECT_EQ(truncated(0), std::vector<Token>());
+}
+
+}  // namespace
+}  // namespace millrace

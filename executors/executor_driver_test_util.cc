@@ -1,0 +1,206 @@
+#include "executors/executor_driver_test_util.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+namespace millrace {
+
+void CheckOk(const absl::Status& status) {
+  if (status.ok()) return;
+  std::cerr << status << "\n";
+  std::abort();
+}
+
+ExecutorDriver::ExecutorDriver(Executor& executor)
+    : executor_(executor), sequences_(executor.info().limits.max_num_seqs) {
+  for (BlockId block = executor.info().limits.num_blocks; block-- > 0;)
+    free_blocks_.push_back(block);
+}
+
+SlotId ExecutorDriver::Add(std::vector<Token> prompt, SamplingParams sampling,
+                           absl::Span<const BlockId> cached) {
+  SlotId slot = 0;
+  while (sequences_[slot].used) ++slot;
+  const int32_t prompt_tokens = static_cast<int32_t>(prompt.size());
+  Sequence& sequence = sequences_[slot];
+  sequence = {.used = true,
+              .sampling = std::make_shared<const SamplingParams>(std::move(sampling)),
+              .prompt_tokens = prompt_tokens,
+              .tokens = std::move(prompt),
+              .computed = static_cast<int32_t>(cached.size()) * executor_.info().limits.block_size,
+              .blocks = {cached.begin(), cached.end()},
+              .cached = cached.size()};
+  return slot;
+}
+
+void ExecutorDriver::Remove(SlotId slot) {
+  Sequence& sequence = sequences_[slot];
+  free_blocks_.insert(free_blocks_.end(), sequence.blocks.begin() + sequence.cached,
+                      sequence.blocks.end());
+  sequence = {};
+}
+
+// A plan has capacity for the history of one sequence of maximum length, so sequences with
+// penalties and long prompts start in separate steps.
+void ExecutorDriver::AddStart(SlotId slot, StepPlan& plan) {
+  Sequence& sequence = sequences_[slot];
+  sequence.started = true;
+  SlotStart start{.slot = slot, .sampling = sequence.sampling};
+  if (sequence.sampling->penalizes()) {
+    start.history.begin = static_cast<int32_t>(plan.history.size());
+    plan.history.insert(plan.history.end(), sequence.tokens.begin(), sequence.tokens.end());
+    start.history.end = static_cast<int32_t>(plan.history.size());
+    start.prompt_tokens = sequence.prompt_tokens;
+  }
+  plan.starts.push_back(std::move(start));
+}
+
+StepPlan ExecutorDriver::Plan(absl::Span<const Share> shares, std::optional<int32_t> score_from) {
+  const int32_t block_size = executor_.info().limits.block_size;
+  StepPlan plan;
+  plan.id = ++last_id_;
+  for (const auto& [slot, count] : shares) {
+    Sequence& sequence = sequences_[slot];
+    if (!sequence.started) AddStart(slot, plan);
+    StepRow row{.slot = slot, .start = sequence.computed, .num_tokens = count};
+    row.tokens.begin = static_cast<int32_t>(plan.tokens.size());
+    if (sequence.sampled_by.has_value()) {
+      row.sampled_by = sequence.sampled_by;
+    } else {
+      plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + row.start,
+                         sequence.tokens.begin() + row.start + count);
+    }
+    row.tokens.end = static_cast<int32_t>(plan.tokens.size());
+    const int32_t end = row.start + count;
+    while (static_cast<int32_t>(sequence.blocks.size()) * block_size < end) {
+      sequence.blocks.push_back(free_blocks_.back());
+      free_blocks_.pop_back();
+    }
+    row.blocks.begin = static_cast<int32_t>(plan.blocks.size());
+    plan.blocks.insert(plan.blocks.end(), sequence.blocks.begin() + sequence.sent,
+                       sequence.blocks.end());
+    row.blocks.end = static_cast<int32_t>(plan.blocks.size());
+    sequence.sent = sequence.blocks.size();
+    sequence.computed = end;
+
+    row.logits.begin = static_cast<int32_t>(plan.logits.size());
+    const int32_t known = static_cast<int32_t>(sequence.tokens.size());
+    if (score_from.has_value()) {
+      for (int32_t at = std::max(row.start + 1, *score_from); at <= end && at < known; ++at) {
+        plan.logits.push_back({.offset = at - 1 - row.start, .target = sequence.tokens[at]});
+      }
+    }
+    if (end == known) {
+      plan.logits.push_back({.offset = count - 1});
+      sequence.tokens.push_back(-1);  // a placeholder until the result arrives
+      sequence.sampled_by = plan.id;
+    }
+    row.logits.end = static_cast<int32_t>(plan.logits.size());
+    plan.rows.push_back(row);
+  }
+  return plan;
+}
+
+StepResult ExecutorDriver::Take() {
+  std::optional<StepResult> result = executor_.Wait();
+  CheckOk(result->status);
+  for (const RowResult& row : result->rows) {
+    CheckOk(row.status);
+    Sequence& sequence = sequences_[row.slot];
+    const auto unknown = std::find(sequence.tokens.begin(), sequence.tokens.end(), -1);
+    if (row.tokens.size() == 0 || unknown == sequence.tokens.end()) continue;
+    const TokenResult& sampled = result->tokens[row.tokens.end - 1];
+    *unknown = sampled.token;
+    if (sampled.logprob.has_value()) sequence.logprobs.push_back(*sampled.logprob);
+  }
+  return *std::move(result);
+}
+
+StepResult ExecutorDriver::Step(absl::Span<const Share> shares, std::optional<int32_t> score_from) {
+  CheckOk(executor_.Submit(Plan(shares, score_from)));
+  StepResult result = Take();
+  for (const auto& [slot, count] : shares) {
+    (void)count;
+    sequences_[slot].sampled_by.reset();
+  }
+  return result;
+}
+
+void ExecutorDriver::Decode(absl::Span<const SlotId> slots, int32_t steps) {
+  std::vector<Share> shares;
+  for (const SlotId slot : slots) shares.push_back({slot, 1});
+  for (int32_t step = 0; step < steps; ++step) {
+    CheckOk(executor_.Submit(Plan(shares, std::nullopt)));
+    if (step > 0) Take();
+  }
+  Take();
+  for (const SlotId slot : slots) sequences_[slot].sampled_by.reset();
+}
+
+void ExecutorDriver::Generate(absl::Span<const SlotId> slots, int32_t count, int32_t chunk) {
+  const int32_t budget = executor_.info().limits.max_num_batched_tokens;
+  for (const SlotId slot : slots) {
+    Sequence& sequence = sequences_[slot];
+    while (sequence.computed < static_cast<int32_t>(sequence.tokens.size()) &&
+           !sequence.sampled_by) {
+      const int32_t left = static_cast<int32_t>(sequence.tokens.size()) - sequence.computed;
+      const int32_t known = static_cast<int32_t>(sequence.tokens.size());
+      Step({{slot, std::min({left, chunk, budget})}});
+      if (static_cast<int32_t>(sequence.tokens.size()) > known) break;
+    }
+  }
+  if (count > 1) Decode(slots, count - 1);
+}
+
+PenalizedOutput GeneratePenalized(Executor& executor, const std::vector<Token>& prompt,
+                                  int32_t count) {
+  ExecutorDriver driver(executor);
+  const SamplingParams strict{.temperature = 0, .repetition_penalty = 100};
+  const SlotId slot = driver.Add(prompt, strict);
+  const SlotId freely = driver.Add(prompt, {.temperature = 0});
+  driver.Generate({slot, freely}, count, 16);
+  std::vector<Token> half = driver.tokens(slot);
+  half.resize(half.size() - count / 2);
+  const SlotId again = driver.Add(half, strict);
+  driver.Generate({again}, count / 2, 1000);
+  return {driver.tokens(slot), driver.tokens(again), driver.tokens(freely)};
+}
+
+std::vector<TokenResult> ForkByCopy(Executor& executor, const std::vector<Token>& prompt,
+                                    const SamplingParams& sampling) {
+  constexpr BlockId kCopy = 5;
+  const auto params = std::make_shared<const SamplingParams>(sampling);
+  const auto length = static_cast<int32_t>(prompt.size());
+  const auto step = [&](StepPlan plan) {
+    CheckOk(executor.Submit(std::move(plan)));
+    std::optional<StepResult> result = executor.Wait();
+    CheckOk(result->status);
+    return std::move(result->tokens);
+  };
+  StepPlan first;
+  first.id = 1;
+  first.starts = {{0, params}};
+  first.tokens = prompt;
+  first.blocks = {0};
+  first.rows = {
+      {.slot = 0, .start = 0, .num_tokens = length, .tokens = {0, length}, .blocks = {0, 1}}};
+  step(std::move(first));
+  StepPlan fork;
+  fork.id = 2;
+  fork.copies = {{.src = 0, .dst = kCopy}};
+  fork.starts = {{1, params}};
+  fork.tokens = {7, 7};
+  fork.blocks = {kCopy};
+  fork.logits = {{.offset = 0}, {.offset = 0}};
+  fork.rows = {{.slot = 0, .start = length, .num_tokens = 1, .tokens = {0, 1}, .logits = {0, 1}},
+               {.slot = 1,
+                .start = length,
+                .num_tokens = 1,
+                .tokens = {1, 2},
+                .blocks = {0, 1},
+                .logits = {1, 2}}};
+  return step(std::move(fork));
+}
+
+}  // namespace millrace

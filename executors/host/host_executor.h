@@ -1,0 +1,38 @@
+// The executor of models that run on this process's threads, with any library.
+#ifndef MILLRACE_EXECUTORS_HOST_HOST_EXECUTOR_H_
+#define MILLRACE_EXECUTORS_HOST_HOST_EXECUTOR_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "executors/executor.h"
+#include "executors/host/step_input.h"
+#include "executors/slot_results.h"
+
+namespace millrace {
+
+// A loaded model. After construction only the executor's worker thread uses it.
+class HostModel {
+ public:
+  virtual ~HostModel() = default;
+
+  virtual const ModelInfo& info() const = 0;
+
+  // Copies a whole block in all layers.
+  virtual void Copy(const BlockCopy& copy) = 0;
+
+  // Runs a step of at least one token. Returns the outcomes of input.samples in order, possibly
+  // followed by further entries; valid until the next call. An error means that the executor has
+  // failed, like a device.
+  virtual absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) = 0;
+
+  // For an encoder: the embeddings of the last Run's rows, [rows, info().limits.embedding_size].
+  virtual absl::Span<const float> embeddings() const { return {}; }
+};
+
+std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_EXECUTORS_HOST_HOST_EXECUTOR_H_

@@ -1,0 +1,62 @@
+#include "executors/host/slots.h"
+
+namespace millrace {
+
+Slots::Slots(const StepLimits& limits) : slots_(limits.max_num_seqs), results_(limits) {
+  for (Slot& slot : slots_) {
+    slot.block_table.reserve((limits.max_model_len + limits.block_size - 1) / limits.block_size);
+  }
+}
+
+void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
+  for (const SlotStart& start : plan.starts) {
+    Slot& slot = slots_[start.slot];
+    slot.sampling = start.sampling;
+    slot.counts.Reset(
+        absl::MakeConstSpan(plan.history).subspan(start.history.begin, start.history.size()),
+        start.prompt_tokens);
+    slot.block_table.clear();
+  }
+  input->rows.clear();
+  input->tokens.clear();
+  input->positions.clear();
+  input->row_of.clear();
+  input->wanted.clear();
+  input->samples.clear();
+  for (const StepRow& row : plan.rows) {
+    Slot& slot = slots_[row.slot];
+    slot.block_table.insert(slot.block_table.end(), plan.blocks.begin() + row.blocks.begin,
+                            plan.blocks.begin() + row.blocks.end);
+    const int first = static_cast<int>(input->tokens.size());
+    for (int i = 0; i < row.num_tokens; ++i) {
+      input->tokens.push_back(row.sampled_by.has_value() ? slot.last_token
+                                                         : plan.tokens[row.tokens.begin + i]);
+      input->positions.push_back(row.start + i);
+      input->row_of.push_back(static_cast<int>(input->rows.size()));
+    }
+    input->rows.push_back({first, row.num_tokens, slot.block_table.data()});
+    for (int32_t at = row.logits.begin; at < row.logits.end; ++at) {
+      const WantedLogits& wanted = plan.logits[at];
+      input->wanted.push_back(first + wanted.offset);
+      input->samples.push_back({.params = slot.sampling.get(),
+                                .position = row.start + wanted.offset + 1,
+                                .target = wanted.target,
+                                .counts = &slot.counts});
+    }
+  }
+}
+
+StepResult Slots::End(const StepPlan& plan, absl::Span<const Sampled> sampled) {
+  size_t next = 0;
+  for (const StepRow& row : plan.rows) {
+    for (int32_t at = row.logits.begin; at < row.logits.end; ++at, ++next) {
+      if (plan.logits[at].target.has_value()) continue;
+      Slot& slot = slots_[row.slot];
+      slot.last_token = sampled[next].token;
+      if (slot.sampling->penalizes()) slot.counts.AddGenerated(slot.last_token);
+    }
+  }
+  return results_.Make(plan, sampled);
+}
+
+}  // namespace millrace

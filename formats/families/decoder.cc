@@ -1,0 +1,79 @@
+#include "formats/families/decoder.h"
+
+#include <string>
+#include <variant>
+
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+void AddAttention(const std::string& block, int64_t hidden, const SoftmaxAttention& attention,
+                  std::vector<ModelTensor>* tensors) {
+  const int64_t head = attention.head_size;
+  const int64_t q = attention.heads * head;
+  const int64_t kv = attention.kv_heads * head;
+  const auto linear = [&](const char* name, int64_t out, int64_t in) {
+    tensors->push_back({StrCat(block, name, ".weight"), {out, in}, TensorRole::kLinear});
+  };
+  const auto vector = [&](const char* name, int64_t size) {
+    tensors->push_back({block + name, {size}, TensorRole::kVector});
+  };
+  if (attention.fused_qkv) {
+    linear("attn_qkv", q + 2 * kv, hidden);
+  } else {
+    linear("attn_q", q, hidden);
+    linear("attn_k", kv, hidden);
+    linear("attn_v", kv, hidden);
+  }
+  if (attention.qkv_bias) {
+    vector("attn_q.bias", q);
+    vector("attn_k.bias", kv);
+    vector("attn_v.bias", kv);
+  }
+  if (attention.qk_norm != QkNorm::kNone) {
+    const bool whole = attention.qk_norm == QkNorm::kWhole;
+    vector("attn_q_norm.weight", whole ? q : head);
+    vector("attn_k_norm.weight", whole ? kv : head);
+  }
+  linear("attn_output", hidden, q);
+}
+
+void AddFeedForward(const std::string& block, int64_t hidden, const GatedFeedForward& ffn,
+                    std::vector<ModelTensor>* tensors) {
+  const int64_t size = ffn.size;
+  const auto linear = [&](const char* name, int64_t out, int64_t in) {
+    tensors->push_back({StrCat(block, name, ".weight"), {out, in}, TensorRole::kLinear});
+  };
+  if (!ffn.fused_gate_up) linear("ffn_gate", size, hidden);
+  linear("ffn_up", ffn.fused_gate_up ? 2 * size : size, hidden);
+  linear("ffn_down", hidden, size);
+}
+
+}  // namespace
+
+std::vector<ModelTensor> DecoderTensors(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  std::vector<ModelTensor> tensors = {
+      {"token_embd.weight", {config.vocab_size, hidden}, TensorRole::kTable}};
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerConfig& layer = config.layers[i];
+    const std::string block = StrCat("blk.", i, ".");
+    const auto norm = [&](bool present, const char* name) {
+      if (present) tensors.push_back({block + name, {hidden}, TensorRole::kVector});
+    };
+    norm(NormsInput(layer.norms), "attn_norm.weight");
+    AddAttention(block, hidden, layer.softmax(), &tensors);
+    norm(NormsOutput(layer.norms), "post_attention_norm.weight");
+    norm(NormsInput(layer.norms), "ffn_norm.weight");
+    AddFeedForward(block, hidden, std::get<GatedFeedForward>(layer.feed_forward), &tensors);
+    norm(NormsOutput(layer.norms), "post_ffw_norm.weight");
+  }
+  tensors.push_back({"output_norm.weight", {hidden}, TensorRole::kVector});
+  if (!config.tied_embeddings) {
+    tensors.push_back({"output.weight", {config.vocab_size, hidden}, TensorRole::kTable});
+  }
+  return tensors;
+}
+
+}  // namespace millrace

@@ -1,0 +1,67 @@
+// The parts that families of decoders share: their tensors, and most of transformers' spellings.
+#ifndef MILLRACE_FORMATS_FAMILIES_DECODER_H_
+#define MILLRACE_FORMATS_FAMILIES_DECODER_H_
+
+#include <vector>
+
+#include "formats/families/family.h"
+
+namespace millrace {
+
+// The tensors that the layers of `config` call for. Shapes, outermost first, with H = hidden_size,
+// D = head_size, F = the feed-forward network's size:
+//   token_embd.weight, output.weight (unless tied)   [vocab_size, H]
+//   output_norm.weight                               [H]
+//   blk.N.attn_norm.weight, blk.N.ffn_norm.weight (if NormsInput)                     [H]
+//   blk.N.post_attention_norm.weight, blk.N.post_ffw_norm.weight (if NormsOutput)     [H]
+//   blk.N.attn_q.weight                              [heads * D, H]
+//   blk.N.attn_k.weight, blk.N.attn_v.weight         [kv_heads * D, H]
+//   blk.N.attn_q.bias, .attn_k.bias, .attn_v.bias (if qkv_bias)      a number for each row
+//   blk.N.attn_qkv.weight (if fused_qkv, in place of the three)      their rows together
+//   blk.N.attn_q_norm.weight, blk.N.attn_k_norm.weight (if qk_norm)  [D], or a number for each row
+//   blk.N.attn_output.weight                         [H, heads * D]
+//   blk.N.ffn_gate.weight, blk.N.ffn_up.weight       [F, H]
+//   blk.N.ffn_up.weight (if fused_gate_up, in place of the two)      [2 * F, H]
+//   blk.N.ffn_down.weight                            [H, F]
+std::vector<ModelTensor> DecoderTensors(const ModelConfig& config);
+
+// All but the norms of the feed-forward network and of what blocks add, whose names differ.
+inline constexpr Spelling kDecoderSpellings[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
+    {"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    // Scales of FP8 keys and values.
+    {"blk.#.attn.k_scale", "model.layers.#.self_attn.k_scale"},
+    {"blk.#.attn.k_scale", "model.layers.#.self_attn.attn.k_scale"},
+    {"blk.#.attn.k_scale", "model.layers.#.self_attn.k_proj.k_scale"},
+    {"blk.#.attn.k_scale", "model.layers.#.self_attn.k_proj.output_scale"},
+    {"blk.#.attn.v_scale", "model.layers.#.self_attn.v_scale"},
+    {"blk.#.attn.v_scale", "model.layers.#.self_attn.attn.v_scale"},
+    {"blk.#.attn.v_scale", "model.layers.#.self_attn.v_proj.v_scale"},
+    {"blk.#.attn.v_scale", "model.layers.#.self_attn.v_proj.output_scale"},
+};
+
+// For layers that norm what their blocks read, and no more.
+inline constexpr Spelling kPreNormSpellings[] = {
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"}};
+
+// For layers that norm what their blocks add, and perhaps what they read.
+inline constexpr Spelling kOutputNormSpellings[] = {
+    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm"},
+    {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm"}};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_FAMILIES_DECODER_H_

@@ -1,0 +1,56 @@
+// The description of a model family. Each family has a file of this folder, and families.h lists
+// them.
+#ifndef MILLRACE_FORMATS_FAMILIES_FAMILY_H_
+#define MILLRACE_FORMATS_FAMILIES_FAMILY_H_
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "formats/families/gguf_reader.h"
+#include "formats/families/hf_reader.h"
+#include "formats/model_config.h"
+#include "formats/model_tensors.h"
+
+namespace millrace {
+
+// An architecture as config.json's `architectures` names it, and the reader of its fields.
+// Everything but the layers' types and quantization is read.
+struct HfArchitecture {
+  std::string_view name;
+  absl::StatusOr<ModelConfig> (*read)(const HfReader& config);
+};
+
+// How the files of a folder spell a tensor, or a module whose tensors are `<module>.weight` and so
+// on. # stands for a layer's number.
+struct Spelling {
+  std::string_view gguf;
+  std::string_view hf;
+};
+
+struct Family {
+  std::string_view name;  // in GGUF files and in ModelConfig::architecture
+  absl::Span<const HfArchitecture> hf;
+  absl::StatusOr<ModelConfig> (*read_gguf)(const GgufReader& file);
+  // In GGUF files the pairs that rotate together are neighbours: llama.cpp's converter reorders the
+  // rows of q and k where transformers has them half a head apart.
+  bool interleaved_in_gguf = false;
+
+  // Its tensors by GGUF's names, and their spellings in folders: the family's own first, then those
+  // that it shares. A name may have several spellings, the usual one first.
+  std::vector<ModelTensor> (*tensors)(const ModelConfig& config);
+  absl::Span<const Spelling> spellings;
+  absl::Span<const Spelling> shared_spellings = {};
+  // The prefixes that a folder's names may have; empty: they have none.
+  absl::Span<const std::string_view> hf_prefixes = {};
+  // Tensors that begin so belong to heads which we have no use for: they are left alone.
+  absl::Span<const std::string_view> ignored = {};
+
+  // Tiny models for the tests (family_twins.h has the fields), a JSON list.
+  std::string_view twins;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_FAMILIES_FAMILY_H_

@@ -1,0 +1,94 @@
+"""Runs clang-tidy over source files, several in one translation unit where they can be (scripts/batches.py says why).
+
+Usage: tidy.py BUILD JOBS FILES...   BUILD holds compile_commands.json; FILES are relative to the current folder.
+
+A batch that does not compile or that has a finding is judged again file by file, and only that second judgement counts. So a finding
+always names the file as it is compiled in the build. Files with a `using` declaration that they do not use are judged alone, because
+another file of the batch might use it.
+"""
+
+import collections
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import batches
+
+SIZE = 8
+_FOUND = re.compile(r"(?:warning|error): ")
+
+
+def flags(command):
+    """A compile command without its program, source and output."""
+    words = shlex.split(command)[1:]
+    at = words.index("-o")
+    return tuple(words[:at] + [word for word in words[at + 2:-2]])
+
+
+def unused_using(path):
+    text = batches.without_comments(pathlib.Path(path).read_text())
+    names = re.findall(r"^using\s+(?:\w*\s*::\s*)+(\w+);", text, re.M)
+    return any(len(re.findall(rf"\b{name}\b", text)) == 1 for name in names)
+
+
+def plan(commands, files):
+    """The files in batches, those of one target and with the same flags together, the largest batch first."""
+    alike, jobs = collections.defaultdict(list), []
+    for file in files:
+        command = commands[os.path.abspath(file)]["command"]
+        if unused_using(file):
+            jobs.append([file])
+        else:
+            target = re.search(r" -o (\S+?)[.]dir/", command)[1]
+            alike[target, flags(command)].append(file)
+    for group in alike.values():
+        jobs += batches.batches(group, SIZE)
+    return sorted(jobs, key=len, reverse=True)
+
+
+def tidy(folder, source):
+    run = subprocess.run(["clang-tidy", "-p", folder, "--quiet", "--warnings-as-errors=*", source],
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    output = "\n".join(line for line in run.stdout.splitlines() if not re.match(r"\d+ warnings? (and \d+ errors? )?generated", line))
+    return run.returncode == 0 and not _FOUND.search(output), output
+
+
+def judge(build, commands, number, files):
+    """Whether all is well with these files, and what clang-tidy says otherwise."""
+    if len(files) > 1:
+        folder = build / "tidy" / str(number)
+        folder.mkdir(parents=True, exist_ok=True)
+        batch = folder / "batch.cc"
+        batch.write_text("".join(f'#include "{os.path.abspath(file)}"  // NOLINT(bugprone-suspicious-include)\n' for file in files))
+        first = commands[os.path.abspath(files[0])]
+        command = shlex.join(["c++", *flags(first["command"]), "-o", "batch.o", "-c", str(batch)])
+        entry = {"directory": first["directory"], "file": str(batch), "command": command}
+        (folder / "compile_commands.json").write_text(json.dumps([entry]))
+        good, _ = tidy(folder, batch)
+        if good:
+            return True, ""
+    results = [tidy(build, file) for file in files]
+    return all(good for good, _ in results), "\n".join(output for good, output in results if not good)
+
+
+def main(build, jobs, files):
+    build = pathlib.Path(build).resolve()
+    commands = {entry["file"]: entry for entry in json.loads((build / "compile_commands.json").read_text())}
+    planned = plan(commands, files)
+    print(f"clang-tidy: {len(files)} files in {len(planned)} translation units", file=sys.stderr)
+    good = True
+    with concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
+        for well, output in pool.map(lambda job: judge(build, commands, *job), enumerate(planned)):
+            good &= well
+            if output:
+                print(output, flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -1,0 +1,70 @@
+"""The documents: their links lead somewhere, they name functions that exist, and they keep to their length."""
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not re.match(r"build|[.]", path.relative_to(ROOT).parts[0]))
+CODE_BLOCK = re.compile(r"^```.*?^```", re.M | re.S)
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+
+
+def links(document):
+    """(text, target) of each link outside of code blocks that does not lead into the web."""
+    for found in LINK.finditer(CODE_BLOCK.sub("", document.read_text())):
+        if not re.match(r"[a-z]+:", found["target"]):
+            yield found["text"], found["target"]
+
+
+def anchors(document):
+    """The fragments of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", CODE_BLOCK.sub("", document.read_text()), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(document):
+    for _, target in links(document):
+        path, _, fragment = target.partition("#")
+        file = (document.parent / path).resolve() if path else document
+        assert file.exists(), f"{target}: there is no such file"
+        assert not fragment or file.suffix != ".md" or fragment in anchors(file), f"{target}: there is no such heading"
+
+
+def test_the_life_of_a_request_names_functions_that_exist():
+    document = ROOT / "docs" / "life-of-a-request.md"
+    named = [(text, target) for text, target in links(document) if text.startswith("`")]
+    assert len(named) > 40
+    for text, target in named:
+        source = (document.parent / target).read_text()
+        for name in text.strip("`").split("::"):
+            assert re.search(rf"\b{name}\b", source), f"{target} has no {text}"
+
+
+def test_the_index_of_experiments_lists_every_page():
+    folder = ROOT / "docs" / "experiments"
+    listed = {target for _, target in links(folder / "README.md")}
+    assert {path.name for path in folder.glob("*.md")} - {"README.md"} <= listed
+
+
+def test_the_front_page_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path.name == "README.md"], ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_folder_explains_itself_on_a_page(document):
+    lines = document.read_text().splitlines()
+    if document.parent != ROOT:
+        assert len(lines) <= 80, f"{len(lines)} lines; measurements belong to docs/speed.md, what was tried to docs/experiments/"
+
+
+@pytest.mark.parametrize("name", ["coming-from-vllm.md", "coming-from-llama-cpp.md"])
+def test_the_guides_name_settings_that_exist(name):
+    """The second column of a table of flags is Millrace's."""
+    settings = (ROOT / "docs" / "settings.md").read_text()
+    known = {f"--{no}{flag}" for optional, flag in re.findall(r"`--(\[no-\])?([a-z0-9-]+)", settings) for no in ("", "no-" if optional else "")}
+    rows = re.findall(r"^\| `-[^|]*\|([^|]*)\|", (ROOT / "docs" / name).read_text(), re.M)
+    flags = {flag for row in rows for flag in re.findall(r"--[a-z][a-z0-9-]*", row)}
+    assert len(flags) > 10
+    assert flags <= known, flags - known

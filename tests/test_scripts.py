@@ -1,0 +1,91 @@
+"""The scripts that check the tree: which files are compiled as one (scripts/batches.py), what tests took (scripts/total.py)."""
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+SCRIPTS = pathlib.Path(__file__).parent.parent / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+import batches  # noqa: E402
+import tidy  # noqa: E402
+
+
+def together(folder, *sources):
+    """Whether these two sources may be compiled as one."""
+    paths = []
+    for number, source in enumerate(sources):
+        path = folder / f"{number}.cc"
+        path.write_text(source)
+        paths.append(str(path))
+    return len(batches.batches(paths, 8)) == 1
+
+
+UNNAMED = "namespace millrace {\nnamespace {\n%s\n}  // namespace\n%s\n}  // namespace millrace\n"
+
+
+@pytest.mark.parametrize("mine", [
+    "int Parse(int x) { return x; }", "struct Parse { int x; };", "enum class Parse { kOne };", "using Parse = int;",
+    "constexpr int Parse = 1;", "template <typename T>\nstd::vector<T> Parse(T x) {\n  return {x};\n}", "const char* const Parse[] = {};",
+])
+def test_a_name_that_a_file_keeps_to_itself_stands_in_one_file_of_a_batch(tmp_path, mine):
+    first = UNNAMED % (mine, "")
+    assert not together(tmp_path, first, UNNAMED % (mine, ""))
+    assert not together(tmp_path, first, UNNAMED % ("", "int Use() { return Parse(1); }"))
+    assert together(tmp_path, first, UNNAMED % ("", "int Use() { return other::Parse(1) + a.Parse(2) + b->Parse(3); }  // Parse"))
+    assert together(tmp_path, first, UNNAMED % ("", 'const std::string& Use() { return "Parse"; }'))
+
+
+def test_names_of_internal_linkage_count_wherever_they_stand(tmp_path):
+    for source in ("static int Parse() { return 1; }", "constexpr int Parse = 1;", "#define Parse 1"):
+        assert not together(tmp_path, source, "int Use() { return Parse; }"), source
+    assert together(tmp_path, "int Reader::Parse() { return 1; }", "int Use(Reader r) { return r.Parse(); }")
+    assert together(tmp_path, "int Other() { const int Parse = 1; return Parse; }", "int Use() { return Parse(); }")
+
+
+def test_declarations_that_may_be_repeated_keep_nothing_apart(tmp_path):
+    source = "using ::testing::HasSubstr;\nnamespace millrace {\nTEST(Suite, %s) { EXPECT_THAT(x, HasSubstr(y)); }\n}\n"
+    assert together(tmp_path, source % "One", source % "Two")
+
+
+def test_a_name_that_only_the_other_files_headers_declare_keeps_them_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(batches, "ROOT", tmp_path)
+    (tmp_path / "all.h").write_text('#include "traits.h"\n')
+    (tmp_path / "traits.h").write_text("namespace millrace {\nconst Type& Traits(int type);\n}\n")
+    mine = UNNAMED % ("struct Traits { int x; };", "")
+    assert not together(tmp_path, mine, '#include "all.h"\nint x;')
+    assert together(tmp_path, mine, "int x;")
+
+
+def test_a_batch_has_a_size(tmp_path):
+    paths = []
+    for number in range(5):
+        paths.append(str(tmp_path / f"{number}.cc"))
+        pathlib.Path(paths[-1]).write_text("int x;")
+    assert batches.batches(paths, 2) == [paths[:2], paths[2:4], paths[4:]]
+
+
+def test_a_file_with_a_using_declaration_that_nothing_in_it_uses_is_judged_alone(tmp_path):
+    path = tmp_path / "a.cc"
+    path.write_text("using ::testing::HasSubstr;  // HasSubstr\nint x;\n")
+    assert tidy.unused_using(path)
+    path.write_text("using ::testing::HasSubstr;\nauto x = HasSubstr(1);\n")
+    assert not tidy.unused_using(path)
+
+
+def test_the_total_ends_with_what_was_slowest_and_the_counts(tmp_path):
+    cases = tmp_path / "cases"
+    cases.mkdir()
+    (tmp_path / "ctest.xml").write_text(
+        '<testsuite><testcase name="a_test" status="run" time="3.5"/><testcase name="crash_test" status="fail" time="9"/></testsuite>')
+    (cases / "a_test.xml").write_text(
+        "<testsuites>" + "".join(f'<testcase name="Case{i}" classname="Suite" status="run" time="{i}"/>' for i in range(12)) + "</testsuites>")
+    (tmp_path / "pytest.xml").write_text('<testsuites><testcase classname="tests.test_b" name="test_c" time="7.25"/></testsuites>')
+    run = subprocess.run([sys.executable, SCRIPTS / "total.py", tmp_path], stdout=subprocess.PIPE, text=True)
+    lines = run.stdout.splitlines()
+    assert run.returncode == 1
+    assert lines[:4] == ["slowest programs:", "      9.0 s  crash_test", "      7.2 s  test_b", "      3.5 s  a_test"]
+    assert lines[4:6] == ["slowest cases:", "     11.0 s  a_test Suite.Case11"]
+    assert "      7.2 s  test_b test_c" in lines
+    assert len(lines) == 16 and lines[-1] == "13 passed, 1 failed"
