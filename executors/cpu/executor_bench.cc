@@ -26,6 +26,7 @@
 #include "executors/cpu/machine_rates.h"
 #include "executors/cpu/timed_ops.h"
 #include "executors/executor_driver_test_util.h"
+#include "executors/host/processor.h"
 
 namespace millrace::cpu {
 namespace {

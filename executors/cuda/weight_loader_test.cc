@@ -167,10 +167,9 @@ TEST(WeightLoaderTest, ScalesComeToTheirRanks) {
       for (int64_t row = 0; row < static_cast<int64_t>(scales.size()) / stride; ++row) {
         for (int64_t column = 0; column < stride; ++column) {
           const bool has = row * 128 < rows.count && column * 128 < columns.count;
-          EXPECT_EQ(scales[row * stride + column],
-                    has ? static_cast<float>(10 * (rows.begin / 128 + row) + columns.begin / 128 +
-                                             column + 1)
-                        : 0.0f);
+          const int64_t value =
+              has ? 10 * (rows.begin / 128 + row) + columns.begin / 128 + column + 1 : 0;
+          EXPECT_EQ(scales[row * stride + column], static_cast<float>(value));
         }
       }
     }
