@@ -1,6 +1,6 @@
 # How our targets are made: one language level, one set of warnings, one way to switch sanitizers on.
 #
-#   millrace_library(NAME n SRCS a.cc b.cc DEPS x absl::status [PRIVATE_DEPS y])   without SRCS: headers only
+#   millrace_library(NAME n SRCS a.cc b.cc DEPS x absl::status [PRIVATE_DEPS y] [BATCH])   without SRCS: headers only
 #   millrace_executable(NAME n SRCS ... DEPS ...)
 #   millrace_plugin(NAME n SRCS ... DEPS ...)      a shared library for dlopen; of executors_torch: build/libmillrace_torch.so
 #   millrace_test(NAME n_test SRCS a_test.cc b_test.cc DEPS n [LABELS unit] [TIMEOUT 300] [ARGS ...] [THREADS])
@@ -50,24 +50,20 @@ if(MILLRACE_SANITIZE)
   add_link_options(-fsanitize=${MILLRACE_SANITIZE})
 endif()
 
-# Most of the time that a file takes to compile goes into its headers: a sanitizer build compiles several files as one
-# (scripts/batches.py says which). The plain build does not, so that each file must include what it uses.
+# Most of the time that a file takes to compile goes into its headers, of tests and of LibTorch more than elsewhere: those, and in a
+# sanitizer build all files, are compiled several as one (scripts/batches.py says which). The plain build compiles the other files
+# one by one, so that each must include what it uses.
 find_program(MILLRACE_PYTHON python3)
-if(MILLRACE_SANITIZE AND MILLRACE_PYTHON)
-  set(_millrace_batches_default ON)
-else()
-  set(_millrace_batches_default OFF)
-endif()
-option(MILLRACE_BATCHES "Compile several files as one" ${_millrace_batches_default})
+option(MILLRACE_BATCHES "Compile several files as one" ON)
 
-# Sources that have compile options of their own are left alone by CMake.
-function(_millrace_batch target)
-  if(NOT MILLRACE_BATCHES)
+# Has the target's sources compiled in batches, of up to `size`. Those that have compile options of their own are left alone by CMake.
+function(_millrace_batch target size)
+  if(NOT MILLRACE_BATCHES OR NOT MILLRACE_PYTHON)
     return()
   endif()
   set(sources ${ARGN})
   list(FILTER sources INCLUDE REGEX "^[^/].*[.]cc$")
-  execute_process(COMMAND "${MILLRACE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/batches.py" 8 ${sources}
+  execute_process(COMMAND "${MILLRACE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/batches.py" ${size} ${sources}
                   WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[^\n]+" lines "${lines}")
   foreach(line IN LISTS lines)
@@ -75,9 +71,11 @@ function(_millrace_batch target)
     set_property(SOURCE "${CMAKE_MATCH_2}" PROPERTY UNITY_GROUP "${target}_${CMAKE_MATCH_1}")
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # The plain build judges warnings. In a batch, the optimizer sees more at once, and a type in an unnamed namespace is no longer in the
-  # main file (-Wsubobject-linkage).
-  target_compile_options(${target} PRIVATE -Wno-error -Wno-subobject-linkage)
+  # A type in an unnamed namespace is no longer in the main file. Sanitizer builds judge no warnings: there the optimizer sees more.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  if(MILLRACE_SANITIZE)
+    target_compile_options(${target} PRIVATE -Wno-error)
+  endif()
 endfunction()
 
 # millrace_not_for_tsan(a.cc ...): sources that ThreadSanitizer must not look into, because they are made of gRPC's templates.
@@ -117,11 +115,11 @@ function(millrace_list_gpu_programs)
 endfunction()
 
 function(_millrace_parse function)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;THREADS" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "BATCH;GPU;THREADS" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME)
-    message(FATAL_ERROR "${function}(NAME ...): takes NAME SRCS DEPS PRIVATE_DEPS LABELS TIMEOUT ARGS GPU THREADS, got: ${ARGN}")
+    message(FATAL_ERROR "${function}(NAME ...): takes NAME SRCS DEPS PRIVATE_DEPS LABELS TIMEOUT ARGS BATCH GPU THREADS, got: ${ARGN}")
   endif()
-  foreach(key GPU THREADS NAME TIMEOUT SRCS DEPS PRIVATE_DEPS LABELS ARGS)
+  foreach(key BATCH GPU THREADS NAME TIMEOUT SRCS DEPS PRIVATE_DEPS LABELS ARGS)
     set(arg_${key} "${arg_${key}}" PARENT_SCOPE)
   endforeach()
 endfunction()
@@ -144,7 +142,9 @@ function(millrace_library)
   endif()
   add_library(${arg_NAME} STATIC ${arg_SRCS})
   _millrace_common(${arg_NAME})
-  _millrace_batch(${arg_NAME} ${arg_SRCS})
+  if(MILLRACE_SANITIZE OR arg_BATCH)
+    _millrace_batch(${arg_NAME} 8 ${arg_SRCS})
+  endif()
   target_link_libraries(${arg_NAME} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
 endfunction()
 
@@ -176,7 +176,13 @@ function(millrace_test)
   endif()
   add_executable(${arg_NAME} ${arg_SRCS})
   _millrace_common(${arg_NAME})
-  _millrace_batch(${arg_NAME} ${arg_SRCS})
+  if(MILLRACE_SANITIZE)
+    _millrace_batch(${arg_NAME} 8 ${arg_SRCS})
+    # The optimizer takes half of the time of an instrumented test, which itself runs no hot loop.
+    target_compile_options(${arg_NAME} PRIVATE -O0)
+  else()
+    _millrace_batch(${arg_NAME} 4 ${arg_SRCS})
+  endif()
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
   set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON BUILD_RPATH "${PROJECT_BINARY_DIR}")
   if(arg_GPU)

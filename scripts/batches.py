@@ -1,8 +1,8 @@
 """Sorts source files into batches that compile as one: `#include` of each, one after the other, in one translation unit.
 
 Most of the time that a file takes goes into its headers, for the compiler and even more for clang-tidy; a batch pays it once. The
-sanitizer builds (cmake/Targets.cmake) and clang-tidy (scripts/tidy.py) work on batches; the plain build compiles file by file, so
-that each file must still include what it uses.
+sanitizer builds (cmake/Targets.cmake) and clang-tidy (scripts/tidy.py) work on batches; the plain build has batches of tests alone,
+and compiles the rest file by file, so that each file must still include what it uses.
 
 Usage: batches.py SIZE SOURCES...   prints "NUMBER SOURCE" lines, a number for each batch
 

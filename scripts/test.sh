@@ -27,7 +27,8 @@ esac
 
 say "building $build/ with $JOBS jobs"
 cmake -S . -B "$build" -G Ninja -DMILLRACE_TESTS=ON "$@" --log-level=WARNING >/dev/null
-# A sanitizer build compiles several files as one (scripts/batches.py). Should two of them not go together, it goes on file by file.
+# Tests, and in a sanitizer build all files, compile several as one (scripts/batches.py). Should two of them not go together, the build goes
+# on file by file.
 if ! build_quietly "$build"; then
   grep -q '^MILLRACE_BATCHES:BOOL=ON' "$build/CMakeCache.txt" || die "the build of $build/ failed"
   say "building $build/ again, file by file"

@@ -19,15 +19,23 @@ import sys
 
 import batches
 
-SIZE = 8
+SIZE = 12
 _FOUND = re.compile(r"(?:warning|error): ")
 
 
 def flags(command):
-    """A compile command without its program, source and output."""
+    """A compile command's flags: those that files of one batch must have alike, and where its headers lie and its macros."""
     words = shlex.split(command)[1:]
     at = words.index("-o")
-    return tuple(words[:at] + [word for word in words[at + 2:-2]])
+    words = words[:at] + words[at + 2:-2]
+    alike, own = [], []
+    while words:
+        word = words.pop(0)
+        if word == "-isystem":
+            own.append(f"{word}{words.pop(0)}")
+        else:
+            (own if word.startswith(("-I", "-D")) else alike).append(word)
+    return tuple(alike), own
 
 
 def unused_using(path):
@@ -37,15 +45,17 @@ def unused_using(path):
 
 
 def plan(commands, files):
-    """The files in batches, those of one target and with the same flags together, the largest batch first."""
+    """The files in batches, those that may share a translation unit together, the largest batch first.
+
+    LibTorch's files stay apart: its folder of headers has another version of other libraries' headers.
+    """
     alike, jobs = collections.defaultdict(list), []
     for file in files:
         command = commands[os.path.abspath(file)]["command"]
         if unused_using(file):
             jobs.append([file])
         else:
-            target = re.search(r" -o (\S+?)[.]dir/", command)[1]
-            alike[target, flags(command)].append(file)
+            alike["/torch/" in file, flags(command)[0]].append(file)
     for group in alike.values():
         jobs += batches.batches(group, SIZE)
     return sorted(jobs, key=len, reverse=True)
@@ -66,7 +76,8 @@ def judge(build, commands, number, files):
         batch = folder / "batch.cc"
         batch.write_text("".join(f'#include "{os.path.abspath(file)}"  // NOLINT(bugprone-suspicious-include)\n' for file in files))
         first = commands[os.path.abspath(files[0])]
-        command = shlex.join(["c++", *flags(first["command"]), "-o", "batch.o", "-c", str(batch)])
+        own = dict.fromkeys(word for file in files for word in flags(commands[os.path.abspath(file)]["command"])[1])
+        command = shlex.join(["c++", *flags(first["command"])[0], *own, "-o", "batch.o", "-c", str(batch)])
         entry = {"directory": first["directory"], "file": str(batch), "command": command}
         (folder / "compile_commands.json").write_text(json.dumps([entry]))
         good, _ = tidy(folder, batch)
