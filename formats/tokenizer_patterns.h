@@ -23,7 +23,9 @@ inline constexpr char kPunctuationPattern[] =
     R"(\x{11c70}-\x{11c71}\x{11ef7}-\x{11ef8}\x{11fff}\x{12ff1}-\x{12ff2}\x{16e97}-\x{16e9a})"
     R"(\x{16fe2}\x{1e95e}-\x{1e95f})"
     R"(]])";
-inline constexpr char kDigitPattern[] = R"(\p{N})";
+inline constexpr char kNumberPattern[] = R"(\p{N})";
+// The numbers of Unicode 17, which Hugging Face's Digits knows.
+inline constexpr char kDigitPattern[] = R"([\p{N}\x{11de0}-\x{11de9}\x{16ff4}-\x{16ff6}])";
 
 }  // namespace millrace
 

@@ -112,9 +112,10 @@ std::vector<PreTokenizerSpec> Bytes(std::vector<std::string> regexes) {
 
 std::vector<GgufPreTokenizer> MakeTable() {
   constexpr const char* kGpt2 = kGpt2Pattern;
-  constexpr const char* kDigit = kDigitPattern;
+  constexpr const char* kDigit = kDigitPattern;    // a step of its own
+  constexpr const char* kNumber = kNumberPattern;  // part of an expression
   const std::string llama3 = Gpt4(kThreeDigits);
-  const std::string qwen2 = Gpt4(kDigit);
+  const std::string qwen2 = Gpt4(kNumber);
   const std::string contraction = StrCat(kContractions, "?");
   const std::string gpt4o = Gpt4o(contraction, kThreeDigits);
   const std::string deepseek3 = StrCat(kDeepSeek3Words, R"([\r\n]*|)", kSpaces);
@@ -149,14 +150,14 @@ std::vector<GgufPreTokenizer> MakeTable() {
        .steps = Bytes({kThreeDigits, Gpt4(R"(\p{N}+)")}),
        .ignore_merges = true},
       {.names = {"ufakzeka"},
-       .steps = Bytes({StrCat(kWord, "|", kDigit, "|", kSymbols, "|", kSpaces)})},
+       .steps = Bytes({StrCat(kWord, "|", kNumber, "|", kSymbols, "|", kSpaces)})},
       {.names = {"seed-coder"}, .steps = Bytes({StrCat(words, kSeedCoderSymbols, "|", kSpaces)})},
       {.names = {"jais-2"},
        .steps = Bytes({StrCat(words, kThreeDigits, "|", kSymbols, "|", kJais2Spaces)})},
       {.names = {"bailingmoe", "bailingmoe2", "llada-moe"}, .steps = Bytes({kBailing})},
       {.names = {"exaone-moe"}, .steps = Bytes({kExaoneMoe})},
       {.names = {"tekken"},
-       .steps = Bytes({Gpt4o("", kDigit)}),
+       .steps = Bytes({Gpt4o("", kNumber)}),
        .ignore_merges = true,
        .add_bos = true},
       {.names = {"gpt-4o", "kanana2", "llama4", "minimax-m2", "talkie"}, .steps = Bytes({gpt4o})},
@@ -165,7 +166,7 @@ std::vector<GgufPreTokenizer> MakeTable() {
        .steps = Bytes({R"(\d{1,3}(?=(?:\d{3})*\b))", gpt4o}),
        .nfc = true},
       {.names = {"youtu"},
-       .steps = Bytes({kYoutuScripts, Gpt4o(contraction, kDigit)}),
+       .steps = Bytes({kYoutuScripts, Gpt4o(contraction, kNumber)}),
        .ignore_merges = true},
       {.names = {"kimi-k2"}, .steps = Bytes({KimiK2()})},
       {.names = {"deepseek-coder"},
@@ -177,7 +178,7 @@ std::vector<GgufPreTokenizer> MakeTable() {
        .steps = Bytes({kThreeDigits, kCjkKana, deepseek3})},
       {.names = {"spark2_5"},
        .steps = Bytes(
-           {kThreeDigits, kCjkKana, StrCat(kDeepSeek3Words, R"(|[\r\n]|\s+(?!\S)|\s+)"), kDigit})},
+           {kThreeDigits, kCjkKana, StrCat(kDeepSeek3Words, R"(|[\r\n]|\s+(?!\S)|\s+)"), kNumber})},
       {.names = {"afmoe"}, .steps = Bytes({kAfmoeDigits, kAfmoeScripts, deepseek3})},
       {.names = {"bloom", "gpt3-finnish", "poro-chat"}, .steps = Bytes({kBloom})},
       {.names = {"viking"}, .steps = Bytes({kBloom, kDigit})},

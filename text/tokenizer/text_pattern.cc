@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
-#include "text/tokenizer/regex_properties.h"
+#include "text/tokenizer/regex_encoding.h"
 #include "text/utf8.h"
 
 namespace millrace {
@@ -26,14 +26,14 @@ constexpr std::string_view kTrailingSpaceFast = R"((?<!\s)\s+$)";
 absl::StatusOr<regex_t*> Compile(std::string_view pattern) {
   static std::once_flag once;
   std::call_once(once, [] {
-    OnigEncoding encoding = ONIG_ENCODING_UTF8;
+    OnigEncoding encoding = TokenizerEncoding();
     onig_initialize(&encoding, 1);
   });
   regex_t* regex = nullptr;
   OnigErrorInfo info;
   const auto* begin = reinterpret_cast<const OnigUChar*>(pattern.data());
   const int error = onig_new(&regex, begin, begin + pattern.size(), ONIG_OPTION_NONE,
-                             ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
+                             TokenizerEncoding(), ONIG_SYNTAX_ONIGURUMA, &info);
   if (error != ONIG_NORMAL) {
     OnigUChar why[ONIG_MAX_ERROR_MESSAGE_LEN];
     const int size = onig_error_code_to_str(why, error, &info);
@@ -96,8 +96,7 @@ absl::StatusOr<TextMatcher> TextMatcher::Create(const TextPattern& pattern) {
   if (pattern.regex || pattern.text.empty()) {
     const std::string_view text =
         pattern.text == kTrailingSpace ? kTrailingSpaceFast : pattern.text;
-    MILLRACE_ASSIGN_OR_RETURN(regex_t * regex,
-                              Compile(WithCurrentProperties(WithPossessiveEnds(text))));
+    MILLRACE_ASSIGN_OR_RETURN(regex_t * regex, Compile(WithPossessiveEnds(text)));
     matcher.regex_.reset(regex);
   } else {
     matcher.literal_ = pattern.text;

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "text/tokenizer/regex_properties.h"
-
 namespace millrace {
 namespace {
 
@@ -45,19 +43,8 @@ TEST(TextPatternTest, MakesEndsPossessive) {
   EXPECT_EQ(WithPossessiveEnds(R"([]+]+|[[a]+|b]+)"), R"([]+]++|[[a]+|b]++)");
 }
 
-TEST(TextPatternTest, SpellsOutWhatPropertiesHaveGained) {
-  EXPECT_EQ(WithCurrentProperties(R"([a-z]+\s[^\]x]|(?i:'s)[[:space:]]\p{Zs}(b)\\)"),
-            R"([a-z]+\s[^\]x]|(?i:'s)[[:space:]]\p{Zs}(b)\\)");
-  EXPECT_EQ(WithCurrentProperties(R"(\p{^Lt}\p{Sm}+\P{Sm}[x\p{Sm}][^\P{Sm}])"),
-            R"(\p{^Lt}[\p{Sm}\x{10d8e}-\x{10d8f}]+[^\p{Sm}\x{10d8e}-\x{10d8f}])"
-            R"([x\p{Sm}\x{10d8e}-\x{10d8f}][^[^\p{Sm}\x{10d8e}-\x{10d8f}]])");
-  // A class would match both cases.
-  EXPECT_EQ(WithCurrentProperties(R"((?i)\p{s_m}(?-i:\p{SM}))"),
-            R"((?i)(?-i:[\p{s_m}\x{10d8e}-\x{10d8f}])(?-i:[\p{SM}\x{10d8e}-\x{10d8f}]))");
-  EXPECT_THAT(Find({true, R"((?i)\p{Lu}+)"}, "aBc"), ElementsAre(Pair(1, 2)));
-}
-
-// Members as Hugging Face's tokenizers have them, where Oniguruma 6.9.8 has others.
+// Members as Hugging Face's tokenizers have them, where Oniguruma 6.9.8 has others. Every class is
+// compared in regex_encoding_test.cc.
 TEST(TextPatternTest, PropertiesAreHuggingFaces) {
   const auto has = [](const std::string& expression, const std::string& character) {
     return !Find({true, expression}, character).empty();
@@ -79,6 +66,11 @@ TEST(TextPatternTest, PropertiesAreHuggingFaces) {
     EXPECT_TRUE(has("\\p{XID_Continue}", joiner) && !has("\\p{XID_Start}", joiner)) << joiner;
   }
   EXPECT_TRUE(has("\\p{Word}", "\u00b2"));
+  EXPECT_TRUE(has("\\p{S}", "\U0001fae8") && has("[[:punct:]]", "\U0001fae8"));  // a shaking face
+  EXPECT_TRUE(has("\\p{Lo}", "\U00031350") && has("\\p{Han}", "\U00031350"));
+  EXPECT_TRUE(has("\\w", "\U00031350") && !has("a\\b\U00031350", "a\U00031350"));
+  EXPECT_TRUE(has("\\p{Kirat_Rai}", "\U00016d43") && has("\\p{^kawi}", "a"));
+  EXPECT_THAT(Find({true, R"((?i)\p{Lu}+)"}, "aBc"), ElementsAre(Pair(1, 2)));
   EXPECT_TRUE(has("\\p{Mc}", "\U0001171e") && !has("\\p{Mn}", "\U0001171e"));
   EXPECT_TRUE(has("\\P{Mn}", "\U0001171e") && has("[^a\\p{Mn}]", "\U0001171e"));
 }
