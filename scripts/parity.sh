@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `make parity`: regenerates the reference data of tests/reference with the programs that Millrace is compared with, and prints
-# the differences from the committed data; then runs the tests that need those programs' own files (label parity).
+# `make parity`: regenerates the reference data of tests/reference, and the tables of characters in text/tokenizer, with the
+# programs that Millrace is compared with, and prints the differences from the committed data; then runs the tests that need
+# those programs' own files (label parity).
 #   scripts/parity.sh [--update]   --update: replaces the committed data
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
@@ -30,6 +31,7 @@ make_reference template "$MODEL" "$MILLRACE_TEMPLATES"
 make_reference tokenizer "$MODEL"
 make_reference shape
 make_reference pre
+make_reference class
 make_reference quantized
 make_reference tiny build/write_tiny_folders
 make_reference family build/write_tiny_folders
@@ -37,7 +39,10 @@ make_reference embedding "$MINILM"
 make_reference model "$MODEL"
 
 for file in "$made"/*; do
-  committed=tests/reference/${file##*/}
+  case $file in
+    *.h) committed=text/tokenizer/${file##*/} ;;
+    *) committed=tests/reference/${file##*/} ;;
+  esac
   if "$python" tests/reference/same_reference.py "$file" "$committed"; then
     say "${file##*/}: as committed"
   elif [ -n "$update" ]; then

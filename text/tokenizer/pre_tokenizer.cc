@@ -1,6 +1,5 @@
 #include "text/tokenizer/pre_tokenizer.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,7 +7,7 @@
 #include "base/strings.h"
 #include "text/tokenizer/byte_spelling.h"
 #include "text/tokenizer/text_pattern.h"
-#include "text/tokenizer/unicode_scripts.h"
+#include "text/tokenizer/unicode_forms.h"
 #include "text/utf8.h"
 
 namespace millrace {
@@ -163,27 +162,21 @@ class FixedLength : public PreTokenizer::Step {
 // are of any script, and are dropped where they stand first, as Hugging Face's tokenizers do.
 class UnicodeScripts : public PreTokenizer::Step {
  public:
-  explicit UnicodeScripts(TextMatcher matcher) : matcher_(std::move(matcher)) {}
-
   absl::Status Run(TextPiece piece, Emit emit) const override {
-    std::optional<size_t> begin;
-    int script = 0;
-    const auto give = [&](size_t end) {
-      if (!begin) return absl::OkStatus();
-      return emit(piece.Part(*begin, end - *begin));
-    };
-    MILLRACE_RETURN_IF_ERROR(matcher_.ForEach(piece.text, [&](TextMatcher::Match match) {
-      if (match.group == kAnyScript || match.group == script) return absl::OkStatus();
-      MILLRACE_RETURN_IF_ERROR(give(match.begin));
-      begin = match.begin;
-      script = match.group;
-      return absl::OkStatus();
-    }));
-    return give(piece.text.size());
+    size_t begin = 0;
+    int last = 0;
+    for (size_t at = 0; at < piece.text.size();) {
+      const Utf8Character character = FirstCharacter(piece.text.substr(at));
+      const int script = ScriptOf(character.code);
+      if (script != 0 && script != last) {
+        if (last != 0) MILLRACE_RETURN_IF_ERROR(emit(piece.Part(begin, at - begin)));
+        begin = at;
+        last = script;
+      }
+      at += character.size;
+    }
+    return last == 0 ? absl::OkStatus() : emit(piece.Part(begin, piece.text.size() - begin));
   }
-
- private:
-  TextMatcher matcher_;
 };
 
 using MadeStep = absl::StatusOr<std::unique_ptr<const PreTokenizer::Step>>;
@@ -198,8 +191,7 @@ struct MakeStep {
       case SimplePreTokenizer::kUnicodeScripts:
         break;
     }
-    MILLRACE_ASSIGN_OR_RETURN(TextMatcher matcher, TextMatcher::Create({true, kScriptsPattern}));
-    return std::make_unique<UnicodeScripts>(std::move(matcher));
+    return std::make_unique<UnicodeScripts>();
   }
   MadeStep operator()(const SplitPreTokenizer& spec) const {
     MILLRACE_ASSIGN_OR_RETURN(TextMatcher matcher, TextMatcher::Create(spec.pattern));

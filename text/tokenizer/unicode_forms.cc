@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "text/tokenizer/unicode_late.h"
+#include "text/tokenizer/code_range.h"
+#include "text/tokenizer/unicode_tables.h"
 #include "text/utf8.h"
 
 namespace millrace {
@@ -15,20 +15,22 @@ namespace {
 
 constexpr size_t kLongestDecomposition = 18;  // of U+FDFA, in NFKD
 
-utf8proc_category_t Category(char32_t code) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(code));
+template <size_t kSize>
+bool Contains(const CodeRange (&ranges)[kSize], utf8proc_int32_t code) {
+  return FindRange(ranges, static_cast<char32_t>(code)) != nullptr;
 }
 
-bool Contains(absl::Span<const CodeRange> ranges, char32_t code) {
-  const auto it = std::lower_bound(
-      ranges.begin(), ranges.end(), code,
-      [](const CodeRange& range, char32_t wanted) { return range.second < wanted; });
-  return it != ranges.end() && it->first <= code;
+// Returns whether utf8proc has a mark for what tokenizers have a starter (UAX #15) for.
+bool IsLateMark(utf8proc_int32_t code) {
+  const utf8proc_category_t category = utf8proc_category(code);
+  return (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+          category == UTF8PROC_CATEGORY_ME) &&
+         !Contains(kMarks, code);
 }
 
 utf8proc_propval_t CombiningClass(utf8proc_int32_t code) {
   const utf8proc_propval_t combining = utf8proc_get_property(code)->combining_class;
-  return combining == 0 || Contains(kLateMarks, static_cast<char32_t>(code)) ? 0 : combining;
+  return combining == 0 || IsLateMark(code) ? 0 : combining;
 }
 
 // Puts the marks of each run into canonical order. utf8proc's own loop takes quadratic time.
@@ -44,6 +46,20 @@ void OrderMarks(std::vector<utf8proc_int32_t>* codes) {
                      });
     begin = end;
   }
+}
+
+// Composes what can be composed. A late mark composes with nothing and ends what stands before it.
+void Compose(utf8proc_option_t options, std::vector<utf8proc_int32_t>* codes) {
+  auto out = codes->begin();
+  for (auto begin = codes->begin(); begin != codes->end();) {
+    auto end = begin + 1;
+    if (!IsLateMark(*begin)) end = std::find_if(end, codes->end(), IsLateMark);
+    utf8proc_ssize_t count = utf8proc_normalize_utf32(&*begin, end - begin, options);
+    if (count < 0) count = end - begin;
+    out = std::copy_n(begin, count, out);
+    begin = end;
+  }
+  codes->erase(out, codes->end());
 }
 
 }  // namespace
@@ -65,7 +81,7 @@ std::string NormalizeUnicode(std::string_view text, bool compatibility, bool com
     utf8proc_int32_t parts[kLongestDecomposition];
     int boundary = 0;
     const utf8proc_ssize_t count =
-        Contains(kLateDecompositions, character.code)
+        FindRange(kLateDecompositions, character.code) != nullptr
             ? 0
             : utf8proc_decompose_char(static_cast<utf8proc_int32_t>(character.code), parts,
                                       kLongestDecomposition, options, &boundary);
@@ -76,11 +92,7 @@ std::string NormalizeUnicode(std::string_view text, bool compatibility, bool com
     }
   }
   OrderMarks(&codes);
-  if (compose) {
-    const utf8proc_ssize_t count = utf8proc_normalize_utf32(
-        codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), options);
-    if (count >= 0) codes.resize(static_cast<size_t>(count));
-  }
+  if (compose) Compose(options, &codes);
   std::string out;
   out.reserve(codes.size());
   for (const utf8proc_int32_t code : codes) AppendCharacter(static_cast<char32_t>(code), &out);
@@ -98,9 +110,10 @@ std::string LowercaseUnicode(std::string_view text) {
     } else if (character.code == 0x130) {  // the one with two characters
       out += "i\xcc\x87";
     } else {
-      AppendCharacter(
-          static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(character.code))),
-          &out);
+      const auto code = static_cast<utf8proc_int32_t>(character.code);
+      const CaseRange* late = FindRange(kLateCapitals, character.code);
+      AppendCharacter(static_cast<char32_t>(late ? code + late->distance : utf8proc_tolower(code)),
+                      &out);
     }
     text.remove_prefix(character.size);
   }
@@ -113,25 +126,15 @@ bool IsUnicodeSpace(char32_t code) {
          code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-bool IsMark(char32_t code) {
-  if (code == 0x1cf2 || code == 0x1cf3) return true;  // once Mc, now Lo
-  const utf8proc_category_t category = Category(code);
-  return (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
-          category == UTF8PROC_CATEGORY_ME) &&
-         !Contains(kLateMarks, code);
-}
+bool IsMark(char32_t code) { return FindRange(kMarks, code) != nullptr; }
 
-bool IsNonspacingMark(char32_t code) {
-  if (code == 0x1734) return true;  // now Mc
-  return Category(code) == UTF8PROC_CATEGORY_MN && !Contains(kLateNonspacingMarks, code);
-}
+bool IsNonspacingMark(char32_t code) { return FindRange(kNonspacingMarks, code) != nullptr; }
 
-bool IsControlFormatOrPrivate(char32_t code) {
-  const utf8proc_category_t category = Category(code);
-  const bool late = code == 0x890 || code == 0x891 || code == 0x8e2 || code == 0x110cd ||
-                    (code >= 0x13430 && code <= 0x13438);
-  return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CO ||
-         (category == UTF8PROC_CATEGORY_CF && !late);
+bool IsControlFormatOrPrivate(char32_t code) { return FindRange(kRemovedByBert, code) != nullptr; }
+
+int ScriptOf(char32_t code) {
+  const ScriptRange* found = FindRange(kScripts, code);
+  return found == nullptr ? 0 : found->script;
 }
 
 }  // namespace millrace

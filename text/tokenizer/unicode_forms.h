@@ -1,4 +1,4 @@
-// Unicode's normalization forms (UAX #15), case and categories, through utf8proc.
+// Unicode's normalization forms (UAX #15), case, categories and scripts, by utf8proc and by tables.
 #ifndef MILLRACE_TEXT_TOKENIZER_UNICODE_FORMS_H_
 #define MILLRACE_TEXT_TOKENIZER_UNICODE_FORMS_H_
 
@@ -23,6 +23,10 @@ bool IsUnicodeSpace(char32_t code);  // White_Space
 bool IsMark(char32_t code);                    // M
 bool IsNonspacingMark(char32_t code);          // Mn
 bool IsControlFormatOrPrivate(char32_t code);  // Cc, Cf, Co
+
+// Returns a number for the script of a character, 0 for a space and for what tokenizers know no
+// script of. Han, Hiragana and Katakana have the same.
+int ScriptOf(char32_t code);
 
 }  // namespace millrace
 
