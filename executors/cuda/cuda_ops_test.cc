@@ -61,6 +61,19 @@ class ShapesPlacer : public DecoderPlacer {
                                        const Share& share) override {
     return Add(2 * static_cast<int>(share.size), config_.hidden_size, type_);
   }
+  absl::StatusOr<VectorId> Vector(const std::string&, const Share&) override {
+    return VectorId{0};
+  }
+  absl::StatusOr<LinearId> Router(const std::string&, const std::optional<std::string>&) override {
+    return Add(8, config_.hidden_size, kernels::Type::kBf16);
+  }
+  absl::StatusOr<LinearId> GatedExperts(const ExpertNames&, const Share&,
+                                        const Share& share) override {
+    return Add(2 * static_cast<int>(share.size), config_.hidden_size, type_);
+  }
+  absl::StatusOr<LinearId> Experts(const ExpertNames&, const Share&, const Shard& shard) override {
+    return Add(config_.hidden_size, static_cast<int>(shard.columns->size), type_);
+  }
   absl::StatusOr<LinearId> Head(const std::string&) override {
     return Add(config_.vocab_size, config_.hidden_size, kernels::Type::kBf16);
   }
@@ -252,6 +265,41 @@ TEST(CudaOpsTest, RefusesWhatItLacks) {
   layer.request.logits.factor = 2;
   layer.request.embedding_factor = 3;
   EXPECT_THAT(std::string(layer.Run().message()), HasSubstr("embedding factor is 3"));
+}
+
+TEST(CudaOpsTest, RefusesMixturesSinksAndOutputBiases) {
+  const auto message = [](const auto& ask) {
+    Layer layer(kernels::Type::kBf16);
+    CudaOps ops(layer.context);
+    ops.BeginStep(layer.step);
+    Residual residual = ops.Embed(layer.weights.embedding, 1);
+    LinearInput x =
+        ops.Norm(layer.weights.norm, residual, {layer.weights.output, layer.weights.gate_up});
+    ask(layer, ops, residual, std::move(x));
+    return std::string(ops.TakeStatus().message());
+  };
+  EXPECT_THAT(message([](Layer& layer, CudaOps& ops, Residual& residual, LinearInput x) {
+                ops.Mixture({.router = layer.weights.gate_up,
+                             .gate_up = layer.weights.gate_up,
+                             .down = layer.weights.down,
+                             .shared = std::nullopt},
+                            {.router = {.experts = 8, .chosen = 2}}, x, {}, residual,
+                            layer.weights.norm, {layer.weights.qkv});
+              }),
+              HasSubstr("feed-forward network is a mixture of experts; allowed on the GPU: dense"));
+  EXPECT_THAT(message([](Layer& layer, CudaOps& ops, Residual&, LinearInput) {
+                layer.request.attention.sinks = VectorId{0};
+                RunLayer(ops, layer.weights, layer.request, layer.step);
+              }),
+              HasSubstr("attention sink is present; allowed on the GPU: absent"));
+  EXPECT_THAT(message([](Layer& layer, CudaOps& ops, Residual& residual, LinearInput x) {
+                const float bias = 0;
+                layer.placer.weights.linears[static_cast<size_t>(layer.weights.output)].bias =
+                    &bias;
+                ops.RowLinear(layer.weights.output, std::move(x), {}, residual,
+                              layer.weights.norm, {layer.weights.qkv});
+              }),
+              HasSubstr("bias of what a block adds is present; allowed on the GPU: absent"));
 }
 
 TEST(CudaOpsTest, RefusesWidthsThatItsKernelsDoNotTake) {

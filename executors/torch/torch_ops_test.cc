@@ -167,6 +167,13 @@ class BrokenOps : public TorchOps {
       f = f == GateFunction::kSilu ? GateFunction::kGeluTanh : GateFunction::kSilu;
     return TorchOps::GatedLinear(weight, x, f, consumers);
   }
+  LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec, const LinearInput& x,
+                      const Addend& addend, Residual& residual, std::optional<NormId> norm,
+                      Consumers consumers) override {
+    MixtureSpec other = spec;
+    if (Is("Mixture")) other.router.factor *= 1.1;
+    return TorchOps::Mixture(weights, other, x, addend, residual, norm, consumers);
+  }
   Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
                    Qkv qkv) override {
     AttentionSpec other = spec;

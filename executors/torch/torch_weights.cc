@@ -53,7 +53,7 @@ absl::StatusOr<ScaleBlock> TorchWeightPlacer::BlockOf(const std::string&) const 
 }
 
 absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& names,
-                                                const Shard& shard) {
+                                                const Shard& shard, at::ScalarType dtype) {
   const std::string key = absl::StrJoin(names, " ");
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
@@ -74,7 +74,7 @@ absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& 
     shares.push_back(part.rows);
     rows += part.rows.size;
   }
-  const at::Tensor matrix = at::zeros({rows, columns.size}, dtype_);
+  const at::Tensor matrix = at::zeros({rows, columns.size}, dtype);
   rows = 0;
   for (const Checkpoint::Part& part : parts) {
     Fill(part, columns, matrix.narrow(0, rows, part.rows.size));
@@ -86,8 +86,9 @@ absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& 
   }
   MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
   std::optional<at::Tensor> bias;
-  if (!biases.values.empty() && (!shard.columns.has_value() || rank_.rank == 0)) {
-    bias = at::tensor(Cut(biases.values, shares)).to(dtype_);
+  // Of a product that ranks add up, one of them adds the bias.
+  if (!biases.values.empty() && (rank_.rank == 0 || columns.count == columns.total)) {
+    bias = at::tensor(Cut(biases.values, shares)).to(dtype);
   }
   weights_.matrices.push_back({matrix, std::move(bias)});
   placed_[key] = weights_.matrices.size() - 1;
@@ -98,7 +99,7 @@ absl::StatusOr<size_t> TorchWeightPlacer::PlaceTable(const std::string& name) {
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
                             checkpoint_.Matrices({name}));
   const Share rows = DivideUnits(tensors[0]->shape[0], kShareMultiple, rank_);
-  return Place({name}, {.rows = {rows}, .columns = std::nullopt});
+  return Place({name}, {.rows = {rows}, .columns = std::nullopt}, dtype_);
 }
 
 absl::StatusOr<EmbeddingId> TorchWeightPlacer::Embedding(const std::string& name) {
@@ -113,11 +114,40 @@ absl::StatusOr<LinearId> TorchWeightPlacer::Head(const std::string& name) {
 
 absl::StatusOr<LinearId> TorchWeightPlacer::Linear(const std::vector<std::string>& names,
                                                    const Shard& shard) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, shard));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, shard, dtype_));
   return static_cast<LinearId>(index);
 }
 
-absl::StatusOr<at::Tensor> TorchWeightPlacer::Vector(const std::string& name,
+absl::StatusOr<VectorId> TorchWeightPlacer::Vector(const std::string& name, const Share& share) {
+  MILLRACE_ASSIGN_OR_RETURN(const at::Tensor values, Floats(name, share));
+  weights_.vectors.push_back(values);
+  return static_cast<VectorId>(weights_.vectors.size() - 1);
+}
+
+absl::StatusOr<LinearId> TorchWeightPlacer::Router(const std::string& name,
+                                                   const std::optional<std::string>& correction) {
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, {}, at::kFloat));
+  if (correction.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(weights_.matrices[index].correction,
+                              Floats(*correction, std::nullopt));
+  }
+  return static_cast<LinearId>(index);
+}
+
+// A rank without experts has one that no token goes to.
+absl::StatusOr<LinearId> TorchWeightPlacer::Experts(const ExpertNames& names, const Share& experts,
+                                                    const Shard& shard) {
+  const int64_t begin = std::min(experts.begin, experts.total - 1);
+  const int64_t end = begin + std::max<int64_t>(1, experts.count);
+  const size_t first = weights_.matrices.size();
+  for (int64_t expert = begin; expert < end; ++expert) {
+    MILLRACE_RETURN_IF_ERROR(Place(names[expert], shard, dtype_).status());
+  }
+  weights_.matrices[first].experts = experts;
+  return static_cast<LinearId>(first);
+}
+
+absl::StatusOr<at::Tensor> TorchWeightPlacer::Floats(const std::string& name,
                                                      const std::optional<Share>& share) {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
   Hash(*tensor);
@@ -126,7 +156,7 @@ absl::StatusOr<at::Tensor> TorchWeightPlacer::Vector(const std::string& name,
 }
 
 absl::StatusOr<NormId> TorchWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
-  MILLRACE_ASSIGN_OR_RETURN(const at::Tensor scale, Vector(name, spec.share));
+  MILLRACE_ASSIGN_OR_RETURN(const at::Tensor scale, Floats(name, spec.share));
   weights_.norms.push_back({.scale = scale + spec.offset, .bias = {}, .epsilon = spec.epsilon});
   weights_.bytes += static_cast<int64_t>(scale.nbytes());
   return static_cast<NormId>(weights_.norms.size() - 1);
@@ -135,7 +165,7 @@ absl::StatusOr<NormId> TorchWeightPlacer::Norm(const std::string& name, const No
 absl::StatusOr<NormId> TorchWeightPlacer::LayerNorm(const std::string& name, float epsilon) {
   MILLRACE_ASSIGN_OR_RETURN(const NormId id, Norm(name + ".weight", {.epsilon = epsilon}));
   at::Tensor& bias = weights_.norms.back().bias;
-  MILLRACE_ASSIGN_OR_RETURN(bias, Vector(name + ".bias", std::nullopt));
+  MILLRACE_ASSIGN_OR_RETURN(bias, Floats(name + ".bias", std::nullopt));
   weights_.bytes += static_cast<int64_t>(bias.nbytes());
   return id;
 }
