@@ -74,7 +74,7 @@ constexpr float kSpread = 0.35f;
 template <typename Visit>  // void(const TensorInfo& tensor, std::vector<float> values)
 void ForEachTensor(const FamilyTwin& twin, const ModelConfig& model, const Visit& visit) {
   std::mt19937_64 random(1);
-  const auto shapes = MakeTensorShapes(model, *twin.family, TensorType::kF32, twin.name);
+  const auto shapes = MakeTensorShapes(model, *twin.family, {.all = TensorType::kF32}, twin.name);
   for (const TensorInfo& tensor : shapes->tensors()) {
     const bool norm = tensor.name.ends_with("norm.weight");
     const float centre = norm ? 1.0f - static_cast<float>(model.norm_offset) : 0.0f;

@@ -89,7 +89,7 @@ TEST(HfConfigTest, ReadsLlama) {
   EXPECT_EQ(model.context_length, 131072);
   EXPECT_FALSE(model.tied_embeddings);
   EXPECT_FALSE(model.quantization.has_value());
-  EXPECT_EQ(config->type, TensorType::kBf16);
+  EXPECT_EQ(config->types.all, TensorType::kBf16);
 }
 
 TEST(HfConfigTest, Llama3RopeFactorsAreThoseOfTheModel) {
@@ -131,7 +131,7 @@ TEST(HfConfigTest, ReadsOtherSpellings) {
   const absl::StatusOr<HfConfig> config = Read(json);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(Rope(json), Rope(Llama()));
-  EXPECT_EQ(config->type, TensorType::kF16);
+  EXPECT_EQ(config->types.all, TensorType::kF16);
 
   EXPECT_EQ(Error(Llama(), R"({"rope_scaling": {"type": "llama3", "rope_type": null}})"),
             "no error");
