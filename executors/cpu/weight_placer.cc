@@ -265,8 +265,10 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& ha
   const TensorInfo& tensor = *part.source.tensor;
   const Share& rows = part.source.rows;
   const int64_t row_bytes = RowBytes(tensor);
-  const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(tensor).subspan(
-      (part.source.begin + piece.begin) * row_bytes, (piece.end - piece.begin) * row_bytes);
+  std::vector<uint8_t> gathered;
+  const absl::Span<const uint8_t> bytes = checkpoint_.source().Bytes(
+      tensor, (part.source.begin + piece.begin) * row_bytes, (piece.end - piece.begin) * row_bytes,
+      &gathered);
   hasher.Update(bytes.data(), bytes.size());
   *digest = hasher.Finish();
   uint8_t* data = memory + offsets_[part.matrix];
@@ -317,7 +319,9 @@ Sha256Digest CpuWeightPlacer::Digest(const std::vector<Piece>& pieces,
   };
   for (const TensorInfo* tensor : vectors_) {
     describe(*tensor);
-    const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(*tensor);
+    std::vector<uint8_t> gathered;
+    const absl::Span<const uint8_t> bytes =
+        checkpoint_.source().Bytes(*tensor, 0, tensor->bytes, &gathered);
     hasher.Update(bytes.data(), bytes.size());
   }
   for (size_t i = 0; i < pieces.size(); ++i) {

@@ -17,7 +17,9 @@ constexpr int64_t kRows = 64;  // of a matrix, in one chunk
 }  // namespace
 
 void TorchWeightPlacer::Hash(const TensorInfo& tensor) {
-  const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(tensor);
+  std::vector<uint8_t> gathered;
+  const absl::Span<const uint8_t> bytes =
+      checkpoint_.source().Bytes(tensor, 0, tensor.bytes, &gathered);
   hasher_.Update(
       StrCat(tensor.name, " ", Traits(tensor.type).name, ShapeString(tensor.shape), "\n"));
   hasher_.Update(bytes.data(), bytes.size());
@@ -26,17 +28,19 @@ void TorchWeightPlacer::Hash(const TensorInfo& tensor) {
 void TorchWeightPlacer::Fill(const Checkpoint::Part& part, const Share& columns,
                              const at::Tensor& out) {
   const TensorInfo& tensor = *part.tensor;
-  const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(tensor);
-  const size_t row_bytes = bytes.size() / tensor.shape[0];
+  const size_t row_bytes = tensor.bytes / tensor.shape[0];
   const int64_t chunks = (part.rows.count + kRows - 1) / kRows;
   std::vector<std::vector<float>> wide(pool_.num_threads());
+  std::vector<std::vector<uint8_t>> gathered(pool_.num_threads());
   pool_.ParallelFor(static_cast<int>(chunks), [&](int chunk, int thread) {
     const int64_t end = std::min((chunk + int64_t{1}) * kRows, part.rows.count);
     std::vector<float>& row = wide[thread];
     row.resize(columns.total);
     for (int64_t i = chunk * kRows; i < end; ++i) {
       const int64_t from = part.begin + part.rows.begin + i;
-      Dequantize(tensor.type, bytes.subspan(from * row_bytes, row_bytes), absl::MakeSpan(row));
+      Dequantize(tensor.type,
+                 checkpoint_.source().Bytes(tensor, from * row_bytes, row_bytes, &gathered[thread]),
+                 absl::MakeSpan(row));
       const float* const values = row.data() + columns.begin;
       if (out.scalar_type() == at::kFloat) {
         std::copy_n(values, columns.count, out.mutable_data_ptr<float>() + i * columns.size);
