@@ -148,10 +148,10 @@ class TensorList::Cutter {
         TensorInfo cut = transposed ? Transposed(tensor, expert, range)
                          : codes    ? Codes(tensor, *scales, expert, range)
                                     : Rows(tensor, expert, range);
-        MILLRACE_RETURN_IF_ERROR(Add(std::move(cut), tensor,
-                                     StrCat(name.layer, range.linear, ".", expert, ".",
-                                            codes ? "weight" : name.part),
-                                     StrCat("expert ", expert, " (", range.linear, ")")));
+        MILLRACE_RETURN_IF_ERROR(
+            Add(std::move(cut), tensor,
+                StrCat(name.layer, range.linear, ".", expert, ".", codes ? "weight" : name.part),
+                StrCat("expert ", expert, " (", range.linear, ")")));
       }
     }
     return absl::OkStatus();
@@ -187,8 +187,8 @@ class TensorList::Cutter {
     cut.shape = {range.count, columns};
     cut.offset += expert * (tensor.bytes / tensor.shape[0]) + range.first * element;
     cut.bytes = range.count * columns * element;
-    cut.scattered = Scattered{.row_step = range.step * element,
-                              .column_step = tensor.shape[2] * element};
+    cut.scattered =
+        Scattered{.row_step = range.step * element, .column_step = tensor.shape[2] * element};
     return cut;
   }
 
@@ -267,8 +267,8 @@ StackedName StackedNameOf(std::string_view name) {
   if (part == name.npos) return {};
   const std::string_view number = name.substr(expert + 1, part - expert - 1);
   if (!IsNumber(number)) return {};
-  StackedName stacked{
-      .tensors = {StrCat(name.substr(0, expert), kStacked, name.substr(part))}, .expert = number};
+  StackedName stacked{.tensors = {StrCat(name.substr(0, expert), kStacked, name.substr(part))},
+                      .expert = number};
   const std::string_view kind = name.substr(linear + 1, expert - linear - 1);
   if (kind == "ffn_gate" || kind == "ffn_up") {
     stacked.tensors.push_back(

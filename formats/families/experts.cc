@@ -69,9 +69,9 @@ absl::StatusOr<RouterConfig> ReadGgufRouter(const GgufReader& file, RouterConfig
   MILLRACE_ASSIGN_OR_RETURN(router.chosen, file.Int("expert_used_count", kMaxExperts));
   MILLRACE_ASSIGN_OR_RETURN(router.factor, file.FactorOr("expert_weights_scale", router.factor));
   const bool softmax = router.scores == RouterConfig::Scores::kSoftmax;
-  MILLRACE_RETURN_IF_ERROR(
-      Expect(file, "expert_gating_func", softmax ? kGatingSoftmax : kGatingSigmoid,
-             softmax && router.renormalize ? kGatingSoftmaxOfChosen : 0));
+  MILLRACE_RETURN_IF_ERROR(Expect(file, "expert_gating_func",
+                                  softmax ? kGatingSoftmax : kGatingSigmoid,
+                                  softmax && router.renormalize ? kGatingSoftmaxOfChosen : 0));
   MILLRACE_RETURN_IF_ERROR(
       Expect(file, "expert_group_count", router.groups, router.groups == 1 ? 0 : router.groups));
   MILLRACE_RETURN_IF_ERROR(Expect(file, "expert_group_used_count", router.chosen_groups,
@@ -105,8 +105,8 @@ void SetExperts(const ExpertsFeedForward& experts, ModelConfig* model) {
       experts, [](int) { return true; }, model);
 }
 
-void SetExperts(const ExpertsFeedForward& experts, const std::function<bool(int layer)>& has_experts,
-                ModelConfig* model) {
+void SetExperts(const ExpertsFeedForward& experts,
+                const std::function<bool(int layer)>& has_experts, ModelConfig* model) {
   for (int i = 0; i < model->num_layers(); ++i) {
     if (has_experts(i)) model->layers[i].feed_forward = experts;
   }

@@ -30,8 +30,8 @@ std::string CheckRouter(const RouterConfig& router);
 
 // Puts `experts` in the place of the feed-forward networks of these layers, or of all.
 void SetExperts(const ExpertsFeedForward& experts, ModelConfig* model);
-void SetExperts(const ExpertsFeedForward& experts, const std::function<bool(int layer)>& has_experts,
-                ModelConfig* model);
+void SetExperts(const ExpertsFeedForward& experts,
+                const std::function<bool(int layer)>& has_experts, ModelConfig* model);
 
 // How folders spell the tensors of mixtures whose experts are the modules mlp.experts.N, and those
 // of the form in which transformers holds all of a layer together.
@@ -48,7 +48,6 @@ inline constexpr Spelling kExpertSpellings[] = {
     {"blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_expert.down_proj"},
     {"blk.#.ffn_gate_inp_shexp", "model.layers.#.mlp.shared_expert_gate"},
 };
-
 
 }  // namespace millrace
 

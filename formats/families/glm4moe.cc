@@ -48,8 +48,8 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   ExpertsFeedForward experts;
   MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadHfRouter(config, "n_routed_experts", router));
   MILLRACE_ASSIGN_OR_RETURN(experts.size, config.Int("moe_intermediate_size", kMaxWidth));
-  MILLRACE_ASSIGN_OR_RETURN(
-      const int64_t shared, IntOr(fields, "n_shared_experts", kMaxWidth / experts.size, 1));
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t shared,
+                            IntOr(fields, "n_shared_experts", kMaxWidth / experts.size, 1));
   experts.shared_size = static_cast<int>(shared) * experts.size;
   MILLRACE_ASSIGN_OR_RETURN(const int64_t dense,
                             IntOr(fields, "first_k_dense_replace", kMaxLayers, 1));
@@ -72,8 +72,8 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   if (file.file().Find(sections) != nullptr) {
     return file.Unsupported(sections, "rotations in sections are not supported");
   }
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t further, IntOr(file, "nextn_predict_layers",
-                                                         model.num_layers() - 1, 0));
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t further,
+                            IntOr(file, "nextn_predict_layers", model.num_layers() - 1, 0));
   model.layers.resize(model.layers.size() - further);
   RouterConfig router = kRouter;
   const std::string norm = file.Key("expert_weights_norm");
@@ -87,8 +87,8 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   ExpertsFeedForward experts;
   MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, router));
   MILLRACE_ASSIGN_OR_RETURN(experts.size, ReadGgufExpertSize(file, router, model));
-  MILLRACE_ASSIGN_OR_RETURN(const int64_t shared, IntOr(file, "expert_shared_count",
-                                                        kMaxWidth / experts.size, 0));
+  MILLRACE_ASSIGN_OR_RETURN(const int64_t shared,
+                            IntOr(file, "expert_shared_count", kMaxWidth / experts.size, 0));
   experts.shared_size = static_cast<int>(shared) * experts.size;
   MILLRACE_ASSIGN_OR_RETURN(const int64_t dense,
                             IntOr(file, "leading_dense_block_count", kMaxLayers, 0));

@@ -22,11 +22,9 @@ void MakeGptOss(const RouterConfig& router, int size, ModelConfig* model) {
     layer.softmax().output_bias = true;
     layer.softmax().sinks = true;
   }
-  SetExperts({.size = size,
-              .router = router,
-              .function = GateFunction::kClampedSwish,
-              .biases = true},
-             model);
+  SetExperts(
+      {.size = size, .router = router, .function = GateFunction::kClampedSwish, .biases = true},
+      model);
 }
 
 absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
@@ -97,7 +95,16 @@ constexpr std::string_view kTwins = R"([
   {"rope_scaling": {"beta_fast": 4.0}},
   {"rope_scaling": {"beta_slow": 1.0}},
   {"rope_scaling": {"truncate": true}},
-  {"rope_scaling": {"original_max_position_embeddings": 64}}]}
+  {"rope_scaling": {"original_max_position_embeddings": 64}}]},
+{"name": "gpt_oss_mxfp4",
+ "changes": {"model_type": "gpt_oss", "intermediate_size": 64, "num_local_experts": 4,
+   "num_experts_per_tok": 2, "num_hidden_layers": 2, "sliding_window": 9, "attention_bias": true,
+   "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 8.0, "beta_slow": 0.5,
+     "truncate": false, "original_max_position_embeddings": 32},
+   "quantization_config": {"quant_method": "mxfp4",
+     "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+       "model.embed_tokens", "lm_head"]}},
+ "mutations": [{"num_experts_per_tok": 3}]}
 ])";
 
 }  // namespace

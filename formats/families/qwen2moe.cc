@@ -57,9 +57,8 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   ExpertsFeedForward experts{.shared_gate = true};
   MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, {}));
   MILLRACE_ASSIGN_OR_RETURN(experts.size, ReadGgufExpertSize(file, experts.router, model));
-  MILLRACE_ASSIGN_OR_RETURN(
-      experts.shared_size,
-      file.IntOr("expert_shared_feed_forward_length", kMaxWidth, model.layers[0].ffn_size()));
+  MILLRACE_ASSIGN_OR_RETURN(experts.shared_size, file.IntOr("expert_shared_feed_forward_length",
+                                                            kMaxWidth, model.layers[0].ffn_size()));
   SetExperts(experts, &model);
   return model;
 }
