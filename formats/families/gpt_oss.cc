@@ -97,7 +97,7 @@ constexpr std::string_view kTwins = R"([
   {"rope_scaling": {"truncate": true}},
   {"rope_scaling": {"original_max_position_embeddings": 64}}]},
 {"name": "gpt_oss_mxfp4",
- "changes": {"model_type": "gpt_oss", "intermediate_size": 64, "num_local_experts": 4,
+ "changes": {"model_type": "gpt_oss", "intermediate_size": 64, "num_local_experts": 6,
    "num_experts_per_tok": 2, "num_hidden_layers": 2, "sliding_window": 9, "attention_bias": true,
    "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 8.0, "beta_slow": 0.5,
      "truncate": false, "original_max_position_embeddings": 32},

@@ -138,7 +138,7 @@ constexpr std::string_view kTwins = R"([
   {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}]},
 {"name": "mixtral",
  "changes": {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
-   "intermediate_size": 32, "num_local_experts": 8, "num_experts_per_tok": 2,
+   "intermediate_size": 32, "num_local_experts": 6, "num_experts_per_tok": 2,
    "num_hidden_layers": 2, "sliding_window": 9},
  "mutations": [{"sliding_window": 10}, {"num_experts_per_tok": 3}]}
 ])";
