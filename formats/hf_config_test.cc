@@ -147,8 +147,8 @@ TEST(HfConfigTest, ReadsOtherSpellings) {
 
 TEST(HfConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
   const auto llama = [](const std::string& change) { return Error(Llama(), change); };
-  EXPECT_THAT(llama(R"({"architectures": ["MixtralForCausalLM"]})"),
-              HasSubstr("config.json: architectures: \"MixtralForCausalLM\" is not supported"));
+  EXPECT_THAT(llama(R"({"architectures": ["MambaForCausalLM"]})"),
+              HasSubstr("config.json: architectures: \"MambaForCausalLM\" is not supported"));
   EXPECT_THAT(llama(R"({"architectures": null})"), HasSubstr("architectures: is missing"));
   EXPECT_THAT(llama(R"({"attention_bias": true})"),
               HasSubstr("attention_bias: true is not supported (supported: false)"));

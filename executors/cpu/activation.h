@@ -14,8 +14,8 @@
 
 namespace millrace::cpu {
 
-// Where the activations of a step lie. Every buffer has a row, or a fixed number of them, for each of
-// the step's tokens, so the arena deals in bytes a token, and what it takes depends on the model
+// Where the activations of a step lie. Every buffer has a row, or a fixed number of them, for each
+// of the step's tokens, so the arena deals in bytes a token, and what it takes depends on the model
 // alone.
 struct StepMemory {
   static constexpr size_t kAlignment = 64;  // a cache line

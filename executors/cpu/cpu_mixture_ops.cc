@@ -86,8 +86,8 @@ std::unique_ptr<CpuLinearInput> CpuOps::GateExperts(const MixtureWeights& weight
   const TiledMatrix& down = weights_.Matrix(weights.down);
   auto gated = std::make_unique<CpuLinearInput>();
   for (const Form form : down.inputs) {
-    gated->forms.emplace_back(step_memory_, form, step_memory_.rows,
-                              static_cast<int>(down.columns), chosen);
+    gated->forms.emplace_back(step_memory_, form, step_memory_.rows, static_cast<int>(down.columns),
+                              chosen);
   }
   const int groups = static_cast<int>(weights_.Matrix(weights.gate_up).tiles / kGateTiles);
   pool_.ParallelFor(static_cast<int>(routes_.panels.size()) * groups, [&](int task, int thread) {

@@ -130,8 +130,8 @@ class CpuOps : public DecoderOps, public EncoderOps {
     int first;
     int rows;
   };
-  // Which rows go where: a token has a slot for each expert that it goes through, [tokens * chosen],
-  // and each slot whose expert this rank has is a row. Rows are sorted by experts.
+  // Which rows go where: a token has a slot for each expert that it goes through, [tokens *
+  // chosen], and each slot whose expert this rank has is a row. Rows are sorted by experts.
   struct Routes {
     std::vector<RoutedExpert> chosen;  // by slot
     std::vector<int> rows;             // by slot, or kNoRow

@@ -16,9 +16,21 @@ namespace {
 constexpr int kDecodeContext = 192;
 constexpr int kRepeat = 9;
 
-enum Op { kEmbed, kNorm, kLinear, kRowLinear, kGated, kMixture, kRope, kAttention, kHead, kSample, kNumOps };
-constexpr const char* kNames[kNumOps] = {"embed", "norm",      "qkv",  "row_linear", "gated", "mixture",
-                                         "rope",  "attention", "head", "sample"};
+enum Op {
+  kEmbed,
+  kNorm,
+  kLinear,
+  kRowLinear,
+  kGated,
+  kMixture,
+  kRope,
+  kAttention,
+  kHead,
+  kSample,
+  kNumOps
+};
+constexpr const char* kNames[kNumOps] = {"embed",   "norm", "qkv",       "row_linear", "gated",
+                                         "mixture", "rope", "attention", "head",       "sample"};
 
 class TimedOps : public DecoderOps {
  public:

@@ -203,9 +203,9 @@ absl::StatusOr<LinearId> CpuWeightPlacer::PlaceExperts(const ExpertNames& names,
     MILLRACE_RETURN_IF_ERROR(Place(names[expert], role, shard).status());
     const TiledMatrix& matrix = weights_.matrices.back();
     if (matrix.inputs != weights_.matrices[first].inputs) {
-      return absl::UnimplementedError(
-          StrCat(checkpoint_.source().base_name(), ": tensor ", names[expert][0],
-                 " is of another type than ", names[begin][0], "; allowed: one for all experts"));
+      return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
+                                             names[expert][0], " is of another type than ",
+                                             names[begin][0], "; allowed: one for all experts"));
     }
   }
   weights_.owned[first] = experts;

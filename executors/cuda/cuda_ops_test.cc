@@ -61,9 +61,7 @@ class ShapesPlacer : public DecoderPlacer {
                                        const Share& share) override {
     return Add(2 * static_cast<int>(share.size), config_.hidden_size, type_);
   }
-  absl::StatusOr<VectorId> Vector(const std::string&, const Share&) override {
-    return VectorId{0};
-  }
+  absl::StatusOr<VectorId> Vector(const std::string&, const Share&) override { return VectorId{0}; }
   absl::StatusOr<LinearId> Router(const std::string&, const std::optional<std::string>&) override {
     return Add(8, config_.hidden_size, kernels::Type::kBf16);
   }
@@ -296,8 +294,8 @@ TEST(CudaOpsTest, RefusesMixturesSinksAndOutputBiases) {
                 const float bias = 0;
                 layer.placer.weights.linears[static_cast<size_t>(layer.weights.output)].bias =
                     &bias;
-                ops.RowLinear(layer.weights.output, std::move(x), {}, residual,
-                              layer.weights.norm, {layer.weights.qkv});
+                ops.RowLinear(layer.weights.output, std::move(x), {}, residual, layer.weights.norm,
+                              {layer.weights.qkv});
               }),
               HasSubstr("bias of what a block adds is present; allowed on the GPU: absent"));
 }

@@ -247,9 +247,9 @@ absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::st
 }
 
 absl::StatusOr<VectorId> CudaWeightPlacer::Vector(const std::string& name, const Share&) {
-  return absl::UnimplementedError(
-      StrCat("the model has attention sinks, ", checkpoint_.source().NameInFile(name),
-             "; allowed on the GPU: models without"));
+  return absl::UnimplementedError(StrCat("the model has attention sinks, ",
+                                         checkpoint_.source().NameInFile(name),
+                                         "; allowed on the GPU: models without"));
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::Router(const std::string& name,

@@ -12,10 +12,9 @@ constexpr float kLeast = -INFINITY;
 // Puts the first `count` of the order's indices by their ranks in front: the highest rank first,
 // and of equal ones the lower index.
 void PutBestFirst(absl::Span<const float> ranks, int count, std::vector<int32_t>* order) {
-  std::partial_sort(order->begin(), order->begin() + count, order->end(),
-                    [&](int32_t a, int32_t b) {
-                      return ranks[a] != ranks[b] ? ranks[a] > ranks[b] : a < b;
-                    });
+  std::partial_sort(
+      order->begin(), order->begin() + count, order->end(),
+      [&](int32_t a, int32_t b) { return ranks[a] != ranks[b] ? ranks[a] > ranks[b] : a < b; });
 }
 
 }  // namespace

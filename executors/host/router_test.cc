@@ -61,11 +61,8 @@ TEST(ExpertChooserTest, ACorrectionCountsForTheChoiceAlone) {
 
 // Group 1 has the best expert, but group 2 the two best together.
 TEST(ExpertChooserTest, GroupsCountAsTheirTwoBest) {
-  const RouterConfig router{.experts = 9,
-                            .chosen = 3,
-                            .scores = Scores::kSigmoid,
-                            .groups = 3,
-                            .chosen_groups = 1};
+  const RouterConfig router{
+      .experts = 9, .chosen = 3, .scores = Scores::kSigmoid, .groups = 3, .chosen_groups = 1};
   EXPECT_THAT(Experts(Choose(router, {0, 0, 0, 3, -9, -9, 2, 1, -1})), ElementsAre(6, 7, 8));
   // More groups than that: the others' experts never come, whatever their scores.
   RouterConfig two = router;

@@ -145,8 +145,8 @@ absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedF
                             placer_.Router(Weight(layer, "ffn_gate_inp"), correction));
   ExpertNames gate_up, down;
   for (int expert = 0; expert < ffn.router.experts; ++expert) {
-    gate_up.push_back({Weight(layer, StrCat("ffn_gate.", expert)),
-                       Weight(layer, StrCat("ffn_up.", expert))});
+    gate_up.push_back(
+        {Weight(layer, StrCat("ffn_gate.", expert)), Weight(layer, StrCat("ffn_up.", expert))});
     down.push_back({Weight(layer, StrCat("ffn_down.", expert))});
   }
   // Ranks hold some of the experts, or a share of each.
@@ -165,8 +165,8 @@ absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedF
                             Gated(layer, ffn.shared_size, /*fused=*/false, "_shexp"));
   weights.shared = {.gate_up = shared.gate_up, .down = shared.down, .gate = std::nullopt};
   if (ffn.shared_gate) {
-    MILLRACE_ASSIGN_OR_RETURN(
-        weights.shared->gate, placer_.Router(Weight(layer, "ffn_gate_inp_shexp"), std::nullopt));
+    MILLRACE_ASSIGN_OR_RETURN(weights.shared->gate,
+                              placer_.Router(Weight(layer, "ffn_gate_inp_shexp"), std::nullopt));
   }
   return weights;
 }

@@ -31,9 +31,8 @@ at::Tensor OfBestGroups(const RouterConfig& router, const at::Tensor& ranks) {
 
 Routes RoutesOf(const RouterConfig& router, const at::Tensor& logits,
                 const at::Tensor& correction) {
-  const at::Tensor scores = router.scores == RouterConfig::Scores::kSoftmax
-                                ? logits.softmax(-1)
-                                : logits.sigmoid();
+  const at::Tensor scores =
+      router.scores == RouterConfig::Scores::kSoftmax ? logits.softmax(-1) : logits.sigmoid();
   at::Tensor ranks = correction.defined() ? scores + correction : scores;
   if (router.groups > 1) ranks = OfBestGroups(router, ranks);
   const at::Tensor experts = Best(ranks, router.chosen);
@@ -68,9 +67,8 @@ LinearInput TorchOps::Mixture(const MixtureWeights& weights, const MixtureSpec& 
                               std::optional<NormId> norm, Consumers consumers) {
   const at::Tensor& x = Values(input);
   const Matrix& router = weights_.Linear(weights.router);
-  const Routes routes =
-      RoutesOf(spec.router, at::linear(x.to(at::kFloat), router.weight, router.bias),
-               router.correction);
+  const Routes routes = RoutesOf(
+      spec.router, at::linear(x.to(at::kFloat), router.weight, router.bias), router.correction);
   const Share& owned = weights_.Linear(weights.gate_up).experts;
   const int64_t hidden = weights_.Linear(weights.down).weight.size(0);
   const at::Tensor outputs =
@@ -79,8 +77,8 @@ LinearInput TorchOps::Mixture(const MixtureWeights& weights, const MixtureSpec& 
     const at::Tensor slots = (routes.experts == owned.begin + i).nonzero();  // (token, slot)
     if (slots.size(0) == 0) continue;
     const at::Tensor tokens = slots.select(1, 0);
-    const at::Tensor gated = Gated(TorchWeights::Expert(weights.gate_up, i),
-                                   x.index_select(0, tokens), spec.function);
+    const at::Tensor gated =
+        Gated(TorchWeights::Expert(weights.gate_up, i), x.index_select(0, tokens), spec.function);
     outputs.index_put_({tokens, slots.select(1, 1)},
                        Product(TorchWeights::Expert(weights.down, i), gated).to(at::kFloat));
   }
