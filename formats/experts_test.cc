@@ -74,8 +74,7 @@ TEST_F(ExpertsTest, AFolderHoldsWhatItsGgufFileHolds) {
     for (size_t i = 0; i < folder->config.layers.size(); ++i) {
       EXPECT_EQ(folder->config.layers[i].feed_forward.index(),
                 gguf->config.layers[i].feed_forward.index());
-      const auto* experts =
-          std::get_if<ExpertsFeedForward>(&folder->config.layers[i].feed_forward);
+      const auto* experts = std::get_if<ExpertsFeedForward>(&folder->config.layers[i].feed_forward);
       if (experts == nullptr) continue;
       const auto& same = std::get<ExpertsFeedForward>(gguf->config.layers[i].feed_forward);
       EXPECT_EQ(experts->router, same.router) << twin.name;
@@ -225,27 +224,28 @@ TEST_F(ExpertsTest, BrokenStacksAreRefusedByTheTensor) {
               HasSubstr("input_linear.weight: 8192 experts, must be at most 4096"));
   EXPECT_THAT(ErrorOf("granitemoe", "{}", Shaped(input, {512, 1, 64})),
               HasSubstr("input_linear.weight: shape [512, 1, 64]: 1 rows of gate and up"));
-  EXPECT_THAT(ErrorOf("granitemoeshared", "{}",
-                      Shaped("layers.0.shared_mlp.input_linear", {2, 64, 64})),
-              HasSubstr("input_linear.weight: shape [2, 64, 64], must be [2 * rows, columns]"));
+  EXPECT_THAT(
+      ErrorOf("granitemoeshared", "{}", Shaped("layers.0.shared_mlp.input_linear", {2, 64, 64})),
+      HasSubstr("input_linear.weight: shape [2, 64, 64], must be [2 * rows, columns]"));
   EXPECT_THAT(ErrorOf("gpt_oss_mxfp4", "{}", Without("layers.1.mlp.experts.down_proj_scales")),
               HasSubstr("tensor model.layers.1.mlp.experts.down_proj_blocks: has no scales"));
   EXPECT_THAT(ErrorOf("gpt_oss_mxfp4", "{}", Without("layers.1.mlp.experts.down_proj_blocks")),
               HasSubstr("tensor model.layers.1.mlp.experts.down_proj, expert 0: is missing"));
-  EXPECT_THAT(ErrorOf("gpt_oss_mxfp4", "{}",
-                      Shaped("layers.1.mlp.experts.down_proj_scales", {6, 2, 64})),
-              HasSubstr("down_proj_scales: is U8 [6, 2, 64], must be U8 [6, 64, 2]"));
+  EXPECT_THAT(
+      ErrorOf("gpt_oss_mxfp4", "{}", Shaped("layers.1.mlp.experts.down_proj_scales", {6, 2, 64})),
+      HasSubstr("down_proj_scales: is U8 [6, 2, 64], must be U8 [6, 64, 2]"));
   EXPECT_THAT(ErrorOf("gpt_oss_mxfp4", "{}",
                       Shaped("layers.1.mlp.experts.down_proj_blocks", {6, 64, 4, 8})),
               HasSubstr("down_proj_blocks: is U8 [6, 64, 4, 8], must be U8 [experts, rows"));
-  EXPECT_THAT(ErrorOf("gpt_oss_mxfp4", "{}", [](auto* tensors) {
-                for (auto& [name, tensor] : *tensors) {
-                  if (name == "model.layers.0.mlp.experts.down_proj_scales") {
-                    tensors->emplace_back("model.layers.0.mlp.router.scale", tensor);
-                    return;
-                  }
-                }
-              }),
+  EXPECT_THAT(ErrorOf("gpt_oss_mxfp4", "{}",
+                      [](auto* tensors) {
+                        for (auto& [name, tensor] : *tensors) {
+                          if (name == "model.layers.0.mlp.experts.down_proj_scales") {
+                            tensors->emplace_back("model.layers.0.mlp.router.scale", tensor);
+                            return;
+                          }
+                        }
+                      }),
               HasSubstr("tensor model.layers.0.mlp.router.scale: is not one that a gpt-oss"));
 }
 
@@ -273,6 +273,62 @@ TEST_F(ExpertsTest, LayersThatPredictFurtherTokensAreLeftAlone) {
               HasSubstr("tensor model.layers.3.eh_proj.weight: is not one that a qwen3moe"));
 }
 
+// A config alone opens, for dummy weights: gpt-oss-20b's, with experts in MXFP4.
+TEST_F(ExpertsTest, APublishedGptOssConfigGivesShapes) {
+  std::filesystem::create_directories(Path("folder"));
+  std::ofstream(Path("folder") + "/config.json") << R"({
+    "architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+    "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu",
+    "hidden_size": 2880, "initial_context_length": 4096, "intermediate_size": 2880,
+    "max_position_embeddings": 131072, "model_type": "gpt_oss", "num_attention_heads": 64,
+    "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8,
+    "num_local_experts": 32, "quantization_config": {"modules_to_not_convert": [
+      "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
+      "quant_method": "mxfp4"},
+    "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+      "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false},
+    "rope_theta": 150000, "sliding_window": 128, "swiglu_limit": 7.0,
+    "tie_word_embeddings": false, "vocab_size": 201088})";
+  const absl::StatusOr<OpenedModel> model = OpenModel(Path("folder"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->config.context_length, 131072);
+  EXPECT_NEAR(model->config.layers[0].softmax().rope->magnitude, 1.34657, 1e-5);
+  EXPECT_EQ(model->config.layers[22].softmax().window, 128);
+  EXPECT_EQ(model->config.layers[23].softmax().window, 0);
+  const TensorInfo* down = model->tensors->FindTensor("blk.23.ffn_down.31.weight");
+  ASSERT_NE(down, nullptr);
+  EXPECT_EQ(down->type, TensorType::kMxfp4);
+  EXPECT_EQ(down->bytes, 2880 * 2880 / 32 * 17);
+  const TensorInfo* router = model->tensors->FindTensor("blk.23.ffn_gate_inp.weight");
+  ASSERT_NE(router, nullptr);
+  EXPECT_EQ(router->type, TensorType::kBf16);
+}
+
+// Routers and norms, which FP8 checkpoints name as modules that were left alone, always are.
+TEST_F(ExpertsTest, AnFp8ConfigOfAMixtureGivesShapes) {
+  Json config = Twin("qwen3moe").config;
+  config["quantization_config"] = {
+      {"quant_method", "fp8"},
+      {"fmt", "e4m3"},
+      {"activation_scheme", "dynamic"},
+      {"weight_block_size", {128, 128}},
+      {"modules_to_not_convert",
+       {"lm_head", "model.layers.0.input_layernorm", "model.layers.0.mlp.gate"}}};
+  std::filesystem::create_directories(Path("folder"));
+  std::ofstream(Path("folder") + "/config.json") << config.dump();
+  const absl::StatusOr<OpenedModel> model = OpenModel(Path("folder"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const TensorSource& tensors = *model->tensors;
+  EXPECT_EQ(tensors.FindTensor("blk.1.ffn_up.7.weight")->type, TensorType::kFp8E4m3);
+  EXPECT_NE(tensors.FindTensor("blk.1.ffn_up.7.weight_scale"), nullptr);
+  EXPECT_EQ(tensors.FindTensor("blk.1.ffn_gate_inp.weight")->type, TensorType::kF32);
+  EXPECT_EQ(tensors.FindTensor("blk.1.ffn_gate_inp.weight_scale"), nullptr);
+  config["quantization_config"]["modules_to_not_convert"].push_back("model.layers.0.mlp.experts.3");
+  std::ofstream(Path("folder") + "/config.json") << config.dump();
+  EXPECT_THAT(OpenModel(Path("folder")).status().message(),
+              HasSubstr("leaves model.layers.0.mlp.experts.3 unquantized"));
+}
+
 TEST(ExpertNamesTest, AreTranslatedBothWays) {
   EXPECT_THAT(HfNames("blk.12.ffn_gate.7.weight", kQwen3Moe),
               ElementsAre("model.layers.12.mlp.experts.7.gate_proj.weight"));
@@ -289,9 +345,11 @@ TEST(ExpertNamesTest, AreTranslatedBothWays) {
     EXPECT_EQ(StackedGgufName(other, kGptOss), "") << other;
   }
   EXPECT_EQ(GgufName("blk.3.post_attention_norm.weight", &kGptOss), "blk.3.ffn_norm.weight");
-  EXPECT_EQ(GgufName("blk.3.post_attention_norm.weight", &kGlm4), "blk.3.post_attention_norm.weight");
+  EXPECT_EQ(GgufName("blk.3.post_attention_norm.weight", &kGlm4),
+            "blk.3.post_attention_norm.weight");
   const StackedName stacked = StackedNameOf("blk.3.ffn_up.17.bias");
-  EXPECT_THAT(stacked.tensors, ElementsAre("blk.3.ffn_up_exps.bias", "blk.3.ffn_gate_up_exps.bias"));
+  EXPECT_THAT(stacked.tensors,
+              ElementsAre("blk.3.ffn_up_exps.bias", "blk.3.ffn_gate_up_exps.bias"));
   EXPECT_EQ(stacked.expert, "17");
   EXPECT_THAT(StackedNameOf("blk.3.ffn_up.weight").tensors, IsEmpty());
   EXPECT_THAT(StackedNameOf("blk.3.attn.k_scale").tensors, IsEmpty());

@@ -118,6 +118,22 @@ TEST(FamilyTwinsTest, EveryNumberIsChanged) {
                                         "bos_token_id",
                                         "eos_token_id",
                                         "max_position_embeddings",
+                                        "num_local_experts",
+                                        "num_experts",
+                                        "n_routed_experts",
+                                        "moe_intermediate_size",
+                                        "shared_expert_intermediate_size",
+                                        "shared_intermediate_size",
+                                        "n_shared_experts",
+                                        "decoder_sparse_step",
+                                        "mlp_only_layers",
+                                        "first_k_dense_replace",
+                                        "num_nextn_predict_layers",
+                                        "qkv_bias",
+                                        "use_qk_norm",
+                                        "swiglu_limit",  // others are refused
+                                        "quantization_config.quant_method",
+                                        "quantization_config.modules_to_not_convert",
                                         "rope_scaling.type",
                                         "rope_scaling.rope_type"};
   std::map<std::string, std::set<std::string>> changed;
@@ -185,7 +201,10 @@ TEST_F(FamiliesTest, WhatIsComputedOtherwiseShows) {
               R"(gemma2 {"query_pre_attn_scalar":24})", HasSubstr(R"(gemma2 {"layer_types":)"),
               R"(gemma3 {"rope_local_base_freq":500.0})", R"(gemma3 {"query_pre_attn_scalar":24})",
               R"(gemma3 {"sliding_window_pattern":5})", HasSubstr(R"(smollm3 {"no_rope_layers":)"),
-              R"(smollm3 {"no_rope_layer_interval":3})"));
+              R"(smollm3 {"no_rope_layer_interval":3})", R"(qwen2moe {"norm_topk_prob":true})",
+              R"(qwen3moe {"norm_topk_prob":false})", R"(olmoe {"norm_topk_prob":true})",
+              HasSubstr(R"(gpt_oss {"layer_types":)"),
+              R"(gpt_oss {"rope_scaling":{"truncate":true}})"));
     }
   }
 }
