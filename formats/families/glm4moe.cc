@@ -86,7 +86,7 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
                             file.IntOr("expert_group_used_count", kMaxExperts, 1));
   ExpertsFeedForward experts;
   MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadGgufRouter(file, router));
-  MILLRACE_ASSIGN_OR_RETURN(experts.size, ReadGgufExpertSize(file, router, model));
+  MILLRACE_ASSIGN_OR_RETURN(experts.size, ReadGgufExpertSize(file, experts.router, model));
   MILLRACE_ASSIGN_OR_RETURN(const int64_t shared,
                             IntOr(file, "expert_shared_count", kMaxWidth / experts.size, 0));
   experts.shared_size = static_cast<int>(shared) * experts.size;
