@@ -193,13 +193,32 @@ absl::StatusOr<LinearId> CpuWeightPlacer::Router(const std::string& name,
   return static_cast<LinearId>(index);
 }
 
+absl::Status CpuWeightPlacer::Hash(const std::vector<std::string>& names) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
+                            checkpoint_.Matrices(names));
+  for (const TensorInfo* tensor : tensors) {
+    parts_.push_back({.source = {tensor, 0, Whole(tensor->shape[0])},
+                      .columns = Whole(tensor->shape[1]),
+                      .matrix = kNoMatrix,
+                      .first_row = 0,
+                      .group_stride = 0});
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
+  vectors_.insert(vectors_.end(), biases.tensors.begin(), biases.tensors.end());
+  return absl::OkStatus();
+}
+
 // A rank without experts has one that no token goes to, so that it knows their shapes.
 absl::StatusOr<LinearId> CpuWeightPlacer::PlaceExperts(const ExpertNames& names, Role role,
                                                        const Share& experts, const Shard& shard) {
   const int64_t begin = std::min(experts.begin, experts.total - 1);
   const int64_t end = begin + std::max<int64_t>(1, experts.count);
   const size_t first = weights_.matrices.size();
-  for (int64_t expert = begin; expert < end; ++expert) {
+  for (int64_t expert = 0; expert < experts.total; ++expert) {
+    if (expert < begin || expert >= end) {
+      MILLRACE_RETURN_IF_ERROR(Hash(names[expert]));
+      continue;
+    }
     MILLRACE_RETURN_IF_ERROR(Place(names[expert], role, shard).status());
     const TiledMatrix& matrix = weights_.matrices.back();
     if (matrix.inputs != weights_.matrices[first].inputs) {
@@ -261,7 +280,6 @@ std::vector<CpuWeightPlacer::Piece> CpuWeightPlacer::Pieces() const {
 void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& hasher,
                                  Sha256Digest* digest) const {
   const Part& part = *piece.part;
-  const TiledMatrix& matrix = weights_.matrices[part.matrix];
   const TensorInfo& tensor = *part.source.tensor;
   const Share& rows = part.source.rows;
   const int64_t row_bytes = RowBytes(tensor);
@@ -271,6 +289,8 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& ha
       &gathered);
   hasher.Update(bytes.data(), bytes.size());
   *digest = hasher.Finish();
+  if (part.matrix == kNoMatrix) return;
+  const TiledMatrix& matrix = weights_.matrices[part.matrix];
   uint8_t* data = memory + offsets_[part.matrix];
   // The rank's columns of a row, and zeros behind them.
   const TensorTypeTraits& traits = Traits(tensor.type);

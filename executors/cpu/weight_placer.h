@@ -102,10 +102,11 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   struct Part {
     Checkpoint::Part source;
     Share columns;
-    size_t matrix;
+    size_t matrix;  // or kNoMatrix: the rank has no part of it, and the digest does
     int64_t first_row;
     int64_t group_stride;
   };
+  static constexpr size_t kNoMatrix = static_cast<size_t>(-1);
   // Some of the source's rows.total rows, [begin, end): one thread's work at a time.
   struct Piece {
     const Part* part;
@@ -121,6 +122,8 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   absl::Status CheckTypes(const std::vector<const TensorInfo*>& tensors) const;
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names, Role role,
                                const Shard& shard);
+  // Notes tensors for the digest alone.
+  absl::Status Hash(const std::vector<std::string>& names);
   absl::StatusOr<LinearId> PlaceExperts(const ExpertNames& names, Role role, const Share& experts,
                                         const Shard& shard);
   absl::StatusOr<size_t> PlaceTable(const std::string& name);
