@@ -52,8 +52,8 @@ struct GeluFeedForward {
   int size = 0;
 };
 
-// A mixture's choice of experts for a token: the `chosen` ones with the highest scores, and of equal
-// scores the expert that comes first. A score is made of the expert's logit.
+// A mixture's choice of experts for a token: the `chosen` ones with the highest scores, and of
+// equal scores the expert that comes first. A score is made of the expert's logit.
 struct RouterConfig {
   enum class Scores {
     kSoftmax,  // over the logits of all experts; with `renormalize`, that is the softmax over the
@@ -66,8 +66,8 @@ struct RouterConfig {
   Scores scores = Scores::kSoftmax;
   bool renormalize = false;  // the chosen experts' scores are divided by their sum
   double factor = 1;         // of the scores, after that
-  // The experts lie in `groups` of equal size, of which those `chosen_groups` are eligible whose two
-  // best experts have the largest sum of scores (DeepSeek-V3).
+  // The experts lie in `groups` of equal size, of which those `chosen_groups` are eligible whose
+  // two best experts have the largest sum of scores (DeepSeek-V3).
   int groups = 1;
   int chosen_groups = 1;
   bool bias = false;        // of the logits, blk.N.ffn_gate_inp.bias

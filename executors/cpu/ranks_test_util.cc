@@ -74,7 +74,8 @@ class RanksModel : public HostModel {
       ends_.push_back(std::make_unique<LocalCollective>(meeting_, rank));
     }
     OnEachRank([&](int rank) {
-      auto loaded = LoadCpuModel(model, device, kernels, {rank, ranks, expert_parallel}, ends_[rank].get());
+      auto loaded =
+          LoadCpuModel(model, device, kernels, {rank, ranks, expert_parallel}, ends_[rank].get());
       CheckOk(loaded.status());
       models_[rank] = *std::move(loaded);
     });

@@ -284,9 +284,9 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& ha
   const Share& rows = part.source.rows;
   const int64_t row_bytes = RowBytes(tensor);
   std::vector<uint8_t> gathered;
-  const absl::Span<const uint8_t> bytes = checkpoint_.source().Bytes(
-      tensor, (part.source.begin + piece.begin) * row_bytes, (piece.end - piece.begin) * row_bytes,
-      &gathered);
+  const absl::Span<const uint8_t> bytes =
+      checkpoint_.source().Bytes(tensor, (part.source.begin + piece.begin) * row_bytes,
+                                 (piece.end - piece.begin) * row_bytes, &gathered);
   hasher.Update(bytes.data(), bytes.size());
   *digest = hasher.Finish();
   if (part.matrix == kNoMatrix) return;

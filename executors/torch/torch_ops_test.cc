@@ -53,7 +53,7 @@ OpErrors RunBothEncoders(const std::string& path, const MakeTorch&... make_torch
 // Returns the largest difference allowed to an op, as a share of its largest value. Sums are in
 // another order, and the CPU rounds: keys and values to float16, inputs to the linears' forms.
 double Allowed(const std::string& op) {
-  if (op.starts_with("Rounded ")) return 0.03;  // it rounds between its linears, too
+  if (op.starts_with("Rounded ")) return 0.03;       // it rounds between its linears, too
   if (op.ends_with(" q8")) return 0.5 / 127 + 1e-3;  // half a step, of a block's largest value
   if (op.ends_with(" bf16")) return 1.0 / 256 + 1e-3;
   if (op == "Attention") return 3e-3;  // Scores spread over tens, and so do logits.
