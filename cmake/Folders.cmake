@@ -69,7 +69,7 @@ millrace_folder(executors         SEES base config formats kernels ${_plan} USES
 millrace_folder(executors/weights SEES base formats executors/*    USES absl)
 millrace_folder(executors/models  SEES base formats ${_plan} executors/* executors/weights/shares.h
                                   TESTS executors/cpu executors/host USES absl json)
-millrace_folder(executors/host    SEES base ${_plan} executors/*   USES absl)
+millrace_folder(executors/host    SEES base ${_plan} formats/layer_config.h executors/* USES absl)
 millrace_folder(executors/cpu     SEES ${_device} formats executors/host USES absl)
 millrace_folder(executors/cuda    SEES ${_device} formats kernels  TESTS executors/cpu USES absl cuda)
 millrace_folder(executors/torch   SEES ${_device} formats executors/host

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "executors/ops.h"
+#include "formats/layer_config.h"
 
 namespace millrace {
 
@@ -22,10 +23,16 @@ struct NormSpec {
   bool counted = true;
 };
 
+// The tensors of each expert's linear.
+using ExpertNames = std::vector<std::vector<std::string>>;
+
 class DecoderPlacer : public virtual WeightPlacer {
  public:
   // [size]: a norm's weight.
   virtual absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) = 0;
+
+  // [size], divided: numbers that an op reads as they are, such as attention's sinks.
+  virtual absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) = 0;
 
   // For DecoderOps::GatedLinear, without biases: the gate's [size, in] and then the other factor's
   // (up) of the same shape, as two tensors, or as one of [2 * size, in]. The rank has `share` of
@@ -33,19 +40,48 @@ class DecoderPlacer : public virtual WeightPlacer {
   virtual absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
                                                const Share& share) = 0;
 
+  // For DecoderOps::Mixture. [experts, hidden], in float32 if it is of floats, with the logits'
+  // bias beside it where there is one; every rank has all of it. `correction` names the vector
+  // [experts] that RouterConfig::correction speaks of.
+  virtual absl::StatusOr<LinearId> Router(const std::string& name,
+                                          const std::optional<std::string>& correction) = 0;
+
+  // The linears of a mixture's experts, each named as Linear and GatedLinear take it, as one: all
+  // have one shape, and their biases (also a gated one's) stand beside them. A rank has the whole
+  // linears of `experts`, or its share of every expert's.
+  virtual absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
+                                                const Share& share) = 0;
+  virtual absl::StatusOr<LinearId> Experts(const ExpertNames& names, const Share& experts,
+                                           const Shard& shard) = 0;
+
   // [vocab, hidden], divided by rows, for DecoderOps::Head: keeps its precision where the layers'
   // linears are quantized.
   virtual absl::StatusOr<LinearId> Head(const std::string& name) = 0;
 };
 
-// f of a gated linear: silu(x) = x / (1 + exp(-x)), or GELU as approximated by its tanh,
-// x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (arXiv:1606.08415).
-enum class GateFunction { kSilu, kGeluTanh };
-
 // RowLinear adds factor * norm(y) to the residual, y being its product, or factor * y.
 struct Addend {
   std::optional<NormId> norm;
   float factor = 1;
+};
+
+// A mixture's weights. All but `down` and `shared->down` read the layer's input.
+struct MixtureWeights {
+  struct Shared {
+    LinearId gate_up;
+    LinearId down;
+    std::optional<LinearId> gate;  // [1, hidden]
+  };
+
+  LinearId router;
+  LinearId gate_up;
+  LinearId down;
+  std::optional<Shared> shared;
+};
+
+struct MixtureSpec {
+  RouterConfig router;
+  GateFunction function = GateFunction::kSilu;
 };
 
 // A head makes of its products y the logits factor * y, or soft_cap * tanh(factor * y / soft_cap)
@@ -87,9 +123,18 @@ class DecoderOps : public virtual CoreOps {
                                 Residual& residual, std::optional<NormId> norm,
                                 Consumers consumers) = 0;
 
-  // f(x * Wgate^T) * (x * Wup^T), [tokens, size].
+  // f of x * Wgate^T and x * Wup^T, [tokens, size].
   virtual LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                                   Consumers consumers) = 0;
+
+  // Sends each token of x through the experts that the router chooses for it and, where there is
+  // one, the shared network; y is the sum of the experts' outputs times their scores, in the order
+  // of the choice, the best first, and then of the shared network's output, times its gate.
+  // residual += what `addend` makes of y, summed over the ranks; then Norm(norm, residual,
+  // consumers). The router computes in float32. One op, so that a device may run it as one kernel.
+  virtual LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec,
+                              const LinearInput& x, const Addend& addend, Residual& residual,
+                              std::optional<NormId> norm, Consumers consumers) = 0;
 
   // The logits that `spec` makes of x * W^T, x being the final norm's output for all tokens.
   virtual Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) = 0;

@@ -80,6 +80,8 @@ inline std::vector<LayerFeature> LayerFeatures(NormId norm) {
        [norm](LayerRequest& r) { r.addend.norm = norm; }},
       {"residual factor is 0.5", [](LayerRequest& r) { r.addend.factor = 0.5f; }},
       {"gate function is GELU", [](LayerRequest& r) { r.gate = GateFunction::kGeluTanh; }},
+      {"gate function is a clamped swish",
+       [](LayerRequest& r) { r.gate = GateFunction::kClampedSwish; }},
       {"norm of q and k is across heads",
        [norm](LayerRequest& r) { r.head_norms = {.q = norm, .k = norm, .across_heads = true}; }},
       {"head size is 24", [](LayerRequest& r) { r.attention.head_size = 24; }},

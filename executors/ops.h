@@ -29,12 +29,14 @@ namespace millrace {
 enum class EmbeddingId : int32_t {};
 enum class NormId : int32_t {};
 enum class LinearId : int32_t {};
+enum class VectorId : int32_t {};
 
 // One of `size` ranks of tensor parallelism (arXiv:1909.08053), which hold a share of each large
 // weight and run the same ops.
 struct RankSpec {
   int rank = 0;
   int size = 1;
+  bool expert_parallel = false;  // ranks hold whole experts of a mixture, not a share of each
 };
 
 // A rank's share of `total` consecutive things, such as a weight's rows: [begin, begin + count),
@@ -84,7 +86,7 @@ class WeightPlacer {
   // [out, in]: the tensors' rows, one tensor after the other (q, k and v become one linear). Beside
   // the weight "x.weight" there may be the bias "x.bias", [out of that tensor], which the op
   // then adds; of several tensors, each may have one or not. It is divided as the rows are; of a
-  // linear that is divided by columns, rank 0 alone has it, and a decoder has none.
+  // linear that is divided by columns, rank 0 alone has it.
   virtual absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
                                           const Shard& shard) = 0;
 };
@@ -161,6 +163,7 @@ struct AttentionSpec {
   int32_t window = 0;  // a token sees itself and the window - 1 before it; 0: all before it
   bool causal = true;  // false, of an encoder: a token sees all of its row's, which is a whole text
   RopeSpec rope;
+  std::optional<VectorId> sinks;  // [num_heads], SoftmaxAttention::sinks
 };
 
 // A layer's root-mean-square norms of q and of k before they are rotated. Over each head's own

@@ -192,6 +192,7 @@ QuantizedElements ReadBlock(TensorType type, const uint8_t* row, int64_t index) 
     case TensorType::kF16:
     case TensorType::kBf16:
     case TensorType::kFp8E4m3:
+    case TensorType::kU8:
       SetScales(&out, 0);  // nobody asks for these
       std::memset(out.codes, 0, sizeof(out.codes));
       break;

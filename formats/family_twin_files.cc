@@ -11,6 +11,7 @@
 
 #include "base/strings.h"
 #include "formats/families/families.h"
+#include "formats/family_twin_tensors.h"
 #include "formats/family_twins.h"
 #include "formats/gguf_test_util.h"
 #include "formats/hf_config.h"
@@ -70,19 +71,37 @@ const RopeConfig& RopeOf(const ModelConfig& model) {
 // The weights' half width: somewhat more than an initializer_range of 0.2 gives.
 constexpr float kSpread = 0.35f;
 
-// Names are GGUF's.
+// Gates and ups whose clamps the sums of a few tokens reach.
+constexpr float kClampedSpread = 3 * kSpread;
+
+float SpreadOf(const ModelConfig& model, std::string_view name) {
+  const auto* experts = std::get_if<ExpertsFeedForward>(&model.layers[0].feed_forward);
+  const bool clamped = experts != nullptr && experts->function == GateFunction::kClampedSwish &&
+                       (name.find(".ffn_gate.") != name.npos || name.find(".ffn_up.") != name.npos);
+  return clamped ? kClampedSpread : kSpread;
+}
+
+bool IsMxfp4(const FamilyTwin& twin) {
+  return twin.config.value("quantization_config", Json::object()).value("quant_method", "") ==
+         "mxfp4";
+}
+
+// Names are GGUF's, and experts have tensors of their own.
 template <typename Visit>  // void(const TensorInfo& tensor, std::vector<float> values)
 void ForEachTensor(const FamilyTwin& twin, const ModelConfig& model, const Visit& visit) {
   std::mt19937_64 random(1);
-  const auto shapes = MakeTensorShapes(model, *twin.family, TensorType::kF32, twin.name);
+  StoredTypes types{.all = TensorType::kF32, .experts = std::nullopt};
+  if (IsMxfp4(twin)) types.experts = TensorType::kMxfp4;
+  const auto shapes = MakeTensorShapes(model, *twin.family, types, twin.name);
   for (const TensorInfo& tensor : shapes->tensors()) {
     const bool norm = tensor.name.ends_with("norm.weight");
     const float centre = norm ? 1.0f - static_cast<float>(model.norm_offset) : 0.0f;
+    const float spread = SpreadOf(model, tensor.name);
     std::vector<float> values(std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1},
                                               std::multiplies<int64_t>()));
     // Only engine draws, no distributions: those differ between standard libraries.
     for (float& value : values) {
-      value = centre + kSpread * (static_cast<float>(random() >> 40) * 0x1p-23f - 1);
+      value = centre + spread * (static_cast<float>(random() >> 40) * 0x1p-23f - 1);
     }
     visit(tensor, std::move(values));
   }
@@ -170,6 +189,38 @@ void AddRope(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* write
   }
 }
 
+// Writes what llama.cpp's converter does of the fields that a config has.
+void AddExperts(const FamilyTwin& twin, const ModelConfig& model, GgufWriter* writer) {
+  const auto key = [&](std::string_view name) {
+    return StrCat(model.architecture, ".expert_", name);
+  };
+  const ExpertsFeedForward* experts = nullptr;
+  for (const LayerConfig& layer : model.layers) {
+    const auto* found = std::get_if<ExpertsFeedForward>(&layer.feed_forward);
+    if (found != nullptr) experts = found;
+  }
+  if (experts == nullptr) return;
+  writer->Uint32(key("count"), experts->router.experts)
+      .Uint32(key("used_count"), experts->router.chosen);
+  const Json& config = twin.config;
+  if (config.contains("moe_intermediate_size") || model.architecture == "gpt-oss") {
+    writer->Uint32(key("feed_forward_length"), experts->size);
+  }
+  for (const char* field : {"shared_expert_intermediate_size", "shared_intermediate_size"}) {
+    if (!config.contains(field)) continue;
+    writer->Uint32(key("shared_feed_forward_length"), config[field].get<uint32_t>());
+  }
+  if (!config.contains("n_routed_experts")) return;
+  writer->Uint32(key("group_count"), config["n_group"].get<uint32_t>())
+      .Uint32(key("group_used_count"), config["topk_group"].get<uint32_t>())
+      .Uint32(key("shared_count"), config["n_shared_experts"].get<uint32_t>())
+      .Uint32(StrCat(model.architecture, ".leading_dense_block_count"),
+              config["first_k_dense_replace"].get<uint32_t>())
+      .Uint32(key("gating_func"), 2)
+      .Float32(key("weights_scale"), config["routed_scaling_factor"].get<float>())
+      .Bool(key("weights_norm"), config["norm_topk_prob"].get<bool>());
+}
+
 GgufWriter EncoderMetadata(const FamilyTwin& twin, const ModelConfig& model) {
   GgufWriter writer;
   writer.String("general.architecture", "bert")
@@ -193,7 +244,7 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
       .Uint32(key("block_count"), model.num_layers())
       .Uint32(key("context_length"), model.context_length)
       .Uint32(key("embedding_length"), model.hidden_size)
-      .Uint32(key("feed_forward_length"), model.layers[0].ffn_size())
+      .Uint32(key("feed_forward_length"), twin.config["intermediate_size"].get<uint32_t>())
       .Uint32(key("attention.head_count"), attention.heads)
       .Uint32(key("attention.head_count_kv"), attention.kv_heads)
       .Uint32(key("attention.key_length"), attention.head_size)
@@ -208,7 +259,26 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
     writer.Float32(key(name.get<std::string>()), twin.config[field].get<float>());
   }
   AddRope(twin, model, &writer);
+  AddExperts(twin, model, &writer);
   return writer;
+}
+
+bool SpellsSingleExperts(const Family& family) {
+  const std::string name = "blk.0.ffn_gate.0.weight";
+  return HfNames(name, family)[0] != name;
+}
+
+// The reverse of GgufName.
+std::string GgufNameInFile(const std::string& name, const Family& family) {
+  for (const Spelling& spelling : family.gguf_spellings) {
+    const size_t number = spelling.gguf.find('#');
+    const std::string_view module = spelling.gguf.substr(number + 1);  // ".ffn_norm"
+    const size_t at = name.find(module);
+    if (at == name.npos) continue;
+    return StrCat(name.substr(0, at), spelling.hf.substr(number + 1),
+                  name.substr(at + module.size()));
+  }
+  return name;
 }
 
 }  // namespace
@@ -220,11 +290,18 @@ void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, TwinFaul
   if (!std::filesystem::create_directories(folder, error)) std::abort();
   WriteFile(folder + "/config.json", twin.config.dump(2));
   if (model.encoder.has_value()) WriteModules(twin, folder);
-  SafetensorsWriter writer;
+  std::vector<TwinTensor> tensors;
   ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
     Break(fault, model, tensor, &values);
-    writer.Tensor(HfNames(tensor.name, *twin.family)[0], TensorType::kF32, tensor.shape, values);
+    tensors.push_back({std::string(tensor.name), tensor.type, tensor.shape, std::move(values)});
   });
+  if (!SpellsSingleExperts(*twin.family)) {
+    tensors = JoinGateAndUp(StackExperts(tensors), twin.family->gate_order);
+  }
+  SafetensorsWriter writer;
+  for (const TwinTensor& tensor : tensors) {
+    writer.Tensor(HfNames(tensor.name, *twin.family)[0], tensor.type, tensor.shape, tensor.values);
+  }
   writer.Write(folder + "/model.safetensors");
 }
 
@@ -232,7 +309,7 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
   const ModelConfig model = ReadTwin(twin);
   const bool pairs =
       twin.family->interleaved_in_gguf && !model.encoder.has_value() && !RopeOf(model).interleaved;
-  GgufWriter writer = Metadata(twin, model);
+  std::vector<TwinTensor> tensors;
   ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
     Break(fault, model, tensor, &values);
     if (pairs &&
@@ -242,8 +319,15 @@ void WriteTwinGguf(const FamilyTwin& twin, const std::string& path, TwinFault fa
     if (tensor.name.ends_with("norm.weight")) {
       for (float& value : values) value += static_cast<float>(model.norm_offset);
     }
-    writer.Tensor(tensor.name, TensorType::kF32, tensor.shape, values);
+    std::vector<int64_t> shape = tensor.shape;
+    if (tensor.name.ends_with("ffn_gate_inp_shexp.weight")) shape = {model.hidden_size};
+    tensors.push_back({std::string(tensor.name), tensor.type, std::move(shape), std::move(values)});
   });
+  GgufWriter writer = Metadata(twin, model);
+  for (const TwinTensor& tensor : StackExperts(tensors)) {
+    writer.Tensor(GgufNameInFile(tensor.name, *twin.family), tensor.type, tensor.shape,
+                  tensor.values);
+  }
   writer.Write(path);
 }
 

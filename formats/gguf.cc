@@ -22,9 +22,15 @@ const GgufValue* GgufFile::Find(std::string_view key) const {
   return it == metadata_.end() ? nullptr : &it->second;
 }
 
-const TensorInfo* GgufFile::FindTensor(std::string_view name) const {
-  const auto it = tensor_index_.find(name);
-  return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
+const TensorInfo* GgufFile::FindTensor(std::string_view name) const { return tensors_.Find(name); }
+
+std::string GgufFile::NameInFile(std::string_view name) const {
+  const TensorInfo* tensor = FindTensor(name);
+  if (tensor != nullptr) return Printable(tensor->name);
+  if (const StackedName stacked = StackedNameOf(name); !stacked.tensors.empty()) {
+    return StrCat(stacked.tensors[0], ", expert ", stacked.expert);
+  }
+  return std::string(name);
 }
 
 template <typename T>

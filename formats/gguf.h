@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "base/strings.h"
 #include "formats/mapped_file.h"
+#include "formats/tensor_list.h"
 #include "formats/tensor_source.h"
 
 namespace millrace {
@@ -54,17 +55,19 @@ class GgufFile : public TensorSource {
   absl::StatusOr<absl::Span<const std::string_view>> Strings(std::string_view key) const;
   absl::StatusOr<std::vector<int32_t>> Int32s(std::string_view key) const;
 
-  // Tensors, in the file's order.
-  absl::Span<const TensorInfo> tensors() const override { return tensors_; }
+  // Tensors, in the file's order, those of all experts of a layer cut into single experts'
+  // (formats/tensor_list.h). Names are llama.cpp's but for those that the family of
+  // general.architecture has its own way with (Family::gguf_spellings).
+  absl::Span<const TensorInfo> tensors() const override { return tensors_.tensors(); }
   const TensorInfo* FindTensor(std::string_view name) const override;
-  // The bytes of one of tensors(); the start is aligned to general.alignment, 32 unless stated.
-  absl::Span<const uint8_t> Data(const TensorInfo& tensor) const override {
-    return file_.bytes().subspan(tensor.offset, tensor.bytes);
-  }
+  std::string NameInFile(std::string_view name) const override;
 
   int FileDescriptor(const TensorInfo&) const override { return file_.fd(); }
   void DropPages(const TensorInfo& tensor) const override { file_.DropPages(Data(tensor)); }
   void DropPages() const override { file_.DropPages(file_.bytes()); }
+
+ protected:
+  absl::Span<const uint8_t> FileBytes(int) const override { return file_.bytes(); }
 
  private:
   friend class GgufParser;
@@ -75,8 +78,7 @@ class GgufFile : public TensorSource {
 
   MappedFile file_;
   absl::flat_hash_map<std::string_view, GgufValue, StringHash> metadata_;
-  std::vector<TensorInfo> tensors_;
-  absl::flat_hash_map<std::string_view, size_t, StringHash> tensor_index_;
+  TensorList tensors_;
 };
 
 }  // namespace millrace

@@ -6,9 +6,12 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/families/families.h"
+#include "formats/hf_names.h"
 
 namespace millrace {
 namespace {
@@ -86,10 +89,11 @@ class GgufParser {
     for (uint64_t i = 0; i < pairs; ++i) MILLRACE_RETURN_IF_ERROR(ParsePair(i));
     uint64_t alignment = kDefaultAlignment;
     MILLRACE_RETURN_IF_ERROR(ReadAlignment(&alignment));
-    file_->tensors_.reserve(tensors);
-    file_->tensor_index_.reserve(tensors);
+    tensors_.reserve(tensors);
+    names_.reserve(tensors);
     for (uint64_t i = 0; i < tensors; ++i) MILLRACE_RETURN_IF_ERROR(ParseTensor(i, alignment));
-    return PlaceTensors(alignment);
+    MILLRACE_RETURN_IF_ERROR(PlaceTensors(alignment));
+    return ListTensors();
   }
 
  private:
@@ -279,9 +283,8 @@ class GgufParser {
       return Bad(field, ": offset ", tensor.offset, " is not a multiple of the alignment ",
                  alignment);
     }
-    if (!file_->tensor_index_.emplace(tensor.name, index).second)
-      return Bad(field, ": comes twice");
-    file_->tensors_.push_back(std::move(tensor));
+    if (!names_.insert(tensor.name).second) return Bad(field, ": comes twice");
+    tensors_.push_back(std::move(tensor));
     return absl::OkStatus();
   }
 
@@ -310,7 +313,7 @@ class GgufParser {
   absl::Status PlaceTensors(uint64_t alignment) {
     const uint64_t data_start = (position_ + alignment - 1) / alignment * alignment;
     std::vector<const TensorInfo*> by_offset;
-    for (TensorInfo& tensor : file_->tensors_) {
+    for (TensorInfo& tensor : tensors_) {
       const uint64_t size = bytes_.size();
       if (data_start > size || tensor.offset > size - data_start ||
           tensor.bytes > size - data_start - tensor.offset) {
@@ -332,9 +335,38 @@ class GgufParser {
     return absl::OkStatus();
   }
 
+  // Gives the file its tensors by the names and in the shapes that models have.
+  absl::Status ListTensors() {
+    const GgufValue* architecture = file_->Find("general.architecture");
+    const Family* family = nullptr;
+    if (architecture != nullptr && std::holds_alternative<std::string_view>(*architecture)) {
+      family = FindFamily(std::get<std::string_view>(*architecture));
+    }
+    for (TensorInfo& tensor : tensors_) {
+      // A linear with one output, of which converters leave the dimension out.
+      if (tensor.shape.size() == 1 && tensor.name.ends_with("ffn_gate_inp_shexp.weight")) {
+        tensor.shape.insert(tensor.shape.begin(), 1);
+      }
+      std::string name = GgufName(tensor.name, family);
+      const std::string field = StrCat("tensor ", Printable(tensor.name));
+      const bool as_it_is = name == tensor.name;
+      if (as_it_is ? file_->tensors_.Add(tensor, tensor.name)
+                   : file_->tensors_.AddAs(tensor, std::move(name))) {
+        continue;
+      }
+      return Bad(field, ": comes twice, by another name");
+    }
+    return Annotate(
+        file_->tensors_.CutExperts([](std::string_view name) { return std::string(name); },
+                                   GateOrder::kHalves),
+        file_->base_name());
+  }
+
   GgufFile* file_;
   absl::Span<const uint8_t> bytes_;
   size_t position_ = 0;
+  std::vector<TensorInfo> tensors_;
+  absl::flat_hash_set<std::string_view, StringHash> names_;
 };
 
 absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {

@@ -77,7 +77,8 @@ uint32_t TypeNumber(TensorType type) {
     case TensorType::kMxfp4:
       return 39;
     case TensorType::kFp8E4m3:
-      break;  // GGUF has no such type
+    case TensorType::kU8:
+      break;  // GGUF has no such types
   }
   std::abort();
 }

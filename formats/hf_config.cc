@@ -41,16 +41,40 @@ absl::StatusOr<Found> FindArchitecture(const JsonFields& fields) {
                                    "\" is not supported (supported: ", JoinList(supported), ")"));
 }
 
+// gpt-oss's own quantization, of its experts alone; which those are, the names of their tensors
+// say.
+absl::StatusOr<bool> ReadMxfp4(const JsonFields& quantization, HfConfig* config) {
+  constexpr char kMethod[] = "quant_method";
+  constexpr char kUnquantized[] = "modules_to_not_convert";
+  if (quantization.Find(kMethod) == nullptr || *quantization.Find(kMethod) != Json("mxfp4")) {
+    return false;
+  }
+  if (config->family->gate_order != GateOrder::kTurns) {
+    return quantization.Unsupported(kMethod,
+                                    StrCat("\"mxfp4\" is not supported of ", config->family->name));
+  }
+  config->types.experts = TensorType::kMxfp4;
+  if (quantization.Find(kUnquantized) == nullptr) return true;
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<std::string> modules,
+                            quantization.Strings(kUnquantized));
+  for (const std::string& module : modules) {
+    if (module.find("experts") == module.npos) continue;
+    return quantization.Unsupported(
+        kUnquantized, StrCat("\"", Printable(module), "\" is not supported, experts are MXFP4"));
+  }
+  return true;
+}
+
 absl::Status ReadTypes(const JsonFields& fields, HfConfig* config) {
   for (const char* name : {"dtype", "torch_dtype"}) {
     if (fields.Find(name) == nullptr) continue;
     MILLRACE_ASSIGN_OR_RETURN(const std::string_view type, fields.String(name));
     if (type == "bfloat16") {
-      config->type = TensorType::kBf16;
+      config->types.all = TensorType::kBf16;
     } else if (type == "float16") {
-      config->type = TensorType::kF16;
+      config->types.all = TensorType::kF16;
     } else if (type == "float32") {
-      config->type = TensorType::kF32;
+      config->types.all = TensorType::kF32;
     } else {
       return fields.Unsupported(
           name, StrCat("\"", Printable(type),
@@ -60,6 +84,8 @@ absl::Status ReadTypes(const JsonFields& fields, HfConfig* config) {
   for (const char* name : {"quantization_config", "compression_config"}) {
     if (fields.Find(name) == nullptr) continue;
     MILLRACE_ASSIGN_OR_RETURN(const JsonFields quantization, fields.Object(name));
+    MILLRACE_ASSIGN_OR_RETURN(const bool mxfp4, ReadMxfp4(quantization, config));
+    if (mxfp4) continue;
     MILLRACE_ASSIGN_OR_RETURN(HfQuantization read, ReadHfQuantization(quantization));
     config->model.quantization = read.scheme;
     config->unquantized = std::move(read.unquantized);
@@ -73,7 +99,7 @@ absl::StatusOr<HfConfig> ReadHfConfig(std::string_view json, const std::string& 
   MILLRACE_ASSIGN_OR_RETURN(const Json parsed, ParseObject(json, file));
   const JsonFields fields(parsed, file + ": ");
   MILLRACE_ASSIGN_OR_RETURN(const Found found, FindArchitecture(fields));
-  HfConfig config{.family = found.family, .model = {}, .unquantized = {}};
+  HfConfig config{.family = found.family, .model = {}, .types = {}, .unquantized = {}};
   MILLRACE_ASSIGN_OR_RETURN(config.model, found.architecture->read(HfReader(fields)));
   config.model.architecture = found.family->name;
   // Encoders' own readers refuse a quantization.

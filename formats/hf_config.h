@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "formats/model_config.h"
-#include "formats/tensor.h"
+#include "formats/model_tensors.h"
 
 namespace millrace {
 
@@ -17,7 +17,7 @@ struct Family;
 struct HfConfig {
   const Family* family = nullptr;  // never null
   ModelConfig model;
-  TensorType type = TensorType::kBf16;  // of what is not quantized: `dtype`
+  StoredTypes types;  // of what is not quantized: `dtype`, and MXFP4 of gpt-oss's experts
   // Modules of the layers that the quantization left alone, as the file spells them.
   std::vector<std::string> unquantized;
 };

@@ -89,7 +89,7 @@ TEST(HfConfigTest, ReadsLlama) {
   EXPECT_EQ(model.context_length, 131072);
   EXPECT_FALSE(model.tied_embeddings);
   EXPECT_FALSE(model.quantization.has_value());
-  EXPECT_EQ(config->type, TensorType::kBf16);
+  EXPECT_EQ(config->types.all, TensorType::kBf16);
 }
 
 TEST(HfConfigTest, Llama3RopeFactorsAreThoseOfTheModel) {
@@ -131,7 +131,7 @@ TEST(HfConfigTest, ReadsOtherSpellings) {
   const absl::StatusOr<HfConfig> config = Read(json);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(Rope(json), Rope(Llama()));
-  EXPECT_EQ(config->type, TensorType::kF16);
+  EXPECT_EQ(config->types.all, TensorType::kF16);
 
   EXPECT_EQ(Error(Llama(), R"({"rope_scaling": {"type": "llama3", "rope_type": null}})"),
             "no error");
@@ -147,8 +147,8 @@ TEST(HfConfigTest, ReadsOtherSpellings) {
 
 TEST(HfConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
   const auto llama = [](const std::string& change) { return Error(Llama(), change); };
-  EXPECT_THAT(llama(R"({"architectures": ["MixtralForCausalLM"]})"),
-              HasSubstr("config.json: architectures: \"MixtralForCausalLM\" is not supported"));
+  EXPECT_THAT(llama(R"({"architectures": ["MambaForCausalLM"]})"),
+              HasSubstr("config.json: architectures: \"MambaForCausalLM\" is not supported"));
   EXPECT_THAT(llama(R"({"architectures": null})"), HasSubstr("architectures: is missing"));
   EXPECT_THAT(llama(R"({"attention_bias": true})"),
               HasSubstr("attention_bias: true is not supported (supported: false)"));

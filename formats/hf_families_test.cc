@@ -96,6 +96,88 @@ TEST(HfFamiliesTest, EachRefusesWhatItsOwnCodeDoesNotDo) {
   });
 }
 
+TEST(HfFamiliesTest, MixturesRefuseWhatTheirRoutersDoNotDo) {
+  ExpectRefused({
+      {"mixtral", R"({"num_local_experts": null})", "num_local_experts: is missing"},
+      {"mixtral", R"({"num_local_experts": 5000})", "num_local_experts: is 5000"},
+      {"mixtral", R"({"num_experts_per_tok": 7})", "num_experts_per_tok: 7 experts of 6"},
+      {"mixtral", R"({"hidden_act": "gelu"})", "hidden_act: \"gelu\" is not supported"},
+      {"qwen2moe", R"({"use_sliding_window": true})", "use_sliding_window: true is not"},
+      {"qwen2moe", R"({"shared_expert_intermediate_size": 0})",
+       "shared_expert_intermediate_size: is 0"},
+      {"qwen2moe", R"({"qkv_bias": 1})", "qkv_bias: is 1"},
+      {"qwen3moe", R"({"num_local_experts": 7})", "num_local_experts: is 7, but num_experts is 8"},
+      {"qwen3moe", R"({"decoder_sparse_step": 0})", "decoder_sparse_step: is 0"},
+      {"qwen3moe", R"({"mlp_only_layers": [-1]})", "mlp_only_layers: "},
+      {"qwen3moe", R"({"norm_topk_prob": "yes"})", "norm_topk_prob: is \"yes\""},
+      {"qwen3moe", R"({"moe_intermediate_size": null})", "moe_intermediate_size: is missing"},
+      {"olmoe", R"({"clip_qkv": 8.0})", "clip_qkv: 8"},
+      {"olmoe", R"({"sliding_window": 9})", "sliding_window: 9 is not supported"},
+      {"granitemoeshared", R"({"shared_intermediate_size": -1})",
+       "shared_intermediate_size: is -1"},
+      {"granitemoe", R"({"attention_bias": true})", "attention_bias: true is not supported"},
+      {"gpt_oss", R"({"swiglu_limit": 6.5})", "swiglu_limit: 6.5 is not supported"},
+      {"gpt_oss", R"({"swiglu_alpha": 1.5})", "swiglu_alpha: 1.5 is not supported"},
+      {"gpt_oss", R"({"attention_bias": false})", "attention_bias: false is not supported"},
+      {"gpt_oss", R"({"rope_scaling": null})", "rope_scaling: is missing"},
+      {"gpt_oss_mxfp4", R"({"quantization_config": {"modules_to_not_convert": ["x.experts"]}})",
+       "quantization_config.modules_to_not_convert: \"x.experts\" is not supported"},
+      {"qwen3moe", R"({"quantization_config": {"quant_method": "mxfp4"}})",
+       "quantization_config.quant_method: \"mxfp4\" is not supported of qwen3moe"},
+      {"glm4moe", R"({"n_group": 3})", "num_experts_per_tok: 3 groups do not divide the 8"},
+      {"glm4moe", R"({"n_group": 8})", "num_experts_per_tok: groups of one expert"},
+      {"glm4moe", R"({"topk_group": 5})", "num_experts_per_tok: 5 groups of 4"},
+      {"glm4moe", R"({"topk_group": 1})", "num_experts_per_tok: 3 experts of 2"},
+      {"glm4moe", R"({"routed_scaling_factor": 0})", "routed_scaling_factor: is 0"},
+      {"glm4moe", R"({"first_k_dense_replace": -1})", "first_k_dense_replace: is -1"},
+  });
+}
+
+TEST(HfFamiliesTest, MixturesHaveTheDefaultsOfTheirClasses) {
+  Json config = Twin("glm4moe");
+  for (const char* field :
+       {"n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob", "first_k_dense_replace",
+        "use_qk_norm", "partial_rotary_factor", "attention_bias", "n_shared_experts"}) {
+    config.erase(field);
+  }
+  absl::StatusOr<HfConfig> read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(std::holds_alternative<GatedFeedForward>(read->model.layers[0].feed_forward));
+  const auto& glm = std::get<ExpertsFeedForward>(read->model.layers[1].feed_forward);
+  EXPECT_EQ(glm.router, (RouterConfig{.experts = 8,
+                                      .chosen = 3,
+                                      .scores = RouterConfig::Scores::kSigmoid,
+                                      .renormalize = true,
+                                      .correction = true}));
+  EXPECT_EQ(glm.shared_size, 32);
+  EXPECT_FALSE(glm.shared_gate);
+  EXPECT_EQ(read->model.layers[1].softmax().rope.value().dimensions, 16);
+  EXPECT_EQ(read->model.layers[1].softmax().qk_norm, QkNorm::kNone);
+  config = Twin("gpt_oss");
+  config["num_key_value_heads"] = 1;
+  for (const char* field : {"sliding_window", "attention_bias", "swiglu_limit", "head_dim"}) {
+    config.erase(field);
+  }
+  read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->model.layers[0].softmax().window, 128);
+  EXPECT_EQ(read->model.layers[1].softmax().window, 0);
+  EXPECT_EQ(read->model.layers[1].softmax().head_size, 64);
+  EXPECT_TRUE(read->model.layers[1].softmax().sinks);
+  EXPECT_TRUE(read->model.layers[1].softmax().output_bias);
+  const auto& oss = std::get<ExpertsFeedForward>(read->model.layers[0].feed_forward);
+  EXPECT_EQ(oss.function, GateFunction::kClampedSwish);
+  EXPECT_TRUE(oss.biases);
+  EXPECT_TRUE(oss.router.bias);
+  // transformers' name for the number of experts of any family.
+  config = Twin("olmoe");
+  config["num_local_experts"] = config["num_experts"];
+  config.erase("num_experts");
+  read = ReadHfConfig(config.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(std::get<ExpertsFeedForward>(read->model.layers[0].feed_forward).router.experts, 8);
+}
+
 // They are those of transformers' Glm4Config.
 TEST(HfFamiliesTest, Glm4sDefaults) {
   Json config = Twin("glm4");

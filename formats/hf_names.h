@@ -16,6 +16,14 @@ namespace millrace {
 // called LayerNorm were once gamma and beta. A name that has no translation is returned as it is.
 std::vector<std::string> HfNames(std::string_view gguf_name, const Family& family);
 
+// Translates the name in a folder of a tensor that TensorList::CutExperts cuts to GGUF's; empty for
+// others.
+std::string StackedGgufName(std::string_view hf_name, const Family& family);
+
+// Translates a name in a GGUF file of the family to the one that tensors are looked up by, mostly
+// the same. nullptr: no family's.
+std::string GgufName(std::string_view name_in_file, const Family* family);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_FORMATS_HF_NAMES_H_

@@ -23,20 +23,70 @@ struct SoftmaxAttention {
   int window = 0;                  // a token sees itself and the window - 1 before it; 0: all
   std::optional<RopeConfig> rope;  // nothing: q and k are not rotated
   bool qkv_bias = false;
+  bool output_bias = false;  // of attn_output
+  // Each head has a logit, blk.N.attn_sinks.weight, that joins its softmax's denominator and has no
+  // value (gpt-oss; the idea is StreamingLLM's, arXiv:2309.17453).
+  bool sinks = false;
   QkNorm qk_norm = QkNorm::kNone;
   bool fused_qkv = false;  // q, k and v are one tensor, blk.N.attn_qkv.weight
 };
 
-// f(gate) * up, and then down. f is SiLU, or GELU as approximated by its tanh.
+// How a gated linear joins its two factors:
+enum class GateFunction {
+  kSilu,      // silu(gate) * up, with silu(x) = x / (1 + exp(-x))
+  kGeluTanh,  // gelu(gate) * up, GELU as approximated by its tanh, x / 2 * (1 + tanh(sqrt(2 / pi) *
+              // (x + 0.044715 x^3))) (arXiv:1606.08415)
+  kClampedSwish,  // g / (1 + exp(-1.702 g)) * (u + 1), where g is the gate, at most 7, and u is up,
+                  // within -7 and 7 (gpt-oss, arXiv:2508.10925)
+};
+
+// The gate's function of gate and up, and then down.
 struct GatedFeedForward {
   int size = 0;
-  bool gelu = false;
+  GateFunction function = GateFunction::kSilu;
   bool fused_gate_up = false;  // the gate's rows and then up's are one tensor, blk.N.ffn_up.weight
 };
 
 // gelu(up) and then down, both with biases (BERT).
 struct GeluFeedForward {
   int size = 0;
+};
+
+// A mixture's choice of experts for a token: the `chosen` ones with the highest scores, and of
+// equal scores the expert that comes first. A score is made of the expert's logit.
+struct RouterConfig {
+  enum class Scores {
+    kSoftmax,  // over the logits of all experts; with `renormalize`, that is the softmax over the
+               // logits of the chosen ones (Mixtral, arXiv:2401.04088)
+    kSigmoid,  // of each logit (DeepSeek-V3, arXiv:2412.19437)
+  };
+
+  int experts = 0;
+  int chosen = 0;
+  Scores scores = Scores::kSoftmax;
+  bool renormalize = false;  // the chosen experts' scores are divided by their sum
+  double factor = 1;         // of the scores, after that
+  // The experts lie in `groups` of equal size, of which those `chosen_groups` are eligible whose
+  // two best experts have the largest sum of scores (DeepSeek-V3).
+  int groups = 1;
+  int chosen_groups = 1;
+  bool bias = false;        // of the logits, blk.N.ffn_gate_inp.bias
+  bool correction = false;  // blk.N.exp_probs_b.bias joins the scores for the choice alone
+
+  bool operator==(const RouterConfig&) const = default;
+};
+
+// A mixture of experts (arXiv:1701.06538): the sum of the chosen experts' outputs, each times its
+// score. Experts are gated networks, with tensors of their own: blk.N.ffn_gate.E.weight and so on.
+struct ExpertsFeedForward {
+  int size = 0;  // of an expert
+  RouterConfig router;
+  GateFunction function = GateFunction::kSilu;
+  bool biases = false;  // of each expert's gate, up and down
+  // A gated network that every token passes, too; 0: none. Its output may be multiplied by the
+  // sigmoid of a linear with one output, blk.N.ffn_gate_inp_shexp.
+  int shared_size = 0;
+  bool shared_gate = false;
 };
 
 // Where a layer norms its two blocks, attention and the feed-forward network.
@@ -55,7 +105,7 @@ inline bool NormsOutput(NormPlacement norms) {
 
 struct LayerConfig {
   std::variant<SoftmaxAttention> attention;
-  std::variant<GatedFeedForward, GeluFeedForward> feed_forward;
+  std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward> feed_forward;
   NormPlacement norms = NormPlacement::kPre;
 
   // The alternatives by name; the layer must have them.
@@ -63,7 +113,7 @@ struct LayerConfig {
   SoftmaxAttention& softmax() { return std::get<SoftmaxAttention>(attention); }
   GatedFeedForward& gated() { return std::get<GatedFeedForward>(feed_forward); }
 
-  // Rows of the feed-forward network's down projection's input, whatever its kind.
+  // Columns of the feed-forward network's down projection, of a mixture of one expert's.
   int ffn_size() const {
     return std::visit([](const auto& ffn) { return ffn.size; }, feed_forward);
   }

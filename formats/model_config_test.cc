@@ -92,8 +92,27 @@ TEST(ModelConfigTest, RefusesByNameWhatWouldChangeTheMaths) {
     }
     return ErrorOf(config);
   };
-  EXPECT_THAT(with([](GgufWriter* w) { w->Uint32("llama.expert_count", 8); }),
-              HasSubstr("key llama.expert_count: 8 is not supported"));
+  GgufWriter dense = TinyLlamaWriter({.architecture = "qwen3"});
+  dense.Uint32("qwen3.expert_count", 8);
+  EXPECT_THAT(ErrorOf(Read(dense)), HasSubstr("key qwen3.expert_count: 8 is not supported"));
+  EXPECT_THAT(with([](GgufWriter* w) {
+                w->Uint32("llama.expert_count", 8)
+                    .Uint32("llama.expert_used_count", 2)
+                    .Uint32("llama.expert_gating_func", 2);
+              }),
+              HasSubstr("key llama.expert_gating_func: 2 is not supported, only 1"));
+  EXPECT_THAT(with([](GgufWriter* w) {
+                w->Uint32("llama.expert_count", 8)
+                    .Uint32("llama.expert_used_count", 2)
+                    .Uint32("llama.expert_group_count", 4);
+              }),
+              HasSubstr("key llama.expert_group_count: 4 is not supported, only 1"));
+  EXPECT_THAT(with([](GgufWriter* w) {
+                w->Uint32("llama.expert_count", 8)
+                    .Uint32("llama.expert_used_count", 2)
+                    .Bool("llama.expert_weights_norm", false);
+              }),
+              HasSubstr("key llama.expert_weights_norm: false is not supported"));
   EXPECT_EQ(with([](GgufWriter* w) { w->Uint32("llama.expert_count", 0); }), "no error");
   EXPECT_THAT(
       with([](GgufWriter* w) { w->String("llama.rope.scaling.type", "su"); }),

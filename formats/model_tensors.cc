@@ -25,6 +25,10 @@ Shape ScaleShape(const QuantScheme& scheme, const Shape& shape) {
   return {scheme.group.Down(shape[0]), scheme.group.Across(shape[1])};
 }
 
+bool IsLinear(TensorRole role) {
+  return role == TensorRole::kLinear || role == TensorRole::kExpert;
+}
+
 bool IsFloat(TensorType type) {
   return type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBf16;
 }
@@ -45,6 +49,9 @@ class TensorChecker {
     }
     if (role == TensorRole::kVector && !IsFloat(tensor->type)) {
       return Lies(name, StrCat("type ", Traits(tensor->type).name, ", must be F32, F16 or BF16"));
+    }
+    if (tensor->type == TensorType::kU8) {
+      return Lies(name, "type U8, which a model's own tensors do not have");
     }
     if (tensor->type == TensorType::kFp8E4m3) CheckQuantized(name, shape, role);
   }
@@ -76,6 +83,7 @@ class TensorChecker {
       if (seen_.contains(&tensor) || tensor.name.ends_with(".rotary_emb.inv_freq")) continue;
       const auto begins = [&](std::string_view head) { return tensor.name.starts_with(head); };
       if (std::any_of(family_.ignored.begin(), family_.ignored.end(), begins)) continue;
+      if (family_.ignores_further_layers && IsOfFurtherLayer(tensor.name)) continue;
       return absl::UnimplementedError(StrCat(source_.base_name(), ": tensor ",
                                              Printable(tensor.name), ": is not one that a ",
                                              config_.architecture, " model is read from"));
@@ -84,6 +92,17 @@ class TensorChecker {
   }
 
  private:
+  // Returns whether the name, in either format, begins with a layer's number behind the last.
+  bool IsOfFurtherLayer(std::string_view name) const {
+    for (const std::string_view head : {"blk.", "model.layers."}) {
+      if (!name.starts_with(head)) continue;
+      name.remove_prefix(head.size());
+      const std::optional<int> layer = ParseNumber<int>(name.substr(0, name.find('.')));
+      return layer.has_value() && *layer >= config_.num_layers();
+    }
+    return false;
+  }
+
   void Lies(const std::string& name, std::string_view what) {
     status_ = absl::InvalidArgumentError(
         StrCat(source_.base_name(), ": tensor ", source_.NameInFile(name), ": ", what));
@@ -102,7 +121,7 @@ class TensorChecker {
   }
 
   void CheckQuantized(const std::string& name, const Shape& shape, TensorRole role) {
-    if (!config_.quantization.has_value() || role != TensorRole::kLinear) {
+    if (!config_.quantization.has_value() || !IsLinear(role)) {
       return Lies(name, config_.quantization.has_value()
                             ? "type F8_E4M3, allowed in layers' linears only"
                             : "type F8_E4M3, but the config says nothing of it");
@@ -136,11 +155,13 @@ class TensorChecker {
 
 class TensorShapes : public TensorSource {
  public:
-  TensorShapes(const ModelConfig& config, const Family& family, TensorType type,
+  TensorShapes(const ModelConfig& config, const Family& family, const StoredTypes& types,
                std::string base_name)
       : base_name_(std::move(base_name)) {
     for (const auto& [name, shape, role] : family.tensors(config)) {
-      const bool quantized = config.quantization.has_value() && role == TensorRole::kLinear;
+      const bool quantized = config.quantization.has_value() && IsLinear(role);
+      const TensorType type =
+          role == TensorRole::kExpert ? types.experts.value_or(types.all) : types.all;
       Add(name, shape, quantized ? config.quantization->type : type);
       if (!quantized) continue;
       const std::string module = name.substr(0, name.size() - kWeight.size());
@@ -162,10 +183,12 @@ class TensorShapes : public TensorSource {
     return it == index_.end() ? nullptr : it->second;
   }
   bool has_data() const override { return false; }
-  absl::Span<const uint8_t> Data(const TensorInfo&) const override { return {}; }
   int FileDescriptor(const TensorInfo&) const override { return -1; }
   void DropPages(const TensorInfo&) const override {}
   void DropPages() const override {}
+
+ protected:
+  absl::Span<const uint8_t> FileBytes(int) const override { return {}; }
 
  private:
   void Add(std::string name, const Shape& shape, TensorType type) {
@@ -176,7 +199,8 @@ class TensorShapes : public TensorSource {
                         .type = type,
                         .shape = shape,
                         .offset = 0,
-                        .bytes = static_cast<uint64_t>(elements) * Traits(type).block_bytes});
+                        .bytes = static_cast<uint64_t>(elements) / Traits(type).block_elements *
+                                 Traits(type).block_bytes});
   }
 
   std::string base_name_;
@@ -196,9 +220,9 @@ absl::Status ValidateTensors(const ModelConfig& config, const Family& family,
 }
 
 std::unique_ptr<const TensorSource> MakeTensorShapes(const ModelConfig& config,
-                                                     const Family& family, TensorType type,
+                                                     const Family& family, const StoredTypes& types,
                                                      std::string base_name) {
-  return std::make_unique<TensorShapes>(config, family, type, std::move(base_name));
+  return std::make_unique<TensorShapes>(config, family, types, std::move(base_name));
 }
 
 }  // namespace millrace

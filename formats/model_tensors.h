@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ inline constexpr char kLongRopeFactors[] = "rope_factors_long.weight";
 enum class TensorRole {
   kTable,   // an embedding or the head
   kLinear,  // of a layer
+  kExpert,  // a linear of an expert
+  kRouter,  // a linear with few outputs, which nobody quantizes
   kVector,  // of a norm, or a bias
 };
 
@@ -48,11 +51,17 @@ struct ModelTensor {
 absl::Status ValidateTensors(const ModelConfig& config, const Family& family,
                              const TensorSource& tensors);
 
+// The types of a folder's tensors where config.quantization does not say them.
+struct StoredTypes {
+  TensorType all = TensorType::kBf16;
+  std::optional<TensorType> experts;  // of their linears, where that is another
+};
+
 // The same tensors without data, for dummy weights: linears in the type of config.quantization
-// with their scales in F32 where that is set, else in `type` as the embedding, the head and the
-// norms.
+// with their scales in F32 where that is set, else in that of `types`, as are the embedding, the
+// head, routers and vectors.
 std::unique_ptr<const TensorSource> MakeTensorShapes(const ModelConfig& config,
-                                                     const Family& family, TensorType type,
+                                                     const Family& family, const StoredTypes& types,
                                                      std::string base_name);
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "formats/open_model.h"
 
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -49,6 +50,15 @@ bool HasSafetensors(const fs::path& folder) {
   return false;
 }
 
+// Returns whether a module is one that nobody quantizes: the head, a norm, or a router.
+bool IsNoLinear(std::string_view module) {
+  if (module.find("lm_head") != module.npos) return true;
+  for (const char* end : {"norm", ".gate", ".router", ".shared_expert_gate"}) {
+    if (module.ends_with(end)) return true;
+  }
+  return false;
+}
+
 absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string& base_name) {
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder));
   if (HasSafetensors(folder)) {
@@ -59,13 +69,13 @@ absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string
   }
   // Which modules those are, only their tensors would say.
   for (const std::string& module : config.unquantized) {
-    if (module.find("lm_head") != module.npos) continue;
+    if (IsNoLinear(module)) continue;
     return absl::UnimplementedError(StrCat(kConfig, ": quantization_config leaves ",
                                            Printable(module),
                                            " unquantized, which is supported only with the "
                                            "model's tensors beside it"));
   }
-  auto shapes = MakeTensorShapes(config.model, *config.family, config.type, base_name);
+  auto shapes = MakeTensorShapes(config.model, *config.family, config.types, base_name);
   return OpenedModel{std::move(config.model), std::move(shapes)};
 }
 

@@ -23,8 +23,8 @@ constexpr std::string_view kCountType = "I64";
 constexpr int kCountBytes = 8;
 
 std::optional<TensorType> TypeOf(std::string_view name) {
-  for (const TensorType type :
-       {TensorType::kF32, TensorType::kF16, TensorType::kBf16, TensorType::kFp8E4m3}) {
+  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBf16,
+                                TensorType::kFp8E4m3, TensorType::kU8}) {
     if (Traits(type).name == name) return type;
   }
   return std::nullopt;
@@ -79,7 +79,7 @@ class HeaderReader {
         if (!type.has_value()) {
           return absl::UnimplementedError(
               StrCat(file_->file.base_name(), ": ", field, ": dtype ", Describe(value),
-                     " is not supported (supported: F32, F16, BF16, F8_E4M3)"));
+                     " is not supported (supported: F32, F16, BF16, F8_E4M3, U8)"));
         }
         tensor.type = *type;
       } else if (key != "shape" && key != "data_offsets") {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/strings.h"
 #include "formats/mapped_file.h"
+#include "formats/tensor_list.h"
 #include "formats/tensor_source.h"
 
 namespace millrace {
@@ -24,7 +25,7 @@ struct Family;
 // hole or an overlap. Numbers inside tensors are not looked at.
 //
 // Errors name the file (its base name) and the field: INVALID_ARGUMENT for a damaged or lying file,
-// UNIMPLEMENTED for a tensor of another type than F32, F16, BF16 and F8_E4M3, NOT_FOUND for a
+// UNIMPLEMENTED for a tensor of another type than F32, F16, BF16, F8_E4M3 and U8, NOT_FOUND for a
 // missing file.
 struct SafetensorsFile {
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
@@ -36,7 +37,8 @@ struct SafetensorsFile {
 
 // The tensors of a Hugging Face folder: of `model.safetensors`, or of the files that
 // `model.safetensors.index.json` names. No tensor comes twice, and each that the index lists is in
-// its file. Looked up by GGUF names, translated by formats/hf_names.h.
+// its file. Looked up by GGUF names, translated by formats/hf_names.h; those of all experts of a
+// layer are cut into single experts' (formats/tensor_list.h).
 class SafetensorsFolder : public TensorSource {
  public:
   // NOT_FOUND, naming both, where the folder has neither of the two files. `base_name` is the
@@ -46,13 +48,15 @@ class SafetensorsFolder : public TensorSource {
                                                                        const Family& family);
 
   const std::string& base_name() const override { return base_name_; }
-  absl::Span<const TensorInfo> tensors() const override { return tensors_; }
+  absl::Span<const TensorInfo> tensors() const override { return tensors_.tensors(); }
   const TensorInfo* FindTensor(std::string_view name) const override;
   std::string NameInFile(std::string_view name) const override;
-  absl::Span<const uint8_t> Data(const TensorInfo& tensor) const override;
   int FileDescriptor(const TensorInfo& tensor) const override;
   void DropPages(const TensorInfo& tensor) const override;
   void DropPages() const override;
+
+ protected:
+  absl::Span<const uint8_t> FileBytes(int file) const override { return files_[file].file.bytes(); }
 
  private:
   SafetensorsFolder(std::string base_name, const Family& family)
@@ -61,9 +65,8 @@ class SafetensorsFolder : public TensorSource {
 
   std::string base_name_;
   const Family& family_;
-  std::vector<SafetensorsFile> files_;                               // without their tensors:
-  std::vector<TensorInfo> tensors_;                                  // of all files
-  absl::flat_hash_map<std::string_view, size_t, StringHash> index_;  // of tensors_, by HF names
+  std::vector<SafetensorsFile> files_;  // without their tensors
+  TensorList tensors_;                  // of all files, by HF names
 };
 
 }  // namespace millrace

@@ -72,6 +72,9 @@ absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> SafetensorsFolder::Open
     MILLRACE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path / name));
     MILLRACE_RETURN_IF_ERROR(opened->Add(std::move(file), tensors));
   }
+  const auto gguf_name = [&family](std::string_view name) { return StackedGgufName(name, family); };
+  MILLRACE_RETURN_IF_ERROR(
+      Annotate(opened->tensors_.CutExperts(gguf_name, family.gate_order), opened->base_name_));
   return opened;
 }
 
@@ -79,17 +82,17 @@ absl::Status SafetensorsFolder::Add(SafetensorsFile file, const std::vector<std:
   const int number = static_cast<int>(files_.size());
   for (TensorInfo& tensor : file.tensors) {
     tensor.file = number;
-    const auto [it, is_new] = index_.emplace(tensor.name, tensors_.size());
-    if (!is_new) {
-      return absl::InvalidArgumentError(
-          StrCat(file.file.base_name(), ": tensor ", Printable(tensor.name), ": is in ",
-                 files_[tensors_[it->second].file].file.base_name(), " as well"));
+    if (const TensorInfo* other = tensors_.Find(tensor.name)) {
+      return absl::InvalidArgumentError(StrCat(file.file.base_name(), ": tensor ",
+                                               Printable(tensor.name), ": is in ",
+                                               files_[other->file].file.base_name(), " as well"));
     }
-    tensors_.push_back(std::move(tensor));
+    const std::string_view name = tensor.name;
+    tensors_.Add(std::move(tensor), name);
   }
   for (const std::string& name : listed) {
-    const auto it = index_.find(name);
-    if (it == index_.end() || tensors_[it->second].file != number) {
+    const TensorInfo* tensor = tensors_.Find(name);
+    if (tensor == nullptr || tensor->file != number) {
       return BadIndex(StrCat("weight_map, tensor ", Printable(name)),
                       StrCat("is not in ", file.file.base_name()));
     }
@@ -100,19 +103,24 @@ absl::Status SafetensorsFolder::Add(SafetensorsFile file, const std::vector<std:
 }
 
 const TensorInfo* SafetensorsFolder::FindTensor(std::string_view name) const {
+  if (const TensorInfo* cut = tensors_.Find(name)) return cut;
   for (const std::string& spelling : HfNames(name, family_)) {
-    if (const auto it = index_.find(spelling); it != index_.end()) return &tensors_[it->second];
+    if (const TensorInfo* tensor = tensors_.Find(spelling)) return tensor;
   }
   return nullptr;
 }
 
 std::string SafetensorsFolder::NameInFile(std::string_view name) const {
-  const TensorInfo* tensor = FindTensor(name);
-  return tensor != nullptr ? Printable(tensor->name) : HfNames(name, family_)[0];
-}
-
-absl::Span<const uint8_t> SafetensorsFolder::Data(const TensorInfo& tensor) const {
-  return files_[tensor.file].file.bytes().subspan(tensor.offset, tensor.bytes);
+  if (const TensorInfo* tensor = FindTensor(name)) return Printable(tensor->name);
+  std::string usual = HfNames(name, family_)[0];
+  if (usual != name) return usual;
+  // An expert of a family that stores all of a layer's in one tensor.
+  const StackedName stacked = StackedNameOf(name);
+  for (const std::string& candidate : stacked.tensors) {
+    const std::string in_file = HfNames(candidate, family_)[0];
+    if (in_file != candidate) return StrCat(in_file, ", expert ", stacked.expert);
+  }
+  return usual;
 }
 
 int SafetensorsFolder::FileDescriptor(const TensorInfo& tensor) const {
@@ -120,7 +128,7 @@ int SafetensorsFolder::FileDescriptor(const TensorInfo& tensor) const {
 }
 
 void SafetensorsFolder::DropPages(const TensorInfo& tensor) const {
-  files_[tensor.file].file.DropPages(Data(tensor));
+  files_[tensor.file].file.DropPages(Extent(tensor));
 }
 
 void SafetensorsFolder::DropPages() const {

@@ -12,7 +12,7 @@ const TensorTypeTraits& Traits(TensorType type) {
       {"Q4_0", 32, 18, true, 8},   {"Q5_0", 32, 22, true, 16},   {"Q5_1", 32, 24, true, 0},
       {"Q2_K", 256, 84, true, 0},  {"Q3_K", 256, 110, true, 4},  {"Q4_K", 256, 144, true, 0},
       {"Q5_K", 256, 176, true, 0}, {"Q6_K", 256, 210, true, 32}, {"IQ4_NL", 32, 18, true, 0},
-      {"MXFP4", 32, 17, true, 0}};
+      {"MXFP4", 32, 17, true, 0},  {"U8", 1, 1, false, 0}};
   return kTraits[static_cast<int>(type)];
 }
 

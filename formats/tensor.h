@@ -3,6 +3,7 @@
 #define MILLRACE_FORMATS_TENSOR_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,7 @@ namespace millrace {
 //   kQ6K, kQ3K: (code - 32 or 4) * (d * scale), a half of 16; scales of 8 and 6 bits.
 //   kQ2K: code * (d * scale) - dmin * minimum, 4 bits each, a half of 16.
 // kFp8E4m3: a sign, 4 bits of exponent, 3 of mantissa, no infinities, largest 448
-// (arXiv:2209.05433).
+// (arXiv:2209.05433). kU8 holds bytes that other tensors are read from, and is no model's own.
 enum class TensorType {
   kF32,
   kF16,
@@ -41,6 +42,7 @@ enum class TensorType {
   kQ6K,
   kIq4Nl,
   kMxfp4,
+  kU8,
 };
 
 struct TensorTypeTraits {
@@ -52,14 +54,35 @@ struct TensorTypeTraits {
 };
 const TensorTypeTraits& Traits(TensorType type);
 
+// Where the parts of a tensor lie that its file keeps in another order: element [row, column], of
+// MXFP4 the 16 bytes of a block's codes, begins row * row_step + column * column_step bytes behind
+// TensorInfo::offset. A vector's elements are rows of one column.
+struct Scattered {
+  // The scales of MXFP4's blocks, a byte each, and codes with the low nibbles at the even elements:
+  // gpt-oss's form (arXiv:2508.10925), against GGUF's, in which a block begins with its scale and
+  // has its first half's elements in the low nibbles.
+  struct BlockScales {
+    uint64_t offset = 0;  // of the first row's, from the start of `file`
+    uint64_t row_step = 0;
+    int file = 0;
+  };
+
+  uint64_t row_step = 0;
+  uint64_t column_step = 0;
+  std::optional<BlockScales> scales;
+};
+
 struct TensorInfo {
-  std::string_view name;  // as the file spells it
+  // As the file spells it; of one cut out of a tensor of many experts, that tensor's and the
+  // expert's number.
+  std::string_view name;
   TensorType type = TensorType::kF32;
   // Outermost first: a linear layer's weight is [out, in]. Each >= 1; empty for a single number.
   std::vector<int64_t> shape;
   uint64_t offset = 0;  // of the first byte, from the start of its file
-  uint64_t bytes = 0;
-  int file = 0;  // which of its source's files it lies in
+  uint64_t bytes = 0;   // in the order of its type
+  int file = 0;         // which of its source's files it lies in
+  std::optional<Scattered> scattered = std::nullopt;  // set: TensorSource::Read alone gives it
 };
 
 // "[49152, 576]", for messages.

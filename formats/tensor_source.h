@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "formats/tensor.h"
@@ -30,13 +31,25 @@ class TensorSource {
   // How the files spell a GGUF name, for messages about a tensor that may not be there.
   virtual std::string NameInFile(std::string_view name) const { return std::string(name); }
 
-  // False: shapes and types only, for dummy weights. Data and FileDescriptor must not be called.
+  // False: shapes and types only, for dummy weights. Nothing below but DropPages may be called.
   virtual bool has_data() const { return true; }
 
-  // The bytes of one of tensors(), of any alignment, mapped: reading them may read the disk.
-  virtual absl::Span<const uint8_t> Data(const TensorInfo& tensor) const = 0;
+  // Copies bytes [begin, begin + out.size()) of one of tensors() to `out`. Of a scattered tensor
+  // those must be whole rows, and gathering them costs about as much as copying.
+  void Read(const TensorInfo& tensor, uint64_t begin, absl::Span<uint8_t> out) const;
 
-  // The file that holds the tensor, for pread from TensorInfo::offset on. Open for the source's
+  // Returns the same bytes: a view into the mapping, or of a scattered tensor of `buffer`, which
+  // takes them.
+  absl::Span<const uint8_t> Bytes(const TensorInfo& tensor, uint64_t begin, uint64_t size,
+                                  std::vector<uint8_t>* buffer) const;
+
+  // The bytes of one of tensors() that is not scattered, of any alignment, mapped: reading them may
+  // read the disk.
+  absl::Span<const uint8_t> Data(const TensorInfo& tensor) const {
+    return FileBytes(tensor.file).subspan(tensor.offset, tensor.bytes);
+  }
+
+  // The file that holds such a tensor, for pread from TensorInfo::offset on. Open for the source's
   // life.
   virtual int FileDescriptor(const TensorInfo& tensor) const = 0;
 
@@ -44,6 +57,13 @@ class TensorSource {
   // them. Reading again is allowed and takes the bytes from the page cache.
   virtual void DropPages(const TensorInfo& tensor) const = 0;
   virtual void DropPages() const = 0;
+
+ protected:
+  // A whole file, mapped.
+  virtual absl::Span<const uint8_t> FileBytes(int file) const = 0;
+
+  // The part of its file that a tensor is read from, scales of MXFP4 left out.
+  absl::Span<const uint8_t> Extent(const TensorInfo& tensor) const;
 };
 
 }  // namespace millrace

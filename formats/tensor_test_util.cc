@@ -89,6 +89,9 @@ std::string EncodeTensor(TensorType type, absl::Span<const float> values) {
       case TensorType::kFp8E4m3:
         Append(&out, FloatToFp8(values[i]));
         break;
+      case TensorType::kU8:
+        Append(&out, static_cast<uint8_t>(values[i]));
+        break;
       default:
         out += EncodeQuantized(type, values.subspan(i, step));
     }

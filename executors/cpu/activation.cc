@@ -31,13 +31,13 @@ uint8_t* CpuActivation::At(int row, int column) const {
   return Row(row) + column / kBlock * sizeof(QuantizedBlock);
 }
 
-CpuActivation::CpuActivation(StepMemory& memory, Form form, int rows, int width)
+CpuActivation::CpuActivation(StepMemory& memory, Form form, int rows, int width, int several)
     : arena_(&memory.arena),
       form_(form),
-      rows_(rows),
+      rows_(rows * several),
       width_(width),
       row_bytes_(RowBytes(form, width)) {
-  begin_ = arena_->Take(row_bytes_);
+  begin_ = arena_->Take(row_bytes_ * several);
   data_ = memory.data + begin_ * memory.rows;
 }
 

@@ -14,8 +14,9 @@
 
 namespace millrace::cpu {
 
-// Where the activations of a step lie. Every buffer has a row for each of the step's tokens, so the
-// arena deals in bytes a token, and what it takes depends on the model alone.
+// Where the activations of a step lie. Every buffer has a row, or a fixed number of them, for each
+// of the step's tokens, so the arena deals in bytes a token, and what it takes depends on the model
+// alone.
 struct StepMemory {
   static constexpr size_t kAlignment = 64;  // a cache line
 
@@ -28,8 +29,8 @@ struct StepMemory {
 class CpuActivation {
  public:
   CpuActivation() = default;
-  // `rows`: at most memory.rows.
-  CpuActivation(StepMemory& memory, Form form, int rows, int width);
+  // `rows`: at most memory.rows; the buffer has `several` times as many.
+  CpuActivation(StepMemory& memory, Form form, int rows, int width, int several = 1);
   CpuActivation(CpuActivation&& other) noexcept
       : arena_(std::exchange(other.arena_, nullptr)),
         begin_(other.begin_),

@@ -39,7 +39,8 @@ void AttendOne(const AttentionTile& tile, int index) {
     if (tile.soft_cap != 0) scores[i] = tile.soft_cap * std::tanh(scores[i] / tile.soft_cap);
     largest = std::max(largest, scores[i]);
   }
-  float sum = 0;
+  if (tile.sinks != nullptr) largest = std::max(largest, tile.sinks[index]);
+  float sum = tile.sinks == nullptr ? 0 : std::exp(tile.sinks[index] - largest);
   std::fill_n(out, tile.head_size, 0.0f);
   for (int i = first; i < length; ++i) {
     const float p = std::exp(scores[i] - largest);

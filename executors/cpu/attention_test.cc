@@ -43,8 +43,8 @@ class Sequence {
 
   // [queries][head_size]; query i sees lengths[i] keys.
   std::vector<float> Attend(const Kernels& kernels, const std::vector<std::vector<float>>& queries,
-                            const std::vector<int>& lengths, int window = 0,
-                            float soft_cap = 0) const {
+                            const std::vector<int>& lengths, int window = 0, float soft_cap = 0,
+                            const std::vector<float>& sinks = {}) const {
     const HeadPages cache{reinterpret_cast<const uint8_t*>(pages_.data()), table_.data(),
                           static_cast<int32_t>(keys_.size())};
     AttentionTile tile{.cache = cache,
@@ -56,6 +56,7 @@ class Sequence {
                        .window = window,
                        .scale = 0.25f,
                        .soft_cap = soft_cap,
+                       .sinks = sinks.empty() ? nullptr : sinks.data(),
                        .score_stride = 1024};
     std::vector<float> scores(queries.size() * tile.score_stride,
                               std::numeric_limits<float>::quiet_NaN());
@@ -71,9 +72,9 @@ class Sequence {
   }
 
   std::vector<double> Reference(const std::vector<float>& query, int length, int window = 0,
-                                double soft_cap = 0) const {
+                                double soft_cap = 0, double sink = -INFINITY) const {
     std::vector<double> scores, out(head_size_);
-    double largest = -1e300, sum = 0;
+    double largest = std::max(-1e300, sink), sum = 0;
     const int first = window > 0 ? std::max(0, length - window) : 0;
     for (int t = first; t < length; ++t) {
       double dot = 0;
@@ -83,6 +84,7 @@ class Sequence {
       largest = std::max(largest, scores.back());
     }
     for (double& score : scores) sum += score = std::exp(score - largest);
+    sum += std::exp(sink - largest);
     for (int t = first; t < length; ++t) {
       for (int d = 0; d < head_size_; ++d) out[d] += scores[t - first] / sum * values_[t][d];
     }
@@ -156,6 +158,28 @@ TEST_P(AttentionTest, SeesTheWindowAloneAndCapsScores) {
           EXPECT_EQ(sequence.Attend(*GetParam(), {queries[i]}, {lengths[i]}, window, soft_cap),
                     std::vector<float>(&out[i * kHead], &out[i * kHead] + kHead));
         }
+      }
+    }
+  }
+}
+
+// Below all scores, among them and above them, and one that leaves nothing to the keys.
+TEST_P(AttentionTest, SinksJoinTheSum) {
+  constexpr int kHead = 64;
+  for (const int length : {1, 17, 150}) {
+    const Sequence sequence(*GetParam(), length, 16, kHead, length);
+    const auto queries = Queries(4, kHead);
+    const std::vector<float> sinks = {-30, 0.5f, 6, 90};
+    const std::vector<int> lengths(4, length);
+    for (const int window : {0, 9}) {
+      const auto out = sequence.Attend(*GetParam(), queries, lengths, window, 0, sinks);
+      for (int i = 0; i < 4; ++i) {
+        const auto expected = sequence.Reference(queries[i], length, window, 0, sinks[i]);
+        for (int d = 0; d < kHead; ++d) {
+          ASSERT_NEAR(out[i * kHead + d], expected[d], 2e-6) << length << ", sink " << sinks[i];
+        }
+        EXPECT_EQ(sequence.Attend(*GetParam(), {queries[i]}, {length}, window, 0, {sinks[i]}),
+                  std::vector<float>(&out[i * kHead], &out[i * kHead] + kHead));
       }
     }
   }

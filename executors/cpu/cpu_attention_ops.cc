@@ -185,9 +185,17 @@ AttentionTile CpuOps::Tile(const AttentionStep& step, int index, Scratch& scratc
                      .window = step.spec.window,
                      .scale = step.spec.scale,
                      .soft_cap = step.spec.soft_cap,
+                     .sinks = nullptr,
                      .scores = scratch.scores.data(),
                      .score_stride = score_stride_,
                      .out = scratch.heads.data()};
+  if (step.spec.sinks.has_value()) {
+    const std::vector<float>& sinks = weights_.Vector(*step.spec.sinks);
+    for (int i = 0; i < task.count; ++i) {
+      scratch.sinks[i] = sinks[kv_head * group + (task.query + i) % group];
+    }
+    tile.sinks = scratch.sinks;
+  }
   for (int i = 0; i < task.count; ++i) {
     const int token = row.first_token + (task.query + i) / group;
     const int head = kv_head * group + (task.query + i) % group;

@@ -13,14 +13,10 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
 
-// Tokens that one chunk of a linear works on: their activations stay in a core's cache while the
-// chunk's weights pass by, and large steps have chunks enough for every thread.
-constexpr int kPanelTokens = 128;
 // Weight bytes of one chunk: large beside the cost of claiming it, small beside a linear.
 constexpr size_t kChunkBytes = 12 << 10;
 // Tokens of a row at a time in a chunk of a gated linear: what their outputs take stays close.
 constexpr int kGateTokens = 32;
-constexpr int kGateTiles = 4;
 constexpr int kGateOutputs = kBlock;  // of kGateTiles tiles
 // Positions whose logits exist at the same time.
 constexpr int kLogitRows = 64;
@@ -102,7 +98,7 @@ void CpuOps::SumRanks(const CpuActivation& x) {
 
 void CpuOps::Lookup(EmbeddingId table, int64_t row, float* out) const {
   const TiledMatrix& matrix = weights_.Matrix(table);
-  const Share& rows = weights_.Rows(table);
+  const Share& rows = weights_.Owned(table);
   if (row >= rows.begin && row < rows.begin + rows.count) {
     UntileRow(matrix, row - rows.begin, out);
   } else {
@@ -149,37 +145,46 @@ LinearInput CpuOps::Norm(std::optional<NormId> norm, const Residual& residual,
   return input;
 }
 
+int64_t CpuOps::ChunkTiles(const TiledMatrix& matrix) {
+  return std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes * matrix.tiles / matrix.bytes));
+}
+
 void CpuOps::Gemm(const TiledMatrix& matrix, const Inputs& x, int first_row, int rows, float* out,
                   size_t out_stride, bool add) {
   const int panels = Pieces(rows, kPanelTokens);
-  const int64_t tiles =
-      std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes * matrix.tiles / matrix.bytes));
+  const int64_t tiles = ChunkTiles(matrix);
   const int chunks = Pieces(matrix.tiles, tiles);
   pool_.ParallelFor(panels * chunks, [&](int task, int) {
     const int first = task / chunks * kPanelTokens;
     const int64_t begin = task % chunks * tiles;
-    const int64_t end = std::min(begin + tiles, matrix.tiles);
-    GemmTile tile{.weights = nullptr,
-                  .depth = 0,
-                  .x = nullptr,
-                  .x_stride = 0,
-                  .rows = std::min(kPanelTokens, rows - first),
-                  .out = nullptr,
-                  .out_stride = out_stride,
-                  .add = add};
-    for (int64_t i = begin; i < end; ++i) {
-      const CpuActivation& in = x[matrix.Format(i).input];
-      const TiledMatrix::Place& place = matrix.places[i];
-      tile.x = in.Row(first_row + first);
-      tile.x_stride = in.row_bytes();
-      tile.out = out + first * out_stride + place.row;
-      if (place.rows == kTileRows) {
-        matrix.Multiply(i, tile);
-      } else {
-        matrix.MultiplyPart(i, tile);
-      }
-    }
+    MultiplyTiles(matrix, {begin, std::min(begin + tiles, matrix.tiles)}, x,
+                  {first_row + first, first_row + std::min(first + kPanelTokens, rows)},
+                  out + first * out_stride, out_stride, add);
   });
+}
+
+void CpuOps::MultiplyTiles(const TiledMatrix& matrix, Range tiles, const Inputs& x, Range rows,
+                           float* out, size_t out_stride, bool add) {
+  GemmTile tile{.weights = nullptr,
+                .depth = 0,
+                .x = nullptr,
+                .x_stride = 0,
+                .rows = static_cast<int>(rows.end - rows.begin),
+                .out = nullptr,
+                .out_stride = out_stride,
+                .add = add};
+  for (int64_t i = tiles.begin; i < tiles.end; ++i) {
+    const CpuActivation& in = x[matrix.Format(i).input];
+    const TiledMatrix::Place& place = matrix.places[i];
+    tile.x = in.Row(static_cast<int>(rows.begin));
+    tile.x_stride = in.row_bytes();
+    tile.out = out + place.row;
+    if (place.rows == kTileRows) {
+      matrix.Multiply(i, tile);
+    } else {
+      matrix.MultiplyPart(i, tile);
+    }
+  }
 }
 
 CpuActivation CpuOps::Product(LinearId weight, const LinearInput& x) {
@@ -201,35 +206,37 @@ Qkv CpuOps::QkvLinear(LinearId weight, const LinearInput& x) {
   return std::make_unique<CpuQkv>(Product(weight, x));
 }
 
+void CpuOps::AddToResidual(const Addend& addend, const CpuActivation& y, Residual& residual) {
+  const CpuActivation& sum = Values(residual);
+  pool_.ParallelFor(sum.rows(), [&](int token, int) {
+    float* values = y.Floats(token);
+    if (addend.norm.has_value()) NormRow(*addend.norm, values, Form::kFloat, values);
+    float* row = sum.Floats(token);
+    for (int i = 0; i < sum.width(); ++i) row[i] += addend.factor * values[i];
+  });
+}
+
 LinearInput CpuOps::RowLinear(LinearId weight, LinearInput x, const Addend& addend,
                               Residual& residual, std::optional<NormId> norm, Consumers consumers) {
-  const CpuActivation& sum = Values(residual);
   const TiledMatrix& matrix = weights_.Matrix(weight);
-  const Inputs in = InputsFor(weight, x);
-  const int rows = in[matrix.inputs[0]].rows();
-  if (!divided() && !addend.norm.has_value() && addend.factor == 1) {
+  if (!divided() && !addend.norm.has_value() && addend.factor == 1 &&
+      weights_.Bias(weight).empty()) {
+    const CpuActivation& sum = Values(residual);
+    const Inputs in = InputsFor(weight, x);
+    const int rows = in[matrix.inputs[0]].rows();
     Gemm(matrix, in, 0, rows, sum.Floats(0), sum.row_floats(), true);
     return Norm(norm, residual, consumers);
   }
   {
-    const CpuActivation product = Take(Form::kFloat, sum.width());
-    Gemm(matrix, in, 0, rows, product.Floats(0), product.row_floats(), false);
+    const CpuActivation product = Product(weight, x);
     SumRanks(product);
-    pool_.ParallelFor(sum.rows(), [&](int token, int) {
-      float* y = product.Floats(token);
-      if (addend.norm.has_value()) {
-        NormRow(*addend.norm, y, Form::kFloat, y);
-      }
-      float* row = sum.Floats(token);
-      for (int i = 0; i < sum.width(); ++i) row[i] += addend.factor * y[i];
-    });
+    AddToResidual(addend, product, residual);
   }
   return Norm(norm, residual, consumers);
 }
 
 LinearInput CpuOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                                 Consumers consumers) {
-  const auto gate = f == GateFunction::kSilu ? kernels_.gate : kernels_.gelu_gate;
   const TiledMatrix& matrix = weights_.Matrix(weight);
   const Inputs in = InputsFor(weight, x);
   const int rows = in[matrix.inputs[0]].rows();
@@ -237,33 +244,45 @@ LinearInput CpuOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunct
   const int panels = Pieces(rows, kPanelTokens);
   const int groups = static_cast<int>(matrix.tiles / kGateTiles);
   pool_.ParallelFor(panels * groups, [&](int task, int thread) {
-    const int group = task % groups;
-    const int end = std::min((task / groups + 1) * kPanelTokens, rows);
-    float* gates = scratch_[thread].gate.data();
-    for (int first = task / groups * kPanelTokens; first < end; first += kGateTokens) {
-      GemmTile tile{.weights = nullptr,
-                    .depth = 0,
-                    .x = nullptr,
-                    .x_stride = 0,
-                    .rows = std::min(kGateTokens, end - first),
-                    .out = nullptr,
-                    .out_stride = kGateTiles * kTileRows,
-                    .add = false};
-      for (int i = 0; i < kGateTiles; ++i) {
-        const CpuActivation& form = in[matrix.Format(group * kGateTiles + i).input];
-        tile.x = form.Row(first);
-        tile.x_stride = form.row_bytes();
-        tile.out = gates + i * kTileRows;
-        matrix.Multiply(group * kGateTiles + i, tile);
-      }
-      for (const CpuActivation& out : input->forms) {
-        for (int i = 0; i < tile.rows; ++i) {
-          gate(gates + i * tile.out_stride, out.form(), out.At(first + i, group * kGateOutputs));
-        }
-      }
-    }
+    const int begin = task / groups * kPanelTokens;
+    GateGroup(weight, task % groups, in, {begin, std::min(begin + kPanelTokens, rows)}, f,
+              input->forms, thread);
   });
   return input;
+}
+
+void CpuOps::GateGroup(LinearId weight, int group, const Inputs& x, Range rows,
+                       GateFunction function, absl::Span<const CpuActivation> outs, int thread) {
+  const TiledMatrix& matrix = weights_.Matrix(weight);
+  const std::vector<float>& bias = weights_.Bias(weight);
+  const auto gate = kernels_.gates[static_cast<int>(function)];
+  float* const gates = scratch_[thread].gate.data();
+  constexpr int kStride = kGateTiles * kTileRows;
+  for (int first = static_cast<int>(rows.begin); first < rows.end; first += kGateTokens) {
+    GemmTile tile{.weights = nullptr,
+                  .depth = 0,
+                  .x = nullptr,
+                  .x_stride = 0,
+                  .rows = std::min(kGateTokens, static_cast<int>(rows.end) - first),
+                  .out = nullptr,
+                  .out_stride = kStride,
+                  .add = !bias.empty()};
+    for (int i = 0; !bias.empty() && i < tile.rows; ++i) {
+      std::copy_n(bias.begin() + group * kStride, kStride, gates + i * kStride);
+    }
+    for (int i = 0; i < kGateTiles; ++i) {
+      const CpuActivation& form = x[matrix.Format(group * kGateTiles + i).input];
+      tile.x = form.Row(first);
+      tile.x_stride = form.row_bytes();
+      tile.out = gates + i * kTileRows;
+      matrix.Multiply(group * kGateTiles + i, tile);
+    }
+    for (const CpuActivation& out : outs) {
+      for (int i = 0; i < tile.rows; ++i) {
+        gate(gates + i * kStride, out.form(), out.At(first + i, group * kGateOutputs));
+      }
+    }
+  }
 }
 
 Logits CpuOps::Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) {
@@ -283,7 +302,7 @@ void CpuOps::Sample(const Logits& logits) {
   const CpuActivation& wanted = Values(logits);
   const TiledMatrix& head = weights_.Matrix(logits->head);
   const LogitSpec& spec = logits->spec;
-  const Share& rows = weights_.Rows(logits->head);
+  const Share& rows = weights_.Owned(logits->head);
   const int vocab = static_cast<int>(rows.total);
   const size_t stride = RoundUp(vocab, kBlock);
   const size_t share_stride = RoundUp(head.rows, kBlock);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -16,6 +17,7 @@
 #include "executors/cpu/weight_placer.h"
 #include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
+#include "executors/host/router.h"
 #include "executors/host/sampler.h"
 #include "executors/host/step_input.h"
 #include "executors/host/thread_pool.h"
@@ -29,6 +31,12 @@ struct OpsMemory {
   size_t token_bytes = 0;  // of activations
   Memory logits;
 };
+
+// Tokens that one chunk of a linear works on: their activations stay in a core's cache while the
+// chunk's weights pass by, and large steps have chunks enough for every thread.
+inline constexpr int kPanelTokens = 128;
+// The tiles of a chunk of a gated linear, of gate and up in turns.
+inline constexpr int kGateTiles = 4;
 
 class CpuOps : public DecoderOps, public EncoderOps {
  public:
@@ -57,6 +65,9 @@ class CpuOps : public DecoderOps, public EncoderOps {
                         std::optional<NormId> norm, Consumers consumers) override;
   LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                           Consumers consumers) override;
+  LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec, const LinearInput& x,
+                      const Addend& addend, Residual& residual, std::optional<NormId> norm,
+                      Consumers consumers) override;
   Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
                    Qkv qkv) override;
   LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
@@ -76,6 +87,8 @@ class CpuOps : public DecoderOps, public EncoderOps {
   // The tokens of the last Sample, in the order of the input's `samples`, and perhaps older ones
   // after them.
   absl::Span<const Sampled> sampled() const { return sampled_; }
+  // The rank's experts that tokens of the last mixture went to, and how many tokens.
+  std::vector<std::pair<int, int>> routed_rows() const;
   // The embeddings of the last Pool, [rows, hidden].
   absl::Span<const float> embeddings() const { return embeddings_; }
 
@@ -105,8 +118,33 @@ class CpuOps : public DecoderOps, public EncoderOps {
     std::vector<float> scores;
     std::vector<float> queries;  // filled up with zeros where 16 does not divide the head size
     std::vector<float> heads;
+    float sinks[kMaxQueries];
     std::vector<float> embedding;
+    ExpertChooser chooser;
     Sampler sampler;
+  };
+
+  // Some of the rows that go through an expert of this rank.
+  struct Panel {
+    int expert;
+    int first;
+    int rows;
+  };
+  // Which rows go where: a token has a slot for each expert that it goes through, [tokens *
+  // chosen], and each slot whose expert this rank has is a row. Rows are sorted by experts.
+  struct Routes {
+    std::vector<RoutedExpert> chosen;  // by slot
+    std::vector<int> rows;             // by slot, or kNoRow
+    std::vector<int> tokens;           // by row
+    std::vector<int> begins;           // the first row of each expert, and the end of all
+    std::vector<int> next;             // scratch
+    std::vector<Panel> panels;
+  };
+  static constexpr int kNoRow = -1;
+
+  struct Range {
+    int64_t begin;
+    int64_t end;
   };
 
   // The forms of a linear's input.
@@ -133,6 +171,25 @@ class CpuOps : public DecoderOps, public EncoderOps {
   CpuActivation Product(LinearId weight, const LinearInput& x);
   // The forms of `x` that were made for `consumer`.
   Inputs InputsFor(LinearId consumer, const LinearInput& x);
+  // Adds what `addend` makes of y, whose values it may change, to the residual.
+  void AddToResidual(const Addend& addend, const CpuActivation& y, Residual& residual);
+  // The outputs of tiles [group * kGateTiles, (group + 1) * kGateTiles) of a gated linear for some
+  // rows of x, in all forms of `outs`.
+  void GateGroup(LinearId weight, int group, const Inputs& x, Range rows, GateFunction function,
+                 absl::Span<const CpuActivation> outs, int thread);
+  // The outputs of some tiles for some rows of x; `out` is for the first of those rows.
+  static void MultiplyTiles(const TiledMatrix& matrix, Range tiles, const Inputs& x, Range rows,
+                            float* out, size_t out_stride, bool add);
+  // The tiles of a chunk of work.
+  static int64_t ChunkTiles(const TiledMatrix& matrix);
+  void RouteTokens(const MixtureWeights& weights, const MixtureSpec& spec, const LinearInput& x);
+  std::unique_ptr<CpuLinearInput> GatherRoutes(LinearId experts, const LinearInput& x, int chosen);
+  std::unique_ptr<CpuLinearInput> GateExperts(const MixtureWeights& weights, GateFunction function,
+                                              const LinearInput& x, int chosen);
+  CpuActivation LowerExperts(LinearId experts, const LinearInput& x, int chosen);
+  void CombineExperts(const CpuActivation& lowered, int chosen, const CpuActivation& y);
+  void AddShared(const MixtureWeights::Shared& shared, GateFunction function, const LinearInput& x,
+                 const CpuActivation& y);
   // Multiplies rows [first_row, first_row + rows) of x; `out` is for the first of them.
   void Gemm(const TiledMatrix& matrix, const Inputs& x, int first_row, int rows, float* out,
             size_t out_stride, bool add);
@@ -162,6 +219,7 @@ class CpuOps : public DecoderOps, public EncoderOps {
   std::vector<AttentionTask> attention_tasks_;
   int attention_group_ = 0;  // the query heads of a kv head that they are for; 0: not planned yet
 
+  Routes routes_;  // of the mixture at hand
   size_t score_stride_ = 0;
   std::vector<Scratch> scratch_;  // of each thread
 

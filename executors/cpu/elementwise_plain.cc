@@ -47,7 +47,7 @@ void StoreGated(const float* x, Form form, void* out, const Function& function) 
   float gated[kBlock];
   for (int i = 0; i < kBlock; ++i) {
     const int at = i / kTileRows * 2 * kTileRows + i % kTileRows;
-    gated[i] = function(x[at]) * x[at + kTileRows];
+    gated[i] = function(x[at], x[at + kTileRows]);
   }
   StoreBlock(gated, form, 0, out);
 }
@@ -86,13 +86,20 @@ void Norm(const float* x, const float* weight, int size, int width, float epsilo
 }
 
 void Gate(const float* x, Form form, void* out) {
-  StoreGated(x, form, out, [](float gate) { return gate / (1.0f + std::exp(-gate)); });
+  StoreGated(x, form, out, [](float gate, float up) { return gate / (1 + std::exp(-gate)) * up; });
 }
 
 void GeluGate(const float* x, Form form, void* out) {
-  StoreGated(x, form, out, [](float gate) {
-    const float cubic = kGeluFactor * (gate + kGeluCube * gate * gate * gate);
-    return 0.5f * gate * (1.0f + std::tanh(cubic));
+  StoreGated(x, form, out, [](float gate, float up) {
+    const float cube = kGeluCube * gate * gate * gate;
+    return gate / 2 * (1 + std::tanh(kGeluFactor * (gate + cube))) * up;
+  });
+}
+
+void ClampedGate(const float* x, Form form, void* out) {
+  StoreGated(x, form, out, [](float gate, float up) {
+    const float g = gate > 7 ? 7 : gate;  // a NaN stays one
+    return g / (1 + std::exp(-1.702f * g)) * (std::clamp(up, -7.0f, 7.0f) + 1);
   });
 }
 

@@ -12,7 +12,7 @@ namespace millrace::cpu {
     .gemm = {GemmF32,   GemmF16,   GemmBf16, GemmQ4_0, GemmQ4_1, GemmQ5_0, GemmQ5_1, GemmQ8_0, \
              GemmIq4Nl, GemmMxfp4, GemmQ2K,  GemmQ3K,  GemmQ4K,  GemmQ5K,  GemmQ6K},           \
     .bf16_input = Form::kFloat, .attention = Attention, .store = Store, .norm = Norm,          \
-    .gate = Gate, .gelu_gate = GeluGate, .cap = Cap, .rope = Rope, .append = Append,           \
+    .gates = {Gate, GeluGate, ClampedGate}, .cap = Cap, .rope = Rope, .append = Append,        \
     .sampling = &kSampling,                                                                    \
   }
 

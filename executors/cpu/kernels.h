@@ -147,6 +147,8 @@ struct AttentionTile {
   int32_t window;                     // how many of the last of them it sees; 0: all
   float scale;                        // of the scores
   float soft_cap;                     // they become soft_cap * tanh(score / soft_cap), if not 0
+  const float* sinks;                 // [num_queries] scores that join the softmax's sum and have
+                                      // no value; or nullptr
   float* scores;                      // scratch, [num_queries][score_stride]
   size_t score_stride;                // >= the longest length, a multiple of 64
   float* out;                         // [num_queries][head_size]
@@ -168,9 +170,8 @@ struct Kernels {
   void (*norm)(const float* x, const float* weight, int size, int width, float epsilon, Form form,
                void* out);
 
-  // 32 outputs f(gate) * up, of [16 gate][16 up][16 gate][16 up]: f is SiLU, or GELU by its tanh.
-  void (*gate)(const float* x, Form form, void* out);
-  void (*gelu_gate)(const float* x, Form form, void* out);
+  // 32 outputs of a gate function, by GateFunction, of [16 gate][16 up][16 gate][16 up].
+  void (*gates[3])(const float* x, Form form, void* out);
 
   // x = factor * x; then soft_cap * tanh(x / soft_cap), if not 0.
   void (*cap)(float* x, int count, float factor, float soft_cap);

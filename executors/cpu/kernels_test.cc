@@ -104,34 +104,37 @@ TEST_P(KernelsTest, NormAgreesWithDoubles) {
   }
 }
 
-TEST_P(KernelsTest, GateIsSiluTimesUp) {
-  std::vector<float> x = Floats(64, 8);
-  x[0] = -200;
-  x[1] = 200;
-  x[2] = 0;
-  float out[32];
-  kernels_.gate(x.data(), Form::kFloat, out);
-  for (int i = 0; i < 32; ++i) {
-    const double gate = x[i / 16 * 32 + i % 16];
-    const double up = x[i / 16 * 32 + 16 + i % 16];
-    EXPECT_NEAR(out[i], gate / (1 + std::exp(-gate)) * up, 1e-5 * std::fabs(gate * up) + 1e-6)
-        << gate;
-  }
-}
-
-TEST_P(KernelsTest, GeluGateIsGeluTimesUp) {
-  std::vector<float> x = Floats(64, 8);
-  x[0] = -200;
-  x[1] = 200;
-  x[2] = 0;
-  float out[32];
-  kernels_.gelu_gate(x.data(), Form::kFloat, out);
-  for (int i = 0; i < 32; ++i) {
-    const double gate = x[i / 16 * 32 + i % 16];
-    const double up = x[i / 16 * 32 + 16 + i % 16];
+TEST_P(KernelsTest, GatesAreTheirFunctions) {
+  const auto silu = [](double gate, double up) { return gate / (1 + std::exp(-gate)) * up; };
+  const auto gelu = [](double gate, double up) {
     const double inner = std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
-    EXPECT_NEAR(out[i], gate / 2 * (1 + std::tanh(inner)) * up, 1e-5 * std::fabs(gate * up) + 1e-6)
-        << gate;
+    return gate / 2 * (1 + std::tanh(inner)) * up;
+  };
+  const auto clamped = [](double gate, double up) {
+    const double g = std::min(gate, 7.0);
+    return g / (1 + std::exp(-1.702 * g)) * (std::clamp(up, -7.0, 7.0) + 1);
+  };
+  double (*const functions[])(double, double) = {silu, gelu, clamped};  // by GateFunction
+  std::vector<float> x = Floats(64, 8);
+  x[0] = -200;
+  x[1] = 200;
+  x[2] = 0;
+  x[16 + 3] = 9;
+  x[16 + 4] = -9;
+  for (int function = 0; function < 3; ++function) {
+    float out[32];
+    kernels_.gates[function](x.data(), Form::kFloat, out);
+    for (int i = 0; i < 32; ++i) {
+      const double gate = x[i / 16 * 32 + i % 16];
+      const double up = x[i / 16 * 32 + 16 + i % 16];
+      EXPECT_NEAR(out[i], functions[function](gate, up),
+                  1e-5 * std::fabs(gate * (std::fabs(up) + 1)) + 1e-6)
+          << function << ": " << gate << ", " << up;
+    }
+    x[5] = std::numeric_limits<float>::quiet_NaN();
+    kernels_.gates[function](x.data(), Form::kFloat, out);
+    EXPECT_TRUE(std::isnan(out[5])) << function;
+    x[5] = 1;
   }
 }
 
@@ -268,10 +271,10 @@ std::vector<uint8_t> Everything(const Kernels& kernels) {
     Append(out.data(), out.size(), &all);
     kernels.norm(x.data(), weight.data(), width - 3, width, 1e-5f, form, out.data());
     Append(out.data(), out.size(), &all);
-    kernels.gate(x.data(), form, out.data());
-    Append(out.data(), out.size(), &all);
-    kernels.gelu_gate(x.data(), form, out.data());
-    Append(out.data(), out.size(), &all);
+    for (const auto gate : kernels.gates) {
+      gate(x.data(), form, out.data());
+      Append(out.data(), out.size(), &all);
+    }
   }
   for (const float soft_cap : {0.0f, 5.0f}) {
     std::vector<float> capped = x;

@@ -67,13 +67,15 @@ class LocalCollective : public Collective {
 
 class RanksModel : public HostModel {
  public:
-  RanksModel(const ModelSpec& model, const CpuSpec& device, int ranks, const Kernels& kernels)
+  RanksModel(const ModelSpec& model, const CpuSpec& device, int ranks, bool expert_parallel,
+             const Kernels& kernels)
       : meeting_(ranks), models_(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       ends_.push_back(std::make_unique<LocalCollective>(meeting_, rank));
     }
     OnEachRank([&](int rank) {
-      auto loaded = LoadCpuModel(model, device, kernels, {rank, ranks}, ends_[rank].get());
+      auto loaded =
+          LoadCpuModel(model, device, kernels, {rank, ranks, expert_parallel}, ends_[rank].get());
       CheckOk(loaded.status());
       models_[rank] = *std::move(loaded);
     });
@@ -109,8 +111,9 @@ class RanksModel : public HostModel {
 }  // namespace
 
 std::unique_ptr<Executor> LoadCpuRanks(const ModelSpec& model, const CpuSpec& device, int ranks,
-                                       const Kernels& kernels) {
-  return MakeHostExecutor(std::make_unique<RanksModel>(model, device, ranks, kernels));
+                                       bool expert_parallel, const Kernels& kernels) {
+  return MakeHostExecutor(
+      std::make_unique<RanksModel>(model, device, ranks, expert_parallel, kernels));
 }
 
 }  // namespace millrace::cpu

@@ -16,9 +16,21 @@ namespace {
 constexpr int kDecodeContext = 192;
 constexpr int kRepeat = 9;
 
-enum Op { kEmbed, kNorm, kLinear, kRowLinear, kGated, kRope, kAttention, kHead, kSample, kNumOps };
-constexpr const char* kNames[kNumOps] = {"embed", "norm",      "qkv",  "row_linear", "gated",
-                                         "rope",  "attention", "head", "sample"};
+enum Op {
+  kEmbed,
+  kNorm,
+  kLinear,
+  kRowLinear,
+  kGated,
+  kMixture,
+  kRope,
+  kAttention,
+  kHead,
+  kSample,
+  kNumOps
+};
+constexpr const char* kNames[kNumOps] = {"embed",   "norm", "qkv",       "row_linear", "gated",
+                                         "mixture", "rope", "attention", "head",       "sample"};
 
 class TimedOps : public DecoderOps {
  public:
@@ -56,6 +68,15 @@ class TimedOps : public DecoderOps {
     Count(kGated, weight, ops_.FormFor(weight, x));
     return Time(kGated, [&] { return ops_.GatedLinear(weight, x, f, consumers); });
   }
+  LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec, const LinearInput& x,
+                      const Addend& addend, Residual& residual, std::optional<NormId> norm,
+                      Consumers consumers) override {
+    LinearInput out = Time(kMixture, [&] {
+      return ops_.Mixture(weights, spec, x, addend, residual, norm, consumers);
+    });
+    CountMixture(weights);
+    return out;
+  }
   Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
                    Qkv qkv) override {
     return Time(kRope, [&] { return ops_.RopeAppend(layer, spec, norms, std::move(qkv)); });
@@ -89,6 +110,18 @@ class TimedOps : public DecoderOps {
     const TiledMatrix& matrix = weights_.Matrix(weight);
     times_[op].weight_bytes += static_cast<double>(matrix.bytes);
     times_[op].operations += 2.0 * static_cast<double>(matrix.rows * matrix.columns) * x.rows();
+  }
+
+  // Counts the experts that tokens went to, and each token's products.
+  void CountMixture(const MixtureWeights& weights) {
+    for (const LinearId linear : {weights.gate_up, weights.down}) {
+      for (const auto& [expert, rows] : ops_.routed_rows()) {
+        const TiledMatrix& matrix = weights_.Matrix(CpuWeights::Expert(linear, expert));
+        times_[kMixture].weight_bytes += static_cast<double>(matrix.bytes);
+        times_[kMixture].operations +=
+            2.0 * static_cast<double>(matrix.rows * matrix.columns) * rows;
+      }
+    }
   }
 
   CpuOps& ops_;

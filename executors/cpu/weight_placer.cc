@@ -25,6 +25,18 @@ int64_t RowBytes(const TensorInfo& tensor) {
 
 int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
+// The numbers of a gated matrix's rows, the gate's and then up's, in the order of its tiles.
+std::vector<float> InTurns(const std::vector<float>& halves, int64_t tiles) {
+  const int64_t size = static_cast<int64_t>(halves.size()) / 2;
+  std::vector<float> turns(tiles * kTileRows, 0.0f);
+  for (int64_t row = 0; row < size; ++row) {
+    const int64_t to = row / kTileRows * 2 * kTileRows + row % kTileRows;
+    turns[to] = halves[row];
+    turns[to + kTileRows] = halves[size + row];
+  }
+  return turns;
+}
+
 }  // namespace
 
 absl::Status CpuWeightPlacer::CheckTypes(const std::vector<const TensorInfo*>& tensors) const {
@@ -40,6 +52,7 @@ absl::Status CpuWeightPlacer::CheckTypes(const std::vector<const TensorInfo*>& t
 }
 
 TensorType CpuWeightPlacer::KeptType(const TensorInfo& tensor, Role role) const {
+  if (role == Role::kRouter && !Traits(tensor.type).quantized) return TensorType::kF32;
   const bool whole_blocks = tensor.shape[1] % kBlock == 0;
   if (weight_bits_ == 0 || Traits(tensor.type).quantized || !whole_blocks) return tensor.type;
   return weight_bits_ == 4 && role != Role::kTable ? TensorType::kQ4_1 : TensorType::kQ8_0;
@@ -61,7 +74,7 @@ std::vector<TileRun> CpuWeightPlacer::AddParts(const std::vector<Checkpoint::Par
   int64_t place = 0;  // of the part's first row, counted in lanes
   for (const Checkpoint::Part& part : parts) {
     const TensorType type = KeptType(*part.tensor, role);
-    quantized_ = quantized_ || type != part.tensor->type;
+    quantized_ = quantized_ || (type != part.tensor->type && Traits(type).quantized);
     if (gated) {
       place = runs.empty() ? 0 : kTileRows;
       runs.push_back({type, kTileRows});
@@ -114,9 +127,14 @@ absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& na
   const std::vector<TileRun> runs = AddParts(parts, role, columns);
   const TiledMatrix& matrix =
       weights_.matrices.emplace_back(DescribeTiles(runs, columns.size, kernels_));
-  weights_.rows.push_back(rows[0]);
-  const bool has_bias = !biases.values.empty() && (!shard.columns || rank().rank == 0);
-  weights_.biases.push_back(has_bias ? Cut(biases.values, rows) : std::vector<float>());
+  weights_.owned.push_back(rows[0]);
+  weights_.corrections.emplace_back();
+  // Of a product that ranks add up, one of them adds the bias.
+  const bool has_bias =
+      !biases.values.empty() && (rank().rank == 0 || columns.count == columns.total);
+  std::vector<float> bias = has_bias ? Cut(biases.values, rows) : std::vector<float>();
+  if (has_bias && role == Role::kGated) bias = InTurns(bias, matrix.tiles);
+  weights_.biases.push_back(std::move(bias));
   vectors_.insert(vectors_.end(), biases.tensors.begin(), biases.tensors.end());
   offsets_.push_back(bytes_);
   bytes_ += matrix.bytes;
@@ -153,6 +171,75 @@ absl::StatusOr<LinearId> CpuWeightPlacer::GatedLinear(const std::vector<std::str
       const size_t index,
       Place(names, Role::kGated, {.rows = {share, share}, .columns = std::nullopt}));
   return static_cast<LinearId>(index);
+}
+
+absl::StatusOr<VectorId> CpuWeightPlacer::Vector(const std::string& name, const Share& share) {
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
+  std::vector<float> values(tensor->shape[0]);
+  if (checkpoint_.source().has_data()) values = checkpoint_.Floats(*tensor);
+  vectors_.push_back(tensor);
+  weights_.vectors.push_back(Cut(values, 0, share));
+  return static_cast<VectorId>(weights_.vectors.size() - 1);
+}
+
+absl::StatusOr<LinearId> CpuWeightPlacer::Router(const std::string& name,
+                                                 const std::optional<std::string>& correction) {
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, Role::kRouter, {}));
+  if (correction.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(*correction));
+    weights_.corrections[index] = checkpoint_.Floats(*tensor);
+    vectors_.push_back(tensor);
+  }
+  return static_cast<LinearId>(index);
+}
+
+absl::Status CpuWeightPlacer::Hash(const std::vector<std::string>& names) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
+                            checkpoint_.Matrices(names));
+  for (const TensorInfo* tensor : tensors) {
+    parts_.push_back({.source = {tensor, 0, Whole(tensor->shape[0])},
+                      .columns = Whole(tensor->shape[1]),
+                      .matrix = kNoMatrix,
+                      .first_row = 0,
+                      .group_stride = 0});
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
+  vectors_.insert(vectors_.end(), biases.tensors.begin(), biases.tensors.end());
+  return absl::OkStatus();
+}
+
+// A rank without experts has one that no token goes to, so that it knows their shapes.
+absl::StatusOr<LinearId> CpuWeightPlacer::PlaceExperts(const ExpertNames& names, Role role,
+                                                       const Share& experts, const Shard& shard) {
+  const int64_t begin = std::min(experts.begin, experts.total - 1);
+  const int64_t end = begin + std::max<int64_t>(1, experts.count);
+  const size_t first = weights_.matrices.size();
+  for (int64_t expert = 0; expert < experts.total; ++expert) {
+    if (expert < begin || expert >= end) {
+      MILLRACE_RETURN_IF_ERROR(Hash(names[expert]));
+      continue;
+    }
+    MILLRACE_RETURN_IF_ERROR(Place(names[expert], role, shard).status());
+    const TiledMatrix& matrix = weights_.matrices.back();
+    if (matrix.inputs != weights_.matrices[first].inputs) {
+      return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
+                                             names[expert][0], " is of another type than ",
+                                             names[begin][0], "; allowed: one for all experts"));
+    }
+  }
+  weights_.owned[first] = experts;
+  return static_cast<LinearId>(first);
+}
+
+absl::StatusOr<LinearId> CpuWeightPlacer::GatedExperts(const ExpertNames& names,
+                                                       const Share& experts, const Share& share) {
+  return PlaceExperts(names, Role::kGated, experts,
+                      {.rows = {share, share}, .columns = std::nullopt});
+}
+
+absl::StatusOr<LinearId> CpuWeightPlacer::Experts(const ExpertNames& names, const Share& experts,
+                                                  const Shard& shard) {
+  return PlaceExperts(names, Role::kLinear, experts, shard);
 }
 
 absl::StatusOr<NormId> CpuWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
@@ -193,14 +280,17 @@ std::vector<CpuWeightPlacer::Piece> CpuWeightPlacer::Pieces() const {
 void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& hasher,
                                  Sha256Digest* digest) const {
   const Part& part = *piece.part;
-  const TiledMatrix& matrix = weights_.matrices[part.matrix];
   const TensorInfo& tensor = *part.source.tensor;
   const Share& rows = part.source.rows;
   const int64_t row_bytes = RowBytes(tensor);
-  const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(tensor).subspan(
-      (part.source.begin + piece.begin) * row_bytes, (piece.end - piece.begin) * row_bytes);
+  std::vector<uint8_t> gathered;
+  const absl::Span<const uint8_t> bytes =
+      checkpoint_.source().Bytes(tensor, (part.source.begin + piece.begin) * row_bytes,
+                                 (piece.end - piece.begin) * row_bytes, &gathered);
   hasher.Update(bytes.data(), bytes.size());
   *digest = hasher.Finish();
+  if (part.matrix == kNoMatrix) return;
+  const TiledMatrix& matrix = weights_.matrices[part.matrix];
   uint8_t* data = memory + offsets_[part.matrix];
   // The rank's columns of a row, and zeros behind them.
   const TensorTypeTraits& traits = Traits(tensor.type);
@@ -224,6 +314,10 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& ha
     }
     if (format.type != tensor.type) {
       Dequantize(tensor.type, stored, absl::MakeSpan(floats));
+    }
+    if (format.type == TensorType::kF32 && tensor.type != TensorType::kF32) {
+      stored = {reinterpret_cast<const uint8_t*>(floats.data()), floats.size() * sizeof(float)};
+    } else if (format.type != tensor.type) {
       blocks.resize(matrix.columns / kBlock * Traits(format.type).block_bytes);
       QuantizeRow(format.type, floats, blocks.data());
       stored = blocks;
@@ -245,7 +339,9 @@ Sha256Digest CpuWeightPlacer::Digest(const std::vector<Piece>& pieces,
   };
   for (const TensorInfo* tensor : vectors_) {
     describe(*tensor);
-    const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(*tensor);
+    std::vector<uint8_t> gathered;
+    const absl::Span<const uint8_t> bytes =
+        checkpoint_.source().Bytes(*tensor, 0, tensor->bytes, &gathered);
     hasher.Update(bytes.data(), bytes.size());
   }
   for (size_t i = 0; i < pieces.size(); ++i) {

@@ -26,13 +26,18 @@ struct NormWeight {
 };
 
 // Embeddings and linears are matrices alike: an EmbeddingId or a LinearId is an index of
-// `matrices`. Those of GatedLinear have 16 rows of gate and 16 of up in turns, filled up to a
-// multiple of 64 rows.
+// `matrices`. Those of gated linears have 16 rows of gate and 16 of up in turns, filled up to a
+// multiple of 64 rows. The linears of a mixture's experts have the matrices from theirs on, one for
+// each expert of the rank, and at least one.
 struct CpuWeights {
   RankSpec rank;
   std::vector<TiledMatrix> matrices;
-  std::vector<Share> rows;  // of an embedding or a head, by its matrix: of the vocabulary
-  std::vector<std::vector<float>> biases;  // of the matrices, [rows], or empty
+  // By matrix: the rank's rows of the vocabulary, of an embedding or a head; its experts, of the
+  // first matrix of a mixture's linear.
+  std::vector<Share> owned;
+  std::vector<std::vector<float>> biases;       // of the matrices, in the order of rows, or empty
+  std::vector<std::vector<float>> corrections;  // of the matrices that are routers, or empty
+  std::vector<std::vector<float>> vectors;
   std::vector<NormWeight> norms;
   Memory memory;  // what the matrices point into
   Sha256Digest digest{};
@@ -40,8 +45,16 @@ struct CpuWeights {
   const TiledMatrix& Matrix(LinearId id) const { return matrices[static_cast<size_t>(id)]; }
   const TiledMatrix& Matrix(EmbeddingId id) const { return matrices[static_cast<size_t>(id)]; }
   const std::vector<float>& Bias(LinearId id) const { return biases[static_cast<size_t>(id)]; }
-  const Share& Rows(LinearId id) const { return rows[static_cast<size_t>(id)]; }
-  const Share& Rows(EmbeddingId id) const { return rows[static_cast<size_t>(id)]; }
+  const std::vector<float>& Correction(LinearId id) const {
+    return corrections[static_cast<size_t>(id)];
+  }
+  const std::vector<float>& Vector(VectorId id) const { return vectors[static_cast<size_t>(id)]; }
+  const Share& Owned(LinearId id) const { return owned[static_cast<size_t>(id)]; }
+  const Share& Owned(EmbeddingId id) const { return owned[static_cast<size_t>(id)]; }
+  // The linear of one of the rank's experts, counted from its first.
+  static LinearId Expert(LinearId id, int expert) {
+    return static_cast<LinearId>(static_cast<int32_t>(id) + expert);
+  }
   const NormWeight& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
 };
 
@@ -67,6 +80,13 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
                                   const Shard& shard) override;
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
                                        const Share& share) override;
+  absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) override;
+  absl::StatusOr<LinearId> Router(const std::string& name,
+                                  const std::optional<std::string>& correction) override;
+  absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
+                                        const Share& share) override;
+  absl::StatusOr<LinearId> Experts(const ExpertNames& names, const Share& experts,
+                                   const Shard& shard) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
 
   // The weights that were asked for so far, without data: for a dry run.
@@ -82,10 +102,11 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   struct Part {
     Checkpoint::Part source;
     Share columns;
-    size_t matrix;
+    size_t matrix;  // or kNoMatrix: the rank has no part of it, and the digest does
     int64_t first_row;
     int64_t group_stride;
   };
+  static constexpr size_t kNoMatrix = static_cast<size_t>(-1);
   // Some of the source's rows.total rows, [begin, end): one thread's work at a time.
   struct Piece {
     const Part* part;
@@ -94,13 +115,17 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   };
 
   // The role of a matrix in its model.
-  enum class Role { kTable, kLinear, kGated };
+  enum class Role { kTable, kLinear, kGated, kRouter };
 
   // The type in which a tensor is kept: its own, or that which it becomes.
   TensorType KeptType(const TensorInfo& tensor, Role role) const;
   absl::Status CheckTypes(const std::vector<const TensorInfo*>& tensors) const;
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names, Role role,
                                const Shard& shard);
+  // Notes tensors for the digest alone.
+  absl::Status Hash(const std::vector<std::string>& names);
+  absl::StatusOr<LinearId> PlaceExperts(const ExpertNames& names, Role role, const Share& experts,
+                                        const Shard& shard);
   absl::StatusOr<size_t> PlaceTable(const std::string& name);
   std::vector<TileRun> AddParts(const std::vector<Checkpoint::Part>& parts, Role role,
                                 const Share& columns);

@@ -200,6 +200,7 @@ std::optional<TileKind> TileKindOf(TensorType type) {
     case TensorType::kQ6K:
       return TileKind::kQ6K;
     case TensorType::kFp8E4m3:
+    case TensorType::kU8:
       break;
   }
   return std::nullopt;

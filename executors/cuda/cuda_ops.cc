@@ -219,6 +219,8 @@ LinearInput CudaOps::RowLinear(LinearId weight, LinearInput x, const Addend& add
                                Consumers consumers) {
   Require(!addend.norm.has_value(), "norm of what a block adds", "an RMS norm", "none");
   Require(addend.factor == 1, "residual factor", addend.factor, "1");
+  Require(c_.weights->Linear(weight).bias == nullptr, "bias of what a block adds", "present",
+          "absent");
   CudaProduct delta = Multiply(c_.weights->Linear(weight), x);
   const int tokens = delta.rows.tokens();
   if (!norm_id.has_value() || !MakesInput(consumers, tokens)) {
@@ -240,10 +242,18 @@ LinearInput CudaOps::RowLinear(LinearId weight, LinearInput x, const Addend& add
   return input;
 }
 
+LinearInput CudaOps::Mixture(const MixtureWeights&, const MixtureSpec&, const LinearInput&,
+                             const Addend&, Residual& residual, std::optional<NormId> norm,
+                             Consumers consumers) {
+  Require(false, "feed-forward network", "a mixture of experts", "dense");
+  return Norm(norm, residual, consumers);
+}
+
 LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                                  Consumers consumers) {
   const CudaLinear& linear = c_.weights->Linear(weight);
-  Require(f == GateFunction::kSilu, "gate function", "GELU", "SiLU");
+  Require(f == GateFunction::kSilu, "gate function",
+          f == GateFunction::kGeluTanh ? "GELU" : "a clamped swish", "SiLU");
   Require(IsWidth(linear.rows / 2, kMaxFfnSize), "feed-forward size", linear.rows / 2,
           "multiples of 8 up to ", kMaxFfnSize);
   const CudaInputForm& in = FormFor(linear, x);

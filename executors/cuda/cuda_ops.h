@@ -108,6 +108,9 @@ class CudaOps : public DecoderOps {
                         std::optional<NormId> norm, Consumers consumers) override;
   LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                           Consumers consumers) override;
+  LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec, const LinearInput& x,
+                      const Addend& addend, Residual& residual, std::optional<NormId> norm,
+                      Consumers consumers) override;
   // May leave rotating and appending to the Attention of what it returns.
   Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
                    Qkv qkv) override;

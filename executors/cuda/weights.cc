@@ -246,6 +246,29 @@ absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::st
   return LayerLinear(names, {.rows = {share, share}, .columns = std::nullopt}, /*gated=*/true);
 }
 
+absl::StatusOr<VectorId> CudaWeightPlacer::Vector(const std::string& name, const Share&) {
+  return absl::UnimplementedError(StrCat("the model has attention sinks, ",
+                                         checkpoint_.source().NameInFile(name),
+                                         "; allowed on the GPU: models without"));
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::Router(const std::string& name,
+                                                  const std::optional<std::string>&) {
+  return absl::UnimplementedError(
+      StrCat("the model's feed-forward network is a mixture of experts, ",
+             checkpoint_.source().NameInFile(name), "; allowed on the GPU: dense"));
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::GatedExperts(const ExpertNames& names, const Share&,
+                                                        const Share&) {
+  return Router(names[0][0], std::nullopt);
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::Experts(const ExpertNames& names, const Share&,
+                                                   const Shard&) {
+  return Router(names[0][0], std::nullopt);
+}
+
 absl::StatusOr<LinearId> CudaWeightPlacer::Head(const std::string& name) {
   MILLRACE_ASSIGN_OR_RETURN(
       const size_t index, PlaceTable(name, options_.quantize_head ? kernels::WeightScaling::kBlock

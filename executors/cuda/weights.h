@@ -85,6 +85,14 @@ class CudaWeightPlacer : public DecoderPlacer {
                                   const Shard& shard) override;
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
                                        const Share& share) override;
+  // UNIMPLEMENTED: no op of a GPU reads these.
+  absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) override;
+  absl::StatusOr<LinearId> Router(const std::string& name,
+                                  const std::optional<std::string>& correction) override;
+  absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
+                                        const Share& share) override;
+  absl::StatusOr<LinearId> Experts(const ExpertNames& names, const Share& experts,
+                                   const Shard& shard) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
 
   // The weights that were asked for so far, without data and plans: for a dry run. Touches no

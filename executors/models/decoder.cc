@@ -19,8 +19,7 @@ struct Layer {
   AttentionWeights attention;
   Addend attention_addend;
   std::optional<NormId> ffn_norm;
-  FeedForwardWeights ffn;
-  GateFunction gate;
+  FeedForward ffn;
   Addend ffn_addend;
 };
 
@@ -37,17 +36,24 @@ struct Decoder : Model {
     LinearInput x = ops.Norm(layers[0].attention_norm, residual, {layers[0].attention.qkv});
     for (size_t i = 0; i < layers.size(); ++i) {
       const Layer& layer = layers[i];
+      const bool last = i + 1 == layers.size();
+      const std::optional<NormId> next_norm =
+          last ? ends.output_norm : layers[i + 1].attention_norm;
+      const LinearId next = last ? ends.head : layers[i + 1].attention.qkv;
       const int32_t index = static_cast<int32_t>(i);
       Qkv qkv = ops.QkvLinear(layer.attention.qkv, x);
       const Query q = ops.RopeAppend(index, layer.spec, layer.attention.norms, std::move(qkv));
       x = ops.Attention(index, layer.spec, q, {layer.attention.output});
       x = ops.RowLinear(layer.attention.output, std::move(x), layer.attention_addend, residual,
-                        layer.ffn_norm, {layer.ffn.gate_up});
-      x = ops.GatedLinear(layer.ffn.gate_up, x, layer.gate, {layer.ffn.down});
-      const bool last = i + 1 == layers.size();
-      x = ops.RowLinear(layer.ffn.down, std::move(x), layer.ffn_addend, residual,
-                        last ? ends.output_norm : layers[i + 1].attention_norm,
-                        {last ? ends.head : layers[i + 1].attention.qkv});
+                        layer.ffn_norm, layer.ffn.inputs);
+      if (const auto* dense = std::get_if<GatedWeights>(&layer.ffn.weights)) {
+        x = ops.GatedLinear(dense->gate_up, x, layer.ffn.function, {dense->down});
+        x = ops.RowLinear(dense->down, std::move(x), layer.ffn_addend, residual, next_norm, {next});
+      } else {
+        const auto& mixture = std::get<Mixture>(layer.ffn.weights);
+        x = ops.Mixture(mixture.weights, mixture.spec, x, layer.ffn_addend, residual, next_norm,
+                        {next});
+      }
     }
     ops.Sample(ops.Head(ends.head, ends.logits, x));
   }
@@ -62,10 +68,10 @@ absl::Status CheckLayer(const LayerConfig& layer, int index) {
                                            " norms the sum of the residual and what a block adds; "
                                            "allowed in decoders: norms of either"));
   }
-  if (!std::holds_alternative<GatedFeedForward>(layer.feed_forward)) {
+  if (std::holds_alternative<GeluFeedForward>(layer.feed_forward)) {
     return absl::UnimplementedError(StrCat("layer ", index,
                                            "'s feed-forward network has no gate; allowed in "
-                                           "decoders: gated ones"));
+                                           "decoders: gated ones, and mixtures of them"));
   }
   return absl::OkStatus();
 }
@@ -82,13 +88,11 @@ absl::StatusOr<std::unique_ptr<Model>> LoadDecoder(const ModelConfig& config, in
     const int i = static_cast<int>(model->layers.size());
     const LayerConfig& described = config.layers[i];
     MILLRACE_RETURN_IF_ERROR(CheckLayer(described, i));
-    const auto& ffn = std::get<GatedFeedForward>(described.feed_forward);
     Layer& layer = model->layers.emplace_back();
     layer.spec = std::move(spec);
-    layer.gate = ffn.gelu ? GateFunction::kGeluTanh : GateFunction::kSilu;
     layer.attention_addend = layer.ffn_addend = addend;
     MILLRACE_ASSIGN_OR_RETURN(layer.attention, parts.Attention(i, layer.spec));
-    MILLRACE_ASSIGN_OR_RETURN(layer.ffn, parts.FeedForward(i));
+    MILLRACE_ASSIGN_OR_RETURN(layer.ffn, parts.LayerFeedForward(i));
     if (NormsInput(described.norms)) {
       MILLRACE_ASSIGN_OR_RETURN(layer.attention_norm, parts.Norm(i, "attn_norm"));
       MILLRACE_ASSIGN_OR_RETURN(layer.ffn_norm, parts.Norm(i, "ffn_norm"));

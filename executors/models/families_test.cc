@@ -25,6 +25,8 @@ using ::testing::IsEmpty;
 constexpr double kTolerance = 1e-5;
 constexpr double kHalfKvTolerance = 5e-4;
 constexpr double kRoundedTolerance = 3e-3;
+// The inputs of quantized linears are rounded to eight bits.
+constexpr double kQuantizedTolerance = 3e-2;
 
 constexpr TwinForm kForms[] = {TwinForm::kFolder, TwinForm::kGguf};
 
@@ -64,8 +66,11 @@ TEST_F(FamiliesTest, AreWhatTransformersMakesOfThem) {
       EXPECT_GT(files.size(), results.size() / 2);
       results.insert(results.end(), files.begin(), files.end());
       for (const TwinResult& result : results) {
-        EXPECT_LT(result.error, float_kv ? kTolerance : kRoundedTolerance) << result.name;
-        EXPECT_TRUE(float_kv || result.half_kv_error < kHalfKvTolerance)
+        EXPECT_LT(result.error, result.quantized ? kQuantizedTolerance
+                                : float_kv       ? kTolerance
+                                                 : kRoundedTolerance)
+            << result.name;
+        EXPECT_TRUE(float_kv || result.quantized || result.half_kv_error < kHalfKvTolerance)
             << result.name << " " << result.half_kv_error;
         EXPECT_TRUE(result.same) << result.name;
         // For README.md's table: --gtest_output=xml.
@@ -118,6 +123,22 @@ TEST(FamilyTwinsTest, EveryNumberIsChanged) {
                                         "bos_token_id",
                                         "eos_token_id",
                                         "max_position_embeddings",
+                                        "num_local_experts",
+                                        "num_experts",
+                                        "n_routed_experts",
+                                        "moe_intermediate_size",
+                                        "shared_expert_intermediate_size",
+                                        "shared_intermediate_size",
+                                        "n_shared_experts",
+                                        "decoder_sparse_step",
+                                        "mlp_only_layers",
+                                        "first_k_dense_replace",
+                                        "num_nextn_predict_layers",
+                                        "qkv_bias",
+                                        "use_qk_norm",
+                                        "swiglu_limit",  // others are refused
+                                        "quantization_config.quant_method",
+                                        "quantization_config.modules_to_not_convert",
                                         "rope_scaling.type",
                                         "rope_scaling.rope_type"};
   std::map<std::string, std::set<std::string>> changed;
@@ -148,13 +169,18 @@ TEST_F(FamiliesTest, RanksGiveTheLogitsOfOne) {
     const auto one = Loader(true)(path, twin.max_model_len);
     ASSERT_TRUE(one.ok()) << one.status();
     const std::vector<float> whole = TwinLogprobs(**one, reference);
+    const bool mixture = twin.config.contains("num_experts_per_tok");
     for (const int ranks : {2, 3, 4, 8}) {
-      const auto divided = cpu::LoadCpuRanks({path}, RankDevice(twin.max_model_len), ranks);
-      EXPECT_EQ(divided->info().digest, (*one)->info().digest);
-      EXPECT_LT(WorstError(TwinLogprobs(*divided, reference), whole) /
-                    reference.twins.at(twin.name).largest,
-                kTolerance)
-          << twin.name << " on " << ranks << " ranks";
+      for (const bool expert_parallel : {false, true}) {
+        if (expert_parallel && !mixture) continue;
+        const auto divided =
+            cpu::LoadCpuRanks({path}, RankDevice(twin.max_model_len), ranks, expert_parallel);
+        EXPECT_EQ(divided->info().digest, (*one)->info().digest);
+        EXPECT_LT(WorstError(TwinLogprobs(*divided, reference), whole) /
+                      reference.twins.at(twin.name).largest,
+                  kTolerance)
+            << twin.name << " on " << ranks << " ranks" << (expert_parallel ? ", by expert" : "");
+      }
     }
   }
 }
@@ -167,6 +193,10 @@ TEST_F(FamiliesTest, WhatIsComputedOtherwiseShows) {
           StrCat(float_kv ? "float32" : "float16", form == TwinForm::kGguf ? ", GGUF" : ""));
       const MutantResults mutants = RunMutants(Loader(float_kv), Path("mutants"), form);
       for (const TwinResult& result : mutants.results) {
+        if (result.quantized) {
+          EXPECT_GT(result.error, kQuantizedTolerance) << result.name << " " << result.change;
+          continue;
+        }
         EXPECT_GT(float_kv ? result.error : result.half_kv_error,
                   10 * (float_kv ? kTolerance : kHalfKvTolerance))
             << result.name << " " << result.change;
@@ -185,7 +215,10 @@ TEST_F(FamiliesTest, WhatIsComputedOtherwiseShows) {
               R"(gemma2 {"query_pre_attn_scalar":24})", HasSubstr(R"(gemma2 {"layer_types":)"),
               R"(gemma3 {"rope_local_base_freq":500.0})", R"(gemma3 {"query_pre_attn_scalar":24})",
               R"(gemma3 {"sliding_window_pattern":5})", HasSubstr(R"(smollm3 {"no_rope_layers":)"),
-              R"(smollm3 {"no_rope_layer_interval":3})"));
+              R"(smollm3 {"no_rope_layer_interval":3})", R"(qwen2moe {"norm_topk_prob":true})",
+              R"(qwen3moe {"norm_topk_prob":false})", R"(olmoe {"norm_topk_prob":true})",
+              HasSubstr(R"(gpt_oss {"layer_types":)"),
+              R"(gpt_oss {"rope_scaling":{"truncate":true}})"));
     }
   }
 }

@@ -78,6 +78,10 @@ void Compare(const std::vector<float>& logprobs, const FamilyReference::Twin& ex
   worse(expected.half_kv_logprobs, &result->half_kv_error);
 }
 
+bool IsQuantized(const FamilyTwin& twin) { return twin.config.contains("quantization_config"); }
+
+bool IsMixture(const FamilyTwin& twin) { return twin.config.contains("num_experts_per_tok"); }
+
 }  // namespace
 
 FamilyReference ReadFamilyReference() {
@@ -125,7 +129,13 @@ std::vector<TwinResult> RunFamilies(const LoadTwin& load, const std::string& wor
     const FamilyReference::Twin& expected = reference.twins.at(twin.name);
     if (form == TwinForm::kGguf && !twin.in_gguf) continue;
     const std::string path = Write(twin, form, work, TwinFault::kNone);
-    TwinResult result{.name = twin.name, .error = 0, .half_kv_error = 0, .same = true};
+    TwinResult result{.name = twin.name,
+                      .change = "",
+                      .error = 0,
+                      .half_kv_error = 0,
+                      .quantized = IsQuantized(twin),
+                      .mixture = IsMixture(twin),
+                      .same = true};
     const auto executor = load(path, twin.max_model_len);
     CheckOk(executor.status());
     std::vector<float> whole = TwinLogprobs(**executor, reference);
@@ -160,7 +170,13 @@ MutantResults RunMutants(const LoadTwin& load, const std::string& work, TwinForm
         mutants.unsaid.push_back(StrCat(twin.name, " ", change));
         return;
       }
-      TwinResult result{.name = twin.name, .change = change, .error = 0, .half_kv_error = 0};
+      TwinResult result{.name = twin.name,
+                        .change = change,
+                        .error = 0,
+                        .half_kv_error = 0,
+                        .quantized = IsQuantized(twin),
+                        .mixture = IsMixture(twin),
+                        .same = false};
       const auto executor = load(path, twin.max_model_len);
       CheckOk(executor.status());
       Compare(PromptLogprobs(**executor, reference.prompt, tokens), expected, &result);

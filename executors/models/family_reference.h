@@ -52,6 +52,8 @@ struct TwinResult {
   // Largest absolute log-probability difference, divided by the twin's largest logit.
   double error;
   double half_kv_error;  // against those of keys and values in float16
+  bool quantized;        // the twin's weights are, so that a device may round linears' inputs, too
+  bool mixture;          // of experts: a rounding may choose another one
   bool same;             // bit for bit, however the prompt was cut
 };
 

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-std::string Weight(int layer, const char* name) {
+std::string Weight(int layer, std::string_view name) {
   return StrCat("blk.", layer, ".", name, ".weight");
 }
 
@@ -106,6 +106,9 @@ absl::StatusOr<AttentionWeights> PartLoader::Attention(int layer, AttentionSpec&
   MILLRACE_ASSIGN_OR_RETURN(const HeadShares heads, ShareHeads(placer_, spec, qkv, output));
   spec.num_heads = static_cast<int32_t>(heads.q.size);
   spec.num_kv_heads = static_cast<int32_t>(heads.kv.size);
+  if (attention.sinks) {
+    MILLRACE_ASSIGN_OR_RETURN(spec.sinks, placer_.Vector(Weight(layer, "attn_sinks"), heads.q));
+  }
   MILLRACE_ASSIGN_OR_RETURN(weights.qkv, placer_.Linear(qkv, QkvShard(heads, size)));
   if (attention.qk_norm != QkNorm::kNone) {
     weights.norms.emplace();
@@ -122,16 +125,68 @@ absl::StatusOr<AttentionWeights> PartLoader::Attention(int layer, AttentionSpec&
   return weights;
 }
 
-absl::StatusOr<FeedForwardWeights> PartLoader::FeedForward(int layer) {
-  const auto& ffn = std::get<GatedFeedForward>(config_.layers[layer].feed_forward);
-  FeedForwardWeights weights;
-  std::vector<std::string> gate_up = {Weight(layer, "ffn_up")};
-  if (!ffn.fused_gate_up) gate_up.insert(gate_up.begin(), Weight(layer, "ffn_gate"));
-  const std::string down = Weight(layer, "ffn_down");
-  MILLRACE_ASSIGN_OR_RETURN(const Share share, ShareFeedForward(placer_, ffn.size, gate_up, down));
+absl::StatusOr<GatedWeights> PartLoader::Gated(int layer, int size, bool fused,
+                                               const char* suffix) {
+  GatedWeights weights;
+  std::vector<std::string> gate_up = {Weight(layer, StrCat("ffn_up", suffix))};
+  if (!fused) gate_up.insert(gate_up.begin(), Weight(layer, StrCat("ffn_gate", suffix)));
+  const std::string down = Weight(layer, StrCat("ffn_down", suffix));
+  MILLRACE_ASSIGN_OR_RETURN(const Share share, ShareFeedForward(placer_, size, gate_up, down));
   MILLRACE_ASSIGN_OR_RETURN(weights.gate_up, placer_.GatedLinear(gate_up, share));
   MILLRACE_ASSIGN_OR_RETURN(weights.down, placer_.Linear({down}, {.rows = {}, .columns = share}));
   return weights;
+}
+
+absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedForward& ffn) {
+  MixtureWeights weights;
+  std::optional<std::string> correction;
+  if (ffn.router.correction) correction = StrCat("blk.", layer, ".exp_probs_b.bias");
+  MILLRACE_ASSIGN_OR_RETURN(weights.router,
+                            placer_.Router(Weight(layer, "ffn_gate_inp"), correction));
+  ExpertNames gate_up, down;
+  for (int expert = 0; expert < ffn.router.experts; ++expert) {
+    gate_up.push_back(
+        {Weight(layer, StrCat("ffn_gate.", expert)), Weight(layer, StrCat("ffn_up.", expert))});
+    down.push_back({Weight(layer, StrCat("ffn_down.", expert))});
+  }
+  // Ranks hold some of the experts, or a share of each.
+  Share experts = Whole(ffn.router.experts);
+  Share share = Whole(ffn.size);
+  if (placer_.rank().expert_parallel) {
+    experts = DivideUnits(ffn.router.experts, 1, placer_.rank());
+  } else {
+    MILLRACE_ASSIGN_OR_RETURN(share, ShareFeedForward(placer_, ffn.size, gate_up[0], down[0][0]));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(weights.gate_up, placer_.GatedExperts(gate_up, experts, share));
+  MILLRACE_ASSIGN_OR_RETURN(weights.down,
+                            placer_.Experts(down, experts, {.rows = {}, .columns = share}));
+  if (ffn.shared_size == 0) return weights;
+  MILLRACE_ASSIGN_OR_RETURN(const GatedWeights shared,
+                            Gated(layer, ffn.shared_size, /*fused=*/false, "_shexp"));
+  weights.shared = {.gate_up = shared.gate_up, .down = shared.down, .gate = std::nullopt};
+  if (ffn.shared_gate) {
+    MILLRACE_ASSIGN_OR_RETURN(weights.shared->gate,
+                              placer_.Router(Weight(layer, "ffn_gate_inp_shexp"), std::nullopt));
+  }
+  return weights;
+}
+
+absl::StatusOr<FeedForward> PartLoader::LayerFeedForward(int layer) {
+  const LayerConfig& described = config_.layers[layer];
+  if (const auto* ffn = std::get_if<GatedFeedForward>(&described.feed_forward)) {
+    MILLRACE_ASSIGN_OR_RETURN(const GatedWeights weights,
+                              Gated(layer, ffn->size, ffn->fused_gate_up, ""));
+    return FeedForward{weights, ffn->function, {weights.gate_up}};
+  }
+  const auto& ffn = std::get<ExpertsFeedForward>(described.feed_forward);
+  MILLRACE_ASSIGN_OR_RETURN(const MixtureWeights weights, Experts(layer, ffn));
+  std::vector<LinearId> inputs = {weights.router, weights.gate_up};
+  if (weights.shared.has_value()) {
+    inputs.push_back(weights.shared->gate_up);
+    if (weights.shared->gate.has_value()) inputs.push_back(*weights.shared->gate);
+  }
+  return FeedForward{Mixture{weights, {.router = ffn.router, .function = ffn.function}},
+                     ffn.function, std::move(inputs)};
 }
 
 absl::StatusOr<Ends> PartLoader::OutsideLayers() {

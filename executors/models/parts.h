@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,9 +39,20 @@ struct AttentionWeights {
   LinearId output;
 };
 
-struct FeedForwardWeights {
+struct GatedWeights {
   LinearId gate_up;
   LinearId down;
+};
+
+struct Mixture {
+  MixtureWeights weights;
+  MixtureSpec spec;
+};
+
+struct FeedForward {
+  std::variant<GatedWeights, Mixture> weights;
+  GateFunction function;
+  std::vector<LinearId> inputs;  // the linears that read the layer's input
 };
 
 // The parts before the first layer and after the last one.
@@ -63,10 +75,14 @@ class PartLoader {
                               bool counted = true);
   // Leaves the rank's heads in `spec`.
   absl::StatusOr<AttentionWeights> Attention(int layer, AttentionSpec& spec);
-  absl::StatusOr<FeedForwardWeights> FeedForward(int layer);
+  absl::StatusOr<FeedForward> LayerFeedForward(int layer);
   absl::StatusOr<Ends> OutsideLayers();
 
  private:
+  // A gated network of `size`, whose tensors' names end in `suffix`.
+  absl::StatusOr<GatedWeights> Gated(int layer, int size, bool fused, const char* suffix);
+  absl::StatusOr<MixtureWeights> Experts(int layer, const ExpertsFeedForward& ffn);
+
   const ModelConfig& config_;
   DecoderPlacer& placer_;
 };

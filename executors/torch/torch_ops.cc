@@ -66,21 +66,21 @@ Qkv TorchOps::QkvLinear(LinearId weight, const LinearInput& x) {
   return std::make_unique<TorchBuffer<QkvBuffer>>(Product(weight, Values(x)));
 }
 
+void TorchOps::AddToResidual(const Addend& addend, at::Tensor y, Residual& residual) const {
+  if (addend.norm.has_value()) y = NormOf(*addend.norm, y);
+  Values(residual) = Values(residual) + y * addend.factor;
+}
+
 LinearInput TorchOps::RowLinear(LinearId weight, LinearInput x, const Addend& addend,
                                 Residual& residual, std::optional<NormId> norm,
                                 Consumers consumers) {
-  at::Tensor y = Product(weight, Values(x));
-  if (addend.norm.has_value()) y = NormOf(*addend.norm, y);
-  Values(residual) = Values(residual) + y * addend.factor;
+  AddToResidual(addend, Product(weight, Values(x)), residual);
   return Norm(norm, residual, consumers);
 }
 
 LinearInput TorchOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                                   Consumers) {
-  const std::vector<at::Tensor> both = Product(weight, Values(x)).chunk(2, -1);
-  const at::Tensor gate = both[0].to(at::kFloat);
-  const at::Tensor open = f == GateFunction::kSilu ? at::silu(gate) : at::gelu(gate, "tanh");
-  return AsLinearInput((open * both[1]).to(both[0].scalar_type()));
+  return AsLinearInput(Gated(weight, Values(x), f));
 }
 
 const TorchOps::Rotations& TorchOps::RotationsOf(const RopeSpec& rope) {
@@ -158,7 +158,15 @@ at::Tensor TorchOps::AttendSome(const AttentionSpec& spec, const at::Tensor& q, 
   scores = scores.unflatten(1, {group, tokens})
                .masked_fill(hidden, -std::numeric_limits<float>::infinity())
                .flatten(1, 2);
-  const at::Tensor out = at::bmm(scores.softmax(-1).to(q.scalar_type()), values.transpose(0, 1));
+  if (spec.sinks.has_value()) {
+    const at::Tensor sinks = weights_.Vector(*spec.sinks)
+                                 .view({spec.num_kv_heads, group, 1})
+                                 .expand({spec.num_kv_heads, group, tokens})
+                                 .reshape({spec.num_kv_heads, group * tokens, 1});
+    scores = at::cat({scores, sinks}, -1);
+  }
+  const at::Tensor shares = scores.softmax(-1).narrow(-1, 0, keys.size(0)).to(q.scalar_type());
+  const at::Tensor out = at::bmm(shares, values.transpose(0, 1));
   return out.unflatten(1, {group, tokens}).permute({2, 0, 1, 3}).reshape({tokens, -1});
 }
 

@@ -53,6 +53,9 @@ class TorchOps : public DecoderOps, public EncoderOps {
                         std::optional<NormId> norm, Consumers consumers) override;
   LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                           Consumers consumers) override;
+  LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec, const LinearInput& x,
+                      const Addend& addend, Residual& residual, std::optional<NormId> norm,
+                      Consumers consumers) override;
   Query RopeAppend(int32_t layer, const AttentionSpec& spec, const std::optional<HeadNorms>& norms,
                    Qkv qkv) override;
   LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
@@ -94,6 +97,8 @@ class TorchOps : public DecoderOps, public EncoderOps {
   at::Tensor NormOf(NormId norm, const at::Tensor& x) const;
   at::Tensor LayerNormOf(NormId norm, const at::Tensor& x) const;
   at::Tensor Product(LinearId weight, const at::Tensor& x) const;
+  at::Tensor Gated(LinearId weight, const at::Tensor& x, GateFunction function) const;
+  void AddToResidual(const Addend& addend, at::Tensor y, Residual& residual) const;
   const Rotations& RotationsOf(const RopeSpec& rope);
   at::Tensor Turn(const at::Tensor& heads, const RopeSpec& rope);
   at::Tensor AttendRow(int32_t layer, const AttentionSpec& spec, const at::Tensor& query,

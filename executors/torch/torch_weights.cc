@@ -17,7 +17,9 @@ constexpr int64_t kRows = 64;  // of a matrix, in one chunk
 }  // namespace
 
 void TorchWeightPlacer::Hash(const TensorInfo& tensor) {
-  const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(tensor);
+  std::vector<uint8_t> gathered;
+  const absl::Span<const uint8_t> bytes =
+      checkpoint_.source().Bytes(tensor, 0, tensor.bytes, &gathered);
   hasher_.Update(
       StrCat(tensor.name, " ", Traits(tensor.type).name, ShapeString(tensor.shape), "\n"));
   hasher_.Update(bytes.data(), bytes.size());
@@ -26,17 +28,19 @@ void TorchWeightPlacer::Hash(const TensorInfo& tensor) {
 void TorchWeightPlacer::Fill(const Checkpoint::Part& part, const Share& columns,
                              const at::Tensor& out) {
   const TensorInfo& tensor = *part.tensor;
-  const absl::Span<const uint8_t> bytes = checkpoint_.source().Data(tensor);
-  const size_t row_bytes = bytes.size() / tensor.shape[0];
+  const size_t row_bytes = tensor.bytes / tensor.shape[0];
   const int64_t chunks = (part.rows.count + kRows - 1) / kRows;
   std::vector<std::vector<float>> wide(pool_.num_threads());
+  std::vector<std::vector<uint8_t>> gathered(pool_.num_threads());
   pool_.ParallelFor(static_cast<int>(chunks), [&](int chunk, int thread) {
     const int64_t end = std::min((chunk + int64_t{1}) * kRows, part.rows.count);
     std::vector<float>& row = wide[thread];
     row.resize(columns.total);
     for (int64_t i = chunk * kRows; i < end; ++i) {
       const int64_t from = part.begin + part.rows.begin + i;
-      Dequantize(tensor.type, bytes.subspan(from * row_bytes, row_bytes), absl::MakeSpan(row));
+      Dequantize(tensor.type,
+                 checkpoint_.source().Bytes(tensor, from * row_bytes, row_bytes, &gathered[thread]),
+                 absl::MakeSpan(row));
       const float* const values = row.data() + columns.begin;
       if (out.scalar_type() == at::kFloat) {
         std::copy_n(values, columns.count, out.mutable_data_ptr<float>() + i * columns.size);
@@ -53,7 +57,7 @@ absl::StatusOr<ScaleBlock> TorchWeightPlacer::BlockOf(const std::string&) const 
 }
 
 absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& names,
-                                                const Shard& shard) {
+                                                const Shard& shard, at::ScalarType dtype) {
   const std::string key = absl::StrJoin(names, " ");
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
@@ -74,7 +78,7 @@ absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& 
     shares.push_back(part.rows);
     rows += part.rows.size;
   }
-  const at::Tensor matrix = at::zeros({rows, columns.size}, dtype_);
+  const at::Tensor matrix = at::zeros({rows, columns.size}, dtype);
   rows = 0;
   for (const Checkpoint::Part& part : parts) {
     Fill(part, columns, matrix.narrow(0, rows, part.rows.size));
@@ -86,8 +90,9 @@ absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& 
   }
   MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
   std::optional<at::Tensor> bias;
-  if (!biases.values.empty() && (!shard.columns.has_value() || rank_.rank == 0)) {
-    bias = at::tensor(Cut(biases.values, shares)).to(dtype_);
+  // Of a product that ranks add up, one of them adds the bias.
+  if (!biases.values.empty() && (rank_.rank == 0 || columns.count == columns.total)) {
+    bias = at::tensor(Cut(biases.values, shares)).to(dtype);
   }
   weights_.matrices.push_back({matrix, std::move(bias)});
   placed_[key] = weights_.matrices.size() - 1;
@@ -98,7 +103,7 @@ absl::StatusOr<size_t> TorchWeightPlacer::PlaceTable(const std::string& name) {
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
                             checkpoint_.Matrices({name}));
   const Share rows = DivideUnits(tensors[0]->shape[0], kShareMultiple, rank_);
-  return Place({name}, {.rows = {rows}, .columns = std::nullopt});
+  return Place({name}, {.rows = {rows}, .columns = std::nullopt}, dtype_);
 }
 
 absl::StatusOr<EmbeddingId> TorchWeightPlacer::Embedding(const std::string& name) {
@@ -113,11 +118,40 @@ absl::StatusOr<LinearId> TorchWeightPlacer::Head(const std::string& name) {
 
 absl::StatusOr<LinearId> TorchWeightPlacer::Linear(const std::vector<std::string>& names,
                                                    const Shard& shard) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, shard));
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(names, shard, dtype_));
   return static_cast<LinearId>(index);
 }
 
-absl::StatusOr<at::Tensor> TorchWeightPlacer::Vector(const std::string& name,
+absl::StatusOr<VectorId> TorchWeightPlacer::Vector(const std::string& name, const Share& share) {
+  MILLRACE_ASSIGN_OR_RETURN(const at::Tensor values, Floats(name, share));
+  weights_.vectors.push_back(values);
+  return static_cast<VectorId>(weights_.vectors.size() - 1);
+}
+
+absl::StatusOr<LinearId> TorchWeightPlacer::Router(const std::string& name,
+                                                   const std::optional<std::string>& correction) {
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, {}, at::kFloat));
+  if (correction.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(weights_.matrices[index].correction,
+                              Floats(*correction, std::nullopt));
+  }
+  return static_cast<LinearId>(index);
+}
+
+// A rank without experts has one that no token goes to.
+absl::StatusOr<LinearId> TorchWeightPlacer::Experts(const ExpertNames& names, const Share& experts,
+                                                    const Shard& shard) {
+  const int64_t begin = std::min(experts.begin, experts.total - 1);
+  const int64_t end = begin + std::max<int64_t>(1, experts.count);
+  const size_t first = weights_.matrices.size();
+  for (int64_t expert = begin; expert < end; ++expert) {
+    MILLRACE_RETURN_IF_ERROR(Place(names[expert], shard, dtype_).status());
+  }
+  weights_.matrices[first].experts = experts;
+  return static_cast<LinearId>(first);
+}
+
+absl::StatusOr<at::Tensor> TorchWeightPlacer::Floats(const std::string& name,
                                                      const std::optional<Share>& share) {
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
   Hash(*tensor);
@@ -126,7 +160,7 @@ absl::StatusOr<at::Tensor> TorchWeightPlacer::Vector(const std::string& name,
 }
 
 absl::StatusOr<NormId> TorchWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
-  MILLRACE_ASSIGN_OR_RETURN(const at::Tensor scale, Vector(name, spec.share));
+  MILLRACE_ASSIGN_OR_RETURN(const at::Tensor scale, Floats(name, spec.share));
   weights_.norms.push_back({.scale = scale + spec.offset, .bias = {}, .epsilon = spec.epsilon});
   weights_.bytes += static_cast<int64_t>(scale.nbytes());
   return static_cast<NormId>(weights_.norms.size() - 1);
@@ -135,7 +169,7 @@ absl::StatusOr<NormId> TorchWeightPlacer::Norm(const std::string& name, const No
 absl::StatusOr<NormId> TorchWeightPlacer::LayerNorm(const std::string& name, float epsilon) {
   MILLRACE_ASSIGN_OR_RETURN(const NormId id, Norm(name + ".weight", {.epsilon = epsilon}));
   at::Tensor& bias = weights_.norms.back().bias;
-  MILLRACE_ASSIGN_OR_RETURN(bias, Vector(name + ".bias", std::nullopt));
+  MILLRACE_ASSIGN_OR_RETURN(bias, Floats(name + ".bias", std::nullopt));
   weights_.bytes += static_cast<int64_t>(bias.nbytes());
   return id;
 }

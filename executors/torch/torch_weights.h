@@ -21,6 +21,8 @@ namespace millrace::aten {
 struct Matrix {
   at::Tensor weight;               // [out, in]
   std::optional<at::Tensor> bias;  // [out]
+  at::Tensor correction = {};      // [out], float32, of a router that has one
+  Share experts = {};              // of the first matrix of a mixture's linear: the rank's experts
 };
 
 struct NormWeight {
@@ -30,14 +32,21 @@ struct NormWeight {
 };
 
 // Embeddings and linears are matrices alike: an EmbeddingId or a LinearId is an index of
-// `matrices`. A gated linear's has the gate's rows first.
+// `matrices`. A gated linear's has the gate's rows first. The linears of a mixture's experts have
+// the matrices from theirs on, one for each expert of the rank, and at least one.
 struct TorchWeights {
   std::vector<Matrix> matrices;
+  std::vector<at::Tensor> vectors;  // float32
   std::vector<NormWeight> norms;
   int64_t bytes = 0;
   Sha256Digest digest{};
 
   const Matrix& Linear(LinearId id) const { return matrices[static_cast<size_t>(id)]; }
+  // The linear of one of the rank's experts, counted from its first.
+  static LinearId Expert(LinearId id, int64_t expert) {
+    return static_cast<LinearId>(static_cast<int64_t>(id) + expert);
+  }
+  const at::Tensor& Vector(VectorId id) const { return vectors[static_cast<size_t>(id)]; }
   const at::Tensor& Table(EmbeddingId id) const { return matrices[static_cast<size_t>(id)].weight; }
   const NormWeight& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
 };
@@ -62,16 +71,26 @@ class TorchWeightPlacer : public DecoderPlacer, public EncoderPlacer {
                                        const Share& share) override {
     return Linear(names, {.rows = {share, share}, .columns = std::nullopt});
   }
+  absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) override;
+  absl::StatusOr<LinearId> Router(const std::string& name,
+                                  const std::optional<std::string>& correction) override;
+  absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
+                                        const Share& share) override {
+    return Experts(names, experts, {.rows = {share, share}, .columns = std::nullopt});
+  }
+  absl::StatusOr<LinearId> Experts(const ExpertNames& names, const Share& experts,
+                                   const Shard& shard) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
 
   // The weights. Once, at the end.
   TorchWeights Finish();
 
  private:
-  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, const Shard& shard);
+  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, const Shard& shard,
+                               at::ScalarType dtype);
   absl::StatusOr<size_t> PlaceTable(const std::string& name);
   // Float32.
-  absl::StatusOr<at::Tensor> Vector(const std::string& name, const std::optional<Share>& share);
+  absl::StatusOr<at::Tensor> Floats(const std::string& name, const std::optional<Share>& share);
   // Takes the tensor's name, type, shape and bytes into the digest.
   void Hash(const TensorInfo& tensor);
   // The part's share of rows and `columns` into `out`, [rows.size, columns.size], which is zeros.

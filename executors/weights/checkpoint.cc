@@ -45,7 +45,8 @@ absl::StatusOr<const TensorInfo*> Checkpoint::Vector(const std::string& name) co
 }
 
 std::vector<float> Checkpoint::Floats(const TensorInfo& tensor) const {
-  const absl::Span<const uint8_t> bytes = source_.Data(tensor);
+  std::vector<uint8_t> gathered;
+  const absl::Span<const uint8_t> bytes = source_.Bytes(tensor, 0, tensor.bytes, &gathered);
   std::vector<float> floats(bytes.size() / Traits(tensor.type).block_bytes);
   Dequantize(tensor.type, bytes, absl::MakeSpan(floats));
   return floats;

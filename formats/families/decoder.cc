@@ -1,6 +1,7 @@
 #include "formats/families/decoder.h"
 
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "base/strings.h"
@@ -37,6 +38,8 @@ void AddAttention(const std::string& block, int64_t hidden, const SoftmaxAttenti
     vector("attn_k_norm.weight", whole ? kv : head);
   }
   linear("attn_output", hidden, q);
+  if (attention.output_bias) vector("attn_output.bias", hidden);
+  if (attention.sinks) vector("attn_sinks.weight", attention.heads);
 }
 
 void AddFeedForward(const std::string& block, int64_t hidden, const GatedFeedForward& ffn,
@@ -48,6 +51,31 @@ void AddFeedForward(const std::string& block, int64_t hidden, const GatedFeedFor
   if (!ffn.fused_gate_up) linear("ffn_gate", size, hidden);
   linear("ffn_up", ffn.fused_gate_up ? 2 * size : size, hidden);
   linear("ffn_down", hidden, size);
+}
+
+void AddFeedForward(const std::string& block, int64_t hidden, const ExpertsFeedForward& ffn,
+                    std::vector<ModelTensor>* tensors) {
+  const RouterConfig& router = ffn.router;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape, TensorRole role) {
+    tensors->push_back({block + name, std::move(shape), role});
+  };
+  add("ffn_gate_inp.weight", {router.experts, hidden}, TensorRole::kRouter);
+  if (router.bias) add("ffn_gate_inp.bias", {router.experts}, TensorRole::kVector);
+  if (router.correction) add("exp_probs_b.bias", {router.experts}, TensorRole::kVector);
+  const auto expert = [&](const char* name, int number, int64_t out, int64_t in) {
+    add(StrCat(name, ".", number, ".weight"), {out, in}, TensorRole::kExpert);
+    if (ffn.biases) add(StrCat(name, ".", number, ".bias"), {out}, TensorRole::kVector);
+  };
+  for (int i = 0; i < router.experts; ++i) {
+    expert("ffn_gate", i, ffn.size, hidden);
+    expert("ffn_up", i, ffn.size, hidden);
+    expert("ffn_down", i, hidden, ffn.size);
+  }
+  if (ffn.shared_size == 0) return;
+  add("ffn_gate_shexp.weight", {ffn.shared_size, hidden}, TensorRole::kLinear);
+  add("ffn_up_shexp.weight", {ffn.shared_size, hidden}, TensorRole::kLinear);
+  add("ffn_down_shexp.weight", {hidden, ffn.shared_size}, TensorRole::kLinear);
+  if (ffn.shared_gate) add("ffn_gate_inp_shexp.weight", {1, hidden}, TensorRole::kRouter);
 }
 
 }  // namespace
@@ -66,7 +94,11 @@ std::vector<ModelTensor> DecoderTensors(const ModelConfig& config) {
     AddAttention(block, hidden, layer.softmax(), &tensors);
     norm(NormsOutput(layer.norms), "post_attention_norm.weight");
     norm(NormsInput(layer.norms), "ffn_norm.weight");
-    AddFeedForward(block, hidden, std::get<GatedFeedForward>(layer.feed_forward), &tensors);
+    if (const auto* experts = std::get_if<ExpertsFeedForward>(&layer.feed_forward)) {
+      AddFeedForward(block, hidden, *experts, &tensors);
+    } else {
+      AddFeedForward(block, hidden, std::get<GatedFeedForward>(layer.feed_forward), &tensors);
+    }
     norm(NormsOutput(layer.norms), "post_ffw_norm.weight");
   }
   tensors.push_back({"output_norm.weight", {hidden}, TensorRole::kVector});

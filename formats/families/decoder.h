@@ -23,6 +23,17 @@ namespace millrace {
 //   blk.N.ffn_gate.weight, blk.N.ffn_up.weight       [F, H]
 //   blk.N.ffn_up.weight (if fused_gate_up, in place of the two)      [2 * F, H]
 //   blk.N.ffn_down.weight                            [H, F]
+//   blk.N.attn_output.bias (if output_bias)          [H]
+//   blk.N.attn_sinks.weight (if sinks)               [heads]
+// and of a mixture of E experts, each of size F, in the place of those with ffn_:
+//   blk.N.ffn_gate_inp.weight, and .bias (if the router has it)      [E, H], [E]
+//   blk.N.exp_probs_b.bias (if it has a correction)                  [E]
+//   blk.N.ffn_gate.I.weight, blk.N.ffn_up.I.weight of expert I       [F, H]
+//   blk.N.ffn_down.I.weight                                          [H, F]
+//   the .bias of each (if biases)                                    a number for each row
+//   blk.N.ffn_gate_shexp.weight, blk.N.ffn_up_shexp.weight (if shared_size S)      [S, H]
+//   blk.N.ffn_down_shexp.weight                                                    [H, S]
+//   blk.N.ffn_gate_inp_shexp.weight (if shared_gate)                               [1, H]
 std::vector<ModelTensor> DecoderTensors(const ModelConfig& config);
 
 // All but the norms of the feed-forward network and of what blocks add, whose names differ.

@@ -22,6 +22,12 @@ namespace millrace {
   FAMILY(kGranite)                \
   FAMILY(kSmolLm3)                \
   FAMILY(kGlm4)                   \
+  FAMILY(kQwen2Moe)               \
+  FAMILY(kQwen3Moe)               \
+  FAMILY(kOlmoe)                  \
+  FAMILY(kGraniteMoe)             \
+  FAMILY(kGptOss)                 \
+  FAMILY(kGlm4Moe)                \
   FAMILY(kBert)
 
 #define MILLRACE_DECLARE_FAMILY(family) extern const Family family;

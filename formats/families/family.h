@@ -12,6 +12,7 @@
 #include "formats/families/hf_reader.h"
 #include "formats/model_config.h"
 #include "formats/model_tensors.h"
+#include "formats/tensor_list.h"
 
 namespace millrace {
 
@@ -23,7 +24,8 @@ struct HfArchitecture {
 };
 
 // How the files of a folder spell a tensor, or a module whose tensors are `<module>.weight` and so
-// on. # stands for a layer's number.
+// on. Each # stands for a number, a layer's and then an expert's. A tensor of all experts is
+// blk.#.ffn_gate_up_exps.weight and so on (formats/tensor_list.h).
 struct Spelling {
   std::string_view gguf;
   std::string_view hf;
@@ -42,10 +44,16 @@ struct Family {
   std::vector<ModelTensor> (*tensors)(const ModelConfig& config);
   absl::Span<const Spelling> spellings;
   absl::Span<const Spelling> shared_spellings = {};
+  // Names that its GGUF files have otherwise; `hf` is the file's.
+  absl::Span<const Spelling> gguf_spellings = {};
+  // Of tensors that hold a gate and up, in folders.
+  GateOrder gate_order = GateOrder::kHalves;
   // The prefixes that a folder's names may have; empty: they have none.
   absl::Span<const std::string_view> hf_prefixes = {};
   // Tensors that begin so belong to heads which we have no use for: they are left alone.
   absl::Span<const std::string_view> ignored = {};
+  // So are those of layers behind the last, which predict further tokens (GLM-4.5's MTP).
+  bool ignores_further_layers = false;
 
   // Tiny models for the tests (family_twins.h has the fields), a JSON list.
   std::string_view twins;

@@ -13,7 +13,7 @@ void MakeGemma(ModelConfig* model) {
   model->embedding_factor = std::sqrt(model->hidden_size);
   for (LayerConfig& layer : model->layers) {
     layer.norms = NormPlacement::kSandwich;
-    layer.gated().gelu = true;
+    layer.gated().function = GateFunction::kGeluTanh;
   }
 }
 

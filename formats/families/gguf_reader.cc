@@ -73,8 +73,8 @@ absl::Status GgufReader::RefuseWindows() const {
   return Unsupported(key, StrCat(window, " is not supported, only 0"));
 }
 
-absl::StatusOr<ModelConfig> GgufReader::Decoder(bool scales) const {
-  MILLRACE_RETURN_IF_ERROR(RefuseUnsupported(scales));
+absl::StatusOr<ModelConfig> GgufReader::Decoder(const GgufReads& reads) const {
+  MILLRACE_RETURN_IF_ERROR(RefuseUnsupported(reads));
   ModelConfig model;
   LayerConfig layer;
   MILLRACE_ASSIGN_OR_RETURN(const int layers, Int("block_count", kMaxLayers));
@@ -84,24 +84,24 @@ absl::StatusOr<ModelConfig> GgufReader::Decoder(bool scales) const {
   MILLRACE_ASSIGN_OR_RETURN(layer.softmax(), Attention(model.hidden_size));
   MILLRACE_ASSIGN_OR_RETURN(model.norm_epsilon, Epsilon());
   MILLRACE_RETURN_IF_ERROR(ReadVocabulary(&model));
-  MILLRACE_ASSIGN_OR_RETURN(layer.softmax().rope,
-                            Rope(layer.softmax().head_size, &model.context_length));
+  MILLRACE_ASSIGN_OR_RETURN(layer.softmax().rope, Rope(layer.softmax().head_size, reads.rounds_yarn,
+                                                       &model.context_length));
   model.layers.assign(layers, layer);
   return model;
 }
 
 // Keys that change the maths. Each is fine where its value changes nothing.
-absl::Status GgufReader::RefuseUnsupported(bool scales) const {
+absl::Status GgufReader::RefuseUnsupported(const GgufReads& reads) const {
   for (const char* name : {"expert_count", "expert_used_count"}) {
     const std::string key = Key(name);
-    if (file_.Find(key) == nullptr) continue;
+    if (reads.experts || file_.Find(key) == nullptr) continue;
     MILLRACE_ASSIGN_OR_RETURN(const int64_t value, file_.Int(key, 0, 1 << 30));
     if (value != 0) return Unsupported(key, StrCat(value, " is not supported, only 0"));
   }
   MILLRACE_RETURN_IF_ERROR(RefuseFloat("attention.clamp_kqv", 0));
   MILLRACE_RETURN_IF_ERROR(RefuseFloat("attention.max_alibi_bias", 0));
   for (const char* name : {"attention.scale", "logit_scale", "embedding_scale", "residual_scale"}) {
-    if (scales) break;
+    if (reads.scales) break;
     MILLRACE_RETURN_IF_ERROR(RefuseFloat(name, 0));
   }
   if (const std::string key = Key("attention.causal"); file_.Find(key) != nullptr) {
@@ -192,7 +192,8 @@ absl::StatusOr<std::vector<float>> GgufReader::RopeFactors(const char* name, int
 
 // Factors are tensors where they are Llama 3.1's or LongRoPE's, and made from rope.scaling.type
 // else.
-absl::StatusOr<RopeConfig> GgufReader::Rope(int head_size, int* context_length) const {
+absl::StatusOr<RopeConfig> GgufReader::Rope(int head_size, bool rounds_yarn,
+                                            int* context_length) const {
   RopeConfig rope;
   rope.interleaved = family_.interleaved_in_gguf;
   MILLRACE_ASSIGN_OR_RETURN(rope.dimensions, IntOr("rope.dimension_count", head_size, head_size));
@@ -225,7 +226,8 @@ absl::StatusOr<RopeConfig> GgufReader::Rope(int head_size, int* context_length) 
     MILLRACE_ASSIGN_OR_RETURN(type, file_.String(key));
   }
   if (type == "yarn") {
-    MILLRACE_RETURN_IF_ERROR(ReadYarn(factor, trained, &rope, context_length));
+    MILLRACE_RETURN_IF_ERROR(ReadYarn(
+        {.factor = factor, .truncate = rounds_yarn, .trained = trained}, &rope, context_length));
     return rope;
   }
   if (rope.magnitude != 1 || (type != "none" && type != "linear")) {
@@ -239,12 +241,12 @@ absl::StatusOr<RopeConfig> GgufReader::Rope(int head_size, int* context_length) 
   return rope;
 }
 
-absl::Status GgufReader::ReadYarn(double factor, int trained, RopeConfig* rope,
+absl::Status GgufReader::ReadYarn(const YarnStretch& said, RopeConfig* rope,
                                   int* context_length) const {
   MILLRACE_RETURN_IF_ERROR(RefuseFloat("rope.scaling.yarn_ext_factor", 1));
   MILLRACE_RETURN_IF_ERROR(RefuseFloat("rope.scaling.yarn_attn_factor", 1));
   MILLRACE_RETURN_IF_ERROR(RefuseFloat("rope.scaling.yarn_log_multiplier", 0));
-  YarnStretch stretch{.factor = factor, .trained = trained};
+  YarnStretch stretch = said;
   MILLRACE_ASSIGN_OR_RETURN(stretch.fast, FloatOr("rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6));
   MILLRACE_ASSIGN_OR_RETURN(stretch.slow, FloatOr("rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6));
   if (!rope->factors.empty() || !(rope->theta > 1)) {
@@ -252,8 +254,8 @@ absl::Status GgufReader::ReadYarn(double factor, int trained, RopeConfig* rope,
                 "yarn with factors of its own, or with a base of 1");
   }
   rope->factors = YarnFactors(stretch, rope->theta, rope->dimensions);
-  rope->magnitude *= YarnMagnitude(factor);
-  const double stretched = std::min<double>(factor * trained, kMaxContext);
+  rope->magnitude *= YarnMagnitude(stretch.factor);
+  const double stretched = std::min<double>(stretch.factor * stretch.trained, kMaxContext);
   *context_length = std::max(*context_length, static_cast<int>(stretched));
   return absl::OkStatus();
 }

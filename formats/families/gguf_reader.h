@@ -16,6 +16,13 @@ namespace millrace {
 
 struct Family;
 
+// What a family reads itself, or otherwise than most.
+struct GgufReads {
+  bool scales = false;   // factors of scores, embeddings, blocks and logits; else they are refused
+  bool experts = false;  // else they are refused
+  bool rounds_yarn = true;  // YarnStretch::truncate
+};
+
 // A family's keys begin with its name, which the names below leave out. Errors name the key:
 // INVALID_ARGUMENT for a value out of range, UNIMPLEMENTED for one that changes the maths and is
 // not built. Of numbers, 0 stands for "not set".
@@ -28,9 +35,8 @@ class GgufReader {
   std::string Key(std::string_view name) const;
 
   // Reads what all decoders have in common. Every layer is Llama's: norms before its blocks, full
-  // attention, and a feed-forward network gated by SiLU. `scales`: the family reads the factors of
-  // scores, embeddings, blocks and logits itself; else they are refused.
-  absl::StatusOr<ModelConfig> Decoder(bool scales = false) const;
+  // attention, and a feed-forward network gated by SiLU.
+  absl::StatusOr<ModelConfig> Decoder(const GgufReads& reads = {}) const;
 
   absl::StatusOr<int> Int(std::string_view name, int max) const;
   absl::StatusOr<int> IntOr(std::string_view name, int max, int otherwise) const;
@@ -53,14 +59,14 @@ class GgufReader {
   absl::Status Lies(std::string_view field, std::string_view what) const;
 
  private:
-  absl::Status RefuseUnsupported(bool scales) const;
+  absl::Status RefuseUnsupported(const GgufReads& reads) const;
   absl::StatusOr<SoftmaxAttention> Attention(int hidden_size) const;
   absl::Status ReadVocabulary(ModelConfig* model) const;
   absl::StatusOr<double> Theta() const;
   absl::StatusOr<double> Epsilon() const;
   absl::StatusOr<std::vector<float>> RopeFactors(const char* name, int dimensions) const;
-  absl::StatusOr<RopeConfig> Rope(int head_size, int* context_length) const;
-  absl::Status ReadYarn(double factor, int trained, RopeConfig* rope, int* context_length) const;
+  absl::StatusOr<RopeConfig> Rope(int head_size, bool rounds_yarn, int* context_length) const;
+  absl::Status ReadYarn(const YarnStretch& said, RopeConfig* rope, int* context_length) const;
 
   const GgufFile& file_;
   const Family& family_;

@@ -1,5 +1,6 @@
 // Granite 3 (github.com/ibm-granite/granite-3.0-language-models): Llama with factors of embeddings,
 // scores, what a block adds, and logits.
+#include "formats/families/granite.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "formats/families/decoder.h"
@@ -12,7 +13,9 @@ void SetScale(double scale, ModelConfig* model) {
   for (LayerConfig& layer : model->layers) layer.softmax().scale = scale;
 }
 
-absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
+}  // namespace
+
+absl::StatusOr<ModelConfig> ReadHfGranite(const HfReader& config) {
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, config.Decoder({}));
   MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
   MILLRACE_ASSIGN_OR_RETURN(model.embedding_factor, config.FactorOr("embedding_multiplier", 1));
@@ -25,8 +28,8 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   return model;
 }
 
-absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder(/*scales=*/true));
+absl::StatusOr<ModelConfig> ReadGgufGranite(const GgufReader& file, bool experts) {
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder({.scales = true, .experts = experts}));
   MILLRACE_ASSIGN_OR_RETURN(model.embedding_factor, file.FactorOr("embedding_scale", 1));
   MILLRACE_ASSIGN_OR_RETURN(model.residual_factor, file.FactorOr("residual_scale", 1));
   MILLRACE_ASSIGN_OR_RETURN(const double scale,
@@ -44,7 +47,13 @@ absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
   return model;
 }
 
-constexpr HfArchitecture kArchitectures[] = {{"GraniteForCausalLM", ReadHf}};
+namespace {
+
+absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
+  return ReadGgufGranite(file, /*experts=*/false);
+}
+
+constexpr HfArchitecture kArchitectures[] = {{"GraniteForCausalLM", ReadHfGranite}};
 
 constexpr std::string_view kTwins = R"([
 {"name": "granite",

@@ -1,6 +1,8 @@
-// Llama (arXiv:2302.13971), and Mistral (arXiv:2310.06825), whose layers may have windows.
+// Llama (arXiv:2302.13971), Mistral (arXiv:2310.06825), whose layers may have windows, and Mixtral
+// (arXiv:2401.04088), with mixtures of experts. In GGUF files all are Llamas.
 #include "base/status.h"
 #include "formats/families/decoder.h"
+#include "formats/families/experts.h"
 #include "formats/families/families.h"
 
 namespace millrace {
@@ -24,16 +26,52 @@ absl::StatusOr<ModelConfig> ReadMistral(const HfReader& config) {
   return model;
 }
 
+// A softmax over the logits of the chosen experts.
+constexpr RouterConfig kRouter = {.renormalize = true};
+
+absl::StatusOr<ModelConfig> ReadMixtral(const HfReader& config) {
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model,
+                            config.Decoder({.kv_heads = 8, .rope = {.theta = 1e6}}));
+  MILLRACE_RETURN_IF_ERROR(config.RefuseFunctionsAndBiases());
+  MILLRACE_ASSIGN_OR_RETURN(const int window, config.Window(0));
+  MILLRACE_RETURN_IF_ERROR(config.SetWindows(
+      window, [](int) { return true; }, &model));
+  ExpertsFeedForward experts{.size = model.layers[0].ffn_size()};
+  MILLRACE_ASSIGN_OR_RETURN(experts.router, ReadHfRouter(config, "num_local_experts", kRouter));
+  SetExperts(experts, &model);
+  return model;
+}
+
 absl::StatusOr<ModelConfig> ReadGguf(const GgufReader& file) {
-  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder());
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, file.Decoder({.experts = true}));
   MILLRACE_RETURN_IF_ERROR(file.SetWindows(
       0, [](int) { return true; }, &model));
+  const std::string count = file.Key("expert_count");
+  int64_t experts = 0;
+  if (file.file().Find(count) != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(experts, file.file().Int(count, 0, kMaxExperts));
+  }
+  if (experts == 0) return model;
+  MILLRACE_ASSIGN_OR_RETURN(const RouterConfig router, ReadGgufRouter(file, kRouter));
+  SetExperts({.size = model.layers[0].ffn_size(), .router = router}, &model);
   return model;
 }
 
 constexpr HfArchitecture kArchitectures[] = {{"LlamaForCausalLM", ReadLlama},
                                              {"MistralForCausalLM", ReadMistral},
-                                             {"MinistralForCausalLM", ReadMistral}};
+                                             {"MinistralForCausalLM", ReadMistral},
+                                             {"MixtralForCausalLM", ReadMixtral}};
+
+constexpr Spelling kSpellings[] = {
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.gate"},
+    {"blk.#.ffn_gate_inp", "model.layers.#.mlp.gate"},
+    {"blk.#.ffn_gate.#", "model.layers.#.block_sparse_moe.experts.#.w1"},
+    {"blk.#.ffn_up.#", "model.layers.#.block_sparse_moe.experts.#.w3"},
+    {"blk.#.ffn_down.#", "model.layers.#.block_sparse_moe.experts.#.w2"},
+    {"blk.#.ffn_gate_up_exps.weight", "model.layers.#.mlp.experts.gate_up_proj"},
+    {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.experts.down_proj"},
+};
 
 constexpr std::string_view kTwins = R"([
 {"name": "llama", "mutations": [
@@ -97,7 +135,12 @@ constexpr std::string_view kTwins = R"([
  "mutations": [
   {"sliding_window": 10},
   {"layer_types": null},
-  {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}]}
+  {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}]},
+{"name": "mixtral",
+ "changes": {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+   "intermediate_size": 32, "num_local_experts": 6, "num_experts_per_tok": 2,
+   "num_hidden_layers": 2, "sliding_window": 9},
+ "mutations": [{"sliding_window": 10}, {"num_experts_per_tok": 3}]}
 ])";
 
 }  // namespace
@@ -107,7 +150,7 @@ constexpr Family kLlama = {.name = "llama",
                            .read_gguf = ReadGguf,
                            .interleaved_in_gguf = true,
                            .tensors = DecoderTensors,
-                           .spellings = kPreNormSpellings,
+                           .spellings = kSpellings,
                            .shared_spellings = kDecoderSpellings,
                            .twins = kTwins};
 

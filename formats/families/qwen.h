@@ -9,6 +9,11 @@ namespace millrace {
 // Layers from max_window_layers on have windows, where use_sliding_window says so.
 absl::Status SetQwenWindows(const HfReader& config, ModelConfig* model);
 
+// Reads the mixtures of Qwen2-MoE and Qwen3-MoE, but for shared experts, and puts `experts`, which
+// has what else they are, in the place of the dense networks in the layers that decoder_sparse_step
+// and mlp_only_layers leave them. Refuses windows, which no published model has.
+absl::Status SetQwenExperts(const HfReader& config, ExpertsFeedForward experts, ModelConfig* model);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_FORMATS_FAMILIES_QWEN_H_

@@ -37,9 +37,9 @@ def logprobs(model):
 
 
 def load(kind, folder, **options):
-    # Eager is the plain definition, and the only one that supports soft caps.
+    # Eager is the plain definition, the only one that supports soft caps, and of experts the only one in float64.
     model, loading = kind.from_pretrained(
-        folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True, **options)
+        folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager", output_loading_info=True, **options)
     wrong = {kind: names for kind, names in loading.items() if names}
     if wrong:
         raise SystemExit(f"{folder.name}: {wrong}")
