@@ -141,6 +141,11 @@ QuantizedElements ReadBlock(TensorType type, const uint8_t* row, int64_t index) 
       SetScales(&out, LoadHalf(from), -LoadHalf(from + 2));
       ReadNibbles(from + 4, out.codes);
       break;
+    case TensorType::kInt4x32:
+    case TensorType::kInt4x128:
+      SetScales(&out, Load<float>(from), -Load<float>(from + 4));
+      ReadNibbles(from + 8 + b * kHalf, out.codes);
+      break;
     case TensorType::kQ5_0:
       SetScales(&out, LoadHalf(from));
       ReadNibbles(from + 6, out.codes);
@@ -193,6 +198,8 @@ QuantizedElements ReadBlock(TensorType type, const uint8_t* row, int64_t index) 
     case TensorType::kBf16:
     case TensorType::kFp8E4m3:
     case TensorType::kU8:
+    case TensorType::kI32:
+    case TensorType::kI64:
       SetScales(&out, 0);  // nobody asks for these
       std::memset(out.codes, 0, sizeof(out.codes));
       break;

@@ -23,7 +23,7 @@ absl::Span<const uint8_t> Bytes(const std::string& bytes) {
 
 std::vector<TensorType> QuantizedTypes() {
   std::vector<TensorType> types;
-  for (int type = 0; type <= static_cast<int>(TensorType::kMxfp4); ++type) {
+  for (int type = 0; type < kNumTensorTypes; ++type) {
     if (Traits(static_cast<TensorType>(type)).quantized) {
       types.push_back(static_cast<TensorType>(type));
     }
@@ -37,7 +37,10 @@ TEST(DequantizeTest, EveryKindGivesGgmlsOwnValuesBitForBit) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const absl::StatusOr<Json> json = ParseJson(text, {});
   ASSERT_TRUE(json.ok()) << json.status();
-  const std::vector<TensorType> types = QuantizedTypes();
+  std::vector<TensorType> types = QuantizedTypes();
+  std::erase_if(types, [](TensorType type) {  // our own
+    return type == TensorType::kInt4x32 || type == TensorType::kInt4x128;
+  });
   EXPECT_EQ(json->size(), types.size());
   for (const TensorType type : types) {
     const std::string name(Traits(type).name);

@@ -78,7 +78,11 @@ uint32_t TypeNumber(TensorType type) {
       return 39;
     case TensorType::kFp8E4m3:
     case TensorType::kU8:
-      break;  // GGUF has no such types
+    case TensorType::kInt4x32:
+    case TensorType::kInt4x128:
+    case TensorType::kI32:
+    case TensorType::kI64:
+      break;  // GGUF has no such type
   }
   std::abort();
 }

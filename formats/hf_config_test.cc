@@ -6,7 +6,9 @@
 #include <cmath>
 #include <string>
 
+#include "base/strings.h"
 #include "formats/json.h"
+#include "formats/packed_test_util.h"
 
 namespace millrace {
 namespace {
@@ -252,9 +254,9 @@ TEST(HfConfigTest, ReadsEveryDialectOfFp8) {
 TEST(HfConfigTest, RefusesOtherQuantizationsByName) {
   const auto error = [](const Json& json) { return Error(json, "{}"); };
   Json other = Llama();
-  other["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
-  EXPECT_THAT(error(other),
-              HasSubstr("quantization_config.quant_method: \"gptq\" is not supported"));
+  other["quantization_config"] = {{"quant_method", "hqq"}, {"bits", 4}};
+  EXPECT_THAT(error(other), HasSubstr("quantization_config.quant_method: \"hqq\" is not supported "
+                                      "(supported: awq, compressed-tensors, fp8, gptq)"));
 
   EXPECT_THAT(error(Fp8("{}")), HasSubstr("quantization_config.activation_scheme: is missing"));
   EXPECT_THAT(error(Fp8(R"({"activation_scheme": "none"})")),
@@ -284,7 +286,9 @@ TEST(HfConfigTest, RefusesOtherQuantizationsByName) {
     return Error(CompressedTensors(channel, token), "{\"quantization_config\":" + change + "}");
   };
   EXPECT_EQ(changed("{}"), "no error");
-  EXPECT_THAT(changed(R"({"format": "pack-quantized"})"), HasSubstr("format: \"pack-quantized\""));
+  EXPECT_THAT(changed(R"({"format": "pack-quantized"})"),
+              HasSubstr("group_0.input_activations: an object"));
+  EXPECT_THAT(changed(R"({"format": "int-quantized"})"), HasSubstr("format: \"int-quantized\""));
   EXPECT_THAT(changed(R"({"transform_config": {"R1": 1}})"), HasSubstr("transform_config"));
   EXPECT_EQ(changed(R"({"sparsity_config": {"format": "dense"}})"), "no error");
   EXPECT_THAT(changed(R"({"sparsity_config": {"format": "sparse-24-bitmask"}})"),
@@ -299,6 +303,100 @@ TEST(HfConfigTest, RefusesOtherQuantizationsByName) {
             "no error");
   EXPECT_THAT(changed(R"({"kv_cache_scheme": {"num_bits": 4, "type": "float"}})"),
               HasSubstr("kv_cache_scheme.num_bits"));
+}
+
+// A config with weights of four bits, after a change to quantization_config.
+Json Packed(const QuantScheme& scheme, const std::string& change = "{}") {
+  Json json = Llama();
+  json["quantization_config"] = PackedConfig(scheme);
+  json["quantization_config"].merge_patch(Json::parse(change));
+  return json;
+}
+
+TEST(HfConfigTest, ReadsEveryDialectOfFourBits) {
+  for (const Packing packing : {Packing::kGptq, Packing::kAwq, Packing::kPackQuantized}) {
+    for (const int group : {0, 32, 64, 128}) {
+      for (const bool flag : {false, true}) {
+        const bool gptq = packing == Packing::kGptq;
+        const QuantScheme scheme{.group = {1, group},
+                                 .packing = packing,
+                                 .symmetric = flag && packing != Packing::kAwq,
+                                 .zeros_less_one = gptq && flag,
+                                 .reordered = packing != Packing::kAwq && flag};
+        const auto config = Read(Packed(scheme));
+        ASSERT_TRUE(config.ok()) << config.status();
+        EXPECT_EQ(config->model.quantization, scheme) << PackedConfig(scheme);
+      }
+    }
+  }
+  // As AutoGPTQ writes it, and what changes nothing.
+  const QuantScheme gptq{.group = {1, 128}, .packing = Packing::kGptq, .zeros_less_one = true};
+  EXPECT_EQ(Read(Packed(gptq, R"({"checkpoint_format": null, "true_sequential": true,
+                                  "damp_percent": 0.1, "static_groups": false,
+                                  "model_file_base_name": "model", "meta": {"quantizer": ["x"]},
+                                  "dynamic": {"-:.*gate$": {}}})"))
+                ->model.quantization,
+            gptq);
+  const QuantScheme awq{.group = {1, 64}, .packing = Packing::kAwq, .symmetric = false};
+  const auto read = Read(Packed(awq, R"({"modules_to_not_convert": ["visual"], "bits": null,
+                                         "w_bit": 4, "group_size": null, "q_group_size": 64,
+                                         "version": "GEMM"})"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->model.quantization, awq);
+  EXPECT_THAT(read->unquantized, ElementsAre("visual"));
+  const QuantScheme compressed{.group = {1, 128}, .packing = Packing::kPackQuantized};
+  EXPECT_EQ(Read(Packed(compressed, R"({"config_groups": {"group_0": {"weights": {
+                                        "actorder": "weight"}}}})"))
+                ->model.quantization,
+            compressed);
+}
+
+TEST(HfConfigTest, RefusesOtherPackedWeightsByName) {
+  const auto gptq = [](const std::string& change) {
+    return Error(Packed({.group = {1, 128}, .packing = Packing::kGptq}, change), "{}");
+  };
+  EXPECT_EQ(gptq("{}"), "no error");
+  for (const char* bits : {"2", "3", "8"}) {
+    EXPECT_THAT(
+        gptq(StrCat(R"({"bits": )", bits, "}")),
+        HasSubstr(StrCat("quantization_config.bits: ", bits, " is not supported (supported: 4)")));
+  }
+  EXPECT_THAT(gptq(R"({"bits": null})"), HasSubstr("quantization_config.bits: is missing"));
+  EXPECT_THAT(gptq(R"({"group_size": 16})"), HasSubstr("group_size: 16 is not supported"));
+  EXPECT_THAT(gptq(R"({"group_size": 0})"), HasSubstr("group_size: 0 is not supported"));
+  EXPECT_THAT(gptq(R"({"lm_head": true})"), HasSubstr("lm_head: true is not supported"));
+  EXPECT_THAT(gptq(R"({"checkpoint_format": "marlin"})"), HasSubstr("checkpoint_format"));
+  EXPECT_THAT(gptq(R"({"is_marlin_format": true})"), HasSubstr("is_marlin_format"));
+  EXPECT_THAT(gptq(R"({"pack_dtype": "int64"})"), HasSubstr("pack_dtype"));
+  EXPECT_THAT(gptq(R"({"dynamic": {"+:.*down.*": {"bits": 8}}})"),
+              HasSubstr("dynamic: \"+:.*down.*\" is not supported"));
+  EXPECT_THAT(gptq(R"({"dynamic": {".*down.*": {"bits": 8}}})"), HasSubstr("dynamic"));
+  EXPECT_THAT(gptq(R"({"sym": 1})"), HasSubstr("sym: is 1, must be true or false"));
+
+  const auto awq = [](const std::string& change) {
+    return Error(Packed({.group = {1, 128}, .packing = Packing::kAwq}, change), "{}");
+  };
+  EXPECT_EQ(awq("{}"), "no error");
+  EXPECT_THAT(awq(R"({"version": "gemv"})"), HasSubstr("version: \"gemv\" is not supported"));
+  EXPECT_THAT(awq(R"({"zero_point": false})"), HasSubstr("zero_point: false is not supported"));
+  EXPECT_THAT(awq(R"({"bits": 8})"), HasSubstr("bits: 8"));
+
+  const auto compressed = [](const std::string& change) {
+    return Error(Packed({.group = {1, 128}, .packing = Packing::kPackQuantized},
+                        StrCat(R"({"config_groups": {"group_0": )", change, "}}")),
+                 "{}");
+  };
+  EXPECT_EQ(compressed("{}"), "no error");
+  EXPECT_THAT(compressed(R"({"weights": {"num_bits": 8}})"),
+              HasSubstr("config_groups.group_0.weights.num_bits: 8"));
+  EXPECT_THAT(compressed(R"({"weights": {"type": "float"}})"), HasSubstr("weights.type"));
+  EXPECT_THAT(compressed(R"({"weights": {"strategy": "tensor"}})"), HasSubstr("weights.strategy"));
+  EXPECT_THAT(compressed(R"({"weights": {"group_size": -1}})"),
+              HasSubstr("weights.group_size: -1"));
+  EXPECT_THAT(compressed(R"({"weights": {"actorder": "other"}})"), HasSubstr("weights.actorder"));
+  EXPECT_THAT(compressed(R"({"input_activations": {"num_bits": 8}})"),
+              HasSubstr("group_0.input_activations"));
+  EXPECT_THAT(compressed(R"({"format": "int-quantized"})"), HasSubstr("group_0.format"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/hf_packed_quantization.h"
 
 namespace millrace {
 namespace {
@@ -86,9 +87,30 @@ absl::Status CheckKvCacheScheme(const JsonFields& config) {
   return args.Refuse("strategy", Json::array({"tensor"}));
 }
 
+absl::StatusOr<QuantScheme> ReadFloatQuantized(const JsonFields& group) {
+  QuantScheme scheme;
+  MILLRACE_ASSIGN_OR_RETURN(const JsonFields weights, group.Object("weights"));
+  MILLRACE_ASSIGN_OR_RETURN(scheme.group, ReadGroup(weights));
+  if (group.Find("input_activations") == nullptr) {
+    return group.Unsupported("input_activations",
+                             "FP8 weights with unquantized inputs are not "
+                             "supported");
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const JsonFields inputs, group.Object("input_activations"));
+  MILLRACE_ASSIGN_OR_RETURN(scheme.activations, ReadActivations(inputs, scheme.group));
+  return scheme;
+}
+
 absl::StatusOr<HfQuantization> ReadCompressedTensors(const JsonFields& config) {
-  MILLRACE_RETURN_IF_ERROR(
-      config.Refuse("format", Json::array({"float-quantized", "naive-quantized"})));
+  constexpr char kPacked[] = "pack-quantized";
+  const Json* const format = config.Find("format");
+  const bool packed = format != nullptr && *format == kPacked;
+  const Json formats =
+      packed ? Json::array({kPacked}) : Json::array({"float-quantized", "naive-quantized"});
+  if (!packed) {
+    MILLRACE_RETURN_IF_ERROR(
+        config.Refuse("format", Json::array({"float-quantized", "naive-quantized", kPacked})));
+  }
   MILLRACE_RETURN_IF_ERROR(config.Refuse("transform_config", Json::array({Json::object()})));
   if (config.Find("sparsity_config") != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(const JsonFields sparsity, config.Object("sparsity_config"));
@@ -105,18 +127,10 @@ absl::StatusOr<HfQuantization> ReadCompressedTensors(const JsonFields& config) {
   MILLRACE_ASSIGN_OR_RETURN(const JsonFields group, groups.Object(name));
   MILLRACE_RETURN_IF_ERROR(group.Refuse("targets", Json::array({Json::array({"Linear"})})));
   MILLRACE_RETURN_IF_ERROR(group.Refuse("output_activations", Json::array()));
-  MILLRACE_RETURN_IF_ERROR(
-      group.Refuse("format", Json::array({"float-quantized", "naive-quantized"})));
+  MILLRACE_RETURN_IF_ERROR(group.Refuse("format", formats));
   HfQuantization read;
-  MILLRACE_ASSIGN_OR_RETURN(const JsonFields weights, group.Object("weights"));
-  MILLRACE_ASSIGN_OR_RETURN(read.scheme.group, ReadGroup(weights));
-  if (group.Find("input_activations") == nullptr) {
-    return group.Unsupported("input_activations",
-                             "FP8 weights with unquantized inputs are not "
-                             "supported");
-  }
-  MILLRACE_ASSIGN_OR_RETURN(const JsonFields inputs, group.Object("input_activations"));
-  MILLRACE_ASSIGN_OR_RETURN(read.scheme.activations, ReadActivations(inputs, read.scheme.group));
+  MILLRACE_ASSIGN_OR_RETURN(read.scheme,
+                            packed ? ReadPackQuantized(group) : ReadFloatQuantized(group));
   if (config.Find("ignore") != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(read.unquantized, config.Strings("ignore"));
   }
@@ -129,9 +143,12 @@ absl::StatusOr<HfQuantization> ReadHfQuantization(const JsonFields& config) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string_view method, config.String("quant_method"));
   if (method == "fp8") return ReadFp8(config);
   if (method == "compressed-tensors") return ReadCompressedTensors(config);
+  if (method == "gptq") return ReadGptq(config);
+  if (method == "awq") return ReadAwq(config);
   return config.Unsupported(
       "quant_method",
-      StrCat("\"", Printable(method), "\" is not supported (supported: compressed-tensors, fp8)"));
+      StrCat("\"", Printable(method),
+             "\" is not supported (supported: awq, compressed-tensors, fp8, gptq)"));
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// How a Hugging Face folder says that its linears are in FP8.
+// How a Hugging Face folder says that its linears are quantized.
 #ifndef MILLRACE_FORMATS_HF_QUANTIZATION_H_
 #define MILLRACE_FORMATS_HF_QUANTIZATION_H_
 
@@ -20,7 +20,8 @@ struct HfQuantization {
 //   compressed-tensors: FP8 weights per tensor, channel or 128x128 block, inputs static per tensor,
 //     or dynamic per token (with blocks: per token and 128 columns);
 //   fp8: weights per tensor, inputs static or dynamic; or, with weight_block_size, DeepSeek's
-//     128x128 blocks (arXiv:2412.19437).
+//     128x128 blocks (arXiv:2412.19437);
+//   compressed-tensors' pack-quantized, gptq, awq: weights of 4 bits (hf_packed_quantization.h).
 // Everything else that changes the maths is refused by the field's name. So are dynamic scales of a
 // whole batch: a token's numbers would depend on its neighbours.
 absl::StatusOr<HfQuantization> ReadHfQuantization(const JsonFields& config);

@@ -21,6 +21,7 @@ struct Part {
   TensorType type;
   std::vector<int64_t> shape;
   std::vector<float> values;
+  std::vector<StoredTensor> stored = {};  // if any, instead of all that
 };
 
 // GGUF stores Llama's q and k with the two elements that turn together as neighbours, transformers
@@ -78,7 +79,15 @@ std::vector<Part> Parts(const TinyLlama& model, const HfForm& form, const std::s
       part.values = HalvesFromPairs(part.values, tensor.shape[1], model.HeadSize());
     }
     const bool linear = tensor.name.starts_with("blk.") && tensor.shape.size() == 2;
-    if (form.quantization.has_value() && linear) {
+    if (form.quantization.has_value() && form.quantization->packed() && linear) {
+      const std::string module = part.name.substr(0, part.name.size() - 7);  // ".weight"
+      PackedLinear packed = PackLinear(*form.quantization, form.scale_type, module, part.shape[0],
+                                       part.shape[1], part.values, static_cast<int>(parts.size()));
+      part.type = TensorType::kF32;
+      part.values = packed.values;
+      if (!form.dequantized) part.stored = packed.tensors;
+      if (form.change) form.change(part.stored);
+    } else if (form.quantization.has_value() && linear) {
       Part scales = Quantize(*form.quantization, &part);
       if (!form.compressed_tensors && form.quantization->group == kFp8Blocks) {
         scales.name += "_inv";
@@ -95,6 +104,7 @@ std::vector<Part> Parts(const TinyLlama& model, const HfForm& form, const std::s
 }
 
 Json Quantization(const HfForm& form) {
+  if (form.quantization->packed()) return PackedConfig(*form.quantization);
   const bool blocks = form.quantization->group == kFp8Blocks;
   const bool is_static = form.quantization->static_activations();
   if (!form.compressed_tensors) {
@@ -147,7 +157,8 @@ Json Config(const TinyLlama& model, const HfForm& form) {
                  {"attention_bias", false},
                  {"tie_word_embeddings", model.tied},
                  {"torch_dtype", "bfloat16"}};
-  if (form.quantization.has_value()) config["quantization_config"] = Quantization(form);
+  if (form.quantization.has_value() && !form.dequantized)
+    config["quantization_config"] = Quantization(form);
   config.merge_patch(form.config);
   return config;
 }
@@ -170,6 +181,15 @@ SafetensorsWriter& SafetensorsWriter::Tensor(const std::string& name, TensorType
   header_[name] = {{"dtype", std::string(Traits(type).name)},
                    {"shape", shape},
                    {"data_offsets", Json::array({begin, data_.size()})}};
+  return *this;
+}
+
+SafetensorsWriter& SafetensorsWriter::Stored(const StoredTensor& tensor) {
+  const size_t begin = data_.size();
+  data_ += tensor.bytes;
+  header_[tensor.name] = {{"dtype", tensor.dtype},
+                          {"shape", tensor.shape},
+                          {"data_offsets", Json::array({begin, data_.size()})}};
   return *this;
 }
 
@@ -218,8 +238,14 @@ void WriteHfFolder(const TinyLlama& model, const std::string& folder, const HfFo
   };
   int next = 0;
   for (const Part& part : Parts(model, form, folder + "/tiny.gguf")) {
-    files[next].Tensor(part.name, part.type, part.shape, part.values);
-    weight_map[part.name] = name(next);
+    for (const StoredTensor& tensor : part.stored) {
+      files[next].Stored(tensor);
+      weight_map[tensor.name] = name(next);
+    }
+    if (part.stored.empty()) {
+      files[next].Tensor(part.name, part.type, part.shape, part.values);
+      weight_map[part.name] = name(next);
+    }
     next = (next + 1) % form.files;
   }
   for (int file = 0; file < form.files; ++file) files[file].Write(StrCat(folder, "/", name(file)));

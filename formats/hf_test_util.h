@@ -3,6 +3,7 @@
 #define MILLRACE_FORMATS_HF_TEST_UTIL_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "formats/gguf_test_util.h"
 #include "formats/json.h"
 #include "formats/model_config.h"
+#include "formats/packed_test_util.h"
 #include "formats/tensor_test_util.h"
 
 namespace millrace {
@@ -24,6 +26,7 @@ class SafetensorsWriter {
  public:
   SafetensorsWriter& Tensor(const std::string& name, TensorType type,
                             const std::vector<int64_t>& shape, absl::Span<const float> values);
+  SafetensorsWriter& Stored(const StoredTensor& tensor);
 
   std::string Bytes() const;
   // Writes Bytes() to `path`; ends the test program when that fails.
@@ -41,7 +44,13 @@ struct HfForm {
   TensorType type = TensorType::kF32;       // of all that is not quantized
   std::optional<QuantScheme> quantization;  // the layers' linears, with static scales of 1/64
   bool compressed_tensors = true;           // else the dialect quant_method: fp8
-  Json config = Json::object();             // changes to config.json; null takes a field away
+  // Of packed weights:
+  TensorType scale_type = TensorType::kF16;
+  bool dequantized = false;  // the values that they stand for are written in their place
+  // Called for each linear; `tensors` are what is written of it. May change them, or put a weight
+  // in their place.
+  std::function<void(std::vector<StoredTensor>& tensors)> change;
+  Json config = Json::object();  // changes to config.json; null takes a field away
 };
 
 // Makes the folder. Ends the test program when that fails.

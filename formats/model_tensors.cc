@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/strings.h"
 #include "formats/families/family.h"
+#include "formats/packed_weight.h"
 
 namespace millrace {
 namespace {
@@ -27,10 +28,6 @@ Shape ScaleShape(const QuantScheme& scheme, const Shape& shape) {
 
 bool IsLinear(TensorRole role) {
   return role == TensorRole::kLinear || role == TensorRole::kExpert;
-}
-
-bool IsFloat(TensorType type) {
-  return type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBf16;
 }
 
 // Checks tensors one after the other; keeps the first error.
@@ -50,8 +47,10 @@ class TensorChecker {
     if (role == TensorRole::kVector && !IsFloat(tensor->type)) {
       return Lies(name, StrCat("type ", Traits(tensor->type).name, ", must be F32, F16 or BF16"));
     }
-    if (tensor->type == TensorType::kU8) {
-      return Lies(name, "type U8, which a model's own tensors do not have");
+    if (tensor->type == TensorType::kU8 || tensor->type == TensorType::kI32 ||
+        tensor->type == TensorType::kI64) {
+      return Lies(name, StrCat("type ", Traits(tensor->type).name,
+                               ", which a model's own tensors do not have"));
     }
     if (tensor->type == TensorType::kFp8E4m3) CheckQuantized(name, shape, role);
   }
@@ -121,10 +120,10 @@ class TensorChecker {
   }
 
   void CheckQuantized(const std::string& name, const Shape& shape, TensorRole role) {
-    if (!config_.quantization.has_value() || !IsLinear(role)) {
-      return Lies(name, config_.quantization.has_value()
-                            ? "type F8_E4M3, allowed in layers' linears only"
-                            : "type F8_E4M3, but the config says nothing of it");
+    const bool known = config_.quantization.has_value() && !config_.quantization->packed();
+    if (!known || !IsLinear(role)) {
+      return Lies(name, known ? "type F8_E4M3, allowed in layers' linears only"
+                              : "type F8_E4M3, but the config says nothing of it");
     }
     const std::string module = name.substr(0, name.size() - kWeight.size());
     CheckScale(module + ".weight_scale", ScaleShape(*config_.quantization, shape));
@@ -162,6 +161,10 @@ class TensorShapes : public TensorSource {
       const bool quantized = config.quantization.has_value() && IsLinear(role);
       const TensorType type =
           role == TensorRole::kExpert ? types.experts.value_or(types.all) : types.all;
+      if (quantized && config.quantization->packed()) {
+        Add(name, shape, PackedType(*config.quantization, shape[1]));
+        continue;
+      }
       Add(name, shape, quantized ? config.quantization->type : type);
       if (!quantized) continue;
       const std::string module = name.substr(0, name.size() - kWeight.size());
@@ -193,14 +196,13 @@ class TensorShapes : public TensorSource {
  private:
   void Add(std::string name, const Shape& shape, TensorType type) {
     names_.push_back(std::move(name));
-    const int64_t elements =
-        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
+    const int64_t rows =
+        std::accumulate(shape.begin(), shape.end() - 1, int64_t{1}, std::multiplies<int64_t>());
     tensors_.push_back({.name = {},
                         .type = type,
                         .shape = shape,
                         .offset = 0,
-                        .bytes = static_cast<uint64_t>(elements) / Traits(type).block_elements *
-                                 Traits(type).block_bytes});
+                        .bytes = rows * RowBytes(type, shape.back())});
   }
 
   std::string base_name_;

@@ -46,6 +46,7 @@ struct ModelTensor {
 //   <name>.weight_scale  [1], [out] (or [out, 1]) or [ceil(out / 128), ceil(in / 128)], and
 //   <name>.input_scale   [1], where activations are static;
 // and a layer may have blk.N.attn.k_scale and blk.N.attn.v_scale, [1], for FP8 keys and values.
+// A packed linear (formats/packed_weight.h) is checked where it is presented as one tensor.
 // Scales are F32, F16 or BF16; a single number may have no dimension. Tensors that the family
 // ignores are left alone.
 absl::Status ValidateTensors(const ModelConfig& config, const Family& family,

@@ -12,6 +12,7 @@
 #include "formats/gguf.h"
 #include "formats/hf_config.h"
 #include "formats/model_tensors.h"
+#include "formats/packed_weight.h"
 #include "formats/safetensors.h"
 
 namespace millrace {
@@ -62,8 +63,12 @@ bool IsNoLinear(std::string_view module) {
 absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string& base_name) {
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder));
   if (HasSafetensors(folder)) {
-    MILLRACE_ASSIGN_OR_RETURN(auto tensors,
+    MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const TensorSource> tensors,
                               SafetensorsFolder::Open(folder, base_name, *config.family));
+    if (config.model.quantization.has_value() && config.model.quantization->packed()) {
+      MILLRACE_ASSIGN_OR_RETURN(
+          tensors, PresentPackedWeights(config.model, *config.family, std::move(tensors)));
+    }
     MILLRACE_RETURN_IF_ERROR(ValidateTensors(config.model, *config.family, *tensors));
     return OpenedModel{std::move(config.model), std::move(tensors)};
   }

@@ -31,15 +31,31 @@ inline constexpr QuantGroup kFp8Blocks{kFp8Block, kFp8Block};  // DeepSeek's, ar
 // where that has several rows, too.
 enum class ActivationScaling { kDynamic, kStatic };
 
-// A weight's element is code * scale, and codes have no zero points and stand in the order of the
-// inputs. What a checkpoint says beyond these fields is refused by its readers
-// (formats/hf_quantization.h).
+// The tensors that hold a linear's weight.
+enum class Packing {
+  kNone,           // <name>.weight, and its scales in <name>.weight_scale
+  kGptq,           // 4 bits, as packed_weight.h has the layouts: arXiv:2210.17323,
+  kAwq,            // arXiv:2306.00978,
+  kPackQuantized,  // and compressed-tensors' format of that name
+};
+
+// Unless it is packed, a weight's element is code * scale, and codes have no zero points and stand
+// in the order of the inputs. A packed one's is scale * (code - zero), with codes and zeros from 0
+// to 15, and inputs are not quantized. What a checkpoint says beyond these fields is refused by its
+// readers (formats/hf_quantization.h).
 struct QuantScheme {
-  TensorType type = TensorType::kFp8E4m3;  // of the codes
+  TensorType type = TensorType::kFp8E4m3;  // of the codes, where they are not packed
   QuantGroup group = kPerTensor;
   ActivationScaling activations = ActivationScaling::kDynamic;
 
+  Packing packing = Packing::kNone;
+  bool symmetric = true;        // all zeros are 8
+  bool zeros_less_one = false;  // GPTQ: zeros are stored less 1, modulo 16
+  // Groups may be made of any inputs, and a tensor says which group each belongs to.
+  bool reordered = false;
+
   bool static_activations() const { return activations == ActivationScaling::kStatic; }
+  bool packed() const { return packing != Packing::kNone; }
 
   bool operator==(const QuantScheme&) const = default;
 };

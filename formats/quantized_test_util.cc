@@ -92,9 +92,10 @@ void PackSuperScales(const std::vector<int>& scales, const std::vector<int>& min
 // A block's scales, and minima where the kind has them.
 void PutScales(TensorType type, absl::Span<const float> values, uint8_t* to) {
   const int max_code = MaxCode(type);
+  const int elements = Traits(type).block_elements;
   const int sub_block = type == TensorType::kQ4K || type == TensorType::kQ5K ? 32
-                        : Traits(type).block_elements == 256                 ? 16
-                                                                             : 32;
+                        : elements == 256                                    ? 16
+                                                                             : elements;
   std::vector<float> spans, magnitudes, minima;
   for (const Range& range : Ranges(values, sub_block)) {
     spans.push_back((range.high - range.low) / static_cast<float>(max_code));
@@ -113,6 +114,12 @@ void PutScales(TensorType type, absl::Span<const float> values, uint8_t* to) {
       // The scale of the last code, -12; the next power of two above.
       *to = static_cast<uint8_t>(std::clamp(
           128 + static_cast<int>(std::ceil(std::log2(-magnitudes[0] + 1e-30f))), 0, 254));
+      return;
+    }
+    case TensorType::kInt4x32:
+    case TensorType::kInt4x128: {
+      const float numbers[2] = {spans[0], -minima[0]};
+      std::memcpy(to, numbers, sizeof(numbers));
       return;
     }
     case TensorType::kQ5_1:

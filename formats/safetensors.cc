@@ -19,12 +19,11 @@ constexpr size_t kMaxRank = 8;
 
 // The numbers 0, 1, 2 …, which transformers once stored with a model's weights.
 bool IsCount(std::string_view name) { return name.ends_with("position_ids"); }
-constexpr std::string_view kCountType = "I64";
-constexpr int kCountBytes = 8;
 
 std::optional<TensorType> TypeOf(std::string_view name) {
-  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBf16,
-                                TensorType::kFp8E4m3, TensorType::kU8}) {
+  for (const TensorType type :
+       {TensorType::kF32, TensorType::kF16, TensorType::kBf16, TensorType::kFp8E4m3,
+        TensorType::kU8, TensorType::kI32, TensorType::kI64}) {
     if (Traits(type).name == name) return type;
   }
   return std::nullopt;
@@ -69,17 +68,14 @@ class HeaderReader {
     if (name.empty()) return Bad(field, "has no name");
     if (!entry.is_object()) return Bad(field, StrCat("is ", Describe(entry)));
     TensorInfo tensor;
-    bool count = false;
     for (const auto& [key, value] : entry.items()) {
       if (key == "dtype") {
         if (!value.is_string()) return Bad(field, StrCat("dtype is ", Describe(value)));
-        count = IsCount(name) && value == kCountType;
-        if (count) continue;
         const std::optional<TensorType> type = TypeOf(value.get_ref<const std::string&>());
         if (!type.has_value()) {
           return absl::UnimplementedError(
               StrCat(file_->file.base_name(), ": ", field, ": dtype ", Describe(value),
-                     " is not supported (supported: F32, F16, BF16, F8_E4M3, U8)"));
+                     " is not supported (supported: F32, F16, BF16, F8_E4M3, U8, I32, I64)"));
         }
         tensor.type = *type;
       } else if (key != "shape" && key != "data_offsets") {
@@ -88,7 +84,6 @@ class HeaderReader {
     }
     if (entry.size() != 3) return Bad(field, "must have dtype, shape and data_offsets");
     MILLRACE_RETURN_IF_ERROR(ReadShape(field, entry["shape"], &tensor));
-    if (count) tensor.bytes *= kCountBytes / Traits(tensor.type).block_bytes;
     MILLRACE_RETURN_IF_ERROR(ReadOffsets(field, entry["data_offsets"], &tensor));
     file_->names.push_back(name);  // reserved: the names do not move
     tensor.name = file_->names.back();

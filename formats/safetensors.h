@@ -25,8 +25,8 @@ struct Family;
 // hole or an overlap. Numbers inside tensors are not looked at.
 //
 // Errors name the file (its base name) and the field: INVALID_ARGUMENT for a damaged or lying file,
-// UNIMPLEMENTED for a tensor of another type than F32, F16, BF16, F8_E4M3 and U8, NOT_FOUND for a
-// missing file.
+// UNIMPLEMENTED for a tensor of another type than F32, F16, BF16, F8_E4M3, U8, I32 and I64,
+// NOT_FOUND for a missing file.
 struct SafetensorsFile {
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 

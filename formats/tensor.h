@@ -23,6 +23,10 @@ namespace millrace {
 //   kQ4K, kQ5K: code * (d * scale) - dmin * minimum, 6 bits each, a block of 32.
 //   kQ6K, kQ3K: (code - 32 or 4) * (d * scale), a half of 16; scales of 8 and 6 bits.
 //   kQ2K: code * (d * scale) - dmin * minimum, 4 bits each, a half of 16.
+// kInt4x32, kInt4x128 are our own: f32 scale, f32 minimum, then for each 32 elements q[16] as in
+//   kQ4_1; an element is code * scale + minimum. The 4-bit weights of a folder's linears
+//   (packed_weight.h) are presented as such blocks and hold any f16 or bf16 scale exactly.
+// kI32, kI64: integers, of which packed weights are made.
 // kFp8E4m3: a sign, 4 bits of exponent, 3 of mantissa, no infinities, largest 448
 // (arXiv:2209.05433). kU8 holds bytes that other tensors are read from, and is no model's own.
 enum class TensorType {
@@ -43,7 +47,12 @@ enum class TensorType {
   kIq4Nl,
   kMxfp4,
   kU8,
+  kInt4x32,
+  kInt4x128,
+  kI32,
+  kI64,
 };
+inline constexpr int kNumTensorTypes = 21;
 
 struct TensorTypeTraits {
   std::string_view name;
@@ -53,6 +62,9 @@ struct TensorTypeTraits {
   int code_offset;  // what a code of 0 counts is minus this, where codes count from a middle
 };
 const TensorTypeTraits& Traits(TensorType type);
+
+// Returns whether elements are numbers as they stand: F32, F16 or BF16.
+bool IsFloat(TensorType type);
 
 // Where the parts of a tensor lie that its file keeps in another order: element [row, column], of
 // MXFP4 the 16 bytes of a block's codes, begins row * row_step + column * column_step bytes behind

@@ -12,6 +12,8 @@
 
 namespace millrace {
 
+struct PackedWeight;
+
 // Tensors are looked up by their GGUF names ("blk.0.attn_q.weight"); a source of files that spell
 // them otherwise translates (formats/hf_names.h). Immutable and thread-safe, but for the hint
 // DropPages.
@@ -33,6 +35,9 @@ class TensorSource {
 
   // False: shapes and types only, for dummy weights. Nothing below but DropPages may be called.
   virtual bool has_data() const { return true; }
+
+  // Set: the tensor is made of others (formats/packed_weight.h), and has no bytes of its own.
+  virtual const PackedWeight* Packed(const TensorInfo&) const { return nullptr; }
 
   // Copies bytes [begin, begin + out.size()) of one of tensors() to `out`. Of a scattered tensor
   // those must be whole rows, and gathering them costs about as much as copying.
@@ -61,6 +66,11 @@ class TensorSource {
  protected:
   // A whole file, mapped.
   virtual absl::Span<const uint8_t> FileBytes(int file) const = 0;
+
+  // The same of another source, for one that presents the tensors of that.
+  static absl::Span<const uint8_t> FileBytes(const TensorSource& other, int file) {
+    return other.FileBytes(file);
+  }
 
   // The part of its file that a tensor is read from, scales of MXFP4 left out.
   absl::Span<const uint8_t> Extent(const TensorInfo& tensor) const;

@@ -65,7 +65,7 @@ std::vector<std::pair<int, int>> CpuOps::routed_rows() const {
 // Brings the rows of x into the order of the routes, in the forms that the experts read.
 std::unique_ptr<CpuLinearInput> CpuOps::GatherRoutes(LinearId experts, const LinearInput& x,
                                                      int chosen) {
-  const Inputs in = InputsFor(experts, x);
+  const Inputs in = FormsFor(experts, x);
   auto gathered = std::make_unique<CpuLinearInput>();
   for (const Form form : weights_.Matrix(experts).inputs) {
     gathered->forms.emplace_back(step_memory_, form, step_memory_.rows, in[form].width(), chosen);
@@ -78,11 +78,33 @@ std::unique_ptr<CpuLinearInput> CpuOps::GatherRoutes(LinearId experts, const Lin
   return gathered;
 }
 
+CpuOps::Inputs CpuOps::RoutedInputsFor(LinearId experts, const LinearInput& x, int chosen) {
+  Inputs inputs = FormsFor(experts, x);
+  size_t orders = 0;
+  for (int i = 0; i < weights_.Owned(experts).count; ++i) {
+    orders = std::max(orders, weights_.Matrix(weights_.Expert(experts, i)).orders.size());
+  }
+  for (size_t i = 0; i < orders; ++i) {
+    inputs.ordered.emplace_back(step_memory_, Form::kQ8, step_memory_.rows,
+                                static_cast<int>(weights_.Matrix(experts).columns), chosen);
+  }
+  if (orders > 0) {
+    pool_.ParallelFor(static_cast<int>(routes_.panels.size()), [&](int task, int thread) {
+      const Panel& panel = routes_.panels[task];
+      const TiledMatrix& matrix = weights_.Matrix(weights_.Expert(experts, panel.expert));
+      for (int row = panel.first; row < panel.first + panel.rows; ++row) {
+        OrderRow(matrix, row, thread, inputs);
+      }
+    });
+  }
+  return inputs;
+}
+
 // The experts' gated linears: a task is some outputs for the rows of one panel.
 std::unique_ptr<CpuLinearInput> CpuOps::GateExperts(const MixtureWeights& weights,
                                                     GateFunction function, const LinearInput& x,
                                                     int chosen) {
-  const Inputs in = InputsFor(weights.gate_up, x);
+  const Inputs in = RoutedInputsFor(weights.gate_up, x, chosen);
   const TiledMatrix& down = weights_.Matrix(weights.down);
   auto gated = std::make_unique<CpuLinearInput>();
   for (const Form form : down.inputs) {
@@ -101,7 +123,7 @@ std::unique_ptr<CpuLinearInput> CpuOps::GateExperts(const MixtureWeights& weight
 // The experts' down linears, [routed rows, hidden] in floats.
 CpuActivation CpuOps::LowerExperts(LinearId experts, const LinearInput& x, int chosen) {
   const TiledMatrix& first = weights_.Matrix(experts);
-  const Inputs in = InputsFor(experts, x);
+  const Inputs in = RoutedInputsFor(experts, x, chosen);
   CpuActivation out(step_memory_, Form::kFloat, step_memory_.rows, static_cast<int>(first.rows),
                     chosen);
   const int64_t tiles = ChunkTiles(first);

@@ -77,7 +77,7 @@ std::unique_ptr<CpuLinearInput> CpuOps::TakeInput(Consumers consumers, int64_t w
   return input;
 }
 
-CpuOps::Inputs CpuOps::InputsFor(LinearId consumer, const LinearInput& x) {
+CpuOps::Inputs CpuOps::FormsFor(LinearId consumer, const LinearInput& x) {
   static const CpuActivation none;
   Inputs inputs(none);
   for (const CpuActivation& input : static_cast<const CpuLinearInput&>(*x).forms) {
@@ -90,6 +90,30 @@ CpuOps::Inputs CpuOps::InputsFor(LinearId consumer, const LinearInput& x) {
     return Inputs(none);
   }
   return inputs;
+}
+
+CpuOps::Inputs CpuOps::InputsFor(LinearId consumer, const LinearInput& x) {
+  const TiledMatrix& matrix = weights_.Matrix(consumer);
+  Inputs inputs = FormsFor(consumer, x);
+  for (size_t i = 0; i < matrix.orders.size(); ++i) {
+    inputs.ordered.push_back(Take(Form::kQ8, matrix.columns));
+  }
+  if (!matrix.orders.empty()) {
+    pool_.ParallelFor(inputs[Form::kFloat].rows(),
+                      [&](int row, int thread) { OrderRow(matrix, row, thread, inputs); });
+  }
+  return inputs;
+}
+
+void CpuOps::OrderRow(const TiledMatrix& matrix, int row, int thread, const Inputs& x) {
+  const float* const from = x[Form::kFloat].Floats(row);
+  std::vector<float>& values = scratch_[thread].ordered;
+  for (size_t i = 0; i < matrix.orders.size(); ++i) {
+    values.assign(RoundUp(matrix.columns, kBlock), 0.0f);
+    for (int64_t c = 0; c < matrix.columns; ++c) values[c] = from[matrix.orders[i][c]];
+    kernels_.store(values.data(), static_cast<int>(values.size()), Form::kQ8,
+                   x.ordered[i].Row(row));
+  }
 }
 
 void CpuOps::SumRanks(const CpuActivation& x) {
@@ -174,7 +198,7 @@ void CpuOps::MultiplyTiles(const TiledMatrix& matrix, Range tiles, const Inputs&
                 .out_stride = out_stride,
                 .add = add};
   for (int64_t i = tiles.begin; i < tiles.end; ++i) {
-    const CpuActivation& in = x[matrix.Format(i).input];
+    const CpuActivation& in = x[matrix.Format(i)];
     const TiledMatrix::Place& place = matrix.places[i];
     tile.x = in.Row(static_cast<int>(rows.begin));
     tile.x_stride = in.row_bytes();
@@ -271,7 +295,7 @@ void CpuOps::GateGroup(LinearId weight, int group, const Inputs& x, Range rows,
       std::copy_n(bias.begin() + group * kStride, kStride, gates + i * kStride);
     }
     for (int i = 0; i < kGateTiles; ++i) {
-      const CpuActivation& form = x[matrix.Format(group * kGateTiles + i).input];
+      const CpuActivation& form = x[matrix.Format(group * kGateTiles + i)];
       tile.x = form.Row(first);
       tile.x_stride = form.row_bytes();
       tile.out = gates + i * kTileRows;

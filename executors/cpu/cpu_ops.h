@@ -94,7 +94,7 @@ class CpuOps : public DecoderOps, public EncoderOps {
 
   // The form of `x` that was made for `consumer`; the first of several (TiledMatrix::inputs).
   const CpuActivation& FormFor(LinearId consumer, const LinearInput& x) {
-    return InputsFor(consumer, x)[weights_.Matrix(consumer).inputs[0]];
+    return FormsFor(consumer, x)[weights_.Matrix(consumer).inputs[0]];
   }
 
  private:
@@ -120,6 +120,7 @@ class CpuOps : public DecoderOps, public EncoderOps {
     std::vector<float> heads;
     float sinks[kMaxQueries];
     std::vector<float> embedding;
+    std::vector<float> ordered;
     ExpertChooser chooser;
     Sampler sampler;
   };
@@ -147,12 +148,16 @@ class CpuOps : public DecoderOps, public EncoderOps {
     int64_t end;
   };
 
-  // The forms of a linear's input.
+  // The forms of a linear's input, and its columns in the orders of the linear's tiles.
   struct Inputs {
     explicit Inputs(const CpuActivation& x) : forms{&x, &x, &x} {}
     const CpuActivation& operator[](Form form) const { return *forms[static_cast<int>(form)]; }
+    const CpuActivation& operator[](const TileFormat& format) const {
+      return format.order ? ordered[*format.order] : (*this)[format.input];
+    }
 
-    const CpuActivation* forms[3];  // by Form
+    const CpuActivation* forms[3];                  // by Form
+    absl::InlinedVector<CpuActivation, 1> ordered;  // by TileFormat::order
   };
 
   // Returns whether other ranks hold shares of the weights, too.
@@ -170,7 +175,13 @@ class CpuOps : public DecoderOps, public EncoderOps {
   // x * W^T (+ bias), in floats.
   CpuActivation Product(LinearId weight, const LinearInput& x);
   // The forms of `x` that were made for `consumer`.
+  Inputs FormsFor(LinearId consumer, const LinearInput& x);
+  // The same with x in the orders of its tiles; of a mixture's linear, of routed rows, each in the
+  // orders of its expert's tiles.
   Inputs InputsFor(LinearId consumer, const LinearInput& x);
+  Inputs RoutedInputsFor(LinearId experts, const LinearInput& x, int chosen);
+  // Brings a row of `x` into the orders of a linear's tiles.
+  void OrderRow(const TiledMatrix& matrix, int row, int thread, const Inputs& x);
   // Adds what `addend` makes of y, whose values it may change, to the residual.
   void AddToResidual(const Addend& addend, const CpuActivation& y, Residual& residual);
   // The outputs of tiles [group * kGateTiles, (group + 1) * kGateTiles) of a gated linear for some

@@ -113,6 +113,16 @@ struct ScaleAndMinimum {
   const uint8_t* header_;
 };
 
+// The same of floats.
+struct FloatScaleAndMinimum {
+  static constexpr bool kMinima = true;
+  static constexpr bool kHalves = false;
+  FloatScaleAndMinimum(const uint8_t* header, int row) : header_(header + 4 * row) {}
+  __m256 Scale(int) const { return _mm256_castsi256_ps(LoadInts(header_)); }
+  __m256 Minimum(int) const { return _mm256_castsi256_ps(LoadInts(header_ + 64)); }
+  const uint8_t* header_;
+};
+
 // Byte `at` of each dword, from 0 to 255, times `unit`.
 inline __m256 ScaledByte(__m256i dwords, int at, __m256 unit) {
   const __m256i byte = _mm256_and_si256(_mm256_srli_epi32(dwords, 8 * at), _mm256_set1_epi32(255));
@@ -300,6 +310,12 @@ void GemmIq4Nl(const GemmTile& tile) {
 }
 void GemmMxfp4(const GemmTile& tile) {
   ForRows<Quantized<TileKind::kMxfp4, Codebook<kMxfp4Table>, PairScales<true>, 128>>(tile);
+}
+void GemmInt4x32(const GemmTile& tile) {
+  ForRows<Quantized<TileKind::kInt4x32, Nibbles, FloatScaleAndMinimum, 0>>(tile);
+}
+void GemmInt4x128(const GemmTile& tile) {
+  ForRows<Quantized<TileKind::kInt4x128, Nibbles, FloatScaleAndMinimum, 0>>(tile);
 }
 void GemmQ2K(const GemmTile& tile) {
   ForRows<Quantized<TileKind::kQ2K, Nibbles, HalfScales<true>, 0>>(tile);

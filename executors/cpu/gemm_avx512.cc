@@ -121,6 +121,16 @@ struct ScaleAndMinimum {
   const uint8_t* header_;
 };
 
+// The same of floats.
+struct FloatScaleAndMinimum {
+  static constexpr bool kMinima = true;
+  static constexpr bool kHalves = false;
+  explicit FloatScaleAndMinimum(const uint8_t* header) : header_(header) {}
+  __m512 Scale(int) const { return _mm512_load_ps(header_); }
+  __m512 Minimum(int) const { return _mm512_load_ps(header_ + 64); }
+  const uint8_t* header_;
+};
+
 // Byte `at` of each dword, from 0 to 255, times `unit`.
 inline __m512 ScaledByte(__m512i dwords, int at, __m512 unit) {
   const __m512i byte = _mm512_and_si512(_mm512_srli_epi32(dwords, static_cast<unsigned>(8 * at)),
@@ -292,6 +302,12 @@ void GemmIq4Nl(const GemmTile& tile) {
 }
 void GemmMxfp4(const GemmTile& tile) {
   Gemm<TileKind::kMxfp4, Codebook<kMxfp4Table>, PairScales<true>, 128>(tile);
+}
+void GemmInt4x32(const GemmTile& tile) {
+  Gemm<TileKind::kInt4x32, Nibbles, FloatScaleAndMinimum, 0>(tile);
+}
+void GemmInt4x128(const GemmTile& tile) {
+  Gemm<TileKind::kInt4x128, Nibbles, FloatScaleAndMinimum, 0>(tile);
 }
 void GemmQ2K(const GemmTile& tile) { Gemm<TileKind::kQ2K, Nibbles, HalfScales<true>, 0>(tile); }
 void GemmQ3K(const GemmTile& tile) { Gemm<TileKind::kQ3K, Nibbles, HalfScales<false>, 4>(tile); }

@@ -102,6 +102,8 @@ void GemmQ5_1(const GemmTile& tile) { Quantized(TileKind::kQ5_1, tile); }
 void GemmQ8_0(const GemmTile& tile) { Quantized(TileKind::kQ8_0, tile); }
 void GemmIq4Nl(const GemmTile& tile) { Quantized(TileKind::kIq4Nl, tile); }
 void GemmMxfp4(const GemmTile& tile) { Quantized(TileKind::kMxfp4, tile); }
+void GemmInt4x32(const GemmTile& tile) { Quantized(TileKind::kInt4x32, tile); }
+void GemmInt4x128(const GemmTile& tile) { Quantized(TileKind::kInt4x128, tile); }
 void GemmQ2K(const GemmTile& tile) { Quantized(TileKind::kQ2K, tile); }
 void GemmQ3K(const GemmTile& tile) { Quantized(TileKind::kQ3K, tile); }
 void GemmQ4K(const GemmTile& tile) { Quantized(TileKind::kQ4K, tile); }

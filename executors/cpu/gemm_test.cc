@@ -25,7 +25,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<TensorType> TiledTypes() {
   std::vector<TensorType> types;
-  for (int type = 0; type <= static_cast<int>(TensorType::kMxfp4); ++type) {
+  for (int type = 0; type < kNumTensorTypes; ++type) {
     if (TileKindOf(static_cast<TensorType>(type)).has_value()) {
       types.push_back(static_cast<TensorType>(type));
     }

@@ -23,6 +23,8 @@ namespace millrace::cpu {
   void GemmQ4K(const GemmTile& tile);                                                            \
   void GemmQ5K(const GemmTile& tile);                                                            \
   void GemmQ6K(const GemmTile& tile);                                                            \
+  void GemmInt4x32(const GemmTile& tile);                                                        \
+  void GemmInt4x128(const GemmTile& tile);                                                       \
   void Attention(const AttentionTile& tile);                                                     \
   void Store(const float* x, int width, Form form, void* out);                                   \
   void Norm(const float* x, const float* weight, int size, int width, float epsilon, Form form,  \

@@ -45,6 +45,7 @@ inline constexpr float kLeastQuantized = 0x1p-121f;
 // of the group, then the codes of each of its blocks. A header is, by kind,
 //   of 2 blocks (Q4_0, Q5_0, Q8_0, IQ4_NL, MXFP4): [2][16] scales, f16, of MXFP4 bf16; 64 bytes
 //   of 1 block (Q4_1, Q5_1): [16] f16 scales, [16] f16 minima; 64 bytes
+//   of 1 block (INT4_32), of 4 (INT4_128): [16] f32 scales, [16] f32 minima; 128 bytes
 //   of 8 blocks (Q4_K, Q5_K): [16] f16 d, [16] f16 dmin, [3][16][4 bytes] the file's 6-bit scales
 //     and minima of the blocks; 256 bytes
 //   of 8 blocks (Q6_K, Q3_K, Q2_K): [16] f16 d, [16] f16 dmin (of Q2_K), [4][16][4 bytes] scales of
@@ -74,8 +75,10 @@ enum class TileKind : int8_t {
   kQ4K,
   kQ5K,
   kQ6K,
+  kInt4x32,
+  kInt4x128,
 };
-inline constexpr int kNumTileKinds = 15;
+inline constexpr int kNumTileKinds = 17;
 
 // Bytes of a tile's parts, of the quantized kinds.
 struct TileLayout {
@@ -99,6 +102,8 @@ inline constexpr TileLayout kTileLayouts[kNumTileKinds] = {
     {8, 256, 256},  // Q4_K
     {8, 256, 320},  // Q5_K
     {8, 320, 384},  // Q6_K
+    {1, 128, 256},  // INT4_32
+    {4, 128, 256},  // INT4_128
 };
 
 // The values of the codes of IQ4_NL and MXFP4, + 128.

@@ -17,6 +17,12 @@ uint16_t Load16(const uint8_t* from) {
   return value;
 }
 
+float LoadFloat(const uint8_t* from) {
+  float value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
 float LoadHalf(const uint8_t* from) { return HalfToFloat(Load16(from)); }
 
 // Returns the value of an element's code.
@@ -82,6 +88,9 @@ ScaleAndMinimum ReadScale(TileKind kind, const uint8_t* header, int block, int h
     case TileKind::kQ4_1:
     case TileKind::kQ5_1:
       return {LoadHalf(header + 2 * row), -LoadHalf(header + 32 + 2 * row)};
+    case TileKind::kInt4x32:
+    case TileKind::kInt4x128:
+      return {LoadFloat(header + 4 * row), -LoadFloat(header + 64 + 4 * row)};
     case TileKind::kMxfp4:
       return {Bf16ToFloat(Load16(number))};
     case TileKind::kQ4K:

@@ -45,7 +45,8 @@ absl::Status CpuWeightPlacer::CheckTypes(const std::vector<const TensorInfo*>& t
       return absl::UnimplementedError(
           StrCat(checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
                  Traits(tensor->type).name,
-                 "; allowed on the CPU: F32, F16, BF16 and GGUF's quantized types"));
+                 "; allowed on the CPU: F32, F16, BF16, GGUF's quantized types and "
+                 "4-bit weights"));
     }
   }
   return absl::OkStatus();
@@ -68,23 +69,25 @@ absl::StatusOr<ScaleBlock> CpuWeightPlacer::BlockOf(const std::string& name) con
 // Notes the rank's rows of the tensors in the order of the shard's parts, and returns how they are
 // tiled. Those of a gated matrix lie in turns, filled up to whole blocks of outputs.
 std::vector<TileRun> CpuWeightPlacer::AddParts(const std::vector<Checkpoint::Part>& parts,
-                                               Role role, const Share& columns) {
+                                               Role role, const Share& columns, Orders* orders) {
   const bool gated = role == Role::kGated;
   std::vector<TileRun> runs;
   int64_t place = 0;  // of the part's first row, counted in lanes
   for (const Checkpoint::Part& part : parts) {
     const TensorType type = KeptType(*part.tensor, role);
+    const std::optional<int> order = OrderOf(*part.tensor, columns.size, orders);
     quantized_ = quantized_ || (type != part.tensor->type && Traits(type).quantized);
     if (gated) {
       place = runs.empty() ? 0 : kTileRows;
-      runs.push_back({type, kTileRows});
-    } else if (!runs.empty() && runs.back().type == type) {
+      runs.push_back({type, kTileRows, order});
+    } else if (!runs.empty() && runs.back().type == type && runs.back().order == order) {
       runs.back().rows += part.rows.size;
     } else {
       place = RoundUp(place, kTileRows);
-      runs.push_back({type, part.rows.size});
+      runs.push_back({type, part.rows.size, order});
     }
     parts_.push_back({.source = part,
+                      .packed = PackedOf(*part.tensor),
                       .columns = columns,
                       .matrix = weights_.matrices.size(),
                       .first_row = place,
@@ -124,9 +127,11 @@ absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& na
                                              ", larger than the CPU executor takes"));
   }
   MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
-  const std::vector<TileRun> runs = AddParts(parts, role, columns);
-  const TiledMatrix& matrix =
-      weights_.matrices.emplace_back(DescribeTiles(runs, columns.size, kernels_));
+  MILLRACE_RETURN_IF_ERROR(OpenPacked(tensors, columns));
+  Orders orders;
+  const std::vector<TileRun> runs = AddParts(parts, role, columns, &orders);
+  TiledMatrix& matrix = weights_.matrices.emplace_back(DescribeTiles(runs, columns.size, kernels_));
+  matrix.orders = std::move(orders);
   weights_.owned.push_back(rows[0]);
   weights_.corrections.emplace_back();
   // Of a product that ranks add up, one of them adds the bias.
@@ -196,8 +201,11 @@ absl::StatusOr<LinearId> CpuWeightPlacer::Router(const std::string& name,
 absl::Status CpuWeightPlacer::Hash(const std::vector<std::string>& names) {
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
                             checkpoint_.Matrices(names));
+  MILLRACE_RETURN_IF_ERROR(OpenPacked(tensors, Whole(tensors[0]->shape[1])));
   for (const TensorInfo* tensor : tensors) {
+    if (PackedOf(*tensor) != nullptr) continue;
     parts_.push_back({.source = {tensor, 0, Whole(tensor->shape[0])},
+                      .packed = nullptr,
                       .columns = Whole(tensor->shape[1]),
                       .matrix = kNoMatrix,
                       .first_row = 0,
@@ -280,6 +288,7 @@ std::vector<CpuWeightPlacer::Piece> CpuWeightPlacer::Pieces() const {
 void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& hasher,
                                  Sha256Digest* digest) const {
   const Part& part = *piece.part;
+  if (part.packed != nullptr) return PlacePacked(piece, memory);
   const TensorInfo& tensor = *part.source.tensor;
   const Share& rows = part.source.rows;
   const int64_t row_bytes = RowBytes(tensor);
@@ -330,6 +339,7 @@ void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& ha
 // A tree of two levels, as pieces are hashed in parallel: over each tensor's name, type and shape
 // and its pieces' digests, in the order of placement.
 Sha256Digest CpuWeightPlacer::Digest(const std::vector<Piece>& pieces,
+                                     const std::vector<StoredPiece>& stored,
                                      const std::vector<Sha256Digest>& digests) const {
   Sha256 hasher;
   if (weight_bits_ != 0) hasher.Update(StrCat("to ", weight_bits_, " bits\n"));
@@ -345,8 +355,13 @@ Sha256Digest CpuWeightPlacer::Digest(const std::vector<Piece>& pieces,
     hasher.Update(bytes.data(), bytes.size());
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].part->packed != nullptr) continue;
     if (pieces[i].begin == 0) describe(*pieces[i].part->source.tensor);
     hasher.Update(digests[i].data(), digests[i].size());
+  }
+  for (size_t i = 0; i < stored.size(); ++i) {
+    if (stored[i].begin == 0) describe(*stored[i].tensor);
+    hasher.Update(digests[pieces.size() + i].data(), digests[pieces.size() + i].size());
   }
   return hasher.Finish();
 }
@@ -362,12 +377,20 @@ absl::StatusOr<CpuWeights> CpuWeightPlacer::Finish(ThreadPool& pool) {
     weights_.matrices[i].data = weights_.memory.data() + offsets_[i];
   }
   const std::vector<Piece> pieces = Pieces();
-  std::vector<Sha256Digest> digests(pieces.size());
+  const std::vector<StoredPiece> stored = StoredPieces();
+  std::vector<Sha256Digest> digests(pieces.size() + stored.size());
   std::vector<Sha256> hashers(pool.num_threads());
-  pool.ParallelFor(static_cast<int>(pieces.size()), [&](int piece, int thread) {
-    PlacePiece(pieces[piece], weights_.memory.data(), hashers[thread], &digests[piece]);
+  pool.ParallelFor(static_cast<int>(digests.size()), [&](int i, int thread) {
+    const auto piece = static_cast<size_t>(i);
+    if (piece < pieces.size()) {
+      PlacePiece(pieces[piece], weights_.memory.data(), hashers[thread], &digests[piece]);
+      return;
+    }
+    const auto& [tensor, begin, bytes] = stored[piece - pieces.size()];
+    hashers[thread].Update(checkpoint_.source().Data(*tensor).data() + begin, bytes);
+    digests[piece] = hashers[thread].Finish();
   });
-  weights_.digest = Digest(pieces, digests);
+  weights_.digest = Digest(pieces, stored, digests);
   checkpoint_.source().DropPages();
   return std::move(weights_);
 }

@@ -2,6 +2,8 @@
 #ifndef MILLRACE_EXECUTORS_CPU_WEIGHT_PLACER_H_
 #define MILLRACE_EXECUTORS_CPU_WEIGHT_PLACER_H_
 
+#include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,10 @@ struct CpuWeights {
   const NormWeight& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
 };
 
+// Packed weights (formats/packed_weight.h) become tiles of kInt4x32 or kInt4x128. Where their
+// groups are made of any inputs, columns are brought into an order in which groups are contiguous,
+// and so is x when it is multiplied: that is UNIMPLEMENTED for ranks that divide the columns.
+//
 // Only notes what is asked for, until Finish reads each tensor once, re-tiles the rank's share and
 // hashes all of it on all threads, and drops the file's pages. A matrix that is asked for twice (a
 // tied head) is placed once.
@@ -101,6 +107,7 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   // the matrix's tile t, where 16 t + l = first_row + r / 16 * group_stride + r % 16.
   struct Part {
     Checkpoint::Part source;
+    const PackedReader* packed;  // or nullptr
     Share columns;
     size_t matrix;  // or kNoMatrix: the rank has no part of it, and the digest does
     int64_t first_row;
@@ -113,6 +120,15 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
     int64_t begin;
     int64_t end;
   };
+  // Bytes of a tensor that packed weights are made of. They are hashed by themselves, as rows do
+  // not lie together in it.
+  struct StoredPiece {
+    const TensorInfo* tensor;
+    size_t begin;
+    size_t bytes;
+  };
+  // Orders of columns (TiledMatrix::orders).
+  using Orders = std::vector<std::vector<int32_t>>;
 
   // The role of a matrix in its model.
   enum class Role { kTable, kLinear, kGated, kRouter };
@@ -128,10 +144,18 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
                                         const Shard& shard);
   absl::StatusOr<size_t> PlaceTable(const std::string& name);
   std::vector<TileRun> AddParts(const std::vector<Checkpoint::Part>& parts, Role role,
-                                const Share& columns);
+                                const Share& columns, Orders* orders);
+  // Opens those of the tensors that are packed.
+  absl::Status OpenPacked(const std::vector<const TensorInfo*>& tensors, const Share& columns);
+  // The reader of a tensor that was opened, or nullptr.
+  const PackedReader* PackedOf(const TensorInfo& tensor) const;
+  // The index of a tensor's order of columns, or nothing where x is read as it is.
+  std::optional<int> OrderOf(const TensorInfo& tensor, int64_t columns, Orders* orders) const;
+  void PlacePacked(const Piece& piece, uint8_t* memory) const;
+  std::vector<StoredPiece> StoredPieces() const;
   void PlacePiece(const Piece& piece, uint8_t* memory, Sha256& hasher, Sha256Digest* digest) const;
   std::vector<Piece> Pieces() const;
-  Sha256Digest Digest(const std::vector<Piece>& pieces,
+  Sha256Digest Digest(const std::vector<Piece>& pieces, const std::vector<StoredPiece>& stored,
                       const std::vector<Sha256Digest>& digests) const;
 
   Checkpoint checkpoint_;
@@ -142,7 +166,10 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   std::vector<size_t> offsets_;  // of the matrices in memory
   size_t bytes_ = 0;
   std::vector<Part> parts_;
-  std::vector<const TensorInfo*> vectors_;           // norms and biases
+  std::vector<const TensorInfo*> vectors_;  // norms and biases
+  std::deque<PackedReader> readers_;
+  absl::flat_hash_map<const TensorInfo*, const PackedReader*> packed_;  // readers_ by their tensors
+  std::vector<const TensorInfo*> stored_;            // the tensors that packed weights are made of
   absl::flat_hash_map<std::string, size_t> placed_;  // matrices by their names
 };
 

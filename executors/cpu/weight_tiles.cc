@@ -25,12 +25,13 @@ T Load(const uint8_t* from) {
 
 void Put(uint32_t dword, uint8_t* to) { std::memcpy(to, &dword, sizeof(dword)); }
 
-TileFormat DescribeFormat(TensorType type, int64_t columns, const Kernels& kernels) {
-  const std::optional<TileKind> kind = TileKindOf(type);
+TileFormat DescribeFormat(const TileRun& run, int64_t columns, const Kernels& kernels) {
+  const std::optional<TileKind> kind = TileKindOf(run.type);
   if (!kind.has_value()) std::abort();  // the placer refuses them
-  TileFormat format{.type = type,
+  TileFormat format{.type = run.type,
                     .kind = *kind,
-                    .input = InputForm(type, kernels),
+                    .input = run.order ? Form::kFloat : InputForm(run.type, kernels),
+                    .order = run.order,
                     .gemm = kernels.gemm[static_cast<int>(*kind)]};
   const TileLayout& layout = kTileLayouts[static_cast<int>(*kind)];
   switch (*kind) {
@@ -47,7 +48,7 @@ TileFormat DescribeFormat(TensorType type, int64_t columns, const Kernels& kerne
       format.bytes = static_cast<size_t>(format.depth) * 64;
       break;
     default:
-      format.depth = static_cast<int>(columns / kBlock);
+      format.depth = static_cast<int>((columns + kBlock - 1) / kBlock);
       format.bytes =
           static_cast<size_t>((format.depth + layout.group - 1) / layout.group) * layout.header +
           static_cast<size_t>(format.depth) * layout.codes;
@@ -73,6 +74,11 @@ void TileHeader(TileKind kind, const uint8_t* from, int block, int lane, uint8_t
     }
   };
   switch (kind) {
+    case TileKind::kInt4x32:
+    case TileKind::kInt4x128:
+      std::memcpy(header + 4 * lane, from, 4);
+      std::memcpy(header + 64 + 4 * lane, from + 4, 4);
+      return;
     case TileKind::kQ4_1:
     case TileKind::kQ5_1:
       half(0, 0);
@@ -141,6 +147,9 @@ int NibblesAt(TileKind kind) {
       return 4;
     case TileKind::kMxfp4:
       return 1;
+    case TileKind::kInt4x32:
+    case TileKind::kInt4x128:
+      return 8;
     default:
       return 0;
   }
@@ -155,7 +164,8 @@ void TileBlocks(const TileFormat& format, const uint8_t* row, int lane, uint8_t*
     if (b % blocks == 0) TileHeader(format.kind, from, b, lane, tile + GroupOffset(format.kind, b));
     uint8_t* to = tile + CodesOffset(format.kind, b) + 4 * lane;
     if (nibbles > 0) {
-      for (int j = 0; j < 4; ++j) std::memcpy(to + 64 * j, from + nibbles + 4 * j, 4);
+      from += nibbles + b % blocks * kBlock / 2;
+      for (int j = 0; j < 4; ++j) std::memcpy(to + 64 * j, from + 4 * j, 4);
     } else if (format.kind == TileKind::kQ8_0) {
       // + 128 on each byte: codes are unsigned.
       for (int j = 0; j < 8; ++j) Put(Load<uint32_t>(from + 2 + 4 * j) ^ 0x80808080, to + 64 * j);
@@ -199,8 +209,14 @@ std::optional<TileKind> TileKindOf(TensorType type) {
       return TileKind::kQ5K;
     case TensorType::kQ6K:
       return TileKind::kQ6K;
+    case TensorType::kInt4x32:
+      return TileKind::kInt4x32;
+    case TensorType::kInt4x128:
+      return TileKind::kInt4x128;
     case TensorType::kFp8E4m3:
     case TensorType::kU8:
+    case TensorType::kI32:
+    case TensorType::kI64:
       break;
   }
   return std::nullopt;
@@ -216,9 +232,12 @@ TiledMatrix DescribeTiles(absl::Span<const TileRun> runs, int64_t columns, const
   matrix.columns = columns;
   for (const TileRun& run : runs) {
     size_t format = 0;
-    while (format < matrix.formats.size() && matrix.formats[format].type != run.type) ++format;
+    while (format < matrix.formats.size() &&
+           (matrix.formats[format].type != run.type || matrix.formats[format].order != run.order)) {
+      ++format;
+    }
     if (format == matrix.formats.size()) {
-      matrix.formats.push_back(DescribeFormat(run.type, columns, kernels));
+      matrix.formats.push_back(DescribeFormat(run, columns, kernels));
       const Form input = matrix.formats[format].input;
       if (std::find(matrix.inputs.begin(), matrix.inputs.end(), input) == matrix.inputs.end()) {
         matrix.inputs.push_back(input);

@@ -24,15 +24,19 @@ struct TileFormat {
   TensorType type = TensorType::kF32;
   TileKind kind = TileKind::kF32;
   Form input = Form::kFloat;  // the form in which the kernel reads x
+  // An index of TiledMatrix::orders: the tiles' columns read x in that order, in quantized blocks
+  // that are made of floats, the `input`.
+  std::optional<int> order;
   GemmKernel gemm = nullptr;
   int depth = 0;     // in the kernel's steps
   size_t bytes = 0;  // a multiple of 64
 };
 
-// Consecutive rows of one type.
+// Consecutive rows of one type, and of one order of their columns (TileFormat::order).
 struct TileRun {
   TensorType type;
   int64_t rows;
+  std::optional<int> order = {};
 };
 
 // A weight [rows, columns] cut into tiles of 16 rows. A linear of several tensors runs as one, so
@@ -48,6 +52,9 @@ struct TiledMatrix {
   };
 
   std::vector<Form> inputs;  // the forms of x that its tiles read, each once
+  // Columns of x, [columns], as some of its tiles read them; behind those are zeros up to a
+  // multiple of 32.
+  std::vector<std::vector<int32_t>> orders;
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t tiles = 0;
@@ -73,7 +80,7 @@ struct TiledMatrix {
 };
 
 // Describes all of the matrix but `data`. There are tiles of every type; `columns` is a multiple of
-// each type's block.
+// each type's block, but for the 4-bit types with an order of their columns.
 TiledMatrix DescribeTiles(absl::Span<const TileRun> runs, int64_t columns, const Kernels& kernels);
 
 // Puts one row of the file into lane [0, 16) of a tile.

@@ -55,6 +55,22 @@ std::vector<double> Reference(const std::string& path) {
   return ReferenceLogprobs(path, Prompt(kTokens));
 }
 
+// Weights of four bits are expanded to what they stand for.
+TEST_F(TorchExecutorTest, PackedFoldersAnswerAsTheirDequantizedTwins) {
+  const QuantScheme schemes[] = {
+      {.group = {1, 32}, .packing = Packing::kGptq, .zeros_less_one = true, .reordered = true},
+      {.group = {1, 128}, .packing = Packing::kAwq, .symmetric = false},
+      {.group = kPerChannel, .packing = Packing::kPackQuantized, .symmetric = false}};
+  for (const QuantScheme& scheme : schemes) {
+    TinyLlama model = Tiny("llama");
+    model.hidden = model.ffn = 128;
+    const std::vector<double> reference =
+        Reference(Folder(model, {.quantization = scheme, .dequantized = true}));
+    EXPECT_LT(WorstError(Logprobs(Folder(model, {.quantization = scheme})), reference), kTolerance)
+        << PackedConfig(scheme);
+  }
+}
+
 TEST_F(TorchExecutorTest, GgufFilesGiveTheReferencesLogprobs) {
   for (const char* architecture : {"llama", "qwen3"}) {
     for (const TensorType type :

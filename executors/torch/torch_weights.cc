@@ -18,16 +18,19 @@ constexpr int64_t kRows = 64;  // of a matrix, in one chunk
 
 void TorchWeightPlacer::Hash(const TensorInfo& tensor) {
   std::vector<uint8_t> gathered;
-  const absl::Span<const uint8_t> bytes =
-      checkpoint_.source().Bytes(tensor, 0, tensor.bytes, &gathered);
-  hasher_.Update(
-      StrCat(tensor.name, " ", Traits(tensor.type).name, ShapeString(tensor.shape), "\n"));
-  hasher_.Update(bytes.data(), bytes.size());
+  for (const TensorInfo* stored : checkpoint_.Stored(tensor)) {
+    const absl::Span<const uint8_t> bytes =
+        checkpoint_.source().Bytes(*stored, 0, stored->bytes, &gathered);
+    hasher_.Update(
+        StrCat(stored->name, " ", Traits(stored->type).name, ShapeString(stored->shape), "\n"));
+    hasher_.Update(bytes.data(), bytes.size());
+  }
 }
 
-void TorchWeightPlacer::Fill(const Checkpoint::Part& part, const Share& columns,
-                             const at::Tensor& out) {
+absl::Status TorchWeightPlacer::Fill(const Checkpoint::Part& part, const Share& columns,
+                                     const at::Tensor& out) {
   const TensorInfo& tensor = *part.tensor;
+  MILLRACE_ASSIGN_OR_RETURN(const std::optional<PackedReader> packed, checkpoint_.Packed(tensor));
   const size_t row_bytes = tensor.bytes / tensor.shape[0];
   const int64_t chunks = (part.rows.count + kRows - 1) / kRows;
   std::vector<std::vector<float>> wide(pool_.num_threads());
@@ -38,9 +41,14 @@ void TorchWeightPlacer::Fill(const Checkpoint::Part& part, const Share& columns,
     row.resize(columns.total);
     for (int64_t i = chunk * kRows; i < end; ++i) {
       const int64_t from = part.begin + part.rows.begin + i;
-      Dequantize(tensor.type,
-                 checkpoint_.source().Bytes(tensor, from * row_bytes, row_bytes, &gathered[thread]),
-                 absl::MakeSpan(row));
+      if (packed.has_value()) {
+        packed->ReadFloats(from, row.data());
+      } else {
+        Dequantize(
+            tensor.type,
+            checkpoint_.source().Bytes(tensor, from * row_bytes, row_bytes, &gathered[thread]),
+            absl::MakeSpan(row));
+      }
       const float* const values = row.data() + columns.begin;
       if (out.scalar_type() == at::kFloat) {
         std::copy_n(values, columns.count, out.mutable_data_ptr<float>() + i * columns.size);
@@ -50,6 +58,7 @@ void TorchWeightPlacer::Fill(const Checkpoint::Part& part, const Share& columns,
     }
   });
   weights_.bytes += static_cast<int64_t>(out.nbytes());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ScaleBlock> TorchWeightPlacer::BlockOf(const std::string&) const {
@@ -81,7 +90,7 @@ absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& 
   const at::Tensor matrix = at::zeros({rows, columns.size}, dtype);
   rows = 0;
   for (const Checkpoint::Part& part : parts) {
-    Fill(part, columns, matrix.narrow(0, rows, part.rows.size));
+    MILLRACE_RETURN_IF_ERROR(Fill(part, columns, matrix.narrow(0, rows, part.rows.size)));
     rows += part.rows.size;
   }
   for (const TensorInfo* tensor : tensors) {

@@ -94,7 +94,7 @@ class TorchWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   // Takes the tensor's name, type, shape and bytes into the digest.
   void Hash(const TensorInfo& tensor);
   // The part's share of rows and `columns` into `out`, [rows.size, columns.size], which is zeros.
-  void Fill(const Checkpoint::Part& part, const Share& columns, const at::Tensor& out);
+  absl::Status Fill(const Checkpoint::Part& part, const Share& columns, const at::Tensor& out);
 
   Checkpoint checkpoint_;
   at::ScalarType dtype_;

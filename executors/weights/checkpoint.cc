@@ -19,10 +19,6 @@ std::string Beside(std::string_view weight, std::string_view suffix) {
   return StrCat(weight.substr(0, weight.size() - kWeight.size()), suffix);
 }
 
-bool IsFloat(TensorType type) {
-  return type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBf16;
-}
-
 std::string TypeAndShape(const TensorInfo& tensor) {
   return StrCat(Traits(tensor.type).name, " ", ShapeString(tensor.shape));
 }
@@ -98,6 +94,18 @@ absl::StatusOr<std::vector<Checkpoint::Part>> Checkpoint::Parts(
   return absl::InvalidArgumentError(StrCat(source_.base_name(), ": tensor ", wrong.name, " is ",
                                            TypeAndShape(wrong),
                                            ", allowed: the rows of the parts that it consists of"));
+}
+
+absl::StatusOr<std::optional<PackedReader>> Checkpoint::Packed(const TensorInfo& tensor) const {
+  const PackedWeight* const weight = source_.Packed(tensor);
+  if (weight == nullptr) return std::nullopt;
+  MILLRACE_ASSIGN_OR_RETURN(PackedReader reader, PackedReader::Open(source_, *weight));
+  return reader;
+}
+
+std::vector<const TensorInfo*> Checkpoint::Stored(const TensorInfo& tensor) const {
+  const PackedWeight* const weight = source_.Packed(tensor);
+  return weight == nullptr ? std::vector<const TensorInfo*>{&tensor} : weight->Stored();
 }
 
 absl::StatusOr<const TensorInfo*> Checkpoint::Bias(const std::string& weight) const {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executors/ops.h"
+#include "executors/weights/packed_reader.h"
 #include "formats/tensor_source.h"
 
 namespace millrace {
@@ -43,6 +44,12 @@ class Checkpoint {
   };
   absl::StatusOr<std::vector<Part>> Parts(const std::vector<const TensorInfo*>& tensors,
                                           const Shard& shard) const;
+
+  // The reader of a packed weight; nothing for a tensor that is not made of others.
+  absl::StatusOr<std::optional<PackedReader>> Packed(const TensorInfo& tensor) const;
+
+  // The tensors that hold a tensor's numbers: itself, unless it is packed.
+  std::vector<const TensorInfo*> Stored(const TensorInfo& tensor) const;
 
   // The bias "<x>.bias" beside the weight "<x>.weight", [out] in F32, F16 or BF16; nullptr where
   // there is none.

@@ -1,0 +1,64 @@
+// Weights of four bits whose codes, scales and zero points lie in tensors of their own, presented
+// as one tensor each.
+#ifndef MILLRACE_FORMATS_PACKED_WEIGHT_H_
+#define MILLRACE_FORMATS_PACKED_WEIGHT_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "formats/model_config.h"
+#include "formats/tensor_source.h"
+
+namespace millrace {
+
+struct Family;
+
+// The tensors of a linear's weight [out, in], element w[n][k] = scale * (code - zero), with one
+// scale and one zero for each n and group of inputs. Words are int32, nibbles of a word counted
+// from the lowest; K is in, N is out, G = K / group.
+//   GPTQ: codes [K/8, N], code (n, k) is nibble k % 8 of word (k/8, n); scales [G, N]; zeros
+//     [G, N/8], zero (g, n) is nibble n % 8 of word (g, n/8), less 1 where the scheme says so. Of a
+//     symmetric weight all nibbles of zeros are 7 or all are 8, whatever the config calls the
+//     format: files that lie about it exist, and both mean 8.
+//   AWQ: codes [K, N/8], where nibbles 0 to 7 of a word are columns 0, 2, 4, 6, 1, 3, 5, 7 of its
+//     eight; scales [G, N]; zeros [G, N/8] in the same order.
+//   pack-quantized: codes [N, ceil(K/8)], code (n, k) is nibble k % 8 of word (n, k/8); scales
+//     [N, G]; zeros, unless symmetric, [ceil(N/8), G], zero (n, g) is nibble n % 8. The signed
+//     numbers that its authors speak of are less 8.
+// Scales are F16, BF16 or F32.
+struct PackedWeight {
+  QuantScheme scheme;
+  int64_t rows = 0;     // N
+  int64_t columns = 0;  // K
+  int64_t group = 0;    // inputs in a group, a divisor of K
+  const TensorInfo* codes = nullptr;
+  const TensorInfo* scales = nullptr;
+  const TensorInfo* zeros = nullptr;   // or nullptr: all are 8
+  const TensorInfo* groups = nullptr;  // [K], I32: the group of each input; nullptr: k / group
+
+  int64_t num_groups() const { return columns / group; }
+  // These that there are.
+  std::vector<const TensorInfo*> Stored() const;
+};
+
+// The type as which a packed weight is presented and in which its elements can be kept: kInt4x128
+// if whole blocks fit the row and its groups, else kInt4x32.
+TensorType PackedType(const QuantScheme& scheme, int64_t columns);
+
+// The bytes of a row of this type, filled up to whole blocks.
+uint64_t RowBytes(TensorType type, int64_t columns);
+
+// The tensors of `stored`, a folder, where config.quantization is packed: each linear of the model
+// without a weight of its own becomes one tensor, <name>.weight [out, in] of PackedType, which has
+// no bytes but a PackedWeight. The tensors that it is made of are no longer among tensors(). Nor is
+// a GPTQ linear's bias that the model does not have, if it is all zeros: old writers left them.
+//
+// INVALID_ARGUMENT, naming the tensor, for one that is missing or of the wrong shape or type, and
+// for groups that do not divide the row.
+absl::StatusOr<std::unique_ptr<const TensorSource>> PresentPackedWeights(
+    const ModelConfig& config, const Family& family, std::unique_ptr<const TensorSource> stored);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_FORMATS_PACKED_WEIGHT_H_

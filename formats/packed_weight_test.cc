@@ -1,0 +1,169 @@
+#include "formats/packed_weight.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "formats/hf_test_util.h"
+#include "formats/open_model.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PackedWeightTest : public ::testing::Test {
+ protected:
+  ~PackedWeightTest() override { std::filesystem::remove_all(folder_); }
+
+  absl::StatusOr<OpenedModel> Open(const HfForm& form, int hidden = 64) {
+    TinyLlama model;
+    model.layers = 1;
+    model.hidden = hidden;
+    WriteHfFolder(model, folder_, form);
+    return OpenModel(folder_);
+  }
+
+  // The error after a change to up's tensor of this suffix; a tensor without a name is left out.
+  std::string Error(const QuantScheme& scheme, const std::string& suffix,
+                    const std::function<void(StoredTensor&)>& change) {
+    HfForm form{.quantization = scheme};
+    form.change = [&](std::vector<StoredTensor>& tensors) {
+      for (StoredTensor& tensor : tensors) {
+        if (tensor.name.ends_with("mlp.up_proj" + suffix)) change(tensor);
+      }
+      std::erase_if(tensors, [](const StoredTensor& tensor) { return tensor.name.empty(); });
+    };
+    const absl::StatusOr<OpenedModel> opened = Open(form);
+    return opened.ok() ? "no error" : std::string(opened.status().message());
+  }
+
+  const std::string folder_ = StrCat(::testing::TempDir(), "packed_weight_test_", getpid());
+};
+
+void Remove(StoredTensor& tensor) { tensor.name.clear(); }
+void Transpose(StoredTensor& tensor) { std::swap(tensor.shape[0], tensor.shape[1]); }
+
+TEST_F(PackedWeightTest, LinearsArePresentedAsOneTensorEach) {
+  for (const Packing packing : {Packing::kGptq, Packing::kAwq, Packing::kPackQuantized}) {
+    HfForm form{.quantization =
+                    QuantScheme{.group = {1, 32}, .packing = packing, .symmetric = false}};
+    form.change = [](std::vector<StoredTensor>& tensors) {  // q's floats are written
+      if (tensors[0].name.find("q_proj") != std::string::npos) tensors.clear();
+    };
+    const auto opened = Open(form);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    const TensorSource& source = *opened->tensors;
+    // 7 linears, 2 norms, the last norm and the embedding, which is the head, too.
+    EXPECT_EQ(source.tensors().size(), 11);
+    const TensorInfo* const q = source.FindTensor("blk.0.attn_q.weight");
+    ASSERT_NE(q, nullptr);
+    EXPECT_EQ(q->type, TensorType::kF32);
+    EXPECT_EQ(source.Packed(*q), nullptr);
+    EXPECT_EQ(source.Data(*q).size(), 64 * 64 * 4);
+    const TensorInfo* const down = source.FindTensor("blk.0.ffn_down.weight");
+    ASSERT_NE(down, nullptr);
+    EXPECT_EQ(down->name, "model.layers.0.mlp.down_proj.weight");
+    EXPECT_EQ(down->shape, (std::vector<int64_t>{64, 128}));
+    EXPECT_EQ(down->bytes, 64 * 4 * 24);
+    const PackedWeight* const weight = source.Packed(*down);
+    ASSERT_NE(weight, nullptr);
+    EXPECT_EQ(weight->rows, 64);
+    EXPECT_EQ(weight->columns, 128);
+    EXPECT_EQ(weight->num_groups(), 4);
+    EXPECT_EQ(weight->Stored().size(), packing == Packing::kGptq ? 4 : 3);
+    for (const TensorInfo* stored : weight->Stored()) {
+      EXPECT_EQ(source.Data(*stored).size(), stored->bytes);
+    }
+    EXPECT_EQ(source.FindTensor("blk.0.ffn_down.scales"), nullptr);
+  }
+}
+
+TEST_F(PackedWeightTest, BrokenTensorsAreNamed) {
+  QuantScheme scheme{.group = {1, 32}, .packing = Packing::kGptq, .reordered = true};
+  const std::string up = "tensor model.layers.0.mlp.up_proj";
+  const auto type = [](StoredTensor& tensor) {
+    tensor.dtype = "F16";
+    tensor.shape.back() *= 2;
+  };
+  EXPECT_EQ(Error(scheme, ".none", Remove), "no error");
+  EXPECT_THAT(Error(scheme, ".qweight", Remove), HasSubstr(up + ".weight: is missing"));
+  EXPECT_THAT(Error(scheme, ".scales", Remove), HasSubstr(up + ".scales: is missing"));
+  EXPECT_THAT(Error(scheme, ".qzeros", Remove), HasSubstr(up + ".qzeros: is missing"));
+  EXPECT_THAT(Error(scheme, ".g_idx", Remove), HasSubstr(up + ".g_idx: is missing"));
+  EXPECT_THAT(Error(scheme, ".qweight", Transpose),
+              HasSubstr(up + ".qweight: is I32 [128, 8], must be I32 [8, 128]"));
+  EXPECT_THAT(Error(scheme, ".qweight", type),
+              HasSubstr(up + ".qweight: is F16 [8, 256], must be I32 [8, 128]"));
+  EXPECT_THAT(Error(scheme, ".scales", Transpose),
+              HasSubstr(up + ".scales: is F16 [128, 2], must be F16, BF16, F32 [2, 128]"));
+  EXPECT_THAT(Error(scheme, ".qzeros", Transpose), HasSubstr(up + ".qzeros: is I32 [16, 2]"));
+  const auto larger =
+      Open({.quantization = scheme, .config = {{"quantization_config", {{"group_size", 128}}}}});
+  EXPECT_THAT(
+      std::string(larger.status().message()),
+      HasSubstr("q_proj.qweight: has 64 inputs, must be a multiple of the groups' size, 128"));
+  scheme = {.group = {1, 32}, .packing = Packing::kAwq, .symmetric = false};
+  EXPECT_THAT(Error(scheme, ".qweight", Transpose),
+              HasSubstr(up + ".qweight: is I32 [16, 64], must be I32 [64, 16]"));
+  scheme = {
+      .group = {1, 32}, .packing = Packing::kPackQuantized, .symmetric = false, .reordered = true};
+  for (const char* part :
+       {".weight_scale", ".weight_zero_point", ".weight_g_idx", ".weight_shape"}) {
+    EXPECT_THAT(Error(scheme, part, Remove), HasSubstr(StrCat(up, part, ": is missing")));
+  }
+  EXPECT_THAT(Error(scheme, ".weight_packed", Transpose),
+              HasSubstr(up + ".weight_packed: is I32 [8, 128], must be I32 [128, 8]"));
+}
+
+// AutoGPTQ's old writer left biases of zeros beside linears without one.
+TEST_F(PackedWeightTest, BiasesOfZerosThatAModelDoesNotHaveAreLeftOut) {
+  for (const char value : {'\0', '\1'}) {
+    HfForm form{.quantization = QuantScheme{.group = {1, 32}, .packing = Packing::kGptq}};
+    form.change = [&](std::vector<StoredTensor>& tensors) {
+      if (!tensors[0].name.ends_with("up_proj.qweight")) return;
+      tensors.push_back({"model.layers.0.mlp.up_proj.bias", "F16", {128}, std::string(256, value)});
+    };
+    const auto opened = Open(form);
+    if (value == 0) {
+      ASSERT_TRUE(opened.ok()) << opened.status();
+      EXPECT_EQ(opened->tensors->FindTensor("blk.0.ffn_up.bias"), nullptr);
+    } else {
+      EXPECT_THAT(std::string(opened.status().message()), HasSubstr("up_proj.bias: is not one"));
+    }
+  }
+}
+
+TEST_F(PackedWeightTest, IntegersAreNoWeights) {
+  HfForm form{.quantization = QuantScheme{.group = {1, 32}, .packing = Packing::kGptq}};
+  form.change = [](std::vector<StoredTensor>& tensors) {
+    if (!tensors[0].name.ends_with("up_proj.qweight")) return;
+    tensors = {{"model.layers.0.mlp.up_proj.weight", "I32", {128, 64}, std::string(128 * 256, 0)}};
+  };
+  EXPECT_THAT(std::string(Open(form).status().message()),
+              HasSubstr("up_proj.weight: type I32, which a model"));
+}
+
+// For dummy weights: the presented tensors without those that they would be made of.
+TEST_F(PackedWeightTest, AConfigAloneHasItsShapes) {
+  TinyLlama model;
+  model.hidden = 256;
+  WriteHfFolder(model, folder_,
+                {.quantization = QuantScheme{.group = {1, 128}, .packing = Packing::kGptq}});
+  std::filesystem::remove(folder_ + "/model.safetensors");
+  const auto opened = OpenModel(folder_);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const TensorInfo* const q = opened->tensors->FindTensor("blk.0.attn_q.weight");
+  EXPECT_EQ(q->type, TensorType::kInt4x128);
+  EXPECT_EQ(q->bytes, 256 * 2 * 72);
+  EXPECT_EQ(opened->tensors->Packed(*q), nullptr);
+}
+
+}  // namespace
+}  // namespace millrace
