@@ -95,7 +95,7 @@ class Mixture {
                                    .rows = &rows.view,
                                    .tokens = tokens,
                                    .slots = kChosen,
-                                   .input = Quantized(x_, tokens, kHidden, kHiddenStride,
+                                   .input = Quantized(tile, x_, tokens, kHidden, kHiddenStride,
                                                       quantized_, quantized_scales_, stream),
                                    .bias = gate_up_.bias(),
                                    .gate = GroupedGate::kClampedSwish,
@@ -110,8 +110,8 @@ class Mixture {
                                    .rows = &rows.view,
                                    .tokens = pairs,
                                    .slots = 1,
-                                   .input = Quantized(hidden_, pairs, kSize, kSizeStride, codes_,
-                                                      codes_scales_, stream),
+                                   .input = Quantized(tile, hidden_, pairs, kSize, kSizeStride,
+                                                      codes_, codes_scales_, stream),
                                    .bias = down_.bias(),
                                    .gate = GroupedGate::kNone,
                                    .output = y_.get(),
@@ -162,11 +162,13 @@ class Mixture {
   }
 
  private:
-  // Returns the rows as a linear's input, quantized where the form says so.
-  Activation Quantized(const DeviceBuffer<Bf16>& from, int rows, int width, int64_t stride,
-                       const DeviceBuffer<uint8_t>& codes, const DeviceBuffer<float>& scales,
-                       cudaStream_t stream) const {
-    if (form_.type == Type::kBf16) return Bf16Rows(from.get(), stride);
+  // Returns the rows as a linear's input, quantized where the form says so and the linear does not.
+  Activation Quantized(int tile, const DeviceBuffer<Bf16>& from, int rows, int width,
+                       int64_t stride, const DeviceBuffer<uint8_t>& codes,
+                       const DeviceBuffer<float>& scales, cudaStream_t stream) const {
+    if (form_.type == Type::kBf16 || (form_.weight == WeightScaling::kBlock && tile == 8)) {
+      return Bf16Rows(from.get(), stride);
+    }
     const Activation out = {codes.get(), Type::kFp8, form_.input, stride, scales.get()};
     CheckCuda(
         LaunchQuantize(

@@ -160,10 +160,15 @@ class Layers {
   cudaError_t Assign(const DeviceRows& rows, cudaStream_t stream) const {
     return LaunchAssign({.ids = ids_.get(), .first_expert = 0, .rows = rows.view}, stream);
   }
-  Activation Quantize(bool inner, int rows, cudaStream_t stream, cudaError_t* error) const {
+  // Returns a linear's input. With block scales and few tokens the linear itself quantizes it.
+  Activation Quantize(bool inner, int rows, cudaStream_t stream, cudaError_t* error,
+                      int tile_tokens) const {
     const DeviceBuffer<Bf16>& from = inner ? inner_ : x_;
     const int64_t stride = inner ? size_stride_ : hidden_stride_;
-    if (model_.type == Type::kBf16) return Bf16Rows(from.get(), stride);
+    if (model_.type == Type::kBf16 ||
+        (model_.scaling == WeightScaling::kBlock && tile_tokens <= sm90::kMostQuantizedTokens)) {
+      return Bf16Rows(from.get(), stride);
+    }
     const Activation out = {(inner ? inner_codes_ : codes_).get(), Type::kFp8, model_.input, stride,
                             (inner ? inner_scales_ : code_scales_).get()};
     *error = LaunchQuantize({.in = from.get(),
@@ -222,10 +227,11 @@ class Layers {
     cudaError_t error = Route(layer, tokens, stream, at_once ? &rows : nullptr);
     if (error == cudaSuccess && !at_once) error = Assign(rows, stream);
     if (error != cudaSuccess) return error;
-    const Activation input = Quantize(false, tokens, stream, &error);
+    const Activation input = Quantize(false, tokens, stream, &error, config.tile_tokens);
     if (error == cudaSuccess) error = GateUp(layer, tokens, config, rows, input, stream);
     if (error != cudaSuccess) return error;
-    const Activation inner = Quantize(true, tokens * model_.chosen, stream, &error);
+    const Activation inner =
+        Quantize(true, tokens * model_.chosen, stream, &error, config.tile_tokens);
     if (error == cudaSuccess) error = Down(layer, tokens, config, rows, inner, stream);
     return error == cudaSuccess ? Combine(tokens, stream) : error;
   }
@@ -275,15 +281,18 @@ void BenchParts(Bench& bench, const Layers& layers, const std::string& shape, in
   };
   row("  route", 0, [&](int i, cudaStream_t s) { return layers.Route(i, tokens, s); });
   row("  assign", 0, [&](int, cudaStream_t s) { return layers.Assign(rows, s); });
-  const Activation input = layers.Quantize(false, tokens, nullptr, &error);
+  const Activation input = layers.Quantize(false, tokens, nullptr, &error, config.tile_tokens);
   row("  gate and up", 1 - layers.DownShare(),
       [&](int i, cudaStream_t s) { return layers.GateUp(i, tokens, config, rows, input, s); });
-  row("  quantize", 0, [&](int, cudaStream_t s) {
-    cudaError_t own = cudaSuccess;
-    layers.Quantize(true, rows.view.pairs, s, &own);
-    return own;
-  });
-  const Activation inner = layers.Quantize(true, rows.view.pairs, nullptr, &error);
+  if (input.type == Type::kFp8) {
+    row("  quantize", 0, [&](int, cudaStream_t s) {
+      cudaError_t own = cudaSuccess;
+      layers.Quantize(true, rows.view.pairs, s, &own, config.tile_tokens);
+      return own;
+    });
+  }
+  const Activation inner =
+      layers.Quantize(true, rows.view.pairs, nullptr, &error, config.tile_tokens);
   row("  down", layers.DownShare(),
       [&](int i, cudaStream_t s) { return layers.Down(i, tokens, config, rows, inner, s); });
   row("  combine", 0, [&](int, cudaStream_t s) { return layers.Combine(tokens, s); });

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/four_bit.h"
 #include "kernels/gemm/grouped_test_util.h"
 #include "kernels/gemm/sm90/grouped_launch.cuh"
@@ -136,6 +137,74 @@ TEST(GroupedBitsTest, GivesTheBitsOfTheDenseLinear) {
                               .tile = tile};
       EXPECT_TRUE(run.Bytes() == expected) << form.name << ", tile " << tile;
     }
+  }
+}
+
+// Inputs that the kernel quantizes, beside those that LaunchQuantize did.
+TEST(GroupedBitsTest, QuantizesAsTheKernelForItDoes) {
+  constexpr int kGroups = 5, kTokens = 40, kSlots = 3;
+  for (const Size& size : {Size{64, 128}, {176, 384}, {352, 1408}, {320, 2880}}) {
+    const GroupedProblem problem(kGroupedForms[3], kGroups, size.rows, size.columns, kTokens, true);
+    const int64_t stride = problem.stride();
+    std::vector<float> values = RandomNormal(kTokens * stride, 9, 3);
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (static_cast<int64_t>(i) % stride >= size.columns) values[i] = 0;
+      if (static_cast<int64_t>(i) / stride == 7) values[i] = 0;  // a row of zeros
+    }
+    const DeviceBuffer<Bf16> x(ToBf16(values));
+    const DeviceBuffer<uint8_t> codes(kTokens * stride);
+    const DeviceBuffer<float> scales(stride / 128 * PaddedTokens(kTokens));
+    const Activation quantized = {codes.get(), Type::kFp8, Scaling::kTokenGroup, stride,
+                                  scales.get()};
+    ASSERT_EQ(LaunchQuantize({.in = x.get(),
+                              .in_stride = stride,
+                              .tokens = kTokens,
+                              .width = static_cast<int>(size.columns),
+                              .out = quantized},
+                             nullptr),
+              cudaSuccess);
+    const GroupedRun run = {.problem = &problem,
+                            .ids = RandomIds(kTokens, kSlots, kGroups, 10),
+                            .groups = kGroups,
+                            .tokens = kTokens,
+                            .slots = kSlots,
+                            .gate = GroupedGate::kSilu,
+                            .output_stride = (size.rows / 2 + 127) / 128 * 128,
+                            .tile = 8};
+    const auto with = [&](const Activation& input, bool delays) {
+      return [input, delays](GroupedLinearArgs args) {
+        args.input = input;
+        if (!delays) return LaunchGroupedLinear(args, nullptr);
+        return LaunchGroupedInstance<GroupedShape<GroupedKind::kFp8BlockOfBf16, 8>, RandomDelay>(
+            args, nullptr);
+      };
+    };
+    const std::vector<uint8_t> expected = run.Bytes(with(quantized, false));
+    const Activation plain = Bf16Rows(x.get(), stride);
+    EXPECT_TRUE(run.Bytes(with(plain, true)) == expected) << size.rows << " x " << size.columns;
+    for (const int tile : {8, kMostQuantizedTokens}) {
+      for (const int stages : {4, 5, 16}) {
+        for (const int ctas : {2, 1000}) {
+          GroupedRun own = run;
+          own.tile = tile, own.stages = stages, own.ctas = ctas;
+          EXPECT_TRUE(own.Bytes(with(plain, false)) == expected)
+              << size.rows << " x " << size.columns << ", tile " << tile << ", " << stages
+              << " stages";
+        }
+      }
+    }
+    const DeviceRows rows(run.ids, kGroups, 32);
+    const GroupedLinearArgs refused = {.weight = problem.Weight(),
+                                       .rows = &rows.view,
+                                       .tokens = kTokens,
+                                       .slots = kSlots,
+                                       .input = plain,
+                                       .gate = GroupedGate::kSilu,
+                                       .output = codes.get(),
+                                       .output_type = Type::kBf16,
+                                       .output_stride = run.output_stride,
+                                       .config = {32, 16, 264}};
+    EXPECT_EQ(LaunchGroupedLinear(refused, nullptr), cudaErrorInvalidValue);
   }
 }
 

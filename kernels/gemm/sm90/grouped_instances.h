@@ -15,8 +15,8 @@ enum class GroupedKind : uint8_t;
 // Returns whether a launch would accept the arguments, but for the device.
 bool IsValid(const GroupedLinearArgs& args);
 
-// Returns the kind of kernel for a valid weight.
-GroupedKind GroupedKindOf(const GroupedWeight& weight);
+// Returns the kind of kernel for valid arguments.
+GroupedKind GroupedKindOf(const GroupedLinearArgs& args);
 
 // Returns the parameters of a launch but for those that depend on the instance: weight, row_tiles,
 // steps and stages.
@@ -30,6 +30,7 @@ unsigned GroupedCtas(const GroupedLinearArgs& args, int row_tiles);
 cudaError_t LaunchGroupedBf16(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedFp8(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedFp8Block(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchGroupedFp8BlockOfBf16(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedInt4By32(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedInt4By64(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedInt4By128(const GroupedLinearArgs& args, cudaStream_t stream);

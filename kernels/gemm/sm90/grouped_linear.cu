@@ -33,10 +33,13 @@ bool IsValidWeight(const GroupedWeight& weight) {
 
 bool IsValidInput(const GroupedLinearArgs& args) {
   const Activation& input = args.input;
-  if (!kernels::IsValid(input, args.weight.stride) || input.stride != args.weight.stride ||
-      input.type != args.weight.type) {
+  if (!kernels::IsValid(input, args.weight.stride) || input.stride != args.weight.stride) {
     return false;
   }
+  if (input.type == Type::kBf16 && args.weight.scaling == WeightScaling::kBlock) {
+    return args.config.tile_tokens <= kMostQuantizedTokens;
+  }
+  if (input.type != args.weight.type) return false;
   if (input.type == Type::kBf16) return true;
   return (args.weight.scaling == WeightScaling::kBlock) == (input.scaling == Scaling::kTokenGroup);
 }
@@ -72,7 +75,7 @@ int Pairs(const GroupedLinearArgs& args) {
 
 bool IsValid(const GroupedLinearArgs& args) {
   if (!IsValidWeight(args.weight)) return false;
-  const int64_t input_words = args.weight.stride * (args.weight.type == Type::kFp8 ? 1 : 2) / 16;
+  const int64_t input_words = args.weight.stride / 8;  // at most, of 16 bytes
   const int tile = args.config.tile_tokens;
   return IsValidInput(args) && IsValidOutput(args) && AreValidRows(args) &&
          args.tokens * input_words <= std::numeric_limits<int32_t>::max() &&
@@ -80,7 +83,8 @@ bool IsValid(const GroupedLinearArgs& args) {
          (tile == 8 || tile == 16 || tile == 32 || tile == 64 || tile == 128);
 }
 
-GroupedKind GroupedKindOf(const GroupedWeight& weight) {
+GroupedKind GroupedKindOf(const GroupedLinearArgs& args) {
+  const GroupedWeight& weight = args.weight;
   if (weight.four_bit.has_value()) {
     if (weight.four_bit->type == FourBitType::kMxfp4) return GroupedKind::kMxfp4;
     return weight.four_bit->group == 32   ? GroupedKind::kInt4By32
@@ -88,7 +92,8 @@ GroupedKind GroupedKindOf(const GroupedWeight& weight) {
                                           : GroupedKind::kInt4By128;
   }
   if (weight.type == Type::kBf16) return GroupedKind::kBf16;
-  return weight.scaling == WeightScaling::kBlock ? GroupedKind::kFp8Block : GroupedKind::kFp8;
+  if (weight.scaling != WeightScaling::kBlock) return GroupedKind::kFp8;
+  return args.input.type == Type::kBf16 ? GroupedKind::kFp8BlockOfBf16 : GroupedKind::kFp8Block;
 }
 
 GroupedParams GroupedParamsOf(const GroupedLinearArgs& args) {
@@ -107,7 +112,8 @@ GroupedParams GroupedParamsOf(const GroupedLinearArgs& args) {
       .input_scales = args.input.scales,
       .input_scaling = args.input.scaling,
       .padded_tokens = static_cast<int>(PaddedTokens(args.tokens)),
-      .input_words = static_cast<unsigned>(row_bytes / 16),
+      .input_words =
+          static_cast<unsigned>(weight.stride * (args.input.type == Type::kFp8 ? 1 : 2) / 16),
       .groups = args.rows != nullptr ? *args.rows : GroupedRows{},
       .tokens = args.tokens,
       .slots = args.slots,
@@ -149,13 +155,15 @@ cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stre
   if (!IsValid(args)) return cudaErrorInvalidValue;
   if (!KernelsAwait()) return cudaErrorNotSupported;
   if (Pairs(args) == 0) return cudaSuccess;
-  switch (GroupedKindOf(args.weight)) {
+  switch (GroupedKindOf(args)) {
     case GroupedKind::kBf16:
       return LaunchGroupedBf16(args, stream);
     case GroupedKind::kFp8:
       return LaunchGroupedFp8(args, stream);
     case GroupedKind::kFp8Block:
       return LaunchGroupedFp8Block(args, stream);
+    case GroupedKind::kFp8BlockOfBf16:
+      return LaunchGroupedFp8BlockOfBf16(args, stream);
     case GroupedKind::kInt4By32:
       return LaunchGroupedInt4By32(args, stream);
     case GroupedKind::kInt4By64:

@@ -66,6 +66,8 @@ struct GroupedConfig {
   friend bool operator==(const GroupedConfig&, const GroupedConfig&) = default;
 };
 
+inline constexpr int kMostQuantizedTokens = 16;
+
 struct GroupedLinearArgs {
   GroupedWeight weight;
   // Null: one group, whose rows are the `tokens` in sequence. Else rows->groups is weight.groups.
@@ -76,7 +78,9 @@ struct GroupedLinearArgs {
   // `rows`.
   int slots;
   // BF16 (also for four bits), or FP8: kTensor or kToken; kTokenGroup where the weight has kBlock,
-  // with scales for PaddedTokens(tokens).
+  // with scales for PaddedTokens(tokens). Such a weight may also have inputs in BF16, where
+  // config.tile_tokens is at most kMostQuantizedTokens: they are quantized on their way, with the
+  // bits of LaunchQuantize with kTokenGroup.
   Activation input;
   const float* bias = nullptr;  // [groups][weight.rows], by physical row; null: none
   GroupedGate gate = GroupedGate::kNone;

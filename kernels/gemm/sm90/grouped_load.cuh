@@ -7,14 +7,17 @@
 //
 // Inputs are written by ordinary copies and read by the tensor cores: each thread waits for its own
 // copies, fences them (fence.proxy.async), and arrives. It does so kLoadLag stages later, so that
-// copies of some stages are under way at a time.
+// copies of some stages are under way at a time. Inputs that are quantized wait in registers
+// instead.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_LOAD_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_GROUPED_LOAD_CUH_
 
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/activation_row.cuh"
 #include "kernels/device_util.cuh"
+#include "kernels/fp8.cuh"
 #include "kernels/gemm/sm90/async_copy.cuh"
 #include "kernels/gemm/sm90/grouped_shape.cuh"
 #include "kernels/launch.cuh"
@@ -89,11 +92,17 @@ class GroupedLoader {
   }
 
  private:
-  static constexpr int kWordsOfChunk = kChunk / 16;
+  // Of 16 bytes, as the input has them.
+  static constexpr int kWordsOfChunk = kChunk / 16 * (Shape::kQuantizes ? 2 : 1);
   static constexpr int kRowWords = Shape::kChunks * kWordsOfChunk;  // of an input row, in a stage
   static constexpr int kPieces = CeilDiv(Shape::kTokens * kRowWords, Shape::kLoadThreads);
   static constexpr int kRowsApart = Shape::kLoadThreads / kRowWords;  // of a thread's pieces
   static_assert(Shape::kLoadThreads % kRowWords == 0 && kPieces * kRowsApart == Shape::kTokens);
+
+  // What a thread has loaded of a stage's inputs to quantize.
+  struct Loaded {
+    uint4 words[Shape::kQuantizes ? kPieces : 1];
+  };
 
   __device__ int TileCount() const {
     return p_.groups.order == nullptr ? CeilDiv(p_.tokens, Shape::kTokens) : *p_.groups.tile_count;
@@ -154,23 +163,41 @@ class GroupedLoader {
         barriers_.tile[stage] = make_int4(tile.group, tile.row_tile, tile.first, tile.count);
         LoadWeights(tile, step, stage);
       }
-      LoadInputs(tile, step, stage, words);
+      Loaded loaded;
+      if constexpr (Shape::kQuantizes) {
+        loaded = LoadToQuantize(tile, step, words);
+      } else {
+        LoadInputs(tile, step, stage, words);
+      }
       if constexpr (Shape::kBlocks) LoadScales(tile, step, stage, scale_row);
       CommitCopies();
       next_.Advance(p_.stages);
       if (++begun_ > kLoadLag) {
         WaitForCopies<kLoadLag>();
-        FenceShared();
-        Arrive();
+        Finish(loaded_[kLoadLag - 1]);
+      }
+      if constexpr (Shape::kQuantizes) {
+#pragma unroll
+        for (int i = kLoadLag - 1; i > 0; --i) loaded_[i] = loaded_[i - 1];
+        loaded_[0] = loaded;
       }
     }
+  }
+
+  // Lets the inputs of the oldest stage that was begun arrive.
+  __device__ void Finish(const Loaded& loaded) {
+    if constexpr (Shape::kQuantizes) Quantize(loaded);
+    FenceShared();
+    Arrive();
   }
 
   // Lets the last inputs arrive, and then the end.
   __device__ void End() {
     WaitForCopies<0>();
-    FenceShared();
-    for (int left = min(begun_, kLoadLag); left > 0; --left) Arrive();
+#pragma unroll
+    for (int i = kLoadLag - 1; i >= 0; --i) {
+      if (begun_ > i) Finish(loaded_[i]);
+    }
     barriers_.empty[next_.stage].Wait(next_.phase);
     if (thread_ == 0) {
       barriers_.tile[next_.stage] = make_int4(0, 0, 0, 0);
@@ -228,14 +255,57 @@ class GroupedLoader {
     }
   }
 
-  // `scale_row`: the input's row of this thread's first scale.
+  // Chunks past the row's end and rows that there are not are zeros.
+  __device__ Loaded LoadToQuantize(const GroupedTile& tile, int step,
+                                   const unsigned (&words)[kPieces]) const {
+    const int word = thread_ % kRowWords;
+    const bool inside = step * Shape::kChunks + word / kWordsOfChunk < p_.chunks;
+    Loaded loaded;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      const int64_t at = int64_t{words[i]} + step * kRowWords + word;
+      loaded.words[i] = inside && RowOfPiece(i) < tile.count
+                            ? reinterpret_cast<const uint4*>(p_.input)[at]
+                            : make_uint4(0, 0, 0, 0);
+    }
+    return loaded;
+  }
+
+  // Quantizes what a stage was begun with: 16 neighbouring lanes have the 128 columns of a row that
+  // share a scale. The bits are those of LaunchQuantize with Scaling::kTokenGroup.
+  __device__ void Quantize(const Loaded& loaded) const {
+    const int word = thread_ % kRowWords, chunk = word / kWordsOfChunk;
+    const int of_chunk = word % kWordsOfChunk;  // eight columns
+    const uint32_t to = memory_.Inputs(arriving_) + chunk * (Shape::kTokens * kChunk);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      const int row = RowOfPiece(i);
+      float values[8];
+      Unpack8(loaded.words[i], values);
+      const float scale = Fp8Scale(WarpReduce<Max, kColumnPadding / 8>(Amax(values)));
+      const uint2 codes = Fp8Codes8(values, Fp8Inverse(scale));
+      asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(
+                       to + row * kChunk + (of_chunk / 2 ^ row % 8) * 16 + of_chunk % 2 * 8),
+                   "r"(codes.x), "r"(codes.y)
+                   : "memory");
+      if (of_chunk == 0) {
+        asm volatile(
+            "st.shared.f32 [%0], %1;" ::"r"(memory_.Scales(arriving_, chunk) + (2 + row) * 4),
+            "f"(scale)
+            : "memory");
+      }
+    }
+  }
+
+  // `scale_row`: the input's row of this thread's first scale. Scales that are computed here are
+  // not loaded.
   __device__ void LoadScales(const GroupedTile& tile, int step, int stage, int scale_row) const {
     constexpr int kScales = Shape::kChunks * Shape::kChunkScales;
     const bool gated = p_.output.gate != GroupedGate::kNone;
     for (int i = thread_; i < kScales; i += Shape::kLoadThreads) {
       const int chunk = i / Shape::kChunkScales, which = i % Shape::kChunkScales;
       const int column = step * Shape::kChunks + chunk;
-      if (column >= p_.chunks || which - 2 >= tile.count) continue;
+      if (column >= p_.chunks || which - 2 >= (Shape::kQuantizes ? 0 : tile.count)) continue;
       const uint32_t to = memory_.Scales(stage, chunk) + which * 4;
       if (which >= 2) {
         const int64_t row = i == thread_ ? scale_row : PairOf(tile, which - 2) / p_.slots;
@@ -256,6 +326,7 @@ class GroupedLoader {
   PipelineState next_ = {.stage = 0, .phase = 1};  // in their first phase stages are empty
   int arriving_ = 0;                               // the stage whose inputs arrive next
   int begun_ = 0;                                  // stages
+  Loaded loaded_[kLoadLag] = {};                   // of the stages begun last, the last one first
 };
 
 }  // namespace millrace::kernels::sm90

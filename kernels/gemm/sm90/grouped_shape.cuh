@@ -22,6 +22,7 @@ enum class GroupedKind : uint8_t {
   kBf16,
   kFp8,
   kFp8Block,
+  kFp8BlockOfBf16,  // with inputs in BF16, which the loading threads quantize
   kInt4By32,
   kInt4By64,
   kInt4By128,
@@ -92,8 +93,9 @@ struct GroupedShape {
   static constexpr GroupedKind kKind = kOperands;
   static constexpr int kTokens = kTileTokens;
   static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64 || kTokens == 128);
-  static constexpr bool kFp8 = kKind == GroupedKind::kFp8 || kKind == GroupedKind::kFp8Block;
-  static constexpr bool kBlocks = kKind == GroupedKind::kFp8Block;
+  static constexpr bool kQuantizes = kKind == GroupedKind::kFp8BlockOfBf16;
+  static constexpr bool kBlocks = kKind == GroupedKind::kFp8Block || kQuantizes;
+  static constexpr bool kFp8 = kKind == GroupedKind::kFp8 || kBlocks;
   static constexpr bool kFourBit = !kFp8 && kKind != GroupedKind::kBf16;
   static constexpr FourBitType kFourBitType =
       kKind == GroupedKind::kMxfp4 ? FourBitType::kMxfp4 : FourBitType::kInt4;
