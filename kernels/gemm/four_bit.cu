@@ -23,7 +23,7 @@ __device__ uint32_t CodeAt(const TileFourBitArgs& args, int64_t row, int64_t col
 
 // Writes a scale's bytes: of a source row, or -1, and a group of columns.
 __device__ void WriteScale(const TileFourBitArgs& args, int64_t row, int64_t group, uint8_t* to) {
-  const int64_t groups = CeilDiv<int64_t>(args.columns, args.format.group);
+  const int64_t groups = args.columns / args.format.group;
   const bool inside = row >= 0 && group < groups;
   const int64_t at = row * groups + group;
   if (args.format.type == FourBitType::kMxfp4) {
@@ -109,9 +109,10 @@ dim3 BlocksOf(int64_t rows, int64_t stride) {
 }  // namespace
 
 cudaError_t LaunchTileFourBit(const TileFourBitArgs& args, cudaStream_t stream) {
-  if (!AreValid(args.format, args.rows, args.stride) || args.columns < 2 || args.columns % 2 != 0 ||
-      args.columns > args.stride || args.codes == nullptr || args.scales == nullptr ||
-      args.out == nullptr || !IsAligned16(args.out) ||
+  if (!AreValid(args.format, args.rows, args.stride) || args.columns < 1 ||
+      args.columns % args.format.group != 0 || args.columns > args.stride ||
+      args.codes == nullptr || args.scales == nullptr || args.out == nullptr ||
+      !IsAligned16(args.out) ||
       (args.format.type == FourBitType::kMxfp4 && args.zeros != nullptr)) {
     return cudaErrorInvalidValue;
   }

@@ -52,15 +52,14 @@ struct FourBitFormat {
   }
 };
 
-// Writes a weight's blocks from plain rows. Codes of columns [columns, stride) and of padding rows
-// get scale 0; `columns` may end inside a group.
+// Writes a weight's blocks from plain rows. Columns [columns, stride) and padding rows get scale 0.
 struct TileFourBitArgs {
   FourBitFormat format;
   int64_t rows;          // of the result
-  int64_t columns;       // even
+  int64_t columns;       // a multiple of format.group
   int64_t stride;        // of the result; a multiple of kColumnPadding, at least `columns`
   const uint8_t* codes;  // [source rows][columns / 2], the lower four bits are the even column's
-  // [source rows][ceil(columns / group)]: kInt4 16 bits (format.scale), kMxfp4 8 bits
+  // [source rows][columns / group]: kInt4 16 bits (format.scale), kMxfp4 8 bits
   const void* scales;
   const uint8_t* zeros;  // kInt4: as scales, each 0 to 16; null: 8
   // The source row of each row, [rows]; -1 gives zeros. Null: row for row. So a gate's rows and its

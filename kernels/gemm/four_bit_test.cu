@@ -4,6 +4,7 @@
 
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -52,12 +53,13 @@ TEST(FourBitTest, GivesTheValuesOfTheDefinition) {
                    << (format.type == FourBitType::kInt4 ? "int4 by " : "MXFP4 by ") << format.group
                    << (format.scale == FourBitScale::kF16 ? ", FP16, " : ", BF16, ") << size.rows
                    << " x " << size.columns);
-      const int64_t stride = (size.columns + 127) / 128 * 128 + 128;  // a block of padding, too
-      const FourBitSource source(format, size.rows, size.columns, 11);
+      const int64_t columns = std::max<int64_t>(size.columns / format.group, 1) * format.group;
+      const int64_t stride = (columns + 127) / 128 * 128 + 128;  // a block of padding, too
+      const FourBitSource source(format, size.rows, columns, 11);
       const std::vector<Bf16> values = RoundTrip(source, format, size.rows, stride, {});
       for (int64_t row = 0; row < size.rows; ++row) {
         for (int64_t c = 0; c < stride; ++c) {
-          const float expected = c < size.columns ? source.Value(row, c) : 0;
+          const float expected = c < columns ? source.Value(row, c) : 0;
           ASSERT_EQ(static_cast<float>(values[row * stride + c]), expected) << row << ", " << c;
         }
       }
@@ -134,7 +136,8 @@ TEST(FourBitTest, RefusesWhatItCannotDo) {
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.format.group = 16; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.format = {FourBitType::kMxfp4, 64}; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 127; }));
-  EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 130; }));
+  EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 48; }));
+  EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 256; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.stride = 192; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.rows = 0; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.scales = nullptr; }));

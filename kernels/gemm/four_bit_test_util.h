@@ -16,11 +16,11 @@ namespace millrace::kernels {
 
 class FourBitSource {
  public:
-  // `columns` may end inside a group.
+  // `columns` is a multiple of the group.
   FourBitSource(const FourBitFormat& format, int64_t rows, int64_t columns, uint32_t seed)
       : format_(format),
         columns_(columns),
-        groups_((columns + format.group - 1) / format.group),
+        groups_(columns / format.group),
         codes_(rows * columns / 2),
         scales_(rows * groups_ * (format.type == FourBitType::kInt4 ? 2 : 1)),
         zeros_(rows * groups_) {

@@ -114,7 +114,9 @@ class GroupedProblem {
       : form_(form),
         groups_(groups),
         rows_(rows),
-        columns_(columns),
+        // Those behind the last whole group of four-bit weights are padding.
+        columns_(form.four_bit.has_value() ? columns / form.four_bit->group * form.four_bit->group
+                                           : columns),
         stride_((columns + 127) / 128 * 128),
         tokens_(tokens),
         gated_(gated),
