@@ -49,9 +49,8 @@ class ExpertChoice {
     int expert = 0;  // that of slot number lane
     float score = 0;
     for (int slot = 0; slot < args_.chosen; ++slot) {
-      const Best best = Take();
-      const float its = ScoreOf(best.index);
-      if (lane_ == slot) expert = best.index, score = its;
+      const Taken best = Take();
+      if (lane_ == slot) expert = best.expert, score = best.score;
     }
     float sum = 0;
     for (int slot = 0; slot < args_.chosen; ++slot) sum += __shfl_sync(kFullWarp, score, slot);
@@ -145,30 +144,30 @@ class ExpertChoice {
     return size == 1 ? first : first + second;
   }
 
-  // Removes the best expert that is left, and returns it.
-  __device__ __forceinline__ Best Take() {
+  // An expert and its score.
+  struct Taken {
+    int expert;
+    float score;
+  };
+
+  // Removes the best expert that is left, and returns it to all lanes.
+  __device__ __forceinline__ Taken Take() {
     uint32_t order = kNoOrder;
     int expert = kMaxExperts;
+    float score = 0;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      if (orders_[i] > order) order = orders_[i], expert = ExpertOf(i);
+      const bool better = orders_[i] > order;
+      order = better ? orders_[i] : order;
+      expert = better ? ExpertOf(i) : expert;
+      score = better ? scores_[i] : score;
     }
     const Best best = Best::OfWarp(order, expert);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      if (ExpertOf(i) == best.index) orders_[i] = kNoOrder;
+      orders_[i] = ExpertOf(i) == best.index ? kNoOrder : orders_[i];
     }
-    return best;
-  }
-
-  // Returns an expert's score to all lanes.
-  __device__ __forceinline__ float ScoreOf(int expert) const {
-    float score = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (expert / kWarpSize == i) score = scores_[i];
-    }
-    return __shfl_sync(kFullWarp, score, expert % kWarpSize);
+    return {best.index, __shfl_sync(kFullWarp, score, best.index % kWarpSize)};
   }
 
   const RouteArgs& args_;
