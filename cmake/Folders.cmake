@@ -62,6 +62,8 @@ millrace_folder(kernels/attention   SEES ${_kernel} TESTS kernels  USES cuda)
 millrace_folder(kernels/norm        SEES ${_kernel} TESTS kernels  USES cuda)
 millrace_folder(kernels/elementwise SEES ${_kernel} TESTS kernels  USES cuda)
 millrace_folder(kernels/sampling    SEES ${_kernel} TESTS kernels  USES cuda)
+# An assignment fills what grouped linears read.
+millrace_folder(kernels/moe         SEES ${_kernel} kernels/gemm/grouped.h TESTS kernels USES cuda)
 
 millrace_folder(scheduler       SEES base config                   USES absl)
 

@@ -1,0 +1,146 @@
+#include "kernels/gemm/four_bit.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/arguments.h"
+#include "kernels/device_util.cuh"
+#include "kernels/gemm/four_bit.cuh"
+#include "kernels/launch.cuh"
+
+namespace millrace::kernels {
+namespace {
+
+constexpr int kThreads = 128;  // a warp group's, whose codes a block holds
+
+// Returns the code of a source row's column, 0 outside the matrix.
+__device__ uint32_t CodeAt(const TileFourBitArgs& args, int64_t row, int64_t column) {
+  if (row < 0 || column >= args.columns) return 0;
+  return args.codes[row * (args.columns / 2) + column / 2] >> (column % 2 * 4) & 15;
+}
+
+// Writes a scale's bytes: of a source row, or -1, and a group of columns.
+__device__ void WriteScale(const TileFourBitArgs& args, int64_t row, int64_t group, uint8_t* to) {
+  const int64_t groups = args.columns / args.format.group;
+  const bool inside = row >= 0 && group < groups;
+  const int64_t at = row * groups + group;
+  if (args.format.type == FourBitType::kMxfp4) {
+    *to = inside ? static_cast<const uint8_t*>(args.scales)[at] : 0;
+    return;
+  }
+  const uint32_t scale = inside ? static_cast<const uint16_t*>(args.scales)[at] : 0;
+  const uint32_t zero = inside && args.zeros != nullptr ? args.zeros[at] : 8;
+  *reinterpret_cast<uint32_t*>(to) = scale | zero << 16;
+}
+
+// A CTA for each block; the grid is (column blocks, row blocks).
+__global__ void __launch_bounds__(kThreads) TileFourBitKernel(TileFourBitArgs args) {
+  AwaitPredecessor();
+  const FourBitFormat format = args.format;
+  const int64_t block = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
+  uint8_t* const out = static_cast<uint8_t*>(args.out) + block * format.BlockBytes();
+  const int64_t first_row = int64_t{blockIdx.y} * kFourBitRows;
+  const int64_t first_column = int64_t{blockIdx.x} * kFourBitColumns;
+  const auto source = [&](int row) -> int64_t {
+    if (first_row + row >= args.rows) return -1;
+    return args.source_rows == nullptr ? first_row + row : args.source_rows[first_row + row];
+  };
+  const int thread = threadIdx.x, lane = thread % kWarpSize;
+  const int row = thread / kWarpSize * 16 + lane / 4;
+  const int64_t rows[2] = {source(row), source(row + 8)};
+  for (int step = 0; step < kFourBitColumns / 16; ++step) {
+    uint32_t word = 0;
+    for (int pair = 0; pair < 4; ++pair) {
+      const int64_t column = first_column + 16 * step + 2 * (lane % 4) + pair / 2 * 8;
+      word |= PackFourBit(format.type, pair, CodeAt(args, rows[pair % 2], column),
+                          CodeAt(args, rows[pair % 2], column + 1));
+    }
+    reinterpret_cast<uint32_t*>(out)[step / 4 * 512 + thread * 4 + step % 4] = word;
+  }
+  const int groups = kFourBitColumns / format.group;
+  const int scale_bytes = format.type == FourBitType::kInt4 ? 4 : 1;
+  for (int i = thread; i < kFourBitRows * groups; i += kThreads) {
+    WriteScale(args, source(i / groups), first_column / format.group + i % groups,
+               out + kFourBitCodeBytes + i * scale_bytes);
+  }
+}
+
+template <FourBitType kType, int kGroup>
+__global__ void __launch_bounds__(kThreads) DequantizeFourBitKernel(DequantizeFourBitArgs args) {
+  AwaitPredecessor();
+  const int64_t block = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
+  const uint8_t* const from =
+      static_cast<const uint8_t*>(args.tiles) + block * args.format.BlockBytes();
+  const int thread = threadIdx.x, lane = thread % kWarpSize;
+  const int row_of_block = thread / kWarpSize * 16 + lane / 4;
+  const int64_t row = int64_t{blockIdx.y} * kFourBitRows + row_of_block;
+  const int64_t first_column = int64_t{blockIdx.x} * kFourBitColumns + 2 * (lane % 4);
+  FourBitScales<kType, kGroup> scales;
+  scales.Read(from, row_of_block);
+#pragma unroll
+  for (int step = 0; step < kFourBitColumns / 16; ++step) {
+    const uint32_t word =
+        reinterpret_cast<const uint32_t*>(from)[step / 4 * 512 + thread * 4 + step % 4];
+    uint32_t values[4];
+    scales.Unpack(word, step, args.format.scale, values);
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const int64_t to_row = row + pair % 2 * 8;
+      const int64_t column = first_column + 16 * step + pair / 2 * 8;
+      if (to_row < args.rows) {
+        *reinterpret_cast<uint32_t*>(args.out + to_row * args.stride + column) = values[pair];
+      }
+    }
+  }
+}
+
+bool AreValid(const FourBitFormat& format, int64_t rows, int64_t stride) {
+  return format.IsValid() && rows >= 1 && stride >= kColumnPadding &&
+         stride % kColumnPadding == 0 && CeilDiv<int64_t>(rows, kFourBitRows) <= 65535;
+}
+
+dim3 BlocksOf(int64_t rows, int64_t stride) {
+  return dim3(static_cast<unsigned>(stride / kFourBitColumns),
+              static_cast<unsigned>(CeilDiv<int64_t>(rows, kFourBitRows)));
+}
+
+}  // namespace
+
+cudaError_t LaunchTileFourBit(const TileFourBitArgs& args, cudaStream_t stream) {
+  if (!AreValid(args.format, args.rows, args.stride) || args.columns < 1 ||
+      args.columns % args.format.group != 0 || args.columns > args.stride ||
+      args.codes == nullptr || args.scales == nullptr || args.out == nullptr ||
+      !IsAligned16(args.out) ||
+      (args.format.type == FourBitType::kMxfp4 && args.zeros != nullptr)) {
+    return cudaErrorInvalidValue;
+  }
+  return LaunchDependent(TileFourBitKernel, BlocksOf(args.rows, args.stride), dim3(kThreads), 0,
+                         stream, args);
+}
+
+cudaError_t LaunchDequantizeFourBit(const DequantizeFourBitArgs& args, cudaStream_t stream) {
+  if (!AreValid(args.format, args.rows, args.stride) || args.tiles == nullptr ||
+      !IsAligned16(args.tiles) || args.out == nullptr || !IsAligned16(args.out)) {
+    return cudaErrorInvalidValue;
+  }
+  if (!KernelsAwait()) return cudaErrorNotSupported;  // pairs of BF16 need sm_90
+  const auto launch = [&](auto kernel) {
+    return LaunchDependent(kernel, BlocksOf(args.rows, args.stride), dim3(kThreads), 0, stream,
+                           args);
+  };
+  if (args.format.type == FourBitType::kMxfp4) {
+    return launch(DequantizeFourBitKernel<FourBitType::kMxfp4, 32>);
+  }
+  switch (args.format.group) {
+    case 32:
+      return launch(DequantizeFourBitKernel<FourBitType::kInt4, 32>);
+    case 64:
+      return launch(DequantizeFourBitKernel<FourBitType::kInt4, 64>);
+    default:
+      return launch(DequantizeFourBitKernel<FourBitType::kInt4, 128>);
+  }
+}
+
+}  // namespace millrace::kernels

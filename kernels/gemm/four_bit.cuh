@@ -1,0 +1,183 @@
+// Device code of four_bit.h's layout: where a code lies, and a weight's value.
+//
+// Thread t of a warp group (warp w = t / 32, lane l = t % 32) holds of each 16 columns, as wgmma's
+// and mma.sync's first operand, the rows r = 16 w + l / 4 and r + 8 and the columns c = 2 (l % 4),
+// c + 1, c + 8 and c + 9: four pairs of neighbouring columns, (r, c), (r + 8, c), (r, c + 8) and
+// (r + 8, c + 8). The eight codes are one word. Words of 16 columns j = 0 ... 7 of a block lie at
+// 2048 (j / 4) + 16 t + 4 (j % 4). Where the codes lie in their word makes unpacking cheap.
+#ifndef MILLRACE_KERNELS_GEMM_FOUR_BIT_CUH_
+#define MILLRACE_KERNELS_GEMM_FOUR_BIT_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/gemm/four_bit.h"
+
+namespace millrace::kernels {
+
+// Returns the bits of two codes in a word: pair `pair` (0 to 3) of the codes of columns c and c
+// + 1. kInt4: four bits at 4 pair, and at 16 + 4 pair. kMxfp4: the sign and the three other bits
+// (magnitude) lie as far apart as in BF16, so that shifts bring them to their places together; the
+// fourth pair takes what bits are left.
+__host__ __device__ inline uint32_t PackFourBit(FourBitType type, int pair, uint32_t first,
+                                                uint32_t second) {
+  const uint32_t both[2] = {first & 15, second & 15};
+  uint32_t word = 0;
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t code = both[i], sign = code >> 3, magnitude = code & 7;
+    uint32_t bits;
+    if (type == FourBitType::kInt4) {
+      bits = code << (4 * pair);
+    } else if (pair < 3) {
+      bits = (sign << 15 | magnitude << 6) >> (3 * pair);
+    } else {
+      bits = sign << 14 | (magnitude >> 2) << 13 | (magnitude & 3) << 10;
+    }
+    word |= bits << (16 * i);
+  }
+  return word;
+}
+
+#if defined(__CUDACC__)
+
+// Arithmetic on pairs of BF16, each result rounded once to nearest even.
+__device__ inline uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+#if __CUDA_ARCH__ >= 900
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+#endif
+  return product;
+}
+__device__ inline uint32_t SubtractPairs(uint32_t a, uint32_t b) {
+  uint32_t difference = 0;
+#if __CUDA_ARCH__ >= 900
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
+#endif
+  return difference;
+}
+__device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t sum = 0;
+#if __CUDA_ARCH__ >= 900
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+#endif
+  return sum;
+}
+// Returns the 16 bits twice.
+__device__ inline uint32_t Twice(uint32_t bits) { return bits * 0x00010001u; }
+
+// A group's scale and zero point for one row, as two equal BF16 each.
+struct Int4Scale {
+  uint32_t high, low;  // their sum is the scale
+  uint32_t zero;       // plus 128
+
+  // An FP16's 11 bits are the sum of two BF16, of 8 and of at most 3 bits.
+  __device__ static Int4Scale Read(uint32_t stored, FourBitScale type) {
+    const uint32_t zero = 0x4300 + (stored >> 16 & 0xff);  // the BF16 128 + zero
+    // No branch: it would end the tensor cores' work on what was unpacked before (ptxas C7513).
+    const float half = __half2float(__ushort_as_half(static_cast<uint16_t>(stored)));
+    const float scale = type == FourBitScale::kBf16 ? __uint_as_float(stored << 16) : half;
+    const __nv_bfloat16 high = __float2bfloat16_rn(scale);
+    const __nv_bfloat16 low = __float2bfloat16_rn(scale - __bfloat162float(high));
+    return {Twice(__bfloat16_as_ushort(high)), Twice(__bfloat16_as_ushort(low)), Twice(zero)};
+  }
+};
+
+// Returns two weights of the pair of integers `codes`. All but the last step is exact: a BF16
+// from 128 to 256 counts in ones, the difference has 5 bits, its product with `low` at most 8.
+__device__ inline uint32_t Int4Values(uint32_t codes, const Int4Scale& scale) {
+  const uint32_t steps = SubtractPairs(codes, scale.zero);
+  return MultiplyAddPairs(steps, scale.high, MultiplyPairs(steps, scale.low));
+}
+
+// Unpacks a word of kInt4: of the rows r the scales are `scales[0]`, of the rows r + 8 `scales[1]`.
+__device__ inline void UnpackInt4(uint32_t word, const Int4Scale (&scales)[2],
+                                  uint32_t (&values)[4]) {
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    values[pair] = Int4Values((word >> (4 * pair) & 0x000f000f) | 0x43004300, scales[pair % 2]);
+  }
+}
+
+// Returns the E8M0 scale 2^(code - 127) as two equal BF16. 255 stands for NaN.
+__device__ inline uint32_t Mxfp4Scale(uint32_t code) {
+  const uint32_t bits = code == 0 ? 0x0040 : code == 255 ? 0x7fff : code << 7;
+  return Twice(bits);
+}
+
+// Unpacks a word of kMxfp4. The exponent's and mantissa's bits of E2M1 in the place of BF16's
+// lowest ones are the value times 2^-126, also for E2M1's subnormal 0.5.
+__device__ inline void UnpackMxfp4(uint32_t word, const uint32_t (&scales)[2],
+                                   uint32_t (&values)[4]) {
+  constexpr uint32_t kMask = 0x81c081c0;
+  constexpr uint32_t kBias = 0x7e807e80;  // 2^126, twice
+  values[0] = word & kMask;
+  values[1] = word << 3 & kMask;
+  values[2] = word << 6 & kMask;
+  values[3] = (word << 1 & 0x80008000) | (word >> 5 & 0x01000100) | (word >> 4 & 0x00c000c0);
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    values[pair] = MultiplyPairs(MultiplyPairs(values[pair], kBias), scales[pair % 2]);
+  }
+}
+
+// Unpacks codes of one thread, with the scales of the two rows of a block at hand: kType, kGroup.
+template <FourBitType kType, int kGroup>
+class FourBitScales {
+ public:
+  static constexpr int kGroups = kFourBitColumns / kGroup;
+
+  // Reads the scales of rows `row` and row + 8 of a block.
+  __device__ void Read(const uint8_t* block, int row) {
+    const uint8_t* const scales = block + kFourBitCodeBytes;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int at = (row + 8 * half) * kGroups;
+      if constexpr (kType == FourBitType::kMxfp4) {
+        stored_[half][0] = *reinterpret_cast<const uint32_t*>(scales + at);
+      } else {
+        const uint32_t* const words = reinterpret_cast<const uint32_t*>(scales) + at;
+        if constexpr (kGroups == 4) {
+          const uint4 four = *reinterpret_cast<const uint4*>(words);
+          stored_[half][0] = four.x, stored_[half][1] = four.y;
+          stored_[half][2] = four.z, stored_[half][3] = four.w;
+        } else if constexpr (kGroups == 2) {
+          const uint2 two = *reinterpret_cast<const uint2*>(words);
+          stored_[half][0] = two.x, stored_[half][1] = two.y;
+        } else {
+          stored_[half][0] = *words;
+        }
+      }
+    }
+  }
+
+  // Unpacks the word of columns 16 * step ... of the block. `step` is known when this is compiled
+  // and ascends, so that the scales are computed once a group.
+  __device__ void Unpack(uint32_t word, int step, FourBitScale scale, uint32_t (&values)[4]) {
+    const int group = step * 16 / kGroup;
+    if constexpr (kType == FourBitType::kMxfp4) {
+      const uint32_t scales[2] = {Mxfp4Scale(stored_[0][0] >> (8 * group) & 0xff),
+                                  Mxfp4Scale(stored_[1][0] >> (8 * group) & 0xff)};
+      UnpackMxfp4(word, scales, values);
+    } else {
+      if (step * 16 % kGroup == 0) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          current_[half] = Int4Scale::Read(stored_[half][group], scale);
+        }
+      }
+      UnpackInt4(word, current_, values);
+    }
+  }
+
+ private:
+  uint32_t stored_[2][kType == FourBitType::kMxfp4 ? 1 : kGroups];
+  Int4Scale current_[2];
+};
+
+#endif  // __CUDACC__
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_GEMM_FOUR_BIT_CUH_

@@ -1,0 +1,85 @@
+// Four-bit weights: their layout on the device, and the kernels that make it and that undo it.
+//
+// A weight [rows, stride] is divided into blocks of 64 rows and 128 columns, row block by row
+// block, each block one contiguous piece: 4096 bytes of codes in the order in which the threads of
+// a warp group hold wgmma's 64 x 16 matrices (four_bit.cuh), then the scales, row by row. A kernel
+// copies blocks with plain bulk copies and needs no shuffle. Rows are padded to whole blocks with
+// zeros.
+//
+// One rule gives a weight's value: bf16(scale * (code - zero)), rounded once, for kInt4, and
+// bf16(scale * code) for kMxfp4, whose products are exact but for overflow and underflow. Source of
+// the idea: Marlin (arXiv:2408.11743), which orders codes by tensor-core fragments.
+#ifndef MILLRACE_KERNELS_GEMM_FOUR_BIT_H_
+#define MILLRACE_KERNELS_GEMM_FOUR_BIT_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/types.h"
+
+namespace millrace::kernels {
+
+enum class FourBitType : uint8_t {
+  kInt4,   // integers 0 to 15, a scale and a zero point for each group of columns
+  kMxfp4,  // E2M1 with an E8M0 scale for each 32 columns (OCP Microscaling 1.0)
+};
+
+// The type of kInt4's scales in the file. FP16 has 11 significant bits, BF16 a wider range: the
+// kernels take both as they are.
+enum class FourBitScale : uint8_t { kF16, kBf16 };
+
+inline constexpr int kFourBitRows = 64;      // of a block
+inline constexpr int kFourBitColumns = 128;  // of a block
+inline constexpr int kFourBitCodeBytes = kFourBitRows * kFourBitColumns / 2;
+
+struct FourBitFormat {
+  FourBitType type;
+  int group;  // columns that share a scale: 32, 64 or 128; 32 for kMxfp4
+  FourBitScale scale = FourBitScale::kF16;  // of kInt4
+
+  constexpr bool IsValid() const {
+    return type == FourBitType::kMxfp4 ? group == 32 : group == 32 || group == 64 || group == 128;
+  }
+  // kInt4: 4 bytes a scale (16 bits of scale, 8 of zero point, 8 unused). kMxfp4: 1 byte.
+  constexpr int BlockBytes() const {
+    return kFourBitCodeBytes +
+           kFourBitRows * (kFourBitColumns / group) * (type == FourBitType::kInt4 ? 4 : 1);
+  }
+  constexpr int64_t Bytes(int64_t rows, int64_t stride) const {
+    return (rows + kFourBitRows - 1) / kFourBitRows * (stride / kFourBitColumns) * BlockBytes();
+  }
+};
+
+// Writes a weight's blocks from plain rows. Columns [columns, stride) and padding rows get scale 0.
+struct TileFourBitArgs {
+  FourBitFormat format;
+  int64_t rows;          // of the result
+  int64_t columns;       // a multiple of format.group
+  int64_t stride;        // of the result; a multiple of kColumnPadding, at least `columns`
+  const uint8_t* codes;  // [source rows][columns / 2], the lower four bits are the even column's
+  // [source rows][columns / group]: kInt4 16 bits (format.scale), kMxfp4 8 bits
+  const void* scales;
+  const uint8_t* zeros;  // kInt4: as scales, each 0 to 16; null: 8
+  // The source row of each row, [rows]; -1 gives zeros. Null: row for row. So a gate's rows and its
+  // other factor's become GateLayout::kInterleaved.
+  const int32_t* source_rows;
+  void* out;  // format.Bytes(rows, stride), 16-byte aligned
+};
+cudaError_t LaunchTileFourBit(const TileFourBitArgs& args, cudaStream_t stream);
+
+// Writes the values of a tiled weight to plain BF16 rows: for prompts that multiply by BF16, and
+// the twin that tests compare with.
+struct DequantizeFourBitArgs {
+  FourBitFormat format;
+  const void* tiles;  // format.Bytes(rows, stride), 16-byte aligned
+  int64_t rows;
+  int64_t stride;  // a multiple of kColumnPadding
+  Bf16* out;       // [rows, stride], 16-byte aligned
+};
+cudaError_t LaunchDequantizeFourBit(const DequantizeFourBitArgs& args, cudaStream_t stream);
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_GEMM_FOUR_BIT_H_

@@ -1,0 +1,41 @@
+// What the files with grouped_kernel.cuh's instances and grouped_linear.cu share. One file for each
+// kind of weight, since they take long to compile.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_INSTANCES_H_
+#define MILLRACE_KERNELS_GEMM_SM90_GROUPED_INSTANCES_H_
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/gemm/sm90/grouped_linear.h"
+
+namespace millrace::kernels::sm90 {
+
+struct GroupedParams;
+enum class GroupedKind : uint8_t;
+
+// Returns whether a launch would accept the arguments, but for the device.
+bool IsValid(const GroupedLinearArgs& args);
+
+// Returns the kind of kernel for valid arguments.
+GroupedKind GroupedKindOf(const GroupedLinearArgs& args);
+
+// Returns the parameters of a launch but for those that depend on the instance: weight, row_tiles,
+// steps and stages.
+GroupedParams GroupedParamsOf(const GroupedLinearArgs& args);
+
+// Returns the stages that fit, and the CTAs to launch.
+int GroupedStages(int wanted, int pipeline_bytes, int stage_bytes);
+unsigned GroupedCtas(const GroupedLinearArgs& args, int row_tiles);
+
+// Launch the instance of a kind for the config's tile. `args` are valid.
+cudaError_t LaunchGroupedBf16(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchGroupedFp8(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchGroupedFp8Block(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchGroupedFp8BlockOfBf16(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchGroupedInt4By32(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchGroupedInt4By64(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchGroupedInt4By128(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchGroupedMxfp4(const GroupedLinearArgs& args, cudaStream_t stream);
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_GROUPED_INSTANCES_H_

@@ -1,0 +1,276 @@
+// The kernel behind grouped_linear.h.
+//
+// A CTA takes tiles of kRows rows of a group's weight for up to kTokens of its rows, with all of K
+// in sequence: no sum is split. 128 threads load (grouped_load.cuh), groups of four warps multiply:
+// weights are wgmma's 64-row side, from shared memory or, with four bits, unpacked into registers.
+//
+// The columns of a tile that has fewer rows hold what was in shared memory before. wgmma's columns
+// do not meet, and those are not written.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_KERNEL_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_GROUPED_KERNEL_CUH_
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/delay.cuh"
+#include "kernels/device_util.cuh"
+#include "kernels/gemm/four_bit.cuh"
+#include "kernels/gemm/sm90/async_copy.cuh"
+#include "kernels/gemm/sm90/grouped_load.cuh"
+#include "kernels/gemm/sm90/grouped_output.cuh"
+#include "kernels/gemm/sm90/grouped_shape.cuh"
+#include "kernels/gemm/sm90/wgmma.cuh"
+#include "kernels/gemm/sm90/wide_kernel.cuh"
+#include "kernels/launch.cuh"
+#include "kernels/types.h"
+
+namespace millrace::kernels::sm90 {
+
+// `Delay::Wait` is called before every action that another thread may wait for.
+template <typename Shape, typename Delay>
+class GroupedGemm {
+ public:
+  // `memory`: where the pipeline lies, also as an address.
+  __device__ GroupedGemm(const GroupedParams& params, GroupedBarriers& barriers,
+                         const uint8_t* memory, const GroupedMemory<Shape>& addresses)
+      : p_(params), barriers_(barriers), bytes_(memory), memory_(addresses) {}
+
+  // Called by all multiplying warps.
+  __device__ void Run() {
+    AwaitPredecessor();
+    const int warp = threadIdx.x / kWarpSize;
+    for (;;) {
+      barriers_.full[next_.stage].Wait(next_.phase);
+      const int4 entry = barriers_.tile[next_.stage];
+      const GroupedTile tile = {entry.x, entry.y, entry.z, entry.w};
+      if (tile.count == 0) return;
+      GroupedColumns<Shape::kTokens> columns;
+      if constexpr (kLoadsEarly) columns.Load(p_, tile);
+      float sums[kSums] = {};
+      if constexpr (Shape::kFourBit) {
+        AddFourBit(sums);
+      } else if constexpr (Shape::kFp8) {
+        AddFp8(sums);
+      } else {
+        AddBf16(sums);
+      }
+      if constexpr (!kLoadsEarly) columns.Load(p_, tile);
+      const int first_row = tile.row_tile * Shape::kRows + warp * 16;
+      GroupedWriter<Shape::kTokens>(p_, tile, first_row).Write(sums, columns);
+      if (p_.output.gate != GroupedGate::kNone && tile.row_tile + 1 == p_.row_tiles) {
+        WritePadding(p_, tile, threadIdx.x, Shape::kMathThreads);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kSums = Shape::kTokens / 2;                      // a thread's
+  static constexpr int kStepsPerChunk = kChunk / 32;                    // wgmma takes 32 bytes of K
+  static constexpr uint32_t kNextWeights = Shape::kRows * kChunk >> 4;  // of the next chunk
+  static constexpr uint32_t kNextInputs = Shape::kTokens * kChunk >> 4;
+  static constexpr bool kLoadsEarly = Shape::kTokens <= 32;  // registers are plenty
+
+  __device__ static int RowGroup() { return threadIdx.x / 128; }
+
+  // Multiplies a tile in FP8. The tensor cores' sums of a chunk and of the one before alternate.
+  __device__ void AddFp8(float (&sums)[kSums]) {
+    constexpr int kOdd = Shape::kChunks - 1;  // the odd chunk's index in its stage
+    const int pairs = CeilDiv(p_.chunks, 2);
+    float even[kSums], odd[kSums];
+    chunk_ = 0;
+    NextStage();
+    Begin(0, even);
+    for (int left = pairs; left > 0; --left) {
+      if constexpr (kOdd == 0) NextStage();
+      Begin(kOdd, odd);
+      End<1>(0, even, sums);
+      if constexpr (kOdd == 0) Free();
+      if (left == 1) {
+        End<0>(kOdd, odd, sums);
+        Free();
+        return;
+      }
+      NextStage();
+      Begin(0, even);
+      End<1>(kOdd, odd, sums);
+      Free();
+    }
+    // Never reached, but ptxas multiplies asynchronously only where every path out waits.
+    End<0>(0, even, sums);
+  }
+
+  // Begins the sum of a chunk's products.
+  __device__ void Begin(int of_stage, float (&part)[kSums]) {
+    Fence(part);
+    BeginMultiply();
+    MultiplyChunk(of_stage, part, false);
+    EndMultiply();
+  }
+
+  // Adds it when all but kPending are done. The chunk lies in the oldest stage in use.
+  template <int kPending>
+  __device__ void End(int of_stage, float (&part)[kSums], float (&sums)[kSums]) {
+    WaitForProducts<kPending>();
+    Fence(part);
+    if constexpr (Shape::kBlocks) {
+      AddScaled(of_stage, part, sums);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums[i] += part[i];
+    }
+  }
+
+  // Adds a chunk's sums times their block scales. A chunk beyond K has none, and sums of 0.
+  __device__ void AddScaled(int of_stage, const float (&part)[kSums], float (&sums)[kSums]) {
+    if (chunk_++ >= p_.chunks) return;
+    const uint32_t scales = memory_.Scales(free_, of_stage);
+    const float2 weights = LoadPair(scales);
+#pragma unroll
+    for (int i = 0; i < kSums; i += 4) {
+      const float2 inputs = LoadPair(scales + (2 + 2 * i + threadIdx.x % 4 * 2) * 4);
+      sums[i] = fmaf(part[i], __fmul_rn(inputs.x, weights.x), sums[i]);
+      sums[i + 1] = fmaf(part[i + 1], __fmul_rn(inputs.y, weights.x), sums[i + 1]);
+      sums[i + 2] = fmaf(part[i + 2], __fmul_rn(inputs.x, weights.y), sums[i + 2]);
+      sums[i + 3] = fmaf(part[i + 3], __fmul_rn(inputs.y, weights.y), sums[i + 3]);
+    }
+  }
+  __device__ static float2 LoadPair(uint32_t from) {
+    float2 pair;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(pair.x), "=f"(pair.y)
+                 : "r"(from)
+                 : "memory");
+    return pair;
+  }
+
+  __device__ void AddBf16(float (&sums)[kSums]) {
+    for (int step = 0; step < p_.steps; ++step) {
+      NextStage();
+      Fence(sums);
+      BeginMultiply();
+#pragma unroll
+      for (int chunk = 0; chunk < Shape::kChunks; ++chunk) MultiplyChunk(chunk, sums, true);
+      EndMultiply();
+      if (step == 0) continue;
+      WaitForProducts<1>();
+      Free();
+    }
+    WaitForProducts<0>();
+    Fence(sums);
+    Free();
+  }
+
+  __device__ void MultiplyChunk(int of_stage, float (&sums)[kSums], bool add) const {
+#pragma unroll
+    for (int k = 0; k < kStepsPerChunk; ++k) {
+      MultiplyAsync<Shape::kType, Shape::kTokens>(
+          sums, stage_a_ + of_stage * kNextWeights + k * kNextStep,
+          stage_b_ + of_stage * kNextInputs + k * kNextStep, add || k > 0);
+    }
+  }
+
+  // The codes of 64 columns as wgmma takes them.
+  using Unpacked = uint32_t[kStepsPerChunk][4];
+
+  // Multiplies a tile of four-bit weights. While the products of 64 columns are under way the next
+  // 64 are unpacked into other registers.
+  __device__ void AddFourBit(float (&sums)[kSums]) {
+    Unpacked even, odd;
+    int left = p_.chunks / 2;  // blocks of 128 columns
+    for (int step = 0; step < p_.steps; ++step) {
+      NextStage();
+      const uint8_t* block =
+          bytes_ + stage_ * Shape::kWeightBytes + RowGroup() * Shape::kFourBitRowsBytes;
+      uint32_t inputs = stage_b_;
+      const int blocks = min(left, Shape::kFourBitBlocks);
+      left -= blocks;
+      for (int i = 0; i < blocks; ++i) {
+        FourBitScales<Shape::kFourBitType, Shape::kGroup> scales;
+        scales.Read(block, threadIdx.x % 128 / kWarpSize * 16 + threadIdx.x % kWarpSize / 4);
+        UnpackAndBegin<0>(block, scales, inputs, even, sums);
+        // The products before these are done: of the stage before, too.
+        UnpackAndBegin<1>(block, scales, inputs + kNextInputs, odd, sums);
+        if (i == 0 && step > 0) Free();
+        block += Shape::kFourBitBlockBytes;
+        inputs += 2 * kNextInputs;
+      }
+    }
+    WaitForProducts<0>();
+    Fence(sums);
+    Free();
+  }
+
+  template <int kHalf, typename Scales>
+  __device__ void UnpackAndBegin(const uint8_t* block, Scales& scales, uint32_t inputs,
+                                 Unpacked& values, float (&sums)[kSums]) const {
+    const uint4 codes =
+        *reinterpret_cast<const uint4*>(block + kHalf * 2048 + threadIdx.x % 128 * 16);
+    WaitForProducts<1>();  // those of `values` are done
+#pragma unroll
+    for (int k = 0; k < kStepsPerChunk; ++k) Fence(values[k]);
+    const uint32_t words[kStepsPerChunk] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int k = 0; k < kStepsPerChunk; ++k) {
+      scales.Unpack(words[k], kHalf * kStepsPerChunk + k, p_.four_bit_scale, values[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kStepsPerChunk; ++k) Fence(values[k]);
+    Fence(sums);
+    BeginMultiply();
+#pragma unroll
+    for (int k = 0; k < kStepsPerChunk; ++k) {
+      MultiplyRegistersAsync<Shape::kTokens>(sums, values[k], inputs + k * kNextStep);
+    }
+    EndMultiply();
+  }
+
+  // Waits for the next stage to multiply.
+  __device__ void NextStage() {
+    stage_ = next_.stage;
+    stage_a_ = SwizzledMatrix(memory_.Weights(stage_) + RowGroup() * 64 * kChunk);
+    stage_b_ = SwizzledMatrix(memory_.Inputs(stage_));
+    barriers_.full[stage_].Wait(next_.phase);
+    next_.Advance(p_.stages);
+  }
+
+  // Frees the oldest stage that is in use.
+  __device__ void Free() {
+    Delay::Wait();
+    if (threadIdx.x % kWarpSize == 0) barriers_.empty[free_].Arrive();
+    if (++free_ == p_.stages) free_ = 0;
+  }
+
+  const GroupedParams& p_;
+  GroupedBarriers& barriers_;
+  const uint8_t* const bytes_;
+  const GroupedMemory<Shape> memory_;
+  uint32_t stage_a_ = 0, stage_b_ = 0;  // descriptors of the matrices that are being multiplied
+  PipelineState next_;                  // the stage to read next
+  int stage_ = 0;                       // the stage that is being multiplied
+  int free_ = 0;                        // the stage to free next
+  int chunk_ = 0;                       // the chunk whose sum is added next
+};
+
+template <typename Shape, typename Delay>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kCtasPerSm)
+    GroupedKernel(const __grid_constant__ GroupedParams params) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  __shared__ GroupedBarriers barriers;
+  const GroupedMemory<Shape> addresses(SharedAddress(memory), params.stages);
+  if (threadIdx.x == 0) barriers.Init(params.stages, Shape::kLoadThreads, Shape::kMathWarps);
+  __syncthreads();
+  if (threadIdx.x < Shape::kMathThreads) {
+    if constexpr (Shape::kManySums) TakeRegisters<Shape::kMathRegisters>();
+    GroupedGemm<Shape, Delay>(params, barriers, memory, addresses).Run();
+  } else {
+    if constexpr (Shape::kManySums) GiveRegisters<Shape::kLoadRegisters>();
+    GroupedLoader<Shape, Delay>(params, barriers, addresses)
+        .Run(static_cast<int>(threadIdx.x) - Shape::kMathThreads);
+  }
+}
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_GROUPED_KERNEL_CUH_

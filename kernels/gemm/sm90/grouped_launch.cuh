@@ -1,0 +1,63 @@
+// Launches grouped_kernel.cuh's kernel: makes the tensor map and sizes memory. For the files with
+// its instances and its test, which puts delays into the kernel.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_LAUNCH_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_GROUPED_LAUNCH_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/gemm/sm90/grouped_instances.h"
+#include "kernels/gemm/sm90/grouped_kernel.cuh"
+#include "kernels/gemm/sm90/skinny_launch.cuh"
+#include "kernels/launch.cuh"
+
+namespace millrace::kernels::sm90 {
+
+// Launches the instance. `args` are valid, and their config is the instance's.
+template <typename Shape, typename Delay>
+cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t stream) {
+  GroupedParams params = GroupedParamsOf(args);
+  params.row_tiles = static_cast<int>(CeilDiv<int64_t>(args.weight.rows, Shape::kRows));
+  // FP8 adds up chunks in pairs.
+  params.steps = Shape::kFourBit ? CeilDiv(params.chunks / 2, Shape::kFourBitBlocks)
+                                 : CeilDiv(params.chunks, 2) * 2 / Shape::kChunks;
+  params.stages = GroupedStages(args.config.stages, Shape::kPipelineBytes, Shape::kStageBytes);
+  if constexpr (!Shape::kFourBit) {
+    if (!MakeTensorMap(args.weight.data, args.weight.groups * args.weight.rows,
+                       int64_t{params.chunks} * kChunk, Shape::kRows, Shape::kChunks,
+                       &params.weight)) {
+      return cudaErrorInvalidValue;
+    }
+  }
+  const auto kernel = GroupedKernel<Shape, Delay>;
+  // The attribute has one value, since another thread may launch the kernel with other stages.
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kPipelineBytes);
+  if (error != cudaSuccess) return error;
+  return LaunchDependent(kernel, dim3(GroupedCtas(args, params.row_tiles)), dim3(Shape::kThreads),
+                         params.stages * Shape::kStageBytes, stream, params);
+}
+
+// Launches the instance of `kKind` for the config's tile.
+template <GroupedKind kKind, typename Delay>
+cudaError_t LaunchGroupedKind(const GroupedLinearArgs& args, cudaStream_t stream) {
+  switch (args.config.tile_tokens) {
+    case 8:
+      return LaunchGroupedInstance<GroupedShape<kKind, 8>, Delay>(args, stream);
+    case 16:
+      return LaunchGroupedInstance<GroupedShape<kKind, 16>, Delay>(args, stream);
+    case 32:
+      return LaunchGroupedInstance<GroupedShape<kKind, 32>, Delay>(args, stream);
+    case 64:
+      return LaunchGroupedInstance<GroupedShape<kKind, 64>, Delay>(args, stream);
+    case 128:
+      return LaunchGroupedInstance<GroupedShape<kKind, 128>, Delay>(args, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_GROUPED_LAUNCH_CUH_

@@ -1,0 +1,179 @@
+#include "kernels/gemm/sm90/grouped_linear.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/arguments.h"
+#include "kernels/gemm/sm90/grouped_instances.h"
+#include "kernels/gemm/sm90/grouped_shape.cuh"
+#include "kernels/launch.cuh"
+
+namespace millrace::kernels::sm90 {
+namespace {
+
+bool IsValidWeight(const GroupedWeight& weight) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (weight.data == nullptr || !IsAligned16(weight.data) || weight.groups < 1 ||
+      weight.rows < 16 || weight.rows % 16 != 0 || weight.stride < kColumnPadding ||
+      weight.stride % kColumnPadding != 0 || weight.rows > kMost / weight.groups ||
+      weight.stride > kMost) {
+    return false;
+  }
+  if (weight.four_bit.has_value()) {
+    return weight.type == Type::kBf16 && weight.scaling == WeightScaling::kNone &&
+           weight.four_bit->IsValid();
+  }
+  if (weight.type == Type::kBf16) return weight.scaling == WeightScaling::kNone;
+  return weight.type == Type::kFp8 && weight.scaling != WeightScaling::kNone &&
+         weight.scales != nullptr;
+}
+
+bool IsValidInput(const GroupedLinearArgs& args) {
+  const Activation& input = args.input;
+  if (!kernels::IsValid(input, args.weight.stride) || input.stride != args.weight.stride) {
+    return false;
+  }
+  if (input.type == Type::kBf16 && args.weight.scaling == WeightScaling::kBlock) {
+    return args.config.tile_tokens <= kMostQuantizedTokens;
+  }
+  if (input.type != args.weight.type) return false;
+  if (input.type == Type::kBf16) return true;
+  return (args.weight.scaling == WeightScaling::kBlock) == (input.scaling == Scaling::kTokenGroup);
+}
+
+bool IsValidOutput(const GroupedLinearArgs& args) {
+  if (args.output == nullptr || !IsAligned16(args.output) || args.output_stride % 8 != 0) {
+    return false;
+  }
+  if (args.gate == GroupedGate::kNone) {
+    return args.output_scale == nullptr && args.output_type != Type::kFp8 &&
+           args.output_stride >= args.weight.rows;
+  }
+  const Type type = args.output_scale != nullptr ? Type::kFp8 : Type::kBf16;
+  return args.output_type == type && args.output_stride % kColumnPadding == 0 &&
+         args.output_stride >= args.weight.rows / 2;
+}
+
+bool AreValidRows(const GroupedLinearArgs& args) {
+  if (args.tokens < 0 || args.slots < 1) return false;
+  if (args.rows == nullptr) return args.slots == 1 && args.weight.groups == 1;
+  const GroupedRows& rows = *args.rows;
+  return rows.order != nullptr && rows.offsets != nullptr && rows.tiles != nullptr &&
+         IsAligned16(rows.tiles) && rows.tile_count != nullptr &&
+         rows.tile_rows == args.config.tile_tokens && rows.groups == args.weight.groups &&
+         rows.pairs >= 0 && rows.pairs <= int64_t{args.tokens} * args.slots;
+}
+
+int Pairs(const GroupedLinearArgs& args) {
+  return args.rows == nullptr ? args.tokens : args.rows->pairs;
+}
+
+}  // namespace
+
+bool IsValid(const GroupedLinearArgs& args) {
+  if (!IsValidWeight(args.weight)) return false;
+  const int64_t input_words = args.weight.stride / 8;  // at most, of 16 bytes
+  const int tile = args.config.tile_tokens;
+  return IsValidInput(args) && IsValidOutput(args) && AreValidRows(args) &&
+         args.tokens * input_words <= std::numeric_limits<int32_t>::max() &&
+         args.config.stages >= kMinGroupedStages && args.config.ctas >= 1 &&
+         (tile == 8 || tile == 16 || tile == 32 || tile == 64 || tile == 128);
+}
+
+GroupedKind GroupedKindOf(const GroupedLinearArgs& args) {
+  const GroupedWeight& weight = args.weight;
+  if (weight.four_bit.has_value()) {
+    if (weight.four_bit->type == FourBitType::kMxfp4) return GroupedKind::kMxfp4;
+    return weight.four_bit->group == 32   ? GroupedKind::kInt4By32
+           : weight.four_bit->group == 64 ? GroupedKind::kInt4By64
+                                          : GroupedKind::kInt4By128;
+  }
+  if (weight.type == Type::kBf16) return GroupedKind::kBf16;
+  if (weight.scaling != WeightScaling::kBlock) return GroupedKind::kFp8;
+  return args.input.type == Type::kBf16 ? GroupedKind::kFp8BlockOfBf16 : GroupedKind::kFp8Block;
+}
+
+GroupedParams GroupedParamsOf(const GroupedLinearArgs& args) {
+  const GroupedWeight& weight = args.weight;
+  const int64_t row_bytes = weight.stride * (weight.type == Type::kFp8 ? 1 : 2);
+  const bool gated = args.gate != GroupedGate::kNone;
+  return {
+      .weight = {},
+      .four_bit = static_cast<const uint8_t*>(weight.data),
+      .four_bit_scale = weight.four_bit.has_value() ? weight.four_bit->scale : FourBitScale::kF16,
+      .weight_scales = weight.scales,
+      .weight_scaling = weight.scaling,
+      .block_scale_stride = BlockScaleStride(weight.stride),
+      .row_blocks = static_cast<int>(CeilDiv<int64_t>(gated ? weight.rows / 2 : weight.rows, 128)),
+      .input = static_cast<const uint8_t*>(args.input.data),
+      .input_scales = args.input.scales,
+      .input_scaling = args.input.scaling,
+      .padded_tokens = static_cast<int>(PaddedTokens(args.tokens)),
+      .input_words =
+          static_cast<unsigned>(weight.stride * (args.input.type == Type::kFp8 ? 1 : 2) / 16),
+      .groups = args.rows != nullptr ? *args.rows : GroupedRows{},
+      .tokens = args.tokens,
+      .slots = args.slots,
+      .bias = args.bias,
+      .output = {.data = args.output,
+                 .stride = args.output_stride,
+                 .fp32 = args.output_type == Type::kF32,
+                 .gate = args.gate,
+                 .scale = args.output_scale},
+      .rows = static_cast<int>(weight.rows),
+      .row_tiles = 0,
+      .chunks = static_cast<int>(row_bytes / kChunk),
+      .steps = 0,
+      .stages = 0};
+}
+
+int GroupedStages(int wanted, int pipeline_bytes, int stage_bytes) {
+  return std::min({wanted, kMaxStages, pipeline_bytes / stage_bytes});
+}
+
+unsigned GroupedCtas(const GroupedLinearArgs& args, int row_tiles) {
+  const int tile = args.config.tile_tokens;
+  const int most = args.rows == nullptr ? CeilDiv(args.tokens, tile)
+                                        : MaxGroupTiles(args.rows->pairs, args.rows->groups, tile);
+  return static_cast<unsigned>(std::min<int64_t>(args.config.ctas, int64_t{most} * row_tiles));
+}
+
+GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
+  int device = 0, sms = 132;
+  if (cudaGetDevice(&device) == cudaSuccess) {
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  }
+  int tile = 8;
+  while (tile < 128 && tile < CeilDiv(pairs, weight.groups)) tile *= 2;
+  return {.tile_tokens = tile, .stages = kMaxStages, .ctas = tile <= 32 ? 2 * sms : sms};
+}
+
+cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream) {
+  if (!IsValid(args)) return cudaErrorInvalidValue;
+  if (!KernelsAwait()) return cudaErrorNotSupported;
+  if (Pairs(args) == 0) return cudaSuccess;
+  switch (GroupedKindOf(args)) {
+    case GroupedKind::kBf16:
+      return LaunchGroupedBf16(args, stream);
+    case GroupedKind::kFp8:
+      return LaunchGroupedFp8(args, stream);
+    case GroupedKind::kFp8Block:
+      return LaunchGroupedFp8Block(args, stream);
+    case GroupedKind::kFp8BlockOfBf16:
+      return LaunchGroupedFp8BlockOfBf16(args, stream);
+    case GroupedKind::kInt4By32:
+      return LaunchGroupedInt4By32(args, stream);
+    case GroupedKind::kInt4By64:
+      return LaunchGroupedInt4By64(args, stream);
+    case GroupedKind::kInt4By128:
+      return LaunchGroupedInt4By128(args, stream);
+    case GroupedKind::kMxfp4:
+      return LaunchGroupedMxfp4(args, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace millrace::kernels::sm90

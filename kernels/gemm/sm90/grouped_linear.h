@@ -1,0 +1,107 @@
+// Grouped linears on Hopper: rows of tokens that belong to groups (a mixture's experts), each group
+// with a weight of its own. One kernel from one token to whole prompts, in BF16, FP8 and four bits;
+// with one group it is a linear with four-bit weights.
+//
+// Exact: K is summed in sequence and unsplit, in the order and with the roundings of the dense
+// linears (linear.h): BF16 in one sum of the tensor cores, FP8 in sums of 128 products that are
+// added in fp32 (with block scales, fma(sum, input scale * weight scale, total)), four bits like
+// BF16 on the weight's values (four_bit.h). wgmma's sums do not depend on its other columns nor on
+// how many there are, so an output's bits depend on its own row of input and on its group's weight:
+// not on the other rows, not on the tiles, not on how rows are divided among groups.
+//
+// The epilogue computes, in fp32, p = fma(sum * input scale, weight scale, bias), and then stores p
+// or joins the factors of a gated linear, rounded once. Reads each weight once for each tile of a
+// group's rows: tiles of one group that share a part of the weight are neighbours in time, so that
+// all but one find it in the L2 cache. Launched for programmatic dependent launch (launch.cuh).
+//
+// Ideas: weights as wgmma's 64-row side for few tokens (TurboMind), a ring of stages that never
+// drains between tiles (CUTLASS's persistent grouped GEMM), weights unpacked into wgmma's registers
+// (Machete), gate and up interleaved so that one thread has both (MonoMoE).
+#ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_LINEAR_H_
+#define MILLRACE_KERNELS_GEMM_SM90_GROUPED_LINEAR_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/gemm/four_bit.h"
+#include "kernels/gemm/grouped.h"
+#include "kernels/types.h"
+
+namespace millrace::kernels::sm90 {
+
+// The weights of all groups, one behind the other, constant while steps run.
+struct GroupedWeight {
+  // BF16 or FP8: [groups][rows][stride], 16-byte aligned. Four bits: [groups] of
+  // four_bit->Bytes(rows, stride).
+  const void* data;
+  Type type;  // kBf16 or kFp8; kBf16 with four_bit
+  WeightScaling scaling;
+  int groups;
+  int64_t rows;    // of a group; a multiple of 16
+  int64_t stride;  // a multiple of kColumnPadding
+  // kTensor: [groups]. kChannel: [groups][rows], by physical row. kBlock: [groups] of
+  // [blocks of rows][BlockScaleStride(stride)]; of a gated linear [groups][2][ceil(rows / 2 / 128)]
+  // [BlockScaleStride(stride)], the gate's blocks and then those of the other factor.
+  const float* scales = nullptr;
+  std::optional<FourBitFormat> four_bit = std::nullopt;
+};
+
+// How the last step joins a gated linear's factors; the gate's rows and the other factor's (up) lie
+// as GateLayout::kInterleaved says.
+enum class GroupedGate : uint8_t {
+  kNone,          // they are stored
+  kSilu,          // gate / (1 + exp(-gate)) * up
+  kGeluTanh,      // gelu(gate) * up, by its tanh (arXiv:1606.08415)
+  kClampedSwish,  // g / (1 + exp(-1.702 g)) * (u + 1): g = min(gate, 7), u = up within -7 and 7
+};
+
+// How the product is divided. None of it changes a bit of the result.
+struct GroupedConfig {
+  int tile_tokens;  // 8, 16, 32, 64 or 128: GroupedRows::tile_rows
+  int stages;       // of the pipeline, at least 4; fewer where they do not fit
+  int ctas;         // at most
+
+  friend bool operator==(const GroupedConfig&, const GroupedConfig&) = default;
+};
+
+inline constexpr int kMostQuantizedTokens = 16;
+
+struct GroupedLinearArgs {
+  GroupedWeight weight;
+  // Null: one group, whose rows are the `tokens` in sequence. Else rows->groups is weight.groups.
+  const GroupedRows* rows;
+  int tokens;  // of the input
+  // Pair p reads row p / slots of the input and writes row p of the output: slots is the number of
+  // experts a token has where tokens come in, and 1 where each pair has a row of its own. 1 without
+  // `rows`.
+  int slots;
+  // BF16 (also for four bits), or FP8: kTensor or kToken; kTokenGroup where the weight has kBlock,
+  // with scales for PaddedTokens(tokens). Such a weight may also have inputs in BF16, where
+  // config.tile_tokens is at most kMostQuantizedTokens: they are quantized on their way, with the
+  // bits of LaunchQuantize with kTokenGroup.
+  Activation input;
+  const float* bias = nullptr;  // [groups][weight.rows], by physical row; null: none
+  GroupedGate gate = GroupedGate::kNone;
+  // [pairs][output_stride], 16-byte aligned: BF16 or fp32, with at least weight.rows; of a gated
+  // linear weight.rows / 2 in rows of a multiple of kColumnPadding, which are filled with zeros:
+  // BF16, or FP8 where `output_scale` is not null.
+  void* output;
+  Type output_type;
+  int64_t output_stride;  // elements; a multiple of 8
+  const float* output_scale =
+      nullptr;  // [1], read: the FP8 output is value / scale by fp8.cuh's rule
+  GroupedConfig config;
+};
+
+// Returns the config for `pairs` rows that fall on `groups` groups.
+GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs);
+
+// Writes the rows of the pairs in `rows` (or all tokens) alone. cudaErrorInvalidValue where the
+// arguments violate what stands above; cudaErrorNotSupported where the device is not Hopper.
+cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream);
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_GROUPED_LINEAR_H_

@@ -1,0 +1,184 @@
+// The epilogue of grouped_kernel.cuh: scales the sums of a tile, adds biases, joins a gated
+// linear's factors, rounds and writes.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_OUTPUT_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_GROUPED_OUTPUT_CUH_
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/device_util.cuh"
+#include "kernels/elementwise/gate.cuh"
+#include "kernels/fp8.cuh"
+#include "kernels/gemm/sm90/gate_output.cuh"
+#include "kernels/gemm/sm90/grouped_shape.cuh"
+#include "kernels/types.h"
+
+namespace millrace::kernels::sm90 {
+
+// Returns the joined factors. No step can be contracted in one kernel and not in another. NaN stays
+// NaN.
+__device__ inline float JoinFactors(GroupedGate function, float gate, float up) {
+  if (function == GroupedGate::kSilu) return Gate(gate, up);
+  if (function == GroupedGate::kGeluTanh) {
+    // x / 2 (1 + tanh(z)) is x / (1 + exp(-2 z)).
+    constexpr float kTwice = 2 * 0.7978845608028654f;  // 2 sqrt(2 / pi)
+    const float cube = __fmul_rn(__fmul_rn(gate, gate), gate);
+    const float z = __fmul_rn(kTwice, __fmaf_rn(0.044715f, cube, gate));
+    return __fmul_rn(__fmul_rn(gate, Sigmoid(z)), up);
+  }
+  gate = gate > 7 ? 7 : gate;
+  up = up > 7 ? 7 : up < -7 ? -7 : up;
+  const float swish = __fmul_rn(gate, Sigmoid(__fmul_rn(1.702f, gate)));
+  return __fmul_rn(swish, __fadd_rn(up, 1.0f));
+}
+
+// Where a tile's rows go, and what their inputs are scaled by.
+template <int kTokens>
+struct GroupedColumns {
+  int pair[kTokens / 8];     // of row lane / 4 of each eight
+  float scale[kTokens / 4];  // of rows 2 (lane % 4) and the next, which a lane has sums of
+
+  __device__ void Load(const GroupedParams& p, const GroupedTile& tile) {
+    const int lane = threadIdx.x % kWarpSize;
+    const auto pair_of = [&](int row) {
+      if (row >= tile.count) return 0;
+      return p.groups.order == nullptr ? tile.first + row : p.groups.order[tile.first + row];
+    };
+    const float known = p.input_scaling == Scaling::kTensor ? *p.input_scales : 1;
+#pragma unroll
+    for (int i = 0; i < kTokens / 8; ++i) {
+      pair[i] = pair_of(8 * i + lane / 4);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        float& own = scale[2 * i + j];
+        own = known;
+        if (p.input_scaling == Scaling::kToken) {
+          own = p.input_scales[pair_of(8 * i + lane % 4 * 2 + j) / p.slots];
+        }
+      }
+    }
+  }
+};
+
+// Writes a warp's 16 rows of weights for the tile's rows, from the registers in which wgmma leaves
+// the sums: sums[4 i + 2 half + j] is weight row lane / 4 + 8 half, tile row 8 i + 2 (lane % 4) +
+// j.
+template <int kTokens>
+class GroupedWriter {
+ public:
+  // `first_row`: the warp's, of the group's weight. Called by whole warps.
+  __device__ GroupedWriter(const GroupedParams& params, const GroupedTile& tile, int first_row)
+      : p_(params), tile_(tile), first_row_(first_row) {}
+
+  __device__ void Write(const float (&sums)[kTokens / 2], const GroupedColumns<kTokens>& columns) {
+    if (first_row_ >= p_.rows) return;  // rows are a multiple of 16
+    LoadRows();
+#pragma unroll
+    for (int i = 0; i < kTokens / 8; ++i) {
+      if (8 * i >= tile_.count) break;
+      float values[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        values[j] = __fmaf_rn(__fmul_rn(sums[4 * i + j], columns.scale[2 * i + j % 2]),
+                              scale_[j / 2], bias_[j / 2]);
+      }
+      const bool inside = 8 * i + Lane() / 4 < tile_.count;
+      if (p_.output.gate != GroupedGate::kNone) {
+        WriteGated(values, columns.pair[i], inside);
+      } else if (p_.output.fp32) {
+        WriteFp32(values, 8 * i);
+      } else {
+        WriteBf16(values, columns.pair[i], inside);
+      }
+    }
+  }
+
+ private:
+  __device__ static int Lane() { return threadIdx.x % kWarpSize; }
+
+  __device__ void LoadRows() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = int64_t{tile_.group} * p_.rows + first_row_ + Lane() / 4 + 8 * half;
+      scale_[half] = p_.weight_scaling == WeightScaling::kTensor    ? p_.weight_scales[tile_.group]
+                     : p_.weight_scaling == WeightScaling::kChannel ? p_.weight_scales[at]
+                                                                    : 1;
+      bias_[half] = p_.bias == nullptr ? 0 : p_.bias[at];
+    }
+  }
+
+  // Lanes exchange their values, so that each has two neighbouring columns of one row.
+  __device__ void WriteBf16(const float (&values)[4], int pair, bool inside) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t columns = Transposed(Pair(values[2 * half], values[2 * half + 1]));
+      if (inside) {
+        *reinterpret_cast<uint32_t*>(static_cast<Bf16*>(p_.output.data) + pair * p_.output.stride +
+                                     first_row_ + 8 * half + Lane() % 4 * 2) = columns;
+      }
+    }
+  }
+
+  __device__ void WriteGated(const float (&values)[4], int pair, bool inside) const {
+    const float joined[2] = {JoinFactors(p_.output.gate, values[0], values[2]),
+                             JoinFactors(p_.output.gate, values[1], values[3])};
+    const int64_t at = pair * p_.output.stride + first_row_ / 2 + Lane() % 4 * 2;
+    if (p_.output.scale != nullptr) {
+      const uint32_t codes =
+          Fp8Codes2(make_float2(joined[0], joined[1]), Fp8Inverse(*p_.output.scale));
+      const uint32_t columns = Transposed(__byte_perm(codes, 0, 0x4140));  // each in 16 bits
+      if (inside) {
+        *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(p_.output.data) + at) =
+            static_cast<uint16_t>(__byte_perm(columns, 0, 0x4420));
+      }
+    } else {
+      const uint32_t columns = Transposed(Pair(joined[0], joined[1]));
+      if (inside) {
+        *reinterpret_cast<uint32_t*>(static_cast<Bf16*>(p_.output.data) + at) = columns;
+      }
+    }
+  }
+
+  __device__ void WriteFp32(const float (&values)[4], int first) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = first + Lane() % 4 * 2 + i % 2;
+      if (row >= tile_.count) continue;
+      const int64_t pair =
+          p_.groups.order == nullptr ? tile_.first + row : p_.groups.order[tile_.first + row];
+      static_cast<float*>(
+          p_.output.data)[pair * p_.output.stride + first_row_ + Lane() / 4 + i / 2 * 8] =
+          values[i];
+    }
+  }
+
+  __device__ static uint32_t Pair(float first, float second) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+
+  const GroupedParams& p_;
+  const GroupedTile& tile_;
+  const int first_row_;
+  float scale_[2], bias_[2];
+};
+
+// Fills the columns of a gated linear's output behind those of the weight with zeros, for a tile's
+// rows. Called by all `threads`, of which this one is `thread`.
+__device__ inline void WritePadding(const GroupedParams& p, const GroupedTile& tile, int thread,
+                                    int threads) {
+  const int element = p.output.scale != nullptr ? 1 : 2;  // bytes
+  const int words = static_cast<int>(p.output.stride - p.rows / 2) * element / 8;
+  for (int i = thread; i < words * tile.count; i += threads) {
+    const int row = tile.first + i / words;
+    const int64_t pair = p.groups.order == nullptr ? row : p.groups.order[row];
+    uint8_t* const to = static_cast<uint8_t*>(p.output.data) +
+                        (pair * p.output.stride + p.rows / 2) * element + i % words * 8;
+    *reinterpret_cast<uint2*>(to) = make_uint2(0, 0);
+  }
+}
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_GROUPED_OUTPUT_CUH_

@@ -1,0 +1,145 @@
+// The parameters of grouped_kernel.cuh's kernel, and how its shared memory is divided.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_SHAPE_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_GROUPED_SHAPE_CUH_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/device_util.cuh"
+#include "kernels/gemm/four_bit.h"
+#include "kernels/gemm/grouped.h"
+#include "kernels/gemm/sm90/async_copy.cuh"
+#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/gemm/sm90/pipeline.cuh"
+#include "kernels/gemm/sm90/skinny_shape.cuh"
+#include "kernels/types.h"
+
+namespace millrace::kernels::sm90 {
+
+// What a kernel is compiled for: the elements of weights and inputs, and where scales come in.
+enum class GroupedKind : uint8_t {
+  kBf16,
+  kFp8,
+  kFp8Block,
+  kFp8BlockOfBf16,  // with inputs in BF16, which the loading threads quantize
+  kInt4By32,
+  kInt4By64,
+  kInt4By128,
+  kMxfp4
+};
+
+struct GroupedOutput {
+  void* data;  // [pairs][stride]
+  int64_t stride;
+  bool fp32;
+  GroupedGate gate;
+  const float* scale;  // of an FP8 output, or null
+};
+
+struct GroupedParams {
+  CUtensorMap weight;       // boxes of kRows rows and kChunks chunks; not with four bits
+  const uint8_t* four_bit;  // the blocks of four-bit weights
+  FourBitScale four_bit_scale;
+  const float* weight_scales;  // or null
+  WeightScaling weight_scaling;
+  int64_t block_scale_stride;  // kBlock: from a row of blocks to the next
+  int row_blocks;              // kBlock: rows of blocks of a group, of the gate alone where gated
+  const uint8_t* input;        // [tokens][input_words] of 16 bytes
+  const float* input_scales;   // or null
+  Scaling input_scaling;
+  int padded_tokens;
+  unsigned input_words;
+  GroupedRows groups;  // without an order there is one group, of `tokens` rows
+  int tokens;
+  int slots;
+  const float* bias;  // [groups][rows], or null
+  GroupedOutput output;
+  int rows;       // of a group's weight
+  int row_tiles;  // of kRows
+  int chunks;     // of 128 bytes of an input row
+  int steps;      // of a tile, each a stage of kChunks chunks
+  int stages;     // of the pipeline: kMinGroupedStages ... kMaxStages
+};
+
+// The loading threads let a stage's inputs arrive when they have begun kLoadLag further ones.
+inline constexpr int kLoadLag = 2;
+inline constexpr int kMinGroupedStages = kLoadLag + 2;
+
+// A tile of the product, as the loading threads hand it to the others. No rows: the end.
+struct GroupedTile {
+  int group, row_tile;
+  int first, count;  // of the order
+};
+
+struct GroupedBarriers {
+  Barrier full[kMaxStages];   // completes when a stage's weights and inputs have arrived
+  Barrier empty[kMaxStages];  // completes when all multiplying warps have read a stage
+  int4 tile[kMaxStages];      // the GroupedTile that a stage belongs to
+
+  // Runs on one thread. Each loading thread arrives when its inputs are there, and one of them when
+  // it announces the weights.
+  __device__ void Init(int stages, int loaders, int consumers) {
+    for (int i = 0; i < stages; ++i) {
+      full[i].Init(loaders + 1);
+      empty[i].Init(consumers);
+    }
+    FenceBarrierInit();
+  }
+};
+
+template <GroupedKind kOperands, int kTileTokens>
+struct GroupedShape {
+  static constexpr GroupedKind kKind = kOperands;
+  static constexpr int kTokens = kTileTokens;
+  static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64 || kTokens == 128);
+  static constexpr bool kQuantizes = kKind == GroupedKind::kFp8BlockOfBf16;
+  static constexpr bool kBlocks = kKind == GroupedKind::kFp8Block || kQuantizes;
+  static constexpr bool kFp8 = kKind == GroupedKind::kFp8 || kBlocks;
+  static constexpr bool kFourBit = !kFp8 && kKind != GroupedKind::kBf16;
+  static constexpr FourBitType kFourBitType =
+      kKind == GroupedKind::kMxfp4 ? FourBitType::kMxfp4 : FourBitType::kInt4;
+  static constexpr int kGroup = kKind == GroupedKind::kInt4By128  ? 128
+                                : kKind == GroupedKind::kInt4By64 ? 64
+                                                                  : 32;
+  static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
+
+  static constexpr int kRowGroups = kTokens <= 32 ? 1 : 2;  // groups of four warps, 64 rows each
+  static constexpr int kRows = 64 * kRowGroups;
+  static constexpr int kMathWarps = 4 * kRowGroups;
+  static constexpr int kMathThreads = kMathWarps * kWarpSize;
+  static constexpr int kLoadThreads = 128;
+  static constexpr int kThreads = kMathThreads + kLoadThreads;
+  static constexpr int kCtasPerSm = kTokens <= 32 ? 2 : 1;
+  // So many sums need registers of the loading threads.
+  static constexpr bool kManySums = kTokens == 128 && kKind != GroupedKind::kBf16;
+  static constexpr int kMathRegisters = kFp8 ? 224 : 208;
+  static constexpr int kLoadRegisters = kFp8 ? 56 : 88;
+
+  // A stage has kChunks times 128 bytes of each input row.
+  static constexpr int kChunks =
+      kFourBit ? (kTokens <= 16 || kTokens == 64 ? 4 : 2) : (kTokens == 128 ? 1 : 2);
+  static constexpr int kFourBitBlocks = kChunks / 2;  // of 128 columns, in a stage
+  static constexpr int kFourBitBlockBytes =
+      FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();
+  static constexpr int kFourBitRowsBytes = kFourBitBlocks * kFourBitBlockBytes;  // of 64 rows
+  static constexpr int kWeightBytes =
+      kFourBit ? CeilDiv(kRowGroups * kFourBitRowsBytes, kSwizzleBytes) * kSwizzleBytes
+               : kRows * kChunks * kChunk;
+  static constexpr int kInputBytes = kTokens * kChunks * kChunk;
+  // Of each chunk with block scales: the weights' two, of the gate and of the other factor (or
+  // twice the same), and each token's.
+  static constexpr int kChunkScales = 2 + kTokens;
+  static constexpr int kScaleBytes =
+      kBlocks ? kChunks * kChunkScales * static_cast<int>(sizeof(float)) : 0;
+  static constexpr int kStageBytes = kWeightBytes + kInputBytes + kScaleBytes;
+  static_assert(kInputBytes % kSwizzleBytes == 0 && kWeightBytes % kSwizzleBytes == 0);
+  // Of a CTA's pipeline, at most: 227 KB for an SM, of which each CTA needs 1 KB itself and up to
+  // 1 KB for barriers and alignment.
+  static constexpr int kPipelineBytes = (kCtasPerSm == 2 ? 111 : 224) * 1024;
+  static_assert(kPipelineBytes / kStageBytes >= kMinGroupedStages);
+};
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_GROUPED_SHAPE_CUH_

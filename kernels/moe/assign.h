@@ -1,0 +1,39 @@
+// Divides (token, slot) pairs among experts, on the device: what grouped linears read
+// (kernels/gemm/grouped.h).
+#ifndef MILLRACE_KERNELS_MOE_ASSIGN_H_
+#define MILLRACE_KERNELS_MOE_ASSIGN_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/gemm/grouped.h"
+
+namespace millrace::kernels {
+
+inline constexpr int kMaxAssignedGroups = 512;
+inline constexpr int kMaxPairs = 8192 * 16;
+// Up to so many pairs one CTA makes the assignment, and LaunchRoute can (RouteArgs::assign).
+inline constexpr int kFewPairs = 512;
+
+// Pair p = token * slots + slot belongs to group ids[p] - first_expert; pairs outside
+// [0, rows.groups) are left out, such as those of experts that another rank has. Writes `rows`:
+// each group's pairs in ascending order, the groups' offsets, and the list of tiles of at most
+// rows.tile_rows rows of one group.
+//
+// Of more than few pairs each group's CTA counts all by itself, so none waits for another; sums are
+// of integers, so the result is the same each time. Reads ids a few times, from the L2 cache.
+struct AssignArgs {
+  const int32_t* ids;  // [rows.pairs], 4-byte aligned
+  int first_expert;
+  GroupedRows rows;  // up to kMaxPairs pairs and kMaxAssignedGroups groups
+};
+
+// Returns whether a launch would accept the arguments.
+bool IsValid(const AssignArgs& args);
+
+cudaError_t LaunchAssign(const AssignArgs& args, cudaStream_t stream);
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_MOE_ASSIGN_H_

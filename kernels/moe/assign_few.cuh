@@ -1,0 +1,81 @@
+// An assignment of few pairs by one CTA: assign.cu's kernel for them, and the end of route.cu's.
+#ifndef MILLRACE_KERNELS_MOE_ASSIGN_FEW_CUH_
+#define MILLRACE_KERNELS_MOE_ASSIGN_FEW_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/device_util.cuh"
+#include "kernels/gemm/grouped.h"
+#include "kernels/moe/assign.h"
+
+namespace millrace::kernels {
+
+inline constexpr int kAssignThreads = 512;  // a thread for each group, and for each of few pairs
+static_assert(kAssignThreads >= kMaxAssignedGroups && kAssignThreads >= kFewPairs);
+
+struct AssignFewShared {
+  int ids[kFewPairs];  // of groups; -1: left out
+  int counts[kMaxAssignedGroups];
+  int rows_before[kMaxAssignedGroups];  // of the groups before this one
+  int of_warps[2][kAssignThreads / kWarpSize];
+};
+
+// Writes args.rows. Called by all kAssignThreads threads of a CTA. Reads ids from the L2 cache,
+// since other CTAs may have written them.
+__device__ inline void AssignFew(const AssignArgs& args, AssignFewShared& shared) {
+  const GroupedRows& rows = args.rows;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kWarpSize, warp = thread / kWarpSize;
+  shared.counts[thread] = 0;
+  __syncthreads();
+  int own = -1;  // the group of this thread's pair
+  if (thread < rows.pairs) {
+    const int group = __ldcg(args.ids + thread) - args.first_expert;
+    if (group >= 0 && group < rows.groups) own = group;
+    shared.ids[thread] = own;
+    if (own >= 0) atomicAdd(&shared.counts[own], 1);
+  }
+  __syncthreads();
+
+  // Sums over the groups before this thread's group, which has its number.
+  const int count = shared.counts[thread], tiles = CeilDiv(count, rows.tile_rows);
+  int sums[2] = {count, tiles};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int distance = 1; distance < kWarpSize; distance *= 2) {
+      const int other = __shfl_up_sync(kFullWarp, sums[i], distance);
+      if (lane >= distance) sums[i] += other;
+    }
+    if (lane == kWarpSize - 1) shared.of_warps[i][warp] = sums[i];
+  }
+  __syncthreads();
+  for (int i = 0; i < warp; ++i) {
+    sums[0] += shared.of_warps[0][i];
+    sums[1] += shared.of_warps[1][i];
+  }
+  const int first_row = sums[0] - count, first_tile = sums[1] - tiles;
+  shared.rows_before[thread] = first_row;
+  if (thread < rows.groups) {
+    rows.offsets[thread] = first_row;
+    for (int i = 0; i < tiles; ++i) {
+      rows.tiles[first_tile + i] = {thread, first_tile, first_row, count};
+    }
+    if (thread + 1 == rows.groups) {
+      rows.offsets[rows.groups] = sums[0];
+      *rows.tile_count = sums[1];
+    }
+  }
+  __syncthreads();
+
+  if (own < 0) return;
+  int before = 0;  // pairs of the group before this thread's
+  for (int i = 0; i < thread; ++i) before += shared.ids[i] == own;
+  rows.order[shared.rows_before[own] + before] = thread;
+}
+
+}  // namespace millrace::kernels
+
+#endif  // MILLRACE_KERNELS_MOE_ASSIGN_FEW_CUH_

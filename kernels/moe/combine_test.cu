@@ -1,0 +1,154 @@
+#include "kernels/moe/combine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/test_util.h"
+
+namespace millrace::kernels {
+namespace {
+
+struct Case {
+  Case(int tokens, int slots, int width)
+      : tokens(tokens),
+        slots(slots),
+        width(width),
+        stride(width + 8),
+        residual(RandomNormal(static_cast<size_t>(tokens) * width, 1)),
+        y(ToBf16(RandomNormal(static_cast<size_t>(tokens) * slots * stride, 2))),
+        shared(ToBf16(RandomNormal(static_cast<size_t>(tokens) * stride, 3))),
+        scores(RandomNormal(static_cast<size_t>(tokens) * slots, 4)),
+        logits(RandomNormal(static_cast<size_t>(tokens) * 3, 5)) {
+    for (int pair = 0; pair < tokens * slots; ++pair) ids.push_back(pair * 7 % 10);
+  }
+  int tokens, slots, width;
+  int64_t stride;
+  std::vector<float> residual;
+  std::vector<Bf16> y, shared;
+  std::vector<float> scores, logits;
+  std::vector<int32_t> ids;
+};
+
+// What a launch is given beside the experts' outputs.
+struct Form {
+  bool fp32, local, shared, gated;
+  float factor;
+};
+
+// The residual after a launch on `tokens` tokens from `first` on.
+std::vector<float> Combined(const Case& test, const Form& form, int first, int tokens) {
+  std::vector<float> y_floats;
+  for (const Bf16 value : test.y) y_floats.push_back(static_cast<float>(value));
+  const DeviceBuffer<Bf16> y(test.y), shared(test.shared);
+  const DeviceBuffer<float> y_fp32(y_floats), scores(test.scores), logits(test.logits);
+  const DeviceBuffer<float> residual(test.residual);
+  const DeviceBuffer<int32_t> ids(test.ids);
+  const int64_t pair = static_cast<int64_t>(first) * test.slots;
+  EXPECT_EQ(
+      LaunchCombine({.residual = residual.get() + static_cast<int64_t>(first) * test.width,
+                     .y = form.fp32 ? static_cast<const void*>(y_fp32.get() + pair * test.stride)
+                                    : static_cast<const void*>(y.get() + pair * test.stride),
+                     .y_type = form.fp32 ? Type::kF32 : Type::kBf16,
+                     .y_stride = test.stride,
+                     .scores = scores.get() + pair,
+                     .ids = form.local ? ids.get() + pair : nullptr,
+                     .first_expert = 2,
+                     .experts = 5,
+                     .shared = form.shared ? shared.get() + first * test.stride : nullptr,
+                     .shared_stride = test.stride,
+                     .shared_logits =
+                         form.gated ? logits.get() + static_cast<int64_t>(first) * 3 + 1 : nullptr,
+                     .shared_logit_stride = 3,
+                     .factor = form.factor,
+                     .tokens = tokens,
+                     .slots = test.slots,
+                     .width = test.width},
+                    nullptr),
+      cudaSuccess);
+  EXPECT_TRUE(residual.GuardsIntact());
+  return residual.Download();
+}
+
+TEST(CombineTest, MatchesDoubleAndDependsOnTheTokenAlone) {
+  for (const int width : {8, 576, 2880, 4096}) {
+    for (const int slots : {1, 2, 4, 5, 8, 16}) {
+      const Case test(21, slots, width);
+      for (const Form& form : {Form{false, false, false, false, 1},
+                               {true, false, false, false, 0.5f},
+                               {false, true, true, false, 1},
+                               {false, true, true, true, 0.22f},
+                               {true, true, true, true, 1}}) {
+        SCOPED_TRACE(testing::Message() << width << " columns, " << slots << " slots");
+        const std::vector<float> all = Combined(test, form, 0, 21);
+        for (int token = 0; token < 21; ++token) {
+          for (int c = 0; c < width; ++c) {
+            double sum = 0;
+            for (int slot = 0; slot < slots; ++slot) {
+              const int pair = token * slots + slot;
+              if (form.local && (test.ids[pair] < 2 || test.ids[pair] >= 7)) continue;
+              sum += test.scores[pair] *
+                     static_cast<double>(static_cast<float>(test.y[pair * test.stride + c]));
+            }
+            if (form.shared) {
+              const double gate = form.gated ? 1 / (1 + std::exp(-test.logits[token * 3 + 1])) : 1;
+              sum += gate * static_cast<float>(test.shared[token * test.stride + c]);
+            }
+            const size_t at = static_cast<size_t>(token) * width + c;
+            ASSERT_NEAR(all[at], test.residual[at] + form.factor * sum, 2e-5) << token << ", " << c;
+          }
+        }
+        const std::vector<float> one = Combined(test, form, 13, 1);
+        for (size_t i = 0; i < one.size(); ++i) {
+          const bool own = i / width == 13;
+          ASSERT_EQ(one[i], own ? all[i] : test.residual[i]) << i;
+        }
+      }
+    }
+  }
+}
+
+// Rows that no expert wrote are not read: they are NaN here.
+TEST(CombineTest, LeavesOutTheExpertsOfOthers) {
+  Case test(4, 2, 64);
+  for (int pair = 0; pair < 8; ++pair) {
+    if (test.ids[pair] >= 2 && test.ids[pair] < 7) continue;
+    for (int c = 0; c < 64; ++c) {
+      test.y[pair * test.stride + c] = __float2bfloat16(std::nanf(""));
+    }
+  }
+  for (const float value : Combined(test, {false, true, false, false, 1}, 0, 4)) {
+    ASSERT_FALSE(std::isnan(value));
+  }
+}
+
+TEST(CombineTest, RefusesWhatItCannotDo) {
+  const DeviceBuffer<float> memory(std::vector<float>(4096, 0));
+  const auto refused = [&](auto change) {
+    CombineArgs args = {.residual = memory.get(),
+                        .y = memory.get() + 1024,
+                        .y_type = Type::kBf16,
+                        .y_stride = 64,
+                        .scores = memory.get(),
+                        .ids = nullptr,
+                        .factor = 1,
+                        .tokens = 2,
+                        .slots = 2,
+                        .width = 64};
+    change(args);
+    return LaunchCombine(args, nullptr) == cudaErrorInvalidValue;
+  };
+  EXPECT_FALSE(refused([](CombineArgs&) {}));
+  EXPECT_TRUE(refused([](CombineArgs& a) { a.width = 60; }));
+  EXPECT_TRUE(refused([](CombineArgs& a) { a.y_stride = 56; }));
+  EXPECT_TRUE(refused([](CombineArgs& a) { a.y_type = Type::kFp8; }));
+  EXPECT_TRUE(refused([](CombineArgs& a) { a.slots = 17; }));
+  EXPECT_TRUE(refused([](CombineArgs& a) { a.scores = nullptr; }));
+  EXPECT_TRUE(refused([&](CombineArgs& a) { a.shared_logits = memory.get(); }));
+  CheckCuda(cudaDeviceSynchronize(), "combine");
+}
+
+}  // namespace
+}  // namespace millrace::kernels

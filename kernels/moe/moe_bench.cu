@@ -1,0 +1,400 @@
+// A mixture's expert layer, from router to combination, and its grouped linears alone; and dense
+// linears with four-bit weights beside BF16. Launches wait for one another in a replayed graph, on
+// the weights of as many layers as make them cold. Routing is uniform, by random routers. Bytes are
+// those of the experts that were chosen and of the router.
+//
+//   kernels_moe_bench [mixtral|qwen3|oss|dense]...
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/bench_util.h"
+#include "kernels/elementwise/quantize.h"
+#include "kernels/gemm/grouped_test_util.h"
+#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/moe/assign.h"
+#include "kernels/moe/combine.h"
+#include "kernels/moe/route.h"
+#include "kernels/test_util.h"
+
+namespace millrace::kernels {
+namespace {
+
+using sm90::GroupedConfig;
+using sm90::GroupedGate;
+using sm90::GroupedWeight;
+using sm90::LaunchGroupedLinear;
+
+constexpr FourBitFormat kMxfp4 = {FourBitType::kMxfp4, 32};
+
+struct Model {
+  const char* name;
+  const char* option;
+  int experts, chosen;
+  int64_t hidden, size;
+  Type type;
+  WeightScaling scaling;
+  Scaling input;
+  std::optional<FourBitFormat> four_bit;
+};
+constexpr WeightScaling kNone = WeightScaling::kNone;
+const Model kModels[] = {
+    {"Mixtral FP8 channel", "mixtral", 8, 2, 4096, 14336, Type::kFp8, WeightScaling::kChannel,
+     Scaling::kToken, std::nullopt},
+    {"Mixtral BF16", "mixtral", 8, 2, 4096, 14336, Type::kBf16, kNone, Scaling::kNone,
+     std::nullopt},
+    {"Qwen3-30B FP8 block", "qwen3", 128, 8, 2048, 768, Type::kFp8, WeightScaling::kBlock,
+     Scaling::kTokenGroup, std::nullopt},
+    {"Qwen3-30B FP8 channel", "qwen3", 128, 8, 2048, 768, Type::kFp8, WeightScaling::kChannel,
+     Scaling::kToken, std::nullopt},
+    {"Qwen3-30B BF16", "qwen3", 128, 8, 2048, 768, Type::kBf16, kNone, Scaling::kNone,
+     std::nullopt},
+    {"gpt-oss-20b MXFP4", "oss", 32, 4, 2880, 2880, Type::kBf16, kNone, Scaling::kNone, kMxfp4},
+};
+constexpr int kTokens[] = {1, 2, 4, 8, 16, 32, 64, 256, 4096};
+constexpr int kMostTokens = 4096;
+constexpr size_t kMostWeightBytes = size_t{24} << 30;
+
+int64_t PaddedColumns(int64_t columns) { return (columns + 127) / 128 * 128; }
+
+// One linear of all experts, in all layers.
+class Experts {
+ public:
+  Experts(const Model& model, int64_t rows, int64_t columns, int layers)
+      : model_(model),
+        rows_(rows),
+        stride_(PaddedColumns(columns)),
+        bytes_(model.experts * (model.four_bit.has_value()
+                                    ? model.four_bit->Bytes(rows, stride_)
+                                    : rows * stride_ * (model.type == Type::kFp8 ? 1 : 2))),
+        memory_(bytes_ * layers),
+        scales_(std::vector<float>(model.experts * 2 * (rows + rows / 64 * stride_ / 64), 0.01f)) {
+    if (model.type == Type::kFp8 || model.four_bit.has_value()) {
+      FillUniform(memory_.get(), memory_.size(), 1, 8);
+    } else {
+      FillUniform(reinterpret_cast<Bf16*>(memory_.get()), memory_.size() / 2, 1);
+    }
+  }
+
+  GroupedWeight Of(int layer) const {
+    return {.data = memory_.get() + layer * bytes_,
+            .type = model_.type,
+            .scaling = model_.scaling,
+            .groups = model_.experts,
+            .rows = rows_,
+            .stride = stride_,
+            .scales = model_.type == Type::kFp8 ? scales_.get() : nullptr,
+            .four_bit = model_.four_bit};
+  }
+  double BytesOfExpert() const { return static_cast<double>(bytes_) / model_.experts; }
+
+ private:
+  const Model model_;
+  const int64_t rows_, stride_;
+  const size_t bytes_;
+  DeviceBuffer<uint8_t> memory_;
+  DeviceBuffer<float> scales_;
+};
+
+class Layers {
+ public:
+  Layers(const Model& model, int layers)
+      : model_(model),
+        layers_(layers),
+        gate_up_(model, 2 * model.size, model.hidden, layers),
+        down_(model, model.hidden, model.size, layers),
+        hidden_stride_(PaddedColumns(model.hidden)),
+        size_stride_(PaddedColumns(model.size)),
+        router_(static_cast<size_t>(layers) * model.experts * model.hidden),
+        x_(kMostTokens * hidden_stride_),
+        codes_(kMostTokens * hidden_stride_),
+        code_scales_(hidden_stride_ / 128 * kMostTokens),
+        logits_(kMostTokens * model.experts),
+        ids_(kMostTokens * model.chosen),
+        scores_(kMostTokens * model.chosen),
+        counters_(std::vector<unsigned>(kMostTokens / kRouteTokens + 1, 0)),
+        inner_(kMostTokens * model.chosen * size_stride_),
+        inner_codes_(kMostTokens * model.chosen * size_stride_),
+        inner_scales_(size_stride_ / 128 * kMostTokens * model.chosen),
+        y_(kMostTokens * model.chosen * model.hidden),
+        residual_(std::vector<float>(kMostTokens * model.hidden, 0)) {
+    FillUniform(router_.get(), router_.size(), 3, 0.1f);
+    FillUniform(x_.get(), x_.size(), 4);
+  }
+
+  int layers() const { return layers_; }
+  GroupedConfig DefaultConfig(int tokens) const {
+    return sm90::DefaultGroupedConfig(gate_up_.Of(0), tokens * model_.chosen);
+  }
+
+  // With `rows` it makes the assignment, too.
+  cudaError_t Route(int layer, int tokens, cudaStream_t stream,
+                    const DeviceRows* rows = nullptr) const {
+    const AssignArgs assign = {
+        .ids = ids_.get(), .first_expert = 0, .rows = rows == nullptr ? GroupedRows{} : rows->view};
+    return LaunchRoute({.x = x_.get(),
+                        .x_stride = hidden_stride_,
+                        .weight = router_.get() + layer * model_.experts * model_.hidden,
+                        .weight_type = Type::kBf16,
+                        .bias = nullptr,
+                        .correction = nullptr,
+                        .tokens = tokens,
+                        .hidden = static_cast<int>(model_.hidden),
+                        .experts = model_.experts,
+                        .rows = model_.experts,
+                        .scores = RouterScores::kSoftmax,
+                        .chosen = model_.chosen,
+                        .renormalize = true,
+                        .logits = logits_.get(),
+                        .ids = ids_.get(),
+                        .token_scores = scores_.get(),
+                        .assign = rows == nullptr ? nullptr : &assign,
+                        .counters = counters_.get()},
+                       stream);
+  }
+  cudaError_t Assign(const DeviceRows& rows, cudaStream_t stream) const {
+    return LaunchAssign({.ids = ids_.get(), .first_expert = 0, .rows = rows.view}, stream);
+  }
+  // Returns a linear's input. With block scales and few tokens the linear itself quantizes it.
+  Activation Quantize(bool inner, int rows, cudaStream_t stream, cudaError_t* error,
+                      int tile_tokens) const {
+    const DeviceBuffer<Bf16>& from = inner ? inner_ : x_;
+    const int64_t stride = inner ? size_stride_ : hidden_stride_;
+    if (model_.type == Type::kBf16 ||
+        (model_.scaling == WeightScaling::kBlock && tile_tokens <= sm90::kMostQuantizedTokens)) {
+      return Bf16Rows(from.get(), stride);
+    }
+    const Activation out = {(inner ? inner_codes_ : codes_).get(), Type::kFp8, model_.input, stride,
+                            (inner ? inner_scales_ : code_scales_).get()};
+    *error = LaunchQuantize({.in = from.get(),
+                             .in_stride = stride,
+                             .tokens = rows,
+                             .width = static_cast<int>(inner ? model_.size : model_.hidden),
+                             .out = out},
+                            stream);
+    return out;
+  }
+  cudaError_t GateUp(int layer, int tokens, const GroupedConfig& config, const DeviceRows& rows,
+                     const Activation& input, cudaStream_t stream) const {
+    return LaunchGroupedLinear({.weight = gate_up_.Of(layer),
+                                .rows = &rows.view,
+                                .tokens = tokens,
+                                .slots = model_.chosen,
+                                .input = input,
+                                .gate = GroupedGate::kSilu,
+                                .output = inner_.get(),
+                                .output_type = Type::kBf16,
+                                .output_stride = size_stride_,
+                                .config = config},
+                               stream);
+  }
+  cudaError_t Down(int layer, int tokens, const GroupedConfig& config, const DeviceRows& rows,
+                   const Activation& input, cudaStream_t stream) const {
+    return LaunchGroupedLinear({.weight = down_.Of(layer),
+                                .rows = &rows.view,
+                                .tokens = tokens * model_.chosen,
+                                .slots = 1,
+                                .input = input,
+                                .gate = GroupedGate::kNone,
+                                .output = y_.get(),
+                                .output_type = Type::kBf16,
+                                .output_stride = model_.hidden,
+                                .config = config},
+                               stream);
+  }
+  cudaError_t Combine(int tokens, cudaStream_t stream) const {
+    return LaunchCombine({.residual = residual_.get(),
+                          .y = y_.get(),
+                          .y_type = Type::kBf16,
+                          .y_stride = model_.hidden,
+                          .scores = scores_.get(),
+                          .ids = nullptr,
+                          .factor = 1,
+                          .tokens = tokens,
+                          .slots = model_.chosen,
+                          .width = static_cast<int>(model_.hidden)},
+                         stream);
+  }
+
+  cudaError_t Launch(int layer, int tokens, const GroupedConfig& config, const DeviceRows& rows,
+                     cudaStream_t stream) const {
+    const bool at_once = rows.view.pairs <= kFewPairs;
+    cudaError_t error = Route(layer, tokens, stream, at_once ? &rows : nullptr);
+    if (error == cudaSuccess && !at_once) error = Assign(rows, stream);
+    if (error != cudaSuccess) return error;
+    const Activation input = Quantize(false, tokens, stream, &error, config.tile_tokens);
+    if (error == cudaSuccess) error = GateUp(layer, tokens, config, rows, input, stream);
+    if (error != cudaSuccess) return error;
+    const Activation inner =
+        Quantize(true, tokens * model_.chosen, stream, &error, config.tile_tokens);
+    if (error == cudaSuccess) error = Down(layer, tokens, config, rows, inner, stream);
+    return error == cudaSuccess ? Combine(tokens, stream) : error;
+  }
+
+  // Mean bytes of what a layer reads of weights, and how many experts that is.
+  double TouchedBytes(int tokens, double* experts) const {
+    double touched = 0;
+    for (int layer = 0; layer < layers_; ++layer) {
+      CheckCuda(Route(layer, tokens, nullptr), "route");
+      const std::vector<int32_t> ids = ids_.Download();
+      touched += static_cast<double>(
+          std::set<int32_t>(ids.begin(), ids.begin() + tokens * model_.chosen).size());
+    }
+    *experts = touched / layers_;
+    return *experts * (gate_up_.BytesOfExpert() + down_.BytesOfExpert()) +
+           2.0 * static_cast<double>(model_.experts) * static_cast<double>(model_.hidden);
+  }
+  double DownShare() const {
+    return down_.BytesOfExpert() / (gate_up_.BytesOfExpert() + down_.BytesOfExpert());
+  }
+
+ private:
+  const Model model_;
+  const int layers_;
+  const Experts gate_up_, down_;
+  const int64_t hidden_stride_, size_stride_;
+  DeviceBuffer<Bf16> router_, x_;
+  DeviceBuffer<uint8_t> codes_;
+  DeviceBuffer<float> code_scales_, logits_;
+  DeviceBuffer<int32_t> ids_;
+  DeviceBuffer<float> scores_;
+  DeviceBuffer<unsigned> counters_;
+  DeviceBuffer<Bf16> inner_;
+  DeviceBuffer<uint8_t> inner_codes_;
+  DeviceBuffer<float> inner_scales_;
+  DeviceBuffer<Bf16> y_;
+  DeviceBuffer<float> residual_;
+};
+
+// The parts of a layer alone: the routing of the last layer that was routed.
+void BenchParts(Bench& bench, const Layers& layers, const std::string& shape, int tokens,
+                const GroupedConfig& config, const DeviceRows& rows, double bytes) {
+  const int count = layers.layers();
+  cudaError_t error = cudaSuccess;
+  const auto row = [&](const char* name, double share, auto launch) {
+    bench.Row(name, shape, bench.Microseconds(count, launch), share * bytes);
+  };
+  row("  route", 0, [&](int i, cudaStream_t s) { return layers.Route(i, tokens, s); });
+  row("  assign", 0, [&](int, cudaStream_t s) { return layers.Assign(rows, s); });
+  const Activation input = layers.Quantize(false, tokens, nullptr, &error, config.tile_tokens);
+  row("  gate and up", 1 - layers.DownShare(),
+      [&](int i, cudaStream_t s) { return layers.GateUp(i, tokens, config, rows, input, s); });
+  if (input.type == Type::kFp8) {
+    row("  quantize", 0, [&](int, cudaStream_t s) {
+      cudaError_t own = cudaSuccess;
+      layers.Quantize(true, rows.view.pairs, s, &own, config.tile_tokens);
+      return own;
+    });
+  }
+  const Activation inner =
+      layers.Quantize(true, rows.view.pairs, nullptr, &error, config.tile_tokens);
+  row("  down", layers.DownShare(),
+      [&](int i, cudaStream_t s) { return layers.Down(i, tokens, config, rows, inner, s); });
+  row("  combine", 0, [&](int, cudaStream_t s) { return layers.Combine(tokens, s); });
+  CheckCuda(error, "quantize");
+}
+
+void BenchModel(Bench& bench, const Model& model) {
+  const double bytes = static_cast<double>(model.experts * 3 * model.hidden * model.size) *
+                       (model.four_bit.has_value() ? 0.53
+                        : model.type == Type::kFp8 ? 1
+                                                   : 2);
+  const double least = bytes * model.chosen / model.experts;  // of one token
+  const int count = std::clamp(static_cast<int>(3e8 / least) + 1, 2,
+                               std::max(2, static_cast<int>(kMostWeightBytes / bytes)));
+  const Layers layers(model, count);
+  for (const int tokens : kTokens) {
+    double experts = 0;
+    const double touched = layers.TouchedBytes(tokens, &experts);
+    char shape[64];
+    std::snprintf(shape, sizeof(shape), "M %d, %.1f experts", tokens, experts);
+    const GroupedConfig known = layers.DefaultConfig(tokens);
+    for (const int tile : {8, 16, 32, 64, 128}) {
+      if (tile * 4 < known.tile_tokens || tile > known.tile_tokens * 2) continue;
+      GroupedConfig config = known;
+      config.tile_tokens = tile;
+      if (tile > 32 && known.tile_tokens <= 32) config.ctas = known.ctas / 2;
+      if (tile <= 32 && known.tile_tokens > 32) config.ctas = known.ctas * 2;
+      const DeviceRows rows(tokens * model.chosen, model.experts, tile);
+      const double us = bench.Microseconds(layers.layers(), [&](int i, cudaStream_t stream) {
+        return layers.Launch(i, tokens, config, rows, stream);
+      });
+      const bool is_default = tile == known.tile_tokens;
+      bench.Row(
+          std::string(model.name) + ", tile " + std::to_string(tile) + (is_default ? " *" : ""),
+          shape, us, touched);
+      if (is_default) BenchParts(bench, layers, shape, tokens, config, rows, touched);
+    }
+  }
+}
+
+// A dense linear with four-bit weights, beside the same kernel with BF16 weights.
+void BenchDense(Bench& bench, int64_t rows, int64_t columns) {
+  constexpr Model kForms[] = {
+      {"W4A16, groups of 128", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
+       FourBitFormat{FourBitType::kInt4, 128}},
+      {"W4A16, groups of 32", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
+       FourBitFormat{FourBitType::kInt4, 32}},
+      {"W4A16, MXFP4", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone, kMxfp4},
+  };
+  constexpr Model kPlain = {"BF16", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone, {}};
+  const DeviceBuffer<Bf16> input(64 * PaddedColumns(columns)), output(64 * rows);
+  FillUniform(input.get(), input.size(), 5);
+  const auto time = [&](const Experts& weight, int count, int tokens) {
+    return bench.Microseconds(count, [&](int i, cudaStream_t stream) {
+      return LaunchGroupedLinear({.weight = weight.Of(i),
+                                  .rows = nullptr,
+                                  .tokens = tokens,
+                                  .slots = 1,
+                                  .input = Bf16Rows(input.get(), PaddedColumns(columns)),
+                                  .gate = GroupedGate::kNone,
+                                  .output = output.get(),
+                                  .output_type = Type::kBf16,
+                                  .output_stride = rows,
+                                  .config = sm90::DefaultGroupedConfig(weight.Of(i), tokens)},
+                                 stream);
+    });
+  };
+  const double plain_bytes = 2.0 * static_cast<double>(rows * columns);
+  const int plain_count = RotatedInputs(plain_bytes);
+  const Experts plain(kPlain, rows, columns, plain_count);
+  for (const Model& form : kForms) {
+    const double bytes = static_cast<double>(form.four_bit->Bytes(rows, PaddedColumns(columns)));
+    const int count = RotatedInputs(bytes);
+    const Experts weight(form, rows, columns, count);
+    for (const int tokens : {1, 4, 8, 16, 32, 64}) {
+      bench.Row(
+          form.name,
+          std::to_string(rows) + " x " + std::to_string(columns) + ", M " + std::to_string(tokens),
+          time(weight, count, tokens), bytes, time(plain, plain_count, tokens));
+    }
+  }
+}
+
+int Main(int argc, char** argv) {
+  const auto wanted = [&](const char* option) {
+    return argc < 2 || std::any_of(argv + 1, argv + argc, [&](const char* argument) {
+             return std::strcmp(argument, option) == 0;
+           });
+  };
+  Bench bench("mixtures of experts and four-bit weights (peer: BF16 weights)");
+  if (wanted("dense")) {
+    BenchDense(bench, 8192, 8192);
+    BenchDense(bench, 28672, 4096);
+    BenchDense(bench, 4096, 14336);
+  }
+  for (const Model& model : kModels) {
+    if (wanted(model.option)) BenchModel(bench, model);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace millrace::kernels
+
+int main(int argc, char** argv) { return millrace::kernels::Main(argc, argv); }

@@ -1,0 +1,273 @@
+#include "kernels/moe/route.h"
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/arguments.h"
+#include "kernels/device_util.cuh"
+#include "kernels/launch.cuh"
+#include "kernels/moe/assign_few.cuh"
+#include "kernels/moe/choose_experts.cuh"
+
+namespace millrace::kernels {
+namespace {
+
+constexpr int kWarps = 16;
+constexpr int kThreads = kWarps * kWarpSize;
+constexpr int kRows = 16;    // of the weight, a CTA's: mma.sync's first operand
+constexpr int kWindow = 32;  // columns that a warp takes at a time, eight a lane
+constexpr int kParts = 3;    // BF16 that an fp32 weight is the sum of
+
+// d += a . b of mma.sync m16n8k16.
+__device__ inline void Multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Eight neighbouring columns of a weight's row, as pairs of BF16 whose sum they are.
+struct Bf16Row {
+  static constexpr int kSummands = 1;
+  uint4 raw;
+
+  __device__ void Load(const void* weight, int64_t at) {
+    raw = LoadRaw8(static_cast<const Bf16*>(weight) + at);
+  }
+  __device__ void Clear() { raw = make_uint4(0, 0, 0, 0); }
+  __device__ void Split(uint32_t (&parts)[kSummands][4]) const {
+    parts[0][0] = raw.x, parts[0][1] = raw.y, parts[0][2] = raw.z, parts[0][3] = raw.w;
+  }
+};
+
+struct FloatRow {
+  static constexpr int kSummands = kParts;
+  float values[8];
+
+  __device__ void Load(const void* weight, int64_t at) {
+    Load8(static_cast<const float*>(weight) + at, values);
+  }
+  __device__ void Clear() {
+#pragma unroll
+    for (float& value : values) value = 0;
+  }
+  // The smallest part first.
+  __device__ void Split(uint32_t (&parts)[kSummands][4]) const {
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      float first = values[2 * pair], second = values[2 * pair + 1];
+#pragma unroll
+      for (int part = kSummands - 1; part >= 0; --part) {
+        const __nv_bfloat162 rounded = __floats2bfloat162_rn(first, second);
+        first -= __low2float(rounded);
+        second -= __high2float(rounded);
+        parts[part][pair] = *reinterpret_cast<const uint32_t*>(&rounded);
+      }
+    }
+  }
+};
+
+// The sums of 16 rows of the weight and kTiles times eight tokens.
+template <typename Row, int kTiles>
+class Logits {
+ public:
+  static constexpr int kTokens = 8 * kTiles;
+  // In a warp, as mma.sync leaves them: [warp][tile][4][lane].
+  using Shared = float[kWarps][kTiles][4][kWarpSize];
+
+  __device__ Logits(const RouteArgs& args, int first_row, int first_token)
+      : args_(args), first_row_(first_row), first_token_(first_token) {}
+
+  // Leaves the warps' sums in `shared`. Awaits the predecessor, behind the first loads of weights.
+  __device__ void Add(Shared& shared) {
+    const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+    const int windows = CeilDiv(args_.hidden, kWindow);
+    bool awaited = false;
+    for (int first = warp; first < windows; first += kBatch * kWarps) {
+      LoadWeights(first);
+      if (!awaited) AwaitPredecessor();
+      awaited = true;
+      LoadTokens(first);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) AddWindow(i);
+    }
+    if (!awaited) AwaitPredecessor();
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) shared[warp][tile][i][lane] = sums_[tile][i];
+    }
+  }
+
+  // Writes the logits. Called when all warps have left their sums.
+  __device__ void Write(const Shared& shared) const {
+    for (int i = threadIdx.x; i < kRows * kTokens; i += kThreads) {
+      const int lane = i % kWarpSize, which = i / kWarpSize % 4, tile = i / (4 * kWarpSize);
+      const int row = first_row_ + lane / 4 + which / 2 * 8;
+      const int token = first_token_ + 8 * tile + lane % 4 * 2 + which % 2;
+      if (row >= args_.rows || token >= args_.tokens) continue;
+      float sum = 0;
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][tile][which][lane];
+      if (args_.bias != nullptr) sum += args_.bias[row];
+      args_.logits[int64_t{token} * args_.rows + row] = sum;
+    }
+  }
+
+ private:
+  static constexpr int kBatch = kTiles == 1 ? 4 : 1;  // windows whose loads are under way at a time
+
+  __device__ int ColumnOf(int first, int i) const {
+    return (first + i * kWarps) * kWindow + threadIdx.x % 4 * 8;
+  }
+
+  __device__ void LoadWeights(int first) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int column = ColumnOf(first, i);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = first_row_ + threadIdx.x % kWarpSize / 4 + 8 * half;
+        if (column < args_.hidden && row < args_.rows) {
+          weights_[i][half].Load(args_.weight, int64_t{row} * args_.hidden + column);
+        } else {
+          weights_[i][half].Clear();
+        }
+      }
+    }
+  }
+
+  __device__ void LoadTokens(int first) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int column = ColumnOf(first, i);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int token = first_token_ + 8 * tile + threadIdx.x % kWarpSize / 4;
+        tokens_[i][tile] = column < args_.hidden && token < args_.tokens
+                               ? LoadRaw8(args_.x + token * args_.x_stride + column)
+                               : make_uint4(0, 0, 0, 0);
+      }
+    }
+  }
+
+  // A window is two steps of 16 columns. Which column is which of mma.sync's changes no product: of
+  // a lane's eight columns step s has 4 s ... 4 s + 3.
+  __device__ void AddWindow(int i) {
+    uint32_t parts[2][Row::kSummands][4];
+    weights_[i][0].Split(parts[0]);
+    weights_[i][1].Split(parts[1]);
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+#pragma unroll
+      for (int part = 0; part < Row::kSummands; ++part) {
+        const uint32_t a[4] = {parts[0][part][2 * step], parts[1][part][2 * step],
+                               parts[0][part][2 * step + 1], parts[1][part][2 * step + 1]};
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const uint4& x = tokens_[i][tile];
+          const uint32_t b[2] = {step == 0 ? x.x : x.z, step == 0 ? x.y : x.w};
+          Multiply(sums_[tile], a, b);
+        }
+      }
+    }
+  }
+
+  const RouteArgs& args_;
+  const int first_row_, first_token_;
+  Row weights_[kBatch][2];
+  uint4 tokens_[kBatch][kTiles];
+  float sums_[kTiles][4] = {};
+};
+
+// Returns to all threads whether this CTA is the last one of `ctas` that calls this with the
+// counter, which is 0 again then. What the others wrote before can be read from the L2 cache.
+__device__ bool IsLast(unsigned* counter, unsigned ctas) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicInc(counter, ctas - 1) == ctas - 1;  // wraps
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+// The grid is (parts of the rows, parts of the tokens). The CTA of a part of the tokens that ends
+// last, by a counter, makes their choice, and the last of these the assignment: none waits for
+// another.
+template <typename Row, int kTiles, int kPerLane>
+__global__ void __launch_bounds__(kThreads, 1)
+    RouteKernel(const __grid_constant__ RouteArgs args, const __grid_constant__ AssignArgs assign) {
+  using Sums = Logits<Row, kTiles>;
+  __shared__ union {
+    typename Sums::Shared sums;
+    AssignFewShared assign;
+  } shared;
+  const int first_token = static_cast<int>(blockIdx.y) * Sums::kTokens;
+  Sums logits(args, static_cast<int>(blockIdx.x) * kRows, first_token);
+  logits.Add(shared.sums);
+  __syncthreads();
+  logits.Write(shared.sums);
+  if (!IsLast(args.counters + 1 + blockIdx.y * kTiles, gridDim.x)) return;
+  const int end = min(first_token + Sums::kTokens, args.tokens);
+  for (int token = first_token + static_cast<int>(threadIdx.x) / kWarpSize; token < end;
+       token += kWarps) {
+    ExpertChoice<kPerLane> choice(args);
+    choice.Choose(token);
+  }
+  if (assign.ids == nullptr) return;
+  if (IsLast(args.counters, gridDim.y)) AssignFew(assign, shared.assign);
+}
+static_assert(kThreads == kAssignThreads);
+
+bool IsValid(const RouteArgs& args) {
+  const bool inputs = args.x != nullptr && IsAligned16(args.x) && args.x_stride >= args.hidden &&
+                      args.x_stride % 8 == 0 && args.weight != nullptr &&
+                      IsAligned16(args.weight) &&
+                      (args.weight_type == Type::kBf16 || args.weight_type == Type::kF32);
+  const bool sizes = args.tokens >= 0 && args.hidden >= 8 && args.hidden % 8 == 0 &&
+                     args.experts >= 1 && args.experts <= kMaxExperts &&
+                     args.rows >= args.experts && args.chosen >= 1 && args.chosen <= kMaxChosen;
+  const bool groups = args.groups >= 1 && args.groups <= kMaxExpertGroups &&
+                      args.experts % args.groups == 0 && args.chosen_groups >= 1 &&
+                      args.chosen_groups <= args.groups &&
+                      args.experts / args.groups * args.chosen_groups >= args.chosen;
+  return inputs && sizes && groups && args.logits != nullptr && args.ids != nullptr &&
+         args.token_scores != nullptr && args.counters != nullptr;
+}
+
+bool IsValidAssignment(const RouteArgs& args) {
+  return args.assign == nullptr || (IsValid(*args.assign) && args.assign->ids == args.ids &&
+                                    args.assign->rows.pairs == args.tokens * args.chosen &&
+                                    args.assign->rows.pairs <= kFewPairs);
+}
+
+// More tokens in a CTA read the weights less often; fewer end sooner.
+constexpr int kFewTokens = 64;
+
+}  // namespace
+
+cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream) {
+  if (!IsValid(args) || !IsValidAssignment(args)) return cudaErrorInvalidValue;
+  if (args.tokens == 0) return cudaSuccess;
+  const auto launch = [&]<typename Row, int kTiles>() {
+    const dim3 grid(CeilDiv(args.rows, kRows), CeilDiv(args.tokens, 8 * kTiles));
+    const auto kernel =
+        args.experts <= 128 ? RouteKernel<Row, kTiles, 4> : RouteKernel<Row, kTiles, 16>;
+    return LaunchDependent(kernel, grid, dim3(kThreads), 0, stream, args,
+                           args.assign == nullptr ? AssignArgs{} : *args.assign);
+  };
+  const bool few = args.tokens <= kFewTokens;
+  if (args.weight_type == Type::kBf16) {
+    return few ? launch.operator()<Bf16Row, 1>() : launch.operator()<Bf16Row, 4>();
+  }
+  return few ? launch.operator()<FloatRow, 1>() : launch.operator()<FloatRow, 4>();
+}
+
+}  // namespace millrace::kernels
