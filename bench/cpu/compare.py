@@ -29,6 +29,11 @@ def gemma(side, options, _run):
     return {f"gemma_{figure}": value for figure, value in side.offline(options.gemma).items()}
 
 
+def experts(side, options, _run):
+    """Decode and prefill of a mixture of experts."""
+    return {f"experts_{figure}": value for figure, value in side.offline(options.experts).items()}
+
+
 def serve(side, options, run):
     """Runs a number of concurrent chat streams against one fresh server; returns {figure: value}. In a run each side gets the
     same requests."""
@@ -109,8 +114,9 @@ def tokenizer(side, options, _run):
 BUILDS = ("ours", "baseline")
 SERVERS = (*BUILDS, "q4_1", "q4_0")
 
-# name: (measuring function, sides that have it, discarded runs, least runs unless --quick). Gemma has a single file.
-PARTS = {"offline": (offline, SERVERS, 0, 1), "gemma": (gemma, (*BUILDS, "q4_1"), 0, 1), "serve": (serve, SERVERS, 0, 1),
+# name: (measuring function, sides that have it, discarded runs, least runs unless --quick). Gemma and the experts have a single file.
+PARTS = {"offline": (offline, SERVERS, 0, 1), "gemma": (gemma, (*BUILDS, "q4_1"), 0, 1), "experts": (experts, (*BUILDS, "q4_1"), 0, 1),
+         "serve": (serve, SERVERS, 0, 1),
          "quantize": (quantize, BUILDS, 0, 1), "start": (start, SERVERS, 1, 5), "scheduler": (scheduler, BUILDS, 0, 1),
          "tokenizer": (tokenizer, (*BUILDS, "hf"), 0, 1)}
 
@@ -176,6 +182,7 @@ def parse_options():
     parser.add_argument("--q4-0", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--gemma", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--experts", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--float-folder", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--tokenizers", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     options = parser.parse_args()
