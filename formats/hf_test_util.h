@@ -44,7 +44,7 @@ struct HfForm {
   TensorType type = TensorType::kF32;       // of all that is not quantized
   std::optional<QuantScheme> quantization;  // the layers' linears, with static scales of 1/64
   bool compressed_tensors = true;           // else the dialect quant_method: fp8
-  // Of packed weights:
+  // These describe packed weights:
   TensorType scale_type = TensorType::kF16;
   bool dequantized = false;  // the values that they stand for are written in their place
   // Called for each linear; `tensors` are what is written of it. May change them, or put a weight

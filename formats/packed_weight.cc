@@ -78,7 +78,7 @@ class PartFinder {
     return weight;
   }
 
-  // What stands beside a weight and is part of it.
+  // The tensors that stand beside a weight and are part of it; nullptr for those that are absent.
   std::vector<const TensorInfo*> PartsOf(const std::string& module) const {
     std::vector<const TensorInfo*> parts;
     for (const std::string_view name : {names_.codes, names_.scales, names_.zeros, names_.groups,

@@ -134,7 +134,7 @@ absl::StatusOr<size_t> CpuWeightPlacer::Place(const std::vector<std::string>& na
   matrix.orders = std::move(orders);
   weights_.owned.push_back(rows[0]);
   weights_.corrections.emplace_back();
-  // Of a product that ranks add up, one of them adds the bias.
+  // One rank alone adds the bias of a product that ranks sum up.
   const bool has_bias =
       !biases.values.empty() && (rank().rank == 0 || columns.count == columns.total);
   std::vector<float> bias = has_bias ? Cut(biases.values, rows) : std::vector<float>();

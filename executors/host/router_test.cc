@@ -33,7 +33,7 @@ TEST(ExpertChooserTest, TheBestComeFirstAndOfEqualOnesTheFirst) {
   // A softmax in float32 makes these logits' scores all zeros; the logits still rank.
   EXPECT_THAT(Experts(Choose(router, {-300, -200, 400, -100, -400, -500})),
               ElementsAre(2, 3, 1, 0));
-  // What is not a number is never chosen before a number.
+  // A NaN is never chosen before a number.
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_THAT(Experts(Choose({.experts = 3, .chosen = 2}, {nan, -5, -6})), ElementsAre(1, 2));
 }

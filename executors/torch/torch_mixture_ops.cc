@@ -13,7 +13,7 @@ struct Routes {
   at::Tensor scores;   // the same, float32
 };
 
-// Of equal numbers the first comes first.
+// The first of equal numbers comes first.
 at::Tensor Best(const at::Tensor& numbers, int64_t count) {
   return std::get<1>(at::sort(numbers, /*stable=*/true, -1, /*descending=*/true))
       .narrow(-1, 0, count);

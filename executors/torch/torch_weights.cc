@@ -99,7 +99,7 @@ absl::StatusOr<size_t> TorchWeightPlacer::Place(const std::vector<std::string>& 
   }
   MILLRACE_ASSIGN_OR_RETURN(const Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
   std::optional<at::Tensor> bias;
-  // Of a product that ranks add up, one of them adds the bias.
+  // One rank alone adds the bias of a product that ranks sum up.
   if (!biases.values.empty() && (rank_.rank == 0 || columns.count == columns.total)) {
     bias = at::tensor(Cut(biases.values, shares)).to(dtype);
   }

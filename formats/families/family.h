@@ -46,7 +46,7 @@ struct Family {
   absl::Span<const Spelling> shared_spellings = {};
   // Names that its GGUF files have otherwise; `hf` is the file's.
   absl::Span<const Spelling> gguf_spellings = {};
-  // Of tensors that hold a gate and up, in folders.
+  // The order of gate and up in a tensor of a folder that holds both.
   GateOrder gate_order = GateOrder::kHalves;
   // The prefixes that a folder's names may have; empty: they have none.
   absl::Span<const std::string_view> hf_prefixes = {};

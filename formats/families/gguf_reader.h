@@ -16,7 +16,7 @@ namespace millrace {
 
 struct Family;
 
-// What a family reads itself, or otherwise than most.
+// The keys that a family reads itself, or otherwise than most.
 struct GgufReads {
   bool scales = false;   // factors of scores, embeddings, blocks and logits; else they are refused
   bool experts = false;  // else they are refused
