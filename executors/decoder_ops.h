@@ -23,6 +23,15 @@ struct NormSpec {
   bool counted = true;
 };
 
+// The tensors of a mixture's router.
+struct RouterNames {
+  // [experts, hidden], in float32 if it is of floats, with the logits' bias beside it where there
+  // is one.
+  std::string weight;
+  std::optional<std::string> correction;   // [experts], RouterConfig::correction
+  std::optional<std::string> shared_gate;  // [1, hidden], ExpertsFeedForward::shared_gate
+};
+
 // The tensors of each expert's linear.
 using ExpertNames = std::vector<std::vector<std::string>>;
 
@@ -40,11 +49,8 @@ class DecoderPlacer : public virtual WeightPlacer {
   virtual absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
                                                const Share& share) = 0;
 
-  // For DecoderOps::Mixture. [experts, hidden], in float32 if it is of floats, with the logits'
-  // bias beside it where there is one; every rank has all of it. `correction` names the vector
-  // [experts] that RouterConfig::correction speaks of.
-  virtual absl::StatusOr<LinearId> Router(const std::string& name,
-                                          const std::optional<std::string>& correction) = 0;
+  // For DecoderOps::Mixture; every rank has all of it.
+  virtual absl::StatusOr<LinearId> Router(const RouterNames& names) = 0;
 
   // The linears of a mixture's experts, each named as Linear and GatedLinear take it, as one: all
   // have one shape, and their biases (also a gated one's) stand beside them. A rank has the whole
@@ -70,7 +76,7 @@ struct MixtureWeights {
   struct Shared {
     LinearId gate_up;
     LinearId down;
-    std::optional<LinearId> gate;  // [1, hidden]
+    bool gated = false;  // times the sigmoid of the router's last row
   };
 
   LinearId router;

@@ -10,10 +10,11 @@
 namespace millrace::cpu {
 
 // Chooses each token's experts and sorts the (token, slot) pairs by expert; in an expert, by token.
-void CpuOps::RouteTokens(const MixtureWeights& weights, const MixtureSpec& spec,
-                         const LinearInput& x) {
+// Returns the router's product.
+CpuActivation CpuOps::RouteTokens(const MixtureWeights& weights, const MixtureSpec& spec,
+                                  const LinearInput& x) {
   const RouterConfig& router = spec.router;
-  const CpuActivation logits = Product(weights.router, x);
+  CpuActivation logits = Product(weights.router, x);
   const std::vector<float>& correction = weights_.Correction(weights.router);
   const int tokens = logits.rows();
   const size_t slots = static_cast<size_t>(tokens) * router.chosen;
@@ -51,6 +52,7 @@ void CpuOps::RouteTokens(const MixtureWeights& weights, const MixtureSpec& spec,
       routes_.panels.push_back({expert, row, std::min(kPanelTokens, end - row)});
     }
   }
+  return logits;
 }
 
 std::vector<std::pair<int, int>> CpuOps::routed_rows() const {
@@ -161,15 +163,15 @@ void CpuOps::CombineExperts(const CpuActivation& lowered, int chosen, const CpuA
   });
 }
 
-// y += the shared network's output, times the sigmoid of its gate where it has one.
-void CpuOps::AddShared(const MixtureWeights::Shared& shared, GateFunction function,
-                       const LinearInput& x, const CpuActivation& y) {
-  const LinearInput gated = GatedLinear(shared.gate_up, x, function, {shared.down});
+// y += the shared network's output, times the sigmoid of its gate where it has one: the logit
+// behind the experts' in the router's product.
+void CpuOps::AddShared(const MixtureWeights::Shared& shared, const MixtureSpec& spec,
+                       const LinearInput& x, const CpuActivation& logits, const CpuActivation& y) {
+  const LinearInput gated = GatedLinear(shared.gate_up, x, spec.function, {shared.down});
   const CpuActivation lowered = Product(shared.down, gated);
-  std::optional<CpuActivation> gate;
-  if (shared.gate.has_value()) gate.emplace(Product(*shared.gate, x));
   pool_.ParallelFor(y.rows(), [&](int token, int) {
-    const float factor = gate.has_value() ? 1 / (1 + std::exp(-*gate->Floats(token))) : 1.0f;
+    float factor = 1;
+    if (shared.gated) factor /= 1 + std::exp(-logits.Floats(token)[spec.router.experts]);
     const float* const row = lowered.Floats(token);
     float* const sum = y.Floats(token);
     for (int j = 0; j < y.width(); ++j) sum[j] += factor * row[j];
@@ -182,14 +184,14 @@ LinearInput CpuOps::Mixture(const MixtureWeights& weights, const MixtureSpec& sp
   {
     const int chosen = spec.router.chosen;
     const CpuActivation y = Take(Form::kFloat, Values(residual).width());
-    RouteTokens(weights, spec, x);
+    const CpuActivation logits = RouteTokens(weights, spec, x);
     {
       LinearInput routed = GatherRoutes(weights.gate_up, x, chosen);
       const LinearInput gated = GateExperts(weights, spec.function, routed, chosen);
       routed.reset();
       CombineExperts(LowerExperts(weights.down, gated, chosen), chosen, y);
     }
-    if (weights.shared.has_value()) AddShared(*weights.shared, spec.function, x, y);
+    if (weights.shared.has_value()) AddShared(*weights.shared, spec, x, logits, y);
     SumRanks(y);
     AddToResidual(addend, y, residual);
   }

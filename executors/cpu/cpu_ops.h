@@ -193,14 +193,15 @@ class CpuOps : public DecoderOps, public EncoderOps {
                             float* out, size_t out_stride, bool add);
   // The tiles of a chunk of work.
   static int64_t ChunkTiles(const TiledMatrix& matrix);
-  void RouteTokens(const MixtureWeights& weights, const MixtureSpec& spec, const LinearInput& x);
+  CpuActivation RouteTokens(const MixtureWeights& weights, const MixtureSpec& spec,
+                            const LinearInput& x);
   std::unique_ptr<CpuLinearInput> GatherRoutes(LinearId experts, const LinearInput& x, int chosen);
   std::unique_ptr<CpuLinearInput> GateExperts(const MixtureWeights& weights, GateFunction function,
                                               const LinearInput& x, int chosen);
   CpuActivation LowerExperts(LinearId experts, const LinearInput& x, int chosen);
   void CombineExperts(const CpuActivation& lowered, int chosen, const CpuActivation& y);
-  void AddShared(const MixtureWeights::Shared& shared, GateFunction function, const LinearInput& x,
-                 const CpuActivation& y);
+  void AddShared(const MixtureWeights::Shared& shared, const MixtureSpec& spec,
+                 const LinearInput& x, const CpuActivation& logits, const CpuActivation& y);
   // Multiplies rows [first_row, first_row + rows) of x; `out` is for the first of them.
   void Gemm(const TiledMatrix& matrix, const Inputs& x, int first_row, int rows, float* out,
             size_t out_stride, bool add);

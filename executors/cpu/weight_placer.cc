@@ -187,11 +187,12 @@ absl::StatusOr<VectorId> CpuWeightPlacer::Vector(const std::string& name, const 
   return static_cast<VectorId>(weights_.vectors.size() - 1);
 }
 
-absl::StatusOr<LinearId> CpuWeightPlacer::Router(const std::string& name,
-                                                 const std::optional<std::string>& correction) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, Role::kRouter, {}));
-  if (correction.has_value()) {
-    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(*correction));
+absl::StatusOr<LinearId> CpuWeightPlacer::Router(const RouterNames& names) {
+  std::vector<std::string> weights = {names.weight};
+  if (names.shared_gate.has_value()) weights.push_back(*names.shared_gate);
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(weights, Role::kRouter, {}));
+  if (names.correction.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(*names.correction));
     weights_.corrections[index] = checkpoint_.Floats(*tensor);
     vectors_.push_back(tensor);
   }

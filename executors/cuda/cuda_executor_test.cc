@@ -55,8 +55,8 @@ void ExpectTheSameInCompany(Executor& executor, const SequenceOutput& alone) {
 
 TEST(CudaExecutorTest, ASequencesNumbersAreItsOwn) {
   for (const bool fp8 : {false, true}) {
-    for (const TinyLlama& model :
-         {Model(TensorType::kQ4_1, TensorType::kQ8_0), Model(TensorType::kF32, TensorType::kF16)}) {
+    for (const TinyLlama& model : {SmallModel(TensorType::kQ4_1, TensorType::kQ8_0),
+                                   SmallModel(TensorType::kF32, TensorType::kF16)}) {
       SCOPED_TRACE(std::string(Traits(model.linear_type).name) + (fp8 ? ", fp8" : ""));
       const std::string path = ModelPath(model);
       CudaSpec device = Device();
@@ -84,14 +84,14 @@ TEST(CudaExecutorTest, ASequencesNumbersAreItsOwn) {
 
 TEST(CudaExecutorTest, PenaltiesCountThePromptAndWhatWasGenerated) {
   const std::unique_ptr<Executor> executor =
-      Load(ModelPath(Model(TensorType::kF32, TensorType::kF16)), Device());
+      Load(ModelPath(SmallModel(TensorType::kF32, TensorType::kF16)), Device());
   ExpectPenaltiesCountAll(*executor, kGenerated);
 }
 
 // A slot's biases follow its banned tokens, and the next sequence in the slot has its own.
 TEST(CudaExecutorTest, BiasesAndBansAreTheSlotsOwn) {
   const std::unique_ptr<Executor> executor =
-      Load(ModelPath(Model(TensorType::kF32, TensorType::kF16)), Device());
+      Load(ModelPath(SmallModel(TensorType::kF32, TensorType::kF16)), Device());
   ExecutorDriver driver(*executor);
   const auto generate = [&](const SamplingParams& sampling) {
     const SlotId slot = driver.Add(Prompt(40, 0), sampling);
@@ -125,7 +125,7 @@ int Launches(Executor& executor, const std::string& part) {
 }
 
 TEST(CudaExecutorTest, EveryChoiceOfKernelsGivesTheSameBits) {
-  TinyLlama model = Model(TensorType::kF32, TensorType::kF16);
+  TinyLlama model = SmallModel(TensorType::kF32, TensorType::kF16);
   model.hidden = 256;
   model.heads = 2;  // of 128, which sm_90a has kernels for
   model.ffn = 384;  // no padding, which a linear with a fused gate does not support
@@ -173,7 +173,7 @@ TEST(CudaExecutorTest, ACopiedBlockIsTheSame) {
     CudaSpec device = Device();
     device.kv_cache_fp8 = fp8;
     const std::unique_ptr<Executor> executor =
-        Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), device);
+        Load(ModelPath(SmallModel(TensorType::kF32, TensorType::kF32)), device);
     const std::vector<TokenResult> tokens = ForkByCopy(*executor, Prompt(10, 2), kSampling);
     ASSERT_EQ(tokens.size(), 2);
     EXPECT_EQ(tokens[0].token, tokens[1].token);
@@ -185,7 +185,7 @@ TEST(CudaExecutorTest, ACopiedBlockIsTheSame) {
 // deviation. BF16's 8 bits are 0.2 % of each rounded number.
 TEST(CudaExecutorTest, AgreesWithDoublePrecision) {
   for (const bool factors : {false, true}) {
-    TinyLlama model = Model(TensorType::kF32, TensorType::kF32);
+    TinyLlama model = SmallModel(TensorType::kF32, TensorType::kF32);
     model.rope_factors = factors;
     model.tied = factors;
     const std::string path = ModelPath(model);
@@ -229,7 +229,7 @@ TEST(CudaExecutorTest, KnowsTheCapitalOfFrance) {
 
 TEST(CudaExecutorTest, TakesNoMemoryWhileItRuns) {
   const std::unique_ptr<Executor> executor =
-      Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), Device());
+      Load(ModelPath(SmallModel(TensorType::kF32, TensorType::kF32)), Device());
   ExecutorDriver driver(*executor);
   std::vector<SlotId> slots;
   for (int i = 0; i < 40; ++i) slots.push_back(driver.Add(Prompt(30 + i, i), kSampling));
@@ -245,7 +245,7 @@ TEST(CudaExecutorTest, TakesNoMemoryWhileItRuns) {
 
 TEST(CudaExecutorTest, BannedTokensAreNotSampled) {
   const std::unique_ptr<Executor> executor =
-      Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), Device());
+      Load(ModelPath(SmallModel(TensorType::kF32, TensorType::kF32)), Device());
   std::vector<Token> banned;
   for (Token token = 0; token < 200; ++token) banned.push_back(token);
   ExecutorDriver driver(*executor);
@@ -257,7 +257,7 @@ TEST(CudaExecutorTest, BannedTokensAreNotSampled) {
 }
 
 TEST(CudaExecutorTest, SaysWhatItCannotDo) {
-  const std::string path = ModelPath(Model(TensorType::kF32, TensorType::kF32));
+  const std::string path = ModelPath(SmallModel(TensorType::kF32, TensorType::kF32));
   const auto error = [&](const CudaSpec& device) {
     return std::string(LoadExecutor({path}, device).status().message());
   };

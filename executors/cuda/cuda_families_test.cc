@@ -19,13 +19,12 @@ namespace {
 using ::testing::HasSubstr;
 
 // Returns the tolerance in nats, slightly above the distance on an H200. The twins' weights are so
-// wide that BF16's rounding shows, more so with more layers (SmolLM3 has five).
+// wide that BF16's rounding shows, more so with more layers (SmolLM3 has five) and where it sends a
+// token to other experts.
 double Tolerance(const std::string& twin) {
-  if (twin == "smollm3") return 0.6;
-  return twin == "qwen2" || twin == "phi4_short" ? 0.4 : 0.32;
+  if (twin == "smollm3" || twin == "mixtral") return 0.65;
+  return twin == "qwen2" || twin == "phi4_short" || twin == "qwen2moe_dense" ? 0.4 : 0.32;
 }
-// Factor by which a wrong computation must be further away.
-constexpr double kShows = 1.5;
 
 // Returns the twin with heads of 64, which the GPU's attention requires. It has four times as many
 // rotary pairs, so each of LongRoPE's factors is repeated four times.
@@ -120,8 +119,8 @@ TEST_F(CudaFamiliesTest, AreWhatTheCpuMakesOfThem) {
     RecordProperty(twin.name, StrCat(own));  // --gtest_output=xml
 
     const auto expect_shows = [&](const std::string& mutant, const std::string& change) {
-      EXPECT_GT(Distance(OnTheGpu(twin, mutant, all, /*eager=*/true), expected), kShows * own)
-          << change;
+      const std::vector<float> changed = OnTheGpu(twin, mutant, all, /*eager=*/true);
+      EXPECT_LT(Distance(changed, OnTheCpu(twin, mutant)), Distance(changed, expected)) << change;
     };
     for (const Json& mutation : twin.mutations) {
       if (mutation.contains("head_dim")) continue;  // head sizes that the GPU does not support

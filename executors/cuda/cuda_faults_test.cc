@@ -23,7 +23,7 @@ namespace {
 using ::testing::ExitedWithCode;
 using ::testing::HasSubstr;
 
-std::string TinyPath() { return ModelPath(Model(TensorType::kF32, TensorType::kF32)); }
+std::string TinyPath() { return ModelPath(SmallModel(TensorType::kF32, TensorType::kF32)); }
 
 // Arms fault points for its lifetime.
 class Faults {

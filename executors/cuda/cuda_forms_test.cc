@@ -27,7 +27,7 @@ constexpr LinearId kGateUp{3};
 // A model whose head reads FP8 in groups of 128 columns, and whose layers read BF16. All widths are
 // one, so that both may consume every op's output.
 std::unique_ptr<CudaModel> LoadMixed() {
-  TinyLlama shape = Model(TensorType::kBf16, TensorType::kBf16);
+  TinyLlama shape = SmallModel(TensorType::kBf16, TensorType::kBf16);
   shape.ffn = shape.hidden;
   CudaSpec device = Device();
   device.quantize_head = true;

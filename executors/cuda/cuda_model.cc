@@ -16,6 +16,7 @@
 #include "formats/open_model.h"
 #include "kernels/attention/rope_append.h"
 #include "kernels/kernel_table.h"
+#include "kernels/moe/route.h"
 
 namespace millrace::cuda {
 namespace {
@@ -35,6 +36,12 @@ const RopeConfig* FirstRope(const ModelConfig& config) {
   return nullptr;
 }
 
+bool HasExperts(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(), [](const LayerConfig& layer) {
+    return std::holds_alternative<ExpertsFeedForward>(layer.feed_forward);
+  });
+}
+
 absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
   MILLRACE_RETURN_IF_ERROR(SharedHeadShape(config).status());
   const int block = device.block_size;
@@ -51,6 +58,12 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
     return absl::UnimplementedError(
         "quantization: this GPU has no linears for FP8 weights; allowed: models in other types, "
         "with quantization none and without quantize_lm_head");
+  }
+  if (HasExperts(config) &&
+      !kernels::MayRun(kernels::Kernel::kGroupedLinear, device.portable_kernels)) {
+    return absl::UnimplementedError(
+        "the model's feed-forward network is a mixture of experts, whose kernels are for Hopper "
+        "GPUs (sm_90a) and not portable; allowed here: dense models");
   }
   if (device.max_num_batched_tokens < device.max_num_seqs) {
     return absl::InvalidArgumentError(
@@ -101,6 +114,18 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
                                             m.stream.get()),
                "rotations"));
   return ToStatus(cudaStreamSynchronize(m.stream.get()), "rotations");
+}
+
+// Takes the memory of the routers of mixtures, and gives it to the context.
+absl::Status MakeRoutingMemory(CudaModel& m, CudaOpsContext& context) {
+  const size_t counters = m.info.limits.max_num_batched_tokens / kernels::kRouteTokens + 2;
+  const size_t words = counters + kernels::kMaxAssignedGroups + 2;
+  MILLRACE_ASSIGN_OR_RETURN(m.routing, DeviceMemory::Allocate(words * 4, "routing"));
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaMemset(m.routing.data(), 0, m.routing.bytes()), "setting memory"));
+  context.route_counters = m.routing.As<unsigned>();
+  context.group_offsets = m.routing.As<int32_t>() + counters;
+  return absl::OkStatus();
 }
 
 KvArena DescribeKv(const ModelConfig& config, const CudaSpec& device) {
@@ -273,6 +298,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   context.linear_workspace = m->linear_workspace.data();
   context.linear_tile_counter = m->linear_tile_counter.As<unsigned>();
   context.portable_kernels = device.portable_kernels;
+  if (HasExperts(config)) MILLRACE_RETURN_IF_ERROR(MakeRoutingMemory(*m, context));
   // Before there are blocks: what attention takes does not depend on how many.
   MILLRACE_RETURN_IF_ERROR(MakeAttentionMemory(config, *m, context));
   size_t activation_bytes = 0;

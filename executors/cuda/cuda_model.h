@@ -29,6 +29,7 @@ struct CudaModel {
   DeviceMemory rotations;
   DeviceMemory linear_workspace;
   DeviceMemory linear_tile_counter;
+  DeviceMemory routing;  // of mixtures: counters, and offsets of groups
   DeviceMemory attention;
   StepBuffers buffers;
   std::array<StepLane, kMaxStepsInFlight> lanes;

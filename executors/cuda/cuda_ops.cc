@@ -22,11 +22,17 @@ constexpr int kMaxFfnSize = 32768;
 
 bool IsWidth(int width, int most) { return width % 8 == 0 && width >= 8 && width <= most; }
 
+// A router's rows are dense, and its input is any other linear's.
+int64_t InputStride(const CudaLinear& linear) {
+  return RoundUp(linear.columns, kernels::kColumnPadding);
+}
+
 // Returns whether `form` is what the linear reads.
-bool Fits(const kernels::Activation& form, const CudaLinear& linear) {
-  return form.type == linear.weight.type && form.scaling == linear.input &&
-         form.stride == linear.weight.stride &&
-         (form.scaling != kernels::Scaling::kTensor || form.scales == linear.input_scale);
+bool Fits(const CudaInputForm& form, const CudaLinear& linear) {
+  const kernels::Activation& values = form.values;
+  return values.scaling == InputScaling(linear, form.rows.tokens()) &&
+         values.stride == InputStride(linear) &&
+         (values.scaling != kernels::Scaling::kTensor || values.scales == linear.input_scale);
 }
 
 // Returns whether the linear leaves its gate's values.
@@ -74,20 +80,20 @@ CudaRows CudaOps::TakeRows(size_t row_bytes, int tokens) {
   return {activations_, memory_, row_bytes * kernels::LinearCapacity(tokens), tokens};
 }
 
-CudaInputForm CudaOps::TakeForm(const CudaLinear& consumer, int tokens) {
-  const int64_t stride = consumer.weight.stride;
-  const bool fp8 = consumer.weight.type == kernels::Type::kFp8;
-  const int64_t rows = kernels::LinearCapacity(tokens);
+CudaInputForm CudaOps::TakeForm(const CudaLinear& consumer, int tokens, int rows_of_token) {
+  const int64_t stride = InputStride(consumer);
+  const kernels::Scaling scaling = InputScaling(consumer, tokens);
+  const bool fp8 = scaling != kernels::Scaling::kNone;
+  const int64_t rows = kernels::LinearCapacity(tokens) * rows_of_token;
   const int64_t data_bytes = rows * stride * (fp8 ? 1 : 2);  // a multiple of 256
-  const int64_t scale_bytes =
-      ScaleCount(consumer.input, stride, static_cast<int>(rows)) * sizeof(float);
+  const int64_t scale_bytes = ScaleCount(scaling, stride, static_cast<int>(rows)) * sizeof(float);
   CudaInputForm form{
       .rows = {activations_, memory_, static_cast<size_t>(data_bytes + scale_bytes), tokens}};
   form.values = {.data = form.rows.data(),
-                 .type = consumer.weight.type,
-                 .scaling = consumer.input,
+                 .type = fp8 ? kernels::Type::kFp8 : kernels::Type::kBf16,
+                 .scaling = scaling,
                  .stride = stride,
-                 .scales = consumer.input == kernels::Scaling::kTensor ? consumer.input_scale
+                 .scales = scaling == kernels::Scaling::kTensor ? consumer.input_scale
                            : scale_bytes > 0
                                ? reinterpret_cast<float*>(form.rows.data() + data_bytes)
                                : nullptr};
@@ -98,7 +104,7 @@ std::unique_ptr<CudaLinearInput> CudaOps::TakeInput(Consumers consumers, int tok
   auto input = std::make_unique<CudaLinearInput>();
   for (const LinearId consumer : consumers) {
     const CudaLinear& linear = c_.weights->Linear(consumer);
-    const auto fits = [&](const CudaInputForm& form) { return Fits(form.values, linear); };
+    const auto fits = [&](const CudaInputForm& form) { return Fits(form, linear); };
     if (std::any_of(input->forms.begin(), input->forms.end(), fits)) continue;
     input->forms.push_back(TakeForm(linear, tokens));
   }
@@ -108,7 +114,7 @@ std::unique_ptr<CudaLinearInput> CudaOps::TakeInput(Consumers consumers, int tok
 const CudaInputForm& CudaOps::FormFor(const CudaLinear& consumer, const LinearInput& x) {
   static const CudaInputForm none;
   for (const CudaInputForm& form : static_cast<const CudaLinearInput&>(*x).forms) {
-    if (Fits(form.values, consumer)) return form;
+    if (Fits(form, consumer)) return form;
   }
   Fail(absl::InternalError("a linear reads an input that was not made for it"));
   return none;
@@ -141,6 +147,12 @@ CudaProduct CudaOps::Multiply(const CudaLinear& linear, const LinearInput& x) {
   const CudaInputForm& in = FormFor(linear, x);
   const int64_t row_bytes = sizeof(kernels::Bf16) * linear.weight.rows;
   CudaProduct out{.rows = TakeRows(row_bytes, in.rows.tokens())};
+  if (linear.grouped.has_value()) {
+    const kernels::Activation values = kernels::Bf16Rows(out.rows.bf16(), linear.weight.rows);
+    MultiplyGroups(linear, in.values, in.rows.tokens(), 1, nullptr, std::nullopt, values);
+    out.values = {out.rows.bf16(), linear.weight.rows, nullptr, nullptr};
+    return out;
+  }
   kernels::LinearArgs args = ArgsOf(linear, in);
   args.output = out.rows.data();
   Multiply(args, in.rows.tokens() * row_bytes);
@@ -242,13 +254,6 @@ LinearInput CudaOps::RowLinear(LinearId weight, LinearInput x, const Addend& add
   return input;
 }
 
-LinearInput CudaOps::Mixture(const MixtureWeights&, const MixtureSpec&, const LinearInput&,
-                             const Addend&, Residual& residual, std::optional<NormId> norm,
-                             Consumers consumers) {
-  Require(false, "feed-forward network", "a mixture of experts", "dense");
-  return Norm(norm, residual, consumers);
-}
-
 LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                                  Consumers consumers) {
   const CudaLinear& linear = c_.weights->Linear(weight);
@@ -260,6 +265,10 @@ LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunc
   const int tokens = in.rows.tokens();
   auto input = TakeInput(consumers, tokens);
   const kernels::Activation& first = input->forms.front().values;
+  if (linear.grouped.has_value() && input->forms.size() == 1 && kernels::IsKnown(first.scaling)) {
+    MultiplyGroups(linear, in.values, tokens, 1, nullptr, f, first);
+    return input;
+  }
   if (input->forms.size() == 1 && EndsInGate(linear, tokens, first)) {
     kernels::LinearArgs args = ArgsOf(linear, in);
     args.gated = first;

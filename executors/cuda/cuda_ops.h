@@ -48,6 +48,10 @@ struct CudaOpsContext {
   RopeSpec rope;  // that they are made by; every layer that rotates has it
   void* linear_workspace;
   unsigned* linear_tile_counter;
+  // Of models with mixtures of experts: RouteArgs::counters for the largest step, and the memory of
+  // GroupedRows::offsets for kMaxAssignedGroups, and of its tile_count.
+  unsigned* route_counters;
+  int32_t* group_offsets;
   // The attention plans of the step at hand, one for each window that the model's layers have,
   // ascending.
   struct AttentionPlan {
@@ -74,6 +78,13 @@ absl::StatusOr<size_t> ActivationBytes(const Model& model, const CudaOpsContext&
 // order of their launches; the rows have `positions` positions together. Touches no device.
 std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
                                  int64_t positions);
+
+// Returns the scaling of the rows that the linear reads of so many tokens: kNone, in place of
+// scales of blocks, where it quantizes them itself.
+kernels::Scaling InputScaling(const CudaLinear& linear, int tokens);
+
+// The rows of the tiles (GroupedRows::tile_rows) of experts' linears at so many tokens.
+int TileTokens(const CudaLinear& linear, int tokens);
 
 class CudaRows;
 struct CudaInputForm;
@@ -129,13 +140,21 @@ class CudaOps : public DecoderOps {
   // All buffers of a step have the same number of rows, LinearCapacity(tokens): where they lie,
   // first fit, is then the same at every size, and the largest step is the one that takes most.
   CudaRows TakeRows(size_t row_bytes, int tokens);
-  CudaInputForm TakeForm(const CudaLinear& consumer, int tokens);
+  CudaInputForm TakeForm(const CudaLinear& consumer, int tokens, int rows_of_token = 1);
   std::unique_ptr<CudaLinearInput> TakeInput(Consumers consumers, int tokens);
   // The form of `x` that was made for `consumer`.
   const CudaInputForm& FormFor(const CudaLinear& consumer, const LinearInput& x);
   kernels::LinearArgs ArgsOf(const CudaLinear& linear, const CudaInputForm& x) const;
   void Multiply(const kernels::LinearArgs& args, int64_t out_bytes);
   CudaProduct Multiply(const CudaLinear& linear, const LinearInput& x);
+  // Launches a grouped linear of `tokens` rows x: pair p of `rows` reads row p / slots; without
+  // `rows` each row is of the only group. `out` says where its rows go, and in which type.
+  void MultiplyGroups(const CudaLinear& linear, const kernels::Activation& x, int tokens, int slots,
+                      const kernels::GroupedRows* rows, std::optional<GateFunction> gate,
+                      const kernels::Activation& out);
+  struct Routes;
+  Routes Route(const MixtureWeights& weights, const RouterConfig& spec, const LinearInput& x);
+  void CheckMixture(const MixtureWeights& weights, const RouterConfig& spec);
   kernels::KvPages Pages(int32_t layer) const;
   // Returns whether the only consumer makes its input itself, of what the op before has
   // (kernels::InputRow).

@@ -152,7 +152,7 @@ TEST(CudaSteadyTest, NoCallWaitsOrTakesMemory) {
     CudaSpec device = Device();
     device.quantize_fp8 = fp8;
     const std::unique_ptr<Executor> executor =
-        Load(ModelPath(Model(TensorType::kF32, TensorType::kF32)), device);
+        Load(ModelPath(SmallModel(TensorType::kF32, TensorType::kF32)), device);
     ExecutorDriver driver(*executor);
     RunSteps(driver);
     counter.Reset();

@@ -27,7 +27,7 @@ inline std::string ModelPath(const TinyLlama& model) {
 
 // A model with heads of 64, which the GPU's attention requires, and widths that are not multiples
 // of 128.
-inline TinyLlama Model(TensorType linear, TensorType embedding) {
+inline TinyLlama SmallModel(TensorType linear, TensorType embedding) {
   TinyLlama model;
   model.hidden = 192;
   model.heads = 3;

@@ -24,7 +24,7 @@ int Launches(int layers, bool fp8, bool fused_prologue) {
 // Our kernels are adjacent: a copy or synchronization between them would cost the early start of
 // the second one, without any other symptom.
 TEST(DecodeGraphsTest, EveryKernelIsSetUpWhileTheOneBeforeItEnds) {
-  const TinyLlama tiny = Model(TensorType::kF32, TensorType::kF32);
+  const TinyLlama tiny = SmallModel(TensorType::kF32, TensorType::kF32);
   for (const bool fp8 : {false, true}) {
     CudaSpec device = Device();
     device.max_num_seqs = 4;
@@ -45,7 +45,7 @@ TEST(DecodeGraphsTest, EveryKernelIsSetUpWhileTheOneBeforeItEnds) {
 
 // Edges behind library kernels, which never release early, are plain: two of each linear.
 TEST(DecodeGraphsTest, EdgesAtALibrarysKernelsArePlain) {
-  const TinyLlama tiny = Model(TensorType::kF32, TensorType::kF32);
+  const TinyLlama tiny = SmallModel(TensorType::kF32, TensorType::kF32);
   CudaSpec device = Device();
   device.max_num_seqs = 1;
   device.cublaslt_linears = true;

@@ -36,4 +36,17 @@ int64_t BytesOf(const kernels::Weight& weight) {
          scales * static_cast<int64_t>(sizeof(float));
 }
 
+int64_t BytesOf(const kernels::sm90::GroupedWeight& weight) {
+  if (weight.four_bit.has_value()) {
+    return weight.groups * weight.four_bit->Bytes(weight.rows, weight.stride);
+  }
+  const int64_t one = BytesOf(kernels::Weight{.data = weight.data,
+                                              .type = weight.type,
+                                              .scaling = weight.scaling,
+                                              .rows = weight.rows,
+                                              .stride = weight.stride,
+                                              .scales = weight.scales});
+  return weight.groups * one;
+}
+
 }  // namespace millrace::cuda

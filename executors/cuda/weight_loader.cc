@@ -28,8 +28,6 @@ constexpr int64_t kPieceBytes = 2 << 20;  // of the file; more where 128 rows ha
 constexpr int kThreads = 16;
 constexpr int kSlots = 2;  // of a thread: one is being read while the other's is copied
 
-int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-
 // The 128-element blocks of a share, which begins with a whole one.
 Share Blocks(const Share& elements) {
   const auto blocks = [](int64_t count) { return RoundUp(count, kFp8Block) / kFp8Block; };
@@ -124,6 +122,10 @@ class Reader {
     const auto read = [&](const TensorInfo& tensor, int64_t first, int64_t rows) {
       const int64_t bytes = rows * RowBytes(tensor);
       to += bytes;
+      if (tensor.scattered.has_value()) {
+        source_.Read(tensor, first * RowBytes(tensor), {to - bytes, static_cast<size_t>(bytes)});
+        return absl::OkStatus();
+      }
       return ReadAll(source_.FileDescriptor(tensor), to - bytes, bytes,
                      tensor.offset + first * RowBytes(tensor), tensor.name);
     };
@@ -167,14 +169,15 @@ class Reader {
                                cudaMemcpyDeviceToDevice, stream_.get());
     }
     const bool quantized = matrix.type == kernels::Type::kFp8;
-    const cudaError_t error = kernels::LaunchDequantize({.source = from,
-                                                         .stored = Stored(piece.part->tensor->type),
-                                                         .rows = rows,
-                                                         .columns = columns,
-                                                         .out = quantized ? bf16_.data() : out,
-                                                         .type = kernels::Type::kBf16,
-                                                         .stride = matrix.stride},
-                                                        stream_.get());
+    const cudaError_t error =
+        kernels::LaunchDequantize({.source = from,
+                                   .stored = Stored(piece.part->tensor->type),
+                                   .rows = rows,
+                                   .columns = columns,
+                                   .out = quantized ? bf16_.data() : out,
+                                   .type = quantized ? kernels::Type::kBf16 : matrix.type,
+                                   .stride = matrix.stride},
+                                  stream_.get());
     if (error != cudaSuccess || !quantized) return error;
     const int64_t first_scale = matrix.scaling == kernels::WeightScaling::kBlock
                                     ? kept.to / 128 * kernels::BlockScaleStride(matrix.stride)
@@ -204,6 +207,12 @@ size_t ElementBytes(kernels::Type type) {
   return type == kernels::Type::kF32 ? 4 : type == kernels::Type::kBf16 ? 2 : 1;
 }
 
+size_t BytesOf(const PendingMatrix& matrix) {
+  const int64_t rows = RoundUp(matrix.rows, kRowMultiple);
+  return matrix.four_bit.has_value() ? matrix.four_bit->Bytes(rows, matrix.stride)
+                                     : rows * matrix.stride * ElementBytes(matrix.type);
+}
+
 int64_t RowBytes(const TensorInfo& tensor) {
   return static_cast<int64_t>(tensor.bytes) / tensor.shape[0];
 }
@@ -217,10 +226,10 @@ std::vector<Share> RowShares(const PendingMatrix& matrix) {
 std::vector<float> RankScales(const PendingMatrix& matrix) {
   const std::vector<float>& all = matrix.host_scales;
   std::vector<Share> rows = RowShares(matrix);
-  if (matrix.gate == kernels::GateLayout::kInterleaved) rows = {InterleavedRows(rows[0])};
   std::vector<float> scales;
   switch (matrix.scaling) {
     case kernels::WeightScaling::kChannel:
+      if (matrix.gate == kernels::GateLayout::kInterleaved) rows = {InterleavedRows(rows[0])};
       scales = Cut(all, rows);
       scales.resize(RoundUp(matrix.rows, kRowMultiple), 0.0f);
       return scales;
@@ -274,14 +283,17 @@ std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrice
   for (const PendingMatrix& matrix : matrices) {
     if (matrix.gate == kernels::GateLayout::kInterleaved) {
       const Checkpoint::Part& part = matrix.row_parts[0];  // the other is of its type
-      cut(matrix, part, InterleavedRows(part.rows), 0, 16);
+      cut(matrix, part, InterleavedRows(part.rows), 0,
+          matrix.four_bit.has_value() ? kernels::kFourBitRows : 16);
       continue;
     }
     int64_t first_row = 0;
     for (const Checkpoint::Part& part : matrix.row_parts) {
-      // Whole blocks of rows where they share scales.
+      // Whole blocks of rows where they share scales or lie in tiles.
       cut(matrix, part, part.rows, first_row,
-          matrix.scaling == kernels::WeightScaling::kBlock ? 128 : 1);
+          matrix.scaling == kernels::WeightScaling::kBlock ? 128
+          : matrix.four_bit.has_value()                    ? kernels::kFourBitRows
+                                                           : 1);
       first_row += part.rows.size;
     }
   }

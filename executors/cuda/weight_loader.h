@@ -13,11 +13,14 @@
 #include "base/sha256.h"
 #include "executors/weights/checkpoint.h"
 #include "formats/tensor_source.h"
+#include "kernels/gemm/four_bit.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
 
 inline constexpr int64_t kRowMultiple = 16;  // a matrix's rows are filled up to this with zeros
+
+inline int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 // A weight in the making: a rank's share of tensors one below the other.
 struct PendingMatrix {
@@ -30,7 +33,8 @@ struct PendingMatrix {
   int64_t stride = 0;
   kernels::Type type = kernels::Type::kBf16;
   kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
-  bool stored_fp8 = false;  // codes are the file's; else they are made here
+  std::optional<kernels::FourBitFormat> four_bit;  // the form, in place of `type`
+  bool stored_fp8 = false;                         // codes are the file's; else they are made here
   kernels::GateLayout gate = kernels::GateLayout::kHalves;  // how a gated linear's rows lie
   size_t data_offset = 0;                                   // in the arena
   size_t scales_offset = 0;
@@ -70,6 +74,8 @@ std::vector<float> RankScales(const PendingMatrix& matrix);
 Share InterleavedRows(const Share& rows);
 
 size_t ElementBytes(kernels::Type type);
+// The matrix's bytes on the device, without its scales.
+size_t BytesOf(const PendingMatrix& matrix);
 int64_t RowBytes(const TensorInfo& tensor);  // as the file has it
 
 // Cuts all rows of all matrices, the same on every rank. Pointers are into `matrices`.

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -17,26 +16,6 @@ namespace millrace::cuda {
 namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
-
-constexpr size_t kAlignment = 256;
-
-int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-
-// Returns whether LaunchDequantize reads the type, or it is FP8.
-bool IsLoadable(TensorType type) {
-  return !Traits(type).quantized || type == TensorType::kQ8_0 || type == TensorType::kQ4_1;
-}
-
-// By turns 8 of the first half and 8 of the second (GateLayout).
-std::vector<float> Interleaved(const std::vector<float>& halves) {
-  std::vector<float> turned;
-  for (size_t row = 0; row < halves.size() / 2; row += 8) {
-    for (const size_t from : {row, halves.size() / 2 + row}) {
-      turned.insert(turned.end(), halves.begin() + from, halves.begin() + from + 8);
-    }
-  }
-  return turned;
-}
 
 // `head`: the product is fp32 logits.
 kernels::GemmDesc DescOf(const CudaLinear& linear, bool head) {
@@ -53,229 +32,6 @@ kernels::GemmDesc DescOf(const CudaLinear& linear, bool head) {
 }
 
 }  // namespace
-
-size_t CudaWeightPlacer::Reserve(size_t bytes) {
-  const size_t offset = bytes_;
-  bytes_ += RoundUp(static_cast<int64_t>(bytes), kAlignment);
-  return offset;
-}
-
-// `quantized`: how weights become FP8 on the way, kNone where they do not.
-absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names,
-                                               const Shard& shard, kernels::WeightScaling quantized,
-                                               bool gated) {
-  // A tied head that is quantized is another matrix than the embedding.
-  const std::string key = StrCat(absl::StrJoin(names, " "), " ", static_cast<int>(quantized));
-  if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
-  PendingMatrix matrix;
-  MILLRACE_ASSIGN_OR_RETURN(matrix.parts, checkpoint_.Matrices(names));
-  for (const TensorInfo* tensor : matrix.parts) {
-    if (IsLoadable(tensor->type)) continue;
-    return absl::UnimplementedError(StrCat(
-        checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
-        Traits(tensor->type).name, "; allowed on the GPU: F32, F16, BF16, F8_E4M3, Q8_0, Q4_1"));
-  }
-  matrix.names = names;
-  MILLRACE_ASSIGN_OR_RETURN(matrix.row_parts, checkpoint_.Parts(matrix.parts, shard));
-  int64_t total_rows = 0;
-  for (const Checkpoint::Part& part : matrix.row_parts) {
-    matrix.rows += part.rows.size;
-    total_rows += part.rows.total;
-  }
-  matrix.column_share = shard.columns.value_or(Whole(matrix.parts[0]->shape[1]));
-  matrix.columns = matrix.column_share.size;
-  matrix.stride = RoundUp(matrix.columns, kernels::kColumnPadding);
-  if (total_rows >= int64_t{1} << 30 || matrix.column_share.total >= int64_t{1} << 30) {
-    return absl::InvalidArgumentError(StrCat("tensor ", names[0], " is ",
-                                             ShapeString(matrix.parts[0]->shape),
-                                             ", larger than the GPU executor takes"));
-  }
-  matrix.stored_fp8 = matrix.parts[0]->type == TensorType::kFp8E4m3;
-  if (matrix.stored_fp8) {
-    MILLRACE_RETURN_IF_ERROR(ReadScales(matrix));
-  } else if (quantized != kernels::WeightScaling::kNone) {
-    matrix.type = kernels::Type::kFp8;
-    matrix.scaling = quantized;
-    matrix.num_scales = quantized == kernels::WeightScaling::kChannel
-                            ? RoundUp(matrix.rows, kRowMultiple)
-                            : RoundUp(matrix.rows, kFp8Block) / kFp8Block *
-                                  kernels::BlockScaleStride(matrix.stride);
-  }
-  // Blocks of scales have 128 rows, and a piece of a file is of one type.
-  const bool one_type =
-      std::all_of(matrix.parts.begin(), matrix.parts.end(),
-                  [&](const TensorInfo* part) { return part->type == matrix.parts[0]->type; });
-  if (gated && one_type && total_rows % 16 == 0 &&
-      matrix.scaling != kernels::WeightScaling::kBlock) {
-    matrix.gate = kernels::GateLayout::kInterleaved;
-    if (matrix.host_scales.size() > 1) matrix.host_scales = Interleaved(matrix.host_scales);
-  }
-  if (matrix.stored_fp8) {
-    matrix.rank_scales = RankScales(matrix);
-    matrix.num_scales = matrix.rank_scales.size();
-  }
-  matrix.data_offset =
-      Reserve(RoundUp(matrix.rows, kRowMultiple) * matrix.stride * ElementBytes(matrix.type));
-  if (matrix.num_scales > 0) matrix.scales_offset = Reserve(matrix.num_scales * sizeof(float));
-  if (matrix.input_scale.has_value()) matrix.input_scale_offset = Reserve(sizeof(float));
-  matrices_.push_back(std::move(matrix));
-  placed_[key] = matrices_.size() - 1;
-  return matrices_.size() - 1;
-}
-
-// The scales of stored codes, brought to one scaling for all parts of the matrix: tensor scales
-// that differ become those of their channels.
-absl::Status CudaWeightPlacer::ReadScales(PendingMatrix& matrix) {
-  matrix.type = kernels::Type::kFp8;
-  const QuantScheme scheme = config_.quantization.value_or(QuantScheme{});
-  const bool blocks = scheme.group == kFp8Blocks;
-  const int64_t block_stride =
-      kernels::BlockScaleStride(RoundUp(matrix.column_share.total, kernels::kColumnPadding));
-  int64_t first_row = 0;
-  bool one_scale = scheme.group == kPerTensor;
-  for (size_t i = 0; i < matrix.parts.size(); ++i) {
-    const int64_t rows = matrix.parts[i]->shape[0];
-    Checkpoint::Fp8Scales scales{.weight = std::vector<float>(1, 1.0f), .input = std::nullopt};
-    if (checkpoint_.source().has_data()) {
-      MILLRACE_ASSIGN_OR_RETURN(scales, checkpoint_.ScalesOf(matrix.names[i]));
-    } else {
-      const int64_t dummy =
-          scheme.group.Down(rows) * scheme.group.Across(matrix.column_share.total);
-      scales.weight.assign(dummy, 1e-3f / 448);
-      if (scheme.static_activations()) scales.input = 1.0f / 448;
-    }
-    if (scales.input.has_value()) {
-      matrix.input_scale = std::max(matrix.input_scale.value_or(0), *scales.input);
-    }
-    if (blocks) {
-      if (first_row % kFp8Block != 0) {
-        return absl::UnimplementedError(
-            StrCat("tensor ", matrix.names[i], " begins at row ", first_row,
-                   " of a fused weight; allowed with 128x128 scales: multiples of 128"));
-      }
-      const int64_t columns = RoundUp(matrix.column_share.total, kFp8Block) / kFp8Block;
-      for (int64_t r = 0; r < static_cast<int64_t>(scales.weight.size()) / columns; ++r) {
-        std::vector<float> row(block_stride, 0.0f);
-        std::copy_n(scales.weight.begin() + r * columns, columns, row.begin());
-        matrix.host_scales.insert(matrix.host_scales.end(), row.begin(), row.end());
-      }
-    } else {
-      for (int64_t r = 0; r < rows; ++r) {
-        matrix.host_scales.push_back(scales.weight.size() == 1 ? scales.weight[0]
-                                                               : scales.weight[r]);
-      }
-    }
-    first_row += rows;
-  }
-  for (const float scale : matrix.host_scales) {
-    one_scale = one_scale && scale == matrix.host_scales[0];
-  }
-  if (blocks) {
-    matrix.scaling = kernels::WeightScaling::kBlock;
-  } else if (one_scale) {
-    matrix.scaling = kernels::WeightScaling::kTensor;
-    matrix.host_scales.resize(1);
-  } else {
-    matrix.scaling = kernels::WeightScaling::kChannel;
-    matrix.host_scales.resize(RoundUp(first_row, kRowMultiple), 0.0f);
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<ScaleBlock> CudaWeightPlacer::BlockOf(const std::string& name) const {
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
-                            checkpoint_.Matrices({name}));
-  const TensorType type = tensors[0]->type;
-  const bool blocks = type == TensorType::kFp8E4m3 && config_.quantization.has_value() &&
-                      config_.quantization->group == kFp8Blocks;
-  if (blocks) return ScaleBlock{.rows = kFp8Block, .columns = kFp8Block};
-  return ScaleBlock{.rows = 1, .columns = Traits(type).block_elements};
-}
-
-absl::StatusOr<size_t> CudaWeightPlacer::PlaceTable(const std::string& name,
-                                                    kernels::WeightScaling quantized) {
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
-                            checkpoint_.Matrices({name}));
-  // Scales of blocks have 128 rows.
-  const int64_t unit =
-      quantized == kernels::WeightScaling::kBlock ? int64_t{kFp8Block} : kShareMultiple;
-  const Share rows = DivideUnits(tensors[0]->shape[0], unit, rank_);
-  return Place({name}, {.rows = {rows}, .columns = std::nullopt}, quantized);
-}
-
-absl::StatusOr<EmbeddingId> CudaWeightPlacer::Embedding(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, PlaceTable(name, kernels::WeightScaling::kNone));
-  embeddings_.push_back(index);
-  return static_cast<EmbeddingId>(embeddings_.size() - 1);
-}
-
-absl::StatusOr<NormId> CudaWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
-  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
-  const int64_t size = spec.share.value_or(Whole(tensor->shape[0])).size;
-  norms_.push_back({tensor, size, Reserve(size * sizeof(float)), spec});
-  return static_cast<NormId>(norms_.size() - 1);
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::LayerLinear(const std::vector<std::string>& names,
-                                                       const Shard& shard, bool gated) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index,
-                            Place(names, shard,
-                                  options_.quantize_fp8 ? kernels::WeightScaling::kChannel
-                                                        : kernels::WeightScaling::kNone,
-                                  gated));
-  linears_.push_back({.matrix = index, .file_bias = {}, .bias = {}});
-  return static_cast<LinearId>(linears_.size() - 1);
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>& names,
-                                                  const Shard& shard) {
-  MILLRACE_ASSIGN_OR_RETURN(const LinearId id, LayerLinear(names, shard, /*gated=*/false));
-  PendingLinear& linear = linears_.back();
-  MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
-  linear.file_bias = std::move(biases.values);
-  if (options_.dummy) std::fill(linear.file_bias.begin(), linear.file_bias.end(), 0.0f);
-  if (!linear.file_bias.empty() && (!shard.columns.has_value() || rank_.rank == 0)) {
-    linear.bias = Cut(linear.file_bias, RowShares(matrices_[linear.matrix]));
-  }
-  if (!linear.bias.empty()) linear.bias_offset = Reserve(linear.bias.size() * sizeof(float));
-  return id;
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::string>& names,
-                                                       const Share& share) {
-  return LayerLinear(names, {.rows = {share, share}, .columns = std::nullopt}, /*gated=*/true);
-}
-
-absl::StatusOr<VectorId> CudaWeightPlacer::Vector(const std::string& name, const Share&) {
-  return absl::UnimplementedError(StrCat("the model has attention sinks, ",
-                                         checkpoint_.source().NameInFile(name),
-                                         "; allowed on the GPU: models without"));
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::Router(const std::string& name,
-                                                  const std::optional<std::string>&) {
-  return absl::UnimplementedError(
-      StrCat("the model's feed-forward network is a mixture of experts, ",
-             checkpoint_.source().NameInFile(name), "; allowed on the GPU: dense"));
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::GatedExperts(const ExpertNames& names, const Share&,
-                                                        const Share&) {
-  return Router(names[0][0], std::nullopt);
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::Experts(const ExpertNames& names, const Share&,
-                                                   const Shard&) {
-  return Router(names[0][0], std::nullopt);
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::Head(const std::string& name) {
-  MILLRACE_ASSIGN_OR_RETURN(
-      const size_t index, PlaceTable(name, options_.quantize_head ? kernels::WeightScaling::kBlock
-                                                                  : kernels::WeightScaling::kNone));
-  linears_.push_back({.matrix = index, .head = true, .file_bias = {}, .bias = {}});
-  return static_cast<LinearId>(linears_.size() - 1);
-}
 
 absl::Status CudaWeightPlacer::DrawNorms(const CudaWeights& weights) const {
   uint8_t* const arena = weights.memory.data();
@@ -313,6 +69,9 @@ absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
     if (!linear.bias.empty()) {
       MILLRACE_RETURN_IF_ERROR(upload(linear.bias_offset, linear.bias));
     }
+    if (!linear.correction.empty()) {
+      MILLRACE_RETURN_IF_ERROR(upload(linear.correction_offset, linear.correction));
+    }
   }
   if (options_.dummy) return absl::OkStatus();
   for (const PendingNorm& norm : norms_) {
@@ -339,49 +98,74 @@ CudaWeights CudaWeightPlacer::Describe(uint8_t* arena) const {
          .vocab = static_cast<int>(matrix.rows),
          .width = static_cast<int>(matrix.columns)});
   }
-  for (const PendingLinear& pending : linears_) {
-    const PendingMatrix& matrix = matrices_[pending.matrix];
-    const bool blocks = matrix.scaling == kernels::WeightScaling::kBlock;
-    CudaLinear linear{.weight = {.data = arena + matrix.data_offset,
-                                 .type = matrix.type,
-                                 .scaling = matrix.scaling,
-                                 .rows = RoundUp(matrix.rows, kRowMultiple),
-                                 .stride = matrix.stride,
-                                 .scales = nullptr},
-                      .rows = static_cast<int>(matrix.rows),
-                      .columns = static_cast<int>(matrix.columns),
-                      .gate = matrix.gate};
-    if (matrix.num_scales > 0) {
-      linear.weight.scales = reinterpret_cast<float*>(arena + matrix.scales_offset);
-    }
-    if (matrix.input_scale.has_value()) {
-      linear.input_scale = reinterpret_cast<float*>(arena + matrix.input_scale_offset);
-    }
-    if (!pending.bias.empty()) {
-      linear.bias = reinterpret_cast<float*>(arena + pending.bias_offset);
-    }
-    if (matrix.type == kernels::Type::kFp8) {
-      linear.input = blocks                           ? kernels::Scaling::kTokenGroup
-                     : matrix.input_scale.has_value() ? kernels::Scaling::kTensor
-                                                      : kernels::Scaling::kToken;
-    }
-    weights.linears.push_back(linear);
-  }
+  for (const PendingLinear& linear : linears_) weights.linears.push_back(Describe(linear, arena));
   return weights;
+}
+
+CudaLinear CudaWeightPlacer::Describe(const PendingLinear& pending, uint8_t* arena) const {
+  const PendingMatrix& matrix = matrices_[pending.matrix];
+  const bool blocks = matrix.scaling == kernels::WeightScaling::kBlock;
+  CudaLinear linear{.weight = {.data = arena + matrix.data_offset,
+                               .type = matrix.type,
+                               .scaling = matrix.scaling,
+                               .rows = RoundUp(matrix.rows, kRowMultiple),
+                               .stride = matrix.stride,
+                               .scales = nullptr},
+                    .rows = static_cast<int>(matrix.rows),
+                    .columns = static_cast<int>(matrix.columns),
+                    .gate = matrix.gate};
+  const auto floats = [arena](size_t offset) { return reinterpret_cast<float*>(arena + offset); };
+  if (matrix.num_scales > 0) linear.weight.scales = floats(matrix.scales_offset);
+  if (matrix.input_scale.has_value()) linear.input_scale = floats(matrix.input_scale_offset);
+  if (!pending.bias.empty()) linear.bias = floats(pending.bias_offset);
+  if (!pending.correction.empty()) linear.correction = floats(pending.correction_offset);
+  if (matrix.type == kernels::Type::kFp8) {
+    linear.input = blocks                           ? kernels::Scaling::kTokenGroup
+                   : matrix.input_scale.has_value() ? kernels::Scaling::kTensor
+                                                    : kernels::Scaling::kToken;
+  }
+  if (pending.kind == Kind::kExperts) {
+    linear.chosen = ChosenExperts();
+    linear.grouped = {.data = linear.weight.data,
+                      .type = linear.weight.type,
+                      .scaling = linear.weight.scaling,
+                      .groups = pending.experts,
+                      .rows = linear.weight.rows,
+                      .stride = linear.weight.stride,
+                      .scales = linear.weight.scales,
+                      .four_bit = matrix.four_bit};
+  }
+  return linear;
+}
+
+// How many experts a token has, the same in all layers.
+int CudaWeightPlacer::ChosenExperts() const {
+  for (const LayerConfig& layer : config_.layers) {
+    if (const auto* experts = std::get_if<ExpertsFeedForward>(&layer.feed_forward)) {
+      return experts->router.chosen;
+    }
+  }
+  return 1;
 }
 
 absl::Status CudaWeightPlacer::MakePlans(CudaWeights& weights,
                                          kernels::LinearPlanner& planner) const {
   std::vector<GemmUse> uses;
+  const auto has_plan = [&](size_t i) {
+    return !weights.linears[i].grouped.has_value() && linears_[i].kind != Kind::kRouter;
+  };
+  const auto desc = [&](size_t i) {
+    return DescOf(weights.linears[i], linears_[i].kind == Kind::kHead);
+  };
   for (size_t i = 0; i < linears_.size(); ++i) {
-    const CudaLinear& linear = weights.linears[i];
-    AddUse(DescOf(linear, linears_[i].head), linear.weight.data, &uses);
+    if (has_plan(i)) AddUse(desc(i), weights.linears[i].weight.data, &uses);
   }
   LearnPlans(uses, planner);
   for (size_t i = 0; i < linears_.size(); ++i) {
+    if (!has_plan(i)) continue;
     CudaLinear& linear = weights.linears[i];
     std::string error;
-    linear.plan = planner.Plan(DescOf(linear, linears_[i].head), &error);
+    linear.plan = planner.Plan(desc(i), &error);
     if (linear.plan == nullptr) {
       return absl::UnimplementedError(
           StrCat("tensor ", matrices_[linears_[i].matrix].names[0], ": ", error));
@@ -427,6 +211,7 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
   }
   for (const PendingLinear& linear : linears_) {
     hasher.Update(linear.file_bias.data(), linear.file_bias.size() * sizeof(float));
+    hasher.Update(linear.correction.data(), linear.correction.size() * sizeof(float));
   }
   for (const std::vector<float>* scales : {&weights.k_scales, &weights.v_scales}) {
     hasher.Update(scales->data(), scales->size() * sizeof(float));

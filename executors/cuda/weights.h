@@ -15,6 +15,7 @@
 #include "executors/weights/checkpoint.h"
 #include "formats/model_config.h"
 #include "kernels/gemm/linear.h"
+#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
@@ -33,12 +34,19 @@ struct CudaEmbedding {
 };
 
 struct CudaLinear {
-  kernels::Weight weight;  // rows filled up to a multiple of 16 with zeros
+  // Rows are filled up to a multiple of 16 with zeros. Of a router: dense rows, BF16 or F32.
+  kernels::Weight weight;
+  // Set for what the grouped linear runs: the linears of a mixture's experts, one behind the other,
+  // each of the shape of `weight`, and linears with weights of four bits. These have no plan.
+  std::optional<kernels::sm90::GroupedWeight> grouped;
+  int chosen = 1;  // experts of a token
   int rows;
   int columns;
   kernels::Scaling input = kernels::Scaling::kNone;  // what it consumes
   float* input_scale = nullptr;                      // of kTensor
-  const float* bias = nullptr;                       // [rows], of a linear that has one
+  // [rows], of a linear that has one; of experts [experts][weight.rows].
+  const float* bias = nullptr;
+  const float* correction = nullptr;  // [experts], of a router that has one
   const kernels::LinearPlan* plan = nullptr;
   kernels::GateLayout gate = kernels::GateLayout::kHalves;
 };
@@ -87,8 +95,7 @@ class CudaWeightPlacer : public DecoderPlacer {
                                        const Share& share) override;
   // UNIMPLEMENTED: no op of a GPU reads these.
   absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) override;
-  absl::StatusOr<LinearId> Router(const std::string& name,
-                                  const std::optional<std::string>& correction) override;
+  absl::StatusOr<LinearId> Router(const RouterNames& names) override;
   absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
                                         const Share& share) override;
   absl::StatusOr<LinearId> Experts(const ExpertNames& names, const Share& experts,
@@ -103,12 +110,20 @@ class CudaWeightPlacer : public DecoderPlacer {
   absl::StatusOr<CudaWeights> Finish(kernels::LinearPlanner& planner);
 
  private:
-  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, const Shard& shard,
-                               kernels::WeightScaling quantized, bool gated = false);
+  enum class Role : uint8_t { kTable, kLinear, kGated, kExpert, kGatedExpert, kRouter };
+
+  // Describes the matrix, but for its place.
+  absl::StatusOr<PendingMatrix> Describe(const std::vector<std::string>& names, const Shard& shard,
+                                         Role role, kernels::WeightScaling quantized);
+  absl::StatusOr<size_t> Place(const std::vector<std::string>& names, const Shard& shard, Role role,
+                               kernels::WeightScaling quantized);
+  absl::StatusOr<LinearId> PlaceExperts(const ExpertNames& names, const Share& experts,
+                                        const Shard& shard, Role role);
+  int ChosenExperts() const;
   absl::StatusOr<size_t> PlaceTable(const std::string& name, kernels::WeightScaling quantized);
   absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, const Shard& shard,
-                                       bool gated);
-  absl::Status ReadScales(PendingMatrix& matrix);
+                                       Role role);
+  absl::Status ReadScales(Role role, PendingMatrix& matrix);
   size_t Reserve(size_t bytes);
   absl::Status DrawNorms(const CudaWeights& weights) const;
   absl::Status UploadSmall(CudaWeights& weights) const;
@@ -131,13 +146,27 @@ class CudaWeightPlacer : public DecoderPlacer {
     NormSpec spec;
   };
   std::vector<PendingNorm> norms_;
-  struct PendingLinear {
-    size_t matrix;
-    bool head = false;             // its product is float32 logits
-    std::vector<float> file_bias;  // of all ranks, or nothing
-    std::vector<float> bias;       // or nothing
-    size_t bias_offset = 0;
+  enum class Kind : uint8_t {
+    kPlanned,
+    kHead,  // its product is float32 logits
+    kExperts,
+    kRouter,
   };
+  struct PendingLinear {
+    size_t matrix;  // of experts the first one's; the others' follow
+    Kind kind = Kind::kPlanned;
+    int experts = 0;
+    std::vector<float> file_bias = {};  // of all ranks, or nothing
+    std::vector<float> bias = {};       // or nothing
+    size_t bias_offset = 0;
+    std::vector<float> correction = {};  // or nothing
+    size_t correction_offset = 0;
+  };
+  // Where the linear lies in `arena`, without a plan.
+  CudaLinear Describe(const PendingLinear& pending, uint8_t* arena) const;
+  // Reserves a place for the numbers, if there are any.
+  size_t Reserve(const std::vector<float>& values);
+
   std::vector<PendingLinear> linears_;
   std::vector<size_t> embeddings_;  // matrices
   size_t bytes_ = 0;                // of the arena so far

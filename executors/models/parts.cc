@@ -139,10 +139,11 @@ absl::StatusOr<GatedWeights> PartLoader::Gated(int layer, int size, bool fused,
 
 absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedForward& ffn) {
   MixtureWeights weights;
-  std::optional<std::string> correction;
-  if (ffn.router.correction) correction = StrCat("blk.", layer, ".exp_probs_b.bias");
-  MILLRACE_ASSIGN_OR_RETURN(weights.router,
-                            placer_.Router(Weight(layer, "ffn_gate_inp"), correction));
+  RouterNames router = {
+      .weight = Weight(layer, "ffn_gate_inp"), .correction = {}, .shared_gate = {}};
+  if (ffn.router.correction) router.correction = StrCat("blk.", layer, ".exp_probs_b.bias");
+  if (ffn.shared_gate) router.shared_gate = Weight(layer, "ffn_gate_inp_shexp");
+  MILLRACE_ASSIGN_OR_RETURN(weights.router, placer_.Router(router));
   ExpertNames gate_up, down;
   for (int expert = 0; expert < ffn.router.experts; ++expert) {
     gate_up.push_back(
@@ -163,11 +164,7 @@ absl::StatusOr<MixtureWeights> PartLoader::Experts(int layer, const ExpertsFeedF
   if (ffn.shared_size == 0) return weights;
   MILLRACE_ASSIGN_OR_RETURN(const GatedWeights shared,
                             Gated(layer, ffn.shared_size, /*fused=*/false, "_shexp"));
-  weights.shared = {.gate_up = shared.gate_up, .down = shared.down, .gate = std::nullopt};
-  if (ffn.shared_gate) {
-    MILLRACE_ASSIGN_OR_RETURN(weights.shared->gate,
-                              placer_.Router(Weight(layer, "ffn_gate_inp_shexp"), std::nullopt));
-  }
+  weights.shared = {.gate_up = shared.gate_up, .down = shared.down, .gated = ffn.shared_gate};
   return weights;
 }
 
@@ -181,10 +178,7 @@ absl::StatusOr<FeedForward> PartLoader::LayerFeedForward(int layer) {
   const auto& ffn = std::get<ExpertsFeedForward>(described.feed_forward);
   MILLRACE_ASSIGN_OR_RETURN(const MixtureWeights weights, Experts(layer, ffn));
   std::vector<LinearId> inputs = {weights.router, weights.gate_up};
-  if (weights.shared.has_value()) {
-    inputs.push_back(weights.shared->gate_up);
-    if (weights.shared->gate.has_value()) inputs.push_back(*weights.shared->gate);
-  }
+  if (weights.shared.has_value()) inputs.push_back(weights.shared->gate_up);
   return FeedForward{Mixture{weights, {.router = ffn.router, .function = ffn.function}},
                      ffn.function, std::move(inputs)};
 }

@@ -67,8 +67,10 @@ LinearInput TorchOps::Mixture(const MixtureWeights& weights, const MixtureSpec& 
                               std::optional<NormId> norm, Consumers consumers) {
   const at::Tensor& x = Values(input);
   const Matrix& router = weights_.Linear(weights.router);
-  const Routes routes = RoutesOf(
-      spec.router, at::linear(x.to(at::kFloat), router.weight, router.bias), router.correction);
+  // Of each expert, and then of a shared network's gate.
+  const at::Tensor logits = at::linear(x.to(at::kFloat), router.weight, router.bias);
+  const Routes routes =
+      RoutesOf(spec.router, logits.narrow(-1, 0, spec.router.experts), router.correction);
   const Share& owned = weights_.Linear(weights.gate_up).experts;
   const int64_t hidden = weights_.Linear(weights.down).weight.size(0);
   const at::Tensor outputs =
@@ -86,10 +88,7 @@ LinearInput TorchOps::Mixture(const MixtureWeights& weights, const MixtureSpec& 
   if (const auto& shared = weights.shared; shared.has_value()) {
     at::Tensor of_shared =
         Product(shared->down, Gated(shared->gate_up, x, spec.function)).to(at::kFloat);
-    if (shared->gate.has_value()) {
-      const at::Tensor& gate = weights_.Linear(*shared->gate).weight;
-      of_shared = of_shared * at::linear(x.to(at::kFloat), gate).sigmoid();
-    }
+    if (shared->gated) of_shared = of_shared * logits.narrow(-1, spec.router.experts, 1).sigmoid();
     y = y + of_shared;
   }
   AddToResidual(addend, y.to(x.scalar_type()), residual);

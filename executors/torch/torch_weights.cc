@@ -137,12 +137,13 @@ absl::StatusOr<VectorId> TorchWeightPlacer::Vector(const std::string& name, cons
   return static_cast<VectorId>(weights_.vectors.size() - 1);
 }
 
-absl::StatusOr<LinearId> TorchWeightPlacer::Router(const std::string& name,
-                                                   const std::optional<std::string>& correction) {
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place({name}, {}, at::kFloat));
-  if (correction.has_value()) {
+absl::StatusOr<LinearId> TorchWeightPlacer::Router(const RouterNames& names) {
+  std::vector<std::string> weights = {names.weight};
+  if (names.shared_gate.has_value()) weights.push_back(*names.shared_gate);
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, Place(weights, {}, at::kFloat));
+  if (names.correction.has_value()) {
     MILLRACE_ASSIGN_OR_RETURN(weights_.matrices[index].correction,
-                              Floats(*correction, std::nullopt));
+                              Floats(*names.correction, std::nullopt));
   }
   return static_cast<LinearId>(index);
 }

@@ -72,8 +72,7 @@ class TorchWeightPlacer : public DecoderPlacer, public EncoderPlacer {
     return Linear(names, {.rows = {share, share}, .columns = std::nullopt});
   }
   absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) override;
-  absl::StatusOr<LinearId> Router(const std::string& name,
-                                  const std::optional<std::string>& correction) override;
+  absl::StatusOr<LinearId> Router(const RouterNames& names) override;
   absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
                                         const Share& share) override {
     return Experts(names, experts, {.rows = {share, share}, .columns = std::nullopt});

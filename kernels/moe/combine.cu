@@ -68,20 +68,25 @@ template <typename Vector>
 __global__ void __launch_bounds__(kThreads) CombineKernel(CombineArgs args) {
   const int64_t token = blockIdx.x;
   const int column = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * 8;
+  ProductVector<true> shared;
+  if (args.shared.data != nullptr && column < args.width) {
+    shared.LoadConstants(args.shared, column);
+  }
   AwaitPredecessor();
   if (column >= args.width) return;
   float* const residual = args.residual + token * args.width + column;
   float values[8], sum[8] = {};
   Load8(residual, values);
   AddSlots<Vector>(args, token, column, sum);
-  if (args.shared != nullptr) {
-    float gate = 1, shared[8];
-    Load8(args.shared + token * args.shared_stride + column, shared);
+  if (args.shared.data != nullptr) {
+    float gate = 1, factors[8];
+    shared.Load(args.shared, token, column);
+    shared.Values(factors);
     if (args.shared_logits != nullptr) {
       gate = 1 / (1 + expf(-args.shared_logits[token * args.shared_logit_stride]));
     }
 #pragma unroll
-    for (int j = 0; j < 8; ++j) sum[j] = __fmaf_rn(gate, shared[j], sum[j]);
+    for (int j = 0; j < 8; ++j) sum[j] = __fmaf_rn(gate, factors[j], sum[j]);
   }
 #pragma unroll
   for (int j = 0; j < 8; ++j) values[j] = __fmaf_rn(args.factor, sum[j], values[j]);
@@ -92,10 +97,8 @@ bool IsValid(const CombineArgs& args) {
   const bool rows = args.y != nullptr && IsAligned16(args.y) && args.y_stride >= args.width &&
                     args.y_stride % 8 == 0 && args.scores != nullptr &&
                     (args.y_type == Type::kBf16 || args.y_type == Type::kF32);
-  const bool shared = args.shared == nullptr
-                          ? args.shared_logits == nullptr
-                          : IsAligned16(args.shared) && args.shared_stride >= args.width &&
-                                args.shared_stride % 8 == 0;
+  const bool shared = args.shared.data == nullptr ? args.shared_logits == nullptr
+                                                  : IsValid(args.shared, args.width);
   return rows && shared && args.residual != nullptr && IsAligned16(args.residual) &&
          args.tokens >= 0 && args.slots >= 1 && args.slots <= kMaxChosen && args.width >= 8 &&
          args.width % 8 == 0;

@@ -28,8 +28,7 @@ struct CombineArgs {
   // no row of y, and are left out. Null: all have one.
   const int32_t* ids = nullptr;
   int first_expert = 0, experts = 0;
-  const Bf16* shared = nullptr;          // [tokens, shared_stride], 16-byte aligned, or null
-  int64_t shared_stride = 0;             // elements; a multiple of 8, at least width
+  Product shared = {};                   // [tokens, width]; data null: none
   const float* shared_logits = nullptr;  // of token t at t * shared_logit_stride; or null
   int64_t shared_logit_stride = 0;       // elements
   float factor = 1;

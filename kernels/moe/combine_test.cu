@@ -20,6 +20,8 @@ struct Case {
         residual(RandomNormal(static_cast<size_t>(tokens) * width, 1)),
         y(ToBf16(RandomNormal(static_cast<size_t>(tokens) * slots * stride, 2))),
         shared(ToBf16(RandomNormal(static_cast<size_t>(tokens) * stride, 3))),
+        token_scales(RandomNormal(tokens, 6)),
+        channel_scales(RandomNormal(width, 7)),
         scores(RandomNormal(static_cast<size_t>(tokens) * slots, 4)),
         logits(RandomNormal(static_cast<size_t>(tokens) * 3, 5)) {
     for (int pair = 0; pair < tokens * slots; ++pair) ids.push_back(pair * 7 % 10);
@@ -28,13 +30,15 @@ struct Case {
   int64_t stride;
   std::vector<float> residual;
   std::vector<Bf16> y, shared;
+  std::vector<float> token_scales, channel_scales;  // of the shared network
   std::vector<float> scores, logits;
   std::vector<int32_t> ids;
 };
 
 // What a launch is given beside the experts' outputs.
 struct Form {
-  bool fp32, local, shared, gated;
+  bool fp32, local, shared;
+  bool gated;  // and the shared network's product has scales
   float factor;
 };
 
@@ -45,6 +49,11 @@ std::vector<float> Combined(const Case& test, const Form& form, int first, int t
   const DeviceBuffer<Bf16> y(test.y), shared(test.shared);
   const DeviceBuffer<float> y_fp32(y_floats), scores(test.scores), logits(test.logits);
   const DeviceBuffer<float> residual(test.residual);
+  const DeviceBuffer<float> token_scales(test.token_scales), channel_scales(test.channel_scales);
+  const Product product = {.data = shared.get() + first * test.stride,
+                           .stride = test.stride,
+                           .token_scales = form.gated ? token_scales.get() + first : nullptr,
+                           .channel_scales = form.gated ? channel_scales.get() : nullptr};
   const DeviceBuffer<int32_t> ids(test.ids);
   const int64_t pair = static_cast<int64_t>(first) * test.slots;
   EXPECT_EQ(
@@ -57,8 +66,7 @@ std::vector<float> Combined(const Case& test, const Form& form, int first, int t
                      .ids = form.local ? ids.get() + pair : nullptr,
                      .first_expert = 2,
                      .experts = 5,
-                     .shared = form.shared ? shared.get() + first * test.stride : nullptr,
-                     .shared_stride = test.stride,
+                     .shared = form.shared ? product : Product{},
                      .shared_logits =
                          form.gated ? logits.get() + static_cast<int64_t>(first) * 3 + 1 : nullptr,
                      .shared_logit_stride = 3,
@@ -93,7 +101,11 @@ TEST(CombineTest, MatchesDoubleAndDependsOnTheTokenAlone) {
                      static_cast<double>(static_cast<float>(test.y[pair * test.stride + c]));
             }
             if (form.shared) {
-              const double gate = form.gated ? 1 / (1 + std::exp(-test.logits[token * 3 + 1])) : 1;
+              double gate = 1;
+              if (form.gated) {
+                gate = test.token_scales[token] * test.channel_scales[c] /
+                       (1 + std::exp(-test.logits[token * 3 + 1]));
+              }
               sum += gate * static_cast<float>(test.shared[token * test.stride + c]);
             }
             const size_t at = static_cast<size_t>(token) * width + c;

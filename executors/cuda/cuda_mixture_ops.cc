@@ -1,0 +1,238 @@
+// A mixture of experts, and the linears that the grouped linear runs.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "executors/cuda/cuda_buffer.h"
+#include "executors/cuda/cuda_ops.h"
+#include "executors/cuda/operand_bytes.h"
+#include "kernels/elementwise/quantize.h"
+#include "kernels/gemm/sm90/grouped_linear.h"
+#include "kernels/moe/assign.h"
+#include "kernels/moe/combine.h"
+#include "kernels/moe/route.h"
+
+namespace millrace::cuda {
+namespace {
+
+using kernels::sm90::GroupedGate;
+
+// Up to so many rows of a tile the grouped linear itself quantizes inputs with block scales: more
+// rows would be quantized once for each tile of the weight.
+constexpr int kMostQuantizedRows = 8;
+
+GroupedGate GateOf(GateFunction function) {
+  switch (function) {
+    case GateFunction::kSilu:
+      return GroupedGate::kSilu;
+    case GateFunction::kGeluTanh:
+      return GroupedGate::kGeluTanh;
+    case GateFunction::kClampedSwish:
+      break;
+  }
+  return GroupedGate::kClampedSwish;
+}
+
+// The bytes of the weights of those experts that are expected to have one of the tokens, if each
+// token's are drawn uniformly.
+int64_t ExpectedBytes(const CudaLinear& linear, int tokens) {
+  const double experts = linear.grouped->groups;
+  const double touched = experts * (1 - std::pow(1 - linear.chosen / experts, tokens));
+  return static_cast<int64_t>(touched * static_cast<double>(BytesOf(*linear.grouped)) / experts);
+}
+
+}  // namespace
+
+kernels::Scaling InputScaling(const CudaLinear& linear, int tokens) {
+  if (!linear.grouped.has_value() || linear.input != kernels::Scaling::kTokenGroup) {
+    return linear.input;
+  }
+  return TileTokens(linear, tokens) <= kMostQuantizedRows ? kernels::Scaling::kNone : linear.input;
+}
+
+int TileTokens(const CudaLinear& linear, int tokens) {
+  return kernels::sm90::DefaultGroupedConfig(*linear.grouped, tokens * linear.chosen).tile_tokens;
+}
+
+void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation& x, int tokens,
+                             int slots, const kernels::GroupedRows* rows,
+                             std::optional<GateFunction> gate, const kernels::Activation& out) {
+  const kernels::sm90::GroupedWeight& weight = *linear.grouped;
+  const int pairs = rows != nullptr ? rows->pairs : tokens;
+  kernels::sm90::GroupedConfig config = kernels::sm90::DefaultGroupedConfig(weight, pairs);
+  if (rows != nullptr) config.tile_tokens = rows->tile_rows;
+  const int64_t weight_bytes =
+      rows != nullptr ? ExpectedBytes(linear, pairs / linear.chosen) : BytesOf(weight);
+  Run("grouped linear", {weight_bytes + BytesOf(x, tokens) + BytesOf(out, pairs)}, [&] {
+    return kernels::sm90::LaunchGroupedLinear(
+        {.weight = weight,
+         .rows = rows,
+         .tokens = tokens,
+         .slots = slots,
+         .input = x,
+         .bias = rows != nullptr ? linear.bias : nullptr,
+         .gate = gate.has_value() ? GateOf(*gate) : GroupedGate::kNone,
+         .output = out.data,
+         .output_type = out.type,
+         .output_stride = out.stride,
+         .output_scale = out.type == kernels::Type::kFp8 ? out.scales : nullptr,
+         .config = config},
+        stream_);
+  });
+}
+
+// Each token's experts, and their rows by expert.
+struct CudaOps::Routes {
+  CudaRows memory;
+  float* logits;  // [tokens, the router's rows]
+  float* scores;  // [tokens, chosen]
+  kernels::GroupedRows rows;
+};
+
+CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig& spec,
+                               const LinearInput& x) {
+  const CudaLinear& router = c_.weights->Linear(weights.router);
+  const CudaLinear& experts = c_.weights->Linear(weights.gate_up);
+  const kernels::Activation& in = FormFor(router, x).values;
+  const int tokens = step_->tokens;
+  const int pairs = tokens * spec.chosen;
+  const int tile = TileTokens(experts, tokens);
+  // Of a token: ids, scores and the order of its pairs, the tiles that these may make, and logits.
+  const size_t chosen = spec.chosen;
+  const size_t words = chosen * (3 + 2 * sizeof(kernels::GroupTile) / 4) + router.rows;
+  Routes routes{
+      .memory = TakeRows(words * 4, tokens), .logits = nullptr, .scores = nullptr, .rows = {}};
+  const int64_t capacity = kernels::LinearCapacity(tokens);
+  uint8_t* next = routes.memory.data();
+  const auto take = [&](size_t bytes_of_token) {
+    return std::exchange(next, next + bytes_of_token * capacity);
+  };
+  routes.rows = {
+      .order = nullptr,
+      .offsets = c_.group_offsets,
+      .tiles = reinterpret_cast<kernels::GroupTile*>(take(chosen * 2 * sizeof(kernels::GroupTile))),
+      .tile_count = c_.group_offsets + kernels::kMaxAssignedGroups + 1,
+      .tile_rows = tile,
+      .pairs = pairs,
+      .groups = experts.grouped->groups};
+  routes.rows.order = reinterpret_cast<int32_t*>(take(chosen * 4));
+  auto* const ids = reinterpret_cast<int32_t*>(take(chosen * 4));
+  routes.scores = reinterpret_cast<float*>(take(chosen * 4));
+  routes.logits = reinterpret_cast<float*>(take(router.rows * size_t{4}));
+  const kernels::AssignArgs assign = {.ids = ids, .first_expert = 0, .rows = routes.rows};
+  const bool at_once = pairs <= kernels::kFewPairs;
+  const int64_t input_bytes = BytesOf(in, tokens);
+  Run("route", {BytesOf(router.weight) + input_bytes}, [&] {
+    return kernels::LaunchRoute(
+        {.x = static_cast<const kernels::Bf16*>(in.data),
+         .x_stride = in.stride,
+         .weight = router.weight.data,
+         .weight_type = router.weight.type,
+         .bias = router.bias,
+         .correction = router.correction,
+         .tokens = tokens,
+         .hidden = router.columns,
+         .experts = spec.experts,
+         .rows = router.rows,
+         .scores = spec.scores == RouterConfig::Scores::kSoftmax ? kernels::RouterScores::kSoftmax
+                                                                 : kernels::RouterScores::kSigmoid,
+         .chosen = spec.chosen,
+         .groups = spec.groups,
+         .chosen_groups = spec.chosen_groups,
+         .renormalize = spec.renormalize,
+         .factor = static_cast<float>(spec.factor),
+         .logits = routes.logits,
+         .ids = ids,
+         .token_scores = routes.scores,
+         .assign = at_once ? &assign : nullptr,
+         .counters = c_.route_counters},
+        stream_);
+  });
+  if (!at_once) {
+    Run("assign", {int64_t{4} * pairs}, [&] { return kernels::LaunchAssign(assign, stream_); });
+  }
+  return routes;
+}
+
+void CudaOps::CheckMixture(const MixtureWeights& weights, const RouterConfig& spec) {
+  Require(spec.experts <= kernels::kMaxExperts, "number of experts", spec.experts, "up to ",
+          kernels::kMaxExperts);
+  Require(spec.chosen <= kernels::kMaxChosen, "number of experts of a token", spec.chosen, "up to ",
+          kernels::kMaxChosen);
+  Require(spec.groups <= kernels::kMaxExpertGroups, "number of groups of experts", spec.groups,
+          "up to ", kernels::kMaxExpertGroups);
+  const int64_t pairs = int64_t{step_->tokens} * spec.chosen;
+  Require(pairs <= kernels::kMaxPairs, "number of experts of a step's tokens", pairs, "up to ",
+          kernels::kMaxPairs);
+  const int hidden = c_.weights->Linear(weights.down).rows;
+  Require(hidden % 8 == 0, "hidden size", hidden, "multiples of 8");
+}
+
+LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& spec,
+                             const LinearInput& x, const Addend& addend, Residual& residual,
+                             std::optional<NormId> norm, Consumers consumers) {
+  Require(!addend.norm.has_value(), "norm of what a block adds", "an RMS norm", "none");
+  CheckMixture(weights, spec.router);
+  const CudaLinear& gate_up = c_.weights->Linear(weights.gate_up);
+  const CudaLinear& down = c_.weights->Linear(weights.down);
+  const int tokens = step_->tokens;
+  const int chosen = spec.router.chosen;
+  {
+    const Routes routes = Route(weights, spec.router, x);
+    const int pairs = routes.rows.pairs;
+    CudaInputForm gated = TakeForm(down, tokens, chosen);
+    {
+      // Scales that are computed want the whole row first.
+      const bool direct = kernels::IsKnown(gated.values.scaling);
+      CudaRows plain;
+      if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * down.weight.stride * chosen, tokens);
+      const kernels::Activation out =
+          direct ? gated.values : kernels::Bf16Rows(plain.bf16(), down.weight.stride);
+      MultiplyGroups(gate_up, FormFor(gate_up, x).values, tokens, chosen, &routes.rows,
+                     spec.function, out);
+      if (!direct) {
+        Run("quantize", {BytesOf(out, pairs) + BytesOf(gated.values, pairs)}, [&] {
+          return kernels::LaunchQuantize({.in = plain.bf16(),
+                                          .in_stride = out.stride,
+                                          .tokens = pairs,
+                                          .width = down.columns,
+                                          .out = gated.values},
+                                         stream_);
+        });
+      }
+    }
+    const CudaRows y = TakeRows(sizeof(kernels::Bf16) * down.weight.rows * chosen, tokens);
+    const kernels::Activation lowered = kernels::Bf16Rows(y.bf16(), down.weight.rows);
+    MultiplyGroups(down, gated.values, pairs, 1, &routes.rows, std::nullopt, lowered);
+    LinearInput between;  // has the shared product's scales
+    CudaProduct shared;
+    if (weights.shared.has_value()) {
+      between = GatedLinear(weights.shared->gate_up, x, spec.function, {weights.shared->down});
+      shared = Multiply(c_.weights->Linear(weights.shared->down), between);
+    }
+    const CudaRows& sum = Cast(residual).rows;
+    const int router_rows = c_.weights->Linear(weights.router).rows;
+    const bool gate = weights.shared.has_value() && weights.shared->gated;
+    const int64_t sum_bytes = int64_t{8} * tokens * down.rows;
+    Run("combine", {BytesOf(lowered, pairs) + sum_bytes}, [&] {
+      return kernels::LaunchCombine(
+          {.residual = sum.floats(),
+           .y = y.data(),
+           .y_type = kernels::Type::kBf16,
+           .y_stride = lowered.stride,
+           .scores = routes.scores,
+           .shared = shared.values,
+           .shared_logits = gate ? routes.logits + spec.router.experts : nullptr,
+           .shared_logit_stride = router_rows,
+           .factor = addend.factor,
+           .tokens = tokens,
+           .slots = chosen,
+           .width = down.rows},
+          stream_);
+    });
+  }
+  return AddNorm(norm, residual, {}, consumers);
+}
+
+}  // namespace millrace::cuda

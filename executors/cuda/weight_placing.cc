@@ -1,0 +1,369 @@
+// What CudaWeightPlacer notes of each weight that it is asked for.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "executors/cuda/weights.h"
+#include "executors/weights/shares.h"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+// Returns whether LaunchDequantize reads the type, or it is FP8.
+bool IsLoadable(TensorType type) {
+  return !Traits(type).quantized || type == TensorType::kQ8_0 || type == TensorType::kQ4_1;
+}
+
+// By turns 8 of the first half and 8 of the second (GateLayout).
+std::vector<float> Interleaved(const std::vector<float>& halves) {
+  std::vector<float> turned;
+  for (size_t row = 0; row < halves.size() / 2; row += 8) {
+    for (const size_t from : {row, halves.size() / 2 + row}) {
+      turned.insert(turned.end(), halves.begin() + from, halves.begin() + from + 8);
+    }
+  }
+  return turned;
+}
+
+}  // namespace
+
+size_t CudaWeightPlacer::Reserve(size_t bytes) {
+  const size_t offset = bytes_;
+  bytes_ += RoundUp(static_cast<int64_t>(bytes), kAlignment);
+  return offset;
+}
+
+size_t CudaWeightPlacer::Reserve(const std::vector<float>& values) {
+  return values.empty() ? 0 : Reserve(values.size() * sizeof(float));
+}
+
+// `quantized`: how weights become FP8 on the way, kNone where they do not.
+absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::string>& names,
+                                                         const Shard& shard, Role role,
+                                                         kernels::WeightScaling quantized) {
+  PendingMatrix matrix;
+  MILLRACE_ASSIGN_OR_RETURN(matrix.parts, checkpoint_.Matrices(names));
+  const bool expert = role == Role::kExpert || role == Role::kGatedExpert;
+  const bool one_type =
+      std::all_of(matrix.parts.begin(), matrix.parts.end(),
+                  [&](const TensorInfo* part) { return part->type == matrix.parts[0]->type; });
+  if (expert && one_type && matrix.parts[0]->type == TensorType::kMxfp4) {
+    matrix.four_bit = {.type = kernels::FourBitType::kMxfp4, .group = 32};
+  }
+  for (const TensorInfo* tensor : matrix.parts) {
+    if (IsLoadable(tensor->type) || matrix.four_bit.has_value()) continue;
+    return absl::UnimplementedError(StrCat(
+        checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
+        Traits(tensor->type).name, "; allowed on the GPU: F32, F16, BF16, F8_E4M3, Q8_0, Q4_1"));
+  }
+  matrix.names = names;
+  MILLRACE_ASSIGN_OR_RETURN(matrix.row_parts, checkpoint_.Parts(matrix.parts, shard));
+  int64_t total_rows = 0;
+  for (const Checkpoint::Part& part : matrix.row_parts) {
+    matrix.rows += part.rows.size;
+    total_rows += part.rows.total;
+  }
+  matrix.column_share = shard.columns.value_or(Whole(matrix.parts[0]->shape[1]));
+  matrix.columns = matrix.column_share.size;
+  matrix.stride =
+      role == Role::kRouter ? matrix.columns : RoundUp(matrix.columns, kernels::kColumnPadding);
+  if (total_rows >= int64_t{1} << 30 || matrix.column_share.total >= int64_t{1} << 30) {
+    return absl::InvalidArgumentError(StrCat("tensor ", names[0], " is ",
+                                             ShapeString(matrix.parts[0]->shape),
+                                             ", larger than the GPU executor takes"));
+  }
+  matrix.stored_fp8 = matrix.parts[0]->type == TensorType::kFp8E4m3;
+  if (role == Role::kRouter) {
+    if (matrix.stored_fp8) {
+      return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
+                                             matrix.parts[0]->name,
+                                             " is F8_E4M3; allowed for a router: other types"));
+    }
+    const bool bf16 = one_type && matrix.parts[0]->type == TensorType::kBf16;
+    matrix.type = bf16 ? kernels::Type::kBf16 : kernels::Type::kF32;
+  } else if (matrix.stored_fp8) {
+    MILLRACE_RETURN_IF_ERROR(ReadScales(role, matrix));
+  } else if (quantized != kernels::WeightScaling::kNone && !matrix.four_bit.has_value()) {
+    matrix.type = kernels::Type::kFp8;
+    matrix.scaling = quantized;
+    matrix.num_scales = quantized == kernels::WeightScaling::kChannel
+                            ? RoundUp(matrix.rows, kRowMultiple)
+                            : RoundUp(matrix.rows, kFp8Block) / kFp8Block *
+                                  kernels::BlockScaleStride(matrix.stride);
+  }
+  // A piece of a file is of one type, and blocks of scales have 128 rows; those of experts' gated
+  // linears lie apart.
+  const bool interleaves = one_type && total_rows % 16 == 0;
+  if (role == Role::kGatedExpert && !interleaves) {
+    return absl::UnimplementedError(StrCat(
+        checkpoint_.source().base_name(), ": tensors ", names[0], " and ", names.back(), " are ",
+        Traits(matrix.parts[0]->type).name, " and ", Traits(matrix.parts.back()->type).name, " of ",
+        total_rows / 2, " rows; allowed on the GPU: one type, and multiples of 8"));
+  }
+  if (role == Role::kGatedExpert ||
+      (role == Role::kGated && interleaves && matrix.scaling != kernels::WeightScaling::kBlock)) {
+    matrix.gate = kernels::GateLayout::kInterleaved;
+    if (matrix.scaling == kernels::WeightScaling::kChannel && matrix.stored_fp8) {
+      matrix.host_scales = Interleaved(matrix.host_scales);
+    }
+  }
+  return matrix;
+}
+
+absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names,
+                                               const Shard& shard, Role role,
+                                               kernels::WeightScaling quantized) {
+  // A tied head that is quantized is another matrix than the embedding.
+  const std::string key = StrCat(absl::StrJoin(names, " "), " ", static_cast<int>(quantized));
+  if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
+  MILLRACE_ASSIGN_OR_RETURN(PendingMatrix matrix, Describe(names, shard, role, quantized));
+  if (matrix.stored_fp8) {
+    matrix.rank_scales = RankScales(matrix);
+    matrix.num_scales = matrix.rank_scales.size();
+  }
+  matrix.data_offset = Reserve(BytesOf(matrix));
+  if (matrix.num_scales > 0) matrix.scales_offset = Reserve(matrix.num_scales * sizeof(float));
+  if (matrix.input_scale.has_value()) matrix.input_scale_offset = Reserve(sizeof(float));
+  matrices_.push_back(std::move(matrix));
+  placed_[key] = matrices_.size() - 1;
+  return matrices_.size() - 1;
+}
+
+// All experts' elements lie one behind the other, and so do their scales. They share the largest
+// input scale, since their rows are quantized together.
+absl::StatusOr<LinearId> CudaWeightPlacer::PlaceExperts(const ExpertNames& names,
+                                                        const Share& experts, const Shard& shard,
+                                                        Role role) {
+  const auto quantized =
+      options_.quantize_fp8 ? kernels::WeightScaling::kChannel : kernels::WeightScaling::kNone;
+  std::vector<PendingMatrix> matrices;
+  std::optional<float> input_scale;
+  bool by_channel = false;
+  PendingLinear linear{.matrix = matrices_.size(),
+                       .kind = Kind::kExperts,
+                       .experts = static_cast<int>(experts.count)};
+  for (int64_t expert = experts.begin; expert < experts.begin + experts.count; ++expert) {
+    MILLRACE_ASSIGN_OR_RETURN(PendingMatrix matrix,
+                              Describe(names[expert], shard, role, quantized));
+    MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names[expert]));
+    by_channel = by_channel || matrix.scaling == kernels::WeightScaling::kChannel;
+    if (matrix.input_scale.has_value()) {
+      input_scale = std::max(input_scale.value_or(0), *matrix.input_scale);
+    }
+    if (!biases.values.empty()) {
+      linear.file_bias.insert(linear.file_bias.end(), biases.values.begin(), biases.values.end());
+      std::vector<float> bias = Cut(biases.values, RowShares(matrix));
+      if (role == Role::kGatedExpert) bias = Interleaved(bias);
+      bias.resize(RoundUp(matrix.rows, kRowMultiple), 0.0f);
+      linear.bias.insert(linear.bias.end(), bias.begin(), bias.end());
+    }
+    matrices.push_back(std::move(matrix));
+  }
+  const PendingMatrix& first = matrices[0];
+  for (PendingMatrix& matrix : matrices) {
+    if (by_channel && matrix.scaling == kernels::WeightScaling::kTensor) {
+      matrix.scaling = kernels::WeightScaling::kChannel;
+      matrix.host_scales.assign(RoundUp(matrix.rows, kRowMultiple), matrix.host_scales[0]);
+    }
+    if (matrix.stored_fp8) {
+      matrix.rank_scales = RankScales(matrix);
+      matrix.num_scales = matrix.rank_scales.size();
+    }
+    matrix.input_scale = input_scale;
+    if (matrix.type != first.type || matrix.scaling != first.scaling ||
+        matrix.four_bit.has_value() != first.four_bit.has_value()) {
+      return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
+                                             matrix.names[0], " is of another type than ",
+                                             first.names[0], "; allowed: one for all experts"));
+    }
+  }
+  const size_t bytes = BytesOf(first);
+  const size_t scale_bytes = first.num_scales * sizeof(float);
+  const size_t data = Reserve(matrices.size() * bytes);
+  const size_t scales = scale_bytes > 0 ? Reserve(matrices.size() * scale_bytes) : 0;
+  const size_t input = input_scale.has_value() ? Reserve(sizeof(float)) : 0;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    matrices[i].data_offset = data + i * bytes;
+    matrices[i].scales_offset = scales + i * scale_bytes;
+    matrices[i].input_scale_offset = input;
+    matrices_.push_back(std::move(matrices[i]));
+  }
+  if (options_.dummy) std::fill(linear.bias.begin(), linear.bias.end(), 0.0f);
+  linear.bias_offset = Reserve(linear.bias);
+  linears_.push_back(std::move(linear));
+  return static_cast<LinearId>(linears_.size() - 1);
+}
+
+// The scales of stored codes, brought to one scaling for all parts of the matrix: tensor scales
+// that differ become those of their channels.
+absl::Status CudaWeightPlacer::ReadScales(Role role, PendingMatrix& matrix) {
+  matrix.type = kernels::Type::kFp8;
+  const QuantScheme scheme = config_.quantization.value_or(QuantScheme{});
+  const bool blocks = scheme.group == kFp8Blocks;
+  const int64_t block_stride =
+      kernels::BlockScaleStride(RoundUp(matrix.column_share.total, kernels::kColumnPadding));
+  int64_t first_row = 0;
+  bool one_scale = scheme.group == kPerTensor;
+  for (size_t i = 0; i < matrix.parts.size(); ++i) {
+    const int64_t rows = matrix.parts[i]->shape[0];
+    Checkpoint::Fp8Scales scales{.weight = std::vector<float>(1, 1.0f), .input = std::nullopt};
+    if (checkpoint_.source().has_data()) {
+      MILLRACE_ASSIGN_OR_RETURN(scales, checkpoint_.ScalesOf(matrix.names[i]));
+    } else {
+      const int64_t dummy =
+          scheme.group.Down(rows) * scheme.group.Across(matrix.column_share.total);
+      scales.weight.assign(dummy, 1e-3f / 448);
+      if (scheme.static_activations()) scales.input = 1.0f / 448;
+    }
+    if (scales.input.has_value()) {
+      matrix.input_scale = std::max(matrix.input_scale.value_or(0), *scales.input);
+    }
+    if (blocks) {
+      if (first_row % kFp8Block != 0 && role != Role::kGatedExpert) {
+        return absl::UnimplementedError(
+            StrCat("tensor ", matrix.names[i], " begins at row ", first_row,
+                   " of a fused weight; allowed with 128x128 scales: multiples of 128"));
+      }
+      const int64_t columns = RoundUp(matrix.column_share.total, kFp8Block) / kFp8Block;
+      for (int64_t r = 0; r < static_cast<int64_t>(scales.weight.size()) / columns; ++r) {
+        std::vector<float> row(block_stride, 0.0f);
+        std::copy_n(scales.weight.begin() + r * columns, columns, row.begin());
+        matrix.host_scales.insert(matrix.host_scales.end(), row.begin(), row.end());
+      }
+    } else {
+      for (int64_t r = 0; r < rows; ++r) {
+        matrix.host_scales.push_back(scales.weight.size() == 1 ? scales.weight[0]
+                                                               : scales.weight[r]);
+      }
+    }
+    first_row += rows;
+  }
+  for (const float scale : matrix.host_scales) {
+    one_scale = one_scale && scale == matrix.host_scales[0];
+  }
+  if (blocks) {
+    matrix.scaling = kernels::WeightScaling::kBlock;
+  } else if (one_scale) {
+    matrix.scaling = kernels::WeightScaling::kTensor;
+    matrix.host_scales.resize(1);
+  } else {
+    matrix.scaling = kernels::WeightScaling::kChannel;
+    matrix.host_scales.resize(RoundUp(first_row, kRowMultiple), 0.0f);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ScaleBlock> CudaWeightPlacer::BlockOf(const std::string& name) const {
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
+                            checkpoint_.Matrices({name}));
+  const TensorType type = tensors[0]->type;
+  const bool blocks = type == TensorType::kFp8E4m3 && config_.quantization.has_value() &&
+                      config_.quantization->group == kFp8Blocks;
+  if (blocks) return ScaleBlock{.rows = kFp8Block, .columns = kFp8Block};
+  return ScaleBlock{.rows = 1, .columns = Traits(type).block_elements};
+}
+
+absl::StatusOr<size_t> CudaWeightPlacer::PlaceTable(const std::string& name,
+                                                    kernels::WeightScaling quantized) {
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<const TensorInfo*> tensors,
+                            checkpoint_.Matrices({name}));
+  // Scales of blocks have 128 rows.
+  const int64_t unit =
+      quantized == kernels::WeightScaling::kBlock ? int64_t{kFp8Block} : kShareMultiple;
+  const Share rows = DivideUnits(tensors[0]->shape[0], unit, rank_);
+  return Place({name}, {.rows = {rows}, .columns = std::nullopt}, Role::kTable, quantized);
+}
+
+absl::StatusOr<EmbeddingId> CudaWeightPlacer::Embedding(const std::string& name) {
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index, PlaceTable(name, kernels::WeightScaling::kNone));
+  embeddings_.push_back(index);
+  return static_cast<EmbeddingId>(embeddings_.size() - 1);
+}
+
+absl::StatusOr<NormId> CudaWeightPlacer::Norm(const std::string& name, const NormSpec& spec) {
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
+  const int64_t size = spec.share.value_or(Whole(tensor->shape[0])).size;
+  norms_.push_back({tensor, size, Reserve(size * sizeof(float)), spec});
+  return static_cast<NormId>(norms_.size() - 1);
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::LayerLinear(const std::vector<std::string>& names,
+                                                       const Shard& shard, Role role) {
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index,
+                            Place(names, shard, role,
+                                  options_.quantize_fp8 ? kernels::WeightScaling::kChannel
+                                                        : kernels::WeightScaling::kNone));
+  linears_.push_back({.matrix = index});
+  return static_cast<LinearId>(linears_.size() - 1);
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>& names,
+                                                  const Shard& shard) {
+  MILLRACE_ASSIGN_OR_RETURN(const LinearId id, LayerLinear(names, shard, Role::kLinear));
+  PendingLinear& linear = linears_.back();
+  MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
+  linear.file_bias = std::move(biases.values);
+  if (options_.dummy) std::fill(linear.file_bias.begin(), linear.file_bias.end(), 0.0f);
+  if (!linear.file_bias.empty() && (!shard.columns.has_value() || rank_.rank == 0)) {
+    linear.bias = Cut(linear.file_bias, RowShares(matrices_[linear.matrix]));
+  }
+  linear.bias_offset = Reserve(linear.bias);
+  return id;
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::string>& names,
+                                                       const Share& share) {
+  return LayerLinear(names, {.rows = {share, share}, .columns = std::nullopt}, Role::kGated);
+}
+
+absl::StatusOr<VectorId> CudaWeightPlacer::Vector(const std::string& name, const Share&) {
+  return absl::UnimplementedError(StrCat("the model has attention sinks, ",
+                                         checkpoint_.source().NameInFile(name),
+                                         "; allowed on the GPU: models without"));
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::Router(const RouterNames& names) {
+  std::vector<std::string> weights = {names.weight};
+  if (names.shared_gate.has_value()) weights.push_back(*names.shared_gate);
+  MILLRACE_ASSIGN_OR_RETURN(const size_t index,
+                            Place(weights, {}, Role::kRouter, kernels::WeightScaling::kNone));
+  PendingLinear linear{.matrix = index, .kind = Kind::kRouter};
+  MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(weights));
+  linear.file_bias = std::move(biases.values);
+  if (names.correction.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(*names.correction));
+    linear.correction.resize(tensor->shape[0]);
+    if (!options_.dummy) linear.correction = checkpoint_.Floats(*tensor);
+  }
+  if (options_.dummy) std::fill(linear.file_bias.begin(), linear.file_bias.end(), 0.0f);
+  linear.bias = linear.file_bias;
+  linear.bias_offset = Reserve(linear.bias);
+  linear.correction_offset = Reserve(linear.correction);
+  linears_.push_back(std::move(linear));
+  return static_cast<LinearId>(linears_.size() - 1);
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::GatedExperts(const ExpertNames& names,
+                                                        const Share& experts, const Share& share) {
+  return PlaceExperts(names, experts, {.rows = {share, share}, .columns = std::nullopt},
+                      Role::kGatedExpert);
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::Experts(const ExpertNames& names, const Share& experts,
+                                                   const Shard& shard) {
+  return PlaceExperts(names, experts, shard, Role::kExpert);
+}
+
+absl::StatusOr<LinearId> CudaWeightPlacer::Head(const std::string& name) {
+  MILLRACE_ASSIGN_OR_RETURN(
+      const size_t index, PlaceTable(name, options_.quantize_head ? kernels::WeightScaling::kBlock
+                                                                  : kernels::WeightScaling::kNone));
+  linears_.push_back({.matrix = index, .kind = Kind::kHead});
+  return static_cast<LinearId>(linears_.size() - 1);
+}
+
+}  // namespace millrace::cuda
