@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/cuda/gemm_plans.h"
+#include "executors/cuda/stored_type.h"
 #include "executors/weights/shares.h"
 #include "kernels/weights/fill.h"
 
@@ -22,9 +23,12 @@ constexpr size_t kAlignment = 256;
 
 int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-// Returns whether LaunchDequantize reads the type, or it is FP8.
-bool IsLoadable(TensorType type) {
-  return !Traits(type).quantized || type == TensorType::kQ8_0 || type == TensorType::kQ4_1;
+// Returns whether the tensor's rows lie in its file, in a type that LaunchDequantize reads or FP8.
+bool IsLoadable(const TensorInfo& tensor) {
+  const bool packed = tensor.type == TensorType::kInt4x32 || tensor.type == TensorType::kInt4x128;
+  const bool readable =
+      tensor.type == TensorType::kFp8E4m3 || StoredTypeOf(tensor.type).has_value();
+  return readable && !packed && !tensor.scattered.has_value();
 }
 
 // By turns 8 of the first half and 8 of the second (GateLayout).
@@ -70,10 +74,11 @@ absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& n
   PendingMatrix matrix;
   MILLRACE_ASSIGN_OR_RETURN(matrix.parts, checkpoint_.Matrices(names));
   for (const TensorInfo* tensor : matrix.parts) {
-    if (IsLoadable(tensor->type)) continue;
-    return absl::UnimplementedError(StrCat(
-        checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
-        Traits(tensor->type).name, "; allowed on the GPU: F32, F16, BF16, F8_E4M3, Q8_0, Q4_1"));
+    if (IsLoadable(*tensor)) continue;
+    return absl::UnimplementedError(
+        StrCat(checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
+               Traits(tensor->type).name,
+               "; allowed on the GPU: F32, F16, BF16, F8_E4M3 and GGUF's quantized types"));
   }
   matrix.names = names;
   MILLRACE_ASSIGN_OR_RETURN(matrix.row_parts, checkpoint_.Parts(matrix.parts, shard));

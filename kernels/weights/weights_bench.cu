@@ -65,6 +65,8 @@ void Main() {
   Bench bench("weights at load");
   BenchDequantize(&bench, "dequantize Q8_0", StoredType::kQ8_0, kElements / 32 * 34);
   BenchDequantize(&bench, "dequantize Q4_1", StoredType::kQ4_1, kElements / 32 * 20);
+  BenchDequantize(&bench, "dequantize Q4_K", StoredType::kQ4K, kElements / 256 * 144);
+  BenchDequantize(&bench, "dequantize Q6_K", StoredType::kQ6K, kElements / 256 * 210);
   BenchDequantize(&bench, "dequantize F16", StoredType::kF16, kElements * 2);
   BenchDequantize(&bench, "dequantize BF16", StoredType::kBf16, kElements * 2);
   BenchDequantize(&bench, "dequantize F32", StoredType::kF32, kElements * 4);
