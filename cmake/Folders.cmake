@@ -52,7 +52,8 @@ millrace_folder(formats         SEES base                          USES absl jso
 millrace_folder(hub             SEES base formats/json.h formats/json_fields.h
                                 USES absl curl)
 
-millrace_folder(kernels             SEES                           USES cuda)
+# What reads the blocks of model files on a GPU gives what the host reads.
+millrace_folder(kernels             SEES TESTS formats             USES cuda)
 # Fused prologues and epilogues compute what the kernels of norms and gates compute, by the same functions.
 # The tuner times a linear with the gate that follows it, on weights that it draws.
 millrace_folder(kernels/gemm        SEES ${_kernel} kernels/norm/norm_rule.cuh kernels/elementwise/gate.cuh

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/cuda/device.h"
+#include "executors/cuda/stored_type.h"
 #include "executors/weights/shares.h"
 #include "formats/model_config.h"
 #include "kernels/weights/dequantize.h"
@@ -35,23 +36,6 @@ Share Blocks(const Share& elements) {
           .begin = blocks(elements.begin),
           .count = blocks(elements.count),
           .size = blocks(elements.size)};
-}
-
-// Returns DequantizeArgs' name of the type; FP8 is not dequantized.
-kernels::StoredType Stored(TensorType type) {
-  switch (type) {
-    case TensorType::kF32:
-      return kernels::StoredType::kF32;
-    case TensorType::kF16:
-      return kernels::StoredType::kF16;
-    case TensorType::kQ8_0:
-      return kernels::StoredType::kQ8_0;
-    case TensorType::kQ4_1:
-      return kernels::StoredType::kQ4_1;
-    default:
-      break;
-  }
-  return kernels::StoredType::kBf16;
 }
 
 absl::Status ReadAll(int file, uint8_t* to, int64_t bytes, int64_t offset, std::string_view name) {
@@ -169,9 +153,11 @@ class Reader {
                                cudaMemcpyDeviceToDevice, stream_.get());
     }
     const bool quantized = matrix.type == kernels::Type::kFp8;
+    const std::optional<kernels::StoredType> stored = StoredTypeOf(piece.part->tensor->type);
+    if (!stored.has_value()) return cudaErrorInvalidValue;
     const cudaError_t error =
         kernels::LaunchDequantize({.source = from,
-                                   .stored = Stored(piece.part->tensor->type),
+                                   .stored = *stored,
                                    .rows = rows,
                                    .columns = columns,
                                    .out = quantized ? bf16_.data() : out,

@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/cuda/stored_type.h"
 #include "executors/cuda/weights.h"
 #include "executors/weights/shares.h"
 
@@ -13,9 +14,11 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 
-// Returns whether LaunchDequantize reads the type, or it is FP8.
+// Returns whether the tensor's rows are those of a file, in a type that LaunchDequantize reads or
+// FP8.
 bool IsLoadable(TensorType type) {
-  return !Traits(type).quantized || type == TensorType::kQ8_0 || type == TensorType::kQ4_1;
+  const bool packed = type == TensorType::kInt4x32 || type == TensorType::kInt4x128;
+  return !packed && (type == TensorType::kFp8E4m3 || StoredTypeOf(type).has_value());
 }
 
 // By turns 8 of the first half and 8 of the second (GateLayout).
@@ -56,9 +59,10 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
   }
   for (const TensorInfo* tensor : matrix.parts) {
     if (IsLoadable(tensor->type) || matrix.four_bit.has_value()) continue;
-    return absl::UnimplementedError(StrCat(
-        checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
-        Traits(tensor->type).name, "; allowed on the GPU: F32, F16, BF16, F8_E4M3, Q8_0, Q4_1"));
+    return absl::UnimplementedError(
+        StrCat(checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
+               Traits(tensor->type).name,
+               "; allowed on the GPU: F32, F16, BF16, F8_E4M3 and GGUF's quantized types"));
   }
   matrix.names = names;
   MILLRACE_ASSIGN_OR_RETURN(matrix.row_parts, checkpoint_.Parts(matrix.parts, shard));

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/cuda/gemm_plans.h"
+#include "executors/cuda/stored_type.h"
 #include "executors/weights/shares.h"
 #include "kernels/weights/fill.h"
 

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "formats/packed_weight.h"
+#include "formats/tensor.h"
 #include "formats/tensor_source.h"
 
 namespace millrace {
@@ -31,6 +32,7 @@ class PackedReader {
   int64_t rows() const { return weight_->rows; }
   int64_t columns() const { return weight_->columns; }
   int64_t group() const { return weight_->group; }
+  TensorType scale_type() const { return weight_->scales->type; }  // F16, BF16 or F32
 
   // The input that each column reads; empty: column k reads input k (GPTQ's desc_act is off, or
   // changed nothing).

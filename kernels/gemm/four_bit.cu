@@ -21,7 +21,7 @@ __device__ uint32_t CodeAt(const TileFourBitArgs& args, int64_t row, int64_t col
   return args.codes[row * (args.columns / 2) + column / 2] >> (column % 2 * 4) & 15;
 }
 
-// Writes a scale's bytes: of a source row, or -1, and a group of columns.
+// Writes the bytes of a group's scale: of a source row, or -1, and a group of columns.
 __device__ void WriteScale(const TileFourBitArgs& args, int64_t row, int64_t group, uint8_t* to) {
   const int64_t groups = args.columns / args.format.group;
   const bool inside = row >= 0 && group < groups;
@@ -31,8 +31,13 @@ __device__ void WriteScale(const TileFourBitArgs& args, int64_t row, int64_t gro
     return;
   }
   const uint32_t scale = inside ? static_cast<const uint16_t*>(args.scales)[at] : 0;
-  const uint32_t zero = inside && args.zeros != nullptr ? args.zeros[at] : 8;
-  *reinterpret_cast<uint32_t*>(to) = scale | zero << 16;
+  uint32_t offset;
+  if (args.format.type == FourBitType::kInt4Affine) {
+    offset = inside ? __bfloat16_as_ushort(args.minima[at]) : 0;
+  } else {
+    offset = inside && args.zeros != nullptr ? args.zeros[at] : 8;
+  }
+  *reinterpret_cast<uint32_t*>(to) = scale | offset << 16;
 }
 
 // A CTA for each block; the grid is (column blocks, row blocks).
@@ -60,10 +65,9 @@ __global__ void __launch_bounds__(kThreads) TileFourBitKernel(TileFourBitArgs ar
     reinterpret_cast<uint32_t*>(out)[step / 4 * 512 + thread * 4 + step % 4] = word;
   }
   const int groups = kFourBitColumns / format.group;
-  const int scale_bytes = format.type == FourBitType::kInt4 ? 4 : 1;
   for (int i = thread; i < kFourBitRows * groups; i += kThreads) {
     WriteScale(args, source(i / groups), first_column / format.group + i % groups,
-               out + kFourBitCodeBytes + i * scale_bytes);
+               out + kFourBitCodeBytes + i * format.ScaleBytes());
   }
 }
 
@@ -112,8 +116,8 @@ cudaError_t LaunchTileFourBit(const TileFourBitArgs& args, cudaStream_t stream) 
   if (!AreValid(args.format, args.rows, args.stride) || args.columns < 1 ||
       args.columns % args.format.group != 0 || args.columns > args.stride ||
       args.codes == nullptr || args.scales == nullptr || args.out == nullptr ||
-      !IsAligned16(args.out) ||
-      (args.format.type == FourBitType::kMxfp4 && args.zeros != nullptr)) {
+      !IsAligned16(args.out) || (args.format.type != FourBitType::kInt4 && args.zeros != nullptr) ||
+      (args.format.type == FourBitType::kInt4Affine) != (args.minima != nullptr)) {
     return cudaErrorInvalidValue;
   }
   return LaunchDependent(TileFourBitKernel, BlocksOf(args.rows, args.stride), dim3(kThreads), 0,
@@ -132,6 +136,9 @@ cudaError_t LaunchDequantizeFourBit(const DequantizeFourBitArgs& args, cudaStrea
   };
   if (args.format.type == FourBitType::kMxfp4) {
     return launch(DequantizeFourBitKernel<FourBitType::kMxfp4, 32>);
+  }
+  if (args.format.type == FourBitType::kInt4Affine) {
+    return launch(DequantizeFourBitKernel<FourBitType::kInt4Affine, 32>);
   }
   switch (args.format.group) {
     case 32:

@@ -12,13 +12,14 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/gemm/four_bit.h"
 
 namespace millrace::kernels {
 
 // Returns the bits of two codes in a word: pair `pair` (0 to 3) of the codes of columns c and c
-// + 1. kInt4: four bits at 4 pair, and at 16 + 4 pair. kMxfp4: the sign and the three other bits
+// + 1. Integers: four bits at 4 pair, and at 16 + 4 pair. kMxfp4: the sign and the three other bits
 // (magnitude) lie as far apart as in BF16, so that shifts bring them to their places together; the
 // fourth pair takes what bits are left.
 __host__ __device__ inline uint32_t PackFourBit(FourBitType type, int pair, uint32_t first,
@@ -28,7 +29,7 @@ __host__ __device__ inline uint32_t PackFourBit(FourBitType type, int pair, uint
   for (int i = 0; i < 2; ++i) {
     const uint32_t code = both[i], sign = code >> 3, magnitude = code & 7;
     uint32_t bits;
-    if (type == FourBitType::kInt4) {
+    if (type != FourBitType::kMxfp4) {
       bits = code << (4 * pair);
     } else if (pair < 3) {
       bits = (sign << 15 | magnitude << 6) >> (3 * pair);
@@ -100,6 +101,26 @@ __device__ inline void UnpackInt4(uint32_t word, const Int4Scale (&scales)[2],
   }
 }
 
+// A group's scale and minimum for one row, as two equal BF16 each.
+struct Int4Line {
+  uint32_t scale, minimum;
+
+  __device__ static Int4Line Read(uint32_t stored, FourBitScale) {
+    return {Twice(stored & 0xffff), Twice(stored >> 16)};
+  }
+};
+
+// Unpacks a word of kInt4Affine. The difference, the code itself, is exact.
+__device__ inline void UnpackInt4(uint32_t word, const Int4Line (&lines)[2],
+                                  uint32_t (&values)[4]) {
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    const uint32_t codes =
+        SubtractPairs((word >> (4 * pair) & 0x000f000f) | 0x43004300, 0x43004300);
+    values[pair] = MultiplyAddPairs(codes, lines[pair % 2].scale, lines[pair % 2].minimum);
+  }
+}
+
 // Returns the E8M0 scale 2^(code - 127) as two equal BF16. 255 stands for NaN.
 __device__ inline uint32_t Mxfp4Scale(uint32_t code) {
   const uint32_t bits = code == 0 ? 0x0040 : code == 255 ? 0x7fff : code << 7;
@@ -164,7 +185,7 @@ class FourBitScales {
       if (step * 16 % kGroup == 0) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          current_[half] = Int4Scale::Read(stored_[half][group], scale);
+          current_[half] = Scale::Read(stored_[half][group], scale);
         }
       }
       UnpackInt4(word, current_, values);
@@ -172,8 +193,10 @@ class FourBitScales {
   }
 
  private:
+  using Scale = std::conditional_t<kType == FourBitType::kInt4Affine, Int4Line, Int4Scale>;
+
   uint32_t stored_[2][kType == FourBitType::kMxfp4 ? 1 : kGroups];
-  Int4Scale current_[2];
+  Scale current_[2];
 };
 
 #endif  // __CUDACC__

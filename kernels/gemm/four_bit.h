@@ -6,9 +6,10 @@
 // copies blocks with plain bulk copies and needs no shuffle. Rows are padded to whole blocks with
 // zeros.
 //
-// One rule gives a weight's value: bf16(scale * (code - zero)), rounded once, for kInt4, and
-// bf16(scale * code) for kMxfp4, whose products are exact but for overflow and underflow. Source of
-// the idea: Marlin (arXiv:2408.11743), which orders codes by tensor-core fragments.
+// A weight's value is rounded once: bf16(scale * (code - zero)) for kInt4, bf16(scale * code +
+// minimum) for kInt4Affine, and bf16(scale * code) for kMxfp4, whose products are exact but for
+// overflow and underflow. Source of the idea: Marlin (arXiv:2408.11743), which orders codes by
+// tensor-core fragments.
 #ifndef MILLRACE_KERNELS_GEMM_FOUR_BIT_H_
 #define MILLRACE_KERNELS_GEMM_FOUR_BIT_H_
 
@@ -22,8 +23,9 @@
 namespace millrace::kernels {
 
 enum class FourBitType : uint8_t {
-  kInt4,   // integers 0 to 15, a scale and a zero point for each group of columns
-  kMxfp4,  // E2M1 with an E8M0 scale for each 32 columns (OCP Microscaling 1.0)
+  kInt4,        // integers 0 to 15, a scale and a zero point for each group of columns
+  kMxfp4,       // E2M1 with an E8M0 scale for each 32 columns (OCP Microscaling 1.0)
+  kInt4Affine,  // integers 0 to 15, a scale and a minimum, both BF16, for each 32 columns
 };
 
 // The type of kInt4's scales in the file. FP16 has 11 significant bits, BF16 a wider range: the
@@ -36,16 +38,17 @@ inline constexpr int kFourBitCodeBytes = kFourBitRows * kFourBitColumns / 2;
 
 struct FourBitFormat {
   FourBitType type;
-  int group;  // columns that share a scale: 32, 64 or 128; 32 for kMxfp4
+  int group;  // columns that share a scale: 32, 64 or 128 for kInt4, else 32
   FourBitScale scale = FourBitScale::kF16;  // of kInt4
 
   constexpr bool IsValid() const {
-    return type == FourBitType::kMxfp4 ? group == 32 : group == 32 || group == 64 || group == 128;
+    return type == FourBitType::kInt4 ? group == 32 || group == 64 || group == 128 : group == 32;
   }
-  // kInt4: 4 bytes a scale (16 bits of scale, 8 of zero point, 8 unused). kMxfp4: 1 byte.
+  // Bytes of a group's scale: kInt4 4 (16 bits of scale, 8 of zero point, 8 unused), kInt4Affine 4
+  // (16 bits of scale, 16 of minimum), kMxfp4 1.
+  constexpr int ScaleBytes() const { return type == FourBitType::kMxfp4 ? 1 : 4; }
   constexpr int BlockBytes() const {
-    return kFourBitCodeBytes +
-           kFourBitRows * (kFourBitColumns / group) * (type == FourBitType::kInt4 ? 4 : 1);
+    return kFourBitCodeBytes + kFourBitRows * (kFourBitColumns / group) * ScaleBytes();
   }
   constexpr int64_t Bytes(int64_t rows, int64_t stride) const {
     return (rows + kFourBitRows - 1) / kFourBitRows * (stride / kFourBitColumns) * BlockBytes();
@@ -59,13 +62,14 @@ struct TileFourBitArgs {
   int64_t columns;       // a multiple of format.group
   int64_t stride;        // of the result; a multiple of kColumnPadding, at least `columns`
   const uint8_t* codes;  // [source rows][columns / 2], the lower four bits are the even column's
-  // [source rows][columns / group]: kInt4 16 bits (format.scale), kMxfp4 8 bits
+  // [source rows][columns / group]: kInt4 16 bits (format.scale), kInt4Affine BF16, kMxfp4 8 bits
   const void* scales;
   const uint8_t* zeros;  // kInt4: as scales, each 0 to 16; null: 8
   // The source row of each row, [rows]; -1 gives zeros. Null: row for row. So a gate's rows and its
   // other factor's become GateLayout::kInterleaved.
   const int32_t* source_rows;
-  void* out;  // format.Bytes(rows, stride), 16-byte aligned
+  void* out;                     // format.Bytes(rows, stride), 16-byte aligned
+  const Bf16* minima = nullptr;  // kInt4Affine: as scales
 };
 cudaError_t LaunchTileFourBit(const TileFourBitArgs& args, cudaStream_t stream);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 #include "kernels/gemm/four_bit_test_util.h"
@@ -19,7 +20,7 @@ constexpr FourBitFormat kFormats[] = {
     {FourBitType::kInt4, 32, FourBitScale::kF16},   {FourBitType::kInt4, 32, FourBitScale::kBf16},
     {FourBitType::kInt4, 64, FourBitScale::kF16},   {FourBitType::kInt4, 64, FourBitScale::kBf16},
     {FourBitType::kInt4, 128, FourBitScale::kF16},  {FourBitType::kInt4, 128, FourBitScale::kBf16},
-    {FourBitType::kMxfp4, 32, FourBitScale::kBf16},
+    {FourBitType::kMxfp4, 32, FourBitScale::kBf16}, {FourBitType::kInt4Affine, 32},
 };
 
 // Tiles a source and undoes it: what is read back.
@@ -50,7 +51,7 @@ TEST(FourBitTest, GivesTheValuesOfTheDefinition) {
     for (const Size& size :
          {Size{64, 128}, {16, 128}, {80, 256}, {208, 2880}, {96, 1000}, {64, 2}}) {
       SCOPED_TRACE(testing::Message()
-                   << (format.type == FourBitType::kInt4 ? "int4 by " : "MXFP4 by ") << format.group
+                   << "type " << static_cast<int>(format.type) << " by " << format.group
                    << (format.scale == FourBitScale::kF16 ? ", FP16, " : ", BF16, ") << size.rows
                    << " x " << size.columns);
       const int64_t columns = std::max<int64_t>(size.columns / format.group, 1) * format.group;
@@ -88,6 +89,51 @@ TEST(FourBitTest, RoundsEveryScaleOnce) {
     for (int64_t i = 0; i < rows * 128; ++i) {
       ASSERT_EQ(static_cast<float>(values[i]), source.Value(i / 128, i % 128)) << i;
     }
+  }
+}
+
+// Every BF16 scale that is finite, with all codes and minima of all sizes beside them.
+TEST(FourBitTest, RoundsSumsWithMinimaOnce) {
+  constexpr int64_t kRows = 1024, kGroups = 4;
+  const FourBitFormat format = {FourBitType::kInt4Affine, 32};
+  std::mt19937 random(15);
+  std::vector<uint8_t> codes(kRows * 64);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 2 % 16 * 17 + 16);
+  std::vector<Bf16> scales, minima;
+  for (int64_t i = 0; i < kRows * kGroups; ++i) {
+    const int exponent = static_cast<int>(random() % 200) - 100;
+    const auto number = [&](int power) {
+      const float drawn = 1 + static_cast<float>(random() % 128) / 128;
+      return __float2bfloat16(std::ldexp(random() % 2 == 0 ? drawn : -drawn, power));
+    };
+    scales.push_back(number(exponent));
+    minima.push_back(number(exponent + static_cast<int>(random() % 26) - 10));
+  }
+  const DeviceBuffer<uint8_t> device_codes(codes), tiles(format.Bytes(kRows, 128));
+  const DeviceBuffer<Bf16> device_scales(scales), device_minima(minima), out(kRows * 128);
+  ASSERT_EQ(LaunchTileFourBit({.format = format,
+                               .rows = kRows,
+                               .columns = 128,
+                               .stride = 128,
+                               .codes = device_codes.get(),
+                               .scales = device_scales.get(),
+                               .zeros = nullptr,
+                               .source_rows = nullptr,
+                               .out = tiles.get(),
+                               .minima = device_minima.get()},
+                              nullptr),
+            cudaSuccess);
+  ASSERT_EQ(
+      LaunchDequantizeFourBit(
+          {.format = format, .tiles = tiles.get(), .rows = kRows, .stride = 128, .out = out.get()},
+          nullptr),
+      cudaSuccess);
+  const std::vector<Bf16> values = out.Download();
+  for (int64_t i = 0; i < kRows * 128; ++i) {
+    const int code = codes[i / 2] >> (i % 2 * 4) & 15;
+    const double exact = static_cast<double>(__bfloat162float(scales[i / 32])) * code +
+                         static_cast<double>(__bfloat162float(minima[i / 32]));
+    ASSERT_EQ(static_cast<float>(values[i]), __bfloat162float(__double2bfloat16(exact))) << i;
   }
 }
 
@@ -135,6 +181,9 @@ TEST(FourBitTest, RefusesWhatItCannotDo) {
   EXPECT_FALSE(refused([](TileFourBitArgs&) {}));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.format.group = 16; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.format = {FourBitType::kMxfp4, 64}; }));
+  EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.format = {FourBitType::kInt4Affine, 32}; }));
+  EXPECT_TRUE(
+      refused([&](TileFourBitArgs& a) { a.minima = reinterpret_cast<const Bf16*>(memory.get()); }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 127; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 48; }));
   EXPECT_TRUE(refused([](TileFourBitArgs& a) { a.columns = 256; }));

@@ -22,31 +22,35 @@ class FourBitSource {
         columns_(columns),
         groups_(columns / format.group),
         codes_(rows * columns / 2),
-        scales_(rows * groups_ * (format.type == FourBitType::kInt4 ? 2 : 1)),
-        zeros_(rows * groups_) {
+        scales_(rows * groups_ * (format.type == FourBitType::kMxfp4 ? 1 : 2)),
+        zeros_(rows * groups_),
+        minima_(rows * groups_) {
     std::mt19937 random(seed);
     for (uint8_t& code : codes_) code = static_cast<uint8_t>(random());
     for (uint8_t& zero : zeros_) zero = static_cast<uint8_t>(random() % 17);  // GPTQ has 16, too
+    for (Bf16& minimum : minima_) {  // sums with the products are exact in fp32
+      minimum = __float2bfloat16(-0.05f - 0.3f * static_cast<float>(random() % 1000) / 1000);
+    }
     for (int64_t i = 0; i < rows * groups_; ++i) {
       if (format.type == FourBitType::kMxfp4) {
         scales_[i] = static_cast<uint8_t>(118 + random() % 6);
         continue;
       }
       const float scale = 0.01f + 0.02f * static_cast<float>(random() % 1000) / 1000;
-      const uint16_t bits = format.scale == FourBitScale::kF16
-                                ? __half_as_ushort(__float2half(scale))
-                                : __bfloat16_as_ushort(__float2bfloat16(scale));
+      const uint16_t bits = HasHalves() ? __half_as_ushort(__float2half(scale))
+                                        : __bfloat16_as_ushort(__float2bfloat16(scale));
       scales_[2 * i] = static_cast<uint8_t>(bits);
       scales_[2 * i + 1] = static_cast<uint8_t>(bits >> 8);
     }
     Upload();
   }
-  // With these scales, as they are stored; zero points are 8.
+  // With these scales, as they are stored; zero points are 8, and minima 0.
   FourBitSource(const FourBitFormat& format, int64_t rows, int64_t columns, uint32_t seed,
                 const std::vector<uint8_t>& scales)
       : FourBitSource(format, rows, columns, seed) {
     scales_ = scales;
     zeros_.assign(zeros_.size(), 8);
+    minima_.assign(minima_.size(), __float2bfloat16(0));
     has_zeros_ = false;
     Upload();
   }
@@ -62,11 +66,12 @@ class FourBitSource {
                               .scales = device_scales_[0].get(),
                               .zeros = zeros ? device_zeros_[0].get() : nullptr,
                               .source_rows = source_rows,
-                              .out = out},
+                              .out = out,
+                              .minima = IsAffine() ? device_minima_[0].get() : nullptr},
                              nullptr);
   }
 
-  // bf16(scale * (code - zero)) or bf16(scale * code): the product is exact in fp32.
+  // The definition's value. Before it is rounded to BF16 it is exact in fp32.
   float Value(int64_t row, int64_t column) const {
     const uint8_t code = codes_[row * columns_ / 2 + column / 2] >> (column % 2 * 4) & 15;
     const int64_t at = row * groups_ + column / format_.group;
@@ -77,25 +82,35 @@ class FourBitSource {
       return static_cast<float>(__float2bfloat16(static_cast<float>(product)));
     }
     const auto bits = static_cast<uint16_t>(scales_[2 * at] | scales_[2 * at + 1] << 8);
-    const float scale = format_.scale == FourBitScale::kF16
-                            ? __half2float(__ushort_as_half(bits))
-                            : __bfloat162float(__ushort_as_bfloat16(bits));
+    const float scale = HasHalves() ? __half2float(__ushort_as_half(bits))
+                                    : __bfloat162float(__ushort_as_bfloat16(bits));
+    if (IsAffine()) {
+      const float minimum = __bfloat162float(minima_[at]);
+      return static_cast<float>(__float2bfloat16(scale * code + minimum));
+    }
     return static_cast<float>(__float2bfloat16(scale * (code - zeros_[at])));
   }
 
  private:
   void Upload() {
-    device_codes_.clear(), device_scales_.clear(), device_zeros_.clear();
+    device_codes_.clear(), device_scales_.clear(), device_zeros_.clear(), device_minima_.clear();
     device_codes_.emplace_back(codes_);
     device_scales_.emplace_back(scales_);
     device_zeros_.emplace_back(zeros_);
+    device_minima_.emplace_back(minima_);
+  }
+  bool IsAffine() const { return format_.type == FourBitType::kInt4Affine; }
+  bool HasHalves() const {
+    return format_.type == FourBitType::kInt4 && format_.scale == FourBitScale::kF16;
   }
 
   FourBitFormat format_;
   int64_t columns_, groups_;
   std::vector<uint8_t> codes_, scales_, zeros_;
+  std::vector<Bf16> minima_;
   bool has_zeros_ = true;
   std::vector<DeviceBuffer<uint8_t>> device_codes_, device_scales_, device_zeros_;  // one each
+  std::vector<DeviceBuffer<Bf16>> device_minima_;
 };
 
 }  // namespace millrace::kernels

@@ -104,6 +104,8 @@ inline const GroupedForm kGroupedForms[] = {
      FourBitFormat{FourBitType::kInt4, 128, FourBitScale::kF16}},
     {"MXFP4", Type::kBf16, WeightScaling::kNone, Scaling::kNone,
      FourBitFormat{FourBitType::kMxfp4, 32}},
+    {"int4 with minima", Type::kBf16, WeightScaling::kNone, Scaling::kNone,
+     FourBitFormat{FourBitType::kInt4Affine, 32}},
 };
 
 // Weights of all groups, inputs of all tokens, on the device and as numbers.

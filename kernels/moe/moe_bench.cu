@@ -340,6 +340,8 @@ void BenchDense(Bench& bench, int64_t rows, int64_t columns) {
        FourBitFormat{FourBitType::kInt4, 128}},
       {"W4A16, groups of 32", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
        FourBitFormat{FourBitType::kInt4, 32}},
+      {"W4A16, groups of 32 with minima", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone,
+       FourBitFormat{FourBitType::kInt4Affine, 32}},
       {"W4A16, MXFP4", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone, kMxfp4},
   };
   constexpr Model kPlain = {"BF16", "", 1, 1, 0, 0, Type::kBf16, kNone, Scaling::kNone, {}};

@@ -2,13 +2,13 @@
 
 #include "kernels/device_util.cuh"
 #include "kernels/weights/dequantize.h"
+#include "kernels/weights/stored_blocks.cuh"
 
 namespace millrace::kernels {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMaxCtas = 4096;
-constexpr int kBlock = 32;  // elements of a quantized block
 
 // Load returns eight elements of `row` from `column` on, a multiple of 8, with zeros past the row's
 // end.
@@ -25,40 +25,15 @@ struct Dense {
   }
 };
 
-// Blocks are only 2-byte aligned.
-struct Q8_0 {
-  static constexpr int kBytes = 34;
+// T is one of stored_blocks.cuh's types.
+template <typename T>
+struct Quantized {
   static __device__ void Load(const void* source, int64_t row, int64_t column, int64_t columns,
                               float (&to)[8]) {
     const int64_t element = row * columns + column;
-    const uint8_t* const block = static_cast<const uint8_t*>(source) + element / kBlock * kBytes;
-    const float scale = __half2float(*reinterpret_cast<const __half*>(block));
-    const auto* codes = reinterpret_cast<const uint16_t*>(block + 2 + element % kBlock);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t pair = codes[i];
-      to[2 * i] = scale * static_cast<int8_t>(pair & 0xff);
-      to[2 * i + 1] = scale * static_cast<int8_t>(pair >> 8);
-    }
-  }
-};
-
-// Blocks are 4-byte aligned. The low nibbles of a block's bytes are its first sixteen elements.
-struct Q4_1 {
-  static constexpr int kBytes = 20;
-  static __device__ void Load(const void* source, int64_t row, int64_t column, int64_t columns,
-                              float (&to)[8]) {
-    const int64_t element = row * columns + column;
-    const uint8_t* const block = static_cast<const uint8_t*>(source) + element / kBlock * kBytes;
-    const float2 affine = __half22float2(*reinterpret_cast<const __half2*>(block));
-    const int first = static_cast<int>(element % kBlock);
-    const int shift = first < 16 ? 0 : 4;
-    const auto* words = reinterpret_cast<const uint32_t*>(block + 4 + first % 16);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t code = words[i / 4] >> (8 * (i % 4) + shift) & 15;
-      to[i] = fmaf(static_cast<float>(code), affine.x, affine.y);
-    }
+    const uint8_t* const block =
+        static_cast<const uint8_t*>(source) + element / T::kElements * T::kBytes;
+    T::Load(block, static_cast<int>(element % T::kElements)).template Elements<T>(to);
   }
 };
 
@@ -87,6 +62,12 @@ cudaError_t Launch(const DequantizeArgs& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+template <typename T>
+cudaError_t LaunchQuantized(const DequantizeArgs& args, cudaStream_t stream) {
+  if (args.columns % T::kElements != 0) return cudaErrorInvalidValue;
+  return Launch<Quantized<T>>(args, stream);
+}
+
 }  // namespace
 
 cudaError_t LaunchDequantize(const DequantizeArgs& args, cudaStream_t stream) {
@@ -103,11 +84,33 @@ cudaError_t LaunchDequantize(const DequantizeArgs& args, cudaStream_t stream) {
     case StoredType::kBf16:
       return Launch<Dense<Bf16>>(args, stream);
     case StoredType::kQ8_0:
-      if (args.columns % kBlock != 0) return cudaErrorInvalidValue;
-      return Launch<Q8_0>(args, stream);
+      return LaunchQuantized<Q8_0>(args, stream);
     case StoredType::kQ4_1:
-      if (args.columns % kBlock != 0) return cudaErrorInvalidValue;
-      return Launch<Q4_1>(args, stream);
+      return LaunchQuantized<Q4_1>(args, stream);
+    case StoredType::kQ4_0:
+      return LaunchQuantized<Q4_0>(args, stream);
+    case StoredType::kQ5_0:
+      return LaunchQuantized<Q5_0>(args, stream);
+    case StoredType::kQ5_1:
+      return LaunchQuantized<Q5_1>(args, stream);
+    case StoredType::kQ2K:
+      return LaunchQuantized<Q2K>(args, stream);
+    case StoredType::kQ3K:
+      return LaunchQuantized<Q3K>(args, stream);
+    case StoredType::kQ4K:
+      return LaunchQuantized<Q4K>(args, stream);
+    case StoredType::kQ5K:
+      return LaunchQuantized<Q5K>(args, stream);
+    case StoredType::kQ6K:
+      return LaunchQuantized<Q6K>(args, stream);
+    case StoredType::kIq4Nl:
+      return LaunchQuantized<Iq4Nl>(args, stream);
+    case StoredType::kMxfp4:
+      return LaunchQuantized<Mxfp4>(args, stream);
+    case StoredType::kInt4x32:
+      return LaunchQuantized<Int4<32>>(args, stream);
+    case StoredType::kInt4x128:
+      return LaunchQuantized<Int4<128>>(args, stream);
   }
   return cudaErrorInvalidValue;
 }

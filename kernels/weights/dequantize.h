@@ -11,22 +11,42 @@
 
 namespace millrace::kernels {
 
-// Q8_0 and Q4_1 are ggml's blocks of 32 elements (layouts in formats/tensor.h).
-enum class StoredType : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_1 };
+// The types of a model's weights but for FP8, named and laid out as in formats/tensor.h: blocks of
+// 32 elements, of 256 where the name ends in K, and of 128 for kInt4x128.
+enum class StoredType : uint8_t {
+  kF32,
+  kF16,
+  kBf16,
+  kQ8_0,
+  kQ4_1,
+  kQ4_0,
+  kQ5_0,
+  kQ5_1,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIq4Nl,
+  kMxfp4,
+  kInt4x32,
+  kInt4x128,
+};
 
 struct DequantizeArgs {
   const void* source;  // [rows, columns], dense, 16-byte aligned
   StoredType stored;
   int64_t rows;
-  int64_t columns;  // a multiple of 32 for the quantized types
+  int64_t columns;  // whole blocks of the quantized types
   void* out;        // [rows, stride], 16-byte aligned
   Type type;        // of out: kBf16 (rounded to nearest even) or kF32
   int64_t
       stride;  // elements, at least `columns`; a multiple of 8. Columns past `columns` get zeros.
 };
 
-// Evaluates quantized elements in float32 (scale * code, or scale * code + minimum rounded once).
-// For a fused weight, call once per part with `out` at the part's first row.
+// Evaluates quantized elements in float32, with the bits of the host's reader
+// (formats/dequantize.h), and rounds them once more for BF16. For a fused weight, call once per
+// part with `out` at the part's first row.
 cudaError_t LaunchDequantize(const DequantizeArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels

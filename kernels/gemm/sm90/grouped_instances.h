@@ -34,6 +34,7 @@ cudaError_t LaunchGroupedFp8BlockOfBf16(const GroupedLinearArgs& args, cudaStrea
 cudaError_t LaunchGroupedInt4By32(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedInt4By64(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedInt4By128(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchGroupedInt4Affine(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedMxfp4(const GroupedLinearArgs& args, cudaStream_t stream);
 
 }  // namespace millrace::kernels::sm90

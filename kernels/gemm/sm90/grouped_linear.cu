@@ -87,6 +87,7 @@ GroupedKind GroupedKindOf(const GroupedLinearArgs& args) {
   const GroupedWeight& weight = args.weight;
   if (weight.four_bit.has_value()) {
     if (weight.four_bit->type == FourBitType::kMxfp4) return GroupedKind::kMxfp4;
+    if (weight.four_bit->type == FourBitType::kInt4Affine) return GroupedKind::kInt4Affine;
     return weight.four_bit->group == 32   ? GroupedKind::kInt4By32
            : weight.four_bit->group == 64 ? GroupedKind::kInt4By64
                                           : GroupedKind::kInt4By128;
@@ -172,6 +173,8 @@ cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stre
       return LaunchGroupedInt4By128(args, stream);
     case GroupedKind::kMxfp4:
       return LaunchGroupedMxfp4(args, stream);
+    case GroupedKind::kInt4Affine:
+      return LaunchGroupedInt4Affine(args, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -26,7 +26,8 @@ enum class GroupedKind : uint8_t {
   kInt4By32,
   kInt4By64,
   kInt4By128,
-  kMxfp4
+  kMxfp4,
+  kInt4Affine
 };
 
 struct GroupedOutput {
@@ -97,8 +98,10 @@ struct GroupedShape {
   static constexpr bool kBlocks = kKind == GroupedKind::kFp8Block || kQuantizes;
   static constexpr bool kFp8 = kKind == GroupedKind::kFp8 || kBlocks;
   static constexpr bool kFourBit = !kFp8 && kKind != GroupedKind::kBf16;
-  static constexpr FourBitType kFourBitType =
-      kKind == GroupedKind::kMxfp4 ? FourBitType::kMxfp4 : FourBitType::kInt4;
+  static constexpr FourBitType kFourBitType = kKind == GroupedKind::kMxfp4 ? FourBitType::kMxfp4
+                                              : kKind == GroupedKind::kInt4Affine
+                                                  ? FourBitType::kInt4Affine
+                                                  : FourBitType::kInt4;
   static constexpr int kGroup = kKind == GroupedKind::kInt4By128  ? 128
                                 : kKind == GroupedKind::kInt4By64 ? 64
                                                                   : 32;
