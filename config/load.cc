@@ -164,10 +164,15 @@ class Loader {
   absl::Status CheckQuantization() const {
     const Settings& s = settings_;
     if (s.quantization == Quantization::kNone) return absl::OkStatus();
-    const bool fp8 = s.quantization == Quantization::kFp8;
-    if (s.device == (fp8 ? Device::kCuda : Device::kCpu)) return absl::OkStatus();
+    const bool on_gpu = s.quantization != Quantization::kInt8;
+    const bool on_cpu = s.quantization != Quantization::kFp8;
+    if ((on_gpu && s.device == Device::kCuda) || (on_cpu && s.device == Device::kCpu)) {
+      return absl::OkStatus();
+    }
     return Contradiction("quantization",
-                         StrCat("allowed only with --device ", fp8 ? "cuda" : "cpu"));
+                         StrCat("allowed only with --device ", on_gpu && on_cpu ? "cpu or cuda"
+                                                               : on_gpu         ? "cuda"
+                                                                                : "cpu"));
   }
 
   // Another device's points would be armed and never passed.

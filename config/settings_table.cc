@@ -119,8 +119,8 @@ std::vector<Setting> EngineSettings() {
              &Settings::kv_cache_dtype, std::array<std::string_view, 3>{"auto", "fp8", "float32"}),
       Choice({"quantization", "KIND",
               "while float weights are loaded: on a GPU fp8, layers' linears with a scale for each "
-              "channel; on the CPU int8, or int4 with embedding and head in int8, with scales for "
-              "each 32 weights"},
+              "channel, or int4, with a scale and a minimum for each 32 weights; on the CPU int8, "
+              "or int4 with embedding and head in int8, with scales for each 32 weights"},
              &Settings::quantization,
              std::array<std::string_view, 4>{"none", "fp8", "int8", "int4"}),
       Switch(

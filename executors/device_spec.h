@@ -41,6 +41,7 @@ struct CudaSpec : CommonSpec {
   double gpu_memory_utilization = 0.9;  // share of the GPU's memory in use, by other processes too
   bool kv_cache_fp8 = false;            // keys and values in E4M3 instead of BF16 and FP16
   bool quantize_fp8 = false;            // rounds the layers' linears to E4M3 while loading
+  bool quantize_int4 = false;           // rounds the layers' linears to four bits while loading
   bool quantize_head = false;           // rounds the vocabulary head to E4M3 while loading
   bool dummy_weights = false;           // draws weights instead of reading them
   bool enforce_eager = false;           // captures no graphs

@@ -26,6 +26,7 @@ CudaSpec MakeCudaSpec(const Settings& settings) {
   spec.gpu_memory_utilization = settings.gpu_memory_utilization;
   spec.kv_cache_fp8 = settings.kv_cache_dtype == KvCacheType::kFp8;
   spec.quantize_fp8 = settings.quantization == Quantization::kFp8;
+  spec.quantize_int4 = settings.quantization == Quantization::kInt4;
   spec.quantize_head = settings.quantize_lm_head;
   spec.dummy_weights = settings.load_format == LoadFormat::kDummy;
   spec.enforce_eager = settings.enforce_eager;

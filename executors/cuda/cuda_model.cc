@@ -49,9 +49,17 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
     return absl::InvalidArgumentError(
         StrCat("block_size is ", block, "; allowed on the GPU: 16, 32, 64, 128"));
   }
-  if (device.quantize_fp8 && config.quantization.has_value()) {
+  if ((device.quantize_fp8 || device.quantize_int4) && config.quantization.has_value()) {
     return absl::InvalidArgumentError(
-        "quantization is fp8, but the model's weights are in FP8 already; allowed: none");
+        StrCat("quantization is ", device.quantize_fp8 ? "fp8" : "int4",
+               ", but the model's weights are quantized already; allowed: none"));
+  }
+  if (device.quantize_int4 &&
+      !kernels::MayRun(kernels::Kernel::kGroupedLinear, device.portable_kernels)) {
+    return absl::UnimplementedError(
+        "quantization is int4, whose kernels are for Hopper GPUs (sm_90a) and not portable; "
+        "allowed "
+        "here: none, fp8");
   }
   if ((device.quantize_fp8 || device.quantize_head || config.quantization.has_value()) &&
       !kernels::MayRun(kernels::Kernel::kLinearFp8)) {
@@ -265,7 +273,11 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   phases.End("open cuBLASLt");
   CudaWeightPlacer placer(
       *opened.tensors, config,
-      {.quantize_fp8 = device.quantize_fp8, .quantize_head = device.quantize_head, .dummy = dummy});
+      {.quantize_fp8 = device.quantize_fp8,
+       .quantize_int4 = device.quantize_int4,
+       .four_bit = kernels::MayRun(kernels::Kernel::kGroupedLinear, device.portable_kernels),
+       .quantize_head = device.quantize_head,
+       .dummy = dummy});
   MILLRACE_ASSIGN_OR_RETURN(m->model, LoadModel(config, m->info.limits.max_model_len, placer));
   MILLRACE_RETURN_IF_ERROR(
       DryRun(*m->model, config, m->info.limits.max_model_len, placer.Shapes()));

@@ -12,12 +12,16 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/cuda/device.h"
+#include "executors/cuda/four_bit_rows.h"
+#include "executors/cuda/packed_rows.h"
 #include "executors/cuda/stored_type.h"
 #include "executors/weights/shares.h"
+#include "formats/float16.h"
 #include "formats/model_config.h"
 #include "kernels/weights/dequantize.h"
 #include "kernels/weights/fill.h"
 #include "kernels/weights/quantize_weights.h"
+#include "kernels/weights/split_blocks.h"
 
 namespace millrace::cuda {
 namespace {
@@ -36,6 +40,15 @@ Share Blocks(const Share& elements) {
           .begin = blocks(elements.begin),
           .count = blocks(elements.count),
           .size = blocks(elements.size)};
+}
+
+// The bytes of a packed weight's piece as it comes to the device.
+int64_t PackedBytes(const WeightPiece& piece) {
+  const int64_t rows = piece.end - piece.begin;
+  const int64_t columns = piece.matrix->column_share.count;
+  const auto& format = piece.matrix->four_bit;
+  if (!format.has_value()) return rows * columns * static_cast<int64_t>(sizeof(kernels::Bf16));
+  return static_cast<int64_t>(PackedRows(*format, rows, columns).bytes());
 }
 
 absl::Status ReadAll(int file, uint8_t* to, int64_t bytes, int64_t offset, std::string_view name) {
@@ -58,7 +71,7 @@ class Reader {
  public:
   Reader(const TensorSource& source, uint8_t* arena) : source_(source), arena_(arena) {}
 
-  absl::Status Open(int64_t largest_piece, int64_t largest_bf16) {
+  absl::Status Open(int64_t largest_piece, int64_t largest_bf16, int64_t largest_four_bit) {
     MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
     MILLRACE_ASSIGN_OR_RETURN(stream_, MakeStream());
     for (Slot& slot : slots_) {
@@ -68,6 +81,7 @@ class Reader {
     }
     // The stream orders its users.
     MILLRACE_ASSIGN_OR_RETURN(bf16_, DeviceMemory::Allocate(largest_bf16, "loading"));
+    MILLRACE_ASSIGN_OR_RETURN(four_bit_, DeviceMemory::Allocate(largest_four_bit, "loading"));
     return absl::OkStatus();
   }
 
@@ -75,9 +89,18 @@ class Reader {
     Slot& slot = slots_[next_slot_++ % kSlots];
     MILLRACE_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(slot.copied.get()), "loading"));
     const TensorInfo& tensor = *piece.part->tensor;
+    const KeptRows kept = Kept(piece);
+    if (IsPacked(tensor.type)) {
+      const int64_t bytes = PackedBytes(piece);
+      MILLRACE_RETURN_IF_ERROR(ToStatus(PlacePacked(piece, kept, slot), tensor.name));
+      MILLRACE_RETURN_IF_ERROR(
+          ToStatus(cudaEventRecord(slot.copied.get(), stream_.get()), "loading"));
+      hasher_.Update(slot.host.data(), bytes);
+      *digest = hasher_.Finish();
+      return absl::OkStatus();
+    }
     const int64_t bytes = (piece.end - piece.begin) * RowBytes(tensor);
     MILLRACE_RETURN_IF_ERROR(ReadRows(piece, slot.host.data()));
-    const KeptRows kept = Kept(piece);
     if (kept.count > 0 && piece.matrix->column_share.count > 0) {
       MILLRACE_RETURN_IF_ERROR(
           ToStatus(Upload(piece, kept, slot.host.data(), slot.device.data()), "loading"));
@@ -142,6 +165,68 @@ class Reader {
                              kept.count, cudaMemcpyHostToDevice, stream_.get());
   }
 
+  // Reads the piece's rows, whatever the rank keeps of them, into the slot's memory and makes tiles
+  // of them, or BF16 where no four-bit form holds them.
+  cudaError_t PlacePacked(const WeightPiece& piece, const KeptRows& kept, Slot& slot) {
+    const PendingMatrix& matrix = *piece.matrix;
+    const int64_t rows = piece.end - piece.begin;
+    const Interval columns = {matrix.column_share.begin, matrix.column_share.count};
+    const bool interleaved = matrix.gate == kernels::GateLayout::kInterleaved;
+    // Calls `read` with each part, its rows, and the row of the piece that they begin at.
+    const auto for_parts = [&](const auto& read) {
+      if (interleaved) {
+        for (int64_t i = 0; i < 2; ++i) {
+          read(i, Interval{matrix.row_parts[i].begin + piece.begin / 2, rows / 2}, i * rows / 2);
+        }
+      } else {
+        read(piece.part - matrix.row_parts.data(), Interval{piece.part->begin + piece.begin, rows},
+             0);
+      }
+    };
+    uint8_t* const host = slot.host.data();
+    const auto upload = [&] {
+      return cudaMemcpyAsync(slot.device.data(), host, PackedBytes(piece), cudaMemcpyHostToDevice,
+                             stream_.get());
+    };
+    if (matrix.four_bit.has_value()) {
+      const PackedRows plain(*matrix.four_bit, rows, columns.count);
+      for_parts([&](int64_t part, const Interval& of_part, int64_t to) {
+        plain.Read(*matrix.packed[part], of_part, columns, to, host);
+      });
+      plain.MapRows(interleaved, host);
+      if (const cudaError_t error = upload(); error != cudaSuccess) return error;
+      const FourBitRows to = {&matrix, kept.to, rows, arena_};
+      return kernels::LaunchTileFourBit(plain.TileArgs(slot.device.data(), matrix.stride, to.out()),
+                                        stream_.get());
+    }
+    auto* const values = reinterpret_cast<uint16_t*>(host);
+    for_parts([&](int64_t part, const Interval& of_part, int64_t to) {
+      std::vector<float> row(matrix.packed[part]->columns());
+      for (int64_t i = 0; i < of_part.count; ++i) {
+        matrix.packed[part]->ReadFloats(of_part.begin + i, row.data());
+        // By turns 8 of the gate and 8 of the other factor.
+        const int64_t at = interleaved ? i / 8 * 16 + i % 8 + (to > 0 ? 8 : 0) : to + i;
+        std::transform(row.begin() + columns.begin, row.begin() + columns.begin + columns.count,
+                       values + at * columns.count, FloatToBf16);
+      }
+    });
+    if (const cudaError_t error = upload(); error != cudaSuccess) return error;
+    return Dequantize(matrix, slot.device.data(), kernels::StoredType::kBf16, rows, kept.to);
+  }
+
+  cudaError_t Dequantize(const PendingMatrix& matrix, const uint8_t* from,
+                         kernels::StoredType stored, int64_t rows, int64_t to) {
+    return kernels::LaunchDequantize(
+        {.source = from,
+         .stored = stored,
+         .rows = rows,
+         .columns = matrix.column_share.count,
+         .out = arena_ + matrix.data_offset + to * matrix.stride * ElementBytes(matrix.type),
+         .type = matrix.type,
+         .stride = matrix.stride},
+        stream_.get());
+  }
+
   cudaError_t Convert(const WeightPiece& piece, const KeptRows& kept, const uint8_t* from) {
     const PendingMatrix& matrix = *piece.matrix;
     const int64_t rows = kept.count;
@@ -152,19 +237,27 @@ class Reader {
       return cudaMemcpy2DAsync(out, matrix.stride, from, columns, columns, rows,
                                cudaMemcpyDeviceToDevice, stream_.get());
     }
-    const bool quantized = matrix.type == kernels::Type::kFp8;
     const std::optional<kernels::StoredType> stored = StoredTypeOf(piece.part->tensor->type);
     if (!stored.has_value()) return cudaErrorInvalidValue;
-    const cudaError_t error =
-        kernels::LaunchDequantize({.source = from,
-                                   .stored = *stored,
-                                   .rows = rows,
-                                   .columns = columns,
-                                   .out = quantized ? bf16_.data() : out,
-                                   .type = quantized ? kernels::Type::kBf16 : matrix.type,
-                                   .stride = matrix.stride},
-                                  stream_.get());
-    if (error != cudaSuccess || !quantized) return error;
+    const FourBitRows four_bit = {&matrix, kept.to, rows, arena_};
+    if (matrix.four_bit.has_value() && kernels::FourBitFormatOf(*stored) == matrix.four_bit &&
+        !matrix.quantized_int4) {
+      return TileBlocks(four_bit, from, *stored, four_bit_.data(), stream_.get());
+    }
+    const bool quantized = matrix.type == kernels::Type::kFp8 || matrix.four_bit.has_value();
+    if (!quantized) return Dequantize(matrix, from, *stored, rows, kept.to);
+    const cudaError_t error = kernels::LaunchDequantize({.source = from,
+                                                         .stored = *stored,
+                                                         .rows = rows,
+                                                         .columns = columns,
+                                                         .out = bf16_.data(),
+                                                         .type = kernels::Type::kBf16,
+                                                         .stride = matrix.stride},
+                                                        stream_.get());
+    if (error != cudaSuccess) return error;
+    if (matrix.four_bit.has_value()) {
+      return TileQuantized(four_bit, bf16_.As<kernels::Bf16>(), four_bit_.data(), stream_.get());
+    }
     const int64_t first_scale = matrix.scaling == kernels::WeightScaling::kBlock
                                     ? kept.to / 128 * kernels::BlockScaleStride(matrix.stride)
                                     : kept.to;
@@ -184,6 +277,7 @@ class Reader {
   Slot slots_[kSlots];
   int next_slot_ = 0;
   DeviceMemory bf16_;
+  DeviceMemory four_bit_;
   Sha256 hasher_;
 };
 
@@ -200,6 +294,7 @@ size_t BytesOf(const PendingMatrix& matrix) {
 }
 
 int64_t RowBytes(const TensorInfo& tensor) {
+  if (IsPacked(tensor.type)) return tensor.shape[1] / 2;
   return static_cast<int64_t>(tensor.bytes) / tensor.shape[0];
 }
 
@@ -290,17 +385,24 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
                          uint8_t* arena, std::vector<Sha256Digest>* digests) {
   int64_t largest_piece = 1;
   int64_t largest_bf16 = 1;
+  int64_t largest_four_bit = 1;
   for (const WeightPiece& piece : pieces) {
     const int64_t rows = piece.end - piece.begin;
-    largest_piece = std::max(largest_piece, rows * RowBytes(*piece.part->tensor));
+    const bool packed = IsPacked(piece.part->tensor->type);
+    largest_piece =
+        std::max(largest_piece, packed ? PackedBytes(piece) : rows * RowBytes(*piece.part->tensor));
     largest_bf16 = std::max(largest_bf16, 2 * rows * piece.matrix->stride);
+    if (piece.matrix->four_bit.has_value()) {
+      largest_four_bit =
+          std::max(largest_four_bit, FourBitStagingBytes(rows, piece.matrix->stride));
+    }
   }
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   absl::Status failure;
   const auto read = [&] {
     Reader reader(source, arena);
-    absl::Status status = reader.Open(largest_piece, largest_bf16);
+    absl::Status status = reader.Open(largest_piece, largest_bf16, largest_four_bit);
     while (status.ok()) {
       const size_t index = next++;
       if (index >= pieces.size()) break;
@@ -319,8 +421,19 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
 
 absl::Status DrawWeights(const std::vector<PendingMatrix>& matrices, uint8_t* arena) {
   DeviceMemory bf16;
+  DeviceMemory four_bit;
   uint64_t seed = 0;
   for (const PendingMatrix& matrix : matrices) {
+    if (matrix.four_bit.has_value()) {
+      const int64_t rows = RoundUp(matrix.rows, kRowMultiple);
+      const size_t bytes = FourBitStagingBytes(rows, matrix.stride);
+      if (four_bit.bytes() < bytes) {
+        MILLRACE_ASSIGN_OR_RETURN(four_bit, DeviceMemory::Allocate(bytes, "dummy weights"));
+      }
+      MILLRACE_RETURN_IF_ERROR(ToStatus(
+          TileDrawn({&matrix, 0, rows, arena}, ++seed, four_bit.data(), nullptr), "dummy weights"));
+      continue;
+    }
     kernels::FillArgs fill{.out = arena + matrix.data_offset,
                            .type = matrix.type,
                            .rows = matrix.rows,

@@ -34,7 +34,10 @@ struct PendingMatrix {
   kernels::Type type = kernels::Type::kBf16;
   kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
   std::optional<kernels::FourBitFormat> four_bit;  // the form, in place of `type`
-  bool stored_fp8 = false;                         // codes are the file's; else they are made here
+  // The reader of each part that is a packed weight, or null; they outlive it.
+  std::vector<const PackedReader*> packed;
+  bool quantized_int4 = false;  // four_bit's codes are made here; else they are the file's
+  bool stored_fp8 = false;      // codes are the file's; else they are made here
   kernels::GateLayout gate = kernels::GateLayout::kHalves;  // how a gated linear's rows lie
   size_t data_offset = 0;                                   // in the arena
   size_t scales_offset = 0;
@@ -76,7 +79,12 @@ Share InterleavedRows(const Share& rows);
 size_t ElementBytes(kernels::Type type);
 // The matrix's bytes on the device, without its scales.
 size_t BytesOf(const PendingMatrix& matrix);
-int64_t RowBytes(const TensorInfo& tensor);  // as the file has it
+// Returns whether a tensor of the type is made of others (formats/packed_weight.h).
+inline bool IsPacked(TensorType type) {
+  return type == TensorType::kInt4x32 || type == TensorType::kInt4x128;
+}
+// The bytes of a row as the file has it; of a packed weight of its codes.
+int64_t RowBytes(const TensorInfo& tensor);
 
 // Cuts all rows of all matrices, the same on every rank. Pointers are into `matrices`.
 std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrices);

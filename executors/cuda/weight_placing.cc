@@ -1,13 +1,17 @@
 // What CudaWeightPlacer notes of each weight that it is asked for.
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/cuda/packed_rows.h"
 #include "executors/cuda/stored_type.h"
 #include "executors/cuda/weights.h"
 #include "executors/weights/shares.h"
+#include "kernels/weights/split_blocks.h"
 
 namespace millrace::cuda {
 namespace {
@@ -17,8 +21,15 @@ constexpr size_t kAlignment = 256;
 // Returns whether the tensor's rows are those of a file, in a type that LaunchDequantize reads or
 // FP8.
 bool IsLoadable(TensorType type) {
-  const bool packed = type == TensorType::kInt4x32 || type == TensorType::kInt4x128;
-  return !packed && (type == TensorType::kFp8E4m3 || StoredTypeOf(type).has_value());
+  return !IsPacked(type) && (type == TensorType::kFp8E4m3 || StoredTypeOf(type).has_value());
+}
+
+// Returns the four-bit form in which GGUF's elements are kept as they are. Q4_1 would fit
+// kInt4Affine, but for the rounding of its scales: it is kept exactly, in BF16.
+std::optional<kernels::FourBitFormat> FourBitFormOf(TensorType type) {
+  if (IsPacked(type) || type == TensorType::kQ4_1) return std::nullopt;
+  const std::optional<kernels::StoredType> stored = StoredTypeOf(type);
+  return stored.has_value() ? kernels::FourBitFormatOf(*stored) : std::nullopt;
 }
 
 // By turns 8 of the first half and 8 of the second (GateLayout).
@@ -50,15 +61,11 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
                                                          kernels::WeightScaling quantized) {
   PendingMatrix matrix;
   MILLRACE_ASSIGN_OR_RETURN(matrix.parts, checkpoint_.Matrices(names));
-  const bool expert = role == Role::kExpert || role == Role::kGatedExpert;
   const bool one_type =
       std::all_of(matrix.parts.begin(), matrix.parts.end(),
                   [&](const TensorInfo* part) { return part->type == matrix.parts[0]->type; });
-  if (expert && one_type && matrix.parts[0]->type == TensorType::kMxfp4) {
-    matrix.four_bit = {.type = kernels::FourBitType::kMxfp4, .group = 32};
-  }
   for (const TensorInfo* tensor : matrix.parts) {
-    if (IsLoadable(tensor->type) || matrix.four_bit.has_value()) continue;
+    if (IsLoadable(tensor->type) || IsPacked(tensor->type)) continue;
     return absl::UnimplementedError(
         StrCat(checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
                Traits(tensor->type).name,
@@ -81,6 +88,7 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
                                              ", larger than the GPU executor takes"));
   }
   matrix.stored_fp8 = matrix.parts[0]->type == TensorType::kFp8E4m3;
+  MILLRACE_RETURN_IF_ERROR(ChooseFourBits(role, matrix));
   if (role == Role::kRouter) {
     if (matrix.stored_fp8) {
       return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
@@ -116,6 +124,45 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
     }
   }
   return matrix;
+}
+
+// Gives the matrix of a layer's linear a four-bit form, if its elements have one or are quantized
+// to one.
+absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) {
+  const TensorType type = matrix.parts[0]->type;
+  size_t packed = 0;
+  for (const TensorInfo* tensor : matrix.parts) {
+    MILLRACE_ASSIGN_OR_RETURN(std::optional<PackedReader> reader, checkpoint_.Packed(*tensor));
+    packed += reader.has_value() ? 1 : 0;
+    matrix.packed.push_back(reader.has_value() ? &readers_.emplace_back(*std::move(reader))
+                                               : nullptr);
+  }
+  // Tiles have 64 rows, all of one part but for a gated linear's.
+  const bool gated = role == Role::kGated || role == Role::kGatedExpert;
+  const bool whole_tiles = gated ? matrix.rows % 16 == 0
+                                 : std::all_of(matrix.row_parts.begin(), matrix.row_parts.end() - 1,
+                                               [](const Checkpoint::Part& part) {
+                                                 return part.rows.size % kernels::kFourBitRows == 0;
+                                               });
+  const bool in_layer = role != Role::kTable && role != Role::kRouter;
+  if (!options_.four_bit || !in_layer || !whole_tiles || matrix.stored_fp8) return absl::OkStatus();
+  const auto is_type = [type](const TensorInfo* part) { return part->type == type; };
+  if (packed == matrix.parts.size()) {
+    if (!checkpoint_.source().has_data()) {
+      const auto group = static_cast<int>(std::gcd<int64_t>(128, matrix.packed[0]->group()));
+      matrix.four_bit = {.type = kernels::FourBitType::kInt4, .group = group};
+      if (!matrix.four_bit->IsValid()) matrix.four_bit.reset();
+    } else if (matrix.packed[0]->order().empty()) {  // else it is dequantized
+      matrix.four_bit =
+          FormatOf(matrix.packed, {matrix.column_share.begin, matrix.column_share.count});
+    }
+  } else if (options_.quantize_int4 && IsFloat(type)) {
+    matrix.four_bit = {.type = kernels::FourBitType::kInt4Affine, .group = 32};
+    matrix.quantized_int4 = true;
+  } else if (std::all_of(matrix.parts.begin(), matrix.parts.end(), is_type)) {
+    matrix.four_bit = FourBitFormOf(type);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names,

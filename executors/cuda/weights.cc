@@ -125,12 +125,12 @@ CudaLinear CudaWeightPlacer::Describe(const PendingLinear& pending, uint8_t* are
                    : matrix.input_scale.has_value() ? kernels::Scaling::kTensor
                                                     : kernels::Scaling::kToken;
   }
-  if (pending.kind == Kind::kExperts) {
-    linear.chosen = ChosenExperts();
+  if (pending.kind == Kind::kExperts) linear.chosen = ChosenExperts();
+  if (pending.kind == Kind::kExperts || matrix.four_bit.has_value()) {
     linear.grouped = {.data = linear.weight.data,
                       .type = linear.weight.type,
                       .scaling = linear.weight.scaling,
-                      .groups = pending.experts,
+                      .groups = std::max(pending.experts, 1),
                       .rows = linear.weight.rows,
                       .stride = linear.weight.stride,
                       .scales = linear.weight.scales,
@@ -193,7 +193,10 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
                                       const std::vector<WeightPiece>& pieces,
                                       const std::vector<Sha256Digest>& digests) const {
   Sha256 hasher;
-  hasher.Update(StrCat(options_.dummy ? "dummy " : "", options_.quantize_fp8 ? "fp8" : "",
+  hasher.Update(StrCat(options_.dummy ? "dummy " : "",
+                       options_.quantize_fp8    ? "fp8"
+                       : options_.quantize_int4 ? "int4"
+                                                : "",
                        options_.quantize_head ? " fp8 head\n" : "\n"));
   const auto describe = [&](const TensorInfo& tensor) {
     hasher.Update(

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_EXECUTORS_CUDA_WEIGHTS_H_
 #define MILLRACE_EXECUTORS_CUDA_WEIGHTS_H_
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,6 +72,8 @@ struct CudaWeights {
 
 struct WeightOptions {
   bool quantize_fp8 = false;   // layers' linears to FP8, a scale an output channel, on the way
+  bool quantize_int4 = false;  // layers' linears of floats to four bits, by groups of 32
+  bool four_bit = true;        // linears may have a four-bit form: the grouped linear runs
   bool quantize_head = false;  // the vocabulary head to FP8, a scale a 128x128 block, on the way
   bool dummy = false;          // weights are drawn on the device, nothing is read
 };
@@ -119,6 +122,7 @@ class CudaWeightPlacer : public DecoderPlacer {
                                kernels::WeightScaling quantized);
   absl::StatusOr<LinearId> PlaceExperts(const ExpertNames& names, const Share& experts,
                                         const Shard& shard, Role role);
+  absl::Status ChooseFourBits(Role role, PendingMatrix& matrix);
   int ChosenExperts() const;
   absl::StatusOr<size_t> PlaceTable(const std::string& name, kernels::WeightScaling quantized);
   absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, const Shard& shard,
@@ -138,6 +142,7 @@ class CudaWeightPlacer : public DecoderPlacer {
   ModelConfig config_;
   WeightOptions options_;
   RankSpec rank_;
+  std::deque<PackedReader> readers_;  // pointed into
   std::vector<PendingMatrix> matrices_;
   struct PendingNorm {
     const TensorInfo* tensor;

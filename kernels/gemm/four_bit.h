@@ -44,6 +44,8 @@ struct FourBitFormat {
   constexpr bool IsValid() const {
     return type == FourBitType::kInt4 ? group == 32 || group == 64 || group == 128 : group == 32;
   }
+  friend constexpr bool operator==(const FourBitFormat&, const FourBitFormat&) = default;
+
   // Bytes of a group's scale: kInt4 4 (16 bits of scale, 8 of zero point, 8 unused), kInt4Affine 4
   // (16 bits of scale, 16 of minimum), kMxfp4 1.
   constexpr int ScaleBytes() const { return type == FourBitType::kMxfp4 ? 1 : 4; }
