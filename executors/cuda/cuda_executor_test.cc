@@ -183,27 +183,43 @@ TEST(CudaExecutorTest, ACopiedBlockIsTheSame) {
 
 // Returns the root mean square of the differences to the reference, divided by the reference's own
 // deviation. BF16's 8 bits are 0.2 % of each rounded number.
+double RelativeDifference(const std::string& path) {
+  const std::vector<Token> prompt = Prompt(300, 3);
+  const std::vector<float> ours =
+      PromptLogprobs(*Load(path, Device()), prompt, static_cast<int>(prompt.size()));
+  const std::vector<double> reference = ReferenceLogprobs(path, prompt);
+  double squares = 0, sum = 0, reference_squares = 0;
+  const double count = static_cast<double>(ours.size());
+  for (size_t i = 0; i < ours.size(); ++i) {
+    squares += (ours[i] - reference[i]) * (ours[i] - reference[i]) / count;
+    sum += reference[i] / count;
+    reference_squares += reference[i] * reference[i] / count;
+  }
+  const double relative = std::sqrt(squares / (reference_squares - sum * sum));
+  std::printf("relative difference %.4f, of %.3f\n", relative,
+              std::sqrt(reference_squares - sum * sum));
+  return relative;
+}
+
 TEST(CudaExecutorTest, AgreesWithDoublePrecision) {
   for (const bool factors : {false, true}) {
     TinyLlama model = SmallModel(TensorType::kF32, TensorType::kF32);
     model.rope_factors = factors;
     model.tied = factors;
-    const std::string path = ModelPath(model);
-    const std::vector<Token> prompt = Prompt(300, 3);
-    const std::vector<float> ours =
-        PromptLogprobs(*Load(path, Device()), prompt, static_cast<int>(prompt.size()));
-    const std::vector<double> reference = ReferenceLogprobs(path, prompt);
-    double squares = 0, sum = 0, reference_squares = 0;
-    const double count = static_cast<double>(ours.size());
-    for (size_t i = 0; i < ours.size(); ++i) {
-      squares += (ours[i] - reference[i]) * (ours[i] - reference[i]) / count;
-      sum += reference[i] / count;
-      reference_squares += reference[i] * reference[i] / count;
-    }
-    const double relative = std::sqrt(squares / (reference_squares - sum * sum));
-    EXPECT_LT(relative, 0.02);
-    std::printf("relative difference %.4f, of %.3f\n", relative,
-                std::sqrt(reference_squares - sum * sum));
+    EXPECT_LT(RelativeDifference(ModelPath(model)), 0.02);
+  }
+}
+
+TEST(CudaExecutorTest, QuantizedFilesOfEveryKindAgreeWithDoublePrecision) {
+  using enum TensorType;
+  for (const TensorType type :
+       {kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq4Nl, kMxfp4}) {
+    TinyLlama model = Model(type, type);
+    model.hidden = 256;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.ffn = 512;
+    EXPECT_LT(RelativeDifference(ModelPath(model)), 0.02) << Traits(type).name;
   }
 }
 
