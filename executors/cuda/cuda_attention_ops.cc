@@ -73,8 +73,6 @@ void CudaOps::CheckAttention(const AttentionSpec& spec) {
 Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
                           const std::optional<HeadNorms>& norms, Qkv qkv) {
   CheckAttention(spec);
-  Require(!norms.has_value() || !norms->across_heads, "norm of q and k", "across heads",
-          "of each head");
   auto& in = static_cast<CudaQkv&>(*qkv);
   auto query = std::make_unique<CudaQuery>();
   const CudaNorm* q_norm = norms.has_value() ? &c_.weights->Norm(norms->q) : nullptr;
@@ -86,7 +84,9 @@ Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
       .q_norm = q_norm != nullptr ? q_norm->weight : nullptr,
       .k_norm = q_norm != nullptr ? c_.weights->Norm(norms->k).weight : nullptr,
       .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0};
-  if (kernels::AppendsWithAttention(AttentionStepOf(*step_, c_, spec))) {
+  // Attention norms each head by itself alone.
+  const bool across_heads = norms.has_value() && norms->across_heads;
+  if (!across_heads && kernels::AppendsWithAttention(AttentionStepOf(*step_, c_, spec))) {
     query->product = std::move(in.product);
     query->rope = rope;
     return query;
@@ -104,7 +104,8 @@ Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
                                       .tables = c_.buffers->tables(),
                                       .rope = rope,
                                       .q = query->q.bf16(),
-                                      .pages = Pages(layer)},
+                                      .pages = Pages(layer),
+                                      .norms_across_heads = across_heads},
                                      stream_);
   });
   return query;

@@ -9,7 +9,9 @@
 #include "kernels/elementwise/embed.h"
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/elementwise/gather_rows.h"
+#include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/linear.h"
+#include "kernels/norm/add_delta.h"
 #include "kernels/norm/rms_norm.h"
 #include "kernels/sampling/sample.h"
 
@@ -161,7 +163,6 @@ CudaProduct CudaOps::Multiply(const CudaLinear& linear, const LinearInput& x) {
 }
 
 Residual CudaOps::Embed(EmbeddingId table, float factor) {
-  Require(factor == 1, "embedding factor", factor, "1");
   const CudaEmbedding& embedding = c_.weights->Embedding(table);
   const int tokens = step_->tokens;
   auto out = std::make_unique<CudaResidual>();
@@ -173,7 +174,8 @@ Residual CudaOps::Embed(EmbeddingId table, float factor) {
                                  .vocab = embedding.vocab,
                                  .tokens = tokens,
                                  .width = embedding.width,
-                                 .residual = out->rows.floats()},
+                                 .residual = out->rows.floats(),
+                                 .factor = factor},
                                 stream_);
   });
   return out;
@@ -184,28 +186,51 @@ bool CudaOps::MakesInput(Consumers consumers, int tokens) const {
          kernels::FusesPrologue(c_.weights->Linear(consumers.front()).plan, tokens);
 }
 
-LinearInput CudaOps::AddNorm(std::optional<NormId> norm_id, const Residual& residual,
-                             const kernels::Product& delta, Consumers consumers) {
+void CudaOps::CheckHiddenSize(int size) {
+  Require(IsWidth(size, kMaxHiddenSize), "hidden size", size, "multiples of 8 up to ",
+          kMaxHiddenSize);
+}
+
+void CudaOps::AddDelta(const CudaDelta& delta, std::optional<NormId> norm_id, int width,
+                       const Residual& residual) {
+  CheckHiddenSize(width);
+  const CudaRows& sum = Cast(residual).rows;
+  const CudaNorm norm = norm_id.has_value() ? c_.weights->Norm(*norm_id) : CudaNorm{};
+  Run("addition", {10 * int64_t{sum.tokens()} * width}, [&] {
+    return kernels::LaunchAddDelta({.residual = sum.floats(),
+                                    .delta = delta.product,
+                                    .bias = delta.bias,
+                                    .weight = norm.weight,
+                                    .epsilon = norm.epsilon,
+                                    .factor = delta.factor,
+                                    .tokens = sum.tokens(),
+                                    .width = width},
+                                   stream_);
+  });
+}
+
+LinearInput CudaOps::AddNorm(NormId norm_id, const Residual& residual, const CudaDelta& delta,
+                             Consumers consumers) {
   const CudaRows& sum = Cast(residual).rows;
   auto input = TakeInput(consumers, sum.tokens());
-  Require(norm_id.has_value(), "norm before a block", "absent", "an RMS norm");
-  if (!norm_id.has_value()) return input;
-  const CudaNorm& norm = c_.weights->Norm(*norm_id);
-  Require(IsWidth(norm.size, kMaxHiddenSize), "hidden size", norm.size, "multiples of 8 up to ",
-          kMaxHiddenSize);
+  const CudaNorm& norm = c_.weights->Norm(norm_id);
+  CheckHiddenSize(norm.size);
   const int64_t elements = int64_t{sum.tokens()} * norm.size;
-  kernels::Product added = delta;
+  CudaDelta added = delta;
   for (const CudaInputForm& out : input->forms) {
-    const int64_t element_bytes = added.data != nullptr ? 10 : 4;  // with what is added and stored
+    const int64_t element_bytes =
+        added.product.data != nullptr ? 10 : 4;  // with what is added and stored
     Run("norm", {element_bytes * elements + 4 * norm.size + BytesOf(out.values, sum.tokens())},
         [&] {
           return kernels::LaunchRmsNorm({.residual = sum.floats(),
-                                         .delta = added,
+                                         .delta = added.product,
                                          .weight = norm.weight,
                                          .epsilon = norm.epsilon,
                                          .tokens = sum.tokens(),
                                          .width = norm.size,
-                                         .out = out.values},
+                                         .out = out.values,
+                                         .delta_factor = added.factor,
+                                         .delta_bias = added.bias},
                                         stream_);
         });
     added = {};  // by the first form's kernel
@@ -215,7 +240,24 @@ LinearInput CudaOps::AddNorm(std::optional<NormId> norm_id, const Residual& resi
 
 LinearInput CudaOps::Norm(std::optional<NormId> norm, const Residual& residual,
                           Consumers consumers) {
-  return AddNorm(norm, residual, {}, consumers);
+  if (norm.has_value()) return AddNorm(*norm, residual, {}, consumers);
+  const CudaRows& rows = Cast(residual).rows;
+  const int width = c_.weights->Linear(consumers.front()).columns;
+  CheckHiddenSize(width);
+  auto input = TakeInput(consumers, rows.tokens());
+  for (const CudaInputForm& out : input->forms) {
+    const int64_t bytes = 4 * int64_t{rows.tokens()} * width + BytesOf(out.values, rows.tokens());
+    Run("quantize", {bytes}, [&] {
+      return kernels::LaunchQuantize({.in = rows.floats(),
+                                      .in_stride = width,
+                                      .tokens = rows.tokens(),
+                                      .width = width,
+                                      .out = out.values,
+                                      .in_type = kernels::Type::kF32},
+                                     stream_);
+    });
+  }
+  return input;
 }
 
 Qkv CudaOps::QkvLinear(LinearId weight, const LinearInput& x) {
@@ -229,14 +271,17 @@ Qkv CudaOps::QkvLinear(LinearId weight, const LinearInput& x) {
 LinearInput CudaOps::RowLinear(LinearId weight, LinearInput x, const Addend& addend,
                                Residual& residual, std::optional<NormId> norm_id,
                                Consumers consumers) {
-  Require(!addend.norm.has_value(), "norm of what a block adds", "an RMS norm", "none");
-  Require(addend.factor == 1, "residual factor", addend.factor, "1");
-  Require(c_.weights->Linear(weight).bias == nullptr, "bias of what a block adds", "present",
-          "absent");
-  CudaProduct delta = Multiply(c_.weights->Linear(weight), x);
-  const int tokens = delta.rows.tokens();
-  if (!norm_id.has_value() || !MakesInput(consumers, tokens)) {
-    return AddNorm(norm_id, residual, delta.values, consumers);
+  const CudaLinear& linear = c_.weights->Linear(weight);
+  CudaProduct product = Multiply(linear, x);
+  const CudaDelta delta = {.product = product.values, .bias = linear.bias, .factor = addend.factor};
+  if (addend.norm.has_value() || !norm_id.has_value()) {
+    AddDelta(delta, addend.norm, linear.rows, residual);
+    return Norm(norm_id, residual, consumers);
+  }
+  const int tokens = product.rows.tokens();
+  // A fused prologue knows neither factor nor bias.
+  if (delta.factor != 1 || delta.bias != nullptr || !MakesInput(consumers, tokens)) {
+    return AddNorm(*norm_id, residual, delta, consumers);
   }
   const CudaNorm& norm = c_.weights->Norm(*norm_id);
   auto sum = std::make_unique<CudaResidual>();
@@ -245,10 +290,10 @@ LinearInput CudaOps::RowLinear(LinearId weight, LinearInput x, const Addend& add
   input->forms.front().row = {.norm = norm.weight,
                               .epsilon = norm.epsilon,
                               .residual = Cast(residual).rows.floats(),
-                              .delta = delta.values,
+                              .delta = product.values,
                               .new_residual = sum->rows.floats(),
                               .width = norm.size};
-  input->product = std::move(delta);
+  input->product = std::move(product);
   input->scales = std::move(x);
   input->residual = std::exchange(residual, std::move(sum));
   return input;
@@ -292,8 +337,6 @@ LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunc
 }
 
 Logits CudaOps::Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) {
-  Require(spec.factor == 1, "logit factor", spec.factor, "1");
-  Require(spec.soft_cap == 0, "logit soft cap", spec.soft_cap, "0");
   Require(c_.vocab_size <= kernels::kMaxSampledVocab, "vocabulary size", c_.vocab_size, "up to ",
           kernels::kMaxSampledVocab);
   const CudaLinear& head = c_.weights->Linear(weight);
@@ -326,8 +369,10 @@ void CudaOps::Sample(const Logits& logits) {
     args.output_stride = buffers.logits_stride;
     args.capacity = std::min<int64_t>(args.capacity, buffers.max_logit_rows);
     Multiply(args, sizeof(float) * rows * head.weight.rows);
-    // The second of its kernels reads what the first one says.
-    Run("sample", {4 * int64_t{rows} * c_.vocab_size, 0}, [&] {
+    // The first of its kernels reads the logits, and writes them where a factor or a cap changes
+    // them; the second reads what the first one says.
+    const int64_t logit_bytes = logits->spec == LogitSpec{} ? 4 : 8;
+    Run("sample", {logit_bytes * rows * c_.vocab_size, 0}, [&] {
       return kernels::LaunchSample({.logits = buffers.logits,
                                     .logits_stride = buffers.logits_stride,
                                     .vocab_size = c_.vocab_size,
@@ -343,7 +388,9 @@ void CudaOps::Sample(const Logits& logits) {
                                     .workspace = buffers.sample_workspace,
                                     .last_tokens = buffers.last_tokens,
                                     .results = buffers.results + first,
-                                    .tops = buffers.tops + first * kernels::kMaxSampledTop},
+                                    .tops = buffers.tops + first * kernels::kMaxSampledTop,
+                                    .logit_factor = logits->spec.factor,
+                                    .logit_soft_cap = logits->spec.soft_cap},
                                    stream_);
     });
     first += rows;

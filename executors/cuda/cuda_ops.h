@@ -79,6 +79,13 @@ absl::StatusOr<size_t> ActivationBytes(const Model& model, const CudaOpsContext&
 std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
                                  int64_t positions);
 
+// What a block adds to the residual: factor * (product + bias).
+struct CudaDelta {
+  kernels::Product product{};
+  const float* bias = nullptr;
+  float factor = 1;
+};
+
 // Returns the scaling of the rows that the linear reads of so many tokens: kNone, in place of
 // scales of blocks, where it quantizes them itself.
 kernels::Scaling InputScaling(const CudaLinear& linear, int tokens);
@@ -159,8 +166,13 @@ class CudaOps : public DecoderOps {
   // Returns whether the only consumer makes its input itself, of what the op before has
   // (kernels::InputRow).
   bool MakesInput(Consumers consumers, int tokens) const;
-  LinearInput AddNorm(std::optional<NormId> norm, const Residual& residual,
-                      const kernels::Product& delta, Consumers consumers);
+  // residual += delta, which may be empty; then Norm(norm, residual, consumers).
+  LinearInput AddNorm(NormId norm, const Residual& residual, const CudaDelta& delta,
+                      Consumers consumers);
+  // residual += delta, whose product is normed first where there is a norm. [tokens, width]
+  void AddDelta(const CudaDelta& delta, std::optional<NormId> norm, int width,
+                const Residual& residual);
+  void CheckHiddenSize(int size);
   void CheckAttention(const AttentionSpec& spec);
   // `bytes`: of each kernel that `launch` launches.
   template <typename Launch>

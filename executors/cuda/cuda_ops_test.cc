@@ -3,21 +3,18 @@
 #include "executors/cuda/cuda_ops.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <map>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/strings.h"
-#include "executors/cuda/cuda_model.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/layer_request_test_util.h"
 #include "executors/models/model.h"
 #include "executors/models/parts.h"
-#include "formats/family_twins.h"
-#include "formats/open_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -249,23 +246,34 @@ struct Layer {
 
 // Every feature that the GPU lacks is refused by name.
 TEST(CudaOpsTest, RefusesWhatItLacks) {
+  const std::set<std::string> has = {"embedding factor is 2",
+                                     "norm before a block is absent",
+                                     "norm of what a block adds is an RMS norm",
+                                     "residual factor is 0.5",
+                                     "norm of q and k is across heads",
+                                     "logit factor is 0.25",
+                                     "logit soft cap is 20"};
   EXPECT_TRUE(Layer(kernels::Type::kBf16).Run().ok());
   for (const LayerFeature& feature : LayerFeatures(Layer(kernels::Type::kBf16).weights.norm)) {
     Layer layer(kernels::Type::kBf16);
     feature.ask(layer.request);
     const absl::Status status = layer.Run();
+    if (has.contains(feature.refusal)) {
+      EXPECT_TRUE(status.ok()) << status;
+      continue;
+    }
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << feature.refusal;
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr(StrCat("the model's ", feature.refusal, "; allowed on the GPU: ")));
   }
   // The first refusal counts.
   Layer layer(kernels::Type::kBf16);
-  layer.request.logits.factor = 2;
-  layer.request.embedding_factor = 3;
-  EXPECT_THAT(std::string(layer.Run().message()), HasSubstr("embedding factor is 3"));
+  layer.request.gate = GateFunction::kGeluTanh;
+  layer.request.attention.soft_cap = 3;
+  EXPECT_THAT(std::string(layer.Run().message()), HasSubstr("attention soft cap is 3"));
 }
 
-TEST(CudaOpsTest, RefusesMixturesSinksAndOutputBiases) {
+TEST(CudaOpsTest, RefusesMixturesAndSinks) {
   const auto message = [](const auto& ask) {
     Layer layer(kernels::Type::kBf16);
     CudaOps ops(layer.context);
@@ -290,14 +298,6 @@ TEST(CudaOpsTest, RefusesMixturesSinksAndOutputBiases) {
                 RunLayer(ops, layer.weights, layer.request, layer.step);
               }),
               HasSubstr("attention sink is present; allowed on the GPU: absent"));
-  EXPECT_THAT(message([](Layer& layer, CudaOps& ops, Residual& residual, LinearInput x) {
-                const float bias = 0;
-                layer.placer.weights.linears[static_cast<size_t>(layer.weights.output)].bias =
-                    &bias;
-                ops.RowLinear(layer.weights.output, std::move(x), {}, residual, layer.weights.norm,
-                              {layer.weights.qkv});
-              }),
-              HasSubstr("bias of what a block adds is present; allowed on the GPU: absent"));
 }
 
 TEST(CudaOpsTest, RefusesWidthsThatItsKernelsDoNotTake) {
@@ -316,52 +316,6 @@ TEST(CudaOpsTest, RefusesWidthsThatItsKernelsDoNotTake) {
               HasSubstr("vocabulary size is 300000; allowed on the GPU: up to 262144"));
 }
 
-// The families that have what the GPU lacks are refused before any weight is read, and no other is.
-TEST(CudaOpsTest, RefusesTheFamiliesThatAskForIt) {
-  const std::string path = ::testing::TempDir() + "cuda_ops_test_twin";
-  const std::map<std::string, std::string> refusals = {
-      {"gemma2", "embedding factor"},         {"gemma3", "embedding factor"},
-      {"glm4", "norm of what a block adds"},  {"glm4moe", "a mixture of experts"},
-      {"gpt_oss", "attention sinks"},         {"granite", "embedding factor"},
-      {"granitemoe", "a mixture of experts"}, {"mixtral", "a mixture of experts"},
-      {"olmoe", "a mixture of experts"},      {"qwen2moe", "a mixture of experts"},
-      {"qwen3moe", "a mixture of experts"},   {"olmo2", "norm before a block is absent"}};
-  int refused = 0;
-  for (FamilyTwin& twin : FamilyTwins()) {
-    SCOPED_TRACE(twin.name);
-    twin.config["hidden_size"] = 256;  // and heads of 64
-    if (twin.config.contains("head_dim") && twin.config["head_dim"].is_number()) {
-      twin.config["head_dim"] = 64;
-    }
-    // LongRoPE has factors for the twin's own heads.
-    if (twin.config.contains("rope_scaling") &&
-        twin.config["rope_scaling"].contains("short_factor")) {
-      twin.config.erase("rope_scaling");
-    }
-    WriteTwinFolder(twin, path);
-    const auto opened = OpenModel(path);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    CudaWeightPlacer placer(*opened->tensors, opened->config, {});
-    const int length = opened->config.context_length;
-    const auto model = LoadModel(opened->config, length, placer);
-    const absl::Status status =
-        model.ok() ? DryRun(**model, opened->config, length, placer.Shapes()) : model.status();
-    // The longest name that the twin's begins with.
-    const auto refusal = std::find_if(refusals.rbegin(), refusals.rend(), [&](const auto& entry) {
-      return twin.name.starts_with(entry.first);
-    });
-    if (refusal == refusals.rend()) {
-      EXPECT_TRUE(status.ok()) << status;
-      continue;
-    }
-    ++refused;
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(refusal->second));
-  }
-  EXPECT_GE(refused, 6);
-  std::filesystem::remove_all(path);
-}
-
 TEST(CudaOpsTest, RefusesEncoders) {
   ModelConfig config = Shape(256, 512, 4, 4, 64, 1000);
   config.architecture = "bert";
@@ -370,6 +324,47 @@ TEST(CudaOpsTest, RefusesEncoders) {
   const absl::Status status = LoadModel(config, config.context_length, placer).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(status.message()), HasSubstr("bert, is an encoder; allowed"));
+}
+
+// What the norm that follows cannot add is a launch of its own.
+TEST(CudaOpsTest, TheNormAddsFactorsAndBiasesButNotNorms) {
+  for (const bool has_bias : {false, true}) {
+    Layer layer(kernels::Type::kBf16);
+    const LayerWeights& ids = layer.weights;
+    const float bias = 0;
+    if (has_bias) {
+      layer.placer.weights.linears[static_cast<size_t>(ids.output)].bias = &bias;
+    }
+    CudaOps ops(layer.context);
+    ops.BeginStep(layer.step);
+    Residual residual = ops.Embed(ids.embedding, 1);
+    const auto launches = [&](const Addend& addend, std::optional<NormId> norm) {
+      LinearInput x = ops.Norm(ids.norm, residual, {ids.output});
+      (void)ops.TakeBytes();
+      (void)ops.RowLinear(ids.output, std::move(x), addend, residual, norm, {ids.gate_up});
+      return ops.TakeBytes().size();
+    };
+    EXPECT_EQ(launches({}, ids.norm), 2);
+    EXPECT_EQ(launches({.norm = std::nullopt, .factor = 0.5f}, ids.norm), 2);
+    EXPECT_EQ(launches({.norm = ids.norm}, ids.norm), 3);
+    EXPECT_EQ(launches({.norm = ids.norm}, std::nullopt), 3);
+    EXPECT_EQ(launches({}, std::nullopt), 3);
+    EXPECT_TRUE(ops.TakeStatus().ok());
+  }
+}
+
+// Attention appends the keys of few rows, but not where norms are across heads.
+TEST(CudaOpsTest, NormsAcrossHeadsAppendByThemselves) {
+  const auto launches = [](bool across_heads) {
+    Layer layer(kernels::Type::kBf16);
+    layer.request.head_norms = {
+        .q = layer.weights.norm, .k = layer.weights.norm, .across_heads = across_heads};
+    CudaOps ops(layer.context);
+    RunLayer(ops, layer.weights, layer.request, layer.step);
+    EXPECT_TRUE(ops.TakeStatus().ok());
+    return ops.TakeBytes().size();
+  };
+  EXPECT_EQ(launches(true), launches(false) + 1);
 }
 
 // An output is made once for each form that its consumers want, and no launch is added where they
@@ -394,6 +389,7 @@ TEST(CudaOpsTest, ConsumersShareTheFormsOfAnOutput) {
   };
   EXPECT_EQ(launches([&] { return row_linear({ids.gate_up}); }), 3);  // with the norm before
   EXPECT_EQ(launches([&] { return row_linear({ids.gate_up, ids.head}); }), 4);
+  EXPECT_EQ(launches([&] { return ops.Norm(std::nullopt, residual, {ids.qkv, ids.head}); }), 2);
   EXPECT_TRUE(ops.TakeStatus().ok());
   // The head reads BF16, which nobody made.
   (void)ops.Head(ids.head, {}, norm({ids.qkv}));

@@ -45,9 +45,49 @@ __device__ inline void StoreHead(const RopeAppendArgs& args, int64_t token, int 
   *reinterpret_cast<uint32_t*>(to + runs.second) = codes.y;
 }
 
+// Returns 1 / sqrt(mean(x^2) + epsilon) of `width` columns of a token, biases included. Called by
+// all threads of the CTA; `partials` as BlockReduce has it.
+__device__ float InverseRms(const RopeAppendArgs& args, int64_t token, int64_t first, int width,
+                            float (&partials)[kWarpSize]) {
+  float squares = 0;
+  for (int at = 8 * threadIdx.x; at < width; at += 8 * kThreads) {
+    const int64_t column = first + at;
+    constexpr Runs kWhole = {0, 4};
+    float scales[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    if (args.qkv.channel_scales != nullptr) Load8(args.qkv.channel_scales + column, scales);
+    HeadRuns raw;
+    raw.Load(args.qkv, token, column, kWhole);
+    float x[8];
+    raw.Values(scales, args.rope.bias != nullptr ? args.rope.bias + column : nullptr, kWhole, x);
+#pragma unroll
+    for (const float value : x) squares = __fmaf_rn(value, value, squares);
+  }
+  squares = BlockReduce<Add>(squares, partials);
+  return __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(squares, width), args.rope.norm_epsilon)));
+}
+
+// Computes InverseRms over all heads of q, and of k, for the CTA's heads [first_head, end_head).
+// Returns that of the thread's own `head`; values have none.
+__device__ float InverseRmsAcrossHeads(const RopeAppendArgs& args, int64_t token, int first_head,
+                                       int end_head, int head) {
+  __shared__ float partials[2][kWarpSize];
+  const int head_size = args.pages.head_size;
+  const int keys = args.heads, values = keys + args.pages.kv_heads;  // the first heads of each
+  float of_q = 0, of_k = 0;
+  if (first_head < keys) of_q = InverseRms(args, token, 0, keys * head_size, partials[0]);
+  if (first_head < values && end_head > keys) {
+    of_k = InverseRms(args, token, int64_t{keys} * head_size, args.pages.kv_heads * head_size,
+                      partials[1]);
+  }
+  return head < keys ? of_q : of_k;
+}
+
 // The grid is (groups of kTokens tokens, groups of heads). The other order takes an eighth longer.
-template <int kHeadSize, bool kHalves, int kTokens>
+// Norms across heads (kAcross) take one token at a time, and each CTA sums the squares of all heads
+// itself.
+template <int kHeadSize, bool kHalves, int kTokens, bool kAcross>
 __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args) {
+  static_assert(!kAcross || kTokens == 1);
   constexpr int kLanes = kHeadLanes<kHeadSize>;
   const int64_t first_token = int64_t{blockIdx.x} * kTokens;
   const int head = blockIdx.y * (kThreads / kLanes) + threadIdx.x / kLanes;
@@ -57,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
   const bool is_value = head >= args.heads + args.pages.kv_heads;
   const Rope& rope = args.rope;
   const bool rotates = !is_value && lane < rope.dimensions / 8;
-  const HeadRule rule = {rope.q_norm != nullptr, rotates, kHalves, rope.norm_epsilon};
+  const HeadRule rule = {!kAcross && rope.q_norm != nullptr, rotates, kHalves, rope.norm_epsilon};
   const Runs runs = RunsOf(lane, rotates ? rope.dimensions : 0, kHalves);
   const int64_t column = static_cast<int64_t>(head) * kHeadSize;
   float scales[8] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -66,6 +106,10 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
     LoadRuns(args.qkv.channel_scales + column, runs, scales);
   }
   if (works && rule.norms) LoadRuns(is_q ? rope.q_norm : rope.k_norm, runs, weight);
+  if (kAcross && works && !is_value) {
+    const int64_t first = is_q ? 0 : int64_t{args.heads} * kHeadSize;
+    LoadRuns((is_q ? rope.q_norm : rope.k_norm) + (column - first), runs, weight);
+  }
   const float* const bias = works && rope.bias != nullptr ? rope.bias + column : nullptr;
   AwaitPredecessor();
 
@@ -98,19 +142,29 @@ __global__ void __launch_bounds__(kThreads) RopeAppendKernel(RopeAppendArgs args
   for (int t = 0; t < kTokens; ++t) {
     float x[8];
     raw[t].Values(scales, bias, runs, x);
+    if constexpr (kAcross) {
+      constexpr int kHeads = kThreads / kLanes;
+      const int first_head = blockIdx.y * kHeads;
+      const float inverse =
+          InverseRmsAcrossHeads(args, first_token, first_head, first_head + kHeads, head);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x[i] = is_value ? x[i] : __fmul_rn(__fmul_rn(x[i], inverse), weight[i]);
+      }
+    }
     NormAndRotate<kHeadSize>(rule, is_value, 8 * lane < kHeadSize, weight, rotation[t], x);
     if (!works || first_token + t >= args.tokens) continue;
     StoreHead(args, first_token + t, head, places[t], runs, x);
   }
 }
 
-template <int kHeadSize, int kTokens>
+template <int kHeadSize, int kTokens, bool kAcross = false>
 cudaError_t LaunchTokens(const RopeAppendArgs& args, cudaStream_t stream) {
   constexpr int kHeads = kThreads / kHeadLanes<kHeadSize>;
   const dim3 grid(CeilDiv(args.tokens, kTokens),
                   CeilDiv(args.heads + 2 * args.pages.kv_heads, kHeads));
-  const auto kernel = args.rope.interleaved ? RopeAppendKernel<kHeadSize, false, kTokens>
-                                            : RopeAppendKernel<kHeadSize, true, kTokens>;
+  const auto kernel = args.rope.interleaved ? RopeAppendKernel<kHeadSize, false, kTokens, kAcross>
+                                            : RopeAppendKernel<kHeadSize, true, kTokens, kAcross>;
   return LaunchDependent(kernel, grid, kThreads, 0, stream, args);
 }
 
@@ -119,6 +173,7 @@ constexpr int kFewTokens = 128;
 
 template <int kHeadSize>
 cudaError_t Launch(const RopeAppendArgs& args, cudaStream_t stream) {
+  if (args.norms_across_heads) return LaunchTokens<kHeadSize, 1, true>(args, stream);
   return args.tokens <= kFewTokens ? LaunchTokens<kHeadSize, 1>(args, stream)
                                    : LaunchTokens<kHeadSize, 2>(args, stream);
 }
@@ -144,7 +199,8 @@ cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream) {
   const int64_t width = (int64_t{2} * args.pages.kv_heads + args.heads) * args.pages.head_size;
   if (args.tokens < 0 || args.heads < 1 || !IsValid(args.pages) || !IsValid(args.qkv, width) ||
       args.positions == nullptr || args.slots == nullptr || args.tables.blocks == nullptr ||
-      !IsValid(args.rope, args.pages.head_size) || args.q == nullptr || !IsAligned16(args.q)) {
+      !IsValid(args.rope, args.pages.head_size) || args.q == nullptr || !IsAligned16(args.q) ||
+      (args.norms_across_heads && args.rope.q_norm == nullptr)) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;

@@ -18,10 +18,15 @@ namespace millrace::kernels {
 // `pages`. All arithmetic is float32 and rounded once to the pages' type (KvPages); FP8 is divided
 // by the scale and rounded to nearest even, saturated.
 //
+// With `norms_across_heads` (OLMo 2, arXiv:2501.00656) a norm's mean is over all heads of q, or of
+// k, and its weight has an element for each of their values: rope.q_norm is [heads *
+// pages.head_size], rope.k_norm [pages.kv_heads * pages.head_size].
+//
 // A token's bits depend on that token alone. Two tokens must not share a position in the pages,
 // except that padding tokens may share one: it then holds any one of them.
 //
-// When each row of a step has one token, attention can do all this itself (AttentionArgs::qkv).
+// When each row of a step has one token, attention can do all this itself (AttentionArgs::qkv), but
+// for norms across heads.
 struct RopeAppendArgs {
   Product qkv;  // [tokens, (heads + 2 * pages.kv_heads) * pages.head_size]: all q, all k, all v
   int tokens;
@@ -31,8 +36,9 @@ struct RopeAppendArgs {
   BlockTables tables;
   Rope rope;
 
-  Bf16* q;        // [tokens, heads * head_size], dense, 16-byte aligned
-  KvPages pages;  // 16-byte aligned, block_stride a multiple of 16
+  Bf16* q;                          // [tokens, heads * head_size], dense, 16-byte aligned
+  KvPages pages;                    // 16-byte aligned, block_stride a multiple of 16
+  bool norms_across_heads = false;  // where `rope` has norms
 };
 
 cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream);

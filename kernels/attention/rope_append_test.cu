@@ -21,12 +21,14 @@ struct Shape {
   int tokens, heads, kv_heads, head_size, rope_dimensions, block_size;
   bool interleaved, norm, fp8, scaled;
   bool bias = false;
+  bool across = false;  // the norms
 };
 
 std::string Name(const Shape& s) {
   std::string name;
-  for (const int n : {s.tokens, s.heads, s.kv_heads, s.head_size, s.rope_dimensions, s.block_size,
-                      int{s.interleaved}, int{s.norm}, int{s.fp8}, int{s.scaled}, int{s.bias}}) {
+  for (const int n :
+       {s.tokens, s.heads, s.kv_heads, s.head_size, s.rope_dimensions, s.block_size,
+        int{s.interleaved}, int{s.norm}, int{s.fp8}, int{s.scaled}, int{s.bias}, int{s.across}}) {
     name += std::to_string(n) + " ";
   }
   return name;
@@ -46,8 +48,8 @@ struct Case {
         slots(shape.tokens),
         blocks(num_blocks),
         rotations(kMaxPositions * std::max(shape.rope_dimensions / 2, 1)),
-        q_norm(RandomNormal(shape.head_size, 5)),
-        k_norm(RandomNormal(shape.head_size, 6)),
+        q_norm(RandomNormal((shape.across ? shape.heads : 1) * shape.head_size, 5)),
+        k_norm(RandomNormal((shape.across ? shape.kv_heads : 1) * shape.head_size, 6)),
         bias(RandomNormal(width, 7)),
         q(static_cast<size_t>(shape.tokens) * shape.heads * shape.head_size),
         pages(num_blocks * block_stride * (shape.fp8 ? 1 : 2)) {
@@ -83,25 +85,30 @@ struct Case {
             .q = q.get(),
             .pages = {pages.get(), shape.fp8 ? Type::kFp8 : Type::kBf16, block_stride,
                       shape.block_size, shape.kv_heads, shape.head_size, shape.fp8 ? 0.02f : 1.0f,
-                      shape.fp8 ? 0.005f : 1.0f}};
+                      shape.fp8 ? 0.005f : 1.0f},
+            .norms_across_heads = shape.across};
   }
 
   // Returns the expected values of a head, counted over q, k and v.
   std::vector<double> Head(int token, int head) const {
     const size_t size = shape.head_size;
-    const double* x = qkv.values.data() + static_cast<size_t>(token) * width + head * size;
-    std::vector<double> out(x, x + size);
+    const double* x = qkv.values.data() + static_cast<size_t>(token) * width;
+    std::vector<double> row(x, x + width);
     if (shape.bias) {
       const std::vector<float> added = bias.Download();
-      for (size_t i = 0; i < size; ++i) out[i] += added[head * size + i];
+      for (int i = 0; i < width; ++i) row[i] += added[i];
     }
+    const auto begin = row.begin() + head * size;
+    std::vector<double> out(begin, begin + size);
     if (head >= shape.heads + shape.kv_heads) return out;
     if (shape.norm) {
-      const std::vector<float> weight = head < shape.heads ? q_norm.Download() : k_norm.Download();
+      const bool is_q = head < shape.heads;
+      const std::vector<float> weight = is_q ? q_norm.Download() : k_norm.Download();
+      const size_t first = !shape.across ? head * size : is_q ? 0 : shape.heads * size;
       double squares = 0;
-      for (const double value : out) squares += value * value;
-      const double inverse = 1 / std::sqrt(squares / size + kEpsilon);
-      for (size_t i = 0; i < size; ++i) out[i] *= inverse * weight[i];
+      for (size_t i = first; i < first + weight.size(); ++i) squares += row[i] * row[i];
+      const double inverse = 1 / std::sqrt(squares / weight.size() + kEpsilon);
+      for (size_t i = 0; i < size; ++i) out[i] *= inverse * weight[head * size - first + i];
     }
     const int half = shape.rope_dimensions / 2;
     for (int i = 0; i < half; ++i) {
@@ -184,7 +191,14 @@ TEST(RopeAppend, MatchesDouble) {
       {5, 2, 2, 128, 0, 16, false, true, false, true},           // no rotation
       {5, 4, 2, 128, 128, 16, false, false, false, true, true},  // biases, Qwen2's
       {130, 3, 1, 64, 24, 16, false, true, true, false, true},  // and all else, two tokens a thread
-      {255, 7, 1, 64, 64, 16, false, false, false, true}};
+      {255, 7, 1, 64, 64, 16, false, false, false, true},
+      // norms across heads
+      {3, 16, 16, 128, 128, 64, false, true, false, false, false, true},  // OLMoE
+      {2, 40, 8, 128, 128, 64, false, true, true, true, false, true},     // wider than a pass
+      {17, 9, 3, 64, 64, 16, true, true, true, true, true,
+       true},  // q, k and v in one group of heads
+      {130, 5, 2, 96, 64, 32, false, true, false, true, true, true},
+      {5, 3, 2, 256, 0, 16, true, true, false, false, true, true}};
   for (const Shape& shape : shapes) {
     SCOPED_TRACE(Name(shape));
     const Case test(shape);
@@ -219,9 +233,11 @@ TEST(RopeAppend, KeepsValuesFiniteAndNaN) {
 }
 
 TEST(RopeAppend, TokensBitsDependOnTheTokenAlone) {
-  for (const Shape& shape : {Shape{65, 32, 8, 128, 128, 64, false, true, true, true},
-                             Shape{515, 4, 1, 128, 128, 64, false, true, false, true},
-                             Shape{517, 2, 1, 96, 64, 16, true, true, true, false}}) {
+  for (const Shape& shape :
+       {Shape{65, 32, 8, 128, 128, 64, false, true, true, true},
+        Shape{515, 4, 1, 128, 128, 64, false, true, false, true},
+        Shape{517, 2, 1, 96, 64, 16, true, true, true, false},
+        Shape{65, 24, 8, 128, 128, 64, false, true, false, true, true, true}}) {
     SCOPED_TRACE(Name(shape));
     const Case all(shape), one_by_one(shape);
     ASSERT_EQ(LaunchRopeAppend(all.Args(), nullptr), cudaSuccess);
@@ -279,6 +295,10 @@ TEST(RopeAppend, RefusesWhatItCannotDo) {
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rope.dimensions = 20; }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rope.rotations = nullptr; }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.rope.k_norm = nullptr; }));
+  EXPECT_TRUE(refused([](RopeAppendArgs& a) {
+    a.norms_across_heads = true;
+    a.rope.q_norm = a.rope.k_norm = nullptr;
+  }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.pages.head_size = 80; }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.pages.block_size = 8; }));
   EXPECT_TRUE(refused([](RopeAppendArgs& a) { a.pages.k_scale = 0; }));

@@ -185,6 +185,28 @@ TEST(Quantize, MatchesDoubleAtAllWidthsAndScalings) {
   }
 }
 
+TEST(Quantize, RoundsFloatsOnce) {
+  for (const int width : {8, 576, 5120}) {
+    for (const int tokens : {1, 33, 515}) {
+      for (const Scaling scaling : kAllScalings) {
+        SCOPED_TRACE(Name(tokens, width, scaling));
+        const std::vector<float> values = RandomNormal(static_cast<size_t>(tokens) * width, 1);
+        const DeviceBuffer<float> in(values);
+        const TestActivation out(tokens, width, scaling);
+        ASSERT_EQ(LaunchQuantize({in.get(), width, tokens, width, out.view, Type::kF32}, nullptr),
+                  cudaSuccess);
+        ExpectActivation(out, {values.begin(), values.end()});
+        if (HasFatalFailure()) return;
+        const TestActivation alone(1, width, scaling);
+        const float* last = in.get() + static_cast<int64_t>(tokens - 1) * width;
+        ASSERT_EQ(LaunchQuantize({last, width, 1, width, alone.view, Type::kF32}, nullptr),
+                  cudaSuccess);
+        EXPECT_EQ(alone.RowBytes(0), out.RowBytes(tokens - 1));
+      }
+    }
+  }
+}
+
 // Many rows go through another kernel than few.
 TEST(Quantize, RowsBitsDependOnTheRowAlone) {
   constexpr int kTokens = 515, kWidth = 1032;
@@ -231,7 +253,35 @@ TEST(Quantize, RefusesWhatItCannotDo) {
   EXPECT_EQ(LaunchQuantize({data, 68, 2, 64, out.view}, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(LaunchQuantize({data, 56, 2, 64, out.view}, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(LaunchQuantize({nullptr, 72, 2, 64, out.view}, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchQuantize({data, 72, 2, 64, out.view, Type::kFp8}, nullptr),
+            cudaErrorInvalidValue);
   EXPECT_EQ(LaunchQuantize({data, 72, 0, 64, out.view}, nullptr), cudaSuccess);
+}
+
+TEST(Embed, MultipliesByTheFactor) {
+  constexpr int kVocab = 7, kWidth = 1040;
+  constexpr float kFactor = 12.3f;
+  const TestProduct table(kVocab, kWidth, false, 1);
+  const std::vector<int32_t> ids = {6, kVocab, 0};
+  const DeviceBuffer<int32_t> device_ids(ids);
+  const DeviceBuffer<float> residual(ids.size() * kWidth);
+  ASSERT_EQ(LaunchEmbed({.ids = device_ids.get(),
+                         .table = table.data.get(),
+                         .table_stride = table.stride,
+                         .vocab = kVocab,
+                         .tokens = static_cast<int>(ids.size()),
+                         .width = kWidth,
+                         .residual = residual.get(),
+                         .factor = kFactor},
+                        nullptr),
+            cudaSuccess);
+  const std::vector<float> out = residual.Download();
+  for (int c = 0; c < kWidth; ++c) {
+    ASSERT_EQ(out[c], kFactor * static_cast<float>(table.values[6 * kWidth + c])) << c;
+    ASSERT_TRUE(std::isnan(out[kWidth + c])) << c;
+    ASSERT_EQ(out[2 * kWidth + c], kFactor * static_cast<float>(table.values[c])) << c;
+  }
+  EXPECT_TRUE(residual.GuardsIntact());
 }
 
 TEST(Embed, CopiesRowsAndFailsForeignIds) {

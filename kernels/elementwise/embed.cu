@@ -18,6 +18,8 @@ __global__ void EmbedKernel(EmbedArgs args) {
   float values[8];
   if (id >= 0 && id < args.vocab) {
     Load8(args.table + id * args.table_stride + column, values);
+#pragma unroll
+    for (float& value : values) value *= args.factor;
   } else {
 #pragma unroll
     for (float& value : values) value = __int_as_float(0x7fffffff);

@@ -10,8 +10,9 @@
 
 namespace millrace::kernels {
 
-// Copies residual[t] = table[ids[t]], exactly. An id outside [0, vocab) gives a row of NaN, which
-// the sampler reports as that row's failure, because ids may come from the device unchecked.
+// Computes residual[t] = factor * table[ids[t]] in float32, an exact copy where the factor is 1. An
+// id outside [0, vocab) gives a row of NaN, which the sampler reports as that row's failure,
+// because ids may come from the device unchecked.
 struct EmbedArgs {
   const int32_t* ids;    // [tokens]
   const Bf16* table;     // [vocab, width] in rows of table_stride, 16-byte aligned
@@ -20,6 +21,7 @@ struct EmbedArgs {
   int tokens;
   int width;        // a multiple of 8
   float* residual;  // [tokens, width], dense, 16-byte aligned
+  float factor = 1;
 };
 
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream);

@@ -7,8 +7,9 @@
 namespace millrace::kernels {
 namespace {
 
-struct Bf16Source {
-  const Bf16* data;
+template <typename T>
+struct RowsSource {
+  const T* data;
   int64_t stride;
 
   struct Constants {};
@@ -23,12 +24,17 @@ struct Bf16Source {
 cudaError_t LaunchQuantize(const QuantizeArgs& args, cudaStream_t stream) {
   if (args.tokens < 0 || args.width < 8 || args.width % 8 != 0 || !IsValid(args.out, args.width) ||
       args.out.stride > kMaxRowWidth || args.in == nullptr || !IsAligned16(args.in) ||
-      args.in_stride < args.width || args.in_stride % 8 != 0) {
+      args.in_stride < args.width || args.in_stride % 8 != 0 ||
+      (args.in_type != Type::kBf16 && args.in_type != Type::kF32)) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;
-  return LaunchWriteRows(Bf16Source{args.in, args.in_stride}, args.tokens, args.width, args.out,
-                         stream);
+  const auto launch = [&]<typename T>(const T* in) {
+    return LaunchWriteRows(RowsSource<T>{in, args.in_stride}, args.tokens, args.width, args.out,
+                           stream);
+  };
+  return args.in_type == Type::kBf16 ? launch(static_cast<const Bf16*>(args.in))
+                                     : launch(static_cast<const float*>(args.in));
 }
 
 }  // namespace millrace::kernels

@@ -12,10 +12,36 @@ namespace {
 constexpr int kMaxThreads = 512;
 constexpr int kMaxVectors = 4;
 
+// The terms of a delta.
+enum class Delta : uint8_t {
+  kPlain,     // the product alone
+  kScaled,    // with its scales
+  kWeighted,  // with its scales, delta_factor and delta_bias
+};
+
+// Adds 8 columns of the delta to x.
+template <Delta kDelta>
+__device__ void AddDelta(const ProductVector<kDelta != Delta::kPlain>& delta,
+                         const RmsNormArgs& args, int64_t column, float (&x)[8]) {
+  float addend[8];
+  delta.Values(addend);
+  if constexpr (kDelta == Delta::kWeighted) {
+    float bias[8] = {};
+    if (args.delta_bias != nullptr) Load8(args.delta_bias + column, bias);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      x[j] = __fmaf_rn(args.delta_factor, __fadd_rn(addend[j], bias[j]), x[j]);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] += addend[j];
+  }
+}
+
 // One CTA processes a row, which stays in registers from its only read to its write. There is a
 // single barrier: it publishes the sum of squares and the largest |x * weight|. The latter times
 // the row's factor is the largest result, since rounding is monotonic.
-template <int kVectors, bool kScaled, bool kTokenScale>
+template <int kVectors, Delta kDelta, bool kTokenScale>
 __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
     RmsNormKernel(RmsNormArgs args) {
   __shared__ float squares[kMaxThreads * kMaxVectors / kWarpSize], maxima[kWarpSize];
@@ -29,7 +55,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
 
   float x[kVectors][8] = {};
   float weight[kVectors][8];
-  ProductVector<kScaled> delta[kVectors];
+  ProductVector<kDelta != Delta::kPlain> delta[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(0, i);
@@ -49,10 +75,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(0, i);
     if (column < args.width && args.delta.data != nullptr) {
-      float addend[8];
-      delta[i].Values(addend);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) x[i][j] += addend[j];
+      AddDelta<kDelta>(delta[i], args, column, x[i]);
       Store8(residual + column, x[i]);
     }
     const float sum = WarpReduce<Add>(SumOfSquares(x[i]));
@@ -91,7 +114,7 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
   if (args.tokens < 0 || args.width < 8 || args.width % 8 != 0 || !(args.epsilon >= 0) ||
       !IsValid(args.out, args.width) || args.out.stride > kMaxThreads * kMaxVectors * 8 ||
       !delta_valid || args.residual == nullptr || !IsAligned16(args.residual) ||
-      args.weight == nullptr || !IsAligned16(args.weight)) {
+      args.weight == nullptr || !IsAligned16(args.weight) || !IsAligned16(args.delta_bias)) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;
@@ -101,19 +124,24 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
     const int threads = CeilDiv(CeilDiv(vectors, per_thread), kWarpSize) * kWarpSize;
     return LaunchDependent(kernel, args.tokens, threads, 0, stream, args);
   };
-  const auto launch = [&]<bool kScaled, bool kTokenScale>() {
-    const bool few = kScaled && args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
+  const auto launch = [&]<Delta kDelta, bool kTokenScale>() {
+    const bool few =
+        kDelta != Delta::kPlain && args.tokens <= kFewTokens && vectors > kMaxThreads / 2;
     if (vectors <= kMaxThreads && !few) {
-      return launch_with(RmsNormKernel<1, kScaled, kTokenScale>, 1);
+      return launch_with(RmsNormKernel<1, kDelta, kTokenScale>, 1);
     }
-    if (vectors <= 2 * kMaxThreads) return launch_with(RmsNormKernel<2, kScaled, kTokenScale>, 2);
-    return launch_with(RmsNormKernel<4, kScaled, kTokenScale>, 4);
+    if (vectors <= 2 * kMaxThreads) return launch_with(RmsNormKernel<2, kDelta, kTokenScale>, 2);
+    return launch_with(RmsNormKernel<4, kDelta, kTokenScale>, 4);
   };
-  const bool token_scale = args.out.scaling == Scaling::kToken;
-  if (IsScaled(args.delta)) {
-    return token_scale ? launch.operator()<true, true>() : launch.operator()<true, false>();
+  const auto launch_delta = [&]<Delta kDelta>() {
+    return args.out.scaling == Scaling::kToken ? launch.template operator()<kDelta, true>()
+                                               : launch.template operator()<kDelta, false>();
+  };
+  if (args.delta.data != nullptr && (args.delta_factor != 1 || args.delta_bias != nullptr)) {
+    return launch_delta.operator()<Delta::kWeighted>();
   }
-  return token_scale ? launch.operator()<false, true>() : launch.operator()<false, false>();
+  return IsScaled(args.delta) ? launch_delta.operator()<Delta::kScaled>()
+                              : launch_delta.operator()<Delta::kPlain>();
 }
 
 }  // namespace millrace::kernels

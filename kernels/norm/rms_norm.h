@@ -9,9 +9,11 @@
 
 namespace millrace::kernels {
 
-// For each token, in float32: x = residual + delta, stored back to `residual` if there is a delta;
-// out = x / sqrt(mean(x^2) + epsilon) * weight, rounded once to BF16 or to FP8 with any scaling
-// (see kernels/fp8.cuh for the rule). Columns [width, out.stride) of `out` are set to zero.
+// For each token, in float32: x = residual + delta or, with a factor or a bias, fma(delta_factor,
+// delta + delta_bias, residual), the sum of delta and bias rounded first; x is stored back to
+// `residual` if there is a delta; out = x / sqrt(mean(x^2) + epsilon) * weight, rounded once to
+// BF16 or to FP8 with any scaling (see kernels/fp8.cuh for the rule). Columns [width, out.stride)
+// of `out` are set to zero.
 //
 // A row's bits depend only on that row, width and out.stride: the tree of the sum is the same for
 // every number of tokens. Each input is read once; `residual`, `out.data` and, for kToken and
@@ -24,6 +26,8 @@ struct RmsNormArgs {
   int tokens;
   int width;       // 8 to 16384, a multiple of 8
   Activation out;  // [tokens, width], stride at most 16384
+  float delta_factor = 1;
+  const float* delta_bias = nullptr;  // [width], 16-byte aligned, or null
 };
 
 // Returns cudaErrorInvalidValue, and launches nothing, if `args` violates the constraints above.

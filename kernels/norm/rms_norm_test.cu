@@ -22,6 +22,7 @@ struct Case {
         residual_before(RandomNormal(static_cast<size_t>(tokens) * width, 1, 3)),
         residual(residual_before),
         weight(RandomNormal(width, 2)),
+        bias(RandomNormal(width, 4)),
         delta(tokens, width, scaled, 3),
         with_delta(with_delta) {}
 
@@ -32,19 +33,23 @@ struct Case {
             .epsilon = kEpsilon,
             .tokens = tokens,
             .width = width,
-            .out = out};
+            .out = out,
+            .delta_factor = factor,
+            .delta_bias = with_bias ? bias.get() : nullptr};
   }
 
   // Computes residual + delta and its norm in double.
   std::pair<std::vector<double>, std::vector<double>> Reference() const {
-    const std::vector<float> weights = weight.Download();
+    const std::vector<float> weights = weight.Download(), biases = bias.Download();
     std::vector<double> sum(residual_before.begin(), residual_before.end());
     std::vector<double> norm(sum.size());
     for (int t = 0; t < tokens; ++t) {
       double* row = sum.data() + static_cast<size_t>(t) * width;
       double squares = 0;
       for (int c = 0; c < width; ++c) {
-        if (with_delta) row[c] += delta.values[static_cast<size_t>(t) * width + c];
+        const double added =
+            delta.values[static_cast<size_t>(t) * width + c] + (with_bias ? biases[c] : 0);
+        if (with_delta) row[c] += factor * added;
         squares += row[c] * row[c];
       }
       const double inverse = 1 / std::sqrt(squares / width + kEpsilon);
@@ -57,9 +62,11 @@ struct Case {
 
   int tokens, width;
   std::vector<float> residual_before;
-  DeviceBuffer<float> residual, weight;
+  DeviceBuffer<float> residual, weight, bias;
   TestProduct delta;
   bool with_delta;
+  float factor = 1;
+  bool with_bias = false;
 };
 
 TEST(RmsNorm, MatchesDoubleAtAllWidthsAndScalings) {
@@ -67,10 +74,13 @@ TEST(RmsNorm, MatchesDoubleAtAllWidthsAndScalings) {
     for (const int tokens : {1, 3, 17, 48, 63, 65, 255, 2000}) {
       if (tokens * width > kMaxElements) continue;
       for (const Scaling scaling : kAllScalings) {
-        for (const int form : {0, 1, 2}) {  // no delta, plain delta, delta with scales
+        // no delta, plain delta, delta with scales, with a factor, with a bias, with all
+        for (const int form : {0, 1, 2, 3, 4, 5}) {
           SCOPED_TRACE(std::to_string(tokens) + " x " + std::to_string(width) + " " +
                        ScalingName(scaling) + " form " + std::to_string(form));
-          const Case test(tokens, width, form > 0, form == 2);
+          Case test(tokens, width, form > 0, form == 2 || form == 5);
+          if (form == 3 || form == 5) test.factor = 0.22f;
+          test.with_bias = form >= 4;
           const TestActivation out(tokens, width, scaling);
           ASSERT_EQ(LaunchRmsNorm(test.Args(out.view), nullptr), cudaSuccess);
           const auto [sum, norm] = test.Reference();
@@ -87,16 +97,17 @@ TEST(RmsNorm, MatchesDoubleAtAllWidthsAndScalings) {
   }
 }
 
-// Many rows use another kernel than few.
+// Many rows use another kernel than few, and a factor or a bias another than neither.
 TEST(RmsNorm, RowsBitsDependOnTheRowAlone) {
   constexpr int kTokens = 515;
   for (const int width : {576, 4096, 8192}) {
     for (const Scaling scaling : kAllScalings) {
-      const Case all(kTokens, width, true, true);
+      Case all(kTokens, width, true, true), same(kTokens, width, true, true);
+      all.factor = same.factor = width == 4096 ? 0.22f : 1;
+      all.with_bias = same.with_bias = width == 8192;
       const TestActivation out(kTokens, width, scaling);
       ASSERT_EQ(LaunchRmsNorm(all.Args(out.view), nullptr), cudaSuccess);
       const std::vector<float> residual = all.residual.Download();
-      const Case same(kTokens, width, true, true);
       for (const int token : {0, 31, 514}) {
         const TestActivation alone(1, width, scaling);
         RmsNormArgs args = same.Args(alone.view);
@@ -109,6 +120,41 @@ TEST(RmsNorm, RowsBitsDependOnTheRowAlone) {
         const std::vector<float> own = same.residual.Download();
         EXPECT_TRUE(std::equal(own.begin() + token * width, own.begin() + (token + 1) * width,
                                residual.begin() + token * width));
+      }
+    }
+  }
+}
+
+// A bias of zeros takes the kernel with weights, where rounding is that of the sum in order.
+TEST(RmsNorm, AddsInTheStatedOrder) {
+  constexpr int kTokens = 3;
+  for (const int width : {576, 4096, 8192, 16384}) {
+    Case plain(kTokens, width, true, false), zeros(kTokens, width, true, false);
+    zeros.with_bias = true;
+    zeros.bias.Upload(std::vector<float>(width, 0.0f));
+    const TestActivation one(kTokens, width, Scaling::kNone), other(kTokens, width, Scaling::kNone);
+    ASSERT_EQ(LaunchRmsNorm(plain.Args(one.view), nullptr), cudaSuccess);
+    ASSERT_EQ(LaunchRmsNorm(zeros.Args(other.view), nullptr), cudaSuccess);
+    EXPECT_EQ(plain.residual.Download(), zeros.residual.Download());
+    EXPECT_EQ(one.data.Download(), other.data.Download());
+
+    Case all(kTokens, width, true, true);
+    all.factor = 0.22f;
+    all.with_bias = true;
+    ASSERT_EQ(LaunchRmsNorm(all.Args(one.view), nullptr), cudaSuccess);
+    const std::vector<Bf16> elements = all.delta.data.Download();
+    const std::vector<float> by_token = all.delta.token_scales.Download(),
+                             by_channel = all.delta.channel_scales.Download(),
+                             bias = all.bias.Download(), after = all.residual.Download();
+    for (int t = 0; t < kTokens; ++t) {
+      for (int c = 0; c < width; ++c) {
+        const volatile float scaled =
+            __bfloat162float(elements[t * all.delta.stride + c]) * by_token[t];
+        const volatile float delta = scaled * by_channel[c];
+        const volatile float biased = delta + bias[c];
+        ASSERT_EQ(after[t * width + c],
+                  std::fma(all.factor, biased, all.residual_before[t * width + c]))
+            << t << " " << c;
       }
     }
   }
@@ -159,6 +205,7 @@ TEST(RmsNorm, RefusesWhatItCannotDo) {
   EXPECT_TRUE(refused([](RmsNormArgs& a) { a.weight = nullptr; }));
   EXPECT_TRUE(refused([](RmsNormArgs& a) { a.delta.stride = 32; }));
   EXPECT_TRUE(refused([](RmsNormArgs& a) { a.epsilon = -1; }));
+  EXPECT_TRUE(refused([](RmsNormArgs& a) { a.delta_bias = a.weight + 1; }));
   RmsNormArgs none = test.Args(out.view);
   none.tokens = 0;
   EXPECT_EQ(LaunchRmsNorm(none, nullptr), cudaSuccess);

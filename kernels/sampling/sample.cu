@@ -12,8 +12,8 @@ bool IsValid(const SampleArgs& args) {
          args.logits != nullptr && IsAligned16(args.logits) && IsAligned16(args.adjusted) &&
          args.num_rows != nullptr && args.rows != nullptr && args.slots != nullptr &&
          args.biases_stride >= 0 && args.history_stride >= 0 &&  //
-         args.workspace != nullptr && IsAligned16(args.workspace) && args.last_tokens != nullptr &&
-         args.results != nullptr;
+         args.logit_soft_cap >= 0 && args.workspace != nullptr && IsAligned16(args.workspace) &&
+         args.last_tokens != nullptr && args.results != nullptr;
 }
 
 }  // namespace

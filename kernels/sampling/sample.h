@@ -1,5 +1,8 @@
 // Logits to tokens: samples or scores the rows of a step, all on the device.
 //
+// The logits of a row are factor * y, or soft_cap * tanh(factor * y / soft_cap), of the head's
+// products y (logit_factor and logit_soft_cap); all that follows reads them.
+//
 // The semantics are those of scheduler/sampling_params.h, as executors/host/sampler.cc implements
 // them. A row that samples applies, in this order:
 //   banned tokens       logit = -inf, for positions below banned_before (min_tokens)
@@ -23,15 +26,15 @@
 // bit. Sums are integers (a probability is counted in units of 2^-44 of the likeliest token's) or
 // trees that the vocabulary's size fixes.
 //
-// Algorithm: the first kernel reads the logits once and stores the maximum and the sum of each tile
-// of 256 tokens. The second kernel, with one block per row, derives from them which tiles to read
-// again: none to take the largest, one to draw without filters, and for top_k those whose maximum
-// reaches the k-th largest tile maximum. Where most tiles can hold tokens at top_p's cut, a sample
-// of the row estimates between which logits the cut lies, and one reading of the row lists the
-// tokens there and sums the mass above. Where that fails, as with many equal logits, histograms
-// narrow the range until the remainder fits the list; typical_p uses them too, in its own order.
-// (Pivots without sorting: FlashInfer's sampling; Qrita, arXiv:2602.01518. Philox: Salmon et al.,
-// SC11.)
+// Algorithm: the first kernel reads the logits once, writes them back where a factor or a cap
+// changed them, and stores the maximum and the sum of each tile of 256 tokens. The second kernel,
+// with one block per row, derives from them which tiles to read again: none to take the largest,
+// one to draw without filters, and for top_k those whose maximum reaches the k-th largest tile
+// maximum. Where most tiles can hold tokens at top_p's cut, a sample of the row estimates between
+// which logits the cut lies, and one reading of the row lists the tokens there and sums the mass
+// above. Where that fails, as with many equal logits, histograms narrow the range until the
+// remainder fits the list; typical_p uses them too, in its own order. (Pivots without sorting:
+// FlashInfer's sampling; Qrita, arXiv:2602.01518. Philox: Salmon et al., SC11.)
 #ifndef MILLRACE_KERNELS_SAMPLING_SAMPLE_H_
 #define MILLRACE_KERNELS_SAMPLING_SAMPLE_H_
 
@@ -94,7 +97,9 @@ struct SampleTop {
 // All pointers are to device memory. Rows from *num_rows on are neither read nor written. Padding
 // rows may name a slot that no sequence has.
 struct SampleArgs {
-  const float* logits;  // [max_rows, logits_stride], 16-byte aligned; columns < vocab_size are read
+  // [max_rows, logits_stride], 16-byte aligned; columns < vocab_size are read. The head's products:
+  // the logits take their place where a factor or a cap makes others of them.
+  float* logits;
   int64_t logits_stride;    // elements, a multiple of 4
   int vocab_size;           // 1 to kMaxSampledVocab
   int max_rows;             // 1 to 65535; the grid's size
@@ -122,6 +127,9 @@ struct SampleArgs {
   // [max_rows, kMaxSampledTop]: the min(top_logprobs, vocab_size) likeliest tokens, if the slot
   // requests them. May be null if no slot does.
   SampleTop* tops;
+
+  float logit_factor = 1;
+  float logit_soft_cap = 0;  // 0: none
 };
 
 size_t SampleWorkspaceBytes(int max_rows, int vocab_size);

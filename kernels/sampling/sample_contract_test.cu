@@ -2,6 +2,7 @@
 // and invalid arguments are refused.
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -23,7 +24,6 @@ TEST(SampleContractTest, ARowThatIsNotFiniteFailsAlone) {
     ++at;
   }
   Device device(kVocab, 12, 13);
-  device.SetLogits(Strided(rows_logits));
   std::vector<SlotSampling> slots;
   std::vector<SampleRow> rows;
   for (int i = 0; i < 12; ++i) {
@@ -33,17 +33,65 @@ TEST(SampleContractTest, ARowThatIsNotFiniteFailsAlone) {
   }
   device.SetSlots(slots);
   device.SetRows(rows);
-  const Outputs mixed = device.Run();
-  device.SetLogits(Strided(std::vector<std::vector<float>>(12, good)));
-  const Outputs all_good = device.Run();
-  for (int i = 0; i < 12; ++i) {
-    EXPECT_EQ(mixed.results[i].ok, i % 4 == 3) << i;
-    EXPECT_EQ(all_good.results[i].ok, 1) << i;
-    if (i % 4 == 3) {
-      EXPECT_EQ(mixed.Row(i, 2), all_good.Row(i, 2)) << i;
-    } else {
-      EXPECT_EQ(mixed.results[i].token, 0) << i;
+  for (const float soft_cap : {0.0f, 30.0f}) {
+    device.SetLogitSpec(1, soft_cap);
+    device.SetLogits(Strided(rows_logits));
+    const Outputs mixed = device.Run();
+    device.SetLogits(Strided(std::vector<std::vector<float>>(12, good)));
+    const Outputs all_good = device.Run();
+    for (int i = 0; i < 12; ++i) {
+      EXPECT_EQ(mixed.results[i].ok, i % 4 == 3) << i;
+      EXPECT_EQ(all_good.results[i].ok, 1) << i;
+      if (i % 4 == 3) {
+        EXPECT_EQ(mixed.Row(i, 2), all_good.Row(i, 2)) << i;
+      } else {
+        EXPECT_EQ(mixed.results[i].token, 0) << i;
+      }
     }
+  }
+}
+
+// The logits that a factor and a cap make of products are right, and all that is made of them is
+// what they give without either.
+TEST(SampleContractTest, AFactorAndACapComeFirst) {
+  constexpr int kVocab = 9001, kRows = 12;
+  std::vector<std::vector<float>> products;
+  std::vector<SlotSampling> slots;
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < kRows; ++i) {
+    products.push_back(Logits(static_cast<Kind>(i % kNumKinds), kVocab, i));
+    slots.push_back(With(kFilters[2 * i], i));
+    slots.back().top_logprobs = i % 3 == 0 ? -1 : 3;
+    slots.back().frequency_penalty = i % 4 == 1 ? 0.5f : 0;
+    if (i + 1 < kRows) rows.push_back({i, 3, i % 5 == 4 ? 100 : -1});
+  }
+  for (const auto& [factor, soft_cap] : {std::pair(0.125f, 0.0f), {1.0f, 20.0f}, {-0.3f, 5.0f}}) {
+    Device from_products(kVocab, kRows, kRows), from_logits(kVocab, kRows, kRows);
+    for (Device* device : {&from_products, &from_logits}) {
+      device->SetSlots(slots);
+      device->SetRows(rows);
+      for (int i = 0; i < kRows; ++i) device->SetHistory(i, {5, 5, 7});
+    }
+    from_products.SetLogitSpec(factor, soft_cap);
+    from_products.SetLogits(Strided(products));
+    const Outputs found = from_products.Run();
+    const std::vector<float> logits = from_products.DownloadLogits();
+    for (int i = 0; i < kRows; ++i) {
+      for (int token = 0; token < kVocab; ++token) {
+        const double product = products[i][token];
+        double expected = i + 1 < kRows ? factor * product : product;
+        if (soft_cap != 0 && i + 1 < kRows) expected = soft_cap * std::tanh(expected / soft_cap);
+        ASSERT_NEAR(logits[i * Stride(kVocab) + token], expected, 2e-6 * std::abs(expected))
+            << i << " " << token;
+      }
+    }
+    from_logits.SetLogits(logits);
+    const Outputs expected = from_logits.Run();
+    for (int i = 0; i + 1 < kRows; ++i) {
+      EXPECT_EQ(found.results[i].ok, 1) << i;
+      EXPECT_EQ(found.Row(i, 3), expected.Row(i, 3)) << i;
+    }
+    EXPECT_EQ(found.last_tokens, expected.last_tokens);
   }
 }
 
@@ -160,6 +208,7 @@ TEST(SampleContractTest, RefusesBadArguments) {
   EXPECT_TRUE(refused([](SampleArgs& args) { args.max_rows = 0; }));
   EXPECT_TRUE(refused([](SampleArgs& args) { args.max_rows = 65536; }));
   EXPECT_TRUE(refused([](SampleArgs& args) { args.logits += 1; }));
+  EXPECT_TRUE(refused([](SampleArgs& args) { args.logit_soft_cap = -1; }));
   EXPECT_TRUE(refused([](SampleArgs& args) { args.rows = nullptr; }));
   EXPECT_TRUE(refused([](SampleArgs& args) { args.workspace = nullptr; }));
   EXPECT_TRUE(refused([](SampleArgs& args) { args.results = nullptr; }));

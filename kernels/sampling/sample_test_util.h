@@ -118,6 +118,14 @@ class Device {
     Set(rows_, rows);
     num_rows_.Upload({static_cast<int32_t>(rows.size())});
   }
+  void SetLogitSpec(float factor, float soft_cap) {
+    args_.logit_factor = factor;
+    args_.logit_soft_cap = soft_cap;
+  }
+  std::vector<float> DownloadLogits() const {
+    EXPECT_TRUE(logits_.GuardsIntact());
+    return logits_.Download();
+  }
   void SetSlots(const std::vector<SlotSampling>& slots) { Set(slots_, slots); }
   void SetBiases(int slot, const std::vector<TokenBias>& biases) {
     CheckCuda(cudaMemcpy(biases_.get() + slot * kBiases, biases.data(),

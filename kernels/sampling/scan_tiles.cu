@@ -141,6 +141,32 @@ __device__ void Adjust(const SampleArgs& args, const SampleRow& row, const SlotS
   });
 }
 
+// Returns the logit of a product of the head. A product that is not finite becomes NaN, since a cap
+// would hide it.
+__device__ float LogitOfProduct(const SampleArgs& args, float y) {
+  float logit = args.logit_factor * y;
+  if (args.logit_soft_cap != 0) {
+    logit = args.logit_soft_cap * tanhf(logit / args.logit_soft_cap);
+  }
+  return fmaf(0.0f, y, logit);
+}
+
+// Replaces the products in `share`, and those in the row, by the logits.
+__device__ void MakeLogits(const SampleArgs& args, float* row, int first_column, Share& share) {
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const int column = first_column + i * 4 * kLanes;
+    if (column >= args.vocab_size) break;
+    float(&x)[4] = share.x[i];
+    float4 logits = make_float4(LogitOfProduct(args, x[0]), LogitOfProduct(args, x[1]),
+                                LogitOfProduct(args, x[2]), LogitOfProduct(args, x[3]));
+    *reinterpret_cast<float4*>(row + column) = logits;
+    MaskLogits(logits, column, args.vocab_size);
+    x[0] = logits.x, x[1] = logits.y, x[2] = logits.z, x[3] = logits.w;
+  }
+}
+
+template <bool kMakesLogits>
 __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs args) {
   AwaitPredecessor();
   const int row = blockIdx.y;
@@ -148,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs 
   const int first = blockIdx.x * kChunk;
   const int lane = threadIdx.x % kLanes;
   const int offset = threadIdx.x / kLanes * kTile + lane * 4;
-  const float* logits = args.logits + row * args.logits_stride;
+  float* const logits = args.logits + row * args.logits_stride;
 
   Share share;
 #pragma unroll
@@ -158,6 +184,7 @@ __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs 
     MaskLogits(x, column, args.vocab_size);
     share.x[i][0] = x.x, share.x[i][1] = x.y, share.x[i][2] = x.z, share.x[i][3] = x.w;
   }
+  if constexpr (kMakesLogits) MakeLogits(args, logits, first + offset, share);
   const SampleRow wanted = args.rows[row];
   const SlotSampling& slot = args.slots[wanted.slot];
 
@@ -201,7 +228,9 @@ __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs 
 
 cudaError_t LaunchScanTiles(const SampleArgs& args, cudaStream_t stream) {
   const dim3 grid(CeilDiv(args.vocab_size, kChunk), args.max_rows);
-  return LaunchDependent(ScanTilesKernel, grid, kThreads, 0, stream, args);
+  const bool makes_logits = args.logit_factor != 1 || args.logit_soft_cap != 0;
+  return LaunchDependent(makes_logits ? ScanTilesKernel<true> : ScanTilesKernel<false>, grid,
+                         kThreads, 0, stream, args);
 }
 
 }  // namespace millrace::kernels::sampling

@@ -1,0 +1,56 @@
+// Tests, without a GPU, that the families which it does not run are refused by name.
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "executors/cuda/cuda_model.h"
+#include "executors/cuda/family_refusals_test_util.h"
+#include "executors/models/model.h"
+#include "formats/family_twins.h"
+#include "formats/open_model.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace millrace::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The families that have what the GPU lacks are refused before any weight is read, and no other is.
+TEST(CudaFamilyRefusalsTest, NameWhatTheGpuLacks) {
+  const std::string path = ::testing::TempDir() + "cuda_ops_test_twin";
+  int refused = 0;
+  for (FamilyTwin& twin : FamilyTwins()) {
+    SCOPED_TRACE(twin.name);
+    twin.config["hidden_size"] = 256;  // and heads of 64
+    if (twin.config.contains("head_dim") && twin.config["head_dim"].is_number()) {
+      twin.config["head_dim"] = 64;
+    }
+    // LongRoPE has factors for the twin's own heads.
+    if (twin.config.contains("rope_scaling") &&
+        twin.config["rope_scaling"].contains("short_factor")) {
+      twin.config.erase("rope_scaling");
+    }
+    WriteTwinFolder(twin, path);
+    const auto opened = OpenModel(path);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    CudaWeightPlacer placer(*opened->tensors, opened->config, {});
+    const int length = opened->config.context_length;
+    const auto model = LoadModel(opened->config, length, placer);
+    const absl::Status status =
+        model.ok() ? DryRun(**model, opened->config, length, placer.Shapes()) : model.status();
+    const std::optional<std::string> refusal = RefusalOf(twin.name);
+    if (!refusal.has_value()) {
+      EXPECT_TRUE(status.ok()) << status;
+      continue;
+    }
+    ++refused;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(*refusal));
+  }
+  EXPECT_GE(refused, 6);
+  std::filesystem::remove_all(path);
+}
+
+}  // namespace
+}  // namespace millrace::cuda
