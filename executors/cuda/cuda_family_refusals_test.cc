@@ -48,7 +48,7 @@ TEST(CudaFamilyRefusalsTest, NameWhatTheGpuLacks) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(*refusal));
   }
-  EXPECT_GE(refused, 6);
+  EXPECT_GE(refused, 2);
   std::filesystem::remove_all(path);
 }
 

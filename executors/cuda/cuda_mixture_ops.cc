@@ -232,7 +232,7 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
           stream_);
     });
   }
-  return AddNorm(norm, residual, {}, consumers);
+  return Norm(norm, residual, consumers);
 }
 
 }  // namespace millrace::cuda

@@ -59,15 +59,16 @@ class ShapesPlacer : public DecoderPlacer {
     return Add(2 * static_cast<int>(share.size), config_.hidden_size, type_);
   }
   absl::StatusOr<VectorId> Vector(const std::string&, const Share&) override { return VectorId{0}; }
-  absl::StatusOr<LinearId> Router(const std::string&, const std::optional<std::string>&) override {
+  absl::StatusOr<LinearId> Router(const RouterNames&) override {
     return Add(8, config_.hidden_size, kernels::Type::kBf16);
   }
-  absl::StatusOr<LinearId> GatedExperts(const ExpertNames&, const Share&,
+  absl::StatusOr<LinearId> GatedExperts(const ExpertNames&, const Share& experts,
                                         const Share& share) override {
-    return Add(2 * static_cast<int>(share.size), config_.hidden_size, type_);
+    return Grouped(Add(2 * static_cast<int>(share.size), config_.hidden_size, type_), experts);
   }
-  absl::StatusOr<LinearId> Experts(const ExpertNames&, const Share&, const Shard& shard) override {
-    return Add(config_.hidden_size, static_cast<int>(shard.columns->size), type_);
+  absl::StatusOr<LinearId> Experts(const ExpertNames&, const Share& experts,
+                                   const Shard& shard) override {
+    return Grouped(Add(config_.hidden_size, static_cast<int>(shard.columns->size), type_), experts);
   }
   absl::StatusOr<LinearId> Head(const std::string&) override {
     return Add(config_.vocab_size, config_.hidden_size, kernels::Type::kBf16);
@@ -93,6 +94,18 @@ class ShapesPlacer : public DecoderPlacer {
                                .columns = columns,
                                .input = fp8 ? kernels::Scaling::kToken : kernels::Scaling::kNone});
     return static_cast<LinearId>(weights.linears.size() - 1);
+  }
+
+  LinearId Grouped(LinearId id, const Share& experts) {
+    CudaLinear& linear = weights.linears[static_cast<size_t>(id)];
+    linear.chosen = 2;
+    linear.grouped = {.data = nullptr,
+                      .type = linear.weight.type,
+                      .scaling = linear.weight.scaling,
+                      .groups = static_cast<int>(experts.count),
+                      .rows = linear.weight.rows,
+                      .stride = linear.weight.stride};
+    return id;
   }
 
   const ModelConfig config_;
