@@ -214,7 +214,7 @@ TEST(CudaExecutorTest, QuantizedFilesOfEveryKindAgreeWithDoublePrecision) {
   using enum TensorType;
   for (const TensorType type :
        {kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2K, kQ3K, kQ4K, kQ5K, kQ6K, kIq4Nl, kMxfp4}) {
-    TinyLlama model = Model(type, type);
+    TinyLlama model = SmallModel(type, type);
     model.hidden = 256;
     model.heads = 4;
     model.kv_heads = 2;
