@@ -211,26 +211,25 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
       between = GatedLinear(weights.shared->gate_up, x, spec.function, {weights.shared->down});
       shared = Multiply(c_.weights->Linear(weights.shared->down), between);
     }
-    const CudaRows& sum = Cast(residual).rows;
     const int router_rows = c_.weights->Linear(weights.router).rows;
     const bool gate = weights.shared.has_value() && weights.shared->gated;
-    const int64_t sum_bytes = int64_t{8} * tokens * down.rows;
-    Run("combine", {BytesOf(lowered, pairs) + sum_bytes}, [&] {
-      return kernels::LaunchCombine(
-          {.residual = sum.floats(),
-           .y = y.data(),
-           .y_type = kernels::Type::kBf16,
-           .y_stride = lowered.stride,
-           .scores = routes.scores,
-           .shared = shared.values,
-           .shared_logits = gate ? routes.logits + spec.router.experts : nullptr,
-           .shared_logit_stride = router_rows,
-           .factor = addend.factor,
-           .tokens = tokens,
-           .slots = chosen,
-           .width = down.rows},
-          stream_);
-    });
+    const kernels::CombineArgs combine = {
+        .residual = Cast(residual).rows.floats(),
+        .y = y.data(),
+        .y_type = kernels::Type::kBf16,
+        .y_stride = lowered.stride,
+        .scores = routes.scores,
+        .shared = shared.values,
+        .shared_logits = gate ? routes.logits + spec.router.experts : nullptr,
+        .shared_logit_stride = router_rows,
+        .factor = addend.factor,
+        .tokens = tokens,
+        .slots = chosen,
+        .width = down.rows};
+    // The norm's kernel combines, too.
+    if (norm.has_value()) return AddNorm(*norm, residual, {.mixture = &combine}, consumers);
+    Run("combine", {BytesOf(lowered, pairs) + int64_t{8} * tokens * down.rows},
+        [&] { return kernels::LaunchCombine(combine, stream_); });
   }
   return Norm(norm, residual, consumers);
 }

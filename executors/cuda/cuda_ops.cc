@@ -218,8 +218,9 @@ LinearInput CudaOps::AddNorm(NormId norm_id, const Residual& residual, const Cud
   const int64_t elements = int64_t{sum.tokens()} * norm.size;
   CudaDelta added = delta;
   for (const CudaInputForm& out : input->forms) {
-    const int64_t element_bytes =
-        added.product.data != nullptr ? 10 : 4;  // with what is added and stored
+    const int64_t element_bytes = added.product.data != nullptr ? 10
+                                  : added.mixture != nullptr    ? 8
+                                                             : 4;  // with what is added and stored
     Run("norm", {element_bytes * elements + 4 * norm.size + BytesOf(out.values, sum.tokens())},
         [&] {
           return kernels::LaunchRmsNorm({.residual = sum.floats(),
@@ -230,7 +231,8 @@ LinearInput CudaOps::AddNorm(NormId norm_id, const Residual& residual, const Cud
                                          .width = norm.size,
                                          .out = out.values,
                                          .delta_factor = added.factor,
-                                         .delta_bias = added.bias},
+                                         .delta_bias = added.bias,
+                                         .mixture = added.mixture},
                                         stream_);
         });
     added = {};  // by the first form's kernel

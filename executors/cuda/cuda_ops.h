@@ -18,6 +18,7 @@
 #include "executors/models/model.h"
 #include "kernels/attention/paged_attention.h"
 #include "kernels/gemm/linear.h"
+#include "kernels/moe/combine.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
@@ -84,6 +85,7 @@ struct CudaDelta {
   kernels::Product product{};
   const float* bias = nullptr;
   float factor = 1;
+  const kernels::CombineArgs* mixture = nullptr;  // in place of a product, its factor included
 };
 
 // Returns the scaling of the rows that the linear reads of so many tokens: kNone, in place of

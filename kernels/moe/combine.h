@@ -16,8 +16,8 @@ namespace millrace::kernels {
 // there is a shared network, sum = fma(gate, shared, sum) with gate = 1 / (1 + exp(-logit)), or 1
 // without logits; residual = fma(factor, sum, residual).
 //
-// A token's bits depend on that token alone. Each input is read once. `residual` is written. The
-// norm that follows is norm/rms_norm.h's.
+// A token's bits depend on that token alone. Each input is read once. `residual` is written. Where
+// a norm follows, LaunchRmsNorm does both (RmsNormArgs::mixture).
 struct CombineArgs {
   float* residual;      // [tokens, width], dense, 16-byte aligned
   const void* y;        // [tokens * slots, y_stride], 16-byte aligned: row token * slots + slot
@@ -36,6 +36,9 @@ struct CombineArgs {
   int slots;  // 1 to kMaxChosen
   int width;  // a multiple of 8
 };
+
+// Returns whether a launch would accept the arguments.
+bool IsValid(const CombineArgs& args);
 
 cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream);
 

@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
+#include "kernels/norm/rms_norm.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels {
@@ -133,6 +135,57 @@ TEST(CombineTest, LeavesOutTheExpertsOfOthers) {
   }
   for (const float value : Combined(test, {false, true, false, false, 1}, 0, 4)) {
     ASSERT_FALSE(std::isnan(value));
+  }
+}
+
+// LaunchRmsNorm combines first, with the bits of both launches one behind the other.
+TEST(CombineTest, ANormMayCombineFirst) {
+  for (const int width : {64, 2048, 2880, 6144}) {
+    for (const bool has_shared : {false, true}) {
+      SCOPED_TRACE(testing::Message() << width << " columns, shared " << has_shared);
+      const Case test(5, 6, width);
+      const DeviceBuffer<Bf16> y(test.y), shared(test.shared);
+      const DeviceBuffer<float> scores(test.scores), logits(test.logits);
+      const DeviceBuffer<float> weight(RandomNormal(width, 8));
+      const int64_t stride = (width + kColumnPadding - 1) / kColumnPadding * kColumnPadding;
+      std::vector<float> residuals[2];
+      std::vector<Bf16> norms[2];
+      for (const bool fused : {false, true}) {
+        const DeviceBuffer<float> residual(test.residual);
+        const DeviceBuffer<Bf16> out(test.tokens * stride);
+        const CombineArgs combine = {
+            .residual = residual.get(),
+            .y = y.get(),
+            .y_type = Type::kBf16,
+            .y_stride = test.stride,
+            .scores = scores.get(),
+            .shared = has_shared ? Product{shared.get(), test.stride, nullptr, nullptr} : Product{},
+            .shared_logits = has_shared ? logits.get() : nullptr,
+            .shared_logit_stride = 3,
+            .factor = 0.7f,
+            .tokens = test.tokens,
+            .slots = test.slots,
+            .width = width};
+        if (!fused) EXPECT_EQ(LaunchCombine(combine, nullptr), cudaSuccess);
+        EXPECT_EQ(LaunchRmsNorm({.residual = residual.get(),
+                                 .delta = {},
+                                 .weight = weight.get(),
+                                 .epsilon = 1e-5f,
+                                 .tokens = test.tokens,
+                                 .width = width,
+                                 .out = Bf16Rows(out.get(), stride),
+                                 .mixture = fused ? &combine : nullptr},
+                                nullptr),
+                  cudaSuccess);
+        CheckCuda(cudaDeviceSynchronize(), "norm");
+        EXPECT_TRUE(residual.GuardsIntact() && out.GuardsIntact());
+        residuals[fused] = residual.Download();
+        norms[fused] = out.Download();
+      }
+      EXPECT_EQ(residuals[0], residuals[1]);
+      ASSERT_EQ(norms[0].size(), norms[1].size());
+      EXPECT_EQ(memcmp(norms[0].data(), norms[1].data(), norms[0].size() * sizeof(Bf16)), 0);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/moe/mixture_sum.cuh"
 #include "kernels/norm/norm_rule.cuh"
 
 namespace millrace::kernels {
@@ -17,12 +18,19 @@ enum class Delta : uint8_t {
   kPlain,     // the product alone
   kScaled,    // with its scales
   kWeighted,  // with its scales, delta_factor and delta_bias
+  kMixture,   // the sum of a token's experts
 };
+
+// Where 8 columns of the delta come from.
+template <Delta kDelta>
+struct DeltaVector : ProductVector<kDelta != Delta::kPlain> {};
+template <>
+struct DeltaVector<Delta::kMixture> : MixtureSum<Bf16Vector> {};
 
 // Adds 8 columns of the delta to x.
 template <Delta kDelta>
-__device__ void AddDelta(const ProductVector<kDelta != Delta::kPlain>& delta,
-                         const RmsNormArgs& args, int64_t column, float (&x)[8]) {
+__device__ void AddDelta(const DeltaVector<kDelta>& delta, const RmsNormArgs& args, int64_t column,
+                         float (&x)[8]) {
   float addend[8];
   delta.Values(addend);
   if constexpr (kDelta == Delta::kWeighted) {
@@ -43,7 +51,8 @@ __device__ void AddDelta(const ProductVector<kDelta != Delta::kPlain>& delta,
 // the row's factor is the largest result, since rounding is monotonic.
 template <int kVectors, Delta kDelta, bool kTokenScale>
 __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
-    RmsNormKernel(RmsNormArgs args) {
+    RmsNormKernel(const __grid_constant__ RmsNormArgs args,
+                  const __grid_constant__ CombineArgs mixture) {
   __shared__ float squares[kMaxThreads * kMaxVectors / kWarpSize], maxima[kWarpSize];
   const int64_t token = blockIdx.x;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
@@ -55,13 +64,17 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
 
   float x[kVectors][8] = {};
   float weight[kVectors][8];
-  ProductVector<kDelta != Delta::kPlain> delta[kVectors];
+  DeltaVector<kDelta> delta[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(0, i);
     if (column >= args.width) continue;
     Load8(args.weight + column, weight[i]);
-    delta[i].LoadConstants(args.delta, column);
+    if constexpr (kDelta == Delta::kMixture) {
+      delta[i].LoadConstants(mixture, column);
+    } else {
+      delta[i].LoadConstants(args.delta, column);
+    }
   }
   AwaitPredecessor();
 #pragma unroll
@@ -69,12 +82,22 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 3 : 1)
     const int64_t column = RowColumn(0, i);
     if (column >= args.width) continue;
     Load8(residual + column, x[i]);
-    if (args.delta.data != nullptr) delta[i].Load(args.delta, token, column);
+    if constexpr (kDelta != Delta::kMixture) {
+      if (args.delta.data != nullptr) delta[i].Load(args.delta, token, column);
+    }
   }
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = RowColumn(0, i);
-    if (column < args.width && args.delta.data != nullptr) {
+    if constexpr (kDelta == Delta::kMixture) {
+      if (column < args.width) {
+        float sum[8] = {};
+        delta[i].Add(mixture, token, column, sum);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) x[i][j] = __fmaf_rn(mixture.factor, sum[j], x[i][j]);
+        Store8(residual + column, x[i]);
+      }
+    } else if (column < args.width && args.delta.data != nullptr) {
       AddDelta<kDelta>(delta[i], args, column, x[i]);
       Store8(residual + column, x[i]);
     }
@@ -111,10 +134,16 @@ constexpr int kFewTokens = 512;
 
 cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
   const bool delta_valid = args.delta.data == nullptr || IsValid(args.delta, args.width);
-  if (args.tokens < 0 || args.width < 8 || args.width % 8 != 0 || !(args.epsilon >= 0) ||
-      !IsValid(args.out, args.width) || args.out.stride > kMaxThreads * kMaxVectors * 8 ||
-      !delta_valid || args.residual == nullptr || !IsAligned16(args.residual) ||
-      args.weight == nullptr || !IsAligned16(args.weight) || !IsAligned16(args.delta_bias)) {
+  const bool mixture_valid =
+      args.mixture == nullptr ||
+      (IsValid(*args.mixture) && args.mixture->y_type == Type::kBf16 &&
+       args.delta.data == nullptr && args.mixture->residual == args.residual &&
+       args.mixture->tokens == args.tokens && args.mixture->width == args.width);
+  if (args.tokens < 0 || !mixture_valid || args.width < 8 || args.width % 8 != 0 ||
+      !(args.epsilon >= 0) || !IsValid(args.out, args.width) ||
+      args.out.stride > kMaxThreads * kMaxVectors * 8 || !delta_valid || args.residual == nullptr ||
+      !IsAligned16(args.residual) || args.weight == nullptr || !IsAligned16(args.weight) ||
+      !IsAligned16(args.delta_bias)) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;
@@ -122,7 +151,8 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
   const int vectors = static_cast<int>(args.out.stride / 8);
   const auto launch_with = [&](auto kernel, int per_thread) {
     const int threads = CeilDiv(CeilDiv(vectors, per_thread), kWarpSize) * kWarpSize;
-    return LaunchDependent(kernel, args.tokens, threads, 0, stream, args);
+    return LaunchDependent(kernel, args.tokens, threads, 0, stream, args,
+                           args.mixture == nullptr ? CombineArgs{} : *args.mixture);
   };
   const auto launch = [&]<Delta kDelta, bool kTokenScale>() {
     const bool few =
@@ -137,6 +167,7 @@ cudaError_t LaunchRmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
     return args.out.scaling == Scaling::kToken ? launch.template operator()<kDelta, true>()
                                                : launch.template operator()<kDelta, false>();
   };
+  if (args.mixture != nullptr) return launch_delta.operator()<Delta::kMixture>();
   if (args.delta.data != nullptr && (args.delta_factor != 1 || args.delta_bias != nullptr)) {
     return launch_delta.operator()<Delta::kWeighted>();
   }

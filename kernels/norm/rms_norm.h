@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/moe/combine.h"
 #include "kernels/types.h"
 
 namespace millrace::kernels {
@@ -28,6 +29,9 @@ struct RmsNormArgs {
   Activation out;  // [tokens, width], stride at most 16384
   float delta_factor = 1;
   const float* delta_bias = nullptr;  // [width], 16-byte aligned, or null
+  // In place of a delta: first does what LaunchCombine does, with the same bits. Its residual,
+  // tokens and width are these; y is in BF16.
+  const CombineArgs* mixture = nullptr;
 };
 
 // Returns cudaErrorInvalidValue, and launches nothing, if `args` violates the constraints above.
