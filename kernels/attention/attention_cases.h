@@ -28,9 +28,10 @@ struct AttentionCase {
   Type type = Type::kBf16;
   int window = 0;
   float soft_cap = 0;
-  std::vector<int> lengths;  // of the sequences; sequence i has slot i
-  float sharpness = 1;       // standard deviation of the scores
-  int padding = 64;          // columns of `out` behind the heads
+  std::vector<int> lengths;       // of the sequences; sequence i has slot i
+  float sharpness = 1;            // standard deviation of the scores
+  int padding = 64;               // columns of `out` behind the heads
+  std::vector<float> sinks = {};  // of the heads, or none
 
   int Width() const { return heads * head_size; }
   int Stride() const { return Width() + padding; }
@@ -38,7 +39,7 @@ struct AttentionCase {
     return std::to_string(heads) + "/" + std::to_string(kv_heads) + "x" +
            std::to_string(head_size) + (type == Type::kFp8 ? " fp8" : " bf16") + " block " +
            std::to_string(block_size) + " window " + std::to_string(window) + " cap " +
-           std::to_string(soft_cap);
+           std::to_string(soft_cap) + (sinks.empty() ? "" : " sinks");
   }
 };
 
@@ -81,7 +82,8 @@ class AttentionWorld {
   explicit AttentionWorld(const AttentionCase& c)
       : case_(c),
         table_stride_(*std::max_element(c.lengths.begin(), c.lengths.end()) / c.block_size + 2),
-        tables_(c.lengths.size() * table_stride_, -1) {
+        tables_(c.lengths.size() * table_stride_, -1),
+        sinks_(c.sinks) {
     int blocks = 1;
     for (const int length : c.lengths) blocks += (length + c.block_size - 1) / c.block_size;
     block_stride_ = int64_t{2} * c.kv_heads * c.block_size * c.head_size;
@@ -124,6 +126,7 @@ class AttentionWorld {
     args.tables = {.blocks = device_tables_->get(), .stride = table_stride_};
     args.scale = Scale();
     args.soft_cap = case_.soft_cap;
+    args.sinks = case_.sinks.empty() ? nullptr : sinks_.get();
     return args;
   }
 
@@ -148,7 +151,8 @@ class AttentionWorld {
     std::vector<double> scores(position + 1);
     for (int head = 0; head < case_.heads; ++head) {
       const int kv_head = head / (case_.heads / case_.kv_heads);
-      double max = -INFINITY;
+      const double sink = case_.sinks.empty() ? -INFINITY : case_.sinks[head];
+      double max = sink;
       for (int p = first; p <= position; ++p) {
         const float* key = &keys_[sequence][(int64_t{p} * case_.kv_heads + kv_head) * size];
         double score = 0;
@@ -160,7 +164,7 @@ class AttentionWorld {
         scores[p] = score;
         max = std::max(max, score);
       }
-      double sum = 0;
+      double sum = std::exp(sink - max);
       for (int p = first; p <= position; ++p) {
         const float* value = &values_[sequence][(int64_t{p} * case_.kv_heads + kv_head) * size];
         const double probability = std::exp(scores[p] - max);
@@ -215,6 +219,7 @@ class AttentionWorld {
   int64_t table_stride_;
   int64_t block_stride_;
   std::vector<int32_t> tables_;
+  DeviceBuffer<float> sinks_;
   std::vector<std::vector<float>> keys_, values_;  // [positions, kv_heads, head_size] of each
   std::unique_ptr<DeviceBuffer<uint8_t>> pages_;
   std::unique_ptr<DeviceBuffer<int32_t>> device_tables_;

@@ -36,6 +36,8 @@ struct Params {
   uint32_t launch_number;
   Plan plan;
   Scratch scratch;
+  const float* sinks;  // AttentionArgs::sinks
+  float sink_unit;     // converts a sink to a score's unit (ScoreRule)
 
   __device__ HeadPages Head(int head) const {
     return {pages + head * head_stride, block_stride, kv_heads * head_stride, block_shift};
@@ -50,6 +52,15 @@ struct Params {
   // Element offset of a row in q or out. `token` is the tile's first token.
   __device__ int64_t RowOffset(int64_t stride, int token, int head, int row, int head_size) const {
     return (token + Token(row)) * stride + (head * group + HeadOf(row)) * head_size;
+  }
+  // Returns the total of a query row before its first chunk. A sink is a chunk of one key without
+  // values. `head` is the row's kv head.
+  __device__ Softmax FirstTotal(int head, int row) const {
+    // Selects, since nvcc 13.0 does not end compiling FP8 prefill with a branch here.
+    const bool has_sink = sinks != nullptr;
+    return {
+        has_sink ? __fmul_rn(__ldg(sinks + head * group + HeadOf(row)), sink_unit) : -Infinity(),
+        has_sink ? 1.0f : 0.0f};
   }
   __device__ const int32_t* Blocks(int slot) const { return blocks + slot * table_stride; }
   // The positions visible to any of `tokens` consecutive tokens from `position` on.
@@ -116,6 +127,8 @@ inline Params MakeParams(const Launch& launch) {
       .launch_number = args.launch_number,
       .plan = launch.plan,
       .scratch = launch.scratch,
+      .sinks = args.sinks,
+      .sink_unit = args.soft_cap > 0 ? 1 : 1 / scale,
   };
 }
 

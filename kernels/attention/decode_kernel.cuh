@@ -103,7 +103,9 @@ class Consumer {
       WaitForPredecessor();
     }
     LoadQuery(query);
-    Softmax totals[2] = {EmptySoftmax(), EmptySoftmax()};
+    Softmax totals[2] = {
+        params_.FirstTotal(segment.head, lane_ / 4),
+        kHalves == 2 ? params_.FirstTotal(segment.head, lane_ / 4 + 8) : EmptySoftmax()};
     Values total_values = {};
     for (int tile = first; tile < end;) {
       const int chunk = tile / kTilesPerChunk;
@@ -370,6 +372,7 @@ class Consumer {
              .chunks = static_cast<int>(chunks),
              .log2_unit = params_.rule.log2_unit,
              .value_scale = params_.value_scale,
+             .first_total = params_.FirstTotal(segment.head, row),
              .out = active ? Output(segment, row) + column : -1});
       }
     }

@@ -17,7 +17,8 @@ struct Partials {
   int chunks;
   float log2_unit;
   float value_scale;
-  int64_t out;  // element offset of the first column; -1 stores nothing
+  Softmax first_total;  // before the first chunk
+  int64_t out;          // element offset of the first column; -1 stores nothing
 };
 
 // Merges a row's chunks in ascending order. Called by all lanes of a warp. Each lane computes one
@@ -40,7 +41,7 @@ __device__ inline void MergePartials(const Params& params, const Partials& parti
   float4 ahead[kAhead];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) ahead[i] = load(i);
-  Softmax total = EmptySoftmax();
+  Softmax total = partials.first_total;
   float total_values[4] = {};
   for (int begin = 0; begin < partials.chunks; begin += kWarpSize) {
     float max = own.max;  // of the chunks up to the lane's

@@ -22,6 +22,7 @@ struct Shape {
   bool interleaved, norms, fp8, scaled;
   int window = 0;
   bool bias = false;
+  bool sinks = false;
 };
 
 std::string Name(const Shape& s) {
@@ -29,7 +30,8 @@ std::string Name(const Shape& s) {
          std::to_string(s.head_size) + " rotary " + std::to_string(s.dimensions) + " block " +
          std::to_string(s.block_size) + (s.interleaved ? " interleaved" : "") +
          (s.norms ? " normed" : "") + (s.fp8 ? " fp8" : "") + (s.scaled ? " scaled" : "") +
-         " window " + std::to_string(s.window) + (s.bias ? " biased" : "");
+         " window " + std::to_string(s.window) + (s.bias ? " biased" : "") +
+         (s.sinks ? " sinks" : "");
 }
 
 // Lengths of the sequences, including the step's token. Padding rows follow, whose single position
@@ -52,6 +54,7 @@ class World {
         q_norm_(RandomNormal(shape.head_size, 5)),
         k_norm_(RandomNormal(shape.head_size, 6)),
         bias_(RandomNormal(width_ + 2 * shape.kv_heads * shape.head_size, 7)),
+        sinks_(RandomNormal(shape.heads, 8)),
         first_(rows_ + 1),
         start_(rows_),
         slot_(rows_),
@@ -124,6 +127,7 @@ class World {
     args.tables = {tables_.get(), row_blocks_};
     args.out = Bf16Rows(out_.get(), width_);
     args.scale = 0.09f;
+    args.sinks = shape_.sinks ? sinks_.get() : nullptr;
     args.scratch = scratch_.get();
     return args;
   }
@@ -204,7 +208,7 @@ class World {
   const int rows_, tokens_, width_;
   const int64_t row_blocks_, block_stride_;
   TestProduct qkv_;
-  DeviceBuffer<float> q_norm_, k_norm_, bias_;
+  DeviceBuffer<float> q_norm_, k_norm_, bias_, sinks_;
   DeviceBuffer<int32_t> first_, start_, slot_, tables_;
   DeviceBuffer<float2> rotations_;
   DeviceBuffer<Bf16> q_, out_;
@@ -240,6 +244,8 @@ TEST(DecodeRopeTest, GivesTheBitsOfAnAppend) {
       {14, 2, 64, 64, 64, false, false, false, true, 0, true},  // Qwen2.5-0.5B's
       {12, 2, 128, 128, 16, false, false, true, true, 0, true},
       {6, 2, 96, 64, 16, true, true, false, false, 70, true},
+      {64, 8, 64, 64, 16, false, false, false, true, 128, true, true},  // gpt-oss'
+      {64, 8, 64, 64, 64, false, false, true, true, 0, true, true},
   };
   for (const Shape& shape : shapes) {
     SCOPED_TRACE(Name(shape));

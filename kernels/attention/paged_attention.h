@@ -6,7 +6,8 @@
 // in prefill. Keys are cut at absolute positions into chunks of kAttentionChunk and, within them,
 // tiles of 64. A chunk is one chain of the same instructions for every query row (online softmax
 // over its tiles, arXiv:2205.14135). Chunks are merged in ascending order by one formula
-// (attention_math.cuh), and masked keys change no bit. So chunks may run on one SM or on many.
+// (attention_math.cuh), beginning with the sink, and masked keys change no bit. So chunks may run
+// on one SM or on many.
 //
 // Precision: scores, softmax and sums are float32. Queries and keys enter the tensor cores as BF16
 // or, with FP8 keys, as FP16, which represents FP8 exactly. Values and probabilities enter as FP16.
@@ -59,6 +60,9 @@ struct AttentionArgs {
   Activation out;
   float scale;     // of the scores
   float soft_cap;  // scores become cap * tanh(score / cap); 0 disables it
+  // [heads], or null. Each query head has a logit that joins the denominator of its softmax and has
+  // no value. It is neither scaled nor capped. -infinity has no effect.
+  const float* sinks = nullptr;
   // AttentionScratchBytes(step, head_size) bytes, 256-byte aligned, for results that are merged
   // across chunks. It needs no initialization. Layers that run one after the other may share it.
   void* scratch;

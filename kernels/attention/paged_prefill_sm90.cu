@@ -67,7 +67,10 @@ class Consumer {
     const int first_whole = CeilDiv(FirstVisible(last, params_.window), kTile);
     const int end_whole = (work.item.position + 1) / kTile;
     LoadQueries();
-    shared_.totals[Row(0)] = shared_.totals[Row(1)] = EmptySoftmax();  // four lanes write the same
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {  // four lanes write the same
+      shared_.totals[Row(half)] = params_.FirstTotal(work.head, Row(half));
+    }
     for (Softmax& sums : sums_) sums = EmptySoftmax();
 #pragma unroll
     for (int i = 0; i < 4 * kColumnBlocks; ++i) total_values_[i / 4][i % 4] = 0;

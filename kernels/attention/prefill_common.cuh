@@ -54,7 +54,7 @@ class PrefillBase {
     const PrefillItem& item = shared_.item;
     for (int row = threadIdx.x; row < kPrefillRows; row += kThreads) {
       shared_.positions[row] = item.position + min(params_.Token(row), item.tokens - 1);
-      shared_.totals[row] = EmptySoftmax();
+      shared_.totals[row] = params_.FirstTotal(shared_.head, row);
     }
     if (threadIdx.x < kTileRuns) {
       const int begin = tile * kTile + threadIdx.x * kRun;
