@@ -205,6 +205,37 @@ TEST(Quantize, RowsBitsDependOnTheRowAlone) {
   }
 }
 
+// Rows of pairs by group, beside the rows of their tokens alone; pairs without a group leave zeros.
+TEST(Quantize, SortsRowsByGroup) {
+  constexpr int kSlots = 3;
+  for (const int tokens : {7, 400}) {
+    for (const int width : {136, 768, 2048, 2880}) {
+      const TestProduct in(tokens, width, false, 1);
+      const int pairs = tokens * kSlots, grouped = pairs - 5;
+      std::vector<int32_t> order(pairs);
+      for (int i = 0; i < grouped; ++i) order[i] = i * 11 % pairs;
+      const DeviceBuffer<int32_t> device_order(order), size(std::vector<int32_t>{grouped});
+      for (const Scaling scaling : kAllScalings) {
+        SCOPED_TRACE(Name(tokens, width, scaling));
+        const TestActivation plain(tokens, width, scaling), out(pairs, width, scaling);
+        ASSERT_EQ(LaunchQuantize({in.data.get(), in.stride, tokens, width, plain.view}, nullptr),
+                  cudaSuccess);
+        QuantizeArgs args = {in.data.get(), in.stride, pairs, width, out.view};
+        args.order = device_order.get(), args.order_size = size.get(), args.slots = kSlots;
+        ASSERT_EQ(LaunchQuantize(args, nullptr), cudaSuccess);
+        for (int i = 0; i < grouped; i += std::max(1, grouped / 9)) {
+          EXPECT_EQ(out.RowBytes(i), plain.RowBytes(order[i] / kSlots)) << "row " << i;
+        }
+        EXPECT_EQ(out.RowBytes(pairs - 1)[0], 0);
+        EXPECT_TRUE(out.data.GuardsIntact());
+        EXPECT_TRUE(out.scales.GuardsIntact());
+        args.order_size = nullptr;
+        EXPECT_EQ(LaunchQuantize(args, nullptr), cudaErrorInvalidValue);
+      }
+    }
+  }
+}
+
 TEST(Quantize, GivesZeroRowsAndSaturatesAtKnownScales) {
   std::vector<float> rows(2 * 128, 0.0f);
   rows[128] = 1e30f, rows[129] = -1e30f;
