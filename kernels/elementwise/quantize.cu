@@ -19,29 +19,14 @@ struct Bf16Source {
   }
 };
 
-// Rows in another order.
-struct SortedSource {
-  Bf16Source in;
-  const int32_t* order;
-  const int32_t* order_size;
-  int slots;
-
-  using Constants = Bf16Source::Constants;
-  __device__ Constants LoadConstants(int64_t) const { return {}; }
-  __device__ void operator()(int64_t row, int64_t column, Constants constants,
-                             float (&values)[8]) const {
-    if (row < *order_size) in(order[row] / slots, column, constants, values);
-  }
-};
-
 constexpr int kNarrowThreads = 128;
 constexpr int kNarrowRows = kNarrowThreads / kWarpSize;  // of a CTA
 
 // A warp for each row of up to kVectors * 32 vectors of eight columns: many CTAs of few threads
 // would take longer to start than to run (32,768 rows of 768 columns).
-template <int kVectors, typename Source>
+template <int kVectors>
 __global__ void __launch_bounds__(kNarrowThreads)
-    NarrowRowsKernel(Source source, int tokens, int width, Activation out) {
+    NarrowRowsKernel(Bf16Source source, int tokens, int width, Activation out) {
   const int lane = threadIdx.x % kWarpSize;
   const int64_t token = int64_t{blockIdx.x} * kNarrowRows + threadIdx.x / kWarpSize;
   const float tensor_scale = TensorScale(out);
@@ -76,35 +61,25 @@ __global__ void __launch_bounds__(kNarrowThreads)
   }
 }
 
-template <typename Source>
-cudaError_t LaunchFrom(const Source& source, const QuantizeArgs& args, cudaStream_t stream) {
-  const auto vectors = static_cast<int>(args.out.stride / 8);
-  if (args.tokens <= kFewRows || vectors > 8 * kWarpSize) {
-    return LaunchWriteRows(source, args.tokens, args.width, args.out, stream);
-  }
-  const auto kernel = vectors <= 2 * kWarpSize   ? NarrowRowsKernel<2, Source>
-                      : vectors <= 4 * kWarpSize ? NarrowRowsKernel<4, Source>
-                                                 : NarrowRowsKernel<8, Source>;
-  return LaunchDependent(kernel, dim3(CeilDiv(args.tokens, kNarrowRows)), dim3(kNarrowThreads), 0,
-                         stream, source, args.tokens, args.width, args.out);
-}
-
-bool IsValidOrder(const QuantizeArgs& args) {
-  return args.order == nullptr || (args.order_size != nullptr && args.slots >= 1);
-}
-
 }  // namespace
 
 cudaError_t LaunchQuantize(const QuantizeArgs& args, cudaStream_t stream) {
   if (args.tokens < 0 || args.width < 8 || args.width % 8 != 0 || !IsValid(args.out, args.width) ||
       args.out.stride > kMaxRowWidth || args.in == nullptr || !IsAligned16(args.in) ||
-      args.in_stride < args.width || args.in_stride % 8 != 0 || !IsValidOrder(args)) {
+      args.in_stride < args.width || args.in_stride % 8 != 0) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;
-  const Bf16Source in = {args.in, args.in_stride};
-  if (args.order == nullptr) return LaunchFrom(in, args, stream);
-  return LaunchFrom(SortedSource{in, args.order, args.order_size, args.slots}, args, stream);
+  const Bf16Source source = {args.in, args.in_stride};
+  const auto vectors = static_cast<int>(args.out.stride / 8);
+  if (args.tokens <= kFewRows || vectors > 8 * kWarpSize) {
+    return LaunchWriteRows(source, args.tokens, args.width, args.out, stream);
+  }
+  const auto kernel = vectors <= 2 * kWarpSize   ? NarrowRowsKernel<2>
+                      : vectors <= 4 * kWarpSize ? NarrowRowsKernel<4>
+                                                 : NarrowRowsKernel<8>;
+  return LaunchDependent(kernel, dim3(CeilDiv(args.tokens, kNarrowRows)), dim3(kNarrowThreads), 0,
+                         stream, source, args.tokens, args.width, args.out);
 }
 
 }  // namespace millrace::kernels

@@ -18,12 +18,6 @@ struct QuantizeArgs {
   int tokens;
   int width;       // 8 to 32768, a multiple of 8
   Activation out;  // [tokens, width], stride at most 32768; must not overlap `in`
-  // Not null, on the device: row i of `out` is row order[i] / slots of `in` for i < *order_size,
-  // and zeros behind; `tokens` counts the rows of `out`. With a GroupedRows' order and offsets +
-  // groups (gemm/grouped.h) rows of pairs lie sorted by group.
-  const int32_t* order = nullptr;       // [tokens]
-  const int32_t* order_size = nullptr;  // [1]
-  int slots = 1;
 };
 
 cudaError_t LaunchQuantize(const QuantizeArgs& args, cudaStream_t stream);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/grouped_test_util.h"
 #include "kernels/gemm/sm90/grouped_linear.h"
@@ -39,8 +40,10 @@ class Mixture {
         host_router_(RandomNormal(kExperts * kHidden, 8, 0.1f)),
         router_(host_router_),
         x_(kMaxTokens * kHiddenStride),
-        quantized_(kMaxTokens * kChosen * kHiddenStride * 2),
-        quantized_scales_(kHiddenStride / 128 * PaddedTokens(kMaxTokens * kChosen)),
+        quantized_(kMaxTokens * kHiddenStride),
+        quantized_scales_(kHiddenStride / 128 * kMaxTokens),
+        sorted_(kMaxTokens * kChosen * kHiddenStride * 2),
+        sorted_scales_(kHiddenStride / 128 * PaddedTokens(kMaxTokens * kChosen)),
         logits_(kMaxTokens * kExperts),
         ids_(kMaxTokens * kChosen),
         scores_(kMaxTokens * kChosen),
@@ -170,19 +173,21 @@ class Mixture {
  private:
   // Returns x by group as a linear's input.
   Activation Sorted(const DeviceRows& rows, cudaStream_t stream) const {
-    const bool fp8 = form_.type == Type::kFp8;
-    const Activation out = {quantized_.get(), form_.type, form_.input, kHiddenStride,
-                            fp8 ? quantized_scales_.get() : nullptr};
-    CheckCuda(LaunchQuantize({.in = x_.get(),
-                              .in_stride = kHiddenStride,
-                              .tokens = rows.view.pairs,
-                              .width = kHidden,
-                              .out = out,
-                              .order = rows.view.order,
-                              .order_size = rows.view.offsets + kExperts,
-                              .slots = kChosen},
-                             stream),
-              "sort");
+    const int pairs = rows.view.pairs, tokens = pairs / kChosen;
+    const Activation in = Quantized(sm90::kPromptTile, x_, tokens, kHidden, kHiddenStride,
+                                    quantized_, quantized_scales_, stream);
+    Activation out = in;
+    out.data = sorted_.get();
+    if (out.scales != nullptr) out.scales = sorted_scales_.get();
+    CheckCuda(LaunchGatherRows({.in = in,
+                                .tokens = tokens,
+                                .indices = rows.view.order,
+                                .rows = pairs,
+                                .out = out,
+                                .slots = kChosen,
+                                .count = rows.view.offsets + kExperts},
+                               stream),
+              "gather");
     return out;
   }
 
@@ -208,7 +213,9 @@ class Mixture {
   const DeviceBuffer<float> router_;
   DeviceBuffer<Bf16> x_;
   DeviceBuffer<uint8_t> quantized_;
-  DeviceBuffer<float> quantized_scales_, logits_;
+  DeviceBuffer<float> quantized_scales_;
+  DeviceBuffer<uint8_t> sorted_;
+  DeviceBuffer<float> sorted_scales_, logits_;
   DeviceBuffer<int32_t> ids_;
   DeviceBuffer<float> scores_;
   DeviceBuffer<unsigned> counters_;

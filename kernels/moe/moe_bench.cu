@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/bench_util.h"
+#include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/grouped_test_util.h"
 #include "kernels/gemm/sm90/grouped_linear.h"
@@ -112,8 +113,10 @@ class Layers {
         size_stride_(PaddedColumns(model.size)),
         router_(static_cast<size_t>(layers) * model.experts * model.hidden),
         x_(kMostTokens * hidden_stride_),
-        codes_(kMostTokens * model.chosen * hidden_stride_ * (model.type == Type::kFp8 ? 1 : 2)),
-        code_scales_(hidden_stride_ / 128 * kMostTokens * model.chosen),
+        codes_(kMostTokens * hidden_stride_),
+        code_scales_(hidden_stride_ / 128 * kMostTokens),
+        sorted_(kMostTokens * model.chosen * hidden_stride_ * (model.type == Type::kFp8 ? 1 : 2)),
+        sorted_scales_(hidden_stride_ / 128 * kMostTokens * model.chosen),
         logits_(kMostTokens * model.experts),
         ids_(kMostTokens * model.chosen),
         scores_(kMostTokens * model.chosen),
@@ -164,19 +167,29 @@ class Layers {
   // linear itself quantizes it.
   Activation Input(int tokens, const DeviceRows& rows, cudaStream_t stream,
                    cudaError_t* error) const {
-    if (!IsPrompt(rows)) {
-      if (TakesBf16(rows)) return Bf16Rows(x_.get(), hidden_stride_);
-      return Quantize(x_, hidden_stride_, model_.hidden, tokens, codes_, code_scales_, nullptr,
-                      stream, error);
-    }
-    return Quantize(x_, hidden_stride_, model_.hidden, rows.view.pairs, codes_, code_scales_,
-                    &rows.view, stream, error);
+    const bool plain = model_.type == Type::kBf16 || TakesBf16(rows);
+    const Activation in = plain ? Bf16Rows(x_.get(), hidden_stride_)
+                                : Quantize(x_, hidden_stride_, model_.hidden, tokens, codes_,
+                                           code_scales_, stream, error);
+    if (!IsPrompt(rows) || *error != cudaSuccess) return in;
+    Activation out = in;
+    out.data = sorted_.get();
+    if (in.scales != nullptr) out.scales = sorted_scales_.get();
+    *error = LaunchGatherRows({.in = in,
+                               .tokens = tokens,
+                               .indices = rows.view.order,
+                               .rows = rows.view.pairs,
+                               .out = out,
+                               .slots = model_.chosen,
+                               .count = rows.view.offsets + rows.view.groups},
+                              stream);
+    return out;
   }
   // Returns the input of down.
   Activation Inner(const DeviceRows& rows, cudaStream_t stream, cudaError_t* error) const {
     if (model_.type == Type::kBf16 || TakesBf16(rows)) return Bf16Rows(inner_.get(), size_stride_);
     return Quantize(inner_, size_stride_, model_.size, rows.view.pairs, inner_codes_, inner_scales_,
-                    nullptr, stream, error);
+                    stream, error);
   }
   cudaError_t GateUp(int layer, int tokens, const GroupedConfig& config, const DeviceRows& rows,
                      const Activation& input, cudaStream_t stream) const {
@@ -257,25 +270,20 @@ class Layers {
  private:
   static bool IsPrompt(const DeviceRows& rows) { return rows.view.tile_rows == sm90::kPromptTile; }
   bool TakesBf16(const DeviceRows& rows) const {
-    return model_.type == Type::kBf16 || (model_.scaling == WeightScaling::kBlock &&
-                                          rows.view.tile_rows <= sm90::kMostQuantizedTokens);
+    return model_.scaling == WeightScaling::kBlock &&
+           rows.view.tile_rows <= sm90::kMostQuantizedTokens;
   }
-  // Returns the rows as a linear's input, by group if `sorted` is not null.
+  // Returns the rows as a linear's input.
   Activation Quantize(const DeviceBuffer<Bf16>& from, int64_t stride, int64_t width, int rows,
                       const DeviceBuffer<uint8_t>& codes, const DeviceBuffer<float>& scales,
-                      const GroupedRows* sorted, cudaStream_t stream, cudaError_t* error) const {
-    const Activation out = {codes.get(), model_.type, model_.input, stride,
-                            model_.type == Type::kFp8 ? scales.get() : nullptr};
-    *error = LaunchQuantize(
-        {.in = from.get(),
-         .in_stride = stride,
-         .tokens = rows,
-         .width = static_cast<int>(width),
-         .out = out,
-         .order = sorted == nullptr ? nullptr : sorted->order,
-         .order_size = sorted == nullptr ? nullptr : sorted->offsets + sorted->groups,
-         .slots = model_.chosen},
-        stream);
+                      cudaStream_t stream, cudaError_t* error) const {
+    const Activation out = {codes.get(), Type::kFp8, model_.input, stride, scales.get()};
+    *error = LaunchQuantize({.in = from.get(),
+                             .in_stride = stride,
+                             .tokens = rows,
+                             .width = static_cast<int>(width),
+                             .out = out},
+                            stream);
     return out;
   }
 
@@ -285,7 +293,9 @@ class Layers {
   const int64_t hidden_stride_, size_stride_;
   DeviceBuffer<Bf16> router_, x_;
   DeviceBuffer<uint8_t> codes_;
-  DeviceBuffer<float> code_scales_, logits_;
+  DeviceBuffer<float> code_scales_;
+  DeviceBuffer<uint8_t> sorted_;
+  DeviceBuffer<float> sorted_scales_, logits_;
   DeviceBuffer<int32_t> ids_;
   DeviceBuffer<float> scores_;
   DeviceBuffer<unsigned> counters_;

@@ -30,8 +30,7 @@ bool IsValidWeight(const GroupedWeight& weight) {
   }
   if (weight.type == Type::kBf16) return weight.scaling == WeightScaling::kNone;
   return weight.type == Type::kFp8 && weight.scaling != WeightScaling::kNone &&
-         weight.scales != nullptr &&
-         (weight.scaling != WeightScaling::kBlock || IsAligned16(weight.scales));
+         weight.scales != nullptr && IsAligned16(weight.scales);
 }
 
 bool IsValidInput(const GroupedLinearArgs& args) {
@@ -89,6 +88,7 @@ bool IsValid(const GroupedLinearArgs& args) {
   const int64_t input_words = args.weight.stride / 8;  // at most, of 16 bytes
   const int tile = args.config.tile_tokens;
   return IsValidInput(args) && IsValidOutput(args) && AreValidRows(args) &&
+         IsAligned16(args.bias) &&
          args.tokens * input_words <= std::numeric_limits<int32_t>::max() &&
          args.config.stages >= kMinGroupedStages && args.config.ctas >= 1 &&
          (tile == 8 || tile == 16 || tile == 32 || tile == 64 || tile == kPromptTile);

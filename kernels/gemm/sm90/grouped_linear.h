@@ -4,7 +4,7 @@
 // anywhere: it gathers them. With tiles of kPromptTile rows (prompt_kernel.cuh), for prompts, they
 // lie sorted by group. A mixture's layer is then
 //
-//   LaunchQuantize with `order`: x in the order of the groups, in FP8 or in BF16
+//   LaunchQuantize of x (FP8), then LaunchGatherRows with `order`: x in the order of the groups
 //   gate and up with sorted_input and sorted_output, slots 1 and `tokens` the number of pairs
 //   LaunchQuantize of its output (FP8)
 //   down with sorted_input: writes each pair's row to its place
@@ -94,7 +94,8 @@ struct GroupedLinearArgs {
   // BF16, where config.tile_tokens is at most kMostQuantizedTokens: they are quantized on their
   // way, with the bits of LaunchQuantize with kTokenGroup.
   Activation input;
-  const float* bias = nullptr;  // [groups][weight.rows], by physical row; null: none
+  // [groups][weight.rows], by physical row, 16-byte aligned; null: none
+  const float* bias = nullptr;
   GroupedGate gate = GroupedGate::kNone;
   // [pairs][output_stride], 16-byte aligned: BF16 or fp32, with at least weight.rows; of a gated
   // linear weight.rows / 2 in rows of a multiple of kColumnPadding, which are filled with zeros:

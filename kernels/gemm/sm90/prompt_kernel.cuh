@@ -5,7 +5,8 @@
 // split. Three groups of four warps multiply 64 tokens each, wgmma's larger side, by the same
 // weights. So a thread has sums of two tokens alone, and few scales to load, and a tile of few
 // tokens costs no products beyond whole groups. While one group adds its sums in fp32 (FP8) or
-// writes them, the others keep the tensor cores busy.
+// writes them, the others keep the tensor cores busy. The CTAs of a cluster share tokens: the L2
+// cache could not serve each of them, and its reads cost power, of which there is not enough.
 //
 // The rows of a last tile that are not of its group are the next group's, or zeros: wgmma's rows do
 // not meet, and those are not written.
@@ -169,11 +170,15 @@ class PromptGemm {
   // Frees the oldest stage that is in use.
   __device__ void Free() {
     Delay::Wait();
-    const bool arrives = threadIdx.x % kWarpSize == 0;
-    if (arrives) barriers_.empty[free_].Arrive();
+    const int lane = threadIdx.x % kWarpSize;
+    if constexpr (Shape::kCluster == 1) {
+      if (lane == 0) barriers_.empty[free_].Arrive();
+    } else {
+      if (lane < Shape::kCluster) barriers_.empty[free_].ArriveAt(lane);
+    }
     if (++free_ == p_.stages) free_ = 0;
     if constexpr (Shape::kFourBit) {
-      if (arrives) barriers_.multiplied[free_unpacked_].Arrive();
+      if (lane == 0) barriers_.multiplied[free_unpacked_].Arrive();
       if (++free_unpacked_ == kUnpackedStages) free_unpacked_ = 0;
     }
   }
@@ -193,31 +198,31 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   __shared__ PromptBarriers barriers;
   const PromptMemory<Shape> addresses(SharedAddress(memory), params.p.stages);
-  if (threadIdx.x == 0) {
-    barriers.Init(params.p.stages, Shape::kMathWarps, Shape::kRowBlocks);
-  }
+  if (threadIdx.x == 0) barriers.Init<Shape>(params.p.stages);
   __syncthreads();
+  Gather<Shape>();
   if (threadIdx.x < Shape::kMathThreads) {
     TakeRegisters<Shape::kMathRegisters>();
     PromptGemm<Shape, Delay>(params, barriers, addresses).Run();
-    return;
-  }
-  GiveRegisters<Shape::kLoadRegisters>();
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize - Shape::kMathWarps;
-  if constexpr (Shape::kFourBit) {
-    if (warp > 0) {
-      PromptUnpacker<Shape, Delay>(params, barriers, addresses,
-                                   memory + (addresses.extra - addresses.weights))
-          .Run(warp - 1);
-      return;
+  } else {
+    GiveRegisters<Shape::kLoadRegisters>();
+    const int warp = static_cast<int>(threadIdx.x) / kWarpSize - Shape::kMathWarps;
+    if constexpr (Shape::kFourBit) {
+      if (warp > 0) {
+        PromptUnpacker<Shape, Delay>(params, barriers, addresses,
+                                     memory + (addresses.extra - addresses.weights))
+            .Run(warp - 1);
+      }
     }
+    if (threadIdx.x == Shape::kMathThreads) {
+      PromptProducer<Shape, Delay>(params, barriers, addresses).Run();
+    }
+    // The other lanes wait for the producer first: otherwise the compiler may make it wait with
+    // them.
+    __syncwarp();
+    AwaitPredecessor();
   }
-  if (threadIdx.x == Shape::kMathThreads) {
-    PromptProducer<Shape, Delay>(params, barriers, addresses).Run();
-  }
-  // The other lanes wait for the producer first: otherwise the compiler may make it wait with them.
-  __syncwarp();
-  AwaitPredecessor();
+  Gather<Shape>();
 }
 
 }  // namespace millrace::kernels::sm90

@@ -19,13 +19,17 @@ namespace millrace::kernels::sm90 {
 template <GroupedKind kKind, typename Delay>
 cudaError_t LaunchPromptKind(const GroupedLinearArgs& args, cudaStream_t stream) {
   using Shape = PromptShape<kKind>;
-  PromptParams params = {
-      .input = {}, .p = GroupedParamsOf(args), .sorted_output = args.sorted_output};
+  PromptParams params = {.input = {},
+                         .p = GroupedParamsOf(args),
+                         .row_groups = 0,
+                         .sorted_output = args.sorted_output};
   GroupedParams& p = params.p;
   p.row_tiles = static_cast<int>(CeilDiv<int64_t>(args.weight.rows, Shape::kRows));
+  params.row_groups = CeilDiv(p.row_tiles, Shape::kCluster);
   p.stages = std::min(args.config.stages, Shape::kStages);
   const int64_t row_bytes = int64_t{p.chunks} * kChunk;
-  if (!MakeTensorMap(args.input.data, args.tokens, row_bytes, kPromptUnit, 1, &params.input) ||
+  if (!MakeTensorMap(args.input.data, args.tokens, row_bytes, Shape::kBoxTokens, 1,
+                     &params.input) ||
       (!Shape::kFourBit && !MakeTensorMap(args.weight.data, args.weight.groups * args.weight.rows,
                                           row_bytes, Shape::kRows, 1, &p.weight))) {
     return cudaErrorInvalidValue;
@@ -36,8 +40,11 @@ cudaError_t LaunchPromptKind(const GroupedLinearArgs& args, cudaStream_t stream)
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            Shape::kStages * Shape::kStageBytes + Shape::kUnpackedBytes);
   if (error != cudaSuccess) return error;
-  return LaunchDependent(kernel, dim3(GroupedCtas(args, p.row_tiles)), dim3(Shape::kThreads),
-                         p.stages * Shape::kStageBytes + Shape::kUnpackedBytes, stream, params);
+  const unsigned clusters = std::clamp(static_cast<unsigned>(args.config.ctas / Shape::kCluster),
+                                       1U, GroupedCtas(args, params.row_groups));
+  return LaunchDependentClusters(
+      kernel, dim3(Shape::kCluster), dim3(clusters * Shape::kCluster), dim3(Shape::kThreads),
+      p.stages * Shape::kStageBytes + Shape::kUnpackedBytes, stream, params);
 }
 
 }  // namespace millrace::kernels::sm90

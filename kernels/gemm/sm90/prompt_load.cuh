@@ -31,7 +31,7 @@ class PromptProducer {
     WaitForPredecessor();
     int wave = 0, number = NumberOf(wave);
     int4 entry = EntryOf(number);  // as long as the list may be, so it may be read
-    const int tiles = p_.row_tiles * TileCount();
+    const int tiles = params_.row_groups * TileCount();
     while (number < tiles) {
       const GroupedTile tile = TileOf(number, entry);
       number = NumberOf(++wave);
@@ -46,32 +46,37 @@ class PromptProducer {
   }
 
  private:
-  // Returns the number of this CTA's tile among those of each wave. The tiles of a group that have
-  // the same weights are neighbours and may differ in size, so a CTA's place moves from wave to
-  // wave.
+  // Returns this CTA's number in its cluster.
+  __device__ static int Part() { return blockIdx.x % Shape::kCluster; }
+
+  // Returns the number of this cluster's tiles among those of each wave. The tiles of a group that
+  // have the same weights are neighbours and may differ in size, so a cluster's place moves from
+  // wave to wave.
   __device__ static int NumberOf(int wave) {
-    const auto ctas = static_cast<int>(gridDim.x);
-    return wave * ctas + static_cast<int>((blockIdx.x + wave * 37u) % gridDim.x);
+    const unsigned clusters = gridDim.x / Shape::kCluster;
+    return static_cast<int>(wave * clusters +
+                            (blockIdx.x / Shape::kCluster + wave * 37u) % clusters);
   }
   __device__ int TileCount() const {
     return p_.groups.order == nullptr ? CeilDiv(p_.tokens, kPromptTile) : *p_.groups.tile_count;
   }
   __device__ int4 EntryOf(int number) const {
     if (p_.groups.order == nullptr) return make_int4(0, 0, 0, p_.tokens);
-    return reinterpret_cast<const int4*>(p_.groups.tiles)[number / p_.row_tiles];
+    return reinterpret_cast<const int4*>(p_.groups.tiles)[number / params_.row_groups];
   }
   // Divides a group's rows into as many tiles as the list has, of about as many units of
-  // kPromptUnit rows each. Numbers are as in grouped_load.cuh.
+  // kPromptUnit rows each. Numbers are as in grouped_load.cuh. A cluster's last tile of rows may
+  // lie behind the weight's, and is not written then.
   __device__ GroupedTile TileOf(int number, const int4& entry) const {
     const GroupTile group = {
         .group = entry.x, .first_tile = entry.y, .first_row = entry.z, .rows = entry.w};
     const int tiles = CeilDiv(group.rows, kPromptTile), units = CeilDiv(group.rows, kPromptUnit);
-    const int of_group = number - group.first_tile * p_.row_tiles;
+    const int of_group = number - group.first_tile * params_.row_groups;
     const int tile = of_group % tiles;
     const int first = tile * units / tiles * kPromptUnit;
     const int end = min((tile + 1) * units / tiles * kPromptUnit, group.rows);
     return {.group = group.group,
-            .row_tile = of_group / tiles,
+            .row_tile = of_group / tiles * Shape::kCluster + Part(),
             .first = group.first_row + first,
             .count = end - first};
   }
@@ -98,8 +103,14 @@ class PromptProducer {
     }
 #pragma unroll 1
     for (int i = 0; i < units; ++i) {
-      CopyBox(memory_.Inputs(stage) + i * kPromptUnit * kChunk, params_.input, 0,
-              tile.first + i * kPromptUnit, step, full, EvictLast());
+      const int token = i * kPromptUnit + Part() * Shape::kBoxTokens;
+      const uint32_t to = memory_.Inputs(stage) + token * kChunk;
+      if constexpr (Shape::kCluster == 1) {
+        CopyBox(to, params_.input, 0, tile.first + token, step, full, EvictLast());
+      } else {
+        CopyBoxToCluster(to, params_.input, 0, tile.first + token, step, full, EvictLast(),
+                         (1 << Shape::kCluster) - 1);
+      }
     }
     if constexpr (Shape::kBlocks) {
       CopyWeightScales(tile, step, stage, gated);
@@ -131,7 +142,7 @@ class PromptProducer {
   // A tile's rows are of one block, of a gated linear for each factor.
   __device__ void CopyWeightScales(const GroupedTile& tile, int step, int stage, bool gated) const {
     const int factors = gated ? 2 : 1;
-    const int first_row = tile.row_tile * Shape::kRows / factors;
+    const int first_row = min(tile.row_tile, p_.row_tiles - 1) * Shape::kRows / factors;
     const int column = step / Shape::kCopiedScales * Shape::kCopiedScales;
     for (int factor = 0; factor < factors; ++factor) {
       const int64_t row_block =
@@ -182,21 +193,40 @@ class PromptUnpacker {
     // stmatrix: a lane has the address of row lane % 8 of matrix lane / 8; of each 16 rows and 16
     // columns matrix 1 is eight rows on, 2 eight columns, 3 both.
     const uint32_t row = to + (lane / 8 % 2 * 8 + lane % 8) * kChunk;
+    constexpr int kParts = 4;
+    static_assert(kParts * 16 == kFourBitRows);
+    FourBitScales<Shape::kFourBitType, Shape::kGroup> scales[kParts];
+    uint4 codes[kParts];
 #pragma unroll
-    for (int i = 0; i < kFourBitRows / 16; ++i) {
-      FourBitScales<Shape::kFourBitType, Shape::kGroup> scales;
-      scales.Read(half + Shape::kCodeBytes - kFourBitCodeBytes, 16 * i + lane / 4);
-      const uint4 codes = *reinterpret_cast<const uint4*>(half + (i * kWarpSize + lane) * 16);
-      const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+    for (int i = 0; i < kParts; ++i) {
+      scales[i].Read(half + Shape::kCodeBytes - kFourBitCodeBytes, 16 * i + lane / 4);
+      codes[i] = *reinterpret_cast<const uint4*>(half + (i * kWarpSize + lane) * 16);
+    }
+    // A group of 128 columns has one scale, which is computed with the first word.
+    constexpr int kFirst = Shape::kGroup == 128 ? 0 : 4 * kHalf;
+    const auto unpack = [&](auto unpack_word) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        // A group of 128 columns has one scale, which is computed with the first word.
-        constexpr int kFirst = Shape::kGroup == 128 ? 0 : 4 * kHalf;
-        uint32_t values[4];
-        scales.Unpack(words[k], kFirst + k, p_.four_bit_scale, values);
-        StoreMatrices(row + i * 16 * kChunk + ((2 * k + lane / 16) ^ lane % 8) * 16, values[0],
-                      values[1], values[2], values[3]);
+      for (int i = 0; i < kParts; ++i) {
+        const uint32_t words[4] = {codes[i].x, codes[i].y, codes[i].z, codes[i].w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          uint32_t values[4];
+          unpack_word(scales[i], words[k], kFirst + k, values);
+          StoreMatrices(row + i * 16 * kChunk + ((2 * k + lane / 16) ^ lane % 8) * 16, values[0],
+                        values[1], values[2], values[3]);
+        }
       }
+    };
+    const bool small = scales[0].AreSmall() && scales[1].AreSmall() && scales[2].AreSmall() &&
+                       scales[3].AreSmall();
+    if (Shape::kFourBitType == FourBitType::kMxfp4 && __all_sync(kFullWarp, small)) {
+      unpack([](auto& own, uint32_t word, int step, uint32_t(&values)[4]) {
+        own.UnpackSmall(word, step, values);
+      });
+    } else {
+      unpack([&](auto& own, uint32_t word, int step, uint32_t(&values)[4]) {
+        own.Unpack(word, step, p_.four_bit_scale, values);
+      });
     }
     __syncwarp();
     Delay::Wait();

@@ -59,12 +59,12 @@ class PromptWriter {
   __device__ void Write(const float (&sums)[kRows / 2]) const {
     // Columns of the output that are stored together.
     constexpr int kColumns = 32;
-    if (p_.output.gate != GroupedGate::kNone) {
-#pragma unroll
-      for (int first = 0; first < kRows; first += 2 * kColumns) {
-        if (first_row_ + first >= p_.rows) return;
-        WriteGated(first, &sums[first / 2]);
-      }
+    if (p_.output.gate == GroupedGate::kSilu) {
+      WriteGatedTile<GroupedGate::kSilu>(sums);
+    } else if (p_.output.gate == GroupedGate::kGeluTanh) {
+      WriteGatedTile<GroupedGate::kGeluTanh>(sums);
+    } else if (p_.output.gate == GroupedGate::kClampedSwish) {
+      WriteGatedTile<GroupedGate::kClampedSwish>(sums);
     } else if (p_.output.fp32) {
 #pragma unroll
       for (int first = 0; first < kRows; first += 8) {
@@ -83,7 +83,7 @@ class PromptWriter {
   // Fills the columns of a gated linear's output behind those of the weight with zeros, with the
   // last tile of rows.
   __device__ void WritePadding() const {
-    if (p_.output.gate == GroupedGate::kNone || tile_.row_tile + 1 < p_.row_tiles) return;
+    if (p_.output.gate == GroupedGate::kNone || tile_.row_tile + 1 != p_.row_tiles) return;
     const int element = p_.output.scale != nullptr ? 1 : 2;  // bytes
     const int words = static_cast<int>(p_.output.stride - p_.rows / 2) * element / 8;
     const int first = threadIdx.x / 128 * kPromptUnit;
@@ -124,24 +124,45 @@ class PromptWriter {
     }
     return values;
   }
-  // Scales and biases are 4-byte aligned.
-  __device__ static float2 PairAt(const float* from) { return make_float2(from[0], from[1]); }
+  __device__ static float2 PairAt(const float* from) {
+    return *reinterpret_cast<const float2*>(from);
+  }
+
+  // An instance for each function: with branches in between the steps of one pair of factors would
+  // wait for those of the pair before.
+  template <GroupedGate kGate>
+  __device__ void WriteGatedTile(const float (&sums)[kRows / 2]) const {
+#pragma unroll
+    for (int first = 0; first < kRows; first += 64) {
+      if (first_row_ + first >= p_.rows) return;
+      WriteGated<kGate>(first, &sums[first / 2]);
+    }
+  }
 
   // Joins 64 rows to 32 columns.
+  template <GroupedGate kGate>
   __device__ void WriteGated(int first, const float* sums) const {
-    const bool fp8 = p_.output.scale != nullptr;
-    const float inverse = fp8 ? Fp8Inverse(*p_.output.scale) : 1;
-    uint32_t words[2][4];  // of a token: two neighbouring columns of each eight
+    float2 joined[2][4];  // of a token: two neighbouring columns of each eight
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const Values gate = ValuesOf(first + 16 * i, sums + 8 * i);
       const Values up = ValuesOf(first + 16 * i + 8, sums + 8 * i + 4);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float joined[2] = {JoinFactors(p_.output.gate, gate.of[half][0], up.of[half][0]),
-                                 JoinFactors(p_.output.gate, gate.of[half][1], up.of[half][1])};
-        words[half][i] = fp8 ? Fp8Codes2(make_float2(joined[0], joined[1]), inverse)
-                             : Bf16Pair(joined[0], joined[1]);
+        joined[half][i] = make_float2(JoinFactors(kGate, gate.of[half][0], up.of[half][0]),
+                                      JoinFactors(kGate, gate.of[half][1], up.of[half][1]));
+      }
+    }
+    const bool fp8 = p_.output.scale != nullptr;
+    uint32_t words[2][4];
+    if (fp8) {
+      const float inverse = Fp8Inverse(*p_.output.scale);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) words[i / 4][i % 4] = Fp8Codes2(joined[i / 4][i % 4], inverse);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        words[i / 4][i % 4] = Bf16Pair(joined[i / 4][i % 4].x, joined[i / 4][i % 4].y);
       }
     }
     const int column = (first_row_ + first) / 2 + Lane() % 4 * 8;

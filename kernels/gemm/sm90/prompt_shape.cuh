@@ -18,8 +18,9 @@
 namespace millrace::kernels::sm90 {
 
 struct PromptParams {
-  CUtensorMap input;  // boxes of kPromptUnit tokens and a chunk
+  CUtensorMap input;  // boxes of kBoxTokens tokens and a chunk
   GroupedParams p;    // its weight has boxes of kRows rows and a chunk
+  int row_groups;     // of the row tiles that a cluster's CTAs take together
   bool sorted_output;
 };
 
@@ -47,6 +48,10 @@ struct PromptShape {
   // A thread's sums are kRows / 2, of FP8 twice, in the tensor cores and in fp32. Four bits: whole
   // blocks of kFourBitRows. ptxas refuses 256 rows of BF16 in a CTA of 512 threads.
   static constexpr int kRows = kFp8 ? 128 : 192;
+  // The CTAs of a cluster have neighbouring rows of weights for the same tokens, and each copies a
+  // part of these for all of them.
+  static constexpr int kCluster = kFourBit ? 1 : 2;
+  static constexpr int kBoxTokens = kPromptUnit / kCluster;
   static constexpr int kMathWarps = 4 * kPromptUnits;
   static constexpr int kMathThreads = kMathWarps * kWarpSize;
   static constexpr int kThreads = kMathThreads + 128;
@@ -81,20 +86,23 @@ struct PromptShape {
 
 struct PromptBarriers {
   Barrier full[kMaxStages];             // completes when a stage has arrived
-  Barrier empty[kMaxStages];            // completes when all warps have read it
+  Barrier empty[kMaxStages];            // completes when all warps of the cluster have read it
   Barrier unpacked[kUnpackedStages];    // completes when four-bit weights are unpacked
   Barrier multiplied[kUnpackedStages];  // completes when all warps have multiplied by them
   int4 tile[kMaxStages];                // the GroupedTile that a stage belongs to; no rows: the end
 
   // Runs on one thread.
-  __device__ void Init(int stages, int math_warps, int unpacking_warps) {
+  template <typename Shape>
+  __device__ void Init(int stages) {
     for (int i = 0; i < stages; ++i) {
       full[i].Init(1);
-      empty[i].Init(math_warps + unpacking_warps);
+      empty[i].Init(Shape::kMathWarps * Shape::kCluster + Shape::kRowBlocks);
     }
-    for (int i = 0; i < kUnpackedStages; ++i) {
-      unpacked[i].Init(max(unpacking_warps, 1) * kWarpSize);
-      multiplied[i].Init(math_warps);
+    if constexpr (Shape::kFourBit) {
+      for (int i = 0; i < kUnpackedStages; ++i) {
+        unpacked[i].Init(Shape::kRowBlocks * kWarpSize);
+        multiplied[i].Init(Shape::kMathWarps);
+      }
     }
     FenceBarrierInit();
   }
