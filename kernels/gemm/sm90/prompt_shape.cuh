@@ -35,15 +35,14 @@ template <GroupedKind kOperands>
 struct PromptShape {
   static constexpr GroupedKind kKind = kOperands;
   static_assert(kKind != GroupedKind::kFp8BlockOfBf16);
-  static constexpr bool kBlocks = kKind == GroupedKind::kFp8Block;
-  static constexpr bool kFp8 = kKind == GroupedKind::kFp8 || kBlocks;
-  static constexpr bool kFourBit = !kFp8 && kKind != GroupedKind::kBf16;
-  static constexpr FourBitType kFourBitType =
-      kKind == GroupedKind::kMxfp4 ? FourBitType::kMxfp4 : FourBitType::kInt4;
-  static constexpr int kGroup = kKind == GroupedKind::kInt4By128  ? 128
-                                : kKind == GroupedKind::kInt4By64 ? 64
-                                                                  : 32;
-  static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
+  // What the kind means for the elements is the same in the kernel for smaller tiles.
+  using Elements = GroupedShape<kKind, 8>;
+  static constexpr bool kBlocks = Elements::kBlocks;
+  static constexpr bool kFp8 = Elements::kFp8;
+  static constexpr bool kFourBit = Elements::kFourBit;
+  static constexpr FourBitType kFourBitType = Elements::kFourBitType;
+  static constexpr int kGroup = Elements::kGroup;
+  static constexpr Type kType = Elements::kType;  // of the products
 
   // A thread's sums are kRows / 2, of FP8 twice, in the tensor cores and in fp32. Four bits: whole
   // blocks of kFourBitRows. ptxas refuses 256 rows of BF16 in a CTA of 512 threads.
@@ -66,8 +65,7 @@ struct PromptShape {
   static constexpr int kInputBytes = kPromptTile * kChunk;
   static constexpr int kRowBlocks = kFourBit ? kRows / kFourBitRows : 0;
   static constexpr int kCodeBytes = kFourBitCodeBytes / 2;
-  static constexpr int kBlockBytes =
-      FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();
+  static constexpr int kBlockBytes = Elements::kFourBitBlockBytes;
   static constexpr int kHalfBytes = kBlockBytes - kCodeBytes;
   static_assert(kHalfBytes % 16 == 0);
   // With block scales: four neighbouring ones of the gate's rows, of the other factor's, and those
