@@ -209,20 +209,22 @@ TEST(Quantize, RoundsFloatsOnce) {
 
 // Many rows go through another kernel than few.
 TEST(Quantize, RowsBitsDependOnTheRowAlone) {
-  constexpr int kTokens = 515, kWidth = 1032;
-  const TestProduct in(kTokens, kWidth, false, 1);
-  for (const Scaling scaling : kAllScalings) {
-    SCOPED_TRACE(ScalingName(scaling));
-    const TestActivation all(kTokens, kWidth, scaling);
-    ASSERT_EQ(LaunchQuantize({in.data.get(), in.stride, kTokens, kWidth, all.view}, nullptr),
-              cudaSuccess);
-    EXPECT_TRUE(all.data.GuardsIntact());
-    EXPECT_TRUE(all.scales.GuardsIntact());
-    for (const int token : {0, 1, 257, 514}) {
-      const TestActivation alone(1, kWidth, scaling);
-      const Bf16* row = in.data.get() + token * in.stride;
-      ASSERT_EQ(LaunchQuantize({row, in.stride, 1, kWidth, alone.view}, nullptr), cudaSuccess);
-      EXPECT_EQ(alone.RowBytes(0), all.RowBytes(token)) << "row " << token;
+  constexpr int kTokens = 515;
+  for (const int width : {24, 768, 1032, 2056}) {
+    const TestProduct in(kTokens, width, false, 1);
+    for (const Scaling scaling : kAllScalings) {
+      SCOPED_TRACE(Name(kTokens, width, scaling));
+      const TestActivation all(kTokens, width, scaling);
+      ASSERT_EQ(LaunchQuantize({in.data.get(), in.stride, kTokens, width, all.view}, nullptr),
+                cudaSuccess);
+      EXPECT_TRUE(all.data.GuardsIntact());
+      EXPECT_TRUE(all.scales.GuardsIntact());
+      for (const int token : {0, 1, 257, 514}) {
+        const TestActivation alone(1, width, scaling);
+        const Bf16* row = in.data.get() + token * in.stride;
+        ASSERT_EQ(LaunchQuantize({row, in.stride, 1, width, alone.view}, nullptr), cudaSuccess);
+        EXPECT_EQ(alone.RowBytes(0), all.RowBytes(token)) << "row " << token;
+      }
     }
   }
 }
@@ -339,6 +341,37 @@ TEST(GatherRows, CopiesRowsWithTheirScales) {
       for (int r = 0; r < rows; ++r) EXPECT_EQ(out.RowBytes(r), in.RowBytes(indices[r])) << r;
       EXPECT_TRUE(out.data.GuardsIntact());
       EXPECT_TRUE(out.scales.GuardsIntact());
+    }
+  }
+}
+
+// Rows of pairs, by a list of which a part counts.
+TEST(GatherRows, CopiesTheTokensOfPairs) {
+  constexpr int kSlots = 3;
+  for (const int tokens : {7, 400}) {  // many rows go through another kernel
+    const int pairs = tokens * kSlots, grouped = pairs - 5;
+    std::vector<int32_t> order(pairs, -1);
+    for (int i = 0; i < grouped; ++i) order[i] = i * 11 % pairs;
+    const DeviceBuffer<int32_t> indices(order), count(std::vector<int32_t>{grouped});
+    for (const int width : {136, 2048, 2880}) {
+      const TestProduct values(tokens, width, false, 1);
+      for (const Scaling scaling : kAllScalings) {
+        SCOPED_TRACE(Name(tokens, width, scaling));
+        const TestActivation in(tokens, width, scaling), out(pairs, width, scaling);
+        ASSERT_EQ(
+            LaunchQuantize({values.data.get(), values.stride, tokens, width, in.view}, nullptr),
+            cudaSuccess);
+        ASSERT_EQ(
+            LaunchGatherRows({in.view, tokens, indices.get(), pairs, out.view, kSlots, count.get()},
+                             nullptr),
+            cudaSuccess);
+        for (int i = 0; i < grouped; i += std::max(1, grouped / 9)) {
+          EXPECT_EQ(out.RowBytes(i), in.RowBytes(order[i] / kSlots)) << "row " << i;
+        }
+        EXPECT_EQ(out.RowBytes(grouped)[0], 0xff);  // not written
+        EXPECT_TRUE(out.data.GuardsIntact());
+        EXPECT_TRUE(out.scales.GuardsIntact());
+      }
     }
   }
 }

@@ -127,20 +127,35 @@ __device__ inline uint32_t Mxfp4Scale(uint32_t code) {
   return Twice(bits);
 }
 
-// Unpacks a word of kMxfp4. The exponent's and mantissa's bits of E2M1 in the place of BF16's
-// lowest ones are the value times 2^-126, also for E2M1's subnormal 0.5.
-__device__ inline void UnpackMxfp4(uint32_t word, const uint32_t (&scales)[2],
-                                   uint32_t (&values)[4]) {
+// Returns the values of a word of kMxfp4 times 2^-126: the exponent's and mantissa's bits of E2M1
+// in the place of BF16's lowest ones, also for E2M1's subnormal 0.5.
+__device__ inline void Mxfp4Steps(uint32_t word, uint32_t (&values)[4]) {
   constexpr uint32_t kMask = 0x81c081c0;
-  constexpr uint32_t kBias = 0x7e807e80;  // 2^126, twice
   values[0] = word & kMask;
   values[1] = word << 3 & kMask;
   values[2] = word << 6 & kMask;
   values[3] = (word << 1 & 0x80008000) | (word >> 5 & 0x01000100) | (word >> 4 & 0x00c000c0);
+}
+
+// Unpacks a word of kMxfp4.
+__device__ inline void UnpackMxfp4(uint32_t word, const uint32_t (&scales)[2],
+                                   uint32_t (&values)[4]) {
+  constexpr uint32_t kBias = 0x7e807e80;  // 2^126, twice
+  Mxfp4Steps(word, values);
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
     values[pair] = MultiplyPairs(MultiplyPairs(values[pair], kBias), scales[pair % 2]);
   }
+}
+
+// The same with half the products, for scales below 2: times 2^126 they are BF16, twice in
+// `scales`.
+__device__ inline uint32_t Mxfp4SmallScale(uint32_t code) { return Twice((code + 126) << 7); }
+__device__ inline void UnpackSmallMxfp4(uint32_t word, const uint32_t (&scales)[2],
+                                        uint32_t (&values)[4]) {
+  Mxfp4Steps(word, values);
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) values[pair] = MultiplyPairs(values[pair], scales[pair % 2]);
 }
 
 // Unpacks codes of one thread, with the scales of the two rows of a block at hand: kType, kGroup.
@@ -190,6 +205,17 @@ class FourBitScales {
       }
       UnpackInt4(word, current_, values);
     }
+  }
+
+  // kMxfp4: returns whether UnpackSmall gives the same.
+  __device__ bool AreSmall() const {
+    return kType == FourBitType::kMxfp4 && ((stored_[0][0] | stored_[1][0]) & 0x80808080) == 0;
+  }
+  __device__ void UnpackSmall(uint32_t word, int step, uint32_t (&values)[4]) const {
+    const int at = 8 * (step * 16 / kGroup);
+    const uint32_t scales[2] = {Mxfp4SmallScale(stored_[0][0] >> at & 0xff),
+                                Mxfp4SmallScale(stored_[1][0] >> at & 0xff)};
+    UnpackSmallMxfp4(word, scales, values);
   }
 
  private:

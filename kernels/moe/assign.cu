@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kThreads = kMaxAssignedGroups;  // a thread for each group
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kPairsPerThread = 8;  // neighbouring ones, of which a thread keeps the order
+constexpr int kInFlight = 8;  // of a thread's loads
 
 // What a group's CTA knows of it and of those before it.
 struct Place {
@@ -22,13 +22,32 @@ struct Place {
   int tiles, first_tile;
 };
 
-// Counts the pairs of all groups.
-__device__ void Count(const AssignArgs& args, int (&counts)[kMaxAssignedGroups]) {
+// A bit for each pair: whether it belongs to the CTA's group.
+using Marks = unsigned[kMaxPairs / kWarpSize];
+
+// Counts the pairs of all groups, and marks those of `group`. Reads ids once: they come from the L2
+// cache.
+__device__ void Count(const AssignArgs& args, int group, int (&counts)[kMaxAssignedGroups],
+                      Marks& marks) {
   counts[threadIdx.x] = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < args.rows.pairs; i += kThreads) {
-    const int group = args.ids[i] - args.first_expert;
-    if (group >= 0 && group < args.rows.groups) atomicAdd(&counts[group], 1);
+  const int lane = threadIdx.x % kWarpSize, pairs = args.rows.pairs;
+  for (int first = static_cast<int>(threadIdx.x) - lane; first < pairs;
+       first += kThreads * kInFlight) {
+    int of_pairs[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int pair = first + i * kThreads + lane;
+      of_pairs[i] = pair < pairs ? args.ids[pair] - args.first_expert : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int word = (first + i * kThreads) / kWarpSize, other = of_pairs[i];
+      if (first + i * kThreads >= pairs) break;
+      const unsigned mine = __ballot_sync(kFullWarp, other == group);
+      if (lane == 0) marks[word] = mine;
+      if (other >= 0 && other < args.rows.groups) atomicAdd(&counts[other], 1);
+    }
   }
   __syncthreads();
 }
@@ -53,8 +72,9 @@ __device__ Place Find(const AssignArgs& args, int group, const int (&counts)[kMa
           .first_tile = sums[1]};
 }
 
-// Returns the sum of `value` over the threads before this one; *total over all.
-__device__ int SumBefore(int value, int (&of_warps)[kWarps], int* total) {
+// Returns the sum of `value` over the threads before this one.
+__device__ int SumBefore(int value) {
+  __shared__ int of_warps[kWarps];
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   int sum = value;  // of the lanes up to this one
 #pragma unroll
@@ -64,46 +84,36 @@ __device__ int SumBefore(int value, int (&of_warps)[kWarps], int* total) {
   }
   if (lane == kWarpSize - 1) of_warps[warp] = sum;
   __syncthreads();
-  int before = 0, all = 0;
+  int before = 0;
 #pragma unroll
   for (int i = 0; i < kWarps; ++i) {
     if (i < warp) before += of_warps[i];
-    all += of_warps[i];
   }
-  __syncthreads();  // `of_warps` may be written again
-  *total = all;
   return before + sum - value;
 }
 
-// Writes the group's pairs in ascending order.
-__device__ void WriteOrder(const AssignArgs& args, int group, const Place& place) {
-  __shared__ int of_warps[kWarps];
-  const int pairs = args.rows.pairs;
-  int written = 0;
-  for (int first = 0; first < pairs && written < place.rows; first += kThreads * kPairsPerThread) {
-    const int begin = first + static_cast<int>(threadIdx.x) * kPairsPerThread;
-    unsigned mine = 0;  // a bit for each pair
-#pragma unroll
-    for (int i = 0; i < kPairsPerThread; ++i) {
-      const int pair = begin + i;
-      if (pair < pairs && args.ids[pair] - args.first_expert == group) mine |= 1u << i;
+// Writes the group's pairs in ascending order: a thread those of neighbouring words.
+__device__ void WriteOrder(const AssignArgs& args, const Place& place, const Marks& marks) {
+  const int words = CeilDiv(args.rows.pairs, kWarpSize), own_words = CeilDiv(words, kThreads);
+  const int begin = static_cast<int>(threadIdx.x) * own_words;
+  const int end = min(begin + own_words, words);
+  int rows = 0;
+  for (int i = begin; i < end; ++i) rows += __popc(marks[i]);
+  int at = place.first_row + SumBefore(rows);
+  for (int i = begin; i < end; ++i) {
+    for (unsigned left = marks[i]; left != 0; left &= left - 1) {
+      args.rows.order[at++] = i * kWarpSize + __ffs(static_cast<int>(left)) - 1;
     }
-    int total;
-    int at = place.first_row + written + SumBefore(__popc(mine), of_warps, &total);
-#pragma unroll
-    for (int i = 0; i < kPairsPerThread; ++i) {
-      if (mine >> i & 1) args.rows.order[at++] = begin + i;
-    }
-    written += total;
   }
 }
 
 // A CTA for each group.
 __global__ void __launch_bounds__(kThreads) AssignKernel(AssignArgs args) {
   __shared__ int counts[kMaxAssignedGroups];
+  __shared__ Marks marks;
   const int group = static_cast<int>(blockIdx.x);
   AwaitPredecessor();
-  Count(args, counts);
+  Count(args, group, counts, marks);
   const Place place = Find(args, group, counts);
   const GroupTile tile = {.group = group,
                           .first_tile = place.first_tile,
@@ -119,7 +129,7 @@ __global__ void __launch_bounds__(kThreads) AssignKernel(AssignArgs args) {
       *args.rows.tile_count = place.first_tile + place.tiles;
     }
   }
-  WriteOrder(args, group, place);
+  WriteOrder(args, place, marks);
 }
 
 __global__ void __launch_bounds__(kAssignThreads) AssignFewKernel(AssignArgs args) {

@@ -22,7 +22,7 @@ inline constexpr int kFewPairs = 512;
 // rows.tile_rows rows of one group.
 //
 // Of more than few pairs each group's CTA counts all by itself, so none waits for another; sums are
-// of integers, so the result is the same each time. Reads ids a few times, from the L2 cache.
+// of integers, so the result is the same each time.
 struct AssignArgs {
   const int32_t* ids;  // [rows.pairs], 4-byte aligned
   int first_expert;

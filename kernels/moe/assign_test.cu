@@ -45,7 +45,7 @@ TEST(AssignTest, MatchesItsDefinition) {
     for (const int slots : {1, 2, 8, 16}) {
       for (const int tokens : {1, 2, 5, 64, 333, 4096, 8192}) {
         const std::vector<int32_t> ids = RandomIds(tokens, slots, groups, tokens + slots);
-        for (const int tile_rows : {8, 128}) {
+        for (const int tile_rows : {8, 192}) {
           ExpectAssigned(ids, 0, groups, tile_rows);
           if (HasFatalFailure()) return;
         }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/grouped_test_util.h"
 #include "kernels/gemm/sm90/grouped_linear.h"
@@ -41,6 +42,8 @@ class Mixture {
         x_(kMaxTokens * kHiddenStride),
         quantized_(kMaxTokens * kHiddenStride),
         quantized_scales_(kHiddenStride / 128 * kMaxTokens),
+        sorted_(kMaxTokens * kChosen * kHiddenStride * 2),
+        sorted_scales_(kHiddenStride / 128 * PaddedTokens(kMaxTokens * kChosen)),
         logits_(kMaxTokens * kExperts),
         ids_(kMaxTokens * kChosen),
         scores_(kMaxTokens * kChosen),
@@ -91,12 +94,18 @@ class Mixture {
               "route");
     if (!at_once) CheckCuda(LaunchAssign(assign, stream), "assign");
     const sm90::GroupedConfig config = {tile, 16, 264};
+    const bool sorted = tile == sm90::kPromptTile;
+    const int pairs = tokens * kChosen;
+    const Activation input = sorted ? Sorted(rows, stream)
+                                    : Quantized(tile, x_, tokens, kHidden, kHiddenStride,
+                                                quantized_, quantized_scales_, stream);
     CheckCuda(LaunchGroupedLinear({.weight = gate_up_.Weight(),
                                    .rows = &rows.view,
-                                   .tokens = tokens,
-                                   .slots = kChosen,
-                                   .input = Quantized(tile, x_, tokens, kHidden, kHiddenStride,
-                                                      quantized_, quantized_scales_, stream),
+                                   .tokens = sorted ? pairs : tokens,
+                                   .slots = sorted ? 1 : kChosen,
+                                   .sorted_input = sorted,
+                                   .sorted_output = sorted,
+                                   .input = input,
                                    .bias = gate_up_.bias(),
                                    .gate = GroupedGate::kClampedSwish,
                                    .output = hidden_.get(),
@@ -105,11 +114,11 @@ class Mixture {
                                    .config = config},
                                   stream),
               "gate and up");
-    const int pairs = tokens * kChosen;
     CheckCuda(LaunchGroupedLinear({.weight = down_.Weight(),
                                    .rows = &rows.view,
                                    .tokens = pairs,
                                    .slots = 1,
+                                   .sorted_input = sorted,
                                    .input = Quantized(tile, hidden_, pairs, kSize, kSizeStride,
                                                       codes_, codes_scales_, stream),
                                    .bias = down_.bias(),
@@ -162,6 +171,26 @@ class Mixture {
   }
 
  private:
+  // Returns x by group as a linear's input.
+  Activation Sorted(const DeviceRows& rows, cudaStream_t stream) const {
+    const int pairs = rows.view.pairs, tokens = pairs / kChosen;
+    const Activation in = Quantized(sm90::kPromptTile, x_, tokens, kHidden, kHiddenStride,
+                                    quantized_, quantized_scales_, stream);
+    Activation out = in;
+    out.data = sorted_.get();
+    if (out.scales != nullptr) out.scales = sorted_scales_.get();
+    CheckCuda(LaunchGatherRows({.in = in,
+                                .tokens = tokens,
+                                .indices = rows.view.order,
+                                .rows = pairs,
+                                .out = out,
+                                .slots = kChosen,
+                                .count = rows.view.offsets + kExperts},
+                               stream),
+              "gather");
+    return out;
+  }
+
   // Returns the rows as a linear's input, quantized where the form says so and the linear does not.
   Activation Quantized(int tile, const DeviceBuffer<Bf16>& from, int rows, int width,
                        int64_t stride, const DeviceBuffer<uint8_t>& codes,
@@ -184,7 +213,9 @@ class Mixture {
   const DeviceBuffer<float> router_;
   DeviceBuffer<Bf16> x_;
   DeviceBuffer<uint8_t> quantized_;
-  DeviceBuffer<float> quantized_scales_, logits_;
+  DeviceBuffer<float> quantized_scales_;
+  DeviceBuffer<uint8_t> sorted_;
+  DeviceBuffer<float> sorted_scales_, logits_;
   DeviceBuffer<int32_t> ids_;
   DeviceBuffer<float> scores_;
   DeviceBuffer<unsigned> counters_;
@@ -213,7 +244,7 @@ TEST(MixtureTest, AddsTheExpertsOutputsInAGraph) {
     const std::vector<Bf16> sets[2] = {RandomTokens(20), RandomTokens(21)};
     std::vector<float> first[2];  // of the largest number of tokens, by set
     for (const int tokens : {kMaxTokens, 1, 2, 8, 33}) {
-      for (const int tile : {8, 128}) {
+      for (const int tile : {8, sm90::kPromptTile}) {
         SCOPED_TRACE(testing::Message() << form.name << ", " << tokens << " tokens, tile " << tile);
         const DeviceRows rows(tokens * kChosen, kExperts, tile);
         mixture.Upload(sets[0]);

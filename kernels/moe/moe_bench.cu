@@ -3,10 +3,10 @@
 // the weights of as many layers as make them cold. Routing is uniform, by random routers. Bytes are
 // those of the experts that were chosen and of the router.
 //
-//   kernels_moe_bench [mixtral|qwen3|oss|dense]...
+//   kernels_moe_bench [mixtral|qwen3|oss|dense]... [tokens]...
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <set>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/bench_util.h"
+#include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/grouped_test_util.h"
 #include "kernels/gemm/sm90/grouped_linear.h"
@@ -56,7 +57,7 @@ const Model kModels[] = {
      std::nullopt},
     {"gpt-oss-20b MXFP4", "oss", 32, 4, 2880, 2880, Type::kBf16, kNone, Scaling::kNone, kMxfp4},
 };
-constexpr int kTokens[] = {1, 2, 4, 8, 16, 32, 64, 256, 4096};
+constexpr int kTokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
 constexpr int kMostTokens = 4096;
 constexpr size_t kMostWeightBytes = size_t{24} << 30;
 
@@ -114,6 +115,8 @@ class Layers {
         x_(kMostTokens * hidden_stride_),
         codes_(kMostTokens * hidden_stride_),
         code_scales_(hidden_stride_ / 128 * kMostTokens),
+        sorted_(kMostTokens * model.chosen * hidden_stride_ * (model.type == Type::kFp8 ? 1 : 2)),
+        sorted_scales_(hidden_stride_ / 128 * kMostTokens * model.chosen),
         logits_(kMostTokens * model.experts),
         ids_(kMostTokens * model.chosen),
         scores_(kMostTokens * model.chosen),
@@ -160,31 +163,42 @@ class Layers {
   cudaError_t Assign(const DeviceRows& rows, cudaStream_t stream) const {
     return LaunchAssign({.ids = ids_.get(), .first_expert = 0, .rows = rows.view}, stream);
   }
-  // Returns a linear's input. With block scales and few tokens the linear itself quantizes it.
-  Activation Quantize(bool inner, int rows, cudaStream_t stream, cudaError_t* error,
-                      int tile_tokens) const {
-    const DeviceBuffer<Bf16>& from = inner ? inner_ : x_;
-    const int64_t stride = inner ? size_stride_ : hidden_stride_;
-    if (model_.type == Type::kBf16 ||
-        (model_.scaling == WeightScaling::kBlock && tile_tokens <= sm90::kMostQuantizedTokens)) {
-      return Bf16Rows(from.get(), stride);
-    }
-    const Activation out = {(inner ? inner_codes_ : codes_).get(), Type::kFp8, model_.input, stride,
-                            (inner ? inner_scales_ : code_scales_).get()};
-    *error = LaunchQuantize({.in = from.get(),
-                             .in_stride = stride,
-                             .tokens = rows,
-                             .width = static_cast<int>(inner ? model_.size : model_.hidden),
-                             .out = out},
-                            stream);
+  // Returns the input of gate and up, by group for a prompt. With block scales and few tokens the
+  // linear itself quantizes it.
+  Activation Input(int tokens, const DeviceRows& rows, cudaStream_t stream,
+                   cudaError_t* error) const {
+    const bool plain = model_.type == Type::kBf16 || TakesBf16(rows);
+    const Activation in = plain ? Bf16Rows(x_.get(), hidden_stride_)
+                                : Quantize(x_, hidden_stride_, model_.hidden, tokens, codes_,
+                                           code_scales_, stream, error);
+    if (!IsPrompt(rows) || *error != cudaSuccess) return in;
+    Activation out = in;
+    out.data = sorted_.get();
+    if (in.scales != nullptr) out.scales = sorted_scales_.get();
+    *error = LaunchGatherRows({.in = in,
+                               .tokens = tokens,
+                               .indices = rows.view.order,
+                               .rows = rows.view.pairs,
+                               .out = out,
+                               .slots = model_.chosen,
+                               .count = rows.view.offsets + rows.view.groups},
+                              stream);
     return out;
+  }
+  // Returns the input of down.
+  Activation Inner(const DeviceRows& rows, cudaStream_t stream, cudaError_t* error) const {
+    if (model_.type == Type::kBf16 || TakesBf16(rows)) return Bf16Rows(inner_.get(), size_stride_);
+    return Quantize(inner_, size_stride_, model_.size, rows.view.pairs, inner_codes_, inner_scales_,
+                    stream, error);
   }
   cudaError_t GateUp(int layer, int tokens, const GroupedConfig& config, const DeviceRows& rows,
                      const Activation& input, cudaStream_t stream) const {
     return LaunchGroupedLinear({.weight = gate_up_.Of(layer),
                                 .rows = &rows.view,
-                                .tokens = tokens,
-                                .slots = model_.chosen,
+                                .tokens = IsPrompt(rows) ? rows.view.pairs : tokens,
+                                .slots = IsPrompt(rows) ? 1 : model_.chosen,
+                                .sorted_input = IsPrompt(rows),
+                                .sorted_output = IsPrompt(rows),
                                 .input = input,
                                 .gate = GroupedGate::kSilu,
                                 .output = inner_.get(),
@@ -199,6 +213,7 @@ class Layers {
                                 .rows = &rows.view,
                                 .tokens = tokens * model_.chosen,
                                 .slots = 1,
+                                .sorted_input = IsPrompt(rows),
                                 .input = input,
                                 .gate = GroupedGate::kNone,
                                 .output = y_.get(),
@@ -227,11 +242,10 @@ class Layers {
     cudaError_t error = Route(layer, tokens, stream, at_once ? &rows : nullptr);
     if (error == cudaSuccess && !at_once) error = Assign(rows, stream);
     if (error != cudaSuccess) return error;
-    const Activation input = Quantize(false, tokens, stream, &error, config.tile_tokens);
+    const Activation input = Input(tokens, rows, stream, &error);
     if (error == cudaSuccess) error = GateUp(layer, tokens, config, rows, input, stream);
     if (error != cudaSuccess) return error;
-    const Activation inner =
-        Quantize(true, tokens * model_.chosen, stream, &error, config.tile_tokens);
+    const Activation inner = Inner(rows, stream, &error);
     if (error == cudaSuccess) error = Down(layer, tokens, config, rows, inner, stream);
     return error == cudaSuccess ? Combine(tokens, stream) : error;
   }
@@ -254,13 +268,34 @@ class Layers {
   }
 
  private:
+  static bool IsPrompt(const DeviceRows& rows) { return rows.view.tile_rows == sm90::kPromptTile; }
+  bool TakesBf16(const DeviceRows& rows) const {
+    return model_.scaling == WeightScaling::kBlock &&
+           rows.view.tile_rows <= sm90::kMostQuantizedTokens;
+  }
+  // Returns the rows as a linear's input.
+  Activation Quantize(const DeviceBuffer<Bf16>& from, int64_t stride, int64_t width, int rows,
+                      const DeviceBuffer<uint8_t>& codes, const DeviceBuffer<float>& scales,
+                      cudaStream_t stream, cudaError_t* error) const {
+    const Activation out = {codes.get(), Type::kFp8, model_.input, stride, scales.get()};
+    *error = LaunchQuantize({.in = from.get(),
+                             .in_stride = stride,
+                             .tokens = rows,
+                             .width = static_cast<int>(width),
+                             .out = out},
+                            stream);
+    return out;
+  }
+
   const Model model_;
   const int layers_;
   const Experts gate_up_, down_;
   const int64_t hidden_stride_, size_stride_;
   DeviceBuffer<Bf16> router_, x_;
   DeviceBuffer<uint8_t> codes_;
-  DeviceBuffer<float> code_scales_, logits_;
+  DeviceBuffer<float> code_scales_;
+  DeviceBuffer<uint8_t> sorted_;
+  DeviceBuffer<float> sorted_scales_, logits_;
   DeviceBuffer<int32_t> ids_;
   DeviceBuffer<float> scores_;
   DeviceBuffer<unsigned> counters_;
@@ -281,25 +316,29 @@ void BenchParts(Bench& bench, const Layers& layers, const std::string& shape, in
   };
   row("  route", 0, [&](int i, cudaStream_t s) { return layers.Route(i, tokens, s); });
   row("  assign", 0, [&](int, cudaStream_t s) { return layers.Assign(rows, s); });
-  const Activation input = layers.Quantize(false, tokens, nullptr, &error, config.tile_tokens);
+  const Activation input = layers.Input(tokens, rows, nullptr, &error);
+  row("  input", 0, [&](int, cudaStream_t s) {
+    cudaError_t own = cudaSuccess;
+    layers.Input(tokens, rows, s, &own);
+    return own;
+  });
   row("  gate and up", 1 - layers.DownShare(),
       [&](int i, cudaStream_t s) { return layers.GateUp(i, tokens, config, rows, input, s); });
-  if (input.type == Type::kFp8) {
+  const Activation inner = layers.Inner(rows, nullptr, &error);
+  if (inner.type == Type::kFp8) {
     row("  quantize", 0, [&](int, cudaStream_t s) {
       cudaError_t own = cudaSuccess;
-      layers.Quantize(true, rows.view.pairs, s, &own, config.tile_tokens);
+      layers.Inner(rows, s, &own);
       return own;
     });
   }
-  const Activation inner =
-      layers.Quantize(true, rows.view.pairs, nullptr, &error, config.tile_tokens);
   row("  down", layers.DownShare(),
       [&](int i, cudaStream_t s) { return layers.Down(i, tokens, config, rows, inner, s); });
   row("  combine", 0, [&](int, cudaStream_t s) { return layers.Combine(tokens, s); });
   CheckCuda(error, "quantize");
 }
 
-void BenchModel(Bench& bench, const Model& model) {
+void BenchModel(Bench& bench, const Model& model, const std::set<int>& wanted) {
   const double bytes = static_cast<double>(model.experts * 3 * model.hidden * model.size) *
                        (model.four_bit.has_value() ? 0.53
                         : model.type == Type::kFp8 ? 1
@@ -309,13 +348,14 @@ void BenchModel(Bench& bench, const Model& model) {
                                std::max(2, static_cast<int>(kMostWeightBytes / bytes)));
   const Layers layers(model, count);
   for (const int tokens : kTokens) {
+    if (!wanted.empty() && wanted.count(tokens) == 0) continue;
     double experts = 0;
     const double touched = layers.TouchedBytes(tokens, &experts);
     char shape[64];
     std::snprintf(shape, sizeof(shape), "M %d, %.1f experts", tokens, experts);
     const GroupedConfig known = layers.DefaultConfig(tokens);
-    for (const int tile : {8, 16, 32, 64, 128}) {
-      if (tile * 4 < known.tile_tokens || tile > known.tile_tokens * 2) continue;
+    for (const int tile : {8, 16, 32, 64, sm90::kPromptTile}) {
+      if (tile * 3 < known.tile_tokens || tile > known.tile_tokens * 3) continue;
       GroupedConfig config = known;
       config.tile_tokens = tile;
       if (tile > 32 && known.tile_tokens <= 32) config.ctas = known.ctas / 2;
@@ -379,11 +419,16 @@ void BenchDense(Bench& bench, int64_t rows, int64_t columns) {
 }
 
 int Main(int argc, char** argv) {
-  const auto wanted = [&](const char* option) {
-    return argc < 2 || std::any_of(argv + 1, argv + argc, [&](const char* argument) {
-             return std::strcmp(argument, option) == 0;
-           });
-  };
+  std::set<int> tokens;
+  std::set<std::string> names;
+  for (int i = 1; i < argc; ++i) {
+    if (const int number = std::atoi(argv[i]); number > 0) {
+      tokens.insert(number);
+    } else {
+      names.insert(argv[i]);
+    }
+  }
+  const auto wanted = [&](const char* option) { return names.empty() || names.count(option) > 0; };
   Bench bench("mixtures of experts and four-bit weights (peer: BF16 weights)");
   if (wanted("dense")) {
     BenchDense(bench, 8192, 8192);
@@ -391,7 +436,7 @@ int Main(int argc, char** argv) {
     BenchDense(bench, 4096, 14336);
   }
   for (const Model& model : kModels) {
-    if (wanted(model.option)) BenchModel(bench, model);
+    if (wanted(model.option)) BenchModel(bench, model, tokens);
   }
   return 0;
 }

@@ -4,11 +4,8 @@
 namespace millrace::kernels::sm90 {
 
 cudaError_t LaunchGroupedFp8BlockOfBf16(const GroupedLinearArgs& args, cudaStream_t stream) {
-  constexpr GroupedKind kKind = GroupedKind::kFp8BlockOfBf16;
-  if (args.config.tile_tokens == 8) {
-    return LaunchGroupedInstance<GroupedShape<kKind, 8>, NoDelay>(args, stream);
-  }
-  return LaunchGroupedInstance<GroupedShape<kKind, kMostQuantizedTokens>, NoDelay>(args, stream);
+  return LaunchGroupedInstance<GroupedShape<GroupedKind::kFp8BlockOfBf16, kMostQuantizedTokens>,
+                               NoDelay>(args, stream);
 }
 
 }  // namespace millrace::kernels::sm90

@@ -37,6 +37,10 @@ cudaError_t LaunchGroupedInt4By128(const GroupedLinearArgs& args, cudaStream_t s
 cudaError_t LaunchGroupedInt4Affine(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedMxfp4(const GroupedLinearArgs& args, cudaStream_t stream);
 
+// The same with prompt_kernel.cuh, where the config's tile is kPromptTile.
+cudaError_t LaunchPromptPlain(const GroupedLinearArgs& args, cudaStream_t stream);
+cudaError_t LaunchPromptFourBit(const GroupedLinearArgs& args, cudaStream_t stream);
+
 }  // namespace millrace::kernels::sm90
 
 #endif  // MILLRACE_KERNELS_GEMM_SM90_GROUPED_INSTANCES_H_

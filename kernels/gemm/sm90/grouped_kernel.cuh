@@ -22,7 +22,6 @@
 #include "kernels/gemm/sm90/grouped_output.cuh"
 #include "kernels/gemm/sm90/grouped_shape.cuh"
 #include "kernels/gemm/sm90/wgmma.cuh"
-#include "kernels/gemm/sm90/wide_kernel.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/types.h"
 
@@ -76,25 +75,22 @@ class GroupedGemm {
 
   // Multiplies a tile in FP8. The tensor cores' sums of a chunk and of the one before alternate.
   __device__ void AddFp8(float (&sums)[kSums]) {
-    constexpr int kOdd = Shape::kChunks - 1;  // the odd chunk's index in its stage
     const int pairs = CeilDiv(p_.chunks, 2);
     float even[kSums], odd[kSums];
     chunk_ = 0;
     NextStage();
     Begin(0, even);
     for (int left = pairs; left > 0; --left) {
-      if constexpr (kOdd == 0) NextStage();
-      Begin(kOdd, odd);
+      Begin(1, odd);
       End<1>(0, even, sums);
-      if constexpr (kOdd == 0) Free();
       if (left == 1) {
-        End<0>(kOdd, odd, sums);
+        End<0>(1, odd, sums);
         Free();
         return;
       }
       NextStage();
       Begin(0, even);
-      End<1>(kOdd, odd, sums);
+      End<1>(1, odd, sums);
       Free();
     }
     // Never reached, but ptxas multiplies asynchronously only where every path out waits.
@@ -262,10 +258,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtasPerSm)
   if (threadIdx.x == 0) barriers.Init(params.stages, Shape::kLoadThreads, Shape::kMathWarps);
   __syncthreads();
   if (threadIdx.x < Shape::kMathThreads) {
-    if constexpr (Shape::kManySums) TakeRegisters<Shape::kMathRegisters>();
     GroupedGemm<Shape, Delay>(params, barriers, memory, addresses).Run();
   } else {
-    if constexpr (Shape::kManySums) GiveRegisters<Shape::kLoadRegisters>();
     GroupedLoader<Shape, Delay>(params, barriers, addresses)
         .Run(static_cast<int>(threadIdx.x) - Shape::kMathThreads);
   }

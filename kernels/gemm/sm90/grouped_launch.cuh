@@ -19,9 +19,8 @@ template <typename Shape, typename Delay>
 cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t stream) {
   GroupedParams params = GroupedParamsOf(args);
   params.row_tiles = static_cast<int>(CeilDiv<int64_t>(args.weight.rows, Shape::kRows));
-  // FP8 adds up chunks in pairs.
   params.steps = Shape::kFourBit ? CeilDiv(params.chunks / 2, Shape::kFourBitBlocks)
-                                 : CeilDiv(params.chunks, 2) * 2 / Shape::kChunks;
+                                 : CeilDiv(params.chunks, Shape::kChunks);
   params.stages = GroupedStages(args.config.stages, Shape::kPipelineBytes, Shape::kStageBytes);
   if constexpr (!Shape::kFourBit) {
     if (!MakeTensorMap(args.weight.data, args.weight.groups * args.weight.rows,
@@ -51,8 +50,6 @@ cudaError_t LaunchGroupedKind(const GroupedLinearArgs& args, cudaStream_t stream
       return LaunchGroupedInstance<GroupedShape<kKind, 32>, Delay>(args, stream);
     case 64:
       return LaunchGroupedInstance<GroupedShape<kKind, 64>, Delay>(args, stream);
-    case 128:
-      return LaunchGroupedInstance<GroupedShape<kKind, 128>, Delay>(args, stream);
     default:
       return cudaErrorInvalidValue;
   }

@@ -14,6 +14,8 @@
 namespace millrace::kernels::sm90 {
 namespace {
 
+constexpr int kMostGatheredTokens = 64;  // of a tile of grouped_kernel.cuh
+
 bool IsValidWeight(const GroupedWeight& weight) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (weight.data == nullptr || !IsAligned16(weight.data) || weight.groups < 1 ||
@@ -28,7 +30,7 @@ bool IsValidWeight(const GroupedWeight& weight) {
   }
   if (weight.type == Type::kBf16) return weight.scaling == WeightScaling::kNone;
   return weight.type == Type::kFp8 && weight.scaling != WeightScaling::kNone &&
-         weight.scales != nullptr;
+         weight.scales != nullptr && IsAligned16(weight.scales);
 }
 
 bool IsValidInput(const GroupedLinearArgs& args) {
@@ -41,7 +43,8 @@ bool IsValidInput(const GroupedLinearArgs& args) {
   }
   if (input.type != args.weight.type) return false;
   if (input.type == Type::kBf16) return true;
-  return (args.weight.scaling == WeightScaling::kBlock) == (input.scaling == Scaling::kTokenGroup);
+  if (args.weight.scaling != WeightScaling::kBlock) return input.scaling != Scaling::kTokenGroup;
+  return input.scaling == Scaling::kTokenGroup && IsAligned16(input.scales);
 }
 
 bool IsValidOutput(const GroupedLinearArgs& args) {
@@ -59,7 +62,14 @@ bool IsValidOutput(const GroupedLinearArgs& args) {
 
 bool AreValidRows(const GroupedLinearArgs& args) {
   if (args.tokens < 0 || args.slots < 1) return false;
-  if (args.rows == nullptr) return args.slots == 1 && args.weight.groups == 1;
+  const bool sorted = args.sorted_input;
+  if (args.rows == nullptr) {
+    return args.slots == 1 && args.weight.groups == 1 && !sorted && !args.sorted_output;
+  }
+  if (sorted != (args.config.tile_tokens == kPromptTile) || (sorted && args.slots != 1) ||
+      (args.sorted_output && !sorted)) {
+    return false;
+  }
   const GroupedRows& rows = *args.rows;
   return rows.order != nullptr && rows.offsets != nullptr && rows.tiles != nullptr &&
          IsAligned16(rows.tiles) && rows.tile_count != nullptr &&
@@ -78,9 +88,10 @@ bool IsValid(const GroupedLinearArgs& args) {
   const int64_t input_words = args.weight.stride / 8;  // at most, of 16 bytes
   const int tile = args.config.tile_tokens;
   return IsValidInput(args) && IsValidOutput(args) && AreValidRows(args) &&
+         IsAligned16(args.bias) &&
          args.tokens * input_words <= std::numeric_limits<int32_t>::max() &&
          args.config.stages >= kMinGroupedStages && args.config.ctas >= 1 &&
-         (tile == 8 || tile == 16 || tile == 32 || tile == 64 || tile == 128);
+         (tile == 8 || tile == 16 || tile == 32 || tile == 64 || tile == kPromptTile);
 }
 
 GroupedKind GroupedKindOf(const GroupedLinearArgs& args) {
@@ -147,8 +158,10 @@ GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
   if (cudaGetDevice(&device) == cudaSuccess) {
     cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   }
+  // A tile should hold the rows of nearly every group: about twice as many as one has on average.
   int tile = 8;
-  while (tile < 128 && tile < CeilDiv(pairs, weight.groups)) tile *= 2;
+  while (tile <= kMostGatheredTokens && tile * weight.groups < 2 * pairs) tile *= 2;
+  if (tile > kMostGatheredTokens) tile = kPromptTile;
   return {.tile_tokens = tile, .stages = kMaxStages, .ctas = tile <= 32 ? 2 * sms : sms};
 }
 
@@ -156,6 +169,10 @@ cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stre
   if (!IsValid(args)) return cudaErrorInvalidValue;
   if (!KernelsAwait()) return cudaErrorNotSupported;
   if (Pairs(args) == 0) return cudaSuccess;
+  if (args.config.tile_tokens == kPromptTile) {
+    return args.weight.four_bit.has_value() ? LaunchPromptFourBit(args, stream)
+                                            : LaunchPromptPlain(args, stream);
+  }
   switch (GroupedKindOf(args)) {
     case GroupedKind::kBf16:
       return LaunchGroupedBf16(args, stream);

@@ -1,6 +1,13 @@
 // Grouped linears on Hopper: rows of tokens that belong to groups (a mixture's experts), each group
-// with a weight of its own. One kernel from one token to whole prompts, in BF16, FP8 and four bits;
-// with one group it is a linear with four-bit weights.
+// with a weight of its own, in BF16, FP8 and four bits; with one group it is a linear with four-bit
+// weights. There are two kernels. With tiles of up to 64 rows (grouped_kernel.cuh) rows may lie
+// anywhere: it gathers them. With tiles of kPromptTile rows (prompt_kernel.cuh), for prompts, they
+// lie sorted by group. A mixture's layer is then
+//
+//   LaunchQuantize of x (FP8), then LaunchGatherRows with `order`: x in the order of the groups
+//   gate and up with sorted_input and sorted_output, slots 1 and `tokens` the number of pairs
+//   LaunchQuantize of its output (FP8)
+//   down with sorted_input: writes each pair's row to its place
 //
 // Exact: K is summed in sequence and unsplit, in the order and with the roundings of the dense
 // linears (linear.h): BF16 in one sum of the tensor cores, FP8 in sums of 128 products that are
@@ -41,9 +48,9 @@ struct GroupedWeight {
   int groups;
   int64_t rows;    // of a group; a multiple of 16
   int64_t stride;  // a multiple of kColumnPadding
-  // kTensor: [groups]. kChannel: [groups][rows], by physical row. kBlock: [groups] of
-  // [blocks of rows][BlockScaleStride(stride)]; of a gated linear [groups][2][ceil(rows / 2 / 128)]
-  // [BlockScaleStride(stride)], the gate's blocks and then those of the other factor.
+  // kTensor: [groups]. kChannel: [groups][rows], by physical row. kBlock, 16-byte aligned: [groups]
+  // of [blocks of rows][BlockScaleStride(stride)]; of a gated linear [groups][2][ceil(rows / 2 /
+  // 128)] [BlockScaleStride(stride)], the gate's blocks and then those of the other factor.
   const float* scales = nullptr;
   std::optional<FourBitFormat> four_bit = std::nullopt;
 };
@@ -59,14 +66,15 @@ enum class GroupedGate : uint8_t {
 
 // How the product is divided. None of it changes a bit of the result.
 struct GroupedConfig {
-  int tile_tokens;  // 8, 16, 32, 64 or 128: GroupedRows::tile_rows
+  int tile_tokens;  // 8, 16, 32, 64 or kPromptTile: GroupedRows::tile_rows
   int stages;       // of the pipeline, at least 4; fewer where they do not fit
   int ctas;         // at most
 
   friend bool operator==(const GroupedConfig&, const GroupedConfig&) = default;
 };
 
-inline constexpr int kMostQuantizedTokens = 16;
+inline constexpr int kPromptTile = 192;
+inline constexpr int kMostQuantizedTokens = 8;
 
 struct GroupedLinearArgs {
   GroupedWeight weight;
@@ -75,14 +83,19 @@ struct GroupedLinearArgs {
   int tokens;  // of the input
   // Pair p reads row p / slots of the input and writes row p of the output: slots is the number of
   // experts a token has where tokens come in, and 1 where each pair has a row of its own. 1 without
-  // `rows`.
+  // `rows`, and with sorted_input.
   int slots;
+  // Pair order[i] reads row i of the input, or writes row i of the output. With `rows` and tiles of
+  // kPromptTile the input must be sorted and the output may be; with smaller tiles neither is.
+  bool sorted_input = false;
+  bool sorted_output = false;
   // BF16 (also for four bits), or FP8: kTensor or kToken; kTokenGroup where the weight has kBlock,
-  // with scales for PaddedTokens(tokens). Such a weight may also have inputs in BF16, where
-  // config.tile_tokens is at most kMostQuantizedTokens: they are quantized on their way, with the
-  // bits of LaunchQuantize with kTokenGroup.
+  // with 16-byte aligned scales for PaddedTokens(tokens). Such a weight may also have inputs in
+  // BF16, where config.tile_tokens is at most kMostQuantizedTokens: they are quantized on their
+  // way, with the bits of LaunchQuantize with kTokenGroup.
   Activation input;
-  const float* bias = nullptr;  // [groups][weight.rows], by physical row; null: none
+  // [groups][weight.rows], by physical row, 16-byte aligned; null: none
+  const float* bias = nullptr;
   GroupedGate gate = GroupedGate::kNone;
   // [pairs][output_stride], 16-byte aligned: BF16 or fp32, with at least weight.rows; of a gated
   // linear weight.rows / 2 in rows of a multiple of kColumnPadding, which are filled with zeros:

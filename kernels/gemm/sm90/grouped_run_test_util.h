@@ -9,17 +9,62 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include "kernels/elementwise/gather_rows.h"
 #include "kernels/gemm/grouped_test_util.h"
 #include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/test_util.h"
 
 namespace millrace::kernels::sm90 {
 
-inline constexpr int kTiles[] = {8, 16, 32, 64, 128};
+inline constexpr int kTiles[] = {8, 16, 32, 64, kPromptTile};
 
-// One launch: its pairs, and the output, poisoned before.
+// Rows of an input in the order of the groups, for tiles of kPromptTile.
+class SortedInput {
+ public:
+  SortedInput(const Activation& in, int tokens, int slots, const std::vector<int32_t>& ids,
+              int groups)
+      : order_(HostRows(ids, 0, groups, kPromptTile).order),
+        rows_(static_cast<int>(order_.size())),
+        pairs_(static_cast<int>(ids.size())),
+        data_(std::max(pairs_, 1) * in.stride * (in.type == Type::kBf16 ? 2 : 1)),
+        scales_(in.stride / 128 * PaddedTokens(pairs_) + 4),
+        view_(in) {
+    view_.data = data_.get();
+    std::vector<int32_t> tokens_of = order_;
+    for (int32_t& pair : tokens_of) pair /= slots;
+    tokens_of.resize(std::max(pairs_, 1));  // what lies behind the groups' rows is not used
+    const DeviceBuffer<int32_t> indices(tokens_of);
+    if (in.type == Type::kFp8 && in.scaling != Scaling::kTensor) view_.scales = scales_.get();
+    CheckCuda(LaunchGatherRows({in, tokens, indices.get(), pairs_, view_}, nullptr), "gather");
+    CheckCuda(cudaDeviceSynchronize(), "gather");
+  }
+
+  const Activation& view() const { return view_; }
+  // Moves sorted rows of `bytes` to their pairs' places.
+  void ToPairs(int64_t row_bytes, std::vector<uint8_t>& bytes) const {
+    const std::vector<uint8_t> sorted = bytes;
+    std::fill(bytes.begin(), bytes.end(), 0xff);
+    for (int i = 0; i < rows_; ++i) {
+      std::copy_n(sorted.begin() + i * row_bytes, row_bytes, bytes.begin() + order_[i] * row_bytes);
+    }
+    // Nothing was written behind the groups' rows.
+    EXPECT_TRUE(std::all_of(sorted.begin() + rows_ * row_bytes, sorted.end(),
+                            [](uint8_t byte) { return byte == 0xff; }));
+  }
+
+ private:
+  const std::vector<int32_t> order_;
+  const int rows_, pairs_;
+  const DeviceBuffer<uint8_t> data_;
+  const DeviceBuffer<float> scales_;
+  Activation view_;
+};
+
+// One launch: its pairs, and the output, poisoned before. With tiles of kPromptTile rows the input
+// is sorted, and of a gated linear the output is, too; what is returned is not.
 struct GroupedRun {
   const GroupedProblem* problem;
   std::vector<int32_t> ids;  // of pairs; those outside [0, groups) are left out
@@ -38,11 +83,17 @@ struct GroupedRun {
     const size_t element = output_type == Type::kF32 ? 4 : output_type == Type::kBf16 ? 2 : 1;
     const DeviceBuffer<uint8_t> output(std::max<size_t>(ids.size(), 1) * output_stride * element);
     const DeviceRows rows(ids, groups, tile);
+    const bool sorted = tile == kPromptTile;
+    std::optional<SortedInput> sorted_input;
+    if (sorted) sorted_input.emplace(problem->Input(), tokens, slots, ids, groups);
+    const bool sorts_output = sorted && gate != GroupedGate::kNone;
     const GroupedLinearArgs args = {.weight = problem->Weight(),
                                     .rows = &rows.view,
-                                    .tokens = tokens,
-                                    .slots = slots,
-                                    .input = problem->Input(),
+                                    .tokens = sorted ? rows.view.pairs : tokens,
+                                    .slots = sorted ? 1 : slots,
+                                    .sorted_input = sorted,
+                                    .sorted_output = sorts_output,
+                                    .input = sorted ? sorted_input->view() : problem->Input(),
                                     .bias = bias ? problem->bias() : nullptr,
                                     .gate = gate,
                                     .output = output.get(),
@@ -52,7 +103,10 @@ struct GroupedRun {
                                     .config = {tile, stages, ctas}};
     CheckCuda(cudaDeviceSynchronize(), "poison");
     EXPECT_EQ(launch(args), cudaSuccess);
-    const std::vector<uint8_t> bytes = output.Download();
+    std::vector<uint8_t> bytes = output.Download();
+    if (sorts_output) {
+      sorted_input->ToPairs(output_stride * static_cast<int64_t>(element), bytes);
+    }
     EXPECT_TRUE(output.GuardsIntact() && rows.order.GuardsIntact() && problem->GuardsIntact());
     return bytes;
   }

@@ -93,7 +93,7 @@ template <GroupedKind kOperands, int kTileTokens>
 struct GroupedShape {
   static constexpr GroupedKind kKind = kOperands;
   static constexpr int kTokens = kTileTokens;
-  static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64 || kTokens == 128);
+  static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64);
   static constexpr bool kQuantizes = kKind == GroupedKind::kFp8BlockOfBf16;
   static constexpr bool kBlocks = kKind == GroupedKind::kFp8Block || kQuantizes;
   static constexpr bool kFp8 = kKind == GroupedKind::kFp8 || kBlocks;
@@ -114,14 +114,9 @@ struct GroupedShape {
   static constexpr int kLoadThreads = 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
   static constexpr int kCtasPerSm = kTokens <= 32 ? 2 : 1;
-  // So many sums need registers of the loading threads.
-  static constexpr bool kManySums = kTokens == 128 && kKind != GroupedKind::kBf16;
-  static constexpr int kMathRegisters = kFp8 ? 224 : 208;
-  static constexpr int kLoadRegisters = kFp8 ? 56 : 88;
 
   // A stage has kChunks times 128 bytes of each input row.
-  static constexpr int kChunks =
-      kFourBit ? (kTokens <= 16 || kTokens == 64 ? 4 : 2) : (kTokens == 128 ? 1 : 2);
+  static constexpr int kChunks = kFourBit && kTokens != 32 ? 4 : 2;
   static constexpr int kFourBitBlocks = kChunks / 2;  // of 128 columns, in a stage
   static constexpr int kFourBitBlockBytes =
       FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();

@@ -60,11 +60,16 @@ __device__ void Fence(float (&d)[kSize]) {
   MILLRACE_REGISTERS_32                                                                     \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
   "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define MILLRACE_REGISTERS_96                                                               \
+  MILLRACE_REGISTERS_64                                                                     \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
+  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define MILLRACE_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define MILLRACE_SUMS_8(d, i) MILLRACE_SUMS_4(d, i), MILLRACE_SUMS_4(d, i + 4)
 #define MILLRACE_SUMS_16(d, i) MILLRACE_SUMS_8(d, i), MILLRACE_SUMS_8(d, i + 8)
 #define MILLRACE_SUMS_32(d, i) MILLRACE_SUMS_16(d, i), MILLRACE_SUMS_16(d, i + 16)
 #define MILLRACE_SUMS_64(d, i) MILLRACE_SUMS_32(d, i), MILLRACE_SUMS_32(d, i + 32)
+#define MILLRACE_SUMS_96(d, i) MILLRACE_SUMS_64(d, i), MILLRACE_SUMS_32(d, i + 64)
 
 // `a`, `b` and `add` are the three operands behind the sums. The upper half of both descriptors:
 // 1024 bytes from eight rows to the next eight, 128-byte swizzle.
@@ -86,7 +91,8 @@ __device__ void Fence(float (&d)[kSize]) {
 template <Type kType, int kN>
 __device__ void MultiplyAsync(float (&d)[kN / 2], uint32_t a, uint32_t b, bool add) {
   static_assert(kType == Type::kFp8 || kType == Type::kBf16);
-  static_assert(kN == 8 || kN == 16 || kN == 32 || kN == 64 || kN == 128);
+  static_assert(kN == 8 || kN == 16 || kN == 32 || kN == 64 || kN == 128 ||
+                (kType == Type::kBf16 && kN == 192));
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   if constexpr (kType == Type::kFp8) {
     if constexpr (kN == 8) MILLRACE_WGMMA_FP8(8, 4, "4", "5", "6");
@@ -100,6 +106,7 @@ __device__ void MultiplyAsync(float (&d)[kN / 2], uint32_t a, uint32_t b, bool a
     if constexpr (kN == 32) MILLRACE_WGMMA_BF16(32, 16, "16", "17", "18");
     if constexpr (kN == 64) MILLRACE_WGMMA_BF16(64, 32, "32", "33", "34");
     if constexpr (kN == 128) MILLRACE_WGMMA_BF16(128, 64, "64", "65", "66");
+    if constexpr (kN == 192) MILLRACE_WGMMA_BF16(192, 96, "96", "97", "98");
   }
 #endif
 }
@@ -140,11 +147,13 @@ __device__ void Fence(uint32_t (&a)[kSize]) {
 #undef MILLRACE_WGMMA_BF16
 #undef MILLRACE_WGMMA_FP8
 #undef MILLRACE_WGMMA
+#undef MILLRACE_SUMS_96
 #undef MILLRACE_SUMS_64
 #undef MILLRACE_SUMS_32
 #undef MILLRACE_SUMS_16
 #undef MILLRACE_SUMS_8
 #undef MILLRACE_SUMS_4
+#undef MILLRACE_REGISTERS_96
 #undef MILLRACE_REGISTERS_64
 #undef MILLRACE_REGISTERS_32
 #undef MILLRACE_REGISTERS_16

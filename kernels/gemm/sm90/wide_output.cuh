@@ -29,6 +29,15 @@ __device__ inline uint4 LoadShared(uint32_t from) {
   return value;
 }
 
+// Stores four matrices of 8 x 8; lane i passes the address of row i % 8 of matrix i / 8.
+__device__ inline void StoreMatrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+#endif
+}
+
 struct WideOutput {
   void* data;  // [tokens][stride], BF16 or fp32; or `gate`
   int64_t stride;
