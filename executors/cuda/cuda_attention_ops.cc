@@ -61,7 +61,6 @@ void CudaOps::CheckAttention(const AttentionSpec& spec) {
   const int group = spec.num_heads / spec.num_kv_heads;
   Require(group <= kMaxGroup, "number of query heads for each kv head", group, "up to ", kMaxGroup);
   Require(spec.soft_cap == 0, "attention soft cap", spec.soft_cap, "0");
-  Require(!spec.sinks.has_value(), "attention sink", "present", "absent");
   Require(spec.causal, "attention", "to all of a text", "causal");
   const int rotated = spec.rope.dimensions;
   Require(rotated % 8 == 0 && rotated <= spec.head_size, "number of rotary dimensions", rotated,
@@ -146,6 +145,7 @@ LinearInput CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Q
          .out = direct ? first.values : kernels::Bf16Rows(plain.bf16(), width),
          .scale = spec.scale,
          .soft_cap = 0,
+         .sinks = spec.sinks.has_value() ? c_.weights->Vector(*spec.sinks) : nullptr,
          .scratch = c_.attention_scratch,
          .launch_number = turn,
          .portable = c_.portable_kernels,

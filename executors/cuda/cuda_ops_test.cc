@@ -286,31 +286,33 @@ TEST(CudaOpsTest, RefusesWhatItLacks) {
   EXPECT_THAT(std::string(layer.Run().message()), HasSubstr("attention soft cap is 3"));
 }
 
-TEST(CudaOpsTest, RefusesMixturesAndSinks) {
-  const auto message = [](const auto& ask) {
-    Layer layer(kernels::Type::kBf16);
-    CudaOps ops(layer.context);
-    ops.BeginStep(layer.step);
-    Residual residual = ops.Embed(layer.weights.embedding, 1);
-    LinearInput x =
-        ops.Norm(layer.weights.norm, residual, {layer.weights.output, layer.weights.gate_up});
-    ask(layer, ops, residual, std::move(x));
-    return std::string(ops.TakeStatus().message());
+TEST(CudaOpsTest, RefusesMixturesThatItsKernelsDoNotTake) {
+  const auto message = [](const RouterConfig& router, int tokens = 3, int hidden = 256) {
+    ModelConfig shape = Shape(hidden, 512, 4, 2, 64, 1000);
+    for (LayerConfig& layer : shape.layers) {
+      layer.feed_forward = ExpertsFeedForward{.size = 512, .router = router};
+    }
+    ShapesPlacer placer(shape, kernels::Type::kBf16);
+    const auto model = LoadModel(shape, shape.context_length, placer);
+    CheckOk(model.status());
+    CudaStepInput step;
+    step.rows = 1;
+    step.tokens = step.max_row_tokens = step.wanted = tokens;
+    const StepBuffers buffers{.max_logit_rows = 256};
+    return std::string(ActivationBytes(**model, ContextOf(placer.weights, buffers, shape), step)
+                           .status()
+                           .message());
   };
-  EXPECT_THAT(message([](Layer& layer, CudaOps& ops, Residual& residual, LinearInput x) {
-                ops.Mixture({.router = layer.weights.gate_up,
-                             .gate_up = layer.weights.gate_up,
-                             .down = layer.weights.down,
-                             .shared = std::nullopt},
-                            {.router = {.experts = 8, .chosen = 2}}, x, {}, residual,
-                            layer.weights.norm, {layer.weights.qkv});
-              }),
-              HasSubstr("feed-forward network is a mixture of experts; allowed on the GPU: dense"));
-  EXPECT_THAT(message([](Layer& layer, CudaOps& ops, Residual&, LinearInput) {
-                layer.request.attention.sinks = VectorId{0};
-                RunLayer(ops, layer.weights, layer.request, layer.step);
-              }),
-              HasSubstr("attention sink is present; allowed on the GPU: absent"));
+  EXPECT_EQ(message({.experts = 8, .chosen = 2}), "");
+  EXPECT_THAT(message({.experts = kernels::kMaxExperts + 1, .chosen = 2}),
+              HasSubstr(StrCat("number of experts is ", kernels::kMaxExperts + 1,
+                               "; allowed on the GPU: up to ", kernels::kMaxExperts)));
+  EXPECT_THAT(message({.experts = 256, .chosen = kernels::kMaxChosen + 1}),
+              HasSubstr(StrCat("number of experts of a token is ", kernels::kMaxChosen + 1)));
+  EXPECT_THAT(message({.experts = 256, .chosen = 2, .groups = kernels::kMaxExpertGroups + 1}),
+              HasSubstr(StrCat("number of groups of experts is ", kernels::kMaxExpertGroups + 1)));
+  EXPECT_THAT(message({.experts = 8, .chosen = 8}, kernels::kMaxPairs / 8 + 1),
+              HasSubstr("number of experts of a step's tokens is"));
 }
 
 TEST(CudaOpsTest, RefusesWidthsThatItsKernelsDoNotTake) {

@@ -371,10 +371,10 @@ absl::StatusOr<LinearId> CudaWeightPlacer::GatedLinear(const std::vector<std::st
   return LayerLinear(names, {.rows = {share, share}, .columns = std::nullopt}, Role::kGated);
 }
 
-absl::StatusOr<VectorId> CudaWeightPlacer::Vector(const std::string& name, const Share&) {
-  return absl::UnimplementedError(StrCat("the model has attention sinks, ",
-                                         checkpoint_.source().NameInFile(name),
-                                         "; allowed on the GPU: models without"));
+absl::StatusOr<VectorId> CudaWeightPlacer::Vector(const std::string& name, const Share& share) {
+  MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
+  vectors_.push_back({tensor, share, Reserve(share.size * sizeof(float))});
+  return static_cast<VectorId>(vectors_.size() - 1);
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::Router(const RouterNames& names) {

@@ -74,6 +74,12 @@ absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
       MILLRACE_RETURN_IF_ERROR(upload(linear.correction_offset, linear.correction));
     }
   }
+  for (const PendingVector& vector : vectors_) {
+    const std::vector<float> values =
+        options_.dummy ? std::vector<float>(static_cast<size_t>(vector.share.size))
+                       : Cut(checkpoint_.Floats(*vector.tensor), 0, vector.share);
+    MILLRACE_RETURN_IF_ERROR(upload(vector.offset, values));
+  }
   if (options_.dummy) return absl::OkStatus();
   for (const PendingNorm& norm : norms_) {
     std::vector<float> values = checkpoint_.Floats(*norm.tensor);
@@ -90,6 +96,9 @@ CudaWeights CudaWeightPlacer::Describe(uint8_t* arena) const {
     weights.norms.push_back({.weight = reinterpret_cast<float*>(arena + norm.offset),
                              .epsilon = norm.spec.epsilon,
                              .size = static_cast<int>(norm.size)});
+  }
+  for (const PendingVector& vector : vectors_) {
+    weights.vectors.push_back(reinterpret_cast<const float*>(arena + vector.offset));
   }
   for (const size_t index : embeddings_) {
     const PendingMatrix& matrix = matrices_[index];
@@ -202,12 +211,14 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
     hasher.Update(
         StrCat(tensor.name, " ", Traits(tensor.type).name, ShapeString(tensor.shape), "\n"));
   };
-  for (const PendingNorm& norm : norms_) {
-    describe(*norm.tensor);
-    if (options_.dummy) continue;
-    const std::vector<float> values = checkpoint_.Floats(*norm.tensor);
+  const auto hash = [&](const TensorInfo& tensor) {
+    describe(tensor);
+    if (options_.dummy) return;
+    const std::vector<float> values = checkpoint_.Floats(tensor);
     hasher.Update(values.data(), values.size() * sizeof(float));
-  }
+  };
+  for (const PendingNorm& norm : norms_) hash(*norm.tensor);
+  for (const PendingVector& vector : vectors_) hash(*vector.tensor);
   for (const PendingMatrix& matrix : matrices_) {
     hasher.Update(matrix.host_scales.data(), matrix.host_scales.size() * sizeof(float));
     const float input = matrix.input_scale.value_or(0);

@@ -56,6 +56,7 @@ struct CudaWeights {
   std::vector<CudaLinear> linears;
   std::vector<CudaEmbedding> embeddings;
   std::vector<CudaNorm> norms;
+  std::vector<const float*> vectors;
   // The scales of each layer's FP8 keys and values; 1 where the checkpoint has none.
   std::vector<float> k_scales;
   std::vector<float> v_scales;
@@ -65,6 +66,7 @@ struct CudaWeights {
 
   const CudaLinear& Linear(LinearId id) const { return linears[static_cast<size_t>(id)]; }
   const CudaNorm& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
+  const float* Vector(VectorId id) const { return vectors[static_cast<size_t>(id)]; }
   const CudaEmbedding& Embedding(EmbeddingId id) const {
     return embeddings[static_cast<size_t>(id)];
   }
@@ -96,7 +98,6 @@ class CudaWeightPlacer : public DecoderPlacer {
                                   const Shard& shard) override;
   absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
                                        const Share& share) override;
-  // UNIMPLEMENTED: no op of a GPU reads these.
   absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) override;
   absl::StatusOr<LinearId> Router(const RouterNames& names) override;
   absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
@@ -151,6 +152,12 @@ class CudaWeightPlacer : public DecoderPlacer {
     NormSpec spec;
   };
   std::vector<PendingNorm> norms_;
+  struct PendingVector {
+    const TensorInfo* tensor;
+    Share share;
+    size_t offset;
+  };
+  std::vector<PendingVector> vectors_;
   enum class Kind : uint8_t {
     kPlanned,
     kHead,  // its product is float32 logits
