@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/strings.h"
@@ -11,8 +12,10 @@
 #include "executors/cuda/cuda_test_util.h"
 #include "executors/cuda/family_refusals_test_util.h"
 #include "executors/models/family_reference.h"
+#include "formats/open_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/gemm/sm90/grouped_linear.h"
 
 namespace millrace::cuda {
 namespace {
@@ -129,6 +132,37 @@ TEST_F(CudaFamiliesTest, AreWhatTheCpuMakesOfThem) {
     expect_shows(Write(twin, Json::object(), TwinFault::kOtherScale), "another scale of scores");
   }
   EXPECT_GE(ran, 19);
+}
+
+// Many rows of an expert are multiplied by the kernel for prompts, from rows in the order of the
+// experts, and few by another.
+TEST_F(CudaFamiliesTest, LongPromptsOfExpertsAreTheSameInPieces) {
+  std::vector<Token> prompt;
+  for (int i = 0; i < 240; ++i) prompt.push_back(prompt_[i * (i + 1) / 2 % prompt_.size()]);
+  int ran = 0;
+  for (FamilyTwin& twin : FamilyTwins()) {
+    SCOPED_TRACE(twin.name);
+    twin.config = WithFactorsOfFour(Widened(twin.config));
+    const std::string path = Write(twin, Json::object());
+    const auto opened = OpenModel(path);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    const auto* experts =
+        std::get_if<ExpertsFeedForward>(&opened->config.layers.back().feed_forward);
+    if (experts == nullptr) continue;
+    ++ran;
+    const int64_t pairs = static_cast<int64_t>(prompt.size()) * experts->router.chosen;
+    kernels::sm90::GroupedWeight weight{};
+    weight.groups = experts->router.experts;
+    ASSERT_EQ(kernels::sm90::DefaultGroupedConfig(weight, static_cast<int>(pairs)).tile_tokens,
+              kernels::sm90::kPromptTile);
+    const auto logprobs = [&](int chunk) {
+      return PromptLogprobs(*Load(path, Device()), prompt, chunk);
+    };
+    const std::vector<float> whole = logprobs(static_cast<int>(prompt.size()));
+    EXPECT_EQ(logprobs(9), whole);
+    EXPECT_EQ(logprobs(100), whole);
+  }
+  EXPECT_GE(ran, 7);
 }
 
 }  // namespace
