@@ -235,7 +235,7 @@ absl::StatusOr<int32_t> CountBlocks(const CudaSpec& device, const KvArena& kv) {
   return static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
 }
 
-// Refuses, before anything is read, a model that does not fit: InvalidArgument, with the numbers.
+// Refuses, before anything is read, a model that does not fit: ResourceExhausted, with the numbers.
 absl::Status CheckMemory(const CudaSpec& device, const KvArena& kv, size_t weights,
                          size_t activations, size_t steps) {
   MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
@@ -248,7 +248,7 @@ absl::Status CheckMemory(const CudaSpec& device, const KvArena& kv, size_t weigh
                : 0;
   const size_t needed = weights + activations + steps + cache;
   if (needed + kept_free <= memory.free) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat(
+  return absl::ResourceExhaustedError(StrCat(
       "the model needs ", needed / kMiB, " MiB of the GPU's memory: weights ", weights / kMiB,
       ", activations ", activations / kMiB, ", logits and steps ", steps / kMiB,
       is_share ? ", KV cache and reserve at least " : ", KV cache (kv_cache_memory) ", cache / kMiB,

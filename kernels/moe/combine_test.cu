@@ -153,7 +153,7 @@ TEST(CombineTest, ANormMayCombineFirst) {
       for (const bool fused : {false, true}) {
         const DeviceBuffer<float> residual(test.residual);
         const DeviceBuffer<Bf16> out(test.tokens * stride);
-        Product product;
+        Product product{};
         if (has_shared) product = {shared.get(), test.stride, nullptr, nullptr};
         const CombineArgs combine = {
             .residual = residual.get(),
