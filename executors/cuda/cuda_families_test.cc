@@ -28,9 +28,10 @@ using ::testing::HasSubstr;
 double Tolerance(const std::string& twin) {
   if (twin == "granite" || twin == "granitemoeshared") return 1.1;  // logits are doubled
   if (twin == "smollm3" || twin == "mixtral") return 0.65;
-  return twin == "qwen2" || twin == "phi4_short" || twin == "qwen2moe_dense" || twin == "granitemoe"
-             ? 0.4
-             : 0.32;
+  for (const char* wider : {"qwen2", "phi4_short", "qwen2moe_dense", "granitemoe", "gpt_oss_mxfp4"}) {
+    if (twin == wider) return 0.4;
+  }
+  return 0.32;
 }
 
 // Returns the twin with heads of 64, which the GPU's attention requires. It has four times as many
@@ -121,7 +122,7 @@ TEST_F(CudaFamiliesTest, AreWhatTheCpuMakesOfThem) {
 
     const auto expect_shows = [&](const std::string& mutant, const std::string& change) {
       const std::vector<float> changed = OnTheGpu(twin, mutant, all, /*eager=*/true);
-      EXPECT_GT(2 * Distance(changed, whole), Distance(OnTheCpu(twin, mutant), expected)) << change;
+      EXPECT_GT(3 * Distance(changed, whole), Distance(OnTheCpu(twin, mutant), expected)) << change;
     };
     for (const Json& mutation : twin.mutations) {
       if (mutation.contains("head_dim")) continue;  // head sizes that the GPU does not support

@@ -124,7 +124,7 @@ TEST(CudaFaultsTest, WithoutMemoryLoadingFailsAndLeavesNothing) {
   ASSERT_EQ(cudaMalloc(&others, before - (size_t{96} << 20)), cudaSuccess);
   const absl::Status no_room = LoadExecutor({path}, Device()).status();
   EXPECT_EQ(no_room.code(), absl::StatusCode::kResourceExhausted) << no_room;
-  EXPECT_THAT(no_room.message(), HasSubstr("MiB of the GPU's memory: weights "));
+  EXPECT_THAT(no_room.message(), HasSubstr("GPU's memory"));
   ASSERT_EQ(cudaFree(others), cudaSuccess);
   EXPECT_GE(FreeMemory(), before);
   Load(path, Device());

@@ -68,25 +68,37 @@ __device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) 
 // Returns the 16 bits twice.
 __device__ inline uint32_t Twice(uint32_t bits) { return bits * 0x00010001u; }
 
+// Returns the upper 16 bits twice.
+__device__ inline uint32_t UpperTwice(uint32_t bits) { return __byte_perm(bits, 0, 0x3232); }
+
+// Returns the codes of a pair of a word of integers as BF16 plus 128: 128 to 256 counts in ones. In
+// one instruction, which the compiler does not find.
+__device__ inline uint32_t CodesPlus128(uint32_t word, int pair) {
+  uint32_t codes = 0;
+  asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;"
+      : "=r"(codes)
+      : "r"(word >> (4 * pair)), "r"(0x43004300));
+  return codes;
+}
+
 // A group's scale and zero point for one row, as two equal BF16 each.
 struct Int4Scale {
   uint32_t high, low;  // their sum is the scale
   uint32_t zero;       // plus 128
 
-  // An FP16's 11 bits are the sum of two BF16, of 8 and of at most 3 bits.
+  // An FP16's 11 bits are the sum of two BF16: its first 8 and the other 3.
   __device__ static Int4Scale Read(uint32_t stored, FourBitScale type) {
     const uint32_t zero = 0x4300 + (stored >> 16 & 0xff);  // the BF16 128 + zero
-    // No branch: it would end the tensor cores' work on what was unpacked before (ptxas C7513).
     const float half = __half2float(__ushort_as_half(static_cast<uint16_t>(stored)));
     const float scale = type == FourBitScale::kBf16 ? __uint_as_float(stored << 16) : half;
-    const __nv_bfloat16 high = __float2bfloat16_rn(scale);
-    const __nv_bfloat16 low = __float2bfloat16_rn(scale - __bfloat162float(high));
-    return {Twice(__bfloat16_as_ushort(high)), Twice(__bfloat16_as_ushort(low)), Twice(zero)};
+    const uint32_t high = __float_as_uint(scale) & 0xffff0000;
+    const uint32_t low = __float_as_uint(scale - __uint_as_float(high));
+    return {UpperTwice(high), UpperTwice(low), Twice(zero)};
   }
 };
 
-// Returns two weights of the pair of integers `codes`. All but the last step is exact: a BF16
-// from 128 to 256 counts in ones, the difference has 5 bits, its product with `low` at most 8.
+// Returns two weights of CodesPlus128. All but the last step is exact: the difference has 5 bits,
+// its product with `low` at most 8.
 __device__ inline uint32_t Int4Values(uint32_t codes, const Int4Scale& scale) {
   const uint32_t steps = SubtractPairs(codes, scale.zero);
   return MultiplyAddPairs(steps, scale.high, MultiplyPairs(steps, scale.low));
@@ -97,7 +109,7 @@ __device__ inline void UnpackInt4(uint32_t word, const Int4Scale (&scales)[2],
                                   uint32_t (&values)[4]) {
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
-    values[pair] = Int4Values((word >> (4 * pair) & 0x000f000f) | 0x43004300, scales[pair % 2]);
+    values[pair] = Int4Values(CodesPlus128(word, pair), scales[pair % 2]);
   }
 }
 
@@ -106,7 +118,7 @@ struct Int4Line {
   uint32_t scale, minimum;
 
   __device__ static Int4Line Read(uint32_t stored, FourBitScale) {
-    return {Twice(stored & 0xffff), Twice(stored >> 16)};
+    return {__byte_perm(stored, 0, 0x1010), UpperTwice(stored)};
   }
 };
 
@@ -115,8 +127,7 @@ __device__ inline void UnpackInt4(uint32_t word, const Int4Line (&lines)[2],
                                   uint32_t (&values)[4]) {
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
-    const uint32_t codes =
-        SubtractPairs((word >> (4 * pair) & 0x000f000f) | 0x43004300, 0x43004300);
+    const uint32_t codes = SubtractPairs(CodesPlus128(word, pair), 0x43004300);
     values[pair] = MultiplyAddPairs(codes, lines[pair % 2].scale, lines[pair % 2].minimum);
   }
 }
@@ -150,12 +161,38 @@ __device__ inline void UnpackMxfp4(uint32_t word, const uint32_t (&scales)[2],
 
 // The same with half the products, for scales below 2: times 2^126 they are BF16, twice in
 // `scales`.
-__device__ inline uint32_t Mxfp4SmallScale(uint32_t code) { return Twice((code + 126) << 7); }
+__device__ inline uint32_t Mxfp4SmallScale(uint32_t four, int which) {
+  return __byte_perm(four, 0, 0x4040 + 0x0101 * which) * 128 + 126 * 0x00800080;
+}
 __device__ inline void UnpackSmallMxfp4(uint32_t word, const uint32_t (&scales)[2],
                                         uint32_t (&values)[4]) {
   Mxfp4Steps(word, values);
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) values[pair] = MultiplyPairs(values[pair], scales[pair % 2]);
+}
+
+// Load 32, 64 or 128 bits from memory, or from an address in shared memory.
+template <typename Word>
+__device__ Word LoadAt(const uint8_t* from, int offset) {
+  return *reinterpret_cast<const Word*>(from + offset);
+}
+template <typename Word>
+__device__ Word LoadAt(uint32_t from, int offset) {
+  Word word;
+  if constexpr (sizeof(Word) == 4) {
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from + offset) : "memory");
+  } else if constexpr (sizeof(Word) == 8) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(word.x), "=r"(word.y)
+                 : "r"(from + offset)
+                 : "memory");
+  } else {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                 : "r"(from + offset)
+                 : "memory");
+  }
+  return word;
 }
 
 // Unpacks codes of one thread, with the scales of the two rows of a block at hand: kType, kGroup.
@@ -164,26 +201,25 @@ class FourBitScales {
  public:
   static constexpr int kGroups = kFourBitColumns / kGroup;
 
-  // Reads the scales of rows `row` and row + 8 of a block.
-  __device__ void Read(const uint8_t* block, int row) {
-    const uint8_t* const scales = block + kFourBitCodeBytes;
+  // The bytes of a row's scales.
+  static constexpr int kRowBytes = kGroups * (kType == FourBitType::kMxfp4 ? 1 : 4);
+
+  // Reads the scales of a row and of the row 8 further. `scales`: those of the first one, a pointer
+  // or an address in shared memory.
+  template <typename Memory>
+  __device__ void Read(Memory scales) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int at = (row + 8 * half) * kGroups;
-      if constexpr (kType == FourBitType::kMxfp4) {
-        stored_[half][0] = *reinterpret_cast<const uint32_t*>(scales + at);
+      const int at = 8 * half * kRowBytes;
+      if constexpr (kRowBytes == 16) {
+        const uint4 four = LoadAt<uint4>(scales, at);
+        stored_[half][0] = four.x, stored_[half][1] = four.y;
+        stored_[half][2] = four.z, stored_[half][3] = four.w;
+      } else if constexpr (kRowBytes == 8) {
+        const uint2 two = LoadAt<uint2>(scales, at);
+        stored_[half][0] = two.x, stored_[half][1] = two.y;
       } else {
-        const uint32_t* const words = reinterpret_cast<const uint32_t*>(scales) + at;
-        if constexpr (kGroups == 4) {
-          const uint4 four = *reinterpret_cast<const uint4*>(words);
-          stored_[half][0] = four.x, stored_[half][1] = four.y;
-          stored_[half][2] = four.z, stored_[half][3] = four.w;
-        } else if constexpr (kGroups == 2) {
-          const uint2 two = *reinterpret_cast<const uint2*>(words);
-          stored_[half][0] = two.x, stored_[half][1] = two.y;
-        } else {
-          stored_[half][0] = *words;
-        }
+        stored_[half][0] = LoadAt<uint32_t>(scales, at);
       }
     }
   }
@@ -212,9 +248,9 @@ class FourBitScales {
     return kType == FourBitType::kMxfp4 && ((stored_[0][0] | stored_[1][0]) & 0x80808080) == 0;
   }
   __device__ void UnpackSmall(uint32_t word, int step, uint32_t (&values)[4]) const {
-    const int at = 8 * (step * 16 / kGroup);
-    const uint32_t scales[2] = {Mxfp4SmallScale(stored_[0][0] >> at & 0xff),
-                                Mxfp4SmallScale(stored_[1][0] >> at & 0xff)};
+    const int group = step * 16 / kGroup;
+    const uint32_t scales[2] = {Mxfp4SmallScale(stored_[0][0], group),
+                                Mxfp4SmallScale(stored_[1][0], group)};
     UnpackSmallMxfp4(word, scales, values);
   }
 

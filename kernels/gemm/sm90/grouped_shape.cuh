@@ -107,16 +107,17 @@ struct GroupedShape {
                                                                   : 32;
   static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
 
-  static constexpr int kRowGroups = kTokens <= 32 ? 1 : 2;  // groups of four warps, 64 rows each
+  // Groups of four warps, 64 rows each.
+  static constexpr int kRowGroups = kFourBit || kTokens <= 32 ? 1 : 2;
   static constexpr int kRows = 64 * kRowGroups;
   static constexpr int kMathWarps = 4 * kRowGroups;
   static constexpr int kMathThreads = kMathWarps * kWarpSize;
   static constexpr int kLoadThreads = 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
-  static constexpr int kCtasPerSm = kTokens <= 32 ? 2 : 1;
+  static constexpr int kCtasPerSm = kFourBit || kTokens <= 32 ? 2 : 1;
 
   // A stage has kChunks times 128 bytes of each input row.
-  static constexpr int kChunks = kFourBit && kTokens != 32 ? 4 : 2;
+  static constexpr int kChunks = kFourBit && kTokens <= 16 ? 4 : 2;
   static constexpr int kFourBitBlocks = kChunks / 2;  // of 128 columns, in a stage
   static constexpr int kFourBitBlockBytes =
       FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();

@@ -1,0 +1,111 @@
+// Products of four-bit weights in grouped_kernel.cuh: a warp unpacks 16 rows of a block into
+// mma.sync's registers. With few tokens wgmma is the wrong instruction: its fences let no unpacking
+// run beside it, and moving descriptors takes longer than the products.
+//
+// Unpacking takes 15 to 22 instructions for 16 rows of 16 columns, and the next product waits 24
+// cycles for the one before (K is summed in sequence). So what a block needs is read one block
+// ahead, and nothing else is waited for.
+#ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
+#define MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
+
+#include <cstdint>
+
+#include "kernels/device_util.cuh"
+#include "kernels/gemm/four_bit.cuh"
+#include "kernels/gemm/sm90/grouped_shape.cuh"
+#include "kernels/mma.cuh"
+
+namespace millrace::kernels::sm90 {
+
+// The distances in shared memory of what a thread reads from where a stage's blocks and inputs lie.
+template <typename Shape>
+struct FourBitLane {
+  using Scales = FourBitScales<Shape::kFourBitType, Shape::kGroup>;
+  uint32_t codes, scales, inputs;
+
+  __device__ FourBitLane() {
+    const uint32_t thread = threadIdx.x % 128, lane = thread % kWarpSize;
+    codes = thread * 16;
+    scales = kFourBitCodeBytes + (thread / kWarpSize * 16 + lane / 4) * Scales::kRowBytes;
+    // The row that this lane gives LoadMatrices, and its 16-byte word of the first 32 columns.
+    inputs = lane % 8 * kChunk + (lane / 8 ^ lane % 8) * 16;
+    // Not to be computed again for each block.
+    asm volatile("" : "+r"(codes), "+r"(scales), "+r"(inputs));
+  }
+};
+
+// A block of 64 rows and 128 columns and the inputs that it is multiplied by, as a thread needs
+// them.
+template <typename Shape>
+class FourBitBlock {
+ public:
+  // Reads the codes and scales of a block, and the inputs if they are few. The addresses are those
+  // of shared memory; `inputs`: two chunks of kTokens rows, as GroupedLoader leaves them.
+  __device__ void Read(const FourBitLane<Shape>& lane, uint32_t block, uint32_t inputs) {
+    codes_[0] = LoadAt<uint4>(block + lane.codes, 0);
+    codes_[1] = LoadAt<uint4>(block + lane.codes, 2048);
+    scales_.Read(block + lane.scales);
+    inputs_ = inputs + lane.inputs;
+    if constexpr (kReadsInputs) {
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) LoadMatrices(Inputs(pair, 0), read_[pair]);
+    }
+  }
+
+  // sums += the block times the inputs, columns in sequence.
+  __device__ void Multiply(FourBitScale scale, float (&sums)[Shape::kTokens / 2]) {
+    if constexpr (Shape::kFourBitType == FourBitType::kMxfp4) {
+      if (__all_sync(kFullWarp, scales_.AreSmall())) {
+        MultiplyBy([this](uint32_t word, int step, uint32_t(&values)[4]) {
+          scales_.UnpackSmall(word, step, values);
+        }, sums);
+        return;
+      }
+    }
+    MultiplyBy([this, scale](uint32_t word, int step, uint32_t(&values)[4]) {
+      scales_.Unpack(word, step, scale, values);
+    }, sums);
+  }
+
+ private:
+  static constexpr int kTokenTiles = Shape::kTokens / 8;
+  static constexpr int kPairs = 4;  // of steps of 16 columns
+  static constexpr bool kReadsInputs = kTokenTiles == 1;
+
+  // The address of this lane's row of the inputs of 32 columns and eight tokens. Words of 16 bytes
+  // are permuted by the row's number modulo 8: the second half of a chunk is 4 words away.
+  __device__ uint32_t Inputs(int pair, int token_tile) const {
+    return (inputs_ + pair / 2 * (Shape::kTokens * kChunk) + token_tile * 8 * kChunk) ^
+           pair % 2 * 64;
+  }
+
+  template <typename Unpack>
+  __device__ void MultiplyBy(const Unpack& unpack, float (&sums)[Shape::kTokens / 2]) {
+    const uint32_t words[8] = {codes_[0].x, codes_[0].y, codes_[0].z, codes_[0].w,
+                               codes_[1].x, codes_[1].y, codes_[1].z, codes_[1].w};
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      uint32_t values[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) unpack(words[2 * pair + i], 2 * pair + i, values[i]);
+#pragma unroll
+      for (int tile = 0; tile < kTokenTiles; ++tile) {
+        uint32_t inputs[4];
+        if constexpr (!kReadsInputs) LoadMatrices(Inputs(pair, tile), inputs);
+        const uint32_t(&b)[4] = kReadsInputs ? read_[pair] : inputs;
+        float(&c)[4] = *reinterpret_cast<float(*)[4]>(&sums[4 * tile]);
+        MultiplyBf16(c, values[0], b[0], b[1]);
+        MultiplyBf16(c, values[1], b[2], b[3]);
+      }
+    }
+  }
+
+  uint4 codes_[2];
+  typename FourBitLane<Shape>::Scales scales_;
+  uint32_t inputs_;
+  uint32_t read_[kReadsInputs ? kPairs : 1][4];
+};
+
+}  // namespace millrace::kernels::sm90
+
+#endif  // MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
