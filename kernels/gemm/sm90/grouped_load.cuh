@@ -240,7 +240,7 @@ class GroupedLoader {
         const int64_t block =
             (int64_t{tile.group} * row_blocks + row_block) * column_blocks + first;
         CopyBytes(memory_.Weights(stage) + i * Shape::kFourBitRowsBytes,
-                  p_.four_bit + block * Shape::kFourBitBlockBytes, bytes, full);
+                  p_.four_bit + block * Shape::kFourBitBlockBytes, bytes, full, EvictFirst());
       }
     } else {
       full.ArriveAndExpect(Shape::kWeightBytes);

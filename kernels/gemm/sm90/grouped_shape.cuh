@@ -110,7 +110,7 @@ struct GroupedShape {
   // Groups of four warps, 64 rows each.
   static constexpr int kRowGroups = kFourBit || kTokens <= 32 ? 1 : 2;
   static constexpr int kRows = 64 * kRowGroups;
-  static constexpr int kMathWarps = kFourBit ? 8 : 4 * kRowGroups;
+  static constexpr int kMathWarps = 4 * kRowGroups;
   static constexpr int kMathThreads = kMathWarps * kWarpSize;
   static constexpr int kLoadThreads = 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
@@ -134,9 +134,8 @@ struct GroupedShape {
   static constexpr int kStageBytes = kWeightBytes + kInputBytes + kScaleBytes;
   static_assert(kInputBytes % kSwizzleBytes == 0 && kWeightBytes % kSwizzleBytes == 0);
   // Of a CTA's pipeline, at most: 227 KB for an SM, of which each CTA needs 1 KB itself and up to
-  // 1 KB for barriers and alignment; with four bits also a tile's sums.
-  static constexpr int kPipelineBytes =
-      (kCtasPerSm == 1 ? 224 : !kFourBit ? 111 : kTokens == 64 ? 92 : 100) * 1024;
+  // 1 KB for barriers and alignment.
+  static constexpr int kPipelineBytes = (kCtasPerSm == 2 ? 111 : 224) * 1024;
   static_assert(kPipelineBytes / kStageBytes >= kMinGroupedStages);
 };
 
