@@ -102,7 +102,7 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  // Bytes per second of a kernel that only reads.
+  // Returns the bytes per second of a kernel that only reads.
   double read_rate() const { return read_rate_; }
 
   // Returns the median over 15 replays of a graph of dependent launches, in µs per launch. `launch`

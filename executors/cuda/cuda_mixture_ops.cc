@@ -105,7 +105,8 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
   const int tokens = step_->tokens;
   const int pairs = tokens * spec.chosen;
   const int tile = kernels::sm90::DefaultGroupedConfig(*experts.grouped, pairs).tile_tokens;
-  // Of a token: ids, scores and the order of its pairs, the tiles that these may make, and logits.
+  // A token takes memory for ids, scores and the order of its pairs, for the tiles that these may
+  // make, and for logits.
   const size_t chosen = spec.chosen;
   const size_t words = chosen * (3 + 2 * sizeof(kernels::GroupTile) / 4) + router.rows;
   Routes routes{

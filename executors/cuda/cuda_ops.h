@@ -35,7 +35,7 @@ struct KvArena {
   int layers = 0;
 
   int64_t element_bytes() const { return type == kernels::Type::kBf16 ? 2 : 1; }
-  // The bytes of one layer's block.
+  // Returns the bytes of one layer's block.
   int64_t block_bytes() const { return block_elements * element_bytes(); }
 };
 
@@ -49,8 +49,8 @@ struct CudaOpsContext {
   RopeSpec rope;  // that they are made by; every layer that rotates has it
   void* linear_workspace;
   unsigned* linear_tile_counter;
-  // Of models with mixtures of experts: RouteArgs::counters for the largest step, and the memory of
-  // GroupedRows::offsets for kMaxAssignedGroups, and of its tile_count.
+  // Only models with mixtures of experts have these: RouteArgs::counters for the largest step, and
+  // GroupedRows::offsets for kMaxAssignedGroups with tile_count behind them.
   unsigned* route_counters;
   int32_t* group_offsets;
   // The attention plans of the step at hand, one for each window that the model's layers have,
@@ -75,12 +75,13 @@ kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsC
 absl::StatusOr<size_t> ActivationBytes(const Model& model, const CudaOpsContext& context,
                                        const CudaStepInput& step);
 
-// The bytes that each kernel of a decoding step of `rows` rows must read and write at least, in the
-// order of their launches; the rows have `positions` positions together. Touches no device.
+// Returns the bytes that each kernel of a decoding step of `rows` rows must read and write at
+// least, in the order of their launches; the rows have `positions` positions together. Touches no
+// device.
 std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
                                  int64_t positions);
 
-// What a block adds to the residual: factor * (product + bias).
+// The sum that a block adds to the residual: factor * (product + bias).
 struct CudaDelta {
   kernels::Product product{};
   const float* bias = nullptr;
@@ -97,20 +98,21 @@ struct CudaInputForm;
 struct CudaLinearInput;
 struct CudaProduct;
 
-// One that measures launches nothing and touches no memory. After a failure nothing is launched
+// The ops of a decoder as launches of kernels/. An object for a dry run counts the memory and the
+// bytes of a step, launches nothing and touches no memory. After a failure nothing is launched
 // until TakeStatus.
 class CudaOps : public DecoderOps {
  public:
-  // Activations lie in `memory`, of `bytes` bytes.
+  // For steps. Activations are placed in `memory`, of `bytes` bytes.
   CudaOps(const CudaOpsContext& context, uint8_t* memory, size_t bytes, cudaStream_t stream)
       : CudaOps(context, memory, ActivationArena(kAlignment, bytes), stream, false) {}
-  // Measures.
+  // For dry runs.
   explicit CudaOps(const CudaOpsContext& context)
       : CudaOps(context, nullptr, ActivationArena(kAlignment), nullptr, true) {}
 
-  // The most bytes that activations have taken.
+  // Returns the most bytes that activations have taken.
   size_t activation_bytes() const { return activations_.peak(); }
-  // The bytes that a measuring run has counted: see DecodeBytes.
+  // Returns the bytes that a dry run has counted, as DecodeBytes does.
   std::vector<int64_t> TakeBytes() { return std::exchange(bytes_, {}); }
 
   const CudaOpsContext& context() const { return c_; }
@@ -149,7 +151,7 @@ class CudaOps : public DecoderOps {
   CudaInputForm TakeForm(const CudaLinear& consumer, kernels::Scaling scaling, int tokens,
                          int rows_of_token = 1);
   std::unique_ptr<CudaLinearInput> TakeInput(Consumers consumers, int tokens);
-  // The form of `x` that was made for `consumer`.
+  // Returns the form of `x` that was made for `consumer`.
   const CudaInputForm& FormFor(const CudaLinear& consumer, const LinearInput& x);
   kernels::LinearArgs ArgsOf(const CudaLinear& linear, const CudaInputForm& x) const;
   void Multiply(const kernels::LinearArgs& args, int64_t out_bytes);
@@ -176,10 +178,10 @@ class CudaOps : public DecoderOps {
   // Returns whether the only consumer makes its input itself, of what the op before has
   // (kernels::InputRow).
   bool MakesInput(Consumers consumers, int tokens) const;
-  // residual += delta, which may be empty; then Norm(norm, residual, consumers).
+  // Adds delta, which may be empty, to the residual; returns Norm(norm, residual, consumers).
   LinearInput AddNorm(NormId norm, const Residual& residual, const CudaDelta& delta,
                       Consumers consumers);
-  // residual += delta, whose product is normed first where there is a norm. [tokens, width]
+  // Adds delta to the residual, [tokens, width]; its product is normed first if there is a norm.
   void AddDelta(const CudaDelta& delta, std::optional<NormId> norm, int width,
                 const Residual& residual);
   void CheckHiddenSize(int size);

@@ -341,7 +341,7 @@ TEST(CudaOpsTest, RefusesEncoders) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("bert, is an encoder; allowed"));
 }
 
-// What the norm that follows cannot add is a launch of its own.
+// Addends that the norm's kernel cannot add are added by a launch of their own.
 TEST(CudaOpsTest, TheNormAddsFactorsAndBiasesButNotNorms) {
   for (const bool has_bias : {false, true}) {
     Layer layer(kernels::Type::kBf16);

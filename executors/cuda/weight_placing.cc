@@ -1,4 +1,5 @@
-// What CudaWeightPlacer notes of each weight that it is asked for.
+// CudaWeightPlacer's first half: decides the form and the place of each weight that a model asks
+// for. weight_loader.h fills these places.
 #include <algorithm>
 #include <numeric>
 #include <optional>

@@ -106,13 +106,14 @@ class CudaWeightPlacer : public DecoderPlacer {
                                    const Shard& shard) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
 
-  // The weights that were asked for so far, without data and plans: for a dry run. Touches no
-  // device.
+  // Returns the weights that were asked for so far, without data and plans: for a dry run. Touches
+  // no device.
   CudaWeights Shapes() const { return Describe(nullptr); }
   // The bytes that the weights asked for so far take on the device.
   size_t bytes() const { return bytes_; }
 
-  // Once, at the end. The device is the calling thread's.
+  // Loads all weights that were asked for onto the calling thread's device. Called once, at the
+  // end.
   absl::StatusOr<CudaWeights> Finish(kernels::LinearPlanner& planner);
 
  private:
@@ -139,7 +140,7 @@ class CudaWeightPlacer : public DecoderPlacer {
   size_t Reserve(size_t bytes);
   absl::Status DrawNorms(const CudaWeights& weights) const;
   absl::Status UploadSmall(CudaWeights& weights) const;
-  // Where the weights lie in `arena`, without plans.
+  // Returns the weights' addresses in `arena`, without plans.
   CudaWeights Describe(uint8_t* arena) const;
   absl::Status MakePlans(CudaWeights& weights, kernels::LinearPlanner& planner) const;
   absl::Status ReadKvScales(CudaWeights& weights) const;
@@ -181,7 +182,7 @@ class CudaWeightPlacer : public DecoderPlacer {
     std::vector<float> correction = {};  // or nothing
     size_t correction_offset = 0;
   };
-  // Where the linear lies in `arena`, without a plan.
+  // Returns the linear's address in `arena`, without a plan.
   CudaLinear Describe(const PendingLinear& pending, uint8_t* arena) const;
   // Reserves a place for the numbers, if there are any.
   size_t Reserve(const std::vector<float>& values);

@@ -27,7 +27,7 @@ class HostModel {
   // failed, like a device.
   virtual absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) = 0;
 
-  // For an encoder: the embeddings of the last Run's rows, [rows, info().limits.embedding_size].
+  // Returns an encoder's embeddings of the last Run's rows, [rows, info().limits.embedding_size].
   virtual absl::Span<const float> embeddings() const { return {}; }
 };
 

@@ -16,7 +16,7 @@ constexpr int kThreads = kMaxAssignedGroups;  // a thread for each group
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kInFlight = 8;  // of a thread's loads
 
-// What a group's CTA knows of it and of those before it.
+// The rows and tiles of a CTA's group, and where they begin: the sums over the groups before it.
 struct Place {
   int rows, first_row;
   int tiles, first_tile;

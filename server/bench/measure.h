@@ -1,4 +1,4 @@
-// One point of the benchmark, measured.
+// Measures one point of the benchmark.
 #ifndef MILLRACE_SERVER_BENCH_MEASURE_H_
 #define MILLRACE_SERVER_BENCH_MEASURE_H_
 
@@ -40,8 +40,8 @@ struct PointFigures {
   std::vector<std::string> void_because;  // not empty: the figures are not to be quoted
 };
 
-// InvalidArgument, with both numbers: the point does not fit what the executor was loaded for, so
-// that its sequences could not all run at the same time.
+// Returns InvalidArgument, with both numbers, if the executor was loaded for less than the point
+// needs, so that its sequences could not all run at the same time.
 absl::Status CheckPoint(const BenchPoint& point, const ModelInfo& model);
 
 using PromptSource = std::mt19937_64;
@@ -56,13 +56,13 @@ struct MeasureOptions {
   bool read_gpu;  // before and after
 };
 
-// One run of each length that is not timed, then `reps` timed ones of each. The point has passed
-// CheckPoint.
+// Measures a point: one run of each length that is not timed, then `reps` timed ones of each. The
+// point has passed CheckPoint.
 absl::StatusOr<PointFigures> MeasurePoint(OfflineEngine& engine, const BenchPoint& point,
                                           const MeasureOptions& options, PromptSource& source);
 
-// For MeasurePoint: what makes two runs' difference no time of steps of the whole batch. Empty:
-// nothing.
+// Returns, for MeasurePoint, why the difference of two runs is not the time of steps of the whole
+// batch; empty if it is.
 std::string WhyNoStep(const BenchPoint& point, const OfflineRun& shorter, const OfflineRun& longer);
 
 double Median(std::vector<double> values);  // not empty

@@ -59,7 +59,7 @@ class OfflineEngine final : private EventSink, private LoopListener {
 
   absl::StatusOr<std::vector<Admission>> MakeAdmissions(const OfflineBatch& batch);
 
-  // From the engine thread.
+  // Called by the engine thread.
   void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events,
                SteadyTime when) override;
   bool HasCapacity() override { return open_; }
