@@ -75,6 +75,10 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
         "the model's feed-forward network is a mixture of experts, whose kernels are for Hopper "
         "GPUs (sm_90a) and not portable; allowed here: dense models");
   }
+  if (device.skewed_routers && !HasExperts(config)) {
+    return absl::InvalidArgumentError(
+        "routing is real, but the model has no mixture of experts; allowed here: uniform");
+  }
   if (device.max_num_batched_tokens < device.max_num_seqs) {
     return absl::InvalidArgumentError(
         StrCat("max_num_batched_tokens is ", device.max_num_batched_tokens,
@@ -321,7 +325,8 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
        .quantize_int4 = device.quantize_int4,
        .four_bit = kernels::MayRun(kernels::Kernel::kGroupedLinear, device.portable_kernels),
        .quantize_head = device.quantize_head,
-       .dummy = dummy});
+       .dummy = dummy,
+       .skewed_routers = device.skewed_routers});
   MILLRACE_ASSIGN_OR_RETURN(m->model, LoadModel(config, m->info.limits.max_model_len, placer));
   const int64_t logits_stride = (config.vocab_size + int64_t{15}) / 16 * 16;
   MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
