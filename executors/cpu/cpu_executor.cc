@@ -27,6 +27,8 @@ class CpuHostModel : public HostModel {
 
   absl::Span<const float> embeddings() const override { return model_->ops->embeddings(); }
 
+  absl::Span<const MixtureUse> mixture_uses() const override { return model_->ops->mixture_uses(); }
+
  private:
   std::unique_ptr<CpuModel> model_;
 };

@@ -17,6 +17,7 @@
 #include "executors/cpu/weight_placer.h"
 #include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
+#include "executors/executor.h"
 #include "executors/host/router.h"
 #include "executors/host/sampler.h"
 #include "executors/host/step_input.h"
@@ -89,6 +90,8 @@ class CpuOps : public DecoderOps, public EncoderOps {
   absl::Span<const Sampled> sampled() const { return sampled_; }
   // Returns the rank's experts that tokens of the last mixture went to, and how many tokens.
   std::vector<std::pair<int, int>> routed_rows() const;
+  // Returns the use of each mixture that a step has run so far, in the order of the layers.
+  absl::Span<const MixtureUse> mixture_uses() const { return mixture_uses_; }
   // Returns the embeddings of the last Pool, [rows, hidden].
   absl::Span<const float> embeddings() const { return embeddings_; }
 
@@ -200,6 +203,8 @@ class CpuOps : public DecoderOps, public EncoderOps {
   std::unique_ptr<CpuLinearInput> GateExperts(const MixtureWeights& weights, GateFunction function,
                                               const LinearInput& x, int chosen);
   CpuActivation LowerExperts(LinearId experts, const LinearInput& x, int chosen);
+  // Adds the routes of the mixture at hand to its use.
+  void CountExperts(const MixtureWeights& weights);
   void CombineExperts(const CpuActivation& lowered, int chosen, const CpuActivation& y);
   void AddShared(const MixtureWeights::Shared& shared, const MixtureSpec& spec,
                  const LinearInput& x, const CpuActivation& logits, const CpuActivation& y);
@@ -232,7 +237,9 @@ class CpuOps : public DecoderOps, public EncoderOps {
   std::vector<AttentionTask> attention_tasks_;
   int attention_group_ = 0;  // the query heads of a kv head that they are for; 0: not planned yet
 
-  Routes routes_;  // of the mixture at hand
+  Routes routes_;            // of the mixture at hand
+  size_t num_mixtures_ = 0;  // that the step has run so far
+  std::vector<MixtureUse> mixture_uses_;
   size_t score_stride_ = 0;
   std::vector<Scratch> scratch_;  // of each thread
 

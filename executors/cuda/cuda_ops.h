@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "executors/activation_arena.h"
 #include "executors/cuda/device.h"
 #include "executors/cuda/step_buffers.h"
 #include "executors/cuda/weights.h"
 #include "executors/decoder_ops.h"
+#include "executors/executor.h"
 #include "executors/models/model.h"
 #include "kernels/attention/paged_attention.h"
 #include "kernels/gemm/linear.h"
@@ -53,6 +55,8 @@ struct CudaOpsContext {
   // GroupedRows::offsets for kMaxAssignedGroups with tile_count behind them.
   unsigned* route_counters;
   int32_t* group_offsets;
+  // The experts that each mixture has touched, in the order of the layers: MixtureUse::touched.
+  unsigned long long* touched_experts;
   // The attention plans of the step at hand, one for each window that the model's layers have,
   // ascending.
   struct AttentionPlan {
@@ -76,10 +80,13 @@ absl::StatusOr<size_t> ActivationBytes(const Model& model, const CudaOpsContext&
                                        const CudaStepInput& step);
 
 // Returns the bytes that each kernel of a decoding step of `rows` rows must read and write at
-// least, in the order of their launches; the rows have `positions` positions together. Touches no
-// device.
+// least, in the order of their launches; the rows have `positions` positions together. `touched` is
+// that of Executor::DecodeBytes. Touches no device.
 std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
-                                 int64_t positions);
+                                 int64_t positions, absl::Span<const double> touched = {});
+
+// Describes the model's mixtures in the order of the layers, as untouched. Touches no device.
+std::vector<MixtureUse> DescribeMixtures(const Model& model, const CudaOpsContext& context);
 
 // The sum that a block adds to the residual: factor * (product + bias).
 struct CudaDelta {
@@ -114,6 +121,10 @@ class CudaOps : public DecoderOps {
   size_t activation_bytes() const { return activations_.peak(); }
   // Returns the bytes that a dry run has counted, as DecodeBytes does.
   std::vector<int64_t> TakeBytes() { return std::exchange(bytes_, {}); }
+  // For a measuring run: DecodeBytes's `touched`, which must outlive the run.
+  void SetTouched(absl::Span<const double> touched) { touched_ = touched; }
+  // The mixtures that a measuring run has described: see DescribeMixtures.
+  std::vector<MixtureUse> TakeMixtures() { return std::exchange(mixtures_, {}); }
 
   const CudaOpsContext& context() const { return c_; }
 
@@ -171,9 +182,12 @@ class CudaOps : public DecoderOps {
   void MultiplyGate(const CudaLinear& gate_up, const kernels::Activation& x,
                     const kernels::GroupedRows& rows, GateFunction function,
                     const kernels::Activation& out);
+  // The bytes of the weights of those of the mixture's experts that have one of `tokens` tokens.
+  int64_t TouchedBytes(const CudaLinear& linear, int tokens) const;
   struct Routes;
   Routes Route(const MixtureWeights& weights, const RouterConfig& spec, const LinearInput& x);
   void CheckMixture(const MixtureWeights& weights, const RouterConfig& spec);
+  void DescribeMixture(const CudaLinear& gate_up, const CudaLinear& down);
   kernels::KvPages Pages(int32_t layer) const;
   // Returns whether the only consumer makes its input itself, of what the op before has
   // (kernels::InputRow).
@@ -199,11 +213,14 @@ class CudaOps : public DecoderOps {
   cudaStream_t stream_;
   const bool measures_;
   std::vector<int64_t> bytes_;
+  absl::Span<const double> touched_;
+  std::vector<MixtureUse> mixtures_;
 
   // The current step:
   const CudaStepInput* step_ = nullptr;
   // How many of its layers have used each of the context's plans.
   std::vector<uint32_t> attention_turns_;
+  size_t mixture_ = 0;  // the number of the next mixture
 };
 
 }  // namespace millrace::cuda

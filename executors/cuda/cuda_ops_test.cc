@@ -165,6 +165,35 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
   }
 }
 
+// Of experts, the weights of those that are touched: as many as were counted, or are expected.
+TEST(CudaOpsTest, TheBytesOfTouchedExperts) {
+  ModelConfig shape = Shape(256, 512, 4, 2, 64, 1000);
+  for (size_t i = 1; i < shape.layers.size(); ++i) {  // the first is dense
+    shape.layers[i].feed_forward =
+        ExpertsFeedForward{.size = 512, .router = {.experts = 8, .chosen = 2}};
+  }
+  ShapesPlacer placer(shape, kernels::Type::kBf16);
+  const auto model = LoadModel(shape, shape.context_length, placer);
+  CheckOk(model.status());
+  const StepBuffers buffers{.max_logit_rows = 256};
+  const CudaOpsContext context = ContextOf(placer.weights, buffers, shape);
+  const int64_t expert = 3 * 256 * 512 * 2;
+  const std::vector<MixtureUse> mixtures = DescribeMixtures(**model, context);
+  ASSERT_EQ(mixtures.size(), 2u);
+  for (const MixtureUse& mixture : mixtures) {
+    EXPECT_EQ(mixture.experts, 8);
+    EXPECT_EQ(mixture.expert_bytes, expert);
+    EXPECT_EQ(mixture.touched, 0);
+  }
+  const auto bytes = [&](const std::vector<double>& touched) {
+    const std::vector<int64_t> kernels = DecodeBytes(**model, context, 1, 100, touched);
+    return std::accumulate(kernels.begin(), kernels.end(), int64_t{0});
+  };
+  EXPECT_EQ(bytes({}), bytes({2, 2}));  // a token's
+  EXPECT_EQ(bytes({8, 2}) - bytes({2, 2}), 6 * expert);
+  EXPECT_EQ(bytes({2, 2.5}) - bytes({2, 2}), expert / 2);
+}
+
 // A plan for each window of the layers, and of the pages what the window shows.
 TEST(CudaOpsTest, WindowsHavePlansOfTheirOwn) {
   ModelConfig shape = Shape(4096, 14336, 32, 8, 128, 128256);

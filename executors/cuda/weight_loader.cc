@@ -19,7 +19,6 @@
 #include "formats/float16.h"
 #include "formats/model_config.h"
 #include "kernels/weights/dequantize.h"
-#include "kernels/weights/fill.h"
 #include "kernels/weights/quantize_weights.h"
 #include "kernels/weights/split_blocks.h"
 
@@ -417,57 +416,6 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(read);
   for (std::thread& thread : threads) thread.join();
   return failure;
-}
-
-absl::Status DrawWeights(const std::vector<PendingMatrix>& matrices, uint8_t* arena) {
-  DeviceMemory bf16;
-  DeviceMemory four_bit;
-  uint64_t seed = 0;
-  for (const PendingMatrix& matrix : matrices) {
-    if (matrix.four_bit.has_value()) {
-      const int64_t rows = RoundUp(matrix.rows, kRowMultiple);
-      const size_t bytes = FourBitStagingBytes(rows, matrix.stride);
-      if (four_bit.bytes() < bytes) {
-        MILLRACE_ASSIGN_OR_RETURN(four_bit, DeviceMemory::Allocate(bytes, "dummy weights"));
-      }
-      MILLRACE_RETURN_IF_ERROR(ToStatus(
-          TileDrawn({&matrix, 0, rows, arena}, ++seed, four_bit.data(), nullptr), "dummy weights"));
-      continue;
-    }
-    kernels::FillArgs fill{.out = arena + matrix.data_offset,
-                           .type = matrix.type,
-                           .rows = matrix.rows,
-                           .columns = matrix.columns,
-                           .stride = matrix.stride,
-                           .seed = ++seed};
-    if (matrix.stored_fp8) {
-      fill.low = -448;
-      fill.high = 448;
-    }
-    const bool quantized = matrix.type == kernels::Type::kFp8 && !matrix.stored_fp8;
-    if (quantized) {
-      const size_t bytes = 2 * matrix.rows * matrix.stride;
-      if (bf16.bytes() < bytes) {
-        MILLRACE_ASSIGN_OR_RETURN(bf16, DeviceMemory::Allocate(bytes, "dummy weights"));
-      }
-      fill.out = bf16.data();
-      fill.type = kernels::Type::kBf16;
-    }
-    MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchFill(fill, nullptr), "dummy weights"));
-    if (!quantized) continue;
-    MILLRACE_RETURN_IF_ERROR(
-        ToStatus(kernels::LaunchQuantizeWeights(
-                     {.source = bf16.As<kernels::Bf16>(),
-                      .rows = matrix.rows,
-                      .stride = matrix.stride,
-                      .out = arena + matrix.data_offset,
-                      .scaling = matrix.scaling,
-                      .scales = reinterpret_cast<float*>(arena + matrix.scales_offset)},
-                     nullptr),
-                 "dummy weights"));
-  }
-  // The staging memory goes: whoever uses it must be done.
-  return ToStatus(cudaDeviceSynchronize(), "dummy weights");
 }
 
 }  // namespace millrace::cuda

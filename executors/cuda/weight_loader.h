@@ -46,6 +46,7 @@ struct PendingMatrix {
   std::vector<float> host_scales;  // of stored_fp8, of all ranks
   std::vector<float> rank_scales;  // of them, the rank's
   std::optional<float> input_scale;
+  std::vector<float> row_factors;  // [rows], of drawn elements; empty: all 1
 };
 
 // The rows [begin, end) of a part, or of all parts where they are interleaved: one thread's work at
@@ -95,6 +96,7 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
                          uint8_t* arena, std::vector<Sha256Digest>* digests);
 
 // Draws each matrix, in its place in `arena`, from a seed of its own: 1, 2, 3 …
+// Rows with a factor have seeds of their own.
 absl::Status DrawWeights(const std::vector<PendingMatrix>& matrices, uint8_t* arena);
 
 }  // namespace millrace::cuda

@@ -73,11 +73,12 @@ struct CudaWeights {
 };
 
 struct WeightOptions {
-  bool quantize_fp8 = false;   // layers' linears to FP8, a scale an output channel, on the way
-  bool quantize_int4 = false;  // layers' linears of floats to four bits, by groups of 32
-  bool four_bit = true;        // linears may have a four-bit form: the grouped linear runs
-  bool quantize_head = false;  // the vocabulary head to FP8, a scale a 128x128 block, on the way
-  bool dummy = false;          // weights are drawn on the device, nothing is read
+  bool quantize_fp8 = false;    // layers' linears to FP8, a scale an output channel, on the way
+  bool quantize_int4 = false;   // layers' linears of floats to four bits, by groups of 32
+  bool four_bit = true;         // linears may have a four-bit form: the grouped linear runs
+  bool quantize_head = false;   // the vocabulary head to FP8, a scale a 128x128 block, on the way
+  bool dummy = false;           // weights are drawn on the device, nothing is read
+  bool skewed_routers = false;  // drawn routers load some experts more than others
 };
 
 // Only notes what is asked for, until Finish has threads read each tensor once, into pinned memory;
@@ -133,6 +134,8 @@ class CudaWeightPlacer : public DecoderPlacer {
                                                      const Share& columns) const;
   void UniteFormats(std::vector<PendingMatrix>& experts) const;
   int ChosenExperts() const;
+  // Gives a drawn router's rows their factors, by a seed of its own.
+  void SkewRouter(PendingMatrix& matrix);
   absl::StatusOr<size_t> PlaceTable(const std::string& name, kernels::WeightScaling quantized);
   absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, const Shard& shard,
                                        Role role);

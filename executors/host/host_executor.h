@@ -29,6 +29,9 @@ class HostModel {
 
   // Returns an encoder's embeddings of the last Run's rows, [rows, info().limits.embedding_size].
   virtual absl::Span<const float> embeddings() const { return {}; }
+
+  // Executor::MixtureUses.
+  virtual absl::Span<const MixtureUse> mixture_uses() const { return {}; }
 };
 
 std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model);

@@ -39,6 +39,13 @@ struct HostRows {
     offsets.push_back(static_cast<int32_t>(order.size()));
   }
 
+  // The groups that have a row.
+  unsigned Touched() const {
+    unsigned touched = 0;
+    for (size_t i = 1; i < offsets.size(); ++i) touched += offsets[i] > offsets[i - 1];
+    return touched;
+  }
+
   std::vector<int32_t> order, offsets;
   std::vector<GroupTile> tiles;
 };

@@ -129,6 +129,10 @@ __global__ void __launch_bounds__(kThreads) AssignKernel(AssignArgs args) {
       *args.rows.tile_count = place.first_tile + place.tiles;
     }
   }
+  if (group + 1 == args.rows.groups) {
+    const int touched = __syncthreads_count(counts[threadIdx.x] > 0);
+    if (threadIdx.x == 0) AddTouched(args, touched);
+  }
   WriteOrder(args, place, marks);
 }
 

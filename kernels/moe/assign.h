@@ -29,6 +29,9 @@ struct AssignArgs {
   const int32_t* ids;  // [rows.pairs], 4-byte aligned
   int first_expert;
   GroupedRows rows;  // up to kMaxPairs pairs and kMaxAssignedGroups groups
+  // Gets the number of groups that have a pair added to it, if it is not null. A replayed graph
+  // adds each time.
+  unsigned long long* touched = nullptr;
 };
 
 // Returns whether a launch would accept the arguments.

@@ -49,6 +49,9 @@ struct MeasuredPoint {
   std::optional<StepTrace> trace;
 };
 
+// What steps of a model with mixtures of experts read, a line for each point. Empty for others.
+std::string ExpertTable(const std::vector<MeasuredPoint>& points);
+
 nlohmann::ordered_json ToJson(const BenchContext& context,
                               const std::vector<MeasuredPoint>& points);
 
