@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "executors/cuda/cuda_model.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/layer_request_test_util.h"
 #include "executors/models/model.h"
@@ -255,6 +256,47 @@ TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
           ASSERT_LE(bytes(rows, 1), largest)
               << shape.hidden_size << " wide, " << rows << " of " << most << " rows";
         }
+      }
+    }
+  }
+}
+
+// Experts with scales of blocks keep BF16 for small tiles and FP8 for large ones, so a step may take
+// more than one of more tokens. The largest steps know where tiles grow.
+TEST(CudaOpsTest, NoStepOfAMixtureTakesMoreThanTheDryRun) {
+  for (const auto& [experts, chosen] : {std::pair(128, 8), {160, 8}, {60, 4}, {8, 2}}) {
+    ModelConfig shape = Shape(2048, 768, 16, 4, 128, 1000);
+    for (LayerConfig& layer : shape.layers) {
+      layer.feed_forward =
+          ExpertsFeedForward{.size = 768, .router = {.experts = experts, .chosen = chosen}};
+    }
+    ShapesPlacer placer(shape, kernels::Type::kFp8);
+    const auto model = LoadModel(shape, shape.context_length, placer);
+    CheckOk(model.status());
+    for (CudaLinear& linear : placer.weights.linears) {
+      if (!linear.grouped.has_value()) continue;
+      linear.input = kernels::Scaling::kTokenGroup;
+      linear.grouped->scaling = kernels::WeightScaling::kBlock;
+    }
+    for (const int most : {40, 64, 100, 128, 300}) {
+      const StepLimits limits{.max_num_seqs = 8,
+                              .max_num_batched_tokens = most,
+                              .max_model_len = 512,
+                              .num_blocks = 0,
+                              .block_size = 16,
+                              .vocab_size = 1000};
+      const absl::StatusOr<size_t> largest = DryRun(**model, shape, limits, placer.weights);
+      CheckOk(largest.status());
+      const StepBuffers buffers{.max_logit_rows = StepBuffers::MaxLogitRows(limits)};
+      const CudaOpsContext context = ContextOf(placer.weights, buffers, shape);
+      for (int tokens = 1; tokens <= most; ++tokens) {
+        CudaStepInput step;
+        step.rows = 1;
+        step.tokens = step.wanted = step.max_row_tokens = tokens;
+        const absl::StatusOr<size_t> bytes = ActivationBytes(**model, context, step);
+        CheckOk(bytes.status());
+        ASSERT_LE(*bytes, *largest)
+            << experts << " experts, " << tokens << " of " << most << " tokens";
       }
     }
   }

@@ -29,6 +29,7 @@ namespace {
 // memory small, which takes long to get. An H200's machine with 16 cores, 3 GB in the page cache: 8
 // threads with pieces of 8 MiB 5.2 GB/s, 16 with 4 MiB 7.5, with 2 MiB 8.5 (11 without hashing).
 constexpr int64_t kPieceBytes = 2 << 20;  // of the file; more where 128 rows have more
+constexpr int64_t kMostMapped = int64_t{1} << 30;  // bytes
 constexpr int kThreads = 16;
 constexpr int kSlots = 2;  // of a thread: one is being read while the other's is copied
 
@@ -397,6 +398,7 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
     }
   }
   std::atomic<size_t> next = 0;
+  std::atomic<int64_t> mapped = 0;  // bytes read through the mapping of the file
   std::mutex mutex;
   absl::Status failure;
   const auto read = [&] {
@@ -405,7 +407,16 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
     while (status.ok()) {
       const size_t index = next++;
       if (index >= pieces.size()) break;
-      status = reader.Place(pieces[index], &(*digests)[index]);
+      const WeightPiece& piece = pieces[index];
+      status = reader.Place(piece, &(*digests)[index]);
+      // Packed and scattered tensors are not read from the file but seen in its mapping, which is
+      // not to grow to the whole file. Pages that another thread still reads come back by
+      // themselves.
+      const TensorInfo& tensor = *piece.part->tensor;
+      if (!IsPacked(tensor.type) && !tensor.scattered.has_value()) continue;
+      const int64_t bytes = (piece.end - piece.begin) * RowBytes(tensor);
+      const int64_t before = mapped.fetch_add(bytes);
+      if (before / kMostMapped != (before + bytes) / kMostMapped) source.DropPages();
     }
     if (status.ok()) status = reader.Close();
     if (!status.ok()) next = pieces.size();  // the others read no more either
