@@ -28,7 +28,8 @@ using ::testing::HasSubstr;
 double Tolerance(const std::string& twin) {
   if (twin == "granite" || twin == "granitemoeshared") return 1.1;  // logits are doubled
   if (twin == "smollm3" || twin == "mixtral") return 0.65;
-  for (const char* wider : {"qwen2", "phi4_short", "qwen2moe_dense", "granitemoe", "gpt_oss_mxfp4"}) {
+  for (const char* wider :
+       {"qwen2", "phi4_short", "qwen2moe_dense", "granitemoe", "gpt_oss_mxfp4"}) {
     if (twin == wider) return 0.4;
   }
   return 0.32;

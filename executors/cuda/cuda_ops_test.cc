@@ -261,8 +261,8 @@ TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
   }
 }
 
-// Experts with scales of blocks keep BF16 for small tiles and FP8 for large ones, so a step may take
-// more than one of more tokens. The largest steps know where tiles grow.
+// Experts with scales of blocks keep BF16 for small tiles and FP8 for large ones, so a step may
+// take more than one of more tokens. The largest steps know where tiles grow.
 TEST(CudaOpsTest, NoStepOfAMixtureTakesMoreThanTheDryRun) {
   for (const auto& [experts, chosen] : {std::pair(128, 8), {160, 8}, {60, 4}, {8, 2}}) {
     ModelConfig shape = Shape(2048, 768, 16, 4, 128, 1000);

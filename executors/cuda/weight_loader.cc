@@ -28,7 +28,7 @@ namespace {
 // Hashing bounds the rate, so threads help as far as there are cores; small pieces keep the pinned
 // memory small, which takes long to get. An H200's machine with 16 cores, 3 GB in the page cache: 8
 // threads with pieces of 8 MiB 5.2 GB/s, 16 with 4 MiB 7.5, with 2 MiB 8.5 (11 without hashing).
-constexpr int64_t kPieceBytes = 2 << 20;  // of the file; more where 128 rows have more
+constexpr int64_t kPieceBytes = 2 << 20;           // of the file; more where 128 rows have more
 constexpr int64_t kMostMapped = int64_t{1} << 30;  // bytes
 constexpr int kThreads = 16;
 constexpr int kSlots = 2;  // of a thread: one is being read while the other's is copied

@@ -159,8 +159,8 @@ __device__ inline void UnpackMxfp4(uint32_t word, const uint32_t (&scales)[2],
   }
 }
 
-// Returns a scale below 2 of the four in a word for UnpackSmallMxfp4, which saves half the products:
-// the scale times 2^126 is a BF16, and the result has it twice.
+// Returns a scale below 2 of the four in a word for UnpackSmallMxfp4, which saves half the
+// products: the scale times 2^126 is a BF16, and the result has it twice.
 __device__ inline uint32_t Mxfp4SmallScale(uint32_t four, int which) {
   return __byte_perm(four, 0, 0x4040 + 0x0101 * which) * 128 + 126 * 0x00800080;
 }

@@ -155,19 +155,18 @@ TEST(CombineTest, ANormMayCombineFirst) {
         const DeviceBuffer<Bf16> out(test.tokens * stride);
         Product product{};
         if (has_shared) product = {shared.get(), test.stride, nullptr, nullptr};
-        const CombineArgs combine = {
-            .residual = residual.get(),
-            .y = y.get(),
-            .y_type = Type::kBf16,
-            .y_stride = test.stride,
-            .scores = scores.get(),
-            .shared = product,
-            .shared_logits = has_shared ? logits.get() : nullptr,
-            .shared_logit_stride = 3,
-            .factor = 0.7f,
-            .tokens = test.tokens,
-            .slots = test.slots,
-            .width = width};
+        const CombineArgs combine = {.residual = residual.get(),
+                                     .y = y.get(),
+                                     .y_type = Type::kBf16,
+                                     .y_stride = test.stride,
+                                     .scores = scores.get(),
+                                     .shared = product,
+                                     .shared_logits = has_shared ? logits.get() : nullptr,
+                                     .shared_logit_stride = 3,
+                                     .factor = 0.7f,
+                                     .tokens = test.tokens,
+                                     .slots = test.slots,
+                                     .width = width};
         if (!fused) EXPECT_EQ(LaunchCombine(combine, nullptr), cudaSuccess);
         EXPECT_EQ(LaunchRmsNorm({.residual = residual.get(),
                                  .delta = {},

@@ -120,7 +120,8 @@ __device__ inline void CopyBytes(uint32_t to, const void* from, uint32_t bytes, 
                                  uint64_t policy) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], "
       "%2, [%3], %4;" ::"r"(to),
       "l"(from), "r"(bytes), "r"(SharedAddress(&barrier)), "l"(policy)
       : "memory");

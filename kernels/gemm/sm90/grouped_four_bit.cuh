@@ -56,15 +56,15 @@ class FourBitBlock {
   __device__ void Multiply(FourBitScale scale, float (&sums)[Shape::kTokens / 2]) {
     if constexpr (Shape::kFourBitType == FourBitType::kMxfp4) {
       if (__all_sync(kFullWarp, scales_.AreSmall())) {
-        MultiplyBy([this](uint32_t word, int step, uint32_t(&values)[4]) {
-          scales_.UnpackSmall(word, step, values);
-        }, sums);
+        MultiplyBy([this](uint32_t word, int step,
+                          uint32_t(&values)[4]) { scales_.UnpackSmall(word, step, values); },
+                   sums);
         return;
       }
     }
-    MultiplyBy([this, scale](uint32_t word, int step, uint32_t(&values)[4]) {
-      scales_.Unpack(word, step, scale, values);
-    }, sums);
+    MultiplyBy([this, scale](uint32_t word, int step,
+                             uint32_t(&values)[4]) { scales_.Unpack(word, step, scale, values); },
+               sums);
   }
 
  private:

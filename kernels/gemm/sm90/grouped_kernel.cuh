@@ -191,8 +191,7 @@ class GroupedGemm {
     FreeBehind(read, blocks);
   }
 
-  __device__ void ReadBlock(const FourBitLane<Shape>& lane, int& read,
-                            FourBitBlock<Shape>& block) {
+  __device__ void ReadBlock(const FourBitLane<Shape>& lane, int& read, FourBitBlock<Shape>& block) {
     const int of_stage = read++ % Shape::kFourBitBlocks;
     if (of_stage == 0) NextStage();
     block.Read(lane, memory_.Weights(stage_) + of_stage * Shape::kFourBitBlockBytes,
