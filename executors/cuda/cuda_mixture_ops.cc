@@ -202,7 +202,7 @@ void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation&
                            const kernels::GroupedRows& rows, GateFunction function,
                            const kernels::Activation& out) {
   const int tokens = step_->tokens;
-  CudaInputForm quantized, sorted;
+  CudaInputForm quantized;
   kernels::Activation in = x;
   if (const auto scaling = TileScaling(gate_up, rows.tile_rows); scaling != in.scaling) {
     quantized = TakeForm(gate_up, scaling, tokens);
@@ -213,7 +213,7 @@ void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation&
     MultiplyGroups(gate_up, in, tokens, gate_up.chosen, &rows, function, out);
     return;
   }
-  sorted = SortByExpert(gate_up, in, rows);
+  const CudaInputForm sorted = SortByExpert(gate_up, in, rows);
   MultiplyGroups(gate_up, sorted.values, rows.pairs, 1, &rows, function, out);
 }
 
@@ -254,8 +254,8 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
     const int pairs = routes.rows.pairs;
     CudaInputForm gated = TakeForm(down, TileScaling(down, routes.rows.tile_rows), tokens, chosen);
     // Scales that are computed want the whole row first.
-    if (const kernels::Activation& x_rows = FormFor(gate_up, x).values;
-        kernels::IsKnown(gated.values.scaling)) {
+    const kernels::Activation& x_rows = FormFor(gate_up, x).values;
+    if (kernels::IsKnown(gated.values.scaling)) {
       MultiplyGate(gate_up, x_rows, routes.rows, spec.function, gated.values);
     } else {
       const CudaRows plain = TakeRows(sizeof(kernels::Bf16) * down.weight.stride * chosen, tokens);

@@ -180,9 +180,8 @@ std::vector<CudaStepInput> LargestSteps(const ModelConfig& config, const StepLim
     const auto* const experts = std::get_if<ExpertsFeedForward>(&layer.feed_forward);
     if (experts == nullptr) continue;
     const RouterConfig& router = experts->router;
-    // DefaultGroupedConfig doubles the tile until it holds twice the rows of an expert on average.
-    for (int tile = 8; tile < kernels::sm90::kPromptTile; tile *= 2) {
-      ends.insert(int64_t{tile} * router.experts / 2 / router.chosen);
+    for (const int tile : {8, 16, 32, 64}) {
+      ends.insert(kernels::sm90::MostGroupedPairs(router.experts, tile) / router.chosen);
     }
   }
   for (const int64_t end : ends) {
@@ -218,16 +217,21 @@ absl::Status MakeAttentionMemory(const ModelConfig& config, CudaModel& m, CudaOp
   return absl::OkStatus();
 }
 
+// Returns the bytes that the device's share leaves to others; none where the KV cache has a size.
+size_t KeptFree(const CudaSpec& device, const MemoryUse& memory) {
+  if (device.kv_cache_memory != 0) return 0;
+  return static_cast<size_t>(static_cast<double>(memory.total) *
+                             (1 - device.gpu_memory_utilization));
+}
+
 // How many blocks the memory has room for: what the setting says, or what is left of the share.
 absl::StatusOr<int32_t> CountBlocks(const CudaSpec& device, const KvArena& kv) {
   const int64_t block_bytes = kv.block_bytes() * kv.layers;
   int64_t bytes = device.kv_cache_memory;
   if (bytes == 0) {
     MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
-    const double kept_free =
-        static_cast<double>(memory.total) * (1 - device.gpu_memory_utilization);
-    bytes = static_cast<int64_t>(memory.free) - static_cast<int64_t>(kept_free) -
-            static_cast<int64_t>(kReservedBytes);
+    bytes = static_cast<int64_t>(memory.free) -
+            static_cast<int64_t>(KeptFree(device, memory) + kReservedBytes);
   }
   const int64_t blocks = bytes / block_bytes - 1;  // one is the padding block
   if (blocks < 1) {
@@ -248,9 +252,7 @@ absl::Status CheckMemory(const CudaSpec& device, const KvArena& kv, size_t weigh
   const bool is_share = device.kv_cache_memory == 0;
   const size_t cache = is_share ? 2 * kv.block_bytes() * kv.layers + kReservedBytes
                                 : static_cast<size_t>(device.kv_cache_memory);
-  const size_t kept_free = is_share ? static_cast<size_t>(static_cast<double>(memory.total) *
-                                                          (1 - device.gpu_memory_utilization))
-                                    : 0;
+  const size_t kept_free = KeptFree(device, memory);
   const size_t needed = weights + activations + steps + cache;
   if (needed + kept_free <= memory.free) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat(

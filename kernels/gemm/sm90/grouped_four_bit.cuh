@@ -1,10 +1,6 @@
 // Products of four-bit weights in grouped_kernel.cuh: a warp unpacks 16 rows of a block into
-// mma.sync's registers. With few tokens wgmma is the wrong instruction: its fences let no unpacking
-// run beside it, and moving descriptors takes longer than the products.
-//
-// Unpacking takes 15 to 22 instructions for 16 rows of 16 columns, and the next product waits 24
-// cycles for the one before (K is summed in sequence). So what a block needs is read one block
-// ahead, and nothing else is waited for.
+// mma.sync's registers, and reads what it needs one block ahead. The compiler spreads unpacking
+// between the products, which wgmma's fences do not allow (docs/experiments/experts.md compares).
 #ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
 
@@ -72,8 +68,8 @@ class FourBitBlock {
   static constexpr int kPairs = 4;  // of steps of 16 columns
   static constexpr bool kReadsInputs = kTokenTiles == 1;
 
-  // The address of this lane's row of the inputs of 32 columns and eight tokens. Words of 16 bytes
-  // are permuted by the row's number modulo 8: the second half of a chunk is 4 words away.
+  // Returns the address of this lane's row of the inputs of 32 columns and eight tokens. Words of
+  // 16 bytes are permuted by the row's number modulo 8: the second half of a chunk is 4 words away.
   __device__ uint32_t Inputs(int pair, int token_tile) const {
     return (inputs_ + pair / 2 * (Shape::kTokens * kChunk) + token_tile * 8 * kChunk) ^
            pair % 2 * 64;

@@ -108,6 +108,13 @@ struct GroupedLinearArgs {
   GroupedConfig config;
 };
 
+// Returns the most rows for which DefaultGroupedConfig chooses tiles of up to `tile_tokens`, at
+// most 64: a tile should hold the rows of nearly every group, about twice as many as one has on
+// average, but of a single group all.
+constexpr int64_t MostGroupedPairs(int groups, int tile_tokens) {
+  return groups == 1 ? tile_tokens : int64_t{tile_tokens} * groups / 2;
+}
+
 // Returns the config for `pairs` rows that fall on `groups` groups.
 GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs);
 

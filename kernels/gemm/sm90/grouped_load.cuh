@@ -231,17 +231,12 @@ class GroupedLoader {
       const int first = step * Shape::kFourBitBlocks;
       const uint32_t bytes =
           min(Shape::kFourBitBlocks, column_blocks - first) * Shape::kFourBitBlockBytes;
-      const int row_blocks = CeilDiv(p_.rows, kFourBitRows);
-      full.ArriveAndExpect(Shape::kRowGroups * bytes);
-#pragma unroll
-      for (int i = 0; i < Shape::kRowGroups; ++i) {
-        // A row block past the group's last one stands for rows that are not written.
-        const int row_block = min(tile.row_tile * Shape::kRowGroups + i, row_blocks - 1);
-        const int64_t block =
-            (int64_t{tile.group} * row_blocks + row_block) * column_blocks + first;
-        CopyBytes(memory_.Weights(stage) + i * Shape::kFourBitRowsBytes,
-                  p_.four_bit + block * Shape::kFourBitBlockBytes, bytes, full, EvictFirst());
-      }
+      static_assert(Shape::kRows == kFourBitRows);
+      full.ArriveAndExpect(bytes);
+      const int64_t block =
+          (int64_t{tile.group} * p_.row_tiles + tile.row_tile) * column_blocks + first;
+      CopyBytes(memory_.Weights(stage), p_.four_bit + block * Shape::kFourBitBlockBytes, bytes,
+                full, EvictFirst());
     } else {
       full.ArriveAndExpect(Shape::kWeightBytes);
       CopyBox(memory_.Weights(stage), p_.weight, 0,

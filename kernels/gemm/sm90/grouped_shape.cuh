@@ -122,9 +122,8 @@ struct GroupedShape {
   static constexpr int kFourBitBlocks = kChunks / 2;  // of 128 columns, in a stage
   static constexpr int kFourBitBlockBytes =
       FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();
-  static constexpr int kFourBitRowsBytes = kFourBitBlocks * kFourBitBlockBytes;  // of 64 rows
   static constexpr int kWeightBytes =
-      kFourBit ? CeilDiv(kRowGroups * kFourBitRowsBytes, kSwizzleBytes) * kSwizzleBytes
+      kFourBit ? CeilDiv(kFourBitBlocks * kFourBitBlockBytes, kSwizzleBytes) * kSwizzleBytes
                : kRows * kChunks * kChunk;
   static constexpr int kInputBytes = kTokens * kChunks * kChunk;
   // A chunk with block scales has two scales of the weights, the gate's and the other factor's (or
