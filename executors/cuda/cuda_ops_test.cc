@@ -5,140 +5,16 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "base/strings.h"
 #include "executors/cuda/cuda_model.h"
-#include "executors/executor_driver_test_util.h"
-#include "executors/layer_request_test_util.h"
+#include "executors/cuda/op_shapes_test_util.h"
 #include "executors/models/model.h"
-#include "executors/models/parts.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cuda {
 namespace {
-
-using ::testing::HasSubstr;
-
-// The weights of a model, without memory.
-class ShapesPlacer : public DecoderPlacer {
- public:
-  ShapesPlacer(const ModelConfig& config, kernels::Type type) : config_(config), type_(type) {}
-
-  bool Has(const std::string&) const override { return true; }
-  absl::StatusOr<EmbeddingId> Embedding(const std::string&) override {
-    weights.embeddings.push_back({.table = nullptr,
-                                  .stride = Padded(config_.hidden_size),
-                                  .vocab = config_.vocab_size,
-                                  .width = config_.hidden_size});
-    return EmbeddingId{0};
-  }
-  absl::StatusOr<NormId> Norm(const std::string&, const NormSpec& spec) override {
-    weights.norms.push_back(
-        {.weight = nullptr, .epsilon = spec.epsilon, .size = config_.hidden_size});
-    return static_cast<NormId>(weights.norms.size() - 1);
-  }
-  RankSpec rank() const override { return {}; }
-  absl::StatusOr<ScaleBlock> BlockOf(const std::string&) const override { return ScaleBlock{}; }
-  absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names, const Shard&) override {
-    const auto is = [&](const char* part) { return names[0].find(part) != std::string::npos; };
-    const SoftmaxAttention& attention = config_.layers[0].softmax();
-    const int heads = attention.heads * attention.head_size;
-    const int rows = names.size() == 3 ? heads + 2 * attention.kv_heads * attention.head_size
-                                       : config_.hidden_size;
-    const int columns = is("ffn_down")      ? config_.layers[0].ffn_size()
-                        : is("attn_output") ? heads
-                                            : config_.hidden_size;
-    return Add(rows, columns, type_);
-  }
-  absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>&,
-                                       const Share& share) override {
-    return Add(2 * static_cast<int>(share.size), config_.hidden_size, type_);
-  }
-  absl::StatusOr<VectorId> Vector(const std::string&, const Share&) override { return VectorId{0}; }
-  absl::StatusOr<LinearId> Router(const RouterNames&) override {
-    return Add(8, config_.hidden_size, kernels::Type::kBf16);
-  }
-  absl::StatusOr<LinearId> GatedExperts(const ExpertNames&, const Share& experts,
-                                        const Share& share) override {
-    return Grouped(Add(2 * static_cast<int>(share.size), config_.hidden_size, type_), experts);
-  }
-  absl::StatusOr<LinearId> Experts(const ExpertNames&, const Share& experts,
-                                   const Shard& shard) override {
-    return Grouped(Add(config_.hidden_size, static_cast<int>(shard.columns->size), type_), experts);
-  }
-  absl::StatusOr<LinearId> Head(const std::string&) override {
-    return Add(config_.vocab_size, config_.hidden_size, kernels::Type::kBf16);
-  }
-
-  CudaWeights weights;
-
- private:
-  static int64_t Padded(int columns) {
-    return (columns + kernels::kColumnPadding - 1) / kernels::kColumnPadding *
-           kernels::kColumnPadding;
-  }
-  LinearId Add(int rows, int columns, kernels::Type type) {
-    const bool fp8 = type == kernels::Type::kFp8;
-    weights.linears.push_back({.weight = {.data = nullptr,
-                                          .type = type,
-                                          .scaling = fp8 ? kernels::WeightScaling::kChannel
-                                                         : kernels::WeightScaling::kNone,
-                                          .rows = rows,
-                                          .stride = Padded(columns),
-                                          .scales = nullptr},
-                               .rows = rows,
-                               .columns = columns,
-                               .input = fp8 ? kernels::Scaling::kToken : kernels::Scaling::kNone});
-    return static_cast<LinearId>(weights.linears.size() - 1);
-  }
-
-  LinearId Grouped(LinearId id, const Share& experts) {
-    CudaLinear& linear = weights.linears[static_cast<size_t>(id)];
-    linear.chosen = 2;
-    linear.grouped = {.data = nullptr,
-                      .type = linear.weight.type,
-                      .scaling = linear.weight.scaling,
-                      .groups = static_cast<int>(experts.count),
-                      .rows = linear.weight.rows,
-                      .stride = linear.weight.stride};
-    return id;
-  }
-
-  const ModelConfig config_;
-  const kernels::Type type_;
-};
-
-ModelConfig Shape(int hidden, int ffn, int heads, int kv_heads, int head_size, int vocab) {
-  ModelConfig config;
-  config.architecture = "llama";
-  config.hidden_size = hidden;
-  SoftmaxAttention attention;
-  attention.heads = heads;
-  attention.kv_heads = kv_heads;
-  attention.head_size = head_size;
-  attention.rope.emplace().dimensions = head_size;
-  config.layers.assign(3, {.attention = attention, .feed_forward = GatedFeedForward{.size = ffn}});
-  config.norm_epsilon = 1e-5;
-  config.vocab_size = vocab;
-  config.context_length = 8192;
-  return config;
-}
-
-// With a plan for each of two windows.
-CudaOpsContext ContextOf(const CudaWeights& weights, const StepBuffers& buffers,
-                         const ModelConfig& shape) {
-  return {
-      .weights = &weights,
-      .buffers = &buffers,
-      .vocab_size = shape.vocab_size,
-      .rope = RopeSpecOf(*shape.layers[0].softmax().rope, shape.context_length),
-      .attention_plans = {{.window = 0, .memory = nullptr}, {.window = 100, .memory = nullptr}}};
-}
 
 // A decoding step's kernels, and what they must read and write: nearly all of it weights and pages.
 TEST(CudaOpsTest, TheBytesOfADecodingStep) {
@@ -166,7 +42,8 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
   }
 }
 
-// Of experts, the weights of those that are touched: as many as were counted, or are expected.
+// A step reads the weights of the experts that it touches: as many as were counted, or are
+// expected.
 TEST(CudaOpsTest, TheBytesOfTouchedExperts) {
   ModelConfig shape = Shape(256, 512, 4, 2, 64, 1000);
   for (size_t i = 1; i < shape.layers.size(); ++i) {  // the first is dense
@@ -300,116 +177,6 @@ TEST(CudaOpsTest, NoStepOfAMixtureTakesMoreThanTheDryRun) {
       }
     }
   }
-}
-
-// A layer's weights, as a model of hidden size 256 with four heads of 64 has them.
-struct Layer {
-  explicit Layer(kernels::Type type, const ModelConfig& config = Shape(256, 512, 4, 2, 64, 1000))
-      : placer(config, type),
-        weights(PlaceLayer(placer, config.layers[0].ffn_size())),
-        request{.norm = weights.norm,
-                .attention = AttentionSpecs(config, config.context_length)[0]},
-        context(ContextOf(placer.weights, buffers, config)) {
-    context.rope = request.attention.rope;
-    step.rows = step.tokens = step.wanted = 3;
-  }
-
-  absl::Status Run() {
-    CudaOps ops(context);
-    RunLayer(ops, weights, request, step);
-    return ops.TakeStatus();
-  }
-
-  ShapesPlacer placer;
-  const StepBuffers buffers{.max_logit_rows = 256};
-  const LayerWeights weights;
-  LayerRequest request;
-  CudaOpsContext context;
-  CudaStepInput step;
-};
-
-// Every feature that the GPU lacks is refused by name.
-TEST(CudaOpsTest, RefusesWhatItLacks) {
-  const std::set<std::string> has = {"embedding factor is 2",
-                                     "norm before a block is absent",
-                                     "norm of what a block adds is an RMS norm",
-                                     "residual factor is 0.5",
-                                     "norm of q and k is across heads",
-                                     "logit factor is 0.25",
-                                     "logit soft cap is 20"};
-  EXPECT_TRUE(Layer(kernels::Type::kBf16).Run().ok());
-  for (const LayerFeature& feature : LayerFeatures(Layer(kernels::Type::kBf16).weights.norm)) {
-    Layer layer(kernels::Type::kBf16);
-    feature.ask(layer.request);
-    const absl::Status status = layer.Run();
-    if (has.contains(feature.refusal)) {
-      EXPECT_TRUE(status.ok()) << status;
-      continue;
-    }
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << feature.refusal;
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr(StrCat("the model's ", feature.refusal, "; allowed on the GPU: ")));
-  }
-  // The first refusal counts.
-  Layer layer(kernels::Type::kBf16);
-  layer.request.gate = GateFunction::kGeluTanh;
-  layer.request.attention.soft_cap = 3;
-  EXPECT_THAT(std::string(layer.Run().message()), HasSubstr("attention soft cap is 3"));
-}
-
-TEST(CudaOpsTest, RefusesMixturesThatItsKernelsDoNotTake) {
-  const auto message = [](const RouterConfig& router, int tokens = 3, int hidden = 256) {
-    ModelConfig shape = Shape(hidden, 512, 4, 2, 64, 1000);
-    for (LayerConfig& layer : shape.layers) {
-      layer.feed_forward = ExpertsFeedForward{.size = 512, .router = router};
-    }
-    ShapesPlacer placer(shape, kernels::Type::kBf16);
-    const auto model = LoadModel(shape, shape.context_length, placer);
-    CheckOk(model.status());
-    CudaStepInput step;
-    step.rows = 1;
-    step.tokens = step.max_row_tokens = step.wanted = tokens;
-    const StepBuffers buffers{.max_logit_rows = 256};
-    return std::string(ActivationBytes(**model, ContextOf(placer.weights, buffers, shape), step)
-                           .status()
-                           .message());
-  };
-  EXPECT_EQ(message({.experts = 8, .chosen = 2}), "");
-  EXPECT_THAT(message({.experts = kernels::kMaxExperts + 1, .chosen = 2}),
-              HasSubstr(StrCat("number of experts is ", kernels::kMaxExperts + 1,
-                               "; allowed on the GPU: up to ", kernels::kMaxExperts)));
-  EXPECT_THAT(message({.experts = 256, .chosen = kernels::kMaxChosen + 1}),
-              HasSubstr(StrCat("number of experts of a token is ", kernels::kMaxChosen + 1)));
-  EXPECT_THAT(message({.experts = 256, .chosen = 2, .groups = kernels::kMaxExpertGroups + 1}),
-              HasSubstr(StrCat("number of groups of experts is ", kernels::kMaxExpertGroups + 1)));
-  EXPECT_THAT(message({.experts = 8, .chosen = 8}, kernels::kMaxPairs / 8 + 1),
-              HasSubstr("number of experts of a step's tokens is"));
-}
-
-TEST(CudaOpsTest, RefusesWidthsThatItsKernelsDoNotTake) {
-  const auto message = [](const ModelConfig& config) {
-    return std::string(Layer(kernels::Type::kBf16, config).Run().message());
-  };
-  EXPECT_EQ(message(Shape(256, 512, 4, 2, 64, 1000)), "");
-  EXPECT_THAT(message(Shape(252, 512, 4, 2, 64, 1000)),
-              HasSubstr("hidden size is 252; allowed on the GPU: multiples of 8 up to 16384"));
-  EXPECT_THAT(message(Shape(16392, 512, 4, 2, 64, 1000)), HasSubstr("hidden size is 16392"));
-  EXPECT_THAT(
-      message(Shape(256, 500, 4, 2, 64, 1000)),
-      HasSubstr("feed-forward size is 500; allowed on the GPU: multiples of 8 up to 32768"));
-  EXPECT_THAT(message(Shape(256, 32776, 4, 2, 64, 1000)), HasSubstr("size is 32776"));
-  EXPECT_THAT(message(Shape(256, 512, 4, 2, 64, 300000)),
-              HasSubstr("vocabulary size is 300000; allowed on the GPU: up to 262144"));
-}
-
-TEST(CudaOpsTest, RefusesEncoders) {
-  ModelConfig config = Shape(256, 512, 4, 4, 64, 1000);
-  config.architecture = "bert";
-  config.encoder.emplace();
-  ShapesPlacer placer(config, kernels::Type::kBf16);
-  const absl::Status status = LoadModel(config, config.context_length, placer).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("bert, is an encoder; allowed"));
 }
 
 // Addends that the norm's kernel cannot add are added by a launch of their own.

@@ -1,0 +1,104 @@
+// Tests, without a GPU, that ops refuse what their kernels lack by the name of the field.
+#include <set>
+#include <string>
+
+#include "base/strings.h"
+#include "executors/cuda/cuda_ops.h"
+#include "executors/cuda/op_shapes_test_util.h"
+#include "executors/models/model.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/moe/assign.h"
+#include "kernels/moe/route.h"
+
+namespace millrace::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Every feature that the GPU lacks is refused by name.
+TEST(CudaOpsTest, RefusesWhatItLacks) {
+  const std::set<std::string> has = {"embedding factor is 2",
+                                     "norm before a block is absent",
+                                     "norm of what a block adds is an RMS norm",
+                                     "residual factor is 0.5",
+                                     "norm of q and k is across heads",
+                                     "logit factor is 0.25",
+                                     "logit soft cap is 20"};
+  EXPECT_TRUE(Layer(kernels::Type::kBf16).Run().ok());
+  for (const LayerFeature& feature : LayerFeatures(Layer(kernels::Type::kBf16).weights.norm)) {
+    Layer layer(kernels::Type::kBf16);
+    feature.ask(layer.request);
+    const absl::Status status = layer.Run();
+    if (has.contains(feature.refusal)) {
+      EXPECT_TRUE(status.ok()) << status;
+      continue;
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << feature.refusal;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(StrCat("the model's ", feature.refusal, "; allowed on the GPU: ")));
+  }
+  // The first refusal counts.
+  Layer layer(kernels::Type::kBf16);
+  layer.request.gate = GateFunction::kGeluTanh;
+  layer.request.attention.soft_cap = 3;
+  EXPECT_THAT(std::string(layer.Run().message()), HasSubstr("attention soft cap is 3"));
+}
+
+TEST(CudaOpsTest, RefusesMixturesThatItsKernelsDoNotTake) {
+  const auto message = [](const RouterConfig& router, int tokens = 3, int hidden = 256) {
+    ModelConfig shape = Shape(hidden, 512, 4, 2, 64, 1000);
+    for (LayerConfig& layer : shape.layers) {
+      layer.feed_forward = ExpertsFeedForward{.size = 512, .router = router};
+    }
+    ShapesPlacer placer(shape, kernels::Type::kBf16);
+    const auto model = LoadModel(shape, shape.context_length, placer);
+    CheckOk(model.status());
+    CudaStepInput step;
+    step.rows = 1;
+    step.tokens = step.max_row_tokens = step.wanted = tokens;
+    const StepBuffers buffers{.max_logit_rows = 256};
+    return std::string(ActivationBytes(**model, ContextOf(placer.weights, buffers, shape), step)
+                           .status()
+                           .message());
+  };
+  EXPECT_EQ(message({.experts = 8, .chosen = 2}), "");
+  EXPECT_THAT(message({.experts = kernels::kMaxExperts + 1, .chosen = 2}),
+              HasSubstr(StrCat("number of experts is ", kernels::kMaxExperts + 1,
+                               "; allowed on the GPU: up to ", kernels::kMaxExperts)));
+  EXPECT_THAT(message({.experts = 256, .chosen = kernels::kMaxChosen + 1}),
+              HasSubstr(StrCat("number of experts of a token is ", kernels::kMaxChosen + 1)));
+  EXPECT_THAT(message({.experts = 256, .chosen = 2, .groups = kernels::kMaxExpertGroups + 1}),
+              HasSubstr(StrCat("number of groups of experts is ", kernels::kMaxExpertGroups + 1)));
+  EXPECT_THAT(message({.experts = 8, .chosen = 8}, kernels::kMaxPairs / 8 + 1),
+              HasSubstr("number of experts of a step's tokens is"));
+}
+
+TEST(CudaOpsTest, RefusesWidthsThatItsKernelsDoNotTake) {
+  const auto message = [](const ModelConfig& config) {
+    return std::string(Layer(kernels::Type::kBf16, config).Run().message());
+  };
+  EXPECT_EQ(message(Shape(256, 512, 4, 2, 64, 1000)), "");
+  EXPECT_THAT(message(Shape(252, 512, 4, 2, 64, 1000)),
+              HasSubstr("hidden size is 252; allowed on the GPU: multiples of 8 up to 16384"));
+  EXPECT_THAT(message(Shape(16392, 512, 4, 2, 64, 1000)), HasSubstr("hidden size is 16392"));
+  EXPECT_THAT(
+      message(Shape(256, 500, 4, 2, 64, 1000)),
+      HasSubstr("feed-forward size is 500; allowed on the GPU: multiples of 8 up to 32768"));
+  EXPECT_THAT(message(Shape(256, 32776, 4, 2, 64, 1000)), HasSubstr("size is 32776"));
+  EXPECT_THAT(message(Shape(256, 512, 4, 2, 64, 300000)),
+              HasSubstr("vocabulary size is 300000; allowed on the GPU: up to 262144"));
+}
+
+TEST(CudaOpsTest, RefusesEncoders) {
+  ModelConfig config = Shape(256, 512, 4, 4, 64, 1000);
+  config.architecture = "bert";
+  config.encoder.emplace();
+  ShapesPlacer placer(config, kernels::Type::kBf16);
+  const absl::Status status = LoadModel(config, config.context_length, placer).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("bert, is an encoder; allowed"));
+}
+
+}  // namespace
+}  // namespace millrace::cuda
