@@ -37,7 +37,7 @@ struct LiveRequest {
   uint32_t choice = 0;
   std::shared_ptr<EmbeddingBatch> batch;  // an input's: whom it tells, in the place of `buffer`
   size_t input = 0;                       // which one it is
-  // Whether the prompt's tokens have been counted in the metrics. Shared by the request's choices;
+  // Set once the prompt's tokens are counted in the metrics. Shared by the request's choices;
   // the first to get a token sets it.
   std::shared_ptr<std::atomic<bool>> prompt_counted;
 

@@ -53,7 +53,7 @@ struct Family {
   // Prefixes of tensors that a folder may have and that are not loaded, such as those of heads that
   // we do not use.
   absl::Span<const std::string_view> ignored = {};
-  // Whether tensors of layers after the last are not loaded either: they predict further tokens
+  // True if tensors of layers after the last are not loaded either: they predict further tokens
   // (GLM-4.5's MTP).
   bool ignores_further_layers = false;
 

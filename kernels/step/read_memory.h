@@ -18,7 +18,7 @@ struct ReadMemoryArgs {
   int ctas;  // those that give the best rate depend on the device: some for each multiprocessor
 };
 
-// What a CTA reads at a time, with eight 16-byte loads in flight for each thread.
+// A CTA reads so many bytes at a time, with eight 16-byte loads in flight for each thread.
 inline constexpr size_t kReadMemoryBytes = size_t{256} * 8 * 16;
 
 cudaError_t LaunchReadMemory(const ReadMemoryArgs& args, cudaStream_t stream);

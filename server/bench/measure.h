@@ -25,7 +25,7 @@ struct LengthFigures {
   std::vector<MixtureUse> mixtures;  // with what the steps of all timed runs touched
 };
 
-// What the steps of a model with mixtures of experts read.
+// The experts that the steps of a model with mixtures of experts read.
 struct ExpertFigures {
   // For each mixture: the experts that a step touches, those that get a token. Means over the steps
   // between the two lengths, as step_ms is, or over all steps of the runs of one length.
@@ -35,7 +35,7 @@ struct ExpertFigures {
   // All bytes that a decoding step must read or write, with those above. Known only where there is
   // a step_ms, and to devices that run kernels.
   std::optional<double> step_bytes;
-  // Of the device, in bytes a second, measured right after the point.
+  // The device's read rate in bytes a second, measured right after the point.
   std::optional<double> read_rate;
   // The share of the read rate that step_bytes over the time of a step are.
   std::optional<double> share;

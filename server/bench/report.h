@@ -49,7 +49,8 @@ struct MeasuredPoint {
   std::optional<StepTrace> trace;
 };
 
-// What steps of a model with mixtures of experts read, a line for each point. Empty for others.
+// Returns a table of the experts that steps read, a line for each point. Empty for models without
+// mixtures of experts.
 std::string ExpertTable(const std::vector<MeasuredPoint>& points);
 
 nlohmann::ordered_json ToJson(const BenchContext& context,
