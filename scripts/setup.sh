@@ -16,7 +16,7 @@ esac
 
 # Prints the lines "package minimum take" of the requested groups, in one pass.
 wanted=$(awk -F'\t' -v column=$column -v groups=" $* " \
-  '!/^#/ && index(groups, " " $1 " ") && !seen[$column $6]++ { print $column, $(column + 1), $6 }' "$ROOT/scripts/packages.tsv")
+  '!/^#/ && $column != "-" && index(groups, " " $1 " ") && !seen[$column $6]++ { print $column, $(column + 1), $6 }' "$ROOT/scripts/packages.tsv")
 for group in "$@"; do
   grep -q "^$group	" "$ROOT/scripts/packages.tsv" || die "scripts/packages.tsv has no group $group"
 done
