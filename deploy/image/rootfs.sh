@@ -17,7 +17,7 @@ die() {
 [ $# -ge 1 ] || die "usage: deploy/image/rootfs.sh FOLDER [PROGRAM [LIBRARY...]]"
 folder=$1
 program=${2:-$root/build/millraced}
-[ -f "$program" ] && [ -x "$program" ] || die "$program is not a program; ninja -C build millraced builds it"
+[[ -f $program && -x $program ]] || die "$program is not a program; ninja -C build millraced builds it"
 command -v dpkg-query >/dev/null || die "dpkg-query is missing: this needs the Debian that the program was built on"
 [ -z "$(ls -A "$folder" 2>/dev/null)" ] || die "$folder is not empty"
 umask 022
