@@ -64,6 +64,15 @@ def test_the_list_of_packages_is_valid_and_complete(tree):
     assert "Apache License" in (tree / "usr/share/licenses/millrace").read_text()
 
 
+def test_libraries_that_the_program_opens_by_itself_come_along(tmp_path):
+    """As cuBLASLt does. This one stands for it, since each Debian has it."""
+    library = next(pathlib.Path("/usr/lib").glob("*/libmount.so.1"))
+    subprocess.run([IMAGE / "rootfs.sh", tmp_path / "tree", program(), library], check=True, timeout=120)
+    assert (tmp_path / "tree" / library.relative_to("/")).exists()
+    bom = json.loads((tmp_path / "tree/usr/share/doc/millrace/sbom.cdx.json").read_text())
+    assert {"libmount1", "libblkid1"} <= {component["name"] for component in bom["components"]}  # with what it needs in its turn
+
+
 def test_headers_that_are_compiled_in_are_packages_of_the_build():
     named = re.search(r"^COMPILED_IN = \((.*)\)$", (IMAGE / "sbom.py").read_text(), re.M)[1]
     listed = re.findall(r"^build\t(\S+)", (ROOT / "scripts" / "packages.tsv").read_text(), re.M)
