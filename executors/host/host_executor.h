@@ -29,6 +29,10 @@ class HostModel {
 
   // For an encoder: the embeddings of the last Run's rows, [rows, info().limits.embedding_size].
   virtual absl::Span<const float> embeddings() const { return {}; }
+
+  // Called once, before destruction. Returns whether a thread of the model has not come back from a
+  // Run that failed. Then the model and the input of that Run are leaked, since it may use them.
+  virtual bool Hangs() { return false; }
 };
 
 std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model);
