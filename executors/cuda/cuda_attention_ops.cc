@@ -8,7 +8,6 @@
 #include "executors/cuda/operand_bytes.h"
 #include "kernels/attention/paged_attention.h"
 #include "kernels/attention/rope_append.h"
-#include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/linear.h"
 
 namespace millrace::cuda {
@@ -160,15 +159,7 @@ LinearInput CudaOps::Attention(int32_t layer, const AttentionSpec& spec, const Q
     return input;
   }
   for (const CudaInputForm& out : input->forms) {
-    const int64_t bytes = 2 * int64_t{step.tokens} * width + BytesOf(out.values, step.tokens);
-    Run("quantize", {bytes}, [&] {
-      return kernels::LaunchQuantize({.in = plain.bf16(),
-                                      .in_stride = width,
-                                      .tokens = step.tokens,
-                                      .width = width,
-                                      .out = out.values},
-                                     stream_);
-    });
+    Quantize(kernels::Bf16Rows(plain.bf16(), width), step.tokens, width, out.values);
   }
   return input;
 }

@@ -285,7 +285,7 @@ TEST(CudaExecutorTest, SaysWhatItCannotDo) {
   EXPECT_THAT(error(device), HasSubstr("kv_cache_memory is 100 bytes"));
   device = Device();
   device.kv_cache_memory = int64_t{1} << 50;
-  EXPECT_THAT(error(device), HasSubstr("memory for the KV cache"));
+  EXPECT_THAT(error(device), HasSubstr("KV cache (kv_cache_memory) 1073741824; "));
   device = Device();
   device.max_model_len = 5000;
   EXPECT_THAT(error(device), HasSubstr("max_model_len is 5000, allowed: up to the model's 1024"));

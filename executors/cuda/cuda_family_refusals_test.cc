@@ -36,9 +36,16 @@ TEST(CudaFamilyRefusalsTest, NameWhatTheGpuLacks) {
     ASSERT_TRUE(opened.ok()) << opened.status();
     CudaWeightPlacer placer(*opened->tensors, opened->config, {});
     const int length = opened->config.context_length;
+    const StepLimits limits{.max_num_seqs = 8,
+                            .max_num_batched_tokens = 512,
+                            .max_model_len = length,
+                            .num_blocks = 0,
+                            .block_size = 16,
+                            .vocab_size = opened->config.vocab_size};
     const auto model = LoadModel(opened->config, length, placer);
     const absl::Status status =
-        model.ok() ? DryRun(**model, opened->config, length, placer.Shapes()) : model.status();
+        model.ok() ? DryRun(**model, opened->config, limits, placer.Shapes()).status()
+                   : model.status();
     const std::optional<std::string> refusal = RefusalOf(twin.name);
     if (!refusal.has_value()) {
       EXPECT_TRUE(status.ok()) << status;

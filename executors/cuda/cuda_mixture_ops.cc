@@ -7,6 +7,7 @@
 #include "executors/cuda/cuda_buffer.h"
 #include "executors/cuda/cuda_ops.h"
 #include "executors/cuda/operand_bytes.h"
+#include "kernels/elementwise/gather_rows.h"
 #include "kernels/elementwise/quantize.h"
 #include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/moe/assign.h"
@@ -17,10 +18,6 @@ namespace millrace::cuda {
 namespace {
 
 using kernels::sm90::GroupedGate;
-
-// Up to so many rows of a tile the grouped linear itself quantizes inputs with block scales: more
-// rows would be quantized once for each tile of the weight.
-constexpr int kMostQuantizedRows = 8;
 
 GroupedGate GateOf(GateFunction function) {
   switch (function) {
@@ -42,17 +39,24 @@ int64_t ExpectedBytes(const CudaLinear& linear, int tokens) {
   return static_cast<int64_t>(touched * static_cast<double>(BytesOf(*linear.grouped)) / experts);
 }
 
-}  // namespace
-
-kernels::Scaling InputScaling(const CudaLinear& linear, int tokens) {
-  if (!linear.grouped.has_value() || linear.input != kernels::Scaling::kTokenGroup) {
-    return linear.input;
-  }
-  return TileTokens(linear, tokens) <= kMostQuantizedRows ? kernels::Scaling::kNone : linear.input;
+// Returns the scaling of the rows that a grouped linear multiplies with tiles of so many rows. With
+// few it quantizes rows in BF16 itself: more would be quantized once for each tile of the weight.
+kernels::Scaling TileScaling(const CudaLinear& linear, int tile_rows) {
+  const bool quantizes = linear.input == kernels::Scaling::kTokenGroup;
+  return quantizes && tile_rows <= kernels::sm90::kMostQuantizedTokens ? kernels::Scaling::kNone : linear.input;
 }
 
-int TileTokens(const CudaLinear& linear, int tokens) {
-  return kernels::sm90::DefaultGroupedConfig(*linear.grouped, tokens * linear.chosen).tile_tokens;
+// Returns whether experts read rows that lie in the order of the experts, as prompts' do.
+bool IsSorted(const kernels::GroupedRows& rows) {
+  return rows.tile_rows == kernels::sm90::kPromptTile;
+}
+
+}  // namespace
+
+kernels::Scaling InputScaling(const CudaLinear& linear) {
+  const bool quantizes =
+      linear.grouped.has_value() && linear.input == kernels::Scaling::kTokenGroup;
+  return quantizes ? kernels::Scaling::kNone : linear.input;
 }
 
 void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation& x, int tokens,
@@ -62,6 +66,7 @@ void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation
   const int pairs = rows != nullptr ? rows->pairs : tokens;
   kernels::sm90::GroupedConfig config = kernels::sm90::DefaultGroupedConfig(weight, pairs);
   if (rows != nullptr) config.tile_tokens = rows->tile_rows;
+  const bool sorted = rows != nullptr && IsSorted(*rows);
   const int64_t weight_bytes =
       rows != nullptr ? ExpectedBytes(linear, pairs / linear.chosen) : BytesOf(weight);
   Run("grouped linear", {weight_bytes + BytesOf(x, tokens) + BytesOf(out, pairs)}, [&] {
@@ -70,6 +75,8 @@ void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation
          .rows = rows,
          .tokens = tokens,
          .slots = slots,
+         .sorted_input = sorted,
+         .sorted_output = sorted && gate.has_value(),
          .input = x,
          .bias = rows != nullptr ? linear.bias : nullptr,
          .gate = gate.has_value() ? GateOf(*gate) : GroupedGate::kNone,
@@ -97,7 +104,7 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
   const kernels::Activation& in = FormFor(router, x).values;
   const int tokens = step_->tokens;
   const int pairs = tokens * spec.chosen;
-  const int tile = TileTokens(experts, tokens);
+  const int tile = kernels::sm90::DefaultGroupedConfig(*experts.grouped, pairs).tile_tokens;
   // Of a token: ids, scores and the order of its pairs, the tiles that these may make, and logits.
   const size_t chosen = spec.chosen;
   const size_t words = chosen * (3 + 2 * sizeof(kernels::GroupTile) / 4) + router.rows;
@@ -155,6 +162,54 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
   return routes;
 }
 
+CudaInputForm CudaOps::SortByExpert(const CudaLinear& experts, const kernels::Activation& x,
+                                    const kernels::GroupedRows& rows) {
+  const int tokens = step_->tokens;
+  CudaInputForm sorted = TakeForm(experts, x.scaling, tokens, experts.chosen);
+  Run("gather", {BytesOf(x, tokens) + BytesOf(sorted.values, rows.pairs)}, [&] {
+    return kernels::LaunchGatherRows({.in = x,
+                                      .tokens = tokens,
+                                      .indices = rows.order,
+                                      .rows = rows.pairs,
+                                      .out = sorted.values,
+                                      .slots = experts.chosen,
+                                      .count = rows.offsets + rows.groups},
+                                     stream_);
+  });
+  return sorted;
+}
+
+void CudaOps::Quantize(const kernels::Activation& x, int rows, int width,
+                       const kernels::Activation& out) {
+  Run("quantize", {BytesOf(x, rows) + BytesOf(out, rows)}, [&] {
+    return kernels::LaunchQuantize({.in = x.data,
+                                    .in_stride = x.stride,
+                                    .tokens = rows,
+                                    .width = width,
+                                    .out = out},
+                                   stream_);
+  });
+}
+
+void CudaOps::MultiplyGate(const CudaLinear& gate_up, const kernels::Activation& x,
+                           const kernels::GroupedRows& rows, GateFunction function,
+                           const kernels::Activation& out) {
+  const int tokens = step_->tokens;
+  CudaInputForm quantized, sorted;
+  kernels::Activation in = x;
+  if (const auto scaling = TileScaling(gate_up, rows.tile_rows); scaling != in.scaling) {
+    quantized = TakeForm(gate_up, scaling, tokens);
+    Quantize(in, tokens, gate_up.columns, quantized.values);
+    in = quantized.values;
+  }
+  if (!IsSorted(rows)) {
+    MultiplyGroups(gate_up, in, tokens, gate_up.chosen, &rows, function, out);
+    return;
+  }
+  sorted = SortByExpert(gate_up, in, rows);
+  MultiplyGroups(gate_up, sorted.values, rows.pairs, 1, &rows, function, out);
+}
+
 void CudaOps::CheckMixture(const MixtureWeights& weights, const RouterConfig& spec) {
   Require(spec.experts <= kernels::kMaxExperts, "number of experts", spec.experts, "up to ",
           kernels::kMaxExperts);
@@ -181,26 +236,18 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
   {
     const Routes routes = Route(weights, spec.router, x);
     const int pairs = routes.rows.pairs;
-    CudaInputForm gated = TakeForm(down, tokens, chosen);
-    {
-      // Scales that are computed want the whole row first.
-      const bool direct = kernels::IsKnown(gated.values.scaling);
-      CudaRows plain;
-      if (!direct) plain = TakeRows(sizeof(kernels::Bf16) * down.weight.stride * chosen, tokens);
-      const kernels::Activation out =
-          direct ? gated.values : kernels::Bf16Rows(plain.bf16(), down.weight.stride);
-      MultiplyGroups(gate_up, FormFor(gate_up, x).values, tokens, chosen, &routes.rows,
-                     spec.function, out);
-      if (!direct) {
-        Run("quantize", {BytesOf(out, pairs) + BytesOf(gated.values, pairs)}, [&] {
-          return kernels::LaunchQuantize({.in = plain.bf16(),
-                                          .in_stride = out.stride,
-                                          .tokens = pairs,
-                                          .width = down.columns,
-                                          .out = gated.values},
-                                         stream_);
-        });
-      }
+    CudaInputForm gated =
+        TakeForm(down, TileScaling(down, routes.rows.tile_rows), tokens, chosen);
+    // Scales that are computed want the whole row first.
+    if (const kernels::Activation& x_rows = FormFor(gate_up, x).values;
+        kernels::IsKnown(gated.values.scaling)) {
+      MultiplyGate(gate_up, x_rows, routes.rows, spec.function, gated.values);
+    } else {
+      const CudaRows plain =
+          TakeRows(sizeof(kernels::Bf16) * down.weight.stride * chosen, tokens);
+      const kernels::Activation out = kernels::Bf16Rows(plain.bf16(), down.weight.stride);
+      MultiplyGate(gate_up, x_rows, routes.rows, spec.function, out);
+      Quantize(out, pairs, down.columns, gated.values);
     }
     const CudaRows y = TakeRows(sizeof(kernels::Bf16) * down.weight.rows * chosen, tokens);
     const kernels::Activation lowered = kernels::Bf16Rows(y.bf16(), down.weight.rows);

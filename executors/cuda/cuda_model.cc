@@ -15,6 +15,7 @@
 #include "executors/step_limits.h"
 #include "formats/open_model.h"
 #include "kernels/attention/rope_append.h"
+#include "kernels/gemm/sm90/grouped_linear.h"
 #include "kernels/kernel_table.h"
 #include "kernels/moe/route.h"
 
@@ -61,7 +62,8 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
         "allowed "
         "here: none, fp8");
   }
-  if ((device.quantize_fp8 || device.quantize_head || config.quantization.has_value()) &&
+  const bool stored_fp8 = config.quantization.has_value() && !config.quantization->packed();
+  if ((device.quantize_fp8 || device.quantize_head || stored_fp8) &&
       !kernels::MayRun(kernels::Kernel::kLinearFp8)) {
     return absl::UnimplementedError(
         "quantization: this GPU has no linears for FP8 weights; allowed: models in other types, "
@@ -149,7 +151,7 @@ KvArena DescribeKv(const ModelConfig& config, const CudaSpec& device) {
 }
 
 // The largest steps of their kinds: all rows decode; as many as attention appends for; one row, or
-// all of them, fill the budget.
+// all of them, fill the budget; as many tokens as experts' linears have tiles of one size for.
 std::vector<CudaStepInput> LargestSteps(const ModelConfig& config, const StepLimits& limits) {
   const auto step = [](int rows, int tokens, int max_row_tokens) {
     CudaStepInput input;
@@ -165,8 +167,23 @@ std::vector<CudaStepInput> LargestSteps(const ModelConfig& config, const StepLim
                                                         config.layers[0].softmax().kv_heads),
                              1, rows);
   // One token, too: its linears keep what they make their inputs of.
-  return {step(1, 1, 1), step(few, few, 1), step(rows, rows, 1), step(1, tokens, tokens),
-          step(rows, tokens, tokens)};
+  std::vector<CudaStepInput> steps = {step(1, 1, 1), step(few, few, 1), step(rows, rows, 1),
+                                      step(1, tokens, tokens), step(rows, tokens, tokens)};
+  std::set<int64_t> ends;  // in tokens
+  for (const LayerConfig& layer : config.layers) {
+    const auto* const experts = std::get_if<ExpertsFeedForward>(&layer.feed_forward);
+    if (experts == nullptr) continue;
+    const RouterConfig& router = experts->router;
+    // DefaultGroupedConfig doubles the tile until it holds twice the rows of an expert on average.
+    for (int tile = 8; tile < kernels::sm90::kPromptTile; tile *= 2) {
+      ends.insert(int64_t{tile} * router.experts / 2 / router.chosen);
+    }
+  }
+  for (const int64_t end : ends) {
+    const int most = static_cast<int>(std::clamp<int64_t>(end, 1, tokens));
+    steps.push_back(step(1, most, most));
+  }
+  return steps;
 }
 
 // Gives the context's plans their memory.
@@ -218,6 +235,29 @@ absl::StatusOr<int32_t> CountBlocks(const CudaSpec& device, const KvArena& kv) {
   return static_cast<int32_t>(std::min<int64_t>(blocks, int64_t{1} << 30));
 }
 
+// Refuses, before anything is read, a model that does not fit: ResourceExhausted, with the numbers.
+absl::Status CheckMemory(const CudaSpec& device, const KvArena& kv, size_t weights,
+                         size_t activations, size_t steps) {
+  MILLRACE_ASSIGN_OR_RETURN(const MemoryUse memory, ReadMemory());
+  const bool is_share = device.kv_cache_memory == 0;
+  const size_t cache = is_share ? 2 * kv.block_bytes() * kv.layers + kReservedBytes
+                                : static_cast<size_t>(device.kv_cache_memory);
+  const size_t kept_free =
+      is_share ? static_cast<size_t>(static_cast<double>(memory.total) *
+                                     (1 - device.gpu_memory_utilization))
+               : 0;
+  const size_t needed = weights + activations + steps + cache;
+  if (needed + kept_free <= memory.free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(StrCat(
+      "the model needs ", needed / kMiB, " MiB of the GPU's memory: weights ", weights / kMiB,
+      ", activations ", activations / kMiB, ", logits and steps ", steps / kMiB,
+      is_share ? ", KV cache and reserve at least " : ", KV cache (kv_cache_memory) ", cache / kMiB,
+      "; ", memory.free / kMiB, " MiB of ", memory.total / kMiB, " are free",
+      is_share ? StrCat(", and gpu_memory_utilization ", device.gpu_memory_utilization, " leaves ",
+                        kept_free / kMiB, " of them alone")
+               : ""));
+}
+
 absl::Status MakeKv(const CudaSpec& device, CudaModel& m) {
   m.kv.layer_bytes = (m.info.limits.num_blocks + int64_t{1}) * m.kv.block_bytes();
   MILLRACE_ASSIGN_OR_RETURN(m.kv_memory,
@@ -233,14 +273,17 @@ absl::Status MakeKv(const CudaSpec& device, CudaModel& m) {
 
 }  // namespace
 
-absl::Status DryRun(const Model& model, const ModelConfig& config, int max_model_len,
-                    const CudaWeights& shapes) {
+absl::StatusOr<size_t> DryRun(const Model& model, const ModelConfig& config,
+                              const StepLimits& limits, const CudaWeights& shapes) {
   StepBuffers buffers;
-  buffers.max_logit_rows = 1;
-  CudaStepInput step;
-  step.rows = step.tokens = step.wanted = 1;
-  return ActivationBytes(model, DescribeContext(config, max_model_len, shapes, buffers), step)
-      .status();
+  buffers.max_logit_rows = StepBuffers::MaxLogitRows(limits);
+  const CudaOpsContext context = DescribeContext(config, limits.max_model_len, shapes, buffers);
+  size_t most = 0;
+  for (const CudaStepInput& step : LargestSteps(config, limits)) {
+    MILLRACE_ASSIGN_OR_RETURN(const size_t bytes, ActivationBytes(model, context, step));
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
@@ -279,8 +322,12 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
        .quantize_head = device.quantize_head,
        .dummy = dummy});
   MILLRACE_ASSIGN_OR_RETURN(m->model, LoadModel(config, m->info.limits.max_model_len, placer));
-  MILLRACE_RETURN_IF_ERROR(
-      DryRun(*m->model, config, m->info.limits.max_model_len, placer.Shapes()));
+  const int64_t logits_stride = (config.vocab_size + int64_t{15}) / 16 * 16;
+  MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
+                            DryRun(*m->model, config, m->info.limits, placer.Shapes()));
+  m->kv = DescribeKv(config, device);
+  MILLRACE_RETURN_IF_ERROR(CheckMemory(device, m->kv, placer.bytes(), activations,
+                                       StepBuffers::Bytes(m->info.limits, logits_stride)));
   MILLRACE_ASSIGN_OR_RETURN(m->weights, placer.Finish(*m->planner));
 
   phases.End("place the weights");
@@ -290,7 +337,6 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   m->info.digest = std::string(m->weights.digest.begin(), m->weights.digest.end());
   m->info.batch_invariant = device.exact;
   m->info.weight_bytes = static_cast<int64_t>(m->weights.memory.bytes());
-  m->kv = DescribeKv(config, device);
   if (device.kv_cache_fp8 && !m->weights.has_kv_scales) {
     kLog.Warning("kv_cache_dtype is fp8 and the model has no k_scale and v_scale: 1 is taken");
   }
@@ -302,7 +348,6 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
                             DeviceMemory::Allocate(sizeof(unsigned), "linears"));
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaMemset(m->linear_tile_counter.data(), 0, sizeof(unsigned)), "setting memory"));
-  const int64_t logits_stride = (config.vocab_size + int64_t{15}) / 16 * 16;
   MILLRACE_ASSIGN_OR_RETURN(m->buffers, StepBuffers::Make(limits, logits_stride));
   CudaOpsContext context = DescribeContext(config, limits.max_model_len, m->weights, m->buffers);
   context.kv = m->kv;

@@ -40,10 +40,12 @@ struct CudaModel {
   ModelInfo info;
 };
 
-// Calls every op of `model` on `shapes`, the weights of a CudaWeightPlacer that has placed nothing
-// yet. UNIMPLEMENTED, naming the field, for what an op cannot do. Touches no device.
-absl::Status DryRun(const Model& model, const ModelConfig& config, int max_model_len,
-                    const CudaWeights& shapes);
+// Calls every op of `model` in its largest steps, on `shapes`, the weights of a CudaWeightPlacer
+// that has placed nothing yet. Returns about how many bytes their activations take (plans of
+// linears, which are not made yet, may save some). UNIMPLEMENTED, naming the field, for what an op
+// cannot do. Touches no device.
+absl::StatusOr<size_t> DryRun(const Model& model, const ModelConfig& config,
+                              const StepLimits& limits, const CudaWeights& shapes);
 
 // Errors name the file or the setting. The device becomes the calling thread's.
 absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,

@@ -32,7 +32,7 @@ int64_t InputStride(const CudaLinear& linear) {
 // Returns whether `form` is what the linear reads.
 bool Fits(const CudaInputForm& form, const CudaLinear& linear) {
   const kernels::Activation& values = form.values;
-  return values.scaling == InputScaling(linear, form.rows.tokens()) &&
+  return values.scaling == InputScaling(linear) &&
          values.stride == InputStride(linear) &&
          (values.scaling != kernels::Scaling::kTensor || values.scales == linear.input_scale);
 }
@@ -82,9 +82,9 @@ CudaRows CudaOps::TakeRows(size_t row_bytes, int tokens) {
   return {activations_, memory_, row_bytes * kernels::LinearCapacity(tokens), tokens};
 }
 
-CudaInputForm CudaOps::TakeForm(const CudaLinear& consumer, int tokens, int rows_of_token) {
+CudaInputForm CudaOps::TakeForm(const CudaLinear& consumer, kernels::Scaling scaling, int tokens,
+                                int rows_of_token) {
   const int64_t stride = InputStride(consumer);
-  const kernels::Scaling scaling = InputScaling(consumer, tokens);
   const bool fp8 = scaling != kernels::Scaling::kNone;
   const int64_t rows = kernels::LinearCapacity(tokens) * rows_of_token;
   const int64_t data_bytes = rows * stride * (fp8 ? 1 : 2);  // a multiple of 256
@@ -108,7 +108,7 @@ std::unique_ptr<CudaLinearInput> CudaOps::TakeInput(Consumers consumers, int tok
     const CudaLinear& linear = c_.weights->Linear(consumer);
     const auto fits = [&](const CudaInputForm& form) { return Fits(form, linear); };
     if (std::any_of(input->forms.begin(), input->forms.end(), fits)) continue;
-    input->forms.push_back(TakeForm(linear, tokens));
+    input->forms.push_back(TakeForm(linear, InputScaling(linear), tokens));
   }
   return input;
 }
@@ -346,7 +346,7 @@ Logits CudaOps::Head(LinearId weight, const LogitSpec& spec, const LinearInput& 
   auto logits = std::make_unique<CudaLogits>(weight, spec);
   for (int first = 0; first < step_->wanted; first += c_.buffers->max_logit_rows) {
     const int rows = std::min(c_.buffers->max_logit_rows, step_->wanted - first);
-    CudaInputForm piece = TakeForm(head, rows);
+    CudaInputForm piece = TakeForm(head, InputScaling(head), rows);
     Run("gather", {2 * BytesOf(piece.values, rows)}, [&] {
       return kernels::LaunchGatherRows({.in = all.values,
                                         .tokens = step_->tokens,

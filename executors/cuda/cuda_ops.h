@@ -88,12 +88,9 @@ struct CudaDelta {
   const kernels::CombineArgs* mixture = nullptr;  // in place of a product, its factor included
 };
 
-// Returns the scaling of the rows that the linear reads of so many tokens: kNone, in place of
-// scales of blocks, where it quantizes them itself.
-kernels::Scaling InputScaling(const CudaLinear& linear, int tokens);
-
-// The rows of the tiles (GroupedRows::tile_rows) of experts' linears at so many tokens.
-int TileTokens(const CudaLinear& linear, int tokens);
+// Returns the scaling of the input that an op makes for the linear. Experts with scales of blocks
+// take BF16, from which all of their kernels quantize alike, however many rows they have.
+kernels::Scaling InputScaling(const CudaLinear& linear);
 
 class CudaRows;
 struct CudaInputForm;
@@ -149,7 +146,8 @@ class CudaOps : public DecoderOps {
   // All buffers of a step have the same number of rows, LinearCapacity(tokens): where they lie,
   // first fit, is then the same at every size, and the largest step is the one that takes most.
   CudaRows TakeRows(size_t row_bytes, int tokens);
-  CudaInputForm TakeForm(const CudaLinear& consumer, int tokens, int rows_of_token = 1);
+  CudaInputForm TakeForm(const CudaLinear& consumer, kernels::Scaling scaling, int tokens,
+                         int rows_of_token = 1);
   std::unique_ptr<CudaLinearInput> TakeInput(Consumers consumers, int tokens);
   // The form of `x` that was made for `consumer`.
   const CudaInputForm& FormFor(const CudaLinear& consumer, const LinearInput& x);
@@ -157,10 +155,20 @@ class CudaOps : public DecoderOps {
   void Multiply(const kernels::LinearArgs& args, int64_t out_bytes);
   CudaProduct Multiply(const CudaLinear& linear, const LinearInput& x);
   // Launches a grouped linear of `tokens` rows x: pair p of `rows` reads row p / slots; without
-  // `rows` each row is of the only group. `out` says where its rows go, and in which type.
+  // `rows` each row is of the only group. `out` says where its rows go, and in which type. Where
+  // experts read sorted rows, x is sorted, and so is the output of a gated linear.
   void MultiplyGroups(const CudaLinear& linear, const kernels::Activation& x, int tokens, int slots,
                       const kernels::GroupedRows* rows, std::optional<GateFunction> gate,
                       const kernels::Activation& out);
+  // Gathers x into a row for each pair, in the order of the experts.
+  CudaInputForm SortByExpert(const CudaLinear& experts, const kernels::Activation& x,
+                             const kernels::GroupedRows& rows);
+  // Quantizes `rows` rows of x in BF16.
+  void Quantize(const kernels::Activation& x, int rows, int width, const kernels::Activation& out);
+  // Multiplies the experts' gate and up, x in InputScaling's form.
+  void MultiplyGate(const CudaLinear& gate_up, const kernels::Activation& x,
+                    const kernels::GroupedRows& rows, GateFunction function,
+                    const kernels::Activation& out);
   struct Routes;
   Routes Route(const MixtureWeights& weights, const RouterConfig& spec, const LinearInput& x);
   void CheckMixture(const MixtureWeights& weights, const RouterConfig& spec);

@@ -20,8 +20,7 @@ namespace millrace::cuda {
 //
 // nullopt where no format does: groups or columns that are no multiples of 32, parts whose columns
 // stand in different orders (PackedReader::order), or whose scales no type holds.
-// PackedReader::ReadFloats gives such rows for BF16. Where the order is not empty, the linear's
-// inputs must be brought into it: column c multiplies input order()[c].
+// PackedReader::ReadFloats gives such rows for BF16.
 std::optional<kernels::FourBitFormat> FormatOf(absl::Span<const PackedReader* const> parts,
                                                const Interval& columns);
 

@@ -72,6 +72,17 @@ size_t LayOut(const StepLimits& limits, uint8_t* base, StepBuffers* b, int32_t**
   return layout.bytes();
 }
 
+// Returns buffers that know their sizes and have no memory.
+StepBuffers WithSizes(const StepLimits& limits, int64_t logits_stride) {
+  StepBuffers b;
+  b.arrays.table_stride = MaxBlocks(limits);
+  b.arrays.biases_stride = kMaxBiases;
+  b.arrays.history_stride = limits.max_model_len;
+  b.logits_stride = logits_stride;
+  b.max_logit_rows = StepBuffers::MaxLogitRows(limits);
+  return b;
+}
+
 SlotSampling DeviceSampling(const SamplingParams& params, int32_t prompt_tokens) {
   return {.temperature = params.temperature,
           .top_k = params.top_k,
@@ -113,15 +124,20 @@ absl::Status CopyToDevice(const void* from, size_t bytes, void* to) {
 
 }  // namespace
 
-absl::StatusOr<StepBuffers> StepBuffers::Make(const StepLimits& limits, int64_t logits_stride) {
-  StepBuffers b;
-  b.arrays.table_stride = MaxBlocks(limits);
-  b.arrays.biases_stride = kMaxBiases;
-  b.arrays.history_stride = limits.max_model_len;
-  b.logits_stride = logits_stride;
+int StepBuffers::MaxLogitRows(const StepLimits& limits) {
   // A head with block scales runs on a multiple of four rows.
-  b.max_logit_rows = static_cast<int>(
+  return static_cast<int>(
       kernels::PaddedTokens(std::min(kMaxLogitRows, std::max(limits.max_num_seqs, 64))));
+}
+
+size_t StepBuffers::Bytes(const StepLimits& limits, int64_t logits_stride) {
+  StepBuffers b = WithSizes(limits, logits_stride);
+  int32_t* counts = nullptr;
+  return LayOut(limits, nullptr, &b, &counts);
+}
+
+absl::StatusOr<StepBuffers> StepBuffers::Make(const StepLimits& limits, int64_t logits_stride) {
+  StepBuffers b = WithSizes(limits, logits_stride);
   int32_t* counts = nullptr;
   MILLRACE_ASSIGN_OR_RETURN(
       b.memory, DeviceMemory::Allocate(LayOut(limits, nullptr, &b, &counts), "logits and steps"));

@@ -40,6 +40,10 @@ inline const CudaStepInput& Cast(const StepInput& input) {
 struct StepBuffers {
   // Allocates and initializes the buffers. Ignores limits.num_blocks.
   static absl::StatusOr<StepBuffers> Make(const StepLimits& limits, int64_t logits_stride);
+  // Returns the bytes that Make allocates.
+  static size_t Bytes(const StepLimits& limits, int64_t logits_stride);
+  // Returns how many rows of logits there is memory for.
+  static int MaxLogitRows(const StepLimits& limits);
 
   // Points the padding slot's block table at `block`, which the scheduler never allocates. Call
   // once, before the first step.

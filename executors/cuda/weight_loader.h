@@ -34,7 +34,7 @@ struct PendingMatrix {
   kernels::Type type = kernels::Type::kBf16;
   kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
   std::optional<kernels::FourBitFormat> four_bit;  // the form, in place of `type`
-  // The reader of each part that is a packed weight, or null; they outlive it.
+  // The reader of each of row_parts that is a packed weight, or null; they outlive it.
   std::vector<const PackedReader*> packed;
   bool quantized_int4 = false;  // four_bit's codes are made here; else they are the file's
   bool stored_fp8 = false;      // codes are the file's; else they are made here

@@ -130,12 +130,14 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
 // to one.
 absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) {
   const TensorType type = matrix.parts[0]->type;
-  size_t packed = 0;
+  absl::flat_hash_map<const TensorInfo*, const PackedReader*> readers;
   for (const TensorInfo* tensor : matrix.parts) {
     MILLRACE_ASSIGN_OR_RETURN(std::optional<PackedReader> reader, checkpoint_.Packed(*tensor));
-    packed += reader.has_value() ? 1 : 0;
-    matrix.packed.push_back(reader.has_value() ? &readers_.emplace_back(*std::move(reader))
-                                               : nullptr);
+    if (reader.has_value()) readers[tensor] = &readers_.emplace_back(*std::move(reader));
+  }
+  for (const Checkpoint::Part& part : matrix.row_parts) {
+    const auto reader = readers.find(part.tensor);
+    matrix.packed.push_back(reader != readers.end() ? reader->second : nullptr);
   }
   // Tiles have 64 rows, all of one part but for a gated linear's.
   const bool gated = role == Role::kGated || role == Role::kGatedExpert;
@@ -147,15 +149,8 @@ absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) 
   const bool in_layer = role != Role::kTable && role != Role::kRouter;
   if (!options_.four_bit || !in_layer || !whole_tiles || matrix.stored_fp8) return absl::OkStatus();
   const auto is_type = [type](const TensorInfo* part) { return part->type == type; };
-  if (packed == matrix.parts.size()) {
-    if (!checkpoint_.source().has_data()) {
-      const auto group = static_cast<int>(std::gcd<int64_t>(128, matrix.packed[0]->group()));
-      matrix.four_bit = {.type = kernels::FourBitType::kInt4, .group = group};
-      if (!matrix.four_bit->IsValid()) matrix.four_bit.reset();
-    } else if (matrix.packed[0]->order().empty()) {  // else it is dequantized
-      matrix.four_bit =
-          FormatOf(matrix.packed, {matrix.column_share.begin, matrix.column_share.count});
-    }
+  if (readers.size() == matrix.parts.size()) {
+    matrix.four_bit = PackedFormat(matrix.packed, matrix.column_share);
   } else if (options_.quantize_int4 && IsFloat(type)) {
     matrix.four_bit = {.type = kernels::FourBitType::kInt4Affine, .group = 32};
     matrix.quantized_int4 = true;
@@ -163,6 +158,32 @@ absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) 
     matrix.four_bit = FourBitFormOf(type);
   }
   return absl::OkStatus();
+}
+
+std::optional<kernels::FourBitFormat> CudaWeightPlacer::PackedFormat(
+    absl::Span<const PackedReader* const> parts, const Share& columns) const {
+  if (!checkpoint_.source().has_data()) {
+    const auto group = static_cast<int>(std::gcd<int64_t>(128, parts[0]->group()));
+    const kernels::FourBitFormat format{.type = kernels::FourBitType::kInt4, .group = group};
+    return format.IsValid() ? std::optional(format) : std::nullopt;
+  }
+  if (!parts[0]->order().empty()) return std::nullopt;
+  return FormatOf(parts, {columns.begin, columns.count});
+}
+
+// Experts are read in one form: packed ones in the format that holds all of them, or dequantized.
+void CudaWeightPlacer::UniteFormats(std::vector<PendingMatrix>& experts) const {
+  const auto is_like_first = [&](const PendingMatrix& matrix) {
+    return matrix.four_bit == experts[0].four_bit;
+  };
+  if (std::all_of(experts.begin(), experts.end(), is_like_first)) return;
+  std::vector<const PackedReader*> parts;
+  for (const PendingMatrix& matrix : experts) {
+    parts.insert(parts.end(), matrix.packed.begin(), matrix.packed.end());
+  }
+  if (std::find(parts.begin(), parts.end(), nullptr) != parts.end()) return;
+  const auto format = PackedFormat(parts, experts[0].column_share);
+  for (PendingMatrix& matrix : experts) matrix.four_bit = format;
 }
 
 absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names,
@@ -214,6 +235,7 @@ absl::StatusOr<LinearId> CudaWeightPlacer::PlaceExperts(const ExpertNames& names
     }
     matrices.push_back(std::move(matrix));
   }
+  UniteFormats(matrices);
   const PendingMatrix& first = matrices[0];
   for (PendingMatrix& matrix : matrices) {
     if (by_channel && matrix.scaling == kernels::WeightScaling::kTensor) {
@@ -226,7 +248,7 @@ absl::StatusOr<LinearId> CudaWeightPlacer::PlaceExperts(const ExpertNames& names
     }
     matrix.input_scale = input_scale;
     if (matrix.type != first.type || matrix.scaling != first.scaling ||
-        matrix.four_bit.has_value() != first.four_bit.has_value()) {
+        matrix.four_bit != first.four_bit) {
       return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
                                              matrix.names[0], " is of another type than ",
                                              first.names[0], "; allowed: one for all experts"));

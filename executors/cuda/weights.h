@@ -109,6 +109,8 @@ class CudaWeightPlacer : public DecoderPlacer {
   // The weights that were asked for so far, without data and plans: for a dry run. Touches no
   // device.
   CudaWeights Shapes() const { return Describe(nullptr); }
+  // The bytes that the weights asked for so far take on the device.
+  size_t bytes() const { return bytes_; }
 
   // Once, at the end. The device is the calling thread's.
   absl::StatusOr<CudaWeights> Finish(kernels::LinearPlanner& planner);
@@ -124,6 +126,11 @@ class CudaWeightPlacer : public DecoderPlacer {
   absl::StatusOr<LinearId> PlaceExperts(const ExpertNames& names, const Share& experts,
                                         const Shard& shard, Role role);
   absl::Status ChooseFourBits(Role role, PendingMatrix& matrix);
+  // Returns the four-bit form of a packed weight, or nothing where it is to be dequantized: where
+  // no form holds it, and where its columns stand in another order than its inputs.
+  std::optional<kernels::FourBitFormat> PackedFormat(absl::Span<const PackedReader* const> parts,
+                                                     const Share& columns) const;
+  void UniteFormats(std::vector<PendingMatrix>& experts) const;
   int ChosenExperts() const;
   absl::StatusOr<size_t> PlaceTable(const std::string& name, kernels::WeightScaling quantized);
   absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, const Shard& shard,

@@ -17,6 +17,7 @@
 
 #include "kernels/attention/attention_math.cuh"
 #include "kernels/device_util.cuh"
+#include "kernels/mma.cuh"
 #include "kernels/types.h"
 
 namespace millrace::kernels::attention {
@@ -40,14 +41,7 @@ __device__ inline void CopyAsync4(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
-// Loads four 8 x 8 matrices of 16-bit elements. Lane i gives the address of row i % 8 of matrix i /
-// 8.
-__device__ inline void LoadMatrices(uint32_t address, uint32_t (&to)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address)
-               : "memory");
-}
+// As LoadMatrices (kernels/mma.cuh), each matrix transposed.
 __device__ inline void LoadMatricesTransposed(uint32_t address, uint32_t (&to)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) DequantizeFourBitKernel(DequantizeFo
   const int64_t row = int64_t{blockIdx.y} * kFourBitRows + row_of_block;
   const int64_t first_column = int64_t{blockIdx.x} * kFourBitColumns + 2 * (lane % 4);
   FourBitScales<kType, kGroup> scales;
-  scales.Read(from, row_of_block);
+  scales.Read(from + kFourBitCodeBytes + row_of_block * scales.kRowBytes);
 #pragma unroll
   for (int step = 0; step < kFourBitColumns / 16; ++step) {
     const uint32_t word =

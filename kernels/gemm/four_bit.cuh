@@ -68,37 +68,40 @@ __device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) 
 // Returns the 16 bits twice.
 __device__ inline uint32_t Twice(uint32_t bits) { return bits * 0x00010001u; }
 
+// Returns the upper 16 bits twice.
+__device__ inline uint32_t UpperTwice(uint32_t bits) { return __byte_perm(bits, 0, 0x3232); }
+
+// Returns the codes of a pair of a word of integers as BF16 plus 128: 128 to 256 counts in ones. In
+// one instruction, which the compiler does not find.
+__device__ inline uint32_t CodesPlus128(uint32_t word, int pair) {
+  uint32_t codes = 0;
+  asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;"
+      : "=r"(codes)
+      : "r"(word >> (4 * pair)), "r"(0x43004300));
+  return codes;
+}
+
 // A group's scale and zero point for one row, as two equal BF16 each.
 struct Int4Scale {
   uint32_t high, low;  // their sum is the scale
   uint32_t zero;       // plus 128
 
-  // An FP16's 11 bits are the sum of two BF16, of 8 and of at most 3 bits.
+  // An FP16's 11 bits are the sum of two BF16: its first 8 and the other 3.
   __device__ static Int4Scale Read(uint32_t stored, FourBitScale type) {
     const uint32_t zero = 0x4300 + (stored >> 16 & 0xff);  // the BF16 128 + zero
-    // No branch: it would end the tensor cores' work on what was unpacked before (ptxas C7513).
     const float half = __half2float(__ushort_as_half(static_cast<uint16_t>(stored)));
     const float scale = type == FourBitScale::kBf16 ? __uint_as_float(stored << 16) : half;
-    const __nv_bfloat16 high = __float2bfloat16_rn(scale);
-    const __nv_bfloat16 low = __float2bfloat16_rn(scale - __bfloat162float(high));
-    return {Twice(__bfloat16_as_ushort(high)), Twice(__bfloat16_as_ushort(low)), Twice(zero)};
+    const uint32_t high = __float_as_uint(scale) & 0xffff0000;
+    const uint32_t low = __float_as_uint(scale - __uint_as_float(high));
+    return {UpperTwice(high), UpperTwice(low), Twice(zero)};
   }
 };
 
-// Returns two weights of the pair of integers `codes`. All but the last step is exact: a BF16
-// from 128 to 256 counts in ones, the difference has 5 bits, its product with `low` at most 8.
-__device__ inline uint32_t Int4Values(uint32_t codes, const Int4Scale& scale) {
+// Returns two weights of CodesPlus128. All but the last step is exact: the difference has 5 bits,
+// its product with `low` at most 8.
+__device__ inline uint32_t IntegerValues(uint32_t codes, const Int4Scale& scale) {
   const uint32_t steps = SubtractPairs(codes, scale.zero);
   return MultiplyAddPairs(steps, scale.high, MultiplyPairs(steps, scale.low));
-}
-
-// Unpacks a word of kInt4: of the rows r the scales are `scales[0]`, of the rows r + 8 `scales[1]`.
-__device__ inline void UnpackInt4(uint32_t word, const Int4Scale (&scales)[2],
-                                  uint32_t (&values)[4]) {
-#pragma unroll
-  for (int pair = 0; pair < 4; ++pair) {
-    values[pair] = Int4Values((word >> (4 * pair) & 0x000f000f) | 0x43004300, scales[pair % 2]);
-  }
 }
 
 // A group's scale and minimum for one row, as two equal BF16 each.
@@ -106,19 +109,13 @@ struct Int4Line {
   uint32_t scale, minimum;
 
   __device__ static Int4Line Read(uint32_t stored, FourBitScale) {
-    return {Twice(stored & 0xffff), Twice(stored >> 16)};
+    return {__byte_perm(stored, 0, 0x1010), UpperTwice(stored)};
   }
 };
 
-// Unpacks a word of kInt4Affine. The difference, the code itself, is exact.
-__device__ inline void UnpackInt4(uint32_t word, const Int4Line (&lines)[2],
-                                  uint32_t (&values)[4]) {
-#pragma unroll
-  for (int pair = 0; pair < 4; ++pair) {
-    const uint32_t codes =
-        SubtractPairs((word >> (4 * pair) & 0x000f000f) | 0x43004300, 0x43004300);
-    values[pair] = MultiplyAddPairs(codes, lines[pair % 2].scale, lines[pair % 2].minimum);
-  }
+// The same with a minimum. The difference, the code itself, is exact.
+__device__ inline uint32_t IntegerValues(uint32_t codes, const Int4Line& line) {
+  return MultiplyAddPairs(SubtractPairs(codes, 0x43004300), line.scale, line.minimum);
 }
 
 // Returns the E8M0 scale 2^(code - 127) as two equal BF16. 255 stands for NaN.
@@ -150,12 +147,38 @@ __device__ inline void UnpackMxfp4(uint32_t word, const uint32_t (&scales)[2],
 
 // The same with half the products, for scales below 2: times 2^126 they are BF16, twice in
 // `scales`.
-__device__ inline uint32_t Mxfp4SmallScale(uint32_t code) { return Twice((code + 126) << 7); }
+__device__ inline uint32_t Mxfp4SmallScale(uint32_t four, int which) {
+  return __byte_perm(four, 0, 0x4040 + 0x0101 * which) * 128 + 126 * 0x00800080;
+}
 __device__ inline void UnpackSmallMxfp4(uint32_t word, const uint32_t (&scales)[2],
                                         uint32_t (&values)[4]) {
   Mxfp4Steps(word, values);
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) values[pair] = MultiplyPairs(values[pair], scales[pair % 2]);
+}
+
+// Load 32, 64 or 128 bits from memory, or from an address in shared memory.
+template <typename Word>
+__device__ Word LoadAt(const uint8_t* from, int offset) {
+  return *reinterpret_cast<const Word*>(from + offset);
+}
+template <typename Word>
+__device__ Word LoadAt(uint32_t from, int offset) {
+  Word word;
+  if constexpr (sizeof(Word) == 4) {
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from + offset) : "memory");
+  } else if constexpr (sizeof(Word) == 8) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(word.x), "=r"(word.y)
+                 : "r"(from + offset)
+                 : "memory");
+  } else {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                 : "r"(from + offset)
+                 : "memory");
+  }
+  return word;
 }
 
 // Unpacks codes of one thread, with the scales of the two rows of a block at hand: kType, kGroup.
@@ -164,26 +187,25 @@ class FourBitScales {
  public:
   static constexpr int kGroups = kFourBitColumns / kGroup;
 
-  // Reads the scales of rows `row` and row + 8 of a block.
-  __device__ void Read(const uint8_t* block, int row) {
-    const uint8_t* const scales = block + kFourBitCodeBytes;
+  // The bytes of a row's scales.
+  static constexpr int kRowBytes = kGroups * (kType == FourBitType::kMxfp4 ? 1 : 4);
+
+  // Reads the scales of a row and of the row 8 further. `scales`: those of the first one, a pointer
+  // or an address in shared memory.
+  template <typename Memory>
+  __device__ void Read(Memory scales) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int at = (row + 8 * half) * kGroups;
-      if constexpr (kType == FourBitType::kMxfp4) {
-        stored_[half][0] = *reinterpret_cast<const uint32_t*>(scales + at);
+      const int at = 8 * half * kRowBytes;
+      if constexpr (kRowBytes == 16) {
+        const uint4 four = LoadAt<uint4>(scales, at);
+        stored_[half][0] = four.x, stored_[half][1] = four.y;
+        stored_[half][2] = four.z, stored_[half][3] = four.w;
+      } else if constexpr (kRowBytes == 8) {
+        const uint2 two = LoadAt<uint2>(scales, at);
+        stored_[half][0] = two.x, stored_[half][1] = two.y;
       } else {
-        const uint32_t* const words = reinterpret_cast<const uint32_t*>(scales) + at;
-        if constexpr (kGroups == 4) {
-          const uint4 four = *reinterpret_cast<const uint4*>(words);
-          stored_[half][0] = four.x, stored_[half][1] = four.y;
-          stored_[half][2] = four.z, stored_[half][3] = four.w;
-        } else if constexpr (kGroups == 2) {
-          const uint2 two = *reinterpret_cast<const uint2*>(words);
-          stored_[half][0] = two.x, stored_[half][1] = two.y;
-        } else {
-          stored_[half][0] = *words;
-        }
+        stored_[half][0] = LoadAt<uint32_t>(scales, at);
       }
     }
   }
@@ -203,7 +225,10 @@ class FourBitScales {
           current_[half] = Scale::Read(stored_[half][group], scale);
         }
       }
-      UnpackInt4(word, current_, values);
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        values[pair] = IntegerValues(CodesPlus128(word, pair), current_[pair % 2]);
+      }
     }
   }
 
@@ -212,9 +237,9 @@ class FourBitScales {
     return kType == FourBitType::kMxfp4 && ((stored_[0][0] | stored_[1][0]) & 0x80808080) == 0;
   }
   __device__ void UnpackSmall(uint32_t word, int step, uint32_t (&values)[4]) const {
-    const int at = 8 * (step * 16 / kGroup);
-    const uint32_t scales[2] = {Mxfp4SmallScale(stored_[0][0] >> at & 0xff),
-                                Mxfp4SmallScale(stored_[1][0] >> at & 0xff)};
+    const int group = step * 16 / kGroup;
+    const uint32_t scales[2] = {Mxfp4SmallScale(stored_[0][0], group),
+                                Mxfp4SmallScale(stored_[1][0], group)};
     UnpackSmallMxfp4(word, scales, values);
   }
 
@@ -223,6 +248,73 @@ class FourBitScales {
 
   uint32_t stored_[2][kType == FourBitType::kMxfp4 ? 1 : kGroups];
   Scale current_[2];
+};
+
+// Unpacks one half of the rows of words: rows r of the layout above (kHalf 0), or rows r + 8. Of a
+// word that is pairs kHalf and kHalf + 2, columns c and c + 8. The scales of one row are at hand.
+template <FourBitType kType, int kGroup>
+class FourBitRowScales {
+ public:
+  static constexpr int kRowBytes = FourBitScales<kType, kGroup>::kRowBytes;
+
+  // `scales`: the row's, a pointer or an address in shared memory.
+  template <typename Memory>
+  __device__ void Read(Memory scales) {
+    if constexpr (kRowBytes == 16) {
+      const uint4 four = LoadAt<uint4>(scales, 0);
+      stored_[0] = four.x, stored_[1] = four.y, stored_[2] = four.z, stored_[3] = four.w;
+    } else if constexpr (kRowBytes == 8) {
+      const uint2 two = LoadAt<uint2>(scales, 0);
+      stored_[0] = two.x, stored_[1] = two.y;
+    } else {
+      stored_[0] = LoadAt<uint32_t>(scales, 0);
+    }
+  }
+
+  // As FourBitScales::Unpack.
+  template <int kHalf>
+  __device__ void Unpack(uint32_t word, int step, FourBitScale scale, uint32_t (&values)[2]) {
+    const int group = step * 16 / kGroup;
+    if constexpr (kType == FourBitType::kMxfp4) {
+      constexpr uint32_t kBias = 0x7e807e80;  // 2^126, twice
+      const uint32_t own = Mxfp4Scale(stored_[0] >> (8 * group) & 0xff);
+      Steps<kHalf>(word, values);
+#pragma unroll
+      for (uint32_t& value : values) value = MultiplyPairs(MultiplyPairs(value, kBias), own);
+    } else {
+      if (step * 16 % kGroup == 0) current_ = Scale::Read(stored_[group], scale);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        values[i] = IntegerValues(CodesPlus128(word, kHalf + 2 * i), current_);
+      }
+    }
+  }
+
+  // kMxfp4: as in FourBitScales.
+  __device__ bool AreSmall() const {
+    return kType == FourBitType::kMxfp4 && (stored_[0] & 0x80808080) == 0;
+  }
+  template <int kHalf>
+  __device__ void UnpackSmall(uint32_t word, int step, uint32_t (&values)[2]) const {
+    const uint32_t own = Mxfp4SmallScale(stored_[0], step * 16 / kGroup);
+    Steps<kHalf>(word, values);
+#pragma unroll
+    for (uint32_t& value : values) value = MultiplyPairs(value, own);
+  }
+
+ private:
+  using Scale = std::conditional_t<kType == FourBitType::kInt4Affine, Int4Line, Int4Scale>;
+
+  // The compiler leaves out the steps that are not used.
+  template <int kHalf>
+  __device__ static void Steps(uint32_t word, uint32_t (&values)[2]) {
+    uint32_t all[4];
+    Mxfp4Steps(word, all);
+    values[0] = all[kHalf], values[1] = all[kHalf + 2];
+  }
+
+  uint32_t stored_[kType == FourBitType::kMxfp4 ? 1 : kFourBitColumns / kGroup];
+  Scale current_;
 };
 
 #endif  // __CUDACC__

@@ -153,13 +153,15 @@ TEST(CombineTest, ANormMayCombineFirst) {
       for (const bool fused : {false, true}) {
         const DeviceBuffer<float> residual(test.residual);
         const DeviceBuffer<Bf16> out(test.tokens * stride);
+        Product product{};
+        if (has_shared) product = {shared.get(), test.stride, nullptr, nullptr};
         const CombineArgs combine = {
             .residual = residual.get(),
             .y = y.get(),
             .y_type = Type::kBf16,
             .y_stride = test.stride,
             .scores = scores.get(),
-            .shared = has_shared ? Product{shared.get(), test.stride, nullptr, nullptr} : Product{},
+            .shared = product,
             .shared_logits = has_shared ? logits.get() : nullptr,
             .shared_logit_stride = 3,
             .factor = 0.7f,

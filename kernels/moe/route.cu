@@ -9,6 +9,7 @@
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/mma.cuh"
 #include "kernels/moe/assign_few.cuh"
 #include "kernels/moe/choose_experts.cuh"
 
@@ -20,15 +21,6 @@ constexpr int kThreads = kWarps * kWarpSize;
 constexpr int kRows = 16;    // of the weight, a CTA's: mma.sync's first operand
 constexpr int kWindow = 32;  // columns that a warp takes at a time, eight a lane
 constexpr int kParts = 3;    // BF16 that an fp32 weight is the sum of
-
-// d += a . b of mma.sync m16n8k16.
-__device__ inline void Multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 
 // Eight neighbouring columns of a weight's row, as pairs of BF16 whose sum they are.
 struct Bf16Row {
@@ -170,8 +162,7 @@ class Logits {
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
           const uint4& x = tokens_[i][tile];
-          const uint32_t b[2] = {step == 0 ? x.x : x.z, step == 0 ? x.y : x.w};
-          Multiply(sums_[tile], a, b);
+          MultiplyBf16(sums_[tile], a, step == 0 ? x.x : x.z, step == 0 ? x.y : x.w);
         }
       }
     }

@@ -6,12 +6,15 @@ sends a token to another one, which is as far off as any wrong number; so the ba
 places, is off by, times 1.2, and that most positions are as close as dense layers are (test_transformers.py).
 """
 import copy
+import json
 import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GptOssConfig, MixtralConfig, OlmoeConfig, Qwen3MoeConfig
 
+import fake_fp8
 from millrace_grpc import connect
 from scoring import DEVICE, reference, relative, score
 
@@ -82,3 +85,88 @@ def test_logprobs_agree(checkpoint, start_server, tokenizer_flags, show):
     figures = f"{len(scored.tokens)} tokens, off by {off:.4f} (the median {typical:.4f}), transformers in BF16 {peer:.4f}"
     show("so", figures)
     assert off <= PEER * peer and typical <= TYPICAL, figures
+
+
+def by_expert(tensors):
+    """Yields (name, tensor) with stacked experts taken apart."""
+    for name, tensor in tensors.items():
+        if name.endswith("experts.gate_up_proj"):
+            for expert, both in enumerate(tensor):
+                for part, rows in zip(("gate", "up"), both.chunk(2)):
+                    yield name.replace("gate_up_proj", f"{expert}.{part}_proj.weight"), rows
+        elif name.endswith("experts.down_proj"):
+            for expert, rows in enumerate(tensor):
+                yield name.replace("down_proj", f"{expert}.down_proj.weight"), rows
+        else:
+            yield name, tensor
+
+
+@torch.inference_mode()
+def quantize(folder, model):
+    """Stores the folder's linears in FP8 by blocks of 128x128, as Qwen3's and DeepSeek's own checkpoints have them, and gives `model`
+    their values. Blocks of weights differ by up to four."""
+    values = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        stored = {}
+        for name, weight in by_expert(load_file(path)):
+            if ".layers." not in name or not name.endswith("_proj.weight"):
+                stored[name] = weight
+                continue
+            weight = weight.to(DEVICE).float()
+            rows, columns = weight.shape
+            draw = torch.Generator(DEVICE).manual_seed(len(values))
+            blocks = torch.empty(-(-rows // 128), -(-columns // 128), device=DEVICE).uniform_(-1, 1, generator=draw).exp2()
+            weight = weight * fake_fp8.spread(blocks, rows, columns)
+            padded = torch.nn.functional.pad(weight, (0, -columns % 128, 0, -rows % 128))
+            scales = fake_fp8.scale_of(padded.unflatten(1, (-1, 128)).unflatten(0, (-1, 128)).abs().amax((1, 3)))
+            spread = fake_fp8.spread(scales, rows, columns)
+            codes = fake_fp8.codes(weight, spread)
+            values[name] = codes.float() * spread
+            stored[name] = codes.cpu()
+            stored[name + "_scale_inv"] = scales.cpu()
+        save_file(stored, path)
+    (folder / "model.safetensors.index.json").unlink(missing_ok=True)
+    files = sorted(folder.glob("*.safetensors"))
+    assert len(files) == 1, "without an index there is one file"
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}
+    (folder / "config.json").write_text(json.dumps(config))
+    for name, parameter in model.named_parameters():
+        if name in values:
+            parameter.copy_(values[name])
+        elif name.endswith("experts.gate_up_proj"):
+            for expert in range(len(parameter)):
+                parts = [values[name.replace("gate_up_proj", f"{expert}.{part}_proj.weight")] for part in ("gate", "up")]
+                parameter[expert].copy_(torch.cat(parts))
+        elif name.endswith("experts.down_proj"):
+            for expert in range(len(parameter)):
+                parameter[expert].copy_(values[name.replace("down_proj", f"{expert}.down_proj.weight")])
+
+
+def test_blocks_of_fp8_give_the_same_however_a_prompt_is_cut(start_server, tokenizer_flags, tmp_path, show):
+    """Experts quantize their inputs on the way in short steps, and before it in long ones: with the same bits."""
+    torch.manual_seed(4)
+    config = copy.deepcopy(SHAPES["qwen3_30b_a3b"])
+    config.vocab_size = 49152
+    with torch.device(DEVICE):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="eager").eval()
+        for name, weight in model.named_parameters():
+            if name.endswith("mlp.gate.weight"):
+                torch.nn.init.normal_(weight, 0, 0.1)
+            elif "experts" in name:
+                torch.nn.init.normal_(weight, 0, 0.02)
+    model.save_pretrained(tmp_path, max_shard_size="20GB")
+    exact = model.float()
+    quantize(tmp_path, exact)
+    prompt = torch.randint(0, 49152, (PROMPT,), generator=torch.Generator().manual_seed(5)).tolist()
+    server = start_server("--model", str(tmp_path), *tokenizer_flags, *SERVER)
+    scored = score(connect(server.grpc), prompt, ANSWER)
+    for tokens in ("128", "40"):
+        again = start_server("--model", str(tmp_path), *tokenizer_flags, *SERVER, "--max-num-batched-tokens", tokens)
+        assert score(connect(again.grpc), prompt, ANSWER).same(scored), f"steps of {tokens} tokens give other numbers"
+    theirs, deviations = reference(exact, scored)
+    off = relative(scored.logprobs, theirs, deviations)
+    typical = ((scored.logprobs - theirs).pow(2).mean(-1).sqrt() / deviations).median().item()
+    figures = f"off by {off:.4f} (the median {typical:.4f}) from the same weights with inputs in float32"
+    show("so", figures)
+    assert typical <= 0.2, figures  # what FP8 costs dense layers (test_fp8_checkpoints.py)

@@ -2,7 +2,7 @@
 //
 // A CTA takes tiles of kRows rows of a group's weight for up to kTokens of its rows, with all of K
 // in sequence: no sum is split. 128 threads load (grouped_load.cuh), groups of four warps multiply:
-// weights are wgmma's 64-row side, from shared memory or, with four bits, unpacked into registers.
+// weights are wgmma's 64-row side. Four-bit weights have warps of their own (grouped_four_bit.cuh).
 //
 // The columns of a tile that has fewer rows hold what was in shared memory before. wgmma's columns
 // do not meet, and those are not written.
@@ -13,11 +13,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/delay.cuh"
 #include "kernels/device_util.cuh"
-#include "kernels/gemm/four_bit.cuh"
 #include "kernels/gemm/sm90/async_copy.cuh"
+#include "kernels/gemm/sm90/grouped_four_bit.cuh"
 #include "kernels/gemm/sm90/grouped_load.cuh"
 #include "kernels/gemm/sm90/grouped_output.cuh"
 #include "kernels/gemm/sm90/grouped_shape.cuh"
@@ -31,10 +32,11 @@ namespace millrace::kernels::sm90 {
 template <typename Shape, typename Delay>
 class GroupedGemm {
  public:
-  // `memory`: where the pipeline lies, also as an address.
+  using Exchange = std::conditional_t<Shape::kFourBit, FourBitExchange<Shape::kTokens>, int>;
+
   __device__ GroupedGemm(const GroupedParams& params, GroupedBarriers& barriers,
-                         const uint8_t* memory, const GroupedMemory<Shape>& addresses)
-      : p_(params), barriers_(barriers), bytes_(memory), memory_(addresses) {}
+                         const GroupedMemory<Shape>& memory, Exchange& exchange)
+      : p_(params), barriers_(barriers), memory_(memory), exchange_(exchange) {}
 
   // Called by all multiplying warps.
   __device__ void Run() {
@@ -56,8 +58,10 @@ class GroupedGemm {
         AddBf16(sums);
       }
       if constexpr (!kLoadsEarly) columns.Load(p_, tile);
-      const int first_row = tile.row_tile * Shape::kRows + warp * 16;
-      GroupedWriter<Shape::kTokens>(p_, tile, first_row).Write(sums, columns);
+      if (!Shape::kFourBit || warp < Shape::kRows / 16) {
+        const int first_row = tile.row_tile * Shape::kRows + warp * 16;
+        GroupedWriter<Shape::kTokens>(p_, tile, first_row).Write(sums, columns);
+      }
       if (p_.output.gate != GroupedGate::kNone && tile.row_tile + 1 == p_.row_tiles) {
         WritePadding(p_, tile, threadIdx.x, Shape::kMathThreads);
       }
@@ -167,66 +171,65 @@ class GroupedGemm {
     }
   }
 
-  // The codes of 64 columns as wgmma takes them.
-  using Unpacked = uint32_t[kStepsPerChunk][4];
-
-  // Multiplies a tile of four-bit weights. While the products of 64 columns are under way the next
-  // 64 are unpacked into other registers.
+  // Multiplies a tile of four-bit weights.
   __device__ void AddFourBit(float (&sums)[kSums]) {
-    Unpacked even, odd;
-    int left = p_.chunks / 2;  // blocks of 128 columns
-    for (int step = 0; step < p_.steps; ++step) {
-      NextStage();
-      const uint8_t* block =
-          bytes_ + stage_ * Shape::kWeightBytes + RowGroup() * Shape::kFourBitRowsBytes;
-      uint32_t inputs = stage_b_;
-      const int blocks = min(left, Shape::kFourBitBlocks);
-      left -= blocks;
-      for (int i = 0; i < blocks; ++i) {
-        FourBitScales<Shape::kFourBitType, Shape::kGroup> scales;
-        scales.Read(block, threadIdx.x % 128 / kWarpSize * 16 + threadIdx.x % kWarpSize / 4);
-        UnpackAndBegin<0>(block, scales, inputs, even, sums);
-        // The products before these are done: of the stage before, too.
-        UnpackAndBegin<1>(block, scales, inputs + kNextInputs, odd, sums);
-        if (i == 0 && step > 0) Free();
-        block += Shape::kFourBitBlockBytes;
-        inputs += 2 * kNextInputs;
-      }
+    FourBitSums<Shape::kTokens> own = {};
+    if (threadIdx.x / kWarpSize % 2 == 0) {
+      AddHalf<0>(own);
+    } else {
+      AddHalf<1>(own);
     }
-    WaitForProducts<0>();
-    Fence(sums);
-    Free();
+    exchange_.template Run<Shape::kMathThreads>(own, sums);
   }
 
-  template <int kHalf, typename Scales>
-  __device__ void UnpackAndBegin(const uint8_t* block, Scales& scales, uint32_t inputs,
-                                 Unpacked& values, float (&sums)[kSums]) const {
-    const uint4 codes =
-        *reinterpret_cast<const uint4*>(block + kHalf * 2048 + threadIdx.x % 128 * 16);
-    WaitForProducts<1>();  // those of `values` are done
-#pragma unroll
-    for (int k = 0; k < kStepsPerChunk; ++k) Fence(values[k]);
-    const uint32_t words[kStepsPerChunk] = {codes.x, codes.y, codes.z, codes.w};
-#pragma unroll
-    for (int k = 0; k < kStepsPerChunk; ++k) {
-      scales.Unpack(words[k], kHalf * kStepsPerChunk + k, p_.four_bit_scale, values[k]);
+  // kHalf: of the 16 rows of a word, this warp's eight.
+  template <int kHalf>
+  __device__ void AddHalf(FourBitSums<Shape::kTokens>& sums) {
+    const FourBitLane<Shape> lane;
+    FourBitBlock<Shape> even, odd;
+    int read = 0;  // blocks of 128 columns
+    const int blocks = p_.chunks / 2;
+    const auto multiply = [&](FourBitBlock<Shape>& block) {
+      block.template Multiply<kHalf>(p_.four_bit_scale, sums);
+    };
+    ReadBlock(lane, read, even);
+    while (read < blocks) {
+      ReadBlock(lane, read, odd);
+      multiply(even);
+      FreeBehind(read - 1, blocks);
+      if (read == blocks) {
+        multiply(odd);
+        FreeBehind(read, blocks);
+        return;
+      }
+      ReadBlock(lane, read, even);
+      multiply(odd);
+      FreeBehind(read - 1, blocks);
     }
-#pragma unroll
-    for (int k = 0; k < kStepsPerChunk; ++k) Fence(values[k]);
-    Fence(sums);
-    BeginMultiply();
-#pragma unroll
-    for (int k = 0; k < kStepsPerChunk; ++k) {
-      MultiplyRegistersAsync<Shape::kTokens>(sums, values[k], inputs + k * kNextStep);
-    }
-    EndMultiply();
+    multiply(even);
+    FreeBehind(read, blocks);
+  }
+
+  __device__ void ReadBlock(const FourBitLane<Shape>& lane, int& read,
+                            FourBitBlock<Shape>& block) {
+    const int of_stage = read++ % Shape::kFourBitBlocks;
+    if (of_stage == 0) NextStage();
+    block.Read(lane, memory_.Weights(stage_) + of_stage * Shape::kFourBitBlockBytes,
+               memory_.Inputs(stage_) + of_stage * 2 * Shape::kTokens * kChunk);
+  }
+
+  // Frees the oldest stage if all of its blocks are multiplied, `multiplied` of the tile's.
+  __device__ void FreeBehind(int multiplied, int blocks) {
+    if (multiplied % Shape::kFourBitBlocks == 0 || multiplied == blocks) Free();
   }
 
   // Waits for the next stage to multiply.
   __device__ void NextStage() {
     stage_ = next_.stage;
-    stage_a_ = SwizzledMatrix(memory_.Weights(stage_) + RowGroup() * 64 * kChunk);
-    stage_b_ = SwizzledMatrix(memory_.Inputs(stage_));
+    if constexpr (!Shape::kFourBit) {
+      stage_a_ = SwizzledMatrix(memory_.Weights(stage_) + RowGroup() * 64 * kChunk);
+      stage_b_ = SwizzledMatrix(memory_.Inputs(stage_));
+    }
     barriers_.full[stage_].Wait(next_.phase);
     next_.Advance(p_.stages);
   }
@@ -240,8 +243,8 @@ class GroupedGemm {
 
   const GroupedParams& p_;
   GroupedBarriers& barriers_;
-  const uint8_t* const bytes_;
   const GroupedMemory<Shape> memory_;
+  Exchange& exchange_;
   uint32_t stage_a_ = 0, stage_b_ = 0;  // descriptors of the matrices that are being multiplied
   PipelineState next_;                  // the stage to read next
   int stage_ = 0;                       // the stage that is being multiplied
@@ -254,11 +257,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtasPerSm)
     GroupedKernel(const __grid_constant__ GroupedParams params) {
   extern __shared__ __align__(1024) uint8_t memory[];
   __shared__ GroupedBarriers barriers;
+  __shared__ typename GroupedGemm<Shape, Delay>::Exchange exchange;
   const GroupedMemory<Shape> addresses(SharedAddress(memory), params.stages);
   if (threadIdx.x == 0) barriers.Init(params.stages, Shape::kLoadThreads, Shape::kMathWarps);
   __syncthreads();
   if (threadIdx.x < Shape::kMathThreads) {
-    GroupedGemm<Shape, Delay>(params, barriers, memory, addresses).Run();
+    GroupedGemm<Shape, Delay>(params, barriers, addresses, exchange).Run();
   } else {
     GroupedLoader<Shape, Delay>(params, barriers, addresses)
         .Run(static_cast<int>(threadIdx.x) - Shape::kMathThreads);

@@ -158,11 +158,14 @@ GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
   if (cudaGetDevice(&device) == cudaSuccess) {
     cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   }
-  // A tile should hold the rows of nearly every group: about twice as many as one has on average.
+  // A tile should hold the rows of nearly every group: about twice as many as one has on average,
+  // but of a single one all.
+  const int64_t wanted = weight.groups == 1 ? pairs : int64_t{2} * pairs;
   int tile = 8;
-  while (tile <= kMostGatheredTokens && tile * weight.groups < 2 * pairs) tile *= 2;
+  while (tile <= kMostGatheredTokens && int64_t{tile} * weight.groups < wanted) tile *= 2;
   if (tile > kMostGatheredTokens) tile = kPromptTile;
-  return {.tile_tokens = tile, .stages = kMaxStages, .ctas = tile <= 32 ? 2 * sms : sms};
+  const bool two_for_an_sm = tile <= 32 || (tile <= 64 && weight.four_bit.has_value());
+  return {.tile_tokens = tile, .stages = kMaxStages, .ctas = two_for_an_sm ? 2 * sms : sms};
 }
 
 cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream) {

@@ -71,6 +71,7 @@ class GroupedLoader {
   __device__ void Run(int thread) {
     thread_ = thread;
     ReleaseDependents();
+    if (p_.groups.order == nullptr && thread_ == 0) PrefetchWeights();
     WaitForPredecessor();
     const int apart = static_cast<int>(gridDim.x);
     int number = static_cast<int>(blockIdx.x);
@@ -161,7 +162,7 @@ class GroupedLoader {
       if (thread_ == 0) {
         Delay::Wait();
         barriers_.tile[stage] = make_int4(tile.group, tile.row_tile, tile.first, tile.count);
-        LoadWeights(tile, step, stage);
+        if (--prefetched_ < 0) LoadWeights(tile, step, stage);
       }
       Loaded loaded;
       if constexpr (Shape::kQuantizes) {
@@ -181,6 +182,16 @@ class GroupedLoader {
         for (int i = kLoadLag - 1; i > 0; --i) loaded_[i] = loaded_[i - 1];
         loaded_[0] = loaded;
       }
+    }
+  }
+
+  // Copies weights of the first tile before the predecessor has ended: they depend on nothing.
+  __device__ void PrefetchWeights() {
+    const int number = static_cast<int>(blockIdx.x);
+    if (number >= p_.row_tiles * TileCount()) return;
+    const GroupedTile tile = TileOf(number, EntryOf(number));
+    for (; prefetched_ < min(p_.steps, p_.stages); ++prefetched_) {
+      LoadWeights(tile, prefetched_, prefetched_);
     }
   }
 
@@ -326,6 +337,7 @@ class GroupedLoader {
   PipelineState next_ = {.stage = 0, .phase = 1};  // in their first phase stages are empty
   int arriving_ = 0;                               // the stage whose inputs arrive next
   int begun_ = 0;                                  // stages
+  int prefetched_ = 0;                             // stages whose weights are on their way
   Loaded loaded_[kLoadLag] = {};                   // of the stages begun last, the last one first
 };
 

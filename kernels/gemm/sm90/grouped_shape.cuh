@@ -107,16 +107,17 @@ struct GroupedShape {
                                                                   : 32;
   static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
 
-  static constexpr int kRowGroups = kTokens <= 32 ? 1 : 2;  // groups of four warps, 64 rows each
+  // Groups of four warps, 64 rows each.
+  static constexpr int kRowGroups = kFourBit || kTokens <= 32 ? 1 : 2;
   static constexpr int kRows = 64 * kRowGroups;
-  static constexpr int kMathWarps = 4 * kRowGroups;
+  static constexpr int kMathWarps = kFourBit ? 8 : 4 * kRowGroups;
   static constexpr int kMathThreads = kMathWarps * kWarpSize;
   static constexpr int kLoadThreads = 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
-  static constexpr int kCtasPerSm = kTokens <= 32 ? 2 : 1;
+  static constexpr int kCtasPerSm = kFourBit || kTokens <= 32 ? 2 : 1;
 
   // A stage has kChunks times 128 bytes of each input row.
-  static constexpr int kChunks = kFourBit && kTokens != 32 ? 4 : 2;
+  static constexpr int kChunks = kFourBit && kTokens <= 16 ? 4 : 2;
   static constexpr int kFourBitBlocks = kChunks / 2;  // of 128 columns, in a stage
   static constexpr int kFourBitBlockBytes =
       FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();
@@ -133,8 +134,9 @@ struct GroupedShape {
   static constexpr int kStageBytes = kWeightBytes + kInputBytes + kScaleBytes;
   static_assert(kInputBytes % kSwizzleBytes == 0 && kWeightBytes % kSwizzleBytes == 0);
   // Of a CTA's pipeline, at most: 227 KB for an SM, of which each CTA needs 1 KB itself and up to
-  // 1 KB for barriers and alignment.
-  static constexpr int kPipelineBytes = (kCtasPerSm == 2 ? 111 : 224) * 1024;
+  // 1 KB for barriers and alignment; with four bits also a tile's sums.
+  static constexpr int kPipelineBytes =
+      (kCtasPerSm == 1 ? 224 : !kFourBit ? 111 : kTokens == 64 ? 92 : 100) * 1024;
   static_assert(kPipelineBytes / kStageBytes >= kMinGroupedStages);
 };
 

@@ -12,6 +12,8 @@ cudaError_t LaunchPromptFourBit(const GroupedLinearArgs& args, cudaStream_t stre
       return LaunchPromptKind<GroupedKind::kInt4By64, NoDelay>(args, stream);
     case GroupedKind::kInt4By128:
       return LaunchPromptKind<GroupedKind::kInt4By128, NoDelay>(args, stream);
+    case GroupedKind::kInt4Affine:
+      return LaunchPromptKind<GroupedKind::kInt4Affine, NoDelay>(args, stream);
     case GroupedKind::kMxfp4:
       return LaunchPromptKind<GroupedKind::kMxfp4, NoDelay>(args, stream);
     default:

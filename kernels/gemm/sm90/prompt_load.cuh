@@ -199,7 +199,7 @@ class PromptUnpacker {
     uint4 codes[kParts];
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      scales[i].Read(half + Shape::kCodeBytes - kFourBitCodeBytes, 16 * i + lane / 4);
+      scales[i].Read(half + Shape::kCodeBytes + (16 * i + lane / 4) * scales[i].kRowBytes);
       codes[i] = *reinterpret_cast<const uint4*>(half + (i * kWarpSize + lane) * 16);
     }
     // A group of 128 columns has one scale, which is computed with the first word.

@@ -111,39 +111,6 @@ __device__ void MultiplyAsync(float (&d)[kN / 2], uint32_t a, uint32_t b, bool a
 #endif
 }
 
-// The same for BF16 with `a` in registers: those of the thread are the pairs of columns of
-// mma.sync's first operand, of 16 columns (a[0]: row t % 32 / 4 of the warp's 16, columns
-// 2 (t % 4) ...; a[1]: 8 rows on; a[2] and a[3]: 8 columns on). Until the products are waited for,
-// they belong to the tensor cores (Fence).
-#define MILLRACE_WGMMA_A(n, sums, a0, a1, a2, a3, operand_b)                                       \
-  asm volatile("{\n.reg .pred add;\n.reg .b64 b;\nsetp.eq.b32 add, 0, 0;\nmov.b64 b, {%" operand_b \
-               ", 0x40000040};\nwgmma.mma_async.sync.aligned.m64n" #n                              \
-               "k16.f32.bf16.bf16 {" MILLRACE_REGISTERS_##sums "}, {%" a0 ", %" a1 ", %" a2        \
-                                                               ", %" a3 "}, b, add, 1, 1, 0;\n}\n" \
-               : MILLRACE_SUMS_##sums(d, 0)                                                        \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b))
-
-// d[...] += a . b^T.
-template <int kN>
-__device__ void MultiplyRegistersAsync(float (&d)[kN / 2], const uint32_t (&a)[4], uint32_t b) {
-  static_assert(kN == 8 || kN == 16 || kN == 32 || kN == 64 || kN == 128);
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  if constexpr (kN == 8) MILLRACE_WGMMA_A(8, 4, "4", "5", "6", "7", "8");
-  if constexpr (kN == 16) MILLRACE_WGMMA_A(16, 8, "8", "9", "10", "11", "12");
-  if constexpr (kN == 32) MILLRACE_WGMMA_A(32, 16, "16", "17", "18", "19", "20");
-  if constexpr (kN == 64) MILLRACE_WGMMA_A(64, 32, "32", "33", "34", "35", "36");
-  if constexpr (kN == 128) MILLRACE_WGMMA_A(128, 64, "64", "65", "66", "67", "68");
-#endif
-}
-
-// The compiler does not know that wgmma reads registers until the wait.
-template <int kSize>
-__device__ void Fence(uint32_t (&a)[kSize]) {
-#pragma unroll
-  for (int i = 0; i < kSize; ++i) asm volatile("" : "+r"(a[i])::"memory");
-}
-
-#undef MILLRACE_WGMMA_A
 #undef MILLRACE_WGMMA_BF16
 #undef MILLRACE_WGMMA_FP8
 #undef MILLRACE_WGMMA
