@@ -68,7 +68,7 @@ class Logger {
            log_internal::levels[static_cast<size_t>(component_)].load(std::memory_order_relaxed);
   }
 
-  // Log the concatenation (StrCat) of the pieces, built only if the level is on.
+  // Logs the concatenation (StrCat) of the pieces, which is built only if the level is on.
   template <typename... Pieces>
   void Debug(const Pieces&... pieces) const {
     Log(LogLevel::kDebug, pieces...);

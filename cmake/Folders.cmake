@@ -42,7 +42,7 @@ endfunction()
 
 # The plan types: the scheduler hands them to an executor, which knows nothing else of it.
 set(_plan scheduler/step_plan.h scheduler/sampling_params.h)
-# What every device's executor is made of.
+# Every device's executor may include these.
 set(_device base ${_plan} executors/* executors/models executors/weights)
 set(_kernel kernels/*)
 
@@ -52,7 +52,7 @@ millrace_folder(formats         SEES base                          USES absl jso
 millrace_folder(hub             SEES base formats/json.h formats/json_fields.h
                                 USES absl curl)
 
-# What reads the blocks of model files on a GPU gives what the host reads.
+# Tests compare the kernels that read the blocks of model files with the host's readers.
 millrace_folder(kernels             SEES TESTS formats             USES cuda)
 # Fused prologues and epilogues compute what the kernels of norms and gates compute, by the same functions.
 # The tuner times a linear with the gate that follows it, on weights that it draws.

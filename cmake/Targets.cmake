@@ -156,7 +156,7 @@ function(millrace_executable)
   set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}" BUILD_RPATH "$ORIGIN")
 endfunction()
 
-# Of what is linked into it nothing is seen from outside but the functions that its sources declare visible.
+# A plugin shows only the functions that its sources declare visible, and nothing of the libraries linked into it.
 function(millrace_plugin)
   _millrace_parse(millrace_plugin ${ARGN})
   add_library(${arg_NAME} MODULE ${arg_SRCS})

@@ -9,16 +9,17 @@
 
 namespace millrace {
 
-// "0.1.0".
+// Returns the version, "0.1.0".
 std::string_view Version();
 
-// "millraced 0.1.0\n", for --version.
+// Returns the output of --version, "millraced 0.1.0\n".
 std::string VersionText();
 
-// For --help, and `millraced bench --help`.
+// Returns the output of --help, or of `millraced bench --help`.
 std::string HelpText(Command command);
 
-// The table of docs/settings.md, between its markers "<!-- settings -->" and "<!-- /settings -->".
+// Returns the table of docs/settings.md, between its markers "<!-- settings -->" and "<!--
+// /settings -->".
 std::string SettingsTableMarkdown();
 
 }  // namespace millrace

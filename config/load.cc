@@ -237,6 +237,9 @@ class Loader {
     if (s.bench_trace && s.device != Device::kCuda) {
       return Contradiction("trace", "allowed only with --device cuda");
     }
+    if (IsGiven("routing") && s.load_format != LoadFormat::kDummy) {
+      return Contradiction("routing", "allowed only with --load-format dummy");
+    }
     return absl::OkStatus();
   }
 

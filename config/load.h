@@ -1,4 +1,4 @@
-// From the command line, the environment and a file to Settings.
+// Loads Settings from the command line, the environment and a file.
 #ifndef MILLRACE_CONFIG_LOAD_H_
 #define MILLRACE_CONFIG_LOAD_H_
 
@@ -38,7 +38,7 @@ struct Startup {
 absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& arguments,
                                      const std::vector<std::string>& environment);
 
-// The same for main's argc and argv, and the process's environment.
+// Loads settings from main's argc and argv and the process's environment.
 absl::StatusOr<Startup> LoadSettings(int argc, const char* const* argv);
 
 }  // namespace millrace

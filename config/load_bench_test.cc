@@ -36,12 +36,14 @@ TEST(LoadBenchTest, Defaults) {
   EXPECT_EQ(s.bench_reps, 3);
   EXPECT_EQ(s.bench_temperature, 0);
   EXPECT_FALSE(s.bench_trace);
+  EXPECT_EQ(s.bench_routing, Routing::kUniform);
 }
 
 TEST(LoadBenchTest, EveryFlag) {
   const absl::StatusOr<Startup> startup =
       Bench({"--device=cuda", "--batch-sizes=1,64", "--batch-sizes=256", "--input-len=7",
-             "--output-lens", "2,4", "--reps=9", "--temperature=0.5", "--json=f", "--trace"});
+             "--output-lens", "2,4", "--reps=9", "--temperature=0.5", "--json=f", "--trace",
+             "--load-format=dummy", "--routing=real"});
   ASSERT_TRUE(startup.ok()) << startup.status();
   const Settings& s = startup->settings;
   EXPECT_THAT(s.bench_batch_sizes, ElementsAre(1, 64, 256));
@@ -51,6 +53,7 @@ TEST(LoadBenchTest, EveryFlag) {
   EXPECT_EQ(s.bench_temperature, 0.5);
   EXPECT_EQ(s.bench_json, "f");
   EXPECT_TRUE(s.bench_trace);
+  EXPECT_EQ(s.bench_routing, Routing::kReal);
 }
 
 TEST(LoadBenchTest, Points) {
@@ -77,6 +80,12 @@ TEST(LoadBenchTest, Refusals) {
   EXPECT_EQ(Error({"--points=1:1:1", "--input-len=5"}),
             "flag --input-len: got \"5\", but --points says what to measure");
   EXPECT_EQ(Error({"--trace"}), "flag --trace: got \"true\", allowed only with --device cuda");
+  EXPECT_EQ(Error({"--device=cuda", "--routing=uniform"}),
+            "flag --routing: got \"uniform\", allowed only with --load-format dummy");
+  EXPECT_EQ(Error({"--device=cuda", "--load-format=dummy", "--routing=zipf"}),
+            "flag --routing: got \"zipf\", expected one of uniform, real");
+  EXPECT_THAT(Error({"--load-format=dummy", "--routing=real"}),
+              HasSubstr("allowed only with --device cuda"));
   EXPECT_THAT(Error({"--batch-sizes=0"}), HasSubstr("expected whole numbers from 1 to 4096"));
   EXPECT_THAT(Error({"--temperature=nan"}), HasSubstr("expected a number from 0 to 2"));
   EXPECT_EQ(Error({"--http-port=1"}),

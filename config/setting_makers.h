@@ -1,5 +1,5 @@
-// How rows of the settings' table are made: one function for each kind of value. A setting's
-// default is its member's in a new Settings.
+// Makes the rows of the settings' table: one function for each kind of value. A setting's default
+// is its member's in a new Settings.
 #ifndef MILLRACE_CONFIG_SETTING_MAKERS_H_
 #define MILLRACE_CONFIG_SETTING_MAKERS_H_
 
@@ -46,7 +46,8 @@ Setting Make(const About& about, const std::string& allowed, const std::string& 
           }};
 }
 
-// From `least` to `most`, both included, and a multiple of `step`.
+// Makes a setting that is a whole number from `least` to `most`, both included, and a multiple of
+// `step`.
 template <typename Number>
 Setting Whole(const About& about, Number Settings::*member, Number least, Number most,
               Number step = 1) {
@@ -103,7 +104,8 @@ inline Setting Switch(std::string_view name, std::string_view help, bool Setting
   return setting;
 }
 
-// The enumerators' names, in their order.
+// Makes a setting that is one of an enum's values. `names` are the enumerators' names, in their
+// order.
 template <typename Enum, size_t kCount>
 Setting Choice(const About& about, Enum Settings::*member,
                std::array<std::string_view, kCount> names) {
@@ -116,7 +118,8 @@ Setting Choice(const About& about, Enum Settings::*member,
               });
 }
 
-// Printable, and not empty: a variable that a script forgot to set should not pass for a value.
+// Returns whether a text is printable and not empty: a variable that a script forgot to set should
+// not pass for a value.
 inline bool IsText(std::string_view text, size_t most) {
   return !text.empty() && text.size() <= most && std::none_of(text.begin(), text.end(), [](char c) {
     return (c >= 0 && c < ' ') || c == 0x7F;
@@ -138,7 +141,7 @@ inline Setting Path(const About& about, std::string Settings::*member,
   return Text(about, allowed, member, [](std::string_view) { return true; });
 }
 
-// Comma-separated, and again as often as one likes.
+// Makes a setting that is a list: values are separated by commas, and the flag may be repeated.
 template <typename Value, typename Parse>
 Setting List(const About& about, const std::string& allowed, const std::string& default_text,
              std::vector<Value> Settings::*member, Parse parse) {
@@ -172,7 +175,7 @@ Setting Words(const About& about, const std::string& allowed,
   });
 }
 
-// Each from `least` to `most`.
+// Makes a setting that is a list of whole numbers from `least` to `most`.
 template <typename Number>
 Setting WholeList(const About& about, std::vector<Number> Settings::*member, Number least,
                   Number most) {

@@ -19,6 +19,7 @@ enum class Device { kCpu, kCuda, kTorch, kFake };
 enum class KvCacheType { kAuto, kFp8, kFloat32 };
 enum class Quantization { kNone, kFp8, kInt8, kInt4 };
 enum class LoadFormat { kAuto, kDummy };
+enum class Routing { kUniform, kReal };
 enum class FloatType { kFloat32, kBfloat16 };
 enum class KernelSet { kAuto, kPortable };
 enum class Gemm { kAuto, kCublasLt };
@@ -107,6 +108,7 @@ struct Settings {
   double bench_temperature = 0;
   std::string bench_json;  // empty: none
   bool bench_trace = false;
+  Routing bench_routing = Routing::kUniform;
 
   std::string config;  // the file that settings were read from; empty: none
 };

@@ -297,6 +297,11 @@ std::vector<Setting> BenchSettings() {
              "then run each point once more and list where its steps' time goes on the GPU "
              "(--device cuda; needs libcupti)",
              &Settings::bench_trace),
+      Choice({"routing", "LOADS",
+              "how mixtures divide tokens among their experts, with --load-format dummy; uniform: "
+              "each expert gets about as many; real: some get several times the mean, as in "
+              "trained models"},
+             &Settings::bench_routing, std::array<std::string_view, 2>{"uniform", "real"}),
   };
 }
 

@@ -31,16 +31,16 @@ struct Setting {
   std::function<void(Settings& settings)> clear;
 };
 
-// In the order of --help; a group's settings follow each other.
+// Returns all settings in the order of --help; a group's settings follow each other.
 const std::vector<Setting>& SettingsTable();
 
-// By name, with - or _ between its words; null if there is none.
+// Returns the setting of this name, with - or _ between its words; null if there is none.
 const Setting* FindSetting(std::string_view name);
 
-// The setting that someone who wrote `name` probably meant; null if none is near.
+// Returns the setting that someone who wrote `name` probably meant; null if none is near.
 const Setting* NearestSetting(std::string_view name);
 
-// "http-port" → "MILLRACE_HTTP_PORT".
+// Returns the setting's environment variable: "http-port" has "MILLRACE_HTTP_PORT".
 std::string EnvironmentName(const Setting& setting);
 
 // These settings have no meaning on any other device, and are refused there.

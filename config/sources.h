@@ -1,4 +1,4 @@
-// Where settings are written: flags, environment, file. Each is read into the same list of
+// Reads the sources of settings: flags, environment, file. Each becomes the same kind of list of
 // assignments, whose values are not checked yet.
 #ifndef MILLRACE_CONFIG_SOURCES_H_
 #define MILLRACE_CONFIG_SOURCES_H_
@@ -20,19 +20,20 @@ struct Assignment {
   bool from_flag = false;
 };
 
-// `--name value`, `--name=value`, and for switches `--name`, `--no-name`, `--name=true`.
+// Reads flags: `--name value`, `--name=value`, and for switches `--name`, `--no-name`,
+// `--name=true`.
 absl::StatusOr<std::vector<Assignment>> ReadFlags(const std::vector<std::string>& arguments);
 
-// The MILLRACE_ variables that are settings and not empty, of a list of "NAME=value". Others are
-// left alone (Kubernetes sets MILLRACE_PORT and its like for a Service called millrace), but a name
-// that is near a setting's adds a line to `warnings`.
+// Returns the MILLRACE_ variables that are settings and not empty, of a list of "NAME=value".
+// Others are left alone (Kubernetes sets MILLRACE_PORT and its like for a Service called millrace),
+// but a name that is near a setting's adds a line to `warnings`.
 std::vector<Assignment> ReadEnvironment(const std::vector<std::string>& environment,
                                         std::vector<std::string>& warnings);
 
-// A map of names to values in YAML, of which JSON is a part; a list may be a sequence. At most 1
-// MiB.
+// Reads a file of at most 1 MiB that maps names to values, in YAML or JSON; a list may be a
+// sequence.
 absl::StatusOr<std::vector<Assignment>> ReadFile(const std::string& path);
-// The same, from the file's text; `path` is for messages.
+// Reads settings from a file's text, as ReadFile does; `path` is for messages.
 absl::StatusOr<std::vector<Assignment>> ParseFile(std::string_view text, const std::string& path);
 
 }  // namespace millrace

@@ -46,7 +46,8 @@ class AdmissionControl {
   absl::Status Enter(const Choices& choices, const absl::Status& checked);
   absl::Status Enter(const std::shared_ptr<EmbeddingBatch>& batch, const absl::Status& checked);
 
-  // Call before the client learns of the end, so that its next request finds capacity.
+  // Counts a sequence out. Call before the client learns of the end, so that its next request finds
+  // capacity.
   void Leave(const std::shared_ptr<LiveRequest>& request);
   void Leave(const std::shared_ptr<EmbeddingBatch>& batch);
 
@@ -64,12 +65,12 @@ class AdmissionControl {
   // Counts a refusal in the metrics, by the status that the client gets.
   void CountRefusal(const absl::Status& why);
 
-  // From now on Enter refuses; what was accepted goes on.
+  // Makes Enter refuse from now on; accepted requests go on.
   void BeginDrain() { draining_ = true; }
   // Waits until nothing is alive, at most until `deadline`. Returns false if something still is.
   bool WaitIdle(SteadyTime deadline);
 
-  // Those alive now.
+  // Returns the requests alive now.
   std::vector<std::shared_ptr<LiveRequest>> requests() const;
   std::vector<std::shared_ptr<EmbeddingBatch>> batches() const;
 

@@ -23,9 +23,9 @@ class AnswerText {
   // Tells the prompt's tokens, which the answer's text goes on from. Call before the first Add.
   void Follow(absl::Span<const Token> prompt) { detokenizer_.Follow(prompt); }
 
-  // The next prompt tokens' log-probabilities, beginning with the second token's.
+  // Adds the log-probabilities of the next prompt tokens, beginning with the second token's.
   void AddScored(const StepResult& result, Range scored);
-  // The echoed prompt, with what was scored of it. Called once.
+  // Returns the echoed prompt, with what was scored of it. Called once.
   OutputEvent Echo(absl::Span<const Token> prompt);
 
   // Adds one sampled token to `event`. A stop token that ended the answer is counted, but its
@@ -34,15 +34,16 @@ class AnswerText {
   void Add(const StepResult& result, const TokenResult& token, bool is_stop_token,
            OutputEvent* event);
 
-  // The answer ended by itself: appends what was held back. May still find a stop string.
+  // Appends the text that was held back, when the answer has ended without a stop string. May still
+  // find one.
   void Flush(OutputEvent* event);
 
-  // The stop string that ended the answer.
+  // Returns the stop string that ended the answer.
   const std::string* stopped() const {
     return stopped_.has_value() ? &request_->stop[*stopped_] : nullptr;
   }
   int32_t num_tokens() const { return num_tokens_; }
-  // The mean over these tokens; nothing without log-probabilities.
+  // Returns the mean over these tokens; nothing without log-probabilities.
   std::optional<double> mean_logprob() const;
 
  private:

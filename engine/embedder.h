@@ -25,7 +25,7 @@ class Embedder {
   std::function<void()> Embed(EmbedRequest request,
                               std::function<void(absl::StatusOr<Embeddings>)> done);
 
-  // One input of a batch has ended: `embedding` is its result, or `end` has an error.
+  // Called when an input of a batch has ended: `embedding` is its result, or `end` has an error.
   void OnEmbedded(const std::shared_ptr<LiveRequest>& request, absl::Span<const float> embedding,
                   const SequenceEnd& end);
 

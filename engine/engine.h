@@ -27,7 +27,7 @@ class ResponseStream {
   ResponseStream& operator=(const ResponseStream&) = delete;
   virtual ~ResponseStream() = default;
 
-  // The next event, if one is ready. None follows the one that has `finish`.
+  // Returns the next event, if one is ready. None follows the one that has `finish`.
   virtual std::optional<OutputEvent> Next() = 0;
 
   // Ends the request early; it still gets an event with `finish`. Dropping the last reference to an
@@ -77,7 +77,7 @@ class Engine : public ServedModel {
   const std::string& model_name() const override { return info().model_name; }
   Engine* language() override { return this; }
 
-  // A stream for each of the request's choices, in their order.
+  // Starts generating, and returns a stream for each of the request's choices, in their order.
   //
   // Never blocks and never fails by itself: a request that is refused (InvalidArgument: bad fields,
   // or what can never fit; ResourceExhausted: --max-waiting, or too much text that waits;
@@ -91,9 +91,9 @@ class Engine : public ServedModel {
   virtual std::vector<std::shared_ptr<ResponseStream>> Generate(GenerateRequest request,
                                                                 std::function<void()> ready) = 0;
 
-  // The embeddings of the inputs, all or none. The request is admitted once, as one that waits:
-  // what was accepted is finished by a drain, and never refused for want of capacity. `done` is
-  // called once: from a thread of the text pool if there are embeddings and it is not full, else
+  // Computes the embeddings of the inputs, all or none. The request is admitted once, as one that
+  // waits: what was accepted is finished by a drain, and never refused for want of capacity. `done`
+  // is called once: from a thread of the text pool if there are embeddings and it is not full, else
   // from any, perhaps before Embed returns. Errors as Generate's, and those of an input name it;
   // ResourceExhausted is also more embeddings at once than there is memory for (EngineOptions).
   //
@@ -101,8 +101,8 @@ class Engine : public ServedModel {
   virtual std::function<void()> Embed(EmbedRequest request,
                                       std::function<void(absl::StatusOr<Embeddings>)> done) = 0;
 
-  // Run on the text pool; `done` is called once, from one of its threads, or at once if there is no
-  // room. InvalidArgument: what is no prompt, no token, or too large, as an answer too.
+  // Runs on the text pool. `done` is called once, from one of its threads, or at once if the pool
+  // is full. InvalidArgument: no valid prompt, no token, or too large, also as an answer.
   virtual void Tokenize(TokenizeRequest request,
                         std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
   virtual void Detokenize(DetokenizeRequest request,

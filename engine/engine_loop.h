@@ -43,19 +43,19 @@ class LoopListener {
  public:
   virtual ~LoopListener() = default;
 
-  // The loop has done all that there was to do, and is about to sleep.
+  // Called when the loop has nothing left to do and is about to sleep.
   virtual void OnIteration(const SchedulerStats& stats) = 0;
 
-  // A step was committed that worked on this many tokens.
+  // Called when a step that computed this many tokens was committed.
   virtual void OnStep(int64_t num_tokens) = 0;
 
-  // The device has failed; every request has got its end. Called once.
+  // Called once, when the device has failed and every request has got its end.
   virtual void OnDeviceFailure(const absl::Status& status) = 0;
 };
 
 class EngineLoop {
  public:
-  // A request's events go to the sink that its key names. What is pointed to outlives the loop.
+  // A request's events go to the sink that its key selects. All pointers must outlive the loop.
   EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Executor> executor,
              const Clock& clock, LoopListener* listener, std::vector<EventSink*> sinks);
   EngineLoop(const EngineLoop&) = delete;
@@ -67,8 +67,9 @@ class EngineLoop {
   // Ends what is alive, Unavailable; what is admitted from then on is never answered. Idempotent.
   void Stop();
 
-  // From any thread; none waits. Every admission gets an event with `end`. No step is planned with
-  // only some of them: a request's choices share the work on their prompt.
+  // Hands sequences to the engine thread. Any thread may call it, and none waits. Every admission
+  // gets an event with `end`. No step is planned with only some of `admissions`: a request's
+  // choices share the prefill of their prompt.
   void Admit(std::vector<Admission> admissions);
   // Ends a request that was admitted, or is about to be.
   void Cancel(uint64_t key, absl::Status why);
@@ -77,7 +78,8 @@ class EngineLoop {
   const LoopGauges& gauges() const { return gauges_; }
   bool failed() const { return failed_; }
 
-  // The time since which there is work and no step has finished; nothing when there is no work.
+  // Returns the time since which there is work and no step has finished; nothing when there is no
+  // work.
   std::optional<SteadyTime> BusySince() const;
 
  private:

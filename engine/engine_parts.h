@@ -40,7 +40,7 @@ struct EngineParts {
 
   OutputShard& ShardOf(const LiveRequest& request);
 
-  // The engine's clock at `time`.
+  // Returns the engine's clock at `time`.
   std::optional<SteadyTime> ToSteady(std::optional<absl::Time> time) const;
 
   // Writes the prompt's text on a log line of the request.

@@ -1,4 +1,4 @@
-// Where the engine thread leaves what each step gave.
+// The interface through which the engine thread delivers the events of each step.
 #ifndef MILLRACE_ENGINE_EVENT_SINK_H_
 #define MILLRACE_ENGINE_EVENT_SINK_H_
 
@@ -26,12 +26,12 @@ class EventSink {
  public:
   virtual ~EventSink() = default;
 
-  // `result` holds the tokens that the events refer to, and is null when they refer to none; it was
-  // committed at `when`.
+  // Takes the events of a step. `result` holds the tokens that the events refer to, and is null
+  // when they refer to none; it was committed at `when`.
   virtual void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events,
                        SteadyTime when) = 0;
 
-  // False: the engine should not plan more until EngineLoop::Wake.
+  // Returns whether the engine may plan more; if not, it should wait for EngineLoop::Wake.
   virtual bool HasCapacity() = 0;
 
   // Ends a request that is no sequence: never was, or could not become one.

@@ -28,12 +28,13 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-// The tensors in the order of `specs`. InvalidArgument: one is missing, there twice or unknown.
+// Returns the tensors in the order of `specs`. InvalidArgument: one is missing, there twice or
+// unknown.
 absl::StatusOr<std::vector<Tensor>> OrderInputs(const std::vector<TensorSpec>& specs,
                                                 std::vector<NamedTensor> inputs);
 
-// The indexes of the outputs of these names; of all where there are no names. InvalidArgument: one
-// is there twice or unknown.
+// Returns the indexes of the outputs of these names; of all where there are no names.
+// InvalidArgument: one is there twice or unknown.
 absl::StatusOr<std::vector<size_t>> ChooseOutputs(const std::vector<TensorSpec>& specs,
                                                   const std::vector<std::string>& names);
 
@@ -82,7 +83,7 @@ class InferEngine final : public ServedModel {
   // which nothing can stop, if it runs. May come before Infer.
   void Cancel(const std::shared_ptr<InferCall>& call);
 
-  // Stalled: a run has taken longer than --stall-timeout.
+  // Returns stalled if a run has taken longer than --stall-timeout.
   Health health() const override;
 
   void BeginDrain() override;

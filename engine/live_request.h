@@ -37,8 +37,8 @@ struct LiveRequest {
   uint32_t choice = 0;
   std::shared_ptr<EmbeddingBatch> batch;  // an input's: whom it tells, in the place of `buffer`
   size_t input = 0;                       // which one it is
-  // Shared by the request's choices, which share its prompt: whether one has had a token, so that
-  // the prompt has been counted.
+  // Whether the prompt's tokens have been counted in the metrics. Shared by the request's choices;
+  // the first to get a token sets it.
   std::shared_ptr<std::atomic<bool>> prompt_counted;
 
   // Written by the text pool, from then on the output shard's.
@@ -51,7 +51,7 @@ struct LiveRequest {
 
   ResponseBuffer buffer;  // any thread's
 
-  // The end of a request that never became a sequence.
+  // Returns the end of a request that never became a sequence.
   SequenceEnd UnscheduledEnd(EndReason reason, absl::Status status, SteadyTime now) const {
     return {.reason = reason,
             .status = std::move(status),
@@ -60,7 +60,7 @@ struct LiveRequest {
             .ended = now};
   }
 
-  // The first reason to end it early wins. True: this was it.
+  // Sets the reason why the request ends early, unless one is set. Returns whether it did.
   bool SetCancelled(CancelReason reason) {
     std::lock_guard lock(mutex_);
     if (cancelled_.has_value()) return false;

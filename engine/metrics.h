@@ -41,26 +41,26 @@ class EngineMetrics {
   EngineMetrics(const EngineMetrics&) = delete;
   EngineMetrics& operator=(const EngineMetrics&) = delete;
 
-  // Engine thread only, at each turn of its loop: `stats` are the scheduler's, `waiting` counts
-  // those too that have not reached it yet.
+  // Called by the engine thread alone, in each round of its loop. `stats` are the scheduler's;
+  // `waiting` also counts requests that have not reached it yet.
   void SetLoad(const SchedulerStats& stats, int64_t waiting);
 
   // The rest from any thread.
 
-  // A step was committed that worked on this many tokens.
+  // Called when a step that computed this many tokens was committed.
   void OnStep(int64_t num_tokens);
-  // A sequence's first token was sampled.
+  // Called when a sequence's first token was sampled.
   void OnFirstToken(Duration since_arrival, int64_t prompt_tokens);
-  // Another one was, so long after the one before it.
+  // Called when a further token was sampled.
   void OnNextToken(Duration since_previous);
-  // A prompt was worked through to its embedding.
+  // Called when a prompt's embedding was computed.
   void OnEmbedding(int64_t prompt_tokens);
-  // Each request that was not refused ends here, once. One that ended on its own (kStop, kLength)
-  // is also in the histograms of times and lengths.
+  // Called once at the end of each request that was not refused. One that ended on its own (kStop,
+  // kLength) is also in the histograms of times and lengths.
   void OnFinish(FinishReason reason, const SequenceEnd& end);
   void OnCancel(CancelReason reason);
   void OnReject(Rejection reason);
-  // There was work, and no step finished for --stall-timeout.
+  // Called when there was work and no step finished for --stall-timeout.
   void OnStall();
   // Sets ModelInfo's counts of graphs. Called once.
   void SetGraphs(int32_t captured, int32_t failed);
@@ -112,9 +112,9 @@ class InferMetrics {
   InferMetrics& operator=(const InferMetrics&) = delete;
 
   void SetWaiting(size_t waiting);
-  // Each request ends here, once.
+  // Called once at the end of each request.
   void OnEnd(InferEnd end);
-  // One has run: what it waited before, and what the model took.
+  // Called when a request has run: how long it waited before, and how long the model took.
   void OnRun(Duration queue, Duration compute);
 
  private:
@@ -138,7 +138,7 @@ class Metrics {
   // Adds an engine, by a name that no other one has. The reference lives as long as this.
   EngineMetrics& AddEngine(std::string_view model_name, const StepLimits& limits);
 
-  // The same for a tensor model.
+  // Adds the metrics of a tensor model.
   InferMetrics& AddInferEngine(std::string_view model_name);
 
   // Sets whether new work is taken: after warm-up, before drain.
@@ -146,7 +146,7 @@ class Metrics {
   void OnHttpConnectionOpened();
   void OnHttpConnectionClosed();
 
-  // Everything in Prometheus' text format 0.0.4, the process's own figures among it.
+  // Returns all metrics in Prometheus' text format 0.0.4, with the process's own figures.
   std::string Render() const;
 
  private:

@@ -1,4 +1,4 @@
-// The threads between the engine and the answers: they do all text work on what was sampled.
+// Output shards: worker threads that turn sampled tokens into the text and events of responses.
 #ifndef MILLRACE_ENGINE_OUTPUT_SHARD_H_
 #define MILLRACE_ENGINE_OUTPUT_SHARD_H_
 
@@ -17,46 +17,49 @@
 
 namespace millrace {
 
-// Receives what an output shard has for the rest of the engine. Called from the shards' threads;
-// must not block.
+// The calls that an output shard makes to the rest of the engine. They come from the shards'
+// threads and must not block.
 class ShardListener {
  public:
   virtual ~ShardListener() = default;
 
-  // The answer is complete, or its reader too slow: no more tokens are wanted. An event with `end`
-  // must still follow.
+  // Called when no more tokens are wanted: the answer is complete, or its reader too slow. An event
+  // with `end` must still follow.
   virtual void OnNoMoreWanted(const std::shared_ptr<LiveRequest>& request, absl::Status why) = 0;
 
-  // A token of the answer, so long after the one before it; nothing: the first one, so long after
-  // the request's arrival. Not called for tokens after a stop string.
+  // Called for each token of the answer up to a stop string. `since_previous` is absent for the
+  // first token.
   virtual void OnToken(const LiveRequest& request, std::optional<Duration> since_previous,
                        Duration since_arrival) = 0;
 
-  // A request's last event, to be delivered. `end.generated_tokens` are those that the answer
-  // counts.
+  // Called with a request's last event, which the listener delivers. `end.generated_tokens` are
+  // those that the answer counts.
   virtual void OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
                         const SequenceEnd& end) = 0;
 
-  // The end of a batch's input: its embedding, or none where `end` has an error.
+  // Called at the end of an input of a batch, with its embedding, or an empty one if `end` has an
+  // error.
   virtual void OnEmbedded(const std::shared_ptr<LiveRequest>& request,
                           absl::Span<const float> embedding, const SequenceEnd& end) = 0;
 
-  // The shard is no longer far behind.
+  // Called when HasCapacity is true again after it was false.
   virtual void OnCapacity() = 0;
 };
 
-// One thread that turns steps' results into events, and its queue.
+// A worker thread with its queue: it detokenizes the tokens of steps' results, matches stop
+// strings, and pushes the events into each request's buffer. An engine has several, and each
+// request belongs to one. (A weight's shard, executors/ops.h, is another thing.)
 class OutputShard final : public EventSink {
  public:
   explicit OutputShard(ShardListener* listener);
   OutputShard(const OutputShard&) = delete;
   OutputShard& operator=(const OutputShard&) = delete;
-  // Works off what is queued, then ends.
+  // Processes what is queued, then ends the thread.
   ~OutputShard() override;
 
   void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events,
                SteadyTime when) override;
-  // False while the shard is far behind; then OnCapacity will be called.
+  // Returns false while the shard is far behind; OnCapacity is called when it has caught up.
   bool HasCapacity() override;
 
  private:

@@ -33,7 +33,8 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
 // arrival are the first one's.
 SequenceRequest MakeChoice(const SequenceRequest& first, uint32_t choice);
 
-// InvalidArgument for a token that the model does not know: a tokenizer may have more than it.
+// Returns InvalidArgument for a token that the model does not know: a tokenizer may have more
+// tokens than the model.
 absl::Status CheckKnown(std::string_view field, const std::vector<Token>& prompt,
                         int32_t vocab_size);
 

@@ -9,11 +9,12 @@
 
 namespace millrace {
 
-// CPU time, memory, open files and start time, read from /proc now. What cannot be read is left
-// out.
+// Returns CPU time, memory, open files and start time, read from /proc now. Figures that cannot be
+// read are left out.
 std::vector<prometheus::MetricFamily> CollectProcessMetrics();
 
-// Since the process was made, to a hundredth of a second; nothing where the system does not say.
+// Returns the seconds since the process was started, to a hundredth; nothing where the system does
+// not tell.
 std::optional<double> SecondsSinceProcessStart();
 
 }  // namespace millrace

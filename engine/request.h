@@ -34,9 +34,9 @@ using Prompt = std::variant<std::string,         // text, tokenized with special
                             std::vector<Token>,  // taken as it is
                             Chat>;
 
-// The choices of one prompt. The fields have the names, defaults and meaning of vLLM's (typical_p
-// is Hugging Face's); ranges are checked in one place for both endpoints (ValidateRequest). In
-// which order sampling applies them: SamplingParams.
+// A request to complete a prompt, with one or more choices. The fields have the names, defaults and
+// meaning of vLLM's (typical_p is Hugging Face's). ValidateRequest checks ranges for both
+// endpoints. SamplingParams gives the order in which sampling applies the fields.
 struct GenerateRequest {
   std::string id;  // "cmpl-…", "chatcmpl-…": on every log line and in the answer
   Prompt prompt;
@@ -57,8 +57,8 @@ struct GenerateRequest {
   std::vector<LogitBias> logit_bias;
   std::optional<uint64_t> seed;  // unset: drawn by the engine
 
-  // Choices, each an answer of its own, drawn with the same seed and its own number: a choice is
-  // the same whatever n is. The prompt is worked through once.
+  // The number of choices. Each is sampled with the request's seed and its own index, so a choice
+  // is the same whatever n is. The prompt is prefilled once.
   int32_t n = 1;
 
   std::vector<std::string> stop;
@@ -91,7 +91,7 @@ struct EmbedRequest {
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
 
-  // "input[3]", or "input" where it is the only one.
+  // Returns "input[3]", or "input" if it is the only one.
   std::string Name(size_t input) const;
 };
 
@@ -106,8 +106,8 @@ inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 inline constexpr size_t kMaxStopTokenIds = 1024;
 
-// InvalidArgument naming the field, what came and what is allowed. Whether the prompt fits is
-// checked later, once its tokens are known.
+// Return InvalidArgument naming the field, what came and what is allowed. Whether the prompt fits
+// is checked later, once its tokens are known.
 absl::Status ValidateTokens(std::string_view field, const std::vector<Token>& tokens,
                             int32_t vocab_size);
 absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_t vocab_size);
@@ -117,7 +117,7 @@ absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size)
 absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 
-// ResourceExhausted: "the queue is full: <why>", which may pass in a second.
+// Returns ResourceExhausted, "the queue is full: <why>"; clients may retry after a second.
 absl::Status QueueFull(std::string_view why);
 
 struct TokenAlternative {

@@ -1,4 +1,4 @@
-// Names for requests, on log lines and in answers.
+// Makes the ids of requests, which log lines and responses show.
 #ifndef MILLRACE_ENGINE_REQUEST_ID_H_
 #define MILLRACE_ENGINE_REQUEST_ID_H_
 
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// 32 hexadecimal digits, random. Not a secret.
+// Returns 32 random hexadecimal digits. They are no secret.
 std::string NewRequestId();
 
 inline constexpr size_t kMaxRequestIdBytes = 128;

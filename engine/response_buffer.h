@@ -27,10 +27,12 @@ class ResponseBuffer {
   ResponseBuffer(const ResponseBuffer&) = delete;
   ResponseBuffer& operator=(const ResponseBuffer&) = delete;
 
-  // False: the reader is too slow, and the event is lost. Events after the finish are ignored.
+  // Adds an event. Returns false if the reader is too slow; the event is then lost. Events after
+  // Finish are ignored.
   bool Push(OutputEvent event);
 
-  // The last event; it always fits. False: there was one already, and this one is ignored.
+  // Adds the last event; it always fits. Returns false if there was one already; this one is then
+  // ignored.
   bool Finish(OutputEvent event);
 
   std::optional<OutputEvent> Next();
@@ -40,8 +42,8 @@ class ResponseBuffer {
 
   bool finished() const;
 
-  // When the reader last took something, or when what lies unread came into the empty buffer,
-  // whichever is later. Nothing while there is nothing to read.
+  // Returns when the reader last took an event, or when the first unread one was added to the empty
+  // buffer, whichever is later. Returns nothing while there is nothing to read.
   std::optional<SteadyTime> UnreadSince() const;
 
  private:

@@ -1,6 +1,6 @@
-// The numbers that say how a request is sampled: one row each, with everywhere that it stands. The
-// row's name is the field's in HTTP bodies, in gRPC's SamplingOptions, in generation_config.json
-// and in messages. Default and range: scheduler/sampling_params.h.
+// Lists the numeric sampling parameters, one row each, with the member that holds it in a request,
+// in SamplingParams and in generation_config.json. HTTP bodies, gRPC's SamplingOptions and messages
+// use the row's name. scheduler/sampling_params.h has its default and range.
 #ifndef MILLRACE_ENGINE_SAMPLING_TABLE_H_
 #define MILLRACE_ENGINE_SAMPLING_TABLE_H_
 

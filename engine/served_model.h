@@ -1,4 +1,5 @@
-// One model that the server serves, whatever it serves it for.
+// A model that the server serves: a language model or encoder (Engine), or a tensor model
+// (InferEngine).
 #ifndef MILLRACE_ENGINE_SERVED_MODEL_H_
 #define MILLRACE_ENGINE_SERVED_MODEL_H_
 

@@ -32,8 +32,8 @@ class TextPool {
   // Runs what waits, then ends.
   ~TextPool();
 
-  // Never waits. ResourceExhausted: it is full, and `work` will not run. `bytes`: of the text to
-  // work on.
+  // Queues `work` on a text of `bytes` bytes. Never waits. Returns ResourceExhausted if the pool is
+  // full; `work` will then not run.
   absl::Status Submit(size_t bytes, std::function<void()> work);
 
  private:

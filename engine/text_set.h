@@ -1,4 +1,4 @@
-// Everything that turns one model's text into tokens and back.
+// The text processing of one model: tokenizer and chat template.
 #ifndef MILLRACE_ENGINE_TEXT_SET_H_
 #define MILLRACE_ENGINE_TEXT_SET_H_
 
@@ -24,22 +24,22 @@ class TextSet {
   // Reads a GGUF file or a Hugging Face folder, which may go afterwards. A model whose template is
   // missing, or beyond what we render, is served without chats.
   static absl::StatusOr<std::unique_ptr<const TextSet>> Load(const std::string& path);
-  // For --device fake: a token is a byte, and a conversation is written as ChatML (with Qwen3's
-  // enable_thinking).
+  // Returns the text set for --device fake: a token is a byte, and a conversation is written as
+  // ChatML (with Qwen3's enable_thinking).
   static absl::StatusOr<std::unique_ptr<const TextSet>> Bytes();
 
-  // An error instead of a template is what chats are refused with.
+  // If `chat_template` is an error, chats are refused with it.
   TextSet(std::unique_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   bool has_chat_template() const { return chat_template_.ok(); }
 
-  // InvalidArgument: a text of so many bytes has more than `max_tokens` for sure.
+  // Returns InvalidArgument if a text of so many bytes certainly has more than `max_tokens` tokens.
   absl::Status CheckLength(size_t bytes, int64_t max_tokens) const;
 
-  // The tokens of a prompt. InvalidArgument: the text is not UTF-8, or CheckLength refuses it, the
-  // template refuses the conversation, or there is no template. DeadlineExceeded: rendering did not
-  // end in time.
+  // Returns the tokens of a prompt. InvalidArgument: the text is not UTF-8, or CheckLength refuses
+  // it, the template refuses the conversation, or there is no template. DeadlineExceeded: rendering
+  // did not end in time.
   absl::StatusOr<std::vector<Token>> PromptTokens(const TokenizeRequest& request,
                                                   int64_t max_tokens, SteadyTime deadline) const;
 
@@ -58,7 +58,7 @@ class TextSet {
 // a conversation's template variables.
 size_t PromptBytes(const Prompt& prompt);
 
-// InvalidArgument: a text, or a conversation, of more than Tokenizer::kMaxTextBytes.
+// Returns InvalidArgument for a text, or a conversation, of more than Tokenizer::kMaxTextBytes.
 absl::Status CheckPromptBytes(std::string_view field, const Prompt& prompt);
 
 }  // namespace millrace

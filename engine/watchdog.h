@@ -21,7 +21,7 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
 
-  // True while there is work and no step has finished for EngineOptions::stall_timeout.
+  // Returns whether there is work and no step has finished for EngineOptions::stall_timeout.
   bool stalled() const { return stalled_; }
 
  private:

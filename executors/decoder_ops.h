@@ -1,4 +1,4 @@
-// The words that a decoder is written in (models/decoder.cc) beside those of ops.h.
+// The ops that only decoders use. models/decoder.cc calls them and those of ops.h.
 #ifndef MILLRACE_EXECUTORS_DECODER_OPS_H_
 #define MILLRACE_EXECUTORS_DECODER_OPS_H_
 
@@ -32,40 +32,42 @@ struct RouterNames {
   std::optional<std::string> shared_gate;  // [1, hidden], ExpertsFeedForward::shared_gate
 };
 
-// The tensors of each expert's linear.
+// The tensors of each expert's linear: [expert][tensor], as Linear takes them.
 using ExpertNames = std::vector<std::vector<std::string>>;
 
 class DecoderPlacer : public virtual WeightPlacer {
  public:
-  // [size]: a norm's weight.
+  // Places a norm's weight, [size].
   virtual absl::StatusOr<NormId> Norm(const std::string& name, const NormSpec& spec) = 0;
 
-  // [size], divided: numbers that an op reads as they are, such as attention's sinks.
+  // Places a vector [size] that an op reads as it is, such as attention's sinks; ranks hold a share
+  // each.
   virtual absl::StatusOr<VectorId> Vector(const std::string& name, const Share& share) = 0;
 
-  // For DecoderOps::GatedLinear, without biases: the gate's [size, in] and then the other factor's
-  // (up) of the same shape, as two tensors, or as one of [2 * size, in]. The rank has `share` of
-  // each.
+  // Places a weight for DecoderOps::GatedLinear, without biases: the gate's [size, in] and then the
+  // other factor's (up) of the same shape, as two tensors, or as one of [2 * size, in]. The rank
+  // has `share` of each.
   virtual absl::StatusOr<LinearId> GatedLinear(const std::vector<std::string>& names,
                                                const Share& share) = 0;
 
-  // For DecoderOps::Mixture; every rank has all of it.
+  // Places the router for DecoderOps::Mixture. Every rank has all of it.
   virtual absl::StatusOr<LinearId> Router(const RouterNames& names) = 0;
 
-  // The linears of a mixture's experts, each named as Linear and GatedLinear take it, as one: all
-  // have one shape, and their biases (also a gated one's) stand beside them. A rank has the whole
-  // linears of `experts`, or its share of every expert's.
+  // Places the linears of a mixture's experts as one, each named as for Linear and GatedLinear. All
+  // have one shape; biases (also of gated ones) are allowed. A rank has the whole linears of
+  // `experts`, or its share of every expert's.
   virtual absl::StatusOr<LinearId> GatedExperts(const ExpertNames& names, const Share& experts,
                                                 const Share& share) = 0;
   virtual absl::StatusOr<LinearId> Experts(const ExpertNames& names, const Share& experts,
                                            const Shard& shard) = 0;
 
-  // [vocab, hidden], divided by rows, for DecoderOps::Head: keeps its precision where the layers'
-  // linears are quantized.
+  // Places the vocabulary head [vocab, hidden] for DecoderOps::Head, divided by rows. It keeps its
+  // precision where the layers' linears are quantized.
   virtual absl::StatusOr<LinearId> Head(const std::string& name) = 0;
 };
 
-// RowLinear adds factor * norm(y) to the residual, y being its product, or factor * y.
+// The addend of RowLinear and Mixture: they add to the residual factor * norm(y), or factor * y
+// without a norm, where y is their product.
 struct Addend {
   std::optional<NormId> norm;
   float factor = 1;
@@ -114,35 +116,36 @@ using Logits = std::unique_ptr<LogitsBuffer>;
 
 class DecoderOps : public virtual CoreOps {
  public:
-  // The residual stream: factor * each token's embedding.
+  // Begins the residual stream: factor * each token's embedding.
   virtual Residual Embed(EmbeddingId table, float factor) = 0;
 
-  // norm(residual), or without a norm the residual itself.
+  // Returns norm(residual), or without a norm the residual itself.
   virtual LinearInput Norm(std::optional<NormId> norm, const Residual& residual,
                            Consumers consumers) = 0;
 
-  // residual += what `addend` makes of x * W^T, summed over the ranks; then Norm(norm, residual,
-  // consumers). Reduction, residual and norm are one op so that a fused all-reduce changes no
-  // family. The norm may be the consumer's own work: the new residual is there when the consumer
-  // has run.
+  // Adds to the residual what `addend` makes of x * W^T, summed over the ranks; returns Norm(norm,
+  // residual, consumers). Reduction, residual and norm are one op so that a fused all-reduce
+  // changes no family. The norm may be the consumer's own work: the new residual is there when the
+  // consumer has run.
   virtual LinearInput RowLinear(LinearId weight, LinearInput x, const Addend& addend,
                                 Residual& residual, std::optional<NormId> norm,
                                 Consumers consumers) = 0;
 
-  // f of x * Wgate^T and x * Wup^T, [tokens, size].
+  // Returns f(x * Wgate^T, x * Wup^T), [tokens, size].
   virtual LinearInput GatedLinear(LinearId weight, const LinearInput& x, GateFunction f,
                                   Consumers consumers) = 0;
 
-  // Sends each token of x through the experts that the router chooses for it and, where there is
-  // one, the shared network; y is the sum of the experts' outputs times their scores, in the order
-  // of the choice, the best first, and then of the shared network's output, times its gate.
-  // residual += what `addend` makes of y, summed over the ranks; then Norm(norm, residual,
-  // consumers). The router computes in float32. One op, so that a device may run it as one kernel.
+  // Sends each token of x through the experts that the router chooses for it and, if there is one,
+  // the shared expert. y is the sum of the experts' outputs times their scores, the best expert
+  // first, and then of the shared expert's output times its gate. Adds to the residual what
+  // `addend` makes of y, summed over the ranks; returns Norm(norm, residual, consumers). The router
+  // computes in float32. It is one op so that a device may run it as one kernel.
   virtual LinearInput Mixture(const MixtureWeights& weights, const MixtureSpec& spec,
                               const LinearInput& x, const Addend& addend, Residual& residual,
                               std::optional<NormId> norm, Consumers consumers) = 0;
 
-  // The logits that `spec` makes of x * W^T, x being the final norm's output for all tokens.
+  // Returns the logits that `spec` makes of x * W^T, where x is the final norm's output for all
+  // tokens.
   virtual Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) = 0;
 
   // Samples or scores each wanted position; the executor hands the tokens out.

@@ -47,6 +47,7 @@ struct CudaSpec : CommonSpec {
   bool quantize_int4 = false;           // rounds the layers' linears to four bits while loading
   bool quantize_head = false;           // rounds the vocabulary head to E4M3 while loading
   bool dummy_weights = false;           // draws weights instead of reading them
+  bool skewed_routers = false;          // with dummy_weights: some experts get more tokens
   bool enforce_eager = false;           // captures no graphs
   bool portable_kernels = false;        // runs no kernel that is for one architecture alone
   bool cublaslt_linears = false;        // runs every linear by cuBLASLt

@@ -1,4 +1,4 @@
-// The words that an encoder is written in (models/bert.cc) beside those of ops.h.
+// The ops that only encoders use. models/bert.cc calls them and those of ops.h.
 #ifndef MILLRACE_EXECUTORS_ENCODER_OPS_H_
 #define MILLRACE_EXECUTORS_ENCODER_OPS_H_
 
@@ -12,8 +12,8 @@ namespace millrace {
 
 class EncoderPlacer : public virtual WeightPlacer {
  public:
-  // A layer norm (arXiv:1607.06450), y = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight +
-  // bias: "<name>.weight" and "<name>.bias", [size] each.
+  // Places a layer norm (arXiv:1607.06450), y = (x - mean(x)) / sqrt(variance(x) + epsilon) *
+  // weight + bias: "<name>.weight" and "<name>.bias", [size] each.
   virtual absl::StatusOr<NormId> LayerNorm(const std::string& name, float epsilon) = 0;
 };
 
@@ -28,21 +28,21 @@ struct EmbeddingTables {
 // A step's rows are whole texts, and Pool's results are its output. Norms are layer norms.
 class EncoderOps : public virtual CoreOps {
  public:
-  // The hidden states: norm(the sum of each token's three embeddings).
+  // Begins the hidden states: norm(the sum of each token's three embeddings).
   virtual Residual EmbedAll(const EmbeddingTables& tables, NormId norm) = 0;
 
-  // The hidden states themselves.
+  // Returns the hidden states as the input of linears.
   virtual LinearInput AsInput(const Residual& hidden, Consumers consumers) = 0;
 
-  // hidden = norm(hidden + x * W^T + bias).
+  // Sets hidden to norm(hidden + x * W^T + bias).
   virtual void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) = 0;
 
-  // gelu(x * W^T + bias), [tokens, out], with gelu(x) = x / 2 * (1 + erf(x / sqrt(2)))
+  // Returns gelu(x * W^T + bias), [tokens, out], with gelu(x) = x / 2 * (1 + erf(x / sqrt(2)))
   // (arXiv:1606.08415).
   virtual LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) = 0;
 
-  // An embedding of each row, float32 [rows, hidden]: its hidden states pooled, and divided by
-  // their Euclidean length if `normalize`. The executor hands them out.
+  // Computes an embedding of each row, float32 [rows, hidden]: its hidden states are pooled, and
+  // divided by their Euclidean length if `normalize`. The executor returns the embeddings.
   virtual void Pool(const Residual& hidden, Pooling pooling, bool normalize) = 0;
 };
 
@@ -51,10 +51,10 @@ class Encoder {
  public:
   virtual ~Encoder() = default;
 
-  // The kv heads of each layer's pages on this rank.
+  // Returns the kv heads of each layer's pages on this rank.
   virtual int32_t kv_heads() const = 0;
 
-  // One step, from the input's tokens to its rows' embeddings.
+  // Computes one step, from the input's tokens to its rows' embeddings.
   virtual void Forward(EncoderOps& ops, const StepInput& input) const = 0;
 };
 

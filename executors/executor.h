@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "scheduler/step_plan.h"
 
 namespace millrace {
@@ -32,6 +34,13 @@ struct KvLayout {
 struct LoadPhase {
   std::string name;
   double seconds;
+};
+
+// A mixture of experts, and how much of it the steps have used since the model was loaded.
+struct MixtureUse {
+  int32_t experts;       // that the device holds
+  int64_t expert_bytes;  // of one expert's weights
+  int64_t touched;       // experts that had a token, summed over the steps: their weights were read
 };
 
 // Properties of a loaded model.
@@ -81,11 +90,25 @@ class Executor {
 
   // Returns the bytes of memory that each kernel of a step must read and write at least, in kernel
   // order, if each of `rows` sequences gets one token and they have `positions` tokens together.
-  // Empty if the executor does not run kernels. May be called from any thread.
-  virtual std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions) const {
-    (void)rows, (void)positions;
+  // `touched` has the experts of each mixture that get one of these tokens, in the order of the
+  // layers; without it they are as many as are expected if every expert is equally likely. Empty if
+  // the executor does not run kernels. May be called from any thread.
+  virtual std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions,
+                                           absl::Span<const double> touched = {}) const {
+    (void)rows, (void)positions, (void)touched;
     return {};
   }
+
+  // Returns the use of each mixture, in the order of the layers. Empty if the model has none or the
+  // executor does not count. Called from any thread while no step is in flight.
+  virtual absl::StatusOr<std::vector<MixtureUse>> MixtureUses() const {
+    return std::vector<MixtureUse>();
+  }
+
+  // Measures how fast a kernel that only reads gets through the device's memory, in bytes per
+  // second. Takes some milliseconds. Nothing if the device has no such measurement or the
+  // executor's memory would fit into its cache. Called from any thread while no step is in flight.
+  virtual std::optional<double> MeasureReadRate() const { return std::nullopt; }
 
   // Returns the oldest finished step not yet returned, if there is one.
   virtual std::optional<StepResult> Poll() = 0;

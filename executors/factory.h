@@ -39,13 +39,13 @@ class DeviceTrace {
  public:
   virtual ~DeviceTrace() = default;  // stops watching
 
-  // Stops, when what is to be seen has finished; the operations in the order of their begin. Called
-  // once. ResourceExhausted: some were lost.
+  // Stops recording and returns the operations in the order of their begin. Called once, when the
+  // work to be recorded has finished. ResourceExhausted: some operations were lost.
   virtual absl::StatusOr<std::vector<DeviceOperation>> Stop() = 0;
 };
 
-// Unimplemented: this device keeps no record. Unavailable: the vendor's library is not there. Opens
-// it and no more: what runs next runs as fast as ever.
+// Returns whether a device can be traced. Unimplemented: this device keeps no record. Unavailable:
+// the vendor's library is missing. Opens the library, which slows nothing down.
 absl::Status CanTrace(const DeviceSpec& device);
 
 // Watches all kernels and copies of the process, those inside of graphs too; one at a time. It

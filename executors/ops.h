@@ -1,5 +1,5 @@
-// The core of the vocabulary in which a model family is written: what decoders (decoder_ops.h) and
-// encoders (encoder_ops.h) share.
+// The ops that models are written in: those that decoders (decoder_ops.h) and encoders
+// (encoder_ops.h) share.
 //
 // A family is straight-line code over these ops (see models/decoder.cc). It is the same
 // for every device and every tensor-parallel degree: what differs lies behind two interfaces. Where
@@ -64,29 +64,31 @@ struct ScaleBlock {
   int64_t columns = 1;
 };
 
-// Takes tensors out of a checkpoint, by their GGUF names, to where and how the device wants them.
-// The work itself may run later and on several threads: it is done when the executor's loading is.
-// Errors name the tensor. Which tensors there are was checked against the model's config before
-// (formats/model_tensors.h), so a tensor that is there is meant.
+// Loads a checkpoint's weights onto a device (a placer; vLLM's weight loaders have this role). A
+// model asks for each weight by its GGUF tensor names and gets an id, which it passes to ops. The
+// device's placer decides where the weight goes and in which form, and cuts out the rank's share.
+// Weights may be read later and on several threads: they are in place when the executor has been
+// loaded. Errors name the tensor. formats/model_tensors.h has checked the tensors against the
+// model's config before, so a tensor that exists belongs to the model.
 class WeightPlacer {
  public:
   virtual ~WeightPlacer() = default;
 
   virtual bool Has(const std::string& name) const = 0;
 
-  // The rank that the weights are placed for.
+  // Returns the rank that the weights are placed for.
   virtual RankSpec rank() const = 0;
 
-  // The blocks of the weight of a linear, in the form in which it is placed.
+  // Returns the scale blocks of a linear's weight, in the form in which it is placed.
   virtual absl::StatusOr<ScaleBlock> BlockOf(const std::string& name) const = 0;
 
-  // [vocab, hidden], divided by rows.
+  // Places an embedding [vocab, hidden], divided by rows.
   virtual absl::StatusOr<EmbeddingId> Embedding(const std::string& name) = 0;
 
-  // [out, in]: the tensors' rows, one tensor after the other (q, k and v become one linear). Beside
-  // the weight "x.weight" there may be the bias "x.bias", [out of that tensor], which the op
-  // then adds; of several tensors, each may have one or not. It is divided as the rows are; of a
-  // linear that is divided by columns, rank 0 alone has it.
+  // Places a linear [out, in] of the tensors' rows, one tensor after the other (q, k and v become
+  // one linear). Beside the weight "x.weight" there may be the bias "x.bias", [out of that tensor],
+  // which the op then adds; of several tensors, each may have one or not. It is divided as the rows
+  // are; of a linear that is divided by columns, rank 0 alone has it.
   virtual absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
                                           const Shard& shard) = 0;
 };
@@ -189,7 +191,7 @@ class CoreOps {
   // ops.
   virtual void BeginStep(const StepInput& input) = 0;
 
-  // x * W^T (+ bias), W being q's, k's and v's rows.
+  // Returns x * W^T (+ bias), where W has q's, k's and v's rows.
   virtual Qkv QkvLinear(LinearId weight, const LinearInput& x) = 0;
 
   // Norms q and k where the layer has `norms`, rotates them by their positions (spec.rope), and
@@ -197,18 +199,18 @@ class CoreOps {
   virtual Query RopeAppend(int32_t layer, const AttentionSpec& spec,
                            const std::optional<HeadNorms>& norms, Qkv qkv) = 0;
 
-  // Attention (causal, unless the spec says otherwise) of each token's q over its sequence's pages,
-  // [tokens, heads * head_size]; head h reads kv head h / (heads / kv_heads). Paged as in
-  // arXiv:2309.06180.
+  // Computes attention (causal, unless the spec says otherwise) of each token's q over its
+  // sequence's pages, [tokens, heads * head_size]; head h reads kv head h / (heads / kv_heads).
+  // Paged as in arXiv:2309.06180.
   virtual LinearInput Attention(int32_t layer, const AttentionSpec& spec, const Query& query,
                                 Consumers consumers) = 0;
 
-  // The first failure since the last call.
+  // Returns the first failure since the last call.
   absl::Status TakeStatus() { return std::exchange(status_, absl::OkStatus()); }
 
  protected:
   bool ok() const { return status_.ok(); }
-  // The first failure stays.
+  // Records a failure; the first one stays.
   void Fail(absl::Status status) {
     if (status_.ok()) status_ = std::move(status);
   }

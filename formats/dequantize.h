@@ -26,15 +26,15 @@ QuantizedElements ReadBlock(TensorType type, const uint8_t* row, int64_t index);
 // Returns a code's value: its distance to the middle of the codes, or its entry in a table.
 int CodeValue(TensorType type, int code);
 
-// `bytes`: whole blocks of `type`; `values`: as many elements as they hold. Of FP8 the codes' own
-// values, without a checkpoint's scales. In the order of operations that tensor.h writes the
-// formulas in, each step rounded to float32.
+// Decodes `bytes`, whole blocks of `type`, into `values`, as many elements as they hold. FP8 gives
+// the codes' own values, without a checkpoint's scales. Operations are in the order of the formulas
+// in tensor.h, each step rounded to float32.
 void Dequantize(TensorType type, absl::Span<const uint8_t> bytes, absl::Span<float> values);
 
-// The scales of the two halves of Q3_K's 8 blocks of 32, from the 12 bytes that hold them.
+// Reads the scales of the two halves of Q3_K's 8 blocks of 32 from the 12 bytes that hold them.
 void ReadScalesQ3K(const uint8_t* packed, int8_t scales[16]);
 
-// The scale of MXFP4's block, 2^(exponent - 128): its values are doubled integers.
+// Returns the scale of MXFP4's block, 2^(exponent - 128): its values are doubled integers.
 float ScaleMxfp4(uint8_t exponent);
 
 }  // namespace millrace

@@ -50,7 +50,7 @@ enum class TwinFault {
 void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder,
                      TwinFault fault = TwinFault::kNone);
 
-// The same model as a GGUF file, as llama.cpp's converter would write it: keys, names, the order of
+// Writes the same model as a GGUF file, as llama.cpp's converter would: keys, names, the order of
 // q's and k's rows, and the 1 of Gemma's norms. Without a tokenizer.
 void WriteTwinGguf(const FamilyTwin& twin, const std::string& path,
                    TwinFault fault = TwinFault::kNone);

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// Exact for every input; a NaN stays a NaN.
+// Converts a float16. Exact for every input; a NaN stays a NaN.
 constexpr float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
   const uint32_t exponent = (half >> 10) & 0x1f;
@@ -36,7 +36,7 @@ constexpr uint16_t FloatToHalf(float value) {
   return sign | static_cast<uint16_t>((rounded - 0x38000000) >> 13);
 }
 
-// A bfloat16 is the upper half of a float.
+// Converts a bfloat16, which is the upper half of a float.
 constexpr float Bf16ToFloat(uint16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
 }

@@ -13,11 +13,12 @@ namespace millrace {
 
 bool HasFolderFile(const std::filesystem::path& folder, const std::string& name);
 
-// NOT_FOUND, or INVALID_ARGUMENT for one of more than `most` bytes.
+// Opens a folder's file. NOT_FOUND if it is missing, INVALID_ARGUMENT if it has more than `most`
+// bytes.
 absl::StatusOr<MappedFile> OpenFolderFile(const std::filesystem::path& folder,
                                           const std::string& name, size_t most);
 
-// The JSON object that it holds.
+// Returns the JSON object that it holds.
 absl::StatusOr<Json> ReadFolderJson(const std::filesystem::path& folder, const std::string& name,
                                     size_t most);
 

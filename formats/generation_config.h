@@ -26,9 +26,9 @@ struct GenerationConfig {
   std::vector<std::string> not_followed;
 };
 
-// Nothing is set where the folder has no such file. INVALID_ARGUMENT for a file that is damaged, or
-// a value out of range; it names the field. Which tokens end an answer stands there too, and is the
-// model's (open_model.h).
+// Reads a folder's generation_config.json. Nothing is set if there is no such file.
+// INVALID_ARGUMENT for a file that is damaged, or a value out of range; it names the field. Which
+// tokens end an answer stands there too, and is the model's (open_model.h).
 absl::StatusOr<GenerationConfig> ReadGenerationConfig(const std::string& folder);
 
 }  // namespace millrace

@@ -53,8 +53,8 @@ struct GgufTokenizer {
   std::string_view chat_template;  // empty where the file has none
 };
 
-// INVALID_ARGUMENT or NOT_FOUND for a damaged or lying file, UNIMPLEMENTED for a kind of tokenizer
-// that is not known; each names the file and the key.
+// Reads the tokenizer's metadata. INVALID_ARGUMENT or NOT_FOUND for a damaged or lying file,
+// UNIMPLEMENTED for a kind of tokenizer that is not known; each names the file and the key.
 absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file);
 
 }  // namespace millrace

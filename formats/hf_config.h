@@ -32,8 +32,8 @@ struct HfConfig {
 // transformers' models of these names do not read change nothing and are left alone.
 absl::StatusOr<HfConfig> ReadHfConfig(std::string_view json, const std::string& file);
 
-// The tokens that end an answer, `eos_token_id`, a number or a list of them, of a config.json or a
-// generation_config.json; empty where it names none.
+// Returns the tokens that end an answer, `eos_token_id`, a number or a list of them, of a
+// config.json or a generation_config.json; empty where it names none.
 absl::StatusOr<std::vector<int32_t>> ReadEndTokens(std::string_view json, const std::string& file);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// How Hugging Face's transformers spells a family's tensors.
+// Translates between tensor names of Hugging Face's transformers and of GGUF, by a family's
+// spellings.
 #ifndef MILLRACE_FORMATS_HF_NAMES_H_
 #define MILLRACE_FORMATS_HF_NAMES_H_
 

@@ -1,4 +1,4 @@
-// How a Hugging Face folder says that its linears have weights of four bits.
+// Reads how a Hugging Face folder describes linears with weights of four bits.
 #ifndef MILLRACE_FORMATS_HF_PACKED_QUANTIZATION_H_
 #define MILLRACE_FORMATS_HF_PACKED_QUANTIZATION_H_
 
@@ -11,13 +11,13 @@ namespace millrace {
 // Each reads a `quantization_config` of its dialect. UNIMPLEMENTED, naming the field, for another
 // number of bits, another layout, overrides of some modules, and a quantized head.
 
-// quant_method gptq, as AutoGPTQ and GPTQModel write it: checkpoint_format gptq or gptq_v2.
+// Reads quant_method gptq, as AutoGPTQ and GPTQModel write it: checkpoint_format gptq or gptq_v2.
 absl::StatusOr<HfQuantization> ReadGptq(const JsonFields& config);
 
-// quant_method awq, as AutoAWQ writes it: version gemm, with zero points.
+// Reads quant_method awq, as AutoAWQ writes it: version gemm, with zero points.
 absl::StatusOr<HfQuantization> ReadAwq(const JsonFields& config);
 
-// The weights of the one group of compressed-tensors' format pack-quantized.
+// Reads the weights of the one group of compressed-tensors' format pack-quantized.
 absl::StatusOr<QuantScheme> ReadPackQuantized(const JsonFields& group);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// How a Hugging Face folder says that its linears are quantized.
+// Reads how a Hugging Face folder describes quantized linears.
 #ifndef MILLRACE_FORMATS_HF_QUANTIZATION_H_
 #define MILLRACE_FORMATS_HF_QUANTIZATION_H_
 

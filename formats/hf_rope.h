@@ -1,4 +1,4 @@
-// How a config.json says that positions are turned.
+// Reads the rotary embedding from a config.json.
 #ifndef MILLRACE_FORMATS_HF_ROPE_H_
 #define MILLRACE_FORMATS_HF_ROPE_H_
 

@@ -21,21 +21,21 @@ struct JsonLimits {
   size_t values = 1 << 20;  // numbers, strings, lists, …: 16 bytes each at least
 };
 
-// One JSON text, all of it. INVALID_ARGUMENT, saying what is wrong but not of which text: not JSON
-// or not UTF-8, beyond the limits, or an object with a key twice (of which readers would choose
+// Parses a whole JSON text. INVALID_ARGUMENT, without the text's name, if it is not JSON or not
+// UTF-8, exceeds the limits, or has an object with a key twice (of which readers would choose
 // different ones).
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits);
 
-// The field of an object, or nullptr if it is absent or null.
+// Returns the field of an object, or nullptr if it is absent or null.
 const Json* FindField(const Json& object, std::string_view name);
 
-// An integer in [min, max], however it is stored; nothing for anything else, 3.0 included.
+// Returns an integer in [min, max], however it is stored; nothing for anything else, 3.0 included.
 std::optional<int64_t> AsInteger(const Json& value, int64_t min, int64_t max);
 
 // Returns whether `value` is one of `values`, a JSON list.
 bool IsOneOf(const Json& value, const Json& values);
 
-// A value for a message: short, printable, and whole only if it is a small scalar.
+// Returns a value as messages show it: short, printable, and whole only if it is a small scalar.
 std::string Describe(const Json& value);
 
 }  // namespace millrace

@@ -29,13 +29,13 @@ class JsonFields {
   absl::StatusOr<double> Float(std::string_view name, double min, double max) const;
   absl::StatusOr<std::string_view> String(std::string_view name) const;
   absl::StatusOr<std::vector<std::string>> Strings(std::string_view name) const;
-  // A list of integers, or one that stands for itself.
+  // Reads a list of integers; a single integer is a list of one.
   absl::StatusOr<std::vector<int64_t>> Ints(std::string_view name, int64_t min, int64_t max) const;
   absl::StatusOr<bool> BoolOr(std::string_view name, bool otherwise) const;
   absl::StatusOr<JsonFields> Object(std::string_view name) const;
 
-  // A field whose only values allowed are those of `neutral`, a JSON list, which change nothing
-  // (or it is absent); UNIMPLEMENTED for others.
+  // Refuses a field with UNIMPLEMENTED unless it is absent or has one of the values of `neutral`, a
+  // JSON list, which change nothing.
   absl::Status Refuse(std::string_view name, const Json& neutral) const;
 
   // Errors about a field.

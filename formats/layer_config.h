@@ -52,8 +52,9 @@ struct GeluFeedForward {
   int size = 0;
 };
 
-// A mixture's choice of experts for a token: the `chosen` ones with the highest scores, and of
-// equal scores the expert that comes first. A score is made of the expert's logit.
+// The router of a mixture. Each token goes to the `chosen` experts (num_experts_per_tok in Hugging
+// Face's configs) with the highest scores; of equal scores the expert that comes first is chosen. A
+// score is computed from the expert's logit.
 struct RouterConfig {
   enum class Scores {
     kSoftmax,  // over the logits of all experts; with `renormalize`, that is the softmax over the
@@ -66,12 +67,15 @@ struct RouterConfig {
   Scores scores = Scores::kSoftmax;
   bool renormalize = false;  // the chosen experts' scores are divided by their sum
   double factor = 1;         // of the scores, after that
-  // The experts lie in `groups` of equal size, of which those `chosen_groups` are eligible whose
-  // two best experts have the largest sum of scores (DeepSeek-V3).
+  // The experts form `groups` groups of equal size. Only experts of the `chosen_groups` best groups
+  // can be chosen; a group's rank is the sum of its two highest scores (DeepSeek-V3; n_group and
+  // topk_group).
   int groups = 1;
   int chosen_groups = 1;
-  bool bias = false;        // of the logits, blk.N.ffn_gate_inp.bias
-  bool correction = false;  // blk.N.exp_probs_b.bias joins the scores for the choice alone
+  bool bias = false;  // of the logits, blk.N.ffn_gate_inp.bias
+  // blk.N.exp_probs_b.bias (Hugging Face: e_score_correction_bias) is added to the scores when
+  // experts are chosen, and not to the scores that their outputs are multiplied by.
+  bool correction = false;
 
   bool operator==(const RouterConfig&) const = default;
 };
@@ -83,8 +87,9 @@ struct ExpertsFeedForward {
   RouterConfig router;
   GateFunction function = GateFunction::kSilu;
   bool biases = false;  // of each expert's gate, up and down
-  // A gated network that every token passes, too; 0: none. Its output may be multiplied by the
-  // sigmoid of a linear with one output, blk.N.ffn_gate_inp_shexp.
+  // The width of the shared expert, a gated network that every token passes; 0 for none. With
+  // `shared_gate` its output is multiplied by the sigmoid of a linear with one output,
+  // blk.N.ffn_gate_inp_shexp.
   int shared_size = 0;
   bool shared_gate = false;
 };
@@ -108,12 +113,13 @@ struct LayerConfig {
   std::variant<GatedFeedForward, GeluFeedForward, ExpertsFeedForward> feed_forward;
   NormPlacement norms = NormPlacement::kPre;
 
-  // The alternatives by name; the layer must have them.
+  // Return the alternatives by name; the layer must have them.
   const SoftmaxAttention& softmax() const { return std::get<SoftmaxAttention>(attention); }
   SoftmaxAttention& softmax() { return std::get<SoftmaxAttention>(attention); }
   GatedFeedForward& gated() { return std::get<GatedFeedForward>(feed_forward); }
 
-  // Columns of the feed-forward network's down projection, of a mixture of one expert's.
+  // Returns the columns of the feed-forward network's down projection; in a mixture, those of one
+  // expert's.
   int ffn_size() const {
     return std::visit([](const auto& ffn) { return ffn.size; }, feed_forward);
   }

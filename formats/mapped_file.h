@@ -32,7 +32,7 @@ class MappedFile {
   // For pread; open as long as the object lives.
   int fd() const { return fd_; }
 
-  // The last part of the path, for messages.
+  // Returns the last part of the path, for messages.
   const std::string& base_name() const { return base_name_; }
 
   // Gives the pages that hold `range` (a part of bytes()) back to the kernel. They leave this

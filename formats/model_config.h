@@ -52,7 +52,8 @@ struct ModelConfig {
   std::optional<EncoderConfig> encoder;     // set: an encoder; no layer rotates by positions
 
   double norm_epsilon = 0;
-  double norm_offset = 0;  // what norms' weights are stored less of: 1 in Gemma's folders
+  // Added to norms' stored weights: 1 in Gemma's folders, which store w - 1.
+  double norm_offset = 0;
 
   // Factors of each token's embedding, of what a block adds to the residual, and of the logits,
   // which are then bounded by a soft cap, 0: none (Gemma, Granite).
@@ -72,13 +73,15 @@ struct HeadShape {
 
   bool operator==(const HeadShape&) const = default;
 };
-// UNIMPLEMENTED, naming the layer, for a model whose layers differ in it.
+// Returns the shape that all layers share. UNIMPLEMENTED, naming the layer, for a model whose
+// layers differ in it.
 absl::StatusOr<HeadShape> SharedHeadShape(const ModelConfig& config);
 
 // Reads and checks the metadata of a GGUF file, then every tensor against it (ValidateTensors):
-// after OK, a model's tensors can be looked up by name without another check. What changes the
-// maths and is not built (another architecture, experts, …) is refused by name with UNIMPLEMENTED.
-// Keys, tensors and what the files leave unsaid are llama.cpp's.
+// after OK, a model's tensors can be looked up by name without another check. A key that changes
+// the maths in a way that is not implemented (another architecture, another router, another rope
+// scaling, …) ends in UNIMPLEMENTED with its name. Keys, tensors and what the files leave unsaid
+// are llama.cpp's.
 absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Which tensors a model has, by its config.
+// Lists the tensors that a model has by its config, and checks a file's tensors against them.
 #ifndef MILLRACE_FORMATS_MODEL_TENSORS_H_
 #define MILLRACE_FORMATS_MODEL_TENSORS_H_
 
@@ -58,9 +58,9 @@ struct StoredTypes {
   std::optional<TensorType> experts;  // of their linears, where that is another
 };
 
-// The same tensors without data, for dummy weights: linears in the type of config.quantization
-// with their scales in F32 where that is set, else in that of `types`, as are the embedding, the
-// head, routers and vectors.
+// Returns a model's tensors without data, for dummy weights: linears in the type of
+// config.quantization with their scales in F32 where that is set, else in that of `types`, as are
+// the embedding, the head, routers and vectors.
 std::unique_ptr<const TensorSource> MakeTensorShapes(const ModelConfig& config,
                                                      const Family& family, const StoredTypes& types,
                                                      std::string base_name);

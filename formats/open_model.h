@@ -17,13 +17,14 @@ struct OpenedModel {
       tensors;  // validated against config (formats/model_tensors.h)
 };
 
-// `path` is a .gguf file, or a folder as Hugging Face's transformers writes it: config.json with
-// model.safetensors or, listed in model.safetensors.index.json, several such files. A folder with
-// neither opens all the same: its tensors have shapes and no data (TensorSource::has_data), which
-// is all that dummy weights need.
+// Opens a model: `path` is a .gguf file, or a folder as Hugging Face's transformers writes it:
+// config.json with model.safetensors or, listed in model.safetensors.index.json, several such
+// files. A folder with neither opens all the same: its tensors have shapes and no data
+// (TensorSource::has_data), which is all that dummy weights need.
 //
 // Errors name the file and the field: NOT_FOUND for what is missing, INVALID_ARGUMENT for what is
-// damaged or lies, UNIMPLEMENTED for what would change the maths and is not built.
+// damaged or lies, UNIMPLEMENTED for a field that changes the maths in a way that is not
+// implemented.
 absl::StatusOr<OpenedModel> OpenModel(const std::string& path);
 
 }  // namespace millrace

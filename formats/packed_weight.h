@@ -38,21 +38,22 @@ struct PackedWeight {
   const TensorInfo* groups = nullptr;  // [K], I32: the group of each input; nullptr: k / group
 
   int64_t num_groups() const { return columns / group; }
-  // These that there are.
+  // Returns those of the four tensors that the weight has.
   std::vector<const TensorInfo*> Stored() const;
 };
 
-// The type as which a packed weight is presented and in which its elements can be kept: kInt4x128
-// if whole blocks fit the row and its groups, else kInt4x32.
+// Returns the type as which a packed weight is presented and in which its elements can be kept:
+// kInt4x128 if whole blocks fit the row and its groups, else kInt4x32.
 TensorType PackedType(const QuantScheme& scheme, int64_t columns);
 
-// The bytes of a row of this type, filled up to whole blocks.
+// Returns the bytes of a row of this type, filled up to whole blocks.
 uint64_t RowBytes(TensorType type, int64_t columns);
 
-// The tensors of `stored`, a folder, where config.quantization is packed: each linear of the model
-// without a weight of its own becomes one tensor, <name>.weight [out, in] of PackedType, which has
-// no bytes but a PackedWeight. The tensors that it is made of are no longer among tensors(). Nor is
-// a GPTQ linear's bias that the model does not have, if it is all zeros: old writers left them.
+// Returns the tensors of `stored`, a folder, where config.quantization is packed: each linear of
+// the model without a weight of its own becomes one tensor, <name>.weight [out, in] of PackedType,
+// which has no bytes but a PackedWeight. The tensors that it is made of are no longer among
+// tensors(). Nor is a GPTQ linear's bias that the model does not have, if it is all zeros: old
+// writers left them.
 //
 // INVALID_ARGUMENT, naming the tensor, for one that is missing or of the wrong shape or type, and
 // for groups that do not divide the row.

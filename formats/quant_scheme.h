@@ -15,7 +15,7 @@ struct QuantGroup {
   int rows = 0;
   int columns = 0;
 
-  // The number of groups below and beside each other in a weight [out, in].
+  // Return the number of groups below and beside each other in a weight [out, in].
   int64_t Down(int64_t out) const { return rows == 0 ? 1 : (out + rows - 1) / rows; }
   int64_t Across(int64_t in) const { return columns == 0 ? 1 : (in + columns - 1) / columns; }
 

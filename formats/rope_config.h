@@ -1,5 +1,5 @@
-// How a model turns queries and keys by their positions, and how that is stretched to sequences
-// longer than those that it was first trained with.
+// A model's rotary embedding, and how it is scaled for sequences longer than those that the model
+// was first trained with.
 #ifndef MILLRACE_FORMATS_ROPE_CONFIG_H_
 #define MILLRACE_FORMATS_ROPE_CONFIG_H_
 
@@ -30,8 +30,8 @@ struct RopeConfig {
 // tokens would then have other keys than its last ones expect.)
 RopeConfig Served(const RopeConfig& rope, int max_model_len);
 
-// Factors, [dimensions / 2], of pairs' angles.
-// All alike ("position interpolation", arXiv:2306.15595).
+// Return factors of pairs' angles, [dimensions / 2]. Linear scaling has the same for all ("position
+// interpolation", arXiv:2306.15595).
 std::vector<float> LinearFactors(double factor, int dimensions);
 
 // Long waves are slowed down by `factor`, short ones are not, those in between partly (Llama 3.1,
@@ -54,10 +54,10 @@ struct YarnStretch {
 };
 std::vector<float> YarnFactors(const YarnStretch& stretch, double theta, int dimensions);
 
-// The factor by which YaRN multiplies cosines and sines where a model has none.
+// Returns the factor by which YaRN multiplies cosines and sines where a model has none.
 double YarnMagnitude(double factor, double mscale = 1);
 
-// The same of LongRoPE (arXiv:2402.13753), whose factor is the ratio of positions.
+// Returns the same factor of LongRoPE (arXiv:2402.13753), where `factor` is the ratio of positions.
 double LongRopeMagnitude(double factor, int trained);
 
 }  // namespace millrace

@@ -41,8 +41,8 @@ struct SafetensorsFile {
 // layer are cut into single experts' (formats/tensor_list.h).
 class SafetensorsFolder : public TensorSource {
  public:
-  // NOT_FOUND, naming both, where the folder has neither of the two files. `base_name` is the
-  // folder's, for messages.
+  // Opens a folder's safetensors files. NOT_FOUND, naming both, if the folder has neither a single
+  // file nor an index. `base_name` is the folder's, for messages.
   static absl::StatusOr<std::unique_ptr<const SafetensorsFolder>> Open(const std::string& folder,
                                                                        std::string base_name,
                                                                        const Family& family);

@@ -97,7 +97,7 @@ struct TensorInfo {
   std::optional<Scattered> scattered = std::nullopt;  // set: TensorSource::Read alone gives it
 };
 
-// "[49152, 576]", for messages.
+// Returns a shape for messages: "[49152, 576]".
 std::string ShapeString(absl::Span<const int64_t> shape);
 
 }  // namespace millrace

@@ -21,22 +21,24 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
-  // The file's or the folder's base name, never its path, for messages.
+  // Returns the file's or the folder's base name, never its path, for messages.
   virtual const std::string& base_name() const = 0;
 
-  // All of them; their addresses hold for the source's life, also when it is moved.
+  // Returns all tensors. Their addresses hold for the source's life, also when it is moved.
   virtual absl::Span<const TensorInfo> tensors() const = 0;
 
-  // By GGUF name; nullptr when absent.
+  // Returns the tensor of this GGUF name; nullptr if there is none.
   virtual const TensorInfo* FindTensor(std::string_view name) const = 0;
 
-  // How the files spell a GGUF name, for messages about a tensor that may not be there.
+  // Returns how the files spell a GGUF name, for messages about a tensor that may be missing.
   virtual std::string NameInFile(std::string_view name) const { return std::string(name); }
 
-  // False: shapes and types only, for dummy weights. Nothing below but DropPages may be called.
+  // Returns whether the tensors have data. If not, there are shapes and types only, for dummy
+  // weights, and nothing below but DropPages may be called.
   virtual bool has_data() const { return true; }
 
-  // Set: the tensor is made of others (formats/packed_weight.h), and has no bytes of its own.
+  // Returns the packed weight of a tensor that is made of others (formats/packed_weight.h) and has
+  // no bytes of its own; nullptr for other tensors.
   virtual const PackedWeight* Packed(const TensorInfo&) const { return nullptr; }
 
   // Copies bytes [begin, begin + out.size()) of one of tensors() to `out`. Of a scattered tensor
@@ -48,14 +50,14 @@ class TensorSource {
   absl::Span<const uint8_t> Bytes(const TensorInfo& tensor, uint64_t begin, uint64_t size,
                                   std::vector<uint8_t>* buffer) const;
 
-  // The bytes of one of tensors() that is not scattered, of any alignment, mapped: reading them may
-  // read the disk.
+  // Returns the bytes of one of tensors() that is not scattered, of any alignment, mapped: reading
+  // them may read the disk.
   absl::Span<const uint8_t> Data(const TensorInfo& tensor) const {
     return FileBytes(tensor.file).subspan(tensor.offset, tensor.bytes);
   }
 
-  // The file that holds such a tensor, for pread from TensorInfo::offset on. Open for the source's
-  // life.
+  // Returns the file that holds such a tensor, for pread from TensorInfo::offset on. Open for the
+  // source's life.
   virtual int FileDescriptor(const TensorInfo& tensor) const = 0;
 
   // Drops pages from this process's resident memory: once a tensor has been placed, or all of
@@ -64,15 +66,15 @@ class TensorSource {
   virtual void DropPages() const = 0;
 
  protected:
-  // A whole file, mapped.
+  // Returns a whole file, mapped.
   virtual absl::Span<const uint8_t> FileBytes(int file) const = 0;
 
-  // The same of another source, for one that presents the tensors of that.
+  // Returns FileBytes of another source, for a source that presents the tensors of that.
   static absl::Span<const uint8_t> FileBytes(const TensorSource& other, int file) {
     return other.FileBytes(file);
   }
 
-  // The part of its file that a tensor is read from, scales of MXFP4 left out.
+  // Returns the part of its file that a tensor is read from, scales of MXFP4 left out.
   absl::Span<const uint8_t> Extent(const TensorInfo& tensor) const;
 };
 

@@ -11,17 +11,17 @@
 
 namespace millrace {
 
-// `text` is the file's contents, `name` what errors call it; the spec keeps what it needs of both.
-// bos, eos, pad and end_of_generation stay empty: tokenizer.json does not say them. `truncation`
-// and `padding` are settings of a caller's batch, which transformers resets too, and are left
-// alone.
+// Reads a tokenizer.json. `text` is the file's contents, `name` what errors call it; the spec keeps
+// what it needs of both. bos, eos, pad and end_of_generation stay empty: tokenizer.json does not
+// say them. `truncation` and `padding` are settings of a caller's batch, which transformers resets
+// too, and are left alone.
 //
 // INVALID_ARGUMENT for a file that lies, UNIMPLEMENTED for a part that is not known; each names the
 // field, and what is supported.
 absl::StatusOr<TokenizerSpec> ReadTokenizerJson(std::string_view text, const std::string& name);
 
-// One token of its `added_tokens`, or of tokenizer_config.json's added_tokens_decoder, without its
-// id.
+// Reads one token of `added_tokens`, or of tokenizer_config.json's added_tokens_decoder, without
+// its id.
 absl::StatusOr<AddedTokenSpec> ReadAddedToken(const JsonFields& fields);
 
 }  // namespace millrace

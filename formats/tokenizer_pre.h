@@ -20,8 +20,8 @@ struct GgufPreTokenizer {
   bool add_bos = false;        // The value where the file has no tokenizer.ggml.add_bos_token.
 };
 
-// Every pre-tokenizer of byte-level BPE that llama.cpp writes or reads (as of llama-cpp-python
-// 0.3.36), and "default" for files that are older than the key.
+// Returns every pre-tokenizer of byte-level BPE that llama.cpp writes or reads (as of
+// llama-cpp-python 0.3.36), and "default" for files that are older than the key.
 std::span<const GgufPreTokenizer> GgufPreTokenizers();
 
 // Returns the one of this name, or null.
@@ -31,7 +31,7 @@ const GgufPreTokenizer* FindGgufPreTokenizer(std::string_view name);
 // without a pre-tokenizer, although their tokenizer.ggml.model is "gpt2".
 bool IsSentencePiecePre(std::string_view name);
 
-// All names, sorted.
+// Returns all names, sorted.
 std::vector<std::string_view> GgufPreNames();
 
 }  // namespace millrace

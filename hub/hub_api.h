@@ -34,12 +34,12 @@ class HubApi {
  public:
   HubApi(const HubOptions& options, std::string repository, std::string revision);
 
-  // GET /api/models/ORG/NAME/revision/REVISION
+  // Asks for a revision: GET /api/models/ORG/NAME/revision/REVISION.
   absl::StatusOr<HubRevision> Revision(int attempts);
-  // HEAD /ORG/NAME/resolve/COMMIT/FILE
+  // Asks for a file's size and etag: HEAD /ORG/NAME/resolve/COMMIT/FILE.
   absl::StatusOr<HubFile> File(const std::string& commit, const std::string& name);
-  // GET of the same URL. Passes the bytes [begin, end) to `sink`. Returns ABORTED if the sink
-  // returned false.
+  // Downloads the bytes [begin, end) of the file, GET of the same URL, and passes them to `sink`.
+  // Returns ABORTED if the sink returned false.
   absl::Status Fetch(const std::string& commit, const std::string& name, int64_t begin, int64_t end,
                      HttpClient::Sink sink);
 

@@ -19,7 +19,7 @@ std::string ProgressBar(double share);
 
 class Progress {
  public:
-  // `done` of `total` bytes are already present.
+  // Begins when `done` of `total` bytes are already present.
   Progress(std::string what, int64_t done, int64_t total);
   ~Progress();
 

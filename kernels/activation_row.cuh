@@ -15,8 +15,8 @@
 
 namespace millrace::kernels {
 
-// Column of the thread's i-th vector. A row lies in registers in vectors of 8 columns; the thread's
-// i-th vector is number
+// Returns the column of the thread's i-th vector. A row lies in registers in vectors of 8 columns;
+// the thread's i-th vector is number
 //   first_vector + i * blockDim.x + threadIdx.x
 // so that 16 neighbouring lanes hold the 128 columns of a scaling group.
 __device__ inline int64_t RowColumn(int first_vector, int i) {

@@ -24,6 +24,7 @@
 
 #include "kernels/fp8.cuh"
 #include "kernels/graph_test_util.h"
+#include "kernels/step/read_memory.h"
 #include "kernels/test_util.h"
 #include "kernels/types.h"
 
@@ -61,23 +62,6 @@ void FillUniform(T* out, size_t size, uint32_t seed, float amplitude = 1) {
   CheckCuda(cudaGetLastError(), "fill");
 }
 
-// Reads `size` 16-byte words with 8 loads in flight per thread. `sink` keeps the compiler from
-// removing them.
-template <typename = void>
-__global__ void ReadKernel(const uint4* from, size_t size, uint32_t* sink) {
-  constexpr int kInFlight = 8;
-  const size_t chunk = size_t{blockDim.x} * kInFlight;
-  uint32_t bits = 0;
-  for (size_t first = blockIdx.x * chunk; first + chunk <= size; first += gridDim.x * chunk) {
-    uint4 words[kInFlight];
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) words[i] = from[first + i * blockDim.x + threadIdx.x];
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) bits ^= words[i].x ^ words[i].y ^ words[i].z ^ words[i].w;
-  }
-  if (bits == 0x9e3779b9) *sink = bits;
-}
-
 class Bench {
  public:
   explicit Bench(const std::string& title) {
@@ -102,7 +86,7 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  // Bytes per second of a kernel that only reads.
+  // Returns the bytes per second of a kernel that only reads.
   double read_rate() const { return read_rate_; }
 
   // Returns the median over 15 replays of a graph of dependent launches, in µs per launch. `launch`
@@ -174,9 +158,9 @@ class Bench {
       int sms = 0;
       CheckCuda(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "attribute");
       const double time = Replay(1, 1, 7, [&](int, cudaStream_t stream) {
-        ReadKernel<><<<ctas_per_sm * sms, 256, 0, stream>>>(
-            reinterpret_cast<const uint4*>(memory.get()), kBytes / sizeof(uint4), sink.get());
-        return cudaGetLastError();
+        return LaunchReadMemory(
+            {.from = memory.get(), .bytes = kBytes, .sink = sink.get(), .ctas = ctas_per_sm * sms},
+            stream);
       });
       us = us == 0 ? time : std::min(us, time);
     }

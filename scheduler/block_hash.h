@@ -1,4 +1,4 @@
-// Names for the content of KV blocks: a chain of SHA-256, so that equal names mean equal tokens
+// Hashes of the content of KV blocks: a chain of SHA-256, so that equal hashes mean equal tokens
 // from the sequence's beginning, under the same model.
 #ifndef MILLRACE_SCHEDULER_BLOCK_HASH_H_
 #define MILLRACE_SCHEDULER_BLOCK_HASH_H_
@@ -19,9 +19,9 @@ namespace millrace {
 // who finds a collision reads another's cache.
 using BlockHash = Sha256Digest;
 
-// The root of a chain: everything but the tokens that the keys and values depend on (the weights'
-// digest, the KV type, the adapter) and what must not be shared across (a tenant's salt). Parts of
-// different lengths never run into each other.
+// Returns the root of a chain: everything but the tokens that the keys and values depend on (the
+// weights' digest, the KV type, the adapter) and what must not be shared across (a tenant's salt).
+// Parts of different lengths never run into each other.
 BlockHash CacheRoot(std::initializer_list<std::string_view> parts);
 
 // A chain: `blocks` holds the hash of every full block of a sequence's tokens.
@@ -32,15 +32,15 @@ struct BlockHashes {
 
 class BlockHasher {
  public:
-  // `tokens`: exactly one block.
+  // Returns the hash of a block after its parent. `tokens` are exactly one block.
   BlockHash Hash(const BlockHash& parent, absl::Span<const Token> tokens);
 
  private:
   Sha256 sha256_;
 };
 
-// The hashes of a prompt's full blocks. Meant for the threads that tokenize: about 0.1 µs a block,
-// which the engine thread then need not spend.
+// Returns the hashes of a prompt's full blocks. Meant for the threads that tokenize: about 0.1 µs a
+// block, which the engine thread then need not spend.
 BlockHashes HashPrompt(const BlockHash& root, absl::Span<const Token> prompt, int32_t block_size);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// The KV blocks: who holds them, and which are known by their content.
+// The pool of KV blocks: their reference counts, and the published blocks that the prefix cache
+// finds by content.
 #ifndef MILLRACE_SCHEDULER_BLOCK_POOL_H_
 #define MILLRACE_SCHEDULER_BLOCK_POOL_H_
 
@@ -12,17 +13,18 @@
 
 namespace millrace {
 
-// A block is held (by as many sequences as its count says) or available. Independently of that it
-// is published, once it is full and its content known, and can then be found by its hash and
-// shared. An available block that is published keeps its content until it is allocated anew: the
-// prefix cache is nothing but those. Blocks without content are allocated first, then the published
-// one that was released longest ago (LRU).
+// A block is held (its reference count is the number of sequences that use it) or available.
+// Independently of that it may be published: once it is full and its content is known, it can be
+// found by its hash and shared. An available block that is published keeps its content until it is
+// allocated anew; these blocks are the prefix cache. Blocks without content are allocated first,
+// then the published block that was released longest ago (LRU).
 //
-// A block is available the moment its last holder lets go, even while submitted steps still read or
-// write it: only a step submitted later can be given it, and steps run in the order of submission
-// (step_plan.h). Who lets go does not name it in a later step. That order is the stamp.
+// A block is available as soon as its reference count is 0, even while submitted steps still read
+// or write it. Only a step submitted later can use it anew. A sequence that freed a block must not
+// use it in a later step; steps run in the order of submission (step_plan.h), which replaces a
+// fence.
 //
-// All memory is taken at construction, and no operation depends on the number of blocks.
+// All memory is taken at construction, and no operation's time depends on the number of blocks.
 class BlockPool {
  public:
   explicit BlockPool(int32_t num_blocks);
@@ -31,24 +33,24 @@ class BlockPool {
   int32_t num_held() const { return static_cast<int32_t>(blocks_.size()) - 1 - num_available_; }
   int32_t num_cached() const { return num_cached_; }  // available and published
 
-  // A block with one holder, the caller, and no content. Requires num_available() > 0.
+  // Returns a block without content whose reference count is 1. Requires num_available() > 0.
   BlockId Allocate();
 
-  // The published block of this content.
+  // Returns the published block of this content, if there is one.
   std::optional<BlockId> Find(const BlockHash& hash) const;
 
-  // One more holder for a block that is held or published.
+  // Increments the reference count of a block that is held or published.
   void Hold(BlockId block);
 
-  // One holder less for each, from the last to the first: of one sequence, the tail is evicted
-  // before the blocks without which it cannot be found.
+  // Decrements each reference count and frees blocks that reach 0, last block first: a sequence's
+  // tail is then evicted before the blocks without which it cannot be found.
   void Release(absl::Span<const BlockId> blocks);
 
-  // The held block is full and its content is `hash`. Where another block is already known by that
-  // hash, nothing happens.
+  // Publishes a held block that is full and whose content is `hash`. Does nothing if another block
+  // is published under that hash.
   void Publish(BlockId block, const BlockHash& hash);
 
-  // The block, whoever holds it, is not found any more.
+  // Removes the block from the prefix cache, whatever its reference count.
   void Unpublish(BlockId block);
 
   int32_t num_holders(BlockId block) const { return blocks_[block].holders; }

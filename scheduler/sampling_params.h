@@ -1,5 +1,5 @@
-// How one sequence's next token is chosen. A plain value: validated when the request comes in, and
-// handed to the executor once, when the sequence takes its slot.
+// The sampling parameters of a sequence, with their defaults and ranges. They are a plain value,
+// validated at admission and handed to the executor once, when the sequence takes its slot.
 #ifndef MILLRACE_SCHEDULER_SAMPLING_PARAMS_H_
 #define MILLRACE_SCHEDULER_SAMPLING_PARAMS_H_
 
@@ -16,17 +16,21 @@ namespace millrace {
 inline constexpr int32_t kMaxTopLogprobs = 20;
 inline constexpr size_t kMaxLogitBiases = 1024;
 
-// The declaration of a number that says how a request is sampled.
+// The declaration of a numeric sampling parameter: its name, default and range. ValidateRequest
+// (engine/request.cc) enforces the range. `otherwise` is the default, and applies where neither the
+// request nor the model's generation_config.json gives a value; all defaults have no effect, but
+// for temperature 1, which samples. `least` and `most` are the minimum and the maximum, both
+// allowed unless `above_least`.
 template <typename Number>
 struct SamplingNumber {
   const char* name;
-  Number otherwise;  // where neither the request nor the model says it: no effect, but for sampling
+  Number otherwise;
   Number least;
   Number most;
   const char* allowed;       // the range in words, for messages
-  bool above_least = false;  // `least` itself is not allowed
+  bool above_least = false;  // the minimum itself is not allowed
 
-  // False for NaN.
+  // Returns whether the value is in the range. NaN is not.
   constexpr bool Allows(Number value) const {
     return (above_least ? value > least : value >= least) && value <= most;
   }
@@ -48,8 +52,8 @@ struct LogitBias {
   float bias;  // [-100, 100]
 };
 
-// The changes to logits before a token is taken, in this order (vLLM's; typical_p is last, as in
-// Hugging Face's transformers):
+// How a sequence is sampled. Logits are changed in this order before a token is taken (vLLM's
+// order; typical_p is last, as in Hugging Face's transformers):
 //   logit_bias          logit += bias
 //   repetition_penalty  logit = logit > 0 ? logit / r : logit * r, of each token in the prompt or
 //                       among those generated (Keskar et al., arXiv:1909.05858)
@@ -90,7 +94,7 @@ struct SamplingParams {
   std::vector<Token> banned_tokens;
   int32_t banned_before = 0;
 
-  // The tokens so far change the next one's logits: whoever samples has to know them.
+  // Returns whether earlier tokens change the logits, so that sampling needs their counts.
   bool penalizes() const {
     return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0;
   }

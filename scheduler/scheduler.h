@@ -32,7 +32,7 @@ struct SchedulerOptions {
 
 // The counters only grow; of two readings, the difference is what happened between them.
 struct SchedulerStats {
-  // Now.
+  // Gauges of the current state.
   int32_t num_running = 0;  // hold a slot
   int32_t num_waiting = 0;
   int32_t blocks_held = 0;    // by sequences
@@ -51,16 +51,16 @@ struct SchedulerStats {
 // plans, repeat. A sequence that was added gets exactly one event with `end`, and nothing after it.
 class Scheduler {
  public:
-  // InvalidArgument: a limit is not positive, a step of an encoder has fewer tokens than the
-  // longest text or its prefixes are to be cached, or a step has fewer tokens than slots (each
+  // Returns InvalidArgument if a limit is not positive, a step of an encoder has fewer tokens than
+  // the longest text or its prefixes are to be cached, or a step has fewer tokens than slots (each
   // running sequence must be able to advance in every step).
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const SchedulerOptions& options);
 
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // InvalidArgument: what ValidateSequence says, or the prompt is not its group's. AlreadyExists:
-  // the id is alive.
+  // Adds a sequence to the queue. InvalidArgument: ValidateSequence refuses it, or its prompt is
+  // not its group's. AlreadyExists: the id is in use.
   absl::Status Add(SequenceRequest request);
 
   // Ends the sequence at once, at whatever stage; `why` is not OK. Its blocks are available to the
@@ -68,8 +68,8 @@ class Scheduler {
   bool Cancel(SequenceId id, absl::Status why, SteadyTime now, std::vector<TokenEvent>* events);
   void CancelAll(const absl::Status& why, SteadyTime now, std::vector<TokenEvent>* events);
 
-  // The next step; nothing while kMaxStepsInFlight are in flight or there is nothing to compute
-  // until a result comes. A plan that is returned counts as in flight until its result is
+  // Returns the next step; nothing while kMaxStepsInFlight are in flight or there is nothing to
+  // compute until a result comes. A plan that is returned counts as in flight until its result is
   // committed: one that could not be submitted is committed with an error.
   std::optional<StepPlan> Plan(SteadyTime now);
 

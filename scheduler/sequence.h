@@ -15,10 +15,10 @@ namespace millrace {
 
 struct Sequence;
 
-// The sequences of one prompt that are alive. The first that runs computes the prompt. Meanwhile
-// those whose turn comes are parked, where they hold up no other; then they go back to the queue,
-// and begin with the blocks of one that runs: shared, but for a copy of the last one that is not
-// full.
+// The live sequences of one prompt (a request's n choices). The first to be admitted prefills the
+// prompt. Until it has, the others are parked when their turn comes, so that they block no other
+// request. Then they return to the queue, and start from the running sequence's blocks: they share
+// all full blocks and copy the last, partial one.
 struct PromptGroup {
   uint64_t id;
   std::vector<Sequence*> members;
@@ -73,7 +73,7 @@ struct Sequence {
   bool scoring() const { return scored < prompt_size - 1; }
   bool decoding() const { return computed >= prefill_end; }
 
-  // Input tokens that could be planned now: 1 or 0 when decoding.
+  // Returns the number of input tokens that could be planned now: 1 or 0 when decoding.
   int32_t num_ready() const {
     return std::min(static_cast<int32_t>(tokens.size()) + tokens_in_flight, max_inputs) - computed;
   }

@@ -47,11 +47,12 @@ struct SequenceRequest {
 // see CheckFits.
 int64_t MaxNewTokens(int64_t prompt_tokens, const StepLimits& limits);
 
-// OutOfRange, with both numbers, where a prompt and `new_tokens` after it could never be held,
+// Returns OutOfRange, with both numbers, if a prompt and `new_tokens` after it could never be held,
 // however idle the server is. Admission checks it: `new_tokens` is the client's max_tokens, else 1.
 absl::Status CheckFits(int64_t prompt_tokens, int64_t new_tokens, const StepLimits& limits);
 
-// InvalidArgument, naming the field: what Scheduler::Add would refuse. Reads the prompt once.
+// Returns InvalidArgument, naming the field, for a request that Scheduler::Add would refuse. Reads
+// the prompt once.
 absl::Status ValidateSequence(const SequenceRequest& request, const StepLimits& limits,
                               bool prefix_caching);
 

@@ -136,10 +136,10 @@ struct StepLimits {
   int32_t embedding_size = 0;
 };
 
-// InvalidArgument, naming the row and the field, where `plan` breaks the contract above or samples
-// more than one position of a row, which no executor does. Checks the plan by itself; that slots
-// and block tables continue what earlier plans began is for the executor, which knows them. Linear
-// in the size of the plan.
+// Returns InvalidArgument, naming the row and the field, if `plan` breaks the contract above or
+// samples more than one position of a row, which no executor does. Checks the plan by itself; that
+// slots and block tables continue what earlier plans began is for the executor, which knows them.
+// Linear in the size of the plan.
 absl::Status ValidatePlan(const StepPlan& plan, const StepLimits& limits);
 
 }  // namespace millrace

@@ -20,7 +20,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Text that may look like code: comments, raw strings, strings and characters (but not the ' of 1'000).
-_HIDDEN = re.compile(
+HIDDEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-zA-Z])\'(?:\\.|[^\'\\\n])+\'', re.S)
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.M)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include "([^"]+)"', re.M)
@@ -49,7 +49,7 @@ def _declared(statement):
 
 def without_comments(text):
     """C++ source with its comments gone and its strings empty."""
-    return _HIDDEN.sub(lambda found: '""' if found.group()[0] in "\"'R" else " ", text)
+    return HIDDEN.sub(lambda found: '""' if found.group()[0] in "\"'R" else " ", text)
 
 
 @dataclasses.dataclass

@@ -51,8 +51,9 @@ changed() {
     base=$(git log -1 --format=%H --until=$(($(git log -1 --format=%ct) - 6 * 3600)) || true)
     base=${base:-$(git hash-object -t tree /dev/null)}
   fi
-  # A file that was only moved has not changed.
-  git diff --name-status --find-renames --diff-filter=d "$base" -- '*.cc' '*.h' | awk '$1 != "R100" { print $NF }' | while read -r file; do
+  # A file that was only moved has not changed, nor one of which only comments did.
+  git diff --name-status --find-renames --diff-filter=d "$base" -- '*.cc' '*.h' | awk '$1 != "R100" { print $NF }' |
+    python3 scripts/code_changed.py "$base" | while read -r file; do
     case $file in
       *.h) sources_of "$file" ;;
       *) echo "$file" ;;

@@ -32,6 +32,7 @@ CudaSpec MakeCudaSpec(const Settings& settings) {
   spec.quantize_int4 = settings.quantization == Quantization::kInt4;
   spec.quantize_head = settings.quantize_lm_head;
   spec.dummy_weights = settings.load_format == LoadFormat::kDummy;
+  spec.skewed_routers = settings.bench_routing == Routing::kReal;
   spec.enforce_eager = settings.enforce_eager;
   spec.portable_kernels = settings.kernels == KernelSet::kPortable;
   spec.cublaslt_linears = settings.gemm == Gemm::kCublasLt;

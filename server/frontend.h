@@ -20,26 +20,26 @@ class Frontend {
  public:
   virtual ~Frontend() = default;
 
-  // The language model that Find finds. InvalidArgument, saying which kind it is, where it is of
-  // the other kind.
+  // Returns the language model that Find finds. InvalidArgument, with its kind, for a model of the
+  // other kind.
   absl::StatusOr<Engine*> FindEngine(std::string_view model) const;
-  // The same for a model of tensors.
+  // Returns the tensor model of this name, with errors as FindEngine's.
   absl::StatusOr<InferEngine*> FindInferEngine(std::string_view model) const;
 
-  // The model of this name, of either kind; NotFound names it and those there are. Empty: the only
-  // model.
+  // Returns the model of this name, of either kind; NotFound names it and those there are. Empty:
+  // the only model.
   virtual absl::StatusOr<ServedModel*> Find(std::string_view model) const = 0;
   virtual std::vector<ServedModel*> models() const = 0;
 
-  // After warm-up, before drain.
+  // Returns whether the server has warmed up and does not drain.
   virtual bool ready() const = 0;
-  // False when an engine is stalled or failed.
+  // Returns false if an engine is stalled or failed.
   virtual bool live() const = 0;
-  // SIGTERM came: running streams finish, new work is refused.
+  // Returns whether SIGTERM came: running streams finish, new work is refused.
   virtual bool draining() const = 0;
 
-  // OK, or Unauthenticated. `authorization` is the header's (or metadata's) value, "Bearer <key>".
-  // Compares in constant time.
+  // Returns OK, or Unauthenticated. `authorization` is the header's (or metadata's) value, "Bearer
+  // <key>". Compares in constant time.
   virtual absl::Status Authorize(std::string_view authorization) const = 0;
 
   virtual Metrics& metrics() = 0;

@@ -18,12 +18,12 @@ namespace millrace {
 
 class FrontendImpl final : public Frontend {
  public:
-  // Without keys everyone may come in.
+  // Without keys every client is authorized.
   explicit FrontendImpl(const std::vector<std::string>& api_keys);
 
-  // Call before SetReady. The model outlives the endpoints.
+  // Adds a model. Call before SetReady. The model outlives the endpoints.
   void AddModel(ServedModel* model);
-  // From now on Find and models() show the models, and new work is taken.
+  // Makes Find and models() show the models from now on, and takes new work.
   void SetReady();
   void BeginDrain();
 

@@ -1,4 +1,4 @@
-// Where the model that is served lies, also when none is named, and what it is called.
+// Finds the model to serve, also if the settings name none, and its name.
 #ifndef MILLRACE_SERVER_MODEL_LOCATION_H_
 #define MILLRACE_SERVER_MODEL_LOCATION_H_
 
@@ -11,25 +11,25 @@
 
 namespace millrace {
 
-// Where settings.model is: a path, or the name of a model of the hub, which is fetched if it must
-// be (hub/hub.h); or the default model in the cache folder: $XDG_CACHE_HOME/millrace, or
-// ~/.cache/millrace. NotFound, with the command that fetches it: it is not there. Empty for the
-// fake device, which has none. Cancelled: `stop` became true meanwhile. InvalidArgument: a revision
-// is given, and what is named is a path; TokenizerPath's, too.
+// Returns the path of settings.model: a path, or the name of a model of the hub, which is
+// downloaded if it must be (hub/hub.h). Without one it is the default model in the cache folder:
+// $XDG_CACHE_HOME/millrace, or ~/.cache/millrace; NotFound, with the command that fetches it, if it
+// is missing. Empty for the fake device, which has no model. Cancelled: `stop` became true
+// meanwhile. InvalidArgument: a revision is given with a path; so does TokenizerPath.
 absl::StatusOr<std::string> ModelPath(const Settings& settings,
                                       const std::atomic<bool>* stop = nullptr);
 
-// Where settings.tokenizer is; `model_path` where it is not set.
+// Returns the path of settings.tokenizer, or `model_path` if it is not set.
 absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::string& model_path,
                                           const std::atomic<bool>* stop = nullptr);
 
-// As settings.generation_config says: of the model's folder, another one, or vLLM's own.
+// Loads the sampling defaults that settings.generation_config chooses: those of the model's folder,
+// of another one, or vLLM's own.
 absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
                                                       const std::string& model_path);
 
-// settings.served_model_name, or the hub's name of the model, or the file's name without ".gguf" or
-// ".pt2";
-// "fake" where there is no file.
+// Returns settings.served_model_name, or the hub's name of the model, or the file's name without
+// ".gguf" or ".pt2"; "fake" where there is no file.
 std::string ModelName(const Settings& settings, const std::string& path);
 
 }  // namespace millrace

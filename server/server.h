@@ -33,8 +33,8 @@ class Server {
                                                        const std::atomic<bool>& stop);
   ~Server();
 
-  // New work is refused from now on; waits for what was accepted, at most --drain-timeout, cancels
-  // the rest, and closes the endpoints. Called once.
+  // Refuses new work from now on, waits for accepted work for at most --drain-timeout, cancels the
+  // remainder, and closes the endpoints. Called once.
   void Drain();
 
   // Closes the endpoints after a failure, once what the engine has answered is out.

@@ -54,7 +54,7 @@ def test_they_are_what_transformers_makes_of_the_texts(client, record_property):
 
 @pytest.mark.parametrize("kind, bound", [("int8", 0.0032), ("int4", 0.14)])
 def test_quantized_while_loaded_they_are_as_far_off_as_is_said(start_server, record_property, kind, bound):
-    # executors/cpu/README.md lists the errors: 0.0021 and 0.094 at most.
+    # docs/accuracy.md lists the errors: 0.0021 and 0.094 at most.
     server = start_server("--model", os.environ["MILLRACE_MINILM"], "--quantization", kind)
     answer = httpx.post(server.http + "/v1/embeddings", timeout=60,
                         json={"model": NAME, "input": TEXTS, "truncate_prompt_tokens": -1}).json()

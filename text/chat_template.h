@@ -45,17 +45,17 @@ struct ChatTemplateOptions {
 // Immutable: any number of threads may render it at once.
 class ChatTemplate {
  public:
-  // InvalidArgument "chat template: line N: …" when the source is malformed, too large, nested too
-  // deep, or uses what is not supported.
+  // Parses a template. InvalidArgument "chat template: line N: …" if the source is malformed, too
+  // large, nested too deep, or uses what is not supported.
   static absl::StatusOr<ChatTemplate> Parse(std::string_view source, SpecialTokenTexts tokens,
                                             TemplateLimits limits = {});
 
-  // `messages` is an array of objects; `extra` an object of further variables (`tools`,
-  // `enable_thinking`…), which may hide any of the standard ones. `Json` is nlohmann::json or
-  // nlohmann::ordered_json: a template that prints whole objects (tools) shows their members in the
-  // order that it keeps. Errors: InvalidArgument "chat template: line N: …" when the template
-  // refuses the conversation (raise_exception), uses it wrongly or exceeds the limits, or when it
-  // does not write the content that is to be continued; DeadlineExceeded.
+  // Renders a conversation. `messages` is an array of objects; `extra` an object of further
+  // variables (`tools`, `enable_thinking`…), which may hide any of the standard ones. `Json` is
+  // nlohmann::json or nlohmann::ordered_json: a template that prints whole objects (tools) shows
+  // their members in the order that it keeps. Errors: InvalidArgument "chat template: line N: …"
+  // when the template refuses the conversation (raise_exception), uses it wrongly or exceeds the
+  // limits, or when it does not write the content that is to be continued; DeadlineExceeded.
   template <typename Json>
   absl::StatusOr<std::string> Render(const Json& messages, const Json& extra,
                                      const ChatTemplateOptions& options) const;
@@ -68,11 +68,10 @@ class ChatTemplate {
   TemplateLimits limits_;
 };
 
-// A message's content as one string, which is what most templates expect: a string stays as it is;
-// the texts of a list of
-// {"type": "text", "text": …} are joined with line feeds, as other servers do; null is empty.
-// InvalidArgument, naming the part from `field` on ("messages[1].content[0].type is …"), for
-// anything else.
+// Returns a message's content as one string, which is what most templates expect: a string stays as
+// it is; the texts of a list of {"type": "text", "text": …} are joined with line feeds, as other
+// servers do; null is empty. InvalidArgument, naming the part from `field` on
+// ("messages[1].content[0].type is …"), for anything else.
 template <typename Json>
 absl::StatusOr<std::string> FlattenContent(std::string_view field, const Json& content);
 

@@ -1,4 +1,5 @@
-// Finds stop strings across token borders, and never shows one in part.
+// Finds stop strings that may span several tokens, and holds text back while it may be the
+// beginning of one.
 #ifndef MILLRACE_TEXT_STOP_CHECKER_H_
 #define MILLRACE_TEXT_STOP_CHECKER_H_
 
@@ -17,16 +18,17 @@ namespace millrace {
 // byte, the longer one counts. So the outcome does not depend on how the text is split into deltas.
 class StopChecker {
  public:
-  // Stop strings must be valid UTF-8 and not empty: text is then only ever cut between characters.
+  // Requires stop strings that are valid UTF-8 and not empty: text is then only ever cut between
+  // characters.
   StopChecker(std::vector<std::string> stops, bool include_stop_in_output);
 
   struct Result {
     std::string text;               // to be shown now; all texts together are the answer
     std::optional<size_t> stopped;  // index of the stop string that ended the answer
   };
-  // Holds back the longest end of the text that may be the beginning of a stop string. Must not be
-  // called again once it stopped. Text that must not stop (under min_tokens) is not passed through
-  // here.
+  // Appends text and returns what can be shown now. Holds back the longest end of the text that may
+  // be the beginning of a stop string. Must not be called after a stop string matched. The caller
+  // does not pass text here that must not stop (under min_tokens).
   Result Add(std::string_view delta);
 
   // Returns the text that was held back, when the answer has ended by other means.

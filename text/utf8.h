@@ -19,7 +19,7 @@ struct Utf8Unit {
   size_t size;
 };
 
-// `text` must not be empty.
+// Returns the first unit of `text`, which must not be empty.
 Utf8Unit FirstUtf8Unit(std::string_view text);
 
 // Returns the character at the front of `text`, which must not be empty, and its size in bytes;

@@ -54,7 +54,7 @@ class CpuActivation {
   size_t row_floats() const { return row_bytes_ / sizeof(float); }
   float* Floats(int row) const { return reinterpret_cast<float*>(Row(row)); }
 
-  // Where the values from `column`, a multiple of 32 in quantized blocks, lie.
+  // Returns the address of the values from `column` on, a multiple of 32 in quantized blocks.
   uint8_t* At(int row, int column) const;
 
  private:

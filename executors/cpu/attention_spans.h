@@ -1,4 +1,5 @@
-// Which keys a tile's queries see. Everything here is static: each instruction set has its own.
+// Computes which keys a tile's queries see. Everything here is static: each instruction set has its
+// own.
 #ifndef MILLRACE_EXECUTORS_CPU_ATTENTION_SPANS_H_
 #define MILLRACE_EXECUTORS_CPU_ATTENTION_SPANS_H_
 

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -30,6 +31,11 @@ class CpuHostModel : public HostModel {
   }
 
   absl::Span<const float> embeddings() const override { return model_->ops->embeddings(); }
+
+  std::vector<MixtureUse> mixture_uses() const override {
+    const absl::Span<const MixtureUse> uses = model_->ops->mixture_uses();
+    return {uses.begin(), uses.end()};
+  }
 
  private:
   std::unique_ptr<CpuModel> model_;

@@ -3,11 +3,13 @@
 #include "executors/cpu/cpu_executor.h"
 
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "executors/executor_driver_test_util.h"
 #include "executors/tiny_model_test_util.h"
+#include "formats/family_twins.h"
 #include "formats/gguf.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -267,6 +269,43 @@ TEST_F(CpuExecutorTest, InfoSaysWhatWasLoaded) {
   EXPECT_EQ(Load(Gguf(model), Device(1), PlainKernels())->info().digest, info.digest);
   model.seed = 2;
   EXPECT_NE(Load(Gguf(model), Device())->info().digest, info.digest);
+}
+
+// A decoding row touches as many experts of each mixture as a token has; a prompt touches up to
+// all.
+TEST_F(CpuExecutorTest, CountsTheExpertsThatStepsTouch) {
+  for (const FamilyTwin& twin : FamilyTwins()) {
+    if (twin.name != "qwen3moe" && twin.name != "qwen3moe_dense") continue;
+    SCOPED_TRACE(twin.name);
+    const bool dense_too = twin.name == "qwen3moe_dense";  // three of its four layers
+    const int experts = twin.config["num_experts"], chosen = twin.config["num_experts_per_tok"];
+    const int64_t hidden = twin.config["hidden_size"], size = twin.config["moe_intermediate_size"];
+    std::filesystem::remove_all(Path("twin"));
+    WriteTwinFolder(twin, Path("twin"));
+    const std::unique_ptr<Executor> executor = Load(Path("twin"), Device());
+    const auto uses = [&] {
+      const absl::StatusOr<std::vector<MixtureUse>> uses = executor->MixtureUses();
+      CheckOk(uses.status());
+      return *uses;
+    };
+    const std::vector<MixtureUse> before = uses();
+    ASSERT_EQ(before.size(), dense_too ? 1u : 2u);
+    ExecutorDriver driver(*executor);
+    const SlotId slot = driver.Add(Prompt(40, 0, 50), Sampling(5));
+    driver.Generate({slot}, 1, 40);  // the prompt
+    const std::vector<MixtureUse> prompt = uses();
+    driver.Decode({slot}, 10);
+    const std::vector<MixtureUse> after = uses();
+    for (size_t i = 0; i < before.size(); ++i) {
+      EXPECT_EQ(after[i].experts, experts);
+      EXPECT_GE(after[i].expert_bytes, 3 * hidden * size * 4);  // in float32, and padding
+      EXPECT_LT(after[i].expert_bytes, 2 * 3 * hidden * size * 4);
+      EXPECT_GT(prompt[i].touched - before[i].touched, chosen);
+      EXPECT_LE(prompt[i].touched - before[i].touched, experts);
+      EXPECT_EQ(after[i].touched - prompt[i].touched, 10 * chosen);
+    }
+  }
+  EXPECT_TRUE(Load(Gguf(Models()[0]), Device())->MixtureUses()->empty());
 }
 
 TEST_F(CpuExecutorTest, RefusesByName) {

@@ -64,6 +64,18 @@ std::vector<std::pair<int, int>> CpuOps::routed_rows() const {
   return experts;
 }
 
+void CpuOps::CountExperts(const MixtureWeights& weights) {
+  if (num_mixtures_ == mixture_uses_.size()) {
+    const auto bytes = [&](LinearId experts) {
+      return static_cast<int64_t>(weights_.Matrix(experts).bytes);
+    };
+    mixture_uses_.push_back({.experts = static_cast<int32_t>(weights_.Owned(weights.gate_up).count),
+                             .expert_bytes = bytes(weights.gate_up) + bytes(weights.down),
+                             .touched = 0});
+  }
+  mixture_uses_[num_mixtures_++].touched += static_cast<int64_t>(routed_rows().size());
+}
+
 // Brings the rows of x into the order of the routes, in the forms that the experts read.
 std::unique_ptr<CpuLinearInput> CpuOps::GatherRoutes(LinearId experts, const LinearInput& x,
                                                      int chosen) {
@@ -185,6 +197,7 @@ LinearInput CpuOps::Mixture(const MixtureWeights& weights, const MixtureSpec& sp
     const int chosen = spec.router.chosen;
     const CpuActivation y = Take(Form::kFloat, Values(residual).width());
     const CpuActivation logits = RouteTokens(weights, spec, x);
+    CountExperts(weights);
     {
       LinearInput routed = GatherRoutes(weights.gate_up, x, chosen);
       const LinearInput gated = GateExperts(weights, spec.function, routed, chosen);

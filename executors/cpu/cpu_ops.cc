@@ -57,6 +57,7 @@ size_t CpuOps::LogitBytes(int vocab_size) {
 void CpuOps::BeginStep(const StepInput& input) {
   step_ = static_cast<const CpuStepInput*>(&input);
   step_memory_.rows = static_cast<int>(step_->tokens.size());
+  num_mixtures_ = 0;
   if (step_->tokens.size() * memory_.token_bytes > memory_.activations.bytes()) {
     kLog.Error("a step has ", step_->tokens.size(), " tokens, more than there is memory for");
     std::abort();

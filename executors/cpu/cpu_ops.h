@@ -17,6 +17,7 @@
 #include "executors/cpu/weight_placer.h"
 #include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
+#include "executors/executor.h"
 #include "executors/host/router.h"
 #include "executors/host/sampler.h"
 #include "executors/host/step_input.h"
@@ -50,9 +51,9 @@ class CpuOps : public DecoderOps, public EncoderOps {
   CpuOps(const Kernels& kernels, ThreadPool& pool, const CpuWeights& weights, const KvArena& kv,
          OpsMemory memory, int max_length, Collective* collective = nullptr);
 
-  // The bytes of the logits of one panel.
+  // Returns the bytes of the logits of one panel.
   static size_t LogitBytes(int vocab_size);
-  // The most bytes that activations have taken for each token of a step.
+  // Returns the most bytes that activations have taken for each token of a step.
   size_t token_bytes() const { return step_memory_.arena.peak(); }
 
   void BeginStep(const StepInput& input) override;
@@ -84,17 +85,20 @@ class CpuOps : public DecoderOps, public EncoderOps {
   LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
   void Pool(const Residual& hidden, Pooling pooling, bool normalize) override;
 
-  // The tokens of the last Sample, in the order of the input's `samples`, and perhaps older ones
-  // after them. Each of several ranks has those that it samples.
+  // Returns the tokens of the last Sample, in the order of the input's `samples`, and perhaps older
+  // ones after them. Each of several ranks has those that it samples.
   absl::Span<const Sampled> sampled() const { return sampled_; }
   // Returns whether this rank samples the input's sample `index`: ranks take turns.
   bool Samples(int index) const { return index % weights_.rank.size == weights_.rank.rank; }
-  // The rank's experts that tokens of the last mixture went to, and how many tokens.
+  // Returns the rank's experts that tokens of the last mixture went to, and how many tokens.
   std::vector<std::pair<int, int>> routed_rows() const;
-  // The embeddings of the last Pool, [rows, hidden].
+  // Returns the use of each mixture that a step has run so far, in the order of the layers.
+  absl::Span<const MixtureUse> mixture_uses() const { return mixture_uses_; }
+  // Returns the embeddings of the last Pool, [rows, hidden].
   absl::Span<const float> embeddings() const { return embeddings_; }
 
-  // The form of `x` that was made for `consumer`; the first of several (TiledMatrix::inputs).
+  // Returns the form of `x` that was made for `consumer`; the first of several
+  // (TiledMatrix::inputs).
   const CpuActivation& FormFor(LinearId consumer, const LinearInput& x) {
     return FormsFor(consumer, x)[weights_.Matrix(consumer).inputs[0]];
   }
@@ -174,26 +178,26 @@ class CpuOps : public DecoderOps, public EncoderOps {
     return {step_memory_, form, step_memory_.rows, static_cast<int>(width)};
   }
   std::unique_ptr<CpuLinearInput> TakeInput(Consumers consumers, int64_t width);
-  // x * W^T (+ bias), in floats.
+  // Returns x * W^T (+ bias), in floats.
   CpuActivation Product(LinearId weight, const LinearInput& x);
-  // The forms of `x` that were made for `consumer`.
+  // Returns the forms of `x` that were made for `consumer`.
   Inputs FormsFor(LinearId consumer, const LinearInput& x);
-  // The same with x in the orders of its tiles; of a mixture's linear, of routed rows, each in the
-  // orders of its expert's tiles.
+  // As FormsFor, but with the columns of x in the order of each of the consumer's tiles. For a
+  // mixture's linear, x has routed rows, each in the orders of its expert's tiles.
   Inputs InputsFor(LinearId consumer, const LinearInput& x);
   Inputs RoutedInputsFor(LinearId experts, const LinearInput& x, int chosen);
   // Brings a row of `x` into the orders of a linear's tiles.
   void OrderRow(const TiledMatrix& matrix, int row, int thread, const Inputs& x);
   // Adds what `addend` makes of y, whose values it may change, to the residual.
   void AddToResidual(const Addend& addend, const CpuActivation& y, Residual& residual);
-  // The outputs of tiles [group * kGateTiles, (group + 1) * kGateTiles) of a gated linear for some
-  // rows of x, in all forms of `outs`.
+  // Computes the outputs of tiles [group * kGateTiles, (group + 1) * kGateTiles) of a gated linear
+  // for some rows of x, in all forms of `outs`.
   void GateGroup(LinearId weight, int group, const Inputs& x, Range rows, GateFunction function,
                  absl::Span<const CpuActivation> outs, int thread);
-  // The outputs of some tiles for some rows of x; `out` is for the first of those rows.
+  // Computes the outputs of some tiles for some rows of x; `out` is for the first of those rows.
   static void MultiplyTiles(const TiledMatrix& matrix, Range tiles, const Inputs& x, Range rows,
                             float* out, size_t out_stride, bool add);
-  // The tiles of a chunk of work.
+  // Returns the tiles of a chunk of work.
   static int64_t ChunkTiles(const TiledMatrix& matrix);
   CpuActivation RouteTokens(const MixtureWeights& weights, const MixtureSpec& spec,
                             const LinearInput& x);
@@ -201,6 +205,8 @@ class CpuOps : public DecoderOps, public EncoderOps {
   std::unique_ptr<CpuLinearInput> GateExperts(const MixtureWeights& weights, GateFunction function,
                                               const LinearInput& x, int chosen);
   CpuActivation LowerExperts(LinearId experts, const LinearInput& x, int chosen);
+  // Adds the routes of the mixture at hand to its use.
+  void CountExperts(const MixtureWeights& weights);
   void CombineExperts(const CpuActivation& lowered, int chosen, const CpuActivation& y);
   void AddShared(const MixtureWeights::Shared& shared, const MixtureSpec& spec,
                  const LinearInput& x, const CpuActivation& logits, const CpuActivation& y);
@@ -233,7 +239,9 @@ class CpuOps : public DecoderOps, public EncoderOps {
   std::vector<AttentionTask> attention_tasks_;
   int attention_group_ = 0;  // the query heads of a kv head that they are for; 0: not planned yet
 
-  Routes routes_;  // of the mixture at hand
+  Routes routes_;            // of the mixture at hand
+  size_t num_mixtures_ = 0;  // that the step has run so far
+  std::vector<MixtureUse> mixture_uses_;
   size_t score_stride_ = 0;
   std::vector<Scratch> scratch_;  // of each thread
 

@@ -7,10 +7,10 @@
 
 namespace millrace::cpu {
 
-// Kernels::attention, with f32 where it reads f16.
+// Computes Kernels::attention on keys and values in f32 instead of f16.
 void AttendFloats(const AttentionTile& tile);
 
-// Kernels::append, as they are.
+// Appends keys and values as Kernels::append does, but in f32.
 void AppendFloats(const float* k, const float* v, int head_size, float* keys, float* values);
 
 }  // namespace millrace::cpu

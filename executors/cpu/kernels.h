@@ -26,8 +26,9 @@ enum class Form : int8_t {
   kQ8,  // QuantizedBlocks
 };
 
-// 32 activations: values[i] * scale, scale = max|x| / 127. Not finite exactly when an x was not.
-// The rest saves the linears work: weights lie as unsigned codes that count from a middle.
+// A block of 32 int8 activations: x[i] = values[i] * scale, with scale = max|x| / 127. `scale` is
+// not finite exactly if an x was not. The sums are computed once here for all linears, whose
+// weights are unsigned codes with an offset.
 struct QuantizedBlock {
   int8_t values[kBlock];
   float scale;
@@ -191,7 +192,7 @@ struct Kernels {
   const SamplingKernels* sampling;
 };
 
-// C++ for any machine.
+// Returns the table in plain C++, for any machine.
 const Kernels& PlainKernels();
 
 // All that this machine runs, the fastest last: plain C++; AVX2 with FMA and F16C; AVX-512 F, BW,
@@ -203,7 +204,7 @@ struct KernelList {
 };
 KernelList SupportedKernels();
 
-// The last of them.
+// Returns the last, and fastest, of SupportedKernels.
 const Kernels& BestKernels();
 
 }  // namespace millrace::cpu

@@ -55,6 +55,25 @@ class RanksModel : public HostModel {
 
   absl::Span<const float> embeddings() const override { return ranks_[0]->ops->embeddings(); }
 
+  // Ranks have experts of their own, or each has a share of every expert, which it uses as the
+  // others do theirs.
+  std::vector<MixtureUse> mixture_uses() const override {
+    const absl::Span<const MixtureUse> first = ranks_[0]->ops->mixture_uses();
+    std::vector<MixtureUse> uses(first.begin(), first.end());
+    for (size_t rank = 1; rank < ranks_.size(); ++rank) {
+      const absl::Span<const MixtureUse> of_rank = ranks_[rank]->ops->mixture_uses();
+      for (size_t i = 0; i < uses.size(); ++i) {
+        if (info().expert_parallel) {
+          uses[i].experts += of_rank[i].experts;
+          uses[i].touched += of_rank[i].touched;
+        } else {
+          uses[i].expert_bytes += of_rank[i].expert_bytes;
+        }
+      }
+    }
+    return uses;
+  }
+
   bool Hangs() override { return !threads_.WaitIdle(kGrace); }
 
  private:

@@ -102,12 +102,22 @@ TEST_F(RanksTest, ExpertsOfTheirOwnGiveNumbersOfTheirOwn) {
     if (twin.name != "qwen3moe") continue;
     WriteTwinFolder(twin, Path("twin"));
     std::vector<std::vector<float>> results;
+    const auto one = Load(Path("twin"), Device(1));
+    PromptLogprobs(*one, Prompt(40, 0, 100), 40);
     for (const bool expert_parallel : {false, true}) {
       CpuSpec device = Device(2);
       device.expert_parallel = expert_parallel;
       const auto executor = Load(Path("twin"), device);
       EXPECT_EQ(executor->info().expert_parallel, expert_parallel);
       results.push_back(PromptLogprobs(*executor, Prompt(40, 0, 100), 40));
+      for (size_t i = 0; i < one->MixtureUses()->size(); ++i) {
+        const MixtureUse use = executor->MixtureUses()->at(i);
+        const MixtureUse whole = one->MixtureUses()->at(i);
+        EXPECT_EQ(use.experts, whole.experts);
+        EXPECT_EQ(use.touched, whole.touched);
+        EXPECT_GE(use.expert_bytes, whole.expert_bytes);  // zeros fill shares up
+        EXPECT_LE(use.expert_bytes, 2 * whole.expert_bytes);
+      }
       EXPECT_EQ(PromptLogprobs(*Load(Path("twin"), device), Prompt(40, 0, 100), 7), results.back());
     }
     EXPECT_NE(results[0], results[1]);

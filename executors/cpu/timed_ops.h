@@ -1,4 +1,4 @@
-// Where a step's time goes, op by op, for benchmarks.
+// Times a step op by op, for benchmarks.
 #ifndef MILLRACE_EXECUTORS_CPU_TIMED_OPS_H_
 #define MILLRACE_EXECUTORS_CPU_TIMED_OPS_H_
 
@@ -18,8 +18,8 @@ struct OpTime {
   double operations = 0;    // multiplications and additions in their matrix products
 };
 
-// The median times of a step of the model with `tokens` tokens: `sequences` sequences that have the
-// same number each, decoding with 192 positions before them when that number is one.
+// Returns the median times of a step of the model with `tokens` tokens: `sequences` sequences that
+// have the same number each, decoding with 192 positions before them when that number is one.
 absl::StatusOr<std::vector<OpTime>> TimeOps(const std::string& model, const CpuSpec& device,
                                             int tokens, int sequences);
 

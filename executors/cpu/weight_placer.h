@@ -54,7 +54,7 @@ struct CpuWeights {
   const std::vector<float>& Vector(VectorId id) const { return vectors[static_cast<size_t>(id)]; }
   const Share& Owned(LinearId id) const { return owned[static_cast<size_t>(id)]; }
   const Share& Owned(EmbeddingId id) const { return owned[static_cast<size_t>(id)]; }
-  // The linear of one of the rank's experts, counted from its first.
+  // Returns the linear of one of the rank's experts, counted from its first.
   static LinearId Expert(LinearId id, int expert) {
     return static_cast<LinearId>(static_cast<int32_t>(id) + expert);
   }
@@ -96,11 +96,11 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
                                    const Shard& shard) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
 
-  // The weights that were asked for so far, without data: for a dry run.
+  // Returns the weights that were asked for so far, without data: for a dry run.
   const CpuWeights& shapes() const { return weights_; }
 
-  // The weights. Once, at the end. INVALID_ARGUMENT where weights were to be quantized and none
-  // were floats.
+  // Loads all weights that were asked for. Called once, at the end. INVALID_ARGUMENT if weights
+  // were to be quantized and none were floats.
   absl::StatusOr<CpuWeights> Finish(ThreadPool& pool);
 
   // The same of all ranks of a model, by rank.
@@ -139,7 +139,7 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   // The role of a matrix in its model.
   enum class Role { kTable, kLinear, kGated, kRouter };
 
-  // The type in which a tensor is kept: its own, or that which it becomes.
+  // Returns the type in which a tensor is kept: its own, or that which it becomes.
   TensorType KeptType(const TensorInfo& tensor, Role role) const;
   absl::Status CheckTypes(const std::vector<const TensorInfo*>& tensors) const;
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names, Role role,
@@ -153,9 +153,9 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
                                 const Share& columns, Orders* orders);
   // Opens those of the tensors that are packed.
   absl::Status OpenPacked(const std::vector<const TensorInfo*>& tensors, const Share& columns);
-  // The reader of a tensor that was opened, or nullptr.
+  // Returns the reader of a tensor that was opened, or nullptr.
   const PackedReader* PackedOf(const TensorInfo& tensor) const;
-  // The index of a tensor's order of columns, or nothing where x is read as it is.
+  // Returns the index of a tensor's order of columns, or nothing where x is read as it is.
   std::optional<int> OrderOf(const TensorInfo& tensor, int64_t columns, Orders* orders) const;
   void PlacePacked(const Piece& piece) const;
   std::vector<StoredPiece> StoredPieces() const;

@@ -14,10 +14,10 @@
 
 namespace millrace::cpu {
 
-// Nothing for what there are no tiles of: FP8.
+// Returns the kind of tiles for weights of this type, or nullopt for a type without tiles (FP8).
 std::optional<TileKind> TileKindOf(TensorType type);
 
-// The form that a linear on weights of this type reads.
+// Returns the form of activations that a linear on weights of this type reads.
 Form InputForm(TensorType type, const Kernels& kernels);
 
 struct TileFormat {
@@ -75,7 +75,7 @@ struct TiledMatrix {
     format.gemm(gemm);
   }
 
-  // The same, but writes only the first `places[tile].rows` outputs.
+  // As Multiply, but writes only the first `places[tile].rows` outputs.
   void MultiplyPart(int64_t tile, GemmTile gemm) const;
 };
 
@@ -87,7 +87,7 @@ TiledMatrix DescribeTiles(absl::Span<const TileRun> runs, int64_t columns, const
 void TileRow(const TileFormat& format, int64_t columns, const uint8_t* row, int lane,
              uint8_t* tile);
 
-// The row back, as floats: [columns].
+// Writes a row as floats, [columns].
 void UntileRow(const TiledMatrix& matrix, int64_t row, float* out);
 
 }  // namespace millrace::cpu

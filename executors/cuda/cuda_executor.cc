@@ -15,6 +15,7 @@
 #include "executors/cuda/cuda_model.h"
 #include "executors/cuda/decode_graphs.h"
 #include "executors/cuda/ranges.h"
+#include "executors/cuda/read_rate.h"
 #include "executors/phase_timer.h"
 #include "executors/plan_checker.h"
 #include "executors/slot_results.h"
@@ -252,12 +253,33 @@ class CudaExecutor : public Executor {
     return worker_.Submit(std::move(plan));
   }
 
-  std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions) const override {
+  std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions,
+                                   absl::Span<const double> touched) const override {
     const CudaModel& model = runner_->model();
     std::vector<int64_t> bytes =
-        cuda::DecodeBytes(*model.model, model.ops->context(), rows, positions);
+        cuda::DecodeBytes(*model.model, model.ops->context(), rows, positions, touched);
     bytes.insert(bytes.begin(), 0);  // the kernel that expands the step's input
     return bytes;
+  }
+
+  absl::StatusOr<std::vector<MixtureUse>> MixtureUses() const override {
+    const CudaModel& model = runner_->model();
+    std::vector<MixtureUse> uses = model.mixtures;
+    if (uses.empty()) return uses;
+    std::vector<unsigned long long> touched(uses.size());
+    MILLRACE_RETURN_IF_ERROR(
+        ToStatus(cudaMemcpy(touched.data(), model.ops->context().touched_experts,
+                            touched.size() * sizeof(touched[0]), cudaMemcpyDeviceToHost),
+                 "reading the use of experts"));
+    for (size_t i = 0; i < uses.size(); ++i) uses[i].touched = static_cast<int64_t>(touched[i]);
+    return uses;
+  }
+
+  std::optional<double> MeasureReadRate() const override {
+    const CudaModel& model = runner_->model();
+    const DeviceMemory& weights = model.weights.memory;
+    return cuda::MeasureReadRate(weights.bytes() > model.kv_memory.bytes() ? weights
+                                                                           : model.kv_memory);
   }
 
   std::optional<StepResult> Poll() override { return worker_.Poll(); }

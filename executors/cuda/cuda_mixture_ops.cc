@@ -31,19 +31,18 @@ GroupedGate GateOf(GateFunction function) {
   return GroupedGate::kClampedSwish;
 }
 
-// The bytes of the weights of those experts that are expected to have one of the tokens, if each
-// token's are drawn uniformly.
-int64_t ExpectedBytes(const CudaLinear& linear, int tokens) {
+// The experts that are expected to have one of the tokens, if every expert is equally likely.
+double ExpectedExperts(const CudaLinear& linear, int tokens) {
   const double experts = linear.grouped->groups;
-  const double touched = experts * (1 - std::pow(1 - linear.chosen / experts, tokens));
-  return static_cast<int64_t>(touched * static_cast<double>(BytesOf(*linear.grouped)) / experts);
+  return experts * (1 - std::pow(1 - linear.chosen / experts, tokens));
 }
 
 // Returns the scaling of the rows that a grouped linear multiplies with tiles of so many rows. With
 // few it quantizes rows in BF16 itself: more would be quantized once for each tile of the weight.
 kernels::Scaling TileScaling(const CudaLinear& linear, int tile_rows) {
   const bool quantizes = linear.input == kernels::Scaling::kTokenGroup;
-  return quantizes && tile_rows <= kernels::sm90::kMostQuantizedTokens ? kernels::Scaling::kNone : linear.input;
+  return quantizes && tile_rows <= kernels::sm90::kMostQuantizedTokens ? kernels::Scaling::kNone
+                                                                       : linear.input;
 }
 
 // Returns whether experts read rows that lie in the order of the experts, as prompts' do.
@@ -59,6 +58,13 @@ kernels::Scaling InputScaling(const CudaLinear& linear) {
   return quantizes ? kernels::Scaling::kNone : linear.input;
 }
 
+int64_t CudaOps::TouchedBytes(const CudaLinear& linear, int tokens) const {
+  const double touched =
+      mixture_ < touched_.size() ? touched_[mixture_] : ExpectedExperts(linear, tokens);
+  return static_cast<int64_t>(touched * static_cast<double>(BytesOf(*linear.grouped)) /
+                              linear.grouped->groups);
+}
+
 void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation& x, int tokens,
                              int slots, const kernels::GroupedRows* rows,
                              std::optional<GateFunction> gate, const kernels::Activation& out) {
@@ -68,7 +74,7 @@ void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation
   if (rows != nullptr) config.tile_tokens = rows->tile_rows;
   const bool sorted = rows != nullptr && IsSorted(*rows);
   const int64_t weight_bytes =
-      rows != nullptr ? ExpectedBytes(linear, pairs / linear.chosen) : BytesOf(weight);
+      rows != nullptr ? TouchedBytes(linear, pairs / linear.chosen) : BytesOf(weight);
   Run("grouped linear", {weight_bytes + BytesOf(x, tokens) + BytesOf(out, pairs)}, [&] {
     return kernels::sm90::LaunchGroupedLinear(
         {.weight = weight,
@@ -105,7 +111,8 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
   const int tokens = step_->tokens;
   const int pairs = tokens * spec.chosen;
   const int tile = kernels::sm90::DefaultGroupedConfig(*experts.grouped, pairs).tile_tokens;
-  // Of a token: ids, scores and the order of its pairs, the tiles that these may make, and logits.
+  // A token takes memory for ids, scores and the order of its pairs, for the tiles that these may
+  // make, and for logits.
   const size_t chosen = spec.chosen;
   const size_t words = chosen * (3 + 2 * sizeof(kernels::GroupTile) / 4) + router.rows;
   Routes routes{
@@ -127,7 +134,11 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
   auto* const ids = reinterpret_cast<int32_t*>(take(chosen * 4));
   routes.scores = reinterpret_cast<float*>(take(chosen * 4));
   routes.logits = reinterpret_cast<float*>(take(router.rows * size_t{4}));
-  const kernels::AssignArgs assign = {.ids = ids, .first_expert = 0, .rows = routes.rows};
+  const kernels::AssignArgs assign = {
+      .ids = ids,
+      .first_expert = 0,
+      .rows = routes.rows,
+      .touched = c_.touched_experts != nullptr ? c_.touched_experts + mixture_ : nullptr};
   const bool at_once = pairs <= kernels::kFewPairs;
   const int64_t input_bytes = BytesOf(in, tokens);
   Run("route", {BytesOf(router.weight) + input_bytes}, [&] {
@@ -182,12 +193,8 @@ CudaInputForm CudaOps::SortByExpert(const CudaLinear& experts, const kernels::Ac
 void CudaOps::Quantize(const kernels::Activation& x, int rows, int width,
                        const kernels::Activation& out) {
   Run("quantize", {BytesOf(x, rows) + BytesOf(out, rows)}, [&] {
-    return kernels::LaunchQuantize({.in = x.data,
-                                    .in_stride = x.stride,
-                                    .tokens = rows,
-                                    .width = width,
-                                    .out = out},
-                                   stream_);
+    return kernels::LaunchQuantize(
+        {.in = x.data, .in_stride = x.stride, .tokens = rows, .width = width, .out = out}, stream_);
   });
 }
 
@@ -224,6 +231,15 @@ void CudaOps::CheckMixture(const MixtureWeights& weights, const RouterConfig& sp
   Require(hidden % 8 == 0, "hidden size", hidden, "multiples of 8");
 }
 
+void CudaOps::DescribeMixture(const CudaLinear& gate_up, const CudaLinear& down) {
+  if (!measures_) return;
+  const int experts = gate_up.grouped->groups;
+  mixtures_.push_back(
+      {.experts = experts,
+       .expert_bytes = (BytesOf(*gate_up.grouped) + BytesOf(*down.grouped)) / experts,
+       .touched = 0});
+}
+
 LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& spec,
                              const LinearInput& x, const Addend& addend, Residual& residual,
                              std::optional<NormId> norm, Consumers consumers) {
@@ -236,15 +252,13 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
   {
     const Routes routes = Route(weights, spec.router, x);
     const int pairs = routes.rows.pairs;
-    CudaInputForm gated =
-        TakeForm(down, TileScaling(down, routes.rows.tile_rows), tokens, chosen);
+    CudaInputForm gated = TakeForm(down, TileScaling(down, routes.rows.tile_rows), tokens, chosen);
     // Scales that are computed want the whole row first.
     if (const kernels::Activation& x_rows = FormFor(gate_up, x).values;
         kernels::IsKnown(gated.values.scaling)) {
       MultiplyGate(gate_up, x_rows, routes.rows, spec.function, gated.values);
     } else {
-      const CudaRows plain =
-          TakeRows(sizeof(kernels::Bf16) * down.weight.stride * chosen, tokens);
+      const CudaRows plain = TakeRows(sizeof(kernels::Bf16) * down.weight.stride * chosen, tokens);
       const kernels::Activation out = kernels::Bf16Rows(plain.bf16(), down.weight.stride);
       MultiplyGate(gate_up, x_rows, routes.rows, spec.function, out);
       Quantize(out, pairs, down.columns, gated.values);
@@ -252,6 +266,8 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
     const CudaRows y = TakeRows(sizeof(kernels::Bf16) * down.weight.rows * chosen, tokens);
     const kernels::Activation lowered = kernels::Bf16Rows(y.bf16(), down.weight.rows);
     MultiplyGroups(down, gated.values, pairs, 1, &routes.rows, std::nullopt, lowered);
+    DescribeMixture(gate_up, down);
+    ++mixture_;
     LinearInput between;  // has the shared product's scales
     CudaProduct shared;
     if (weights.shared.has_value()) {

@@ -75,6 +75,10 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
         "the model's feed-forward network is a mixture of experts, whose kernels are for Hopper "
         "GPUs (sm_90a) and not portable; allowed here: dense models");
   }
+  if (device.skewed_routers && !HasExperts(config)) {
+    return absl::InvalidArgumentError(
+        "routing is real, but the model has no mixture of experts; allowed here: uniform");
+  }
   if (device.max_num_batched_tokens < device.max_num_seqs) {
     return absl::InvalidArgumentError(
         StrCat("max_num_batched_tokens is ", device.max_num_batched_tokens,
@@ -128,13 +132,15 @@ absl::Status MakeRotations(const ModelConfig& config, CudaModel& m) {
 
 // Takes the memory of the routers of mixtures, and gives it to the context.
 absl::Status MakeRoutingMemory(CudaModel& m, CudaOpsContext& context) {
+  const size_t touched = m.mixtures.size() * sizeof(unsigned long long);
   const size_t counters = m.info.limits.max_num_batched_tokens / kernels::kRouteTokens + 2;
   const size_t words = counters + kernels::kMaxAssignedGroups + 2;
-  MILLRACE_ASSIGN_OR_RETURN(m.routing, DeviceMemory::Allocate(words * 4, "routing"));
+  MILLRACE_ASSIGN_OR_RETURN(m.routing, DeviceMemory::Allocate(touched + words * 4, "routing"));
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaMemset(m.routing.data(), 0, m.routing.bytes()), "setting memory"));
-  context.route_counters = m.routing.As<unsigned>();
-  context.group_offsets = m.routing.As<int32_t>() + counters;
+  context.touched_experts = m.routing.As<unsigned long long>();
+  context.route_counters = reinterpret_cast<unsigned*>(m.routing.data() + touched);
+  context.group_offsets = reinterpret_cast<int32_t*>(context.route_counters + counters);
   return absl::OkStatus();
 }
 
@@ -242,10 +248,9 @@ absl::Status CheckMemory(const CudaSpec& device, const KvArena& kv, size_t weigh
   const bool is_share = device.kv_cache_memory == 0;
   const size_t cache = is_share ? 2 * kv.block_bytes() * kv.layers + kReservedBytes
                                 : static_cast<size_t>(device.kv_cache_memory);
-  const size_t kept_free =
-      is_share ? static_cast<size_t>(static_cast<double>(memory.total) *
-                                     (1 - device.gpu_memory_utilization))
-               : 0;
+  const size_t kept_free = is_share ? static_cast<size_t>(static_cast<double>(memory.total) *
+                                                          (1 - device.gpu_memory_utilization))
+                                    : 0;
   const size_t needed = weights + activations + steps + cache;
   if (needed + kept_free <= memory.free) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat(
@@ -320,7 +325,8 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
        .quantize_int4 = device.quantize_int4,
        .four_bit = kernels::MayRun(kernels::Kernel::kGroupedLinear, device.portable_kernels),
        .quantize_head = device.quantize_head,
-       .dummy = dummy});
+       .dummy = dummy,
+       .skewed_routers = device.skewed_routers});
   MILLRACE_ASSIGN_OR_RETURN(m->model, LoadModel(config, m->info.limits.max_model_len, placer));
   const int64_t logits_stride = (config.vocab_size + int64_t{15}) / 16 * 16;
   MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
@@ -355,7 +361,8 @@ absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
   context.linear_workspace = m->linear_workspace.data();
   context.linear_tile_counter = m->linear_tile_counter.As<unsigned>();
   context.portable_kernels = device.portable_kernels;
-  if (HasExperts(config)) MILLRACE_RETURN_IF_ERROR(MakeRoutingMemory(*m, context));
+  m->mixtures = DescribeMixtures(*m->model, context);
+  if (!m->mixtures.empty()) MILLRACE_RETURN_IF_ERROR(MakeRoutingMemory(*m, context));
   // Before there are blocks: what attention takes does not depend on how many.
   MILLRACE_RETURN_IF_ERROR(MakeAttentionMemory(config, *m, context));
   size_t activation_bytes = 0;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "executors/cuda/cuda_ops.h"
@@ -29,7 +30,7 @@ struct CudaModel {
   DeviceMemory rotations;
   DeviceMemory linear_workspace;
   DeviceMemory linear_tile_counter;
-  DeviceMemory routing;  // of mixtures: counters, and offsets of groups
+  DeviceMemory routing;  // of mixtures: touched experts, counters, and offsets of groups
   DeviceMemory attention;
   StepBuffers buffers;
   std::array<StepLane, kMaxStepsInFlight> lanes;
@@ -37,6 +38,7 @@ struct CudaModel {
   DeviceMemory kv_memory;
   KvArena kv;
   std::unique_ptr<CudaOps> ops;
+  std::vector<MixtureUse> mixtures;  // untouched
   ModelInfo info;
 };
 

@@ -32,8 +32,7 @@ int64_t InputStride(const CudaLinear& linear) {
 // Returns whether `form` is what the linear reads.
 bool Fits(const CudaInputForm& form, const CudaLinear& linear) {
   const kernels::Activation& values = form.values;
-  return values.scaling == InputScaling(linear) &&
-         values.stride == InputStride(linear) &&
+  return values.scaling == InputScaling(linear) && values.stride == InputStride(linear) &&
          (values.scaling != kernels::Scaling::kTensor || values.scales == linear.input_scale);
 }
 
@@ -47,13 +46,22 @@ bool EndsInGate(const CudaLinear& linear, int tokens, const kernels::Activation&
 }  // namespace
 
 std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
-                                 int64_t positions) {
+                                 int64_t positions, absl::Span<const double> touched) {
   CudaStepInput step;
   step.rows = step.tokens = step.wanted = rows;
   step.positions = positions;
   CudaOps ops(context);
+  ops.SetTouched(touched);
   model.Forward(ops, step);
   return ops.TakeBytes();
+}
+
+std::vector<MixtureUse> DescribeMixtures(const Model& model, const CudaOpsContext& context) {
+  CudaStepInput step;
+  step.rows = step.tokens = step.wanted = 1;
+  CudaOps ops(context);
+  model.Forward(ops, step);
+  return ops.TakeMixtures();
 }
 
 absl::StatusOr<size_t> ActivationBytes(const Model& model, const CudaOpsContext& context,
@@ -76,6 +84,7 @@ CudaOps::CudaOps(const CudaOpsContext& context, uint8_t* memory, ActivationArena
 void CudaOps::BeginStep(const StepInput& input) {
   step_ = &Cast(input);
   std::fill(attention_turns_.begin(), attention_turns_.end(), 0);
+  mixture_ = 0;
 }
 
 CudaRows CudaOps::TakeRows(size_t row_bytes, int tokens) {

@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "executors/activation_arena.h"
 #include "executors/cuda/device.h"
 #include "executors/cuda/step_buffers.h"
 #include "executors/cuda/weights.h"
 #include "executors/decoder_ops.h"
+#include "executors/executor.h"
 #include "executors/models/model.h"
 #include "kernels/attention/paged_attention.h"
 #include "kernels/gemm/linear.h"
@@ -35,7 +37,7 @@ struct KvArena {
   int layers = 0;
 
   int64_t element_bytes() const { return type == kernels::Type::kBf16 ? 2 : 1; }
-  // The bytes of one layer's block.
+  // Returns the bytes of one layer's block.
   int64_t block_bytes() const { return block_elements * element_bytes(); }
 };
 
@@ -49,10 +51,12 @@ struct CudaOpsContext {
   RopeSpec rope;  // that they are made by; every layer that rotates has it
   void* linear_workspace;
   unsigned* linear_tile_counter;
-  // Of models with mixtures of experts: RouteArgs::counters for the largest step, and the memory of
-  // GroupedRows::offsets for kMaxAssignedGroups, and of its tile_count.
+  // Only models with mixtures of experts have these: RouteArgs::counters for the largest step, and
+  // GroupedRows::offsets for kMaxAssignedGroups with tile_count behind them.
   unsigned* route_counters;
   int32_t* group_offsets;
+  // The experts that each mixture has touched, in the order of the layers: MixtureUse::touched.
+  unsigned long long* touched_experts;
   // The attention plans of the step at hand, one for each window that the model's layers have,
   // ascending.
   struct AttentionPlan {
@@ -75,12 +79,16 @@ kernels::AttentionStep AttentionStepOf(const CudaStepInput& step, const CudaOpsC
 absl::StatusOr<size_t> ActivationBytes(const Model& model, const CudaOpsContext& context,
                                        const CudaStepInput& step);
 
-// The bytes that each kernel of a decoding step of `rows` rows must read and write at least, in the
-// order of their launches; the rows have `positions` positions together. Touches no device.
+// Returns the bytes that each kernel of a decoding step of `rows` rows must read and write at
+// least, in the order of their launches; the rows have `positions` positions together. `touched` is
+// that of Executor::DecodeBytes. Touches no device.
 std::vector<int64_t> DecodeBytes(const Model& model, const CudaOpsContext& context, int rows,
-                                 int64_t positions);
+                                 int64_t positions, absl::Span<const double> touched = {});
 
-// What a block adds to the residual: factor * (product + bias).
+// Describes the model's mixtures in the order of the layers, as untouched. Touches no device.
+std::vector<MixtureUse> DescribeMixtures(const Model& model, const CudaOpsContext& context);
+
+// The sum that a block adds to the residual: factor * (product + bias).
 struct CudaDelta {
   kernels::Product product{};
   const float* bias = nullptr;
@@ -97,21 +105,26 @@ struct CudaInputForm;
 struct CudaLinearInput;
 struct CudaProduct;
 
-// One that measures launches nothing and touches no memory. After a failure nothing is launched
+// The ops of a decoder as launches of kernels/. An object for a dry run counts the memory and the
+// bytes of a step, launches nothing and touches no memory. After a failure nothing is launched
 // until TakeStatus.
 class CudaOps : public DecoderOps {
  public:
-  // Activations lie in `memory`, of `bytes` bytes.
+  // For steps. Activations are placed in `memory`, of `bytes` bytes.
   CudaOps(const CudaOpsContext& context, uint8_t* memory, size_t bytes, cudaStream_t stream)
       : CudaOps(context, memory, ActivationArena(kAlignment, bytes), stream, false) {}
-  // Measures.
+  // For dry runs.
   explicit CudaOps(const CudaOpsContext& context)
       : CudaOps(context, nullptr, ActivationArena(kAlignment), nullptr, true) {}
 
-  // The most bytes that activations have taken.
+  // Returns the most bytes that activations have taken.
   size_t activation_bytes() const { return activations_.peak(); }
-  // The bytes that a measuring run has counted: see DecodeBytes.
+  // Returns the bytes that a dry run has counted, as DecodeBytes does.
   std::vector<int64_t> TakeBytes() { return std::exchange(bytes_, {}); }
+  // For a measuring run: DecodeBytes's `touched`, which must outlive the run.
+  void SetTouched(absl::Span<const double> touched) { touched_ = touched; }
+  // The mixtures that a measuring run has described: see DescribeMixtures.
+  std::vector<MixtureUse> TakeMixtures() { return std::exchange(mixtures_, {}); }
 
   const CudaOpsContext& context() const { return c_; }
 
@@ -149,7 +162,7 @@ class CudaOps : public DecoderOps {
   CudaInputForm TakeForm(const CudaLinear& consumer, kernels::Scaling scaling, int tokens,
                          int rows_of_token = 1);
   std::unique_ptr<CudaLinearInput> TakeInput(Consumers consumers, int tokens);
-  // The form of `x` that was made for `consumer`.
+  // Returns the form of `x` that was made for `consumer`.
   const CudaInputForm& FormFor(const CudaLinear& consumer, const LinearInput& x);
   kernels::LinearArgs ArgsOf(const CudaLinear& linear, const CudaInputForm& x) const;
   void Multiply(const kernels::LinearArgs& args, int64_t out_bytes);
@@ -169,17 +182,20 @@ class CudaOps : public DecoderOps {
   void MultiplyGate(const CudaLinear& gate_up, const kernels::Activation& x,
                     const kernels::GroupedRows& rows, GateFunction function,
                     const kernels::Activation& out);
+  // The bytes of the weights of those of the mixture's experts that have one of `tokens` tokens.
+  int64_t TouchedBytes(const CudaLinear& linear, int tokens) const;
   struct Routes;
   Routes Route(const MixtureWeights& weights, const RouterConfig& spec, const LinearInput& x);
   void CheckMixture(const MixtureWeights& weights, const RouterConfig& spec);
+  void DescribeMixture(const CudaLinear& gate_up, const CudaLinear& down);
   kernels::KvPages Pages(int32_t layer) const;
   // Returns whether the only consumer makes its input itself, of what the op before has
   // (kernels::InputRow).
   bool MakesInput(Consumers consumers, int tokens) const;
-  // residual += delta, which may be empty; then Norm(norm, residual, consumers).
+  // Adds delta, which may be empty, to the residual; returns Norm(norm, residual, consumers).
   LinearInput AddNorm(NormId norm, const Residual& residual, const CudaDelta& delta,
                       Consumers consumers);
-  // residual += delta, whose product is normed first where there is a norm. [tokens, width]
+  // Adds delta to the residual, [tokens, width]; its product is normed first if there is a norm.
   void AddDelta(const CudaDelta& delta, std::optional<NormId> norm, int width,
                 const Residual& residual);
   void CheckHiddenSize(int size);
@@ -197,11 +213,14 @@ class CudaOps : public DecoderOps {
   cudaStream_t stream_;
   const bool measures_;
   std::vector<int64_t> bytes_;
+  absl::Span<const double> touched_;
+  std::vector<MixtureUse> mixtures_;
 
   // The current step:
   const CudaStepInput* step_ = nullptr;
   // How many of its layers have used each of the context's plans.
   std::vector<uint32_t> attention_turns_;
+  size_t mixture_ = 0;  // the number of the next mixture
 };
 
 }  // namespace millrace::cuda

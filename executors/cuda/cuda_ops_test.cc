@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "executors/cuda/cuda_model.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/layer_request_test_util.h"
 #include "executors/models/model.h"
@@ -165,6 +166,35 @@ TEST(CudaOpsTest, TheBytesOfADecodingStep) {
   }
 }
 
+// Of experts, the weights of those that are touched: as many as were counted, or are expected.
+TEST(CudaOpsTest, TheBytesOfTouchedExperts) {
+  ModelConfig shape = Shape(256, 512, 4, 2, 64, 1000);
+  for (size_t i = 1; i < shape.layers.size(); ++i) {  // the first is dense
+    shape.layers[i].feed_forward =
+        ExpertsFeedForward{.size = 512, .router = {.experts = 8, .chosen = 2}};
+  }
+  ShapesPlacer placer(shape, kernels::Type::kBf16);
+  const auto model = LoadModel(shape, shape.context_length, placer);
+  CheckOk(model.status());
+  const StepBuffers buffers{.max_logit_rows = 256};
+  const CudaOpsContext context = ContextOf(placer.weights, buffers, shape);
+  const int64_t expert = 3 * 256 * 512 * 2;
+  const std::vector<MixtureUse> mixtures = DescribeMixtures(**model, context);
+  ASSERT_EQ(mixtures.size(), 2u);
+  for (const MixtureUse& mixture : mixtures) {
+    EXPECT_EQ(mixture.experts, 8);
+    EXPECT_EQ(mixture.expert_bytes, expert);
+    EXPECT_EQ(mixture.touched, 0);
+  }
+  const auto bytes = [&](const std::vector<double>& touched) {
+    const std::vector<int64_t> kernels = DecodeBytes(**model, context, 1, 100, touched);
+    return std::accumulate(kernels.begin(), kernels.end(), int64_t{0});
+  };
+  EXPECT_EQ(bytes({}), bytes({2, 2}));  // a token's
+  EXPECT_EQ(bytes({8, 2}) - bytes({2, 2}), 6 * expert);
+  EXPECT_EQ(bytes({2, 2.5}) - bytes({2, 2}), expert / 2);
+}
+
 // A plan for each window of the layers, and of the pages what the window shows.
 TEST(CudaOpsTest, WindowsHavePlansOfTheirOwn) {
   ModelConfig shape = Shape(4096, 14336, 32, 8, 128, 128256);
@@ -226,6 +256,47 @@ TEST(CudaOpsTest, NoStepTakesMoreActivationsThanTheLargest) {
           ASSERT_LE(bytes(rows, 1), largest)
               << shape.hidden_size << " wide, " << rows << " of " << most << " rows";
         }
+      }
+    }
+  }
+}
+
+// Experts with scales of blocks keep BF16 for small tiles and FP8 for large ones, so a step may take
+// more than one of more tokens. The largest steps know where tiles grow.
+TEST(CudaOpsTest, NoStepOfAMixtureTakesMoreThanTheDryRun) {
+  for (const auto& [experts, chosen] : {std::pair(128, 8), {160, 8}, {60, 4}, {8, 2}}) {
+    ModelConfig shape = Shape(2048, 768, 16, 4, 128, 1000);
+    for (LayerConfig& layer : shape.layers) {
+      layer.feed_forward =
+          ExpertsFeedForward{.size = 768, .router = {.experts = experts, .chosen = chosen}};
+    }
+    ShapesPlacer placer(shape, kernels::Type::kFp8);
+    const auto model = LoadModel(shape, shape.context_length, placer);
+    CheckOk(model.status());
+    for (CudaLinear& linear : placer.weights.linears) {
+      if (!linear.grouped.has_value()) continue;
+      linear.input = kernels::Scaling::kTokenGroup;
+      linear.grouped->scaling = kernels::WeightScaling::kBlock;
+    }
+    for (const int most : {40, 64, 100, 128, 300}) {
+      const StepLimits limits{.max_num_seqs = 8,
+                              .max_num_batched_tokens = most,
+                              .max_model_len = 512,
+                              .num_blocks = 0,
+                              .block_size = 16,
+                              .vocab_size = 1000};
+      const absl::StatusOr<size_t> largest = DryRun(**model, shape, limits, placer.weights);
+      CheckOk(largest.status());
+      const StepBuffers buffers{.max_logit_rows = StepBuffers::MaxLogitRows(limits)};
+      const CudaOpsContext context = ContextOf(placer.weights, buffers, shape);
+      for (int tokens = 1; tokens <= most; ++tokens) {
+        CudaStepInput step;
+        step.rows = 1;
+        step.tokens = step.wanted = step.max_row_tokens = tokens;
+        const absl::StatusOr<size_t> bytes = ActivationBytes(**model, context, step);
+        CheckOk(bytes.status());
+        ASSERT_LE(*bytes, *largest)
+            << experts << " experts, " << tokens << " of " << most << " tokens";
       }
     }
   }
@@ -341,7 +412,7 @@ TEST(CudaOpsTest, RefusesEncoders) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("bert, is an encoder; allowed"));
 }
 
-// What the norm that follows cannot add is a launch of its own.
+// Addends that the norm's kernel cannot add are added by a launch of their own.
 TEST(CudaOpsTest, TheNormAddsFactorsAndBiasesButNotNorms) {
   for (const bool has_bias : {false, true}) {
     Layer layer(kernels::Type::kBf16);

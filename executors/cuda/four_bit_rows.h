@@ -20,7 +20,7 @@ struct FourBitRows {
   int64_t rows;
   uint8_t* arena;
 
-  // The address of their tiles.
+  // Returns the address of their tiles.
   uint8_t* out() const;
 };
 

@@ -17,7 +17,8 @@ int64_t ScaleCount(kernels::Scaling scaling, int64_t stride, int tokens);
 int64_t BytesOf(const kernels::Activation& x, int tokens);
 int64_t BytesOf(const kernels::Weight& weight);
 int64_t BytesOf(const kernels::sm90::GroupedWeight& weight);
-// For an input row: the plain input, or the residual, its addend, the sum and the norm.
+// Returns the bytes of an input row: the plain input, or the residual, its addend, the sum and the
+// norm.
 int64_t BytesOf(const kernels::InputRow& row);
 
 }  // namespace millrace::cuda

@@ -95,7 +95,7 @@ TEST_F(PackedRowsTest, RowsHaveTheReadersValues) {
     const OpenedModel model = Open({.quantization = scheme, .scale_type = type});
     const PackedReader gate = Reader(model, "ffn_gate"), up = Reader(model, "ffn_up");
     const PackedReader* const parts[] = {&gate, &up};
-    // What two ranks' shares would be, and all.
+    // All columns, and columns that the shares of two ranks could have.
     for (const Interval& columns : {Interval{0, kHidden}, {128, 128}, {32, 96}}) {
       const std::optional<FourBitFormat> format = FormatOf(parts, columns);
       ASSERT_TRUE(format.has_value());

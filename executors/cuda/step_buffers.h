@@ -79,7 +79,7 @@ class StepLane {
  public:
   static absl::StatusOr<StepLane> Make(const StepLimits& limits);
 
-  // Pinned memory with capacity for the words of any plan.
+  // Returns pinned memory with capacity for the words of any plan.
   int32_t* host_words() const { return host_.As<int32_t>(); }
 
   const int32_t* device_words() const { return device_.As<int32_t>(); }

@@ -1,4 +1,4 @@
-// Which types of a model's files the device's kernels read.
+// Maps types of a model's files to those that the device's kernels read.
 #ifndef MILLRACE_EXECUTORS_CUDA_STORED_TYPE_H_
 #define MILLRACE_EXECUTORS_CUDA_STORED_TYPE_H_
 

@@ -19,7 +19,6 @@
 #include "formats/float16.h"
 #include "formats/model_config.h"
 #include "kernels/weights/dequantize.h"
-#include "kernels/weights/fill.h"
 #include "kernels/weights/quantize_weights.h"
 #include "kernels/weights/split_blocks.h"
 
@@ -30,6 +29,7 @@ namespace {
 // memory small, which takes long to get. An H200's machine with 16 cores, 3 GB in the page cache: 8
 // threads with pieces of 8 MiB 5.2 GB/s, 16 with 4 MiB 7.5, with 2 MiB 8.5 (11 without hashing).
 constexpr int64_t kPieceBytes = 2 << 20;  // of the file; more where 128 rows have more
+constexpr int64_t kMostMapped = int64_t{1} << 30;  // bytes
 constexpr int kThreads = 16;
 constexpr int kSlots = 2;  // of a thread: one is being read while the other's is copied
 
@@ -398,6 +398,7 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
     }
   }
   std::atomic<size_t> next = 0;
+  std::atomic<int64_t> mapped = 0;  // bytes read through the mapping of the file
   std::mutex mutex;
   absl::Status failure;
   const auto read = [&] {
@@ -406,7 +407,16 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
     while (status.ok()) {
       const size_t index = next++;
       if (index >= pieces.size()) break;
-      status = reader.Place(pieces[index], &(*digests)[index]);
+      const WeightPiece& piece = pieces[index];
+      status = reader.Place(piece, &(*digests)[index]);
+      // Packed and scattered tensors are not read from the file but seen in its mapping, which is
+      // not to grow to the whole file. Pages that another thread still reads come back by
+      // themselves.
+      const TensorInfo& tensor = *piece.part->tensor;
+      if (!IsPacked(tensor.type) && !tensor.scattered.has_value()) continue;
+      const int64_t bytes = (piece.end - piece.begin) * RowBytes(tensor);
+      const int64_t before = mapped.fetch_add(bytes);
+      if (before / kMostMapped != (before + bytes) / kMostMapped) source.DropPages();
     }
     if (status.ok()) status = reader.Close();
     if (!status.ok()) next = pieces.size();  // the others read no more either
@@ -417,57 +427,6 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(read);
   for (std::thread& thread : threads) thread.join();
   return failure;
-}
-
-absl::Status DrawWeights(const std::vector<PendingMatrix>& matrices, uint8_t* arena) {
-  DeviceMemory bf16;
-  DeviceMemory four_bit;
-  uint64_t seed = 0;
-  for (const PendingMatrix& matrix : matrices) {
-    if (matrix.four_bit.has_value()) {
-      const int64_t rows = RoundUp(matrix.rows, kRowMultiple);
-      const size_t bytes = FourBitStagingBytes(rows, matrix.stride);
-      if (four_bit.bytes() < bytes) {
-        MILLRACE_ASSIGN_OR_RETURN(four_bit, DeviceMemory::Allocate(bytes, "dummy weights"));
-      }
-      MILLRACE_RETURN_IF_ERROR(ToStatus(
-          TileDrawn({&matrix, 0, rows, arena}, ++seed, four_bit.data(), nullptr), "dummy weights"));
-      continue;
-    }
-    kernels::FillArgs fill{.out = arena + matrix.data_offset,
-                           .type = matrix.type,
-                           .rows = matrix.rows,
-                           .columns = matrix.columns,
-                           .stride = matrix.stride,
-                           .seed = ++seed};
-    if (matrix.stored_fp8) {
-      fill.low = -448;
-      fill.high = 448;
-    }
-    const bool quantized = matrix.type == kernels::Type::kFp8 && !matrix.stored_fp8;
-    if (quantized) {
-      const size_t bytes = 2 * matrix.rows * matrix.stride;
-      if (bf16.bytes() < bytes) {
-        MILLRACE_ASSIGN_OR_RETURN(bf16, DeviceMemory::Allocate(bytes, "dummy weights"));
-      }
-      fill.out = bf16.data();
-      fill.type = kernels::Type::kBf16;
-    }
-    MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchFill(fill, nullptr), "dummy weights"));
-    if (!quantized) continue;
-    MILLRACE_RETURN_IF_ERROR(
-        ToStatus(kernels::LaunchQuantizeWeights(
-                     {.source = bf16.As<kernels::Bf16>(),
-                      .rows = matrix.rows,
-                      .stride = matrix.stride,
-                      .out = arena + matrix.data_offset,
-                      .scaling = matrix.scaling,
-                      .scales = reinterpret_cast<float*>(arena + matrix.scales_offset)},
-                     nullptr),
-                 "dummy weights"));
-  }
-  // The staging memory goes: whoever uses it must be done.
-  return ToStatus(cudaDeviceSynchronize(), "dummy weights");
 }
 
 }  // namespace millrace::cuda

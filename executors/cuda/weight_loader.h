@@ -46,6 +46,7 @@ struct PendingMatrix {
   std::vector<float> host_scales;  // of stored_fp8, of all ranks
   std::vector<float> rank_scales;  // of them, the rank's
   std::optional<float> input_scale;
+  std::vector<float> row_factors;  // [rows], of drawn elements; empty: all 1
 };
 
 // The rows [begin, end) of a part, or of all parts where they are interleaved: one thread's work at
@@ -67,23 +68,23 @@ struct KeptRows {
 };
 KeptRows Kept(const WeightPiece& piece);
 
-// The rank's share of each part's rows.
+// Returns the rank's share of each part's rows.
 std::vector<Share> RowShares(const PendingMatrix& matrix);
 
-// The rank's scales, in its matrix's layout, of host_scales.
+// Returns the rank's scales, in its matrix's layout, of host_scales.
 std::vector<float> RankScales(const PendingMatrix& matrix);
 
-// The rank's share of all rows of an interleaved matrix.
+// Returns the rank's share of all rows of an interleaved matrix.
 Share InterleavedRows(const Share& rows);
 
 size_t ElementBytes(kernels::Type type);
-// The matrix's bytes on the device, without its scales.
+// Returns the matrix's bytes on the device, without its scales.
 size_t BytesOf(const PendingMatrix& matrix);
 // Returns whether a tensor of the type is made of others (formats/packed_weight.h).
 inline bool IsPacked(TensorType type) {
   return type == TensorType::kInt4x32 || type == TensorType::kInt4x128;
 }
-// The bytes of a row as the file has it; of a packed weight of its codes.
+// Returns the bytes of a row as the file has it; of a packed weight of its codes.
 int64_t RowBytes(const TensorInfo& tensor);
 
 // Cuts all rows of all matrices, the same on every rank. Pointers are into `matrices`.
@@ -95,6 +96,7 @@ absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPie
                          uint8_t* arena, std::vector<Sha256Digest>* digests);
 
 // Draws each matrix, in its place in `arena`, from a seed of its own: 1, 2, 3 …
+// Rows with a factor have seeds of their own.
 absl::Status DrawWeights(const std::vector<PendingMatrix>& matrices, uint8_t* arena);
 
 }  // namespace millrace::cuda

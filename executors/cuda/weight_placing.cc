@@ -1,4 +1,5 @@
-// What CudaWeightPlacer notes of each weight that it is asked for.
+// CudaWeightPlacer's first half: decides the form and the place of each weight that a model asks
+// for. weight_loader.h fills these places.
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "executors/cuda/packed_rows.h"
 #include "executors/cuda/stored_type.h"
 #include "executors/cuda/weights.h"
+#include "executors/weights/dummy_router.h"
 #include "executors/weights/shares.h"
 #include "kernels/weights/split_blocks.h"
 
@@ -399,6 +401,12 @@ absl::StatusOr<VectorId> CudaWeightPlacer::Vector(const std::string& name, const
   return static_cast<VectorId>(vectors_.size() - 1);
 }
 
+void CudaWeightPlacer::SkewRouter(PendingMatrix& matrix) {
+  const int experts = static_cast<int>(matrix.parts[0]->shape[0]);
+  matrix.row_factors = SkewedRouterRows(experts, ChosenExperts(), matrices_.size());
+  matrix.row_factors.resize(matrix.rows, 1.0f);  // with a shared expert's gate
+}
+
 absl::StatusOr<LinearId> CudaWeightPlacer::Router(const RouterNames& names) {
   std::vector<std::string> weights = {names.weight};
   if (names.shared_gate.has_value()) weights.push_back(*names.shared_gate);
@@ -413,6 +421,7 @@ absl::StatusOr<LinearId> CudaWeightPlacer::Router(const RouterNames& names) {
     if (!options_.dummy) linear.correction = checkpoint_.Floats(*tensor);
   }
   if (options_.dummy) std::fill(linear.file_bias.begin(), linear.file_bias.end(), 0.0f);
+  if (options_.skewed_routers) SkewRouter(matrices_[index]);
   linear.bias = linear.file_bias;
   linear.bias_offset = Reserve(linear.bias);
   linear.correction_offset = Reserve(linear.correction);

@@ -202,7 +202,7 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
                                       const std::vector<WeightPiece>& pieces,
                                       const std::vector<Sha256Digest>& digests) const {
   Sha256 hasher;
-  hasher.Update(StrCat(options_.dummy ? "dummy " : "",
+  hasher.Update(StrCat(options_.dummy ? "dummy " : "", options_.skewed_routers ? "skewed " : "",
                        options_.quantize_fp8    ? "fp8"
                        : options_.quantize_int4 ? "int4"
                                                 : "",

@@ -73,11 +73,12 @@ struct CudaWeights {
 };
 
 struct WeightOptions {
-  bool quantize_fp8 = false;   // layers' linears to FP8, a scale an output channel, on the way
-  bool quantize_int4 = false;  // layers' linears of floats to four bits, by groups of 32
-  bool four_bit = true;        // linears may have a four-bit form: the grouped linear runs
-  bool quantize_head = false;  // the vocabulary head to FP8, a scale a 128x128 block, on the way
-  bool dummy = false;          // weights are drawn on the device, nothing is read
+  bool quantize_fp8 = false;    // layers' linears to FP8, a scale an output channel, on the way
+  bool quantize_int4 = false;   // layers' linears of floats to four bits, by groups of 32
+  bool four_bit = true;         // linears may have a four-bit form: the grouped linear runs
+  bool quantize_head = false;   // the vocabulary head to FP8, a scale a 128x128 block, on the way
+  bool dummy = false;           // weights are drawn on the device, nothing is read
+  bool skewed_routers = false;  // drawn routers load some experts more than others
 };
 
 // Only notes what is asked for, until Finish has threads read each tensor once, into pinned memory;
@@ -106,13 +107,14 @@ class CudaWeightPlacer : public DecoderPlacer {
                                    const Shard& shard) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
 
-  // The weights that were asked for so far, without data and plans: for a dry run. Touches no
-  // device.
+  // Returns the weights that were asked for so far, without data and plans: for a dry run. Touches
+  // no device.
   CudaWeights Shapes() const { return Describe(nullptr); }
   // The bytes that the weights asked for so far take on the device.
   size_t bytes() const { return bytes_; }
 
-  // Once, at the end. The device is the calling thread's.
+  // Loads all weights that were asked for onto the calling thread's device. Called once, at the
+  // end.
   absl::StatusOr<CudaWeights> Finish(kernels::LinearPlanner& planner);
 
  private:
@@ -132,6 +134,8 @@ class CudaWeightPlacer : public DecoderPlacer {
                                                      const Share& columns) const;
   void UniteFormats(std::vector<PendingMatrix>& experts) const;
   int ChosenExperts() const;
+  // Gives a drawn router's rows their factors, by a seed of its own.
+  void SkewRouter(PendingMatrix& matrix);
   absl::StatusOr<size_t> PlaceTable(const std::string& name, kernels::WeightScaling quantized);
   absl::StatusOr<LinearId> LayerLinear(const std::vector<std::string>& names, const Shard& shard,
                                        Role role);
@@ -139,7 +143,7 @@ class CudaWeightPlacer : public DecoderPlacer {
   size_t Reserve(size_t bytes);
   absl::Status DrawNorms(const CudaWeights& weights) const;
   absl::Status UploadSmall(CudaWeights& weights) const;
-  // Where the weights lie in `arena`, without plans.
+  // Returns the weights' addresses in `arena`, without plans.
   CudaWeights Describe(uint8_t* arena) const;
   absl::Status MakePlans(CudaWeights& weights, kernels::LinearPlanner& planner) const;
   absl::Status ReadKvScales(CudaWeights& weights) const;
@@ -181,7 +185,7 @@ class CudaWeightPlacer : public DecoderPlacer {
     std::vector<float> correction = {};  // or nothing
     size_t correction_offset = 0;
   };
-  // Where the linear lies in `arena`, without a plan.
+  // Returns the linear's address in `arena`, without a plan.
   CudaLinear Describe(const PendingLinear& pending, uint8_t* arena) const;
   // Reserves a place for the numbers, if there are any.
   size_t Reserve(const std::vector<float>& values);

@@ -23,9 +23,9 @@ inline constexpr int64_t kFakeBytesPerToken = 1024;
 // alone.
 Token FakeToken(const SamplingParams& sampling, int32_t position, Token previous);
 
-// A step takes step_us + token_us * (its input tokens), from the end of the previous step
-// or from its submission, whichever is later. The schedule is absolute, so that a late wake-up does
-// not slow the next step.
+// Loads an executor without a model. A step takes step_us + token_us * (its input tokens), from the
+// end of the previous step or from its submission, whichever is later. The schedule is absolute, so
+// that a late wake-up does not slow the next step.
 //
 // Fault points, armed by tests (base/fault_points.h):
 //   fake.row_error     the step's first row fails alone

@@ -1,6 +1,6 @@
-// The words in which *_simd.inc is written, in AVX2: sixteen floats are two registers. The sums of
-// a register's floats are added in AVX-512's order (avx512_math.h), so both give the same bits.
-// Everything is static, so that no other file can link to it.
+// The operations in which *_simd.inc is written, in AVX2: sixteen floats are two registers. The
+// sums of a register's floats are added in AVX-512's order (avx512_math.h), so both give the same
+// bits. Everything is static, so that no other file can link to it.
 #ifndef MILLRACE_EXECUTORS_HOST_AVX2_MATH_H_
 #define MILLRACE_EXECUTORS_HOST_AVX2_MATH_H_
 
@@ -50,11 +50,11 @@ static inline Floats Fms(Floats a, Floats b, Floats c) {
 static inline Floats Fnma(Floats a, Floats b, Floats c) {
   return {_mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi)};
 }
-// a * b, and of even lanes - c, of odd ones + c.
+// Returns a * b - c in even lanes, and a * b + c in odd ones.
 static inline Floats FmaSubAdd(Floats a, Floats b, Floats c) {
   return {_mm256_fmaddsub_ps(a.lo, b.lo, c.lo), _mm256_fmaddsub_ps(a.hi, b.hi, c.hi)};
 }
-// The second operand where one is a NaN.
+// Returns the larger operand, and the second one where either is a NaN.
 static inline Floats Max(Floats a, Floats b) {
   return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
 }
@@ -65,12 +65,12 @@ static inline Floats Abs(Floats x) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   return {_mm256_andnot_ps(sign, x.lo), _mm256_andnot_ps(sign, x.hi)};
 }
-// To the nearest whole number, ties to even.
+// Rounds to the nearest whole number, ties to even.
 static inline Floats Round(Floats x) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(x.lo, kNearest), _mm256_round_ps(x.hi, kNearest)};
 }
-// x * 2^n of whole n from -126 to 127.
+// Returns x * 2^n for whole n from -126 to 127.
 static inline Floats TimesPower(Floats x, Floats n) {
   const auto power = [](__m256 of) {
     const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(of), _mm256_set1_epi32(127));
@@ -83,17 +83,17 @@ static inline Floats SwapPairs(Floats x) {
   return {_mm256_permute_ps(x.lo, 0xb1), _mm256_permute_ps(x.hi, 0xb1)};
 }
 
-// By one of immintrin.h's _CMP_*.
+// Compares by one of immintrin.h's _CMP_*.
 template <int kPredicate>
 static inline Mask Compare(Floats a, Floats b) {
   return {_mm256_cmp_ps(a.lo, b.lo, kPredicate), _mm256_cmp_ps(a.hi, b.hi, kPredicate)};
 }
-// a where a lane's mask is set, else b.
+// Returns a where a lane's mask is set, else b.
 static inline Floats Choose(Mask mask, Floats a, Floats b) {
   return {_mm256_blendv_ps(b.lo, a.lo, mask.lo), _mm256_blendv_ps(b.hi, a.hi, mask.hi)};
 }
 
-// The lanes whose index is in [first, end).
+// Returns the lanes whose index is in [first, end).
 static inline Mask Lanes(int first, int end) {
   const __m256i lo = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i hi = _mm256_add_epi32(lo, _mm256_set1_epi32(8));
@@ -114,13 +114,14 @@ static inline void StoreMasked(float* to, Mask mask, Floats x) {
   _mm256_maskstore_ps(to, _mm256_castps_si256(mask.lo), x.lo);
   _mm256_maskstore_ps(to + 8, _mm256_castps_si256(mask.hi), x.hi);
 }
-// A bit a lane.
+// Returns a bit for each lane.
 static inline unsigned Bits(Mask mask) {
   return static_cast<unsigned>(_mm256_movemask_ps(mask.lo)) |
          static_cast<unsigned>(_mm256_movemask_ps(mask.hi)) << 8;
 }
 
-// The first eight floats from there on, or as many of them as `count` says, each in two lanes.
+// Returns the first eight floats from there on, or as many of them as `count` says, each in two
+// lanes.
 static inline Floats LoadTwice(const float* from, int count) {
   const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256 x = _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lanes));
@@ -135,14 +136,14 @@ static inline Floats LoadHalves(const uint8_t* from) {
   return {LoadHalves8(from), LoadHalves8(from + 16)};
 }
 
-// float16, to the nearest.
+// Stores float16, rounded to the nearest.
 static inline void StoreHalves(uint16_t* to, Floats x) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(x.lo, kNearest));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 8), _mm256_cvtps_ph(x.hi, kNearest));
 }
 
-// BF16, to the nearest, ties to even; a NaN stays one.
+// Stores BF16, rounded to the nearest, ties to even; a NaN stays one.
 static inline void StoreBf16(uint16_t* to, Floats x) {
   const auto rounded = [](__m256 of) {
     const __m256i bits = _mm256_castps_si256(of);
@@ -157,7 +158,7 @@ static inline void StoreBf16(uint16_t* to, Floats x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 8), rounded(x.hi));
 }
 
-// Sixteen values of up to 127 to the nearest int8, ties to even. Returns their sum.
+// Stores values of up to 127 as int8, rounded to the nearest, ties to even. Returns their sum.
 static inline int StoreBytes(int8_t* to, Floats x) {
   const __m256i lo = _mm256_cvtps_epi32(x.lo);
   const __m256i hi = _mm256_cvtps_epi32(x.hi);
@@ -173,7 +174,7 @@ static inline int StoreBytes(int8_t* to, Floats x) {
   return _mm_cvtsi128_si32(four);
 }
 
-// In the order in which _mm512_reduce_add_ps adds.
+// Returns the sum, added in the order of _mm512_reduce_add_ps.
 static inline float ReduceAdd(Floats x) {
   const __m256 eight = _mm256_add_ps(x.hi, x.lo);
   const __m128 four = _mm_add_ps(_mm256_extractf128_ps(eight, 1), _mm256_castps256_ps128(eight));

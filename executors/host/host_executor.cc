@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "executors/host/slots.h"
@@ -28,6 +29,10 @@ class HostExecutor : public Executor {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());
     MILLRACE_RETURN_IF_ERROR(checker_.Check(plan));
     return worker_.Submit(std::move(plan));
+  }
+
+  absl::StatusOr<std::vector<MixtureUse>> MixtureUses() const override {
+    return model_->mixture_uses();
   }
 
   std::optional<StepResult> Poll() override { return worker_.Poll(); }

@@ -3,6 +3,7 @@
 #define MILLRACE_EXECUTORS_HOST_HOST_EXECUTOR_H_
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -27,11 +28,15 @@ class HostModel {
   // failed, like a device.
   virtual absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) = 0;
 
-  // For an encoder: the embeddings of the last Run's rows, [rows, info().limits.embedding_size].
+  // Returns an encoder's embeddings of the last Run's rows, [rows, info().limits.embedding_size].
   virtual absl::Span<const float> embeddings() const { return {}; }
 
-  // Called once, before destruction. Returns whether a thread of the model has not come back from a
-  // Run that failed. Then the model and the input of that Run are leaked, since it may use them.
+  // Executor::MixtureUses.
+  virtual std::vector<MixtureUse> mixture_uses() const { return {}; }
+
+  // Returns whether a thread of the model has not come back from a Run that failed. Called once,
+  // before destruction. If so, the model and the input of that Run are leaked, since the thread may
+  // use them.
   virtual bool Hangs() { return false; }
 };
 

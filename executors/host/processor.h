@@ -14,7 +14,7 @@ enum class InstructionSet : int8_t {
   kAvx512Bf16,  // that with AVX-512 BF16
 };
 
-// The largest that this machine runs.
+// Returns the largest instruction set that this machine runs.
 InstructionSet BestInstructionSet();
 
 // Cores that this process may use, at least one.

@@ -23,7 +23,7 @@ struct SampleRequest {
   const TokenCounts* counts = nullptr;  // of the tokens before `position`; set if params penalize
 };
 
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
+// Computes Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
 std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // Returns a uniform number in [0, 1), a function of its arguments alone: Philox with the seed as

@@ -25,7 +25,7 @@ struct SamplingKernels {
   int (*count_above)(const float* x, int count, float value);
 };
 
-// The table of the largest instruction set that this machine runs.
+// Returns the table of the largest instruction set that this machine runs.
 const SamplingKernels& BestSamplingKernels();
 
 // One table an instruction set. AVX2's and AVX-512's give the same bits.

@@ -25,7 +25,7 @@ absl::StatusOr<AnyModel> LoadAnyModel(const ModelConfig& config, int max_model_l
   return LoadModel(config, max_model_len, placer);
 }
 
-// The kv heads of each layer's pages on this rank.
+// Returns the kv heads of each layer's pages on this rank.
 inline int32_t KvHeads(const AnyModel& model) {
   return std::visit([](const auto& kind) { return kind->kv_heads(); }, model);
 }

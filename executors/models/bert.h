@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// `config.encoder` is set. The weights are asked of `placer`.
+// Loads an encoder, whose weights `placer` places. Requires config.encoder.
 absl::StatusOr<std::unique_ptr<Encoder>> LoadBert(const ModelConfig& config, EncoderPlacer& placer);
 
 }  // namespace millrace

@@ -11,8 +11,9 @@
 
 namespace millrace {
 
-// Tensor names are GGUF's. UNIMPLEMENTED, naming the layer, for one that no decoder here has: norms
-// of the sum of the residual and what a block adds, or a feed-forward network without a gate.
+// Loads a decoder, whose weights `placer` places by GGUF's tensor names. UNIMPLEMENTED, naming the
+// layer, for layers that no decoder here has: norms of the sum of the residual and what a block
+// adds, or a feed-forward network without a gate.
 absl::StatusOr<std::unique_ptr<Model>> LoadDecoder(const ModelConfig& config, int max_model_len,
                                                    DecoderPlacer& placer);
 

@@ -21,14 +21,14 @@ struct EncoderReference {
 // error.
 EncoderReference ReadEncoderReference();
 
-// One step with a row for each text, in slots and blocks that nobody else uses.
+// Returns a step with a row for each text, in slots and blocks that nobody else uses.
 StepPlan TextsPlan(const std::vector<std::vector<Token>>& texts, int block_size, StepId id);
 
 // The texts' embeddings, of one step. Ends the program on an error.
 using Embeddings = std::vector<std::vector<float>>;
 Embeddings Embed(Executor& executor, const std::vector<std::vector<Token>>& texts, StepId id = 1);
 
-// The largest difference from a list of numbers, over the largest of these.
+// Returns the largest difference from a list of numbers, over the largest of these.
 double EmbeddingError(const std::vector<float>& embedding, const Json& reference);
 
 // A twin that is not what it should be.
@@ -37,8 +37,8 @@ struct EncoderMutant {
   TwinFault fault = TwinFault::kNone;
   std::string change;
 };
-// After each of its mutations and faults, pooled otherwise, and of another length (which last is
-// the same as a GGUF file).
+// Returns the twin after each of its mutations and faults, with another pooling, and with another
+// length (which a GGUF file does not change).
 std::vector<EncoderMutant> EncoderMutants(const FamilyTwin& twin);
 
 }  // namespace millrace

@@ -63,7 +63,7 @@ TEST_F(EncodersTest, AreWhatTransformersMakesOfThem) {
         const double error =
             EmbeddingError(Embed(*precise, {reference_.prompt})[0], expected["embedding"]);
         EXPECT_LT(error, kTolerance);
-        RecordProperty(StrCat(twin.name, i),  // for README.md's table: --gtest_output=xml
+        RecordProperty(StrCat(twin.name, i),  // for docs/accuracy.md's tables: --gtest_output=xml
                        StrCat(error, " ", rounded, " ", half_kv));
       }
     }

@@ -73,7 +73,7 @@ TEST_F(FamiliesTest, AreWhatTransformersMakesOfThem) {
         EXPECT_TRUE(float_kv || result.quantized || result.half_kv_error < kHalfKvTolerance)
             << result.name << " " << result.half_kv_error;
         EXPECT_TRUE(result.same) << result.name;
-        // For README.md's table: --gtest_output=xml.
+        // For docs/accuracy.md's tables: --gtest_output=xml.
         RecordProperty(StrCat(result.name, float_kv ? "_float32" : "_float16"),
                        StrCat(result.error, " ", result.half_kv_error));
       }

@@ -31,14 +31,14 @@ struct FamilyReference {
 // error.
 FamilyReference ReadFamilyReference();
 
-// The log-probabilities of the prompt's tokens but the first, on an executor of which nothing is in
-// use, fed `chunk` tokens a step.
+// Returns the log-probabilities of the prompt's tokens but the first, on an executor of which
+// nothing is in use, fed `chunk` tokens a step.
 std::vector<float> PromptLogprobs(Executor& executor, const std::vector<Token>& prompt, int chunk);
 
-// The same of the reference's prompt, fed whole, and then the log-probabilities of all of the
-// vocabulary behind each of its rows' positions: their logits, but for what is the same for a whole
-// row. The executor takes a sequence more than the vocabulary has tokens, and as many tokens a step
-// as it has; its blocks have 16.
+// Returns PromptLogprobs of the reference's prompt, fed whole, and then the log-probabilities of
+// all of the vocabulary behind each of its rows' positions: their logits, but for what is the same
+// for a whole row. The executor takes a sequence more than the vocabulary has tokens, and as many
+// tokens a step as it has; its blocks have 16.
 std::vector<float> TwinLogprobs(Executor& executor, const FamilyReference& reference);
 
 // Loads the model of a folder or a file, for sequences of up to max_model_len positions, or if that

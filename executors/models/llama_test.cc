@@ -228,7 +228,7 @@ TEST_F(LlamaTest, RanksOfQuantizedWeightsAreOneModel) {
   }
 }
 
-// The README of executors/cpu has these errors.
+// docs/accuracy.md has these errors.
 TEST_F(LlamaTest, FloatWeightsAreQuantizedAtTheErrorThatIsSaid) {
   for (const char* architecture : {"llama", "qwen3"}) {
     for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBf16}) {

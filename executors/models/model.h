@@ -14,10 +14,10 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // The kv heads of each layer's pages on this rank.
+  // Returns the kv heads of each layer's pages on this rank.
   virtual int32_t kv_heads() const = 0;
 
-  // One step, from the input's tokens to its samples.
+  // Computes one step, from the input's tokens to its samples.
   virtual void Forward(DecoderOps& ops, const StepInput& input) const = 0;
 };
 

@@ -14,23 +14,24 @@
 
 namespace millrace {
 
-// The rank's heads of an attention layer with these weights.
+// Returns the rank's heads of an attention layer with these weights.
 absl::StatusOr<HeadShares> ShareHeads(const WeightPlacer& placer, const AttentionSpec& spec,
                                       const std::vector<std::string>& qkv,
                                       const std::string& output);
 
-// The linears of q, k and v and of the output on a rank with these heads.
+// Return the shards of the qkv linear and of the output linear on a rank with these heads.
 Shard QkvShard(const HeadShares& heads, int head_size);
 Shard OutputShard(const HeadShares& heads, int head_size);
 
-// The rank's share of the `size` values between the linears `up` and `down`.
+// Returns the rank's share of the `size` values between the linears `up` and `down`.
 absl::StatusOr<Share> ShareFeedForward(const WeightPlacer& placer, int size,
                                        const std::vector<std::string>& up, const std::string& down);
 
-// `rope`, one of the config's, in a server of sequences of up to `max_model_len` positions.
+// Returns `rope`, one of the config's, for a server of sequences of up to `max_model_len`
+// positions.
 RopeSpec RopeSpecOf(const RopeConfig& rope, int max_model_len);
 
-// The attention of each layer, in a server of sequences of up to `max_model_len` positions.
+// Returns the attention of each layer, in a server of sequences of up to `max_model_len` positions.
 std::vector<AttentionSpec> AttentionSpecs(const ModelConfig& config, int max_model_len);
 
 struct AttentionWeights {
@@ -79,7 +80,7 @@ class PartLoader {
   absl::StatusOr<Ends> OutsideLayers();
 
  private:
-  // A gated network of `size`, whose tensors' names end in `suffix`.
+  // Loads a gated network of `size`, whose tensors' names end in `suffix`.
   absl::StatusOr<GatedWeights> Gated(int layer, int size, bool fused, const char* suffix);
   absl::StatusOr<MixtureWeights> Experts(int layer, const ExpertsFeedForward& ffn);
 

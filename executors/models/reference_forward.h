@@ -13,13 +13,14 @@
 
 namespace millrace {
 
-// The log-probabilities, log softmax(logits)[token], of the tokens but the first by the model of a
-// file or folder. Weights are dequantized (FP8 ones by their scales), nothing else is ever rounded.
-// Takes a second or so a million weights and a hundred tokens: for tiny models. Ends the program on
-// an error.
+// Returns the log-probabilities, log softmax(logits)[token], of the tokens but the first by the
+// model of a file or folder. Weights are dequantized (FP8 ones by their scales), nothing else is
+// ever rounded. Takes a second or so a million weights and a hundred tokens: for tiny models. Ends
+// the program on an error.
 std::vector<double> ReferenceLogprobs(const std::string& path, absl::Span<const Token> tokens);
 
-// The largest difference; infinite where one is not a number, or the lengths are not the same.
+// Returns the largest difference; infinite where one is not a number, or the lengths are not the
+// same.
 template <typename Number, typename Reference>
 double WorstError(const std::vector<Number>& logprobs, const std::vector<Reference>& reference) {
   if (logprobs.size() != reference.size()) return INFINITY;

@@ -14,7 +14,8 @@
 
 namespace millrace::aten {
 
-// what() has LibTorch's call stack in it: the first line says what happened.
+// Makes a status of the first line of what(), which says what happened; LibTorch's call stack
+// follows it.
 inline absl::Status FromException(absl::StatusCode code, const std::exception& error) {
   const std::string_view what = error.what();
   return absl::Status(code, StrCat("LibTorch: ", Printable(what.substr(0, what.find('\n')), 400)));

@@ -1,4 +1,4 @@
-// Which sequences of a step a package runs together.
+// Chooses which sequences of a step a package runs together.
 #ifndef MILLRACE_EXECUTORS_TORCH_LENGTH_GROUPS_H_
 #define MILLRACE_EXECUTORS_TORCH_LENGTH_GROUPS_H_
 

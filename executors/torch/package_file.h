@@ -18,8 +18,8 @@ using PackageCode = torch::inductor::AOTIModelPackageLoader;
 // this LibTorch and this processor. Errors do not name the file. Throws what LibTorch does.
 absl::StatusOr<PackageSpec> CheckPackage(const std::string& path);
 
-// Its code runs in this process, with all its rights. LibTorch unpacks it into a folder in /tmp,
-// which is gone when this returns. Throws what LibTorch does.
+// Loads a package, whose code runs in this process, with all its rights. LibTorch unpacks it into a
+// folder in /tmp, which is gone when this returns. Throws what LibTorch does.
 std::unique_ptr<PackageCode> LoadPackageCode(const std::string& path);
 
 }  // namespace millrace::aten

@@ -11,8 +11,8 @@
 
 namespace millrace::aten {
 
-// A package that scripts/export_package.py made of a module with a KV cache (export_causal_lm says
-// what it is called with). A step runs it once for the decode rows of about a length together,
+// Loads a package that scripts/export_package.py made of a module with a KV cache (export_causal_lm
+// says what it is called with). A step runs it once for the decode rows of about a length together,
 // which have one token each (length_groups.h), and once for each other row. Errors as LoadPackage's
 // (package_model.h).
 absl::StatusOr<std::unique_ptr<HostModel>> LoadPackageLm(const ModelSpec& model,

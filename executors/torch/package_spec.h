@@ -25,7 +25,7 @@ struct PackageSpec {
   std::optional<ModelConfig> causal_lm;
 };
 
-// InvalidArgument or NotFound, naming the field.
+// Reads a package's description. Errors are InvalidArgument or NotFound and name the field.
 absl::StatusOr<PackageSpec> ReadPackageSpec(std::string_view json);
 
 // Checks that this processor has the instruction sets that PyTorch names in a package's

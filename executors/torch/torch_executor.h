@@ -16,7 +16,7 @@ namespace millrace::aten {
 absl::StatusOr<std::unique_ptr<Executor>> LoadTorchExecutor(const ModelSpec& model,
                                                             const TorchSpec& device);
 
-// The same for an AOTInductor package (package_model.h).
+// Loads an AOTInductor package (package_model.h).
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadTorchPackage(const ModelSpec& model,
                                                               const TorchSpec& device);
 

@@ -117,7 +117,7 @@ TEST_F(TorchExecutorTest, FamiliesAreWhatTransformersMakesOfThem) {
     for (const TwinResult& result : results) {
       const double rounded = result.mixture ? kBfloat16MixtureTolerance : kBfloat16Tolerance;
       EXPECT_LT(result.error, bfloat16 ? rounded : kTwinTolerance) << result.name;
-      // For ../models/README.md's table: --gtest_output=xml.
+      // For docs/accuracy.md's tables: --gtest_output=xml.
       RecordProperty(StrCat(result.name, bfloat16 ? "_bfloat16" : "_float32"),
                      StrCat(result.error));
       errors[result.name] = result.error;

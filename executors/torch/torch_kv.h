@@ -20,12 +20,12 @@ struct TorchKv {
   std::vector<at::Tensor> keys;
   std::vector<at::Tensor> values;
 
-  // A whole block, of all layers.
+  // Copies a whole block, in all layers.
   void Copy(const BlockCopy& copy) const;
 };
 
-// As many blocks as fit device.kv_cache_memory, and `more_places` behind them; says in `limits` and
-// `group` what they are. InvalidArgument: not one fits.
+// Allocates as many blocks as fit device.kv_cache_memory, and `more_places` behind them, and
+// describes them in `limits` and `group`. InvalidArgument: not one fits.
 absl::StatusOr<TorchKv> MakeKv(const ModelConfig& config, const TorchSpec& device,
                                at::ScalarType dtype, int64_t more_places, StepLimits* limits,
                                KvGroup* group);

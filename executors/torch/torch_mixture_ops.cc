@@ -67,7 +67,7 @@ LinearInput TorchOps::Mixture(const MixtureWeights& weights, const MixtureSpec& 
                               std::optional<NormId> norm, Consumers consumers) {
   const at::Tensor& x = Values(input);
   const Matrix& router = weights_.Linear(weights.router);
-  // Of each expert, and then of a shared network's gate.
+  // The logits of the experts come first, then that of the shared expert's gate.
   const at::Tensor logits = at::linear(x.to(at::kFloat), router.weight, router.bias);
   const Routes routes =
       RoutesOf(spec.router, logits.narrow(-1, 0, spec.router.experts), router.correction);

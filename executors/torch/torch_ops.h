@@ -70,11 +70,11 @@ class TorchOps : public DecoderOps, public EncoderOps {
   LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
   void Pool(const Residual& hidden, Pooling pooling, bool normalize) override;
 
-  // The tokens of the last Sample, in the order of the input's `samples`, and perhaps older ones
-  // after them.
+  // Returns the tokens of the last Sample, in the order of the input's `samples`, and perhaps older
+  // ones after them.
   absl::Span<const Sampled> sampled() const { return sampler_.sampled(); }
 
-  // The embeddings of the last Pool, [rows, hidden]; nothing before the first one.
+  // Returns the embeddings of the last Pool, [rows, hidden]; nothing before the first one.
   absl::Span<const float> embeddings() const {
     if (!embeddings_.defined()) return {};
     return {embeddings_.const_data_ptr<float>(), static_cast<size_t>(embeddings_.numel())};

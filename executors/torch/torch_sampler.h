@@ -23,8 +23,8 @@ class TorchSampler {
     if (sampled_.size() < requests) sampled_.resize(requests);
   }
 
-  // Row i of `logits`, [rows, vocab], float32 and contiguous, is for requests[which[i]]; rows
-  // beyond `which` are for none. Overwrites the logits.
+  // Samples from logits [rows, vocab], float32 and contiguous. Row i is for requests[which[i]];
+  // rows beyond `which` are ignored. Overwrites the logits.
   void Sample(const at::Tensor& logits, const std::vector<SampleRequest>& requests,
               const std::vector<size_t>& which) {
     float* const values = logits.mutable_data_ptr<float>();
@@ -35,7 +35,7 @@ class TorchSampler {
     });
   }
 
-  // The step's tokens, in the order of its requests, and perhaps older ones after them.
+  // Returns the step's tokens, in the order of its requests, and perhaps older ones after them.
   absl::Span<const Sampled> sampled() const { return sampled_; }
 
  private:

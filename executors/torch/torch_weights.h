@@ -42,7 +42,7 @@ struct TorchWeights {
   Sha256Digest digest{};
 
   const Matrix& Linear(LinearId id) const { return matrices[static_cast<size_t>(id)]; }
-  // The linear of one of the rank's experts, counted from its first.
+  // Returns the linear of one of the rank's experts, counted from its first.
   static LinearId Expert(LinearId id, int64_t expert) {
     return static_cast<LinearId>(static_cast<int64_t>(id) + expert);
   }
@@ -81,18 +81,19 @@ class TorchWeightPlacer : public DecoderPlacer, public EncoderPlacer {
                                    const Shard& shard) override;
   absl::StatusOr<LinearId> Head(const std::string& name) override;
 
-  // The weights. Once, at the end.
+  // Returns the weights. Called once, at the end.
   TorchWeights Finish();
 
  private:
   absl::StatusOr<size_t> Place(const std::vector<std::string>& names, const Shard& shard,
                                at::ScalarType dtype);
   absl::StatusOr<size_t> PlaceTable(const std::string& name);
-  // Float32.
+  // Reads a tensor, or a share of it, as float32.
   absl::StatusOr<at::Tensor> Floats(const std::string& name, const std::optional<Share>& share);
   // Takes the tensor's name, type, shape and bytes into the digest.
   void Hash(const TensorInfo& tensor);
-  // The part's share of rows and `columns` into `out`, [rows.size, columns.size], which is zeros.
+  // Reads the part's share of rows and `columns` into `out`, [rows.size, columns.size], which is
+  // zeros.
   absl::Status Fill(const Checkpoint::Part& part, const Share& columns, const at::Tensor& out);
 
   Checkpoint checkpoint_;

@@ -24,14 +24,14 @@ class Checkpoint {
   const TensorSource& source() const { return source_; }
   bool Has(const std::string& name) const { return source_.FindTensor(name) != nullptr; }
 
-  // [size] in F32, F16 or BF16.
+  // Returns a tensor [size] in F32, F16 or BF16.
   absl::StatusOr<const TensorInfo*> Vector(const std::string& name) const;
 
-  // Its numbers, or those of any tensor of these three types, in one row. The source has data.
+  // Reads the numbers of any tensor of these three types, in one row. Requires a source with data.
   std::vector<float> Floats(const TensorInfo& tensor) const;
 
-  // [out, in] each, at least one, with one `in`, all FP8 or none of them: what a fused linear is
-  // made of.
+  // Returns the tensors of a fused linear: [out, in] each, at least one, with one `in`, all FP8 or
+  // none of them.
   absl::StatusOr<std::vector<const TensorInfo*>> Matrices(
       const std::vector<std::string>& names) const;
 
@@ -45,14 +45,14 @@ class Checkpoint {
   absl::StatusOr<std::vector<Part>> Parts(const std::vector<const TensorInfo*>& tensors,
                                           const Shard& shard) const;
 
-  // The reader of a packed weight; nothing for a tensor that is not made of others.
+  // Returns the reader of a packed weight; nothing for a tensor that is not made of others.
   absl::StatusOr<std::optional<PackedReader>> Packed(const TensorInfo& tensor) const;
 
-  // The tensors that hold a tensor's numbers: itself, unless it is packed.
+  // Returns the tensors that hold a tensor's numbers: itself, unless it is packed.
   std::vector<const TensorInfo*> Stored(const TensorInfo& tensor) const;
 
-  // The bias "<x>.bias" beside the weight "<x>.weight", [out] in F32, F16 or BF16; nullptr where
-  // there is none.
+  // Returns the bias "<x>.bias" beside the weight "<x>.weight", [out] in F32, F16 or BF16; nullptr
+  // where there is none.
   absl::StatusOr<const TensorInfo*> Bias(const std::string& weight) const;
 
   // The biases beside these weights, one behind the other: zeros for a weight that has none, and

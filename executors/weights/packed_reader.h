@@ -24,9 +24,9 @@ struct Interval {
 // the scale and the zero of row n and group g. Thread-safe.
 class PackedReader {
  public:
-  // `source` and `weight` outlive the reader. Checks the numbers on which the order and the zeros
-  // depend, if the source has data. INVALID_ARGUMENT, naming the tensor, where a group does not
-  // have its number of inputs, or a symmetric weight has other zeros.
+  // Opens a packed weight; `source` and `weight` outlive the reader. Checks the numbers on which
+  // the order and the zeros depend, if the source has data. INVALID_ARGUMENT, naming the tensor,
+  // where a group does not have its number of inputs, or a symmetric weight has other zeros.
   static absl::StatusOr<PackedReader> Open(const TensorSource& source, const PackedWeight& weight);
 
   int64_t rows() const { return weight_->rows; }
@@ -34,24 +34,25 @@ class PackedReader {
   int64_t group() const { return weight_->group; }
   TensorType scale_type() const { return weight_->scales->type; }  // F16, BF16 or F32
 
-  // The input that each column reads; empty: column k reads input k (GPTQ's desc_act is off, or
-  // changed nothing).
+  // Returns the input that each column reads; empty: column k reads input k (GPTQ's desc_act is
+  // off, or changed nothing).
   const std::vector<int32_t>& order() const { return order_; }
 
-  // [rows.count][columns.count], each from 0 to 15.
+  // Reads codes, [rows.count][columns.count], each from 0 to 15.
   void ReadCodes(const Interval& rows, const Interval& columns, uint8_t* codes) const;
 
-  // [groups.count] each, of one row. Zeros are whole numbers from 0 to 15.
+  // Read the scales and zeros of one row, [groups.count] each. Zeros are whole numbers from 0 to
+  // 15.
   void ReadScales(int64_t row, const Interval& groups, float* scales) const;
   void ReadZeros(int64_t row, const Interval& groups, float* zeros) const;
 
-  // The elements as blocks of `type`, kInt4x32 or kInt4x128, which hold them without loss (of F32
-  // scales to float32's rounding): [rows.count][RowBytes(type, columns.count)]. columns.begin is a
-  // multiple of the block, and so is group().
+  // Reads the elements as blocks of `type`, kInt4x32 or kInt4x128, which hold them without loss (of
+  // F32 scales to float32's rounding): [rows.count][RowBytes(type, columns.count)]. columns.begin
+  // is a multiple of the block, and so is group().
   void ReadBlocks(TensorType type, const Interval& rows, const Interval& columns,
                   uint8_t* blocks) const;
 
-  // A row in the order of the inputs, [columns()].
+  // Reads a row in the order of the inputs, [columns()].
   void ReadFloats(int64_t row, float* values) const;
 
  private:

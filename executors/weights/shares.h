@@ -32,21 +32,22 @@ struct HeadShares {
 // `kv_unit` kv heads, but for the end of all heads.
 HeadShares DivideHeads(int heads, int kv_heads, int64_t q_unit, int64_t kv_unit, RankSpec rank);
 
-// How many heads, or other groups of `size` elements, fill whole blocks of `block` elements.
+// Returns how many heads, or other groups of `size` elements, fill whole blocks of `block`
+// elements.
 int64_t UnitOf(int64_t size, int64_t block);
 
-// The rows of a share of heads.
+// Returns the rows of a share of heads.
 Share Elements(const Share& heads, int64_t head_size);
 
-// All of `total` elements.
+// Returns the share that is all of `total` elements.
 inline Share Whole(int64_t total) {
   return {.total = total, .begin = 0, .count = total, .size = total};
 }
 
-// The share's elements of values[first .. first + total), and zeros up to its size.
+// Returns the share's elements of values[first .. first + total), and zeros up to its size.
 std::vector<float> Cut(absl::Span<const float> values, int64_t first, const Share& share);
 
-// The same of consecutive parts, one behind the other.
+// Returns the shares' elements of consecutive parts, one behind the other.
 std::vector<float> Cut(absl::Span<const float> values, absl::Span<const Share> shares);
 
 }  // namespace millrace

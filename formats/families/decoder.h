@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-// The tensors that the layers of `config` call for. Shapes, outermost first, with H = hidden_size,
-// D = head_size, F = the feed-forward network's size:
+// Returns the tensors that the layers of `config` call for. Shapes, outermost first, with H =
+// hidden_size, D = head_size, F = the feed-forward network's size:
 //   token_embd.weight, output.weight (unless tied)   [vocab_size, H]
 //   output_norm.weight                               [H]
 //   blk.N.attn_norm.weight, blk.N.ffn_norm.weight (if NormsInput)                     [H]

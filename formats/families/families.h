@@ -36,7 +36,7 @@ MILLRACE_FAMILIES(MILLRACE_DECLARE_FAMILY)
 
 absl::Span<const Family* const> Families();
 
-// The family of this name; nullptr where there is none.
+// Returns the family of this name; nullptr where there is none.
 const Family* FindFamily(std::string_view name);
 
 }  // namespace millrace

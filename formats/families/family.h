@@ -44,15 +44,17 @@ struct Family {
   std::vector<ModelTensor> (*tensors)(const ModelConfig& config);
   absl::Span<const Spelling> spellings;
   absl::Span<const Spelling> shared_spellings = {};
-  // Names that its GGUF files have otherwise; `hf` is the file's.
+  // Spellings of tensors that the family's GGUF files name differently; `hf` is the file's name.
   absl::Span<const Spelling> gguf_spellings = {};
   // The order of gate and up in a tensor of a folder that holds both.
   GateOrder gate_order = GateOrder::kHalves;
   // The prefixes that a folder's names may have; empty: they have none.
   absl::Span<const std::string_view> hf_prefixes = {};
-  // Tensors that begin so belong to heads which we have no use for: they are left alone.
+  // Prefixes of tensors that a folder may have and that are not loaded, such as those of heads that
+  // we do not use.
   absl::Span<const std::string_view> ignored = {};
-  // So are those of layers behind the last, which predict further tokens (GLM-4.5's MTP).
+  // Whether tensors of layers after the last are not loaded either: they predict further tokens
+  // (GLM-4.5's MTP).
   bool ignores_further_layers = false;
 
   // Tiny models for the tests (family_twins.h has the fields), a JSON list.

@@ -9,13 +9,14 @@
 
 namespace millrace {
 
-// Gemma's layers norm before and after their blocks and gate by GELU; embeddings are scaled. A
-// folder's norms hold what is added to 1, and its query_pre_attn_scalar says the scores' scale.
+// Reads a folder's config. Gemma's layers norm before and after their blocks and gate by GELU;
+// embeddings are scaled. A folder's norms hold what is added to 1, and query_pre_attn_scalar gives
+// the scores' scale.
 absl::StatusOr<ModelConfig> ReadHfGemma(const HfReader& config, const HfDefaults& defaults,
                                         std::optional<RopeConfig>* window_rope = nullptr);
 
-// GGUF files hold norms' weights with their 1, and nothing of query_pre_attn_scalar, which differs
-// from the head size in the model of so many layers.
+// Reads a GGUF file's config. GGUF files hold norms' weights with their 1, and nothing of
+// query_pre_attn_scalar, which differs from the head size in the model of so many layers.
 absl::StatusOr<ModelConfig> ReadGgufGemma(const GgufReader& file, int layers_of_27b);
 
 }  // namespace millrace

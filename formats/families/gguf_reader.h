@@ -1,4 +1,4 @@
-// Reader of a GGUF file's metadata for the families of llama.cpp, which share most keys.
+// Reads a GGUF file's metadata for the families of llama.cpp, which share most keys.
 #ifndef MILLRACE_FORMATS_FAMILIES_GGUF_READER_H_
 #define MILLRACE_FORMATS_FAMILIES_GGUF_READER_H_
 

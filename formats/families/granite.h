@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// Llama's layers and Granite's factors. `experts`: the family reads its mixtures itself.
+// Read Llama's layers and Granite's factors. `experts`: the family reads its mixtures itself.
 absl::StatusOr<ModelConfig> ReadHfGranite(const HfReader& config);
 absl::StatusOr<ModelConfig> ReadGgufGranite(const GgufReader& file, bool experts);
 

@@ -1,4 +1,4 @@
-// Reader of a config.json's fields for the families of transformers, which share most of them.
+// Reads a config.json's fields for the families of transformers, which share most of them.
 #ifndef MILLRACE_FORMATS_FAMILIES_HF_READER_H_
 #define MILLRACE_FORMATS_FAMILIES_HF_READER_H_
 
@@ -40,7 +40,7 @@ class HfReader {
   absl::StatusOr<int> Int(std::string_view name, int max) const;
   absl::StatusOr<int> IntOr(std::string_view name, int max, int otherwise) const;
   absl::StatusOr<double> FactorOr(std::string_view name, double otherwise) const;
-  // As FactorOr, but null says 0: none.
+  // Reads a soft cap. As FactorOr, but null means 0, no cap.
   absl::StatusOr<double> SoftCap(std::string_view name, double otherwise) const;
 
   // Refuse functions other than SiLU, and biases where only some checkpoints have them.
@@ -48,7 +48,7 @@ class HfReader {
   absl::Status RefuseBiases() const;
   absl::Status RefuseFunctionsAndBiases() const;
 
-  // sliding_window, which null switches off: 0.
+  // Reads sliding_window; null means 0, no window.
   absl::StatusOr<int> Window(int otherwise) const;
   // Sets the window of each layer: `layer_types` says which have one, or where it is missing
   // `otherwise`.
@@ -63,8 +63,8 @@ class HfReader {
   const JsonFields& fields_;
 };
 
-// The tokens that end an answer, `eos_token_id`, a number or a list of them; empty where it names
-// none.
+// Returns the tokens that end an answer, `eos_token_id`, a number or a list of them; empty where it
+// names none.
 absl::StatusOr<std::vector<int32_t>> EndTokens(const JsonFields& fields);
 
 }  // namespace millrace

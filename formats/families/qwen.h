@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// Layers from max_window_layers on have windows, where use_sliding_window says so.
+// Gives layers from max_window_layers on their windows, if use_sliding_window is set.
 absl::Status SetQwenWindows(const HfReader& config, ModelConfig* model);
 
 // Reads the mixtures of Qwen2-MoE and Qwen3-MoE, but for shared experts, and puts `experts`, which

@@ -114,11 +114,12 @@ cudaError_t LaunchPlan(const AttentionStep& step, const Plan& plan, int ctas, cu
 cudaError_t LaunchDecode(const Launch& launch);
 cudaError_t LaunchPrefill(const Launch& launch);
 
-// The wgmma variant of LaunchPrefill, for the shapes that TakesPrefillSm90 accepts.
+// LaunchPrefillSm90 is the wgmma variant of LaunchPrefill, for the shapes that TakesPrefillSm90
+// accepts.
 bool TakesPrefillSm90(const AttentionArgs& args);
 cudaError_t LaunchPrefillSm90(const Launch& launch);
 
-// The first position that a token at `position` sees.
+// Returns the first position that a token at `position` sees.
 __host__ __device__ inline int FirstVisible(int position, int window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }

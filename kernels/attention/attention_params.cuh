@@ -45,11 +45,11 @@ struct Params {
   // Returns whether this launch applies rope and appends keys and values itself
   // (AttentionArgs::qkv).
   __device__ bool FusesRope() const { return qkv.data != nullptr; }
-  // Token and query head, relative to the tile's first token and the kv head's group, of row `row`
-  // < 128.
+  // Return the token and the query head of row `row` < 128, relative to the tile's first token and
+  // the kv head's group.
   __device__ int Token(int row) const { return row * group_inverse >> 16; }
   __device__ int HeadOf(int row) const { return row - Token(row) * group; }
-  // Element offset of a row in q or out. `token` is the tile's first token.
+  // Returns the element offset of a row in q or out. `token` is the tile's first token.
   __device__ int64_t RowOffset(int64_t stride, int token, int head, int row, int head_size) const {
     return (token + Token(row)) * stride + (head * group + HeadOf(row)) * head_size;
   }
@@ -63,7 +63,7 @@ struct Params {
         has_sink ? 1.0f : 0.0f};
   }
   __device__ const int32_t* Blocks(int slot) const { return blocks + slot * table_stride; }
-  // The positions visible to any of `tokens` consecutive tokens from `position` on.
+  // Returns the positions visible to any of `tokens` consecutive tokens from `position` on.
   __device__ Span Visible(int position, int tokens) const {
     return {FirstVisible(position, window), position + tokens};
   }

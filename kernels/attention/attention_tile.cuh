@@ -91,7 +91,8 @@ struct Tile {
   static constexpr int kBlocksPerWord = kFp8 ? 2 : 1;  // blocks of 8 output columns per word
   static constexpr int kLaneColumns = 2 * kBlocksPerWord;
 
-  // Offset that a lane adds to the address of a query, key or value row before a fragment load.
+  // Returns the offset that a lane adds to the address of a query, key or value row before a
+  // fragment load.
   __device__ static uint32_t QueryLane(int lane) {
     return kFp8 ? QueryRow::Offset(lane / 4, lane % 4 / 2) + lane % 2 * 8
                 : QueryRow::Offset(lane % 16, lane / 16);
@@ -172,7 +173,8 @@ struct Tile {
     }
   }
 
-  // First of the kLaneColumns consecutive columns of a word that a lane holds in each row.
+  // Returns the first of the kLaneColumns consecutive columns of a word that a lane holds in each
+  // row.
   __device__ static int LaneColumn(int word, int lane) {
     return word * (16 / static_cast<int>(sizeof(Kv))) + lane % 4 * kLaneColumns;
   }

@@ -58,13 +58,13 @@ class Consumer {
   __device__ bool HasWord(int i) const {
     return T::Row::kWords % kWarps == 0 || warp_ * kWords + i < T::Row::kWords;
   }
-  // Index of the partial results of a chunk and query row.
+  // Returns the index of the partial results of a chunk and query row.
   __device__ int64_t PartialRow(const Segment& segment, int chunk, int row) const {
     const int64_t entry = segment.row.partial + (chunk - segment.first_chunk) * segment.row.tokens +
                           params_.Token(row);
     return (entry * params_.kv_heads + segment.head) * params_.group + params_.HeadOf(row);
   }
-  // Element offset of a query row in the outputs.
+  // Returns the element offset of a query row in the outputs.
   __device__ int64_t Output(const Segment& segment, int row) const {
     return params_.RowOffset(params_.out_stride, segment.row.token, segment.head, row, kHeadSize);
   }
@@ -200,7 +200,8 @@ class Consumer {
     AddValues<1>(scores, last_values, values);
   }
 
-  // Byte offset, in the shared scores, of the lane's elements of row `half` and a block of keys.
+  // Returns the byte offset, in the shared scores, of the lane's elements of row `half` and a block
+  // of keys.
   __device__ uint32_t ScoreOffset(int half, int block) const {
     const int row = lane_ / 4 + 8 * half;
     return row * (kTile * 4) + (block ^ (row % 8)) * 32 + lane_ % 4 * 8;

@@ -88,10 +88,10 @@ class FusedRope {
   __device__ bool Works() const { return head_ < Heads() && IsInHead(); }
   __device__ bool Rotates() const { return lane_ < params_.rope.dimensions / 8; }
 
-  // Number of heads to compute: the queries' and, in the segment with the row's last position, a
-  // key and a value, in this order.
+  // Returns the number of heads to compute: the queries' and, in the segment with the row's last
+  // position, a key and a value, in this order.
   __device__ int Heads() const { return params_.group + (segment_.HasLast() ? 2 : 0); }
-  // First column of the thread's head in the product.
+  // Returns the first column of the thread's head in the product.
   __device__ int64_t Column() const {
     const int in_product = head_ < params_.group ? segment_.head * params_.group + head_
                                                  : head_ * params_.kv_heads + segment_.head;

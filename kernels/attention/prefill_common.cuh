@@ -44,7 +44,7 @@ class PrefillBase {
         row_(threadIdx.x / kWarpSize * 16 * kBlocks),
         query_lane_(queries_ + row_ * kHeadSize * 2 + T::QueryLane(lane_)) {}
 
-  // Query row of the lane's i-th (block, half).
+  // Returns the query row of the lane's i-th (block, half).
   __device__ int Row(int i) const { return row_ + lane_ / 4 + 8 * i; }
 
   __device__ uint32_t Stage(int tile) const { return stages_ + tile % kStages * kStageBytes; }

@@ -7,8 +7,8 @@
 
 namespace millrace::kernels {
 
-// First column, in a gated linear's output, of the gate and up values for output columns [column,
-// column + 8). `column` is a multiple of 8.
+// Returns the first column, in a gated linear's output, of the gate and up values for output
+// columns [column, column + 8). `column` is a multiple of 8.
 __device__ inline int64_t GateColumn(GateLayout layout, int64_t column) {
   return layout == GateLayout::kInterleaved ? 2 * column : column;
 }

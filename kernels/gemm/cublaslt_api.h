@@ -44,7 +44,7 @@ class CublasLt {
 
  private:
   CublasLt() = default;
-  // The name of the first function that the library lacks; empty if it has them all.
+  // Returns the name of the first function that the library lacks; empty if it has them all.
   std::string ResolveAll(void* library);
 
   cublasLtHandle_t handle_ = nullptr;

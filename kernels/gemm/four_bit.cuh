@@ -99,9 +99,18 @@ struct Int4Scale {
 
 // Returns two weights of CodesPlus128. All but the last step is exact: the difference has 5 bits,
 // its product with `low` at most 8.
-__device__ inline uint32_t IntegerValues(uint32_t codes, const Int4Scale& scale) {
+__device__ inline uint32_t Int4Values(uint32_t codes, const Int4Scale& scale) {
   const uint32_t steps = SubtractPairs(codes, scale.zero);
   return MultiplyAddPairs(steps, scale.high, MultiplyPairs(steps, scale.low));
+}
+
+// Unpacks a word of kInt4: of the rows r the scales are `scales[0]`, of the rows r + 8 `scales[1]`.
+__device__ inline void UnpackInt4(uint32_t word, const Int4Scale (&scales)[2],
+                                  uint32_t (&values)[4]) {
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    values[pair] = Int4Values(CodesPlus128(word, pair), scales[pair % 2]);
+  }
 }
 
 // A group's scale and minimum for one row, as two equal BF16 each.
@@ -113,9 +122,14 @@ struct Int4Line {
   }
 };
 
-// The same with a minimum. The difference, the code itself, is exact.
-__device__ inline uint32_t IntegerValues(uint32_t codes, const Int4Line& line) {
-  return MultiplyAddPairs(SubtractPairs(codes, 0x43004300), line.scale, line.minimum);
+// Unpacks a word of kInt4Affine. The difference, the code itself, is exact.
+__device__ inline void UnpackInt4(uint32_t word, const Int4Line (&lines)[2],
+                                  uint32_t (&values)[4]) {
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    const uint32_t codes = SubtractPairs(CodesPlus128(word, pair), 0x43004300);
+    values[pair] = MultiplyAddPairs(codes, lines[pair % 2].scale, lines[pair % 2].minimum);
+  }
 }
 
 // Returns the E8M0 scale 2^(code - 127) as two equal BF16. 255 stands for NaN.
@@ -145,8 +159,8 @@ __device__ inline void UnpackMxfp4(uint32_t word, const uint32_t (&scales)[2],
   }
 }
 
-// The same with half the products, for scales below 2: times 2^126 they are BF16, twice in
-// `scales`.
+// Returns a scale below 2 of the four in a word for UnpackSmallMxfp4, which saves half the products:
+// the scale times 2^126 is a BF16, and the result has it twice.
 __device__ inline uint32_t Mxfp4SmallScale(uint32_t four, int which) {
   return __byte_perm(four, 0, 0x4040 + 0x0101 * which) * 128 + 126 * 0x00800080;
 }
@@ -225,10 +239,7 @@ class FourBitScales {
           current_[half] = Scale::Read(stored_[half][group], scale);
         }
       }
-#pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        values[pair] = IntegerValues(CodesPlus128(word, pair), current_[pair % 2]);
-      }
+      UnpackInt4(word, current_, values);
     }
   }
 
@@ -248,73 +259,6 @@ class FourBitScales {
 
   uint32_t stored_[2][kType == FourBitType::kMxfp4 ? 1 : kGroups];
   Scale current_[2];
-};
-
-// Unpacks one half of the rows of words: rows r of the layout above (kHalf 0), or rows r + 8. Of a
-// word that is pairs kHalf and kHalf + 2, columns c and c + 8. The scales of one row are at hand.
-template <FourBitType kType, int kGroup>
-class FourBitRowScales {
- public:
-  static constexpr int kRowBytes = FourBitScales<kType, kGroup>::kRowBytes;
-
-  // `scales`: the row's, a pointer or an address in shared memory.
-  template <typename Memory>
-  __device__ void Read(Memory scales) {
-    if constexpr (kRowBytes == 16) {
-      const uint4 four = LoadAt<uint4>(scales, 0);
-      stored_[0] = four.x, stored_[1] = four.y, stored_[2] = four.z, stored_[3] = four.w;
-    } else if constexpr (kRowBytes == 8) {
-      const uint2 two = LoadAt<uint2>(scales, 0);
-      stored_[0] = two.x, stored_[1] = two.y;
-    } else {
-      stored_[0] = LoadAt<uint32_t>(scales, 0);
-    }
-  }
-
-  // As FourBitScales::Unpack.
-  template <int kHalf>
-  __device__ void Unpack(uint32_t word, int step, FourBitScale scale, uint32_t (&values)[2]) {
-    const int group = step * 16 / kGroup;
-    if constexpr (kType == FourBitType::kMxfp4) {
-      constexpr uint32_t kBias = 0x7e807e80;  // 2^126, twice
-      const uint32_t own = Mxfp4Scale(stored_[0] >> (8 * group) & 0xff);
-      Steps<kHalf>(word, values);
-#pragma unroll
-      for (uint32_t& value : values) value = MultiplyPairs(MultiplyPairs(value, kBias), own);
-    } else {
-      if (step * 16 % kGroup == 0) current_ = Scale::Read(stored_[group], scale);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        values[i] = IntegerValues(CodesPlus128(word, kHalf + 2 * i), current_);
-      }
-    }
-  }
-
-  // kMxfp4: as in FourBitScales.
-  __device__ bool AreSmall() const {
-    return kType == FourBitType::kMxfp4 && (stored_[0] & 0x80808080) == 0;
-  }
-  template <int kHalf>
-  __device__ void UnpackSmall(uint32_t word, int step, uint32_t (&values)[2]) const {
-    const uint32_t own = Mxfp4SmallScale(stored_[0], step * 16 / kGroup);
-    Steps<kHalf>(word, values);
-#pragma unroll
-    for (uint32_t& value : values) value = MultiplyPairs(value, own);
-  }
-
- private:
-  using Scale = std::conditional_t<kType == FourBitType::kInt4Affine, Int4Line, Int4Scale>;
-
-  // The compiler leaves out the steps that are not used.
-  template <int kHalf>
-  __device__ static void Steps(uint32_t word, uint32_t (&values)[2]) {
-    uint32_t all[4];
-    Mxfp4Steps(word, all);
-    values[0] = all[kHalf], values[1] = all[kHalf + 2];
-  }
-
-  uint32_t stored_[kType == FourBitType::kMxfp4 ? 1 : kFourBitColumns / kGroup];
-  Scale current_;
 };
 
 #endif  // __CUDACC__

@@ -120,19 +120,21 @@ inline constexpr int64_t kTokenBounds[] = {1,   8,    16,   32,   48,   64,  96,
                                            160, 192,  224,  256,  320,  384, 448, 512,
                                            768, 1024, 1536, 2048, 4096, 8192};
 
-// "37888x3584 fp8/channel fp8/token bf16 gate": outputs x inputs, weight, input, output, epilogue.
+// Returns a product as text, "37888x3584 fp8/channel fp8/token bf16 gate": outputs x inputs,
+// weight, input, output, epilogue.
 std::string ToString(const GemmDesc& desc);
-// "cublaslt:66,134,35,1,0,0,0,0,4@64" (the numbers in the order of AlgorithmConfig, then
-// run_tokens where it is not 0), "skinny:7,132", "wide:64,32,2,16,132", "block:32,64,16,132".
+// Returns a config as text: "cublaslt:66,134,35,1,0,0,0,0,4@64" (the numbers in the order of
+// AlgorithmConfig, then run_tokens where it is not 0), "skinny:7,132", "wide:64,32,2,16,132",
+// "block:32,64,16,132".
 std::string ToString(const GemmConfig& config);
-// "16=skinny:7,132 64=cublaslt:…".
+// Returns ranges as text: "16=skinny:7,132 64=cublaslt:…".
 std::string ToString(const GemmRanges& ranges);
 
-// The reverse. Nothing for anything that ToString does not write; values may still be such that no
-// kernel can run them (CanLaunch in linear_plan.h tells).
+// Parse what ToString writes. Nothing for anything that ToString does not write; values may still
+// be such that no kernel can run them (CanLaunch in linear_plan.h tells).
 std::optional<GemmDesc> ParseGemmDesc(std::string_view text);
 std::optional<GemmConfig> ParseGemmConfig(std::string_view text);
-// Also requires ascending tokens.
+// Parses ranges, whose tokens must ascend.
 std::optional<GemmRanges> ParseGemmRanges(std::string_view text);
 
 // The ranges' times at their last number of tokens, in any unit, beside them.

@@ -1,4 +1,4 @@
-// Which config of our own kernels a product takes where nothing was measured: rules made from
+// Chooses the config of our own kernels for a product that was not measured: rules made from
 // measurements of Llama-3-8B's shapes on an H200.
 #ifndef MILLRACE_KERNELS_GEMM_GEMM_RULE_H_
 #define MILLRACE_KERNELS_GEMM_GEMM_RULE_H_
@@ -10,7 +10,8 @@
 
 namespace millrace::kernels {
 
-// For up to `tokens` tokens on a Hopper GPU with so many SMs. Nothing where cuBLASLt is faster.
+// Returns the config for up to `tokens` tokens on a Hopper GPU with so many SMs. Nothing where
+// cuBLASLt is faster.
 std::optional<GemmConfig> OwnConfig(const GemmDesc& desc, int64_t tokens, int sms);
 
 }  // namespace millrace::kernels

@@ -25,7 +25,7 @@ struct TableRow {
 
 std::span<const TableRow> GemmTable();
 
-// The ranges for a product; nothing where it was not measured.
+// Returns the ranges for a product; nothing where it was not measured.
 std::optional<GemmRanges> FindInTable(const GemmDesc& desc, bool exact);
 
 }  // namespace millrace::kernels

@@ -34,8 +34,8 @@ class GemmTuner {
   // options' max_tokens. Products of more favour no other config.
   static int64_t MeasuredTokens(const GemmDesc& desc, const LinearOptions& options);
 
-  // The fastest configs of all ranges up to MeasuredTokens. Nothing, with the reason in *error,
-  // where the device fails.
+  // Returns the fastest configs of all ranges up to MeasuredTokens. Nothing, with the reason in
+  // *error, where the device fails.
   std::optional<GemmRanges> Tune(std::string* error);
 
   // Returns whether all ranges give the reference bits. For ranges of another origin.

@@ -1,6 +1,6 @@
-// What a grouped linear multiplies: tokens that are divided among groups (a mixture's experts),
-// each with a weight of its own. Plain values that kernels/moe's assignment fills on the device and
-// sm90/grouped_linear.h reads.
+// The rows of a grouped linear: tokens are divided among groups (a mixture's experts), and each
+// group has a weight of its own. kernels/moe/assign.h fills these plain values on the device, and
+// sm90/grouped_linear.h reads them.
 #ifndef MILLRACE_KERNELS_GEMM_GROUPED_H_
 #define MILLRACE_KERNELS_GEMM_GROUPED_H_
 
@@ -27,7 +27,7 @@ struct GroupedRows {
   int groups;
 };
 
-// The most tiles that so many pairs can make.
+// Returns the most tiles that so many pairs can make.
 constexpr int MaxGroupTiles(int pairs, int groups, int tile_rows) {
   return std::min(pairs, groups) + pairs / tile_rows;
 }

@@ -22,7 +22,7 @@
 
 namespace millrace::kernels {
 
-// What an assignment leaves, by its definition.
+// The result of an assignment, computed by its definition on the host.
 struct HostRows {
   HostRows(const std::vector<int32_t>& ids, int first, int groups, int tile_rows) {
     for (int group = 0; group < groups; ++group) {
@@ -39,6 +39,13 @@ struct HostRows {
     offsets.push_back(static_cast<int32_t>(order.size()));
   }
 
+  // The groups that have a row.
+  unsigned Touched() const {
+    unsigned touched = 0;
+    for (size_t i = 1; i < offsets.size(); ++i) touched += offsets[i] > offsets[i - 1];
+    return touched;
+  }
+
   std::vector<int32_t> order, offsets;
   std::vector<GroupTile> tiles;
 };
@@ -51,7 +58,7 @@ struct DeviceRows {
         tiles(MaxGroupTiles(pairs, groups, tile_rows) + 1),
         tile_count(1),
         view{order.get(), offsets.get(), tiles.get(), tile_count.get(), tile_rows, pairs, groups} {}
-  // Of ids, made on the host.
+  // Holds the assignment of `ids`, which the host computes.
   DeviceRows(const std::vector<int32_t>& ids, int groups, int tile_rows)
       : DeviceRows(static_cast<int>(ids.size()), groups, tile_rows) {
     HostRows host(ids, 0, groups, tile_rows);

@@ -44,10 +44,11 @@ struct LinearOptions {
 
 class LinearPlan;
 
-// The rows of memory with which a product of so many tokens runs fastest: a product may be faster
-// on more rows than it has tokens. The CTAs of very few tokens all read the same few cache lines of
-// the input at once, while more rows spread over the L2 cache (18.6 µs instead of 25.9 for
-// 4096x14336 FP8 at one token, on 64 rows), and the copy engine is slow for rows outside a tensor.
+// Returns the number of rows to allocate for the activations of a product of so many tokens: it may
+// run faster on more rows than it has tokens. The CTAs of very few tokens all read the same few
+// cache lines of the input at once, while more rows spread over the L2 cache (18.6 µs instead of
+// 25.9 for 4096x14336 FP8 at one token, on 64 rows), and the copy engine is slow for rows outside a
+// tensor.
 constexpr int64_t LinearCapacity(int64_t tokens) {
   for (const int64_t rows : {64, 128, 256}) {
     if (tokens <= rows) return rows;
@@ -62,14 +63,14 @@ class LinearPlanner {
   LinearPlanner(const CublasLt& lt, const LinearOptions& options);
   ~LinearPlanner();
 
-  // The same plan for the same product. Null, with the reason in *error, for a product outside the
-  // limits of GemmDesc or one that cuBLASLt cannot run on this device.
+  // Returns the plan of a product, the same one each time. Returns null, with the reason in *error,
+  // for a product outside the limits of GemmDesc or one that cuBLASLt cannot run on this device.
   const LinearPlan* Plan(const GemmDesc& desc, std::string* error);
 
   // Returns whether a plan would be made of measurements, here or in the table, and not of a rule.
   bool Knows(const GemmDesc& desc) const;
-  // Makes later plans for the product of these ranges, which were measured on this device. False
-  // where one of them cannot run or, for an exact planner, would not be exact.
+  // Makes later plans for the product of these ranges, which were measured on this device. Returns
+  // false if one of them cannot run or, for an exact planner, would not be exact.
   bool Learn(const GemmDesc& desc, const GemmRanges& ranges);
 
   const LinearOptions& options() const;

@@ -36,7 +36,7 @@ struct MatmulArgs {
 };
 cublasStatus_t MakeMatmul(const CublasLt& lt, const MatmulArgs& args, Matmul* matmul);
 
-// The same for a choice of algorithm: no data yet, dense output.
+// Returns the Matmul for a choice of algorithm: no data yet, dense output.
 Matmul PlanningMatmul(const CublasLt& lt, const GemmDesc& desc, bool fast_accumulation,
                       int64_t tokens);
 
@@ -45,8 +45,8 @@ struct Algorithm {
   AlgorithmConfig config;
 };
 
-// The algorithm of a config, whether or not it can run anything. Nothing for an id that the library
-// does not have for this shape's types.
+// Returns the algorithm of a config, whether or not it can run anything. Nothing for an id that the
+// library does not have for this shape's types.
 std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const GemmDesc& desc,
                                        const AlgorithmConfig& config);
 
@@ -55,10 +55,11 @@ std::optional<Algorithm> MakeAlgorithm(const CublasLt& lt, const GemmDesc& desc,
 std::vector<Algorithm> ProposeAlgorithms(const CublasLt& lt, const GemmDesc& desc,
                                          const LinearOptions& options, int64_t tokens, int limit);
 
-// Returns whether the algorithm sums K in one piece and in order. All that do give the same bits
-// (gemm_tuner.h compares, and drops those that do not).
+// Returns whether the algorithm sums K in one piece and in order. All such algorithms give the same
+// bits (gemm_tuner.h compares them, and drops those that differ).
 constexpr bool IsExact(const AlgorithmConfig& config) {
-  // Says that it does not split K, has no tile, and sums in an order of its own (4096x14336 BF16).
+  // cuBLASLt reports that this algorithm does not split K and has no tile, but it sums in another
+  // order (seen on 4096x14336 BF16).
   constexpr int kOddOne = 16;
   return config.split_k <= 1 && config.reduction == CUBLASLT_REDUCTION_SCHEME_NONE &&
          config.id != kOddOne;
@@ -74,12 +75,13 @@ cublasStatus_t RunMatmul(const CublasLt& lt, Matmul matmul, const LinearArgs& ar
 bool CanRunBetween(const CublasLt& lt, const GemmDesc& desc, const LinearOptions& options,
                    const Algorithm& algorithm, int64_t least, int64_t most);
 
-// The config with which cuBLASLt would compute [least, most] tokens, guessed from its heuristic
-// without a measurement. Nothing where it has no algorithm that can run at both.
+// Returns the config with which cuBLASLt would compute [least, most] tokens, guessed from its
+// heuristic without a measurement. Nothing where it has no algorithm that can run at both.
 std::optional<GemmConfig> DefaultConfig(const CublasLt& lt, const GemmDesc& desc,
                                         const LinearOptions& options, int64_t least, int64_t most);
 
-// The algorithms worth measuring for a range that ends at `tokens`, without those of other ranges.
+// Returns the algorithms worth measuring for a range that ends at `tokens`, without those of other
+// ranges.
 std::vector<AlgorithmConfig> ProposedConfigs(const CublasLt& lt, const GemmDesc& desc,
                                              const LinearOptions& options, int64_t tokens);
 

@@ -44,7 +44,7 @@ class LinearPlan {
 // with the bits of cuBLASLt's full sums must not stand in for its fast ones.
 bool MayRunOwn(const GemmDesc& desc, const LinearOptions& options);
 
-// SMs of the current device; 0 where that cannot be told.
+// Returns the number of SMs of the current device; 0 if it cannot be read.
 int NumSms();
 
 }  // namespace millrace::kernels

@@ -16,7 +16,7 @@ constexpr int kThreads = kMaxAssignedGroups;  // a thread for each group
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kInFlight = 8;  // of a thread's loads
 
-// What a group's CTA knows of it and of those before it.
+// The rows and tiles of a CTA's group, and where they begin: the sums over the groups before it.
 struct Place {
   int rows, first_row;
   int tiles, first_tile;
@@ -128,6 +128,10 @@ __global__ void __launch_bounds__(kThreads) AssignKernel(AssignArgs args) {
       args.rows.offsets[group + 1] = place.first_row + place.rows;
       *args.rows.tile_count = place.first_tile + place.tiles;
     }
+  }
+  if (group + 1 == args.rows.groups) {
+    const int touched = __syncthreads_count(counts[threadIdx.x] > 0);
+    if (threadIdx.x == 0) AddTouched(args, touched);
   }
   WriteOrder(args, place, marks);
 }

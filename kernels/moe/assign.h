@@ -1,5 +1,6 @@
-// Divides (token, slot) pairs among experts, on the device: what grouped linears read
-// (kernels/gemm/grouped.h).
+// Sorts (token, top-k index) pairs by expert, on the device, as vLLM's moe_align_block_size does.
+// Grouped linears read the result (kernels/gemm/grouped.h). `slot` is the top-k index, and `slots`
+// is top_k.
 #ifndef MILLRACE_KERNELS_MOE_ASSIGN_H_
 #define MILLRACE_KERNELS_MOE_ASSIGN_H_
 
@@ -13,7 +14,8 @@ namespace millrace::kernels {
 
 inline constexpr int kMaxAssignedGroups = 512;
 inline constexpr int kMaxPairs = 8192 * 16;
-// Up to so many pairs one CTA makes the assignment, and LaunchRoute can (RouteArgs::assign).
+// One CTA makes an assignment of up to so many pairs, and LaunchRoute can make it, too
+// (RouteArgs::assign).
 inline constexpr int kFewPairs = 512;
 
 // Pair p = token * slots + slot belongs to group ids[p] - first_expert; pairs outside
@@ -21,12 +23,15 @@ inline constexpr int kFewPairs = 512;
 // each group's pairs in ascending order, the groups' offsets, and the list of tiles of at most
 // rows.tile_rows rows of one group.
 //
-// Of more than few pairs each group's CTA counts all by itself, so none waits for another; sums are
-// of integers, so the result is the same each time.
+// With more than kFewPairs pairs each group has a CTA that counts all pairs by itself, so none
+// waits for another. Sums are of integers, so the result is the same each time.
 struct AssignArgs {
   const int32_t* ids;  // [rows.pairs], 4-byte aligned
   int first_expert;
   GroupedRows rows;  // up to kMaxPairs pairs and kMaxAssignedGroups groups
+  // Gets the number of groups that have a pair added to it, if it is not null. A replayed graph
+  // adds each time.
+  unsigned long long* touched = nullptr;
 };
 
 // Returns whether a launch would accept the arguments.

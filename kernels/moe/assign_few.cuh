@@ -22,8 +22,14 @@ struct AssignFewShared {
   int of_warps[2][kAssignThreads / kWarpSize];
 };
 
-// Writes args.rows. Called by all kAssignThreads threads of a CTA. Reads ids from the L2 cache,
-// since other CTAs may have written them.
+// Called by one thread of a launch.
+__device__ inline void AddTouched(const AssignArgs& args, int touched) {
+  if (args.touched == nullptr) return;
+  atomicAdd(args.touched, static_cast<unsigned long long>(touched));  // no thread awaits the sum
+}
+
+// Writes args.rows and adds to args.touched. Called by all kAssignThreads threads of a CTA. Reads
+// ids from the L2 cache, since other CTAs may have written them.
 __device__ inline void AssignFew(const AssignArgs& args, AssignFewShared& shared) {
   const GroupedRows& rows = args.rows;
   const int thread = static_cast<int>(threadIdx.x);
@@ -68,7 +74,8 @@ __device__ inline void AssignFew(const AssignArgs& args, AssignFewShared& shared
       *rows.tile_count = sums[1];
     }
   }
-  __syncthreads();
+  const int touched = __syncthreads_count(count > 0);
+  if (thread == 0) AddTouched(args, touched);
 
   if (own < 0) return;
   int before = 0;  // pairs of the group before this thread's

@@ -19,10 +19,13 @@ void ExpectAssigned(const std::vector<int32_t>& ids, int first, int groups, int 
                                   << ", tiles of " << tile_rows);
   const DeviceBuffer<int32_t> device_ids(ids.empty() ? std::vector<int32_t>(1) : ids);
   const DeviceRows rows(static_cast<int>(ids.size()), groups, tile_rows);
-  ASSERT_EQ(
-      LaunchAssign({.ids = device_ids.get(), .first_expert = first, .rows = rows.view}, nullptr),
-      cudaSuccess);
+  const DeviceBuffer<unsigned long long> touched(std::vector<unsigned long long>{1000});
+  const AssignArgs args = {
+      .ids = device_ids.get(), .first_expert = first, .rows = rows.view, .touched = touched.get()};
+  ASSERT_EQ(LaunchAssign(args, nullptr), cudaSuccess);
   const HostRows expected(ids, first, groups, tile_rows);
+  ASSERT_EQ(touched.Download()[0], 1000u + expected.Touched());
+  ASSERT_TRUE(touched.GuardsIntact());
   const std::vector<int32_t> order = rows.order.Download();
   ASSERT_TRUE(std::equal(expected.order.begin(), expected.order.end(), order.begin()));
   for (size_t i = expected.order.size(); i < order.size(); ++i) ASSERT_EQ(order[i], -1);

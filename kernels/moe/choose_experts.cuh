@@ -21,8 +21,7 @@ __device__ inline uint32_t OrderOf(float value) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// Of (order, index) pairs of a warp's lanes the one with the largest order, and of equal ones the
-// smallest index.
+// The largest order among a warp's lanes, with its index; of equal orders the smallest index.
 struct Best {
   uint32_t order;
   int index;

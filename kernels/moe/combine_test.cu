@@ -37,7 +37,7 @@ struct Case {
   std::vector<int32_t> ids;
 };
 
-// What a launch is given beside the experts' outputs.
+// The arguments of a launch beside the experts' outputs.
 struct Form {
   bool fp32, local, shared;
   bool gated;  // and the shared network's product has scales

@@ -143,7 +143,8 @@ class Mixture {
               "combine");
   }
 
-  // What a token adds to the residual, in double, by the experts that were chosen for it.
+  // Returns what a token adds to the residual, computed in double from the experts that were chosen
+  // for it.
   std::vector<double> Reference(const Bf16* x, const int32_t* ids, const float* scores) const {
     std::vector<double> sum(kHidden);
     for (int slot = 0; slot < kChosen; ++slot) {

@@ -29,11 +29,11 @@ inline constexpr int kRouteTokens = 8;
 //   logit[e] = x . weight[e] + bias[e];
 //   score[e] = softmax or sigmoid of the logits;
 //   value[e] = score[e] + correction[e]; of a softmax without correction and groups, logit[e].
-// Of `groups` equal groups of experts the `chosen_groups` with the largest sums of their two
-// largest values are eligible. The `chosen` eligible experts with the largest values are the
-// token's, the largest first; of equal values (and of equal groups) the one that comes first. A NaN
-// is below all numbers. Their scores are written, divided by their sum if `renormalize`, times
-// `factor`.
+// The experts form `groups` groups of equal size. The `chosen_groups` groups whose two largest
+// values have the largest sums are eligible. The `chosen` eligible experts with the largest values
+// are the token's, the largest first; of equal values (and of equal groups) the one that comes
+// first. A NaN is below all numbers. Their scores are written, divided by their sum if
+// `renormalize`, times `factor`.
 //
 // A token's results depend on that token alone, bit for bit. Products are exact (a weight in fp32
 // is the sum of three BF16) and added by the tensor cores in fp32: 32 columns at a time by one of
@@ -63,8 +63,8 @@ struct RouteArgs {
   float* logits;        // [tokens, rows]
   int32_t* ids;         // [tokens, chosen]
   float* token_scores;  // [tokens, chosen]
-  // Also makes the assignment of the ids, of up to kFewPairs pairs: saves a launch. ids are the
-  // route's, first_expert and rows as in AssignArgs. Null: not.
+  // If not null, the launch also computes this assignment of the chosen ids, which saves a launch
+  // of LaunchAssign. It takes up to kFewPairs pairs, and assign->ids must be `ids`.
   const AssignArgs* assign = nullptr;
   // [ceil(tokens / kRouteTokens) + 1], 0 before the first launch, and left so; one stream's at a
   // time.

@@ -304,7 +304,9 @@ TEST(RouteTest, MakesTheAssignmentOfFewPairs) {
       const Case::Out out(test);
       for (const int tile_rows : {8, 16}) {
         const DeviceRows rows(tokens * 8, experts, tile_rows);
-        const AssignArgs assign = {.ids = out.ids.get(), .first_expert = 0, .rows = rows.view};
+        const DeviceBuffer<unsigned long long> touched(std::vector<unsigned long long>{0});
+        const AssignArgs assign = {
+            .ids = out.ids.get(), .first_expert = 0, .rows = rows.view, .touched = touched.get()};
         RouteArgs args = test.Args(out);
         args.assign = &assign;
         ASSERT_EQ(LaunchRoute(args, nullptr), cudaSuccess);
@@ -317,6 +319,7 @@ TEST(RouteTest, MakesTheAssignmentOfFewPairs) {
         ASSERT_EQ(std::memcmp(tiles.data(), expected.tiles.data(),
                               expected.tiles.size() * sizeof(GroupTile)),
                   0);
+        ASSERT_EQ(touched.Download()[0], expected.Touched());
         for (const unsigned counter : out.counters.Download()) ASSERT_EQ(counter, 0u);
         EXPECT_TRUE(out.GuardsIntact() && rows.order.GuardsIntact() && rows.tiles.GuardsIntact());
       }

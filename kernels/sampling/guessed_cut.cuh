@@ -111,7 +111,7 @@ struct FourTiles {
   static constexpr int kLoads = 4 * kTile / (4 * kWarpSize);
   float4 x[kLoads];
 
-  // The lane's first token.
+  // Returns the lane's first token.
   __device__ static int TokenAt(int first_tile) {
     return first_tile * kTile + threadIdx.x % kWarpSize / kLanes * kTile + threadIdx.x % kLanes * 4;
   }

@@ -70,7 +70,7 @@ class SamplingReference {
     log_sum_ = largest + std::log(sum);
   }
 
-  // Token ids, the likeliest first.
+  // Returns token ids, the likeliest first.
   const std::vector<int>& order() const { return order_; }
   double Logprob(int token) const { return logits_[token] - log_sum_; }
   int Rank(int token) const {

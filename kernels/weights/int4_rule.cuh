@@ -1,5 +1,5 @@
-// How 32 weights become codes of four bits with a scale and a minimum: code on the host and on the
-// device, with the same bits.
+// Quantizes 32 weights to codes of four bits with a scale and a minimum: code on the host and on
+// the device, with the same bits.
 #ifndef MILLRACE_KERNELS_WEIGHTS_INT4_RULE_CUH_
 #define MILLRACE_KERNELS_WEIGHTS_INT4_RULE_CUH_
 
@@ -64,9 +64,9 @@ __host__ __device__ inline Int4Group Fit(const float (&x)[kInt4Group], const Int
   return WithCodes(x, static_cast<float>(scale), static_cast<float>(minimum));
 }
 
-// The rule of executors/weights/quantize.h's Q4_1, but that scale and minimum have the precision of
-// BF16: they begin at the extremes of the weights and are then fitted to the codes, twice, as long
-// as the error falls. What is not finite makes the whole group so.
+// Quantizes by the rule of executors/weights/quantize.h's Q4_1, but that scale and minimum have the
+// precision of BF16: they begin at the extremes of the weights and are then fitted to the codes,
+// twice, as long as the error falls. What is not finite makes the whole group so.
 __host__ __device__ inline Int4Group QuantizeInt4(const float (&x)[kInt4Group]) {
   float low = x[0], high = x[0];
   bool has_nan = false;

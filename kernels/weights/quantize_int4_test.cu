@@ -123,7 +123,7 @@ TEST(QuantizeInt4Test, ShowsWhatIsNotFinite) {
   }
 }
 
-// What a linear multiplies by.
+// Quantized codes and scales make the tiles that a linear multiplies by.
 TEST(QuantizeInt4Test, GivesTheTilesOfFourBitWeights) {
   constexpr int64_t kRows = 80, kStride = 256;
   constexpr FourBitFormat kFormat = {FourBitType::kInt4Affine, 32};

@@ -72,9 +72,10 @@ absl::StatusOr<StartFigures> TimeFirstToken(OfflineEngine& engine, const BenchPo
   return start;
 }
 
-absl::StatusOr<StepTrace> TracePoint(OfflineEngine& engine, const BenchPoint& point,
+absl::StatusOr<StepTrace> TracePoint(OfflineEngine& engine, const PointFigures& figures,
                                      const DeviceSpec& device, float temperature,
                                      PromptSource& source) {
+  const BenchPoint& point = figures.point;
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<DeviceTrace> trace, StartTrace(device));
   MILLRACE_ASSIGN_OR_RETURN(
       const OfflineRun run,
@@ -83,7 +84,10 @@ absl::StatusOr<StepTrace> TracePoint(OfflineEngine& engine, const BenchPoint& po
                        .temperature = temperature}));
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<DeviceOperation> operations, trace->Stop());
   const int64_t middle = point.input + point.outputs.back() / 2;  // of the traced steps
-  return SummarizeTrace(operations, run, engine.DecodeBytes(point.batch, point.batch * middle));
+  const std::vector<double> touched =
+      figures.experts.has_value() ? figures.experts->touched : std::vector<double>();
+  return SummarizeTrace(operations, run,
+                        engine.DecodeBytes(point.batch, point.batch * middle, touched));
 }
 
 }  // namespace
@@ -134,12 +138,12 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
     if (!figures.void_because.empty()) ++num_void;
     measured.push_back({std::move(figures), std::nullopt});
   }
+  Print(ExpertTable(measured));
   for (MeasuredPoint& point : measured) {
     if (!settings.bench_trace) break;
-    const BenchPoint& at = point.figures.point;
-    MILLRACE_ASSIGN_OR_RETURN(point.trace,
-                              TracePoint(*engine, at, device, options.temperature, source));
-    Print("\n" + TraceTable(at, *point.trace));
+    MILLRACE_ASSIGN_OR_RETURN(
+        point.trace, TracePoint(*engine, point.figures, device, options.temperature, source));
+    Print("\n" + TraceTable(point.figures.point, *point.trace));
   }
   MILLRACE_RETURN_IF_ERROR(json.Write(ToJson(context, measured)));
   if (num_void == 0) return absl::OkStatus();

@@ -28,7 +28,8 @@ struct GpuReading {
 // nvidia-smi, or it does not answer in full.
 std::optional<GpuReading> ReadGpu();
 
-// "NVIDIA H200, 580.159.04, 1980, 3201, 312.5, 45", as ReadGpu asks for it.
+// Parses a line of nvidia-smi, as ReadGpu asks for it: "NVIDIA H200, 580.159.04, 1980, 3201, 312.5,
+// 45".
 std::optional<GpuReading> ParseGpuReading(std::string_view line);
 
 }  // namespace millrace

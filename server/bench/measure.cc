@@ -1,6 +1,7 @@
 #include "server/bench/measure.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +33,18 @@ absl::StatusOr<OfflineRun> RunOnce(OfflineEngine& engine, const BenchPoint& poin
   if (run.prefix_hits > 0) add("the prefix cache had some of a prompt");
   if (run.preemptions > 0) add("the KV cache was too small: sequences were preempted");
   return run;
+}
+
+void AddRun(const OfflineRun& run, LengthFigures& length) {
+  length.wall_ms.push_back(kMsPerSecond * ToSeconds(run.wall));
+  length.steps = run.steps;
+  if (length.mixtures.empty()) {
+    length.mixtures = run.mixtures;
+    return;
+  }
+  for (size_t i = 0; i < run.mixtures.size(); ++i) {
+    length.mixtures[i].touched += run.mixtures[i].touched;
+  }
 }
 
 void Derive(PointFigures& figures) {
@@ -95,6 +108,36 @@ std::vector<std::vector<Token>> DrawPrompts(const BenchPoint& point, int32_t voc
   return prompts;
 }
 
+std::optional<ExpertFigures> SummarizeExperts(const OfflineEngine& engine,
+                                              const PointFigures& figures) {
+  const LengthFigures& first = figures.lengths.front();
+  const LengthFigures& last = figures.lengths.back();
+  if (last.mixtures.empty()) return std::nullopt;
+  const bool two = figures.lengths.size() == 2;
+  const double steps =
+      static_cast<double>(last.wall_ms.size()) * (two ? last.output - first.output : last.steps);
+  ExpertFigures experts{};
+  for (size_t i = 0; i < last.mixtures.size(); ++i) {
+    const MixtureUse& mixture = last.mixtures[i];
+    const int64_t touched = mixture.touched - (two ? first.mixtures[i].touched : 0);
+    experts.touched.push_back(static_cast<double>(touched) / steps);
+    experts.expert_bytes += experts.touched.back() * static_cast<double>(mixture.expert_bytes);
+    experts.experts += mixture.experts / static_cast<double>(last.mixtures.size());
+  }
+  if (!figures.step_ms.has_value() || *figures.step_ms <= 0) return experts;
+  const BenchPoint& point = figures.point;
+  const int64_t middle = point.input + (first.output + last.output) / 2;  // of the steps between
+  const std::vector<int64_t> kernels =
+      engine.DecodeBytes(point.batch, point.batch * middle, experts.touched);
+  if (kernels.empty()) return experts;
+  experts.step_bytes = std::accumulate(kernels.begin(), kernels.end(), 0.0);
+  experts.read_rate = engine.MeasureReadRate();
+  if (experts.read_rate.has_value()) {
+    experts.share = *experts.step_bytes * kMsPerSecond / *figures.step_ms / *experts.read_rate;
+  }
+  return experts;
+}
+
 std::string WhyNoStep(const BenchPoint& point, const OfflineRun& shorter,
                       const OfflineRun& longer) {
   const int32_t wanted = point.outputs.back() - point.outputs.front();
@@ -116,7 +159,7 @@ absl::StatusOr<PointFigures> MeasurePoint(OfflineEngine& engine, const BenchPoin
     for (size_t i = 0; i < runs.size(); ++i) {
       MILLRACE_ASSIGN_OR_RETURN(
           runs[i], RunOnce(engine, point, point.outputs[i], options, source, figures.void_because));
-      if (rep >= 0) figures.lengths[i].wall_ms.push_back(kMsPerSecond * ToSeconds(runs[i].wall));
+      if (rep >= 0) AddRun(runs[i], figures.lengths[i]);
     }
   }
   if (options.read_gpu) figures.after = ReadGpu();
@@ -127,6 +170,7 @@ absl::StatusOr<PointFigures> MeasurePoint(OfflineEngine& engine, const BenchPoin
     }
   }
   Derive(figures);
+  figures.experts = SummarizeExperts(engine, figures);
   return figures;
 }
 

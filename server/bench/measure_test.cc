@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "executors/factory.h"
+#include "server/bench/counting_executor_test_util.h"
 
 namespace millrace {
 namespace {
@@ -13,7 +14,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-std::unique_ptr<OfflineEngine> MakeEngine(int budget, int64_t kv_cache_memory = int64_t{1} << 30) {
+std::unique_ptr<Executor> MakeExecutor(int budget, int64_t kv_cache_memory = int64_t{1} << 30) {
   FakeSpec device;
   device.max_num_seqs = 4;
   device.max_num_batched_tokens = budget;
@@ -22,7 +23,16 @@ std::unique_ptr<OfflineEngine> MakeEngine(int budget, int64_t kv_cache_memory = 
   device.step_us = 1000;  // far more than what runs differ by
   auto executor = LoadExecutor({}, device);
   EXPECT_TRUE(executor.ok()) << executor.status();
-  return *OfflineEngine::Create(*std::move(executor), /*prefix_caching=*/true);
+  return *std::move(executor);
+}
+
+std::unique_ptr<OfflineEngine> MakeEngine(int budget, int64_t kv_cache_memory = int64_t{1} << 30) {
+  return *OfflineEngine::Create(MakeExecutor(budget, kv_cache_memory), /*prefix_caching=*/true);
+}
+
+std::unique_ptr<OfflineEngine> MakeEngineWithMixtures() {
+  return *OfflineEngine::Create(std::make_unique<CountingExecutor>(MakeExecutor(64)),
+                                /*prefix_caching=*/true);
 }
 
 constexpr MeasureOptions kTwice = {.reps = 2, .temperature = 0, .read_gpu = false};
@@ -47,6 +57,34 @@ TEST(MeasureTest, TwoLengthsGiveAStep) {
             (figures->lengths[1].median_ms - figures->lengths[0].median_ms) / 32);
   EXPECT_EQ(*figures->output_tokens_per_s, 4 * 1000.0 / *figures->step_ms);
   EXPECT_FALSE(figures->prompt_tokens_per_s.has_value());
+  EXPECT_FALSE(figures->experts.has_value());  // it has no mixture
+}
+
+TEST(MeasureTest, TwoLengthsGiveTheExpertsOfAStep) {
+  auto engine = MakeEngineWithMixtures();
+  PromptSource source(1);
+  const auto figures = MeasurePoint(*engine, {4, 16, {4, 36}}, kTwice, source);
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  ASSERT_TRUE(figures->experts.has_value());
+  const ExpertFigures& experts = *figures->experts;
+  EXPECT_THAT(experts.touched, ElementsAre(4, 10));  // a token for each sequence
+  EXPECT_EQ(experts.experts, 48);
+  EXPECT_EQ(experts.expert_bytes, 4 * 100 + 10 * 1000);
+  const double bytes = 4 + 4 * (16 + 20) + 14;
+  EXPECT_EQ(experts.step_bytes, bytes);
+  EXPECT_EQ(experts.read_rate, 1e6);
+  EXPECT_DOUBLE_EQ(*experts.share, bytes / (*figures->step_ms / 1000) / 1e6);
+}
+
+TEST(MeasureTest, OneLengthGivesTheExpertsOfAllItsSteps) {
+  auto engine = MakeEngineWithMixtures();
+  PromptSource source(1);
+  const auto figures = MeasurePoint(*engine, {2, 48, {1}}, kTwice, source);  // 96 tokens, 2 steps
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  ASSERT_TRUE(figures->experts.has_value());
+  EXPECT_THAT(figures->experts->touched, ElementsAre(48, 10));
+  EXPECT_FALSE(figures->experts->step_bytes.has_value());
+  EXPECT_FALSE(figures->experts->share.has_value());
 }
 
 TEST(MeasureTest, OneTokenIsAPrefill) {

@@ -46,6 +46,8 @@ absl::StatusOr<std::vector<Admission>> OfflineEngine::MakeAdmissions(const Offli
 }
 
 absl::StatusOr<OfflineRun> OfflineEngine::Generate(const OfflineBatch& batch) {
+  // No step is in flight between two batches.
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<MixtureUse> used, executor_.MixtureUses());
   const SteadyTime begin = clock_.Now();
   MILLRACE_ASSIGN_OR_RETURN(std::vector<Admission> admissions, MakeAdmissions(batch));
   if (admissions.empty()) return absl::InvalidArgumentError("the batch has no prompts");
@@ -61,10 +63,13 @@ absl::StatusOr<OfflineRun> OfflineEngine::Generate(const OfflineBatch& batch) {
   }
   loop_.Admit(std::move(admissions));
   done_.Wait();
+  const SteadyTime end = clock_.Now();
 
   std::lock_guard lock(mutex_);
   MILLRACE_RETURN_IF_ERROR(status_);
-  run_.wall = clock_.Now() - begin;
+  MILLRACE_ASSIGN_OR_RETURN(run_.mixtures, executor_.MixtureUses());
+  for (size_t i = 0; i < used.size(); ++i) run_.mixtures[i].touched -= used[i].touched;
+  run_.wall = end - begin;
   run_.prefix_hits = stats_.prefix_hits - before.prefix_hits;
   run_.preemptions = stats_.preemptions - before.preemptions;
   return run_;

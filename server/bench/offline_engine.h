@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,6 +36,7 @@ struct OfflineRun {
   int32_t first_whole_step = 0;
   int64_t prefix_hits = 0;  // tokens of the prompts that the prefix cache had
   int64_t preemptions = 0;
+  std::vector<MixtureUse> mixtures;  // with what this run's steps touched, prompts included
 };
 
 // Generate belongs to one thread.
@@ -45,9 +47,11 @@ class OfflineEngine final : private EventSink, private LoopListener {
   ~OfflineEngine() override = default;
 
   const ModelInfo& info() const { return info_; }
-  std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions) const {
-    return executor_.DecodeBytes(rows, positions);
+  std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions,
+                                   const std::vector<double>& touched) const {
+    return executor_.DecodeBytes(rows, positions, touched);
   }
+  std::optional<double> MeasureReadRate() const { return executor_.MeasureReadRate(); }
 
   // Admits the whole batch, then lets the engine run; returns when every answer has ended. An
   // error: a prompt that can never fit, a row or a device that failed.
@@ -59,7 +63,7 @@ class OfflineEngine final : private EventSink, private LoopListener {
 
   absl::StatusOr<std::vector<Admission>> MakeAdmissions(const OfflineBatch& batch);
 
-  // From the engine thread.
+  // Called by the engine thread.
   void Deliver(std::shared_ptr<const StepResult> result, std::vector<RoutedEvent> events,
                SteadyTime when) override;
   bool HasCapacity() override { return open_; }

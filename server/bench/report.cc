@@ -1,6 +1,7 @@
 #include "server/bench/report.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -61,6 +62,22 @@ Json ToJson(const StepTrace& trace) {
           {"kernels", std::move(rows)}};
 }
 
+double Mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+Json ToJson(const std::optional<ExpertFigures>& experts) {
+  if (!experts.has_value()) return nullptr;
+  return {{"mixtures", experts->touched.size()},
+          {"experts", experts->experts},
+          {"touched", Mean(experts->touched)},
+          {"touched_by_mixture", experts->touched},
+          {"expert_bytes_per_step", experts->expert_bytes},
+          {"bytes_per_step", ToJson(experts->step_bytes)},
+          {"read_bytes_per_s", ToJson(experts->read_rate)},
+          {"share_of_read_rate", ToJson(experts->share)}};
+}
+
 Json ToJson(const MeasuredPoint& measured) {
   const PointFigures& figures = measured.figures;
   Json lengths = Json::array();
@@ -74,6 +91,7 @@ Json ToJson(const MeasuredPoint& measured) {
           {"step_ms", ToJson(figures.step_ms)},
           {"output_tokens_per_s", ToJson(figures.output_tokens_per_s)},
           {"prompt_tokens_per_s", ToJson(figures.prompt_tokens_per_s)},
+          {"experts", ToJson(figures.experts)},
           {"void_because", figures.void_because},
           {"gpu_before", ToJson(figures.before)},
           {"gpu_after", ToJson(figures.after)},
@@ -171,6 +189,38 @@ std::string TraceTable(const BenchPoint& point, const StepTrace& trace) {
       "busy %.1f us / span %.1f us; idle %.1f us a step, the largest gap %.1f us before %s\n",
       trace.busy_us, trace.span_us, trace.span_us - trace.busy_us, trace.largest_gap_us,
       ShortKernelName(trace.after_gap));
+  return text;
+}
+
+std::string ExpertTable(const std::vector<MeasuredPoint>& points) {
+  std::string text;
+  for (const MeasuredPoint& point : points) {
+    const PointFigures& figures = point.figures;
+    if (!figures.experts.has_value()) continue;
+    const ExpertFigures& experts = *figures.experts;
+    if (text.empty()) {
+      text =
+          "\nWhat a step reads (experts that get a token, the mean of the layers with mixtures; "
+          "their weights in all layers; all that the step must move)\n"
+          "| batch | prompt | output   | experts | of    | their GB | step GB |  GB/s | read rate "
+          "| "
+          "share  |\n"
+          "|------:|-------:|---------:|--------:|------:|---------:|--------:|------:|----------:|"
+          "-------:|\n";
+    }
+    const auto in = [](const std::optional<double>& value, double unit) {
+      return value.has_value() ? std::optional<double>(*value / unit) : std::nullopt;
+    };
+    std::optional<double> rate;
+    if (experts.step_bytes.has_value()) rate = GbPerS(*experts.step_bytes, *figures.step_ms * 1e3);
+    absl::StrAppendFormat(
+        &text, "| %5d | %6d | %8s | %7.1f | %5.1f | %8.3f | %7s | %5s | %9s | %6s |\n",
+        figures.point.batch, figures.point.input, absl::StrJoin(figures.point.outputs, ", "),
+        Mean(experts.touched), experts.experts, experts.expert_bytes / kBytesPerGb,
+        OrDash(in(experts.step_bytes, kBytesPerGb), 3), OrDash(rate, 0),
+        OrDash(in(experts.read_rate, kBytesPerGb), 0),
+        experts.share.has_value() ? absl::StrFormat("%.1f%%", 100 * *experts.share) : "-");
+  }
   return text;
 }
 

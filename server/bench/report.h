@@ -36,11 +36,11 @@ struct BenchContext {
 
 std::string ContextText(const BenchContext& context);
 
-// Markdown: the two lines of the head, then a line for each point.
+// Return Markdown: the two lines of the head, then a line for each point.
 std::string PointsHead(bool with_gpu);
 std::string PointLine(const PointFigures& figures, bool with_gpu);
 
-// "Where a decode step goes": a line for each kernel, then busy and span.
+// Returns the table "Where a decode step goes": a line for each kernel, then busy and span.
 std::string TraceTable(const BenchPoint& point, const StepTrace& trace);
 
 // A point's figures, and the trace where one was taken.
@@ -48,6 +48,9 @@ struct MeasuredPoint {
   PointFigures figures;
   std::optional<StepTrace> trace;
 };
+
+// What steps of a model with mixtures of experts read, a line for each point. Empty for others.
+std::string ExpertTable(const std::vector<MeasuredPoint>& points);
 
 nlohmann::ordered_json ToJson(const BenchContext& context,
                               const std::vector<MeasuredPoint>& points);

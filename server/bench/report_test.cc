@@ -24,6 +24,17 @@ PointFigures Decode() {
           .after = kAfter};
 }
 
+PointFigures DecodeOfExperts() {
+  PointFigures figures = Decode();
+  figures.experts = {.touched = {90, 111},
+                     .experts = 128,
+                     .expert_bytes = 1.25e9,
+                     .step_bytes = 8.75e9,
+                     .read_rate = 4e12,
+                     .share = 0.5};
+  return figures;
+}
+
 StepTrace Trace() {
   return {.rows = {{"void millrace::kernels::Gemm<4>(Args)", 60, 2, 0.75, 4, 2.4e8},
                    {"norm", 20, 2, 0.25, 16, 0}},
@@ -93,13 +104,31 @@ TEST(ReportTest, ATrace) {
   EXPECT_THAT(table, HasSubstr("means of 8 steps of the whole batch"));
 }
 
+TEST(ReportTest, TheExpertsOfEachPoint) {
+  EXPECT_EQ(ExpertTable({{Decode(), std::nullopt}}), "");
+  PointFigures prefill = DecodeOfExperts();
+  prefill.step_ms.reset();
+  prefill.experts->step_bytes = prefill.experts->read_rate = prefill.experts->share = std::nullopt;
+  const std::string table =
+      ExpertTable({{DecodeOfExperts(), std::nullopt}, {std::move(prefill), std::nullopt}});
+  EXPECT_THAT(table, HasSubstr("|    64 |    128 |  16, 144 |   100.5 | 128.0 |    1.250 |   8.750 "
+                               "|  2000 |      4000 |  50.0% |\n"));
+  EXPECT_THAT(table, HasSubstr("|    64 |    128 |  16, 144 |   100.5 | 128.0 |    1.250 |       - "
+                               "|     - |         - |      - |\n"));
+  const std::vector<std::string_view> lines = SplitList(table, '\n');
+  ASSERT_EQ(lines.size(), 5u);  // what it says, head, rule, points
+  for (size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_EQ(std::count(lines[i].begin(), lines[i].end(), '|'), 11) << lines[i];
+  }
+}
+
 TEST(ReportTest, Json) {
   PointFigures prefill = {.point = {1, 4096, {1}},
                           .lengths = {{1, {60}, 60}},
                           .prompt_tokens_per_s = 68266.7,
                           .void_because = {"because"}};
   const nlohmann::ordered_json json =
-      ToJson(Context(), {{Decode(), Trace()}, {std::move(prefill), std::nullopt}});
+      ToJson(Context(), {{DecodeOfExperts(), Trace()}, {std::move(prefill), std::nullopt}});
   EXPECT_EQ(json["version"], "1.2.3");
   EXPECT_EQ(json["model"]["weight_bytes"], 16'000'000'000);
   EXPECT_EQ(json["gpu"]["name"], "NVIDIA H200");
@@ -109,12 +138,16 @@ TEST(ReportTest, Json) {
   EXPECT_EQ(decode["batch"], 64);
   EXPECT_EQ(decode["step_ms"], 4.375);
   EXPECT_EQ(decode["lengths"][1]["wall_ms"].size(), 3u);
+  EXPECT_EQ(decode["experts"]["touched"], 100.5);
+  EXPECT_EQ(decode["experts"]["touched_by_mixture"][1], 111);
+  EXPECT_EQ(decode["experts"]["share_of_read_rate"], 0.5);
   EXPECT_EQ(decode["gpu_after"]["sm_mhz"], 1980);
   EXPECT_EQ(decode["trace"]["kernels"][0]["launches_per_step"], 2);
   EXPECT_EQ(decode["trace"]["kernels"][0]["name"], "void millrace::kernels::Gemm<4>(Args)");
   const auto& second = json["points"][1];
   EXPECT_TRUE(second["step_ms"].is_null());
   EXPECT_TRUE(second["trace"].is_null());
+  EXPECT_TRUE(second["experts"].is_null());
   EXPECT_TRUE(second["gpu_before"].is_null());
   EXPECT_EQ(second["void_because"][0], "because");
 }

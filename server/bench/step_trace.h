@@ -1,4 +1,4 @@
-// From what a device did during a run to where a step's time goes.
+// Divides the trace of a run into steps, and sums up where a step's time goes.
 #ifndef MILLRACE_SERVER_BENCH_STEP_TRACE_H_
 #define MILLRACE_SERVER_BENCH_STEP_TRACE_H_
 
@@ -36,16 +36,16 @@ struct StepTrace {
   std::string after_gap;  // what ran next in the step of that median
 };
 
-// `operations` are those of `run`, in the order of their begin. A step is told from the next by an
-// operation that occurs once in each; where a run has none, or fewer than two whole steps, its
-// steps are not told apart. `kernel_bytes` are those of a whole step's kernels in their order, from
-// the first that occurs once in each; they are left out where a step has another number of kernels.
-// FailedPrecondition: there are no operations.
+// Divides a run's trace into steps. `operations` are those of `run`, in the order of their begin. A
+// step is told from the next by an operation that occurs once in each; where a run has none, or
+// fewer than two whole steps, its steps are not told apart. `kernel_bytes` are those of a whole
+// step's kernels in their order, from the first that occurs once in each; they are left out where a
+// step has another number of kernels. FailedPrecondition: there are no operations.
 absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& operations,
                                          const OfflineRun& run,
                                          const std::vector<int64_t>& kernel_bytes = {});
 
-// A kernel's name for people: without its result's type, its arguments, our own and unnamed
+// Returns a kernel's name for people: without its result's type, its arguments, our own and unnamed
 // namespaces; at most 72 characters.
 std::string ShortKernelName(std::string_view name);
 

@@ -66,17 +66,17 @@ class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse> {
   GenerateReactor();
   ~GenerateReactor() override;
 
-  // One write at a time; `response` must live until OnWriteDone.
+  // Writes a response. One write runs at a time; `response` must live until OnWriteDone.
   void Write(const v1::GenerateResponse* response);
-  // The last write; ends the call with OK.
+  // Writes the last response and ends the call with OK.
   void WriteAndEnd(const v1::GenerateResponse* response);
   void End(const grpc::Status& status);
 };
 
-// A Generate call that ends with `status` before it began.
+// Returns a Generate call that ends with `status` before it began.
 grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Status& status);
 
-// The value of a client's metadata, valid as long as the call; empty if there is none.
+// Returns the value of a client's metadata, valid as long as the call; empty if there is none.
 std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key);
 
 // Logs every call of a server as it ends (component grpc, at debug): method, status, how long it

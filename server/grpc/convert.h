@@ -14,21 +14,22 @@
 
 namespace millrace {
 
-// The same code (absl's are gRPC's) and message.
+// Returns the same code (absl's are gRPC's) and message.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// InvalidArgument when there is no prompt. Ranges are checked by the engine, for both endpoints.
-// The id and the deadline are the caller's to fill in.
+// Converts a request. InvalidArgument if there is no prompt. The engine checks ranges, for both
+// endpoints. The caller fills in the id and the deadline.
 absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
                                           const SamplingDefaults& defaults);
 absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request);
 
-// The id and the deadline are the caller's to fill in. InvalidArgument: no inputs, too many, or one
-// without text and tokens.
+// Converts a request; the caller fills in the id and the deadline. InvalidArgument: no inputs, too
+// many, or one without text and tokens.
 absl::StatusOr<EmbedRequest> FromProto(v1::EmbedRequest&& request);
 void SetEmbeddings(const Embeddings& embeddings, v1::EmbedResponse& response);
 
-// `finish` is set only for an answer that ended by itself; any other end is the call's status.
+// Converts an event. `finish` is set only for an answer that ended by itself; any other end is the
+// call's status.
 v1::GenerateResponse ToProto(OutputEvent&& event);
 
 v1::Model ToProto(const EngineInfo& info);

@@ -18,7 +18,7 @@ namespace millrace {
 // one finds nothing.
 class GenerateCall : public GenerateReactor, public std::enable_shared_from_this<GenerateCall> {
  public:
-  // The reactor of a call that goes to `engine`.
+  // Returns the reactor of a call that goes to `engine`.
   static GenerateCall* Begin(grpc::CallbackServerContext* context, Engine& engine,
                              GenerateRequest request);
 
@@ -27,7 +27,7 @@ class GenerateCall : public GenerateReactor, public std::enable_shared_from_this
 
   // Writes the next event, if there is one and no write is under way.
   void Pump();
-  // From the streams in turns; `next_` is then the one after it.
+  // Returns the next event, from the streams in turns; `next_` is then the stream after it.
   std::optional<OutputEvent> NextEvent(int32_t* index);
   void CancelAll();
   void FinishWith(const absl::Status& status);

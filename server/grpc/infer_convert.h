@@ -1,4 +1,4 @@
-// Between the messages of Infer and ModelMetadata and the server's tensors.
+// Converts between the messages of Infer and ModelMetadata and the server's tensors.
 #ifndef MILLRACE_SERVER_GRPC_INFER_CONVERT_H_
 #define MILLRACE_SERVER_GRPC_INFER_CONVERT_H_
 
@@ -12,18 +12,18 @@
 
 namespace millrace {
 
-// InvalidArgument, naming the field: a datatype that is none, elements in a field of another
-// datatype, raw contents that are not one for each input. Whether they fit the model, the engine
-// checks.
+// Converts the inputs. InvalidArgument, naming the field: an unknown datatype, elements in a field
+// of another datatype, raw contents that are not one for each input. The engine checks whether they
+// fit the model.
 absl::StatusOr<std::vector<NamedTensor>> InputsFromProto(const v1::InferRequest& request);
 
-// The names of the outputs that the request wants.
+// Returns the names of the outputs that the request wants.
 std::vector<std::string> OutputNames(const v1::InferRequest& request);
 
 // Adds one output. `raw`: to the raw contents.
 void AddOutput(const std::string& name, Tensor tensor, bool raw, v1::InferResponse& response);
 
-// FP16 and BF16 have no contents but raw ones.
+// Returns whether the datatype has typed contents; FP16 and BF16 have raw ones only.
 bool HasContents(DataType type);
 
 v1::Model ToProto(const InferEngine& engine);

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// OK, or why this call may not go on: its metadata lacks a valid "authorization".
+// Returns OK, or an error if the call's metadata lacks a valid "authorization".
 absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context);
 
 class InferenceService final : public InferenceCallbacks {

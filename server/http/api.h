@@ -25,9 +25,9 @@ class Api {
   Api(Frontend& frontend, HostPolicy hosts, ApiOptions options)
       : frontend_(frontend), hosts_(std::move(hosts)), options_(options) {}
 
-  // Everything that the header alone decides, before a byte of the body is kept: foreign hosts,
-  // keys, paths, methods, media types, announced lengths. An answer, or nothing: read the body and
-  // call Handle.
+  // Checks everything that the header alone decides, before a byte of the body is kept: foreign
+  // hosts, keys, paths, methods, media types, announced lengths. Returns the response to a refused
+  // request; otherwise read the body and call Handle.
   std::optional<HttpResponse> Check(const HttpRequestHead& head) const;
 
   // Answers a request that Check let pass. May take milliseconds if IsSlow says so.

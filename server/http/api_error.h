@@ -20,17 +20,17 @@ struct ApiError {
   std::optional<absl::Duration> retry_after;
 };
 
-// An error of this HTTP status, with the type that belongs to it.
+// Returns an error of this HTTP status, with the type that belongs to it.
 ApiError HttpError(int status, std::string_view code, std::string_view message);
 
-// A status that says with which word of OpenAI's it becomes an error.
+// Returns a status that becomes an error with this `code` of OpenAI's.
 absl::Status ErrorWithCode(absl::StatusCode status, std::string_view code,
                            std::string_view message);
 
-// InvalidArgument about the field `param` ("" for none).
+// Returns InvalidArgument about the field `param` ("" for none).
 absl::Status FieldError(std::string_view param, std::string_view code, std::string_view message);
 
-// Every status that our own code gives, as HTTP says it. The field at fault is FieldError's, or the
+// Converts any status of our own code to an HTTP error. The field at fault is FieldError's, or the
 // word that the message begins with ("top_p is 3; allowed: …").
 ApiError ErrorFromStatus(const absl::Status& status);
 

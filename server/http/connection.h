@@ -43,17 +43,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using SteadyTime = std::chrono::steady_clock::time_point;
 
-  // Counted in `state.connections` by the caller, and counted off here.
+  // Takes over a socket that the caller has counted in `state.connections`; the destructor
+  // decrements that count.
   Connection(boost::asio::ip::tcp::socket socket, IoThread& thread, ServerState& state);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   ~Connection();
 
   void Start();
-  // The answer may have more to say.
+  // Called when the response may have more bytes to send.
   void OnWake();
   void CheckDeadline(SteadyTime now);
-  // Closes it: if idle, now; else after its answer, or now too if `at_once`.
+  // Closes the connection: now if it is idle or `at_once`, else after its response.
   void Stop(bool at_once);
 
  private:

@@ -23,7 +23,8 @@ class DeferredAnswer : public Answer {
     if (give_up_) give_up_();
   }
 
-  // To be called once, from any thread; it may outlive the answer.
+  // Returns the function that completes the answer. It is called once, from any thread, and may
+  // outlive the answer.
   std::function<void(HttpResponse)> Completer() {
     return [slot = slot_](HttpResponse response) {
       {

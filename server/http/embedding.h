@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-// In the order of the inputs, as lists of numbers or, with `base64`, as little-endian float32.
-// `id`: "embd-…". Takes milliseconds for a thousand of them.
+// Returns the response's body: embeddings in the order of the inputs, as lists of numbers or, with
+// `base64`, as little-endian float32. `id`: "embd-…". Takes milliseconds for a thousand of them.
 std::string EmbeddingsJson(std::string_view id, std::string_view model,
                            const Embeddings& embeddings, bool base64);
 

@@ -43,7 +43,8 @@ class Generation : public Answer {
     std::optional<Finish> finish;
   };
 
-  // False: the answer has ended in an error, and `state` says how.
+  // Takes an event of a choice. Returns false if the answer has ended in an error, with `state`
+  // set.
   bool Take(size_t index, OutputEvent event, HttpResponse& response, std::string& body,
             State& state);
   void TakeEcho(size_t index, OutputEvent event);

@@ -1,5 +1,5 @@
-// Which Host and Origin a request may name: a browser can reach 127.0.0.1, and a page of a stranger
-// can make its own name point there (DNS rebinding).
+// Decides which Host and Origin a request may name: a browser can reach 127.0.0.1, and a page of a
+// stranger can make its own name point there (DNS rebinding).
 #ifndef MILLRACE_SERVER_HTTP_HOST_POLICY_H_
 #define MILLRACE_SERVER_HTTP_HOST_POLICY_H_
 
@@ -36,12 +36,12 @@ bool IsAddress(std::string_view name);       // an IPv4 or IPv6 address
 // name. "null" and every other is foreign.
 class HostPolicy {
  public:
-  // InvalidArgument: an allowed host is not a host.
+  // Makes a policy. InvalidArgument: an allowed host is not a host.
   static absl::StatusOr<HostPolicy> Make(std::string_view bind_address,
                                          const std::vector<std::string>& allowed_hosts,
                                          bool has_key);
 
-  // PermissionDenied, naming what came.
+  // Returns PermissionDenied, naming what came, for a foreign Host or Origin.
   absl::Status Check(std::string_view host, const std::optional<std::string>& origin) const;
 
  private:

@@ -36,7 +36,7 @@ struct HttpResponse {
   std::string body;
 };
 
-// With Retry-After, WWW-Authenticate where they belong.
+// Returns an error's response, with Retry-After and WWW-Authenticate where they belong.
 HttpResponse ErrorResponse(const ApiError& error);
 
 // Tells a connection that its answer has something to be polled for. Thread-safe, cheap, and may
@@ -56,8 +56,8 @@ class Answer {
 
   virtual ~Answer() = default;
 
-  // With the first kChunk, kEnd or kBroken `response` has the status and the headers that come
-  // before the body.
+  // Returns what there is to send now. With the first kChunk, kEnd or kBroken `response` has the
+  // status and the headers that come before the body.
   virtual State Poll(HttpResponse& response, std::string& body) = 0;
 };
 

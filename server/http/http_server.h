@@ -45,8 +45,8 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();  // Stop(0)
 
-  // Listens, and says on which port. InvalidArgument: host or allowed_hosts; Unavailable: the port
-  // is taken.
+  // Listens, and returns the port. InvalidArgument: host or allowed_hosts; Unavailable: the port is
+  // taken.
   absl::StatusOr<uint16_t> Start();
 
   // Accepts no more, closes idle connections, and gives the others `grace` to end their answers;

@@ -29,9 +29,9 @@ class WakeList : public std::enable_shared_from_this<WakeList> {
  public:
   explicit WakeList(boost::asio::io_context& context) : context_(&context) {}
 
-  // Ignored once closed.
+  // Queues a slot to be woken. Does nothing after Close.
   void Push(std::shared_ptr<WakeSlot> slot);
-  // Before the context goes.
+  // Stops accepting slots. Call before the context is destroyed.
   void Close();
 
  private:
@@ -51,13 +51,14 @@ class IoThread {
   ~IoThread();
 
   void Start();
-  // Once every connection is closed. The thread ends with the handlers it has.
+  // Joins the thread. Call once every connection is closed; the thread ends with the handlers it
+  // has.
   void Join();
 
   boost::asio::io_context& context() { return context_; }
   const std::shared_ptr<WakeList>& wakes() const { return wakes_; }
 
-  // On this thread only.
+  // Adds and removes a connection. Called on this thread only.
   void Add(Connection* connection);
   void Remove(Connection* connection);
   // Closes those that are idle, or all.

@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// A body within JsonLimits' defaults; a prompt of a million token ids fits. InvalidArgument: as
-// formats/json.h says, as an error of the API.
+// Parses a body within JsonLimits' defaults; a prompt of a million token ids fits. InvalidArgument
+// as in formats/json.h, as an error of the API.
 absl::StatusOr<Json> ParseJson(std::string_view text);
 
 // Reads an object's fields. The first thing wrong is kept and everything after it is passed over,
@@ -26,7 +26,7 @@ class FieldReader {
   // `path` comes before a field's name in messages and in `param`: "messages[3].", or nothing.
   explicit FieldReader(const Json& object, std::string path = "");
 
-  // Each leaves `value` as it is if the field is absent.
+  // Read a field; each leaves `value` as it is if the field is absent.
   void Read(std::string_view name, bool& value);
   void Read(std::string_view name, int32_t& value);
   void Read(std::string_view name, std::optional<int32_t>& value);
@@ -34,23 +34,25 @@ class FieldReader {
   void Read(std::string_view name, std::string& value);
   void Read(std::string_view name, std::vector<int32_t>& value);
 
-  // The field itself, for what has a shape of its own; nullptr if absent. The name counts as known.
+  // Returns the field itself, for what has a shape of its own; nullptr if absent. The name counts
+  // as known.
   const Json* Find(std::string_view name);
 
-  // A field whose only values allowed are those of `neutral`, a JSON list: they change nothing.
+  // Refuses a field unless it has one of the values of `neutral`, a JSON list, which change
+  // nothing.
   void Refuse(std::string_view name, const Json& neutral);
 
   // Notes an error found by the caller, about the field `name` ("" for the object itself).
   void Fail(std::string_view name, std::string_view code, std::string_view message);
   void FailMissing(std::string_view name, std::string_view allowed);
-  // "<name> is <value>; allowed: <allowed>".
+  // Records the error "<name> is <value>; allowed: <allowed>".
   void FailValue(std::string_view name, const Json& value, std::string_view allowed);
   void Fail(absl::Status status);
 
   bool ok() const { return status_.ok(); }
 
-  // The first error; else, if a field is there that was not read, an error that names it and
-  // perhaps what was meant.
+  // Returns the first error, or an error for a field that was not read, with its name and perhaps
+  // the field that was meant.
   absl::Status Finish();
 
  private:
@@ -63,7 +65,7 @@ class FieldReader {
   absl::Status status_;
 };
 
-// An integer that fits `int32_t`; nothing for anything else, 3.0 included.
+// Returns an integer that fits `int32_t`; nothing for anything else, 3.0 included.
 std::optional<int32_t> AsInt32(const Json& value);
 
 }  // namespace millrace

@@ -10,19 +10,19 @@
 
 namespace millrace {
 
-// A JSON string, quotes included. Bytes that are not UTF-8 become U+FFFD.
+// Appends a JSON string, quotes included. Bytes that are not UTF-8 become U+FFFD.
 void AppendJsonString(std::string& out, std::string_view text);
 
 void AppendJsonNumber(std::string& out, int64_t value);
 
-// The shortest digits that read back as the same float, which is finite.
+// Appends the shortest digits that read back as the same float, which is finite.
 void AppendJsonFloat(std::string& out, float value);
 
-// The same of any float. JSON has no infinities and no NaN: a
-// log-probability of a token that cannot come is written as -9999.0, as vLLM does.
+// Appends any float. JSON has no infinities and no NaN: the log-probability of an impossible token
+// is written as -9999.0, as vLLM does.
 void AppendJsonLogprob(std::string& out, float value);
 
-// [1,2,3]
+// Appends a list: [1,2,3].
 void AppendJsonNumbers(std::string& out, std::span<const int32_t> values);
 
 }  // namespace millrace

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// A token's text for `token`, `tokens` and the keys of `top_logprobs`, as OpenAI writes it: what is
-// not UTF-8 as \xNN, after "bytes:" in completions. Appends a JSON string.
+// Appends a token's text as a JSON string, for `token`, `tokens` and the keys of `top_logprobs`.
+// Bytes that are not UTF-8 are written as OpenAI does: \xNN, after "bytes:" in completions.
 void AppendTokenText(std::string& out, ApiKind kind, std::string_view bytes);
 
 // The log-probabilities of one choice: all of them, or a stream's chunk by chunk.
@@ -22,7 +22,7 @@ class LogprobsWriter {
 
   void Add(const TokenDetail& detail);
 
-  // The JSON object of what was added since the last call.
+  // Appends the JSON object of what was added since the last call.
   void Flush(std::string& out);
 
  private:

@@ -41,7 +41,7 @@ struct ApiRequest {
 // How requests to a model, named as in ApiRequest, begin. Null: with vLLM's defaults.
 using DefaultsOf = std::function<SamplingDefaults(const std::string& model)>;
 
-// InvalidArgument with FieldError's param and code.
+// Parses a body. Errors are InvalidArgument with FieldError's param and code.
 absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
                                            const DefaultsOf& defaults = nullptr);
 

@@ -29,10 +29,10 @@ class AnswerWriter {
   AnswerWriter(const ApiRequest& request, std::string_view id, std::string_view model,
                int64_t created);
 
-  // The answer as one JSON object.
+  // Appends the answer as one JSON object.
   void AppendWhole(std::string& out, std::span<const ChoicePart> choices, const Usage& usage) const;
 
-  // One server-sent event each ("data: …\n\n").
+  // Append one server-sent event each ("data: …\n\n").
   void AppendChunk(std::string& out, size_t index, const ChoicePart& part, bool first) const;
   void AppendUsageChunk(std::string& out, const Usage& usage) const;
   static void AppendDone(std::string& out);

@@ -1,4 +1,4 @@
-// Between Beast's messages and ours: request headers in, response headers out.
+// Converts between Beast's messages and ours: request headers in, response headers out.
 #ifndef MILLRACE_SERVER_HTTP_WIRE_H_
 #define MILLRACE_SERVER_HTTP_WIRE_H_
 
@@ -20,7 +20,7 @@ using HttpHeader = boost::beast::http::request_header<boost::beast::http::fields
 std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
                                  HttpRequestHead& head);
 
-// The error that a request which Beast could not parse gets.
+// Returns the error that a request which Beast could not parse gets.
 ApiError MalformedError(const boost::beast::error_code& error);
 
 // How a body's end is told.
@@ -30,8 +30,8 @@ enum class Framing { kLength, kChunked, kClose, kNone };
 void AppendResponseHead(std::string& out, const HttpResponse& response, std::string_view request_id,
                         Framing framing, size_t length, bool keep_alive);
 
-// A chunk of Transfer-Encoding: chunked around what is appended between the two calls. CloseChunk
-// takes it back if nothing was.
+// Begin and end a chunk of Transfer-Encoding: chunked. The text appended between the two calls is
+// its content; CloseChunk removes the chunk if there is none.
 size_t OpenChunk(std::string& out);
 void CloseChunk(std::string& out, size_t opened);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";

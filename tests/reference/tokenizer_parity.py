@@ -47,7 +47,7 @@ def compare(name, theirs, program, path, texts, work):
     parsed = ids_of(theirs, texts, True)
     for skip, side in ((False, 2), (True, 3)):
         for text, expected, got in zip(texts, theirs.decode_batch(parsed, skip_special_tokens=skip), mine, strict=True):
-            # Invalid parts of a run of byte tokens are decoded differently (text/README.md).
+            # Invalid parts of a run of byte tokens are decoded differently (docs/models-and-formats.md).
             if expected != json.loads(got[side]) and "\ufffd" not in expected:
                 wrong += 1
                 if wrong <= SHOWN:

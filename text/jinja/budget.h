@@ -34,12 +34,13 @@ class Budget {
   Budget(const TemplateLimits& limits, const Clock& clock, SteadyTime deadline)
       : limits_(limits), clock_(clock), deadline_(deadline) {}
 
-  // Work that is about to be done. InvalidArgument when the steps are spent (asking again would not
-  // help), DeadlineExceeded when it is too late; the clock is read every few thousand steps.
+  // Spends steps on work that is about to be done. InvalidArgument when the steps are spent (a
+  // retry would not help), DeadlineExceeded when it is too late; the clock is read every few
+  // thousand steps.
   absl::Status Spend(size_t steps);
 
-  // A text of `bytes` is about to be read or made. Also InvalidArgument when no string may be that
-  // long.
+  // Spends steps on a text of `bytes` that is about to be read or made. Also InvalidArgument when
+  // no string may be that long.
   absl::Status SpendText(size_t bytes);
 
   const TemplateLimits& limits() const { return limits_; }

@@ -43,7 +43,7 @@ struct Builtin {
   bool variadic = false;
 };
 
-// The tables; null for a name that they lack.
+// Look a name up in the tables; return null for a name that they lack.
 const Builtin* FindFilter(std::string_view name);
 // Parts of FindFilter's table.
 const Builtin* FindLayoutFilter(std::string_view name);
@@ -51,19 +51,19 @@ const Builtin* FindListFilter(std::string_view name);
 const Builtin* FindOrderFilter(std::string_view name);
 const Builtin* FindTest(std::string_view name);
 const Builtin* FindFunction(std::string_view name);
-// The method of a value of that type.
+// Returns the method of a value of that type.
 const Builtin* FindMethod(const Value& object, std::string_view name);
 
-// The method as a value that can be called; nothing if there is none. What would change a dict or a
-// list is undefined, as in Jinja's sandbox.
+// Returns the method as a value that can be called; nothing if there is none. What would change a
+// dict or a list is undefined, as in Jinja's sandbox.
 std::optional<Value> GetMethod(const Value& object, const String& name);
 
 // For implementations: results and arguments with their checks.
 
-// A string, if it is not too long.
+// Returns a string, if it is not too long.
 absl::StatusOr<Value> MakeText(Budget& budget, std::string text);
 absl::StatusOr<Value> MakeTexts(Budget& budget, const std::vector<std::string_view>& texts);
-// The (key, value) tuples of a dict.
+// Returns the (key, value) tuples of a dict.
 absl::StatusOr<Value> DictItems(Budget& budget, const Dict& dict, ListKind kind = ListKind::kList);
 // Replaces the first `count` occurrences, or all if negative; an empty `from` is between any two
 // characters and at both ends.
@@ -75,17 +75,17 @@ absl::StatusOr<Value> StripText(Budget& budget, std::string_view text, const Val
 // right, or on both sides as Python's str.center() does.
 absl::StatusOr<Value> PadText(Budget& budget, std::string_view text, int64_t width,
                               std::string_view fill, Side side);
-// The item at a path such as "function.name" or "0.text". `otherwise`, unless it is undefined or
-// none, stands for every part that is missing.
+// Returns the item at a path such as "function.name" or "0.text". `otherwise`, unless it is
+// undefined or none, stands for every part that is missing.
 absl::StatusOr<Value> GetPath(Budget& budget, const Value& object, const Value& path,
                               const Value& otherwise);
 // Errors name the argument.
 absl::StatusOr<std::string_view> StringArgument(std::string_view name, const Value& value);
 absl::StatusOr<int64_t> IntegerArgument(std::string_view name, const Value& value);
-// An error for a variadic builtin that takes no named arguments, if one is left.
+// Returns an error if a named argument is left, for a variadic builtin that takes none.
 absl::Status CheckUnnamed(const Value& named_rest);
 
-// The first of a table with that name, or null.
+// Returns the first of a table with that name, or null.
 inline const Builtin* FindIn(absl::Span<const Builtin> table, std::string_view name) {
   const auto* found =
       std::find_if(table.begin(), table.end(), [name](const Builtin& b) { return b.name == name; });

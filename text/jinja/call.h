@@ -19,12 +19,12 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// The argument of each parameter, absent where none is given; what is for none of them is left in
-// `arguments`. An error if one is given twice; `what` is called, for messages.
+// Returns the argument of each parameter, absent where none is given; what is for none of them is
+// left in `arguments`. An error if one is given twice; `what` is called, for messages.
 absl::StatusOr<std::vector<std::optional<Value>>> BindArguments(
     std::string_view what, const std::vector<std::string_view>& parameters, Arguments& arguments);
 
-// An error if any argument is left.
+// Returns an error if any argument is left.
 absl::Status CheckNoneLeft(std::string_view what, size_t parameters, const Arguments& arguments);
 
 // Fills in the parameters and runs it.

@@ -8,12 +8,12 @@
 
 namespace millrace::jinja {
 
-// `a`, or a tuple `a, b`. Without `conditional` an `if` at the top ends it, as between `in` and
-// `if` of a for statement.
+// Parses `a`, or a tuple `a, b`. Without `conditional` an `if` at the top ends it, as between `in`
+// and `if` of a for statement.
 absl::StatusOr<ExprPtr> ParseTupleExpr(TokenStream& tokens, bool conditional);
-// The filters of a block, `upper | trim`, or none: applied to the variable kBodyVariable.
+// Parses the filters of a block, `upper | trim`, or none, applied to the variable kBodyVariable.
 absl::StatusOr<ExprPtr> ParseBodyFilters(TokenStream& tokens);
-// `a` or `a if b else c`.
+// Parses `a` or `a if b else c`.
 absl::StatusOr<ExprPtr> ParseExpr(TokenStream& tokens);
 
 }  // namespace millrace::jinja

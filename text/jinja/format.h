@@ -10,12 +10,12 @@
 
 namespace millrace::jinja {
 
-// `pattern.format(*positional, **named)`. Fields may have items and attributes ("{0.a[b]}"), !r or
-// !s and a format ("{:>8.2f}"), but no fields within a format.
+// Computes `pattern.format(*positional, **named)`. Fields may have items and attributes
+// ("{0.a[b]}"), !r or !s and a format ("{:>8.2f}"), but no fields within a format.
 absl::StatusOr<std::string> FormatFields(Budget& budget, std::string_view pattern,
                                          const List& positional, const Dict& named);
 
-// `pattern % values`: a tuple has a value for each directive, a dict those that are named
+// Computes `pattern % values`: a tuple has a value for each directive, a dict those that are named
 // ("%(name)s"), anything else is the only one.
 absl::StatusOr<std::string> FormatPercent(Budget& budget, std::string_view pattern,
                                           const Value& values);

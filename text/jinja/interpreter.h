@@ -30,7 +30,7 @@ class Interpreter {
   Interpreter(Variables variables, CallContext context)
       : context_(context), global_{nullptr, std::move(variables)} {}
 
-  // The output. Errors begin with "line N: ".
+  // Returns the output. Errors begin with "line N: ".
   absl::StatusOr<std::string> Render(const Block& block);
 
  private:
@@ -78,9 +78,9 @@ class Interpreter {
   absl::StatusOr<Flow> RunLoop(const Statement& statement, const std::shared_ptr<Loop>& loop);
   absl::StatusOr<std::shared_ptr<const List>> LoopItems(const Statement& statement,
                                                         const Value& iterated);
-  // The output of a body, run in a scope within the present one.
+  // Returns the output of a body, run in a scope within the present one.
   absl::StatusOr<std::string> Capture(const Block& body);
-  // The output of a body after the filters of its tag.
+  // Returns the output of a body after the filters of its tag.
   absl::StatusOr<Value> CaptureFiltered(const Statement& statement);
   absl::Status Print(const Value& value);
   absl::Status Append(std::string_view text);
@@ -103,7 +103,7 @@ class Interpreter {
   // Binds what the parameters left over to the variables that a macro has unasked.
   absl::Status BindUnasked(const Statement& macro, std::string_view what, Arguments arguments);
   absl::StatusOr<Value> CallLoop(const Loop& loop, Arguments arguments);
-  // Null if no scope has that variable.
+  // Returns the variable, or null if no scope has it.
   const Value* FindVariable(std::string_view name) const;
 
   CallContext context_;

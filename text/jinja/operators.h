@@ -25,18 +25,19 @@ enum class Operator {
   kNotIn,
 };
 
-// The first seven operators. Integers have 64 bits: an overflow is an error.
+// Computes the first seven operators. Integers have 64 bits: an overflow is an error.
 absl::StatusOr<Value> Calculate(Budget& budget, Operator op, const Value& a, const Value& b);
 absl::StatusOr<Value> Negate(const Value& value);
-// The others.
+// Computes the other operators.
 absl::StatusOr<bool> Compare(Budget& budget, Operator op, const Value& a, const Value& b);
 
-// `object.name`: of a dict its method of that name, then its item. Undefined if there is none, an
-// error if `object` is undefined.
+// Returns `object.name`; for a dict, its method of that name, then its item. Returns undefined if
+// there is none, an error if `object` is undefined.
 absl::StatusOr<Value> GetAttribute(Budget& budget, const Value& object, const String& name);
-// `object[key]`: of a dict its item, then its method of that name. Otherwise as above.
+// Returns `object[key]`; for a dict, its item, then its method of that name. Otherwise as
+// GetAttribute.
 absl::StatusOr<Value> GetItem(Budget& budget, const Value& object, const Value& key);
-// `object[start:stop:step]`; none or an int each.
+// Returns `object[start:stop:step]`, each of which is none or an int.
 absl::StatusOr<Value> GetSlice(Budget& budget, const Value& object, const Value& start,
                                const Value& stop, const Value& step);
 

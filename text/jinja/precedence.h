@@ -1,4 +1,4 @@
-// Which operators bind how tightly.
+// The precedences of operators.
 #ifndef MILLRACE_TEXT_JINJA_PRECEDENCE_H_
 #define MILLRACE_TEXT_JINJA_PRECEDENCE_H_
 

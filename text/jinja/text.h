@@ -17,22 +17,23 @@ struct CodePoint {
   int32_t value;  // -1 for an invalid byte.
   size_t size;    // Bytes.
 };
-// The first code point of a text that is not empty.
+// Returns the first code point of a text that is not empty.
 CodePoint NextCodePoint(std::string_view text);
 bool IsSpace(int32_t code_point);
 void AppendCodePoint(int32_t code_point, std::string& text);
 
 size_t CountCodePoints(std::string_view text);
-// The bytes of code points [begin, end), both at most the count.
+// Returns the bytes of code points [begin, end), both at most the count.
 std::string_view CodePointRange(std::string_view text, size_t begin, size_t end);
-// The byte offset of the first `needle`, or npos; in linear time.
+// Returns the byte offset of the first `needle`, or npos; in linear time.
 size_t FindText(std::string_view text, std::string_view needle);
 
 enum class Side { kLeft, kRight, kBoth };
 std::string_view StripSpace(std::string_view text, Side side);
 std::string_view StripAny(std::string_view text, std::string_view characters, Side side);
 
-// At most `max_splits` splits from the left, or any number if negative. `separator` is not empty.
+// Splits a text, at most `max_splits` times from the left, or any number if negative. `separator`
+// is not empty.
 std::vector<std::string_view> Split(std::string_view text, std::string_view separator,
                                     int64_t max_splits);
 // Splits from the right.
@@ -48,28 +49,28 @@ std::vector<std::string_view> SplitLines(std::string_view text);
 // str.isalpha() and so on: not empty, and each code point is one.
 enum class CharClass { kAlpha, kDigit, kAlnum, kSpace };
 bool IsAll(std::string_view text, CharClass of);
-// str.isupper() and str.islower(): some code point is cased, and none in the other case.
+// Computes str.isupper() and str.islower(): some code point is cased, and none in the other case.
 bool HasCase(std::string_view text, bool upper);
 
 std::string Upper(std::string_view text);
 std::string Lower(std::string_view text);
 std::string Capitalize(std::string_view text);
-// str.title(): a letter is large unless it follows a letter.
+// Computes str.title(): a letter is large unless it follows a letter.
 std::string TitleLetters(std::string_view text);
-// Jinja's title filter: the first character after white space or one of -({[< is large.
+// Computes Jinja's title filter: the first character after white space or one of -({[< is large.
 std::string TitleWords(std::string_view text);
 
-// With entities for the five characters that HTML gives a meaning to.
+// Returns the text with entities for the five characters that HTML gives a meaning to.
 std::string EscapeHtml(std::string_view text);
-// A Python string literal of the text.
+// Returns a Python string literal of the text.
 std::string Repr(std::string_view text);
-// A JSON string of the text; `ascii` escapes every other character.
+// Returns a JSON string of the text; `ascii` escapes every other character.
 std::string JsonString(std::string_view text, bool ascii);
-// Python's int(text, base): white space around it, a sign, digits with single underscores between
-// them, and the prefix 0b, 0o or 0x of its base, which names the base where that is 0. Nothing for
-// another text, and for a number that does not fit 64 bits. `base` is 0 or 2 to 36.
+// Computes Python's int(text, base): white space around it, a sign, digits with single underscores
+// between them, and the prefix 0b, 0o or 0x of its base, which names the base where that is 0.
+// Nothing for another text, and for a number that does not fit 64 bits. `base` is 0 or 2 to 36.
 std::optional<int64_t> ParseInteger(std::string_view text, int base);
-// A Python float literal: the shortest that reads back as the same number.
+// Returns a Python float literal, the shortest that reads back as the same number.
 std::string FloatText(double value);
 
 }  // namespace millrace::jinja

@@ -23,7 +23,7 @@ class TokenStream {
   const Token& Peek(size_t ahead = 0) const {
     return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
   }
-  // Never moves past kEnd.
+  // Returns the present token and moves on, but never past kEnd.
   const Token& Next() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
   int line() const { return Peek().line; }
   int max_depth() const { return max_depth_; }
@@ -38,7 +38,7 @@ class TokenStream {
   absl::Status ExpectOperator(std::string_view text);
   absl::StatusOr<std::string> ExpectName(std::string_view what);
 
-  // An error at the present token, or at a line.
+  // Return an error at the present token, or at a line.
   absl::Status Error(std::string_view message) const { return ErrorAt(line(), message); }
   static absl::Status ErrorAt(int line, std::string_view message);
   absl::Status Unsupported(std::string_view what) const;

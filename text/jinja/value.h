@@ -67,22 +67,22 @@ class Value {
   bool Is() const {
     return std::holds_alternative<T>(data_);
   }
-  // Null when the value is of another type.
+  // Returns null if the value is of another type.
   template <typename T>
   const T* Get() const {
     return std::get_if<T>(&data_);
   }
   const std::string* string() const;  // Also of a Markup.
-  // A list or tuple; null for an iterator, which can be iterated only.
+  // Returns a list or tuple; null for an iterator, which can be iterated only.
   const List* list() const;
   const Dict* dict() const { return Pointee<std::shared_ptr<const Dict>>(); }
   Namespace* name_space() const { return Pointee<std::shared_ptr<Namespace>>(); }
   Loop* loop() const { return Pointee<std::shared_ptr<Loop>>(); }
   const Function* function() const { return Pointee<std::shared_ptr<const Function>>(); }
 
-  // An int, or a bool taken as 0 or 1.
+  // Returns an int, or a bool taken as 0 or 1.
   std::optional<int64_t> integer() const;
-  // An int, bool or float.
+  // Returns an int, bool or float.
   std::optional<double> number() const;
 
  private:
@@ -136,7 +136,7 @@ struct Function {
   Scope* scope = nullptr;  // The scope that the macro was defined in.
 };
 
-// An error for what may stand in variables only.
+// Returns an error for a value that may stand in variables only.
 absl::Status CheckStorable(const Value& value);
 // Sets a namespace's attribute; an error for what is not storable and for a name that begins with
 // an underscore.
@@ -144,35 +144,35 @@ absl::Status SetAttribute(Namespace& space, std::string_view name, const Value& 
 // Fails when an item is no data (a namespace, a loop or a function) or nests deeper than the limit.
 absl::StatusOr<Value> MakeList(const Budget& budget, std::vector<Value> items,
                                ListKind kind = ListKind::kList);
-// A tuple of a key and a list, as groupby gives them.
+// Returns a tuple of a key and a list, as groupby gives them.
 absl::StatusOr<Value> MakeGroup(const Budget& budget, Value key, Value list);
-// A later item replaces the value of an earlier one with the same key, as in a literal. Keys must
-// be scalars or tuples.
+// Makes a dict; a later item replaces the value of an earlier one with the same key, as in a
+// literal. Keys must be scalars or tuples.
 absl::StatusOr<Value> MakeDict(Budget& budget, std::vector<std::pair<Value, Value>> items);
 
-// The type as messages call it: "string", "list", "undefined"…
+// Returns the type as messages call it: "string", "list", "undefined"…
 std::string_view TypeName(const Value& value);
-// "'x' is undefined".
+// Returns the error "'x' is undefined".
 absl::Status UndefinedError(const Undefined& value);
-// "cannot <what> a <type>", or UndefinedError when the value is undefined.
+// Returns the error "cannot <what> a <type>", or UndefinedError if the value is undefined.
 absl::Status TypeError(std::string_view what, const Value& value);
 
 bool Truthy(const Value& value);
 absl::StatusOr<bool> Equal(Budget& budget, const Value& a, const Value& b);
-// a < b; an error when the types have no common order.
+// Returns a < b; an error if the types have no common order.
 absl::StatusOr<bool> Less(Budget& budget, const Value& a, const Value& b);
 // Returns whether `item in container`.
 absl::StatusOr<bool> Contains(Budget& budget, const Value& container, const Value& item);
-// An error for a list or a dict: these are no keys.
+// Returns an error for a list or a dict, which are no keys.
 absl::Status CheckKey(const Value& key);
-// Null when there is no such key.
+// Returns the value of a key, or null if there is no such key.
 absl::StatusOr<const Value*> FindKey(Budget& budget, const Dict& dict, const Value& key);
 
 // Returns what a for loop visits: items, keys of a dict, characters of a string, nothing of an
 // undefined value.
 absl::StatusOr<std::shared_ptr<const List>> Iterate(Budget& budget, const Value& value);
 
-// str(value), as `{{ value }}` prints it.
+// Returns str(value), as `{{ value }}` prints it.
 absl::StatusOr<std::string> ToText(Budget& budget, const Value& value);
 
 }  // namespace millrace::jinja

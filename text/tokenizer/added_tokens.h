@@ -19,7 +19,7 @@ namespace millrace {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // The tokens' contents as they are to be matched.
+  // Returns the tokens' contents as they are to be matched.
   static absl::StatusOr<AddedTokens> Create(std::vector<AddedTokenSpec> tokens);
 
   struct Part {

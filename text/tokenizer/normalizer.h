@@ -30,7 +30,7 @@ class Normalizer {
   class Step {
    public:
     virtual ~Step() = default;
-    // `text` may be empty.
+    // Runs the step on `text`, which may be empty.
     virtual absl::Status Run(NormalizedText* text) const = 0;
   };
 
@@ -38,8 +38,8 @@ class Normalizer {
 
   bool empty() const { return steps_.empty(); }
 
-  // INVALID_ARGUMENT, calling the text "prompt", where a step would make it longer than
-  // kMaxBytes, or a regular expression needs too much for it.
+  // Runs all steps. INVALID_ARGUMENT, calling the text "prompt", if a step would make it longer
+  // than kMaxBytes, or a regular expression needs too much for it.
   absl::Status Apply(NormalizedText* text) const;
 
   static constexpr size_t kMaxBytes = 64 << 20;

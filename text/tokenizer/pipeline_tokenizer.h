@@ -29,7 +29,7 @@ class PipelineTokenizer : public Tokenizer {
   absl::Status AddTokens(const TokenizerSpec& spec);
   absl::Status EncodeText(std::string_view text, EncodeOptions options,
                           std::vector<Token>* tokens) const override;
-  // A part of the text between added tokens that are matched before normalization.
+  // Encodes a part of the text between added tokens that are matched before normalization.
   absl::Status EncodeSection(std::string_view text, bool at_start, bool parse_special,
                              std::vector<Token>* tokens) const;
 

@@ -24,7 +24,7 @@ class TextMatcher {
     int group;  // the first group that matched, 0 when there is none
   };
 
-  // INVALID_ARGUMENT for an expression that Oniguruma refuses.
+  // Makes a matcher. INVALID_ARGUMENT for an expression that Oniguruma refuses.
   static absl::StatusOr<TextMatcher> Create(const TextPattern& pattern);
 
   // Calls `found` with the matches in `text` (valid UTF-8), from left to right; none overlaps the

@@ -24,10 +24,11 @@ struct TextEnds {
 // The steps of a decoder, token by token: so a text can be shown while it grows.
 class TokenDecoder {
  public:
-  // UNIMPLEMENTED for steps that need the whole text, other than those in TextEnds.
+  // Makes a decoder. UNIMPLEMENTED for steps that need the whole text, other than those in
+  // TextEnds.
   static absl::StatusOr<TokenDecoder> Create(const std::optional<std::vector<DecoderSpec>>& specs);
 
-  // The bytes that a token of this text writes as the first one of a text, or after others.
+  // Returns the bytes that a token of this text writes as the first one of a text, or after others.
   absl::StatusOr<std::string> Decode(std::string_view token, bool first) const;
 
   const TextEnds& ends() const { return ends_; }

@@ -37,7 +37,7 @@ class TokenTrie {
     Token token = -1;  // that ends here
   };
 
-  // 0 when there is none.
+  // Returns the child, or 0 if there is none.
   uint32_t Child(const Node& node, uint8_t byte) const {
     uint32_t low = node.first_edge, high = node.first_edge + node.edges;
     while (low < high) {

@@ -39,9 +39,9 @@ class Tokenizer {
 
   virtual ~Tokenizer() = default;
 
-  // INVALID_ARGUMENT for text over kMaxTextBytes, not valid UTF-8, or of a kind that the model has
-  // no tokens for or its regular expressions take too long over; the message calls the text
-  // "prompt".
+  // Encodes a text. INVALID_ARGUMENT for text over kMaxTextBytes, text that is not valid UTF-8,
+  // text that the model has no tokens for, and text that its regular expressions take too long
+  // over; the message calls the text "prompt".
   absl::StatusOr<std::vector<Token>> Encode(std::string_view text, EncodeOptions options) const;
 
   // Returns the bytes that a token writes after others, perhaps a part of a character. Empty for an
@@ -59,7 +59,7 @@ class Tokenizer {
   const TextFrame& text_frame() const { return text_frame_; }
   std::optional<Token> bos() const { return bos_; }
   std::optional<Token> eos() const { return eos_; }
-  // The tokens that end an answer (eos, end of turn, end of message), ascending.
+  // Returns the tokens that end an answer (eos, end of turn, end of message), ascending.
   absl::Span<const Token> end_of_generation() const { return end_of_generation_; }
 
  protected:

@@ -1,4 +1,4 @@
-// What normalizers and UnicodeScripts make of every character, compared with Hugging Face's.
+// Compares what normalizers and UnicodeScripts make of every character with Hugging Face's.
 #include <gtest/gtest.h>
 
 #include <string>

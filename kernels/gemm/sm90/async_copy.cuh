@@ -115,6 +115,18 @@ __device__ inline void CopyBytes(uint32_t to, const void* from, uint32_t bytes, 
 #endif
 }
 
+// The same with a cache policy.
+__device__ inline void CopyBytes(uint32_t to, const void* from, uint32_t bytes, Barrier& barrier,
+                                 uint64_t policy) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
+      "%2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(SharedAddress(&barrier)), "l"(policy)
+      : "memory");
+#endif
+}
+
 // Copies a box to the same place in the shared memory of each CTA of the cluster in `mask`. The
 // bytes complete on each CTA's own barrier.
 __device__ inline void CopyBoxToCluster(uint32_t to, const CUtensorMap& from, int x, int y, int z,

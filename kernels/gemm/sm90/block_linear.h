@@ -21,7 +21,7 @@ namespace millrace::kernels::sm90 {
 
 inline constexpr int kMaxBlockTokens = 256;
 
-// The tiles that there are kernels for.
+// Returns the tiles that there are kernels for.
 std::vector<BlockTile> BlockTiles();
 
 // The arguments for 1 ... kMaxBlockTokens tokens, FP8 with kBlock and kTokenGroup. The tile counter

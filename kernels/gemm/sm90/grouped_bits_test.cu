@@ -1,4 +1,4 @@
-// What a grouped linear's bits depend on, and what they are equal to.
+// Tests what a grouped linear's bits depend on, and which other results they equal.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the files with grouped_kernel.cuh's instances and grouped_linear.cu share. One file for each
-// kind of weight, since they take long to compile.
+// Declares the instances of grouped_kernel.cuh that grouped_linear.cu launches. Each kind of weight
+// has a file of its own, since the instances take long to compile.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_INSTANCES_H_
 #define MILLRACE_KERNELS_GEMM_SM90_GROUPED_INSTANCES_H_
 
@@ -37,7 +37,7 @@ cudaError_t LaunchGroupedInt4By128(const GroupedLinearArgs& args, cudaStream_t s
 cudaError_t LaunchGroupedInt4Affine(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchGroupedMxfp4(const GroupedLinearArgs& args, cudaStream_t stream);
 
-// The same with prompt_kernel.cuh, where the config's tile is kPromptTile.
+// Launch the instance of prompt_kernel.cuh, for configs whose tile is kPromptTile.
 cudaError_t LaunchPromptPlain(const GroupedLinearArgs& args, cudaStream_t stream);
 cudaError_t LaunchPromptFourBit(const GroupedLinearArgs& args, cudaStream_t stream);
 

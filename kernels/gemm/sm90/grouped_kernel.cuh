@@ -2,7 +2,8 @@
 //
 // A CTA takes tiles of kRows rows of a group's weight for up to kTokens of its rows, with all of K
 // in sequence: no sum is split. 128 threads load (grouped_load.cuh), groups of four warps multiply:
-// weights are wgmma's 64-row side. Four-bit weights have warps of their own (grouped_four_bit.cuh).
+// weights are wgmma's 64-row side, or, with four bits, mma.sync's 16-row side
+// (grouped_four_bit.cuh).
 //
 // The columns of a tile that has fewer rows hold what was in shared memory before. wgmma's columns
 // do not meet, and those are not written.
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/delay.cuh"
 #include "kernels/device_util.cuh"
@@ -32,11 +32,9 @@ namespace millrace::kernels::sm90 {
 template <typename Shape, typename Delay>
 class GroupedGemm {
  public:
-  using Exchange = std::conditional_t<Shape::kFourBit, FourBitExchange<Shape::kTokens>, int>;
-
   __device__ GroupedGemm(const GroupedParams& params, GroupedBarriers& barriers,
-                         const GroupedMemory<Shape>& memory, Exchange& exchange)
-      : p_(params), barriers_(barriers), memory_(memory), exchange_(exchange) {}
+                         const GroupedMemory<Shape>& memory)
+      : p_(params), barriers_(barriers), memory_(memory) {}
 
   // Called by all multiplying warps.
   __device__ void Run() {
@@ -58,10 +56,8 @@ class GroupedGemm {
         AddBf16(sums);
       }
       if constexpr (!kLoadsEarly) columns.Load(p_, tile);
-      if (!Shape::kFourBit || warp < Shape::kRows / 16) {
-        const int first_row = tile.row_tile * Shape::kRows + warp * 16;
-        GroupedWriter<Shape::kTokens>(p_, tile, first_row).Write(sums, columns);
-      }
+      const int first_row = tile.row_tile * Shape::kRows + warp * 16;
+      GroupedWriter<Shape::kTokens>(p_, tile, first_row).Write(sums, columns);
       if (p_.output.gate != GroupedGate::kNone && tile.row_tile + 1 == p_.row_tiles) {
         WritePadding(p_, tile, threadIdx.x, Shape::kMathThreads);
       }
@@ -173,40 +169,25 @@ class GroupedGemm {
 
   // Multiplies a tile of four-bit weights.
   __device__ void AddFourBit(float (&sums)[kSums]) {
-    FourBitSums<Shape::kTokens> own = {};
-    if (threadIdx.x / kWarpSize % 2 == 0) {
-      AddHalf<0>(own);
-    } else {
-      AddHalf<1>(own);
-    }
-    exchange_.template Run<Shape::kMathThreads>(own, sums);
-  }
-
-  // kHalf: of the 16 rows of a word, this warp's eight.
-  template <int kHalf>
-  __device__ void AddHalf(FourBitSums<Shape::kTokens>& sums) {
     const FourBitLane<Shape> lane;
     FourBitBlock<Shape> even, odd;
     int read = 0;  // blocks of 128 columns
     const int blocks = p_.chunks / 2;
-    const auto multiply = [&](FourBitBlock<Shape>& block) {
-      block.template Multiply<kHalf>(p_.four_bit_scale, sums);
-    };
     ReadBlock(lane, read, even);
     while (read < blocks) {
       ReadBlock(lane, read, odd);
-      multiply(even);
+      even.Multiply(p_.four_bit_scale, sums);
       FreeBehind(read - 1, blocks);
       if (read == blocks) {
-        multiply(odd);
+        odd.Multiply(p_.four_bit_scale, sums);
         FreeBehind(read, blocks);
         return;
       }
       ReadBlock(lane, read, even);
-      multiply(odd);
+      odd.Multiply(p_.four_bit_scale, sums);
       FreeBehind(read - 1, blocks);
     }
-    multiply(even);
+    even.Multiply(p_.four_bit_scale, sums);
     FreeBehind(read, blocks);
   }
 
@@ -244,7 +225,6 @@ class GroupedGemm {
   const GroupedParams& p_;
   GroupedBarriers& barriers_;
   const GroupedMemory<Shape> memory_;
-  Exchange& exchange_;
   uint32_t stage_a_ = 0, stage_b_ = 0;  // descriptors of the matrices that are being multiplied
   PipelineState next_;                  // the stage to read next
   int stage_ = 0;                       // the stage that is being multiplied
@@ -257,12 +237,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtasPerSm)
     GroupedKernel(const __grid_constant__ GroupedParams params) {
   extern __shared__ __align__(1024) uint8_t memory[];
   __shared__ GroupedBarriers barriers;
-  __shared__ typename GroupedGemm<Shape, Delay>::Exchange exchange;
   const GroupedMemory<Shape> addresses(SharedAddress(memory), params.stages);
   if (threadIdx.x == 0) barriers.Init(params.stages, Shape::kLoadThreads, Shape::kMathWarps);
   __syncthreads();
   if (threadIdx.x < Shape::kMathThreads) {
-    GroupedGemm<Shape, Delay>(params, barriers, addresses, exchange).Run();
+    GroupedGemm<Shape, Delay>(params, barriers, addresses).Run();
   } else {
     GroupedLoader<Shape, Delay>(params, barriers, addresses)
         .Run(static_cast<int>(threadIdx.x) - Shape::kMathThreads);

@@ -51,7 +51,7 @@ struct GroupedMemory {
         scales(inputs + stages * Shape::kInputBytes) {}
   __device__ uint32_t Weights(int stage) const { return weights + stage * Shape::kWeightBytes; }
   __device__ uint32_t Inputs(int stage) const { return inputs + stage * Shape::kInputBytes; }
-  // Of a chunk of a stage: [2] of the weights, [kTokens] of the inputs.
+  // Returns the scales of a chunk of a stage: [2] of the weights, then [kTokens] of the inputs.
   __device__ uint32_t Scales(int stage, int chunk) const {
     return scales + (stage * Shape::kChunks + chunk) * Shape::kChunkScales * 4;
   }
@@ -93,14 +93,14 @@ class GroupedLoader {
   }
 
  private:
-  // Of 16 bytes, as the input has them.
+  // The words of 16 bytes that a chunk of an input row takes, as the input has it.
   static constexpr int kWordsOfChunk = kChunk / 16 * (Shape::kQuantizes ? 2 : 1);
   static constexpr int kRowWords = Shape::kChunks * kWordsOfChunk;  // of an input row, in a stage
   static constexpr int kPieces = CeilDiv(Shape::kTokens * kRowWords, Shape::kLoadThreads);
   static constexpr int kRowsApart = Shape::kLoadThreads / kRowWords;  // of a thread's pieces
   static_assert(Shape::kLoadThreads % kRowWords == 0 && kPieces * kRowsApart == Shape::kTokens);
 
-  // What a thread has loaded of a stage's inputs to quantize.
+  // The inputs of a stage that a thread has loaded and is to quantize.
   struct Loaded {
     uint4 words[Shape::kQuantizes ? kPieces : 1];
   };
@@ -240,7 +240,7 @@ class GroupedLoader {
         const int64_t block =
             (int64_t{tile.group} * row_blocks + row_block) * column_blocks + first;
         CopyBytes(memory_.Weights(stage) + i * Shape::kFourBitRowsBytes,
-                  p_.four_bit + block * Shape::kFourBitBlockBytes, bytes, full);
+                  p_.four_bit + block * Shape::kFourBitBlockBytes, bytes, full, EvictFirst());
       }
     } else {
       full.ArriveAndExpect(Shape::kWeightBytes);

@@ -17,7 +17,8 @@
 
 namespace millrace::kernels::sm90 {
 
-// What a kernel is compiled for: the elements of weights and inputs, and where scales come in.
+// The kind of operands that a kernel is compiled for: the elements of weights and inputs, and where
+// scales are applied.
 enum class GroupedKind : uint8_t {
   kBf16,
   kFp8,
@@ -110,7 +111,7 @@ struct GroupedShape {
   // Groups of four warps, 64 rows each.
   static constexpr int kRowGroups = kFourBit || kTokens <= 32 ? 1 : 2;
   static constexpr int kRows = 64 * kRowGroups;
-  static constexpr int kMathWarps = kFourBit ? 8 : 4 * kRowGroups;
+  static constexpr int kMathWarps = 4 * kRowGroups;
   static constexpr int kMathThreads = kMathWarps * kWarpSize;
   static constexpr int kLoadThreads = 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
@@ -126,17 +127,16 @@ struct GroupedShape {
       kFourBit ? CeilDiv(kRowGroups * kFourBitRowsBytes, kSwizzleBytes) * kSwizzleBytes
                : kRows * kChunks * kChunk;
   static constexpr int kInputBytes = kTokens * kChunks * kChunk;
-  // Of each chunk with block scales: the weights' two, of the gate and of the other factor (or
-  // twice the same), and each token's.
+  // A chunk with block scales has two scales of the weights, the gate's and the other factor's (or
+  // twice the same), and one of each token.
   static constexpr int kChunkScales = 2 + kTokens;
   static constexpr int kScaleBytes =
       kBlocks ? kChunks * kChunkScales * static_cast<int>(sizeof(float)) : 0;
   static constexpr int kStageBytes = kWeightBytes + kInputBytes + kScaleBytes;
   static_assert(kInputBytes % kSwizzleBytes == 0 && kWeightBytes % kSwizzleBytes == 0);
-  // Of a CTA's pipeline, at most: 227 KB for an SM, of which each CTA needs 1 KB itself and up to
-  // 1 KB for barriers and alignment; with four bits also a tile's sums.
-  static constexpr int kPipelineBytes =
-      (kCtasPerSm == 1 ? 224 : !kFourBit ? 111 : kTokens == 64 ? 92 : 100) * 1024;
+  // The most that a CTA's pipeline may take. An SM has 227 KB, of which each CTA needs 1 KB itself
+  // and up to 1 KB for barriers and alignment.
+  static constexpr int kPipelineBytes = (kCtasPerSm == 2 ? 111 : 224) * 1024;
   static_assert(kPipelineBytes / kStageBytes >= kMinGroupedStages);
 };
 

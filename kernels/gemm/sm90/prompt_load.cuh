@@ -133,7 +133,7 @@ class PromptProducer {
           ((int64_t{tile.group} * row_blocks + row_block) * column_blocks + step / 2) *
               Shape::kBlockBytes;
       const uint32_t to = memory_.Extra(stage) + i * Shape::kHalfBytes;
-      CopyBytes(to, block + step % 2 * Shape::kCodeBytes, Shape::kCodeBytes, full);
+      CopyBytes(to, block + step % 2 * Shape::kCodeBytes, Shape::kCodeBytes, full, EvictFirst());
       CopyBytes(to + Shape::kCodeBytes, block + kFourBitCodeBytes,
                 Shape::kHalfBytes - Shape::kCodeBytes, full);
     }

@@ -182,7 +182,7 @@ class PromptWriter {
     }
   }
 
-  // Of 32 rows.
+  // Writes 32 rows of outputs as BF16.
   __device__ void WriteBf16(int first, const float* sums) const {
     uint32_t words[2][4];
 #pragma unroll
@@ -205,7 +205,7 @@ class PromptWriter {
     }
   }
 
-  // Of eight rows.
+  // Writes eight rows of outputs as fp32.
   __device__ void WriteFp32(int first, const float* sums) const {
     const Values values = ValuesOf(first, sums);
 #pragma unroll

@@ -35,7 +35,7 @@ template <GroupedKind kOperands>
 struct PromptShape {
   static constexpr GroupedKind kKind = kOperands;
   static_assert(kKind != GroupedKind::kFp8BlockOfBf16);
-  // What the kind means for the elements is the same in the kernel for smaller tiles.
+  // The kernel for smaller tiles has the same elements for a kind.
   using Elements = GroupedShape<kKind, 8>;
   static constexpr bool kBlocks = Elements::kBlocks;
   static constexpr bool kFp8 = Elements::kFp8;
@@ -54,13 +54,14 @@ struct PromptShape {
   static constexpr int kMathWarps = 4 * kPromptUnits;
   static constexpr int kMathThreads = kMathWarps * kWarpSize;
   static constexpr int kThreads = kMathThreads + 128;
-  // Of 128 for each thread at first; the loading group gives what the others take.
+  // Each thread starts with 128 registers; the loading group gives up those that the other groups
+  // take.
   static constexpr int kMathRegisters = kFourBit ? 144 : 160;
   static constexpr int kLoadRegisters = kFourBit ? 80 : 32;
   static_assert(kPromptUnits * kMathRegisters + kLoadRegisters <= 4 * 128);
 
-  // Of a stage, which has a chunk of 128 bytes of each row. Four-bit weights arrive as half blocks,
-  // 64 columns of codes and all scales, and are unpacked into stages of their own.
+  // A stage has a chunk of 128 bytes of each row. Four-bit weights arrive as half blocks, 64
+  // columns of codes and all scales, and are unpacked into stages of their own.
   static constexpr int kWeightBytes = kRows * kChunk;
   static constexpr int kInputBytes = kPromptTile * kChunk;
   static constexpr int kRowBlocks = kFourBit ? kRows / kFourBitRows : 0;
@@ -123,7 +124,7 @@ struct PromptMemory {
   __device__ uint32_t Weights(int stage) const { return weights + stage * Shape::kWeightBytes; }
   __device__ uint32_t Inputs(int stage) const { return inputs + stage * Shape::kInputBytes; }
   __device__ uint32_t Extra(int stage) const { return extra + stage * Shape::kExtraBytes; }
-  // The scales of a gate's rows, or of the other factor's.
+  // Returns the scales of a gate's rows, or of the other factor's.
   __device__ uint32_t WeightScales(int stage, int factor) const {
     return Extra(stage) + factor * Shape::kCopiedScales * static_cast<int>(sizeof(float));
   }

@@ -22,7 +22,7 @@ namespace millrace::kernels::sm90 {
 
 inline constexpr int kMaxWideTokens = 128;
 
-// The tiles that there are kernels for.
+// Returns the tiles that there are kernels for.
 std::vector<WideTile> WideTiles();
 
 // The arguments for 1 ... kMaxWideTokens tokens.
