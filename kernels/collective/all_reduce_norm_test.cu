@@ -174,7 +174,6 @@ TEST(AllReduceNorm, OneGridPlaysAllRanks) {
                              ? two_shot ? AllRanksNormKernel<2, true> : AllRanksNormKernel<2, false>
                          : two_shot ? AllRanksNormKernel<4, true>
                                     : AllRanksNormKernel<4, false>;
-          CheckCuda(cudaDeviceSynchronize(), "inputs");
           CheckCuda(LaunchAllRanks(kernel, params, ranks, params.rank[0].ctas,
                                    params.rank[0].threads, group.stream(0)),
                     "launch");

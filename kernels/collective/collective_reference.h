@@ -68,7 +68,7 @@ struct RankSum {
   // Returns the largest difference from `exact` that one rounding to BF16 and the additions in
   // float32 allow.
   double Tolerance() const {
-    return std::abs(exact) * 0x1.01p-9 + magnitudes * 8 * 0x1p-24 + 0x1p-133;
+    return std::abs(exact) * 0x1.01p-8 + magnitudes * 8 * 0x1p-24 + 0x1p-133;
   }
 
   float in_order;

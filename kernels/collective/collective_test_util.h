@@ -76,6 +76,7 @@ class VirtualRanks {
   cudaStream_t stream(int rank) const { return streams_[rank]; }
 
   void Initialize() {
+    CheckCuda(cudaDeviceSynchronize(), "poison");
     for (int rank = 0; rank < ranks_; ++rank) {
       CheckCuda(InitializeCommunicator(communicators_[rank], streams_[rank]), "initialize");
     }
@@ -177,6 +178,7 @@ struct OfAllRanks {
 template <typename Args>
 cudaError_t LaunchAllRanks(void (*kernel)(OfAllRanks<Args>), OfAllRanks<Args> args, int ranks,
                            int ctas, int threads, cudaStream_t stream) {
+  CheckCuda(cudaDeviceSynchronize(), "inputs");
   void* arguments[] = {&args};
   return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(ctas, ranks),
                                      dim3(threads), arguments, 0, stream);

@@ -49,7 +49,8 @@ inline constexpr int kMaxRanks = 8;
 // Slots are multiples of this.
 inline constexpr int64_t kSlotAlignment = 256;
 
-// One rank's view of the group. A plain value: ranks and slot_bytes are the same on every rank.
+// One rank's view of the group, a plain value. `ranks`, `slot_bytes` and `max_ctas` are the same on
+// every rank.
 struct Communicator {
   int rank;   // 0 to ranks - 1
   int ranks;  // 1 to kMaxRanks

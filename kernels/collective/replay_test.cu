@@ -285,6 +285,7 @@ TEST(CollectiveReplay, ProgrammaticEdgesKeepTheOrder) {
     }
     CheckCuda(LaunchDependent(EndStepKernel, 1, 1, 0, stream, data.step.get()), "end");
   };
+  CheckCuda(cudaDeviceSynchronize(), "inputs");
   for (const AllReduceMethod method : {AllReduceMethod::kOneShot, AllReduceMethod::kTwoShot}) {
     launch_round(group.stream(0), method);  // loads the kernels, which a capture cannot
     group.Wait();
