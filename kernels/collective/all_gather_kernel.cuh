@@ -47,6 +47,7 @@ __device__ void AllGatherRecords(const AllGatherArgs& args, int cta, int ctas) {
       if (to < c.ranks) StoreWirePair(call.Slot(call.Peer(to), c.rank) + i, pair);
     }
   }
+  call.Arrive(ctas);
   Delay::Wait();
   for (uint32_t i = first; i < total; i += step) {
     ulonglong2 all[kRanks];
@@ -75,7 +76,7 @@ __device__ void AllGatherRecords(const AllGatherArgs& args, int cta, int ctas) {
   }
   call.ReleaseWhenReceived();
   Delay::Wait();
-  call.Finish(ctas);
+  call.Finish();
 }
 
 template <int kRanks, typename Delay>

@@ -61,18 +61,58 @@ __device__ RowVector LocateVector(const AllReduceParams& p, int row, int in_row)
   return v;
 }
 
-// Returns a vector of this rank's partial sums as it goes over the wire.
-__device__ inline uint4 LoadPartial(const Product& partial, const RowVector& v) {
-  if (partial.token_scales == nullptr && partial.channel_scales == nullptr) {
-    return ToWire(LoadRaw8(partial.data + v.token * partial.stride + v.column));
-  }
+// Returns `raw`, a vector of this rank's partial sums, as it goes over the wire.
+__device__ inline uint4 OnWire(const Product& partial, const RowVector& v, const uint4& raw) {
+  if (partial.token_scales == nullptr && partial.channel_scales == nullptr) return ToWire(raw);
   ProductVector<true> scaled;
   scaled.LoadConstants(partial, v.column);
-  scaled.Load(partial, v.token, v.column);
+  scaled.data = raw;
+  scaled.token_scale = partial.token_scales != nullptr ? partial.token_scales[v.token] : 1;
   float values[8];
   scaled.Values(values);
   return ToWire(Pack8(values));
 }
+
+// This rank's partial sums. Those of a CTA's first row stay in registers.
+template <int kVectors, bool kNorm>
+class OwnRows {
+ public:
+  __device__ OwnRows(const AllReduceParams& p, int first_row) : p_(p), first_row_(first_row) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const RowVector v = At(first_row, i);
+      first_[i] = v.valid ? LoadRaw8(Address(v)) : uint4{};
+    }
+  }
+
+  // Waits for the first row. Until then its loads are under way.
+  __device__ void Prepare() {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const RowVector v = At(first_row_, i);
+      if (v.valid) first_[i] = OnWire(p_.norm.delta, v, first_[i]);
+    }
+  }
+
+  // Returns the thread's i-th vector of a row.
+  __device__ RowVector At(int row, int i) const {
+    return LocateVector<kNorm>(p_, row, i * blockDim.x + threadIdx.x);
+  }
+
+  // Returns its values on the wire. It must be valid.
+  __device__ uint4 Values(int row, int i, const RowVector& v) const {
+    return row == first_row_ ? first_[i] : OnWire(p_.norm.delta, v, LoadRaw8(Address(v)));
+  }
+
+ private:
+  __device__ const Bf16* Address(const RowVector& v) const {
+    return p_.norm.delta.data + v.token * p_.norm.delta.stride + v.column;
+  }
+
+  const AllReduceParams& p_;
+  int first_row_;
+  uint4 first_[kVectors];
+};
 
 // Adds the ranks' vectors in rank order and rounds once.
 template <int kRanks>
@@ -108,35 +148,46 @@ __device__ inline Part PartOf(const AllReduceParams& p, int row, const RowVector
 // In two-shot a slot has two halves: what is to be added, and what was.
 __device__ inline int64_t SumsBegin(const Communicator& c) { return c.slot_bytes / 32; }
 
-// Two-shot's first trip: sends each part of the CTA's rows to its rank, adds up this rank's part,
-// and sends that to all ranks, itself included.
-template <int kRanks, int kVectors, bool kNorm, typename Delay>
-__device__ void ReduceScatter(const AllReduceParams& p, Call& call, int cta, int ctas) {
+// Sends this rank's rows: all of each to every peer, or (two-shot) each part to the rank that adds
+// it up.
+template <int kRanks, int kVectors, bool kNorm, bool kTwoShot>
+__device__ void SendRows(const AllReduceParams& p, const OwnRows<kVectors, kNorm>& own,
+                         const Call& call, int cta, int ctas) {
   const Communicator& c = p.communicator;
   for (int row = cta; row < p.rows; row += ctas) {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const RowVector v = LocateVector<kNorm>(p, row, i * blockDim.x + threadIdx.x);
+      const RowVector v = own.At(row, i);
       if (!v.valid) continue;
-      const Part part = PartOf(p, row, v);
-      if (part.owner == c.rank) continue;
-      StoreWire(call.Slot(part.owner, c.rank) + part.index, LoadPartial(p.norm.delta, v));
+      if constexpr (kTwoShot) {
+        const Part part = PartOf(p, row, v);
+        if (part.owner == c.rank) continue;
+        StoreWire(call.Slot(part.owner, c.rank) + part.index, own.Values(row, i, v));
+      } else {
+        call.Send<kRanks>(v.index, own.Values(row, i, v));
+      }
     }
   }
-  Delay::Wait();
+}
+
+// Two-shot: adds up this rank's part of each row, and sends that to all ranks, itself included.
+template <int kRanks, int kVectors, bool kNorm>
+__device__ void AddParts(const AllReduceParams& p, const OwnRows<kVectors, kNorm>& own, Call& call,
+                         int cta, int ctas) {
+  const Communicator& c = p.communicator;
   for (int row = cta; row < p.rows; row += ctas) {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const RowVector v = LocateVector<kNorm>(p, row, i * blockDim.x + threadIdx.x);
+      const RowVector v = own.At(row, i);
       if (!v.valid) continue;
       const Part part = PartOf(p, row, v);
       if (part.owner != c.rank) continue;
       const int64_t index[1] = {part.index};
       const bool wanted[1] = {true};
       uint4 all[1][kRanks];
-      const uint4 own = LoadPartial(p.norm.delta, v);
+      const uint4 values = own.Values(row, i, v);
 #pragma unroll
-      for (int from = 0; from < kRanks; ++from) all[0][from] = own;
+      for (int from = 0; from < kRanks; ++from) all[0][from] = values;
       call.Receive<kRanks, 1>(index, wanted, all);
       const uint4 sum = ToWire(AddInRankOrder(all[0], c.ranks));
       call.Send<kRanks>(SumsBegin(c) + part.index, sum);
@@ -145,56 +196,65 @@ __device__ void ReduceScatter(const AllReduceParams& p, Call& call, int cta, int
   }
 }
 
-// Waits for the sums of this thread's vectors in a row.
-template <int kRanks, int kVectors, bool kTwoShot, typename Delay>
-__device__ void AwaitSums(const AllReduceParams& p, Call& call, int row,
-                          const RowVector (&vectors)[kVectors], uint4 (&sums)[kVectors]) {
+// One-shot: waits for all ranks' vectors of a row and adds them.
+template <int kRanks, int kVectors, bool kNorm>
+__device__ void AddRow(const AllReduceParams& p, const OwnRows<kVectors, kNorm>& own, Call& call,
+                       int row, uint4 (&sums)[kVectors]) {
+  constexpr int kCount = kTogether<kRanks, kVectors>;
+#pragma unroll
+  for (int first = 0; first < kVectors; first += kCount) {
+    uint4 all[kCount][kRanks];
+    int64_t index[kCount];
+    bool wanted[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const RowVector v = own.At(row, first + i);
+      index[i] = v.index;
+      wanted[i] = v.valid;
+      const uint4 values = v.valid ? own.Values(row, first + i, v) : uint4{};
+#pragma unroll
+      for (int from = 0; from < kRanks; ++from) all[i][from] = values;
+    }
+    call.Receive<kRanks, kCount>(index, wanted, all);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      sums[first + i] = AddInRankOrder(all[i], p.communicator.ranks);
+    }
+  }
+}
+
+// Two-shot: waits for the sums of a row.
+template <int kVectors, bool kNorm, typename Delay>
+__device__ void AwaitSums(const AllReduceParams& p, const OwnRows<kVectors, kNorm>& own, Call& call,
+                          int row, uint4 (&sums)[kVectors]) {
   const Communicator& c = p.communicator;
-  if constexpr (kTwoShot) {
-    uint4* at[kVectors];
-    int owner[kVectors];
+  uint4* at[kVectors];
+  int owner[kVectors];
+  bool valid[kVectors];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const RowVector v = own.At(row, i);
+    const Part part = PartOf(p, row, v);
+    valid[i] = v.valid;
+    owner[i] = part.owner;
+    at[i] = call.Slot(c.rank, 0) + part.owner * (c.slot_bytes / 16) + SumsBegin(c) + part.index;
+  }
+  int missing;
+  do {
+    missing = -1;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const Part part = PartOf(p, row, vectors[i]);
-      owner[i] = part.owner;
-      at[i] = call.Slot(c.rank, min(part.owner, c.ranks - 1)) + SumsBegin(c) + part.index;
+      if (valid[i]) sums[i] = LoadWire(at[i]);
     }
-    int missing;
-    do {
-      missing = -1;
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        if (vectors[i].valid) sums[i] = LoadWire(at[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        if (vectors[i].valid && !IsComplete(sums[i])) missing = owner[i];
-      }
-    } while (missing >= 0 && call.MayWait(missing));
-    Delay::Wait();
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (vectors[i].valid) StoreWire(at[i], Nothing());
+      if (valid[i] && !IsComplete(sums[i])) missing = owner[i];
     }
-  } else {
-    constexpr int kCount = kTogether<kRanks, kVectors>;
+  } while (missing >= 0 && call.MayWait(missing));
+  Delay::Wait();
 #pragma unroll
-    for (int first = 0; first < kVectors; first += kCount) {
-      uint4 all[kCount][kRanks];
-      int64_t index[kCount];
-      bool wanted[kCount];
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        index[i] = vectors[first + i].index;
-        wanted[i] = vectors[first + i].valid;
-        const uint4 own = wanted[i] ? LoadPartial(p.norm.delta, vectors[first + i]) : uint4{};
-#pragma unroll
-        for (int from = 0; from < kRanks; ++from) all[i][from] = own;
-      }
-      call.Receive<kRanks, kCount>(index, wanted, all);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) sums[first + i] = AddInRankOrder(all[i], c.ranks);
-    }
+  for (int i = 0; i < kVectors; ++i) {
+    if (valid[i]) StoreWire(at[i], Nothing());
   }
 }
 
@@ -208,47 +268,45 @@ __device__ void AllReduceRows(const AllReduceParams& p, int cta, int ctas) {
   if (p.communicator.release_early) ReleaseDependents();
   WaitForPredecessor();
 
+  // Issues the loads of the first row and of the call's state together.
+  OwnRows<kVectors, kNorm> own(p, cta);
+  norm.LoadResidual(p.norm, cta);
   Call call(p.communicator);
+  own.Prepare();
+  Delay::Wait();
+  SendRows<kRanks, kVectors, kNorm, kTwoShot>(p, own, call, cta, ctas);
+  call.Arrive(ctas);
   Delay::Wait();
   if constexpr (kTwoShot) {
-    ReduceScatter<kRanks, kVectors, kNorm, Delay>(p, call, cta, ctas);
-  } else {
-    for (int row = cta; row < p.rows; row += ctas) {
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        const RowVector v = LocateVector<kNorm>(p, row, i * blockDim.x + threadIdx.x);
-        if (v.valid) call.Send<kRanks>(v.index, LoadPartial(p.norm.delta, v));
-      }
-    }
+    AddParts<kRanks, kVectors, kNorm>(p, own, call, cta, ctas);
+    Delay::Wait();
   }
-  Delay::Wait();
   for (int row = cta; row < p.rows; row += ctas) {
-    RowVector vectors[kVectors];
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      vectors[i] = LocateVector<kNorm>(p, row, i * blockDim.x + threadIdx.x);
-    }
     uint4 sums[kVectors];
-    norm.LoadResidual(p.norm, row);
-    AwaitSums<kRanks, kVectors, kTwoShot, Delay>(p, call, row, vectors, sums);
+    if (row != cta) norm.LoadResidual(p.norm, row);
+    if constexpr (kTwoShot) {
+      AwaitSums<kVectors, kNorm, Delay>(p, own, call, row, sums);
+    } else {
+      AddRow<kRanks, kVectors, kNorm>(p, own, call, row, sums);
+    }
     if (row + ctas >= p.rows) call.ReleaseWhenReceived();
     if constexpr (kNorm) {
       norm.AddAndWrite(p.norm, row, sums);
     } else {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        if (!vectors[i].valid) continue;
-        *reinterpret_cast<uint4*>(p.sum + vectors[i].token * p.sum_stride + vectors[i].column) =
-            sums[i];
+        const RowVector v = own.At(row, i);
+        if (!v.valid) continue;
+        *reinterpret_cast<uint4*>(p.sum + v.token * p.sum_stride + v.column) = sums[i];
       }
     }
   }
   Delay::Wait();
-  call.Finish(ctas);
+  call.Finish();
 }
 
 template <int kRanks, int kVectors, bool kNorm, bool kTwoShot, typename Delay>
-__global__ void __launch_bounds__(kAllReduceThreads)
+__global__ void __launch_bounds__(kAllReduceThreads, kVectors == 1 && kRanks <= 4 ? 2 : 1)
     AllReduceKernel(const __grid_constant__ AllReduceParams params) {
   AllReduceRows<kRanks, kVectors, kNorm, kTwoShot, Delay>(params, blockIdx.x, gridDim.x);
 }

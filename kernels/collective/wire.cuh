@@ -18,10 +18,9 @@ inline constexpr uint32_t kNothing = 0xffffffff;
 
 // The start of a rank's memory. Only the rank itself uses it.
 struct Control {
-  uint32_t buffer;   // the number of the next call's buffer, 0 to kBuffers - 1
-  uint32_t failure;  // see FailureWord
-  uint32_t unused[30];
-  uint32_t arrived;  // CTAs of the running call that have finished
+  alignas(8) uint32_t buffer;     // the number of the next call's buffer, 0 to kBuffers - 1
+  uint32_t failure;               // see FailureWord
+  alignas(128) uint32_t arrived;  // CTAs of the running call that know its buffer
 };
 static_assert(sizeof(Control) <= kControlBytes);
 
@@ -114,17 +113,21 @@ __device__ inline uint4 Nothing() { return make_uint4(kNothing, kNothing, kNothi
 
 class Call {
  public:
-  // Reads the state that the previous call left, so the predecessor must have ended.
+  // Reads the state that the previous call left, so the predecessor must have ended. The thread
+  // waits for it only when it uses a slot, so other loads should be issued before.
   __device__ explicit Call(const Communicator& communicator) : communicator_(communicator) {
     const Control* control = ControlOf(communicator);
-    const uint32_t buffer = LoadRelaxed(&control->buffer);
-    expired_ = LoadRelaxed(&control->failure) != 0;
-    buffer_ = kControlBytes + buffer * (communicator.ranks * communicator.slot_bytes);
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(buffer_), "=r"(failure_)
+                 : "l"(__cvta_generic_to_global(&control->buffer))
+                 : "memory");
+    offset_ = kControlBytes +
+              buffer_ * static_cast<uint64_t>(communicator.ranks * communicator.slot_bytes);
   }
 
   // Returns where rank `to` keeps what rank `from` sends in this call.
   __device__ uint4* Slot(int to, int from) const {
-    return reinterpret_cast<uint4*>(static_cast<char*>(communicator_.memory[to]) + buffer_ +
+    return reinterpret_cast<uint4*>(static_cast<char*>(communicator_.memory[to]) + offset_ +
                                     from * communicator_.slot_bytes);
   }
 
@@ -150,56 +153,44 @@ class Call {
   __device__ void Receive(const int64_t (&index)[kCount], const bool (&wanted)[kCount],
                           uint4 (&all)[kCount][kRanks]) {
     const int rank = communicator_.rank, ranks = communicator_.ranks;
+    const int64_t slot = communicator_.slot_bytes / 16;
+    uint4* at[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) at[i] = Slot(rank, 0) + index[i];
+    const auto for_each_wanted = [&](const auto& action) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+        for (int from = 0; from < kRanks; ++from) {
+          if (wanted[i] && from < ranks && from != rank) action(i, from);
+        }
+      }
+    };
     int missing;
     do {
       missing = -1;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-#pragma unroll
-        for (int from = 0; from < kRanks; ++from) {
-          if (wanted[i] && from < ranks && from != rank) {
-            all[i][from] = LoadWire(Slot(rank, from) + index[i]);
-          }
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-#pragma unroll
-        for (int from = 0; from < kRanks; ++from) {
-          if (wanted[i] && from < ranks && from != rank && !IsComplete(all[i][from])) {
-            missing = from;
-          }
-        }
-      }
+      for_each_wanted([&](int i, int from) { all[i][from] = LoadWire(at[i] + from * slot); });
+      for_each_wanted([&](int i, int from) {
+        if (!IsComplete(all[i][from])) missing = from;
+      });
     } while (missing >= 0 && MayWait(missing));
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-#pragma unroll
-      for (int from = 0; from < kRanks; ++from) {
-        if (wanted[i] && from < ranks && from != rank) {
-          StoreWire(Slot(rank, from) + index[i], Nothing());
-        }
-      }
-    }
+    for_each_wanted([&](int i, int from) { StoreWire(at[i] + from * slot, Nothing()); });
   }
 
   // Returns whether a thread that waits for `from` may look again. Called after each look.
   __device__ bool MayWait(int from) {
     constexpr uint32_t kLooksPerCheck = 64;
-    if (expired_) return false;
+    if (failure_ != 0) return false;
     if (++looks_ % kLooksPerCheck != 0) return true;
     Control* control = ControlOf(communicator_);
-    if (LoadRelaxed(&control->failure) != 0) {
-      expired_ = true;
-      return false;
-    }
+    failure_ = LoadRelaxed(&control->failure);
+    if (failure_ != 0) return false;
     const uint64_t now = Nanoseconds();
     if (deadline_ == 0) deadline_ = now + communicator_.timeout_ns;
     if (now < deadline_) return true;
-    expired_ = true;
-    const uint32_t failure = 1 + from;
-    if (atomicCAS(&control->failure, 0, failure) == 0 && communicator_.failure_report != nullptr) {
-      asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(communicator_.failure_report), "r"(failure)
+    failure_ = 1 + from;
+    if (atomicCAS(&control->failure, 0, failure_) == 0 && communicator_.failure_report != nullptr) {
+      asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(communicator_.failure_report), "r"(failure_)
                    : "memory");
     }
     return false;
@@ -212,22 +203,30 @@ class Call {
     if (!communicator_.release_early && threadIdx.x == 0) ReleaseDependents();
   }
 
-  // Ends the call: the last of `ctas` CTAs turns to the next buffer. Called by all threads of a CTA
-  // when they have done everything else.
-  __device__ void Finish(int ctas) const {
+  // Counts the CTA among those that know the call's buffer. Called by all of its threads, between
+  // sending and waiting, which hides the barrier and the trip of the atomic operation.
+  __device__ void Arrive(int ctas) {
     __syncthreads();
-    if (threadIdx.x != 0) return;
-    Control* control = ControlOf(communicator_);
-    if (atomicInc(&control->arrived, ctas - 1) != ctas - 1) return;  // the last one resets it
-    control->buffer = control->buffer == kBuffers - 1 ? 0 : control->buffer + 1;
+    ctas_ = ctas;
+    // The last CTA sets the count back to 0. The result is looked at in Finish.
+    if (threadIdx.x == 0) before_ = atomicInc(&ControlOf(communicator_)->arrived, ctas - 1);
+  }
+
+  // Turns to the next buffer, if this is the last CTA to arrive. Called by all of its threads at
+  // the kernel's end.
+  __device__ void Finish() const {
+    if (threadIdx.x != 0 || before_ != ctas_ - 1) return;
+    ControlOf(communicator_)->buffer = buffer_ == kBuffers - 1 ? 0 : buffer_ + 1;
   }
 
  private:
   const Communicator& communicator_;
-  int64_t buffer_;  // bytes from the start of a rank's memory
-  bool expired_;
+  uint32_t buffer_;
+  uint32_t failure_;  // not 0: do not wait
+  int64_t offset_;    // of the buffer, in bytes from the start of a rank's memory
   uint32_t looks_ = 0;
-  uint64_t deadline_ = 0;  // 0: not set yet
+  uint64_t deadline_ = 0;           // 0: not set yet
+  uint32_t ctas_ = 0, before_ = 0;  // thread 0: CTAs of the call, and how many arrived before
 };
 
 }  // namespace millrace::kernels
