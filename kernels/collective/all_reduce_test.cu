@@ -306,6 +306,22 @@ TEST(AllReduce, AMissingRankEndsTheWait) {
   }
 }
 
+TEST(AllReduce, TheHostEndsAWait) {
+  VirtualRanks group(2, 8192, 2, 10'000'000'000);
+  const Case test(2, 1, 4096);
+  CheckCuda(cudaDeviceSynchronize(), "inputs");
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(LaunchAllReduce(test.Args(group[0], AllReduceMethod::kOneShot), group.stream(0)),
+            cudaSuccess);
+  const uint32_t reason = 77;
+  CheckCuda(cudaMemcpyAsync(FailureWord(group[0]), &reason, sizeof(reason), cudaMemcpyHostToDevice,
+                            group.stream(1)),
+            "end");
+  group.Wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_EQ(group.Failure(0), reason);
+}
+
 TEST(AllReduce, RefusesWhatItCannotDo) {
   constexpr int kTokens = 2, kWidth = 64;
   VirtualRanks group(2, 512);

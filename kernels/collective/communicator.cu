@@ -14,7 +14,7 @@ cudaError_t InitializeCommunicator(const Communicator& communicator, cudaStream_
   return cudaMemsetAsync(memory + kControlBytes, 0xff, bytes - kControlBytes, stream);
 }
 
-const uint32_t* FailureWord(const Communicator& communicator) {
+uint32_t* FailureWord(const Communicator& communicator) {
   return &ControlOf(communicator)->failure;
 }
 

@@ -93,8 +93,9 @@ constexpr int64_t CommunicatorBytes(int ranks, int64_t slot_bytes) {
 cudaError_t InitializeCommunicator(const Communicator& communicator, cudaStream_t stream);
 
 // Returns the device address of the word that says whether a collective of this rank has failed: 0,
-// or 1 + the rank that a thread was waiting for. The first failure stays.
-const uint32_t* FailureWord(const Communicator& communicator);
+// or 1 + the rank that a thread was waiting for. The first failure stays. To end all waits of the
+// rank before their time, copy another value than 0 there, on another stream.
+uint32_t* FailureWord(const Communicator& communicator);
 
 }  // namespace millrace::kernels
 
