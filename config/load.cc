@@ -130,6 +130,7 @@ class Loader {
     }
     MILLRACE_RETURN_IF_ERROR(CheckKvCacheType());
     MILLRACE_RETURN_IF_ERROR(CheckQuantization());
+    MILLRACE_RETURN_IF_ERROR(CheckRanks());
     MILLRACE_RETURN_IF_ERROR(CheckFaults());
     if (settings_.device != Device::kFake) {
       return RefuseGroup(kFakeDeviceGroup, "allowed only with --device fake");
@@ -179,13 +180,36 @@ class Loader {
                                                                                 : "cpu"));
   }
 
+  bool HasRanks() const { return settings_.tensor_parallel_size > 1; }
+
+  absl::Status CheckRanks() const {
+    const Settings& s = settings_;
+    if (HasRanks() && s.device != Device::kCpu) {
+      return Contradiction("tensor-parallel-size", "allowed only with --device cpu, or 1");
+    }
+    if (s.enable_expert_parallel && !HasRanks()) {
+      return Contradiction("enable-expert-parallel",
+                           "but there is one rank (--tensor-parallel-size)");
+    }
+    if (IsGiven("step-timeout") && s.device != Device::kCuda && !HasRanks()) {
+      return Contradiction("step-timeout",
+                           "allowed only with --device cuda, or on the CPU with "
+                           "--tensor-parallel-size");
+    }
+    return absl::OkStatus();
+  }
+
   // Another device's points would be armed and never passed.
   absl::Status CheckFaults() const {
     if (settings_.faults.empty()) return absl::OkStatus();
-    if (settings_.device != Device::kFake && settings_.device != Device::kCuda) {
-      return Contradiction("faults", "allowed only with --device fake or cuda");
+    if (settings_.device == Device::kTorch || (settings_.device == Device::kCpu && !HasRanks())) {
+      return Contradiction("faults",
+                           "allowed only with --device fake or cuda, or on the CPU with "
+                           "--tensor-parallel-size");
     }
-    const std::string_view own = settings_.device == Device::kFake ? "fake." : "cuda.";
+    const std::string_view own = settings_.device == Device::kFake  ? "fake."
+                                 : settings_.device == Device::kCpu ? "cpu."
+                                                                    : "cuda.";
     for (const std::string_view point : SplitList(settings_.faults)) {
       if (!point.starts_with(own)) {
         return Contradiction("faults", StrCat("but the points of this device begin with ", own));

@@ -136,6 +136,18 @@ TEST_F(LoadTest, TheFakeDevice) {
   EXPECT_EQ(s.faults, "fake.a=1");
 }
 
+TEST_F(LoadTest, RanksOnTheCpu) {
+  const Settings s = Load({"--tensor-parallel-size=4", "--enable-expert-parallel",
+                           "--step-timeout=2s", "--faults=cpu.rank_hang"});
+  EXPECT_EQ(s.tensor_parallel_size, 4);
+  EXPECT_TRUE(s.enable_expert_parallel);
+  EXPECT_EQ(s.step_timeout, seconds(2));
+  EXPECT_EQ(s.faults, "cpu.rank_hang");
+  EXPECT_EQ(Load({}).tensor_parallel_size, 1);
+  // What changes nothing is allowed everywhere.
+  Load({"--device=fake", "--tensor-parallel-size=1", "--no-enable-expert-parallel"});
+}
+
 TEST_F(LoadTest, TheGpu) {
   const Settings s =
       Load({"--device=cuda", "--kernels=portable", "--gemm=cublaslt", "--step-timeout=2s",
@@ -408,10 +420,38 @@ TEST_F(LoadTest, Contradictions) {
        "flag --fake-token-us: got \"1\", allowed only with --device fake"},
       {{},
        {"MILLRACE_FAULTS=fake.hang"},
-       "environment MILLRACE_FAULTS: got \"fake.hang\", allowed only with --device fake or cuda"},
+       "environment MILLRACE_FAULTS: got \"fake.hang\", allowed only with --device fake or cuda, "
+       "or "
+       "on the CPU with --tensor-parallel-size"},
       {{"--device=torch", "--faults=fake.hang"},
        {},
-       "flag --faults: got \"fake.hang\", allowed only with --device fake or cuda"},
+       "flag --faults: got \"fake.hang\", allowed only with --device fake or cuda, or on the CPU "
+       "with --tensor-parallel-size"},
+      {{"--tensor-parallel-size=2", "--faults=fake.hang"},
+       {},
+       "flag --faults: got \"fake.hang\", but the points of this device begin with cpu."},
+      {{"--device=cuda", "--tensor-parallel-size=2"},
+       {},
+       "flag --tensor-parallel-size: got \"2\", allowed only with --device cpu, or 1"},
+      {{"--device=torch", "--tensor-parallel-size=2"},
+       {},
+       "flag --tensor-parallel-size: got \"2\", allowed only with --device cpu, or 1"},
+      {{"--device=fake"},
+       {"MILLRACE_TENSOR_PARALLEL_SIZE=3"},
+       "environment MILLRACE_TENSOR_PARALLEL_SIZE: got \"3\", allowed only with --device cpu, or "
+       "1"},
+      {{"--enable-expert-parallel"},
+       {},
+       "flag --enable-expert-parallel: got \"true\", but there is one rank "
+       "(--tensor-parallel-size)"},
+      {{"--step-timeout=1s"},
+       {},
+       "flag --step-timeout: got \"1s\", allowed only with --device cuda, or on the CPU with "
+       "--tensor-parallel-size"},
+      {{"--device=fake", "--step-timeout=1s"},
+       {},
+       "flag --step-timeout: got \"1s\", allowed only with --device cuda, or on the CPU with "
+       "--tensor-parallel-size"},
       {{"--device=torch", "--enforce-eager"},
        {},
        "flag --enforce-eager: got \"true\", allowed only with --device cuda"},

@@ -59,6 +59,9 @@ struct Settings {
   int32_t max_waiting = 1024;
   std::string faults;  // as ArmFaultPoints takes it
   Quantization quantization = Quantization::kNone;
+  int32_t tensor_parallel_size = 1;
+  bool enable_expert_parallel = false;
+  Duration step_timeout = std::chrono::seconds(60);
 
   // The GPU.
   double gpu_memory_utilization = 0.9;
@@ -67,7 +70,6 @@ struct Settings {
   Gemm gemm = Gemm::kAuto;
   bool quantize_lm_head = false;
   bool enforce_eager = false;
-  Duration step_timeout = std::chrono::seconds(60);
   bool exact = true;
 
   // LibTorch.

@@ -28,6 +28,7 @@ using setting_makers::WholeList;
 using setting_makers::Words;
 
 constexpr auto kMaxTokens = int32_t{1} << 24;
+constexpr int32_t kMaxRanks = 64;
 constexpr char kModelNames[] =
     "a path, or org/name, org/name:FILE.gguf or org/name:Q4_K_M of the Hugging Face hub";
 
@@ -131,9 +132,21 @@ std::vector<Setting> EngineSettings() {
           {"max-waiting", "N",
            "requests that wait for their turn; one more is refused (429, RESOURCE_EXHAUSTED)"},
           &Settings::max_waiting, 1, 1'000'000)),
+      Whole({"tensor-parallel-size", "N",
+             "ranks that divide the model's weights and run each step together; on the CPU, where "
+             "they are threads, they divide --threads and --kv-cache-memory, too. A request's "
+             "numbers depend on N"},
+            &Settings::tensor_parallel_size, 1, kMaxRanks),
+      Switch("enable-expert-parallel",
+             "ranks have whole experts of a mixture, not a share of each; the numbers are others",
+             &Settings::enable_expert_parallel),
+      Time({"step-timeout", "TIME",
+            "a GPU's step that takes longer hangs, or on the CPU ranks that get no further for as "
+            "long: the device has failed, and the server ends with status 70"},
+           &Settings::step_timeout, std::chrono::milliseconds(100), std::chrono::hours(1)),
       Text({"faults", "POINTS",
-            "what shall go wrong on --device fake or cuda, for tests; with a wrong name the server "
-            "lists all"},
+            "what shall go wrong on --device fake or cuda, or among ranks on the CPU, for tests; "
+            "with a wrong name the server lists all"},
            "name[=times][@skip], comma-separated", &Settings::faults,
            [](std::string_view) { return true; }),
   };
@@ -162,10 +175,6 @@ std::vector<Setting> GpuSettings() {
           &Settings::gemm, std::array<std::string_view, 2>{"auto", "cublaslt"}),
       Switch("enforce-eager", "launch each kernel by itself, without CUDA graphs",
              &Settings::enforce_eager),
-      Time({"step-timeout", "TIME",
-            "a step that takes longer hangs: the GPU has failed, and the server ends with status "
-            "70"},
-           &Settings::step_timeout, std::chrono::milliseconds(100), std::chrono::hours(1)),
       Switch("exact",
              "a sequence's numbers do not depend on what else runs, bit for bit; off: linears of "
              "small batches may be some percent faster",

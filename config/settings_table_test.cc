@@ -55,7 +55,7 @@ TEST(SettingsTableTest, Nearest) {
   EXPECT_EQ(NearestSetting("max_num_seq"), FindSetting("max-num-seqs"));
   EXPECT_EQ(NearestSetting("hots"), nullptr);
   EXPECT_EQ(NearestSetting("modell"), FindSetting("model"));
-  EXPECT_EQ(NearestSetting("tensor-parallel-size"), nullptr);
+  EXPECT_EQ(NearestSetting("pipeline-parallel-size"), nullptr);
   EXPECT_EQ(NearestSetting(std::string(1 << 20, 'x')), nullptr);
 }
 

@@ -44,7 +44,9 @@ struct EngineInfo {
   int32_t block_size;
   int32_t num_blocks;
   bool has_chat_template;
-  bool batch_invariant;        // the same request gives the same bits whatever else runs
+  bool batch_invariant;              // the same request gives the same bits whatever else runs
+  int32_t tensor_parallel_size = 1;  // which the bits depend on, as on the next
+  bool expert_parallel = false;
   SamplingDefaults sampling;   // for requests that do not say it
   int32_t embedding_size = 0;  // 0: the model generates; else it makes embeddings of this size
 };

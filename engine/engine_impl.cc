@@ -61,6 +61,8 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .num_blocks = limits.num_blocks,
                      .has_chat_template = text->has_chat_template(),
                      .batch_invariant = model.batch_invariant,
+                     .tensor_parallel_size = model.tensor_parallel_size,
+                     .expert_parallel = model.expert_parallel,
                      .sampling = options.sampling,
                      .embedding_size = limits.embedding_size};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);

@@ -35,6 +35,9 @@ struct CpuSpec : CommonSpec {
   // 8: rounds float weights to 8 bits while they are loaded. 4: rounds the linears of layers to 4
   // bits and the rest to 8. 0: keeps the weights as they are.
   int weight_bits = 0;
+  int tensor_parallel_size = 1;  // ranks, which divide the weights, the threads and the KV cache
+  bool expert_parallel = false;  // ranks divide mixtures by expert
+  Duration step_timeout = std::chrono::seconds(60);  // ranks that get no further for it have hung
 };
 
 struct CudaSpec : CommonSpec {

@@ -52,6 +52,10 @@ struct ModelInfo {
   // True if a sequence's numbers depend neither on the rest of the batch nor on how it was cut into
   // steps.
   bool batch_invariant = true;
+  // The ranks that the weights are divided among, and whether mixtures are divided by expert. The
+  // numbers depend on both.
+  int32_t tensor_parallel_size = 1;
+  bool expert_parallel = false;
   StepLimits limits;
   KvLayout kv;
   // GPU only: the number of batch sizes whose decode step is a CUDA graph, and of those whose

@@ -32,8 +32,8 @@
 // Capture keeps this: such a launch becomes a kernel node with a programmatic edge
 // (cudaGraphDependencyTypeProgrammatic), any other dependency stays a full one.
 //
-// CTAs that wait hold their threads and shared memory. Those of an earlier kernel are all running
-// or done by then, so nothing can lock up.
+// CTAs that wait hold threads and shared memory. Those of an earlier kernel are running or done by
+// then, so nothing can lock up, save where ranks share a GPU: see collective/communicator.h.
 #ifndef MILLRACE_KERNELS_LAUNCH_CUH_
 #define MILLRACE_KERNELS_LAUNCH_CUH_
 

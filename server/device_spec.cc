@@ -18,6 +18,9 @@ CpuSpec MakeCpuSpec(const Settings& settings) {
   spec.weight_bits = settings.quantization == Quantization::kInt8   ? 8
                      : settings.quantization == Quantization::kInt4 ? 4
                                                                     : 0;
+  spec.tensor_parallel_size = settings.tensor_parallel_size;
+  spec.expert_parallel = settings.enable_expert_parallel;
+  spec.step_timeout = settings.step_timeout;
   return spec;
 }
 

@@ -8,10 +8,13 @@ import subprocess
 import httpx
 import pytest
 
+from daemon import on_a_gpu
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = json.loads((ROOT / "tests/reference/family_reference.json").read_text())
 # Shares of the largest logit. With quantized weights, the CPU rounds the inputs of linears to eight bits.
 TOLERANCES = {"mixtral": 1e-5, "qwen3moe": 1e-5, "gpt_oss_mxfp4": 3e-2}
+BY_EXPERT = ["--tensor-parallel-size", "3", "--enable-expert-parallel"]
 
 
 def write_tokenizer(folder):
@@ -32,11 +35,13 @@ def twins(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", TOLERANCES)
-def test_its_logprobs_are_those_of_transformers(start_server, twins, name):
+@pytest.mark.parametrize("name,flags", [*((name, []) for name in TOLERANCES), ("qwen3moe", BY_EXPERT)])
+def test_its_logprobs_are_those_of_transformers(start_server, twins, name, flags):
+    if flags and on_a_gpu():
+        pytest.skip("ranks are on the CPU alone")
     write_tokenizer(twins / name)
     server = start_server("--model", str(twins / name), "--kv-cache-dtype", "float32", "--kv-cache-memory", "16MiB",
-                          *shlex.split(os.environ.get("MILLRACED_ARGS", "")))
+                          *shlex.split(os.environ.get("MILLRACED_ARGS", "")), *flags)
     twin = REFERENCE["twins"][name]
     body = {"prompt": REFERENCE["prompt"], "echo": True, "logprobs": 1, "max_tokens": 4, "temperature": 0, "ignore_eos": True}
     first, again = (httpx.post(server.http + "/v1/completions", json=body, timeout=60).json() for _ in range(2))

@@ -75,6 +75,8 @@ def top_logprobs(choice):
 @pytest.mark.model
 @pytest.mark.parametrize("method", ["gptq", "awq"])
 def test_it_answers_as_its_dequantized_twin(start_server, tmp_path, method):
+    if method == "gptq" and "--tensor-parallel-size" in os.environ.get("MILLRACED_ARGS", ""):
+        pytest.skip("ranks do not divide groups of any inputs")
     packed, twin = tmp_path / "packed", tmp_path / "twin"
     write_folders(method, packed, twin)
     flags = ["--kv-cache-memory", "64MiB", *shlex.split(os.environ.get("MILLRACED_ARGS", ""))]

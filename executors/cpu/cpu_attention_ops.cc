@@ -48,7 +48,7 @@ void CpuOps::NormAcrossRanks(const HeadNorms& norms, const AttentionSpec& spec,
       squares_[2 * token + i] = std::inner_product(x, x + sizes[i], x, 0.0f);
     }
   }
-  collective_->Sum(absl::MakeSpan(squares_));
+  collective_->AllReduce(absl::MakeSpan(squares_));
   for (int token = 0; token < qkv.rows(); ++token) {
     float* x = qkv.Floats(token);
     for (int i = 0; i < 2; x += sizes[i], ++i) {

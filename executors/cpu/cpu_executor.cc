@@ -1,11 +1,16 @@
 #include "executors/cpu/cpu_executor.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
+#include "base/strings.h"
 #include "executors/cpu/cpu_model.h"
+#include "executors/cpu/ranks_model.h"
 #include "executors/host/host_executor.h"
+#include "executors/host/processor.h"
 
 namespace millrace::cpu {
 namespace {
@@ -27,7 +32,10 @@ class CpuHostModel : public HostModel {
 
   absl::Span<const float> embeddings() const override { return model_->ops->embeddings(); }
 
-  absl::Span<const MixtureUse> mixture_uses() const override { return model_->ops->mixture_uses(); }
+  std::vector<MixtureUse> mixture_uses() const override {
+    const absl::Span<const MixtureUse> uses = model_->ops->mixture_uses();
+    return {uses.begin(), uses.end()};
+  }
 
  private:
   std::unique_ptr<CpuModel> model_;
@@ -38,11 +46,25 @@ class CpuHostModel : public HostModel {
 absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model,
                                                           const CpuSpec& device,
                                                           const Kernels& kernels) {
-  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CpuModel> loaded, LoadCpuModel(model, device, kernels));
-  kLog.Info("cpu executor: ", kernels.name, ", ", loaded->pool->num_threads(), " threads, ",
-            loaded->info.weight_bytes >> 20, " MiB of weights, ", loaded->info.kv.num_blocks,
-            " KV blocks of ", loaded->info.kv.block_size, " tokens");
-  return MakeHostExecutor(std::make_unique<CpuHostModel>(std::move(loaded)));
+  std::unique_ptr<HostModel> host_model;
+  if (device.tensor_parallel_size > 1) {
+    MILLRACE_ASSIGN_OR_RETURN(host_model, LoadRanksModel(model, device, kernels));
+  } else {
+    MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CpuModel> loaded,
+                              LoadCpuModel(model, device, kernels));
+    host_model = std::make_unique<CpuHostModel>(std::move(loaded));
+  }
+  const ModelInfo& info = host_model->info();
+  std::string ranks;
+  if (info.tensor_parallel_size > 1) {
+    ranks = StrCat(info.tensor_parallel_size, " ranks",
+                   info.expert_parallel ? " with experts of their own, " : ", ");
+  }
+  kLog.Info("cpu executor: ", kernels.name, ", ", ranks,
+            device.threads > 0 ? device.threads : UsableCores(), " threads, ",
+            info.weight_bytes >> 20, " MiB of weights, ", info.kv.num_blocks, " KV blocks of ",
+            info.kv.block_size, " tokens");
+  return MakeHostExecutor(std::move(host_model));
 }
 
 }  // namespace millrace::cpu

@@ -11,7 +11,8 @@
 
 namespace millrace::cpu {
 
-// `kernels`: of this machine; the best by default.
+// `kernels`: of this machine; the best by default. One rank is the whole model, and its step runs
+// on the executor's own thread.
 absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model,
                                                           const CpuSpec& device,
                                                           const Kernels& kernels = BestKernels());

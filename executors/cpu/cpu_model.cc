@@ -1,13 +1,15 @@
 #include "executors/cpu/cpu_model.h"
 
 #include <algorithm>
+#include <deque>
+#include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/host/processor.h"
-#include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "formats/model_config.h"
 #include "formats/open_model.h"
@@ -23,6 +25,20 @@ absl::Status CheckBlockSize(const CpuSpec& device) {
   return absl::OkStatus();
 }
 
+absl::Status CheckExpertParallel(const ModelConfig& config, const CpuSpec& device) {
+  const auto has_experts = [](const LayerConfig& layer) {
+    return std::holds_alternative<ExpertsFeedForward>(layer.feed_forward);
+  };
+  if (!device.expert_parallel ||
+      std::any_of(config.layers.begin(), config.layers.end(), has_experts)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(StrCat("enable_expert_parallel is true, but ",
+                                           config.architecture,
+                                           " is no mixture of experts; allowed: false"));
+}
+
+// A rank's part of the memory for keys and values.
 absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, int head_size, int32_t kv_heads,
                                     const CpuSpec& device, int32_t* num_blocks) {
   KvArena kv;
@@ -32,11 +48,13 @@ absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, int head_size, in
   kv.page_bytes = KvArena::PageBytes(device.block_size, kv.head_size, kv.float32);
   kv.layer_bytes = kv_heads * kv.page_bytes;
   kv.block_bytes = config.layers.size() * kv.layer_bytes;
-  int64_t blocks = device.kv_cache_memory / static_cast<int64_t>(kv.block_bytes);
+  const int64_t whole_block_bytes =
+      static_cast<int64_t>(kv.block_bytes) * device.tensor_parallel_size;
+  int64_t blocks = device.kv_cache_memory / whole_block_bytes;
   if (blocks < 1) {
     return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
                                              " bytes, allowed: at least one block's ",
-                                             kv.block_bytes));
+                                             whole_block_bytes));
   }
   if (config.encoder.has_value()) {
     // Nothing stays in it from step to step: as much as the steps in flight may use.
@@ -60,59 +78,130 @@ absl::StatusOr<size_t> DryRun(const AnyModel& model, const Kernels& kernels, Thr
   return ops.token_bytes();
 }
 
+// Of `threads`, those of one rank.
+int ThreadsOf(int threads, RankSpec rank) {
+  return std::max(1, threads / rank.size + (rank.rank < threads % rank.size ? 1 : 0));
+}
+
+// Opened files, and each rank's model as far as it is made of them.
+struct Loading {
+  const CpuSpec& device;
+  const Kernels& kernels;
+  const OpenedModel opened;
+  StepLimits limits;
+  std::vector<std::unique_ptr<CpuModel>> ranks;
+  std::vector<OpsMemory> memory;  // by rank
+};
+
+// Reads the weights once and deals them to the ranks.
+absl::Status PlaceWeights(Loading& loading) {
+  const CpuSpec& device = loading.device;
+  const int threads = device.threads > 0 ? device.threads : UsableCores();
+  std::deque<CpuWeightPlacer> placers;
+  std::vector<CpuWeightPlacer*> pointers;
+  for (RankSpec rank{.size = device.tensor_parallel_size,
+                .expert_parallel = device.expert_parallel};
+       rank.rank < rank.size; ++rank.rank) {
+    CpuModel& model = *loading.ranks.emplace_back(std::make_unique<CpuModel>());
+    model.pool = std::make_unique<ThreadPool>(ThreadsOf(threads, rank));
+    CpuWeightPlacer& placer =
+        placers.emplace_back(*loading.opened.tensors, loading.kernels, device.weight_bits, rank);
+    pointers.push_back(&placer);
+    MILLRACE_ASSIGN_OR_RETURN(
+        model.model, LoadAnyModel(loading.opened.config, loading.limits.max_model_len, placer));
+    MILLRACE_ASSIGN_OR_RETURN(loading.memory.emplace_back().token_bytes,
+                              DryRun(model.model, loading.kernels, *model.pool, placer.shapes()));
+  }
+  std::optional<ThreadPool> all;
+  if (placers.size() > 1) all.emplace(threads);
+  MILLRACE_ASSIGN_OR_RETURN(
+      std::vector<CpuWeights> weights,
+      CpuWeightPlacer::FinishRanks(pointers, all.has_value() ? *all : *loading.ranks[0]->pool));
+  for (size_t i = 0; i < weights.size(); ++i) loading.ranks[i]->weights = std::move(weights[i]);
+  return absl::OkStatus();
+}
+
+absl::Status TakeMemory(Loading& loading, int rank, int head_size, Collective* collective) {
+  const ModelConfig& config = loading.opened.config;
+  CpuModel& model = *loading.ranks[rank];
+  OpsMemory& memory = loading.memory[rank];
+  MILLRACE_ASSIGN_OR_RETURN(model.kv, MakeKvArena(config, head_size, KvHeads(model.model),
+                                                  loading.device, &loading.limits.num_blocks));
+  MILLRACE_ASSIGN_OR_RETURN(
+      memory.activations,
+      Memory::Reserve(memory.token_bytes * loading.device.max_num_batched_tokens, "activations"));
+  MILLRACE_ASSIGN_OR_RETURN(memory.logits,
+                            Memory::Reserve(CpuOps::LogitBytes(config.vocab_size), "logits"));
+  model.ops = std::make_unique<CpuOps>(loading.kernels, *model.pool, model.weights, model.kv,
+                                       std::move(memory), loading.limits.max_model_len, collective);
+  return absl::OkStatus();
+}
+
+// What all ranks are together.
+ModelInfo Describe(const Loading& loading) {
+  const ModelConfig& config = loading.opened.config;
+  const CpuModel& first = *loading.ranks[0];
+  ModelInfo info{.architecture = config.architecture,
+                 .digest = std::string(first.weights.digest.begin(), first.weights.digest.end()),
+                 .weight_bytes = 0,
+                 .end_tokens = config.end_tokens,
+                 .tensor_parallel_size = loading.device.tensor_parallel_size,
+                 .expert_parallel = loading.device.expert_parallel,
+                 .limits = loading.limits,
+                 .kv = {.block_size = loading.limits.block_size,
+                        .num_blocks = loading.limits.num_blocks,
+                        .type = first.kv.float32 ? "float32" : "float16",
+                        .groups = {{.num_layers = config.num_layers(), .bytes_per_block = 0}}}};
+  for (const auto& rank : loading.ranks) {
+    info.weight_bytes += static_cast<int64_t>(rank->weights.memory.bytes());
+    info.kv.groups[0].bytes_per_block += static_cast<int64_t>(rank->kv.block_bytes);
+  }
+  return info;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
-                                                       const CpuSpec& device,
-                                                       const Kernels& kernels, RankSpec rank,
-                                                       Collective* collective) {
-  PhaseTimer phases;
-  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
-  const ModelConfig& config = opened.config;
+absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(
+    const ModelSpec& model, const CpuSpec& device, const Kernels& kernels,
+    absl::Span<Collective* const> collectives, PhaseTimer& phases) {
+  MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path));
   if (!opened.tensors->has_data()) {
     return absl::UnimplementedError(StrCat(opened.tensors->base_name(),
                                            ": has no .safetensors files; allowed on the CPU: a "
                                            "model with its weights"));
   }
   MILLRACE_RETURN_IF_ERROR(CheckBlockSize(device));
-  MILLRACE_ASSIGN_OR_RETURN(const HeadShape heads, SharedHeadShape(config));
-  MILLRACE_ASSIGN_OR_RETURN(StepLimits limits, MakeStepLimits(config, device));
-
+  MILLRACE_RETURN_IF_ERROR(CheckExpertParallel(opened.config, device));
+  MILLRACE_ASSIGN_OR_RETURN(const HeadShape heads, SharedHeadShape(opened.config));
+  MILLRACE_ASSIGN_OR_RETURN(const StepLimits limits, MakeStepLimits(opened.config, device));
   phases.End("open the model's files");
 
-  auto loaded = std::make_unique<CpuModel>();
-  loaded->pool = std::make_unique<ThreadPool>(device.threads > 0 ? device.threads : UsableCores());
-  CpuWeightPlacer placer(*opened.tensors, kernels, device.weight_bits, rank);
-  MILLRACE_ASSIGN_OR_RETURN(loaded->model, LoadAnyModel(config, limits.max_model_len, placer));
-  OpsMemory memory;
-  MILLRACE_ASSIGN_OR_RETURN(memory.token_bytes,
-                            DryRun(loaded->model, kernels, *loaded->pool, placer.shapes()));
-  MILLRACE_ASSIGN_OR_RETURN(loaded->weights, placer.Finish(*loaded->pool));
+  Loading loading{.device = device,
+                  .kernels = kernels,
+                  .opened = std::move(opened),
+                  .limits = limits,
+                  .ranks = {},
+                  .memory = {}};
+  MILLRACE_RETURN_IF_ERROR(PlaceWeights(loading));
   phases.End("place the weights");
 
-  MILLRACE_ASSIGN_OR_RETURN(loaded->kv, MakeKvArena(config, heads.head_size, KvHeads(loaded->model),
-                                                    device, &limits.num_blocks));
-  MILLRACE_ASSIGN_OR_RETURN(
-      memory.activations,
-      Memory::Reserve(memory.token_bytes * device.max_num_batched_tokens, "activations"));
-  MILLRACE_ASSIGN_OR_RETURN(memory.logits,
-                            Memory::Reserve(CpuOps::LogitBytes(config.vocab_size), "logits"));
-  loaded->ops = std::make_unique<CpuOps>(kernels, *loaded->pool, loaded->weights, loaded->kv,
-                                         std::move(memory), limits.max_model_len, collective);
-  loaded->info = {
-      .architecture = config.architecture,
-      .digest = std::string(loaded->weights.digest.begin(), loaded->weights.digest.end()),
-      .weight_bytes = static_cast<int64_t>(loaded->weights.memory.bytes()),
-      .end_tokens = config.end_tokens,
-      .limits = limits,
-      .kv = {.block_size = limits.block_size,
-             .num_blocks = limits.num_blocks,
-             .type = loaded->kv.float32 ? "float32" : "float16",
-             .groups = {{.num_layers = config.num_layers(),
-                         .bytes_per_block = static_cast<int64_t>(loaded->kv.block_bytes)}}}};
+  for (int rank = 0; rank < device.tensor_parallel_size; ++rank) {
+    MILLRACE_RETURN_IF_ERROR(TakeMemory(loading, rank, heads.head_size,
+                                        collectives.empty() ? nullptr : collectives[rank]));
+  }
+  loading.ranks[0]->info = Describe(loading);
   phases.End("take memory");
+  return std::move(loading.ranks);
+}
+
+absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
+                                                       const CpuSpec& device,
+                                                       const Kernels& kernels) {
+  PhaseTimer phases;
+  MILLRACE_ASSIGN_OR_RETURN(auto ranks, LoadCpuRanks(model, device, kernels, {}, phases));
+  std::unique_ptr<CpuModel> loaded = std::move(ranks[0]);
   // So that the first request finds code and memory in place.
-  loaded->Run(WarmUpStep(limits).input);
+  loaded->Run(WarmUpStep(loaded->info.limits).input);
   phases.End("warm up");
   loaded->info.load_phases = phases.Take();
   return loaded;

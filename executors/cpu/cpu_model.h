@@ -4,23 +4,26 @@
 
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "executors/cpu/cpu_ops.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
 #include "executors/models/any_model.h"
+#include "executors/phase_timer.h"
 
 namespace millrace::cpu {
 
-// Pinned in memory: the parts point to one another.
+// One rank of a model, or all of it. Pinned in memory: the parts point to one another.
 struct CpuModel {
   std::unique_ptr<ThreadPool> pool;
   CpuWeights weights;
   KvArena kv;
   AnyModel model;
   std::unique_ptr<CpuOps> ops;
-  ModelInfo info;
+  ModelInfo info;  // of all ranks together; only rank 0 has it
 
   void Copy(const BlockCopy& copy) const {
     std::memcpy(kv.Page(copy.dst, 0, 0), kv.Page(copy.src, 0, 0), kv.block_bytes);
@@ -30,12 +33,17 @@ struct CpuModel {
   void Run(const StepInput& input) const { Forward(model, *ops, input); }
 };
 
-// Errors name the file or the setting. A rank of several loads its share, and `collective` joins it
-// with the others, which load at the same time.
+// Loads a model on a device of one rank and warms it up. Errors name the file or the setting.
 absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
                                                        const CpuSpec& device,
-                                                       const Kernels& kernels, RankSpec rank = {},
-                                                       Collective* collective = nullptr);
+                                                       const Kernels& kernels);
+
+// Loads device.tensor_parallel_size ranks, each with its share of the threads and of the KV cache's
+// memory, and does not run them. `collectives` join them, by rank; one rank needs none. Ends the
+// phases up to the warm-up.
+absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(
+    const ModelSpec& model, const CpuSpec& device, const Kernels& kernels,
+    absl::Span<Collective* const> collectives, PhaseTimer& phases);
 
 }  // namespace millrace::cpu
 

@@ -118,7 +118,7 @@ void CpuOps::OrderRow(const TiledMatrix& matrix, int row, int thread, const Inpu
 }
 
 void CpuOps::SumRanks(const CpuActivation& x) {
-  if (collective_ != nullptr) collective_->Sum({x.Floats(0), x.rows() * x.row_floats()});
+  if (collective_ != nullptr) collective_->AllReduce({x.Floats(0), x.rows() * x.row_floats()});
 }
 
 void CpuOps::Lookup(EmbeddingId table, int64_t row, float* out) const {
@@ -342,9 +342,10 @@ void CpuOps::Sample(const Logits& logits) {
     const int count = std::min(kLogitRows, wanted.rows() - first);
     Gemm(head, Inputs(wanted), first, count, share, share_stride, false);
     if (collective_ != nullptr) {
-      collective_->Gather(share, share_stride, count, rows, panel, stride);
+      collective_->GatherRows({first, count, rows}, share, share_stride, panel, stride);
     }
     pool_.ParallelFor(count, [&](int i, int thread) {
+      if (!Samples(first + i)) return;
       float* row = panel + i * stride;
       if (spec != LogitSpec{}) {
         kernels_.cap(row, vocab, spec.factor, spec.soft_cap);

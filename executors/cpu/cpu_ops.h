@@ -86,8 +86,10 @@ class CpuOps : public DecoderOps, public EncoderOps {
   void Pool(const Residual& hidden, Pooling pooling, bool normalize) override;
 
   // Returns the tokens of the last Sample, in the order of the input's `samples`, and perhaps older
-  // ones after them.
+  // ones after them. Each of several ranks has those that it samples.
   absl::Span<const Sampled> sampled() const { return sampled_; }
+  // Returns whether this rank samples the input's sample `index`: ranks take turns.
+  bool Samples(int index) const { return index % weights_.rank.size == weights_.rank.rank; }
   // Returns the rank's experts that tokens of the last mixture went to, and how many tokens.
   std::vector<std::pair<int, int>> routed_rows() const;
   // Returns the use of each mixture that a step has run so far, in the order of the layers.

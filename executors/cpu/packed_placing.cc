@@ -52,8 +52,9 @@ std::optional<int> CpuWeightPlacer::OrderOf(const TensorInfo& tensor, int64_t co
   return index;
 }
 
-void CpuWeightPlacer::PlacePacked(const Piece& piece, uint8_t* memory) const {
-  const Part& part = *piece.part;
+void CpuWeightPlacer::PlacePacked(const Piece& piece) const {
+  const Part& part = parts_[piece.part];
+  if (part.matrix == kNoMatrix) return;
   const TiledMatrix& matrix = weights_.matrices[part.matrix];
   const TensorType type = part.source.tensor->type;
   const Share& rows = part.source.rows;
@@ -72,7 +73,7 @@ void CpuWeightPlacer::PlacePacked(const Piece& piece, uint8_t* memory) const {
     std::copy_n(read.begin() + (i - begin) * read_bytes, read_bytes, filled.begin());
     TileRow(matrix.Format(to / kTileRows), matrix.columns, filled.data(),
             static_cast<int>(to % kTileRows),
-            memory + offsets_[part.matrix] + matrix.places[to / kTileRows].offset);
+            weights_.memory.data() + offsets_[part.matrix] + matrix.places[to / kTileRows].offset);
   }
 }
 

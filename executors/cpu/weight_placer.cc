@@ -7,21 +7,12 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "executors/weights/quantize.h"
 #include "executors/weights/shares.h"
-#include "formats/dequantize.h"
 
 namespace millrace::cpu {
 namespace {
 
-// Bytes of the file: few enough to stay in a core's cache between hashing and re-tiling.
-constexpr int64_t kPieceBytes = 256 << 10;
-
 constexpr int kGatedRows = 4 * kTileRows;  // a block of 32 outputs
-
-int64_t RowBytes(const TensorInfo& tensor) {
-  return static_cast<int64_t>(tensor.bytes) / tensor.shape[0];
-}
 
 int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
@@ -204,9 +195,8 @@ absl::Status CpuWeightPlacer::Hash(const std::vector<std::string>& names) {
                             checkpoint_.Matrices(names));
   MILLRACE_RETURN_IF_ERROR(OpenPacked(tensors, Whole(tensors[0]->shape[1])));
   for (const TensorInfo* tensor : tensors) {
-    if (PackedOf(*tensor) != nullptr) continue;
     parts_.push_back({.source = {tensor, 0, Whole(tensor->shape[0])},
-                      .packed = nullptr,
+                      .packed = PackedOf(*tensor),
                       .columns = Whole(tensor->shape[1]),
                       .matrix = kNoMatrix,
                       .first_row = 0,
@@ -272,128 +262,6 @@ absl::StatusOr<NormId> CpuWeightPlacer::LayerNorm(const std::string& name, float
   weights_.norms.back().bias = checkpoint_.Floats(*bias);
   vectors_.push_back(bias);
   return id;
-}
-
-std::vector<CpuWeightPlacer::Piece> CpuWeightPlacer::Pieces() const {
-  std::vector<Piece> pieces;
-  for (const Part& part : parts_) {
-    const int64_t tiles =
-        std::max<int64_t>(1, kPieceBytes / (RowBytes(*part.source.tensor) * kTileRows));
-    for (int64_t begin = 0; begin < part.source.rows.total; begin += tiles * kTileRows) {
-      pieces.push_back({&part, begin, std::min(begin + tiles * kTileRows, part.source.rows.total)});
-    }
-  }
-  return pieces;
-}
-
-void CpuWeightPlacer::PlacePiece(const Piece& piece, uint8_t* memory, Sha256& hasher,
-                                 Sha256Digest* digest) const {
-  const Part& part = *piece.part;
-  if (part.packed != nullptr) return PlacePacked(piece, memory);
-  const TensorInfo& tensor = *part.source.tensor;
-  const Share& rows = part.source.rows;
-  const int64_t row_bytes = RowBytes(tensor);
-  std::vector<uint8_t> gathered;
-  const absl::Span<const uint8_t> bytes =
-      checkpoint_.source().Bytes(tensor, (part.source.begin + piece.begin) * row_bytes,
-                                 (piece.end - piece.begin) * row_bytes, &gathered);
-  hasher.Update(bytes.data(), bytes.size());
-  *digest = hasher.Finish();
-  if (part.matrix == kNoMatrix) return;
-  const TiledMatrix& matrix = weights_.matrices[part.matrix];
-  uint8_t* data = memory + offsets_[part.matrix];
-  // The rank's columns of a row, and zeros behind them.
-  const TensorTypeTraits& traits = Traits(tensor.type);
-  const auto stored_bytes = [&](int64_t columns) {
-    return columns / traits.block_elements * traits.block_bytes;
-  };
-  std::vector<uint8_t> filled(stored_bytes(matrix.columns));
-  std::vector<float> floats(matrix.columns);
-  std::vector<uint8_t> blocks;
-  const int64_t end = std::min(piece.end, rows.begin + rows.count);
-  for (int64_t i = std::max(piece.begin, rows.begin); i < end; ++i) {
-    const int64_t row = i - rows.begin;
-    const int64_t to = part.first_row + row / kTileRows * part.group_stride + row % kTileRows;
-    const TileFormat& format = matrix.Format(to / kTileRows);
-    absl::Span<const uint8_t> stored =
-        bytes.subspan((i - piece.begin) * row_bytes, row_bytes)
-            .subspan(stored_bytes(part.columns.begin), stored_bytes(part.columns.count));
-    if (part.columns.count < part.columns.size) {
-      std::copy(stored.begin(), stored.end(), filled.begin());
-      stored = filled;
-    }
-    if (format.type != tensor.type) {
-      Dequantize(tensor.type, stored, absl::MakeSpan(floats));
-    }
-    if (format.type == TensorType::kF32 && tensor.type != TensorType::kF32) {
-      stored = {reinterpret_cast<const uint8_t*>(floats.data()), floats.size() * sizeof(float)};
-    } else if (format.type != tensor.type) {
-      blocks.resize(matrix.columns / kBlock * Traits(format.type).block_bytes);
-      QuantizeRow(format.type, floats, blocks.data());
-      stored = blocks;
-    }
-    TileRow(format, matrix.columns, stored.data(), static_cast<int>(to % kTileRows),
-            data + matrix.places[to / kTileRows].offset);
-  }
-}
-
-// A tree of two levels, as pieces are hashed in parallel: over each tensor's name, type and shape
-// and its pieces' digests, in the order of placement.
-Sha256Digest CpuWeightPlacer::Digest(const std::vector<Piece>& pieces,
-                                     const std::vector<StoredPiece>& stored,
-                                     const std::vector<Sha256Digest>& digests) const {
-  Sha256 hasher;
-  if (weight_bits_ != 0) hasher.Update(StrCat("to ", weight_bits_, " bits\n"));
-  const auto describe = [&](const TensorInfo& tensor) {
-    hasher.Update(
-        StrCat(tensor.name, " ", Traits(tensor.type).name, ShapeString(tensor.shape), "\n"));
-  };
-  for (const TensorInfo* tensor : vectors_) {
-    describe(*tensor);
-    std::vector<uint8_t> gathered;
-    const absl::Span<const uint8_t> bytes =
-        checkpoint_.source().Bytes(*tensor, 0, tensor->bytes, &gathered);
-    hasher.Update(bytes.data(), bytes.size());
-  }
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].part->packed != nullptr) continue;
-    if (pieces[i].begin == 0) describe(*pieces[i].part->source.tensor);
-    hasher.Update(digests[i].data(), digests[i].size());
-  }
-  for (size_t i = 0; i < stored.size(); ++i) {
-    if (stored[i].begin == 0) describe(*stored[i].tensor);
-    hasher.Update(digests[pieces.size() + i].data(), digests[pieces.size() + i].size());
-  }
-  return hasher.Finish();
-}
-
-absl::StatusOr<CpuWeights> CpuWeightPlacer::Finish(ThreadPool& pool) {
-  if (weight_bits_ != 0 && !quantized_) {
-    return absl::InvalidArgumentError(
-        StrCat("quantization is int", weight_bits_, ", but ", checkpoint_.source().base_name(),
-               " has no float weights in rows of multiples of ", kBlock, "; allowed: none"));
-  }
-  MILLRACE_ASSIGN_OR_RETURN(weights_.memory, Memory::Reserve(bytes_, "the weights"));
-  for (size_t i = 0; i < weights_.matrices.size(); ++i) {
-    weights_.matrices[i].data = weights_.memory.data() + offsets_[i];
-  }
-  const std::vector<Piece> pieces = Pieces();
-  const std::vector<StoredPiece> stored = StoredPieces();
-  std::vector<Sha256Digest> digests(pieces.size() + stored.size());
-  std::vector<Sha256> hashers(pool.num_threads());
-  pool.ParallelFor(static_cast<int>(digests.size()), [&](int i, int thread) {
-    const auto piece = static_cast<size_t>(i);
-    if (piece < pieces.size()) {
-      PlacePiece(pieces[piece], weights_.memory.data(), hashers[thread], &digests[piece]);
-      return;
-    }
-    const auto& [tensor, begin, bytes] = stored[piece - pieces.size()];
-    hashers[thread].Update(checkpoint_.source().Data(*tensor).data() + begin, bytes);
-    digests[piece] = hashers[thread].Finish();
-  });
-  weights_.digest = Digest(pieces, stored, digests);
-  checkpoint_.source().DropPages();
-  return std::move(weights_);
 }
 
 }  // namespace millrace::cpu

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/sha256.h"
 #include "executors/cpu/memory.h"
 #include "executors/cpu/weight_tiles.h"
@@ -66,7 +67,8 @@ struct CpuWeights {
 //
 // Only notes what is asked for, until Finish reads each tensor once, re-tiles the rank's share and
 // hashes all of it on all threads, and drops the file's pages. A matrix that is asked for twice (a
-// tied head) is placed once.
+// tied head) is placed once. The placers of a model's ranks are asked for the same in the same
+// order, and FinishRanks reads each tensor once for all of them.
 class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
  public:
   // `weight_bits`: CpuSpec's.
@@ -101,6 +103,10 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   // were to be quantized and none were floats.
   absl::StatusOr<CpuWeights> Finish(ThreadPool& pool);
 
+  // The same of all ranks of a model, by rank.
+  static absl::StatusOr<std::vector<CpuWeights>> FinishRanks(
+      absl::Span<CpuWeightPlacer* const> ranks, ThreadPool& pool);
+
  private:
   // The rank's rows of the source: row rows.begin + r, r < rows.count, becomes lane l of
   // the matrix's tile t, where 16 t + l = first_row + r / 16 * group_stride + r % 16.
@@ -113,9 +119,10 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
     int64_t group_stride;
   };
   static constexpr size_t kNoMatrix = static_cast<size_t>(-1);
-  // Some of the source's rows.total rows, [begin, end): one thread's work at a time.
+  // Some of the source's rows.total rows, [begin, end), of each rank's part number `part`: one
+  // thread's work at a time.
   struct Piece {
-    const Part* part;
+    size_t part;
     int64_t begin;
     int64_t end;
   };
@@ -150,10 +157,14 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   const PackedReader* PackedOf(const TensorInfo& tensor) const;
   // Returns the index of a tensor's order of columns, or nothing where x is read as it is.
   std::optional<int> OrderOf(const TensorInfo& tensor, int64_t columns, Orders* orders) const;
-  void PlacePacked(const Piece& piece, uint8_t* memory) const;
+  void PlacePacked(const Piece& piece) const;
   std::vector<StoredPiece> StoredPieces() const;
-  void PlacePiece(const Piece& piece, uint8_t* memory, Sha256& hasher, Sha256Digest* digest) const;
   std::vector<Piece> Pieces() const;
+  absl::Status TakeMemory();
+  // The bytes of a piece, whichever rank's; in `gathered` if they do not lie together in the file.
+  absl::Span<const uint8_t> ReadPiece(const Piece& piece, std::vector<uint8_t>* gathered) const;
+  // Places what the rank has of a piece.
+  void PlacePiece(const Piece& piece, absl::Span<const uint8_t> bytes) const;
   Sha256Digest Digest(const std::vector<Piece>& pieces, const std::vector<StoredPiece>& stored,
                       const std::vector<Sha256Digest>& digests) const;
 

@@ -16,9 +16,9 @@ namespace {
 class HostExecutor : public Executor {
  public:
   explicit HostExecutor(std::unique_ptr<HostModel> model)
-      : model_(std::move(model)),
+      : parts_(new Parts(std::move(model))),
+        model_(parts_->model.get()),
         checker_(model_->info().limits),
-        slots_(model_->info().limits),
         runner_([this](const StepPlan& plan) { return Run(plan); }),
         worker_(runner_) {}
 
@@ -32,24 +32,39 @@ class HostExecutor : public Executor {
   }
 
   absl::StatusOr<std::vector<MixtureUse>> MixtureUses() const override {
-    const absl::Span<const MixtureUse> uses = model_->mixture_uses();
-    return std::vector<MixtureUse>(uses.begin(), uses.end());
+    return model_->mixture_uses();
   }
 
   std::optional<StepResult> Poll() override { return worker_.Poll(); }
   std::optional<StepResult> Wait() override { return worker_.Wait(); }
 
  private:
+  // What the model's threads use in a step.
+  struct Parts {
+    explicit Parts(std::unique_ptr<HostModel> loaded)
+        : model(std::move(loaded)), slots(model->info().limits) {}
+
+    std::unique_ptr<HostModel> model;
+    Slots slots;
+    CpuStepInput input;
+  };
+  struct LeakIfItHangs {
+    void operator()(Parts* parts) const {
+      if (!parts->model->Hangs()) delete parts;
+    }
+  };
+
   StepResult Run(const StepPlan& plan) {
     for (const BlockCopy& copy : plan.copies) model_->Copy(copy);
-    slots_.Begin(plan, &input_);
+    CpuStepInput& input = parts_->input;
+    parts_->slots.Begin(plan, &input);
     absl::Span<const Sampled> sampled;
-    if (!input_.tokens.empty()) {
-      absl::StatusOr<absl::Span<const Sampled>> ran = model_->Run(input_);
+    if (!input.tokens.empty()) {
+      absl::StatusOr<absl::Span<const Sampled>> ran = model_->Run(input);
       if (!ran.ok()) return {.id = plan.id, .status = std::move(ran).status()};
       sampled = *ran;
     }
-    StepResult result = slots_.End(plan, sampled);
+    StepResult result = parts_->slots.End(plan, sampled);
     if (info().limits.embedding_size > 0) AddEmbeddings(result);
     return result;
   }
@@ -71,10 +86,9 @@ class HostExecutor : public Executor {
     }
   }
 
-  std::unique_ptr<HostModel> model_;
+  const std::unique_ptr<Parts, LeakIfItHangs> parts_;
+  HostModel* const model_;
   PlanChecker checker_;
-  Slots slots_;
-  CpuStepInput input_;
   SerialStepRunner runner_;
   StepWorker worker_;  // last, since its thread uses the members above
 };

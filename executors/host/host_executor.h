@@ -3,6 +3,7 @@
 #define MILLRACE_EXECUTORS_HOST_HOST_EXECUTOR_H_
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -31,7 +32,12 @@ class HostModel {
   virtual absl::Span<const float> embeddings() const { return {}; }
 
   // Executor::MixtureUses.
-  virtual absl::Span<const MixtureUse> mixture_uses() const { return {}; }
+  virtual std::vector<MixtureUse> mixture_uses() const { return {}; }
+
+  // Returns whether a thread of the model has not come back from a Run that failed. Called once,
+  // before destruction. If so, the model and the input of that Run are leaked, since the thread may
+  // use them.
+  virtual bool Hangs() { return false; }
 };
 
 std::unique_ptr<Executor> MakeHostExecutor(std::unique_ptr<HostModel> model);

@@ -7,7 +7,6 @@
 
 #include "base/strings.h"
 #include "executors/cpu/cpu_executor.h"
-#include "executors/cpu/ranks_test_util.h"
 #include "executors/models/encoder_reference.h"
 #include "executors/tiny_model_test_util.h"
 #include "gmock/gmock.h"
@@ -78,7 +77,9 @@ TEST_F(EncodersTest, RanksGiveTheEmbeddingsOfOne) {
     WriteTwinFolder(twin, folder);
     const std::vector<float> whole = Embed(*Load(folder, Device(2, true)), {reference_.prompt})[0];
     for (const int ranks : {2, 3, 4, 8}) {
-      const auto divided = cpu::LoadCpuRanks({folder}, Device(1, true), ranks);
+      CpuSpec device = Device(2, true);
+      device.tensor_parallel_size = ranks;
+      const auto divided = Load(folder, device);
       const std::vector<float> embedding = Embed(*divided, {reference_.prompt})[0];
       EXPECT_LT(EmbeddingError(embedding, Json(whole)), kTolerance)
           << twin.name << " on " << ranks << " ranks";

@@ -7,7 +7,6 @@
 
 #include "base/strings.h"
 #include "executors/cpu/cpu_executor.h"
-#include "executors/cpu/ranks_test_util.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
 #include "gmock/gmock.h"
@@ -39,10 +38,11 @@ CpuSpec Device(bool float_kv, int max_model_len) {
           /*kv_cache_float32=*/float_kv};
 }
 
-// One thread each: ranks are threads themselves.
-CpuSpec RankDevice(int max_model_len) {
+CpuSpec RankDevice(int max_model_len, int ranks, bool expert_parallel) {
   CpuSpec device = Device(true, max_model_len);
-  device.threads = 1;
+  device.kv_cache_memory = 64 << 20;  // heads are filled up to whole ones on every rank
+  device.tensor_parallel_size = ranks;
+  device.expert_parallel = expert_parallel;
   return device;
 }
 
@@ -174,9 +174,10 @@ TEST_F(FamiliesTest, RanksGiveTheLogitsOfOne) {
       for (const bool expert_parallel : {false, true}) {
         if (expert_parallel && !mixture) continue;
         const auto divided =
-            cpu::LoadCpuRanks({path}, RankDevice(twin.max_model_len), ranks, expert_parallel);
-        EXPECT_EQ(divided->info().digest, (*one)->info().digest);
-        EXPECT_LT(WorstError(TwinLogprobs(*divided, reference), whole) /
+            cpu::LoadCpuExecutor({path}, RankDevice(twin.max_model_len, ranks, expert_parallel));
+        ASSERT_TRUE(divided.ok()) << divided.status();
+        EXPECT_EQ((*divided)->info().digest, (*one)->info().digest);
+        EXPECT_LT(WorstError(TwinLogprobs(**divided, reference), whole) /
                       reference.twins.at(twin.name).largest,
                   kTolerance)
             << twin.name << " on " << ranks << " ranks" << (expert_parallel ? ", by expert" : "");

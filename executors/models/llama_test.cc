@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "executors/cpu/cpu_executor.h"
-#include "executors/cpu/ranks_test_util.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/models/family_reference.h"
 #include "executors/tiny_model_test_util.h"
@@ -216,12 +215,13 @@ TEST_F(LlamaTest, RanksOfQuantizedWeightsAreOneModel) {
     const std::vector<float> one = Logprobs(path, cpu::BestKernels(), 0, true);
     const std::vector<double> whole(one.begin(), one.end());
     CpuSpec device = Device();
-    device.threads = 1;
-    device.kv_cache_memory = 16 << 20;
+    device.kv_cache_memory = 64 << 20;
     device.kv_cache_float32 = true;
     for (const int ranks : {2, 3, 8}) {
-      const auto divided = cpu::LoadCpuRanks({path}, device, ranks);
-      EXPECT_LT(RelativeError(PromptLogprobs(*divided, Prompt(kTokens), kTokens), whole),
+      device.tensor_parallel_size = ranks;
+      const auto divided = cpu::LoadCpuExecutor({path}, device);
+      CheckOk(divided.status());
+      EXPECT_LT(RelativeError(PromptLogprobs(**divided, Prompt(kTokens), kTokens), whole),
                 type == kF32 ? 1e-5 : 0.01)
           << Traits(type).name << " on " << ranks << " ranks";
     }

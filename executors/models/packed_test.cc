@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "executors/cpu/cpu_executor.h"
-#include "executors/cpu/ranks_test_util.h"
 #include "executors/cpu/weight_placer.h"
 #include "executors/executor_driver_test_util.h"
 #include "executors/models/any_model.h"
@@ -34,12 +33,16 @@ CpuSpec Device() {
       {.threads = 2, .kv_cache_memory = 4 << 20, .max_num_seqs = 4, .max_num_batched_tokens = 256}};
 }
 
-// Ranks are threads themselves.
-CpuSpec RankDevice() {
+std::unique_ptr<Executor> LoadRanks(const std::string& path, int ranks,
+                                    bool expert_parallel = false) {
   CpuSpec device = Device();
-  device.threads = 1;
+  device.kv_cache_memory = 16 << 20;
   device.kv_cache_float32 = true;
-  return device;
+  device.tensor_parallel_size = ranks;
+  device.expert_parallel = expert_parallel;
+  auto executor = cpu::LoadCpuExecutor({path}, device);
+  CheckOk(executor.status());
+  return *std::move(executor);
 }
 
 std::vector<float> Logprobs(const std::string& path, const cpu::Kernels& kernels) {
@@ -179,12 +182,14 @@ TEST_F(PackedTest, ExpertsAnswerAsTheirDequantizedTwins) {
     const std::vector<float> reference = Logprobs(Path("twin"), cpu::BestKernels());
     ExpectNear(Path("packed"), {reference.begin(), reference.end()});
     if (reordered) continue;  // down's columns are divided, too
-    const auto one = cpu::LoadCpuRanks({Path("packed")}, RankDevice(), 1);
-    const auto two = cpu::LoadCpuRanks({Path("packed")}, RankDevice(), 2);
-    EXPECT_EQ(two->info().digest, one->info().digest);
-    EXPECT_LT(RelativeError(PromptLogprobs(*two, Prompt(kTokens), kTokens),
-                            PromptLogprobs(*one, Prompt(kTokens), kTokens)),
-              0.01);
+    const auto one = LoadRanks(Path("packed"), 1);
+    const std::vector<float> whole = PromptLogprobs(*one, Prompt(kTokens), kTokens);
+    for (const bool expert_parallel : {false, true}) {
+      const auto two = LoadRanks(Path("packed"), 2, expert_parallel);
+      EXPECT_EQ(two->info().digest, one->info().digest);
+      EXPECT_LT(RelativeError(PromptLogprobs(*two, Prompt(kTokens), kTokens), whole), 0.01)
+          << (expert_parallel ? "by expert" : "");
+    }
   }
 }
 
@@ -206,7 +211,6 @@ TEST_F(PackedTest, OrderedInputsGiveTheSameBitsInEveryStep) {
 }
 
 TEST_F(PackedTest, RanksOfPackedWeightsAreOneModel) {
-  const CpuSpec device = RankDevice();
   TinyLlama model = Model();
   model.heads = 8;
   model.kv_heads = 4;
@@ -215,10 +219,10 @@ TEST_F(PackedTest, RanksOfPackedWeightsAreOneModel) {
     const std::string path =
         Folder(model, {.quantization = QuantScheme{
                            .group = {1, group}, .packing = Packing::kAwq, .symmetric = false}});
-    const auto one = cpu::LoadCpuRanks({path}, device, 1);
+    const auto one = LoadRanks(path, 1);
     const std::vector<float> whole = PromptLogprobs(*one, Prompt(kTokens), kTokens);
     for (const int ranks : {2, 3}) {
-      const auto divided = cpu::LoadCpuRanks({path}, device, ranks);
+      const auto divided = LoadRanks(path, ranks);
       EXPECT_EQ(divided->info().digest, one->info().digest);
       EXPECT_LT(RelativeError(PromptLogprobs(*divided, Prompt(kTokens), kTokens), whole), 0.01)
           << "groups of " << group << " on " << ranks << " ranks";

@@ -27,7 +27,10 @@ HeadShares DivideHeads(int heads, int kv_heads, int64_t q_unit, int64_t kv_unit,
                       .owns_kv = replica == 0};
     shares.q.total = heads;
     shares.q.begin += int64_t{kv_head} * group;
-    if (kv_head == kv_heads) shares.q.count = shares.kv.count = 0;  // more ranks than replicas
+    if (kv_head == kv_heads) {  // more ranks than replicas
+      shares.q.begin = heads;
+      shares.q.count = shares.kv.count = 0;
+    }
     return shares;
   }
   const int64_t unit = std::lcm(kv_unit, q_unit / std::gcd(q_unit, int64_t{group}));

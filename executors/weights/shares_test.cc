@@ -104,6 +104,8 @@ void ExpectHeads(const Shape& shape, int64_t q_block, int64_t kv_block, int rank
     ASSERT_EQ(q.size % kv.size, 0);
     EXPECT_LE(q.count, q.size);
     EXPECT_LE(kv.count, kv.size);
+    EXPECT_LE(q.begin + q.count, q.total) << "also of a rank without heads";
+    EXPECT_LE(kv.begin + kv.count, kv.total);
     for (int64_t i = 0; i < q.count; ++i) {
       ++holders[q.begin + i];
       // It reads the kv head that it reads in the whole layer, and the rank has that.

@@ -189,6 +189,8 @@ v1::Model ToProto(const EngineInfo& info) {
   out.set_vocab_size(info.vocab_size);
   out.set_has_chat_template(info.has_chat_template);
   out.set_batch_invariant(info.batch_invariant);
+  out.set_tensor_parallel_size(info.tensor_parallel_size);
+  out.set_expert_parallel(info.expert_parallel);
   out.set_embedding_size(info.embedding_size);
   return out;
 }

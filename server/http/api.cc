@@ -75,6 +75,10 @@ void AppendModel(std::string& out, const EngineInfo& info) {
   AppendJsonString(out, info.architecture);
   out += R"(,"batch_invariant":)";
   out += info.batch_invariant ? "true" : "false";
+  out += R"(,"tensor_parallel_size":)";
+  AppendJsonNumber(out, info.tensor_parallel_size);
+  out += R"(,"expert_parallel":)";
+  out += info.expert_parallel ? "true" : "false";
   out += R"(,"default_sampling_params":{)";
   for (const auto& [name, value] : NamedDefaults(info.sampling)) {
     if (out.back() != '{') out += ',';

@@ -1,0 +1,23 @@
+// A model on several ranks of this process.
+#ifndef MILLRACE_EXECUTORS_CPU_RANKS_MODEL_H_
+#define MILLRACE_EXECUTORS_CPU_RANKS_MODEL_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "executors/cpu/kernels.h"
+#include "executors/device_spec.h"
+#include "executors/host/host_executor.h"
+
+namespace millrace::cpu {
+
+// Loads device.tensor_parallel_size ranks and warms them up. Each runs its part of every step on a
+// thread of its own, op by op beside the others: where they add or gather values, they wait for one
+// another. Errors name the file or the setting.
+absl::StatusOr<std::unique_ptr<HostModel>> LoadRanksModel(const ModelSpec& model,
+                                                          const CpuSpec& device,
+                                                          const Kernels& kernels);
+
+}  // namespace millrace::cpu
+
+#endif  // MILLRACE_EXECUTORS_CPU_RANKS_MODEL_H_
