@@ -9,10 +9,18 @@ cd "$ROOT"
 scripts/setup.sh image
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/millrace-image.XXXXXX")
-trap 'rm -rf --one-file-system "$work"' EXIT
+server=
+cleanup() {
+  [ -z "$server" ] || kill "$server" 2>/dev/null || true
+  wait
+  # The image's tree, and the folder of the storage driver.
+  awk -v work="$work/" 'index($2, work) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount
+  rm -rf --one-file-system "$work"
+}
+trap cleanup EXIT
 trap 'exit 1' INT TERM HUP
-export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
-bud() { buildah --root "$work/storage" --runroot "$work/run" "$@"; }
+export BUILDAH_ISOLATION=chroot
+bud() { buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run" "$@"; }
 
 say "making the base image"
 mapfile -t sources < <(grep -lw bookworm /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null)
@@ -41,16 +49,14 @@ say "the image has $size MB"
 
 say "running it"
 bud run "$container" -- /usr/bin/millraced --version
-inside() { chroot --userspec=65532:65532 "$tree" /usr/bin/millraced "$@"; }
-# In the background a function has a shell of its own, which would get the signal: exec.
-(exec chroot --userspec=65532:65532 "$tree" /usr/bin/millraced --device fake --http-port 0 --grpc-port 0 --admin-port 0 --ready-file /tmp/ready.json) &
+inside=(env -i "$(command -v chroot)" --userspec=65532:65532 "$tree" /usr/bin/millraced)
+"${inside[@]}" --device fake --http-port 0 --grpc-port 0 --admin-port 0 --ready-file /tmp/ready.json &
 server=$!
-trap 'kill "$server" 2>/dev/null; wait; rm -rf --one-file-system "$work"' EXIT
 until [ -f "$tree/tmp/ready.json" ]; do
   kill -0 "$server" 2>/dev/null || die "the server ended"
   sleep 0.05
 done
-inside health --http-port "$(sed -nE 's/.*"http": ([0-9]+).*/\1/p' "$tree/tmp/ready.json")"
+"${inside[@]}" health --http-port "$(sed -nE 's/.*"http": ([0-9]+).*/\1/p' "$tree/tmp/ready.json")"
 kill "$server"
 wait "$server"
 say "it served, was well, and drained"
