@@ -84,6 +84,8 @@ Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
       .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0};
   // Attention norms each head by itself alone.
   const bool across_heads = norms.has_value() && norms->across_heads;
+  Require(!across_heads || !divided(), "norm of q and k", "over all heads",
+          "with tensor_parallel_size above 1, a norm of each head");
   if (!across_heads && kernels::AppendsWithAttention(AttentionStepOf(*step_, c_, spec))) {
     query->product = std::move(in.product);
     query->rope = rope;

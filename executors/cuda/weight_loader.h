@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "base/sha256.h"
 #include "executors/weights/checkpoint.h"
 #include "formats/tensor_source.h"
@@ -24,6 +25,7 @@ inline int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to
 
 // A weight in the making: a rank's share of tensors one below the other.
 struct PendingMatrix {
+  bool present = true;  // false: another rank's expert, which is read for the digest alone
   std::vector<const TensorInfo*> parts;
   std::vector<std::string> names;
   std::vector<Checkpoint::Part> row_parts;  // of all of the tensors' rows
@@ -90,10 +92,18 @@ int64_t RowBytes(const TensorInfo& tensor);
 // Cuts all rows of all matrices, the same on every rank. Pointers are into `matrices`.
 std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrices);
 
-// Has threads read each piece once, into pinned memory and from there to the device, where kernels
-// bring it into its place in `arena`. `digests`, as many as pieces: of their bytes in the files.
-absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPiece>& pieces,
-                         uint8_t* arena, std::vector<Sha256Digest>* digests);
+// A rank's pieces, as many as every rank's, and where they go.
+struct RankPieces {
+  int device;
+  std::vector<WeightPiece> pieces;
+  uint8_t* arena;
+};
+
+// Has threads read each piece once, into pinned memory and from there to the device of each rank,
+// where kernels bring it into its place in the rank's arena. `digests`, as many as pieces: of their
+// bytes in the files.
+absl::Status ReadWeights(const TensorSource& source, absl::Span<const RankPieces> ranks,
+                         std::vector<Sha256Digest>* digests);
 
 // Draws each matrix, in its place in `arena`, from a seed of its own: 1, 2, 3 …
 // Rows with a factor have seeds of their own.

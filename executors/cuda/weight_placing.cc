@@ -67,6 +67,11 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
       std::all_of(matrix.parts.begin(), matrix.parts.end(),
                   [&](const TensorInfo* part) { return part->type == matrix.parts[0]->type; });
   for (const TensorInfo* tensor : matrix.parts) {
+    if (IsPacked(tensor->type) && rank_.size > 1) {
+      return absl::UnimplementedError(
+          StrCat("tensor ", tensor->name, " is packed (AWQ, GPTQ or compressed-tensors), which is "
+                 "not divided among GPUs yet; allowed: tensor_parallel_size 1"));
+    }
     if (IsLoadable(tensor->type) || IsPacked(tensor->type)) continue;
     return absl::UnimplementedError(
         StrCat(checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
@@ -207,33 +212,47 @@ absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& n
   return matrices_.size() - 1;
 }
 
-// All experts' elements lie one behind the other, and so do their scales. They share the largest
-// input scale, since their rows are quantized together.
+absl::StatusOr<PendingMatrix> CudaWeightPlacer::DescribeExpert(
+    const std::vector<std::string>& names, bool present, const Shard& shard, Role role,
+    PendingLinear& linear) {
+  const auto quantized =
+      options_.quantize_fp8 ? kernels::WeightScaling::kChannel : kernels::WeightScaling::kNone;
+  MILLRACE_ASSIGN_OR_RETURN(PendingMatrix matrix, Describe(names, shard, role, quantized));
+  matrix.present = present;
+  MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
+  linear.file_bias.insert(linear.file_bias.end(), biases.values.begin(), biases.values.end());
+  if (biases.values.empty() || !present) return matrix;
+  std::vector<float> bias = Cut(biases.values, RowShares(matrix));
+  if (role == Role::kGatedExpert) bias = Interleaved(bias);
+  bias.resize(RoundUp(matrix.rows, kRowMultiple), 0.0f);
+  // Ranks that divide an expert by columns add its bias once.
+  const bool is_others = role == Role::kExpert && !rank_.expert_parallel && rank_.rank > 0;
+  if (is_others) std::fill(bias.begin(), bias.end(), 0.0f);
+  linear.bias.insert(linear.bias.end(), bias.begin(), bias.end());
+  return matrix;
+}
+
+// All of the rank's experts' elements lie one behind the other, and so do their scales. All experts
+// share the largest input scale, since their rows are quantized together. A rank without experts
+// has one of zeros, which no token goes to, since kernels take at least one.
 absl::StatusOr<LinearId> CudaWeightPlacer::PlaceExperts(const ExpertNames& names,
                                                         const Share& experts, const Shard& shard,
                                                         Role role) {
-  const auto quantized =
-      options_.quantize_fp8 ? kernels::WeightScaling::kChannel : kernels::WeightScaling::kNone;
   std::vector<PendingMatrix> matrices;
   std::optional<float> input_scale;
   bool by_channel = false;
-  PendingLinear linear{.matrix = matrices_.size(),
-                       .kind = Kind::kExperts,
-                       .experts = static_cast<int>(experts.count)};
-  for (int64_t expert = experts.begin; expert < experts.begin + experts.count; ++expert) {
+  const auto held = static_cast<size_t>(std::max<int64_t>(experts.count, 1));
+  PendingLinear linear{.kind = Kind::kExperts,
+                       .experts = static_cast<int>(held),
+                       .first_expert = static_cast<int>(experts.begin),
+                       .all_experts = static_cast<int>(experts.total)};
+  for (int64_t expert = 0; expert < experts.total; ++expert) {
+    const bool present = expert >= experts.begin && expert < experts.begin + experts.count;
     MILLRACE_ASSIGN_OR_RETURN(PendingMatrix matrix,
-                              Describe(names[expert], shard, role, quantized));
-    MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names[expert]));
+                              DescribeExpert(names[expert], present, shard, role, linear));
     by_channel = by_channel || matrix.scaling == kernels::WeightScaling::kChannel;
     if (matrix.input_scale.has_value()) {
       input_scale = std::max(input_scale.value_or(0), *matrix.input_scale);
-    }
-    if (!biases.values.empty()) {
-      linear.file_bias.insert(linear.file_bias.end(), biases.values.begin(), biases.values.end());
-      std::vector<float> bias = Cut(biases.values, RowShares(matrix));
-      if (role == Role::kGatedExpert) bias = Interleaved(bias);
-      bias.resize(RoundUp(matrix.rows, kRowMultiple), 0.0f);
-      linear.bias.insert(linear.bias.end(), bias.begin(), bias.end());
     }
     matrices.push_back(std::move(matrix));
   }
@@ -242,7 +261,9 @@ absl::StatusOr<LinearId> CudaWeightPlacer::PlaceExperts(const ExpertNames& names
   for (PendingMatrix& matrix : matrices) {
     if (by_channel && matrix.scaling == kernels::WeightScaling::kTensor) {
       matrix.scaling = kernels::WeightScaling::kChannel;
-      matrix.host_scales.assign(RoundUp(matrix.rows, kRowMultiple), matrix.host_scales[0]);
+      int64_t rows = 0;
+      for (const Share& part : RowShares(matrix)) rows += part.total;
+      matrix.host_scales.assign(RoundUp(rows, kRowMultiple), matrix.host_scales[0]);
     }
     if (matrix.stored_fp8) {
       matrix.rank_scales = RankScales(matrix);
@@ -258,16 +279,23 @@ absl::StatusOr<LinearId> CudaWeightPlacer::PlaceExperts(const ExpertNames& names
   }
   const size_t bytes = BytesOf(first);
   const size_t scale_bytes = first.num_scales * sizeof(float);
-  const size_t data = Reserve(matrices.size() * bytes);
-  const size_t scales = scale_bytes > 0 ? Reserve(matrices.size() * scale_bytes) : 0;
+  const size_t data = Reserve(held * bytes);
+  const size_t scales = scale_bytes > 0 ? Reserve(held * scale_bytes) : 0;
   const size_t input = input_scale.has_value() ? Reserve(sizeof(float)) : 0;
-  for (size_t i = 0; i < matrices.size(); ++i) {
-    matrices[i].data_offset = data + i * bytes;
-    matrices[i].scales_offset = scales + i * scale_bytes;
-    matrices[i].input_scale_offset = input;
-    matrices_.push_back(std::move(matrices[i]));
+  // The first matrix that is present, or the place that stands for it.
+  linear.matrix = matrices_.size() + (experts.count > 0 ? experts.begin : 0);
+  size_t place = 0;
+  for (PendingMatrix& matrix : matrices) {
+    matrix.data_offset = data + place * bytes;
+    matrix.scales_offset = scales + place * scale_bytes;
+    matrix.input_scale_offset = input;
+    if (matrix.present) ++place;
+    matrices_.push_back(std::move(matrix));
   }
   if (options_.dummy) std::fill(linear.bias.begin(), linear.bias.end(), 0.0f);
+  if (experts.count == 0 && !linear.file_bias.empty()) {
+    linear.bias.assign(RoundUp(matrices_[linear.matrix].rows, kRowMultiple), 0.0f);
+  }
   linear.bias_offset = Reserve(linear.bias);
   linears_.push_back(std::move(linear));
   return static_cast<LinearId>(linears_.size() - 1);
@@ -383,7 +411,8 @@ absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>
   MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
   linear.file_bias = std::move(biases.values);
   if (options_.dummy) std::fill(linear.file_bias.begin(), linear.file_bias.end(), 0.0f);
-  if (!linear.file_bias.empty() && (!shard.columns.has_value() || rank_.rank == 0)) {
+  // Also of a linear that is divided by columns: every rank adds it to the sum.
+  if (!linear.file_bias.empty()) {
     linear.bias = Cut(linear.file_bias, RowShares(matrices_[linear.matrix]));
   }
   linear.bias_offset = Reserve(linear.bias);
