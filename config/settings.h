@@ -69,6 +69,8 @@ struct Settings {
   Gemm gemm = Gemm::kAuto;
   bool quantize_lm_head = false;
   bool enforce_eager = false;
+  std::vector<int32_t> devices;  // the GPU of each rank; empty: 0, 1, 2 ...
+  bool virtual_ranks = false;    // all ranks on one GPU
   bool exact = true;
 
   // LibTorch.

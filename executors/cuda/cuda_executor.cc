@@ -163,6 +163,8 @@ class CudaStepRunner : public StepRunner {
       }
     }
     if (threads_ == nullptr) return LaunchRank(running, 0);
+    // The worker only asks for the ranks' events, which is not to open a GPU that has no rank.
+    MILLRACE_RETURN_IF_ERROR(UseDevice(model().device.index));
     return threads_->Run(
         [this, &running](int rank) { return LaunchRank(running, static_cast<size_t>(rank)); });
   }
@@ -171,10 +173,10 @@ class CudaStepRunner : public StepRunner {
     RankSteps& steps = ranks_[rank];
     const bool last = rank + 1 == ranks_.size();
     if (last && rank > 0 && rank_stall.Fires()) return absl::OkStatus();
-    MILLRACE_RETURN_IF_ERROR(steps.Launch(running.plan, running.lane, /*fetches=*/rank == 0));
-    if (last && device_error.Fires()) MILLRACE_RETURN_IF_ERROR(steps.LaunchTrap());
-    if (last && hang.Fires()) MILLRACE_RETURN_IF_ERROR(steps.LaunchHang());
-    return absl::OkStatus();
+    const StepFault fault = last && device_error.Fires() ? StepFault::kTrap
+                            : last && hang.Fires()       ? StepFault::kHang
+                                                         : StepFault::kNone;
+    return steps.Launch(running.plan, running.lane, /*fetches=*/rank == 0, fault);
   }
 
   std::deque<RankSteps> ranks_;

@@ -105,6 +105,11 @@ absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device) {
                                              ", but tensor_parallel_size is ", ranks,
                                              "; allowed: one for each rank"));
   }
+  for (auto at = devices.begin(); at != devices.end(); ++at) {
+    if (std::find(devices.begin(), at, *at) == at) continue;
+    return absl::InvalidArgumentError(
+        StrCat("devices name GPU ", *at, " twice; allowed: one rank a GPU, or virtual_ranks"));
+  }
   return devices;
 }
 

@@ -47,6 +47,9 @@ struct KvArena {
 struct RankPeers {
   kernels::Communicator communicator;
   std::vector<const CudaWeights*> weights;  // by rank; this rank's device can read all of them
+  // Whether this rank plays the others, too. Then it adds by one-shot alone: in two-shot a rank's
+  // part of a row may be shorter than another's, which it cannot play.
+  bool alone = false;
 };
 
 // The state that is made for a model once; all of it outlives the ops.

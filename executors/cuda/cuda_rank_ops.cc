@@ -12,15 +12,15 @@
 namespace millrace::cuda {
 namespace {
 
-kernels::AllReduceMethod MethodFor(const kernels::Communicator& communicator, int tokens,
-                                   int width) {
-  return kernels::BestAllReduce(communicator.ranks,
+kernels::AllReduceMethod MethodFor(const RankPeers& peers, int tokens, int width) {
+  if (peers.alone) return kernels::AllReduceMethod::kOneShot;
+  return kernels::BestAllReduce(peers.communicator.ranks,
                                 int64_t{sizeof(kernels::Bf16)} * tokens * width);
 }
 
-bool FitsSlot(const kernels::Communicator& communicator, int tokens, int width) {
-  return kernels::AllReduceSlotBytes(MethodFor(communicator, tokens, width), communicator.ranks,
-                                     tokens, width) <= communicator.slot_bytes;
+bool FitsSlot(const RankPeers& peers, int tokens, int width) {
+  return kernels::AllReduceSlotBytes(MethodFor(peers, tokens, width), peers.communicator.ranks,
+                                     tokens, width) <= peers.communicator.slot_bytes;
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ CudaDelta CudaOps::SumRanks(const CudaDelta& delta, int tokens, int width) {
   if (c_.peers == nullptr) return summed;  // a dry run
   const kernels::Communicator& communicator = c_.peers->communicator;
   int chunk = tokens;
-  while (!FitsSlot(communicator, chunk, width)) chunk = (chunk + 1) / 2;
+  while (!FitsSlot(*c_.peers, chunk, width)) chunk = (chunk + 1) / 2;
   for (int first = 0; first < tokens; first += chunk) {
     const int rows = std::min(chunk, tokens - first);
     kernels::Product part = partial;
@@ -42,7 +42,7 @@ CudaDelta CudaOps::SumRanks(const CudaDelta& delta, int tokens, int width) {
     if (part.token_scales != nullptr) part.token_scales += first;
     Run("all-reduce", {int64_t{4} * rows * width}, [&] {
       return kernels::LaunchAllReduce({.communicator = communicator,
-                                       .method = MethodFor(communicator, rows, width),
+                                       .method = MethodFor(*c_.peers, rows, width),
                                        .partial = part,
                                        .sum = delta.sum + first * partial.stride,
                                        .sum_stride = partial.stride,
@@ -56,17 +56,15 @@ CudaDelta CudaOps::SumRanks(const CudaDelta& delta, int tokens, int width) {
 
 bool CudaOps::ReducesInNorm(const CudaDelta& delta, int tokens, int width) const {
   return delta.sum != nullptr &&
-         (c_.peers == nullptr || FitsSlot(c_.peers->communicator, tokens, width));
+         (c_.peers == nullptr || FitsSlot(*c_.peers, tokens, width));
 }
 
 cudaError_t CudaOps::LaunchNorm(const kernels::RmsNormArgs& args, bool reduces) {
   if (!reduces) return kernels::LaunchRmsNorm(args, stream_);
-  const kernels::Communicator& communicator = c_.peers->communicator;
-  return kernels::LaunchAllReduceNorm(
-      {.communicator = communicator,
-       .method = MethodFor(communicator, args.tokens, args.width),
-       .norm = args},
-      stream_);
+  return kernels::LaunchAllReduceNorm({.communicator = c_.peers->communicator,
+                                       .method = MethodFor(*c_.peers, args.tokens, args.width),
+                                       .norm = args},
+                                      stream_);
 }
 
 LinearInput CudaOps::AddMixture(const kernels::CombineArgs& combine, const Addend& addend,

@@ -103,9 +103,12 @@ class Alone {
     for (int peer = 0; peer < c.ranks; ++peer) {
       c.memory[peer] = own + (peer - c.rank) * c.slot_bytes;
     }
+    peers_->alone = true;
   }
   ~Alone() {
-    if (peers_ != nullptr) peers_->communicator = joined_;
+    if (peers_ == nullptr) return;
+    peers_->communicator = joined_;
+    peers_->alone = false;
   }
   Alone(const Alone&) = delete;
   Alone& operator=(const Alone&) = delete;

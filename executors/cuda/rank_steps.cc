@@ -21,26 +21,24 @@ bool IsDecode(const StepPlan& plan) {
 
 }  // namespace
 
-absl::Status RankSteps::Launch(const StepPlan& plan, int lane, bool fetches) {
+absl::Status RankSteps::Launch(const StepPlan& plan, int lane, bool fetches, StepFault fault) {
   MILLRACE_RETURN_IF_ERROR(UseDevice(model_->device.index));
   const int rows = static_cast<int>(plan.rows.size());
   const DecodeGraph* graph = IsDecode(plan) ? graphs_->Find(rows) : nullptr;
   MILLRACE_ASSIGN_OR_RETURN(const PackedPlan packed,
                             Upload(plan, lane, graph != nullptr ? graph->size : rows));
   MILLRACE_RETURN_IF_ERROR(Compute(packed, graph));
+  MILLRACE_RETURN_IF_ERROR(LaunchFault(fault));
   const Range range("download");
   return model_->lanes[lane].Download(model_->buffers, fetches ? packed.input.wanted : 0,
                                       packed.tops, model_->stream.get());
 }
 
-absl::Status RankSteps::LaunchTrap() const {
-  MILLRACE_RETURN_IF_ERROR(UseDevice(model_->device.index));
-  return ToStatus(kernels::LaunchTrap(model_->stream.get()), "the fault point");
-}
-
-absl::Status RankSteps::LaunchHang() const {
-  MILLRACE_RETURN_IF_ERROR(UseDevice(model_->device.index));
-  return ToStatus(kernels::LaunchHang(model_->stream.get()), "the fault point");
+absl::Status RankSteps::LaunchFault(StepFault fault) {
+  if (fault == StepFault::kNone) return absl::OkStatus();
+  return ToStatus(fault == StepFault::kTrap ? kernels::LaunchTrap(model_->stream.get())
+                                            : kernels::LaunchHang(model_->stream.get()),
+                  "the fault point");
 }
 
 absl::Status RankSteps::Failure(int lane) const {

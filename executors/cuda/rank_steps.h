@@ -15,6 +15,9 @@
 
 namespace millrace::cuda {
 
+// A kernel at a step's end, for tests: one that fails, or one that never ends.
+enum class StepFault { kNone, kTrap, kHang };
+
 // Used by one thread at a time. Lanes are numbers below kMaxStepsInFlight.
 class RankSteps {
  public:
@@ -27,11 +30,7 @@ class RankSteps {
 
   // Launches a step and, with `fetches`, the transfer of its results to the host. All ranks launch
   // the same steps in the same order.
-  absl::Status Launch(const StepPlan& plan, int lane, bool fetches);
-
-  // Launches a kernel that fails, or one that never ends.
-  absl::Status LaunchTrap() const;
-  absl::Status LaunchHang() const;
+  absl::Status Launch(const StepPlan& plan, int lane, bool fetches, StepFault fault);
 
   // Returns whether the lane's step has ended or failed.
   bool Done(int lane) const { return model_->lanes[lane].Done(); }
@@ -54,6 +53,7 @@ class RankSteps {
   absl::StatusOr<PackedPlan> Upload(const StepPlan& plan, int lane, int rows);
   absl::Status Compute(const PackedPlan& packed, const DecodeGraph* graph);
   absl::Status CopyBlocks(const StepLane& lane, int count);
+  absl::Status LaunchFault(StepFault fault);
 
   std::unique_ptr<CudaModel> model_;
   std::unique_ptr<DecodeGraphs> graphs_;

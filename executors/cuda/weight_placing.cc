@@ -367,7 +367,12 @@ absl::StatusOr<ScaleBlock> CudaWeightPlacer::BlockOf(const std::string& name) co
   const bool blocks = type == TensorType::kFp8E4m3 && config_.quantization.has_value() &&
                       config_.quantization->group == kFp8Blocks;
   if (blocks) return ScaleBlock{.rows = kFp8Block, .columns = kFp8Block};
-  return ScaleBlock{.rows = 1, .columns = Traits(type).block_elements};
+  // Four-bit weights lie in tiles of 64 rows, and those of a gated linear are by turns the gate's
+  // and the other factor's.
+  const bool four_bit =
+      options_.four_bit && ((options_.quantize_int4 && IsFloat(type)) || FourBitFormOf(type));
+  return ScaleBlock{.rows = four_bit ? kernels::kFourBitRows / 2 : 1,
+                    .columns = Traits(type).block_elements};
 }
 
 absl::StatusOr<size_t> CudaWeightPlacer::PlaceTable(const std::string& name,
