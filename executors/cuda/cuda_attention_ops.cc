@@ -84,8 +84,6 @@ Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
       .norm_epsilon = q_norm != nullptr ? q_norm->epsilon : 0};
   // Attention norms each head by itself alone.
   const bool across_heads = norms.has_value() && norms->across_heads;
-  Require(!across_heads || !divided(), "norm of q and k", "over all heads",
-          "with tensor_parallel_size above 1, a norm of each head");
   if (!across_heads && kernels::AppendsWithAttention(AttentionStepOf(*step_, c_, spec))) {
     query->product = std::move(in.product);
     query->rope = rope;
@@ -95,19 +93,20 @@ Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   query->q = TakeRows(sizeof(kernels::Bf16) * spec.num_heads * spec.head_size, tokens);
   const int64_t head_tokens = int64_t{tokens} * spec.head_size;
   const int64_t kv_bytes = 2 * (2 + c_.kv.element_bytes()) * spec.num_kv_heads * head_tokens;
-  Run("rope and append", {4 * spec.num_heads * head_tokens + kv_bytes}, [&] {
-    return kernels::LaunchRopeAppend({.qkv = in.product.values,
-                                      .tokens = tokens,
-                                      .heads = spec.num_heads,
-                                      .positions = c_.buffers->arrays.positions,
-                                      .slots = c_.buffers->arrays.slots,
-                                      .tables = c_.buffers->tables(),
-                                      .rope = rope,
-                                      .q = query->q.bf16(),
-                                      .pages = Pages(layer),
-                                      .norms_across_heads = across_heads},
-                                     stream_);
-  });
+  kernels::RopeAppendArgs args{.qkv = in.product.values,
+                               .tokens = tokens,
+                               .heads = spec.num_heads,
+                               .positions = c_.buffers->arrays.positions,
+                               .slots = c_.buffers->arrays.slots,
+                               .tables = c_.buffers->tables(),
+                               .rope = rope,
+                               .q = query->q.bf16(),
+                               .pages = Pages(layer),
+                               .norms_across_heads = across_heads};
+  CudaRows squares;
+  if (across_heads && divided()) squares = GatherSquares(*norms, args);
+  Run("rope and append", {4 * spec.num_heads * head_tokens + kv_bytes},
+      [&] { return kernels::LaunchRopeAppend(args, stream_); });
   return query;
 }
 

@@ -19,6 +19,7 @@
 #include "executors/executor.h"
 #include "executors/models/model.h"
 #include "kernels/attention/paged_attention.h"
+#include "kernels/attention/rope_append.h"
 #include "kernels/collective/communicator.h"
 #include "kernels/gemm/linear.h"
 #include "kernels/moe/combine.h"
@@ -225,6 +226,8 @@ class CudaOps : public DecoderOps {
   bool ReducesInNorm(const CudaDelta& delta, int tokens, int width) const;
   // Launches the norm, and before it the sum over the ranks if delta is a partial sum.
   cudaError_t LaunchNorm(const kernels::RmsNormArgs& args, bool reduces);
+  // Gives `args` the sums of squares of all ranks' heads, and returns their memory.
+  CudaRows GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs& args);
   // Puts the ranks' logits of `rows` rows side by side.
   void GatherLogits(const CudaLinear& head, int rows);
 

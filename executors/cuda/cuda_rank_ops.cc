@@ -85,6 +85,46 @@ LinearInput CudaOps::AddMixture(const kernels::CombineArgs& combine, const Adden
   return Norm(norm, residual, consumers);
 }
 
+CudaRows CudaOps::GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs& args) {
+  const CudaNorm& q = c_.weights->Norm(norms.q);
+  const CudaNorm& k = c_.weights->Norm(norms.k);
+  const int ranks = c_.weights->rank.size;
+  constexpr int kRecord = 2;  // floats of a token
+  CudaRows memory = TakeRows(sizeof(float) * kRecord * (1 + ranks), args.tokens);
+  float* const own = memory.floats();
+  float* const all = own + kRecord * args.tokens;
+  args.rank_squares = all;
+  args.ranks = ranks;
+  args.all_q = q.all;
+  args.all_k = k.all;
+  const int64_t bytes = int64_t{sizeof(float)} * kRecord * args.tokens;
+  Run("squares", {int64_t{2} * args.tokens * (q.size + k.size) + bytes}, [&] {
+    return kernels::LaunchHeadSquares({.qkv = args.qkv,
+                                       .bias = args.rope.bias,
+                                       .tokens = args.tokens,
+                                       .q_width = q.size,
+                                       .k_width = k.size,
+                                       .counts_k = k.counted,
+                                       .squares = own},
+                                      stream_);
+  });
+  if (c_.peers == nullptr) return memory;  // a dry run
+  const kernels::Communicator& communicator = c_.peers->communicator;
+  const int chunk = static_cast<int>(
+      std::min<int64_t>(communicator.slot_bytes / (2 * sizeof(float) * kRecord), args.tokens));
+  for (int first = 0; first < args.tokens; first += chunk) {
+    Run("all-gather", {bytes * (1 + ranks)}, [&] {
+      return kernels::LaunchAllGather({.communicator = communicator,
+                                       .records = own + kRecord * first,
+                                       .gathered = all + kRecord * ranks * first,
+                                       .rows = std::min(chunk, args.tokens - first),
+                                       .record_bytes = sizeof(float) * kRecord},
+                                      stream_);
+    });
+  }
+  return memory;
+}
+
 void CudaOps::GatherLogits(const CudaLinear& head, int rows) {
   if (c_.peers == nullptr) return;  // a dry run
   const StepBuffers& buffers = *c_.buffers;

@@ -97,7 +97,9 @@ CudaWeights CudaWeightPlacer::Describe(uint8_t* arena) const {
   for (const PendingNorm& norm : norms_) {
     weights.norms.push_back({.weight = reinterpret_cast<float*>(arena + norm.offset),
                              .epsilon = norm.spec.epsilon,
-                             .size = static_cast<int>(norm.size)});
+                             .size = static_cast<int>(norm.size),
+                             .all = static_cast<int>(norm.tensor->shape[0]),
+                             .counted = norm.spec.counted});
   }
   for (const PendingVector& vector : vectors_) {
     weights.vectors.push_back(reinterpret_cast<const float*>(arena + vector.offset));

@@ -25,7 +25,9 @@ namespace millrace::cuda {
 struct CudaNorm {
   const float* weight;  // [size]
   float epsilon;
-  int size;
+  int size;             // of the rank
+  int all = 0;          // elements of all ranks, of a norm that they divide
+  bool counted = true;  // NormSpec::counted
 };
 
 struct CudaEmbedding {
