@@ -42,7 +42,7 @@ WRAPPER
 chmod +x "$work/bin/millraced"
 
 say "collecting tests, models and Python packages"
-cp -r deploy/gpu/{common.sh,run_tests.sh,run_benches.sh,run_ncu.sh,ncu_table.py,sanitizer.txt} "$work/"
+cp -r deploy/gpu/{common.sh,run_tests.sh,run_benches.sh,run_multi.sh,run_ncu.sh,ncu_table.py,sanitizer.txt} "$work/"
 cp -r deploy/gpu/models/. "$work/models/"
 cp "$MODEL" "$work/models/"
 git ls-files -z tests proto | xargs -0 cp --parents -t "$work"
