@@ -165,6 +165,7 @@ TEST_F(CudaRanksTest, WeightsThatAreQuantizedOnTheWayStayWithinTheirRounding) {
 TEST_F(CudaRanksTest, LongPromptsAreAddedInPieces) {
   TinyLlama model = SmallModel(TensorType::kBf16, TensorType::kBf16);
   model.hidden = 2048;
+  model.head_size = 64;
   model.context = 4096;
   const std::string path = ModelPath(model);
   const std::vector<Token> prompt = Prompt(2000, 1);
