@@ -162,6 +162,35 @@ TEST_F(CudaRanksTest, WeightsThatAreQuantizedOnTheWayStayWithinTheirRounding) {
   }
 }
 
+// Folders with weights that are quantized already: packed four bits, and FP8 in blocks.
+TEST_F(CudaRanksTest, QuantizedWeightsAreDivided) {
+  TinyLlama model;
+  model.hidden = 256;
+  model.ffn = 512;
+  model.heads = 4;
+  model.kv_heads = 2;
+  const QuantScheme schemes[] = {
+      {.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false},
+      {.group = {1, 64}, .packing = Packing::kGptq, .reordered = true},
+      {.group = {1, 128}, .packing = Packing::kAwq, .symmetric = false},
+      {.group = {1, 128}, .packing = Packing::kPackQuantized},
+      {.group = kPerTensor},
+      {.group = kFp8Blocks}};
+  for (const QuantScheme& scheme : schemes) {
+    SCOPED_TRACE(StrCat(static_cast<int>(scheme.packing), " ", scheme.group.columns));
+    const std::string path = Folder(model, {.quantization = scheme});
+    const auto one = Load(path, Ranks(1));
+    const std::vector<float> expected = PromptLogprobs(*one, prompt_, 100);
+    for (const int ranks : {2, 4}) {
+      const auto executor = Load(path, Ranks(ranks));
+      EXPECT_EQ(executor->info().digest, one->info().digest);
+      const std::vector<float> whole = PromptLogprobs(*executor, prompt_, 100);
+      EXPECT_LT(Distance(whole, expected), 0.32);
+      EXPECT_EQ(PromptLogprobs(*Load(path, Ranks(ranks)), prompt_, 1), whole);
+    }
+  }
+}
+
 TEST_F(CudaRanksTest, LongPromptsAreAddedInPieces) {
   TinyLlama model = SmallModel(TensorType::kBf16, TensorType::kBf16);
   model.hidden = 2048;

@@ -15,13 +15,63 @@
 
 namespace millrace::cuda {
 
-// The bytes of a packed weight's piece as it comes to the device.
-int64_t PackedBytes(const WeightPiece& piece) {
-  const int64_t rows = piece.end - piece.begin;
-  const int64_t columns = piece.matrix->column_share.count;
-  const auto& format = piece.matrix->four_bit;
-  if (!format.has_value()) return rows * columns * static_cast<int64_t>(sizeof(kernels::Bf16));
-  return static_cast<int64_t>(PackedRows(*format, rows, columns).bytes());
+PackedForm KeptForm(const WeightPiece& piece) {
+  const KeptRows kept = Kept(piece);
+  const PendingMatrix& matrix = *piece.matrix;
+  return {matrix.four_bit,
+          {kept.begin, kept.count},
+          {matrix.column_share.begin, matrix.column_share.count}};
+}
+
+PackedForm WholeForm(const WeightPiece& piece) {
+  return {piece.matrix->whole_four_bit,
+          {piece.begin, piece.end - piece.begin},
+          {0, piece.matrix->column_share.total}};
+}
+
+int64_t PackedBytes(const PackedForm& form) {
+  if (!form.format.has_value()) {
+    return form.rows.count * form.columns.count * static_cast<int64_t>(sizeof(kernels::Bf16));
+  }
+  return static_cast<int64_t>(
+      PackedRows(*form.format, form.rows.count, form.columns.count).bytes());
+}
+
+void ReadPacked(const WeightPiece& piece, const PackedForm& form, uint8_t* host) {
+  const PendingMatrix& matrix = *piece.matrix;
+  const int64_t rows = form.rows.count;
+  const Interval& columns = form.columns;
+  const bool interleaved = matrix.gate == kernels::GateLayout::kInterleaved;
+  // Calls `read` with each part, its rows, and the row of `host` that they begin at.
+  const auto for_parts = [&](const auto& read) {
+    if (interleaved) {
+      for (int64_t i = 0; i < 2; ++i) {
+        read(i, Interval{matrix.row_parts[i].begin + form.rows.begin / 2, rows / 2}, i * rows / 2);
+      }
+    } else {
+      read(piece.part - matrix.row_parts.data(),
+           Interval{piece.part->begin + form.rows.begin, rows}, 0);
+    }
+  };
+  if (form.format.has_value()) {
+    const PackedRows plain(*form.format, rows, columns.count);
+    for_parts([&](int64_t part, const Interval& of_part, int64_t to) {
+      plain.Read(*matrix.packed[part], of_part, columns, to, host);
+    });
+    plain.MapRows(interleaved, host);
+    return;
+  }
+  auto* const values = reinterpret_cast<uint16_t*>(host);
+  for_parts([&](int64_t part, const Interval& of_part, int64_t to) {
+    std::vector<float> row(matrix.packed[part]->columns());
+    for (int64_t i = 0; i < of_part.count; ++i) {
+      matrix.packed[part]->ReadFloats(of_part.begin + i, row.data());
+      // By turns 8 of the gate and 8 of the other factor.
+      const int64_t at = interleaved ? i / 8 * 16 + i % 8 + (to > 0 ? 8 : 0) : to + i;
+      std::transform(row.begin() + columns.begin, row.begin() + columns.begin + columns.count,
+                     values + at * columns.count, FloatToBf16);
+    }
+  });
 }
 
 absl::Status RankWriter::Open(const LargestPiece& largest) {
@@ -42,10 +92,12 @@ absl::Status RankWriter::Place(const WeightPiece& piece, int slot_index, uint8_t
   const Slot& slot = slots_[slot_index];
   const KeptRows kept = Kept(piece);
   const std::string_view name = piece.part->tensor->name;
-  if (!piece.matrix->present) return absl::OkStatus();
+  if (!piece.matrix->present || kept.count == 0 || piece.matrix->column_share.count == 0) {
+    return absl::OkStatus();
+  }
   if (IsPacked(piece.part->tensor->type)) {
     MILLRACE_RETURN_IF_ERROR(ToStatus(PlacePacked(piece, kept, host, slot.device.data()), name));
-  } else if (kept.count > 0 && piece.matrix->column_share.count > 0) {
+  } else {
     MILLRACE_RETURN_IF_ERROR(ToStatus(Upload(piece, kept, host, slot.device.data()), "loading"));
     MILLRACE_RETURN_IF_ERROR(ToStatus(Convert(piece, kept, slot.device.data()), name));
   }
@@ -71,50 +123,20 @@ cudaError_t RankWriter::Upload(const WeightPiece& piece, const KeptRows& kept, c
 }
 
 cudaError_t RankWriter::PlacePacked(const WeightPiece& piece, const KeptRows& kept, uint8_t* host,
-                        uint8_t* device) {
+                                    uint8_t* device) {
   const PendingMatrix& matrix = *piece.matrix;
-  const int64_t rows = piece.end - piece.begin;
-  const Interval columns = {matrix.column_share.begin, matrix.column_share.count};
-  const bool interleaved = matrix.gate == kernels::GateLayout::kInterleaved;
-  // Calls `read` with each part, its rows, and the row of the piece that they begin at.
-  const auto for_parts = [&](const auto& read) {
-    if (interleaved) {
-      for (int64_t i = 0; i < 2; ++i) {
-        read(i, Interval{matrix.row_parts[i].begin + piece.begin / 2, rows / 2}, i * rows / 2);
-      }
-    } else {
-      read(piece.part - matrix.row_parts.data(), Interval{piece.part->begin + piece.begin, rows},
-           0);
-    }
-  };
-  const auto upload = [&] {
-    return cudaMemcpyAsync(device, host, PackedBytes(piece), cudaMemcpyHostToDevice,
-                           stream_.get());
-  };
-  if (matrix.four_bit.has_value()) {
-    const PackedRows plain(*matrix.four_bit, rows, columns.count);
-    for_parts([&](int64_t part, const Interval& of_part, int64_t to) {
-      plain.Read(*matrix.packed[part], of_part, columns, to, host);
-    });
-    plain.MapRows(interleaved, host);
-    if (const cudaError_t error = upload(); error != cudaSuccess) return error;
-    const FourBitRows to = {&matrix, kept.to, rows, arena_};
-    return kernels::LaunchTileFourBit(plain.TileArgs(device, matrix.stride, to.out()),
-                                      stream_.get());
+  const PackedForm form = KeptForm(piece);
+  ReadPacked(piece, form, host);
+  const cudaError_t error = cudaMemcpyAsync(device, host, PackedBytes(form),
+                                            cudaMemcpyHostToDevice, stream_.get());
+  if (error != cudaSuccess) return error;
+  if (!form.format.has_value()) {
+    return Dequantize(matrix, device, kernels::StoredType::kBf16, kept.count, kept.to);
   }
-  auto* const values = reinterpret_cast<uint16_t*>(host);
-  for_parts([&](int64_t part, const Interval& of_part, int64_t to) {
-    std::vector<float> row(matrix.packed[part]->columns());
-    for (int64_t i = 0; i < of_part.count; ++i) {
-      matrix.packed[part]->ReadFloats(of_part.begin + i, row.data());
-      // By turns 8 of the gate and 8 of the other factor.
-      const int64_t at = interleaved ? i / 8 * 16 + i % 8 + (to > 0 ? 8 : 0) : to + i;
-      std::transform(row.begin() + columns.begin, row.begin() + columns.begin + columns.count,
-                     values + at * columns.count, FloatToBf16);
-    }
-  });
-  if (const cudaError_t error = upload(); error != cudaSuccess) return error;
-  return Dequantize(matrix, device, kernels::StoredType::kBf16, rows, kept.to);
+  const FourBitRows to = {&matrix, kept.to, kept.count, arena_};
+  const PackedRows plain(*form.format, kept.count, form.columns.count);
+  return kernels::LaunchTileFourBit(plain.TileArgs(device, matrix.stride, to.out()),
+                                    stream_.get());
 }
 
 cudaError_t RankWriter::Dequantize(const PendingMatrix& matrix, const uint8_t* from,

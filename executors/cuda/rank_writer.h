@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "executors/cuda/device.h"
@@ -16,8 +17,20 @@ namespace millrace::cuda {
 // Buffers of a thread that reads: one is being filled while the other's piece is copied.
 inline constexpr int kReadingSlots = 2;
 
-// Returns the bytes of a packed weight's piece as it comes to the device.
-int64_t PackedBytes(const WeightPiece& piece);
+// What is read of a packed weight's piece, and how: `rows` are numbered as the piece's are.
+struct PackedForm {
+  std::optional<kernels::FourBitFormat> format;  // nothing: BF16
+  Interval rows;
+  Interval columns;
+};
+PackedForm KeptForm(const WeightPiece& piece);   // what the rank keeps
+PackedForm WholeForm(const WeightPiece& piece);  // all of it, the same on every rank
+
+// Returns the bytes of the form.
+int64_t PackedBytes(const PackedForm& form);
+
+// Reads the piece in a form.
+void ReadPacked(const WeightPiece& piece, const PackedForm& form, uint8_t* host);
 
 // The bytes of the largest piece, and of what is staged on the device for it.
 struct LargestPiece {
@@ -39,7 +52,7 @@ class RankWriter {
   }
 
   // Starts placing the rank's share of a piece. `host`, the slot's memory, has the piece as the
-  // file does, or gets what is made of it if it is packed.
+  // file does, or gets the rank's form of it if it is packed.
   absl::Status Place(const WeightPiece& piece, int slot_index, uint8_t* host);
 
   absl::Status Close() {

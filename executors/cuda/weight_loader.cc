@@ -78,9 +78,16 @@ class Reader {
     if (!packed) MILLRACE_RETURN_IF_ERROR(ReadRows(piece, host));
     for (size_t rank = 0; rank < writers_.size(); ++rank) {
       MILLRACE_RETURN_IF_ERROR(writers_[rank].Place(ranks_[rank].pieces[index], slot, host));
+      // The next rank has another form of a packed piece.
+      if (packed && writers_.size() > 1) MILLRACE_RETURN_IF_ERROR(writers_[rank].Await(slot));
     }
-    hasher_.Update(host,
-                   packed ? PackedBytes(piece) : (piece.end - piece.begin) * RowBytes(tensor));
+    int64_t bytes = (piece.end - piece.begin) * RowBytes(tensor);
+    if (packed) {
+      const PackedForm whole = WholeForm(piece);
+      bytes = PackedBytes(whole);
+      if (writers_.size() > 1) ReadPacked(piece, whole, host);
+    }
+    hasher_.Update(host, bytes);
     *digest = hasher_.Finish();
     return absl::OkStatus();
   }
@@ -127,8 +134,10 @@ LargestPiece LargestOf(absl::Span<const RankPieces> ranks) {
     for (const WeightPiece& piece : rank.pieces) {
       const int64_t rows = piece.end - piece.begin;
       const TensorInfo& tensor = *piece.part->tensor;
-      largest.bytes =
-          std::max(largest.bytes, IsPacked(tensor.type) ? PackedBytes(piece) : rows * RowBytes(tensor));
+      const int64_t bytes = IsPacked(tensor.type) ? std::max(PackedBytes(WholeForm(piece)),
+                                                             PackedBytes(KeptForm(piece)))
+                                                  : rows * RowBytes(tensor);
+      largest.bytes = std::max(largest.bytes, bytes);
       largest.bf16 = std::max(largest.bf16, 2 * rows * piece.matrix->stride);
       if (piece.matrix->four_bit.has_value()) {
         largest.four_bit =

@@ -36,6 +36,7 @@ struct PendingMatrix {
   kernels::Type type = kernels::Type::kBf16;
   kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
   std::optional<kernels::FourBitFormat> four_bit;  // the form, in place of `type`
+  std::optional<kernels::FourBitFormat> whole_four_bit;  // of all columns of a packed weight
   // The reader of each of row_parts that is a packed weight, or null; they outlive it.
   std::vector<const PackedReader*> packed;
   bool quantized_int4 = false;  // four_bit's codes are made here; else they are the file's

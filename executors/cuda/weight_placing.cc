@@ -67,11 +67,6 @@ absl::StatusOr<PendingMatrix> CudaWeightPlacer::Describe(const std::vector<std::
       std::all_of(matrix.parts.begin(), matrix.parts.end(),
                   [&](const TensorInfo* part) { return part->type == matrix.parts[0]->type; });
   for (const TensorInfo* tensor : matrix.parts) {
-    if (IsPacked(tensor->type) && rank_.size > 1) {
-      return absl::UnimplementedError(
-          StrCat("tensor ", tensor->name, " is packed (AWQ, GPTQ or compressed-tensors), which is "
-                 "not divided among GPUs yet; allowed: tensor_parallel_size 1"));
-    }
     if (IsLoadable(tensor->type) || IsPacked(tensor->type)) continue;
     return absl::UnimplementedError(
         StrCat(checkpoint_.source().base_name(), ": tensor ", tensor->name, " is ",
@@ -158,6 +153,7 @@ absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) 
   const auto is_type = [type](const TensorInfo* part) { return part->type == type; };
   if (readers.size() == matrix.parts.size()) {
     matrix.four_bit = PackedFormat(matrix.packed, matrix.column_share);
+    matrix.whole_four_bit = PackedFormat(matrix.packed, Whole(matrix.column_share.total));
   } else if (options_.quantize_int4 && IsFloat(type)) {
     matrix.four_bit = {.type = kernels::FourBitType::kInt4Affine, .group = 32};
     matrix.quantized_int4 = true;
@@ -190,7 +186,11 @@ void CudaWeightPlacer::UniteFormats(std::vector<PendingMatrix>& experts) const {
   }
   if (std::find(parts.begin(), parts.end(), nullptr) != parts.end()) return;
   const auto format = PackedFormat(parts, experts[0].column_share);
-  for (PendingMatrix& matrix : experts) matrix.four_bit = format;
+  const auto whole = PackedFormat(parts, Whole(experts[0].column_share.total));
+  for (PendingMatrix& matrix : experts) {
+    matrix.four_bit = format;
+    matrix.whole_four_bit = whole;
+  }
 }
 
 absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names,
@@ -370,7 +370,8 @@ absl::StatusOr<ScaleBlock> CudaWeightPlacer::BlockOf(const std::string& name) co
   // Four-bit weights lie in tiles of 64 rows, and those of a gated linear are by turns the gate's
   // and the other factor's.
   const bool four_bit =
-      options_.four_bit && ((options_.quantize_int4 && IsFloat(type)) || FourBitFormOf(type));
+      options_.four_bit &&
+      (IsPacked(type) || (options_.quantize_int4 && IsFloat(type)) || FourBitFormOf(type));
   return ScaleBlock{.rows = four_bit ? kernels::kFourBitRows / 2 : 1,
                     .columns = Traits(type).block_elements};
 }
