@@ -153,8 +153,7 @@ TEST_F(LoadTest, RanksOnGpus) {
   EXPECT_EQ(s.tensor_parallel_size, 2);
   EXPECT_THAT(s.devices, ElementsAre(0, 2));
   EXPECT_FALSE(s.virtual_ranks);
-  EXPECT_TRUE(
-      Load({"--device=cuda", "--tensor-parallel-size=4", "--virtual-ranks"}).virtual_ranks);
+  EXPECT_TRUE(Load({"--device=cuda", "--tensor-parallel-size=4", "--virtual-ranks"}).virtual_ranks);
 }
 
 TEST_F(LoadTest, TheGpu) {

@@ -298,9 +298,8 @@ absl::Status PrepareRanks(const std::vector<std::unique_ptr<CudaModel>>& models,
   MILLRACE_RETURN_IF_ERROR(threads.Run([&](int rank) -> absl::Status {
     CudaModel& model = *models[rank];
     MILLRACE_RETURN_IF_ERROR(Prepare(model, device, prepared[rank]));
-    return ToStatus(
-        kernels::InitializeCommunicator(model.peers->communicator, model.stream.get()),
-        "joining the ranks");
+    return ToStatus(kernels::InitializeCommunicator(model.peers->communicator, model.stream.get()),
+                    "joining the ranks");
   }));
   MILLRACE_RETURN_IF_ERROR(threads.Run([&](int rank) -> absl::Status {
     MILLRACE_RETURN_IF_ERROR(UseDevice(models[rank]->device.index));

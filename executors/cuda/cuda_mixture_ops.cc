@@ -116,9 +116,11 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
   // make, and for logits.
   const size_t chosen = spec.chosen;
   const size_t words = chosen * (3 + 2 * sizeof(kernels::GroupTile) / 4) + router.rows;
-  Routes routes{
-      .memory = TakeRows(words * 4, tokens), .logits = nullptr, .scores = nullptr, .ids = nullptr,
-      .rows = {}};
+  Routes routes{.memory = TakeRows(words * 4, tokens),
+                .logits = nullptr,
+                .scores = nullptr,
+                .ids = nullptr,
+                .rows = {}};
   const int64_t capacity = kernels::LinearCapacity(tokens);
   uint8_t* next = routes.memory.data();
   const auto take = [&](size_t bytes_of_token) {

@@ -88,8 +88,8 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
 absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device) {
   const int ranks = device.tensor_parallel_size;
   if (ranks > kernels::kMaxRanks) {
-    return absl::InvalidArgumentError(StrCat("tensor_parallel_size is ", ranks,
-                                             "; allowed on GPUs: 1 to ", kernels::kMaxRanks));
+    return absl::InvalidArgumentError(
+        StrCat("tensor_parallel_size is ", ranks, "; allowed on GPUs: 1 to ", kernels::kMaxRanks));
   }
   std::vector<int> devices = device.devices;
   if (device.virtual_ranks) {
@@ -184,12 +184,12 @@ absl::Status PlaceWeights(Loading& loading) {
     MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
                               DryRun(*m.model, config, loading.limits, placer.Shapes()));
     m.kv = DescribeKv(config, *m.model, device);
-    MILLRACE_RETURN_IF_ERROR(CheckMemory(
-        device, m.kv,
-        {.weights = placer.bytes(),
-         .activations = activations,
-         .steps = StepBuffers::Bytes(loading.limits, logits.stride, logits.share)},
-        loading.sharers()));
+    MILLRACE_RETURN_IF_ERROR(
+        CheckMemory(device, m.kv,
+                    {.weights = placer.bytes(),
+                     .activations = activations,
+                     .steps = StepBuffers::Bytes(loading.limits, logits.stride, logits.share)},
+                    loading.sharers()));
     targets.push_back({&placer, m.planner.get(), m.device.index});
   }
   MILLRACE_ASSIGN_OR_RETURN(std::vector<CudaWeights> weights,
@@ -205,8 +205,8 @@ absl::Status JoinRanks(Loading& loading) {
   if (loading.size() == 1) return absl::OkStatus();
   // An all-gather of logits takes twice a row of a slot.
   const int64_t slot = std::max(
-      kSlotBytes, RoundUp(2 * int64_t{sizeof(float)} * LogitSizesOf(loading).share,
-                          kernels::kSlotAlignment));
+      kSlotBytes,
+      RoundUp(2 * int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment));
   int sms = 0;
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, loading.devices[0]),
@@ -252,8 +252,7 @@ absl::Status TakeMemory(Loading& loading, CudaModel& m) {
   MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
   MILLRACE_RETURN_IF_ERROR(MakeRotations(config, m));
   MILLRACE_ASSIGN_OR_RETURN(
-      m.linear_workspace,
-      DeviceMemory::Allocate(m.planner->options().workspace_bytes, "linears"));
+      m.linear_workspace, DeviceMemory::Allocate(m.planner->options().workspace_bytes, "linears"));
   MILLRACE_ASSIGN_OR_RETURN(m.linear_tile_counter,
                             DeviceMemory::Allocate(sizeof(unsigned), "linears"));
   MILLRACE_RETURN_IF_ERROR(

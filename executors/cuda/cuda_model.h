@@ -19,7 +19,8 @@
 
 namespace millrace::cuda {
 
-// A model, or one rank's part of it. Pinned in memory: the parts point to one another. Members are destroyed from the last up.
+// A model, or one rank's part of it. Pinned in memory: the parts point to one another. Members are
+// destroyed from the last up.
 struct CudaModel {
   DeviceInfo device;
   Stream stream;

@@ -55,8 +55,7 @@ CudaDelta CudaOps::SumRanks(const CudaDelta& delta, int tokens, int width) {
 }
 
 bool CudaOps::ReducesInNorm(const CudaDelta& delta, int tokens, int width) const {
-  return delta.sum != nullptr &&
-         (c_.peers == nullptr || FitsSlot(*c_.peers, tokens, width));
+  return delta.sum != nullptr && (c_.peers == nullptr || FitsSlot(*c_.peers, tokens, width));
 }
 
 cudaError_t CudaOps::LaunchNorm(const kernels::RmsNormArgs& args, bool reduces) {
@@ -131,8 +130,8 @@ void CudaOps::GatherLogits(const CudaLinear& head, int rows) {
   const kernels::Communicator& communicator = c_.peers->communicator;
   const int64_t row_bytes = sizeof(float) * head.weight.rows;
   // An all-gather takes twice its bytes of a slot.
-  const int chunk = static_cast<int>(
-      std::clamp<int64_t>(communicator.slot_bytes / (2 * row_bytes), 1, rows));
+  const int chunk =
+      static_cast<int>(std::clamp<int64_t>(communicator.slot_bytes / (2 * row_bytes), 1, rows));
   for (int first = 0; first < rows; first += chunk) {
     const int count = std::min(chunk, rows - first);
     Run("all-gather", {row_bytes * count * (1 + communicator.ranks)}, [&] {

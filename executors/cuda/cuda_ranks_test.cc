@@ -169,13 +169,12 @@ TEST_F(CudaRanksTest, QuantizedWeightsAreDivided) {
   model.ffn = 512;
   model.heads = 4;
   model.kv_heads = 2;
-  const QuantScheme schemes[] = {
-      {.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false},
-      {.group = {1, 64}, .packing = Packing::kGptq, .reordered = true},
-      {.group = {1, 128}, .packing = Packing::kAwq, .symmetric = false},
-      {.group = {1, 128}, .packing = Packing::kPackQuantized},
-      {.group = kPerTensor},
-      {.group = kFp8Blocks}};
+  const QuantScheme schemes[] = {{.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false},
+                                 {.group = {1, 64}, .packing = Packing::kGptq, .reordered = true},
+                                 {.group = {1, 128}, .packing = Packing::kAwq, .symmetric = false},
+                                 {.group = {1, 128}, .packing = Packing::kPackQuantized},
+                                 {.group = kPerTensor},
+                                 {.group = kFp8Blocks}};
   for (const QuantScheme& scheme : schemes) {
     SCOPED_TRACE(StrCat(static_cast<int>(scheme.packing), " ", scheme.group.columns));
     const std::string path = Folder(model, {.quantization = scheme});

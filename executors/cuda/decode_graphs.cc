@@ -146,9 +146,8 @@ void DecodeGraphs::KeepCommonSizes(absl::Span<DecodeGraphs* const> ranks) {
   };
   for (DecodeGraphs* const of_rank : ranks) {
     for (DecodeGraphs* const other : ranks) {
-      const size_t removed = std::erase_if(other->graphs_, [&](const DecodeGraph& graph) {
-        return !has(*of_rank, graph.size);
-      });
+      const size_t removed = std::erase_if(
+          other->graphs_, [&](const DecodeGraph& graph) { return !has(*of_rank, graph.size); });
       other->num_failed_ += static_cast<int>(removed);
     }
   }

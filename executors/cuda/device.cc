@@ -83,7 +83,8 @@ absl::StatusOr<DeviceInfo> OpenDevice(int index) {
     return absl::UnavailableError("device: cuda needs a GPU of compute capability 8.0 or later");
   }
   cudaDeviceProp properties;
-  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, index), StrCat("asking GPU ", index)));
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaGetDeviceProperties(&properties, index), StrCat("asking GPU ", index)));
   return DeviceInfo{.index = index, .name = properties.name};
 }
 

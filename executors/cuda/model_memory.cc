@@ -131,8 +131,8 @@ std::vector<CudaStepInput> LargestSteps(const Model& model, const ModelConfig& c
     const auto* const experts = std::get_if<ExpertsFeedForward>(&layer.feed_forward);
     if (experts == nullptr) continue;
     const RouterConfig& router = experts->router;
-    const int64_t held =
-        rank.expert_parallel ? std::max<int64_t>(DivideUnits(router.experts, 1, rank).count, 1)
+    const int64_t held = rank.expert_parallel
+                             ? std::max<int64_t>(DivideUnits(router.experts, 1, rank).count, 1)
                              : router.experts;
     for (const int tile : {8, 16, 32, 64}) {
       ends.insert(kernels::sm90::MostGroupedPairs(static_cast<int>(held), tile) / router.chosen);
@@ -243,11 +243,10 @@ absl::StatusOr<size_t> DryRun(const Model& model, const ModelConfig& config,
 }
 
 void LogMemory(const CudaModel& m, size_t graph_bytes, const MemoryUse& now) {
-  kLog.Info(m.device.name, " memory in MiB: weights ", m.weights.bytes() / kMiB,
-            ", KV cache ", m.kv_memory.bytes() / kMiB, " (", m.info.limits.num_blocks,
-            " blocks of ", m.info.limits.block_size, " tokens), activations ",
-            m.activation_memory.bytes() / kMiB, ", logits and steps ",
-            m.buffers.memory.bytes() / kMiB, ", workspaces ",
+  kLog.Info(m.device.name, " memory in MiB: weights ", m.weights.bytes() / kMiB, ", KV cache ",
+            m.kv_memory.bytes() / kMiB, " (", m.info.limits.num_blocks, " blocks of ",
+            m.info.limits.block_size, " tokens), activations ", m.activation_memory.bytes() / kMiB,
+            ", logits and steps ", m.buffers.memory.bytes() / kMiB, ", workspaces ",
             (m.linear_workspace.bytes() + m.attention.bytes() + m.rotations.bytes()) / kMiB,
             ", graphs and kernels ", graph_bytes / kMiB, ", free ", now.free / kMiB, " of ",
             now.total / kMiB);

@@ -56,8 +56,8 @@ const Driver& TheDriver() {
 
 absl::Status Check(CUresult result, std::string_view what, size_t bytes) {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
-  const std::string message =
-      StrCat("the GPU's memory for ", what, ", ", bytes, " bytes: CUDA error ", static_cast<int>(result));
+  const std::string message = StrCat("the GPU's memory for ", what, ", ", bytes,
+                                     " bytes: CUDA error ", static_cast<int>(result));
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return absl::ResourceExhaustedError(message);
   return absl::UnavailableError(message);
 }

@@ -105,7 +105,7 @@ absl::Status RankWriter::Place(const WeightPiece& piece, int slot_index, uint8_t
 }
 
 cudaError_t RankWriter::Upload(const WeightPiece& piece, const KeptRows& kept, const uint8_t* host,
-                   uint8_t* device) {
+                               uint8_t* device) {
   const TensorInfo& tensor = *piece.part->tensor;
   const TensorTypeTraits& traits = Traits(tensor.type);
   const auto bytes = [&](int64_t columns) {
@@ -127,20 +127,19 @@ cudaError_t RankWriter::PlacePacked(const WeightPiece& piece, const KeptRows& ke
   const PendingMatrix& matrix = *piece.matrix;
   const PackedForm form = KeptForm(piece);
   ReadPacked(piece, form, host);
-  const cudaError_t error = cudaMemcpyAsync(device, host, PackedBytes(form),
-                                            cudaMemcpyHostToDevice, stream_.get());
+  const cudaError_t error =
+      cudaMemcpyAsync(device, host, PackedBytes(form), cudaMemcpyHostToDevice, stream_.get());
   if (error != cudaSuccess) return error;
   if (!form.format.has_value()) {
     return Dequantize(matrix, device, kernels::StoredType::kBf16, kept.count, kept.to);
   }
   const FourBitRows to = {&matrix, kept.to, kept.count, arena_};
   const PackedRows plain(*form.format, kept.count, form.columns.count);
-  return kernels::LaunchTileFourBit(plain.TileArgs(device, matrix.stride, to.out()),
-                                    stream_.get());
+  return kernels::LaunchTileFourBit(plain.TileArgs(device, matrix.stride, to.out()), stream_.get());
 }
 
 cudaError_t RankWriter::Dequantize(const PendingMatrix& matrix, const uint8_t* from,
-                       kernels::StoredType stored, int64_t rows, int64_t to) {
+                                   kernels::StoredType stored, int64_t rows, int64_t to) {
   return kernels::LaunchDequantize(
       {.source = from,
        .stored = stored,
@@ -152,12 +151,12 @@ cudaError_t RankWriter::Dequantize(const PendingMatrix& matrix, const uint8_t* f
       stream_.get());
 }
 
-cudaError_t RankWriter::Convert(const WeightPiece& piece, const KeptRows& kept, const uint8_t* from) {
+cudaError_t RankWriter::Convert(const WeightPiece& piece, const KeptRows& kept,
+                                const uint8_t* from) {
   const PendingMatrix& matrix = *piece.matrix;
   const int64_t rows = kept.count;
   const int64_t columns = matrix.column_share.count;
-  uint8_t* out =
-      arena_ + matrix.data_offset + kept.to * matrix.stride * ElementBytes(matrix.type);
+  uint8_t* out = arena_ + matrix.data_offset + kept.to * matrix.stride * ElementBytes(matrix.type);
   if (matrix.stored_fp8) {
     return cudaMemcpy2DAsync(out, matrix.stride, from, columns, columns, rows,
                              cudaMemcpyDeviceToDevice, stream_.get());

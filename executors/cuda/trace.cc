@@ -228,7 +228,8 @@ class Recorder {
   // A record without an end was still running when the buffers were flushed.
   void AddOperation(const Place& place, std::string name, uint64_t begin_ns, uint64_t end_ns) {
     if (end_ns == 0 || end_ns < begin_ns) return;
-    operations_.push_back({place, {std::move(name), static_cast<int64_t>(begin_ns), static_cast<int64_t>(end_ns)}});
+    operations_.push_back(
+        {place, {std::move(name), static_cast<int64_t>(begin_ns), static_cast<int64_t>(end_ns)}});
   }
 
   const std::string& KernelName(const char* mangled) {
@@ -244,7 +245,7 @@ class Recorder {
   bool recording_ = false;
   size_t dropped_ = 0;
   std::vector<std::pair<Place, DeviceOperation>> operations_;
-  std::optional<Place> kernel_place_;  // the first stream that ran a kernel
+  std::optional<Place> kernel_place_;                   // the first stream that ran a kernel
   std::unordered_map<std::string, std::string> names_;  // mangled to demangled
 };
 

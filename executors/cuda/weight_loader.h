@@ -35,7 +35,7 @@ struct PendingMatrix {
   int64_t stride = 0;
   kernels::Type type = kernels::Type::kBf16;
   kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
-  std::optional<kernels::FourBitFormat> four_bit;  // the form, in place of `type`
+  std::optional<kernels::FourBitFormat> four_bit;        // the form, in place of `type`
   std::optional<kernels::FourBitFormat> whole_four_bit;  // of all columns of a packed weight
   // The reader of each of row_parts that is a packed weight, or null; they outlive it.
   std::vector<const PackedReader*> packed;

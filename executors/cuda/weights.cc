@@ -253,8 +253,8 @@ absl::Status CudaWeightPlacer::TakeMemory(absl::Span<const int> devices,
                                           CudaWeights& weights) const {
   const size_t bytes = std::max<size_t>(bytes_, 1);
   if (rank_.size > 1) {
-    MILLRACE_ASSIGN_OR_RETURN(weights.shared, PeerMemory::Allocate(bytes, devices[rank_.rank],
-                                                                   devices, "weights"));
+    MILLRACE_ASSIGN_OR_RETURN(weights.shared,
+                              PeerMemory::Allocate(bytes, devices[rank_.rank], devices, "weights"));
   } else {
     MILLRACE_ASSIGN_OR_RETURN(weights.memory, DeviceMemory::Allocate(bytes, "weights"));
   }

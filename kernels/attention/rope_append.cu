@@ -89,7 +89,8 @@ __device__ float InverseRmsAcrossHeads(const RopeAppendArgs& args, int64_t token
   const int head_size = args.pages.head_size;
   const int keys = args.heads, values = keys + args.pages.kv_heads;  // the first heads of each
   float of_q = 0, of_k = 0;
-  if (first_head < keys) of_q = InverseRms(args, token, 0, keys * head_size, args.all_q, 0, partials[0]);
+  if (first_head < keys)
+    of_q = InverseRms(args, token, 0, keys * head_size, args.all_q, 0, partials[0]);
   if (first_head < values && end_head > keys) {
     of_k = InverseRms(args, token, int64_t{keys} * head_size, args.pages.kv_heads * head_size,
                       args.all_k, 1, partials[1]);

@@ -42,10 +42,10 @@ cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
       }
     }
   }
-  if (args.part_rows < 0 || args.tokens < 0 || args.width < 8 || args.width % 8 != 0 || args.vocab < 1 ||
-      args.table_stride < args.width || args.table_stride % 8 != 0 || args.ids == nullptr ||
-      args.table == nullptr || !IsAligned16(args.table) || args.residual == nullptr ||
-      !IsAligned16(args.residual)) {
+  if (args.part_rows < 0 || args.tokens < 0 || args.width < 8 || args.width % 8 != 0 ||
+      args.vocab < 1 || args.table_stride < args.width || args.table_stride % 8 != 0 ||
+      args.ids == nullptr || args.table == nullptr || !IsAligned16(args.table) ||
+      args.residual == nullptr || !IsAligned16(args.residual)) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;

@@ -46,8 +46,8 @@ bool IsValid(const CombineArgs& args) {
                                                   : IsValid(args.shared, args.width);
   const bool out = args.partial != nullptr ? IsAligned16(args.partial)
                                            : args.residual != nullptr && IsAligned16(args.residual);
-  return rows && shared && out && args.tokens >= 0 && args.slots >= 1 && args.slots <= kMaxChosen && args.width >= 8 &&
-         args.width % 8 == 0;
+  return rows && shared && out && args.tokens >= 0 && args.slots >= 1 && args.slots <= kMaxChosen &&
+         args.width >= 8 && args.width % 8 == 0;
 }
 
 cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream) {

@@ -34,8 +34,8 @@ struct CombineArgs {
   int64_t shared_logit_stride = 0;       // elements
   float factor = 1;
   int tokens;
-  int slots;  // 1 to kMaxChosen
-  int width;  // a multiple of 8
+  int slots;                // 1 to kMaxChosen
+  int width;                // a multiple of 8
   Bf16* partial = nullptr;  // [tokens, width], dense, 16-byte aligned; in place of the residual
 };
 
