@@ -214,6 +214,16 @@ KeptRows Kept(const WeightPiece& piece) {
           .to = piece.first_row + begin - piece.rows.begin};
 }
 
+std::vector<float> Interleaved(const std::vector<float>& halves) {
+  std::vector<float> turned;
+  for (size_t row = 0; row < halves.size() / 2; row += 8) {
+    for (const size_t from : {row, halves.size() / 2 + row}) {
+      turned.insert(turned.end(), halves.begin() + from, halves.begin() + from + 8);
+    }
+  }
+  return turned;
+}
+
 Share InterleavedRows(const Share& rows) { return Elements(rows, 2); }
 
 std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrices) {

@@ -77,6 +77,10 @@ std::vector<Share> RowShares(const PendingMatrix& matrix);
 // Returns the rank's scales, in its matrix's layout, of host_scales.
 std::vector<float> RankScales(const PendingMatrix& matrix);
 
+// Returns a gated linear's values, one a row, by turns 8 of the first half and 8 of the second
+// (GateLayout).
+std::vector<float> Interleaved(const std::vector<float>& halves);
+
 // Returns the rank's share of all rows of an interleaved matrix.
 Share InterleavedRows(const Share& rows);
 
