@@ -67,6 +67,7 @@ class CudaStepRunner : public StepRunner {
       : ranks_(std::move(ranks)), timeout_(timeout), results_(model().info.limits) {
     if (ranks_.size() > 1) {
       threads_ = std::make_unique<RankThreads>(static_cast<int>(ranks_.size()), timeout);
+      for (RankSteps& rank : ranks_) rank.SetGroup(threads_->group());
     }
   }
 
@@ -307,7 +308,7 @@ absl::Status PrepareRanks(const std::vector<std::unique_ptr<CudaModel>>& models,
   }));
   MILLRACE_RETURN_IF_ERROR(threads.Run([&](int rank) -> absl::Status {
     MILLRACE_RETURN_IF_ERROR(UseDevice(models[rank]->device.index));
-    return RunJointStep(*models[rank], 1);
+    return RunJointStep(*models[rank], 1, threads.group());
   }));
   // A size has a graph on all ranks or on none.
   std::vector<DecodeGraphs*> graphs;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
@@ -99,7 +100,10 @@ absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device) {
     }
     return std::vector<int>(ranks, devices.empty() ? 0 : devices[0]);
   }
-  for (int rank = 0; devices.empty() && rank < ranks; ++rank) devices.push_back(rank);
+  if (devices.empty()) {
+    devices.resize(ranks);
+    std::iota(devices.begin(), devices.end(), 0);
+  }
   if (std::ssize(devices) != ranks) {
     return absl::InvalidArgumentError(StrCat("devices are ", devices.size(),
                                              ", but tensor_parallel_size is ", ranks,

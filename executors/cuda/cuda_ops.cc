@@ -237,20 +237,23 @@ LinearInput CudaOps::AddNorm(NormId norm_id, const Residual& residual, const Cud
     const int64_t element_bytes = added.product.data != nullptr ? 10
                                   : added.mixture != nullptr    ? 8
                                                              : 4;  // with what is added and stored
-    Run("norm", {element_bytes * elements + 4 * norm.size + BytesOf(out.values, sum.tokens())},
-        [&] {
-          return LaunchNorm({.residual = sum.floats(),
-                             .delta = added.product,
-                             .weight = norm.weight,
-                             .epsilon = norm.epsilon,
-                             .tokens = sum.tokens(),
-                             .width = norm.size,
-                             .out = out.values,
-                             .delta_factor = added.factor,
-                             .delta_bias = added.bias,
-                             .mixture = added.mixture},
-                            added.sum != nullptr);
-        });
+    const int64_t bytes =
+        element_bytes * elements + 4 * norm.size + BytesOf(out.values, sum.tokens());
+    const kernels::RmsNormArgs args = {.residual = sum.floats(),
+                                       .delta = added.product,
+                                       .weight = norm.weight,
+                                       .epsilon = norm.epsilon,
+                                       .tokens = sum.tokens(),
+                                       .width = norm.size,
+                                       .out = out.values,
+                                       .delta_factor = added.factor,
+                                       .delta_bias = added.bias,
+                                       .mixture = added.mixture};
+    if (added.sum != nullptr) {
+      RunTogether("all-reduce and norm", {bytes}, [&] { return LaunchReduceNorm(args); });
+    } else {
+      Run("norm", {bytes}, [&] { return kernels::LaunchRmsNorm(args, stream_); });
+    }
     added = {};  // by the first form's kernel
   }
   return input;

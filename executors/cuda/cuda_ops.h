@@ -18,6 +18,7 @@
 #include "executors/decoder_ops.h"
 #include "executors/executor.h"
 #include "executors/models/model.h"
+#include "executors/rank_group.h"
 #include "kernels/attention/paged_attention.h"
 #include "kernels/attention/rope_append.h"
 #include "kernels/collective/communicator.h"
@@ -51,6 +52,11 @@ struct RankPeers {
   // Whether this rank plays the others, too. Then it adds by one-shot alone: in two-shot a rank's
   // part of a row may be shorter than another's, which it cannot play.
   bool alone = false;
+  // Where the ranks' threads meet before and behind each collective, while they launch kernel by
+  // kernel; null in captures. Launching a kernel for the first time may load it, which waits for
+  // the device and keeps other threads from launching: no rank may wait on the device then for a
+  // collective that a peer has yet to launch.
+  RankGroup* group = nullptr;
 };
 
 // The state that is made for a model once; all of it outlives the ops.
@@ -220,12 +226,17 @@ class CudaOps : public DecoderOps {
 
   // Whether ranks divide the weights (cuda_rank_ops.cc).
   bool divided() const { return c_.weights->rank.size > 1; }
+  // Runs a collective of all ranks.
+  template <typename Launch>
+  void RunTogether(std::string_view op, std::initializer_list<int64_t> bytes, const Launch& launch);
+  // Waits for the other ranks' threads where they meet.
+  void Meet();
   // Returns delta with the sum over the ranks for its partial sums, if ranks divide them.
   CudaDelta SumRanks(const CudaDelta& delta, int tokens, int width);
   // Returns whether one launch adds the ranks' parts of delta and norms the residual.
   bool ReducesInNorm(const CudaDelta& delta, int tokens, int width) const;
-  // Launches the norm, and before it the sum over the ranks if delta is a partial sum.
-  cudaError_t LaunchNorm(const kernels::RmsNormArgs& args, bool reduces);
+  // Launches the sum over the ranks with the norm behind it.
+  cudaError_t LaunchReduceNorm(const kernels::RmsNormArgs& args);
   // Gives `args` the sums of squares of all ranks' heads, and returns their memory.
   CudaRows GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs& args);
   // Puts the ranks' logits of `rows` rows side by side.

@@ -40,7 +40,7 @@ CudaDelta CudaOps::SumRanks(const CudaDelta& delta, int tokens, int width) {
     kernels::Product part = partial;
     part.data += first * partial.stride;
     if (part.token_scales != nullptr) part.token_scales += first;
-    Run("all-reduce", {int64_t{4} * rows * width}, [&] {
+    RunTogether("all-reduce", {int64_t{4} * rows * width}, [&] {
       return kernels::LaunchAllReduce({.communicator = communicator,
                                        .method = MethodFor(*c_.peers, rows, width),
                                        .partial = part,
@@ -58,12 +58,17 @@ bool CudaOps::ReducesInNorm(const CudaDelta& delta, int tokens, int width) const
   return delta.sum != nullptr && (c_.peers == nullptr || FitsSlot(*c_.peers, tokens, width));
 }
 
-cudaError_t CudaOps::LaunchNorm(const kernels::RmsNormArgs& args, bool reduces) {
-  if (!reduces) return kernels::LaunchRmsNorm(args, stream_);
+cudaError_t CudaOps::LaunchReduceNorm(const kernels::RmsNormArgs& args) {
   return kernels::LaunchAllReduceNorm({.communicator = c_.peers->communicator,
                                        .method = MethodFor(*c_.peers, args.tokens, args.width),
                                        .norm = args},
                                       stream_);
+}
+
+void CudaOps::Meet() {
+  if (measures_ || c_.peers == nullptr || c_.peers->group == nullptr) return;
+  if (c_.peers->group->Barrier(c_.weights->rank.rank)) return;
+  Fail(absl::UnavailableError("another rank has failed"));
 }
 
 LinearInput CudaOps::AddMixture(const kernels::CombineArgs& combine, const Addend& addend,
@@ -112,7 +117,7 @@ CudaRows CudaOps::GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs&
   const int chunk = static_cast<int>(
       std::min<int64_t>(communicator.slot_bytes / (2 * sizeof(float) * kRecord), args.tokens));
   for (int first = 0; first < args.tokens; first += chunk) {
-    Run("all-gather", {bytes * (1 + ranks)}, [&] {
+    RunTogether("all-gather", {bytes * (1 + ranks)}, [&] {
       return kernels::LaunchAllGather({.communicator = communicator,
                                        .records = own + kRecord * first,
                                        .gathered = all + kRecord * ranks * first,
@@ -134,7 +139,7 @@ void CudaOps::GatherLogits(const CudaLinear& head, int rows) {
       static_cast<int>(std::clamp<int64_t>(communicator.slot_bytes / (2 * row_bytes), 1, rows));
   for (int first = 0; first < rows; first += chunk) {
     const int count = std::min(chunk, rows - first);
-    Run("all-gather", {row_bytes * count * (1 + communicator.ranks)}, [&] {
+    RunTogether("all-gather", {row_bytes * count * (1 + communicator.ranks)}, [&] {
       return kernels::LaunchAllGather({.communicator = communicator,
                                        .records = buffers.logit_share + first * head.weight.rows,
                                        .gathered = buffers.logits + first * buffers.logits_stride,

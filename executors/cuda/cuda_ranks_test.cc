@@ -148,6 +148,7 @@ TEST_F(CudaRanksTest, SequencesDependOnTheNumberOfRanksAlone) {
 
 TEST_F(CudaRanksTest, WeightsThatAreQuantizedOnTheWayStayWithinTheirRounding) {
   const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
+  const std::vector<float> plain = PromptLogprobs(*Load(path, Ranks(1)), prompt_, 100);
   for (const bool fp8 : {true, false}) {
     CudaSpec device = Ranks(1);
     device.quantize_fp8 = fp8;
@@ -157,7 +158,8 @@ TEST_F(CudaRanksTest, WeightsThatAreQuantizedOnTheWayStayWithinTheirRounding) {
     device.tensor_parallel_size = 2;
     device.virtual_ranks = true;
     const std::vector<float> two = PromptLogprobs(*Load(path, device), prompt_, 100);
-    EXPECT_LT(Distance(one, two), 0.32) << (fp8 ? "fp8" : "int4");
+    EXPECT_LT(Distance(two, plain), 1.3 * Distance(one, plain)) << (fp8 ? "fp8" : "int4");
+    RecordProperty(fp8 ? "fp8" : "int4", StrCat(Distance(one, plain), " ", Distance(two, plain)));
     EXPECT_EQ(PromptLogprobs(*Load(path, device), prompt_, 3), two);
   }
 }
@@ -184,7 +186,8 @@ TEST_F(CudaRanksTest, QuantizedWeightsAreDivided) {
       const auto executor = Load(path, Ranks(ranks));
       EXPECT_EQ(executor->info().digest, one->info().digest);
       const std::vector<float> whole = PromptLogprobs(*executor, prompt_, 100);
-      EXPECT_LT(Distance(whole, expected), 0.32);
+      // A BF16 rounding moves some FP8 inputs by a step, which is 16 times as large.
+      EXPECT_LT(Distance(whole, expected), scheme.packed() ? 0.5 : 1.3);
       EXPECT_EQ(PromptLogprobs(*Load(path, Ranks(ranks)), prompt_, 1), whole);
     }
   }

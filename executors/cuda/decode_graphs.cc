@@ -137,7 +137,12 @@ absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens) {
   return RunStep(model, rows, max_row_tokens);
 }
 
-absl::Status RunJointStep(CudaModel& model, int rows) { return RunStep(model, rows, 1); }
+absl::Status RunJointStep(CudaModel& model, int rows, RankGroup& group) {
+  model.peers->group = &group;
+  const absl::Status status = RunStep(model, rows, 1);
+  model.peers->group = nullptr;
+  return status;
+}
 
 void DecodeGraphs::KeepCommonSizes(absl::Span<DecodeGraphs* const> ranks) {
   const auto has = [](const DecodeGraphs& graphs, int size) {

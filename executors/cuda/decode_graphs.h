@@ -27,8 +27,8 @@ struct DecodeGraph {
 // none.
 absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens);
 
-// Runs such a step together with all ranks, each of which calls this on a thread of its own.
-absl::Status RunJointStep(CudaModel& model, int rows);
+// Runs such a step together with all ranks, each of which calls this on a thread of the group.
+absl::Status RunJointStep(CudaModel& model, int rows, RankGroup& group);
 
 class DecodeGraphs {
  public:

@@ -28,6 +28,10 @@ class RankSteps {
 
   const CudaModel& model() const { return *model_; }
 
+  // Has the rank meet the others, whose threads are the group's, while it launches a step that is
+  // no graph.
+  void SetGroup(RankGroup& group) { model_->peers->group = &group; }
+
   // Launches a step and, with `fetches`, the transfer of its results to the host. All ranks launch
   // the same steps in the same order.
   absl::Status Launch(const StepPlan& plan, int lane, bool fetches, StepFault fault);
