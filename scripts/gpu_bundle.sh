@@ -14,7 +14,7 @@ scripts/setup.sh build test
 scripts/fetch_model.sh
 say "building millraced, the GPU tests and the GPU benchmarks in $build/"
 cmake -S . -B "$build" -G Ninja -DMILLRACE_TESTS=ON -DMILLRACE_CUDA=ON --log-level=WARNING >/dev/null
-build_quietly "$build" millraced gpu_tests gpu_benches
+build_quietly "$build" millraced write_tiny_folders gpu_tests gpu_benches
 
 work=$build/gpu-bundle.work
 target=$build/gpu-bundle
@@ -24,6 +24,7 @@ mkdir -p "$work"/{bin,lib,gpu_tests,gpu_benches,models} "$target"
 say "collecting programs"
 take() { strip -o "$2/$(basename "$1")" "$1"; }
 strip -o "$work/bin/millraced.real" "$build/millraced"
+take "$build/write_tiny_folders" "$work/bin"  # stands beside millraced, for the tests that serve what it writes
 for kind in tests benches; do
   while read -r program; do take "$program" "$work/gpu_$kind"; done <"$build/gpu_$kind.txt"
 done
