@@ -49,6 +49,8 @@ constexpr Row kTable[] = {
     {Kernel::kGatherRows, "rows with logits", "elementwise/gather_rows"},
     {Kernel::kSample, "sampling", "sampling/sample"},
     {Kernel::kCopyBlocks, "copies of blocks", "attention/copy_blocks"},
+    {Kernel::kAllReduce, "sums over ranks, with norm", "collective/all_reduce"},
+    {Kernel::kAllGather, "logits of ranks", "collective/all_gather"},
 };
 
 constexpr bool IsInOrder() {

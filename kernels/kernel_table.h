@@ -36,6 +36,8 @@ enum class Kernel : uint8_t {
   kGatherRows,
   kSample,
   kCopyBlocks,
+  kAllReduce,
+  kAllGather,
 };
 
 // Returns whether the table lists `kernel` for `architecture`.
