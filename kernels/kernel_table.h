@@ -51,6 +51,9 @@ bool MayRun(Kernel kernel, bool portable = false);
 // device.
 std::string KernelTableText();
 
+// Returns a line on the sizes up to which sums over ranks go by one-shot (collective/all_reduce.h).
+std::string CrossoversText();
+
 }  // namespace millrace::kernels
 
 #endif  // MILLRACE_KERNELS_KERNEL_TABLE_H_
