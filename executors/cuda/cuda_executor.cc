@@ -36,6 +36,8 @@ FaultPoint hang("cuda.hang");                  // a kernel of the step never end
 FaultPoint rank_stall("cuda.rank_stall");      // the rank launches nothing, and says nothing
 FaultPoint nan_row("cuda.nan_row");            // a row's logits become NaN
 
+// Ranks meet around each collective of a step that is no graph, some microseconds apart.
+constexpr int kManyLooks = 5000;
 // How long ranks may get no further while a model is loaded.
 constexpr std::chrono::minutes kLoadTimeout{10};
 // How long ranks that do not hang may take to see that a step has failed.
@@ -66,7 +68,8 @@ class CudaStepRunner : public StepRunner {
   CudaStepRunner(std::deque<RankSteps> ranks, Duration timeout)
       : ranks_(std::move(ranks)), timeout_(timeout), results_(model().info.limits) {
     if (ranks_.size() > 1) {
-      threads_ = std::make_unique<RankThreads>(static_cast<int>(ranks_.size()), timeout);
+      threads_ =
+          std::make_unique<RankThreads>(static_cast<int>(ranks_.size()), timeout, kManyLooks);
       for (RankSteps& rank : ranks_) rank.SetGroup(threads_->group());
     }
   }
