@@ -168,7 +168,8 @@ std::vector<Setting> GpuSettings() {
       Choice(
           {"kernels", "SET",
            "portable: none of those for one architecture alone, for comparisons; the numbers are "
-           "the same, bit for bit. --print-kernels lists them"},
+           "the same, bit for bit, but for GGUF's Q4_K, whose weights are rounded to BF16 another "
+           "way. --print-kernels lists them"},
           &Settings::kernels, std::array<std::string_view, 2>{"auto", "portable"}),
       Choice(
           {"gemm", "LIBRARY", "what linears run on; cublaslt: that library alone, for comparisons"},
