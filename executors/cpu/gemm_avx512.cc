@@ -221,35 +221,58 @@ template <TileKind kKind, class Codes, class Header, int kMiddle>
 struct Quantized {
   static constexpr TileLayout kLayout = kTileLayouts[static_cast<int>(kKind)];
   static_assert(kLayout.codes == Codes::kBytes);
-  static constexpr int kStepBytes = kLayout.codes + kLayout.header / kLayout.group;
 
-  // sums += what this block of weights gives with one of activations.
-  static __m512 AddBlock(const __m512i (&w)[8], const Header& header, int block,
-                         const QuantizedBlock& x, __m512 sum) {
-    const __m512 x_scale = _mm512_set1_ps(x.scale);
-    if constexpr (!Header::kHalves) {
-      __m512i dot = MiddleTimes<kMiddle>(x.offset);
-      dot = Dot4(Dot4(dot, w, x.values), w + 4, x.values + 16);
-      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), header.Scale(block));
-      sum = _mm512_fmadd_ps(scaled, x_scale, sum);
-      if constexpr (Header::kMinima) {
-        sum = _mm512_fmadd_ps(header.Minimum(block), _mm512_set1_ps(x.scaled_sum), sum);
+  // sums += what this block of weights gives with one of activations for each row. The rows' dot
+  // products take turns, so that none waits for its own last product.
+  template <int kRows>
+  static void AddBlock(const __m512i (&w)[8], const Header& header, int block,
+                       const QuantizedBlock* const (&x)[kRows], int x_block,
+                       __m512 (&sums)[kRows]) requires(!Header::kHalves) {
+    __m512i dots[kRows];
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) dots[i] = MiddleTimes<kMiddle>(x[i][x_block].offset);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        dots[i] = _mm512_dpbusd_epi32(dots[i], w[j], BroadcastDword(x[i][x_block].values + 4 * j));
       }
-    } else {
-      const int32_t second_offset = x.offset - x.first_offset;
-      const __m512i dot0 = Dot4(MiddleTimes<kMiddle>(x.first_offset), w, x.values);
-      const __m512i dot1 = Dot4(MiddleTimes<kMiddle>(second_offset), w + 4, x.values + 16);
+    }
+    const __m512 scale = header.Scale(block);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dots[i]), scale);
+      sums[i] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(x[i][x_block].scale), sums[i]);
+    }
+    if constexpr (Header::kMinima) {
+      const __m512 minimum = header.Minimum(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        sums[i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x[i][x_block].scaled_sum), sums[i]);
+      }
+    }
+  }
+
+  template <int kRows>
+  static void AddBlock(const __m512i (&w)[8], const Header& header, int block,
+                       const QuantizedBlock* const (&x)[kRows], int x_block,
+                       __m512 (&sums)[kRows]) requires(Header::kHalves) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const QuantizedBlock& values = x[i][x_block];
+      const int32_t second_offset = values.offset - values.first_offset;
+      const __m512i dot0 = Dot4(MiddleTimes<kMiddle>(values.first_offset), w, values.values);
+      const __m512i dot1 = Dot4(MiddleTimes<kMiddle>(second_offset), w + 4, values.values + 16);
       __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot0), header.Scale(2 * block));
       scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot1), header.Scale(2 * block + 1), scaled);
       if constexpr (Header::kMinima) {
-        const __m512 sum0 = _mm512_set1_ps(static_cast<float>(-(x.first_offset >> 7)));
+        const __m512 sum0 = _mm512_set1_ps(static_cast<float>(-(values.first_offset >> 7)));
         const __m512 sum1 = _mm512_set1_ps(static_cast<float>(-(second_offset >> 7)));
         scaled = _mm512_fnmadd_ps(header.Minimum(2 * block), sum0, scaled);
         scaled = _mm512_fnmadd_ps(header.Minimum(2 * block + 1), sum1, scaled);
       }
-      sum = _mm512_fmadd_ps(scaled, x_scale, sum);
+      sums[i] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(values.scale), sums[i]);
     }
-    return sum;
   }
 
   template <int kRows>
@@ -264,16 +287,14 @@ struct Quantized {
     const uint8_t* weights = tile.weights;
     for (int first = 0; first < tile.depth; first += kLayout.group) {
       const Header header(weights);
+      if (pass.first == 0) Fetch<kLayout.header>(weights + pass.ahead);
       weights += kLayout.header;
       for (int block = first; block < first + kLayout.group && block < tile.depth; ++block) {
-        Prefetch(pass);
+        Prefetch<kLayout.codes>(pass, weights);
         __m512i w[8];
         Codes::Load(weights, w);
         weights += kLayout.codes;
-#pragma GCC unroll 16
-        for (int i = 0; i < kRows; ++i) {
-          sums[i] = AddBlock(w, header, block - first, x[i][block], sums[i]);
-        }
+        AddBlock(w, header, block - first, x, block, sums);
       }
     }
     Finish(tile, pass.first, sums);
@@ -282,8 +303,10 @@ struct Quantized {
 
 template <TileKind kKind, class Codes, class Header, int kMiddle>
 inline void Gemm(const GemmTile& tile) {
-  using Instance = Quantized<kKind, Codes, Header, kMiddle>;
-  ForRows<Instance>(tile, Instance::kStepBytes);
+  constexpr TileLayout kLayout = kTileLayouts[static_cast<int>(kKind)];
+  const size_t groups = (tile.depth + kLayout.group - 1) / kLayout.group;
+  ForRows<Quantized<kKind, Codes, Header, kMiddle>>(
+      tile, groups * kLayout.header + static_cast<size_t>(tile.depth) * kLayout.codes);
 }
 
 }  // namespace
