@@ -8,7 +8,6 @@
 
 namespace millrace::cpu::avx512 {
 
-static constexpr int kMaxRows = 8;      // tokens that share one pass over a tile
 static constexpr int kPrefetch = 6144;  // bytes ahead of the loads, in a tile's only pass
 
 static inline __m512 LoadHalves(const uint8_t* halves) {
@@ -65,42 +64,26 @@ static inline void Finish(const GemmTile& tile, int first, const __m512 (&sums)[
   }
 }
 
-// Passes of up to kMaxRows rows over a tile, as equal as they can be: Instance::Run<rows>. One pass
+// Instance::Run<rows>, where 1 <= rows <= kMost.
+template <class Instance, int kMost>
+static inline void RunRows(const GemmTile& tile, Pass pass, int rows) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) return RunRows<Instance, kMost - 1>(tile, pass, rows);
+  }
+  Instance::template Run<kMost>(tile, pass);
+}
+
+// Passes of up to Instance::kMaxRows rows over a tile, as equal as they can be. One pass
 // fetches a little ahead of itself; several fetch the next tile among them, so that memory has no
 // burst at each tile's first.
 template <class Instance>
 static inline void ForRows(const GemmTile& tile, size_t tile_bytes) {
-  int passes = (tile.rows + kMaxRows - 1) / kMaxRows;
+  int passes = (tile.rows + Instance::kMaxRows - 1) / Instance::kMaxRows;
   const int every = passes;
   Pass pass{.first = 0, .ahead = passes == 1 ? kPrefetch : tile_bytes, .every = every, .wait = 0};
   for (; passes > 0; --passes, pass.wait = every - passes) {
     const int rows = (tile.rows - pass.first + passes - 1) / passes;
-    switch (rows) {
-      case 1:
-        Instance::template Run<1>(tile, pass);
-        break;
-      case 2:
-        Instance::template Run<2>(tile, pass);
-        break;
-      case 3:
-        Instance::template Run<3>(tile, pass);
-        break;
-      case 4:
-        Instance::template Run<4>(tile, pass);
-        break;
-      case 5:
-        Instance::template Run<5>(tile, pass);
-        break;
-      case 6:
-        Instance::template Run<6>(tile, pass);
-        break;
-      case 7:
-        Instance::template Run<7>(tile, pass);
-        break;
-      case 8:
-        Instance::template Run<8>(tile, pass);
-        break;
-    }
+    RunRows<Instance, Instance::kMaxRows>(tile, pass, rows);
     pass.first += rows;
   }
 }

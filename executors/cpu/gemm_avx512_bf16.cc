@@ -10,6 +10,7 @@ namespace {
 // Two columns a step: the instruction adds the first product, rounds, then the second's sum.
 struct Bf16 {
   static constexpr int kBytes = 64;
+  static constexpr int kMaxRows = 8;
 
   template <int kRows>
   static void Run(const GemmTile& tile, avx512::Pass pass) {

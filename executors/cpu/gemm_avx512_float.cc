@@ -30,6 +30,8 @@ struct Bf16 {
 
 template <class Type>
 struct Float {
+  static constexpr int kMaxRows = 8;
+
   template <int kRows>
   static void Run(const GemmTile& tile, Pass pass) {
     const float* x[kRows];
