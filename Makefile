@@ -12,6 +12,9 @@ parity:  ## Regenerate the reference data with transformers and tokenizers, comp
 fresh-test:  ## Both commands in a new Debian 12 that holds nothing but make; needs root
 	@scripts/fresh_test.sh
 
+image-test:  ## The container image built with buildah, and run; needs root
+	@scripts/image_test.sh
+
 bench-cpu:  ## Millrace and llama.cpp side by side on this machine, which must be idle (a look: make bench-cpu ARGS=--quick)
 	@bench/cpu/run.sh $(ARGS)
 
@@ -27,4 +30,4 @@ clean:  ## Remove the build folders (the cache of the model and of Python packag
 help:  ## This list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 14
 
-.PHONY: serve test parity fresh-test bench-cpu gpu-bundle lint clean help
+.PHONY: serve test parity fresh-test image-test bench-cpu gpu-bundle lint clean help

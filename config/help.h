@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/settings.h"
+#include "config/settings_table.h"
 
 namespace millrace {
 
@@ -15,7 +16,10 @@ std::string_view Version();
 // Returns the output of --version, "millraced 0.1.0\n".
 std::string VersionText();
 
-// Returns the output of --help, or of `millraced bench --help`.
+// Returns how a setting's flag is written: "--http-port PORT", "--[no-]prefix-caching".
+std::string FlagUsage(const Setting& setting);
+
+// Returns the output of --help, of `millraced bench --help` or of `millraced health --help`.
 std::string HelpText(Command command);
 
 // Returns the table of docs/settings.md, between its markers "<!-- settings -->" and "<!--

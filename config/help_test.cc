@@ -27,7 +27,7 @@ TEST(HelpTest, HoldsEverySettingWithItsRangeAndDefault) {
     const bool shown = std::any_of(std::begin(kForms), std::end(kForms), [&](const auto& form) {
       return help.find(StrCat(form.before, setting.name, form.behind)) != help.npos;
     });
-    EXPECT_EQ(shown, setting.group != kBenchGroup) << setting.name;
+    EXPECT_EQ(shown, IsFor(setting, Command::kServe)) << setting.name;
   }
   EXPECT_THAT(help, HasSubstr("\n  --http-port PORT\n      HTTP; 0: any free one\n"
                               "      [a whole number from 0 to 65535; default 8000]\n"));

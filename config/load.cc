@@ -8,7 +8,9 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "config/completion.h"
 #include "config/help.h"
+#include "config/man_page.h"
 #include "config/sources.h"
 #include "config/value.h"
 
@@ -49,6 +51,7 @@ class Loader {
 
   // Checks what depends on more than one setting.
   absl::Status CrossCheck(Command command) const {
+    if (command == Command::kHealth) return CheckHealth();
     MILLRACE_RETURN_IF_ERROR(CheckDevice());
     MILLRACE_RETURN_IF_ERROR(CheckBudget());
     if (IsGiven("revision") && settings_.model.empty()) {
@@ -75,6 +78,7 @@ class Loader {
 
   absl::Status CheckServing() const {
     MILLRACE_RETURN_IF_ERROR(RefuseGroup(kBenchGroup, "allowed only with `millraced bench`"));
+    MILLRACE_RETURN_IF_ERROR(RefuseGroup(kHealthGroup, "allowed only with `millraced health`"));
     const Settings& s = settings_;
     if (IsGiven("tokenizer-revision") && s.tokenizer.empty()) {
       return Contradiction("tokenizer-revision", "but no --tokenizer is given that it is of");
@@ -257,6 +261,21 @@ class Loader {
     return absl::OkStatus();
   }
 
+  // The server's settings in a file or the environment may stay there.
+  absl::Status CheckHealth() const {
+    for (const Setting& setting : SettingsTable()) {
+      const auto found = given_.find(setting.name);
+      if (found == given_.end() || !found->second.from_flag) continue;
+      if (!IsFor(setting, Command::kHealth)) {
+        return Contradiction(setting.name, "which means nothing to health, which asks a server");
+      }
+    }
+    if (settings_.http_port == 0) {
+      return Contradiction("http-port", "but health must know the port: expected 1 to 65535");
+    }
+    return absl::OkStatus();
+  }
+
   static bool AreOutputLengths(const std::vector<int32_t>& lengths) {
     return lengths.size() == 1 || (lengths.size() == 2 && lengths[0] < lengths[1]);
   }
@@ -301,10 +320,16 @@ bool Holds(const std::vector<std::string>& arguments, std::string_view flag) {
   return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
 }
 
-std::string TextToPrint(Command command, const std::vector<std::string>& arguments) {
+absl::StatusOr<std::string> TextToPrint(Command command,
+                                        const std::vector<std::string>& arguments) {
   if (Holds(arguments, "--help") || Holds(arguments, "-h")) return HelpText(command);
   if (Holds(arguments, "--version")) return VersionText();
   if (Holds(arguments, "--print-settings-table")) return SettingsTableMarkdown();
+  if (Holds(arguments, "--print-man-page")) return ManPage();
+  const auto completion = std::find(arguments.begin(), arguments.end(), "--print-completion");
+  if (completion != arguments.end()) {
+    return CompletionScript(completion + 1 == arguments.end() ? "" : completion[1]);
+  }
   return "";
 }
 
@@ -314,11 +339,11 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
                                      const std::vector<std::string>& environment) {
   Startup startup;
   std::vector<std::string> arguments = all_arguments;
-  if (!arguments.empty() && arguments[0] == "bench") {
-    startup.command = Command::kBench;
+  if (!arguments.empty() && (arguments[0] == "bench" || arguments[0] == "health")) {
+    startup.command = arguments[0] == "bench" ? Command::kBench : Command::kHealth;
     arguments.erase(arguments.begin());
   }
-  startup.print = TextToPrint(startup.command, arguments);
+  MILLRACE_ASSIGN_OR_RETURN(startup.print, TextToPrint(startup.command, arguments));
   if (!startup.print.empty()) return startup;
   if (Holds(arguments, "--print-kernels")) {
     startup.command = Command::kPrintKernels;

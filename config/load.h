@@ -14,7 +14,7 @@ struct Startup {
   Command command = Command::kServe;
   Settings settings;
 
-  // Not empty: print this to stdout and end with 0 (--help, --version, --print-settings-table).
+  // Not empty: print this to stdout and end with 0 (--help, --print-man-page and their like).
   // Settings are read for neither this nor Command::kPrintKernels.
   std::string print;
 

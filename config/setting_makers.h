@@ -109,13 +109,15 @@ inline Setting Switch(std::string_view name, std::string_view help, bool Setting
 template <typename Enum, size_t kCount>
 Setting Choice(const About& about, Enum Settings::*member,
                std::array<std::string_view, kCount> names) {
-  return Make(about, StrCat("one of ", JoinList(names)),
-              std::string(names[static_cast<size_t>(Defaults().*member)]), member,
-              [=](std::string_view text) -> std::optional<Enum> {
-                const auto found = std::find(names.begin(), names.end(), text);
-                if (found == names.end()) return {};
-                return static_cast<Enum>(found - names.begin());
-              });
+  Setting setting = Make(about, StrCat("one of ", JoinList(names)),
+                         std::string(names[static_cast<size_t>(Defaults().*member)]), member,
+                         [=](std::string_view text) -> std::optional<Enum> {
+                           const auto found = std::find(names.begin(), names.end(), text);
+                           if (found == names.end()) return {};
+                           return static_cast<Enum>(found - names.begin());
+                         });
+  setting.choices.assign(names.begin(), names.end());
+  return setting;
 }
 
 // Returns whether a text is printable and not empty: a variable that a script forgot to set should
@@ -138,7 +140,9 @@ Setting Text(const About& about, const std::string& allowed, std::string Setting
 
 inline Setting Path(const About& about, std::string Settings::*member,
                     const std::string& allowed = "a path") {
-  return Text(about, allowed, member, [](std::string_view) { return true; });
+  Setting setting = Text(about, allowed, member, [](std::string_view) { return true; });
+  setting.is_path = true;
+  return setting;
 }
 
 // Makes a setting that is a list: values are separated by commas, and the flag may be repeated.

@@ -14,13 +14,14 @@
 
 namespace millrace {
 
-enum class Command { kServe, kBench, kPrintKernels };
+enum class Command { kServe, kBench, kHealth, kPrintKernels };
 enum class Device { kCpu, kCuda, kTorch, kFake };
 enum class KvCacheType { kAuto, kFp8, kFloat32 };
 enum class Quantization { kNone, kFp8, kInt8, kInt4 };
 enum class LoadFormat { kAuto, kDummy };
 enum class Routing { kUniform, kReal };
 enum class FloatType { kFloat32, kBfloat16 };
+enum class Probe { kReady, kLive };
 enum class KernelSet { kAuto, kPortable };
 enum class Gemm { kAuto, kCublasLt };
 
@@ -111,6 +112,10 @@ struct Settings {
   std::string bench_json;  // empty: none
   bool bench_trace = false;
   Routing bench_routing = Routing::kUniform;
+
+  // millraced health.
+  Probe probe = Probe::kReady;
+  Duration probe_timeout = std::chrono::seconds(3);
 
   std::string config;  // the file that settings were read from; empty: none
 };

@@ -168,7 +168,8 @@ std::vector<Setting> GpuSettings() {
       Choice(
           {"kernels", "SET",
            "portable: none of those for one architecture alone, for comparisons; the numbers are "
-           "the same, bit for bit. --print-kernels lists them"},
+           "the same, bit for bit, but for GGUF's Q4_K, whose weights are rounded to BF16 another "
+           "way. --print-kernels lists them"},
           &Settings::kernels, std::array<std::string_view, 2>{"auto", "portable"}),
       Choice(
           {"gemm", "LIBRARY", "what linears run on; cublaslt: that library alone, for comparisons"},
@@ -311,6 +312,17 @@ std::vector<Setting> BenchSettings() {
   };
 }
 
+std::vector<Setting> HealthSettings() {
+  using namespace std::chrono_literals;
+  return {
+      Choice({"probe", "PROBE",
+              "what to ask of the server at --host and --http-port; ready: /readyz; live: /livez"},
+             &Settings::probe, std::array<std::string_view, 2>{"ready", "live"}),
+      Time({"probe-timeout", "TIME", "how long the answer may take"}, &Settings::probe_timeout,
+           100ms, 1h),
+  };
+}
+
 // `name` with - for _.
 std::string Dashed(std::string_view name) {
   std::string dashed(name);
@@ -339,9 +351,25 @@ const std::vector<Setting>& SettingsTable() {
     add(kTorchGroup, TorchSettings());
     add(kFakeDeviceGroup, FakeDeviceSettings());
     add(kBenchGroup, BenchSettings());
+    add(kHealthGroup, ForServing(HealthSettings()));
     return all;
   }();
   return *table;
+}
+
+bool IsFor(const Setting& setting, Command command) {
+  switch (command) {
+    case Command::kServe:
+      return setting.group != kBenchGroup && setting.group != kHealthGroup;
+    case Command::kBench:
+      return !setting.serving_only;
+    case Command::kHealth:
+      return setting.group == kHealthGroup || setting.name == "host" ||
+             setting.name == "http-port" || setting.name == "config";
+    case Command::kPrintKernels:
+      return false;
+  }
+  return false;
 }
 
 const Setting* FindSetting(std::string_view name) {

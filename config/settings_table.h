@@ -21,7 +21,9 @@ struct Setting {
   std::string allowed;           // "a whole number from 0 to 65535"
   std::string default_text;      // empty: nothing
   std::string_view help;
-  bool secret = false;        // its value is never shown
+  std::vector<std::string_view> choices = {};  // all allowed values, where they are few
+  bool is_path = false;                        // a path is allowed
+  bool secret = false;                         // its value is never shown
   bool serving_only = false;  // means nothing to `millraced bench`, which refuses its flag
 
   // Puts the value into the settings, a list's at its end; false, changing nothing, where `text` is
@@ -33,6 +35,9 @@ struct Setting {
 
 // Returns all settings in the order of --help; a group's settings follow each other.
 const std::vector<Setting>& SettingsTable();
+
+// Returns whether the command takes the setting as a flag.
+bool IsFor(const Setting& setting, Command command);
 
 // Returns the setting of this name, with - or _ between its words; null if there is none.
 const Setting* FindSetting(std::string_view name);
@@ -50,6 +55,8 @@ inline constexpr std::string_view kTorchGroup = "LibTorch (--device torch)";
 
 // These belong to `millraced bench`, and are refused where it serves.
 inline constexpr std::string_view kBenchGroup = "Bench (millraced bench)";
+// These belong to `millraced health`, and are refused where it serves.
+inline constexpr std::string_view kHealthGroup = "Health (millraced health)";
 
 }  // namespace millrace
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the named groups of scripts/packages.tsv and scripts/pypi/ need and this machine lacks.
-#   scripts/setup.sh build|test|bench|lint|fresh|parity|package ...
+#   scripts/setup.sh build|test|bench|lint|fresh|image|parity|package ...
 # As root it installs; as another user it prints the missing packages and fails. If nothing is missing it contacts no server and
 # ends at once.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-[ $# -gt 0 ] || die "usage: scripts/setup.sh build|test|bench|lint|fresh|parity|package ..."
+[ $# -gt 0 ] || die "usage: scripts/setup.sh build|test|bench|lint|fresh|image|parity|package ..."
 
 distribution=$(. /etc/os-release && echo "$ID-$VERSION_ID")
 case $distribution in
@@ -16,7 +16,7 @@ esac
 
 # Prints the lines "package minimum take" of the requested groups, in one pass.
 wanted=$(awk -F'\t' -v column=$column -v groups=" $* " \
-  '!/^#/ && index(groups, " " $1 " ") && !seen[$column $6]++ { print $column, $(column + 1), $6 }' "$ROOT/scripts/packages.tsv")
+  '!/^#/ && $column != "-" && index(groups, " " $1 " ") && !seen[$column $6]++ { print $column, $(column + 1), $6 }' "$ROOT/scripts/packages.tsv")
 for group in "$@"; do
   grep -q "^$group	" "$ROOT/scripts/packages.tsv" || die "scripts/packages.tsv has no group $group"
 done

@@ -1,8 +1,9 @@
-// millraced: serves a model until it is told to stop; `millraced bench` measures one.
+// millraced: serves a model until it is told to stop; `millraced bench` measures one, and
+// `millraced health` asks a running server for its health.
 //
 // Exit status: 0 after a drain, a signal while a model is fetched, a measurement, and for --help; 1
-// when it cannot start, or figures are void; 70 (EX_SOFTWARE) when the device has failed, so that a
-// supervisor starts it anew; 128 + n when a second signal n ends it at once.
+// when it cannot start, figures are void, or a server is not well; 70 (EX_SOFTWARE) when the device
+// has failed, so that a supervisor starts it anew; 128 + n when a second signal n ends it at once.
 #include <sys/resource.h>
 #include <sysexits.h>
 
@@ -20,6 +21,7 @@
 #include "config/load.h"
 #include "executors/factory.h"
 #include "server/bench/bench.h"
+#include "server/health.h"
 #include "server/server.h"
 #include "server/signals.h"
 
@@ -69,6 +71,13 @@ int Bench(const Startup& startup) {
   std::_Exit(EXIT_FAILURE);  // where a kernel never ends, so does what CUDA does in exit()
 }
 
+int Health(const Settings& settings) {
+  const absl::Status status = AskForHealth(settings);
+  if (status.ok()) return EXIT_SUCCESS;
+  std::fprintf(stderr, "millraced health: %s\n", std::string(status.message()).c_str());
+  return EXIT_FAILURE;
+}
+
 int PrintKernels() {
   const absl::StatusOr<std::string> table = CudaKernelTable();
   if (!table.ok()) {
@@ -90,6 +99,7 @@ int Run(int argc, char** argv) {
     return EXIT_SUCCESS;
   }
   if (startup->command == Command::kPrintKernels) return PrintKernels();
+  if (startup->command == Command::kHealth) return Health(startup->settings);
   if (startup->command == Command::kBench) return Bench(*startup);
   Event end;
   std::atomic<bool> failed = false;

@@ -33,6 +33,7 @@ def flags_of_the_processor():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "model: needs the default model's file, or all-MiniLM-L6-v2")
+    config.addinivalue_line("markers", "deploy: checks what is deployed, which needs no run under the sanitizers")
     config.addinivalue_line("markers", "torch: needs libmillrace_torch.so beside the program (cmake/Torch.cmake)")
 
 

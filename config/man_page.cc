@@ -1,0 +1,137 @@
+#include "config/man_page.h"
+
+#include <string_view>
+
+#include "base/strings.h"
+#include "config/help.h"
+#include "config/settings_table.h"
+
+namespace millrace {
+namespace {
+
+// Escapes text for roff: a backslash begins a request, and a plain minus is set as a hyphen, which
+// cannot be pasted into a shell. A line that begins with a dot or an apostrophe would be a request.
+std::string Escaped(std::string_view text) {
+  std::string escaped;
+  if (text.starts_with('.') || text.starts_with('\'')) escaped += "\\&";
+  for (const char c : text) {
+    if (c == '\\') {
+      escaped += "\\e";
+    } else if (c == '-') {
+      escaped += "\\-";
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+// "\fB--http-port\fR \fIPORT\fR".
+std::string Flag(const Setting& setting) {
+  const std::string usage = FlagUsage(setting);
+  const size_t space = usage.find(' ');
+  std::string flag = StrCat("\\fB", Escaped(usage.substr(0, space)), "\\fR");
+  if (space != usage.npos) flag += StrCat(" \\fI", Escaped(usage.substr(space + 1)), "\\fR");
+  return flag;
+}
+
+std::string Entry(const Setting& setting) {
+  std::string entry = StrCat(".TP\n", Flag(setting), "\n", Escaped(setting.help),
+                             ".\n.br\nAllowed: ", Escaped(setting.allowed), ".");
+  if (!setting.default_text.empty()) {
+    entry += StrCat(" Default: ", Escaped(setting.default_text), ".");
+  }
+  return entry + "\n";
+}
+
+constexpr std::string_view kBeforeSettings = R"(.SH NAME
+millraced \- serve a large language model over HTTP and gRPC
+.SH SYNOPSIS
+.B millraced
+.RI [ FLAG ...]
+.br
+.B millraced bench
+.RI [ FLAG ...]
+.br
+.B millraced health
+.RI [ FLAG ...]
+.SH DESCRIPTION
+.B millraced
+serves one model with an OpenAI\-compatible HTTP API and a gRPC API until it gets SIGTERM or SIGINT.
+Then it refuses new requests, lets accepted ones finish within
+.BR \-\-drain\-timeout ,
+and ends. A second signal ends it at once.
+.PP
+.B millraced bench
+measures how long the steps of a model take.
+.PP
+.B millraced health
+asks the server on this machine whether it is ready, or live.
+.PP
+Each setting is a flag, a key of the file that
+.B \-\-config
+names (YAML or JSON), or a variable of the environment:
+.B \-\-http\-port
+is
+.BR MILLRACE_HTTP_PORT .
+A flag wins over the environment, and the environment over the file.
+.SH SETTINGS
+)";
+
+constexpr std::string_view kBehindSettings = R"(.SH INSTEAD OF SERVING
+.TP
+\fB\-\-help\fR, \fB\-\-version\fR
+Print the list of settings, or the version.
+.TP
+\fB\-\-print\-settings\-table\fR
+Print the settings as a Markdown table.
+.TP
+\fB\-\-print\-man\-page\fR
+Print this page.
+.TP
+\fB\-\-print\-completion\fR \fISHELL\fR
+Print completions of the flags for bash, zsh or fish.
+.TP
+\fB\-\-print\-kernels\fR
+Print which kernels a GPU runs, as a Markdown table.
+.SH EXIT STATUS
+.TP
+0
+The server has drained, or the server that
+.B millraced health
+asked is well.
+.TP
+1
+The server cannot start, or the server that
+.B millraced health
+asked is not well.
+.TP
+70
+The device has failed. Start the server again.
+.TP
+128 + \fIn\fR
+A second signal \fIn\fR has ended the server at once.
+.SH FILES
+.TP
+\fI${XDG_CACHE_HOME:\-~/.cache}/millrace\fR
+The default model, and measured kernel plans of GPUs.
+.TP
+\fI${HF_HOME:\-~/.cache/huggingface}\fR
+Models of the Hugging Face hub.
+)";
+
+}  // namespace
+
+std::string ManPage() {
+  std::string page =
+      StrCat(".TH MILLRACED 8 \"\" \"Millrace ", Version(), "\" \"Millrace\"\n", kBeforeSettings);
+  std::string_view group;
+  for (const Setting& setting : SettingsTable()) {
+    if (setting.group != group) page += StrCat(".SS ", Escaped(setting.group), "\n");
+    group = setting.group;
+    page += Entry(setting);
+  }
+  return StrCat(page, kBehindSettings);
+}
+
+}  // namespace millrace

@@ -1,0 +1,305 @@
+"""The Kubernetes objects of deploy/: Kustomize's and the Helm chart's are valid, are the same, and name what the server has."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import httpx
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from daemon import environment, program, run
+
+pytestmark = pytest.mark.deploy
+
+ROOT = pathlib.Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+KUSTOMIZE = DEPLOY / "kubernetes"
+CHART = DEPLOY / "helm" / "millrace"
+KUSTOMIZATIONS = sorted(path.parent.relative_to(KUSTOMIZE).as_posix() for path in KUSTOMIZE.rglob("kustomization.yaml"))
+OVERLAYS = [name for name in KUSTOMIZATIONS if name.startswith("overlays/")]
+SCHEMAS = {schema["kind"]: schema["versions"] for schema in map(json.loads, (path.read_text() for path in (ROOT / "tests/crds").glob("*.json")))}
+# preStop's sleep is there since the first; the other is the newest that the validator knows.
+VERSIONS = ["1.30", "1.37"]
+SETTINGS = subprocess.run([program(), "--print-settings-table"], env=environment(), stdout=subprocess.PIPE, text=True).stdout
+FLAGS = set(re.findall(r"^\| `--(?:\[no-\])?([a-z0-9-]+)", SETTINGS, re.M))
+
+
+def kustomize(name):
+    if not shutil.which("kubectl"):
+        pytest.skip("this distribution has no kubectl")
+    done = subprocess.run(["kubectl", "kustomize", KUSTOMIZE / name], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+@pytest.fixture(scope="module")
+def renderer(tmp_path_factory):
+    """Builds tests/helm/render.go with Debian's packages, which lie in a GOPATH."""
+    program = tmp_path_factory.mktemp("helm") / "render"
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "millrace" / "go-build"
+    env = {**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": str(cache), "GOFLAGS": ""}
+    done = subprocess.run(["go", "build", "-o", program, ROOT / "tests/helm/render.go"], env=env, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.fixture
+def render(renderer, tmp_path):
+    """Returns render(values, release), which renders the chart as `helm template RELEASE deploy/helm/millrace -n millrace` does."""
+
+    def template(values=None, release="millrace"):
+        file = tmp_path / "values.yaml"
+        file.write_text(yaml.safe_dump(values or {}))
+        done = subprocess.run([renderer, CHART, release, "millrace", file], capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            raise ValueError(done.stderr)
+        return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+    return template
+
+
+def validate(document):
+    kind = document["kind"]
+    if kind in SCHEMAS:
+        assert document["apiVersion"] in SCHEMAS[kind], f"{kind}: the project serves no {document['apiVersion']}"
+        jsonschema.Draft202012Validator(SCHEMAS[kind][document["apiVersion"]]).validate(document)
+        return
+    for version in VERSIONS:
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def by_name(documents):
+    return {(document["kind"], document["metadata"]["name"]): document for document in documents}
+
+
+def deployment(documents):
+    return next(document for document in documents if document["kind"] == "Deployment")
+
+
+def container(documents):
+    containers = deployment(documents)["spec"]["template"]["spec"]["containers"]
+    assert len(containers) == 1
+    return containers[0]
+
+
+def environment_of(documents):
+    return {variable["name"]: variable for variable in container(documents)["env"]}
+
+
+CHART_VALUES = {
+    "default": {},
+    "gpu": {"device": "cuda"},
+    "gpu, all": {
+        "device": "cuda", "model": "org/name", "image": "registry.example.com/millrace:1", "imagePullSecrets": [{"name": "pull"}],
+        "resources": {"limits": {"nvidia.com/gpu": "1"}}, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}}, "settings": {"MILLRACE_MAX_NUM_SEQS": 64, "MILLRACE_KV_CACHE_DTYPE": "fp8"},
+        "cache": {"kind": "pvc", "storageClass": "fast", "accessModes": ["ReadWriteOnce"]}, "autoscaling": {"kind": "keda"}, "monitor": {"kind": "service"},
+    },
+    "cpu, sized": {"resources": {"limits": {"cpu": "8", "memory": "16Gi"}}, "settings": {"MILLRACE_THREADS": "8"}, "cache": {"kind": "emptyDir", "size": "20Gi"},
+                   "autoscaling": {"kind": "hpa"}, "monitor": {"kind": "pod"}, "drainSeconds": 120, "preStopSeconds": 5},
+    "existing claim": {"cache": {"kind": "existing", "claim": "models"}, "networkPolicy": {"enabled": False}, "podDisruptionBudget": {"enabled": False}},
+    "pool": {"device": "cuda", "inferencePool": {"enabled": True}, "monitor": {"kind": "pod"}},
+}
+
+
+@pytest.mark.parametrize("name", KUSTOMIZATIONS)
+def test_what_kustomize_makes_is_valid(name):
+    documents = kustomize(name)
+    assert documents
+    for document in documents:
+        validate(document)
+
+
+@pytest.mark.parametrize("name", CHART_VALUES)
+def test_what_the_chart_makes_is_valid(render, name):
+    for document in render(CHART_VALUES[name], release="mine"):
+        validate(document)
+        assert document["metadata"]["name"].startswith("mine")
+
+
+def test_the_validators_refuse_what_is_wrong():
+    documents = by_name([*kustomize("overlays/cpu"), *kustomize("extras/keda")])
+    wrong = documents["Deployment", "millrace"]
+    wrong["spec"]["template"]["spec"]["containers"][0]["port"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate(wrong)
+    wrong = documents["ScaledObject", "millrace"]
+    wrong["spec"]["minReplicas"] = 2
+    with pytest.raises(jsonschema.ValidationError):
+        validate(wrong)
+
+
+def comparable(documents):
+    """Returns the objects by kind and name, with lists of named things in the order of their names."""
+    objects = json.loads(json.dumps(documents))
+    for made in objects:
+        made["metadata"].pop("annotations", None)  # the chart's claim asks Helm to keep it
+        if made["kind"] == "Deployment":
+            for one in made["spec"]["template"]["spec"]["containers"]:
+                one["env"].sort(key=lambda variable: variable["name"])
+    return by_name(objects)
+
+
+@pytest.mark.parametrize("kustomizations, values", [
+    (["overlays/cpu"], {}),
+    (["overlays/gpu"], {"device": "cuda"}),
+    (["overlays/gpu-inference-pool"], {"device": "cuda", "inferencePool": {"enabled": True}}),
+    (["overlays/cpu", "extras/hpa", "extras/servicemonitor"], {"autoscaling": {"kind": "hpa"}, "monitor": {"kind": "service"}}),
+    (["overlays/cpu", "extras/keda", "extras/podmonitor"], {"autoscaling": {"kind": "keda"}, "monitor": {"kind": "pod"}}),
+])
+def test_the_chart_and_kustomize_make_the_same(render, kustomizations, values):
+    ours = comparable([document for name in kustomizations for document in kustomize(name)])
+    charts = comparable(render(values))
+    if "autoscaling" in values:  # The chart leaves the number to the autoscaler.
+        del ours["Deployment", "millrace"]["spec"]["replicas"]
+    assert charts.keys() == ours.keys()
+    for name in ours:
+        assert charts[name] == ours[name], name
+
+
+@pytest.mark.parametrize("values, said", [
+    ({"device": "gpu"}, 'device: got "gpu", expected cpu or cuda'),
+    ({"cache": {"kind": "nfs"}}, "cache.kind: got"),
+    ({"cache": {"kind": "existing"}}, "cache.claim: expected the name of a claim"),
+    ({"autoscaling": {"kind": "vpa"}}, "expected none, hpa or keda"),
+    ({"monitor": {"kind": "both"}}, "expected none, service or pod"),
+    ({"settings": {"MAX_NUM_SEQS": 1}}, "expected names that begin with MILLRACE_"),
+])
+def test_the_chart_refuses_wrong_values(render, values, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        render(values)
+
+
+def test_the_chart_takes_what_the_page_sets(render):
+    given = re.findall(r"(?:--set |`)([a-zA-Z.]+)=([\w/.-]+)", (ROOT / "docs" / "kubernetes.md").read_text())
+    assert len(given) >= 3
+    for name, value in given:
+        values = value
+        for part in reversed(name.split(".")):
+            values = {part: values}
+        render(values)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_objects_go_together(name):
+    documents = kustomize(name)
+    objects = by_name(documents)
+    pod = deployment(documents)["spec"]["template"]
+    labels = pod["metadata"]["labels"]
+    ports = {port["name"]: port["containerPort"] for port in container(documents)["ports"]}
+    assert deployment(documents)["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    for (kind, _), made in objects.items():
+        if kind == "Service":
+            assert made["spec"]["selector"].items() <= labels.items()
+            for port in made["spec"]["ports"]:
+                assert ports[port["targetPort"]] == port["port"]
+        if kind == "PodDisruptionBudget":
+            assert made["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        if kind == "NetworkPolicy":
+            assert made["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+            named = {port["port"] for rule in made["spec"]["ingress"] for port in rule["ports"]}
+            assert named <= set(ports)
+        if kind == "InferencePool":
+            assert made["spec"]["selector"]["matchLabels"].items() <= labels.items()
+            assert [target["number"] for target in made["spec"]["targetPorts"]] == [ports["http"]]
+    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in pod["spec"]["volumes"]]
+    assert all(("PersistentVolumeClaim", claim) in objects for claim in claims)
+    assert ("ServiceAccount", pod["spec"]["serviceAccountName"]) in objects
+
+
+def seconds(text):
+    return int(re.fullmatch(r"(\d+)s", text)[1])
+
+
+def check_the_end(documents):
+    """Grace is enough for preStop, the drain, a second of last words and ten for a device that hangs (server/server.cc, main.cc)."""
+    pod = deployment(documents)["spec"]["template"]["spec"]
+    pause = container(documents)["lifecycle"]["preStop"]["sleep"]["seconds"]
+    drain = seconds(environment_of(documents)["MILLRACE_DRAIN_TIMEOUT"]["value"])
+    assert pod["terminationGracePeriodSeconds"] >= pause + drain + 1 + 10
+    ready = container(documents)["readinessProbe"]
+    # A pod that goes is known as such before it refuses work.
+    assert pause >= ready["periodSeconds"] * ready["failureThreshold"]
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_grace_fits_the_drain(name):
+    check_the_end(kustomize(name))
+
+
+def test_the_charts_grace_fits_the_drain(render):
+    check_the_end(render(CHART_VALUES["cpu, sized"]))
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_probes_are_answered(fake_server, name):
+    documents = kustomize(name)
+    one = container(documents)
+    probes = [one[kind] for kind in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert {probe["httpGet"]["port"] for probe in probes} == {"http"}
+    for probe in probes:
+        assert httpx.get(fake_server.http + probe["httpGet"]["path"]).status_code == 200
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_server_takes_the_settings(name):
+    """It gets as far as the model, which is not there."""
+    documents = kustomize(name)
+    variables = environment_of(documents)
+    ours = {key: variable.get("value", "a-key") for key, variable in variables.items() if key.startswith("MILLRACE_")}
+    assert {key[9:].lower().replace("_", "-") for key in ours} <= FLAGS
+    status, output = run(env={**ours, "MILLRACE_MODEL": "/nowhere", "MILLRACE_LOG_FORMAT": "text"})
+    assert status == 1
+    assert "cannot start" in output and "settings: " in output, output
+    defaults = dict(re.findall(r"^\| `--(http|grpc)-port PORT` \| `(\d+)`", SETTINGS, re.M))
+    assert {port["name"]: str(port["containerPort"]) for port in container(documents)["ports"]} == defaults
+
+
+def test_secrets_are_those_that_the_page_makes():
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    for name in OVERLAYS:
+        for variable in environment_of(kustomize(name)).values():
+            if "valueFrom" in variable:
+                secret = variable["valueFrom"]["secretKeyRef"]
+                assert re.search(rf"create secret generic {secret['name']} .*--from-literal={secret['key']}=", page) or secret.get("optional")
+
+
+def files():
+    """The page, and the text files of deploy/ but for the tools of GPU machines."""
+    below = [path for path in DEPLOY.rglob("*") if path.is_file() and DEPLOY / "gpu" not in path.parents and "__pycache__" not in path.parts]
+    return [ROOT / "docs" / "kubernetes.md", *below]
+
+
+FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
+# Flags of other programs, and of ours those that are no settings.
+OTHERS = {
+    "from", "from-literal", "help", "install", "interval", "no-install-recommends", "now", "prefix", "print-completion", "print-man-page", "read-only", "set",
+    "start-period", "strip-unneeded", "timeout", "version",
+}
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_names_what_the_server_has(fake_server, path):
+    text = path.read_text()
+    switches = {f"no-{flag}" for flag in re.findall(r"^\| `--\[no-\]([a-z0-9-]+)", SETTINGS, re.M)}
+    assert set(FLAG.findall(text)) <= FLAGS | switches | OTHERS
+    for variable in re.findall(r"\bMILLRACE_([A-Z0-9_]+)\b(?!=O[NF])", text):
+        assert variable.lower().replace("_", "-") in FLAGS or re.search(rf"-DMILLRACE_{variable}=", text), variable
+    metrics = httpx.get(fake_server.http + "/metrics").text
+    for name in re.findall(r"\b(?:vllm:|millrace_|process_)\w+", text):
+        assert re.search(rf"^{name}[ {{]", metrics, re.M), name
+    # prometheus-adapter's names have _ for the colon.
+    for name in re.findall(r"\bvllm_(\w+)", text):
+        assert re.search(rf"^vllm:{name}[ {{]", metrics, re.M), name
+    for pattern in re.findall(r'"vllm:\(([^)]*)\)"', text):
+        assert all(re.search(rf"^vllm:{name}[ {{]", metrics, re.M) for name in pattern.split("|"))
+    for endpoint in re.findall(r"path: (/[a-z]+)\b(?!/)", text):
+        assert httpx.get(fake_server.http + endpoint).status_code == 200, endpoint
+    for named in re.findall(r"\b(?:deploy|docs|scripts|overlays|extras)/[\w./-]*\w", text):
+        base = KUSTOMIZE if named.startswith(("overlays", "extras")) else ROOT
+        assert (base / named).exists(), named
