@@ -296,7 +296,8 @@ Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::stri
     const absl::StatusOr<Engine*> engine = frontend_.FindEngine(model);
     return engine.ok() ? (*engine)->info().sampling : SamplingDefaults();
   };
-  absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, body, defaults);
+  absl::StatusOr<ApiRequest> request =
+      ParseApiRequest(kind, body, defaults, options_.unknown_fields);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
@@ -306,7 +307,8 @@ Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::stri
 }
 
 Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const Wake& wake) const {
-  absl::StatusOr<ApiEmbeddingRequest> request = ParseEmbeddingRequest(body);
+  absl::StatusOr<ApiEmbeddingRequest> request =
+      ParseEmbeddingRequest(body, options_.unknown_fields);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
@@ -329,7 +331,7 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
 }
 
 Handled Api::Tokenize(const std::string& body, const Wake& wake) const {
-  absl::StatusOr<ApiTokenizeRequest> parsed = ParseTokenizeRequest(body);
+  absl::StatusOr<ApiTokenizeRequest> parsed = ParseTokenizeRequest(body, options_.unknown_fields);
   if (!parsed.ok()) return ErrorResponse(ErrorFromStatus(parsed.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(parsed->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
@@ -346,7 +348,8 @@ Handled Api::Tokenize(const std::string& body, const Wake& wake) const {
 }
 
 Handled Api::Detokenize(const std::string& body, const Wake& wake) const {
-  absl::StatusOr<ApiDetokenizeRequest> request = ParseDetokenizeRequest(body);
+  absl::StatusOr<ApiDetokenizeRequest> request =
+      ParseDetokenizeRequest(body, options_.unknown_fields);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));

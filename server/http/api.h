@@ -17,6 +17,7 @@ namespace millrace {
 struct ApiOptions {
   bool admin = false;  // the operator's listener: other paths, and no key
   uint64_t max_body_bytes = 32 << 20;
+  UnknownFields unknown_fields = UnknownFields::kRefuse;
 };
 
 // Thread-safe.
