@@ -367,3 +367,16 @@ def test_unknown_fields_are_ignored_if_the_operator_says_so(start_server):
     server = start_server("--device", "fake", "--unknown-fields", "ignore")
     assert post(server, "/v1/completions", {**COMPLETION, "nonsense": 1}).status_code == 200
     assert error(post(server, "/v1/completions", {**COMPLETION, "tools": 1, "temperature": "1"}), 400)["param"] == "temperature"
+
+
+def test_what_sglangs_routers_ask_of_a_worker(fake_server):
+    name = httpx.get(fake_server.http + "/v1/models").json()["data"][0]["id"]
+    for path in ("/server_info", "/get_server_info"):
+        info = httpx.get(fake_server.http + path).json()
+        assert info["model_id"] == info["model_path"] == info["served_model_name"] == name
+        assert (info["dp_size"], info["tp_size"]) == (1, 1) and info["max_total_tokens"] > 0
+    for path in ("/model_info", "/get_model_info"):
+        info = httpx.get(fake_server.http + path).json()
+        assert info["model_path"] == name and info["is_generation"] is True
+        assert info["architectures"] == [info["model_type"]]
+    assert httpx.get(fake_server.http + "/health_generate").status_code == 200

@@ -15,6 +15,7 @@
 #include "server/http/embedding.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
+#include "server/http/server_info.h"
 
 namespace millrace {
 namespace {
@@ -195,6 +196,26 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
               return api.Health(/*needs_ready=*/true);
             }},
       Route{"/health", "GET", true, true, true, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Health(/*needs_ready=*/true);
+            }},
+      Route{"/server_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ServerInfoJson);
+            }},
+      Route{"/get_server_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ServerInfoJson);
+            }},
+      Route{"/model_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ModelInfoJson);
+            }},
+      Route{"/get_model_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ModelInfoJson);
+            }},
+      Route{"/health_generate", "GET", true, false, false, false,
             [](const Api& api, const Head&, const std::string&, const Wake&) {
               return api.Health(/*needs_ready=*/true);
             }},
@@ -383,6 +404,12 @@ Handled Api::Models(const HttpRequestHead& head) const {
   }
   out += "]}";
   return JsonResponse(std::move(out));
+}
+
+Handled Api::Info(std::string (*to_json)(ServedModel&)) const {
+  const absl::StatusOr<ServedModel*> model = frontend_.Find("");
+  if (!model.ok()) return ErrorResponse(ErrorFromStatus(model.status()));
+  return JsonResponse(to_json(**model));
 }
 
 Handled Api::Health(bool needs_ready) const {

@@ -48,6 +48,8 @@ class Api {
   std::optional<HttpResponse> CheckServing() const;
 
   Handled Models(const HttpRequestHead& head) const;
+  // Answers with what `to_json` says of the only model.
+  Handled Info(std::string (*to_json)(ServedModel&)) const;
   Handled Health(bool needs_ready) const;
   Handled Metrics() const;
   Handled SetLog(const std::string& body) const;
