@@ -210,6 +210,12 @@ std::vector<Setting> EndpointSettings() {
       Path({"ready-file", "PATH",
             "written when the server is ready: {\"http\":PORT,\"grpc\":PORT,\"admin\":PORT}"},
            &Settings::ready_file),
+      Choice({"unknown-fields", "RULE",
+              "what happens to a field of a request that this server does not know; refuse: the "
+              "request gets 400 with the field's name; ignore: the field has no effect, and "
+              "--log http=debug names it. Known fields with values that are not supported are "
+              "refused either way"},
+             &Settings::unknown_fields, std::array<std::string_view, 2>{"refuse", "ignore"}),
   };
 }
 

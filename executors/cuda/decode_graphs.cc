@@ -139,7 +139,7 @@ absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens) {
 
 absl::Status RunJointStep(CudaModel& model, int rows, RankGroup& group) {
   model.peers->group = &group;
-  const absl::Status status = RunStep(model, rows, 1);
+  absl::Status status = RunStep(model, rows, 1);
   model.peers->group = nullptr;
   return status;
 }
