@@ -17,6 +17,7 @@
 namespace millrace {
 namespace {
 
+constexpr int32_t kMaxGpuRanks = 8;
 constexpr std::string_view kOutputLengths = "expected one output length, or two, the shorter first";
 
 // Settings as they come together, and where each came from.
@@ -184,8 +185,21 @@ class Loader {
 
   absl::Status CheckRanks() const {
     const Settings& s = settings_;
-    if (HasRanks() && s.device != Device::kCpu) {
-      return Contradiction("tensor-parallel-size", "allowed only with --device cpu, or 1");
+    if (HasRanks() && s.device != Device::kCpu && s.device != Device::kCuda) {
+      return Contradiction("tensor-parallel-size", "allowed only with --device cpu or cuda, or 1");
+    }
+    if (s.device == Device::kCuda && s.tensor_parallel_size > kMaxGpuRanks) {
+      return Contradiction("tensor-parallel-size",
+                           StrCat("allowed with --device cuda: 1 to ", kMaxGpuRanks));
+    }
+    if (s.virtual_ranks && !HasRanks()) {
+      return Contradiction("virtual-ranks", "but there is one rank (--tensor-parallel-size)");
+    }
+    const size_t gpus = s.virtual_ranks ? 1 : static_cast<size_t>(s.tensor_parallel_size);
+    if (IsGiven("devices") && s.devices.size() != gpus) {
+      return Contradiction("devices", StrCat("expected as many as there are ranks: ", gpus,
+                                             s.virtual_ranks ? ", since --virtual-ranks share one"
+                                                             : " (--tensor-parallel-size)"));
     }
     if (s.enable_expert_parallel && !HasRanks()) {
       return Contradiction("enable-expert-parallel",

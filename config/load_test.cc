@@ -148,6 +148,14 @@ TEST_F(LoadTest, RanksOnTheCpu) {
   Load({"--device=fake", "--tensor-parallel-size=1", "--no-enable-expert-parallel"});
 }
 
+TEST_F(LoadTest, RanksOnGpus) {
+  const Settings s = Load({"--device=cuda", "--tensor-parallel-size=2", "--devices=0,2"});
+  EXPECT_EQ(s.tensor_parallel_size, 2);
+  EXPECT_THAT(s.devices, ElementsAre(0, 2));
+  EXPECT_FALSE(s.virtual_ranks);
+  EXPECT_TRUE(Load({"--device=cuda", "--tensor-parallel-size=4", "--virtual-ranks"}).virtual_ranks);
+}
+
 TEST_F(LoadTest, TheGpu) {
   const Settings s =
       Load({"--device=cuda", "--kernels=portable", "--gemm=cublaslt", "--step-timeout=2s",
@@ -430,16 +438,27 @@ TEST_F(LoadTest, Contradictions) {
       {{"--tensor-parallel-size=2", "--faults=fake.hang"},
        {},
        "flag --faults: got \"fake.hang\", but the points of this device begin with cpu."},
-      {{"--device=cuda", "--tensor-parallel-size=2"},
+      {{"--device=cuda", "--tensor-parallel-size=9"},
        {},
-       "flag --tensor-parallel-size: got \"2\", allowed only with --device cpu, or 1"},
+       "flag --tensor-parallel-size: got \"9\", allowed with --device cuda: 1 to 8"},
+      {{"--device=cuda", "--virtual-ranks"},
+       {},
+       "flag --virtual-ranks: got \"true\", but there is one rank (--tensor-parallel-size)"},
+      {{"--device=cuda", "--tensor-parallel-size=2", "--devices=1"},
+       {},
+       "flag --devices: got \"1\", expected as many as there are ranks: 2 "
+       "(--tensor-parallel-size)"},
+      {{"--device=cuda", "--tensor-parallel-size=2", "--virtual-ranks", "--devices=0,1"},
+       {},
+       "flag --devices: got \"0,1\", expected as many as there are ranks: 1, since "
+       "--virtual-ranks share one"},
       {{"--device=torch", "--tensor-parallel-size=2"},
        {},
-       "flag --tensor-parallel-size: got \"2\", allowed only with --device cpu, or 1"},
+       "flag --tensor-parallel-size: got \"2\", allowed only with --device cpu or cuda, or 1"},
       {{"--device=fake"},
        {"MILLRACE_TENSOR_PARALLEL_SIZE=3"},
-       "environment MILLRACE_TENSOR_PARALLEL_SIZE: got \"3\", allowed only with --device cpu, or "
-       "1"},
+       "environment MILLRACE_TENSOR_PARALLEL_SIZE: got \"3\", allowed only with --device cpu or "
+       "cuda, or 1"},
       {{"--enable-expert-parallel"},
        {},
        "flag --enable-expert-parallel: got \"true\", but there is one rank "

@@ -23,6 +23,8 @@ enum class Routing { kUniform, kReal };
 enum class FloatType { kFloat32, kBfloat16 };
 enum class Probe { kReady, kLive };
 enum class KernelSet { kAuto, kPortable };
+// What happens to a field of a request that no table of fields declares.
+enum class UnknownFields { kRefuse, kIgnore };
 enum class Gemm { kAuto, kCublasLt };
 
 // A point that `millraced bench` measures: `batch` sequences at a time, `input` prompt tokens each,
@@ -70,6 +72,8 @@ struct Settings {
   Gemm gemm = Gemm::kAuto;
   bool quantize_lm_head = false;
   bool enforce_eager = false;
+  std::vector<int32_t> devices;  // the GPU of each rank; empty: 0, 1, 2 ...
+  bool virtual_ranks = false;    // all ranks on one GPU
   bool exact = true;
 
   // LibTorch.
@@ -81,6 +85,7 @@ struct Settings {
   int32_t grpc_port = 8001;
   int32_t admin_port = 8002;
   std::string ready_file;  // empty: none
+  UnknownFields unknown_fields = UnknownFields::kRefuse;
 
   // Access.
   std::vector<std::string> api_keys;

@@ -133,9 +133,9 @@ std::vector<Setting> EngineSettings() {
            "requests that wait for their turn; one more is refused (429, RESOURCE_EXHAUSTED)"},
           &Settings::max_waiting, 1, 1'000'000)),
       Whole({"tensor-parallel-size", "N",
-             "ranks that divide the model's weights and run each step together; on the CPU, where "
-             "they are threads, they divide --threads and --kv-cache-memory, too. A request's "
-             "numbers depend on N"},
+             "ranks that divide the model's weights and run each step together: GPUs of this host, "
+             "up to 8, that each have --kv-cache-memory; or threads on the CPU, which divide "
+             "--threads and --kv-cache-memory, too. A request's numbers depend on N"},
             &Settings::tensor_parallel_size, 1, kMaxRanks),
       Switch("enable-expert-parallel",
              "ranks have whole experts of a mixture, not a share of each; the numbers are others",
@@ -168,11 +168,18 @@ std::vector<Setting> GpuSettings() {
       Choice(
           {"kernels", "SET",
            "portable: none of those for one architecture alone, for comparisons; the numbers are "
-           "the same, bit for bit. --print-kernels lists them"},
+           "the same, bit for bit, but for GGUF's Q4_K, whose weights are rounded to BF16 another "
+           "way. --print-kernels lists them"},
           &Settings::kernels, std::array<std::string_view, 2>{"auto", "portable"}),
       Choice(
           {"gemm", "LIBRARY", "what linears run on; cublaslt: that library alone, for comparisons"},
           &Settings::gemm, std::array<std::string_view, 2>{"auto", "cublaslt"}),
+      WholeList({"devices", "GPU,...",
+                 "the GPU of each rank, among those that CUDA_VISIBLE_DEVICES leaves; without it: "
+                 "0, 1, 2 and so on"},
+                &Settings::devices, 0, 1023),
+      Switch("virtual-ranks", "all ranks on one GPU, for tests: slower than one rank",
+             &Settings::virtual_ranks),
       Switch("enforce-eager", "launch each kernel by itself, without CUDA graphs",
              &Settings::enforce_eager),
       Switch("exact",
@@ -203,6 +210,12 @@ std::vector<Setting> EndpointSettings() {
       Path({"ready-file", "PATH",
             "written when the server is ready: {\"http\":PORT,\"grpc\":PORT,\"admin\":PORT}"},
            &Settings::ready_file),
+      Choice({"unknown-fields", "RULE",
+              "what happens to a field of a request that this server does not know; refuse: the "
+              "request gets 400 with the field's name; ignore: the field has no effect, and "
+              "--log http=debug names it. Known fields with values that are not supported are "
+              "refused either way"},
+             &Settings::unknown_fields, std::array<std::string_view, 2>{"refuse", "ignore"}),
   };
 }
 

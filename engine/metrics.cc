@@ -111,6 +111,18 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
 
   running_ = make.Gauge("vllm:num_requests_running", "Requests that hold a place in the batch.");
   waiting_ = make.Gauge("vllm:num_requests_waiting", "Requests that wait to be scheduled.");
+  const auto waiting_by_reason = [&](const char* reason) {
+    return make.Gauge("vllm:num_requests_waiting_by_reason",
+                      "Requests that wait, by reason: for capacity; deferred, which none is.",
+                      {{"reason", reason}});
+  };
+  waiting_for_capacity_ = waiting_by_reason("capacity");
+  waiting_by_reason("deferred");
+  for (const char* state : {"awake", "weights_offloaded", "discard_all"}) {
+    make.Gauge("vllm:engine_sleep_state", "1 for the engine's state, which is always awake.",
+               {{"sleep_state", state}})
+        ->Set(std::string_view(state) == "awake" ? 1 : 0);
+  }
   kv_cache_usage_ = make.Gauge("vllm:kv_cache_usage_perc",
                                "Share of the KV cache's blocks that sequences hold; 1 is all.");
   make.Gauge("vllm:cache_config_info", "How the KV cache is cut into blocks.",
@@ -190,6 +202,7 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
 void EngineMetrics::SetLoad(const SchedulerStats& stats, int64_t waiting) {
   running_->Set(stats.num_running);
   waiting_->Set(static_cast<double>(waiting));
+  waiting_for_capacity_->Set(static_cast<double>(waiting));
   kv_cache_usage_->Set(static_cast<double>(stats.blocks_held) / num_blocks_);
   blocks_held_->Set(stats.blocks_held);
   blocks_cached_->Set(stats.blocks_cached);

@@ -70,6 +70,7 @@ class EngineMetrics {
 
   prometheus::Gauge* running_;
   prometheus::Gauge* waiting_;
+  prometheus::Gauge* waiting_for_capacity_;
   prometheus::Gauge* kv_cache_usage_;
   prometheus::Gauge* blocks_held_;
   prometheus::Gauge* blocks_cached_;

@@ -92,6 +92,9 @@ TEST_F(MetricsTest, EverySeriesIsThereFromTheStart) {
   for (const char* reason : {"client_gone", "too_slow", "deadline", "drain", "batch_failed"}) {
     EXPECT_EQ(Labelled("millrace_requests_cancelled_total", "reason", reason), "0");
   }
+  EXPECT_EQ(Labelled("vllm:engine_sleep_state", "sleep_state", "awake"), "1");
+  EXPECT_EQ(Labelled("vllm:engine_sleep_state", "sleep_state", "weights_offloaded"), "0");
+  EXPECT_EQ(Labelled("vllm:engine_sleep_state", "sleep_state", "discard_all"), "0");
   EXPECT_EQ(Value("vllm:cache_config_info{block_size=\"16\",engine=\"0\",model_name=\"m\",num_gpu_"
                   "blocks=\"100\"}"),
             "1");
@@ -111,6 +114,8 @@ TEST_F(MetricsTest, Load) {
                   /*waiting=*/6);
   EXPECT_EQ(Vllm("num_requests_running"), "3");
   EXPECT_EQ(Vllm("num_requests_waiting"), "6");
+  EXPECT_EQ(Labelled("vllm:num_requests_waiting_by_reason", "reason", "capacity"), "6");
+  EXPECT_EQ(Labelled("vllm:num_requests_waiting_by_reason", "reason", "deferred"), "0");
   EXPECT_EQ(Vllm("kv_cache_usage_perc"), "0.25");
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "held"), "25");
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "cached"), "60");

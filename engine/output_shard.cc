@@ -79,9 +79,12 @@ void OutputShard::Process(const StepResult& result, SteadyTime when, const Route
       event.sampled.size() > 0 || (event.end.has_value() && event.end->status.ok());
   if (request->request.echo && !request->echoed && answered) {
     request->echoed = true;
-    Push(request, answer.Echo(request->prompt));
+    OutputEvent echo = answer.Echo(request->prompt);
+    echo.prompt_tokens = request->prompt_tokens;
+    Push(request, std::move(echo));
   }
   OutputEvent output;
+  output.prompt_tokens = request->prompt_tokens;
   AddSampled(result, when, routed, &output);
   if (event.end.has_value()) {
     End(request, *event.end, std::move(output));

@@ -166,6 +166,7 @@ struct OutputEvent {
   bool echo = false;  // this is the prompt, not the answer; at most one, the first
   std::string text;
   std::vector<Token> tokens;
+  int32_t prompt_tokens = 0;         // length of the prompt; in every event that has tokens
   std::vector<TokenDetail> details;  // one for each of `tokens`, when logprobs are asked for
   std::optional<Finish> finish;      // set in the last event, and only there
 };

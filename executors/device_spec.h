@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -52,7 +53,11 @@ struct CudaSpec : CommonSpec {
   bool portable_kernels = false;        // runs no kernel that is for one architecture alone
   bool cublaslt_linears = false;        // runs every linear by cuBLASLt
   Duration step_timeout = std::chrono::seconds(60);  // a step that takes longer has hung
-  bool exact = true;  // false: linears may sum in an order that depends on the batch
+  bool exact = true;             // false: linears may sum in an order that depends on the batch
+  int tensor_parallel_size = 1;  // ranks, one a GPU, which divide the weights
+  bool expert_parallel = false;  // ranks divide mixtures by expert
+  bool virtual_ranks = false;    // all ranks on one GPU, for tests
+  std::vector<int> devices;      // the GPU of each rank, as CUDA numbers them; empty: 0, 1, 2 ...
 };
 
 struct TorchSpec : CommonSpec {

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
 
 absl::StatusOr<std::string> CudaKernelTable() {
 #ifdef MILLRACE_HAS_CUDA
-  return kernels::KernelTableText();
+  return kernels::KernelTableText() + "\n" + kernels::CrossoversText();
 #else
   return WithoutCuda();
 #endif

@@ -88,7 +88,7 @@ class WeightPlacer {
   // Places a linear [out, in] of the tensors' rows, one tensor after the other (q, k and v become
   // one linear). Beside the weight "x.weight" there may be the bias "x.bias", [out of that tensor],
   // which the op then adds; of several tensors, each may have one or not. It is divided as the rows
-  // are; of a linear that is divided by columns, rank 0 alone has it.
+  // are; of a linear that is divided by columns, the op adds it once to the sum over the ranks.
   virtual absl::StatusOr<LinearId> Linear(const std::vector<std::string>& names,
                                           const Shard& shard) = 0;
 };

@@ -3,13 +3,6 @@
 #include <utility>
 
 namespace millrace {
-namespace {
-
-// Looks at the phase before a rank sleeps. Ranks do the same work, so that the others are near; but
-// where there are fewer cores than ranks, the others need this one.
-constexpr int kLooks = 200;
-
-}  // namespace
 
 bool RankGroup::Barrier(int rank) {
   arrivals_[rank].value.fetch_add(1, std::memory_order_relaxed);
@@ -47,7 +40,7 @@ void RankGroup::NextPhase() {
 // whole time slices of other processes.
 void RankGroup::AwaitPhaseAfter(uint32_t phase) {
   const auto over = [&] { return phase_.load(std::memory_order_acquire) != phase; };
-  for (int i = 0; i < kLooks; ++i) {
+  for (int i = 0; i < looks_; ++i) {
     if (over()) return;
   }
   std::unique_lock lock(mutex_);

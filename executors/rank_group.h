@@ -16,7 +16,12 @@ namespace millrace {
 // A barrier that can be aborted. Safe to use from any thread.
 class RankGroup {
  public:
-  explicit RankGroup(int size) : arrivals_(size) {}
+  // Looks at the phase before a rank sleeps. Ranks do the same work, so that the others are near;
+  // but where there are fewer cores than ranks, the others need this one.
+  static constexpr int kFewLooks = 200;
+
+  // `looks`: more where ranks meet every few microseconds, on cores of their own.
+  explicit RankGroup(int size, int looks = kFewLooks) : looks_(looks), arrivals_(size) {}
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
 
@@ -45,6 +50,7 @@ class RankGroup {
   void NextPhase();
   void AwaitPhaseAfter(uint32_t phase);
 
+  const int looks_;
   std::vector<Counter> arrivals_;         // by rank
   alignas(64) std::atomic<int> here_{0};  // ranks that wait
   // Changes when all ranks have arrived, and when the group is aborted.

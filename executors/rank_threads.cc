@@ -17,8 +17,8 @@ Duration LookEvery(Duration timeout) {
 
 }  // namespace
 
-RankThreads::RankThreads(int size, Duration timeout)
-    : group_(size), timeout_(timeout), busy_(size, false) {
+RankThreads::RankThreads(int size, Duration timeout, int looks)
+    : group_(size, looks), timeout_(timeout), busy_(size, false) {
   for (int rank = 0; rank < size; ++rank) {
     threads_.emplace_back([this, rank] { Work(rank); });
   }

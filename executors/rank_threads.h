@@ -26,9 +26,9 @@ class RankThreads {
   // A part of a step, run by one rank.
   using Body = std::function<absl::Status(int rank)>;
 
-  // `timeout`: how long ranks may get no further, which is to pass a barrier of the group or to
-  // return.
-  RankThreads(int size, Duration timeout);
+  // `looks`: as RankGroup has it. `timeout`: how long ranks may get no further, which is to pass a
+  // barrier of the group or to return.
+  RankThreads(int size, Duration timeout, int looks = RankGroup::kFewLooks);
   ~RankThreads();  // waits for bodies that still run
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;

@@ -58,6 +58,13 @@ class CapturedGraph {
     }
   }
 
+  // Instantiates the graph and uploads it, which the first Replay does otherwise. Either may
+  // allocate memory and wait for the device.
+  void Upload(cudaStream_t stream) {
+    CheckCuda(cudaGraphInstantiate(&executable_, graph_, 0), "instantiate");
+    CheckCuda(cudaGraphUpload(executable_, stream), "upload");
+  }
+
   void Replay(cudaStream_t stream) {
     if (executable_ == nullptr) {
       CheckCuda(cudaGraphInstantiate(&executable_, graph_, 0), "instantiate");

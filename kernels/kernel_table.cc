@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
+
+#include "kernels/collective/all_reduce.h"
 
 namespace millrace::kernels {
 namespace {
@@ -49,6 +52,8 @@ constexpr Row kTable[] = {
     {Kernel::kGatherRows, "rows with logits", "elementwise/gather_rows"},
     {Kernel::kSample, "sampling", "sampling/sample"},
     {Kernel::kCopyBlocks, "copies of blocks", "attention/copy_blocks"},
+    {Kernel::kAllReduce, "sums over ranks, with norm", "collective/all_reduce"},
+    {Kernel::kAllGather, "logits of ranks", "collective/all_gather"},
 };
 
 constexpr bool IsInOrder() {
@@ -124,6 +129,17 @@ std::string KernelTableText() {
     text += "|\n";
   }
   return text;
+}
+
+std::string CrossoversText() {
+  std::string text = "Sums over ranks: one-shot with 2; by size, the larger ones two-shot:";
+  for (int ranks = 3; ranks <= kMaxRanks; ++ranks) {
+    int64_t kib = 1;
+    while (BestAllReduce(ranks, (kib + 1) << 10) == AllReduceMethod::kOneShot) ++kib;
+    text += (ranks == 3 ? " " : ", ") + std::to_string(ranks) + " ranks up to " +
+            std::to_string(kib) + " KiB";
+  }
+  return text + ".\n";
 }
 
 }  // namespace millrace::kernels

@@ -36,6 +36,8 @@ enum class Kernel : uint8_t {
   kGatherRows,
   kSample,
   kCopyBlocks,
+  kAllReduce,
+  kAllGather,
 };
 
 // Returns whether the table lists `kernel` for `architecture`.
@@ -48,6 +50,9 @@ bool MayRun(Kernel kernel, bool portable = false);
 // Returns the table as Markdown, with one row per op and one column per architecture. Needs no
 // device.
 std::string KernelTableText();
+
+// Returns a line on the sizes up to which sums over ranks go by one-shot (collective/all_reduce.h).
+std::string CrossoversText();
 
 }  // namespace millrace::kernels
 

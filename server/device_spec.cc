@@ -38,6 +38,10 @@ CudaSpec MakeCudaSpec(const Settings& settings) {
   spec.cublaslt_linears = settings.gemm == Gemm::kCublasLt;
   spec.step_timeout = settings.step_timeout;
   spec.exact = settings.exact;
+  spec.tensor_parallel_size = settings.tensor_parallel_size;
+  spec.expert_parallel = settings.enable_expert_parallel;
+  spec.virtual_ranks = settings.virtual_ranks;
+  spec.devices.assign(settings.devices.begin(), settings.devices.end());
   return spec;
 }
 

@@ -157,6 +157,7 @@ absl::Status Server::OpenEndpoints() {
   http.host = settings_.host;
   http.port = static_cast<uint16_t>(settings_.http_port);
   http.allowed_hosts = settings_.allowed_hosts;
+  http.unknown_fields = settings_.unknown_fields;
   http.threads = Share(4, 1, 8);
   http_ = std::make_unique<HttpServer>(frontend_, http);
   MILLRACE_ASSIGN_OR_RETURN(ports_.http, http_->Start());

@@ -1,5 +1,6 @@
 """Black-box tests of the daemon's GPU settings and errors, with the default model. conftest.py leaves this file out unless
 MILLRACED_ARGS contains --device cuda."""
+import concurrent.futures
 import os
 import subprocess
 import time
@@ -56,7 +57,7 @@ def test_a_row_of_nan_fails_alone(start_server):
 def test_memory_that_is_not_there_ends_the_start_by_its_name():
     code, log = run(*gpu_flags()[:-1], "16TiB")
     assert code == 1
-    assert "memory for the KV cache" in log and "cudaErrorMemoryAllocation" in log
+    assert "KV cache (kv_cache_memory) 16777216" in log and "MiB of" in log  # in MiB
 
 
 def test_a_graph_that_cannot_be_captured_is_done_without(start_server):
@@ -86,3 +87,36 @@ def test_models_say_whether_numbers_depend_on_the_batch(start_server):
     for flag, invariant in [("--exact", True), ("--no-exact", False)]:
         (model,) = httpx.get(start_server(*gpu_flags(flag)).http + "/v1/models").json()["data"]
         assert model["batch_invariant"] is invariant
+
+
+RANKS = ["--tensor-parallel-size", "2", "--virtual-ranks"]
+
+
+def scored(server, body):
+    (choice,) = httpx.post(server.http + "/v1/completions", json={**body, "logprobs": 1}, timeout=60).json()["choices"]
+    return choice["text"], choice["logprobs"]["token_logprobs"]
+
+
+def test_answers_depend_on_the_number_of_ranks_alone(start_server):
+    one, two = start_server(*gpu_flags()), start_server(*gpu_flags(*RANKS))
+    for server, size in [(one, 1), (two, 2)]:
+        (model,) = httpx.get(server.http + "/v1/models").json()["data"]
+        assert (model["tensor_parallel_size"], model["batch_invariant"]) == (size, True)
+    greedy = {**BODY, "prompt": "The capital of France is", "max_tokens": 24}
+    alone = scored(two, greedy)
+    apart = [abs(a - b) for a, b in zip(alone[1][:4], scored(one, greedy)[1][:4], strict=True)]
+    assert max(apart) < 0.1
+    others = [{"prompt": "One, two, " * n, "max_tokens": 30, "seed": n, "ignore_eos": True} for n in range(1, 12)]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda body: scored(two, body), [*others, greedy, greedy]))
+    assert answers[-2:] == [alone, alone]
+    again = start_server(*gpu_flags(*RANKS, "--max-num-batched-tokens", "64", "--max-num-seqs", "8", "--enforce-eager"))
+    assert scored(again, greedy) == alone
+
+
+def test_a_rank_that_stalls_ends_the_process_by_its_own_status(start_server):
+    server = start_server(*gpu_flags(*RANKS, "--step-timeout", "2s", "--faults", "cuda.rank_stall=1000@50"))
+    stream = Stream(server, LONG)
+    assert server.wait() == 70
+    assert "device has failed" in stream.join()[-1]
+    assert "--step-timeout" in server.log.read_text()

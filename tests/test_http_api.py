@@ -340,3 +340,43 @@ def test_drain_finishes_streams_and_refuses_new_work(start_server):
             rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
     assert server.wait() == 0
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_routers_and_client_libraries_always_send_is_taken(fake_server, path):
+    body = {**PATHS[path], "no_stop_trim": False, "return_hidden_states": False, "separate_reasoning": True,
+            "stream_reasoning": True, "prompt_cache_key": "k", "safety_identifier": "s", "parallel_tool_calls": False}
+    assert post(fake_server, path, body).status_code == 200
+    for field, value in (("no_stop_trim", True), ("return_hidden_states", True), ("prompt_cache_key", 1)):
+        assert error(post(fake_server, path, {**body, field: value}), 400)["param"] == field
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_chunk_has_the_usage_so_far(fake_server, path):
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {**PATHS[path], "ignore_eos": True, "stream": True, "stream_options": options}
+    *chunks, total = [chunk["usage"] for chunk in events(post(fake_server, path, body))]
+    counts = [chunk["completion_tokens"] for chunk in chunks]
+    assert counts == sorted(counts) and counts[-1] == total["completion_tokens"] == 4
+    for chunk in chunks:
+        assert chunk["prompt_tokens"] == total["prompt_tokens"] > 0
+        assert chunk["total_tokens"] == chunk["prompt_tokens"] + chunk["completion_tokens"]
+
+
+def test_unknown_fields_are_ignored_if_the_operator_says_so(start_server):
+    server = start_server("--device", "fake", "--unknown-fields", "ignore")
+    assert post(server, "/v1/completions", {**COMPLETION, "nonsense": 1}).status_code == 200
+    assert error(post(server, "/v1/completions", {**COMPLETION, "tools": 1, "temperature": "1"}), 400)["param"] == "temperature"
+
+
+def test_what_sglangs_routers_ask_of_a_worker(fake_server):
+    name = httpx.get(fake_server.http + "/v1/models").json()["data"][0]["id"]
+    for path in ("/server_info", "/get_server_info"):
+        info = httpx.get(fake_server.http + path).json()
+        assert info["model_id"] == info["model_path"] == info["served_model_name"] == name
+        assert (info["dp_size"], info["tp_size"]) == (1, 1) and info["max_total_tokens"] > 0
+    for path in ("/model_info", "/get_model_info"):
+        info = httpx.get(fake_server.http + path).json()
+        assert info["model_path"] == name and info["is_generation"] is True
+        assert info["architectures"] == [info["model_type"]]
+    assert httpx.get(fake_server.http + "/health_generate").status_code == 200

@@ -86,7 +86,7 @@ def test_the_unit_waits_for_the_drain(installed):
 
 
 @pytest.mark.parametrize("words, expected", [
-    (["--dev"], {"--device"}),
+    (["--dev"], {"--device", "--devices"}),
     (["--no-off"], {"--no-offline"}),
     (["--device", "c"], {"cpu", "cuda"}),
     (["--device", "=", "f"], {"fake"}),
@@ -133,7 +133,7 @@ def test_fish_completes(installed, tmp_path):
         output = run("fish", "--no-config", "-c", f"source {script}; complete -C '{line}'", env=env)
         return {offer.split("\t")[0] for offer in output.splitlines()}
 
-    assert complete("millraced --dev") == {"--device"}
+    assert complete("millraced --dev") == {"--device", "--devices"}
     assert complete("millraced --device c") == {"cpu", "cuda"}
     assert complete("millraced --no-off") == {"--no-offline"}
     assert complete("millraced h") == {"health"}

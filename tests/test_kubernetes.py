@@ -148,6 +148,7 @@ def comparable(documents):
 @pytest.mark.parametrize("kustomizations, values", [
     (["overlays/cpu"], {}),
     (["overlays/gpu"], {"device": "cuda"}),
+    (["overlays/gpu-tensor-parallel"], {"device": "cuda", "gpus": 2}),
     (["overlays/gpu-inference-pool"], {"device": "cuda", "inferencePool": {"enabled": True}}),
     (["overlays/cpu", "extras/hpa", "extras/servicemonitor"], {"autoscaling": {"kind": "hpa"}, "monitor": {"kind": "service"}}),
     (["overlays/cpu", "extras/keda", "extras/podmonitor"], {"autoscaling": {"kind": "keda"}, "monitor": {"kind": "pod"}}),
@@ -164,6 +165,8 @@ def test_the_chart_and_kustomize_make_the_same(render, kustomizations, values):
 
 @pytest.mark.parametrize("values, said", [
     ({"device": "gpu"}, 'device: got "gpu", expected cpu or cuda'),
+    ({"device": "cuda", "gpus": 9}, "gpus: got 9, expected 1 to 8"),
+    ({"gpus": 2}, "gpus: more than one is for device cuda"),
     ({"cache": {"kind": "nfs"}}, "cache.kind: got"),
     ({"cache": {"kind": "existing"}}, "cache.claim: expected the name of a claim"),
     ({"autoscaling": {"kind": "vpa"}}, "expected none, hpa or keda"),

@@ -89,7 +89,9 @@ def prometheus(tmp_path_factory):
                 stdout=log, stderr=log))
 
         def query(expression):
-            answer = httpx.get(f"http://{address}/api/v1/query", params={"query": expression}, timeout=10).json()
+            response = httpx.get(f"http://{address}/api/v1/query", params={"query": expression}, timeout=10)
+            response.raise_for_status()  # 503 until it has read its files
+            answer = response.json()
             assert answer["status"] == "success", f"{expression}: {answer}"
             return answer["data"]["result"]
 

@@ -138,8 +138,10 @@ std::unique_ptr<CpuLinearInput> CpuOps::GateExperts(const MixtureWeights& weight
 CpuActivation CpuOps::LowerExperts(LinearId experts, const LinearInput& x, int chosen) {
   const TiledMatrix& first = weights_.Matrix(experts);
   const Inputs in = RoutedInputsFor(experts, x, chosen);
-  CpuActivation out(step_memory_, Form::kFloat, step_memory_.rows, static_cast<int>(first.rows),
-                    chosen);
+  // A pass writes one cache line of each of its rows. The padding gives rows whose size is a power
+  // of two different sets of the cache.
+  const int width = static_cast<int>(first.rows) + kBlock;
+  CpuActivation out(step_memory_, Form::kFloat, step_memory_.rows, width, chosen);
   const int64_t tiles = ChunkTiles(first);
   const int chunks = static_cast<int>((first.tiles + tiles - 1) / tiles);
   pool_.ParallelFor(static_cast<int>(routes_.panels.size()) * chunks, [&](int task, int) {

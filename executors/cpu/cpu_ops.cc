@@ -15,7 +15,7 @@ constexpr Logger kLog(LogComponent::kExecutors);
 
 // Weight bytes of one chunk: large beside the cost of claiming it, small beside a linear.
 constexpr size_t kChunkBytes = 12 << 10;
-// Tokens of a row at a time in a chunk of a gated linear: what their outputs take stays close.
+// The most tokens at a time in a chunk of a gated linear: what their outputs take stays close.
 constexpr int kGateTokens = 32;
 constexpr int kGateOutputs = kBlock;  // of kGateTiles tiles
 // Positions whose logits exist at the same time.
@@ -283,12 +283,15 @@ void CpuOps::GateGroup(LinearId weight, int group, const Inputs& x, Range rows,
   const auto gate = kernels_.gates[static_cast<int>(function)];
   float* const gates = scratch_[thread].gate.data();
   constexpr int kStride = kGateTiles * kTileRows;
-  for (int first = static_cast<int>(rows.begin); first < rows.end; first += kGateTokens) {
+  // Pieces are as equal as they can be: a pass over the weights for one row costs that of several.
+  int pieces = Pieces(rows.end - rows.begin, kGateTokens);
+  for (int first = static_cast<int>(rows.begin), count; pieces > 0; --pieces, first += count) {
+    count = Pieces(rows.end - first, pieces);
     GemmTile tile{.weights = nullptr,
                   .depth = 0,
                   .x = nullptr,
                   .x_stride = 0,
-                  .rows = std::min(kGateTokens, static_cast<int>(rows.end) - first),
+                  .rows = count,
                   .out = nullptr,
                   .out_stride = kStride,
                   .add = !bias.empty()};

@@ -17,25 +17,20 @@ inline __m512i BroadcastDword(const int8_t* values) {
 
 inline __m512i Bytes(char byte) { return _mm512_set1_epi8(byte); }
 
-// ---- Codes of a block as unsigned bytes: w[j] has elements 4j to 4j + 3 of 16 rows ----
+// ---- Codes of a block as unsigned bytes: Load's j-th has elements 4j to 4j + 3 of 16 rows ----
 
 struct Nibbles {
   static constexpr int kBytes = 256;
-  static void Load(const uint8_t* from, __m512i (&w)[8]) {
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const __m512i both = _mm512_load_si512(from + 64 * j);
-      w[j] = _mm512_and_si512(both, Bytes(15));
-      w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), Bytes(15));
-    }
+  static __m512i Load(const uint8_t* from, int j) {
+    const __m512i both = _mm512_load_si512(from + 64 * (j % 4));
+    return _mm512_and_si512(j < 4 ? both : _mm512_srli_epi16(both, 4), Bytes(15));
   }
 };
 
 // Shifts left, or right where `by` is negative.
-template <int kBy>
-inline __m512i Shift(__m512i x) {
-  if constexpr (kBy >= 0) return _mm512_slli_epi32(x, kBy);
-  return _mm512_srli_epi32(x, -kBy);
+inline __m512i Shift(__m512i x, int by) {
+  return by >= 0 ? _mm512_slli_epi32(x, static_cast<unsigned>(by))
+                 : _mm512_srli_epi32(x, static_cast<unsigned>(-by));
 }
 
 // code | (upper & mask)
@@ -45,54 +40,32 @@ inline __m512i OrMasked(__m512i code, __m512i upper, __m512i mask) {
 
 struct FiveBits {
   static constexpr int kBytes = 320;
-  static void Load(const uint8_t* from, __m512i (&w)[8]) {
-    Nibbles::Load(from, w);
+  static __m512i Load(const uint8_t* from, int j) {
     const __m512i fifth = _mm512_load_si512(from + 256);
-    const __m512i mask = Bytes(16);
-    w[0] = OrMasked(w[0], Shift<4>(fifth), mask);
-    w[1] = OrMasked(w[1], Shift<3>(fifth), mask);
-    w[2] = OrMasked(w[2], Shift<2>(fifth), mask);
-    w[3] = OrMasked(w[3], Shift<1>(fifth), mask);
-    w[4] = OrMasked(w[4], fifth, mask);
-    w[5] = OrMasked(w[5], Shift<-1>(fifth), mask);
-    w[6] = OrMasked(w[6], Shift<-2>(fifth), mask);
-    w[7] = OrMasked(w[7], Shift<-3>(fifth), mask);
+    return OrMasked(Nibbles::Load(from, j), Shift(fifth, 4 - j), Bytes(16));
   }
 };
 
 struct SixBits {
   static constexpr int kBytes = 384;
-  static void Load(const uint8_t* from, __m512i (&w)[8]) {
-    Nibbles::Load(from, w);
-    const __m512i mask = Bytes(48);
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
-      const __m512i upper = _mm512_load_si512(from + 256 + 64 * j);
-      w[4 * j] = OrMasked(w[4 * j], Shift<4>(upper), mask);
-      w[4 * j + 1] = OrMasked(w[4 * j + 1], Shift<2>(upper), mask);
-      w[4 * j + 2] = OrMasked(w[4 * j + 2], upper, mask);
-      w[4 * j + 3] = OrMasked(w[4 * j + 3], Shift<-2>(upper), mask);
-    }
+  static __m512i Load(const uint8_t* from, int j) {
+    const __m512i upper = _mm512_load_si512(from + 256 + 64 * (j / 4));
+    return OrMasked(Nibbles::Load(from, j), Shift(upper, 4 - 2 * (j % 4)), Bytes(48));
   }
 };
 
 struct EightBits {
   static constexpr int kBytes = 512;
-  static void Load(const uint8_t* from, __m512i (&w)[8]) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) w[j] = _mm512_load_si512(from + 64 * j);
-  }
+  static __m512i Load(const uint8_t* from, int j) { return _mm512_load_si512(from + 64 * j); }
 };
 
 template <const uint8_t (&kTable)[16]>
 struct Codebook {
   static constexpr int kBytes = Nibbles::kBytes;
-  static void Load(const uint8_t* from, __m512i (&w)[8]) {
-    Nibbles::Load(from, w);
+  static __m512i Load(const uint8_t* from, int j) {
     const __m512i table =
         _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable)));
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) w[j] = _mm512_shuffle_epi8(table, w[j]);
+    return _mm512_shuffle_epi8(table, Nibbles::Load(from, j));
   }
 };
 
@@ -148,9 +121,9 @@ struct SuperScales {
     const __m512i a = _mm512_load_si512(header + 64);
     const __m512i b = _mm512_load_si512(header + 128);
     const __m512i c = _mm512_load_si512(header + 192);
-    const __m512i late_scales = OrMasked(_mm512_and_si512(c, Bytes(15)), Shift<-2>(a), Bytes(48));
+    const __m512i late_scales = OrMasked(_mm512_and_si512(c, Bytes(15)), Shift(a, -2), Bytes(48));
     const __m512i late_minima =
-        OrMasked(_mm512_and_si512(Shift<-4>(c), Bytes(15)), Shift<-2>(b), Bytes(48));
+        OrMasked(_mm512_and_si512(Shift(c, -4), Bytes(15)), Shift(b, -2), Bytes(48));
     for (int j = 0; j < 4; ++j) {
       Set(j, _mm512_and_si512(a, Bytes(63)), d, _mm512_and_si512(b, Bytes(63)), dmin);
       Set(j + 4, late_scales, d, late_minima, dmin);
@@ -179,7 +152,7 @@ struct HalfScales {
       const __m512i bytes = _mm512_load_si512(header + 64 + 64 * (half / 4));
       if constexpr (kWithMinima) {
         const __m512i low = _mm512_and_si512(bytes, Bytes(15));
-        const __m512i high = _mm512_and_si512(Shift<-4>(bytes), Bytes(15));
+        const __m512i high = _mm512_and_si512(Shift(bytes, -4), Bytes(15));
         _mm512_store_ps(scales_[half], ScaledByte(low, half % 4, d));
         _mm512_store_ps(minima_[half], ScaledByte(high, half % 4, dmin));
       } else {
@@ -198,15 +171,6 @@ struct HalfScales {
 
 // ---- Products ----
 
-// The weights' four dwords from w times those from `values`, added to `dot`.
-inline __m512i Dot4(__m512i dot, const __m512i* w, const int8_t* values) {
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    dot = _mm512_dpbusd_epi32(dot, w[j], BroadcastDword(values + 4 * j));
-  }
-  return dot;
-}
-
 // Codes count from `kMiddle`, a power of two, or from 0.
 template <int kMiddle>
 inline __m512i MiddleTimes(int32_t offset) {
@@ -221,35 +185,77 @@ template <TileKind kKind, class Codes, class Header, int kMiddle>
 struct Quantized {
   static constexpr TileLayout kLayout = kTileLayouts[static_cast<int>(kKind)];
   static_assert(kLayout.codes == Codes::kBytes);
-  static constexpr int kStepBytes = kLayout.codes + kLayout.header / kLayout.group;
+  static constexpr int kMaxRows = Header::kHalves ? 8 : 12;  // registers for no more
 
-  // sums += what this block of weights gives with one of activations.
-  static __m512 AddBlock(const __m512i (&w)[8], const Header& header, int block,
-                         const QuantizedBlock& x, __m512 sum) {
-    const __m512 x_scale = _mm512_set1_ps(x.scale);
-    if constexpr (!Header::kHalves) {
-      __m512i dot = MiddleTimes<kMiddle>(x.offset);
-      dot = Dot4(Dot4(dot, w, x.values), w + 4, x.values + 16);
-      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), header.Scale(block));
-      sum = _mm512_fmadd_ps(scaled, x_scale, sum);
-      if constexpr (Header::kMinima) {
-        sum = _mm512_fmadd_ps(header.Minimum(block), _mm512_set1_ps(x.scaled_sum), sum);
+  // Adds to `dots`, of kRows rows, the products of the weights' dwords [begin, begin + kDwords) of
+  // a block. The rows take turns, so that none waits for its own last product.
+  template <int kDwords, int kRows>
+  static void Multiply(const uint8_t* weights, int begin, const QuantizedBlock* const (&x)[kRows],
+                       int block, __m512i (&dots)[kRows]) {
+#pragma GCC unroll 8
+    for (int j = begin; j < begin + kDwords; ++j) {
+      const __m512i w = Codes::Load(weights, j);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        dots[i] = _mm512_dpbusd_epi32(dots[i], w, BroadcastDword(x[i][block].values + 4 * j));
       }
-    } else {
-      const int32_t second_offset = x.offset - x.first_offset;
-      const __m512i dot0 = Dot4(MiddleTimes<kMiddle>(x.first_offset), w, x.values);
-      const __m512i dot1 = Dot4(MiddleTimes<kMiddle>(second_offset), w + 4, x.values + 16);
-      __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot0), header.Scale(2 * block));
-      scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot1), header.Scale(2 * block + 1), scaled);
-      if constexpr (Header::kMinima) {
-        const __m512 sum0 = _mm512_set1_ps(static_cast<float>(-(x.first_offset >> 7)));
-        const __m512 sum1 = _mm512_set1_ps(static_cast<float>(-(second_offset >> 7)));
-        scaled = _mm512_fnmadd_ps(header.Minimum(2 * block), sum0, scaled);
-        scaled = _mm512_fnmadd_ps(header.Minimum(2 * block + 1), sum1, scaled);
-      }
-      sum = _mm512_fmadd_ps(scaled, x_scale, sum);
     }
-    return sum;
+  }
+
+  // sums += what block `at` of a group, [kLayout.codes], gives with that block of each row of x.
+  template <int kRows>
+  static void AddBlock(const uint8_t* weights, const Header& header, int at,
+                       const QuantizedBlock* const (&x)[kRows], int block,
+                       __m512 (&sums)[kRows]) requires(!Header::kHalves) {
+    __m512i dots[kRows];
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) dots[i] = MiddleTimes<kMiddle>(x[i][block].offset);
+    Multiply<8>(weights, 0, x, block, dots);
+    const __m512 scale = header.Scale(at);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dots[i]), scale);
+      sums[i] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(x[i][block].scale), sums[i]);
+    }
+    if constexpr (Header::kMinima) {
+      const __m512 minimum = header.Minimum(at);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        sums[i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x[i][block].scaled_sum), sums[i]);
+      }
+    }
+  }
+
+  template <int kRows>
+  static void AddBlock(const uint8_t* weights, const Header& header, int at,
+                       const QuantizedBlock* const (&x)[kRows], int block,
+                       __m512 (&sums)[kRows]) requires(Header::kHalves) {
+    __m512i dots[kRows];
+    __m512 scaled[kRows];
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) dots[i] = MiddleTimes<kMiddle>(x[i][block].first_offset);
+    Multiply<4>(weights, 0, x, block, dots);
+    const __m512 scale0 = header.Scale(2 * at);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      scaled[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(dots[i]), scale0);
+      dots[i] = MiddleTimes<kMiddle>(x[i][block].offset - x[i][block].first_offset);
+    }
+    Multiply<4>(weights, 4, x, block, dots);
+    const __m512 scale1 = header.Scale(2 * at + 1);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const QuantizedBlock& values = x[i][block];
+      scaled[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i]), scale1, scaled[i]);
+      if constexpr (Header::kMinima) {
+        const int32_t second_offset = values.offset - values.first_offset;
+        const __m512 sum0 = _mm512_set1_ps(static_cast<float>(-(values.first_offset >> 7)));
+        const __m512 sum1 = _mm512_set1_ps(static_cast<float>(-(second_offset >> 7)));
+        scaled[i] = _mm512_fnmadd_ps(header.Minimum(2 * at), sum0, scaled[i]);
+        scaled[i] = _mm512_fnmadd_ps(header.Minimum(2 * at + 1), sum1, scaled[i]);
+      }
+      sums[i] = _mm512_fmadd_ps(scaled[i], _mm512_set1_ps(values.scale), sums[i]);
+    }
   }
 
   template <int kRows>
@@ -264,16 +270,12 @@ struct Quantized {
     const uint8_t* weights = tile.weights;
     for (int first = 0; first < tile.depth; first += kLayout.group) {
       const Header header(weights);
+      if (pass.first == 0) Fetch<kLayout.header>(weights + pass.ahead);
       weights += kLayout.header;
       for (int block = first; block < first + kLayout.group && block < tile.depth; ++block) {
-        Prefetch(pass);
-        __m512i w[8];
-        Codes::Load(weights, w);
+        Prefetch<kLayout.codes>(pass, weights);
+        AddBlock(weights, header, block - first, x, block, sums);
         weights += kLayout.codes;
-#pragma GCC unroll 16
-        for (int i = 0; i < kRows; ++i) {
-          sums[i] = AddBlock(w, header, block - first, x[i][block], sums[i]);
-        }
       }
     }
     Finish(tile, pass.first, sums);
@@ -282,8 +284,10 @@ struct Quantized {
 
 template <TileKind kKind, class Codes, class Header, int kMiddle>
 inline void Gemm(const GemmTile& tile) {
-  using Instance = Quantized<kKind, Codes, Header, kMiddle>;
-  ForRows<Instance>(tile, Instance::kStepBytes);
+  constexpr TileLayout kLayout = kTileLayouts[static_cast<int>(kKind)];
+  const size_t groups = (tile.depth + kLayout.group - 1) / kLayout.group;
+  ForRows<Quantized<kKind, Codes, Header, kMiddle>>(
+      tile, groups * kLayout.header + static_cast<size_t>(tile.depth) * kLayout.codes);
 }
 
 }  // namespace

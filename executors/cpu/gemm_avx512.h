@@ -8,29 +8,37 @@
 
 namespace millrace::cpu::avx512 {
 
-static constexpr int kMaxRows = 8;      // tokens that share one pass over a tile
-static constexpr int kPrefetch = 3072;  // bytes ahead of the loads, in a tile's only pass
+static constexpr int kPrefetch = 6144;  // bytes ahead of the loads, in a tile's only pass
 
 static inline __m512 LoadHalves(const uint8_t* halves) {
   return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves)));
 }
 
-// Some rows of a tile, and what to fetch meanwhile: the loads never wait for memory then.
+// Some rows of a tile, and the weights to fetch meanwhile, so that loads never wait for memory.
 struct Pass {
   int first;
-  const uint8_t* ahead;
-  int lines;  // a step of depth
-  bool soon;  // needed so soon that it must be in the first-level cache
+  size_t ahead;  // bytes from the weights at hand to those to fetch
+  int every;     // fetches at one step of so many
+  int wait;      // steps until the next fetch
 };
 
-static inline void Prefetch(Pass& pass) {
-  for (int i = 0; i < pass.lines; ++i, pass.ahead += 64) {
-    if (pass.soon) {
-      _mm_prefetch(reinterpret_cast<const char*>(pass.ahead), _MM_HINT_T0);
-    } else {
-      _mm_prefetch(reinterpret_cast<const char*>(pass.ahead), _MM_HINT_T1);
-    }
+// Fetches into the second-level cache, which has room for far more lines on their way than the
+// first. Each line is asked for once: what asks again takes a place among them as well.
+template <int kBytes>
+static inline void Fetch(const uint8_t* from) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kBytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + i), _MM_HINT_T1);
   }
+}
+
+// Fetches what lies ahead of a step's weights, [kBytes], if it is the pass's turn.
+template <int kBytes>
+static inline void Prefetch(Pass& pass, const uint8_t* weights) {
+  if (pass.wait-- > 0) return;
+  pass.wait = pass.every - 1;
+  if (kBytes < 64 && reinterpret_cast<uintptr_t>(weights) % 64 != 0) return;
+  Fetch<kBytes>(weights + pass.ahead);
 }
 
 static inline const void* Row(const GemmTile& tile, int row) {
@@ -56,49 +64,26 @@ static inline void Finish(const GemmTile& tile, int first, const __m512 (&sums)[
   }
 }
 
-// Passes of up to kMaxRows rows over a tile, as equal as they can be: Instance::Run<rows>. One pass
+// Instance::Run<rows>, where 1 <= rows <= kMost.
+template <class Instance, int kMost>
+static inline void RunRows(const GemmTile& tile, Pass pass, int rows) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) return RunRows<Instance, kMost - 1>(tile, pass, rows);
+  }
+  Instance::template Run<kMost>(tile, pass);
+}
+
+// Passes of up to Instance::kMaxRows rows over a tile, as equal as they can be. One pass
 // fetches a little ahead of itself; several fetch the next tile among them, so that memory has no
 // burst at each tile's first.
 template <class Instance>
-static inline void ForRows(const GemmTile& tile, int step_bytes) {
-  int passes = (tile.rows + kMaxRows - 1) / kMaxRows;
-  Pass pass{.first = 0,
-            .ahead = tile.weights + kPrefetch,
-            .lines = (step_bytes + 63) / 64,
-            .soon = passes == 1};
-  if (passes > 1) {
-    pass.ahead = tile.weights + static_cast<size_t>(tile.depth) * step_bytes;
-    pass.lines = (pass.lines + passes - 1) / passes;
-  }
-  const size_t fetched = static_cast<size_t>(tile.depth) * pass.lines * 64;
-  for (; passes > 0; --passes, pass.ahead += fetched) {
+static inline void ForRows(const GemmTile& tile, size_t tile_bytes) {
+  int passes = (tile.rows + Instance::kMaxRows - 1) / Instance::kMaxRows;
+  const int every = passes;
+  Pass pass{.first = 0, .ahead = passes == 1 ? kPrefetch : tile_bytes, .every = every, .wait = 0};
+  for (; passes > 0; --passes, pass.wait = every - passes) {
     const int rows = (tile.rows - pass.first + passes - 1) / passes;
-    switch (rows) {
-      case 1:
-        Instance::template Run<1>(tile, pass);
-        break;
-      case 2:
-        Instance::template Run<2>(tile, pass);
-        break;
-      case 3:
-        Instance::template Run<3>(tile, pass);
-        break;
-      case 4:
-        Instance::template Run<4>(tile, pass);
-        break;
-      case 5:
-        Instance::template Run<5>(tile, pass);
-        break;
-      case 6:
-        Instance::template Run<6>(tile, pass);
-        break;
-      case 7:
-        Instance::template Run<7>(tile, pass);
-        break;
-      case 8:
-        Instance::template Run<8>(tile, pass);
-        break;
-    }
+    RunRows<Instance, Instance::kMaxRows>(tile, pass, rows);
     pass.first += rows;
   }
 }

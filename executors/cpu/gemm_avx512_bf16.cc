@@ -10,6 +10,7 @@ namespace {
 // Two columns a step: the instruction adds the first product, rounds, then the second's sum.
 struct Bf16 {
   static constexpr int kBytes = 64;
+  static constexpr int kMaxRows = 8;
 
   template <int kRows>
   static void Run(const GemmTile& tile, avx512::Pass pass) {
@@ -22,7 +23,7 @@ struct Bf16 {
     }
     const uint8_t* weights = tile.weights;
     for (int k = 0; k < tile.depth; ++k, weights += kBytes) {
-      avx512::Prefetch(pass);
+      avx512::Prefetch<kBytes>(pass, weights);
       const __m512bh w = (__m512bh)_mm512_load_si512(weights);
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
@@ -36,6 +37,8 @@ struct Bf16 {
 
 }  // namespace
 
-void GemmBf16(const GemmTile& tile) { avx512::ForRows<Bf16>(tile, Bf16::kBytes); }
+void GemmBf16(const GemmTile& tile) {
+  avx512::ForRows<Bf16>(tile, size_t{Bf16::kBytes} * tile.depth);
+}
 
 }  // namespace millrace::cpu::avx512_bf16

@@ -30,6 +30,8 @@ struct Bf16 {
 
 template <class Type>
 struct Float {
+  static constexpr int kMaxRows = 8;
+
   template <int kRows>
   static void Run(const GemmTile& tile, Pass pass) {
     const float* x[kRows];
@@ -40,7 +42,7 @@ struct Float {
     const uint8_t* weights = tile.weights;
     const int columns = tile.depth * Type::kColumns;
     for (int k = 0; k < columns; k += Type::kColumns, weights += Type::kBytes) {
-      Prefetch(pass);
+      Prefetch<Type::kBytes>(pass, weights);
       __m512 w[Type::kColumns];
       Type::Load(weights, w);
 #pragma GCC unroll 16
@@ -57,8 +59,10 @@ struct Float {
 
 }  // namespace
 
-void GemmF32(const GemmTile& tile) { ForRows<Float<F32>>(tile, F32::kBytes); }
-void GemmF16(const GemmTile& tile) { ForRows<Float<F16>>(tile, F16::kBytes); }
-void GemmBf16(const GemmTile& tile) { ForRows<Float<Bf16>>(tile, Bf16::kBytes); }
+void GemmF32(const GemmTile& tile) { ForRows<Float<F32>>(tile, size_t{F32::kBytes} * tile.depth); }
+void GemmF16(const GemmTile& tile) { ForRows<Float<F16>>(tile, size_t{F16::kBytes} * tile.depth); }
+void GemmBf16(const GemmTile& tile) {
+  ForRows<Float<Bf16>>(tile, size_t{Bf16::kBytes} * tile.depth);
+}
 
 }  // namespace millrace::cpu::avx512

@@ -93,19 +93,20 @@ Query CudaOps::RopeAppend(int32_t layer, const AttentionSpec& spec,
   query->q = TakeRows(sizeof(kernels::Bf16) * spec.num_heads * spec.head_size, tokens);
   const int64_t head_tokens = int64_t{tokens} * spec.head_size;
   const int64_t kv_bytes = 2 * (2 + c_.kv.element_bytes()) * spec.num_kv_heads * head_tokens;
-  Run("rope and append", {4 * spec.num_heads * head_tokens + kv_bytes}, [&] {
-    return kernels::LaunchRopeAppend({.qkv = in.product.values,
-                                      .tokens = tokens,
-                                      .heads = spec.num_heads,
-                                      .positions = c_.buffers->arrays.positions,
-                                      .slots = c_.buffers->arrays.slots,
-                                      .tables = c_.buffers->tables(),
-                                      .rope = rope,
-                                      .q = query->q.bf16(),
-                                      .pages = Pages(layer),
-                                      .norms_across_heads = across_heads},
-                                     stream_);
-  });
+  kernels::RopeAppendArgs args{.qkv = in.product.values,
+                               .tokens = tokens,
+                               .heads = spec.num_heads,
+                               .positions = c_.buffers->arrays.positions,
+                               .slots = c_.buffers->arrays.slots,
+                               .tables = c_.buffers->tables(),
+                               .rope = rope,
+                               .q = query->q.bf16(),
+                               .pages = Pages(layer),
+                               .norms_across_heads = across_heads};
+  CudaRows squares;
+  if (across_heads && divided()) squares = GatherSquares(*norms, args);
+  Run("rope and append", {4 * spec.num_heads * head_tokens + kv_bytes},
+      [&] { return kernels::LaunchRopeAppend(args, stream_); });
   return query;
 }
 

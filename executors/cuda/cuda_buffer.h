@@ -112,6 +112,14 @@ void CudaOps::Run(std::string_view op, std::initializer_list<int64_t> bytes, con
   }
 }
 
+template <typename Launch>
+void CudaOps::RunTogether(std::string_view op, std::initializer_list<int64_t> bytes,
+                          const Launch& launch) {
+  Meet();
+  Run(op, bytes, launch);
+  Meet();
+}
+
 template <typename Came, typename... Allowed>
 void CudaOps::Require(bool supported, std::string_view field, const Came& came,
                       const Allowed&... allowed) {

@@ -1,7 +1,9 @@
 #include "executors/cuda/cuda_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,22 +17,31 @@
 #include "executors/cuda/cuda_model.h"
 #include "executors/cuda/decode_graphs.h"
 #include "executors/cuda/ranges.h"
+#include "executors/cuda/rank_steps.h"
 #include "executors/cuda/read_rate.h"
 #include "executors/phase_timer.h"
 #include "executors/plan_checker.h"
+#include "executors/rank_threads.h"
 #include "executors/slot_results.h"
 #include "executors/step_worker.h"
-#include "kernels/attention/copy_blocks.h"
-#include "kernels/step/faults.h"
 
 namespace millrace::cuda {
 namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
 
+// Of several ranks the last one meets the first three.
 FaultPoint device_error("cuda.device_error");  // a kernel of the step traps
 FaultPoint hang("cuda.hang");                  // a kernel of the step never ends
+FaultPoint rank_stall("cuda.rank_stall");      // the rank launches nothing, and says nothing
 FaultPoint nan_row("cuda.nan_row");            // a row's logits become NaN
+
+// Ranks meet around each collective of a step that is no graph, some microseconds apart.
+constexpr int kManyLooks = 5000;
+// How long ranks may get no further while a model is loaded.
+constexpr std::chrono::minutes kLoadTimeout{10};
+// How long ranks that do not hang may take to see that a step has failed.
+constexpr std::chrono::seconds kGrace{1};
 
 // Rejects a plan that exceeds the sizes the step buffers were allocated for.
 absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
@@ -50,40 +61,35 @@ absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
   return absl::OkStatus();
 }
 
-// Returns whether every row decodes one token. Only such steps are captured as graphs.
-bool IsDecode(const StepPlan& plan) {
-  for (const StepRow& row : plan.rows) {
-    if (row.num_tokens != 1 || row.logits.size() != 1) return false;
-  }
-  return !plan.rows.empty();
-}
-
-// Runs steps on the GPU. All methods but the constructor run on the worker's thread.
+// Runs steps on the GPU, or on all ranks' GPUs. All methods but the constructor run on the worker's
+// thread, which launches a single rank's steps itself; several ranks each have a thread for that.
 class CudaStepRunner : public StepRunner {
  public:
-  CudaStepRunner(std::unique_ptr<CudaModel> model, DecodeGraphs graphs, Duration timeout)
-      : model_(std::move(model)),
-        graphs_(std::make_unique<DecodeGraphs>(std::move(graphs))),
-        timeout_(timeout),
-        packer_(model_->info.limits),
-        results_(model_->info.limits) {}
-
-  // Memory that a hung kernel may still use is leaked, since freeing it would wait for the kernel.
-  ~CudaStepRunner() override {
-    if (!hung_) return;
-    (void)model_.release();
-    (void)graphs_.release();
+  CudaStepRunner(std::deque<RankSteps> ranks, Duration timeout)
+      : ranks_(std::move(ranks)), timeout_(timeout), results_(model().info.limits) {
+    if (ranks_.size() > 1) {
+      threads_ =
+          std::make_unique<RankThreads>(static_cast<int>(ranks_.size()), timeout, kManyLooks);
+      for (RankSteps& rank : ranks_) rank.SetGroup(threads_->group());
+    }
   }
 
-  const CudaModel& model() const { return *model_; }
+  ~CudaStepRunner() override {
+    const bool stuck = threads_ != nullptr && !threads_->WaitIdle(kGrace);
+    if (stuck) (void)threads_.release();
+    if (!hung_ && !stuck) return;
+    for (RankSteps& rank : ranks_) rank.Leak();
+  }
+
+  const CudaModel& model(size_t rank = 0) const { return ranks_[rank].model(); }
+  size_t size() const { return ranks_.size(); }
 
   void Start(StepPlan plan) override {
-    StepLane& lane = model_->lanes[next_lane_++ % kMaxStepsInFlight];
+    const int lane = next_lane_++ % kMaxStepsInFlight;
     const StepId id = plan.id;
     Running running{.plan = std::move(plan),
-                    .lane = &lane,
+                    .lane = lane,
                     .started = Clock::Real().Now(),
-                    .tops = {},
                     .status = {},
                     .whole = LongRange("step", nvtx3::payload(id)),
                     .wait = std::nullopt};
@@ -94,7 +100,7 @@ class CudaStepRunner : public StepRunner {
 
   bool Done() override {
     const Running& oldest = running_.front();
-    return !oldest.status.ok() || oldest.lane->Done() || Hangs(oldest);
+    return !oldest.status.ok() || AllDone(oldest.lane) || AnyFailed(oldest.lane) || Hangs(oldest);
   }
 
   StepResult Finish() override {
@@ -102,28 +108,24 @@ class CudaStepRunner : public StepRunner {
     running_.pop_front();
     running.wait.reset();
     if (!running_.empty()) running_.front().started = Clock::Real().Now();
-    if (running.status.ok() && !running.lane->Done()) {
-      hung_ = true;
-      running.status = absl::UnavailableError(
-          StrCat("a step did not end in ", ToSeconds(timeout_), " s (--step-timeout)"));
-    }
-    if (running.status.ok()) running.status = running.lane->Failure();
+    if (running.status.ok()) running.status = Failure(running.lane);
     if (!running.status.ok()) {
+      // A rank that did not fail may wait for one that did.
+      hung_ = hung_ || !AllDone(running.lane) || ranks_.size() > 1;
       StepResult result;
       result.status = absl::UnavailableError(std::string(running.status.message()));
       return result;
     }
     const Range range("commit");
-    Collect(running);
+    ranks_[0].Collect(running.plan, running.lane, &sampled_);
     return results_.Make(running.plan, sampled_);
   }
 
  private:
   struct Running {
     StepPlan plan;
-    StepLane* lane;
+    int lane;
     SteadyTime started;
-    std::vector<std::optional<int32_t>> tops;  // by row: SamplingParams::top_logprobs
     absl::Status status;
     LongRange whole;
     std::optional<LongRange> wait;  // begins when the launch has ended
@@ -134,105 +136,61 @@ class CudaStepRunner : public StepRunner {
     return Clock::Real().Now() - running.started > timeout_;
   }
 
+  bool AllDone(int lane) const {
+    return std::all_of(ranks_.begin(), ranks_.end(),
+                       [lane](const RankSteps& rank) { return rank.Done(lane); });
+  }
+
+  // Of several ranks one may fail while the others still run.
+  bool AnyFailed(int lane) const {
+    return ranks_.size() > 1 &&
+           std::any_of(ranks_.begin(), ranks_.end(), [lane](const RankSteps& rank) {
+             return rank.Done(lane) && !rank.Failure(lane).ok();
+           });
+  }
+
+  // Returns how the step failed, OK for one that has ended on all ranks.
+  absl::Status Failure(int lane) const {
+    for (const RankSteps& rank : ranks_) {
+      if (rank.Done(lane)) MILLRACE_RETURN_IF_ERROR(rank.Failure(lane));
+    }
+    if (AllDone(lane)) return absl::OkStatus();
+    return absl::UnavailableError(
+        StrCat("a step did not end in ", ToSeconds(timeout_), " s (--step-timeout)"));
+  }
+
   absl::Status Launch(Running& running) {
-    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
     for (StepRow& row : running.plan.rows) {
       // The embedding kernel turns an invalid id into a row of NaN.
       if (!row.sampled_by.has_value() && nan_row.Fires()) {
         running.plan.tokens[row.tokens.begin] = -1;
       }
     }
-    const int rows = static_cast<int>(running.plan.rows.size());
-    const DecodeGraph* graph = IsDecode(running.plan) ? graphs_->Find(rows) : nullptr;
-    MILLRACE_ASSIGN_OR_RETURN(const PackedPlan packed,
-                              Upload(running, graph != nullptr ? graph->size : rows));
-    MILLRACE_RETURN_IF_ERROR(Compute(packed, graph));
-    if (device_error.Fires()) {
-      MILLRACE_RETURN_IF_ERROR(
-          ToStatus(kernels::LaunchTrap(model_->stream.get()), "the fault point"));
-    }
-    if (hang.Fires()) {
-      MILLRACE_RETURN_IF_ERROR(
-          ToStatus(kernels::LaunchHang(model_->stream.get()), "the fault point"));
-    }
-    const Range range("download");
-    return running.lane->Download(model_->buffers, packed.input.wanted, packed.tops,
-                                  model_->stream.get());
+    if (threads_ == nullptr) return LaunchRank(running, 0);
+    // The worker only asks for the ranks' events, which is not to open a GPU that has no rank.
+    MILLRACE_RETURN_IF_ERROR(UseDevice(model().device.index));
+    return threads_->Run(
+        [this, &running](int rank) { return LaunchRank(running, static_cast<size_t>(rank)); });
   }
 
-  // Uploads the plan as a step of `rows` rows: the plan's own, followed by padding rows.
-  absl::StatusOr<PackedPlan> Upload(Running& running, int rows) {
-    const Range range("upload");
-    StepLane& lane = *running.lane;
-    const PackedPlan packed =
-        packer_.Pack(running.plan, rows, lane.host_words(), lane.device_words());
-    for (const StepRow& row : running.plan.rows) {
-      running.tops.push_back(packer_.TopLogprobs(row.slot));
-    }
-    MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model_->buffers.arrays, model_->stream.get()));
-    if (packed.copies > 0) MILLRACE_RETURN_IF_ERROR(CopyBlocks(lane, packed.copies));
-    return packed;
+  absl::Status LaunchRank(const Running& running, size_t rank) {
+    RankSteps& steps = ranks_[rank];
+    const bool last = rank + 1 == ranks_.size();
+    if (last && rank > 0 && rank_stall.Fires()) return absl::OkStatus();
+    const StepFault fault = last && device_error.Fires() ? StepFault::kTrap
+                            : last && hang.Fires()       ? StepFault::kHang
+                                                         : StepFault::kNone;
+    return steps.Launch(running.plan, running.lane, /*fetches=*/rank == 0, fault);
   }
 
-  absl::Status Compute(const PackedPlan& packed, const DecodeGraph* graph) {
-    const Range range("launch");
-    if (graph != nullptr) {
-      return ToStatus(cudaGraphLaunch(graph->graph.get(), model_->stream.get()),
-                      "launching a graph");
-    }
-    if (packed.input.tokens == 0) return absl::OkStatus();
-    model_->model->Forward(*model_->ops, packed.input);
-    return model_->ops->TakeStatus();
-  }
-
-  absl::Status CopyBlocks(const StepLane& lane, int count) {
-    const KvArena& kv = model_->kv;
-    return ToStatus(
-        kernels::LaunchCopyBlocks({.arena = kv.data,
-                                   .layer_stride = kv.layer_bytes,
-                                   .block_stride = kv.block_bytes(),
-                                   .block_bytes = kv.block_bytes(),
-                                   .layers = kv.layers,
-                                   .pairs = reinterpret_cast<const int2*>(lane.device_words()),
-                                   .count = count},
-                                  model_->stream.get()),
-        "copying blocks");
-  }
-
-  void Collect(const Running& running) {
-    const StepLane& lane = *running.lane;
-    sampled_.resize(running.plan.logits.size());
-    int next = 0;
-    for (size_t r = 0; r < running.plan.rows.size(); ++r) {
-      const std::optional<int32_t> top = running.tops[r];
-      for (int32_t i = 0; i < running.plan.rows[r].logits.size(); ++i, ++next) {
-        const kernels::SampleResult& result = lane.Result(next);
-        Sampled& sampled = sampled_[next];
-        sampled.ok = result.ok != 0;
-        sampled.token = result.token;
-        sampled.top.clear();
-        sampled.logprob.reset();
-        sampled.rank = 0;
-        if (!top.has_value()) continue;
-        sampled.logprob = result.logprob;
-        sampled.rank = result.rank;
-        const int wanted = std::min(*top, model_->info.limits.vocab_size);
-        for (int t = 0; t < wanted; ++t) {
-          sampled.top.push_back({lane.Tops(next)[t].token, lane.Tops(next)[t].logprob});
-        }
-      }
-    }
-  }
-
-  std::unique_ptr<CudaModel> model_;
+  std::deque<RankSteps> ranks_;
   int next_lane_ = 0;
-  std::unique_ptr<DecodeGraphs> graphs_;
   const Duration timeout_;
   bool hung_ = false;
-  StepPacker packer_;
   SlotResults results_;
   std::deque<Running> running_;
   std::vector<Sampled> sampled_;
+  std::unique_ptr<RankThreads> threads_;
 };
 
 class CudaExecutor : public Executor {
@@ -262,21 +220,31 @@ class CudaExecutor : public Executor {
     return bytes;
   }
 
+  // Ranks have experts of their own, or each has a share of every expert, which it uses as the
+  // others do theirs.
   absl::StatusOr<std::vector<MixtureUse>> MixtureUses() const override {
-    const CudaModel& model = runner_->model();
-    std::vector<MixtureUse> uses = model.mixtures;
-    if (uses.empty()) return uses;
-    std::vector<unsigned long long> touched(uses.size());
-    MILLRACE_RETURN_IF_ERROR(
-        ToStatus(cudaMemcpy(touched.data(), model.ops->context().touched_experts,
-                            touched.size() * sizeof(touched[0]), cudaMemcpyDeviceToHost),
-                 "reading the use of experts"));
-    for (size_t i = 0; i < uses.size(); ++i) uses[i].touched = static_cast<int64_t>(touched[i]);
+    std::vector<MixtureUse> uses;
+    for (size_t rank = 0; rank < runner_->size(); ++rank) {
+      MILLRACE_ASSIGN_OR_RETURN(const std::vector<MixtureUse> of_rank, MixtureUsesOf(rank));
+      if (rank == 0) {
+        uses = of_rank;
+        continue;
+      }
+      for (size_t i = 0; i < uses.size(); ++i) {
+        if (info_.expert_parallel) {
+          uses[i].experts += of_rank[i].experts;
+          uses[i].touched += of_rank[i].touched;
+        } else {
+          uses[i].expert_bytes += of_rank[i].expert_bytes;
+        }
+      }
+    }
     return uses;
   }
 
   std::optional<double> MeasureReadRate() const override {
     const CudaModel& model = runner_->model();
+    if (!UseDevice(model.device.index).ok()) return std::nullopt;
     const DeviceMemory& weights = model.weights.memory;
     return cuda::MeasureReadRate(weights.bytes() > model.kv_memory.bytes() ? weights
                                                                            : model.kv_memory);
@@ -286,35 +254,97 @@ class CudaExecutor : public Executor {
   std::optional<StepResult> Wait() override { return worker_.Wait(); }
 
  private:
+  absl::StatusOr<std::vector<MixtureUse>> MixtureUsesOf(size_t rank) const {
+    const CudaModel& model = runner_->model(rank);
+    std::vector<MixtureUse> uses = model.mixtures;
+    if (uses.empty()) return uses;
+    std::vector<unsigned long long> touched(uses.size());
+    MILLRACE_RETURN_IF_ERROR(UseDevice(model.device.index));
+    MILLRACE_RETURN_IF_ERROR(
+        ToStatus(cudaMemcpy(touched.data(), model.ops->context().touched_experts,
+                            touched.size() * sizeof(touched[0]), cudaMemcpyDeviceToHost),
+                 "reading the use of experts"));
+    for (size_t i = 0; i < uses.size(); ++i) uses[i].touched = static_cast<int64_t>(touched[i]);
+    return uses;
+  }
+
   std::unique_ptr<CudaStepRunner> runner_;
   const ModelInfo info_;
   PlanChecker checker_;
   StepWorker worker_;  // last, since its thread uses the members above
 };
 
+// A rank's graphs, and the memory that they and the kernels' code take.
+struct Prepared {
+  DecodeGraphs graphs;
+  size_t graph_bytes = 0;
+  MemoryUse memory{};
+};
+
+// Loads every kernel that decode steps use and captures their graphs, on the calling thread. Waits
+// for no other rank.
+absl::Status Prepare(CudaModel& model, const CudaSpec& device, Prepared& prepared) {
+  MILLRACE_RETURN_IF_ERROR(UseDevice(model.device.index));
+  MILLRACE_ASSIGN_OR_RETURN(const MemoryUse before, ReadMemory());
+  MILLRACE_RETURN_IF_ERROR(RunPaddingStep(model, 1, model.info.limits.max_num_batched_tokens));
+  if (!device.enforce_eager) MILLRACE_RETURN_IF_ERROR(prepared.graphs.Capture(model));
+  MILLRACE_ASSIGN_OR_RETURN(prepared.memory, ReadMemory());
+  prepared.graph_bytes = before.free - std::min(before.free, prepared.memory.free);
+  return absl::OkStatus();
+}
+
+// Prepares all ranks, each on a thread of its own, and runs a first step that all of them take part
+// in. No rank waits for another's kernel before all are prepared, since loading a kernel,
+// instantiating a graph and allocating memory may wait for the device.
+absl::Status PrepareRanks(const std::vector<std::unique_ptr<CudaModel>>& models,
+                          const CudaSpec& device, std::vector<Prepared>& prepared) {
+  RankThreads threads(static_cast<int>(models.size()), kLoadTimeout);
+  MILLRACE_RETURN_IF_ERROR(threads.Run([&](int rank) -> absl::Status {
+    CudaModel& model = *models[rank];
+    MILLRACE_RETURN_IF_ERROR(Prepare(model, device, prepared[rank]));
+    return ToStatus(kernels::InitializeCommunicator(model.peers->communicator, model.stream.get()),
+                    "joining the ranks");
+  }));
+  MILLRACE_RETURN_IF_ERROR(threads.Run([&](int rank) -> absl::Status {
+    MILLRACE_RETURN_IF_ERROR(UseDevice(models[rank]->device.index));
+    return ToStatus(cudaDeviceSynchronize(), "joining the ranks");
+  }));
+  MILLRACE_RETURN_IF_ERROR(threads.Run([&](int rank) -> absl::Status {
+    MILLRACE_RETURN_IF_ERROR(UseDevice(models[rank]->device.index));
+    return RunJointStep(*models[rank], 1, threads.group());
+  }));
+  // A size has a graph on all ranks or on none.
+  std::vector<DecodeGraphs*> graphs;
+  for (Prepared& of_rank : prepared) graphs.push_back(&of_rank.graphs);
+  DecodeGraphs::KeepCommonSizes(graphs);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& model,
                                                            const CudaSpec& device) {
-  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CudaModel> loaded, LoadCudaModel(model, device));
+  MILLRACE_ASSIGN_OR_RETURN(auto models, LoadCudaRanks(model, device));
   PhaseTimer phases;
-  const StepLimits& limits = loaded->info.limits;
-  MILLRACE_ASSIGN_OR_RETURN(const MemoryUse before, ReadMemory());
-  MILLRACE_RETURN_IF_ERROR(RunPaddingStep(*loaded, 1, limits.max_num_batched_tokens));
-  phases.End("warm up");
-  DecodeGraphs graphs;
+  std::vector<Prepared> prepared(models.size());
+  MILLRACE_RETURN_IF_ERROR(models.size() == 1 ? Prepare(*models[0], device, prepared[0])
+                                              : PrepareRanks(models, device, prepared));
+  phases.End("warm up and capture graphs");
+  ModelInfo& info = models[0]->info;
+  const DecodeGraphs& graphs = prepared[0].graphs;
+  info.graphs = graphs.count();
+  info.graphs_failed = graphs.num_failed();
   if (!device.enforce_eager) {
-    MILLRACE_RETURN_IF_ERROR(graphs.Capture(*loaded));
     kLog.Info("captured ", graphs.count(), " CUDA graphs of decode steps");
-    loaded->info.graphs = graphs.count();
-    loaded->info.graphs_failed = graphs.num_failed();
   }
-  phases.End("capture graphs");
-  MILLRACE_ASSIGN_OR_RETURN(const MemoryUse after, ReadMemory());
-  LogMemory(*loaded, before.free - std::min(before.free, after.free), after);
-  for (LoadPhase& phase : phases.Take()) loaded->info.load_phases.push_back(std::move(phase));
+  for (LoadPhase& phase : phases.Take()) info.load_phases.push_back(std::move(phase));
+  std::deque<RankSteps> ranks;
+  for (size_t rank = 0; rank < models.size(); ++rank) {
+    LogMemory(*models[rank], prepared[rank].graph_bytes, prepared[rank].memory);
+    ranks.emplace_back(std::move(models[rank]), std::move(prepared[rank].graphs));
+  }
   return std::make_unique<CudaExecutor>(
-      std::make_unique<CudaStepRunner>(std::move(loaded), std::move(graphs), device.step_timeout));
+      std::make_unique<CudaStepRunner>(std::move(ranks), device.step_timeout));
 }
 
 }  // namespace millrace::cuda

@@ -11,6 +11,7 @@
 #include "executors/cpu/cpu_executor.h"
 #include "executors/cuda/cuda_test_util.h"
 #include "executors/cuda/family_refusals_test_util.h"
+#include "executors/cuda/family_twins_test_util.h"
 #include "executors/models/family_reference.h"
 #include "formats/open_model.h"
 #include "gmock/gmock.h"
@@ -21,50 +22,6 @@ namespace millrace::cuda {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Returns the tolerance in nats, slightly above the distance on an H200. The twins' weights are so
-// wide that BF16's rounding shows, more so with more layers (SmolLM3 has five) and where it sends a
-// token to other experts.
-double Tolerance(const std::string& twin) {
-  if (twin == "granite" || twin == "granitemoeshared") return 1.1;  // logits are doubled
-  if (twin == "smollm3" || twin == "mixtral") return 0.65;
-  for (const char* wider :
-       {"qwen2", "phi4_short", "qwen2moe_dense", "granitemoe", "gpt_oss_mxfp4"}) {
-    if (twin == wider) return 0.4;
-  }
-  return 0.32;
-}
-
-// Returns the twin with heads of 64, which the GPU's attention requires. It has four times as many
-// rotary pairs, so each of LongRoPE's factors is repeated four times.
-Json Widened(Json config) {
-  config["hidden_size"] = 256;
-  if (config.contains("head_dim") && config["head_dim"].is_number()) config["head_dim"] = 64;
-  return config;
-}
-
-Json WithFactorsOfFour(Json change) {
-  for (const char* name : {"short_factor", "long_factor"}) {
-    if (!change.contains("rope_scaling") || !change["rope_scaling"].is_object() ||
-        !change["rope_scaling"].contains(name)) {
-      continue;
-    }
-    Json factors = Json::array();
-    for (const Json& factor : change["rope_scaling"][name]) {
-      for (int i = 0; i < 4; ++i) factors.push_back(factor);
-    }
-    change["rope_scaling"][name] = factors;
-  }
-  return change;
-}
-
-// Returns the root mean square of the differences.
-double Distance(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double squares = 0;
-  for (size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::sqrt(squares / static_cast<double>(a.size()));
-}
 
 class CudaFamiliesTest : public TinyModelTest {
  protected:

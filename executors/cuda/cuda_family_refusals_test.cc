@@ -1,8 +1,12 @@
 // Tests, without a GPU, that the families which it does not run are refused by name.
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
+#include "base/status.h"
 #include "executors/cuda/cuda_model.h"
 #include "executors/cuda/family_refusals_test_util.h"
 #include "executors/models/model.h"
@@ -15,6 +19,42 @@ namespace millrace::cuda {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Places the weights of one rank and runs its steps without a device. Returns the bytes of its
+// weights.
+absl::StatusOr<size_t> DryRunOf(const OpenedModel& opened, RankSpec rank) {
+  CudaWeightPlacer placer(*opened.tensors, opened.config, {}, rank);
+  const int length = opened.config.context_length;
+  const StepLimits limits{.max_num_seqs = 8,
+                          .max_num_batched_tokens = 512,
+                          .max_model_len = length,
+                          .num_blocks = 0,
+                          .block_size = 16,
+                          .vocab_size = opened.config.vocab_size};
+  MILLRACE_ASSIGN_OR_RETURN(const auto model, LoadModel(opened.config, length, placer));
+  MILLRACE_RETURN_IF_ERROR(DryRun(*model, opened.config, limits, placer.Shapes()).status());
+  return placer.bytes();
+}
+
+// Expects that every number of ranks can run the model, divided by expert, too, where it has some.
+void ExpectRanksRun(const OpenedModel& opened) {
+  const auto has_experts = [](const LayerConfig& layer) {
+    return std::holds_alternative<ExpertsFeedForward>(layer.feed_forward);
+  };
+  const std::vector<LayerConfig>& layers = opened.config.layers;
+  const bool by_expert = std::any_of(layers.begin(), layers.end(), has_experts);
+  for (RankSpec rank{.rank = 0, .size = 2}; rank.size <= 8; ++rank.size) {
+    for (const bool expert_parallel : {false, true}) {
+      rank.expert_parallel = expert_parallel;
+      if (expert_parallel && !by_expert) continue;
+      for (rank.rank = 0; rank.rank < rank.size; ++rank.rank) {
+        const absl::StatusOr<size_t> bytes = DryRunOf(opened, rank);
+        EXPECT_TRUE(bytes.ok()) << "rank " << rank.rank << " of " << rank.size
+                                << (expert_parallel ? " by expert" : "") << ": " << bytes.status();
+      }
+    }
+  }
+}
 
 // The families that have what the GPU lacks are refused before any weight is read, and no other is.
 TEST(CudaFamilyRefusalsTest, NameWhatTheGpuLacks) {
@@ -34,21 +74,11 @@ TEST(CudaFamilyRefusalsTest, NameWhatTheGpuLacks) {
     WriteTwinFolder(twin, path);
     const auto opened = OpenModel(path);
     ASSERT_TRUE(opened.ok()) << opened.status();
-    CudaWeightPlacer placer(*opened->tensors, opened->config, {});
-    const int length = opened->config.context_length;
-    const StepLimits limits{.max_num_seqs = 8,
-                            .max_num_batched_tokens = 512,
-                            .max_model_len = length,
-                            .num_blocks = 0,
-                            .block_size = 16,
-                            .vocab_size = opened->config.vocab_size};
-    const auto model = LoadModel(opened->config, length, placer);
-    const absl::Status status =
-        model.ok() ? DryRun(**model, opened->config, limits, placer.Shapes()).status()
-                   : model.status();
+    const absl::Status status = DryRunOf(*opened, {}).status();
     const std::optional<std::string> refusal = RefusalOf(twin.name);
     if (!refusal.has_value()) {
       EXPECT_TRUE(status.ok()) << status;
+      ExpectRanksRun(*opened);
       continue;
     }
     ++refused;

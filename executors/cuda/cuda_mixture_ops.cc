@@ -33,8 +33,8 @@ GroupedGate GateOf(GateFunction function) {
 
 // The experts that are expected to have one of the tokens, if every expert is equally likely.
 double ExpectedExperts(const CudaLinear& linear, int tokens) {
-  const double experts = linear.grouped->groups;
-  return experts * (1 - std::pow(1 - linear.chosen / experts, tokens));
+  const double share = static_cast<double>(linear.chosen) / linear.all_experts;
+  return linear.grouped->groups * (1 - std::pow(1 - share, tokens));
 }
 
 // Returns the scaling of the rows that a grouped linear multiplies with tiles of so many rows. With
@@ -100,6 +100,7 @@ struct CudaOps::Routes {
   CudaRows memory;
   float* logits;  // [tokens, the router's rows]
   float* scores;  // [tokens, chosen]
+  int32_t* ids;   // [tokens, chosen]
   kernels::GroupedRows rows;
 };
 
@@ -115,8 +116,11 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
   // make, and for logits.
   const size_t chosen = spec.chosen;
   const size_t words = chosen * (3 + 2 * sizeof(kernels::GroupTile) / 4) + router.rows;
-  Routes routes{
-      .memory = TakeRows(words * 4, tokens), .logits = nullptr, .scores = nullptr, .rows = {}};
+  Routes routes{.memory = TakeRows(words * 4, tokens),
+                .logits = nullptr,
+                .scores = nullptr,
+                .ids = nullptr,
+                .rows = {}};
   const int64_t capacity = kernels::LinearCapacity(tokens);
   uint8_t* next = routes.memory.data();
   const auto take = [&](size_t bytes_of_token) {
@@ -131,12 +135,12 @@ CudaOps::Routes CudaOps::Route(const MixtureWeights& weights, const RouterConfig
       .pairs = pairs,
       .groups = experts.grouped->groups};
   routes.rows.order = reinterpret_cast<int32_t*>(take(chosen * 4));
-  auto* const ids = reinterpret_cast<int32_t*>(take(chosen * 4));
+  auto* const ids = routes.ids = reinterpret_cast<int32_t*>(take(chosen * 4));
   routes.scores = reinterpret_cast<float*>(take(chosen * 4));
   routes.logits = reinterpret_cast<float*>(take(router.rows * size_t{4}));
   const kernels::AssignArgs assign = {
       .ids = ids,
-      .first_expert = 0,
+      .first_expert = experts.first_expert,
       .rows = routes.rows,
       .touched = c_.touched_experts != nullptr ? c_.touched_experts + mixture_ : nullptr};
   const bool at_once = pairs <= kernels::kFewPairs;
@@ -276,12 +280,16 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
     }
     const int router_rows = c_.weights->Linear(weights.router).rows;
     const bool gate = weights.shared.has_value() && weights.shared->gated;
+    const bool partly = gate_up.grouped->groups < spec.router.experts;  // other ranks have some
     const kernels::CombineArgs combine = {
         .residual = Cast(residual).rows.floats(),
         .y = y.data(),
         .y_type = kernels::Type::kBf16,
         .y_stride = lowered.stride,
         .scores = routes.scores,
+        .ids = partly ? routes.ids : nullptr,
+        .first_expert = gate_up.first_expert,
+        .experts = gate_up.grouped->groups,
         .shared = shared.values,
         .shared_logits = gate ? routes.logits + spec.router.experts : nullptr,
         .shared_logit_stride = router_rows,
@@ -289,6 +297,7 @@ LinearInput CudaOps::Mixture(const MixtureWeights& weights, const MixtureSpec& s
         .tokens = tokens,
         .slots = chosen,
         .width = down.rows};
+    if (divided()) return AddMixture(combine, addend, residual, norm, consumers);
     // The norm's kernel combines, too.
     if (norm.has_value()) return AddNorm(*norm, residual, {.mixture = &combine}, consumers);
     Run("combine", {BytesOf(lowered, pairs) + int64_t{8} * tokens * down.rows},

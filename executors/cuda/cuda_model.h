@@ -19,7 +19,8 @@
 
 namespace millrace::cuda {
 
-// Pinned in memory: the parts point to one another. Members are destroyed from the last up.
+// A model, or one rank's part of it. Pinned in memory: the parts point to one another. Members are
+// destroyed from the last up.
 struct CudaModel {
   DeviceInfo device;
   Stream stream;
@@ -33,13 +34,17 @@ struct CudaModel {
   DeviceMemory routing;  // of mixtures: touched experts, counters, and offsets of groups
   DeviceMemory attention;
   StepBuffers buffers;
+  // With several ranks: memory that the others write, what a collective reports, and the ranks.
+  PeerMemory mailbox;
+  PinnedMemory failure;
+  std::unique_ptr<RankPeers> peers;
   std::array<StepLane, kMaxStepsInFlight> lanes;
   DeviceMemory activation_memory;
   DeviceMemory kv_memory;
   KvArena kv;
   std::unique_ptr<CudaOps> ops;
   std::vector<MixtureUse> mixtures;  // untouched
-  ModelInfo info;
+  ModelInfo info;  // rank 0's describes all ranks together; the others' have limits and kv alone
 };
 
 // Calls every op of `model` in its largest steps, on `shapes`, the weights of a CudaWeightPlacer
@@ -49,7 +54,13 @@ struct CudaModel {
 absl::StatusOr<size_t> DryRun(const Model& model, const ModelConfig& config,
                               const StepLimits& limits, const CudaWeights& shapes);
 
-// Errors name the file or the setting. The device becomes the calling thread's.
+// Loads the ranks of a model, device.tensor_parallel_size of them, which point to one another: they
+// are destroyed together, when none of them runs. Errors name the file or the setting. The last
+// rank's device becomes the calling thread's.
+absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const ModelSpec& model,
+                                                                      const CudaSpec& device);
+
+// Loads a model of one rank.
 absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,
                                                          const CudaSpec& device);
 

@@ -176,17 +176,22 @@ Residual CudaOps::Embed(EmbeddingId table, float factor) {
   const int tokens = step_->tokens;
   auto out = std::make_unique<CudaResidual>();
   out->rows = TakeRows(sizeof(float) * embedding.width, tokens);
-  Run("embed", {int64_t{tokens} * embedding.width * 6}, [&] {
-    return kernels::LaunchEmbed({.ids = c_.buffers->arrays.tokens,
-                                 .table = embedding.table,
-                                 .table_stride = embedding.stride,
-                                 .vocab = embedding.vocab,
-                                 .tokens = tokens,
-                                 .width = embedding.width,
-                                 .residual = out->rows.floats(),
-                                 .factor = factor},
-                                stream_);
-  });
+  kernels::EmbedArgs args{.ids = c_.buffers->arrays.tokens,
+                          .table = embedding.table,
+                          .table_stride = embedding.stride,
+                          .vocab = embedding.vocab,
+                          .tokens = tokens,
+                          .width = embedding.width,
+                          .residual = out->rows.floats(),
+                          .factor = factor};
+  if (c_.peers != nullptr) {
+    args.part_rows = embedding.rows;
+    for (size_t rank = 0; rank < c_.peers->weights.size(); ++rank) {
+      args.parts[rank] = c_.peers->weights[rank]->Embedding(table).table;
+    }
+  }
+  Run("embed", {int64_t{tokens} * embedding.width * 6},
+      [&] { return kernels::LaunchEmbed(args, stream_); });
   return out;
 }
 
@@ -200,10 +205,11 @@ void CudaOps::CheckHiddenSize(int size) {
           kMaxHiddenSize);
 }
 
-void CudaOps::AddDelta(const CudaDelta& delta, std::optional<NormId> norm_id, int width,
+void CudaOps::AddDelta(const CudaDelta& added, std::optional<NormId> norm_id, int width,
                        const Residual& residual) {
   CheckHiddenSize(width);
   const CudaRows& sum = Cast(residual).rows;
+  const CudaDelta delta = SumRanks(added, sum.tokens(), width);
   const CudaNorm norm = norm_id.has_value() ? c_.weights->Norm(*norm_id) : CudaNorm{};
   Run("addition", {10 * int64_t{sum.tokens()} * width}, [&] {
     return kernels::LaunchAddDelta({.residual = sum.floats(),
@@ -225,25 +231,29 @@ LinearInput CudaOps::AddNorm(NormId norm_id, const Residual& residual, const Cud
   const CudaNorm& norm = c_.weights->Norm(norm_id);
   CheckHiddenSize(norm.size);
   const int64_t elements = int64_t{sum.tokens()} * norm.size;
-  CudaDelta added = delta;
+  const bool reduces = ReducesInNorm(delta, sum.tokens(), norm.size);
+  CudaDelta added = reduces ? delta : SumRanks(delta, sum.tokens(), norm.size);
   for (const CudaInputForm& out : input->forms) {
     const int64_t element_bytes = added.product.data != nullptr ? 10
                                   : added.mixture != nullptr    ? 8
                                                              : 4;  // with what is added and stored
-    Run("norm", {element_bytes * elements + 4 * norm.size + BytesOf(out.values, sum.tokens())},
-        [&] {
-          return kernels::LaunchRmsNorm({.residual = sum.floats(),
-                                         .delta = added.product,
-                                         .weight = norm.weight,
-                                         .epsilon = norm.epsilon,
-                                         .tokens = sum.tokens(),
-                                         .width = norm.size,
-                                         .out = out.values,
-                                         .delta_factor = added.factor,
-                                         .delta_bias = added.bias,
-                                         .mixture = added.mixture},
-                                        stream_);
-        });
+    const int64_t bytes =
+        element_bytes * elements + 4 * norm.size + BytesOf(out.values, sum.tokens());
+    const kernels::RmsNormArgs args = {.residual = sum.floats(),
+                                       .delta = added.product,
+                                       .weight = norm.weight,
+                                       .epsilon = norm.epsilon,
+                                       .tokens = sum.tokens(),
+                                       .width = norm.size,
+                                       .out = out.values,
+                                       .delta_factor = added.factor,
+                                       .delta_bias = added.bias,
+                                       .mixture = added.mixture};
+    if (added.sum != nullptr) {
+      RunTogether("all-reduce and norm", {bytes}, [&] { return LaunchReduceNorm(args); });
+    } else {
+      Run("norm", {bytes}, [&] { return kernels::LaunchRmsNorm(args, stream_); });
+    }
     added = {};  // by the first form's kernel
   }
   return input;
@@ -284,14 +294,17 @@ LinearInput CudaOps::RowLinear(LinearId weight, LinearInput x, const Addend& add
                                Consumers consumers) {
   const CudaLinear& linear = c_.weights->Linear(weight);
   CudaProduct product = Multiply(linear, x);
-  const CudaDelta delta = {.product = product.values, .bias = linear.bias, .factor = addend.factor};
+  const CudaDelta delta = {.product = product.values,
+                           .bias = linear.bias,
+                           .factor = addend.factor,
+                           .sum = divided() ? product.rows.bf16() : nullptr};
   if (addend.norm.has_value() || !norm_id.has_value()) {
     AddDelta(delta, addend.norm, linear.rows, residual);
     return Norm(norm_id, residual, consumers);
   }
   const int tokens = product.rows.tokens();
-  // A fused prologue knows neither factor nor bias.
-  if (delta.factor != 1 || delta.bias != nullptr || !MakesInput(consumers, tokens)) {
+  // A fused prologue knows neither factor nor bias, nor other ranks.
+  if (divided() || delta.factor != 1 || delta.bias != nullptr || !MakesInput(consumers, tokens)) {
     return AddNorm(*norm_id, residual, delta, consumers);
   }
   const CudaNorm& norm = c_.weights->Norm(*norm_id);
@@ -376,10 +389,11 @@ void CudaOps::Sample(const Logits& logits) {
   for (const CudaInputForm& piece : static_cast<const CudaLogits&>(*logits).pieces) {
     const int rows = piece.rows.tokens();
     kernels::LinearArgs args = ArgsOf(head, piece);
-    args.output = buffers.logits;
-    args.output_stride = buffers.logits_stride;
+    args.output = divided() ? buffers.logit_share : buffers.logits;
+    args.output_stride = divided() ? head.weight.rows : buffers.logits_stride;
     args.capacity = std::min<int64_t>(args.capacity, buffers.max_logit_rows);
     Multiply(args, sizeof(float) * rows * head.weight.rows);
+    if (divided()) GatherLogits(head, rows);
     // The first of its kernels reads the logits, and writes them where a factor or a cap changes
     // them; the second reads what the first one says.
     const int64_t logit_bytes = logits->spec == LogitSpec{} ? 4 : 8;

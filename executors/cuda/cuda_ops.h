@@ -18,9 +18,13 @@
 #include "executors/decoder_ops.h"
 #include "executors/executor.h"
 #include "executors/models/model.h"
+#include "executors/rank_group.h"
 #include "kernels/attention/paged_attention.h"
+#include "kernels/attention/rope_append.h"
+#include "kernels/collective/communicator.h"
 #include "kernels/gemm/linear.h"
 #include "kernels/moe/combine.h"
+#include "kernels/norm/rms_norm.h"
 #include "kernels/types.h"
 
 namespace millrace::cuda {
@@ -41,10 +45,25 @@ struct KvArena {
   int64_t block_bytes() const { return block_elements * element_bytes(); }
 };
 
+// The ranks that divide the model's weights, as one of them sees them.
+struct RankPeers {
+  kernels::Communicator communicator;
+  std::vector<const CudaWeights*> weights;  // by rank; this rank's device can read all of them
+  // Whether this rank plays the others, too. Then it adds by one-shot alone: in two-shot a rank's
+  // part of a row may be shorter than another's, which it cannot play.
+  bool alone = false;
+  // Where the ranks' threads meet before and behind each collective, while they launch kernel by
+  // kernel; null in captures. Launching a kernel for the first time may load it, which waits for
+  // the device and keeps other threads from launching: no rank may wait on the device then for a
+  // collective that a peer has yet to launch.
+  RankGroup* group = nullptr;
+};
+
 // The state that is made for a model once; all of it outlives the ops.
 struct CudaOpsContext {
   const CudaWeights* weights;
   const StepBuffers* buffers;
+  const RankPeers* peers = nullptr;  // null with one rank, and in dry runs
   KvArena kv;
   int vocab_size;
   const float2* rotations;
@@ -94,6 +113,9 @@ struct CudaDelta {
   const float* bias = nullptr;
   float factor = 1;
   const kernels::CombineArgs* mixture = nullptr;  // in place of a product, its factor included
+  // Set where ranks divide the product, which is then a partial sum: memory for the sum over the
+  // ranks, in rows as the product's. It may be the product's own.
+  kernels::Bf16* sum = nullptr;
 };
 
 // Returns the scaling of the input that an op makes for the linear. Experts with scales of blocks
@@ -198,6 +220,28 @@ class CudaOps : public DecoderOps {
   // Adds delta to the residual, [tokens, width]; its product is normed first if there is a norm.
   void AddDelta(const CudaDelta& delta, std::optional<NormId> norm, int width,
                 const Residual& residual);
+  // Adds delta, a mixture's partial sums included, to the residual of the ranks.
+  LinearInput AddMixture(const kernels::CombineArgs& combine, const Addend& addend,
+                         Residual& residual, std::optional<NormId> norm, Consumers consumers);
+
+  // Whether ranks divide the weights (cuda_rank_ops.cc).
+  bool divided() const { return c_.weights->rank.size > 1; }
+  // Runs a collective of all ranks.
+  template <typename Launch>
+  void RunTogether(std::string_view op, std::initializer_list<int64_t> bytes, const Launch& launch);
+  // Waits for the other ranks' threads where they meet.
+  void Meet();
+  // Returns delta with the sum over the ranks for its partial sums, if ranks divide them.
+  CudaDelta SumRanks(const CudaDelta& delta, int tokens, int width);
+  // Returns whether one launch adds the ranks' parts of delta and norms the residual.
+  bool ReducesInNorm(const CudaDelta& delta, int tokens, int width) const;
+  // Launches the sum over the ranks with the norm behind it.
+  cudaError_t LaunchReduceNorm(const kernels::RmsNormArgs& args);
+  // Gives `args` the sums of squares of all ranks' heads, and returns their memory.
+  CudaRows GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs& args);
+  // Puts the ranks' logits of `rows` rows side by side.
+  void GatherLogits(const CudaLinear& head, int rows);
+
   void CheckHiddenSize(int size);
   void CheckAttention(const AttentionSpec& spec);
   // `bytes`: of each kernel that `launch` launches.

@@ -89,7 +89,36 @@ absl::StatusOr<DecodeGraph> CaptureOne(CudaModel& model, int size) {
 
 }  // namespace
 
-absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens) {
+namespace {
+
+// Lets a rank play all others for its lifetime: what it sends to a peer arrives in its own memory,
+// as if the peer had sent it.
+class Alone {
+ public:
+  explicit Alone(CudaModel& model) : peers_(model.peers.get()) {
+    if (peers_ == nullptr) return;
+    kernels::Communicator& c = peers_->communicator;
+    joined_ = c;
+    uint8_t* const own = static_cast<uint8_t*>(c.memory[c.rank]);
+    for (int peer = 0; peer < c.ranks; ++peer) {
+      c.memory[peer] = own + (peer - c.rank) * c.slot_bytes;
+    }
+    peers_->alone = true;
+  }
+  ~Alone() {
+    if (peers_ == nullptr) return;
+    peers_->communicator = joined_;
+    peers_->alone = false;
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+
+ private:
+  RankPeers* peers_;
+  kernels::Communicator joined_{};
+};
+
+absl::Status RunStep(CudaModel& model, int rows, int max_row_tokens) {
   const StepLane& lane = model.lanes[0];
   cudaStream_t const stream = model.stream.get();
   StepPacker packer(model.info.limits);
@@ -99,6 +128,34 @@ absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens) {
   model.model->Forward(*model.ops, packed.input);
   MILLRACE_RETURN_IF_ERROR(model.ops->TakeStatus());
   return ToStatus(cudaStreamSynchronize(stream), "a first step");
+}
+
+}  // namespace
+
+absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens) {
+  const Alone alone(model);
+  return RunStep(model, rows, max_row_tokens);
+}
+
+absl::Status RunJointStep(CudaModel& model, int rows, RankGroup& group) {
+  model.peers->group = &group;
+  absl::Status status = RunStep(model, rows, 1);
+  model.peers->group = nullptr;
+  return status;
+}
+
+void DecodeGraphs::KeepCommonSizes(absl::Span<DecodeGraphs* const> ranks) {
+  const auto has = [](const DecodeGraphs& graphs, int size) {
+    return std::any_of(graphs.graphs_.begin(), graphs.graphs_.end(),
+                       [size](const DecodeGraph& graph) { return graph.size == size; });
+  };
+  for (DecodeGraphs* const of_rank : ranks) {
+    for (DecodeGraphs* const other : ranks) {
+      const size_t removed = std::erase_if(
+          other->graphs_, [&](const DecodeGraph& graph) { return !has(*of_rank, graph.size); });
+      other->num_failed_ += static_cast<int>(removed);
+    }
+  }
 }
 
 absl::Status DecodeGraphs::Capture(CudaModel& model) {

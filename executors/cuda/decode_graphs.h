@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "executors/cuda/cuda_model.h"
 
 namespace millrace::cuda {
@@ -22,14 +23,21 @@ struct DecodeGraph {
 
 // Runs a step of `rows` padding rows of one token each and waits for it. This loads kernels, which
 // happens at their first launch and must delay neither a capture nor a client. The kernels are
-// those for rows of up to `max_row_tokens`.
+// those for rows of up to `max_row_tokens`. A rank plays the others itself, so that it waits for
+// none.
 absl::Status RunPaddingStep(CudaModel& model, int rows, int max_row_tokens);
+
+// Runs such a step together with all ranks, each of which calls this on a thread of the group.
+absl::Status RunJointStep(CudaModel& model, int rows, RankGroup& group);
 
 class DecodeGraphs {
  public:
   // Captures graphs for 1, 2, 4, 8, 16, 24, ..., max_num_seqs rows. A size whose capture fails is
   // left out, with a warning. Returns an error only if the device fails.
   absl::Status Capture(CudaModel& model);
+
+  // Leaves out the sizes that one of the ranks has no graph of, since all ranks run the same graph.
+  static void KeepCommonSizes(absl::Span<DecodeGraphs* const> ranks);
 
   // Returns the smallest graph for at least `rows` rows, or nullptr if the step must run eagerly.
   const DecodeGraph* Find(int rows) const;

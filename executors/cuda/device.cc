@@ -63,20 +63,29 @@ absl::StatusOr<MemoryUse> ReadMemory() {
   return memory;
 }
 
-absl::StatusOr<DeviceInfo> OpenDevice() {
+absl::Status UseDevice(int index) {
+  return ToStatus(cudaSetDevice(index), StrCat("choosing GPU ", index));
+}
+
+absl::StatusOr<DeviceInfo> OpenDevice(int index) {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
     return absl::UnavailableError(
         StrCat("device: cuda needs a GPU and its driver; CUDA error: ",
                error == cudaSuccess ? "there is no device" : cudaGetErrorString(error)));
   }
-  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
+  if (index >= count) {
+    return absl::InvalidArgumentError(StrCat("GPU ", index, " is needed, but there are ", count,
+                                             " (--devices, --tensor-parallel-size)"));
+  }
+  MILLRACE_RETURN_IF_ERROR(UseDevice(index));
   if (!kernels::MayRun(kernels::Kernel::kEmbed)) {
     return absl::UnavailableError("device: cuda needs a GPU of compute capability 8.0 or later");
   }
   cudaDeviceProp properties;
-  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, 0), "asking GPU 0"));
-  return DeviceInfo{.name = properties.name};
+  MILLRACE_RETURN_IF_ERROR(
+      ToStatus(cudaGetDeviceProperties(&properties, index), StrCat("asking GPU ", index)));
+  return DeviceInfo{.index = index, .name = properties.name};
 }
 
 }  // namespace millrace::cuda

@@ -82,6 +82,7 @@ absl::StatusOr<Stream> MakeStream();  // does not synchronize with the default s
 absl::StatusOr<Event> MakeEvent();    // without timing
 
 struct DeviceInfo {
+  int index = 0;  // as CUDA numbers it
   std::string name;
 };
 
@@ -92,9 +93,12 @@ struct MemoryUse {
 };
 absl::StatusOr<MemoryUse> ReadMemory();
 
-// Makes device 0 the current one of this thread. Returns UNAVAILABLE with the reason if there is
-// none.
-absl::StatusOr<DeviceInfo> OpenDevice();
+// Makes a device the current one of this thread.
+absl::Status UseDevice(int index);
+
+// Makes device `index` the current one of this thread. Returns UNAVAILABLE with the reason if there
+// is none.
+absl::StatusOr<DeviceInfo> OpenDevice(int index);
 
 }  // namespace millrace::cuda
 

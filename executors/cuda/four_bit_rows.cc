@@ -53,7 +53,7 @@ int64_t FourBitStagingBytes(int64_t rows, int64_t stride) {
 
 cudaError_t TileBlocks(const FourBitRows& to, const void* source, kernels::StoredType stored,
                        uint8_t* staging, cudaStream_t stream) {
-  const int64_t columns = to.matrix->columns;
+  const int64_t columns = to.matrix->column_share.count;
   const Staging parts(staging, to.rows, columns);
   const bool affine = to.matrix->four_bit->type == kernels::FourBitType::kInt4Affine;
   const cudaError_t error = kernels::LaunchSplitBlocks({.source = source,

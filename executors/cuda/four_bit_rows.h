@@ -27,7 +27,8 @@ struct FourBitRows {
 // Returns the bytes of staging memory that the functions below take for so many rows.
 int64_t FourBitStagingBytes(int64_t rows, int64_t stride);
 
-// Makes the tiles of a file's dense rows [rows, columns] in a type that FourBitFormatOf knows.
+// Makes the tiles of a file's dense rows [rows, the rank's columns] in a type that FourBitFormatOf
+// knows.
 cudaError_t TileBlocks(const FourBitRows& to, const void* source, kernels::StoredType stored,
                        uint8_t* staging, cudaStream_t stream);
 

@@ -89,6 +89,7 @@ class ShapesPlacer : public DecoderPlacer {
   LinearId Grouped(LinearId id, const Share& experts) {
     CudaLinear& linear = weights.linears[static_cast<size_t>(id)];
     linear.chosen = 2;
+    linear.all_experts = static_cast<int>(experts.total);
     linear.grouped = {.data = nullptr,
                       .type = linear.weight.type,
                       .scaling = linear.weight.scaling,

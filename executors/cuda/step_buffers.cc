@@ -42,7 +42,8 @@ class Layout {
   size_t bytes_ = 0;
 };
 
-size_t LayOut(const StepLimits& limits, uint8_t* base, StepBuffers* b, int32_t** counts) {
+size_t LayOut(const StepLimits& limits, int64_t logits_share, uint8_t* base, StepBuffers* b,
+              int32_t** counts) {
   Layout layout(base);
   const size_t rows = limits.max_num_seqs;
   const size_t slots = rows + 1;
@@ -65,6 +66,9 @@ size_t LayOut(const StepLimits& limits, uint8_t* base, StepBuffers* b, int32_t**
   layout.Place(counts, b->max_logit_rows + 1);
   layout.Place(&b->logits, logits);
   layout.Place(&b->adjusted, logits);
+  if (logits_share > 0) {
+    layout.Place(&b->logit_share, static_cast<size_t>(b->max_logit_rows) * logits_share);
+  }
   layout.Place(&workspace, kernels::SampleWorkspaceBytes(b->max_logit_rows, limits.vocab_size));
   layout.Place(&b->results, tokens);
   layout.Place(&b->tops, tokens * kernels::kMaxSampledTop);
@@ -130,20 +134,22 @@ int StepBuffers::MaxLogitRows(const StepLimits& limits) {
       kernels::PaddedTokens(std::min(kMaxLogitRows, std::max(limits.max_num_seqs, 64))));
 }
 
-size_t StepBuffers::Bytes(const StepLimits& limits, int64_t logits_stride) {
+size_t StepBuffers::Bytes(const StepLimits& limits, int64_t logits_stride, int64_t logits_share) {
   StepBuffers b = WithSizes(limits, logits_stride);
   int32_t* counts = nullptr;
-  return LayOut(limits, nullptr, &b, &counts);
+  return LayOut(limits, logits_share, nullptr, &b, &counts);
 }
 
-absl::StatusOr<StepBuffers> StepBuffers::Make(const StepLimits& limits, int64_t logits_stride) {
+absl::StatusOr<StepBuffers> StepBuffers::Make(const StepLimits& limits, int64_t logits_stride,
+                                              int64_t logits_share) {
   StepBuffers b = WithSizes(limits, logits_stride);
   int32_t* counts = nullptr;
   MILLRACE_ASSIGN_OR_RETURN(
-      b.memory, DeviceMemory::Allocate(LayOut(limits, nullptr, &b, &counts), "logits and steps"));
+      b.memory, DeviceMemory::Allocate(LayOut(limits, logits_share, nullptr, &b, &counts),
+                                       "logits and steps"));
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaMemset(b.memory.data(), 0, b.memory.bytes()), "preparing steps"));
-  LayOut(limits, b.memory.data(), &b, &counts);
+  LayOut(limits, logits_share, b.memory.data(), &b, &counts);
   b.arrays.last_tokens = b.last_tokens;
   b.counts = counts;
 

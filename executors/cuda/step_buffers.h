@@ -39,9 +39,11 @@ inline const CudaStepInput& Cast(const StepInput& input) {
 // that pad a graph's batch name.
 struct StepBuffers {
   // Allocates and initializes the buffers. Ignores limits.num_blocks.
-  static absl::StatusOr<StepBuffers> Make(const StepLimits& limits, int64_t logits_stride);
+  // `logits_share`: the logits of a row that a rank computes, 0 with one rank.
+  static absl::StatusOr<StepBuffers> Make(const StepLimits& limits, int64_t logits_stride,
+                                          int64_t logits_share = 0);
   // Returns the bytes that Make allocates.
-  static size_t Bytes(const StepLimits& limits, int64_t logits_stride);
+  static size_t Bytes(const StepLimits& limits, int64_t logits_stride, int64_t logits_share = 0);
   // Returns how many rows of logits there is memory for.
   static int MaxLogitRows(const StepLimits& limits);
 
@@ -56,6 +58,7 @@ struct StepBuffers {
   const int32_t* counts = nullptr;  // counts[i] is i, [0, max_logit_rows]
   float* logits = nullptr;          // [max_logit_rows][logits_stride]
   float* adjusted = nullptr;        // the same
+  float* logit_share = nullptr;     // [max_logit_rows][the rank's], with several ranks
   int64_t logits_stride = 0;
   int max_logit_rows = 0;
   void* sample_workspace = nullptr;

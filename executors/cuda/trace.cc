@@ -116,6 +116,7 @@ class Recorder {
     if (recording_) return absl::FailedPreconditionError("trace: one is running already");
     recording_ = true;
     operations_.clear();
+    kernel_place_.reset();
     dropped_ = 0;
     lock.unlock();
     for (const CUpti_ActivityKind kind : kKinds) {
@@ -134,7 +135,7 @@ class Recorder {
     for (const CUpti_ActivityKind kind : kKinds) cupti_->disable(kind);
     std::lock_guard lock(mutex_);
     recording_ = false;
-    std::vector<DeviceOperation> operations = std::exchange(operations_, {});
+    std::vector<DeviceOperation> operations = TakeOperations();
     MILLRACE_RETURN_IF_ERROR(Check(flushed, "cuptiActivityFlushAll"));
     if (dropped_ > 0) {
       return absl::ResourceExhaustedError(absl::StrCat("trace: CUPTI lost ", dropped_, " records"));
@@ -146,6 +147,20 @@ class Recorder {
   }
 
  private:
+  using Place = std::pair<uint32_t, uint32_t>;  // a device and a stream of it
+
+  // Returns the operations of the first device's first stream. Ranks have a stream each and do the
+  // same, so one of them shows what a step takes.
+  std::vector<DeviceOperation> TakeOperations() {
+    std::vector<DeviceOperation> taken;
+    for (auto& [place, operation] : std::exchange(operations_, {})) {
+      if (!kernel_place_.has_value() || place == *kernel_place_) {
+        taken.push_back(std::move(operation));
+      }
+    }
+    return taken;
+  }
+
   absl::Status RegisterOnce() {
     if (registered_) return absl::OkStatus();
     MILLRACE_RETURN_IF_ERROR(Check(cupti_->register_callbacks(RequestBuffer, TakeBuffer),
@@ -189,17 +204,20 @@ class Recorder {
     switch (record.kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
         const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel10&>(record);
-        AddOperation(KernelName(kernel.name), kernel.start, kernel.end);
+        const Place place(kernel.deviceId, kernel.streamId);
+        if (!kernel_place_.has_value() || place < *kernel_place_) kernel_place_ = place;
+        AddOperation(place, KernelName(kernel.name), kernel.start, kernel.end);
         break;
       }
       case CUPTI_ACTIVITY_KIND_MEMCPY: {
         const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpy6&>(record);
-        AddOperation(MemcpyName(copy.copyKind), copy.start, copy.end);
+        AddOperation({copy.deviceId, copy.streamId}, MemcpyName(copy.copyKind), copy.start,
+                     copy.end);
         break;
       }
       case CUPTI_ACTIVITY_KIND_MEMSET: {
         const auto& set = reinterpret_cast<const CUpti_ActivityMemset4&>(record);
-        AddOperation("memset", set.start, set.end);
+        AddOperation({set.deviceId, set.streamId}, "memset", set.start, set.end);
         break;
       }
       default:
@@ -208,10 +226,10 @@ class Recorder {
   }
 
   // A record without an end was still running when the buffers were flushed.
-  void AddOperation(std::string name, uint64_t begin_ns, uint64_t end_ns) {
+  void AddOperation(const Place& place, std::string name, uint64_t begin_ns, uint64_t end_ns) {
     if (end_ns == 0 || end_ns < begin_ns) return;
     operations_.push_back(
-        {std::move(name), static_cast<int64_t>(begin_ns), static_cast<int64_t>(end_ns)});
+        {place, {std::move(name), static_cast<int64_t>(begin_ns), static_cast<int64_t>(end_ns)}});
   }
 
   const std::string& KernelName(const char* mangled) {
@@ -226,7 +244,8 @@ class Recorder {
   bool registered_ = false;
   bool recording_ = false;
   size_t dropped_ = 0;
-  std::vector<DeviceOperation> operations_;
+  std::vector<std::pair<Place, DeviceOperation>> operations_;
+  std::optional<Place> kernel_place_;                   // the first stream that ran a kernel
   std::unordered_map<std::string, std::string> names_;  // mangled to demangled
 };
 

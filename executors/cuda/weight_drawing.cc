@@ -34,6 +34,7 @@ absl::Status DrawWeights(const std::vector<PendingMatrix>& matrices, uint8_t* ar
   DeviceMemory four_bit;
   uint64_t seed = 0;
   for (const PendingMatrix& matrix : matrices) {
+    if (!matrix.present) continue;
     if (matrix.four_bit.has_value()) {
       const int64_t rows = RoundUp(matrix.rows, kRowMultiple);
       const size_t bytes = FourBitStagingBytes(rows, matrix.stride);

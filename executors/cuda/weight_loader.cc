@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <thread>
 
@@ -13,14 +14,9 @@
 #include "base/strings.h"
 #include "executors/cuda/device.h"
 #include "executors/cuda/four_bit_rows.h"
-#include "executors/cuda/packed_rows.h"
-#include "executors/cuda/stored_type.h"
+#include "executors/cuda/rank_writer.h"
 #include "executors/weights/shares.h"
-#include "formats/float16.h"
 #include "formats/model_config.h"
-#include "kernels/weights/dequantize.h"
-#include "kernels/weights/quantize_weights.h"
-#include "kernels/weights/split_blocks.h"
 
 namespace millrace::cuda {
 namespace {
@@ -31,7 +27,6 @@ namespace {
 constexpr int64_t kPieceBytes = 2 << 20;           // of the file; more where 128 rows have more
 constexpr int64_t kMostMapped = int64_t{1} << 30;  // bytes
 constexpr int kThreads = 16;
-constexpr int kSlots = 2;  // of a thread: one is being read while the other's is copied
 
 // The 128-element blocks of a share, which begins with a whole one.
 Share Blocks(const Share& elements) {
@@ -40,15 +35,6 @@ Share Blocks(const Share& elements) {
           .begin = blocks(elements.begin),
           .count = blocks(elements.count),
           .size = blocks(elements.size)};
-}
-
-// The bytes of a packed weight's piece as it comes to the device.
-int64_t PackedBytes(const WeightPiece& piece) {
-  const int64_t rows = piece.end - piece.begin;
-  const int64_t columns = piece.matrix->column_share.count;
-  const auto& format = piece.matrix->four_bit;
-  if (!format.has_value()) return rows * columns * static_cast<int64_t>(sizeof(kernels::Bf16));
-  return static_cast<int64_t>(PackedRows(*format, rows, columns).bytes());
 }
 
 absl::Status ReadAll(int file, uint8_t* to, int64_t bytes, int64_t offset, std::string_view name) {
@@ -66,64 +52,52 @@ absl::Status ReadAll(int file, uint8_t* to, int64_t bytes, int64_t offset, std::
   return absl::OkStatus();
 }
 
-// One thread's stream and buffers.
+// One thread's host memory, from which it deals pieces to all ranks.
 class Reader {
  public:
-  Reader(const TensorSource& source, uint8_t* arena) : source_(source), arena_(arena) {}
+  Reader(const TensorSource& source, absl::Span<const RankPieces> ranks)
+      : source_(source), ranks_(ranks) {
+    for (const RankPieces& rank : ranks) writers_.emplace_back(rank.device, rank.arena);
+  }
 
-  absl::Status Open(int64_t largest_piece, int64_t largest_bf16, int64_t largest_four_bit) {
-    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(0), "choosing GPU 0"));
-    MILLRACE_ASSIGN_OR_RETURN(stream_, MakeStream());
-    for (Slot& slot : slots_) {
-      MILLRACE_ASSIGN_OR_RETURN(slot.host, PinnedMemory::Allocate(largest_piece, "loading"));
-      MILLRACE_ASSIGN_OR_RETURN(slot.device, DeviceMemory::Allocate(largest_piece, "loading"));
-      MILLRACE_ASSIGN_OR_RETURN(slot.copied, MakeEvent());
+  absl::Status Open(const LargestPiece& largest) {
+    for (RankWriter& writer : writers_) MILLRACE_RETURN_IF_ERROR(writer.Open(largest));
+    for (PinnedMemory& host : hosts_) {
+      MILLRACE_ASSIGN_OR_RETURN(host, PinnedMemory::Allocate(largest.bytes, "loading"));
     }
-    // The stream orders its users.
-    MILLRACE_ASSIGN_OR_RETURN(bf16_, DeviceMemory::Allocate(largest_bf16, "loading"));
-    MILLRACE_ASSIGN_OR_RETURN(four_bit_, DeviceMemory::Allocate(largest_four_bit, "loading"));
     return absl::OkStatus();
   }
 
-  absl::Status Place(const WeightPiece& piece, Sha256Digest* digest) {
-    Slot& slot = slots_[next_slot_++ % kSlots];
-    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(slot.copied.get()), "loading"));
+  absl::Status Place(size_t index, Sha256Digest* digest) {
+    const int slot = next_slot_++ % kReadingSlots;
+    uint8_t* const host = hosts_[slot].data();
+    for (const RankWriter& writer : writers_) MILLRACE_RETURN_IF_ERROR(writer.Await(slot));
+    const WeightPiece& piece = ranks_[0].pieces[index];
     const TensorInfo& tensor = *piece.part->tensor;
-    const KeptRows kept = Kept(piece);
-    if (IsPacked(tensor.type)) {
-      const int64_t bytes = PackedBytes(piece);
-      MILLRACE_RETURN_IF_ERROR(ToStatus(PlacePacked(piece, kept, slot), tensor.name));
-      MILLRACE_RETURN_IF_ERROR(
-          ToStatus(cudaEventRecord(slot.copied.get(), stream_.get()), "loading"));
-      hasher_.Update(slot.host.data(), bytes);
-      *digest = hasher_.Finish();
-      return absl::OkStatus();
+    const bool packed = IsPacked(tensor.type);
+    if (!packed) MILLRACE_RETURN_IF_ERROR(ReadRows(piece, host));
+    for (size_t rank = 0; rank < writers_.size(); ++rank) {
+      MILLRACE_RETURN_IF_ERROR(writers_[rank].Place(ranks_[rank].pieces[index], slot, host));
+      // The next rank has another form of a packed piece.
+      if (packed && writers_.size() > 1) MILLRACE_RETURN_IF_ERROR(writers_[rank].Await(slot));
     }
-    const int64_t bytes = (piece.end - piece.begin) * RowBytes(tensor);
-    MILLRACE_RETURN_IF_ERROR(ReadRows(piece, slot.host.data()));
-    if (kept.count > 0 && piece.matrix->column_share.count > 0) {
-      MILLRACE_RETURN_IF_ERROR(
-          ToStatus(Upload(piece, kept, slot.host.data(), slot.device.data()), "loading"));
-      MILLRACE_RETURN_IF_ERROR(ToStatus(Convert(piece, kept, slot.device.data()), tensor.name));
+    int64_t bytes = (piece.end - piece.begin) * RowBytes(tensor);
+    if (packed) {
+      const PackedForm whole = WholeForm(piece);
+      bytes = PackedBytes(whole);
+      if (writers_.size() > 1) ReadPacked(piece, whole, host);
     }
-    MILLRACE_RETURN_IF_ERROR(
-        ToStatus(cudaEventRecord(slot.copied.get(), stream_.get()), "loading"));
-    hasher_.Update(slot.host.data(), bytes);
+    hasher_.Update(host, bytes);
     *digest = hasher_.Finish();
     return absl::OkStatus();
   }
 
   absl::Status Close() {
-    return ToStatus(cudaStreamSynchronize(stream_.get()), "loading the weights");
+    for (RankWriter& writer : writers_) MILLRACE_RETURN_IF_ERROR(writer.Close());
+    return absl::OkStatus();
   }
 
  private:
-  struct Slot {
-    PinnedMemory host;
-    DeviceMemory device;
-    Event copied;
-  };
-
   absl::Status ReadRows(const WeightPiece& piece, uint8_t* to) {
     const PendingMatrix& matrix = *piece.matrix;
     const auto read = [&](const TensorInfo& tensor, int64_t first, int64_t rows) {
@@ -146,140 +120,33 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // The rank's columns of the rows that it keeps, densely.
-  cudaError_t Upload(const WeightPiece& piece, const KeptRows& kept, const uint8_t* host,
-                     uint8_t* device) {
-    const TensorInfo& tensor = *piece.part->tensor;
-    const TensorTypeTraits& traits = Traits(tensor.type);
-    const auto bytes = [&](int64_t columns) {
-      return columns / traits.block_elements * traits.block_bytes;
-    };
-    const Share& columns = piece.matrix->column_share;
-    const int64_t row_bytes = RowBytes(tensor);
-    const uint8_t* from = host + (kept.begin - piece.begin) * row_bytes + bytes(columns.begin);
-    if (columns.count == columns.total) {
-      return cudaMemcpyAsync(device, from, kept.count * row_bytes, cudaMemcpyHostToDevice,
-                             stream_.get());
-    }
-    return cudaMemcpy2DAsync(device, bytes(columns.count), from, row_bytes, bytes(columns.count),
-                             kept.count, cudaMemcpyHostToDevice, stream_.get());
-  }
-
-  // Reads the piece's rows, whatever the rank keeps of them, into the slot's memory and makes tiles
-  // of them, or BF16 where no four-bit form holds them.
-  cudaError_t PlacePacked(const WeightPiece& piece, const KeptRows& kept, Slot& slot) {
-    const PendingMatrix& matrix = *piece.matrix;
-    const int64_t rows = piece.end - piece.begin;
-    const Interval columns = {matrix.column_share.begin, matrix.column_share.count};
-    const bool interleaved = matrix.gate == kernels::GateLayout::kInterleaved;
-    // Calls `read` with each part, its rows, and the row of the piece that they begin at.
-    const auto for_parts = [&](const auto& read) {
-      if (interleaved) {
-        for (int64_t i = 0; i < 2; ++i) {
-          read(i, Interval{matrix.row_parts[i].begin + piece.begin / 2, rows / 2}, i * rows / 2);
-        }
-      } else {
-        read(piece.part - matrix.row_parts.data(), Interval{piece.part->begin + piece.begin, rows},
-             0);
-      }
-    };
-    uint8_t* const host = slot.host.data();
-    const auto upload = [&] {
-      return cudaMemcpyAsync(slot.device.data(), host, PackedBytes(piece), cudaMemcpyHostToDevice,
-                             stream_.get());
-    };
-    if (matrix.four_bit.has_value()) {
-      const PackedRows plain(*matrix.four_bit, rows, columns.count);
-      for_parts([&](int64_t part, const Interval& of_part, int64_t to) {
-        plain.Read(*matrix.packed[part], of_part, columns, to, host);
-      });
-      plain.MapRows(interleaved, host);
-      if (const cudaError_t error = upload(); error != cudaSuccess) return error;
-      const FourBitRows to = {&matrix, kept.to, rows, arena_};
-      return kernels::LaunchTileFourBit(plain.TileArgs(slot.device.data(), matrix.stride, to.out()),
-                                        stream_.get());
-    }
-    auto* const values = reinterpret_cast<uint16_t*>(host);
-    for_parts([&](int64_t part, const Interval& of_part, int64_t to) {
-      std::vector<float> row(matrix.packed[part]->columns());
-      for (int64_t i = 0; i < of_part.count; ++i) {
-        matrix.packed[part]->ReadFloats(of_part.begin + i, row.data());
-        // By turns 8 of the gate and 8 of the other factor.
-        const int64_t at = interleaved ? i / 8 * 16 + i % 8 + (to > 0 ? 8 : 0) : to + i;
-        std::transform(row.begin() + columns.begin, row.begin() + columns.begin + columns.count,
-                       values + at * columns.count, FloatToBf16);
-      }
-    });
-    if (const cudaError_t error = upload(); error != cudaSuccess) return error;
-    return Dequantize(matrix, slot.device.data(), kernels::StoredType::kBf16, rows, kept.to);
-  }
-
-  cudaError_t Dequantize(const PendingMatrix& matrix, const uint8_t* from,
-                         kernels::StoredType stored, int64_t rows, int64_t to) {
-    return kernels::LaunchDequantize(
-        {.source = from,
-         .stored = stored,
-         .rows = rows,
-         .columns = matrix.column_share.count,
-         .out = arena_ + matrix.data_offset + to * matrix.stride * ElementBytes(matrix.type),
-         .type = matrix.type,
-         .stride = matrix.stride},
-        stream_.get());
-  }
-
-  cudaError_t Convert(const WeightPiece& piece, const KeptRows& kept, const uint8_t* from) {
-    const PendingMatrix& matrix = *piece.matrix;
-    const int64_t rows = kept.count;
-    const int64_t columns = matrix.column_share.count;
-    uint8_t* out =
-        arena_ + matrix.data_offset + kept.to * matrix.stride * ElementBytes(matrix.type);
-    if (matrix.stored_fp8) {
-      return cudaMemcpy2DAsync(out, matrix.stride, from, columns, columns, rows,
-                               cudaMemcpyDeviceToDevice, stream_.get());
-    }
-    const std::optional<kernels::StoredType> stored = StoredTypeOf(piece.part->tensor->type);
-    if (!stored.has_value()) return cudaErrorInvalidValue;
-    const FourBitRows four_bit = {&matrix, kept.to, rows, arena_};
-    if (matrix.four_bit.has_value() && kernels::FourBitFormatOf(*stored) == matrix.four_bit &&
-        !matrix.quantized_int4) {
-      return TileBlocks(four_bit, from, *stored, four_bit_.data(), stream_.get());
-    }
-    const bool quantized = matrix.type == kernels::Type::kFp8 || matrix.four_bit.has_value();
-    if (!quantized) return Dequantize(matrix, from, *stored, rows, kept.to);
-    const cudaError_t error = kernels::LaunchDequantize({.source = from,
-                                                         .stored = *stored,
-                                                         .rows = rows,
-                                                         .columns = columns,
-                                                         .out = bf16_.data(),
-                                                         .type = kernels::Type::kBf16,
-                                                         .stride = matrix.stride},
-                                                        stream_.get());
-    if (error != cudaSuccess) return error;
-    if (matrix.four_bit.has_value()) {
-      return TileQuantized(four_bit, bf16_.As<kernels::Bf16>(), four_bit_.data(), stream_.get());
-    }
-    const int64_t first_scale = matrix.scaling == kernels::WeightScaling::kBlock
-                                    ? kept.to / 128 * kernels::BlockScaleStride(matrix.stride)
-                                    : kept.to;
-    float* scales = reinterpret_cast<float*>(arena_ + matrix.scales_offset) + first_scale;
-    return kernels::LaunchQuantizeWeights({.source = bf16_.As<kernels::Bf16>(),
-                                           .rows = rows,
-                                           .stride = matrix.stride,
-                                           .out = out,
-                                           .scaling = matrix.scaling,
-                                           .scales = scales},
-                                          stream_.get());
-  }
-
   const TensorSource& source_;
-  uint8_t* arena_;
-  Stream stream_;
-  Slot slots_[kSlots];
+  const absl::Span<const RankPieces> ranks_;
+  std::deque<RankWriter> writers_;  // by rank
+  PinnedMemory hosts_[kReadingSlots];
   int next_slot_ = 0;
-  DeviceMemory bf16_;
-  DeviceMemory four_bit_;
   Sha256 hasher_;
 };
+
+LargestPiece LargestOf(absl::Span<const RankPieces> ranks) {
+  LargestPiece largest;
+  for (const RankPieces& rank : ranks) {
+    for (const WeightPiece& piece : rank.pieces) {
+      const int64_t rows = piece.end - piece.begin;
+      const TensorInfo& tensor = *piece.part->tensor;
+      const int64_t bytes = IsPacked(tensor.type) ? std::max(PackedBytes(WholeForm(piece)),
+                                                             PackedBytes(KeptForm(piece)))
+                                                  : rows * RowBytes(tensor);
+      largest.bytes = std::max(largest.bytes, bytes);
+      largest.bf16 = std::max(largest.bf16, 2 * rows * piece.matrix->stride);
+      if (piece.matrix->four_bit.has_value()) {
+        largest.four_bit =
+            std::max(largest.four_bit, FourBitStagingBytes(rows, piece.matrix->stride));
+      }
+    }
+  }
+  return largest;
+}
 
 }  // namespace
 
@@ -347,6 +214,16 @@ KeptRows Kept(const WeightPiece& piece) {
           .to = piece.first_row + begin - piece.rows.begin};
 }
 
+std::vector<float> Interleaved(const std::vector<float>& halves) {
+  std::vector<float> turned;
+  for (size_t row = 0; row < halves.size() / 2; row += 8) {
+    for (const size_t from : {row, halves.size() / 2 + row}) {
+      turned.insert(turned.end(), halves.begin() + from, halves.begin() + from + 8);
+    }
+  }
+  return turned;
+}
+
 Share InterleavedRows(const Share& rows) { return Elements(rows, 2); }
 
 std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrices) {
@@ -381,34 +258,22 @@ std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrice
   return pieces;
 }
 
-absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPiece>& pieces,
-                         uint8_t* arena, std::vector<Sha256Digest>* digests) {
-  int64_t largest_piece = 1;
-  int64_t largest_bf16 = 1;
-  int64_t largest_four_bit = 1;
-  for (const WeightPiece& piece : pieces) {
-    const int64_t rows = piece.end - piece.begin;
-    const bool packed = IsPacked(piece.part->tensor->type);
-    largest_piece =
-        std::max(largest_piece, packed ? PackedBytes(piece) : rows * RowBytes(*piece.part->tensor));
-    largest_bf16 = std::max(largest_bf16, 2 * rows * piece.matrix->stride);
-    if (piece.matrix->four_bit.has_value()) {
-      largest_four_bit =
-          std::max(largest_four_bit, FourBitStagingBytes(rows, piece.matrix->stride));
-    }
-  }
+absl::Status ReadWeights(const TensorSource& source, absl::Span<const RankPieces> ranks,
+                         std::vector<Sha256Digest>* digests) {
+  const std::vector<WeightPiece>& pieces = ranks[0].pieces;
+  const LargestPiece largest = LargestOf(ranks);
   std::atomic<size_t> next = 0;
   std::atomic<int64_t> mapped = 0;  // bytes read through the mapping of the file
   std::mutex mutex;
   absl::Status failure;
   const auto read = [&] {
-    Reader reader(source, arena);
-    absl::Status status = reader.Open(largest_piece, largest_bf16, largest_four_bit);
+    Reader reader(source, ranks);
+    absl::Status status = reader.Open(largest);
     while (status.ok()) {
       const size_t index = next++;
       if (index >= pieces.size()) break;
       const WeightPiece& piece = pieces[index];
-      status = reader.Place(piece, &(*digests)[index]);
+      status = reader.Place(index, &(*digests)[index]);
       // Packed and scattered tensors are not read from the file but seen in its mapping, which is
       // not to grow to the whole file. Pages that another thread still reads come back by
       // themselves.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "base/sha256.h"
 #include "executors/weights/checkpoint.h"
 #include "formats/tensor_source.h"
@@ -24,6 +25,7 @@ inline int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to
 
 // A weight in the making: a rank's share of tensors one below the other.
 struct PendingMatrix {
+  bool present = true;  // false: another rank's expert, which is read for the digest alone
   std::vector<const TensorInfo*> parts;
   std::vector<std::string> names;
   std::vector<Checkpoint::Part> row_parts;  // of all of the tensors' rows
@@ -33,7 +35,8 @@ struct PendingMatrix {
   int64_t stride = 0;
   kernels::Type type = kernels::Type::kBf16;
   kernels::WeightScaling scaling = kernels::WeightScaling::kNone;
-  std::optional<kernels::FourBitFormat> four_bit;  // the form, in place of `type`
+  std::optional<kernels::FourBitFormat> four_bit;        // the form, in place of `type`
+  std::optional<kernels::FourBitFormat> whole_four_bit;  // of all columns of a packed weight
   // The reader of each of row_parts that is a packed weight, or null; they outlive it.
   std::vector<const PackedReader*> packed;
   bool quantized_int4 = false;  // four_bit's codes are made here; else they are the file's
@@ -74,6 +77,10 @@ std::vector<Share> RowShares(const PendingMatrix& matrix);
 // Returns the rank's scales, in its matrix's layout, of host_scales.
 std::vector<float> RankScales(const PendingMatrix& matrix);
 
+// Returns a gated linear's values, one a row, by turns 8 of the first half and 8 of the second
+// (GateLayout).
+std::vector<float> Interleaved(const std::vector<float>& halves);
+
 // Returns the rank's share of all rows of an interleaved matrix.
 Share InterleavedRows(const Share& rows);
 
@@ -90,10 +97,18 @@ int64_t RowBytes(const TensorInfo& tensor);
 // Cuts all rows of all matrices, the same on every rank. Pointers are into `matrices`.
 std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrices);
 
-// Has threads read each piece once, into pinned memory and from there to the device, where kernels
-// bring it into its place in `arena`. `digests`, as many as pieces: of their bytes in the files.
-absl::Status ReadWeights(const TensorSource& source, const std::vector<WeightPiece>& pieces,
-                         uint8_t* arena, std::vector<Sha256Digest>* digests);
+// A rank's pieces, as many as every rank's, and where they go.
+struct RankPieces {
+  int device;
+  std::vector<WeightPiece> pieces;
+  uint8_t* arena;
+};
+
+// Has threads read each piece once, into pinned memory and from there to the device of each rank,
+// where kernels bring it into its place in the rank's arena. `digests`, as many as pieces: of their
+// bytes in the files.
+absl::Status ReadWeights(const TensorSource& source, absl::Span<const RankPieces> ranks,
+                         std::vector<Sha256Digest>* digests);
 
 // Draws each matrix, in its place in `arena`, from a seed of its own: 1, 2, 3 …
 // Rows with a factor have seeds of their own.

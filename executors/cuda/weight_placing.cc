@@ -11,7 +11,6 @@
 #include "executors/cuda/packed_rows.h"
 #include "executors/cuda/stored_type.h"
 #include "executors/cuda/weights.h"
-#include "executors/weights/dummy_router.h"
 #include "executors/weights/shares.h"
 #include "kernels/weights/split_blocks.h"
 
@@ -32,17 +31,6 @@ std::optional<kernels::FourBitFormat> FourBitFormOf(TensorType type) {
   if (IsPacked(type) || type == TensorType::kQ4_1) return std::nullopt;
   const std::optional<kernels::StoredType> stored = StoredTypeOf(type);
   return stored.has_value() ? kernels::FourBitFormatOf(*stored) : std::nullopt;
-}
-
-// By turns 8 of the first half and 8 of the second (GateLayout).
-std::vector<float> Interleaved(const std::vector<float>& halves) {
-  std::vector<float> turned;
-  for (size_t row = 0; row < halves.size() / 2; row += 8) {
-    for (const size_t from : {row, halves.size() / 2 + row}) {
-      turned.insert(turned.end(), halves.begin() + from, halves.begin() + from + 8);
-    }
-  }
-  return turned;
 }
 
 }  // namespace
@@ -153,6 +141,7 @@ absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) 
   const auto is_type = [type](const TensorInfo* part) { return part->type == type; };
   if (readers.size() == matrix.parts.size()) {
     matrix.four_bit = PackedFormat(matrix.packed, matrix.column_share);
+    matrix.whole_four_bit = PackedFormat(matrix.packed, Whole(matrix.column_share.total));
   } else if (options_.quantize_int4 && IsFloat(type)) {
     matrix.four_bit = {.type = kernels::FourBitType::kInt4Affine, .group = 32};
     matrix.quantized_int4 = true;
@@ -173,21 +162,6 @@ std::optional<kernels::FourBitFormat> CudaWeightPlacer::PackedFormat(
   return FormatOf(parts, {columns.begin, columns.count});
 }
 
-// Experts are read in one form: packed ones in the format that holds all of them, or dequantized.
-void CudaWeightPlacer::UniteFormats(std::vector<PendingMatrix>& experts) const {
-  const auto is_like_first = [&](const PendingMatrix& matrix) {
-    return matrix.four_bit == experts[0].four_bit;
-  };
-  if (std::all_of(experts.begin(), experts.end(), is_like_first)) return;
-  std::vector<const PackedReader*> parts;
-  for (const PendingMatrix& matrix : experts) {
-    parts.insert(parts.end(), matrix.packed.begin(), matrix.packed.end());
-  }
-  if (std::find(parts.begin(), parts.end(), nullptr) != parts.end()) return;
-  const auto format = PackedFormat(parts, experts[0].column_share);
-  for (PendingMatrix& matrix : experts) matrix.four_bit = format;
-}
-
 absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& names,
                                                const Shard& shard, Role role,
                                                kernels::WeightScaling quantized) {
@@ -205,72 +179,6 @@ absl::StatusOr<size_t> CudaWeightPlacer::Place(const std::vector<std::string>& n
   matrices_.push_back(std::move(matrix));
   placed_[key] = matrices_.size() - 1;
   return matrices_.size() - 1;
-}
-
-// All experts' elements lie one behind the other, and so do their scales. They share the largest
-// input scale, since their rows are quantized together.
-absl::StatusOr<LinearId> CudaWeightPlacer::PlaceExperts(const ExpertNames& names,
-                                                        const Share& experts, const Shard& shard,
-                                                        Role role) {
-  const auto quantized =
-      options_.quantize_fp8 ? kernels::WeightScaling::kChannel : kernels::WeightScaling::kNone;
-  std::vector<PendingMatrix> matrices;
-  std::optional<float> input_scale;
-  bool by_channel = false;
-  PendingLinear linear{.matrix = matrices_.size(),
-                       .kind = Kind::kExperts,
-                       .experts = static_cast<int>(experts.count)};
-  for (int64_t expert = experts.begin; expert < experts.begin + experts.count; ++expert) {
-    MILLRACE_ASSIGN_OR_RETURN(PendingMatrix matrix,
-                              Describe(names[expert], shard, role, quantized));
-    MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names[expert]));
-    by_channel = by_channel || matrix.scaling == kernels::WeightScaling::kChannel;
-    if (matrix.input_scale.has_value()) {
-      input_scale = std::max(input_scale.value_or(0), *matrix.input_scale);
-    }
-    if (!biases.values.empty()) {
-      linear.file_bias.insert(linear.file_bias.end(), biases.values.begin(), biases.values.end());
-      std::vector<float> bias = Cut(biases.values, RowShares(matrix));
-      if (role == Role::kGatedExpert) bias = Interleaved(bias);
-      bias.resize(RoundUp(matrix.rows, kRowMultiple), 0.0f);
-      linear.bias.insert(linear.bias.end(), bias.begin(), bias.end());
-    }
-    matrices.push_back(std::move(matrix));
-  }
-  UniteFormats(matrices);
-  const PendingMatrix& first = matrices[0];
-  for (PendingMatrix& matrix : matrices) {
-    if (by_channel && matrix.scaling == kernels::WeightScaling::kTensor) {
-      matrix.scaling = kernels::WeightScaling::kChannel;
-      matrix.host_scales.assign(RoundUp(matrix.rows, kRowMultiple), matrix.host_scales[0]);
-    }
-    if (matrix.stored_fp8) {
-      matrix.rank_scales = RankScales(matrix);
-      matrix.num_scales = matrix.rank_scales.size();
-    }
-    matrix.input_scale = input_scale;
-    if (matrix.type != first.type || matrix.scaling != first.scaling ||
-        matrix.four_bit != first.four_bit) {
-      return absl::UnimplementedError(StrCat(checkpoint_.source().base_name(), ": tensor ",
-                                             matrix.names[0], " is of another type than ",
-                                             first.names[0], "; allowed: one for all experts"));
-    }
-  }
-  const size_t bytes = BytesOf(first);
-  const size_t scale_bytes = first.num_scales * sizeof(float);
-  const size_t data = Reserve(matrices.size() * bytes);
-  const size_t scales = scale_bytes > 0 ? Reserve(matrices.size() * scale_bytes) : 0;
-  const size_t input = input_scale.has_value() ? Reserve(sizeof(float)) : 0;
-  for (size_t i = 0; i < matrices.size(); ++i) {
-    matrices[i].data_offset = data + i * bytes;
-    matrices[i].scales_offset = scales + i * scale_bytes;
-    matrices[i].input_scale_offset = input;
-    matrices_.push_back(std::move(matrices[i]));
-  }
-  if (options_.dummy) std::fill(linear.bias.begin(), linear.bias.end(), 0.0f);
-  linear.bias_offset = Reserve(linear.bias);
-  linears_.push_back(std::move(linear));
-  return static_cast<LinearId>(linears_.size() - 1);
 }
 
 // The scales of stored codes, brought to one scaling for all parts of the matrix: tensor scales
@@ -339,7 +247,13 @@ absl::StatusOr<ScaleBlock> CudaWeightPlacer::BlockOf(const std::string& name) co
   const bool blocks = type == TensorType::kFp8E4m3 && config_.quantization.has_value() &&
                       config_.quantization->group == kFp8Blocks;
   if (blocks) return ScaleBlock{.rows = kFp8Block, .columns = kFp8Block};
-  return ScaleBlock{.rows = 1, .columns = Traits(type).block_elements};
+  // Four-bit weights lie in tiles of 64 rows, and those of a gated linear are by turns the gate's
+  // and the other factor's.
+  const bool four_bit =
+      options_.four_bit &&
+      (IsPacked(type) || (options_.quantize_int4 && IsFloat(type)) || FourBitFormOf(type));
+  return ScaleBlock{.rows = four_bit ? kernels::kFourBitRows / 2 : 1,
+                    .columns = Traits(type).block_elements};
 }
 
 absl::StatusOr<size_t> CudaWeightPlacer::PlaceTable(const std::string& name,
@@ -383,7 +297,8 @@ absl::StatusOr<LinearId> CudaWeightPlacer::Linear(const std::vector<std::string>
   MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(names));
   linear.file_bias = std::move(biases.values);
   if (options_.dummy) std::fill(linear.file_bias.begin(), linear.file_bias.end(), 0.0f);
-  if (!linear.file_bias.empty() && (!shard.columns.has_value() || rank_.rank == 0)) {
+  // Also of a linear that is divided by columns: every rank adds it to the sum.
+  if (!linear.file_bias.empty()) {
     linear.bias = Cut(linear.file_bias, RowShares(matrices_[linear.matrix]));
   }
   linear.bias_offset = Reserve(linear.bias);
@@ -399,45 +314,6 @@ absl::StatusOr<VectorId> CudaWeightPlacer::Vector(const std::string& name, const
   MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(name));
   vectors_.push_back({tensor, share, Reserve(share.size * sizeof(float))});
   return static_cast<VectorId>(vectors_.size() - 1);
-}
-
-void CudaWeightPlacer::SkewRouter(PendingMatrix& matrix) {
-  const int experts = static_cast<int>(matrix.parts[0]->shape[0]);
-  matrix.row_factors = SkewedRouterRows(experts, ChosenExperts(), matrices_.size());
-  matrix.row_factors.resize(matrix.rows, 1.0f);  // with a shared expert's gate
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::Router(const RouterNames& names) {
-  std::vector<std::string> weights = {names.weight};
-  if (names.shared_gate.has_value()) weights.push_back(*names.shared_gate);
-  MILLRACE_ASSIGN_OR_RETURN(const size_t index,
-                            Place(weights, {}, Role::kRouter, kernels::WeightScaling::kNone));
-  PendingLinear linear{.matrix = index, .kind = Kind::kRouter};
-  MILLRACE_ASSIGN_OR_RETURN(Checkpoint::Biases biases, checkpoint_.BiasesOf(weights));
-  linear.file_bias = std::move(biases.values);
-  if (names.correction.has_value()) {
-    MILLRACE_ASSIGN_OR_RETURN(const TensorInfo* tensor, checkpoint_.Vector(*names.correction));
-    linear.correction.resize(tensor->shape[0]);
-    if (!options_.dummy) linear.correction = checkpoint_.Floats(*tensor);
-  }
-  if (options_.dummy) std::fill(linear.file_bias.begin(), linear.file_bias.end(), 0.0f);
-  if (options_.skewed_routers) SkewRouter(matrices_[index]);
-  linear.bias = linear.file_bias;
-  linear.bias_offset = Reserve(linear.bias);
-  linear.correction_offset = Reserve(linear.correction);
-  linears_.push_back(std::move(linear));
-  return static_cast<LinearId>(linears_.size() - 1);
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::GatedExperts(const ExpertNames& names,
-                                                        const Share& experts, const Share& share) {
-  return PlaceExperts(names, experts, {.rows = {share, share}, .columns = std::nullopt},
-                      Role::kGatedExpert);
-}
-
-absl::StatusOr<LinearId> CudaWeightPlacer::Experts(const ExpertNames& names, const Share& experts,
-                                                   const Shard& shard) {
-  return PlaceExperts(names, experts, shard, Role::kExpert);
 }
 
 absl::StatusOr<LinearId> CudaWeightPlacer::Head(const std::string& name) {

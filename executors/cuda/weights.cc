@@ -35,7 +35,7 @@ kernels::GemmDesc DescOf(const CudaLinear& linear, bool head) {
 }  // namespace
 
 absl::Status CudaWeightPlacer::DrawNorms(const CudaWeights& weights) const {
-  uint8_t* const arena = weights.memory.data();
+  uint8_t* const arena = weights.data();
   uint64_t seed = matrices_.size();  // after those of DrawWeights
   for (const PendingNorm& norm : norms_) {
     MILLRACE_RETURN_IF_ERROR(ToStatus(kernels::LaunchFill({.out = arena + norm.offset,
@@ -52,13 +52,14 @@ absl::Status CudaWeightPlacer::DrawNorms(const CudaWeights& weights) const {
 
 // Norms, biases and scales: small, copied one by one.
 absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
-  uint8_t* const arena = weights.memory.data();
+  uint8_t* const arena = weights.data();
   const auto upload = [arena](size_t offset, const std::vector<float>& values) {
     return ToStatus(cudaMemcpy(arena + offset, values.data(), values.size() * sizeof(float),
                                cudaMemcpyHostToDevice),
                     "loading scales");
   };
   for (const PendingMatrix& matrix : matrices_) {
+    if (!matrix.present) continue;
     if (!matrix.rank_scales.empty()) {
       MILLRACE_RETURN_IF_ERROR(upload(matrix.scales_offset, matrix.rank_scales));
     }
@@ -92,10 +93,13 @@ absl::Status CudaWeightPlacer::UploadSmall(CudaWeights& weights) const {
 
 CudaWeights CudaWeightPlacer::Describe(uint8_t* arena) const {
   CudaWeights weights;
+  weights.rank = rank_;
   for (const PendingNorm& norm : norms_) {
     weights.norms.push_back({.weight = reinterpret_cast<float*>(arena + norm.offset),
                              .epsilon = norm.spec.epsilon,
-                             .size = static_cast<int>(norm.size)});
+                             .size = static_cast<int>(norm.size),
+                             .all = static_cast<int>(norm.tensor->shape[0]),
+                             .counted = norm.spec.counted});
   }
   for (const PendingVector& vector : vectors_) {
     weights.vectors.push_back(reinterpret_cast<const float*>(arena + vector.offset));
@@ -105,7 +109,8 @@ CudaWeights CudaWeightPlacer::Describe(uint8_t* arena) const {
     weights.embeddings.push_back(
         {.table = reinterpret_cast<kernels::Bf16*>(arena + matrix.data_offset),
          .stride = matrix.stride,
-         .vocab = static_cast<int>(matrix.rows),
+         .vocab = static_cast<int>(matrix.row_parts[0].rows.total),
+         .rows = static_cast<int>(matrix.rows),
          .width = static_cast<int>(matrix.columns)});
   }
   for (const PendingLinear& linear : linears_) weights.linears.push_back(Describe(linear, arena));
@@ -134,7 +139,11 @@ CudaLinear CudaWeightPlacer::Describe(const PendingLinear& pending, uint8_t* are
                    : matrix.input_scale.has_value() ? kernels::Scaling::kTensor
                                                     : kernels::Scaling::kToken;
   }
-  if (pending.kind == Kind::kExperts) linear.chosen = ChosenExperts();
+  if (pending.kind == Kind::kExperts) {
+    linear.chosen = ChosenExperts();
+    linear.first_expert = pending.first_expert;
+    linear.all_experts = pending.all_experts;
+  }
   if (pending.kind == Kind::kExperts || matrix.four_bit.has_value()) {
     linear.grouped = {.data = linear.weight.data,
                       .type = linear.weight.type,
@@ -240,34 +249,70 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
   return hasher.Finish();
 }
 
-absl::StatusOr<CudaWeights> CudaWeightPlacer::Finish(kernels::LinearPlanner& planner) {
-  const SteadyTime begin = Clock::Real().Now();
-  MILLRACE_ASSIGN_OR_RETURN(DeviceMemory memory,
-                            DeviceMemory::Allocate(std::max<size_t>(bytes_, 1), "weights"));
-  // Padding rows and columns, and scales of padding rows, are zeros.
-  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemset(memory.data(), 0, memory.bytes()), "weights"));
-  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "weights"));
-  uint8_t* const arena = memory.data();
-  CudaWeights weights = Describe(arena);
-  weights.memory = std::move(memory);
-  const std::vector<WeightPiece> pieces = CutIntoPieces(matrices_);
-  std::vector<Sha256Digest> digests(pieces.size());
-  if (options_.dummy) {
-    MILLRACE_RETURN_IF_ERROR(DrawWeights(matrices_, arena));
-    MILLRACE_RETURN_IF_ERROR(DrawNorms(weights));
+absl::Status CudaWeightPlacer::TakeMemory(absl::Span<const int> devices,
+                                          CudaWeights& weights) const {
+  const size_t bytes = std::max<size_t>(bytes_, 1);
+  if (rank_.size > 1) {
+    MILLRACE_ASSIGN_OR_RETURN(weights.shared,
+                              PeerMemory::Allocate(bytes, devices[rank_.rank], devices, "weights"));
   } else {
-    MILLRACE_RETURN_IF_ERROR(ReadWeights(checkpoint_.source(), pieces, arena, &digests));
+    MILLRACE_ASSIGN_OR_RETURN(weights.memory, DeviceMemory::Allocate(bytes, "weights"));
   }
-  MILLRACE_RETURN_IF_ERROR(UploadSmall(weights));
-  MILLRACE_RETURN_IF_ERROR(ReadKvScales(weights));
-  MILLRACE_RETURN_IF_ERROR(MakePlans(weights, planner));
-  weights.digest = Digest(weights, pieces, digests);
+  DeviceMemory memory = std::move(weights.memory);
+  PeerMemory shared = std::move(weights.shared);
+  weights = Describe(rank_.size > 1 ? shared.data() : memory.data());
+  weights.memory = std::move(memory);
+  weights.shared = std::move(shared);
+  // Padding rows and columns, and scales of padding rows, are zeros.
+  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemset(weights.data(), 0, weights.bytes()), "weights"));
+  return ToStatus(cudaDeviceSynchronize(), "weights");
+}
+
+absl::StatusOr<CudaWeights> CudaWeightPlacer::Finish(kernels::LinearPlanner& planner) {
+  int device = 0;
+  MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGetDevice(&device), "asking for the GPU"));
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<CudaWeights> weights,
+                            FinishRanks({{this, &planner, device}}));
+  return std::move(weights[0]);
+}
+
+absl::StatusOr<std::vector<CudaWeights>> CudaWeightPlacer::FinishRanks(
+    absl::Span<const RankTarget> ranks) {
+  const SteadyTime begin = Clock::Real().Now();
+  std::vector<int> devices;
+  for (const RankTarget& rank : ranks) devices.push_back(rank.device);
+  std::vector<CudaWeights> weights(ranks.size());
+  std::vector<RankPieces> pieces;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    MILLRACE_RETURN_IF_ERROR(UseDevice(devices[r]));
+    MILLRACE_RETURN_IF_ERROR(ranks[r].placer->TakeMemory(devices, weights[r]));
+    pieces.push_back({devices[r], CutIntoPieces(ranks[r].placer->matrices_), weights[r].data()});
+  }
+  const CudaWeightPlacer& first = *ranks[0].placer;
+  const bool dummy = first.options_.dummy;
+  std::vector<Sha256Digest> digests(pieces[0].pieces.size());
+  if (!dummy) {
+    MILLRACE_RETURN_IF_ERROR(ReadWeights(first.checkpoint_.source(), pieces, &digests));
+  }
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const CudaWeightPlacer& placer = *ranks[r].placer;
+    MILLRACE_RETURN_IF_ERROR(UseDevice(devices[r]));
+    if (dummy) {
+      MILLRACE_RETURN_IF_ERROR(DrawWeights(placer.matrices_, weights[r].data()));
+      MILLRACE_RETURN_IF_ERROR(placer.DrawNorms(weights[r]));
+    }
+    MILLRACE_RETURN_IF_ERROR(placer.UploadSmall(weights[r]));
+    MILLRACE_RETURN_IF_ERROR(placer.ReadKvScales(weights[r]));
+    MILLRACE_RETURN_IF_ERROR(placer.MakePlans(weights[r], *ranks[r].planner));
+  }
+  const Sha256Digest digest = first.Digest(weights[0], pieces[0].pieces, digests);
+  for (CudaWeights& of_rank : weights) of_rank.digest = digest;
 
   int64_t read = 0;
-  for (const WeightPiece& piece : pieces)
+  for (const WeightPiece& piece : pieces[0].pieces)
     read += (piece.end - piece.begin) * RowBytes(*piece.part->tensor);
   const double seconds = std::chrono::duration<double>(Clock::Real().Now() - begin).count();
-  kLog.Info(options_.dummy ? "drew " : "read ", read >> 20, " MiB of weights in ",
+  kLog.Info(dummy ? "drew " : "read ", read >> 20, " MiB of weights in ",
             static_cast<int64_t>(seconds * 1000), " ms, ",
             static_cast<double>(read) / seconds / 1e9, " GB/s");
   return weights;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
 #include "executors/cuda/device.h"
+#include "executors/cuda/peer_memory.h"
 #include "executors/cuda/weight_loader.h"
 #include "executors/decoder_ops.h"
 #include "executors/weights/checkpoint.h"
@@ -24,13 +25,16 @@ namespace millrace::cuda {
 struct CudaNorm {
   const float* weight;  // [size]
   float epsilon;
-  int size;
+  int size;             // of the rank
+  int all = 0;          // elements of all ranks, of a norm that they divide
+  bool counted = true;  // NormSpec::counted
 };
 
 struct CudaEmbedding {
-  const kernels::Bf16* table;  // [vocab][stride]
+  const kernels::Bf16* table;  // [rows][stride]
   int64_t stride;
   int vocab;
+  int rows;  // of the rank: rank r's are [r * rows, (r + 1) * rows) of the vocabulary
   int width;
 };
 
@@ -40,7 +44,9 @@ struct CudaLinear {
   // Set for what the grouped linear runs: the linears of a mixture's experts, one behind the other,
   // each of the shape of `weight`, and linears with weights of four bits. These have no plan.
   std::optional<kernels::sm90::GroupedWeight> grouped;
-  int chosen = 1;  // experts of a token
+  int chosen = 1;        // experts of a token
+  int first_expert = 0;  // that the rank has, of a mixture's
+  int all_experts = 0;   // of the mixture, on all ranks
   int rows;
   int columns;
   kernels::Scaling input = kernels::Scaling::kNone;  // what it consumes
@@ -61,8 +67,15 @@ struct CudaWeights {
   std::vector<float> k_scales;
   std::vector<float> v_scales;
   bool has_kv_scales = false;
-  DeviceMemory memory;  // what the above points into
+  RankSpec rank;
+  // What the above points into: `memory`, or where ranks divide the weights `shared`, which all of
+  // them can read.
+  DeviceMemory memory;
+  PeerMemory shared;
   Sha256Digest digest{};
+
+  uint8_t* data() const { return rank.size > 1 ? shared.data() : memory.data(); }
+  size_t bytes() const { return rank.size > 1 ? shared.bytes() : memory.bytes(); }
 
   const CudaLinear& Linear(LinearId id) const { return linears[static_cast<size_t>(id)]; }
   const CudaNorm& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }
@@ -117,8 +130,19 @@ class CudaWeightPlacer : public DecoderPlacer {
   // end.
   absl::StatusOr<CudaWeights> Finish(kernels::LinearPlanner& planner);
 
+  // A rank's placer and planner, and its GPU.
+  struct RankTarget {
+    CudaWeightPlacer* placer;
+    kernels::LinearPlanner* planner;
+    int device;
+  };
+  // Does what Finish does for all ranks of a model, in their order: reads each tensor once and
+  // deals it to them. Leaves the last rank's device as the calling thread's.
+  static absl::StatusOr<std::vector<CudaWeights>> FinishRanks(absl::Span<const RankTarget> ranks);
+
  private:
   enum class Role : uint8_t { kTable, kLinear, kGated, kExpert, kGatedExpert, kRouter };
+  struct PendingLinear;
 
   // Describes the matrix, but for its place.
   absl::StatusOr<PendingMatrix> Describe(const std::vector<std::string>& names, const Shard& shard,
@@ -127,6 +151,11 @@ class CudaWeightPlacer : public DecoderPlacer {
                                kernels::WeightScaling quantized);
   absl::StatusOr<LinearId> PlaceExperts(const ExpertNames& names, const Share& experts,
                                         const Shard& shard, Role role);
+  // Describes one expert's matrix, and adds its bias to the linear's.
+  absl::StatusOr<PendingMatrix> DescribeExpert(const std::vector<std::string>& names, bool present,
+                                               const Shard& shard, Role role,
+                                               PendingLinear& linear);
+  absl::Status TakeMemory(absl::Span<const int> devices, CudaWeights& weights) const;
   absl::Status ChooseFourBits(Role role, PendingMatrix& matrix);
   // Returns the four-bit form of a packed weight, or nothing where it is to be dequantized: where
   // no form holds it, and where its columns stand in another order than its inputs.
@@ -179,6 +208,8 @@ class CudaWeightPlacer : public DecoderPlacer {
     size_t matrix;  // of experts the first one's; the others' follow
     Kind kind = Kind::kPlanned;
     int experts = 0;
+    int first_expert = 0;
+    int all_experts = 0;
     std::vector<float> file_bias = {};  // of all ranks, or nothing
     std::vector<float> bias = {};       // or nothing
     size_t bias_offset = 0;

@@ -24,6 +24,12 @@ struct Layer {
 };
 
 struct Decoder : Model {
+  int32_t heads() const override {
+    int32_t most = 0;
+    for (const Layer& layer : layers) most = std::max(most, layer.spec.num_heads);
+    return most;
+  }
+
   int32_t kv_heads() const override {
     int32_t most = 0;
     for (const Layer& layer : layers) most = std::max(most, layer.spec.num_kv_heads);

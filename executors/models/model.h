@@ -14,7 +14,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Returns the kv heads of each layer's pages on this rank.
+  // Return the query heads of a layer, and the kv heads of its pages, on this rank.
+  virtual int32_t heads() const = 0;
   virtual int32_t kv_heads() const = 0;
 
   // Computes one step, from the input's tokens to its samples.

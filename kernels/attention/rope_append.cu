@@ -45,25 +45,40 @@ __device__ inline void StoreHead(const RopeAppendArgs& args, int64_t token, int 
   *reinterpret_cast<uint32_t*>(to + runs.second) = codes.y;
 }
 
-// Returns 1 / sqrt(mean(x^2) + epsilon) of `width` columns of a token, biases included. Called by
-// all threads of the CTA; `partials` as BlockReduce has it.
-__device__ float InverseRms(const RopeAppendArgs& args, int64_t token, int64_t first, int width,
-                            float (&partials)[kWarpSize]) {
+// Returns the sum of the squares of `width` columns of a token, biases included. Called by all
+// threads of the CTA; `partials` as BlockReduce has it.
+__device__ float Squares(const Product& qkv, const float* bias, int64_t token, int64_t first,
+                         int width, float (&partials)[kWarpSize]) {
   float squares = 0;
   for (int at = 8 * threadIdx.x; at < width; at += 8 * kThreads) {
     const int64_t column = first + at;
     constexpr Runs kWhole = {0, 4};
     float scales[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    if (args.qkv.channel_scales != nullptr) Load8(args.qkv.channel_scales + column, scales);
+    if (qkv.channel_scales != nullptr) Load8(qkv.channel_scales + column, scales);
     HeadRuns raw;
-    raw.Load(args.qkv, token, column, kWhole);
+    raw.Load(qkv, token, column, kWhole);
     float x[8];
-    raw.Values(scales, args.rope.bias != nullptr ? args.rope.bias + column : nullptr, kWhole, x);
+    raw.Values(scales, bias != nullptr ? bias + column : nullptr, kWhole, x);
 #pragma unroll
     for (const float value : x) squares = __fmaf_rn(value, value, squares);
   }
-  squares = BlockReduce<Add>(squares, partials);
-  return __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(squares, width), args.rope.norm_epsilon)));
+  return BlockReduce<Add>(squares, partials);
+}
+
+// Returns 1 / sqrt(mean(x^2) + epsilon) of a token's q or k, `width` columns of this rank's and
+// `all` of all ranks'. `which` is 0 for q, 1 for k.
+__device__ float InverseRms(const RopeAppendArgs& args, int64_t token, int64_t first, int width,
+                            int all, int which, float (&partials)[kWarpSize]) {
+  float squares = 0;
+  if (args.rank_squares == nullptr) {
+    squares = Squares(args.qkv, args.rope.bias, token, first, width, partials);
+    all = width;
+  } else {
+    for (int rank = 0; rank < args.ranks; ++rank) {
+      squares = __fadd_rn(squares, args.rank_squares[(token * args.ranks + rank) * 2 + which]);
+    }
+  }
+  return __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(squares, all), args.rope.norm_epsilon)));
 }
 
 // Computes InverseRms over all heads of q, and of k, for the CTA's heads [first_head, end_head).
@@ -74,10 +89,11 @@ __device__ float InverseRmsAcrossHeads(const RopeAppendArgs& args, int64_t token
   const int head_size = args.pages.head_size;
   const int keys = args.heads, values = keys + args.pages.kv_heads;  // the first heads of each
   float of_q = 0, of_k = 0;
-  if (first_head < keys) of_q = InverseRms(args, token, 0, keys * head_size, partials[0]);
+  if (first_head < keys)
+    of_q = InverseRms(args, token, 0, keys * head_size, args.all_q, 0, partials[0]);
   if (first_head < values && end_head > keys) {
     of_k = InverseRms(args, token, int64_t{keys} * head_size, args.pages.kv_heads * head_size,
-                      partials[1]);
+                      args.all_k, 1, partials[1]);
   }
   return head < keys ? of_q : of_k;
 }
@@ -178,6 +194,17 @@ cudaError_t Launch(const RopeAppendArgs& args, cudaStream_t stream) {
                                    : LaunchTokens<kHeadSize, 2>(args, stream);
 }
 
+__global__ void __launch_bounds__(kThreads) HeadSquaresKernel(HeadSquaresArgs args) {
+  __shared__ float partials[2][kWarpSize];
+  AwaitPredecessor();
+  const int64_t token = blockIdx.x;
+  const float q = Squares(args.qkv, args.bias, token, 0, args.q_width, partials[0]);
+  const float k = args.counts_k
+                      ? Squares(args.qkv, args.bias, token, args.q_width, args.k_width, partials[1])
+                      : 0;
+  if (threadIdx.x == 0) reinterpret_cast<float2*>(args.squares)[token] = make_float2(q, k);
+}
+
 constexpr int kFillThreads = 256;
 
 __global__ void FillRotationsKernel(FillRotationsArgs args) {
@@ -195,12 +222,23 @@ __global__ void FillRotationsKernel(FillRotationsArgs args) {
 
 }  // namespace
 
+cudaError_t LaunchHeadSquares(const HeadSquaresArgs& args, cudaStream_t stream) {
+  if (args.tokens < 0 || args.q_width < 8 || args.q_width % 8 != 0 || args.k_width < 8 ||
+      args.k_width % 8 != 0 || !IsValid(args.qkv, int64_t{args.q_width} + args.k_width) ||
+      args.squares == nullptr) {
+    return cudaErrorInvalidValue;
+  }
+  if (args.tokens == 0) return cudaSuccess;
+  return LaunchDependent(HeadSquaresKernel, args.tokens, kThreads, 0, stream, args);
+}
+
 cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream) {
   const int64_t width = (int64_t{2} * args.pages.kv_heads + args.heads) * args.pages.head_size;
   if (args.tokens < 0 || args.heads < 1 || !IsValid(args.pages) || !IsValid(args.qkv, width) ||
       args.positions == nullptr || args.slots == nullptr || args.tables.blocks == nullptr ||
       !IsValid(args.rope, args.pages.head_size) || args.q == nullptr || !IsAligned16(args.q) ||
-      (args.norms_across_heads && args.rope.q_norm == nullptr)) {
+      (args.norms_across_heads && args.rope.q_norm == nullptr) ||
+      (args.rank_squares != nullptr && (args.ranks < 1 || args.all_q < 1 || args.all_k < 1))) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;

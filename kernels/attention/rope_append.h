@@ -39,9 +39,29 @@ struct RopeAppendArgs {
   Bf16* q;                          // [tokens, heads * head_size], dense, 16-byte aligned
   KvPages pages;                    // 16-byte aligned, block_stride a multiple of 16
   bool norms_across_heads = false;  // where `rope` has norms
+
+  // Where ranks divide the heads of a norm across heads: each rank's sums of squares, [tokens,
+  // ranks, 2], of LaunchHeadSquares, which are added in rank order; and how many values of q and of
+  // k all ranks have.
+  const float* rank_squares = nullptr;
+  int ranks = 1;
+  int all_q = 0, all_k = 0;
 };
 
 cudaError_t LaunchRopeAppend(const RopeAppendArgs& args, cudaStream_t stream);
+
+// Sums the squares of each token's q and k over the rank's heads, biases included: squares[t] = (of
+// q, of k). Heads of zeros change nothing. A token's bits depend on that token alone.
+struct HeadSquaresArgs {
+  Product qkv;        // as RopeAppendArgs has it
+  const float* bias;  // as Rope has it
+  int tokens;
+  int q_width, k_width;  // of the rank, multiples of 8
+  bool counts_k;         // false: another rank has the same k, and this one's sum is 0
+  float* squares;        // [tokens, 2], 8-byte aligned
+};
+
+cudaError_t LaunchHeadSquares(const HeadSquaresArgs& args, cudaStream_t stream);
 
 // Fills rotations[p][i] = magnitude * (cos, sin) of p * base^(-2i / dimensions) / factors[i],
 // computed in double and rounded to float32. Run once, at load.

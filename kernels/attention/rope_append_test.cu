@@ -208,6 +208,49 @@ TEST(RopeAppend, MatchesDouble) {
   }
 }
 
+// Sums of squares that are gathered from ranks give the bits of those that the kernel computes, if
+// one rank has all heads and the others none.
+TEST(RopeAppend, NormsOverTheHeadsOfAllRanks) {
+  const Shape shape = {5, 9, 3, 64, 64, 16, true, true, false, true, true, true};
+  const int q_width = shape.heads * shape.head_size, k_width = shape.kv_heads * shape.head_size;
+  const Case alone(shape), test(shape);
+  ASSERT_EQ(LaunchRopeAppend(alone.Args(), nullptr), cudaSuccess);
+  const DeviceBuffer<float> squares(2 * shape.tokens);
+  HeadSquaresArgs args{.qkv = test.qkv.view,
+                       .bias = test.bias.get(),
+                       .tokens = shape.tokens,
+                       .q_width = q_width,
+                       .k_width = k_width,
+                       .counts_k = true,
+                       .squares = squares.get()};
+  ASSERT_EQ(LaunchHeadSquares(args, nullptr), cudaSuccess);
+  const std::vector<float> own = squares.Download();
+  EXPECT_TRUE(squares.GuardsIntact());
+  std::vector<float> gathered;
+  for (int t = 0; t < shape.tokens; ++t) {
+    gathered.insert(gathered.end(), {0, 0, own[2 * t], own[2 * t + 1], 0, 0});
+  }
+  const DeviceBuffer<float> all(gathered);
+  RopeAppendArgs rope = test.Args();
+  rope.rank_squares = all.get();
+  rope.ranks = 3;
+  rope.all_q = q_width;
+  rope.all_k = k_width;
+  ASSERT_EQ(LaunchRopeAppend(rope, nullptr), cudaSuccess);
+  EXPECT_EQ(test.pages.Download(), alone.pages.Download());
+  ExpectCase(test);
+
+  args.counts_k = false;
+  ASSERT_EQ(LaunchHeadSquares(args, nullptr), cudaSuccess);
+  const std::vector<float> q_alone = squares.Download();
+  for (int t = 0; t < shape.tokens; ++t) {
+    EXPECT_EQ(q_alone[2 * t], own[2 * t]);
+    EXPECT_EQ(q_alone[2 * t + 1], 0);
+  }
+  args.k_width = 4;
+  EXPECT_EQ(LaunchHeadSquares(args, nullptr), cudaErrorInvalidValue);
+}
+
 // Values beyond FP16's range, which BF16 inputs can have, saturate in the pages.
 TEST(RopeAppend, KeepsValuesFiniteAndNaN) {
   Case test({1, 1, 1, 64, 0, 16, false, false, false, false});

@@ -24,6 +24,12 @@ int64_t SlotBytes(AllReduceMethod method, int64_t vectors, int64_t rows, int64_t
 
 }  // namespace
 
+AllReduceMethod BestAllReduce(int ranks, int64_t bytes) {
+  constexpr int64_t kMostRankBytes = int64_t{2} << 20;
+  return ranks == 2 || ranks * bytes <= kMostRankBytes ? AllReduceMethod::kOneShot
+                                                       : AllReduceMethod::kTwoShot;
+}
+
 int64_t AllReduceSlotBytes(AllReduceMethod method, int ranks, int tokens, int width) {
   const int64_t vectors = static_cast<int64_t>(tokens) * (width / 8);
   if (method == AllReduceMethod::kOneShot)

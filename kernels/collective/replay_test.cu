@@ -194,11 +194,14 @@ void Replay(int ranks, int replays, Lateness late) {
           }));
     }
   }
-  // The first launch of a graph instantiates and uploads it, which may wait for the device.
+  // All graphs are in place before the first one waits for a peer: instantiating and uploading may
+  // wait for the device.
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const auto& graph : graphs[rank]) graph->Upload(group.stream(rank));
+  }
+  group.Wait();
   for (size_t work = 0; work < std::size(kWorks); ++work) {
-    group.CloseGate();
     for (int rank = 0; rank < ranks; ++rank) graphs[rank][work]->Replay(group.stream(rank));
-    group.OpenGate();
     group.Wait();
   }
   uint32_t random = 1;
@@ -206,7 +209,7 @@ void Replay(int ranks, int replays, Lateness late) {
     random = random * 1664525 + 1013904223;
     const size_t work = (random >> 16) % std::size(kWorks);
     for (int rank = 0; rank < ranks; ++rank) graphs[rank][work]->Replay(group.stream(rank));
-    if (replay % 256 == 255) group.Wait();  // bounds the queue
+    if (replay % 64 == 63) group.Wait();  // bounds the queue
   }
   group.Wait();
   for (int rank = 0; rank < ranks; ++rank) {

@@ -322,6 +322,39 @@ TEST(Embed, CopiesRowsAndFailsForeignIds) {
   }
 }
 
+// Ranks have parts of the table.
+TEST(Embed, ReadsTheRowsOfParts) {
+  constexpr int kVocab = 50, kRows = 20, kWidth = 576;
+  std::vector<TestProduct> parts;
+  for (int part = 0; part < 3; ++part) parts.emplace_back(kRows, kWidth, false, part + 1);
+  const std::vector<int32_t> ids = {49, 0, 19, 20, 39, 40, kVocab, -1};
+  const DeviceBuffer<int32_t> device_ids(ids);
+  const DeviceBuffer<float> residual(ids.size() * kWidth);
+  EmbedArgs args{.ids = device_ids.get(),
+                 .table = parts[1].data.get(),
+                 .table_stride = parts[1].stride,
+                 .vocab = kVocab,
+                 .tokens = static_cast<int>(ids.size()),
+                 .width = kWidth,
+                 .residual = residual.get(),
+                 .part_rows = kRows};
+  EXPECT_EQ(LaunchEmbed(args, nullptr), cudaErrorInvalidValue);
+  for (int part = 0; part < 3; ++part) args.parts[part] = parts[part].data.get();
+  ASSERT_EQ(LaunchEmbed(args, nullptr), cudaSuccess);
+  const std::vector<float> out = residual.Download();
+  for (size_t t = 0; t < ids.size(); ++t) {
+    for (int c = 0; c < kWidth; ++c) {
+      if (ids[t] < 0 || ids[t] >= kVocab) {
+        ASSERT_TRUE(std::isnan(out[t * kWidth + c]));
+        continue;
+      }
+      const size_t row = ids[t] % kRows;
+      ASSERT_EQ(out[t * kWidth + c], parts[ids[t] / kRows].values[row * kWidth + c]) << ids[t];
+    }
+  }
+  EXPECT_TRUE(residual.GuardsIntact());
+}
+
 TEST(GatherRows, CopiesRowsWithTheirScales) {
   constexpr int kTokens = 33;
   const std::vector<int32_t> indices = {32, 0, 5, 5, 31, 1, 17};

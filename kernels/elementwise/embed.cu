@@ -9,7 +9,7 @@ namespace {
 constexpr int kThreads = 128;
 
 // The grid is (tokens, parts of a row).
-__global__ void EmbedKernel(EmbedArgs args) {
+__global__ void EmbedKernel(const __grid_constant__ EmbedArgs args) {
   AwaitPredecessor();
   const int64_t token = blockIdx.x;
   const int column = 8 * (blockIdx.y * kThreads + threadIdx.x);
@@ -17,7 +17,10 @@ __global__ void EmbedKernel(EmbedArgs args) {
   const int32_t id = args.ids[token];
   float values[8];
   if (id >= 0 && id < args.vocab) {
-    Load8(args.table + id * args.table_stride + column, values);
+    const int part = args.part_rows > 0 ? id / args.part_rows : 0;
+    const Bf16* const table = args.part_rows > 0 ? args.parts[part] : args.table;
+    const int64_t row = id - part * args.part_rows;
+    Load8(table + row * args.table_stride + column, values);
 #pragma unroll
     for (float& value : values) value *= args.factor;
   } else {
@@ -30,10 +33,19 @@ __global__ void EmbedKernel(EmbedArgs args) {
 }  // namespace
 
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
-  if (args.tokens < 0 || args.width < 8 || args.width % 8 != 0 || args.vocab < 1 ||
-      args.table_stride < args.width || args.table_stride % 8 != 0 || args.ids == nullptr ||
-      args.table == nullptr || !IsAligned16(args.table) || args.residual == nullptr ||
-      !IsAligned16(args.residual)) {
+  if (args.part_rows > 0) {
+    const int parts = CeilDiv(args.vocab, args.part_rows);
+    if (parts > kMaxTableParts) return cudaErrorInvalidValue;
+    for (int part = 0; part < parts; ++part) {
+      if (args.parts[part] == nullptr || !IsAligned16(args.parts[part])) {
+        return cudaErrorInvalidValue;
+      }
+    }
+  }
+  if (args.part_rows < 0 || args.tokens < 0 || args.width < 8 || args.width % 8 != 0 ||
+      args.vocab < 1 || args.table_stride < args.width || args.table_stride % 8 != 0 ||
+      args.ids == nullptr || args.table == nullptr || !IsAligned16(args.table) ||
+      args.residual == nullptr || !IsAligned16(args.residual)) {
     return cudaErrorInvalidValue;
   }
   if (args.tokens == 0) return cudaSuccess;

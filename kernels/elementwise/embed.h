@@ -10,6 +10,8 @@
 
 namespace millrace::kernels {
 
+inline constexpr int kMaxTableParts = 8;
+
 // Computes residual[t] = factor * table[ids[t]] in float32, an exact copy where the factor is 1. An
 // id outside [0, vocab) gives a row of NaN, which the sampler reports as that row's failure,
 // because ids may come from the device unchecked.
@@ -22,6 +24,10 @@ struct EmbedArgs {
   int width;        // a multiple of 8
   float* residual;  // [tokens, width], dense, 16-byte aligned
   float factor = 1;
+  // The rows of each part, where ranks divide the table: part p, of which this device can read
+  // every row, has rows [p * part_rows, (p + 1) * part_rows). 0: `table` has all rows.
+  int part_rows = 0;
+  const Bf16* parts[kMaxTableParts] = {};
 };
 
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream);

@@ -22,8 +22,13 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(CombineArgs args) {
   if (column < args.width) mixture.LoadConstants(args, column);
   AwaitPredecessor();
   if (column >= args.width) return;
-  float* const residual = args.residual + token * args.width + column;
   float values[8], sum[8] = {};
+  if (args.partial != nullptr) {
+    mixture.Add(args, token, column, sum);
+    *reinterpret_cast<uint4*>(args.partial + token * args.width + column) = Pack8(sum);
+    return;
+  }
+  float* const residual = args.residual + token * args.width + column;
   Load8(residual, values);
   mixture.Add(args, token, column, sum);
 #pragma unroll
@@ -39,9 +44,10 @@ bool IsValid(const CombineArgs& args) {
                     (args.y_type == Type::kBf16 || args.y_type == Type::kF32);
   const bool shared = args.shared.data == nullptr ? args.shared_logits == nullptr
                                                   : IsValid(args.shared, args.width);
-  return rows && shared && args.residual != nullptr && IsAligned16(args.residual) &&
-         args.tokens >= 0 && args.slots >= 1 && args.slots <= kMaxChosen && args.width >= 8 &&
-         args.width % 8 == 0;
+  const bool out = args.partial != nullptr ? IsAligned16(args.partial)
+                                           : args.residual != nullptr && IsAligned16(args.residual);
+  return rows && shared && out && args.tokens >= 0 && args.slots >= 1 && args.slots <= kMaxChosen &&
+         args.width >= 8 && args.width % 8 == 0;
 }
 
 cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream) {

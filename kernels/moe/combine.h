@@ -14,7 +14,8 @@ namespace millrace::kernels {
 
 // For each token, in fp32: sum = 0; for each slot in order sum = fma(score, y, sum); then, where
 // there is a shared network, sum = fma(gate, shared, sum) with gate = 1 / (1 + exp(-logit)), or 1
-// without logits; residual = fma(factor, sum, residual).
+// without logits; residual = fma(factor, sum, residual). With `partial` that gets the sum instead,
+// rounded to BF16: a rank's part of what an all-reduce adds up.
 //
 // A token's bits depend on that token alone. Each input is read once. `residual` is written. Where
 // a norm follows, LaunchRmsNorm does both (RmsNormArgs::mixture).
@@ -33,8 +34,9 @@ struct CombineArgs {
   int64_t shared_logit_stride = 0;       // elements
   float factor = 1;
   int tokens;
-  int slots;  // 1 to kMaxChosen
-  int width;  // a multiple of 8
+  int slots;                // 1 to kMaxChosen
+  int width;                // a multiple of 8
+  Bf16* partial = nullptr;  // [tokens, width], dense, 16-byte aligned; in place of the residual
 };
 
 // Returns whether a launch would accept the arguments.

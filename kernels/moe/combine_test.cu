@@ -138,6 +138,36 @@ TEST(CombineTest, LeavesOutTheExpertsOfOthers) {
   }
 }
 
+// A rank's partial sum is the sum that the residual gets with the factor 1, rounded to BF16.
+TEST(CombineTest, APartialSumIsTheSumInBf16) {
+  Case test(5, 4, 576);
+  std::fill(test.residual.begin(), test.residual.end(), 0.0f);
+  const std::vector<float> sums = Combined(test, {false, true, false, false, 1}, 0, 5);
+  const DeviceBuffer<Bf16> y(test.y), partial(test.residual.size());
+  const DeviceBuffer<float> scores(test.scores);
+  const DeviceBuffer<int32_t> ids(test.ids);
+  ASSERT_EQ(LaunchCombine({.residual = nullptr,
+                           .y = y.get(),
+                           .y_type = Type::kBf16,
+                           .y_stride = test.stride,
+                           .scores = scores.get(),
+                           .ids = ids.get(),
+                           .first_expert = 2,
+                           .experts = 5,
+                           .factor = 3,
+                           .tokens = 5,
+                           .slots = 4,
+                           .width = test.width,
+                           .partial = partial.get()},
+                          nullptr),
+            cudaSuccess);
+  const std::vector<Bf16> out = partial.Download();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    ASSERT_EQ(static_cast<float>(out[i]), static_cast<float>(__float2bfloat16(sums[i]))) << i;
+  }
+  EXPECT_TRUE(partial.GuardsIntact());
+}
+
 // LaunchRmsNorm combines first, with the bits of both launches one behind the other.
 TEST(CombineTest, ANormMayCombineFirst) {
   for (const int width : {64, 2048, 2880, 6144}) {

@@ -15,6 +15,7 @@
 #include "server/http/embedding.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
+#include "server/http/server_info.h"
 
 namespace millrace {
 namespace {
@@ -198,6 +199,26 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
             [](const Api& api, const Head&, const std::string&, const Wake&) {
               return api.Health(/*needs_ready=*/true);
             }},
+      Route{"/server_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ServerInfoJson);
+            }},
+      Route{"/get_server_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ServerInfoJson);
+            }},
+      Route{"/model_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ModelInfoJson);
+            }},
+      Route{"/get_model_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ModelInfoJson);
+            }},
+      Route{"/health_generate", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Health(/*needs_ready=*/true);
+            }},
       Route{"/metrics", "GET", true, true, false, false,
             [](const Api& api, const Head&, const std::string&, const Wake&) {
               return api.Metrics();
@@ -296,7 +317,8 @@ Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::stri
     const absl::StatusOr<Engine*> engine = frontend_.FindEngine(model);
     return engine.ok() ? (*engine)->info().sampling : SamplingDefaults();
   };
-  absl::StatusOr<ApiRequest> request = ParseApiRequest(kind, body, defaults);
+  absl::StatusOr<ApiRequest> request =
+      ParseApiRequest(kind, body, defaults, options_.unknown_fields);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
@@ -306,7 +328,8 @@ Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::stri
 }
 
 Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const Wake& wake) const {
-  absl::StatusOr<ApiEmbeddingRequest> request = ParseEmbeddingRequest(body);
+  absl::StatusOr<ApiEmbeddingRequest> request =
+      ParseEmbeddingRequest(body, options_.unknown_fields);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
@@ -329,7 +352,7 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
 }
 
 Handled Api::Tokenize(const std::string& body, const Wake& wake) const {
-  absl::StatusOr<ApiTokenizeRequest> parsed = ParseTokenizeRequest(body);
+  absl::StatusOr<ApiTokenizeRequest> parsed = ParseTokenizeRequest(body, options_.unknown_fields);
   if (!parsed.ok()) return ErrorResponse(ErrorFromStatus(parsed.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(parsed->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
@@ -346,7 +369,8 @@ Handled Api::Tokenize(const std::string& body, const Wake& wake) const {
 }
 
 Handled Api::Detokenize(const std::string& body, const Wake& wake) const {
-  absl::StatusOr<ApiDetokenizeRequest> request = ParseDetokenizeRequest(body);
+  absl::StatusOr<ApiDetokenizeRequest> request =
+      ParseDetokenizeRequest(body, options_.unknown_fields);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
@@ -380,6 +404,12 @@ Handled Api::Models(const HttpRequestHead& head) const {
   }
   out += "]}";
   return JsonResponse(std::move(out));
+}
+
+Handled Api::Info(std::string (*to_json)(ServedModel&)) const {
+  const absl::StatusOr<ServedModel*> model = frontend_.Find("");
+  if (!model.ok()) return ErrorResponse(ErrorFromStatus(model.status()));
+  return JsonResponse(to_json(**model));
 }
 
 Handled Api::Health(bool needs_ready) const {

@@ -17,6 +17,7 @@ namespace millrace {
 struct ApiOptions {
   bool admin = false;  // the operator's listener: other paths, and no key
   uint64_t max_body_bytes = 32 << 20;
+  UnknownFields unknown_fields = UnknownFields::kRefuse;
 };
 
 // Thread-safe.
@@ -47,6 +48,8 @@ class Api {
   std::optional<HttpResponse> CheckServing() const;
 
   Handled Models(const HttpRequestHead& head) const;
+  // Answers with what `to_json` says of the only model.
+  Handled Info(std::string (*to_json)(ServedModel&)) const;
   Handled Health(bool needs_ready) const;
   Handled Metrics() const;
   Handled SetLog(const std::string& body) const;

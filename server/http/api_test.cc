@@ -62,7 +62,8 @@ TEST_F(ApiTest, PathsAndMethods) {
     EXPECT_EQ(Checked(api_, Head("OPTIONS", path)), 204) << path;
   }
   for (const char* path :
-       {"/v1/models", "/v1/models/x", "/livez", "/readyz", "/health", "/metrics", "/version"}) {
+       {"/v1/models", "/v1/models/x", "/livez", "/readyz", "/health", "/metrics", "/version",
+        "/server_info", "/get_server_info", "/model_info", "/get_model_info", "/health_generate"}) {
     EXPECT_EQ(Checked(api_, Head("GET", path)), 0) << path;
     EXPECT_EQ(Checked(api_, Head("HEAD", path)), 0) << path;
     EXPECT_EQ(Checked(api_, Head("DELETE", path)), 405) << path;
@@ -80,7 +81,8 @@ TEST_F(ApiTest, OnlyHealthAnswersWithoutAKey) {
   for (const char* path : {"/livez", "/readyz", "/health"}) {
     EXPECT_EQ(Checked(locked_api_, Head("GET", path)), 0) << path;
   }
-  for (const char* path : {"/v1/models", "/metrics", "/version", "/nowhere", "/v1/completions"}) {
+  for (const char* path : {"/v1/models", "/metrics", "/version", "/nowhere", "/v1/completions",
+                           "/server_info", "/get_model_info", "/health_generate"}) {
     EXPECT_EQ(Checked(locked_api_, Head("GET", path)), 401) << path;
   }
   HttpRequestHead head = Head("POST", "/v1/completions");

@@ -78,6 +78,8 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
     return true;
   }
   choice.part.text += event.text;
+  choice.usage.prompt_tokens = std::max(choice.usage.prompt_tokens, event.prompt_tokens);
+  choice.usage.completion_tokens += static_cast<int32_t>(event.tokens.size());
   if (request_.return_token_ids) {
     choice.part.token_ids.insert(choice.part.token_ids.end(), event.tokens.begin(),
                                  event.tokens.end());
@@ -97,6 +99,7 @@ void Generation::ShowEcho(size_t index, std::string& body) {
   Choice& choice = choices_[index];
   const auto echo = std::exchange(choice.echo, nullptr);
   choice.echoed = true;
+  choice.usage.prompt_tokens = echo->prompt_tokens;
   const bool details = request_.echo && !echo->details.empty();
   if (request_.echo) choice.part.text = echo->text;
   if (request_.return_token_ids) choice.part.prompt_token_ids = echo->tokens;
@@ -117,12 +120,14 @@ void Generation::AppendChunk(size_t index, bool details, std::string& body) {
   Choice& choice = choices_[index];
   ChoicePart& part = choice.part;
   if (choice.first && request_.kind == ApiKind::kChat) {
-    const ChoicePart role{.prompt_token_ids = std::exchange(part.prompt_token_ids, {})};
+    const ChoicePart role{.prompt_token_ids = std::exchange(part.prompt_token_ids, {}),
+                          .usage = {.prompt_tokens = choice.usage.prompt_tokens}};
     writer_.AppendChunk(body, index, role, /*first=*/true);
   }
   choice.first = false;
   if (part.text.empty() && !details && part.token_ids.empty() && part.finish == nullptr) return;
   if (details) choice.logprobs.Flush(part.logprobs);
+  part.usage = choice.usage;
   writer_.AppendChunk(body, index, part, /*first=*/false);
   part = ChoicePart();
 }

@@ -37,6 +37,7 @@ class Generation : public Answer {
     std::shared_ptr<ResponseStream> stream;
     LogprobsWriter logprobs;
     ChoicePart part;    // what has come: all of it, or what waits for the next chunk
+    Usage usage;        // so far: tokens of the prompt and of what has come
     bool first = true;  // no chunk has been sent
     std::shared_ptr<const OutputEvent> echo;  // of the prompt, until it has been shown
     bool echoed = false;

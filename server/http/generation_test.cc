@@ -79,6 +79,31 @@ TEST(GenerationTest, AWholeCompletionHasOpenAisShape) {
                 "prompt_tokens_details": {"cached_tokens": 4}}})"));
 }
 
+TEST(GenerationTest, EachChunkHasTheUsageSoFarIfItIsWanted) {
+  Running run(ApiKind::kChat, R"({"messages": [{"role": "user", "content": "p"}], "stream": true,
+      "stream_options": {"include_usage": true, "continuous_usage_stats": true}})");
+  OutputEvent event = TextEvent("Hel", {1, 2});
+  event.prompt_tokens = 7;
+  run.stream().Push(std::move(event));
+  EXPECT_EQ(run.Poll(), State::kChunk);
+  event = TextEvent("lo", {3});
+  event.prompt_tokens = 7;
+  run.stream().Push(std::move(event));
+  run.stream().Push(FinishEvent());
+  EXPECT_EQ(run.Poll(), State::kEnd);
+  const std::vector<Json> events = run.Events();
+  ASSERT_THAT(events, SizeIs(6));
+  const int completion[] = {0, 2, 3, 3};
+  for (size_t i = 0; i < 4; ++i) {
+    const Json usage = {{"prompt_tokens", 7},
+                        {"completion_tokens", completion[i]},
+                        {"total_tokens", 7 + completion[i]}};
+    EXPECT_EQ(events[i]["usage"], usage) << i;
+  }
+  EXPECT_EQ(events[4]["usage"]["completion_tokens"], 3);
+  EXPECT_TRUE(events[4]["choices"].empty());
+}
+
 TEST(GenerationTest, EachPromptHasItsChoicesInARow) {
   Running run(ApiKind::kCompletion, R"({"prompt": ["p", "q"], "n": 2, "seed": 5})");
   for (size_t i = 0; i < 4; ++i) {

@@ -75,9 +75,10 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
   const bool has_key = !frontend_.Authorize("").ok();
   MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy,
                             HostPolicy::Make(options_.host, options_.allowed_hosts, has_key));
-  api_ = std::make_unique<Api>(
-      frontend_, std::move(policy),
-      ApiOptions{.admin = options_.admin, .max_body_bytes = options_.limits.body_bytes});
+  api_ = std::make_unique<Api>(frontend_, std::move(policy),
+                               ApiOptions{.admin = options_.admin,
+                                          .max_body_bytes = options_.limits.body_bytes,
+                                          .unknown_fields = options_.unknown_fields});
   state_ = std::make_unique<ServerState>(*api_, options_.limits);
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {
     threads_.push_back(std::make_unique<IoThread>());

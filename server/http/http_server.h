@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "config/settings.h"
 #include "server/frontend.h"
 
 namespace millrace {
@@ -32,6 +33,7 @@ struct HttpOptions {
   std::string host = "127.0.0.1";  // an address, or "localhost"
   uint16_t port = 0;               // 0: any free one
   std::vector<std::string> allowed_hosts;
+  UnknownFields unknown_fields = UnknownFields::kRefuse;
   bool admin = false;  // the operator's listener: always on loopback, without a key
   int threads = 1;
   HttpLimits limits;

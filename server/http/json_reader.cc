@@ -6,11 +6,14 @@
 #include <numeric>
 #include <utility>
 
+#include "base/log.h"
 #include "base/strings.h"
 #include "server/http/api_error.h"
 
 namespace millrace {
 namespace {
+
+constexpr Logger kLog(LogComponent::kHttp);
 
 // Edits (insert, delete, replace) that turn `a` into `b`; both are short.
 size_t EditDistance(std::string_view a, std::string_view b) {
@@ -57,8 +60,8 @@ std::optional<int32_t> AsInt32(const Json& value) {
   return number ? std::optional(static_cast<int32_t>(*number)) : std::nullopt;
 }
 
-FieldReader::FieldReader(const Json& object, std::string path)
-    : object_(object), path_(std::move(path)) {
+FieldReader::FieldReader(const Json& object, std::string path, UnknownFields unknown)
+    : object_(object), path_(std::move(path)), unknown_fields_(unknown) {
   if (!object_.is_object()) {
     std::string name = path_.empty() ? "the body" : path_.substr(0, path_.size() - 1);
     Fail(FieldError(path_.empty() ? "" : name, "invalid_type",
@@ -158,6 +161,10 @@ absl::Status FieldReader::Finish() {
   if (!ok()) return status_;
   for (const auto& [name, value] : object_.items()) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    if (unknown_fields_ == UnknownFields::kIgnore) {
+      kLog.Debug("ignoring the unknown field ", path_, Printable(name));
+      continue;
+    }
     const std::string_view nearest = Nearest(name, known_);
     Fail(Printable(name), "unknown_parameter",
          StrCat(path_, Printable(name), " is not a known field",

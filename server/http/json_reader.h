@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "config/settings.h"
 #include "formats/json.h"
 
 namespace millrace {
@@ -24,7 +25,8 @@ absl::StatusOr<Json> ParseJson(std::string_view text);
 class FieldReader {
  public:
   // `path` comes before a field's name in messages and in `param`: "messages[3].", or nothing.
-  explicit FieldReader(const Json& object, std::string path = "");
+  explicit FieldReader(const Json& object, std::string path = "",
+                       UnknownFields unknown = UnknownFields::kRefuse);
 
   // Read a field; each leaves `value` as it is if the field is absent.
   void Read(std::string_view name, bool& value);
@@ -50,9 +52,10 @@ class FieldReader {
   void Fail(absl::Status status);
 
   bool ok() const { return status_.ok(); }
+  UnknownFields unknown_fields() const { return unknown_fields_; }
 
-  // Returns the first error, or an error for a field that was not read, with its name and perhaps
-  // the field that was meant.
+  // Returns the first error, or with UnknownFields::kRefuse an error for a field that was not read,
+  // with its name and perhaps the field that was meant.
   absl::Status Finish();
 
  private:
@@ -61,6 +64,7 @@ class FieldReader {
 
   const Json& object_;
   const std::string path_;
+  const UnknownFields unknown_fields_;
   std::vector<std::string_view> known_;
   absl::Status status_;
 };

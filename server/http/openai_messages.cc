@@ -46,7 +46,7 @@ void ReadContent(FieldReader& message, const std::string& path, std::string& con
   if (!field->is_array() || field->empty()) return message.FailValue("content", *field, kAllowed);
   for (size_t i = 0; i < field->size() && message.ok(); ++i) {
     if (i > 0) content += '\n';
-    FieldReader part((*field)[i], StrCat(path, "content[", i, "]."));
+    FieldReader part((*field)[i], StrCat(path, "content[", i, "]."), message.unknown_fields());
     ReadPart(part, content);
     message.Fail(part.Finish());
   }
@@ -92,7 +92,7 @@ bool ReadMessages(FieldReader& fields, std::vector<ChatMessage>& messages) {
   messages.reserve(list->size());
   for (const Json& item : *list) {
     const std::string path = StrCat("messages[", messages.size(), "].");
-    FieldReader message(item, path);
+    FieldReader message(item, path, fields.unknown_fields());
     messages.push_back(ReadMessage(message, path));
     fields.Fail(message.Finish());
     if (!fields.ok()) return false;

@@ -41,8 +41,8 @@ const std::vector<FieldCase> kBothRefused = {
     {"stream_options", R"({"include_usage": true})"},
     {"stream_options", R"({"include_usage": 1})", "stream_options.include_usage"},
     {"stream_options", R"({"include_obfuscation": true})", "stream_options.include_obfuscation"},
-    {"stream_options", R"({"continuous_usage_stats": true})",
-     "stream_options.continuous_usage_stats"},
+    {"stream_options", R"({"continuous_usage_stats": true})"},
+    {"stream_options", R"({"continuous_usage_stats": 1})", "stream_options.continuous_usage_stats"},
     {"stream_options", R"({"whatever": 1})", "stream_options.whatever"},
     {"stop", "1"},
     {"stop", R"(["a", 1])", "stop[1]"},
@@ -85,6 +85,20 @@ const std::vector<FieldCase> kBothRefused = {
     {"vllm_xargs", R"({"a": 1})"},
     {"cache_salt", "\"x\""},
     {"length_penalty", "2"},
+    {"no_stop_trim", "true"},
+    {"no_stop_trim", "0"},
+    {"return_hidden_states", "true"},
+    {"separate_reasoning", "1"},
+    {"stream_reasoning", "\"no\""},
+    {"parallel_tool_calls", "1"},
+    {"prompt_cache_key", "1"},
+    {"safety_identifier", "[]"},
+    {"regex", "\"a\""},
+    {"ebnf", "\"a\""},
+    {"json_schema", "\"{}\""},
+    {"lora_path", "\"x\""},
+    {"session_params", "{}"},
+    {"sampling_seed", "1"},
     {"no_such_field", "1"},
     {"Temperature", "1"},
 };
@@ -159,15 +173,12 @@ const std::vector<FieldCase> kChatRefused = {
     {"functions", R"([{"name": "f"}])"},
     {"modalities", R"(["text", "audio"])"},
     {"moderation", R"({"model": "m"})"},
-    {"parallel_tool_calls", "false"},
     {"prediction", R"({"type": "content", "content": "x"})"},
-    {"prompt_cache_key", "\"x\""},
     {"prompt_cache_options", R"({"mode": "explicit"})"},
     {"prompt_cache_retention", "\"24h\""},
     {"reasoning_effort", "\"high\""},
     {"response_format", R"({"type": "json_object"})"},
     {"response_format", R"({"type": "json_schema", "json_schema": {}})"},
-    {"safety_identifier", "\"x\""},
     {"tool_choice", "\"required\""},
     {"tools", R"([{"type": "function", "function": {"name": "f"}}])"},
     {"verbosity", "\"low\""},
@@ -203,6 +214,59 @@ TEST(OpenAiRefusalTest, TheTemplatesVariablesAreBounded) {
   const ApiError bytes = Refused(ApiKind::kChat, body({{"ab", large["a"]}}));
   EXPECT_EQ(bytes.param, "chat_template_kwargs");
   EXPECT_EQ(bytes.message, "chat_template_kwargs has 65537 bytes; allowed: at most 65536");
+}
+
+// What vLLM's and SGLang's routers, LangChain and GuideLLM send in every request.
+TEST(OpenAiRefusalTest, ValuesThatAskForNothingAreTaken) {
+  const std::vector<FieldCase> cases = {
+      {"no_stop_trim", "false"},
+      {"return_hidden_states", "false"},
+      {"separate_reasoning", "true"},
+      {"separate_reasoning", "false"},
+      {"stream_reasoning", "true"},
+      {"stream_reasoning", "false"},
+      {"parallel_tool_calls", "true"},
+      {"parallel_tool_calls", "false"},
+      {"prompt_cache_key", "\"a conversation\""},
+      {"safety_identifier", "\"a user\""},
+      {"service_tier", "\"auto\""},
+      {"store", "false"},
+      {"metadata", R"({"a": "b"})"},
+      {"user", "\"me\""},
+      {"lora_path", "null"},
+      {"regex", "null"},
+  };
+  for (const FieldCase& c : cases) {
+    Parsed(ApiKind::kCompletion, With(kCompletion, c.field, c.value));
+    Parsed(ApiKind::kChat, With(kChat, c.field, c.value));
+  }
+  EXPECT_EQ(Refused(ApiKind::kChat, With(kChat, "no_stop_trim", "true")).message,
+            "no_stop_trim is true, which this server does not support; it may be left out or be "
+            "false");
+}
+
+TEST(OpenAiRefusalTest, UnknownFieldsAreIgnoredIfTheOperatorSaysSo) {
+  const auto status = [](std::string_view body) {
+    return ParseApiRequest(ApiKind::kChat, body, nullptr, UnknownFields::kIgnore).status();
+  };
+  EXPECT_TRUE(status(With(kChat, "no_such_field", "1")).ok());
+  EXPECT_TRUE(status(R"({"messages": [{"role": "user", "content": "x", "y": 1}]})").ok());
+  EXPECT_TRUE(
+      status(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "", "x": 1}]}],
+                 "stream": true, "stream_options": {"z": 1}})")
+          .ok());
+  EXPECT_TRUE(
+      ParseEmbeddingRequest(R"({"input": "x", "y": 1})", UnknownFields::kIgnore).status().ok());
+  EXPECT_TRUE(
+      ParseTokenizeRequest(R"({"prompt": "x", "y": 1})", UnknownFields::kIgnore).status().ok());
+  EXPECT_TRUE(
+      ParseDetokenizeRequest(R"({"tokens": [1], "y": 1})", UnknownFields::kIgnore).status().ok());
+  // A field that is known is refused as ever.
+  for (const FieldCase& c : std::vector<FieldCase>{
+           {"temperature", "\"hot\""}, {"no_stop_trim", "true"}, {"tools", "[1]"}}) {
+    const ApiError error = ErrorFromStatus(status(With(kChat, c.field, c.value)));
+    EXPECT_EQ(error.param, c.field);
+  }
 }
 
 TEST(OpenAiRefusalTest, WhatIsRequiredIsMissed) {

@@ -9,8 +9,8 @@
 #include "engine/sampling_table.h"
 #include "server/http/api_error.h"
 #include "server/http/json_reader.h"
+#include "server/http/neutral_fields.h"
 #include "server/http/openai_messages.h"
-#include "server/http/refused_fields.h"
 
 namespace millrace {
 namespace {
@@ -125,33 +125,22 @@ void ReadLogitBias(FieldReader& fields, std::vector<LogitBias>& biases) {
   }
 }
 
-// Accepted, and none of the server's business: they change neither the answer nor anything else.
-void ReadAccepted(FieldReader& fields) {
-  std::string user;
-  fields.Read("user", user);
-  fields.Refuse("store", {false});
-  fields.Refuse("service_tier", {"auto", "default"});
-  constexpr std::string_view kAllowed = "at most 16 pairs of strings";
-  const Json* metadata = fields.Find("metadata");
-  if (metadata == nullptr) return;
-  const bool pairs = metadata->is_object() && metadata->size() <= 16 &&
-                     std::all_of(metadata->begin(), metadata->end(),
-                                 [](const Json& value) { return value.is_string(); });
-  if (!pairs) fields.FailValue("metadata", *metadata, kAllowed);
-}
-
 void ReadStream(FieldReader& fields, ApiRequest& request) {
   fields.Read("stream", request.stream);
   const Json* field = fields.Find("stream_options");
   if (field == nullptr) return;
-  FieldReader options(*field, "stream_options.");
+  FieldReader options(*field, "stream_options.", fields.unknown_fields());
   options.Read("include_usage", request.include_usage);
+  options.Read("continuous_usage_stats", request.continuous_usage);
   options.Refuse("include_obfuscation", {false});
-  options.Refuse("continuous_usage_stats", {false});
   if (absl::Status status = options.Finish(); !status.ok()) return fields.Fail(std::move(status));
-  if (request.include_usage && !request.stream) {
+  if (request.stream) return;
+  for (const auto& [name, wanted] :
+       {std::pair("include_usage", request.include_usage),
+        std::pair("continuous_usage_stats", request.continuous_usage)}) {
+    if (!wanted) continue;
     fields.Fail("stream_options", "invalid_value",
-                "stream_options.include_usage is true; allowed: only when stream is true");
+                StrCat("stream_options.", name, " is true; allowed: only when stream is true"));
   }
 }
 
@@ -199,7 +188,6 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
   ReadLogitBias(fields, options.logit_bias);
   ReadSeed(fields, options.seed);
   ReadStop(fields, options.stop);
-  ReadAccepted(fields);
 }
 
 void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
@@ -217,7 +205,7 @@ void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest&
   if (!request.echo && *options.max_tokens < 1) {
     fields.FailValue("max_tokens", *options.max_tokens, "at least 1 (0 with echo)");
   }
-  RefuseCompletionFields(fields);
+  CheckNeutralFields(fields, kCompletionEndpoint);
 }
 
 void ReadChatLogprobs(FieldReader& fields, std::optional<int32_t>& logprobs) {
@@ -252,17 +240,17 @@ void ReadChatRequest(FieldReader& fields, const DefaultsOf& defaults, ApiRequest
   ReadCommon(fields, defaults, request);
   ReadChatMaxTokens(fields, request.options.max_tokens);
   ReadChatLogprobs(fields, request.options.logprobs);
-  RefuseChatFields(fields);
+  CheckNeutralFields(fields, kChatEndpoint);
 }
 
 }  // namespace
 
 absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
-                                           const DefaultsOf& defaults) {
+                                           const DefaultsOf& defaults, UnknownFields unknown) {
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
   ApiRequest request;
   request.kind = kind;
-  FieldReader fields(json);
+  FieldReader fields(json, "", unknown);
   if (kind == ApiKind::kCompletion) {
     ReadCompletion(fields, defaults, request);
   } else {
@@ -273,9 +261,10 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
   return request;
 }
 
-absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body) {
+absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
+                                                          UnknownFields unknown) {
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
-  FieldReader fields(json);
+  FieldReader fields(json, "", unknown);
   ApiEmbeddingRequest request;
   ReadModel(fields, request.model);
   ReadPrompts(fields, "input", kMaxEmbeddingInputs, request.request.inputs);
@@ -288,16 +277,15 @@ absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body)
   fields.Read("dimensions", request.dimensions);
   fields.Read("truncate_prompt_tokens", request.request.truncate_prompt_tokens);
   fields.Read("priority", request.request.priority);
-  std::string user;  // as everywhere: none of the server's business
-  fields.Read("user", user);
-  RefuseEmbeddingFields(fields);
+  CheckNeutralFields(fields, kEmbeddingEndpoint);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   return request;
 }
 
-absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body) {
+absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body,
+                                                        UnknownFields unknown) {
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
-  FieldReader fields(json);
+  FieldReader fields(json, "", unknown);
   ApiTokenizeRequest parsed;
   TokenizeRequest& request = parsed.request;
   ReadModel(fields, parsed.model);
@@ -308,7 +296,7 @@ absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body) {
   } else if (chat) {
     if (auto chat = ReadChat(fields)) request.prompt = *std::move(chat);
     request.add_special_tokens = false;  // the template writes its own
-    RefuseChatTokenizeFields(fields);
+    CheckNeutralFields(fields, kChatTokenizeEndpoint);
   } else {
     const Json* prompt = fields.Find("prompt");
     if (prompt == nullptr) {
@@ -326,9 +314,10 @@ absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body) {
   return parsed;
 }
 
-absl::StatusOr<ApiDetokenizeRequest> ParseDetokenizeRequest(std::string_view body) {
+absl::StatusOr<ApiDetokenizeRequest> ParseDetokenizeRequest(std::string_view body,
+                                                            UnknownFields unknown) {
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
-  FieldReader fields(json);
+  FieldReader fields(json, "", unknown);
   ApiDetokenizeRequest request;
   ReadModel(fields, request.model);
   if (fields.Find("tokens") == nullptr) fields.FailMissing("tokens", "a list of token ids");

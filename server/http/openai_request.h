@@ -2,9 +2,10 @@
 // read into requests.
 //
 // Every field that OpenAI documents for the first three (API reference and openai-python 3.52,
-// 2026-11) and every one that vLLM adds is honoured or refused by name; any other is unknown and
-// refused. null, and a field's documented default, count as absent even where the field is refused.
-// Types and what is HTTP's own are checked here; ranges that gRPC shares, by ValidateRequest.
+// 2026-11) and every one that vLLM adds is honoured or refused by name; any other is unknown, and
+// refused or ignored as --unknown-fields says. null, and a field's documented default, count as
+// absent even where the field is refused. Types and what is HTTP's own are checked here; ranges
+// that gRPC shares, by ValidateRequest.
 #ifndef MILLRACE_SERVER_HTTP_OPENAI_REQUEST_H_
 #define MILLRACE_SERVER_HTTP_OPENAI_REQUEST_H_
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 
@@ -34,6 +36,7 @@ struct ApiRequest {
   GenerateRequest options;      // everything but id and prompt
   bool stream = false;
   bool include_usage = false;     // stream_options
+  bool continuous_usage = false;  // stream_options.continuous_usage_stats: usage in every chunk
   bool echo = false;              // the prompt's text is wanted back
   bool return_token_ids = false;  // the prompt's token ids too: options.echo is set for either
 };
@@ -43,7 +46,8 @@ using DefaultsOf = std::function<SamplingDefaults(const std::string& model)>;
 
 // Parses a body. Errors are InvalidArgument with FieldError's param and code.
 absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
-                                           const DefaultsOf& defaults = nullptr);
+                                           const DefaultsOf& defaults = nullptr,
+                                           UnknownFields unknown = UnknownFields::kRefuse);
 
 struct ApiEmbeddingRequest {
   std::string model;
@@ -51,19 +55,22 @@ struct ApiEmbeddingRequest {
   bool base64 = false;   // else lists of numbers
   std::optional<int32_t> dimensions;
 };
-absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body);
+absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(
+    std::string_view body, UnknownFields unknown = UnknownFields::kRefuse);
 
 struct ApiTokenizeRequest {
   std::string model;
   TokenizeRequest request;
 };
-absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body);
+absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(
+    std::string_view body, UnknownFields unknown = UnknownFields::kRefuse);
 
 struct ApiDetokenizeRequest {
   std::string model;
   std::vector<Token> tokens;
 };
-absl::StatusOr<ApiDetokenizeRequest> ParseDetokenizeRequest(std::string_view body);
+absl::StatusOr<ApiDetokenizeRequest> ParseDetokenizeRequest(
+    std::string_view body, UnknownFields unknown = UnknownFields::kRefuse);
 
 }  // namespace millrace
 

@@ -14,13 +14,18 @@ std::string_view ObjectName(const ApiRequest& request) {
   return request.stream ? "chat.completion.chunk" : "chat.completion";
 }
 
-void AppendUsage(std::string& out, const Usage& usage) {
+// Appends the counts without the closing brace.
+void AppendCounts(std::string& out, const Usage& usage) {
   out += R"({"prompt_tokens":)";
   AppendJsonNumber(out, usage.prompt_tokens);
   out += R"(,"completion_tokens":)";
   AppendJsonNumber(out, usage.completion_tokens);
   out += R"(,"total_tokens":)";
   AppendJsonNumber(out, int64_t{usage.prompt_tokens} + usage.completion_tokens);
+}
+
+void AppendUsage(std::string& out, const Usage& usage) {
+  AppendCounts(out, usage);
   out += R"(,"prompt_tokens_details":{"cached_tokens":)";
   AppendJsonNumber(out, usage.cached_tokens);
   out += "}}";
@@ -47,7 +52,9 @@ void AppendFinish(std::string& out, const Finish* finish) {
 
 AnswerWriter::AnswerWriter(const ApiRequest& request, std::string_view id, std::string_view model,
                            int64_t created)
-    : kind_(request.kind), return_token_ids_(request.return_token_ids) {
+    : kind_(request.kind),
+      return_token_ids_(request.return_token_ids),
+      continuous_usage_(request.continuous_usage) {
   head_ = R"({"id":)";
   AppendJsonString(head_, id);
   head_ += R"(,"object":)";
@@ -59,7 +66,7 @@ AnswerWriter::AnswerWriter(const ApiRequest& request, std::string_view id, std::
   head_ += R"(,"system_fingerprint":)";
   AppendJsonString(head_, StrCat("millrace-", Version()));
   head_ += R"(,"choices":[)";
-  rest_ = request.include_usage ? R"(],"usage":null)" : "]";
+  rest_ = request.include_usage && !continuous_usage_ ? R"(],"usage":null)" : "]";
 }
 
 void AnswerWriter::AppendChoice(std::string& out, size_t index, const ChoicePart& part,
@@ -124,6 +131,12 @@ void AnswerWriter::AppendChunk(std::string& out, size_t index, const ChoicePart&
   }
   AppendChoice(out, index, part, message);
   out += rest_;
+  if (continuous_usage_) {
+    // What was cached is known at the end alone.
+    out += R"(,"usage":)";
+    AppendCounts(out, part.usage);
+    out += '}';
+  }
   if (kind_ == ApiKind::kChat && !part.prompt_token_ids.empty()) {
     out += R"(,"prompt_token_ids":)";
     AppendJsonNumbers(out, part.prompt_token_ids);

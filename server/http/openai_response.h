@@ -21,6 +21,7 @@ struct ChoicePart {
   std::vector<Token> prompt_token_ids;  // empty: not wanted, or said before
   std::vector<Token> token_ids;         // shown if return_token_ids
   const Finish* finish = nullptr;       // the last part has it
+  Usage usage;                          // of the choice so far; shown if continuous_usage
 };
 
 // Writes one answer. What its chunks have in common is put into words once.
@@ -44,6 +45,7 @@ class AnswerWriter {
 
   const ApiKind kind_;
   const bool return_token_ids_;
+  const bool continuous_usage_;
   std::string head_;  // {"id":…,"object":…,…,"choices":[
   std::string rest_;  // what follows a chunk's choices
 };

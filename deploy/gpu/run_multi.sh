@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Runs what several GPUs show: the tests of ranks, the black-box tests over two GPUs, a rank that stalls, and the benches of a model
+# on 1, 2, 4 and 8 of them, as many as there are.
+#   run_multi.sh [NAME ...]
+# NAME: only parts whose name holds one of these: ranks, collective, server, stall, bench. Logs, tables and JSON:
+# $OUT/run_multi.tar.gz (OUT: ./out unless set).
+set -uo pipefail
+source "$(dirname "$0")/common.sh"
+
+names=("$@")
+gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
+echo "$gpus GPUs"
+nvidia-smi topo -m 2>/dev/null | head -$((gpus + 1)) | cut -c1-100
+
+for name in kernels_collective_test executors_cuda_ranks_test; do
+  wanted "${name/executors_cuda_/}" || continue
+  run "$name" 400 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" "gpu_tests/$name" --gtest_brief=1
+  grep -E '^\[  (PASSED|FAILED)  \]' "$LOGS/$name.log" | tail -12
+done
+[ "$gpus" -ge 2 ] || finish
+
+if wanted server; then
+  run server 400 env MILLRACED="$HERE/bin/millraced" MILLRACED_ARGS="--device cuda --tensor-parallel-size 2" PYTHONPATH="$HERE/site" \
+    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout tests --ignore tests/gpu --ignore tests/test_embeddings.py \
+    --ignore tests/test_scripts.py --ignore tests/test_docs.py -m "not torch" -q -p no:cacheprovider --timeout 120 -rfE
+  tail -20 "$LOGS/server.log" | cut -c1-160
+fi
+
+# The server must end with status 70 when a rank launches nothing.
+stall() {
+  local code=0
+  timeout 120 "$HERE/bin/millraced" --device cuda --model "$MILLRACE_MODEL" --tensor-parallel-size 2 --step-timeout 2s \
+    --http-port 18471 --grpc-port 0 --admin-port 0 --faults cuda.rank_stall=1000@20 &
+  local server=$!
+  for _ in $(seq 60); do
+    sleep 1
+    python3 -c "import urllib.request as u; u.urlopen(u.Request('http://127.0.0.1:18471/v1/completions', b'{\"prompt\": \"One, two\", \"max_tokens\": 100, \"ignore_eos\": true}', {'Content-Type': 'application/json'}), timeout=30)" 2>/dev/null
+    kill -0 $server 2>/dev/null || break
+  done
+  wait $server || code=$?
+  [ $code = 70 ]
+}
+if wanted stall; then run stall 180 stall; fi
+
+# engine NAME MODEL RANKS FLAG...: prints the tables.
+engine() {
+  local name=$1 model=$2 ranks=$3
+  shift 3
+  run "$name" 240 bin/millraced bench --device cuda --model "$HERE/models/$model" --load-format dummy --tensor-parallel-size "$ranks" \
+    --max-num-seqs 256 --max-num-batched-tokens 8192 --max-model-len 4096 --json "$LOGS/$name.json" "$@"
+  grep -vE '^ *$|^(VOID)?\[' "$LOGS/$name.log" | cut -c1-200
+}
+if wanted bench; then
+  short=1:128:16:144,64:128:16:144,256:128:16:144
+  for ranks in 1 2 4 8; do
+    [ "$ranks" -le "$gpus" ] || continue
+    engine "bench_8b_fp8_tp$ranks" llama-3-8b "$ranks" --quantization fp8 --points $short
+    engine "bench_70b_fp8_tp$ranks" llama-3-70b "$ranks" --quantization fp8 --points 1:128:16:144,64:128:16:144
+    [ "$ranks" = 1 ] || engine "bench_experts_tp$ranks" qwen3-30b-a3b-fp8 "$ranks" --enable-expert-parallel --points 1:128:16:144,64:128:16:144
+  done
+fi
+finish

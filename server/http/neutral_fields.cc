@@ -1,0 +1,170 @@
+#include "server/http/neutral_fields.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+constexpr unsigned kGenerate = kCompletionEndpoint | kChatEndpoint;
+
+// Which values of a field ask for nothing. null always does.
+enum class Rule {
+  kListed,       // the listed ones: documented defaults
+  kBoolean,      // either: what the field would change does not exist here
+  kString,       // every string: a label that changes no answer
+  kStringPairs,  // every object of at most 16 pairs of strings: labels, too
+};
+
+struct NeutralField {
+  std::string_view name;
+  unsigned endpoints;
+  std::string_view listed;  // a JSON list
+  Rule rule = Rule::kListed;
+};
+
+// Without tools there are no tool calls to run in parallel, and without a reasoning parser nothing
+// to separate: either value of these fields gives the same answer.
+constexpr NeutralField kFields[] = {
+    // OpenAI's.
+    {"audio", kChatEndpoint, "[]"},
+    {"function_call", kChatEndpoint, R"(["none", "auto"])"},
+    {"functions", kChatEndpoint, "[[]]"},
+    {"metadata", kGenerate, "", Rule::kStringPairs},
+    {"modalities", kChatEndpoint, R"([["text"]])"},
+    {"moderation", kChatEndpoint, "[]"},
+    {"parallel_tool_calls", kGenerate, "", Rule::kBoolean},
+    {"prediction", kChatEndpoint, "[]"},
+    {"prompt_cache_key", kGenerate, "", Rule::kString},
+    {"prompt_cache_options", kChatEndpoint, "[{}]"},
+    {"prompt_cache_retention", kChatEndpoint, R"(["in_memory"])"},
+    {"reasoning_effort", kChatEndpoint, R"(["none"])"},
+    {"response_format", kGenerate, R"([{"type": "text"}])"},
+    {"safety_identifier", kGenerate, "", Rule::kString},
+    {"service_tier", kGenerate, R"(["auto", "default"])"},
+    {"store", kGenerate, "[false]"},
+    {"suffix", kCompletionEndpoint, R"([""])"},
+    {"tool_choice", kChatEndpoint, R"(["none", "auto"])"},
+    {"tools", kChatEndpoint | kChatTokenizeEndpoint, "[[]]"},
+    {"user", kGenerate | kEmbeddingEndpoint, "", Rule::kString},
+    {"verbosity", kChatEndpoint, R"(["medium"])"},
+    {"web_search_options", kChatEndpoint, "[]"},
+
+    // vLLM's.
+    {"add_special_tokens", kChatEndpoint | kChatTokenizeEndpoint, "[false]"},
+    {"add_special_tokens", kCompletionEndpoint | kEmbeddingEndpoint, "[true]"},
+    {"allowed_token_ids", kGenerate, "[]"},
+    {"bad_words", kGenerate, "[[]]"},
+    {"cache_salt", kGenerate | kEmbeddingEndpoint, "[]"},
+    {"chat_template", kChatEndpoint | kEmbeddingEndpoint | kChatTokenizeEndpoint, "[]"},
+    {"documents", kChatEndpoint | kChatTokenizeEndpoint, "[[]]"},
+    {"ec_transfer_params", kGenerate, "[]"},
+    {"echo", kChatEndpoint, "[false]"},
+    {"embed_dtype", kEmbeddingEndpoint, R"(["float32"])"},
+    {"endianness", kEmbeddingEndpoint, R"(["native", "little"])"},
+    {"guided_choice", kGenerate, "[]"},
+    {"guided_decoding_backend", kGenerate, "[]"},
+    {"guided_grammar", kGenerate, "[]"},
+    {"guided_json", kGenerate, "[]"},
+    {"guided_regex", kGenerate, "[]"},
+    {"guided_whitespace_pattern", kGenerate, "[]"},
+    {"include_reasoning", kChatEndpoint, "[true]"},
+    {"kv_transfer_params", kGenerate, "[]"},
+    {"length_penalty", kGenerate, "[1]"},
+    {"logits_processors", kGenerate, "[[]]"},
+    {"logprob_token_ids", kGenerate, "[]"},
+    {"media_io_kwargs", kChatEndpoint | kChatTokenizeEndpoint, "[{}]"},
+    {"messages", kEmbeddingEndpoint, "[]"},
+    {"mm_processor_kwargs", kChatEndpoint | kEmbeddingEndpoint | kChatTokenizeEndpoint, "[{}]"},
+    {"normalize", kEmbeddingEndpoint, "[]"},
+    {"prompt_embeds", kCompletionEndpoint, "[]"},
+    {"prompt_logprobs", kGenerate, "[]"},
+    {"repetition_detection", kGenerate, "[]"},
+    {"request_id", kGenerate | kEmbeddingEndpoint, "[]"},
+    {"return_mm_kwargs", kGenerate, "[true]"},
+    {"return_prompt_text", kChatEndpoint, "[false]"},
+    {"return_token_offsets", kGenerate, "[false]"},
+    {"return_tokens_as_token_ids", kGenerate, "[false]"},
+    {"routed_experts_prompt_start", kGenerate, "[0]"},
+    {"session_id", kGenerate, "[]"},
+    {"spaces_between_special_tokens", kGenerate, "[true]"},
+    {"stream_interval", kGenerate, "[1]"},
+    {"structured_outputs", kGenerate, "[]"},
+    {"thinking_token_budget", kGenerate, "[-1]"},
+    {"truncate_prompt_tokens", kGenerate, "[]"},
+    {"truncation_side", kGenerate, "[]"},
+    {"truncation_side", kEmbeddingEndpoint, R"(["right"])"},
+    {"use_activation", kEmbeddingEndpoint, "[]"},
+    {"use_beam_search", kGenerate, "[false]"},
+    {"vllm_xargs", kGenerate, "[{}]"},
+    {"watermarking", kGenerate, "[false]"},
+
+    // SGLang's. Its router sends several of them in every request.
+    {"custom_logit_processor", kGenerate, "[]"},
+    {"custom_params", kGenerate, "[]"},
+    {"ebnf", kGenerate, "[]"},
+    {"json_schema", kGenerate, "[]"},
+    {"lora_path", kGenerate, "[]"},
+    {"no_stop_trim", kGenerate, "[false]"},
+    {"regex", kGenerate, "[]"},
+    {"return_hidden_states", kGenerate, "[false]"},
+    {"rid", kGenerate, "[]"},
+    {"sampling_seed", kGenerate, "[]"},
+    {"separate_reasoning", kGenerate, "", Rule::kBoolean},
+    {"session_params", kGenerate, "[]"},
+    {"stop_regex", kGenerate, "[]"},
+    {"stream_reasoning", kGenerate, "", Rule::kBoolean},
+};
+
+struct ParsedField {
+  const NeutralField* field;
+  Json listed;
+};
+
+const std::vector<ParsedField>& Table() {
+  static const auto& table = *new std::vector<ParsedField>([] {
+    std::vector<ParsedField> parsed;
+    for (const NeutralField& field : kFields) {
+      parsed.push_back({&field, field.listed.empty() ? Json() : Json::parse(field.listed)});
+    }
+    return parsed;
+  }());
+  return table;
+}
+
+void CheckStringPairs(FieldReader& fields, std::string_view name) {
+  constexpr size_t kMostPairs = 16;
+  const Json* value = fields.Find(name);
+  if (value == nullptr) return;
+  const bool pairs =
+      value->is_object() && value->size() <= kMostPairs &&
+      std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_string(); });
+  if (!pairs) fields.FailValue(name, *value, "at most 16 pairs of strings");
+}
+
+}  // namespace
+
+void CheckNeutralFields(FieldReader& fields, Endpoint endpoint) {
+  bool either = false;
+  std::string text;
+  for (const auto& [field, listed] : Table()) {
+    if ((field->endpoints & endpoint) == 0) continue;
+    switch (field->rule) {
+      case Rule::kListed:
+        fields.Refuse(field->name, listed);
+        break;
+      case Rule::kBoolean:
+        fields.Read(field->name, either);
+        break;
+      case Rule::kString:
+        fields.Read(field->name, text);
+        break;
+      case Rule::kStringPairs:
+        CheckStringPairs(fields, field->name);
+        break;
+    }
+  }
+}
+
+}  // namespace millrace
