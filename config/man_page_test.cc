@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "base/strings.h"
 #include "config/settings_table.h"
 
@@ -28,14 +32,15 @@ TEST(ManPageTest, HoldsEverySetting) {
 
 // roff would take such a line for a request, and leave it out.
 TEST(ManPageTest, NoTextBeginsALineWithADot) {
-  for (const std::string_view line : SplitList(ManPage(), '\n')) {
+  const std::string page = ManPage();
+  for (const std::string_view line : SplitList(page, '\n')) {
     if (!line.starts_with('.')) continue;
     const std::string_view request = line.substr(1, line.find(' ') - 1);
     EXPECT_THAT(
         (std::vector<std::string_view>{"TH", "SH", "SS", "TP", "PP", "B", "BR", "RI", "br"}),
         testing::Contains(request));
   }
-  EXPECT_THAT(ManPage(), Not(HasSubstr("\n'")));
+  EXPECT_THAT(page, Not(HasSubstr("\n'")));
 }
 
 }  // namespace
