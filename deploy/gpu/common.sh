@@ -16,7 +16,7 @@ die() {
 command -v nvidia-smi >/dev/null || die "there is no nvidia-smi: this is no GPU machine"
 
 # Locates CUDA's libraries, which the bundle does not contain, in the toolkit or in Python packages (nvidia-cublas,
-# nvidia-cuda-cupti).
+# nvidia-cuda-cupti, nvidia-nccl).
 python_libraries() {
   python3 -c '
 import importlib.util, pathlib
@@ -32,7 +32,7 @@ folder_of() {
   done
   echo "note: $1 was not found" >&2
 }
-for library in libcublasLt.so.13 libcupti.so.13; do
+for library in libcublasLt.so.13 libcupti.so.13 libnccl.so.2; do
   folder=$(folder_of $library)
   [ -z "$folder" ] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
 done

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs what several GPUs show: the tests of ranks, the black-box tests over two GPUs, a rank that stalls, and the benches of a model
-# on 1, 2, 4 and 8 of them, as many as there are.
+# Runs what several GPUs show: the tests of ranks, the black-box tests over two GPUs, a rank that stalls, the collectives beside
+# NCCL, and the benches of a model on 1, 2, 4 and 8 GPUs, as many as there are.
 #   run_multi.sh [NAME ...]
-# NAME: only parts whose name holds one of these: ranks, collective, server, stall, bench. Logs, tables and JSON:
+# NAME: only parts whose name holds one of these: ranks, collective, server, stall, nccl, bench. Logs, tables and JSON:
 # $OUT/run_multi.tar.gz (OUT: ./out unless set).
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
@@ -18,6 +18,17 @@ for name in kernels_collective_test executors_cuda_ranks_test; do
   grep -E '^\[  (PASSED|FAILED)  \]' "$LOGS/$name.log" | tail -12
 done
 [ "$gpus" -ge 2 ] || finish
+
+# Virtual ranks need their kernels loaded at once, and so do the tests above. Servers on real GPUs load them when they are used.
+if wanted ranks; then
+  run ranks_lazy 120 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" CUDA_MODULE_LOADING=LAZY gpu_tests/executors_cuda_ranks_test \
+    --gtest_brief=1 --gtest_filter='*TwoGpus*'
+fi
+
+if wanted nccl; then
+  run collectives_beside_nccl 120 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" NCCL_NVLS_ENABLE=0 gpu_benches/kernels_collective_gpus_bench
+  grep '^|' "$LOGS/collectives_beside_nccl.log"
+fi
 
 if wanted server; then
   run server 400 env MILLRACED="$HERE/bin/millraced" MILLRACED_ARGS="--device cuda --tensor-parallel-size 2" PYTHONPATH="$HERE/site" \
@@ -51,12 +62,14 @@ engine() {
   grep -vE '^ *$|^(VOID)?\[' "$LOGS/$name.log" | cut -c1-200
 }
 if wanted bench; then
+  memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -1) # MiB
   short=1:128:16:144,64:128:16:144,256:128:16:144
   for ranks in 1 2 4 8; do
     [ "$ranks" -le "$gpus" ] || continue
     engine "bench_8b_fp8_tp$ranks" llama-3-8b "$ranks" --quantization fp8 --points $short
-    engine "bench_70b_fp8_tp$ranks" llama-3-70b "$ranks" --quantization fp8 --points 1:128:16:144,64:128:16:144
+    [ $((ranks * memory)) -lt 90000 ] || engine "bench_70b_fp8_tp$ranks" llama-3-70b "$ranks" --quantization fp8 --points $short
     [ "$ranks" = 1 ] || engine "bench_experts_tp$ranks" qwen3-30b-a3b-fp8 "$ranks" --enable-expert-parallel --points 1:128:16:144,64:128:16:144
+    [ $((ranks * memory)) -lt 90000 ] || engine "bench_oss_120b_tp$ranks" gpt-oss-120b "$ranks" --points 1:128:16:144,16:128:16:144
   done
 fi
 finish

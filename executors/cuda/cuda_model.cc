@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -145,6 +147,21 @@ LogitSizes LogitSizesOf(const Loading& loading) {
   return {share, share * loading.size()};
 }
 
+// Calls `body` with every rank, each on a thread of its own, and returns the error of the first
+// rank that has one. Opening a GPU takes most of a start's time, and no rank waits for another
+// there.
+absl::Status OnAllRanks(int size, const std::function<absl::Status(int)>& body) {
+  std::vector<absl::Status> statuses(size);
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < size; ++rank) {
+    threads.emplace_back([&, rank] { statuses[rank] = body(rank); });
+  }
+  statuses[0] = body(0);
+  for (std::thread& thread : threads) thread.join();
+  for (absl::Status& status : statuses) MILLRACE_RETURN_IF_ERROR(std::move(status));
+  return absl::OkStatus();
+}
+
 absl::Status OpenRank(Loading& loading, int rank) {
   const CudaSpec& device = loading.device;
   auto m = std::make_unique<CudaModel>();
@@ -160,7 +177,7 @@ absl::Status OpenRank(Loading& loading, int rank) {
       .max_tokens = device.max_num_batched_tokens};
   m->planner = std::make_unique<kernels::LinearPlanner>(*m->cublaslt, options);
   m->info.limits = loading.limits;
-  loading.ranks.push_back(std::move(m));
+  loading.ranks[rank] = std::move(m);
   return absl::OkStatus();
 }
 
@@ -207,10 +224,12 @@ absl::Status PlaceWeights(Loading& loading) {
 // Takes the memory that the ranks write into one another's, and tells each of all others.
 absl::Status JoinRanks(Loading& loading) {
   if (loading.size() == 1) return absl::OkStatus();
-  // An all-gather of logits takes twice a row of a slot.
+  // An all-gather of logits takes twice a row of a slot. Each sum fits with one token at least.
   const int64_t slot = std::max(
-      kSlotBytes,
-      RoundUp(2 * int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment));
+      {kSlotBytes,
+       RoundUp(2 * int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment),
+       RoundUp(int64_t{sizeof(kernels::Bf16)} * loading.opened.config.hidden_size,
+               kernels::kSlotAlignment)});
   int sms = 0;
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, loading.devices[0]),
@@ -336,9 +355,12 @@ void Describe(const Loading& loading) {
   }
 }
 
-// Ranks that wait for one another must neither share a hardware queue nor wait for a kernel that is
-// being loaded. CUDA reads these when it is first used.
-void PrepareEnvironment() {
+// Ranks on one GPU that wait for one another must neither share a hardware queue nor wait for a
+// kernel that is being loaded. Ranks with a GPU each load kernels when they are used: loading one
+// waits for that GPU alone, and no collective that it may wait in lacks a peer, since ranks meet
+// when each has launched it (CudaOps::Meet). CUDA reads these when it is first used.
+void PrepareEnvironment(const CudaSpec& device) {
+  if (!device.virtual_ranks) return;
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/1);
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/1);
 }
@@ -349,8 +371,10 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
                                                                       const CudaSpec& device) {
   PhaseTimer phases;
   MILLRACE_ASSIGN_OR_RETURN(std::vector<int> devices, RankDevices(device));
-  if (devices.size() > 1) PrepareEnvironment();
-  for (const int index : devices) MILLRACE_RETURN_IF_ERROR(OpenDevice(index).status());
+  PrepareEnvironment(device);
+  const int size = static_cast<int>(devices.size());
+  MILLRACE_RETURN_IF_ERROR(
+      OnAllRanks(size, [&](int rank) { return OpenDevice(devices[rank]).status(); }));
   MILLRACE_RETURN_IF_ERROR(CheckPeerAccess(devices));
   MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path));
   MILLRACE_RETURN_IF_ERROR(CheckSettings(opened.config, device));
@@ -366,9 +390,8 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
                   .ranks = {},
                   .contexts = {}};
   phases.End("open the GPU and the model's files");
-  for (int rank = 0; rank < loading.size(); ++rank) {
-    MILLRACE_RETURN_IF_ERROR(OpenRank(loading, rank));
-  }
+  loading.ranks.resize(size);
+  MILLRACE_RETURN_IF_ERROR(OnAllRanks(size, [&](int rank) { return OpenRank(loading, rank); }));
   phases.End("open cuBLASLt");
   MILLRACE_RETURN_IF_ERROR(PlaceWeights(loading));
   phases.End("place the weights");

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 // CUDA reads these when a test first uses it, which may be before a model with ranks is loaded.
 const bool kEnvironmentSet = [] {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   return true;
 }();
 

@@ -1,0 +1,253 @@
+// Benchmark of the collectives over real GPUs, one rank each, beside NCCL's all-reduce in the same
+// run. Each rank replays a graph of many launches; a launch reduces what the launch before it left
+// in the L2 cache. NCCL sums and nothing else, while the fused kernel also adds the residual,
+// norms and stores. NVLink multicast stays off (NCCL_NVLS_ENABLE=0).
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/bench_util.h"
+#include "kernels/collective/all_gather.h"
+#include "kernels/collective/all_reduce.h"
+#include "kernels/graph_test_util.h"
+#include "kernels/norm/rms_norm.h"
+
+namespace millrace::kernels {
+namespace {
+
+constexpr int kLaunches = 200;
+constexpr int kSamples = 15;
+constexpr int64_t kMostElements = int64_t{2} << 20;  // 4 MiB of BF16
+constexpr int64_t kSlotBytes = 2 * kMostElements;
+
+// NCCL's functions that are used here, from its documentation; the library is opened at run time.
+class Nccl {
+ public:
+  explicit Nccl(int ranks) {
+    setenv("NCCL_NVLS_ENABLE", "0", 1);
+    void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      std::printf("NCCL is not measured: %s\n", dlerror());
+      return;
+    }
+    const auto init_all =
+        reinterpret_cast<int (*)(void**, int, const int*)>(dlsym(library, "ncclCommInitAll"));
+    all_reduce_ = reinterpret_cast<AllReduce>(dlsym(library, "ncclAllReduce"));
+    comms_.resize(ranks);
+    if (init_all == nullptr || all_reduce_ == nullptr ||
+        init_all(comms_.data(), ranks, nullptr) != 0) {
+      std::printf("NCCL is not measured: it did not start\n");
+      all_reduce_ = nullptr;
+    }
+  }
+  bool is_open() const { return all_reduce_ != nullptr; }
+
+  cudaError_t Sum(int rank, Bf16* values, size_t count, cudaStream_t stream) const {
+    constexpr int kBfloat16 = 9, kSum = 0;
+    const int result = all_reduce_(values, values, count, kBfloat16, kSum, comms_[rank], stream);
+    return result == 0 ? cudaSuccess : cudaErrorUnknown;
+  }
+
+ private:
+  using AllReduce = int (*)(const void*, void*, size_t, int, int, void*, cudaStream_t);
+  std::vector<void*> comms_;
+  AllReduce all_reduce_ = nullptr;
+};
+
+// What one GPU holds.
+struct Rank {
+  explicit Rank(int ranks)
+      : mailbox(CommunicatorBytes(ranks, kSlotBytes)),
+        partial(kMostElements),
+        sum(kMostElements),
+        residual(kMostElements),
+        weight(16384),
+        out(kMostElements),
+        scales(kMostElements / 128) {
+    FillUniform(partial.get(), partial.size(), 1);
+    FillUniform(residual.get(), residual.size(), 2);
+    FillUniform(weight.get(), weight.size(), 3);
+    CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  }
+
+  DeviceBuffer<uint8_t> mailbox;
+  DeviceBuffer<Bf16> partial, sum;
+  DeviceBuffer<float> residual, weight;
+  DeviceBuffer<Bf16> out;
+  DeviceBuffer<float> scales;
+  cudaStream_t stream = nullptr;
+  Communicator communicator{};
+};
+
+using Launch = std::function<cudaError_t(int rank, cudaStream_t stream)>;
+
+class Gpus {
+ public:
+  explicit Gpus(int ranks) {
+    Communicator all = {};
+    all.ranks = ranks;
+    all.slot_bytes = kSlotBytes;
+    all.timeout_ns = 2'000'000'000;
+    CheckCuda(cudaDeviceGetAttribute(&all.max_ctas, cudaDevAttrMultiProcessorCount, 0), "SMs");
+    for (int rank = 0; rank < ranks; ++rank) {
+      CheckCuda(cudaSetDevice(rank), "GPU");
+      for (int peer = 0; peer < ranks; ++peer) {
+        if (peer == rank) continue;
+        const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+        if (error != cudaErrorPeerAccessAlreadyEnabled) CheckCuda(error, "peer access");
+        (void)cudaGetLastError();
+      }
+      ranks_.push_back(std::make_unique<Rank>(ranks));
+      all.memory[rank] = ranks_[rank]->mailbox.get();
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      Rank& r = *ranks_[rank];
+      CheckCuda(cudaSetDevice(rank), "GPU");
+      r.communicator = all;
+      r.communicator.rank = rank;
+      CheckCuda(cudaDeviceSynchronize(), "inputs");
+      CheckCuda(InitializeCommunicator(r.communicator, r.stream), "initialize");
+      CheckCuda(cudaDeviceSynchronize(), "initialize");
+    }
+  }
+
+  Rank& operator[](int rank) { return *ranks_[rank]; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+  // Returns the median over some replays, in µs per launch.
+  double Microseconds(const Launch& launch) {
+    std::vector<std::unique_ptr<CapturedGraph>> graphs(size());
+    cudaEvent_t begin, end;
+    CheckCuda(cudaSetDevice(0), "GPU");
+    CheckCuda(cudaEventCreate(&begin), "event");
+    CheckCuda(cudaEventCreate(&end), "event");
+    // The ranks launch side by side, since NCCL's first launch of a kind waits for all of them.
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        cudaStream_t const stream = ranks_[rank]->stream;
+        CheckCuda(cudaSetDevice(rank), "GPU");
+        CheckCuda(launch(rank, stream), "launch");
+        CheckCuda(cudaStreamSynchronize(stream), "launch");
+        graphs[rank] = std::make_unique<CapturedGraph>(stream, [&](cudaStream_t captured) {
+          for (int i = 0; i < kLaunches; ++i) CheckCuda(launch(rank, captured), "launch");
+        });
+        graphs[rank]->Upload(stream);
+        CheckCuda(cudaDeviceSynchronize(), "upload");
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<float> times;
+    for (int sample = 0; sample <= kSamples; ++sample) {
+      for (int rank = size() - 1; rank >= 0; --rank) {  // rank 0 last, so that it waits for no host
+        CheckCuda(cudaSetDevice(rank), "GPU");
+        if (rank == 0) CheckCuda(cudaEventRecord(begin, ranks_[0]->stream), "event");
+        graphs[rank]->Replay(ranks_[rank]->stream);
+      }
+      CheckCuda(cudaEventRecord(end, ranks_[0]->stream), "event");
+      for (int rank = 0; rank < size(); ++rank) {
+        CheckCuda(cudaSetDevice(rank), "GPU");
+        CheckCuda(cudaDeviceSynchronize(), "replay");
+        CheckNoFailure(rank);
+      }
+      float milliseconds = 0;
+      CheckCuda(cudaEventElapsedTime(&milliseconds, begin, end), "time");
+      if (sample > 0) times.push_back(milliseconds);
+    }
+    CheckCuda(cudaSetDevice(0), "GPU");
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    std::nth_element(times.begin(), times.begin() + kSamples / 2, times.end());
+    return times[kSamples / 2] * 1e3 / kLaunches;
+  }
+
+ private:
+  void CheckNoFailure(int rank) const {
+    uint32_t failure = 0;
+    CheckCuda(cudaMemcpy(&failure, FailureWord(ranks_[rank]->communicator), sizeof(failure),
+                         cudaMemcpyDeviceToHost),
+              "failure");
+    if (failure == 0) return;
+    std::fprintf(stderr, "rank %d waited in vain for rank %u\n", rank, failure - 1);
+    std::exit(1);
+  }
+
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+RmsNormArgs NormArgs(const Rank& data, int tokens, int width) {
+  return {.residual = data.residual.get(),
+          .delta = {data.partial.get(), width, nullptr, nullptr},
+          .weight = data.weight.get(),
+          .epsilon = 1e-5f,
+          .tokens = tokens,
+          .width = width,
+          .out = {data.out.get(), Type::kFp8, Scaling::kToken, width, data.scales.get()}};
+}
+
+void BenchShape(Gpus& gpus, const Nccl& nccl, int64_t bytes, int width) {
+  const int tokens = static_cast<int>(bytes / 2 / width);
+  if (tokens == 0) return;
+  const auto fused = [&](AllReduceMethod method) {
+    if (AllReduceSlotBytes(method, gpus.size(), tokens, width) > kSlotBytes) return 0.0;
+    return gpus.Microseconds([&](int rank, cudaStream_t stream) {
+      return LaunchAllReduceNorm(
+          {gpus[rank].communicator, method, NormArgs(gpus[rank], tokens, width)}, stream);
+    });
+  };
+  const double one = fused(AllReduceMethod::kOneShot);
+  const double two = fused(AllReduceMethod::kTwoShot);
+  const double norm = gpus.Microseconds([&](int rank, cudaStream_t stream) {
+    return LaunchRmsNorm(NormArgs(gpus[rank], tokens, width), stream);
+  });
+  double library = 0;
+  if (nccl.is_open()) {
+    library = gpus.Microseconds([&](int rank, cudaStream_t stream) {
+      return nccl.Sum(rank, gpus[rank].sum.get(), bytes / 2, stream);
+    });
+  }
+  const bool picks_two = BestAllReduce(gpus.size(), bytes) == AllReduceMethod::kTwoShot;
+  const double ours = picks_two ? two : one;
+  std::printf("| %d | %6ld KiB | %5d x %d | %8.2f | %8.2f | %s | %8.2f | %8.2f | %5.2f |\n",
+              gpus.size(), static_cast<long>(bytes >> 10), tokens, width, one, two,
+              picks_two ? "two" : "one", norm, library, library > 0 ? ours / library : 0.0);
+  std::fflush(stdout);
+}
+
+void Run() {
+  int count = 0;
+  CheckCuda(cudaGetDeviceCount(&count), "GPUs");
+  if (count < 2) {
+    std::printf("needs at least two GPUs, there is %d\n", count);
+    return;
+  }
+  std::printf(
+      "all-reduce + residual + RMS norm + FP8 per token, us a launch in a graph (0: exceeds the "
+      "slot)\n| GPUs | bytes | tokens x width | one-shot | two-shot | chosen | rms_norm alone | "
+      "NCCL's sum alone | chosen / NCCL |\n|---|---|---|---|---|---|---|---|---|\n");
+  std::fflush(stdout);
+  for (int ranks = 2; ranks <= std::min(count, kMaxRanks); ranks *= 2) {
+    Gpus gpus(ranks);
+    const Nccl nccl(ranks);
+    for (const int width : {4096, 8192}) {
+      for (const int64_t kib : {8, 16, 32, 128, 512, 1024, 4096}) {
+        BenchShape(gpus, nccl, kib << 10, width);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace::kernels
+
+int main() {
+  millrace::kernels::Run();
+  return 0;
+}
