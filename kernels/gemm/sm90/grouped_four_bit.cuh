@@ -67,6 +67,8 @@ class FourBitBlock {
   static constexpr int kTokenTiles = Shape::kTokens / 8;
   static constexpr int kPairs = 4;  // of steps of 16 columns
   static constexpr bool kReadsInputs = kTokenTiles == 1;
+  static constexpr int kAhead = kTokenTiles < 4 ? kTokenTiles : 4;
+  static constexpr int kReads = kPairs * kTokenTiles / kAhead;
 
   // Returns the address of this lane's row of the inputs of 32 columns and eight tokens. Words of
   // 16 bytes are permuted by the row's number modulo 8: the second half of a chunk is 4 words away.
@@ -79,20 +81,35 @@ class FourBitBlock {
   __device__ void MultiplyBy(const Unpack& unpack, float (&sums)[Shape::kTokens / 2]) {
     const uint32_t words[8] = {codes_[0].x, codes_[0].y, codes_[0].z, codes_[0].w,
                                codes_[1].x, codes_[1].y, codes_[1].z, codes_[1].w};
+    uint32_t inputs[2][kAhead][4];  // being multiplied, and read ahead
+    ReadAhead(0, inputs[0]);
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
       uint32_t values[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i) unpack(words[2 * pair + i], 2 * pair + i, values[i]);
 #pragma unroll
-      for (int tile = 0; tile < kTokenTiles; ++tile) {
-        uint32_t inputs[4];
-        if constexpr (!kReadsInputs) LoadMatrices(Inputs(pair, tile), inputs);
-        const uint32_t(&b)[4] = kReadsInputs ? read_[pair] : inputs;
-        float(&c)[4] = *reinterpret_cast<float(*)[4]>(&sums[4 * tile]);
-        MultiplyBf16(c, values[0], b[0], b[1]);
-        MultiplyBf16(c, values[1], b[2], b[3]);
+      for (int first = 0; first < kTokenTiles; first += kAhead) {
+        const int now = (pair * kTokenTiles + first) / kAhead;
+        if (now + 1 < kReads) ReadAhead(now + 1, inputs[(now + 1) % 2]);
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+          const uint32_t(&b)[4] = kReadsInputs ? read_[pair] : inputs[now % 2][i];
+          float(&c)[4] = *reinterpret_cast<float(*)[4]>(&sums[4 * (first + i)]);
+          MultiplyBf16(c, values[0], b[0], b[1]);
+          MultiplyBf16(c, values[1], b[2], b[3]);
+        }
       }
+    }
+  }
+
+  // Reads inputs of kAhead token tiles, the `number`th such read of a block.
+  __device__ void ReadAhead(int number, uint32_t (&inputs)[kAhead][4]) const {
+    if constexpr (kReadsInputs) return;
+    const int tile = number * kAhead;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      LoadMatrices(Inputs(tile / kTokenTiles, tile % kTokenTiles + i), inputs[i]);
     }
   }
 
@@ -100,6 +117,28 @@ class FourBitBlock {
   typename FourBitLane<Shape>::Scales scales_;
   uint32_t inputs_;
   uint32_t read_[kReadsInputs ? kPairs : 1][4];
+};
+
+// A block of 64 rows and 128 columns, unpacked into wgmma's registers.
+template <typename Shape>
+struct FourBitValues {
+  uint32_t of_step[8][4];
+
+  __device__ void Unpack(const FourBitLane<Shape>& lane, uint32_t block, FourBitScale scale) {
+    const uint4 codes[2] = {LoadAt<uint4>(block + lane.codes, 0),
+                            LoadAt<uint4>(block + lane.codes, 2048)};
+    typename FourBitLane<Shape>::Scales scales;
+    scales.Read(block + lane.scales);
+    const uint32_t words[8] = {codes[0].x, codes[0].y, codes[0].z, codes[0].w,
+                               codes[1].x, codes[1].y, codes[1].z, codes[1].w};
+    if (Shape::kFourBitType == FourBitType::kMxfp4 && __all_sync(kFullWarp, scales.AreSmall())) {
+#pragma unroll
+      for (int step = 0; step < 8; ++step) scales.UnpackSmall(words[step], step, of_step[step]);
+      return;
+    }
+#pragma unroll
+    for (int step = 0; step < 8; ++step) scales.Unpack(words[step], step, scale, of_step[step]);
+  }
 };
 
 }  // namespace millrace::kernels::sm90

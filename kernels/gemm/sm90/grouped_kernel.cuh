@@ -49,7 +49,11 @@ class GroupedGemm {
       if constexpr (kLoadsEarly) columns.Load(p_, tile);
       float sums[kSums] = {};
       if constexpr (Shape::kFourBit) {
-        AddFourBit(sums);
+        if constexpr (Shape::kWgmma) {
+          AddFourBitWgmma(sums);
+        } else {
+          AddFourBit(sums);
+        }
       } else if constexpr (Shape::kFp8) {
         AddFp8(sums);
       } else {
@@ -191,6 +195,52 @@ class GroupedGemm {
     FreeBehind(read, blocks);
   }
 
+  __device__ void AddFourBitWgmma(float (&sums)[kSums]) {
+    const FourBitLane<Shape> lane;
+    FourBitValues<Shape> even, odd;
+    const int blocks = p_.chunks / 2;
+    uint32_t even_inputs = 0, odd_inputs = 0;
+    int read = 0;
+    UnpackNext(lane, read, even, even_inputs);
+    for (int left = CeilDiv(blocks, 2); left > 0; --left) {
+      BeginBlock(even, even_inputs, sums);
+      if (read < blocks) UnpackNext(lane, read, odd, odd_inputs);
+      EndBlock(sums, even);
+      if (left == 1 && blocks % 2 == 1) return;
+      BeginBlock(odd, odd_inputs, sums);
+      if (read < blocks) UnpackNext(lane, read, even, even_inputs);
+      EndBlock(sums, odd);
+    }
+  }
+  __device__ void UnpackNext(const FourBitLane<Shape>& lane, int& read,
+                             FourBitValues<Shape>& values, uint32_t& inputs) {
+    const int of_stage = read++ % Shape::kFourBitBlocks;
+    if (of_stage == 0) NextStage();
+    inputs = stage_b_ + of_stage * 2 * kNextInputs;
+    values.Unpack(lane, memory_.Weights(stage_) + of_stage * Shape::kFourBitBlockBytes,
+                  p_.four_bit_scale);
+  }
+  __device__ void BeginBlock(FourBitValues<Shape>& values, uint32_t inputs, float (&sums)[kSums]) {
+#pragma unroll
+    for (int k = 0; k < 8; ++k) Fence(values.of_step[k]);
+    Fence(sums);
+    BeginMultiply();
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      MultiplyRegistersAsync<Shape::kTokens>(sums, values.of_step[k],
+                                             inputs + k / 4 * kNextInputs + k % 4 * kNextStep);
+    }
+    EndMultiply();
+  }
+  __device__ void EndBlock(float (&sums)[kSums], FourBitValues<Shape>& values) {
+    WaitForProducts<0>();
+    Fence(sums);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) Fence(values.of_step[k]);
+    if (++chunk_ % Shape::kFourBitBlocks == 0 || chunk_ == p_.chunks / 2) Free();
+    if (chunk_ == p_.chunks / 2) chunk_ = 0;
+  }
+
   __device__ void ReadBlock(const FourBitLane<Shape>& lane, int& read, FourBitBlock<Shape>& block) {
     const int of_stage = read++ % Shape::kFourBitBlocks;
     if (of_stage == 0) NextStage();
@@ -208,9 +258,12 @@ class GroupedGemm {
     stage_ = next_.stage;
     if constexpr (!Shape::kFourBit) {
       stage_a_ = SwizzledMatrix(memory_.Weights(stage_) + RowGroup() * 64 * kChunk);
-      stage_b_ = SwizzledMatrix(memory_.Inputs(stage_));
     }
+    if constexpr (Shape::kWgmma) stage_b_ = SwizzledMatrix(memory_.Inputs(stage_));
     barriers_.full[stage_].Wait(next_.phase);
+    if constexpr (Shape::kWgmma && !Shape::kQuantizes) {
+      if (!GroupedLoader<Shape, Delay>::CopiesRows(p_)) FenceShared();
+    }
     next_.Advance(p_.stages);
   }
 
@@ -237,7 +290,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtasPerSm)
   extern __shared__ __align__(1024) uint8_t memory[];
   __shared__ GroupedBarriers barriers;
   const GroupedMemory<Shape> addresses(SharedAddress(memory), params.stages);
-  if (threadIdx.x == 0) barriers.Init(params.stages, Shape::kLoadThreads, Shape::kMathWarps);
+  if (threadIdx.x == 0) {
+    const bool copies = GroupedLoader<Shape, Delay>::CopiesRows(params);
+    barriers.Init(params.stages, copies ? 0 : Shape::kLoadThreads, Shape::kMathWarps);
+  }
   __syncthreads();
   if (threadIdx.x < Shape::kMathThreads) {
     GroupedGemm<Shape, Delay>(params, barriers, addresses).Run();

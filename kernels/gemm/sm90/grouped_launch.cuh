@@ -23,6 +23,11 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   params.steps = Shape::kFourBit ? CeilDiv(params.chunks / 2, Shape::kFourBitBlocks)
                                  : CeilDiv(params.chunks, Shape::kChunks);
   params.stages = GroupedStages(args.config.stages, Shape::kPipelineBytes, Shape::kStageBytes);
+  if (Shape::kFourBit && args.rows == nullptr &&
+      !MakeTensorMap(args.input.data, args.tokens, int64_t{params.chunks} * kChunk, Shape::kTokens,
+                     Shape::kChunks, &params.input_rows)) {
+    return cudaErrorInvalidValue;
+  }
   if constexpr (!Shape::kFourBit) {
     if (!MakeTensorMap(args.weight.data, args.weight.groups * args.weight.rows,
                        int64_t{params.chunks} * kChunk, Shape::kRows, Shape::kChunks,

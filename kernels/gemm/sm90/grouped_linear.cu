@@ -114,6 +114,7 @@ GroupedParams GroupedParamsOf(const GroupedLinearArgs& args) {
   const bool gated = args.gate != GroupedGate::kNone;
   return {
       .weight = {},
+      .input_rows = {},
       .four_bit = static_cast<const uint8_t*>(weight.data),
       .four_bit_scale = weight.four_bit.has_value() ? weight.four_bit->scale : FourBitScale::kF16,
       .weight_scales = weight.scales,

@@ -5,10 +5,10 @@
 // bytes whose 16-byte words are permuted by the row's number modulo 8. The ring runs on from tile
 // to tile.
 //
-// Inputs are written by ordinary copies and read by the tensor cores: each thread waits for its own
-// copies, fences them (fence.proxy.async), and arrives. It does so kLoadLag stages later, so that
-// copies of some stages are under way at a time. Inputs that are quantized wait in registers
-// instead.
+// A thread's copies arrive by themselves when they have ended. Who reads them by wgmma fences first
+// (fence.proxy.async): a fence of the thread that copies would wait for the copies begun since,
+// too. Inputs that are quantized wait in registers instead, for kLoadLag stages, so that some are
+// under way at a time; the thread that has written them fences and arrives.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_LOAD_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_GROUPED_LOAD_CUH_
 
@@ -65,11 +65,17 @@ class GroupedLoader {
                            const GroupedMemory<Shape>& memory)
       : p_(params), barriers_(barriers), memory_(memory) {}
 
+  // Returns whether the copy engine brings the inputs, too: rows that lie one after the other.
+  __device__ static bool CopiesRows(const GroupedParams& params) {
+    return Shape::kFourBit && params.groups.order == nullptr;
+  }
+
   // Called by all loading threads; `thread` is this one's number among them. What tells where a
   // tile's rows lie is read one tile ahead, and which tile that is two ahead: a read takes as long
   // as a stage.
   __device__ void Run(int thread) {
     thread_ = thread;
+    if (CopiesRows(p_) && thread_ > 0) return;
     ReleaseDependents();
     if (p_.groups.order == nullptr && thread_ == 0) PrefetchWeights();
     WaitForPredecessor();
@@ -164,6 +170,12 @@ class GroupedLoader {
         barriers_.tile[stage] = make_int4(tile.group, tile.row_tile, tile.first, tile.count);
         if (--prefetched_ < 0) LoadWeights(tile, step, stage);
       }
+      if (CopiesRows(p_)) {
+        CopyBox(memory_.Inputs(stage), p_.input_rows, 0, tile.first, step * Shape::kChunks,
+                barriers_.full[stage], EvictLast());
+        next_.Advance(p_.stages);
+        continue;
+      }
       Loaded loaded;
       if constexpr (Shape::kQuantizes) {
         loaded = LoadToQuantize(tile, step, words);
@@ -171,6 +183,12 @@ class GroupedLoader {
         LoadInputs(tile, step, stage, words);
       }
       if constexpr (Shape::kBlocks) LoadScales(tile, step, stage, scale_row);
+      if constexpr (!Shape::kQuantizes) {
+        Delay::Wait();
+        barriers_.full[stage].ArriveWhenCopied();
+        next_.Advance(p_.stages);
+        continue;
+      }
       CommitCopies();
       next_.Advance(p_.stages);
       if (++begun_ > kLoadLag) {
@@ -214,6 +232,7 @@ class GroupedLoader {
       barriers_.tile[next_.stage] = make_int4(0, 0, 0, 0);
       barriers_.full[next_.stage].Arrive();
     }
+    if (CopiesRows(p_)) return;
     Delay::Wait();
     barriers_.full[next_.stage].Arrive();
   }
@@ -232,7 +251,7 @@ class GroupedLoader {
       const uint32_t bytes =
           min(Shape::kFourBitBlocks, column_blocks - first) * Shape::kFourBitBlockBytes;
       static_assert(Shape::kRows == kFourBitRows);
-      full.ArriveAndExpect(bytes);
+      full.ArriveAndExpect(bytes + (CopiesRows(p_) ? Shape::kInputBytes : 0));
       const int64_t block =
           (int64_t{tile.group} * p_.row_tiles + tile.row_tile) * column_blocks + first;
       CopyBytes(memory_.Weights(stage), p_.four_bit + block * Shape::kFourBitBlockBytes, bytes,

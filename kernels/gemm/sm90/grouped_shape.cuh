@@ -41,6 +41,7 @@ struct GroupedOutput {
 
 struct GroupedParams {
   CUtensorMap weight;       // boxes of kRows rows and kChunks chunks; not with four bits
+  CUtensorMap input_rows;   // boxes of kTokens rows and kChunks chunks; four bits without an order
   const uint8_t* four_bit;  // the blocks of four-bit weights
   FourBitScale four_bit_scale;
   const float* weight_scales;  // or null
@@ -79,8 +80,8 @@ struct GroupedBarriers {
   Barrier empty[kMaxStages];  // completes when all multiplying warps have read a stage
   int4 tile[kMaxStages];      // the GroupedTile that a stage belongs to
 
-  // Runs on one thread. Each loading thread arrives when its inputs are there, and one of them when
-  // it announces the weights.
+  // Runs on one thread. Each of `loaders` threads arrives when its inputs are there, and one thread
+  // when it announces what the copy engine brings.
   __device__ void Init(int stages, int loaders, int consumers) {
     for (int i = 0; i < stages; ++i) {
       full[i].Init(loaders + 1);
@@ -107,6 +108,8 @@ struct GroupedShape {
                                 : kKind == GroupedKind::kInt4By64 ? 64
                                                                   : 32;
   static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
+  // Whether wgmma multiplies, or mma.sync (grouped_four_bit.cuh).
+  static constexpr bool kWgmma = !kFourBit || kTokens == 64;
 
   // Groups of four warps, 64 rows each.
   static constexpr int kRowGroups = kFourBit || kTokens <= 32 ? 1 : 2;

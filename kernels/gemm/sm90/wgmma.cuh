@@ -85,6 +85,14 @@ __device__ void Fence(float (&d)[kSize]) {
 #define MILLRACE_WGMMA_BF16(n, sums, operand_a, operand_b, operand_add) \
   MILLRACE_WGMMA("m64n" #n "k16.f32.bf16.bf16", ", 0, 0", sums, operand_a, operand_b, operand_add)
 
+#define MILLRACE_WGMMA_A(n, sums, a0, a1, a2, a3, operand_b)                                       \
+  asm volatile("{\n.reg .pred add;\n.reg .b64 b;\nsetp.eq.b32 add, 0, 0;\nmov.b64 b, {%" operand_b \
+               ", 0x40000040};\nwgmma.mma_async.sync.aligned.m64n" #n                              \
+               "k16.f32.bf16.bf16 {" MILLRACE_REGISTERS_##sums "}, {%" a0 ", %" a1 ", %" a2        \
+                                                               ", %" a3 "}, b, add, 1, 1, 0;\n}\n" \
+               : MILLRACE_SUMS_##sums(d, 0)                                                        \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b))
+
 // d[...] (+)= a . b^T; `add` is false for the first step of a sum. Thread t of the group holds, in
 // d[4 * i ...], rows t / 32 * 16 + t % 32 / 4 (+ 8 in the last two) and columns 8 * i + t % 4 * 2
 // (+ 1).
@@ -111,6 +119,27 @@ __device__ void MultiplyAsync(float (&d)[kN / 2], uint32_t a, uint32_t b, bool a
 #endif
 }
 
+// d[...] += a . b^T.
+template <int kN>
+__device__ void MultiplyRegistersAsync(float (&d)[kN / 2], const uint32_t (&a)[4], uint32_t b) {
+  static_assert(kN == 8 || kN == 16 || kN == 32 || kN == 64 || kN == 128);
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if constexpr (kN == 8) MILLRACE_WGMMA_A(8, 4, "4", "5", "6", "7", "8");
+  if constexpr (kN == 16) MILLRACE_WGMMA_A(16, 8, "8", "9", "10", "11", "12");
+  if constexpr (kN == 32) MILLRACE_WGMMA_A(32, 16, "16", "17", "18", "19", "20");
+  if constexpr (kN == 64) MILLRACE_WGMMA_A(64, 32, "32", "33", "34", "35", "36");
+  if constexpr (kN == 128) MILLRACE_WGMMA_A(128, 64, "64", "65", "66", "67", "68");
+#endif
+}
+
+// The compiler does not know that wgmma reads registers until the wait.
+template <int kSize>
+__device__ void Fence(uint32_t (&a)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) asm volatile("" : "+r"(a[i])::"memory");
+}
+
+#undef MILLRACE_WGMMA_A
 #undef MILLRACE_WGMMA_BF16
 #undef MILLRACE_WGMMA_FP8
 #undef MILLRACE_WGMMA
