@@ -65,6 +65,19 @@ run() {
   return $code
 }
 
+# black_box NAME SECONDS FLAGS TEST...: runs Python tests with a server that has these flags. The GPU machine's Python may have
+# pytest plugins of its own; only the bundle's one is used.
+black_box() {
+  local name=$1 limit=$2 flags=$3
+  shift 3
+  run "$name" "$limit" env MILLRACED="$HERE/bin/millraced" MILLRACED_ARGS="$flags" PYTHONPATH="$HERE/site" \
+    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout "$@" -q -p no:cacheprovider --timeout 120 -rfE
+}
+# The tests that a GPU can run: no embeddings, which need a model that the bundle does not contain, no LibTorch, which it does not
+# contain either, and no tests of scripts, documents and what is deployed.
+GPU_TESTS=(tests --ignore tests/gpu -m "not torch and not deploy")
+for name in embeddings scripts docs image install kubernetes monitoring; do GPU_TESTS+=(--ignore "tests/test_$name.py"); done
+
 # Packs the logs into one file and exits.
 finish() {
   [ $runs -gt 0 ] || die "nothing has such a name"

@@ -31,9 +31,7 @@ if wanted nccl; then
 fi
 
 if wanted server; then
-  run server 400 env MILLRACED="$HERE/bin/millraced" MILLRACED_ARGS="--device cuda --tensor-parallel-size 2" PYTHONPATH="$HERE/site" \
-    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout tests --ignore tests/gpu --ignore tests/test_embeddings.py \
-    --ignore tests/test_scripts.py --ignore tests/test_docs.py -m "not torch" -q -p no:cacheprovider --timeout 120 -rfE
+  black_box server 400 "--device cuda --tensor-parallel-size 2" "${GPU_TESTS[@]}"
   tail -20 "$LOGS/server.log" | cut -c1-160
 fi
 
@@ -51,7 +49,9 @@ stall() {
   wait $server || code=$?
   [ $code = 70 ]
 }
-if wanted stall; then run stall 180 stall; fi
+export HERE MILLRACE_MODEL
+export -f stall
+if wanted stall; then run stall 180 bash -c stall; fi
 
 # engine NAME MODEL RANKS FLAG...: prints the tables.
 engine() {

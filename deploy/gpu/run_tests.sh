@@ -46,21 +46,12 @@ for program in gpu_tests/*; do
   run "$name" 300 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" "$program" --gtest_brief=1
   summarize "$name" 12
 done
-# The GPU machine's Python may have pytest plugins of its own; only the bundle's one is used.
-run_python() {
-  local name=$1
-  shift
-  run "$name" 300 env MILLRACED="$HERE/bin/millraced" MILLRACED_ARGS="--device cuda" PYTHONPATH="$HERE/site" \
-    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout "$@" -q -p no:cacheprovider --timeout 120 -rfE
-}
 if wanted server; then
-  # Excludes embeddings, which do not run on the GPU and need a model that the bundle does not contain, and LibTorch, which it
-  # does not contain either, and tests of scripts and documents.
-  run_python server tests --ignore tests/gpu --ignore tests/test_embeddings.py --ignore tests/test_scripts.py --ignore tests/test_docs.py -m "not torch"
+  black_box server 300 "--device cuda" "${GPU_TESTS[@]}"
   summarize server 20
 fi
 if wanted reference; then
-  run_python reference tests/gpu -s
+  black_box reference 300 "--device cuda" tests/gpu -s
   sed -n 's/^figures: //p' "$LOGS/reference.log" | cut -c1-240
   summarize reference 20
 fi
