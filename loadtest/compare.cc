@@ -70,12 +70,12 @@ std::string Differences(const Result& a, const Result& b) {
 }  // namespace
 
 std::string ComparedFigure::Change() const {
-  if (a == 0) return "-";
+  if (a == 0 || !std::isfinite(b / a)) return "-";
   return absl::StrFormat("%+.1f %%", (b / a - 1) * 100);
 }
 
 std::string ComparedFigure::Verdict() const {
-  if (a == 0 || std::abs(b / a - 1) <= kNoise) return "";
+  if (a == 0 || !(std::abs(b / a - 1) > kNoise)) return "";
   return (b > a) == more_is_better ? "better" : "worse";
 }
 

@@ -390,7 +390,7 @@ std::vector<LoadFlag> RequestFlags() {
        "no-calibrate",
        "",
        "",
-       "count a word as a token, in place of asking the server with three short requests",
+       "count a word as a token, in place of asking the server with two requests",
        {},
        Switch(&Options::calibrate, false)},
       {group,

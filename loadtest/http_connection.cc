@@ -19,6 +19,8 @@ using tcp = asio::ip::tcp;
 constexpr size_t kReadSize = 4096;
 constexpr size_t kLargestHeader = 64 << 10;
 constexpr size_t kLargestError = 64 << 10;
+// Of what the server sent wrongly, an error shows so much. Whoever prints it escapes it.
+constexpr size_t kShownBytes = 200;
 // What the system may hold of a slow reader's stream. It must be set before the connection stands.
 constexpr int kSlowBuffer = 4096;
 
@@ -168,7 +170,7 @@ void HttpConnection::TakeEvent(std::string_view data) {
   StreamChunk chunk;
   std::string* const text = exchange_->keep_text ? &exchange_->record.text : nullptr;
   if (!ReadStreamChunk(data, chunk, text)) {
-    stream_error_ = StrCat("an event is not JSON: ", Printable(data));
+    stream_error_ = StrCat("an event is not JSON: ", data.substr(0, kShownBytes));
     return;
   }
   has_finish_ |= chunk.has_finish;
@@ -212,8 +214,8 @@ void HttpConnection::EndOfResponse() {
     return End(Outcome::kFailed, BodyError(), reader_->keep_alive());
   }
   if (reader_->content_type() != "text/event-stream") {
-    return Fail(StrCat("the server answered with ", Printable(reader_->content_type()),
-                       " in place of a stream: ", Printable(other_body_)));
+    return Fail(StrCat("the server answered with ", reader_->content_type(),
+                       " in place of a stream: ", other_body_.substr(0, kShownBytes)));
   }
   if (!stream_error_.empty()) return Fail(std::move(stream_error_));
   if (!is_done_ && !has_finish_) return Fail("the stream ended without [DONE]");
@@ -224,7 +226,7 @@ std::string HttpConnection::BodyError() const {
   StreamChunk chunk;
   const bool is_json = ReadStreamChunk(other_body_, chunk, nullptr);
   return StrCat("HTTP ", reader_->status(), ": ",
-                is_json && chunk.has_error ? chunk.error : Printable(other_body_, 200));
+                is_json && chunk.has_error ? chunk.error : other_body_.substr(0, kShownBytes));
 }
 
 void HttpConnection::LostConnection(const Error& error) {

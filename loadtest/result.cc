@@ -184,6 +184,15 @@ void AddGenerator(const Options& options, const RunResult& run, Result& result) 
         "it more --threads",
         busy * 100));
   }
+  const bool repeats =
+      options.prefix_len > 0 || options.turns.most() > 1 || !options.dataset.empty();
+  if (!repeats && result.cached_tokens * 20 > result.input_tokens) {
+    result.warnings.push_back(absl::StrFormat(
+        "%.0f %% of the prompts' tokens came from the server's cache, perhaps of a run before: "
+        "another --seed gives other prompts",
+        static_cast<double>(result.cached_tokens) / static_cast<double>(result.input_tokens) *
+            100));
+  }
   if (options.usage == UsageReports::kNone) {
     result.warnings.push_back("tokens were not counted by the server: an event counts as one");
   }

@@ -18,9 +18,10 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kCallsPerConnection = 100;
-// Words of the prompts that find out how many tokens a word is.
-constexpr int64_t kFewWords = 8;
-constexpr int64_t kManyWords = 200;
+// Words of the prompts that find out how many tokens a word is: each of RandomWords' words once,
+// and three times.
+constexpr int64_t kFewWords = kRandomWords;
+constexpr int64_t kManyWords = 3 * kRandomWords;
 
 double CpuSeconds() {
   rusage usage;
@@ -101,7 +102,7 @@ absl::StatusOr<double> Runner::PromptTokens(int64_t words) const {
   options.duration = options.cancel_ratio = options.slow_ratio = 0;
   options.deadline = 60;
   options.prefix_len = 0;
-  options.turns = options.input_len = Lengths(1);
+  options.turns = Lengths(1);
   options.output_len = Lengths(1);
   options.input_len = Lengths(words);
   options.usage = UsageReports::kFinal;

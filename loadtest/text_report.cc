@@ -44,6 +44,7 @@ std::string Outcomes(const Result& result) {
 
 std::string Figure(double value) {
   const double size = std::abs(value);
+  if (!std::isfinite(value)) return "-";
   if (size >= 1000) return absl::StrFormat("%.0f", value);
   if (size >= 100) return absl::StrFormat("%.1f", value);
   if (size >= 1 || size == 0) return absl::StrFormat("%.2f", value);

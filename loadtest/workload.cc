@@ -30,13 +30,20 @@ constexpr auto kWords = std::to_array<std::string_view>(
      "back",  "give",  "most",  "very",   "after", "thing", "our",   "just",   "name",  "good",
      "man",   "think", "say",   "great",  "where", "help",  "line",  "right"});
 
+static_assert(kWords.size() == kRandomWords);
+
 }  // namespace
 
 std::string RandomWords(int64_t count, Random& random) {
+  // Each of the words comes once before any comes again, so that texts of as many words are about
+  // as long, also for a tokenizer that splits words.
+  auto order = kWords;
   std::string text;
   for (int64_t i = 0; i < count; ++i) {
+    const size_t at = static_cast<size_t>(i) % order.size();
+    std::swap(order[at], order[at + random.Next() % (order.size() - at)]);
     if (i > 0) text += ' ';
-    text += kWords[random.Next() % kWords.size()];
+    text += order[at];
   }
   return text;
 }

@@ -80,6 +80,8 @@ class Workload {
   std::vector<TraceEntry> trace_;
 };
 
+inline constexpr int64_t kRandomWords = 128;  // how many RandomWords chooses from
+
 // Returns `count` short words, separated by spaces, each of which is a token in most vocabularies.
 std::string RandomWords(int64_t count, Random& random);
 
