@@ -5,6 +5,7 @@
 #include <grpcpp/support/async_stream.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -16,10 +17,12 @@ namespace {
 
 constexpr auto kListTimeout = std::chrono::seconds(10);
 
-std::shared_ptr<grpc::Channel> Connect(const ServerUrl& url, int64_t number) {
+// Returns a channel with a connection of its own: channels to one address share theirs unless they
+// differ in an argument.
+std::shared_ptr<grpc::Channel> Connect(const ServerUrl& url) {
+  static std::atomic<int> number = 0;
   grpc::ChannelArguments arguments;
-  // Channels to one address share a connection unless they differ in an argument.
-  arguments.SetInt("millrace.connection", static_cast<int>(number));
+  arguments.SetInt("millrace.connection", number++);
   arguments.SetMaxReceiveMessageSize(-1);
   return grpc::CreateCustomChannel(url.Authority(), grpc::InsecureChannelCredentials(), arguments);
 }
@@ -75,7 +78,7 @@ class GrpcCall {
 };
 
 absl::StatusOr<std::string> FirstGrpcModel(const Options& options, const ServerUrl& url) {
-  const auto stub = v1::Inference::NewStub(Connect(url, 0));
+  const auto stub = v1::Inference::NewStub(Connect(url));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kListTimeout);
   AddMetadata(options, context);
@@ -94,8 +97,7 @@ absl::StatusOr<std::string> FirstGrpcModel(const Options& options, const ServerU
 GrpcClient::GrpcClient(const ServerUrl& url, int64_t connections, Driver& driver)
     : driver_(driver) {
   for (int64_t i = 0; i < connections; ++i) {
-    stubs_.push_back(v1::Inference::NewStub(
-        Connect(url, reinterpret_cast<intptr_t>(this) % 100'003 * 1000 + i)));
+    stubs_.push_back(v1::Inference::NewStub(Connect(url)));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "loadtest/flag_setters.h"
 #include "loadtest/flags.h"
 
 #ifndef MILLRACE_VERSION
@@ -15,6 +16,9 @@ namespace millrace {
 namespace {
 
 using Arguments = std::vector<std::string>;
+
+constexpr double kSweepDuration = 30;  // seconds, of each run at a rate
+constexpr int64_t kDefaultPrompts = 100;
 
 absl::Status Wrong(std::string_view message) {
   return absl::InvalidArgumentError(StrCat(message, "; see --help"));
@@ -70,8 +74,12 @@ absl::Status CheckLoad(Options& options) {
       options.arrival.value_or(ArrivalKind::kPoisson) != ArrivalKind::kPoisson) {
     return Wrong("flag --burstiness: it is for --arrival poisson alone");
   }
-  if (options.num_prompts == 0 && options.duration == 0 && !is_trace) {
-    options.num_prompts = 100;
+  if (options.num_prompts > 0 || options.duration > 0 || is_trace) return absl::OkStatus();
+  if (searches && options.concurrencies.empty()) {
+    // A rate must last for a while: a queue that grows slowly shows late.
+    options.duration = kSweepDuration;
+  } else {
+    options.num_prompts = kDefaultPrompts;
   }
   return absl::OkStatus();
 }
@@ -104,8 +112,9 @@ absl::Status CheckRequests(const Options& options) {
     return Wrong(StrCat("flag --endpoint: got \"", Printable(options.endpoint),
                         "\", expected a path that begins with /"));
   }
-  if (options.api_key.find_first_of("\r\n") != options.api_key.npos) {
-    return Wrong("the API key has line breaks");
+  if (!IsPrintableAscii(options.api_key)) {
+    return Wrong(
+        "the API key (--api-key, OPENAI_API_KEY) has characters that are not printable ASCII");
   }
   if (options.vocab_size > 0 && options.chat()) {
     return Wrong("flag --vocab-size: chats have no token ids");
@@ -178,11 +187,11 @@ absl::StatusOr<Options> ParseOptions(const Arguments& arguments) {
       return Wrong("compare takes two files, as in compare A.json B.json");
     return options;
   }
+  const char* const key = std::getenv("OPENAI_API_KEY");
+  if (options.api_key.empty() && key != nullptr) options.api_key = key;
   MILLRACE_RETURN_IF_ERROR(CheckLoad(options));
   MILLRACE_RETURN_IF_ERROR(CheckSweep(options));
   MILLRACE_RETURN_IF_ERROR(CheckRequests(options));
-  const char* const key = std::getenv("OPENAI_API_KEY");
-  if (options.api_key.empty() && key != nullptr) options.api_key = key;
   if (options.url.empty()) {
     options.url = options.protocol == Protocol::kHttp ? "http://127.0.0.1:8000" : "127.0.0.1:8001";
   }

@@ -59,6 +59,8 @@ TEST(OptionsTest, ErrorsNameTheFlagWhatCameAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--goodput", "p99:5"}), HasSubstr("ttft:MS"));
   EXPECT_THAT(ErrorOf({"--header", "a b: c"}), HasSubstr("NAME:VALUE"));
   EXPECT_THAT(ErrorOf({"--header", "a: b\r\nc: d"}), HasSubstr("NAME:VALUE"));
+  EXPECT_THAT(ErrorOf({"--header", "a: \x01"}), HasSubstr("printable"));
+  EXPECT_THAT(ErrorOf({"--api-key", "\xc3\xa4"}), HasSubstr("printable"));
   EXPECT_THAT(ErrorOf({"--input-len", "zipf:1"}), HasSubstr("lognormal:MEDIAN:SIGMA"));
   EXPECT_THAT(ErrorOf({"--duration", "-1s"}), HasSubstr("a time, as"));
   EXPECT_THAT(ErrorOf({"--cancel-ratio", "1.5"}), HasSubstr("a number from 0 to 1"));
@@ -80,6 +82,16 @@ TEST(OptionsTest, RefusesWhatContradictsItself) {
   EXPECT_THAT(ErrorOf({"sweep", "--slo", "ttft:1", "--arrival", "ramp"}), HasSubstr("--arrival"));
   EXPECT_THAT(ErrorOf({"sweep", "--rates", "1", "--concurrencies", "1"}), HasSubstr("not of both"));
   EXPECT_THAT(ErrorOf({"compare", "a.json"}), HasSubstr("two files"));
+}
+
+TEST(OptionsTest, ARunHasAnEnd) {
+  EXPECT_EQ(ParseOptions({})->num_prompts, 100);
+  EXPECT_EQ(ParseOptions({"--duration", "5"})->num_prompts, 0);
+  const auto sweep = ParseOptions({"sweep", "--slo", "ttft:100"});
+  EXPECT_EQ(sweep->duration, 30);
+  EXPECT_EQ(sweep->num_prompts, 0);
+  EXPECT_EQ(ParseOptions({"sweep", "--slo", "ttft:100", "--num-prompts", "7"})->duration, 0);
+  EXPECT_EQ(ParseOptions({"sweep", "--concurrencies", "1"})->num_prompts, 100);
 }
 
 TEST(OptionsTest, PrintsWhatItIsAskedFor) {

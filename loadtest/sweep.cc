@@ -15,7 +15,6 @@ namespace {
 
 constexpr double kCloseEnough = 1.05;
 constexpr double kLowestRate = 0.01;
-constexpr double kDefaultDuration = 30;  // seconds, of each run of a search
 
 class Sweep {
  public:
@@ -42,11 +41,6 @@ class Sweep {
   absl::StatusOr<bool> RunRate(double rate) {
     Options with = runner_.options();
     with.rate = rate;
-    // A rate must last for a while: a queue that grows slowly shows late.
-    if (with.duration == 0) {
-      with.duration = kDefaultDuration;
-      with.num_prompts = 0;
-    }
     MILLRACE_RETURN_IF_ERROR(RunOnce(with));
     return Holds(results_.back(), with.attainment);
   }
