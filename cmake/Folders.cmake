@@ -102,6 +102,9 @@ millrace_folder(server/grpc     SEES ${_endpoint} proto executors/tensor_model.h
 millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h executors/device_spec.h
                                 USES absl json)
 
+# The load generator is a client: it knows the protocols and nothing of the server.
+millrace_folder(loadtest        SEES base proto                    USES absl boost grpc json protobuf)
+
 millrace_folder(tests           SEES base config formats hub kernels text scheduler executors proto engine server
                                 USES absl benchmark boost crypto grpc gtest json onig prometheus protobuf utf8proc yaml)
 

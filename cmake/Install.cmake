@@ -1,4 +1,5 @@
-# What `cmake --install` installs: the program, its manual page and completions, which it prints itself, and its systemd unit. LibTorch
+# What `cmake --install` installs: the server and the load generator, their manual pages and completions, which they print
+# themselves, and the server's systemd unit. LibTorch
 # and its plugin stay where they are: they are for tests, and ten times as large. `cpack -G DEB` makes a Debian package of the same.
 if(MILLRACE_SANITIZE)
   return()
@@ -10,21 +11,28 @@ set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 set(_printed "${CMAKE_BINARY_DIR}/deploy")
 file(MAKE_DIRECTORY "${_printed}")
-add_custom_command(
-  OUTPUT "${_printed}/millraced.8.gz" "${_printed}/millraced.bash" "${_printed}/_millraced" "${_printed}/millraced.fish"
-  COMMAND millraced --print-man-page > "${_printed}/millraced.8"
-  COMMAND gzip -9nf "${_printed}/millraced.8"
-  COMMAND millraced --print-completion bash > "${_printed}/millraced.bash"
-  COMMAND millraced --print-completion zsh > "${_printed}/_millraced"
-  COMMAND millraced --print-completion fish > "${_printed}/millraced.fish"
-  DEPENDS millraced VERBATIM)
-add_custom_target(install_files ALL DEPENDS "${_printed}/millraced.8.gz")
 
-install(TARGETS millraced RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-install(FILES "${_printed}/millraced.8.gz" DESTINATION "${CMAKE_INSTALL_MANDIR}/man8")
-install(FILES "${_printed}/millraced.bash" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME millraced)
-install(FILES "${_printed}/_millraced" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions")
-install(FILES "${_printed}/millraced.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
+# Installs a program with its manual page of this section and its completions.
+function(_millrace_install program section)
+  set(page "${_printed}/${program}.${section}")
+  add_custom_command(
+    OUTPUT "${page}.gz" "${_printed}/${program}.bash" "${_printed}/_${program}" "${_printed}/${program}.fish"
+    COMMAND ${program} --print-man-page > "${page}"
+    COMMAND gzip -9nf "${page}"
+    COMMAND ${program} --print-completion bash > "${_printed}/${program}.bash"
+    COMMAND ${program} --print-completion zsh > "${_printed}/_${program}"
+    COMMAND ${program} --print-completion fish > "${_printed}/${program}.fish"
+    DEPENDS ${program} VERBATIM)
+  add_custom_target(install_files_${program} ALL DEPENDS "${page}.gz")
+  install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(FILES "${page}.gz" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}")
+  install(FILES "${_printed}/${program}.bash" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" RENAME ${program})
+  install(FILES "${_printed}/_${program}" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions")
+  install(FILES "${_printed}/${program}.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
+endfunction()
+_millrace_install(millraced 8)
+_millrace_install(millrace-loadtest 1)
+
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/millrace" RENAME copyright)
 install(FILES deploy/systemd/gpu.conf DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/millrace/examples")
 # The unit names the program where it lies, which `cmake --install --prefix` may decide.

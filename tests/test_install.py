@@ -26,9 +26,11 @@ def files_below(folder):
 
 
 INSTALLED = {
-    "bin/millraced", "lib/systemd/system/millraced.service", "share/bash-completion/completions/millraced", "share/doc/millrace/copyright",
-    "share/doc/millrace/examples/gpu.conf", "share/fish/vendor_completions.d/millraced.fish", "share/man/man8/millraced.8.gz",
-    "share/zsh/vendor-completions/_millraced",
+    "bin/millrace-loadtest", "bin/millraced", "lib/systemd/system/millraced.service", "share/bash-completion/completions/millrace-loadtest",
+    "share/bash-completion/completions/millraced", "share/doc/millrace/copyright",
+    "share/doc/millrace/examples/gpu.conf", "share/fish/vendor_completions.d/millrace-loadtest.fish",
+    "share/fish/vendor_completions.d/millraced.fish", "share/man/man1/millrace-loadtest.1.gz", "share/man/man8/millraced.8.gz",
+    "share/zsh/vendor-completions/_millrace-loadtest", "share/zsh/vendor-completions/_millraced",
 }
 
 
@@ -60,6 +62,15 @@ def test_the_manual_page_is_one(installed):
     assert len(flags) > 40
     for flag in flags:
         assert flag.rstrip(",") in page
+
+
+def test_the_load_generators_manual_page_is_one(installed):
+    page = run("man", "--warnings", "-l", installed / "share/man/man1/millrace-loadtest.1.gz", env={**os.environ, "MANPAGER": "cat", "MANWIDTH": "96", "LC_ALL": "C.UTF-8"})
+    assert not re.search(r":\d+: (warning|error)", page)
+    flags = re.findall(r"^  (--[a-z-]+)", run(installed / "bin/millrace-loadtest", "--help").split("\nOther:")[0], re.M)
+    assert len(flags) > 40
+    for flag in flags:
+        assert flag in page
 
 
 def test_systemd_takes_the_unit(installed):
@@ -139,6 +150,29 @@ def test_fish_completes(installed, tmp_path):
     assert complete("millraced h") == {"health"}
     assert complete("millraced health --pro") == {"--probe", "--probe-timeout"}
     assert complete("millraced health --mod") == set()
+
+
+def test_shells_complete_the_load_generator(installed, tmp_path):
+    def bash(*words):
+        script = 'source "$1"; shift; compopt() { echo "$@"; }; COMP_WORDS=(millrace-loadtest "$@"); COMP_CWORD=$#; _millrace_loadtest; printf "%s\n" "${COMPREPLY[@]}"'
+        return set(run("bash", "-euc", script, "bash", installed / "share/bash-completion/completions/millrace-loadtest", *words).split())
+
+    assert bash("--conc") == {"--concurrency", "--concurrencies"}
+    assert bash("--protocol", "g") == {"grpc"}
+    assert bash("sw") == {"sweep"}
+    assert bash("--dataset", "") == {"-o", "default"}
+    assert bash("--rate", "") == set()
+
+    script = "_arguments() { print -rl -- \"$@\" }; source $1"
+    lines = run("zsh", "-fec", script, "zsh", installed / "share/zsh/vendor-completions/_millrace-loadtest").splitlines()
+    for line in lines[:-2]:
+        assert re.fullmatch(r"\*?--[a-z-]+\[([^][\\]|\\.)*\](:([^:\\]|\\.)+:.*)?", line), line
+    assert any(line.endswith(":PROTOCOL:(http grpc)") for line in lines)
+
+    fish = installed / "share/fish/vendor_completions.d/millrace-loadtest.fish"
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    output = run("fish", "--no-config", "-c", f"source {fish}; complete -C 'millrace-loadtest --protocol g'", env=env)
+    assert {offer.split("\t")[0] for offer in output.splitlines()} == {"grpc"}
 
 
 def test_the_debian_package_holds_the_same(package, tmp_path):

@@ -1,0 +1,201 @@
+#include "loadtest/options.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "loadtest/flag_setters.h"
+#include "loadtest/flags.h"
+
+#ifndef MILLRACE_VERSION
+#error "the build defines MILLRACE_VERSION"
+#endif
+
+namespace millrace {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+constexpr double kSweepDuration = 30;  // seconds, of each run at a rate
+constexpr int64_t kDefaultPrompts = 100;
+
+absl::Status Wrong(std::string_view message) {
+  return absl::InvalidArgumentError(StrCat(message, "; see --help"));
+}
+
+bool IsFlag(std::string_view argument) { return argument.starts_with("--"); }
+
+// Reads the flag at `at`, with its value, and moves `at` behind it.
+absl::Status ReadFlag(const Arguments& arguments, size_t& at, Options& options) {
+  const std::string_view argument = arguments[at++];
+  const size_t equals = argument.find('=');
+  const std::string_view name = argument.substr(2, equals == argument.npos ? equals : equals - 2);
+  const LoadFlag* const flag = FindLoadFlag(name);
+  if (flag == nullptr) {
+    return Wrong(StrCat("flag --", Printable(name), ": there is no such flag"));
+  }
+  const std::string shown = StrCat("flag --", name);
+  if (flag->value.empty()) {
+    if (equals != argument.npos) return Wrong(StrCat(shown, ": it takes no value"));
+    return flag->set(options, "");
+  }
+  if (equals != argument.npos) {
+    return Annotate(flag->set(options, argument.substr(equals + 1)), shown);
+  }
+  if (at == arguments.size()) return Wrong(StrCat(shown, ": its value is missing"));
+  std::string value = arguments[at++];
+  if (flag->name == "arrival" && value == "trace" && at < arguments.size() &&
+      !IsFlag(arguments[at])) {
+    value += ":" + arguments[at++];
+  }
+  while (flag->many && at < arguments.size() && !IsFlag(arguments[at])) {
+    value += "," + arguments[at++];
+  }
+  return Annotate(flag->set(options, value), shown);
+}
+
+absl::Status CheckLoad(Options& options) {
+  const bool is_trace = options.arrival == ArrivalKind::kTrace;
+  if (is_trace == options.trace_file.empty()) {
+    return Wrong("flag --arrival: trace needs a file, as in --arrival trace FILE");
+  }
+  if (is_trace && options.rate) {
+    return Wrong("flag --rate: a trace has its own times");
+  }
+  const bool searches = options.command == Command::kSweep;
+  if (options.arrival && !is_trace && !options.rate && !searches) {
+    return Wrong("flag --arrival: it needs --rate");
+  }
+  if (options.arrival == ArrivalKind::kRamp && options.duration == 0) {
+    return Wrong("flag --arrival: ramp needs --duration, over which the rate rises to --rate");
+  }
+  if (options.burstiness != 1 &&
+      options.arrival.value_or(ArrivalKind::kPoisson) != ArrivalKind::kPoisson) {
+    return Wrong("flag --burstiness: it is for --arrival poisson alone");
+  }
+  if (options.num_prompts > 0 || options.duration > 0 || is_trace) return absl::OkStatus();
+  if (searches && options.concurrencies.empty()) {
+    // A rate must last for a while: a queue that grows slowly shows late.
+    options.duration = kSweepDuration;
+  } else {
+    options.num_prompts = kDefaultPrompts;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSweep(Options& options) {
+  if (options.command != Command::kSweep) {
+    if (!options.rates.empty() || !options.concurrencies.empty()) {
+      return Wrong("flags --rates and --concurrencies are for `millrace-loadtest sweep` alone");
+    }
+    return absl::OkStatus();
+  }
+  if (!options.rates.empty() && !options.concurrencies.empty()) {
+    return Wrong("flag --rates: a sweep is of rates or of concurrencies, not of both");
+  }
+  if (options.rates.empty() && options.concurrencies.empty() && options.goals.empty()) {
+    return Wrong("a sweep needs --slo (as --slo ttft:200 tpot:50), --rates or --concurrencies");
+  }
+  if (options.arrival == ArrivalKind::kTrace || options.arrival == ArrivalKind::kRamp) {
+    return Wrong("flag --arrival: a sweep's rates are steady; allowed: poisson, constant, burst");
+  }
+  if (!options.concurrencies.empty() && options.open_loop()) {
+    return Wrong("flag --concurrencies: it sweeps a closed loop, which has no --rate or --arrival");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequests(const Options& options) {
+  if (!options.endpoint.starts_with('/') ||
+      options.endpoint.find_first_of(" \r\n\t") != options.endpoint.npos) {
+    return Wrong(StrCat("flag --endpoint: got \"", Printable(options.endpoint),
+                        "\", expected a path that begins with /"));
+  }
+  if (!IsPrintableAscii(options.api_key)) {
+    return Wrong(
+        "the API key (--api-key, OPENAI_API_KEY) has characters that are not printable ASCII");
+  }
+  if (options.vocab_size > 0 && options.chat()) {
+    return Wrong("flag --vocab-size: chats have no token ids");
+  }
+  if (!options.dataset.empty() && (options.vocab_size > 0 || options.prefix_len > 0)) {
+    return Wrong(
+        "flag --dataset: its prompts come as they are, without --vocab-size or --prefix-len");
+  }
+  if (options.vocab_size > 0 && options.turns.most() > 1) {
+    return Wrong("flag --turns: sessions are of text, not of token ids (--vocab-size)");
+  }
+  if (!options.extra_body.empty()) {
+    if (options.protocol == Protocol::kGrpc)
+      return Wrong("flag --extra-body: it is for HTTP alone");
+    if (!nlohmann::json::parse(options.extra_body, nullptr, false).is_object()) {
+      return Wrong("flag --extra-body: expected a JSON object");
+    }
+  }
+  if (options.protocol == Protocol::kHttp && options.connections > 0) {
+    return Wrong("flag --connections: it is for gRPC; over HTTP each stream has its own");
+  }
+  return absl::OkStatus();
+}
+
+// Handles --help and its like. Returns whether the argument was one.
+bool Prints(const Arguments& arguments, size_t at, Options& options) {
+  if (arguments[at] == "--help" || arguments[at] == "-h") {
+    options.print = LoadtestHelp();
+  } else if (arguments[at] == "--version") {
+    options.print = StrCat("millrace-loadtest ", MILLRACE_VERSION, "\n");
+  } else if (arguments[at] == "--print-man-page") {
+    options.print = LoadtestManPage();
+  } else if (arguments[at] == "--print-completion" && at + 1 < arguments.size()) {
+    options.print = LoadtestCompletion(arguments[at + 1]);
+  }
+  return !options.print.empty();
+}
+
+}  // namespace
+
+std::string Goals::ToString() const {
+  std::string text;
+  for (const auto& [name, bound] :
+       {std::pair{"ttft:", ttft}, std::pair{"tpot:", tpot}, std::pair{"e2el:", e2el}}) {
+    if (bound) text += StrCat(text.empty() ? "" : " ", name, *bound);
+  }
+  return text;
+}
+
+absl::StatusOr<Options> ParseOptions(const Arguments& arguments) {
+  Options options;
+  size_t at = 0;
+  if (!arguments.empty() && (arguments[0] == "sweep" || arguments[0] == "compare")) {
+    options.command = arguments[0] == "sweep" ? Command::kSweep : Command::kCompare;
+    ++at;
+  }
+  while (at < arguments.size()) {
+    if (Prints(arguments, at, options)) return options;
+    if (IsFlag(arguments[at])) {
+      MILLRACE_RETURN_IF_ERROR(ReadFlag(arguments, at, options));
+    } else if (options.command == Command::kCompare) {
+      options.files.push_back(arguments[at++]);
+    } else {
+      return Wrong(StrCat("\"", Printable(arguments[at]),
+                          "\" is neither a flag nor a command; commands: sweep, compare"));
+    }
+  }
+  if (options.command == Command::kCompare) {
+    if (options.files.size() != 2)
+      return Wrong("compare takes two files, as in compare A.json B.json");
+    return options;
+  }
+  const char* const key = std::getenv("OPENAI_API_KEY");
+  if (options.api_key.empty() && key != nullptr) options.api_key = key;
+  MILLRACE_RETURN_IF_ERROR(CheckLoad(options));
+  MILLRACE_RETURN_IF_ERROR(CheckSweep(options));
+  MILLRACE_RETURN_IF_ERROR(CheckRequests(options));
+  if (options.url.empty()) {
+    options.url = options.protocol == Protocol::kHttp ? "http://127.0.0.1:8000" : "127.0.0.1:8001";
+  }
+  return options;
+}
+
+}  // namespace millrace
