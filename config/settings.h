@@ -76,6 +76,17 @@ struct Settings {
   bool virtual_ranks = false;    // all ranks on one GPU
   bool exact = true;
 
+  // Several hosts.
+  int32_t nnodes = 1;
+  int32_t node_rank = 0;
+  std::string master_addr;  // node 0's
+  int32_t master_port = 29500;
+  std::string node_key;
+  Duration node_timeout = std::chrono::minutes(10);
+  std::string node_tls_cert;  // PEM files; all three or none
+  std::string node_tls_key;
+  std::string node_tls_ca;
+
   // LibTorch.
   FloatType dtype = FloatType::kFloat32;
 

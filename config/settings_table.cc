@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "base/strings.h"
+#include "config/node_settings.h"
 #include "config/setting_makers.h"
 #include "config/value.h"
 
@@ -28,7 +29,6 @@ using setting_makers::WholeList;
 using setting_makers::Words;
 
 constexpr auto kMaxTokens = int32_t{1} << 24;
-constexpr int32_t kMaxRanks = 64;
 constexpr char kModelNames[] =
     "a path, or org/name, org/name:FILE.gguf or org/name:Q4_K_M of the Hugging Face hub";
 
@@ -354,6 +354,7 @@ const std::vector<Setting>& SettingsTable() {
     add("Life", ForServing(LifeSettings()));
     add("Logs and settings", LogSettings());
     add(kGpuGroup, GpuSettings());
+    add(kNodesGroup, ForServing(NodeSettings()));
     add(kTorchGroup, TorchSettings());
     add(kFakeDeviceGroup, FakeDeviceSettings());
     add(kBenchGroup, BenchSettings());

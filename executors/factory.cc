@@ -1,7 +1,9 @@
 #include "executors/factory.h"
 
+#include <utility>
 #include <variant>
 
+#include "base/status.h"
 #include "executors/cpu/cpu_executor.h"
 #ifdef MILLRACE_HAS_CUDA
 #include "executors/cuda/cuda_executor.h"
@@ -19,6 +21,19 @@ namespace {
       "device: cuda is not built into this server, allowed: cpu, torch, fake");
 }
 
+// Loads this node's ranks. Other nodes than the first only follow.
+absl::StatusOr<std::unique_ptr<Executor>> LoadOnNodes(const ModelSpec& model,
+                                                      const DeviceSpec& device, Nodes& nodes) {
+  const auto* const cpu = std::get_if<CpuSpec>(&device);
+  if (cpu == nullptr) {
+    return absl::UnimplementedError("device: several nodes are allowed with cpu alone");
+  }
+  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
+                            cpu::LoadCpuExecutor(model, *cpu, cpu::BestKernels(), &nodes));
+  if (nodes.node() > 0) return executor;
+  return MakeNodesExecutor(std::move(executor), nodes);
+}
+
 absl::Status PackageNeedsTorch() {
   return absl::InvalidArgumentError("model: an AOTInductor package (.pt2) needs --device torch");
 }
@@ -34,7 +49,8 @@ absl::StatusOr<std::unique_ptr<TensorModel>> LoadTensorModel(const ModelSpec& mo
 }
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
-                                                       const DeviceSpec& device) {
+                                                       const DeviceSpec& device, Nodes* nodes) {
+  if (nodes != nullptr) return LoadOnNodes(model, device, *nodes);
   if (const auto* torch = std::get_if<TorchSpec>(&device)) {
     return aten::LoadTorchExecutor(model, *torch);
   }
