@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/clock.h"
 #include "millrace/nodes/v1/nodes.pb.h"
 
 namespace millrace::nodes {
@@ -32,16 +31,12 @@ class Outbox {
   void Close();
   // Waits for the next message. Nothing: closed.
   std::optional<v1::Message> Next();
-  // Waits, for `grace` at most, until Next has said that nothing comes any more.
-  void AwaitEnd(Duration grace);
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<v1::Message> messages_;
   bool closed_ = false;
-  bool read_ = false;   // by anyone
-  bool ended_ = false;  // Next has said so
 };
 
 // Who takes what comes over the streams. All functions are called from the streams' threads.

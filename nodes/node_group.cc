@@ -317,7 +317,9 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     }
     switch (message.kind_case()) {
       case v1::Message::kFailure:
-        return SetFailure(absl::UnavailableError(message.failure().reason()));
+        SetFailure(absl::UnavailableError(message.failure().reason()));
+        peers_[node].outbox.Close();  // the other end waits for the end of the stream
+        return;
       case v1::Message::kLeave:
         kLog.Info(Describe(node), " asks all nodes to end");
         if (options_.on_leave) options_.on_leave();
@@ -416,14 +418,14 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
       const std::lock_guard lock(mutex_);
       ending_ = true;
     }
-    if (!failure().ok()) {
+    const bool failed = !failure().ok();
+    if (failed) {
       for (Peer& peer : peers_) peer.outbox.Close();
-      for (Peer& peer : peers_) peer.outbox.AwaitEnd(kFailureGrace);
-      return;
+    } else {
+      SendToAll(message);
     }
-    SendToAll(message);
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kEndGrace, [this] {
+    changed_.wait_for(lock, failed ? kFailureGrace : kEndGrace, [this] {
       return ended_ || std::all_of(peers_.begin(), peers_.end(),
                                    [](const Peer& peer) { return !peer.admitted || peer.closed; });
     });

@@ -10,7 +10,7 @@ void Outbox::Add(v1::Message message) {
     if (closed_) return;
     messages_.push_back(std::move(message));
   }
-  changed_.notify_all();
+  changed_.notify_one();
 }
 
 void Outbox::Close() {
@@ -18,27 +18,16 @@ void Outbox::Close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
   }
-  changed_.notify_all();
+  changed_.notify_one();
 }
 
 std::optional<v1::Message> Outbox::Next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return closed_ || !messages_.empty(); });
-  if (messages_.empty()) {
-    ended_ = true;
-    changed_.notify_all();
-    return std::nullopt;
-  }
-  read_ = true;
+  if (messages_.empty()) return std::nullopt;
   std::optional<v1::Message> message(std::move(messages_.front()));
   messages_.pop_front();
   return message;
-}
-
-void Outbox::AwaitEnd(Duration grace) {
-  std::unique_lock lock(mutex_);
-  if (!read_) return;  // no stream reads it
-  changed_.wait_for(lock, grace, [this] { return ended_; });
 }
 
 }  // namespace millrace::nodes

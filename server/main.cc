@@ -70,21 +70,16 @@ void EndEvenIfTheDeviceHangs(int status, Duration after = kLongestEnd) {
 int Follow(const Settings& settings, Event& signalled, const std::atomic<bool>& stop) {
   NodeEvents events;
   events.on_failure = [] { EndEvenIfTheDeviceHangs(EX_SOFTWARE, kLastWords); };
-  bool joined = false;
-  const absl::Status status = FollowNode0(settings, events, stop, [&](NodeGroup& nodes) {
-    joined = true;
-    std::thread([&] {
-      signalled.Wait();
-      nodes.Leave();
-      EndEvenIfTheDeviceHangs(EXIT_SUCCESS, settings.drain_timeout + kLongestEnd);
-    }).detach();
-  });
+  events.on_leave = [&] {
+    EndEvenIfTheDeviceHangs(EXIT_SUCCESS, settings.drain_timeout + kLongestEnd);
+  };
+  const absl::Status status = FollowNode0(settings, events, signalled, stop);
   if (status.ok()) return EXIT_SUCCESS;
   if (absl::IsCancelled(status)) {
     kLog.Info(std::string(status.message()));
     return EXIT_SUCCESS;
   }
-  const bool failed = joined && absl::IsUnavailable(status);
+  const bool failed = absl::IsUnavailable(status);
   kLog.Error(failed ? "ended: " : "cannot start: ", std::string(status.message()));
   std::fflush(nullptr);
   std::_Exit(failed ? EX_SOFTWARE : EXIT_FAILURE);

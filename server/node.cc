@@ -1,6 +1,7 @@
 #include "server/node.h"
 
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -46,6 +47,29 @@ NodeFacts FactsOf(const Settings& s) {
           Given("exact", s.exact)};
 }
 
+// Asks node 0 to end when this process gets a signal.
+class Leaver {
+ public:
+  Leaver(Event& signalled, NodeGroup& nodes, const std::function<void()>& on_leave)
+      : signalled_(signalled), thread_([this, &nodes, on_leave] {
+          signalled_.Wait();
+          if (done_) return;
+          nodes.Leave();
+          on_leave();
+        }) {}
+
+  ~Leaver() {
+    done_ = true;
+    signalled_.Raise();
+    thread_.join();
+  }
+
+ private:
+  Event& signalled_;
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NodeGroup>> JoinNodes(const Settings& settings, NodeEvents events,
@@ -72,11 +96,12 @@ absl::StatusOr<std::unique_ptr<NodeGroup>> JoinNodes(const Settings& settings, N
   return nodes;
 }
 
-absl::Status FollowNode0(const Settings& settings, NodeEvents events, const std::atomic<bool>& stop,
-                         const std::function<void(NodeGroup& nodes)>& on_joined) {
+absl::Status FollowNode0(const Settings& settings, NodeEvents events, Event& signalled,
+                         const std::atomic<bool>& stop) {
+  const std::function<void()> on_leave = events.on_leave;
   MILLRACE_ASSIGN_OR_RETURN(const std::unique_ptr<NodeGroup> nodes,
                             JoinNodes(settings, std::move(events), stop));
-  on_joined(*nodes);
+  const Leaver leaver(signalled, *nodes, on_leave);
   const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Executor>> {
     MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings, &stop));
     return LoadExecutor({.path = path}, MakeDeviceSpec(settings), nodes.get());

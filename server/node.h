@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/event.h"
 #include "config/settings.h"
 #include "nodes/node_group.h"
 
@@ -16,7 +17,7 @@ namespace millrace {
 // Called from any thread.
 struct NodeEvents {
   std::function<void()> on_failure;  // a node has failed: end the process
-  std::function<void()> on_leave;    // another node wants all to end in order
+  std::function<void()> on_leave;    // a node wants all to end in order
 };
 
 // Waits for all nodes and requires that they have the same settings. `stop`, once true, ends the
@@ -24,10 +25,10 @@ struct NodeEvents {
 absl::StatusOr<std::unique_ptr<NodeGroup>> JoinNodes(const Settings& settings, NodeEvents events,
                                                      const std::atomic<bool>& stop);
 
-// Runs as another node than node 0, until node 0 ends. `on_joined` is called with the nodes, which
-// live until this returns. Unavailable: a node has failed.
-absl::Status FollowNode0(const Settings& settings, NodeEvents events, const std::atomic<bool>& stop,
-                         const std::function<void(NodeGroup& nodes)>& on_joined);
+// Runs as another node than node 0, until node 0 ends. Once `signalled` is raised it asks node 0 to
+// end, and calls events.on_leave. `stop` is true by then. Unavailable: a node has failed.
+absl::Status FollowNode0(const Settings& settings, NodeEvents events, Event& signalled,
+                         const std::atomic<bool>& stop);
 
 }  // namespace millrace
 
