@@ -208,6 +208,11 @@ class Loader {
     if (s.virtual_ranks && !HasRanks()) {
       return Contradiction("virtual-ranks", "but there is one rank (--tensor-parallel-size)");
     }
+    if (s.all_reduce == AllReduce::kNccl && (s.virtual_ranks || !HasRanks())) {
+      return Contradiction("all-reduce", s.virtual_ranks
+                                             ? "but --virtual-ranks share a GPU"
+                                             : "but there is one rank (--tensor-parallel-size)");
+    }
     const size_t gpus =
         s.virtual_ranks ? 1 : static_cast<size_t>(s.tensor_parallel_size / s.nnodes);
     if (IsGiven("devices") && s.devices.size() != gpus) {

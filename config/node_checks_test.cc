@@ -80,6 +80,16 @@ TEST(NodeChecksTest, FlagsOfNode0AreRefusedOnOthersAndTheirEnvironmentIsNot) {
   EXPECT_EQ(ErrorOf(Two({"--http-port=8000"})), "");
 }
 
+TEST(NodeChecksTest, NcclAddsTheSumsOfSeveralGpus) {
+  const Flags two = {"--device=cuda", "--tensor-parallel-size=2", "--all-reduce=nccl"};
+  EXPECT_TRUE(LoadSettings(two, {}).ok());
+  EXPECT_THAT(ErrorOf({"--device=cuda", "--all-reduce=nccl"}), HasSubstr("but there is one rank"));
+  EXPECT_THAT(ErrorOf({"--device=cuda", "--tensor-parallel-size=2", "--virtual-ranks",
+                       "--all-reduce=nccl"}),
+              HasSubstr("but --virtual-ranks share a GPU"));
+  EXPECT_THAT(ErrorOf({"--all-reduce=nccl"}), HasSubstr("allowed only with --device cuda"));
+}
+
 TEST(NodeChecksTest, BenchTakesNoNodes) {
   Flags flags = Two();
   flags.insert(flags.begin(), "bench");

@@ -178,6 +178,12 @@ std::vector<Setting> GpuSettings() {
                  "the GPU of each rank, among those that CUDA_VISIBLE_DEVICES leaves; without it: "
                  "0, 1, 2 and so on"},
                 &Settings::devices, 0, 1023),
+      Choice(
+          {"all-reduce", "METHOD",
+           "how GPUs add their sums; auto: in rank order, by our own kernels where they reach one "
+           "another's memory and else over NCCL, with the same bits; nccl: by NCCL's own, whose "
+           "order follows the size of a step"},
+          &Settings::all_reduce, std::array<std::string_view, 2>{"auto", "nccl"}),
       Switch("virtual-ranks", "all ranks on one GPU, for tests: slower than one rank",
              &Settings::virtual_ranks),
       Switch("enforce-eager", "launch each kernel by itself, without CUDA graphs",

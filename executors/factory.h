@@ -18,7 +18,7 @@ namespace millrace {
 
 // Loads the model: places its weights, takes memory and warms up, so that the first step may come.
 // Errors name the file or the setting. `nodes`: all that the ranks are spread over, if not this
-// process alone (cpu); they outlive the executor.
+// process alone (cpu and cuda); they outlive the executor.
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
                                                        const DeviceSpec& device,
                                                        Nodes* nodes = nullptr);

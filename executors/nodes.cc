@@ -133,6 +133,19 @@ absl::Status JoinInfos(Nodes& nodes, const NodeFacts& facts, ModelInfo& info) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int32_t> LeastOfNodes(Nodes& nodes, int32_t number) {
+  std::vector<char> mine;
+  AppendValue(number, mine);
+  std::vector<std::vector<char>> all;
+  MILLRACE_RETURN_IF_ERROR(nodes.AllGather(mine, &all));
+  for (const std::vector<char>& bytes : all) {
+    int32_t other = 0;
+    if (!ByteReader(bytes).Read(other)) return absl::InternalError("a node did not say its number");
+    number = std::min(number, other);
+  }
+  return number;
+}
+
 std::unique_ptr<Executor> MakeNodesExecutor(std::unique_ptr<Executor> executor, Nodes& nodes) {
   return std::make_unique<NodesExecutor>(std::move(executor), nodes);
 }

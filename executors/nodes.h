@@ -3,6 +3,7 @@
 #ifndef MILLRACE_EXECUTORS_NODES_H_
 #define MILLRACE_EXECUTORS_NODES_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -59,6 +60,9 @@ bool IsDisagreement(const absl::Status& status);
 // have the same model with the same limits. `facts`: further ones that nodes must agree on. All
 // nodes call it, as they do AllGather.
 absl::Status JoinInfos(Nodes& nodes, const NodeFacts& facts, ModelInfo& info);
+
+// Returns the least of all nodes' numbers. All nodes call it, as they do AllGather.
+absl::StatusOr<int32_t> LeastOfNodes(Nodes& nodes, int32_t number);
 
 // Returns node 0's executor: what is submitted to it is handed to the other nodes, too.
 std::unique_ptr<Executor> MakeNodesExecutor(std::unique_ptr<Executor> executor, Nodes& nodes);

@@ -43,6 +43,7 @@ NodeFacts FactsOf(const Settings& s) {
           Chosen("load-format", s.load_format),
           Chosen("kernels", s.kernels),
           Chosen("gemm", s.gemm),
+          Chosen("all-reduce", s.all_reduce),
           Given("enforce-eager", s.enforce_eager),
           Given("exact", s.exact)};
 }

@@ -87,9 +87,9 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
   return absl::OkStatus();
 }
 
-// Returns the GPU of each rank.
-absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device) {
-  const int ranks = device.tensor_parallel_size;
+// Returns the GPU of each rank of this node.
+absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device, int nodes) {
+  const int ranks = device.tensor_parallel_size / nodes;
   if (ranks > kernels::kMaxRanks) {
     return absl::InvalidArgumentError(
         StrCat("tensor_parallel_size is ", ranks, "; allowed on GPUs: 1 to ", kernels::kMaxRanks));
@@ -122,13 +122,22 @@ absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device) {
 // Opened files, and each rank's model as far as it is made of them.
 struct Loading {
   const CudaSpec& device;
-  std::vector<int> devices;  // by rank
+  Nodes* nodes;              // null: this process has all ranks
+  bool by_nccl;              // ranks do not reach one another's memory
+  std::vector<int> devices;  // by rank of this node, as all that follows
   OpenedModel opened;
   StepLimits limits;
   std::vector<std::unique_ptr<CudaModel>> ranks;
-  std::vector<CudaOpsContext> contexts;  // by rank
+  std::vector<CudaOpsContext> contexts;
 
   int size() const { return static_cast<int>(devices.size()); }
+  int num_ranks() const { return device.tensor_parallel_size; }  // on all nodes
+  int first_rank() const { return nodes == nullptr ? 0 : nodes->node() * size(); }
+  RankSpec SpecOf(int rank) const {
+    return {.rank = first_rank() + rank,
+            .size = num_ranks(),
+            .expert_parallel = device.expert_parallel};
+  }
   // Returns how many ranks a GPU has.
   int sharers() const { return device.virtual_ranks ? size() : 1; }
 };
@@ -140,11 +149,10 @@ struct LogitSizes {
 };
 LogitSizes LogitSizesOf(const Loading& loading) {
   const int64_t vocab = loading.opened.config.vocab_size;
-  if (loading.size() == 1) return {0, RoundUp(vocab, kRowMultiple)};
+  if (loading.num_ranks() == 1) return {0, RoundUp(vocab, kRowMultiple)};
   const int64_t unit = loading.device.quantize_head ? int64_t{kFp8Block} : kShareMultiple;
-  const int64_t share =
-      RoundUp(DivideUnits(vocab, unit, {.rank = 0, .size = loading.size()}).size, kRowMultiple);
-  return {share, share * loading.size()};
+  const int64_t share = RoundUp(DivideUnits(vocab, unit, loading.SpecOf(0)).size, kRowMultiple);
+  return {share, share * loading.num_ranks()};
 }
 
 // Calls `body` with every rank, each on a thread of its own, and returns the error of the first
@@ -198,9 +206,8 @@ absl::Status PlaceWeights(Loading& loading) {
   for (int rank = 0; rank < loading.size(); ++rank) {
     CudaModel& m = *loading.ranks[rank];
     MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    CudaWeightPlacer& placer = placers.emplace_back(
-        *loading.opened.tensors, config, options,
-        RankSpec{.rank = rank, .size = loading.size(), .expert_parallel = device.expert_parallel});
+    CudaWeightPlacer& placer =
+        placers.emplace_back(*loading.opened.tensors, config, options, loading.SpecOf(rank));
     MILLRACE_ASSIGN_OR_RETURN(m.model, LoadModel(config, loading.limits.max_model_len, placer));
     MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
                               DryRun(*m.model, config, loading.limits, placer.Shapes()));
@@ -221,15 +228,57 @@ absl::Status PlaceWeights(Loading& loading) {
   return absl::OkStatus();
 }
 
-// Takes the memory that the ranks write into one another's, and tells each of all others.
-absl::Status JoinRanks(Loading& loading) {
-  if (loading.size() == 1) return absl::OkStatus();
-  // An all-gather of logits takes twice a row of a slot. Each sum fits with one token at least.
-  const int64_t slot = std::max(
+// Returns the bytes that a rank sends at once. An all-gather of logits takes twice a row of a slot.
+// Each sum fits with one token at least.
+int64_t SlotBytes(const Loading& loading) {
+  return std::max(
       {kSlotBytes,
        RoundUp(2 * int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment),
        RoundUp(int64_t{sizeof(kernels::Bf16)} * loading.opened.config.hidden_size,
                kernels::kSlotAlignment)});
+}
+
+// Joins the ranks of all nodes in a communicator of NCCL, by an id that node 0 makes.
+absl::Status JoinByNccl(Loading& loading) {
+  kernels::NcclId id{};
+  std::string error;
+  if (loading.first_rank() == 0 && !kernels::Nccl::MakeId(&id, &error)) {
+    return absl::UnavailableError(StrCat("device: cuda: ", error));
+  }
+  if (loading.nodes != nullptr) {
+    std::vector<std::vector<char>> ids;
+    MILLRACE_RETURN_IF_ERROR(loading.nodes->AllGather(id, &ids));
+    if (ids[0].size() != id.size()) return absl::InternalError("node 0 sent no id of NCCL");
+    std::copy(ids[0].begin(), ids[0].end(), id.begin());
+  }
+  const int64_t slot = SlotBytes(loading);
+  return OnAllRanks(loading.size(), [&](int rank) -> absl::Status {
+    CudaModel& m = *loading.ranks[rank];
+    MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
+    MILLRACE_ASSIGN_OR_RETURN(m.exchanged, DeviceMemory::Allocate(slot * (1 + loading.num_ranks()),
+                                                                  "what ranks exchange"));
+    // Rows of an embedding that other ranks have are sent as they are, and never read.
+    MILLRACE_RETURN_IF_ERROR(
+        ToStatus(cudaMemset(m.exchanged.data(), 0, m.exchanged.bytes()), "setting memory"));
+    std::string why;
+    auto nccl = kernels::Nccl::Join(id, loading.num_ranks(), loading.first_rank() + rank, &why);
+    if (nccl == nullptr) return absl::UnavailableError(StrCat("device: cuda: ", why));
+    m.peers = std::make_unique<RankPeers>(RankPeers{.communicator = {}, .weights = {}});
+    m.peers->first_rank = loading.first_rank();
+    m.peers->by_nccl = NcclPeers{.nccl = std::move(nccl),
+                                 .sent = m.exchanged.data(),
+                                 .gathered = m.exchanged.data() + slot,
+                                 .slot_bytes = slot,
+                                 .all_reduce = loading.device.nccl_all_reduce};
+    return ToStatus(cudaDeviceSynchronize(), "joining the ranks");
+  });
+}
+
+// Takes the memory that the ranks write into one another's, and tells each of all others.
+absl::Status JoinRanks(Loading& loading) {
+  if (loading.num_ranks() == 1) return absl::OkStatus();
+  if (loading.by_nccl) return JoinByNccl(loading);
+  const int64_t slot = SlotBytes(loading);
   int sms = 0;
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, loading.devices[0]),
@@ -316,6 +365,9 @@ absl::Status TakeCache(Loading& loading) {
                               CountBlocks(loading.device, m->kv, loading.sharers()));
     blocks = std::min(blocks, of_rank);
   }
+  if (loading.nodes != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(blocks, LeastOfNodes(*loading.nodes, blocks));
+  }
   loading.limits.num_blocks = blocks;
   for (int rank = 0; rank < loading.size(); ++rank) {
     CudaModel& m = *loading.ranks[rank];
@@ -340,8 +392,8 @@ void Describe(const Loading& loading) {
   info.architecture = config.architecture;
   info.end_tokens = config.end_tokens;
   info.digest = std::string(weights.digest.begin(), weights.digest.end());
-  info.batch_invariant = loading.device.exact;
-  info.tensor_parallel_size = loading.size();
+  info.batch_invariant = loading.device.exact && !loading.device.nccl_all_reduce;
+  info.tensor_parallel_size = loading.num_ranks();
   info.expert_parallel = loading.device.expert_parallel;
   info.weight_bytes = 0;
   int64_t block_bytes = 0;
@@ -353,6 +405,19 @@ void Describe(const Loading& loading) {
   if (loading.device.kv_cache_fp8 && !weights.has_kv_scales) {
     kLog.Warning("kv_cache_dtype is fp8 and the model has no k_scale and v_scale: 1 is taken");
   }
+}
+
+// Returns whether ranks exchange by NCCL, since they cannot write into one another's memory.
+absl::StatusOr<bool> NeedsNccl(const CudaSpec& device, absl::Span<const int> devices,
+                               const Nodes* nodes) {
+  if (nodes != nullptr || device.nccl_all_reduce) return true;
+  const absl::Status access = CheckPeerAccess(devices);
+  if (!absl::IsUnimplemented(access)) {
+    MILLRACE_RETURN_IF_ERROR(access);
+    return false;
+  }
+  kLog.Warning(std::string(access.message()), "; ranks exchange by NCCL instead, which is slower");
+  return true;
 }
 
 // Ranks on one GPU that wait for one another must neither share a hardware queue nor wait for a
@@ -368,14 +433,16 @@ void PrepareEnvironment(const CudaSpec& device) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const ModelSpec& model,
-                                                                      const CudaSpec& device) {
+                                                                      const CudaSpec& device,
+                                                                      Nodes* nodes) {
   PhaseTimer phases;
-  MILLRACE_ASSIGN_OR_RETURN(std::vector<int> devices, RankDevices(device));
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<int> devices,
+                            RankDevices(device, nodes == nullptr ? 1 : nodes->size()));
   PrepareEnvironment(device);
   const int size = static_cast<int>(devices.size());
   MILLRACE_RETURN_IF_ERROR(
       OnAllRanks(size, [&](int rank) { return OpenDevice(devices[rank]).status(); }));
-  MILLRACE_RETURN_IF_ERROR(CheckPeerAccess(devices));
+  MILLRACE_ASSIGN_OR_RETURN(const bool by_nccl, NeedsNccl(device, devices, nodes));
   MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path));
   MILLRACE_RETURN_IF_ERROR(CheckSettings(opened.config, device));
   MILLRACE_ASSIGN_OR_RETURN(const StepLimits limits, MakeStepLimits(opened.config, device));
@@ -384,6 +451,8 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
         StrCat(opened.tensors->base_name(), " has no weights; without them: load_format dummy"));
   }
   Loading loading{.device = device,
+                  .nodes = nodes,
+                  .by_nccl = by_nccl,
                   .devices = std::move(devices),
                   .opened = std::move(opened),
                   .limits = limits,
@@ -400,6 +469,12 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
   MILLRACE_RETURN_IF_ERROR(TakeCache(loading));
   Describe(loading);
   phases.End("take memory");
+  if (nodes != nullptr) {
+    const CudaModel& first = *loading.ranks[0];
+    MILLRACE_RETURN_IF_ERROR(
+        JoinInfos(*nodes, {{"GPU", first.device.name}}, loading.ranks[0]->info));
+    phases.End("wait for the other nodes");
+  }
   loading.ranks[0]->info.load_phases = phases.Take();
   return std::move(loading.ranks);
 }
