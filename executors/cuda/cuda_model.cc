@@ -7,7 +7,6 @@
 #include <limits>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 #include <variant>
 
@@ -15,6 +14,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/cuda/model_memory.h"
+#include "executors/cuda/rank_joining.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "executors/weights/shares.h"
@@ -29,8 +29,6 @@ constexpr Logger kLog(LogComponent::kExecutors);
 
 // Capacity for what one rank sends to another at once: a step of 256 tokens of 8,192 values.
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
-// CTAs of all virtual ranks that may wait for one another on a GPU.
-constexpr int kVirtualCtas = 32;
 
 bool HasExperts(const ModelConfig& config) {
   return std::any_of(config.layers.begin(), config.layers.end(), [](const LayerConfig& layer) {
@@ -155,21 +153,6 @@ LogitSizes LogitSizesOf(const Loading& loading) {
   return {share, share * loading.num_ranks()};
 }
 
-// Calls `body` with every rank, each on a thread of its own, and returns the error of the first
-// rank that has one. Opening a GPU takes most of a start's time, and no rank waits for another
-// there.
-absl::Status OnAllRanks(int size, const std::function<absl::Status(int)>& body) {
-  std::vector<absl::Status> statuses(size);
-  std::vector<std::thread> threads;
-  for (int rank = 1; rank < size; ++rank) {
-    threads.emplace_back([&, rank] { statuses[rank] = body(rank); });
-  }
-  statuses[0] = body(0);
-  for (std::thread& thread : threads) thread.join();
-  for (absl::Status& status : statuses) MILLRACE_RETURN_IF_ERROR(std::move(status));
-  return absl::OkStatus();
-}
-
 absl::Status OpenRank(Loading& loading, int rank) {
   const CudaSpec& device = loading.device;
   auto m = std::make_unique<CudaModel>();
@@ -236,83 +219,6 @@ int64_t SlotBytes(const Loading& loading) {
        RoundUp(2 * int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment),
        RoundUp(int64_t{sizeof(kernels::Bf16)} * loading.opened.config.hidden_size,
                kernels::kSlotAlignment)});
-}
-
-// Joins the ranks of all nodes in a communicator of NCCL, by an id that node 0 makes.
-absl::Status JoinByNccl(Loading& loading) {
-  kernels::NcclId id{};
-  std::string error;
-  if (loading.first_rank() == 0 && !kernels::Nccl::MakeId(&id, &error)) {
-    return absl::UnavailableError(StrCat("device: cuda: ", error));
-  }
-  if (loading.nodes != nullptr) {
-    std::vector<std::vector<char>> ids;
-    MILLRACE_RETURN_IF_ERROR(loading.nodes->AllGather(id, &ids));
-    if (ids[0].size() != id.size()) return absl::InternalError("node 0 sent no id of NCCL");
-    std::copy(ids[0].begin(), ids[0].end(), id.begin());
-  }
-  const int64_t slot = SlotBytes(loading);
-  return OnAllRanks(loading.size(), [&](int rank) -> absl::Status {
-    CudaModel& m = *loading.ranks[rank];
-    MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    MILLRACE_ASSIGN_OR_RETURN(m.exchanged, DeviceMemory::Allocate(slot * (1 + loading.num_ranks()),
-                                                                  "what ranks exchange"));
-    // Rows of an embedding that other ranks have are sent as they are, and never read.
-    MILLRACE_RETURN_IF_ERROR(
-        ToStatus(cudaMemset(m.exchanged.data(), 0, m.exchanged.bytes()), "setting memory"));
-    std::string why;
-    auto nccl = kernels::Nccl::Join(id, loading.num_ranks(), loading.first_rank() + rank, &why);
-    if (nccl == nullptr) return absl::UnavailableError(StrCat("device: cuda: ", why));
-    m.peers = std::make_unique<RankPeers>(RankPeers{.communicator = {}, .weights = {}});
-    m.peers->first_rank = loading.first_rank();
-    m.peers->by_nccl = NcclPeers{.nccl = std::move(nccl),
-                                 .sent = m.exchanged.data(),
-                                 .gathered = m.exchanged.data() + slot,
-                                 .slot_bytes = slot,
-                                 .all_reduce = loading.device.nccl_all_reduce};
-    return ToStatus(cudaDeviceSynchronize(), "joining the ranks");
-  });
-}
-
-// Takes the memory that the ranks write into one another's, and tells each of all others.
-absl::Status JoinRanks(Loading& loading) {
-  if (loading.num_ranks() == 1) return absl::OkStatus();
-  if (loading.by_nccl) return JoinByNccl(loading);
-  const int64_t slot = SlotBytes(loading);
-  int sms = 0;
-  MILLRACE_RETURN_IF_ERROR(
-      ToStatus(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, loading.devices[0]),
-               "counting multiprocessors"));
-  kernels::Communicator all{};
-  all.ranks = loading.size();
-  all.slot_bytes = slot;
-  // Virtual ranks wait for one another on SMs that they share, and leave most of them to others.
-  all.max_ctas = loading.device.virtual_ranks ? std::max(1, kVirtualCtas / loading.size()) : sms;
-  all.timeout_ns = static_cast<uint64_t>(ToSeconds(loading.device.step_timeout) * 1e9);
-  all.release_early = !loading.device.virtual_ranks;
-  for (int rank = 0; rank < loading.size(); ++rank) {
-    CudaModel& m = *loading.ranks[rank];
-    MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    MILLRACE_ASSIGN_OR_RETURN(
-        m.mailbox, PeerMemory::Allocate(kernels::CommunicatorBytes(loading.size(), slot),
-                                        m.device.index, loading.devices, "what ranks exchange"));
-    MILLRACE_ASSIGN_OR_RETURN(m.failure, PinnedMemory::Allocate(sizeof(uint32_t), "failures"));
-    *m.failure.As<uint32_t>() = 0;
-    all.memory[rank] = m.mailbox.data();
-  }
-  for (int rank = 0; rank < loading.size(); ++rank) {
-    CudaModel& m = *loading.ranks[rank];
-    m.peers = std::make_unique<RankPeers>(RankPeers{.communicator = all, .weights = {}});
-    m.peers->communicator.rank = rank;
-    m.peers->communicator.failure_report = m.failure.As<uint32_t>();
-    for (const auto& peer : loading.ranks) m.peers->weights.push_back(&peer->weights);
-    MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    MILLRACE_RETURN_IF_ERROR(
-        ToStatus(kernels::InitializeCommunicator(m.peers->communicator, m.stream.get()),
-                 "joining the ranks"));
-    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(m.stream.get()), "joining the ranks"));
-  }
-  return absl::OkStatus();
 }
 
 // Takes a rank's memory, but for its KV cache.
@@ -407,19 +313,6 @@ void Describe(const Loading& loading) {
   }
 }
 
-// Returns whether ranks exchange by NCCL, since they cannot write into one another's memory.
-absl::StatusOr<bool> NeedsNccl(const CudaSpec& device, absl::Span<const int> devices,
-                               const Nodes* nodes) {
-  if (nodes != nullptr || device.nccl_all_reduce) return true;
-  const absl::Status access = CheckPeerAccess(devices);
-  if (!absl::IsUnimplemented(access)) {
-    MILLRACE_RETURN_IF_ERROR(access);
-    return false;
-  }
-  kLog.Warning(std::string(access.message()), "; ranks exchange by NCCL instead, which is slower");
-  return true;
-}
-
 // Ranks on one GPU that wait for one another must neither share a hardware queue nor wait for a
 // kernel that is being loaded. Ranks with a GPU each load kernels when they are used: loading one
 // waits for that GPU alone, and no collective that it may wait in lacks a peer, since ranks meet
@@ -464,7 +357,12 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
   phases.End("open cuBLASLt");
   MILLRACE_RETURN_IF_ERROR(PlaceWeights(loading));
   phases.End("place the weights");
-  MILLRACE_RETURN_IF_ERROR(JoinRanks(loading));
+  MILLRACE_RETURN_IF_ERROR(JoinRanks({.device = device,
+                                      .nodes = nodes,
+                                      .first_rank = loading.first_rank(),
+                                      .slot_bytes = SlotBytes(loading),
+                                      .by_nccl = by_nccl},
+                                     loading.devices, loading.ranks));
   for (const auto& rank : loading.ranks) MILLRACE_RETURN_IF_ERROR(TakeMemory(loading, *rank));
   MILLRACE_RETURN_IF_ERROR(TakeCache(loading));
   Describe(loading);
