@@ -93,8 +93,12 @@ millrace_folder(text/tokenizer  SEES base formats text/utf8.h      TESTS text/de
 millrace_folder(engine          SEES base config formats text scheduler executors/executor.h executors/tensor_model.h
                                 USES absl json prometheus)
 
+# The processes that share a model: they hand plans on, and executors see them as executors/nodes.h.
+millrace_folder(nodes           SEES base ${_plan} executors/nodes.h executors/executor.h proto
+                                USES absl crypto grpc protobuf)
+
 set(_endpoint base config engine server/frontend.h)
-millrace_folder(server          SEES base config formats hub/hub.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/tensor_model.h
+millrace_folder(server          SEES base config formats hub/hub.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/nodes.h executors/tensor_model.h nodes/node_group.h
                                 USES absl boost crypto grpc json prometheus protobuf)
 millrace_folder(server/http     SEES ${_endpoint} formats/json.h text/utf8.h USES absl boost crypto json prometheus)
 millrace_folder(server/grpc     SEES ${_endpoint} proto executors/tensor_model.h USES absl grpc protobuf)
@@ -105,7 +109,7 @@ millrace_folder(server/bench    SEES base config engine scheduler server/* execu
 # The load generator is a client: it knows the protocols and nothing of the server.
 millrace_folder(loadtest        SEES base proto                    USES absl boost grpc json protobuf)
 
-millrace_folder(tests           SEES base config formats hub kernels text scheduler executors proto engine server
+millrace_folder(tests           SEES base config formats hub kernels text scheduler executors nodes proto engine server
                                 USES absl benchmark boost crypto grpc gtest json onig prometheus protobuf utf8proc yaml)
 
 # Outside libraries: the headers that belong to each, and its link targets.

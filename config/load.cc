@@ -11,6 +11,7 @@
 #include "config/completion.h"
 #include "config/help.h"
 #include "config/man_page.h"
+#include "config/node_checks.h"
 #include "config/sources.h"
 #include "config/value.h"
 
@@ -54,6 +55,7 @@ class Loader {
     if (command == Command::kHealth) return CheckHealth();
     MILLRACE_RETURN_IF_ERROR(CheckDevice());
     MILLRACE_RETURN_IF_ERROR(CheckBudget());
+    MILLRACE_RETURN_IF_ERROR(CheckSeveralNodes(command));
     if (IsGiven("revision") && settings_.model.empty()) {
       return Contradiction("revision", "but no --model is given that it is of");
     }
@@ -181,6 +183,17 @@ class Loader {
                                                                                 : "cpu"));
   }
 
+  absl::Status CheckSeveralNodes(Command command) const {
+    if (command == Command::kBench) return absl::OkStatus();  // CheckBench refuses the flags
+    const auto is_flag = [this](std::string_view name) {
+      const auto found = given_.find(name);
+      return found != given_.end() && found->second.from_flag;
+    };
+    const auto found = CheckNodes(
+        settings_, [this](std::string_view name) { return IsGiven(name); }, is_flag);
+    return found.has_value() ? Contradiction(found->name, found->what) : absl::OkStatus();
+  }
+
   bool HasRanks() const { return settings_.tensor_parallel_size > 1; }
 
   absl::Status CheckRanks() const {
@@ -188,16 +201,23 @@ class Loader {
     if (HasRanks() && s.device != Device::kCpu && s.device != Device::kCuda) {
       return Contradiction("tensor-parallel-size", "allowed only with --device cpu or cuda, or 1");
     }
-    if (s.device == Device::kCuda && s.tensor_parallel_size > kMaxGpuRanks) {
+    if (s.device == Device::kCuda && s.tensor_parallel_size > kMaxGpuRanks * s.nnodes) {
       return Contradiction("tensor-parallel-size",
-                           StrCat("allowed with --device cuda: 1 to ", kMaxGpuRanks));
+                           StrCat("allowed with --device cuda: 1 to ", kMaxGpuRanks * s.nnodes));
     }
     if (s.virtual_ranks && !HasRanks()) {
       return Contradiction("virtual-ranks", "but there is one rank (--tensor-parallel-size)");
     }
-    const size_t gpus = s.virtual_ranks ? 1 : static_cast<size_t>(s.tensor_parallel_size);
+    if (s.all_reduce == AllReduce::kNccl && (s.virtual_ranks || !HasRanks())) {
+      return Contradiction("all-reduce", s.virtual_ranks
+                                             ? "but --virtual-ranks share a GPU"
+                                             : "but there is one rank (--tensor-parallel-size)");
+    }
+    const size_t gpus =
+        s.virtual_ranks ? 1 : static_cast<size_t>(s.tensor_parallel_size / s.nnodes);
     if (IsGiven("devices") && s.devices.size() != gpus) {
-      return Contradiction("devices", StrCat("expected as many as there are ranks: ", gpus,
+      return Contradiction("devices", StrCat("expected as many as there are ranks",
+                                             s.nnodes > 1 ? " on this node: " : ": ", gpus,
                                              s.virtual_ranks ? ", since --virtual-ranks share one"
                                                              : " (--tensor-parallel-size)"));
     }

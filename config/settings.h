@@ -26,6 +26,7 @@ enum class KernelSet { kAuto, kPortable };
 // What happens to a field of a request that no table of fields declares.
 enum class UnknownFields { kRefuse, kIgnore };
 enum class Gemm { kAuto, kCublasLt };
+enum class AllReduce { kAuto, kNccl };
 
 // A point that `millraced bench` measures: `batch` sequences at a time, `input` prompt tokens each,
 // one or two numbers of tokens to generate, ascending.
@@ -74,7 +75,19 @@ struct Settings {
   bool enforce_eager = false;
   std::vector<int32_t> devices;  // the GPU of each rank; empty: 0, 1, 2 ...
   bool virtual_ranks = false;    // all ranks on one GPU
+  AllReduce all_reduce = AllReduce::kAuto;
   bool exact = true;
+
+  // Several hosts.
+  int32_t nnodes = 1;
+  int32_t node_rank = 0;
+  std::string master_addr;  // node 0's
+  int32_t master_port = 29500;
+  std::string node_key;
+  Duration node_timeout = std::chrono::minutes(10);
+  std::string node_tls_cert;  // PEM files; all three or none
+  std::string node_tls_key;
+  std::string node_tls_ca;
 
   // LibTorch.
   FloatType dtype = FloatType::kFloat32;

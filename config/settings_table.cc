@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "base/strings.h"
+#include "config/node_settings.h"
 #include "config/setting_makers.h"
 #include "config/value.h"
 
@@ -28,7 +29,6 @@ using setting_makers::WholeList;
 using setting_makers::Words;
 
 constexpr auto kMaxTokens = int32_t{1} << 24;
-constexpr int32_t kMaxRanks = 64;
 constexpr char kModelNames[] =
     "a path, or org/name, org/name:FILE.gguf or org/name:Q4_K_M of the Hugging Face hub";
 
@@ -178,6 +178,12 @@ std::vector<Setting> GpuSettings() {
                  "the GPU of each rank, among those that CUDA_VISIBLE_DEVICES leaves; without it: "
                  "0, 1, 2 and so on"},
                 &Settings::devices, 0, 1023),
+      Choice(
+          {"all-reduce", "METHOD",
+           "how GPUs add their sums; auto: in rank order, by our own kernels where they reach one "
+           "another's memory and else over NCCL, with the same bits; nccl: by NCCL's own, whose "
+           "order follows the size of a step"},
+          &Settings::all_reduce, std::array<std::string_view, 2>{"auto", "nccl"}),
       Switch("virtual-ranks", "all ranks on one GPU, for tests: slower than one rank",
              &Settings::virtual_ranks),
       Switch("enforce-eager", "launch each kernel by itself, without CUDA graphs",
@@ -354,6 +360,7 @@ const std::vector<Setting>& SettingsTable() {
     add("Life", ForServing(LifeSettings()));
     add("Logs and settings", LogSettings());
     add(kGpuGroup, GpuSettings());
+    add(kNodesGroup, ForServing(NodeSettings()));
     add(kTorchGroup, TorchSettings());
     add(kFakeDeviceGroup, FakeDeviceSettings());
     add(kBenchGroup, BenchSettings());

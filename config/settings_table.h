@@ -53,6 +53,9 @@ inline constexpr std::string_view kFakeDeviceGroup = "Fake device (--device fake
 inline constexpr std::string_view kGpuGroup = "GPU (--device cuda)";
 inline constexpr std::string_view kTorchGroup = "LibTorch (--device torch)";
 
+// These connect the nodes of a model that runs on several hosts, and are refused without others.
+inline constexpr std::string_view kNodesGroup = "Several hosts (--nnodes)";
+
 // These belong to `millraced bench`, and are refused where it serves.
 inline constexpr std::string_view kBenchGroup = "Bench (millraced bench)";
 // These belong to `millraced health`, and are refused where it serves.

@@ -1,7 +1,9 @@
 #include "executors/factory.h"
 
+#include <utility>
 #include <variant>
 
+#include "base/status.h"
 #include "executors/cpu/cpu_executor.h"
 #ifdef MILLRACE_HAS_CUDA
 #include "executors/cuda/cuda_executor.h"
@@ -19,6 +21,27 @@ namespace {
       "device: cuda is not built into this server, allowed: cpu, torch, fake");
 }
 
+absl::StatusOr<std::unique_ptr<Executor>> LoadNodesRanks(const ModelSpec& model,
+                                                         const DeviceSpec& device, Nodes& nodes) {
+  if (const auto* cpu = std::get_if<CpuSpec>(&device)) {
+    return cpu::LoadCpuExecutor(model, *cpu, cpu::BestKernels(), &nodes);
+  }
+#ifdef MILLRACE_HAS_CUDA
+  if (const auto* cuda = std::get_if<CudaSpec>(&device)) {
+    return cuda::LoadCudaExecutor(model, *cuda, &nodes);
+  }
+#endif
+  return absl::UnimplementedError("nnodes: several are allowed with --device cpu or cuda");
+}
+
+// Loads this node's ranks. Other nodes than the first only follow.
+absl::StatusOr<std::unique_ptr<Executor>> LoadOnNodes(const ModelSpec& model,
+                                                      const DeviceSpec& device, Nodes& nodes) {
+  MILLRACE_ASSIGN_OR_RETURN(auto executor, LoadNodesRanks(model, device, nodes));
+  if (nodes.node() > 0) return executor;
+  return MakeNodesExecutor(std::move(executor), nodes);
+}
+
 absl::Status PackageNeedsTorch() {
   return absl::InvalidArgumentError("model: an AOTInductor package (.pt2) needs --device torch");
 }
@@ -34,7 +57,11 @@ absl::StatusOr<std::unique_ptr<TensorModel>> LoadTensorModel(const ModelSpec& mo
 }
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
-                                                       const DeviceSpec& device) {
+                                                       const DeviceSpec& device, Nodes* nodes) {
+  if (nodes != nullptr) {
+    if (IsPackage(model.path)) return PackageNeedsTorch();
+    return LoadOnNodes(model, device, *nodes);
+  }
   if (const auto* torch = std::get_if<TorchSpec>(&device)) {
     return aten::LoadTorchExecutor(model, *torch);
   }

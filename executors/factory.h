@@ -11,14 +11,17 @@
 #include "absl/status/statusor.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
+#include "executors/nodes.h"
 #include "executors/tensor_model.h"
 
 namespace millrace {
 
 // Loads the model: places its weights, takes memory and warms up, so that the first step may come.
-// Errors name the file or the setting.
+// Errors name the file or the setting. `nodes`: all that the ranks are spread over, if not this
+// process alone (cpu and cuda); they outlive the executor.
 absl::StatusOr<std::unique_ptr<Executor>> LoadExecutor(const ModelSpec& model,
-                                                       const DeviceSpec& device);
+                                                       const DeviceSpec& device,
+                                                       Nodes* nodes = nullptr);
 
 // Loads a package without state: a model of tensors.
 absl::StatusOr<std::unique_ptr<TensorModel>> LoadTensorModel(const ModelSpec& model,

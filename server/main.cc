@@ -3,7 +3,8 @@
 //
 // Exit status: 0 after a drain, a signal while a model is fetched, a measurement, and for --help; 1
 // when it cannot start, figures are void, or a server is not well; 70 (EX_SOFTWARE) when the device
-// has failed, so that a supervisor starts it anew; 128 + n when a second signal n ends it at once.
+// or another node has failed, so that a supervisor starts it anew; 128 + n when a second signal n
+// ends it at once.
 #include <sys/resource.h>
 #include <sysexits.h>
 
@@ -22,6 +23,7 @@
 #include "executors/factory.h"
 #include "server/bench/bench.h"
 #include "server/health.h"
+#include "server/node.h"
 #include "server/server.h"
 #include "server/signals.h"
 
@@ -31,7 +33,9 @@ namespace {
 constexpr Logger kLog(LogComponent::kServer);
 
 // How long a device that hangs may hold up the end.
-constexpr auto kLongestEnd = std::chrono::seconds(10);
+constexpr Duration kLongestEnd = std::chrono::seconds(10);
+// How long a node may take to end once another one has failed.
+constexpr Duration kLastWords = std::chrono::seconds(1);
 
 // Each client takes a file descriptor. The soft limit of most shells and containers is 1024, for
 // the sake of programs that use select().
@@ -55,11 +59,30 @@ absl::Status SetUp(const Startup& startup) {
 }
 
 // Every request has its end; what is left are a device's steps in flight, which may never finish.
-void EndEvenIfTheDeviceHangs(int status) {
-  std::thread([status] {
-    std::this_thread::sleep_for(kLongestEnd);
+void EndEvenIfTheDeviceHangs(int status, Duration after = kLongestEnd) {
+  std::thread([status, after] {
+    std::this_thread::sleep_for(after);
     std::_Exit(status);
   }).detach();
+}
+
+// Runs as another node than node 0. The first signal asks node 0 to end, and this node with it.
+int Follow(const Settings& settings, Event& signalled, const std::atomic<bool>& stop) {
+  NodeEvents events;
+  events.on_failure = [] { EndEvenIfTheDeviceHangs(EX_SOFTWARE, kLastWords); };
+  events.on_leave = [&] {
+    EndEvenIfTheDeviceHangs(EXIT_SUCCESS, settings.drain_timeout + kLongestEnd);
+  };
+  const absl::Status status = FollowNode0(settings, events, signalled, stop);
+  if (status.ok()) return EXIT_SUCCESS;
+  if (absl::IsCancelled(status)) {
+    kLog.Info(std::string(status.message()));
+    return EXIT_SUCCESS;
+  }
+  const bool failed = absl::IsUnavailable(status);
+  kLog.Error(failed ? "ended: " : "cannot start: ", std::string(status.message()));
+  std::fflush(nullptr);
+  std::_Exit(failed ? EX_SOFTWARE : EXIT_FAILURE);
 }
 
 int Bench(const Startup& startup) {
@@ -103,6 +126,7 @@ int Run(int argc, char** argv) {
   if (startup->command == Command::kBench) return Bench(*startup);
   Event end;
   std::atomic<bool> failed = false;
+  std::atomic<bool> started = false;
   std::atomic<bool> stop = false;
   SignalWatcher signals([&] {
     stop = true;
@@ -112,21 +136,25 @@ int Run(int argc, char** argv) {
     kLog.Error(std::string(status.message()));
     return EXIT_FAILURE;
   }
+  if (startup->settings.node_rank > 0) return Follow(startup->settings, end, stop);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
       startup->settings,
       [&] {
         failed = true;
         end.Raise();
+        // Another node's failure does not wait until this one has loaded its model.
+        if (!started) EndEvenIfTheDeviceHangs(EX_SOFTWARE, kLastWords);
       },
-      stop);
+      [&] { end.Raise(); }, stop);
   if (absl::IsCancelled(server.status())) {
     kLog.Info(std::string(server.status().message()));
     return EXIT_SUCCESS;
   }
   if (!server.ok()) {
     kLog.Error("cannot start: ", std::string(server.status().message()));
-    return EXIT_FAILURE;
+    return failed ? EX_SOFTWARE : EXIT_FAILURE;
   }
+  started = true;
   end.Wait();
   if (!failed) (*server)->Drain();
   if (failed) {

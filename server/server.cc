@@ -22,6 +22,7 @@
 #include "executors/factory.h"
 #include "server/device_spec.h"
 #include "server/model_location.h"
+#include "server/node.h"
 
 namespace millrace {
 namespace {
@@ -84,13 +85,14 @@ Server::~Server() { CloseEndpoints(Duration::zero()); }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
                                                       std::function<void()> on_failure,
+                                                      std::function<void()> on_leave,
                                                       const std::atomic<bool>& stop) {
   const SteadyTime begin = Clock::Real().Now();
   // One that is left of an earlier run would tell lies.
   if (!settings.ready_file.empty()) std::remove(settings.ready_file.c_str());
   std::unique_ptr<Server> server(new Server(settings));
   auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
-  const absl::Status loaded = server->LoadModel(std::move(on_failure), stop);
+  const absl::Status loaded = server->LoadModel(std::move(on_failure), std::move(on_leave), stop);
   const absl::Status opened = endpoints.get();
   MILLRACE_RETURN_IF_ERROR(loaded);
   MILLRACE_RETURN_IF_ERROR(opened);
@@ -121,6 +123,18 @@ absl::Status Server::LoadInferEngine(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::Status Server::LoadModel(std::function<void()> on_failure, std::function<void()> on_leave,
+                               const std::atomic<bool>& stop) {
+  if (settings_.nnodes > 1) {
+    MILLRACE_ASSIGN_OR_RETURN(nodes_,
+                              JoinNodes(settings_, {on_failure, std::move(on_leave)}, stop));
+  }
+  absl::Status loaded = LoadModel(std::move(on_failure), stop);
+  // The others need not load a model that this node does not serve.
+  if (nodes_ != nullptr && !loaded.ok() && !IsDisagreement(loaded)) nodes_->Fail(loaded);
+  return loaded;
+}
+
 absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop) {
   MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_, &stop));
   // A language model's package has no tokenizer of its own.
@@ -132,7 +146,7 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   auto text = std::async(std::launch::async, [&] {
     return settings_.device == Device::kFake ? TextSet::Bytes() : TextSet::Load(tokenizer);
   });
-  auto executor = LoadExecutor({.path = path}, MakeDeviceSpec(settings_));
+  auto executor = LoadExecutor({.path = path}, MakeDeviceSpec(settings_), nodes_.get());
   auto loaded_text = text.get();
   MILLRACE_RETURN_IF_ERROR(executor.status());
   MILLRACE_RETURN_IF_ERROR(loaded_text.status());

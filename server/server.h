@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "config/settings.h"
 #include "engine/served_model.h"
+#include "nodes/node_group.h"
 #include "server/frontend_impl.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
@@ -28,8 +29,10 @@ class Server {
   // Loads the model, opens the endpoints, and writes settings.ready_file when both are done.
   // `on_failure` is called once, from some thread, when the device has failed: then end the
   // process. `stop`, once true, ends the fetching of a model with Cancelled.
+  // `on_leave` is called when another node of --nnodes wants to end in order: then drain.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Settings& settings,
                                                        std::function<void()> on_failure,
+                                                       std::function<void()> on_leave,
                                                        const std::atomic<bool>& stop);
   ~Server();
 
@@ -46,6 +49,8 @@ class Server {
   explicit Server(const Settings& settings);
 
   absl::Status OpenEndpoints();
+  absl::Status LoadModel(std::function<void()> on_failure, std::function<void()> on_leave,
+                         const std::atomic<bool>& stop);
   absl::Status LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop);
   absl::Status LoadInferEngine(const std::string& path);
 
@@ -53,6 +58,7 @@ class Server {
 
   const Settings settings_;
   FrontendImpl frontend_;
+  std::unique_ptr<NodeGroup> nodes_;  // null: this is the only one
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> admin_;

@@ -68,6 +68,10 @@ def validate(document):
     if kind in SCHEMAS:
         assert document["apiVersion"] in SCHEMAS[kind], f"{kind}: the project serves no {document['apiVersion']}"
         jsonschema.Draft202012Validator(SCHEMAS[kind][document["apiVersion"]]).validate(document)
+        if kind == "LeaderWorkerSet":
+            for role in ("leaderTemplate", "workerTemplate"):
+                template = document["spec"]["leaderWorkerTemplate"][role]
+                validate({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": role.lower()}, "template": template})
         return
     for version in VERSIONS:
         kubernetes_validate.validate(document, version, strict=True)
@@ -78,7 +82,14 @@ def by_name(documents):
 
 
 def deployment(documents):
-    return next(document for document in documents if document["kind"] == "Deployment")
+    """Returns the Deployment or, of a LeaderWorkerSet, what would be one of its leaders."""
+    for document in documents:
+        if document["kind"] == "Deployment":
+            return document
+        if document["kind"] == "LeaderWorkerSet":
+            leader = document["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+            return {"spec": {"template": leader, "selector": {"matchLabels": leader["metadata"]["labels"]}}}
+    raise AssertionError("nothing runs the server")
 
 
 def container(documents):
@@ -205,13 +216,13 @@ def test_the_objects_go_together(name):
             assert made["spec"]["selector"]["matchLabels"].items() <= labels.items()
         if kind == "NetworkPolicy":
             assert made["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
-            named = {port["port"] for rule in made["spec"]["ingress"] for port in rule["ports"]}
+            named = {port["port"] for rule in made["spec"]["ingress"] for port in rule.get("ports", [])}
             assert named <= set(ports)
         if kind == "InferencePool":
             assert made["spec"]["selector"]["matchLabels"].items() <= labels.items()
             assert [target["number"] for target in made["spec"]["targetPorts"]] == [ports["http"]]
-    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in pod["spec"]["volumes"]]
-    assert all(("PersistentVolumeClaim", claim) in objects for claim in claims)
+    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in pod["spec"]["volumes"] if "emptyDir" not in volume]
+    assert claims and all(("PersistentVolumeClaim", claim) in objects for claim in claims)
     assert ("ServiceAccount", pod["spec"]["serviceAccountName"]) in objects
 
 
@@ -256,11 +267,35 @@ def test_the_server_takes_the_settings(name):
     variables = environment_of(documents)
     ours = {key: variable.get("value", "a-key") for key, variable in variables.items() if key.startswith("MILLRACE_")}
     assert {key[9:].lower().replace("_", "-") for key in ours} <= FLAGS
+    if "MILLRACE_NNODES" in ours:  # The controller's variables; no other node comes.
+        group = {"$(LWS_LEADER_ADDRESS)": "127.0.0.1", "$(LWS_WORKER_INDEX)": "0", "$(LWS_GROUP_SIZE)": "2"}
+        ours = {key: group.get(value, value) for key, value in ours.items()} | {"MILLRACE_NODE_KEY": "a-key-of-this-test", "MILLRACE_NODE_TIMEOUT": "1s"}
     status, output = run(env={**ours, "MILLRACE_MODEL": "/nowhere", "MILLRACE_LOG_FORMAT": "text"})
     assert status == 1
     assert "cannot start" in output and "settings: " in output, output
     defaults = dict(re.findall(r"^\| `--(http|grpc)-port PORT` \| `(\d+)`", SETTINGS, re.M))
     assert {port["name"]: str(port["containerPort"]) for port in container(documents)["ports"]} == defaults
+
+
+def test_the_workers_of_a_group_are_its_leader_but_for_what_serves():
+    documents = kustomize("overlays/gpu-leader-worker-set")
+    (made,) = [document["spec"]["leaderWorkerTemplate"] for document in documents if document["kind"] == "LeaderWorkerSet"]
+    leader, worker = (json.loads(json.dumps(made[role])) for role in ("leaderTemplate", "workerTemplate"))
+    (one,), (other,) = (template["spec"]["containers"] for template in (leader, worker))
+    for key in ("ports", "startupProbe", "livenessProbe", "readinessProbe", "lifecycle"):
+        del one[key]  # node 0 alone serves
+    assert one == other
+    del leader["metadata"], worker["metadata"]
+    assert leader == worker
+    variables = {variable["name"]: variable.get("value") for variable in other["env"]}
+    ranks, gpus = int(variables["MILLRACE_TENSOR_PARALLEL_SIZE"]), int(other["resources"]["limits"]["nvidia.com/gpu"])
+    assert ranks == made["size"] * gpus and variables["MILLRACE_NNODES"] == "$(LWS_GROUP_SIZE)"
+    # Clients are sent to leaders, and nodes reach one another on all ports.
+    objects = by_name(documents)
+    for service in ("millrace", "millrace-pods"):
+        assert not objects["Service", service]["spec"]["selector"].items() <= made["workerTemplate"]["metadata"]["labels"].items()
+    assert {"podSelector": {"matchLabels": made["workerTemplate"]["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"]}} in [
+        peer for rule in objects["NetworkPolicy", "millrace-nodes"]["spec"]["ingress"] if "ports" not in rule for peer in rule["from"]]
 
 
 def test_secrets_are_those_that_the_page_makes():

@@ -2,7 +2,7 @@
 # Runs what several GPUs show: the tests of ranks, the black-box tests over two GPUs, a rank that stalls, the collectives beside
 # NCCL, and the benches of a model on 1, 2, 4 and 8 GPUs, as many as there are.
 #   run_multi.sh [NAME ...]
-# NAME: only parts whose name holds one of these: ranks, collective, server, stall, nccl, bench. Logs, tables and JSON:
+# NAME: only parts whose name holds one of these: ranks, collective, server, stall, nccl, nodes, bench. Logs, tables and JSON:
 # $OUT/run_multi.tar.gz (OUT: ./out unless set).
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
@@ -12,7 +12,7 @@ gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
 echo "$gpus GPUs"
 nvidia-smi topo -m 2>/dev/null | head -$((gpus + 1)) | cut -c1-100
 
-for name in kernels_collective_test executors_cuda_ranks_test; do
+for name in kernels_collective_test kernels_nccl_test executors_cuda_ranks_test; do
   wanted "${name/executors_cuda_/}" || continue
   run "$name" 400 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" "gpu_tests/$name" --gtest_brief=1
   grep -E '^\[  (PASSED|FAILED)  \]' "$LOGS/$name.log" | tail -12
@@ -52,6 +52,46 @@ stall() {
 export HERE MILLRACE_MODEL
 export -f stall
 if wanted stall; then run stall 180 bash -c stall; fi
+
+# millraced --device cuda FLAG...: with ports of this script's.
+node() {
+  local rank=$1
+  shift
+  local ports=()
+  [ "$rank" != 0 ] || ports=(--http-port 18472 --grpc-port 0 --admin-port 0)
+  MILLRACE_NODE_KEY=a-key-of-this-script exec timeout 150 "$HERE/bin/millraced" --device cuda --model "$MILLRACE_MODEL" \
+    --tensor-parallel-size 2 "${ports[@]}" "$@"
+}
+# Prints an answer of the server, once there is one.
+answer() {
+  for _ in $(seq 60); do
+    sleep 1
+    python3 -c "import json, urllib.request as u; print(json.dumps(json.load(u.urlopen(u.Request('http://127.0.0.1:18472/v1/completions', b'{\"prompt\": \"One, two\", \"max_tokens\": 60, \"temperature\": 0, \"logprobs\": 3, \"ignore_eos\": true}', {'Content-Type': 'application/json'}), timeout=30))['choices']))" 2>/dev/null && return
+  done
+  return 1
+}
+# Two processes with a GPU each give what one process with both gives. When one of them is killed, the other ends with status 70.
+nodes() {
+  local one two code=0
+  (node 0) &
+  local server=$!
+  one=$(answer)
+  kill $server
+  wait $server
+  local flags=(--nnodes 2 --master-addr 127.0.0.1 --master-port 29610)
+  (node 1 "${flags[@]}" --node-rank 1 --devices 1) &
+  local follower=$!
+  (node 0 "${flags[@]}" --node-rank 0 --devices 0) &
+  server=$!
+  two=$(answer)
+  echo "$one"
+  echo "$two"
+  pkill -KILL -P $follower || kill -KILL $follower
+  wait $server || code=$?
+  wait $follower
+  [ -n "$one" ] && [ "$one" = "$two" ] && [ $code = 70 ]
+}
+if wanted nodes; then run nodes 400 nodes; fi
 
 # engine NAME MODEL RANKS FLAG...: prints the tables.
 engine() {

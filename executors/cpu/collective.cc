@@ -20,19 +20,19 @@ constexpr std::chrono::milliseconds kHang{10};
 
 }  // namespace
 
+bool MeetRanks(RankGroup& group, int rank) {
+  if (rank + 1 == group.size()) {
+    while (rank_hang.Fires()) std::this_thread::sleep_for(kHang);
+    if (rank_error.Fires()) {
+      group.Abort(absl::UnavailableError("a rank failed (fault point cpu.rank_error)"));
+    }
+  }
+  return group.Barrier(rank);
+}
+
 SharedMemoryCollectives::SharedMemoryCollectives(RankGroup& group)
     : group_(group), parts_(group.size()) {
   for (int rank = 0; rank < group.size(); ++rank) ranks_.emplace_back(*this, rank);
-}
-
-bool SharedMemoryCollectives::Communicator::Meet() {
-  if (rank_ + 1 == all_.group_.size()) {
-    while (rank_hang.Fires()) std::this_thread::sleep_for(kHang);
-    if (rank_error.Fires()) {
-      all_.group_.Abort(absl::UnavailableError("a rank failed (fault point cpu.rank_error)"));
-    }
-  }
-  return all_.group_.Barrier(rank_);
 }
 
 void SharedMemoryCollectives::Communicator::AllReduce(absl::Span<float> values) {

@@ -36,6 +36,9 @@ class Collective {
                           size_t stride) = 0;
 };
 
+// Waits at the group's barrier, where fault points may delay or fail the last rank.
+[[nodiscard]] bool MeetRanks(RankGroup& group, int rank);
+
 // The communicators of ranks that are threads of one process: each reads the memory of the others.
 class SharedMemoryCollectives {
  public:
@@ -55,8 +58,7 @@ class SharedMemoryCollectives {
                     size_t stride) override;
 
    private:
-    // The group's barrier, which fault points may delay or abort.
-    [[nodiscard]] bool Meet();
+    [[nodiscard]] bool Meet() { return MeetRanks(all_.group_, rank_); }
 
     SharedMemoryCollectives& all_;
     const int rank_;

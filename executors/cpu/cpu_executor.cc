@@ -45,10 +45,10 @@ class CpuHostModel : public HostModel {
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model,
                                                           const CpuSpec& device,
-                                                          const Kernels& kernels) {
+                                                          const Kernels& kernels, Nodes* nodes) {
   std::unique_ptr<HostModel> host_model;
   if (device.tensor_parallel_size > 1) {
-    MILLRACE_ASSIGN_OR_RETURN(host_model, LoadRanksModel(model, device, kernels));
+    MILLRACE_ASSIGN_OR_RETURN(host_model, LoadRanksModel(model, device, kernels, nodes));
   } else {
     MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<CpuModel> loaded,
                               LoadCpuModel(model, device, kernels));
@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadCpuExecutor(const ModelSpec& model
   std::string ranks;
   if (info.tensor_parallel_size > 1) {
     ranks = StrCat(info.tensor_parallel_size, " ranks",
+                   nodes != nullptr ? StrCat(" on ", nodes->size(), " nodes") : "",
                    info.expert_parallel ? " with experts of their own, " : ", ");
   }
   kLog.Info("cpu executor: ", kernels.name, ", ", ranks,

@@ -40,7 +40,7 @@ absl::Status CheckExpertParallel(const ModelConfig& config, const CpuSpec& devic
 
 // A rank's part of the memory for keys and values.
 absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, int head_size, int32_t kv_heads,
-                                    const CpuSpec& device, int32_t* num_blocks) {
+                                    const CpuSpec& device, int num_ranks, int32_t* num_blocks) {
   KvArena kv;
   kv.block_size = device.block_size;
   kv.head_size = (head_size + kTileRows - 1) / kTileRows * kTileRows;
@@ -48,8 +48,7 @@ absl::StatusOr<KvArena> MakeKvArena(const ModelConfig& config, int head_size, in
   kv.page_bytes = KvArena::PageBytes(device.block_size, kv.head_size, kv.float32);
   kv.layer_bytes = kv_heads * kv.page_bytes;
   kv.block_bytes = config.layers.size() * kv.layer_bytes;
-  const int64_t whole_block_bytes =
-      static_cast<int64_t>(kv.block_bytes) * device.tensor_parallel_size;
+  const int64_t whole_block_bytes = static_cast<int64_t>(kv.block_bytes) * num_ranks;
   int64_t blocks = device.kv_cache_memory / whole_block_bytes;
   if (blocks < 1) {
     return absl::InvalidArgumentError(StrCat("kv_cache_memory is ", device.kv_cache_memory,
@@ -78,15 +77,16 @@ absl::StatusOr<size_t> DryRun(const AnyModel& model, const Kernels& kernels, Thr
   return ops.token_bytes();
 }
 
-// Of `threads`, those of one rank.
-int ThreadsOf(int threads, RankSpec rank) {
-  return std::max(1, threads / rank.size + (rank.rank < threads % rank.size ? 1 : 0));
+// Of `threads`, those of one of `count` ranks.
+int ThreadsOf(int threads, int index, int count) {
+  return std::max(1, threads / count + (index < threads % count ? 1 : 0));
 }
 
 // Opened files, and each rank's model as far as it is made of them.
 struct Loading {
   const CpuSpec& device;
   const Kernels& kernels;
+  const LocalRanks& local;
   const OpenedModel opened;
   StepLimits limits;
   std::vector<std::unique_ptr<CpuModel>> ranks;
@@ -99,11 +99,12 @@ absl::Status PlaceWeights(Loading& loading) {
   const int threads = device.threads > 0 ? device.threads : UsableCores();
   std::deque<CpuWeightPlacer> placers;
   std::vector<CpuWeightPlacer*> pointers;
-  for (RankSpec rank{.size = device.tensor_parallel_size,
-                .expert_parallel = device.expert_parallel};
-       rank.rank < rank.size; ++rank.rank) {
+  for (int i = 0; i < loading.local.count; ++i) {
+    const RankSpec rank{.rank = loading.local.first + i,
+                        .size = device.tensor_parallel_size,
+                        .expert_parallel = device.expert_parallel};
     CpuModel& model = *loading.ranks.emplace_back(std::make_unique<CpuModel>());
-    model.pool = std::make_unique<ThreadPool>(ThreadsOf(threads, rank));
+    model.pool = std::make_unique<ThreadPool>(ThreadsOf(threads, i, loading.local.count));
     CpuWeightPlacer& placer =
         placers.emplace_back(*loading.opened.tensors, loading.kernels, device.weight_bits, rank);
     pointers.push_back(&placer);
@@ -121,23 +122,26 @@ absl::Status PlaceWeights(Loading& loading) {
   return absl::OkStatus();
 }
 
-absl::Status TakeMemory(Loading& loading, int rank, int head_size, Collective* collective) {
+absl::Status TakeMemory(Loading& loading, int rank, int head_size) {
   const ModelConfig& config = loading.opened.config;
   CpuModel& model = *loading.ranks[rank];
   OpsMemory& memory = loading.memory[rank];
-  MILLRACE_ASSIGN_OR_RETURN(model.kv, MakeKvArena(config, head_size, KvHeads(model.model),
-                                                  loading.device, &loading.limits.num_blocks));
+  MILLRACE_ASSIGN_OR_RETURN(model.kv,
+                            MakeKvArena(config, head_size, KvHeads(model.model), loading.device,
+                                        loading.local.count, &loading.limits.num_blocks));
   MILLRACE_ASSIGN_OR_RETURN(
       memory.activations,
       Memory::Reserve(memory.token_bytes * loading.device.max_num_batched_tokens, "activations"));
   MILLRACE_ASSIGN_OR_RETURN(memory.logits,
                             Memory::Reserve(CpuOps::LogitBytes(config.vocab_size), "logits"));
+  const std::vector<Collective*>& collectives = loading.local.collectives;
+  Collective* const collective = collectives.empty() ? nullptr : collectives[rank];
   model.ops = std::make_unique<CpuOps>(loading.kernels, *model.pool, model.weights, model.kv,
                                        std::move(memory), loading.limits.max_model_len, collective);
   return absl::OkStatus();
 }
 
-// What all ranks are together.
+// What the ranks of this process are together.
 ModelInfo Describe(const Loading& loading) {
   const ModelConfig& config = loading.opened.config;
   const CpuModel& first = *loading.ranks[0];
@@ -161,9 +165,11 @@ ModelInfo Describe(const Loading& loading) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(
-    const ModelSpec& model, const CpuSpec& device, const Kernels& kernels,
-    absl::Span<Collective* const> collectives, PhaseTimer& phases) {
+absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(const ModelSpec& model,
+                                                                    const CpuSpec& device,
+                                                                    const Kernels& kernels,
+                                                                    const LocalRanks& ranks,
+                                                                    PhaseTimer& phases) {
   MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path));
   if (!opened.tensors->has_data()) {
     return absl::UnimplementedError(StrCat(opened.tensors->base_name(),
@@ -178,6 +184,7 @@ absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(
 
   Loading loading{.device = device,
                   .kernels = kernels,
+                  .local = ranks,
                   .opened = std::move(opened),
                   .limits = limits,
                   .ranks = {},
@@ -185,9 +192,8 @@ absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(
   MILLRACE_RETURN_IF_ERROR(PlaceWeights(loading));
   phases.End("place the weights");
 
-  for (int rank = 0; rank < device.tensor_parallel_size; ++rank) {
-    MILLRACE_RETURN_IF_ERROR(TakeMemory(loading, rank, heads.head_size,
-                                        collectives.empty() ? nullptr : collectives[rank]));
+  for (int rank = 0; rank < ranks.count; ++rank) {
+    MILLRACE_RETURN_IF_ERROR(TakeMemory(loading, rank, heads.head_size));
   }
   loading.ranks[0]->info = Describe(loading);
   phases.End("take memory");
@@ -198,7 +204,7 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
                                                        const CpuSpec& device,
                                                        const Kernels& kernels) {
   PhaseTimer phases;
-  MILLRACE_ASSIGN_OR_RETURN(auto ranks, LoadCpuRanks(model, device, kernels, {}, phases));
+  MILLRACE_ASSIGN_OR_RETURN(auto ranks, LoadCpuRanks(model, device, kernels, LocalRanks(), phases));
   std::unique_ptr<CpuModel> loaded = std::move(ranks[0]);
   // So that the first request finds code and memory in place.
   loaded->Run(WarmUpStep(loaded->info.limits).input);

@@ -23,7 +23,7 @@ struct CpuModel {
   KvArena kv;
   AnyModel model;
   std::unique_ptr<CpuOps> ops;
-  ModelInfo info;  // of all ranks together; only rank 0 has it
+  ModelInfo info;  // of all ranks of this process together; only the first one has it
 
   void Copy(const BlockCopy& copy) const {
     std::memcpy(kv.Page(copy.dst, 0, 0), kv.Page(copy.src, 0, 0), kv.block_bytes);
@@ -38,12 +38,22 @@ absl::StatusOr<std::unique_ptr<CpuModel>> LoadCpuModel(const ModelSpec& model,
                                                        const CpuSpec& device,
                                                        const Kernels& kernels);
 
-// Loads device.tensor_parallel_size ranks, each with its share of the threads and of the KV cache's
-// memory, and does not run them. `collectives` join them, by rank; one rank needs none. Ends the
-// phases up to the warm-up.
-absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(
-    const ModelSpec& model, const CpuSpec& device, const Kernels& kernels,
-    absl::Span<Collective* const> collectives, PhaseTimer& phases);
+// The ranks of this process, of device.tensor_parallel_size in all.
+struct LocalRanks {
+  int first = 0;
+  int count = 1;
+  // They join these ranks with all others, in the order of the ranks; one rank by itself needs
+  // none.
+  std::vector<Collective*> collectives;
+};
+
+// Loads this process's ranks, each with its share of the threads and of the KV cache's memory, and
+// does not run them. Ends the phases up to the warm-up.
+absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(const ModelSpec& model,
+                                                                    const CpuSpec& device,
+                                                                    const Kernels& kernels,
+                                                                    const LocalRanks& ranks,
+                                                                    PhaseTimer& phases);
 
 }  // namespace millrace::cpu
 

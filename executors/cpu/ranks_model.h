@@ -1,4 +1,4 @@
-// A model on several ranks of this process.
+// A model on several ranks of this process and, perhaps, of other ones.
 #ifndef MILLRACE_EXECUTORS_CPU_RANKS_MODEL_H_
 #define MILLRACE_EXECUTORS_CPU_RANKS_MODEL_H_
 
@@ -8,15 +8,17 @@
 #include "executors/cpu/kernels.h"
 #include "executors/device_spec.h"
 #include "executors/host/host_executor.h"
+#include "executors/nodes.h"
 
 namespace millrace::cpu {
 
-// Loads device.tensor_parallel_size ranks and warms them up. Each runs its part of every step on a
-// thread of its own, op by op beside the others: where they add or gather values, they wait for one
-// another. Errors name the file or the setting.
+// Loads device.tensor_parallel_size ranks, or this node's part of them, and warms them up. Each
+// runs its part of every step on a thread of its own, op by op beside the others: where they add or
+// gather values, they wait for one another. `nodes`: all that the ranks are spread over; null: this
+// process alone. Errors name the file or the setting.
 absl::StatusOr<std::unique_ptr<HostModel>> LoadRanksModel(const ModelSpec& model,
                                                           const CpuSpec& device,
-                                                          const Kernels& kernels);
+                                                          const Kernels& kernels, Nodes* nodes);
 
 }  // namespace millrace::cpu
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "executors/byte_stream.h"
 #include "executors/cuda/cuda_model.h"
 #include "executors/cuda/decode_graphs.h"
 #include "executors/cuda/ranges.h"
@@ -65,8 +67,14 @@ absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
 // thread, which launches a single rank's steps itself; several ranks each have a thread for that.
 class CudaStepRunner : public StepRunner {
  public:
-  CudaStepRunner(std::deque<RankSteps> ranks, Duration timeout)
-      : ranks_(std::move(ranks)), timeout_(timeout), results_(model().info.limits) {
+  CudaStepRunner(std::deque<RankSteps> ranks, Duration timeout, Nodes* nodes)
+      : ranks_(std::move(ranks)), timeout_(timeout), nodes_(nodes), results_(model().info.limits) {
+    if (nodes_ != nullptr) {
+      nodes_->OnFailure([this](const absl::Status& why) {
+        const std::lock_guard lock(mutex_);
+        lost_ = why;
+      });
+    }
     if (ranks_.size() > 1) {
       threads_ =
           std::make_unique<RankThreads>(static_cast<int>(ranks_.size()), timeout, kManyLooks);
@@ -75,6 +83,7 @@ class CudaStepRunner : public StepRunner {
   }
 
   ~CudaStepRunner() override {
+    if (nodes_ != nullptr) nodes_->OnFailure(nullptr);
     const bool stuck = threads_ != nullptr && !threads_->WaitIdle(kGrace);
     if (stuck) (void)threads_.release();
     if (!hung_ && !stuck) return;
@@ -83,6 +92,7 @@ class CudaStepRunner : public StepRunner {
 
   const CudaModel& model(size_t rank = 0) const { return ranks_[rank].model(); }
   size_t size() const { return ranks_.size(); }
+  bool HasOtherNodes() const { return nodes_ != nullptr; }
 
   void Start(StepPlan plan) override {
     const int lane = next_lane_++ % kMaxStepsInFlight;
@@ -100,7 +110,8 @@ class CudaStepRunner : public StepRunner {
 
   bool Done() override {
     const Running& oldest = running_.front();
-    return !oldest.status.ok() || AllDone(oldest.lane) || AnyFailed(oldest.lane) || Hangs(oldest);
+    return !oldest.status.ok() || AllDone(oldest.lane) || AnyFailed(oldest.lane) || Hangs(oldest) ||
+           !Lost().ok();
   }
 
   StepResult Finish() override {
@@ -112,6 +123,8 @@ class CudaStepRunner : public StepRunner {
     if (!running.status.ok()) {
       // A rank that did not fail may wait for one that did.
       hung_ = hung_ || !AllDone(running.lane) || ranks_.size() > 1;
+      if (nodes_ != nullptr) nodes_->Fail(running.status);
+      for (const RankSteps& rank : ranks_) rank.AbortNccl();
       StepResult result;
       result.status = absl::UnavailableError(std::string(running.status.message()));
       return result;
@@ -149,12 +162,23 @@ class CudaStepRunner : public StepRunner {
            });
   }
 
+  // Returns how another node, or NCCL, has failed: what waits for it on the device never ends.
+  absl::Status Lost() const {
+    if (nodes_ == nullptr) return absl::OkStatus();
+    for (const RankSteps& rank : ranks_) {
+      if (rank.GaveUp()) return absl::UnavailableError("NCCL has lost a rank of another node");
+    }
+    const std::lock_guard lock(mutex_);
+    return lost_;
+  }
+
   // Returns how the step failed, OK for one that has ended on all ranks.
   absl::Status Failure(int lane) const {
     for (const RankSteps& rank : ranks_) {
       if (rank.Done(lane)) MILLRACE_RETURN_IF_ERROR(rank.Failure(lane));
     }
     if (AllDone(lane)) return absl::OkStatus();
+    MILLRACE_RETURN_IF_ERROR(Lost());
     return absl::UnavailableError(
         StrCat("a step did not end in ", ToSeconds(timeout_), " s (--step-timeout)"));
   }
@@ -186,6 +210,9 @@ class CudaStepRunner : public StepRunner {
   std::deque<RankSteps> ranks_;
   int next_lane_ = 0;
   const Duration timeout_;
+  Nodes* const nodes_;  // null: this process has all ranks
+  mutable std::mutex mutex_;
+  absl::Status lost_;  // guarded by mutex_: how another node has failed
   bool hung_ = false;
   SlotResults results_;
   std::deque<Running> running_;
@@ -223,6 +250,9 @@ class CudaExecutor : public Executor {
   // Ranks have experts of their own, or each has a share of every expert, which it uses as the
   // others do theirs.
   absl::StatusOr<std::vector<MixtureUse>> MixtureUses() const override {
+    if (runner_->HasOtherNodes() && !runner_->model().mixtures.empty()) {
+      return absl::UnimplementedError("the use of experts is not counted over several nodes");
+    }
     std::vector<MixtureUse> uses;
     for (size_t rank = 0; rank < runner_->size(); ++rank) {
       MILLRACE_ASSIGN_OR_RETURN(const std::vector<MixtureUse> of_rank, MixtureUsesOf(rank));
@@ -293,15 +323,38 @@ absl::Status Prepare(CudaModel& model, const CudaSpec& device, Prepared& prepare
   return absl::OkStatus();
 }
 
+// A size has a graph on all nodes or on none.
+absl::Status KeepSizesOfAllNodes(Nodes& nodes, absl::Span<DecodeGraphs* const> ranks) {
+  std::vector<char> mine;
+  for (const int32_t size : ranks[0]->Sizes()) AppendValue(size, mine);
+  std::vector<std::vector<char>> all;
+  MILLRACE_RETURN_IF_ERROR(nodes.AllGather(mine, &all));
+  for (const std::vector<char>& bytes : all) {
+    std::vector<int32_t> sizes;
+    ByteReader reader(bytes);
+    for (int32_t size = 0; reader.Read(size);) sizes.push_back(size);
+    for (DecodeGraphs* const rank : ranks) rank->KeepSizes(sizes);
+  }
+  return absl::OkStatus();
+}
+
 // Prepares all ranks, each on a thread of its own, and runs a first step that all of them take part
 // in. No rank waits for another's kernel before all are prepared, since loading a kernel,
 // instantiating a graph and allocating memory may wait for the device.
 absl::Status PrepareRanks(const std::vector<std::unique_ptr<CudaModel>>& models,
-                          const CudaSpec& device, std::vector<Prepared>& prepared) {
+                          const CudaSpec& device, Nodes* nodes, std::vector<Prepared>& prepared) {
   RankThreads threads(static_cast<int>(models.size()), kLoadTimeout);
+  const bool by_nccl = models[0]->peers->by_nccl.has_value();
+  const auto run_joint_step = [&](int rank) -> absl::Status {
+    MILLRACE_RETURN_IF_ERROR(UseDevice(models[rank]->device.index));
+    return RunJointStep(*models[rank], 1, threads.group());
+  };
+  // NCCL connects the ranks in its first calls, which cannot be captured.
+  if (by_nccl) MILLRACE_RETURN_IF_ERROR(threads.Run(run_joint_step));
   MILLRACE_RETURN_IF_ERROR(threads.Run([&](int rank) -> absl::Status {
     CudaModel& model = *models[rank];
     MILLRACE_RETURN_IF_ERROR(Prepare(model, device, prepared[rank]));
+    if (by_nccl) return absl::OkStatus();
     return ToStatus(kernels::InitializeCommunicator(model.peers->communicator, model.stream.get()),
                     "joining the ranks");
   }));
@@ -309,26 +362,24 @@ absl::Status PrepareRanks(const std::vector<std::unique_ptr<CudaModel>>& models,
     MILLRACE_RETURN_IF_ERROR(UseDevice(models[rank]->device.index));
     return ToStatus(cudaDeviceSynchronize(), "joining the ranks");
   }));
-  MILLRACE_RETURN_IF_ERROR(threads.Run([&](int rank) -> absl::Status {
-    MILLRACE_RETURN_IF_ERROR(UseDevice(models[rank]->device.index));
-    return RunJointStep(*models[rank], 1, threads.group());
-  }));
+  MILLRACE_RETURN_IF_ERROR(threads.Run(run_joint_step));
   // A size has a graph on all ranks or on none.
   std::vector<DecodeGraphs*> graphs;
   for (Prepared& of_rank : prepared) graphs.push_back(&of_rank.graphs);
   DecodeGraphs::KeepCommonSizes(graphs);
-  return absl::OkStatus();
+  return nodes == nullptr ? absl::OkStatus() : KeepSizesOfAllNodes(*nodes, graphs);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& model,
-                                                           const CudaSpec& device) {
-  MILLRACE_ASSIGN_OR_RETURN(auto models, LoadCudaRanks(model, device));
+                                                           const CudaSpec& device, Nodes* nodes) {
+  MILLRACE_ASSIGN_OR_RETURN(auto models, LoadCudaRanks(model, device, nodes));
   PhaseTimer phases;
   std::vector<Prepared> prepared(models.size());
-  MILLRACE_RETURN_IF_ERROR(models.size() == 1 ? Prepare(*models[0], device, prepared[0])
-                                              : PrepareRanks(models, device, prepared));
+  MILLRACE_RETURN_IF_ERROR(models[0]->peers == nullptr
+                               ? Prepare(*models[0], device, prepared[0])
+                               : PrepareRanks(models, device, nodes, prepared));
   phases.End("warm up and capture graphs");
   ModelInfo& info = models[0]->info;
   const DecodeGraphs& graphs = prepared[0].graphs;
@@ -344,7 +395,7 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& mode
     ranks.emplace_back(std::move(models[rank]), std::move(prepared[rank].graphs));
   }
   return std::make_unique<CudaExecutor>(
-      std::make_unique<CudaStepRunner>(std::move(ranks), device.step_timeout));
+      std::make_unique<CudaStepRunner>(std::move(ranks), device.step_timeout, nodes));
 }
 
 }  // namespace millrace::cuda

@@ -7,11 +7,15 @@
 #include "absl/status/statusor.h"
 #include "executors/device_spec.h"
 #include "executors/executor.h"
+#include "executors/nodes.h"
 
 namespace millrace::cuda {
 
+// `nodes`: all that the ranks are spread over, which outlive the executor; null: this process
+// alone.
 absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& model,
-                                                           const CudaSpec& device);
+                                                           const CudaSpec& device,
+                                                           Nodes* nodes = nullptr);
 
 }  // namespace millrace::cuda
 

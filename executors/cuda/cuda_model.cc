@@ -7,7 +7,6 @@
 #include <limits>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 #include <variant>
 
@@ -15,6 +14,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "executors/cuda/model_memory.h"
+#include "executors/cuda/rank_joining.h"
 #include "executors/phase_timer.h"
 #include "executors/step_limits.h"
 #include "executors/weights/shares.h"
@@ -29,8 +29,6 @@ constexpr Logger kLog(LogComponent::kExecutors);
 
 // Capacity for what one rank sends to another at once: a step of 256 tokens of 8,192 values.
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
-// CTAs of all virtual ranks that may wait for one another on a GPU.
-constexpr int kVirtualCtas = 32;
 
 bool HasExperts(const ModelConfig& config) {
   return std::any_of(config.layers.begin(), config.layers.end(), [](const LayerConfig& layer) {
@@ -87,9 +85,9 @@ absl::Status CheckSettings(const ModelConfig& config, const CudaSpec& device) {
   return absl::OkStatus();
 }
 
-// Returns the GPU of each rank.
-absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device) {
-  const int ranks = device.tensor_parallel_size;
+// Returns the GPU of each rank of this node.
+absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device, int nodes) {
+  const int ranks = device.tensor_parallel_size / nodes;
   if (ranks > kernels::kMaxRanks) {
     return absl::InvalidArgumentError(
         StrCat("tensor_parallel_size is ", ranks, "; allowed on GPUs: 1 to ", kernels::kMaxRanks));
@@ -122,13 +120,22 @@ absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device) {
 // Opened files, and each rank's model as far as it is made of them.
 struct Loading {
   const CudaSpec& device;
-  std::vector<int> devices;  // by rank
+  Nodes* nodes;              // null: this process has all ranks
+  bool by_nccl;              // ranks do not reach one another's memory
+  std::vector<int> devices;  // by rank of this node, as all that follows
   OpenedModel opened;
   StepLimits limits;
   std::vector<std::unique_ptr<CudaModel>> ranks;
-  std::vector<CudaOpsContext> contexts;  // by rank
+  std::vector<CudaOpsContext> contexts;
 
   int size() const { return static_cast<int>(devices.size()); }
+  int num_ranks() const { return device.tensor_parallel_size; }  // on all nodes
+  int first_rank() const { return nodes == nullptr ? 0 : nodes->node() * size(); }
+  RankSpec SpecOf(int rank) const {
+    return {.rank = first_rank() + rank,
+            .size = num_ranks(),
+            .expert_parallel = device.expert_parallel};
+  }
   // Returns how many ranks a GPU has.
   int sharers() const { return device.virtual_ranks ? size() : 1; }
 };
@@ -140,26 +147,10 @@ struct LogitSizes {
 };
 LogitSizes LogitSizesOf(const Loading& loading) {
   const int64_t vocab = loading.opened.config.vocab_size;
-  if (loading.size() == 1) return {0, RoundUp(vocab, kRowMultiple)};
+  if (loading.num_ranks() == 1) return {0, RoundUp(vocab, kRowMultiple)};
   const int64_t unit = loading.device.quantize_head ? int64_t{kFp8Block} : kShareMultiple;
-  const int64_t share =
-      RoundUp(DivideUnits(vocab, unit, {.rank = 0, .size = loading.size()}).size, kRowMultiple);
-  return {share, share * loading.size()};
-}
-
-// Calls `body` with every rank, each on a thread of its own, and returns the error of the first
-// rank that has one. Opening a GPU takes most of a start's time, and no rank waits for another
-// there.
-absl::Status OnAllRanks(int size, const std::function<absl::Status(int)>& body) {
-  std::vector<absl::Status> statuses(size);
-  std::vector<std::thread> threads;
-  for (int rank = 1; rank < size; ++rank) {
-    threads.emplace_back([&, rank] { statuses[rank] = body(rank); });
-  }
-  statuses[0] = body(0);
-  for (std::thread& thread : threads) thread.join();
-  for (absl::Status& status : statuses) MILLRACE_RETURN_IF_ERROR(std::move(status));
-  return absl::OkStatus();
+  const int64_t share = RoundUp(DivideUnits(vocab, unit, loading.SpecOf(0)).size, kRowMultiple);
+  return {share, share * loading.num_ranks()};
 }
 
 absl::Status OpenRank(Loading& loading, int rank) {
@@ -198,9 +189,8 @@ absl::Status PlaceWeights(Loading& loading) {
   for (int rank = 0; rank < loading.size(); ++rank) {
     CudaModel& m = *loading.ranks[rank];
     MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    CudaWeightPlacer& placer = placers.emplace_back(
-        *loading.opened.tensors, config, options,
-        RankSpec{.rank = rank, .size = loading.size(), .expert_parallel = device.expert_parallel});
+    CudaWeightPlacer& placer =
+        placers.emplace_back(*loading.opened.tensors, config, options, loading.SpecOf(rank));
     MILLRACE_ASSIGN_OR_RETURN(m.model, LoadModel(config, loading.limits.max_model_len, placer));
     MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
                               DryRun(*m.model, config, loading.limits, placer.Shapes()));
@@ -221,49 +211,14 @@ absl::Status PlaceWeights(Loading& loading) {
   return absl::OkStatus();
 }
 
-// Takes the memory that the ranks write into one another's, and tells each of all others.
-absl::Status JoinRanks(Loading& loading) {
-  if (loading.size() == 1) return absl::OkStatus();
-  // An all-gather of logits takes twice a row of a slot. Each sum fits with one token at least.
-  const int64_t slot = std::max(
+// Returns the bytes that a rank sends at once. An all-gather of logits takes twice a row of a slot.
+// Each sum fits with one token at least.
+int64_t SlotBytes(const Loading& loading) {
+  return std::max(
       {kSlotBytes,
        RoundUp(2 * int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment),
        RoundUp(int64_t{sizeof(kernels::Bf16)} * loading.opened.config.hidden_size,
                kernels::kSlotAlignment)});
-  int sms = 0;
-  MILLRACE_RETURN_IF_ERROR(
-      ToStatus(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, loading.devices[0]),
-               "counting multiprocessors"));
-  kernels::Communicator all{};
-  all.ranks = loading.size();
-  all.slot_bytes = slot;
-  // Virtual ranks wait for one another on SMs that they share, and leave most of them to others.
-  all.max_ctas = loading.device.virtual_ranks ? std::max(1, kVirtualCtas / loading.size()) : sms;
-  all.timeout_ns = static_cast<uint64_t>(ToSeconds(loading.device.step_timeout) * 1e9);
-  all.release_early = !loading.device.virtual_ranks;
-  for (int rank = 0; rank < loading.size(); ++rank) {
-    CudaModel& m = *loading.ranks[rank];
-    MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    MILLRACE_ASSIGN_OR_RETURN(
-        m.mailbox, PeerMemory::Allocate(kernels::CommunicatorBytes(loading.size(), slot),
-                                        m.device.index, loading.devices, "what ranks exchange"));
-    MILLRACE_ASSIGN_OR_RETURN(m.failure, PinnedMemory::Allocate(sizeof(uint32_t), "failures"));
-    *m.failure.As<uint32_t>() = 0;
-    all.memory[rank] = m.mailbox.data();
-  }
-  for (int rank = 0; rank < loading.size(); ++rank) {
-    CudaModel& m = *loading.ranks[rank];
-    m.peers = std::make_unique<RankPeers>(RankPeers{.communicator = all, .weights = {}});
-    m.peers->communicator.rank = rank;
-    m.peers->communicator.failure_report = m.failure.As<uint32_t>();
-    for (const auto& peer : loading.ranks) m.peers->weights.push_back(&peer->weights);
-    MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    MILLRACE_RETURN_IF_ERROR(
-        ToStatus(kernels::InitializeCommunicator(m.peers->communicator, m.stream.get()),
-                 "joining the ranks"));
-    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(m.stream.get()), "joining the ranks"));
-  }
-  return absl::OkStatus();
 }
 
 // Takes a rank's memory, but for its KV cache.
@@ -316,6 +271,9 @@ absl::Status TakeCache(Loading& loading) {
                               CountBlocks(loading.device, m->kv, loading.sharers()));
     blocks = std::min(blocks, of_rank);
   }
+  if (loading.nodes != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(blocks, LeastOfNodes(*loading.nodes, blocks));
+  }
   loading.limits.num_blocks = blocks;
   for (int rank = 0; rank < loading.size(); ++rank) {
     CudaModel& m = *loading.ranks[rank];
@@ -340,8 +298,8 @@ void Describe(const Loading& loading) {
   info.architecture = config.architecture;
   info.end_tokens = config.end_tokens;
   info.digest = std::string(weights.digest.begin(), weights.digest.end());
-  info.batch_invariant = loading.device.exact;
-  info.tensor_parallel_size = loading.size();
+  info.batch_invariant = loading.device.exact && !loading.device.nccl_all_reduce;
+  info.tensor_parallel_size = loading.num_ranks();
   info.expert_parallel = loading.device.expert_parallel;
   info.weight_bytes = 0;
   int64_t block_bytes = 0;
@@ -368,14 +326,16 @@ void PrepareEnvironment(const CudaSpec& device) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const ModelSpec& model,
-                                                                      const CudaSpec& device) {
+                                                                      const CudaSpec& device,
+                                                                      Nodes* nodes) {
   PhaseTimer phases;
-  MILLRACE_ASSIGN_OR_RETURN(std::vector<int> devices, RankDevices(device));
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<int> devices,
+                            RankDevices(device, nodes == nullptr ? 1 : nodes->size()));
   PrepareEnvironment(device);
   const int size = static_cast<int>(devices.size());
   MILLRACE_RETURN_IF_ERROR(
       OnAllRanks(size, [&](int rank) { return OpenDevice(devices[rank]).status(); }));
-  MILLRACE_RETURN_IF_ERROR(CheckPeerAccess(devices));
+  MILLRACE_ASSIGN_OR_RETURN(const bool by_nccl, NeedsNccl(device, devices, nodes));
   MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path));
   MILLRACE_RETURN_IF_ERROR(CheckSettings(opened.config, device));
   MILLRACE_ASSIGN_OR_RETURN(const StepLimits limits, MakeStepLimits(opened.config, device));
@@ -384,6 +344,8 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
         StrCat(opened.tensors->base_name(), " has no weights; without them: load_format dummy"));
   }
   Loading loading{.device = device,
+                  .nodes = nodes,
+                  .by_nccl = by_nccl,
                   .devices = std::move(devices),
                   .opened = std::move(opened),
                   .limits = limits,
@@ -395,11 +357,22 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
   phases.End("open cuBLASLt");
   MILLRACE_RETURN_IF_ERROR(PlaceWeights(loading));
   phases.End("place the weights");
-  MILLRACE_RETURN_IF_ERROR(JoinRanks(loading));
+  MILLRACE_RETURN_IF_ERROR(JoinRanks({.device = device,
+                                      .nodes = nodes,
+                                      .first_rank = loading.first_rank(),
+                                      .slot_bytes = SlotBytes(loading),
+                                      .by_nccl = by_nccl},
+                                     loading.devices, loading.ranks));
   for (const auto& rank : loading.ranks) MILLRACE_RETURN_IF_ERROR(TakeMemory(loading, *rank));
   MILLRACE_RETURN_IF_ERROR(TakeCache(loading));
   Describe(loading);
   phases.End("take memory");
+  if (nodes != nullptr) {
+    const CudaModel& first = *loading.ranks[0];
+    MILLRACE_RETURN_IF_ERROR(
+        JoinInfos(*nodes, {{"GPU", first.device.name}}, loading.ranks[0]->info));
+    phases.End("wait for the other nodes");
+  }
   loading.ranks[0]->info.load_phases = phases.Take();
   return std::move(loading.ranks);
 }

@@ -14,6 +14,7 @@
 #include "executors/device_spec.h"
 #include "executors/executor.h"
 #include "executors/models/model.h"
+#include "executors/nodes.h"
 #include "kernels/gemm/cublaslt_api.h"
 #include "kernels/gemm/linear.h"
 
@@ -37,6 +38,7 @@ struct CudaModel {
   // With several ranks: memory that the others write, what a collective reports, and the ranks.
   PeerMemory mailbox;
   PinnedMemory failure;
+  DeviceMemory exchanged;  // by NCCL, in place of the mailbox
   std::unique_ptr<RankPeers> peers;
   std::array<StepLane, kMaxStepsInFlight> lanes;
   DeviceMemory activation_memory;
@@ -44,7 +46,8 @@ struct CudaModel {
   KvArena kv;
   std::unique_ptr<CudaOps> ops;
   std::vector<MixtureUse> mixtures;  // untouched
-  ModelInfo info;  // rank 0's describes all ranks together; the others' have limits and kv alone
+  ModelInfo
+      info;  // the first one's describes all ranks together; the others' have limits and kv alone
 };
 
 // Calls every op of `model` in its largest steps, on `shapes`, the weights of a CudaWeightPlacer
@@ -54,11 +57,12 @@ struct CudaModel {
 absl::StatusOr<size_t> DryRun(const Model& model, const ModelConfig& config,
                               const StepLimits& limits, const CudaWeights& shapes);
 
-// Loads the ranks of a model, device.tensor_parallel_size of them, which point to one another: they
-// are destroyed together, when none of them runs. Errors name the file or the setting. The last
-// rank's device becomes the calling thread's.
+// Loads the ranks of a model, device.tensor_parallel_size of them or this node's part, which point
+// to one another: they are destroyed together, when none of them runs. Errors name the file or the
+// setting. The last rank's device becomes the calling thread's.
 absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const ModelSpec& model,
-                                                                      const CudaSpec& device);
+                                                                      const CudaSpec& device,
+                                                                      Nodes* nodes = nullptr);
 
 // Loads a model of one rank.
 absl::StatusOr<std::unique_ptr<CudaModel>> LoadCudaModel(const ModelSpec& model,

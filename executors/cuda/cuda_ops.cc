@@ -184,6 +184,10 @@ Residual CudaOps::Embed(EmbeddingId table, float factor) {
                           .width = embedding.width,
                           .residual = out->rows.floats(),
                           .factor = factor};
+  if (const NcclPeers* const by = by_nccl()) {
+    EmbedByNccl(*by, embedding, args);
+    return out;
+  }
   if (c_.peers != nullptr) {
     args.part_rows = embedding.rows;
     for (size_t rank = 0; rank < c_.peers->weights.size(); ++rank) {

@@ -22,6 +22,8 @@
 #include "kernels/attention/paged_attention.h"
 #include "kernels/attention/rope_append.h"
 #include "kernels/collective/communicator.h"
+#include "kernels/collective/nccl_api.h"
+#include "kernels/elementwise/embed.h"
 #include "kernels/gemm/linear.h"
 #include "kernels/moe/combine.h"
 #include "kernels/norm/rms_norm.h"
@@ -45,10 +47,22 @@ struct KvArena {
   int64_t block_bytes() const { return block_elements * element_bytes(); }
 };
 
+// How a rank exchanges with others whose memory it cannot reach.
+struct NcclPeers {
+  std::unique_ptr<kernels::Nccl> nccl;
+  uint8_t* sent;       // slot_bytes
+  uint8_t* gathered;   // slot_bytes of each rank
+  int64_t slot_bytes;  // at least one token's row of activations or logits
+  // Sums are NCCL's own, whose order follows the size of the step.
+  bool all_reduce = false;
+};
+
 // The ranks that divide the model's weights, as one of them sees them.
 struct RankPeers {
-  kernels::Communicator communicator;
+  kernels::Communicator communicator;       // without by_nccl
   std::vector<const CudaWeights*> weights;  // by rank; this rank's device can read all of them
+  std::optional<NcclPeers> by_nccl = std::nullopt;
+  int first_rank = 0;  // of this process: its thread in `group` is 0
   // Whether this rank plays the others, too. Then it adds by one-shot alone: in two-shot a rank's
   // part of a row may be shorter than another's, which it cannot play.
   bool alone = false;
@@ -237,6 +251,17 @@ class CudaOps : public DecoderOps {
   bool ReducesInNorm(const CudaDelta& delta, int tokens, int width) const;
   // Launches the sum over the ranks with the norm behind it.
   cudaError_t LaunchReduceNorm(const kernels::RmsNormArgs& args);
+  // The same by NCCL (cuda_nccl_ops.cc). GatherByNccl puts `bytes` of every rank's `sent` side by
+  // side.
+  const NcclPeers* by_nccl() const {
+    return c_.peers != nullptr && c_.peers->by_nccl.has_value() ? &*c_.peers->by_nccl : nullptr;
+  }
+  void GatherByNccl(const NcclPeers& by, const void* sent, int64_t bytes);
+  void GatherRecordsByNccl(const NcclPeers& by, const void* records, int rows, int record_bytes,
+                           void* gathered);
+  void SumByNccl(const NcclPeers& by, const CudaDelta& delta, int tokens, int width);
+  void EmbedByNccl(const NcclPeers& by, const CudaEmbedding& embedding,
+                   const kernels::EmbedArgs& args);
   // Gives `args` the sums of squares of all ranks' heads, and returns their memory.
   CudaRows GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs& args);
   // Puts the ranks' logits of `rows` rows side by side.

@@ -32,6 +32,10 @@ CudaDelta CudaOps::SumRanks(const CudaDelta& delta, int tokens, int width) {
   summed.product = {delta.sum, partial.stride, nullptr, nullptr};
   summed.sum = nullptr;
   if (c_.peers == nullptr) return summed;  // a dry run
+  if (const NcclPeers* const by = by_nccl()) {
+    SumByNccl(*by, delta, tokens, width);
+    return summed;
+  }
   const kernels::Communicator& communicator = c_.peers->communicator;
   int chunk = tokens;
   while (!FitsSlot(*c_.peers, chunk, width)) chunk = (chunk + 1) / 2;
@@ -55,6 +59,7 @@ CudaDelta CudaOps::SumRanks(const CudaDelta& delta, int tokens, int width) {
 }
 
 bool CudaOps::ReducesInNorm(const CudaDelta& delta, int tokens, int width) const {
+  if (by_nccl() != nullptr) return false;
   return delta.sum != nullptr && (c_.peers == nullptr || FitsSlot(*c_.peers, tokens, width));
 }
 
@@ -67,7 +72,7 @@ cudaError_t CudaOps::LaunchReduceNorm(const kernels::RmsNormArgs& args) {
 
 void CudaOps::Meet() {
   if (measures_ || c_.peers == nullptr || c_.peers->group == nullptr) return;
-  if (c_.peers->group->Barrier(c_.weights->rank.rank)) return;
+  if (c_.peers->group->Barrier(c_.weights->rank.rank - c_.peers->first_rank)) return;
   Fail(absl::UnavailableError("another rank has failed"));
 }
 
@@ -113,6 +118,10 @@ CudaRows CudaOps::GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs&
                                       stream_);
   });
   if (c_.peers == nullptr) return memory;  // a dry run
+  if (const NcclPeers* const by = by_nccl()) {
+    GatherRecordsByNccl(*by, own, args.tokens, sizeof(float) * kRecord, all);
+    return memory;
+  }
   const kernels::Communicator& communicator = c_.peers->communicator;
   const int chunk = static_cast<int>(
       std::min<int64_t>(communicator.slot_bytes / (2 * sizeof(float) * kRecord), args.tokens));
@@ -134,6 +143,10 @@ void CudaOps::GatherLogits(const CudaLinear& head, int rows) {
   const StepBuffers& buffers = *c_.buffers;
   const kernels::Communicator& communicator = c_.peers->communicator;
   const int64_t row_bytes = sizeof(float) * head.weight.rows;
+  if (const NcclPeers* const by = by_nccl()) {
+    return GatherRecordsByNccl(*by, buffers.logit_share, rows, static_cast<int>(row_bytes),
+                               buffers.logits);
+  }
   // An all-gather takes twice its bytes of a slot.
   const int chunk =
       static_cast<int>(std::clamp<int64_t>(communicator.slot_bytes / (2 * row_bytes), 1, rows));

@@ -97,17 +97,18 @@ class Alone {
  public:
   explicit Alone(CudaModel& model) : peers_(model.peers.get()) {
     if (peers_ == nullptr) return;
+    peers_->alone = true;
+    if (peers_->by_nccl.has_value()) return;
     kernels::Communicator& c = peers_->communicator;
     joined_ = c;
     uint8_t* const own = static_cast<uint8_t*>(c.memory[c.rank]);
     for (int peer = 0; peer < c.ranks; ++peer) {
       c.memory[peer] = own + (peer - c.rank) * c.slot_bytes;
     }
-    peers_->alone = true;
   }
   ~Alone() {
     if (peers_ == nullptr) return;
-    peers_->communicator = joined_;
+    if (!peers_->by_nccl.has_value()) peers_->communicator = joined_;
     peers_->alone = false;
   }
   Alone(const Alone&) = delete;
@@ -172,6 +173,18 @@ absl::Status DecodeGraphs::Capture(CudaModel& model) {
     }
   }
   return absl::OkStatus();
+}
+
+std::vector<int32_t> DecodeGraphs::Sizes() const {
+  std::vector<int32_t> sizes;
+  for (const DecodeGraph& graph : graphs_) sizes.push_back(graph.size);
+  return sizes;
+}
+
+void DecodeGraphs::KeepSizes(absl::Span<const int32_t> sizes) {
+  num_failed_ += static_cast<int>(std::erase_if(graphs_, [&](const DecodeGraph& graph) {
+    return std::find(sizes.begin(), sizes.end(), graph.size) == sizes.end();
+  }));
 }
 
 const DecodeGraph* DecodeGraphs::Find(int rows) const {

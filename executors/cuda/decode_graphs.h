@@ -39,6 +39,10 @@ class DecodeGraphs {
   // Leaves out the sizes that one of the ranks has no graph of, since all ranks run the same graph.
   static void KeepCommonSizes(absl::Span<DecodeGraphs* const> ranks);
 
+  // Returns the numbers of rows that there are graphs for, and leaves out all but some of them.
+  std::vector<int32_t> Sizes() const;
+  void KeepSizes(absl::Span<const int32_t> sizes);
+
   // Returns the smallest graph for at least `rows` rows, or nullptr if the step must run eagerly.
   const DecodeGraph* Find(int rows) const;
 

@@ -19,6 +19,12 @@ bool IsDecode(const StepPlan& plan) {
   return !plan.rows.empty();
 }
 
+// Null: ranks write into one another's memory, or there is one.
+kernels::Nccl* NcclOf(const CudaModel& model) {
+  if (model.peers == nullptr || !model.peers->by_nccl.has_value()) return nullptr;
+  return model.peers->by_nccl->nccl.get();
+}
+
 }  // namespace
 
 absl::Status RankSteps::Launch(const StepPlan& plan, int lane, bool fetches, StepFault fault) {
@@ -44,13 +50,21 @@ absl::Status RankSteps::LaunchFault(StepFault fault) {
 absl::Status RankSteps::Failure(int lane) const {
   MILLRACE_RETURN_IF_ERROR(model_->lanes[lane].Failure());
   if (!GaveUp()) return absl::OkStatus();
+  if (const kernels::Nccl* const nccl = NcclOf(*model_)) {
+    return absl::UnavailableError(StrCat("rank ", nccl->rank(), ": ", nccl->error()));
+  }
   const uint32_t peer = *model_->failure.As<volatile uint32_t>() - 1;
   return absl::UnavailableError(StrCat("rank ", model_->weights.rank.rank, " waited for rank ",
                                        peer, " longer than --step-timeout"));
 }
 
 bool RankSteps::GaveUp() const {
+  if (const kernels::Nccl* const nccl = NcclOf(*model_)) return !nccl->error().empty();
   return model_->peers != nullptr && *model_->failure.As<volatile uint32_t>() != 0;
+}
+
+void RankSteps::AbortNccl() const {
+  if (kernels::Nccl* const nccl = NcclOf(*model_)) nccl->Abort();
 }
 
 absl::StatusOr<PackedPlan> RankSteps::Upload(const StepPlan& plan, int lane_index, int rows) {

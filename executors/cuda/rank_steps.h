@@ -40,8 +40,10 @@ class RankSteps {
   bool Done(int lane) const { return model_->lanes[lane].Done(); }
   // Returns OK for a step that has ended, or how it failed.
   absl::Status Failure(int lane) const;
-  // Returns whether a collective has given up waiting for another rank.
+  // Returns whether a collective has given up waiting for another rank, or NCCL has failed.
   bool GaveUp() const;
+  // Ends all waits of collectives for other ranks, where they go by NCCL and would last for ever.
+  void AbortNccl() const;
 
   // Leaves what the lane's step sampled, in the order of the plan's logits.
   void Collect(const StepPlan& plan, int lane, std::vector<Sampled>* sampled) const;

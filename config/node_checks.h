@@ -1,0 +1,28 @@
+// Checks the settings of several hosts, which depend on one another.
+#ifndef MILLRACE_CONFIG_NODE_CHECKS_H_
+#define MILLRACE_CONFIG_NODE_CHECKS_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "config/settings.h"
+
+namespace millrace {
+
+// A setting that others contradict, and how.
+struct Contradicted {
+  std::string_view name;
+  std::string what;
+};
+
+// Returns the first contradiction, if there is one. `is_given` says whether a setting was given at
+// all, `is_flag` whether by a flag.
+std::optional<Contradicted> CheckNodes(const Settings& settings,
+                                       const std::function<bool(std::string_view name)>& is_given,
+                                       const std::function<bool(std::string_view name)>& is_flag);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CONFIG_NODE_CHECKS_H_

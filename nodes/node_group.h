@@ -1,0 +1,56 @@
+// The nodes that run one model, connected: what executors see as Nodes (executors/nodes.h).
+#ifndef MILLRACE_NODES_NODE_GROUP_H_
+#define MILLRACE_NODES_NODE_GROUP_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "executors/nodes.h"
+
+namespace millrace {
+
+struct NodeOptions {
+  int nnodes = 1;
+  int node_rank = 0;
+  std::string master_addr;  // node 0's, where it listens: a name or an address
+  int master_port = 0;      // gRPC; the data connections' is the next one
+  std::string key;          // without which nobody joins
+  // PEM files, all or none: certificate, its key, and the authority that signs all nodes'.
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string tls_authority;
+  Duration timeout = std::chrono::minutes(10);  // until all nodes have come
+  std::string version;
+  // A node from which nothing came for so long is gone.
+  Duration silence = std::chrono::seconds(3);
+
+  // Called once, from any thread, when a node has failed: the process should end.
+  std::function<void(const absl::Status& why)> on_failure;
+  // Called, on node 0, when another node wants all to end in order.
+  std::function<void()> on_leave;
+};
+
+class NodeGroup : public Nodes {
+ public:
+  // On node 0, waits for all others; on another node, for node 0. Returns Cancelled once `stop`
+  // returns true, DeadlineExceeded after the timeout, and other errors where a setting is wrong or
+  // node 0 refuses this node.
+  static absl::StatusOr<std::unique_ptr<NodeGroup>> Join(NodeOptions options,
+                                                         const std::function<bool()>& stop);
+
+  // Ends in order: node 0 lets the others do so as well. `on_failure` is no longer called.
+  ~NodeGroup() override = default;
+
+  // On another node than node 0: asks node 0 to end in order.
+  virtual void Leave() = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_NODES_NODE_GROUP_H_

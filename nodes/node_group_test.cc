@@ -1,0 +1,244 @@
+#include "nodes/node_group.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executors/nodes.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nodes/sockets.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+using GroupOr = absl::StatusOr<std::unique_ptr<NodeGroup>>;
+
+// A port that is free, and so is the one behind it.
+int FreePort() {
+  static int next = 23000 + static_cast<int>(getpid() % 97) * 60;
+  for (; next < 32000; next += 2) {
+    if (nodes::Listen("127.0.0.1", next).ok() && nodes::Listen("127.0.0.1", next + 1).ok()) {
+      const int port = next;
+      next += 2;
+      return port;
+    }
+  }
+  ADD_FAILURE() << "no free port";
+  return 0;
+}
+
+bool Never() { return false; }
+
+// The reason of a failure, for which a thread can wait.
+class Failure {
+ public:
+  std::function<void(const absl::Status&)> callback() {
+    return [this](const absl::Status& why) {
+      const std::lock_guard lock(mutex_);
+      ++count_;
+      why_ = why;
+      changed_.notify_all();
+    };
+  }
+  std::string Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return count_ > 0; });
+    return std::string(why_.message());
+  }
+  int count() {
+    const std::lock_guard lock(mutex_);
+    return count_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+  absl::Status why_;
+};
+
+NodeOptions Options(int port, int node, int nnodes = 2) {
+  NodeOptions options;
+  options.nnodes = nnodes;
+  options.node_rank = node;
+  options.master_addr = "127.0.0.1";
+  options.master_port = port;
+  options.key = "between us";
+  options.timeout = 60s;
+  options.version = "1.2.3";
+  options.silence = 60s;
+  return options;
+}
+
+// All nodes, in this process.
+std::vector<GroupOr> JoinAll(const std::vector<NodeOptions>& options) {
+  std::vector<std::future<GroupOr>> joining;
+  for (const NodeOptions& of_node : options) {
+    joining.push_back(
+        std::async(std::launch::async, [&of_node] { return NodeGroup::Join(of_node, Never); }));
+  }
+  std::vector<GroupOr> groups;
+  for (auto& group : joining) groups.push_back(group.get());
+  return groups;
+}
+
+std::string MessageOf(const GroupOr& group) { return std::string(group.status().message()); }
+
+StepPlan Plan(StepId id) {
+  StepPlan plan;
+  plan.id = id;
+  plan.tokens = {static_cast<Token>(id)};
+  return plan;
+}
+
+TEST(NodeGroupTest, PlansComeInOrderAndNode0EndsAll) {
+  const int port = FreePort();
+  auto groups = JoinAll({Options(port, 0, 3), Options(port, 1, 3), Options(port, 2, 3)});
+  for (const GroupOr& group : groups) ASSERT_TRUE(group.ok()) << group.status();
+  for (StepId id = 1; id <= 100; ++id) EXPECT_TRUE((*groups[0])->SendPlan(Plan(id)).ok());
+  for (int node : {1, 2}) {
+    for (StepId id = 1; id <= 100; ++id) {
+      const auto plan = (*groups[node])->NextPlan();
+      ASSERT_TRUE(plan.ok() && plan->has_value());
+      EXPECT_EQ((*plan)->id, id);
+      EXPECT_EQ((*plan)->tokens[0], static_cast<Token>(id));
+    }
+  }
+  groups[0]->reset();
+  for (int node : {1, 2}) {
+    const auto plan = (*groups[node])->NextPlan();
+    EXPECT_TRUE(plan.ok() && !plan->has_value()) << plan.status();
+  }
+}
+
+TEST(NodeGroupTest, FactsAreComparedOnAllNodesAlike) {
+  const int port = FreePort();
+  auto groups = JoinAll({Options(port, 0), Options(port, 1)});
+  for (const GroupOr& group : groups) ASSERT_TRUE(group.ok()) << group.status();
+  const auto agree = [&](const std::string& of_0, const std::string& of_1) {
+    auto other = std::async(std::launch::async, [&] {
+      return Agree(**groups[1], {{"device", "cpu"}, {"colour", of_1}});
+    });
+    const absl::Status first = Agree(**groups[0], {{"device", "cpu"}, {"colour", of_0}});
+    EXPECT_EQ(first, other.get());
+    return first;
+  };
+  EXPECT_TRUE(agree("red", "red").ok());
+  EXPECT_EQ(
+      agree("red", "blue\n"),
+      absl::FailedPreconditionError("node 1: colour is \"blue\\n\", and that of node 0 is \"red\"; "
+                                    "allowed: the same on all nodes"));
+}
+
+TEST(NodeGroupTest, AFailureEndsAllNodesWithItsReason) {
+  const int port = FreePort();
+  std::vector<NodeOptions> options = {Options(port, 0, 3), Options(port, 1, 3),
+                                      Options(port, 2, 3)};
+  std::vector<Failure> failures(3);
+  for (int node = 0; node < 3; ++node) options[node].on_failure = failures[node].callback();
+  auto groups = JoinAll(options);
+  for (const GroupOr& group : groups) ASSERT_TRUE(group.ok()) << group.status();
+  Failure of_executor;
+  (*groups[0])->OnFailure(of_executor.callback());
+  auto waiting = std::async(std::launch::async, [&] {
+    std::vector<std::vector<char>> all;
+    return (*groups[2])->AllGather({}, &all);
+  });
+  (*groups[1])->Fail(absl::InternalError("the device is on fire"));
+  constexpr char kWhy[] = "node 1 of 3 failed: the device is on fire";
+  for (const int node : {0, 2}) EXPECT_EQ(failures[node].Wait(), kWhy);
+  EXPECT_EQ(of_executor.Wait(), kWhy);
+  EXPECT_EQ(waiting.get(), absl::UnavailableError(kWhy));
+  EXPECT_EQ((*groups[2])->NextPlan().status(), absl::UnavailableError(kWhy));
+  EXPECT_EQ((*groups[0])->SendPlan(Plan(1)), absl::UnavailableError(kWhy));
+  Failure late;
+  (*groups[0])->OnFailure(late.callback());
+  EXPECT_EQ(late.Wait(), kWhy);
+  groups.clear();
+  for (const int node : {0, 1, 2}) EXPECT_EQ(failures[node].count(), node == 1 ? 0 : 1);
+}
+
+TEST(NodeGroupTest, ANodeThatWantsToLeaveAsksNode0) {
+  const int port = FreePort();
+  std::vector<NodeOptions> options = {Options(port, 0), Options(port, 1)};
+  Failure failure;
+  std::promise<void> left;
+  options[0].on_failure = options[1].on_failure = failure.callback();
+  options[0].on_leave = [&] { left.set_value(); };
+  auto groups = JoinAll(options);
+  for (const GroupOr& group : groups) ASSERT_TRUE(group.ok()) << group.status();
+  (*groups[1])->Leave();
+  left.get_future().wait();
+  groups[0]->reset();
+  EXPECT_EQ((*groups[1])->NextPlan()->has_value(), false);
+  groups.clear();
+  EXPECT_EQ(failure.count(), 0);
+}
+
+TEST(NodeGroupTest, StrangersAreRefusedWithTheReasonAndTheNodeStillComes) {
+  const int port = FreePort();
+  auto first =
+      std::async(std::launch::async, [&] { return NodeGroup::Join(Options(port, 0), Never); });
+  NodeOptions wrong_key = Options(port, 1);
+  wrong_key.key = "a guess";
+  NodeOptions wrong_version = Options(port, 1);
+  wrong_version.version = "1.2.4";
+  NodeOptions wrong_size = Options(port, 1, 3);
+  EXPECT_THAT(MessageOf(NodeGroup::Join(wrong_key, Never)),
+              HasSubstr("refused this node: its key is another than that of node 0 (--node-key)"));
+  EXPECT_THAT(MessageOf(NodeGroup::Join(wrong_version, Never)),
+              HasSubstr("it is of version 1.2.4, and node 0 of 1.2.3"));
+  EXPECT_THAT(MessageOf(NodeGroup::Join(wrong_size, Never)),
+              HasSubstr("its --nnodes is 3, and that of node 0 is 2"));
+  auto group = NodeGroup::Join(Options(port, 1), Never);
+  ASSERT_TRUE(group.ok()) << group.status();
+  GroupOr leader = first.get();
+  ASSERT_TRUE(leader.ok()) << leader.status();
+  EXPECT_THAT(MessageOf(NodeGroup::Join(Options(port, 1), Never)),
+              HasSubstr("its --node-rank is 1, and that node is here already, at ipv4:127.0.0.1"));
+}
+
+TEST(NodeGroupTest, ANodeThatNeverComesEndsTheWait) {
+  NodeOptions leader = Options(FreePort(), 0, 3);
+  leader.timeout = 100ms;
+  EXPECT_EQ(
+      NodeGroup::Join(leader, Never).status(),
+      absl::DeadlineExceededError("nodes 1, 2 of 3 did not come within 0.1 s (--node-timeout)"));
+  NodeOptions other = Options(FreePort(), 1);
+  other.timeout = 100ms;
+  const GroupOr group = NodeGroup::Join(other, Never);
+  EXPECT_EQ(group.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(MessageOf(group), HasSubstr("did not answer within 0.1 s (--node-timeout)"));
+}
+
+TEST(NodeGroupTest, ASignalEndsTheWait) {
+  for (const int node : {0, 1}) {
+    EXPECT_EQ(NodeGroup::Join(Options(FreePort(), node), [] { return true; }).status().code(),
+              absl::StatusCode::kCancelled);
+  }
+}
+
+TEST(NodeGroupTest, APortOrAddressThatIsNotToBeHadIsNamed) {
+  const int port = FreePort();
+  const auto taken = nodes::Listen("127.0.0.1", port + 1);
+  ASSERT_TRUE(taken.ok());
+  EXPECT_THAT(MessageOf(NodeGroup::Join(Options(port, 0), Never)),
+              HasSubstr("master-port: cannot listen on 127.0.0.1:"));
+  NodeOptions elsewhere = Options(FreePort(), 0);
+  elsewhere.master_addr = "192.0.2.1";  // of no host: RFC 5737
+  elsewhere.timeout = 100ms;
+  EXPECT_THAT(MessageOf(NodeGroup::Join(elsewhere, Never)),
+              HasSubstr("master-addr: cannot listen on 192.0.2.1:"));
+}
+
+}  // namespace
+}  // namespace millrace

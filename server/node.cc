@@ -1,0 +1,122 @@
+#include "server/node.h"
+
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "config/help.h"
+#include "config/settings_table.h"
+#include "executors/factory.h"
+#include "server/device_spec.h"
+#include "server/model_location.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kServer);
+
+template <typename Enum>
+std::pair<std::string, std::string> Chosen(std::string_view name, Enum value) {
+  return {StrCat("--", name), std::string(FindSetting(name)->choices[static_cast<size_t>(value)])};
+}
+
+template <typename Value>
+std::pair<std::string, std::string> Given(std::string_view name, Value value) {
+  return {StrCat("--", name), StrCat(value)};
+}
+
+// The settings that decide what a step computes, and in which order ranks meet.
+NodeFacts FactsOf(const Settings& s) {
+  return {Chosen("device", s.device),
+          Given("tensor-parallel-size", s.tensor_parallel_size),
+          Given("enable-expert-parallel", s.enable_expert_parallel),
+          Given("max-model-len", s.max_model_len),
+          Given("max-num-seqs", s.max_num_seqs),
+          Given("max-num-batched-tokens", s.max_num_batched_tokens),
+          Given("block-size", s.block_size),
+          Chosen("kv-cache-dtype", s.kv_cache_dtype),
+          Chosen("quantization", s.quantization),
+          Given("quantize-lm-head", s.quantize_lm_head),
+          Chosen("load-format", s.load_format),
+          Chosen("kernels", s.kernels),
+          Chosen("gemm", s.gemm),
+          Chosen("all-reduce", s.all_reduce),
+          Given("enforce-eager", s.enforce_eager),
+          Given("exact", s.exact)};
+}
+
+// Asks node 0 to end when this process gets a signal.
+class Leaver {
+ public:
+  Leaver(Event& signalled, NodeGroup& nodes, const std::function<void()>& on_leave)
+      : signalled_(signalled), thread_([this, &nodes, on_leave] {
+          signalled_.Wait();
+          if (done_) return;
+          nodes.Leave();
+          on_leave();
+        }) {}
+
+  ~Leaver() {
+    done_ = true;
+    signalled_.Raise();
+    thread_.join();
+  }
+
+ private:
+  Event& signalled_;
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NodeGroup>> JoinNodes(const Settings& settings, NodeEvents events,
+                                                     const std::atomic<bool>& stop) {
+  NodeOptions options;
+  options.nnodes = settings.nnodes;
+  options.node_rank = settings.node_rank;
+  options.master_addr = settings.master_addr;
+  options.master_port = settings.master_port;
+  options.key = settings.node_key;
+  options.tls_certificate = settings.node_tls_cert;
+  options.tls_key = settings.node_tls_key;
+  options.tls_authority = settings.node_tls_ca;
+  options.timeout = settings.node_timeout;
+  options.version = std::string(Version());
+  options.on_leave = std::move(events.on_leave);
+  options.on_failure = [on_failure = std::move(events.on_failure)](const absl::Status& why) {
+    kLog.Error(std::string(why.message()), "; all nodes end");
+    on_failure();
+  };
+  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<NodeGroup> nodes,
+                            NodeGroup::Join(std::move(options), [&stop] { return stop.load(); }));
+  MILLRACE_RETURN_IF_ERROR(Agree(*nodes, FactsOf(settings)));
+  return nodes;
+}
+
+absl::Status FollowNode0(const Settings& settings, NodeEvents events, Event& signalled,
+                         const std::atomic<bool>& stop) {
+  const std::function<void()> on_leave = events.on_leave;
+  MILLRACE_ASSIGN_OR_RETURN(const std::unique_ptr<NodeGroup> nodes,
+                            JoinNodes(settings, std::move(events), stop));
+  const Leaver leaver(signalled, *nodes, on_leave);
+  const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Executor>> {
+    MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings, &stop));
+    return LoadExecutor({.path = path}, MakeDeviceSpec(settings), nodes.get());
+  };
+  const absl::StatusOr<std::unique_ptr<Executor>> executor = load();
+  if (!executor.ok()) {
+    // What nodes do not agree on, all of them see.
+    if (!IsDisagreement(executor.status())) nodes->Fail(executor.status());
+    return executor.status();
+  }
+  kLog.Info("node ", nodes->node(), " of ", nodes->size(), ": follows node 0");
+  MILLRACE_RETURN_IF_ERROR(FollowPlans(**executor, *nodes));
+  kLog.Info("node 0 has ended, and so does node ", nodes->node());
+  return absl::OkStatus();
+}
+
+}  // namespace millrace
