@@ -1,10 +1,12 @@
 #include "server/grpc/callbacks.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "base/log.h"
+#include "base/strings.h"
 
 namespace millrace {
 namespace {
@@ -29,7 +31,7 @@ class RefusedGenerate final : public grpc::ServerWriteReactor<v1::GenerateRespon
 
 class LoggedCall final : public grpc::experimental::Interceptor {
  public:
-  explicit LoggedCall(const char* method) : method_(method) {}
+  LoggedCall(const char* method, std::string peer) : method_(method), peer_(std::move(peer)) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
     if (call->QueryInterceptionHookPoint(
@@ -37,28 +39,41 @@ class LoggedCall final : public grpc::experimental::Interceptor {
       const std::chrono::duration<double, std::milli> took =
           std::chrono::steady_clock::now() - began_;
       const auto code = static_cast<absl::StatusCode>(call->GetSendStatus().error_code());
-      kLog.Debug(method_, " ", absl::StatusCodeToString(code), " ", took.count(), " ms");
+      kLog.Debug(peer_, " ", method_, " ", absl::StatusCodeToString(code), " ", took.count(),
+                 " ms");
     }
     call->Proceed();
   }
 
  private:
   const char* const method_;
+  const std::string peer_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 class LoggedCalls final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
+  explicit LoggedCalls(std::function<std::string(int fd)> peer_of) : peer_of_(std::move(peer_of)) {}
+
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
-    return kLog.Enabled(LogLevel::kDebug) ? new LoggedCall(call->method()) : nullptr;
+    if (!kLog.Enabled(LogLevel::kDebug)) return nullptr;
+    // gRPC knows the end of a socket pair: "fd:12".
+    const std::string peer = call->server_context()->peer();
+    const auto fd =
+        ParseNumber<int>(std::string_view(peer).substr(std::min<size_t>(3, peer.size())));
+    return new LoggedCall(call->method(), fd ? peer_of_(*fd) : peer);
   }
+
+ private:
+  const std::function<std::string(int fd)> peer_of_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> LogCalls() {
-  return std::make_unique<LoggedCalls>();
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> LogCalls(
+    std::function<std::string(int fd)> peer_of) {
+  return std::make_unique<LoggedCalls>(std::move(peer_of));
 }
 
 InferenceCallbacks::InferenceCallbacks() = default;
