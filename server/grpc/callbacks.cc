@@ -39,8 +39,7 @@ class LoggedCall final : public grpc::experimental::Interceptor {
       const std::chrono::duration<double, std::milli> took =
           std::chrono::steady_clock::now() - began_;
       const auto code = static_cast<absl::StatusCode>(call->GetSendStatus().error_code());
-      kLog.Debug(peer_, " ", method_, " ", absl::StatusCodeToString(code), " ", took.count(),
-                 " ms");
+      kLog.Debug(method_, " ", absl::StatusCodeToString(code), " ", took.count(), " ms, ", peer_);
     }
     call->Proceed();
   }

@@ -37,6 +37,8 @@ constexpr Logger kLog(LogComponent::kGrpc);
 
 constexpr std::chrono::milliseconds kTick(50);
 constexpr std::chrono::milliseconds kAcceptRetry(100);
+// A client that means it has sent its first frames by then.
+constexpr std::chrono::seconds kPromptHandshake(1);
 
 // A connection takes a socket and both ends of a pair; half of the descriptors are for others.
 GuardLimits WithinDescriptors(GuardLimits limits) {
@@ -233,9 +235,9 @@ void Entrance::Impl::OnAccepted(Listener& listener, const error_code& error, Tcp
   Accept(listener);
 }
 
-// Connections give way in this order: those that have not begun, those without a stream, and those
-// of an address that has more than twice as many as the newcomer's. Of these, one of the address
-// that has most, and there the one that has been so for longest.
+// A connection of the address that has most gives way: one that has not begun for a while, else one
+// that has no stream, else one that has not begun. One with streams gives way only to a newcomer
+// whose address has less than half as many.
 bool Entrance::Impl::MakeRoom(const std::string& newcomer) {
   const std::lock_guard lock(mutex_);
   if (staying_ < shared_.limits.connections) return true;
@@ -243,16 +245,22 @@ bool Entrance::Impl::MakeRoom(const std::string& newcomer) {
     const auto found = per_address_.find(address);
     return found == per_address_.end() ? size_t{0} : found->second;
   };
+  const SteadyTime now = Clock::Real().Now();
   const size_t own = of(newcomer) + 1;
   Record* victim = nullptr;
-  std::tuple<int, size_t, Duration::rep> most;
+  std::tuple<size_t, int, Duration::rep> most;
   for (auto& [id, record] : records_) {
     if (record.leaving) continue;
     const Relay::Activity activity = record.relay->activity();
+    const SteadyTime since = record.relay->since();
     const size_t count = of(record.address);
     if (activity == Relay::Activity::kBusy && count <= 2 * own) continue;
-    const std::tuple rank{-static_cast<int>(activity), count,
-                          -record.relay->since().time_since_epoch().count()};
+    const bool begins = activity == Relay::Activity::kHandshake;
+    const int order = begins && now - since > kPromptHandshake ? 3
+                      : activity == Relay::Activity::kIdle     ? 2
+                      : begins                                 ? 1
+                                                               : 0;
+    const std::tuple rank{count, order, (now - since).count()};
     if (victim != nullptr && rank <= most) continue;
     victim = &record;
     most = rank;
