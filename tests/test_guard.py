@@ -266,7 +266,7 @@ def test_idle_connections_give_way(start_server):
         assert client.wait_for(SETTINGS)
     busy = stub(server).Generate(pb.GenerateRequest(text="x", stopping=pb.StopOptions(max_tokens=1900, ignore_eos=True)), timeout=60)
     next(busy)
-    more = [Client(server.grpc) for _ in range(20)]
+    more = [Client(server.grpc) for _ in range(19)]
     for client in more:
         client.open(1)
         client.send(frame(DATA, END_STREAM, 1, http2.message(b"")))

@@ -80,9 +80,10 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Statu
 // Returns the value of a client's metadata, valid as long as the call; empty if there is none.
 std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key);
 
-// Logs every call of a server as it ends (component grpc, at debug): method, status, how long it
-// took. `peer_of` returns the client's address for the descriptor that gRPC was given (Entrance).
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> LogCalls(
+// Refuses messages that are no protobuf with INVALID_ARGUMENT, and logs every call of a server as
+// it ends (component grpc, at debug): method, status, how long it took, and the client's address.
+// `peer_of` returns the client's address for the descriptor that gRPC was given (Entrance).
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
     std::function<std::string(int fd)> peer_of);
 
 }  // namespace millrace

@@ -66,7 +66,7 @@ class GrpcServerImpl final : public GrpcServer {
     builder.RegisterService(&reflection_);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
         interceptors;
-    interceptors.push_back(LogCalls([this](int fd) { return entrance_->PeerOf(fd); }));
+    interceptors.push_back(WatchCalls([this](int fd) { return entrance_->PeerOf(fd); }));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC's server does not start");
