@@ -3,6 +3,7 @@ for attackers."""
 import asyncio
 import contextlib
 import itertools
+import os
 import re
 import socket
 import threading
@@ -18,7 +19,7 @@ from http2 import (CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CAL
                    RST_STREAM, SETTINGS, WINDOW_UPDATE, Client, call, frame)
 from millrace_grpc import connect, pb
 
-SECONDS = 2  # of each attack
+SECONDS = float(os.environ.get("ATTACK_SECONDS", 2))  # of each attack
 MOST_GROWTH = 100 << 20  # bytes
 GENERATE = b"/millrace.v1.Inference/Generate"
 
@@ -77,6 +78,7 @@ def unharmed(server):
     begun = len(tokens)
     yield
     during = len(tokens)
+    print(f"{during - begun} tokens beside the attack, {(memory(server, 'VmHWM') - before) >> 20} MiB more")
     assert during > begun + 50  # of several hundred
     wait_until(lambda: len(tokens) > during + 10)
     stream.cancel()
