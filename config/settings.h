@@ -104,6 +104,9 @@ struct Settings {
   std::vector<std::string> api_keys;
   bool insecure = false;
   std::vector<std::string> allowed_hosts;
+  int32_t max_connections = 4096;
+  int32_t grpc_max_streams = 256;
+  Duration header_timeout = std::chrono::seconds(10);
 
   // Life.
   Duration drain_timeout = std::chrono::seconds(30);

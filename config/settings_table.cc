@@ -226,6 +226,7 @@ std::vector<Setting> EndpointSettings() {
 }
 
 std::vector<Setting> AccessSettings() {
+  using namespace std::chrono_literals;
   Setting api_key = Words({"api-key", "KEY,...",
                            "keys that HTTP and gRPC clients must send one of; better given by file "
                            "or environment, where ps does not show it"},
@@ -239,6 +240,14 @@ std::vector<Setting> AccessSettings() {
              "hosts that a request's Host or Origin may name besides the server's own; *: any"},
             "comma-separated host names or addresses, each with a port or for all, or *",
             &Settings::allowed_hosts, IsHostName),
+      Whole({"max-connections", "N",
+             "connections at once, of HTTP and of gRPC each; then idle ones give way to new ones"},
+            &Settings::max_connections, 1, 1'000'000),
+      Whole({"grpc-max-streams", "N", "calls at once on one gRPC connection"},
+            &Settings::grpc_max_streams, 1, 100'000),
+      Time({"header-timeout", "TIME",
+            "how long a request's header, or a gRPC connection's first frames, may take to come"},
+           &Settings::header_timeout, 100ms, 1h),
   };
 }
 

@@ -147,6 +147,9 @@ class Metrics {
   void OnHttpConnectionOpened();
   void OnHttpConnectionClosed();
 
+  // The registry of all, for parts of the server that have metrics of their own.
+  prometheus::Registry& registry() { return *registry_; }
+
   // Returns all metrics in Prometheus' text format 0.0.4, with the process's own figures.
   std::string Render() const;
 

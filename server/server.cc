@@ -173,6 +173,8 @@ absl::Status Server::OpenEndpoints() {
   http.allowed_hosts = settings_.allowed_hosts;
   http.unknown_fields = settings_.unknown_fields;
   http.threads = Share(4, 1, 8);
+  http.limits.connections = static_cast<size_t>(settings_.max_connections);
+  http.limits.header_timeout = absl::FromChrono(settings_.header_timeout);
   http_ = std::make_unique<HttpServer>(frontend_, http);
   MILLRACE_ASSIGN_OR_RETURN(ports_.http, http_->Start());
 
@@ -188,6 +190,11 @@ absl::Status Server::OpenEndpoints() {
   grpc.host = settings_.host;
   grpc.port = settings_.grpc_port;
   grpc.version = std::string(Version());
+  grpc.threads = Share(4, 1, 8);
+  grpc.limits.connections = static_cast<size_t>(settings_.max_connections);
+  grpc.limits.streams = static_cast<size_t>(settings_.grpc_max_streams);
+  grpc.limits.handshake_timeout = settings_.header_timeout;
+  grpc.limits.header_timeout = settings_.header_timeout;
   MILLRACE_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(frontend_, grpc));
   ports_.grpc = grpc_->port();
   return absl::OkStatus();

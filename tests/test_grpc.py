@@ -230,3 +230,15 @@ def test_the_real_model_answers(model_server):
         chat=chat, sampling=pb.SamplingOptions(temperature=0, logit_bias=[dict(token=500, bias=100)]),
         stopping=pb.StopOptions(max_tokens=3)))
     assert forced == [500] * 3
+
+
+@pytest.mark.parametrize("method", ["Generate", "Embed", "Tokenize", "Detokenize", "ListModels"])
+def test_a_message_that_is_no_protobuf_is_named(fake_server, method):
+    with grpc.insecure_channel(fake_server.grpc) as channel:
+        kind = channel.unary_stream if method == "Generate" else channel.unary_unary
+        call = kind(f"/millrace.v1.Inference/{method}", request_serializer=lambda x: x, response_deserializer=lambda x: x)
+        with pytest.raises(grpc.RpcError) as error:
+            answer = call(b"\xff\xff\xff", timeout=30)
+            list(answer)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert f"/millrace.v1.Inference/{method} is not valid" in error.value.details()

@@ -153,10 +153,13 @@ def test_what_can_never_fit_is_refused_with_both_numbers(fake_server):
     info = httpx.get(fake_server.http + "/v1/models").json()["data"][0]
     shape = error(post(fake_server, "/v1/completions", {"prompt": "x" * (info["max_model_len"] + 1)}), 400)
     assert str(info["max_model_len"]) in shape["message"] and str(info["max_model_len"] + 1) in shape["message"]
-    assert shape["code"] == "context_length_exceeded"
+    assert (shape["code"], shape["param"]) == ("context_length_exceeded", "prompt")
+    chat = {"messages": [{"role": "user", "content": "x" * info["max_model_len"]}]}
+    assert error(post(fake_server, "/v1/chat/completions", chat), 400)["param"] == "messages"
     stream = {"prompt": "x" * (info["max_model_len"] + 1), "stream": True}
     error(post(fake_server, "/v1/completions", stream), 400)
     shape = error(post(fake_server, "/v1/completions", {"prompt": "x", "max_tokens": 10**6}), 400)
+    assert shape["param"] == "prompt"
     assert "1000000" in shape["message"] and str(info["max_model_len"]) in shape["message"]
 
 

@@ -1,10 +1,14 @@
 #include "server/grpc/callbacks.h"
 
 #include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "base/log.h"
+#include "base/strings.h"
 
 namespace millrace {
 namespace {
@@ -27,38 +31,73 @@ class RefusedGenerate final : public grpc::ServerWriteReactor<v1::GenerateRespon
   Fence fence_;
 };
 
-class LoggedCall final : public grpc::experimental::Interceptor {
+// Watches a call's end.
+class WatchedCall final : public grpc::experimental::Interceptor {
  public:
-  explicit LoggedCall(const char* method) : method_(method) {}
+  // `peer`: the client's address, if the call is to be logged.
+  WatchedCall(const char* method, std::optional<std::string> peer)
+      : method_(method), peer_(std::move(peer)) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
     if (call->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      const std::chrono::duration<double, std::milli> took =
-          std::chrono::steady_clock::now() - began_;
-      const auto code = static_cast<absl::StatusCode>(call->GetSendStatus().error_code());
-      kLog.Debug(method_, " ", absl::StatusCodeToString(code), " ", took.count(), " ms");
+      NameBrokenMessage(*call);
+      if (peer_) Log(*call);
     }
     call->Proceed();
   }
 
  private:
+  // gRPC refuses a message that is no protobuf before a handler sees it, and says nothing.
+  void NameBrokenMessage(grpc::experimental::InterceptorBatchMethods& call) const {
+    const grpc::Status status = call.GetSendStatus();
+    if (status.error_code() != grpc::StatusCode::UNIMPLEMENTED || !status.error_message().empty()) {
+      return;
+    }
+    call.ModifySendStatus(
+        {grpc::StatusCode::INVALID_ARGUMENT,
+         StrCat("the message of ", method_,
+                " is not valid; allowed: a protobuf of the type that the method takes")});
+  }
+
+  void Log(grpc::experimental::InterceptorBatchMethods& call) const {
+    const std::chrono::duration<double, std::milli> took =
+        std::chrono::steady_clock::now() - began_;
+    const auto code = static_cast<absl::StatusCode>(call.GetSendStatus().error_code());
+    kLog.Debug(method_, " ", absl::StatusCodeToString(code), " ", took.count(), " ms, ", *peer_);
+  }
+
   const char* const method_;
+  const std::optional<std::string> peer_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
-class LoggedCalls final : public grpc::experimental::ServerInterceptorFactoryInterface {
+class WatchedCalls final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
+  explicit WatchedCalls(std::function<std::string(int fd)> peer_of)
+      : peer_of_(std::move(peer_of)) {}
+
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
-    return kLog.Enabled(LogLevel::kDebug) ? new LoggedCall(call->method()) : nullptr;
+    std::optional<std::string> peer;
+    if (kLog.Enabled(LogLevel::kDebug)) {
+      // gRPC knows the end of a socket pair: "fd:12".
+      peer = call->server_context()->peer();
+      const auto fd = ParseNumber<int>(std::string_view(*peer).substr(peer->find(':') + 1));
+      if (fd) peer = peer_of_(*fd);
+    }
+    return new WatchedCall(call->method(), std::move(peer));
   }
+
+ private:
+  const std::function<std::string(int fd)> peer_of_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> LogCalls() {
-  return std::make_unique<LoggedCalls>();
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
+    std::function<std::string(int fd)> peer_of) {
+  return std::make_unique<WatchedCalls>(std::move(peer_of));
 }
 
 InferenceCallbacks::InferenceCallbacks() = default;

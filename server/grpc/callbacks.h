@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 
 #include "millrace/v1/inference.grpc.pb.h"
@@ -79,9 +80,11 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Statu
 // Returns the value of a client's metadata, valid as long as the call; empty if there is none.
 std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key);
 
-// Logs every call of a server as it ends (component grpc, at debug): method, status, how long it
-// took.
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> LogCalls();
+// Refuses messages that are no protobuf with INVALID_ARGUMENT, and logs every call of a server as
+// it ends (component grpc, at debug): method, status, how long it took, and the client's address.
+// `peer_of` returns the client's address for the descriptor that gRPC was given (Entrance).
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
+    std::function<std::string(int fd)> peer_of);
 
 }  // namespace millrace
 

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/server_posix.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -12,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "base/strings.h"
+#include "engine/metrics.h"
 #include "server/grpc/callbacks.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/reflection_service.h"
@@ -23,11 +26,15 @@ namespace {
 // How long a stall may take to show in grpc.health.v1, Watch included.
 constexpr auto kHealthPeriod = std::chrono::milliseconds(100);
 
+// For the last frames to get to clients that do read, after gRPC has ended its connections.
+constexpr absl::Duration kLastFrames = absl::Seconds(1);
+
 // Debian's gRPC 1.51 predates the fixes for HTTP/2 rapid reset (CVE-2023-44487) and for floods of
-// metadata and pings: what one connection, and all of them together, can make the server hold is
-// bounded here instead.
+// metadata and pings. The guard before it bounds these (server/guard); the limits here are those
+// whose excess ends one call, or that clients are told of.
 void SetLimits(grpc::ServerBuilder& builder, const GrpcOptions& options) {
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(options.limits.streams));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 * 1024);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2);
@@ -36,8 +43,6 @@ void SetLimits(grpc::ServerBuilder& builder, const GrpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 10 * 60'000);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, 60 * 60'000);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, 30 * 60'000);
-  // Two servers must not share a port without knowing of each other.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder.SetResourceQuota(grpc::ResourceQuota("millrace").Resize(256 << 20).SetMaxThreads(64));
 }
@@ -46,6 +51,7 @@ class GrpcServerImpl final : public GrpcServer {
  public:
   GrpcServerImpl(Frontend& frontend, const GrpcOptions& options)
       : frontend_(frontend),
+        metrics_(frontend.metrics().registry()),
         inference_(frontend, options.version),
         reflection_(frontend, {v1::Inference::service_full_name(), "grpc.health.v1.Health",
                                "grpc.reflection.v1alpha.ServerReflection"}) {}
@@ -56,21 +62,22 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     SetLimits(builder, options);
-    const bool ipv6 = options.host.find(':') != std::string::npos;
-    const std::string address =
-        StrCat(ipv6 ? "[" : "", options.host, ipv6 ? "]" : "", ":", options.port);
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&inference_);
     builder.RegisterService(&reflection_);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
         interceptors;
-    interceptors.push_back(LogCalls());
+    interceptors.push_back(WatchCalls([this](int fd) { return entrance_->PeerOf(fd); }));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return absl::UnavailableError(StrCat("grpc-port: cannot listen on ", address));
-    }
+    if (server_ == nullptr) return absl::InternalError("gRPC's server does not start");
     SetHealth(false);
+    entrance_ = std::make_unique<Entrance>(
+        EntranceOptions{.host = options.host,
+                        .port = options.port,
+                        .threads = options.threads,
+                        .limits = options.limits},
+        metrics_, [this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
+    MILLRACE_ASSIGN_OR_RETURN(port_, entrance_->Start());
     health_thread_ = std::thread([this] { FollowHealth(); });
     return absl::OkStatus();
   }
@@ -89,10 +96,12 @@ class GrpcServerImpl final : public GrpcServer {
     }
     stop_.notify_all();
     if (health_thread_.joinable()) health_thread_.join();
+    if (entrance_ != nullptr) entrance_->StopAccepting();
     if (server_ != nullptr) {
       server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
       server_->Wait();
     }
+    if (entrance_ != nullptr) entrance_->Close(kLastFrames);
   }
 
  private:
@@ -119,10 +128,12 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
   Frontend& frontend_;
+  GuardMetrics metrics_;
   InferenceService inference_;
   ReflectionService reflection_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Entrance> entrance_;  // owns the clients' sockets
 
   std::mutex mutex_;
   std::condition_variable stop_;

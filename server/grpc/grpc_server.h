@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/frontend.h"
+#include "server/guard/entrance.h"
 
 namespace millrace {
 
@@ -17,6 +18,8 @@ struct GrpcOptions {
   int port = 8001;  // 0: any free one
   std::string version;
   int64_t max_message_bytes = 32 << 20;  // of one request
+  int threads = 1;                       // of the clients' sockets
+  GuardLimits limits;
 };
 
 class GrpcServer {

@@ -24,7 +24,8 @@ constexpr std::string_view kModelsPath = "/v1/models/";
 constexpr absl::Duration kDrainRetryAfter = absl::Seconds(5);
 
 // Bodies above this are parsed elsewhere: JSON takes some 10 ns a byte.
-constexpr size_t kSlowBytes = 32 << 10;
+constexpr size_t kMediumBytes = 32 << 10;
+constexpr size_t kLargeBytes = 512 << 10;
 
 HttpResponse Refusal(int status, std::string_view code, std::string_view message) {
   return ErrorResponse(HttpError(status, code, message));
@@ -303,8 +304,15 @@ std::optional<HttpResponse> Api::CheckServing() const {
   return std::nullopt;
 }
 
-bool Api::IsSlow(const HttpRequestHead& head, size_t body_bytes) const {
-  return body_bytes > kSlowBytes || head.path == "/metrics";
+RequestCost Api::CostOf(const HttpRequestHead& head, size_t body_bytes) const {
+  if (head.path == "/metrics") return RequestCost::kMetrics;
+  if (body_bytes > kLargeBytes) return RequestCost::kLarge;
+  return body_bytes > kMediumBytes ? RequestCost::kMedium : RequestCost::kSmall;
+}
+
+bool Api::IsOpen(const HttpRequestHead& head) const {
+  const Route* route = FindRoute(head);
+  return route != nullptr && route->open;
 }
 
 Handled Api::Handle(const HttpRequestHead& head, const std::string& body, const Wake& wake) const {

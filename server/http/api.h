@@ -20,6 +20,9 @@ struct ApiOptions {
   UnknownFields unknown_fields = UnknownFields::kRefuse;
 };
 
+// Where a request is handled: kSmall where streams are written, since it takes microseconds.
+enum class RequestCost { kSmall, kMedium, kLarge, kMetrics };
+
 // Thread-safe.
 class Api {
  public:
@@ -31,11 +34,14 @@ class Api {
   // request; otherwise read the body and call Handle.
   std::optional<HttpResponse> Check(const HttpRequestHead& head) const;
 
-  // Answers a request that Check let pass. May take milliseconds if IsSlow says so.
+  // Answers a request that Check let pass. May take milliseconds unless CostOf says kSmall.
   Handled Handle(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
 
-  // Returns whether Handle may take so long that it must not run where streams are written.
-  bool IsSlow(const HttpRequestHead& head, size_t body_bytes) const;
+  // Returns how long Handle may take.
+  RequestCost CostOf(const HttpRequestHead& head, size_t body_bytes) const;
+
+  // Returns whether the request needs no key: a probe.
+  bool IsOpen(const HttpRequestHead& head) const;
 
   const ApiOptions& options() const { return options_; }
   Frontend& frontend() const { return frontend_; }

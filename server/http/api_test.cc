@@ -194,7 +194,7 @@ TEST_F(ApiTest, Metrics) {
   const HttpResponse response = Get(api_, "/metrics");
   EXPECT_EQ(response.content_type, "text/plain; version=0.0.4; charset=utf-8");
   EXPECT_THAT(response.body, HasSubstr("# HELP"));
-  EXPECT_TRUE(api_.IsSlow(Head("GET", "/metrics"), 0));
+  EXPECT_EQ(api_.CostOf(Head("GET", "/metrics"), 0), RequestCost::kMetrics);
 }
 
 TEST_F(ApiTest, TheOperatorNeedsNoKeyAndSetsLogLevels) {

@@ -24,15 +24,17 @@ constexpr Logger kLog(LogComponent::kHttp);
 // A large answer's memory is given back when it is written.
 constexpr size_t kKeptBytes = 64 << 10;
 
+constexpr std::chrono::seconds kProgressPeriod(1);
+
 }  // namespace
 
-Connection::Connection(net::ip::tcp::socket socket, IoThread& thread, ServerState& state)
-    : socket_(std::move(socket)), thread_(thread), state_(state) {
+Connection::Connection(net::ip::tcp::socket socket, IoThread& thread, ServerState& state,
+                       bool spare)
+    : socket_(std::move(socket)), thread_(thread), state_(state), spare_(spare) {
   state_.api.frontend().metrics().OnHttpConnectionOpened();
 }
 
 Connection::~Connection() {
-  ReleaseBody();
   state_.api.frontend().metrics().OnHttpConnectionClosed();
   --state_.connections;
 }
@@ -59,6 +61,7 @@ void Connection::BeginRequest() {
   head_ = HttpRequestHead();
   head_sent_ = false;
   done_ = false;
+  began_ = std::chrono::steady_clock::now();
   SetDeadline(limits().idle_timeout);
 }
 
@@ -80,9 +83,9 @@ void Connection::OnReadable() {
   error_code error;
   const size_t read = socket_.read_some(in_.prepare(in_.max_size() - in_.size()), error);
   if (error && error != net::error::would_block) return Close();  // its end included
-  if (phase_ == Phase::kLinger) {
-    WaitReadable();  // what came is not wanted
-    return;
+  if (phase_ == Phase::kLinger) {                                 // what came is not wanted
+    read_away_ += read;
+    return read_away_ > limits().read_away_bytes ? Close() : WaitReadable();
   }
   in_.commit(read);
   Feed();
@@ -134,8 +137,14 @@ void Connection::OnHead() {
   if (auto response = state_.api.Check(head_)) {
     return Respond(*response, parser_->is_done() && message.keep_alive());
   }
-  if (!ChargeBody(head_.content_length.value_or(0))) return;
+  if (spare_ && state_.full() && !state_.api.IsOpen(head_)) {
+    ApiError busy = HttpError(503, "service_unavailable", "too many connections");
+    busy.retry_after = absl::Seconds(1);
+    return Refuse(busy);
+  }
+  spare_ = spare_ && state_.full();
   phase_ = Phase::kBody;
+  body_began_ = std::chrono::steady_clock::now();
   SetDeadline(limits().body_timeout);
   parser_->eager(true);
   if (message.count(http::field::expect) > 0 && !parser_->is_done() && in_.size() == 0) {
@@ -144,40 +153,49 @@ void Connection::OnHead() {
   }
 }
 
-// The length of a chunked body shows as it comes.
+// Bodies are charged as they come. One that has come whole is about to be answered.
 void Connection::OnBodyBytes() {
   const uint64_t bytes = parser_->get().body().size();
   if (bytes > state_.api.options().max_body_bytes) {
     return Refuse(HttpError(413, "body_too_large", "the body is too large"));
   }
-  if (bytes > charged_) ChargeBody(bytes - charged_);
+  if (parser_->is_done() && !charge_) return;
+  if (!charge_) charge_.emplace(state_.bodies);
+  if (charge_->evicted() ||
+      !charge_->Charge(bytes - charge_->bytes(), std::chrono::steady_clock::now())) {
+    RefuseBody();
+  }
 }
 
-// Returns false if the bytes would exceed the limit; the request has then been refused.
-bool Connection::ChargeBody(uint64_t bytes) {
-  if (state_.body_bytes.fetch_add(bytes) + bytes <= limits().all_bodies_bytes) {
-    charged_ += bytes;
-    return true;
-  }
-  state_.body_bytes -= bytes;
+void Connection::RefuseBody() {
   ApiError error = HttpError(503, "service_unavailable", "too many large requests are coming in");
   error.retry_after = absl::Seconds(1);
   Refuse(error);
-  return false;
 }
 
-void Connection::ReleaseBody() { state_.body_bytes -= std::exchange(charged_, 0); }
+void Connection::CheckBody(SteadyTime now) {
+  if (charge_ && charge_->evicted()) return RefuseBody();
+  const double late = std::chrono::duration<double>(now - body_began_).count() -
+                      absl::ToDoubleSeconds(limits().body_grace);
+  const auto bytes = static_cast<double>(parser_->get().body().size());
+  if (bytes < late * limits().body_bytes_per_second) {
+    Refuse(HttpError(408, "request_timeout",
+                     StrCat("the body came too slowly; allowed: at least ",
+                            limits().body_bytes_per_second, " bytes a second")));
+  }
+}
 
 void Connection::OnRequest() {
   phase_ = Phase::kAnswer;
   deadline_.reset();
   keep_alive_ = parser_->get().keep_alive();
   std::string body = std::move(parser_->get().body());
-  if (!state_.api.IsSlow(head_, body.size())) {
+  const RequestCost cost = state_.api.CostOf(head_, body.size());
+  if (cost == RequestCost::kSmall) {
     return OnHandled(state_.api.Handle(head_, body, MakeWake()));
   }
-  net::post(state_.workers, [self = shared_from_this(), head = head_, body = std::move(body),
-                             wake = MakeWake()]() mutable {
+  net::post(state_.PoolFor(cost), [self = shared_from_this(), head = head_, body = std::move(body),
+                                   wake = MakeWake()]() mutable {
     Handled handled = self->state_.api.Handle(head, body, wake);
     net::io_context& context = self->thread_.context();
     net::post(context, [self = std::move(self), handled = std::move(handled)]() mutable {
@@ -187,7 +205,7 @@ void Connection::OnRequest() {
 }
 
 void Connection::OnHandled(Handled handled) {
-  ReleaseBody();
+  charge_.reset();
   if (phase_ != Phase::kAnswer) return;  // the client left meanwhile
   if (const auto* response = std::get_if<HttpResponse>(&handled)) {
     return Respond(*response, keep_alive_);
@@ -202,7 +220,7 @@ void Connection::OnHandled(Handled handled) {
 void Connection::Refuse(const ApiError& error) {
   if (head_.request_id.empty()) head_.request_id = NewRequestId();
   parser_->get().body() = std::string();
-  ReleaseBody();
+  charge_.reset();
   Respond(ErrorResponse(error), false);
 }
 
@@ -278,6 +296,7 @@ bool Connection::Flush() {
     const size_t written =
         socket_.write_some(net::buffer(out_.data() + out_begin_, out_.size() - out_begin_), error);
     out_begin_ += written;
+    sent_ += written;
     if (error == net::error::would_block) {
       SetDeadline(limits().write_timeout);
       waiting_write_ = true;
@@ -334,11 +353,25 @@ void Connection::Linger() {
 // ---- Ending ----
 
 void Connection::CheckDeadline(SteadyTime now) {
+  if (phase_ == Phase::kBody) CheckBody(now);
+  // What was written lies in the kernel's buffer until the client takes it.
+  if (phase_ == Phase::kAnswer && now >= next_check_) {
+    next_check_ = now + kProgressPeriod;
+    if (progress_.Stalled(socket_.native_handle(), sent_, now,
+                          absl::ToChronoNanoseconds(limits().write_timeout))) {
+      return Close();
+    }
+  }
   if (!deadline_ || now < *deadline_) return;
   if (phase_ == Phase::kHead || phase_ == Phase::kBody) {
     return Refuse(HttpError(408, "request_timeout", "the request did not come in time"));
   }
   Close();
+}
+
+std::optional<Connection::SteadyTime> Connection::waiting_since() const {
+  if (phase_ != Phase::kIdle && phase_ != Phase::kHead) return std::nullopt;
+  return began_;
 }
 
 void Connection::Stop(bool at_once) {

@@ -14,6 +14,8 @@
 #include <optional>
 #include <string>
 
+#include "server/guard/body_budget.h"
+#include "server/guard/socket_progress.h"
 #include "server/http/api.h"
 #include "server/http/http_server.h"
 #include "server/http/io_thread.h"
@@ -23,14 +25,29 @@ namespace millrace {
 
 // The state that all connections of a server share.
 struct ServerState {
-  ServerState(const Api& api, const HttpLimits& limits) : api(api), limits(limits) {}
+  ServerState(const Api& api, const HttpLimits& limits, size_t workers)
+      : api(api),
+        limits(limits),
+        bodies(limits.all_bodies_bytes),
+        workers(workers),
+        large_workers(workers) {}
 
   const Api& api;
   const HttpLimits& limits;
   std::atomic<size_t> connections{0};
-  std::atomic<uint64_t> body_bytes{0};  // of requests being read
+  BodyBudget bodies;  // of requests being read
   std::atomic<bool> stopping{false};
-  boost::asio::thread_pool workers{1};  // for what Api::IsSlow says
+  // For what Api::CostOf says. A large body does not hold up those that are less so, and nothing
+  // holds up the metrics.
+  boost::asio::thread_pool workers;
+  boost::asio::thread_pool large_workers;
+  boost::asio::thread_pool metrics_worker{1};
+
+  bool full() const { return connections > limits.connections; }
+  boost::asio::thread_pool& PoolFor(RequestCost cost) {
+    if (cost == RequestCost::kMetrics) return metrics_worker;
+    return cost == RequestCost::kLarge ? large_workers : workers;
+  }
 };
 
 // Everything but the constructor runs on its IoThread.
@@ -44,18 +61,24 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using SteadyTime = std::chrono::steady_clock::time_point;
 
   // Takes over a socket that the caller has counted in `state.connections`; the destructor
-  // decrements that count.
-  Connection(boost::asio::ip::tcp::socket socket, IoThread& thread, ServerState& state);
+  // decrements that count. `spare`: beyond the limit of connections, so only for probes while it
+  // is.
+  Connection(boost::asio::ip::tcp::socket socket, IoThread& thread, ServerState& state, bool spare);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   ~Connection();
 
   void Start();
+  boost::asio::io_context& context() { return thread_.context(); }
   // Called when the response may have more bytes to send.
   void OnWake();
   void CheckDeadline(SteadyTime now);
   // Closes the connection: now if it is idle or `at_once`, else after its response.
   void Stop(bool at_once);
+  // Returns when the connection began to wait for a request, or for the rest of its header; nothing
+  // if it does neither.
+  std::optional<SteadyTime> waiting_since() const;
+  bool idle() const { return phase_ == Phase::kIdle; }
 
  private:
   enum class Phase {
@@ -75,8 +98,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool FeedParser();
   void OnHead();
   void OnBodyBytes();
-  bool ChargeBody(uint64_t bytes);
-  void ReleaseBody();
+  void RefuseBody();
+  void CheckBody(SteadyTime now);
   void OnRequest();
   void OnHandled(Handled handled);
 
@@ -109,13 +132,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_static_buffer<kBufferBytes> in_;
   std::optional<Parser> parser_;
   HttpRequestHead head_;
-  uint64_t charged_ = 0;  // of state_.body_bytes
+  std::optional<BodyBudget::Body> charge_;  // of state_.bodies
+  size_t read_away_ = 0;
   bool waiting_read_ = false;
   bool feeding_ = false;
 
   std::unique_ptr<Answer> answer_;
-  SteadyTime began_;  // when the request's first byte came
-  int status_ = 0;    // of the answer
+  SteadyTime began_;  // when the request's first byte came, before that the waiting for it
+  SteadyTime body_began_;
+  int status_ = 0;  // of the answer
   bool head_sent_ = false;
   bool chunked_ = false;
   bool keep_alive_ = false;
@@ -123,6 +148,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string out_;
   size_t out_begin_ = 0;  // what is before it is written
   bool waiting_write_ = false;
+  uint64_t sent_ = 0;  // on this connection
+  SocketProgress progress_;
+  SteadyTime next_check_;  // of progress_
+  bool spare_;
 };
 
 }  // namespace millrace

@@ -134,7 +134,11 @@ void Generation::AppendChunk(size_t index, bool details, std::string& body) {
 
 Answer::State Generation::Fail(const absl::Status& status, HttpResponse& response,
                                std::string& body) {
-  const ApiError error = ErrorFromStatus(status);
+  ApiError error = ErrorFromStatus(status);
+  // The engine knows a prompt, whatever the field that it came in.
+  if (absl::IsOutOfRange(status)) {
+    error.param = request_.kind == ApiKind::kChat ? "messages" : "prompt";
+  }
   if (!begun_) {
     response = ErrorResponse(error);
     return State::kWhole;

@@ -109,11 +109,14 @@ absl::Status HostPolicy::Check(std::string_view host,
   }
   if (!origin) return absl::OkStatus();
   const size_t scheme = origin->find("://");
+  const std::string_view name =
+      std::string_view(*origin).substr(0, std::min(scheme, origin->size()));
+  const bool web = name == "http" || name == "https" || every_name_;
   const std::string_view rest =
       scheme == origin->npos ? std::string_view() : std::string_view(*origin).substr(scheme + 3);
   const std::optional<Authority> from = Authority::Parse(rest);
   const bool own = from && parsed && from->name == parsed->name && from->port == parsed->port;
-  if (from && (own || Allowed(*from) || (loopback_ && IsLoopbackName(from->name)))) {
+  if (web && from && (own || Allowed(*from) || (loopback_ && IsLoopbackName(from->name)))) {
     return absl::OkStatus();
   }
   return Foreign("the Origin", "foreign_origin", *origin);

@@ -33,7 +33,7 @@ bool IsAddress(std::string_view name);       // an IPv4 or IPv6 address
 //   hosts
 //
 // An Origin may be the request's own Host, an allowed host, or, when bound to loopback, a loopback
-// name. "null" and every other is foreign.
+// name, of the scheme http or https. "null" and every other is foreign.
 class HostPolicy {
  public:
   // Makes a policy. InvalidArgument: an allowed host is not a host.

@@ -52,6 +52,7 @@ class HttpServer::Impl {
   void Accept();
   void OnAccepted(const error_code& error, net::ip::tcp::socket socket, IoThread& thread);
   void RefuseConnection(net::ip::tcp::socket socket);
+  void MakeRoom(size_t tried, std::shared_ptr<Connection> newcomer);
   // Lets the threads go, and before them what lives on them.
   void Forget();
   // Runs `work` on every thread and waits for it.
@@ -79,7 +80,8 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
                                ApiOptions{.admin = options_.admin,
                                           .max_body_bytes = options_.limits.body_bytes,
                                           .unknown_fields = options_.unknown_fields});
-  state_ = std::make_unique<ServerState>(*api_, options_.limits);
+  state_ = std::make_unique<ServerState>(*api_, options_.limits,
+                                         static_cast<size_t>(std::max(options_.threads, 1)));
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {
     threads_.push_back(std::make_unique<IoThread>());
   }
@@ -130,14 +132,35 @@ void HttpServer::Impl::OnAccepted(const error_code& error, net::ip::tcp::socket 
     });
     return;
   }
-  if (++state_->connections > options_.limits.connections) {
+  const size_t connections = ++state_->connections;
+  const HttpLimits& limits = options_.limits;
+  if (connections > limits.connections + limits.probe_connections) {
+    MakeRoom(0, nullptr);
     --state_->connections;
     RefuseConnection(std::move(socket));
   } else {
-    net::post(thread.context(), [connection = std::make_shared<Connection>(
-                                     std::move(socket), thread, *state_)] { connection->Start(); });
+    const bool spare = connections > limits.connections;
+    const auto connection = std::make_shared<Connection>(std::move(socket), thread, *state_, spare);
+    if (spare) {
+      MakeRoom(0, connection);
+    } else {
+      net::post(thread.context(), [connection] { connection->Start(); });
+    }
   }
   Accept();
+}
+
+// Has one of the threads close its longest idle connection, asking `tried` and those after it; then
+// starts `newcomer`.
+void HttpServer::Impl::MakeRoom(size_t tried, std::shared_ptr<Connection> newcomer) {
+  if (tried == threads_.size()) {
+    if (newcomer == nullptr) return;
+    return net::post(newcomer->context(), [newcomer] { newcomer->Start(); });
+  }
+  IoThread& thread = *threads_[tried];
+  net::post(thread.context(), [this, tried, &thread, newcomer = std::move(newcomer)] {
+    MakeRoom(thread.CloseLongestWaiting() ? threads_.size() : tried + 1, newcomer);
+  });
 }
 
 // Without waiting for its request: this must stay cheap.
@@ -180,6 +203,8 @@ void HttpServer::Impl::Stop(absl::Duration grace) {
   while (state_->connections > 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(5));
   OnEveryThread([](IoThread& thread) { thread.CloseConnections(/*all=*/true); });
   state_->workers.join();
+  state_->large_workers.join();
+  state_->metrics_worker.join();
   for (const auto& thread : threads_) thread->Join();
   Forget();
 }

@@ -80,6 +80,21 @@ void IoThread::Tick() {
   });
 }
 
+bool IoThread::CloseLongestWaiting() {
+  Connection* longest = nullptr;
+  std::pair<bool, Connection::SteadyTime> least;
+  for (Connection* const connection : connections_) {
+    const auto since = connection->waiting_since();
+    if (!since) continue;
+    const std::pair rank{!connection->idle(), *since};
+    if (longest != nullptr && rank >= least) continue;
+    longest = connection;
+    least = rank;
+  }
+  if (longest != nullptr) longest->Stop(/*at_once=*/true);
+  return longest != nullptr;
+}
+
 void IoThread::CloseConnections(bool all) {
   for (auto it = connections_.begin(); it != connections_.end();) (*it++)->Stop(all);
 }

@@ -61,6 +61,9 @@ class IoThread {
   // Adds and removes a connection. Called on this thread only.
   void Add(Connection* connection);
   void Remove(Connection* connection);
+  // Closes the connection that has waited longest for a request to begin or, if there is none, for
+  // a header to end. Returns whether there was one.
+  bool CloseLongestWaiting();
   // Closes those that are idle, or all.
   void CloseConnections(bool all);
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -202,17 +203,57 @@ TEST_F(ProtocolTest, BodiesAreBounded) {
   std::string chunks;
   for (int i = 0; i < 20; ++i) chunks += StrCat("2000\r\n", std::string(0x2000, 'x'), "\r\n");
   EXPECT_EQ(Raw(StrCat(announced, "Transfer-Encoding: chunked\r\n\r\n", chunks)), 413);
-  // Together, too: the second is beyond the limit once the first has announced its bytes.
-  RawClient first(port());
-  first.Send(StrCat(announced, "Expect: 100-continue\r\nContent-Length: 90000\r\n\r\n"));
-  EXPECT_EQ(first.Read().status, 100);
-  const std::string second = StrCat(announced, "Content-Length: 90000\r\n\r\n");
-  EXPECT_EQ(Raw(second), 503);
-  first.Send(std::string(90'000, ' '));
-  EXPECT_EQ(first.Read().status, 400);
-  RawClient third(port());
-  third.Send(StrCat(second, std::string(90'000, ' ')));
-  EXPECT_EQ(third.Read().status, 400);  // the bytes are free again
+}
+
+constexpr std::string_view kPost =
+    "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+
+TEST_F(ProtocolTest, WhatIsOnlyAnnouncedIsNotCharged) {
+  Start({.body_bytes = 100'000, .all_bodies_bytes = 150'000});
+  std::vector<std::unique_ptr<RawClient>> announcing;
+  for (int i = 0; i < 8; ++i) {
+    announcing.push_back(std::make_unique<RawClient>(port()));
+    announcing.back()->Send(StrCat(kPost, "Content-Length: 90000\r\n\r\n{"));
+  }
+  EXPECT_EQ(Raw(StrCat(kPost, "Content-Length: 90000\r\n\r\n", std::string(90'000, ' '))), 400);
+}
+
+TEST_F(ProtocolTest, ABodyThatComesSlowlyGivesWay) {
+  Start({.body_bytes = 100'000, .all_bodies_bytes = 150'000});
+  RawClient slow(port());
+  slow.Send(StrCat(kPost, "Content-Length: 90000\r\n\r\n", std::string(80'000, ' ')));
+  absl::SleepFor(absl::Seconds(1));
+  RawClient brisk(port());
+  brisk.Send(StrCat(kPost, "Content-Length: 90000\r\n\r\n", std::string(80'000, ' ')));
+  const ClientResponse refused = slow.Read();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  brisk.Send(std::string(10'000, ' '));
+  EXPECT_EQ(brisk.Read().status, 400);  // it came whole
+}
+
+TEST_F(ProtocolTest, ABodyBelowTheLeastRateTimesOut) {
+  Start({.body_grace = absl::Milliseconds(300)});
+  RawClient client(port());
+  client.Send(StrCat(kPost, "Content-Length: 90000\r\n\r\n{"));
+  const ClientResponse refused = client.Read();
+  EXPECT_EQ(refused.status, 408);
+  EXPECT_THAT(refused.body, HasSubstr("allowed: at least 1024 bytes a second"));
+}
+
+TEST_F(ProtocolTest, FieldsThatMayComeOnceAreRefusedTwice) {
+  Start();
+  for (const std::string_view field : {"Origin: http://localhost", "Content-Type: application/json",
+                                       "Authorization: Bearer x", "Content-Encoding: identity"}) {
+    EXPECT_EQ(
+        Raw(StrCat("GET /livez HTTP/1.1\r\nHost: localhost\r\n", field, "\r\n", field, "\r\n\r\n")),
+        400)
+        << field;
+  }
+  EXPECT_EQ(Raw("GET /livez HTTP/1.1\r\nHost:\r\n\r\n"), 400);
+  EXPECT_EQ(Raw("GET ftp://localhost/livez HTTP/1.1\r\nHost: localhost\r\n\r\n"), 400);
+  EXPECT_EQ(Ask("GET", "/livez", "", "Origin: ftp://localhost\r\n").status, 403);
+  EXPECT_EQ(Ask("GET", "/livez", "", "Origin: https://localhost\r\n").status, 200);
 }
 
 TEST_F(ProtocolTest, SlowRequestsTimeOut) {
@@ -288,23 +329,68 @@ TEST_F(ProtocolTest, RequestsThatWaitBehindAnAnswerDoNotDisturbIt) {
   sender.join();
 }
 
-TEST_F(ProtocolTest, ConnectionsAreBounded) {
+TEST_F(ProtocolTest, IdleConnectionsGiveWay) {
   Start({.connections = 2});
   RawClient first(port());
+  first.Request("GET", "/livez");
+  EXPECT_EQ(first.Read().status, 200);
   RawClient second(port());
-  for (RawClient* client : {&first, &second}) {
-    client->Request("GET", "/livez");
-    EXPECT_EQ(client->Read().status, 200);
-  }
+  second.Request("POST", "/v1/completions", kStreamBody);
+  const auto stream = engine().WaitStream();
+  stream->Push(TextEvent("x"));
+  second.ReadHeader();
+  second.ReadSome();
   RawClient third(port());
-  EXPECT_THAT(third.ReadToEnd(), HasSubstr("503"));
-  first.Close();
-  int status = 0;  // once the server has seen that the first is gone
-  for (int i = 0; i < 1000 && status != 200; ++i) {
-    RawClient again(port());
-    if (again.Request("GET", "/livez")) status = again.Read().status;
+  third.Request("POST", "/v1/completions", "{}");
+  EXPECT_EQ(third.Read().status, 400);
+  EXPECT_TRUE(first.AtEnd());
+  stream->Push(FinishEvent(FinishReason::kStop, "late"));
+  EXPECT_THAT(second.ReadSome(), HasSubstr("late"));
+}
+
+TEST_F(ProtocolTest, WhereAllConnectionsAreBusyProbesAreAnswered) {
+  Start({.connections = 2});
+  std::vector<std::unique_ptr<RawClient>> busy;
+  for (size_t i = 0; i < 2; ++i) {
+    busy.push_back(std::make_unique<RawClient>(port()));
+    busy.back()->Request("POST", "/v1/completions", kStreamBody);
+    engine().WaitStream(i)->Push(TextEvent("x"));
+    busy.back()->ReadHeader();
   }
-  EXPECT_EQ(status, 200);
+  for (int i = 0; i < 300; ++i) {  // more than are spare, each of which stays open
+    busy.push_back(std::make_unique<RawClient>(port()));
+    busy.back()->Request("GET", "/livez");
+    EXPECT_EQ(busy.back()->Read().status, 200) << i;
+  }
+  const ClientResponse refused = Ask("POST", "/v1/completions", kWholeBody);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("too many connections"));
+  busy.front()->Close();
+  EXPECT_EQ(engine().WaitStream(0)->WaitCancelled(), CancelReason::kClientGone);
+  int status = 0;  // once the connection is gone
+  for (int i = 0; i < 1000 && status != 400; ++i) {
+    status = Ask("POST", "/v1/completions", "{}").status;
+  }
+  EXPECT_EQ(status, 400);
+}
+
+TEST_F(ProtocolTest, WhatIsNeverReadEndsInTheKernelsBufferToo) {
+  Start({.write_timeout = absl::Milliseconds(300)});
+  RawClient client(port(), /*receive_buffer=*/4096);
+  client.Request("POST", "/v1/completions", kStreamBody);
+  const auto stream = engine().WaitStream();
+  // Far less than the kernel would take; the client's own buffer takes less.
+  stream->Push(TextEvent(std::string(100'000, 'x')));
+  EXPECT_EQ(stream->WaitCancelled(), CancelReason::kClientGone);
+}
+
+TEST_F(ProtocolTest, ARefusedConnectionIsNotReadOnAndOn) {
+  Start({.linger_timeout = absl::Seconds(60), .read_away_bytes = 1 << 20});
+  RawClient client(port());
+  client.Send("nonsense\r\n\r\n");
+  bool open = true;
+  for (int i = 0; i < 1000 && open; ++i) open = client.Send(std::string(64 << 10, 'x'));
+  EXPECT_FALSE(open);
 }
 
 TEST_F(ProtocolTest, KeysAndHosts) {

@@ -32,9 +32,14 @@ ApiError BadRequest(std::string_view message) { return HttpError(400, "bad_reque
 
 // "/path?query", or "http://authority/path?query" as a proxy may send it; its authority goes before
 // Host.
-void ReadTarget(std::string_view target, HttpRequestHead& head) {
+std::optional<ApiError> ReadTarget(std::string_view target, HttpRequestHead& head) {
   if (const size_t scheme = target.find("://");
       !target.starts_with('/') && scheme != std::string_view::npos) {
+    const absl::string_view name = AbslView(target.substr(0, scheme));
+    if (!absl::EqualsIgnoreCase(name, "http") && !absl::EqualsIgnoreCase(name, "https")) {
+      return BadRequest(StrCat("the target's scheme is \"", Printable(target.substr(0, scheme)),
+                               "\"; allowed: http, https"));
+    }
     target.remove_prefix(scheme + 3);
     const size_t end = std::min(target.find_first_of("/?"), target.size());
     head.host = target.substr(0, end);
@@ -42,12 +47,23 @@ void ReadTarget(std::string_view target, HttpRequestHead& head) {
     if (!target.starts_with('/')) target = "/";
   }
   head.path = target.substr(0, target.find_first_of("?#"));
+  return std::nullopt;
 }
 
 std::optional<ApiError> CheckFraming(const HttpHeader& header) {
   const size_t hosts = header.count(http::field::host);
   if (hosts > 1) return BadRequest("the header has more than one Host");
   if (hosts == 0 && header.version() >= 11) return BadRequest("the header has no Host");
+  if (hosts == 1 && Value(header, http::field::host).empty()) return BadRequest("Host is empty");
+  // Of two a proxy may have looked at the other one.
+  for (const http::field once : {http::field::origin, http::field::content_type,
+                                 http::field::authorization, http::field::content_encoding}) {
+    if (header.count(once) > 1) {
+      const auto name = http::to_string(once);
+      return BadRequest(
+          StrCat("the header has more than one ", std::string_view(name.data(), name.size())));
+    }
+  }
   if (header.count(http::field::transfer_encoding) > 0) {
     const std::string_view encoding = Value(header, http::field::transfer_encoding);
     if (header.version() < 11 || !absl::EqualsIgnoreCase(AbslView(encoding), "chunked")) {
@@ -76,7 +92,7 @@ std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
   }
   if (auto error = CheckFraming(header)) return error;
   head.host = Value(header, http::field::host);
-  ReadTarget({header.target().data(), header.target().size()}, head);
+  if (auto error = ReadTarget({header.target().data(), header.target().size()}, head)) return error;
   if (header.count(http::field::origin) > 0) head.origin = Value(header, http::field::origin);
   head.authorization = Value(header, http::field::authorization);
   head.content_type = Value(header, http::field::content_type);

@@ -1,0 +1,60 @@
+// The listener of a guarded HTTP/2 endpoint: owns its clients' sockets, and hands the server behind
+// it one end of a socket pair for each connection, over which only checked frames come.
+#ifndef MILLRACE_SERVER_GUARD_ENTRANCE_H_
+#define MILLRACE_SERVER_GUARD_ENTRANCE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/guard/guard_metrics.h"
+#include "server/guard/limits.h"
+
+namespace millrace {
+
+struct EntranceOptions {
+  std::string host = "127.0.0.1";  // an address, or "localhost"
+  int port = 0;                    // 0: any free one
+  int threads = 1;
+  GuardLimits limits;
+};
+
+class Entrance {
+ public:
+  // Gives the server behind the guard a connection: its end of a socket pair, non-blocking, which
+  // it owns from then on.
+  using Attach = std::function<void(int fd)>;
+
+  // `metrics` outlives it.
+  Entrance(EntranceOptions options, GuardMetrics& metrics, Attach attach);
+  Entrance(const Entrance&) = delete;
+  Entrance& operator=(const Entrance&) = delete;
+  ~Entrance();  // Close(0)
+
+  // Listens, and returns the port. InvalidArgument: host; Unavailable: the port is taken. On the
+  // wildcard address of either family it listens on all addresses of both.
+  absl::StatusOr<int> Start();
+
+  // Accepts no more, and no longer calls `attach` once it has returned.
+  void StopAccepting();
+
+  // Waits for the connections to end, which the server behind has closed, for at most `grace`; then
+  // closes those that are left, and ends the threads.
+  void Close(absl::Duration grace);
+
+  // Returns the address of the client of the connection whose `fd` was attached, as
+  // "ipv4:1.2.3.4:56" or "ipv6:[::1]:56"; empty if it is gone. The server behind sees only the
+  // socket pair.
+  std::string PeerOf(int fd) const;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_GUARD_ENTRANCE_H_

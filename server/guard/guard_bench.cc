@@ -1,0 +1,131 @@
+// Measures what the guard costs: its checks alone, and a token's way through a relay beside the
+// same bytes over a socket without one.
+#include <arpa/inet.h>
+#include <benchmark/benchmark.h>
+#include <prometheus/registry.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "server/guard/entrance.h"
+#include "server/guard/frame_guard.h"
+
+namespace millrace {
+namespace {
+
+http2::Bytes View(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload) {
+  std::string out;
+  http2::AppendFrameHeader(out, {.length = static_cast<uint32_t>(payload.size()),
+                                 .type = type,
+                                 .flags = flags,
+                                 .stream = stream});
+  out += payload;
+  return out;
+}
+
+const std::string kGreeting = std::string(http2::kPreface) + Frame(http2::kSettings, 0, 0, "");
+
+// A header block as grpcio sends it once its fields are in the table, and some that never are.
+const std::string kBlock = std::string("\x83\x86\x44\x1f/millrace.v1.Inference/Generate", 35) +
+                           std::string("\x0f\x10\x10", 3) + "application/grpc" +
+                           std::string("\x00\x0cgrpc-timeout\x04", 15) + "100S";
+const std::string kMessage = std::string("\0\0\0\0\x64", 5) + std::string(100, 'm');
+const std::string kToken = Frame(http2::kData, 0, 1, std::string(40, 't'));
+
+// A call with a message of 100 bytes, its checks alone.
+void BM_CheckCall(benchmark::State& state) {
+  GuardShared shared({});
+  FrameGuard guard(shared);
+  const SteadyTime now = Clock::Real().Now();
+  guard.FromClient(View(kGreeting), now);
+  uint32_t stream = 1;
+  for (auto _ : state) {
+    const std::string call = Frame(http2::kHeaders, http2::kEndHeaders, stream, kBlock) +
+                             Frame(http2::kData, http2::kEndStream, stream, kMessage);
+    if (guard.FromClient(View(call), now) != call.size()) state.SkipWithError("refused");
+    const std::string end =
+        Frame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, stream, "\x88");
+    benchmark::DoNotOptimize(guard.FromServer(View(end), now));
+    stream += 2;
+  }
+}
+BENCHMARK(BM_CheckCall);
+
+// A token's frame on its way to the client, its checks alone.
+void BM_CheckToken(benchmark::State& state) {
+  GuardShared shared({});
+  FrameGuard guard(shared);
+  const SteadyTime now = Clock::Real().Now();
+  guard.FromClient(View(kGreeting + Frame(http2::kHeaders, http2::kEndHeaders, 1, kBlock)), now);
+  for (auto _ : state) benchmark::DoNotOptimize(guard.FromServer(View(kToken), now));
+}
+BENCHMARK(BM_CheckToken);
+
+int Connect(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  return fd;
+}
+
+void ReadAll(int fd, size_t bytes) {
+  char buffer[65536];
+  while (bytes > 0) {
+    const ssize_t some = read(fd, buffer, std::min(bytes, sizeof(buffer)));
+    if (some <= 0) std::abort();
+    bytes -= static_cast<size_t>(some);
+  }
+}
+
+// Writes the tokens of a step, one of each of the streams of a connection, and waits until the
+// client has them.
+void Tokens(benchmark::State& state, int from, int to) {
+  std::string step;
+  for (int64_t i = 0; i < state.range(0); ++i) step += kToken;
+  for (auto _ : state) {
+    if (write(from, step.data(), step.size()) < 0) std::abort();
+    ReadAll(to, step.size());
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+void BM_TokensOverASocket(benchmark::State& state) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{.sin_family = AF_INET};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  bind(listener, reinterpret_cast<const sockaddr*>(&address), size);
+  listen(listener, 1);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const int client = Connect(ntohs(address.sin_port));
+  const int server = accept(listener, nullptr, nullptr);
+  Tokens(state, server, client);
+  for (const int fd : {listener, client, server}) close(fd);
+}
+BENCHMARK(BM_TokensOverASocket)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
+
+void BM_TokensThroughTheGuard(benchmark::State& state) {
+  prometheus::Registry registry;
+  GuardMetrics metrics(registry);
+  std::atomic<int> server = -1;
+  Entrance entrance({}, metrics, [&server](int fd) { server = fd; });
+  const int client = Connect(*entrance.Start());
+  const std::string greeting = kGreeting + Frame(http2::kHeaders, http2::kEndHeaders, 1, kBlock);
+  if (write(client, greeting.data(), greeting.size()) < 0) std::abort();
+  while (server < 0) std::this_thread::yield();
+  Tokens(state, server, client);
+  close(server);
+  close(client);
+}
+BENCHMARK(BM_TokensThroughTheGuard)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
+
+}  // namespace
+}  // namespace millrace

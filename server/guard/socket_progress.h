@@ -1,0 +1,39 @@
+// Tells whether a peer takes what was written to its socket.
+#ifndef MILLRACE_SERVER_GUARD_SOCKET_PROGRESS_H_
+#define MILLRACE_SERVER_GUARD_SOCKET_PROGRESS_H_
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace millrace {
+
+// What a server writes lies in the kernel's buffer until the peer acknowledges it; a write that
+// succeeded says nothing of the peer.
+class SocketProgress {
+ public:
+  // Returns whether bytes have lain in `fd`'s send buffer for `timeout` without the peer having
+  // acknowledged one. `written`: all bytes ever written to it. Called now and then while the peer
+  // has something to take.
+  bool Stalled(int fd, uint64_t written, SteadyTime now, Duration timeout) {
+    int queued = 0;
+    if (ioctl(fd, SIOCOUTQ, &queued) != 0) queued = 0;
+    const uint64_t taken = written - static_cast<uint64_t>(queued);
+    if (queued == 0 || taken != taken_ || since_ == SteadyTime()) {
+      taken_ = taken;
+      since_ = now;
+    }
+    return now - since_ > timeout;
+  }
+
+ private:
+  uint64_t taken_ = 0;
+  SteadyTime since_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_GUARD_SOCKET_PROGRESS_H_

@@ -1,0 +1,363 @@
+"""Attacks on the gRPC endpoint by clients without a key, each beside a stream that must go on; and clients that must not be taken
+for attackers."""
+import asyncio
+import contextlib
+import itertools
+import os
+import re
+import socket
+import threading
+import time
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+import http2
+from daemon import wait_until
+from http2 import (CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, PING, PRIORITY, PROTOCOL_ERROR,
+                   RST_STREAM, SETTINGS, WINDOW_UPDATE, Client, call, frame)
+from millrace_grpc import connect, pb
+
+SECONDS = float(os.environ.get("ATTACK_SECONDS", 2))  # of each attack
+MOST_GROWTH = 100 << 20  # bytes
+GENERATE = b"/millrace.v1.Inference/Generate"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    from conftest import Server
+    server = Server(tmp_path_factory.mktemp("guard"), "--device", "fake", "--fake-step-us", "2000", "--fake-token-us", "1",
+                    "--api-key", "secret", "--header-timeout", "1s", "--max-model-len", "100000", "--kv-cache-memory", "4GiB")
+    yield server
+    server.stop()
+
+
+def memory(server, name):
+    with open(f"/proc/{server.process.pid}/status") as status:
+        return int(re.search(rf"{name}:\s+(\d+) kB", status.read())[1]) << 10
+
+
+def counter(server, reason):
+    import urllib.request
+    text = urllib.request.urlopen(server.admin + "/metrics").read().decode()
+    return float(re.search(rf'^millrace_grpc_connections_closed_total{{reason="{reason}"}} (\S+)$', text, re.M)[1])
+
+
+def stub(server):
+    channel = grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)])
+    return connect_with(channel)
+
+
+def connect_with(channel):
+    from millrace.v1 import inference_pb2_grpc
+    return inference_pb2_grpc.InferenceStub(channel)
+
+
+KEY = [("authorization", "Bearer secret")]
+
+
+@contextlib.contextmanager
+def unharmed(server):
+    """While its body attacks, a stream goes on; then the server is alive and has not grown."""
+    with open(f"/proc/{server.process.pid}/clear_refs", "w") as clear:
+        clear.write("5")  # VmHWM begins anew
+    before = memory(server, "VmRSS")
+    tokens = []
+    stream = stub(server).Generate(pb.GenerateRequest(text="Hello", stopping=pb.StopOptions(max_tokens=90000, ignore_eos=True)),
+                                   metadata=KEY, timeout=120)
+
+    def read():
+        with contextlib.suppress(grpc.RpcError):
+            for response in stream:
+                tokens.extend(response.token_ids)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    wait_until(lambda: tokens)
+    begun = len(tokens)
+    yield
+    during = len(tokens)
+    print(f"{during - begun} tokens beside the attack, {(memory(server, 'VmHWM') - before) >> 20} MiB more")
+    assert during > begun + 50  # of several hundred
+    wait_until(lambda: len(tokens) > during + 10)
+    stream.cancel()
+    thread.join()
+    assert server.process.poll() is None
+    assert memory(server, "VmHWM") - before < MOST_GROWTH
+
+
+def repeatedly(server, attack, connections=1):
+    """Runs attack(client) on new connections, one after the other, until the time is over. Returns what it returned."""
+    end = time.monotonic() + SECONDS
+    results = []
+
+    def run():
+        while time.monotonic() < end:
+            try:
+                client = Client(server.grpc)
+                results.append(attack(client))
+                client.close()
+            except (ConnectionError, TimeoutError):
+                pass
+
+    threads = [threading.Thread(target=run) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_a_flood_of_continuations(server):
+    def attack(client):
+        client.send(frame(HEADERS, 0, 1, call(GENERATE)))
+        return client.flood(frame(CONTINUATION, 0, 1, http2.field(b"x", b"y" * 16000)), SECONDS)
+
+    with unharmed(server):
+        assert not any(repeatedly(server, attack))
+    assert counter(server, "header_bytes") > 0
+    client = Client(server.grpc)
+    client.send(frame(HEADERS, 0, 1, call(GENERATE)) + 5 * frame(CONTINUATION, 0, 1, bytes(16000)))
+    assert client.goaway()[1:] == (ENHANCE_YOUR_CALM, "a header block is too large; allowed: 65536 bytes, in at most 32 frames")
+
+
+def test_a_flood_of_empty_continuations(server):
+    client = Client(server.grpc)
+    client.send(frame(HEADERS, 0, 1, call(GENERATE)) + 40 * frame(CONTINUATION, 0, 1))
+    assert client.goaway()[1] == ENHANCE_YOUR_CALM
+
+
+def test_streams_that_are_reset_at_once(server):
+    def attack(client):
+        streams = itertools.count(1, 2)
+
+        def some():
+            return b"".join(frame(HEADERS, END_HEADERS, one, call(GENERATE)) + frame(RST_STREAM, 0, one, bytes([0, 0, 0, 8]))
+                            for one in itertools.islice(streams, 50))
+
+        return client.flood(some, SECONDS)
+
+    with unharmed(server):
+        repeatedly(server, attack, connections=8)
+    assert counter(server, "resets") > 0
+
+
+def test_silent_connections(server):
+    with unharmed(server):
+        silent = [Client(server.grpc, greet=False) for _ in range(300)]
+        half = Client(server.grpc, greet=False)
+        half.send(http2.PREFACE[:10])
+        goaways = [client.goaway() for client in (*silent, half)]
+    assert goaways == [(0, ENHANCE_YOUR_CALM, "the connection did not begin in time")] * 301
+
+
+def test_a_header_block_that_does_not_end(server):
+    client = Client(server.grpc)
+    client.send(frame(HEADERS, 0, 1, call(GENERATE)))
+    assert client.goaway()[1:] == (ENHANCE_YOUR_CALM, "a header block did not come in time")
+
+
+FLOODS = {  # gRPC itself closes after its second early ping
+    "pings": ("closed", frame(PING, payload=bytes(8))),
+    "settings": ("settings", frame(SETTINGS)),
+    "priorities": ("idle_frames", frame(PRIORITY, 0, 1, bytes(5))),
+    "unknown frames": ("idle_frames", frame(77, 0, 0, b"x")),
+    "window updates": ("window_updates", frame(WINDOW_UPDATE, payload=b"\0\0\0\x20")),
+    "small window updates": ("window_updates", frame(WINDOW_UPDATE, payload=b"\0\0\0\1")),
+    "settings acknowledgements": ("settings", frame(SETTINGS, http2.ACK)),
+    "ping acknowledgements": ("pings", frame(PING, http2.ACK, payload=bytes(8))),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_floods_of_small_frames(server, name):
+    reason, data = FLOODS[name]
+    before = counter(server, reason)
+    with unharmed(server):
+        assert not any(repeatedly(server, lambda client: client.flood(100 * data, SECONDS), connections=2))
+    assert counter(server, reason) > before
+
+
+def test_a_flood_of_empty_data(server):
+    client = Client(server.grpc)
+    client.open(1, GENERATE)
+    assert not client.flood(100 * frame(DATA, 0, 1), SECONDS)
+    assert client.goaway() is None or True  # the reset may overtake it
+    assert counter(server, "idle_frames") > 0
+
+
+def test_pings_that_are_never_read_wait(server):
+    def attack(client):
+        client.socket.settimeout(SECONDS)
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.flood(1000 * frame(PING, payload=bytes(8)), SECONDS)
+
+    with unharmed(server):
+        repeatedly(server, attack, connections=4)
+
+
+def test_a_header_list_that_unfolds(server):
+    # A field of 4,000 bytes is put into the table, and named by one byte a hundred times.
+    block = call(GENERATE) + b"\x40" + http2.integer(1) + b"x" + http2.integer(3900) + b"y" * 3900 + 100 * b"\xbe"
+    client = Client(server.grpc)
+    client.send(frame(HEADERS, END_HEADERS, 1, block))
+    assert client.goaway()[1:] == (ENHANCE_YOUR_CALM, "the fields of a header block are too large; allowed: 65536 bytes")
+
+
+def test_more_streams_than_allowed(server):
+    client = Client(server.grpc)
+    for stream in range(1, 2 * 257, 2):
+        client.open(stream, b"/grpc.health.v1.Health/Check")
+    assert client.goaway()[:2] == (511, ENHANCE_YOUR_CALM)
+
+
+MALFORMED = {
+    "no preface": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40),
+    "no settings": http2.PREFACE + frame(PING, payload=bytes(8)),
+    "continuation alone": http2.PREFACE + frame(SETTINGS) + frame(CONTINUATION, 4, 1, b"x"),
+    "interrupted block": http2.PREFACE + frame(SETTINGS) + frame(HEADERS, 0, 1, call(GENERATE)) + frame(PING, payload=bytes(8)),
+    "even stream": http2.PREFACE + frame(SETTINGS) + frame(HEADERS, 5, 2, call(GENERATE)),
+    "stream 0": http2.PREFACE + frame(SETTINGS) + frame(HEADERS, 5, 0, call(GENERATE)),
+    "data of no stream": http2.PREFACE + frame(SETTINGS) + frame(DATA, 0, 7, b"x"),
+    "reset of no stream": http2.PREFACE + frame(SETTINGS) + frame(RST_STREAM, 0, 7, bytes(4)),
+    "short reset": http2.PREFACE + frame(SETTINGS) + frame(RST_STREAM, 0, 7, bytes(3)),
+    "long ping": http2.PREFACE + frame(SETTINGS) + frame(PING, payload=bytes(9)),
+    "push": http2.PREFACE + frame(SETTINGS) + frame(http2.PUSH_PROMISE, 4, 1, bytes(8)),
+    "odd settings": http2.PREFACE + frame(SETTINGS, payload=bytes(7)),
+    "window of 0": http2.PREFACE + frame(SETTINGS) + frame(WINDOW_UPDATE, payload=bytes(4)),
+    "window too large": http2.PREFACE + frame(SETTINGS) + 2 * frame(WINDOW_UPDATE, payload=b"\x7f\xff\xff\xff"),
+    "large frame": http2.PREFACE + frame(SETTINGS) + b"\xff\xff\xff\0\0\0\0\0\1",
+    "broken header block": http2.PREFACE + frame(SETTINGS) + frame(HEADERS, 5, 1, b"\xff\xff\xff\xff\xff\xff"),
+    "padding too long": http2.PREFACE + frame(SETTINGS) + frame(HEADERS, 5 | 8, 1, b"\xff"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_frames_end_the_connection(server, name):
+    client = Client(server.grpc, greet=False)
+    client.send(MALFORMED[name])
+    _, code, text = client.goaway()
+    assert code != http2.NO_ERROR and text
+
+
+def test_http1_is_told_so(server):
+    client = Client(server.grpc, greet=False)
+    client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = b""
+    while data := client.socket.recv(4096):
+        answer += data
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"--http-port" in answer
+
+
+def test_a_connection_after_goaway_is_not_read_on(server):
+    client = Client(server.grpc, timeout=SECONDS + 10)
+    client.send(frame(HEADERS, 5, 2, call(GENERATE)))
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < 64 << 20:
+            client.send(bytes(65536))
+            sent += 65536
+    assert sent < 64 << 20
+
+
+def test_idle_connections_give_way(start_server):
+    server = start_server("--device", "fake", "--max-connections", "20")
+    idle = [Client(server.grpc) for _ in range(20)]
+    for client in idle:
+        assert client.wait_for(SETTINGS)
+    busy = stub(server).Generate(pb.GenerateRequest(text="x", stopping=pb.StopOptions(max_tokens=1900, ignore_eos=True)), timeout=60)
+    next(busy)
+    more = [Client(server.grpc) for _ in range(19)]
+    for client in more:
+        client.open(1)
+        client.send(frame(DATA, END_STREAM, 1, http2.message(b"")))
+        assert client.wait_for(HEADERS, 1)
+    assert all(client.goaway()[1:] == (ENHANCE_YOUR_CALM, "the server has too many connections") for client in idle)
+    assert sum(len(response.token_ids) for response in busy) > 1800  # it was busy, and so it stayed
+
+
+def test_who_holds_every_connection_busy_refuses_only_itself(start_server):
+    server = start_server("--device", "fake", "--max-connections", "4")
+    watching = [Client(server.grpc) for _ in range(4)]
+    for client in watching:
+        client.open(1, b"/grpc.health.v1.Health/Watch")
+        client.send(frame(DATA, END_STREAM, 1, http2.message(b"")))
+        assert client.wait_for(DATA, 1)
+    assert Client(server.grpc).goaway()[1:] == (ENHANCE_YOUR_CALM, "the server has too many connections")
+    watching.pop().close()
+
+    def answered():
+        client = Client(server.grpc)
+        return client.wait_for(SETTINGS) is not None
+
+    wait_until(answered)
+
+
+# ---- Clients that are none of this ----
+
+def health(channel):
+    return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30).status
+
+
+def test_metadata_within_the_limit_passes_and_beyond_it_ends_one_call(server):
+    with grpc.insecure_channel(server.grpc, options=[("grpc.max_metadata_size", 1 << 20)]) as channel:
+        def check(size):
+            return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30,
+                                                             metadata=[("x-large", "y" * size)])
+
+        assert check(15000).status
+        with pytest.raises(grpc.RpcError) as error:
+            check(30000)
+        assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert check(100).status  # on the same connection
+
+
+def test_200_streams_on_one_connection(server):
+    async def run():
+        async with grpc.aio.insecure_channel(server.grpc) as channel:
+            async def one():
+                tokens = 0
+                request = pb.GenerateRequest(text="x", stopping=pb.StopOptions(max_tokens=20, ignore_eos=True))
+                async for response in connect_with(channel).Generate(request, metadata=KEY, timeout=60):
+                    tokens += len(response.token_ids)
+                return tokens
+            return await asyncio.gather(*(one() for _ in range(200)))
+
+    assert asyncio.run(run()) == [20] * 200
+
+
+def test_cancelling_200_streams_at_once_is_no_attack(server):
+    async def run():
+        async with grpc.aio.insecure_channel(server.grpc) as channel:
+            request = pb.GenerateRequest(text="x", stopping=pb.StopOptions(max_tokens=5000, ignore_eos=True))
+            for _ in range(2):
+                calls = [connect_with(channel).Generate(request, metadata=KEY, timeout=60) for _ in range(200)]
+                await asyncio.gather(*(one.read() for one in calls))
+                for one in calls:
+                    one.cancel()
+            request.stopping.max_tokens = 5
+            answers = [response async for response in connect_with(channel).Generate(request, metadata=KEY, timeout=60)]
+            return len(answers)
+
+    assert asyncio.run(run()) > 0
+
+
+def test_large_messages(server):
+    text = "x" * (20 << 20)
+    with pytest.raises(grpc.RpcError) as error:
+        list(stub(server).Generate(pb.GenerateRequest(text=text), metadata=KEY, timeout=60))
+    assert error.value.code() == grpc.StatusCode.OUT_OF_RANGE  # it came whole, and is too long
+    tokenized = connect_with(grpc.insecure_channel(server.grpc, options=[("grpc.max_receive_message_length", -1)])).Tokenize(
+        pb.TokenizeRequest(text=text[:4 << 20]), metadata=KEY, timeout=60)
+    assert len(tokenized.token_ids) == 4 << 20
+
+
+def test_keepalive_pings_of_an_ordinary_client(server):
+    options = [("grpc.keepalive_time_ms", 10000), ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.bdp_probe", 1)]
+    with grpc.insecure_channel(server.grpc, options=options) as channel:
+        assert health(channel)
+        stream = connect_with(channel).Generate(
+            pb.GenerateRequest(text="x", stopping=pb.StopOptions(max_tokens=1000, ignore_eos=True)), metadata=KEY, timeout=60)
+        assert sum(len(response.token_ids) for response in stream) == 1000
+        assert health(channel)
