@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -90,8 +91,11 @@ class Grammar {
 
  private:
   friend class GrammarMatcher;
-  explicit Grammar(std::unique_ptr<GrammarAutomaton> automaton);
-  const std::unique_ptr<GrammarAutomaton> automaton_;
+  explicit Grammar(std::shared_ptr<GrammarAutomaton> automaton);
+  std::shared_ptr<GrammarAutomaton> automaton() const;  // replaced once it is full
+
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<GrammarAutomaton> automaton_;  // guarded by mutex_
 };
 
 // The position of one answer in its grammar. A copy goes on by itself. Used by one thread at a
@@ -119,9 +123,13 @@ class GrammarMatcher {
   std::string ForcedBytes() const;
 
  private:
+  void LeaveFullAutomaton();
+
   std::shared_ptr<const Grammar> grammar_;
   std::shared_ptr<const GrammarVocabulary> vocabulary_;
+  std::shared_ptr<GrammarAutomaton> automaton_;
   uint32_t state_;
+  std::string history_;  // to go on with in another automaton when this one is full
 };
 
 // The grammars compiled lately, by GrammarSpec::Key. Any thread may use it.
