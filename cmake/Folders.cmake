@@ -87,7 +87,7 @@ millrace_folder(executors/fake    SEES base ${_plan} executors/*   USES absl)
 millrace_folder(proto           SEES                               USES protobuf grpc)
 millrace_folder(text            SEES base formats                  USES absl json)
 # Grammars know texts and tokens, as bytes: no tokenizer.
-millrace_folder(text/grammar    SEES base formats                  USES absl json)
+millrace_folder(text/grammar    SEES base formats                  TESTS text/tokenizer USES absl json)
 millrace_folder(text/jinja      SEES base formats text/utf8.h      USES absl json utf8proc)
 millrace_folder(text/tokenizer  SEES base formats text/utf8.h      TESTS text/detokenizer.h USES absl json onig utf8proc)
 

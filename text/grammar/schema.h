@@ -74,11 +74,11 @@ class Reader {
 
   // Adds the schemas of a property that matches exactly these of the patternProperties; without a
   // name, of one that no schema of `base` names. AddItem: of an item.
-  static void AddProperty(const std::vector<const JsonValue*>& base,
-                          std::optional<std::string_view> name,
-                          const std::set<std::string_view>& patterns, Conjunction* schemas);
-  static void AddItem(const std::vector<const JsonValue*>& base, size_t index,
-                      Conjunction* schemas);
+  void AddProperty(const std::vector<const JsonValue*>& base, std::optional<std::string_view> name,
+                   const std::set<std::string_view>& patterns, Conjunction* schemas) const;
+  void AddItem(const std::vector<const JsonValue*>& base, size_t index, Conjunction* schemas) const;
+  // Returns the number of items before those that all have the same schemas.
+  size_t PrefixOf(const std::vector<const JsonValue*>& base) const;
   // A schema that holds for exactly the values for which `schema` does not.
   absl::StatusOr<const JsonValue*> Negation(const JsonValue& schema);
   const JsonValue* Make(std::string_view json);
@@ -92,6 +92,8 @@ class Reader {
   absl::Status AddSchema(const JsonValue& schema, Flat* flat, std::set<const JsonValue*>* seen);
   absl::Status AddConditions(const JsonValue& schema, Flat* flat, std::set<const JsonValue*>* seen);
   absl::Status CheckKeywords(const JsonValue& schema);
+  absl::Status FindEvaluators(const JsonValue& schema, const JsonValue& at,
+                              std::vector<const JsonValue*>* evaluators);
   absl::StatusOr<const JsonValue*> Resolve(const JsonValue& schema, std::string_view reference);
   absl::StatusOr<const JsonValue*> NegationOfKeyword(const JsonValue& schema,
                                                      const std::string& keyword,
@@ -104,6 +106,9 @@ class Reader {
   absl::flat_hash_map<const JsonValue*, const JsonValue*> negations_;
   absl::flat_hash_map<const JsonValue*, const JsonValue*> conditions_;
   absl::flat_hash_set<const JsonValue*> checked_;
+  // Of a schema with unevaluatedProperties or unevaluatedItems: itself and what it applies in
+  // place.
+  absl::flat_hash_map<const JsonValue*, std::vector<const JsonValue*>> evaluators_;
   size_t properties_ = 0;
   size_t enum_values_ = 0;
 };

@@ -57,7 +57,7 @@ absl::StatusOr<Conjunction> Compiler::PropertySchemas(const Base& base, std::str
     }
   }
   Conjunction schemas;
-  Reader::AddProperty(base, name, matching, &schemas);
+  reader_.AddProperty(base, name, matching, &schemas);
   return schemas;
 }
 
@@ -99,7 +99,7 @@ absl::StatusOr<GrammarNode> Compiler::Additional(const Base& base,
       key.push_back(matches ? patterns[i].second : pool_.Not(patterns[i].second));
     }
     Conjunction schemas;
-    Reader::AddProperty(base, std::nullopt, matching, &schemas);
+    reader_.AddProperty(base, std::nullopt, matching, &schemas);
     GrammarNode value = json_.AnyValue();
     if (!schemas.empty()) {
       MILLRACE_ASSIGN_OR_RETURN(value, Compile(schemas));

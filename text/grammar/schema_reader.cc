@@ -123,7 +123,12 @@ absl::Status Reader::CheckKeywords(const JsonValue& schema) {
     const bool is_true = value.type == JsonValue::Type::kTrue;
     const bool is_false = value.type == JsonValue::Type::kFalse;
     if (keyword == "uniqueItems" && is_false) continue;
-    if ((keyword == "unevaluatedProperties" || keyword == "unevaluatedItems") && is_true) continue;
+    if (keyword == "unevaluatedProperties" || keyword == "unevaluatedItems") {
+      std::vector<const JsonValue*> evaluators;
+      if (!is_true) MILLRACE_RETURN_IF_ERROR(FindEvaluators(schema, schema, &evaluators));
+      evaluators_[&schema] = std::move(evaluators);
+      continue;
+    }
     if (keyword == "minContains" || keyword == "maxContains") {
       if (schema.Find("contains") == nullptr) continue;
     }
@@ -324,44 +329,117 @@ absl::StatusOr<Flat> Reader::Flatten(const Conjunction& conjunction) {
   return flat;
 }
 
+// Collects the schemas that apply in place of `schema` whatever the value is. Those that apply to
+// some values alone evaluate properties of these values alone, which is not supported.
+absl::Status Reader::FindEvaluators(const JsonValue& schema, const JsonValue& at,
+                                    std::vector<const JsonValue*>* evaluators) {
+  if (!at.is_object() ||
+      std::find(evaluators->begin(), evaluators->end(), &at) != evaluators->end()) {
+    return absl::OkStatus();
+  }
+  evaluators->push_back(&at);
+  for (const char* keyword : {"anyOf", "oneOf", "if", "dependentSchemas", "$dynamicRef"}) {
+    if (at.Find(keyword) == nullptr) continue;
+    return Refuse(schema,
+                  schema.Find("unevaluatedItems") ? "unevaluatedItems" : "unevaluatedProperties",
+                  StrCat("beside ", keyword, " it is not supported"));
+  }
+  if (const JsonValue* all = at.Find("allOf")) {
+    for (const JsonValue& one : all->items) {
+      MILLRACE_RETURN_IF_ERROR(FindEvaluators(schema, one, evaluators));
+    }
+  }
+  const JsonValue* reference = at.Find("$ref");
+  if (reference == nullptr) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(const JsonValue* target, Resolve(at, reference->text));
+  return FindEvaluators(schema, *target, evaluators);
+}
+
+namespace {
+
+// Adds what one schema says of a property; returns whether it evaluates it.
+bool AddOwnProperty(const JsonValue& schema, std::optional<std::string_view> name,
+                    const std::set<std::string_view>& patterns, Conjunction* schemas) {
+  const auto add = [schemas](const JsonValue& own) {
+    if (schemas != nullptr) schemas->push_back({Part::Kind::kSchema, &own});
+  };
+  bool named = false;
+  const JsonValue* properties = schema.Find("properties");
+  if (properties != nullptr && name.has_value()) {
+    if (const JsonValue* own = properties->Find(*name)) {
+      add(*own);
+      named = true;
+    }
+  }
+  if (const JsonValue* by_pattern = schema.Find("patternProperties")) {
+    for (const auto& [pattern, own] : by_pattern->members) {
+      if (!patterns.contains(pattern)) continue;
+      add(own);
+      named = true;
+    }
+  }
+  const JsonValue* additional = schema.Find("additionalProperties");
+  if (!named && additional != nullptr) add(*additional);
+  return named || additional != nullptr;
+}
+
+bool AddOwnItem(const JsonValue& schema, size_t index, Conjunction* schemas) {
+  const JsonValue* prefix = schema.Find("prefixItems");
+  const JsonValue* own = schema.Find("items");
+  if (prefix != nullptr && index < prefix->items.size()) own = &prefix->items[index];
+  if (own != nullptr && schemas != nullptr) schemas->push_back({Part::Kind::kSchema, own});
+  return own != nullptr;
+}
+
+}  // namespace
+
 void Reader::AddProperty(const std::vector<const JsonValue*>& base,
                          std::optional<std::string_view> name,
-                         const std::set<std::string_view>& patterns, Conjunction* schemas) {
-  const auto add = [schemas](const JsonValue& schema) {
-    schemas->push_back({Part::Kind::kSchema, &schema});
-  };
+                         const std::set<std::string_view>& patterns, Conjunction* schemas) const {
   for (const JsonValue* schema : base) {
-    bool named = false;
-    const JsonValue* properties = schema->Find("properties");
-    if (properties != nullptr && name.has_value()) {
-      if (const JsonValue* own = properties->Find(*name)) {
-        add(*own);
-        named = true;
-      }
-    }
-    if (const JsonValue* by_pattern = schema->Find("patternProperties")) {
-      for (const auto& [pattern, own] : by_pattern->members) {
-        if (!patterns.contains(pattern)) continue;
-        add(own);
-        named = true;
-      }
-    }
-    const JsonValue* additional = schema->Find("additionalProperties");
-    if (!named && additional != nullptr) add(*additional);
+    AddOwnProperty(*schema, name, patterns, schemas);
+    const JsonValue* unevaluated = schema->Find("unevaluatedProperties");
+    if (unevaluated == nullptr) continue;
+    const auto& evaluators = evaluators_.at(schema);
+    const bool evaluated =
+        std::any_of(evaluators.begin(), evaluators.end(), [&](const JsonValue* other) {
+          return AddOwnProperty(*other, name, patterns, nullptr) ||
+                 (other != schema && other->Find("unevaluatedProperties") != nullptr);
+        });
+    if (!evaluated) schemas->push_back({Part::Kind::kSchema, unevaluated});
   }
 }
 
 void Reader::AddItem(const std::vector<const JsonValue*>& base, size_t index,
-                     Conjunction* schemas) {
+                     Conjunction* schemas) const {
   for (const JsonValue* schema : base) {
-    const JsonValue* prefix = schema->Find("prefixItems");
-    const JsonValue* items = schema->Find("items");
-    if (prefix != nullptr && index < prefix->items.size()) {
-      schemas->push_back({Part::Kind::kSchema, &prefix->items[index]});
-    } else if (items != nullptr) {
-      schemas->push_back({Part::Kind::kSchema, items});
-    }
+    AddOwnItem(*schema, index, schemas);
+    const JsonValue* unevaluated = schema->Find("unevaluatedItems");
+    if (unevaluated == nullptr) continue;
+    const auto& evaluators = evaluators_.at(schema);
+    const bool evaluated =
+        std::any_of(evaluators.begin(), evaluators.end(), [&](const JsonValue* other) {
+          return AddOwnItem(*other, index, nullptr) ||
+                 (other != schema && other->Find("unevaluatedItems") != nullptr);
+        });
+    if (!evaluated) schemas->push_back({Part::Kind::kSchema, unevaluated});
   }
+}
+
+size_t Reader::PrefixOf(const std::vector<const JsonValue*>& base) const {
+  size_t prefix = 0;
+  const auto add = [&prefix](const JsonValue* schema) {
+    if (const JsonValue* items = schema->Find("prefixItems")) {
+      prefix = std::max(prefix, items->items.size());
+    }
+  };
+  for (const JsonValue* schema : base) {
+    add(schema);
+    const auto found = evaluators_.find(schema);
+    if (found == evaluators_.end()) continue;
+    for (const JsonValue* other : found->second) add(other);
+  }
+  return prefix;
 }
 
 }  // namespace millrace::schema

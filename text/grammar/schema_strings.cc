@@ -70,16 +70,11 @@ absl::StatusOr<GrammarNode> Compiler::CompileString(const Base& base) {
 absl::StatusOr<GrammarNode> Compiler::CompileArray(const Base& base) {
   MILLRACE_ASSIGN_OR_RETURN(const Counts counts, CountsOf(base, "minItems", "maxItems"));
   if (counts.max < counts.min) return builder_.Term(kNothing);
-  size_t prefix = 0;
-  for (const JsonValue* schema : base) {
-    if (const JsonValue* items = schema->Find("prefixItems")) {
-      prefix = std::max(prefix, items->items.size());
-    }
-  }
+  size_t prefix = reader_.PrefixOf(base);
   std::vector<GrammarNode> items;
   for (size_t i = 0; i <= prefix; ++i) {
     Conjunction schemas;
-    Reader::AddItem(base, i, &schemas);
+    reader_.AddItem(base, i, &schemas);
     if (schemas.empty()) {
       items.push_back(json_.AnyValue());
       continue;

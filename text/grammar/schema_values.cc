@@ -91,7 +91,7 @@ absl::StatusOr<bool> Compiler::HoldsInside(const JsonValue& value, const Base& b
     if (!within(counts, value.items.size())) return false;
     for (size_t i = 0; i < value.items.size(); ++i) {
       Conjunction schemas;
-      Reader::AddItem(base, i, &schemas);
+      reader_.AddItem(base, i, &schemas);
       MILLRACE_ASSIGN_OR_RETURN(const bool holds, Holds(value.items[i], schemas));
       if (!holds) return false;
     }
