@@ -60,47 +60,73 @@ const Case kCases[] = {
      {R"({"b": 1, "a": "x"})", "{\n  \"b\": 1,\n  \"a\": \"\"\n}"},
      {R"({"a": "x", "b": 1})", R"({"b": 1})", R"({"b": 1.5, "a": "x"})",
       R"({"b": 1, "a": "x", "c": 1})"}},
-    {kSchema, R"({"type":"integer","minimum":-7,"exclusiveMaximum":120})",
-     {"-7", "0", "9", "119", "-1"}, {"-8", "120", "1.5", "01", "-0"}},
-    {kSchema, R"({"type":"number","minimum":0.5,"maximum":10})",
-     {"0.5", "0.51", "10", "10.0", "9.999", "1"}, {"0.49", "10.01", "0", "11", "-1", "5e9"}},
+    {kSchema,
+     R"({"type":"integer","minimum":-7,"exclusiveMaximum":120})",
+     {"-7", "0", "9", "119", "-1"},
+     {"-8", "120", "1.5", "01", "-0"}},
+    {kSchema,
+     R"({"type":"number","minimum":0.5,"maximum":10})",
+     {"0.5", "0.51", "10", "10.0", "9.999", "1"},
+     {"0.49", "10.01", "0", "11", "-1", "5e9"}},
     {kSchema, R"({"type":"integer","multipleOf":7})", {"0", "7", "-14", "700"}, {"1", "8", "-15"}},
     {kSchema, R"({"multipleOf":0.25,"type":"number"})", {"1", "0.25", "1.50"}, {"0.3", "1.51"}},
-    {kSchema, R"({"type":"string","minLength":2,"maxLength":3})",
+    {kSchema,
+     R"({"type":"string","minLength":2,"maxLength":3})",
      {R"("ab")", R"("éé")", R"("\u0041\n")", R"("\ud83d\ude00x")"},
      {R"("a")", R"("abcd")", R"("\ud83dx")"}},
-    {kSchema, R"({"type":"string","pattern":"^[a-z]+$","minLength":2,"format":"hostname"})",
-     {R"("ab")"}, {R"("a")", R"("a1")"}},
-    {kSchema, R"({"type":"string","format":"date"})",
-     {R"("2024-02-29")", R"("1999-12-31")"}, {R"("2023-02-29")", R"("2024-13-01")"}},
-    {kSchema, R"({"enum":["a",1,null,{"x":[true]}]})",
-     {R"("a")", "1", "1.0", "null", R"({"x": [true]})"}, {R"("b")", "2"}},
-    {kSchema, R"({"allOf":[{"properties":{"a":{"type":"integer"}}},{"required":["a"]}],
+    {kSchema,
+     R"({"type":"string","pattern":"^[a-z]+$","minLength":2,"format":"hostname"})",
+     {R"("ab")"},
+     {R"("a")", R"("a1")"}},
+    {kSchema,
+     R"({"type":"string","format":"date"})",
+     {R"("2024-02-29")", R"("1999-12-31")"},
+     {R"("2023-02-29")", R"("2024-13-01")"}},
+    {kSchema,
+     R"({"enum":["a",1,null,{"x":[true]}]})",
+     {R"("a")", "1", "1.0", "null", R"({"x": [true]})"},
+     {R"("b")", "2"}},
+    {kSchema,
+     R"({"allOf":[{"properties":{"a":{"type":"integer"}}},{"required":["a"]}],
                   "type":"object"})",
-     {R"({"a": 1})", R"({"a": 1, "b": 2})"}, {R"({"a": "x"})", "{}"}},
+     {R"({"a": 1})", R"({"a": 1, "b": 2})"},
+     {R"({"a": "x"})", "{}"}},
     {kSchema, R"({"oneOf":[{"type":"integer"},{"minimum":2}]})", {"1", "2.5"}, {"3", "1.5"}},
     {kSchema, R"({"not":{"type":["string","object"]}})", {"1", "[]"}, {R"("a")", "{}"}},
-    {kSchema, R"({"type":"object","if":{"properties":{"k":{"const":"i"}},"required":["k"]},
+    {kSchema,
+     R"({"type":"object","if":{"properties":{"k":{"const":"i"}},"required":["k"]},
                   "then":{"properties":{"v":{"type":"integer"}}},
                   "else":{"properties":{"v":{"type":"string"}}}})",
      {R"({"k": "i", "v": 1})", R"({"k": "s", "v": "x"})"},
      {R"({"k": "i", "v": "x"})", R"({"k": "s", "v": 1})"}},
-    {kSchema, R"({"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"string"},
+    {kSchema,
+     R"({"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"string"},
                   "minItems":2,"maxItems":3})",
-     {R"([1, "a"])", R"([1, "a", "b"])"}, {"[1]", R"(["a", "b"])", R"([1, "a", "b", "c"])"}},
-    {kSchema, R"({"type":"object","patternProperties":{"^x":{"type":"integer"}},
+     {R"([1, "a"])", R"([1, "a", "b"])"},
+     {"[1]", R"(["a", "b"])", R"([1, "a", "b", "c"])"}},
+    {kSchema,
+     R"({"type":"object","patternProperties":{"^x":{"type":"integer"}},
                   "additionalProperties":{"type":"string"},"properties":{"xy":{"minimum":5}}})",
-     {R"({"xy": 5})", R"({"x1": 1, "y": "s"})"}, {R"({"xy": 4})", R"({"x1": "s"})"}},
+     {R"({"xy": 5})", R"({"x1": 1, "y": "s"})"},
+     {R"({"xy": 4})", R"({"x1": "s"})"}},
     // An escaped key is the same key, so that it must not slip past the declared one.
-    {kSchema, R"({"type":"object","properties":{"a":{"type":"integer"}}})",
-     {R"({"a": 1, "b": "x"})"}, {R"({"\u0061": "x"})", R"({"a": "x"})"}},
-    {kSchema, R"({"$defs":{"n":{"type":"object","properties":{"next":{"$ref":"#/$defs/n"}},
+    {kSchema,
+     R"({"type":"object","properties":{"a":{"type":"integer"}}})",
+     {R"({"a": 1, "b": "x"})"},
+     {R"({"\u0061": "x"})", R"({"a": "x"})"}},
+    {kSchema,
+     R"({"$defs":{"n":{"type":"object","properties":{"next":{"$ref":"#/$defs/n"}},
                   "additionalProperties":false}},"$ref":"#/$defs/n"})",
-     {"{}", R"({"next": {"next": {}}})"}, {R"({"next": 1})"}},
-    {kSchema, R"({"type":"object","maxProperties":1,"minProperties":1})",
-     {R"({"a": 1})"}, {"{}", R"({"a": 1, "b": 2})"}},
-    {kSchema, R"({"type":"object","propertyNames":{"enum":["a","b"]}})",
-     {R"({"a": 1})"}, {R"({"c": 1})"}},
+     {"{}", R"({"next": {"next": {}}})"},
+     {R"({"next": 1})"}},
+    {kSchema,
+     R"({"type":"object","maxProperties":1,"minProperties":1})",
+     {R"({"a": 1})"},
+     {"{}", R"({"a": 1, "b": 2})"}},
+    {kSchema,
+     R"({"type":"object","propertyNames":{"enum":["a","b"]}})",
+     {R"({"a": 1})"},
+     {R"({"c": 1})"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, GrammarLanguageTest, testing::ValuesIn([] {
@@ -115,10 +141,10 @@ TEST(GrammarTest, TakesPartsTogether) {
                          .parts = {{.kind = Kind::kMarker, .text = "<call>"},
                                    schema,
                                    {.kind = Kind::kLiteral, .text = "</call>"}}};
-  const auto grammar = Compiled(
-      {.kind = Kind::kSequence,
-       .parts = {{.kind = Kind::kText, .choices = {"<call>"}},
-                 {.kind = Kind::kRepeat, .parts = {call}, .min = 0, .max = 2}}});
+  const auto grammar =
+      Compiled({.kind = Kind::kSequence,
+                .parts = {{.kind = Kind::kText, .choices = {"<call>"}},
+                          {.kind = Kind::kRepeat, .parts = {call}, .min = 0, .max = 2}}});
   for (const char* text : {"", "hello <cal", "x<call>1</call>", "<call>1</call><call>2</call>"}) {
     EXPECT_TRUE(grammar->Matches(text)) << text;
   }
@@ -189,8 +215,9 @@ class MaskTest : public testing::Test {
   MaskTest() {
     std::mt19937 random(5);
     for (int byte = 0; byte < 256; ++byte) texts_.emplace_back(1, static_cast<char>(byte));
-    for (const char* text : {"{\"", "\":", "\", \"", "\"}", "}}", "[[", "null", "true", "12", " ",
-                             "  ", "\n  ", "é", "日本", "日\"", "\\n", "\\u00", "\xe6\x97", "abc"}) {
+    for (const char* text :
+         {"{\"", "\":", "\", \"", "\"}", "}}", "[[", "null", "true", "12", " ", "  ", "\n  ", "é",
+          "日本", "日\"", "\\n", "\\u00", "\xe6\x97", "abc"}) {
       texts_.emplace_back(text);
     }
     const std::string letters = "abcxyz{}[]\",: 019.-\\n\n";
@@ -274,9 +301,11 @@ TEST_F(MaskTest, SpecialTokensComeOnlyWhereAMarkerIs) {
 
 TEST_F(MaskTest, RandomBytesNeverBreakTheParsers) {
   std::mt19937 random(9);
-  const std::string pieces[] = {"{", "}", "[", "]", "\"type\":", "\"a\"", "(", ")", "*", "+", "\\",
-                                "root ::= ", "start: ", "|", "[a-", "\"", ",", ":", "1e9", "{2,",
-                                "$", "^", "?=", "\"$ref\":\"#\"", "\"allOf\":[", "\xff", "~", "%"};
+  const std::string pieces[] = {
+      "{",           "}",    "[",   "]",         "\"type\":", "\"a\"", "(",   ")",
+      "*",           "+",    "\\",  "root ::= ", "start: ",   "|",     "[a-", "\"",
+      ",",           ":",    "1e9", "{2,",       "$",         "^",     "?=",  "\"$ref\":\"#\"",
+      "\"allOf\":[", "\xff", "~",   "%"};
   for (int i = 0; i < 3000; ++i) {
     std::string text;
     for (size_t k = random() % 14; k > 0; --k) text += pieces[random() % std::size(pieces)];
