@@ -86,6 +86,8 @@ millrace_folder(executors/fake    SEES base ${_plan} executors/*   USES absl)
 
 millrace_folder(proto           SEES                               USES protobuf grpc)
 millrace_folder(text            SEES base formats                  USES absl json)
+# Grammars know texts and tokens, as bytes: no tokenizer.
+millrace_folder(text/grammar    SEES base formats                  TESTS text/tokenizer USES absl json)
 millrace_folder(text/jinja      SEES base formats text/utf8.h      USES absl json utf8proc)
 millrace_folder(text/tokenizer  SEES base formats text/utf8.h      TESTS text/detokenizer.h USES absl json onig utf8proc)
 
@@ -100,10 +102,10 @@ millrace_folder(nodes           SEES base ${_plan} executors/nodes.h executors/e
 set(_endpoint base config engine server/frontend.h)
 millrace_folder(server          SEES base config formats hub/hub.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/nodes.h executors/tensor_model.h nodes/node_group.h
                                 USES absl boost crypto grpc json prometheus protobuf)
-millrace_folder(server/http     SEES ${_endpoint} server/guard formats/json.h text/utf8.h USES absl boost crypto json prometheus)
+millrace_folder(server/http     SEES ${_endpoint} server/guard formats/json.h text/utf8.h text/grammar USES absl boost crypto json prometheus)
 # The guard sees bytes: no protocol but HTTP/2's frames, and no server.
 millrace_folder(server/guard    SEES base                          USES absl boost prometheus)
-millrace_folder(server/grpc     SEES ${_endpoint} proto server/guard executors/tensor_model.h USES absl grpc protobuf)
+millrace_folder(server/grpc     SEES ${_endpoint} text/grammar proto server/guard executors/tensor_model.h USES absl grpc protobuf)
 # The bench runs a model without a server: the settings, an executor and the engine thread.
 millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h executors/device_spec.h
                                 USES absl json)

@@ -26,7 +26,8 @@ EngineLoop::EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Exe
       sinks_(std::move(sinks)),
       admissions_(kUnbounded),
       cancellations_(kUnbounded),
-      executor_(std::move(executor)) {
+      executor_(std::move(executor)),
+      mask_workers_([this] { event_.Raise(); }) {
   executor_->OnResult([this] { event_.Raise(); });
 }
 
@@ -66,6 +67,7 @@ void EngineLoop::Run() {
     TakeCancellations();
     ExpireDeadlines();
     CommitResults();
+    TakeMasks();
     PlanSteps();
     PublishGauges();
     event_.Wait(deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first));
@@ -132,10 +134,36 @@ void EngineLoop::CommitResults() {
     if (absl::Status status = scheduler_->Commit(*result, now, &events); !status.ok()) {
       return Fail(status);
     }
+    OrderMasks(*result, events);
     Route(result, std::move(events));
     listener_->OnStep(step_tokens_.front());
     step_tokens_.pop_front();
   }
+}
+
+// Has the masks after the sampled tokens made, by threads of their own.
+void EngineLoop::OrderMasks(const StepResult& result, const std::vector<TokenEvent>& events) {
+  for (const TokenEvent& event : events) {
+    if (event.end.has_value() || event.sampled.size() == 0) continue;
+    const std::shared_ptr<LiveRequest>& request = requests_.at(event.id);
+    if (!request->matcher.has_value()) continue;
+    mask_workers_.Order(request, result.tokens[event.sampled.begin].token);
+  }
+}
+
+void EngineLoop::TakeMasks() {
+  std::vector<TokenEvent> events;
+  const SteadyTime now = clock_.Now();
+  for (MaskWorkers::Made& made : mask_workers_.TakeAll()) {
+    if (!made.status.ok()) {
+      scheduler_->Cancel(made.key, std::move(made.status), now, &events);
+    } else if (made.complete) {
+      scheduler_->Complete(made.key, now, &events);
+    } else {
+      scheduler_->SetMask(made.key, std::move(made.mask));
+    }
+  }
+  Route(nullptr, std::move(events));
 }
 
 void EngineLoop::PlanSteps() {

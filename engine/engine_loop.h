@@ -19,6 +19,7 @@
 #include "base/event.h"
 #include "engine/event_sink.h"
 #include "engine/live_request.h"
+#include "engine/mask_workers.h"
 #include "executors/executor.h"
 #include "scheduler/scheduler.h"
 
@@ -95,6 +96,8 @@ class EngineLoop {
   void TakeCancellations();
   void ExpireDeadlines();
   void CommitResults();
+  void OrderMasks(const StepResult& result, const std::vector<TokenEvent>& events);
+  void TakeMasks();
   void PlanSteps();
   void PublishGauges();
   void Fail(const absl::Status& status);
@@ -128,6 +131,7 @@ class EngineLoop {
   std::deque<int64_t> step_tokens_;      // of the steps in flight
   int32_t taken_ = 0;                    // admissions since the gauges were last published
   int64_t preemptions_ = 0;              // when they were
+  MaskWorkers mask_workers_;             // raise event_
 
   std::thread thread_;
 };

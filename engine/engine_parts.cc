@@ -36,6 +36,7 @@ EngineParts::EngineParts(EngineOptions options_in, SequenceDefaults defaults_in,
       info(std::move(info_in)),
       clock(*options.clock),
       text(std::move(text_in)),
+      takes_masks(executor->TakesMasks()),
       metrics(metrics_in),
       shards(StartShards(options.output_threads, shard_listener)),
       loop(std::move(scheduler), std::move(executor), clock, loop_listener, SinksOf(shards)),
@@ -58,6 +59,19 @@ std::optional<SteadyTime> EngineParts::ToSteady(std::optional<absl::Time> time) 
   constexpr absl::Duration kYear = absl::Hours(24 * 365);
   const absl::Duration ahead = std::clamp(*time - absl::Now(), -kYear, kYear);
   return clock.Now() + absl::ToChronoNanoseconds(ahead);
+}
+
+std::shared_ptr<const GrammarVocabulary> EngineParts::Vocabulary() {
+  std::call_once(vocabulary_made_, [this] {
+    const Tokenizer& tokenizer = text->tokenizer();
+    std::vector<VocabularyToken> tokens(tokenizer.vocab_size());
+    for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
+      tokens[token] = {tokenizer.TokenBytes(token), tokenizer.IsSpecial(token)};
+    }
+    vocabulary_ = std::make_shared<const GrammarVocabulary>(tokens, defaults.end_of_generation,
+                                                            defaults.limits.vocab_size);
+  });
+  return vocabulary_;
 }
 
 void EngineParts::LogPrompt(const std::string& id, const std::vector<Token>& prompt) const {

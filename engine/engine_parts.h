@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,9 @@ struct EngineParts {
   // Returns the engine's clock at `time`.
   std::optional<SteadyTime> ToSteady(std::optional<absl::Time> time) const;
 
+  // Returns the vocabulary that grammars work on, made by the first call.
+  std::shared_ptr<const GrammarVocabulary> Vocabulary();
+
   // Writes the prompt's text on a log line of the request.
   void LogPrompt(const std::string& id, const std::vector<Token>& prompt) const;
 
@@ -51,6 +55,8 @@ struct EngineParts {
   const EngineInfo info;
   const Clock& clock;
   const std::unique_ptr<const TextSet> text;
+  const bool takes_masks;  // the executor does
+  GrammarCache grammars;
   EngineMetrics& metrics;
   std::atomic<uint64_t> next_key = 1;  // LiveRequest::key of the next one
 
@@ -58,6 +64,10 @@ struct EngineParts {
   EngineLoop loop;
   AdmissionControl admission;
   std::unique_ptr<TextPool> pool;
+
+ private:
+  std::once_flag vocabulary_made_;
+  std::shared_ptr<const GrammarVocabulary> vocabulary_;
 };
 
 }  // namespace millrace

@@ -89,7 +89,10 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
   for (const auto& live : choices) streams.push_back(std::make_shared<Stream>(&parts_, live));
   absl::Status status = parts_.admission.Enter(choices, checked);
   if (status.ok()) {
-    const size_t bytes = PromptBytes(choices.front()->request.prompt);
+    const GenerateRequest& first = choices.front()->request;
+    size_t bytes = PromptBytes(first.prompt);
+    // A grammar may take long to compile: as a long text, it leaves a thread to the short ones.
+    if (first.grammar.has_value()) bytes = std::max(bytes, TextPool::kLongBytes);
     status = parts_.pool->Submit(bytes, [this, choices] { Prepare(choices); });
     if (status.ok()) return streams;
   }
@@ -146,6 +149,9 @@ absl::Status Generator::Encode(const Choices& choices) {
   if (generate.echo) first.prompt = prompt;
   MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence,
                             MakeSequence(generate, std::move(prompt), defaults));
+  if (generate.grammar.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, Follow(choices));
+  }
   // A text may be long, and only an echo needs it again.
   if (!generate.echo) generate.prompt.emplace<std::string>();
   sequence.prompt_group = choices.size() > 1 ? first.key : 0;
@@ -156,6 +162,21 @@ absl::Status Generator::Encode(const Choices& choices) {
   sequences[0] = std::move(sequence);
   Submit(choices, std::move(sequences));
   return absl::OkStatus();
+}
+
+// Gives each choice a matcher of the request's grammar, and returns the mask of the first token.
+absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(const Choices& choices) {
+  const GenerateRequest& request = choices.front()->request;
+  if (!parts_.takes_masks) {
+    return absl::UnimplementedError(
+        absl::StrCat(request.grammar_field,
+                     ": structured output is not supported on this device; allowed: none"));
+  }
+  const auto grammar = parts_.grammars.Get(*request.grammar);
+  if (!grammar.ok()) return Annotate(grammar.status(), request.grammar_field);
+  GrammarMatcher matcher(*grammar, parts_.Vocabulary());
+  for (const auto& choice : choices) choice->matcher = matcher;
+  return matcher.Mask();
 }
 
 void Generator::Submit(const Choices& choices, std::vector<SequenceRequest> sequences) {

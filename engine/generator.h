@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "engine/engine_parts.h"
 
@@ -34,6 +35,7 @@ class Generator {
   Choices MakeChoices(GenerateRequest request, const std::function<void()>& ready);
   void Prepare(const Choices& choices);
   absl::Status Encode(const Choices& choices);
+  absl::StatusOr<std::shared_ptr<const SampleMask>> Follow(const Choices& choices);
   void Submit(const Choices& choices, std::vector<SequenceRequest> sequences);
   void Refuse(const Choices& choices, const absl::Status& why);
   uint64_t DrawSeed();

@@ -18,6 +18,7 @@
 #include "engine/request.h"
 #include "engine/response_buffer.h"
 #include "scheduler/token_event.h"
+#include "text/grammar/grammar.h"
 
 namespace millrace {
 
@@ -48,6 +49,9 @@ struct LiveRequest {
   std::optional<SteadyTime> last_token;
   bool echoed = false;
   bool lost_output = false;  // an event did not fit the buffer: none may follow but the last
+
+  // Written by the text pool, from then on the mask workers': follows an answer with a grammar.
+  std::optional<GrammarMatcher> matcher;
 
   ResponseBuffer buffer;  // any thread's
 

@@ -141,6 +141,8 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
     if (std::find(asked.begin(), asked.end(), *end.stop_token) != asked.end()) {
       finish.stopped_by = *end.stop_token;
     }
+  } else if (end.reason == EndReason::kComplete) {
+    finish.reason = FinishReason::kStop;
   } else if (end.reason == EndReason::kLength) {
     finish.reason = FinishReason::kLength;
   } else {

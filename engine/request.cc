@@ -144,6 +144,11 @@ absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size)
   if (absl::Status s = ValidateChoices(request); !s.ok()) return s;
   if (absl::Status s = ValidateSampling(request); !s.ok()) return s;
   if (absl::Status s = ValidateLogitBias(request.logit_bias, vocab_size); !s.ok()) return s;
+  if (request.grammar.has_value() && request.ignore_eos) {
+    return absl::InvalidArgumentError(absl::StrCat("ignore_eos is true; allowed: false beside ",
+                                                   request.grammar_field,
+                                                   ", whose answers end where they are complete"));
+  }
   return ValidateStops(request, vocab_size);
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "scheduler/sampling_params.h"
+#include "text/grammar/grammar.h"
 
 namespace millrace {
 
@@ -71,6 +72,10 @@ struct GenerateRequest {
   bool mean_logprob = false;        // Finish::mean_logprob is wanted
   bool echo = false;  // the prompt comes first, with its log-probabilities if asked: once, in the
                       // first choice's stream
+
+  // What the answer is held to, and the endpoint's name of the field that says so.
+  std::optional<GrammarSpec> grammar;
+  std::string grammar_field;
 
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;

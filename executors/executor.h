@@ -83,6 +83,10 @@ class Executor {
   // block or call back into the executor. Call at most once, before the first Submit.
   virtual void OnResult(std::function<void()> wake) = 0;
 
+  // Returns whether tokens can be sampled under masks (WantedLogits::mask). Submit refuses a plan
+  // with masks if not.
+  virtual bool TakesMasks() const { return false; }
+
   // Queues a step and returns at once. Returns InvalidArgument, with no effect, if the plan
   // violates the contract (see ValidatePlan); ResourceExhausted if kMaxStepsInFlight are in flight;
   // Unavailable if the device has failed.

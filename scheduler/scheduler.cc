@@ -63,10 +63,12 @@ absl::Status Scheduler::Add(SequenceRequest request) {
       .max_inputs = prompt_size + std::max(new_tokens - 1, 0),
       .stop_token_ids = std::move(request.stop.stop_token_ids),
       .sampling = std::move(request.sampling),
+      .masked = request.first_mask != nullptr,
       .arrival = request.arrival,
       .tokens = std::move(request.prompt),
       .scored = request.score_prompt ? 0 : prompt_size - 1,
       .hashes = std::move(request.prompt_hashes),
+      .mask = std::move(request.first_mask),
   });
   if (absl::Status status = JoinGroup(request.prompt_group, *sequence); !status.ok()) {
     sequences_.erase(it);
@@ -116,6 +118,20 @@ void Scheduler::CancelAll(const absl::Status& why, SteadyTime now,
                           std::vector<TokenEvent>* events) {
   while (!running_.empty()) Cancel(running_.front()->id, why, now, events);
   while (!waiting_.empty()) Cancel((*waiting_.begin())->id, why, now, events);
+}
+
+void Scheduler::SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask) {
+  const auto it = sequences_.find(id);
+  if (it != sequences_.end() && it->second->masked) it->second->mask = std::move(mask);
+}
+
+bool Scheduler::Complete(SequenceId id, SteadyTime now, std::vector<TokenEvent>* events) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end()) return false;
+  TokenEvent event{.id = id};
+  event.end = End(*it->second, EndReason::kComplete, absl::OkStatus(), now);
+  events->push_back(std::move(event));
+  return true;
 }
 
 absl::Status Scheduler::Commit(const StepResult& result, SteadyTime now,

@@ -68,6 +68,13 @@ class Scheduler {
   bool Cancel(SequenceId id, absl::Status why, SteadyTime now, std::vector<TokenEvent>* events);
   void CancelAll(const absl::Status& why, SteadyTime now, std::vector<TokenEvent>* events);
 
+  // Sets the mask for the next token of a sequence with masks; called once after each commit of a
+  // token that did not end it. No effect on one that has ended.
+  void SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask);
+
+  // Ends a sequence whose tokens so far are a complete answer. False, and no event: as Cancel.
+  bool Complete(SequenceId id, SteadyTime now, std::vector<TokenEvent>* events);
+
   // Returns the next step; nothing while kMaxStepsInFlight are in flight or there is nothing to
   // compute until a result comes. A plan that is returned counts as in flight until its result is
   // committed: one that could not be submitted is committed with an error.
@@ -122,7 +129,7 @@ class Scheduler {
   int32_t FreeBlocksFor(const Sequence& sequence, int32_t num_tokens, Draft& draft);
   void Preempt(Sequence& sequence, Draft& draft);
   void AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_known, Draft& draft);
-  void AddLogits(const Sequence& sequence, int32_t num_tokens, StepRow& row, PlannedRow& planned,
+  void AddLogits(Sequence& sequence, int32_t num_tokens, StepRow& row, PlannedRow& planned,
                  StepPlan& plan);
 
   absl::Status CheckAnswers(const StepResult& result, const PlannedStep& step) const;

@@ -127,6 +127,7 @@ void Scheduler::Admit(SteadyTime now, Draft& draft) {
   while (!waiting_.empty() && !free_slots_.empty() && draft.budget > 0) {
     Sequence& sequence = **waiting_.begin();
     if (sequence.rows_in_flight > 0) return;  // just preempted: not all of its tokens are known
+    if (sequence.masked && sequence.mask == nullptr) return;  // likewise: its mask is on its way
     const Sequence* const donor = FindDonor(sequence);
     if (donor == nullptr && sequence.group != nullptr && !sequence.group->running.empty() &&
         !sequence.scoring()) {
@@ -283,8 +284,8 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_kno
   }
 }
 
-void Scheduler::AddLogits(const Sequence& sequence, int32_t num_tokens, StepRow& row,
-                          PlannedRow& planned, StepPlan& plan) {
+void Scheduler::AddLogits(Sequence& sequence, int32_t num_tokens, StepRow& row, PlannedRow& planned,
+                          StepPlan& plan) {
   row.logits.begin = static_cast<int32_t>(plan.logits.size());
   const int32_t last_scored = std::min(planned.end, sequence.prompt_size - 1);
   for (int32_t i = std::max(sequence.computed, sequence.scored); i < last_scored; ++i) {
@@ -294,7 +295,11 @@ void Scheduler::AddLogits(const Sequence& sequence, int32_t num_tokens, StepRow&
 
   const int32_t size = static_cast<int32_t>(sequence.tokens.size()) + sequence.tokens_in_flight;
   planned.samples = planned.end == size && size < sequence.max_size;
-  if (planned.samples) plan.logits.push_back({.offset = num_tokens - 1, .target = std::nullopt});
+  if (planned.samples) {
+    plan.logits.push_back({.offset = num_tokens - 1,
+                           .target = std::nullopt,
+                           .mask = std::exchange(sequence.mask, nullptr)});
+  }
   row.logits.end = static_cast<int32_t>(plan.logits.size());
 }
 

@@ -38,7 +38,8 @@ struct Sequence {
   int32_t max_inputs;  // positions ever computed: the last token of all is never an input
   std::vector<Token> stop_token_ids;  // sorted
   std::shared_ptr<const SamplingParams> sampling;
-  PromptGroup* group;  // null: none
+  PromptGroup* group;   // null: none
+  bool masked = false;  // tokens are sampled under masks
   SteadyTime arrival;
 
   // Committed.
@@ -49,6 +50,7 @@ struct Sequence {
   std::optional<SteadyTime> first_scheduled;
   std::optional<SteadyTime> first_token;
   bool ended = false;
+  std::shared_ptr<const SampleMask> mask;  // for the token after `tokens`, once it is known
 
   // In flight.
   int32_t rows_in_flight = 0;
@@ -74,8 +76,11 @@ struct Sequence {
   bool decoding() const { return computed >= prefill_end; }
 
   // Returns the number of input tokens that could be planned now: 1 or 0 when decoding.
+  // The last token of a masked sequence waits for the mask of the token that it samples.
   int32_t num_ready() const {
-    return std::min(static_cast<int32_t>(tokens.size()) + tokens_in_flight, max_inputs) - computed;
+    const auto size = static_cast<int32_t>(tokens.size());
+    if (masked) return std::max(std::min(mask ? size : size - 1, max_inputs) - computed, 0);
+    return std::min(size + tokens_in_flight, max_inputs) - computed;
   }
 };
 

@@ -40,6 +40,11 @@ struct SequenceRequest {
   // Takes nothing from the prefix cache, which holds no logits.
   bool score_prompt = false;
 
+  // The sequence's tokens are sampled under masks: this one for the first, and for each later one
+  // that of Scheduler::SetMask. Null: without. A row is only planned once its mask is known, so
+  // that no other row ever waits for it.
+  std::shared_ptr<const SampleMask> first_mask;
+
   SteadyTime arrival;  // of the request: only for SequenceEnd's timings
 };
 

@@ -15,6 +15,7 @@ namespace millrace {
 enum class EndReason {
   kStopToken,  // SequenceEnd::stop_token
   kLength,     // max_tokens, or the model's length
+  kComplete,   // Scheduler::Complete
   kCancelled,  // status is the canceller's
   kFailed,     // status is the executor's
 };

@@ -110,7 +110,7 @@ def test_return_token_ids(fake_server):
     ("presence_penalty", 2.5, None), ("frequency_penalty", 3, None), ("repetition_penalty", 0, None), ("n", 0, None),
     ("typical_p", 0, None),
     ("logit_bias", {"1": 101}, None), ("logit_bias", {"1000000": 1}, None), ("logit_bias", {"x": 1}, None),
-    ("guided_json", {}, None), ("use_beam_search", True, None),
+    ("guided_json", 1, None), ("use_beam_search", True, None),
     ("store", True, None), ("service_tier", "flex", None), ("nonsense", 1, None), ("temprature", 1, None),
 ])
 def test_a_refused_field_is_named(fake_server, path, field, value, param):
@@ -125,7 +125,7 @@ def test_a_refused_field_is_named(fake_server, path, field, value, param):
     ("/v1/completions", "prompt", None), ("/v1/completions", "best_of", 129), ("/v1/completions", "suffix", "x"),
     ("/v1/chat/completions", "top_logprobs", 21), ("/v1/chat/completions", "top_logprobs", 2),
     ("/v1/chat/completions", "messages", []), ("/v1/chat/completions", "tools", [{"type": "function"}]),
-    ("/v1/chat/completions", "response_format", {"type": "json_object"}),
+    ("/v1/chat/completions", "response_format", "json_object"),
     ("/v1/chat/completions", "reasoning_effort", "low"), ("/v1/chat/completions", "audio", {}),
     ("/v1/chat/completions", "max_completion_tokens", 0), ("/v1/chat/completions", "modalities", ["audio"]),
     ("/v1/chat/completions", "web_search_options", {}), ("/v1/chat/completions", "prediction", {"type": "content"}),

@@ -59,6 +59,16 @@ void AddLogprobs(Token likeliest, int32_t num_top, TokenResult* token, StepResul
   token->top.end = static_cast<int32_t>(result->top.size());
 }
 
+// Returns one of the tokens that a mask allows, as the token would have it.
+std::optional<Token> Allowed(Token token, const SampleMask& mask) {
+  std::vector<Token> allowed;
+  for (Token t = 0; t < kFakeVocabSize; ++t) {
+    if ((mask[t / 32] >> (t % 32) & 1) != 0) allowed.push_back(t);
+  }
+  if (allowed.empty()) return std::nullopt;
+  return allowed[Mix(static_cast<uint64_t>(token)) % allowed.size()];
+}
+
 ModelInfo MakeInfo(const FakeSpec& device) {
   const int64_t bytes_per_block = kFakeBytesPerToken * device.block_size;
   const int32_t num_blocks = static_cast<int32_t>(
@@ -96,6 +106,8 @@ class FakeExecutor : public Executor {
 
   const ModelInfo& info() const override { return info_; }
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
+
+  bool TakesMasks() const override { return true; }
 
   absl::Status Submit(StepPlan plan) override {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());
@@ -145,7 +157,18 @@ class FakeExecutor : public Executor {
       const Token previous = row.sampled_by.has_value()
                                  ? slot.last_token
                                  : plan.tokens[row.tokens.begin + wanted.offset];
-      const Token sampled = FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous);
+      Token sampled = FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous);
+      if (wanted.mask != nullptr) {
+        const std::optional<Token> allowed = Allowed(sampled, *wanted.mask);
+        if (!allowed.has_value()) {
+          out.status = absl::InternalError("the mask allows no token");
+          slot.failed = true;
+          result->tokens.resize(out.tokens.begin);
+          out.tokens.end = out.tokens.begin;
+          return;
+        }
+        sampled = *allowed;
+      }
       TokenResult token{.token = wanted.target.value_or(sampled)};
       const std::optional<int32_t> top = slot.sampling->top_logprobs;
       if (top.has_value()) AddLogprobs(sampled, *top, &token, result);

@@ -25,6 +25,8 @@ class HostExecutor : public Executor {
   const ModelInfo& info() const override { return model_->info(); }
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
 
+  bool TakesMasks() const override { return true; }
+
   absl::Status Submit(StepPlan plan) override {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());
     MILLRACE_RETURN_IF_ERROR(checker_.Check(plan));

@@ -1,6 +1,7 @@
 #include "executors/host/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -91,18 +92,31 @@ bool Sampler::Choose(const SamplingKernels& kernels, absl::Span<float> logits,
   if (request.target.has_value()) return true;
   replaced_.clear();
   Adjust(logits, request);
-  if (!replaced_.empty()) {
+  const absl::Span<float> allowed = request.mask == nullptr ? logits : Mask(logits, *request.mask);
+  if (!replaced_.empty() || request.mask != nullptr) {
     bool finite;
-    kernels.maximum(logits.data(), static_cast<int>(logits.size()), &largest, &best, &finite);
+    kernels.maximum(allowed.data(), static_cast<int>(allowed.size()), &largest, &best, &finite);
     *token = best;
   }
   const bool any = largest > kLowest;
   if (any && params.temperature > 0 && params.top_k != 1) {
-    *token = Draw(kernels, logits, largest, params, request.position);
+    *token = Draw(kernels, allowed, largest, params, request.position);
   }
   // In reverse order, since a token may have been changed more than once.
   for (size_t i = replaced_.size(); i-- > 0;) logits[replaced_[i].first] = replaced_[i].second;
   return any;
+}
+
+// Returns a copy of the logits in which those of tokens that are not allowed are -inf.
+absl::Span<float> Sampler::Mask(absl::Span<const float> logits, const SampleMask& mask) {
+  masked_.assign(logits.size(), kLowest);
+  for (size_t word = 0; word < mask.size(); ++word) {
+    for (uint32_t bits = mask[word]; bits != 0; bits &= bits - 1) {
+      const size_t token = word * 32 + std::countr_zero(bits);
+      if (token < logits.size()) masked_[token] = logits[token];
+    }
+  }
+  return absl::MakeSpan(masked_);
 }
 
 void Sampler::Set(absl::Span<float> logits, Token token, float logit) {

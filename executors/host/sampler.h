@@ -21,6 +21,7 @@ struct SampleRequest {
   int32_t position;                     // of the token to sample or score
   std::optional<Token> target;          // if set, the token to score
   const TokenCounts* counts = nullptr;  // of the tokens before `position`; set if params penalize
+  const SampleMask* mask = nullptr;     // if set, the tokens that may be sampled
 };
 
 // Computes Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
@@ -45,6 +46,7 @@ class Sampler {
   bool Choose(const SamplingKernels& kernels, absl::Span<float> logits,
               const SampleRequest& request, float largest, int best, Token* token);
   void Adjust(absl::Span<float> logits, const SampleRequest& request);
+  absl::Span<float> Mask(absl::Span<const float> logits, const SampleMask& mask);
   void Set(absl::Span<float> logits, Token token, float logit);
   Token Draw(const SamplingKernels& kernels, absl::Span<const float> logits, float largest,
              const SamplingParams& params, int32_t position);
@@ -63,6 +65,7 @@ class Sampler {
 
   std::vector<float> p_;             // [vocab], relative to the likeliest token's
   std::vector<double> run_sums_;     // of p_, one per run
+  std::vector<float> masked_;        // [vocab], the logits under a mask
   std::vector<int32_t> candidates_;  // tokens not filtered out, ascending
   std::vector<int32_t> order_;       // the same, being sorted
   std::vector<double> untypical_;    // [vocab], for the candidates: distance from the entropy

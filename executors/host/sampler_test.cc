@@ -165,5 +165,61 @@ TEST(SamplerTest, TinyTemperaturesAreGreedy) {
   }
 }
 
+SampleMask MaskOf(int vocab, const std::vector<Token>& tokens) {
+  SampleMask mask((vocab + 31) / 32);
+  for (const Token token : tokens) mask[token / 32] |= 1U << (token % 32);
+  return mask;
+}
+
+Sampled SampleMasked(std::vector<float> logits, const SamplingParams& params,
+                     const SampleMask& mask, int32_t position) {
+  Sampler sampler;
+  Sampled result;
+  const std::vector<float> before = logits;
+  sampler.Sample(BestSamplingKernels(), absl::MakeSpan(logits),
+                 {.params = &params, .position = position, .mask = &mask}, &result);
+  EXPECT_EQ(logits, before);
+  return result;
+}
+
+TEST(SamplerTest, OnlyTokensOfTheMaskAreSampled) {
+  constexpr int kVocab = 1003;
+  const std::vector<float> logits = RandomLogits(kVocab, 3, 1);
+  const std::vector<Token> allowed = {0, 31, 32, 500, 1002};
+  const SampleMask mask = MaskOf(kVocab, allowed);
+  std::vector<int> drawn(kVocab);
+  for (int position = 1; position < 400; ++position) {
+    for (const float top_p : {1.0f, 0.9f}) {
+      const Sampled one = SampleMasked(
+          logits, {.temperature = 2, .top_p = top_p, .seed = 3, .top_logprobs = 1}, mask, position);
+      ASSERT_TRUE(one.ok);
+      ++drawn[one.token];
+      // Log-probabilities are those of all tokens.
+      const Sampled all = Sample(logits, {.temperature = 0, .top_logprobs = 1});
+      EXPECT_EQ(one.top[0].token, all.token);
+      EXPECT_EQ(one.top[0].logprob, all.logprob);
+    }
+  }
+  for (Token token = 0; token < kVocab; ++token) {
+    const bool may = std::find(allowed.begin(), allowed.end(), token) != allowed.end();
+    EXPECT_TRUE(may || drawn[token] == 0) << token;
+  }
+  EXPECT_GT(std::count_if(drawn.begin(), drawn.end(), [](int n) { return n > 0; }), 1);
+}
+
+TEST(SamplerTest, AFullMaskChangesNothingAndAnEmptyOneAllowsNothing) {
+  constexpr int kVocab = 517;
+  const std::vector<float> logits = RandomLogits(kVocab, 2, 7);
+  const SampleMask full((kVocab + 31) / 32, UINT32_MAX), empty((kVocab + 31) / 32);
+  for (int position = 1; position < 100; ++position) {
+    const SamplingParams params{.temperature = 1, .top_k = position % 7, .seed = 5};
+    EXPECT_EQ(SampleMasked(logits, params, full, position).token,
+              Sample(logits, params, position).token);
+    EXPECT_FALSE(SampleMasked(logits, params, empty, position).ok);
+  }
+  const Token only = SampleMasked(logits, {.temperature = 0}, MaskOf(kVocab, {400}), 3).token;
+  EXPECT_EQ(only, 400);
+}
+
 }  // namespace
 }  // namespace millrace

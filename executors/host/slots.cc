@@ -41,7 +41,8 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
       input->samples.push_back({.params = slot.sampling.get(),
                                 .position = row.start + wanted.offset + 1,
                                 .target = wanted.target,
-                                .counts = &slot.counts});
+                                .counts = &slot.counts,
+                                .mask = wanted.mask.get()});
     }
   }
 }

@@ -54,6 +54,40 @@ void TakeStopping(const v1::StopOptions& from, GenerateRequest& to) {
   to.include_stop_str_in_output = from.include_stop_str_in_output();
 }
 
+absl::Status TakeStructuredOutput(v1::StructuredOutput&& from, GenerateRequest& to) {
+  using Kind = GrammarSpec::Kind;
+  to.grammar_field = "structured_output";
+  switch (from.kind_case()) {
+    case v1::StructuredOutput::kJsonObject:
+      if (from.json_object()) to.grammar = {.kind = Kind::kJsonObject};
+      break;
+    case v1::StructuredOutput::kJsonSchema:
+      to.grammar = {.kind = Kind::kJsonSchema, .text = std::move(*from.mutable_json_schema())};
+      to.grammar_field += ".json_schema";
+      break;
+    case v1::StructuredOutput::kRegex:
+      to.grammar = {.kind = Kind::kRegex, .text = std::move(*from.mutable_regex())};
+      to.grammar_field += ".regex";
+      break;
+    case v1::StructuredOutput::kChoice:
+      to.grammar = {.kind = Kind::kChoice};
+      for (std::string& choice : *from.mutable_choice()->mutable_choices()) {
+        to.grammar->choices.push_back(std::move(choice));
+      }
+      to.grammar_field += ".choice";
+      break;
+    case v1::StructuredOutput::kGrammar:
+      to.grammar = {.kind = Kind::kEbnf, .text = std::move(*from.mutable_grammar())};
+      to.grammar_field += ".grammar";
+      break;
+    case v1::StructuredOutput::KIND_NOT_SET:
+      return absl::InvalidArgumentError(
+          "structured_output: empty; one of json_object, json_schema, regex, choice, grammar is "
+          "required");
+  }
+  return absl::OkStatus();
+}
+
 void SetDetail(TokenDetail&& from, v1::TokenLogprob& to) {
   to.set_token(from.token);
   to.set_bytes(std::move(from.bytes));
@@ -114,6 +148,10 @@ absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
   if (request.has_skip_special_tokens()) out.skip_special_tokens = request.skip_special_tokens();
   out.priority = request.priority();
   if (request.has_n()) out.n = request.n();
+  if (request.has_structured_output()) {
+    MILLRACE_RETURN_IF_ERROR(
+        TakeStructuredOutput(std::move(*request.mutable_structured_output()), out));
+  }
   return out;
 }
 

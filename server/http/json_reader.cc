@@ -13,6 +13,9 @@
 namespace millrace {
 namespace {
 
+// Schemas are nested deeper than anything else that comes.
+constexpr JsonLimits kBodyLimits{.depth = 128};
+
 constexpr Logger kLog(LogComponent::kHttp);
 
 // Edits (insert, delete, replace) that turn `a` into `b`; both are short.
@@ -50,7 +53,7 @@ std::string_view Nearest(std::string_view name, const std::vector<std::string_vi
 absl::StatusOr<Json> ParseJson(std::string_view text) {
   if (text.empty())
     return FieldError("", "invalid_json", "the body is empty; a JSON object is due");
-  absl::StatusOr<Json> json = ParseJson(text, JsonLimits{});
+  absl::StatusOr<Json> json = ParseJson(text, kBodyLimits);
   if (json.ok()) return json;
   return FieldError("", "invalid_json", StrCat("the body: ", std::string(json.status().message())));
 }

@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// Parses a body within JsonLimits' defaults; a prompt of a million token ids fits. InvalidArgument
+// Parses a body, nested at most 128 deep; a prompt of a million token ids fits. InvalidArgument
 // as in formats/json.h, as an error of the API.
 absl::StatusOr<Json> ParseJson(std::string_view text);
 

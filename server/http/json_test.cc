@@ -91,8 +91,8 @@ TEST(ParseJsonTest, BoundsDepthAndNumberOfValues) {
   const auto nested = [](size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };
-  EXPECT_TRUE(ParseJson(nested(JsonLimits{}.depth)).ok());
-  EXPECT_THAT(ParseError(nested(JsonLimits{}.depth + 1)), HasSubstr("nested"));
+  EXPECT_TRUE(ParseJson(nested(128)).ok());
+  EXPECT_THAT(ParseError(nested(129)), HasSubstr("nested"));
   ParseError(nested(1'000'000));
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";

@@ -11,6 +11,7 @@
 #include "server/http/json_reader.h"
 #include "server/http/neutral_fields.h"
 #include "server/http/openai_messages.h"
+#include "server/http/structured_output.h"
 
 namespace millrace {
 namespace {
@@ -256,6 +257,7 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
   } else {
     ReadChatRequest(fields, defaults, request);
   }
+  ReadStructuredOutput(fields, body, request.options);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   request.options.echo = request.echo || request.return_token_ids;
   return request;

@@ -1,0 +1,158 @@
+"""Tests that answers are held to JSON schemas, regular expressions, choices and grammars, at any temperature."""
+import concurrent.futures
+import json
+import re
+
+import httpx
+import jsonschema
+import pytest
+
+from millrace_grpc import connect, pb
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["x", "y", "z"]}, "maxItems": 3},
+        "address": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/address"}]},
+    },
+    "required": ["name", "age", "tags", "address"],
+    "additionalProperties": False,
+    "$defs": {
+        "address": {
+            "type": "object",
+            "properties": {"zip": {"type": "string", "pattern": "^[0-9]{5}$"}, "on": {"type": "string", "format": "date"}},
+            "required": ["zip", "on"],
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+def post(server, path="/v1/chat/completions", **body):
+    if "chat" in path:
+        body.setdefault("messages", [{"role": "user", "content": "Describe a person."}])
+    else:
+        body.setdefault("prompt", "Describe a person.")
+    body.setdefault("max_tokens", 400)
+    body.setdefault("temperature", 2)
+    return httpx.post(server.http + path, json=body, timeout=120)
+
+
+def answer(server, **body):
+    response = post(server, **body)
+    assert response.status_code == 200, response.text
+    choice = response.json()["choices"][0]
+    return choice.get("text") or choice["message"]["content"], choice["finish_reason"]
+
+
+def schema_format(schema, strict=True):
+    return {"type": "json_schema", "json_schema": {"name": "thing", "schema": schema, "strict": strict}}
+
+
+def check(text, finish, schema=PERSON):
+    assert finish == "stop", text
+    jsonschema.validate(json.loads(text), schema, format_checker=jsonschema.FormatChecker())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_answer_is_an_instance_of_its_schema(fake_server, seed):
+    text, finish = answer(fake_server, response_format=schema_format(PERSON), seed=seed)
+    check(text, finish)
+    assert list(json.loads(text)) == list(PERSON["properties"])  # in the order of the schema
+
+
+def test_the_other_forms(fake_server):
+    text, finish = answer(fake_server, structured_outputs={"regex": "[a-f]{4}-[0-9]{2}"})
+    assert re.fullmatch("[a-f]{4}-[0-9]{2}", text) and finish == "stop"
+    for field in ({"guided_choice": ["red", "blue"]}, {"structured_outputs": {"choice": ["red", "blue"]}}):
+        assert answer(fake_server, **field)[0] in ("red", "blue")
+    for field in ({"grammar": 'root ::= "a" [0-9]{3} "z"'}, {"guided_grammar": 'start: "a" /[0-9]{3}/ "z"'},
+                  {"structured_outputs": {"grammar": 'root ::= "a" [0-9]{3} "z"'}}, {"ebnf": 'root ::= "a" [0-9]{3} "z"'}):
+        assert re.fullmatch("a[0-9]{3}z", answer(fake_server, **field)[0])
+    for field in ({"guided_json": PERSON}, {"json_schema": PERSON}, {"json_schema": json.dumps(PERSON)},
+                  {"structured_outputs": {"json": PERSON}}):
+        check(*answer(fake_server, **field))
+    check(*answer(fake_server, path="/v1/completions", response_format=schema_format(PERSON)))
+
+
+def test_any_json_object_may_be_cut_by_its_length_alone(fake_server):
+    for seed in range(6):
+        text, finish = answer(fake_server, response_format={"type": "json_object"}, seed=seed, max_tokens=300)
+        assert text.startswith("{")
+        if finish == "stop":
+            assert isinstance(json.loads(text), dict)
+
+
+def test_choices_streams_logprobs_and_penalties(fake_server):
+    body = dict(response_format=schema_format(PERSON), n=3, seed=5, frequency_penalty=0.5, logprobs=True, top_logprobs=2)
+    whole = post(fake_server, **body).json()["choices"]
+    texts = [choice["message"]["content"] for choice in whole]
+    for choice in whole:
+        check(choice["message"]["content"], choice["finish_reason"])
+        assert len(choice["logprobs"]["content"]) > 10
+    assert len(set(texts)) == 3
+    streamed = ["", "", ""]
+    with httpx.stream("POST", fake_server.http + "/v1/chat/completions", timeout=120, json={
+            **body, "stream": True, "temperature": 2, "max_tokens": 400,
+            "messages": [{"role": "user", "content": "Describe a person."}]}) as response:
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                for choice in json.loads(line[6:])["choices"]:
+                    streamed[choice["index"]] += choice["delta"].get("content") or ""
+    assert streamed == texts
+
+
+REFUSED = [
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": schema_format({"uniqueItems": True})}, "uniqueItems at #"),
+    ({"response_format": schema_format({"type": "object", "properties": {"a": {"contains": {}}}})}, "contains at #/properties/a"),
+    ({"response_format": schema_format(False)}, "no text at all"),
+    ({"guided_regex": "("}, "guided_regex"),
+    ({"grammar": "root ::= x"}, "grammar: the rule x is used"),
+    ({"guided_choice": []}, "guided_choice"),
+    ({"guided_regex": "a", "grammar": 'root ::= "a"'}, "both there"),
+    ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos"),
+    ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+]
+
+
+@pytest.mark.parametrize("field, named", REFUSED, ids=[named for _, named in REFUSED])
+def test_what_is_not_enforced_is_refused_by_name(fake_server, field, named):
+    response = post(fake_server, **field)
+    assert response.status_code == 400 and named in response.json()["error"]["message"], response.text
+
+
+def test_grpc(fake_server):
+    stub = connect(fake_server.grpc)
+
+    def text(output):
+        request = pb.GenerateRequest(text="Hello", stopping=pb.StopOptions(max_tokens=400), structured_output=output,
+                                     sampling=pb.SamplingOptions(temperature=2, seed=3))
+        responses = list(stub.Generate(request, timeout=60))
+        assert responses[-1].finish.reason == pb.FINISH_REASON_STOP
+        return "".join(response.text for response in responses)
+
+    check(text(pb.StructuredOutput(json_schema=json.dumps(PERSON))), "stop")
+    assert re.fullmatch("[ab]{5}", text(pb.StructuredOutput(regex="[ab]{5}")))
+    assert text(pb.StructuredOutput(choice=pb.StructuredOutput.Choices(choices=["on", "off"]))) in ("on", "off")
+    assert text(pb.StructuredOutput(grammar='root ::= "x" "y"+ "z"')).startswith("xy")
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("temperature", [0, 1, 2])
+def test_the_models_answers_are_instances(model_server, temperature):
+    """Beside them, answers without masks are the same as when they are alone."""
+    plain = dict(temperature=1, seed=11, max_tokens=60, messages=[{"role": "user", "content": "Tell me a story."}])
+    alone = answer(model_server, **plain)[0]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        held = [pool.submit(answer, model_server, response_format=schema_format(PERSON), temperature=temperature, seed=i)
+                for i in range(5)]
+        beside = [pool.submit(answer, model_server, **plain) for _ in range(2)]
+        for one in held:
+            check(*one.result())
+        assert [one.result()[0] for one in beside] == [alone, alone]
+    # The same seed gives the same answer, whatever else runs.
+    again = answer(model_server, response_format=schema_format(PERSON), temperature=temperature, seed=0)
+    assert again == held[0].result()

@@ -1,0 +1,19 @@
+// Grammars in EBNF: llama.cpp's GBNF (`root ::= "a" [0-9]+`), and Lark's form (`start: "a"
+// /[0-9]+/`).
+#ifndef MILLRACE_TEXT_GRAMMAR_EBNF_H_
+#define MILLRACE_TEXT_GRAMMAR_EBNF_H_
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "text/grammar/automaton.h"
+
+namespace millrace {
+
+// Adds the grammar; the form is told from its first rule. InvalidArgument names the line. A rule
+// that begins with itself is turned into a repetition where it does so directly.
+absl::StatusOr<GrammarNode> CompileEbnf(GrammarBuilder& builder, std::string_view text);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TEXT_GRAMMAR_EBNF_H_

@@ -1,0 +1,231 @@
+#include "text/grammar/grammar.h"
+
+#include <list>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "text/grammar/automaton.h"
+#include "text/grammar/ebnf.h"
+#include "text/grammar/json_grammar.h"
+#include "text/grammar/regex_parser.h"
+#include "text/grammar/schema.h"
+
+namespace millrace {
+namespace {
+
+using Kind = GrammarSpec::Kind;
+
+size_t TextBytes(const GrammarSpec& spec) {
+  size_t bytes = spec.text.size();
+  for (const std::string& choice : spec.choices) bytes += choice.size();
+  for (const GrammarSpec& part : spec.parts) bytes += TextBytes(part);
+  return bytes;
+}
+
+// Any text in which none of `texts` occurs.
+Regular TextWithout(RegularPool& pool, const std::vector<std::string>& texts) {
+  const Regular any = AnyText(pool, TextForm::kPlain);
+  std::vector<Regular> all = {any};
+  for (const std::string& text : texts) {
+    all.push_back(pool.Not(pool.Concat({any, pool.Literal(text), any})));
+  }
+  return pool.And(std::move(all));
+}
+
+absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& spec, int depth) {
+  MILLRACE_RETURN_IF_ERROR(builder.Check());
+  RegularPool& pool = builder.regular();
+  if (depth > builder.limits().depth) {
+    return absl::InvalidArgumentError("the parts of the grammar are nested too deep");
+  }
+  std::vector<GrammarNode> parts;
+  for (const GrammarSpec& part : spec.parts) {
+    MILLRACE_ASSIGN_OR_RETURN(const GrammarNode node, Build(builder, part, depth + 1));
+    parts.push_back(node);
+  }
+  switch (spec.kind) {
+    case Kind::kJsonObject:
+      return JsonGrammar(builder, spec.any_whitespace).AnyObject();
+    case Kind::kJsonSchema:
+      return CompileSchema(builder, spec.text, spec.any_whitespace);
+    case Kind::kRegex: {
+      MILLRACE_ASSIGN_OR_RETURN(
+          const Regular term,
+          ParseRegex(pool, spec.text, TextForm::kPlain, RegexMode::kWhole, builder.limits().depth));
+      return builder.Term(pool.IsBoolean(term) ? pool.And({term, AnyText(pool, TextForm::kPlain)})
+                                               : term);
+    }
+    case Kind::kChoice:
+      if (spec.choices.empty()) return absl::InvalidArgumentError("there is no choice");
+      if (spec.choices.size() > builder.limits().enum_values) {
+        return absl::InvalidArgumentError(StrCat("there are ", spec.choices.size(),
+                                                 " choices; allowed: at most ",
+                                                 builder.limits().enum_values));
+      }
+      return builder.Term(pool.OneOf({spec.choices.begin(), spec.choices.end()}));
+    case Kind::kEbnf:
+      return CompileEbnf(builder, spec.text);
+    case Kind::kLiteral:
+      return builder.Literal(spec.text);
+    case Kind::kMarker: {
+      std::string framed(1, static_cast<char>(GrammarVocabulary::kSpecialOpen));
+      framed += spec.text;
+      framed += static_cast<char>(GrammarVocabulary::kSpecialClose);
+      return builder.Alternative({builder.Literal(spec.text), builder.Literal(framed)});
+    }
+    case Kind::kSequence:
+      return builder.Sequence(parts);
+    case Kind::kAlternative:
+      return builder.Alternative(parts);
+    case Kind::kRepeat:
+      if (parts.size() != 1 || spec.min < 0 || spec.max < spec.min) {
+        return absl::InvalidArgumentError("a repetition needs one part and 0 <= min <= max");
+      }
+      return builder.Repeat(parts[0], static_cast<uint32_t>(spec.min),
+                            spec.max == INT32_MAX ? kUnbounded : static_cast<uint32_t>(spec.max));
+    case Kind::kText:
+      return builder.Term(TextWithout(pool, spec.choices));
+  }
+  return absl::InternalError("an unknown kind of grammar");
+}
+
+void AppendKey(const GrammarSpec& spec, std::string* key) {
+  const auto add = [key](std::string_view text) { *key += StrCat(text.size(), ":", text); };
+  *key +=
+      StrCat(static_cast<int>(spec.kind), ",", spec.min, ",", spec.max, ",",
+             spec.any_whitespace ? 1 : 0, ",", spec.choices.size(), ",", spec.parts.size(), ";");
+  add(spec.text);
+  for (const std::string& choice : spec.choices) add(choice);
+  for (const GrammarSpec& part : spec.parts) AppendKey(part, key);
+}
+
+}  // namespace
+
+std::string GrammarSpec::Key() const {
+  std::string text;
+  AppendKey(*this, &text);
+  Sha256 hasher;
+  hasher.Update(text);
+  const Sha256Digest digest = hasher.Finish();
+  return std::string(digest.begin(), digest.end());
+}
+
+Grammar::Grammar(std::shared_ptr<GrammarAutomaton> automaton) : automaton_(std::move(automaton)) {}
+Grammar::~Grammar() = default;
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const GrammarSpec& spec,
+                                                                const GrammarLimits& limits) {
+  if (const size_t bytes = TextBytes(spec); bytes > limits.bytes) {
+    return absl::InvalidArgumentError(
+        StrCat("it has ", bytes, " bytes; allowed: at most ", limits.bytes));
+  }
+  auto builder = std::make_shared<GrammarBuilder>(limits);
+  MILLRACE_ASSIGN_OR_RETURN(const GrammarNode root, Build(*builder, spec, 0));
+  MILLRACE_RETURN_IF_ERROR(builder->Finish(root));
+  return std::shared_ptr<const Grammar>(
+      new Grammar(std::make_shared<GrammarAutomaton>(std::move(builder))));
+}
+
+std::shared_ptr<GrammarAutomaton> Grammar::automaton() const {
+  std::lock_guard lock(mutex_);
+  if (automaton_->Full()) automaton_ = std::make_shared<GrammarAutomaton>(automaton_->grammar());
+  return automaton_;
+}
+
+bool Grammar::Matches(std::string_view text) const {
+  const std::shared_ptr<GrammarAutomaton> automaton = this->automaton();
+  return automaton->Accepting(automaton->Move(automaton->start(), text));
+}
+
+size_t Grammar::bytes() const {
+  std::lock_guard lock(mutex_);
+  return automaton_->bytes();
+}
+
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar,
+                               std::shared_ptr<const GrammarVocabulary> vocabulary)
+    : grammar_(std::move(grammar)),
+      vocabulary_(std::move(vocabulary)),
+      automaton_(grammar_->automaton()),
+      state_(automaton_->start()) {}
+
+void GrammarMatcher::LeaveFullAutomaton() {
+  if (!automaton_->Full()) return;
+  automaton_ = grammar_->automaton();
+  state_ = automaton_->Move(automaton_->start(), history_);
+}
+
+bool GrammarMatcher::AcceptBytes(std::string_view bytes) {
+  const uint32_t next = automaton_->Move(state_, bytes);
+  if (next == GrammarAutomaton::kDead) return false;
+  state_ = next;
+  history_ += bytes;
+  return true;
+}
+
+bool GrammarMatcher::Accept(Token token) {
+  const std::string_view bytes = vocabulary_->Bytes(token);
+  return !bytes.empty() && AcceptBytes(bytes);
+}
+
+absl::StatusOr<std::shared_ptr<const TokenMask>> GrammarMatcher::Mask() {
+  LeaveFullAutomaton();
+  return automaton_->Mask(state_, vocabulary_);
+}
+
+bool GrammarMatcher::accepting() const { return automaton_->Accepting(state_); }
+bool GrammarMatcher::finished() const { return automaton_->Finished(state_); }
+std::string GrammarMatcher::ForcedBytes() const { return automaton_->Forced(state_); }
+
+struct GrammarCache::Impl {
+  using Entry = std::pair<std::string, std::shared_ptr<const Grammar>>;
+
+  std::shared_ptr<const Grammar> Find(const std::string& key) {
+    const auto it = places.find(key);
+    if (it == places.end()) return nullptr;
+    entries.splice(entries.begin(), entries, it->second);
+    return it->second->second;
+  }
+  // The least lately used go first; the sizes are those of now, as automata grow.
+  void Shrink() {
+    size_t bytes = 0;
+    for (auto it = entries.begin(); it != entries.end();) {
+      bytes += it->second->bytes();
+      if (bytes > capacity && it != entries.begin()) {
+        places.erase(it->first);
+        it = entries.erase(it);
+      } else {
+        ++it;
+      }
+    }
+  }
+
+  size_t capacity;
+  std::mutex mutex;
+  std::list<Entry> entries;  // guarded by mutex, the latest first
+  absl::flat_hash_map<std::string, std::list<Entry>::iterator> places;  // guarded by mutex
+};
+
+GrammarCache::GrammarCache(size_t capacity_bytes) : impl_(new Impl{.capacity = capacity_bytes}) {}
+GrammarCache::~GrammarCache() = default;
+
+absl::StatusOr<std::shared_ptr<const Grammar>> GrammarCache::Get(const GrammarSpec& spec,
+                                                                 const GrammarLimits& limits) {
+  const std::string key = spec.Key();
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (auto found = impl_->Find(key)) return found;
+  }
+  MILLRACE_ASSIGN_OR_RETURN(std::shared_ptr<const Grammar> made, Grammar::Compile(spec, limits));
+  std::lock_guard lock(impl_->mutex);
+  if (auto found = impl_->Find(key)) return found;  // another thread was quicker
+  impl_->entries.emplace_front(key, made);
+  impl_->places[key] = impl_->entries.begin();
+  impl_->Shrink();
+  return made;
+}
+
+}  // namespace millrace

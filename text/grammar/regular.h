@@ -1,0 +1,120 @@
+// Regular languages of bytes as terms, taken apart by derivatives (Brzozowski, "Derivatives of
+// regular expressions", JACM 1964). Equal terms are one term, so that a state of the automaton is a
+// number.
+#ifndef MILLRACE_TEXT_GRAMMAR_REGULAR_H_
+#define MILLRACE_TEXT_GRAMMAR_REGULAR_H_
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+
+namespace millrace {
+
+using ByteSet = std::bitset<256>;
+using Regular = uint32_t;  // a term of a pool
+
+inline constexpr Regular kNothing = 0;    // the empty language
+inline constexpr Regular kEmptyText = 1;  // the language of the empty text
+inline constexpr uint32_t kUnbounded = UINT32_MAX;
+
+ByteSet ByteRange(int first, int last);
+
+// Used by one thread at a time.
+class RegularPool {
+ public:
+  RegularPool();
+
+  Regular Set(const ByteSet& bytes);
+  Regular Literal(std::string_view text);
+  Regular Concat(Regular a, Regular b);
+  Regular Concat(absl::Span<const Regular> parts);
+  Regular Alt(std::vector<Regular> parts);
+  Regular And(std::vector<Regular> parts);
+  Regular Not(Regular a);
+  Regular Repeat(Regular a, uint32_t min, uint32_t max = kUnbounded);
+  Regular Optional(Regular a) { return Alt({kEmptyText, a}); }
+  // Returns a term for one of `texts`, as a tree of their beginnings.
+  Regular OneOf(std::vector<std::string_view> texts);
+  // The texts of digits whose value is a multiple of `divisor`; a point among them is passed over.
+  Regular MultipleOf(uint32_t divisor) { return Multiple(divisor, 0); }
+
+  // Returns what may follow `byte` in the texts of `a`.
+  Regular Derive(Regular a, uint8_t byte);
+  bool Nullable(Regular a) const { return terms_[a].nullable; }
+  // Returns whether a term has intersections or complements, so that it may be empty unseen.
+  bool IsBoolean(Regular a) const { return terms_[a].boolean; }
+  // Returns whether the language is empty. Where that takes too long it says false, and sets
+  // undecided().
+  bool IsEmpty(Regular a);
+  bool undecided() const { return undecided_; }
+  bool Matches(Regular a, std::string_view text);
+
+  // Sets the classes of bytes that no term tells apart. No new set may be added after it but
+  // unions and intersections of those there are.
+  void FixClasses();
+  int num_classes() const { return num_classes_; }
+  uint8_t ClassOf(uint8_t byte) const { return class_of_[byte]; }
+  uint8_t ByteOf(int byte_class) const { return byte_of_[byte_class]; }
+
+  size_t size() const { return terms_.size(); }
+  size_t bytes() const;
+
+ private:
+  enum class Kind : uint8_t {
+    kNothing,
+    kEmpty,
+    kSet,
+    kConcat,
+    kAlt,
+    kAnd,
+    kNot,
+    kRepeat,
+    kMultiple
+  };
+  struct Term {
+    Kind kind;
+    bool nullable;
+    bool boolean;
+    uint32_t a = 0, b = 0, c = 0;  // operands, or a range of lists_, or the index of a set
+  };
+  struct Key {
+    Kind kind;
+    std::vector<uint32_t> values;
+    bool operator==(const Key&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Key& key) {
+      return H::combine(std::move(h), key.kind, key.values);
+    }
+  };
+
+  Regular Intern(Key key, Term term);
+  Regular List(Kind kind, std::vector<Regular> parts);
+  Regular Multiple(uint32_t divisor, uint32_t remainder);
+  Regular DeriveOne(Regular a, uint8_t byte);
+  Regular DeriveConcat(Regular a, uint8_t byte);
+  absl::Span<const Regular> Operands(const Term& term) const {
+    return absl::MakeConstSpan(lists_).subspan(term.a, term.b);
+  }
+  void Flatten(Kind kind, absl::Span<const Regular> parts, std::vector<Regular>* flat) const;
+
+  std::vector<Term> terms_;
+  std::vector<uint32_t> lists_;
+  std::vector<ByteSet> sets_;
+  absl::flat_hash_map<Key, Regular> interned_;
+  absl::flat_hash_map<uint64_t, Regular> derived_;  // (term, class of the byte)
+  std::vector<uint8_t> emptiness_;                  // by term: 0 unknown, 1 empty, 2 not
+  std::array<uint8_t, 256> class_of_{};
+  std::vector<uint8_t> byte_of_;
+  int num_classes_ = 0;
+  bool undecided_ = false;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TEXT_GRAMMAR_REGULAR_H_

@@ -1,0 +1,85 @@
+// The compiler of conjunctions of schemas. Not for others than schema*.cc.
+#ifndef MILLRACE_TEXT_GRAMMAR_SCHEMA_COMPILER_H_
+#define MILLRACE_TEXT_GRAMMAR_SCHEMA_COMPILER_H_
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/grammar/schema.h"
+
+namespace millrace::schema {
+
+using Base = std::vector<const JsonValue*>;
+
+class Compiler {
+ public:
+  Compiler(GrammarBuilder& builder, const JsonValue& root, bool any_whitespace)
+      : builder_(builder),
+        pool_(builder.regular()),
+        json_(builder, any_whitespace),
+        reader_(root, builder.limits()) {}
+
+  absl::StatusOr<GrammarNode> Compile(const Conjunction& conjunction);
+
+ private:
+  struct Compiled {
+    uint32_t rule = 0;
+    bool used = false;  // while it was being compiled
+    std::optional<GrammarNode> node;
+  };
+  // A value's place in an object: its key and the grammar of what follows.
+  struct Member {
+    GrammarNode node;
+    bool required = false;
+  };
+  struct Counts {
+    uint32_t min = 0, max = kUnbounded;
+  };
+
+  absl::StatusOr<GrammarNode> CompileFlat(const Flat& flat);
+  absl::StatusOr<GrammarNode> CompileAlternatives(const Flat& flat);
+  absl::StatusOr<GrammarNode> CompileBase(const Base& base);
+  absl::StatusOr<GrammarNode> CompileEnum(const Base& base, const JsonValue& values);
+  absl::StatusOr<GrammarNode> CompileString(const Base& base);
+  absl::StatusOr<GrammarNode> CompileNumber(const Base& base, uint32_t types);
+  absl::StatusOr<GrammarNode> CompileArray(const Base& base);
+  absl::StatusOr<GrammarNode> CompileObject(const Base& base);
+  absl::StatusOr<GrammarNode> Members(const Base& base, const std::vector<Member>& members,
+                                      GrammarNode additional, const Counts& counts);
+  absl::StatusOr<GrammarNode> Additional(const Base& base,
+                                         const std::vector<std::string_view>& declared);
+  absl::StatusOr<std::optional<Regular>> KeyTerm(const Base& base);
+  absl::StatusOr<Conjunction> PropertySchemas(const Base& base, std::string_view name);
+
+  absl::StatusOr<uint32_t> Types(const Base& base);
+  absl::StatusOr<Counts> CountsOf(const Base& base, std::string_view least, std::string_view most);
+  absl::StatusOr<Regular> Pattern(const JsonValue& schema, std::string_view keyword,
+                                  std::string_view pattern);
+  // The insides of the strings that a conjunction allows.
+  absl::StatusOr<Regular> StringTerm(const Base& base);
+
+  // Whether no value meets both. False where it cannot be told.
+  absl::StatusOr<bool> Disjoint(const Conjunction& a, const Conjunction& b, int depth);
+  absl::StatusOr<bool> DisjointBases(const Base& a, const Base& b, int depth);
+  absl::StatusOr<bool> Holds(const JsonValue& value, const Conjunction& conjunction);
+  absl::StatusOr<bool> HoldsBase(const JsonValue& value, const Base& base);
+  absl::StatusOr<bool> HoldsInside(const JsonValue& value, const Base& base);
+
+  GrammarBuilder& builder_;
+  RegularPool& pool_;
+  JsonGrammar json_;
+  Reader reader_;
+  std::map<Conjunction, Compiled> compiled_;
+  std::map<std::string, Regular, std::less<>> patterns_;
+  int depth_ = 0;
+};
+
+// The values that all enum and const of a base allow; nothing if there are none.
+std::optional<std::vector<JsonValue>> EnumOf(const Base& base);
+
+}  // namespace millrace::schema
+
+#endif  // MILLRACE_TEXT_GRAMMAR_SCHEMA_COMPILER_H_
