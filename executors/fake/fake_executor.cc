@@ -25,6 +25,7 @@ FaultPoint device_error("fake.device_error");
 FaultPoint hang("fake.hang");
 
 constexpr std::chrono::milliseconds kHang{10};
+constexpr Token kFakeEos = 257;
 constexpr Token kFirstPrintable = ' ';
 constexpr int kPrintable = '~' - ' ' + 1;
 
@@ -88,6 +89,7 @@ class FakeExecutor : public Executor {
       : info_(MakeInfo(device)),
         step_time_(std::chrono::microseconds(device.step_us)),
         token_time_(std::chrono::microseconds(device.token_us)),
+        answer_(device.answer),
         checker_(info_.limits),
         ledger_(info_.limits),
         slots_(info_.limits.max_num_seqs),
@@ -111,6 +113,7 @@ class FakeExecutor : public Executor {
   struct Slot {
     std::shared_ptr<const SamplingParams> sampling;
     Token last_token = 0;
+    size_t sampled = 0;  // tokens so far
     bool failed = false;
   };
 
@@ -145,7 +148,9 @@ class FakeExecutor : public Executor {
       const Token previous = row.sampled_by.has_value()
                                  ? slot.last_token
                                  : plan.tokens[row.tokens.begin + wanted.offset];
-      const Token sampled = FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous);
+      const Token sampled = answer_.empty() || wanted.target.has_value()
+                                ? FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous)
+                                : NextOfAnswer(&slot);
       TokenResult token{.token = wanted.target.value_or(sampled)};
       const std::optional<int32_t> top = slot.sampling->top_logprobs;
       if (top.has_value()) AddLogprobs(sampled, *top, &token, result);
@@ -155,9 +160,15 @@ class FakeExecutor : public Executor {
     out.tokens.end = static_cast<int32_t>(result->tokens.size());
   }
 
+  Token NextOfAnswer(Slot* slot) const {
+    if (slot->sampled >= answer_.size()) return kFakeEos;
+    return static_cast<unsigned char>(answer_[slot->sampled++]);
+  }
+
   const ModelInfo info_;
   const Duration step_time_;
   const Duration token_time_;
+  const std::string answer_;
   PlanChecker checker_;
   BlockLedger ledger_;
   // The worker's:
