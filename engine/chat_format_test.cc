@@ -74,7 +74,7 @@ TEST(ChatFormatTest, AForcedCallEndsThePrompt) {
   Chat chat = Conversation();
   chat.forced_tool = "f";
   EXPECT_EQ(
-      Render("p<tool_call>tools<think>\n", chat),
+      Render("p<tool_call>tools{{ '<think>\n' }}", chat),
       "p<tool_call>tools<think>\n\n</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": ");
 }
 

@@ -14,7 +14,9 @@
 #include "server/http/embedding.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
+#include "server/http/messages.h"
 #include "server/http/model_json.h"
+#include "server/http/responses.h"
 #include "server/http/routes.h"
 
 namespace millrace {
@@ -98,6 +100,12 @@ HttpResponse ErrorResponse(const ApiError& error) {
 }
 
 std::optional<HttpResponse> Api::Check(const HttpRequestHead& head) const {
+  std::optional<HttpResponse> refusal = CheckHead(head);
+  if (refusal && refusal->status >= 400) ShapeError(head.path, *refusal);
+  return refusal;
+}
+
+std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
   if (absl::Status s = hosts_.Check(head.host, head.origin); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
@@ -112,8 +120,9 @@ std::optional<HttpResponse> Api::Check(const HttpRequestHead& head) const {
                    StrCat("there is no path ", Printable(head.path), " on this server"));
   }
   const bool put = options_.admin && head.path == "/log";
+  const bool erase = head.path.starts_with(StrCat(kResponsesPath, "/"));
   const std::string allow = StrCat(route->method, route->method == "GET" ? ", HEAD" : "",
-                                   put ? ", PUT" : "", ", OPTIONS");
+                                   put ? ", PUT" : "", erase ? ", DELETE" : "", ", OPTIONS");
   if (head.method == "OPTIONS") return HttpResponse{.status = 204, .headers = {{"Allow", allow}}};
   if (head.method != route->method && !(head.method == "HEAD" && route->method == "GET")) {
     HttpResponse refusal = Refusal(405, "method_not_allowed",
@@ -162,12 +171,8 @@ Handled Api::Handle(const HttpRequestHead& head, const std::string& body, const 
 
 Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
                       const Wake& wake) const {
-  const auto defaults = [&](const std::string& model) {
-    const absl::StatusOr<Engine*> engine = frontend_.FindEngine(model);
-    return engine.ok() ? (*engine)->info().sampling : SamplingDefaults();
-  };
   absl::StatusOr<ApiRequest> request =
-      ParseApiRequest(kind, body, defaults, options_.unknown_fields);
+      ParseApiRequest(kind, body, Defaults(), options_.unknown_fields, options_.auto_tool_choice);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));

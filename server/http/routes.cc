@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "config/help.h"
+#include "server/http/messages.h"
+#include "server/http/responses.h"
 #include "server/http/server_info.h"
 
 namespace millrace {
@@ -19,6 +21,26 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
       Route{"/v1/chat/completions", "POST", true, false, false, true,
             [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
               return api.Generate(ApiKind::kChat, head, body, wake);
+            }},
+      Route{kMessagesPath, "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Messages(head, body, wake);
+            }},
+      Route{kCountTokensPath, "POST", true, false, false, true,
+            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
+              return api.CountTokens(body, wake);
+            }},
+      Route{kResponsesPath, "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.CreateResponse(head, body, wake);
+            }},
+      Route{"/v1/responses/", "GET", true, false, false, false,
+            [](const Api& api, const Head& head, const std::string&, const Wake&) {
+              return api.GetResponse(head);
+            }},
+      Route{"/v1/responses/", "DELETE", true, false, false, false,
+            [](const Api& api, const Head& head, const std::string&, const Wake&) {
+              return api.DeleteResponse(head);
             }},
       Route{"/v1/embeddings", "POST", true, false, false, true,
             [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMaxHeader = 512;
+constexpr size_t kMaxHarmonyHeader = 512;
 
 enum Marker { kStart, kChannel, kConstrain, kMessage, kEnd, kReturn, kCall };
 const std::vector<std::string>& Markers() {
@@ -64,7 +64,7 @@ class HarmonyParser : public OutputParser {
     } else if (marker.has_value()) {
       header_ += Markers()[*marker];
     }
-    if (header_.size() > kMaxHeader) {
+    if (header_.size() > kMaxHarmonyHeader) {
       state_ = State::kBody;
       kind_ = Kind::kContent;
       Write(std::exchange(header_, std::string()), out);
