@@ -47,6 +47,9 @@ struct Settings {
   std::string tokenizer_revision;
   bool offline = false;
   std::string generation_config = "auto";  // "vllm", or a folder
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
+  bool enable_auto_tool_choice = true;
 
   // Engine.
   Device device = Device::kCpu;
@@ -120,6 +123,7 @@ struct Settings {
   // The fake device.
   int64_t fake_step_us = 1000;
   int64_t fake_token_us = 10;
+  std::string fake_answer;  // empty: predictable characters
 
   // millraced bench.
   std::vector<int32_t> bench_batch_sizes = {1};

@@ -85,6 +85,20 @@ std::vector<Setting> ModelSettings() {
            "how requests are sampled that do not say it. auto: as the model's folder has it, in "
            "generation_config.json; vllm: as vLLM does without one; or as another folder has it"},
           &Settings::generation_config, "auto, vllm, or a path")),
+      ForServing(Text({"tool-call-parser", "NAME",
+                       "how tool calls are found in answers: auto, as the model's chat template "
+                       "writes them; none; or a format by its name, as vLLM has them (docs/"
+                       "tools-and-reasoning.md)"},
+                      "auto, none, or the name of a format", &Settings::tool_call_parser,
+                      [](std::string_view name) { return name.size() <= 64; })),
+      ForServing(Text({"reasoning-parser", "NAME",
+                       "how reasoning is found in answers: auto, none, or a format by its name"},
+                      "auto, none, or the name of a format", &Settings::reasoning_parser,
+                      [](std::string_view name) { return name.size() <= 64; })),
+      ForServing(Switch("enable-auto-tool-choice",
+                        "let the model decide whether it calls a tool; without it tools need a "
+                        "tool_choice other than auto",
+                        &Settings::enable_auto_tool_choice)),
       Switch("offline",
              "do not ask the hub: its models are what the local cache has (HF_HUB_OFFLINE=1 "
              "says the same)",
@@ -287,6 +301,12 @@ std::vector<Setting> FakeDeviceSettings() {
             int64_t{0}, kMost),
       Whole({"fake-token-us", "N", "microseconds that each of a step's tokens adds"},
             &Settings::fake_token_us, int64_t{0}, kMost),
+      Text(
+          {"fake-answer", "TEXT",
+           "the answer to every request, for tests of clients. Without it: predictable characters, "
+           "as many as are asked for"},
+          "1 to 4096 printable characters", &Settings::fake_answer,
+          [](std::string_view) { return true; }),
   };
 }
 

@@ -3,6 +3,15 @@
 #include <utility>
 
 namespace millrace {
+namespace {
+
+void MoveTo(OutputDelta delta, OutputEvent* event) {
+  event->text += delta.content;
+  event->reasoning += delta.reasoning;
+  for (ToolCallDelta& call : delta.calls) event->calls.push_back(std::move(call));
+}
+
+}  // namespace
 
 AnswerText::AnswerText(const Tokenizer* tokenizer, const GenerateRequest* request)
     : tokenizer_(tokenizer),
@@ -10,6 +19,15 @@ AnswerText::AnswerText(const Tokenizer* tokenizer, const GenerateRequest* reques
       // It goes on from the prompt: joined, the two read as one text.
       detokenizer_(tokenizer, request->skip_special_tokens, /*follows=*/true),
       stops_(request->stop, request->include_stop_str_in_output) {}
+
+void AnswerText::Parse(std::unique_ptr<OutputParser> parser, std::string_view begun,
+                       const std::vector<Token>* kept, bool one_call) {
+  parser_ = std::move(parser);
+  one_call_ = one_call;
+  if (parser_ == nullptr) return;
+  detokenizer_.Keep(kept);
+  parser_->Add(begun, &begun_);
+}
 
 // Returns whether the token is left out of a decoded text.
 bool AnswerText::Skips(Token token) const {
@@ -72,9 +90,30 @@ void AnswerText::Add(const StepResult& result, const TokenResult& token, bool is
     event->details.push_back(Detail(result, token));
     if (hidden) event->details.back().shown = false;
   }
+  const bool reasons = parser_ != nullptr && parser_->in_reasoning();
   if (!hidden) {
     AddText(detokenizer_.Add(token.token), event);
   }
+  // Its markers belong to the reasoning.
+  if (reasons || (parser_ != nullptr && parser_->in_reasoning())) ++num_reasoning_tokens_;
+}
+
+void AnswerText::Emit(std::string_view text, OutputEvent* event) {
+  if (parser_ == nullptr) {
+    event->text += text;
+    return;
+  }
+  OutputDelta delta = std::exchange(begun_, OutputDelta());
+  parser_->Add(text, &delta);
+  MoveTo(std::move(delta), event);
+  called_ = called_ || (one_call_ && parser_->complete_calls() > 0);
+}
+
+void AnswerText::FinishParsing(OutputEvent* event) {
+  if (parser_ == nullptr) return;
+  OutputDelta delta = std::exchange(begun_, OutputDelta());
+  parser_->Finish(&delta);
+  MoveTo(std::move(delta), event);
 }
 
 std::optional<double> AnswerText::mean_logprob() const {
@@ -84,17 +123,16 @@ std::optional<double> AnswerText::mean_logprob() const {
 
 void AnswerText::AddText(const std::string& text, OutputEvent* event) {
   if (num_tokens_ <= request_->min_tokens) {
-    event->text += text;
-    return;
+    return Emit(text, event);
   }
   StopChecker::Result checked = stops_.Add(text);
-  event->text += checked.text;
+  Emit(checked.text, event);
   stopped_ = checked.stopped;
 }
 
 void AnswerText::Flush(OutputEvent* event) {
   AddText(detokenizer_.Flush(), event);
-  if (!stopped_.has_value()) event->text += stops_.Flush();
+  if (!stopped_.has_value()) Emit(stops_.Flush(), event);
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #define MILLRACE_ENGINE_ANSWER_TEXT_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,12 @@ class AnswerText {
   // Tells the prompt's tokens, which the answer's text goes on from. Call before the first Add.
   void Follow(absl::Span<const Token> prompt) { detokenizer_.Follow(prompt); }
 
+  // Splits the text with `parser` from now on. `begun` is the beginning of the answer that stands
+  // in the prompt. `kept`: special tokens that the parser needs; outlives this. `one_call`: the
+  // answer ends with its first call. Call before the first Add.
+  void Parse(std::unique_ptr<OutputParser> parser, std::string_view begun,
+             const std::vector<Token>* kept, bool one_call);
+
   // Adds the log-probabilities of the next prompt tokens, beginning with the second token's.
   void AddScored(const StepResult& result, Range scored);
   // Returns the echoed prompt, with what was scored of it. Called once.
@@ -38,16 +45,24 @@ class AnswerText {
   // find one.
   void Flush(OutputEvent* event);
 
+  // Ends the parser's work, after Flush or a stop string.
+  void FinishParsing(OutputEvent* event);
+
+  // Returns whether a stop string, or the only call, ended the answer.
+  bool ended() const { return stopped_.has_value() || called_; }
+
   // Returns the stop string that ended the answer.
   const std::string* stopped() const {
     return stopped_.has_value() ? &request_->stop[*stopped_] : nullptr;
   }
   int32_t num_tokens() const { return num_tokens_; }
+  int32_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
   // Returns the mean over these tokens; nothing without log-probabilities.
   std::optional<double> mean_logprob() const;
 
  private:
   void AddText(const std::string& text, OutputEvent* event);
+  void Emit(std::string_view text, OutputEvent* event);
   TokenDetail Detail(const StepResult& result, const TokenResult& token) const;
   bool Skips(Token token) const;
 
@@ -57,6 +72,11 @@ class AnswerText {
   StopChecker stops_;
   std::optional<size_t> stopped_;
   int32_t num_tokens_ = 0;
+  std::unique_ptr<OutputParser> parser_;  // null: the text is the content
+  OutputDelta begun_;                     // what the prompt's end is of the answer
+  bool one_call_ = false;
+  bool called_ = false;
+  int32_t num_reasoning_tokens_ = 0;
   int32_t num_logprobs_ = 0;
   double sum_logprobs_ = 0;
   std::vector<TokenDetail> scored_;  // of the prompt's second token and so on

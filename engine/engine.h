@@ -47,8 +47,10 @@ struct EngineInfo {
   bool batch_invariant;              // the same request gives the same bits whatever else runs
   int32_t tensor_parallel_size = 1;  // which the bits depend on, as on the next
   bool expert_parallel = false;
-  SamplingDefaults sampling;   // for requests that do not say it
-  int32_t embedding_size = 0;  // 0: the model generates; else it makes embeddings of this size
+  SamplingDefaults sampling;     // for requests that do not say it
+  std::string tool_parser;       // empty: calls are not found in answers
+  std::string reasoning_parser;  // empty: reasoning is not
+  int32_t embedding_size = 0;    // 0: the model generates; else it makes embeddings of this size
 };
 
 struct TokenizeRequest {

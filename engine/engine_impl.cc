@@ -64,6 +64,8 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .tensor_parallel_size = model.tensor_parallel_size,
                      .expert_parallel = model.expert_parallel,
                      .sampling = options.sampling,
+                     .tool_parser = text->tool_parser(),
+                     .reasoning_parser = text->reasoning_parser(),
                      .embedding_size = limits.embedding_size};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);

@@ -143,7 +143,12 @@ absl::Status Generator::Encode(const Choices& choices) {
   for (const auto& choice : choices) choice->prompt_tokens = static_cast<int32_t>(prompt.size());
   if (prompt.empty()) return absl::InvalidArgumentError("prompt has no tokens");
   MILLRACE_RETURN_IF_ERROR(CheckKnown("prompt", prompt, defaults.limits.vocab_size));
-  for (const auto& choice : choices) choice->answer->Follow(prompt);
+  for (const auto& choice : choices) {
+    choice->answer->Follow(prompt);
+    choice->answer->Parse(parts_.text->MakeParser(generate, prompt),
+                          parts_.text->ForcedCall(generate.prompt), &parts_.text->marker_tokens(),
+                          !generate.parallel_tool_calls);
+  }
   if (parts_.options.log_prompts) parts_.LogPrompt(generate.id, prompt);
   if (!generate.seed.has_value()) generate.seed = DrawSeed();
   if (generate.echo) first.prompt = prompt;

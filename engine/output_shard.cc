@@ -98,7 +98,7 @@ void OutputShard::AddSampled(const StepResult& result, SteadyTime when, const Ro
   const std::shared_ptr<LiveRequest>& request = routed.request;
   const TokenEvent& event = routed.event;
   AnswerText& answer = *request->answer;
-  for (int32_t i = event.sampled.begin; i < event.sampled.end && answer.stopped() == nullptr; ++i) {
+  for (int32_t i = event.sampled.begin; i < event.sampled.end && !answer.ended(); ++i) {
     const bool is_stop_token = i + 1 == event.sampled.end && event.end.has_value() &&
                                event.end->reason == EndReason::kStopToken;
     answer.Add(result, result.tokens[i], is_stop_token, output);
@@ -106,8 +106,9 @@ void OutputShard::AddSampled(const StepResult& result, SteadyTime when, const Ro
     if (request->last_token.has_value()) since_previous = when - *request->last_token;
     request->last_token = when;
     listener_->OnToken(*request, since_previous, when - request->arrival);
-    if (answer.stopped() != nullptr && !event.end.has_value()) {
-      listener_->OnNoMoreWanted(request, absl::CancelledError("a stop string ended the answer"));
+    if (answer.ended() && !event.end.has_value()) {
+      listener_->OnNoMoreWanted(request,
+                                absl::CancelledError("a stop string or a call ended the answer"));
     }
   }
 }
@@ -115,7 +116,8 @@ void OutputShard::AddSampled(const StepResult& result, SteadyTime when, const Ro
 void OutputShard::End(const std::shared_ptr<LiveRequest>& request, SequenceEnd end,
                       OutputEvent output) {
   AnswerText& answer = *request->answer;
-  if (end.status.ok() && answer.stopped() == nullptr) answer.Flush(&output);
+  if (end.status.ok() && !answer.ended()) answer.Flush(&output);
+  if (end.status.ok() || answer.ended()) answer.FinishParsing(&output);
   if (request->lost_output) output = {};
   end.generated_tokens = answer.num_tokens();
   output.finish = MakeFinish(*request, end);
@@ -126,7 +128,8 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
   Finish finish;
   finish.usage = {.prompt_tokens = end.prompt_tokens,
                   .completion_tokens = end.generated_tokens,
-                  .cached_tokens = end.cached_tokens};
+                  .cached_tokens = end.cached_tokens,
+                  .reasoning_tokens = request.answer->num_reasoning_tokens()};
   finish.timings = MakeTimings(end);
   if (request.request.mean_logprob) finish.mean_logprob = request.answer->mean_logprob();
   if (request.lost_output) {
@@ -135,6 +138,8 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
   } else if (const std::string* stop = request.answer->stopped()) {
     finish.reason = FinishReason::kStop;
     finish.stopped_by = *stop;
+  } else if (request.answer->ended()) {
+    finish.reason = FinishReason::kStop;
   } else if (end.reason == EndReason::kStopToken) {
     finish.reason = FinishReason::kStop;
     const std::vector<Token>& asked = request.request.stop_token_ids;

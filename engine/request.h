@@ -13,14 +13,24 @@
 #include "absl/time/time.h"
 #include "scheduler/sampling_params.h"
 #include "text/grammar/grammar.h"
+#include "text/tools/output_parser.h"
 
 namespace millrace {
+
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON
+};
 
 // A turn of a conversation. Roles: system, developer, user, assistant, tool.
 struct ChatMessage {
   std::string role;
   std::string content;
-  std::string name;  // may be empty
+  std::string name;                  // may be empty
+  std::vector<ToolCall> tool_calls;  // of the assistant
+  std::string reasoning;             // of the assistant
+  std::string tool_call_id;          // of a tool's result
 };
 
 // A conversation, and how the model's chat template renders it. The fields are vLLM's.
@@ -29,6 +39,13 @@ struct Chat {
   bool add_generation_prompt = true;    // ends with the header of the answer
   bool continue_final_message = false;  // or inside the last message, which the answer goes on with
   std::string template_kwargs;          // a JSON object of the template's own variables, or empty
+  std::string tools;                    // a JSON list of OpenAI's tools, or empty
+  // The answer is split at its tool calls, as the model writes them.
+  bool parse_tools = false;
+  // The answer begins with a call of this tool, or of any if it is empty. The call's beginning
+  // becomes a part of the prompt.
+  std::optional<std::string> forced_tool;
+  std::string reasoning_effort;  // empty: the template's own
 };
 
 using Prompt = std::variant<std::string,         // text, tokenized with special tokens added
@@ -67,6 +84,9 @@ struct GenerateRequest {
   bool ignore_eos = false;
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
+
+  bool parse_reasoning = false;     // OutputEvent::reasoning has what the model thinks
+  bool parallel_tool_calls = true;  // false: the answer ends with its first call
 
   std::optional<int32_t> logprobs;  // with each token its log-probability and this many likeliest
   bool mean_logprob = false;        // Finish::mean_logprob is wanted
@@ -143,7 +163,8 @@ struct TokenDetail {
 struct Usage {
   int32_t prompt_tokens = 0;  // every choice says so, although the prompt was worked through once
   int32_t completion_tokens = 0;
-  int32_t cached_tokens = 0;  // of the prompt's, found in the prefix cache by the first choice
+  int32_t cached_tokens = 0;     // of the prompt's, found in the prefix cache by the first choice
+  int32_t reasoning_tokens = 0;  // of completion_tokens; 0 if reasoning is not parsed
 };
 
 struct Timings {
@@ -168,8 +189,10 @@ struct Finish {
 // all texts together are the answer. `tokens` has every token that the client pays for, also those
 // whose text is held back for now (half a character, the beginning of a stop string).
 struct OutputEvent {
-  bool echo = false;  // this is the prompt, not the answer; at most one, the first
-  std::string text;
+  bool echo = false;                 // this is the prompt, not the answer; at most one, the first
+  std::string text;                  // without what the next two have
+  std::string reasoning;             // comes before this event's text
+  std::vector<ToolCallDelta> calls;  // come after it
   std::vector<Token> tokens;
   int32_t prompt_tokens = 0;         // length of the prompt; in every event that has tokens
   std::vector<TokenDetail> details;  // one for each of `tokens`, when logprobs are asked for

@@ -7,6 +7,10 @@ namespace {
 
 size_t Bytes(const OutputEvent& event) {
   size_t bytes = sizeof(event) + event.text.size() + event.tokens.size() * sizeof(Token);
+  bytes += event.reasoning.size();
+  for (const ToolCallDelta& call : event.calls) {
+    bytes += sizeof(call) + call.name.size() + call.arguments.size();
+  }
   for (const TokenDetail& detail : event.details) {
     bytes += sizeof(detail) + detail.bytes.size();
     for (const TokenAlternative& other : detail.top) bytes += sizeof(other) + other.bytes.size();

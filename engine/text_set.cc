@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "formats/model_text.h"
+#include "text/detokenizer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace millrace {
@@ -29,7 +30,8 @@ constexpr std::string_view kChatMl =
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& path) {
+absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& path,
+                                                             const ParserNames& parsers) {
   MILLRACE_ASSIGN_OR_RETURN(const ModelText text, ReadModelText(path));
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
                             PipelineTokenizer::Create(text.tokenizer));
@@ -43,31 +45,38 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& 
       kLog.Warning("chats will be refused: ", std::string(chat_template.status().message()));
     }
   }
-  return std::make_unique<const TextSet>(std::move(tokenizer), std::move(chat_template));
+  MILLRACE_ASSIGN_OR_RETURN(ChatFormat format,
+                            MakeChatFormat(text.chat_template, chat_template, parsers));
+  return std::make_unique<const TextSet>(std::move(tokenizer), std::move(chat_template),
+                                         std::move(format));
 }
 
 TextSet::TextSet(std::unique_ptr<const Tokenizer> tokenizer,
-                 absl::StatusOr<ChatTemplate> chat_template)
-    : tokenizer_(std::move(tokenizer)), chat_template_(std::move(chat_template)) {
+                 absl::StatusOr<ChatTemplate> chat_template, ChatFormat format)
+    : tokenizer_(std::move(tokenizer)),
+      chat_template_(std::move(chat_template)),
+      format_(std::move(format)) {
+  const std::vector<std::string> markers = format_.output.Markers();
   for (Token token = 0; token < tokenizer_->vocab_size(); ++token) {
-    longest_token_ = std::max(longest_token_, tokenizer_->TokenBytes(token).size());
+    const std::string_view bytes = tokenizer_->TokenBytes(token);
+    longest_token_ = std::max(longest_token_, bytes.size());
+    if (tokenizer_->IsSpecial(token) &&
+        std::find(markers.begin(), markers.end(), bytes) != markers.end()) {
+      marker_tokens_.push_back(token);
+    }
   }
 }
 
-absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes() {
-  MILLRACE_ASSIGN_OR_RETURN(ChatTemplate chat_template, ChatTemplate::Parse(kChatMl, {}));
+absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes(const ParserNames& parsers) {
+  absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::Parse(kChatMl, {});
+  MILLRACE_ASSIGN_OR_RETURN(ChatFormat format, MakeChatFormat(kChatMl, chat_template, parsers));
   return std::make_unique<const TextSet>(std::make_unique<ByteTokenizer>(),
-                                         std::move(chat_template));
+                                         std::move(chat_template), std::move(format));
 }
 
 absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadline) const {
   MILLRACE_RETURN_IF_ERROR(chat_template_.status());
-  auto json = nlohmann::ordered_json::array();
-  for (const ChatMessage& message : chat.messages) {
-    nlohmann::ordered_json entry = {{"role", message.role}, {"content", message.content}};
-    if (!message.name.empty()) entry["name"] = message.name;
-    json.push_back(std::move(entry));
-  }
+  const nlohmann::ordered_json messages = TemplateMessages(chat, format_);
   auto kwargs = nlohmann::ordered_json::object();
   if (!chat.template_kwargs.empty()) {
     kwargs = nlohmann::ordered_json::parse(chat.template_kwargs, nullptr,
@@ -76,15 +85,19 @@ absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadlin
       return absl::InvalidArgumentError("chat_template_kwargs is no JSON object");
     }
   }
+  MILLRACE_RETURN_IF_ERROR(AddTemplateVariables(chat, format_, &kwargs));
   ChatTemplateOptions options;
   options.add_generation_prompt = chat.add_generation_prompt;
   options.continue_final_message = chat.continue_final_message;
   options.now = absl::Now();
   const SteadyTime too_long = options.clock->Now() + kRenderTime;
   options.deadline = std::min(deadline, too_long);
-  absl::StatusOr<std::string> text = chat_template_->Render(json, kwargs, options);
+  absl::StatusOr<std::string> text = chat_template_->Render(messages, kwargs, options);
   if (absl::IsDeadlineExceeded(text.status()) && too_long <= deadline) {
     return absl::InvalidArgumentError("messages: the chat template takes too long for them");
+  }
+  if (text.ok() && chat.forced_tool.has_value()) {
+    *text += format_.output.ForcedCall(*chat.forced_tool, *text);
   }
   return text;
 }
@@ -115,6 +128,35 @@ absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& 
   return encode(text, request.add_special_tokens.value_or(false));
 }
 
+std::string TextSet::tool_parser() const {
+  return format_.output.tools() == nullptr ? "" : format_.output.tools()->name;
+}
+
+std::string TextSet::reasoning_parser() const {
+  return format_.output.reasoning() == nullptr ? "" : format_.output.reasoning()->name;
+}
+
+std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request,
+                                                  absl::Span<const Token> prompt) const {
+  const Chat* chat = std::get_if<Chat>(&request.prompt);
+  const bool tools = chat != nullptr && chat->parse_tools;
+  if (!tools && !request.parse_reasoning) return nullptr;
+  // As much as tells whether the prompt has opened the reasoning.
+  constexpr size_t kEnd = 64;
+  if (prompt.size() > kEnd) prompt = prompt.subspan(prompt.size() - kEnd);
+  const std::string end = Decode(*tokenizer_, prompt, /*skip_special=*/false);
+  OutputFormat::Request parse = {.tools = tools, .reasoning = request.parse_reasoning};
+  if (tools) parse.signatures = ToolSignatures(chat->tools);
+  parse.inside_reasoning = format_.output.BeginsReasoning(end);
+  return format_.output.MakeParser(parse);
+}
+
+std::string TextSet::ForcedCall(const Prompt& prompt) const {
+  const Chat* chat = std::get_if<Chat>(&prompt);
+  if (chat == nullptr || !chat->forced_tool.has_value()) return "";
+  return format_.output.ForcedCall(*chat->forced_tool, "");
+}
+
 void TextSet::Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const {
   if (tokens->size() <= static_cast<size_t>(most)) return;
   const bool framed = std::holds_alternative<std::string>(prompt);
@@ -128,9 +170,13 @@ size_t PromptBytes(const Prompt& prompt) {
     return tokens->size() * sizeof(Token);
   }
   const Chat& chat = std::get<Chat>(prompt);
-  size_t bytes = chat.template_kwargs.size();
+  size_t bytes = chat.template_kwargs.size() + chat.tools.size();
   for (const ChatMessage& message : chat.messages) {
-    bytes += sizeof(message) + message.role.size() + message.content.size() + message.name.size();
+    bytes += sizeof(message) + message.role.size() + message.content.size() + message.name.size() +
+             message.reasoning.size() + message.tool_call_id.size();
+    for (const ToolCall& call : message.tool_calls) {
+      bytes += sizeof(call) + call.id.size() + call.name.size() + call.arguments.size();
+    }
   }
   return bytes;
 }

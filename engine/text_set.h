@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/clock.h"
+#include "engine/chat_format.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "text/chat_template.h"
@@ -23,13 +24,15 @@ class TextSet {
  public:
   // Reads a GGUF file or a Hugging Face folder, which may go afterwards. A model whose template is
   // missing, or beyond what we render, is served without chats.
-  static absl::StatusOr<std::unique_ptr<const TextSet>> Load(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<const TextSet>> Load(const std::string& path,
+                                                             const ParserNames& parsers = {});
   // Returns the text set for --device fake: a token is a byte, and a conversation is written as
   // ChatML (with Qwen3's enable_thinking).
-  static absl::StatusOr<std::unique_ptr<const TextSet>> Bytes();
+  static absl::StatusOr<std::unique_ptr<const TextSet>> Bytes(const ParserNames& parsers = {});
 
   // If `chat_template` is an error, chats are refused with it.
-  TextSet(std::unique_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template);
+  TextSet(std::unique_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
+          ChatFormat format = {});
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   bool has_chat_template() const { return chat_template_.ok(); }
@@ -43,6 +46,19 @@ class TextSet {
   absl::StatusOr<std::vector<Token>> PromptTokens(const TokenizeRequest& request,
                                                   int64_t max_tokens, SteadyTime deadline) const;
 
+  // Returns a parser for each answer to this request, whose prompt has these tokens; nullptr if
+  // there is nothing to find. It outlives neither the text set nor is it shared by answers.
+  std::unique_ptr<OutputParser> MakeParser(const GenerateRequest& request,
+                                           absl::Span<const Token> prompt) const;
+  // Returns the special tokens whose texts a parser needs, ascending.
+  const std::vector<Token>& marker_tokens() const { return marker_tokens_; }
+  // Return the names of the parsers; empty for none.
+  std::string tool_parser() const;
+  std::string reasoning_parser() const;
+  // Returns the beginning of the answer that stands in the prompt, since the answer must be a call;
+  // empty for other requests.
+  std::string ForcedCall(const Prompt& prompt) const;
+
   // Leaves the first of a prompt's tokens, `most` in all: of a text's frame what closes it stays.
   void Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const;
 
@@ -51,6 +67,8 @@ class TextSet {
 
   std::unique_ptr<const Tokenizer> tokenizer_;
   absl::StatusOr<ChatTemplate> chat_template_;
+  const ChatFormat format_;
+  std::vector<Token> marker_tokens_;
   size_t longest_token_ = 0;  // bytes
 };
 

@@ -68,6 +68,7 @@ struct TorchSpec : CommonSpec {
 struct FakeSpec : CommonSpec {
   int64_t step_us = 0;   // microseconds that each step takes
   int64_t token_us = 0;  // and that each of its input tokens adds
+  std::string answer;    // the bytes of every answer; empty: predictable ones without an end
 };
 
 using DeviceSpec = std::variant<CpuSpec, CudaSpec, TorchSpec, FakeSpec>;

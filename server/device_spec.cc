@@ -57,7 +57,8 @@ DeviceSpec MakeDeviceSpec(const Settings& settings) {
     case Device::kTorch:
       return TorchSpec{MakeCommonSpec(settings), settings.dtype == FloatType::kBfloat16};
     case Device::kFake:
-      return FakeSpec{MakeCommonSpec(settings), settings.fake_step_us, settings.fake_token_us};
+      return FakeSpec{MakeCommonSpec(settings), settings.fake_step_us, settings.fake_token_us,
+                      settings.fake_answer};
   }
   return CpuSpec{};
 }

@@ -144,7 +144,9 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   MILLRACE_ASSIGN_OR_RETURN(const std::string tokenizer, TokenizerPath(settings_, path, &stop));
   MILLRACE_ASSIGN_OR_RETURN(const SamplingDefaults sampling, LoadSamplingDefaults(settings_, path));
   auto text = std::async(std::launch::async, [&] {
-    return settings_.device == Device::kFake ? TextSet::Bytes() : TextSet::Load(tokenizer);
+    const ParserNames parsers = {settings_.tool_call_parser, settings_.reasoning_parser};
+    return settings_.device == Device::kFake ? TextSet::Bytes(parsers)
+                                             : TextSet::Load(tokenizer, parsers);
   });
   auto executor = LoadExecutor({.path = path}, MakeDeviceSpec(settings_), nodes_.get());
   auto loaded_text = text.get();
@@ -172,6 +174,7 @@ absl::Status Server::OpenEndpoints() {
   http.port = static_cast<uint16_t>(settings_.http_port);
   http.allowed_hosts = settings_.allowed_hosts;
   http.unknown_fields = settings_.unknown_fields;
+  http.auto_tool_choice = settings_.enable_auto_tool_choice;
   http.threads = Share(4, 1, 8);
   http.limits.connections = static_cast<size_t>(settings_.max_connections);
   http.limits.header_timeout = absl::FromChrono(settings_.header_timeout);

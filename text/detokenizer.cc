@@ -1,5 +1,7 @@
 #include "text/detokenizer.h"
 
+#include <algorithm>
+
 #include "text/utf8.h"
 
 namespace millrace {
@@ -16,7 +18,10 @@ void Detokenizer::Follow(absl::Span<const Token> before) {
 
 std::string Detokenizer::Add(Token token) {
   std::string text;
-  if (skip_special_ && tokenizer_->IsSpecial(token)) return text;
+  if (skip_special_ && tokenizer_->IsSpecial(token) &&
+      (kept_ == nullptr || !std::binary_search(kept_->begin(), kept_->end(), token))) {
+    return text;
+  }
   held_.append(first_ ? tokenizer_->FirstTokenBytes(token) : tokenizer_->TokenBytes(token));
   first_ = false;
   const TextEnds& ends = tokenizer_->text_ends();

@@ -3,6 +3,7 @@
 #define MILLRACE_TEXT_DETOKENIZER_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "base/token.h"
@@ -28,6 +29,8 @@ class Detokenizer {
   // Makes the text go on from that of `before`, as Decode gives it: the space that Decode leaves
   // out because its last token ends the text stands at the front of this one. Call before Add.
   void Follow(absl::Span<const Token> before);
+  // Shows these special tokens, which are ascending and outlive this, whatever skip_special says.
+  void Keep(const std::vector<Token>* kept) { kept_ = kept; }
   // Returns the text that is whole now; the remainder of a character and the space that may be the
   // last one are held back.
   std::string Add(Token token);
@@ -37,6 +40,7 @@ class Detokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
+  const std::vector<Token>* kept_ = nullptr;
   bool first_;        // no token has been added
   size_t strips_;     // so many characters may still be left out at the start
   std::string held_;  // the beginning of a character

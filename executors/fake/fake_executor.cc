@@ -25,6 +25,7 @@ FaultPoint device_error("fake.device_error");
 FaultPoint hang("fake.hang");
 
 constexpr std::chrono::milliseconds kHang{10};
+constexpr Token kFakeEos = 257;
 constexpr Token kFirstPrintable = ' ';
 constexpr int kPrintable = '~' - ' ' + 1;
 
@@ -98,6 +99,7 @@ class FakeExecutor : public Executor {
       : info_(MakeInfo(device)),
         step_time_(std::chrono::microseconds(device.step_us)),
         token_time_(std::chrono::microseconds(device.token_us)),
+        answer_(device.answer),
         checker_(info_.limits),
         ledger_(info_.limits),
         slots_(info_.limits.max_num_seqs),
@@ -123,6 +125,7 @@ class FakeExecutor : public Executor {
   struct Slot {
     std::shared_ptr<const SamplingParams> sampling;
     Token last_token = 0;
+    size_t sampled = 0;  // tokens so far
     bool failed = false;
   };
 
@@ -157,7 +160,9 @@ class FakeExecutor : public Executor {
       const Token previous = row.sampled_by.has_value()
                                  ? slot.last_token
                                  : plan.tokens[row.tokens.begin + wanted.offset];
-      Token sampled = FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous);
+      Token sampled = answer_.empty() || wanted.target.has_value()
+                          ? FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous)
+                          : NextOfAnswer(&slot);
       if (wanted.mask != nullptr) {
         const std::optional<Token> allowed = Allowed(sampled, *wanted.mask);
         if (!allowed.has_value()) {
@@ -178,9 +183,15 @@ class FakeExecutor : public Executor {
     out.tokens.end = static_cast<int32_t>(result->tokens.size());
   }
 
+  Token NextOfAnswer(Slot* slot) const {
+    if (slot->sampled >= answer_.size()) return kFakeEos;
+    return static_cast<unsigned char>(answer_[slot->sampled++]);
+  }
+
   const ModelInfo info_;
   const Duration step_time_;
   const Duration token_time_;
+  const std::string answer_;
   PlanChecker checker_;
   BlockLedger ledger_;
   // The worker's:

@@ -25,7 +25,8 @@ Token FakeToken(const SamplingParams& sampling, int32_t position, Token previous
 
 // Loads an executor without a model. A step takes step_us + token_us * (its input tokens), from the
 // end of the previous step or from its submission, whichever is later. The schedule is absolute, so
-// that a late wake-up does not slow the next step.
+// that a late wake-up does not slow the next step. With FakeSpec::answer every sequence samples its
+// bytes and then EOS; one that was preempted begins it again.
 //
 // Fault points, armed by tests (base/fault_points.h):
 //   fake.row_error     the step's first row fails alone

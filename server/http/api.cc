@@ -1,7 +1,6 @@
 #include "server/http/api.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include "absl/strings/match.h"
@@ -15,12 +14,14 @@
 #include "server/http/embedding.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
-#include "server/http/server_info.h"
+#include "server/http/messages.h"
+#include "server/http/model_json.h"
+#include "server/http/responses.h"
+#include "server/http/routes.h"
 
 namespace millrace {
 namespace {
 
-constexpr std::string_view kModelsPath = "/v1/models/";
 constexpr absl::Duration kDrainRetryAfter = absl::Seconds(5);
 
 // Bodies above this are parsed elsewhere: JSON takes some 10 ns a byte.
@@ -64,53 +65,6 @@ std::string PercentDecoded(std::string_view text) {
   return out;
 }
 
-void AppendModel(std::string& out, const EngineInfo& info) {
-  out += R"({"id":)";
-  AppendJsonString(out, info.model_name);
-  out += R"(,"object":"model","created":)";
-  AppendJsonNumber(out, absl::ToUnixSeconds(info.created));
-  out += R"(,"owned_by":"millrace","root":)";
-  AppendJsonString(out, info.model_name);
-  out += R"(,"parent":null,"max_model_len":)";
-  AppendJsonNumber(out, info.max_model_len);
-  out += R"(,"architecture":)";
-  AppendJsonString(out, info.architecture);
-  out += R"(,"batch_invariant":)";
-  out += info.batch_invariant ? "true" : "false";
-  out += R"(,"tensor_parallel_size":)";
-  AppendJsonNumber(out, info.tensor_parallel_size);
-  out += R"(,"expert_parallel":)";
-  out += info.expert_parallel ? "true" : "false";
-  out += R"(,"default_sampling_params":{)";
-  for (const auto& [name, value] : NamedDefaults(info.sampling)) {
-    if (out.back() != '{') out += ',';
-    AppendJsonString(out, name);
-    out += ':';
-    out += value;
-  }
-  out += "}}";
-}
-
-void AppendModel(std::string& out, const InferEngine& engine) {
-  out += R"({"id":)";
-  AppendJsonString(out, engine.model_name());
-  out += R"(,"object":"model","created":)";
-  AppendJsonNumber(out, absl::ToUnixSeconds(engine.created()));
-  out += R"(,"owned_by":"millrace","root":)";
-  AppendJsonString(out, engine.model_name());
-  out += R"(,"parent":null,"architecture":)";
-  AppendJsonString(out, engine.info().platform);
-  out += '}';
-}
-
-void AppendModel(std::string& out, ServedModel& model) {
-  if (const Engine* language = model.language()) {
-    AppendModel(out, language->info());
-  } else {
-    AppendModel(out, *model.tensors());
-  }
-}
-
 HttpResponse JsonResponse(std::string body) { return {.body = std::move(body)}; }
 
 std::string TokenizeJson(const TokenizeResult& result, bool strings, int32_t max_model_len) {
@@ -146,110 +100,13 @@ HttpResponse ErrorResponse(const ApiError& error) {
   return response;
 }
 
-struct Api::Route {
-  std::string_view path;  // one that ends in a slash stands for all that begin so
-  std::string_view method;
-  bool on_public;
-  bool on_admin;
-  bool open;     // answers without a key
-  bool serving;  // refused while the server warms up or drains
-  Handled (*handle)(const Api& api, const HttpRequestHead& head, const std::string& body,
-                    const Wake& wake);
-};
-
-const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
-  using Head = HttpRequestHead;
-  static constexpr std::array kRoutes = {
-      Route{"/v1/completions", "POST", true, false, false, true,
-            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
-              return api.Generate(ApiKind::kCompletion, head, body, wake);
-            }},
-      Route{"/v1/chat/completions", "POST", true, false, false, true,
-            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
-              return api.Generate(ApiKind::kChat, head, body, wake);
-            }},
-      Route{"/v1/embeddings", "POST", true, false, false, true,
-            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
-              return api.Embed(head, body, wake);
-            }},
-      Route{"/tokenize", "POST", true, false, false, true,
-            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
-              return api.Tokenize(body, wake);
-            }},
-      Route{"/detokenize", "POST", true, false, false, true,
-            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
-              return api.Detokenize(body, wake);
-            }},
-      Route{"/v1/models", "GET", true, true, false, false,
-            [](const Api& api, const Head& head, const std::string&, const Wake&) {
-              return api.Models(head);
-            }},
-      Route{kModelsPath, "GET", true, true, false, false,
-            [](const Api& api, const Head& head, const std::string&, const Wake&) {
-              return api.Models(head);
-            }},
-      Route{"/livez", "GET", true, true, true, false,
-            [](const Api& api, const Head&, const std::string&, const Wake&) {
-              return api.Health(/*needs_ready=*/false);
-            }},
-      Route{"/readyz", "GET", true, true, true, false,
-            [](const Api& api, const Head&, const std::string&, const Wake&) {
-              return api.Health(/*needs_ready=*/true);
-            }},
-      Route{"/health", "GET", true, true, true, false,
-            [](const Api& api, const Head&, const std::string&, const Wake&) {
-              return api.Health(/*needs_ready=*/true);
-            }},
-      Route{"/server_info", "GET", true, false, false, false,
-            [](const Api& api, const Head&, const std::string&, const Wake&) {
-              return api.Info(ServerInfoJson);
-            }},
-      Route{"/get_server_info", "GET", true, false, false, false,
-            [](const Api& api, const Head&, const std::string&, const Wake&) {
-              return api.Info(ServerInfoJson);
-            }},
-      Route{"/model_info", "GET", true, false, false, false,
-            [](const Api& api, const Head&, const std::string&, const Wake&) {
-              return api.Info(ModelInfoJson);
-            }},
-      Route{"/get_model_info", "GET", true, false, false, false,
-            [](const Api& api, const Head&, const std::string&, const Wake&) {
-              return api.Info(ModelInfoJson);
-            }},
-      Route{"/health_generate", "GET", true, false, false, false,
-            [](const Api& api, const Head&, const std::string&, const Wake&) {
-              return api.Health(/*needs_ready=*/true);
-            }},
-      Route{"/metrics", "GET", true, true, false, false,
-            [](const Api& api, const Head&, const std::string&, const Wake&) {
-              return api.Metrics();
-            }},
-      Route{"/version", "GET", true, true, false, false,
-            [](const Api&, const Head&, const std::string&, const Wake&) -> Handled {
-              return JsonResponse(StrCat(R"({"version":")", Version(), R"("})"));
-            }},
-      Route{"/log", "GET", false, true, false, false,
-            [](const Api&, const Head&, const std::string&, const Wake&) -> Handled {
-              return HttpResponse{.content_type = "text/plain; charset=utf-8",
-                                  .body = StrCat(LogLevels(), "\n")};
-            }},
-      Route{"/log", "PUT", false, true, false, false,
-            [](const Api& api, const Head&, const std::string& body, const Wake&) {
-              return api.SetLog(body);
-            }},
-  };
-  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
-  const Route* found = nullptr;  // the right one, or else one of another method
-  for (const Route& route : kRoutes) {
-    if (!(options_.admin ? route.on_admin : route.on_public)) continue;
-    const bool prefix = route.path.ends_with('/') && head.path.starts_with(route.path);
-    if (!prefix && head.path != route.path) continue;
-    if (found == nullptr || route.method == method) found = &route;
-  }
-  return found;
+std::optional<HttpResponse> Api::Check(const HttpRequestHead& head) const {
+  std::optional<HttpResponse> refusal = CheckHead(head);
+  if (refusal && refusal->status >= 400) ShapeError(head.path, *refusal);
+  return refusal;
 }
 
-std::optional<HttpResponse> Api::Check(const HttpRequestHead& head) const {
+std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
   if (absl::Status s = hosts_.Check(head.host, head.origin); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
@@ -264,8 +121,9 @@ std::optional<HttpResponse> Api::Check(const HttpRequestHead& head) const {
                    StrCat("there is no path ", Printable(head.path), " on this server"));
   }
   const bool put = options_.admin && head.path == "/log";
+  const bool erase = head.path.starts_with(StrCat(kResponsesPath, "/"));
   const std::string allow = StrCat(route->method, route->method == "GET" ? ", HEAD" : "",
-                                   put ? ", PUT" : "", ", OPTIONS");
+                                   put ? ", PUT" : "", erase ? ", DELETE" : "", ", OPTIONS");
   if (head.method == "OPTIONS") return HttpResponse{.status = 204, .headers = {{"Allow", allow}}};
   if (head.method != route->method && !(head.method == "HEAD" && route->method == "GET")) {
     HttpResponse refusal = Refusal(405, "method_not_allowed",
@@ -321,12 +179,8 @@ Handled Api::Handle(const HttpRequestHead& head, const std::string& body, const 
 
 Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
                       const Wake& wake) const {
-  const auto defaults = [&](const std::string& model) {
-    const absl::StatusOr<Engine*> engine = frontend_.FindEngine(model);
-    return engine.ok() ? (*engine)->info().sampling : SamplingDefaults();
-  };
   absl::StatusOr<ApiRequest> request =
-      ParseApiRequest(kind, body, defaults, options_.unknown_fields);
+      ParseApiRequest(kind, body, Defaults(), options_.unknown_fields, options_.auto_tool_choice);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));

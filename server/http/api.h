@@ -3,6 +3,7 @@
 #define MILLRACE_SERVER_HTTP_API_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "server/http/host_policy.h"
 #include "server/http/http_message.h"
 #include "server/http/openai_request.h"
+#include "server/http/response_store.h"
 
 namespace millrace {
 
@@ -18,6 +20,7 @@ struct ApiOptions {
   bool admin = false;  // the operator's listener: other paths, and no key
   uint64_t max_body_bytes = 32 << 20;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
+  bool auto_tool_choice = true;
 };
 
 // Where a request is handled: kSmall where streams are written, since it takes microseconds.
@@ -50,6 +53,7 @@ class Api {
  private:
   struct Route;
   const Route* FindRoute(const HttpRequestHead& head) const;
+  std::optional<HttpResponse> CheckHead(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckBody(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckServing() const;
 
@@ -61,6 +65,14 @@ class Api {
   Handled SetLog(const std::string& body) const;
   Handled Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
                    const Wake& wake) const;
+  // Returns what finds out how requests to a model begin.
+  DefaultsOf Defaults() const;
+  Handled Messages(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
+  Handled CountTokens(const std::string& body, const Wake& wake) const;
+  Handled CreateResponse(const HttpRequestHead& head, const std::string& body,
+                         const Wake& wake) const;
+  Handled GetResponse(const HttpRequestHead& head) const;
+  Handled DeleteResponse(const HttpRequestHead& head) const;
   Handled Embed(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
   Handled Tokenize(const std::string& body, const Wake& wake) const;
   Handled Detokenize(const std::string& body, const Wake& wake) const;
@@ -68,6 +80,7 @@ class Api {
   Frontend& frontend_;
   const HostPolicy hosts_;
   const ApiOptions options_;
+  const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
 };
 
 }  // namespace millrace

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "engine/metrics.h"
 #include "engine/request_id.h"
+#include "server/http/messages.h"
 
 namespace millrace {
 namespace {
@@ -221,7 +222,9 @@ void Connection::Refuse(const ApiError& error) {
   if (head_.request_id.empty()) head_.request_id = NewRequestId();
   parser_->get().body() = std::string();
   charge_.reset();
-  Respond(ErrorResponse(error), false);
+  HttpResponse refusal = ErrorResponse(error);
+  ShapeError(head_.path, refusal);
+  Respond(refusal, false);
 }
 
 void Connection::Respond(const HttpResponse& response, bool keep_alive) {

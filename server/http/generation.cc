@@ -78,6 +78,10 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
     return true;
   }
   choice.part.text += event.text;
+  if (request_.include_reasoning) choice.part.reasoning += event.reasoning;
+  choice.called = choice.called || !event.calls.empty();
+  choice.part.called = choice.called;
+  MergeCalls(std::move(event.calls), choice.part.calls);
   choice.usage.prompt_tokens = std::max(choice.usage.prompt_tokens, event.prompt_tokens);
   choice.usage.completion_tokens += static_cast<int32_t>(event.tokens.size());
   if (request_.return_token_ids) {
@@ -125,7 +129,8 @@ void Generation::AppendChunk(size_t index, bool details, std::string& body) {
     writer_.AppendChunk(body, index, role, /*first=*/true);
   }
   choice.first = false;
-  if (part.text.empty() && !details && part.token_ids.empty() && part.finish == nullptr) return;
+  const bool shows = !part.text.empty() || !part.reasoning.empty() || !part.calls.empty();
+  if (!shows && !details && part.token_ids.empty() && part.finish == nullptr) return;
   if (details) choice.logprobs.Flush(part.logprobs);
   part.usage = choice.usage;
   writer_.AppendChunk(body, index, part, /*first=*/false);
@@ -184,6 +189,7 @@ Usage Generation::TotalUsage() const {
   for (size_t i = 0; i < choices_.size(); ++i) {
     const Usage& usage = choices_[i].finish->usage;
     total.completion_tokens += usage.completion_tokens;
+    total.reasoning_tokens += usage.reasoning_tokens;
     if (i % candidates() > 0) continue;  // The prompt has been counted.
     total.prompt_tokens += usage.prompt_tokens;
     total.cached_tokens += usage.cached_tokens;

@@ -36,9 +36,10 @@ class Generation : public Answer {
   struct Choice {
     std::shared_ptr<ResponseStream> stream;
     LogprobsWriter logprobs;
-    ChoicePart part;    // what has come: all of it, or what waits for the next chunk
-    Usage usage;        // so far: tokens of the prompt and of what has come
-    bool first = true;  // no chunk has been sent
+    ChoicePart part;      // what has come: all of it, or what waits for the next chunk
+    Usage usage;          // so far: tokens of the prompt and of what has come
+    bool first = true;    // no chunk has been sent
+    bool called = false;  // it has calls
     std::shared_ptr<const OutputEvent> echo;  // of the prompt, until it has been shown
     bool echoed = false;
     std::optional<Finish> finish;

@@ -38,6 +38,7 @@ struct HttpOptions {
   uint16_t port = 0;               // 0: any free one
   std::vector<std::string> allowed_hosts;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
+  bool auto_tool_choice = true;
   bool admin = false;  // the operator's listener: always on loopback, without a key
   int threads = 1;
   HttpLimits limits;

@@ -24,8 +24,8 @@ struct NeutralField {
   Rule rule = Rule::kListed;
 };
 
-// Without tools there are no tool calls to run in parallel, and without a reasoning parser nothing
-// to separate: either value of these fields gives the same answer.
+// A completion has no tools, whose calls could run in parallel, and no reasoning to separate:
+// either value of these fields gives the same answer.
 constexpr NeutralField kFields[] = {
     // OpenAI's.
     {"audio", kChatEndpoint, "[]"},
@@ -34,18 +34,15 @@ constexpr NeutralField kFields[] = {
     {"metadata", kGenerate, "", Rule::kStringPairs},
     {"modalities", kChatEndpoint, R"([["text"]])"},
     {"moderation", kChatEndpoint, "[]"},
-    {"parallel_tool_calls", kGenerate, "", Rule::kBoolean},
+    {"parallel_tool_calls", kCompletionEndpoint, "", Rule::kBoolean},
     {"prediction", kChatEndpoint, "[]"},
     {"prompt_cache_key", kGenerate, "", Rule::kString},
     {"prompt_cache_options", kChatEndpoint, "[{}]"},
     {"prompt_cache_retention", kChatEndpoint, R"(["in_memory"])"},
-    {"reasoning_effort", kChatEndpoint, R"(["none"])"},
     {"safety_identifier", kGenerate, "", Rule::kString},
     {"service_tier", kGenerate, R"(["auto", "default"])"},
     {"store", kGenerate, "[false]"},
     {"suffix", kCompletionEndpoint, R"([""])"},
-    {"tool_choice", kChatEndpoint, R"(["none", "auto"])"},
-    {"tools", kChatEndpoint | kChatTokenizeEndpoint, "[[]]"},
     {"user", kGenerate | kEmbeddingEndpoint, "", Rule::kString},
     {"verbosity", kChatEndpoint, R"(["medium"])"},
     {"web_search_options", kChatEndpoint, "[]"},
@@ -64,7 +61,6 @@ constexpr NeutralField kFields[] = {
     {"endianness", kEmbeddingEndpoint, R"(["native", "little"])"},
     {"guided_decoding_backend", kGenerate, "[]"},
     {"guided_whitespace_pattern", kGenerate, "[]"},
-    {"include_reasoning", kChatEndpoint, "[true]"},
     {"kv_transfer_params", kGenerate, "[]"},
     {"length_penalty", kGenerate, "[1]"},
     {"logits_processors", kGenerate, "[[]]"},
@@ -102,7 +98,7 @@ constexpr NeutralField kFields[] = {
     {"return_hidden_states", kGenerate, "[false]"},
     {"rid", kGenerate, "[]"},
     {"sampling_seed", kGenerate, "[]"},
-    {"separate_reasoning", kGenerate, "", Rule::kBoolean},
+    {"separate_reasoning", kCompletionEndpoint, "", Rule::kBoolean},
     {"session_params", kGenerate, "[]"},
     {"stop_regex", kGenerate, "[]"},
     {"stream_reasoning", kGenerate, "", Rule::kBoolean},

@@ -52,29 +52,54 @@ void ReadContent(FieldReader& message, const std::string& path, std::string& con
   }
 }
 
-// Refuses the fields that an answer has beside its content, which come back in the next request.
-void RefuseAnswerFields(FieldReader& message) {
-  const Json nothing = Json::array();
-  const Json empty_list = Json::array({Json::array()});
-  for (std::string_view name : {"tool_calls", "annotations"}) message.Refuse(name, empty_list);
-  for (std::string_view name :
-       {"audio", "function_call", "reasoning", "reasoning_content", "refusal"}) {
-    message.Refuse(name, nothing);
+void ReadToolCall(FieldReader& call, const std::string& path, ToolCall& read) {
+  std::string type = "function";
+  call.Read("type", type);
+  if (type != "function") return call.FailValue("type", type, "function");
+  ReadRequired(call, "id", "a string", read.id);
+  int32_t index = 0;  // put there by clients that join a stream's parts
+  call.Read("index", index);
+  const Json* function = call.Find("function");
+  if (function == nullptr) return call.FailMissing("function", "an object with name and arguments");
+  FieldReader fields(*function, path + "function.", call.unknown_fields());
+  ReadRequired(fields, "name", "a string", read.name);
+  ReadRequired(fields, "arguments", "a string", read.arguments);
+  call.Fail(fields.Finish());
+}
+
+void ReadToolCalls(FieldReader& message, const std::string& path, std::vector<ToolCall>& calls) {
+  const Json* field = message.Find("tool_calls");
+  if (field == nullptr) return;
+  if (!field->is_array()) return message.FailValue("tool_calls", *field, "a list of calls");
+  for (size_t i = 0; i < field->size() && message.ok(); ++i) {
+    const std::string of_call = StrCat(path, "tool_calls[", i, "].");
+    FieldReader call((*field)[i], of_call, message.unknown_fields());
+    ReadToolCall(call, of_call, calls.emplace_back());
+    message.Fail(call.Finish());
+  }
+}
+
+// Reads what an answer has beside its content, which comes back in the next request.
+void ReadAnswerFields(FieldReader& message, const std::string& path, ChatMessage& read) {
+  ReadToolCalls(message, path, read.tool_calls);
+  message.Read("reasoning_content", read.reasoning);
+  message.Read("reasoning", read.reasoning);
+  message.Refuse("annotations", Json::array({Json::array()}));
+  for (std::string_view name : {"audio", "function_call", "refusal"}) {
+    message.Refuse(name, Json::array());
   }
 }
 
 ChatMessage ReadMessage(FieldReader& message, const std::string& path) {
   ChatMessage read;
   ReadRequired(message, "role", kRoles, read.role);
-  ReadContent(message, path, read.content);
-  message.Read("name", read.name);
-  if (read.role == "tool") {
-    // Names the call that this is the result of; with its text in the conversation there is nothing
-    // left to do with it, but every client sends it.
-    std::string tool_call_id;
-    message.Read("tool_call_id", tool_call_id);
+  if (read.role == "assistant") ReadAnswerFields(message, path, read);
+  // A turn with calls may have no content.
+  if (read.tool_calls.empty() || message.Find("content") != nullptr) {
+    ReadContent(message, path, read.content);
   }
-  if (read.role == "assistant") RefuseAnswerFields(message);
+  message.Read("name", read.name);
+  if (read.role == "tool") message.Read("tool_call_id", read.tool_call_id);
   return read;
 }
 

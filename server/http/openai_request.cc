@@ -12,16 +12,10 @@
 #include "server/http/neutral_fields.h"
 #include "server/http/openai_messages.h"
 #include "server/http/structured_output.h"
+#include "server/http/openai_tools.h"
 
 namespace millrace {
 namespace {
-
-void ReadModel(FieldReader& fields, std::string& model) {
-  fields.Read("model", model);
-  if (const Json* field = fields.Find("model"); field != nullptr && model.empty()) {
-    fields.FailValue("model", *field, "the name of a model that is served");
-  }
-}
 
 // A string or a list of token ids; not empty.
 std::optional<Prompt> ReadOnePrompt(FieldReader& fields, const std::string& name,
@@ -68,24 +62,6 @@ void ReadPrompts(FieldReader& fields, std::string_view name, size_t most,
     auto prompt = ReadOnePrompt(fields, StrCat(name, "[", prompts.size(), "]"), item);
     if (!prompt) return;
     prompts.push_back(*std::move(prompt));
-  }
-}
-
-void ReadStop(FieldReader& fields, std::vector<std::string>& stop) {
-  const Json* field = fields.Find("stop");
-  if (field == nullptr) return;
-  if (field->is_string()) return stop.push_back(field->get<std::string>());
-  if (!field->is_array()) return fields.FailValue("stop", *field, "a string or a list of strings");
-  if (field->size() > kMaxStopStrings) {
-    return fields.Fail(
-        "stop", "invalid_value",
-        StrCat("stop is a list of ", field->size(), "; allowed: at most ", kMaxStopStrings));
-  }
-  for (const Json& item : *field) {
-    if (!item.is_string()) {
-      return fields.FailValue(StrCat("stop[", stop.size(), "]"), item, "a string");
-    }
-    stop.push_back(item.get<std::string>());
   }
 }
 
@@ -188,7 +164,7 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
   fields.Read("return_token_ids", request.return_token_ids);
   ReadLogitBias(fields, options.logit_bias);
   ReadSeed(fields, options.seed);
-  ReadStop(fields, options.stop);
+  ReadStop(fields, "stop", options.stop);
 }
 
 void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
@@ -236,8 +212,14 @@ void ReadChatMaxTokens(FieldReader& fields, std::optional<int32_t>& max_tokens) 
   if (newer) max_tokens = newer;
 }
 
-void ReadChatRequest(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
-  if (auto chat = ReadChat(fields)) request.prompts.emplace_back(*std::move(chat));
+void ReadChatRequest(FieldReader& fields, std::string_view body, bool auto_tool_choice,
+                     const DefaultsOf& defaults, ApiRequest& request) {
+  Chat chat = ReadChat(fields).value_or(Chat());
+  ReadChatTools(fields, body, auto_tool_choice, chat, request.options);
+  ReadReasoning(fields, request.include_reasoning, chat, request.options);
+  const Json* choice = fields.Find("tool_choice");
+  request.named_call = choice != nullptr && choice->is_object();
+  request.prompts.emplace_back(std::move(chat));
   ReadCommon(fields, defaults, request);
   ReadChatMaxTokens(fields, request.options.max_tokens);
   ReadChatLogprobs(fields, request.options.logprobs);
@@ -246,8 +228,34 @@ void ReadChatRequest(FieldReader& fields, const DefaultsOf& defaults, ApiRequest
 
 }  // namespace
 
+void ReadModel(FieldReader& fields, std::string& model) {
+  fields.Read("model", model);
+  if (const Json* field = fields.Find("model"); field != nullptr && model.empty()) {
+    fields.FailValue("model", *field, "the name of a model that is served");
+  }
+}
+
+void ReadStop(FieldReader& fields, std::string_view name, std::vector<std::string>& stop) {
+  const Json* field = fields.Find(name);
+  if (field == nullptr) return;
+  if (field->is_string()) return stop.push_back(field->get<std::string>());
+  if (!field->is_array()) return fields.FailValue(name, *field, "a string or a list of strings");
+  if (field->size() > kMaxStopStrings) {
+    return fields.Fail(
+        name, "invalid_value",
+        StrCat(name, " is a list of ", field->size(), "; allowed: at most ", kMaxStopStrings));
+  }
+  for (const Json& item : *field) {
+    if (!item.is_string()) {
+      return fields.FailValue(StrCat(name, "[", stop.size(), "]"), item, "a string");
+    }
+    stop.push_back(item.get<std::string>());
+  }
+}
+
 absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
-                                           const DefaultsOf& defaults, UnknownFields unknown) {
+                                           const DefaultsOf& defaults, UnknownFields unknown,
+                                           bool auto_tool_choice) {
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
   ApiRequest request;
   request.kind = kind;
@@ -255,7 +263,7 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
   if (kind == ApiKind::kCompletion) {
     ReadCompletion(fields, defaults, request);
   } else {
-    ReadChatRequest(fields, defaults, request);
+    ReadChatRequest(fields, body, auto_tool_choice, defaults, request);
   }
   ReadStructuredOutput(fields, body, request.options);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
@@ -296,7 +304,12 @@ absl::StatusOr<ApiTokenizeRequest> ParseTokenizeRequest(std::string_view body,
   if (chat && fields.Find("prompt") != nullptr) {
     fields.Fail("messages", "invalid_value", "prompt and messages are both there; allowed: one");
   } else if (chat) {
-    if (auto chat = ReadChat(fields)) request.prompt = *std::move(chat);
+    if (auto chat = ReadChat(fields)) {
+      GenerateRequest unused;
+      ReadChatTools(fields, body, /*auto_allowed=*/true, *chat, unused);
+      chat->forced_tool.reset();
+      request.prompt = *std::move(chat);
+    }
     request.add_special_tokens = false;  // the template writes its own
     CheckNeutralFields(fields, kChatTokenizeEndpoint);
   } else {

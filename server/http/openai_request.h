@@ -22,6 +22,8 @@
 
 namespace millrace {
 
+class FieldReader;
+
 enum class ApiKind { kCompletion, kChat };
 
 inline constexpr size_t kMaxPrompts = 128;  // of one request, and kMaxChoices of all together
@@ -38,6 +40,8 @@ struct ApiRequest {
   bool include_usage = false;     // stream_options
   bool continuous_usage = false;  // stream_options.continuous_usage_stats: usage in every chunk
   bool echo = false;              // the prompt's text is wanted back
+  bool include_reasoning = true;  // what the model thinks is a part of the answer
+  bool named_call = false;        // tool_choice names a tool
   bool return_token_ids = false;  // the prompt's token ids too: options.echo is set for either
 };
 
@@ -47,7 +51,13 @@ using DefaultsOf = std::function<SamplingDefaults(const std::string& model)>;
 // Parses a body. Errors are InvalidArgument with FieldError's param and code.
 absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
                                            const DefaultsOf& defaults = nullptr,
-                                           UnknownFields unknown = UnknownFields::kRefuse);
+                                           UnknownFields unknown = UnknownFields::kRefuse,
+                                           bool auto_tool_choice = true);
+
+// Reads a field `model`, which may be absent but not empty.
+void ReadModel(FieldReader& fields, std::string& model);
+// Reads the field of this name as `stop`: strings that end an answer.
+void ReadStop(FieldReader& fields, std::string_view name, std::vector<std::string>& stop);
 
 struct ApiEmbeddingRequest {
   std::string model;

@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "base/sha256.h"
 #include "base/strings.h"
 #include "config/help.h"
 #include "server/http/json_writer.h"
@@ -24,20 +25,26 @@ void AppendCounts(std::string& out, const Usage& usage) {
   AppendJsonNumber(out, int64_t{usage.prompt_tokens} + usage.completion_tokens);
 }
 
-void AppendUsage(std::string& out, const Usage& usage) {
+void AppendUsage(std::string& out, ApiKind kind, const Usage& usage) {
   AppendCounts(out, usage);
   out += R"(,"prompt_tokens_details":{"cached_tokens":)";
   AppendJsonNumber(out, usage.cached_tokens);
+  if (kind == ApiKind::kChat) {
+    out += R"(},"completion_tokens_details":{"reasoning_tokens":)";
+    AppendJsonNumber(out, usage.reasoning_tokens);
+  }
   out += "}}";
 }
 
-void AppendFinish(std::string& out, const Finish* finish) {
+// `called`: the answer is one or more calls that the model chose to make.
+void AppendFinish(std::string& out, const Finish* finish, bool called) {
   if (finish == nullptr) {
     out += R"(,"finish_reason":null,"stop_reason":null)";
     return;
   }
   out += R"(,"finish_reason":)";
-  AppendJsonString(out, Name(finish->reason));
+  const bool calls = called && finish->reason == FinishReason::kStop;
+  AppendJsonString(out, calls ? "tool_calls" : Name(finish->reason));
   out += R"(,"stop_reason":)";
   if (const auto* token = std::get_if<Token>(&finish->stopped_by)) {
     AppendJsonNumber(out, *token);
@@ -50,9 +57,33 @@ void AppendFinish(std::string& out, const Finish* finish) {
 
 }  // namespace
 
+void MergeCalls(std::vector<ToolCallDelta> from, std::vector<ToolCallDelta>& calls) {
+  for (ToolCallDelta& call : from) {
+    if (call.name.empty() && !calls.empty() && calls.back().index == call.index) {
+      calls.back().arguments += call.arguments;
+    } else {
+      calls.push_back(std::move(call));
+    }
+  }
+}
+
+std::string ToolCallId(std::string_view answer_id, size_t choice, int32_t index) {
+  constexpr std::string_view kDigits =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  Sha256 hasher;
+  hasher.Update(StrCat(answer_id, "/", choice, "/", index));
+  std::string id;
+  for (const unsigned char byte : hasher.Finish()) {
+    if (id.size() < 9) id += kDigits[byte % kDigits.size()];
+  }
+  return id;
+}
+
 AnswerWriter::AnswerWriter(const ApiRequest& request, std::string_view id, std::string_view model,
                            int64_t created)
     : kind_(request.kind),
+      id_(id),
+      named_call_(request.named_call),
       return_token_ids_(request.return_token_ids),
       continuous_usage_(request.continuous_usage) {
   head_ = R"({"id":)";
@@ -81,7 +112,7 @@ void AnswerWriter::AppendChoice(std::string& out, size_t index, const ChoicePart
   }
   out += R"(,"logprobs":)";
   out += part.logprobs.empty() ? "null" : part.logprobs;
-  AppendFinish(out, part.finish);
+  AppendFinish(out, part.finish, part.called && !named_call_);
   if (kind_ == ApiKind::kCompletion && !part.prompt_token_ids.empty()) {
     out += R"(,"prompt_token_ids":)";
     AppendJsonNumbers(out, part.prompt_token_ids);
@@ -93,6 +124,43 @@ void AnswerWriter::AppendChoice(std::string& out, size_t index, const ChoicePart
   out += '}';
 }
 
+// Under both names that clients look for.
+void AnswerWriter::AppendReasoning(std::string& out, const ChoicePart& part) const {
+  if (part.reasoning.empty()) return;
+  for (std::string_view name : {R"(,"reasoning_content":)", R"(,"reasoning":)"}) {
+    out += name;
+    AppendJsonString(out, part.reasoning);
+  }
+}
+
+void AnswerWriter::AppendCalls(std::string& out, size_t choice, const ChoicePart& part,
+                               bool whole) const {
+  if (part.calls.empty()) return;
+  out += R"(,"tool_calls":[)";
+  for (const ToolCallDelta& call : part.calls) {
+    if (out.back() != '[') out += ',';
+    out += '{';
+    if (!whole) {
+      out += R"("index":)";
+      AppendJsonNumber(out, call.index);
+      out += ',';
+    }
+    if (!call.name.empty()) {
+      out += R"("id":)";
+      AppendJsonString(out, ToolCallId(id_, choice, call.index));
+      out += R"(,"type":"function","function":{"name":)";
+      AppendJsonString(out, call.name);
+      out += ',';
+    } else {
+      out += R"("function":{)";
+    }
+    out += R"("arguments":)";
+    AppendJsonString(out, call.arguments);
+    out += "}}";
+  }
+  out += ']';
+}
+
 void AnswerWriter::AppendWhole(std::string& out, std::span<const ChoicePart> choices,
                                const Usage& usage) const {
   out += head_;
@@ -101,13 +169,20 @@ void AnswerWriter::AppendWhole(std::string& out, std::span<const ChoicePart> cho
     std::string message;
     if (kind_ == ApiKind::kChat) {
       message = R"(,"message":{"role":"assistant","content":)";
-      AppendJsonString(message, choices[i].text);
-      message += R"(,"refusal":null})";
+      if (choices[i].text.empty() && !choices[i].calls.empty()) {
+        message += "null";
+      } else {
+        AppendJsonString(message, choices[i].text);
+      }
+      message += R"(,"refusal":null)";
+      AppendReasoning(message, choices[i]);
+      AppendCalls(message, i, choices[i], /*whole=*/true);
+      message += '}';
     }
     AppendChoice(out, i, choices[i], message);
   }
   out += R"(],"usage":)";
-  AppendUsage(out, usage);
+  AppendUsage(out, kind_, usage);
   if (kind_ == ApiKind::kChat && !choices.front().prompt_token_ids.empty()) {
     out += R"(,"prompt_token_ids":)";
     AppendJsonNumbers(out, choices.front().prompt_token_ids);
@@ -123,10 +198,14 @@ void AnswerWriter::AppendChunk(std::string& out, size_t index, const ChoicePart&
   if (kind_ == ApiKind::kChat) {
     message = R"(,"delta":{)";
     if (first) message += R"("role":"assistant","content":"")";
+    std::string fields;
     if (!first && !part.text.empty()) {
-      message += R"("content":)";
-      AppendJsonString(message, part.text);
+      fields = R"(,"content":)";
+      AppendJsonString(fields, part.text);
     }
+    AppendReasoning(fields, part);
+    AppendCalls(fields, index, part, /*whole=*/false);
+    if (!fields.empty()) message.append(fields, 1);
     message += '}';
   }
   AppendChoice(out, index, part, message);
@@ -148,7 +227,7 @@ void AnswerWriter::AppendUsageChunk(std::string& out, const Usage& usage) const 
   out += "data: ";
   out += head_;
   out += R"(],"usage":)";
-  AppendUsage(out, usage);
+  AppendUsage(out, kind_, usage);
   out += "}\n\n";
 }
 

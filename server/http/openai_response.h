@@ -17,12 +17,22 @@ namespace millrace {
 // The output of one choice: all of it, or one chunk's worth.
 struct ChoicePart {
   std::string text;
+  std::string reasoning;
+  std::vector<ToolCallDelta> calls;     // of a chat
+  bool called = false;                  // the choice has calls, of which this part may have none
   std::string logprobs;                 // LogprobsWriter's object; empty: null
   std::vector<Token> prompt_token_ids;  // empty: not wanted, or said before
   std::vector<Token> token_ids;         // shown if return_token_ids
   const Finish* finish = nullptr;       // the last part has it
   Usage usage;                          // of the choice so far; shown if continuous_usage
 };
+
+// Adds the parts of calls to those that have come, of which the last may go on.
+void MergeCalls(std::vector<ToolCallDelta> from, std::vector<ToolCallDelta>& calls);
+
+// Returns an id for a call of the answer `answer_id`: 9 letters and digits, as Mistral's templates
+// insist on. It is another one for each call of all answers.
+std::string ToolCallId(std::string_view answer_id, size_t choice, int32_t index);
 
 // Writes one answer. What its chunks have in common is put into words once.
 class AnswerWriter {
@@ -43,7 +53,13 @@ class AnswerWriter {
   void AppendChoice(std::string& out, size_t index, const ChoicePart& part,
                     std::string_view message) const;
 
+  // Appends what a message or a delta has beside its content, each with a comma before it.
+  void AppendReasoning(std::string& out, const ChoicePart& part) const;
+  void AppendCalls(std::string& out, size_t choice, const ChoicePart& part, bool whole) const;
+
   const ApiKind kind_;
+  const std::string id_;
+  const bool named_call_;
   const bool return_token_ids_;
   const bool continuous_usage_;
   std::string head_;  // {"id":…,"object":…,…,"choices":[

@@ -95,6 +95,11 @@ std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
   if (auto error = ReadTarget({header.target().data(), header.target().size()}, head)) return error;
   if (header.count(http::field::origin) > 0) head.origin = Value(header, http::field::origin);
   head.authorization = Value(header, http::field::authorization);
+  // Anthropic's clients send the key so.
+  if (const auto key = header.find("x-api-key");
+      head.authorization.empty() && key != header.end()) {
+    head.authorization = StrCat("Bearer ", std::string(key->value()));
+  }
   head.content_type = Value(header, http::field::content_type);
   head.content_encoding = Value(header, http::field::content_encoding);
   return std::nullopt;

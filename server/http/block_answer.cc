@@ -1,0 +1,108 @@
+#include "server/http/block_answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/http/openai_response.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMaxBodyBytes = 256 << 10;  // about, of one poll
+
+}  // namespace
+
+BlockAnswer::BlockAnswer(ApiRequest request, std::string id, Engine& engine, const Wake& wake)
+    : request_(std::move(request)),
+      id_(std::move(id)),
+      model_(engine.info().model_name),
+      created_(absl::ToUnixSeconds(absl::Now())) {
+  GenerateRequest one = request_.options;
+  one.id = id_;
+  one.prompt = std::move(request_.prompts.front());
+  stream_ = engine.Generate(std::move(one), wake).front();
+}
+
+BlockAnswer::~BlockAnswer() {
+  if (!finished_) stream_->Cancel(CancelReason::kClientGone);
+}
+
+bool BlockAnswer::called() const {
+  return std::any_of(blocks_.begin(), blocks_.end(), [](const AnswerBlock& block) {
+    return block.kind == AnswerBlock::Kind::kCall;
+  });
+}
+
+Answer::State BlockAnswer::Poll(HttpResponse& response, std::string& body) {
+  while (std::optional<OutputEvent> event = stream_->Next()) {
+    prompt_tokens_ = std::max(prompt_tokens_, event->prompt_tokens);
+    const std::optional<Finish> finish = std::move(event->finish);
+    finished_ = finish.has_value();
+    if (finished_ &&
+        (finish->reason == FinishReason::kCancelled || finish->reason == FinishReason::kError)) {
+      const ApiError error = ErrorFromStatus(finish->status);
+      if (!begun_) {
+        response = Refusal(error);
+        return State::kWhole;
+      }
+      Break(error, body);
+      return State::kBroken;
+    }
+    if (request_.stream && !std::exchange(begun_, true)) {
+      response.status = 200;
+      response.content_type = "text/event-stream; charset=utf-8";
+      response.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+      Begin(body);
+    }
+    Take(*std::move(event), body);
+    if (finished_) {
+      CloseLast(body);
+      if (request_.stream) {
+        End(*finish, body);
+        return State::kEnd;
+      }
+      body.clear();
+      response.body = Whole(*finish);
+      return State::kWhole;
+    }
+    if (!request_.stream) body.clear();
+    if (body.size() >= kMaxBodyBytes) break;
+  }
+  return body.empty() ? State::kWaiting : State::kChunk;
+}
+
+void BlockAnswer::Take(OutputEvent event, std::string& body) {
+  if (request_.include_reasoning) Add(AnswerBlock::Kind::kReasoning, event.reasoning, body);
+  Add(AnswerBlock::Kind::kText, event.text, body);
+  for (ToolCallDelta& call : event.calls) {
+    if (!call.name.empty()) {
+      CloseLast(body);
+      blocks_.push_back({.kind = AnswerBlock::Kind::kCall,
+                         .index = blocks_.size(),
+                         .name = std::move(call.name),
+                         .id = ToolCallId(id_, 0, call.index)});
+      open_ = true;
+      Open(blocks_.back(), body);
+    }
+    Add(AnswerBlock::Kind::kCall, call.arguments, body);
+  }
+}
+
+void BlockAnswer::Add(AnswerBlock::Kind kind, std::string_view text, std::string& body) {
+  if (text.empty()) return;
+  if (!open_ || blocks_.back().kind != kind) {
+    CloseLast(body);
+    blocks_.push_back({.kind = kind, .index = blocks_.size()});
+    open_ = true;
+    Open(blocks_.back(), body);
+  }
+  blocks_.back().text += text;
+  Delta(blocks_.back(), text, body);
+}
+
+void BlockAnswer::CloseLast(std::string& body) {
+  if (std::exchange(open_, false)) Close(blocks_.back(), body);
+}
+
+}  // namespace millrace

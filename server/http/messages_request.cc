@@ -1,0 +1,275 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "engine/sampling_table.h"
+#include "server/http/json_reader.h"
+#include "server/http/messages.h"
+#include "server/http/openai_tools.h"
+
+namespace millrace {
+namespace {
+
+using OrderedValue = nlohmann::ordered_json;
+
+// Prompts are cached without being asked.
+void SkipCacheControl(FieldReader& fields) { fields.Find("cache_control"); }
+
+bool ReadNeeded(FieldReader& fields, std::string_view name, std::string_view allowed,
+                std::string& value) {
+  if (fields.Find(name) == nullptr) fields.FailMissing(name, allowed);
+  fields.Read(name, value);
+  return fields.ok();
+}
+
+// A string, or a list of text blocks, which are joined by line feeds.
+void ReadSystemText(FieldReader& fields, std::string_view name, const std::string& path,
+                    std::string& text) {
+  const Json* field = fields.Find(name);
+  if (field == nullptr) return;
+  if (field->is_string()) {
+    text = field->get<std::string>();
+    return;
+  }
+  if (!field->is_array()) {
+    return fields.FailValue(name, *field, "a string or a list of {\"type\": \"text\"} blocks");
+  }
+  for (size_t i = 0; i < field->size() && fields.ok(); ++i) {
+    FieldReader block((*field)[i], StrCat(path, name, "[", i, "]."), fields.unknown_fields());
+    std::string type;
+    std::string part;
+    if (ReadNeeded(block, "type", "text", type) && type != "text") {
+      block.FailValue("type", type, "text");
+    }
+    ReadNeeded(block, "text", "a string", part);
+    SkipCacheControl(block);
+    block.Refuse("citations", Json::array({Json::array()}));
+    fields.Fail(block.Finish());
+    text += StrCat(i > 0 ? "\n" : "", part);
+  }
+}
+
+// What has been read of a message's blocks.
+struct Turn {
+  ChatMessage message;
+  bool has_text = false;
+  std::vector<ChatMessage> results;  // of tools, which come before the message
+};
+
+void ReadToolUse(FieldReader& block, const OrderedValue& ordered, Turn& turn) {
+  ToolCall call;
+  ReadNeeded(block, "id", "a string", call.id);
+  ReadNeeded(block, "name", "a string", call.name);
+  const Json* input = block.Find("input");
+  if (input == nullptr || !input->is_object()) {
+    return block.FailValue("input", input == nullptr ? Json() : *input, "an object");
+  }
+  call.arguments = ordered["input"].dump();
+  turn.message.tool_calls.push_back(std::move(call));
+}
+
+void ReadToolResult(FieldReader& block, const std::string& path, Turn& turn) {
+  ChatMessage result{.role = "tool"};
+  bool is_error = false;
+  ReadNeeded(block, "tool_use_id", "a string", result.tool_call_id);
+  ReadSystemText(block, "content", path, result.content);
+  block.Read("is_error", is_error);
+  if (is_error) result.content = "Error: " + result.content;
+  turn.results.push_back(std::move(result));
+}
+
+void ReadBlock(FieldReader& block, const std::string& path, const OrderedValue& ordered,
+               Turn& turn) {
+  const bool assistant = turn.message.role == "assistant";
+  const std::string allowed = assistant ? "text, tool_use, thinking" : "text, tool_result";
+  std::string type;
+  if (!ReadNeeded(block, "type", allowed, type)) return;
+  SkipCacheControl(block);
+  if (type == "text") {
+    std::string text;
+    ReadNeeded(block, "text", "a string", text);
+    block.Refuse("citations", Json::array({Json::array()}));
+    turn.message.content += StrCat(std::exchange(turn.has_text, true) ? "\n" : "", text);
+  } else if (type == "tool_use" && assistant) {
+    ReadToolUse(block, ordered, turn);
+  } else if (type == "thinking" && assistant) {
+    std::string signature;  // ours are empty
+    block.Read("signature", signature);
+    ReadNeeded(block, "thinking", "a string", turn.message.reasoning);
+  } else if (type == "tool_result" && !assistant) {
+    ReadToolResult(block, path, turn);
+  } else {
+    block.FailValue("type", type, allowed);
+  }
+}
+
+void ReadTurn(FieldReader& message, const std::string& path, const OrderedValue& ordered,
+              std::vector<ChatMessage>& messages) {
+  Turn turn;
+  std::string& role = turn.message.role;
+  if (!ReadNeeded(message, "role", "user, assistant", role)) return;
+  if (role != "user" && role != "assistant") {
+    return message.FailValue("role", role, "user, assistant");
+  }
+  const Json* content = message.Find("content");
+  if (content == nullptr) return message.FailMissing("content", "a string or a list of blocks");
+  if (content->is_string()) {
+    turn.message.content = content->get<std::string>();
+    turn.has_text = true;
+  } else if (!content->is_array() || content->empty()) {
+    return message.FailValue("content", *content, "a string or a non-empty list of blocks");
+  } else {
+    for (size_t i = 0; i < content->size() && message.ok(); ++i) {
+      const std::string of_block = StrCat(path, "content[", i, "].");
+      FieldReader block((*content)[i], of_block, message.unknown_fields());
+      ReadBlock(block, of_block, ordered["content"][i], turn);
+      message.Fail(block.Finish());
+    }
+  }
+  for (ChatMessage& result : turn.results) messages.push_back(std::move(result));
+  if (turn.has_text || role == "assistant") messages.push_back(std::move(turn.message));
+}
+
+void ReadTurns(FieldReader& fields, const OrderedValue& ordered, Chat& chat) {
+  std::string system;
+  ReadSystemText(fields, "system", "", system);
+  if (!system.empty()) chat.messages.push_back({.role = "system", .content = std::move(system)});
+  const Json* list = fields.Find("messages");
+  if (list == nullptr) return fields.FailMissing("messages", "a non-empty list of messages");
+  if (!list->is_array() || list->empty()) {
+    return fields.FailValue("messages", *list, "a non-empty list of messages");
+  }
+  for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
+    const std::string path = StrCat("messages[", i, "].");
+    FieldReader message((*list)[i], path, fields.unknown_fields());
+    ReadTurn(message, path, ordered["messages"][i], chat.messages);
+    fields.Fail(message.Finish());
+  }
+  if (!fields.ok() || chat.messages.back().role != "assistant") return;
+  // The answer goes on with a last turn of the assistant.
+  chat.add_generation_prompt = false;
+  chat.continue_final_message = true;
+}
+
+// Anthropic's tools as OpenAI's.
+OrderedValue ReadMessagesTools(FieldReader& fields, const OrderedValue& ordered) {
+  OrderedValue tools = OrderedValue::array();
+  const Json* list = fields.Find("tools");
+  if (list == nullptr) return tools;
+  if (!list->is_array() || list->size() > kMaxTools) {
+    fields.FailValue("tools", *list, StrCat("a list of at most ", kMaxTools, " tools"));
+    return tools;
+  }
+  for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
+    FieldReader tool((*list)[i], StrCat("tools[", i, "]."), fields.unknown_fields());
+    std::string type = "custom";
+    tool.Read("type", type);
+    if (type != "custom") tool.FailValue("type", type, "custom");
+    SkipCacheControl(tool);
+    CheckFunction(tool, "input_schema");
+    tool.Refuse("eager_input_streaming", Json::array({true, false}));
+    tool.Refuse("input_examples", Json::array({Json::array()}));
+    fields.Fail(tool.Finish());
+    if (!fields.ok()) break;
+    OrderedValue from = ordered["tools"][i];
+    OrderedValue function = {{"name", from["name"]}};
+    if (from.contains("description")) function["description"] = from["description"];
+    if (from.contains("input_schema")) function["parameters"] = from["input_schema"];
+    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return tools;
+}
+
+ToolChoice ReadMessagesChoice(FieldReader& fields, bool& parallel) {
+  ToolChoice choice;
+  const Json* field = fields.Find("tool_choice");
+  if (field == nullptr) return choice;
+  FieldReader reader(*field, "tool_choice.", fields.unknown_fields());
+  std::string type;
+  bool disable_parallel = false;
+  ReadNeeded(reader, "type", "auto, any, tool, none", type);
+  reader.Read("disable_parallel_tool_use", disable_parallel);
+  parallel = !disable_parallel;
+  if (type == "tool") {
+    choice.kind = ToolChoice::Kind::kNamed;
+    ReadNeeded(reader, "name", "the name of a tool", choice.name);
+  } else if (type == "any") {
+    choice.kind = ToolChoice::Kind::kAny;
+  } else if (type == "none") {
+    choice.kind = ToolChoice::Kind::kNone;
+  } else if (type != "auto" && reader.ok()) {
+    reader.FailValue("type", type, "auto, any, tool, none");
+  }
+  fields.Fail(reader.Finish());
+  return choice;
+}
+
+void ReadThinking(FieldReader& fields, Chat& chat) {
+  const Json* field = fields.Find("thinking");
+  if (field == nullptr) return;
+  FieldReader thinking(*field, "thinking.", fields.unknown_fields());
+  std::string type;
+  std::string display = "summarized";
+  ReadNeeded(thinking, "type", "adaptive, disabled", type);
+  if (type == "disabled") {
+    chat.reasoning_effort = "none";
+  } else if (thinking.ok() && type != "adaptive") {
+    thinking.FailValue("type", type,
+                       "adaptive, disabled, since a budget is not enforced on this server");
+  }
+  thinking.Read("display", display);
+  if (display != "summarized") thinking.FailValue("display", display, "summarized");
+  fields.Fail(thinking.Finish());
+}
+
+void ReadMessagesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
+  GenerateRequest& options = request.options;
+  if (defaults) Apply(defaults(request.model), &options);
+  if (fields.Find("max_tokens") == nullptr) fields.FailMissing("max_tokens", "at least 1");
+  fields.Read("max_tokens", options.max_tokens);
+  if (options.max_tokens && *options.max_tokens < 1) {
+    fields.FailValue("max_tokens", *options.max_tokens, "at least 1");
+  }
+  fields.Read("temperature", options.temperature);
+  fields.Read("top_p", options.top_p);
+  fields.Read("top_k", options.top_k);
+  fields.Read("stream", request.stream);
+  ReadStop(fields, "stop_sequences", options.stop);
+  fields.Refuse("service_tier", Json::array({"auto", "standard_only"}));
+  fields.Find("metadata");  // a label of the user
+  for (std::string_view name : {"container", "context_management", "inference_geo", "output_config",
+                                "output_format", "mcp_servers"}) {
+    fields.Refuse(name, Json::array({Json::array()}));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body, bool count,
+                                                const DefaultsOf& defaults, UnknownFields unknown,
+                                                bool auto_tool_choice) {
+  MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
+  const OrderedValue ordered = OrderedJson(body);
+  FieldReader fields(json, "", unknown);
+  ApiRequest request;
+  request.kind = ApiKind::kChat;
+  ReadModel(fields, request.model);
+  Chat chat;
+  ReadTurns(fields, ordered, chat);
+  const OrderedValue tools = ReadMessagesTools(fields, ordered);
+  const ToolChoice choice = ReadMessagesChoice(fields, request.options.parallel_tool_calls);
+  if (fields.ok()) {
+    fields.Fail(ApplyTools(tools, choice, auto_tool_choice || count, chat, request.options));
+  }
+  ReadThinking(fields, chat);
+  request.options.parse_reasoning = true;
+  SkipCacheControl(fields);
+  if (!count) ReadMessagesSampling(fields, defaults, request);
+  MILLRACE_RETURN_IF_ERROR(fields.Finish());
+  request.prompts.emplace_back(std::move(chat));
+  return request;
+}
+
+}  // namespace millrace

@@ -1,0 +1,180 @@
+#include "server/http/openai_tools.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/strings.h"
+#include "server/http/api_error.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMaxToolsBytes = 1 << 20;
+constexpr std::string_view kNames = "1 to 128 letters, digits, _, -, . and /";
+constexpr std::string_view kChoices =
+    "auto, none, required, or {\"type\": \"function\", \"function\": {\"name\": NAME}}";
+
+bool IsName(std::string_view name) {
+  return !name.empty() && name.size() <= 128 && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           c == '-' || c == '.' || c == '/';
+  });
+}
+
+void ReadTool(FieldReader& tool, const std::string& path) {
+  std::string type;
+  if (tool.Find("type") == nullptr) tool.FailMissing("type", "function");
+  tool.Read("type", type);
+  if (tool.ok() && type != "function") tool.FailValue("type", type, "function");
+  if (!tool.ok()) return;
+  const Json* function = tool.Find("function");
+  if (function == nullptr) return tool.FailMissing("function", "an object with a name");
+  FieldReader reader(*function, path + "function.", tool.unknown_fields());
+  CheckFunction(reader);
+  tool.Fail(reader.Finish());
+}
+
+// Returns whether there are tools.
+bool ReadToolList(FieldReader& fields) {
+  const Json* tools = fields.Find("tools");
+  if (tools == nullptr) return false;
+  if (!tools->is_array()) {
+    fields.FailValue("tools", *tools, "a list of tools");
+    return false;
+  }
+  if (tools->size() > kMaxTools) {
+    fields.Fail("tools", "invalid_value",
+                StrCat("tools has ", tools->size(), " tools; allowed: at most ", kMaxTools));
+  }
+  for (size_t i = 0; i < tools->size() && fields.ok(); ++i) {
+    const std::string path = StrCat("tools[", i, "].");
+    FieldReader tool((*tools)[i], path, fields.unknown_fields());
+    ReadTool(tool, path);
+    fields.Fail(tool.Finish());
+  }
+  return !tools->empty();
+}
+
+ToolChoice ReadToolChoice(FieldReader& fields) {
+  ToolChoice choice;
+  const Json* field = fields.Find("tool_choice");
+  if (field == nullptr) return choice;
+  if (field->is_string()) {
+    const auto& name = field->get_ref<const std::string&>();
+    if (name == "none") {
+      choice.kind = ToolChoice::Kind::kNone;
+    } else if (name == "required") {
+      choice.kind = ToolChoice::Kind::kAny;
+    } else if (name != "auto") {
+      fields.FailValue("tool_choice", *field, kChoices);
+    }
+    return choice;
+  }
+  const Json* function = field->is_object() ? FindField(*field, "function") : nullptr;
+  const Json* name =
+      function != nullptr && function->is_object() ? FindField(*function, "name") : nullptr;
+  const Json* type = field->is_object() ? FindField(*field, "type") : nullptr;
+  if (name == nullptr || !name->is_string() || type == nullptr || *type != "function") {
+    fields.FailValue("tool_choice", *field, kChoices);
+    return choice;
+  }
+  choice.kind = ToolChoice::Kind::kNamed;
+  choice.name = name->get<std::string>();
+  return choice;
+}
+
+}  // namespace
+
+nlohmann::ordered_json OrderedJson(std::string_view text) {
+  return nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+void CheckFunction(FieldReader& function, std::string_view parameters_name) {
+  std::string name;
+  std::string description;
+  bool strict = false;
+  if (function.Find("name") == nullptr) return function.FailMissing("name", kNames);
+  function.Read("name", name);
+  if (function.ok() && !IsName(name)) function.FailValue("name", name, kNames);
+  function.Read("description", description);
+  const Json* parameters = function.Find(parameters_name);
+  if (parameters != nullptr && !parameters->is_object()) {
+    function.FailValue(parameters_name, *parameters, "a JSON schema, which is an object");
+  }
+  function.Read("strict", strict);
+  if (strict) {
+    function.FailValue("strict", true,
+                       "false, since arguments are not constrained by their schema on this server");
+  }
+}
+
+absl::Status ApplyTools(const nlohmann::ordered_json& tools, const ToolChoice& choice,
+                        bool auto_allowed, Chat& chat, GenerateRequest& request) {
+  const bool forced =
+      choice.kind == ToolChoice::Kind::kAny || choice.kind == ToolChoice::Kind::kNamed;
+  if (!tools.is_array() || tools.empty()) {
+    if (!forced) return absl::OkStatus();
+    return FieldError("tool_choice", "invalid_value",
+                      "tool_choice asks for a call; allowed: only with tools");
+  }
+  std::vector<std::string> names;
+  for (const auto& tool : tools) names.push_back(tool["function"]["name"].get<std::string>());
+  if (choice.kind == ToolChoice::Kind::kNamed &&
+      std::count(names.begin(), names.end(), choice.name) == 0) {
+    return FieldError("tool_choice", "invalid_value",
+                      StrCat("tool_choice names ", Printable(choice.name),
+                             "; allowed: the name of one of the tools, ", JoinList(names)));
+  }
+  if (choice.kind == ToolChoice::Kind::kAuto && !auto_allowed) {
+    return FieldError("tool_choice", "invalid_value",
+                      "tool_choice is auto; allowed: none, required or a tool's name, since the "
+                      "server runs with --enable-auto-tool-choice=false");
+  }
+  // A model that is not shown any tools calls none.
+  if (choice.kind == ToolChoice::Kind::kNone) return absl::OkStatus();
+  std::string text = tools.dump();
+  if (text.size() > kMaxToolsBytes) {
+    return FieldError(
+        "tools", "invalid_value",
+        StrCat("tools has ", text.size(), " bytes; allowed: at most ", kMaxToolsBytes));
+  }
+  chat.tools = std::move(text);
+  chat.parse_tools = true;
+  if (forced) {
+    chat.forced_tool = names.size() == 1 ? names[0] : choice.name;
+    if (choice.kind == ToolChoice::Kind::kNamed) request.parallel_tool_calls = false;
+  }
+  return absl::OkStatus();
+}
+
+void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed, Chat& chat,
+                   GenerateRequest& request) {
+  const bool any = ReadToolList(fields);
+  const ToolChoice choice = ReadToolChoice(fields);
+  fields.Read("parallel_tool_calls", request.parallel_tool_calls);
+  if (!fields.ok()) return;
+  const nlohmann::ordered_json tools =
+      any ? OrderedJson(body)["tools"] : nlohmann::ordered_json::array();
+  fields.Fail(ApplyTools(tools, choice, auto_allowed, chat, request));
+}
+
+void ReadEffort(FieldReader& fields, std::string_view name, Chat& chat) {
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                           "high", "xhigh",   "max"};
+  fields.Read(name, chat.reasoning_effort);
+  if (chat.reasoning_effort.empty() || !fields.ok()) return;
+  if (std::count(std::begin(kEfforts), std::end(kEfforts), chat.reasoning_effort) == 0) {
+    fields.FailValue(name, chat.reasoning_effort, JoinList(kEfforts));
+  }
+}
+
+void ReadReasoning(FieldReader& fields, bool& include_reasoning, Chat& chat,
+                   GenerateRequest& request) {
+  ReadEffort(fields, "reasoning_effort", chat);
+  fields.Read("include_reasoning", include_reasoning);
+  request.parse_reasoning = true;
+  fields.Read("separate_reasoning", request.parse_reasoning);  // SGLang's
+}
+
+}  // namespace millrace

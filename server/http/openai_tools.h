@@ -1,0 +1,48 @@
+// Tools and reasoning in the bodies of chats.
+#ifndef MILLRACE_SERVER_HTTP_OPENAI_TOOLS_H_
+#define MILLRACE_SERVER_HTTP_OPENAI_TOOLS_H_
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/request.h"
+#include "server/http/json_reader.h"
+
+namespace millrace {
+
+inline constexpr size_t kMaxTools = 128;  // of one request
+
+// What the client wants of tools, in no protocol's words.
+struct ToolChoice {
+  enum class Kind { kAuto, kNone, kAny, kNamed } kind = Kind::kAuto;
+  std::string name;  // of kNamed
+};
+
+// Returns the body with its members in their order, which is how templates show tools. `text` has
+// passed ParseJson.
+nlohmann::ordered_json OrderedJson(std::string_view text);
+
+// Checks one tool's function, whose fields are read from `function`: its name, description,
+// parameters and strict. Arguments are not constrained by their schema, so that strict is refused.
+void CheckFunction(FieldReader& function, std::string_view parameters_name = "parameters");
+
+// Puts the tools (OpenAI's, as JSON) and the choice into the chat and the request. An error is
+// about `tool_choice`. `auto_allowed`: --enable-auto-tool-choice.
+absl::Status ApplyTools(const nlohmann::ordered_json& tools, const ToolChoice& choice,
+                        bool auto_allowed, Chat& chat, GenerateRequest& request);
+
+// Reads tools, tool_choice and parallel_tool_calls of a chat, and reasoning_effort,
+// include_reasoning and separate_reasoning. `body` is the text that `fields` were parsed from.
+void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed, Chat& chat,
+                   GenerateRequest& request);
+void ReadReasoning(FieldReader& fields, bool& include_reasoning, Chat& chat,
+                   GenerateRequest& request);
+
+// Reads a reasoning effort, which the template interprets.
+void ReadEffort(FieldReader& fields, std::string_view name, Chat& chat);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_OPENAI_TOOLS_H_

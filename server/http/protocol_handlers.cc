@@ -1,0 +1,107 @@
+// The handlers of the protocols beside OpenAI's chats: Anthropic's messages and OpenAI's responses.
+#include <utility>
+
+#include "base/strings.h"
+#include "engine/request_id.h"
+#include "server/http/api.h"
+#include "server/http/deferred_answer.h"
+#include "server/http/json_writer.h"
+#include "server/http/messages.h"
+#include "server/http/responses.h"
+
+namespace millrace {
+namespace {
+
+HttpResponse NoSuchResponse(std::string_view id) {
+  ApiError error = HttpError(404, "not_found",
+                             StrCat("there is no response \"", Printable(id),
+                                    "\": it was never made, was not stored, or is no longer kept"));
+  error.param = "response_id";
+  return ErrorResponse(error);
+}
+
+}  // namespace
+
+DefaultsOf Api::Defaults() const {
+  return [this](const std::string& model) {
+    const absl::StatusOr<Engine*> engine = frontend_.FindEngine(model);
+    return engine.ok() ? (*engine)->info().sampling : SamplingDefaults();
+  };
+}
+
+Handled Api::Messages(const HttpRequestHead& head, const std::string& body,
+                      const Wake& wake) const {
+  absl::StatusOr<ApiRequest> request = ParseMessagesRequest(
+      body, /*count=*/false, Defaults(), options_.unknown_fields, options_.auto_tool_choice);
+  if (!request.ok()) return MessagesError(ErrorFromStatus(request.status()));
+  const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
+  if (!engine.ok()) return MessagesError(ErrorFromStatus(engine.status()));
+  return std::make_unique<MessagesAnswer>(*std::move(request), StrCat("msg_", head.request_id),
+                                          **engine, wake);
+}
+
+Handled Api::CountTokens(const std::string& body, const Wake& wake) const {
+  absl::StatusOr<ApiRequest> request = ParseMessagesRequest(
+      body, /*count=*/true, nullptr, options_.unknown_fields, options_.auto_tool_choice);
+  if (!request.ok()) return MessagesError(ErrorFromStatus(request.status()));
+  const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
+  if (!engine.ok()) return MessagesError(ErrorFromStatus(engine.status()));
+  auto answer = std::make_unique<DeferredAnswer>(wake);
+  (*engine)->Tokenize(
+      {.prompt = std::move(request->prompts.front())},
+      [complete = answer->Completer()](const absl::StatusOr<TokenizeResult>& result) {
+        if (!result.ok()) return complete(MessagesError(ErrorFromStatus(result.status())));
+        complete(HttpResponse{.body = StrCat(R"({"input_tokens":)", result->tokens.size(), "}")});
+      });
+  return answer;
+}
+
+Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body,
+                            const Wake& wake) const {
+  absl::StatusOr<ResponsesRequest> request =
+      ParseResponsesRequest(body, Defaults(), options_.unknown_fields, options_.auto_tool_choice);
+  if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
+  const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->api.model);
+  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
+  std::vector<ChatMessage>& conversation = request->conversation;
+  if (const std::string& id = request->previous_response_id; !id.empty()) {
+    std::optional<StoredResponse> previous = responses_->Get(id, head.authorization);
+    if (!previous) {
+      return ErrorResponse(
+          ErrorFromStatus(FieldError("previous_response_id", "previous_response_not_found",
+                                     StrCat("previous_response_id is \"", Printable(id),
+                                            "\"; allowed: a response that was "
+                                            "stored and is still kept"))));
+    }
+    conversation.insert(conversation.begin(),
+                        std::make_move_iterator(previous->conversation.begin()),
+                        std::make_move_iterator(previous->conversation.end()));
+  }
+  Chat& chat = std::get<Chat>(request->api.prompts.front());
+  chat.messages = conversation;
+  if (!request->instructions.empty()) {
+    chat.messages.insert(chat.messages.begin(),
+                         {.role = "system", .content = request->instructions});
+  }
+  // Of its own making, since it is the key to what is kept.
+  return std::make_unique<ResponsesAnswer>(*std::move(request), StrCat("resp_", NewRequestId()),
+                                           head.authorization, responses_, **engine, wake);
+}
+
+Handled Api::GetResponse(const HttpRequestHead& head) const {
+  const std::string_view id = std::string_view(head.path).substr(kResponsesPath.size() + 1);
+  std::optional<StoredResponse> response = responses_->Get(id, head.authorization);
+  if (!response) return NoSuchResponse(id);
+  return HttpResponse{.body = std::move(response->json)};
+}
+
+Handled Api::DeleteResponse(const HttpRequestHead& head) const {
+  const std::string_view id = std::string_view(head.path).substr(kResponsesPath.size() + 1);
+  if (!responses_->Delete(id, head.authorization)) return NoSuchResponse(id);
+  std::string out = R"({"id":)";
+  AppendJsonString(out, id);
+  out += R"(,"object":"response","deleted":true})";
+  return HttpResponse{.body = std::move(out)};
+}
+
+}  // namespace millrace

@@ -1,0 +1,67 @@
+// OpenAI's API of responses: POST /v1/responses, GET and DELETE /v1/responses/ID.
+#ifndef MILLRACE_SERVER_HTTP_RESPONSES_H_
+#define MILLRACE_SERVER_HTTP_RESPONSES_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/http/block_answer.h"
+#include "server/http/openai_request.h"
+#include "server/http/response_store.h"
+
+namespace millrace {
+
+inline constexpr std::string_view kResponsesPath = "/v1/responses";
+
+struct ResponsesRequest {
+  ApiRequest api;                         // its one prompt is the chat with `conversation` alone
+  std::string instructions;               // come before the conversation; may be empty
+  std::vector<ChatMessage> conversation;  // without instructions and what the next names
+  std::string previous_response_id;
+  bool store = true;
+  std::string shown;  // the members of a response that repeat the request: `"tools":[],…`
+};
+
+// Parses a body into what a chat is parsed into. Errors as ParseApiRequest's.
+absl::StatusOr<ResponsesRequest> ParseResponsesRequest(std::string_view body,
+                                                       const DefaultsOf& defaults,
+                                                       UnknownFields unknown,
+                                                       bool auto_tool_choice);
+
+class ResponsesAnswer : public BlockAnswer {
+ public:
+  // `conversation` is what the answer follows; `store` is null if nothing is kept.
+  ResponsesAnswer(ResponsesRequest request, std::string id, std::string owner,
+                  std::shared_ptr<ResponseStore> store, Engine& engine, const Wake& wake);
+
+ private:
+  void Begin(std::string& body) override;
+  void Open(const AnswerBlock& block, std::string& body) override;
+  void Delta(const AnswerBlock& block, std::string_view text, std::string& body) override;
+  void Close(const AnswerBlock& block, std::string& body) override;
+  void End(const Finish& finish, std::string& body) override;
+  std::string Whole(const Finish& finish) override;
+  HttpResponse Refusal(const ApiError& error) override { return ErrorResponse(error); }
+  void Break(const ApiError& error, std::string& body) override;
+
+  void BeginEvent(std::string& body, std::string_view name);
+  void AppendPlace(std::string& body, const AnswerBlock& block, bool content) const;
+  std::string ItemId(const AnswerBlock& block) const;
+  void AppendContent(std::string& out, const AnswerBlock& block, bool whole) const;
+  void AppendItem(std::string& out, const AnswerBlock& block, bool whole, bool complete) const;
+  void AppendResponse(std::string& out, std::string_view status, const Finish* finish) const;
+  void Keep(std::string json);
+
+  const std::string shown_;
+  const std::string owner_;
+  const std::shared_ptr<ResponseStore> store_;
+  std::vector<ChatMessage> conversation_;
+  int64_t sequence_ = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_HTTP_RESPONSES_H_

@@ -1,0 +1,126 @@
+#include "server/http/routes.h"
+
+#include <array>
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "config/help.h"
+#include "server/http/messages.h"
+#include "server/http/responses.h"
+#include "server/http/server_info.h"
+
+namespace millrace {
+
+const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
+  using Head = HttpRequestHead;
+  static constexpr std::array kRoutes = {
+      Route{"/v1/completions", "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Generate(ApiKind::kCompletion, head, body, wake);
+            }},
+      Route{"/v1/chat/completions", "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Generate(ApiKind::kChat, head, body, wake);
+            }},
+      Route{kMessagesPath, "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Messages(head, body, wake);
+            }},
+      Route{kCountTokensPath, "POST", true, false, false, true,
+            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
+              return api.CountTokens(body, wake);
+            }},
+      Route{kResponsesPath, "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.CreateResponse(head, body, wake);
+            }},
+      Route{"/v1/responses/", "GET", true, false, false, false,
+            [](const Api& api, const Head& head, const std::string&, const Wake&) {
+              return api.GetResponse(head);
+            }},
+      Route{"/v1/responses/", "DELETE", true, false, false, false,
+            [](const Api& api, const Head& head, const std::string&, const Wake&) {
+              return api.DeleteResponse(head);
+            }},
+      Route{"/v1/embeddings", "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Embed(head, body, wake);
+            }},
+      Route{"/tokenize", "POST", true, false, false, true,
+            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
+              return api.Tokenize(body, wake);
+            }},
+      Route{"/detokenize", "POST", true, false, false, true,
+            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
+              return api.Detokenize(body, wake);
+            }},
+      Route{"/v1/models", "GET", true, true, false, false,
+            [](const Api& api, const Head& head, const std::string&, const Wake&) {
+              return api.Models(head);
+            }},
+      Route{kModelsPath, "GET", true, true, false, false,
+            [](const Api& api, const Head& head, const std::string&, const Wake&) {
+              return api.Models(head);
+            }},
+      Route{"/livez", "GET", true, true, true, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Health(/*needs_ready=*/false);
+            }},
+      Route{"/readyz", "GET", true, true, true, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Health(/*needs_ready=*/true);
+            }},
+      Route{"/health", "GET", true, true, true, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Health(/*needs_ready=*/true);
+            }},
+      Route{"/server_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ServerInfoJson);
+            }},
+      Route{"/get_server_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ServerInfoJson);
+            }},
+      Route{"/model_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ModelInfoJson);
+            }},
+      Route{"/get_model_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(ModelInfoJson);
+            }},
+      Route{"/health_generate", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Health(/*needs_ready=*/true);
+            }},
+      Route{"/metrics", "GET", true, true, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Metrics();
+            }},
+      Route{"/version", "GET", true, true, false, false,
+            [](const Api&, const Head&, const std::string&, const Wake&) -> Handled {
+              return HttpResponse{.body = StrCat(R"({"version":")", Version(), R"("})")};
+            }},
+      Route{"/log", "GET", false, true, false, false,
+            [](const Api&, const Head&, const std::string&, const Wake&) -> Handled {
+              return HttpResponse{.content_type = "text/plain; charset=utf-8",
+                                  .body = StrCat(LogLevels(), "\n")};
+            }},
+      Route{"/log", "PUT", false, true, false, false,
+            [](const Api& api, const Head&, const std::string& body, const Wake&) {
+              return api.SetLog(body);
+            }},
+  };
+  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+  const Route* found = nullptr;  // the right one, or else one of another method
+  for (const Route& route : kRoutes) {
+    if (!(options_.admin ? route.on_admin : route.on_public)) continue;
+    const bool prefix = route.path.ends_with('/') && head.path.starts_with(route.path);
+    if (!prefix && head.path != route.path) continue;
+    if (found == nullptr || route.method == method) found = &route;
+  }
+  return found;
+}
+
+}  // namespace millrace

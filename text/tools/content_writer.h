@@ -1,0 +1,42 @@
+// Writes an answer's content, without the white space around what is taken out of it.
+#ifndef MILLRACE_TEXT_TOOLS_CONTENT_WRITER_H_
+#define MILLRACE_TEXT_TOOLS_CONTENT_WRITER_H_
+
+#include <string>
+#include <utility>
+
+#include "text/tools/output_parser.h"
+
+namespace millrace {
+
+// Holds white space back until something follows it, so that it can still be dropped before a call.
+class ContentWriter {
+ public:
+  void Add(char c, OutputDelta* out) {
+    if (c == ' ' || c == '\n' || c == '\t' || c == '\r') {
+      if (!skips_) space_ += c;
+      return;
+    }
+    skips_ = false;
+    only_space_ = false;
+    out->content += std::exchange(space_, std::string());
+    out->content += c;
+  }
+  // Forgets the white space that was held back.
+  void DropSpace() { space_.clear(); }
+  // Drops the white space that follows.
+  void SkipSpace() { skips_ = true; }
+  // Returns whether nothing but white space has come.
+  bool only_space() const { return only_space_; }
+  // Ends the content: its own white space at the end stays.
+  void Finish(OutputDelta* out) { out->content += std::exchange(space_, std::string()); }
+
+ private:
+  std::string space_;
+  bool skips_ = false;
+  bool only_space_ = true;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TEXT_TOOLS_CONTENT_WRITER_H_

@@ -1,0 +1,66 @@
+// Reads JSON values, and the JSON objects that models write for tool calls, byte by byte.
+#ifndef MILLRACE_TEXT_TOOLS_JSON_CALL_H_
+#define MILLRACE_TEXT_TOOLS_JSON_CALL_H_
+
+#include <string>
+
+namespace millrace {
+
+enum class JsonStep {
+  kMore,    // the byte belongs to the value, which goes on
+  kEnd,     // the byte is the value's last one
+  kBefore,  // the value ended before this byte
+  kBad,     // this is no JSON
+};
+
+// Finds the end of one JSON value. Checks brackets and strings, and leaves the rest to readers.
+class JsonExtent {
+ public:
+  JsonStep Step(char c);
+
+ private:
+  std::string open_;  // the brackets that are open, outermost first
+  bool in_string_ = false;
+  bool escaped_ = false;
+  bool scalar_ = false;  // a number or a word has begun
+  bool begun_ = false;
+};
+
+// Reads {"name": "…", "arguments": {…}} in any order of its members, whose other members are passed
+// over. The arguments may also be called `parameters`, and may be a string with JSON in it.
+class JsonCallReader {
+ public:
+  // Reads a byte of the object, the first of which is its bracket.
+  JsonStep Step(char c);
+
+  // The name is known, and so is a byte of the arguments.
+  bool announced() const { return has_name_ && has_arguments_; }
+  bool has_name() const { return has_name_; }
+  const std::string& name() const { return name_; }
+  // Returns the arguments' text that has come since the last call. Call once it is announced.
+  std::string TakeArguments();
+
+ private:
+  enum class State { kBegin, kKeyOrEnd, kKey, kInKey, kColon, kValue, kInValue, kNextOrEnd };
+  enum class Member { kName, kArguments, kOther };
+
+  JsonStep StepInValue(char c);
+  bool EndValue();
+
+  State state_ = State::kBegin;
+  JsonExtent extent_;
+  std::string text_;  // of the key, or of a value that is kept whole
+  Member member_ = Member::kOther;
+  bool quoted_ = false;  // the arguments are a string
+  bool has_name_ = false;
+  bool has_arguments_ = false;
+  std::string name_;
+  std::string arguments_;
+};
+
+// Returns the value of a JSON string with its quotes. False: it is none.
+bool DecodeJsonString(const std::string& text, std::string* value);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TEXT_TOOLS_JSON_CALL_H_

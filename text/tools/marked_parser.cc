@@ -1,0 +1,232 @@
+#include "text/tools/marked_parser.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "text/tools/content_writer.h"
+#include "text/tools/json_call.h"
+#include "text/tools/marker_scanner.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMaxHeader = 512;
+
+std::vector<std::string> AllMarkers(const MarkedFormat& format) {
+  std::vector<std::string> all = format.open;
+  all.insert(all.end(), format.close.begin(), format.close.end());
+  return all;
+}
+
+class MarkedParser : public OutputParser {
+ public:
+  MarkedParser(const MarkedFormat* format, const std::vector<ToolSignature>& tools)
+      : format_(*format), outside_(AllMarkers(*format)), inside_(AllMarkers(*format)) {
+    for (const ToolSignature& tool : tools) names_.push_back(tool.name);
+  }
+
+  void Finish(OutputDelta* out) override {
+    std::string passed = outside_.Take();
+    for (const char c : passed) content_.Add(c, out);
+    raw_ += inside_.Take();
+    const bool begun = state_ == State::kArguments || (state_ == State::kObject && announced_);
+    const bool only_separators = state_ == State::kBetween && calls_ > section_calls_;
+    if (state_ != State::kContent && !begun && !only_separators) {
+      for (const char c : raw_) content_.Add(c, out);
+    }
+    content_.Finish(out);
+  }
+
+  int32_t complete_calls() const override { return complete_; }
+
+ private:
+  enum class State { kContent, kBetween, kObject, kHeader, kArguments };
+
+  void Step(char c, OutputDelta* out) override {
+    if (state_ == State::kContent) return StepContent(c, out);
+    if (state_ == State::kObject) return StepObject(c, out);
+    if (state_ == State::kArguments) return StepArguments(c, out);
+    std::string passed;
+    const std::optional<size_t> marker = inside_.Step(c, &passed);
+    StepInside(passed, out);
+    if (!marker.has_value()) {
+      if (state_ == State::kBetween || state_ == State::kHeader) return;
+      // The scanner of the new state sees what this one held back.
+      for (const char held : inside_.Take()) Step(held, out);
+      return;
+    }
+    if (state_ == State::kHeader) Abandon(out);
+    if (*marker < format_.open.size()) return Open(*marker);
+    state_ = State::kContent;
+    content_.SkipSpace();
+  }
+
+  // Takes bytes in which no marker is. They may end the section.
+  void StepInside(const std::string& passed, OutputDelta* out) {
+    for (const char c : passed) {
+      if (state_ == State::kContent) {
+        StepContent(c, out);
+      } else if (state_ == State::kBetween) {
+        StepBetween(c, out);
+      } else if (state_ == State::kHeader) {
+        StepHeader(c, out);
+      } else if (state_ == State::kObject) {
+        StepObject(c, out);
+      } else {
+        StepArguments(c, out);
+      }
+    }
+  }
+
+  void Open(size_t marker) {
+    if (state_ == State::kContent) section_calls_ = calls_;
+    state_ = State::kBetween;
+    raw_ = format_.open[marker];
+    bare_ = false;
+  }
+
+  void StepContent(char c, OutputDelta* out) {
+    if (format_.bare && calls_ == 0 && c == '{' && content_.only_space() && !outside_held_) {
+      section_calls_ = calls_;
+      bare_ = true;
+      raw_.clear();
+      return BeginObject(c, out);
+    }
+    std::string passed;
+    const std::optional<size_t> marker = outside_.Step(c, &passed);
+    for (const char p : passed) content_.Add(p, out);
+    outside_held_ = !marker.has_value() && passed.empty();
+    if (!marker.has_value()) return;
+    if (*marker < format_.open.size()) {
+      content_.DropSpace();
+      Open(*marker);
+    } else if (calls_ == 0) {  // the end of nothing
+      for (const char p : outside_.markers()[*marker]) content_.Add(p, out);
+    }
+  }
+
+  void StepBetween(char c, OutputDelta* out) {
+    if (c == '{') return BeginObject(c, out);
+    raw_ += c;
+    const bool space = c == ' ' || c == '\n' || c == '\t' || c == '\r';
+    if (space || format_.separators.find(c) != std::string::npos) return;
+    if (!format_.header) return Abandon(out);
+    header_ = c;
+    state_ = State::kHeader;
+  }
+
+  void BeginObject(char c, OutputDelta* out) {
+    state_ = State::kObject;
+    reader_ = JsonCallReader();
+    announced_ = false;
+    StepObject(c, out);
+  }
+
+  void StepObject(char c, OutputDelta* out) {
+    if (!announced_) raw_ += c;
+    const JsonStep step = reader_.Step(c);
+    if (step == JsonStep::kBad) return Abandon(out);
+    const bool ended = step == JsonStep::kEnd;
+    const bool known = !bare_ || std::count(names_.begin(), names_.end(), reader_.name()) > 0;
+    if (ended && !reader_.has_name()) return Abandon(out);
+    if (ended && bare_ && !reader_.announced()) return Abandon(out);
+    if (!announced_ && (reader_.announced() || ended)) {
+      if (!known) return Abandon(out);
+      Announce(out);
+    }
+    if (announced_) out->AddArguments(calls_ - 1, reader_.TakeArguments());
+    if (ended) EndCall(out, reader_.announced());
+  }
+
+  void Announce(OutputDelta* out) {
+    announced_ = true;
+    raw_.clear();
+    content_.DropSpace();
+    out->BeginCall(calls_++, reader_.name());
+    out->AddArguments(calls_ - 1, reader_.TakeArguments());
+  }
+
+  void EndCall(OutputDelta* out, bool has_arguments) {
+    if (!has_arguments) out->AddArguments(calls_ - 1, "{}");
+    ++complete_;
+    raw_.clear();
+    state_ = State::kBetween;
+  }
+
+  void StepHeader(char c, OutputDelta* out) {
+    if (c != '{') {
+      raw_ += c;
+      header_ += c;
+      if (header_.size() > kMaxHeader) Abandon(out);
+      return;
+    }
+    const std::string name = NameOf(header_);
+    if (name.empty()) {
+      raw_ += c;
+      return Abandon(out);
+    }
+    out->BeginCall(calls_++, name);
+    content_.DropSpace();
+    extent_ = JsonExtent();
+    state_ = State::kArguments;
+    StepArguments(c, out);
+  }
+
+  std::string NameOf(std::string name) const {
+    for (const std::string& before : format_.before_name) {
+      if (const size_t at = name.find(before); at != name.npos) name.erase(0, at + before.size());
+    }
+    for (const std::string& after : format_.after_name) {
+      if (const size_t at = name.find(after); at != name.npos) name.resize(at);
+    }
+    while (!name.empty() && (name.back() == '\n' || name.back() == ' ')) name.pop_back();
+    const bool valid = std::all_of(name.begin(), name.end(), [](char c) {
+      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+             c == '_' || c == '-' || c == '.' || c == ':' || c == '/';
+    });
+    return valid ? name : std::string();
+  }
+
+  void StepArguments(char c, OutputDelta* out) {
+    const JsonStep step = extent_.Step(c);
+    if (step == JsonStep::kBad) {
+      raw_ = c;
+      return Abandon(out);
+    }
+    out->AddArguments(calls_ - 1, std::string_view(&c, 1));
+    if (step == JsonStep::kEnd) EndCall(out, /*has_arguments=*/true);
+  }
+
+  // What came since the last call is no call.
+  void Abandon(OutputDelta* out) {
+    state_ = State::kContent;
+    bare_ = false;
+    for (const char c : std::exchange(raw_, std::string())) content_.Add(c, out);
+  }
+
+  const MarkedFormat& format_;
+  std::vector<std::string> names_;
+  MarkerScanner outside_;
+  MarkerScanner inside_;
+  bool outside_held_ = false;
+  ContentWriter content_;
+  State state_ = State::kContent;
+  bool bare_ = false;
+  bool announced_ = false;  // the object's call has begun
+  JsonCallReader reader_;
+  JsonExtent extent_;
+  std::string header_;
+  std::string raw_;  // what becomes content if it turns out to be no call
+  int32_t calls_ = 0;
+  int32_t section_calls_ = 0;  // calls before this section
+  int32_t complete_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<OutputParser> MakeMarkedParser(const MarkedFormat* format,
+                                               const std::vector<ToolSignature>& tools) {
+  return std::make_unique<MarkedParser>(format, tools);
+}
+
+}  // namespace millrace

@@ -1,0 +1,81 @@
+#include "text/tools/output_format.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+std::string ToolsOf(std::string_view chat_template) {
+  const auto format = OutputFormat::Choose(chat_template, "auto", "auto");
+  return format->tools() == nullptr ? "" : format->tools()->name;
+}
+
+std::string ReasoningOf(std::string_view chat_template) {
+  const auto format = OutputFormat::Choose(chat_template, "auto", "auto");
+  return format->reasoning() == nullptr ? "" : format->reasoning()->name;
+}
+
+TEST(OutputFormatTest, TheTemplateChooses) {
+  EXPECT_EQ(ToolsOf("{{ '<tool_call>' }}"), "hermes");
+  EXPECT_EQ(ToolsOf("<tool_call>\n<function=x>"), "qwen3_coder");
+  EXPECT_EQ(ToolsOf("<tool_call><arg_key>"), "glm45");
+  EXPECT_EQ(ToolsOf("<|start_header_id|>"), "llama3_json");
+  EXPECT_EQ(ToolsOf("[TOOL_CALLS] ["), "mistral");
+  EXPECT_EQ(ToolsOf("<|channel|>analysis<|message|>"), "openai");
+  EXPECT_EQ(ToolsOf("plain"), "");
+  EXPECT_EQ(ReasoningOf("<|im_start|> '<think>\\n\\n</think>'"), "qwen3");
+  EXPECT_EQ(ReasoningOf("<｜User｜> <think>"), "deepseek_r1");
+  EXPECT_EQ(ReasoningOf("[THINK]"), "mistral");
+  EXPECT_EQ(ReasoningOf("<|channel|>analysis<|message|>"), "openai_gptoss");
+  EXPECT_EQ(ReasoningOf("plain"), "");
+}
+
+TEST(OutputFormatTest, NamesAreVllms) {
+  EXPECT_EQ(OutputFormat::Choose("", "granite", "none")->tools()->name, "granite");
+  EXPECT_EQ(OutputFormat::Choose("<tool_call>", "none", "none")->tools(), nullptr);
+  EXPECT_THAT(std::string(OutputFormat::Choose("", "hermes2", "none").status().message()),
+              testing::StartsWith("tool-call-parser is hermes2; allowed: auto, none, hermes"));
+  EXPECT_THAT(std::string(OutputFormat::Choose("", "none", "qwen").status().message()),
+              testing::StartsWith("reasoning-parser is qwen; allowed: auto, none, deepseek_r1"));
+}
+
+TEST(OutputFormatTest, AForcedCallIsOne) {
+  for (const std::string& name : OutputFormat::ToolParsers()) {
+    if (name == "auto" || name == "none") continue;
+    const auto format = *OutputFormat::Choose("", name, "qwen3");
+    const auto parser = format.MakeParser({.tools = true, .signatures = {{"f", ""}}});
+    OutputDelta delta;
+    parser->Add(format.ForcedCall("f", ""), &delta);
+    if (format.tools()->kind != ToolFormat::Kind::kXml) parser->Add("{\"a\": 1}", &delta);
+    ASSERT_EQ(delta.calls.size(), 1U) << name;
+    EXPECT_EQ(delta.calls[0].name, "f") << name;
+    EXPECT_EQ(delta.content, "") << name;
+  }
+}
+
+TEST(OutputFormatTest, AForcedCallClosesTheReasoning) {
+  const auto format = *OutputFormat::Choose("", "hermes", "qwen3");
+  EXPECT_EQ(format.ForcedCall("f", "<|im_start|>assistant\n<think>\n"),
+            "\n</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": ");
+  EXPECT_EQ(format.ForcedCall("", "assistant\n"), "<tool_call>\n{\"name\": \"");
+}
+
+TEST(OutputFormatTest, DerivesFromATemplate) {
+  const auto format = DeriveToolFormat(
+      "<user>q<model>TEXT<eot>", "TEXT",
+      "<user>q<model><call>[{\"name\": \"probe\", \"parameters\": {}}]</call><eot>", "probe");
+  ASSERT_TRUE(format.has_value());
+  EXPECT_THAT(format->marked.open, testing::ElementsAre("<call>"));
+  EXPECT_THAT(format->marked.close, testing::ElementsAre("</call>"));
+  EXPECT_EQ(format->call_begins, "<call>[{\"name\": \"");
+  EXPECT_EQ(format->arguments_begin, "\", \"parameters\": ");
+  const auto bare =
+      DeriveToolFormat("[A]TEXT", "TEXT", "[A]{\"name\": \"probe\", \"arguments\": {}}", "probe");
+  EXPECT_TRUE(bare->marked.bare);
+  EXPECT_FALSE(DeriveToolFormat("[A]TEXT", "TEXT", "[A]probe()", "probe").has_value());
+  EXPECT_FALSE(DeriveToolFormat("[A]", "TEXT", "[A]", "probe").has_value());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,311 @@
+#include "text/tools/output_parser.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/strings.h"
+#include "text/tools/output_format.h"
+
+namespace millrace {
+namespace {
+
+// An answer put together from its deltas.
+struct Whole {
+  std::string content;
+  std::string reasoning;
+  std::vector<std::string> calls;  // "name(arguments)"
+
+  bool operator==(const Whole&) const = default;
+};
+
+void PrintTo(const Whole& whole, std::ostream* out) {
+  *out << "content [" << whole.content << "] reasoning [" << whole.reasoning << "] calls";
+  for (const std::string& call : whole.calls) *out << " [" << call << "]";
+}
+
+class Joiner {
+ public:
+  void Add(const OutputDelta& delta) {
+    whole_.content += delta.content;
+    whole_.reasoning += delta.reasoning;
+    for (const ToolCallDelta& call : delta.calls) {
+      const auto index = static_cast<size_t>(call.index);
+      if (index == whole_.calls.size()) {
+        EXPECT_NE(call.name, "");
+        whole_.calls.push_back(call.name + "(");
+      } else {
+        ASSERT_EQ(index + 1, whole_.calls.size());
+        EXPECT_EQ(call.name, "");
+      }
+      whole_.calls.back() += call.arguments;
+    }
+  }
+  Whole Take() {
+    for (std::string& call : whole_.calls) call += ")";
+    return std::move(whole_);
+  }
+
+ private:
+  Whole whole_;
+};
+
+const std::vector<ToolSignature> kTools = {
+    {"f", R"({"type":"object","properties":{"a":{"type":"integer"},"s":{"type":"string"}}})"},
+    {"get_weather", R"({"type":"object","properties":{"city":{"type":"string"}}})"}};
+
+struct Case {
+  std::string tools;
+  std::string reasoning;
+  std::string text;
+  Whole whole;
+  bool inside = false;  // the prompt has opened the reasoning
+};
+
+std::unique_ptr<OutputParser> MakeParser(const OutputFormat& format, bool inside) {
+  return format.MakeParser(
+      {.tools = true, .reasoning = true, .signatures = kTools, .inside_reasoning = inside});
+}
+
+Whole Parse(const OutputFormat& format, bool inside, const std::vector<std::string>& pieces) {
+  const auto parser = MakeParser(format, inside);
+  Joiner joiner;
+  for (const std::string& piece : pieces) {
+    OutputDelta delta;
+    parser->Add(piece, &delta);
+    joiner.Add(delta);
+  }
+  OutputDelta last;
+  parser->Finish(&last);
+  joiner.Add(last);
+  return joiner.Take();
+}
+
+const std::vector<Case>& Cases() {
+  static const auto& cases = *new std::vector<Case>{
+      // Hermes and Qwen.
+      {"hermes", "none", "Hello <b>there</b>.\n", {"Hello <b>there</b>.\n", "", {}}},
+      {"hermes",
+       "none",
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+       {"", "", {"f({\"a\": 1})"}}},
+      {"hermes",
+       "none",
+       "Let me see.\n\n<tool_call>\n{\"arguments\": {\"s\": \"}</tool_call>\"}, \"name\": \"f\"}\n"
+       "</tool_call>\n<tool_call>{\"name\":\"g\"}</tool_call>\nDone.",
+       {"Let me see.Done.", "", {"f({\"s\": \"}</tool_call>\"})", "g({})"}}},
+      {"hermes",
+       "none",
+       "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 2}\"}</tool_call>",
+       {"", "", {"f({\"a\": 2})"}}},
+      {"hermes",
+       "none",
+       "<tool_call>no call</tool_call> <tool_cal",
+       {"<tool_call>no call</tool_call> <tool_cal", "", {}}},
+      {"hermes",
+       "none",
+       "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"",  // cut by length
+       {"", "", {"f({\"a\")"}}},
+      {"hermes", "none", "<tool_call>{\"nam", {"<tool_call>{\"nam", "", {}}},
+      {"hermes",
+       "none",
+       "<tool_call>{\"name\": 3}</tool_call>",
+       {"<tool_call>{\"name\": 3}</tool_call>", "", {}}},
+      // With reasoning before it.
+      {"hermes",
+       "qwen3",
+       "<think>\nSo, a < b.\n</think>\n\nYes.\n<tool_call>{\"name\": \"f\", \"arguments\": {}}"
+       "</tool_call>",
+       {"Yes.", "So, a < b.", {"f({})"}}},
+      {"hermes", "qwen3", "Thinking\n</think>\n\nYes.", {"Yes.", "Thinking", {}}, true},
+      {"hermes", "qwen3", " \n<thin air", {" \n<thin air", "", {}}},
+      {"none", "deepseek_r1", "<think>never ends </thi", {"", "never ends </thi", {}}},
+      {"none", "mistral", "[THINK]ä[/THINK]ö", {"ö", "ä", {}}},
+      {"none",
+       "granite",
+       "Here is my thought process: A\n\nHere is my response: B",
+       {"B", "A", {}}},
+      // Llama 3.
+      {"llama3_json",
+       "none",
+       R"({"name": "f", "parameters": {"a": 1}})",
+       {"", "", {"f({\"a\": 1})"}}},
+      {"llama3_json",
+       "none",
+       R"(<|python_tag|>{"name": "f", "parameters": {}}; {"name": "get_weather", "parameters": {"city": "P"}})",
+       {"", "", {"f({})", "get_weather({\"city\": \"P\"})"}}},
+      {"llama3_json",
+       "none",
+       R"({"name": "Bob", "parameters": {"age": 3}})",  // no tool
+       {R"({"name": "Bob", "parameters": {"age": 3}})", "", {}}},
+      {"llama3_json", "none", R"({"name": "f"} is JSON)", {R"({"name": "f"} is JSON)", "", {}}},
+      {"llama3_json",
+       "none",
+       R"(In JSON: {"name": "f", "parameters": {}})",
+       {R"(In JSON: {"name": "f", "parameters": {}})", "", {}}},
+      // Mistral.
+      {"mistral",
+       "none",
+       R"([TOOL_CALLS] [{"name": "f", "arguments": {"a": [1, {}]}}, {"name": "g", "arguments": {}}])",
+       {"", "", {"f({\"a\": [1, {}]})", "g({})"}}},
+      {"mistral",
+       "none",
+       R"(Well.[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]123456789[ARGS]{})",
+       {"Well.", "", {"f({\"a\": 1})", "g({})"}}},
+      // DeepSeek.
+      {"deepseek_v3",
+       "none",
+       "I "
+       "look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": "
+       "1}\n```"
+       "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{"
+       "\"city\": "
+       "\"P\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       {"I look.", "", {"f({\"a\": 1})", "get_weather({\"city\": \"P\"})"}}},
+      {"deepseek_v31",
+       "deepseek_v3",
+       "Hm.</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": "
+       "1}<｜tool▁call▁end｜>"
+       "<｜tool▁calls▁end｜>",
+       {"", "Hm.", {"f({\"a\": 1})"}},
+       true},
+      {"deepseek_v32",
+       "none",
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"s\" "
+       "string=\"true\">12"
+       "</｜DSML｜parameter>\n<｜DSML｜parameter name=\"a\" string=\"false\">[1, "
+       "2]</｜DSML｜parameter>\n"
+       "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+       {"", "", {"f({\"s\": \"12\", \"a\": [1, 2]})"}}},
+      // Granite.
+      {"granite",
+       "none",
+       R"(<|tool_call|>[{"name": "f", "arguments": {"a": 1}}])",
+       {"", "", {"f({\"a\": 1})"}}},
+      // Kimi.
+      {"kimi_k2",
+       "none",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"
+       "\"a\": "
+       "1}<|tool_call_end|><|tool_calls_section_end|>",
+       {"", "", {"f({\"a\": 1})"}}},
+      // Elements.
+      {"qwen3_coder",
+       "none",
+       "I call.\n<tool_call>\n<function=f>\n<parameter=a>\n7\n</parameter>\n<parameter=s>\nline "
+       "1\nline 2 \"quoted\"\n</parameter>\n</function>\n</tool_call>",
+       {"I call.", "", {R"(f({"a": 7, "s": "line 1\nline 2 \"quoted\""}))"}}},
+      {"qwen3_coder",
+       "none",
+       "<tool_call><function=f></function></tool_call><tool_call><function=g>"
+       "</function></tool_call>",
+       {"", "", {"f({})", "g({})"}}},
+      {"glm45",
+       "none",
+       "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>12</arg_value>\n</tool_call>"
+       "<tool_call>f<arg_key>a</arg_key><arg_value>12</arg_value></tool_call>",
+       {"", "", {"get_weather({\"city\": \"12\"})", "f({\"a\": 12})"}}},
+      {"minimax_m2",
+       "none",
+       "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">nothing</parameter>\n"
+       "</invoke>\n</minimax:tool_call>",
+       {"", "", {"f({\"a\": \"nothing\"})"}}},
+      // gpt-oss.
+      {"openai",
+       "openai_gptoss",
+       "<|channel|>analysis<|message|>The user.<|end|><|start|>assistant<|channel|>commentary "
+       "to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+       {"", "The user.", {"f({\"a\": 1})"}}},
+      {"openai",
+       "openai_gptoss",
+       "<|channel|>analysis<|message|>A<|end|><|start|>assistant "
+       "to=functions.f<|channel|>commentary "
+       "json<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>B",
+       {"B", "A", {"f({})"}}},
+      {"openai", "openai_gptoss", "plain text", {"plain text", "", {}}},
+      {"openai", "openai_gptoss", "<|channel|>final<|message|>B<|return|>", {"B", "", {}}},
+  };
+  return cases;
+}
+
+OutputFormat FormatOf(const Case& one) {
+  return *OutputFormat::Choose("", one.tools, one.reasoning);
+}
+
+TEST(OutputParserTest, SplitsAnswers) {
+  for (const Case& one : Cases()) {
+    EXPECT_EQ(Parse(FormatOf(one), one.inside, {one.text}), one.whole) << one.tools << one.text;
+  }
+}
+
+// Cuts a text at random places; pieces may be empty.
+std::vector<std::string> Split(const std::string& text, std::mt19937& random) {
+  std::vector<std::string> pieces(1);
+  const unsigned every = 1 + random() % 20;
+  for (const char c : text) {
+    while (random() % every == 0 && random() % 4 != 0) pieces.emplace_back();
+    pieces.back() += c;
+  }
+  return pieces;
+}
+
+// Mixes pieces of the cases' texts, so that markers stand where no model puts them.
+std::string Scrambled(std::mt19937& random) {
+  std::string text;
+  for (int i = 0; i < 4; ++i) {
+    const std::string& from = Cases()[random() % Cases().size()].text;
+    const size_t begin = random() % from.size();
+    text += from.substr(begin, random() % (from.size() - begin + 1));
+  }
+  return text;
+}
+
+TEST(OutputParserTest, HowTheTextIsSplitChangesNothing) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 10000; ++round) {
+    const Case& one = Cases()[round % Cases().size()];
+    const bool scrambled = round % 3 == 0;
+    const std::string text = scrambled ? Scrambled(random) : one.text;
+    const OutputFormat format = FormatOf(one);
+    const Whole whole = Parse(format, one.inside, {text});
+    if (!scrambled) {
+      ASSERT_EQ(whole, one.whole);
+    }
+    ASSERT_EQ(Parse(format, one.inside, Split(text, random)), whole) << one.tools << ": " << text;
+  }
+}
+
+TEST(OutputParserTest, LosesNoTextThatIsNoCall) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += "<>|[{}]\"\\tool_callTHINK/ä\n: ,"[random() % 30];
+    const Whole whole = Parse(*OutputFormat::Choose("", "hermes", "qwen3"), false, {text});
+    ASSERT_EQ(whole.content, text);
+  }
+}
+
+TEST(OutputParserTest, TellsWhereReasoningEnds) {
+  const auto format = *OutputFormat::Choose("", "hermes", "qwen3");
+  const auto parser = MakeParser(format, false);
+  OutputDelta delta;
+  EXPECT_FALSE(parser->in_reasoning());
+  parser->Add("<think>", &delta);
+  EXPECT_TRUE(parser->in_reasoning());
+  parser->Add("a</think>", &delta);
+  EXPECT_FALSE(parser->in_reasoning());
+  EXPECT_EQ(parser->complete_calls(), 0);
+  parser->Add("<tool_call>{\"name\": \"f\", \"arguments\": {}}", &delta);
+  EXPECT_EQ(parser->complete_calls(), 1);
+}
+
+TEST(OutputParserTest, DeepArgumentsEndNoProgram) {
+  const std::string deep =
+      "<tool_call>{\"name\": \"f\", \"arguments\": " + std::string(100000, '[');
+  const Whole whole = Parse(*OutputFormat::Choose("", "hermes", "none"), false, {deep});
+  EXPECT_EQ(whole.calls.size(), 1U);
+}
+
+}  // namespace
+}  // namespace millrace
