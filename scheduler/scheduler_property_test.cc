@@ -278,6 +278,8 @@ class World {
         ++counts_.failures;
         EXPECT_TRUE(case_.faults);
         break;
+      case EndReason::kComplete:
+        FAIL() << "no sequence here has a mask";
       case EndReason::kCancelled:
         break;
     }

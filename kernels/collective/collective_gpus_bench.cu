@@ -2,8 +2,6 @@
 // run. Each rank replays a graph of many launches; a launch reduces what the launch before it left
 // in the L2 cache. NCCL sums and nothing else, while the fused kernel also adds the residual,
 // norms and stores. NVLink multicast stays off (NCCL_NVLS_ENABLE=0).
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +14,7 @@
 #include "kernels/bench_util.h"
 #include "kernels/collective/all_gather.h"
 #include "kernels/collective/all_reduce.h"
+#include "kernels/collective/nccl_api.h"
 #include "kernels/graph_test_util.h"
 #include "kernels/norm/rms_norm.h"
 
@@ -27,39 +26,27 @@ constexpr int kSamples = 15;
 constexpr int64_t kMostElements = int64_t{2} << 20;  // 4 MiB of BF16
 constexpr int64_t kSlotBytes = 2 * kMostElements;
 
-// NCCL's functions that are used here, from its documentation; the library is opened at run time.
-class Nccl {
- public:
-  explicit Nccl(int ranks) {
-    setenv("NCCL_NVLS_ENABLE", "0", 1);
-    void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      std::printf("NCCL is not measured: %s\n", dlerror());
-      return;
+// Joins all ranks by NCCL. Empty, with a line printed, where there is no NCCL.
+std::vector<std::unique_ptr<Nccl>> JoinByNccl(int ranks) {
+  std::string error;
+  NcclId id;
+  std::vector<std::unique_ptr<Nccl>> joined(ranks);
+  if (Nccl::MakeId(&id, &error)) {
+    std::vector<std::thread> threads;
+    std::vector<std::string> errors(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        CheckCuda(cudaSetDevice(rank), "GPU");
+        joined[rank] = Nccl::Join(id, ranks, rank, &errors[rank]);
+      });
     }
-    const auto init_all =
-        reinterpret_cast<int (*)(void**, int, const int*)>(dlsym(library, "ncclCommInitAll"));
-    all_reduce_ = reinterpret_cast<AllReduce>(dlsym(library, "ncclAllReduce"));
-    comms_.resize(ranks);
-    if (init_all == nullptr || all_reduce_ == nullptr ||
-        init_all(comms_.data(), ranks, nullptr) != 0) {
-      std::printf("NCCL is not measured: it did not start\n");
-      all_reduce_ = nullptr;
-    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& of_rank : errors) error += of_rank;
   }
-  bool is_open() const { return all_reduce_ != nullptr; }
-
-  cudaError_t Sum(int rank, Bf16* values, size_t count, cudaStream_t stream) const {
-    constexpr int kBfloat16 = 9, kSum = 0;
-    const int result = all_reduce_(values, values, count, kBfloat16, kSum, comms_[rank], stream);
-    return result == 0 ? cudaSuccess : cudaErrorUnknown;
-  }
-
- private:
-  using AllReduce = int (*)(const void*, void*, size_t, int, int, void*, cudaStream_t);
-  std::vector<void*> comms_;
-  AllReduce all_reduce_ = nullptr;
-};
+  if (error.empty()) return joined;
+  std::printf("NCCL is not measured: %s\n", error.c_str());
+  return {};
+}
 
 // What one GPU holds.
 struct Rank {
@@ -192,7 +179,8 @@ RmsNormArgs NormArgs(const Rank& data, int tokens, int width) {
           .out = {data.out.get(), Type::kFp8, Scaling::kToken, width, data.scales.get()}};
 }
 
-void BenchShape(Gpus& gpus, const Nccl& nccl, int64_t bytes, int width) {
+void BenchShape(Gpus& gpus, const std::vector<std::unique_ptr<Nccl>>& nccl, int64_t bytes,
+                int width) {
   const int tokens = static_cast<int>(bytes / 2 / width);
   if (tokens == 0) return;
   const auto fused = [&](AllReduceMethod method) {
@@ -208,9 +196,10 @@ void BenchShape(Gpus& gpus, const Nccl& nccl, int64_t bytes, int width) {
     return LaunchRmsNorm(NormArgs(gpus[rank], tokens, width), stream);
   });
   double library = 0;
-  if (nccl.is_open()) {
+  if (!nccl.empty()) {
     library = gpus.Microseconds([&](int rank, cudaStream_t stream) {
-      return nccl.Sum(rank, gpus[rank].sum.get(), bytes / 2, stream);
+      return nccl[rank]->AllReduce(gpus[rank].partial.get(), gpus[rank].sum.get(), bytes / 2,
+                                   stream);
     });
   }
   const bool picks_two = BestAllReduce(gpus.size(), bytes) == AllReduceMethod::kTwoShot;
@@ -235,7 +224,7 @@ void Run() {
   std::fflush(stdout);
   for (int ranks = 2; ranks <= std::min(count, kMaxRanks); ranks *= 2) {
     Gpus gpus(ranks);
-    const Nccl nccl(ranks);
+    const auto nccl = JoinByNccl(ranks);
     for (const int width : {4096, 8192}) {
       for (const int64_t kib : {8, 16, 32, 128, 512, 1024, 4096}) {
         BenchShape(gpus, nccl, kib << 10, width);
