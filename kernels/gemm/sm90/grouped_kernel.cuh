@@ -2,7 +2,7 @@
 //
 // A CTA takes tiles of kRows rows of a group's weight for up to kTokens of its rows, with all of K
 // in sequence: no sum is split. 128 threads load (grouped_load.cuh), groups of four warps multiply:
-// weights are wgmma's 64-row side, or, with four bits, mma.sync's 16-row side
+// weights are wgmma's 64-row side, or, with four bits and up to 32 tokens, mma.sync's 16-row side
 // (grouped_four_bit.cuh).
 //
 // The columns of a tile that has fewer rows hold what was in shared memory before. wgmma's columns
@@ -195,6 +195,8 @@ class GroupedGemm {
     FreeBehind(read, blocks);
   }
 
+  // The same by wgmma, from registers: a block is unpacked while the one before it is multiplied,
+  // each in registers of its own.
   __device__ void AddFourBitWgmma(float (&sums)[kSums]) {
     const FourBitLane<Shape> lane;
     FourBitValues<Shape> even, odd;
@@ -212,6 +214,7 @@ class GroupedGemm {
       EndBlock(sums, odd);
     }
   }
+
   __device__ void UnpackNext(const FourBitLane<Shape>& lane, int& read,
                              FourBitValues<Shape>& values, uint32_t& inputs) {
     const int of_stage = read++ % Shape::kFourBitBlocks;
@@ -220,6 +223,8 @@ class GroupedGemm {
     values.Unpack(lane, memory_.Weights(stage_) + of_stage * Shape::kFourBitBlockBytes,
                   p_.four_bit_scale);
   }
+
+  // Begins to multiply a block. `inputs`: the descriptor of its first chunk's.
   __device__ void BeginBlock(FourBitValues<Shape>& values, uint32_t inputs, float (&sums)[kSums]) {
 #pragma unroll
     for (int k = 0; k < 8; ++k) Fence(values.of_step[k]);
@@ -232,6 +237,8 @@ class GroupedGemm {
     }
     EndMultiply();
   }
+
+  // Waits for its products, and frees a stage whose blocks are all multiplied.
   __device__ void EndBlock(float (&sums)[kSums], FourBitValues<Shape>& values) {
     WaitForProducts<0>();
     Fence(sums);
@@ -281,7 +288,7 @@ class GroupedGemm {
   PipelineState next_;                  // the stage to read next
   int stage_ = 0;                       // the stage that is being multiplied
   int free_ = 0;                        // the stage to free next
-  int chunk_ = 0;                       // the chunk whose sum is added next
+  int chunk_ = 0;                       // the chunk, or four-bit block, that is added next
 };
 
 template <typename Shape, typename Delay>
