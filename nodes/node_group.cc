@@ -86,7 +86,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
                          std::vector<std::vector<char>>* all) override {
     MILLRACE_RETURN_IF_ERROR(failure());
     int to_blame = 0;
-    const absl::Status status = exchange_.AllGather(mine, all, &to_blame);
+    absl::Status status = exchange_.AllGather(mine, all, &to_blame);
     if (status.ok()) return status;
     {
       std::unique_lock lock(mutex_);
@@ -302,7 +302,7 @@ class NodeGroupImpl final : public NodeGroup, private ControlListener {
     Token shown{};
     if (token.size() != shown.size()) return absl::InternalError("node 0's token is no token");
     std::copy(token.begin(), token.end(), shown.begin());
-    const absl::Status opened = exchange_.Open(address, options_.master_port + 1, shown);
+    absl::Status opened = exchange_.Open(address, options_.master_port + 1, shown);
     if (opened.ok()) return opened;
     return absl::FailedPreconditionError(
         StrCat("the port behind --master-port: ", opened.message()));
