@@ -109,10 +109,11 @@ void ToMessage(const StepPlan& plan, v1::StepPlan& message) {
   for (const StepRow& row : rows) ToMessage(row, *message.add_rows());
   Add(tokens, message.mutable_tokens());
   Add(blocks, message.mutable_blocks());
-  for (const auto& [offset, target] : logits) {
+  for (const auto& [offset, target, mask] : logits) {
     v1::WantedLogits& added = *message.add_logits();
     added.set_offset(offset);
     if (target.has_value()) added.set_target(*target);
+    if (mask != nullptr) added.mutable_mask()->Add(mask->begin(), mask->end());
   }
   Add(all_history, message.mutable_history());
 }
@@ -134,8 +135,12 @@ StepPlan FromMessage(const v1::StepPlan& message) {
   plan.tokens.assign(message.tokens().begin(), message.tokens().end());
   plan.blocks.assign(message.blocks().begin(), message.blocks().end());
   for (const v1::WantedLogits& wanted : message.logits()) {
-    plan.logits.push_back({.offset = wanted.offset(), .target = std::nullopt});
-    if (wanted.has_target()) plan.logits.back().target = wanted.target();
+    WantedLogits& added = plan.logits.emplace_back();
+    added.offset = wanted.offset();
+    if (wanted.has_target()) added.target = wanted.target();
+    if (wanted.mask_size() > 0) {
+      added.mask = std::make_shared<const SampleMask>(wanted.mask().begin(), wanted.mask().end());
+    }
   }
   plan.history.assign(message.history().begin(), message.history().end());
   return plan;

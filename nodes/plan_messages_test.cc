@@ -59,6 +59,7 @@ StepPlan FullPlan() {
   plan.tokens = {100, 0};
   plan.blocks = {8, 0};
   plan.logits = {{.offset = 1, .target = std::nullopt}, {.offset = 0, .target = 0}};
+  plan.logits[0].mask = std::make_shared<SampleMask>(SampleMask{0x80000001, 0, ~0u});
   plan.history = {4, 5, 6};
   return plan;
 }
@@ -86,6 +87,9 @@ TEST(PlanMessagesTest, EveryFieldArrives) {
   ASSERT_EQ(there.logits.size(), 2);
   EXPECT_EQ(there.logits[0].target, std::nullopt);
   EXPECT_EQ(there.logits[1].target, 0);
+  ASSERT_NE(there.logits[0].mask, nullptr);
+  EXPECT_EQ(*there.logits[0].mask, *plan.logits[0].mask);
+  EXPECT_EQ(there.logits[1].mask, nullptr);
   EXPECT_EQ(there.history, plan.history);
 }
 
