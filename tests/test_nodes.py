@@ -117,7 +117,8 @@ def test_answers_are_those_of_as_many_ranks_of_one_process(start_server, start_n
     two, (follower,) = start_nodes(2, *smollm2(2))
     (model,) = httpx.get(two.http + "/v1/models").json()["data"]
     assert (model["tensor_parallel_size"], model["batch_invariant"]) == (2, True)
-    requests = [GREEDY, *SAMPLED, {**GREEDY, "echo": True, "max_tokens": 1}]
+    held = [{**SAMPLED[0], "ignore_eos": False, "structured_outputs": {"regex": "(red|green|blue) [0-9]{3,9}"}}]
+    requests = [GREEDY, *SAMPLED, *held, {**GREEDY, "echo": True, "max_tokens": 1}]
     assert answers(two, requests) == [complete(one, body) for body in requests]
     two.signal(signal.SIGTERM)
     assert two.wait() == 0
