@@ -83,11 +83,11 @@ double Driver::Tick(double now) {
 }
 
 void Driver::StartClosedLoop() {
-  for (int64_t i = 0; i < capacity_; ++i) EndSession();
+  for (int64_t i = 0; i < capacity_; ++i) BeginNextSession();
 }
 
 // Begins the next session of the closed loop, if there is one.
-void Driver::EndSession() {
+void Driver::BeginNextSession() {
   if (arrivals_ || TimeIsOver(Now())) return;
   const uint64_t index = shared_.next_session.fetch_add(1, std::memory_order_relaxed);
   const int64_t most = shared_.options.num_prompts;
@@ -133,7 +133,7 @@ void Driver::Resume(double now) {
   }
   while (!resting_.empty() && resting_.front() <= now) {
     resting_.pop_front();
-    EndSession();
+    BeginNextSession();
   }
   while (!thinking_.empty() && thinking_.front().time <= now) {
     Due due = std::move(thinking_.front());
@@ -188,7 +188,7 @@ void Driver::Done(std::unique_ptr<Exchange> exchange) {
   if (is_failed && !arrivals_) {
     resting_.push_back(Now() + kRest);
   } else {
-    EndSession();
+    BeginNextSession();
   }
 }
 

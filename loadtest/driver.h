@@ -104,7 +104,7 @@ class Driver {
   void Advance();
   void Resume(double now);
   void Send(double intended, double now, Session session);
-  void EndSession();
+  void BeginNextSession();
   bool TimeIsOver(double now) const;
   void GiveUp(double now);
   bool HasCapacity() const { return running_ < capacity_; }

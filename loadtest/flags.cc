@@ -391,11 +391,4 @@ const std::vector<LoadFlag>& LoadFlags() {
   return *kFlags;
 }
 
-const LoadFlag* FindLoadFlag(std::string_view name) {
-  for (const LoadFlag& flag : LoadFlags()) {
-    if (flag.name == name || (!flag.alias.empty() && flag.alias == name)) return &flag;
-  }
-  return nullptr;
-}
-
 }  // namespace millrace

@@ -26,9 +26,6 @@ struct LoadFlag {
 
 const std::vector<LoadFlag>& LoadFlags();
 
-// Returns the flag of that name or alias, null if there is none.
-const LoadFlag* FindLoadFlag(std::string_view name);
-
 std::string LoadtestHelp();
 // Returns millrace-loadtest(1), in the macros of man(7).
 std::string LoadtestManPage();

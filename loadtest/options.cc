@@ -26,12 +26,20 @@ absl::Status Wrong(std::string_view message) {
 
 bool IsFlag(std::string_view argument) { return argument.starts_with("--"); }
 
+// Returns the flag of that name or alias, null if there is none.
+const LoadFlag* FindFlag(std::string_view name) {
+  for (const LoadFlag& flag : LoadFlags()) {
+    if (flag.name == name || (!flag.alias.empty() && flag.alias == name)) return &flag;
+  }
+  return nullptr;
+}
+
 // Reads the flag at `at`, with its value, and moves `at` behind it.
 absl::Status ReadFlag(const Arguments& arguments, size_t& at, Options& options) {
   const std::string_view argument = arguments[at++];
   const size_t equals = argument.find('=');
   const std::string_view name = argument.substr(2, equals == argument.npos ? equals : equals - 2);
-  const LoadFlag* const flag = FindLoadFlag(name);
+  const LoadFlag* const flag = FindFlag(name);
   if (flag == nullptr) {
     return Wrong(StrCat("flag --", Printable(name), ": there is no such flag"));
   }

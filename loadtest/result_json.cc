@@ -100,13 +100,17 @@ class Fields {
     if (!member->is_string()) return Wrong(name, "a text");
     to = member->get<std::string>();
   }
-  // Reads an array of numbers; those within arrays in it, too.
+  // Reads an array of numbers, or of arrays of numbers, in their order.
   void Read(const std::string& name, std::vector<double>& to) {
     const Json* const member = Find(name);
     if (member == nullptr) return;
     if (!member->is_array()) return Wrong(name, "an array");
-    for (const Json& element : member->flatten()) {
+    for (const Json& element : *member) {
       if (element.is_number()) to.push_back(element.get<double>());
+      if (!element.is_array()) continue;
+      for (const Json& inner : element) {
+        if (inner.is_number()) to.push_back(inner.get<double>());
+      }
     }
   }
   // Returns a member that is an array of objects, or an empty one.

@@ -162,7 +162,8 @@ TEST(ResultTest, WhatIsWrittenIsRead) {
   ASSERT_TRUE(read.ok()) << read.status();
   Result back = *read;
   EXPECT_EQ(back.label, "\xef\xbf\xbd<label>");
-  EXPECT_EQ(back.ttft.curve.size(), result.ttft.curve.size());
+  EXPECT_EQ(back.ttft.curve, result.ttft.curve);
+  EXPECT_EQ(back.itl.curve, result.itl.curve);
   EXPECT_EQ(back.ttft.percentiles, result.ttft.percentiles);
   EXPECT_EQ(back.timeline.size(), result.timeline.size());
   EXPECT_EQ(back.errors.front().second, 1);
