@@ -3,6 +3,7 @@
 #define MILLRACE_ENGINE_MASK_WORKERS_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -34,7 +35,7 @@ class MaskWorkers {
 
   // Has `token` followed by the request's matcher, and the mask after it made.
   void Order(std::shared_ptr<LiveRequest> request, Token token);
-  std::vector<Made> TakeAll() { return made_.TakeAll(); }
+  std::deque<Made> TakeAll() { return made_.TakeAll(); }
 
  private:
   struct Job {
