@@ -181,7 +181,10 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(const Choice
   if (!grammar.ok()) return Annotate(grammar.status(), request.grammar_field);
   GrammarMatcher matcher(*grammar, parts_.Vocabulary());
   for (const auto& choice : choices) choice->matcher = matcher;
-  return matcher.Mask();
+  MILLRACE_ASSIGN_OR_RETURN(std::shared_ptr<const SampleMask> mask, matcher.Mask());
+  if (std::any_of(mask->begin(), mask->end(), [](uint32_t word) { return word != 0; })) return mask;
+  return absl::InvalidArgumentError(
+      absl::StrCat(request.grammar_field, ": no token of the model's vocabulary can begin it"));
 }
 
 void Generator::Submit(const Choices& choices, std::vector<SequenceRequest> sequences) {

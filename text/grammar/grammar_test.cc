@@ -274,6 +274,7 @@ TEST_F(MaskTest, HasExactlyTheTokensThatCanCome) {
   for (const Case& one : kCases) {
     if (one.in.empty()) continue;
     const auto grammar = Compiled({.kind = one.kind, .text = one.text});
+    ASSERT_NE(grammar, nullptr);
     for (uint32_t seed = 0; seed < 2; ++seed) {
       const std::string text = Walk(grammar, seed * 100 + ++index, 25);
       finished += grammar->Matches(text) ? 1 : 0;

@@ -257,6 +257,12 @@ Regular JsonGrammar::Number(const NumberBounds& bounds) {
                            {pool_.Set(e), pool_.Optional(pool_.Set(sign)), Digits(1, 2)}))});
 }
 
+Regular JsonGrammar::WithFraction() {
+  return pool_.Concat({pool_.Optional(pool_.Literal("-")), Digits(1, kUnbounded),
+                       pool_.Literal("."), Digits(0, kUnbounded), pool_.Set(ByteRange('1', '9')),
+                       Digits(0, kUnbounded)});
+}
+
 // A number is a multiple of k / 10^e if its digits, with e of them behind the point, are one of k.
 std::optional<Regular> JsonGrammar::MultipleOf(const Decimal& divisor, const NumberBounds& bounds,
                                                bool integers_only) {

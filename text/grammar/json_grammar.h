@@ -39,6 +39,8 @@ class JsonGrammar {
   // Numbers as JSON has them, of bounded length: at most 16 digits before the point.
   Regular Integer(const NumberBounds& bounds);
   Regular Number(const NumberBounds& bounds);
+  // The numbers, written with a point, that are no integers.
+  Regular WithFraction();
   // Restricts a number to multiples of a positive decimal. Nothing: it has too many digits.
   std::optional<Regular> MultipleOf(const Decimal& divisor, const NumberBounds& bounds,
                                     bool integers_only);

@@ -276,9 +276,6 @@ absl::StatusOr<GrammarNode> Compiler::CompileEnum(const Base& base, const JsonVa
 absl::StatusOr<GrammarNode> Compiler::CompileNumber(const Base& base, uint32_t types) {
   MILLRACE_ASSIGN_OR_RETURN(const NumberBounds bounds, Bounds(reader_, base));
   const bool integers = (types & kFraction) == 0;
-  if ((types & kInteger) == 0) {
-    return reader_.Refuse(*base.front(), "not", "numbers without integers are not supported");
-  }
   std::vector<Regular> all = {integers ? json_.Integer(bounds) : json_.Number(bounds)};
   for (const JsonValue* schema : base) {
     const JsonValue* divisor = schema->Find("multipleOf");
@@ -297,6 +294,7 @@ absl::StatusOr<GrammarNode> Compiler::CompileNumber(const Base& base, uint32_t t
   }
   // Multiples are numbers within the bounds already, and may have fewer forms.
   if (all.size() > 1) all.erase(all.begin());
+  if ((types & kInteger) == 0) all.push_back(json_.WithFraction());
   return builder_.Term(all.size() == 1 ? all[0] : pool_.And(std::move(all)));
 }
 
