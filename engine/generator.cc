@@ -149,6 +149,17 @@ absl::Status Generator::Encode(const Choices& choices) {
                           parts_.text->ForcedCall(generate.prompt), &parts_.text->marker_tokens(),
                           !generate.parallel_tool_calls);
   }
+  MILLRACE_ASSIGN_OR_RETURN(std::optional<GrammarSpec> of_calls,
+                            parts_.text->CallGrammar(generate, prompt));
+  if (of_calls.has_value()) {
+    if (generate.grammar.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tools has a call that is forced or strict, and ", generate.grammar_field,
+                       " is there, too; allowed: one of them"));
+    }
+    generate.grammar = std::move(of_calls);
+    generate.grammar_field = "tools";
+  }
   if (parts_.options.log_prompts) parts_.LogPrompt(generate.id, prompt);
   if (!generate.seed.has_value()) generate.seed = DrawSeed();
   if (generate.echo) first.prompt = prompt;

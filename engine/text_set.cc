@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/tool_grammar.h"
 #include "formats/model_text.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
@@ -136,18 +137,28 @@ std::string TextSet::reasoning_parser() const {
   return format_.output.reasoning() == nullptr ? "" : format_.output.reasoning()->name;
 }
 
+// Returns whether the prompt has opened the reasoning, which its last tokens tell.
+bool TextSet::BeginsReasoning(absl::Span<const Token> prompt) const {
+  constexpr size_t kEnd = 64;
+  if (prompt.size() > kEnd) prompt = prompt.subspan(prompt.size() - kEnd);
+  return format_.output.BeginsReasoning(Decode(*tokenizer_, prompt, /*skip_special=*/false));
+}
+
+absl::StatusOr<std::optional<GrammarSpec>> TextSet::CallGrammar(
+    const GenerateRequest& request, absl::Span<const Token> prompt) const {
+  const Chat* chat = std::get_if<Chat>(&request.prompt);
+  if (chat == nullptr) return std::nullopt;
+  return ToolGrammar(*chat, format_.output, BeginsReasoning(prompt));
+}
+
 std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request,
                                                   absl::Span<const Token> prompt) const {
   const Chat* chat = std::get_if<Chat>(&request.prompt);
   const bool tools = chat != nullptr && chat->parse_tools;
   if (!tools && !request.parse_reasoning) return nullptr;
-  // As much as tells whether the prompt has opened the reasoning.
-  constexpr size_t kEnd = 64;
-  if (prompt.size() > kEnd) prompt = prompt.subspan(prompt.size() - kEnd);
-  const std::string end = Decode(*tokenizer_, prompt, /*skip_special=*/false);
   OutputFormat::Request parse = {.tools = tools, .reasoning = request.parse_reasoning};
   if (tools) parse.signatures = ToolSignatures(chat->tools);
-  parse.inside_reasoning = format_.output.BeginsReasoning(end);
+  parse.inside_reasoning = BeginsReasoning(prompt);
   return format_.output.MakeParser(parse);
 }
 

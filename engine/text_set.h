@@ -50,6 +50,10 @@ class TextSet {
   // there is nothing to find. It outlives neither the text set nor is it shared by answers.
   std::unique_ptr<OutputParser> MakeParser(const GenerateRequest& request,
                                            absl::Span<const Token> prompt) const;
+  // Returns what the answer is held to so that its calls are those of the chat's tools; nothing for
+  // other requests. InvalidArgument: a schema that cannot be enforced.
+  absl::StatusOr<std::optional<GrammarSpec>> CallGrammar(const GenerateRequest& request,
+                                                         absl::Span<const Token> prompt) const;
   // Returns the special tokens whose texts a parser needs, ascending.
   const std::vector<Token>& marker_tokens() const { return marker_tokens_; }
   // Return the names of the parsers; empty for none.
@@ -63,6 +67,7 @@ class TextSet {
   void Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const;
 
  private:
+  bool BeginsReasoning(absl::Span<const Token> prompt) const;
   absl::StatusOr<std::string> Render(const Chat& chat, SteadyTime deadline) const;
 
   std::unique_ptr<const Tokenizer> tokenizer_;

@@ -79,7 +79,7 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
   api_ = std::make_unique<Api>(frontend_, std::move(policy),
                                ApiOptions{.admin = options_.admin,
                                           .max_body_bytes = options_.limits.body_bytes,
-                                           .unknown_fields = options_.unknown_fields,
+                                          .unknown_fields = options_.unknown_fields,
                                           .auto_tool_choice = options_.auto_tool_choice});
   state_ = std::make_unique<ServerState>(*api_, options_.limits,
                                          static_cast<size_t>(std::max(options_.threads, 1)));

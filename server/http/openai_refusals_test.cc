@@ -169,7 +169,7 @@ const std::vector<FieldCase> kChatRefused = {
     {"messages", R"([{"role": "user", "content": "x", "tool_call_id": "y"}])",
      "messages[0].tool_call_id"},
     {"messages", R"([{"role": "assistant", "content": "x", "tool_calls": [{}]}])",
-     "messages[0].tool_calls"},
+     "messages[0].tool_calls[0].id"},
     {"messages", R"([{"role": "assistant", "content": "x", "refusal": "no"}])",
      "messages[0].refusal"},
     {"messages", R"([{"role": "user", "content": "x", "name": 1}])", "messages[0].name"},
@@ -187,9 +187,14 @@ const std::vector<FieldCase> kChatRefused = {
     {"prediction", R"({"type": "content", "content": "x"})"},
     {"prompt_cache_options", R"({"mode": "explicit"})"},
     {"prompt_cache_retention", "\"24h\""},
-    {"reasoning_effort", "\"high\""},
+    {"reasoning_effort", "\"huge\""},
+    {"include_reasoning", "1"},
     {"tool_choice", "\"required\""},
-    {"tools", R"([{"type": "function", "function": {"name": "f"}}])"},
+    {"tool_choice", "\"any\""},
+    {"tools", "{}"},
+    {"tools", R"([{"type": "custom"}])", "tools[0].type"},
+    {"tools", R"([{"type": "function"}])", "tools[0].function"},
+    {"tools", R"([{"type": "function", "function": {"name": ""}}])", "tools[0].function.name"},
     {"verbosity", "\"low\""},
     {"web_search_options", "{}"},
     {"chat_template", "\"x\""},
@@ -272,9 +277,9 @@ TEST(OpenAiRefusalTest, UnknownFieldsAreIgnoredIfTheOperatorSaysSo) {
       ParseDetokenizeRequest(R"({"tokens": [1], "y": 1})", UnknownFields::kIgnore).status().ok());
   // A field that is known is refused as ever.
   for (const FieldCase& c : std::vector<FieldCase>{
-           {"temperature", "\"hot\""}, {"no_stop_trim", "true"}, {"tools", "[1]"}}) {
+           {"temperature", "\"hot\""}, {"no_stop_trim", "true"}, {"tools", "[1]", "tools[0]"}}) {
     const ApiError error = ErrorFromStatus(status(With(kChat, c.field, c.value)));
-    EXPECT_EQ(error.param, c.field);
+    EXPECT_EQ(error.param, c.param.empty() ? c.field : c.param);
   }
 }
 

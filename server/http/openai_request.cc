@@ -11,8 +11,8 @@
 #include "server/http/json_reader.h"
 #include "server/http/neutral_fields.h"
 #include "server/http/openai_messages.h"
-#include "server/http/structured_output.h"
 #include "server/http/openai_tools.h"
+#include "server/http/structured_output.h"
 
 namespace millrace {
 namespace {

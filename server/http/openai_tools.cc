@@ -103,10 +103,6 @@ void CheckFunction(FieldReader& function, std::string_view parameters_name) {
     function.FailValue(parameters_name, *parameters, "a JSON schema, which is an object");
   }
   function.Read("strict", strict);
-  if (strict) {
-    function.FailValue("strict", true,
-                       "false, since arguments are not constrained by their schema on this server");
-  }
 }
 
 absl::Status ApplyTools(const nlohmann::ordered_json& tools, const ToolChoice& choice,
@@ -143,7 +139,7 @@ absl::Status ApplyTools(const nlohmann::ordered_json& tools, const ToolChoice& c
   chat.parse_tools = true;
   if (forced) {
     chat.forced_tool = names.size() == 1 ? names[0] : choice.name;
-    if (choice.kind == ToolChoice::Kind::kNamed) request.parallel_tool_calls = false;
+    request.parallel_tool_calls = false;  // exactly one
   }
   return absl::OkStatus();
 }

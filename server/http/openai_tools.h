@@ -25,7 +25,7 @@ struct ToolChoice {
 nlohmann::ordered_json OrderedJson(std::string_view text);
 
 // Checks one tool's function, whose fields are read from `function`: its name, description,
-// parameters and strict. Arguments are not constrained by their schema, so that strict is refused.
+// parameters and strict.
 void CheckFunction(FieldReader& function, std::string_view parameters_name = "parameters");
 
 // Puts the tools (OpenAI's, as JSON) and the choice into the chat and the request. An error is

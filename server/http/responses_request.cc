@@ -194,11 +194,41 @@ void ReadReasoningField(FieldReader& fields, Chat& chat) {
   fields.Fail(reasoning.Finish());
 }
 
-void ReadTextFormat(FieldReader& fields) {
+// The format that the answer is held to.
+void ReadFormat(FieldReader& text, const OrderedValue& ordered, GenerateRequest& request) {
+  const Json* field = text.Find("format");
+  if (field == nullptr) return;
+  FieldReader format(*field, "text.format.", text.unknown_fields());
+  constexpr std::string_view kTypes = "text, json_object, json_schema";
+  std::string type;
+  ReadItemField(format, "type", kTypes, type);
+  if (type == "json_object") {
+    request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::kJsonObject};
+  } else if (type == "json_schema") {
+    std::string label;
+    bool strict = false;  // it is enforced either way
+    format.Read("name", label);
+    format.Read("description", label);
+    format.Read("strict", strict);
+    const Json* schema = format.Find("schema");
+    if (schema == nullptr || !schema->is_object()) {
+      format.FailValue("schema", schema == nullptr ? Json() : *schema, "a JSON schema");
+    } else {
+      request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::kJsonSchema,
+                                    .text = ordered["text"]["format"]["schema"].dump()};
+    }
+  } else if (format.ok() && type != "text") {
+    format.FailValue("type", type, kTypes);
+  }
+  request.grammar_field = "text.format";
+  text.Fail(format.Finish());
+}
+
+void ReadTextFormat(FieldReader& fields, const OrderedValue& ordered, GenerateRequest& request) {
   const Json* field = fields.Find("text");
   if (field == nullptr) return;
   FieldReader text(*field, "text.", fields.unknown_fields());
-  text.Refuse("format", Json::array({{{"type", "text"}}}));
+  ReadFormat(text, ordered, request);
   text.Refuse("verbosity", Json::array({"medium"}));
   fields.Fail(text.Finish());
 }
@@ -298,7 +328,7 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(std::string_view body,
   const ToolChoice choice = ReadResponsesChoice(fields);
   if (fields.ok()) fields.Fail(ApplyTools(tools, choice, auto_tool_choice, chat, api.options));
   ReadReasoningField(fields, chat);
-  ReadTextFormat(fields);
+  ReadTextFormat(fields, ordered, api.options);
   ReadResponsesNeutral(fields);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   api.options.parse_reasoning = true;

@@ -1,0 +1,265 @@
+"""Tests of tools and reasoning with the real `openai` client. The fake device gives the answer that its flag says."""
+import json
+
+import httpx
+import openai
+import pytest
+
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "description": "The weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+TIME = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {}}}}
+MESSAGES = [{"role": "user", "content": "What is the weather in Paris?"}]
+CALLS = ('Let me look. <tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call> '
+         '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>')
+THOUGHTS = "<think>It is a city.</think> It is sunny."
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=server.http + "/v1", api_key="none", max_retries=0, timeout=60)
+
+
+@pytest.fixture
+def answers(start_server):
+    """Returns answers(text, *flags), a client of a server that always answers so."""
+    return lambda text, *flags: client_of(start_server("--device", "fake", "--fake-step-us", "0", "--fake-token-us", "0",
+                                                       "--fake-answer", text, *flags))
+
+
+def joined(chunks):
+    """Puts a stream's deltas together as a client does by hand."""
+    content, reasoning, calls, finish = "", "", {}, None
+    for chunk in chunks:
+        for choice in chunk.choices:
+            content += choice.delta.content or ""
+            reasoning += getattr(choice.delta, "reasoning_content", None) or ""
+            finish = choice.finish_reason or finish
+            for call in choice.delta.tool_calls or []:
+                if call.id:
+                    assert call.index not in calls and call.type == "function"
+                    calls[call.index] = [call.id, call.function.name, ""]
+                calls[call.index][2] += call.function.arguments or ""
+    return content, reasoning, [tuple(calls[index]) for index in sorted(calls)], finish
+
+
+def test_calls_whole_and_streamed(answers):
+    client = answers(CALLS)
+    kwargs = dict(model="fake", messages=MESSAGES, tools=[WEATHER, TIME])
+    choice = client.chat.completions.create(**kwargs).choices[0]
+    assert choice.finish_reason == "tool_calls" and choice.message.content == "Let me look."
+    weather, time = choice.message.tool_calls
+    assert (weather.type, weather.function.name) == ("function", "get_weather")
+    assert json.loads(weather.function.arguments) == {"city": "Paris"} and time.function.arguments == "{}"
+    assert weather.id != time.id
+    content, _, calls, finish = joined(client.chat.completions.create(**kwargs, stream=True))
+    assert (content, finish) == ("Let me look.", "tool_calls")
+    assert [call[1:] for call in calls] == [("get_weather", '{"city": "Paris"}'), ("get_time", "{}")]
+
+
+def test_the_clients_own_stream_of_calls(answers):
+    client = answers(CALLS)
+    with client.chat.completions.stream(model="fake", messages=MESSAGES, tools=[WEATHER, TIME]) as stream:
+        kinds = {event.type for event in stream}
+        message = stream.get_final_completion().choices[0].message
+    assert {"content.delta", "tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"} <= kinds
+    assert [call.function.name for call in message.tool_calls] == ["get_weather", "get_time"]
+
+
+def test_a_conversation_with_calls_goes_on(answers):
+    client = answers(CALLS)
+    first = client.chat.completions.create(model="fake", messages=MESSAGES, tools=[WEATHER, TIME])
+    message = first.choices[0].message
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "sunny"} for call in message.tool_calls]
+    second = client.chat.completions.create(model="fake", messages=[*MESSAGES, message, *results], tools=[WEATHER])
+    assert second.usage.prompt_tokens > first.usage.prompt_tokens
+    # A turn with calls needs no content.
+    bare = {"role": "assistant", "content": None, "tool_calls": [call.to_dict() for call in message.tool_calls]}
+    assert client.chat.completions.create(model="fake", messages=[*MESSAGES, bare, *results]).choices
+
+
+def test_the_choice_of_tools(answers):
+    client = answers(CALLS)
+    kwargs = dict(model="fake", messages=MESSAGES, tools=[WEATHER, TIME])
+    none = client.chat.completions.create(**kwargs, tool_choice="none").choices[0]
+    assert none.message.content == CALLS and none.finish_reason == "stop" and not none.message.tool_calls
+    one = client.chat.completions.create(**kwargs, parallel_tool_calls=False).choices[0]
+    assert len(one.message.tool_calls) == 1 and one.finish_reason == "tool_calls"
+
+
+def test_a_named_call_is_forced(answers):
+    # The prompt has the call's beginning, so that the answer goes on with the arguments.
+    client = answers('{"city": "Rome"}}</tool_call>')
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    kwargs = dict(model="fake", messages=MESSAGES, tools=[WEATHER, TIME], tool_choice=named)
+    choice = client.chat.completions.create(**kwargs).choices[0]
+    assert [(call.function.name, call.function.arguments) for call in choice.message.tool_calls] == [
+        ("get_weather", '{"city": "Rome"}')]
+    assert choice.finish_reason == "stop" and choice.message.content is None
+    assert joined(client.chat.completions.create(**kwargs, stream=True))[2][0][1:] == ("get_weather", '{"city": "Rome"}')
+
+
+def test_a_required_call_is_forced(answers):
+    client = answers('get_time", "arguments": {}}</tool_call>')
+    choice = client.chat.completions.create(model="fake", messages=MESSAGES, tools=[WEATHER, TIME],
+                                            tool_choice="required").choices[0]
+    assert [call.function.name for call in choice.message.tool_calls] == ["get_time"]
+    assert choice.finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("kwargs, param", [
+    (dict(tools=[{"type": "retrieval"}]), "tools[0].type"),
+    (dict(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools[0].function.name"),
+    (dict(tools=[{"type": "function", "function": {"name": "f", "parameters": []}}]), "tools[0].function.parameters"),
+    (dict(tools=[WEATHER], tool_choice="sometimes"), "tool_choice"),
+    (dict(tools=[WEATHER], tool_choice={"type": "function", "function": {"name": "g"}}), "tool_choice"),
+    (dict(tool_choice="required"), "tool_choice"),
+    (dict(tools=[WEATHER] * 129), "tools"),
+    (dict(reasoning_effort="high"), "reasoning_effort"),
+    (dict(reasoning_effort="very"), "reasoning_effort"),
+    (dict(extra_body={"thinking_token_budget": 10}), "thinking_token_budget"),
+])
+def test_what_cannot_be_done_is_refused_by_name(fake_server, kwargs, param):
+    with pytest.raises(openai.BadRequestError) as error:
+        client_of(fake_server).chat.completions.create(model="fake", messages=MESSAGES, max_tokens=2, **kwargs)
+    assert error.value.param == param
+
+
+def test_flags_choose_the_parsers(answers):
+    client = answers('[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}', "--tool-call-parser", "mistral")
+    call = client.chat.completions.create(model="fake", messages=MESSAGES, tools=[WEATHER]).choices[0].message.tool_calls[0]
+    assert call.function.arguments == '{"city": "Paris"}' and len(call.id) == 9
+    client = answers(CALLS, "--enable-auto-tool-choice=false")
+    with pytest.raises(openai.BadRequestError, match="enable-auto-tool-choice"):
+        client.chat.completions.create(model="fake", messages=MESSAGES, tools=[WEATHER])
+
+
+def test_reasoning_whole_and_streamed(answers):
+    client = answers(THOUGHTS)
+    kwargs = dict(model="fake", messages=MESSAGES)
+    whole = client.chat.completions.create(**kwargs)
+    message = whole.choices[0].message
+    assert (message.content, message.reasoning_content) == ("It is sunny.", "It is a city.")
+    assert message.reasoning == message.reasoning_content
+    # A byte is a token; the markers are counted, too.
+    assert whole.usage.completion_tokens_details.reasoning_tokens == len("<think>It is a city.</think>") - len("<think")
+    content, reasoning, _, finish = joined(client.chat.completions.create(**kwargs, stream=True))
+    assert (content, reasoning, finish) == ("It is sunny.", "It is a city.", "stop")
+    hidden = client.chat.completions.create(**kwargs, extra_body={"include_reasoning": False}).choices[0].message
+    assert hidden.content == "It is sunny." and not hasattr(hidden, "reasoning_content")
+    raw = client.chat.completions.create(**kwargs, extra_body={"separate_reasoning": False}).choices[0].message
+    assert raw.content == THOUGHTS
+
+
+def test_reasoning_can_be_left_in(answers):
+    client = answers(THOUGHTS, "--reasoning-parser", "none")
+    assert client.chat.completions.create(model="fake", messages=MESSAGES).choices[0].message.content == THOUGHTS
+
+
+# ---- /v1/responses ----
+
+FLAT = {"type": "function", "name": "get_weather", "parameters": WEATHER["function"]["parameters"], "strict": False}
+
+
+def test_a_response_is_kept_and_gone_on_from(answers):
+    client = answers(THOUGHTS)
+    first = client.responses.create(model="fake", input="What is the weather?", instructions="Be brief.")
+    assert first.status == "completed" and first.output_text == "It is sunny."
+    assert [item.type for item in first.output] == ["reasoning", "message"]
+    assert first.usage.output_tokens_details.reasoning_tokens > 0
+    assert client.responses.retrieve(first.id).output_text == first.output_text
+    second = client.responses.create(model="fake", input="And tomorrow?", previous_response_id=first.id)
+    assert second.usage.input_tokens > first.usage.input_tokens and second.previous_response_id == first.id
+    # What an answer has can be sent back in place of its id.
+    again = client.responses.create(model="fake", input=[{"role": "user", "content": "What is the weather?"}, *first.output,
+                                                         {"role": "user", "content": "And tomorrow?"}])
+    assert again.usage.input_tokens == second.usage.input_tokens
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(first.id)
+    with pytest.raises(openai.BadRequestError, match="previous_response_id"):
+        client.responses.create(model="fake", input="x", previous_response_id=first.id)
+    unkept = client.responses.create(model="fake", input="x", store=False)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(unkept.id)
+
+
+def test_a_streamed_response(answers):
+    client = answers(THOUGHTS)
+    with client.responses.stream(model="fake", input="What is the weather?") as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = list(dict.fromkeys(event.type for event in events))
+    assert kinds == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
+                     "response.reasoning_text.delta", "response.reasoning_text.done", "response.content_part.done",
+                     "response.output_item.done", "response.output_text.delta", "response.output_text.done",
+                     "response.completed"]
+    assert final.output_text == "It is sunny."
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == final.output_text
+    assert client.responses.retrieve(final.id).output_text == final.output_text
+
+
+def test_a_response_calls_functions(answers):
+    client = answers(CALLS)
+    kwargs = dict(model="fake", input="What is the weather?", tools=[FLAT])
+    response = client.responses.create(**kwargs)
+    text, weather, time = response.output
+    assert (text.type, weather.type, weather.name) == ("message", "function_call", "get_weather")
+    assert json.loads(weather.arguments) == {"city": "Paris"}
+    with client.responses.stream(**kwargs) as stream:
+        streamed = stream.get_final_response().output
+    assert [(item.name, item.arguments) for item in streamed[1:]] == [(item.name, item.arguments) for item in (weather, time)]
+    results = [{"type": "function_call_output", "call_id": item.call_id, "output": "sunny"} for item in (weather, time)]
+    after = client.responses.create(model="fake", input=results, previous_response_id=response.id, tools=[FLAT])
+    assert after.usage.input_tokens > response.usage.input_tokens
+
+
+def test_a_response_that_is_cut_off_is_incomplete(answers):
+    client = answers(THOUGHTS)
+    response = client.responses.create(model="fake", input="x", max_output_tokens=35)
+    assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens"
+    events = list(client.responses.create(model="fake", input="x", max_output_tokens=35, stream=True))
+    assert events[-1].type == "response.incomplete" and events[-1].response.status == "incomplete"
+
+
+@pytest.mark.parametrize("body, param", [
+    ({"input": []}, "input"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+    ({"input": "x", "background": True}, "background"),
+    ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type"),
+    ({"input": "x", "text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+    ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
+    ({"input": "x", "truncation": "auto"}, "truncation"),
+    ({}, "input"),
+])
+def test_responses_refuse_by_name(fake_server, body, param):
+    refused = httpx.post(fake_server.http + "/v1/responses", json=body)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == param
+
+
+def test_a_kept_response_belongs_to_its_key(start_server):
+    server = start_server("--device", "fake", "--api-key", "one", "--api-key", "two")
+    ask = lambda key, method, path, **kwargs: httpx.request(method, server.http + path, headers={"Authorization": f"Bearer {key}"},
+                                                            **kwargs)
+    made = ask("one", "POST", "/v1/responses", json={"input": "x", "max_output_tokens": 2, "ignore_eos": True}).json()
+    path = "/v1/responses/" + made["id"]
+    assert [ask(key, method, path).status_code for key, method in
+            [("two", "GET"), ("two", "DELETE"), ("one", "GET"), ("three", "GET"), ("one", "DELETE"), ("one", "GET")]] == [
+                404, 404, 200, 401, 200, 404]
+
+
+# ---- A real model ----
+
+@pytest.mark.model
+def test_a_real_model_is_made_to_call(model_server):
+    client = client_of(model_server)
+    model = client.models.list().data[0].id
+    choice = client.chat.completions.create(
+        model=model, messages=MESSAGES, tools=[WEATHER], temperature=0, max_tokens=64,
+        tool_choice={"type": "function", "function": {"name": "get_weather"}}).choices[0]
+    assert [call.function.name for call in choice.message.tool_calls] == ["get_weather"]
+    # Whether so small a model names the right argument is its own affair.
+    assert isinstance(json.loads(choice.message.tool_calls[0].function.arguments), dict)
+    answer = client.responses.create(model=model, input="What is the capital of France?", temperature=0, max_output_tokens=20)
+    assert "Paris" in answer.output_text
