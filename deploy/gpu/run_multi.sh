@@ -91,7 +91,8 @@ nodes() {
   wait $follower
   [ -n "$one" ] && [ "$one" = "$two" ] && [ $code = 70 ]
 }
-if wanted nodes; then run nodes 400 nodes; fi
+export -f node answer nodes
+if wanted nodes; then run nodes 400 bash -c nodes; fi
 
 # engine NAME MODEL RANKS FLAG...: prints the tables.
 engine() {
