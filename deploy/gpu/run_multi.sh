@@ -59,7 +59,8 @@ node() {
   shift
   local ports=()
   [ "$rank" != 0 ] || ports=(--http-port 18472 --grpc-port 0 --admin-port 0)
-  MILLRACE_NODE_KEY=a-key-of-this-script exec timeout 150 "$HERE/bin/millraced" --device cuda --model "$MILLRACE_MODEL" \
+  [ $# = 0 ] || export MILLRACE_NODE_KEY=a-key-of-this-script
+  exec timeout 150 "$HERE/bin/millraced" --device cuda --model "$MILLRACE_MODEL" \
     --tensor-parallel-size 2 "${ports[@]}" "$@"
 }
 # Prints an answer of the server, once there is one.

@@ -249,18 +249,18 @@ Sha256Digest CudaWeightPlacer::Digest(const CudaWeights& weights,
   return hasher.Finish();
 }
 
-absl::Status CudaWeightPlacer::TakeMemory(absl::Span<const int> devices,
+absl::Status CudaWeightPlacer::TakeMemory(int device, absl::Span<const int> devices,
                                           CudaWeights& weights) const {
   const size_t bytes = std::max<size_t>(bytes_, 1);
-  if (rank_.size > 1) {
+  if (devices.size() > 1 && CheckPeerAccess(devices).ok()) {
     MILLRACE_ASSIGN_OR_RETURN(weights.shared,
-                              PeerMemory::Allocate(bytes, devices[rank_.rank], devices, "weights"));
+                              PeerMemory::Allocate(bytes, device, devices, "weights"));
   } else {
     MILLRACE_ASSIGN_OR_RETURN(weights.memory, DeviceMemory::Allocate(bytes, "weights"));
   }
   DeviceMemory memory = std::move(weights.memory);
   PeerMemory shared = std::move(weights.shared);
-  weights = Describe(rank_.size > 1 ? shared.data() : memory.data());
+  weights = Describe(shared.data() != nullptr ? shared.data() : memory.data());
   weights.memory = std::move(memory);
   weights.shared = std::move(shared);
   // Padding rows and columns, and scales of padding rows, are zeros.
@@ -285,7 +285,7 @@ absl::StatusOr<std::vector<CudaWeights>> CudaWeightPlacer::FinishRanks(
   std::vector<RankPieces> pieces;
   for (size_t r = 0; r < ranks.size(); ++r) {
     MILLRACE_RETURN_IF_ERROR(UseDevice(devices[r]));
-    MILLRACE_RETURN_IF_ERROR(ranks[r].placer->TakeMemory(devices, weights[r]));
+    MILLRACE_RETURN_IF_ERROR(ranks[r].placer->TakeMemory(devices[r], devices, weights[r]));
     pieces.push_back({devices[r], CutIntoPieces(ranks[r].placer->matrices_), weights[r].data()});
   }
   const CudaWeightPlacer& first = *ranks[0].placer;

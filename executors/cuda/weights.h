@@ -155,7 +155,9 @@ class CudaWeightPlacer : public DecoderPlacer {
   absl::StatusOr<PendingMatrix> DescribeExpert(const std::vector<std::string>& names, bool present,
                                                const Shard& shard, Role role,
                                                PendingLinear& linear);
-  absl::Status TakeMemory(absl::Span<const int> devices, CudaWeights& weights) const;
+  // Takes memory on `device`, which `devices`, those of all ranks of this process, may read where
+  // they can reach one another.
+  absl::Status TakeMemory(int device, absl::Span<const int> devices, CudaWeights& weights) const;
   absl::Status ChooseFourBits(Role role, PendingMatrix& matrix);
   // Returns the four-bit form of a packed weight, or nothing where it is to be dequantized: where
   // no form holds it, and where its columns stand in another order than its inputs.
