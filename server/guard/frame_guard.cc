@@ -17,8 +17,6 @@ constexpr uint32_t kMostGoAwayBytes = 4096;  // its debug data included
 constexpr int kMostBlockFrames = 32;         // HEADERS and CONTINUATIONs of one block
 constexpr uint32_t kSmallUpdate = 16;        // a WINDOW_UPDATE below this opens nothing of use
 
-bool Came(SteadyTime time) { return time != SteadyTime(); }
-
 }  // namespace
 
 FrameGuard::FrameGuard(GuardShared& shared)
@@ -189,7 +187,7 @@ size_t FrameGuard::OnHeaders(const FrameHeader& header, Bytes bytes, SteadyTime 
     block_began_ = SteadyTime();
     return OnBlock(header, whole, now) ? end : 0;
   }
-  if (!Came(block_began_)) block_began_ = now;
+  if (block_began_ == SteadyTime()) block_began_ = now;
   return 0;
 }
 
