@@ -111,6 +111,7 @@ def test_other_refusals_have_it_too(fake_server):
 def test_a_real_model_answers(model_server):
     client = client_of(model_server)
     model = httpx.get(model_server.http + "/v1/models").json()["data"][0]["id"]
-    message = client.messages.create(model=model, max_tokens=20, extra_body={"temperature": 0},
-                                     messages=[{"role": "user", "content": "What is the capital of France?"}])
-    assert "Paris" in message.content[0].text
+    message = client.messages.create(model=model, max_tokens=20, extra_body={"temperature": 0}, messages=MESSAGES)
+    body = {"messages": MESSAGES, "max_tokens": 20, "temperature": 0}
+    chat = httpx.post(model_server.http + "/v1/chat/completions", json=body, timeout=60).json()
+    assert message.content[0].text == chat["choices"][0]["message"]["content"] != ""
