@@ -124,7 +124,7 @@ def test_a_refused_field_is_named(fake_server, path, field, value, param):
     ("/v1/completions", "logprobs", 6), ("/v1/completions", "prompt", ""), ("/v1/completions", "prompt", []),
     ("/v1/completions", "prompt", None), ("/v1/completions", "best_of", 129), ("/v1/completions", "suffix", "x"),
     ("/v1/chat/completions", "top_logprobs", 21), ("/v1/chat/completions", "top_logprobs", 2),
-    ("/v1/chat/completions", "messages", []), ("/v1/chat/completions", "tools", [{"type": "function"}]),
+    ("/v1/chat/completions", "messages", []), ("/v1/chat/completions", "tools", {"type": "function"}),
     ("/v1/chat/completions", "response_format", "json_object"),
     ("/v1/chat/completions", "reasoning_effort", "low"), ("/v1/chat/completions", "audio", {}),
     ("/v1/chat/completions", "max_completion_tokens", 0), ("/v1/chat/completions", "modalities", ["audio"]),

@@ -163,7 +163,9 @@ class FakeExecutor : public Executor {
       Token sampled = answer_.empty() || wanted.target.has_value()
                           ? FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous)
                           : NextOfAnswer(&slot);
-      if (wanted.mask != nullptr) {
+      const bool told = !answer_.empty() && wanted.mask != nullptr &&
+                        ((*wanted.mask)[sampled / 32] >> (sampled % 32) & 1) != 0;
+      if (wanted.mask != nullptr && !told) {
         const std::optional<Token> allowed = Allowed(sampled, *wanted.mask);
         if (!allowed.has_value()) {
           out.status = absl::InternalError("the mask allows no token");

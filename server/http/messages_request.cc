@@ -239,8 +239,10 @@ void ReadMessagesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiRe
   ReadStop(fields, "stop_sequences", options.stop);
   fields.Refuse("service_tier", Json::array({"auto", "standard_only"}));
   fields.Find("metadata");  // a label of the user
-  for (std::string_view name : {"container", "context_management", "inference_geo", "output_config",
-                                "output_format", "mcp_servers"}) {
+  fields.Refuse("speed", Json::array({"standard"}));
+  for (std::string_view name :
+       {"container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "message",
+        "output_config", "output_format", "prefill", "user_profile_id", "workspace_id"}) {
     fields.Refuse(name, Json::array({Json::array()}));
   }
 }

@@ -43,10 +43,10 @@ class Reader {
     }
     for (const auto& [key, value] : outer->items()) {
       if (key != "name" && key != "schema" && key != "strict" && key != "description") {
-        return fields_.Fail(StrCat("response_format.json_schema.", Printable(key, 64)),
-                            "unknown_parameter",
-                            "it is not known; allowed: name, description, "
-                            "schema, strict");
+        const std::string unknown = StrCat("response_format.json_schema.", Printable(key, 64));
+        return fields_.Fail(
+            unknown, "unknown_parameter",
+            StrCat(unknown, " is not known; allowed: name, description, schema, strict"));
       }
     }
     const Json* schema = FindField(*outer, "schema");
