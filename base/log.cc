@@ -2,14 +2,16 @@
 
 #include <spdlog/details/log_msg.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/ansicolor_sink.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/log_writer.h"
 #include "base/status.h"
 
 namespace millrace {
@@ -116,21 +118,35 @@ void AppendEscaped(std::string_view text, bool quoted, std::string& out) {
   }
 }
 
+// Terminals' colours of the levels' names.
+constexpr std::array<std::string_view, 4> kColors = {"\033[36m", "\033[32m", "\033[33m\033[1m",
+                                                     "\033[31m\033[1m"};
+constexpr std::string_view kNoColor = "\033[m";
+
 class Output {
  public:
   Output() { SetFormat(LogFormat::kText); }
 
   void SetFormat(LogFormat format) {
     format_.store(format, std::memory_order_relaxed);
-    sink_.set_formatter(std::make_unique<spdlog::pattern_formatter>(
+    const std::lock_guard lock(mutex_);
+    formatter_ = std::make_unique<spdlog::pattern_formatter>(
         format == LogFormat::kJson
             ? R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","component":"%n",%v})"
             : "%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %n %v",
-        spdlog::pattern_time_type::utc));
+        spdlog::pattern_time_type::utc);
   }
 
   void Write(LogLevel level, std::string_view component, std::string_view request_id,
              std::string_view message) {
+    writer_.Write(Line(level, component, request_id, message));
+  }
+
+  LogWriter& writer() { return writer_; }
+
+ private:
+  std::string Line(LogLevel level, std::string_view component, std::string_view request_id,
+                   std::string_view message) {
     const bool json = format_.load(std::memory_order_relaxed) == LogFormat::kJson;
     std::string line;
     if (!request_id.empty()) {
@@ -141,14 +157,32 @@ class Output {
     if (json) line += R"("message":")";
     AppendEscaped(message, json, line);
     if (json) line += '"';
-    sink_.log(spdlog::details::log_msg(spdlog::string_view_t(component.data(), component.size()),
-                                       kSpdlogLevels[static_cast<size_t>(level)],
-                                       spdlog::string_view_t(line.data(), line.size())));
+    const spdlog::details::log_msg entry(spdlog::string_view_t(component.data(), component.size()),
+                                         kSpdlogLevels[static_cast<size_t>(level)],
+                                         spdlog::string_view_t(line.data(), line.size()));
+    spdlog::memory_buf_t buffer;
+    {
+      const std::lock_guard lock(mutex_);
+      formatter_->format(entry, buffer);
+    }
+    std::string text(buffer.data(), buffer.size());
+    if (terminal_ && entry.color_range_end > entry.color_range_start) {
+      text.insert(entry.color_range_end, kNoColor);
+      text.insert(entry.color_range_start, kColors[static_cast<size_t>(level)]);
+    }
+    return text;
   }
 
- private:
+  std::string LostLine(uint64_t dropped) {
+    return Line(LogLevel::kWarning, kLogComponentNames[static_cast<size_t>(LogComponent::kServer)],
+                "", StrCat(dropped, " log lines were lost: stderr was not read"));
+  }
+
+  const bool terminal_ = isatty(STDERR_FILENO) == 1;
   std::atomic<LogFormat> format_;
-  spdlog::sinks::ansicolor_stderr_sink_mt sink_;  // uses colour on a terminal only
+  std::mutex mutex_;
+  std::unique_ptr<spdlog::pattern_formatter> formatter_;  // guarded by mutex_
+  LogWriter writer_{STDERR_FILENO, [this](uint64_t dropped) { return LostLine(dropped); }};
 };
 
 Output& TheOutput() {
@@ -181,5 +215,9 @@ std::string LogLevels() {
 }
 
 void SetLogFormat(LogFormat format) { TheOutput().SetFormat(format); }
+
+uint64_t DroppedLogLines() { return TheOutput().writer().dropped(); }
+
+void FlushLogs(Duration most) { TheOutput().writer().Flush(most); }
 
 }  // namespace millrace

@@ -5,9 +5,10 @@
 //   kLog.Info("preempted ", count, " sequences");
 //   kLog.ForRequest(id).Debug("took slot ", slot);
 //
-// A line is written to stderr before the call returns, so the last line before a crash is not lost.
-// A message is always one line. Messages never contain prompt or completion text unless the
-// operator enabled it (--log-prompts).
+// A line is written to stderr before the call returns if stderr takes it at once, so the last line
+// before a crash is not lost. No call waits for who reads stderr: lines wait in a bounded queue,
+// and are dropped and counted beyond it. A message is always one line. Messages never contain
+// prompt or completion text unless the operator enabled it (--log-prompts).
 #ifndef MILLRACE_BASE_LOG_H_
 #define MILLRACE_BASE_LOG_H_
 
@@ -19,6 +20,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "base/strings.h"
 
 namespace millrace {
@@ -112,6 +114,13 @@ std::string LogLevels();
 //   2026-11-21T09:30:00.000Z info engine [request-id] message
 // JSON lines are objects with time, level, component, request_id (if any) and message.
 void SetLogFormat(LogFormat format);
+
+// Returns how many lines were dropped since the start.
+uint64_t DroppedLogLines();
+
+// Waits until stderr has taken all lines, at most for `most`. Called when the process is about to
+// end.
+void FlushLogs(Duration most);
 
 }  // namespace millrace
 

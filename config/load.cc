@@ -73,6 +73,14 @@ class Loader {
     return JoinList(parts);
   }
 
+  std::map<std::string, std::string> Values() const {
+    std::map<std::string, std::string> values;
+    for (const auto& [name, assignment] : given_) {
+      values.emplace(name, assignment.setting->secret ? "" : assignment.value);
+    }
+    return values;
+  }
+
   Settings& settings() { return settings_; }
 
  private:
@@ -91,9 +99,18 @@ class Loader {
           "host",
           "which others can reach: set --api-key, or --insecure to serve all without a key");
     }
-    const std::pair<std::string_view, int32_t> ports[] = {
+    if (IsGiven("metrics-port") && s.metrics_host.empty()) {
+      return Contradiction("metrics-port", "but no --metrics-host is given that it is of");
+    }
+    return CheckPorts();
+  }
+
+  absl::Status CheckPorts() const {
+    const Settings& s = settings_;
+    std::vector<std::pair<std::string_view, int32_t>> ports = {
         {"http-port", s.http_port}, {"grpc-port", s.grpc_port}, {"admin-port", s.admin_port}};
-    for (size_t i = 0; i < std::size(ports); ++i) {
+    if (!s.metrics_host.empty()) ports.emplace_back("metrics-port", s.metrics_port);
+    for (size_t i = 0; i < ports.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
         if (ports[i].second == 0 || ports[i].second != ports[j].second) continue;
         // Blames the one that was given: the other may be a default.
@@ -383,8 +400,21 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
   loader.ResolveDefaults();
   MILLRACE_RETURN_IF_ERROR(loader.CrossCheck(startup.command));
   startup.given = loader.Given();
+  startup.values = loader.Values();
   startup.settings = std::move(loader.settings());
   return startup;
+}
+
+std::vector<std::string> ChangedSettings(const Startup& before, const Startup& after) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : before.values) {
+    const auto found = after.values.find(name);
+    if (found == after.values.end() || found->second != value) names.push_back(name);
+  }
+  for (const auto& [name, value] : after.values) {
+    if (!before.values.contains(name)) names.push_back(name);
+  }
+  return names;
 }
 
 absl::StatusOr<Startup> LoadSettings(int argc, const char* const* argv) {

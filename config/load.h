@@ -2,6 +2,7 @@
 #ifndef MILLRACE_CONFIG_LOAD_H_
 #define MILLRACE_CONFIG_LOAD_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Startup {
   // --device), …". And what looks like a mistake but need not be one: environment variables whose
   // names are close to a setting's.
   std::string given;
+  std::map<std::string, std::string> values;  // of what was set, by name, secrets left out
   std::vector<std::string> warnings;
 };
 
@@ -37,6 +39,9 @@ struct Startup {
 // `environment` is a list of "NAME=value".
 absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& arguments,
                                      const std::vector<std::string>& environment);
+
+// Returns the names of the settings that were set otherwise.
+std::vector<std::string> ChangedSettings(const Startup& before, const Startup& after);
 
 // Loads settings from main's argc and argv and the process's environment.
 absl::StatusOr<Startup> LoadSettings(int argc, const char* const* argv);

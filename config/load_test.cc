@@ -101,7 +101,7 @@ TEST_F(LoadTest, EveryFlag) {
                            "--log-format=json",
                            "--log-prompts"});
   EXPECT_EQ(s.model, "/m.gguf");
-  EXPECT_EQ(s.served_model_name, "my model");
+  EXPECT_EQ(s.served_model_names, std::vector<std::string>{"my model"});
   EXPECT_EQ(s.device, Device::kCpu);
   EXPECT_EQ(s.threads, 2);
   EXPECT_EQ(s.max_model_len, 4096);
@@ -287,7 +287,8 @@ TEST_F(LoadTest, WrongFlags) {
        "flag --generation-config: got \"\", expected auto, vllm, or a path"},
       {{"--served-model-name=a\nb"},
        {},
-       "flag --served-model-name: got \"a\\nb\", expected 1 to 256 printable characters"},
+       "flag --served-model-name: got \"a\\nb\", expected comma-separated names of 1 to 256 "
+       "printable characters"},
       {{"--api-key="},
        {},
        "flag --api-key: got a secret, expected comma-separated keys of up to 512 visible ASCII "

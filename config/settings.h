@@ -42,7 +42,7 @@ struct Settings {
   // file's stem; main.
   std::string model;
   std::string tokenizer;
-  std::string served_model_name;
+  std::vector<std::string> served_model_names;
   std::string revision;
   std::string tokenizer_revision;
   bool offline = false;
@@ -100,6 +100,8 @@ struct Settings {
   int32_t http_port = 8000;
   int32_t grpc_port = 8001;
   int32_t admin_port = 8002;
+  std::string metrics_host;  // an address; empty: no listener for metrics alone
+  int32_t metrics_port = 8003;
   std::string ready_file;  // empty: none
   UnknownFields unknown_fields = UnknownFields::kRefuse;
 
@@ -110,8 +112,10 @@ struct Settings {
   int32_t max_connections = 4096;
   int32_t grpc_max_streams = 256;
   Duration header_timeout = std::chrono::seconds(10);
+  std::vector<std::string> allowed_origins;
 
   // Life.
+  Duration drain_delay = Duration::zero();
   Duration drain_timeout = std::chrono::seconds(30);
   Duration stall_timeout = std::chrono::seconds(10);
 

@@ -16,6 +16,7 @@ namespace {
 
 using setting_makers::Choice;
 using setting_makers::Defaults;
+using setting_makers::IsText;
 using setting_makers::List;
 using setting_makers::Make;
 using setting_makers::Path;
@@ -55,6 +56,17 @@ bool IsHostName(std::string_view name) {
                          }));
 }
 
+// An Origin header's value, as browsers send it: a scheme, a host and perhaps a port; or *.
+bool IsOrigin(std::string_view origin) {
+  if (origin == "*") return true;
+  const size_t scheme = origin.find("://");
+  if (scheme == 0 || scheme == std::string_view::npos) return false;
+  const std::string_view host = origin.substr(scheme + 3);
+  return !host.empty() && host.find('*') == host.npos && IsHostName(host) &&
+         std::all_of(origin.begin(), origin.begin() + static_cast<ptrdiff_t>(scheme),
+                     [](char c) { return absl::ascii_islower(c) || c == '-' || c == '+'; });
+}
+
 std::vector<Setting> ModelSettings() {
   return {
       Path({"model", "MODEL",
@@ -67,11 +79,11 @@ std::vector<Setting> ModelSettings() {
                 "GGUF file, Hugging Face folder or model of the hub whose tokenizer and chat "
                 "template go with the model. Without it: the model's own"},
                &Settings::tokenizer, kModelNames)),
-      Text({"served-model-name", "NAME",
-            "the model's name in requests and metrics. Without it: the file's stem or the folder's "
-            "name"},
-           "1 to 256 printable characters", &Settings::served_model_name,
-           [](std::string_view name) { return name.size() <= 256; }),
+      Words({"served-model-name", "NAME,...",
+             "the model's names in requests, of which metrics have the first; answers have the one "
+             "that was asked for. Without it: the file's stem or the folder's name"},
+            "comma-separated names of 1 to 256 printable characters", &Settings::served_model_names,
+            [](std::string_view name) { return IsText(name, 256); }),
       Text(
           {"revision", "REVISION", "branch, tag or commit of --model at the hub. Without it: main"},
           "1 to 256 printable characters", &Settings::revision,
@@ -227,8 +239,15 @@ std::vector<Setting> EndpointSettings() {
       Whole({"admin-port", "PORT",
              "metrics and administration, always on 127.0.0.1; 0: any free one"},
             &Settings::admin_port, 0, 65535),
+      Make({"metrics-host", "ADDRESS",
+            "where a listener has /metrics and the probes alone, which need no key there: for "
+            "scrapers that reach a pod's address"},
+           "an IPv4 or IPv6 address, or localhost", "", &Settings::metrics_host, ParseBindAddress),
+      Whole({"metrics-port", "PORT", "of --metrics-host; 0: any free one"}, &Settings::metrics_port,
+            0, 65535),
       Path({"ready-file", "PATH",
-            "written when the server is ready: {\"http\":PORT,\"grpc\":PORT,\"admin\":PORT}"},
+            "written when the server is ready: {\"http\":PORT,\"grpc\":PORT,\"admin\":PORT}, and "
+            "\"metrics\" with --metrics-host"},
            &Settings::ready_file),
       Choice({"unknown-fields", "RULE",
               "what happens to a field of a request that this server does not know; refuse: the "
@@ -262,13 +281,24 @@ std::vector<Setting> AccessSettings() {
       Time({"header-timeout", "TIME",
             "how long a request's header, or a gRPC connection's first frames, may take to come"},
            &Settings::header_timeout, 100ms, 1h),
+      Words({"allowed-origins", "ORIGIN,...",
+             "web pages whose scripts may call the HTTP API and read its answers (CORS); *: those "
+             "of any page"},
+            "comma-separated origins as https://app.example.com or http://localhost:3000, or *",
+            &Settings::allowed_origins, IsOrigin),
   };
 }
 
 std::vector<Setting> LifeSettings() {
   using namespace std::chrono_literals;
   return {
-      Time({"drain-timeout", "TIME", "how long running streams may take to finish after SIGTERM"},
+      Time(
+          {"drain-delay", "TIME",
+           "how long the server goes on to take requests after SIGTERM, while /readyz says that it "
+           "is not ready; then its ports close. With 0 they stay open and answer 503"},
+          &Settings::drain_delay, 0s, 1h),
+      Time({"drain-timeout", "TIME",
+            "how long running streams may take to finish after SIGTERM and --drain-delay"},
            &Settings::drain_timeout, 0s, 24h),
       Time({"stall-timeout", "TIME",
             "with work and no step finished for this long, /livez and gRPC health fail"},

@@ -35,6 +35,12 @@ class ResponseStream {
   virtual void Cancel(CancelReason reason) = 0;
 };
 
+// What clients that render or count by themselves must know of a tokenizer (/tokenizer_info).
+struct TokenizerInfo {
+  std::optional<std::string> bos, eos, unknown, pad;  // the texts of special tokens
+  std::string chat_template;                          // empty: none, or none that is served
+};
+
 struct EngineInfo {
   std::string model_name;
   std::string architecture;
@@ -51,6 +57,7 @@ struct EngineInfo {
   std::string tool_parser;       // empty: calls are not found in answers
   std::string reasoning_parser;  // empty: reasoning is not
   int32_t embedding_size = 0;    // 0: the model generates; else it makes embeddings of this size
+  TokenizerInfo tokenizer = {};
 };
 
 struct TokenizeRequest {

@@ -66,7 +66,8 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .sampling = options.sampling,
                      .tool_parser = text->tool_parser(),
                      .reasoning_parser = text->reasoning_parser(),
-                     .embedding_size = limits.embedding_size};
+                     .embedding_size = limits.embedding_size,
+                     .tokenizer = text->info()};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);
   return std::unique_ptr<EngineImpl>(
@@ -167,7 +168,8 @@ void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> sin
     parts_.metrics.OnNextToken(*since_previous);
   } else {
     const bool counted = request.prompt_counted->exchange(true);
-    parts_.metrics.OnFirstToken(since_arrival, counted ? 0 : request.prompt_tokens);
+    parts_.metrics.OnFirstToken(since_arrival, counted ? 0 : request.prompt_tokens,
+                                counted ? 0 : request.cached_tokens);
   }
 }
 
@@ -191,7 +193,7 @@ void EngineImpl::OnIteration(const SchedulerStats& stats) {
   parts_.metrics.SetLoad(stats, parts_.admission.num_not_running());
 }
 
-void EngineImpl::OnStep(int64_t num_tokens) { parts_.metrics.OnStep(num_tokens); }
+void EngineImpl::OnStep(const StepFigures& step) { parts_.metrics.OnStep(step); }
 
 void EngineImpl::OnDeviceFailure(const absl::Status&) { parts_.options.on_failure(); }
 

@@ -65,7 +65,7 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
                   const SequenceEnd& end) override;
   void OnCapacity() override;
   void OnIteration(const SchedulerStats& stats) override;
-  void OnStep(int64_t num_tokens) override;
+  void OnStep(const StepFigures& step) override;
   void OnDeviceFailure(const absl::Status& status) override;
 
   EngineParts parts_;

@@ -136,8 +136,13 @@ void EngineLoop::CommitResults() {
     }
     OrderMasks(*result, events);
     Route(result, std::move(events));
-    listener_->OnStep(step_tokens_.front());
-    step_tokens_.pop_front();
+    // A step that was submitted while another ran began when that one ended.
+    StepFigures& step = steps_.front();
+    step.took = now - std::max(submitted_.front(), last_commit_);
+    last_commit_ = now;
+    listener_->OnStep(step);
+    steps_.pop_front();
+    submitted_.pop_front();
   }
 }
 
@@ -173,7 +178,8 @@ void EngineLoop::PlanSteps() {
     int64_t tokens = 0;
     for (const StepRow& row : plan->rows) tokens += row.num_tokens;
     kLog.Debug("a step of ", plan->rows.size(), " sequences, ", tokens, " tokens");
-    step_tokens_.push_back(tokens);
+    steps_.push_back({.tokens = tokens, .sequences = static_cast<int64_t>(plan->rows.size())});
+    submitted_.push_back(clock_.Now());
     if (absl::Status status = executor_->Submit(*std::move(plan)); !status.ok()) Fail(status);
   }
 }

@@ -20,6 +20,7 @@
 #include "engine/event_sink.h"
 #include "engine/live_request.h"
 #include "engine/mask_workers.h"
+#include "engine/metrics.h"
 #include "executors/executor.h"
 #include "scheduler/scheduler.h"
 
@@ -47,8 +48,8 @@ class LoopListener {
   // Called when the loop has nothing left to do and is about to sleep.
   virtual void OnIteration(const SchedulerStats& stats) = 0;
 
-  // Called when a step that computed this many tokens was committed.
-  virtual void OnStep(int64_t num_tokens) = 0;
+  // Called when a step was committed.
+  virtual void OnStep(const StepFigures& step) = 0;
 
   // Called once, when the device has failed and every request has got its end.
   virtual void OnDeviceFailure(const absl::Status& status) = 0;
@@ -128,7 +129,9 @@ class EngineLoop {
   // The engine thread's.
   absl::flat_hash_map<uint64_t, std::shared_ptr<LiveRequest>> requests_;
   absl::btree_set<Deadline> deadlines_;  // of those in requests_ that have one
-  std::deque<int64_t> step_tokens_;      // of the steps in flight
+  std::deque<StepFigures> steps_;        // in flight; `took` is not known yet
+  std::deque<SteadyTime> submitted_;     // when they were
+  SteadyTime last_commit_;               // of a step
   int32_t taken_ = 0;                    // admissions since the gauges were last published
   int64_t preemptions_ = 0;              // when they were
   MaskWorkers mask_workers_;             // raise event_

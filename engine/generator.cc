@@ -94,7 +94,11 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
     // A grammar may take long to compile: as a long text, it leaves a thread to the short ones.
     if (first.grammar.has_value()) bytes = std::max(bytes, TextPool::kLongBytes);
     status = parts_.pool->Submit(bytes, [this, choices] { Prepare(choices); });
-    if (status.ok()) return streams;
+    if (status.ok()) {
+      const GenerateRequest& asked = choices.front()->request;
+      parts_.metrics.OnAccept(asked.n, asked.max_tokens);
+      return streams;
+    }
   }
   parts_.admission.LeaveText(choices.size());
   Refuse(choices, status);

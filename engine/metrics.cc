@@ -4,12 +4,14 @@
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
 
 #include <utility>
 
+#include "base/log.h"
 #include "base/strings.h"
 #include "config/help.h"
+#include "engine/gpu_metrics.h"
+#include "engine/metrics_text.h"
 #include "engine/process_metrics.h"
 
 namespace millrace {
@@ -36,6 +38,14 @@ const Buckets& RequestTimes() {
   static const auto* const buckets = new Buckets{
       0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1,   1.5,  2,
       2.5,    5,     10,     15,    20,   30,    40,   50,  60,  120, 240, 480, 960, 1920, 7680};
+  return *buckets;
+}
+
+// Seconds of a step: of a GPU's fastest to a long prompt's on a CPU.
+const Buckets& StepTimes() {
+  static const auto* const buckets = new Buckets{
+      0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03,
+      0.05,    0.075,  0.1,   0.15,  0.2,   0.3,   0.5,   1,      2.5,  5,     10};
   return *buckets;
 }
 
@@ -161,6 +171,25 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   prompt_tokens_ =
       make.Counter("vllm:prompt_tokens_total",
                    "Prompt tokens worked through, those found in the prefix cache too.");
+  prompt_tokens_cached_ = make.Counter("vllm:prompt_tokens_cached_total",
+                                       "Of these, tokens found in the prefix cache.");
+  const auto by_source = [&](const char* source) {
+    return make.Counter("vllm:prompt_tokens_by_source_total",
+                        "Prompt tokens by where their keys and values came from.",
+                        {{"source", source}});
+  };
+  prompt_tokens_computed_ = by_source("local_compute");
+  prompt_tokens_hit_ = by_source("local_cache_hit");
+  by_source("external_kv_transfer");
+  prompt_tokens_of_device_ = make.Counter(
+      "vllm:prompt_tokens_cached_by_source_total",
+      "Prompt tokens found in the prefix cache, by what holds it.", {{"source", "device"}});
+  // vLLM's boards divide by these; there is no such cache here.
+  for (const char* name :
+       {"vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total",
+        "vllm:mm_cache_queries_total", "vllm:mm_cache_hits_total"}) {
+    make.Counter(name, "Of a cache that this server does not have: always 0.");
+  }
   generation_tokens_ = make.Counter("vllm:generation_tokens_total", "Tokens generated.");
   stalls_ = make.Counter("millrace_engine_stalls_total",
                          "Times that there was work and no step finished for --stall-timeout.");
@@ -175,6 +204,11 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
 
   iteration_tokens_ = make.Histogram("vllm:iteration_tokens_total", "Tokens worked on in a step.",
                                      TokensInAStep(limits.max_num_batched_tokens));
+  step_sequences_ = make.Histogram("millrace_step_batch_size", "Sequences worked on in a step.",
+                                   TokensInAStep(limits.max_num_seqs));
+  step_duration_ = make.Histogram(
+      "millrace_step_duration_seconds",
+      "From a step's submission, or the end of the one before it, to its result.", StepTimes());
   time_to_first_token_ =
       make.Histogram("vllm:time_to_first_token_seconds",
                      "From a request's arrival to its first token.", FirstTokenTimes());
@@ -197,6 +231,17 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
       make.Histogram("vllm:request_prompt_tokens", "Tokens in a request's prompt.", tokens);
   request_generation_tokens_ =
       make.Histogram("vllm:request_generation_tokens", "Tokens generated for a request.", tokens);
+  request_max_generation_tokens_ =
+      make.Histogram("vllm:request_max_num_generation_tokens",
+                     "The most tokens generated for one of a request's answers.", tokens);
+  request_computed_tokens_ = make.Histogram(
+      "vllm:request_prefill_kv_computed_tokens",
+      "Tokens of a request's prompt that were not found in the prefix cache.", tokens);
+  params_n_ = make.Histogram("vllm:request_params_n", "Answers that a request asked for.",
+                             {1, 2, 5, 10, 20});
+  params_max_tokens_ = make.Histogram(
+      "vllm:request_params_max_tokens",
+      "Most tokens of an answer that a request asked for, where it says so.", tokens);
 }
 
 void EngineMetrics::SetLoad(const SchedulerStats& stats, int64_t waiting) {
@@ -216,12 +261,20 @@ void EngineMetrics::SetLoad(const SchedulerStats& stats, int64_t waiting) {
   last_ = stats;
 }
 
-void EngineMetrics::OnStep(int64_t num_tokens) {
-  iteration_tokens_->Observe(static_cast<double>(num_tokens));
+void EngineMetrics::OnStep(const StepFigures& step) {
+  iteration_tokens_->Observe(static_cast<double>(step.tokens));
+  step_sequences_->Observe(static_cast<double>(step.sequences));
+  step_duration_->Observe(ToSeconds(step.took));
 }
 
-void EngineMetrics::OnFirstToken(Duration since_arrival, int64_t prompt_tokens) {
+void EngineMetrics::OnFirstToken(Duration since_arrival, int64_t prompt_tokens,
+                                 int64_t cached_tokens) {
   prompt_tokens_->Increment(static_cast<double>(prompt_tokens));
+  prompt_tokens_computed_->Increment(static_cast<double>(prompt_tokens - cached_tokens));
+  for (prometheus::Counter* cached :
+       {prompt_tokens_cached_, prompt_tokens_hit_, prompt_tokens_of_device_}) {
+    cached->Increment(static_cast<double>(cached_tokens));
+  }
   generation_tokens_->Increment();
   time_to_first_token_->Observe(ToSeconds(since_arrival));
 }
@@ -233,6 +286,12 @@ void EngineMetrics::OnNextToken(Duration since_previous) {
 
 void EngineMetrics::OnEmbedding(int64_t prompt_tokens) {
   prompt_tokens_->Increment(static_cast<double>(prompt_tokens));
+  prompt_tokens_computed_->Increment(static_cast<double>(prompt_tokens));
+}
+
+void EngineMetrics::OnAccept(int32_t n, std::optional<int32_t> max_tokens) {
+  params_n_->Observe(n);
+  if (max_tokens.has_value()) params_max_tokens_->Observe(*max_tokens);
 }
 
 void EngineMetrics::OnFinish(FinishReason reason, const SequenceEnd& end) {
@@ -242,6 +301,8 @@ void EngineMetrics::OnFinish(FinishReason reason, const SequenceEnd& end) {
   e2e_latency_->Observe(ToSeconds(end.ended - end.arrival));
   request_prompt_tokens_->Observe(end.prompt_tokens);
   request_generation_tokens_->Observe(end.generated_tokens);
+  request_max_generation_tokens_->Observe(end.generated_tokens);
+  request_computed_tokens_->Observe(end.prompt_tokens - end.cached_tokens);
   if (!end.first_scheduled.has_value()) return;
   queue_time_->Observe(ToSeconds(*end.first_scheduled - end.arrival));
   inference_time_->Observe(ToSeconds(end.ended - *end.first_scheduled));
@@ -310,6 +371,12 @@ InferMetrics& Metrics::AddInferEngine(std::string_view model_name) {
   return *infer_engines_.emplace_back(std::move(engine));
 }
 
+void Metrics::WatchGpus() {
+  auto gpus = GpuMetrics::Open();
+  std::lock_guard lock(mutex_);
+  gpus_ = std::move(gpus);
+}
+
 void Metrics::SetReady(bool ready) { ready_->Set(ready ? 1 : 0); }
 
 void Metrics::OnHttpConnectionOpened() {
@@ -321,9 +388,21 @@ void Metrics::OnHttpConnectionClosed() { http_connections_->Decrement(); }
 
 std::string Metrics::Render() const {
   std::vector<prometheus::MetricFamily> families = registry_->Collect();
-  for (prometheus::MetricFamily& family : CollectProcessMetrics())
-    families.push_back(std::move(family));
-  return prometheus::TextSerializer().Serialize(families);
+  const auto append = [&families](std::vector<prometheus::MetricFamily> more) {
+    for (prometheus::MetricFamily& family : more) families.push_back(std::move(family));
+  };
+  append(CollectProcessMetrics());
+  prometheus::ClientMetric dropped;
+  dropped.counter.value = static_cast<double>(DroppedLogLines());
+  append({{"millrace_log_lines_dropped_total",
+           "Log lines that were lost because stderr was not read.",
+           prometheus::MetricType::Counter,
+           {std::move(dropped)}}});
+  {
+    std::lock_guard lock(mutex_);
+    if (gpus_ != nullptr) append(gpus_->Collect());
+  }
+  return MetricsText(families);
 }
 
 }  // namespace millrace

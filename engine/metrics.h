@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,11 +27,20 @@ class Registry;
 
 namespace millrace {
 
+class GpuMetrics;
+
 // Why a request was refused before it got to the scheduler.
 enum class Rejection {
   kInvalid,      // its fields, or what can never fit
   kQueueFull,    // --max-waiting
   kUnavailable,  // draining, or the device has failed
+};
+
+// A step that was committed.
+struct StepFigures {
+  int64_t tokens = 0;     // computed
+  int64_t sequences = 0;  // that it computed for
+  Duration took{0};       // from its submission, or the end of the step before it, to its result
 };
 
 // One engine's metrics. Each call is a few atomic operations or a short lock; none allocates.
@@ -47,14 +57,17 @@ class EngineMetrics {
 
   // The rest from any thread.
 
-  // Called when a step that computed this many tokens was committed.
-  void OnStep(int64_t num_tokens);
-  // Called when a sequence's first token was sampled.
-  void OnFirstToken(Duration since_arrival, int64_t prompt_tokens);
+  void OnStep(const StepFigures& step);
+  // Called when a sequence's first token was sampled. The prompt's tokens are 0 where another
+  // sequence has the same prompt, and counts it.
+  void OnFirstToken(Duration since_arrival, int64_t prompt_tokens, int64_t cached_tokens);
   // Called when a further token was sampled.
   void OnNextToken(Duration since_previous);
   // Called when a prompt's embedding was computed.
   void OnEmbedding(int64_t prompt_tokens);
+  // Called when a request was accepted: how many answers, and tokens of each, it asked for; no
+  // number of tokens: as many as fit.
+  void OnAccept(int32_t n, std::optional<int32_t> max_tokens);
   // Called once at the end of each request that was not refused. One that ended on its own (kStop,
   // kLength) is also in the histograms of times and lengths.
   void OnFinish(FinishReason reason, const SequenceEnd& end);
@@ -83,6 +96,10 @@ class EngineMetrics {
   prometheus::Counter* prefix_hits_;
   prometheus::Counter* preemptions_;
   prometheus::Counter* prompt_tokens_;
+  prometheus::Counter* prompt_tokens_cached_;
+  prometheus::Counter* prompt_tokens_of_device_;
+  prometheus::Counter* prompt_tokens_computed_;
+  prometheus::Counter* prompt_tokens_hit_;
   prometheus::Counter* generation_tokens_;
   prometheus::Counter* stalls_;
   std::array<prometheus::Counter*, 4> finished_;   // by FinishReason
@@ -90,6 +107,8 @@ class EngineMetrics {
   std::array<prometheus::Counter*, 3> rejected_;   // by Rejection
 
   prometheus::Histogram* iteration_tokens_;
+  prometheus::Histogram* step_sequences_;
+  prometheus::Histogram* step_duration_;
   prometheus::Histogram* time_to_first_token_;
   prometheus::Histogram* inter_token_latency_;
   prometheus::Histogram* time_per_output_token_;
@@ -100,6 +119,10 @@ class EngineMetrics {
   prometheus::Histogram* decode_time_;
   prometheus::Histogram* request_prompt_tokens_;
   prometheus::Histogram* request_generation_tokens_;
+  prometheus::Histogram* request_max_generation_tokens_;
+  prometheus::Histogram* request_computed_tokens_;
+  prometheus::Histogram* params_n_;
+  prometheus::Histogram* params_max_tokens_;
 };
 
 // How a request to a tensor model ended.
@@ -147,6 +170,9 @@ class Metrics {
   void OnHttpConnectionOpened();
   void OnHttpConnectionClosed();
 
+  // Shows the machine's GPUs from now on, if it has NVIDIA's management library.
+  void WatchGpus();
+
   // The registry of all, for parts of the server that have metrics of their own.
   prometheus::Registry& registry() { return *registry_; }
 
@@ -159,9 +185,10 @@ class Metrics {
   prometheus::Gauge* http_connections_;
   prometheus::Counter* http_connections_opened_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<std::unique_ptr<EngineMetrics>> engines_;       // guarded by mutex_
   std::vector<std::unique_ptr<InferMetrics>> infer_engines_;  // guarded by mutex_
+  std::unique_ptr<GpuMetrics> gpus_;                          // guarded by mutex_; may be null
 };
 
 }  // namespace millrace

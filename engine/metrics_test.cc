@@ -130,11 +130,21 @@ TEST_F(MetricsTest, Load) {
 }
 
 TEST_F(MetricsTest, Tokens) {
-  engine_.OnStep(40);
-  engine_.OnFirstToken(milliseconds(300), 40);
+  engine_.OnStep({.tokens = 40, .sequences = 3, .took = milliseconds(20)});
+  engine_.OnFirstToken(milliseconds(300), 40, 16);
   engine_.OnNextToken(std::chrono::microseconds(400));
   engine_.OnNextToken(milliseconds(1));
   EXPECT_EQ(Vllm("prompt_tokens_total"), "40");
+  EXPECT_EQ(Vllm("prompt_tokens_cached_total"), "16");
+  const auto source = [&](const char* name) {
+    return Labelled("vllm:prompt_tokens_by_source_total", "source", name);
+  };
+  EXPECT_EQ(source("local_compute"), "24");
+  EXPECT_EQ(source("local_cache_hit"), "16");
+  EXPECT_EQ(source("external_kv_transfer"), "0");
+  EXPECT_EQ(Labelled("vllm:prompt_tokens_cached_by_source_total", "source", "device"), "16");
+  EXPECT_EQ(Value("millrace_step_batch_size_sum{engine=\"0\",model_name=\"m\"}"), "3");
+  EXPECT_EQ(Value("millrace_step_duration_seconds_sum{engine=\"0\",model_name=\"m\"}"), "0.02");
   EXPECT_EQ(Vllm("generation_tokens_total"), "3");
   EXPECT_EQ(Vllm("time_to_first_token_seconds_sum"), "0.3");
   EXPECT_EQ(Vllm("inter_token_latency_seconds_count"), "2");
@@ -162,6 +172,8 @@ TEST_F(MetricsTest, ARequestThatEndedOnItsOwn) {
   EXPECT_EQ(Vllm("request_time_per_output_token_seconds_sum"), "0.1");
   EXPECT_EQ(Vllm("request_prompt_tokens_sum"), "40");
   EXPECT_EQ(Vllm("request_generation_tokens_sum"), "5");
+  EXPECT_EQ(Vllm("request_max_num_generation_tokens_sum"), "5");
+  EXPECT_EQ(Vllm("request_prefill_kv_computed_tokens_sum"), "24");
 }
 
 TEST_F(MetricsTest, ARequestWithoutASecondTokenHasNoTimeBetweenThem) {
@@ -211,7 +223,7 @@ TEST_F(MetricsTest, GraphsThatCouldNotBeCaptured) {
 }
 
 TEST_F(MetricsTest, EnginesAreToldApartByModel) {
-  metrics_.AddEngine("other \"model\"\n", kLimits).OnStep(1);
+  metrics_.AddEngine("other \"model\"\n", kLimits).OnStep({.tokens = 1});
   EXPECT_EQ(
       Value(
           "vllm:iteration_tokens_total_count{engine=\"0\",model_name=\"other \\\"model\\\"\\n\"}"),

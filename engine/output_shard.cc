@@ -73,6 +73,7 @@ void OutputShard::Process(const StepResult& result, SteadyTime when, const Route
     return listener_->OnEmbedded(request, embedding, *event.end);  // There is one event, the last.
   }
   AnswerText& answer = *request->answer;
+  request->cached_tokens = event.cached_tokens;
 
   answer.AddScored(result, event.scored);
   const bool answered =

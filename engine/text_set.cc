@@ -48,15 +48,18 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& 
   }
   MILLRACE_ASSIGN_OR_RETURN(ChatFormat format,
                             MakeChatFormat(text.chat_template, chat_template, parsers));
+  TokenizerInfo info = {.bos = text.bos, .eos = text.eos, .unknown = text.unknown, .pad = text.pad};
+  if (chat_template.ok()) info.chat_template = text.chat_template;
   return std::make_unique<const TextSet>(std::move(tokenizer), std::move(chat_template),
-                                         std::move(format));
+                                         std::move(format), std::move(info));
 }
 
 TextSet::TextSet(std::unique_ptr<const Tokenizer> tokenizer,
-                 absl::StatusOr<ChatTemplate> chat_template, ChatFormat format)
+                 absl::StatusOr<ChatTemplate> chat_template, ChatFormat format, TokenizerInfo info)
     : tokenizer_(std::move(tokenizer)),
       chat_template_(std::move(chat_template)),
-      format_(std::move(format)) {
+      format_(std::move(format)),
+      info_(std::move(info)) {
   const std::vector<std::string> markers = format_.output.Markers();
   for (Token token = 0; token < tokenizer_->vocab_size(); ++token) {
     const std::string_view bytes = tokenizer_->TokenBytes(token);
@@ -72,7 +75,8 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes(const ParserNames&
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::Parse(kChatMl, {});
   MILLRACE_ASSIGN_OR_RETURN(ChatFormat format, MakeChatFormat(kChatMl, chat_template, parsers));
   return std::make_unique<const TextSet>(std::make_unique<ByteTokenizer>(),
-                                         std::move(chat_template), std::move(format));
+                                         std::move(chat_template), std::move(format),
+                                         TokenizerInfo{.chat_template = std::string(kChatMl)});
 }
 
 absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadline) const {

@@ -32,9 +32,10 @@ class TextSet {
 
   // If `chat_template` is an error, chats are refused with it.
   TextSet(std::unique_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
-          ChatFormat format = {});
+          ChatFormat format = {}, TokenizerInfo info = {});
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const TokenizerInfo& info() const { return info_; }
   bool has_chat_template() const { return chat_template_.ok(); }
 
   // Returns InvalidArgument if a text of so many bytes certainly has more than `max_tokens` tokens.
@@ -73,6 +74,7 @@ class TextSet {
   std::unique_ptr<const Tokenizer> tokenizer_;
   absl::StatusOr<ChatTemplate> chat_template_;
   const ChatFormat format_;
+  const TokenizerInfo info_;
   std::vector<Token> marker_tokens_;
   size_t longest_token_ = 0;  // bytes
 };

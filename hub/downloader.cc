@@ -55,7 +55,7 @@ absl::Status Downloader::Fetch(std::vector<HubFile> files) {
   if (!targets_.empty()) {
     kLog.Info("fetching ", ShortSize(missing), " of ", repository_, " (", commit_.substr(0, 12),
               "), ", targets_.size(), " files");
-    Progress progress(repository_, total - missing, total);
+    Progress progress(repository_, total - missing, total, options_.progress);
     unfinished_ = targets_.size();
     for (Target& target : targets_) AddJobs(target);
     std::vector<std::thread> threads;

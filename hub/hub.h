@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/load_progress.h"
 
 namespace millrace {
 
@@ -22,6 +23,7 @@ struct HubRequest {
   bool offline = false;  // also set by HF_HUB_OFFLINE
   HubContent content = HubContent::kModel;
   const std::atomic<bool>* stop = nullptr;  // once true, ends a fetch with Cancelled; may be null
+  LoadProgress* progress = nullptr;         // is told of a fetch; may be null
 };
 
 // Returns whether `name` names a model at the hub and not a path.

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/load_progress.h"
 
 namespace millrace {
 
@@ -18,6 +19,7 @@ struct HubOptions {
   bool offline = false;
   const std::atomic<bool>* stop = nullptr;  // once true, ends a fetch with Cancelled
 
+  LoadProgress* progress = nullptr;         // is told of a fetch; may be null
   int connections = 8;
   int64_t part_bytes = 16 << 20;  // fetched by one connection at a time
   int attempts = 5;               // without progress, with growing pauses

@@ -42,8 +42,12 @@ std::string ProgressBar(double share) {
   return StrCat("[", std::string(full, '#'), std::string(kWidth - full, '-'), "]");
 }
 
-Progress::Progress(std::string what, int64_t done, int64_t total)
-    : what_(std::move(what)), before_(done), total_(total), done_(done) {
+Progress::Progress(std::string what, int64_t done, int64_t total, LoadProgress* also)
+    : what_(std::move(what)), before_(done), total_(total), also_(also), done_(done) {
+  if (also_ != nullptr) {
+    also_->Begin(StrCat("fetching ", what_));
+    also_->SetTotal(done, total);
+  }
   thread_ = std::thread([this] { Run(); });
 }
 

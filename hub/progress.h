@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "base/load_progress.h"
+
 namespace millrace {
 
 // Formats a size: "512 B", "3.4 MiB", "1.2 GiB".
@@ -19,13 +21,16 @@ std::string ProgressBar(double share);
 
 class Progress {
  public:
-  // Begins when `done` of `total` bytes are already present.
-  Progress(std::string what, int64_t done, int64_t total);
+  // Begins when `done` of `total` bytes are already present. `also`, which may be null, is told.
+  Progress(std::string what, int64_t done, int64_t total, LoadProgress* also = nullptr);
   ~Progress();
 
   // Adds to the bytes done. May be called from any thread; negative if bytes turned out to be
   // wrong.
-  void Add(int64_t bytes) { done_ += bytes; }
+  void Add(int64_t bytes) {
+    done_ += bytes;
+    if (also_ != nullptr) also_->Add(bytes);
+  }
 
  private:
   void Run();
@@ -35,6 +40,7 @@ class Progress {
   const std::string what_;
   const int64_t before_;
   const int64_t total_;
+  LoadProgress* const also_;
   std::atomic<int64_t> done_;
   std::mutex mutex_;
   std::condition_variable changed_;

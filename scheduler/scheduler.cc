@@ -187,6 +187,7 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
   if (sequence.ended) return;
 
   TokenEvent event{.id = sequence.id};
+  event.cached_tokens = sequence.cached_tokens.value_or(0);
   if (!row_result.status.ok()) {
     UnpublishBlocks(sequence);
     event.end = End(sequence, EndReason::kFailed, row_result.status, now);

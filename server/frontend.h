@@ -31,12 +31,24 @@ class Frontend {
   virtual absl::StatusOr<ServedModel*> Find(std::string_view model) const = 0;
   virtual std::vector<ServedModel*> models() const = 0;
 
-  // Returns whether the server has warmed up and does not drain.
+  // Returns the names that requests may give the model; the first is its own.
+  virtual std::vector<std::string> names(const ServedModel& model) const {
+    return {model.model_name()};
+  }
+
+  // Returns whether the server has warmed up and is not about to end.
   virtual bool ready() const = 0;
+  // Returns whether new work is taken: while the server is ready, and during --drain-delay.
+  virtual bool takes_work() const { return ready(); }
+  // Returns what the server does before it is ready, "fetching org/name: 34 % of 1200 MiB"; may be
+  // empty.
+  virtual std::string loading() const { return ""; }
   // Returns false if an engine is stalled or failed.
   virtual bool live() const = 0;
-  // Returns whether SIGTERM came: running streams finish, new work is refused.
+  // Returns whether --drain-delay is over: running streams finish, new work is refused.
   virtual bool draining() const = 0;
+  // Returns whether SIGTERM came, so that clients had better go elsewhere.
+  virtual bool leaving() const { return draining(); }
 
   // Returns OK, or Unauthenticated. `authorization` is the header's (or metadata's) value, "Bearer
   // <key>". Compares in constant time.

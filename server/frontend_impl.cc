@@ -23,27 +23,38 @@ FrontendImpl::FrontendImpl(const std::vector<std::string>& api_keys) {
   for (const std::string& key : api_keys) keys_.push_back(Digest(key));
 }
 
-void FrontendImpl::AddModel(ServedModel* model) { models_.emplace(model->model_name(), model); }
+void FrontendImpl::AddModel(ServedModel* model, const std::vector<std::string>& aliases) {
+  const auto add = [&](const std::string& name) {
+    if (models_.emplace(name, model).second) names_.emplace_back(name, model);
+  };
+  add(model->model_name());
+  for (const std::string& alias : aliases) add(alias);
+}
 
 void FrontendImpl::SetReady() {
   started_ = true;
   metrics_.SetReady(true);
 }
 
-void FrontendImpl::BeginDrain() {
-  draining_ = true;
+void FrontendImpl::BeginLeave() {
+  leaving_ = true;
   metrics_.SetReady(false);
+}
+
+void FrontendImpl::BeginDrain() {
+  BeginLeave();
+  draining_ = true;
 }
 
 absl::StatusOr<ServedModel*> FrontendImpl::Find(std::string_view model) const {
   if (!started_) {
     return WithRetryAfter(absl::UnavailableError("the server is starting"), absl::Seconds(1));
   }
-  if (model.empty() && models_.size() == 1) return models_.begin()->second;
+  if (model.empty() && models().size() == 1) return names_.front().second;
   const auto found = models_.find(model);
   if (found != models_.end()) return found->second;
   std::string served;
-  for (const auto& [name, of_name] : models_) {
+  for (const auto& [name, of_name] : names_) {
     served += StrCat(served.empty() ? "" : ", ", name);
   }
   return absl::NotFoundError(StrCat("model is \"", Printable(model), "\"; allowed: ", served));
@@ -52,8 +63,18 @@ absl::StatusOr<ServedModel*> FrontendImpl::Find(std::string_view model) const {
 std::vector<ServedModel*> FrontendImpl::models() const {
   std::vector<ServedModel*> models;
   if (!started_) return models;
-  for (const auto& [name, model] : models_) models.push_back(model);
+  for (const auto& [name, model] : names_) {
+    if (name == model->model_name()) models.push_back(model);
+  }
   return models;
+}
+
+std::vector<std::string> FrontendImpl::names(const ServedModel& model) const {
+  std::vector<std::string> names;
+  for (const auto& [name, of_name] : names_) {
+    if (of_name == &model) names.push_back(name);
+  }
+  return names;
 }
 
 bool FrontendImpl::live() const {

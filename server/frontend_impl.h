@@ -7,9 +7,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/load_progress.h"
 #include "base/sha256.h"
 #include "engine/metrics.h"
 #include "server/frontend.h"
@@ -21,24 +23,36 @@ class FrontendImpl final : public Frontend {
   // Without keys every client is authorized.
   explicit FrontendImpl(const std::vector<std::string>& api_keys);
 
-  // Adds a model. Call before SetReady. The model outlives the endpoints.
-  void AddModel(ServedModel* model);
+  // Adds a model, and further names of it. Call before SetReady. The model outlives the endpoints.
+  void AddModel(ServedModel* model, const std::vector<std::string>& aliases = {});
   // Makes Find and models() show the models from now on, and takes new work.
   void SetReady();
+  // Says that the server is not ready any more, while it goes on to take work.
+  void BeginLeave();
   void BeginDrain();
+  // Is told how the loading goes, before SetReady.
+  LoadProgress& progress() { return progress_; }
 
   absl::StatusOr<ServedModel*> Find(std::string_view model) const override;
   std::vector<ServedModel*> models() const override;
-  bool ready() const override { return started_ && !draining_ && live(); }
+  std::vector<std::string> names(const ServedModel& model) const override;
+  bool ready() const override { return takes_work() && !leaving_; }
+  bool takes_work() const override { return started_ && !draining_ && live(); }
+  std::string loading() const override { return started_ ? "" : progress_.Describe(); }
   bool live() const override;
   bool draining() const override { return draining_; }
+  bool leaving() const override { return leaving_; }
   absl::Status Authorize(std::string_view authorization) const override;
   Metrics& metrics() override { return metrics_; }
 
  private:
   std::vector<Sha256Digest> keys_;
-  std::map<std::string, ServedModel*, std::less<>> models_;  // constant once started_
+  // Constant once started_.
+  std::vector<std::pair<std::string, ServedModel*>> names_;  // in the order of their declaration
+  std::map<std::string, ServedModel*, std::less<>> models_;  // by each name
+  LoadProgress progress_;
   std::atomic<bool> started_ = false;
+  std::atomic<bool> leaving_ = false;
   std::atomic<bool> draining_ = false;
   Metrics metrics_;
 };

@@ -78,7 +78,7 @@ TEST_F(DefaultModelTest, WhatIsNamedIsTaken) {
   EXPECT_EQ(*ModelPath(settings), "/models/a.b");
   EXPECT_EQ(ModelName(settings, "/models/a.b"), "a.b");
   EXPECT_EQ(ModelName(settings, "/models/a.b/"), "a.b");
-  settings.served_model_name = "mine";
+  settings.served_model_names = {"mine", "other"};
   EXPECT_EQ(ModelName(settings, "/models/a.b"), "mine");
 }
 

@@ -13,7 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/event.h"
 #include "base/fault_points.h"
@@ -24,8 +26,10 @@
 #include "server/bench/bench.h"
 #include "server/health.h"
 #include "server/node.h"
+#include "server/reloader.h"
 #include "server/server.h"
 #include "server/signals.h"
+#include "server/startup_guard.h"
 
 namespace millrace {
 namespace {
@@ -111,6 +115,68 @@ int PrintKernels() {
   return EXIT_SUCCESS;
 }
 
+[[noreturn]] void End(int status) {
+  FlushLogs(std::chrono::seconds(1));
+  std::_Exit(status);
+}
+
+int Serve(const Startup& startup, const Reloader::Load& load) {
+  auto guard = std::make_unique<StartupGuard>();
+  Event end;
+  std::atomic<bool> failed = false;
+  std::atomic<bool> started = false;
+  std::atomic<bool> stop = false;
+  Reloader reloader(load, startup);
+  SignalWatcher signals(
+      [&] {
+        stop = true;
+        end.Raise();
+      },
+      [&] { reloader.Reload(); });
+  if (absl::Status status = SetUp(startup); !status.ok()) {
+    kLog.Error(std::string(status.message()));
+    End(EXIT_FAILURE);
+  }
+  if (startup.settings.node_rank > 0) {
+    guard.reset();
+    return Follow(startup.settings, end, stop);
+  }
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
+      startup.settings,
+      [&] {
+        failed = true;
+        end.Raise();
+        // Another node's failure does not wait until this one has loaded its model.
+        if (!started) EndEvenIfTheDeviceHangs(EX_SOFTWARE, kLastWords);
+      },
+      [&] { end.Raise(); }, stop);
+  // What was begun of a server is not taken down: where threads or memory are short, that may hang.
+  if (absl::IsCancelled(server.status())) {
+    kLog.Info(std::string(server.status().message()));
+    End(EXIT_SUCCESS);
+  }
+  if (!server.ok()) {
+    kLog.Error("cannot start: ", std::string(server.status().message()));
+    End(failed ? EX_SOFTWARE : EXIT_FAILURE);
+  }
+  started = true;
+  guard.reset();
+  reloader.Connect([&server](const std::vector<std::string>& hosts) {
+    return (*server)->SetAllowedHosts(hosts);
+  });
+  end.Wait();
+  reloader.Disconnect();
+  if (!failed) (*server)->Drain();
+  if (failed) {
+    (*server)->CloseAfterFailure();
+    End(EX_SOFTWARE);
+  }
+  EndEvenIfTheDeviceHangs(EXIT_SUCCESS);
+  server->reset();
+  FlushLogs(std::chrono::seconds(1));
+  return EXIT_SUCCESS;
+}
+
 int Run(int argc, char** argv) {
   absl::StatusOr<Startup> startup = LoadSettings(argc, argv);
   if (!startup.ok()) {
@@ -124,46 +190,7 @@ int Run(int argc, char** argv) {
   if (startup->command == Command::kPrintKernels) return PrintKernels();
   if (startup->command == Command::kHealth) return Health(startup->settings);
   if (startup->command == Command::kBench) return Bench(*startup);
-  Event end;
-  std::atomic<bool> failed = false;
-  std::atomic<bool> started = false;
-  std::atomic<bool> stop = false;
-  SignalWatcher signals([&] {
-    stop = true;
-    end.Raise();
-  });
-  if (absl::Status status = SetUp(*startup); !status.ok()) {
-    kLog.Error(std::string(status.message()));
-    return EXIT_FAILURE;
-  }
-  if (startup->settings.node_rank > 0) return Follow(startup->settings, end, stop);
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      startup->settings,
-      [&] {
-        failed = true;
-        end.Raise();
-        // Another node's failure does not wait until this one has loaded its model.
-        if (!started) EndEvenIfTheDeviceHangs(EX_SOFTWARE, kLastWords);
-      },
-      [&] { end.Raise(); }, stop);
-  if (absl::IsCancelled(server.status())) {
-    kLog.Info(std::string(server.status().message()));
-    return EXIT_SUCCESS;
-  }
-  if (!server.ok()) {
-    kLog.Error("cannot start: ", std::string(server.status().message()));
-    return failed ? EX_SOFTWARE : EXIT_FAILURE;
-  }
-  started = true;
-  end.Wait();
-  if (!failed) (*server)->Drain();
-  if (failed) {
-    (*server)->CloseAfterFailure();
-    std::_Exit(EX_SOFTWARE);
-  }
-  EndEvenIfTheDeviceHangs(EXIT_SUCCESS);
-  server->reset();
-  return EXIT_SUCCESS;
+  return Serve(*startup, [argc, argv] { return LoadSettings(argc, argv); });
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ absl::StatusOr<std::string> Resolve(std::string_view setting, std::string_view r
 
 }  // namespace
 
-absl::StatusOr<std::string> ModelPath(const Settings& settings, const std::atomic<bool>* stop) {
+absl::StatusOr<std::string> ModelPath(const Settings& settings, const std::atomic<bool>* stop,
+                                      LoadProgress* progress) {
   if (settings.device == Device::kFake) return settings.model;
   if (!settings.model.empty()) {
     const bool dummy = settings.load_format == LoadFormat::kDummy;
@@ -67,7 +68,8 @@ absl::StatusOr<std::string> ModelPath(const Settings& settings, const std::atomi
                    {.name = settings.model,
                     .offline = settings.offline,
                     .content = dummy ? HubContent::kConfig : HubContent::kModel,
-                    .stop = stop});
+                    .stop = stop,
+                    .progress = progress});
   }
   const std::filesystem::path folder = CacheFolder();
   if (folder.empty()) {
@@ -88,13 +90,14 @@ absl::StatusOr<std::string> ModelPath(const Settings& settings, const std::atomi
 }
 
 absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::string& model_path,
-                                          const std::atomic<bool>* stop) {
+                                          const std::atomic<bool>* stop, LoadProgress* progress) {
   if (settings.tokenizer.empty()) return model_path;
   return Resolve("tokenizer", "tokenizer-revision", settings.tokenizer_revision,
                  {.name = settings.tokenizer,
                   .offline = settings.offline,
                   .content = HubContent::kText,
-                  .stop = stop});
+                  .stop = stop,
+                  .progress = progress});
 }
 
 absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
@@ -125,7 +128,7 @@ absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
 }
 
 std::string ModelName(const Settings& settings, const std::string& path) {
-  if (!settings.served_model_name.empty()) return settings.served_model_name;
+  if (!settings.served_model_names.empty()) return settings.served_model_names.front();
   if (path.empty()) return "fake";
   if (path != settings.model && IsHubModel(settings.model)) return settings.model;
   std::filesystem::path file(path);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/load_progress.h"
 #include "config/settings.h"
 #include "engine/sampling_defaults.h"
 
@@ -15,20 +16,24 @@ namespace millrace {
 // downloaded if it must be (hub/hub.h). Without one it is the default model in the cache folder:
 // $XDG_CACHE_HOME/millrace, or ~/.cache/millrace; NotFound, with the command that fetches it, if it
 // is missing. Empty for the fake device, which has no model. Cancelled: `stop` became true
-// meanwhile. InvalidArgument: a revision is given with a path; so does TokenizerPath.
+// meanwhile. `progress` is told of a download. InvalidArgument: a revision is given with a path; so
+// does TokenizerPath.
 absl::StatusOr<std::string> ModelPath(const Settings& settings,
-                                      const std::atomic<bool>* stop = nullptr);
+                                      const std::atomic<bool>* stop = nullptr,
+                                      LoadProgress* progress = nullptr);
 
 // Returns the path of settings.tokenizer, or `model_path` if it is not set.
 absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::string& model_path,
-                                          const std::atomic<bool>* stop = nullptr);
+                                          const std::atomic<bool>* stop = nullptr,
+                                          LoadProgress* progress = nullptr);
 
 // Loads the sampling defaults that settings.generation_config chooses: those of the model's folder,
 // of another one, or vLLM's own.
 absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
                                                       const std::string& model_path);
 
-// Returns settings.served_model_name, or the hub's name of the model, or the file's name without
+// Returns the first of settings.served_model_names, or the hub's name of the model, or the file's
+// name without
 // ".gguf" or ".pt2"; "fake" where there is no file.
 std::string ModelName(const Settings& settings, const std::string& path);
 

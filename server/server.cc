@@ -23,6 +23,7 @@
 #include "server/device_spec.h"
 #include "server/model_location.h"
 #include "server/node.h"
+#include "server/startup_guard.h"
 
 namespace millrace {
 namespace {
@@ -31,6 +32,12 @@ constexpr Logger kLog(LogComponent::kServer);
 
 // Beyond --drain-timeout: for the last words to get to clients that do read.
 constexpr Duration kLastWords = std::chrono::seconds(1);
+
+// During --drain-delay, for a device that fails.
+constexpr Duration kLookEvery = std::chrono::milliseconds(20);
+
+// It takes milliseconds.
+constexpr Duration kLongestGrpcStart = std::chrono::seconds(30);
 
 int Share(int of_cores, int least, int most) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -42,7 +49,9 @@ absl::Status WriteReadyFile(const std::string& path, const Ports& ports) {
   const std::string temporary = absl::StrCat(path, ".", getpid());
   std::ofstream file(temporary);
   file << absl::StrCat("{\"http\": ", ports.http, ", \"grpc\": ", ports.grpc,
-                       ", \"admin\": ", ports.admin, "}\n");
+                       ", \"admin\": ", ports.admin);
+  if (ports.metrics != 0) file << absl::StrCat(", \"metrics\": ", ports.metrics);
+  file << "}\n";
   file.close();
   if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
     std::remove(temporary.c_str());
@@ -90,22 +99,32 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   const SteadyTime begin = Clock::Real().Now();
   // One that is left of an earlier run would tell lies.
   if (!settings.ready_file.empty()) std::remove(settings.ready_file.c_str());
+  MILLRACE_RETURN_IF_ERROR(CheckThreads(settings));
+  MILLRACE_RETURN_IF_ERROR(CheckKvCacheMemory(settings));
   std::unique_ptr<Server> server(new Server(settings));
-  auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
-  const absl::Status loaded = server->LoadModel(std::move(on_failure), std::move(on_leave), stop);
-  const absl::Status opened = endpoints.get();
-  MILLRACE_RETURN_IF_ERROR(loaded);
-  MILLRACE_RETURN_IF_ERROR(opened);
-  server->frontend_.AddModel(server->model_.get());
+  const auto begin_serving = [&]() -> absl::Status {
+    auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
+    const absl::Status loaded = server->LoadModel(std::move(on_failure), std::move(on_leave), stop);
+    const absl::Status opened = endpoints.get();
+    MILLRACE_RETURN_IF_ERROR(loaded);
+    return opened;
+  };
+  if (absl::Status status = begin_serving(); !status.ok()) {
+    (void)server.release();
+    return status;
+  }
+  server->frontend_.AddModel(server->model_.get(), settings.served_model_names);
   server->frontend_.SetReady();
   server->grpc_->UpdateHealth();
 
   const Ports& ports = server->ports_;
-  kLog.Info("serving ", Describe(*server->model_), ": HTTP ", settings.host, ":", ports.http,
-            ", gRPC ", settings.host, ":", ports.grpc, ", admin 127.0.0.1:", ports.admin,
-            "; ready after ",
-            absl::FormatDuration(absl::Milliseconds(
-                absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
+  kLog.Info(
+      "serving ", Describe(*server->model_), ": HTTP ", settings.host, ":", ports.http, ", gRPC ",
+      settings.host, ":", ports.grpc, ", admin 127.0.0.1:", ports.admin,
+      ports.metrics == 0 ? "" : StrCat(", metrics ", settings.metrics_host, ":", ports.metrics),
+      "; ready after ",
+      absl::FormatDuration(absl::Milliseconds(
+          absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
   if (!settings.ready_file.empty()) {
     MILLRACE_RETURN_IF_ERROR(WriteReadyFile(settings.ready_file, ports));
   }
@@ -136,12 +155,17 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, std::function<v
 }
 
 absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop) {
-  MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_, &stop));
+  LoadProgress& progress = frontend_.progress();
+  progress.Begin("looking for the model");
+  MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings_, &stop, &progress));
   // A language model's package has no tokenizer of its own.
   if (settings_.device != Device::kFake && IsPackage(path) && settings_.tokenizer.empty()) {
     return LoadInferEngine(path);
   }
-  MILLRACE_ASSIGN_OR_RETURN(const std::string tokenizer, TokenizerPath(settings_, path, &stop));
+  MILLRACE_ASSIGN_OR_RETURN(const std::string tokenizer,
+                            TokenizerPath(settings_, path, &stop, &progress));
+  progress.Begin("loading the model");
+  if (settings_.device == Device::kCuda) frontend_.metrics().WatchGpus();
   MILLRACE_ASSIGN_OR_RETURN(const SamplingDefaults sampling, LoadSamplingDefaults(settings_, path));
   auto text = std::async(std::launch::async, [&] {
     const ParserNames parsers = {settings_.tool_call_parser, settings_.reasoning_parser};
@@ -173,6 +197,7 @@ absl::Status Server::OpenEndpoints() {
   http.host = settings_.host;
   http.port = static_cast<uint16_t>(settings_.http_port);
   http.allowed_hosts = settings_.allowed_hosts;
+  http.allowed_origins = settings_.allowed_origins;
   http.unknown_fields = settings_.unknown_fields;
   http.auto_tool_choice = settings_.enable_auto_tool_choice;
   http.threads = Share(4, 1, 8);
@@ -183,12 +208,24 @@ absl::Status Server::OpenEndpoints() {
 
   HttpOptions admin = http;
   admin.admin = true;
+  admin.allowed_origins.clear();
   admin.host = "127.0.0.1";
   admin.port = static_cast<uint16_t>(settings_.admin_port);
   admin.threads = 1;
   admin_ = std::make_unique<HttpServer>(frontend_, admin);
   MILLRACE_ASSIGN_OR_RETURN(ports_.admin, admin_->Start());
 
+  if (!settings_.metrics_host.empty()) {
+    HttpOptions metrics = admin;
+    metrics.admin = false;
+    metrics.metrics_only = true;
+    metrics.host = settings_.metrics_host;
+    metrics.port = static_cast<uint16_t>(settings_.metrics_port);
+    metrics_ = std::make_unique<HttpServer>(frontend_, metrics);
+    MILLRACE_ASSIGN_OR_RETURN(ports_.metrics, metrics_->Start());
+  }
+
+  const StartupWatch watch("gRPC", kLongestGrpcStart);
   GrpcOptions grpc;
   grpc.host = settings_.host;
   grpc.port = settings_.grpc_port;
@@ -203,8 +240,30 @@ absl::Status Server::OpenEndpoints() {
   return absl::OkStatus();
 }
 
+absl::Status Server::SetAllowedHosts(const std::vector<std::string>& hosts) {
+  for (const std::unique_ptr<HttpServer>* endpoint : {&http_, &admin_, &metrics_}) {
+    if (*endpoint != nullptr) MILLRACE_RETURN_IF_ERROR((*endpoint)->SetAllowedHosts(hosts));
+  }
+  return absl::OkStatus();
+}
+
+// Balancers and clients that ask see that the server is about to end, and are served meanwhile.
+void Server::WaitBeforeDrain() {
+  kLog.Info("not ready any more: new work is taken for ", ToSeconds(settings_.drain_delay),
+            " s yet");
+  frontend_.BeginLeave();
+  grpc_->UpdateHealth();
+  const SteadyTime end = Clock::Real().Now() + settings_.drain_delay;
+  while (Clock::Real().Now() < end && model_->health() != Health::kFailed) {
+    std::this_thread::sleep_for(kLookEvery);
+  }
+  http_->StopListening();
+  grpc_->StopListening(absl::FromChrono(settings_.drain_timeout + 2 * kLastWords));
+}
+
 void Server::Drain() {
   const Clock& clock = Clock::Real();
+  if (settings_.drain_delay > Duration::zero()) WaitBeforeDrain();
   const SteadyTime deadline = clock.Now() + settings_.drain_timeout;
   kLog.Info("draining: new work is refused, what was accepted has ",
             ToSeconds(settings_.drain_timeout), " s to finish");
@@ -228,7 +287,7 @@ void Server::CloseAfterFailure() {
 void Server::CloseEndpoints(Duration grace) {
   const absl::Duration time = absl::FromChrono(grace);
   std::vector<std::future<void>> closing;
-  for (std::unique_ptr<HttpServer>* endpoint : {&http_, &admin_}) {
+  for (std::unique_ptr<HttpServer>* endpoint : {&http_, &admin_, &metrics_}) {
     if (*endpoint == nullptr) continue;
     closing.push_back(std::async(std::launch::async, [endpoint, time] {
       (*endpoint)->Stop(time);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "config/settings.h"
@@ -22,11 +23,13 @@ struct Ports {
   int http = 0;
   int grpc = 0;
   int admin = 0;
+  int metrics = 0;  // 0: there is no such listener
 };
 
 class Server {
  public:
-  // Loads the model, opens the endpoints, and writes settings.ready_file when both are done.
+  // Loads the model, opens the endpoints, and writes settings.ready_file when both are done. After
+  // an error what was begun goes on: end the process.
   // `on_failure` is called once, from some thread, when the device has failed: then end the
   // process. `stop`, once true, ends the fetching of a model with Cancelled.
   // `on_leave` is called when another node of --nnodes wants to end in order: then drain.
@@ -36,9 +39,13 @@ class Server {
                                                        const std::atomic<bool>& stop);
   ~Server();
 
-  // Refuses new work from now on, waits for accepted work for at most --drain-timeout, cancels the
-  // remainder, and closes the endpoints. Called once.
+  // Says that it is not ready, and goes on to take work for --drain-delay, after which it listens
+  // no more. Then refuses new work, waits for accepted work for at most --drain-timeout, cancels
+  // the remainder, and closes the endpoints. Called once.
   void Drain();
+
+  // Sets the hosts that requests may name from now on. InvalidArgument: one is not a host.
+  absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
 
   // Closes the endpoints after a failure, once what the engine has answered is out.
   void CloseAfterFailure();
@@ -54,6 +61,7 @@ class Server {
   absl::Status LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop);
   absl::Status LoadInferEngine(const std::string& path);
 
+  void WaitBeforeDrain();
   void CloseEndpoints(Duration grace);
 
   const Settings settings_;
@@ -62,6 +70,7 @@ class Server {
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> admin_;
+  std::unique_ptr<HttpServer> metrics_;  // null without --metrics-host
   std::unique_ptr<GrpcServer> grpc_;
   Ports ports_;
 };

@@ -14,23 +14,27 @@ constexpr int kEndWatcher = SIGUSR1;
 sigset_t Watched() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGTERM, SIGINT, kEndWatcher}) sigaddset(&set, number);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, kEndWatcher}) sigaddset(&set, number);
   return set;
 }
 
 }  // namespace
 
-SignalWatcher::SignalWatcher(std::function<void()> on_first) {
+SignalWatcher::SignalWatcher(std::function<void()> on_first, std::function<void()> on_reload) {
   const sigset_t set = Watched();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   // Who writes to a connection that is gone gets an error, and not the end of the process.
   signal(SIGPIPE, SIG_IGN);
-  thread_ = std::thread([set, on_first = std::move(on_first)] {
-    for (bool first = true;; first = false) {
+  thread_ = std::thread([set, on_first = std::move(on_first), on_reload = std::move(on_reload)] {
+    for (bool first = true;;) {
       int number = 0;
       sigwait(&set, &number);
       if (number == kEndWatcher) return;
-      if (!first) _exit(128 + number);
+      if (number == SIGHUP) {
+        on_reload();
+        continue;
+      }
+      if (!std::exchange(first, false)) _exit(128 + number);
       on_first();
     }
   });

@@ -1,4 +1,4 @@
-// SIGTERM and SIGINT, taken by a thread of their own.
+// SIGTERM, SIGINT and SIGHUP, taken by a thread of their own.
 #ifndef MILLRACE_SERVER_SIGNALS_H_
 #define MILLRACE_SERVER_SIGNALS_H_
 
@@ -9,10 +9,10 @@ namespace millrace {
 
 // Made before any other thread, so that all of them inherit the mask. The first signal calls
 // `on_first`, from the watcher's thread; a second one ends the process at once with 128 + its
-// number.
+// number. SIGHUP calls `on_reload`, likewise.
 class SignalWatcher {
  public:
-  explicit SignalWatcher(std::function<void()> on_first);
+  SignalWatcher(std::function<void()> on_first, std::function<void()> on_reload);
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
   ~SignalWatcher();

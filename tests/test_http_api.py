@@ -242,7 +242,7 @@ def test_health_version_and_metrics(fake_server):
     ("POST", "/v1/completions", {"json": [1]}, 400),
     ("POST", "/v1/completions", {"content": b"[" * 10**6, "headers": {"Content-Type": "application/json"}}, 400),
     ("POST", "/v1/completions", {"json": COMPLETION, "headers": {"Content-Encoding": "gzip"}}, 415),
-    ("GET", "/livez", {"headers": {"Host": "evil.com"}}, 403),
+    ("GET", "/version", {"headers": {"Host": "evil.com"}}, 403),
     ("GET", "/livez", {"headers": {"Origin": "http://evil.com"}}, 403),
     ("GET", "/livez", {"headers": {"X": "y" * 20000}}, 431),
     ("POST", "/log", {"content": b"http=debug"}, 404),
@@ -283,7 +283,7 @@ def test_keys_guard_everything_but_health(start_server):
 def test_allowed_hosts(start_server):
     server = start_server("--device", "fake", "--allowed-hosts", "ai.example.com")
     assert httpx.get(server.http + "/livez", headers={"Host": "ai.example.com"}).status_code == 200
-    error(httpx.get(server.http + "/livez", headers={"Host": "evil.com"}), 403)
+    error(httpx.get(server.http + "/v1/models", headers={"Host": "evil.com"}), 403)
 
 
 def running(server):

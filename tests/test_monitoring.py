@@ -139,3 +139,46 @@ def test_each_panels_query_finds_what_a_loaded_server_exposes(start_server, prom
         for value in re.findall(r'(?:reason)="(\w+)"', alert["expr"]):
             assert query(f'{{__name__=~"vllm:.*|millrace_.*",reason="{value}"}} or {{__name__=~"vllm:.*",finished_reason="{value}"}}'), value
     assert query("ALERTS") == []
+
+
+# What the queries of vLLM's own boards select (examples/observability of its repository, November 2026): service status, overview, KV cache,
+# performance and query statistics. Left out are the panels that vLLM fills only with --kv-cache-metrics, a KV connector or speculation.
+VLLM_HISTOGRAMS = ["time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds", "e2e_request_latency_seconds",
+                   "request_queue_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds", "request_inference_time_seconds",
+                   "iteration_tokens_total", "request_prompt_tokens", "request_generation_tokens", "request_prefill_kv_computed_tokens",
+                   "request_max_num_generation_tokens", "request_params_n", "request_params_max_tokens"]
+VLLM_SELECTORS = [
+    *(f"vllm:{name}_{part}" for name in VLLM_HISTOGRAMS for part in ("bucket", "sum", "count")),
+    *(f'vllm:engine_sleep_state{{sleep_state="{state}"}}' for state in ("awake", "weights_offloaded", "discard_all")),
+    *(f'vllm:request_success_total{{finished_reason="{reason}"}}' for reason in ("stop", "length", "abort", "error")),
+    *(f'vllm:num_requests_waiting_by_reason{{reason="{reason}"}}' for reason in ("capacity", "deferred")),
+    *(f'vllm:prompt_tokens_by_source_total{{source="{source}"}}' for source in ("local_compute", "local_cache_hit", "external_kv_transfer")),
+    *(f"vllm:{name}_total" for name in ("prompt_tokens", "prompt_tokens_cached", "prompt_tokens_cached_by_source", "generation_tokens",
+                                        "num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "external_prefix_cache_queries",
+                                        "external_prefix_cache_hits", "mm_cache_queries", "mm_cache_hits")),
+    *(f"vllm:{name}" for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "cache_config_info", "lora_requests_info")),
+    # Objectives are chosen by their bucket's text.
+    *(f'vllm:time_to_first_token_seconds_bucket{{le="{bound}"}}' for bound in ("0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0")),
+    *(f'vllm:request_time_per_output_token_seconds_bucket{{le="{bound}"}}' for bound in ("0.025", "0.05", "0.1", "0.2", "0.5", "1.0")),
+    'http_requests_total{status="2xx",handler="/v1/completions",method="POST"}', "http_request_duration_highr_seconds_bucket",
+    'http_request_duration_seconds_bucket{handler="/v1/completions",le="1.0"}', "http_request_size_bytes_count", "http_response_size_bytes_sum",
+    "process_start_time_seconds", "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds",
+]
+
+
+def test_what_vllms_boards_select_is_there(start_server, prometheus):
+    server = start_server("--device", "fake", "--fake-step-us", "1000")
+    query = prometheus(server.http.removeprefix("http://"))
+    body = {"prompt": "Hello" * 50, "max_tokens": 20, "ignore_eos": True, "stream": True}
+    for _ in range(3):
+        for stream in [Stream(server, body) for _ in range(4)]:
+            stream.join()
+        time.sleep(1)
+    selected = '{instance="' + server.http.removeprefix("http://") + '"'
+    wait_until(lambda: query(f"count_over_time(up{selected}}}[1m]) >= 3"))
+    for selector in VLLM_SELECTORS:
+        name, _, labels = selector.rstrip("}").partition("{")
+        one = f"{name}{selected}{',' + labels if labels else ''}}}"
+        assert query(one), f"vLLM's boards select {selector}, which is not there"
+    rate = f"rate(vllm:time_to_first_token_seconds_bucket{selected}}}[1m])"
+    assert float(query(f"histogram_quantile(0.5, sum by (le) ({rate}))")[0]["value"][1]) > 0

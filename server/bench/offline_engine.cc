@@ -86,9 +86,9 @@ void OfflineEngine::Deliver(std::shared_ptr<const StepResult>, std::vector<Route
   }
 }
 
-void OfflineEngine::OnStep(int64_t num_tokens) {
+void OfflineEngine::OnStep(const StepFigures& step) {
   std::lock_guard lock(mutex_);
-  if (num_tokens == batch_size_ && sampled_ == batch_size_) {
+  if (step.tokens == batch_size_ && sampled_ == batch_size_) {
     if (run_.whole_steps++ == 0) run_.first_whole_step = run_.steps;
   }
   ++run_.steps;

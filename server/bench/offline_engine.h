@@ -68,7 +68,7 @@ class OfflineEngine final : private EventSink, private LoopListener {
                SteadyTime when) override;
   bool HasCapacity() override { return open_; }
   void OnIteration(const SchedulerStats& stats) override;
-  void OnStep(int64_t num_tokens) override;
+  void OnStep(const StepFigures& step) override;
   void OnDeviceFailure(const absl::Status& status) override;
 
   const ModelInfo info_;

@@ -31,17 +31,19 @@ class RefusedGenerate final : public grpc::ServerWriteReactor<v1::GenerateRespon
   Fence fence_;
 };
 
+using CallListener = std::function<void(const char* method, grpc::StatusCode code)>;
+
 // Watches a call's end.
 class WatchedCall final : public grpc::experimental::Interceptor {
  public:
   // `peer`: the client's address, if the call is to be logged.
-  WatchedCall(const char* method, std::optional<std::string> peer)
-      : method_(method), peer_(std::move(peer)) {}
+  WatchedCall(const char* method, std::optional<std::string> peer, const CallListener& on_end)
+      : method_(method), peer_(std::move(peer)), on_end_(on_end) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
     if (call->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      NameBrokenMessage(*call);
+      on_end_(method_, NameBrokenMessage(*call));
       if (peer_) Log(*call);
     }
     call->Proceed();
@@ -49,15 +51,17 @@ class WatchedCall final : public grpc::experimental::Interceptor {
 
  private:
   // gRPC refuses a message that is no protobuf before a handler sees it, and says nothing.
-  void NameBrokenMessage(grpc::experimental::InterceptorBatchMethods& call) const {
+  // Returns the code that the client gets.
+  grpc::StatusCode NameBrokenMessage(grpc::experimental::InterceptorBatchMethods& call) const {
     const grpc::Status status = call.GetSendStatus();
     if (status.error_code() != grpc::StatusCode::UNIMPLEMENTED || !status.error_message().empty()) {
-      return;
+      return status.error_code();
     }
     call.ModifySendStatus(
         {grpc::StatusCode::INVALID_ARGUMENT,
          StrCat("the message of ", method_,
                 " is not valid; allowed: a protobuf of the type that the method takes")});
+    return grpc::StatusCode::INVALID_ARGUMENT;
   }
 
   void Log(grpc::experimental::InterceptorBatchMethods& call) const {
@@ -69,13 +73,14 @@ class WatchedCall final : public grpc::experimental::Interceptor {
 
   const char* const method_;
   const std::optional<std::string> peer_;
+  const CallListener& on_end_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 class WatchedCalls final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit WatchedCalls(std::function<std::string(int fd)> peer_of)
-      : peer_of_(std::move(peer_of)) {}
+  WatchedCalls(std::function<std::string(int fd)> peer_of, CallListener on_end)
+      : peer_of_(std::move(peer_of)), on_end_(std::move(on_end)) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
@@ -86,18 +91,19 @@ class WatchedCalls final : public grpc::experimental::ServerInterceptorFactoryIn
       const auto fd = ParseNumber<int>(std::string_view(*peer).substr(peer->find(':') + 1));
       if (fd) peer = peer_of_(*fd);
     }
-    return new WatchedCall(call->method(), std::move(peer));
+    return new WatchedCall(call->method(), std::move(peer), on_end_);
   }
 
  private:
   const std::function<std::string(int fd)> peer_of_;
+  const CallListener on_end_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
-    std::function<std::string(int fd)> peer_of) {
-  return std::make_unique<WatchedCalls>(std::move(peer_of));
+    std::function<std::string(int fd)> peer_of, CallListener on_end) {
+  return std::make_unique<WatchedCalls>(std::move(peer_of), std::move(on_end));
 }
 
 InferenceCallbacks::InferenceCallbacks() = default;

@@ -1,11 +1,11 @@
 #include "server/grpc/grpc_server.h"
 
-#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <google/protobuf/descriptor.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_posix.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -15,8 +15,10 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/grpc_metrics.h"
 #include "engine/metrics.h"
 #include "server/grpc/callbacks.h"
+#include "server/grpc/health_service.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/reflection_service.h"
 
@@ -47,30 +49,51 @@ void SetLimits(grpc::ServerBuilder& builder, const GrpcOptions& options) {
   builder.SetResourceQuota(grpc::ResourceQuota("millrace").Resize(256 << 20).SetMaxThreads(64));
 }
 
+std::vector<std::string> ServiceNames() {
+  return {v1::Inference::service_full_name(), grpc::health::v1::Health::service_full_name(),
+          grpc::reflection::v1::ServerReflection::service_full_name(),
+          grpc::reflection::v1alpha::ServerReflection::service_full_name()};
+}
+
+// Returns whether "/package.Service/Method" is one of ours. A client may call any name, and each
+// would be a series of the metrics.
+bool IsMethod(std::string_view path) {
+  std::string name(path.substr(std::min<size_t>(path.size(), 1)));
+  std::replace(name.begin(), name.end(), '/', '.');
+  return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(name) != nullptr;
+}
+
 class GrpcServerImpl final : public GrpcServer {
  public:
   GrpcServerImpl(Frontend& frontend, const GrpcOptions& options)
       : frontend_(frontend),
         metrics_(frontend.metrics().registry()),
+        calls_(frontend.metrics().registry()),
         inference_(frontend, options.version),
-        reflection_(frontend, {v1::Inference::service_full_name(), "grpc.health.v1.Health",
-                               "grpc.reflection.v1alpha.ServerReflection"}) {}
+        health_({v1::Inference::service_full_name()}),
+        reflection_(frontend, ServiceNames()),
+        reflection_v1_(frontend, ServiceNames()) {}
 
   ~GrpcServerImpl() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Serve(const GrpcOptions& options) {
-    grpc::EnableDefaultHealthCheckService(true);
+    grpc::EnableDefaultHealthCheckService(false);
     grpc::ServerBuilder builder;
     SetLimits(builder, options);
     builder.RegisterService(&inference_);
+    builder.RegisterService(&health_);
     builder.RegisterService(&reflection_);
+    builder.RegisterService(&reflection_v1_);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
         interceptors;
-    interceptors.push_back(WatchCalls([this](int fd) { return entrance_->PeerOf(fd); }));
+    interceptors.push_back(WatchCalls(
+        [this](int fd) { return entrance_->PeerOf(fd); },
+        [this](const char* method, grpc::StatusCode code) {
+          calls_.OnCall(IsMethod(method) ? method : "/unknown/unknown", static_cast<int>(code));
+        }));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC's server does not start");
-    SetHealth(false);
     entrance_ = std::make_unique<Entrance>(
         EntranceOptions{.host = options.host,
                         .port = options.port,
@@ -89,6 +112,13 @@ class GrpcServerImpl final : public GrpcServer {
     UpdateHealthLocked();
   }
 
+  void StopListening(absl::Duration grace) override {
+    entrance_->StopAccepting();
+    health_.Close();
+    ending_ =
+        std::thread([this, grace] { server_->Shutdown(absl::ToChronoTime(absl::Now() + grace)); });
+  }
+
   void Shutdown(absl::Duration grace) override {
     {
       const std::lock_guard lock(mutex_);
@@ -97,6 +127,8 @@ class GrpcServerImpl final : public GrpcServer {
     stop_.notify_all();
     if (health_thread_.joinable()) health_thread_.join();
     if (entrance_ != nullptr) entrance_->StopAccepting();
+    health_.Close();
+    if (ending_.joinable()) ending_.join();
     if (server_ != nullptr) {
       server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
       server_->Wait();
@@ -105,17 +137,9 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
-  // With mutex_ held.
-  void SetHealth(bool serving) {
-    grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
-    health->SetServingStatus(serving);  // the empty name, the whole server
-    health->SetServingStatus(v1::Inference::service_full_name(), serving);
-    serving_ = serving;
-  }
-
   void UpdateHealthLocked() {
     const bool serving = !stopping_ && frontend_.ready() && frontend_.live();
-    if (serving != serving_) SetHealth(serving);
+    if (std::exchange(serving_, serving) != serving) health_.Set(serving);
   }
 
   void FollowHealth() {
@@ -129,8 +153,11 @@ class GrpcServerImpl final : public GrpcServer {
 
   Frontend& frontend_;
   GuardMetrics metrics_;
+  GrpcMetrics calls_;
   InferenceService inference_;
+  HealthService health_;
   ReflectionService reflection_;
+  ReflectionServiceV1 reflection_v1_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Entrance> entrance_;  // owns the clients' sockets
@@ -140,6 +167,7 @@ class GrpcServerImpl final : public GrpcServer {
   bool stopping_ = false;  // guarded by mutex_
   bool serving_ = false;   // guarded by mutex_; what grpc.health.v1 says
   std::thread health_thread_;
+  std::thread ending_;  // waits for the calls under way, after StopListening
 };
 
 }  // namespace

@@ -37,6 +37,10 @@ class GrpcServer {
   // drain; a stall, which has no event, shows by itself.
   virtual void UpdateHealth() = 0;
 
+  // Takes no more calls and says GOAWAY on every connection, while those under way go on, for at
+  // most `grace`. Returns at once; called at most once, before Shutdown.
+  virtual void StopListening(absl::Duration grace) = 0;
+
   // Takes no more calls; returns when those under way have ended, or are cancelled after `grace`.
   virtual void Shutdown(absl::Duration grace) = 0;
 };

@@ -164,7 +164,8 @@ grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* c
   infer->done = [=, wanted = std::move(wanted)](absl::StatusOr<std::vector<Tensor>> outputs) {
     AddRetryHint(context, outputs.status());
     if (outputs.ok()) {
-      response->set_model_name(engine->model_name());
+      response->set_model_name(request->model_name().empty() ? engine->model_name()
+                                                             : request->model_name());
       response->set_id(request->id());
       bool raw = request->raw_input_contents_size() > 0;
       for (const size_t i : wanted) raw = raw || !HasContents((*outputs)[i].type);
@@ -197,8 +198,11 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
   if (status.ok()) {
     for (ServedModel* model : frontend_.models()) {
       const Engine* const language = model->language();
-      *response->add_models() =
-          language != nullptr ? ToProto(language->info()) : ToProto(*model->tensors());
+      for (const std::string& name : frontend_.names(*model)) {
+        v1::Model& listed = *response->add_models();
+        listed = language != nullptr ? ToProto(language->info()) : ToProto(*model->tensors());
+        listed.set_name(name);
+      }
     }
   }
   return FinishUnary(context, status);

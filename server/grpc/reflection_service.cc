@@ -16,13 +16,15 @@ using google::protobuf::Descriptor;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
-using grpc::reflection::v1alpha::FileDescriptorResponse;
-using grpc::reflection::v1alpha::ServerReflectionRequest;
-using grpc::reflection::v1alpha::ServerReflectionResponse;
+
+// The two versions of the protocol differ in their names alone.
+namespace alpha = grpc::reflection::v1alpha;
+namespace current = grpc::reflection::v1;
 
 const DescriptorPool& Pool() { return *DescriptorPool::generated_pool(); }
 
 // The file and, depth first, all that it imports, each once.
+template <typename FileDescriptorResponse>
 void AddFile(const FileDescriptor& file, std::unordered_set<const FileDescriptor*>& seen,
              FileDescriptorResponse& out) {
   if (!seen.insert(&file).second) return;
@@ -32,7 +34,8 @@ void AddFile(const FileDescriptor& file, std::unordered_set<const FileDescriptor
   for (int i = 0; i < file.dependency_count(); ++i) AddFile(*file.dependency(i), seen, out);
 }
 
-void SetFile(const FileDescriptor* file, const std::string& asked, ServerReflectionResponse& out) {
+template <typename Response>
+void SetFile(const FileDescriptor* file, const std::string& asked, Response& out) {
   if (file == nullptr) {
     out.mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
     out.mutable_error_response()->set_error_message("not found: " + asked);
@@ -42,7 +45,8 @@ void SetFile(const FileDescriptor* file, const std::string& asked, ServerReflect
   AddFile(*file, seen, *out.mutable_file_descriptor_response());
 }
 
-void SetExtensionNumbers(const std::string& type, ServerReflectionResponse& out) {
+template <typename Response>
+void SetExtensionNumbers(const std::string& type, Response& out) {
   const Descriptor* const message = Pool().FindMessageTypeByName(type);
   if (message == nullptr) {
     SetFile(nullptr, type, out);
@@ -56,7 +60,8 @@ void SetExtensionNumbers(const std::string& type, ServerReflectionResponse& out)
   }
 }
 
-const FileDescriptor* FileOfExtension(const grpc::reflection::v1alpha::ExtensionRequest& request) {
+template <typename ExtensionRequest>
+const FileDescriptor* FileOfExtension(const ExtensionRequest& request) {
   const Descriptor* const type = Pool().FindMessageTypeByName(request.containing_type());
   if (type == nullptr) return nullptr;
   const FieldDescriptor* const field =
@@ -64,32 +69,32 @@ const FileDescriptor* FileOfExtension(const grpc::reflection::v1alpha::Extension
   return field == nullptr ? nullptr : field->file();
 }
 
-ServerReflectionResponse Answer(const std::vector<std::string>& services,
-                                const ServerReflectionRequest& request) {
-  ServerReflectionResponse out;
+template <typename Request, typename Response>
+Response Answer(const std::vector<std::string>& services, const Request& request) {
+  Response out;
   out.set_valid_host(request.host());
   *out.mutable_original_request() = request;
   switch (request.message_request_case()) {
-    case ServerReflectionRequest::kFileByFilename:
+    case Request::kFileByFilename:
       SetFile(Pool().FindFileByName(request.file_by_filename()), request.file_by_filename(), out);
       break;
-    case ServerReflectionRequest::kFileContainingSymbol:
+    case Request::kFileContainingSymbol:
       SetFile(Pool().FindFileContainingSymbol(request.file_containing_symbol()),
               request.file_containing_symbol(), out);
       break;
-    case ServerReflectionRequest::kFileContainingExtension:
+    case Request::kFileContainingExtension:
       SetFile(FileOfExtension(request.file_containing_extension()),
               request.file_containing_extension().containing_type(), out);
       break;
-    case ServerReflectionRequest::kAllExtensionNumbersOfType:
+    case Request::kAllExtensionNumbersOfType:
       SetExtensionNumbers(request.all_extension_numbers_of_type(), out);
       break;
-    case ServerReflectionRequest::kListServices:
+    case Request::kListServices:
       for (const std::string& name : services) {
         out.mutable_list_services_response()->add_service()->set_name(name);
       }
       break;
-    case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
+    case Request::MESSAGE_REQUEST_NOT_SET:
       out.mutable_error_response()->set_error_code(grpc::StatusCode::INVALID_ARGUMENT);
       out.mutable_error_response()->set_error_message("message_request: missing");
       break;
@@ -98,32 +103,32 @@ ServerReflectionResponse Answer(const std::vector<std::string>& services,
 }
 
 // One question after the other, each answered before the next is read.
-class ReflectionCall final
-    : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
+template <typename Request, typename Response>
+class ReflectionCall final : public grpc::ServerBidiReactor<Request, Response> {
  public:
   ReflectionCall(const std::vector<std::string>& services, const absl::Status& allowed)
       : services_(services) {
     if (allowed.ok()) {
-      StartRead(&request_);
+      this->StartRead(&request_);
     } else {
-      Finish(ToGrpc(allowed));
+      this->Finish(ToGrpc(allowed));
     }
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      Finish(grpc::Status::OK);
+      this->Finish(grpc::Status::OK);
       return;
     }
-    response_ = Answer(services_, request_);
-    StartWrite(&response_);
+    response_ = Answer<Request, Response>(services_, request_);
+    this->StartWrite(&response_);
   }
 
   void OnWriteDone(bool ok) override {
     if (ok) {
-      StartRead(&request_);
+      this->StartRead(&request_);
     } else {
-      Finish(grpc::Status::CANCELLED);
+      this->Finish(grpc::Status::CANCELLED);
     }
   }
 
@@ -131,8 +136,8 @@ class ReflectionCall final
 
  private:
   const std::vector<std::string>& services_;
-  ServerReflectionRequest request_;
-  ServerReflectionResponse response_;
+  Request request_;
+  Response response_;
 };
 
 }  // namespace
@@ -142,9 +147,22 @@ ReflectionService::ReflectionService(const Frontend& frontend, std::vector<std::
 
 ReflectionService::~ReflectionService() = default;
 
-grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse>*
+grpc::ServerBidiReactor<alpha::ServerReflectionRequest, alpha::ServerReflectionResponse>*
 ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* context) {
-  return new ReflectionCall(services_, Authorize(frontend_, *context));
+  return new ReflectionCall<alpha::ServerReflectionRequest, alpha::ServerReflectionResponse>(
+      services_, Authorize(frontend_, *context));
+}
+
+ReflectionServiceV1::ReflectionServiceV1(const Frontend& frontend,
+                                         std::vector<std::string> services)
+    : frontend_(frontend), services_(std::move(services)) {}
+
+ReflectionServiceV1::~ReflectionServiceV1() = default;
+
+grpc::ServerBidiReactor<current::ServerReflectionRequest, current::ServerReflectionResponse>*
+ReflectionServiceV1::ServerReflectionInfo(grpc::CallbackServerContext* context) {
+  return new ReflectionCall<current::ServerReflectionRequest, current::ServerReflectionResponse>(
+      services_, Authorize(frontend_, *context));
 }
 
 }  // namespace millrace

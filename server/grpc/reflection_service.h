@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "server/frontend.h"
 
@@ -20,6 +21,22 @@ class ReflectionService final
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
                           grpc::reflection::v1alpha::ServerReflectionResponse>*
+  ServerReflectionInfo(grpc::CallbackServerContext* context) override;
+
+ private:
+  const Frontend& frontend_;
+  const std::vector<std::string> services_;
+};
+
+// The same under the protocol's present name, which newer clients ask for first.
+class ReflectionServiceV1 final : public grpc::reflection::v1::ServerReflection::CallbackService {
+ public:
+  // As ReflectionService's.
+  ReflectionServiceV1(const Frontend& frontend, std::vector<std::string> services);
+  ~ReflectionServiceV1() override;
+
+  grpc::ServerBidiReactor<grpc::reflection::v1::ServerReflectionRequest,
+                          grpc::reflection::v1::ServerReflectionResponse>*
   ServerReflectionInfo(grpc::CallbackServerContext* context) override;
 
  private:

@@ -91,7 +91,7 @@ std::string TokenizeJson(const TokenizeResult& result, bool strings, int32_t max
 }  // namespace
 
 HttpResponse ErrorResponse(const ApiError& error) {
-  HttpResponse response{.status = error.status, .body = ErrorJson(error)};
+  HttpResponse response{.status = error.status, .body = ErrorJson(error), .reason = error.code};
   if (error.retry_after) {
     const int64_t seconds = absl::ToInt64Seconds(absl::Ceil(*error.retry_after, absl::Seconds(1)));
     response.headers.emplace_back("Retry-After", StrCat(std::max<int64_t>(seconds, 1)));
@@ -106,16 +106,45 @@ std::optional<HttpResponse> Api::Check(const HttpRequestHead& head) const {
   return refusal;
 }
 
-std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
-  if (absl::Status s = hosts_.Check(head.host, head.origin); !s.ok()) {
+Api::Handler Api::HandlerOf(const HttpRequestHead& head) const {
+  const Route* const route = FindRoute(head);
+  if (route == nullptr) return {.name = "none", .routine = false};
+  if (route->path == kModelsPath) return {.name = "/v1/models/{model}", .routine = false};
+  return {.name = route->path, .routine = route->open || route->path == "/metrics"};
+}
+
+void Api::SetHosts(HostPolicy hosts) {
+  auto policy = std::make_shared<const HostPolicy>(std::move(hosts));
+  const std::lock_guard lock(mutex_);
+  hosts_.swap(policy);
+}
+
+// Probes come from where the pod's name is not known, and say nothing that a page could use.
+std::optional<HttpResponse> Api::CheckAccess(const HttpRequestHead& head,
+                                             const Route* route) const {
+  const auto hosts = [this] {
+    const std::lock_guard lock(mutex_);
+    return hosts_;
+  }();
+  const bool open = route != nullptr && route->open;
+  const bool allowed_page = cors_.Allows(head);
+  if (absl::Status s = hosts->Check(open ? std::string_view() : std::string_view(head.host),
+                                    allowed_page ? std::nullopt : head.origin);
+      !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
-  const Route* route = FindRoute(head);
-  if (!options_.admin && (route == nullptr || !route->open)) {
-    if (absl::Status s = frontend_.Authorize(head.authorization); !s.ok()) {
-      return ErrorResponse(ErrorFromStatus(s));
-    }
+  if (options_.admin || options_.metrics_only || open) return std::nullopt;
+  // A browser sends no key with it.
+  if (allowed_page && CorsPolicy::IsPreflight(head)) return std::nullopt;
+  if (absl::Status s = frontend_.Authorize(head.authorization); !s.ok()) {
+    return ErrorResponse(ErrorFromStatus(s));
   }
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
+  const Route* route = FindRoute(head);
+  if (auto refusal = CheckAccess(head, route)) return refusal;
   if (route == nullptr) {
     return Refusal(404, "unknown_url",
                    StrCat("there is no path ", Printable(head.path), " on this server"));
@@ -124,6 +153,9 @@ std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
   const bool erase = head.path.starts_with(StrCat(kResponsesPath, "/"));
   const std::string allow = StrCat(route->method, route->method == "GET" ? ", HEAD" : "",
                                    put ? ", PUT" : "", erase ? ", DELETE" : "", ", OPTIONS");
+  if (CorsPolicy::IsPreflight(head) && cors_.Allows(head)) {
+    return CorsPolicy::Preflight(head, allow);
+  }
   if (head.method == "OPTIONS") return HttpResponse{.status = 204, .headers = {{"Allow", allow}}};
   if (head.method != route->method && !(head.method == "HEAD" && route->method == "GET")) {
     HttpResponse refusal = Refusal(405, "method_not_allowed",
@@ -157,9 +189,14 @@ std::optional<HttpResponse> Api::CheckBody(const HttpRequestHead& head) const {
 }
 
 std::optional<HttpResponse> Api::CheckServing() const {
-  if (frontend_.draining()) return Unavailable("the server is shutting down");
-  if (!frontend_.ready()) return Unavailable("the server is not ready yet");
-  return std::nullopt;
+  if (frontend_.takes_work()) return std::nullopt;
+  return NotReady();
+}
+
+HttpResponse Api::NotReady() const {
+  if (frontend_.leaving()) return Unavailable("the server is shutting down");
+  const std::string loading = frontend_.loading();
+  return Unavailable(StrCat("the server is not ready yet", loading.empty() ? "" : ": ", loading));
 }
 
 RequestCost Api::CostOf(const HttpRequestHead& head, size_t body_bytes) const {
@@ -204,7 +241,7 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
   request->request.id = StrCat("embd-", head.request_id);
   auto answer = std::make_unique<DeferredAnswer>(wake);
   auto done = [complete = answer->Completer(), id = request->request.id,
-               model = (*engine)->info().model_name,
+               model = request->model.empty() ? (*engine)->info().model_name : request->model,
                base64 = request->base64](const absl::StatusOr<Embeddings>& embeddings) {
     complete(embeddings.ok() ? JsonResponse(EmbeddingsJson(id, model, *embeddings, base64))
                              : ErrorResponse(ErrorFromStatus(embeddings.status())));
@@ -255,14 +292,16 @@ Handled Api::Models(const HttpRequestHead& head) const {
     absl::StatusOr<ServedModel*> model = frontend_.Find(name.empty() ? "/" : name);
     if (!model.ok()) return ErrorResponse(ErrorFromStatus(model.status()));
     std::string out;
-    AppendModel(out, **model);
+    AppendModel(out, **model, name.empty() ? (*model)->model_name() : name);
     return JsonResponse(std::move(out));
   }
   std::string out = R"({"object":"list","data":[)";
   bool first = true;
   for (ServedModel* model : frontend_.models()) {
-    if (!std::exchange(first, false)) out += ',';
-    AppendModel(out, *model);
+    for (const std::string& name : frontend_.names(*model)) {
+      if (!std::exchange(first, false)) out += ',';
+      AppendModel(out, *model, name);
+    }
   }
   out += "]}";
   return JsonResponse(std::move(out));
@@ -279,10 +318,7 @@ Handled Api::Health(bool needs_ready) const {
     return Refusal(503, "unhealthy",
                    "there is work and no step finishes, or the device has failed");
   }
-  if (needs_ready && !frontend_.ready()) {
-    return Unavailable(frontend_.draining() ? "the server is shutting down"
-                                            : "the server is not ready yet");
-  }
+  if (needs_ready && !frontend_.ready()) return NotReady();
   return JsonResponse(R"({"status":"ok"})");
 }
 

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/frontend.h"
+#include "server/http/cors.h"
 #include "server/http/host_policy.h"
 #include "server/http/http_message.h"
 #include "server/http/openai_request.h"
@@ -17,7 +20,9 @@
 namespace millrace {
 
 struct ApiOptions {
-  bool admin = false;  // the operator's listener: other paths, and no key
+  bool admin = false;         // the operator's listener: other paths, and no key
+  bool metrics_only = false;  // a scraper's listener: /metrics and the probes alone, and no key
+  std::vector<std::string> allowed_origins;  // of pages, as CorsPolicy takes them
   uint64_t max_body_bytes = 32 << 20;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
   bool auto_tool_choice = true;
@@ -30,7 +35,10 @@ enum class RequestCost { kSmall, kMedium, kLarge, kMetrics };
 class Api {
  public:
   Api(Frontend& frontend, HostPolicy hosts, ApiOptions options)
-      : frontend_(frontend), hosts_(std::move(hosts)), options_(options) {}
+      : frontend_(frontend),
+        options_(std::move(options)),
+        cors_(options_.allowed_origins),
+        hosts_(std::make_shared<const HostPolicy>(std::move(hosts))) {}
 
   // Checks everything that the header alone decides, before a byte of the body is kept: foreign
   // hosts, keys, paths, methods, media types, announced lengths. Returns the response to a refused
@@ -46,16 +54,30 @@ class Api {
   // Returns whether the request needs no key: a probe.
   bool IsOpen(const HttpRequestHead& head) const;
 
+  // Returns the route that a request takes, as the access log and metrics name it.
+  struct Handler {
+    std::string_view name;  // "/v1/completions"; "none" where there is no route
+    bool routine;           // a probe or a scrape
+  };
+  Handler HandlerOf(const HttpRequestHead& head) const;
+
+  // Sets what Host and Origin may be from now on.
+  void SetHosts(HostPolicy hosts);
+
   const ApiOptions& options() const { return options_; }
+  const CorsPolicy& cors() const { return cors_; }
   Frontend& frontend() const { return frontend_; }
-  bool draining() const { return frontend_.draining(); }
+  // Returns whether connections close after their answer, because the server is about to end.
+  bool leaving() const { return frontend_.leaving(); }
 
  private:
   struct Route;
   const Route* FindRoute(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckHead(const HttpRequestHead& head) const;
+  std::optional<HttpResponse> CheckAccess(const HttpRequestHead& head, const Route* route) const;
   std::optional<HttpResponse> CheckBody(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckServing() const;
+  HttpResponse NotReady() const;
 
   Handled Models(const HttpRequestHead& head) const;
   // Answers with what `to_json` says of the only model.
@@ -78,9 +100,11 @@ class Api {
   Handled Detokenize(const std::string& body, const Wake& wake) const;
 
   Frontend& frontend_;
-  const HostPolicy hosts_;
   const ApiOptions options_;
   const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
+  const CorsPolicy cors_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const HostPolicy> hosts_;  // guarded by mutex_
 };
 
 }  // namespace millrace

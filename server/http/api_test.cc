@@ -97,7 +97,7 @@ TEST_F(ApiTest, OnlyHealthAnswersWithoutAKey) {
 }
 
 TEST_F(ApiTest, ForeignHostsAndOriginsAreRefusedBeforeAnythingElse) {
-  HttpRequestHead head = Head("GET", "/livez");
+  HttpRequestHead head = Head("GET", "/version");
   head.host = "evil.com";
   EXPECT_EQ(Checked(locked_api_, head), 403);
   EXPECT_EQ(Json::parse(locked_api_.Check(head)->body)["error"]["code"], "foreign_host");
@@ -105,6 +105,42 @@ TEST_F(ApiTest, ForeignHostsAndOriginsAreRefusedBeforeAnythingElse) {
   head.origin = "http://evil.com";
   EXPECT_EQ(Checked(locked_api_, head), 403);
   EXPECT_EQ(Checked(admin_, head), 403);
+
+  // A probe may come by any name, and still from no page.
+  HttpRequestHead probe = Head("GET", "/livez");
+  probe.host = "evil.com";
+  EXPECT_EQ(Checked(locked_api_, probe), 0);
+  probe.origin = "http://evil.com";
+  EXPECT_EQ(Checked(locked_api_, probe), 403);
+}
+
+TEST_F(ApiTest, AListenerForMetricsHasThemAndProbesAlone) {
+  const Api metrics(locked_, Hosts(), {.metrics_only = true});
+  for (const char* path : {"/metrics", "/livez", "/readyz", "/health"}) {
+    EXPECT_EQ(Checked(metrics, Head("GET", path)), 0) << path;
+  }
+  for (const char* path : {"/v1/models", "/version", "/log", "/server_info", "/tokenizer_info"}) {
+    EXPECT_EQ(Checked(metrics, Head("GET", path)), 404) << path;
+  }
+  EXPECT_EQ(Checked(metrics, Head("POST", "/v1/completions")), 404);
+}
+
+TEST_F(ApiTest, APreflightOfAnAllowedPageNeedsNoKey) {
+  const Api api(locked_, Hosts(), {.allowed_origins = {"https://app.example"}});
+  HttpRequestHead head = Head("OPTIONS", "/v1/completions");
+  head.origin = "https://app.example";
+  head.cors_method = "POST";
+  head.cors_headers = "authorization";
+  const auto answer = api.Check(head);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 204);
+  EXPECT_THAT(answer->headers, Contains(Pair("Access-Control-Allow-Methods", "POST, OPTIONS")));
+  EXPECT_THAT(answer->headers, Contains(Pair("Access-Control-Allow-Headers", "authorization")));
+  head.cors_method.clear();
+  EXPECT_EQ(Checked(api, head), 401);
+  head.cors_method = "POST";
+  head.origin = "https://other.example";
+  EXPECT_EQ(Checked(api, head), 403);
 }
 
 TEST_F(ApiTest, ABodyMustBeJsonAndNotTooLarge) {

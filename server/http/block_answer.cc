@@ -16,7 +16,7 @@ constexpr size_t kMaxBodyBytes = 256 << 10;  // about, of one poll
 BlockAnswer::BlockAnswer(ApiRequest request, std::string id, Engine& engine, const Wake& wake)
     : request_(std::move(request)),
       id_(std::move(id)),
-      model_(engine.info().model_name),
+      model_(request_.model.empty() ? engine.info().model_name : request_.model),
       created_(absl::ToUnixSeconds(absl::Now())) {
   GenerateRequest one = request_.options;
   one.id = id_;

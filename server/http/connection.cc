@@ -7,8 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "base/log.h"
-#include "base/strings.h"
 #include "engine/metrics.h"
 #include "engine/request_id.h"
 #include "server/http/messages.h"
@@ -19,8 +17,6 @@ namespace {
 namespace net = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
-
-constexpr Logger kLog(LogComponent::kHttp);
 
 // A large answer's memory is given back when it is written.
 constexpr size_t kKeptBytes = 64 << 10;
@@ -63,6 +59,10 @@ void Connection::BeginRequest() {
   head_sent_ = false;
   done_ = false;
   began_ = std::chrono::steady_clock::now();
+  status_ = 0;
+  reason_.clear();
+  request_bytes_ = 0;
+  sent_bytes_ = 0;
   SetDeadline(limits().idle_timeout);
 }
 
@@ -191,6 +191,7 @@ void Connection::OnRequest() {
   deadline_.reset();
   keep_alive_ = parser_->get().keep_alive();
   std::string body = std::move(parser_->get().body());
+  request_bytes_ = body.size();
   const RequestCost cost = state_.api.CostOf(head_, body.size());
   if (cost == RequestCost::kSmall) {
     return OnHandled(state_.api.Handle(head_, body, MakeWake()));
@@ -229,16 +230,21 @@ void Connection::Refuse(const ApiError& error) {
 
 void Connection::Respond(const HttpResponse& response, bool keep_alive) {
   phase_ = Phase::kAnswer;
-  keep_alive_ = keep_alive && !state_.stopping && !state_.api.draining();
-  status_ = response.status;
+  keep_alive_ = keep_alive && !state_.stopping && !state_.api.leaving();
   const bool bodiless = response.status == 204;
-  AppendResponseHead(out_, response, head_.request_id, bodiless ? Framing::kNone : Framing::kLength,
-                     response.body.size(), keep_alive_);
+  AppendHead(response, bodiless ? Framing::kNone : Framing::kLength, response.body.size());
   if (head_.method != "HEAD") out_ += response.body;
   head_sent_ = true;
   done_ = true;
   answer_.reset();
   Advance();
+}
+
+void Connection::AppendHead(const HttpResponse& response, Framing framing, size_t length) {
+  status_ = response.status;
+  reason_ = response.reason;
+  AppendResponseHead(out_, response, head_.request_id, framing, length, keep_alive_,
+                     state_.api.cors().HeaderLines(head_));
 }
 
 void Connection::OnWake() { Advance(); }
@@ -268,7 +274,10 @@ bool Connection::Produce() {
   if (chunked_) CloseChunk(out_, opened);
   done_ = state == Answer::State::kEnd || state == Answer::State::kBroken;
   if (done_ && chunked_) out_ += kLastChunk;
-  if (state == Answer::State::kBroken) keep_alive_ = false;
+  if (state == Answer::State::kBroken) {
+    keep_alive_ = false;
+    reason_ = "broken_stream";
+  }
   return done_ || !out_.empty();
 }
 
@@ -279,13 +288,12 @@ void Connection::ProduceFirst() {
   if (state == Answer::State::kWaiting) return;
   if (state == Answer::State::kWhole) return Respond(response, keep_alive_);
   head_sent_ = true;
-  status_ = response.status;
   chunked_ = parser_->get().version() >= 11;
   done_ = state != Answer::State::kChunk;
   keep_alive_ = keep_alive_ && chunked_ && state != Answer::State::kBroken && !state_.stopping &&
-                !state_.api.draining();
-  AppendResponseHead(out_, response, head_.request_id,
-                     chunked_ ? Framing::kChunked : Framing::kClose, 0, keep_alive_);
+                !state_.api.leaving();
+  AppendHead(response, chunked_ ? Framing::kChunked : Framing::kClose, 0);
+  if (state == Answer::State::kBroken) reason_ = "broken_stream";
   const size_t opened = chunked_ ? OpenChunk(out_) : 0;
   out_ += body;
   if (chunked_) CloseChunk(out_, opened);
@@ -300,6 +308,7 @@ bool Connection::Flush() {
         socket_.write_some(net::buffer(out_.data() + out_begin_, out_.size() - out_begin_), error);
     out_begin_ += written;
     sent_ += written;
+    sent_bytes_ += written;
     if (error == net::error::would_block) {
       SetDeadline(limits().write_timeout);
       waiting_write_ = true;
@@ -328,17 +337,25 @@ void Connection::OnWritable() {
 }
 
 void Connection::FinishResponse() {
-  if (kLog.Enabled(LogLevel::kDebug)) {
-    const std::chrono::duration<double, std::milli> took =
-        std::chrono::steady_clock::now() - began_;
-    kLog.ForRequest(head_.request_id)
-        .Debug(Printable(head_.method, 16), " ", Printable(head_.path), " ", status_, " ",
-               took.count(), " ms");
-  }
+  Record();
   answer_.reset();
   if (!keep_alive_ || state_.stopping) return Linger();
   BeginRequest();
   Feed();
+}
+
+void Connection::Record() {
+  const Api::Handler handler = state_.api.HandlerOf(head_);
+  state_.metrics.OnRequest({.method = head_.method,
+                            .path = head_.path,
+                            .handler = handler.name,
+                            .routine = handler.routine,
+                            .status = status_,
+                            .request_bytes = request_bytes_,
+                            .response_bytes = sent_bytes_,
+                            .took = std::chrono::steady_clock::now() - began_,
+                            .request_id = head_.request_id,
+                            .reason = reason_});
 }
 
 // Closing a socket with unread bytes in it would reset the connection, and the client might lose
@@ -384,6 +401,12 @@ void Connection::Stop(bool at_once) {
 void Connection::Close() {
   if (phase_ == Phase::kClosed) return;
   const auto self = std::move(self_);  // until the end of this call
+  if (phase_ == Phase::kAnswer) {
+    // The client left, or took nothing any more. 499 is nginx's status for it.
+    if (status_ == 0) status_ = 499;
+    reason_ = "client_closed";
+    Record();
+  }
   phase_ = Phase::kClosed;
   deadline_.reset();
   answer_.reset();

@@ -17,6 +17,7 @@
 #include "server/guard/body_budget.h"
 #include "server/guard/socket_progress.h"
 #include "server/http/api.h"
+#include "server/http/http_metrics.h"
 #include "server/http/http_server.h"
 #include "server/http/io_thread.h"
 #include "server/http/wire.h"
@@ -25,15 +26,17 @@ namespace millrace {
 
 // The state that all connections of a server share.
 struct ServerState {
-  ServerState(const Api& api, const HttpLimits& limits, size_t workers)
+  ServerState(const Api& api, const HttpLimits& limits, HttpMetrics& metrics, size_t workers)
       : api(api),
         limits(limits),
+        metrics(metrics),
         bodies(limits.all_bodies_bytes),
         workers(workers),
         large_workers(workers) {}
 
   const Api& api;
   const HttpLimits& limits;
+  HttpMetrics& metrics;
   std::atomic<size_t> connections{0};
   BodyBudget bodies;  // of requests being read
   std::atomic<bool> stopping{false};
@@ -105,12 +108,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void Refuse(const ApiError& error);
   void Respond(const HttpResponse& response, bool keep_alive);
+  void AppendHead(const HttpResponse& response, Framing framing, size_t length);
   void Advance();
   bool Produce();
   void ProduceFirst();
   bool Flush();
   void OnWritable();
   void FinishResponse();
+  void Record();
   void Linger();
   void Close();
 
@@ -140,7 +145,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::unique_ptr<Answer> answer_;
   SteadyTime began_;  // when the request's first byte came, before that the waiting for it
   SteadyTime body_began_;
-  int status_ = 0;  // of the answer
+  int status_ = 0;              // of the answer; 0 until it is known
+  std::string reason_;          // of a refusal, or of an answer that broke off
+  uint64_t request_bytes_ = 0;  // of the body
+  uint64_t sent_bytes_ = 0;     // of the answer
   bool head_sent_ = false;
   bool chunked_ = false;
   bool keep_alive_ = false;

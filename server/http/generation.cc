@@ -18,7 +18,8 @@ bool Failed(const Finish& finish) {
 
 Generation::Generation(ApiRequest request, const std::string& id, Engine& engine, const Wake& wake)
     : request_(std::move(request)),
-      writer_(request_, id, engine.info().model_name, absl::ToUnixSeconds(absl::Now())),
+      writer_(request_, id, request_.model.empty() ? engine.info().model_name : request_.model,
+              absl::ToUnixSeconds(absl::Now())),
       unfinished_(request_.prompts.size() * candidates()) {
   choices_.reserve(unfinished_);
   for (size_t i = 0; i < request_.prompts.size(); ++i) {

@@ -21,6 +21,11 @@ struct HttpRequestHead {
   std::string path;    // without the query; "*" in "OPTIONS *"
   std::string host;    // "Host", or the authority of an absolute target; may be empty in HTTP/1.0
   std::optional<std::string> origin;
+  // What a browser asks ahead of a request of a page: Access-Control-Request-Method, -Headers and
+  // -Private-Network. Empty and false in every other request.
+  std::string cors_method;
+  std::string cors_headers;
+  bool cors_private_network = false;
   std::string authorization;
   std::string content_type;
   std::string content_encoding;
@@ -34,6 +39,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;  // beside the usual ones
   std::string body;
+  std::string reason = {};  // of an error: its code, for the access log
 };
 
 // Returns an error's response, with Retry-After and WWW-Authenticate where they belong.

@@ -15,6 +15,7 @@
 #include "server/http/api.h"
 #include "server/http/connection.h"
 #include "server/http/host_policy.h"
+#include "server/http/http_metrics.h"
 #include "server/http/io_thread.h"
 #include "server/http/wire.h"
 
@@ -45,9 +46,12 @@ class HttpServer::Impl {
       : frontend_(frontend), options_(std::move(options)) {}
 
   absl::StatusOr<uint16_t> Start();
+  absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
+  void StopListening();
   void Stop(absl::Duration grace);
 
  private:
+  absl::StatusOr<HostPolicy> MakeHostPolicy() const;
   absl::Status Listen();
   void Accept();
   void OnAccepted(const error_code& error, net::ip::tcp::socket socket, IoThread& thread);
@@ -61,6 +65,7 @@ class HttpServer::Impl {
 
   Frontend& frontend_;
   HttpOptions options_;
+  std::unique_ptr<HttpMetrics> metrics_;
   std::unique_ptr<Api> api_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::unique_ptr<ServerState> state_;
@@ -70,18 +75,31 @@ class HttpServer::Impl {
   size_t next_thread_ = 0;
 };
 
+absl::StatusOr<HostPolicy> HttpServer::Impl::MakeHostPolicy() const {
+  // An empty credential passes exactly if no key is set.
+  const bool has_key = !options_.metrics_only && !frontend_.Authorize("").ok();
+  return HostPolicy::Make(options_.host, options_.allowed_hosts, has_key);
+}
+
+absl::Status HttpServer::Impl::SetAllowedHosts(const std::vector<std::string>& hosts) {
+  options_.allowed_hosts = hosts;
+  MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy, MakeHostPolicy());
+  api_->SetHosts(std::move(policy));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
   if (options_.admin) options_.host = "127.0.0.1";
-  // An empty credential passes exactly if no key is set.
-  const bool has_key = !frontend_.Authorize("").ok();
-  MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy,
-                            HostPolicy::Make(options_.host, options_.allowed_hosts, has_key));
+  MILLRACE_ASSIGN_OR_RETURN(HostPolicy policy, MakeHostPolicy());
   api_ = std::make_unique<Api>(frontend_, std::move(policy),
                                ApiOptions{.admin = options_.admin,
+                                          .metrics_only = options_.metrics_only,
+                                          .allowed_origins = options_.allowed_origins,
                                           .max_body_bytes = options_.limits.body_bytes,
                                           .unknown_fields = options_.unknown_fields,
                                           .auto_tool_choice = options_.auto_tool_choice});
-  state_ = std::make_unique<ServerState>(*api_, options_.limits,
+  metrics_ = std::make_unique<HttpMetrics>(frontend_.metrics().registry());
+  state_ = std::make_unique<ServerState>(*api_, options_.limits, *metrics_,
                                          static_cast<size_t>(std::max(options_.threads, 1)));
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {
     threads_.push_back(std::make_unique<IoThread>());
@@ -114,6 +132,7 @@ absl::Status HttpServer::Impl::Listen() {
 }
 
 void HttpServer::Impl::Accept() {
+  if (!acceptor_->is_open()) return;  // StopListening
   IoThread& thread = *threads_[next_thread_++ % threads_.size()];
   acceptor_->async_accept(thread.context(),
                           [this, &thread](const error_code& error, net::ip::tcp::socket socket) {
@@ -124,6 +143,7 @@ void HttpServer::Impl::Accept() {
 void HttpServer::Impl::OnAccepted(const error_code& error, net::ip::tcp::socket socket,
                                   IoThread& thread) {
   if (error == net::error::operation_aborted || state_->stopping) return;
+  if (error && !acceptor_->is_open()) return;
   if (error) {
     // No file descriptor is free, most likely: wait for connections to end.
     kLog.Warning("cannot accept a connection: ", error.message());
@@ -166,6 +186,7 @@ void HttpServer::Impl::MakeRoom(size_t tried, std::shared_ptr<Connection> newcom
 
 // Without waiting for its request: this must stay cheap.
 void HttpServer::Impl::RefuseConnection(net::ip::tcp::socket socket) {
+  metrics_->OnRefusal("too_many_connections");
   ApiError refusal = HttpError(503, "service_unavailable", "too many connections");
   refusal.retry_after = absl::Seconds(1);
   const HttpResponse response = ErrorResponse(refusal);
@@ -189,9 +210,8 @@ void HttpServer::Impl::OnEveryThread(Work work) {
   for (auto& one : done) one.wait();
 }
 
-void HttpServer::Impl::Stop(absl::Duration grace) {
+void HttpServer::Impl::StopListening() {
   if (threads_.empty()) return;
-  state_->stopping = true;
   OnEveryThread([this](IoThread& thread) {
     if (&thread == threads_.front().get()) {
       error_code ignored;
@@ -200,6 +220,12 @@ void HttpServer::Impl::Stop(absl::Duration grace) {
     }
     thread.CloseConnections(/*all=*/false);
   });
+}
+
+void HttpServer::Impl::Stop(absl::Duration grace) {
+  if (threads_.empty()) return;
+  state_->stopping = true;
+  StopListening();
   const absl::Time end = absl::Now() + grace;
   while (state_->connections > 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(5));
   OnEveryThread([](IoThread& thread) { thread.CloseConnections(/*all=*/true); });
@@ -222,6 +248,12 @@ HttpServer::HttpServer(Frontend& frontend, HttpOptions options)
 HttpServer::~HttpServer() { Stop(absl::ZeroDuration()); }
 
 absl::StatusOr<uint16_t> HttpServer::Start() { return impl_->Start(); }
+
+absl::Status HttpServer::SetAllowedHosts(const std::vector<std::string>& hosts) {
+  return impl_->SetAllowedHosts(hosts);
+}
+
+void HttpServer::StopListening() { impl_->StopListening(); }
 
 void HttpServer::Stop(absl::Duration grace) { impl_->Stop(grace); }
 

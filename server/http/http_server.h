@@ -39,7 +39,9 @@ struct HttpOptions {
   std::vector<std::string> allowed_hosts;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
   bool auto_tool_choice = true;
-  bool admin = false;  // the operator's listener: always on loopback, without a key
+  bool admin = false;         // the operator's listener: always on loopback, without a key
+  bool metrics_only = false;  // a listener with /metrics and the probes alone, without a key
+  std::vector<std::string> allowed_origins;  // of pages whose scripts may read answers
   int threads = 1;
   HttpLimits limits;
 };
@@ -55,6 +57,12 @@ class HttpServer {
   // Listens, and returns the port. InvalidArgument: host or allowed_hosts; Unavailable: the port is
   // taken.
   absl::StatusOr<uint16_t> Start();
+
+  // Sets the hosts that requests may name from now on. InvalidArgument: one is not a host.
+  absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
+
+  // Accepts no more and closes idle connections; what is under way goes on. Call before Stop.
+  void StopListening();
 
   // Accepts no more, closes idle connections, and gives the others `grace` to end their answers;
   // then closes them (which cancels what they wait for) and ends the threads.

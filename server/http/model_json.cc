@@ -8,9 +8,9 @@
 namespace millrace {
 namespace {
 
-void AppendModel(std::string& out, const EngineInfo& info) {
+void AppendModel(std::string& out, const EngineInfo& info, std::string_view name) {
   out += R"({"id":)";
-  AppendJsonString(out, info.model_name);
+  AppendJsonString(out, name);
   out += R"(,"object":"model","created":)";
   AppendJsonNumber(out, absl::ToUnixSeconds(info.created));
   out += R"(,"owned_by":"millrace","root":)";
@@ -35,9 +35,9 @@ void AppendModel(std::string& out, const EngineInfo& info) {
   out += "}}";
 }
 
-void AppendModel(std::string& out, const InferEngine& engine) {
+void AppendModel(std::string& out, const InferEngine& engine, std::string_view name) {
   out += R"({"id":)";
-  AppendJsonString(out, engine.model_name());
+  AppendJsonString(out, name);
   out += R"(,"object":"model","created":)";
   AppendJsonNumber(out, absl::ToUnixSeconds(engine.created()));
   out += R"(,"owned_by":"millrace","root":)";
@@ -49,11 +49,11 @@ void AppendModel(std::string& out, const InferEngine& engine) {
 
 }  // namespace
 
-void AppendModel(std::string& out, ServedModel& model) {
+void AppendModel(std::string& out, ServedModel& model, std::string_view name) {
   if (const Engine* language = model.language()) {
-    AppendModel(out, language->info());
+    AppendModel(out, language->info(), name);
   } else {
-    AppendModel(out, *model.tensors());
+    AppendModel(out, *model.tensors(), name);
   }
 }
 

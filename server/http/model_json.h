@@ -3,13 +3,14 @@
 #define MILLRACE_SERVER_HTTP_MODEL_JSON_H_
 
 #include <string>
+#include <string_view>
 
 #include "engine/served_model.h"
 
 namespace millrace {
 
-// Appends the JSON object that describes a model of either kind.
-void AppendModel(std::string& out, ServedModel& model);
+// Appends the JSON object that describes a model of either kind under one of its names.
+void AppendModel(std::string& out, ServedModel& model, std::string_view name);
 
 }  // namespace millrace
 

@@ -401,7 +401,8 @@ TEST_F(ProtocolTest, KeysAndHosts) {
   EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
   EXPECT_EQ(Ask("GET", "/v1/models", "", "Authorization: Bearer secret\r\n").status, 200);
   EXPECT_EQ(Ask("GET", "/livez", "", "Origin: http://evil.com\r\n").status, 403);
-  EXPECT_EQ(Raw("GET /livez HTTP/1.1\r\nHost: evil.com\r\n\r\n"), 403);
+  EXPECT_EQ(Raw("GET /version HTTP/1.1\r\nHost: evil.com\r\n\r\n"), 403);
+  EXPECT_EQ(Raw("GET /livez HTTP/1.1\r\nHost: evil.com\r\n\r\n"), 200);
 }
 
 }  // namespace

@@ -50,6 +50,10 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
             [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
               return api.Tokenize(body, wake);
             }},
+      Route{"/tokenizer_info", "GET", true, false, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) {
+              return api.Info(TokenizerInfoJson);
+            }},
       Route{"/detokenize", "POST", true, false, false, true,
             [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
               return api.Detokenize(body, wake);
@@ -116,6 +120,7 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
   const Route* found = nullptr;  // the right one, or else one of another method
   for (const Route& route : kRoutes) {
     if (!(options_.admin ? route.on_admin : route.on_public)) continue;
+    if (options_.metrics_only && !route.open && route.path != "/metrics") continue;
     const bool prefix = route.path.ends_with('/') && head.path.starts_with(route.path);
     if (!prefix && head.path != route.path) continue;
     if (found == nullptr || route.method == method) found = &route;

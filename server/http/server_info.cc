@@ -1,5 +1,6 @@
 #include "server/http/server_info.h"
 
+#include <optional>
 #include <string_view>
 
 #include "config/help.h"
@@ -56,6 +57,29 @@ std::string ModelInfoJson(ServedModel& model) {
   AppendJsonString(out, architecture);
   out += R"(],"is_generation":)";
   out += language != nullptr && language->info().embedding_size == 0 ? "true" : "false";
+  out += '}';
+  return out;
+}
+
+std::string TokenizerInfoJson(ServedModel& model) {
+  const Engine* const language = model.language();
+  if (language == nullptr) return "{}";
+  const TokenizerInfo& tokenizer = language->info().tokenizer;
+  std::string out = "{";
+  AppendText(out, "tokenizer_class", "PreTrainedTokenizerFast");
+  const auto optional = [&out](std::string_view name, const std::optional<std::string>& text) {
+    if (text.has_value()) return AppendText(out, name, *text);
+    out += ',';
+    AppendJsonString(out, name);
+    out += ":null";
+  };
+  optional("bos_token", tokenizer.bos);
+  optional("eos_token", tokenizer.eos);
+  optional("unk_token", tokenizer.unknown);
+  optional("pad_token", tokenizer.pad);
+  optional("chat_template",
+           tokenizer.chat_template.empty() ? std::nullopt : std::optional(tokenizer.chat_template));
+  AppendNumber(out, "model_max_length", language->info().max_model_len);
   out += '}';
   return out;
 }

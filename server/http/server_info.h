@@ -15,6 +15,10 @@ std::string ServerInfoJson(ServedModel& model);
 // Returns the body of /model_info and /get_model_info, likewise.
 std::string ModelInfoJson(ServedModel& model);
 
+// Returns the body of /tokenizer_info: what lm-eval, which renders conversations by itself, must
+// know. Of a model of tensors, which has no tokenizer, it is an empty object.
+std::string TokenizerInfoJson(ServedModel& model);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_SERVER_HTTP_SERVER_INFO_H_

@@ -94,6 +94,9 @@ std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
   head.host = Value(header, http::field::host);
   if (auto error = ReadTarget({header.target().data(), header.target().size()}, head)) return error;
   if (header.count(http::field::origin) > 0) head.origin = Value(header, http::field::origin);
+  head.cors_method = Value(header, http::field::access_control_request_method);
+  head.cors_headers = Value(header, http::field::access_control_request_headers);
+  head.cors_private_network = Value(header, "Access-Control-Request-Private-Network") == "true";
   head.authorization = Value(header, http::field::authorization);
   // Anthropic's clients send the key so.
   if (const auto key = header.find("x-api-key");
@@ -116,7 +119,8 @@ ApiError MalformedError(const boost::beast::error_code& error) {
 }
 
 void AppendResponseHead(std::string& out, const HttpResponse& response, std::string_view request_id,
-                        Framing framing, size_t length, bool keep_alive) {
+                        Framing framing, size_t length, bool keep_alive,
+                        std::string_view more_lines) {
   const auto line = [&out](std::string_view name, std::string_view value) {
     out += name;
     out += ": ";
@@ -136,6 +140,7 @@ void AppendResponseHead(std::string& out, const HttpResponse& response, std::str
   if (framing == Framing::kChunked) line("Transfer-Encoding", "chunked");
   line("Connection", keep_alive ? "keep-alive" : "close");
   for (const auto& [name, value] : response.headers) line(name, value);
+  out += more_lines;
   out += "\r\n";
 }
 

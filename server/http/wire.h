@@ -26,9 +26,11 @@ ApiError MalformedError(const boost::beast::error_code& error);
 // How a body's end is told.
 enum class Framing { kLength, kChunked, kClose, kNone };
 
-// Appends the first line and the header. `length`: of the body, with kLength.
+// Appends the first line and the header. `length`: of the body, with kLength. `more_lines`: further
+// lines of the header, each with its line end.
 void AppendResponseHead(std::string& out, const HttpResponse& response, std::string_view request_id,
-                        Framing framing, size_t length, bool keep_alive);
+                        Framing framing, size_t length, bool keep_alive,
+                        std::string_view more_lines = {});
 
 // Begin and end a chunk of Transfer-Encoding: chunked. The text appended between the two calls is
 // its content; CloseChunk removes the chunk if there is none.

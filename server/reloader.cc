@@ -1,0 +1,59 @@
+#include "server/reloader.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kServer);
+
+}  // namespace
+
+void Reloader::Connect(SetHosts set_hosts) {
+  const std::lock_guard lock(mutex_);
+  set_hosts_ = std::move(set_hosts);
+  if (!std::exchange(hosts_wait_, false)) return;
+  if (absl::Status s = set_hosts_(hosts_); !s.ok()) {
+    kLog.Error("reload: ", std::string(s.message()));
+  }
+}
+
+void Reloader::Disconnect() {
+  const std::lock_guard lock(mutex_);
+  set_hosts_ = nullptr;
+}
+
+void Reloader::Reload() {
+  const std::lock_guard lock(mutex_);
+  if (absl::Status s = ReloadLocked(); !s.ok()) {
+    kLog.Error("reload: nothing changes: ", std::string(s.message()));
+  }
+}
+
+absl::Status Reloader::ReloadLocked() {
+  MILLRACE_ASSIGN_OR_RETURN(const Startup startup, load_());
+  const Settings& settings = startup.settings;
+  if (set_hosts_ != nullptr) {
+    MILLRACE_RETURN_IF_ERROR(set_hosts_(settings.allowed_hosts));
+  } else {
+    hosts_ = settings.allowed_hosts;
+    hosts_wait_ = true;
+  }
+  MILLRACE_RETURN_IF_ERROR(SetLogLevels(settings.log));
+  std::vector<std::string> later;
+  for (const std::string& name : ChangedSettings(first_, startup)) {
+    if (name != "log" && name != "allowed-hosts") later.push_back(name);
+  }
+  kLog.Info("reloaded: log levels ", LogLevels(), "; allowed hosts ",
+            settings.allowed_hosts.empty() ? "none" : JoinList(settings.allowed_hosts));
+  if (!later.empty()) {
+    kLog.Warning("reload: these take effect at the next start: ", JoinList(later));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace
