@@ -150,8 +150,10 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   });
   auto executor = LoadExecutor({.path = path}, MakeDeviceSpec(settings_), nodes_.get());
   auto loaded_text = text.get();
-  MILLRACE_RETURN_IF_ERROR(executor.status());
-  MILLRACE_RETURN_IF_ERROR(loaded_text.status());
+  MILLRACE_RETURN_IF_ERROR(ExplainModelError(settings_, path, executor.status()));
+  MILLRACE_RETURN_IF_ERROR(settings_.tokenizer.empty()
+                               ? ExplainModelError(settings_, path, loaded_text.status())
+                               : loaded_text.status());
   EngineOptions options;
   options.model_name = ModelName(settings_, path);
   options.sampling = sampling;
