@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <future>
@@ -188,6 +189,10 @@ absl::Status Server::OpenEndpoints() {
   admin.host = "127.0.0.1";
   admin.port = static_cast<uint16_t>(settings_.admin_port);
   admin.threads = 1;
+  // The way of SIGTERM, once: a second signal would end the process at once.
+  admin.drain = [this] {
+    if (!drain_asked_.exchange(true) && !frontend_.draining()) kill(getpid(), SIGTERM);
+  };
   admin_ = std::make_unique<HttpServer>(frontend_, admin);
   MILLRACE_ASSIGN_OR_RETURN(ports_.admin, admin_->Start());
 

@@ -64,6 +64,7 @@ class Server {
   std::unique_ptr<HttpServer> admin_;
   std::unique_ptr<GrpcServer> grpc_;
   Ports ports_;
+  std::atomic<bool> drain_asked_ = false;  // by the console
 };
 
 }  // namespace millrace

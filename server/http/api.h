@@ -3,6 +3,7 @@
 #define MILLRACE_SERVER_HTTP_API_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ struct ApiOptions {
   bool admin = false;  // the operator's listener: other paths, and no key
   uint64_t max_body_bytes = 32 << 20;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
+  std::function<void()> drain = [] {};  // begins to end the server, as SIGTERM does; any thread
   bool auto_tool_choice = true;
 };
 
@@ -30,7 +32,7 @@ enum class RequestCost { kSmall, kMedium, kLarge, kMetrics };
 class Api {
  public:
   Api(Frontend& frontend, HostPolicy hosts, ApiOptions options)
-      : frontend_(frontend), hosts_(std::move(hosts)), options_(options) {}
+      : frontend_(frontend), hosts_(std::move(hosts)), options_(std::move(options)) {}
 
   // Checks everything that the header alone decides, before a byte of the body is kept: foreign
   // hosts, keys, paths, methods, media types, announced lengths. Returns the response to a refused

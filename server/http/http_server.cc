@@ -80,7 +80,8 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
                                ApiOptions{.admin = options_.admin,
                                           .max_body_bytes = options_.limits.body_bytes,
                                           .unknown_fields = options_.unknown_fields,
-                                          .auto_tool_choice = options_.auto_tool_choice});
+                                          .auto_tool_choice = options_.auto_tool_choice,
+                                          .drain = options_.drain});
   state_ = std::make_unique<ServerState>(*api_, options_.limits,
                                          static_cast<size_t>(std::max(options_.threads, 1)));
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +43,7 @@ struct HttpOptions {
   bool admin = false;  // the operator's listener: always on loopback, without a key
   int threads = 1;
   HttpLimits limits;
+  std::function<void()> drain = [] {};  // of the admin listener: begins to end the server
 };
 
 class HttpServer {
