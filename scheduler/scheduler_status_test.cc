@@ -23,7 +23,7 @@ SequenceRequest Request(SequenceId id, int prompt, int max_tokens, int32_t prior
 }
 
 TEST(SchedulerStatusTest, TellsWhatRunsAndThenWhatWaits) {
-  auto scheduler = *Scheduler::Create(SmallOptions(2, 4, 8));
+  auto scheduler = *Scheduler::Create(SmallOptions(2, 4, 8, false));
   ASSERT_TRUE(scheduler->Add(Request(1, 6, 9)).ok());
   ASSERT_TRUE(scheduler->Add(Request(2, 3, 5, /*priority=*/7)).ok());
   ASSERT_TRUE(scheduler->Add(Request(3, 3, 5)).ok());
@@ -45,7 +45,7 @@ TEST(SchedulerStatusTest, TellsWhatRunsAndThenWhatWaits) {
 }
 
 TEST(SchedulerStatusTest, CellsHoldEveryBlockOnce) {
-  auto scheduler = *Scheduler::Create(SmallOptions(2, 4, 8));
+  auto scheduler = *Scheduler::Create(SmallOptions(2, 4, 8, false));
   ASSERT_TRUE(scheduler->Add(Request(1, 6, 9)).ok());
   ASSERT_TRUE(scheduler->Plan(SteadyTime()).has_value());
   for (const int32_t most : {1, 3, 8, 100}) {

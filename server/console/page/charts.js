@@ -26,7 +26,7 @@ export function kvMap(cells) {
 
 // Bars, the newest to the right.
 export function stepTimeline(steps) {
-  const [width, height, slots] = [640, 120, 128];
+  const [width, height, slots] = [400, 90, 100];
   const shown = steps.slice(-slots);
   const most = Math.max(1, ...shown.map(([, took]) => took));
   const image = svg('svg', {viewBox: `0 0 ${width} ${height + 14}`, role: 'img', 'aria-labelledby': 'h-steps', 'aria-describedby': 'steps-text'});

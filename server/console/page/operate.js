@@ -29,8 +29,8 @@ function drawTiles(engine, seconds) {
     ['Waiting', count(engine.num_waiting)],
     ['KV cache held', percent(used, engine.num_blocks)],
     ['Prefix hits', percent(engine.prefix_hits, engine.prefix_queries)],
-    ['Decoded a second', count(Math.round(rate(engine, 'decode_tokens', seconds)))],
-    ['Prefilled a second', count(Math.round(rate(engine, 'prefill_tokens', seconds)))],
+    ['Decoded/s', count(Math.round(rate(engine, 'decode_tokens', seconds)))],
+    ['Prefilled/s', count(Math.round(rate(engine, 'prefill_tokens', seconds)))],
     ['Preemptions', count(engine.preemptions)],
   ];
   byId('tiles').replaceChildren(...tiles.map(([name, value]) =>
@@ -51,8 +51,9 @@ function drawSteps({steps}) {
   }
   const times = steps.map(([, took]) => took / 1e6).sort((a, b) => a - b);
   const [ago, , tokens, sequences] = steps.at(-1);
+  const prompts = steps.filter(([, , all, rows]) => all > rows).length;
   byId('steps-text').textContent = `The last ${steps.length}: median ${duration(times[times.length >> 1])}, longest ${duration(times.at(-1))}. ` +
-    `The last one, ${duration(ago / 1e6)} ago, had ${count(tokens)} tokens of ${count(sequences)} sequences. Lighter bars have prompts, too.`;
+    `The last one, ${duration(ago / 1e6)} ago, had ${count(tokens)} tokens of ${count(sequences)} sequences. ${count(prompts)} computed prompts, too (the other colour).`;
 }
 
 function drawSequences({sequences, num_running, num_waiting}) {
