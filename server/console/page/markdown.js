@@ -151,12 +151,11 @@ function blockAt(lines, i, depth) {
   if (fence) {
     const end = take(lines, i, (next) => !next.trim().startsWith(fence[1]));
     const code = el('code', {}, lines.slice(i + 1, end).join('\n'));
-    return {node: el('pre', {tabindex: '0', 'aria-label': fence[2] ? `code, ${fence[2]}` : 'code', role: 'region'}, code), end: end + 1};
+    return {node: el('pre', {tabindex: '0', title: fence[2] || null}, code), end: end + 1};
   }
   const heading = kHeading.exec(line);
   if (heading) {
-    // The page's own headings end at level 3.
-    return {node: el(`h${Math.min(heading[1].length + 3, 6)}`, {}, ...inline(heading[2])), end: i + 1};
+    return {node: el(`h${Math.min(heading[1].length + 2, 6)}`, {}, ...inline(heading[2])), end: i + 1};
   }
   if (kRule.test(line)) return {node: el('hr'), end: i + 1};
   if (depth < kDepth && line.startsWith('>')) {
@@ -190,7 +189,21 @@ function blocks(lines, depth) {
   return nodes;
 }
 
+// Models skip levels of headings, which those who jump from heading to heading would look for.
+function closeGaps(root) {
+  let before = 2;  // of the heading above the chat
+  for (const heading of root.querySelectorAll('h3, h4, h5, h6')) {
+    const level = Math.min(Number(heading.localName[1]), before + 1);
+    const closed = el(`h${level}`);
+    closed.append(...heading.childNodes);
+    heading.replaceWith(closed);
+    before = level;
+  }
+}
+
 // Returns an element with the text's blocks.
 export function markdown(text) {
-  return el('div', {class: 'markdown'}, ...blocks(text.split(/\r?\n/), 0));
+  const root = el('div', {class: 'markdown'}, ...blocks(text.split(/\r?\n/), 0));
+  closeGaps(root);
+  return root;
 }

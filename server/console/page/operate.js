@@ -12,7 +12,8 @@ const kHistograms = [
   ['vllm:request_queue_time_seconds', 'In the queue'],
 ];
 
-let before = null;  // the status before this one, for rates
+let before = null;      // the status before this one, for rates
+let logEdited = false;  // the field has what was typed and not set yet
 
 function rate(engine, field, seconds) {
   return before === null || seconds <= 0 ? 0 : (engine[field] - before.engine[field]) / seconds;
@@ -91,7 +92,7 @@ function drawLatency(samples) {
 // Draws a status of /admin/status, and asks for the metrics.
 export async function drawOperate(status) {
   const logField = byId('log');
-  if (document.activeElement !== logField) logField.value = status.log;
+  if (document.activeElement !== logField && !logEdited) logField.value = status.log;
   byId('drain').disabled = status.draining;
   const {engine} = status;
   if (engine === null) {
@@ -111,6 +112,7 @@ async function setLog(event) {
   const status = byId('log-status');
   try {
     const response = await send('PUT', '/log', byId('log').value, 'text/plain');
+    logEdited = false;
     status.textContent = `The levels are ${(await response.text()).trim()}.`;
   } catch (error) {
     status.textContent = error.message;
@@ -129,6 +131,7 @@ async function drain() {
 
 export function startOperate() {
   byId('log-form').addEventListener('submit', setLog);
+  byId('log').addEventListener('input', () => { logEdited = true; });
   byId('drain').addEventListener('click', () => byId('drain-dialog').showModal());
   byId('drain-no').addEventListener('click', () => byId('drain-dialog').close());
   byId('drain-yes').addEventListener('click', drain);
