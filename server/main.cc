@@ -27,12 +27,9 @@
 #include "server/doctor/doctor.h"
 #include "server/doctor/memory_plan.h"
 #include "server/health.h"
-<<<<<<< HEAD
-#include "server/node.h"
-=======
 #include "server/local_models.h"
 #include "server/model_location.h"
->>>>>>> 76f109a (Help at the command line: bare models, other servers' flags, doctor, plan, cache)
+#include "server/node.h"
 #include "server/server.h"
 #include "server/signals.h"
 
