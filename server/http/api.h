@@ -21,8 +21,8 @@ struct ApiOptions {
   bool admin = false;  // the operator's listener: other paths, and no key
   uint64_t max_body_bytes = 32 << 20;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
-  std::function<void()> drain = [] {};  // begins to end the server, as SIGTERM does; any thread
   bool auto_tool_choice = true;
+  std::function<void()> drain = [] {};  // begins to end the server, as SIGTERM does; any thread
 };
 
 // Where a request is handled: kSmall where streams are written, since it takes microseconds.
