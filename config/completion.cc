@@ -1,11 +1,12 @@
 #include "config/completion.h"
 
-#include <array>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
 #include "base/strings.h"
+#include "config/commands.h"
+#include "config/flags.h"
 #include "config/settings_table.h"
 
 namespace millrace {
@@ -20,19 +21,6 @@ std::string Joined(const Parts& parts, std::string_view separator) {
   return joined;
 }
 
-struct NamedCommand {
-  Command command;
-  std::string_view name;  // empty: serving, which has no word of its own
-};
-
-constexpr std::array kCommands = {NamedCommand{Command::kServe, ""},
-                                  NamedCommand{Command::kBench, "bench"},
-                                  NamedCommand{Command::kHealth, "health"}};
-
-// Flags that are not settings, as --help lists them.
-constexpr std::array<std::string_view, 6> kPrinters = {
-    "help",           "version",       "print-settings-table",
-    "print-man-page", "print-kernels", "print-completion"};
 constexpr std::string_view kShells = "bash zsh fish";
 
 // Returns the flags of a command: "--http-port", and for a switch "--offline" and "--no-offline".
@@ -47,8 +35,22 @@ std::vector<std::string> FlagsOf(Command command) {
     flags.push_back("--help");
     return flags;
   }
-  for (const std::string_view printer : kPrinters) flags.push_back(StrCat("--", printer));
+  for (const std::string_view printer : kPrintFlags) flags.push_back(StrCat("--", printer));
   return flags;
+}
+
+// Returns the words of all commands, or of all but the one that may be left out.
+std::string CommandWords() {
+  std::vector<std::string_view> words;
+  for (const CommandInfo& info : Commands()) words.push_back(info.word);
+  return Joined(words, " ");
+}
+std::string OtherCommandWords() {
+  std::vector<std::string_view> words;
+  for (const CommandInfo& info : Commands()) {
+    if (info.command != Command::kServe) words.push_back(info.word);
+  }
+  return Joined(words, " ");
 }
 
 std::string Bash() {
@@ -78,13 +80,14 @@ std::string Bash() {
   script += StrCat("    --print-completion) words=\"", kShells, "\" ;;\n    ", Joined(paths, " | "),
                    ")\n      compopt -o default\n      return\n      ;;\n    ",
                    Joined(values, " | "), ") return ;;\n    *)\n      case ${COMP_WORDS[1]} in\n");
-  for (const auto& [command, name] : kCommands) {
-    if (!name.empty()) {
-      script += StrCat("        ", name, ") words=\"", Joined(FlagsOf(command), " "), "\" ;;\n");
-    }
+  for (const CommandInfo& info : Commands()) {
+    if (info.command == Command::kServe) continue;
+    script +=
+        StrCat("        ", info.word, ") words=\"", Joined(FlagsOf(info.command), " "), "\" ;;\n");
   }
   return StrCat(script, "        *) words=\"", Joined(FlagsOf(Command::kServe), " "),
-                "\" ;;\n      esac\n      [[ $COMP_CWORD -gt 1 ]] || words+=\" bench health\"\n"
+                "\" ;;\n      esac\n      [[ $COMP_CWORD -gt 1 ]] || words+=\" ", CommandWords(),
+                "\"\n"
                 "      ;;\n  esac\n"
                 "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
                 "}\n"
@@ -119,20 +122,20 @@ std::string Zsh() {
       "# Completes millraced in zsh; made by `millraced --print-completion zsh`.\n"
       "local -a flags\n"
       "case $words[2] in\n";
-  for (const auto& [command, name] : kCommands) {
-    if (name.empty()) continue;
-    script +=
-        StrCat("  ", name, ") flags=('1: :(", name, ")' '--help[print the list of settings]'\n");
+  for (const CommandInfo& info : Commands()) {
+    if (info.command == Command::kServe) continue;
+    script += StrCat("  ", info.word, ") flags=('1: :(", info.word,
+                     ")' '--help[print the list of settings]'\n");
     for (const Setting& setting : SettingsTable()) {
-      if (IsFor(setting, command)) script += ZshSpecs(setting);
+      if (IsFor(setting, info.command)) script += ZshSpecs(setting);
     }
     script += "  ) ;;\n";
   }
-  script += "  *) flags=('1: :(bench health)'\n";
+  script += StrCat("  *) flags=('1: :(", CommandWords(), ")' '*:MODEL:_files'\n");
   for (const Setting& setting : SettingsTable()) {
     if (IsFor(setting, Command::kServe)) script += ZshSpecs(setting);
   }
-  for (const std::string_view printer : kPrinters) {
+  for (const std::string_view printer : kPrintFlags) {
     if (printer == "print-completion") {
       script += StrCat("    '--", printer, "=[print completions]:SHELL:(", kShells, ")'\n");
     } else {
@@ -150,11 +153,17 @@ std::string Fish() {
   std::string script =
       "# Completes millraced in fish; made by `millraced --print-completion fish`.\n"
       "complete -c millraced -f\n"
-      "complete -c millraced -n __fish_use_subcommand -a bench -d 'measure a model'\n"
-      "complete -c millraced -n __fish_use_subcommand -a health -d 'ask a running server'\n";
-  for (const auto& [command, name] : kCommands) {
-    const std::string condition = name.empty() ? "not __fish_seen_subcommand_from bench health"
-                                               : StrCat("__fish_seen_subcommand_from ", name);
+      "complete -c millraced -n __fish_use_subcommand -F\n";
+  for (const CommandInfo& info : Commands()) {
+    script += StrCat("complete -c millraced -n __fish_use_subcommand -a ", info.word, " -d '",
+                     FishText(info.summary), "'\n");
+  }
+  for (const CommandInfo& info : Commands()) {
+    const Command command = info.command;
+    const bool serves = command == Command::kServe;
+    const std::string condition =
+        serves ? StrCat("not __fish_seen_subcommand_from ", OtherCommandWords())
+               : StrCat("__fish_seen_subcommand_from ", info.word);
     const std::string line = StrCat("complete -c millraced -n '", condition, "' -l ");
     for (const Setting& setting : SettingsTable()) {
       if (!IsFor(setting, command)) continue;
@@ -168,11 +177,11 @@ std::string Fish() {
         script += setting.is_path ? " -r -F\n" : " -x\n";
       }
     }
-    if (!name.empty()) {
+    if (!serves) {
       script += line + "help\n";
       continue;
     }
-    for (const std::string_view printer : kPrinters) {
+    for (const std::string_view printer : kPrintFlags) {
       script += StrCat(line, printer,
                        printer == "print-completion" ? StrCat(" -x -a '", kShells, "'") : "", "\n");
     }

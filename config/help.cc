@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "base/strings.h"
+#include "config/commands.h"
 #include "config/settings_table.h"
 
 namespace millrace {
@@ -27,24 +28,6 @@ std::string Wrapped(std::string_view text, size_t indent) {
   return wrapped + "\n";
 }
 
-// What the command does, and how its usage begins.
-std::string_view Introduction(Command command) {
-  switch (command) {
-    case Command::kBench:
-      return "millraced bench measures what the engine takes for a step: the scheduler, the model "
-             "and the\n"
-             "sampler that serve, without sockets and text, on prompts of random tokens.\n\n"
-             "Usage: millraced bench";
-    case Command::kHealth:
-      return "millraced health asks the server on this machine whether it is ready, or live. It "
-             "ends with 0\n"
-             "if so, and otherwise with 1 and a line that says why.\n\n"
-             "Usage: millraced health";
-    default:
-      return "millraced serves a large language model over HTTP and gRPC.\n\nUsage: millraced";
-  }
-}
-
 }  // namespace
 
 std::string_view Version() { return MILLRACE_VERSION; }
@@ -57,7 +40,10 @@ std::string FlagUsage(const Setting& setting) {
 std::string VersionText() { return StrCat("millraced ", Version(), "\n"); }
 
 std::string HelpText(Command command) {
-  std::string help(Introduction(command));
+  const CommandInfo& info = *FindCommand(command);
+  std::string help = StrCat(Wrapped(info.text, 0), "\nUsage: millraced");
+  if (command != Command::kServe) help += StrCat(" ", info.word);
+  if (!info.argument.empty()) help += StrCat(" ", info.argument);
   help +=
       " [--SETTING VALUE | --SETTING=VALUE | --SWITCH | --no-SWITCH]...\n"
       "\nEach setting is a flag, a key of the file that --config names (YAML or JSON), or a "
@@ -77,12 +63,17 @@ std::string HelpText(Command command) {
     help += Wrapped(range + "]", 6);
   }
   if (command != Command::kServe) return help;
+  help +=
+      "\nFlags of vLLM's and llama.cpp's servers that mean the same are taken, too (-m, --port, "
+      "-np "
+      "and\n"
+      "others); of most others an error says what replaces them.\n"
+      "\nInstead of serving\n";
+  for (const CommandInfo& other : Commands()) {
+    help += StrCat("  millraced ", other.word, other.argument.empty() ? "" : " ", other.argument,
+                   "\n      ", other.summary, "\n");
+  }
   return help +
-         "\nInstead of serving\n"
-         "  millraced bench\n"
-         "      measures; see millraced bench --help\n"
-         "  millraced health\n"
-         "      asks a running server for its health; see millraced health --help\n"
          "  --help, --version\n"
          "  --print-settings-table\n"
          "      this list as a Markdown table\n"
@@ -92,6 +83,25 @@ std::string HelpText(Command command) {
          "      completions of these flags for bash, zsh or fish\n"
          "  --print-kernels\n"
          "      which kernels a GPU runs, as a Markdown table\n";
+}
+
+std::string UsageText() {
+  return "millraced serves a large language model over HTTP and gRPC. It needs a model:\n"
+         "\n"
+         "  millraced model.gguf                    a GGUF file\n"
+         "  millraced path/to/folder                a folder with config.json and safetensors\n"
+         "  millraced org/name:Q4_K_M               a model of the Hugging Face hub\n"
+         "  millraced --device cuda org/name        the same on an NVIDIA GPU\n"
+         "  millraced --device fake                 no model: for trying out clients\n"
+         "\n"
+         "It listens on http://127.0.0.1:8000 (OpenAI's API) and 127.0.0.1:8001 (gRPC); its "
+         "console "
+         "is\n"
+         "http://127.0.0.1:8002/.\n"
+         "\n"
+         "  millraced doctor MODEL                  is this machine fit for it?\n"
+         "  millraced --dry-run MODEL               how much memory will it take?\n"
+         "  millraced --help                        all settings and commands\n";
 }
 
 std::string SettingsTableMarkdown() {

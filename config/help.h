@@ -19,8 +19,11 @@ std::string VersionText();
 // Returns how a setting's flag is written: "--http-port PORT", "--[no-]prefix-caching".
 std::string FlagUsage(const Setting& setting);
 
-// Returns the output of --help, of `millraced bench --help` or of `millraced health --help`.
+// Returns the output of --help, or of a command's own, `millraced bench --help`.
 std::string HelpText(Command command);
+
+// Returns the first steps, for someone who typed `millraced` alone.
+std::string UsageText();
 
 // Returns the table of docs/settings.md, between its markers "<!-- settings -->" and "<!--
 // /settings -->".

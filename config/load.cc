@@ -8,7 +8,9 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "config/commands.h"
 #include "config/completion.h"
+#include "config/flags.h"
 #include "config/help.h"
 #include "config/man_page.h"
 #include "config/node_checks.h"
@@ -52,7 +54,18 @@ class Loader {
 
   // Checks what depends on more than one setting.
   absl::Status CrossCheck(Command command) const {
-    if (command == Command::kHealth) return CheckHealth();
+    switch (command) {
+      case Command::kHealth:
+        return CheckHealth();
+      case Command::kGet:
+      case Command::kRemove:
+        MILLRACE_RETURN_IF_ERROR(RefuseOtherFlags(command));
+        return CheckNamesModel(command);
+      case Command::kList:
+        return RefuseOtherFlags(command);
+      default:
+        break;
+    }
     MILLRACE_RETURN_IF_ERROR(CheckDevice());
     MILLRACE_RETURN_IF_ERROR(CheckBudget());
     MILLRACE_RETURN_IF_ERROR(CheckSeveralNodes(command));
@@ -298,15 +311,30 @@ class Loader {
     return absl::OkStatus();
   }
 
-  // The server's settings in a file or the environment may stay there.
-  absl::Status CheckHealth() const {
+  // Refuses flags that the command does not take. The server's settings in a file or the
+  // environment may stay there.
+  absl::Status RefuseOtherFlags(Command command) const {
     for (const Setting& setting : SettingsTable()) {
       const auto found = given_.find(setting.name);
-      if (found == given_.end() || !found->second.from_flag) continue;
-      if (!IsFor(setting, Command::kHealth)) {
-        return Contradiction(setting.name, "which means nothing to health, which asks a server");
-      }
+      if (found == given_.end() || !found->second.from_flag || IsFor(setting, command)) continue;
+      const CommandInfo& info = *FindCommand(command);
+      return Contradiction(setting.name,
+                           StrCat("which means nothing to ", info.word, ", ", info.purpose));
     }
+    return absl::OkStatus();
+  }
+
+  // The environment's model is the server's, and not meant.
+  absl::Status CheckNamesModel(Command command) const {
+    const auto found = given_.find("model");
+    if (found != given_.end() && found->second.from_flag) return absl::OkStatus();
+    const std::string_view word = FindCommand(command)->word;
+    return absl::InvalidArgumentError(
+        StrCat(word, ": expected a model of the hub, as in `millraced ", word, " org/name`"));
+  }
+
+  absl::Status CheckHealth() const {
+    MILLRACE_RETURN_IF_ERROR(RefuseOtherFlags(Command::kHealth));
     if (settings_.http_port == 0) {
       return Contradiction("http-port", "but health must know the port: expected 1 to 65535");
     }
@@ -376,9 +404,11 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
                                      const std::vector<std::string>& environment) {
   Startup startup;
   std::vector<std::string> arguments = all_arguments;
-  if (!arguments.empty() && (arguments[0] == "bench" || arguments[0] == "health")) {
-    startup.command = arguments[0] == "bench" ? Command::kBench : Command::kHealth;
-    arguments.erase(arguments.begin());
+  if (!arguments.empty()) {
+    if (const CommandInfo* info = FindCommand(arguments[0])) {
+      startup.command = info->command;
+      arguments.erase(arguments.begin());
+    }
   }
   MILLRACE_ASSIGN_OR_RETURN(startup.print, TextToPrint(startup.command, arguments));
   if (!startup.print.empty()) return startup;
@@ -387,7 +417,8 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
     return startup;
   }
 
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<Assignment> flags, ReadFlags(arguments));
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<Assignment> flags,
+                            ReadFlags(arguments, startup.warnings));
   const std::vector<Assignment> variables = ReadEnvironment(environment, startup.warnings);
   Loader loader;
   if (const Assignment* config = FindConfig(flags, variables)) {
@@ -402,6 +433,10 @@ absl::StatusOr<Startup> LoadSettings(const std::vector<std::string>& all_argumen
   startup.given = loader.Given();
   startup.values = loader.Values();
   startup.settings = std::move(loader.settings());
+  if (all_arguments.empty() && startup.given.empty()) {
+    startup.command = Command::kUsage;
+    startup.print = UsageText();
+  }
   return startup;
 }
 

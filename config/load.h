@@ -15,7 +15,9 @@ struct Startup {
   Command command = Command::kServe;
   Settings settings;
 
-  // Not empty: print this to stdout and end with 0 (--help, --print-man-page and their like).
+  // Not empty: print this to stdout and end with 0 (--help, --print-man-page and their like). With
+  // Command::kUsage, print it to stderr and end with 1: nothing says what to do, neither an
+  // argument nor the environment.
   // Settings are read for neither this nor Command::kPrintKernels.
   std::string print;
 

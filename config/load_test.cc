@@ -224,9 +224,9 @@ struct Wrong {
 
 TEST_F(LoadTest, WrongFlags) {
   const Wrong wrong[] = {
-      {{"serve"}, {}, "argument \"serve\": expected --name value; see --help"},
-      {{"-p", "1"}, {}, "argument \"-p\": expected --name value; see --help"},
-      {{"--"}, {}, "argument \"--\": expected --name value; see --help"},
+      {{"-"}, {}, "argument \"-\": expected --name value, or a model; see --help"},
+      {{"-p", "1"}, {}, "flag -p: there is no such setting; see --help"},
+      {{"--"}, {}, "argument \"--\": expected --name value, or a model; see --help"},
       {{"--htp-port=1"},
        {},
        "flag --htp-port: there is no such setting; did you mean --http-port?"},
@@ -279,7 +279,7 @@ TEST_F(LoadTest, WrongFlags) {
        {},
        "flag --prefix-caching: got \"maybe\", expected true or false"},
       {{"--no-prefix-caching=true"}, {}, "flag --no-prefix-caching: got \"true\", takes no value"},
-      {{"--insecure", "false"}, {}, "argument \"false\": expected --name value; see --help"},
+      {{"--insecure=maybe"}, {}, "flag --insecure: got \"maybe\", expected true or false"},
       {{"--log-format=xml"}, {}, "flag --log-format: got \"xml\", expected one of text, json"},
       {{"--ready-file="}, {}, "flag --ready-file: got \"\", expected a path"},
       {{"--generation-config="},

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/strings.h"
+#include "config/commands.h"
 #include "config/help.h"
 #include "config/settings_table.h"
 
@@ -44,30 +45,24 @@ std::string Entry(const Setting& setting) {
   return entry + "\n";
 }
 
-constexpr std::string_view kBeforeSettings = R"(.SH NAME
+constexpr std::string_view kBeforeCommands = R"(.SH NAME
 millraced \- serve a large language model over HTTP and gRPC
 .SH SYNOPSIS
 .B millraced
 .RI [ FLAG ...]
+.RI [ MODEL ]
 .br
-.B millraced bench
-.RI [ FLAG ...]
-.br
-.B millraced health
-.RI [ FLAG ...]
+.B millraced
+.RI COMMAND " [" FLAG "...] [" MODEL ]
 .SH DESCRIPTION
 .B millraced
 serves one model with an OpenAI\-compatible HTTP API and a gRPC API until it gets SIGTERM or SIGINT.
 Then it refuses new requests, lets accepted ones finish within
 .BR \-\-drain\-timeout ,
 and ends. A second signal ends it at once.
-.PP
-.B millraced bench
-measures how long the steps of a model take.
-.PP
-.B millraced health
-asks the server on this machine whether it is ready, or live.
-.PP
+)";
+
+constexpr std::string_view kBehindCommands = R"(.PP
 Each setting is a flag, a key of the file that
 .B \-\-config
 names (YAML or JSON), or a variable of the environment:
@@ -97,14 +92,14 @@ Print which kernels a GPU runs, as a Markdown table.
 .SH EXIT STATUS
 .TP
 0
-The server has drained, or the server that
-.B millraced health
-asked is well.
+The server has drained, or a command has done its work: the server is well, the machine fits.
 .TP
 1
-The server cannot start, or the server that
+The server cannot start, the server that
 .B millraced health
-asked is not well.
+asked is not well, or
+.B millraced doctor
+has found something wrong.
 .TP
 70
 The device has failed. Start the server again.
@@ -124,7 +119,12 @@ Models of the Hugging Face hub.
 
 std::string ManPage() {
   std::string page =
-      StrCat(".TH MILLRACED 8 \"\" \"Millrace ", Version(), "\" \"Millrace\"\n", kBeforeSettings);
+      StrCat(".TH MILLRACED 8 \"\" \"Millrace ", Version(), "\" \"Millrace\"\n", kBeforeCommands);
+  for (const CommandInfo& info : Commands()) {
+    if (info.command == Command::kServe) continue;
+    page += StrCat(".PP\n", Escaped(info.text), "\n");
+  }
+  page += kBehindCommands;
   std::string_view group;
   for (const Setting& setting : SettingsTable()) {
     if (setting.group != group) page += StrCat(".SS ", Escaped(setting.group), "\n");

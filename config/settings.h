@@ -14,7 +14,17 @@
 
 namespace millrace {
 
-enum class Command { kServe, kBench, kHealth, kPrintKernels };
+enum class Command {
+  kServe,
+  kBench,
+  kHealth,
+  kDoctor,
+  kGet,
+  kList,
+  kRemove,
+  kPrintKernels,
+  kUsage,  // nothing was asked for: print what to do
+};
 enum class Device { kCpu, kCuda, kTorch, kFake };
 enum class KvCacheType { kAuto, kFp8, kFloat32 };
 enum class Quantization { kNone, kFp8, kInt8, kInt4 };
@@ -128,6 +138,8 @@ struct Settings {
   int64_t fake_step_us = 1000;
   int64_t fake_token_us = 10;
   std::string fake_answer;  // empty: predictable characters
+
+  bool dry_run = false;  // print the plan of memory instead of serving
 
   // millraced bench.
   std::vector<int32_t> bench_batch_sizes = {1};

@@ -318,6 +318,10 @@ std::vector<Setting> LogSettings() {
              std::array<std::string_view, 2>{"text", "json"}),
       ForServing(Switch("log-prompts", "let log lines hold the text of prompts and answers",
                         &Settings::log_prompts)),
+      ForServing(Switch("dry-run",
+                        "print how much memory the model, its KV cache and the rest will take, and "
+                        "end: with 0 if the machine has it, else with 1",
+                        &Settings::dry_run)),
       Path({"config", "FILE",
             "YAML or JSON file of these settings, its keys named as the flags, with - or _"},
            &Settings::config),
@@ -432,12 +436,21 @@ const std::vector<Setting>& SettingsTable() {
 bool IsFor(const Setting& setting, Command command) {
   switch (command) {
     case Command::kServe:
+    case Command::kDoctor:
+    case Command::kUsage:
       return setting.group != kBenchGroup && setting.group != kHealthGroup;
     case Command::kBench:
       return !setting.serving_only;
     case Command::kHealth:
       return setting.group == kHealthGroup || setting.name == "host" ||
              setting.name == "http-port" || setting.name == "config";
+    case Command::kGet:
+      return setting.name == "model" || setting.name == "revision" || setting.name == "offline" ||
+             setting.name == "log" || setting.name == "log-format" || setting.name == "config";
+    case Command::kList:
+      return setting.name == "config";
+    case Command::kRemove:
+      return setting.name == "model" || setting.name == "config";
     case Command::kPrintKernels:
       return false;
   }

@@ -10,32 +10,12 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "config/flags.h"
 
 namespace millrace {
 namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 20;
-
-// ---- Flags ----
-
-absl::Status UnknownFlag(std::string_view name) {
-  std::string message = StrCat("flag --", Printable(name), ": there is no such setting; ");
-  const Setting* near = NearestSetting(name);
-  message += near != nullptr ? StrCat("did you mean --", near->name, "?") : "see --help";
-  return absl::InvalidArgumentError(message);
-}
-
-// The setting that a flag names, and for a switch whether `no-` stood before its name.
-std::pair<const Setting*, bool> FindFlag(std::string_view name) {
-  if (const Setting* setting = FindSetting(name)) return {setting, false};
-  if (name.starts_with("no-") || name.starts_with("no_")) {
-    const Setting* setting = FindSetting(name.substr(3));
-    if (setting != nullptr && setting->kind == SettingKind::kSwitch) return {setting, true};
-  }
-  return {nullptr, false};
-}
-
-// ---- File ----
 
 std::string Where(const std::string& path, const YAML::Mark& mark) {
   return StrCat(path, ":", mark.line + 1);
@@ -60,10 +40,9 @@ absl::StatusOr<std::vector<Assignment>> ReadMap(const YAML::Node& root, const st
     const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
     const Setting* setting = FindSetting(name);
     if (setting == nullptr || setting->name == "config") {
-      const Setting* near = NearestSetting(name);
-      return absl::InvalidArgumentError(
-          StrCat(where, ": ", Printable(name), ": there is no such setting in a file; ",
-                 near != nullptr ? StrCat("did you mean ", near->name, "?") : "see --help"));
+      return absl::InvalidArgumentError(StrCat(where, ": ", Printable(name),
+                                               ": there is no such setting in a file; ",
+                                               AdviceOnUnknown(name, /*dashes=*/"")));
     }
     const std::string origin = StrCat(where, ": ", name);
     if (!seen.insert(setting).second) {
@@ -81,40 +60,6 @@ absl::StatusOr<std::vector<Assignment>> ReadMap(const YAML::Node& root, const st
 }
 
 }  // namespace
-
-absl::StatusOr<std::vector<Assignment>> ReadFlags(const std::vector<std::string>& arguments) {
-  std::vector<Assignment> assignments;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view argument = arguments[i];
-    if (!argument.starts_with("--") || argument.size() == 2) {
-      return absl::InvalidArgumentError(
-          StrCat("argument \"", Printable(argument), "\": expected --name value; see --help"));
-    }
-    const size_t equals = std::min(argument.find('='), argument.size());
-    const std::string_view name = argument.substr(2, equals - 2);
-    const auto [setting, negated] = FindFlag(name);
-    if (setting == nullptr) return UnknownFlag(name);
-
-    const std::string origin = StrCat("flag --", name);
-    const bool has_value = equals < argument.size();
-    std::string value(argument.substr(has_value ? equals + 1 : equals));
-    if (setting->kind == SettingKind::kSwitch) {
-      if (negated && has_value) {
-        return absl::InvalidArgumentError(
-            StrCat(origin, ": got \"", Printable(value), "\", takes no value"));
-      }
-      if (!has_value) value = negated ? "false" : "true";
-    } else if (!has_value) {
-      if (i + 1 == arguments.size() || arguments[i + 1].starts_with("--")) {
-        return absl::InvalidArgumentError(
-            StrCat(origin, ": got no value, expected ", setting->allowed));
-      }
-      value = arguments[++i];
-    }
-    assignments.push_back({setting, std::move(value), origin, /*from_flag=*/true});
-  }
-  return assignments;
-}
 
 std::vector<Assignment> ReadEnvironment(const std::vector<std::string>& environment,
                                         std::vector<std::string>& warnings) {

@@ -1,5 +1,5 @@
-// Reads the sources of settings: flags, environment, file. Each becomes the same kind of list of
-// assignments, whose values are not checked yet.
+// Reads settings from the environment and a file; flags.h reads the command line. Each becomes the
+// same kind of list of assignments, whose values are not checked yet.
 #ifndef MILLRACE_CONFIG_SOURCES_H_
 #define MILLRACE_CONFIG_SOURCES_H_
 
@@ -17,12 +17,8 @@ struct Assignment {
   std::string value;
   std::string
       origin;  // "flag --http-port", "environment MILLRACE_HTTP_PORT", "m.yaml:3: http_port"
-  bool from_flag = false;
+  bool from_flag = false;  // or from an argument without one
 };
-
-// Reads flags: `--name value`, `--name=value`, and for switches `--name`, `--no-name`,
-// `--name=true`.
-absl::StatusOr<std::vector<Assignment>> ReadFlags(const std::vector<std::string>& arguments);
 
 // Returns the MILLRACE_ variables that are settings and not empty, of a list of "NAME=value".
 // Others are left alone (Kubernetes sets MILLRACE_PORT and its like for a Service called millrace),

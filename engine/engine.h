@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/engine_status.h"
 #include "engine/request.h"
 #include "engine/sampling_defaults.h"
 #include "engine/served_model.h"
@@ -109,6 +110,10 @@ class Engine : public ServedModel {
   // Returns what gives the request up (kClientGone), at any time, also after its end.
   virtual std::function<void()> Embed(EmbedRequest request,
                                       std::function<void(absl::StatusOr<Embeddings>)> done) = 0;
+
+  // Asks the engine thread for its status, which `done` gets, on that thread: it must not block.
+  // Returns false, and never calls it, if several others wait for theirs, as when the device hangs.
+  virtual bool Report(std::function<void(EngineStatus)> /*done*/) { return false; }
 
   // Runs on the text pool. `done` is called once, from one of its threads, or at once if the pool
   // is full. InvalidArgument: no valid prompt, no token, or too large, also as an answer.

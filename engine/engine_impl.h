@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,6 +42,9 @@ class EngineImpl final : public Engine, private ShardListener, private LoopListe
                 std::function<void(absl::StatusOr<TokenizeResult>)> done) override;
   void Detokenize(DetokenizeRequest request,
                   std::function<void(absl::StatusOr<std::string>)> done) override;
+  bool Report(std::function<void(EngineStatus)> done) override {
+    return parts_.loop.Report(std::move(done));
+  }
   Health health() const override;
 
   const LoopGauges& gauges() const { return parts_.loop.gauges(); }

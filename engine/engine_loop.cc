@@ -10,6 +10,8 @@ namespace millrace {
 namespace {
 
 constexpr Logger kLog(LogComponent::kEngine);
+constexpr size_t kShownSequences = 200;
+constexpr int32_t kShownCells = 512;
 constexpr size_t kUnbounded = std::numeric_limits<size_t>::max();
 
 absl::Status Retriable(const char* message) {
@@ -70,12 +72,14 @@ void EngineLoop::Run() {
     TakeMasks();
     PlanSteps();
     PublishGauges();
+    reporter_.Answer([this] { return MakeStatus(); });
     event_.Wait(deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first));
   }
   TakeAdmissions();
   std::vector<TokenEvent> events;
   scheduler_->CancelAll(Retriable("the server is shutting down"), clock_.Now(), &events);
   Route(nullptr, std::move(events));
+  reporter_.Answer([this] { return MakeStatus(); });
 }
 
 void EngineLoop::TakeAdmissions() {
@@ -136,13 +140,7 @@ void EngineLoop::CommitResults() {
     }
     OrderMasks(*result, events);
     Route(result, std::move(events));
-    // A step that was submitted while another ran began when that one ended.
-    StepFigures& step = steps_.front();
-    step.took = now - std::max(submitted_.front(), last_commit_);
-    last_commit_ = now;
-    listener_->OnStep(step);
-    steps_.pop_front();
-    submitted_.pop_front();
+    listener_->OnStep(reporter_.OnCommit(now));
   }
 }
 
@@ -173,13 +171,13 @@ void EngineLoop::TakeMasks() {
 
 void EngineLoop::PlanSteps() {
   while (!failed_ && SinksHaveCapacity()) {
-    std::optional<StepPlan> plan = scheduler_->Plan(clock_.Now());
+    const SteadyTime now = clock_.Now();
+    std::optional<StepPlan> plan = scheduler_->Plan(now);
     if (!plan.has_value()) return;
     int64_t tokens = 0;
     for (const StepRow& row : plan->rows) tokens += row.num_tokens;
     kLog.Debug("a step of ", plan->rows.size(), " sequences, ", tokens, " tokens");
-    steps_.push_back({.tokens = tokens, .sequences = static_cast<int64_t>(plan->rows.size())});
-    submitted_.push_back(clock_.Now());
+    reporter_.OnSubmit(now, tokens, plan->rows.size());
     if (absl::Status status = executor_->Submit(*std::move(plan)); !status.ok()) Fail(status);
   }
 }
@@ -198,6 +196,27 @@ void EngineLoop::PublishGauges() {
   gauges_.blocks_held = stats.blocks_held;
   gauges_.in_inbox -= std::exchange(taken_, 0);
   listener_->OnIteration(stats);
+}
+
+bool EngineLoop::Report(std::function<void(EngineStatus)> done) {
+  if (!reporter_.Ask(std::move(done))) return false;
+  event_.Raise();
+  return true;
+}
+
+EngineStatus EngineLoop::MakeStatus() const {
+  EngineStatus status;
+  status.now = clock_.Now();
+  status.stats = scheduler_->stats();
+  status.arriving = gauges_.in_inbox;
+  SchedulerStatus scheduler = scheduler_->Status(kShownSequences, kShownCells);
+  for (const SequenceStatus& sequence : scheduler.sequences) {
+    const auto found = requests_.find(sequence.id);
+    if (found == requests_.end()) continue;
+    status.requests.push_back({found->second->request.id, found->second->choice, sequence});
+  }
+  status.cells = std::move(scheduler.cells);
+  return status;
 }
 
 // The executor is of no more use, and neither is what the scheduler thinks is in flight: everything

@@ -3,7 +3,6 @@
 #define MILLRACE_ENGINE_ENGINE_LOOP_H_
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,7 +19,7 @@
 #include "engine/event_sink.h"
 #include "engine/live_request.h"
 #include "engine/mask_workers.h"
-#include "engine/metrics.h"
+#include "engine/status_reporter.h"
 #include "executors/executor.h"
 #include "scheduler/scheduler.h"
 
@@ -76,6 +75,8 @@ class EngineLoop {
   // Ends a request that was admitted, or is about to be.
   void Cancel(uint64_t key, absl::Status why);
   void Wake() { event_.Raise(); }
+  // Asks for the status (Engine::Report).
+  bool Report(std::function<void(EngineStatus)> done);
 
   const LoopGauges& gauges() const { return gauges_; }
   bool failed() const { return failed_; }
@@ -101,6 +102,7 @@ class EngineLoop {
   void TakeMasks();
   void PlanSteps();
   void PublishGauges();
+  EngineStatus MakeStatus() const;
   void Fail(const absl::Status& status);
   void Route(const std::shared_ptr<const StepResult>& result, std::vector<TokenEvent> events);
   EventSink& SinkOf(const LiveRequest& request);
@@ -129,9 +131,7 @@ class EngineLoop {
   // The engine thread's.
   absl::flat_hash_map<uint64_t, std::shared_ptr<LiveRequest>> requests_;
   absl::btree_set<Deadline> deadlines_;  // of those in requests_ that have one
-  std::deque<StepFigures> steps_;        // in flight; `took` is not known yet
-  std::deque<SteadyTime> submitted_;     // when they were
-  SteadyTime last_commit_;               // of a step
+  StatusReporter reporter_;              // but for its Ask
   int32_t taken_ = 0;                    // admissions since the gauges were last published
   int64_t preemptions_ = 0;              // when they were
   MaskWorkers mask_workers_;             // raise event_

@@ -53,6 +53,7 @@ class BlockPool {
   // Removes the block from the prefix cache, whatever its reference count.
   void Unpublish(BlockId block);
 
+  bool is_published(BlockId block) const { return blocks_[block].published; }
   int32_t num_holders(BlockId block) const { return blocks_[block].holders; }
 
  private:

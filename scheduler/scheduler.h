@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "scheduler/block_hash.h"
 #include "scheduler/block_pool.h"
+#include "scheduler/scheduler_status.h"
 #include "scheduler/sequence.h"
 #include "scheduler/sequence_request.h"
 #include "scheduler/step_plan.h"
@@ -90,6 +91,10 @@ class Scheduler {
   bool HasWork() const { return !sequences_.empty() || num_in_flight_ > 0; }
 
   SchedulerStats stats() const;
+
+  // Returns the first sequences, and the blocks in at most `most_cells` ranges. Takes a few
+  // nanoseconds a block: for people, not for each step.
+  SchedulerStatus Status(size_t most_sequences, int32_t most_cells) const;
 
  private:
   friend class SchedulerAuditor;  // tests: counts every holder of every block

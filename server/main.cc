@@ -1,5 +1,5 @@
 // millraced: serves a model until it is told to stop; `millraced bench` measures one, and
-// `millraced health` asks a running server for its health.
+// `millraced health` asks a running server for its health; config/commands.cc lists the others.
 //
 // Exit status: 0 after a drain, a signal while a model is fetched, a measurement, and for --help; 1
 // when it cannot start, figures are void, or a server is not well; 70 (EX_SOFTWARE) when the device
@@ -24,7 +24,11 @@
 #include "config/load.h"
 #include "executors/factory.h"
 #include "server/bench/bench.h"
+#include "server/doctor/doctor.h"
+#include "server/doctor/memory_plan.h"
 #include "server/health.h"
+#include "server/local_models.h"
+#include "server/model_location.h"
 #include "server/node.h"
 #include "server/reloader.h"
 #include "server/server.h"
@@ -98,10 +102,56 @@ int Bench(const Startup& startup) {
   std::_Exit(EXIT_FAILURE);  // where a kernel never ends, so does what CUDA does in exit()
 }
 
+// Prints the plan of memory. Returns whether the machine has as much.
+absl::StatusOr<bool> DryRun(Settings settings) {
+  settings.offline = true;  // A plan does not fetch gigabytes.
+  MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings));
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory(settings, path);
+  if (!plan.ok()) return ExplainModelError(settings, path, plan.status());
+  std::fputs(MemoryPlanText(*plan).c_str(), stdout);
+  return plan->fits();
+}
+
 int Health(const Settings& settings) {
   const absl::Status status = AskForHealth(settings);
   if (status.ok()) return EXIT_SUCCESS;
   std::fprintf(stderr, "millraced health: %s\n", std::string(status.message()).c_str());
+  return EXIT_FAILURE;
+}
+
+// Runs the commands that print what they find: get, list, rm, doctor, and --dry-run.
+int RunCommand(const Startup& startup) {
+  std::atomic<bool> stop = false;
+  SignalWatcher signals([&stop] { stop = true; });
+  Startup quiet = startup;
+  quiet.given.clear();  // what was given stands on the screen
+  absl::Status status = SetUp(quiet);
+  const Settings& settings = startup.settings;
+  if (status.ok()) {
+    switch (startup.command) {
+      case Command::kGet:
+        status = GetModel(settings, stop);
+        break;
+      case Command::kList:
+        status = ListModels();
+        break;
+      case Command::kRemove:
+        status = RemoveModel(settings);
+        break;
+      case Command::kDoctor: {
+        const std::vector<Finding> findings = Examine(settings);
+        std::fputs(FindingsText(findings).c_str(), stdout);
+        return HasErrors(findings) ? EXIT_FAILURE : EXIT_SUCCESS;
+      }
+      default: {
+        const absl::StatusOr<bool> fits = DryRun(settings);
+        if (fits.ok()) return *fits ? EXIT_SUCCESS : EXIT_FAILURE;
+        status = fits.status();
+      }
+    }
+  }
+  if (status.ok()) return EXIT_SUCCESS;
+  std::fprintf(stderr, "millraced: %s\n", std::string(status.message()).c_str());
   return EXIT_FAILURE;
 }
 
@@ -184,12 +234,14 @@ int Run(int argc, char** argv) {
     return EXIT_FAILURE;
   }
   if (!startup->print.empty()) {
-    std::fputs(startup->print.c_str(), stdout);
-    return EXIT_SUCCESS;
+    const bool usage = startup->command == Command::kUsage;
+    std::fputs(startup->print.c_str(), usage ? stderr : stdout);
+    return usage ? EXIT_FAILURE : EXIT_SUCCESS;
   }
   if (startup->command == Command::kPrintKernels) return PrintKernels();
   if (startup->command == Command::kHealth) return Health(startup->settings);
   if (startup->command == Command::kBench) return Bench(*startup);
+  if (startup->command != Command::kServe || startup->settings.dry_run) return RunCommand(*startup);
   return Serve(*startup, [argc, argv] { return LoadSettings(argc, argv); });
 }
 

@@ -1,15 +1,18 @@
 #include "server/model_location.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "config/settings_table.h"
 #include "executors/factory.h"
 #include "hub/hub.h"
 
@@ -125,6 +128,41 @@ absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
     return Annotate(defaults.status(), "generation-config (vllm does without)");
   }
   return defaults;
+}
+
+absl::Status ExplainModelError(const Settings& settings, const std::string& path,
+                               const absl::Status& status) {
+  namespace fs = std::filesystem;
+  const std::string_view message(status.message().data(), status.message().size());
+  const std::string_view subject = message.substr(0, message.find_first_of(": "));
+  const bool by_user = path == settings.model;  // not the hub's cache
+  if (status.ok() || path.empty() || absl::IsCancelled(status) ||
+      (FindSetting(subject) != nullptr && fs::path(path).filename() != subject)) {
+    return status;
+  }
+  std::error_code error;
+  if (by_user && !fs::exists(path, error)) {
+    return absl::NotFoundError(StrCat("model: ", Printable(path, 1024),
+                                      ": there is no such file or folder; allowed: a GGUF file, a "
+                                      "folder with config.json, or a name of the hub (org/name)"));
+  }
+  if (!fs::is_directory(path, error)) {
+    return message.find(path) == message.npos && path.find('/') != path.npos
+               ? Annotate(status, StrCat("model: ", Printable(path, 1024)))
+               : status;
+  }
+  std::string hint;
+  if (!fs::exists(fs::path(path) / "config.json", error)) {
+    std::vector<std::string> files;
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (entry->path().extension() == ".gguf") files.push_back(entry->path().filename().string());
+    }
+    std::sort(files.begin(), files.end());
+    if (!files.empty()) hint = StrCat("; it has ", Printable(files.front()), ": name that file");
+  }
+  const absl::Status annotated = Annotate(status, StrCat("model: folder ", Printable(path, 1024)));
+  return absl::Status(annotated.code(), StrCat(std::string(annotated.message()), hint));
 }
 
 std::string ModelName(const Settings& settings, const std::string& path) {

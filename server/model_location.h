@@ -32,9 +32,14 @@ absl::StatusOr<std::string> TokenizerPath(const Settings& settings, const std::s
 absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const Settings& settings,
                                                       const std::string& model_path);
 
+// Returns the error of a model that could not be opened, as the user can act on it: with the folder
+// and not only the file in it, and with what may stand in place of a path that does not exist.
+// Errors about settings are left as they are.
+absl::Status ExplainModelError(const Settings& settings, const std::string& path,
+                               const absl::Status& status);
+
 // Returns the first of settings.served_model_names, or the hub's name of the model, or the file's
-// name without
-// ".gguf" or ".pt2"; "fake" where there is no file.
+// name without ".gguf" or ".pt2"; "fake" where there is no file.
 std::string ModelName(const Settings& settings, const std::string& path);
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <future>
@@ -174,8 +175,10 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   });
   auto executor = LoadExecutor({.path = path}, MakeDeviceSpec(settings_), nodes_.get());
   auto loaded_text = text.get();
-  MILLRACE_RETURN_IF_ERROR(executor.status());
-  MILLRACE_RETURN_IF_ERROR(loaded_text.status());
+  MILLRACE_RETURN_IF_ERROR(ExplainModelError(settings_, path, executor.status()));
+  MILLRACE_RETURN_IF_ERROR(settings_.tokenizer.empty()
+                               ? ExplainModelError(settings_, path, loaded_text.status())
+                               : loaded_text.status());
   EngineOptions options;
   options.model_name = ModelName(settings_, path);
   options.sampling = sampling;
@@ -212,6 +215,10 @@ absl::Status Server::OpenEndpoints() {
   admin.host = "127.0.0.1";
   admin.port = static_cast<uint16_t>(settings_.admin_port);
   admin.threads = 1;
+  // The way of SIGTERM, once: a second signal would end the process at once.
+  admin.drain = [this] {
+    if (!drain_asked_.exchange(true) && !frontend_.draining()) kill(getpid(), SIGTERM);
+  };
   admin_ = std::make_unique<HttpServer>(frontend_, admin);
   MILLRACE_ASSIGN_OR_RETURN(ports_.admin, admin_->Start());
 

@@ -73,6 +73,7 @@ class Server {
   std::unique_ptr<HttpServer> metrics_;  // null without --metrics-host
   std::unique_ptr<GrpcServer> grpc_;
   Ports ports_;
+  std::atomic<bool> drain_asked_ = false;  // by the console
 };
 
 }  // namespace millrace

@@ -46,7 +46,7 @@ def test_what_cuda_lacks_is_named():
     code, log = run("--device", "cuda", "--model", "none.gguf")
     assert code == 1
     # Without CUDA or a GPU the error names the device; on a GPU it names the model.
-    lacks = "none.gguf" if os.path.exists("/dev/nvidia0") else "device: cuda"
+    lacks = "model: none.gguf" if os.path.exists("/dev/nvidia0") else "device: cuda"
     assert f"cannot start: {lacks}" in log
 
 

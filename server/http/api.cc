@@ -10,6 +10,7 @@
 #include "config/help.h"
 #include "engine/infer_engine.h"
 #include "engine/metrics.h"
+#include "server/http/admin_status.h"
 #include "server/http/deferred_answer.h"
 #include "server/http/embedding.h"
 #include "server/http/generation.h"
@@ -163,6 +164,9 @@ std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
                                           ", not ", Printable(head.method)));
     refusal.headers.emplace_back("Allow", allow);
     return refusal;
+  }
+  if (options_.admin) {
+    if (const auto refusal = CheckAdminOrigin(head)) return ErrorResponse(*refusal);
   }
   if (auto refusal = CheckBody(head)) return refusal;
   if (route->serving) return CheckServing();

@@ -3,6 +3,7 @@
 #define MILLRACE_SERVER_HTTP_API_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,6 +27,7 @@ struct ApiOptions {
   uint64_t max_body_bytes = 32 << 20;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
   bool auto_tool_choice = true;
+  std::function<void()> drain = [] {};  // begins to end the server, as SIGTERM does; any thread
 };
 
 // Where a request is handled: kSmall where streams are written, since it takes microseconds.

@@ -97,7 +97,8 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
                                           .allowed_origins = options_.allowed_origins,
                                           .max_body_bytes = options_.limits.body_bytes,
                                           .unknown_fields = options_.unknown_fields,
-                                          .auto_tool_choice = options_.auto_tool_choice});
+                                          .auto_tool_choice = options_.auto_tool_choice,
+                                          .drain = options_.drain});
   metrics_ = std::make_unique<HttpMetrics>(frontend_.metrics().registry());
   state_ = std::make_unique<ServerState>(*api_, options_.limits, *metrics_,
                                          static_cast<size_t>(std::max(options_.threads, 1)));

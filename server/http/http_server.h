@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ struct HttpOptions {
   std::vector<std::string> allowed_origins;  // of pages whose scripts may read answers
   int threads = 1;
   HttpLimits limits;
+  std::function<void()> drain = [] {};  // of the admin listener: begins to end the server
 };
 
 class HttpServer {

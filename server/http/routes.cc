@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "config/help.h"
+#include "server/http/admin_status.h"
 #include "server/http/messages.h"
 #include "server/http/responses.h"
 #include "server/http/server_info.h"
@@ -115,13 +116,32 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
             [](const Api& api, const Head&, const std::string& body, const Wake&) {
               return api.SetLog(body);
             }},
+      Route{"/", "GET", false, true, true, false,
+            [](const Api&, const Head& head, const std::string&, const Wake&) -> Handled {
+              return ConsoleFileResponse(head.path);
+            }},
+      Route{"/console/", "GET", false, true, true, false,
+            [](const Api&, const Head& head, const std::string&, const Wake&) -> Handled {
+              return ConsoleFileResponse(head.path);
+            }},
+      Route{"/admin/status", "GET", false, true, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake& wake) {
+              return AdminStatus(api.frontend_, wake);
+            }},
+      Route{"/admin/drain", "POST", false, true, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) -> Handled {
+              api.options_.drain();
+              return HttpResponse{.status = 202, .body = R"({"draining":true})"};
+            }},
   };
   const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   const Route* found = nullptr;  // the right one, or else one of another method
   for (const Route& route : kRoutes) {
-    if (!(options_.admin ? route.on_admin : route.on_public)) continue;
+    const bool on_admin = route.on_admin || IsForConsole(route.path);
+    if (!(options_.admin ? on_admin : route.on_public)) continue;
     if (options_.metrics_only && !route.open && route.path != "/metrics") continue;
-    const bool prefix = route.path.ends_with('/') && head.path.starts_with(route.path);
+    const bool prefix =
+        route.path.size() > 1 && route.path.ends_with('/') && head.path.starts_with(route.path);
     if (!prefix && head.path != route.path) continue;
     if (found == nullptr || route.method == method) found = &route;
   }

@@ -1,0 +1,51 @@
+#include "config/commands.h"
+
+namespace millrace {
+
+const std::vector<CommandInfo>& Commands() {
+  static const std::vector<CommandInfo>* const commands = new std::vector<CommandInfo>{
+      {Command::kServe, "serve", "[MODEL]", "which serves a model",
+       "serves a model; the word may be left out",
+       "millraced serves a large language model over HTTP and gRPC."},
+      {Command::kBench, "bench", "[MODEL]", "which serves no clients", "measures a model",
+       "millraced bench measures what the engine takes for a step: the scheduler, the model and "
+       "the sampler that serve, without sockets and text, on prompts of random tokens."},
+      {Command::kHealth, "health", "", "which asks a server",
+       "asks a running server for its health",
+       "millraced health asks the server on this machine whether it is ready, or live. It ends "
+       "with 0 if so, and otherwise with 1 and a line that says why."},
+      {Command::kDoctor, "doctor", "[MODEL]", "which checks this machine",
+       "checks this machine, and the model, for what these settings need",
+       "millraced doctor checks whether this machine can serve with these settings: its processor, "
+       "GPU, driver, memory, ports and the model. It says what is wrong and what to do, and ends "
+       "with 0 if nothing is, and otherwise with 1."},
+      {Command::kGet, "get", "MODEL", "which fetches a model",
+       "fetches a model of the hub into the local cache",
+       "millraced get fetches a model of the Hugging Face hub into the local cache, and prints its "
+       "path. What is there already is not fetched again."},
+      {Command::kList, "list", "", "which lists the local cache",
+       "lists the models of the local cache",
+       "millraced list prints the models of the local cache, the commit and the size of each, and "
+       "whether it can be served without a network."},
+      {Command::kRemove, "rm", "MODEL", "which removes a model from the local cache",
+       "removes a model from the local cache",
+       "millraced rm removes a model, with all its revisions, from the local cache, which "
+       "Hugging Face's own tools share. It asks nothing."}};
+  return *commands;
+}
+
+const CommandInfo* FindCommand(std::string_view word) {
+  for (const CommandInfo& info : Commands()) {
+    if (info.word == word) return &info;
+  }
+  return nullptr;
+}
+
+const CommandInfo* FindCommand(Command command) {
+  for (const CommandInfo& info : Commands()) {
+    if (info.command == command) return &info;
+  }
+  return nullptr;
+}
+
+}  // namespace millrace

@@ -1,0 +1,187 @@
+#include "hub/cached_models.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <system_error>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "hub/cache.h"
+#include "hub/hub.h"
+#include "hub/model_name.h"
+#include "hub/options.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFolderPrefix = "models--";
+
+absl::StatusOr<fs::path> CacheFolder() {
+  MILLRACE_ASSIGN_OR_RETURN(const HubOptions options, HubOptionsOfEnvironment());
+  if (options.cache.empty()) {
+    return absl::FailedPreconditionError(
+        "hub: none of HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME says where the cache is");
+  }
+  return fs::path(options.cache);
+}
+
+// "models--org--name" → "org/name".
+std::optional<std::string> RepositoryOf(const std::string& folder) {
+  if (!folder.starts_with(kFolderPrefix)) return std::nullopt;
+  std::string name = folder.substr(kFolderPrefix.size());
+  const size_t dashes = name.find("--");
+  if (dashes == name.npos) return std::nullopt;
+  name.replace(dashes, 2, "/");
+  const std::optional<HubModelName> parsed = ParseHubModelName(name);
+  if (!parsed.has_value() || !parsed->file.empty()) return std::nullopt;
+  return name;
+}
+
+std::vector<fs::path> Entries(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+// Returns the revisions of a repository: branches and tags, and commits that none of them names.
+std::vector<std::string> Revisions(const fs::path& root) {
+  std::map<std::string, std::string> of_commit;
+  for (const fs::path& snapshot : Entries(root / "snapshots")) {
+    const std::string commit = snapshot.filename().string();
+    if (IsCommit(commit)) of_commit[commit] = commit;
+  }
+  std::vector<std::string> revisions;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(root / "refs", error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (!entry->is_regular_file(ignored)) continue;
+    const std::string revision = entry->path().lexically_relative(root / "refs").string();
+    std::ifstream file(entry->path());
+    std::string commit(40, '\0');
+    file.read(commit.data(), static_cast<std::streamsize>(commit.size()));
+    if (!file || !IsSafeRevision(revision) || of_commit.count(commit) == 0) continue;
+    of_commit[commit].clear();
+    revisions.push_back(revision);
+  }
+  for (const auto& [commit, alone] : of_commit) {
+    if (!alone.empty()) revisions.push_back(commit);
+  }
+  std::sort(revisions.begin(), revisions.end());
+  return revisions;
+}
+
+// Adds what a revision holds: each of its GGUF files, and its folder if it is a model of its own.
+void AddRevision(const fs::path& cache, const std::string& repository, const std::string& revision,
+                 std::vector<CachedModel>& models) {
+  const HubCache place(cache.string(), repository);
+  const std::optional<std::string> commit = place.Commit(revision);
+  if (!commit.has_value()) return;
+  const fs::path snapshot = place.Snapshot(*commit);
+  uint64_t folder_bytes = 0;
+  bool has_config = false;
+  size_t num_gguf = 0;
+  for (const std::string& file : place.Files(*commit)) {
+    std::error_code error;
+    const uintmax_t bytes = fs::file_size(snapshot / file, error);
+    if (error) continue;
+    has_config = has_config || file == "config.json";
+    if (!file.ends_with(".gguf")) {
+      folder_bytes += bytes;
+      continue;
+    }
+    ++num_gguf;
+    models.push_back({StrCat(repository, ":", file), revision, bytes, ""});
+  }
+  if (num_gguf > 0 && !has_config) return;
+  CachedModel model{repository, revision, folder_bytes, ""};
+  const absl::StatusOr<std::string> path =
+      FetchHubModel({.name = repository, .revision = revision, .offline = true});
+  if (!path.ok()) model.missing = "files are missing: fetch it with `millraced get`";
+  if (num_gguf == 0 || path.ok()) models.push_back(std::move(model));
+}
+
+// Returns whether some process holds a lock on one of the repository's files.
+bool IsBeingFetched(const fs::path& locks) {
+  for (const fs::path& path : Entries(locks)) {
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0) continue;
+    const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0;
+    close(fd);
+    if (locked) return true;
+  }
+  return false;
+}
+
+uint64_t BytesOf(const fs::path& blobs) {
+  uint64_t bytes = 0;
+  for (const fs::path& blob : Entries(blobs)) {
+    std::error_code error;
+    const uintmax_t size = fs::file_size(blob, error);
+    if (!error) bytes += size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<CachedModel>> ListCachedModels() {
+  MILLRACE_ASSIGN_OR_RETURN(const fs::path cache, CacheFolder());
+  std::vector<CachedModel> models;
+  for (const fs::path& root : Entries(cache)) {
+    const std::optional<std::string> repository = RepositoryOf(root.filename().string());
+    if (!repository.has_value()) continue;
+    for (const std::string& revision : Revisions(root)) {
+      AddRevision(cache, *repository, revision, models);
+    }
+  }
+  return models;
+}
+
+absl::StatusOr<uint64_t> RemoveCachedModel(const std::string& name) {
+  const std::optional<HubModelName> parsed = ParseHubModelName(name);
+  if (!parsed.has_value() || !parsed->file.empty()) {
+    return absl::InvalidArgumentError(StrCat("rm: ", Printable(name),
+                                             " is no repository of the hub; allowed: org/name, "
+                                             "which is removed with all its files"));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const fs::path cache, CacheFolder());
+  const fs::path root =
+      HubCache(cache.string(), parsed->repository).Blob("x").parent_path().parent_path();
+  std::error_code error;
+  if (!fs::is_directory(root, error)) {
+    return absl::NotFoundError(StrCat("rm: ", name, " is not in the cache, ", cache.string(),
+                                      "; `millraced list` prints what is"));
+  }
+  if (IsBeingFetched(cache / ".locks" / root.filename())) {
+    return absl::FailedPreconditionError(
+        StrCat("rm: another process is fetching ", name, ": try again when it has ended"));
+  }
+  const uint64_t bytes = BytesOf(root / "blobs");
+  // It is gone at once for those who look for it, and not file by file.
+  const fs::path gone = cache / StrCat(".removed.", getpid(), ".", root.filename().string());
+  fs::rename(root, gone, error);
+  if (!error) fs::remove_all(gone, error);
+  if (error) {
+    return absl::FailedPreconditionError(
+        StrCat("rm: cannot remove ", root.string(), ": ", error.message()));
+  }
+  fs::remove_all(cache / ".locks" / root.filename(), error);
+  return bytes;
+}
+
+}  // namespace millrace

@@ -1,0 +1,31 @@
+// Lists and removes the models of the local cache, which Hugging Face's tools share.
+#ifndef MILLRACE_HUB_CACHED_MODELS_H_
+#define MILLRACE_HUB_CACHED_MODELS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace millrace {
+
+struct CachedModel {
+  std::string name;      // as --model takes it: "org/name", or "org/name:FILE.gguf"
+  std::string revision;  // as --revision takes it: a branch, a tag, or a commit
+  uint64_t bytes;        // of its files
+  std::string missing;   // what it lacks to be served without a network; empty: nothing
+};
+
+// Returns the models of the cache by name, each revision and each GGUF file by itself. What is no
+// model's folder is left out. FailedPrecondition: the environment names no cache.
+absl::StatusOr<std::vector<CachedModel>> ListCachedModels();
+
+// Removes a repository, "org/name", with all its revisions, and returns the bytes that its files
+// took. InvalidArgument: not a repository's name; NotFound: it is not in the cache;
+// FailedPrecondition: another process fetches it, or a file cannot be removed.
+absl::StatusOr<uint64_t> RemoveCachedModel(const std::string& name);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_HUB_CACHED_MODELS_H_

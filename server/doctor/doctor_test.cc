@@ -1,0 +1,143 @@
+#include "server/doctor/doctor.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/strings.h"
+#include "server/doctor/machine_memory.h"
+#include "server/doctor/memory_plan.h"
+
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+
+Settings Fake() {
+  Settings settings;
+  settings.device = Device::kFake;
+  settings.http_port = settings.grpc_port = settings.admin_port = 0;
+  return settings;
+}
+
+const Finding* Find(const std::vector<Finding>& findings, const std::string& subject) {
+  for (const Finding& finding : findings) {
+    if (finding.subject == subject) return &finding;
+  }
+  return nullptr;
+}
+
+TEST(DoctorTest, NothingIsWrongWithTheFakeDevice) {
+  const std::vector<Finding> findings = Examine(Fake());
+  EXPECT_FALSE(HasErrors(findings)) << FindingsText(findings);
+  ASSERT_NE(Find(findings, "processor"), nullptr);
+  EXPECT_THAT(FindingsText(findings), HasSubstr("This machine can serve with these settings"));
+}
+
+TEST(DoctorTest, ATakenPortIsAnError) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  socklen_t size = sizeof(address);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  Settings settings = Fake();
+  settings.grpc_port = ntohs(address.sin_port);
+  const std::vector<Finding> findings = Examine(settings);
+  const Finding* port = Find(findings, StrCat("port ", settings.grpc_port));
+  ASSERT_NE(port, nullptr);
+  EXPECT_EQ(port->verdict, Verdict::kError);
+  EXPECT_THAT(port->fact, HasSubstr("taken"));
+  EXPECT_THAT(port->advice, HasSubstr("--grpc-port"));
+  EXPECT_TRUE(HasErrors(findings));
+  EXPECT_THAT(FindingsText(findings), HasSubstr("It cannot serve: 1 errors"));
+  close(fd);
+  EXPECT_EQ(Find(Examine(settings), port->subject)->verdict, Verdict::kOk);
+}
+
+TEST(DoctorTest, AnAddressOfAnotherMachineIsAnError) {
+  Settings settings = Fake();
+  settings.host = "192.0.2.1";  // TEST-NET-1
+  settings.http_port = 18080;
+  const std::vector<Finding> findings = Examine(settings);
+  const Finding* port = Find(findings, "port 18080");
+  ASSERT_NE(port, nullptr);
+  EXPECT_EQ(port->verdict, Verdict::kError);
+  EXPECT_THAT(port->advice, HasSubstr("--host"));
+}
+
+TEST(DoctorTest, AModelThatIsNotThere) {
+  Settings settings = Fake();
+  settings.device = Device::kCpu;
+  settings.model = "/nowhere/model.gguf";
+  const std::vector<Finding> findings = Examine(settings);
+  const Finding* model = Find(findings, "model");
+  ASSERT_NE(model, nullptr);
+  EXPECT_EQ(model->verdict, Verdict::kError);
+  EXPECT_THAT(model->fact, HasSubstr("/nowhere/model.gguf: there is no such file or folder"));
+}
+
+class MachineMemoryTest : public testing::Test {
+ protected:
+  MachineMemoryTest() : root_(testing::TempDir() + StrCat("machine_memory_", getpid())) {
+    Write("proc/meminfo", "MemTotal:       16000 kB\nMemFree:  100 kB\nMemAvailable:   8000 kB\n");
+  }
+  ~MachineMemoryTest() override { std::filesystem::remove_all(root_); }
+
+  void Write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+
+  const std::filesystem::path root_;
+};
+
+TEST_F(MachineMemoryTest, OfTheMachine) {
+  const MachineMemory memory = ReadMachineMemory(root_);
+  EXPECT_EQ(memory.total, 16000u << 10);
+  EXPECT_EQ(memory.available, 8000u << 10);
+  EXPECT_FALSE(memory.group_left.has_value());
+  EXPECT_EQ(memory.limited_by(), "of the machine");
+}
+
+TEST_F(MachineMemoryTest, OfAControlGroup) {
+  Write("proc/self/cgroup", "0::/a/b\n");
+  Write("sys/fs/cgroup/a/memory.max", "5000000\n");
+  Write("sys/fs/cgroup/a/memory.current", "1000000\n");
+  Write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  const MachineMemory memory = ReadMachineMemory(root_);
+  EXPECT_EQ(memory.usable(), 4000000u);
+  EXPECT_EQ(memory.limited_by(), "of the control group's limit");
+}
+
+TEST_F(MachineMemoryTest, OfAnOldControlGroupInAContainer) {
+  Write("proc/self/cgroup", "4:memory:/docker/xyz\n3:cpu:/docker/xyz\n");
+  Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "3000000\n");
+  Write("sys/fs/cgroup/memory/memory.usage_in_bytes", "4000000\n");
+  EXPECT_EQ(ReadMachineMemory(root_).usable(), 0u);
+}
+
+TEST(MemoryPlanTest, SaysWhatIsMissing) {
+  MemoryPlan plan{.place = "memory", .parts = {{"weights", 3 << 20, "llama"}}, .total = 3 << 20};
+  plan.available = 1 << 20;
+  EXPECT_FALSE(plan.fits());
+  EXPECT_THAT(MemoryPlanText(plan), HasSubstr("weights                         3.0 MiB  llama\n"));
+  EXPECT_THAT(MemoryPlanText(plan), HasSubstr("It does not fit: 2.0 MiB are missing."));
+  plan.available = 4 << 20;
+  EXPECT_THAT(MemoryPlanText(plan), HasSubstr("It fits.\n"));
+}
+
+TEST(MemoryPlanTest, RefusesWhatItCannotPlan) {
+  Settings settings = Fake();
+  settings.device = Device::kTorch;
+  EXPECT_EQ(PlanMemory(settings, "x").status().code(), absl::StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,155 @@
+"""Black-box tests of the command line: what `millraced` says to people, the doctor, the plan of memory, and the local cache."""
+import os
+import re
+import subprocess
+
+import pytest
+
+from daemon import environment, program
+from hub_server import Hub
+from test_hub import FILES, NAME
+
+
+def cli(*arguments, env=None):
+    """Returns the exit status, stdout and stderr."""
+    done = subprocess.run([program(), *arguments], env=environment(env), capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def hub():
+    hub = Hub()
+    hub.add(NAME, FILES)
+    yield hub
+    hub.stop()
+
+
+def test_alone_it_says_what_to_do():
+    code, out, err = cli()
+    assert code == 1 and out == ""
+    assert "millraced model.gguf" in err and "millraced --help" in err
+
+
+def test_an_unknown_flag_ends_with_what_was_meant():
+    assert cli("--prot", "1")[0] == 1
+    assert "did you mean --http-port?" in cli("--htp-port", "1")[2]
+    assert "use --max-model-len" in cli("-c", "4096")[2]
+
+
+def test_a_model_may_stand_alone_and_a_warning_names_what_has_no_effect(start_server):
+    server = start_server("--device", "fake", "--enable-chunked-prefill")
+    assert "warning server flag --enable-chunked-prefill: has no effect" in server.log.read_text()
+
+
+@pytest.mark.parametrize("content, message", [
+    (None, "there is no such file or folder; allowed: a GGUF file, a folder with config.json, or a name of the hub"),
+    ({}, "config.json: open: No such file or directory"),
+    ({"config.json": "{"}, "config.json: parse error"),
+    ({"tiny.gguf": ""}, "it has tiny.gguf: name that file"),
+])
+def test_an_error_names_the_models_folder(tmp_path, content, message):
+    folder = tmp_path / "model"
+    if content is not None:
+        folder.mkdir()
+        for name, text in content.items():
+            (folder / name).write_text(text)
+    for command in ((), ("doctor",), ("--dry-run",)):
+        code, out, err = cli(*command, str(folder), env={"MILLRACE_HTTP_PORT": "0", "MILLRACE_GRPC_PORT": "0", "MILLRACE_ADMIN_PORT": "0"})
+        assert code == 1
+        assert str(folder) in out + err and message in out + err
+
+
+def test_the_doctor_finds_nothing_and_then_a_taken_port(start_server):
+    ports = ("--http-port", "0", "--grpc-port", "0", "--admin-port")
+    code, out, _ = cli("doctor", "--device", "fake", *ports, "0")
+    assert code == 0, out
+    assert "ok       processor: " in out and "can serve" in out
+    taken = str(start_server("--device", "fake").ports["http"])
+    code, out, _ = cli("doctor", "--device", "fake", *ports, taken)
+    assert code == 1
+    assert f"ERROR    port {taken}: is taken" in out and "--admin-port" in out
+
+
+def test_the_doctor_of_a_machine_without_a_gpu():
+    if os.path.exists("/dev/nvidia0"):
+        pytest.skip("this machine has a GPU")
+    code, out, _ = cli("doctor", "--device", "cuda", "none.gguf")
+    assert code == 1
+    assert "ERROR    driver: there is no libnvidia-ml.so.1" in out and "do: install NVIDIA's driver" in out
+
+
+@pytest.mark.model
+def test_the_plan_of_memory_is_what_the_server_takes(start_server):
+    model = os.environ["MILLRACE_MODEL"]
+    code, out, _ = cli("--dry-run", model, "--kv-cache-memory", "64MiB")
+    assert code == 0 and "It fits." in out
+    rows = {match[1]: float(match[2]) for match in re.finditer(r"^(\S[\w ]*?) +([\d.]+) MiB", out, re.MULTILINE)}
+    tokens = int(re.search(r"(\d+) tokens in blocks", out)[1])
+    server = start_server("--model", model, "--kv-cache-memory", "64MiB")
+    log = re.search(r"(\d+) MiB of weights, (\d+) KV blocks of (\d+) tokens", server.log.read_text())
+    assert abs(rows["weights"] - int(log[1])) <= 0.02 * int(log[1]) + 1
+    assert tokens == int(log[2]) * int(log[3])
+    assert rows["total"] == pytest.approx(sum(rows.values()) - rows["total"] - rows["available"], abs=0.5)
+    # The cache takes memory as it is used, and nothing has used it yet.
+    status = open(f"/proc/{server.process.pid}/status").read()
+    resident = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+    assert rows["weights"] < resident < rows["total"]
+
+
+@pytest.mark.model
+def test_a_plan_that_does_not_fit_ends_with_1():
+    code, out, _ = cli("--dry-run", os.environ["MILLRACE_MODEL"], "--kv-cache-memory", "16TiB")
+    assert code == 1 and "It does not fit" in out
+
+
+def test_get_list_and_rm(hub, tmp_path):
+    env = hub.env(tmp_path)
+    assert "no models" in cli("list", env=env)[1]
+    code, path, err = cli("get", NAME, env=env)
+    assert code == 0, err
+    assert set(os.listdir(path.strip())) == set(FILES) - {"README.md"}
+    code, out, _ = cli("list", env=env)
+    assert code == 0
+    header, row = out.splitlines()
+    assert header.split() == ["MODEL", "REVISION", "SIZE", "STATE"]
+    assert row.split()[:2] == [NAME, "main"] and row.endswith("complete")
+
+    # A file that is gone makes it incomplete, and is fetched again.
+    weights = next(name for name in FILES if name.endswith(".safetensors"))
+    os.remove(os.path.join(path.strip(), weights))
+    assert "files are missing" in cli("list", env=env)[1]
+    assert cli("get", NAME, env=env)[1] == path
+    assert "complete" in cli("list", env=env)[1]
+
+    assert cli("rm", NAME, env=env)[1].startswith(f"removed {NAME}, ")
+    assert "no models" in cli("list", env=env)[1]
+    assert [file for _, _, files in os.walk(tmp_path / "hub") for file in files] == []
+    code, _, err = cli("rm", NAME, env=env)
+    assert code == 1 and "is not in the cache" in err
+
+
+def test_list_leaves_out_what_is_no_models_folder(hub, tmp_path):
+    env = hub.env(tmp_path)
+    cli("get", NAME, env=env)
+    for folder in ("models--", "models--x", "models--a--..", "datasets--a--b", "models--empty--one"):
+        (tmp_path / "hub" / folder / "snapshots").mkdir(parents=True)
+    assert len(cli("list", env=env)[1].splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", ["../x", "a/..", "a/b:c", "a", "/etc", "a/b/c"])
+def test_rm_takes_nothing_but_a_repositorys_name(name, tmp_path):
+    code, _, err = cli("rm", name, env={"HF_HOME": str(tmp_path)})
+    assert code == 1
+    assert "is no repository of the hub" in err
+
+
+def test_a_model_that_is_fetched_is_not_removed(hub, tmp_path):
+    import fcntl
+    env = hub.env(tmp_path)
+    cli("get", NAME, env=env)
+    locks = tmp_path / "hub" / ".locks" / "models--org--tiny.model"
+    with open(next(locks.iterdir()), "rb+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, _, err = cli("rm", NAME, env=env)
+    assert code == 1 and "another process is fetching" in err
+    assert "complete" in cli("list", env=env)[1]
