@@ -20,6 +20,7 @@
 #include "engine/event_sink.h"
 #include "engine/live_request.h"
 #include "engine/mask_workers.h"
+#include "engine/start_rate.h"
 #include "executors/executor.h"
 #include "scheduler/scheduler.h"
 
@@ -93,6 +94,7 @@ class EngineLoop {
   void Run();
   void TakeAdmissions();
   void TakeAdmission(Admission admission);
+  absl::Status CheckDeadline(const LiveRequest& request, const SequenceRequest& sequence) const;
   void TakeCancellations();
   void ExpireDeadlines();
   void CommitResults();
@@ -128,6 +130,7 @@ class EngineLoop {
   // The engine thread's.
   absl::flat_hash_map<uint64_t, std::shared_ptr<LiveRequest>> requests_;
   absl::btree_set<Deadline> deadlines_;  // of those in requests_ that have one
+  StartRate start_rate_;
   std::deque<int64_t> step_tokens_;      // of the steps in flight
   int32_t taken_ = 0;                    // admissions since the gauges were last published
   int64_t preemptions_ = 0;              // when they were

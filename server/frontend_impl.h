@@ -13,6 +13,7 @@
 #include "base/sha256.h"
 #include "engine/metrics.h"
 #include "server/frontend.h"
+#include "server/key_ring.h"
 
 namespace millrace {
 
@@ -20,6 +21,9 @@ class FrontendImpl final : public Frontend {
  public:
   // Without keys every client is authorized.
   explicit FrontendImpl(const std::vector<std::string>& api_keys);
+
+  // Adds the keys of a file. Call before the endpoints open.
+  void SetKeyRing(std::unique_ptr<KeyRing> ring);
 
   // Adds a model. Call before SetReady. The model outlives the endpoints.
   void AddModel(ServedModel* model);
@@ -32,11 +36,15 @@ class FrontendImpl final : public Frontend {
   bool ready() const override { return started_ && !draining_ && live(); }
   bool live() const override;
   bool draining() const override { return draining_; }
-  absl::Status Authorize(std::string_view authorization) const override;
+  using Frontend::Authorize;
+  absl::Status Authorize(std::string_view authorization, Scope scope,
+                         std::shared_ptr<const Tenant>* tenant) const override;
+  bool guards_admin() const override { return ring_ != nullptr; }
   Metrics& metrics() override { return metrics_; }
 
  private:
-  std::vector<Sha256Digest> keys_;
+  std::vector<Sha256Digest> keys_;                           // which may all, and have no tenant
+  std::unique_ptr<KeyRing> ring_;                            // null: none
   std::map<std::string, ServedModel*, std::less<>> models_;  // constant once started_
   std::atomic<bool> started_ = false;
   std::atomic<bool> draining_ = false;

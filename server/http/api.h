@@ -56,6 +56,8 @@ class Api {
   std::optional<HttpResponse> CheckHead(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckBody(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckServing() const;
+  absl::Status SetCaller(const HttpRequestHead& head, std::shared_ptr<const Tenant>& tenant,
+                         std::optional<absl::Time>& deadline) const;
 
   Handled Models(const HttpRequestHead& head) const;
   // Answers with what `to_json` says of the only model.
