@@ -38,6 +38,7 @@ void Scheduler::MakeRoom(Draft& draft) {
   if (!waiting_.is_shared() || waiting_.empty()) return;
   Sequence& sequence = waiting_.first();
   if (sequence.rows_in_flight > 0) return;
+  if (sequence.masked && sequence.mask == nullptr) return;
   const Sequence* const donor = FindDonor(sequence);
   if (WaitsForGroup(sequence, donor)) return;
   const TenantAccount& tenant = *sequence.tenant;
