@@ -87,9 +87,9 @@ class Loader {
     }
     MILLRACE_RETURN_IF_ERROR(CheckPackage());
     if (!IsLoopback(s.host) && s.api_keys.empty() && s.keys.empty() && !s.insecure) {
-      return Contradiction(
-          "host",
-          "which others can reach: set --api-key or --keys, or --insecure to serve all without a key");
+      return Contradiction("host",
+                           "which others can reach: set --api-key or --keys, or --insecure to "
+                           "serve all without a key");
     }
     const std::pair<std::string_view, int32_t> ports[] = {
         {"http-port", s.http_port}, {"grpc-port", s.grpc_port}, {"admin-port", s.admin_port}};
