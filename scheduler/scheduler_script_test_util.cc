@@ -219,7 +219,7 @@ class ScriptRunner {
       if (event.scored.size() > 0) text += StrCat(" scored ", event.scored.size());
       if (event.sampled.size() > 0) text += StrCat(" +", event.sampled.size());
       if (event.end) {
-        const char* const reasons[] = {"stop", "length", "cancelled", "failed"};
+        const char* const reasons[] = {"stop", "length", "complete", "cancelled", "failed"};
         text += StrCat(" ", reasons[static_cast<int>(event.end->reason)]);
         if (event.end->stop_token) text += StrCat(" ", *event.end->stop_token);
         text += StrCat(" (", event.end->prompt_tokens, " in, ", event.end->cached_tokens,
