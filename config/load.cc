@@ -107,10 +107,10 @@ class Loader {
       return Contradiction("tokenizer-revision", "but no --tokenizer is given that it is of");
     }
     MILLRACE_RETURN_IF_ERROR(CheckPackage());
-    if (!IsLoopback(s.host) && s.api_keys.empty() && !s.insecure) {
-      return Contradiction(
-          "host",
-          "which others can reach: set --api-key, or --insecure to serve all without a key");
+    if (!IsLoopback(s.host) && s.api_keys.empty() && s.keys.empty() && !s.insecure) {
+      return Contradiction("host",
+                           "which others can reach: set --api-key or --keys, or --insecure to "
+                           "serve all without a key");
     }
     if (IsGiven("metrics-port") && s.metrics_host.empty()) {
       return Contradiction("metrics-port", "but no --metrics-host is given that it is of");

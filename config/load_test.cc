@@ -368,11 +368,12 @@ TEST_F(LoadTest, Contradictions) {
   const Wrong wrong[] = {
       {{"--host=0.0.0.0"},
        {},
-       "flag --host: got \"0.0.0.0\", which others can reach: set --api-key, or --insecure to "
+       "flag --host: got \"0.0.0.0\", which others can reach: set --api-key or --keys, or "
+       "--insecure to "
        "serve all without a key"},
       {{},
        {"MILLRACE_HOST=::"},
-       "environment MILLRACE_HOST: got \"::\", which others can reach: set --api-key, or "
+       "environment MILLRACE_HOST: got \"::\", which others can reach: set --api-key or --keys, or "
        "--insecure to serve all without a key"},
       {{"--device=cuda", "--threads=2"},
        {},

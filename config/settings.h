@@ -68,6 +68,7 @@ struct Settings {
   int32_t max_num_seqs = 256;
   // 0, until LoadSettings puts the device's own in its place; a GPU's kv_cache_memory stays 0.
   int32_t max_num_batched_tokens = 0;
+  int32_t itl_slo_ms = 0;       // 0: by what a step's decoding rows take
   int32_t block_size = 0;       // tokens
   int64_t kv_cache_memory = 0;  // bytes
   KvCacheType kv_cache_dtype = KvCacheType::kAuto;
@@ -117,6 +118,8 @@ struct Settings {
 
   // Access.
   std::vector<std::string> api_keys;
+  std::string keys;  // a file; empty: none
+  bool shared_prefix_cache = false;
   bool insecure = false;
   std::vector<std::string> allowed_hosts;
   int32_t max_connections = 4096;

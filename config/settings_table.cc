@@ -133,6 +133,11 @@ std::vector<Setting> EngineSettings() {
       Whole({"max-num-batched-tokens", "TOKENS",
              "token budget of a step, decoding and prefill together; 0: 512, on a GPU 8192"},
             &Settings::max_num_batched_tokens, 0, 65536),
+      ForServing(Whole(
+          {"itl-slo-ms", "MS",
+           "the time that a step with decoding sequences may take, by which prompts are cut, to 16 "
+           "tokens a step at the least; 0: three times what the decoding alone takes"},
+          &Settings::itl_slo_ms, 0, 60'000)),
       Whole({"block-size", "TOKENS", "tokens in a block of the KV cache; 0: 16, on a GPU 64"},
             &Settings::block_size, 0, 256, 16),
       Size({"kv-cache-memory", "SIZE",
@@ -230,10 +235,11 @@ std::vector<Setting> TorchSettings() {
 
 std::vector<Setting> EndpointSettings() {
   return {
-      Make({"host", "ADDRESS",
-            "where HTTP and gRPC listen; beyond loopback only with --api-key or --insecure"},
-           "an IPv4 or IPv6 address, or localhost", Defaults().host, &Settings::host,
-           ParseBindAddress),
+      Make(
+          {"host", "ADDRESS",
+           "where HTTP and gRPC listen; beyond loopback only with --api-key, --keys or --insecure"},
+          "an IPv4 or IPv6 address, or localhost", Defaults().host, &Settings::host,
+          ParseBindAddress),
       Whole({"http-port", "PORT", "HTTP; 0: any free one"}, &Settings::http_port, 0, 65535),
       Whole({"grpc-port", "PORT", "gRPC; 0: any free one"}, &Settings::grpc_port, 0, 65535),
       Whole({"admin-port", "PORT",
@@ -268,7 +274,14 @@ std::vector<Setting> AccessSettings() {
   api_key.secret = true;
   return {
       std::move(api_key),
-      Switch("insecure", "listen beyond loopback without --api-key", &Settings::insecure),
+      Path({"keys", "FILE",
+            "keys with tenants, scopes and limits (docs/tenants.md), read again when it changes; "
+            "then nothing but probes answers without a key"},
+           &Settings::keys),
+      Switch("shared-prefix-cache",
+             "let the tenants of --keys hit each other's prefixes, which cached_tokens then tells",
+             &Settings::shared_prefix_cache),
+      Switch("insecure", "listen beyond loopback without keys", &Settings::insecure),
       Words({"allowed-hosts", "NAME,...",
              "hosts that a request's Host or Origin may name besides the server's own; *: any"},
             "comma-separated host names or addresses, each with a port or for all, or *",

@@ -1,11 +1,15 @@
 #include "engine/admission_control.h"
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/tenant.h"
 
 namespace millrace {
 
@@ -73,19 +77,54 @@ int64_t AdmissionControl::most_alive() const {
   return int64_t{options_.max_waiting} + limits_.max_num_seqs;
 }
 
-absl::Status AdmissionControl::CheckCapacity(int64_t num_alive) const {
-  if (num_alive <= most_alive()) return absl::OkStatus();
+absl::Status AdmissionControl::QueueIsFull() const {
   return QueueFull(StrCat(options_.max_waiting, " are waiting, the most allowed"));
 }
 
 // ---- In and out ----
 
+// Evicts what was sent nothing yet, latest first, from whoever holds most, until those alive fit,
+// as long as that one holds more than `tenant` with its newcomer. Returns whether they fit. With
+// mutex_ held.
+bool AdmissionControl::MakeRoom(uint32_t tenant, Choices& evicted) {
+  const auto holds = [](const auto& entry) {
+    return entry.second.evictable.empty() ? 0 : entry.second.alive;
+  };
+  while (num_alive_ - num_evicting_ > most_alive()) {
+    const auto most =
+        std::max_element(holders_.begin(), holders_.end(),
+                         [&](const auto& a, const auto& b) { return holds(a) < holds(b); });
+    if (most->first == tenant || holds(*most) <= holders_[tenant].alive) return false;
+    EvictOne(most->second, evicted);
+  }
+  return true;
+}
+
+// Evicts one request, or finds that something was sent of each.
+void AdmissionControl::EvictOne(Holder& holder, Choices& evicted) {
+  while (!holder.evictable.empty()) {
+    const Choices choices = std::move(std::prev(holder.evictable.end())->second);
+    holder.evictable.erase(std::prev(holder.evictable.end()));
+    if (!choices.front()->TryEvict()) continue;
+    for (const std::shared_ptr<LiveRequest>& choice : choices) {
+      choice->evicted = true;
+      ++num_evicting_;
+      --holder.alive;
+      evicted.push_back(choice);
+    }
+    return;
+  }
+}
+
 absl::Status AdmissionControl::Enter(const Choices& choices, const absl::Status& checked) {
-  int64_t num_alive = 0;  // with these
+  const auto size = static_cast<int64_t>(choices.size());
+  const std::shared_ptr<const Tenant>& tenant = choices.front()->request.tenant;
+  const uint32_t id = tenant == nullptr ? 0 : tenant->id();
   {
     std::lock_guard lock(mutex_);
     requests_.insert(choices.begin(), choices.end());
-    num_alive = num_alive_ += static_cast<int64_t>(choices.size());
+    num_alive_ += size;
+    holders_[id].alive += size;
   }
   in_text_ += static_cast<int32_t>(choices.size());
   MILLRACE_RETURN_IF_ERROR(CheckTakesWork());
@@ -96,23 +135,46 @@ absl::Status AdmissionControl::Enter(const Choices& choices, const absl::Status&
         StrCat(request.mean_logprob ? "best_of" : "n", " is ", request.n, "; allowed: 1 to ",
                most_alive(), ", as many as run (--max-num-seqs) and wait (--max-waiting)"));
   }
-  return CheckCapacity(num_alive);
+  if (tenant != nullptr) {
+    MILLRACE_RETURN_IF_ERROR(tenant->Enter(size, choices.front()->arrival));
+  }
+  Choices evicted;
+  bool fits = false;
+  {
+    std::lock_guard lock(mutex_);
+    for (const std::shared_ptr<LiveRequest>& choice : choices) {
+      choice->entered_tenant = tenant != nullptr;
+    }
+    fits = MakeRoom(id, evicted);
+    if (fits) holders_[id].evictable[choices.front()->key] = choices;
+  }
+  for (const std::shared_ptr<LiveRequest>& choice : evicted) {
+    if (!choice->SetCancelled(CancelReason::kEvicted)) continue;
+    loop_.Cancel(choice->key, CancelStatus(CancelReason::kEvicted));
+  }
+  return fits ? absl::OkStatus() : QueueIsFull();
 }
 
 absl::Status AdmissionControl::Enter(const std::shared_ptr<EmbeddingBatch>& batch,
                                      const absl::Status& checked) {
-  int64_t num_alive = 0;  // with this one
-  size_t others = 0;      // bytes
+  const std::shared_ptr<const Tenant>& tenant = batch->request.tenant;
+  bool full = false;
+  size_t others = 0;  // bytes
   {
     std::lock_guard lock(mutex_);
     others = std::exchange(batch_bytes_, batch_bytes_ + batch->bytes);
     batches_.insert(batch);
-    num_alive = ++num_alive_;
+    full = ++num_alive_ - num_evicting_ > most_alive();
+    ++holders_[tenant == nullptr ? 0 : tenant->id()].alive;
   }
   in_text_ += static_cast<int32_t>(batch->request.inputs.size());
   MILLRACE_RETURN_IF_ERROR(CheckTakesWork());
   MILLRACE_RETURN_IF_ERROR(checked);
-  MILLRACE_RETURN_IF_ERROR(CheckCapacity(num_alive));
+  if (tenant != nullptr) {
+    MILLRACE_RETURN_IF_ERROR(tenant->Enter(1, batch->arrival));
+    batch->entered_tenant = true;
+  }
+  if (full) return QueueIsFull();
   if (others > 0 && others + batch->bytes > options_.max_embedding_bytes) {
     return QueueFull(StrCat("embeddings of ", others, " bytes are alive, and these have ",
                             batch->bytes, "; allowed: ", options_.max_embedding_bytes));
@@ -120,14 +182,38 @@ absl::Status AdmissionControl::Enter(const std::shared_ptr<EmbeddingBatch>& batc
   return absl::OkStatus();
 }
 
-void AdmissionControl::Leave(const std::shared_ptr<LiveRequest>& request) {
+void AdmissionControl::LeaveHolder(uint32_t id, int64_t count) {
+  const auto holder = holders_.find(id);
+  if (holder == holders_.end()) return;
+  holder->second.alive -= count;
+  if (holder->second.alive == 0 && holder->second.evictable.empty()) holders_.erase(holder);
+}
+
+void AdmissionControl::Leave(const std::shared_ptr<LiveRequest>& request, int64_t prompt_tokens,
+                             int64_t generation_tokens) {
   std::lock_guard lock(mutex_);
+  const std::shared_ptr<const Tenant>& tenant = request->request.tenant;
+  const uint32_t id = tenant == nullptr ? 0 : tenant->id();
+  if (request->entered_tenant) {
+    tenant->Leave(prompt_tokens, generation_tokens, options_.clock->Now());
+  }
+  // Of a request whose first choice has ended, something was sent.
+  if (const auto holder = holders_.find(id); holder != holders_.end()) {
+    holder->second.evictable.erase(request->key - request->choice);
+  }
+  num_evicting_ -= request->evicted ? 1 : 0;
+  LeaveHolder(id, request->evicted ? 0 : 1);
   requests_.erase(request);
   if (--num_alive_ == 0) idle_.notify_all();
 }
 
 void AdmissionControl::Leave(const std::shared_ptr<EmbeddingBatch>& batch) {
   std::lock_guard lock(mutex_);
+  const std::shared_ptr<const Tenant>& tenant = batch->request.tenant;
+  if (batch->entered_tenant) {
+    tenant->Leave(batch->embeddings.prompt_tokens, 0, options_.clock->Now());
+  }
+  LeaveHolder(tenant == nullptr ? 0 : tenant->id(), 1);
   batches_.erase(batch);
   batch_bytes_ -= batch->bytes;
   if (--num_alive_ == 0) idle_.notify_all();

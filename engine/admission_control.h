@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -47,8 +48,9 @@ class AdmissionControl {
   absl::Status Enter(const std::shared_ptr<EmbeddingBatch>& batch, const absl::Status& checked);
 
   // Counts a sequence out. Call before the client learns of the end, so that its next request finds
-  // capacity.
-  void Leave(const std::shared_ptr<LiveRequest>& request);
+  // capacity. The tokens are what the sequence has used.
+  void Leave(const std::shared_ptr<LiveRequest>& request, int64_t prompt_tokens,
+             int64_t generation_tokens);
   void Leave(const std::shared_ptr<EmbeddingBatch>& batch);
 
   // Counts `count` sequences out that the text pool has handed to the engine thread, or given up.
@@ -77,7 +79,16 @@ class AdmissionControl {
  private:
   int64_t most_alive() const;
   absl::Status CheckTakesWork() const;
-  absl::Status CheckCapacity(int64_t num_alive) const;
+  // The sequences of one tenant.
+  struct Holder {
+    int64_t alive = 0;  // sequences and batches, without those that were evicted
+    std::map<uint64_t, Choices> evictable;  // requests by their first key: the latest come last
+  };
+
+  absl::Status QueueIsFull() const;
+  bool MakeRoom(uint32_t tenant, Choices& evicted);
+  void EvictOne(Holder& holder, Choices& evicted);
+  void LeaveHolder(uint32_t id, int64_t count);
 
   const EngineOptions& options_;
   const EngineInfo& info_;
@@ -93,8 +104,10 @@ class AdmissionControl {
   std::condition_variable idle_;
   absl::flat_hash_set<std::shared_ptr<LiveRequest>> requests_;
   absl::flat_hash_set<std::shared_ptr<EmbeddingBatch>> batches_;
-  size_t batch_bytes_ = 0;  // of batches_
-  int64_t num_alive_ = 0;   // requests_, and of each batch as many inputs as run, at least one
+  size_t batch_bytes_ = 0;              // of batches_
+  std::map<uint32_t, Holder> holders_;  // by Tenant::id; 0: of none
+  int64_t num_evicting_ = 0;            // evicted, and not yet left
+  int64_t num_alive_ = 0;  // requests_, and of each batch as many inputs as run, at least one
 };
 
 }  // namespace millrace

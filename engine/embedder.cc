@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/tenant.h"
 
 namespace millrace {
 namespace {
@@ -18,7 +19,10 @@ constexpr Logger kLog(LogComponent::kEngine);
 
 std::function<void()> Embedder::Embed(EmbedRequest request,
                                       std::function<void(absl::StatusOr<Embeddings>)> done) {
-  const absl::Status checked = parts_.admission.Check(request);
+  absl::Status checked = parts_.admission.Check(request);
+  if (checked.ok() && request.tenant != nullptr) {
+    checked = request.tenant->CheckPriority(&request.priority);
+  }
   const auto batch =
       std::make_shared<EmbeddingBatch>(parts_.clock, std::move(request), std::move(done));
   batch->deadline = parts_.ToSteady(batch->request.deadline);
@@ -127,6 +131,7 @@ void Embedder::HandOver(const Batch& batch) {
     sequence.prompt = std::move(batch->prompts[input->input]);
     sequence.sampling = std::make_shared<const SamplingParams>();
     sequence.priority = batch->request.priority;
+    sequence.tenant = ShareOf(batch->request.tenant.get());
     sequence.arrival = batch->arrival;
     admissions.push_back({input, std::move(sequence)});
   }

@@ -32,7 +32,8 @@ struct EmbeddingBatch {
   const std::function<void(absl::StatusOr<Embeddings>)> done;
   const SteadyTime arrival;
   std::optional<SteadyTime> deadline;
-  size_t bytes = 0;  // of the inputs and of their embeddings
+  bool entered_tenant = false;  // it is counted with its tenant
+  size_t bytes = 0;             // of the inputs and of their embeddings
 
   std::mutex mutex;  // guards what follows, until `ended`; then whoever ended it owns all
   std::vector<std::vector<Token>> prompts;  // of the inputs, where they have not been handed over

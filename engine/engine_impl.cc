@@ -41,7 +41,9 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   }
   MILLRACE_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
-      Scheduler::Create({.limits = limits, .prefix_caching = options.prefix_caching}));
+      Scheduler::Create({.limits = limits,
+                         .prefix_caching = options.prefix_caching,
+                         .itl_slo = options.itl_slo}));
   const auto of_text = text->tokenizer().end_of_generation();
   std::vector<Token> ends(of_text.begin(), of_text.end());
   ends.insert(ends.end(), model.end_tokens.begin(), model.end_tokens.end());

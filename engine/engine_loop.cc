@@ -98,7 +98,11 @@ void EngineLoop::TakeAdmission(Admission admission) {
     // A cancellation that was sent before the request was known here has found nothing.
     status = CancelStatus(*reason);
   } else {
-    status = scheduler_->Add(std::move(admission.sequence));
+    status = CheckDeadline(*request, admission.sequence);
+    const TenantShare tenant = admission.sequence.tenant;
+    const int32_t priority = admission.sequence.priority;
+    if (status.ok()) status = scheduler_->Add(std::move(admission.sequence));
+    if (status.ok()) start_rate_.Arrived(request->key, tenant.id, priority);
   }
   if (status.ok()) {
     if (request->deadline.has_value()) deadlines_.insert({*request->deadline, request->key});
@@ -106,6 +110,15 @@ void EngineLoop::TakeAdmission(Admission admission) {
   } else {
     SinkOf(*request).DeliverEnd(request, EndReason::kCancelled, std::move(status), clock_.Now());
   }
+}
+
+// Refuses at once what would only expire in the queue.
+absl::Status EngineLoop::CheckDeadline(const LiveRequest& request,
+                                       const SequenceRequest& sequence) const {
+  if (!request.deadline.has_value()) return absl::OkStatus();
+  const Duration left = *request.deadline - clock_.Now();
+  if (left <= Duration::zero()) return CancelStatus(CancelReason::kDeadline);
+  return start_rate_.Check(sequence.tenant.id, sequence.priority, left);
 }
 
 void EngineLoop::TakeCancellations() {
@@ -242,6 +255,8 @@ void EngineLoop::Route(const std::shared_ptr<const StepResult>& result,
   for (TokenEvent& event : events) {
     const auto found = requests_.find(event.id);
     std::vector<RoutedEvent>& of_sink = routed[event.id % sinks_.size()];
+    if (event.sampled.size() > 0) start_rate_.Begun(event.id, now);
+    if (event.end.has_value()) start_rate_.Gone(event.id);
     if (event.end.has_value()) {
       const LiveRequest& request = *found->second;
       if (request.deadline.has_value()) deadlines_.erase({*request.deadline, request.key});

@@ -19,6 +19,7 @@
 #include "engine/event_sink.h"
 #include "engine/live_request.h"
 #include "engine/mask_workers.h"
+#include "engine/start_rate.h"
 #include "engine/status_reporter.h"
 #include "executors/executor.h"
 #include "scheduler/scheduler.h"
@@ -95,6 +96,7 @@ class EngineLoop {
   void Run();
   void TakeAdmissions();
   void TakeAdmission(Admission admission);
+  absl::Status CheckDeadline(const LiveRequest& request, const SequenceRequest& sequence) const;
   void TakeCancellations();
   void ExpireDeadlines();
   void CommitResults();
@@ -132,6 +134,7 @@ class EngineLoop {
   absl::flat_hash_map<uint64_t, std::shared_ptr<LiveRequest>> requests_;
   absl::btree_set<Deadline> deadlines_;  // of those in requests_ that have one
   StatusReporter reporter_;              // but for its Ask
+  StartRate start_rate_;
   int32_t taken_ = 0;                    // admissions since the gauges were last published
   int64_t preemptions_ = 0;              // when they were
   MaskWorkers mask_workers_;             // raise event_

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -17,6 +18,7 @@ struct EngineOptions {
   std::string model_name;
   SamplingDefaults sampling;
   bool prefix_caching = true;
+  std::optional<Duration> itl_slo = Duration::zero();  // SchedulerOptions::itl_slo
   int32_t max_waiting = 1024;
   int text_threads = 2;
   int output_threads = 1;

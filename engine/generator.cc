@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "engine/tenant.h"
 
 namespace millrace {
 namespace {
@@ -57,6 +58,8 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
   const uint64_t first_key = parts_.next_key.fetch_add(n);
   Prompt prompt = std::exchange(request.prompt, Prompt());
   const auto prompt_counted = std::make_shared<std::atomic<bool>>(false);
+  const auto output =
+      std::make_shared<std::atomic<LiveRequest::Output>>(LiveRequest::Output::kNone);
   Choices choices;
   for (uint64_t i = 0; i < n; ++i) {
     GenerateRequest one = request;
@@ -67,6 +70,7 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
     live.key = first_key + i;
     live.choice = static_cast<uint32_t>(i);
     live.prompt_counted = prompt_counted;
+    live.output = output;
     live.deadline = parts_.ToSteady(live.request.deadline);
   }
   choices.front()->request.prompt = std::move(prompt);
@@ -75,7 +79,10 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
 
 std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest request,
                                                                  std::function<void()> ready) {
-  const absl::Status checked = parts_.admission.Check(request);
+  absl::Status checked = parts_.admission.Check(request);
+  if (checked.ok() && request.tenant != nullptr) {
+    checked = request.tenant->CheckPriority(&request.priority);
+  }
   if (!checked.ok()) {
     // As large as a message may be: too large to be copied for each choice.
     GenerateRequest refused;
@@ -245,7 +252,12 @@ void Generator::Refuse(const Choices& choices, const absl::Status& why) {
 
 void Generator::Finish(const std::shared_ptr<LiveRequest>& request, OutputEvent last) {
   LogFinish(request->request.id, *last.finish);
-  parts_.admission.Leave(request);
+  // What no step ever took costs nothing; a prompt costs once for all of its choices.
+  const Timings& timings = last.finish->timings;
+  const bool ran = timings.prefill + timings.decode > absl::ZeroDuration();
+  const Usage& usage = last.finish->usage;
+  parts_.admission.Leave(request, ran && request->choice == 0 ? usage.prompt_tokens : 0,
+                         ran ? usage.completion_tokens : 0);
   request->buffer.Finish(std::move(last));
 }
 

@@ -42,6 +42,14 @@ struct LiveRequest {
   // the first to get a token sets it.
   std::shared_ptr<std::atomic<bool>> prompt_counted;
 
+  // Whether anything of the request's answer has gone out, or it was evicted first. Shared by its
+  // choices. Null: an input of a batch, which is never evicted.
+  enum class Output { kNone, kSent, kEvicted };
+  std::shared_ptr<std::atomic<Output>> output;
+  // Guarded by AdmissionControl's lock.
+  bool entered_tenant = false;  // it is counted with its tenant
+  bool evicted = false;
+
   // Written by the text pool, from then on the output shard's.
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;   // of these, when the first token came
@@ -63,6 +71,17 @@ struct LiveRequest {
             .prompt_tokens = prompt_tokens,
             .arrival = arrival,
             .ended = now};
+  }
+
+  // Returns whether output may be sent, and that from now on the request is not evicted.
+  bool MaySend() {
+    Output none = Output::kNone;
+    return output->compare_exchange_strong(none, Output::kSent) || none == Output::kSent;
+  }
+  // Returns whether nothing was sent, and that from now on nothing may be.
+  bool TryEvict() {
+    Output none = Output::kNone;
+    return output->compare_exchange_strong(none, Output::kEvicted) || none == Output::kEvicted;
   }
 
   // Sets the reason why the request ends early, unless one is set. Returns whether it did.

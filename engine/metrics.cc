@@ -109,7 +109,7 @@ class Maker {
 
 // The arrays of counters are indexed by these.
 static_assert(static_cast<size_t>(FinishReason::kError) + 1 == 4);
-static_assert(static_cast<size_t>(CancelReason::kBatchFailed) + 1 == 5);
+static_assert(static_cast<size_t>(CancelReason::kBatchFailed) + 1 == 6);
 static_assert(static_cast<size_t>(Rejection::kUnavailable) + 1 == 3);
 static_assert(static_cast<size_t>(InferEnd::kError) + 1 == 7);
 
@@ -195,9 +195,9 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
                          "Times that there was work and no step finished for --stall-timeout.");
   finished_ = make.Counters<4>("vllm:request_success_total", "Requests ended, by how.",
                                "finished_reason", {"stop", "length", "abort", "error"});
-  cancelled_ = make.Counters<5>("millrace_requests_cancelled_total",
-                                "Requests ended before their own end, by why.", "reason",
-                                {"client_gone", "too_slow", "deadline", "drain", "batch_failed"});
+  cancelled_ = make.Counters<6>(
+      "millrace_requests_cancelled_total", "Requests ended before their own end, by why.", "reason",
+      {"client_gone", "too_slow", "deadline", "drain", "evicted", "batch_failed"});
   rejected_ = make.Counters<3>("vllm:admission_rejections_total",
                                "Requests refused at admission, by reason.", "reason",
                                {"invalid", "queue_full", "unavailable"});
@@ -402,6 +402,7 @@ std::string Metrics::Render() const {
     std::lock_guard lock(mutex_);
     if (gpus_ != nullptr) append(gpus_->Collect());
   }
+  if (tenants_) AppendTenants(tenants_(), families);
   return MetricsText(families);
 }
 

@@ -11,10 +11,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/request.h"
+#include "engine/tenant_metrics.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/token_event.h"
 
@@ -103,7 +105,7 @@ class EngineMetrics {
   prometheus::Counter* generation_tokens_;
   prometheus::Counter* stalls_;
   std::array<prometheus::Counter*, 4> finished_;   // by FinishReason
-  std::array<prometheus::Counter*, 5> cancelled_;  // by CancelReason
+  std::array<prometheus::Counter*, 6> cancelled_;  // by CancelReason
   std::array<prometheus::Counter*, 3> rejected_;   // by Rejection
 
   prometheus::Histogram* iteration_tokens_;
@@ -165,6 +167,9 @@ class Metrics {
   // Adds the metrics of a tensor model.
   InferMetrics& AddInferEngine(std::string_view model_name);
 
+  // Sets whose use is shown, by name. Call before the first Render.
+  void SetTenants(TenantLister lister) { tenants_ = std::move(lister); }
+
   // Sets whether new work is taken: after warm-up, before drain.
   void SetReady(bool ready);
   void OnHttpConnectionOpened();
@@ -184,6 +189,8 @@ class Metrics {
   prometheus::Gauge* ready_;
   prometheus::Gauge* http_connections_;
   prometheus::Counter* http_connections_opened_;
+
+  TenantLister tenants_;  // null: there are none
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<EngineMetrics>> engines_;       // guarded by mutex_

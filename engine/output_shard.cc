@@ -58,6 +58,8 @@ void OutputShard::Run() {
 }
 
 void OutputShard::Push(const std::shared_ptr<LiveRequest>& request, OutputEvent event) {
+  if (request->lost_output) return;
+  request->lost_output = !request->MaySend();
   if (request->lost_output || request->buffer.Push(std::move(event))) return;
   request->lost_output = true;
   request->SetCancelled(CancelReason::kTooSlow);
@@ -135,7 +137,7 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
   if (request.request.mean_logprob) finish.mean_logprob = request.answer->mean_logprob();
   if (request.lost_output) {
     finish.reason = FinishReason::kCancelled;
-    finish.status = CancelStatus(CancelReason::kTooSlow);
+    finish.status = CancelStatus(request.cancelled().value_or(CancelReason::kTooSlow));
   } else if (const std::string* stop = request.answer->stopped()) {
     finish.reason = FinishReason::kStop;
     finish.stopped_by = *stop;

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/sampling_table.h"
+#include "engine/tenant.h"
 
 namespace millrace {
 namespace {
@@ -29,7 +30,23 @@ int32_t DefaultMaxTokens(const GenerateRequest& request, int64_t fit) {
   return static_cast<int32_t>(std::min<int64_t>(wanted, fit));
 }
 
+// Prefixes are found only by who has the same salt.
+BlockHash RootOf(const GenerateRequest& request, const SequenceDefaults& defaults) {
+  if (request.tenant == nullptr || request.tenant->limits().cache_salt.empty()) {
+    return defaults.cache_root;
+  }
+  const auto* const root = reinterpret_cast<const char*>(defaults.cache_root.data());
+  return CacheRoot(
+      {std::string_view(root, defaults.cache_root.size()), request.tenant->limits().cache_salt});
+}
+
 }  // namespace
+
+TenantShare ShareOf(const Tenant* tenant) {
+  // Requests without a key's tenant share as one with the default.
+  if (tenant == nullptr) return {.id = 0, .weight = TenantLimits().share};
+  return {.id = tenant->id(), .weight = tenant->limits().share};
+}
 
 absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
                                              std::vector<Token> prompt,
@@ -45,8 +62,10 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
   sequence.priority = request.priority;
   sequence.score_prompt = request.echo && request.logprobs.has_value() && prompt_tokens > 1;
   if (defaults.prefix_caching) {
-    sequence.prompt_hashes = HashPrompt(defaults.cache_root, prompt, defaults.limits.block_size);
+    sequence.prompt_hashes =
+        HashPrompt(RootOf(request, defaults), prompt, defaults.limits.block_size);
   }
+  sequence.tenant = ShareOf(request.tenant.get());
 
   SamplingParams sampling;
   ForEachSamplingField([&](const auto& field) { sampling.*field.params = request.*field.request; });

@@ -23,6 +23,9 @@ struct SequenceDefaults {
   std::vector<Token> end_of_generation;
 };
 
+// Returns the tenant as the scheduler knows it. Null: of none.
+TenantShare ShareOf(const Tenant* tenant);
+
 // Makes the first choice's sequence, without its id and arrival. `request` is valid, and its seed
 // drawn. OutOfRange, with both numbers: it can never fit.
 absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,

@@ -202,6 +202,8 @@ absl::Status CancelStatus(CancelReason reason) {
     case CancelReason::kDrain:
       return WithRetryAfter(absl::UnavailableError("the server is shutting down"),
                             absl::Seconds(1));
+    case CancelReason::kEvicted:
+      return QueueFull("others wait for whom less was waiting");
     case CancelReason::kBatchFailed:
       return absl::CancelledError("another input of the request has failed");
   }

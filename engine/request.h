@@ -3,6 +3,7 @@
 #define MILLRACE_ENGINE_REQUEST_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,8 @@ struct ToolCall {
   std::string name;
   std::string arguments;  // JSON
 };
+
+class Tenant;
 
 // A turn of a conversation. Roles: system, developer, user, assistant, tool.
 struct ChatMessage {
@@ -99,6 +102,7 @@ struct GenerateRequest {
 
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
+  std::shared_ptr<const Tenant> tenant;  // null: of none
 };
 
 inline constexpr size_t kMaxEmbeddingInputs = 2048;  // of one request, as OpenAI has it
@@ -115,6 +119,7 @@ struct EmbedRequest {
 
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
+  std::shared_ptr<const Tenant> tenant;  // null: of none
 
   // Returns "input[3]", or "input" if it is the only one.
   std::string Name(size_t input) const;
@@ -126,6 +131,7 @@ struct Embeddings {
   int64_t prompt_tokens = 0;  // of all inputs
 };
 
+inline constexpr int64_t kMaxTimeoutMs = int64_t{24} * 60 * 60 * 1000;
 inline constexpr int32_t kMaxChoices = 128;
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 1024;
@@ -205,6 +211,7 @@ enum class CancelReason {
   kTooSlow,
   kDeadline,
   kDrain,
+  kEvicted,      // to make room for a tenant that holds less of the queue
   kBatchFailed,  // another input of the same request has failed
 };
 

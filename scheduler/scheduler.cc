@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 }
 
 Scheduler::Scheduler(const SchedulerOptions& options)
-    : options_(options), pool_(options.limits.num_blocks) {
+    : options_(options), pool_(options.limits.num_blocks), budget_(options.itl_slo) {
   for (SlotId slot = options.limits.max_num_seqs; slot > 0; --slot) free_slots_.push_back(slot - 1);
   running_.reserve(options.limits.max_num_seqs);
 }
@@ -74,7 +74,8 @@ absl::Status Scheduler::Add(SequenceRequest request) {
     sequences_.erase(it);
     return status;
   }
-  waiting_.insert(sequence.get());
+  waiting_.Join(request.tenant, *sequence);
+  waiting_.Push(*sequence);
   it->second = std::move(sequence);
   return absl::OkStatus();
 }
@@ -117,7 +118,7 @@ bool Scheduler::Cancel(SequenceId id, absl::Status why, SteadyTime now,
 void Scheduler::CancelAll(const absl::Status& why, SteadyTime now,
                           std::vector<TokenEvent>* events) {
   while (!running_.empty()) Cancel(running_.front()->id, why, now, events);
-  while (!waiting_.empty()) Cancel((*waiting_.begin())->id, why, now, events);
+  while (!waiting_.empty()) Cancel(waiting_.first().id, why, now, events);
 }
 
 void Scheduler::SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask) {
@@ -140,6 +141,9 @@ absl::Status Scheduler::Commit(const StepResult& result, SteadyTime now,
   PlannedStep& step = in_flight_[(last_step_ - num_in_flight_ + 1) % kMaxStepsInFlight];
   MILLRACE_RETURN_IF_ERROR(CheckAnswers(result, step));
   --num_in_flight_;
+  // A step begins when the one before it has ended, or, if there was none, when it was planned.
+  if (result.status.ok()) budget_.Observe(step.work, now - std::max(step.planned, last_commit_));
+  last_commit_ = now;
 
   const RowResult none{.status = result.status};
   for (size_t i = 0; i < step.rows.size(); ++i) {
@@ -264,9 +268,10 @@ SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status st
   } else if (sequence.parked) {
     std::erase(sequence.group->parked, &sequence);
   } else {
-    waiting_.erase(&sequence);
+    waiting_.Erase(sequence);
   }
   LeaveGroup(sequence);
+  waiting_.Leave(sequence);
   sequence.ended = true;
   const auto it = sequences_.find(sequence.id);
   std::unique_ptr<Sequence> owned = std::move(it->second);
@@ -278,7 +283,7 @@ SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status st
 // Steps in flight may still work on the slot and the blocks. Whoever gets them next gets them in a
 // step that is submitted, and therefore run, after these (see BlockPool).
 void Scheduler::LeaveSlot(Sequence& sequence) {
-  running_.erase(std::lower_bound(running_.begin(), running_.end(), &sequence, RanksBefore()));
+  running_.erase(std::lower_bound(running_.begin(), running_.end(), &sequence, RunsBefore()));
   free_slots_.push_back(*sequence.slot);
   sequence.slot.reset();
   pool_.Release(sequence.blocks);

@@ -11,16 +11,17 @@
 #include <optional>
 #include <vector>
 
-#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "scheduler/block_hash.h"
 #include "scheduler/block_pool.h"
+#include "scheduler/fair_queue.h"
 #include "scheduler/scheduler_status.h"
 #include "scheduler/sequence.h"
 #include "scheduler/sequence_request.h"
+#include "scheduler/step_budget.h"
 #include "scheduler/step_plan.h"
 #include "scheduler/token_event.h"
 
@@ -29,6 +30,9 @@ namespace millrace {
 struct SchedulerOptions {
   StepLimits limits;
   bool prefix_caching = true;
+
+  // The time that a step with sequences that decode may take; see StepBudget.
+  std::optional<Duration> itl_slo = std::nullopt;
 };
 
 // The counters only grow; of two readings, the difference is what happened between them.
@@ -78,7 +82,8 @@ class Scheduler {
 
   // Returns the next step; nothing while kMaxStepsInFlight are in flight or there is nothing to
   // compute until a result comes. A plan that is returned counts as in flight until its result is
-  // committed: one that could not be submitted is committed with an error.
+  // committed: one that could not be submitted is committed with an error. The times of Plan and
+  // Commit also tell how long steps take, by which prompts are cut (SchedulerOptions::itl_slo).
   std::optional<StepPlan> Plan(SteadyTime now);
 
   // Takes the oldest step's result; appends events, in the order of the rows. Tokens of a sequence
@@ -110,6 +115,8 @@ class Scheduler {
   struct PlannedStep {
     StepId id = 0;
     std::vector<PlannedRow> rows;
+    StepWork work;
+    SteadyTime planned;
   };
   struct Draft;
 
@@ -118,12 +125,17 @@ class Scheduler {
   int32_t BlocksFor(int32_t positions) const;
   int32_t BlocksToGrow(const Sequence& sequence) const;
 
+  void RankTenants();
+  bool IsOver(const TenantAccount& tenant, int64_t held, int64_t total) const;
+  void MakeRoom(Draft& draft);
+  void BeginBudget(Draft& draft);
   void PlanRunning(Draft& draft);
   void Admit(SteadyTime now, Draft& draft);
   const Sequence* FindDonor(const Sequence& sequence) const;
   void Park(Sequence& sequence);
   void Unpark(PromptGroup& group);
   void UnparkReady();
+  bool WaitsForGroup(const Sequence& sequence, const Sequence* donor) const;
   bool FitsBlocks(Sequence& sequence, const Sequence* donor, const Draft& draft);
   bool HistoryFits(const Sequence& sequence, const StepPlan& plan) const;
   size_t MostCached(const Sequence& sequence) const;
@@ -153,8 +165,8 @@ class Scheduler {
   BlockHasher hasher_;
 
   absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // alive
-  std::vector<Sequence*> running_;                                        // by rank
-  absl::btree_set<Sequence*, RanksBefore> waiting_;                       // but for parked ones
+  std::vector<Sequence*> running_;                                        // as RunsBefore has it
+  FairQueue waiting_;                                                     // but for parked ones
   absl::flat_hash_map<uint64_t, std::unique_ptr<PromptGroup>> groups_;
   std::vector<uint64_t> ready_groups_;            // the last plan computes their prompts
   std::vector<std::unique_ptr<Sequence>> ended_;  // with rows in flight
@@ -164,6 +176,8 @@ class Scheduler {
   StepId last_step_ = 0;
   int num_in_flight_ = 0;
   std::array<PlannedStep, kMaxStepsInFlight> in_flight_;  // by id modulo their number
+  SteadyTime last_commit_;
+  StepBudget budget_;
 
   // The prefix that the sequence at hand may begin with, left by FitsBlocks: full blocks, and
   // positions of one more, to be copied.

@@ -3,17 +3,9 @@
 #include <utility>
 
 #include "scheduler/scheduler.h"
+#include "scheduler/scheduler_draft.h"
 
 namespace millrace {
-
-// A plan being made.
-struct Scheduler::Draft {
-  StepPlan plan;
-  PlannedStep& step;
-  int32_t budget;               // input tokens left
-  int32_t decodes_ahead = 0;    // running sequences still to be visited that decode: a token each
-  int32_t blocks_promised = 0;  // what running sequences will want soon: not for newcomers
-};
 
 std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   if (num_in_flight_ == kMaxStepsInFlight) return std::nullopt;
@@ -24,9 +16,15 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   draft.plan.rows.reserve(running_.size());
   draft.step.id = id;
   draft.step.rows.clear();
+  draft.step.work = {};
+  draft.step.planned = now;
 
   UnparkReady();
+  RankTenants();
+  MakeRoom(draft);
+  BeginBudget(draft);
   PlanRunning(draft);
+  waiting_.Settle();
   Admit(now, draft);
 
   if (draft.plan.rows.empty()) return std::nullopt;
@@ -48,19 +46,29 @@ int32_t Scheduler::BlocksToGrow(const Sequence& sequence) const {
       0);
 }
 
+void Scheduler::BeginBudget(Draft& draft) {
+  int32_t rows = 0;
+  int64_t context = 0;
+  for (const Sequence* sequence : running_) {
+    if (!sequence->decoding()) continue;
+    rows += sequence->num_ready();
+    context += sequence->num_ready() * (sequence->computed + 1);
+  }
+  draft.decodes_ahead = rows;
+  budget_.Begin(rows, context);
+}
+
 // By rank, so that whoever lacks a block takes it from those that have no row in this step yet. The
 // first can take from all others: it advances in every step.
 void Scheduler::PlanRunning(Draft& draft) {
-  for (const Sequence* sequence : running_) {
-    if (sequence->decoding()) draft.decodes_ahead += sequence->num_ready();
-  }
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     int32_t num_tokens = sequence.num_ready();
     if (sequence.decoding()) {
       draft.decodes_ahead -= num_tokens;
     } else {
-      num_tokens = std::min(num_tokens, draft.budget - draft.decodes_ahead);
+      num_tokens = budget_.Allow(std::min(num_tokens, draft.budget - draft.decodes_ahead),
+                                 sequence.computed);
     }
     num_tokens = FreeBlocksFor(sequence, num_tokens, draft);
     if (num_tokens > 0) AddRow(sequence, num_tokens, sequence.blocks.size(), draft);
@@ -86,7 +94,7 @@ int32_t Scheduler::FreeBlocksFor(const Sequence& sequence, int32_t num_tokens, D
 void Scheduler::Preempt(Sequence& sequence, Draft& draft) {
   if (sequence.decoding()) draft.decodes_ahead -= sequence.num_ready();
   LeaveSlot(sequence);
-  waiting_.insert(&sequence);
+  waiting_.Push(sequence);
   ++counters_.preemptions;
 }
 
@@ -101,7 +109,7 @@ const Sequence* Scheduler::FindDonor(const Sequence& sequence) const {
 }
 
 void Scheduler::Park(Sequence& sequence) {
-  waiting_.erase(&sequence);
+  waiting_.Erase(sequence);
   sequence.parked = true;
   sequence.group->parked.push_back(&sequence);
 }
@@ -110,7 +118,7 @@ void Scheduler::Unpark(PromptGroup& group) {
   for (Sequence* sequence : group.parked) {
     sequence->parked = false;
     sequence->blocks_missing = 0;  // it will want fewer
-    waiting_.insert(sequence);
+    waiting_.Push(*sequence);
   }
   group.parked.clear();
 }
@@ -122,15 +130,20 @@ void Scheduler::UnparkReady() {
   ready_groups_.clear();
 }
 
-// In order of rank; none overtakes a first that does not fit.
+// Returns whether another one of the sequence's group computes their prompt first.
+bool Scheduler::WaitsForGroup(const Sequence& sequence, const Sequence* donor) const {
+  return donor == nullptr && sequence.group != nullptr && !sequence.group->running.empty() &&
+         !sequence.scoring();
+}
+
+// In the order of the queue; none overtakes a first that does not fit.
 void Scheduler::Admit(SteadyTime now, Draft& draft) {
   while (!waiting_.empty() && !free_slots_.empty() && draft.budget > 0) {
-    Sequence& sequence = **waiting_.begin();
+    Sequence& sequence = waiting_.first();
     if (sequence.rows_in_flight > 0) return;  // just preempted: not all of its tokens are known
     if (sequence.masked && sequence.mask == nullptr) return;  // likewise: its mask is on its way
     const Sequence* const donor = FindDonor(sequence);
-    if (donor == nullptr && sequence.group != nullptr && !sequence.group->running.empty() &&
-        !sequence.scoring()) {
+    if (WaitsForGroup(sequence, donor)) {
       Park(sequence);
       continue;
     }
@@ -138,7 +151,9 @@ void Scheduler::Admit(SteadyTime now, Draft& draft) {
     if (whole && sequence.num_ready() > draft.budget) return;
     if (!FitsBlocks(sequence, donor, draft)) return;
     if (!HistoryFits(sequence, draft.plan)) return;
+    if (budget_.Allow(1, sequence.computed) == 0) return;
     Start(sequence, /*shared=*/donor != nullptr, now, draft);
+    waiting_.Settle();
   }
 }
 
@@ -203,8 +218,8 @@ void Scheduler::ShareBlocks(const Sequence& donor) {
 
 // `shared`: with the blocks of another one of its group.
 void Scheduler::Start(Sequence& sequence, bool shared, SteadyTime now, Draft& draft) {
-  waiting_.erase(waiting_.begin());
-  running_.insert(std::upper_bound(running_.begin(), running_.end(), &sequence, RanksBefore()),
+  waiting_.Erase(sequence);
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), &sequence, RunsBefore()),
                   &sequence);
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
@@ -229,7 +244,9 @@ void Scheduler::Start(Sequence& sequence, bool shared, SteadyTime now, Draft& dr
     counters_.prefix_hits += *sequence.cached_tokens;
   }
 
-  AddRow(sequence, std::min(sequence.num_ready(), draft.budget), 0, draft);
+  sequence.charged = std::max(sequence.charged, sequence.computed);
+  const int32_t wanted = std::min(sequence.num_ready(), draft.budget);
+  AddRow(sequence, std::max(budget_.Allow(wanted, sequence.computed), 1), 0, draft);
   draft.blocks_promised += BlocksToGrow(sequence);
 }
 
@@ -270,7 +287,17 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_kno
   plan.rows.push_back(row);
   draft.step.rows.push_back(planned);
 
-  (sequence.decoding() ? counters_.decode_tokens : counters_.prefill_tokens) += num_tokens;
+  StepWork& work = draft.step.work;
+  if (sequence.decoding()) {
+    counters_.decode_tokens += num_tokens;
+    work.decode_rows += num_tokens;
+    work.decode_context += end;
+  } else {
+    counters_.prefill_tokens += num_tokens;
+    work.AddPrompt(num_tokens, sequence.computed);
+    budget_.Take(num_tokens, sequence.computed);
+  }
+  waiting_.Charge(sequence, end);
   draft.budget -= num_tokens;
   ++sequence.rows_in_flight;
   if (planned.samples) {

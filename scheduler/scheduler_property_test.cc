@@ -1,7 +1,8 @@
-// A million random events (arrive, cancel, plan, commit, with rows and steps that fail) against the
-// model of an executor that checks every plan and every cached value (model_executor_test_util.h).
-// After each event, every block has as many holders as it counts; each sequence gets exactly the
-// tokens and scores that it would get alone; at the end every block is free; and none starves.
+// Over a million random events (arrive, cancel, plan, commit, with rows and steps that fail)
+// against the model of an executor that checks every plan and every cached value
+// (model_executor_test_util.h). After each event, every block has as many holders as it counts;
+// each sequence gets exactly the tokens and scores that it would get alone; at the end every block
+// is free; and none starves.
 //
 // The bound, within a priority: a sequence is first scheduled within as many steps as all those
 // that rank before it, and those that had started before it came, have positions and three steps
@@ -9,6 +10,7 @@
 // with its last two steps in flight, and its end is known one step late.) An arrival of a better
 // priority starts the count anew.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -36,9 +38,10 @@ struct Case {
   bool prefix_caching;
   int priorities;
   bool faults;
+  int tenants = 1;
 };
 
-constexpr int kEvents = 125'000;  // for each case: a million in all
+constexpr int kEvents = 125'000;  // for each case: over a million in all
 const Case kCases[] = {
     {"Plain", 6, 16, 24, 4, 40, true, 1, false},
     {"Faults", 6, 16, 24, 4, 40, true, 1, true},
@@ -48,6 +51,8 @@ const Case kCases[] = {
     {"TightBudget", 6, 6, 20, 4, 40, true, 2, true},
     {"PoolSmallerThanTheModelsLength", 4, 16, 6, 4, 40, true, 2, true},
     {"BlocksOfOneToken", 5, 12, 50, 1, 24, true, 2, true},
+    {"Tenants", 6, 16, 24, 4, 40, true, 1, false, 3},
+    {"TenantsPrioritiesAndFaults", 8, 24, 20, 4, 40, true, 3, true, 4},
 };
 
 constexpr Token kStops[] = {9, 0};
@@ -69,7 +74,8 @@ class World {
                             .num_blocks = c.blocks,
                             .block_size = c.block_size,
                             .vocab_size = kVocabSize},
-                 .prefix_caching = c.prefix_caching},
+                 .prefix_caching = c.prefix_caching,
+                 .itl_slo = c.tenants > 1 ? std::optional(Duration::zero()) : std::nullopt},
         scheduler_(*Scheduler::Create(options_)),
         executor_(options_.limits),
         random_(seed) {
@@ -137,6 +143,8 @@ class World {
     request.prompt_hashes = HashPrompt({}, request.prompt, case_.block_size);
     if (Below(2) == 0) request.stop.stop_token_ids.assign(std::begin(kStops), std::end(kStops));
     request.priority = Below(case_.priorities);
+    if (case_.tenants > 1) request.tenant.id = Below(case_.tenants);
+    request.tenant.weight = 1 + static_cast<int32_t>(request.tenant.id);
     const int choices = Below(6) == 0 ? 2 + Below(4) : 1;
     if (choices > 1) request.prompt_group = next_id_ + 1;
     for (int i = 0; i < choices && alive_.size() < kMostAlive; ++i) {
@@ -176,6 +184,12 @@ class World {
     }
   }
 
+  // Between tenants, scheduler_fairness_test states the bound.
+  void ExpectNotStarved(const Alive& alive) const {
+    if (case_.tenants > 1) return;
+    EXPECT_TRUE(alive.started || counts_.steps <= alive.latest_start);
+  }
+
   int64_t StepsBefore(SequenceId id, const Alive& waiting) const {
     int64_t steps = waiting.cost;
     for (const auto& [other, alive] : alive_) {
@@ -203,7 +217,7 @@ class World {
   }
 
   void Plan() {
-    std::optional<StepPlan> plan = scheduler_->Plan({});
+    std::optional<StepPlan> plan = scheduler_->Plan(now_);
     if (!plan) {
       // There is something to do unless results are awaited.
       EXPECT_TRUE(executor_.num_in_flight() > 0 || alive_.empty());
@@ -214,7 +228,7 @@ class World {
     counts_.copies += static_cast<int64_t>(plan->copies.size());
     for (const SlotStart& start : plan->starts) {
       Alive& alive = alive_.at(start.sampling->seed);
-      EXPECT_TRUE(alive.started || counts_.steps <= alive.latest_start);
+      ExpectNotStarved(alive);
       alive.started = true;
     }
     for (const StepRow& row : plan->rows) {
@@ -241,8 +255,9 @@ class World {
       };
     }
     const StepResult result = executor_.Run(script);
+    if (case_.tenants > 1) now_ += std::chrono::milliseconds(1 + Below(40));
     std::vector<TokenEvent> events;
-    const absl::Status status = scheduler_->Commit(result, {}, &events);
+    const absl::Status status = scheduler_->Commit(result, now_, &events);
     ASSERT_TRUE(status.ok()) << status;
     for (const TokenEvent& event : events) Take(event, result);
     size_t told = 0;
@@ -265,7 +280,7 @@ class World {
     }
     if (!event.end) return;
     EXPECT_EQ(event.end->generated_tokens, static_cast<int32_t>(alive.num_generated));
-    EXPECT_TRUE(alive.started || counts_.steps <= alive.latest_start);
+    ExpectNotStarved(alive);
     switch (event.end->reason) {
       case EndReason::kStopToken:
         ++counts_.stops;
@@ -295,6 +310,7 @@ class World {
   const std::unique_ptr<Scheduler> scheduler_;
   ModelExecutor executor_;
   std::mt19937_64 random_;
+  SteadyTime now_ = SteadyTime(std::chrono::hours(1));
   std::vector<Token> bases_[2];  // prompts begin like one of these
   std::map<SequenceId, Alive> alive_;
   SequenceId next_id_ = 0;

@@ -21,8 +21,7 @@ std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
     for (const BlockId block : sequence.blocks) ++holders[block];
     if (!sequence.slot || taken[*sequence.slot]) return StrCat(sequence.id, " shares its slot");
     taken[*sequence.slot] = true;
-    if (i > 0 && !RanksBefore()(scheduler.running_[i - 1], &sequence))
-      return "running_ is unsorted";
+    if (i > 0 && !RunsBefore()(scheduler.running_[i - 1], &sequence)) return "running_ is unsorted";
   }
   for (const SlotId slot : scheduler.free_slots_) {
     if (taken[slot]) return StrCat("slot ", slot, " is free and held");
@@ -220,7 +219,7 @@ class ScriptRunner {
       if (event.scored.size() > 0) text += StrCat(" scored ", event.scored.size());
       if (event.sampled.size() > 0) text += StrCat(" +", event.sampled.size());
       if (event.end) {
-        const char* const reasons[] = {"stop", "length", "cancelled", "failed"};
+        const char* const reasons[] = {"stop", "length", "complete", "cancelled", "failed"};
         text += StrCat(" ", reasons[static_cast<int>(event.end->reason)]);
         if (event.end->stop_token) text += StrCat(" ", *event.end->stop_token);
         text += StrCat(" (", event.end->prompt_tokens, " in, ", event.end->cached_tokens,

@@ -14,6 +14,7 @@
 namespace millrace {
 
 struct Sequence;
+struct TenantAccount;
 
 // The live sequences of one prompt (a request's n choices). The first to be admitted prefills the
 // prompt. Until it has, the others are parked when their turn comes, so that they block no other
@@ -39,6 +40,7 @@ struct Sequence {
   std::vector<Token> stop_token_ids;  // sorted
   std::shared_ptr<const SamplingParams> sampling;
   PromptGroup* group;   // null: none
+  TenantAccount* tenant;
   bool masked = false;  // tokens are sampled under masks
   SteadyTime arrival;
 
@@ -49,6 +51,7 @@ struct Sequence {
   std::optional<int32_t> cached_tokens;  // set when first scheduled
   std::optional<SteadyTime> first_scheduled;
   std::optional<SteadyTime> first_token;
+  int32_t charged = 0;  // leading positions that its tenant was charged for, or were cached
   bool ended = false;
   std::shared_ptr<const SampleMask> mask;  // for the token after `tokens`, once it is known
 

@@ -50,6 +50,10 @@ absl::Status ValidateSequence(const SequenceRequest& request, const StepLimits& 
     return absl::InvalidArgumentError(
         StrCat("max_tokens: is ", request.stop.max_tokens, ", must be at least 0"));
   }
+  if (request.tenant.weight < 1 || request.tenant.weight > kMaxTenantWeight) {
+    return absl::InvalidArgumentError(
+        StrCat("tenant.weight: is ", request.tenant.weight, ", must be 1 to ", kMaxTenantWeight));
+  }
   const size_t full_blocks = request.prompt.size() / limits.block_size;
   if (prefix_caching && request.prompt_hashes.blocks.size() != full_blocks) {
     return absl::InvalidArgumentError(StrCat("prompt_hashes: has ",

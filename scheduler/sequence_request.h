@@ -16,6 +16,14 @@ namespace millrace {
 
 using SequenceId = uint64_t;  // the caller's; never two alive with the same
 
+// Whom a sequence is served for. Tenants with work share the steps' tokens in proportion to their
+// weights.
+struct TenantShare {
+  uint32_t id = 0;
+  int32_t weight = 1;  // 1 to kMaxTenantWeight; that of a tenant's latest sequence counts
+};
+inline constexpr int32_t kMaxTenantWeight = 10'000;
+
 // The conditions that end a sequence by itself; reaching the model's length is another.
 struct StopCriteria {
   int32_t max_tokens = 0;  // to generate; 0: only work through the prompt
@@ -30,7 +38,8 @@ struct SequenceRequest {
   BlockHashes prompt_hashes;  // HashPrompt's; not read where the prefix cache is off
   std::shared_ptr<const SamplingParams> sampling;
   StopCriteria stop;
-  int32_t priority = 0;  // lower first
+  int32_t priority = 0;  // lower first, whoever the tenant is
+  TenantShare tenant;
 
   // Not 0: the sequences alive with the same number have the same prompt. One of them computes it;
   // the others wait for that and take over its blocks.

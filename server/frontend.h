@@ -2,6 +2,8 @@
 #ifndef MILLRACE_SERVER_FRONTEND_H_
 #define MILLRACE_SERVER_FRONTEND_H_
 
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,11 @@
 namespace millrace {
 
 class Metrics;
+class Tenant;
+
+// What a call needs of its key. Every key has kAny.
+enum class Scope { kAny, kInfer, kMetrics, kAdmin };
+inline constexpr size_t kNumScopes = 4;
 
 // Thread-safe; outlives the endpoints.
 class Frontend {
@@ -50,9 +57,16 @@ class Frontend {
   // Returns whether SIGTERM came, so that clients had better go elsewhere.
   virtual bool leaving() const { return draining(); }
 
-  // Returns OK, or Unauthenticated. `authorization` is the header's (or metadata's) value, "Bearer
-  // <key>". Compares in constant time.
-  virtual absl::Status Authorize(std::string_view authorization) const = 0;
+  // Returns OK, Unauthenticated, or PermissionDenied if the key lacks the scope. `authorization` is
+  // the header's (or metadata's) value, "Bearer <key>". Compares in constant time. With OK sets
+  // `tenant`, unless it is null, to the key's: to null where keys have none.
+  virtual absl::Status Authorize(std::string_view authorization, Scope scope,
+                                 std::shared_ptr<const Tenant>* tenant) const = 0;
+  absl::Status Authorize(std::string_view authorization) const {
+    return Authorize(authorization, Scope::kAny, nullptr);
+  }
+  // Returns whether the administration's own listener wants keys, too.
+  virtual bool guards_admin() const { return false; }
 
   virtual Metrics& metrics() = 0;
 };

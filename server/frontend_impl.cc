@@ -84,19 +84,28 @@ bool FrontendImpl::live() const {
   return true;
 }
 
-absl::Status FrontendImpl::Authorize(std::string_view authorization) const {
-  if (keys_.empty()) return absl::OkStatus();
+void FrontendImpl::SetKeyRing(std::unique_ptr<KeyRing> ring) {
+  ring_ = std::move(ring);
+  metrics_.SetTenants([ring = ring_.get()] { return ring->tenants(); });
+}
+
+absl::Status FrontendImpl::Authorize(std::string_view authorization, Scope scope,
+                                     std::shared_ptr<const Tenant>* tenant) const {
+  if (keys_.empty() && ring_ == nullptr) return absl::OkStatus();
   // The scheme's name has no case: RFC 9110, section 11.1.
   const bool has_scheme = absl::StartsWithIgnoreCase(AbslView(authorization), AbslView(kScheme));
   if (!has_scheme) {
     return absl::UnauthenticatedError("authorization: a key is required, as \"Bearer <key>\"");
   }
-  const Sha256Digest given = Digest(authorization.substr(kScheme.size()));
+  const std::string_view key = authorization.substr(kScheme.size());
+  const Sha256Digest given = Digest(key);
   bool known = false;
   for (const Sha256Digest& key : keys_) {
     known |= CRYPTO_memcmp(given.data(), key.data(), key.size()) == 0;
   }
-  return known ? absl::OkStatus() : absl::UnauthenticatedError("authorization: the key is unknown");
+  if (known) return absl::OkStatus();
+  if (ring_ != nullptr) return ring_->Authorize(key, scope, tenant);
+  return absl::UnauthenticatedError("authorization: the key is unknown");
 }
 
 }  // namespace millrace

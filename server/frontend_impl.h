@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "engine/metrics.h"
 #include "server/frontend.h"
+#include "server/key_ring.h"
 
 namespace millrace {
 
@@ -22,6 +23,9 @@ class FrontendImpl final : public Frontend {
  public:
   // Without keys every client is authorized.
   explicit FrontendImpl(const std::vector<std::string>& api_keys);
+
+  // Adds the keys of a file. Call before the endpoints open.
+  void SetKeyRing(std::unique_ptr<KeyRing> ring);
 
   // Adds a model, and further names of it. Call before SetReady. The model outlives the endpoints.
   void AddModel(ServedModel* model, const std::vector<std::string>& aliases = {});
@@ -42,11 +46,15 @@ class FrontendImpl final : public Frontend {
   bool live() const override;
   bool draining() const override { return draining_; }
   bool leaving() const override { return leaving_; }
-  absl::Status Authorize(std::string_view authorization) const override;
+  using Frontend::Authorize;
+  absl::Status Authorize(std::string_view authorization, Scope scope,
+                         std::shared_ptr<const Tenant>* tenant) const override;
+  bool guards_admin() const override { return ring_ != nullptr; }
   Metrics& metrics() override { return metrics_; }
 
  private:
-  std::vector<Sha256Digest> keys_;
+  std::vector<Sha256Digest> keys_;  // which may all, and have no tenant
+  std::unique_ptr<KeyRing> ring_;   // null: none
   // Constant once started_.
   std::vector<std::pair<std::string, ServedModel*>> names_;  // in the order of their declaration
   std::map<std::string, ServedModel*, std::less<>> models_;  // by each name

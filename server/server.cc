@@ -22,6 +22,7 @@
 #include "engine/text_set.h"
 #include "executors/factory.h"
 #include "server/device_spec.h"
+#include "server/key_ring.h"
 #include "server/model_location.h"
 #include "server/node.h"
 #include "server/startup_guard.h"
@@ -103,6 +104,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   MILLRACE_RETURN_IF_ERROR(CheckThreads(settings));
   MILLRACE_RETURN_IF_ERROR(CheckKvCacheMemory(settings));
   std::unique_ptr<Server> server(new Server(settings));
+  if (!settings.keys.empty()) {
+    MILLRACE_ASSIGN_OR_RETURN(auto ring,
+                              KeyRing::Open(settings.keys, settings.shared_prefix_cache));
+    server->frontend_.SetKeyRing(std::move(ring));
+  }
   const auto begin_serving = [&]() -> absl::Status {
     auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
     const absl::Status loaded = server->LoadModel(std::move(on_failure), std::move(on_leave), stop);
@@ -183,6 +189,7 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   options.model_name = ModelName(settings_, path);
   options.sampling = sampling;
   options.prefix_caching = settings_.prefix_caching;
+  options.itl_slo = std::chrono::milliseconds(settings_.itl_slo_ms);
   options.max_waiting = settings_.max_waiting;
   options.text_threads = Share(4, 2, 8);
   options.output_threads = Share(8, 1, 4);

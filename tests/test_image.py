@@ -182,7 +182,7 @@ def test_without_a_key_it_refuses_to_listen_to_all(tree):
     done = subprocess.run([CHROOT, f"--userspec={USER}", tree, "/usr/bin/millraced", "--device", "fake"],
                           env=containerfile("Containerfile.cpu")[1], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert "set --api-key, or --insecure" in done.stderr
+    assert "set --api-key or --keys, or --insecure" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["Containerfile.cpu", "Containerfile.cuda"])

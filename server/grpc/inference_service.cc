@@ -1,15 +1,18 @@
 #include "server/grpc/inference_service.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/infer_engine.h"
 #include "engine/request_id.h"
+#include "engine/tenant.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/infer_convert.h"
@@ -30,6 +33,21 @@ std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
   return absl::FromChrono(deadline);
 }
 
+// The earlier of the call's deadline and the request's.
+template <typename Request>
+absl::StatusOr<std::optional<absl::Time>> Deadline(const grpc::CallbackServerContext& context,
+                                                   const Request& request) {
+  std::optional<absl::Time> deadline = Deadline(context);
+  if (!request.has_timeout_ms()) return deadline;
+  const int32_t milliseconds = request.timeout_ms();
+  if (milliseconds < 1 || milliseconds > kMaxTimeoutMs) {
+    return absl::InvalidArgumentError(
+        StrCat("timeout_ms is ", milliseconds, "; allowed: 1 to ", kMaxTimeoutMs));
+  }
+  const absl::Time by_field = absl::Now() + absl::Milliseconds(milliseconds);
+  return std::min(deadline.value_or(by_field), by_field);
+}
+
 grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
                                       const absl::Status& status) {
   AddRetryHint(context, status);
@@ -40,8 +58,9 @@ grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
 
 }  // namespace
 
-absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context) {
-  return frontend.Authorize(FindMetadata(context, "authorization"));
+absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context,
+                       Scope scope, std::shared_ptr<const Tenant>* tenant) {
+  return frontend.Authorize(FindMetadata(context, "authorization"), scope, tenant);
 }
 
 InferenceService::InferenceService(Frontend& frontend, std::string version)
@@ -50,14 +69,16 @@ InferenceService::InferenceService(Frontend& frontend, std::string version)
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   Engine* engine = nullptr;
+  std::shared_ptr<const Tenant> tenant;
   const auto build = [&]() -> absl::StatusOr<GenerateRequest> {
-    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context, Scope::kInfer, &tenant));
     MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
     MILLRACE_ASSIGN_OR_RETURN(GenerateRequest built,
                               FromProto(v1::GenerateRequest(*request), engine->info().sampling));
     built.id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
-    built.deadline = Deadline(*context);
+    MILLRACE_ASSIGN_OR_RETURN(built.deadline, Deadline(*context, *request));
+    built.tenant = std::move(tenant);
     return built;
   };
   absl::StatusOr<GenerateRequest> built = build();
@@ -69,16 +90,19 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
                                                   const v1::EmbedRequest* request,
                                                   v1::EmbedResponse* response) {
   Engine* engine = nullptr;
+  std::shared_ptr<const Tenant> tenant;
   const auto build = [&]() -> absl::StatusOr<EmbedRequest> {
-    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context, Scope::kInfer, &tenant));
     MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
-    return FromProto(v1::EmbedRequest(*request));
+    MILLRACE_ASSIGN_OR_RETURN(EmbedRequest built, FromProto(v1::EmbedRequest(*request)));
+    MILLRACE_ASSIGN_OR_RETURN(built.deadline, Deadline(*context, *request));
+    return built;
   };
   absl::StatusOr<EmbedRequest> embed = build();
   if (!embed.ok()) return FinishUnary(context, embed.status());
   embed->id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
-  embed->deadline = Deadline(*context);
+  embed->tenant = std::move(tenant);
   response->set_request_id(embed->id);
 
   auto* const call = new UnaryCall;
@@ -94,7 +118,7 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  if (absl::Status status = Authorize(frontend_, *context); !status.ok()) {
+  if (absl::Status status = Authorize(frontend_, *context, Scope::kInfer); !status.ok()) {
     return FinishUnary(context, status);
   }
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model());
@@ -121,7 +145,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  if (absl::Status status = Authorize(frontend_, *context); !status.ok()) {
+  if (absl::Status status = Authorize(frontend_, *context, Scope::kInfer); !status.ok()) {
     return FinishUnary(context, status);
   }
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model());
@@ -143,16 +167,18 @@ grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* c
                                                   const v1::InferRequest* request,
                                                   v1::InferResponse* response) {
   InferEngine* engine = nullptr;
+  std::shared_ptr<const Tenant> tenant;
   std::vector<size_t> wanted;
   const auto infer = std::make_shared<InferCall>();
   const auto build = [&]() -> absl::Status {
-    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context, Scope::kInfer, &tenant));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindInferEngine(request->model_name()));
     const TensorModelInfo& info = engine->info();
     MILLRACE_ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, InputsFromProto(*request));
     MILLRACE_ASSIGN_OR_RETURN(infer->inputs, OrderInputs(info.inputs, std::move(inputs)));
     MILLRACE_ASSIGN_OR_RETURN(wanted, ChooseOutputs(info.outputs, OutputNames(*request)));
-    return absl::OkStatus();
+    if (tenant == nullptr) return absl::OkStatus();
+    return tenant->Enter(1, Clock::Real().Now());
   };
   if (absl::Status status = build(); !status.ok()) {
     if (engine != nullptr) engine->CountInvalid();
@@ -162,6 +188,7 @@ grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* c
   auto* const call = new UnaryCall;
   infer->deadline = Deadline(*context);
   infer->done = [=, wanted = std::move(wanted)](absl::StatusOr<std::vector<Tensor>> outputs) {
+    if (tenant != nullptr) tenant->Leave(0, 0, Clock::Real().Now());
     AddRetryHint(context, outputs.status());
     if (outputs.ok()) {
       response->set_model_name(request->model_name().empty() ? engine->model_name()

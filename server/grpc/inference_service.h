@@ -12,7 +12,8 @@
 namespace millrace {
 
 // Returns OK, or an error if the call's metadata lacks a valid "authorization".
-absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context);
+absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context,
+                       Scope scope = Scope::kAny, std::shared_ptr<const Tenant>* tenant = nullptr);
 
 class InferenceService final : public InferenceCallbacks {
  public:

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -134,10 +135,12 @@ std::optional<HttpResponse> Api::CheckAccess(const HttpRequestHead& head,
       !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
-  if (options_.admin || options_.metrics_only || open) return std::nullopt;
+  const bool guarded = !options_.admin || frontend_.guards_admin();
+  if (!guarded || options_.metrics_only || open) return std::nullopt;
   // A browser sends no key with it.
   if (allowed_page && CorsPolicy::IsPreflight(head)) return std::nullopt;
-  if (absl::Status s = frontend_.Authorize(head.authorization); !s.ok()) {
+  const Scope scope = route == nullptr ? Scope::kAny : route->scope();
+  if (absl::Status s = frontend_.Authorize(head.authorization, scope, nullptr); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
   return std::nullopt;
@@ -218,6 +221,17 @@ Handled Api::Handle(const HttpRequestHead& head, const std::string& body, const 
   return FindRoute(head)->handle(*this, head, body, wake);
 }
 
+// The key may have been revoked since Check. Of a deadline in the body and one in the header, the
+// earlier counts.
+absl::Status Api::SetCaller(const HttpRequestHead& head, std::shared_ptr<const Tenant>& tenant,
+                            std::optional<absl::Time>& deadline) const {
+  if (const auto timeout = head.timeout) {
+    const absl::Time by_header = absl::Now() + *timeout;
+    deadline = std::min(deadline.value_or(by_header), by_header);
+  }
+  return frontend_.Authorize(head.authorization, Scope::kInfer, &tenant);
+}
+
 Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
                       const Wake& wake) const {
   absl::StatusOr<ApiRequest> request =
@@ -225,6 +239,10 @@ Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::stri
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
+  if (absl::Status s = SetCaller(head, request->options.tenant, request->options.deadline);
+      !s.ok()) {
+    return ErrorResponse(ErrorFromStatus(s));
+  }
   return std::make_unique<Generation>(
       *std::move(request), StrCat(kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-", head.request_id),
       **engine, wake);
@@ -243,6 +261,10 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
                ", the size of the model's embeddings"))));
   }
   request->request.id = StrCat("embd-", head.request_id);
+  if (absl::Status s = SetCaller(head, request->request.tenant, request->request.deadline);
+      !s.ok()) {
+    return ErrorResponse(ErrorFromStatus(s));
+  }
   auto answer = std::make_unique<DeferredAnswer>(wake);
   auto done = [complete = answer->Completer(), id = request->request.id,
                model = request->model.empty() ? (*engine)->info().model_name : request->model,

@@ -80,6 +80,8 @@ class Api {
   std::optional<HttpResponse> CheckBody(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckServing() const;
   HttpResponse NotReady() const;
+  absl::Status SetCaller(const HttpRequestHead& head, std::shared_ptr<const Tenant>& tenant,
+                         std::optional<absl::Time>& deadline) const;
 
   Handled Models(const HttpRequestHead& head) const;
   // Answers with what `to_json` says of the only model.

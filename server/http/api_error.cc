@@ -3,6 +3,7 @@
 #include "absl/strings/cord.h"
 #include "base/strings.h"
 #include "engine/request.h"
+#include "engine/start_rate.h"
 #include "server/http/json_writer.h"
 
 namespace millrace {
@@ -99,7 +100,11 @@ absl::Status FieldError(std::string_view param, std::string_view code, std::stri
 
 ApiError ErrorFromStatus(const absl::Status& status) {
   const std::string_view message(status.message().data(), status.message().size());
-  const auto [http, code] = MeaningOf(status.code());
+  auto [http, code] = MeaningOf(status.code());
+  if (Payload(status, kHttpStatusUrl) == "503") {
+    http = 503;
+    code = "service_unavailable";
+  }
   ApiError error = HttpError(http, code, message);
   if (std::string own = Payload(status, kCodeUrl); !own.empty()) error.code = std::move(own);
   error.param = Payload(status, kParamUrl);

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "server/http/api_error.h"
 
 namespace millrace {
@@ -32,6 +33,7 @@ struct HttpRequestHead {
   std::string
       request_id;  // the client's X-Request-Id if it is fit to be repeated, else one of ours
   std::optional<uint64_t> content_length;  // unset: none, or chunked
+  std::optional<absl::Duration> timeout;   // X-Request-Timeout-Ms
 };
 
 struct HttpResponse {

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/sampling_table.h"
@@ -146,6 +148,16 @@ void ReadBestOf(FieldReader& fields, ApiRequest& request) {
   }
 }
 
+void ReadTimeout(FieldReader& fields, std::optional<absl::Time>& deadline) {
+  std::optional<int32_t> milliseconds;
+  fields.Read("timeout_ms", milliseconds);
+  if (!milliseconds.has_value()) return;
+  if (*milliseconds < 1 || *milliseconds > kMaxTimeoutMs) {
+    fields.FailValue("timeout_ms", *milliseconds, StrCat("1 to ", kMaxTimeoutMs));
+  }
+  deadline = absl::Now() + absl::Milliseconds(*milliseconds);
+}
+
 // Reads the fields that completions and chats share.
 void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
   GenerateRequest& options = request.options;
@@ -161,6 +173,7 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
   fields.Read("skip_special_tokens", options.skip_special_tokens);
   fields.Read("stop_token_ids", options.stop_token_ids);
   fields.Read("priority", options.priority);
+  ReadTimeout(fields, options.deadline);
   fields.Read("return_token_ids", request.return_token_ids);
   ReadLogitBias(fields, options.logit_bias);
   ReadSeed(fields, options.seed);
@@ -287,6 +300,7 @@ absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
   fields.Read("dimensions", request.dimensions);
   fields.Read("truncate_prompt_tokens", request.request.truncate_prompt_tokens);
   fields.Read("priority", request.request.priority);
+  ReadTimeout(fields, request.request.deadline);
   CheckNeutralFields(fields, kEmbeddingEndpoint);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   return request;

@@ -36,6 +36,10 @@ Handled Api::Messages(const HttpRequestHead& head, const std::string& body,
   if (!request.ok()) return MessagesError(ErrorFromStatus(request.status()));
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return MessagesError(ErrorFromStatus(engine.status()));
+  GenerateRequest& options = request->options;
+  if (absl::Status s = SetCaller(head, options.tenant, options.deadline); !s.ok()) {
+    return MessagesError(ErrorFromStatus(s));
+  }
   return std::make_unique<MessagesAnswer>(*std::move(request), StrCat("msg_", head.request_id),
                                           **engine, wake);
 }
@@ -82,6 +86,10 @@ Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body
   if (!request->instructions.empty()) {
     chat.messages.insert(chat.messages.begin(),
                          {.role = "system", .content = request->instructions});
+  }
+  GenerateRequest& options = request->api.options;
+  if (absl::Status s = SetCaller(head, options.tenant, options.deadline); !s.ok()) {
+    return ErrorResponse(ErrorFromStatus(s));
   }
   // Of its own making, since it is the key to what is kept.
   return std::make_unique<ResponsesAnswer>(*std::move(request), StrCat("resp_", NewRequestId()),

@@ -19,6 +19,13 @@ struct Api::Route {
   bool on_admin;
   bool open;     // answers without a key
   bool serving;  // refused while the server warms up or drains
+
+  // Returns what a key needs.
+  Scope scope() const {
+    if (path == "/metrics") return Scope::kMetrics;
+    if (on_admin && !on_public) return Scope::kAdmin;
+    return serving || path.starts_with("/v1/responses") ? Scope::kInfer : Scope::kAny;
+  }
   Handled (*handle)(const Api& api, const HttpRequestHead& head, const std::string& body,
                     const Wake& wake);
 };

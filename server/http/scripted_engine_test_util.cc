@@ -166,7 +166,8 @@ std::vector<ServedModel*> ScriptedFrontend::models() const {
   return {const_cast<ScriptedEngine*>(&engine)};
 }
 
-absl::Status ScriptedFrontend::Authorize(std::string_view authorization) const {
+absl::Status ScriptedFrontend::Authorize(std::string_view authorization, Scope,
+                                         std::shared_ptr<const Tenant>*) const {
   if (key_.empty() || authorization == StrCat("Bearer ", key_)) return absl::OkStatus();
   return absl::UnauthenticatedError("a valid API key is needed");
 }

@@ -109,7 +109,9 @@ class ScriptedFrontend : public Frontend {
   bool ready() const override { return is_ready && !is_draining; }
   bool live() const override { return is_live; }
   bool draining() const override { return is_draining; }
-  absl::Status Authorize(std::string_view authorization) const override;
+  using Frontend::Authorize;
+  absl::Status Authorize(std::string_view authorization, Scope scope,
+                         std::shared_ptr<const Tenant>* tenant) const override;
   Metrics& metrics() override { return metrics_; }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/status.hpp>
+#include <charconv>
 #include <iterator>
 
 #include "absl/strings/match.h"
@@ -10,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/strings.h"
 #include "config/help.h"
+#include "engine/request.h"
 #include "engine/request_id.h"
 #include "server/http/json_writer.h"
 
@@ -79,6 +81,21 @@ std::optional<ApiError> CheckFraming(const HttpHeader& header) {
   return std::nullopt;
 }
 
+std::optional<ApiError> ReadTimeout(const HttpHeader& header, HttpRequestHead& head) {
+  constexpr std::string_view kName = "X-Request-Timeout-Ms";
+  if (header.count(kName) == 0) return std::nullopt;
+  const std::string_view text = Value(header, kName);
+  int64_t milliseconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), milliseconds);
+  if (error != std::errc() || end != text.data() + text.size() || milliseconds < 1 ||
+      milliseconds > kMaxTimeoutMs || header.count(kName) > 1) {
+    return BadRequest(
+        StrCat(kName, " is \"", Printable(text), "\"; allowed: once, 1 to ", kMaxTimeoutMs));
+  }
+  head.timeout = absl::Milliseconds(milliseconds);
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
@@ -105,7 +122,7 @@ std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
   }
   head.content_type = Value(header, http::field::content_type);
   head.content_encoding = Value(header, http::field::content_encoding);
-  return std::nullopt;
+  return ReadTimeout(header, head);
 }
 
 ApiError MalformedError(const boost::beast::error_code& error) {

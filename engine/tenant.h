@@ -1,0 +1,88 @@
+// Whom requests are made for, and what each may use.
+#ifndef MILLRACE_ENGINE_TENANT_H_
+#define MILLRACE_ENGINE_TENANT_H_
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+
+namespace millrace {
+
+struct TenantLimits {
+  std::string name;
+  int32_t share = 100;  // of the steps' tokens, in proportion to the others'
+  std::optional<int64_t> requests_per_minute;
+  std::optional<int64_t> tokens_per_minute;  // prompt and answer, counted as each request ends
+  std::optional<int64_t> max_streams;        // at once; each choice counts
+  int32_t least_priority = 0;                // lower goes first
+  int32_t most_priority = std::numeric_limits<int32_t>::max();
+  std::string cache_salt;  // tenants with the same one hit each other's prefixes
+};
+
+// What a tenant has used. Outlives changes of its limits. Thread-safe.
+class TenantUsage {
+ public:
+  struct Counts {
+    int64_t streams = 0;  // now
+    int64_t requests = 0;
+    int64_t refused = 0;  // by the tenant's own limits
+    int64_t prompt_tokens = 0;
+    int64_t generation_tokens = 0;
+  };
+  Counts counts() const {
+    std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  friend class Tenant;
+
+  // What is left of a minute's allowance. It refills evenly, up to the whole.
+  struct Bucket {
+    double used = 0;
+    SteadyTime since;
+    void Refill(int64_t per_minute, SteadyTime now);
+  };
+
+  mutable std::mutex mutex_;  // guards what follows
+  Counts counts_;
+  Bucket requests_;
+  Bucket tokens_;
+};
+
+// A tenant as of one reading of the keys: requests that began before a change keep the limits and
+// the usage that they began with. Thread-safe.
+class Tenant final {
+ public:
+  // `id` is not 0, and no other tenant's. `usage` may be shared with the tenant's earlier limits.
+  Tenant(uint32_t id, TenantLimits limits, std::shared_ptr<TenantUsage> usage);
+
+  uint32_t id() const { return id_; }
+  const TenantLimits& limits() const { return limits_; }
+  const std::shared_ptr<TenantUsage>& usage() const { return usage_; }
+
+  // Counts a request of so many streams in. ResourceExhausted, with when to try again: it would
+  // exceed a limit, and was not counted.
+  absl::Status Enter(int64_t streams, SteadyTime now) const;
+  // Counts one stream out, with what it used.
+  void Leave(int64_t prompt_tokens, int64_t generation_tokens, SteadyTime now) const;
+
+  // Returns InvalidArgument for a priority outside the tenant's range. Puts 0, which requests have
+  // that do not say it, into the range.
+  absl::Status CheckPriority(int32_t* priority) const;
+
+ private:
+  const uint32_t id_;
+  const TenantLimits limits_;
+  const std::shared_ptr<TenantUsage> usage_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ENGINE_TENANT_H_

@@ -1,0 +1,21 @@
+// A plan being made. Not for others than the scheduler.
+#ifndef MILLRACE_SCHEDULER_SCHEDULER_DRAFT_H_
+#define MILLRACE_SCHEDULER_SCHEDULER_DRAFT_H_
+
+#include <cstdint>
+
+#include "scheduler/scheduler.h"
+
+namespace millrace {
+
+struct Scheduler::Draft {
+  StepPlan plan = {};
+  PlannedStep& step;
+  int32_t budget = 0;           // input tokens left
+  int32_t decodes_ahead = 0;    // running sequences still to be visited that decode: a token each
+  int32_t blocks_promised = 0;  // what running sequences will want soon: not for newcomers
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SCHEDULER_SCHEDULER_DRAFT_H_

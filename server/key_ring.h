@@ -1,0 +1,80 @@
+// The keys of --keys: a file that is read again when it changes.
+#ifndef MILLRACE_SERVER_KEY_RING_H_
+#define MILLRACE_SERVER_KEY_RING_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/sha256.h"
+#include "engine/tenant.h"
+#include "server/frontend.h"
+
+namespace millrace {
+
+// The keys and their tenants as one reading found them. Constant.
+struct KeyTable {
+  struct Entry {
+    std::shared_ptr<const Tenant> tenant;
+    bool scopes[kNumScopes] = {};  // by Scope
+  };
+  std::map<Sha256Digest, Entry> keys;
+};
+
+// Thread-safe.
+class KeyRing {
+ public:
+  // Reads the file, and again within half a second after each change. `shared_cache`: tenants that
+  // name no cache_salt share the prefix cache. InvalidArgument names the entry and the field.
+  // A later reading that fails is logged, and the keys stay as they were.
+  static absl::StatusOr<std::unique_ptr<KeyRing>> Open(std::string path, bool shared_cache);
+  ~KeyRing();
+  KeyRing(const KeyRing&) = delete;
+  KeyRing& operator=(const KeyRing&) = delete;
+
+  // OK if the key may do what needs `scope`; then `tenant`, unless null, is set. Unauthenticated:
+  // there is no such key. PermissionDenied: it lacks the scope.
+  absl::Status Authorize(std::string_view key, Scope scope,
+                         std::shared_ptr<const Tenant>* tenant) const;
+
+  // Returns the tenants of the last reading.
+  std::vector<std::shared_ptr<const Tenant>> tenants() const;
+
+ private:
+  KeyRing(std::string path, bool shared_cache);
+
+  absl::Status Read();
+  absl::StatusOr<KeyTable> Parse(std::string_view text);
+  std::string Stamp() const;
+  void Follow();
+
+  const std::string path_;
+  const bool shared_cache_;
+
+  // The reading thread's. Usage outlives a tenant's absence from the file.
+  struct Known {
+    uint32_t id;
+    std::shared_ptr<TenantUsage> usage;
+  };
+  std::map<std::string, Known, std::less<>> known_;
+  std::string stamp_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::shared_ptr<const KeyTable> table_;
+
+  std::thread thread_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_KEY_RING_H_

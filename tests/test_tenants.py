@@ -1,0 +1,197 @@
+"""Tests of --keys and of deadlines, on the real daemon by both protocols."""
+import hashlib
+import json
+import time
+
+import grpc
+import httpx
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from daemon import Stream, run, wait_until
+from millrace_grpc import connect, pb
+
+FAKE = ["--device", "fake", "--fake-step-us", "2000"]
+PROBES = {"/livez", "/readyz", "/health"}
+PUBLIC = ["/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses",
+          "/v1/responses/x", "/v1/embeddings", "/tokenize", "/detokenize", "/v1/models", "/v1/models/x", "/livez",
+          "/readyz", "/health", "/server_info", "/get_server_info", "/model_info", "/get_model_info", "/health_generate", "/metrics",
+          "/version", "/nowhere"]
+ADMIN = ["/v1/models", "/livez", "/readyz", "/health", "/metrics", "/version", "/log", "/nowhere"]
+METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
+
+
+def digest(key):
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def write(path, *entries):
+    next_path = path.with_suffix(".next")
+    next_path.write_text(json.dumps({"keys": list(entries)}))
+    next_path.replace(path)
+
+
+def entry(name, **fields):
+    return {"name": name, "sha256": digest(f"key-{name}"), **fields}
+
+
+def bearer(name):
+    return {"Authorization": f"Bearer key-{name}"}
+
+
+def complete(server, name, **body):
+    return httpx.post(server.http + "/v1/completions", headers=bearer(name), timeout=60,
+                      json={"prompt": "Hello", "max_tokens": 4, "ignore_eos": True, **body})
+
+
+@pytest.fixture
+def keyed(start_server, tmp_path):
+    path = tmp_path / "keys.json"
+    write(path, entry("a"), entry("b", share=300), entry("metrics", scopes=["metrics"]), entry("admin", scopes=["admin", "metrics"]),
+          entry("few", requests_per_minute=2), entry("one", max_streams=1), entry("low", priority=[5, 9]))
+    return start_server(*FAKE, "--keys", str(path)), path
+
+
+def test_every_route_and_method_but_probes_wants_a_key(keyed):
+    server, _ = keyed
+    for base, paths in ((server.http, PUBLIC), (server.admin, ADMIN)):
+        for path in paths:
+            for method in METHODS:
+                for headers in ({}, {"Authorization": "Bearer key-x"}, {"Authorization": "Basic key-a"}):
+                    got = httpx.request(method, base + path, headers=headers).status_code
+                    assert (got == 401) == (path not in PROBES), (base, method, path, headers, got)
+
+
+def test_every_grpc_method_but_health_wants_a_key(keyed):
+    server, _ = keyed
+    with grpc.insecure_channel(server.grpc.removeprefix("http://")) as channel:
+        service = pb.DESCRIPTOR.services_by_name["Inference"]
+        assert len(service.methods) > 5
+        names = [f"/{service.full_name}/{method.name}" for method in service.methods]
+        names.append("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        for name in names:
+            for metadata in ([], [("authorization", "Bearer key-x")]):
+                with pytest.raises(grpc.RpcError) as error:
+                    list(channel.unary_stream(name)(b"", timeout=30, metadata=metadata))
+                assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED, name
+        stub = health_pb2_grpc.HealthStub(channel)
+        assert stub.Check(health_pb2.HealthCheckRequest(), timeout=30).status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_scopes(keyed):
+    server, _ = keyed
+    assert complete(server, "a").status_code == 200
+    refused = complete(server, "metrics")
+    assert refused.status_code == 403 and "infer" in refused.json()["error"]["message"]
+    expected = {("a", "/metrics"): 403, ("metrics", "/metrics"): 200, ("admin", "/metrics"): 200, ("a", "/v1/models"): 200}
+    for (name, path), status in expected.items():
+        assert httpx.get(server.http + path, headers=bearer(name)).status_code == status, (name, path)
+    for name, status in {"a": 403, "metrics": 403, "admin": 200}.items():
+        assert httpx.get(server.admin + "/log", headers=bearer(name)).status_code == status, name
+    stub = connect(server.grpc)
+    with pytest.raises(grpc.RpcError) as error:
+        list(stub.Generate(pb.GenerateRequest(text="x"), timeout=30, metadata=[("authorization", "Bearer key-metrics")]))
+    assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_limits_and_metrics_by_tenant(keyed):
+    server, _ = keyed
+    answers = [complete(server, "few") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert 1 <= int(answers[2].headers["Retry-After"]) <= 30
+    assert complete(server, "one", n=2).status_code == 429
+    assert complete(server, "one").status_code == 200
+    for priority, status in ((None, 200), (4, 400), (5, 200), (10, 400)):
+        assert complete(server, "low", **({} if priority is None else {"priority": priority})).status_code == status
+    text = httpx.get(server.http + "/metrics", headers=bearer("metrics")).text
+    assert 'millrace_tenant_requests_total{tenant="few"} 2' in text
+    assert 'millrace_tenant_refused_total{tenant="few"} 1' in text
+    assert 'millrace_tenant_generation_tokens_total{tenant="few"} 8' in text
+    assert 'millrace_tenant_streams{tenant="few"} 0' in text
+
+
+def test_a_prefix_of_another_key_is_not_found(keyed):
+    server, _ = keyed
+    prompt = "What another tenant has asked tells nothing. " * 8
+
+    def cached(name):
+        usage = complete(server, name, prompt=prompt, stream=False).json()["usage"]
+        return (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+
+    assert cached("a") == 0
+    assert cached("a") > 0
+    assert cached("b") == 0
+
+
+def test_keys_follow_the_file_and_streams_of_a_revoked_key_finish(keyed):
+    server, path = keyed
+    lines = []
+    with httpx.stream("POST", server.http + "/v1/completions", headers=bearer("a"), timeout=60,
+                      json={"prompt": "Hello", "max_tokens": 1500, "ignore_eos": True, "stream": True}) as response:
+        assert response.status_code == 200
+        stream = response.iter_lines()
+        lines.append(next(stream))
+        write(path, entry("b"), entry("c"))
+        began = time.monotonic()
+        wait_until(lambda: complete(server, "a").status_code == 401)
+        took = time.monotonic() - began
+        lines.extend(stream)
+    assert lines[-2:] == ["data: [DONE]", ""] or "data: [DONE]" in lines[-3:]
+    assert sum('"text"' in line for line in lines) >= 1400
+    assert complete(server, "c").status_code == 200
+    assert took < 10  # a second on an idle machine
+    path.write_text("{")
+    time.sleep(0.7)
+    assert complete(server, "c").status_code == 200
+    assert "the keys stay as they were" in server.log.read_text()
+
+
+@pytest.mark.parametrize("text, wrong", [("{}", "keys"), ('{"keys": [{"name": "a"}]}', "keys[0].sha256"), ('{"keys": [{"nam": 1}]}', "keys[0].nam")])
+def test_a_start_with_a_wrong_file_fails_and_names_what_is_wrong(tmp_path, text, wrong):
+    path = tmp_path / "keys.json"
+    path.write_text(text)
+    code, output = run(*FAKE, "--keys", str(path))
+    assert code == 1 and wrong in output
+
+
+def test_a_running_stream_ends_at_its_deadline_and_says_so(fake_server):
+    body = {"prompt": "Hello", "max_tokens": 100000, "ignore_eos": True, "stream": True}
+    for body, headers in (({**body, "max_tokens": 3000, "timeout_ms": 300}, {}), ({**body, "max_tokens": 3000}, {"X-Request-Timeout-Ms": "300"})):
+        with httpx.stream("POST", fake_server.http + "/v1/completions", json=body, headers=headers, timeout=60) as response:
+            lines = [line for line in response.iter_lines() if line.startswith("data: ")]
+        assert len(lines) > 1
+        assert json.loads(lines[-1].removeprefix("data: "))["error"]["code"] == "deadline_exceeded"
+
+
+def test_timeouts_out_of_range_are_refused_by_name(fake_server):
+    for value in (0, -1, 1.5, "5", 10**9):
+        answer = httpx.post(fake_server.http + "/v1/completions", json={"prompt": "Hello", "timeout_ms": value})
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "timeout_ms"
+    for value in ("0", "-1", "x", "", "1.5", "99999999999999999999"):
+        answer = httpx.post(fake_server.http + "/v1/completions", json={"prompt": "Hello"}, headers={"X-Request-Timeout-Ms": value})
+        assert answer.status_code == 400 and "X-Request-Timeout-Ms" in answer.text
+    with pytest.raises(grpc.RpcError) as error:
+        list(connect(fake_server.grpc).Generate(pb.GenerateRequest(text="x", timeout_ms=0), timeout=30))
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "timeout_ms" in error.value.details()
+
+
+def test_what_expires_in_the_queue_costs_no_token_and_what_cannot_make_it_is_refused(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "20000", "--max-num-seqs", "1")
+    first = Stream(server, {"prompt": "Hello", "max_tokens": 100, "ignore_eos": True, "stream": True})
+    first.begun.wait()
+    expired = httpx.post(server.http + "/v1/completions", json={"prompt": "Hello", "timeout_ms": 200}, timeout=60)
+    assert expired.status_code == 504 and expired.json()["error"]["code"] == "deadline_exceeded"
+    short = {"prompt": "Hello", "max_tokens": 5, "ignore_eos": True, "stream": True}
+    streams = [Stream(server, short) for _ in range(60)]
+    first.join()
+    wait_until(lambda: sum(bool(stream.lines) for stream in streams) >= 20)
+    began = time.monotonic()
+    refused = httpx.post(server.http + "/v1/completions", json={"prompt": "Hello", "timeout_ms": 500}, timeout=60)
+    assert refused.status_code == 503 and int(refused.headers["Retry-After"]) >= 1
+    assert "deadline" in refused.json()["error"]["message"]
+    with pytest.raises(grpc.RpcError) as error:
+        list(connect(server.grpc).Generate(pb.GenerateRequest(text="x", timeout_ms=500), timeout=30))
+    assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert time.monotonic() - began < 5
+    for stream in streams:
+        stream.join()
