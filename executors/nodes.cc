@@ -42,6 +42,8 @@ class NodesExecutor : public Executor {
   const ModelInfo& info() const override { return executor_->info(); }
   void OnResult(std::function<void()> wake) override { executor_->OnResult(std::move(wake)); }
 
+  bool TakesMasks() const override { return executor_->TakesMasks(); }
+
   absl::Status Submit(StepPlan plan) override {
     MILLRACE_RETURN_IF_ERROR(executor_->Submit(plan));
     // Where this fails, so does the step, which waits for the other nodes.

@@ -97,7 +97,7 @@ const Case kCases[] = {
      R"({"type":"object","if":{"properties":{"k":{"const":"i"}},"required":["k"]},
                   "then":{"properties":{"v":{"type":"integer"}}},
                   "else":{"properties":{"v":{"type":"string"}}}})",
-     {R"({"k": "i", "v": 1})", R"({"k": "s", "v": "x"})"},
+     {R"({"k": "i", "v": 1})", R"({"v": "x", "k": "s"})"},
      {R"({"k": "i", "v": "x"})", R"({"k": "s", "v": 1})"}},
     {kSchema,
      R"({"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"string"},
