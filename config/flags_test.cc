@@ -73,7 +73,7 @@ TEST(FlagsTest, AloneItSaysWhatToDo) {
 TEST(FlagsTest, FlagsOfOtherServersThatMeanTheSame) {
   EXPECT_EQ(Load({"--port", "81"}).settings.http_port, 81);
   EXPECT_EQ(Load({"-np", "3", "-t", "2"}).settings.max_num_seqs, 3);
-  EXPECT_EQ(Load({"-a=mine"}).settings.served_model_name, "mine");
+  EXPECT_EQ(Load({"-a=mine"}).settings.served_model_names, std::vector<std::string>{"mine"});
   EXPECT_EQ(Load({"-hf", "org/name:Q4_K_M"}).settings.model, "org/name:Q4_K_M");
   EXPECT_EQ(Load({"-tp", "2"}).settings.tensor_parallel_size, 2);
   EXPECT_EQ(Load({"--kv_cache_memory_bytes=2GiB"}).settings.kv_cache_memory, int64_t{2} << 30);

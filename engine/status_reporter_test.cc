@@ -14,10 +14,10 @@ TEST(StatusReporterTest, AStepTakesWhatTheOneBeforeItLeaves) {
   const SteadyTime begin;
   reporter.OnSubmit(begin, 10, 2);
   reporter.OnSubmit(begin + milliseconds(1), 3, 3);  // while the first runs
-  EXPECT_EQ(reporter.OnCommit(begin + milliseconds(5)), 10);
-  EXPECT_EQ(reporter.OnCommit(begin + milliseconds(7)), 3);
+  EXPECT_EQ(reporter.OnCommit(begin + milliseconds(5)).tokens, 10);
+  EXPECT_EQ(reporter.OnCommit(begin + milliseconds(7)).tokens, 3);
   reporter.OnSubmit(begin + milliseconds(20), 1, 1);  // after a pause
-  EXPECT_EQ(reporter.OnCommit(begin + milliseconds(24)), 1);
+  EXPECT_EQ(reporter.OnCommit(begin + milliseconds(24)).tokens, 1);
 
   std::vector<EngineStatus> answers;
   EXPECT_TRUE(reporter.Ask([&](EngineStatus status) { answers.push_back(std::move(status)); }));

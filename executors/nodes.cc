@@ -55,7 +55,6 @@ class NodesExecutor : public Executor {
                                    absl::Span<const double> touched) const override {
     return executor_->DecodeBytes(rows, positions, touched);
   }
-  bool TakesMasks() const override { return executor_->TakesMasks(); }
   absl::StatusOr<std::vector<MixtureUse>> MixtureUses() const override {
     return executor_->MixtureUses();
   }

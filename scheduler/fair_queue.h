@@ -61,6 +61,16 @@ class FairQueue {
   // Returns the sequence to be admitted next. Requires one that waits.
   Sequence& first() const { return **(*queue_.begin())->waiting.begin(); }
 
+  // Calls `visit` with each sequence that waits, tenant by tenant, until it returns false.
+  template <typename Visit>
+  void ForEach(const Visit& visit) const {
+    for (const TenantAccount* tenant : queue_) {
+      for (const Sequence* sequence : tenant->waiting) {
+        if (!visit(*sequence)) return;
+      }
+    }
+  }
+
   // Charges the sequence's tenant for its positions up to `end` that were not yet charged. Counts
   // in the order of admission from the next Settle on.
   void Charge(Sequence& sequence, int32_t end);

@@ -29,10 +29,11 @@ SchedulerStatus Scheduler::Status(size_t most_sequences, int32_t most_cells) con
     if (status.sequences.size() == most_sequences) break;
     status.sequences.push_back(StatusOf(*sequence));
   }
-  for (const Sequence* sequence : waiting_) {
-    if (status.sequences.size() == most_sequences) break;
-    status.sequences.push_back(StatusOf(*sequence));
-  }
+  waiting_.ForEach([&](const Sequence& sequence) {
+    if (status.sequences.size() == most_sequences) return false;
+    status.sequences.push_back(StatusOf(sequence));
+    return true;
+  });
   const int32_t blocks = options_.limits.num_blocks;
   status.cells.resize(std::min(blocks, most_cells));
   const auto cells = static_cast<int64_t>(status.cells.size());
