@@ -39,11 +39,10 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
     kLog.Info("prefix-caching: off, as for every encoder");
     options.prefix_caching = false;
   }
-  MILLRACE_ASSIGN_OR_RETURN(
-      std::unique_ptr<Scheduler> scheduler,
-      Scheduler::Create({.limits = limits,
-                         .prefix_caching = options.prefix_caching,
-                         .itl_slo = options.itl_slo}));
+  MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
+                            Scheduler::Create({.limits = limits,
+                                               .prefix_caching = options.prefix_caching,
+                                               .itl_slo = options.itl_slo}));
   const auto of_text = text->tokenizer().end_of_generation();
   std::vector<Token> ends(of_text.begin(), of_text.end());
   ends.insert(ends.end(), model.end_tokens.begin(), model.end_tokens.end());

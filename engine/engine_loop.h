@@ -135,9 +135,9 @@ class EngineLoop {
   absl::btree_set<Deadline> deadlines_;  // of those in requests_ that have one
   StatusReporter reporter_;              // but for its Ask
   StartRate start_rate_;
-  int32_t taken_ = 0;                    // admissions since the gauges were last published
-  int64_t preemptions_ = 0;              // when they were
-  MaskWorkers mask_workers_;             // raise event_
+  int32_t taken_ = 0;         // admissions since the gauges were last published
+  int64_t preemptions_ = 0;   // when they were
+  MaskWorkers mask_workers_;  // raise event_
 
   std::thread thread_;
 };

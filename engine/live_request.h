@@ -52,7 +52,7 @@ struct LiveRequest {
 
   // Written by the text pool, from then on the output shard's.
   int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;   // of these, when the first token came
+  int32_t cached_tokens = 0;  // of these, when the first token came
   std::vector<Token> prompt;  // if it is to be echoed
   std::optional<AnswerText> answer;
   std::optional<SteadyTime> last_token;

@@ -89,7 +89,8 @@ TEST_F(MetricsTest, EverySeriesIsThereFromTheStart) {
   for (const char* reason : {"invalid", "queue_full", "unavailable"}) {
     EXPECT_EQ(Labelled("vllm:admission_rejections_total", "reason", reason), "0");
   }
-  for (const char* reason : {"client_gone", "too_slow", "deadline", "drain", "evicted", "batch_failed"}) {
+  for (const char* reason :
+       {"client_gone", "too_slow", "deadline", "drain", "evicted", "batch_failed"}) {
     EXPECT_EQ(Labelled("millrace_requests_cancelled_total", "reason", reason), "0");
   }
   EXPECT_EQ(Labelled("vllm:engine_sleep_state", "sleep_state", "awake"), "1");

@@ -19,7 +19,7 @@ struct HubOptions {
   bool offline = false;
   const std::atomic<bool>* stop = nullptr;  // once true, ends a fetch with Cancelled
 
-  LoadProgress* progress = nullptr;         // is told of a fetch; may be null
+  LoadProgress* progress = nullptr;  // is told of a fetch; may be null
   int connections = 8;
   int64_t part_bytes = 16 << 20;  // fetched by one connection at a time
   int attempts = 5;               // without progress, with growing pauses

@@ -39,7 +39,7 @@ struct Sequence {
   int32_t max_inputs;  // positions ever computed: the last token of all is never an input
   std::vector<Token> stop_token_ids;  // sorted
   std::shared_ptr<const SamplingParams> sampling;
-  PromptGroup* group;   // null: none
+  PromptGroup* group;  // null: none
   TenantAccount* tenant;
   bool masked = false;  // tokens are sampled under masks
   SteadyTime arrival;

@@ -30,8 +30,8 @@ class Barrier {
   // Arrives when all copies that this thread has begun with cp.async have ended.
   __device__ void ArriveWhenCopied() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(this)) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(SharedAddress(this))
+                 : "memory");
 #endif
   }
   // Arrives at the barrier at the same place in the shared memory of another CTA of the cluster.
