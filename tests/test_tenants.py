@@ -1,5 +1,6 @@
 """Tests of --keys and of deadlines, on the real daemon by both protocols."""
 import hashlib
+import itertools
 import json
 import time
 
@@ -54,11 +55,11 @@ def keyed(start_server, tmp_path):
 
 def test_every_route_and_method_but_probes_wants_a_key(keyed):
     server, _ = keyed
-    for base, paths in ((server.http, PUBLIC), (server.admin, ADMIN)):
-        for path in paths:
-            for method in METHODS:
+    with httpx.Client() as client:
+        for base, paths in ((server.http, PUBLIC), (server.admin, ADMIN)):
+            for path, method in itertools.product(paths, METHODS):
                 for headers in ({}, {"Authorization": "Bearer key-x"}, {"Authorization": "Basic key-a"}):
-                    got = httpx.request(method, base + path, headers=headers).status_code
+                    got = client.request(method, base + path, headers=headers).status_code
                     assert (got == 401) == (path not in PROBES), (base, method, path, headers, got)
 
 
