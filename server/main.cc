@@ -122,7 +122,7 @@ int Health(const Settings& settings) {
 // Runs the commands that print what they find: get, list, rm, doctor, and --dry-run.
 int RunCommand(const Startup& startup) {
   std::atomic<bool> stop = false;
-  SignalWatcher signals([&stop] { stop = true; });
+  SignalWatcher signals([&stop] { stop = true; }, [] {});
   Startup quiet = startup;
   quiet.given.clear();  // what was given stands on the screen
   absl::Status status = SetUp(quiet);
