@@ -56,7 +56,7 @@ TEST(EngineTenantTest, AFullQueueEvictsTheLatestOfWhoHoldsMost) {
   EXPECT_EQ(other.ReadAll().reason, FinishReason::kStop);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(readers[i]->ReadAll().reason, FinishReason::kStop) << i;
   EXPECT_EQ(flood->usage()->counts().streams, 0);
-  EXPECT_EQ(light->usage()->counts().generation_tokens, 5);
+  EXPECT_EQ(light->usage()->counts().generation_tokens, 6);
 }
 
 TEST(EngineTenantTest, WhoWasSentSomethingIsNotEvicted) {
@@ -112,7 +112,7 @@ TEST(EngineTenantTest, LimitsAndPrioritiesAreTheKeys) {
   EXPECT_EQ(counts.streams, 0);
   EXPECT_EQ(counts.requests, 2);
   EXPECT_EQ(counts.refused, 1);
-  EXPECT_EQ(counts.generation_tokens, 10);
+  EXPECT_EQ(counts.generation_tokens, 12);
 }
 
 }  // namespace
