@@ -141,7 +141,7 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
   } else if (const std::string* stop = request.answer->stopped()) {
     finish.reason = FinishReason::kStop;
     finish.stopped_by = *stop;
-  } else if (request.answer->ended()) {
+  } else if (request.answer->ended() || end.reason == EndReason::kComplete) {
     finish.reason = FinishReason::kStop;
   } else if (end.reason == EndReason::kStopToken) {
     finish.reason = FinishReason::kStop;
@@ -149,8 +149,6 @@ Finish OutputShard::MakeFinish(const LiveRequest& request, const SequenceEnd& en
     if (std::find(asked.begin(), asked.end(), *end.stop_token) != asked.end()) {
       finish.stopped_by = *end.stop_token;
     }
-  } else if (end.reason == EndReason::kComplete) {
-    finish.reason = FinishReason::kStop;
   } else if (end.reason == EndReason::kLength) {
     finish.reason = FinishReason::kLength;
   } else {

@@ -36,7 +36,7 @@ SequenceId TimedDevice::Add(int32_t prompt_tokens, int32_t max_tokens, TenantSha
   return id;
 }
 
-void TimedDevice::Submit(StepPlan plan) {
+void TimedDevice::Submit(const StepPlan& plan) {
   const SchedulerStats stats = scheduler_->stats();
   Step step{.could_begin = stats.num_waiting > 0 && stats.num_running < num_slots_};
   for (const SlotStart& start : plan.starts) {

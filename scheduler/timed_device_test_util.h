@@ -62,7 +62,7 @@ class TimedDevice {
     double milliseconds;
   };
 
-  void Submit(StepPlan plan);
+  void Submit(const StepPlan& plan);
 
   const std::unique_ptr<Scheduler> scheduler_;
   const int32_t num_slots_;

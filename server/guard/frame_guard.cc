@@ -16,6 +16,7 @@ constexpr uint32_t kMostSettings = 64;       // of one SETTINGS
 constexpr uint32_t kMostGoAwayBytes = 4096;  // its debug data included
 constexpr int kMostBlockFrames = 32;         // HEADERS and CONTINUATIONs of one block
 constexpr uint32_t kSmallUpdate = 16;        // a WINDOW_UPDATE below this opens nothing of use
+constexpr int64_t kSmallWindow = 4096;       // where less than this is open
 
 }  // namespace
 
@@ -385,11 +386,6 @@ bool FrameGuard::OnWindowUpdate(uint32_t id, uint32_t bytes, SteadyTime now) {
   if (!Spend(window_updates_, now, GuardReason::kWindowUpdates, "too many WINDOW_UPDATE frames")) {
     return false;
   }
-  // It costs the server a DATA frame, and carries next to nothing.
-  if (bytes < kSmallUpdate && !Spend(idle_frames_, now, GuardReason::kWindowUpdates,
-                                     "too many small WINDOW_UPDATE frames")) {
-    return false;
-  }
   int64_t* window = &window_;
   if (id == 0) {
     blocked_ = SteadyTime();
@@ -398,6 +394,13 @@ bool FrameGuard::OnWindowUpdate(uint32_t id, uint32_t bytes, SteadyTime now) {
     if (stream == streams_.end()) return true;
     stream->second.blocked = SteadyTime();
     window = &stream->second.window;
+  }
+  // Where little is open it costs the server a DATA frame that carries next to nothing. Elsewhere
+  // it costs nothing: gRPC's own clients give back the bytes of each short message.
+  if (bytes < kSmallUpdate && *window < kSmallWindow &&
+      !Spend(idle_frames_, now, GuardReason::kWindowUpdates,
+             "too many small WINDOW_UPDATE frames")) {
+    return false;
   }
   *window += bytes;
   return *window <= http2::kLargestWindow || Malformed("a window is larger than 2^31 - 1 bytes");
