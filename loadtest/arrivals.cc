@@ -49,7 +49,8 @@ std::optional<double> Arrivals::Next() {
       return static_cast<double>(index) / options_.rate;
     case ArrivalKind::kBurst: {
       const auto size = static_cast<uint64_t>(options_.burst_size);
-      return static_cast<double>(index / size * size) / options_.rate;
+      const uint64_t first = index - index % size;  // of the burst
+      return static_cast<double>(first) / options_.rate;
     }
     case ArrivalKind::kRamp:
       return NextOfRamp();

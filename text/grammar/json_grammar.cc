@@ -160,11 +160,11 @@ Regular JsonGrammar::AtMost(const Decimal& bound, bool strict, int fraction_digi
         pool_.Concat({pool_.Set(ByteRange('1', '9')), Digits(size - 2, size - 2), any_fraction}));
   }
   for (uint32_t i = 0; i < size; ++i) {
-    const int lowest = i == 0 && size > 1 ? '1' : '0';
+    const char lowest = i == 0 && size > 1 ? '1' : '0';
     if (whole[i] - 1 < lowest) continue;
-    parts.push_back(
-        pool_.Concat({pool_.Literal(whole.substr(0, i)), pool_.Set(ByteRange(lowest, whole[i] - 1)),
-                      Digits(size - i - 1, size - i - 1), any_fraction}));
+    parts.push_back(pool_.Concat({pool_.Literal(whole.substr(0, i)),
+                                  pool_.Set(ByteRange(lowest, static_cast<char>(whole[i] - 1))),
+                                  Digits(size - i - 1, size - i - 1), any_fraction}));
   }
   const std::string& fraction = bound.fraction;
   const auto left = [&](size_t used) { return digits - std::min<uint32_t>(digits, used); };

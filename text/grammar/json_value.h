@@ -14,12 +14,14 @@
 
 namespace millrace {
 
+struct JsonMember;
+
 struct JsonValue {
   enum class Type { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
   Type type = Type::kNull;
-  std::string text;                                        // of a string; a number as written
-  std::vector<JsonValue> items;                            // of an array
-  std::vector<std::pair<std::string, JsonValue>> members;  // of an object
+  std::string text;                 // of a string; a number as written
+  std::vector<JsonValue> items;     // of an array
+  std::vector<JsonMember> members;  // of an object
 
   bool is_object() const { return type == Type::kObject; }
   bool is_array() const { return type == Type::kArray; }
@@ -27,6 +29,13 @@ struct JsonValue {
   bool is_number() const { return type == Type::kNumber; }
   bool is_bool() const { return type == Type::kTrue || type == Type::kFalse; }
   const JsonValue* Find(std::string_view key) const;
+};
+
+// A key of an object, and its value.
+struct JsonMember {
+  JsonMember(std::string key, JsonValue value) : first(std::move(key)), second(std::move(value)) {}
+  std::string first;
+  JsonValue second;
 };
 
 // InvalidArgument: the text is not JSON or not UTF-8, is nested deeper than `depth`, or has a key

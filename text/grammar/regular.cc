@@ -108,7 +108,7 @@ Regular RegularPool::List(Kind kind, std::vector<Regular> parts) {
   return result;
 }
 
-Regular RegularPool::Alt(std::vector<Regular> parts) {
+Regular RegularPool::Alt(const std::vector<Regular>& parts) {
   std::vector<Regular> flat;
   Flatten(Kind::kAlt, parts, &flat);
   ByteSet set;
@@ -123,7 +123,7 @@ Regular RegularPool::Alt(std::vector<Regular> parts) {
   return flat.empty() ? kNothing : List(Kind::kAlt, std::move(flat));
 }
 
-Regular RegularPool::And(std::vector<Regular> parts) {
+Regular RegularPool::And(const std::vector<Regular>& parts) {
   std::vector<Regular> flat;
   Flatten(Kind::kAnd, parts, &flat);
   const Regular all = Not(kNothing);

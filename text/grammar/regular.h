@@ -34,8 +34,8 @@ class RegularPool {
   Regular Literal(std::string_view text);
   Regular Concat(Regular a, Regular b);
   Regular Concat(absl::Span<const Regular> parts);
-  Regular Alt(std::vector<Regular> parts);
-  Regular And(std::vector<Regular> parts);
+  Regular Alt(const std::vector<Regular>& parts);
+  Regular And(const std::vector<Regular>& parts);
   Regular Not(Regular a);
   Regular Repeat(Regular a, uint32_t min, uint32_t max = kUnbounded);
   Regular Optional(Regular a) { return Alt({kEmptyText, a}); }

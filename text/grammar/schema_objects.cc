@@ -71,7 +71,7 @@ absl::StatusOr<GrammarNode> Compiler::Additional(const Base& base,
     for (const auto& [pattern, unused] : own->members) {
       MILLRACE_ASSIGN_OR_RETURN(const Regular term, Pattern(*schema, "patternProperties", pattern));
       const bool known = std::any_of(patterns.begin(), patterns.end(),
-                                     [&](const auto& p) { return p.first == pattern; });
+                                     [&name = pattern](const auto& p) { return p.first == name; });
       if (!known) patterns.emplace_back(pattern, term);
     }
     if (patterns.size() > kMostClasses) {
