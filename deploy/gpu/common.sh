@@ -74,9 +74,10 @@ black_box() {
     PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p pytest_timeout "$@" -q -p no:cacheprovider --timeout 120 -rfE
 }
 # The tests that a GPU can run: no embeddings, which need a model that the bundle does not contain, no LibTorch, which it does not
-# contain either, and no tests of scripts, documents and what is deployed.
+# contain either, no tests of scripts, documents, other programs and what is deployed, and none that needs a browser or a client's
+# package.
 GPU_TESTS=(tests --ignore tests/gpu -m "not torch and not deploy")
-for name in embeddings scripts docs image install kubernetes monitoring; do GPU_TESTS+=(--ignore "tests/test_$name.py"); done
+for name in embeddings scripts docs image install kubernetes monitoring loadtest console grammars structured_output tools messages; do GPU_TESTS+=(--ignore "tests/test_$name.py"); done
 
 # Packs the logs into one file and exits.
 finish() {
