@@ -311,6 +311,15 @@ absl::StatusOr<std::vector<CudaWeights>> CudaWeightPlacer::FinishRanks(
   int64_t read = 0;
   for (const WeightPiece& piece : pieces[0].pieces)
     read += (piece.end - piece.begin) * RowBytes(*piece.part->tensor);
+  const auto expanded = std::count_if(
+      first.matrices_.begin(), first.matrices_.end(), [](const PendingMatrix& matrix) {
+        return !matrix.packed.empty() && !matrix.four_bit.has_value();
+      });
+  if (expanded > 0) {
+    kLog.Warning(expanded, " of ", first.matrices_.size(), " weights are stored in four bits and ",
+                 "were expanded to BF16, which takes four times the memory: their inputs are ",
+                 "reordered (act-order), or their groups fit no kernel");
+  }
   const double seconds = std::chrono::duration<double>(Clock::Real().Now() - begin).count();
   kLog.Info(dummy ? "drew " : "read ", read >> 20, " MiB of weights in ",
             static_cast<int64_t>(seconds * 1000), " ms, ",

@@ -295,7 +295,7 @@ absl::StatusOr<GrammarNode> Compiler::CompileNumber(const Base& base, uint32_t t
   // Multiples are numbers within the bounds already, and may have fewer forms.
   if (all.size() > 1) all.erase(all.begin());
   if ((types & kInteger) == 0) all.push_back(json_.WithFraction());
-  return builder_.Term(all.size() == 1 ? all[0] : pool_.And(std::move(all)));
+  return builder_.Term(all.size() == 1 ? all[0] : pool_.And(all));
 }
 
 absl::StatusOr<Regular> Compiler::Pattern(const JsonValue& schema, std::string_view keyword,

@@ -48,7 +48,7 @@ absl::StatusOr<Regular> Compiler::StringTerm(const Base& base) {
       std::any_of(all.begin(), all.end(), [this](Regular t) { return pool_.IsBoolean(t); })) {
     all.push_back(pool_.Repeat(character, length.min, length.max));
   }
-  return pool_.And(std::move(all));
+  return pool_.And(all);
 }
 
 absl::StatusOr<GrammarNode> Compiler::CompileString(const Base& base) {
