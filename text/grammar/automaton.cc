@@ -120,7 +120,7 @@ GrammarAutomaton::State GrammarAutomaton::Intern() {
     std::vector<Regular> terms;
     const Stack next = ready_[i].next;
     for (; i < ready_.size() && ready_[i].next == next; ++i) terms.push_back(ready_[i].term);
-    merged.push_back({terms.size() == 1 ? terms[0] : pool().Alt(std::move(terms)), next});
+    merged.push_back({terms.size() == 1 ? terms[0] : pool().Alt(terms), next});
   }
   // What accepts the empty text alone has nothing to go on with.
   std::erase_if(merged, [](const Ready& ready) { return ready.term <= kEmptyText; });

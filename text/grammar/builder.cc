@@ -55,7 +55,7 @@ GrammarNode GrammarBuilder::Alternative(absl::Span<const GrammarNode> parts) {
       others.push_back(part);
     }
   }
-  const Regular term = pool_.Alt(std::move(terms));
+  const Regular term = pool_.Alt(terms);
   if (term != kNothing || others.empty()) others.push_back(Term(term));
   std::sort(others.begin(), others.end());
   others.erase(std::unique(others.begin(), others.end()), others.end());

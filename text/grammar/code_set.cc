@@ -54,7 +54,7 @@ Regular ByteSequences(RegularPool& pool, const std::vector<int>& low, const std:
     parts.push_back(pool.Concat(pool.Set(ByteRange(middle_first, middle_last)),
                                 ByteSequences(pool, least, most, at + 1)));
   }
-  return pool.Alt(std::move(parts));
+  return pool.Alt(parts);
 }
 
 Regular EncodeUtf8(RegularPool& pool, uint32_t first, uint32_t last) {
@@ -65,7 +65,7 @@ Regular EncodeUtf8(RegularPool& pool, uint32_t first, uint32_t last) {
     const uint32_t a = std::max(first, low), b = std::min(last, high);
     if (a <= b) parts.push_back(ByteSequences(pool, Utf8(a), Utf8(b), 0));
   }
-  return pool.Alt(std::move(parts));
+  return pool.Alt(parts);
 }
 
 Regular HexDigit(RegularPool& pool, uint32_t digit) {
@@ -130,7 +130,7 @@ Regular EncodeSet(RegularPool& pool, const CodeSet& set, TextForm form) {
       if (a <= b) parts.push_back(EncodeUtf8(pool, a, b));
     }
   }
-  return pool.Alt(std::move(parts));
+  return pool.Alt(parts);
 }
 
 Regular EncodeLiteral(RegularPool& pool, std::string_view utf8, TextForm form) {

@@ -173,7 +173,7 @@ class Parser {
       }
       ignored.push_back(term);
     }
-    if (!ignored.empty()) ignore_ = pool_.Repeat(pool_.Alt(std::move(ignored)), 0);
+    if (!ignored.empty()) ignore_ = pool_.Repeat(pool_.Alt(ignored), 0);
     return absl::OkStatus();
   }
 

@@ -32,7 +32,7 @@ Regular TextWithout(RegularPool& pool, const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
     all.push_back(pool.Not(pool.Concat({any, pool.Literal(text), any})));
   }
-  return pool.And(std::move(all));
+  return pool.And(all);
 }
 
 absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& spec, int depth) {

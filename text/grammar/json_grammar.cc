@@ -121,7 +121,7 @@ Regular JsonGrammar::AtLeast(const Decimal& bound, bool strict, int fraction_dig
             pool_.Concat({pool_.Literal(std::string(zeros, '0')), pool_.Set(ByteRange('1', '9')),
                           Digits(0, more - zeros - 1)}));
       }
-      rest = pool_.Alt(std::move(beyond));
+      rest = pool_.Alt(beyond);
     }
   }
   for (size_t i = known; i-- > 0;) {
@@ -130,15 +130,15 @@ Regular JsonGrammar::AtLeast(const Decimal& bound, bool strict, int fraction_dig
       next.push_back(
           pool_.Concat(pool_.Set(ByteRange(fraction[i] + 1, '9')), Digits(0, left(i + 1))));
     }
-    rest = pool_.Alt(std::move(next));
+    rest = pool_.Alt(next);
   }
   const bool bare = fraction.empty() && !strict;  // the bound itself, without a point
   const Regular some = pool_.And({rest, Digits(1, std::max<uint32_t>(digits, 1))});
   std::vector<Regular> same;
   if (bare) same.push_back(kEmptyText);
   if (digits > 0) same.push_back(pool_.Concat(point, some));
-  parts.push_back(pool_.Concat(pool_.Literal(whole), pool_.Alt(std::move(same))));
-  return pool_.Alt(std::move(parts));
+  parts.push_back(pool_.Concat(pool_.Literal(whole), pool_.Alt(same)));
+  return pool_.Alt(parts);
 }
 
 // Numbers from 0 up that are at most `bound`, which is not negative.
@@ -180,15 +180,15 @@ Regular JsonGrammar::AtMost(const Decimal& bound, bool strict, int fraction_digi
       next.push_back(
           pool_.Concat(pool_.Set(ByteRange('0', fraction[i] - 1)), Digits(0, left(i + 1))));
     }
-    rest = pool_.Alt(std::move(next));
+    rest = pool_.Alt(next);
   }
   const bool bare = !fraction.empty() || !strict;
   const Regular some = pool_.And({rest, Digits(1, std::max<uint32_t>(digits, 1))});
   std::vector<Regular> same;
   if (bare) same.push_back(kEmptyText);
   if (digits > 0) same.push_back(pool_.Concat(point, some));
-  parts.push_back(pool_.Concat(pool_.Literal(whole), pool_.Alt(std::move(same))));
-  return pool_.Alt(std::move(parts));
+  parts.push_back(pool_.Concat(pool_.Literal(whole), pool_.Alt(same)));
+  return pool_.Alt(parts);
 }
 
 // Numbers from 0 up within bounds, which are not negative.
@@ -231,7 +231,7 @@ Regular JsonGrammar::Signed(const NumberBounds& bounds, int fraction_digits) {
     }
     parts.push_back(pool_.Concat(pool_.Literal("-"), Magnitude(mirrored, fraction_digits)));
   }
-  return pool_.Alt(std::move(parts));
+  return pool_.Alt(parts);
 }
 
 Regular JsonGrammar::Integer(const NumberBounds& bounds) { return Signed(bounds, 0); }
@@ -336,7 +336,7 @@ GrammarNode JsonGrammar::Constant(const JsonValue& value) {
       const std::string plain = decimal->ToString();
       std::vector<Regular> forms = {pool_.Literal(value.text), pool_.Literal(plain)};
       if (decimal->is_integer()) forms.push_back(pool_.Literal(plain + ".0"));
-      return builder_.Term(pool_.Alt(std::move(forms)));
+      return builder_.Term(pool_.Alt(forms));
     }
     case JsonValue::Type::kArray:
       for (const JsonValue& item : value.items) {

@@ -59,7 +59,7 @@ class Parser {
       MILLRACE_ASSIGN_OR_RETURN(const Regular branch, Branch(mode));
       branches.push_back(branch);
     } while (Take("|"));
-    return pool_.Alt(std::move(branches));
+    return pool_.Alt(branches);
   }
 
   absl::StatusOr<Regular> Branch(RegexMode mode) {
@@ -108,7 +108,7 @@ class Parser {
       branches.push_back(to_end ? body : pool_.Concat(body, AnyText(pool_, form_)));
     } while (Take("|"));
     MILLRACE_RETURN_IF_ERROR(Leave());
-    return pool_.Alt(std::move(branches));
+    return pool_.Alt(branches);
   }
 
   absl::Status Enter() {
@@ -129,7 +129,7 @@ class Parser {
       MILLRACE_ASSIGN_OR_RETURN(const Regular branch, Sequence());
       branches.push_back(branch);
     } while (Take("|"));
-    return pool_.Alt(std::move(branches));
+    return pool_.Alt(branches);
   }
 
   absl::StatusOr<Regular> Sequence() {

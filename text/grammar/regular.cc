@@ -176,8 +176,7 @@ Regular RegularPool::OneOf(std::vector<std::string_view> texts) {
       if (level.ends) level.branches.push_back(kEmptyText);
       const auto byte = static_cast<uint8_t>(path.back());
       path.pop_back();
-      open.back().branches.push_back(
-          Concat(Set(ByteRange(byte, byte)), Alt(std::move(level.branches))));
+      open.back().branches.push_back(Concat(Set(ByteRange(byte, byte)), Alt(level.branches)));
     }
   };
   for (const std::string_view text : texts) {
@@ -192,7 +191,7 @@ Regular RegularPool::OneOf(std::vector<std::string_view> texts) {
   }
   close_to(0);
   if (open[0].ends) open[0].branches.push_back(kEmptyText);
-  return Alt(std::move(open[0].branches));
+  return Alt(open[0].branches);
 }
 
 Regular RegularPool::Multiple(uint32_t divisor, uint32_t remainder) {
@@ -224,7 +223,7 @@ Regular RegularPool::DeriveConcat(Regular a, uint8_t byte) {
     if (!Nullable(head)) break;
     a = tail;
   }
-  return parts.size() == 1 ? parts[0] : Alt(std::move(parts));
+  return parts.size() == 1 ? parts[0] : Alt(parts);
 }
 
 Regular RegularPool::DeriveOne(Regular a, uint8_t byte) {
@@ -244,7 +243,7 @@ Regular RegularPool::DeriveOne(Regular a, uint8_t byte) {
         part = Derive(part, byte);
         if (part == kNothing && term.kind == Kind::kAnd) return kNothing;
       }
-      return term.kind == Kind::kAlt ? Alt(std::move(parts)) : And(std::move(parts));
+      return term.kind == Kind::kAlt ? Alt(parts) : And(parts);
     }
     case Kind::kNot:
       return Not(Derive(term.a, byte));

@@ -37,7 +37,7 @@ absl::StatusOr<std::optional<Regular>> Compiler::KeyTerm(const Base& base) {
       MILLRACE_ASSIGN_OR_RETURN(const bool holds, HoldsBase(value, flat.base));
       if (holds) keys.push_back(EncodeLiteral(pool_, value.text, TextForm::kJsonString));
     }
-    return std::optional(pool_.Alt(std::move(keys)));
+    return std::optional(pool_.Alt(keys));
   }
   MILLRACE_ASSIGN_OR_RETURN(const Regular term, StringTerm(flat.base));
   return std::optional(term);
@@ -107,8 +107,7 @@ absl::StatusOr<GrammarNode> Compiler::Additional(const Base& base,
     const Regular* term = builder_.AsTerm(value);
     if (term != nullptr && *term == kNothing) continue;
     MILLRACE_RETURN_IF_ERROR(builder_.Check());
-    members.push_back(
-        builder_.Sequence({json_.StringOf(pool_.And(std::move(key))), json_.colon(), value}));
+    members.push_back(builder_.Sequence({json_.StringOf(pool_.And(key)), json_.colon(), value}));
   }
   return builder_.Alternative(members);
 }
