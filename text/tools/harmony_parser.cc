@@ -58,11 +58,19 @@ class HarmonyParser : public OutputParser {
       return;
     }
     header_ += passed;
-    if (marker == kMessage) return Enter(out);
-    if (marker == kStart || marker == kEnd || marker == kReturn || marker == kCall) {
-      header_.clear();
-    } else if (marker.has_value()) {
-      header_ += Markers()[*marker];
+    if (marker.has_value()) {
+      switch (static_cast<Marker>(*marker)) {
+        case kMessage:
+          return Enter(out);
+        case kStart:
+        case kEnd:
+        case kReturn:
+        case kCall:
+          header_.clear();
+          break;
+        default:
+          header_ += Markers()[*marker];
+      }
     }
     if (header_.size() > kMaxHarmonyHeader) {
       state_ = State::kBody;
