@@ -41,6 +41,7 @@ export MILLRACE_MODEL=$MODEL MILLRACE_MINILM=$MINILM
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
+[ -z "$sanitized" ] || export MILLRACE_SANITIZED=1
 
 # Each program writes its cases to a file, so that the total counts cases and not programs.
 reports=$ROOT/$build/reports

@@ -18,6 +18,11 @@ def on_a_gpu():
     return "--device=cuda" in flags or ("--device", "cuda") in zip(flags, flags[1:])
 
 
+def sanitized():
+    """Returns whether the daemon runs under a sanitizer, which uses memory of its own."""
+    return bool(os.environ.get("MILLRACE_SANITIZED"))
+
+
 def program():
     return os.environ.get("MILLRACED", str(pathlib.Path(__file__).parent.parent / "build" / "millraced"))
 

@@ -170,15 +170,18 @@ def test_what_vllms_boards_select_is_there(start_server, prometheus):
     server = start_server("--device", "fake", "--fake-step-us", "1000")
     query = prometheus(server.http.removeprefix("http://"))
     body = {"prompt": "Hello" * 50, "max_tokens": 20, "ignore_eos": True, "stream": True}
-    for _ in range(3):
+    selected = '{instance="' + server.http.removeprefix("http://") + '"'
+    rate = f"rate(vllm:time_to_first_token_seconds_bucket{selected}}}[1m])"
+
+    def measured():
+        """Serves some requests. Returns whether Prometheus has seen the number of requests grow."""
         for stream in [Stream(server, body) for _ in range(4)]:
             stream.join()
-        time.sleep(1)
-    selected = '{instance="' + server.http.removeprefix("http://") + '"'
-    wait_until(lambda: query(f"count_over_time(up{selected}}}[1m]) >= 3"))
+        median = query(f"histogram_quantile(0.5, sum by (le) ({rate}))")
+        return median and float(median[0]["value"][1]) > 0
+
+    wait_until(measured)
     for selector in VLLM_SELECTORS:
         name, _, labels = selector.rstrip("}").partition("{")
         one = f"{name}{selected}{',' + labels if labels else ''}}}"
         assert query(one), f"vLLM's boards select {selector}, which is not there"
-    rate = f"rate(vllm:time_to_first_token_seconds_bucket{selected}}}[1m])"
-    assert float(query(f"histogram_quantile(0.5, sum by (le) ({rate}))")[0]["value"][1]) > 0

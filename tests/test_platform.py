@@ -12,7 +12,7 @@ import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from daemon import LONG, Stream, environment, program, run, status, wait_until
+from daemon import LONG, Stream, environment, program, run, sanitized, status, wait_until
 from millrace_grpc import connect, pb
 
 COMPLETION = {"prompt": "Hello", "max_tokens": 3, "ignore_eos": True}
@@ -464,6 +464,7 @@ def fails_with_one_line(command, limit=None):
 PORTS = ("--http-port", "0", "--grpc-port", "0", "--admin-port", "0")
 
 
+@pytest.mark.skipif(sanitized(), reason="a sanitizer itself needs more")
 @pytest.mark.parametrize("megabytes", [200, 300, 320, 400])
 def test_too_little_address_space_ends_the_start(megabytes):
     def limit():

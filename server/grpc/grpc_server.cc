@@ -33,11 +33,14 @@ constexpr absl::Duration kLastFrames = absl::Seconds(1);
 
 // Debian's gRPC 1.51 predates the fixes for HTTP/2 rapid reset (CVE-2023-44487) and for floods of
 // metadata and pings. The guard before it bounds these (server/guard); the limits here are those
-// whose excess ends one call, or that clients are told of.
+// whose excess ends one call, or that clients are told of. That of metadata is the guard's own, so
+// that gRPC meets none beyond it: it would refuse the call and, where the rest of the header block
+// comes by another read, leave out of its header table what the client believes in it.
 void SetLimits(grpc::ServerBuilder& builder, const GrpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              static_cast<int>(options.limits.streams));
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 * 1024);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
+                             static_cast<int>(options.limits.header_list_bytes));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
