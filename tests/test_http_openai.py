@@ -145,6 +145,27 @@ def test_the_model_answers(model_server):
 
 
 @pytest.mark.model
+def test_prompt_logprobs_are_those_of_an_echo(model_server):
+    client = client_of(model_server)
+    model = client.models.list().data[0].id
+    for prompt in ("The capital of France is Paris.", [504, 3575, 282, 4649]):
+        asked = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
+        echo = client.completions.create(**asked, echo=True, logprobs=3).choices[0].logprobs
+        [choice] = client.completions.create(**asked, extra_body={"prompt_logprobs": 3, "return_token_ids": True}).choices
+        assert choice.logprobs is None and choice.prompt_logprobs[0] is None
+        assert len(choice.prompt_logprobs) == len(choice.prompt_token_ids) == len(echo.tokens) - 1
+        for i, token in enumerate(choice.prompt_token_ids[1:], 1):
+            entries = choice.prompt_logprobs[i]
+            assert entries[str(token)]["logprob"] == echo.token_logprobs[i]
+            assert {entry["decoded_token"]: entry["logprob"] for entry in entries.values()} == echo.top_logprobs[i]
+            ranked = sorted(entries.values(), key=lambda entry: entry["rank"])
+            assert [entry["rank"] for entry in ranked[:3]] == [1, 2, 3]
+            assert ranked == sorted(ranked, key=lambda entry: -entry["logprob"])
+    chat = client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=1, extra_body={"prompt_logprobs": 0})
+    assert len(chat.prompt_logprobs) == chat.usage.prompt_tokens and chat.choices[0].logprobs is None
+
+
+@pytest.mark.model
 def test_the_choices_of_a_prompt_differ_and_come_again(model_server):
     client = client_of(model_server)
     kwargs = dict(model=client.models.list().data[0].id, prompt="Once upon a time", max_tokens=16, seed=1, temperature=1.0)

@@ -72,8 +72,8 @@ int Connect(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  return fd;
+  const int connected = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  return connected == 0 ? fd : -1;
 }
 
 void ReadAll(int fd, size_t bytes) {
@@ -102,7 +102,9 @@ void BM_TokensOverASocket(benchmark::State& state) {
   sockaddr_in address{.sin_family = AF_INET};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  bind(listener, reinterpret_cast<const sockaddr*>(&address), size);
+  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+    return state.SkipWithError("no port of the loopback can be bound");
+  }
   listen(listener, 1);
   getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
   const int client = Connect(ntohs(address.sin_port));

@@ -296,7 +296,7 @@ void Relay::OnViolation() {
   PumpServer();
 }
 
-void Relay::End(GuardReason reason, std::string text) {
+void Relay::End(GuardReason reason, std::string_view text) {
   if (phase_ != Phase::kOpen) return;
   reason_ = reason;
   if (!attached_) http2::AppendFrameHeader(out_.inject, {.type = http2::kSettings});

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -64,7 +65,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   void Start();
   void Tick(SteadyTime now);
   // Closes the connection with GOAWAY.
-  void End(GuardReason reason, std::string text);
+  void End(GuardReason reason, std::string_view text);
   // Closes it at once.
   void Abort(GuardReason reason);
 

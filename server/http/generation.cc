@@ -27,7 +27,9 @@ Generation::Generation(ApiRequest request, const std::string& id, Engine& engine
     one.id = request_.prompts.size() == 1 ? id : StrCat(id, "-", i);
     one.prompt = std::move(request_.prompts[i]);
     for (std::shared_ptr<ResponseStream>& stream : engine.Generate(std::move(one), wake)) {
-      choices_.push_back({.stream = std::move(stream), .logprobs = LogprobsWriter(request_.kind)});
+      choices_.push_back(
+          {.stream = std::move(stream),
+           .logprobs = LogprobsWriter(request_.kind, request_.logprobs.value_or(0))});
     }
   }
 }
@@ -89,8 +91,11 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
     choice.part.token_ids.insert(choice.part.token_ids.end(), event.tokens.begin(),
                                  event.tokens.end());
   }
-  for (const TokenDetail& detail : event.details) choice.logprobs.Add(detail);
-  if (request_.stream) AppendChunk(index, !event.details.empty(), body);
+  const bool details = request_.logprobs && !event.details.empty();
+  if (details) {
+    for (const TokenDetail& detail : event.details) choice.logprobs.Add(detail);
+  }
+  if (request_.stream) AppendChunk(index, details, body);
   return true;
 }
 
@@ -105,9 +110,13 @@ void Generation::ShowEcho(size_t index, std::string& body) {
   const auto echo = std::exchange(choice.echo, nullptr);
   choice.echoed = true;
   choice.usage.prompt_tokens = echo->prompt_tokens;
-  const bool details = request_.echo && !echo->details.empty();
+  const bool details = request_.echo && request_.logprobs && !echo->details.empty();
   if (request_.echo) choice.part.text = echo->text;
   if (request_.return_token_ids) choice.part.prompt_token_ids = echo->tokens;
+  // A chat shows its prompt once.
+  if (request_.prompt_logprobs && (request_.kind == ApiKind::kCompletion || index == 0)) {
+    AppendPromptLogprobs(choice.part.prompt_logprobs, echo->details, *request_.prompt_logprobs);
+  }
   if (details) {
     for (const TokenDetail& detail : echo->details) choice.logprobs.Add(detail);
   }
@@ -163,7 +172,7 @@ Answer::State Generation::Complete(HttpResponse& response, std::string& body) {
   for (size_t prompt = 0; prompt < choices_.size() / candidates(); ++prompt) {
     for (const size_t index : Best(prompt)) {
       Choice& choice = choices_[index];
-      if (request_.options.logprobs) choice.logprobs.Flush(choice.part.logprobs);
+      if (request_.logprobs) choice.logprobs.Flush(choice.part.logprobs);
       parts.push_back(std::move(choice.part));
     }
   }

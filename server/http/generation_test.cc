@@ -306,6 +306,64 @@ TEST(GenerationTest, CompletionLogprobsAreFourListsOverEchoAndAnswer) {
       "text_offset": [0, 1, 2, 3]})"));
 }
 
+// The engine is asked once for as many alternatives as either wants; each shows its own number.
+TEST(GenerationTest, PromptLogprobsAreNamedByTokens) {
+  for (const bool chat : {false, true}) {
+    Running run(chat ? ApiKind::kChat : ApiKind::kCompletion,
+                StrCat(chat ? R"({"messages": [{"role": "user", "content": "p"}], "logprobs": true)"
+                            : R"({"prompt": "né", "logprobs": 0)",
+                       R"(, "n": 2, "prompt_logprobs": 1})"));
+    EXPECT_TRUE(run.engine.request().echo);
+    EXPECT_EQ(run.engine.request().logprobs, 1);
+    TokenDetail second = Detail("é", -1.5f, {{5, "a", -0.5f}});
+    second.token = 9;
+    second.rank = 4;
+    TokenDetail likeliest = Detail("\xC3", -0.5f, {{7, "\xC3", -0.5f}});
+    likeliest.token = 7;
+    likeliest.rank = 1;
+    run.stream(0).Push({.echo = true,
+                        .text = "né",
+                        .tokens = {1, 9, 7},
+                        .details = {Detail("n", std::nullopt), second, likeliest}});
+    for (size_t i = 0; i < 2; ++i) {
+      OutputEvent event = TextEvent("b", {3});
+      event.details = {Detail("b", -0.25f, {{6, "c", -0.125f}})};
+      run.stream(i).Push(std::move(event));
+      run.stream(i).Push(FinishEvent());
+    }
+    EXPECT_EQ(run.Poll(), State::kWhole);
+    const Json json = Json::parse(run.response.body);
+    const Json expected = Json::parse(R"([null,
+        {"9": {"logprob": -1.5, "rank": 4, "decoded_token": "é"},
+         "5": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}},
+        {"7": {"logprob": -0.5, "rank": 1, "decoded_token": "\\xc3"}}])");
+    const Json& choice = json["choices"][1];
+    EXPECT_EQ(chat ? json["prompt_logprobs"] : choice["prompt_logprobs"], expected);
+    if (chat) {
+      EXPECT_EQ(choice["message"]["content"], "b");
+      EXPECT_EQ(choice["logprobs"]["content"][0]["top_logprobs"], Json::array());
+    } else {
+      EXPECT_EQ(choice["text"], "b");
+      EXPECT_EQ(choice["logprobs"]["top_logprobs"], Json::parse(R"([{"b": -0.25}])"));
+    }
+  }
+}
+
+TEST(GenerationTest, PromptLogprobsAloneShowNoneOfTheAnswer) {
+  Running run(ApiKind::kCompletion, R"({"prompt": "n", "prompt_logprobs": 0})");
+  run.stream().Push(
+      {.echo = true, .text = "n", .tokens = {1}, .details = {Detail("n", std::nullopt)}});
+  OutputEvent event = TextEvent("b", {3});
+  event.details = {Detail("b", -0.25f)};
+  run.stream().Push(std::move(event));
+  run.stream().Push(FinishEvent());
+  EXPECT_EQ(run.Poll(), State::kWhole);
+  const Json choice = Json::parse(run.response.body)["choices"][0];
+  EXPECT_EQ(choice["text"], "b");
+  EXPECT_TRUE(choice["logprobs"].is_null());
+  EXPECT_EQ(choice["prompt_logprobs"], Json::parse("[null]"));
+}
+
 TEST(GenerationTest, TextOffsetsLeaveOutWhatIsNotShown) {
   Running run(ApiKind::kCompletion, R"({"prompt": "n", "echo": true, "logprobs": 0})");
   OutputEvent echo = {.echo = true,

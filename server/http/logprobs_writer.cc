@@ -61,6 +61,38 @@ void AppendTokenText(std::string& out, ApiKind kind, std::string_view bytes) {
   AppendJsonString(out, text);
 }
 
+void AppendPromptLogprobs(std::string& out, absl::Span<const TokenDetail> prompt, int32_t top) {
+  out += '[';
+  for (const TokenDetail& detail : prompt) {
+    if (out.back() != '[') out += ',';
+    if (!detail.logprob) {
+      out += "null";
+      continue;
+    }
+    out += '{';
+    const auto add = [&](Token token, std::string_view bytes, float logprob, int32_t rank) {
+      if (out.back() != '{') out += ',';
+      out += '"';
+      AppendJsonNumber(out, token);
+      out += R"(":{"logprob":)";
+      AppendJsonLogprob(out, logprob);
+      out += R"(,"rank":)";
+      AppendJsonNumber(out, rank);
+      out += R"(,"decoded_token":)";
+      AppendTokenText(out, ApiKind::kChat, bytes);
+      out += '}';
+    };
+    add(detail.token, detail.bytes, *detail.logprob, detail.rank);
+    const auto shown = std::min(static_cast<int32_t>(detail.top.size()), top);
+    for (int32_t i = 0; i < shown; ++i) {
+      const TokenAlternative& other = detail.top[static_cast<size_t>(i)];
+      if (other.token != detail.token) add(other.token, other.bytes, other.logprob, i + 1);
+    }
+    out += '}';
+  }
+  out += ']';
+}
+
 void LogprobsWriter::Add(const TokenDetail& detail) {
   if (kind_ == ApiKind::kCompletion) {
     AddCompletion(detail);
@@ -92,10 +124,11 @@ void LogprobsWriter::AddCompletion(const TokenDetail& detail) {
     top_ += ':';
     AppendJsonLogprob(top_, logprob);
   };
-  const bool listed = std::any_of(detail.top.begin(), detail.top.end(),
+  const auto shown = Shown(detail);
+  const bool listed = std::any_of(shown.begin(), shown.end(),
                                   [&](const auto& other) { return other.token == detail.token; });
   if (!listed) add(detail.bytes, *detail.logprob);
-  for (const TokenAlternative& other : detail.top) {
+  for (const TokenAlternative& other : shown) {
     if (other.bytes != detail.bytes || other.token == detail.token) add(other.bytes, other.logprob);
   }
   top_ += '}';
@@ -106,9 +139,9 @@ void LogprobsWriter::AddChat(const TokenDetail& detail) {
   tokens_ += '{';
   AppendChatToken(tokens_, detail.bytes, detail.logprob.value_or(0));
   tokens_ += R"(,"top_logprobs":[)";
-  for (size_t i = 0; i < detail.top.size(); ++i) {
-    tokens_ += i > 0 ? ",{" : "{";
-    AppendChatToken(tokens_, detail.top[i].bytes, detail.top[i].logprob);
+  for (const TokenAlternative& other : Shown(detail)) {
+    tokens_ += tokens_.back() == '[' ? "{" : ",{";
+    AppendChatToken(tokens_, other.bytes, other.logprob);
     tokens_ += '}';
   }
   tokens_ += "]}";

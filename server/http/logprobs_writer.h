@@ -2,10 +2,12 @@
 #ifndef MILLRACE_SERVER_HTTP_LOGPROBS_WRITER_H_
 #define MILLRACE_SERVER_HTTP_LOGPROBS_WRITER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "absl/types/span.h"
 #include "engine/request.h"
 #include "server/http/openai_request.h"
 
@@ -15,10 +17,15 @@ namespace millrace {
 // Bytes that are not UTF-8 are written as OpenAI does: \xNN, after "bytes:" in completions.
 void AppendTokenText(std::string& out, ApiKind kind, std::string_view bytes);
 
+// Appends vLLM's `prompt_logprobs`: for each token of an echoed prompt an object of its likeliest
+// `top` alternatives and itself, by their ids; null for the first.
+void AppendPromptLogprobs(std::string& out, absl::Span<const TokenDetail> prompt, int32_t top);
+
 // The log-probabilities of one choice: all of them, or a stream's chunk by chunk.
 class LogprobsWriter {
  public:
-  explicit LogprobsWriter(ApiKind kind) : kind_(kind) {}
+  // Shows at most `top` alternatives of each token.
+  LogprobsWriter(ApiKind kind, int32_t top) : kind_(kind), top_shown_(static_cast<size_t>(top)) {}
 
   void Add(const TokenDetail& detail);
 
@@ -29,7 +36,12 @@ class LogprobsWriter {
   void AddCompletion(const TokenDetail& detail);
   void AddChat(const TokenDetail& detail);
 
+  absl::Span<const TokenAlternative> Shown(const TokenDetail& detail) const {
+    return absl::MakeConstSpan(detail.top).first(std::min(detail.top.size(), top_shown_));
+  }
+
   const ApiKind kind_;
+  const size_t top_shown_;
   // The insides of the lists. Chat has only the first.
   std::string tokens_;
   std::string logprobs_;

@@ -70,7 +70,6 @@ constexpr NeutralField kFields[] = {
     {"mm_processor_kwargs", kChatEndpoint | kEmbeddingEndpoint | kChatTokenizeEndpoint, "[{}]"},
     {"normalize", kEmbeddingEndpoint, "[]"},
     {"prompt_embeds", kCompletionEndpoint, "[]"},
-    {"prompt_logprobs", kGenerate, "[]"},
     {"repetition_detection", kGenerate, "[]"},
     {"request_id", kGenerate | kEmbeddingEndpoint, "[]"},
     {"return_mm_kwargs", kGenerate, "[true]"},

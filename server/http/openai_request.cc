@@ -148,6 +148,18 @@ void ReadBestOf(FieldReader& fields, ApiRequest& request) {
   }
 }
 
+// The prompt's log-probabilities come with a whole answer, as vLLM has it.
+void ReadPromptLogprobs(FieldReader& fields, ApiRequest& request) {
+  std::optional<int32_t>& wanted = request.prompt_logprobs;
+  fields.Read("prompt_logprobs", wanted);
+  if (!wanted) return;
+  if (*wanted < 0 || *wanted > kMaxTopLogprobs) {
+    fields.FailValue("prompt_logprobs", *wanted, StrCat("0 to ", kMaxTopLogprobs));
+  } else if (request.stream) {
+    fields.FailValue("prompt_logprobs", *wanted, "only when stream is false");
+  }
+}
+
 void ReadTimeout(FieldReader& fields, std::optional<absl::Time>& deadline) {
   std::optional<int32_t> milliseconds;
   fields.Read("timeout_ms", milliseconds);
@@ -175,6 +187,7 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
   fields.Read("priority", options.priority);
   ReadTimeout(fields, options.deadline);
   fields.Read("return_token_ids", request.return_token_ids);
+  ReadPromptLogprobs(fields, request);
   ReadLogitBias(fields, options.logit_bias);
   ReadSeed(fields, options.seed);
   ReadStop(fields, "stop", options.stop);
@@ -188,9 +201,9 @@ void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest&
   options.max_tokens = kDefaultCompletionTokens;
   fields.Read("max_tokens", options.max_tokens);
   fields.Read("echo", request.echo);
-  fields.Read("logprobs", options.logprobs);
-  if (options.logprobs && (*options.logprobs < 0 || *options.logprobs > kMaxCompletionLogprobs)) {
-    fields.FailValue("logprobs", *options.logprobs, StrCat("0 to ", kMaxCompletionLogprobs));
+  fields.Read("logprobs", request.logprobs);
+  if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > kMaxCompletionLogprobs)) {
+    fields.FailValue("logprobs", *request.logprobs, StrCat("0 to ", kMaxCompletionLogprobs));
   }
   if (!request.echo && *options.max_tokens < 1) {
     fields.FailValue("max_tokens", *options.max_tokens, "at least 1 (0 with echo)");
@@ -235,7 +248,7 @@ void ReadChatRequest(FieldReader& fields, std::string_view body, bool auto_tool_
   request.prompts.emplace_back(std::move(chat));
   ReadCommon(fields, defaults, request);
   ReadChatMaxTokens(fields, request.options.max_tokens);
-  ReadChatLogprobs(fields, request.options.logprobs);
+  ReadChatLogprobs(fields, request.logprobs);
   CheckNeutralFields(fields, kChatEndpoint);
 }
 
@@ -280,7 +293,9 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
   }
   ReadStructuredOutput(fields, body, request.options);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
-  request.options.echo = request.echo || request.return_token_ids;
+  request.options.echo = request.echo || request.return_token_ids || request.prompt_logprobs;
+  // An empty optional is less than any number.
+  request.options.logprobs = std::max(request.logprobs, request.prompt_logprobs);
   return request;
 }
 

@@ -42,7 +42,10 @@ struct ApiRequest {
   bool echo = false;              // the prompt's text is wanted back
   bool include_reasoning = true;  // what the model thinks is a part of the answer
   bool named_call = false;        // tool_choice names a tool
-  bool return_token_ids = false;  // the prompt's token ids too: options.echo is set for either
+  bool return_token_ids = false;  // the prompt's token ids too
+  // What the answer shows for each of its own tokens, and for each of the prompt's:
+  // options.logprobs is the larger one, since the engine makes no difference.
+  std::optional<int32_t> logprobs, prompt_logprobs;
 };
 
 // How requests to a model, named as in ApiRequest, begin. Null: with vLLM's defaults.

@@ -55,6 +55,13 @@ void AppendFinish(std::string& out, const Finish* finish, bool called) {
   }
 }
 
+// Appends a field unless it is empty.
+void AppendList(std::string& out, std::string_view name, std::string_view list) {
+  if (list.empty()) return;
+  out += StrCat(",\"", name, "\":");
+  out += list;
+}
+
 }  // namespace
 
 void MergeCalls(std::vector<ToolCallDelta> from, std::vector<ToolCallDelta>& calls) {
@@ -113,6 +120,7 @@ void AnswerWriter::AppendChoice(std::string& out, size_t index, const ChoicePart
   out += R"(,"logprobs":)";
   out += part.logprobs.empty() ? "null" : part.logprobs;
   AppendFinish(out, part.finish, part.called && !named_call_);
+  if (kind_ == ApiKind::kCompletion) AppendList(out, "prompt_logprobs", part.prompt_logprobs);
   if (kind_ == ApiKind::kCompletion && !part.prompt_token_ids.empty()) {
     out += R"(,"prompt_token_ids":)";
     AppendJsonNumbers(out, part.prompt_token_ids);
@@ -183,6 +191,9 @@ void AnswerWriter::AppendWhole(std::string& out, std::span<const ChoicePart> cho
   }
   out += R"(],"usage":)";
   AppendUsage(out, kind_, usage);
+  if (kind_ == ApiKind::kChat) {
+    AppendList(out, "prompt_logprobs", choices.front().prompt_logprobs);
+  }
   if (kind_ == ApiKind::kChat && !choices.front().prompt_token_ids.empty()) {
     out += R"(,"prompt_token_ids":)";
     AppendJsonNumbers(out, choices.front().prompt_token_ids);

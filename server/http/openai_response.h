@@ -21,6 +21,7 @@ struct ChoicePart {
   std::vector<ToolCallDelta> calls;     // of a chat
   bool called = false;                  // the choice has calls, of which this part may have none
   std::string logprobs;                 // LogprobsWriter's object; empty: null
+  std::string prompt_logprobs;          // a list; empty: not wanted
   std::vector<Token> prompt_token_ids;  // empty: not wanted, or said before
   std::vector<Token> token_ids;         // shown if return_token_ids
   const Finish* finish = nullptr;       // the last part has it

@@ -35,6 +35,11 @@ GrammarAutomaton::GrammarAutomaton(std::shared_ptr<const GrammarBuilder> grammar
     : original_(std::move(grammar)), grammar_(*original_), frames_(1), states_(1) {
   states_[kDead].next.assign(pool().num_classes(), kDead);
   states_[kDead].plain = kDead;
+  class_kinds_.resize(static_cast<size_t>(pool().num_classes()));
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto one = static_cast<uint8_t>(byte);
+    class_kinds_[pool().ClassOf(one)] |= 1U << GrammarVocabulary::ByteKind(one);
+  }
   Expand(PushNode(grammar_.root_, 0));
   start_ = Intern();
 }
@@ -139,6 +144,9 @@ GrammarAutomaton::State GrammarAutomaton::Intern() {
     StateData& data = states_.emplace_back();
     data.ready = std::move(merged);
     data.next.assign(pool().num_classes(), kUnknown);
+    for (const Ready& ready : data.ready) {
+      data.partition = pool().Meet(data.partition, pool().PartitionOf(ready.term));
+    }
     data.accepting = accepting;
     state_bytes_ += sizeof(StateData) + data.next.size() * 4 + data.ready.size() * 24 + 64;
   }
@@ -160,7 +168,11 @@ GrammarAutomaton::State GrammarAutomaton::ComputeStep(State state, uint8_t byte)
     return kDead;
   }
   const State next = Intern();
-  states_[state].next[pool().ClassOf(byte)] = next;
+  const std::vector<uint8_t>& blocks = pool().Blocks(states_[state].partition);
+  const uint8_t first = blocks[pool().ClassOf(byte)];
+  for (size_t i = first; i < blocks.size(); ++i) {
+    if (blocks[i] == first) states_[state].next[i] = next;
+  }
   return next;
 }
 
@@ -239,9 +251,9 @@ GrammarAutomaton::State GrammarAutomaton::PlainStep(State state) {
 uint32_t GrammarAutomaton::Loops(State state) {
   if (states_[state].loops >= 0) return static_cast<uint32_t>(states_[state].loops);
   uint32_t loops = (1U << GrammarVocabulary::kNumKinds) - 1;
-  for (int byte = 0; byte < 256; ++byte) {
-    const uint32_t kind = 1U << GrammarVocabulary::ByteKind(static_cast<uint8_t>(byte));
-    if ((loops & kind) != 0 && Step(state, static_cast<uint8_t>(byte)) != state) loops &= ~kind;
+  for (size_t i = 0; i < class_kinds_.size() && loops != 0; ++i) {
+    if ((loops & class_kinds_[i]) == 0) continue;
+    if (Step(state, pool().ByteOf(static_cast<int>(i))) != state) loops &= ~class_kinds_[i];
   }
   states_[state].loops = static_cast<int32_t>(loops);
   return loops;

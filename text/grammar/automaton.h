@@ -141,7 +141,8 @@ class GrammarAutomaton {
   };
   struct StateData {
     std::vector<Ready> ready;
-    std::vector<State> next;  // by class of byte; kUnknown
+    std::vector<State> next;                                    // by class of byte; kUnknown
+    RegularPool::Partition partition = RegularPool::kOneBlock;  // of classes that lead alike
     bool accepting = false;
     State plain = kUnknown;  // where every character of plain text leads; kMixed if to several
     int32_t loops = -1;      // the kinds of bytes that all lead back; -1: not yet known
@@ -176,6 +177,7 @@ class GrammarAutomaton {
   absl::flat_hash_map<Frame, Stack> frame_ids_;
   std::vector<StateData> states_;
   absl::flat_hash_map<std::vector<uint32_t>, State> state_ids_;
+  std::vector<uint32_t> class_kinds_;  // by class, a bit for each kind that a byte of it has
   State start_ = kDead;
   size_t state_bytes_ = 0;
   bool too_ambiguous_ = false;

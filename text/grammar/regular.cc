@@ -1,6 +1,8 @@
 #include "text/grammar/regular.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,11 +11,11 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostStates = 50000;  // that IsEmpty looks at
+constexpr RegularPool::Partition kNoPartition = UINT32_MAX;
 
 std::vector<uint32_t> Words(const ByteSet& set) {
-  std::vector<uint32_t> words(8);
-  for (int i = 0; i < 256; ++i) words[i / 32] |= static_cast<uint32_t>(set[i]) << (i % 32);
-  return words;
+  const auto words = std::bit_cast<std::array<uint32_t, 8>>(set);
+  return {words.begin(), words.end()};
 }
 
 }  // namespace
@@ -204,11 +206,84 @@ Regular RegularPool::Multiple(uint32_t divisor, uint32_t remainder) {
 Regular RegularPool::Derive(Regular a, uint8_t byte) {
   if (a <= kEmptyText) return kNothing;
   if (num_classes_ == 0) return DeriveOne(a, byte);
-  const uint64_t key = uint64_t{a} << 8 | class_of_[byte];
+  const uint8_t first = Blocks(PartitionOf(a))[class_of_[byte]];
+  const uint64_t key = uint64_t{a} << 8 | first;
   if (const auto it = derived_.find(key); it != derived_.end()) return it->second;
-  const Regular result = DeriveOne(a, byte);
+  const Regular result = DeriveOne(a, byte_of_[first]);
   derived_.emplace(key, result);
   return result;
+}
+
+RegularPool::Partition RegularPool::PartitionOf(Regular a) {
+  if (partition_of_.size() <= a) partition_of_.resize(terms_.size(), kNoPartition);
+  if (partition_of_[a] != kNoPartition) return partition_of_[a];
+  const Partition partition = ComputePartition(a);
+  return partition_of_[a] = partition;
+}
+
+// Makes no term.
+RegularPool::Partition RegularPool::ComputePartition(Regular a) {
+  Partition partition = kOneBlock;
+  // What begins with a text that may be empty begins with what follows it, too.
+  while (terms_[a].kind == Kind::kConcat) {
+    partition = Meet(partition, PartitionOf(terms_[a].a));
+    if (!Nullable(terms_[a].a)) return partition;
+    a = terms_[a].b;
+  }
+  const Term& term = terms_[a];
+  switch (term.kind) {
+    case Kind::kNothing:
+    case Kind::kEmpty:
+    case Kind::kConcat:
+      return partition;
+    case Kind::kSet: {
+      std::vector<uint8_t> blocks(byte_of_.size());
+      std::array<int, 2> first = {-1, -1};
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        int& begin = first[sets_[term.a][byte_of_[i]] ? 1 : 0];
+        if (begin < 0) begin = static_cast<int>(i);
+        blocks[i] = static_cast<uint8_t>(begin);
+      }
+      return Meet(partition, InternPartition(std::move(blocks)));
+    }
+    case Kind::kAlt:
+    case Kind::kAnd:
+      for (const Regular part : Operands(term)) partition = Meet(partition, PartitionOf(part));
+      return partition;
+    case Kind::kNot:
+    case Kind::kRepeat:
+      return Meet(partition, PartitionOf(term.a));
+    case Kind::kMultiple:
+      for (const char c : std::string_view("0123456789.")) {
+        const auto byte = static_cast<uint8_t>(c);
+        partition = Meet(partition, PartitionOf(Set(ByteRange(byte, byte))));
+      }
+      return partition;
+  }
+  return partition;
+}
+
+RegularPool::Partition RegularPool::Meet(Partition a, Partition b) {
+  if (a == b || b == kOneBlock) return a;
+  if (a == kOneBlock) return b;
+  const uint64_t key = uint64_t{std::min(a, b)} << 32 | std::max(a, b);
+  if (const auto it = meets_.find(key); it != meets_.end()) return it->second;
+  std::vector<uint8_t> blocks(byte_of_.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    size_t first = 0;
+    while (Blocks(a)[first] != Blocks(a)[i] || Blocks(b)[first] != Blocks(b)[i]) ++first;
+    blocks[i] = static_cast<uint8_t>(first);
+  }
+  const Partition met = InternPartition(std::move(blocks));
+  meets_.emplace(key, met);
+  return met;
+}
+
+RegularPool::Partition RegularPool::InternPartition(std::vector<uint8_t> blocks) {
+  const auto [it, is_new] =
+      partition_ids_.try_emplace(blocks, static_cast<Partition>(partitions_.size()));
+  if (is_new) partitions_.push_back(std::move(blocks));
+  return it->second;
 }
 
 Regular RegularPool::DeriveConcat(Regular a, uint8_t byte) {
@@ -330,11 +405,13 @@ void RegularPool::FixClasses() {
     class_of_[byte] = static_cast<uint8_t>(it->second);
   }
   num_classes_ = static_cast<int>(classes.size());
+  InternPartition(std::vector<uint8_t>(byte_of_.size(), 0));  // kOneBlock
 }
 
 size_t RegularPool::bytes() const {
   return terms_.size() * (sizeof(Term) + sizeof(Key) + 48) + lists_.size() * 12 +
-         derived_.size() * 24;
+         derived_.size() * 24 + partitions_.size() * 2 * (byte_of_.size() + 32) +
+         meets_.size() * 24 + partition_of_.size() * sizeof(Partition);
 }
 
 }  // namespace millrace

@@ -62,6 +62,16 @@ class RegularPool {
   uint8_t ClassOf(uint8_t byte) const { return class_of_[byte]; }
   uint8_t ByteOf(int byte_class) const { return byte_of_[byte_class]; }
 
+  // A partition of the classes whose blocks a term does not tell apart: for each class the first
+  // one of its block. Derivatives by the bytes of a block are equal (Owens, Reppy and Turon,
+  // "Regular-expression derivatives re-examined", 2009). Only after FixClasses.
+  using Partition = uint32_t;
+  static constexpr Partition kOneBlock = 0;
+  Partition PartitionOf(Regular a);
+  // Returns the coarsest partition that is finer than both.
+  Partition Meet(Partition a, Partition b);
+  const std::vector<uint8_t>& Blocks(Partition partition) const { return partitions_[partition]; }
+
   size_t size() const { return terms_.size(); }
   size_t bytes() const;
 
@@ -98,6 +108,8 @@ class RegularPool {
   Regular Multiple(uint32_t divisor, uint32_t remainder);
   Regular DeriveOne(Regular a, uint8_t byte);
   Regular DeriveConcat(Regular a, uint8_t byte);
+  Partition ComputePartition(Regular a);
+  Partition InternPartition(std::vector<uint8_t> blocks);
   absl::Span<const Regular> Operands(const Term& term) const {
     return absl::MakeConstSpan(lists_).subspan(term.a, term.b);
   }
@@ -107,10 +119,14 @@ class RegularPool {
   std::vector<uint32_t> lists_;
   std::vector<ByteSet> sets_;
   absl::flat_hash_map<Key, Regular> interned_;
-  absl::flat_hash_map<uint64_t, Regular> derived_;  // (term, class of the byte)
+  absl::flat_hash_map<uint64_t, Regular> derived_;  // (term, first class of the byte's block)
   std::vector<uint8_t> emptiness_;                  // by term: 0 unknown, 1 empty, 2 not
   std::array<uint8_t, 256> class_of_{};
   std::vector<uint8_t> byte_of_;
+  std::vector<std::vector<uint8_t>> partitions_;
+  absl::flat_hash_map<std::vector<uint8_t>, Partition> partition_ids_;
+  absl::flat_hash_map<uint64_t, Partition> meets_;  // (the smaller one, the larger one)
+  std::vector<Partition> partition_of_;             // by term; kNoPartition: not yet known
   int num_classes_ = 0;
   bool undecided_ = false;
 };
