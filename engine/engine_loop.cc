@@ -70,10 +70,11 @@ void EngineLoop::Run() {
     ExpireDeadlines();
     CommitResults();
     TakeMasks();
-    PlanSteps();
+    SteadyTime wake = PlanSteps().value_or(SteadyTime::max());
     PublishGauges();
     reporter_.Answer([this] { return MakeStatus(); });
-    event_.Wait(deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first));
+    if (!deadlines_.empty()) wake = std::min(wake, deadlines_.begin()->first);
+    event_.Wait(wake == SteadyTime::max() ? std::nullopt : std::optional(wake));
   }
   TakeAdmissions();
   std::vector<TokenEvent> events;
@@ -151,9 +152,11 @@ void EngineLoop::CommitResults() {
     if (absl::Status status = scheduler_->Commit(*result, now, &events); !status.ok()) {
       return Fail(status);
     }
+    const StepFigures step = reporter_.OnCommit(now);
+    mask_wait_.OnCommit(step.took);
     OrderMasks(*result, events);
     Route(result, std::move(events));
-    listener_->OnStep(reporter_.OnCommit(now));
+    listener_->OnStep(step);
   }
 }
 
@@ -163,6 +166,7 @@ void EngineLoop::OrderMasks(const StepResult& result, const std::vector<TokenEve
     if (event.end.has_value() || event.sampled.size() == 0) continue;
     const std::shared_ptr<LiveRequest>& request = requests_.at(event.id);
     if (!request->matcher.has_value()) continue;
+    mask_wait_.OnOrder(clock_.Now());
     mask_workers_.Order(request, result.tokens[event.sampled.begin].token);
   }
 }
@@ -171,6 +175,7 @@ void EngineLoop::TakeMasks() {
   std::vector<TokenEvent> events;
   const SteadyTime now = clock_.Now();
   for (MaskWorkers::Made& made : mask_workers_.TakeAll()) {
+    mask_wait_.OnMade();
     if (!made.status.ok()) {
       scheduler_->Cancel(made.key, std::move(made.status), now, &events);
     } else if (made.complete) {
@@ -182,17 +187,21 @@ void EngineLoop::TakeMasks() {
   Route(nullptr, std::move(events));
 }
 
-void EngineLoop::PlanSteps() {
+std::optional<SteadyTime> EngineLoop::PlanSteps() {
   while (!failed_ && SinksHaveCapacity()) {
     const SteadyTime now = clock_.Now();
+    if (const auto until = mask_wait_.Until(now)) return until;
     std::optional<StepPlan> plan = scheduler_->Plan(now);
-    if (!plan.has_value()) return;
+    if (!plan.has_value()) break;
     int64_t tokens = 0;
     for (const StepRow& row : plan->rows) tokens += row.num_tokens;
     kLog.Debug("a step of ", plan->rows.size(), " sequences, ", tokens, " tokens");
     reporter_.OnSubmit(now, tokens, plan->rows.size());
+    mask_wait_.OnSubmit(std::any_of(plan->logits.begin(), plan->logits.end(),
+                                    [](const auto& wanted) { return wanted.mask != nullptr; }));
     if (absl::Status status = executor_->Submit(*std::move(plan)); !status.ok()) Fail(status);
   }
+  return std::nullopt;
 }
 
 void EngineLoop::PublishGauges() {

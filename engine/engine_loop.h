@@ -18,6 +18,7 @@
 #include "base/event.h"
 #include "engine/event_sink.h"
 #include "engine/live_request.h"
+#include "engine/mask_wait.h"
 #include "engine/mask_workers.h"
 #include "engine/start_rate.h"
 #include "engine/status_reporter.h"
@@ -102,7 +103,8 @@ class EngineLoop {
   void CommitResults();
   void OrderMasks(const StepResult& result, const std::vector<TokenEvent>& events);
   void TakeMasks();
-  void PlanSteps();
+  // Returns when to try again; nullopt: when something has happened.
+  std::optional<SteadyTime> PlanSteps();
   void PublishGauges();
   EngineStatus MakeStatus() const;
   void Fail(const absl::Status& status);
@@ -135,8 +137,9 @@ class EngineLoop {
   absl::btree_set<Deadline> deadlines_;  // of those in requests_ that have one
   StatusReporter reporter_;              // but for its Ask
   StartRate start_rate_;
-  int32_t taken_ = 0;         // admissions since the gauges were last published
-  int64_t preemptions_ = 0;   // when they were
+  int32_t taken_ = 0;        // admissions since the gauges were last published
+  int64_t preemptions_ = 0;  // when they were
+  MaskWait mask_wait_;
   MaskWorkers mask_workers_;  // raise event_
 
   std::thread thread_;

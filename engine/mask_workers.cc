@@ -24,7 +24,7 @@ MaskWorkers::~MaskWorkers() {
 
 void MaskWorkers::Order(std::shared_ptr<LiveRequest> request, Token token) {
   if (threads_.empty()) {
-    const unsigned count = std::clamp(std::thread::hardware_concurrency() / 4, 1U, kMostThreads);
+    const unsigned count = std::clamp(std::thread::hardware_concurrency() / 2, 1U, kMostThreads);
     for (unsigned i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
   }
   jobs_.TryPush({std::move(request), token});
