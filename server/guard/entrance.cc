@@ -64,12 +64,14 @@ struct Worker {
   net::steady_timer timer{context};
   BufferPool buffers;
   std::unordered_set<std::shared_ptr<Relay>> relays;
+  bool ended = false;  // of the worker's thread
   std::thread thread;
 
   void Tick() {
     timer.expires_after(kTick);
     timer.async_wait([this](const error_code& error) {
-      if (error) return;
+      // A timer that has run out can no longer be cancelled.
+      if (error || ended) return;
       const SteadyTime now = Clock::Real().Now();
       // A relay that ends leaves the set at once, and no other one does.
       for (auto it = relays.begin(); it != relays.end();) {
@@ -380,6 +382,7 @@ void Entrance::Impl::Close(absl::Duration grace) {
   }
   OnEveryWorker([&](Worker& worker) {
     for (const auto& relay : relays_of(worker)) relay->Abort(GuardReason::kShutdown);
+    worker.ended = true;
     worker.timer.cancel();
     worker.work.reset();
   });
