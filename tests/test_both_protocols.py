@@ -70,7 +70,7 @@ def draw(rng):
     if rng.random() < 0.3:
         kind = rng.choice(list(GRAMMARS))
         request["structured"] = (kind, rng.choice(GRAMMARS[kind][0]))
-        request.pop("echo", None)
+        request["ignore_eos"] = False  # true is refused beside it: one refusal a request is enough
     if rng.random() < 0.5:
         return request
     wrong = [(name, value) for name in groups for value in groups[name][1]]
