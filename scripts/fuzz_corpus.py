@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = {
     "formats_gguf": ["formats/gguf*.cc", "formats/families/*.cc", "formats/hf_names.cc"],
     "formats_safetensors": ["formats/safetensors*.cc"],
+    "formats_folder": ["formats/folder_text.cc", "formats/generation_config.cc", "formats/safetensors_folder.cc", "formats/tokenizer_json.cc"],
     "formats_hf_config": ["formats/hf_*.cc", "formats/families/*.cc", "formats/rope_config.cc"],
     "text_template": ["text/jinja/*.cc"],
     "text_tokenizer": ["formats/tokenizer_*.cc", "text/tokenizer/normalizer.cc"],
@@ -146,6 +147,19 @@ def twins():
                 "targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False},
                 "input_activations": {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": True, "dynamic": True}}}}]:
         yield {**base, "quantization_config": quantization}
+
+
+def folders():
+    added = {"content": "</s>", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    configs = {"added_tokens_decoder": {"2": {**added, "content": "<s>"}, "3": added}, "bos_token": "<s>", "eos_token": added, "unk_token": None,
+               "chat_template": [{"name": "default", "template": "{{ messages }}"}, {"name": "tool_use", "template": "x"}], "tokenizer_class": "LlamaTokenizer"}
+    index = {"metadata": {"total_size": 8}, "weight_map": {"model.norm.weight": "model-1.safetensors"}}
+    generation = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [1, 2], "do_sample": True, "repetition_penalty": 1.1, "max_new_tokens": 5}
+    files = [json.dumps(one) for one in (configs, {"bos_token": "<s>", "eos_token": added}, generation, {"chat_template": "{{ messages }}"}, index)]
+    files.append("{{ bos_token }}")
+    yield "\0".join(files).encode()
+    for one in range(len(files)):
+        yield "\0".join(text if index == one else "" for index, text in enumerate(files)).encode()
 
 
 def tokenizers():
@@ -324,6 +338,7 @@ def messages():
 
 CORPORA = {
     "formats_gguf": gguf_files, "formats_safetensors": safetensors_files,
+    "formats_folder": folders,
     "formats_hf_config": lambda: (json.dumps(config).encode() for config in twins()),
     "text_template": lambda: (text.encode() + b"\0Hello" for text in templates()),
     "text_tokenizer": lambda: (json.dumps(value, ensure_ascii=False).encode() + b"\0Hello abc abcabc  12" for value in tokenizers()),
