@@ -5,7 +5,7 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
-build=build-fuzz
+build="build-fuzz"
 seconds=${FUZZ_SECONDS:-1800}
 if [ "${1:-}" = short ]; then
   seconds=10
