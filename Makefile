@@ -21,13 +21,16 @@ bench-cpu:  ## Millrace and llama.cpp side by side on this machine, which must b
 gpu-bundle:  ## Everything that a GPU machine without network needs to run the GPU tests and benchmarks (deploy/gpu/README.md)
 	@scripts/gpu_bundle.sh
 
+fuzz:  ## Every reader of hostile input under libFuzzer, ASan and UBSan, FUZZ_SECONDS each (1800; a look: make fuzz ARGS=short)
+	@scripts/fuzz.sh $(ARGS)
+
 lint:  ## clang-format on every C++ file, clang-tidy on what changed
 	@scripts/lint.sh
 
 clean:  ## Remove the build folders (the cache of the model and of Python packages stays)
-	@rm -rf build build-asan build-tsan build-older
+	@rm -rf build build-asan build-tsan build-fuzz build-older
 
 help:  ## This list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 14
 
-.PHONY: serve test parity fresh-test image-test bench-cpu gpu-bundle lint clean help
+.PHONY: serve test parity fresh-test image-test bench-cpu gpu-bundle fuzz lint clean help

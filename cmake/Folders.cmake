@@ -11,8 +11,8 @@
 #   a/*      the headers that lie directly in a/, without the folders inside it
 # A folder at the top sees itself whole. A row with a slash (executors/torch) replaces the row of the folder around it, for the
 # files beneath it and for the targets named after it (executors_torch, executors_torch_*): it sees its own files and exactly what
-# it lists, of the folder around it too. TESTS opens more to sources named *_test.cc, *_bench.cc and *_test_util.*, and to the
-# targets that millrace_test and millrace_bench make; these may use googletest and benchmark as well.
+# it lists, of the folder around it too. TESTS opens more to sources named *_test.cc, *_bench.cc, *_fuzz.cc and *_test_util.*, and to
+# the targets that millrace_test, millrace_bench and millrace_fuzz make; these may use googletest and benchmark as well.
 
 macro(millrace_folder folder)
   cmake_parse_arguments(_row "" "" "SEES;USES;TESTS" ${ARGN})
@@ -287,7 +287,7 @@ endfunction()
 function(_millrace_check_file file row)
   set(uses ${MILLRACE_USES_${row}})
   set(sees "${MILLRACE_SEES_${row}}")
-  if(file MATCHES "_(test|bench)[.](cc|cu)$|_test_util[.](h|cc)$")
+  if(file MATCHES "_(test|bench|fuzz)[.](cc|cu)$|_test_util[.](h|cc)$")
     list(APPEND uses gtest benchmark)
     set(sees "${MILLRACE_TESTS_${row}}")
   endif()

@@ -5,6 +5,7 @@
 #   millrace_plugin(NAME n SRCS ... DEPS ...)      a shared library for dlopen; of executors_torch: build/libmillrace_torch.so
 #   millrace_test(NAME n_test SRCS a_test.cc b_test.cc DEPS n [LABELS unit] [TIMEOUT 300] [ARGS ...] [THREADS])
 #   millrace_bench(NAME n_bench SRCS a_bench.cc DEPS n)
+#   millrace_fuzz(NAME n_fuzz SRCS a_fuzz.cc DEPS n)
 #
 # millrace_test makes one program and one ctest of it, labelled `unit` unless LABELS says `server` (the whole daemon, with the
 # fake executor) or `model` (needs the default model's file, which the environment names in MILLRACE_MODEL). The sanitizer runs
@@ -15,13 +16,19 @@
 #
 # Programs find plugins beside themselves, tests in the build folder.
 #
+# The build with the sanitizer `fuzzer` (clang's libFuzzer, with ASan and UBSan) is of the programs of millrace_fuzz alone, by the
+# target `fuzzers`; other builds leave them out. scripts/fuzz.sh runs them.
+#
 # A test or benchmark that says GPU runs on a GPU machine alone: it is built by `gpu_tests` or `gpu_benches` (and with everything
 # else), and ctest does not run it. A library may hold .cu files where MILLRACE_HAS_CUDA is on.
 
-set(MILLRACE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: empty, address,undefined or thread")
-set_property(CACHE MILLRACE_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")
-if(NOT MILLRACE_SANITIZE MATCHES "^(|address,undefined|thread)$")
-  message(FATAL_ERROR "MILLRACE_SANITIZE is \"${MILLRACE_SANITIZE}\"; allowed: empty, address,undefined, thread")
+set(MILLRACE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: empty, address,undefined, thread or fuzzer")
+set_property(CACHE MILLRACE_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread" "fuzzer")
+if(NOT MILLRACE_SANITIZE MATCHES "^(|address,undefined|thread|fuzzer)$")
+  message(FATAL_ERROR "MILLRACE_SANITIZE is \"${MILLRACE_SANITIZE}\"; allowed: empty, address,undefined, thread, fuzzer")
+endif()
+if(MILLRACE_SANITIZE STREQUAL "fuzzer" AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "MILLRACE_SANITIZE is fuzzer, which only clang++ has: -DCMAKE_CXX_COMPILER=clang++")
 endif()
 
 set(CMAKE_CXX_STANDARD 20)
@@ -46,8 +53,13 @@ if(MILLRACE_SANITIZE)
   # has been fed instrumented code; the sanitizers look at the real ones.
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1")
   list(APPEND _millrace_warnings -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
-  add_compile_options(-fsanitize=${MILLRACE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=${MILLRACE_SANITIZE})
+  set(_millrace_sanitizers ${MILLRACE_SANITIZE})
+  if(MILLRACE_SANITIZE STREQUAL "fuzzer")
+    set(_millrace_sanitizers "fuzzer-no-link,address,undefined")
+    list(APPEND _millrace_warnings -Wno-unknown-warning-option)
+  endif()
+  add_compile_options(-fsanitize=${_millrace_sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${_millrace_sanitizers})
   if(MILLRACE_SANITIZE STREQUAL "thread")
     # It does not know fences. Asio's stand around its handlers, which belong to one thread each or stand beside locks that order them.
     add_compile_definitions(BOOST_ASIO_DISABLE_FENCED_BLOCK)
@@ -100,6 +112,7 @@ endif()
 define_property(TARGET PROPERTY MILLRACE_TEST BRIEF_DOCS "Set on tests and benchmarks: these may use googletest and benchmark")
 add_custom_target(tests)    # Every test program.
 add_custom_target(benches)  # Every benchmark.
+add_custom_target(fuzzers)  # Every fuzz target.
 add_custom_target(gpu_tests)
 add_custom_target(gpu_benches)
 
@@ -219,4 +232,17 @@ function(millrace_bench)
     target_link_libraries(${arg_NAME} PRIVATE benchmark::benchmark_main)
     add_dependencies(benches ${arg_NAME})
   endif()
+endfunction()
+
+function(millrace_fuzz)
+  if(NOT MILLRACE_SANITIZE STREQUAL "fuzzer")
+    return()
+  endif()
+  _millrace_parse(millrace_fuzz ${ARGN})
+  add_executable(${arg_NAME} EXCLUDE_FROM_ALL ${arg_SRCS})
+  _millrace_common(${arg_NAME})
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS})
+  target_link_options(${arg_NAME} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzz")
+  add_dependencies(fuzzers ${arg_NAME})
 endfunction()

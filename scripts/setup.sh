@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the named groups of scripts/packages.tsv and scripts/pypi/ need and this machine lacks.
-#   scripts/setup.sh build|test|bench|lint|fresh|image|parity|package ...
+#   scripts/setup.sh build|test|bench|lint|fuzz|fresh|image|parity|package ...
 # As root it installs; as another user it prints the missing packages and fails. If nothing is missing it contacts no server and
 # ends at once.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
-[ $# -gt 0 ] || die "usage: scripts/setup.sh build|test|bench|lint|fresh|image|parity|package ..."
+[ $# -gt 0 ] || die "usage: scripts/setup.sh build|test|bench|lint|fuzz|fresh|image|parity|package ..."
 
 distribution=$(. /etc/os-release && echo "$ID-$VERSION_ID")
 case $distribution in

@@ -135,6 +135,7 @@ size_t FrameGuard::ServerFrame(Bytes bytes) {
     }
     case http2::kWindowUpdate: {
       if (bytes.size() < size) return 0;
+      if (header.length < 4) return size;  // tells nothing
       const uint32_t more = http2::Read32(bytes.data() + http2::kFrameHeaderBytes) & 0x7fffffff;
       if (header.stream == 0) upload_window_ += more;
       const auto stream = streams_.find(header.stream);

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -162,6 +163,12 @@ TEST_F(FrameGuardTest, SurvivesRandomBytes) {
     guard_->CheckTimes(clock_.Now());
     guard_->TakeResets();
   }
+}
+
+TEST_F(FrameGuardTest, ReadsNothingBehindAShortUpdateOfTheServer) {
+  const std::string update = Frame(http2::kWindowUpdate, 0, 0, "\x7f");
+  const std::vector<uint8_t> exact(update.begin(), update.end());  // AddressSanitizer sees its end
+  EXPECT_EQ(guard_->FromServer(exact, clock_.Now()), exact.size());
 }
 
 TEST_F(FrameGuardTest, HeaderBlocksPassWholeAndInTime) {

@@ -87,9 +87,9 @@ class HarmonyParser : public OutputParser {
     const std::string channel = WordAfter(header, Markers()[kChannel]);
     std::string recipient = WordAfter(header, "to=");
     kind_ = channel == "analysis" ? Kind::kReasoning : Kind::kContent;
+    constexpr std::string_view kFunctions = "functions.";
+    if (recipient.starts_with(kFunctions)) recipient.erase(0, kFunctions.size());
     if (takes_calls_ && !recipient.empty() && recipient != "assistant" && recipient != "user") {
-      constexpr std::string_view kFunctions = "functions.";
-      if (recipient.starts_with(kFunctions)) recipient.erase(0, kFunctions.size());
       kind_ = Kind::kCall;
       empty_ = true;
       out->BeginCall(calls_++, recipient);

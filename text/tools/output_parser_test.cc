@@ -201,6 +201,12 @@ const std::vector<Case>& Cases() {
        "<tool_call><function=f></function></tool_call><tool_call><function=g>"
        "</function></tool_call>",
        {"", "", {"f({})", "g({})"}}},
+      {"qwen3_coder",
+       "none",
+       "<function=></function> x",  // no call has no name
+       {"<function=></function> x", "", {}}},
+      {"glm45", "none", "<tool_call>\nf\n</tool_call>", {"", "", {"f({})"}}},
+      {"glm45", "none", "a<tool_call></tool_call>", {"a<tool_call></tool_call>", "", {}}},
       {"glm45",
        "none",
        "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>12</arg_value>\n</tool_call>"
@@ -223,6 +229,10 @@ const std::vector<Case>& Cases() {
        "to=functions.f<|channel|>commentary "
        "json<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>B",
        {"B", "A", {"f({})"}}},
+      {"openai",
+       "openai_gptoss",
+       "<|channel|>commentary to=functions.<|message|>{}<|call|>",  // calls nothing
+       {"{}", "", {}}},
       {"openai", "openai_gptoss", "plain text", {"plain text", "", {}}},
       {"openai", "openai_gptoss", "<|channel|>final<|message|>B<|return|>", {"B", "", {}}},
   };

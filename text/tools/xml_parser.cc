@@ -106,23 +106,30 @@ class XmlParser : public OutputParser {
   }
 
   void StepName(OutputDelta* out) {
-    bool ends = false;
-    bool by_key = false;
+    const std::string* end = nullptr;
     for (const std::string& close : format_.name_close) {
-      if (ends || !Ends(close)) continue;
-      ends = true;
-      by_key = close == format_.key_open;
+      if (end == nullptr && Ends(close)) end = &close;
     }
     // A call without arguments.
-    const bool empty = !ends && Ends(format_.call_close);
-    if (!ends && !empty) return;
+    const bool empty = end == nullptr && Ends(format_.call_close);
+    if (empty) end = &format_.call_close;
+    if (end == nullptr) return;
     name_ = std::string(Trimmed(text_));
-    if (name_.empty() && !empty) return;
+    if (name_.empty() && Trimmed(*end).empty()) return;  // The name may begin on the next line.
+    if (name_.empty()) return Abandon(*end, out);
+    const bool by_key = *end == format_.key_open;
     out->BeginCall(calls_++, name_);
     first_ = true;
     text_.clear();
     state_ = by_key ? State::kKey : State::kBetween;
     if (empty) EndCall(out);
+  }
+
+  // Gives back what only looked like a call: it has no name.
+  void Abandon(std::string_view end, OutputDelta* out) {
+    AddContent(format_.name_open + std::exchange(text_, std::string()), out);
+    AddContent(end, out);
+    state_ = State::kContent;
   }
 
   void StepBetween(OutputDelta* out) {

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# `make fuzz`: builds every fuzz target with clang and runs each for FUZZ_SECONDS (default 1800), one after the other.
+#   scripts/fuzz.sh [short] [TARGET ...]   short: 10 seconds each; TARGET as in build-fuzz/corpus, "text_grammar"
+# What a target finds is kept in build-fuzz/found/TARGET, what it learns in build-fuzz/corpus/TARGET. An input may take 10 seconds and 1 GiB.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+cd "$ROOT"
+build="build-fuzz"
+seconds=${FUZZ_SECONDS:-1800}
+if [ "${1:-}" = short ]; then
+  seconds=10
+  shift
+fi
+
+scripts/setup.sh build fuzz
+say "building $build/ with $JOBS jobs"
+cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DMILLRACE_SANITIZE=fuzzer -DMILLRACE_TESTS=OFF -DMILLRACE_TORCH=OFF \
+  --log-level=WARNING >/dev/null
+python3 scripts/fuzz_corpus.py "$build/corpus"
+targets=("$@")
+if [ $# = 0 ]; then
+  mapfile -t targets < <(find "$build/corpus" -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | sort)
+fi
+build_quietly "$build" "${targets[@]/%/_fuzz}"
+
+export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+status=0
+for target in "${targets[@]}"; do
+  mkdir -p "$build/found/$target"
+  log=$build/found/$target/log
+  dictionary=()
+  [ ! -s "$build/corpus/$target.dict" ] || dictionary=(-dict="$build/corpus/$target.dict")
+  if "$build/fuzz/${target}_fuzz" "$build/corpus/$target" "${dictionary[@]}" -max_total_time="$seconds" -max_len=16384 \
+    -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$build/found/$target/" >"$log" 2>&1; then
+    result=ok
+  else
+    result=FAILED
+    status=1
+  fi
+  printf '%-24s %8s inputs   %s\n' "$target" "$(sed -nE 's/^stat::number_of_executed_units: +//p' "$log")" "$result"
+  [ $result = ok ] || tail -n 40 "$log" >&2
+done
+exit $status
