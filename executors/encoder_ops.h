@@ -17,12 +17,13 @@ class EncoderPlacer : public virtual WeightPlacer {
   virtual absl::StatusOr<NormId> LayerNorm(const std::string& name, float epsilon) = 0;
 };
 
-// The embeddings of a text's tokens: their own, their positions', and the first type's, which all
-// of them have.
+// The embeddings of a text's tokens: their own, their positions' and their types'.
 struct EmbeddingTables {
   EmbeddingId tokens;
   EmbeddingId positions;
   EmbeddingId types;
+  int32_t first_position = 0;  // row of position 0
+  int32_t num_types = 1;       // tokens of a type beyond them have the first
 };
 
 // A step's rows are whole texts, and Pool's results are its output. Norms are layer norms.
@@ -44,6 +45,15 @@ class EncoderOps : public virtual CoreOps {
   // Computes an embedding of each row, float32 [rows, hidden]: its hidden states are pooled, and
   // divided by their Euclidean length if `normalize`. The executor returns the embeddings.
   virtual void Pool(const Residual& hidden, Pooling pooling, bool normalize) = 0;
+
+  // Returns the hidden states of each row's first token, [rows, hidden], as the input of linears.
+  virtual LinearInput FirstTokens(const Residual& hidden, Consumers consumers) = 0;
+
+  // Returns tanh(x * W^T + bias), [rows, out].
+  virtual LinearInput TanhLinear(LinearId weight, const LinearInput& x, Consumers consumers) = 0;
+
+  // Computes x * W^T + bias, float32 [rows, out]: the executor returns it in place of embeddings.
+  virtual void Classify(LinearId weight, const LinearInput& x) = 0;
 };
 
 // A model of encoders, as Model (models/model.h) is one of decoders.

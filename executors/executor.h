@@ -15,6 +15,9 @@
 
 namespace millrace {
 
+// The function that makes the score of a pair of texts of a cross-encoder's logit.
+enum class ScoreFunction { kIdentity, kSigmoid };
+
 // Layers whose keys and values share one block table and one block size.
 struct KvGroup {
   int32_t num_layers;
@@ -57,6 +60,9 @@ struct ModelInfo {
   int32_t tensor_parallel_size = 1;
   bool expert_parallel = false;
   StepLimits limits;
+  // Set: a cross-encoder, whose embeddings are the logits of pairs of texts (limits.embedding_size
+  // is 1), and the function that makes scores of them.
+  std::optional<ScoreFunction> score;
   KvLayout kv;
   // GPU only: the number of batch sizes whose decode step is a CUDA graph, and of those whose
   // capture failed, which run in a larger graph or kernel by kernel.

@@ -4,6 +4,20 @@
 
 namespace millrace {
 
+namespace {
+
+int32_t EmbeddingSize(const ModelConfig& config) {
+  if (!config.encoder.has_value()) return 0;
+  return config.encoder->classifier.has_value() ? 1 : config.hidden_size;
+}
+
+}  // namespace
+
+std::optional<ScoreFunction> ScoreFunctionOf(const ModelConfig& config) {
+  if (!config.encoder.has_value() || !config.encoder->classifier.has_value()) return std::nullopt;
+  return config.encoder->classifier->sigmoid ? ScoreFunction::kSigmoid : ScoreFunction::kIdentity;
+}
+
 absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const CommonSpec& device) {
   if (device.max_model_len > config.context_length) {
     return absl::InvalidArgumentError(StrCat("max_model_len is ", device.max_model_len,
@@ -17,7 +31,7 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Commo
       .num_blocks = 0,
       .block_size = device.block_size,
       .vocab_size = config.vocab_size,
-      .embedding_size = config.encoder.has_value() ? config.hidden_size : 0};
+      .embedding_size = EmbeddingSize(config)};
 }
 
 }  // namespace millrace

@@ -2,8 +2,11 @@
 #ifndef MILLRACE_EXECUTORS_STEP_LIMITS_H_
 #define MILLRACE_EXECUTORS_STEP_LIMITS_H_
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "executors/device_spec.h"
+#include "executors/executor.h"
 #include "formats/model_config.h"
 #include "scheduler/step_plan.h"
 
@@ -12,6 +15,9 @@ namespace millrace {
 // Returns all limits except num_blocks, which is 0 and left to the device, which knows its memory.
 // Returns InvalidArgument if a setting exceeds the model's capability.
 absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const CommonSpec& device);
+
+// Returns ModelInfo::score.
+std::optional<ScoreFunction> ScoreFunctionOf(const ModelConfig& config);
 
 }  // namespace millrace
 

@@ -281,6 +281,17 @@ std::string GgufNameInFile(const std::string& name, const Family& family) {
   return name;
 }
 
+// Names as transformers writes them: a cross-encoder's body has a prefix, its head has none.
+std::string NameInFolder(const FamilyTwin& twin, const std::string& name) {
+  const std::string first = HfNames(name, *twin.family)[0];
+  if (twin.classifier.empty()) return first;
+  const std::string part = name.substr(name.rfind('.'));  // ".weight"
+  const bool roberta = twin.classifier == "roberta.";
+  if (name.starts_with("cls.output.")) return (roberta ? "classifier.out_proj" : "classifier") + part;
+  if (name.starts_with("cls.") && roberta) return "classifier.dense" + part;
+  return twin.classifier + first;
+}
+
 }  // namespace
 
 void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, TwinFault fault) {
@@ -289,7 +300,7 @@ void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, TwinFaul
   std::filesystem::remove_all(folder, error);
   if (!std::filesystem::create_directories(folder, error)) std::abort();
   WriteFile(folder + "/config.json", twin.config.dump(2));
-  if (model.encoder.has_value()) WriteModules(twin, folder);
+  if (!twin.pooling.empty()) WriteModules(twin, folder);
   std::vector<TwinTensor> tensors;
   ForEachTensor(twin, model, [&](const TensorInfo& tensor, std::vector<float> values) {
     Break(fault, model, tensor, &values);
@@ -300,7 +311,7 @@ void WriteTwinFolder(const FamilyTwin& twin, const std::string& folder, TwinFaul
   }
   SafetensorsWriter writer;
   for (const TwinTensor& tensor : tensors) {
-    writer.Tensor(HfNames(tensor.name, *twin.family)[0], tensor.type, tensor.shape, tensor.values);
+    writer.Tensor(NameInFolder(twin, tensor.name), tensor.type, tensor.shape, tensor.values);
   }
   writer.Write(folder + "/model.safetensors");
 }

@@ -42,6 +42,7 @@ FamilyTwin ReadTwin(const Family& family, const Json& json) {
                   .gguf_keys = json.value("gguf_keys", Json::object()),
                   .pooling = json.value("pooling", ""),
                   .normalize = json.value("normalize", false),
+                  .classifier = json.value("classifier", ""),
                   .mutations = {}};
   twin.config.merge_patch(json.value("changes", Json::object()));
   if (!json.contains("config")) {
@@ -64,11 +65,18 @@ std::vector<FamilyTwin> TwinsOf(const Family& family) {
   return twins;
 }
 
-std::vector<FamilyTwin> AllTwins(bool encoders) {
+enum class TwinKind { kDecoder, kEncoder, kClassifier };
+
+TwinKind KindOf(const FamilyTwin& twin) {
+  if (!twin.classifier.empty()) return TwinKind::kClassifier;
+  return twin.pooling.empty() ? TwinKind::kDecoder : TwinKind::kEncoder;
+}
+
+std::vector<FamilyTwin> AllTwins(TwinKind kind) {
   std::vector<FamilyTwin> twins;
   for (const Family* family : Families()) {
     for (FamilyTwin& twin : TwinsOf(*family)) {
-      if (twin.pooling.empty() != encoders) twins.push_back(std::move(twin));
+      if (KindOf(twin) == kind) twins.push_back(std::move(twin));
     }
   }
   return twins;
@@ -76,8 +84,10 @@ std::vector<FamilyTwin> AllTwins(bool encoders) {
 
 }  // namespace
 
-std::vector<FamilyTwin> FamilyTwins() { return AllTwins(/*encoders=*/false); }
+std::vector<FamilyTwin> FamilyTwins() { return AllTwins(TwinKind::kDecoder); }
 
-std::vector<FamilyTwin> EncoderTwins() { return AllTwins(/*encoders=*/true); }
+std::vector<FamilyTwin> EncoderTwins() { return AllTwins(TwinKind::kEncoder); }
+
+std::vector<FamilyTwin> ClassifierTwins() { return AllTwins(TwinKind::kClassifier); }
 
 }  // namespace millrace

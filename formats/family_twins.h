@@ -31,6 +31,7 @@ struct FamilyTwin {
   Json gguf_keys;
   std::string pooling;     // of an encoder: "mean_tokens" or "cls_token"
   bool normalize = false;  // of an encoder
+  std::string classifier;  // of a cross-encoder: the prefix of its tensors in a folder
 
   // Changes to the config that must show: JSON merge patches, none of which changes a tensor's
   // shape.
@@ -38,6 +39,7 @@ struct FamilyTwin {
 };
 std::vector<FamilyTwin> FamilyTwins();  // the decoders'
 std::vector<FamilyTwin> EncoderTwins();
+std::vector<FamilyTwin> ClassifierTwins();  // the cross-encoders'
 
 // Faults of the weights, made on purpose where no config has the number.
 enum class TwinFault {

@@ -28,13 +28,23 @@ inline constexpr int kMaxContext = 1 << 24;
 // tokens', or the first token's, [CLS].
 enum class Pooling { kMean, kFirst };
 
+// A head that makes one logit of a pair of texts: a linear layer, cls.weight, and tanh on the first
+// token's hidden states, then a linear layer, cls.output.weight, with one output.
+struct ClassifierHead {
+  bool sigmoid = true;  // scores are the logits' sigmoids; else the logits
+};
+
 // The numbers of an encoder (BERT, arXiv:1810.04805): each token sees all others of its text,
-// positions are learned, and norms are layer norms with biases. The result is an embedding.
+// positions are learned, and norms are layer norms with biases. The result is an embedding, or a
+// cross-encoder's logit.
 struct EncoderConfig {
-  int positions = 0;    // rows of position_embd.weight; context_length is at most as many
-  int token_types = 0;  // rows of token_types.weight; all tokens of a text have the first
+  int positions = 0;       // rows of position_embd.weight
+  int first_position = 0;  // row of a text's first token; context_length is at most what follows
+  int token_types = 0;  // rows of token_types.weight: the first is a text's, the second that of a
+                        // pair's second text; where there is but one, all tokens have it
   Pooling pooling = Pooling::kMean;
   bool normalize = false;  // embeddings are divided by their length
+  std::optional<ClassifierHead> classifier;  // set: a cross-encoder; the two above are not read
 };
 
 // A model, whatever its family. Every count is at least 1, and there is a layer.

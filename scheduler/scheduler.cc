@@ -65,6 +65,7 @@ absl::Status Scheduler::Add(SequenceRequest request) {
       .sampling = std::move(request.sampling),
       .masked = request.first_mask != nullptr,
       .arrival = request.arrival,
+      .second_type = request.second_type,
       .tokens = std::move(request.prompt),
       .scored = request.score_prompt ? 0 : prompt_size - 1,
       .hashes = std::move(request.prompt_hashes),

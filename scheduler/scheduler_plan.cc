@@ -264,6 +264,7 @@ void Scheduler::AddStart(const Sequence& sequence, StepPlan& plan) {
 void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_known, Draft& draft) {
   StepPlan& plan = draft.plan;
   StepRow row{.slot = *sequence.slot, .start = sequence.computed, .num_tokens = num_tokens};
+  row.second_type = sequence.second_type;
 
   row.tokens.begin = static_cast<int32_t>(plan.tokens.size());
   if (sequence.computed < static_cast<int32_t>(sequence.tokens.size())) {

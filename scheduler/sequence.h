@@ -43,6 +43,7 @@ struct Sequence {
   TenantAccount* tenant;
   bool masked = false;  // tokens are sampled under masks
   SteadyTime arrival;
+  std::optional<int32_t> second_type;  // StepRow's
 
   // Committed.
   std::vector<Token> tokens;  // the prompt's, then the generated ones

@@ -49,6 +49,9 @@ struct SequenceRequest {
   // Takes nothing from the prefix cache, which holds no logits.
   bool score_prompt = false;
 
+  // StepRow::second_type, for an encoder.
+  std::optional<int32_t> second_type;
+
   // The sequence's tokens are sampled under masks: this one for the first, and for each later one
   // that of Scheduler::SetMask. Null: without. A row is only planned once its mask is known, so
   // that no other row ever waits for it.

@@ -79,6 +79,11 @@ struct StepRow {
   Range tokens;
   std::optional<StepId> sampled_by;
 
+  // Of an encoder's row that holds a pair of texts: the offset, [0, num_tokens), of the first token
+  // of the second type (segment B, arXiv:1810.04805), which all later tokens have too. Unset: all
+  // have the first type.
+  std::optional<int32_t> second_type;
+
   // A part of the plan's `blocks`: appended to the slot's block table before the row runs. A row
   // that begins at start > 0 in a fresh slot names the cached blocks of its prefix here too.
   Range blocks;

@@ -63,8 +63,11 @@ void Gelu(const Kernels& kernels, float* x, int size) {
 
 Residual CpuOps::EmbedAll(const EmbeddingTables& tables, NormId norm) {
   const int width = static_cast<int>(weights_.Matrix(tables.tokens).columns);
-  std::vector<float> type(width);
-  if (step_memory_.rows > 0) Lookup(tables.types, 0, type.data());
+  const int num_types = std::min(tables.num_types, 2);
+  std::vector<float> types(size_t{2} * width);
+  for (int type = 0; type < num_types && step_memory_.rows > 0; ++type) {
+    Lookup(tables.types, type, types.data() + static_cast<size_t>(type) * width);
+  }
   auto hidden = std::make_unique<CpuResidual>(Take(Form::kFloat, width));
   const CpuActivation& out = hidden->values;
   pool_.ParallelFor(out.rows(), [&](int token, int thread) {
@@ -72,7 +75,9 @@ Residual CpuOps::EmbedAll(const EmbeddingTables& tables, NormId norm) {
     position.resize(width);
     float* row = out.Floats(token);
     Lookup(tables.tokens, step_->tokens[token], row);
-    Lookup(tables.positions, step_->positions[token], position.data());
+    Lookup(tables.positions, step_->positions[token] + tables.first_position, position.data());
+    const int32_t type_id = step_->types[token] < num_types ? step_->types[token] : 0;
+    const float* const type = types.data() + static_cast<size_t>(type_id) * width;
     for (int i = 0; i < width; ++i) row[i] += position[i] + type[i];
   });
   SumRanks(out);
@@ -145,6 +150,52 @@ void CpuOps::Pool(const Residual& hidden, Pooling pooling, bool normalize) {
     // As PyTorch's normalize() keeps clear of a division by 0.
     for (int i = 0; i < width; ++i) embedding[i] /= std::max(length, 1e-12f);
   });
+}
+
+LinearInput CpuOps::FirstTokens(const Residual& hidden, Consumers consumers) {
+  const CpuActivation& states = Values(hidden);
+  auto input = TakeInput(consumers, int64_t{states.width()});
+  pool_.ParallelFor(NumRows(), [&](int index, int) {
+    const float* row = states.Floats(step_->rows[index].first_token);
+    for (const CpuActivation& out : input->forms) {
+      kernels_.store(row, static_cast<int>(states.row_floats()), out.form(), out.Row(index));
+    }
+  });
+  return input;
+}
+
+CpuActivation CpuOps::RowsProduct(LinearId weight, const LinearInput& x) {
+  const TiledMatrix& matrix = weights_.Matrix(weight);
+  const Inputs in = InputsFor(weight, x);
+  CpuActivation out = Take(Form::kFloat, matrix.rows);
+  Gemm(matrix, in, 0, NumRows(), out.Floats(0), out.row_floats(), false);
+  return out;
+}
+
+LinearInput CpuOps::TanhLinear(LinearId weight, const LinearInput& x, Consumers consumers) {
+  const std::vector<float>& bias = weights_.Bias(weight);
+  const CpuActivation y = RowsProduct(weight, x);
+  auto input = TakeInput(consumers, int64_t{y.width()});
+  pool_.ParallelFor(NumRows(), [&](int index, int) {
+    float* row = y.Floats(index);
+    for (int i = 0; i < y.width(); ++i) row[i] = std::tanh(bias.empty() ? row[i] : row[i] + bias[i]);
+    std::fill(row + y.width(), row + y.row_floats(), 0.0f);
+    for (const CpuActivation& out : input->forms) {
+      kernels_.store(row, static_cast<int>(y.row_floats()), out.form(), out.Row(index));
+    }
+  });
+  return input;
+}
+
+void CpuOps::Classify(LinearId weight, const LinearInput& x) {
+  const std::vector<float>& bias = weights_.Bias(weight);
+  const CpuActivation y = RowsProduct(weight, x);
+  embeddings_.clear();
+  for (int index = 0; index < NumRows(); ++index) {
+    for (int i = 0; i < y.width(); ++i) {
+      embeddings_.push_back(y.Floats(index)[i] + (bias.empty() ? 0.0f : bias[i]));
+    }
+  }
 }
 
 }  // namespace millrace::cpu

@@ -152,6 +152,7 @@ ModelInfo Describe(const Loading& loading) {
                  .tensor_parallel_size = loading.device.tensor_parallel_size,
                  .expert_parallel = loading.device.expert_parallel,
                  .limits = loading.limits,
+                 .score = ScoreFunctionOf(config),
                  .kv = {.block_size = loading.limits.block_size,
                         .num_blocks = loading.limits.num_blocks,
                         .type = first.kv.float32 ? "float32" : "float16",

@@ -84,6 +84,9 @@ class CpuOps : public DecoderOps, public EncoderOps {
   void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) override;
   LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
   void Pool(const Residual& hidden, Pooling pooling, bool normalize) override;
+  LinearInput FirstTokens(const Residual& hidden, Consumers consumers) override;
+  LinearInput TanhLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
+  void Classify(LinearId weight, const LinearInput& x) override;
 
   // Returns the tokens of the last Sample, in the order of the input's `samples`, and perhaps older
   // ones after them. Each of several ranks has those that it samples.
@@ -94,7 +97,7 @@ class CpuOps : public DecoderOps, public EncoderOps {
   std::vector<std::pair<int, int>> routed_rows() const;
   // Returns the use of each mixture that a step has run so far, in the order of the layers.
   absl::Span<const MixtureUse> mixture_uses() const { return mixture_uses_; }
-  // Returns the embeddings of the last Pool, [rows, hidden].
+  // Returns the embeddings of the last Pool, [rows, hidden], or what the last Classify computed.
   absl::Span<const float> embeddings() const { return embeddings_; }
 
   // Returns the form of `x` that was made for `consumer`; the first of several
@@ -174,6 +177,9 @@ class CpuOps : public DecoderOps, public EncoderOps {
   void Lookup(EmbeddingId table, int64_t row, float* out) const;
 
   // Buffers of the step's tokens.
+  int NumRows() const { return static_cast<int>(step_->rows.size()); }
+  // Computes a linear without its bias, of the first NumRows() rows of `x`.
+  CpuActivation RowsProduct(LinearId weight, const LinearInput& x);
   CpuActivation Take(Form form, int64_t width) {
     return {step_memory_, form, step_memory_.rows, static_cast<int>(width)};
   }

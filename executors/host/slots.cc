@@ -20,6 +20,7 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
   input->rows.clear();
   input->tokens.clear();
   input->positions.clear();
+  input->types.clear();
   input->row_of.clear();
   input->wanted.clear();
   input->samples.clear();
@@ -32,6 +33,7 @@ void Slots::Begin(const StepPlan& plan, CpuStepInput* input) {
       input->tokens.push_back(row.sampled_by.has_value() ? slot.last_token
                                                          : plan.tokens[row.tokens.begin + i]);
       input->positions.push_back(row.start + i);
+      input->types.push_back(i >= row.second_type.value_or(row.num_tokens) ? 1 : 0);
       input->row_of.push_back(static_cast<int>(input->rows.size()));
     }
     input->rows.push_back({first, row.num_tokens, slot.block_table.data()});

@@ -22,6 +22,7 @@ struct CpuStepInput : StepInput {
   std::vector<Row> rows;
   std::vector<Token> tokens;
   std::vector<int32_t> positions;      // of the tokens
+  std::vector<int32_t> types;          // of the tokens, 0 or 1 (StepRow::second_type)
   std::vector<int> row_of;             // of the tokens
   std::vector<int> wanted;             // tokens whose logits are wanted
   std::vector<SampleRequest> samples;  // one for each of `wanted`
@@ -34,6 +35,7 @@ struct WarmUpStep {
     input.rows = {{.first_token = 0, .num_tokens = 1, .block_table = &block}};
     input.tokens = {0};
     input.positions = {0};
+    input.types = {0};
     input.row_of = {0};
     if (limits.embedding_size > 0) return;
     input.wanted = {0};

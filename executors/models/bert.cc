@@ -22,6 +22,11 @@ struct Layer {
   NormId ffn_norm;
 };
 
+struct Head {
+  LinearId dense;
+  LinearId output;
+};
+
 struct Bert : Encoder {
   int32_t kv_heads() const override {
     int32_t most = 0;
@@ -44,7 +49,10 @@ struct Bert : Encoder {
       x = ops.GeluLinear(layer.up, x, {layer.down});
       ops.AddLinear(layer.down, x, layer.ffn_norm, hidden);
     }
-    ops.Pool(hidden, pooling, normalize);
+    if (!head.has_value()) return ops.Pool(hidden, pooling, normalize);
+    LinearInput x = ops.FirstTokens(hidden, {head->dense});
+    x = ops.TanhLinear(head->dense, x, {head->output});
+    ops.Classify(head->output, x);
   }
 
   EmbeddingTables tables;
@@ -52,7 +60,16 @@ struct Bert : Encoder {
   std::vector<Layer> layers;
   Pooling pooling;
   bool normalize;
+  std::optional<Head> head;  // set: a cross-encoder
 };
+
+// Each rank has the whole head: it is as small as a layer's output.
+absl::StatusOr<Head> LoadHead(EncoderPlacer& placer) {
+  Head head;
+  MILLRACE_ASSIGN_OR_RETURN(head.dense, placer.Linear({"cls.weight"}, {}));
+  MILLRACE_ASSIGN_OR_RETURN(head.output, placer.Linear({"cls.output.weight"}, {}));
+  return head;
+}
 
 }  // namespace
 
@@ -64,6 +81,8 @@ absl::StatusOr<std::unique_ptr<Encoder>> LoadBert(const ModelConfig& config,
   MILLRACE_ASSIGN_OR_RETURN(model->tables.positions, placer.Embedding("position_embd.weight"));
   MILLRACE_ASSIGN_OR_RETURN(model->tables.types, placer.Embedding("token_types.weight"));
   MILLRACE_ASSIGN_OR_RETURN(model->embedding_norm, placer.LayerNorm("token_embd_norm", epsilon));
+  model->tables.first_position = config.encoder->first_position;
+  model->tables.num_types = config.encoder->token_types;
   const SoftmaxAttention& attention = config.layers[0].softmax();  // all layers' are alike
   const AttentionSpec spec{.num_heads = attention.heads,
                            .num_kv_heads = attention.kv_heads,
@@ -95,6 +114,9 @@ absl::StatusOr<std::unique_ptr<Encoder>> LoadBert(const ModelConfig& config,
     MILLRACE_ASSIGN_OR_RETURN(layer.down, placer.Linear({down}, {.rows = {}, .columns = share}));
     MILLRACE_ASSIGN_OR_RETURN(layer.ffn_norm,
                               placer.LayerNorm(block + "layer_output_norm", epsilon));
+  }
+  if (config.encoder->classifier.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(model->head, LoadHead(placer));
   }
   model->pooling = config.encoder->pooling;
   model->normalize = config.encoder->normalize;

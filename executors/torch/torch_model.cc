@@ -81,6 +81,7 @@ absl::StatusOr<std::unique_ptr<HostModel>> Load(const ModelSpec& model, const To
       .end_tokens = config.end_tokens,
       .batch_invariant = false,  // ATen chooses its kernels by the batch's shape
       .limits = limits,
+      .score = ScoreFunctionOf(config),
       .kv = {.block_size = limits.block_size,
              .num_blocks = limits.num_blocks,
              .type = device.bfloat16 ? "bfloat16" : "float32",

@@ -69,6 +69,9 @@ class TorchOps : public DecoderOps, public EncoderOps {
   void AddLinear(LinearId weight, const LinearInput& x, NormId norm, Residual& hidden) override;
   LinearInput GeluLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
   void Pool(const Residual& hidden, Pooling pooling, bool normalize) override;
+  LinearInput FirstTokens(const Residual& hidden, Consumers consumers) override;
+  LinearInput TanhLinear(LinearId weight, const LinearInput& x, Consumers consumers) override;
+  void Classify(LinearId weight, const LinearInput& x) override;
 
   // Returns the tokens of the last Sample, in the order of the input's `samples`, and perhaps older
   // ones after them.

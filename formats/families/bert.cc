@@ -1,6 +1,8 @@
 // BERT (arXiv:1810.04805) and what is trained from it to embed texts (Sentence-BERT,
 // arXiv:1908.10084; MiniLM, BGE, GTE, E5): an encoder whose layers norm the sum of the residual and
-// what a block adds, with biases everywhere.
+// what a block adds, with biases everywhere. RoBERTa (arXiv:1907.11692) and XLM-R (arXiv:1911.02116)
+// differ in the row of the first position. Both are read with a head that scores a pair of texts,
+// too.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -9,6 +11,7 @@
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/classifier_config.h"
 #include "formats/families/families.h"
 
 namespace millrace {
@@ -66,6 +69,31 @@ absl::StatusOr<ModelConfig> ReadHf(const HfReader& config) {
   for (const auto& [name, values] : neutral) {
     MILLRACE_RETURN_IF_ERROR(fields.Refuse(name, values));
   }
+  return model;
+}
+
+// RoBERTa's positions begin behind the padding token's id.
+absl::StatusOr<ModelConfig> ReadRoberta(const HfReader& config) {
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, ReadHf(config));
+  int64_t padding = 1;
+  if (config.fields().Find("pad_token_id") != nullptr) {
+    MILLRACE_ASSIGN_OR_RETURN(padding, config.fields().Int("pad_token_id", 0, kMaxVocab));
+  }
+  EncoderConfig& encoder = *model.encoder;
+  encoder.first_position = static_cast<int>(padding) + 1;
+  model.context_length = encoder.positions - encoder.first_position;
+  if (model.context_length < 1) {
+    return config.fields().Bad("max_position_embeddings",
+                               StrCat("is ", encoder.positions, ", must be more than ",
+                                      encoder.first_position, ", pad_token_id + 1"));
+  }
+  return model;
+}
+
+template <absl::StatusOr<ModelConfig> (*kRead)(const HfReader&)>
+absl::StatusOr<ModelConfig> ReadClassifier(const HfReader& config) {
+  MILLRACE_ASSIGN_OR_RETURN(ModelConfig model, kRead(config));
+  MILLRACE_ASSIGN_OR_RETURN(model.encoder->classifier, ReadClassifierHead(config.fields()));
   return model;
 }
 
@@ -155,10 +183,20 @@ std::vector<ModelTensor> Tensors(const ModelConfig& config) {
     linear(block + "ffn_down", hidden, ffn);
     norm(block + "layer_output_norm");
   }
+  if (config.encoder->classifier.has_value()) {
+    linear("cls", hidden, hidden);
+    linear("cls.output", 1, hidden);
+  }
   return tensors;
 }
 
-constexpr HfArchitecture kArchitectures[] = {{"BertModel", ReadHf}, {"BertForMaskedLM", ReadHf}};
+constexpr HfArchitecture kArchitectures[] = {
+    {"BertModel", ReadHf},
+    {"BertForMaskedLM", ReadHf},
+    {"BertForSequenceClassification", ReadClassifier<ReadHf>},
+    {"XLMRobertaModel", ReadRoberta},
+    {"XLMRobertaForSequenceClassification", ReadClassifier<ReadRoberta>},
+    {"RobertaForSequenceClassification", ReadClassifier<ReadRoberta>}};
 
 constexpr Spelling kSpellings[] = {
     {"token_embd", "embeddings.word_embeddings"},
@@ -173,10 +211,14 @@ constexpr Spelling kSpellings[] = {
     {"blk.#.ffn_up", "encoder.layer.#.intermediate.dense"},
     {"blk.#.ffn_down", "encoder.layer.#.output.dense"},
     {"blk.#.layer_output_norm", "encoder.layer.#.output.LayerNorm"},
+    {"cls", "pooler.dense"},
+    {"cls", "classifier.dense"},  // RoBERTa's
+    {"cls.output", "classifier"},
+    {"cls.output", "classifier.out_proj"},
 };
-// The second is of a model with a head.
-constexpr std::string_view kPrefixes[] = {"", "bert."};
-constexpr std::string_view kIgnored[] = {"pooler.", "bert.pooler.", "cls."};
+// The others are of models with a head.
+constexpr std::string_view kPrefixes[] = {"", "bert.", "roberta."};
+constexpr std::string_view kIgnored[] = {"pooler.", "bert.pooler.", "roberta.pooler.", "cls."};
 
 constexpr std::string_view kTwins = R"([
 {"name": "bert_mean", "pooling": "mean_tokens", "normalize": true,
@@ -190,7 +232,21 @@ constexpr std::string_view kTwins = R"([
    "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 128,
    "max_position_embeddings": 64, "type_vocab_size": 2, "layer_norm_eps": 1e-5,
    "hidden_act": "gelu", "torch_dtype": "float32"},
- "mutations": [{"layer_norm_eps": 0.09}, {"num_attention_heads": 2}]}
+ "mutations": [{"layer_norm_eps": 0.09}, {"num_attention_heads": 2}]},
+{"name": "bert_pairs", "classifier": "bert.", "in_gguf": false,
+ "config": {"architectures": ["BertForSequenceClassification"], "model_type": "bert",
+   "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+   "vocab_size": 128, "max_position_embeddings": 64, "type_vocab_size": 2, "layer_norm_eps": 1e-5,
+   "hidden_act": "gelu", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0},
+   "torch_dtype": "float32"},
+ "mutations": [{"layer_norm_eps": 0.09}, {"num_attention_heads": 2}]},
+{"name": "xlm_roberta_pairs", "classifier": "roberta.", "in_gguf": false,
+ "config": {"architectures": ["XLMRobertaForSequenceClassification"], "model_type": "xlm-roberta",
+   "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+   "vocab_size": 128, "max_position_embeddings": 66, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+   "pad_token_id": 1, "hidden_act": "gelu", "id2label": {"0": "LABEL_0"},
+   "label2id": {"LABEL_0": 0}, "torch_dtype": "float32"},
+ "mutations": [{"layer_norm_eps": 0.09}, {"pad_token_id": 0}]}
 ])";
 
 }  // namespace
