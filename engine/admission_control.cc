@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/tenant.h"
+#include "text/tokenizer/text_pair.h"
 
 namespace millrace {
 
@@ -32,7 +33,7 @@ absl::Status AdmissionControl::Check(const GenerateRequest& request) const {
     return absl::InvalidArgumentError(StrCat(
         "model is \"", info_.model_name,
         "\", which does not support the Completions API nor the Chat Completions API, but makes "
-        "embeddings"));
+        "embeddings or scores"));
   }
   MILLRACE_RETURN_IF_ERROR(ValidateRequest(request, limits_.vocab_size));
   if (const auto* text = std::get_if<std::string>(&request.prompt)) {
@@ -47,9 +48,17 @@ absl::Status AdmissionControl::Check(const EmbedRequest& request) const {
         StrCat("model is \"", info_.model_name,
                "\", which does not support the Embeddings API, but generates"));
   }
+  const bool pairs = !request.first_texts.empty();
+  if (pairs != info_.score.has_value()) {
+    return absl::InvalidArgumentError(
+        StrCat("model is \"", info_.model_name, "\", which ",
+               pairs ? "makes embeddings and does not score pairs"
+                     : "does not support the Embeddings API, but scores pairs of texts"));
+  }
   if (request.inputs.empty()) return absl::InvalidArgumentError(StrCat(request.field, " is empty"));
   const int32_t most = request.truncate_prompt_tokens.value_or(-1);
-  const int32_t least = text_.tokenizer().text_frame().size() + 1;
+  const int32_t least = pairs ? FrameSize(text_.tokenizer().pair_frame()) + 2
+                              : text_.tokenizer().text_frame().size() + 1;
   if (most != -1 && (most < least || most > info_.max_model_len)) {
     return absl::InvalidArgumentError(StrCat("truncate_prompt_tokens is ", most,
                                              "; allowed: -1, and ", least, " to ",
@@ -59,6 +68,9 @@ absl::Status AdmissionControl::Check(const EmbedRequest& request) const {
     const std::string name = request.Name(i);
     MILLRACE_RETURN_IF_ERROR(ValidatePrompt(name, request.inputs[i], limits_.vocab_size));
     MILLRACE_RETURN_IF_ERROR(CheckPromptBytes(name, request.inputs[i]));
+    if (pairs && !std::holds_alternative<std::string>(request.inputs[i])) {
+      return absl::InvalidArgumentError(StrCat(name, " is a list of token ids; allowed: a text"));
+    }
   }
   return absl::OkStatus();
 }

@@ -28,6 +28,11 @@ std::function<void()> Embedder::Embed(EmbedRequest request,
   batch->deadline = parts_.ToSteady(batch->request.deadline);
   size_t bytes = 0;
   for (const Prompt& input : batch->request.inputs) bytes += PromptBytes(input);
+  const std::string* last = nullptr;
+  for (const auto& text : batch->request.first_texts) {
+    bytes += text.get() == last ? 0 : text->size();
+    last = text.get();
+  }
   // An input's tokens are as many as its text has bytes, at most.
   batch->bytes = sizeof(Token) * bytes +
                  batch->request.inputs.size() * (sizeof(Prompt) + sizeof(std::vector<Token>) +
@@ -68,6 +73,8 @@ void Embedder::Prepare(const Batch& batch) {
 // halfway.
 absl::Status Embedder::EncodeInputs(EmbeddingBatch& batch) {
   std::vector<std::vector<Token>> prompts;
+  std::vector<std::optional<int32_t>> second_types(batch.request.inputs.size());
+  FirstText first;
   for (size_t i = 0; i < batch.request.inputs.size(); ++i) {
     if (batch.deadline.has_value() && parts_.clock.Now() >= *batch.deadline) {
       Cancel(batch, CancelReason::kDeadline);
@@ -76,12 +83,19 @@ absl::Status Embedder::EncodeInputs(EmbeddingBatch& batch) {
       std::lock_guard lock(batch.mutex);
       MILLRACE_RETURN_IF_ERROR(batch.status);
     }
-    MILLRACE_ASSIGN_OR_RETURN(prompts.emplace_back(), EncodeInput(batch, i));
+    if (batch.request.first_texts.empty()) {
+      MILLRACE_ASSIGN_OR_RETURN(prompts.emplace_back(), EncodeInput(batch, i));
+    } else {
+      MILLRACE_ASSIGN_OR_RETURN(PairTokens pair, EncodePair(batch, i, first));
+      prompts.push_back(std::move(pair.tokens));
+      second_types[i] = pair.second_type;
+    }
     // A text may be long, and is not needed again.
     batch.request.inputs[i].emplace<std::string>();
   }
   std::lock_guard lock(batch.mutex);
   batch.prompts = std::move(prompts);
+  batch.second_types = std::move(second_types);
   batch.embeddings.size = parts_.info.embedding_size;
   batch.embeddings.values.resize(batch.prompts.size() * parts_.info.embedding_size);
   return absl::OkStatus();
@@ -99,17 +113,53 @@ absl::StatusOr<std::vector<Token>> Embedder::EncodeInput(const EmbeddingBatch& b
   if (const auto most = batch.request.truncate_prompt_tokens) {
     parts_.text->Truncate(prompt, *most == -1 ? limits.max_model_len : *most, &*tokens);
   }
+  MILLRACE_RETURN_IF_ERROR(CheckTokens(name, *tokens, batch, input));
+  return tokens;
+}
+
+absl::StatusOr<PairTokens> Embedder::EncodePair(const EmbeddingBatch& batch, size_t input,
+                                                FirstText& first) const {
+  const EmbedRequest& request = batch.request;
+  const Tokenizer& tokenizer = parts_.text->tokenizer();
+  const std::string name = request.Name(input);
+  const EncodeOptions options = {.add_special = false, .parse_special = true};
+  if (request.first_texts[input] != first.text) {
+    first.text = request.first_texts[input];
+    absl::StatusOr<std::vector<Token>> tokens = tokenizer.Encode(*first.text, options);
+    if (!tokens.ok()) return Annotate(tokens.status(), StrCat("the text before ", name));
+    first.tokens = *std::move(tokens);
+  }
+  const absl::StatusOr<std::vector<Token>> second =
+      tokenizer.Encode(std::get<std::string>(request.inputs[input]), options);
+  if (!second.ok()) return Annotate(second.status(), name);
+  std::optional<int32_t> most = request.truncate_prompt_tokens;
+  if (most == -1) most = parts_.defaults.limits.max_model_len;
+  const auto size = static_cast<int64_t>(first.tokens.size() + second->size());
+  if (!most.has_value() && size > parts_.defaults.limits.max_model_len) {
+    return absl::OutOfRangeError(StrCat(name, " has, with the text before it, ", size,
+                                        " tokens; allowed: at most ",
+                                        parts_.defaults.limits.max_model_len,
+                                        ", or truncate_prompt_tokens"));
+  }
+  PairTokens pair = JoinPair(tokenizer.pair_frame(), first.tokens, *second, most);
+  MILLRACE_RETURN_IF_ERROR(CheckTokens(name, pair.tokens, batch, input));
+  return pair;
+}
+
+absl::Status Embedder::CheckTokens(const std::string& name, const std::vector<Token>& tokens,
+                                   const EmbeddingBatch& batch, size_t input) const {
+  const StepLimits& limits = parts_.defaults.limits;
   const int64_t capacity = int64_t{limits.num_blocks} * limits.block_size;
   const int64_t longest = std::min<int64_t>(limits.max_model_len, capacity);
-  const auto size = static_cast<int64_t>(tokens->size());
+  const auto size = static_cast<int64_t>(tokens.size());
   if (size == 0) return absl::InvalidArgumentError(StrCat(name, " has no tokens"));
   if (size > longest) {
     return absl::OutOfRangeError(StrCat(name, " has ", size, " tokens; allowed: at most ", longest,
                                         ", or truncate_prompt_tokens"));
   }
-  MILLRACE_RETURN_IF_ERROR(CheckKnown(name, *tokens, limits.vocab_size));
-  if (parts_.options.log_prompts) parts_.LogPrompt(StrCat(batch.request.id, "-", input), *tokens);
-  return tokens;
+  MILLRACE_RETURN_IF_ERROR(CheckKnown(name, tokens, limits.vocab_size));
+  if (parts_.options.log_prompts) parts_.LogPrompt(StrCat(batch.request.id, "-", input), tokens);
+  return absl::OkStatus();
 }
 
 // ---- To and from the engine thread, under the batch's lock ----
@@ -129,6 +179,7 @@ void Embedder::HandOver(const Batch& batch) {
     SequenceRequest sequence;
     sequence.id = input->key;
     sequence.prompt = std::move(batch->prompts[input->input]);
+    sequence.second_type = batch->second_types[input->input];
     sequence.sampling = std::make_shared<const SamplingParams>();
     sequence.priority = batch->request.priority;
     sequence.tenant = ShareOf(batch->request.tenant.get());

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +13,7 @@
 #include "engine/embedding_batch.h"
 #include "engine/engine.h"
 #include "engine/engine_parts.h"
+#include "text/tokenizer/text_pair.h"
 
 namespace millrace {
 
@@ -35,9 +37,19 @@ class Embedder {
  private:
   using Batch = std::shared_ptr<EmbeddingBatch>;
 
+  // The tokens of the first text of the last pair.
+  struct FirstText {
+    std::shared_ptr<const std::string> text;
+    std::vector<Token> tokens;
+  };
+
   void Prepare(const Batch& batch);
   absl::Status EncodeInputs(EmbeddingBatch& batch);
   absl::StatusOr<std::vector<Token>> EncodeInput(const EmbeddingBatch& batch, size_t input) const;
+  absl::StatusOr<PairTokens> EncodePair(const EmbeddingBatch& batch, size_t input,
+                                        FirstText& first) const;
+  absl::Status CheckTokens(const std::string& name, const std::vector<Token>& tokens,
+                           const EmbeddingBatch& batch, size_t input) const;
   void HandOver(const Batch& batch);
   void CancelRunning(const EmbeddingBatch& batch, CancelReason reason);
   void End(const Batch& batch);

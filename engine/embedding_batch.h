@@ -36,6 +36,7 @@ struct EmbeddingBatch {
   size_t bytes = 0;             // of the inputs and of their embeddings
 
   std::mutex mutex;  // guards what follows, until `ended`; then whoever ended it owns all
+  std::vector<std::optional<int32_t>> second_types;  // of pairs (SequenceRequest)
   std::vector<std::vector<Token>> prompts;  // of the inputs, where they have not been handed over
   size_t next = 0;                          // input to be handed to the engine thread
   absl::flat_hash_set<std::shared_ptr<LiveRequest>> running;

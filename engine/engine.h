@@ -14,6 +14,7 @@
 #include "engine/request.h"
 #include "engine/sampling_defaults.h"
 #include "engine/served_model.h"
+#include "executors/executor.h"
 
 namespace millrace {
 
@@ -58,6 +59,8 @@ struct EngineInfo {
   std::string tool_parser;       // empty: calls are not found in answers
   std::string reasoning_parser;  // empty: reasoning is not
   int32_t embedding_size = 0;    // 0: the model generates; else it makes embeddings of this size
+  // Set: a cross-encoder, which scores pairs of texts; embedding_size is then 1, its logit.
+  std::optional<ScoreFunction> score = {};
   TokenizerInfo tokenizer = {};
 };
 

@@ -34,6 +34,11 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
         absl::StrCat("max_model_len is ", limits.max_model_len, "; allowed: at least ", frame + 1,
                      ", since the tokenizer puts ", frame, " tokens around each text"));
   }
+  if (model.score.has_value() && text->tokenizer().pair_frame().empty()) {
+    return absl::UnimplementedError(
+        "tokenizer.json: post_processor: has no template of pairs of texts that is supported, "
+        "which the model scores");
+  }
   // An encoder's tokens see what follows: a beginning is worth nothing to another text.
   if (options.prefix_caching && limits.embedding_size > 0) {
     kLog.Info("prefix-caching: off, as for every encoder");
@@ -68,6 +73,7 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .tool_parser = text->tool_parser(),
                      .reasoning_parser = text->reasoning_parser(),
                      .embedding_size = limits.embedding_size,
+                     .score = model.score,
                      .tokenizer = text->info()};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);

@@ -173,7 +173,10 @@ absl::Status QueueFull(std::string_view why) {
 }
 
 std::string EmbedRequest::Name(size_t input) const {
-  return inputs.size() == 1 ? std::string(field) : StrCat(field, "[", input, "]");
+  const bool before = input < num_before;
+  const std::string_view name = before ? field_before : field;
+  const size_t count = before ? num_before : inputs.size() - num_before;
+  return count == 1 ? std::string(name) : StrCat(name, "[", input - (before ? 0 : num_before), "]");
 }
 
 std::string_view Name(FinishReason reason) {

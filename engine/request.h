@@ -113,6 +113,13 @@ struct EmbedRequest {
   std::vector<Prompt> inputs;        // texts and tokens; at least one
   std::string_view field = "input";  // the endpoint's name of them, for errors
 
+  // Empty, or for each input, a text, the text before it: a cross-encoder scores such pairs.
+  // Consecutive pairs may share a text, which is then encoded once.
+  std::vector<std::shared_ptr<const std::string>> first_texts;
+  // The first `num_before` inputs are named `field_before` in errors, and counted apart.
+  size_t num_before = 0;
+  std::string_view field_before;
+
   // Cuts an input of more tokens to its first ones; the closing part of a text's frame stays. -1:
   // to as many as the model takes. Unset: an input that does not fit is refused.
   std::optional<int32_t> truncate_prompt_tokens;

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/pair_frame.h"
 #include "formats/tokenizer_json_parts.h"
 
 namespace millrace {
@@ -213,6 +214,7 @@ absl::StatusOr<TokenizerSpec> ReadTokenizerJson(std::string_view text, const std
       ReadPreTokenizers(ValueOrNull(fields, "pre_tokenizer"), part("pre_tokenizer")));
   MILLRACE_ASSIGN_OR_RETURN(
       spec.frame, ReadFrame(ValueOrNull(fields, "post_processor"), part("post_processor")));
+  spec.pair_frame = ReadPairFrame(ValueOrNull(fields, "post_processor"));
   if (fields.Find("decoder") != nullptr) {
     MILLRACE_ASSIGN_OR_RETURN(spec.decoders,
                               ReadDecoders(ValueOrNull(fields, "decoder"), part("decoder")));

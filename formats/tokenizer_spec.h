@@ -158,6 +158,16 @@ struct StripDecoder {
 using DecoderSpec = std::variant<SimpleDecoder, WordPieceDecoder, MetaspaceDecoder, SuffixDecoder,
                                  Replacement, StripDecoder>;
 
+// ---- Frames ----
+
+// A part of the frame around a pair of texts: a token, or the first or second text.
+struct PairPart {
+  enum class Kind { kToken, kFirstText, kSecondText };
+  Kind kind = Kind::kToken;
+  int32_t token = 0;         // of kToken
+  bool second_type = false;  // its tokens have the second type (segment B); so have all parts after
+};
+
 // ---- All of it ----
 
 struct TokenizerSpec {
@@ -167,6 +177,8 @@ struct TokenizerSpec {
   std::vector<VocabularyEntry> vocabulary;
   SubwordModelSpec model;
   std::vector<std::optional<int32_t>> frame;  // ids around the text, which nullopt stands for
+  // The frame around a pair of texts; empty: the post-processor has none that is supported.
+  std::vector<PairPart> pair_frame;
   std::optional<std::vector<DecoderSpec>> decoders;  // none: a space between tokens
 
   std::optional<int32_t> bos, eos, pad;

@@ -175,17 +175,37 @@ class OpByOp : public DecoderOps, public EncoderOps {
   void Pool(const Residual& hidden, Pooling pooling, bool normalize) override {
     cpu_.Pool(Sides(hidden).cpu, pooling, normalize);
     torch_.Pool(Sides(hidden).torch, pooling, normalize);
+    CompareEmbeddings("Pool");
+  }
+  // CPU's rows are as many as the step's tokens, of which only the first count: Classify compares.
+  LinearInput FirstTokens(const Residual& hidden, Consumers consumers) override {
+    return std::make_unique<Both<LinearInputBuffer>>(
+        cpu_.FirstTokens(Sides(hidden).cpu, consumers),
+        torch_.FirstTokens(Sides(hidden).torch, consumers));
+  }
+  LinearInput TanhLinear(LinearId weight, const LinearInput& x, Consumers consumers) override {
+    return std::make_unique<Both<LinearInputBuffer>>(
+        cpu_.TanhLinear(weight, Sides(x).cpu, consumers),
+        torch_.TanhLinear(weight, Sides(x).torch, consumers));
+  }
+  void Classify(LinearId weight, const LinearInput& x) override {
+    cpu_.Classify(weight, Sides(x).cpu);
+    torch_.Classify(weight, Sides(x).torch);
+    CompareEmbeddings("Classify");
+  }
+
+ private:
+  void CompareEmbeddings(const char* op) {
     const absl::Span<const float> expected = cpu_.embeddings();
     const absl::Span<const float> values = torch_.embeddings();
     Difference difference;
     for (size_t i = 0; i < std::min(values.size(), expected.size()); ++i) {
       difference.Add(values[i], expected[i]);
     }
-    double& worst = errors_["Pool"];
+    double& worst = errors_[op];
     worst = std::max(worst, values.size() == expected.size() ? difference.Relative() : INFINITY);
   }
 
- private:
   template <typename Role, typename... Args>
   std::unique_ptr<Role> Pair(const char* op, std::unique_ptr<Role> on_cpu,
                              std::unique_ptr<Role> on_torch, const Args&... args) {

@@ -100,6 +100,8 @@ class Api {
   Handled GetResponse(const HttpRequestHead& head) const;
   Handled DeleteResponse(const HttpRequestHead& head) const;
   Handled Embed(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
+  Handled Score(bool rerank, const HttpRequestHead& head, const std::string& body,
+                const Wake& wake) const;
   Handled Tokenize(const std::string& body, const Wake& wake) const;
   Handled Detokenize(const std::string& body, const Wake& wake) const;
 

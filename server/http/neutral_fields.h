@@ -12,6 +12,7 @@ enum Endpoint : unsigned {
   kChatEndpoint = 2,
   kEmbeddingEndpoint = 4,
   kChatTokenizeEndpoint = 8,  // /tokenize with messages
+  kScoringEndpoint = 16,      // /v1/score and /v1/rerank
 };
 
 // Takes the endpoint's fields with neutral values, and refuses any other value by name, with what

@@ -8,6 +8,7 @@
 #include "server/http/json_writer.h"
 #include "server/http/messages.h"
 #include "server/http/responses.h"
+#include "server/http/scoring.h"
 
 namespace millrace {
 namespace {
@@ -110,6 +111,33 @@ Handled Api::DeleteResponse(const HttpRequestHead& head) const {
   AppendJsonString(out, id);
   out += R"(,"object":"response","deleted":true})";
   return HttpResponse{.body = std::move(out)};
+}
+
+Handled Api::Score(bool rerank, const HttpRequestHead& head, const std::string& body,
+                   const Wake& wake) const {
+  absl::StatusOr<ScoringRequest> parsed =
+      ParseScoringRequest(rerank, body, options_.unknown_fields);
+  if (!parsed.ok()) return ErrorResponse(ErrorFromStatus(parsed.status()));
+  const absl::StatusOr<Engine*> engine = frontend_.FindEngine(parsed->model);
+  if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
+  absl::StatusOr<EmbedRequest> embed = InputsOf(*parsed, (*engine)->info());
+  if (!embed.ok()) return ErrorResponse(ErrorFromStatus(embed.status()));
+  embed->id = StrCat(rerank ? "rerank-" : "score-", head.request_id);
+  if (absl::Status s = SetCaller(head, embed->tenant, embed->deadline); !s.ok()) {
+    return ErrorResponse(ErrorFromStatus(s));
+  }
+  auto answer = std::make_unique<DeferredAnswer>(wake);
+  const auto request = std::make_shared<const ScoringRequest>(*std::move(parsed));
+  auto done = [complete = answer->Completer(), request, id = embed->id,
+               info = (*engine)->info()](const absl::StatusOr<Embeddings>& computed) {
+    if (!computed.ok()) return complete(ErrorResponse(ErrorFromStatus(computed.status())));
+    complete(HttpResponse{.body = ScoringJson(*request, id,
+                                      request->model.empty() ? info.model_name : request->model,
+                                      ScoresOf(*request, info, *computed),
+                                      computed->prompt_tokens)});
+  };
+  answer->WhenDropped((*engine)->Embed(*std::move(embed), std::move(done)));
+  return answer;
 }
 
 }  // namespace millrace

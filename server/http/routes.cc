@@ -47,6 +47,26 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
             [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
               return api.Embed(head, body, wake);
             }},
+      Route{"/v1/score", "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Score(false, head, body, wake);
+            }},
+      Route{"/score", "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Score(false, head, body, wake);
+            }},
+      Route{"/v1/rerank", "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Score(true, head, body, wake);
+            }},
+      Route{"/rerank", "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Score(true, head, body, wake);
+            }},
+      Route{"/v2/rerank", "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Score(true, head, body, wake);
+            }},
       Route{"/tokenize", "POST", true, false, false, true,
             [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
               return api.Tokenize(body, wake);

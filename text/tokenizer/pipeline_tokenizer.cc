@@ -45,6 +45,13 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> PipelineTokenizer::Create(
           StrCat("tokenizer: post_processor: token ", *token, " is not in the vocabulary"));
     }
   }
+  tokenizer->pair_frame_ = spec.pair_frame;
+  for (const PairPart& part : spec.pair_frame) {
+    if (part.token >= tokenizer->vocab_size()) {
+      return absl::InvalidArgumentError(StrCat("tokenizer: post_processor: pair: token ", part.token,
+                                               " is not in the vocabulary"));
+    }
+  }
   tokenizer->bos_ = spec.bos;
   tokenizer->eos_ = spec.eos;
   tokenizer->SetEndOfGeneration(spec.end_of_generation);

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/token.h"
+#include "formats/tokenizer_spec.h"
 #include "text/tokenizer/special_matcher.h"
 #include "text/tokenizer/token_decoder.h"
 
@@ -57,6 +58,8 @@ class Tokenizer {
 
   int32_t vocab_size() const { return static_cast<int32_t>(ends_.size()); }
   const TextFrame& text_frame() const { return text_frame_; }
+  // Returns the frame around a pair of texts; empty where the tokenizer has none.
+  absl::Span<const PairPart> pair_frame() const { return pair_frame_; }
   std::optional<Token> bos() const { return bos_; }
   std::optional<Token> eos() const { return eos_; }
   // Returns the tokens that end an answer (eos, end of turn, end of message), ascending.
@@ -76,6 +79,7 @@ class Tokenizer {
 
   std::optional<Token> bos_, eos_;
   TextFrame text_frame_;
+  std::vector<PairPart> pair_frame_;
   TextEnds text_ends_;
 
  private:
