@@ -67,12 +67,13 @@ SamplingParams FromMessage(const v1::SamplingParams& message) {
 }
 
 void ToMessage(const StepRow& row, v1::StepRow& message) {
-  const auto& [slot, start, num_tokens, tokens, sampled_by, blocks, logits] = row;
+  const auto& [slot, start, num_tokens, tokens, sampled_by, second_type, blocks, logits] = row;
   message.set_slot(slot);
   message.set_start(start);
   message.set_num_tokens(num_tokens);
   ToMessage(tokens, message.mutable_tokens());
   if (sampled_by.has_value()) message.set_sampled_by(*sampled_by);
+  if (second_type.has_value()) message.set_second_type(*second_type);
   ToMessage(blocks, message.mutable_blocks());
   ToMessage(logits, message.mutable_logits());
 }
@@ -83,9 +84,11 @@ StepRow FromMessage(const v1::StepRow& message) {
               .num_tokens = message.num_tokens(),
               .tokens = FromMessage(message.tokens()),
               .sampled_by = std::nullopt,
+              .second_type = std::nullopt,
               .blocks = FromMessage(message.blocks()),
               .logits = FromMessage(message.logits())};
   if (message.has_sampled_by()) row.sampled_by = message.sampled_by();
+  if (message.has_second_type()) row.second_type = message.second_type();
   return row;
 }
 

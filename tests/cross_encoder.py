@@ -20,8 +20,7 @@ def write(minilm, folder, activation=None):
     data = (minilm / "model.safetensors").read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     header, tensors = json.loads(data[8:8 + size]), data[8 + size:]
-    header = {name if name == "__metadata__" else "bert." + name: value for name, value in header.items()
-              if not name.endswith("position_ids")}
+    header = {name if name == "__metadata__" else "bert." + name: value for name, value in header.items()}
     for name, shape, values in (("classifier.weight", [1, 384], [math.sin(i) / 2 for i in range(384)]), ("classifier.bias", [1], [0.25])):
         added = array.array("f", values).tobytes()
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(tensors), len(tensors) + len(added)]}
