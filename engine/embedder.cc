@@ -136,10 +136,9 @@ absl::StatusOr<PairTokens> Embedder::EncodePair(const EmbeddingBatch& batch, siz
   if (most == -1) most = parts_.defaults.limits.max_model_len;
   const auto size = static_cast<int64_t>(first.tokens.size() + second->size());
   if (!most.has_value() && size > parts_.defaults.limits.max_model_len) {
-    return absl::OutOfRangeError(StrCat(name, " has, with the text before it, ", size,
-                                        " tokens; allowed: at most ",
-                                        parts_.defaults.limits.max_model_len,
-                                        ", or truncate_prompt_tokens"));
+    return absl::OutOfRangeError(
+        StrCat(name, " has, with the text before it, ", size, " tokens; allowed: at most ",
+               parts_.defaults.limits.max_model_len, ", or truncate_prompt_tokens"));
   }
   PairTokens pair = JoinPair(tokenizer.pair_frame(), first.tokens, *second, most);
   MILLRACE_RETURN_IF_ERROR(CheckTokens(name, pair.tokens, batch, input));

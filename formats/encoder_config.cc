@@ -135,7 +135,8 @@ absl::Status ReadSentenceTransformer(const fs::path& folder, ModelConfig* config
   if (config->encoder->classifier.has_value() && types == std::vector<std::string>{"Transformer"}) {
     return absl::OkStatus();  // sentence-transformers' CrossEncoder has its head in the model
   }
-  if (config->encoder->classifier.has_value() || (types != plain && types != normalized) || !modules[0].path.empty()) {
+  if (config->encoder->classifier.has_value() || (types != plain && types != normalized) ||
+      !modules[0].path.empty()) {
     return absl::UnimplementedError(
         StrCat(kModules, ": \"", Printable(JoinList(types)),
                "\" is not supported (supported: Transformer, in the folder itself, and Pooling, "

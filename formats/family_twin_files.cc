@@ -287,7 +287,8 @@ std::string NameInFolder(const FamilyTwin& twin, const std::string& name) {
   if (twin.classifier.empty()) return first;
   const std::string part = name.substr(name.rfind('.'));  // ".weight"
   const bool roberta = twin.classifier == "roberta.";
-  if (name.starts_with("cls.output.")) return (roberta ? "classifier.out_proj" : "classifier") + part;
+  if (name.starts_with("cls.output."))
+    return (roberta ? "classifier.out_proj" : "classifier") + part;
   if (name.starts_with("cls.") && roberta) return "classifier.dense" + part;
   return twin.classifier + first;
 }

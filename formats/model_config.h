@@ -43,7 +43,7 @@ struct EncoderConfig {
   int token_types = 0;  // rows of token_types.weight: the first is a text's, the second that of a
                         // pair's second text; where there is but one, all tokens have it
   Pooling pooling = Pooling::kMean;
-  bool normalize = false;  // embeddings are divided by their length
+  bool normalize = false;                    // embeddings are divided by their length
   std::optional<ClassifierHead> classifier;  // set: a cross-encoder; the two above are not read
 };
 

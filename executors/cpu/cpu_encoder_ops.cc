@@ -178,7 +178,8 @@ LinearInput CpuOps::TanhLinear(LinearId weight, const LinearInput& x, Consumers 
   auto input = TakeInput(consumers, int64_t{y.width()});
   pool_.ParallelFor(NumRows(), [&](int index, int) {
     float* row = y.Floats(index);
-    for (int i = 0; i < y.width(); ++i) row[i] = std::tanh(bias.empty() ? row[i] : row[i] + bias[i]);
+    for (int i = 0; i < y.width(); ++i)
+      row[i] = std::tanh(bias.empty() ? row[i] : row[i] + bias[i]);
     std::fill(row + y.width(), row + y.row_floats(), 0.0f);
     for (const CpuActivation& out : input->forms) {
       kernels_.store(row, static_cast<int>(y.row_floats()), out.form(), out.Row(index));

@@ -1,8 +1,8 @@
 // BERT (arXiv:1810.04805) and what is trained from it to embed texts (Sentence-BERT,
 // arXiv:1908.10084; MiniLM, BGE, GTE, E5): an encoder whose layers norm the sum of the residual and
-// what a block adds, with biases everywhere. RoBERTa (arXiv:1907.11692) and XLM-R (arXiv:1911.02116)
-// differ in the row of the first position. Both are read with a head that scores a pair of texts,
-// too.
+// what a block adds, with biases everywhere. RoBERTa (arXiv:1907.11692) and XLM-R
+// (arXiv:1911.02116) differ in the row of the first position. Both are read with a head that scores
+// a pair of texts, too.
 #include <algorithm>
 #include <cmath>
 #include <string>

@@ -131,10 +131,9 @@ Handled Api::Score(bool rerank, const HttpRequestHead& head, const std::string& 
   auto done = [complete = answer->Completer(), request, id = embed->id,
                info = (*engine)->info()](const absl::StatusOr<Embeddings>& computed) {
     if (!computed.ok()) return complete(ErrorResponse(ErrorFromStatus(computed.status())));
-    complete(HttpResponse{.body = ScoringJson(*request, id,
-                                      request->model.empty() ? info.model_name : request->model,
-                                      ScoresOf(*request, info, *computed),
-                                      computed->prompt_tokens)});
+    complete(HttpResponse{
+        .body = ScoringJson(*request, id, request->model.empty() ? info.model_name : request->model,
+                            ScoresOf(*request, info, *computed), computed->prompt_tokens)});
   };
   answer->WhenDropped((*engine)->Embed(*std::move(embed), std::move(done)));
   return answer;

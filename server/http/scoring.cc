@@ -41,9 +41,9 @@ void ReadTexts(FieldReader& fields, std::string_view name, bool single, bool lis
   }
   if (!list || !field->is_array() || field->empty()) return fields.FailValue(name, *field, allowed);
   if (field->size() > kMaxEmbeddingInputs) {
-    return fields.Fail(name, "invalid_value",
-                       StrCat(name, " is a list of ", field->size(), "; allowed: at most ",
-                              kMaxEmbeddingInputs));
+    return fields.Fail(
+        name, "invalid_value",
+        StrCat(name, " is a list of ", field->size(), "; allowed: at most ", kMaxEmbeddingInputs));
   }
   for (const Json& item : *field) {
     if (!is_text(item)) {
@@ -78,10 +78,10 @@ void ReadScore(FieldReader& fields, ScoringRequest& request) {
   ReadTexts(fields, names.first, /*single=*/true, /*list=*/true, request.first);
   ReadTexts(fields, names.second, /*single=*/true, /*list=*/true, request.second);
   if (request.first.size() > 1 && request.first.size() != request.second.size()) {
-    fields.Fail(names.first, "invalid_value",
-                StrCat(names.first, " has ", request.first.size(), " texts and ", names.second,
-                       " has ", request.second.size(),
-                       "; allowed: 1 and any number, or as many of both"));
+    fields.Fail(
+        names.first, "invalid_value",
+        StrCat(names.first, " has ", request.first.size(), " texts and ", names.second, " has ",
+               request.second.size(), "; allowed: 1 and any number, or as many of both"));
   }
 }
 
@@ -136,9 +136,9 @@ absl::StatusOr<ScoringRequest> ParseScoringRequest(bool rerank, std::string_view
 
 absl::StatusOr<EmbedRequest> InputsOf(const ScoringRequest& request, const EngineInfo& info) {
   if (info.embedding_size == 0) {
-    return absl::InvalidArgumentError(StrCat(
-        "model is \"", info.model_name, "\", which does not support the ",
-        request.rerank ? "Rerank" : "Score", " API, but generates"));
+    return absl::InvalidArgumentError(
+        StrCat("model is \"", info.model_name, "\", which does not support the ",
+               request.rerank ? "Rerank" : "Score", " API, but generates"));
   }
   EmbedRequest embed = request.options;
   embed.field = request.second_field;

@@ -48,8 +48,8 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> PipelineTokenizer::Create(
   tokenizer->pair_frame_ = spec.pair_frame;
   for (const PairPart& part : spec.pair_frame) {
     if (part.token >= tokenizer->vocab_size()) {
-      return absl::InvalidArgumentError(StrCat("tokenizer: post_processor: pair: token ", part.token,
-                                               " is not in the vocabulary"));
+      return absl::InvalidArgumentError(StrCat("tokenizer: post_processor: pair: token ",
+                                               part.token, " is not in the vocabulary"));
     }
   }
   tokenizer->bos_ = spec.bos;

@@ -6,8 +6,8 @@
 namespace millrace {
 namespace {
 
-// Cuts both so that together they have at most `most` tokens: the longer one to what the shorter one
-// leaves of it, and both to halves where that is not enough; an odd token is the longer one's.
+// Cuts both so that together they have at most `most` tokens: the longer one to what the shorter
+// one leaves of it, and both to halves where that is not enough; an odd token is the longer one's.
 void CutLongest(size_t most, absl::Span<const Token>* first, absl::Span<const Token>* second) {
   if (first->size() + second->size() <= most) return;
   absl::Span<const Token>& shorter = first->size() <= second->size() ? *first : *second;
