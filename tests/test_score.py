@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import cross_encoder
-from daemon import Server
+from conftest import Server
 
 DATA = json.loads((pathlib.Path(__file__).parent / "reference" / "cross_encoder_reference.json").read_text(encoding="utf-8"))
 
