@@ -137,7 +137,7 @@ absl::StatusOr<PairTokens> Embedder::EncodePair(const EmbeddingBatch& batch, siz
   const auto size = static_cast<int64_t>(first.tokens.size() + second->size());
   if (!most.has_value() && size > parts_.defaults.limits.max_model_len) {
     return absl::OutOfRangeError(
-        StrCat(name, " has, with the text before it, ", size, " tokens; allowed: at most ",
+        StrCat(name, " has ", size, " tokens with the text before it; allowed: at most ",
                parts_.defaults.limits.max_model_len, ", or truncate_prompt_tokens"));
   }
   PairTokens pair = JoinPair(tokenizer.pair_frame(), first.tokens, *second, most);
