@@ -50,6 +50,7 @@ void ReadItemContent(FieldReader& fields, std::string_view name, const std::stri
     ReadItemField(part, "text", "a string", one);
     part.Refuse("annotations", Json::array({Json::array()}));
     part.Refuse("logprobs", Json::array({Json::array()}));
+    part.Find("parsed");  // The openai client's parse adds it: what text says again.
     fields.Fail(part.Finish());
     text += StrCat(i > 0 ? "\n" : "", one);
   }
@@ -88,6 +89,7 @@ void ReadCallItem(FieldReader& item, std::vector<ChatMessage>& messages) {
   ReadItemField(item, "call_id", "a string", call.id);
   ReadItemField(item, "name", "a string", call.name);
   ReadItemField(item, "arguments", "a string", call.arguments);
+  item.Find("parsed_arguments");  // The openai client's parse adds it: what arguments say again.
   AssistantTurn(messages, /*after_text=*/true).tool_calls.push_back(std::move(call));
 }
 
