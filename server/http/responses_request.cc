@@ -270,6 +270,7 @@ void ReadResponsesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiR
       [&](const auto& field) { fields.Read(field.number.name, options.*field.request); });
   fields.Read("parallel_tool_calls", options.parallel_tool_calls);
   fields.Read("ignore_eos", options.ignore_eos);
+  fields.Read("priority", options.priority);
   fields.Read("stream", request.stream);
   if (const Json* field = fields.Find("stream_options")) {
     FieldReader stream(*field, "stream_options.", fields.unknown_fields());
