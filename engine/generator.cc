@@ -163,10 +163,11 @@ absl::Status Generator::Encode(const Choices& choices) {
   MILLRACE_ASSIGN_OR_RETURN(std::optional<GrammarSpec> of_calls,
                             parts_.text->CallGrammar(generate, prompt));
   if (of_calls.has_value()) {
-    if (generate.grammar.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tools has a call that is forced or strict, and ", generate.grammar_field,
-                       " is there, too; allowed: one of them"));
+    // A forced call leaves no text that a format could hold.
+    if (generate.grammar.has_value() && parts_.text->ForcedCall(generate.prompt).empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("tools has a strict tool, and ",
+                                                     generate.grammar_field,
+                                                     " is there, too; allowed: one of them"));
     }
     generate.grammar = std::move(of_calls);
     generate.grammar_field = "tools";

@@ -242,9 +242,55 @@ void ReadMessagesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiRe
   fields.Refuse("speed", Json::array({"standard"}));
   for (std::string_view name :
        {"container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "message",
-        "output_config", "output_format", "prefill", "user_profile_id", "workspace_id"}) {
+        "prefill", "user_profile_id", "workspace_id"}) {
     fields.Refuse(name, Json::array({Json::array()}));
   }
+  fields.Refuse("thread", Json::array({false}));
+}
+
+// Holds the answer to the JSON schema of a format: {"type": "json_schema", "schema": {…}}.
+void ReadOutputFormat(FieldReader& fields, std::string_view name, const std::string& path,
+                      const OrderedValue& ordered, GenerateRequest& request) {
+  const Json* field = fields.Find(name);
+  if (field == nullptr || !fields.ok()) return;
+  const std::string full = StrCat(path, name);
+  if (request.grammar) {
+    return fields.FailValue(name, *field, "one of output_config.format and output_format");
+  }
+  FieldReader format(*field, full + ".", fields.unknown_fields());
+  std::string type;
+  if (ReadNeeded(format, "type", "json_schema", type) && type != "json_schema") {
+    format.FailValue("type", type, "json_schema");
+  }
+  const Json* schema = format.Find("schema");
+  if (schema == nullptr) {
+    format.FailMissing("schema", "a JSON schema");
+  } else if (!schema->is_object()) {
+    format.FailValue("schema", *schema, "a JSON schema");
+  } else if (format.ok()) {
+    request.grammar =
+        GrammarSpec{.kind = GrammarSpec::Kind::kJsonSchema, .text = ordered[name]["schema"].dump()};
+    request.grammar_field = full;
+  }
+  fields.Fail(format.Finish());
+}
+
+void ReadOutput(FieldReader& fields, const OrderedValue& ordered, Chat& chat,
+                GenerateRequest& request) {
+  if (const Json* field = fields.Find("output_config")) {
+    FieldReader config(*field, "output_config.", fields.unknown_fields());
+    ReadOutputFormat(config, "format", "output_config.", ordered["output_config"], request);
+    const bool disabled = chat.reasoning_effort == "none";
+    const Json* effort = config.Find("effort");
+    if (disabled && effort != nullptr) {
+      config.FailValue("effort", *effort, "only when thinking is not disabled");
+    } else {
+      ReadEffort(config, "effort", chat);
+    }
+    config.Refuse("task_budget", Json::array());
+    fields.Fail(config.Finish());
+  }
+  ReadOutputFormat(fields, "output_format", "", ordered, request);  // its name in betas
 }
 
 }  // namespace
@@ -266,6 +312,7 @@ absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body, bool coun
     fields.Fail(ApplyTools(tools, choice, auto_tool_choice || count, chat, request.options));
   }
   ReadThinking(fields, chat);
+  ReadOutput(fields, ordered, chat, request.options);
   request.options.parse_reasoning = true;
   SkipCacheControl(fields);
   if (!count) ReadMessagesSampling(fields, defaults, request);

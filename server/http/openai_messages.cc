@@ -64,6 +64,7 @@ void ReadToolCall(FieldReader& call, const std::string& path, ToolCall& read) {
   FieldReader fields(*function, path + "function.", call.unknown_fields());
   ReadRequired(fields, "name", "a string", read.name);
   ReadRequired(fields, "arguments", "a string", read.arguments);
+  fields.Find("parsed_arguments");  // The openai client's parse adds it: what arguments say again.
   call.Fail(fields.Finish());
 }
 
@@ -84,6 +85,7 @@ void ReadAnswerFields(FieldReader& message, const std::string& path, ChatMessage
   ReadToolCalls(message, path, read.tool_calls);
   message.Read("reasoning_content", read.reasoning);
   message.Read("reasoning", read.reasoning);
+  message.Find("parsed");  // The openai client's parse adds it: what content says again.
   message.Refuse("annotations", Json::array({Json::array()}));
   for (std::string_view name : {"audio", "function_call", "refusal"}) {
     message.Refuse(name, Json::array());

@@ -50,6 +50,7 @@ void ReadItemContent(FieldReader& fields, std::string_view name, const std::stri
     ReadItemField(part, "text", "a string", one);
     part.Refuse("annotations", Json::array({Json::array()}));
     part.Refuse("logprobs", Json::array({Json::array()}));
+    part.Find("parsed");  // The openai client's parse adds it: what text says again.
     fields.Fail(part.Finish());
     text += StrCat(i > 0 ? "\n" : "", one);
   }
@@ -88,6 +89,7 @@ void ReadCallItem(FieldReader& item, std::vector<ChatMessage>& messages) {
   ReadItemField(item, "call_id", "a string", call.id);
   ReadItemField(item, "name", "a string", call.name);
   ReadItemField(item, "arguments", "a string", call.arguments);
+  item.Find("parsed_arguments");  // The openai client's parse adds it: what arguments say again.
   AssistantTurn(messages, /*after_text=*/true).tool_calls.push_back(std::move(call));
 }
 
@@ -268,6 +270,7 @@ void ReadResponsesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiR
       [&](const auto& field) { fields.Read(field.number.name, options.*field.request); });
   fields.Read("parallel_tool_calls", options.parallel_tool_calls);
   fields.Read("ignore_eos", options.ignore_eos);
+  fields.Read("priority", options.priority);
   fields.Read("stream", request.stream);
   if (const Json* field = fields.Find("stream_options")) {
     FieldReader stream(*field, "stream_options.", fields.unknown_fields());
