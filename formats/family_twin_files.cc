@@ -283,7 +283,7 @@ std::string GgufNameInFile(const std::string& name, const Family& family) {
 
 // Names as transformers writes them: a cross-encoder's body has a prefix, its head has none.
 std::string NameInFolder(const FamilyTwin& twin, const std::string& name) {
-  const std::string first = HfNames(name, *twin.family)[0];
+  std::string first = HfNames(name, *twin.family)[0];
   if (twin.classifier.empty()) return first;
   const std::string part = name.substr(name.rfind('.'));  // ".weight"
   const bool roberta = twin.classifier == "roberta.";

@@ -103,7 +103,8 @@ def test_bad_requests_are_refused_by_the_field(cross_server, fake_server):
     for field, body in {"text_1": {}, "text_2": {"text_1": "a"}, "text_2[1]": {"text_1": "a", "text_2": ["b", ""]},
                         "documents": {"queries": "a", "documents": []}, "data_1": {"data_1": 5, "data_2": "b"},
                         "truncate_prompt_tokens": {"text_1": "a", "text_2": "b", "truncate_prompt_tokens": 4},
-                        "use_activation": {"text_1": "a", "text_2": "b", "use_activation": 1}}.items():
+                        "use_activation": {"text_1": "a", "text_2": "b", "use_activation": 1},
+                        "timeout_ms": {"text_1": "a", "text_2": "b", "timeout_ms": 0}}.items():
         assert refusal(cross_server, **body)[:2] == (400, field), body
     assert refusal(cross_server, text_1=["a", "b"], text_2=["c"])[1] == "text_1"
     assert refusal(cross_server, text_1="a", text_2=["b"] * 2049)[2] == "text_2 is a list of 2049; allowed: at most 2048"

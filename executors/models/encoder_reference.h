@@ -14,7 +14,9 @@ namespace millrace {
 
 struct EncoderReference {
   std::vector<Token> prompt;
-  Json twins;  // by their names: "embedding", and "half_kv_embedding" of keys and values in float16
+  // By their names: "embedding", and "half_kv_embedding" of keys and values in float16. Of a
+  // cross-encoder these are its logit, and "second_type" is StepRow's.
+  Json twins;
 };
 
 // Reads tests/reference/encoder_reference.json; the program runs in the repository. Ends it on an
@@ -27,6 +29,8 @@ StepPlan TextsPlan(const std::vector<std::vector<Token>>& texts, int block_size,
 // The texts' embeddings, of one step. Ends the program on an error.
 using Embeddings = std::vector<std::vector<float>>;
 Embeddings Embed(Executor& executor, const std::vector<std::vector<Token>>& texts, StepId id = 1);
+// The same of any step.
+Embeddings Embed(Executor& executor, StepPlan plan);
 
 // Returns the largest difference from a list of numbers, over the largest of these.
 double EmbeddingError(const std::vector<float>& embedding, const Json& reference);

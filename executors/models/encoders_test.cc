@@ -19,6 +19,7 @@ namespace {
 // where the reference rounds them, too; and in float16 where it does not.
 constexpr double kTolerance = 1e-5;
 constexpr double kRoundedTolerance = 3e-4;
+constexpr double kLogitTolerance = 1e-4;  // of one sum, in which much cancels
 
 CpuSpec Device(int threads = 2, bool float_kv = false) {
   return {{.threads = threads,
@@ -66,6 +67,51 @@ TEST_F(EncodersTest, AreWhatTransformersMakesOfThem) {
         RecordProperty(StrCat(twin.name, i),  // for docs/accuracy.md's tables: --gtest_output=xml
                        StrCat(error, " ", rounded, " ", half_kv));
       }
+    }
+  }
+}
+
+// A cross-encoder's one number is its logit of a pair.
+TEST_F(EncodersTest, PairsAreWhatTransformersMakesOfThem) {
+  for (const FamilyTwin& twin : ClassifierTwins()) {
+    const Json& expected = reference_.twins[twin.name];
+    const int second = expected["second_type"];
+    const bool has_types = second < static_cast<int>(reference_.prompt.size());
+    const auto logit = [&](const std::string& folder, const CpuSpec& device, bool types = true,
+                           const cpu::Kernels& kernels = cpu::BestKernels()) {
+      const auto executor = Load(folder, device, kernels);
+      EXPECT_EQ(executor->info().limits.embedding_size, 1);
+      StepPlan plan = TextsPlan({reference_.prompt}, executor->info().limits.block_size, 1);
+      if (has_types && types) plan.rows[0].second_type = second;
+      return Embed(*executor, std::move(plan))[0];
+    };
+    const std::string folder = Path(twin.name);
+    WriteTwinFolder(twin, folder);
+    const cpu::KernelList kernels = cpu::SupportedKernels();
+    for (int i = 0; i < kernels.count; ++i) {
+      SCOPED_TRACE(StrCat(twin.name, " ", kernels.tables[i]->name));
+      const std::vector<float> half = logit(folder, Device(), true, *kernels.tables[i]);
+      EXPECT_LT(EmbeddingError(half, expected["half_kv_embedding"]), kLogitTolerance);
+      const std::vector<float> exact = logit(folder, Device(2, true), true, *kernels.tables[i]);
+      EXPECT_LT(EmbeddingError(exact, expected["embedding"]), kLogitTolerance);
+    }
+    for (const int ranks : {2, 3}) {
+      CpuSpec device = Device(2, true);
+      device.tensor_parallel_size = ranks;
+      EXPECT_LT(EmbeddingError(logit(folder, device), expected["embedding"]), kLogitTolerance)
+          << twin.name << " on " << ranks << " ranks";
+    }
+    if (has_types) {
+      const std::vector<float> one_type = logit(folder, Device(2, true), /*types=*/false);
+      EXPECT_GT(EmbeddingError(one_type, expected["embedding"]), 10 * kLogitTolerance);
+    }
+    for (const Json& mutation : twin.mutations) {
+      FamilyTwin mutant = twin;
+      mutant.config.merge_patch(mutation);
+      WriteTwinFolder(mutant, Path("mutant"));
+      EXPECT_GT(EmbeddingError(logit(Path("mutant"), Device(2, true)), expected["embedding"]),
+                10 * kLogitTolerance)
+          << twin.name << " " << mutation.dump();
     }
   }
 }

@@ -160,16 +160,6 @@ void ReadPromptLogprobs(FieldReader& fields, ApiRequest& request) {
   }
 }
 
-void ReadTimeout(FieldReader& fields, std::optional<absl::Time>& deadline) {
-  std::optional<int32_t> milliseconds;
-  fields.Read("timeout_ms", milliseconds);
-  if (!milliseconds.has_value()) return;
-  if (*milliseconds < 1 || *milliseconds > kMaxTimeoutMs) {
-    fields.FailValue("timeout_ms", *milliseconds, StrCat("1 to ", kMaxTimeoutMs));
-  }
-  deadline = absl::Now() + absl::Milliseconds(*milliseconds);
-}
-
 // Reads the fields that completions and chats share.
 void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
   GenerateRequest& options = request.options;
@@ -259,6 +249,16 @@ void ReadModel(FieldReader& fields, std::string& model) {
   if (const Json* field = fields.Find("model"); field != nullptr && model.empty()) {
     fields.FailValue("model", *field, "the name of a model that is served");
   }
+}
+
+void ReadTimeout(FieldReader& fields, std::optional<absl::Time>& deadline) {
+  std::optional<int32_t> milliseconds;
+  fields.Read("timeout_ms", milliseconds);
+  if (!milliseconds.has_value()) return;
+  if (*milliseconds < 1 || *milliseconds > kMaxTimeoutMs) {
+    fields.FailValue("timeout_ms", *milliseconds, StrCat("1 to ", kMaxTimeoutMs));
+  }
+  deadline = absl::Now() + absl::Milliseconds(*milliseconds);
 }
 
 void ReadStop(FieldReader& fields, std::string_view name, std::vector<std::string>& stop) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/request.h"
@@ -59,6 +60,8 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
 
 // Reads a field `model`, which may be absent but not empty.
 void ReadModel(FieldReader& fields, std::string& model);
+// Reads `timeout_ms`, from now on, as a deadline.
+void ReadTimeout(FieldReader& fields, std::optional<absl::Time>& deadline);
 // Reads the field of this name as `stop`: strings that end an answer.
 void ReadStop(FieldReader& fields, std::string_view name, std::vector<std::string>& stop);
 

@@ -24,7 +24,7 @@ struct FieldNames {
 constexpr FieldNames kScoreNames[] = {
     {"text_1", "text_2"}, {"data_1", "data_2"}, {"queries", "documents"}, {"queries", "items"}};
 
-// Reads a text, or a list of texts; of a list, texts may be empty, as one side of a pair may be.
+// Reads a text, or a list of texts.
 void ReadTexts(FieldReader& fields, std::string_view name, bool single, bool list,
                std::vector<SharedText>& texts) {
   const std::string_view allowed = !list     ? "a non-empty string"
@@ -129,6 +129,7 @@ absl::StatusOr<ScoringRequest> ParseScoringRequest(bool rerank, std::string_view
   fields.Read("use_activation", request.use_activation);
   fields.Read("truncate_prompt_tokens", request.options.truncate_prompt_tokens);
   fields.Read("priority", request.options.priority);
+  ReadTimeout(fields, request.options.deadline);
   CheckNeutralFields(fields, kScoringEndpoint);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   return request;

@@ -11,7 +11,8 @@ The file holds the prompt's token ids, and for each twin its largest logit and i
 computes rotations in float32): the log-probabilities of the prompt's tokens but the first, then those of the whole vocabulary behind
 each position of "rows", the last among them. They are "logprobs", and "half_kv_logprobs" of keys and values rounded to float16.
 Of encoders, with the prompt's first tokens, it is the "embedding" and the "half_kv_embedding", pooled and
-normalized as the folder's modules.json says.
+normalized as the folder's modules.json says. Of cross-encoders the one number is the logit, and tokens from "second_type" on have the
+second type.
 """
 import contextlib
 import json
@@ -21,11 +22,12 @@ import sys
 import tempfile
 
 import torch
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 PROMPT = [(i * 37 + i * i) % 128 for i in range(49)]
 ROWS = [16, 48]  # after whole blocks
 ENCODED = 37  # not a multiple of a block
+SECOND = 20  # where the second text of a pair begins, for models with types of tokens
 
 
 def logprobs(model):
@@ -84,6 +86,21 @@ def encoder_reference(folder):
     return {"embedding": exact, "half_kv_embedding": rounded}
 
 
+def classifier_reference(folder):
+    model = load(AutoModelForSequenceClassification, folder)
+    second = SECOND if model.config.type_vocab_size > 1 else ENCODED
+    types = [0] * second + [1] * (ENCODED - second)
+
+    def logit():
+        with torch.no_grad():
+            return [round(model(torch.tensor([PROMPT[:ENCODED]]), token_type_ids=torch.tensor([types])).logits.item(), 7)]
+
+    exact = logit()
+    with half_kv(model):
+        rounded = logit()
+    return {"second_type": second, "embedding": exact, "half_kv_embedding": rounded}
+
+
 def write(path, twins, **shared):
     head = [f'{json.dumps(name)}: {json.dumps(values)}' for name, values in shared.items()]
     lines = [f'{json.dumps(twin)}: {json.dumps(values, separators=(",", ":"))}' for twin, values in twins.items()]
@@ -95,10 +112,12 @@ def main():
         subprocess.run([sys.argv[1], work, "families"], check=True)
         folders = sorted(pathlib.Path(work).iterdir())
         encoders = [folder for folder in folders if (folder / "modules.json").exists()]
+        classifiers = [folder for folder in folders if "ForSequenceClassification" in (folder / "config.json").read_text()]
         made = pathlib.Path(sys.argv[2])
-        write(made / "encoder_reference.json", {folder.name: encoder_reference(folder) for folder in encoders},
-              prompt=PROMPT[:ENCODED])
-        decoders = [folder for folder in folders if folder not in encoders]
+        references = {folder.name: encoder_reference(folder) for folder in encoders}
+        references |= {folder.name: classifier_reference(folder) for folder in classifiers}
+        write(made / "encoder_reference.json", references, prompt=PROMPT[:ENCODED])
+        decoders = [folder for folder in folders if folder not in encoders + classifiers]
         write(made / "family_reference.json", {folder.name: decoder_reference(folder) for folder in decoders},
               prompt=PROMPT, rows=ROWS)
 
