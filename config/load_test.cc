@@ -211,7 +211,7 @@ TEST_F(LoadTest, YamlAndJson) {
 }
 
 TEST_F(LoadTest, ALoopbackHostNeedsNoKeyAnotherNeedsOneOrInsecure) {
-  EXPECT_EQ(Load({"--host=localhost"}).host, "127.0.0.1");
+  EXPECT_EQ(Load({"--host=localhost"}).host, "localhost");
   EXPECT_EQ(Load({"--host=0.0.0.0", "--api-key=k"}).host, "0.0.0.0");
   EXPECT_EQ(Load({"--host=::", "--insecure"}).host, "::");
 }

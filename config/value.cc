@@ -78,7 +78,7 @@ std::optional<bool> ParseBool(std::string_view text) {
 }
 
 std::optional<std::string> ParseBindAddress(std::string_view text) {
-  if (text == "localhost") return "127.0.0.1";
+  if (text == "localhost") return "localhost";
   const std::string address(text);
   in6_addr parsed;
   const bool whole = address.find('\0') == address.npos;  // inet_pton stops there
@@ -90,6 +90,7 @@ std::optional<std::string> ParseBindAddress(std::string_view text) {
 }
 
 bool IsLoopback(std::string_view address) {
+  if (address == "localhost") return true;
   const std::string text(address);
   uint8_t v4[4];
   if (inet_pton(AF_INET, text.c_str(), v4) == 1) return v4[0] == 127;

@@ -27,7 +27,7 @@ std::string FormatDuration(Duration duration);
 // Parses true, false, yes, no, on, off, 1, 0.
 std::optional<bool> ParseBool(std::string_view text);
 
-// Parses an address to listen on: an IPv4 or IPv6 address as numbers, or localhost (127.0.0.1).
+// Parses an address to listen on: an IPv4 or IPv6 address as numbers, or localhost.
 std::optional<std::string> ParseBindAddress(std::string_view text);
 
 // Returns whether only this machine reaches what listens on `address` (as ParseBindAddress gives

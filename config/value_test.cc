@@ -56,7 +56,7 @@ TEST(ValueTest, Bools) {
 }
 
 TEST(ValueTest, BindAddresses) {
-  EXPECT_EQ(ParseBindAddress("localhost"), "127.0.0.1");
+  EXPECT_EQ(ParseBindAddress("localhost"), "localhost");
   for (const char* address : {"127.0.0.1", "0.0.0.0", "::", "::1", "fe80::1", "::ffff:10.0.0.1"}) {
     EXPECT_EQ(ParseBindAddress(address), address);
   }
@@ -68,7 +68,7 @@ TEST(ValueTest, BindAddresses) {
 }
 
 TEST(ValueTest, Loopback) {
-  for (const char* near : {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"}) {
+  for (const char* near : {"localhost", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"}) {
     EXPECT_TRUE(IsLoopback(near)) << near;
   }
   for (const char* far :

@@ -22,6 +22,7 @@
 #include "engine/text_set.h"
 #include "executors/factory.h"
 #include "server/device_spec.h"
+#include "server/guard/listen.h"
 #include "server/key_ring.h"
 #include "server/model_location.h"
 #include "server/node.h"
@@ -126,9 +127,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
 
   const Ports& ports = server->ports_;
   kLog.Info(
-      "serving ", Describe(*server->model_), ": HTTP ", settings.host, ":", ports.http, ", gRPC ",
-      settings.host, ":", ports.grpc, ", admin 127.0.0.1:", ports.admin,
-      ports.metrics == 0 ? "" : StrCat(", metrics ", settings.metrics_host, ":", ports.metrics),
+      "serving ", Describe(*server->model_), ": HTTP ", HostAndPort(settings.host, ports.http),
+      ", gRPC ", HostAndPort(settings.host, ports.grpc), ", admin 127.0.0.1:", ports.admin,
+      ports.metrics == 0 ? ""
+                         : StrCat(", metrics ", HostAndPort(settings.metrics_host, ports.metrics)),
       "; ready after ",
       absl::FormatDuration(absl::Milliseconds(
           absl::ToInt64Milliseconds(absl::FromChrono(Clock::Real().Now() - begin)))));
@@ -220,6 +222,7 @@ absl::Status Server::OpenEndpoints() {
   admin.admin = true;
   admin.allowed_origins.clear();
   admin.host = "127.0.0.1";
+  admin.port_setting = "admin-port";
   admin.port = static_cast<uint16_t>(settings_.admin_port);
   admin.threads = 1;
   // The way of SIGTERM, once: a second signal would end the process at once.
@@ -234,6 +237,8 @@ absl::Status Server::OpenEndpoints() {
     metrics.admin = false;
     metrics.metrics_only = true;
     metrics.host = settings_.metrics_host;
+    metrics.host_setting = "metrics-host";
+    metrics.port_setting = "metrics-port";
     metrics.port = static_cast<uint16_t>(settings_.metrics_port);
     metrics_ = std::make_unique<HttpServer>(frontend_, metrics);
     MILLRACE_ASSIGN_OR_RETURN(ports_.metrics, metrics_->Start());

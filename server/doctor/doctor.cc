@@ -248,6 +248,11 @@ class Examination {
 
   // Returns 0 or an errno.
   static int TryToListen(const std::string& host, int32_t port) {
+    if (host == "localhost") {
+      const int error = TryToListen("127.0.0.1", port);
+      // The machine may be without IPv6.
+      return error == 0 && TryToListen("::1", port) == EADDRINUSE ? EADDRINUSE : error;
+    }
     sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(static_cast<uint16_t>(port))};
     sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
     const bool is_v4 = inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1;

@@ -40,6 +40,26 @@ TEST(DoctorTest, NothingIsWrongWithTheFakeDevice) {
   EXPECT_THAT(FindingsText(findings), HasSubstr("This machine can serve with these settings"));
 }
 
+TEST(DoctorTest, LocalhostTakesItsPortOnIpv6Too) {
+  const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
+  if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    GTEST_SKIP() << "no IPv6 here";
+  }
+  ASSERT_EQ(listen(fd, 1), 0);
+  socklen_t size = sizeof(address);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  Settings settings = Fake();
+  settings.host = "localhost";
+  settings.http_port = ntohs(address.sin6_port);
+  const std::vector<Finding> findings = Examine(settings);
+  const Finding* port = Find(findings, StrCat("port ", settings.http_port));
+  ASSERT_NE(port, nullptr);
+  EXPECT_EQ(port->verdict, Verdict::kError);
+  EXPECT_THAT(port->fact, HasSubstr("taken"));
+  close(fd);
+}
+
 TEST(DoctorTest, ATakenPortIsAnError) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};

@@ -7,7 +7,6 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
@@ -24,6 +23,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "server/guard/listen.h"
 #include "server/guard/relay.h"
 
 namespace millrace {
@@ -84,7 +84,8 @@ struct Worker {
 };
 
 struct Listener {
-  explicit Listener(net::io_context& context) : acceptor(context), retry(context) {}
+  explicit Listener(Tcp::acceptor taken)
+      : acceptor(std::move(taken)), retry(acceptor.get_executor()) {}
   Tcp::acceptor acceptor;
   net::steady_timer retry;
 };
@@ -120,7 +121,6 @@ class Entrance::Impl final : public RelayHost {
     int fd = -1;           // of the server's end
   };
 
-  absl::Status Listen(const net::ip::address& address, uint16_t port, bool all);
   void Accept(Listener& listener);
   void OnAccepted(Listener& listener, const error_code& error, Tcp::socket socket, Worker& worker);
   bool MakeRoom(const std::string& newcomer);
@@ -151,50 +151,20 @@ absl::StatusOr<int> Entrance::Impl::Start() {
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {
     workers_.push_back(std::make_unique<Worker>());
   }
-  const auto port = static_cast<uint16_t>(options_.port);
-  const bool localhost = options_.host == "localhost";
-  error_code error;
-  const net::ip::address address =
-      net::ip::make_address(localhost ? "127.0.0.1" : options_.host, error);
-  if (error) {
-    return absl::InvalidArgumentError(StrCat("host is \"", Printable(options_.host),
-                                             "\"; allowed: an IPv4 or IPv6 address, or localhost"));
+  MILLRACE_ASSIGN_OR_RETURN(auto acceptors, ListenOn(workers_.front()->context,
+                                                     {.host = options_.host,
+                                                      .port = static_cast<uint16_t>(options_.port),
+                                                      .port_setting = "grpc-port"}));
+  for (Tcp::acceptor& acceptor : acceptors) {
+    listeners_.push_back(std::make_unique<Listener>(std::move(acceptor)));
   }
-  absl::Status listening;
-  if (address.is_unspecified()) {
-    listening = Listen(net::ip::address_v6::any(), port, /*all=*/true);
-    // A host may be without IPv6.
-    if (!listening.ok() && address.is_v4()) listening = Listen(address, port, /*all=*/false);
-  } else {
-    listening = Listen(address, port, /*all=*/false);
-  }
-  MILLRACE_RETURN_IF_ERROR(listening);
   const uint16_t chosen = listeners_.front()->acceptor.local_endpoint().port();
-  if (localhost) Listen(net::ip::address_v6::loopback(), chosen, /*all=*/false).IgnoreError();
   for (const auto& listener : listeners_) Accept(*listener);
   for (const auto& worker : workers_) {
     worker->Tick();
     worker->thread = std::thread([&context = worker->context] { context.run(); });
   }
   return chosen;
-}
-
-absl::Status Entrance::Impl::Listen(const net::ip::address& address, uint16_t port, bool all) {
-  const Tcp::endpoint endpoint(address, port);
-  auto listener = std::make_unique<Listener>(workers_.front()->context);
-  Tcp::acceptor& acceptor = listener->acceptor;
-  error_code error;
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(net::socket_base::reuse_address(true), error);
-  if (!error && address.is_v6()) acceptor.set_option(net::ip::v6_only(!all), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
-  if (error) {
-    return absl::UnavailableError(StrCat("grpc-port: cannot listen on ", address.to_string(), ":",
-                                         int{port}, ": ", error.message()));
-  }
-  listeners_.push_back(std::move(listener));
-  return absl::OkStatus();
 }
 
 void Entrance::Impl::Accept(Listener& listener) {

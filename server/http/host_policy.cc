@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "base/strings.h"
+#include "config/value.h"
 #include "server/http/api_error.h"
 
 namespace millrace {
@@ -69,7 +70,7 @@ absl::StatusOr<HostPolicy> HostPolicy::Make(std::string_view bind_address,
                                             const std::vector<std::string>& allowed_hosts,
                                             bool has_key) {
   HostPolicy policy;
-  policy.loopback_ = IsLoopbackName(bind_address) || bind_address.starts_with("127.");
+  policy.loopback_ = IsLoopback(bind_address);
   policy.any_host_ = !policy.loopback_ && has_key && allowed_hosts.empty();
   for (const std::string& text : allowed_hosts) {
     if (text == "*") {

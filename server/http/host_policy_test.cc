@@ -39,6 +39,16 @@ TEST(HostPolicyTest, OnLoopbackOnlyLoopbackNamesAndAllowedHosts) {
   }
 }
 
+TEST(HostPolicyTest, EveryWayToSayLoopbackIsLoopback) {
+  for (std::string_view bind : {"localhost", "127.0.0.2", "::1", "::ffff:127.0.0.1"}) {
+    const HostPolicy policy = Policy(bind);
+    EXPECT_TRUE(Host(policy, "[::1]:8000")) << bind;
+    EXPECT_TRUE(Host(policy, "localhost:8000")) << bind;
+    EXPECT_FALSE(Host(policy, "192.168.1.1:8000")) << bind;
+    EXPECT_FALSE(Host(policy, "[fe80::1]:8000")) << bind;
+  }
+}
+
 TEST(HostPolicyTest, ElsewhereWithoutAKeyAddressesPassToo) {
   const HostPolicy policy = Policy("0.0.0.0", {"ai.example.com"});
   for (std::string_view host :

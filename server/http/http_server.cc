@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "server/guard/listen.h"
 #include "server/http/api.h"
 #include "server/http/connection.h"
 #include "server/http/host_policy.h"
@@ -27,16 +28,12 @@ using boost::system::error_code;
 
 constexpr Logger kLog(LogComponent::kHttp);
 
-absl::StatusOr<net::ip::address> ParseAddress(const std::string& host) {
-  error_code error;
-  const net::ip::address address =
-      net::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
-  if (error) {
-    return absl::InvalidArgumentError(StrCat("host is \"", Printable(host),
-                                             "\"; allowed: an IPv4 or IPv6 address, or localhost"));
-  }
-  return address;
-}
+struct Listener {
+  explicit Listener(net::ip::tcp::acceptor taken)
+      : acceptor(std::move(taken)), retry(acceptor.get_executor()) {}
+  net::ip::tcp::acceptor acceptor;
+  net::steady_timer retry;
+};
 
 }  // namespace
 
@@ -53,8 +50,9 @@ class HttpServer::Impl {
  private:
   absl::StatusOr<HostPolicy> MakeHostPolicy() const;
   absl::Status Listen();
-  void Accept();
-  void OnAccepted(const error_code& error, net::ip::tcp::socket socket, IoThread& thread);
+  void Accept(Listener& listener);
+  void OnAccepted(Listener& listener, const error_code& error, net::ip::tcp::socket socket,
+                  IoThread& thread);
   void RefuseConnection(net::ip::tcp::socket socket);
   void MakeRoom(size_t tried, std::shared_ptr<Connection> newcomer);
   // Lets the threads go, and before them what lives on them.
@@ -70,8 +68,7 @@ class HttpServer::Impl {
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::unique_ptr<ServerState> state_;
   // On the first thread.
-  std::unique_ptr<net::ip::tcp::acceptor> acceptor_;
-  std::unique_ptr<net::steady_timer> retry_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
   size_t next_thread_ = 0;
 };
 
@@ -109,48 +106,44 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
     Forget();
     return s;
   }
-  const uint16_t port = acceptor_->local_endpoint().port();
-  Accept();
+  const uint16_t port = listeners_.front()->acceptor.local_endpoint().port();
+  for (const auto& listener : listeners_) Accept(*listener);
   for (const auto& thread : threads_) thread->Start();
   return port;
 }
 
 absl::Status HttpServer::Impl::Listen() {
-  MILLRACE_ASSIGN_OR_RETURN(const net::ip::address address, ParseAddress(options_.host));
-  const net::ip::tcp::endpoint endpoint(address, options_.port);
-  acceptor_ = std::make_unique<net::ip::tcp::acceptor>(threads_.front()->context());
-  retry_ = std::make_unique<net::steady_timer>(threads_.front()->context());
-  error_code error;
-  acceptor_->open(endpoint.protocol(), error);
-  if (!error) acceptor_->set_option(net::socket_base::reuse_address(true), error);
-  if (!error) acceptor_->bind(endpoint, error);
-  if (!error) acceptor_->listen(net::socket_base::max_listen_connections, error);
-  if (error) {
-    return absl::UnavailableError(
-        StrCat("cannot listen on ", options_.host, ":", options_.port, ": ", error.message()));
+  MILLRACE_ASSIGN_OR_RETURN(auto acceptors, ListenOn(threads_.front()->context(),
+                                                     {.host = options_.host,
+                                                      .port = options_.port,
+                                                      .host_setting = options_.host_setting,
+                                                      .port_setting = options_.port_setting}));
+  for (net::ip::tcp::acceptor& acceptor : acceptors) {
+    listeners_.push_back(std::make_unique<Listener>(std::move(acceptor)));
   }
   return absl::OkStatus();
 }
 
-void HttpServer::Impl::Accept() {
-  if (!acceptor_->is_open()) return;  // StopListening
+void HttpServer::Impl::Accept(Listener& listener) {
+  if (!listener.acceptor.is_open()) return;  // StopListening
   IoThread& thread = *threads_[next_thread_++ % threads_.size()];
-  acceptor_->async_accept(thread.context(),
-                          [this, &thread](const error_code& error, net::ip::tcp::socket socket) {
-                            OnAccepted(error, std::move(socket), thread);
-                          });
+  listener.acceptor.async_accept(
+      thread.context(),
+      [this, &listener, &thread](const error_code& error, net::ip::tcp::socket socket) {
+        OnAccepted(listener, error, std::move(socket), thread);
+      });
 }
 
-void HttpServer::Impl::OnAccepted(const error_code& error, net::ip::tcp::socket socket,
-                                  IoThread& thread) {
+void HttpServer::Impl::OnAccepted(Listener& listener, const error_code& error,
+                                  net::ip::tcp::socket socket, IoThread& thread) {
   if (error == net::error::operation_aborted || state_->stopping) return;
-  if (error && !acceptor_->is_open()) return;
+  if (error && !listener.acceptor.is_open()) return;
   if (error) {
     // No file descriptor is free, most likely: wait for connections to end.
     kLog.Warning("cannot accept a connection: ", error.message());
-    retry_->expires_after(std::chrono::milliseconds(100));
-    retry_->async_wait([this](const error_code& cancelled) {
-      if (!cancelled) Accept();
+    listener.retry.expires_after(std::chrono::milliseconds(100));
+    listener.retry.async_wait([this, &listener](const error_code& cancelled) {
+      if (!cancelled) Accept(listener);
     });
     return;
   }
@@ -169,7 +162,7 @@ void HttpServer::Impl::OnAccepted(const error_code& error, net::ip::tcp::socket 
       net::post(thread.context(), [connection] { connection->Start(); });
     }
   }
-  Accept();
+  Accept(listener);
 }
 
 // Has one of the threads close its longest idle connection, asking `tried` and those after it; then
@@ -215,9 +208,11 @@ void HttpServer::Impl::StopListening() {
   if (threads_.empty()) return;
   OnEveryThread([this](IoThread& thread) {
     if (&thread == threads_.front().get()) {
-      error_code ignored;
-      acceptor_->close(ignored);
-      retry_->cancel();
+      for (const auto& listener : listeners_) {
+        error_code ignored;
+        listener->acceptor.close(ignored);
+        listener->retry.cancel();
+      }
     }
     thread.CloseConnections(/*all=*/false);
   });
@@ -238,8 +233,7 @@ void HttpServer::Impl::Stop(absl::Duration grace) {
 }
 
 void HttpServer::Impl::Forget() {
-  acceptor_.reset();
-  retry_.reset();
+  listeners_.clear();
   threads_.clear();
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -37,6 +38,9 @@ struct HttpLimits {
 struct HttpOptions {
   std::string host = "127.0.0.1";  // an address, or "localhost"
   uint16_t port = 0;               // 0: any free one
+  // The settings that an error blames.
+  std::string_view host_setting = "host";
+  std::string_view port_setting = "http-port";
   std::vector<std::string> allowed_hosts;
   UnknownFields unknown_fields = UnknownFields::kRefuse;
   bool auto_tool_choice = true;

@@ -1,0 +1,40 @@
+// The addresses that a listener takes: the same for HTTP and gRPC.
+#ifndef MILLRACE_SERVER_GUARD_LISTEN_H_
+#define MILLRACE_SERVER_GUARD_LISTEN_H_
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace millrace {
+
+struct ListenAt {
+  std::string host;   // an IPv4 or IPv6 address, or localhost
+  uint16_t port = 0;  // 0: any free one
+  // The settings that an error blames.
+  std::string_view host_setting = "host";
+  std::string_view port_setting;
+};
+
+// Returns acceptors that listen, all on one port:
+//
+//   0.0.0.0 or ::  every address of both families; 0.0.0.0 those of IPv4 where IPv6 is missing
+//   localhost      127.0.0.1 and, where IPv6 is there, ::1
+//   else           the address alone
+//
+// InvalidArgument: the host is none of these; Unavailable: the port is taken, or the address is
+// none of this machine.
+absl::StatusOr<std::vector<boost::asio::ip::tcp::acceptor>> ListenOn(
+    boost::asio::io_context& context, const ListenAt& at);
+
+// "127.0.0.1:80", "[::1]:80".
+std::string HostAndPort(std::string_view host, int port);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_GUARD_LISTEN_H_
