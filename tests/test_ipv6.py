@@ -32,7 +32,7 @@ def reaches(address, port):
     ("127.0.0.1", True, False),
     ("::1", False, True),
     ("::", True, True),
-    ("0.0.0.0", True, True),
+    ("0.0.0.0", True, False),
 ])
 def test_every_listener_takes_the_addresses_of_its_host(start_server, host, v4, v6):
     server = start_server("--device", "fake", "--host", host, "--insecure", "--metrics-host", host, "--metrics-port", "0")

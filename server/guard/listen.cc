@@ -77,12 +77,13 @@ absl::StatusOr<std::vector<Tcp::acceptor>> ListenOn(net::io_context& context, co
     address = net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6());
   }
   std::vector<Tcp::acceptor> acceptors;
-  if (address.is_unspecified()) {
-    const Tcp::endpoint all(net::ip::address_v6::any(), at.port);
+  if (address == net::ip::address_v6::any()) {
+    const Tcp::endpoint all(address, at.port);
     error = Open(acceptors.emplace_back(context), all, Families::kBoth);
     if (!error) return acceptors;
-    if (address.is_v6() || !IsWithoutIpv6(error)) return Refusal(at, all, error);
+    if (!IsWithoutIpv6(error)) return Refusal(at, all, error);
     acceptors.clear();
+    address = net::ip::address_v4::any();
   }
   const Tcp::endpoint endpoint(address, at.port);
   error = Open(acceptors.emplace_back(context), endpoint, Families::kOne);

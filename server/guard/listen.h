@@ -23,9 +23,9 @@ struct ListenAt {
 
 // Returns acceptors that listen, all on one port:
 //
-//   0.0.0.0 or ::  every address of both families; 0.0.0.0 those of IPv4 where IPv6 is missing
-//   localhost      127.0.0.1 and, where IPv6 is there, ::1
-//   else           the address alone
+//   ::         every address of both families; those of IPv4 where IPv6 is missing
+//   localhost  127.0.0.1 and, where IPv6 is there, ::1
+//   else       the address alone; 0.0.0.0: every one of IPv4
 //
 // InvalidArgument: the host is none of these; Unavailable: the port is taken, or the address is
 // none of this machine.

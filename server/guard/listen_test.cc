@@ -32,7 +32,7 @@ TEST_F(ListenTest, TakesTheAddressesThatTheHostStandsFor) {
   };
   for (const Case& c : {Case{"localhost", true, true}, Case{"127.0.0.1", true, false},
                         Case{"::1", false, true}, Case{"::", true, true},
-                        Case{"0.0.0.0", true, true}, Case{"::ffff:127.0.0.1", true, false}}) {
+                        Case{"0.0.0.0", true, false}, Case{"::ffff:127.0.0.1", true, false}}) {
     const auto acceptors = ListenOn(context_, {.host = c.host, .port_setting = "http-port"});
     ASSERT_TRUE(acceptors.ok()) << c.host << ": " << acceptors.status();
     const uint16_t port = acceptors->front().local_endpoint().port();
