@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   const auto begin_serving = [&]() -> absl::Status {
     auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
     const absl::Status loaded = server->LoadModel(std::move(on_failure), std::move(on_leave), stop);
-    const absl::Status opened = endpoints.get();
+    absl::Status opened = endpoints.get();
     MILLRACE_RETURN_IF_ERROR(loaded);
     return opened;
   };
