@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -55,6 +56,17 @@ class Peer {
       if (some > 0) bytes.remove_prefix(static_cast<size_t>(some));
       if (some < 0 && errno != EAGAIN) return;
     }
+  }
+  // Returns how much was taken until nothing was for half a second.
+  size_t SendUntilFull(std::string_view bytes) const {
+    size_t sent = 0;
+    pollfd one{.fd = fd_, .events = POLLOUT};
+    while (sent < bytes.size() && poll(&one, 1, 500) == 1) {
+      const ssize_t some =
+          send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (some > 0) sent += static_cast<size_t>(some);
+    }
+    return sent;
   }
   // Up to `bytes`, fewer at the end or after 20 s.
   std::string Read(size_t bytes) {
@@ -140,6 +152,28 @@ TEST_F(EntranceTest, MovesBytesBothWaysUnchanged) {
   std::thread reading([&] { got = client.Read(down.size()); });
   EXPECT_TRUE(server.Read(up.size()) == up);
   for (std::thread* thread : {&sending, &answering, &reading}) thread->join();
+  EXPECT_TRUE(got == down);
+}
+
+// A server that ends closes its end when it has written its last frame. What the client sends then,
+// acknowledgements as a rule, must not cost it the frames that it has not read.
+TEST_F(EntranceTest, TheServersLastFramesArriveAtAClientThatStillSends) {
+  Start();
+  Peer client = Connect();
+  client.Send(kHello + kCall);
+  Peer server(Attached());
+  EXPECT_EQ(server.Read(kHello.size() + kCall.size()), kHello + kCall);
+  std::string down;
+  for (int i = 0; i < 2000; ++i) {
+    down += MakeFrame(http2::kData, 0, 1, std::string(16384, static_cast<char>('a' + i % 26)));
+  }
+  // Nobody reads, so that all buffers on the way are full.
+  down.resize(server.SendUntilFull(down));
+  server.Close();
+  client.Send(MakeFrame(http2::kPing, 0, 0, std::string(8, 'p')));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for the ping to come there
+  const std::string got = client.ReadToEnd();
+  EXPECT_EQ(got.size(), down.size());
   EXPECT_TRUE(got == down);
 }
 

@@ -149,7 +149,11 @@ bool Relay::Flush(Pipe& pipe, Socket& to, void (Relay::*pump)(), uint64_t& writt
     }
     if (!error) continue;
     if (error != net::error::would_block) {
-      Close();
+      if (&pipe == &in_) {
+        OnServerGone();
+      } else {
+        Close();
+      }
       return false;
     }
     pipe.writing = true;
@@ -172,6 +176,7 @@ void Relay::PumpClient() {
 }
 
 bool Relay::StepClient() {
+  if (server_gone_) return false;
   if (attached_ && !Flush(in_, pair_, &Relay::PumpClient, unneeded_)) return false;
   guard_.StopClientAtBoundary(!in_.inject.empty());
   const size_t passed = guard_.FromClient({in_.bytes.data() + in_.checked, in_.end - in_.checked},
@@ -334,6 +339,14 @@ void Relay::Tick(SteadyTime now) {
 }
 
 // ---- The end ----
+
+// The server has closed its end while the client still sends: acknowledgements, say. The server's
+// last frames may wait in the pair or here, and PumpServer ends the connection once they are sent.
+void Relay::OnServerGone() {
+  server_gone_ = true;
+  in_.begin = in_.checked = in_.end;
+  in_.inject.clear();
+}
 
 void Relay::Abort(GuardReason reason) {
   if (phase_ == Phase::kClosed) return;

@@ -118,6 +118,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   void OnViolation();
   void Linger();
   void ReadAway();
+  void OnServerGone();
   void Close();
   GuardReason reason() const { return reason_.value_or(GuardReason::kClosed); }
 
@@ -134,6 +135,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   Pipe in_;   // client to server
   Pipe out_;  // server to client
   bool attached_ = false;
+  bool server_gone_ = false;  // it takes no more bytes; what it sent may not all be with the client
   bool pumping_client_ = false;
   bool pumping_server_ = false;
   SteadyTime began_;
