@@ -52,7 +52,9 @@ pids=()
 finish() {
   local status=$?
   trap - EXIT INT TERM
-  for pid in "${pids[@]}" "${replica[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
+  kill -TERM "${pids[@]}" 2>/dev/null || true # so that nginx ends its workers
+  sleep 0.2
+  kill -KILL "${pids[@]}" "${replica[@]}" 2>/dev/null || true
   wait 2>/dev/null || true
   [ -n "${DETAILS-}" ] || rm -rf "$work"
   exit $status
@@ -105,9 +107,10 @@ start_proxy() {
       print
     }' >"$config"
   case $proxy in
-    nginx) nginx -p "$work" -c "$config" -g 'daemon off;' ;;
-    haproxy) haproxy -db -f "$config" ;;
-    sglang-router) xargs sglang-router launch < <(grep -v '^#' "$config") ;;
+    nginx) exec nginx -p "$work" -c "$config" -g 'daemon off;' ;;
+    haproxy) exec haproxy -db -f "$config" ;;
+    # shellcheck disable=SC2046 # the words of its lines
+    sglang-router) exec sglang-router launch $(grep -v '^#' "$config") ;;
   esac >"$work/proxy.log" 2>&1 </dev/null &
   pids+=($!)
   wait_for 60 "the start of $proxy" curl -fs -o /dev/null --max-time 2 "http://127.0.0.1:$(http_port 0)/v1/models"
