@@ -308,8 +308,9 @@ def test_secrets_are_those_that_the_page_makes():
 
 
 def files():
-    """The page, and the text files of deploy/ but for the tools of GPU machines."""
-    below = [path for path in DEPLOY.rglob("*") if path.is_file() and DEPLOY / "gpu" not in path.parents and "__pycache__" not in path.parts]
+    """The page, and the text files of deploy/ but for the tools of GPU machines and what names flags of the load generator and of a router."""
+    below = [path for path in DEPLOY.rglob("*") if path.is_file() and DEPLOY / "gpu" not in path.parents and "__pycache__" not in path.parts
+             and path.name not in ("rolling_restart.sh", "sglang-router.flags")]
     return [ROOT / "docs" / "kubernetes.md", *below]
 
 
