@@ -181,8 +181,9 @@ absl::Status CheckRow(const StepPlan& plan, size_t i, const StepLimits& limits) 
   MILLRACE_RETURN_IF_ERROR(CheckRange("rows", i, "logits", row.logits, plan.logits.size()));
   MILLRACE_RETURN_IF_ERROR(CheckInput(plan, i, limits));
   if (row.second_type.has_value()) {
-    if (limits.embedding_size == 0)
+    if (limits.embedding_size == 0) {
       return Invalid("rows[", i, "].second_type is for encoders only");
+    }
     MILLRACE_RETURN_IF_ERROR(
         CheckInside("rows", i, "second_type", *row.second_type, 0, row.num_tokens - 1));
   }

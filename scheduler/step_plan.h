@@ -79,9 +79,9 @@ struct StepRow {
   Range tokens;
   std::optional<StepId> sampled_by;
 
-  // Of an encoder's row that holds a pair of texts: the offset, [0, num_tokens), of the first token
-  // of the second type (segment B, arXiv:1810.04805), which all later tokens have too. Unset: all
-  // have the first type.
+  // Set for an encoder's row that holds a pair of texts: the offset, [0, num_tokens), of the first
+  // token of the second type (segment B, arXiv:1810.04805), which all later ones have too. Unset:
+  // all have the first type.
   std::optional<int32_t> second_type;
 
   // A part of the plan's `blocks`: appended to the slot's block table before the row runs. A row

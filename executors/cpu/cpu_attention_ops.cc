@@ -253,9 +253,7 @@ LinearInput CpuOps::Attention(int32_t layer, const AttentionSpec& spec, const Qu
   pool_.ParallelFor(floats->rows(), [&](int token, int) {
     float* row = floats->Floats(token);
     std::fill(row + width, row + floats->row_floats(), 0.0f);
-    for (const CpuActivation& out : input->forms) {
-      kernels_.store(row, static_cast<int>(floats->row_floats()), out.form(), out.Row(token));
-    }
+    StoreForms(*floats, token, *input, token);
   });
   return input;
 }

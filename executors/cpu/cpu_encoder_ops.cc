@@ -122,9 +122,7 @@ LinearInput CpuOps::GeluLinear(LinearId weight, const LinearInput& x, Consumers 
     float* row = y.Floats(token);
     Gelu(kernels_, row, y.width());
     std::fill(row + y.width(), row + y.row_floats(), 0.0f);
-    for (const CpuActivation& out : input->forms) {
-      kernels_.store(row, static_cast<int>(y.row_floats()), out.form(), out.Row(token));
-    }
+    StoreForms(y, token, *input, token);
   });
   if (floats) input->forms.push_back(std::move(y));
   return input;
@@ -156,10 +154,7 @@ LinearInput CpuOps::FirstTokens(const Residual& hidden, Consumers consumers) {
   const CpuActivation& states = Values(hidden);
   auto input = TakeInput(consumers, int64_t{states.width()});
   pool_.ParallelFor(NumRows(), [&](int index, int) {
-    const float* row = states.Floats(step_->rows[index].first_token);
-    for (const CpuActivation& out : input->forms) {
-      kernels_.store(row, static_cast<int>(states.row_floats()), out.form(), out.Row(index));
-    }
+    StoreForms(states, step_->rows[index].first_token, *input, index);
   });
   return input;
 }
@@ -178,12 +173,11 @@ LinearInput CpuOps::TanhLinear(LinearId weight, const LinearInput& x, Consumers 
   auto input = TakeInput(consumers, int64_t{y.width()});
   pool_.ParallelFor(NumRows(), [&](int index, int) {
     float* row = y.Floats(index);
-    for (int i = 0; i < y.width(); ++i)
+    for (int i = 0; i < y.width(); ++i) {
       row[i] = std::tanh(bias.empty() ? row[i] : row[i] + bias[i]);
-    std::fill(row + y.width(), row + y.row_floats(), 0.0f);
-    for (const CpuActivation& out : input->forms) {
-      kernels_.store(row, static_cast<int>(y.row_floats()), out.form(), out.Row(index));
     }
+    std::fill(row + y.width(), row + y.row_floats(), 0.0f);
+    StoreForms(y, index, *input, index);
   });
   return input;
 }

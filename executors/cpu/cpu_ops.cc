@@ -153,18 +153,22 @@ void CpuOps::NormRow(NormId id, const float* x, Form form, void* out) const {
                 form, out);
 }
 
+void CpuOps::StoreForms(const CpuActivation& floats, int from, const CpuLinearInput& input,
+                        int to) const {
+  for (const CpuActivation& out : input.forms) {
+    kernels_.store(floats.Floats(from), static_cast<int>(floats.row_floats()), out.form(),
+                   out.Row(to));
+  }
+}
+
 LinearInput CpuOps::Norm(std::optional<NormId> norm, const Residual& residual,
                          Consumers consumers) {
   const CpuActivation& in = Values(residual);
   auto input = TakeInput(consumers, in.width());
   pool_.ParallelFor(in.rows(), [&](int token, int) {
+    if (!norm.has_value()) return StoreForms(in, token, *input, token);
     for (const CpuActivation& out : input->forms) {
-      if (norm.has_value()) {
-        NormRow(*norm, in.Floats(token), out.form(), out.Row(token));
-      } else {
-        kernels_.store(in.Floats(token), static_cast<int>(in.row_floats()), out.form(),
-                       out.Row(token));
-      }
+      NormRow(*norm, in.Floats(token), out.form(), out.Row(token));
     }
   });
   return input;

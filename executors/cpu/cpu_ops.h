@@ -176,10 +176,13 @@ class CpuOps : public DecoderOps, public EncoderOps {
   // Reads the row of a table, or zeros where another rank has it: [columns].
   void Lookup(EmbeddingId table, int64_t row, float* out) const;
 
-  // Buffers of the step's tokens.
   int NumRows() const { return static_cast<int>(step_->rows.size()); }
   // Computes a linear without its bias, of the first NumRows() rows of `x`.
   CpuActivation RowsProduct(LinearId weight, const LinearInput& x);
+  // Stores a row of floats, the padding too, as a row of an input, in all of its forms.
+  void StoreForms(const CpuActivation& floats, int from, const CpuLinearInput& input, int to) const;
+
+  // Buffers of the step's tokens.
   CpuActivation Take(Form form, int64_t width) {
     return {step_memory_, form, step_memory_.rows, static_cast<int>(width)};
   }

@@ -13,7 +13,7 @@ namespace net = boost::asio;
 using boost::system::error_code;
 using Tcp = net::ip::tcp;
 
-// Of a free port of IPv4, IPv6's may be taken.
+// A port that is free on IPv4 may be taken on IPv6.
 constexpr int kPortTries = 16;
 
 enum class Families { kOne, kBoth };

@@ -54,12 +54,18 @@ std::string EmbeddingsJson(std::string_view id, std::string_view model,
     AppendEmbedding(out, values.subspan(i * embeddings.size, embeddings.size), base64);
     out += '}';
   }
-  out += R"(],"usage":{"prompt_tokens":)";
-  AppendJsonNumber(out, embeddings.prompt_tokens);
-  out += R"(,"total_tokens":)";
-  AppendJsonNumber(out, embeddings.prompt_tokens);
-  out += "}}";
+  out += R"(],"usage":)";
+  AppendPromptUsage(out, embeddings.prompt_tokens);
+  out += '}';
   return out;
+}
+
+void AppendPromptUsage(std::string& out, int64_t prompt_tokens) {
+  out += R"({"prompt_tokens":)";
+  AppendJsonNumber(out, prompt_tokens);
+  out += R"(,"total_tokens":)";
+  AppendJsonNumber(out, prompt_tokens);
+  out += '}';
 }
 
 }  // namespace millrace

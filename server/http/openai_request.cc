@@ -148,6 +148,16 @@ void ReadBestOf(FieldReader& fields, ApiRequest& request) {
   }
 }
 
+void ReadTimeout(FieldReader& fields, std::optional<absl::Time>& deadline) {
+  std::optional<int32_t> milliseconds;
+  fields.Read("timeout_ms", milliseconds);
+  if (!milliseconds.has_value()) return;
+  if (*milliseconds < 1 || *milliseconds > kMaxTimeoutMs) {
+    fields.FailValue("timeout_ms", *milliseconds, StrCat("1 to ", kMaxTimeoutMs));
+  }
+  deadline = absl::Now() + absl::Milliseconds(*milliseconds);
+}
+
 // The prompt's log-probabilities come with a whole answer, as vLLM has it.
 void ReadPromptLogprobs(FieldReader& fields, ApiRequest& request) {
   std::optional<int32_t>& wanted = request.prompt_logprobs;
@@ -251,14 +261,10 @@ void ReadModel(FieldReader& fields, std::string& model) {
   }
 }
 
-void ReadTimeout(FieldReader& fields, std::optional<absl::Time>& deadline) {
-  std::optional<int32_t> milliseconds;
-  fields.Read("timeout_ms", milliseconds);
-  if (!milliseconds.has_value()) return;
-  if (*milliseconds < 1 || *milliseconds > kMaxTimeoutMs) {
-    fields.FailValue("timeout_ms", *milliseconds, StrCat("1 to ", kMaxTimeoutMs));
-  }
-  deadline = absl::Now() + absl::Milliseconds(*milliseconds);
+void ReadEmbedOptions(FieldReader& fields, EmbedRequest& request) {
+  fields.Read("truncate_prompt_tokens", request.truncate_prompt_tokens);
+  fields.Read("priority", request.priority);
+  ReadTimeout(fields, request.deadline);
 }
 
 void ReadStop(FieldReader& fields, std::string_view name, std::vector<std::string>& stop) {
@@ -313,9 +319,7 @@ absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
     fields.FailValue("encoding_format", format, "float, base64");
   }
   fields.Read("dimensions", request.dimensions);
-  fields.Read("truncate_prompt_tokens", request.request.truncate_prompt_tokens);
-  fields.Read("priority", request.request.priority);
-  ReadTimeout(fields, request.request.deadline);
+  ReadEmbedOptions(fields, request.request);
   CheckNeutralFields(fields, kEmbeddingEndpoint);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   return request;

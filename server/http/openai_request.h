@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/request.h"
@@ -44,8 +43,8 @@ struct ApiRequest {
   bool include_reasoning = true;  // what the model thinks is a part of the answer
   bool named_call = false;        // tool_choice names a tool
   bool return_token_ids = false;  // the prompt's token ids too
-  // What the answer shows for each of its own tokens, and for each of the prompt's:
-  // options.logprobs is the larger one, since the engine makes no difference.
+  // The alternatives that are shown for each of the answer's tokens, and of the prompt's.
+  // options.logprobs is the larger number, since the engine makes no difference.
   std::optional<int32_t> logprobs, prompt_logprobs;
 };
 
@@ -60,8 +59,9 @@ absl::StatusOr<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body,
 
 // Reads a field `model`, which may be absent but not empty.
 void ReadModel(FieldReader& fields, std::string& model);
-// Reads `timeout_ms`, from now on, as a deadline.
-void ReadTimeout(FieldReader& fields, std::optional<absl::Time>& deadline);
+// Reads what all requests to encoders have beside their texts: how to cut these, priority,
+// deadline.
+void ReadEmbedOptions(FieldReader& fields, EmbedRequest& request);
 // Reads the field of this name as `stop`: strings that end an answer.
 void ReadStop(FieldReader& fields, std::string_view name, std::vector<std::string>& stop);
 

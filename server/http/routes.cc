@@ -14,6 +14,10 @@ namespace millrace {
 
 const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
   using Head = HttpRequestHead;
+  constexpr auto kScore = [](const Api& api, const Head& head, const std::string& body,
+                             const Wake& wake) { return api.Score(false, head, body, wake); };
+  constexpr auto kRerank = [](const Api& api, const Head& head, const std::string& body,
+                              const Wake& wake) { return api.Score(true, head, body, wake); };
   static constexpr std::array kRoutes = {
       Route{"/v1/completions", "POST", true, false, false, true,
             [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
@@ -47,26 +51,11 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
             [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
               return api.Embed(head, body, wake);
             }},
-      Route{"/v1/score", "POST", true, false, false, true,
-            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
-              return api.Score(false, head, body, wake);
-            }},
-      Route{"/score", "POST", true, false, false, true,
-            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
-              return api.Score(false, head, body, wake);
-            }},
-      Route{"/v1/rerank", "POST", true, false, false, true,
-            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
-              return api.Score(true, head, body, wake);
-            }},
-      Route{"/rerank", "POST", true, false, false, true,
-            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
-              return api.Score(true, head, body, wake);
-            }},
-      Route{"/v2/rerank", "POST", true, false, false, true,
-            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
-              return api.Score(true, head, body, wake);
-            }},
+      Route{"/v1/score", "POST", true, false, false, true, kScore},
+      Route{"/score", "POST", true, false, false, true, kScore},
+      Route{"/v1/rerank", "POST", true, false, false, true, kRerank},
+      Route{"/rerank", "POST", true, false, false, true, kRerank},
+      Route{"/v2/rerank", "POST", true, false, false, true, kRerank},
       Route{"/tokenize", "POST", true, false, false, true,
             [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
               return api.Tokenize(body, wake);

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "server/http/embedding.h"
 #include "server/http/json_reader.h"
 #include "server/http/json_writer.h"
 #include "server/http/neutral_fields.h"
@@ -109,10 +110,6 @@ float Cosine(const float* a, const float* b, int32_t size) {
   return static_cast<float>(ab / std::max(std::sqrt(aa) * std::sqrt(bb), 1e-8));
 }
 
-std::string UsageJson(int64_t tokens) {
-  return StrCat(R"("usage":{"prompt_tokens":)", tokens, R"(,"total_tokens":)", tokens, "}");
-}
-
 }  // namespace
 
 absl::StatusOr<ScoringRequest> ParseScoringRequest(bool rerank, std::string_view body,
@@ -127,9 +124,7 @@ absl::StatusOr<ScoringRequest> ParseScoringRequest(bool rerank, std::string_view
     ReadScore(fields, request);
   }
   fields.Read("use_activation", request.use_activation);
-  fields.Read("truncate_prompt_tokens", request.options.truncate_prompt_tokens);
-  fields.Read("priority", request.options.priority);
-  ReadTimeout(fields, request.options.deadline);
+  ReadEmbedOptions(fields, request.options);
   CheckNeutralFields(fields, kScoringEndpoint);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   return request;
@@ -204,7 +199,10 @@ std::string ScoringJson(const ScoringRequest& request, std::string_view id, std:
     AppendJsonFloat(out, scores[order[i]]);
     out += '}';
   }
-  return out + "]," + UsageJson(prompt_tokens) + "}";
+  out += R"(],"usage":)";
+  AppendPromptUsage(out, prompt_tokens);
+  out += '}';
+  return out;
 }
 
 }  // namespace millrace

@@ -224,7 +224,7 @@ RegularPool::Partition RegularPool::PartitionOf(Regular a) {
 // Makes no term.
 RegularPool::Partition RegularPool::ComputePartition(Regular a) {
   Partition partition = kOneBlock;
-  // What begins with a text that may be empty begins with what follows it, too.
+  // A head that may be empty lets its tail begin, too.
   while (terms_[a].kind == Kind::kConcat) {
     partition = Meet(partition, PartitionOf(terms_[a].a));
     if (!Nullable(terms_[a].a)) return partition;
