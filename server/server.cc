@@ -36,6 +36,9 @@ constexpr Logger kLog(LogComponent::kServer);
 // Beyond --drain-timeout: for the last words to get to clients that do read.
 constexpr Duration kLastWords = std::chrono::seconds(1);
 
+// From the closing of the ports: for requests that have been sent, or a client that has not read
+// yet that the connection takes no more.
+constexpr Duration kLastRequests = std::chrono::milliseconds(500);
 // During --drain-delay, for a device that fails.
 constexpr Duration kLookEvery = std::chrono::milliseconds(20);
 
@@ -276,8 +279,15 @@ void Server::WaitBeforeDrain() {
   while (Clock::Real().Now() < end && model_->health() != Health::kFailed) {
     std::this_thread::sleep_for(kLookEvery);
   }
+  // A balancer that asks nobody sends requests until it cannot connect. Those that are on their way
+  // by then are still served.
+  http_->DropHandshakes();
+  grpc_->DropHandshakes();
+  std::this_thread::sleep_for(kHandshakeTime);
   http_->StopListening();
-  grpc_->StopListening(absl::FromChrono(settings_.drain_timeout + 2 * kLastWords));
+  grpc_->StopListening();
+  std::this_thread::sleep_for(kLastRequests);
+  grpc_->EndConnections(absl::FromChrono(settings_.drain_timeout + 2 * kLastWords));
 }
 
 void Server::Drain() {

@@ -115,7 +115,11 @@ class GrpcServerImpl final : public GrpcServer {
     UpdateHealthLocked();
   }
 
-  void StopListening(absl::Duration grace) override {
+  void DropHandshakes() override { entrance_->DropHandshakes(); }
+
+  void StopListening() override { entrance_->StopListening(); }
+
+  void EndConnections(absl::Duration grace) override {
     entrance_->StopAccepting();
     health_.Close();
     ending_ =
@@ -170,7 +174,7 @@ class GrpcServerImpl final : public GrpcServer {
   bool stopping_ = false;  // guarded by mutex_
   bool serving_ = false;   // guarded by mutex_; what grpc.health.v1 says
   std::thread health_thread_;
-  std::thread ending_;  // waits for the calls under way, after StopListening
+  std::thread ending_;  // waits for the calls under way, after EndConnections
 };
 
 }  // namespace

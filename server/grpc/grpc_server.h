@@ -37,9 +37,15 @@ class GrpcServer {
   // drain; a stall, which has no event, shows by itself.
   virtual void UpdateHealth() = 0;
 
-  // Takes no more calls and says GOAWAY on every connection, while those under way go on, for at
-  // most `grace`. Returns at once; called at most once, before Shutdown.
-  virtual void StopListening(absl::Duration grace) = 0;
+  // The steps of an end that fails no call, in this order, all before Shutdown. First new
+  // handshakes are dropped.
+  virtual void DropHandshakes() = 0;
+  // kHandshakeTime later: closes the ports, and says GOAWAY on every connection. Calls that come on
+  // them are still served.
+  virtual void StopListening() = 0;
+  // When clients have read that: takes no more calls, while those under way go on, for at most
+  // `grace`. Returns at once.
+  virtual void EndConnections(absl::Duration grace) = 0;
 
   // Takes no more calls; returns when those under way have ended, or are cancelled after `grace`.
   virtual void Shutdown(absl::Duration grace) = 0;

@@ -102,6 +102,8 @@ class Entrance::Impl final : public RelayHost {
   ~Impl() override { Close(absl::ZeroDuration()); }
 
   absl::StatusOr<int> Start();
+  void DropHandshakes();
+  void StopListening();
   void StopAccepting();
   void Close(absl::Duration grace);
   std::string PeerOf(int fd) const;
@@ -128,6 +130,7 @@ class Entrance::Impl final : public RelayHost {
   void SendAway(Record& record, GuardReason reason, std::string text);
   template <typename Work>
   void OnEveryWorker(Work work);
+  void CloseListeners(const Worker& worker);
 
   EntranceOptions options_;
   GuardShared shared_;
@@ -168,6 +171,7 @@ absl::StatusOr<int> Entrance::Impl::Start() {
 }
 
 void Entrance::Impl::Accept(Listener& listener) {
+  if (!listener.acceptor.is_open()) return;  // StopListening
   Worker& worker = *workers_[next_worker_++ % workers_.size()];
   listener.acceptor.async_accept(
       worker.context, [this, &listener, &worker](const error_code& error, Tcp::socket socket) {
@@ -178,6 +182,7 @@ void Entrance::Impl::Accept(Listener& listener) {
 void Entrance::Impl::OnAccepted(Listener& listener, const error_code& error, Tcp::socket socket,
                                 Worker& worker) {
   if (error == net::error::operation_aborted || stopping_) return;
+  if (error && !listener.acceptor.is_open()) return;
   if (error) {
     // No file descriptor is free, most likely: wait for connections to end.
     kLog.Warning("cannot accept a connection: ", error.message());
@@ -321,17 +326,35 @@ void Entrance::Impl::OnEveryWorker(Work work) {
   for (auto& one : done) one.wait();
 }
 
+void Entrance::Impl::DropHandshakes() {
+  for (const auto& listener : listeners_) DropNewHandshakes(listener->acceptor);
+}
+
+void Entrance::Impl::StopListening() {
+  // A client that is told to go elsewhere before the port is closed does not come back here.
+  OnEveryWorker([](Worker& worker) {
+    for (auto it = worker.relays.begin(); it != worker.relays.end();) {
+      const std::shared_ptr<Relay> relay = *it++;
+      relay->AnnounceEnd();
+    }
+  });
+  OnEveryWorker([this](Worker& worker) { CloseListeners(worker); });
+}
+
 void Entrance::Impl::StopAccepting() {
   if (stopping_.exchange(true)) return;
   // When this has run, no relay is in the middle of attaching.
-  OnEveryWorker([this](Worker& worker) {
-    if (&worker != workers_.front().get()) return;
-    for (const auto& listener : listeners_) {
-      error_code ignored;
-      listener->acceptor.close(ignored);
-      listener->retry.cancel();
-    }
-  });
+  OnEveryWorker([this](Worker& worker) { CloseListeners(worker); });
+}
+
+// All are the first worker's.
+void Entrance::Impl::CloseListeners(const Worker& worker) {
+  if (&worker != workers_.front().get()) return;
+  for (const auto& listener : listeners_) {
+    error_code ignored;
+    listener->acceptor.close(ignored);
+    listener->retry.cancel();
+  }
 }
 
 void Entrance::Impl::Close(absl::Duration grace) {
@@ -369,6 +392,10 @@ Entrance::Entrance(EntranceOptions options, GuardMetrics& metrics, Attach attach
 Entrance::~Entrance() = default;
 
 absl::StatusOr<int> Entrance::Start() { return impl_->Start(); }
+
+void Entrance::DropHandshakes() { impl_->DropHandshakes(); }
+
+void Entrance::StopListening() { impl_->StopListening(); }
 
 void Entrance::StopAccepting() { impl_->StopAccepting(); }
 

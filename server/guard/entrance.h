@@ -38,6 +38,14 @@ class Entrance {
   // wildcard address of either family it listens on all addresses of both.
   absl::StatusOr<int> Start();
 
+  // Drops new handshakes; those that have begun end, and are accepted. Call kHandshakeTime before
+  // StopListening, so that it resets no connection.
+  void DropHandshakes();
+
+  // Accepts no more, and has clients open no more streams. Connections and calls that are on their
+  // way are still taken.
+  void StopListening();
+
   // Accepts no more, and no longer calls `attach` once it has returned.
   void StopAccepting();
 

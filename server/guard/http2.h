@@ -29,6 +29,8 @@ enum FrameType : uint8_t {
   kContinuation = 9,
 };
 
+constexpr uint32_t kLargestStream = 0x7fffffff;
+
 enum Flag : uint8_t {
   kAck = 0x1,        // of SETTINGS and PING
   kEndStream = 0x1,  // of DATA and HEADERS

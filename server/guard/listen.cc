@@ -1,5 +1,9 @@
 #include "server/guard/listen.h"
 
+#include <linux/filter.h>
+#include <sys/socket.h>
+
+#include <array>
 #include <boost/asio/ip/v6_only.hpp>
 #include <utility>
 
@@ -89,6 +93,21 @@ absl::StatusOr<std::vector<Tcp::acceptor>> ListenOn(net::io_context& context, co
   error = Open(acceptors.emplace_back(context), endpoint, Families::kOne);
   if (error) return Refusal(at, endpoint, error);
   return acceptors;
+}
+
+void DropNewHandshakes(Tcp::acceptor& acceptor) {
+  constexpr uint32_t kFlagsOffset = 13;  // a filter of a TCP socket sees packets from TCP's header
+  constexpr uint32_t kSyn = 0x02;
+  constexpr uint32_t kSynAndAck = 0x12;
+  std::array<sock_filter, 5> code = {{
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kFlagsOffset),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kSynAndAck),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSyn, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, 0),            // drops the packet
+      BPF_STMT(BPF_RET | BPF_K, 0xffff'ffff),  // takes all of it
+  }};
+  const sock_fprog program{.len = code.size(), .filter = code.data()};
+  setsockopt(acceptor.native_handle(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
 std::string HostAndPort(std::string_view host, int port) {

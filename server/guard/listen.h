@@ -1,4 +1,4 @@
-// The addresses that a listener takes: the same for HTTP and gRPC.
+// The addresses that a listener takes, and how it ends: the same for HTTP and gRPC.
 #ifndef MILLRACE_SERVER_GUARD_LISTEN_H_
 #define MILLRACE_SERVER_GUARD_LISTEN_H_
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 
 namespace millrace {
 
@@ -31,6 +32,15 @@ struct ListenAt {
 // none of this machine.
 absl::StatusOr<std::vector<boost::asio::ip::tcp::acceptor>> ListenOn(
     boost::asio::io_context& context, const ListenAt& at);
+
+// Has the kernel drop the SYN of each new connection to `acceptor`, while handshakes that have
+// begun end and can be accepted. Closing a listener resets what waits in its queue, and a client
+// may have sent its request there by then: after this call, and kHandshakeTime in which the queue
+// is accepted, the queue is empty. A client whose SYN was dropped sends another one a second later,
+// and is refused by then. Where the kernel cannot do it, nothing changes.
+void DropNewHandshakes(boost::asio::ip::tcp::acceptor& acceptor);
+
+constexpr Duration kHandshakeTime = std::chrono::milliseconds(100);
 
 // "127.0.0.1:80", "[::1]:80".
 std::string HostAndPort(std::string_view host, int port);

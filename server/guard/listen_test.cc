@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
 #include <string>
 
 namespace millrace {
@@ -69,6 +71,34 @@ TEST_F(ListenTest, NamesTheSettingThatIsWrong) {
 TEST(HostAndPortTest, BracketsIpv6) {
   EXPECT_EQ(HostAndPort("127.0.0.1", 80), "127.0.0.1:80");
   EXPECT_EQ(HostAndPort("::1", 80), "[::1]:80");
+}
+
+TEST_F(ListenTest, AClientOfAListenerThatEndsIsServedOrRefusedAndNeverReset) {
+  auto acceptors = ListenOn(context_, {.host = "127.0.0.1", .port_setting = "http-port"});
+  ASSERT_TRUE(acceptors.ok());
+  Tcp::acceptor& acceptor = acceptors->front();
+  const Tcp::endpoint endpoint = acceptor.local_endpoint();
+
+  // It waits in the queue, with its request.
+  Tcp::socket early(context_);
+  early.connect(endpoint);
+  DropNewHandshakes(acceptor);
+  const std::string request = "a request";
+  net::write(early, net::buffer(request));
+  boost::system::error_code late_error;
+  Tcp::socket late(context_);
+  late.async_connect(endpoint, [&](const boost::system::error_code& error) { late_error = error; });
+
+  Tcp::socket accepted = acceptor.accept();
+  acceptor.close();
+  std::string got(request.size(), ' ');
+  net::read(accepted, net::buffer(got));
+  EXPECT_EQ(got, request);
+  net::write(accepted, net::buffer("ok", 2));
+  EXPECT_EQ(net::read(early, net::buffer(got, 2)), 2);
+
+  context_.run();  // its second SYN finds no listener
+  EXPECT_EQ(late_error, net::error::connection_refused);
 }
 
 }  // namespace

@@ -311,6 +311,14 @@ void Relay::End(GuardReason reason, std::string_view text) {
   PumpServer();
 }
 
+void Relay::AnnounceEnd() {
+  // The first frame of a server must be its SETTINGS.
+  if (phase_ != Phase::kOpen || sent_ == 0) return;
+  http2::AppendGoAway(out_.inject, http2::kLargestStream, http2::kNoError,
+                      "the server is shutting down");
+  PumpServer();
+}
+
 void Relay::Tick(SteadyTime now) {
   const auto self = shared_from_this();
   if (phase_ == Phase::kEnding || phase_ == Phase::kLinger) {

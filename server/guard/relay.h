@@ -66,6 +66,9 @@ class Relay : public std::enable_shared_from_this<Relay> {
   void Tick(SteadyTime now);
   // Closes the connection with GOAWAY.
   void End(GuardReason reason, std::string_view text);
+  // Tells the client with GOAWAY to open no more streams here. Those that it opens until it has
+  // read that are served.
+  void AnnounceEnd();
   // Closes it at once.
   void Abort(GuardReason reason);
 

@@ -394,8 +394,12 @@ std::optional<Connection::SteadyTime> Connection::waiting_since() const {
   return began_;
 }
 
-void Connection::Stop(bool at_once) {
-  if (at_once || phase_ == Phase::kIdle) Close();
+void Connection::Stop(WhichConnections which) {
+  if (which == WhichConnections::kAll) return Close();
+  if (phase_ != Phase::kIdle) return;
+  error_code ignored;
+  const bool expects_none = sent_ > 0 && socket_.available(ignored) == 0;
+  if (which == WhichConnections::kIdle || expects_none) Close();
 }
 
 void Connection::Close() {

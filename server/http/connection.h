@@ -76,8 +76,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Called when the response may have more bytes to send.
   void OnWake();
   void CheckDeadline(SteadyTime now);
-  // Closes the connection: now if it is idle or `at_once`, else after its response.
-  void Stop(bool at_once);
+  // Closes the connection if it is one of `which`; another one closes after its response.
+  void Stop(WhichConnections which);
   // Returns when the connection began to wait for a request, or for the rest of its header; nothing
   // if it does neither.
   std::optional<SteadyTime> waiting_since() const;

@@ -171,6 +171,29 @@ TEST_F(ConnectionTest, WhileDrainingRunningAnswersFinishAndNewOnesAreRefused) {
   while (rest.find("[DONE]") == rest.npos) rest += running.ReadSome();
 }
 
+TEST_F(ConnectionTest, ANewConnectionsFirstRequestIsServedWhenListeningHasStopped) {
+  Start();
+  RawClient fresh(port());
+  RawClient used(port());
+  used.Request("GET", "/livez");
+  EXPECT_EQ(used.Read().status, 200);  // both are accepted, in this order
+  server().DropHandshakes();
+  server().StopListening();
+  EXPECT_TRUE(used.AtEnd());
+  fresh.Request("GET", "/livez");
+  EXPECT_EQ(fresh.Read().status, 200);
+  RawClient silent(port());  // refused
+  EXPECT_TRUE(silent.AtEnd());
+}
+
+TEST_F(ConnectionTest, StopDoesNotWaitForAConnectionsFirstRequest) {
+  Start();
+  RawClient fresh(port());
+  EXPECT_EQ(Ask("GET", "/livez").status, 200);
+  server().Stop(absl::InfiniteDuration());
+  EXPECT_TRUE(fresh.AtEnd());
+}
+
 TEST_F(ConnectionTest, StopClosesIdleConnectionsAndWaitsForAnswers) {
   Start();
   RawClient idle(port());

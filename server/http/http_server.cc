@@ -44,6 +44,7 @@ class HttpServer::Impl {
 
   absl::StatusOr<uint16_t> Start();
   absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
+  void DropHandshakes();
   void StopListening();
   void Stop(absl::Duration grace);
 
@@ -204,6 +205,10 @@ void HttpServer::Impl::OnEveryThread(Work work) {
   for (auto& one : done) one.wait();
 }
 
+void HttpServer::Impl::DropHandshakes() {
+  for (const auto& listener : listeners_) DropNewHandshakes(listener->acceptor);
+}
+
 void HttpServer::Impl::StopListening() {
   if (threads_.empty()) return;
   OnEveryThread([this](IoThread& thread) {
@@ -214,7 +219,7 @@ void HttpServer::Impl::StopListening() {
         listener->retry.cancel();
       }
     }
-    thread.CloseConnections(/*all=*/false);
+    thread.CloseConnections(WhichConnections::kUsedIdle);
   });
 }
 
@@ -222,9 +227,10 @@ void HttpServer::Impl::Stop(absl::Duration grace) {
   if (threads_.empty()) return;
   state_->stopping = true;
   StopListening();
+  OnEveryThread([](IoThread& thread) { thread.CloseConnections(WhichConnections::kIdle); });
   const absl::Time end = absl::Now() + grace;
   while (state_->connections > 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(5));
-  OnEveryThread([](IoThread& thread) { thread.CloseConnections(/*all=*/true); });
+  OnEveryThread([](IoThread& thread) { thread.CloseConnections(WhichConnections::kAll); });
   state_->workers.join();
   state_->large_workers.join();
   state_->metrics_worker.join();
@@ -247,6 +253,8 @@ absl::StatusOr<uint16_t> HttpServer::Start() { return impl_->Start(); }
 absl::Status HttpServer::SetAllowedHosts(const std::vector<std::string>& hosts) {
   return impl_->SetAllowedHosts(hosts);
 }
+
+void HttpServer::DropHandshakes() { impl_->DropHandshakes(); }
 
 void HttpServer::StopListening() { impl_->StopListening(); }
 

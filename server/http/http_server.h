@@ -67,7 +67,12 @@ class HttpServer {
   // Sets the hosts that requests may name from now on. InvalidArgument: one is not a host.
   absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
 
-  // Accepts no more and closes idle connections; what is under way goes on. Call before Stop.
+  // Drops new handshakes; those that have begun end, and are accepted. Call kHandshakeTime before
+  // StopListening, so that it resets no connection.
+  void DropHandshakes();
+
+  // Accepts no more and closes idle connections; what is under way goes on, and so does the wait
+  // for the first request of a connection. Call before Stop.
   void StopListening();
 
   // Accepts no more, closes idle connections, and gives the others `grace` to end their answers;

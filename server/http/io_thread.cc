@@ -91,12 +91,12 @@ bool IoThread::CloseLongestWaiting() {
     longest = connection;
     least = rank;
   }
-  if (longest != nullptr) longest->Stop(/*at_once=*/true);
+  if (longest != nullptr) longest->Stop(WhichConnections::kAll);
   return longest != nullptr;
 }
 
-void IoThread::CloseConnections(bool all) {
-  for (auto it = connections_.begin(); it != connections_.end();) (*it++)->Stop(all);
+void IoThread::CloseConnections(WhichConnections which) {
+  for (auto it = connections_.begin(); it != connections_.end();) (*it++)->Stop(which);
 }
 
 }  // namespace millrace

@@ -17,6 +17,12 @@ namespace millrace {
 
 class Connection;
 
+enum class WhichConnections {
+  kUsedIdle,  // idle after a response, and no byte of another request has come
+  kIdle,
+  kAll,
+};
+
 // Where to find a connection that an answer wakes; it may be gone by then.
 struct WakeSlot {
   std::weak_ptr<Connection> connection;
@@ -64,8 +70,7 @@ class IoThread {
   // Closes the connection that has waited longest for a request to begin or, if there is none, for
   // a header to end. Returns whether there was one.
   bool CloseLongestWaiting();
-  // Closes those that are idle, or all.
-  void CloseConnections(bool all);
+  void CloseConnections(WhichConnections which);
 
  private:
   void Tick();
