@@ -125,6 +125,7 @@ struct Settings {
   int32_t max_connections = 4096;
   int32_t grpc_max_streams = 256;
   Duration header_timeout = std::chrono::seconds(10);
+  Duration sse_ping_interval = std::chrono::seconds(10);
   std::vector<std::string> allowed_origins;
 
   // Life.

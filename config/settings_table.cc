@@ -294,6 +294,10 @@ std::vector<Setting> AccessSettings() {
       Time({"header-timeout", "TIME",
             "how long a request's header, or a gRPC connection's first frames, may take to come"},
            &Settings::header_timeout, 100ms, 1h),
+      Time({"sse-ping-interval", "TIME",
+            "how long an HTTP stream may be quiet, in the queue say, until a comment is sent that "
+            "keeps proxies from closing it; 0: none is"},
+           &Settings::sse_ping_interval, 0ms, 1h),
       Words({"allowed-origins", "ORIGIN,...",
              "web pages whose scripts may call the HTTP API and read its answers (CORS); *: those "
              "of any page"},

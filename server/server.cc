@@ -218,6 +218,7 @@ absl::Status Server::OpenEndpoints() {
   http.threads = Share(4, 1, 8);
   http.limits.connections = static_cast<size_t>(settings_.max_connections);
   http.limits.header_timeout = absl::FromChrono(settings_.header_timeout);
+  http.limits.ping_interval = absl::FromChrono(settings_.sse_ping_interval);
   http_ = std::make_unique<HttpServer>(frontend_, http);
   MILLRACE_ASSIGN_OR_RETURN(ports_.http, http_->Start());
 

@@ -92,6 +92,12 @@ std::string TokenizeJson(const TokenizeResult& result, bool strings, int32_t max
 
 }  // namespace
 
+void BeginEventStream(HttpResponse& response) {
+  response.status = 200;
+  response.content_type = "text/event-stream; charset=utf-8";
+  response.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+}
+
 HttpResponse ErrorResponse(const ApiError& error) {
   HttpResponse response{.status = error.status, .body = ErrorJson(error), .reason = error.code};
   if (error.retry_after) {

@@ -42,19 +42,15 @@ Answer::State BlockAnswer::Poll(HttpResponse& response, std::string& body) {
     if (finished_ &&
         (finish->reason == FinishReason::kCancelled || finish->reason == FinishReason::kError)) {
       const ApiError error = ErrorFromStatus(finish->status);
-      if (!begun_) {
+      if (!header_sent_) {
         response = Refusal(error);
         return State::kWhole;
       }
+      BeginOnce(response, body);
       Break(error, body);
       return State::kBroken;
     }
-    if (request_.stream && !std::exchange(begun_, true)) {
-      response.status = 200;
-      response.content_type = "text/event-stream; charset=utf-8";
-      response.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-      Begin(body);
-    }
+    if (request_.stream) BeginOnce(response, body);
     Take(*std::move(event), body);
     if (finished_) {
       CloseLast(body);
@@ -70,6 +66,18 @@ Answer::State BlockAnswer::Poll(HttpResponse& response, std::string& body) {
     if (body.size() >= kMaxBodyBytes) break;
   }
   return body.empty() ? State::kWaiting : State::kChunk;
+}
+
+bool BlockAnswer::Ping(HttpResponse& response, std::string& body) {
+  if (!request_.stream) return false;
+  if (!std::exchange(header_sent_, true)) BeginEventStream(response);
+  body += kPingComment;
+  return true;
+}
+
+void BlockAnswer::BeginOnce(HttpResponse& response, std::string& body) {
+  if (!std::exchange(header_sent_, true)) BeginEventStream(response);
+  if (!std::exchange(begun_, true)) Begin(body);
 }
 
 void BlockAnswer::Take(OutputEvent event, std::string& body) {

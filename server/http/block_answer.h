@@ -36,6 +36,7 @@ class BlockAnswer : public Answer {
   ~BlockAnswer() override;
 
   State Poll(HttpResponse& response, std::string& body) override;
+  bool Ping(HttpResponse& response, std::string& body) override;
 
  protected:
   virtual void Begin(std::string& body) = 0;
@@ -45,7 +46,7 @@ class BlockAnswer : public Answer {
   // `finish` is not an error.
   virtual void End(const Finish& finish, std::string& body) = 0;
   virtual std::string Whole(const Finish& finish) = 0;
-  // The request has failed: before the first event, and after it.
+  // The request has failed: before the stream's header was sent, and after Begin.
   virtual HttpResponse Refusal(const ApiError& error) = 0;
   virtual void Break(const ApiError& error, std::string& body) = 0;
 
@@ -59,6 +60,8 @@ class BlockAnswer : public Answer {
   bool called() const;
 
  private:
+  // Of a stream.
+  void BeginOnce(HttpResponse& response, std::string& body);
   void Take(OutputEvent event, std::string& body);
   void Add(AnswerBlock::Kind kind, std::string_view text, std::string& body);
   void CloseLast(std::string& body);
@@ -70,6 +73,7 @@ class BlockAnswer : public Answer {
   std::shared_ptr<ResponseStream> stream_;
   std::vector<AnswerBlock> blocks_;
   bool open_ = false;  // the last block
+  bool header_sent_ = false;  // of a stream
   bool begun_ = false;
   bool finished_ = false;
   int32_t prompt_tokens_ = 0;

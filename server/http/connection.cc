@@ -189,6 +189,7 @@ void Connection::CheckBody(SteadyTime now) {
 void Connection::OnRequest() {
   phase_ = Phase::kAnswer;
   deadline_.reset();
+  quiet_since_ = std::chrono::steady_clock::now();
   keep_alive_ = parser_->get().keep_alive();
   std::string body = std::move(parser_->get().body());
   request_bytes_ = body.size();
@@ -287,6 +288,11 @@ void Connection::ProduceFirst() {
   const Answer::State state = answer_->Poll(response, body);
   if (state == Answer::State::kWaiting) return;
   if (state == Answer::State::kWhole) return Respond(response, keep_alive_);
+  BeginBody(state, response, body);
+}
+
+void Connection::BeginBody(Answer::State state, const HttpResponse& response,
+                           std::string_view body) {
   head_sent_ = true;
   chunked_ = parser_->get().version() >= 11;
   done_ = state != Answer::State::kChunk;
@@ -294,10 +300,14 @@ void Connection::ProduceFirst() {
                 !state_.api.leaving();
   AppendHead(response, chunked_ ? Framing::kChunked : Framing::kClose, 0);
   if (state == Answer::State::kBroken) reason_ = "broken_stream";
+  AppendBody(body);
+  if (done_ && chunked_) out_ += kLastChunk;
+}
+
+void Connection::AppendBody(std::string_view body) {
   const size_t opened = chunked_ ? OpenChunk(out_) : 0;
   out_ += body;
   if (chunked_) CloseChunk(out_, opened);
-  if (done_ && chunked_) out_ += kLastChunk;
 }
 
 // False: the socket takes no more for now (OnWritable goes on), or is dead.
@@ -382,11 +392,28 @@ void Connection::CheckDeadline(SteadyTime now) {
       return Close();
     }
   }
+  if (answer_ && limits().ping_interval > absl::ZeroDuration()) PingIfQuiet(now);
   if (!deadline_ || now < *deadline_) return;
   if (phase_ == Phase::kHead || phase_ == Phase::kBody) {
     return Refuse(HttpError(408, "request_timeout", "the request did not come in time"));
   }
   Close();
+}
+
+// A proxy would close a stream that is quiet for long, while its request waits in the queue, say.
+void Connection::PingIfQuiet(SteadyTime now) {
+  if (std::exchange(quiet_sent_, sent_) != sent_ || waiting_write_) quiet_since_ = now;
+  if (now - quiet_since_ < absl::ToChronoNanoseconds(limits().ping_interval)) return;
+  quiet_since_ = now;
+  HttpResponse response;
+  std::string body;
+  if (!answer_->Ping(response, body)) return;
+  if (head_sent_) {
+    AppendBody(body);
+  } else {
+    BeginBody(Answer::State::kChunk, response, body);
+  }
+  Advance();
 }
 
 std::optional<Connection::SteadyTime> Connection::waiting_since() const {

@@ -100,6 +100,72 @@ TEST_F(ConnectionTest, AnErrorInsideAStreamIsItsLastEventAndCloses) {
   EXPECT_TRUE(client.AtEnd());
 }
 
+TEST_F(ConnectionTest, AQuietStreamGetsCommentsAndItsErrorComesInIt) {
+  HttpLimits limits;
+  limits.ping_interval = absl::Milliseconds(1);
+  Start(limits);
+  const char* const chat = R"({"messages": [{"role": "user", "content": "p"}],
+                               "stream": true, "max_tokens": 4})";
+  const char* const response = R"({"input": "p", "stream": true})";
+  struct Case {
+    const char* path;
+    std::string body;
+    const char* first;  // event
+    const char* error;
+  };
+  size_t streams = 0;
+  for (const Case& c :
+       {Case{"/v1/completions", std::string(kStreamBody), "data: {\"id\"", "data: {\"error\""},
+        Case{"/v1/chat/completions", chat, "data: {\"id\"", "data: {\"error\""},
+        Case{"/v1/messages", chat, "event: message_start", "event: error"},
+        Case{"/v1/responses", response, "event: response.created", "event: error"}}) {
+    for (const bool fails : {false, true}) {
+      RawClient client(port());
+      client.Request("POST", c.path, c.body);
+      const auto stream = engine().WaitStream(streams++);
+      const ClientResponse header = client.ReadHeader();
+      EXPECT_EQ(header.status, 200) << c.path;
+      EXPECT_EQ(header.headers.at("content-type"), "text/event-stream; charset=utf-8");
+      const std::string ping = "00000008\r\n: ping\n\n\r\n";
+      std::string text;
+      while (text.size() < 2 * ping.size()) text += client.ReadSome();
+      EXPECT_EQ(text.substr(0, 2 * ping.size()), ping + ping) << c.path;
+      if (fails) {
+        stream->Push(ErrorEvent(absl::DeadlineExceededError("too late")));
+      } else {
+        stream->Push(TextEvent("x"));
+        while (text.find("\"x\"") == text.npos) text += client.ReadSome();
+        stream->Push(FinishEvent());
+      }
+      while (text.find("\r\n0\r\n\r\n") == text.npos) text += client.ReadSome();
+      EXPECT_EQ(text.find(c.error) != text.npos, fails) << c.path << text;
+      // Where a stream has a first event, it comes before the error, too.
+      const bool begins = !fails || std::string_view(c.first).substr(0, 5) == "event";
+      EXPECT_EQ(text.find(c.first) != text.npos, begins) << c.path << text;
+      if (fails) {
+        EXPECT_TRUE(client.AtEnd()) << c.path;
+      }
+    }
+  }
+}
+
+TEST_F(ConnectionTest, AnAnswerThatIsNotStreamedGetsNoComment) {
+  HttpLimits limits;
+  limits.ping_interval = absl::Milliseconds(1);
+  Start(limits);
+  RawClient quiet(port());
+  quiet.Request("POST", "/v1/completions", kWholeBody);
+  const auto whole = engine().WaitStream(0);
+  // Ticks go over both connections: when the stream has its comments, the other one has had its
+  // turns.
+  RawClient client(port());
+  client.Request("POST", "/v1/completions", kStreamBody);
+  std::string text;
+  while (text.size() < 100) text += client.ReadSome();
+  whole->Push(ErrorEvent(absl::ResourceExhaustedError("busy")));
+  EXPECT_EQ(quiet.Read().status, 429);
+}
+
 // ---- Clients that leave ----
 
 TEST_F(ConnectionTest, AClientThatLeavesCancels) {

@@ -58,6 +58,13 @@ Answer::State Generation::Poll(HttpResponse& response, std::string& body) {
   return body.empty() ? State::kWaiting : State::kChunk;
 }
 
+bool Generation::Ping(HttpResponse& response, std::string& body) {
+  if (!request_.stream) return false;
+  if (!std::exchange(begun_, true)) BeginEventStream(response);
+  body += kPingComment;
+  return true;
+}
+
 bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, std::string& body,
                       State& state) {
   Choice& choice = choices_[index];
@@ -70,12 +77,7 @@ bool Generation::Take(size_t index, OutputEvent event, HttpResponse& response, s
     }
     choice.part.finish = &*choice.finish;
   }
-  if (request_.stream && !begun_) {
-    begun_ = true;
-    response.status = 200;
-    response.content_type = "text/event-stream; charset=utf-8";
-    response.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  }
+  if (request_.stream && !std::exchange(begun_, true)) BeginEventStream(response);
   if (event.echo) {
     TakeEcho(index, std::move(event));
     return true;

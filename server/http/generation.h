@@ -31,6 +31,7 @@ class Generation : public Answer {
   ~Generation() override;
 
   State Poll(HttpResponse& response, std::string& body) override;
+  bool Ping(HttpResponse& response, std::string& body) override;
 
  private:
   struct Choice {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -47,6 +48,11 @@ struct HttpResponse {
 // Returns an error's response, with Retry-After and WWW-Authenticate where they belong.
 HttpResponse ErrorResponse(const ApiError& error);
 
+// Makes `response` the head of a stream of server-sent events.
+void BeginEventStream(HttpResponse& response);
+
+inline constexpr std::string_view kPingComment = ": ping\n\n";
+
 // Tells a connection that its answer has something to be polled for. Thread-safe, cheap, and may
 // outlive both.
 using Wake = std::function<void()>;
@@ -67,6 +73,11 @@ class Answer {
   // Returns what there is to send now. With the first kChunk, kEnd or kBroken `response` has the
   // status and the headers that come before the body.
   virtual State Poll(HttpResponse& response, std::string& body) = 0;
+
+  // Called when nothing has been sent for a while. A stream of events appends a comment, which
+  // clients pass over and which keeps proxies from closing the connection, and returns true; if
+  // that is its first chunk, `response` has the status and the headers. Others return false.
+  virtual bool Ping(HttpResponse& /*response*/, std::string& /*body*/) { return false; }
 };
 
 // At once, or as the work goes on.

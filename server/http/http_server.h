@@ -31,6 +31,7 @@ struct HttpLimits {
   double body_bytes_per_second = 1024;
   absl::Duration idle_timeout = absl::Seconds(75);   // between requests
   absl::Duration write_timeout = absl::Seconds(40);  // without one byte taken by the client
+  absl::Duration ping_interval = absl::Seconds(10);  // of a stream that waits; 0: none
   absl::Duration linger_timeout = absl::Seconds(2);  // for the client to read the last answer
   size_t read_away_bytes = 16 << 20;                 // of what it sends meanwhile
 };
