@@ -107,6 +107,7 @@ millrace_folder(server/http     SEES ${_endpoint} server/console server/guard fo
 # The guard sees bytes: no protocol but HTTP/2's frames, and no server.
 millrace_folder(server/guard    SEES base                          USES absl boost prometheus)
 millrace_folder(server/grpc     SEES ${_endpoint} text/grammar proto server/guard executors/tensor_model.h USES absl grpc protobuf)
+millrace_folder(server/tracing  SEES base engine/trace.h hub/http_client.h proto USES absl prometheus protobuf)
 # The bench runs a model without a server: the settings, an executor and the engine thread.
 millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h executors/device_spec.h
                                 USES absl json)

@@ -142,7 +142,7 @@ const std::vector<Row>& Rows() {
        "--kv-transfer-config --kv-events-config --kv-offloading-size --kv-offloading-backend",
        "leave it out: the KV cache stays on its device"},
       {kVllm, ForeignKind::kHint,
-       "--otlp-traces-endpoint --collect-detailed-traces --show-hidden-metrics-for-version",
+       "--collect-detailed-traces --show-hidden-metrics-for-version",
        "leave it out: scrape /metrics"},
       {kVllm, ForeignKind::kHint, "--enable-sleep-mode --enable-eplb --num-redundant-experts",
        "leave it out: stop the server instead"},

@@ -137,6 +137,7 @@ struct Settings {
   std::string log = "info";  // as SetLogLevels takes it
   LogFormat log_format = LogFormat::kText;
   bool log_prompts = false;
+  std::string otlp_traces_endpoint;
 
   // The fake device.
   int64_t fake_step_us = 1000;

@@ -333,6 +333,15 @@ std::vector<Setting> LogSettings() {
            &Settings::log, [](std::string_view levels) { return CheckLogLevels(levels).ok(); }),
       Choice({"log-format", "FORMAT", "how log lines are written to stderr"}, &Settings::log_format,
              std::array<std::string_view, 2>{"text", "json"}),
+      ForServing(
+          Text({"otlp-traces-endpoint", "URL",
+                "collector of traces (OTLP, protobuf over HTTP) that gets a span of each request, "
+                "as http://localhost:4318; without it nothing is traced"},
+               "http:// or https:// and a host, perhaps with a port and a path",
+               &Settings::otlp_traces_endpoint,
+               [](std::string_view url) {
+                 return url.empty() || url.starts_with("http://") || url.starts_with("https://");
+               })),
       ForServing(Switch("log-prompts", "let log lines hold the text of prompts and answers",
                         &Settings::log_prompts)),
       ForServing(Switch("dry-run",

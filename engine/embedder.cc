@@ -253,6 +253,15 @@ void Embedder::End(const Batch& batch) {
             " prompt_tokens=", batch->embeddings.prompt_tokens,
             " took=", absl::FormatDuration(absl::FromChrono(parts_.clock.Now() - batch->arrival)));
     parts_.admission.Leave(batch);
+    if (parts_.options.spans != nullptr) {
+      parts_.options.spans->OnSpan({.request_id = batch->request.id,
+                                    .model = parts_.info.model_name,
+                                    .parent = batch->request.trace,
+                                    .status = status,
+                                    .arrival = batch->arrival,
+                                    .ended = parts_.clock.Now(),
+                                    .prompt_tokens = batch->embeddings.prompt_tokens});
+    }
     if (!status.ok()) return batch->done(status);
     batch->done(std::move(batch->embeddings));
   };

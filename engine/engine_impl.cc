@@ -16,6 +16,28 @@ namespace {
 constexpr Logger kLog(LogComponent::kEngine);
 constexpr size_t kMaxTokenStrs = 1 << 20;  // some 32 bytes each, however short
 
+RequestSpan SpanOf(const LiveRequest& request, const std::string& model, const Finish& finish,
+                   const SequenceEnd& end) {
+  const GenerateRequest& asked = request.request;
+  return {.request_id = asked.id,
+          .model = model,
+          .parent = asked.trace,
+          .finish_reason = Name(finish.reason),
+          .status = finish.status,
+          .arrival = end.arrival,
+          .first_scheduled = end.first_scheduled,
+          .first_token = end.first_token,
+          .ended = end.ended,
+          .choice = static_cast<int32_t>(request.choice),
+          .prompt_tokens = finish.usage.prompt_tokens,
+          .cached_tokens = finish.usage.cached_tokens,
+          .completion_tokens = finish.usage.completion_tokens,
+          .n = asked.n,
+          .max_tokens = asked.max_tokens,
+          .temperature = asked.temperature,
+          .top_p = asked.top_p};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions options,
@@ -183,6 +205,9 @@ void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> sin
 void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
                           const SequenceEnd& end) {
   parts_.metrics.OnFinish(last.finish->reason, end);
+  if (parts_.options.spans != nullptr) {
+    parts_.options.spans->OnSpan(SpanOf(*request, parts_.info.model_name, *last.finish, end));
+  }
   if (last.finish->reason == FinishReason::kCancelled) {
     parts_.metrics.OnCancel(*request->cancelled());
   }

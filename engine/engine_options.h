@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "engine/sampling_defaults.h"
+#include "engine/trace.h"
 
 namespace millrace {
 
@@ -25,6 +26,7 @@ struct EngineOptions {
   Duration stall_timeout = std::chrono::seconds(10);
   Duration read_timeout = std::chrono::seconds(30);  // of a reader that takes nothing
   bool log_prompts = false;
+  SpanSink* spans = nullptr;  // of ended requests; null: none are made. Outlives the engine
   // Bound on the inputs and embeddings of all batches that are alive, unless one is alone. One
   // request may ask for 2,048 embeddings.
   size_t max_embedding_bytes = size_t{512} << 20;

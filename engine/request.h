@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "engine/trace.h"
 #include "scheduler/sampling_params.h"
 #include "text/grammar/grammar.h"
 #include "text/tools/output_parser.h"
@@ -103,6 +104,7 @@ struct GenerateRequest {
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
   std::shared_ptr<const Tenant> tenant;  // null: of none
+  std::optional<TraceContext> trace;     // the caller's
 };
 
 inline constexpr size_t kMaxEmbeddingInputs = 2048;  // of one request, as OpenAI has it
@@ -127,6 +129,7 @@ struct EmbedRequest {
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
   std::shared_ptr<const Tenant> tenant;  // null: of none
+  std::optional<TraceContext> trace;     // the caller's
 
   // Returns "input[3]", or "input" if it is the only one.
   std::string Name(size_t input) const;

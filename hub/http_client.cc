@@ -173,6 +173,12 @@ absl::StatusOr<HttpReply> HttpClient::SendOnce(const HttpRequest& request, bool 
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, OnProgress);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &exchange);
+  if (request.body.has_value()) {
+    curl_easy_setopt(curl, CURLOPT_POST, 1L);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.body->data());
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.body->size()));
+  }
   if (request.time_limit.has_value()) {
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(request.time_limit->count()));
   }
@@ -184,6 +190,13 @@ absl::StatusOr<HttpReply> HttpClient::SendOnce(const HttpRequest& request, bool 
   curl_slist* headers = curl_slist_append(nullptr, "Accept-Encoding: identity");
   if (with_token) {
     headers = curl_slist_append(headers, StrCat("Authorization: Bearer ", request.token).c_str());
+  }
+  if (request.body.has_value()) {
+    headers = curl_slist_append(headers, StrCat("Content-Type: ", request.content_type).c_str());
+    headers = curl_slist_append(headers, "Expect:");  // no round trip before the body
+    for (const auto& [name, value] : request.headers) {
+      headers = curl_slist_append(headers, StrCat(name, ": ", value).c_str());
+    }
   }
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
   const CURLcode code = curl_easy_perform(curl);
@@ -214,10 +227,14 @@ absl::StatusOr<HttpReply> HttpClient::Send(const HttpRequest& request, Sink sink
     MILLRACE_ASSIGN_OR_RETURN(HttpReply response,
                               SendOnce(hop, at_home && !hop.token.empty(), sink));
     // Omits the query, which may be a signature that grants access.
-    kLog.Debug(hop.head ? "HEAD " : "GET ", Origin(hop.url),
-               Printable(UrlPart(hop.url, CURLUPART_PATH)), " ", response.status);
+    kLog.Debug(hop.body   ? "POST "
+               : hop.head ? "HEAD "
+                          : "GET ",
+               Origin(hop.url), Printable(UrlPart(hop.url, CURLUPART_PATH)), " ", response.status);
     const std::optional<std::string> location = response.Header("location");
-    if (response.status < 300 || response.status > 399 || !location.has_value()) return response;
+    if (hop.body || response.status < 300 || response.status > 399 || !location.has_value()) {
+      return response;
+    }
     MILLRACE_ASSIGN_OR_RETURN(std::string next, RedirectTarget(hop.url, *location));
     if (!request.leave_host && Origin(next) != home) return response;
     hop.url = std::move(next);

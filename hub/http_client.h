@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -22,6 +23,10 @@ namespace millrace {
 struct HttpRequest {
   std::string url;  // http or https
   bool head = false;
+  // A request with a body is a POST, and follows no redirect.
+  std::optional<std::string> body;
+  std::string content_type;                                  // of the body
+  std::vector<std::pair<std::string, std::string>> headers;  // more ones, with a body
   // Sent as "Authorization: Bearer …" to the scheme, host and port of `url` only.
   std::string token;
   std::optional<std::pair<int64_t, int64_t>> range;  // bytes [first, second)

@@ -66,6 +66,20 @@ absl::Status WriteReadyFile(const std::string& path, const Ports& ports) {
   return absl::OkStatus();
 }
 
+std::string Environment(const char* name, const char* otherwise) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+// OpenTelemetry's variables say what its users expect them to.
+OtlpOptions MakeOtlpOptions(const std::string& endpoint) {
+  OtlpOptions options;
+  options.endpoint = endpoint;
+  options.headers = ParseOtlpHeaders(Environment("OTEL_EXPORTER_OTLP_HEADERS", ""));
+  options.resource = {Environment("OTEL_SERVICE_NAME", "millraced"), std::string(Version())};
+  return options;
+}
+
 // The model on the log line that says what is served.
 std::string Describe(const InferEngine& engine) {
   std::vector<std::string> names;
@@ -200,6 +214,11 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   options.output_threads = Share(8, 1, 4);
   options.stall_timeout = settings_.stall_timeout;
   options.log_prompts = settings_.log_prompts;
+  if (!settings_.otlp_traces_endpoint.empty()) {
+    traces_ = std::make_unique<OtlpExporter>(MakeOtlpOptions(settings_.otlp_traces_endpoint),
+                                             frontend_.metrics().registry());
+    options.spans = traces_.get();
+  }
   options.on_failure = std::move(on_failure);
   MILLRACE_ASSIGN_OR_RETURN(
       model_, EngineImpl::Create(std::move(options), *std::move(executor), *std::move(loaded_text),

@@ -15,6 +15,7 @@
 #include "server/frontend_impl.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/tracing/otlp_exporter.h"
 
 namespace millrace {
 
@@ -66,7 +67,8 @@ class Server {
 
   const Settings settings_;
   FrontendImpl frontend_;
-  std::unique_ptr<NodeGroup> nodes_;  // null: this is the only one
+  std::unique_ptr<NodeGroup> nodes_;      // null: this is the only one
+  std::unique_ptr<OtlpExporter> traces_;  // null without --otlp-traces-endpoint
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> admin_;

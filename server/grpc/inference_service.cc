@@ -27,6 +27,11 @@ absl::Status CheckRequestId(const std::string& id) {
              kMaxRequestIdBytes, " printable ASCII characters without spaces"));
 }
 
+std::optional<TraceContext> Trace(const grpc::CallbackServerContext& context) {
+  return ParseTraceContext(FindMetadata(context, "traceparent"),
+                           FindMetadata(context, "tracestate"));
+}
+
 std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
@@ -79,6 +84,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     built.id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
     MILLRACE_ASSIGN_OR_RETURN(built.deadline, Deadline(*context, *request));
     built.tenant = std::move(tenant);
+    built.trace = Trace(*context);
     return built;
   };
   absl::StatusOr<GenerateRequest> built = build();
@@ -103,6 +109,7 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
   if (!embed.ok()) return FinishUnary(context, embed.status());
   embed->id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
   embed->tenant = std::move(tenant);
+  embed->trace = Trace(*context);
   response->set_request_id(embed->id);
 
   auto* const call = new UnaryCall;

@@ -247,8 +247,7 @@ Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::stri
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
-  if (absl::Status s = SetCaller(head, request->options.tenant, request->options.deadline);
-      !s.ok()) {
+  if (absl::Status s = SetCaller(head, request->options); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
   return std::make_unique<Generation>(
@@ -269,8 +268,7 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
                ", the size of the model's embeddings"))));
   }
   request->request.id = StrCat("embd-", head.request_id);
-  if (absl::Status s = SetCaller(head, request->request.tenant, request->request.deadline);
-      !s.ok()) {
+  if (absl::Status s = SetCaller(head, request->request); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
   auto answer = std::make_unique<DeferredAnswer>(wake);

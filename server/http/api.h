@@ -80,6 +80,12 @@ class Api {
   std::optional<HttpResponse> CheckBody(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckServing() const;
   HttpResponse NotReady() const;
+  // Sets who asks: the tenant, the deadline and the trace of a request for the engine.
+  template <typename Request>
+  absl::Status SetCaller(const HttpRequestHead& head, Request& request) const {
+    request.trace = head.trace;
+    return SetCaller(head, request.tenant, request.deadline);
+  }
   absl::Status SetCaller(const HttpRequestHead& head, std::shared_ptr<const Tenant>& tenant,
                          std::optional<absl::Time>& deadline) const;
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "engine/trace.h"
 #include "server/http/api_error.h"
 
 namespace millrace {
@@ -35,6 +36,7 @@ struct HttpRequestHead {
       request_id;  // the client's X-Request-Id if it is fit to be repeated, else one of ours
   std::optional<uint64_t> content_length;  // unset: none, or chunked
   std::optional<absl::Duration> timeout;   // X-Request-Timeout-Ms
+  std::optional<TraceContext> trace;       // traceparent and tracestate
 };
 
 struct HttpResponse {

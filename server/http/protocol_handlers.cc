@@ -38,7 +38,7 @@ Handled Api::Messages(const HttpRequestHead& head, const std::string& body,
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return MessagesError(ErrorFromStatus(engine.status()));
   GenerateRequest& options = request->options;
-  if (absl::Status s = SetCaller(head, options.tenant, options.deadline); !s.ok()) {
+  if (absl::Status s = SetCaller(head, options); !s.ok()) {
     return MessagesError(ErrorFromStatus(s));
   }
   return std::make_unique<MessagesAnswer>(*std::move(request), StrCat("msg_", head.request_id),
@@ -89,7 +89,7 @@ Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body
                          {.role = "system", .content = request->instructions});
   }
   GenerateRequest& options = request->api.options;
-  if (absl::Status s = SetCaller(head, options.tenant, options.deadline); !s.ok()) {
+  if (absl::Status s = SetCaller(head, options); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
   // Of its own making, since it is the key to what is kept.
@@ -123,7 +123,7 @@ Handled Api::Score(bool rerank, const HttpRequestHead& head, const std::string& 
   absl::StatusOr<EmbedRequest> embed = InputsOf(*parsed, (*engine)->info());
   if (!embed.ok()) return ErrorResponse(ErrorFromStatus(embed.status()));
   embed->id = StrCat(rerank ? "rerank-" : "score-", head.request_id);
-  if (absl::Status s = SetCaller(head, embed->tenant, embed->deadline); !s.ok()) {
+  if (absl::Status s = SetCaller(head, *embed); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
   auto answer = std::make_unique<DeferredAnswer>(wake);

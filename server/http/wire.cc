@@ -122,6 +122,9 @@ std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
   }
   head.content_type = Value(header, http::field::content_type);
   head.content_encoding = Value(header, http::field::content_encoding);
+  if (header.count("traceparent") == 1) {
+    head.trace = ParseTraceContext(Value(header, "traceparent"), Value(header, "tracestate"));
+  }
   return ReadTimeout(header, head);
 }
 
