@@ -154,6 +154,7 @@ struct Settings {
   int32_t bench_reps = 3;
   double bench_temperature = 0;
   std::string bench_json;  // empty: none
+  std::string bench_peer;  // empty: none
   bool bench_trace = false;
   Routing bench_routing = Routing::kUniform;
 

@@ -401,6 +401,10 @@ std::vector<Setting> BenchSettings() {
             &Settings::bench_reps, 1, 1000),
       Real({"temperature", "T", "0: the likeliest token"}, &Settings::bench_temperature, 0, 2),
       Path({"json", "FILE", "write all figures there too"}, &Settings::bench_json),
+      Path({"peer", "FILE",
+            "figures to stand beside these: what --json wrote in another run, or llama-bench -o "
+            "json"},
+           &Settings::bench_peer),
       Switch("trace",
              "then run each point once more and list where its steps' time goes on the GPU "
              "(--device cuda; needs libcupti)",

@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/load_progress.h"
 
 namespace millrace {
 
 struct ModelSpec {
   std::string path;  // OpenModel opens it (formats/open_model.h); the fake device has no model
+  LoadProgress* progress = nullptr;  // is told how much of the weights is placed; may be null
 };
 
 // Returns whether `path` is named as an AOTInductor package is: *.pt2. With --device torch

@@ -1,5 +1,6 @@
 """Black-box tests of `millraced bench`, on the fake device."""
 import json
+import os
 import subprocess
 
 import pytest
@@ -48,6 +49,38 @@ def test_prefill_and_points(tmp_path):
     assert prefill["prompt_tokens_per_s"] == pytest.approx(1024 * 1000 / prefill["lengths"][0]["median_ms"])
     assert prefill["step_ms"] is None and prefill["output_tokens_per_s"] is None
     assert decode["step_ms"] > 0 and decode["prompt_tokens_per_s"] is None
+
+
+def test_a_peer_stands_beside(tmp_path):
+    path = tmp_path / "figures.json"
+    points = [*FAKE, "--points", "2:8:2:42", "--reps", "1"]
+    assert bench(*points, "--json", str(path)).returncode == 0
+    peer = json.loads(path.read_text())["points"][0]["output_tokens_per_s"]
+    done = bench(*points, "--peer", str(path))
+    head, _, row = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if line.startswith("|")]
+    assert head[-2:] == ["peer tok/s", "ratio"]
+    assert row[-2] == f"{peer:.0f}" and 0.5 < float(row[-1]) < 2
+
+    path.write_text("{}")
+    done = bench(*points, "--peer", str(path))
+    assert done.returncode == 1 and "peer: the file has no figures" in done.stderr
+
+
+def test_a_terminal_sees_how_far_a_point_is():
+    terminal, stdout = os.openpty()
+    with subprocess.Popen([program(), "bench", *FAKE, "--points", "2:8:2:4", "--reps", "2"], env=environment(), stdout=stdout) as running:
+        os.close(stdout)
+        text = b""
+        try:
+            while part := os.read(terminal, 65536):
+                text += part
+        except OSError:  # it has no other end any more
+            pass
+        os.close(terminal)
+    assert running.returncode == 0
+    for run in range(1, 7):
+        assert f"batch 2, prompt 8: run {run} of 6".encode() in text
+    assert text.count(b"\r\x1b[K|") == 1
 
 
 def test_a_void_point_is_shown_written_and_fails(tmp_path):

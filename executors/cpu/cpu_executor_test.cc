@@ -330,5 +330,17 @@ TEST_F(CpuExecutorTest, RefusesByName) {
   EXPECT_EQ(executor->Submit(plan).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(CpuExecutorTest, SaysHowMuchOfTheWeightsIsPlaced) {
+  LoadProgress progress;
+  progress.Begin("loading the model");
+  for (const int ranks : {1, 2}) {
+    CpuSpec device = Device();
+    device.tensor_parallel_size = ranks;
+    const auto path = Gguf(Quantized(TensorType::kQ4_0, TensorType::kQ8_0));
+    ASSERT_TRUE(LoadCpuExecutor({.path = path, .progress = &progress}, device).ok());
+    EXPECT_THAT(progress.Describe(), HasSubstr("loading the model: 100 % of"));
+  }
+}
+
 }  // namespace
 }  // namespace millrace::cpu

@@ -88,6 +88,7 @@ struct Loading {
   const Kernels& kernels;
   const LocalRanks& local;
   const OpenedModel opened;
+  LoadProgress* progress;  // null: nobody asks
   StepLimits limits;
   std::vector<std::unique_ptr<CpuModel>> ranks;
   std::vector<OpsMemory> memory;  // by rank
@@ -115,9 +116,9 @@ absl::Status PlaceWeights(Loading& loading) {
   }
   std::optional<ThreadPool> all;
   if (placers.size() > 1) all.emplace(threads);
-  MILLRACE_ASSIGN_OR_RETURN(
-      std::vector<CpuWeights> weights,
-      CpuWeightPlacer::FinishRanks(pointers, all.has_value() ? *all : *loading.ranks[0]->pool));
+  ThreadPool& pool = all.has_value() ? *all : *loading.ranks[0]->pool;
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<CpuWeights> weights,
+                            CpuWeightPlacer::FinishRanks(pointers, pool, loading.progress));
   for (size_t i = 0; i < weights.size(); ++i) loading.ranks[i]->weights = std::move(weights[i]);
   return absl::OkStatus();
 }
@@ -187,6 +188,7 @@ absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(const ModelS
                   .kernels = kernels,
                   .local = ranks,
                   .opened = std::move(opened),
+                  .progress = model.progress,
                   .limits = limits,
                   .ranks = {},
                   .memory = {}};

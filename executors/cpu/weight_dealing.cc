@@ -131,12 +131,12 @@ absl::Status CpuWeightPlacer::TakeMemory() {
 
 absl::StatusOr<CpuWeights> CpuWeightPlacer::Finish(ThreadPool& pool) {
   CpuWeightPlacer* const only[] = {this};
-  MILLRACE_ASSIGN_OR_RETURN(std::vector<CpuWeights> weights, FinishRanks(only, pool));
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<CpuWeights> weights, FinishRanks(only, pool, nullptr));
   return std::move(weights[0]);
 }
 
 absl::StatusOr<std::vector<CpuWeights>> CpuWeightPlacer::FinishRanks(
-    absl::Span<CpuWeightPlacer* const> ranks, ThreadPool& pool) {
+    absl::Span<CpuWeightPlacer* const> ranks, ThreadPool& pool, LoadProgress* progress) {
   const CpuWeightPlacer& first = *ranks[0];
   const TensorSource& source = first.checkpoint_.source();
   for (CpuWeightPlacer* rank : ranks) MILLRACE_RETURN_IF_ERROR(rank->TakeMemory());
@@ -144,8 +144,17 @@ absl::StatusOr<std::vector<CpuWeights>> CpuWeightPlacer::FinishRanks(
   const std::vector<StoredPiece> stored = first.StoredPieces();
   std::vector<Sha256Digest> digests(pieces.size() + stored.size());
   std::vector<Sha256> hashers(pool.num_threads());
+  const auto bytes_of = [&](const Piece& piece) {
+    return (piece.end - piece.begin) * RowBytes(*first.parts_[piece.part].source.tensor);
+  };
+  if (progress != nullptr) {
+    int64_t total = 0;
+    for (const Piece& piece : pieces) total += bytes_of(piece);
+    progress->SetTotal(0, total);
+  }
   pool.ParallelFor(static_cast<int>(digests.size()), [&](int i, int thread) {
     const auto index = static_cast<size_t>(i);
+    if (progress != nullptr && index < pieces.size()) progress->Add(bytes_of(pieces[index]));
     if (index >= pieces.size()) {
       const auto& [tensor, begin, bytes] = stored[index - pieces.size()];
       hashers[thread].Update(source.Data(*tensor).data() + begin, bytes);

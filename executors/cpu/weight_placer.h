@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/load_progress.h"
 #include "base/sha256.h"
 #include "executors/cpu/memory.h"
 #include "executors/cpu/weight_tiles.h"
@@ -103,9 +104,9 @@ class CpuWeightPlacer : public DecoderPlacer, public EncoderPlacer {
   // were to be quantized and none were floats.
   absl::StatusOr<CpuWeights> Finish(ThreadPool& pool);
 
-  // The same of all ranks of a model, by rank.
+  // The same of all ranks of a model, by rank. `progress` is told of each piece; may be null.
   static absl::StatusOr<std::vector<CpuWeights>> FinishRanks(
-      absl::Span<CpuWeightPlacer* const> ranks, ThreadPool& pool);
+      absl::Span<CpuWeightPlacer* const> ranks, ThreadPool& pool, LoadProgress* progress);
 
  private:
   // The rank's rows of the source: row rows.begin + r, r < rows.count, becomes lane l of

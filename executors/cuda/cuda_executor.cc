@@ -380,6 +380,7 @@ absl::Status PrepareRanks(const std::vector<std::unique_ptr<CudaModel>>& models,
 absl::StatusOr<std::unique_ptr<Executor>> LoadCudaExecutor(const ModelSpec& model,
                                                            const CudaSpec& device, Nodes* nodes) {
   MILLRACE_ASSIGN_OR_RETURN(auto models, LoadCudaRanks(model, device, nodes));
+  if (model.progress != nullptr) model.progress->Begin("warming up");
   PhaseTimer phases;
   std::vector<Prepared> prepared(models.size());
   MILLRACE_RETURN_IF_ERROR(models[0]->peers == nullptr

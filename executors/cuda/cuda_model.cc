@@ -124,6 +124,7 @@ struct Loading {
   bool by_nccl;              // ranks do not reach one another's memory
   std::vector<int> devices;  // by rank of this node, as all that follows
   OpenedModel opened;
+  LoadProgress* progress;  // null: nobody asks
   StepLimits limits;
   std::vector<std::unique_ptr<CudaModel>> ranks;
   std::vector<CudaOpsContext> contexts;
@@ -204,7 +205,7 @@ absl::Status PlaceWeights(Loading& loading) {
     targets.push_back({&placer, m.planner.get(), m.device.index});
   }
   MILLRACE_ASSIGN_OR_RETURN(std::vector<CudaWeights> weights,
-                            CudaWeightPlacer::FinishRanks(targets));
+                            CudaWeightPlacer::FinishRanks(targets, loading.progress));
   for (int rank = 0; rank < loading.size(); ++rank) {
     loading.ranks[rank]->weights = std::move(weights[rank]);
   }
@@ -348,6 +349,7 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
                   .by_nccl = by_nccl,
                   .devices = std::move(devices),
                   .opened = std::move(opened),
+                  .progress = model.progress,
                   .limits = limits,
                   .ranks = {},
                   .contexts = {}};

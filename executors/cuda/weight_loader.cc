@@ -259,8 +259,16 @@ std::vector<WeightPiece> CutIntoPieces(const std::vector<PendingMatrix>& matrice
 }
 
 absl::Status ReadWeights(const TensorSource& source, absl::Span<const RankPieces> ranks,
-                         std::vector<Sha256Digest>* digests) {
+                         std::vector<Sha256Digest>* digests, LoadProgress* progress) {
   const std::vector<WeightPiece>& pieces = ranks[0].pieces;
+  const auto bytes_of = [](const WeightPiece& piece) {
+    return (piece.end - piece.begin) * RowBytes(*piece.part->tensor);
+  };
+  if (progress != nullptr) {
+    int64_t total = 0;
+    for (const WeightPiece& piece : pieces) total += bytes_of(piece);
+    progress->SetTotal(0, total);
+  }
   const LargestPiece largest = LargestOf(ranks);
   std::atomic<size_t> next = 0;
   std::atomic<int64_t> mapped = 0;  // bytes read through the mapping of the file
@@ -274,12 +282,13 @@ absl::Status ReadWeights(const TensorSource& source, absl::Span<const RankPieces
       if (index >= pieces.size()) break;
       const WeightPiece& piece = pieces[index];
       status = reader.Place(index, &(*digests)[index]);
+      if (progress != nullptr) progress->Add(bytes_of(piece));
       // Packed and scattered tensors are not read from the file but seen in its mapping, which is
       // not to grow to the whole file. Pages that another thread still reads come back by
       // themselves.
       const TensorInfo& tensor = *piece.part->tensor;
       if (!IsPacked(tensor.type) && !tensor.scattered.has_value()) continue;
-      const int64_t bytes = (piece.end - piece.begin) * RowBytes(tensor);
+      const int64_t bytes = bytes_of(piece);
       const int64_t before = mapped.fetch_add(bytes);
       if (before / kMostMapped != (before + bytes) / kMostMapped) source.DropPages();
     }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/load_progress.h"
 #include "base/sha256.h"
 #include "executors/weights/checkpoint.h"
 #include "formats/tensor_source.h"
@@ -106,9 +107,9 @@ struct RankPieces {
 
 // Has threads read each piece once, into pinned memory and from there to the device of each rank,
 // where kernels bring it into its place in the rank's arena. `digests`, as many as pieces: of their
-// bytes in the files.
+// bytes in the files. `progress` is told of each; may be null.
 absl::Status ReadWeights(const TensorSource& source, absl::Span<const RankPieces> ranks,
-                         std::vector<Sha256Digest>* digests);
+                         std::vector<Sha256Digest>* digests, LoadProgress* progress);
 
 // Draws each matrix, in its place in `arena`, from a seed of its own: 1, 2, 3 …
 // Rows with a factor have seeds of their own.

@@ -272,12 +272,12 @@ absl::StatusOr<CudaWeights> CudaWeightPlacer::Finish(kernels::LinearPlanner& pla
   int device = 0;
   MILLRACE_RETURN_IF_ERROR(ToStatus(cudaGetDevice(&device), "asking for the GPU"));
   MILLRACE_ASSIGN_OR_RETURN(std::vector<CudaWeights> weights,
-                            FinishRanks({{this, &planner, device}}));
+                            FinishRanks({{this, &planner, device}}, nullptr));
   return std::move(weights[0]);
 }
 
 absl::StatusOr<std::vector<CudaWeights>> CudaWeightPlacer::FinishRanks(
-    absl::Span<const RankTarget> ranks) {
+    absl::Span<const RankTarget> ranks, LoadProgress* progress) {
   const SteadyTime begin = Clock::Real().Now();
   std::vector<int> devices;
   for (const RankTarget& rank : ranks) devices.push_back(rank.device);
@@ -292,7 +292,7 @@ absl::StatusOr<std::vector<CudaWeights>> CudaWeightPlacer::FinishRanks(
   const bool dummy = first.options_.dummy;
   std::vector<Sha256Digest> digests(pieces[0].pieces.size());
   if (!dummy) {
-    MILLRACE_RETURN_IF_ERROR(ReadWeights(first.checkpoint_.source(), pieces, &digests));
+    MILLRACE_RETURN_IF_ERROR(ReadWeights(first.checkpoint_.source(), pieces, &digests, progress));
   }
   for (size_t r = 0; r < ranks.size(); ++r) {
     const CudaWeightPlacer& placer = *ranks[r].placer;

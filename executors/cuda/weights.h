@@ -137,8 +137,10 @@ class CudaWeightPlacer : public DecoderPlacer {
     int device;
   };
   // Does what Finish does for all ranks of a model, in their order: reads each tensor once and
-  // deals it to them. Leaves the last rank's device as the calling thread's.
-  static absl::StatusOr<std::vector<CudaWeights>> FinishRanks(absl::Span<const RankTarget> ranks);
+  // deals it to them. Leaves the last rank's device as the calling thread's. `progress` is told of
+  // each piece; may be null.
+  static absl::StatusOr<std::vector<CudaWeights>> FinishRanks(absl::Span<const RankTarget> ranks,
+                                                              LoadProgress* progress);
 
  private:
   enum class Role : uint8_t { kTable, kLinear, kGated, kExpert, kGatedExpert, kRouter };

@@ -1,5 +1,7 @@
 #include "server/bench/bench.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "executors/factory.h"
 #include "server/bench/measure.h"
 #include "server/bench/offline_engine.h"
+#include "server/bench/peer_figures.h"
 #include "server/bench/report.h"
 #include "server/bench/step_trace.h"
 #include "server/device_spec.h"
@@ -37,6 +40,23 @@ void Print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
 }
+
+// Shows on a terminal how far a point is, on a line that the point's own then takes. A terminal on
+// stdout alone: what is piped elsewhere has the table and nothing more.
+class ProgressLine {
+ public:
+  void Show(const BenchPoint& point, int done, int all) const {
+    if (!on_) return;
+    Print(absl::StrCat("\r\033[Kbatch ", point.batch, ", prompt ", point.input, ": run ", done + 1,
+                       " of ", all));
+  }
+  void Clear() const {
+    if (on_) Print("\r\033[K");
+  }
+
+ private:
+  const bool on_ = isatty(STDOUT_FILENO) != 0;
+};
 
 // Opened before anything is measured: a path that cannot be written should not cost the figures.
 class JsonFile {
@@ -97,6 +117,10 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
   const std::vector<BenchPoint> points = Points(settings);
   JsonFile json(settings.bench_json);
   MILLRACE_RETURN_IF_ERROR(json.status());
+  std::optional<PeerFigures> peer;
+  if (!settings.bench_peer.empty()) {
+    MILLRACE_ASSIGN_OR_RETURN(peer, PeerFigures::Read(settings.bench_peer));
+  }
   // A trace that cannot be taken is better refused now than after minutes of measuring.
   if (settings.bench_trace) MILLRACE_RETURN_IF_ERROR(CanTrace(device));
 
@@ -126,15 +150,20 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
                                 .machine = ReadMachine(),
                                 .gpu = on_gpu ? ReadGpu() : std::nullopt,
                                 .start = start};
-  Print(ContextText(context) + "\n" + PointsHead(on_gpu));
-  const MeasureOptions options = {.reps = settings.bench_reps,
-                                  .temperature = static_cast<float>(settings.bench_temperature),
-                                  .read_gpu = on_gpu};
+  Print(ContextText(context) + "\n" + PointsHead(on_gpu, peer ? &*peer : nullptr));
+  const ProgressLine progress;
+  MeasureOptions options = {.reps = settings.bench_reps,
+                            .temperature = static_cast<float>(settings.bench_temperature),
+                            .read_gpu = on_gpu};
   std::vector<MeasuredPoint> measured;
   int num_void = 0;
   for (const BenchPoint& point : points) {
-    MILLRACE_ASSIGN_OR_RETURN(PointFigures figures, MeasurePoint(*engine, point, options, source));
-    Print(PointLine(figures, on_gpu));
+    options.progress = [&](int done, int all) { progress.Show(point, done, all); };
+    const absl::StatusOr<PointFigures> measured_point =
+        MeasurePoint(*engine, point, options, source);
+    progress.Clear();
+    MILLRACE_ASSIGN_OR_RETURN(PointFigures figures, measured_point);
+    Print(PointLine(figures, on_gpu, peer ? &*peer : nullptr));
     if (!figures.void_because.empty()) ++num_void;
     measured.push_back({std::move(figures), std::nullopt});
   }

@@ -154,9 +154,12 @@ absl::StatusOr<PointFigures> MeasurePoint(OfflineEngine& engine, const BenchPoin
   PointFigures figures{.point = point};
   for (const int32_t output : point.outputs) figures.lengths.push_back({.output = output});
   std::vector<OfflineRun> runs(point.outputs.size());
+  int done = 0;
+  const int all = static_cast<int>(runs.size()) * (options.reps + 1);
   for (int32_t rep = -1; rep < options.reps; ++rep) {  // the first is not timed
     if (rep == 0 && options.read_gpu) figures.before = ReadGpu();
     for (size_t i = 0; i < runs.size(); ++i) {
+      options.progress(done++, all);
       MILLRACE_ASSIGN_OR_RETURN(
           runs[i], RunOnce(engine, point, point.outputs[i], options, source, figures.void_because));
       if (rep >= 0) AddRun(runs[i], figures.lengths[i]);

@@ -3,6 +3,7 @@
 #define MILLRACE_SERVER_BENCH_MEASURE_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <random>
 #include <string>
@@ -74,6 +75,8 @@ struct MeasureOptions {
   int32_t reps;
   float temperature;
   bool read_gpu;  // before and after
+  // Called before each run, of which `done` of `all` are over.
+  std::function<void(int done, int all)> progress = [](int, int) {};
 };
 
 // Measures a point: one run of each length that is not timed, then `reps` timed ones of each. The

@@ -35,7 +35,7 @@ std::unique_ptr<OfflineEngine> MakeEngineWithMixtures() {
                                 /*prefix_caching=*/true);
 }
 
-constexpr MeasureOptions kTwice = {.reps = 2, .temperature = 0, .read_gpu = false};
+const MeasureOptions kTwice = {.reps = 2, .temperature = 0, .read_gpu = false};
 
 TEST(MeasureTest, Medians) {
   EXPECT_EQ(Median({3}), 3);

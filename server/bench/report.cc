@@ -122,13 +122,17 @@ std::string ContextText(const BenchContext& context) {
   return text + "\n";
 }
 
-std::string PointsHead(bool with_gpu) {
+std::string PointsHead(bool with_gpu, const PeerFigures* peer) {
   std::string head =
       "| batch | prompt | output   | wall ms              | spread | step ms |   tok/s | prompt "
       "tok/s |";
   std::string rule =
       "|------:|-------:|---------:|---------------------:|-------:|--------:|--------:|---------"
       "----:|";
+  if (peer != nullptr) {
+    head += " peer tok/s | ratio |";
+    rule += "-----------:|------:|";
+  }
   if (with_gpu) {
     head += " SM MHz      | W         | C     |";
     rule += "------------:|----------:|------:|";
@@ -136,7 +140,7 @@ std::string PointsHead(bool with_gpu) {
   return head + "\n" + rule + "\n";
 }
 
-std::string PointLine(const PointFigures& figures, bool with_gpu) {
+std::string PointLine(const PointFigures& figures, bool with_gpu, const PeerFigures* peer) {
   std::vector<std::string> walls;
   for (const LengthFigures& length : figures.lengths) {
     walls.push_back(absl::StrFormat("%.2f", length.median_ms));
@@ -146,6 +150,14 @@ std::string PointLine(const PointFigures& figures, bool with_gpu) {
       figures.point.input, absl::StrJoin(figures.point.outputs, ", "), absl::StrJoin(walls, ", "),
       100 * Spread(figures.lengths.back()), OrDash(figures.step_ms, 3),
       OrDash(figures.output_tokens_per_s, 0), OrDash(figures.prompt_tokens_per_s, 0));
+  if (peer != nullptr) {
+    const bool generates = figures.output_tokens_per_s.has_value();
+    const auto& ours = generates ? figures.output_tokens_per_s : figures.prompt_tokens_per_s;
+    const std::optional<double> theirs = peer->Find(figures.point, generates);
+    std::optional<double> ratio;
+    if (ours && theirs && *theirs > 0) ratio = *ours / *theirs;
+    absl::StrAppendFormat(&line, " %10s | %5s |", OrDash(theirs, 0), OrDash(ratio, 2));
+  }
   if (with_gpu) {
     const auto both = [&](double GpuReading::*member) {
       const auto one = [&](const std::optional<GpuReading>& reading) {

@@ -11,6 +11,7 @@
 #include "executors/executor.h"
 #include "server/bench/machine.h"
 #include "server/bench/measure.h"
+#include "server/bench/peer_figures.h"
 #include "server/bench/step_trace.h"
 
 namespace millrace {
@@ -36,9 +37,11 @@ struct BenchContext {
 
 std::string ContextText(const BenchContext& context);
 
-// Return Markdown: the two lines of the head, then a line for each point.
-std::string PointsHead(bool with_gpu);
-std::string PointLine(const PointFigures& figures, bool with_gpu);
+// Return Markdown: the two lines of the head, then a line for each point. `peer`, if not null, has
+// columns of its own: the tokens a second of another, and ours as a multiple of them.
+std::string PointsHead(bool with_gpu, const PeerFigures* peer = nullptr);
+std::string PointLine(const PointFigures& figures, bool with_gpu,
+                      const PeerFigures* peer = nullptr);
 
 // Returns the table "Where a decode step goes": a line for each kernel, then busy and span.
 std::string TraceTable(const BenchPoint& point, const StepTrace& trace);

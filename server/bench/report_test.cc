@@ -77,6 +77,20 @@ TEST(ReportTest, ALine) {
       "     - |  345 > 1980 |  75 > 400 | 30 > 45 |\n");
 }
 
+TEST(ReportTest, APeerHasColumnsOfItsOwn) {
+  const auto peer = PeerFigures::Parse(
+      R"({"points": [{"batch": 64, "input": 128, "output_tokens_per_s": 7314.3}]})");
+  ASSERT_TRUE(peer.ok());
+  EXPECT_THAT(PointLine(Decode(), false, &*peer), HasSubstr("|       7314 |  2.00 |\n"));
+  PointFigures another = Decode();
+  another.point.batch = 32;
+  EXPECT_THAT(PointLine(another, false, &*peer), HasSubstr("|          - |     - |\n"));
+  const std::string text = PointsHead(true, &*peer) + PointLine(Decode(), true, &*peer);
+  for (const std::string_view line : SplitList(text, '\n')) {
+    EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 14) << line;
+  }
+}
+
 TEST(ReportTest, WhyAPointIsVoidStandsBelowIt) {
   PointFigures figures = Decode();
   figures.void_because = {"this", "that"};

@@ -24,7 +24,7 @@ prometheus::Counter* CountSpans(prometheus::Registry& registry, const char* resu
               .Add({{"result", result}});
 }
 
-std::string WithPath(std::string url) {
+std::string WithPath(const std::string& url) {
   const size_t host = url.find("://") + 3;
   const size_t path = url.find('/', host);
   if (path == url.npos) return url + "/v1/traces";
