@@ -207,7 +207,9 @@ void Embedder::Cancel(EmbeddingBatch& batch, CancelReason reason) {
 
 void Embedder::OnEmbedded(const std::shared_ptr<LiveRequest>& request,
                           absl::Span<const float> embedding, const SequenceEnd& end) {
-  if (end.status.ok()) {
+  if (request->refused) {
+    parts_.metrics.OnReject(Rejection::kDeadline);
+  } else if (end.status.ok()) {
     parts_.metrics.OnFinish(FinishReason::kStop, end);
     parts_.metrics.OnEmbedding(end.prompt_tokens);
   } else if (const auto reason = request->cancelled()) {

@@ -204,12 +204,16 @@ void EngineImpl::OnToken(const LiveRequest& request, std::optional<Duration> sin
 
 void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEvent last,
                           const SequenceEnd& end) {
-  parts_.metrics.OnFinish(last.finish->reason, end);
+  if (request->refused) {
+    parts_.metrics.OnReject(Rejection::kDeadline);
+  } else {
+    parts_.metrics.OnFinish(last.finish->reason, end);
+    if (last.finish->reason == FinishReason::kCancelled) {
+      parts_.metrics.OnCancel(*request->cancelled());
+    }
+  }
   if (parts_.options.spans != nullptr) {
     parts_.options.spans->OnSpan(SpanOf(*request, parts_.info.model_name, *last.finish, end));
-  }
-  if (last.finish->reason == FinishReason::kCancelled) {
-    parts_.metrics.OnCancel(*request->cancelled());
   }
   generator_.Finish(request, std::move(last));
 }

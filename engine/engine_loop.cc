@@ -114,12 +114,17 @@ void EngineLoop::TakeAdmission(Admission admission) {
 }
 
 // Refuses at once what would only expire in the queue.
-absl::Status EngineLoop::CheckDeadline(const LiveRequest& request,
+absl::Status EngineLoop::CheckDeadline(LiveRequest& request,
                                        const SequenceRequest& sequence) const {
   if (!request.deadline.has_value()) return absl::OkStatus();
   const Duration left = *request.deadline - clock_.Now();
-  if (left <= Duration::zero()) return CancelStatus(CancelReason::kDeadline);
-  return start_rate_.Check(sequence.tenant.id, sequence.priority, left);
+  if (left <= Duration::zero()) {
+    request.SetCancelled(CancelReason::kDeadline);
+    return CancelStatus(*request.cancelled());
+  }
+  absl::Status status = start_rate_.Check(sequence.tenant.id, sequence.priority, left);
+  request.refused = !status.ok();
+  return status;
 }
 
 void EngineLoop::TakeCancellations() {

@@ -50,6 +50,9 @@ struct LiveRequest {
   bool entered_tenant = false;  // it is counted with its tenant
   bool evicted = false;
 
+  // Written by the engine thread, before the end: its deadline could not be met.
+  bool refused = false;
+
   // Written by the text pool, from then on the output shard's.
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;  // of these, when the first token came

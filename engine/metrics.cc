@@ -110,7 +110,7 @@ class Maker {
 // The arrays of counters are indexed by these.
 static_assert(static_cast<size_t>(FinishReason::kError) + 1 == 4);
 static_assert(static_cast<size_t>(CancelReason::kBatchFailed) + 1 == 6);
-static_assert(static_cast<size_t>(Rejection::kUnavailable) + 1 == 3);
+static_assert(static_cast<size_t>(Rejection::kDeadline) + 1 == 4);
 static_assert(static_cast<size_t>(InferEnd::kError) + 1 == 7);
 
 EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view model_name,
@@ -198,9 +198,9 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   cancelled_ = make.Counters<6>(
       "millrace_requests_cancelled_total", "Requests ended before their own end, by why.", "reason",
       {"client_gone", "too_slow", "deadline", "drain", "evicted", "batch_failed"});
-  rejected_ = make.Counters<3>("vllm:admission_rejections_total",
+  rejected_ = make.Counters<4>("vllm:admission_rejections_total",
                                "Requests refused at admission, by reason.", "reason",
-                               {"invalid", "queue_full", "unavailable"});
+                               {"invalid", "queue_full", "unavailable", "deadline"});
 
   iteration_tokens_ = make.Histogram("vllm:iteration_tokens_total", "Tokens worked on in a step.",
                                      TokensInAStep(limits.max_num_batched_tokens));

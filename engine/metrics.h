@@ -36,6 +36,7 @@ enum class Rejection {
   kInvalid,      // its fields, or what can never fit
   kQueueFull,    // --max-waiting
   kUnavailable,  // draining, or the device has failed
+  kDeadline,     // it would most likely not begin before its deadline; each choice by itself
 };
 
 // A step that was committed.
@@ -106,7 +107,7 @@ class EngineMetrics {
   prometheus::Counter* stalls_;
   std::array<prometheus::Counter*, 4> finished_;   // by FinishReason
   std::array<prometheus::Counter*, 6> cancelled_;  // by CancelReason
-  std::array<prometheus::Counter*, 3> rejected_;   // by Rejection
+  std::array<prometheus::Counter*, 4> rejected_;   // by Rejection
 
   prometheus::Histogram* iteration_tokens_;
   prometheus::Histogram* step_sequences_;

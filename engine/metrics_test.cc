@@ -86,7 +86,7 @@ TEST_F(MetricsTest, EverySeriesIsThereFromTheStart) {
   for (const char* reason : {"stop", "length", "abort", "error"}) {
     EXPECT_EQ(Labelled("vllm:request_success_total", "finished_reason", reason), "0");
   }
-  for (const char* reason : {"invalid", "queue_full", "unavailable"}) {
+  for (const char* reason : {"invalid", "queue_full", "unavailable", "deadline"}) {
     EXPECT_EQ(Labelled("vllm:admission_rejections_total", "reason", reason), "0");
   }
   for (const char* reason :

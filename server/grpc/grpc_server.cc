@@ -20,6 +20,7 @@
 #include "server/grpc/callbacks.h"
 #include "server/grpc/health_service.h"
 #include "server/grpc/inference_service.h"
+#include "server/grpc/library_logs.h"
 #include "server/grpc/reflection_service.h"
 
 namespace millrace {
@@ -80,6 +81,7 @@ class GrpcServerImpl final : public GrpcServer {
   ~GrpcServerImpl() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Serve(const GrpcOptions& options) {
+    LogWhatLibrariesSay();
     grpc::EnableDefaultHealthCheckService(false);
     grpc::ServerBuilder builder;
     SetLimits(builder, options);
