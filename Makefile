@@ -24,6 +24,12 @@ gpu-bundle:  ## Everything that a GPU machine without network needs to run the G
 fuzz:  ## Every reader of hostile input under libFuzzer, ASan and UBSan, FUZZ_SECONDS each (1800; a look: make fuzz ARGS=short)
 	@scripts/fuzz.sh $(ARGS)
 
+soak:  ## Random clients of both protocols on real servers for half an hour, and what is left after them (a look: make soak ARGS="--minutes 5")
+	@scripts/soak.sh soak $(ARGS)
+
+faults:  ## What clients see of kills, full disks, missing memory, clocks that jump and devices that fail, as a table
+	@scripts/soak.sh faults $(ARGS)
+
 lint:  ## clang-format on every C++ file, clang-tidy on what changed
 	@scripts/lint.sh
 
@@ -33,4 +39,4 @@ clean:  ## Remove the build folders (the cache of the model and of Python packag
 help:  ## This list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 14
 
-.PHONY: serve test parity fresh-test image-test bench-cpu gpu-bundle fuzz lint clean help
+.PHONY: serve test parity fresh-test image-test bench-cpu gpu-bundle fuzz soak faults lint clean help

@@ -175,7 +175,7 @@ class Output {
 
   std::string LostLine(uint64_t dropped) {
     return Line(LogLevel::kWarning, kLogComponentNames[static_cast<size_t>(LogComponent::kServer)],
-                "", StrCat(dropped, " log lines were lost: stderr was not read"));
+                "", StrCat(dropped, " log lines were lost: stderr was not read, or took no more"));
   }
 
   const bool terminal_ = isatty(STDERR_FILENO) == 1;

@@ -1,10 +1,14 @@
 #include "base/log_writer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -92,6 +96,45 @@ TEST_F(LogWriterTest, AReaderThatIsGoneIsNoReasonToWait) {
   CloseReader();
   for (int i = 0; i < 1000; ++i) writer.Write("line\n");
   EXPECT_TRUE(writer.Flush(std::chrono::seconds(60)));
+}
+
+TEST_F(LogWriterTest, WhatAFullDiskRefusesIsCounted) {
+  const int full = open("/dev/full", O_WRONLY);
+  ASSERT_GE(full, 0);
+  LogWriter writer(full, LostLine);
+  for (int i = 0; i < 3; ++i) writer.Write("line\n");
+  writer.Write(std::string(10'000, 'z') + "\n");  // by the thread
+  EXPECT_TRUE(writer.Flush(std::chrono::seconds(60)));
+  EXPECT_EQ(writer.dropped(), 4u);
+  close(full);
+}
+
+// The largest size of a file (ulimit -f) stands for a disk that fills up and is emptied.
+TEST_F(LogWriterTest, ALineThatAFullDiskCutsIsEndedBeforeTheNext) {
+  signal(SIGXFSZ, SIG_IGN);
+  const std::string path = testing::TempDir() + "/log_writer_test_full";
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  ASSERT_GE(file, 0);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto set_most = [&](rlim_t most) {
+    const rlimit limit = {.rlim_cur = most, .rlim_max = before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  };
+  LogWriter writer(file, LostLine);
+  set_most(8);
+  writer.Write("one\n");
+  writer.Write("and two\n");
+  EXPECT_TRUE(writer.Flush(std::chrono::seconds(60)));
+  writer.Write("three\n");
+  EXPECT_EQ(writer.dropped(), 2u);
+  set_most(before.rlim_cur);
+  writer.Write("four\n");
+  writer.Write("five\n");
+  std::ifstream read(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(read), {}),
+            "one\nand \nfour\nlost 2\nfive\n");
+  close(file);
 }
 
 TEST_F(LogWriterTest, LinesOfManyThreadsStayWhole) {

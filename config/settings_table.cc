@@ -176,8 +176,8 @@ std::vector<Setting> EngineSettings() {
             "long: the device has failed, and the server ends with status 70"},
            &Settings::step_timeout, std::chrono::milliseconds(100), std::chrono::hours(1)),
       Text({"faults", "POINTS",
-            "what shall go wrong on --device fake or cuda, or among ranks on the CPU, for tests; "
-            "with a wrong name the server lists all"},
+            "what shall go wrong on a device, or among ranks on the CPU, for tests; with a wrong "
+            "name the server lists all"},
            "name[=times][@skip], comma-separated", &Settings::faults,
            [](std::string_view) { return true; }),
   };

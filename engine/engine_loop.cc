@@ -85,7 +85,23 @@ void EngineLoop::Run() {
 
 void EngineLoop::TakeAdmissions() {
   for (std::vector<Admission>& admissions : admissions_.TakeAll()) {
-    for (Admission& admission : admissions) TakeAdmission(std::move(admission));
+    // A request's choices do not wait for one another: all begin in time, or none does.
+    const absl::Status in_time =
+        CheckDeadline(*admissions.front().request, admissions.front().sequence);
+    for (Admission& admission : admissions) {
+      const std::shared_ptr<LiveRequest>& request = admission.request;
+      if (in_time.ok() || failed_ || request->cancelled().has_value()) {
+        TakeAdmission(std::move(admission));
+        continue;
+      }
+      ++taken_;
+      if (absl::IsDeadlineExceeded(in_time)) {
+        request->SetCancelled(CancelReason::kDeadline);
+      } else {
+        request->refused = true;
+      }
+      SinkOf(*request).DeliverEnd(request, EndReason::kCancelled, in_time, clock_.Now());
+    }
   }
 }
 
@@ -99,10 +115,9 @@ void EngineLoop::TakeAdmission(Admission admission) {
     // A cancellation that was sent before the request was known here has found nothing.
     status = CancelStatus(*reason);
   } else {
-    status = CheckDeadline(*request, admission.sequence);
     const TenantShare tenant = admission.sequence.tenant;
     const int32_t priority = admission.sequence.priority;
-    if (status.ok()) status = scheduler_->Add(std::move(admission.sequence));
+    status = scheduler_->Add(std::move(admission.sequence));
     if (status.ok()) start_rate_.Arrived(request->key, tenant.id, priority);
   }
   if (status.ok()) {
@@ -114,17 +129,12 @@ void EngineLoop::TakeAdmission(Admission admission) {
 }
 
 // Refuses at once what would only expire in the queue.
-absl::Status EngineLoop::CheckDeadline(LiveRequest& request,
+absl::Status EngineLoop::CheckDeadline(const LiveRequest& request,
                                        const SequenceRequest& sequence) const {
   if (!request.deadline.has_value()) return absl::OkStatus();
   const Duration left = *request.deadline - clock_.Now();
-  if (left <= Duration::zero()) {
-    request.SetCancelled(CancelReason::kDeadline);
-    return CancelStatus(*request.cancelled());
-  }
-  absl::Status status = start_rate_.Check(sequence.tenant.id, sequence.priority, left);
-  request.refused = !status.ok();
-  return status;
+  if (left <= Duration::zero()) return CancelStatus(CancelReason::kDeadline);
+  return start_rate_.Check(sequence.tenant.id, sequence.priority, left);
 }
 
 void EngineLoop::TakeCancellations() {

@@ -97,7 +97,7 @@ class EngineLoop {
   void Run();
   void TakeAdmissions();
   void TakeAdmission(Admission admission);
-  absl::Status CheckDeadline(LiveRequest& request, const SequenceRequest& sequence) const;
+  absl::Status CheckDeadline(const LiveRequest& request, const SequenceRequest& sequence) const;
   void TakeCancellations();
   void ExpireDeadlines();
   void CommitResults();

@@ -1,7 +1,9 @@
 #include "engine/watchdog.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/log.h"
 
@@ -10,6 +12,7 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kEngine);
 constexpr Duration kPeriod = std::chrono::milliseconds(250);
+constexpr Duration kFarTooLate = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -26,9 +29,12 @@ Watchdog::~Watchdog() {
 
 void Watchdog::Run() {
   std::unique_lock lock(mutex_);
+  SteadyTime before = Clock::Real().Now();
   while (!ends_changed_.wait_for(lock, kPeriod, [this] { return ends_; })) {
     lock.unlock();
     const SteadyTime now = parts_.clock.Now();
+    const SteadyTime real_now = Clock::Real().Now();
+    if (real_now - std::exchange(before, real_now) > kFarTooLate) resumed_ = now;
     CheckStall(now);
     CancelSlowReaders(now);
     lock.lock();
@@ -38,7 +44,9 @@ void Watchdog::Run() {
 void Watchdog::CheckStall(SteadyTime now) {
   const Duration timeout = parts_.options.stall_timeout;
   const std::optional<SteadyTime> since = parts_.loop.BusySince();
-  const bool stalled = since.has_value() && now - *since >= timeout;
+  // Who has stalled goes on to do so.
+  const SteadyTime resumed = stalled_ ? SteadyTime::min() : resumed_;
+  const bool stalled = since.has_value() && now - std::max(*since, resumed) >= timeout;
   if (stalled_.exchange(stalled) == stalled) return;
   if (stalled) {
     parts_.metrics.OnStall();
@@ -51,7 +59,7 @@ void Watchdog::CheckStall(SteadyTime now) {
 void Watchdog::CancelSlowReaders(SteadyTime now) {
   for (const std::shared_ptr<LiveRequest>& request : parts_.admission.requests()) {
     const std::optional<SteadyTime> since = request->buffer.UnreadSince();
-    if (since.has_value() && now - *since >= parts_.options.read_timeout) {
+    if (since.has_value() && now - std::max(*since, resumed_) >= parts_.options.read_timeout) {
       parts_.Cancel(request, CancelReason::kTooSlow);
     }
   }

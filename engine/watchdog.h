@@ -31,6 +31,9 @@ class Watchdog {
 
   EngineParts& parts_;
   std::atomic<bool> stalled_ = false;
+  // When this thread last came far too late: the process was stopped, or the machine slept, and
+  // that time was no device's and no reader's. Its own thread's alone.
+  SteadyTime resumed_ = SteadyTime::min();
 
   std::mutex mutex_;
   std::condition_variable ends_changed_;

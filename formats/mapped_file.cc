@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "base/strings.h"
+#include "formats/shrunk_files.h"
 
 namespace millrace {
 namespace {
@@ -44,8 +45,10 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
     close(fd);
     return status;
   }
-  return MappedFile(std::move(base_name), fd,
-                    {static_cast<const uint8_t*>(address), static_cast<size_t>(info.st_size)});
+  const absl::Span<const uint8_t> bytes(static_cast<const uint8_t*>(address),
+                                        static_cast<size_t>(info.st_size));
+  AddMapping(bytes, base_name);
+  return MappedFile(std::move(base_name), fd, bytes);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -62,6 +65,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (bytes_.empty()) return;  // moved from
+  RemoveMapping(bytes_);
   munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
   close(fd_);
 }

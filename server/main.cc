@@ -23,6 +23,7 @@
 #include "base/status.h"
 #include "config/load.h"
 #include "executors/factory.h"
+#include "formats/shrunk_files.h"
 #include "server/bench/bench.h"
 #include "server/doctor/doctor.h"
 #include "server/doctor/memory_plan.h"
@@ -228,6 +229,7 @@ int Serve(const Startup& startup, const Reloader::Load& load) {
 }
 
 int Run(int argc, char** argv) {
+  ExplainShrunkFiles();
   absl::StatusOr<Startup> startup = LoadSettings(argc, argv);
   if (!startup.ok()) {
     std::fprintf(stderr, "millraced: %s\n", std::string(startup.status().message()).c_str());

@@ -25,6 +25,8 @@ SignalWatcher::SignalWatcher(std::function<void()> on_first, std::function<void(
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   // Who writes to a connection that is gone gets an error, and not the end of the process.
   signal(SIGPIPE, SIG_IGN);
+  // So does who writes beyond the largest size of a file (ulimit -f), as the log may.
+  signal(SIGXFSZ, SIG_IGN);
   thread_ = std::thread([set, on_first = std::move(on_first), on_reload = std::move(on_reload)] {
     for (bool first = true;;) {
       int number = 0;

@@ -38,12 +38,16 @@ def pytest_configure(config):
 
 
 class Server:
-    """A running millraced on free ports of 127.0.0.1."""
+    """A running millraced on free ports of 127.0.0.1.
 
-    def __init__(self, folder, *flags, env=None):
+    before: a program that becomes millraced, with its arguments, as prlimit. log: where stderr goes.
+    """
+
+    def __init__(self, folder, *flags, env=None, before=(), log=None):
         self.ready_file = folder / "ready.json"
-        self.log = folder / "log.txt"
-        command = [program(), "--http-port", "0", "--grpc-port", "0", "--admin-port", "0",
+        self.log = log or folder / "log.txt"
+        self.ready_file.unlink(missing_ok=True)
+        command = [*before, program(), "--http-port", "0", "--grpc-port", "0", "--admin-port", "0",
                    "--ready-file", str(self.ready_file), *flags]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,

@@ -1,9 +1,13 @@
 #include "executors/cpu/cpu_executor.h"
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "base/fault_points.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
@@ -17,6 +21,11 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
 
+FaultPoint device_error("cpu.device_error");  // a step fails, and with it the device
+FaultPoint hang("cpu.hang");  // a step takes 10 ms longer, each time that this fires
+
+constexpr std::chrono::milliseconds kHang{10};
+
 class CpuHostModel : public HostModel {
  public:
   explicit CpuHostModel(std::unique_ptr<CpuModel> model) : model_(std::move(model)) {}
@@ -26,6 +35,10 @@ class CpuHostModel : public HostModel {
   void Copy(const BlockCopy& copy) override { model_->Copy(copy); }
 
   absl::StatusOr<absl::Span<const Sampled>> Run(const CpuStepInput& input) override {
+    while (hang.Fires()) std::this_thread::sleep_for(kHang);
+    if (device_error.Fires()) {
+      return absl::UnavailableError("the CPU failed (fault point cpu.device_error)");
+    }
     model_->Run(input);
     return model_->ops->sampled();
   }

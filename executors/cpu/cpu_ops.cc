@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <utility>
 
+#include "base/fault_points.h"
 #include "base/log.h"
 #include "base/strings.h"
 
@@ -12,6 +14,8 @@ namespace millrace::cpu {
 namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
+
+FaultPoint nan_row("cpu.nan_row");  // of a row's logits, one becomes NaN
 
 // Weight bytes of one chunk: large beside the cost of claiming it, small beside a linear.
 constexpr size_t kChunkBytes = 12 << 10;
@@ -357,6 +361,7 @@ void CpuOps::Sample(const Logits& logits) {
       if (spec != LogitSpec{}) {
         kernels_.cap(row, vocab, spec.factor, spec.soft_cap);
       }
+      if (nan_row.Fires()) *row = std::numeric_limits<float>::quiet_NaN();
       scratch_[thread].sampler.Sample(*kernels_.sampling, {row, static_cast<size_t>(vocab)},
                                       samples[first + i], &sampled_[first + i]);
     });

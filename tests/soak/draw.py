@@ -193,7 +193,7 @@ def bad(rng, name, vocabulary):
         method = rng.choice(["Generate", "Embed", "Tokenize", "Detokenize", "Infer", "None"])
         return Request("grpc", method, rng.choice([b"\xff", b"\x0a\xff\xff\xff\xff\x0f"]), key, good=False)
     if rng.random() < 0.4:
-        return Request("http", rng.choice(["/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/tokenize"]),
+        return Request("http", rng.choice(["/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"]),
                        rng.choice(BAD_BODIES), key, good=False)
     path = "/v1/embeddings" if MODELS_BY_NAME[name][2] else "/v1/completions"
     body = {"input": "x", **rng.choice([{"dimensions": 7}, {"none_such": 1}, {"encoding_format": "x"}, {"input": []}, {"input": [[-1]]}])} \

@@ -1,0 +1,49 @@
+"""A short soak of the fake device and the faults that take little time: tests/soak/ has both at length."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from daemon import environment, program, sanitized
+
+SOAK = pathlib.Path(__file__).parent / "soak"
+
+
+def run(script, *flags):
+    done = subprocess.run([sys.executable, SOAK / script, *flags], env={**os.environ, "MILLRACED": program()}, capture_output=True, text=True,
+                          timeout=280)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_nothing_is_left_after_random_clients():
+    status, output = run("soak.py", "--requests", "120", "--clients", "4", "--targets", "fake", "--seed", "22")
+    assert status == 0, output
+
+
+def test_a_seed_draws_the_same_requests():
+    """In a process of its own, since a hash of text differs from one to the next."""
+    script = f"import sys; sys.path[:0] = [{str(SOAK)!r}, {str(SOAK.parent)!r}]; import random; from draw import draw; from millrace_grpc import pb; " \
+        "rng = random.Random('22/fake/0'); print([str(draw(rng, 'fake', pb)) for _ in range(200)])"
+    outputs = {subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True).stdout for _ in range(2)}
+    assert len(outputs) == 1 and len(outputs.pop()) > 10_000
+
+
+@pytest.mark.parametrize("fault", ["log_disk_full", "log_file_limit", "ready_file_disk_full", "no_descriptors", "stopped"])
+def test_a_fault_does_no_more_harm_than_it_must(fault):
+    status, output = run("faults.py", "--only", fault)
+    assert status == 0, output
+
+
+@pytest.mark.skipif(sanitized(), reason="a sanitizer needs more address space")
+def test_too_little_address_space_ends_no_server():
+    status, output = run("faults.py", "--only", "address_space")
+    assert status == 0, output
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("fault", ["truncated_while_serving", "row_cpu", "device_cpu", "hang_cpu"])
+def test_a_fault_under_a_model_does_no_more_harm_than_it_must(fault):
+    status, output = run("faults.py", "--only", fault)
+    assert status == 0, output
