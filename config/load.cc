@@ -266,10 +266,8 @@ class Loader {
   // Another device's points would be armed and never passed.
   absl::Status CheckFaults() const {
     if (settings_.faults.empty()) return absl::OkStatus();
-    if (settings_.device == Device::kTorch || (settings_.device == Device::kCpu && !HasRanks())) {
-      return Contradiction("faults",
-                           "allowed only with --device fake or cuda, or on the CPU with "
-                           "--tensor-parallel-size");
+    if (settings_.device == Device::kTorch) {
+      return Contradiction("faults", "allowed only with --device cpu, cuda or fake");
     }
     const std::string_view own = settings_.device == Device::kFake  ? "fake."
                                  : settings_.device == Device::kCpu ? "cpu."
@@ -277,6 +275,12 @@ class Loader {
     for (const std::string_view point : SplitList(settings_.faults)) {
       if (!point.starts_with(own)) {
         return Contradiction("faults", StrCat("but the points of this device begin with ", own));
+      }
+      if (settings_.device != Device::kCpu || point.starts_with("cpu.nan_row")) continue;
+      if (point.starts_with("cpu.rank_") != HasRanks()) {
+        return Contradiction("faults",
+                             "but with --tensor-parallel-size the points of the CPU are "
+                             "cpu.nan_row and cpu.rank_…, and without it all others");
       }
     }
     return absl::OkStatus();

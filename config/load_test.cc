@@ -430,13 +430,19 @@ TEST_F(LoadTest, Contradictions) {
        "flag --fake-token-us: got \"1\", allowed only with --device fake"},
       {{},
        {"MILLRACE_FAULTS=fake.hang"},
-       "environment MILLRACE_FAULTS: got \"fake.hang\", allowed only with --device fake or cuda, "
-       "or "
-       "on the CPU with --tensor-parallel-size"},
+       "environment MILLRACE_FAULTS: got \"fake.hang\", but the points of this device begin with "
+       "cpu."},
+      {{"--faults=cpu.nan_row,cpu.rank_hang"},
+       {},
+       "flag --faults: got \"cpu.nan_row,cpu.rank_hang\", but with --tensor-parallel-size the "
+       "points of the CPU are cpu.nan_row and cpu.rank_…, and without it all others"},
+      {{"--tensor-parallel-size=2", "--faults=cpu.hang"},
+       {},
+       "flag --faults: got \"cpu.hang\", but with --tensor-parallel-size the points of the CPU are "
+       "cpu.nan_row and cpu.rank_…, and without it all others"},
       {{"--device=torch", "--faults=fake.hang"},
        {},
-       "flag --faults: got \"fake.hang\", allowed only with --device fake or cuda, or on the CPU "
-       "with --tensor-parallel-size"},
+       "flag --faults: got \"fake.hang\", allowed only with --device cpu, cuda or fake"},
       {{"--tensor-parallel-size=2", "--faults=fake.hang"},
        {},
        "flag --faults: got \"fake.hang\", but the points of this device begin with cpu."},

@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,6 +105,16 @@ std::string Describe(const EngineInfo& info) {
 std::string Describe(ServedModel& model) {
   const Engine* const language = model.language();
   return language != nullptr ? Describe(language->info()) : Describe(*model.tensors());
+}
+
+// Keeps an endpoint's connections to a share of the file descriptors, so that idle ones give way to
+// new ones before there is none left. Those of gRPC take half of them at most (server/guard).
+void LimitConnections(HttpLimits& limits, size_t share) {
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return;
+  const size_t most = std::max<size_t>(files.rlim_cur / share, 8);
+  limits.connections = std::min(limits.connections, most);
+  limits.probe_connections = std::min(limits.probe_connections, std::max<size_t>(most / 4, 4));
 }
 
 }  // namespace
@@ -239,6 +250,8 @@ absl::Status Server::OpenEndpoints() {
   http.limits.connections = static_cast<size_t>(settings_.max_connections);
   http.limits.header_timeout = absl::FromChrono(settings_.header_timeout);
   http.limits.ping_interval = absl::FromChrono(settings_.sse_ping_interval);
+  const HttpLimits most = http.limits;
+  LimitConnections(http.limits, 5);
   http_ = std::make_unique<HttpServer>(frontend_, http);
   MILLRACE_ASSIGN_OR_RETURN(ports_.http, http_->Start());
 
@@ -249,6 +262,8 @@ absl::Status Server::OpenEndpoints() {
   admin.port_setting = "admin-port";
   admin.port = static_cast<uint16_t>(settings_.admin_port);
   admin.threads = 1;
+  admin.limits = most;
+  LimitConnections(admin.limits, 32);
   // The way of SIGTERM, once: a second signal would end the process at once.
   admin.drain = [this] {
     if (!drain_asked_.exchange(true) && !frontend_.draining()) kill(getpid(), SIGTERM);

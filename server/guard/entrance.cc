@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
+#include <deque>
 #include <future>
 #include <map>
 #include <mutex>
@@ -37,6 +38,8 @@ constexpr Logger kLog(LogComponent::kGrpc);
 
 constexpr std::chrono::milliseconds kTick(50);
 constexpr std::chrono::milliseconds kAcceptRetry(100);
+// As many connections may be leaving, whatever the limit.
+constexpr size_t kFewLeave = 16;
 // A client that means it has sent its first frames by then.
 constexpr std::chrono::seconds kPromptHandshake(1);
 
@@ -124,6 +127,7 @@ class Entrance::Impl final : public RelayHost {
   };
 
   void Accept(Listener& listener);
+  void CutFarewells();
   void OnAccepted(Listener& listener, const error_code& error, Tcp::socket socket, Worker& worker);
   bool MakeRoom(const std::string& newcomer);
   // With mutex_ held.
@@ -144,7 +148,8 @@ class Entrance::Impl final : public RelayHost {
 
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  std::unordered_map<uint64_t, Record> records_;         // guarded by mutex_
+  std::unordered_map<uint64_t, Record> records_;  // guarded by mutex_
+  std::deque<uint64_t> leaving_;  // guarded by mutex_: sent away, in their order; some have ended
   std::unordered_map<std::string, size_t> per_address_;  // guarded by mutex_
   size_t staying_ = 0;                                   // guarded by mutex_: not leaving
   std::unordered_map<int, uint64_t> attached_;           // guarded by mutex_: fd to id
@@ -203,6 +208,8 @@ void Entrance::Impl::OnAccepted(Listener& listener, const error_code& error, Tcp
     records_[relay->id()] = {.relay = relay, .address = address, .leaving = !welcome};
     ++per_address_[address];
     if (welcome) ++staying_;
+    if (!welcome) leaving_.push_back(relay->id());
+    CutFarewells();
   }
   net::post(worker.context, [relay, &worker, welcome] {
     worker.relays.insert(relay);
@@ -210,6 +217,20 @@ void Entrance::Impl::OnAccepted(Listener& listener, const error_code& error, Tcp
     relay->End(GuardReason::kConnections, "the server has too many connections");
   });
   Accept(listener);
+}
+
+// Who is sent away keeps its descriptor until it has read why. Where new ones come faster, those
+// that have been leaving for longest are closed now. With mutex_ held.
+void Entrance::Impl::CutFarewells() {
+  const size_t most = std::max(shared_.limits.connections / 3, kFewLeave);
+  while (!leaving_.empty()) {
+    const auto record = records_.find(leaving_.front());
+    if (record != records_.end() && leaving_.size() <= most) return;
+    leaving_.pop_front();
+    if (record == records_.end()) continue;
+    net::post(record->second.relay->context(),
+              [relay = record->second.relay] { relay->Abort(GuardReason::kConnections); });
+  }
 }
 
 // A connection of the address that has most gives way: one that has not begun for a while, else one
@@ -249,6 +270,7 @@ bool Entrance::Impl::MakeRoom(const std::string& newcomer) {
 
 void Entrance::Impl::SendAway(Record& record, GuardReason reason, std::string text) {
   record.leaving = true;
+  leaving_.push_back(record.relay->id());
   --staying_;
   net::post(record.relay->context(),
             [relay = record.relay, reason, text = std::move(text)] { relay->End(reason, text); });

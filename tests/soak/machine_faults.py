@@ -124,8 +124,9 @@ def log_disk_full(folder, options):
         lines = server.log.read_text().splitlines()
         server.stop()
     row = Row(http, grpc, health, f"log lines dropped {lost:.0f}", seconds(back))
-    row.must(http == grpc == "3 x whole", "a stream broke").must(full >= 10, "lines that were lost are not counted")
-    row.must(all(line.startswith("{") and line.endswith("}") for line in lines if line), "a line of the log is torn")
+    row.must(http == grpc == "3 x whole", "a stream broke").must(full > 0, "lines that were lost are not counted")
+    torn = [line for line in lines if not (line.startswith("{") and line.endswith("}"))]
+    row.must(len(torn) <= 1 and all(line.count("{") <= 1 for line in torn), f"more than the line that met the end of the disk is torn: {torn}")
     return row.must(any("log lines were lost" in line for line in lines), "the log does not say that lines are missing")
 
 
@@ -160,13 +161,13 @@ def ready_file_disk_full(folder, options):
 
 
 def no_descriptors(folder, options):
-    """64 descriptors in all (ulimit -n), and 200 further connections for 3 s"""
-    server = Server(folder, *FAKE, before=["prlimit", "--nofile=64:64"])
+    """256 descriptors in all (ulimit -n), and 600 connections that send nothing for 3 s"""
+    server = Server(folder, *FAKE, before=["prlimit", "--nofile=256:256"])
     beside = Beside(server, length=800)
     connections = []
     with open(f"/proc/{server.process.pid}/stat") as stat:
         before = sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13]))
-    for number in range(200):
+    for number in range(600):
         with contextlib.suppress(OSError):
             connections.append(socket.create_connection(("127.0.0.1", server.ports["grpc" if number % 2 else "http"]), timeout=0.5))
     time.sleep(3)
@@ -179,7 +180,8 @@ def no_descriptors(folder, options):
     alive = server.process.poll() is None
     server.stop()
     row = Row(http, grpc, health, f"{used:.1f} s of CPU meanwhile", seconds(back))
-    return row.must(alive, "it ended").must(http == grpc == "3 x whole", "a stream broke").must(back < 10, "it does not serve again")
+    return row.must(alive, "it ended").must(http == grpc == "3 x whole", "a stream broke").must(back < 10, "it does not serve again") \
+        .must("–/" not in health, "probes were not answered")
 
 
 @contextlib.contextmanager
@@ -281,7 +283,7 @@ def find_libfaketime():
 
 
 def clock_jumps(folder, options):
-    """The wall clock jumps by +1 h, then by -2 h"""
+    """The wall clock jumps forth by an hour, then back by two"""
     library = find_libfaketime()
     if library is None:
         return Row("not tried: needs the package libfaketime, or its library in LIBFAKETIME")
