@@ -189,6 +189,7 @@ def test_what_expires_in_the_queue_costs_no_token_and_what_cannot_make_it_is_ref
     began = time.monotonic()
     refused = httpx.post(server.http + "/v1/completions", json={"prompt": "Hello", "timeout_ms": 500}, timeout=60)
     assert refused.status_code == 503 and int(refused.headers["Retry-After"]) >= 1
+    assert 'reason="deadline"} 1' in httpx.get(server.admin + "/metrics").text.split("vllm:admission_rejections_total", 1)[1]
     assert "deadline" in refused.json()["error"]["message"]
     with pytest.raises(grpc.RpcError) as error:
         list(connect(server.grpc).Generate(pb.GenerateRequest(text="x", timeout_ms=500), timeout=30))
@@ -196,3 +197,16 @@ def test_what_expires_in_the_queue_costs_no_token_and_what_cannot_make_it_is_ref
     assert time.monotonic() - began < 5
     for stream in streams:
         stream.join()
+
+
+def test_the_choices_of_a_request_do_not_wait_for_one_another(start_server):
+    """A deadline is judged once for all of them: a stream whose later choices were refused would end in the middle."""
+    server = start_server("--device", "fake", "--fake-step-us", "5000", "--max-num-seqs", "1")
+    short = {"prompt": "Hello", "max_tokens": 20, "ignore_eos": True, "stream": True}
+    for stream in [Stream(server, short) for _ in range(30)]:
+        assert stream.join()[-1] == "data: [DONE]"
+    many = Stream(server, {**short, "n": 20, "timeout_ms": 1000}).join()  # all take two seconds
+    assert "deadline_exceeded" in many[-1]
+    counts = {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in httpx.get(server.admin + "/metrics").text.splitlines() if line[0] != "#"}
+    assert counts['vllm:request_success_total{engine="0",finished_reason="error",model_name="fake"}'] == 0
+    assert counts['vllm:admission_rejections_total{engine="0",model_name="fake",reason="deadline"}'] == 0

@@ -7,11 +7,13 @@ and gRPC's health said meanwhile, in their order; metrics and exit status; the s
 the fault, or from the restart that a supervisor would make. Ends with status 1 if a fault did more harm than it must.
 """
 import argparse
+import os
 import pathlib
 import shutil
 import sys
 import tempfile
 
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # of this process's clients, which tell of each GOAWAY
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
 
 import device_faults  # noqa: E402

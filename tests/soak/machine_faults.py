@@ -247,7 +247,7 @@ def memory_limited(folder, limit, enough):
         ports = free_ports()
         flags = [*FAKE, "--kv-cache-memory", "64MiB", *ports]
         server = Server(folder, *flags, before=before)
-        beside = Beside(server, length=600)
+        beside = Beside(server, length=600 if enough else 6000)
         answers = post_large_bodies(server, 24, 30)
         ended = server.process.poll()
         begin = time.monotonic()

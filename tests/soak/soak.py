@@ -21,6 +21,7 @@ import threading
 import time
 import urllib.request
 
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # of this process's clients, which tell of each GOAWAY
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
 
 from clients import GrpcClient, Tally, over_http, perform  # noqa: E402
