@@ -235,7 +235,7 @@ def memory_enough(folder, options):
 
 
 def memory_short(folder, options):
-    """A control group of 320 MiB, and 24 bodies of 30 MB at once: the kernel ends it"""
+    """A control group of 320 MiB, and 24 bodies of 30 MB at once, for which the kernel kills it"""
     return memory_limited(folder, 320 << 20, False)
 
 
@@ -249,7 +249,7 @@ def memory_limited(folder, limit, enough):
         server = Server(folder, *flags, before=before)
         beside = Beside(server, length=600 if enough else 6000)
         answers = post_large_bodies(server, 24, 30)
-        ended = server.process.poll()
+        ended = server.process.poll() if enough else server.wait()
         begin = time.monotonic()
         if ended is not None:
             server = Server(folder, *flags, before=before)
