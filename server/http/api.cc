@@ -213,7 +213,7 @@ HttpResponse Api::NotReady() const {
 }
 
 RequestCost Api::CostOf(const HttpRequestHead& head, size_t body_bytes) const {
-  if (head.path == "/metrics") return RequestCost::kMetrics;
+  if (head.path == "/metrics" || head.path == "/openapi.json") return RequestCost::kMetrics;
   if (body_bytes > kLargeBytes) return RequestCost::kLarge;
   return body_bytes > kMediumBytes ? RequestCost::kMedium : RequestCost::kSmall;
 }
