@@ -28,7 +28,6 @@ REASONS = [
     r"^ignore_eos is true; allowed: false beside ",
     r"^previous_response_id is .*; allowed: a response that was stored",
     r"[._]effort is .* since the model's chat template does not read it$",
-    r"^truncate_prompt_tokens is 0; allowed: ",
     r"; allowed: 1 and any number, or as many of both",
     r"^chat_template_kwargs.* (variables of the template's own|values; allowed: |bytes; allowed: )",
 ]
@@ -36,10 +35,6 @@ REASONS = [
 
 def is_valid(case):
     return case.meta is None or case.meta.generation.mode == GenerationMode.POSITIVE
-
-
-def is_integer(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
 
 
 def tokens(value):
@@ -62,7 +57,10 @@ def shrink(body):
         body["logit_bias"] = {str(int(token) % VOCABULARY): bias for token, bias in body["logit_bias"].items()}
     if "max_completion_tokens" in body and "max_tokens" in body:
         del body["max_tokens"]
+    if isinstance(body.get("truncate_prompt_tokens"), (int, float)) and not 3 <= body["truncate_prompt_tokens"] <= 64:
+        body["truncate_prompt_tokens"] = -1
     body.pop("model", None)
+    body.pop("dimensions", None)
     return body
 
 

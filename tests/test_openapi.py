@@ -116,9 +116,16 @@ def test_schemathesis_finds_nothing(start_server, tmp_path):
 
 @pytest.mark.skipif(sanitized(), reason="a sanitizer makes schemathesis wait for nothing new")
 def test_schemathesis_finds_nothing_at_the_edges_of_each_field(start_server, tmp_path):
-    """The coverage phase walks every field of an operation, which takes long: of two operations here, of all with SCHEMATHESIS_EXAMPLES."""
-    some = [] if "SCHEMATHESIS_EXAMPLES" in os.environ else ["--include-path-regex", "^/(detokenize|v1/models.*|health|v1/rerank)$"]
+    """The coverage phase walks every field of an operation, which takes long: of a few operations here, of all with SCHEMATHESIS_EXAMPLES."""
+    some = [] if "SCHEMATHESIS_EXAMPLES" in os.environ else ["--include-path-regex", "^/(detokenize|v1/models.*|health)$"]
     output, clean = schemathesis(start_server(*FAKE, "--api-key", "secret"), tmp_path, "--phases", "coverage", *some)
+    assert clean, output
+
+
+@pytest.mark.model
+def test_schemathesis_finds_nothing_in_the_real_model(model_server, tmp_path):
+    flags = ("--phases", "examples,fuzzing", "-n", "3", "--include-path-regex", "^/(v1/completions|tokenize|detokenize)$")
+    output, clean = schemathesis(model_server, tmp_path, *flags)
     assert clean, output
 
 

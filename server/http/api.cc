@@ -361,6 +361,9 @@ Handled Api::Metrics() const {
 
 Handled Api::SetLog(const std::string& body) const {
   const std::string_view levels = Trim(body);
+  if (levels.empty()) {
+    return Refusal(400, "invalid_value", "the body is empty; allowed: levels, as http=debug");
+  }
   if (absl::Status s = SetLogLevels(levels); !s.ok()) return ErrorResponse(ErrorFromStatus(s));
   return HttpResponse{.content_type = "text/plain; charset=utf-8",
                       .body = StrCat(LogLevels(), "\n")};

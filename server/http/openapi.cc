@@ -9,6 +9,7 @@
 #include "config/help.h"
 #include "engine/request.h"
 #include "server/http/openapi_schemas.h"
+#include "server/http/responses.h"
 
 namespace millrace {
 namespace {
@@ -89,15 +90,19 @@ Value Errors() {
   return errors;
 }
 
-// Returns the schema of one event, where a request's `stream` asks for events. A chat and a
-// completion end with the data "[DONE]", which is not JSON.
+// Returns the schema of one event, where a request's `stream` asks for events. OpenAI's chunks end
+// with the data "[DONE]", which is not JSON.
 Value EventSchema(std::string_view data) {
+  Value json = {{"type", "string"},
+                {"contentMediaType", "application/json"},
+                {"contentSchema", Ref("schemas", data)}};
   Value schema = {{"type", "object"}, {"required", {"data"}}};
   schema["description"] = "An event, where stream is true. An error after the first is the last.";
   schema["properties"]["event"] = {{"type", "string"}};
-  schema["properties"]["data"] = {{"type", "string"},
-                                  {"contentMediaType", "application/json"},
-                                  {"contentSchema", Ref("schemas", data)}};
+  schema["properties"]["data"] =
+      data.ends_with("Chunk")
+          ? Value{{"anyOf", Value::array({{{"enum", {"[DONE]"}}}, std::move(json)})}}
+          : std::move(json);
   return {{"schema", std::move(schema)}};
 }
 
@@ -149,7 +154,8 @@ Value Parameters(const DocumentedRoute& route, const ApiOperation& operation) {
 Value RequestBody(const ApiOperation& operation, const Value& examples) {
   if (!operation.body_media.empty()) {
     return {{"required", true},
-            {"content", {{operation.body_media, {{"schema", {{"type", "string"}}}}}}}};
+            {"content",
+             {{operation.body_media, {{"schema", {{"type", "string"}, {"minLength", 1}}}}}}}};
   }
   Value media = SchemaRef(operation.request);
   if (const auto list = examples.find(operation.request); list != examples.end()) {
@@ -171,6 +177,14 @@ Value Describe(const DocumentedRoute& route, const ApiOperation& operation, cons
       {"description", operation.summary},
       {"headers", {{"X-Request-Id", Ref("headers", "X-Request-Id")}}},
       {"content", Content(operation)}};
+  if (operation.path == kResponsesPath) {
+    for (const std::string_view method : {"get", "delete"}) {
+      described["responses"][success]["links"][std::string(method)] = {
+          {"operationId", StrCat(method, "_v1_responses_response_id")},
+          {"description", "Of a response that is kept, unless store is false."},
+          {"parameters", {{"response_id", "$response.body#/id"}}}};
+    }
+  }
   const std::string_view shape = IsMessages(operation.path) ? "MessagesError" : "Error";
   for (const ErrorStatus& error : kErrors) {
     if (!ComesFrom(error, route, operation)) continue;

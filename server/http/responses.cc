@@ -223,6 +223,7 @@ void ResponsesAnswer::Keep(std::string json) {
 // The engine knows a prompt, whatever the field that it came in.
 HttpResponse ResponsesAnswer::Refusal(const ApiError& error) {
   ApiError named = error;
+  RenameField("reasoning_effort", "reasoning.effort", named);
   if (named.code == "context_length_exceeded") named.param = "input";
   return ErrorResponse(named);
 }
