@@ -29,6 +29,7 @@ REASONS = [
     r"^previous_response_id is .*; allowed: a response that was stored",
     r"[._]effort is .* since the model's chat template does not read it$",
     r"; allowed: 1 and any number, or as many of both",
+    r"the model.s length is \d+$",
     r"^chat_template_kwargs.* (variables of the template's own|values; allowed: |bytes; allowed: )",
 ]
 
@@ -59,6 +60,12 @@ def shrink(body):
         del body["max_tokens"]
     if isinstance(body.get("truncate_prompt_tokens"), (int, float)) and not 3 <= body["truncate_prompt_tokens"] <= 64:
         body["truncate_prompt_tokens"] = -1
+    # What excludes one another, so that the rest of the body is looked at.
+    if body.get("stream") is True:
+        body.pop("prompt_logprobs", None)
+        body.pop("best_of", None)
+    if body.get("output_config") is not None:
+        body.pop("output_format", None)
     body.pop("model", None)
     body.pop("dimensions", None)
     return body

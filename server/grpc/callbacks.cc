@@ -34,13 +34,6 @@ class RefusedGenerate final : public grpc::ServerWriteReactor<v1::GenerateRespon
   Fence fence_;
 };
 
-// "/millrace.v1.Inference/Generate"
-bool IsMethod(std::string_view path) {
-  std::string name(path.substr(std::min<size_t>(path.size(), 1)));
-  std::replace(name.begin(), name.end(), '/', '.');
-  return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(name) != nullptr;
-}
-
 using CallListener = std::function<void(const char* method, grpc::StatusCode code)>;
 
 // Watches a call's end.
@@ -115,6 +108,12 @@ class WatchedCalls final : public grpc::experimental::ServerInterceptorFactoryIn
 };
 
 }  // namespace
+
+bool IsMethod(std::string_view path) {
+  std::string name(path.substr(std::min<size_t>(path.size(), 1)));
+  std::replace(name.begin(), name.end(), '/', '.');
+  return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(name) != nullptr;
+}
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
     std::function<std::string(int fd)> peer_of, CallListener on_end) {

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-using Value = nlohmann::ordered_json;
+using OrderedValue = nlohmann::ordered_json;
 
 // Which routes an error can come from.
 enum class From { kAll, kGuarded, kNamed, kServing };
@@ -46,10 +46,10 @@ constexpr ErrorStatus kErrors[] = {
 
 bool IsMessages(std::string_view path) { return path.starts_with("/v1/messages"); }
 
-Value Ref(std::string_view kind, std::string_view name) {
+OrderedValue Ref(std::string_view kind, std::string_view name) {
   return {{"$ref", StrCat("#/components/", kind, "/", name)}};
 }
-Value SchemaRef(std::string_view name) { return {{"schema", Ref("schemas", name)}}; }
+OrderedValue SchemaRef(std::string_view name) { return {{"schema", Ref("schemas", name)}}; }
 
 const ApiOperation* OperationOf(const DocumentedRoute& route) {
   for (const ApiOperation& operation : ApiOperations()) {
@@ -74,11 +74,11 @@ std::string OperationId(std::string_view method, std::string_view path) {
   return id;
 }
 
-Value Errors() {
-  Value errors;
+OrderedValue Errors() {
+  OrderedValue errors;
   for (const ErrorStatus& error : kErrors) {
     for (const std::string_view shape : {"Error", "MessagesError"}) {
-      Value headers = {{"X-Request-Id", Ref("headers", "X-Request-Id")}};
+      OrderedValue headers = {{"X-Request-Id", Ref("headers", "X-Request-Id")}};
       if (!error.header.empty()) {
         headers[std::string(error.header)] = Ref("headers", error.header);
       }
@@ -92,22 +92,22 @@ Value Errors() {
 
 // Returns the schema of one event, where a request's `stream` asks for events. OpenAI's chunks end
 // with the data "[DONE]", which is not JSON.
-Value EventSchema(std::string_view data) {
-  Value json = {{"type", "string"},
-                {"contentMediaType", "application/json"},
-                {"contentSchema", Ref("schemas", data)}};
-  Value schema = {{"type", "object"}, {"required", {"data"}}};
+OrderedValue EventSchema(std::string_view data) {
+  OrderedValue json = {{"type", "string"},
+                       {"contentMediaType", "application/json"},
+                       {"contentSchema", Ref("schemas", data)}};
+  OrderedValue schema = {{"type", "object"}, {"required", {"data"}}};
   schema["description"] = "An event, where stream is true. An error after the first is the last.";
   schema["properties"]["event"] = {{"type", "string"}};
   schema["properties"]["data"] =
       data.ends_with("Chunk")
-          ? Value{{"anyOf", Value::array({{{"enum", {"[DONE]"}}}, std::move(json)})}}
+          ? OrderedValue{{"anyOf", OrderedValue::array({{{"enum", {"[DONE]"}}}, std::move(json)})}}
           : std::move(json);
   return {{"schema", std::move(schema)}};
 }
 
-Value Content(const ApiOperation& operation) {
-  Value content;
+OrderedValue Content(const ApiOperation& operation) {
+  OrderedValue content;
   if (!operation.response.empty()) content["application/json"] = SchemaRef(operation.response);
   for (const std::string_view media : SplitList(operation.media)) {
     content[std::string(media)] = {{"schema", {{"type", "string"}}}};
@@ -134,8 +134,8 @@ bool ComesFrom(const ErrorStatus& error, const DocumentedRoute& route,
   return true;
 }
 
-Value Parameters(const DocumentedRoute& route, const ApiOperation& operation) {
-  Value parameters = Value::array();
+OrderedValue Parameters(const DocumentedRoute& route, const ApiOperation& operation) {
+  OrderedValue parameters = OrderedValue::array();
   const size_t begin = operation.path.find('{');
   if (begin != std::string_view::npos) {
     const std::string_view name =
@@ -151,24 +151,26 @@ Value Parameters(const DocumentedRoute& route, const ApiOperation& operation) {
   return parameters;
 }
 
-Value RequestBody(const ApiOperation& operation, const Value& examples) {
+OrderedValue RequestBody(const ApiOperation& operation, const OrderedValue& examples) {
   if (!operation.body_media.empty()) {
     return {{"required", true},
             {"content",
              {{operation.body_media, {{"schema", {{"type", "string"}, {"minLength", 1}}}}}}}};
   }
-  Value media = SchemaRef(operation.request);
+  OrderedValue media = SchemaRef(operation.request);
   if (const auto list = examples.find(operation.request); list != examples.end()) {
     size_t number = 0;
-    for (const Value& example : *list) media["examples"][StrCat(++number)] = {{"value", example}};
+    for (const OrderedValue& example : *list)
+      media["examples"][StrCat(++number)] = {{"value", example}};
   }
   return {{"required", true}, {"content", {{"application/json", std::move(media)}}}};
 }
 
-Value Describe(const DocumentedRoute& route, const ApiOperation& operation, const Value& examples) {
-  Value described = {{"operationId", OperationId(route.method, operation.path)},
-                     {"summary", operation.summary},
-                     {"parameters", Parameters(route, operation)}};
+OrderedValue DescribeRoute(const DocumentedRoute& route, const ApiOperation& operation,
+                           const OrderedValue& examples) {
+  OrderedValue described = {{"operationId", OperationId(route.method, operation.path)},
+                            {"summary", operation.summary},
+                            {"parameters", Parameters(route, operation)}};
   if (!operation.request.empty() || !operation.body_media.empty()) {
     described["requestBody"] = RequestBody(operation, examples);
   }
@@ -191,17 +193,18 @@ Value Describe(const DocumentedRoute& route, const ApiOperation& operation, cons
     described["responses"][StrCat(error.status)] = Ref("responses", StrCat(shape, error.status));
   }
   if (route.needs_key) {
-    described["security"] = Value::array({{{"bearer", Value::array()}}, {{"key", Value::array()}}});
+    described["security"] = OrderedValue::array(
+        {{{"bearer", OrderedValue::array()}}, {{"key", OrderedValue::array()}}});
     if (!route.scope.empty()) described["x-scope"] = route.scope;
   }
   return described;
 }
 
-Value Components(UnknownFields unknown) {
-  const auto header = [](std::string_view meaning, Value schema) -> Value {
+OrderedValue Components(UnknownFields unknown) {
+  const auto header = [](std::string_view meaning, OrderedValue schema) -> OrderedValue {
     return {{"description", meaning}, {"required", true}, {"schema", std::move(schema)}};
   };
-  Value components = {{"schemas", OpenApiSchemas(unknown)}, {"responses", Errors()}};
+  OrderedValue components = {{"schemas", OpenApiSchemas(unknown)}, {"responses", Errors()}};
   components["headers"] = {
       {"X-Request-Id", header("The request's id in logs and traces.", {{"type", "string"}})},
       {"Retry-After", header("Seconds.", {{"type", "integer"}, {"minimum", 1}})},
@@ -227,8 +230,8 @@ Value Components(UnknownFields unknown) {
 }  // namespace
 
 std::string OpenApiJson(std::span<const DocumentedRoute> routes, UnknownFields unknown) {
-  const Value examples = OpenApiExamples();
-  Value paths = Value::object();
+  const OrderedValue examples = OpenApiExamples();
+  OrderedValue paths = OrderedValue::object();
   for (const DocumentedRoute& route : routes) {
     const ApiOperation bare{.path = route.path, .method = route.method, .summary = ""};
     const ApiOperation* const known = OperationOf(route);
@@ -236,15 +239,15 @@ std::string OpenApiJson(std::span<const DocumentedRoute> routes, UnknownFields u
     std::string method(route.method);
     std::transform(method.begin(), method.end(), method.begin(),
                    [](char c) { return static_cast<char>(c - 'A' + 'a'); });
-    paths[std::string(operation.path)][method] = Describe(route, operation, examples);
+    paths[std::string(operation.path)][method] = DescribeRoute(route, operation, examples);
   }
-  const Value document = {
+  const OrderedValue document = {
       {"openapi", "3.1.0"},
       {"info",
        {{"title", "Millrace"},
         {"version", Version()},
         {"description", "Of an optional field null means that it is left out."}}},
-      {"servers", Value::array({{{"url", "/"}}})},
+      {"servers", OrderedValue::array({{{"url", "/"}}})},
       {"paths", std::move(paths)},
       {"components", Components(unknown)}};
   return document.dump();

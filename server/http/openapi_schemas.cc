@@ -16,10 +16,10 @@
 namespace millrace {
 namespace {
 
-using Value = nlohmann::ordered_json;
+using OrderedValue = nlohmann::ordered_json;
 
-Value Constant(std::string_view name) {
-  const std::pair<std::string_view, Value> kConstants[] = {
+OrderedValue Constant(std::string_view name) {
+  const std::pair<std::string_view, OrderedValue> kConstants[] = {
       {"INT32_MIN", INT32_MIN},
       {"INT32_MAX", INT32_MAX},
       {"INT64_MIN", INT64_MIN},
@@ -44,8 +44,8 @@ Value Constant(std::string_view name) {
 }
 
 template <typename Number>
-Value SamplingSchema(const SamplingNumber<Number>& number) {
-  Value schema = {{"type", std::is_same_v<Number, float> ? "number" : "integer"}};
+OrderedValue SamplingSchema(const SamplingNumber<Number>& number) {
+  OrderedValue schema = {{"type", std::is_same_v<Number, float> ? "number" : "integer"}};
   schema[number.above_least ? "exclusiveMinimum" : "minimum"] = number.least;
   schema["maximum"] = number.most;
   schema["description"] = StrCat(number.allowed, ". Default: the model's, else ", number.otherwise);
@@ -53,7 +53,7 @@ Value SamplingSchema(const SamplingNumber<Number>& number) {
 }
 
 // `only`: a list of names, or empty for all.
-void AddSampling(std::string_view only, Value& properties) {
+void AddSampling(std::string_view only, OrderedValue& properties) {
   const std::vector<std::string_view> names = SplitList(only);
   ForEachSamplingField([&](const auto& field) {
     const std::string_view name = field.number.name;
@@ -62,7 +62,7 @@ void AddSampling(std::string_view only, Value& properties) {
   });
 }
 
-void AddNeutral(std::string_view endpoint, Value& properties) {
+void AddNeutral(std::string_view endpoint, OrderedValue& properties) {
   constexpr std::pair<std::string_view, Endpoint> kEndpoints[] = {
       {"completion", kCompletionEndpoint}, {"chat", kChatEndpoint},
       {"embedding", kEmbeddingEndpoint},   {"tokenize", kChatTokenizeEndpoint},
@@ -75,17 +75,17 @@ void AddNeutral(std::string_view endpoint, Value& properties) {
 }
 
 // Lets null through beside what the schema allows.
-void AllowNull(Value& schema) {
-  const Value null = {{"type", "null"}};
+void AllowNull(OrderedValue& schema) {
+  const OrderedValue null = {{"type", "null"}};
   if (schema.contains("$ref")) {
-    schema = {{"anyOf", Value::array({std::move(schema), null})}};
+    schema = {{"anyOf", OrderedValue::array({std::move(schema), null})}};
   } else if (schema.contains("anyOf")) {
     schema["anyOf"].push_back(null);
   } else if (schema.contains("enum")) {
     schema["enum"].push_back(nullptr);
     schema.erase("type");
   } else if (schema.contains("type") && schema["type"].is_string() && schema["type"] != "null") {
-    schema["type"] = Value::array({schema["type"], "null"});
+    schema["type"] = OrderedValue::array({schema["type"], "null"});
   }
 }
 
@@ -94,7 +94,7 @@ class Schemas {
   explicit Schemas(UnknownFields unknown) : closed_(unknown == UnknownFields::kRefuse) {
     for (const OpenApiFile& file : OpenApiFiles()) {
       if (file.name == "examples") continue;
-      const Value schemas = Value::parse(file.json);
+      const OrderedValue schemas = OrderedValue::parse(file.json);
       for (const auto& [name, schema] : schemas.items()) {
         all_[name] = schema;
         if (!file.name.starts_with("answers")) requests_.push_back(name);
@@ -102,8 +102,8 @@ class Schemas {
     }
   }
 
-  Value Resolved() const {
-    Value resolved = Value::object();
+  OrderedValue Resolved() const {
+    OrderedValue resolved = OrderedValue::object();
     for (const auto& [name, schema] : all_.items()) {
       if (name.starts_with('+')) continue;
       const bool request = std::count(requests_.begin(), requests_.end(), name) > 0;
@@ -114,12 +114,12 @@ class Schemas {
   }
 
  private:
-  void Include(Value& schema) const {
+  void Include(OrderedValue& schema) const {
     if (!schema.contains("x-include")) return;
-    const Value parts = std::move(schema["x-include"]);
+    const OrderedValue parts = std::move(schema["x-include"]);
     schema.erase("x-include");
-    Value& properties = schema["properties"];
-    for (const Value& part : parts) {
+    OrderedValue& properties = schema["properties"];
+    for (const OrderedValue& part : parts) {
       const std::string name = part.get<std::string>();
       if (name.starts_with("sampling")) {
         AddSampling(std::string_view(name).substr(std::min(name.find(':'), name.size() - 1) + 1),
@@ -127,16 +127,17 @@ class Schemas {
       } else if (name.starts_with("neutral:")) {
         AddNeutral(std::string_view(name).substr(name.find(':') + 1), properties);
       } else {
-        Value included = all_.at(name);
+        OrderedValue included = all_.at(name);
         Include(included);
         properties.update(included["properties"]);
         if (!included.contains("required")) continue;
-        for (const Value& required : included["required"]) schema["required"].push_back(required);
+        for (const OrderedValue& required : included["required"])
+          schema["required"].push_back(required);
       }
     }
   }
 
-  void Resolve(bool request, Value& value) const {
+  void Resolve(bool request, OrderedValue& value) const {
     if (value.is_string() && value.get_ref<const std::string&>().starts_with('=')) {
       value = Constant(value.get<std::string>().substr(1));
       return;
@@ -149,14 +150,14 @@ class Schemas {
       }
     }
     if (!value.is_structured()) return;
-    for (Value& inner : value) Resolve(request, inner);
+    for (OrderedValue& inner : value) Resolve(request, inner);
     const bool fields = request && value.is_object() && value.contains("properties") &&
                         value.contains("type") && value["type"] == "object";
     if (fields) Close(value);
   }
 
-  void Close(Value& object) const {
-    const Value required = object.value("required", Value::array());
+  void Close(OrderedValue& object) const {
+    const OrderedValue required = object.value("required", OrderedValue::array());
     for (auto& [name, schema] : object["properties"].items()) {
       if (std::count(required.begin(), required.end(), name) == 0) AllowNull(schema);
     }
@@ -164,19 +165,19 @@ class Schemas {
   }
 
   const bool closed_;
-  Value all_ = Value::object();
+  OrderedValue all_ = OrderedValue::object();
   std::vector<std::string> requests_;
 };
 
 }  // namespace
 
-Value OpenApiSchemas(UnknownFields unknown) { return Schemas(unknown).Resolved(); }
+OrderedValue OpenApiSchemas(UnknownFields unknown) { return Schemas(unknown).Resolved(); }
 
-Value OpenApiExamples() {
+OrderedValue OpenApiExamples() {
   for (const OpenApiFile& file : OpenApiFiles()) {
-    if (file.name == "examples") return Value::parse(file.json);
+    if (file.name == "examples") return OrderedValue::parse(file.json);
   }
-  return Value::object();
+  return OrderedValue::object();
 }
 
 }  // namespace millrace

@@ -25,17 +25,17 @@ namespace millrace {
 namespace {
 
 using ::testing::IsEmpty;
-using Value = nlohmann::ordered_json;
+using OrderedValue = nlohmann::ordered_json;
 
 // Collects the names of the fields of a schema, as FieldTrace has them.
-void AddNames(const Value& schemas, const Value& schema, const std::string& path,
+void AddNames(const OrderedValue& schemas, const OrderedValue& schema, const std::string& path,
               std::set<std::string>& names) {
   if (const auto ref = schema.find("$ref"); ref != schema.end()) {
     const std::string_view name = ref->get_ref<const std::string&>();
     AddNames(schemas, schemas.at(std::string(name.substr(name.rfind('/') + 1))), path, names);
   }
   if (const auto any = schema.find("anyOf"); any != schema.end()) {
-    for (const Value& one : *any) AddNames(schemas, one, path, names);
+    for (const OrderedValue& one : *any) AddNames(schemas, one, path, names);
   }
   if (const auto items = schema.find("items"); items != schema.end()) {
     AddNames(schemas, *items, path + "[]", names);
@@ -89,19 +89,20 @@ const std::vector<Reader>& Readers() {
 
 // The examples reach every branch of the readers, or a documented field would be missing here.
 TEST(OpenApiTest, ReadersLookForTheDocumentedFields) {
-  const Value schemas = OpenApiSchemas(UnknownFields::kRefuse);
-  const Value examples = OpenApiExamples();
+  const OrderedValue schemas = OpenApiSchemas(UnknownFields::kRefuse);
+  const OrderedValue examples = OpenApiExamples();
   for (const Reader& reader : Readers()) {
     std::set<std::string> documented;
     AddNames(schemas, schemas.at(reader.request), "", documented);
     const FieldTrace read;
-    for (const Value& example : examples.at(reader.request)) {
+    for (const OrderedValue& example : examples.at(reader.request)) {
       const absl::Status status = reader.read(example.dump());
       EXPECT_TRUE(status.ok()) << reader.request << " " << example << ": " << status;
     }
     // A conversation's tokens are counted with the shapes of MessagesRequest, which it traces.
     if (reader.request == "CountTokensRequest") {
-      for (const Value& example : examples.at("MessagesRequest")) (void)reader.read(example.dump());
+      for (const OrderedValue& example : examples.at("MessagesRequest"))
+        (void)reader.read(example.dump());
     }
     EXPECT_THAT(Without(documented, read.names()), IsEmpty()) << "not read: " << reader.request;
     EXPECT_THAT(Without(read.names(), documented), IsEmpty())
@@ -110,16 +111,16 @@ TEST(OpenApiTest, ReadersLookForTheDocumentedFields) {
 }
 
 TEST(OpenApiTest, EveryReferenceHasItsSchema) {
-  const Value schemas = OpenApiSchemas(UnknownFields::kRefuse);
+  const OrderedValue schemas = OpenApiSchemas(UnknownFields::kRefuse);
   std::set<std::string> missing;
-  const std::function<void(const Value&)> walk = [&](const Value& value) {
+  const std::function<void(const OrderedValue&)> walk = [&](const OrderedValue& value) {
     if (value.is_object() && value.contains("$ref")) {
       const std::string_view name = value["$ref"].get_ref<const std::string&>();
       const std::string last(name.substr(name.rfind('/') + 1));
       if (!schemas.contains(last)) missing.insert(last);
     }
     if (!value.is_structured()) return;
-    for (const Value& inner : value) walk(inner);
+    for (const OrderedValue& inner : value) walk(inner);
   };
   walk(schemas);
   for (const ApiOperation& operation : ApiOperations()) {
@@ -142,22 +143,22 @@ TEST(OpenApiTest, EveryBodyHasAReader) {
 }
 
 TEST(OpenApiTest, UnknownFieldsAreDocumentedAsTheyAreTaken) {
-  const Value closed = OpenApiSchemas(UnknownFields::kRefuse)["ChatRequest"];
+  const OrderedValue closed = OpenApiSchemas(UnknownFields::kRefuse)["ChatRequest"];
   EXPECT_EQ(closed["additionalProperties"], false);
   EXPECT_FALSE(
       OpenApiSchemas(UnknownFields::kIgnore)["ChatRequest"].contains("additionalProperties"));
   EXPECT_EQ(closed["properties"]["top_p"]["exclusiveMinimum"], 0);  // sampling_params.h
-  EXPECT_EQ(closed["properties"]["top_p"]["type"], Value::array({"number", "null"}));
-  EXPECT_EQ(closed["properties"]["store"]["enum"], Value::array({false, nullptr}));
+  EXPECT_EQ(closed["properties"]["top_p"]["type"], OrderedValue::array({"number", "null"}));
+  EXPECT_EQ(closed["properties"]["store"]["enum"], OrderedValue::array({false, nullptr}));
 }
 
 class OpenApiRoutesTest : public testing::Test {
  protected:
-  Value Document(const ApiOptions& options) {
+  OrderedValue Document(const ApiOptions& options) {
     const Api api(frontend_, *HostPolicy::Make("127.0.0.1", {}, false), options);
     const HttpRequestHead head{.method = "GET", .path = "/openapi.json", .host = "localhost"};
     const Handled handled = api.Handle(head, "", [] {});
-    return Value::parse(std::get<HttpResponse>(handled).body);
+    return OrderedValue::parse(std::get<HttpResponse>(handled).body);
   }
 
   ScriptedFrontend frontend_{"secret"};
@@ -167,7 +168,7 @@ class OpenApiRoutesTest : public testing::Test {
 TEST_F(OpenApiRoutesTest, EveryRouteIsDescribedAndNothingElse) {
   std::set<std::pair<std::string, std::string>> documented;
   for (const bool admin : {false, true}) {
-    const Value document = Document({.admin = admin});
+    const OrderedValue document = Document({.admin = admin});
     for (const auto& [path, methods] : document["paths"].items()) {
       for (const auto& [method, operation] : methods.items()) {
         EXPECT_NE(operation["summary"], "") << method << " " << path;
@@ -179,10 +180,10 @@ TEST_F(OpenApiRoutesTest, EveryRouteIsDescribedAndNothingElse) {
 }
 
 TEST_F(OpenApiRoutesTest, OnlyProbesNeedNoKey) {
-  const Value document = Document({});
+  const OrderedValue document = Document({});
   std::set<std::string> open;
   for (const auto& [path, methods] : document["paths"].items()) {
-    for (const Value& operation : methods) {
+    for (const OrderedValue& operation : methods) {
       if (!operation.contains("security")) open.insert(path);
     }
   }
