@@ -142,6 +142,10 @@ void EngineImpl::Tokenize(TokenizeRequest request,
                           std::function<void(absl::StatusOr<TokenizeResult>)> done) {
   if (absl::Status status = CheckPromptBytes(request.field, request.prompt); !status.ok())
     return done(status);
+  if (std::holds_alternative<Chat>(request.prompt)) {
+    absl::Status status = ValidatePrompt(request.field, request.prompt, /*vocab_size=*/0);
+    if (!status.ok()) return done(status);
+  }
   const size_t bytes = PromptBytes(request.prompt);
   auto work = [this, request = std::move(request), done] {
     absl::StatusOr<std::vector<Token>> tokens =

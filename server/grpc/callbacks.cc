@@ -1,5 +1,8 @@
 #include "server/grpc/callbacks.h"
 
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -50,12 +53,17 @@ class WatchedCall final : public grpc::experimental::Interceptor {
   }
 
  private:
-  // gRPC refuses a message that is no protobuf before a handler sees it, and says nothing.
-  // Returns the code that the client gets.
+  // gRPC refuses a method that is none, and a message that is no protobuf, before a handler sees
+  // them, with one status and no message. Returns the code that the client gets.
   grpc::StatusCode NameBrokenMessage(grpc::experimental::InterceptorBatchMethods& call) const {
     const grpc::Status status = call.GetSendStatus();
     if (status.error_code() != grpc::StatusCode::UNIMPLEMENTED || !status.error_message().empty()) {
       return status.error_code();
+    }
+    if (!IsMethod(method_)) {
+      call.ModifySendStatus({grpc::StatusCode::UNIMPLEMENTED,
+                             StrCat("there is no method ", Printable(method_), " on this server")});
+      return grpc::StatusCode::UNIMPLEMENTED;
     }
     call.ModifySendStatus(
         {grpc::StatusCode::INVALID_ARGUMENT,
@@ -100,6 +108,12 @@ class WatchedCalls final : public grpc::experimental::ServerInterceptorFactoryIn
 };
 
 }  // namespace
+
+bool IsMethod(std::string_view path) {
+  std::string name(path.substr(std::min<size_t>(path.size(), 1)));
+  std::replace(name.begin(), name.end(), '/', '.');
+  return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(name) != nullptr;
+}
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
     std::function<std::string(int fd)> peer_of, CallListener on_end) {

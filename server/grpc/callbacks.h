@@ -80,10 +80,14 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Statu
 // Returns the value of a client's metadata, valid as long as the call; empty if there is none.
 std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key);
 
-// Refuses messages that are no protobuf with INVALID_ARGUMENT, tells `on_end` of every call of a
-// server as it ends, and logs it (component grpc, at debug): method, status, how long it took, and
-// the client's address. `peer_of` returns the client's address for the descriptor that gRPC was
-// given (Entrance).
+// Returns whether "/package.Service/Method" is one of ours. A client may call any name, and each
+// would be a series of the metrics.
+bool IsMethod(std::string_view path);
+
+// Refuses messages that are no protobuf with INVALID_ARGUMENT, names methods that are none, tells
+// `on_end` of every call of a server as it ends, and logs it (component grpc, at debug): method,
+// status, how long it took, and the client's address. `peer_of` returns the client's address for
+// the descriptor that gRPC was given (Entrance).
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
     std::function<std::string(int fd)> peer_of,
     std::function<void(const char* method, grpc::StatusCode code)> on_end);

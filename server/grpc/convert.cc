@@ -54,6 +54,13 @@ void TakeStopping(const v1::StopOptions& from, GenerateRequest& to) {
   to.include_stop_str_in_output = from.include_stop_str_in_output();
 }
 
+// An expression or a grammar that is empty asks for nothing.
+absl::Status CheckNotEmpty(const GenerateRequest& request) {
+  if (!request.grammar->text.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat(request.grammar_field, " is \"\"; allowed: a string, not empty"));
+}
+
 absl::Status TakeStructuredOutput(v1::StructuredOutput&& from, GenerateRequest& to) {
   using Kind = GrammarSpec::Kind;
   to.grammar_field = "structured_output";
@@ -68,7 +75,7 @@ absl::Status TakeStructuredOutput(v1::StructuredOutput&& from, GenerateRequest& 
     case v1::StructuredOutput::kRegex:
       to.grammar = {.kind = Kind::kRegex, .text = std::move(*from.mutable_regex())};
       to.grammar_field += ".regex";
-      break;
+      return CheckNotEmpty(to);
     case v1::StructuredOutput::kChoice:
       to.grammar = {.kind = Kind::kChoice};
       for (std::string& choice : *from.mutable_choice()->mutable_choices()) {
@@ -79,7 +86,7 @@ absl::Status TakeStructuredOutput(v1::StructuredOutput&& from, GenerateRequest& 
     case v1::StructuredOutput::kGrammar:
       to.grammar = {.kind = Kind::kEbnf, .text = std::move(*from.mutable_grammar())};
       to.grammar_field += ".grammar";
-      break;
+      return CheckNotEmpty(to);
     case v1::StructuredOutput::KIND_NOT_SET:
       return absl::InvalidArgumentError(
           "structured_output: empty; one of json_object, json_schema, regex, choice, grammar is "

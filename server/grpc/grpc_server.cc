@@ -1,11 +1,9 @@
 #include "server/grpc/grpc_server.h"
 
-#include <google/protobuf/descriptor.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_posix.h>
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -57,14 +55,6 @@ std::vector<std::string> ServiceNames() {
   return {v1::Inference::service_full_name(), grpc::health::v1::Health::service_full_name(),
           grpc::reflection::v1::ServerReflection::service_full_name(),
           grpc::reflection::v1alpha::ServerReflection::service_full_name()};
-}
-
-// Returns whether "/package.Service/Method" is one of ours. A client may call any name, and each
-// would be a series of the metrics.
-bool IsMethod(std::string_view path) {
-  std::string name(path.substr(std::min<size_t>(path.size(), 1)));
-  std::replace(name.begin(), name.end(), '/', '.');
-  return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(name) != nullptr;
 }
 
 class GrpcServerImpl final : public GrpcServer {

@@ -213,7 +213,7 @@ HttpResponse Api::NotReady() const {
 }
 
 RequestCost Api::CostOf(const HttpRequestHead& head, size_t body_bytes) const {
-  if (head.path == "/metrics") return RequestCost::kMetrics;
+  if (head.path == "/metrics" || head.path == "/openapi.json") return RequestCost::kMetrics;
   if (body_bytes > kLargeBytes) return RequestCost::kLarge;
   return body_bytes > kMediumBytes ? RequestCost::kMedium : RequestCost::kSmall;
 }
@@ -361,6 +361,9 @@ Handled Api::Metrics() const {
 
 Handled Api::SetLog(const std::string& body) const {
   const std::string_view levels = Trim(body);
+  if (levels.empty()) {
+    return Refusal(400, "invalid_value", "the body is empty; allowed: levels, as http=debug");
+  }
   if (absl::Status s = SetLogLevels(levels); !s.ok()) return ErrorResponse(ErrorFromStatus(s));
   return HttpResponse{.content_type = "text/plain; charset=utf-8",
                       .body = StrCat(LogLevels(), "\n")};

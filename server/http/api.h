@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,9 @@ class Api {
 
  private:
   struct Route;
+  static std::span<const Route> Routes();  // of all listeners
+  // Returns whether this listener has the route.
+  bool Has(const Route& route) const;
   const Route* FindRoute(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckHead(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckAccess(const HttpRequestHead& head, const Route* route) const;
@@ -89,6 +93,8 @@ class Api {
   absl::Status SetCaller(const HttpRequestHead& head, std::shared_ptr<const Tenant>& tenant,
                          std::optional<absl::Time>& deadline) const;
 
+  // Returns /openapi.json, which is made at the first call.
+  const std::string& OpenApi() const;
   Handled Models(const HttpRequestHead& head) const;
   // Answers with what `to_json` says of the only model.
   Handled Info(std::string (*to_json)(ServedModel&)) const;
@@ -115,6 +121,8 @@ class Api {
   const ApiOptions options_;
   const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
   const CorsPolicy cors_;
+  mutable std::once_flag openapi_made_;
+  mutable std::string openapi_;
   mutable std::mutex mutex_;
   std::shared_ptr<const HostPolicy> hosts_;  // guarded by mutex_
 };

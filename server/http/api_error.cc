@@ -54,12 +54,17 @@ std::string Payload(const absl::Status& status, const char* url) {
   return payload.has_value() ? std::string(*payload) : "";
 }
 
-// "messages[0].role is …" → "messages[0].role"; "" if the message begins otherwise.
+// "messages[0].role is …", "guided_json: …" → "messages[0].role", "guided_json"; "" if the message
+// begins otherwise.
 std::string LeadingField(std::string_view message) {
-  const size_t end = message.find(' ');
+  size_t end = message.find(' ');
   if (end == message.npos || end == 0) return "";
   const std::string_view rest = message.substr(end);
-  if (!rest.starts_with(" is ") && !rest.starts_with(" has ")) return "";
+  if (message[end - 1] == ':') {
+    --end;
+  } else if (!rest.starts_with(" is ") && !rest.starts_with(" has ")) {
+    return "";
+  }
   for (char c : message.substr(0, end)) {
     const bool name = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '[' ||
                       c == ']' || c == '.';

@@ -31,7 +31,7 @@ absl::Status ErrorWithCode(absl::StatusCode status, std::string_view code,
 absl::Status FieldError(std::string_view param, std::string_view code, std::string_view message);
 
 // Converts any status of our own code to an HTTP error. The field at fault is FieldError's, or the
-// word that the message begins with ("top_p is 3; allowed: …").
+// word that the message begins with ("top_p is 3; allowed: …", "guided_json: …").
 ApiError ErrorFromStatus(const absl::Status& status);
 
 std::string ErrorJson(const ApiError& error);

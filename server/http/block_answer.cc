@@ -13,6 +13,15 @@ constexpr size_t kMaxBodyBytes = 256 << 10;  // about, of one poll
 
 }  // namespace
 
+void RenameField(std::string_view chat_name, std::string_view name, ApiError& error) {
+  for (std::string* text : {&error.message, &error.param}) {
+    const bool field = text->starts_with(chat_name) &&
+                       (text->size() == chat_name.size() || (*text)[chat_name.size()] == ' ' ||
+                        (*text)[chat_name.size()] == '[');
+    if (field) text->replace(0, chat_name.size(), name);
+  }
+}
+
 BlockAnswer::BlockAnswer(ApiRequest request, std::string id, Engine& engine, const Wake& wake)
     : request_(std::move(request)),
       id_(std::move(id)),

@@ -24,6 +24,10 @@ struct AnswerBlock {
   std::string id;    // of a call
 };
 
+// Puts the protocol's name of a field in the place of the one that a chat has, by which the engine
+// knows it.
+void RenameField(std::string_view chat_name, std::string_view name, ApiError& error);
+
 // Runs one request and tells the derived class what comes, in order: Begin; for each block Open,
 // Delta's and Close; End. A class appends to `body` what a stream shows of it. Of an answer that is
 // not streamed only Whole's result is sent.

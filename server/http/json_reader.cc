@@ -58,7 +58,30 @@ absl::StatusOr<Json> ParseJson(std::string_view text) {
   return FieldError("", "invalid_json", StrCat("the body: ", std::string(json.status().message())));
 }
 
+namespace {
+thread_local FieldTrace* current_trace = nullptr;
+}  // namespace
+
+FieldTrace::FieldTrace() { current_trace = this; }
+FieldTrace::~FieldTrace() { current_trace = nullptr; }
+
+// "messages[3].", "role" → "messages[].role"
+void FieldTrace::Add(std::string_view path, std::string_view name) {
+  std::string full;
+  bool in_brackets = false;
+  for (const char c : path) {
+    in_brackets = c == '[' || (in_brackets && c != ']');
+    if (!in_brackets || c == '[') full += c;
+  }
+  names_.insert(StrCat(full, name));
+}
+
 std::optional<int32_t> AsInt32(const Json& value) {
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    const bool fits = number >= INT32_MIN && number <= INT32_MAX && number == std::trunc(number);
+    return fits ? std::optional(static_cast<int32_t>(number)) : std::nullopt;
+  }
   const std::optional<int64_t> number = AsInteger(value, INT32_MIN, INT32_MAX);
   return number ? std::optional(static_cast<int32_t>(*number)) : std::nullopt;
 }
@@ -74,6 +97,7 @@ FieldReader::FieldReader(const Json& object, std::string path, UnknownFields unk
 
 const Json* FieldReader::Find(std::string_view name) {
   known_.push_back(name);
+  if (current_trace != nullptr) current_trace->Add(path_, name);
   if (!ok()) return nullptr;
   return FindField(object_, name);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,7 +70,26 @@ class FieldReader {
   absl::Status status_;
 };
 
-// Returns an integer that fits `int32_t`; nothing for anything else, 3.0 included.
+// Collects the names of all fields that readers on this thread look for while it lives, such as
+// "messages[].role". Tests hold the description of the API to them.
+class FieldTrace {
+ public:
+  FieldTrace();
+  ~FieldTrace();
+  FieldTrace(const FieldTrace&) = delete;
+  FieldTrace& operator=(const FieldTrace&) = delete;
+
+  const std::set<std::string>& names() const { return names_; }
+
+ private:
+  friend class FieldReader;
+  void Add(std::string_view path, std::string_view name);
+
+  std::set<std::string> names_;
+};
+
+// Returns an integer that fits `int32_t`, which may be written as 3.0: JSON has one kind of number,
+// and some clients write all of them so. Nothing for anything else.
 std::optional<int32_t> AsInt32(const Json& value);
 
 }  // namespace millrace

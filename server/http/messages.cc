@@ -189,6 +189,13 @@ std::string MessagesAnswer::Whole(const Finish& finish) {
   return out;
 }
 
+HttpResponse MessagesAnswer::Refusal(const ApiError& error) {
+  ApiError named = error;
+  RenameField("reasoning_effort", "output_config.effort", named);
+  RenameField("stop", "stop_sequences", named);
+  return MessagesError(named);
+}
+
 void MessagesAnswer::Break(const ApiError& error, std::string& body) {
   body += StrCat("event: error\ndata: ", ErrorText(error), "\n\n");
 }

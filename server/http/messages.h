@@ -36,7 +36,7 @@ class MessagesAnswer : public BlockAnswer {
   void Close(const AnswerBlock& block, std::string& body) override;
   void End(const Finish& finish, std::string& body) override;
   std::string Whole(const Finish& finish) override;
-  HttpResponse Refusal(const ApiError& error) override { return MessagesError(error); }
+  HttpResponse Refusal(const ApiError& error) override;
   void Break(const ApiError& error, std::string& body) override;
 };
 

@@ -238,7 +238,11 @@ void ReadMessagesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiRe
   fields.Read("stream", request.stream);
   ReadStop(fields, "stop_sequences", options.stop);
   fields.Refuse("service_tier", Json::array({"auto", "standard_only"}));
-  fields.Find("metadata");  // a label of the user
+  // Labels of the user.
+  if (const Json* metadata = fields.Find("metadata");
+      metadata != nullptr && !metadata->is_object()) {
+    fields.FailValue("metadata", *metadata, "an object");
+  }
   fields.Refuse("speed", Json::array({"standard"}));
   for (std::string_view name :
        {"container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "message",

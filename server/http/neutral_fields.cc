@@ -7,6 +7,8 @@
 namespace millrace {
 namespace {
 
+constexpr size_t kMostPairs = 16;  // of labels
+
 constexpr unsigned kGenerate = kCompletionEndpoint | kChatEndpoint;
 
 // Which values of a field ask for nothing. null always does.
@@ -121,7 +123,6 @@ const std::vector<ParsedField>& Table() {
 }
 
 void CheckStringPairs(FieldReader& fields, std::string_view name) {
-  constexpr size_t kMostPairs = 16;
   const Json* value = fields.Find(name);
   if (value == nullptr) return;
   const bool pairs =
@@ -152,6 +153,35 @@ void CheckNeutralFields(FieldReader& fields, Endpoint endpoint) {
         break;
     }
   }
+}
+
+std::vector<std::pair<std::string, nlohmann::ordered_json>> NeutralFieldSchemas(Endpoint endpoint) {
+  using Schema = nlohmann::ordered_json;
+  std::vector<std::pair<std::string, Schema>> schemas;
+  for (const auto& [field, listed] : Table()) {
+    if ((field->endpoints & endpoint) == 0) continue;
+    Schema schema;
+    switch (field->rule) {
+      case Rule::kListed:
+        schema = listed.empty() ? Schema{{"type", "null"}} : Schema{{"enum", listed}};
+        schema["description"] = "Only with a value that asks for nothing.";
+        break;
+      case Rule::kBoolean:
+        schema = {{"type", "boolean"}, {"description", "Changes nothing."}};
+        break;
+      case Rule::kString:
+        schema = {{"type", "string"}, {"description", "A label, which changes nothing."}};
+        break;
+      case Rule::kStringPairs:
+        schema = {{"type", "object"},
+                  {"maxProperties", kMostPairs},
+                  {"additionalProperties", {{"type", "string"}}},
+                  {"description", "Labels, which change nothing."}};
+        break;
+    }
+    schemas.emplace_back(field->name, std::move(schema));
+  }
+  return schemas;
 }
 
 }  // namespace millrace

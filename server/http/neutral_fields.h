@@ -2,6 +2,10 @@
 #ifndef MILLRACE_SERVER_HTTP_NEUTRAL_FIELDS_H_
 #define MILLRACE_SERVER_HTTP_NEUTRAL_FIELDS_H_
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "server/http/json_reader.h"
 
 namespace millrace {
@@ -18,6 +22,10 @@ enum Endpoint : unsigned {
 // Takes the endpoint's fields with neutral values, and refuses any other value by name, with what
 // is allowed.
 void CheckNeutralFields(FieldReader& fields, Endpoint endpoint);
+
+// Returns JSON schemas of the endpoint's fields, by name, for /openapi.json. null is allowed
+// beside.
+std::vector<std::pair<std::string, nlohmann::ordered_json>> NeutralFieldSchemas(Endpoint endpoint);
 
 }  // namespace millrace
 

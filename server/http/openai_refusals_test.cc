@@ -176,7 +176,7 @@ const std::vector<FieldCase> kChatRefused = {
      "messages[0].refusal"},
     {"messages", R"([{"role": "user", "content": "x", "name": 1}])", "messages[0].name"},
     {"max_completion_tokens", "0"},
-    {"max_completion_tokens", "1.0"},
+    {"max_completion_tokens", "1.5"},
     {"logprobs", "1"},
     {"top_logprobs", "1"},
     {"top_logprobs", "21"},

@@ -75,6 +75,8 @@ void ReadSeed(FieldReader& fields, std::optional<uint64_t>& seed) {
     seed = field->get<uint64_t>();
   } else if (field->is_number_integer()) {
     seed = static_cast<uint64_t>(field->get<int64_t>());
+  } else if (const auto number = AsInt32(*field)) {  // 3.0
+    seed = static_cast<uint64_t>(int64_t{*number});
   } else {
     fields.FailValue("seed", *field, "an integer of 64 bits");
   }

@@ -71,16 +71,24 @@ ToolChoice ReadToolChoice(FieldReader& fields) {
     }
     return choice;
   }
-  const Json* function = field->is_object() ? FindField(*field, "function") : nullptr;
-  const Json* name =
-      function != nullptr && function->is_object() ? FindField(*function, "name") : nullptr;
-  const Json* type = field->is_object() ? FindField(*field, "type") : nullptr;
-  if (name == nullptr || !name->is_string() || type == nullptr || *type != "function") {
+  if (!field->is_object()) {
     fields.FailValue("tool_choice", *field, kChoices);
     return choice;
   }
+  FieldReader reader(*field, "tool_choice.", fields.unknown_fields());
+  std::string type;
+  reader.Read("type", type);
+  const Json* function = reader.Find("function");
+  if (reader.ok() && (type != "function" || function == nullptr)) {
+    fields.FailValue("tool_choice", *field, kChoices);
+  } else if (reader.ok()) {
+    FieldReader named(*function, "tool_choice.function.", fields.unknown_fields());
+    if (named.Find("name") == nullptr) named.FailMissing("name", "the name of a tool");
+    named.Read("name", choice.name);
+    reader.Fail(named.Finish());
+  }
+  fields.Fail(reader.Finish());
   choice.kind = ToolChoice::Kind::kNamed;
-  choice.name = name->get<std::string>();
   return choice;
 }
 
@@ -158,8 +166,9 @@ void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed
 void ReadEffort(FieldReader& fields, std::string_view name, Chat& chat) {
   constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
                                            "high", "xhigh",   "max"};
+  if (fields.Find(name) == nullptr) return;
   fields.Read(name, chat.reasoning_effort);
-  if (chat.reasoning_effort.empty() || !fields.ok()) return;
+  if (!fields.ok()) return;
   if (std::count(std::begin(kEfforts), std::end(kEfforts), chat.reasoning_effort) == 0) {
     fields.FailValue(name, chat.reasoning_effort, JoinList(kEfforts));
   }

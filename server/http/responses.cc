@@ -220,6 +220,14 @@ void ResponsesAnswer::Keep(std::string json) {
                .conversation = std::move(conversation_)});
 }
 
+// The engine knows a prompt, whatever the field that it came in.
+HttpResponse ResponsesAnswer::Refusal(const ApiError& error) {
+  ApiError named = error;
+  RenameField("reasoning_effort", "reasoning.effort", named);
+  if (named.code == "context_length_exceeded") named.param = "input";
+  return ErrorResponse(named);
+}
+
 void ResponsesAnswer::Break(const ApiError& error, std::string& body) {
   BeginEvent(body, "error");
   body += R"(,"code":)";

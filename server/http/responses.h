@@ -44,7 +44,7 @@ class ResponsesAnswer : public BlockAnswer {
   void Close(const AnswerBlock& block, std::string& body) override;
   void End(const Finish& finish, std::string& body) override;
   std::string Whole(const Finish& finish) override;
-  HttpResponse Refusal(const ApiError& error) override { return ErrorResponse(error); }
+  HttpResponse Refusal(const ApiError& error) override;
   void Break(const ApiError& error, std::string& body) override;
 
   void BeginEvent(std::string& body, std::string_view name);

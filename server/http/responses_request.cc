@@ -76,7 +76,8 @@ void ReadMessageItem(FieldReader& item, const std::string& path,
     return item.FailValue("role", role, kRoles);
   }
   ReadItemContent(item, "content", path, "input_text, output_text, text", text);
-  item.Find("phase");  // of an answer's parts: a label
+  std::string label;  // of an answer's parts
+  item.Read("phase", label);
   if (role == "assistant") {
     AssistantTurn(messages, /*after_text=*/false).content = std::move(text);
   } else {
@@ -171,17 +172,21 @@ ToolChoice ReadResponsesChoice(FieldReader& fields) {
       "auto, none, required, or {\"type\": \"function\", \"name\": NAME}";
   const Json* field = fields.Find("tool_choice");
   if (field == nullptr || *field == "auto") return choice;
-  const Json* name = field->is_object() ? FindField(*field, "name") : nullptr;
-  const Json* type = field->is_object() ? FindField(*field, "type") : nullptr;
   if (*field == "none") {
     choice.kind = ToolChoice::Kind::kNone;
   } else if (*field == "required") {
     choice.kind = ToolChoice::Kind::kAny;
-  } else if (name != nullptr && name->is_string() && type != nullptr && *type == "function") {
-    choice.kind = ToolChoice::Kind::kNamed;
-    choice.name = name->get<std::string>();
-  } else {
+  } else if (!field->is_object()) {
     fields.FailValue("tool_choice", *field, kAllowed);
+  } else {
+    choice.kind = ToolChoice::Kind::kNamed;
+    FieldReader reader(*field, "tool_choice.", fields.unknown_fields());
+    std::string type;
+    if (ReadItemField(reader, "type", "function", type) && type != "function") {
+      reader.FailValue("type", type, "function");
+    }
+    ReadItemField(reader, "name", "the name of a tool", choice.name);
+    fields.Fail(reader.Finish());
   }
   return choice;
 }

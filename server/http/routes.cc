@@ -1,18 +1,29 @@
 #include "server/http/routes.h"
 
 #include <array>
+#include <vector>
 
 #include "base/log.h"
 #include "base/strings.h"
 #include "config/help.h"
 #include "server/http/admin_status.h"
 #include "server/http/messages.h"
+#include "server/http/openapi.h"
 #include "server/http/responses.h"
 #include "server/http/server_info.h"
 
 namespace millrace {
+namespace {
 
-const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
+// Returns the scope as --keys names it; empty for any.
+std::string_view Name(Scope scope) {
+  constexpr std::string_view kNames[kNumScopes] = {"", "infer", "metrics", "admin"};
+  return kNames[static_cast<size_t>(scope)];
+}
+
+}  // namespace
+
+std::span<const Api::Route> Api::Routes() {
   using Head = HttpRequestHead;
   constexpr auto kScore = [](const Api& api, const Head& head, const std::string& body,
                              const Wake& wake) { return api.Score(false, head, body, wake); };
@@ -116,6 +127,10 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
             [](const Api&, const Head&, const std::string&, const Wake&) -> Handled {
               return HttpResponse{.body = StrCat(R"({"version":")", Version(), R"("})")};
             }},
+      Route{"/openapi.json", "GET", true, true, false, false,
+            [](const Api& api, const Head&, const std::string&, const Wake&) -> Handled {
+              return HttpResponse{.body = api.OpenApi()};
+            }},
       Route{"/log", "GET", false, true, false, false,
             [](const Api&, const Head&, const std::string&, const Wake&) -> Handled {
               return HttpResponse{.content_type = "text/plain; charset=utf-8",
@@ -143,18 +158,44 @@ const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
               return HttpResponse{.status = 202, .body = R"({"draining":true})"};
             }},
   };
+  return kRoutes;
+}
+
+bool Api::Has(const Route& route) const {
+  const bool on_admin = route.on_admin || IsForConsole(route.path);
+  if (!(options_.admin ? on_admin : route.on_public)) return false;
+  return !options_.metrics_only || route.open || route.path == "/metrics";
+}
+
+const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
   const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   const Route* found = nullptr;  // the right one, or else one of another method
-  for (const Route& route : kRoutes) {
-    const bool on_admin = route.on_admin || IsForConsole(route.path);
-    if (!(options_.admin ? on_admin : route.on_public)) continue;
-    if (options_.metrics_only && !route.open && route.path != "/metrics") continue;
+  for (const Route& route : Routes()) {
+    if (!Has(route)) continue;
     const bool prefix =
         route.path.size() > 1 && route.path.ends_with('/') && head.path.starts_with(route.path);
     if (!prefix && head.path != route.path) continue;
     if (found == nullptr || route.method == method) found = &route;
   }
   return found;
+}
+
+const std::string& Api::OpenApi() const {
+  std::call_once(openapi_made_, [this] {
+    const bool guarded = (!options_.admin || frontend_.guards_admin()) &&
+                         !frontend_.Authorize(/*authorization=*/"").ok();
+    std::vector<DocumentedRoute> routes;
+    for (const Route& route : Routes()) {
+      if (!Has(route)) continue;
+      routes.push_back({.path = route.path,
+                        .method = route.method,
+                        .needs_key = guarded && !route.open,
+                        .serving = route.serving,
+                        .scope = Name(route.scope())});
+    }
+    openapi_ = OpenApiJson(routes, options_.unknown_fields);
+  });
+  return openapi_;
 }
 
 }  // namespace millrace

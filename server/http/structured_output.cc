@@ -26,51 +26,42 @@ class Reader {
       : fields_(fields), body_(body), request_(request) {}
 
   void ReadResponseFormat() {
-    const Json* format = fields_.Find("response_format");
-    if (format == nullptr) return;
-    if (!format->is_object()) return fields_.FailValue("response_format", *format, "an object");
-    const Json* type = FindField(*format, "type");
-    const std::string name = type != nullptr && type->is_string() ? type->get<std::string>() : "";
-    if (name == "text") return;
-    if (name == "json_object") return Set({.kind = Kind::kJsonObject}, {"response_format"});
-    if (name != "json_schema") {
-      return fields_.FailValue("response_format.type", type != nullptr ? *type : Json(),
-                               "text, json_object, json_schema");
+    const Json* field = fields_.Find("response_format");
+    if (field == nullptr) return;
+    FieldReader format(*field, "response_format.", fields_.unknown_fields());
+    constexpr std::string_view kTypes = "text, json_object, json_schema";
+    std::string type;
+    if (format.Find("type") == nullptr) format.FailMissing("type", kTypes);
+    format.Read("type", type);
+    if (type == "json_object") {
+      Set({.kind = Kind::kJsonObject}, {"response_format"});
+    } else if (type == "json_schema") {
+      ReadNamedSchema(format);
+    } else if (format.ok() && type != "text") {
+      format.FailValue("type", type, kTypes);
     }
-    const Json* outer = FindField(*format, "json_schema");
-    if (outer == nullptr || !outer->is_object()) {
-      return fields_.FailMissing("response_format.json_schema", "an object with name and schema");
-    }
-    for (const auto& [key, value] : outer->items()) {
-      if (key != "name" && key != "schema" && key != "strict" && key != "description") {
-        const std::string unknown = StrCat("response_format.json_schema.", Printable(key, 64));
-        return fields_.Fail(
-            unknown, "unknown_parameter",
-            StrCat(unknown, " is not known; allowed: name, description, schema, strict"));
-      }
-    }
-    const Json* schema = FindField(*outer, "schema");
-    // OpenAI lets the schema be left out: any object.
-    if (schema == nullptr) return Set({.kind = Kind::kJsonObject}, {"response_format"});
-    SetSchema(*schema, {"response_format", "json_schema", "schema"});
+    fields_.Fail(format.Finish());
   }
 
   void ReadStructuredOutputs() {
-    const Json* all = fields_.Find("structured_outputs");
-    if (all == nullptr) return;
-    if (!all->is_object()) return fields_.FailValue("structured_outputs", *all, "an object");
-    for (const auto& [key, value] : all->items()) {
-      const std::string name = StrCat("structured_outputs.", Printable(key, 64));
-      if (value.is_null()) continue;
-      if (key == "json" || key == "regex" || key == "choice" || key == "grammar") {
-        ReadKind(key, value, {"structured_outputs", key});
-      } else if (key == "json_object") {
-        ReadJsonObject(value, {"structured_outputs", "json_object"});
-      } else if (value != Json(false)) {
-        return fields_.FailValue(name, value,
-                                 "json, regex, choice, grammar or json_object in its place");
-      }
+    const Json* field = fields_.Find("structured_outputs");
+    if (field == nullptr) return;
+    FieldReader outputs(*field, "structured_outputs.", fields_.unknown_fields());
+    for (const std::string_view kind : {"json", "regex", "choice", "grammar"}) {
+      if (const Json* value = outputs.Find(kind))
+        ReadKind(kind, *value, {"structured_outputs", kind});
     }
+    bool json_object = false;
+    outputs.Read("json_object", json_object);
+    if (json_object) Set({.kind = Kind::kJsonObject}, {"structured_outputs", "json_object"});
+    for (const std::string_view name :
+         {"disable_fallback", "disable_any_whitespace", "disable_additional_properties"}) {
+      outputs.Refuse(name, {false});
+    }
+    for (const std::string_view name : {"whitespace_pattern", "structural_tag"}) {
+      outputs.Refuse(name, Json::array());
+    }
+    fields_.Fail(outputs.Finish());
   }
 
   // A field of the request itself: `kind` as structured_outputs names it.
@@ -91,9 +82,24 @@ class Reader {
         path);
   }
 
-  void ReadJsonObject(const Json& value, const Path& path) {
-    if (!value.is_boolean()) return fields_.FailValue(Join(path), value, "true or false");
-    if (value.get<bool>()) Set({.kind = Kind::kJsonObject}, path);
+  // {"name": …, "schema": …}
+  void ReadNamedSchema(FieldReader& format) {
+    const Json* field = format.Find("json_schema");
+    if (field == nullptr)
+      return format.FailMissing("json_schema", "an object with name and schema");
+    FieldReader named(*field, "response_format.json_schema.", fields_.unknown_fields());
+    std::string label;
+    bool strict = false;  // it is enforced either way
+    named.Read("name", label);
+    named.Read("description", label);
+    named.Read("strict", strict);
+    // OpenAI lets the schema be left out: any object.
+    if (const Json* schema = named.Find("schema")) {
+      SetSchema(*schema, {"response_format", "json_schema", "schema"});
+    } else if (named.ok()) {
+      Set({.kind = Kind::kJsonObject}, {"response_format"});
+    }
+    format.Fail(named.Finish());
   }
 
   void SetChoice(const Json& value, const Path& path) {

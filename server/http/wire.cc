@@ -45,6 +45,7 @@ std::optional<ApiError> ReadTarget(std::string_view target, HttpRequestHead& hea
     target.remove_prefix(scheme + 3);
     const size_t end = std::min(target.find_first_of("/?"), target.size());
     head.host = target.substr(0, end);
+    if (head.host.empty()) return BadRequest("the target names no host");
     target.remove_prefix(end);
     if (!target.starts_with('/')) target = "/";
   }
