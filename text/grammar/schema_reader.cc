@@ -21,8 +21,8 @@ constexpr std::string_view kEnforced[] = {
     "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties",
     "allOf", "anyOf", "oneOf", "not", "$ref", "if", "then", "else", "dependentRequired",
     "dependentSchemas",
-    // Our own, of negations.
-    "\x01notPattern", "\x01notEnum", "\x01types"};
+    // Our own, of negations. No schema that is read has them, since they are not UTF-8.
+    "\xffnotPattern", "\xffnotEnum", "\xfftypes"};
 
 template <size_t n>
 bool IsIn(const std::string_view (&names)[n], std::string_view name) {
@@ -101,7 +101,7 @@ absl::Status Reader::Refuse(const JsonValue& schema, std::string_view keyword,
                             std::string_view why) {
   std::string path;
   if (!FindPath(root_, &schema, &path)) path.clear();
-  if (!keyword.empty() && keyword[0] == '\x01') keyword = "not";
+  if (!keyword.empty() && keyword[0] == '\xff') keyword = "not";
   return absl::InvalidArgumentError(StrCat(Printable(keyword, 64), " at #", path, ": ", why));
 }
 

@@ -20,7 +20,7 @@ bool IsFree(const JsonValue& schema) {
   const bool any_format =
       format == nullptr || (format->is_string() && FormatRegex(format->text) == std::string());
   return any_format && schema.Find("pattern") == nullptr &&
-         schema.Find("\x01notPattern") == nullptr && schema.Find("\x01notEnum") == nullptr;
+         schema.Find("\xffnotPattern") == nullptr && schema.Find("\xffnotEnum") == nullptr;
 }
 
 }  // namespace
@@ -36,14 +36,14 @@ bool Compiler::IsAnyString(const Base& base) {
 absl::StatusOr<Regular> Compiler::StringTerm(const Base& base) {
   std::vector<Regular> all;
   for (const JsonValue* schema : base) {
-    for (const char* keyword : {"pattern", "\x01notPattern"}) {
+    for (const char* keyword : {"pattern", "\xffnotPattern"}) {
       const JsonValue* pattern = schema->Find(keyword);
       if (pattern == nullptr) continue;
       if (!pattern->is_string()) return reader_.Refuse(*schema, keyword, "it must be a string");
       MILLRACE_ASSIGN_OR_RETURN(const Regular term, Pattern(*schema, "pattern", pattern->text));
       all.push_back(keyword[0] == 'p' ? term : pool_.Not(term));
     }
-    if (const JsonValue* values = schema->Find("\x01notEnum")) {
+    if (const JsonValue* values = schema->Find("\xffnotEnum")) {
       for (const JsonValue& value : values->items) {
         if (!value.is_string()) continue;
         all.push_back(pool_.Not(EncodeLiteral(pool_, value.text, TextForm::kJsonString)));

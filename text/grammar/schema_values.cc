@@ -61,7 +61,7 @@ absl::StatusOr<bool> Compiler::HoldsBase(const JsonValue& value, const Base& bas
     if (values != nullptr && std::none_of(values->items.begin(), values->items.end(), is_value)) {
       return false;
     }
-    const JsonValue* forbidden = schema->Find("\x01notEnum");
+    const JsonValue* forbidden = schema->Find("\xffnotEnum");
     if (forbidden != nullptr &&
         std::any_of(forbidden->items.begin(), forbidden->items.end(), is_value)) {
       return false;
