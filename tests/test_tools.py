@@ -1,5 +1,6 @@
 """Tests of tools and reasoning with the real `openai` client. The fake device gives the answer that its flag says."""
 import json
+import re
 
 import httpx
 import jsonschema
@@ -181,6 +182,19 @@ def test_reasoning_whole_and_streamed(answers):
     assert hidden.content == "It is sunny." and not hasattr(hidden, "reasoning_content")
     raw = client.chat.completions.create(**kwargs, extra_body={"separate_reasoning": False}).choices[0].message
     assert raw.content == THOUGHTS
+
+
+def test_a_trigger_begins_a_tag_in_free_text(answers):
+    schema = {"type": "object", "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["days"],
+              "additionalProperties": False}
+    tags = {"type": "structural_tag", "triggers": ["<call="],
+            "structures": [{"begin": "<call=weather>", "schema": schema, "end": "</call>"}]}
+    kwargs = dict(model="fake", messages=MESSAGES, extra_body={"response_format": tags})
+    # The model would write a string, which the schema does not allow.
+    text = answers('I look. <call=weather>{"days": "x"}</call>').chat.completions.create(**kwargs).choices[0].message.content
+    found = re.fullmatch(r"I look\. <call=weather>(.*)</call>.*", text, re.DOTALL)
+    jsonschema.validate(json.loads(found[1]), schema)
+    assert answers("Nothing to do.").chat.completions.create(**kwargs).choices[0].message.content == "Nothing to do."
 
 
 def test_reasoning_can_be_left_in(answers):

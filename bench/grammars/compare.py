@@ -1,10 +1,11 @@
 """Compares Millrace's grammars with XGrammar's and llguidance's on the 500 schemas of tests/schemas: what each takes, how long a
 schema takes to compile, and how long the masks along its instances take. One vocabulary, the same tokens, one thread each, by turns.
 
-    python bench/grammars/compare.py --masks build/grammar_masks --vocabulary ggml-vocab-qwen2.gguf [--rounds 3] [--hostile]
+    python bench/grammars/compare.py --masks build/grammar_masks --vocabulary ggml-vocab-qwen2.gguf \\
+        --tokenizer qwen2.json [--rounds 3] [--every 10] [--hostile]
 
 needs PyPI's xgrammar, llguidance, numpy, pydantic, openai and jsonschema[format]. llama.cpp's sources hold the vocabulary
-(scripts/fetch_llama_cpp.sh). Times are of the thread that computes, as the machine may have other work, and each figure is the least of the rounds.
+(scripts/fetch_llama_cpp.sh), and bench/cpu/write_tokenizers.py writes the tokenizer of it. Times are of the thread that computes, as the machine may have other work, and each figure is the least of the rounds.
 """
 import argparse
 import importlib.metadata
@@ -104,18 +105,8 @@ class LlGuidance(Python):
         import llguidance.numpy
 
         self.library, self.end = llguidance, vocabulary["end"][0]
-        tokens = [bytes.fromhex(token) for token in vocabulary["tokens"]]
-
-        class Wrapped:  # what llguidance asks of a tokenizer
-            eos_token_id = vocabulary["end"][0]
-            bos_token_id = None
-            special_token_ids = vocabulary["special"]
-
-            def __call__(self, text):
-                return []
-
-        Wrapped.tokens = tokens
-        self.tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Wrapped()), n_vocab=vocabulary["size"])
+        # It asks a tokenizer which tokens a text has where only one text can come, so that it needs a real one.
+        self.tokenizer = llguidance.LLTokenizer(vocabulary["tokenizer"], n_vocab=vocabulary["size"], eos_token=self.end)
         self.numpy = llguidance.numpy
         self.mask = llguidance.numpy.allocate_token_bitmask(1, vocabulary["size"])
 
@@ -142,8 +133,11 @@ class LlGuidance(Python):
 def serve(kind, vocabulary, pipe):
     engine = kind(vocabulary)
     pipe.send("ready")
-    while (entry := pipe.recv()) is not None:
-        pipe.send(engine.measure(entry))
+    while True:
+        try:
+            pipe.send(engine.measure(pipe.recv()))
+        except EOFError:  # the comparison has ended
+            return
 
 
 class Apart:
@@ -196,8 +190,8 @@ def figures(name, entries, answers):
           f"{statistics.mean(masks):.1f} / {at(masks, 0.5):.1f} / {at(masks, 0.9):.0f} / {at(masks, 0.99):.0f} / {masks[-1]:.0f} | {len(masks)} |")
 
 
-def compare(engines, rounds):
-    entries = list(corpus())
+def compare(engines, rounds, every):
+    entries = list(corpus())[::every]
     answers = {engine.name: [] for engine in engines}
     for number, entry in enumerate(entries):
         measured = {engine.name: [] for engine in engines}
@@ -242,17 +236,20 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--masks", required=True)
     parser.add_argument("--vocabulary", required=True)
+    parser.add_argument("--tokenizer", required=True, help="the vocabulary's tokenizer.json, for llguidance")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--every", type=int, default=1, help="only every N-th schema: XGrammar takes a second or two for one")
     parser.add_argument("--hostile", action="store_true", help="schemas made to be slow, too")
     parser.add_argument("--only", default="Millrace,xgrammar,llguidance")
     options = parser.parse_args()
     os.environ.update({"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
     ours = Millrace(options)
+    ours.vocabulary["tokenizer"] = options.tokenizer
     others = [kind for kind in (XGrammar, LlGuidance) if kind.name in options.only]
     engines = [ours] + [Apart(kind, ours.vocabulary) for kind in others]
     versions = ", ".join(f"{kind.name} {importlib.metadata.version(kind.name)}" for kind in others)
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {versions}; {ours.vocabulary['size']} tokens\n")
-    compare(engines, options.rounds)
+    compare(engines, options.rounds, options.every)
     if options.hostile:
         compare_hostile(engines, 20)
 

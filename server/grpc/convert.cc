@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/sampling_table.h"
+#include "text/grammar/structural_tag.h"
 
 namespace millrace {
 namespace {
@@ -80,10 +81,17 @@ absl::Status TakeStructuredOutput(v1::StructuredOutput&& from, GenerateRequest& 
       to.grammar = {.kind = Kind::kEbnf, .text = std::move(*from.mutable_grammar())};
       to.grammar_field += ".grammar";
       break;
+    case v1::StructuredOutput::kStructuralTag: {
+      to.grammar_field += ".structural_tag";
+      auto tag = ReadStructuralTag(from.structural_tag(), to.grammar_field);
+      if (!tag.ok()) return tag.status();
+      to.grammar = *std::move(tag);
+      break;
+    }
     case v1::StructuredOutput::KIND_NOT_SET:
       return absl::InvalidArgumentError(
-          "structured_output: empty; one of json_object, json_schema, regex, choice, grammar is "
-          "required");
+          "structured_output: empty; one of json_object, json_schema, regex, choice, grammar, "
+          "structural_tag is required");
   }
   return absl::OkStatus();
 }

@@ -5,8 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "base/strings.h"
 #include "text/grammar/json_value.h"
+#include "text/grammar/structural_tag.h"
 
 namespace millrace {
 namespace {
@@ -33,9 +35,10 @@ class Reader {
     const std::string name = type != nullptr && type->is_string() ? type->get<std::string>() : "";
     if (name == "text") return;
     if (name == "json_object") return Set({.kind = Kind::kJsonObject}, {"response_format"});
+    if (name == "structural_tag") return SetStructuralTag(*format, {"response_format"});
     if (name != "json_schema") {
       return fields_.FailValue("response_format.type", type != nullptr ? *type : Json(),
-                               "text, json_object, json_schema");
+                               "text, json_object, json_schema, structural_tag");
     }
     const Json* outer = FindField(*format, "json_schema");
     if (outer == nullptr || !outer->is_object()) {
@@ -66,9 +69,12 @@ class Reader {
         ReadKind(key, value, {"structured_outputs", key});
       } else if (key == "json_object") {
         ReadJsonObject(value, {"structured_outputs", "json_object"});
+      } else if (key == "structural_tag") {
+        SetStructuralTag(value, {"structured_outputs", "structural_tag"});
       } else if (value != Json(false)) {
-        return fields_.FailValue(name, value,
-                                 "json, regex, choice, grammar or json_object in its place");
+        return fields_.FailValue(
+            name, value,
+            "json, regex, choice, grammar, json_object or structural_tag in its place");
       }
     }
   }
@@ -119,14 +125,30 @@ class Reader {
     if (!value.is_object() && !value.is_boolean()) {
       return fields_.FailValue(Join(path), value, "a JSON schema");
     }
-    const auto ordered = ParseOrderedJson(body_, kMostDepth);
-    if (!ordered.ok()) return fields_.Fail(ordered.status());
-    const JsonValue* at = &*ordered;
+    const auto text = Ordered(path);
+    if (!text.ok()) return fields_.Fail(text.status());
+    Set({.kind = Kind::kJsonSchema, .text = *text}, path);
+  }
+
+  // A structural tag as it is, or as a string.
+  void SetStructuralTag(const Json& value, const Path& path) {
+    const absl::StatusOr<std::string> text =
+        value.is_string() ? value.get<std::string>() : Ordered(path);
+    if (!text.ok()) return fields_.Fail(text.status());
+    auto spec = ReadStructuralTag(*text, Join(path));
+    if (!spec.ok()) return fields_.Fail(spec.status());
+    Set(*std::move(spec), path);
+  }
+
+  // Returns a part of the body as JSON, its keys in the order in which they came.
+  absl::StatusOr<std::string> Ordered(const Path& path) const {
+    MILLRACE_ASSIGN_OR_RETURN(const JsonValue body, ParseOrderedJson(body_, kMostDepth));
+    const JsonValue* at = &body;
     for (const std::string_view part : path) {
       if (at != nullptr) at = at->Find(part);
     }
-    if (at == nullptr) return fields_.FailValue(Join(path), value, "a JSON schema");
-    Set({.kind = Kind::kJsonSchema, .text = ToJson(*at)}, path);
+    if (at == nullptr) return absl::InvalidArgumentError(StrCat(Join(path), " is missing"));
+    return ToJson(*at);
   }
 
   void Set(GrammarSpec spec, const Path& path) {

@@ -10,9 +10,9 @@ def nested(depth, inside, wrap):
 def hostile():
     """Yields names and schemas."""
     letters = "abcdefghijklmnopqrstuvwxyz"
-    yield "3,000 lists within lists", nested(3000, {}, lambda s: {"type": "array", "items": s})
-    yield "60 levels of two alternatives each", nested(
-        60, {"type": "string"}, lambda s: {"anyOf": [{"type": "array", "items": s}, {"type": "object", "properties": {"a": s}}]})[
+    yield "400 lists within lists", nested(400, {}, lambda s: {"type": "array", "items": s})
+    yield "12 levels of two alternatives each", nested(
+        12, {"type": "string"}, lambda s: {"anyOf": [{"type": "array", "items": s}, {"type": "object", "properties": {"a": s}}]})[
             "anyOf"][0]
     yield "enum of 20,001 values", {"enum": [f"value {i}" for i in range(20001)]}
     yield "enum of 20,000 values", {"enum": [f"value {i}" for i in range(20000)]}
