@@ -156,6 +156,9 @@ absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
   if (request.has_skip_special_tokens()) out.skip_special_tokens = request.skip_special_tokens();
   out.priority = request.priority();
   if (request.has_n()) out.n = request.n();
+  if (request.has_thinking_token_budget() && request.thinking_token_budget() != -1) {
+    out.thinking_token_budget = request.thinking_token_budget();
+  }
   if (request.has_structured_output()) {
     MILLRACE_RETURN_IF_ERROR(
         TakeStructuredOutput(std::move(*request.mutable_structured_output()), out));
