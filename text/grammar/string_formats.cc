@@ -115,7 +115,7 @@ std::optional<std::string> FormatRegex(std::string_view format) {
   if (format.size() == 5 && format.starts_with("uuid") && format[4] >= '1' && format[4] <= '8') {
     return Uuid(format.substr(4));
   }
-  if (const auto network = NetworkRegex(format)) return network;
+  if (auto network = NetworkRegex(format)) return network;
   for (const NamedRegex& named : kLibraryFormats) {
     if (format == named.name) return std::string(named.regex);
   }
