@@ -180,7 +180,7 @@ void EngineLoop::OrderMasks(const StepResult& result, const std::vector<TokenEve
   for (const TokenEvent& event : events) {
     if (event.end.has_value() || event.sampled.size() == 0) continue;
     const std::shared_ptr<LiveRequest>& request = requests_.at(event.id);
-    if (!request->matcher.has_value()) continue;
+    if (!request->masked()) continue;
     mask_wait_.OnOrder(clock_.Now());
     mask_workers_.Order(request, result.tokens[event.sampled.begin].token);
   }

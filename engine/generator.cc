@@ -172,6 +172,17 @@ absl::Status Generator::Encode(const Choices& choices) {
     generate.grammar = std::move(of_calls);
     generate.grammar_field = "tools";
   }
+  std::optional<ThinkingMarkers> thinking;
+  // A forced call leaves no reasoning that could be too long.
+  if (generate.thinking_token_budget.has_value() &&
+      parts_.text->ForcedCall(generate.prompt).empty()) {
+    if (generate.grammar.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("thinking_token_budget and ",
+                                                     generate.grammar_field,
+                                                     " are both there; allowed: one of them"));
+    }
+    MILLRACE_ASSIGN_OR_RETURN(thinking, parts_.text->Thinking(prompt));
+  }
   if (parts_.options.log_prompts) parts_.LogPrompt(generate.id, prompt);
   if (!generate.seed.has_value()) generate.seed = DrawSeed();
   if (generate.echo) first.prompt = prompt;
@@ -179,6 +190,9 @@ absl::Status Generator::Encode(const Choices& choices) {
                             MakeSequence(generate, std::move(prompt), defaults));
   if (generate.grammar.has_value()) {
     MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, Follow(choices));
+  }
+  if (thinking.has_value()) {
+    MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, BoundThinking(choices, *std::move(thinking)));
   }
   // A text may be long, and only an echo needs it again.
   if (!generate.echo) generate.prompt.emplace<std::string>();
@@ -208,6 +222,21 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(const Choice
   if (std::any_of(mask->begin(), mask->end(), [](uint32_t word) { return word != 0; })) return mask;
   return absl::InvalidArgumentError(
       absl::StrCat(request.grammar_field, ": no token of the model's vocabulary can begin it"));
+}
+
+// Gives each choice a budget of reasoning, and returns the mask of the first token.
+absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::BoundThinking(
+    const Choices& choices, ThinkingMarkers markers) {
+  if (!parts_.takes_masks) {
+    return absl::UnimplementedError(
+        "thinking_token_budget: it is not supported on this device; allowed: -1");
+  }
+  MILLRACE_ASSIGN_OR_RETURN(
+      ThinkingBudget budget,
+      ThinkingBudget::Create(std::move(markers), *choices.front()->request.thinking_token_budget,
+                             parts_.Vocabulary()));
+  for (const auto& choice : choices) choice->thinking_budget.emplace(budget);
+  return budget.Mask();
 }
 
 void Generator::Submit(const Choices& choices, std::vector<SequenceRequest> sequences) {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "engine/engine_parts.h"
+#include "engine/thinking_budget.h"
 
 namespace millrace {
 
@@ -36,6 +37,8 @@ class Generator {
   void Prepare(const Choices& choices);
   absl::Status Encode(const Choices& choices);
   absl::StatusOr<std::shared_ptr<const SampleMask>> Follow(const Choices& choices);
+  absl::StatusOr<std::shared_ptr<const SampleMask>> BoundThinking(const Choices& choices,
+                                                                  ThinkingMarkers markers);
   void Submit(const Choices& choices, std::vector<SequenceRequest> sequences);
   void Refuse(const Choices& choices, const absl::Status& why);
   uint64_t DrawSeed();

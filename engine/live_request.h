@@ -17,6 +17,7 @@
 #include "engine/answer_text.h"
 #include "engine/request.h"
 #include "engine/response_buffer.h"
+#include "engine/thinking_budget.h"
 #include "scheduler/token_event.h"
 #include "text/grammar/grammar.h"
 
@@ -62,8 +63,11 @@ struct LiveRequest {
   bool echoed = false;
   bool lost_output = false;  // an event did not fit the buffer: none may follow but the last
 
-  // Written by the text pool, from then on the mask workers': follows an answer with a grammar.
+  // Written by the text pool, from then on the mask workers': follow an answer with a grammar, or
+  // whose reasoning is bounded.
   std::optional<GrammarMatcher> matcher;
+  std::optional<ThinkingBudget> thinking_budget;
+  bool masked() const { return matcher.has_value() || thinking_budget.has_value(); }
 
   ResponseBuffer buffer;  // any thread's
 

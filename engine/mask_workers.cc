@@ -40,13 +40,14 @@ void MaskWorkers::Run() {
 }
 
 MaskWorkers::Made MaskWorkers::Follow(LiveRequest& request, Token token) {
-  GrammarMatcher& matcher = *request.matcher;
-  if (!matcher.Accept(token)) {
+  const bool budget = request.thinking_budget.has_value();
+  if (!(budget ? request.thinking_budget->Accept(token) : request.matcher->Accept(token))) {
     return {.status = absl::InternalError(
                 StrCat("the token ", token, " was sampled, which the grammar does not allow"))};
   }
-  if (matcher.finished()) return {.complete = true};
-  absl::StatusOr<std::shared_ptr<const SampleMask>> mask = matcher.Mask();
+  if (!budget && request.matcher->finished()) return {.complete = true};
+  absl::StatusOr<std::shared_ptr<const SampleMask>> mask =
+      budget ? request.thinking_budget->Mask() : request.matcher->Mask();
   if (!mask.ok()) return {.status = std::move(mask).status()};
   const bool any = std::any_of((*mask)->begin(), (*mask)->end(), [](uint32_t w) { return w != 0; });
   if (!any) {

@@ -149,6 +149,11 @@ absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size)
                                                    request.grammar_field,
                                                    ", whose answers end where they are complete"));
   }
+  if (request.thinking_token_budget.value_or(0) < 0) {
+    return absl::InvalidArgumentError(StrCat("thinking_token_budget is ",
+                                             *request.thinking_token_budget,
+                                             "; allowed: -1 (none), or a number from 0"));
+  }
   return ValidateStops(request, vocab_size);
 }
 

@@ -97,6 +97,9 @@ struct GenerateRequest {
   bool echo = false;  // the prompt comes first, with its log-probabilities if asked: once, in the
                       // first choice's stream
 
+  // The most tokens of reasoning, after which its end is forced; unset: no bound.
+  std::optional<int32_t> thinking_token_budget;
+
   // What the answer is held to, and the endpoint's name of the field that says so.
   std::optional<GrammarSpec> grammar;
   std::string grammar_field;

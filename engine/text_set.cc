@@ -155,6 +155,20 @@ absl::StatusOr<std::optional<GrammarSpec>> TextSet::CallGrammar(
   return ToolGrammar(*chat, format_.output, BeginsReasoning(prompt));
 }
 
+absl::StatusOr<ThinkingMarkers> TextSet::Thinking(absl::Span<const Token> prompt) const {
+  const ReasoningFormat* reasoning = format_.output.reasoning();
+  if (reasoning == nullptr || reasoning->harmony) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "thinking_token_budget: ",
+        reasoning == nullptr ? "the model has no reasoning that is known (--reasoning-parser)"
+                             : "it is not supported for reasoning in channels",
+        "; allowed: -1"));
+  }
+  return ThinkingMarkers{.open = reasoning->think.open,
+                         .close = reasoning->think.close,
+                         .inside = BeginsReasoning(prompt)};
+}
+
 std::unique_ptr<OutputParser> TextSet::MakeParser(const GenerateRequest& request,
                                                   absl::Span<const Token> prompt) const {
   const Chat* chat = std::get_if<Chat>(&request.prompt);

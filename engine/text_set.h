@@ -14,6 +14,7 @@
 #include "engine/chat_format.h"
 #include "engine/engine.h"
 #include "engine/request.h"
+#include "engine/thinking_budget.h"
 #include "text/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -55,6 +56,9 @@ class TextSet {
   // other requests. InvalidArgument: a schema that cannot be enforced.
   absl::StatusOr<std::optional<GrammarSpec>> CallGrammar(const GenerateRequest& request,
                                                          absl::Span<const Token> prompt) const;
+  // Returns what is around the reasoning of an answer. InvalidArgument: the model has no reasoning
+  // that is known, or has it in channels.
+  absl::StatusOr<ThinkingMarkers> Thinking(absl::Span<const Token> prompt) const;
   // Returns the special tokens whose texts a parser needs, ascending.
   const std::vector<Token>& marker_tokens() const { return marker_tokens_; }
   // Return the names of the parsers; empty for none.

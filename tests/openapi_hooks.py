@@ -26,6 +26,7 @@ REASONS = [
     r"; allowed: the same as max_completion_tokens",
     r"^max_tokens is 0; allowed: at least 1 \(0 with echo\)",
     r"^ignore_eos is true; allowed: false beside ",
+    r"^thinking_token_budget( and |: )",  # beside a grammar, or of a model that does not reason
     r"^previous_response_id is .*; allowed: a response that was stored",
     r"[._]effort is .* since the model's chat template does not read it$",
     r"; allowed: 1 and any number, or as many of both",

@@ -44,7 +44,7 @@ NEUTRAL = {name: (None, [value]) for name, value in {
 GENERATE = SAMPLING | NEUTRAL | {
     "model": ("string", [""]), "n": ("integer", [0, -1, 129]), "stream": ("boolean", []),
     "stream_options": ("object", [{"include_usage": 1}, {"include_usage": True}, {"include_obfuscation": True}, {"other": 1}]),
-    "min_tokens": ("integer", [-1, 5]), "ignore_eos": ("boolean", []), "include_stop_str_in_output": ("boolean", []),
+    "min_tokens": ("integer", [-1, 5]), "thinking_token_budget": ("integer", [-2, 1.5]), "ignore_eos": ("boolean", []), "include_stop_str_in_output": ("boolean", []),
     "skip_special_tokens": ("boolean", []), "stop_token_ids": (None, TOKENS), "priority": ("integer", []),
     "timeout_ms": ("integer", [0, -1, 86_400_001]), "return_token_ids": ("boolean", []), "prompt_logprobs": ("integer", [-1, 21]),
     "logit_bias": ("object", [{"x": 1}, {"1": "x"}, {"1": 101}, {"-1": 1}, {"1000000": 1}, {"99999999999": 1}]),

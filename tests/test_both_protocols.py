@@ -44,7 +44,9 @@ OTHERS = {
     "n": ([1, 2, 4], [0, -1, 129]),
     "timeout_ms": ([60_000, 86_400_000], [0, -5, 86_400_001]),
     "model": ([""], ["none/such"]),
+    "thinking_token_budget": ([-1], [-2]),
 }
+TAG = '{"type": "structural_tag", "format": {"type": "tag", "begin": "<", "content": %s, "end": ">"}}'
 GRAMMARS = {
     "json_object": ([True], []),
     "json": (['{"type": "object", "properties": {"a": {"type": "integer"}}}', '{"enum": ["x", 1, null]}'],
@@ -52,6 +54,7 @@ GRAMMARS = {
     "regex": (["[ab]{2,6}", "(x|yz)+"], ["(", "a{3,1}"]),
     "choice": ([["yes", "no"], ["ab", "abc"]], []),
     "grammar": (['root ::= "a" [0-9]+'], ["root ::= ", "root ::= other"]),
+    "structural_tag": ([TAG % '{"type": "regex", "pattern": "[ab]{1,3}"}'], [TAG % '{"type": "any_tokens"}', TAG % "1", "{"]),
 }
 BIASES = ([{97: 5.0}, {10: -100.0, 32: 100.0}], [{97: 101.0}, {VOCABULARY: 1.0}])
 PROMPTS = (["Hello", "a", "Žluťoučký kůň\n", list(b"tokens"), [256, 104]], [[VOCABULARY], [-1], "x" * 100_000])

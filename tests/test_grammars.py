@@ -1,10 +1,13 @@
 """Compares grammars of JSON schemas with the validator of PyPI's jsonschema."""
 import random
+import re
 
 import jsonschema
 import pytest
 
 from json_schemas import Checker, random_schema, random_value, texts_of
+from schemas.corpus import corpus
+from schemas.hostile import hostile
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -31,3 +34,34 @@ def test_random_schemas_accept_exactly_their_instances(seed):
             assert accepts == validator.is_valid(value), (schema, value)
     checker.close()
     assert taken > 150 and accepted > 500
+
+
+def test_what_applications_send_is_taken_and_held_to():
+    checker = Checker()
+    taken, entries = 0, list(corpus())
+    for entry in entries:
+        answer = checker.ask(entry["schema"], entry["valid"] + entry["invalid"])
+        if "error" in answer:
+            # What is refused is refused for one of two reasons, and never for being slow.
+            assert re.match("uniqueItems at|pattern at", answer["error"]), (answer["error"], entry["schema"])
+            continue
+        taken += 1
+        matches = dict(zip(entry["valid"] + entry["invalid"], answer["matches"]))
+        assert [text for text in entry["valid"] if not matches[text]] == [], entry["schema"]
+        assert [text for text in entry["invalid"] if matches[text]] == [], entry["schema"]
+    checker.close()
+    assert len(entries) == 500 and taken >= 490
+    assert sum(len(entry["valid"]) for entry in entries) > 1900 and sum(len(entry["invalid"]) for entry in entries) > 5000
+
+
+REFUSED = {"400 lists within lists", "enum of 20,001 values", "allOf of 2,000 anyOf", "a pattern of 10^10 repetitions",
+           "oneOf of 300 overlapping branches", "not within not, 60 deep", "2^20 combinations"}
+
+
+def test_every_hostile_schema_is_answered():
+    checker = Checker()
+    answers = {name: checker.ask(schema, ["{"]) for name, schema in hostile()}
+    checker.close()
+    # The others may be refused for their time on a slow machine. No text is an instance of any of them.
+    assert {name for name in REFUSED if "error" not in answers[name]} == set()
+    assert not any(any(answer.get("matches", [])) for answer in answers.values())

@@ -3,6 +3,7 @@ import concurrent.futures
 import json
 import re
 
+import grpc
 import httpx
 import jsonschema
 import pytest
@@ -115,6 +116,11 @@ REFUSED = [
     ({"guided_regex": "a", "grammar": 'root ::= "a"'}, "both there"),
     ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos"),
     ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
+    ({"response_format": {"type": "structural_tag"}}, "response_format.format"),
+    ({"response_format": {"type": "structural_tag", "format": {"type": "token", "token": 1}}}, "response_format.format.type"),
+    ({"response_format": {"type": "structural_tag", "format": {
+        "type": "tag", "begin": "a", "end": "b", "content": {"type": "json_schema", "json_schema": {"contains": {}}}}}},
+     "contains at #"),
 ]
 
 
@@ -122,6 +128,29 @@ REFUSED = [
 def test_what_is_not_enforced_is_refused_by_name(fake_server, field, named):
     response = post(fake_server, **field)
     assert response.status_code == 400 and named in response.json()["error"]["message"], response.text
+
+
+WEATHER = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+           "required": ["city", "days"], "additionalProperties": False}
+CALL = re.compile(r'<function=weather>(\{.*?\})</function>', re.DOTALL)
+NEWER = {"type": "structural_tag", "format": {
+    "type": "sequence", "elements": [
+        {"type": "const_string", "value": "Calling: "},
+        {"type": "tags_with_separator", "separator": "; ", "at_least_one": True, "stop_after_first": True, "tags": [
+            {"begin": "<function=weather>", "content": {"type": "json_schema", "json_schema": WEATHER}, "end": "</function>"}]}]}}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("field", [
+    {"response_format": NEWER}, {"structured_outputs": {"structural_tag": NEWER}},
+    {"structured_outputs": {"structural_tag": json.dumps(NEWER)}}], ids=["response_format", "structured_outputs", "text"])
+def test_structural_tags(fake_server, field, seed):
+    text, finish = answer(fake_server, seed=seed, **field)
+    assert finish == "stop" and text.startswith("Calling: ")
+    calls = CALL.findall(text)
+    assert len(calls) == 1
+    check(calls[0], finish, WEATHER)
+    assert list(json.loads(calls[0])) == ["city", "days"]
 
 
 def test_grpc(fake_server):
@@ -138,6 +167,11 @@ def test_grpc(fake_server):
     assert re.fullmatch("[ab]{5}", text(pb.StructuredOutput(regex="[ab]{5}")))
     assert text(pb.StructuredOutput(choice=pb.StructuredOutput.Choices(choices=["on", "off"]))) in ("on", "off")
     assert text(pb.StructuredOutput(grammar='root ::= "x" "y"+ "z"')).startswith("xy")
+    check(CALL.findall(text(pb.StructuredOutput(structural_tag=json.dumps(NEWER))))[0], "stop", WEATHER)
+    with pytest.raises(grpc.RpcError) as error:
+        text(pb.StructuredOutput(structural_tag='{"type": "structural_tag", "format": {"type": "any_tokens"}}'))
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "structured_output.structural_tag.format.type" in error.value.details()
 
 
 @pytest.mark.model

@@ -1,11 +1,15 @@
 """Tests of tools and reasoning with the real `openai` client. The fake device gives the answer that its flag says."""
 import json
+import re
 
+import grpc
 import httpx
 import jsonschema
 import openai
 import pydantic
 import pytest
+
+from millrace_grpc import connect, pb
 
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "The weather of a city",
@@ -118,7 +122,9 @@ def test_a_required_call_is_forced(answers):
     (dict(tools=[WEATHER] * 129), "tools"),
     (dict(reasoning_effort="high"), "reasoning_effort"),
     (dict(reasoning_effort="very"), "reasoning_effort"),
-    (dict(extra_body={"thinking_token_budget": 10}), "thinking_token_budget"),
+    (dict(extra_body={"thinking_token_budget": -2}), "thinking_token_budget"),
+    (dict(extra_body={"thinking_token_budget": "10"}), "thinking_token_budget"),
+    (dict(extra_body={"thinking_token_budget": 3, "guided_regex": "a"}), "thinking_token_budget"),
 ])
 def test_what_cannot_be_done_is_refused_by_name(fake_server, kwargs, param):
     with pytest.raises(openai.BadRequestError) as error:
@@ -181,6 +187,62 @@ def test_reasoning_whole_and_streamed(answers):
     assert hidden.content == "It is sunny." and not hasattr(hidden, "reasoning_content")
     raw = client.chat.completions.create(**kwargs, extra_body={"separate_reasoning": False}).choices[0].message
     assert raw.content == THOUGHTS
+
+
+def test_a_budget_ends_the_reasoning(answers):
+    client = answers(THOUGHTS)
+
+    def ask(budget, **more):
+        choice = client.chat.completions.create(model="fake", messages=MESSAGES, **more,
+                                                extra_body={"thinking_token_budget": budget})
+        return choice.choices[0].message, choice.usage.completion_tokens_details.reasoning_tokens
+
+    # A byte is a token. The script is not moved by what was forced, so that its later bytes are the answer.
+    for budget in (0, 5, 13):
+        message, _ = ask(budget)
+        assert getattr(message, "reasoning_content", "") == "It is a city."[:budget] and message.content
+    for budget in (40, -1, None):
+        message, tokens = ask(budget)
+        assert (message.reasoning_content, message.content) == ("It is a city.", "It is sunny.")
+        assert tokens == ask(None)[1]
+    content, reasoning, _, finish = joined(client.chat.completions.create(
+        model="fake", messages=MESSAGES, stream=True, extra_body={"thinking_token_budget": 5}))
+    assert (reasoning, finish) == ("It is", "stop") and content == ask(5)[0].content
+    several = client.chat.completions.create(model="fake", messages=MESSAGES, n=3, extra_body={"thinking_token_budget": 2})
+    assert {choice.message.reasoning_content for choice in several.choices} == {"It"}
+
+
+def test_a_budget_over_grpc(start_server):
+    stub = connect(start_server("--device", "fake", "--fake-step-us", "0", "--fake-token-us", "0", "--fake-answer", THOUGHTS).grpc)
+
+    def text(**more):
+        request = pb.GenerateRequest(chat=pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="?")]), **more)
+        return "".join(response.text for response in stub.Generate(request, timeout=60))
+
+    assert text().startswith(THOUGHTS) and text(thinking_token_budget=-1) == text()
+    assert text(thinking_token_budget=5).startswith("<think>It is</think>")
+    with pytest.raises(grpc.RpcError) as error:
+        text(thinking_token_budget=-2)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "thinking_token_budget" in error.value.details()
+
+
+def test_a_budget_needs_reasoning_that_is_known(answers):
+    client = answers(THOUGHTS, "--reasoning-parser", "none")
+    with pytest.raises(openai.BadRequestError, match="thinking_token_budget"):
+        client.chat.completions.create(model="fake", messages=MESSAGES, extra_body={"thinking_token_budget": 5})
+
+
+def test_a_trigger_begins_a_tag_in_free_text(answers):
+    schema = {"type": "object", "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["days"],
+              "additionalProperties": False}
+    tags = {"type": "structural_tag", "triggers": ["<call="],
+            "structures": [{"begin": "<call=weather>", "schema": schema, "end": "</call>"}]}
+    kwargs = dict(model="fake", messages=MESSAGES, extra_body={"response_format": tags})
+    # The model would write a string, which the schema does not allow.
+    text = answers('I look. <call=weather>{"days": "x"}</call>').chat.completions.create(**kwargs).choices[0].message.content
+    found = re.fullmatch(r"I look\. <call=weather>(.*)</call>.*", text, re.DOTALL)
+    jsonschema.validate(json.loads(found[1]), schema)
+    assert answers("Nothing to do.").chat.completions.create(**kwargs).choices[0].message.content == "Nothing to do."
 
 
 def test_reasoning_can_be_left_in(answers):

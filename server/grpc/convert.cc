@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/sampling_table.h"
+#include "text/grammar/structural_tag.h"
 
 namespace millrace {
 namespace {
@@ -87,10 +88,17 @@ absl::Status TakeStructuredOutput(v1::StructuredOutput&& from, GenerateRequest& 
       to.grammar = {.kind = Kind::kEbnf, .text = std::move(*from.mutable_grammar())};
       to.grammar_field += ".grammar";
       return CheckNotEmpty(to);
+    case v1::StructuredOutput::kStructuralTag: {
+      to.grammar_field += ".structural_tag";
+      auto tag = ReadStructuralTag(from.structural_tag(), to.grammar_field);
+      if (!tag.ok()) return tag.status();
+      to.grammar = *std::move(tag);
+      break;
+    }
     case v1::StructuredOutput::KIND_NOT_SET:
       return absl::InvalidArgumentError(
-          "structured_output: empty; one of json_object, json_schema, regex, choice, grammar is "
-          "required");
+          "structured_output: empty; one of json_object, json_schema, regex, choice, grammar, "
+          "structural_tag is required");
   }
   return absl::OkStatus();
 }
@@ -155,6 +163,9 @@ absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
   if (request.has_skip_special_tokens()) out.skip_special_tokens = request.skip_special_tokens();
   out.priority = request.priority();
   if (request.has_n()) out.n = request.n();
+  if (request.has_thinking_token_budget() && request.thinking_token_budget() != -1) {
+    out.thinking_token_budget = request.thinking_token_budget();
+  }
   if (request.has_structured_output()) {
     MILLRACE_RETURN_IF_ERROR(
         TakeStructuredOutput(std::move(*request.mutable_structured_output()), out));

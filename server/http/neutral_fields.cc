@@ -83,7 +83,6 @@ constexpr NeutralField kFields[] = {
     {"session_id", kGenerate, "[]"},
     {"spaces_between_special_tokens", kGenerate, "[true]"},
     {"stream_interval", kGenerate, "[1]"},
-    {"thinking_token_budget", kGenerate, "[-1]"},
     {"truncate_prompt_tokens", kGenerate, "[]"},
     {"truncation_side", kGenerate, "[]"},
     {"truncation_side", kEmbeddingEndpoint | kScoringEndpoint, R"(["right"])"},

@@ -182,6 +182,8 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
   ForEachSamplingField(
       [&](const auto& field) { fields.Read(field.number.name, options.*field.request); });
   fields.Read("min_tokens", options.min_tokens);
+  fields.Read("thinking_token_budget", options.thinking_token_budget);
+  if (options.thinking_token_budget == -1) options.thinking_token_budget.reset();
   fields.Read("ignore_eos", options.ignore_eos);
   fields.Read("include_stop_str_in_output", options.include_stop_str_in_output);
   fields.Read("skip_special_tokens", options.skip_special_tokens);

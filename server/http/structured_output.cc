@@ -5,8 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "base/strings.h"
 #include "text/grammar/json_value.h"
+#include "text/grammar/structural_tag.h"
 
 namespace millrace {
 namespace {
@@ -29,12 +31,17 @@ class Reader {
     const Json* field = fields_.Find("response_format");
     if (field == nullptr) return;
     FieldReader format(*field, "response_format.", fields_.unknown_fields());
-    constexpr std::string_view kTypes = "text, json_object, json_schema";
+    constexpr std::string_view kTypes = "text, json_object, json_schema, structural_tag";
     std::string type;
     if (format.Find("type") == nullptr) format.FailMissing("type", kTypes);
     format.Read("type", type);
     if (type == "json_object") {
       Set({.kind = Kind::kJsonObject}, {"response_format"});
+    } else if (type == "structural_tag") {
+      SetStructuralTag(*field, {"response_format"});
+      for (const std::string_view member : {"format", "structures", "triggers"}) {
+        format.Find(member);  // the tag's own
+      }
     } else if (type == "json_schema") {
       ReadNamedSchema(format);
     } else if (format.ok() && type != "text") {
@@ -51,6 +58,9 @@ class Reader {
       if (const Json* value = outputs.Find(kind))
         ReadKind(kind, *value, {"structured_outputs", kind});
     }
+    if (const Json* tag = outputs.Find("structural_tag")) {
+      SetStructuralTag(*tag, {"structured_outputs", "structural_tag"});
+    }
     bool json_object = false;
     outputs.Read("json_object", json_object);
     if (json_object) Set({.kind = Kind::kJsonObject}, {"structured_outputs", "json_object"});
@@ -58,9 +68,7 @@ class Reader {
          {"disable_fallback", "disable_any_whitespace", "disable_additional_properties"}) {
       outputs.Refuse(name, {false});
     }
-    for (const std::string_view name : {"whitespace_pattern", "structural_tag"}) {
-      outputs.Refuse(name, Json::array());
-    }
+    outputs.Refuse("whitespace_pattern", Json::array());
     fields_.Fail(outputs.Finish());
   }
 
@@ -125,14 +133,30 @@ class Reader {
     if (!value.is_object() && !value.is_boolean()) {
       return fields_.FailValue(Join(path), value, "a JSON schema");
     }
-    const auto ordered = ParseOrderedJson(body_, kMostDepth);
-    if (!ordered.ok()) return fields_.Fail(ordered.status());
-    const JsonValue* at = &*ordered;
+    const auto text = Ordered(path);
+    if (!text.ok()) return fields_.Fail(text.status());
+    Set({.kind = Kind::kJsonSchema, .text = *text}, path);
+  }
+
+  // A structural tag as it is, or as a string.
+  void SetStructuralTag(const Json& value, const Path& path) {
+    const absl::StatusOr<std::string> text =
+        value.is_string() ? value.get<std::string>() : Ordered(path);
+    if (!text.ok()) return fields_.Fail(text.status());
+    auto spec = ReadStructuralTag(*text, Join(path));
+    if (!spec.ok()) return fields_.Fail(spec.status());
+    Set(*std::move(spec), path);
+  }
+
+  // Returns a part of the body as JSON, its keys in the order in which they came.
+  absl::StatusOr<std::string> Ordered(const Path& path) const {
+    MILLRACE_ASSIGN_OR_RETURN(const JsonValue body, ParseOrderedJson(body_, kMostDepth));
+    const JsonValue* at = &body;
     for (const std::string_view part : path) {
       if (at != nullptr) at = at->Find(part);
     }
-    if (at == nullptr) return fields_.FailValue(Join(path), value, "a JSON schema");
-    Set({.kind = Kind::kJsonSchema, .text = ToJson(*at)}, path);
+    if (at == nullptr) return absl::InvalidArgumentError(StrCat(Join(path), " is missing"));
+    return ToJson(*at);
   }
 
   void Set(GrammarSpec spec, const Path& path) {

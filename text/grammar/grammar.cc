@@ -28,11 +28,9 @@ size_t TextBytes(const GrammarSpec& spec) {
 // Any text in which none of `texts` occurs.
 Regular TextWithout(RegularPool& pool, const std::vector<std::string>& texts) {
   const Regular any = AnyText(pool, TextForm::kPlain);
-  std::vector<Regular> all = {any};
-  for (const std::string& text : texts) {
-    all.push_back(pool.Not(pool.Concat({any, pool.Literal(text), any})));
-  }
-  return pool.And(all);
+  if (texts.empty()) return any;
+  const Regular one = pool.OneOf({texts.begin(), texts.end()});
+  return pool.And({any, pool.Not(pool.Concat({any, one, any}))});
 }
 
 absl::StatusOr<GrammarNode> Build(GrammarBuilder& builder, const GrammarSpec& spec, int depth) {

@@ -55,6 +55,11 @@ JsonGrammar::JsonGrammar(GrammarBuilder& builder, bool any_whitespace)
   const Regular single = pool_.Alt(
       {pool_.Concat(pool_.Set(hex & ~d), pool_.Repeat(digit, 3, 3)),
        pool_.Concat({surrogate_lead, pool_.Set(ByteRange('0', '7')), pool_.Repeat(digit, 2, 2)})});
+  const Regular pair =
+      pool_.Concat({pool_.Literal("\\u"), first_half, pool_.Literal("\\u"), second_half});
+  const Regular ascii = pool_.Concat({pool_.Literal("00"), pool_.Set(ByteRange('0', '7')), digit});
+  escape_ =
+      pool_.Alt({pool_.Concat(pool_.Literal("\\u"), pool_.And({single, pool_.Not(ascii)})), pair});
   ByteSet letters;
   for (const char c : std::string_view("\"\\/bfnrt")) letters.set(static_cast<uint8_t>(c));
   character_ = pool_.Alt({
@@ -62,7 +67,7 @@ JsonGrammar::JsonGrammar(GrammarBuilder& builder, bool any_whitespace)
                 TextForm::kPlain),
       pool_.Concat(pool_.Literal("\\"), pool_.Set(letters)),
       pool_.Concat(pool_.Literal("\\u"), single),
-      pool_.Concat({pool_.Literal("\\u"), first_half, pool_.Literal("\\u"), second_half}),
+      pair,
   });
 }
 
@@ -74,6 +79,11 @@ GrammarNode JsonGrammar::String(uint32_t min, uint32_t max) {
 GrammarNode JsonGrammar::StringOf(Regular inside) {
   const GrammarNode quote = builder_.Literal("\"");
   return builder_.Sequence({quote, builder_.Term(inside), quote});
+}
+
+Regular JsonGrammar::AnyKey() {
+  const Regular plain = EncodeSet(pool_, {{0, 0x10ffff}}, TextForm::kJsonString);
+  return pool_.Repeat(pool_.Alt({plain, escape_}), 0);
 }
 
 Regular JsonGrammar::QuotedLiteral(std::string_view text) {
@@ -282,9 +292,15 @@ std::optional<Regular> JsonGrammar::MultipleOf(const Decimal& divisor, const Num
       of_integers == 1 ? Integer(bounds) : pool_.And({Integer(bounds), multiples(of_integers)});
   if (integers_only || places == 0) return integers;
   const Regular any = Signed(bounds, static_cast<int>(places));
-  const Regular pointed =
-      pool_.Concat({minus, Digits(1, kWholeDigits), pool_.Literal("."), Digits(places, places)});
-  return pool_.Alt({integers, pool_.And({any, pointed, multiples(k)})});
+  std::vector<Regular> forms = {integers};
+  // Zeros at the end may be left out: 12.5 is a multiple of 0.01.
+  for (uint32_t written = places, left_out = 1; written > 0; --written, left_out *= 10) {
+    forms.push_back(pool_.And({any,
+                               pool_.Concat({minus, Digits(1, kWholeDigits), pool_.Literal("."),
+                                             Digits(written, written)}),
+                               multiples(k / std::gcd(k, left_out))}));
+  }
+  return pool_.Alt(forms);
 }
 
 void JsonGrammar::MakeAny() {

@@ -33,6 +33,9 @@ class JsonGrammar {
   GrammarNode String(uint32_t min, uint32_t max);
   // A string whose inside is of this term, which AnyText(kJsonString) has the form of.
   GrammarNode StringOf(Regular inside);
+  // The inside of a key: each character is written in one way alone, but for those beyond ASCII,
+  // which may be escaped, as json.dumps does.
+  Regular AnyKey();
   // A literal: a key, a constant.
   Regular QuotedLiteral(std::string_view text);
 
@@ -66,6 +69,7 @@ class JsonGrammar {
   RegularPool& pool_;
   GrammarNode space_, comma_, colon_;
   Regular character_;  // of a string, escaped or not
+  Regular escape_;     // \u and what follows it, of a character beyond ASCII
   std::optional<GrammarNode> value_, object_, array_;
 };
 

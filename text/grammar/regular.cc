@@ -10,7 +10,6 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostStates = 50000;  // that IsEmpty looks at
 constexpr RegularPool::Partition kNoPartition = UINT32_MAX;
 
 std::vector<uint32_t> Words(const ByteSet& set) {
@@ -331,59 +330,6 @@ Regular RegularPool::DeriveOne(Regular a, uint8_t byte) {
       return Multiple(term.a, static_cast<uint32_t>((uint64_t{term.b} * 10 + byte - '0') % term.a));
   }
   return kNothing;
-}
-
-// Looks for a text of the language, depth first. What leads to one is not empty; if there is none,
-// all that was looked at is.
-bool RegularPool::IsEmpty(Regular a) {
-  if (a == kNothing) return true;
-  if (!IsBoolean(a)) return false;
-  struct Visit {
-    Regular term;
-    int next = 0;
-  };
-  std::vector<Visit> path{{a}};
-  std::vector<Regular> seen{a};
-  absl::flat_hash_map<Regular, bool> visited{{a, true}};
-  const auto known = [this](Regular term) -> uint8_t {
-    if (term == kNothing) return 1;
-    if (Nullable(term) || !IsBoolean(term)) return 2;
-    return term < emptiness_.size() ? emptiness_[term] : 0;
-  };
-  const auto remember = [this](Regular term, uint8_t what) {
-    if (emptiness_.size() <= term) emptiness_.resize(terms_.size());
-    emptiness_[term] = what;
-  };
-  if (const uint8_t k = known(a); k != 0) return k == 1;
-  while (!path.empty()) {
-    Visit& visit = path.back();
-    if (visit.next == 256) {
-      path.pop_back();
-      continue;
-    }
-    int byte;
-    if (num_classes_ > 0) {
-      byte = byte_of_[visit.next++];
-      if (visit.next == num_classes_) visit.next = 256;
-    } else {
-      byte = visit.next++;
-    }
-    const Regular next = Derive(visit.term, static_cast<uint8_t>(byte));
-    const uint8_t k = known(next);
-    if (k == 2) {
-      for (const Visit& on_path : path) remember(on_path.term, 2);
-      return false;
-    }
-    if (k == 1 || !visited.emplace(next, true).second) continue;
-    if (visited.size() > kMostStates) {
-      undecided_ = true;
-      return false;
-    }
-    seen.push_back(next);
-    path.push_back({next});
-  }
-  for (const Regular term : seen) remember(term, 1);
-  return true;
 }
 
 bool RegularPool::Matches(Regular a, std::string_view text) {

@@ -8,10 +8,12 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 
 namespace millrace {
@@ -107,6 +109,10 @@ class RegularPool {
   Regular List(Kind kind, std::vector<Regular> parts);
   Regular Multiple(uint32_t divisor, uint32_t remainder);
   Regular DeriveOne(Regular a, uint8_t byte);
+  uint8_t KnownEmptiness(Regular a) const;
+  void RememberEmptiness(Regular a, uint8_t what);
+  std::vector<uint8_t> BytesOfClasses() const;
+  std::optional<bool> IsEmptyNearby(Regular a, absl::Span<const uint8_t> bytes);
   Regular DeriveConcat(Regular a, uint8_t byte);
   Partition ComputePartition(Regular a);
   Partition InternPartition(std::vector<uint8_t> blocks);

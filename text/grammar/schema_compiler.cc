@@ -30,7 +30,7 @@ uint32_t TypeOf(const JsonValue& value) {
 }
 
 absl::StatusOr<uint32_t> TypesOf(Reader& reader, const JsonValue& schema) {
-  if (const JsonValue* bits = schema.Find("\x01types")) {
+  if (const JsonValue* bits = schema.Find("\xfftypes")) {
     return static_cast<uint32_t>(std::stoul(bits->text)) & kAnyType;
   }
   const JsonValue* type = schema.Find("type");
@@ -207,7 +207,7 @@ absl::StatusOr<GrammarNode> Compiler::CompileBase(const Base& base) {
     return CompileEnum(base, {.type = JsonValue::Type::kArray, .items = *values});
   }
   for (const JsonValue* schema : base) {
-    const JsonValue* forbidden = schema->Find("\x01notEnum");
+    const JsonValue* forbidden = schema->Find("\xffnotEnum");
     if (forbidden == nullptr) continue;
     for (const JsonValue& value : forbidden->items) {
       if (value.is_string() || TypeOf(value) == kNull || value.is_bool()) continue;
@@ -222,7 +222,7 @@ absl::StatusOr<GrammarNode> Compiler::CompileBase(const Base& base) {
   std::vector<GrammarNode> nodes;
   const auto forbidden = [&](const JsonValue& value) {
     return std::any_of(base.begin(), base.end(), [&](const JsonValue* schema) {
-      const JsonValue* values = schema->Find("\x01notEnum");
+      const JsonValue* values = schema->Find("\xffnotEnum");
       return values != nullptr &&
              std::any_of(values->items.begin(), values->items.end(),
                          [&](const JsonValue& other) { return Equal(value, other); });

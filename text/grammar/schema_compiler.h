@@ -46,6 +46,9 @@ class Compiler {
   absl::StatusOr<GrammarNode> CompileString(const Base& base);
   absl::StatusOr<GrammarNode> CompileNumber(const Base& base, uint32_t types);
   absl::StatusOr<GrammarNode> CompileArray(const Base& base);
+  absl::StatusOr<GrammarNode> CompileUnique(const Base& base, const JsonValue& schema,
+                                            const Counts& counts);
+  absl::StatusOr<std::optional<std::vector<JsonValue>>> FewValues(const Conjunction& conjunction);
   absl::StatusOr<GrammarNode> CompileObject(const Base& base);
   absl::StatusOr<GrammarNode> Members(const Base& base, const std::vector<Member>& members,
                                       GrammarNode additional, const Counts& counts);
@@ -58,6 +61,8 @@ class Compiler {
   absl::StatusOr<Counts> CountsOf(const Base& base, std::string_view least, std::string_view most);
   absl::StatusOr<Regular> Pattern(const JsonValue& schema, std::string_view keyword,
                                   std::string_view pattern);
+  // Returns whether the strings that a conjunction allows are all strings.
+  static bool IsAnyString(const Base& base);
   // The insides of the strings that a conjunction allows.
   absl::StatusOr<Regular> StringTerm(const Base& base);
 

@@ -49,11 +49,11 @@ absl::StatusOr<const JsonValue*> Reader::NegationOfKeyword(const JsonValue& sche
   };
   if (keyword == "type") {
     MILLRACE_ASSIGN_OR_RETURN(const uint32_t types, TypesOf(*this, schema));
-    return Keep(Object("\x01types", {.type = JsonValue::Type::kNumber,
+    return Keep(Object("\xfftypes", {.type = JsonValue::Type::kNumber,
                                      .text = std::to_string(kAnyType & ~types)}));
   }
-  if (keyword == "const") return Keep(Object("\x01notEnum", List({value})));
-  if (keyword == "enum") return Keep(Object("\x01notEnum", value));
+  if (keyword == "const") return Keep(Object("\xffnotEnum", List({value})));
+  if (keyword == "enum") return Keep(Object("\xffnotEnum", value));
   if (keyword == "minimum") return Keep(Typed("number", "exclusiveMaximum", value));
   if (keyword == "maximum") return Keep(Typed("number", "exclusiveMinimum", value));
   if (keyword == "exclusiveMinimum") return Keep(Typed("number", "maximum", value));
@@ -64,7 +64,7 @@ absl::StatusOr<const JsonValue*> Reader::NegationOfKeyword(const JsonValue& sche
   if (keyword == "maxItems") return counted("array", "minItems", 1);
   if (keyword == "minProperties") return counted("object", "maxProperties", -1);
   if (keyword == "maxProperties") return counted("object", "minProperties", 1);
-  if (keyword == "pattern") return Keep(Typed("string", "\x01notPattern", value));
+  if (keyword == "pattern") return Keep(Typed("string", "\xffnotPattern", value));
   if (keyword == "required") {
     std::vector<JsonValue> absent;
     for (const JsonValue& name : value.items) {

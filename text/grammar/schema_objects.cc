@@ -12,6 +12,11 @@ namespace {
 constexpr size_t kMostClasses = 6;        // patterns of an object that other properties may match
 constexpr uint64_t kMostCounted = 50000;  // properties times counts
 
+bool IsAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<uint8_t>(c) < 0x80; });
+}
+
 }  // namespace
 
 // Returns the term of the keys that propertyNames allow; nothing if any is.
@@ -39,6 +44,7 @@ absl::StatusOr<std::optional<Regular>> Compiler::KeyTerm(const Base& base) {
     }
     return std::optional(pool_.Alt(keys));
   }
+  if (IsAnyString(flat.base)) return std::optional<Regular>();
   MILLRACE_ASSIGN_OR_RETURN(const Regular term, StringTerm(flat.base));
   return std::optional(term);
 }
@@ -85,8 +91,11 @@ absl::StatusOr<GrammarNode> Compiler::Additional(const Base& base,
     AppendJsonString(name, &keys.emplace_back());
     keys.back() = keys.back().substr(1, keys.back().size() - 2);
   }
+  const bool all_ascii = std::all_of(declared.begin(), declared.end(), IsAscii);
   const Regular others = pool_.Not(pool_.OneOf({keys.begin(), keys.end()}));
-  const Regular any = AnyText(pool_, TextForm::kJsonString);
+  Regular any = AnyText(pool_, TextForm::kJsonString);
+  // Escaped characters beyond ASCII are in no key that is ASCII.
+  if (patterns.empty() && !allowed && all_ascii) any = json_.AnyKey();
   std::vector<GrammarNode> members;
   for (size_t set = 0; set < size_t{1} << patterns.size(); ++set) {
     std::set<std::string_view> matching;

@@ -16,12 +16,13 @@ constexpr std::string_view kAnnotations[] = {
     "$id",           "$dynamicAnchor", "errorMessage", "enumNames",        "strict"};
 constexpr std::string_view kEnforced[] = {
     "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-    "multipleOf", "minLength", "maxLength", "pattern", "format", "items", "prefixItems", "minItems",
-    "maxItems", "properties", "required", "additionalProperties", "patternProperties",
-    "propertyNames", "minProperties", "maxProperties", "allOf", "anyOf", "oneOf", "not", "$ref",
-    "if", "then", "else", "dependentRequired", "dependentSchemas",
-    // Our own, of negations.
-    "\x01notPattern", "\x01notEnum", "\x01types"};
+    "multipleOf", "minLength", "maxLength", "pattern", "format", "items", "prefixItems",
+    "additionalItems", "minItems", "maxItems", "uniqueItems", "properties", "required",
+    "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties",
+    "allOf", "anyOf", "oneOf", "not", "$ref", "if", "then", "else", "dependentRequired",
+    "dependentSchemas",
+    // Our own, of negations. No schema that is read has them, since they are not UTF-8.
+    "\xffnotPattern", "\xffnotEnum", "\xfftypes"};
 
 template <size_t n>
 bool IsIn(const std::string_view (&names)[n], std::string_view name) {
@@ -100,7 +101,7 @@ absl::Status Reader::Refuse(const JsonValue& schema, std::string_view keyword,
                             std::string_view why) {
   std::string path;
   if (!FindPath(root_, &schema, &path)) path.clear();
-  if (!keyword.empty() && keyword[0] == '\x01') keyword = "not";
+  if (!keyword.empty() && keyword[0] == '\xff') keyword = "not";
   return absl::InvalidArgumentError(StrCat(Printable(keyword, 64), " at #", path, ": ", why));
 }
 
@@ -121,8 +122,9 @@ absl::Status Reader::CheckKeywords(const JsonValue& schema) {
       continue;
     }
     const bool is_true = value.type == JsonValue::Type::kTrue;
-    const bool is_false = value.type == JsonValue::Type::kFalse;
-    if (keyword == "uniqueItems" && is_false) continue;
+    if (keyword == "uniqueItems" && !value.is_bool()) {
+      return Refuse(schema, keyword, "it must be true or false");
+    }
     if (keyword == "unevaluatedProperties" || keyword == "unevaluatedItems") {
       std::vector<const JsonValue*> evaluators;
       if (!is_true) MILLRACE_RETURN_IF_ERROR(FindEvaluators(schema, schema, &evaluators));
@@ -157,8 +159,8 @@ absl::Status Reader::CheckKeywords(const JsonValue& schema) {
         return Refuse(schema, keyword, "it must be a list of schemas, not empty");
       }
     }
-    if (keyword == "items" && value.is_array()) {
-      return Refuse(schema, keyword, "it is a list; draft 2020-12 has prefixItems for that");
+    if (keyword == "items" && value.is_array() && schema.Find("prefixItems") != nullptr) {
+      return Refuse(schema, keyword, "it is a list, and prefixItems stands beside it");
     }
     if (keyword == "required") {
       const bool strings =
@@ -383,9 +385,17 @@ bool AddOwnProperty(const JsonValue& schema, std::optional<std::string_view> nam
   return named || additional != nullptr;
 }
 
+// Returns the schemas of the first items. Up to draft 2019-09 they are a list under `items`, and
+// additionalItems is the schema of the others.
+const JsonValue* PrefixItems(const JsonValue& schema) {
+  const JsonValue* items = schema.Find("items");
+  return items != nullptr && items->is_array() ? items : schema.Find("prefixItems");
+}
+
 bool AddOwnItem(const JsonValue& schema, size_t index, Conjunction* schemas) {
-  const JsonValue* prefix = schema.Find("prefixItems");
+  const JsonValue* prefix = PrefixItems(schema);
   const JsonValue* own = schema.Find("items");
+  if (own != nullptr && own->is_array()) own = schema.Find("additionalItems");
   if (prefix != nullptr && index < prefix->items.size()) own = &prefix->items[index];
   if (own != nullptr && schemas != nullptr) schemas->push_back({Part::Kind::kSchema, own});
   return own != nullptr;
@@ -429,7 +439,7 @@ void Reader::AddItem(const std::vector<const JsonValue*>& base, size_t index,
 size_t Reader::PrefixOf(const std::vector<const JsonValue*>& base) const {
   size_t prefix = 0;
   const auto add = [&prefix](const JsonValue* schema) {
-    if (const JsonValue* items = schema->Find("prefixItems")) {
+    if (const JsonValue* items = PrefixItems(*schema)) {
       prefix = std::max(prefix, items->items.size());
     }
   };

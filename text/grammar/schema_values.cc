@@ -17,6 +17,22 @@ bool Requires(const Base& base, std::string_view name) {
   });
 }
 
+bool IsUnique(const Base& base) {
+  return std::any_of(base.begin(), base.end(), [](const JsonValue* schema) {
+    const JsonValue* unique = schema->Find("uniqueItems");
+    return unique != nullptr && unique->type == JsonValue::Type::kTrue;
+  });
+}
+
+bool HasEqualItems(const JsonValue& list) {
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      if (Equal(list.items[i], list.items[k])) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<bool> Compiler::Holds(const JsonValue& value, const Conjunction& conjunction) {
@@ -45,7 +61,7 @@ absl::StatusOr<bool> Compiler::HoldsBase(const JsonValue& value, const Base& bas
     if (values != nullptr && std::none_of(values->items.begin(), values->items.end(), is_value)) {
       return false;
     }
-    const JsonValue* forbidden = schema->Find("\x01notEnum");
+    const JsonValue* forbidden = schema->Find("\xffnotEnum");
     if (forbidden != nullptr &&
         std::any_of(forbidden->items.begin(), forbidden->items.end(), is_value)) {
       return false;
@@ -89,6 +105,7 @@ absl::StatusOr<bool> Compiler::HoldsInside(const JsonValue& value, const Base& b
   if (value.is_array()) {
     MILLRACE_ASSIGN_OR_RETURN(const Counts counts, CountsOf(base, "minItems", "maxItems"));
     if (!within(counts, value.items.size())) return false;
+    if (IsUnique(base) && HasEqualItems(value)) return false;
     for (size_t i = 0; i < value.items.size(); ++i) {
       Conjunction schemas;
       reader_.AddItem(base, i, &schemas);

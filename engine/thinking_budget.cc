@@ -1,0 +1,80 @@
+#include "engine/thinking_budget.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/status.h"
+
+namespace millrace {
+namespace {
+
+std::shared_ptr<const TokenMask> AllTokens(const GrammarVocabulary& vocabulary) {
+  auto mask = std::make_shared<TokenMask>(vocabulary.mask_words(), ~0U);
+  if (const int32_t last = vocabulary.mask_size() % 32; last != 0) {
+    mask->back() = (1U << last) - 1;
+  }
+  return mask;
+}
+
+}  // namespace
+
+absl::StatusOr<ThinkingBudget> ThinkingBudget::Create(
+    ThinkingMarkers markers, int32_t tokens, std::shared_ptr<const GrammarVocabulary> vocabulary) {
+  MILLRACE_ASSIGN_OR_RETURN(
+      auto grammar, Grammar::Compile({.kind = GrammarSpec::Kind::kMarker, .text = markers.close}));
+  GrammarMatcher closing(std::move(grammar), vocabulary);
+  return ThinkingBudget(std::move(markers), tokens, std::move(closing), std::move(vocabulary));
+}
+
+ThinkingBudget::ThinkingBudget(ThinkingMarkers markers, int32_t tokens, GrammarMatcher closing,
+                               std::shared_ptr<const GrammarVocabulary> vocabulary)
+    : vocabulary_(std::move(vocabulary)),
+      all_(AllTokens(*vocabulary_)),
+      markers_(std::move(markers)),
+      closing_(std::move(closing)),
+      inside_(markers_.inside),
+      left_(tokens) {
+  ForceWhereSpent();
+}
+
+bool ThinkingBudget::Finds(const std::string& marker, std::string_view bytes) {
+  tail_ += bytes;
+  if (tail_.find(marker) != std::string::npos) {
+    tail_.clear();
+    return true;
+  }
+  if (tail_.size() >= marker.size()) tail_.erase(0, tail_.size() - marker.size() + 1);
+  return false;
+}
+
+void ThinkingBudget::ForceWhereSpent() {
+  if (inside_ && left_ <= 0) forcing_ = closing_;
+}
+
+bool ThinkingBudget::Accept(Token token) {
+  if (forcing_.has_value()) {
+    if (!forcing_->Accept(token)) return false;
+    if (forcing_->finished()) {
+      forcing_.reset();
+      inside_ = false;
+      tail_.clear();
+    }
+    return true;
+  }
+  const std::string_view bytes = vocabulary_->Bytes(token);
+  if (!inside_) {
+    inside_ = Finds(markers_.open, bytes);
+  } else if (Finds(markers_.close, bytes)) {
+    inside_ = false;
+  } else {
+    --left_;
+  }
+  ForceWhereSpent();
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<const TokenMask>> ThinkingBudget::Mask() {
+  return forcing_.has_value() ? forcing_->Mask() : all_;
+}
+
+}  // namespace millrace
