@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "formats/model_config.h"
 
 namespace millrace {
 
 struct ModelSpec {
   std::string path;  // OpenModel opens it (formats/open_model.h); the fake device has no model
+  ModelRunner runner = ModelRunner::kAuto;
 };
 
 // Returns whether `path` is named as an AOTInductor package is: *.pt2. With --device torch
