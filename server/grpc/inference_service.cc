@@ -20,6 +20,23 @@
 namespace millrace {
 namespace {
 
+// The earlier of the call's deadline and the request's.
+template <typename Request>
+absl::StatusOr<std::optional<absl::Time>> EarlierDeadline(
+    const grpc::CallbackServerContext& context, const Request& request) {
+  std::optional<absl::Time> deadline = Deadline(context);
+  if (!request.has_timeout_ms()) return deadline;
+  const int32_t milliseconds = request.timeout_ms();
+  if (milliseconds < 1 || milliseconds > kMaxTimeoutMs) {
+    return absl::InvalidArgumentError(
+        StrCat("timeout_ms is ", milliseconds, "; allowed: 1 to ", kMaxTimeoutMs));
+  }
+  const absl::Time by_field = absl::Now() + absl::Milliseconds(milliseconds);
+  return std::min(deadline.value_or(by_field), by_field);
+}
+
+}  // namespace
+
 absl::Status CheckRequestId(const std::string& id) {
   if (id.empty() || IsFitRequestId(id)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -33,21 +50,6 @@ std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
   return absl::FromChrono(deadline);
 }
 
-// The earlier of the call's deadline and the request's.
-template <typename Request>
-absl::StatusOr<std::optional<absl::Time>> Deadline(const grpc::CallbackServerContext& context,
-                                                   const Request& request) {
-  std::optional<absl::Time> deadline = Deadline(context);
-  if (!request.has_timeout_ms()) return deadline;
-  const int32_t milliseconds = request.timeout_ms();
-  if (milliseconds < 1 || milliseconds > kMaxTimeoutMs) {
-    return absl::InvalidArgumentError(
-        StrCat("timeout_ms is ", milliseconds, "; allowed: 1 to ", kMaxTimeoutMs));
-  }
-  const absl::Time by_field = absl::Now() + absl::Milliseconds(milliseconds);
-  return std::min(deadline.value_or(by_field), by_field);
-}
-
 grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
                                       const absl::Status& status) {
   AddRetryHint(context, status);
@@ -55,8 +57,6 @@ grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
   call->End(ToGrpc(status));
   return call;
 }
-
-}  // namespace
 
 absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context,
                        Scope scope, std::shared_ptr<const Tenant>* tenant) {
@@ -77,7 +77,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     MILLRACE_ASSIGN_OR_RETURN(GenerateRequest built,
                               FromProto(v1::GenerateRequest(*request), engine->info().sampling));
     built.id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
-    MILLRACE_ASSIGN_OR_RETURN(built.deadline, Deadline(*context, *request));
+    MILLRACE_ASSIGN_OR_RETURN(built.deadline, EarlierDeadline(*context, *request));
     built.tenant = std::move(tenant);
     return built;
   };
@@ -96,7 +96,7 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
     MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
     MILLRACE_ASSIGN_OR_RETURN(EmbedRequest built, FromProto(v1::EmbedRequest(*request)));
-    MILLRACE_ASSIGN_OR_RETURN(built.deadline, Deadline(*context, *request));
+    MILLRACE_ASSIGN_OR_RETURN(built.deadline, EarlierDeadline(*context, *request));
     return built;
   };
   absl::StatusOr<EmbedRequest> embed = build();

@@ -34,6 +34,8 @@ struct HttpRequestHead {
       request_id;  // the client's X-Request-Id if it is fit to be repeated, else one of ours
   std::optional<uint64_t> content_length;  // unset: none, or chunked
   std::optional<absl::Duration> timeout;   // X-Request-Timeout-Ms
+  // Inference-Header-Content-Length: the bytes of the body's JSON, before tensors in binary.
+  std::optional<uint64_t> json_length;
 };
 
 struct HttpResponse {

@@ -96,6 +96,16 @@ std::optional<ApiError> ReadTimeout(const HttpHeader& header, HttpRequestHead& h
   return std::nullopt;
 }
 
+// The Open Inference Protocol's extension for tensors in binary.
+std::optional<ApiError> ReadJsonLength(const HttpHeader& header, HttpRequestHead& head) {
+  constexpr std::string_view kName = "Inference-Header-Content-Length";
+  if (header.count(kName) == 0) return std::nullopt;
+  const std::string_view text = Value(header, kName);
+  head.json_length = ParseNumber<uint64_t>(text);
+  if (head.json_length.has_value() && header.count(kName) == 1) return std::nullopt;
+  return BadRequest(StrCat(kName, " is \"", Printable(text), "\"; allowed: once, a number"));
+}
+
 }  // namespace
 
 std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
@@ -122,6 +132,7 @@ std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
   }
   head.content_type = Value(header, http::field::content_type);
   head.content_encoding = Value(header, http::field::content_encoding);
+  if (auto error = ReadJsonLength(header, head)) return error;
   return ReadTimeout(header, head);
 }
 
