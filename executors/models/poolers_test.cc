@@ -18,9 +18,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As encoders_test.cc has them.
+// As families_test.cc has them, but of the largest value.
 constexpr double kTolerance = 1e-5;
-constexpr double kRoundedTolerance = 3e-4;
+constexpr double kHalfKvTolerance = 5e-4;
+constexpr double kRoundedTolerance = 3e-3;
 
 CpuSpec Device(int threads = 2, bool float_kv = false) {
   return {{.threads = threads,
@@ -84,7 +85,7 @@ TEST_F(PoolersTest, AreWhatTransformersMakesOfThem) {
         const std::vector<float> embedding = Embed(*executor, {reference_.prompt})[0];
         const Json& expected = reference_.twins[twin.name];
         const double half_kv = EmbeddingError(embedding, expected["half_kv_embedding"]);
-        EXPECT_LT(half_kv, kTolerance);
+        EXPECT_LT(half_kv, kHalfKvTolerance);
         const double rounded = EmbeddingError(embedding, expected["embedding"]);
         EXPECT_LT(rounded, kRoundedTolerance);
         const auto precise = Load(path, Device(2, true), *kernels.tables[i]);
