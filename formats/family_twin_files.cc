@@ -259,7 +259,8 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
     writer.Float32(key(name.get<std::string>()), twin.config[field].get<float>());
   }
   if (!twin.pooling.empty()) {
-    writer.Uint32(key("pooling_type"), twin.pooling == "mean_tokens" ? 1 : 3);
+    const int type = twin.pooling == "mean_tokens" ? 1 : twin.pooling == "cls_token" ? 2 : 3;
+    writer.Uint32(key("pooling_type"), type);
   }
   AddRope(twin, model, &writer);
   AddExperts(twin, model, &writer);

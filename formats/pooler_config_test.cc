@@ -122,13 +122,14 @@ TEST_F(PoolerConfigTest, AGgufFilesPoolingTypeSaysIt) {
 TEST_F(PoolerConfigTest, OtherPoolingTypesAreRefusedByName) {
   std::filesystem::create_directories(folder_);
   const std::string path = folder_ + "/model.gguf";
-  FamilyTwin ranking = Named("qwen3_last");
-  ranking.pooling = "";
-  ranking.config["reranker"] = 4;
-  ranking.gguf_keys = {{"reranker", "pooling_type"}};
-  WriteTwinGguf(ranking, path);
-  EXPECT_THAT(std::string(Open(path, ModelRunner::kAuto).status().message()),
-              HasSubstr("qwen3.pooling_type"));
+  FamilyTwin first = Named("qwen3_last");
+  first.pooling = "cls_token";
+  WriteTwinGguf(first, path);
+  for (const ModelRunner runner : {ModelRunner::kAuto, ModelRunner::kPooling}) {
+    EXPECT_THAT(std::string(Open(path, runner).status().message()),
+                HasSubstr("key qwen3.pooling_type: 2 is not supported"));
+  }
+  EXPECT_TRUE(Open(path, ModelRunner::kGenerate).ok());
 }
 
 TEST_F(PoolerConfigTest, ReadsHowFarEmbeddingsMayBeCut) {
