@@ -106,9 +106,11 @@ const std::vector<Row>& Rows() {
       {kVllm, ForeignKind::kHint, "--trust-remote-code",
        "leave it out: no code of a model is ever run"},
       {kVllm, ForeignKind::kHint,
-       "--tokenizer-mode --skip-tokenizer-init --code-revision --model-impl --runner --task "
-       "--convert",
+       "--tokenizer-mode --skip-tokenizer-init --code-revision --model-impl",
        "leave it out: what a model is, and its tokenizer, are read from its files"},
+      {kVllm, ForeignKind::kHint, "--task --convert --pooler-config --override-pooler-config",
+       "use --runner pooling for embeddings of a model whose files do not say that it makes them; "
+       "they are pooled as the files say"},
       {kVllm, ForeignKind::kHint,
        "--ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs --uds --root-path --middleware",
        "put a proxy with TLS in front of the server"},
@@ -194,7 +196,7 @@ const std::vector<Row>& Rows() {
        "leave it out: the file is mapped, and its weights are laid out anew in memory"},
       {kLlama, ForeignKind::kHint,
        "--embeddings --embedding --pooling --embd-normalize --reranking --rerank",
-       "leave it out: a model that makes embeddings serves them"},
+       "leave it out: a model that makes embeddings serves them, others with --runner pooling"},
       {kLlama, ForeignKind::kHint, "--reasoning-format", "use --reasoning-parser"},
       {kLlama, ForeignKind::kHint, "--chat-template-kwargs --chat-template-file --reasoning-budget",
        "leave it out: chat_template_kwargs is a field of a request"},

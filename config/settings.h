@@ -25,6 +25,7 @@ enum class Command {
   kPrintKernels,
   kUsage,  // nothing was asked for: print what to do
 };
+enum class Runner { kAuto, kGenerate, kPooling };
 enum class Device { kCpu, kCuda, kTorch, kFake };
 enum class KvCacheType { kAuto, kFp8, kFloat32 };
 enum class Quantization { kNone, kFp8, kInt8, kInt4 };
@@ -56,6 +57,7 @@ struct Settings {
   std::string revision;
   std::string tokenizer_revision;
   bool offline = false;
+  Runner runner = Runner::kAuto;
   std::string generation_config = "auto";  // "vllm", or a folder
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";

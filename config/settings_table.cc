@@ -74,6 +74,10 @@ std::vector<Setting> ModelSettings() {
             "or a model of the hub, from its local cache or fetched into it. Without it: the "
             "default model in ${XDG_CACHE_HOME:-~/.cache}/millrace"},
            &Settings::model, kModelNames),
+      Choice({"runner", "KIND",
+              "what a decoder is for: auto, as its files say; generate text; or pooling, which "
+              "makes embeddings: the last token's unless the files say otherwise"},
+             &Settings::runner, std::array<std::string_view, 3>{"auto", "generate", "pooling"}),
       ForServing(
           Path({"tokenizer", "MODEL",
                 "GGUF file, Hugging Face folder or model of the hub whose tokenizer and chat "

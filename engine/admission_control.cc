@@ -42,6 +42,26 @@ absl::Status AdmissionControl::Check(const GenerateRequest& request) const {
   return CheckPromptBytes("prompt", request.prompt);
 }
 
+// Embeddings can be cut where the model was trained for that.
+absl::Status AdmissionControl::CheckDimensions(int32_t dimensions) const {
+  const int32_t size = info_.embedding_size;
+  if (dimensions == size) return absl::OkStatus();
+  const EmbeddingTraits& traits = info_.embedding;
+  const std::vector<int32_t>& sizes = traits.sizes;
+  const bool fits = sizes.empty()
+                        ? dimensions >= 1 && dimensions < size
+                        : std::find(sizes.begin(), sizes.end(), dimensions) != sizes.end();
+  if (traits.matryoshka && fits) return absl::OkStatus();
+  const std::string said = StrCat("dimensions is ", dimensions, "; allowed: ");
+  if (!traits.matryoshka) {
+    return absl::InvalidArgumentError(StrCat(said, size, ", the size of the model's embeddings"));
+  }
+  if (sizes.empty()) return absl::InvalidArgumentError(StrCat(said, "1 to ", size));
+  std::vector<std::string> names;
+  for (const int32_t allowed : sizes) names.push_back(StrCat(allowed));
+  return absl::InvalidArgumentError(StrCat(said, JoinList(names), " and ", size));
+}
+
 absl::Status AdmissionControl::Check(const EmbedRequest& request) const {
   if (info_.embedding_size == 0) {
     return absl::InvalidArgumentError(
@@ -56,6 +76,9 @@ absl::Status AdmissionControl::Check(const EmbedRequest& request) const {
                      : "does not support the Embeddings API, but scores pairs of texts"));
   }
   if (request.inputs.empty()) return absl::InvalidArgumentError(StrCat(request.field, " is empty"));
+  if (request.dimensions.has_value()) {
+    MILLRACE_RETURN_IF_ERROR(CheckDimensions(*request.dimensions));
+  }
   const int32_t most = request.truncate_prompt_tokens.value_or(-1);
   const int32_t least = pairs ? FrameSize(text_.tokenizer().pair_frame()) + 2
                               : text_.tokenizer().text_frame().size() + 1;

@@ -78,6 +78,7 @@ class AdmissionControl {
 
  private:
   int64_t most_alive() const;
+  absl::Status CheckDimensions(int32_t dimensions) const;
   absl::Status CheckTakesWork() const;
   // The sequences of one tenant.
   struct Holder {

@@ -1,17 +1,30 @@
 #include "engine/embedder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "engine/prepare.h"
 #include "engine/tenant.h"
 
 namespace millrace {
 namespace {
 
 constexpr Logger kLog(LogComponent::kEngine);
+
+// Copies the first numbers of an embedding. Fewer than all are an embedding of their own, which has
+// the length of 1 if all embeddings do.
+void CopyEmbedding(absl::Span<const float> from, bool normalized, absl::Span<float> to) {
+  std::copy_n(from.begin(), to.size(), to.begin());
+  if (!normalized || to.size() == from.size()) return;
+  double squares = 0;
+  for (const float value : to) squares += double{value} * value;
+  const double length = std::max(std::sqrt(squares), 1e-12);
+  for (float& value : to) value = static_cast<float>(value / length);
+}
 
 }  // namespace
 
@@ -93,11 +106,16 @@ absl::Status Embedder::EncodeInputs(EmbeddingBatch& batch) {
     // A text may be long, and is not needed again.
     batch.request.inputs[i].emplace<std::string>();
   }
+  std::vector<BlockHashes> hashes;
+  for (const std::vector<Token>& prompt : prompts) {
+    hashes.push_back(HashesOf(prompt, batch.request.tenant.get(), parts_.defaults));
+  }
   std::lock_guard lock(batch.mutex);
   batch.prompts = std::move(prompts);
+  batch.hashes = std::move(hashes);
   batch.second_types = std::move(second_types);
-  batch.embeddings.size = parts_.info.embedding_size;
-  batch.embeddings.values.resize(batch.prompts.size() * parts_.info.embedding_size);
+  batch.embeddings.size = batch.request.dimensions.value_or(parts_.info.embedding_size);
+  batch.embeddings.values.resize(batch.prompts.size() * batch.embeddings.size);
   return absl::OkStatus();
 }
 
@@ -178,6 +196,7 @@ void Embedder::HandOver(const Batch& batch) {
     SequenceRequest sequence;
     sequence.id = input->key;
     sequence.prompt = std::move(batch->prompts[input->input]);
+    sequence.prompt_hashes = std::move(batch->hashes[input->input]);
     sequence.second_type = batch->second_types[input->input];
     sequence.sampling = std::make_shared<const SamplingParams>();
     sequence.priority = batch->request.priority;
@@ -224,8 +243,9 @@ void Embedder::OnEmbedded(const std::shared_ptr<LiveRequest>& request,
     batch->running.erase(request);
     if (!batch->running.empty()) parts_.admission.ReturnInputPlace();
     if (end.status.ok()) {
-      std::ranges::copy(embedding,
-                        batch->embeddings.values.begin() + request->input * embedding.size());
+      const auto size = static_cast<size_t>(batch->embeddings.size);
+      CopyEmbedding(embedding, parts_.info.embedding.normalized,
+                    absl::MakeSpan(batch->embeddings.values).subspan(request->input * size, size));
       batch->embeddings.prompt_tokens += end.prompt_tokens;
     } else if (batch->status.ok()) {
       const bool of_input = end.reason == EndReason::kFailed;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "engine/live_request.h"
 #include "engine/request.h"
+#include "scheduler/block_hash.h"
 
 namespace millrace {
 
@@ -37,6 +38,7 @@ struct EmbeddingBatch {
 
   std::mutex mutex;  // guards what follows, until `ended`; then whoever ended it owns all
   std::vector<std::optional<int32_t>> second_types;  // of pairs (SequenceRequest)
+  std::vector<BlockHashes> hashes;                   // of the prompts (HashesOf)
   std::vector<std::vector<Token>> prompts;  // of the inputs, where they have not been handed over
   size_t next = 0;                          // input to be handed to the engine thread
   absl::flat_hash_set<std::shared_ptr<LiveRequest>> running;

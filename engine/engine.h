@@ -61,6 +61,7 @@ struct EngineInfo {
   int32_t embedding_size = 0;    // 0: the model generates; else it makes embeddings of this size
   // Set: a cross-encoder, which scores pairs of texts; embedding_size is then 1, its logit.
   std::optional<ScoreFunction> score = {};
+  EmbeddingTraits embedding = {};
   TokenizerInfo tokenizer = {};
 };
 

@@ -112,6 +112,57 @@ TEST(EngineEmbeddingTest, ATextThatIsTooLongIsCutIfThatIsAskedFor) {
   }
 }
 
+// The scripted embedding of "abc" with four numbers is (3, 4, 5, 6).
+TEST(EngineEmbeddingTest, EmbeddingsAreCutWhereTheModelSaysSo) {
+  StepLimits limits = EncoderLimits();
+  limits.embedding_size = 4;
+  const auto embed = [&](EmbeddingTraits traits, int32_t dimensions) {
+    auto script = std::make_shared<Script>("");
+    script->SetEmbedding(std::move(traits));
+    auto engine = MakeEngine(std::move(script), EngineOptions(), limits);
+    EmbedRequest request = Inputs({"abc", "abc"});
+    request.dimensions = dimensions;
+    return Embed(*engine, std::move(request));
+  };
+  const auto cut = embed({.normalized = false, .matryoshka = true, .sizes = {}}, 2);
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_EQ(cut->size, 2);
+  EXPECT_THAT(cut->values, ElementsAre(3, 4, 3, 4));
+  const auto normalized = embed({.normalized = true, .matryoshka = true, .sizes = {2}}, 2);
+  ASSERT_TRUE(normalized.ok()) << normalized.status();
+  EXPECT_THAT(normalized->values, ElementsAre(0.6f, 0.8f, 0.6f, 0.8f));
+  EXPECT_THAT(embed({.normalized = true, .matryoshka = false, .sizes = {}}, 4)->values,
+              ElementsAre(3, 4, 5, 6, 3, 4, 5, 6));
+  const auto refusal = [&](EmbeddingTraits traits, int32_t dimensions) {
+    return std::string(embed(std::move(traits), dimensions).status().message());
+  };
+  EXPECT_EQ(refusal({}, 2), "dimensions is 2; allowed: 4, the size of the model's embeddings");
+  EXPECT_EQ(refusal({.matryoshka = true}, 5), "dimensions is 5; allowed: 1 to 4");
+  EXPECT_EQ(refusal({.matryoshka = true}, 0), "dimensions is 0; allowed: 1 to 4");
+  EXPECT_EQ(refusal({.matryoshka = true, .sizes = {1, 2}}, 3),
+            "dimensions is 3; allowed: 1, 2 and 4");
+}
+
+// A text of parts, which a later one with the same beginning does not compute again.
+TEST(EngineEmbeddingTest, ADecodersTextsComeInPartsAndFromTheCache) {
+  StepLimits limits = SmallLimits();
+  limits.max_model_len = 64;
+  limits.embedding_size = 2;
+  limits.embeds_parts = true;
+  limits.max_num_batched_tokens = 8;
+  limits.max_num_seqs = 4;
+  auto script = std::make_shared<Script>("");
+  auto engine = MakeEngine(script, EngineOptions(), limits);
+  const absl::StatusOr<Embeddings> first = Embed(*engine, Inputs({std::string(20, 'x')}));
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_THAT(first->values, ElementsAre(4, 5)) << "of the last part, 8 + 8 + 4";
+  const int steps = script->num_submitted();
+  EXPECT_EQ(steps, 3);
+  const absl::StatusOr<Embeddings> again = Embed(*engine, Inputs({std::string(20, 'x') + "y"}));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(script->num_submitted(), steps + 1);
+}
+
 TEST(EngineEmbeddingTest, OneThatIsGivenUpEndsAndTheNextIsAnswered) {
   auto script = std::make_shared<Script>("");
   script->Hold();

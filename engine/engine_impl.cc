@@ -61,9 +61,10 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
         "tokenizer.json: post_processor: has no template of pairs of texts that is supported, "
         "which the model scores");
   }
-  // An encoder's tokens see what follows: a beginning is worth nothing to another text.
-  if (options.prefix_caching && limits.embedding_size > 0) {
-    kLog.Info("prefix-caching: off, as for every encoder");
+  // An encoder's tokens see what follows: a beginning is worth nothing to another text. A mean is
+  // of all tokens' states, which no cache has.
+  if (options.prefix_caching && limits.whole_sequences()) {
+    kLog.Info("prefix-caching: off, as for every encoder and every mean of a decoder's states");
     options.prefix_caching = false;
   }
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
@@ -96,6 +97,7 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .reasoning_parser = text->reasoning_parser(),
                      .embedding_size = limits.embedding_size,
                      .score = model.score,
+                     .embedding = model.embedding,
                      .tokenizer = text->info()};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);

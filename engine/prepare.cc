@@ -30,14 +30,11 @@ int32_t DefaultMaxTokens(const GenerateRequest& request, int64_t fit) {
   return static_cast<int32_t>(std::min<int64_t>(wanted, fit));
 }
 
-// Prefixes are found only by who has the same salt.
-BlockHash RootOf(const GenerateRequest& request, const SequenceDefaults& defaults) {
-  if (request.tenant == nullptr || request.tenant->limits().cache_salt.empty()) {
-    return defaults.cache_root;
-  }
+BlockHash RootOf(const Tenant* tenant, const SequenceDefaults& defaults) {
+  if (tenant == nullptr || tenant->limits().cache_salt.empty()) return defaults.cache_root;
   const auto* const root = reinterpret_cast<const char*>(defaults.cache_root.data());
   return CacheRoot(
-      {std::string_view(root, defaults.cache_root.size()), request.tenant->limits().cache_salt});
+      {std::string_view(root, defaults.cache_root.size()), tenant->limits().cache_salt});
 }
 
 }  // namespace
@@ -46,6 +43,12 @@ TenantShare ShareOf(const Tenant* tenant) {
   // Requests without a key's tenant share as one with the default.
   if (tenant == nullptr) return {.id = 0, .weight = TenantLimits().share};
   return {.id = tenant->id(), .weight = tenant->limits().share};
+}
+
+BlockHashes HashesOf(const std::vector<Token>& prompt, const Tenant* tenant,
+                     const SequenceDefaults& defaults) {
+  if (!defaults.prefix_caching) return {};
+  return HashPrompt(RootOf(tenant, defaults), prompt, defaults.limits.block_size);
 }
 
 absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
@@ -61,10 +64,7 @@ absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,
       DefaultMaxTokens(request, MaxNewTokens(prompt_tokens, defaults.limits)));
   sequence.priority = request.priority;
   sequence.score_prompt = request.echo && request.logprobs.has_value() && prompt_tokens > 1;
-  if (defaults.prefix_caching) {
-    sequence.prompt_hashes =
-        HashPrompt(RootOf(request, defaults), prompt, defaults.limits.block_size);
-  }
+  sequence.prompt_hashes = HashesOf(prompt, request.tenant.get(), defaults);
   sequence.tenant = ShareOf(request.tenant.get());
 
   SamplingParams sampling;

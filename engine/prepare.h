@@ -26,6 +26,11 @@ struct SequenceDefaults {
 // Returns the tenant as the scheduler knows it. Null: of none.
 TenantShare ShareOf(const Tenant* tenant);
 
+// Returns the hashes by which the prefix cache finds a prompt's blocks; none where it is off.
+// Prefixes are found only by who has the same salt as `tenant`, which may be null.
+BlockHashes HashesOf(const std::vector<Token>& prompt, const Tenant* tenant,
+                     const SequenceDefaults& defaults);
+
 // Makes the first choice's sequence, without its id and arrival. `request` is valid, and its seed
 // drawn. OutOfRange, with both numbers: it can never fit.
 absl::StatusOr<SequenceRequest> MakeSequence(const GenerateRequest& request,

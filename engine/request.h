@@ -129,6 +129,9 @@ struct EmbedRequest {
   // to as many as the model takes. Unset: an input that does not fit is refused.
   std::optional<int32_t> truncate_prompt_tokens;
 
+  // The numbers of each embedding, the first ones of the model's. Unset: all.
+  std::optional<int32_t> dimensions;
+
   int32_t priority = 0;  // lower first
   std::optional<absl::Time> deadline;
   std::shared_ptr<const Tenant> tenant;  // null: of none

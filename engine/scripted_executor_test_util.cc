@@ -107,6 +107,7 @@ ScriptedExecutor::ScriptedExecutor(const StepLimits& limits, std::shared_ptr<Scr
   info_ = {.architecture = "scripted",
            .digest = std::string(32, 'd'),
            .limits = limits,
+           .embedding = script_->traits_,
            .kv = {.block_size = limits.block_size,
                   .num_blocks = limits.num_blocks,
                   .type = "none",

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executors/executor.h"
@@ -36,6 +37,9 @@ class Script {
   // Every row of the next step to finish fails by itself.
   void FailRows();
 
+  // What the model's info says of its embeddings. Call before the executor is made.
+  void SetEmbedding(EmbeddingTraits traits) { traits_ = std::move(traits); }
+
   int num_submitted() const;
   // Input tokens of all sequences' first rows: of their prompts, where these fit a step.
   int64_t num_in_first_rows() const;
@@ -59,6 +63,7 @@ class Script {
   int num_submitted_ = 0;
   int64_t num_in_first_rows_ = 0;
   int32_t embedding_size_ = 0;
+  EmbeddingTraits traits_;
   std::vector<Slot> slots_;
   std::deque<StepPlan> submitted_;
   std::deque<StepResult> finished_;

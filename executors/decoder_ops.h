@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "executors/ops.h"
 #include "formats/layer_config.h"
+#include "formats/model_config.h"
 
 namespace millrace {
 
@@ -150,6 +151,14 @@ class DecoderOps : public virtual CoreOps {
 
   // Samples or scores each wanted position; the executor hands the tokens out.
   virtual void Sample(const Logits& logits) = 0;
+
+  // Computes an embedding of each row, float32 [rows, hidden], of norm(residual): the mean of its
+  // tokens' (kMean), or its last token's (kLast), divided by its Euclidean length if `normalize`.
+  // The executor returns the embeddings.
+  virtual void PoolNormed(NormId /*norm*/, const Residual& /*residual*/, Pooling /*pooling*/,
+                          bool /*normalize*/) {
+    Fail(absl::UnimplementedError("embeddings of decoders are not supported on this device"));
+  }
 };
 
 }  // namespace millrace

@@ -12,12 +12,14 @@
 
 #include "base/clock.h"
 #include "base/load_progress.h"
+#include "formats/model_config.h"
 
 namespace millrace {
 
 struct ModelSpec {
   std::string path;  // OpenModel opens it (formats/open_model.h); the fake device has no model
   LoadProgress* progress = nullptr;  // is told how much of the weights is placed; may be null
+  ModelRunner runner = ModelRunner::kAuto;
 };
 
 // Returns whether `path` is named as an AOTInductor package is: *.pt2. With --device torch

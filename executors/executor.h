@@ -18,6 +18,13 @@ namespace millrace {
 // The function that makes the score of a pair of texts of a cross-encoder's logit.
 enum class ScoreFunction { kIdentity, kSigmoid };
 
+// What is known of a model's embeddings.
+struct EmbeddingTraits {
+  bool normalized = false;     // they are divided by their length
+  bool matryoshka = false;     // their first numbers are embeddings, too (arXiv:2205.13147)
+  std::vector<int32_t> sizes;  // with it: how many first numbers; empty: any
+};
+
 // Layers whose keys and values share one block table and one block size.
 struct KvGroup {
   int32_t num_layers;
@@ -63,6 +70,7 @@ struct ModelInfo {
   // Set: a cross-encoder, whose embeddings are the logits of pairs of texts (limits.embedding_size
   // is 1), and the function that makes scores of them.
   std::optional<ScoreFunction> score;
+  EmbeddingTraits embedding;
   KvLayout kv;
   // GPU only: the number of batch sizes whose decode step is a CUDA graph, and of those whose
   // capture failed, which run in a larger graph or kernel by kernel.

@@ -81,6 +81,7 @@ NodeFacts FactsOf(const ModelInfo& info) {
           {"block_size", StrCat(limits.block_size)},
           {"size of the vocabulary", StrCat(limits.vocab_size)},
           {"size of embeddings", StrCat(limits.embedding_size)},
+          {"embeddings of parts", StrCat(limits.embeds_parts)},
           {"type of keys and values", info.kv.type}};
 }
 

@@ -7,6 +7,7 @@ namespace millrace {
 namespace {
 
 int32_t EmbeddingSize(const ModelConfig& config) {
+  if (config.pooler.has_value()) return config.hidden_size;
   if (!config.encoder.has_value()) return 0;
   return config.encoder->classifier.has_value() ? 1 : config.hidden_size;
 }
@@ -16,6 +17,16 @@ int32_t EmbeddingSize(const ModelConfig& config) {
 std::optional<ScoreFunction> ScoreFunctionOf(const ModelConfig& config) {
   if (!config.encoder.has_value() || !config.encoder->classifier.has_value()) return std::nullopt;
   return config.encoder->classifier->sigmoid ? ScoreFunction::kSigmoid : ScoreFunction::kIdentity;
+}
+
+EmbeddingTraits EmbeddingTraitsOf(const ModelConfig& config) {
+  EmbeddingTraits traits;
+  if (config.encoder.has_value()) traits.normalized = config.encoder->normalize;
+  if (config.pooler.has_value()) traits.normalized = config.pooler->normalize;
+  if (!config.matryoshka.has_value()) return traits;
+  traits.matryoshka = true;
+  traits.sizes.assign(config.matryoshka->sizes.begin(), config.matryoshka->sizes.end());
+  return traits;
 }
 
 absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const CommonSpec& device) {
@@ -31,7 +42,8 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Commo
       .num_blocks = 0,
       .block_size = device.block_size,
       .vocab_size = config.vocab_size,
-      .embedding_size = EmbeddingSize(config)};
+      .embedding_size = EmbeddingSize(config),
+      .embeds_parts = config.pooler.has_value() && config.pooler->pooling == Pooling::kLast};
 }
 
 }  // namespace millrace

@@ -19,6 +19,9 @@ absl::StatusOr<StepLimits> MakeStepLimits(const ModelConfig& config, const Commo
 // Returns ModelInfo::score.
 std::optional<ScoreFunction> ScoreFunctionOf(const ModelConfig& config);
 
+// Returns ModelInfo::embedding.
+EmbeddingTraits EmbeddingTraitsOf(const ModelConfig& config);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_EXECUTORS_STEP_LIMITS_H_

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "formats/folder_file.h"
@@ -65,7 +66,19 @@ absl::StatusOr<std::vector<Module>> ReadModules(const fs::path& folder) {
   return modules;
 }
 
-absl::StatusOr<Pooling> ReadPooling(const fs::path& folder, const std::string& path) {
+// sentence-transformers' names of the kinds of pooling, behind "pooling_mode_".
+struct PoolingName {
+  std::string_view name;
+  Pooling pooling;
+};
+constexpr PoolingName kEncoderPooling[] = {{"mean_tokens", Pooling::kMean},
+                                           {"cls_token", Pooling::kFirst}};
+// A decoder's first token sees no other.
+constexpr PoolingName kDecoderPooling[] = {{"lasttoken", Pooling::kLast},
+                                           {"mean_tokens", Pooling::kMean}};
+
+absl::StatusOr<Pooling> ReadPooling(const fs::path& folder, const std::string& path,
+                                    absl::Span<const PoolingName> names) {
   const std::string name = path + "/config.json";
   if (!IsPlainName(path)) {
     return absl::InvalidArgumentError(StrCat(kModules, ": the pooling's path is \"",
@@ -80,11 +93,12 @@ absl::StatusOr<Pooling> ReadPooling(const fs::path& folder, const std::string& p
     MILLRACE_ASSIGN_OR_RETURN(const bool on, fields.BoolOr(key, false));
     if (on) modes.push_back(key.substr(kMode.size()));
   }
-  if (modes == std::vector<std::string>{"mean_tokens"}) return Pooling::kMean;
-  if (modes == std::vector<std::string>{"cls_token"}) return Pooling::kFirst;
+  for (const PoolingName& known : names) {
+    if (modes.size() == 1 && modes[0] == known.name) return known.pooling;
+  }
   return absl::UnimplementedError(StrCat(name, ": pooling_mode: \"", Printable(JoinList(modes)),
-                                         "\" is not supported (supported: mean_tokens or "
-                                         "cls_token, alone)"));
+                                         "\" is not supported (supported: ", names[0].name, " or ",
+                                         names[1].name, ", alone)"));
 }
 
 // Texts may be put in lower case before they are tokenized, which changes nothing where the
@@ -124,6 +138,13 @@ absl::Status CheckPrompts(const fs::path& folder) {
 
 }  // namespace
 
+absl::StatusOr<bool> HasPoolingModule(const fs::path& folder) {
+  if (!HasFolderFile(folder, kModules)) return false;
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<Module> modules, ReadModules(folder));
+  return std::any_of(modules.begin(), modules.end(),
+                     [](const Module& module) { return module.type == "Pooling"; });
+}
+
 absl::Status ReadSentenceTransformer(const fs::path& folder, ModelConfig* config) {
   MILLRACE_RETURN_IF_ERROR(CheckPrompts(folder));
   if (!HasFolderFile(folder, kModules)) return absl::OkStatus();
@@ -132,18 +153,25 @@ absl::Status ReadSentenceTransformer(const fs::path& folder, ModelConfig* config
   for (const Module& module : modules) types.push_back(module.type);
   const std::vector<std::string> plain = {"Transformer", "Pooling"};
   const std::vector<std::string> normalized = {"Transformer", "Pooling", "Normalize"};
-  if (config->encoder->classifier.has_value() && types == std::vector<std::string>{"Transformer"}) {
+  const bool scores = config->encoder.has_value() && config->encoder->classifier.has_value();
+  if (scores && types == std::vector<std::string>{"Transformer"}) {
     return absl::OkStatus();  // sentence-transformers' CrossEncoder has its head in the model
   }
-  if (config->encoder->classifier.has_value() || (types != plain && types != normalized) ||
-      !modules[0].path.empty()) {
+  if (scores || (types != plain && types != normalized) || !modules[0].path.empty()) {
     return absl::UnimplementedError(
         StrCat(kModules, ": \"", Printable(JoinList(types)),
                "\" is not supported (supported: Transformer, in the folder itself, and Pooling, "
                "and perhaps Normalize)"));
   }
-  config->encoder->normalize = types == normalized;
-  MILLRACE_ASSIGN_OR_RETURN(config->encoder->pooling, ReadPooling(folder, modules[1].path));
+  if (config->encoder.has_value()) {
+    config->encoder->normalize = types == normalized;
+    MILLRACE_ASSIGN_OR_RETURN(config->encoder->pooling,
+                              ReadPooling(folder, modules[1].path, kEncoderPooling));
+  } else {
+    config->pooler->normalize = types == normalized;
+    MILLRACE_ASSIGN_OR_RETURN(config->pooler->pooling,
+                              ReadPooling(folder, modules[1].path, kDecoderPooling));
+  }
   if (!HasFolderFile(folder, kSentenceConfig)) return absl::OkStatus();
   MILLRACE_ASSIGN_OR_RETURN(const Json json,
                             ReadFolderJson(folder, kSentenceConfig, kMaxConfigBytes));

@@ -1,20 +1,25 @@
-// Reader of what sentence-transformers writes beside an encoder's config.json.
+// Reader of what sentence-transformers writes beside a config.json.
 #ifndef MILLRACE_FORMATS_ENCODER_CONFIG_H_
 #define MILLRACE_FORMATS_ENCODER_CONFIG_H_
 
 #include <filesystem>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "formats/model_config.h"
 
 namespace millrace {
 
-// Reads what sentence-transformers wrote into an encoder's folder: pooling and normalization
-// (modules.json and the pooling's own config.json), and the longest text
-// (sentence_bert_config.json). A folder without modules.json is what sentence-transformers makes of
-// it: the mean, not normalized. UNIMPLEMENTED for other modules, other kinds of pooling, and a
-// default prompt (config_sentence_transformers.json).
+// Reads what sentence-transformers wrote into the folder of an encoder or of a decoder with a
+// pooler: pooling and normalization (modules.json and the pooling's own config.json), and the
+// longest text (sentence_bert_config.json). An encoder's folder without modules.json is what
+// sentence-transformers makes of it: the mean, not normalized; a decoder's leaves the pooler as it
+// is. UNIMPLEMENTED for other modules, other kinds of pooling, and a default prompt
+// (config_sentence_transformers.json).
 absl::Status ReadSentenceTransformer(const std::filesystem::path& folder, ModelConfig* config);
+
+// Returns whether the folder has a modules.json that lists a pooling.
+absl::StatusOr<bool> HasPoolingModule(const std::filesystem::path& folder);
 
 }  // namespace millrace
 

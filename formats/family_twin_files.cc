@@ -36,7 +36,7 @@ void WriteModules(const FamilyTwin& twin, const std::string& folder) {
   if (twin.normalize) add("Normalize", "2_Normalize");
   WriteFile(folder + "/modules.json", modules.dump(2));
   Json pooling = Json::object();
-  for (const char* kind : {"cls_token", "mean_tokens", "max_tokens"}) {
+  for (const char* kind : {"cls_token", "mean_tokens", "max_tokens", "lasttoken"}) {
     pooling[StrCat("pooling_mode_", kind)] = kind == twin.pooling;
   }
   std::error_code error;
@@ -258,6 +258,10 @@ GgufWriter Metadata(const FamilyTwin& twin, const ModelConfig& model) {
     if (!twin.config.contains(field)) continue;
     writer.Float32(key(name.get<std::string>()), twin.config[field].get<float>());
   }
+  if (!twin.pooling.empty()) {
+    const int type = twin.pooling == "mean_tokens" ? 1 : twin.pooling == "cls_token" ? 2 : 3;
+    writer.Uint32(key("pooling_type"), type);
+  }
   AddRope(twin, model, &writer);
   AddExperts(twin, model, &writer);
   return writer;
@@ -284,6 +288,7 @@ std::string GgufNameInFile(const std::string& name, const Family& family) {
 // Names as transformers writes them: a cross-encoder's body has a prefix, its head has none.
 std::string NameInFolder(const FamilyTwin& twin, const std::string& name) {
   std::string first = HfNames(name, *twin.family)[0];
+  if (twin.bare_names) return first.substr(first.find('.') + 1);  // without "model."
   if (twin.classifier.empty()) return first;
   const std::string part = name.substr(name.rfind('.'));  // ".weight"
   const bool roberta = twin.classifier == "roberta.";

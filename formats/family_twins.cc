@@ -42,6 +42,7 @@ FamilyTwin ReadTwin(const Family& family, const Json& json) {
                   .gguf_keys = json.value("gguf_keys", Json::object()),
                   .pooling = json.value("pooling", ""),
                   .normalize = json.value("normalize", false),
+                  .bare_names = json.value("bare_names", false),
                   .classifier = json.value("classifier", ""),
                   .mutations = {}};
   twin.config.merge_patch(json.value("changes", Json::object()));
@@ -65,11 +66,12 @@ std::vector<FamilyTwin> TwinsOf(const Family& family) {
   return twins;
 }
 
-enum class TwinKind { kDecoder, kEncoder, kClassifier };
+enum class TwinKind { kDecoder, kPooler, kEncoder, kClassifier };
 
 TwinKind KindOf(const FamilyTwin& twin) {
   if (!twin.classifier.empty()) return TwinKind::kClassifier;
-  return twin.pooling.empty() ? TwinKind::kDecoder : TwinKind::kEncoder;
+  if (twin.pooling.empty()) return TwinKind::kDecoder;
+  return twin.family->name == "bert" ? TwinKind::kEncoder : TwinKind::kPooler;
 }
 
 std::vector<FamilyTwin> AllTwins(TwinKind kind) {
@@ -85,6 +87,8 @@ std::vector<FamilyTwin> AllTwins(TwinKind kind) {
 }  // namespace
 
 std::vector<FamilyTwin> FamilyTwins() { return AllTwins(TwinKind::kDecoder); }
+
+std::vector<FamilyTwin> PoolerTwins() { return AllTwins(TwinKind::kPooler); }
 
 std::vector<FamilyTwin> EncoderTwins() { return AllTwins(TwinKind::kEncoder); }
 

@@ -29,15 +29,18 @@ struct FamilyTwin {
   // Fields that llama.cpp's converter writes as they are, with their keys behind the family's name,
   // beside those that it writes of every family.
   Json gguf_keys;
-  std::string pooling;     // of an encoder: "mean_tokens" or "cls_token"
-  bool normalize = false;  // of an encoder
-  std::string classifier;  // of a cross-encoder: the prefix of its tensors in a folder
+  // Of a model of embeddings: "mean_tokens", an encoder's "cls_token" or a decoder's "lasttoken".
+  std::string pooling;
+  bool normalize = false;   // of a model of embeddings
+  bool bare_names = false;  // a folder's names lack "model."
+  std::string classifier;   // of a cross-encoder: the prefix of its tensors in a folder
 
   // Changes to the config that must show: JSON merge patches, none of which changes a tensor's
   // shape.
   std::vector<Json> mutations;
 };
-std::vector<FamilyTwin> FamilyTwins();  // the decoders'
+std::vector<FamilyTwin> FamilyTwins();  // the decoders' that generate
+std::vector<FamilyTwin> PoolerTwins();  // the decoders' that make embeddings
 std::vector<FamilyTwin> EncoderTwins();
 std::vector<FamilyTwin> ClassifierTwins();  // the cross-encoders'
 

@@ -1,5 +1,6 @@
 #include "formats/hf_config.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -24,18 +25,33 @@ absl::StatusOr<Json> ParseObject(std::string_view json, const std::string& file)
 struct Found {
   const Family* family;
   const HfArchitecture* architecture;
+  bool headless = false;  // its name is that of a decoder without its head: "Qwen3Model"
 };
+
+// Returns whether `name` is a decoder's `architecture` without its head.
+bool IsHeadless(std::string_view name, std::string_view architecture) {
+  constexpr std::string_view kModel = "Model";
+  constexpr std::string_view kCausal = "ForCausalLM";
+  return name.ends_with(kModel) && architecture.ends_with(kCausal) &&
+         name.substr(0, name.size() - kModel.size()) ==
+             architecture.substr(0, architecture.size() - kCausal.size());
+}
 
 absl::StatusOr<Found> FindArchitecture(const JsonFields& fields) {
   constexpr char kName[] = "architectures";
   MILLRACE_ASSIGN_OR_RETURN(const std::vector<std::string> names, fields.Strings(kName));
   std::vector<std::string_view> supported;
+  std::optional<Found> headless;
   for (const Family* family : Families()) {
     for (const HfArchitecture& architecture : family->hf) {
       if (names.size() == 1 && names[0] == architecture.name) return Found{family, &architecture};
+      if (names.size() == 1 && IsHeadless(names[0], architecture.name)) {
+        headless = Found{family, &architecture, /*headless=*/true};
+      }
       supported.push_back(architecture.name);
     }
   }
+  if (headless.has_value()) return *headless;
   return fields.Unsupported(kName,
                             StrCat("\"", Printable(JoinList(names)),
                                    "\" is not supported (supported: ", JoinList(supported), ")"));
@@ -93,6 +109,18 @@ absl::Status ReadTypes(const JsonFields& fields, HfConfig* config) {
   return absl::OkStatus();
 }
 
+// Reads which first numbers of an embedding are one, too, by the fields that vLLM reads.
+absl::Status ReadMatryoshka(const JsonFields& fields, ModelConfig* model) {
+  constexpr char kSizes[] = "matryoshka_dimensions";
+  MILLRACE_ASSIGN_OR_RETURN(const bool any, fields.BoolOr("is_matryoshka", false));
+  if (any) model->matryoshka.emplace();
+  if (fields.Find(kSizes) == nullptr) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes,
+                            fields.Ints(kSizes, 1, model->hidden_size));
+  model->matryoshka.emplace().sizes.assign(sizes.begin(), sizes.end());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<HfConfig> ReadHfConfig(std::string_view json, const std::string& file) {
@@ -102,6 +130,11 @@ absl::StatusOr<HfConfig> ReadHfConfig(std::string_view json, const std::string& 
   HfConfig config{.family = found.family, .model = {}, .types = {}, .unquantized = {}};
   MILLRACE_ASSIGN_OR_RETURN(config.model, found.architecture->read(HfReader(fields)));
   config.model.architecture = found.family->name;
+  if (found.headless) {
+    config.model.pooler.emplace();
+    config.model.tied_embeddings = true;
+  }
+  MILLRACE_RETURN_IF_ERROR(ReadMatryoshka(fields, &config.model));
   // Encoders' own readers refuse a quantization.
   if (!config.model.encoder.has_value()) {
     MILLRACE_RETURN_IF_ERROR(ReadTypes(fields, &config));

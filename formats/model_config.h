@@ -24,9 +24,23 @@ inline constexpr int kMaxExperts = 4096;  // of a layer
 inline constexpr int kMaxVocab = 1 << 22;
 inline constexpr int kMaxContext = 1 << 24;
 
-// The hidden states of the last layer that an encoder's embedding is made of: the mean of all
-// tokens', or the first token's, [CLS].
-enum class Pooling { kMean, kFirst };
+// The hidden states of the last layer that an embedding is made of: the mean of all tokens', the
+// first token's, [CLS], or the last token's.
+enum class Pooling { kMean, kFirst, kLast };
+
+// What a decoder is run for (--runner): by kAuto for what its files say.
+enum class ModelRunner { kAuto, kGenerate, kPooling };
+
+// How a decoder makes an embedding of its last hidden states, after the final norm.
+struct PoolerConfig {
+  Pooling pooling = Pooling::kLast;  // or kMean
+  bool normalize = true;             // embeddings are divided by their length
+};
+
+// Of a model whose embeddings' first numbers are embeddings, too (arXiv:2205.13147).
+struct MatryoshkaConfig {
+  std::vector<int> sizes;  // how many first numbers; empty: any
+};
 
 // A head that makes one logit of a pair of texts: a linear layer, cls.weight, and tanh on the first
 // token's hidden states, then a linear layer, cls.output.weight, with one output.
@@ -60,6 +74,9 @@ struct ModelConfig {
                                     // has its own
   std::optional<QuantScheme> quantization;  // nothing: linears are as their tensors' types say
   std::optional<EncoderConfig> encoder;     // set: an encoder; no layer rotates by positions
+  // Set: a decoder that makes embeddings and has no head; it is then `tied`.
+  std::optional<PoolerConfig> pooler;
+  std::optional<MatryoshkaConfig> matryoshka;  // of models that make embeddings
 
   double norm_epsilon = 0;
   // Added to norms' stored weights: 1 in Gemma's folders, which store w - 1.

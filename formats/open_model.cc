@@ -13,6 +13,7 @@
 #include "formats/hf_config.h"
 #include "formats/model_tensors.h"
 #include "formats/packed_weight.h"
+#include "formats/pooler_config.h"
 #include "formats/safetensors.h"
 
 namespace millrace {
@@ -24,11 +25,12 @@ constexpr char kConfig[] = "config.json";
 constexpr char kGenerationConfig[] = "generation_config.json";  // may be missing
 constexpr size_t kMaxConfigBytes = 1 << 20;
 
-absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder) {
+absl::StatusOr<HfConfig> ReadConfig(const fs::path& folder, ModelRunner runner) {
   MILLRACE_ASSIGN_OR_RETURN(const MappedFile file,
                             OpenFolderFile(folder, kConfig, kMaxConfigBytes));
   MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadHfConfig(file.text(), kConfig));
-  if (config.model.encoder.has_value()) {
+  MILLRACE_RETURN_IF_ERROR(ChoosePooler(folder, runner, &config.model));
+  if (config.model.encoder.has_value() || config.model.pooler.has_value()) {
     MILLRACE_RETURN_IF_ERROR(ReadSentenceTransformer(folder, &config.model));
     return config;
   }
@@ -60,8 +62,9 @@ bool IsNoLinear(std::string_view module) {
   return false;
 }
 
-absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string& base_name) {
-  MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder));
+absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string& base_name,
+                                       ModelRunner runner) {
+  MILLRACE_ASSIGN_OR_RETURN(HfConfig config, ReadConfig(folder, runner));
   if (HasSafetensors(folder)) {
     MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<const TensorSource> tensors,
                               SafetensorsFolder::Open(folder, base_name, *config.family));
@@ -84,20 +87,21 @@ absl::StatusOr<OpenedModel> OpenFolder(const fs::path& folder, const std::string
   return OpenedModel{std::move(config.model), std::move(shapes)};
 }
 
-absl::StatusOr<OpenedModel> OpenGguf(const std::string& path) {
+absl::StatusOr<OpenedModel> OpenGguf(const std::string& path, ModelRunner runner) {
   MILLRACE_ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
   MILLRACE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(file));
+  MILLRACE_RETURN_IF_ERROR(ChoosePooler(file, runner, &config));
   return OpenedModel{std::move(config), std::make_unique<GgufFile>(std::move(file))};
 }
 
 }  // namespace
 
-absl::StatusOr<OpenedModel> OpenModel(const std::string& path) {
+absl::StatusOr<OpenedModel> OpenModel(const std::string& path, ModelRunner runner) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return OpenGguf(path);
+  if (!fs::is_directory(path, error)) return OpenGguf(path, runner);
   const fs::path folder = fs::path(path).lexically_normal();
   const fs::path name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
-  return OpenFolder(folder, name);
+  return OpenFolder(folder, name, runner);
 }
 
 }  // namespace millrace

@@ -25,7 +25,11 @@ struct OpenedModel {
 // Errors name the file and the field: NOT_FOUND for what is missing, INVALID_ARGUMENT for what is
 // damaged or lies, UNIMPLEMENTED for a field that changes the maths in a way that is not
 // implemented.
-absl::StatusOr<OpenedModel> OpenModel(const std::string& path);
+//
+// A decoder makes embeddings (ModelConfig::pooler) where its files say so, by `runner`
+// (formats/pooler_config.h).
+absl::StatusOr<OpenedModel> OpenModel(const std::string& path,
+                                      ModelRunner runner = ModelRunner::kAuto);
 
 }  // namespace millrace
 

@@ -104,8 +104,12 @@ absl::Status SafetensorsFolder::Add(SafetensorsFile file, const std::vector<std:
 
 const TensorInfo* SafetensorsFolder::FindTensor(std::string_view name) const {
   if (const TensorInfo* cut = tensors_.Find(name)) return cut;
+  // A model that was saved without its head has its names without this.
+  constexpr std::string_view kBody = "model.";
   for (const std::string& spelling : HfNames(name, family_)) {
     if (const TensorInfo* tensor = tensors_.Find(spelling)) return tensor;
+    if (!spelling.starts_with(kBody)) continue;
+    if (const TensorInfo* tensor = tensors_.Find(spelling.substr(kBody.size()))) return tensor;
   }
   return nullptr;
 }

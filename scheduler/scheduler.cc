@@ -26,15 +26,15 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
         StrCat("max_num_batched_tokens: is ", limits.max_num_batched_tokens,
                ", must be at least max_num_seqs, ", limits.max_num_seqs));
   }
-  if (limits.embedding_size > 0 && limits.max_num_batched_tokens < limits.max_model_len) {
+  if (limits.whole_sequences() && limits.max_num_batched_tokens < limits.max_model_len) {
     return absl::InvalidArgumentError(
         StrCat("max_num_batched_tokens: is ", limits.max_num_batched_tokens,
                ", must be at least max_model_len, ", limits.max_model_len,
-               ", as an encoder takes whole texts"));
+               ", as the model takes whole texts"));
   }
-  if (limits.embedding_size > 0 && options.prefix_caching) {
+  if (limits.whole_sequences() && options.prefix_caching) {
     return absl::InvalidArgumentError(
-        "prefix_caching: is true, must be false for an encoder, whose tokens see what follows");
+        "prefix_caching: is true, must be false for a model that takes whole texts");
   }
   return std::unique_ptr<Scheduler>(new Scheduler(options));
 }

@@ -56,6 +56,54 @@ StepResult Answer(const StepPlan& plan) {
   return result;
 }
 
+// A decoder's texts are computed in parts, beside others, and only the last part ends one.
+TEST(SchedulerEncoderTest, PlansPartsWhereNoTokenSeesLaterOnes) {
+  SchedulerOptions options = Options();
+  options.limits.embeds_parts = true;
+  options.limits.max_num_batched_tokens = 8;
+  const auto scheduler = *Scheduler::Create(options);
+  ASSERT_TRUE(scheduler->Add(Text(1, 11)).ok());
+  ASSERT_TRUE(scheduler->Add(Text(2, 3)).ok());
+  std::vector<TokenEvent> events;
+  const StepPlan first = *scheduler->Plan({});
+  EXPECT_TRUE(ValidatePlan(first, options.limits).ok());
+  EXPECT_EQ(first.rows.size(), 1u);
+  EXPECT_EQ(first.rows[0].num_tokens, 8);
+  ASSERT_TRUE(scheduler->Commit(Answer(first), {}, &events).ok());
+  EXPECT_TRUE(events.empty());
+  const StepPlan second = *scheduler->Plan({});
+  EXPECT_TRUE(ValidatePlan(second, options.limits).ok()) << ValidatePlan(second, options.limits);
+  ASSERT_EQ(second.rows.size(), 2u);
+  EXPECT_EQ(second.rows[0].start, 8);
+  EXPECT_EQ(second.rows[0].num_tokens, 3);
+  EXPECT_EQ(second.rows[0].logits.size(), 0);
+  EXPECT_FALSE(ValidatePlan(second, Options().limits).ok()) << "an encoder takes no parts";
+  ASSERT_TRUE(scheduler->Commit(Answer(second), {}, &events).ok());
+  ASSERT_EQ(events.size(), 2u);
+  for (const TokenEvent& event : events) {
+    EXPECT_TRUE(event.end.has_value());
+    EXPECT_EQ(event.embedding.size(), kSize);
+  }
+}
+
+TEST(SchedulerEncoderTest, FindsBeginningsInTheCacheWhereNoTokenSeesLaterOnes) {
+  SchedulerOptions options = Options();
+  options.limits.embeds_parts = true;
+  options.prefix_caching = true;
+  const auto scheduler = *Scheduler::Create(options);
+  std::vector<TokenEvent> events;
+  for (const SequenceId id : {1, 2}) {
+    SequenceRequest text = Text(id, 11);
+    text.prompt_hashes = HashPrompt(CacheRoot({"root"}), text.prompt, 4);
+    ASSERT_TRUE(scheduler->Add(std::move(text)).ok());
+    const StepPlan plan = *scheduler->Plan({});
+    EXPECT_EQ(plan.rows[0].start, id == 1 ? 0 : 8);
+    EXPECT_EQ(plan.rows[0].num_tokens, id == 1 ? 11 : 3);
+    ASSERT_TRUE(scheduler->Commit(Answer(plan), {}, &events).ok());
+  }
+  EXPECT_EQ(events[1].end->cached_tokens, 8);
+}
+
 TEST(SchedulerEncoderTest, PlansTextsWholeAndNoneOvertakes) {
   const auto scheduler = Make();
   for (const auto& [id, tokens] : {std::pair{1, 5}, {2, 6}, {3, 7}, {4, 1}}) {

@@ -147,7 +147,7 @@ void Scheduler::Admit(SteadyTime now, Draft& draft) {
       Park(sequence);
       continue;
     }
-    const bool whole = options_.limits.embedding_size > 0;
+    const bool whole = options_.limits.whole_sequences();
     if (whole && sequence.num_ready() > draft.budget) return;
     if (!FitsBlocks(sequence, donor, draft)) return;
     if (!HistoryFits(sequence, draft.plan)) return;

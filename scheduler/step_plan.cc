@@ -181,14 +181,18 @@ absl::Status CheckRow(const StepPlan& plan, size_t i, const StepLimits& limits) 
   MILLRACE_RETURN_IF_ERROR(CheckRange("rows", i, "logits", row.logits, plan.logits.size()));
   MILLRACE_RETURN_IF_ERROR(CheckInput(plan, i, limits));
   if (row.second_type.has_value()) {
-    if (limits.embedding_size == 0) {
+    if (!limits.whole_sequences()) {
       return Invalid("rows[", i, "].second_type is for encoders only");
     }
     MILLRACE_RETURN_IF_ERROR(
         CheckInside("rows", i, "second_type", *row.second_type, 0, row.num_tokens - 1));
   }
   MILLRACE_RETURN_IF_ERROR(CheckLogits(plan, i, limits));
-  if (limits.embedding_size > 0 && (row.start > 0 || row.logits.size() > 0)) {
+  if (limits.embeds_parts && row.logits.size() > 0) {
+    return Invalid("rows[", i, "] wants ", row.logits.size(),
+                   " logits; allowed of a model of embeddings: none");
+  }
+  if (limits.whole_sequences() && (row.start > 0 || row.logits.size() > 0)) {
     return Invalid("rows[", i, "] begins at ", row.start, " and wants ", row.logits.size(),
                    " logits; allowed of an encoder: whole sequences, without logits");
   }

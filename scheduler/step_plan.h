@@ -120,8 +120,9 @@ struct RowResult {
   // An error fails this row's sequence alone (its logits were not finite). A row whose input the
   // failed one should have sampled fails with it.
   absl::Status status;
-  Range tokens;     // of the result's `tokens`; one for each WantedLogits, none on an error
-  Range embedding;  // of the result's `embeddings`; empty on an error, and of a decoder
+  Range tokens;  // of the result's `tokens`; one for each WantedLogits, none on an error
+  // Of the result's `embeddings`; empty on an error, and of a model that generates.
+  Range embedding;
 };
 
 struct StepResult {
@@ -142,9 +143,16 @@ struct StepLimits {
   int32_t block_size;  // tokens in a block
   int32_t vocab_size;
 
-  // 0: a decoder. Else an encoder: each row is a whole sequence, its blocks are its own for that
-  // step alone, and its result is an embedding of so many numbers instead of logits.
+  // 0: a decoder that generates. Else a row's result is an embedding of so many numbers instead of
+  // logits.
   int32_t embedding_size = 0;
+  // Of a model of embeddings. False: each row is a whole sequence, and its blocks are its own for
+  // that step alone, as for encoders. True: a row may be a part of a sequence, since no token sees
+  // later ones. The row with the sequence's last token has the sequence's embedding.
+  bool embeds_parts = false;
+
+  // Returns whether rows must be whole sequences.
+  bool whole_sequences() const { return embedding_size > 0 && !embeds_parts; }
 };
 
 // Returns InvalidArgument, naming the row and the field, if `plan` breaks the contract above or

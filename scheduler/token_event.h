@@ -42,7 +42,7 @@ struct TokenEvent {
   SequenceId id;
   Range scored;                    // the prompt's next tokens, beginning with its second
   Range sampled;                   // the next generated tokens
-  Range embedding;                 // of the result's `embeddings`, of an encoder's sequence
+  Range embedding;                 // of the result's `embeddings`, of a model of embeddings
   int32_t cached_tokens = 0;       // of the prompt's, as SequenceEnd has them
   std::optional<SequenceEnd> end;  // set in the last event of a sequence, and only there
 };

@@ -175,4 +175,16 @@ std::string ModelName(const Settings& settings, const std::string& path) {
   return (is_file ? file.stem() : file.filename()).string();
 }
 
+ModelSpec MakeModelSpec(const Settings& settings, const std::string& path) {
+  switch (settings.runner) {
+    case Runner::kAuto:
+      return {path, ModelRunner::kAuto};
+    case Runner::kGenerate:
+      return {path, ModelRunner::kGenerate};
+    case Runner::kPooling:
+      return {path, ModelRunner::kPooling};
+  }
+  return {path};
+}
+
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include "base/load_progress.h"
 #include "config/settings.h"
 #include "engine/sampling_defaults.h"
+#include "executors/device_spec.h"
 
 namespace millrace {
 
@@ -41,6 +42,9 @@ absl::Status ExplainModelError(const Settings& settings, const std::string& path
 // Returns the first of settings.served_model_names, or the hub's name of the model, or the file's
 // name without ".gguf" or ".pt2"; "fake" where there is no file.
 std::string ModelName(const Settings& settings, const std::string& path);
+
+// Returns what the model at `path` is to be loaded for.
+ModelSpec MakeModelSpec(const Settings& settings, const std::string& path);
 
 }  // namespace millrace
 

@@ -105,7 +105,7 @@ absl::Status FollowNode0(const Settings& settings, NodeEvents events, Event& sig
   const Leaver leaver(signalled, *nodes, on_leave);
   const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Executor>> {
     MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings, &stop));
-    return LoadExecutor({.path = path}, MakeDeviceSpec(settings), nodes.get());
+    return LoadExecutor(MakeModelSpec(settings, path), MakeDeviceSpec(settings), nodes.get());
   };
   const absl::StatusOr<std::unique_ptr<Executor>> executor = load();
   if (!executor.ok()) {

@@ -209,8 +209,9 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
     return settings_.device == Device::kFake ? TextSet::Bytes(parsers)
                                              : TextSet::Load(tokenizer, parsers);
   });
-  auto executor =
-      LoadExecutor({.path = path, .progress = &progress}, MakeDeviceSpec(settings_), nodes_.get());
+  ModelSpec model = MakeModelSpec(settings_, path);
+  model.progress = &progress;
+  auto executor = LoadExecutor(model, MakeDeviceSpec(settings_), nodes_.get());
   auto loaded_text = text.get();
   MILLRACE_RETURN_IF_ERROR(ExplainModelError(settings_, path, executor.status()));
   MILLRACE_RETURN_IF_ERROR(settings_.tokenizer.empty()

@@ -77,8 +77,8 @@ def test_examples_are_answered_and_events_have_their_schema(fake_server, documen
         for example in media.get("examples", {}).values():
             body = example["value"]
             response = httpx.request(method, fake_server.http + path, json=body, timeout=60)
-            if response.status_code == 400 and "does not support the" in response.text:
-                continue  # of encoders
+            if response.status_code == 400 and ("does not support the" in response.text or "which generates" in response.text):
+                continue  # of encoders and of tensors
             assert response.status_code == 200, (path, body, response.text)
             content = operation["responses"]["200"]["content"]
             if body.get("stream"):

@@ -7,7 +7,11 @@ import threading
 
 import grpc
 import httpx
+import numpy as np
 import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
 
 from daemon import run
 from millrace_grpc import connect, pb
@@ -107,6 +111,26 @@ def test_raw_contents_come_and_go(stub):
     assert (response.model_name, response.id) == ("classifier", "mine")
     assert len(response.raw_output_contents) == 2
     check(response, ids, mask)
+
+
+@pytest.mark.parametrize("client", [tritonclient.http, tritonclient.grpc], ids=["http", "grpc"])
+def test_tritons_clients_get_the_same(server, client):
+    ids, mask = [[1, 2, 3], [4, 5, 49]], [[True, True, True], [True, False, True]]
+    address = server.http.removeprefix("http://") if client is tritonclient.http else server.grpc
+    inputs = [client.InferInput("mask", [2, 3], "BOOL"), client.InferInput("ids", [2, 3], "INT64")]
+    inputs[0].set_data_from_numpy(np.array(mask))
+    inputs[1].set_data_from_numpy(np.array(ids, dtype=np.int64))
+    with client.InferenceServerClient(address) as triton:
+        result = triton.infer("classifier", inputs, request_id="mine")
+        for name, which in (("logits", 0), ("hidden", 1)):
+            expected = [classify(*text)[which] for text in zip(ids, mask, strict=True)]
+            assert np.abs(result.as_numpy(name) - np.array(expected)).max() < 1e-4
+        hidden = triton.infer("classifier", inputs, outputs=[client.InferRequestedOutput("hidden")])
+        assert hidden.as_numpy("logits") is None and np.array_equal(hidden.as_numpy("hidden"), result.as_numpy("hidden"))
+        model = triton.get_model_metadata("classifier", **({"as_json": True} if client is tritonclient.grpc else {}))
+        assert [(tensor["name"], tensor["datatype"]) for tensor in model["inputs"]] == [("ids", "INT64"), ("mask", "BOOL")]
+        with pytest.raises(InferenceServerException, match="mask"):
+            triton.infer("classifier", inputs[1:])
 
 
 def test_inputs_may_come_in_any_order_and_outputs_be_chosen(stub):

@@ -2,6 +2,8 @@
 import hashlib
 import itertools
 import json
+import pathlib
+import re
 import time
 
 import grpc
@@ -17,7 +19,8 @@ PROBES = {"/livez", "/readyz", "/health"}
 PUBLIC = ["/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses",
           "/v1/responses/x", "/v1/embeddings", "/tokenize", "/detokenize", "/v1/models", "/v1/models/x", "/livez",
           "/readyz", "/health", "/server_info", "/get_server_info", "/model_info", "/get_model_info", "/health_generate", "/metrics",
-          "/version", "/nowhere"]
+          "/version", "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/x", "/v2/models/x/ready", "/v2/models/x/versions/1/infer",
+          "/v2/rerank", "/v1/score", "/v1/rerank", "/nowhere"]
 ADMIN = ["/v1/models", "/livez", "/readyz", "/health", "/metrics", "/version", "/log", "/nowhere"]
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 
@@ -69,6 +72,10 @@ def test_every_grpc_method_but_health_wants_a_key(keyed):
         service = pb.DESCRIPTOR.services_by_name["Inference"]
         assert len(service.methods) > 5
         names = [f"/{service.full_name}/{method.name}" for method in service.methods]
+        # tritonclient, which other tests import, has descriptors of the same names: these are read as text.
+        proto = pathlib.Path(__file__).parent.parent / "proto" / "kserve" / "v2" / "inference.proto"
+        names += [f"/inference.GRPCInferenceService/{method}" for method in re.findall(r"rpc (\w+)", proto.read_text())]
+        assert len(names) > 12
         names.append("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
         for name in names:
             for metadata in ([], [("authorization", "Bearer key-x")]):

@@ -1,4 +1,4 @@
-// The ops that encoders have beside those of decoders.
+// The ops of encoders, and those that make embeddings.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -57,6 +57,12 @@ void Gelu(const Kernels& kernels, float* x, int size) {
       piece[i] *= 0.5f * (piece[i] >= 0 ? 2 - tail : tail);
     }
   }
+}
+
+// Divides by the Euclidean length; as PyTorch's normalize() it keeps clear of a division by 0.
+void Normalize(float* values, int size) {
+  const float length = std::sqrt(Sum(size, [&](int i) { return values[i] * values[i]; }));
+  for (int i = 0; i < size; ++i) values[i] /= std::max(length, 1e-12f);
 }
 
 }  // namespace
@@ -143,10 +149,28 @@ void CpuOps::Pool(const Residual& hidden, Pooling pooling, bool normalize) {
       }
       for (int i = 0; i < width; ++i) embedding[i] /= static_cast<float>(row.num_tokens);
     }
-    if (!normalize) return;
-    const float length = std::sqrt(Sum(width, [&](int i) { return embedding[i] * embedding[i]; }));
-    // As PyTorch's normalize() keeps clear of a division by 0.
-    for (int i = 0; i < width; ++i) embedding[i] /= std::max(length, 1e-12f);
+    if (normalize) Normalize(embedding, width);
+  });
+}
+
+void CpuOps::PoolNormed(NormId norm, const Residual& residual, Pooling pooling, bool normalize) {
+  const CpuActivation& states = Values(residual);
+  const int width = states.width();
+  embeddings_.assign(step_->rows.size() * width, 0);
+  pool_.ParallelFor(NumRows(), [&](int index, int thread) {
+    const CpuStepInput::Row& row = step_->rows[index];
+    float* embedding = embeddings_.data() + static_cast<size_t>(index) * width;
+    std::vector<float>& normed = scratch_[thread].embedding;
+    normed.resize(states.row_floats());
+    const int first = pooling == Pooling::kMean ? 0 : row.num_tokens - 1;
+    for (int token = first; token < row.num_tokens; ++token) {
+      NormRow(norm, states.Floats(row.first_token + token), Form::kFloat, normed.data());
+      for (int i = 0; i < width; ++i) embedding[i] += normed[i];
+    }
+    if (pooling == Pooling::kMean) {
+      for (int i = 0; i < width; ++i) embedding[i] /= static_cast<float>(row.num_tokens);
+    }
+    if (normalize) Normalize(embedding, width);
   });
 }
 

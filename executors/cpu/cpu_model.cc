@@ -154,6 +154,7 @@ ModelInfo Describe(const Loading& loading) {
                  .expert_parallel = loading.device.expert_parallel,
                  .limits = loading.limits,
                  .score = ScoreFunctionOf(config),
+                 .embedding = EmbeddingTraitsOf(config),
                  .kv = {.block_size = loading.limits.block_size,
                         .num_blocks = loading.limits.num_blocks,
                         .type = first.kv.float32 ? "float32" : "float16",
@@ -172,7 +173,7 @@ absl::StatusOr<std::vector<std::unique_ptr<CpuModel>>> LoadCpuRanks(const ModelS
                                                                     const Kernels& kernels,
                                                                     const LocalRanks& ranks,
                                                                     PhaseTimer& phases) {
-  MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path));
+  MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path, model.runner));
   if (!opened.tensors->has_data()) {
     return absl::UnimplementedError(StrCat(opened.tensors->base_name(),
                                            ": has no .safetensors files; allowed on the CPU: a "

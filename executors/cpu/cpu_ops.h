@@ -76,6 +76,7 @@ class CpuOps : public DecoderOps, public EncoderOps {
   // Gathers the wanted rows of x; Sample computes their logits, a panel at a time.
   Logits Head(LinearId weight, const LogitSpec& spec, const LinearInput& x) override;
   void Sample(const Logits& logits) override;
+  void PoolNormed(NormId norm, const Residual& residual, Pooling pooling, bool normalize) override;
 
   Residual EmbedAll(const EmbeddingTables& tables, NormId norm) override;
   LinearInput AsInput(const Residual& hidden, Consumers consumers) override {
@@ -97,7 +98,8 @@ class CpuOps : public DecoderOps, public EncoderOps {
   std::vector<std::pair<int, int>> routed_rows() const;
   // Returns the use of each mixture that a step has run so far, in the order of the layers.
   absl::Span<const MixtureUse> mixture_uses() const { return mixture_uses_; }
-  // Returns the embeddings of the last Pool, [rows, hidden], or what the last Classify computed.
+  // Returns the embeddings of the last Pool or PoolNormed, [rows, hidden], or what the last
+  // Classify computed.
   absl::Span<const float> embeddings() const { return embeddings_; }
 
   // Returns the form of `x` that was made for `consumer`; the first of several

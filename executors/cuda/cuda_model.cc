@@ -337,7 +337,7 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
   MILLRACE_RETURN_IF_ERROR(
       OnAllRanks(size, [&](int rank) { return OpenDevice(devices[rank]).status(); }));
   MILLRACE_ASSIGN_OR_RETURN(const bool by_nccl, NeedsNccl(device, devices, nodes));
-  MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path));
+  MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path, model.runner));
   MILLRACE_RETURN_IF_ERROR(CheckSettings(opened.config, device));
   MILLRACE_ASSIGN_OR_RETURN(const StepLimits limits, MakeStepLimits(opened.config, device));
   if (!device.dummy_weights && !opened.tensors->has_data()) {

@@ -9,6 +9,7 @@
 #include "executors/decoder_ops.h"
 #include "executors/encoder_ops.h"
 #include "executors/models/bert.h"
+#include "executors/models/decoder.h"
 #include "executors/models/model.h"
 #include "formats/model_config.h"
 
@@ -16,13 +17,13 @@ namespace millrace {
 
 using AnyModel = std::variant<std::unique_ptr<Model>, std::unique_ptr<Encoder>>;
 
-// Loads what LoadModel does (model.h), and encoders. `Placer` is a DecoderPlacer and an
-// EncoderPlacer.
+// Loads what LoadModel does (model.h), and models that make embeddings. `Placer` is a DecoderPlacer
+// and an EncoderPlacer.
 template <typename Placer>
 absl::StatusOr<AnyModel> LoadAnyModel(const ModelConfig& config, int max_model_len,
                                       Placer& placer) {
   if (config.encoder.has_value()) return LoadBert(config, placer);
-  return LoadModel(config, max_model_len, placer);
+  return LoadDecoder(config, max_model_len, placer);
 }
 
 // Returns the kv heads of each layer's pages on this rank.

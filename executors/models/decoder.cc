@@ -43,9 +43,12 @@ struct Decoder : Model {
     for (size_t i = 0; i < layers.size(); ++i) {
       const Layer& layer = layers[i];
       const bool last = i + 1 == layers.size();
-      const std::optional<NormId> next_norm =
-          last ? ends.output_norm : layers[i + 1].attention_norm;
+      const std::optional<NormId> next_norm = !last ? layers[i + 1].attention_norm
+                                              : pooler.has_value()
+                                                  ? std::nullopt
+                                                  : std::optional(ends.output_norm);
       const LinearId next = last ? ends.head : layers[i + 1].attention.qkv;
+      const Consumers readers(&next, last && pooler.has_value() ? 0 : 1);
       const int32_t index = static_cast<int32_t>(i);
       Qkv qkv = ops.QkvLinear(layer.attention.qkv, x);
       const Query q = ops.RopeAppend(index, layer.spec, layer.attention.norms, std::move(qkv));
@@ -54,18 +57,23 @@ struct Decoder : Model {
                         layer.ffn_norm, layer.ffn.inputs);
       if (const auto* dense = std::get_if<GatedWeights>(&layer.ffn.weights)) {
         x = ops.GatedLinear(dense->gate_up, x, layer.ffn.function, {dense->down});
-        x = ops.RowLinear(dense->down, std::move(x), layer.ffn_addend, residual, next_norm, {next});
+        x = ops.RowLinear(dense->down, std::move(x), layer.ffn_addend, residual, next_norm,
+                          readers);
       } else {
         const auto& mixture = std::get<Mixture>(layer.ffn.weights);
         x = ops.Mixture(mixture.weights, mixture.spec, x, layer.ffn_addend, residual, next_norm,
-                        {next});
+                        readers);
       }
+    }
+    if (pooler.has_value()) {
+      return ops.PoolNormed(ends.output_norm, residual, pooler->pooling, pooler->normalize);
     }
     ops.Sample(ops.Head(ends.head, ends.logits, x));
   }
 
   Ends ends;
   std::vector<Layer> layers;
+  std::optional<PoolerConfig> pooler;  // set: makes embeddings
 };
 
 absl::Status CheckLayer(const LayerConfig& layer, int index) {
@@ -89,6 +97,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadDecoder(const ModelConfig& config, in
   auto model = std::make_unique<Decoder>();
   PartLoader parts(config, placer);
   MILLRACE_ASSIGN_OR_RETURN(model->ends, parts.OutsideLayers());
+  model->pooler = config.pooler;
   const Addend addend{.factor = static_cast<float>(config.residual_factor)};
   for (AttentionSpec& spec : AttentionSpecs(config, max_model_len)) {
     const int i = static_cast<int>(model->layers.size());

@@ -12,6 +12,12 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, int 
                                            ", is an encoder; allowed on this device: decoders "
                                            "(encoders run with --device cpu or torch)"));
   }
+  if (config.pooler.has_value()) {
+    return absl::UnimplementedError(
+        StrCat("the model, ", config.architecture,
+               ", makes embeddings; allowed on this device: decoders that generate (--runner "
+               "generate; embeddings are made with --device cpu)"));
+  }
   return LoadDecoder(config, max_model_len, placer);
 }
 

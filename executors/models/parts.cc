@@ -189,6 +189,7 @@ absl::StatusOr<Ends> PartLoader::OutsideLayers() {
   ends.embedding_factor = static_cast<float>(config_.embedding_factor);
   MILLRACE_ASSIGN_OR_RETURN(ends.output_norm,
                             placer_.Norm("output_norm.weight", NormSpecOf(config_)));
+  if (config_.pooler.has_value()) return ends;
   MILLRACE_ASSIGN_OR_RETURN(
       ends.head, placer_.Head(config_.tied_embeddings ? "token_embd.weight" : "output.weight"));
   ends.logits = {.factor = static_cast<float>(config_.logit_factor),

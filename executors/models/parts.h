@@ -61,7 +61,7 @@ struct Ends {
   EmbeddingId embedding;
   float embedding_factor;
   NormId output_norm;
-  LinearId head;
+  LinearId head{};  // placed unless the model has a pooler
   LogitSpec logits;
 };
 

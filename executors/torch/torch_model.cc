@@ -50,8 +50,14 @@ struct TorchModel : HostModel {
 
 absl::StatusOr<std::unique_ptr<HostModel>> Load(const ModelSpec& model, const TorchSpec& device) {
   PhaseTimer phases;
-  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path));
+  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(model.path, model.runner));
   const ModelConfig& config = opened.config;
+  if (config.pooler.has_value()) {
+    return absl::UnimplementedError(StrCat("the model, ", config.architecture,
+                                           ", makes embeddings; allowed with --device torch: "
+                                           "encoders, and decoders that generate (--runner "
+                                           "generate)"));
+  }
   if (!opened.tensors->has_data()) {
     return absl::UnimplementedError(StrCat(opened.tensors->base_name(),
                                            ": has no .safetensors files; allowed with --device "
@@ -82,6 +88,7 @@ absl::StatusOr<std::unique_ptr<HostModel>> Load(const ModelSpec& model, const To
       .batch_invariant = false,  // ATen chooses its kernels by the batch's shape
       .limits = limits,
       .score = ScoreFunctionOf(config),
+      .embedding = EmbeddingTraitsOf(config),
       .kv = {.block_size = limits.block_size,
              .num_blocks = limits.num_blocks,
              .type = device.bfloat16 ? "bfloat16" : "float32",

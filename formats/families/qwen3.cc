@@ -34,7 +34,11 @@ constexpr std::string_view kTwins = R"([
  "changes": {"sliding_window": 9, "use_sliding_window": true, "max_window_layers": 2,
    "tie_word_embeddings": true},
  "mutations": [
-  {"sliding_window": 10}, {"max_window_layers": 1}, {"use_sliding_window": false}]}
+  {"sliding_window": 10}, {"max_window_layers": 1}, {"use_sliding_window": false}]},
+{"name": "qwen3_last", "pooling": "lasttoken", "normalize": true,
+ "changes": {"tie_word_embeddings": true}, "mutations": []},
+{"name": "qwen3_mean", "pooling": "mean_tokens", "bare_names": true,
+ "changes": {"architectures": ["Qwen3Model"]}, "mutations": []}
 ])";
 
 }  // namespace

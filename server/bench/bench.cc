@@ -128,7 +128,7 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
   const SteadyTime begin = Clock::Real().Now();
   MILLRACE_ASSIGN_OR_RETURN(const std::string path, ModelPath(settings));
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
-                            LoadExecutor({.path = path}, device));
+                            LoadExecutor(MakeModelSpec(settings, path), device));
   start.load_s = ToSeconds(Clock::Real().Now() - begin);
   if (executor->info().limits.embedding_size > 0) {
     return absl::UnimplementedError(

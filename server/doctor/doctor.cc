@@ -176,7 +176,8 @@ class Examination {
           access(path->c_str(), R_OK) == 0 ? "" : "there is no such file, or it cannot be read");
       return;
     }
-    const absl::StatusOr<OpenedModel> model = OpenModel(*path);
+    const absl::StatusOr<OpenedModel> model =
+        OpenModel(*path, MakeModelSpec(settings_, *path).runner);
     if (!model.ok()) {
       Add(Verdict::kError, "model", Message(ExplainModelError(settings_, *path, model.status())),
           "name another, or fetch it again");

@@ -9,6 +9,7 @@
 #include "formats/tensor.h"
 #include "scheduler/step_plan.h"
 #include "server/doctor/gpu_driver.h"
+#include "server/model_location.h"
 
 namespace millrace {
 namespace {
@@ -200,7 +201,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const Settings& settings, const std::strin
         "dry-run: is \"true\", allowed only with --device cpu, cuda or fake, and not for packages "
         "(.pt2)");
   }
-  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(path));
+  MILLRACE_ASSIGN_OR_RETURN(const OpenedModel model,
+                            OpenModel(path, MakeModelSpec(settings, path).runner));
   return settings.device == Device::kCuda ? PlanCuda(settings, model) : PlanCpu(settings, model);
 }
 

@@ -161,6 +161,11 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Statu
   return new RefusedGenerate(status);
 }
 
+std::optional<TraceContext> TraceOf(const grpc::CallbackServerContext& context) {
+  return ParseTraceContext(FindMetadata(context, "traceparent"),
+                           FindMetadata(context, "tracestate"));
+}
+
 std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(grpc::string_ref(key.data(), key.size()));

@@ -16,9 +16,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "engine/trace.h"
 #include "millrace/v1/inference.grpc.pb.h"
 
 namespace millrace {
@@ -79,6 +81,9 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Statu
 
 // Returns the value of a client's metadata, valid as long as the call; empty if there is none.
 std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key);
+
+// Returns the caller's trace, from its metadata.
+std::optional<TraceContext> TraceOf(const grpc::CallbackServerContext& context);
 
 // Returns whether "/package.Service/Method" is one of ours. A client may call any name, and each
 // would be a series of the metrics.

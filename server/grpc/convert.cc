@@ -215,6 +215,7 @@ absl::StatusOr<EmbedRequest> FromProto(v1::EmbedRequest&& request) {
   if (request.has_truncate_prompt_tokens()) {
     out.truncate_prompt_tokens = request.truncate_prompt_tokens();
   }
+  if (request.has_dimensions()) out.dimensions = request.dimensions();
   for (v1::EmbedInput& input : *request.mutable_inputs()) {
     if (!input.text().empty()) {
       out.inputs.emplace_back(std::move(*input.mutable_text()));

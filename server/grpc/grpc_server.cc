@@ -18,6 +18,7 @@
 #include "server/grpc/callbacks.h"
 #include "server/grpc/health_service.h"
 #include "server/grpc/inference_service.h"
+#include "server/grpc/kserve_service.h"
 #include "server/grpc/library_logs.h"
 #include "server/grpc/reflection_service.h"
 
@@ -52,7 +53,8 @@ void SetLimits(grpc::ServerBuilder& builder, const GrpcOptions& options) {
 }
 
 std::vector<std::string> ServiceNames() {
-  return {v1::Inference::service_full_name(), grpc::health::v1::Health::service_full_name(),
+  return {v1::Inference::service_full_name(), inference::GRPCInferenceService::service_full_name(),
+          grpc::health::v1::Health::service_full_name(),
           grpc::reflection::v1::ServerReflection::service_full_name(),
           grpc::reflection::v1alpha::ServerReflection::service_full_name()};
 }
@@ -64,7 +66,9 @@ class GrpcServerImpl final : public GrpcServer {
         metrics_(frontend.metrics().registry()),
         calls_(frontend.metrics().registry()),
         inference_(frontend, options.version),
-        health_({v1::Inference::service_full_name()}),
+        kserve_(frontend, options.version),
+        health_({v1::Inference::service_full_name(),
+                 inference::GRPCInferenceService::service_full_name()}),
         reflection_(frontend, ServiceNames()),
         reflection_v1_(frontend, ServiceNames()) {}
 
@@ -76,6 +80,7 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::ServerBuilder builder;
     SetLimits(builder, options);
     builder.RegisterService(&inference_);
+    builder.RegisterService(&kserve_);
     builder.RegisterService(&health_);
     builder.RegisterService(&reflection_);
     builder.RegisterService(&reflection_v1_);
@@ -154,6 +159,7 @@ class GrpcServerImpl final : public GrpcServer {
   GuardMetrics metrics_;
   GrpcMetrics calls_;
   InferenceService inference_;
+  KserveService kserve_;
   HealthService health_;
   ReflectionService reflection_;
   ReflectionServiceV1 reflection_v1_;

@@ -1,139 +1,13 @@
 #include "server/grpc/infer_convert.h"
 
-#include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "server/grpc/tensor_contents.h"
 
 namespace millrace {
 namespace {
-
-using Contents = v1::InferTensorContents;
-
-// The field that a datatype's elements stand in; null: there is none.
-const char* FieldOf(DataType type) {
-  switch (type) {
-    case DataType::kBool:
-      return "bool_contents";
-    case DataType::kInt8:
-    case DataType::kInt16:
-    case DataType::kInt32:
-      return "int_contents";
-    case DataType::kInt64:
-      return "int64_contents";
-    case DataType::kUint8:
-      return "uint_contents";
-    case DataType::kFp32:
-      return "fp32_contents";
-    case DataType::kFp64:
-      return "fp64_contents";
-    case DataType::kFp16:
-    case DataType::kBf16:
-      break;
-  }
-  return nullptr;
-}
-
-// The first field that has elements; null: none has.
-const char* FilledField(const Contents& contents, const char* beside) {
-  const std::pair<const char*, int> fields[] = {{"bool_contents", contents.bool_contents_size()},
-                                                {"int_contents", contents.int_contents_size()},
-                                                {"int64_contents", contents.int64_contents_size()},
-                                                {"uint_contents", contents.uint_contents_size()},
-                                                {"fp32_contents", contents.fp32_contents_size()},
-                                                {"fp64_contents", contents.fp64_contents_size()}};
-  for (const auto& [name, size] : fields) {
-    if (size > 0 && (beside == nullptr || std::strcmp(name, beside) != 0)) return name;
-  }
-  return nullptr;
-}
-
-template <typename Number, typename Elements>
-absl::Status Append(const std::string& name, const Elements& elements, std::string* data) {
-  data->reserve(elements.size() * sizeof(Number));
-  for (int i = 0; i < elements.size(); ++i) {
-    const auto number = static_cast<Number>(elements[i]);
-    if constexpr (std::numeric_limits<Number>::is_integer) {
-      if (number != elements[i]) {
-        return absl::InvalidArgumentError(
-            StrCat("input ", Printable(name), ": element ", i, " is ", elements[i],
-                   "; allowed: ", int64_t{std::numeric_limits<Number>::min()}, " to ",
-                   int64_t{std::numeric_limits<Number>::max()}));
-      }
-    }
-    data->append(reinterpret_cast<const char*>(&number), sizeof(number));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TakeContents(const std::string& name, const Contents& from, Tensor* to) {
-  const char* const field = FieldOf(to->type);
-  if (field == nullptr) {
-    return absl::InvalidArgumentError(StrCat("input ", Printable(name), ": datatype is ",
-                                             DataTypeName(to->type),
-                                             "; allowed with contents: those that have a field "
-                                             "there; it can come in raw_input_contents"));
-  }
-  if (const char* const other = FilledField(from, field)) {
-    return absl::InvalidArgumentError(StrCat("input ", Printable(name), ": has ", other,
-                                             "; allowed for ", DataTypeName(to->type), ": ",
-                                             field));
-  }
-  switch (to->type) {
-    case DataType::kBool:
-      return Append<bool>(name, from.bool_contents(), &to->data);
-    case DataType::kInt8:
-      return Append<int8_t>(name, from.int_contents(), &to->data);
-    case DataType::kInt16:
-      return Append<int16_t>(name, from.int_contents(), &to->data);
-    case DataType::kInt32:
-      return Append<int32_t>(name, from.int_contents(), &to->data);
-    case DataType::kInt64:
-      return Append<int64_t>(name, from.int64_contents(), &to->data);
-    case DataType::kUint8:
-      return Append<uint8_t>(name, from.uint_contents(), &to->data);
-    case DataType::kFp32:
-      return Append<float>(name, from.fp32_contents(), &to->data);
-    default:
-      return Append<double>(name, from.fp64_contents(), &to->data);
-  }
-}
-
-template <typename Number, typename Elements>
-void Fill(const std::string& data, Elements* elements) {
-  elements->Reserve(static_cast<int>(data.size() / sizeof(Number)));
-  for (size_t at = 0; at < data.size(); at += sizeof(Number)) {
-    Number number;
-    std::memcpy(&number, data.data() + at, sizeof(Number));
-    elements->Add(number);
-  }
-}
-
-void SetContents(const Tensor& from, Contents* to) {
-  switch (from.type) {
-    case DataType::kBool:
-      return Fill<bool>(from.data, to->mutable_bool_contents());
-    case DataType::kInt8:
-      return Fill<int8_t>(from.data, to->mutable_int_contents());
-    case DataType::kInt16:
-      return Fill<int16_t>(from.data, to->mutable_int_contents());
-    case DataType::kInt32:
-      return Fill<int32_t>(from.data, to->mutable_int_contents());
-    case DataType::kInt64:
-      return Fill<int64_t>(from.data, to->mutable_int64_contents());
-    case DataType::kUint8:
-      return Fill<uint8_t>(from.data, to->mutable_uint_contents());
-    case DataType::kFp32:
-      return Fill<float>(from.data, to->mutable_fp32_contents());
-    case DataType::kFp64:
-      return Fill<double>(from.data, to->mutable_fp64_contents());
-    case DataType::kFp16:
-    case DataType::kBf16:
-      return;  // raw
-  }
-}
 
 void SetTensor(const TensorSpec& from, v1::ModelMetadataResponse::TensorMetadata* to) {
   to->set_name(from.name);
@@ -171,7 +45,8 @@ absl::StatusOr<std::vector<NamedTensor>> InputsFromProto(const v1::InferRequest&
     NamedTensor input{.name = from.name(), .tensor = {.type = *type}};
     input.tensor.shape.assign(from.shape().begin(), from.shape().end());
     if (!raw) {
-      MILLRACE_RETURN_IF_ERROR(TakeContents(from.name(), from.contents(), &input.tensor));
+      MILLRACE_RETURN_IF_ERROR(
+          TakeContents(from.name(), from.contents(), input.tensor.type, &input.tensor.data));
     } else if (const char* const field = FilledField(from.contents(), nullptr)) {
       return absl::InvalidArgumentError(StrCat("input ", Printable(from.name()), ": has ", field,
                                                "; allowed beside raw_input_contents: none"));
@@ -197,7 +72,7 @@ void AddOutput(const std::string& name, Tensor tensor, bool raw, v1::InferRespon
   if (raw) {
     response.add_raw_output_contents(std::move(tensor.data));
   } else {
-    SetContents(tensor, output.mutable_contents());
+    SetContents(tensor.type, tensor.data, output.mutable_contents());
   }
 }
 

@@ -20,28 +20,10 @@
 namespace millrace {
 namespace {
 
-absl::Status CheckRequestId(const std::string& id) {
-  if (id.empty() || IsFitRequestId(id)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("request_id: ", id.size(), " bytes, or unprintable characters; allowed are at most ",
-             kMaxRequestIdBytes, " printable ASCII characters without spaces"));
-}
-
-std::optional<TraceContext> Trace(const grpc::CallbackServerContext& context) {
-  return ParseTraceContext(FindMetadata(context, "traceparent"),
-                           FindMetadata(context, "tracestate"));
-}
-
-std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
-  return absl::FromChrono(deadline);
-}
-
 // The earlier of the call's deadline and the request's.
 template <typename Request>
-absl::StatusOr<std::optional<absl::Time>> Deadline(const grpc::CallbackServerContext& context,
-                                                   const Request& request) {
+absl::StatusOr<std::optional<absl::Time>> EarlierDeadline(
+    const grpc::CallbackServerContext& context, const Request& request) {
   std::optional<absl::Time> deadline = Deadline(context);
   if (!request.has_timeout_ms()) return deadline;
   const int32_t milliseconds = request.timeout_ms();
@@ -53,6 +35,21 @@ absl::StatusOr<std::optional<absl::Time>> Deadline(const grpc::CallbackServerCon
   return std::min(deadline.value_or(by_field), by_field);
 }
 
+}  // namespace
+
+absl::Status CheckRequestId(const std::string& id) {
+  if (id.empty() || IsFitRequestId(id)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("request_id: ", id.size(), " bytes, or unprintable characters; allowed are at most ",
+             kMaxRequestIdBytes, " printable ASCII characters without spaces"));
+}
+
+std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
+  return absl::FromChrono(deadline);
+}
+
 grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
                                       const absl::Status& status) {
   AddRetryHint(context, status);
@@ -60,8 +57,6 @@ grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
   call->End(ToGrpc(status));
   return call;
 }
-
-}  // namespace
 
 absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context,
                        Scope scope, std::shared_ptr<const Tenant>* tenant) {
@@ -82,9 +77,9 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     MILLRACE_ASSIGN_OR_RETURN(GenerateRequest built,
                               FromProto(v1::GenerateRequest(*request), engine->info().sampling));
     built.id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
-    MILLRACE_ASSIGN_OR_RETURN(built.deadline, Deadline(*context, *request));
+    MILLRACE_ASSIGN_OR_RETURN(built.deadline, EarlierDeadline(*context, *request));
     built.tenant = std::move(tenant);
-    built.trace = Trace(*context);
+    built.trace = TraceOf(*context);
     return built;
   };
   absl::StatusOr<GenerateRequest> built = build();
@@ -102,14 +97,14 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
     MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
     MILLRACE_ASSIGN_OR_RETURN(EmbedRequest built, FromProto(v1::EmbedRequest(*request)));
-    MILLRACE_ASSIGN_OR_RETURN(built.deadline, Deadline(*context, *request));
+    MILLRACE_ASSIGN_OR_RETURN(built.deadline, EarlierDeadline(*context, *request));
     return built;
   };
   absl::StatusOr<EmbedRequest> embed = build();
   if (!embed.ok()) return FinishUnary(context, embed.status());
   embed->id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
   embed->tenant = std::move(tenant);
-  embed->trace = Trace(*context);
+  embed->trace = TraceOf(*context);
   response->set_request_id(embed->id);
 
   auto* const call = new UnaryCall;

@@ -3,6 +3,7 @@
 #define MILLRACE_SERVER_GRPC_INFERENCE_SERVICE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "millrace/v1/inference.grpc.pb.h"
@@ -14,6 +15,16 @@ namespace millrace {
 // Returns OK, or an error if the call's metadata lacks a valid "authorization".
 absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context,
                        Scope scope = Scope::kAny, std::shared_ptr<const Tenant>* tenant = nullptr);
+
+// Returns InvalidArgument for a client's id of a request that is not fit to be repeated.
+absl::Status CheckRequestId(const std::string& id);
+
+// Returns the call's own deadline; nothing if it has none.
+std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context);
+
+// Returns a unary call that has ended.
+grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
+                                      const absl::Status& status);
 
 class InferenceService final : public InferenceCallbacks {
  public:

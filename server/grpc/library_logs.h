@@ -1,4 +1,5 @@
-// Makes lines of the log of what gRPC and protobuf have to say, which they write to stderr otherwise.
+// Makes lines of the log of what gRPC and protobuf have to say, which they write to stderr
+// otherwise.
 #ifndef MILLRACE_SERVER_GRPC_LIBRARY_LOGS_H_
 #define MILLRACE_SERVER_GRPC_LIBRARY_LOGS_H_
 

@@ -16,8 +16,10 @@
 #include "server/http/embedding.h"
 #include "server/http/generation.h"
 #include "server/http/json_writer.h"
+#include "server/http/kserve.h"
 #include "server/http/messages.h"
 #include "server/http/model_json.h"
+#include "server/http/percent.h"
 #include "server/http/responses.h"
 #include "server/http/routes.h"
 
@@ -47,24 +49,6 @@ bool IsJson(std::string_view content_type) {
   const std::string_view rest = content_type.substr(type.size());
   return absl::EqualsIgnoreCase(AbslView(type), AbslView(kJson)) &&
          (rest.empty() || rest.front() == ';' || rest.front() == ' ');
-}
-
-// "org%2Fmodel" → "org/model"; as it is if the escapes are wrong.
-std::string PercentDecoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned value = 0;
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
-    }
-    const char* digits = text.data() + i + 1;
-    const char* end = text.data() + std::min(i + 3, text.size());
-    if (std::from_chars(digits, end, value, 16).ptr != digits + 2) return std::string(text);
-    out += static_cast<char>(value);
-    i += 2;
-  }
-  return out;
 }
 
 HttpResponse JsonResponse(std::string body) { return {.body = std::move(body)}; }
@@ -118,6 +102,10 @@ Api::Handler Api::HandlerOf(const HttpRequestHead& head) const {
   const Route* const route = FindRoute(head);
   if (route == nullptr) return {.name = "none", .routine = false};
   if (route->path == kModelsPath) return {.name = "/v1/models/{model}", .routine = false};
+  if (route->path == kKserveModelsPath) {
+    return {.name = route->method == "POST" ? "/v2/models/{model}/infer" : "/v2/models/{model}",
+            .routine = false};
+  }
   return {.name = route->path, .routine = route->open || route->path == "/metrics"};
 }
 
@@ -183,7 +171,11 @@ std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
 }
 
 std::optional<HttpResponse> Api::CheckBody(const HttpRequestHead& head) const {
-  if (head.method == "POST" && !IsJson(head.content_type)) {
+  // The protocol's clients say no type, and have tensors in binary behind the JSON.
+  const bool tensors =
+      head.path.starts_with(kKserveModelsPath) &&
+      (head.content_type.empty() || head.content_type == "application/octet-stream");
+  if (head.method == "POST" && !IsJson(head.content_type) && !tensors) {
     return Refusal(415, "unsupported_media_type",
                    StrCat("Content-Type is \"", Printable(head.content_type),
                           "\"; allowed: application/json"));
@@ -261,12 +253,6 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
-  const int32_t size = (*engine)->info().embedding_size;
-  if (size > 0 && request->dimensions.value_or(size) != size) {
-    return ErrorResponse(ErrorFromStatus(absl::InvalidArgumentError(
-        StrCat("dimensions is ", *request->dimensions, "; allowed: ", size,
-               ", the size of the model's embeddings"))));
-  }
   request->request.id = StrCat("embd-", head.request_id);
   if (absl::Status s = SetCaller(head, request->request); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));

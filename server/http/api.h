@@ -114,6 +114,9 @@ class Api {
   Handled Embed(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
   Handled Score(bool rerank, const HttpRequestHead& head, const std::string& body,
                 const Wake& wake) const;
+  // The Open Inference Protocol's paths (kserve.h).
+  Handled KserveInfo(const HttpRequestHead& head) const;
+  Handled KserveInfer(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
   Handled Tokenize(const std::string& body, const Wake& wake) const;
   Handled Detokenize(const std::string& body, const Wake& wake) const;
 

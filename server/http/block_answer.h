@@ -76,7 +76,7 @@ class BlockAnswer : public Answer {
   const int64_t created_;
   std::shared_ptr<ResponseStream> stream_;
   std::vector<AnswerBlock> blocks_;
-  bool open_ = false;  // the last block
+  bool open_ = false;         // the last block
   bool header_sent_ = false;  // of a stream
   bool begun_ = false;
   bool finished_ = false;

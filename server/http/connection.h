@@ -148,8 +148,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::unique_ptr<Answer> answer_;
   SteadyTime began_;  // when the request's first byte came, before that the waiting for it
   SteadyTime body_began_;
-  SteadyTime quiet_since_;  // the client has got nothing; seen at CheckDeadline
-  uint64_t quiet_sent_ = 0;  // sent_ at that time
+  SteadyTime quiet_since_;      // the client has got nothing; seen at CheckDeadline
+  uint64_t quiet_sent_ = 0;     // sent_ at that time
   int status_ = 0;              // of the answer; 0 until it is known
   std::string reason_;          // of a refusal, or of an answer that broke off
   uint64_t request_bytes_ = 0;  // of the body

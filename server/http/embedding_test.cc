@@ -96,7 +96,8 @@ TEST_F(EmbeddingTest, Base64IsLittleEndianFloats) {
 }
 
 TEST_F(EmbeddingTest, PassesOnHowLongATextMayBeAndHowUrgentItIs) {
-  Answer(R"({"input": "four", "truncate_prompt_tokens": -1, "priority": 3})");
+  Answer(R"({"input": "four", "truncate_prompt_tokens": -1, "priority": 3, "dimensions": 2})");
+  EXPECT_EQ(endpoint_.engine().WaitEmbed().dimensions, 2);
   EXPECT_EQ(endpoint_.engine().WaitEmbed().truncate_prompt_tokens, -1);
   EXPECT_EQ(endpoint_.engine().WaitEmbed().priority, 3);
 }
@@ -114,9 +115,7 @@ TEST_F(EmbeddingTest, RefusalsNameTheField) {
   EXPECT_EQ(Refused(R"({"input": "a", "encoding_format": "int8"})").first, "encoding_format");
   EXPECT_EQ(Refused(R"({"input": "a", "add_special_tokens": false})").first, "add_special_tokens");
   EXPECT_EQ(Refused(R"({"input": "a", "inputs": "b"})").first, "inputs");
-  const auto [param, message] = Refused(R"({"input": "a", "dimensions": 1})");
-  EXPECT_EQ(param, "dimensions");
-  EXPECT_EQ(message, "dimensions is 1; allowed: 2, the size of the model's embeddings");
+  EXPECT_EQ(Refused(R"({"input": "a", "dimensions": "2"})").first, "dimensions");
   std::string many = R"({"input": [)";
   for (int i = 0; i < 2049; ++i) many += i == 0 ? R"("a")" : R"(,"a")";
   EXPECT_EQ(Refused(many + "]}").second, "input is a list of 2049; allowed: at most 2048");

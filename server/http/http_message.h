@@ -37,6 +37,8 @@ struct HttpRequestHead {
   std::optional<uint64_t> content_length;  // unset: none, or chunked
   std::optional<absl::Duration> timeout;   // X-Request-Timeout-Ms
   std::optional<TraceContext> trace;       // traceparent and tracestate
+  // Inference-Header-Content-Length: the bytes of the body's JSON, before tensors in binary.
+  std::optional<uint64_t> json_length;
 };
 
 struct HttpResponse {

@@ -5,6 +5,7 @@
 #include "base/strings.h"
 #include "formats/json.h"
 #include "server/http/json_writer.h"
+#include "server/http/kserve.h"
 
 namespace millrace {
 namespace {
@@ -115,13 +116,15 @@ HttpResponse MessagesError(const ApiError& error) {
 }
 
 void ShapeError(std::string_view path, HttpResponse& refusal) {
-  if (path != kMessagesPath && path != kCountTokensPath) return;
+  const bool kserve = IsKservePath(path);
+  if (path != kMessagesPath && path != kCountTokensPath && !kserve) return;
   const Json json = Json::parse(refusal.body, nullptr, /*allow_exceptions=*/false);
   const Json* error = json.is_object() ? FindField(json, "error") : nullptr;
   const Json* message =
       error != nullptr && error->is_object() ? FindField(*error, "message") : nullptr;
   if (message == nullptr || !message->is_string()) return;
-  refusal.body = ErrorText({.status = refusal.status, .message = message->get<std::string>()});
+  const ApiError shaped{.status = refusal.status, .message = message->get<std::string>()};
+  refusal.body = kserve ? KserveError(shaped).body : ErrorText(shaped);
 }
 
 void MessagesAnswer::Begin(std::string& body) {

@@ -322,7 +322,7 @@ absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
   if (!request.base64 && format != "float") {
     fields.FailValue("encoding_format", format, "float, base64");
   }
-  fields.Read("dimensions", request.dimensions);
+  fields.Read("dimensions", request.request.dimensions);
   ReadEmbedOptions(fields, request.request);
   CheckNeutralFields(fields, kEmbeddingEndpoint);
   MILLRACE_RETURN_IF_ERROR(fields.Finish());

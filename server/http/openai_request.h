@@ -69,7 +69,6 @@ struct ApiEmbeddingRequest {
   std::string model;
   EmbedRequest request;  // everything but its id
   bool base64 = false;   // else lists of numbers
-  std::optional<int32_t> dimensions;
 };
 absl::StatusOr<ApiEmbeddingRequest> ParseEmbeddingRequest(
     std::string_view body, UnknownFields unknown = UnknownFields::kRefuse);

@@ -8,6 +8,8 @@
 #include "base/strings.h"
 #include "config/help.h"
 #include "engine/request.h"
+#include "server/http/kserve.h"
+#include "server/http/messages.h"
 #include "server/http/openapi_schemas.h"
 #include "server/http/responses.h"
 
@@ -44,7 +46,11 @@ constexpr ErrorStatus kErrors[] = {
     {504, From::kServing, "The request's time was over before its answer began."},
 };
 
-bool IsMessages(std::string_view path) { return path.starts_with("/v1/messages"); }
+// Returns the schema of a path's errors.
+std::string_view ErrorShape(std::string_view path) {
+  if (path.starts_with(kMessagesPath)) return "MessagesError";
+  return IsKservePath(path) ? "KserveError" : "Error";
+}
 
 OrderedValue Ref(std::string_view kind, std::string_view name) {
   return {{"$ref", StrCat("#/components/", kind, "/", name)}};
@@ -77,7 +83,7 @@ std::string OperationId(std::string_view method, std::string_view path) {
 OrderedValue Errors() {
   OrderedValue errors;
   for (const ErrorStatus& error : kErrors) {
-    for (const std::string_view shape : {"Error", "MessagesError"}) {
+    for (const std::string_view shape : {"Error", "MessagesError", "KserveError"}) {
       OrderedValue headers = {{"X-Request-Id", Ref("headers", "X-Request-Id")}};
       if (!error.header.empty()) {
         headers[std::string(error.header)] = Ref("headers", error.header);
@@ -187,7 +193,7 @@ OrderedValue DescribeRoute(const DocumentedRoute& route, const ApiOperation& ope
           {"parameters", {{"response_id", "$response.body#/id"}}}};
     }
   }
-  const std::string_view shape = IsMessages(operation.path) ? "MessagesError" : "Error";
+  const std::string_view shape = ErrorShape(operation.path);
   for (const ErrorStatus& error : kErrors) {
     if (!ComesFrom(error, route, operation)) continue;
     described["responses"][StrCat(error.status)] = Ref("responses", StrCat(shape, error.status));

@@ -15,6 +15,7 @@
 #include "server/http/api.h"
 #include "server/http/endpoint_test_util.h"
 #include "server/http/json_reader.h"
+#include "server/http/kserve_json.h"
 #include "server/http/messages.h"
 #include "server/http/openai_request.h"
 #include "server/http/openapi_schemas.h"
@@ -81,6 +82,8 @@ const std::vector<Reader>& Readers() {
        [](auto body) { return ParseScoringRequest(false, body, kRefuse).status(); }},
       {"RerankRequest",
        [](auto body) { return ParseScoringRequest(true, body, kRefuse).status(); }},
+      {"InferRequest",
+       [](auto body) { return ParseKserveRequest(body, std::nullopt, kRefuse).status(); }},
       {"TokenizeRequest", [](auto body) { return ParseTokenizeRequest(body).status(); }},
       {"DetokenizeRequest", [](auto body) { return ParseDetokenizeRequest(body).status(); }},
   };

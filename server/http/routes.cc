@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "config/help.h"
 #include "server/http/admin_status.h"
+#include "server/http/kserve.h"
 #include "server/http/messages.h"
 #include "server/http/openapi.h"
 #include "server/http/responses.h"
@@ -29,6 +30,8 @@ std::span<const Api::Route> Api::Routes() {
                              const Wake& wake) { return api.Score(false, head, body, wake); };
   constexpr auto kRerank = [](const Api& api, const Head& head, const std::string& body,
                               const Wake& wake) { return api.Score(true, head, body, wake); };
+  constexpr auto kKserveInfo = [](const Api& api, const Head& head, const std::string&,
+                                  const Wake&) { return api.KserveInfo(head); };
   static constexpr std::array kRoutes = {
       Route{"/v1/completions", "POST", true, false, false, true,
             [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
@@ -67,6 +70,14 @@ std::span<const Api::Route> Api::Routes() {
       Route{"/v1/rerank", "POST", true, false, false, true, kRerank},
       Route{"/rerank", "POST", true, false, false, true, kRerank},
       Route{"/v2/rerank", "POST", true, false, false, true, kRerank},
+      Route{kKservePath, "GET", true, false, false, false, kKserveInfo},
+      Route{kKserveLivePath, "GET", true, false, false, false, kKserveInfo},
+      Route{kKserveReadyPath, "GET", true, false, false, false, kKserveInfo},
+      Route{kKserveModelsPath, "GET", true, false, false, false, kKserveInfo},
+      Route{kKserveModelsPath, "POST", true, false, false, true,
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.KserveInfer(head, body, wake);
+            }},
       Route{"/tokenize", "POST", true, false, false, true,
             [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
               return api.Tokenize(body, wake);

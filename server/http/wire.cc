@@ -97,6 +97,16 @@ std::optional<ApiError> ReadTimeout(const HttpHeader& header, HttpRequestHead& h
   return std::nullopt;
 }
 
+// The Open Inference Protocol's extension for tensors in binary.
+std::optional<ApiError> ReadJsonLength(const HttpHeader& header, HttpRequestHead& head) {
+  constexpr std::string_view kName = "Inference-Header-Content-Length";
+  if (header.count(kName) == 0) return std::nullopt;
+  const std::string_view text = Value(header, kName);
+  head.json_length = ParseNumber<uint64_t>(text);
+  if (head.json_length.has_value() && header.count(kName) == 1) return std::nullopt;
+  return BadRequest(StrCat(kName, " is \"", Printable(text), "\"; allowed: once, a number"));
+}
+
 }  // namespace
 
 std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
@@ -126,6 +136,7 @@ std::optional<ApiError> ReadHead(const HttpHeader& header, size_t max_fields,
   if (header.count("traceparent") == 1) {
     head.trace = ParseTraceContext(Value(header, "traceparent"), Value(header, "tracestate"));
   }
+  if (auto error = ReadJsonLength(header, head)) return error;
   return ReadTimeout(header, head);
 }
 

@@ -71,7 +71,7 @@ def embedding(model, folder):
     with torch.no_grad():
         states = model(torch.tensor([PROMPT[:ENCODED]])).last_hidden_state[0]
     pooling = json.loads((folder / "1_Pooling/config.json").read_text())
-    pooled = states.mean(0) if pooling["pooling_mode_mean_tokens"] else states[0]
+    pooled = states.mean(0) if pooling["pooling_mode_mean_tokens"] else states[-1] if pooling["pooling_mode_lasttoken"] else states[0]
     modules = json.loads((folder / "modules.json").read_text())
     if modules[-1]["type"].endswith(".Normalize"):
         pooled = torch.nn.functional.normalize(pooled, dim=0)
@@ -79,7 +79,8 @@ def embedding(model, folder):
 
 
 def encoder_reference(folder):
-    model = load(AutoModel, folder, add_pooling_layer=False)
+    bert = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+    model = load(AutoModel, folder, **({"add_pooling_layer": False} if bert else {}))
     exact = embedding(model, folder)
     with half_kv(model):
         rounded = embedding(model, folder)

@@ -15,8 +15,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (families) {
-    for (const auto& twins :
-         {millrace::FamilyTwins(), millrace::EncoderTwins(), millrace::ClassifierTwins()}) {
+    for (const auto& twins : {millrace::FamilyTwins(), millrace::PoolerTwins(),
+                              millrace::EncoderTwins(), millrace::ClassifierTwins()}) {
       for (const millrace::FamilyTwin& twin : twins) {
         millrace::WriteTwinFolder(twin, std::string(argv[1]) + "/" + twin.name);
       }
