@@ -177,9 +177,9 @@ absl::Status Generator::Encode(const Choices& choices) {
   if (generate.thinking_token_budget.has_value() &&
       parts_.text->ForcedCall(generate.prompt).empty()) {
     if (generate.grammar.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat("thinking_token_budget and ",
-                                                     generate.grammar_field,
-                                                     " are both there; allowed: one of them"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("thinking_token_budget is ", *generate.thinking_token_budget,
+                       "; allowed: -1 beside ", generate.grammar_field));
     }
     MILLRACE_ASSIGN_OR_RETURN(thinking, parts_.text->Thinking(prompt));
   }
