@@ -105,10 +105,12 @@ millrace_folder(server          SEES base config formats hub/hub.h hub/cached_mo
 millrace_folder(server/console  SEES                               USES)
 # What the two endpoints of the Open Inference Protocol share.
 millrace_folder(server/kserve   SEES ${_endpoint} executors/tensor_model.h USES absl)
-millrace_folder(server/http     SEES ${_endpoint} server/console server/guard server/kserve executors/tensor_model.h formats/json.h text/utf8.h text/grammar USES absl boost crypto json prometheus)
+millrace_folder(server/http     SEES ${_endpoint} server/console server/guard server/kserve server/tls executors/tensor_model.h formats/json.h text/utf8.h text/grammar USES absl boost crypto json prometheus)
+# TLS sees sockets and bytes: no protocol above it.
+millrace_folder(server/tls      SEES base                          USES absl boost crypto prometheus)
 # The guard sees bytes: no protocol but HTTP/2's frames, and no server.
-millrace_folder(server/guard    SEES base                          USES absl boost prometheus)
-millrace_folder(server/grpc     SEES ${_endpoint} text/grammar proto server/guard server/kserve executors/tensor_model.h USES absl grpc protobuf)
+millrace_folder(server/guard    SEES base server/tls               USES absl boost prometheus)
+millrace_folder(server/grpc     SEES ${_endpoint} text/grammar proto server/guard server/kserve server/tls executors/tensor_model.h USES absl grpc protobuf)
 millrace_folder(server/tracing  SEES base engine/trace.h hub/http_client.h proto USES absl prometheus protobuf)
 # The bench runs a model without a server: the settings, an executor and the engine thread.
 millrace_folder(server/bench    SEES base config engine scheduler server/* executors/executor.h executors/factory.h executors/device_spec.h

@@ -15,6 +15,7 @@
 #include "config/man_page.h"
 #include "config/node_checks.h"
 #include "config/sources.h"
+#include "config/tls_settings.h"
 #include "config/value.h"
 
 namespace millrace {
@@ -111,6 +112,9 @@ class Loader {
       return Contradiction("host",
                            "which others can reach: set --api-key or --keys, or --insecure to "
                            "serve all without a key");
+    }
+    if (const auto wrong = CheckTls(s, [this](std::string_view name) { return IsGiven(name); })) {
+      return Contradiction(wrong->name, wrong->what);
     }
     if (IsGiven("metrics-port") && s.metrics_host.empty()) {
       return Contradiction("metrics-port", "but no --metrics-host is given that it is of");

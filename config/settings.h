@@ -129,6 +129,11 @@ struct Settings {
   Duration header_timeout = std::chrono::seconds(10);
   Duration sse_ping_interval = std::chrono::seconds(10);
   std::vector<std::string> allowed_origins;
+  std::vector<std::string> trusted_proxies;  // ranges of addresses
+  std::string ssl_certfile;                  // PEM files; empty: no TLS
+  std::string ssl_keyfile;                   // empty: the key stands in ssl_certfile
+  std::string ssl_ca_certs;                  // empty: clients show no certificates
+  int32_t ssl_cert_reqs = 2;  // of ssl_ca_certs: 0 none, 1 optional, 2 required, as in Python
 
   // Life.
   Duration drain_delay = Duration::zero();

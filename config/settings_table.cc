@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "base/address_range.h"
 #include "base/strings.h"
 #include "config/node_settings.h"
 #include "config/setting_makers.h"
+#include "config/tls_settings.h"
 #include "config/value.h"
 
 namespace millrace {
@@ -290,6 +292,11 @@ std::vector<Setting> AccessSettings() {
              "hosts that a request's Host or Origin may name besides the server's own; *: any"},
             "comma-separated host names or addresses, each with a port or for all, or *",
             &Settings::allowed_hosts, IsHostName),
+      Words({"trusted-proxies", "RANGE,...",
+             "proxies whose connections begin with a PROXY header of version 2, which names the "
+             "client; on the ports of HTTP and gRPC (docs/security.md)"},
+            "comma-separated addresses, or ranges as 10.0.0.0/8", &Settings::trusted_proxies,
+            [](std::string_view range) { return ParseAddressRange(range).has_value(); }),
       Whole({"max-connections", "N",
              "connections at once, of HTTP and of gRPC each; then idle ones give way to new ones"},
             &Settings::max_connections, 1, 1'000'000),
@@ -454,6 +461,7 @@ const std::vector<Setting>& SettingsTable() {
     add("Engine", EngineSettings());
     add("Endpoints", ForServing(EndpointSettings()));
     add("Access", ForServing(AccessSettings()));
+    add("TLS", ForServing(TlsSettings()));
     add("Life", ForServing(LifeSettings()));
     add("Logs and settings", LogSettings());
     add(kGpuGroup, GpuSettings());
@@ -477,7 +485,8 @@ bool IsFor(const Setting& setting, Command command) {
       return !setting.serving_only;
     case Command::kHealth:
       return setting.group == kHealthGroup || setting.name == "host" ||
-             setting.name == "http-port" || setting.name == "config";
+             setting.name == "http-port" || setting.name == "admin-port" ||
+             setting.name == "config";
     case Command::kGet:
       return setting.name == "model" || setting.name == "revision" || setting.name == "offline" ||
              setting.name == "log" || setting.name == "log-format" || setting.name == "config";

@@ -17,7 +17,8 @@ absl::StatusOr<ServerUrl> ParseUrl(std::string_view text) {
   };
   std::string_view rest = text;
   if (rest.starts_with("https://")) {
-    return wrong("http://HOST:PORT; TLS is not spoken here, put a proxy before the server");
+    return wrong(
+        "http://HOST:PORT; TLS is not spoken here: measure a server without --ssl-certfile");
   }
   if (rest.starts_with("http://")) rest.remove_prefix(7);
   ServerUrl url;

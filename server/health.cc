@@ -23,6 +23,12 @@ namespace {
 // The server's answers are shorter. More is not read.
 constexpr size_t kMostBytes = 16 << 10;
 
+// What a server with TLS says to plain HTTP. It may ask clients for a
+// certificate too: its administration's port, which is plain, is asked instead.
+constexpr std::string_view kSpeaksTls = "this port speaks TLS";
+// What a server says that takes this machine for a proxy; the same holds.
+constexpr std::string_view kWantsHeader = "a PROXY header of version 2";
+
 // A non-blocking TCP connection whose calls end at a deadline.
 class Connection {
  public:
@@ -110,16 +116,24 @@ absl::StatusOr<std::string> Get(const std::string& host, int port, std::string_v
   return connection.Read();
 }
 
+std::string Url(const std::string& host, int port, std::string_view path) {
+  const bool v6 = host.find(':') != host.npos;
+  return StrCat("http://", v6 ? "[" : "", host, v6 ? "]" : "", ":", port, path);
+}
+
 }  // namespace
 
 absl::Status AskForHealth(const Settings& settings) {
-  const std::string host = Reachable(settings.host);
   const std::string_view path = settings.probe == Probe::kLive ? "/livez" : "/readyz";
-  const bool v6 = host.find(':') != host.npos;
-  const std::string url =
-      StrCat("http://", v6 ? "[" : "", host, v6 ? "]" : "", ":", settings.http_port, path);
-  const absl::StatusOr<std::string> answer =
-      Get(host, settings.http_port, path, settings.probe_timeout);
+  std::string host = Reachable(settings.host);
+  std::string url = Url(host, settings.http_port, path);
+  absl::StatusOr<std::string> answer = Get(host, settings.http_port, path, settings.probe_timeout);
+  if (answer.ok() &&
+      (answer->find(kSpeaksTls) != answer->npos || answer->find(kWantsHeader) != answer->npos)) {
+    host = "127.0.0.1";
+    url = Url(host, settings.admin_port, path);
+    answer = Get(host, settings.admin_port, path, settings.probe_timeout);
+  }
   if (!answer.ok()) return Annotate(answer.status(), url);
   constexpr std::string_view kProtocol = "HTTP/1.1 ";
   if (!answer->starts_with(kProtocol)) {

@@ -1,7 +1,5 @@
 #include "server/key_ring.h"
 
-#include <sys/stat.h>
-
 #include <array>
 #include <chrono>
 #include <fstream>
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "base/file_stamp.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
@@ -125,7 +124,7 @@ absl::StatusOr<std::vector<Sha256Digest>> ReadDigests(const JsonFields& fields) 
 
 absl::StatusOr<std::unique_ptr<KeyRing>> KeyRing::Open(std::string path, bool shared_cache) {
   std::unique_ptr<KeyRing> ring(new KeyRing(std::move(path), shared_cache));
-  ring->stamp_ = ring->Stamp();
+  ring->stamp_ = FileStamp(ring->path_);
   MILLRACE_RETURN_IF_ERROR(ring->Read());
   ring->thread_ = std::thread([ring = ring.get()] { ring->Follow(); });
   return ring;
@@ -227,19 +226,11 @@ absl::StatusOr<KeyTable> KeyRing::Parse(std::string_view text) {
   return table;
 }
 
-// Changes with the file: it may be written in place, replaced, or reached by a link that changes.
-std::string KeyRing::Stamp() const {
-  struct stat stat = {};
-  if (::stat(path_.c_str(), &stat) != 0) return "";
-  return StrCat(stat.st_dev, " ", stat.st_ino, " ", stat.st_size, " ", stat.st_mtim.tv_sec, " ",
-                stat.st_mtim.tv_nsec, " ", stat.st_ctim.tv_sec, " ", stat.st_ctim.tv_nsec);
-}
-
 void KeyRing::Follow() {
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
     lock.unlock();
-    if (std::string stamp = Stamp(); stamp != stamp_) {
+    if (std::string stamp = FileStamp(path_); stamp != stamp_) {
       stamp_ = std::move(stamp);
       const absl::Status status = Read();
       if (status.ok()) {

@@ -53,7 +53,6 @@ class KeyRing {
 
   absl::Status Read();
   absl::StatusOr<KeyTable> Parse(std::string_view text);
-  std::string Stamp() const;
   void Follow();
 
   const std::string path_;

@@ -212,9 +212,11 @@ int Serve(const Startup& startup, const Reloader::Load& load) {
   }
   started = true;
   guard.reset();
-  reloader.Connect([&server](const std::vector<std::string>& hosts) {
-    return (*server)->SetAllowedHosts(hosts);
-  });
+  reloader.Connect(
+      [&server](const std::vector<std::string>& hosts) {
+        return (*server)->SetAllowedHosts(hosts);
+      },
+      [&server] { (*server)->ReloadCertificates(); });
   end.Wait();
   reloader.Disconnect();
   if (!failed) (*server)->Drain();

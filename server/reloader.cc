@@ -13,8 +13,9 @@ constexpr Logger kLog(LogComponent::kServer);
 
 }  // namespace
 
-void Reloader::Connect(SetHosts set_hosts) {
+void Reloader::Connect(SetHosts set_hosts, std::function<void()> read_certificates) {
   const std::lock_guard lock(mutex_);
+  read_certificates_ = std::move(read_certificates);
   set_hosts_ = std::move(set_hosts);
   if (!std::exchange(hosts_wait_, false)) return;
   if (absl::Status s = set_hosts_(hosts_); !s.ok()) {
@@ -25,10 +26,12 @@ void Reloader::Connect(SetHosts set_hosts) {
 void Reloader::Disconnect() {
   const std::lock_guard lock(mutex_);
   set_hosts_ = nullptr;
+  read_certificates_ = nullptr;
 }
 
 void Reloader::Reload() {
   const std::lock_guard lock(mutex_);
+  if (read_certificates_ != nullptr) read_certificates_();
   if (absl::Status s = ReloadLocked(); !s.ok()) {
     kLog.Error("reload: nothing changes: ", std::string(s.message()));
   }

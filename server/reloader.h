@@ -22,7 +22,8 @@ class Reloader {
   Reloader(Load load, Startup first) : load_(std::move(load)), first_(std::move(first)) {}
 
   // Sets what changes the hosts of the running server, and applies what was loaded before.
-  void Connect(SetHosts set_hosts);
+  // `read_certificates` is called at each reload.
+  void Connect(SetHosts set_hosts, std::function<void()> read_certificates);
   // Lets it go, before the server ends.
   void Disconnect();
 
@@ -34,9 +35,10 @@ class Reloader {
   const Load load_;
   const Startup first_;
   std::mutex mutex_;
-  SetHosts set_hosts_;              // guarded by mutex_; null: there is no server
-  bool hosts_wait_ = false;         // guarded by mutex_: for the server
-  std::vector<std::string> hosts_;  // guarded by mutex_
+  std::function<void()> read_certificates_;  // guarded by mutex_; null likewise
+  SetHosts set_hosts_;                       // guarded by mutex_; null: there is no server
+  bool hosts_wait_ = false;                  // guarded by mutex_: for the server
+  std::vector<std::string> hosts_;           // guarded by mutex_
 };
 
 }  // namespace millrace

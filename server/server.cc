@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/address_range.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
@@ -49,6 +50,16 @@ constexpr Duration kLongestGrpcStart = std::chrono::seconds(30);
 int Share(int of_cores, int least, int most) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::clamp(cores / of_cores, least, most);
+}
+
+TlsFiles FilesOf(const Settings& settings) {
+  TlsFiles files = {.certificate = settings.ssl_certfile,
+                    .key = settings.ssl_keyfile,
+                    .authorities = settings.ssl_ca_certs};
+  if (!files.authorities.empty()) {
+    files.clients = static_cast<ClientCertificates>(settings.ssl_cert_reqs);
+  }
+  return files;
 }
 
 // Whole or not at all: who waits for the file never reads half of it.
@@ -137,6 +148,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
     MILLRACE_ASSIGN_OR_RETURN(auto ring,
                               KeyRing::Open(settings.keys, settings.shared_prefix_cache));
     server->frontend_.SetKeyRing(std::move(ring));
+  }
+  if (!settings.ssl_certfile.empty()) {
+    MILLRACE_ASSIGN_OR_RETURN(
+        server->tls_,
+        TlsServer::Open(FilesOf(settings), Share(8, 1, 4), server->frontend_.metrics().registry()));
   }
   const auto begin_serving = [&]() -> absl::Status {
     auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
@@ -248,6 +264,10 @@ absl::Status Server::OpenEndpoints() {
   http.unknown_fields = settings_.unknown_fields;
   http.auto_tool_choice = settings_.enable_auto_tool_choice;
   http.threads = Share(4, 1, 8);
+  http.transport.tls = tls_.get();
+  for (const std::string& range : settings_.trusted_proxies) {
+    http.transport.proxies.push_back(*ParseAddressRange(range));
+  }
   http.limits.connections = static_cast<size_t>(settings_.max_connections);
   http.limits.header_timeout = absl::FromChrono(settings_.header_timeout);
   http.limits.ping_interval = absl::FromChrono(settings_.sse_ping_interval);
@@ -258,6 +278,7 @@ absl::Status Server::OpenEndpoints() {
 
   HttpOptions admin = http;
   admin.admin = true;
+  admin.transport = {};
   admin.allowed_origins.clear();
   admin.host = "127.0.0.1";
   admin.port_setting = "admin-port";
@@ -290,6 +311,7 @@ absl::Status Server::OpenEndpoints() {
   grpc.port = settings_.grpc_port;
   grpc.version = std::string(Version());
   grpc.threads = Share(4, 1, 8);
+  grpc.transport = http.transport;
   grpc.limits.connections = static_cast<size_t>(settings_.max_connections);
   grpc.limits.streams = static_cast<size_t>(settings_.grpc_max_streams);
   grpc.limits.handshake_timeout = settings_.header_timeout;
@@ -304,6 +326,10 @@ absl::Status Server::SetAllowedHosts(const std::vector<std::string>& hosts) {
     if (*endpoint != nullptr) MILLRACE_RETURN_IF_ERROR((*endpoint)->SetAllowedHosts(hosts));
   }
   return absl::OkStatus();
+}
+
+void Server::ReloadCertificates() {
+  if (tls_ != nullptr) tls_->Reload();
 }
 
 // Balancers and clients that ask see that the server is about to end, and are served meanwhile.

@@ -15,6 +15,7 @@
 #include "server/frontend_impl.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/tls/tls_server.h"
 #include "server/tracing/otlp_exporter.h"
 
 namespace millrace {
@@ -48,6 +49,9 @@ class Server {
   // Sets the hosts that requests may name from now on. InvalidArgument: one is not a host.
   absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
 
+  // Reads the certificate's files again; without TLS it does nothing.
+  void ReloadCertificates();
+
   // Closes the endpoints after a failure, once what the engine has answered is out.
   void CloseAfterFailure();
 
@@ -70,6 +74,7 @@ class Server {
   std::unique_ptr<NodeGroup> nodes_;      // null: this is the only one
   std::unique_ptr<OtlpExporter> traces_;  // null without --otlp-traces-endpoint
   std::unique_ptr<ServedModel> model_;
+  std::unique_ptr<TlsServer> tls_;  // null: HTTP and gRPC are plain
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> admin_;
   std::unique_ptr<HttpServer> metrics_;  // null without --metrics-host

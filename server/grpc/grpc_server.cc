@@ -98,6 +98,7 @@ class GrpcServerImpl final : public GrpcServer {
         EntranceOptions{.host = options.host,
                         .port = options.port,
                         .threads = options.threads,
+                        .transport = options.transport,
                         .limits = options.limits},
         metrics_, [this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
     MILLRACE_ASSIGN_OR_RETURN(port_, entrance_->Start());

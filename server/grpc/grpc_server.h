@@ -20,6 +20,7 @@ struct GrpcOptions {
   int64_t max_message_bytes = 32 << 20;  // of one request
   int threads = 1;                       // of the clients' sockets
   GuardLimits limits;
+  TransportRules transport;
 };
 
 class GrpcServer {

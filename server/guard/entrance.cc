@@ -114,6 +114,7 @@ class Entrance::Impl final : public RelayHost {
   // RelayHost, called on the relays' threads.
   GuardShared& shared() override { return shared_; }
   GuardMetrics& metrics() override { return metrics_; }
+  const TransportRules& transport_rules() override { return options_.transport; }
   bool AttachServer(Relay& relay, int fd) override;
   void MakeRoomForStreams() override;
   void OnEnded(Relay& relay) override;
@@ -131,6 +132,7 @@ class Entrance::Impl final : public RelayHost {
   void OnAccepted(Listener& listener, const error_code& error, Tcp::socket socket, Worker& worker);
   bool MakeRoom(const std::string& newcomer);
   // With mutex_ held.
+  void Forget(const std::string& address);
   void SendAway(Record& record, GuardReason reason, std::string text);
   template <typename Work>
   void OnEveryWorker(Work work);
@@ -291,11 +293,23 @@ bool Entrance::Impl::AttachServer(Relay& relay, int fd) {
   if (stopping_) return false;
   {
     const std::lock_guard lock(mutex_);
-    records_[relay.id()].fd = fd;
+    Record& record = records_[relay.id()];
+    record.fd = fd;
     attached_[fd] = relay.id();
+    // Behind a proxy the client's address is known by now.
+    std::string address = AddressKey(relay.peer().address());
+    ++per_address_[address];
+    Forget(record.address);
+    record.address = std::move(address);
   }
   attach_(fd);
   return true;
+}
+
+// One connection of the address is no more.
+void Entrance::Impl::Forget(const std::string& address) {
+  const auto found = per_address_.find(address);
+  if (found != per_address_.end() && --found->second == 0) per_address_.erase(found);
 }
 
 void Entrance::Impl::OnEnded(Relay& relay) {
@@ -308,10 +322,7 @@ void Entrance::Impl::OnEnded(Relay& relay) {
   if (found == records_.end()) return;
   const Record& record = found->second;
   if (!record.leaving) --staying_;
-  if (const auto address = per_address_.find(record.address);
-      address != per_address_.end() && --address->second == 0) {
-    per_address_.erase(address);
-  }
+  Forget(record.address);
   // The server has closed its end perhaps, and the number may be another connection's by now.
   if (const auto peer = attached_.find(record.fd);
       peer != attached_.end() && peer->second == relay.id()) {
@@ -325,15 +336,9 @@ std::string Entrance::Impl::PeerOf(int fd) const {
   const std::lock_guard lock(mutex_);
   const auto id = attached_.find(fd);
   if (id == attached_.end()) return "";
-  const Tcp::endpoint& peer = records_.at(id->second).relay->peer();
-  const net::ip::address& address = peer.address();
-  if (address.is_v4()) return StrCat("ipv4:", address.to_string(), ":", int{peer.port()});
-  const net::ip::address_v6 v6 = address.to_v6();
-  if (v6.is_v4_mapped()) {
-    return StrCat("ipv4:", net::ip::make_address_v4(net::ip::v4_mapped, v6).to_string(), ":",
-                  int{peer.port()});
-  }
-  return StrCat("ipv6:[", v6.to_string(), "]:", int{peer.port()});
+  const Relay& relay = *records_.at(id->second).relay;
+  const std::string_view name = relay.client_name();
+  return StrCat(PeerText(relay.peer()), name.empty() ? "" : StrCat(" (", name, ")"));
 }
 
 template <typename Work>

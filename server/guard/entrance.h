@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "server/guard/guard_metrics.h"
 #include "server/guard/limits.h"
+#include "server/tls/transport.h"
 
 namespace millrace {
 
@@ -19,6 +20,7 @@ struct EntranceOptions {
   std::string host = "127.0.0.1";  // an address, or "localhost"
   int port = 0;                    // 0: any free one
   int threads = 1;
+  TransportRules transport;
   GuardLimits limits;
 };
 
@@ -54,8 +56,8 @@ class Entrance {
   void Close(absl::Duration grace);
 
   // Returns the address of the client of the connection whose `fd` was attached, as
-  // "ipv4:1.2.3.4:56" or "ipv6:[::1]:56"; empty if it is gone. The server behind sees only the
-  // socket pair.
+  // "ipv4:1.2.3.4:56" or "ipv6:[::1]:56", followed by " (CN=...)" if it showed a certificate; empty
+  // if it is gone. The server behind sees only the socket pair.
   std::string PeerOf(int fd) const;
 
  private:

@@ -63,8 +63,13 @@ enum class GuardReason {
   kMessageBytes,
   kConnections,  // the total ran short and this one was idle, or the newest
   kShutdown,
+  kPlaintext,          // to a port that speaks TLS
+  kTls,                // to a port that does not
+  kTlsHandshake,       // failed
+  kClientCertificate,  // missing, or not one of --ssl-ca-certs
+  kProxyHeader,        // of --trusted-proxies: missing
 };
-inline constexpr size_t kGuardReasons = 18;
+inline constexpr size_t kGuardReasons = 23;
 
 // Returns the reason as the metric's label has it: "header_bytes".
 std::string_view GuardReasonName(GuardReason reason);

@@ -115,4 +115,15 @@ std::string HostAndPort(std::string_view host, int port) {
   return StrCat(v6 ? "[" : "", host, v6 ? "]:" : ":", port);
 }
 
+std::string PeerText(const net::ip::tcp::endpoint& peer) {
+  const net::ip::address& address = peer.address();
+  if (address.is_v4()) return StrCat("ipv4:", address.to_string(), ":", int{peer.port()});
+  const net::ip::address_v6 v6 = address.to_v6();
+  if (v6.is_v4_mapped()) {
+    return StrCat("ipv4:", net::ip::make_address_v4(net::ip::v4_mapped, v6).to_string(), ":",
+                  int{peer.port()});
+  }
+  return StrCat("ipv6:[", v6.to_string(), "]:", int{peer.port()});
+}
+
 }  // namespace millrace

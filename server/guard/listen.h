@@ -45,6 +45,9 @@ constexpr Duration kHandshakeTime = std::chrono::milliseconds(100);
 // "127.0.0.1:80", "[::1]:80".
 std::string HostAndPort(std::string_view host, int port);
 
+// "ipv4:1.2.3.4:56" or "ipv6:[::1]:56"; an IPv4 address in IPv6's form is shown as what it is.
+std::string PeerText(const boost::asio::ip::tcp::endpoint& peer);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_SERVER_GUARD_LISTEN_H_

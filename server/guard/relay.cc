@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/strings.h"
+#include "server/guard/refusals.h"
 
 namespace millrace {
 namespace {
@@ -19,7 +19,6 @@ using boost::system::error_code;
 
 constexpr Logger kLog(LogComponent::kGrpc);
 
-constexpr size_t kKeptBuffers = 64;
 // Small, so that a slow side soon holds up the other: at the most this waits in the pair.
 constexpr int kPairBytes = 64 << 10;
 constexpr Duration kCheckPeriod = std::chrono::milliseconds(250);
@@ -28,37 +27,11 @@ constexpr Duration kEndingTimeout = std::chrono::seconds(1);
 // What a client may send after the last word.
 constexpr size_t kMostReadAway = 256 << 10;
 
-std::string HttpRefusal() {
-  const std::string body =
-      "This port speaks gRPC, which is HTTP/2. HTTP/1.1 is served on another port (--http-port).\n";
-  return StrCat("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n",
-                "Content-Length: ", body.size(), "\r\nConnection: close\r\n\r\n", body);
-}
-
-// "GET /…" and the like.
-bool LooksLikeHttp1(const uint8_t* at, size_t size) {
-  size_t letters = 0;
-  while (letters < size && at[letters] >= 'A' && at[letters] <= 'Z') ++letters;
-  return letters >= 3 && letters <= 7 && letters + 1 < size && at[letters] == ' ' &&
-         at[letters + 1] == '/';
-}
-
 }  // namespace
-
-std::vector<uint8_t> BufferPool::Take() {
-  if (free_.empty()) return std::vector<uint8_t>(kBytes);
-  std::vector<uint8_t> buffer = std::move(free_.back());
-  free_.pop_back();
-  return buffer;
-}
-
-void BufferPool::Give(std::vector<uint8_t> buffer) {
-  if (buffer.size() == kBytes && free_.size() < kKeptBuffers) free_.push_back(std::move(buffer));
-}
 
 Relay::Relay(net::ip::tcp::socket client, Context& context, BufferPool& buffers, RelayHost& host,
              uint64_t id)
-    : client_(std::move(client)),
+    : client_(std::move(client), host.transport_rules(), TlsProtocol::kHttp2),
       pair_(context),
       context_(context),
       buffers_(buffers),
@@ -66,15 +39,11 @@ Relay::Relay(net::ip::tcp::socket client, Context& context, BufferPool& buffers,
       id_(id),
       guard_(host.shared()),
       began_(Clock::Real().Now()) {
-  error_code ignored;
-  peer_ = client_.remote_endpoint(ignored);
   since_ = began_.time_since_epoch().count();
 }
 
 void Relay::Start() {
-  error_code ignored;  // a socket that is already dead shows it at the first read
-  client_.set_option(net::ip::tcp::no_delay(true), ignored);
-  client_.non_blocking(true, ignored);
+  client_.Start();
   PumpClient();
 }
 
@@ -192,7 +161,11 @@ bool Relay::StepClient() {
   if (!in_.inject.empty() && guard_.ClientAtBoundary()) return true;
   if (guard_.waiting()) return false;  // the server's answers or Tick go on
   if (in_.eof) {
-    Close();
+    if (client_.failure() != TransportFailure::kNone) {
+      OnBadBeginning();
+    } else {
+      Close();
+    }
     return false;
   }
   return Fill(client_, in_, &Relay::PumpClient);
@@ -258,7 +231,7 @@ void Relay::SendResets() {
   const std::vector<FrameGuard::Reset> resets = guard_.TakeResets();
   if (resets.empty()) return;
   for (const FrameGuard::Reset& reset : resets) {
-    kLog.Debug("reset stream ", reset.stream, " of ", peer_.address().to_string(), ": ",
+    kLog.Debug("reset stream ", reset.stream, " of ", peer().address().to_string(), ": ",
                GuardReasonName(reset.reason));
     host_.metrics().OnStreamReset(reset.reason);
     http2::AppendRstStream(in_.inject, reset.stream, http2::kCancel);
@@ -284,18 +257,44 @@ void Relay::NoteActivity() {
 
 void Relay::OnViolation() {
   const FrameGuard::Violation violation = *guard_.violation();
-  if (!attached_ && LooksLikeHttp1(in_.bytes.data(), in_.end)) {
+  if (!attached_ && LooksLikeHttp1({in_.bytes.data(), in_.end})) {
     reason_ = GuardReason::kHttp1;
-    out_.inject = HttpRefusal();
-    phase_ = Phase::kEnding;
-    deadline_ = Clock::Real().Now() + kEndingTimeout;
-    return PumpServer();
+    return SendLast(Http1Refusal());
   }
   if (phase_ != Phase::kOpen) return;
-  reason_ = violation.reason;
-  kLog.Debug("closing the connection of ", peer_.address().to_string(), ": ", violation.text);
-  if (!attached_) http2::AppendFrameHeader(out_.inject, {.type = http2::kSettings});
-  http2::AppendGoAway(out_.inject, guard_.last_stream(), violation.code, violation.text);
+  const bool is_tls = !attached_ && in_.end > 0 && in_.bytes[0] == kTlsHandshakeRecord;
+  reason_ = is_tls ? GuardReason::kTls : violation.reason;
+  kLog.Debug("closing the connection of ", peer().address().to_string(), ": ", violation.text);
+  std::string last;
+  if (!attached_) http2::AppendFrameHeader(last, {.type = http2::kSettings});
+  http2::AppendGoAway(last, guard_.last_stream(), violation.code, violation.text);
+  SendLast(std::move(last));
+}
+
+// A proxy without its header, or a client that speaks HTTP without TLS, is told so. One that does
+// speak TLS has been told by an alert.
+void Relay::OnBadBeginning() {
+  kLog.Debug("closing the connection of ", peer().address().to_string(), ": ",
+             client_.failure_text());
+  switch (client_.failure()) {
+    case TransportFailure::kProxyHeader:
+      reason_ = GuardReason::kProxyHeader;
+      return SendLast(NoProxyHeaderRefusal());
+    case TransportFailure::kPlaintext:
+      reason_ = GuardReason::kPlaintext;
+      return SendLast(PlaintextRefusal());
+    case TransportFailure::kClientCertificate:
+      reason_ = GuardReason::kClientCertificate;
+      return Linger();
+    default:
+      reason_ = GuardReason::kTlsHandshake;
+      return Linger();
+  }
+}
+
+// Writes a last word when the frame that is on its way to the client has ended.
+void Relay::SendLast(std::string last) {
+  out_.inject += last;
   phase_ = Phase::kEnding;
   deadline_ = Clock::Real().Now() + kEndingTimeout;
   PumpServer();
@@ -303,12 +302,12 @@ void Relay::OnViolation() {
 
 void Relay::End(GuardReason reason, std::string_view text) {
   if (phase_ != Phase::kOpen) return;
+  if (client_.is_beginning()) return Abort(reason);  // nothing can be said yet
   reason_ = reason;
-  if (!attached_) http2::AppendFrameHeader(out_.inject, {.type = http2::kSettings});
-  http2::AppendGoAway(out_.inject, guard_.last_stream(), http2::kEnhanceYourCalm, text);
-  phase_ = Phase::kEnding;
-  deadline_ = Clock::Real().Now() + kEndingTimeout;
-  PumpServer();
+  std::string last;
+  if (!attached_) http2::AppendFrameHeader(last, {.type = http2::kSettings});
+  http2::AppendGoAway(last, guard_.last_stream(), http2::kEnhanceYourCalm, text);
+  SendLast(std::move(last));
 }
 
 void Relay::AnnounceEnd() {
@@ -341,7 +340,7 @@ void Relay::Tick(SteadyTime now) {
   SendResets();
   if (!in_.inject.empty()) PumpClient();
   if (phase_ != Phase::kOpen) return;
-  if (progress_.Stalled(client_.native_handle(), sent_, now, limits.write_timeout)) {
+  if (progress_.Stalled(client_.native_handle(), client_.sent(), now, limits.write_timeout)) {
     Abort(GuardReason::kWriteTimeout);
   }
 }
@@ -369,7 +368,7 @@ void Relay::Linger() {
   deadline_ = Clock::Real().Now() + host_.shared().limits.linger_timeout;
   error_code error;
   pair_.close(error);
-  client_.shutdown(Client::shutdown_send, error);
+  client_.shutdown(net::socket_base::shutdown_send, error);
   if (error) return Close();
   ReadAway();
 }
@@ -382,7 +381,7 @@ void Relay::ReadAway() {
     read_away_ += read;
     if (error == net::error::would_block) {
       in_.reading = true;
-      client_.async_wait(Client::wait_read, [self = shared_from_this()](const error_code&) {
+      client_.async_wait(Transport::wait_read, [self = shared_from_this()](const error_code&) {
         self->in_.reading = false;
         self->ReadAway();
       });

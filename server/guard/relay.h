@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "server/guard/buffer_pool.h"
 #include "server/guard/frame_guard.h"
 #include "server/guard/guard_metrics.h"
 #include "server/guard/socket_progress.h"
+#include "server/tls/transport.h"
 
 namespace millrace {
 
@@ -29,24 +31,13 @@ class RelayHost {
   virtual ~RelayHost() = default;
   virtual GuardShared& shared() = 0;
   virtual GuardMetrics& metrics() = 0;
+  virtual const TransportRules& transport_rules() = 0;
   // Hands the server its end of the pair. False: no more connections are taken.
   virtual bool AttachServer(Relay& relay, int fd) = 0;
   // Called when all streams together are more than allowed.
   virtual void MakeRoomForStreams() = 0;
   // Called once, as the last thing on the relay's thread.
   virtual void OnEnded(Relay& relay) = 0;
-};
-
-// Buffers that the relays of a thread share: a connection holds one only while it has bytes to
-// keep.
-class BufferPool {
- public:
-  static constexpr size_t kBytes = 16 << 10;
-  std::vector<uint8_t> Take();
-  void Give(std::vector<uint8_t> buffer);
-
- private:
-  std::vector<std::vector<uint8_t>> free_;
 };
 
 // Everything but the constructor and what is said to be thread-safe runs on one thread.
@@ -75,7 +66,10 @@ class Relay : public std::enable_shared_from_this<Relay> {
   // Thread-safe.
   Context& context() { return context_; }
   uint64_t id() const { return id_; }
-  const boost::asio::ip::tcp::endpoint& peer() const { return peer_; }
+  // Once the server is attached it is the client's address, else perhaps a proxy's.
+  const boost::asio::ip::tcp::endpoint& peer() const { return client_.peer(); }
+  // Of the client's certificate. Call once the server is attached.
+  std::string_view client_name() const { return client_.client_name(); }
   Activity activity() const { return activity_; }
   SteadyTime since() const { return SteadyTime(Duration(since_.load())); }  // of that activity
   size_t streams() const { return open_streams_; }
@@ -100,7 +94,6 @@ class Relay : public std::enable_shared_from_this<Relay> {
     bool eof = false;
   };
   using Pair = boost::asio::local::stream_protocol::socket;
-  using Client = boost::asio::ip::tcp::socket;
 
   void PumpClient();
   void PumpServer();
@@ -119,19 +112,20 @@ class Relay : public std::enable_shared_from_this<Relay> {
   void SendResets();
   void NoteActivity();
   void OnViolation();
+  void OnBadBeginning();
+  void SendLast(std::string last);
   void Linger();
   void ReadAway();
   void OnServerGone();
   void Close();
   GuardReason reason() const { return reason_.value_or(GuardReason::kClosed); }
 
-  Client client_;
+  Transport client_;
   Pair pair_;
   Context& context_;
   BufferPool& buffers_;
   RelayHost& host_;
   const uint64_t id_;
-  boost::asio::ip::tcp::endpoint peer_;
 
   Phase phase_ = Phase::kOpen;
   FrameGuard guard_;

@@ -7,8 +7,10 @@
 #include <utility>
 #include <variant>
 
+#include "base/log.h"
 #include "engine/metrics.h"
 #include "engine/request_id.h"
+#include "server/guard/listen.h"
 #include "server/http/messages.h"
 
 namespace millrace {
@@ -21,13 +23,18 @@ using boost::system::error_code;
 // A large answer's memory is given back when it is written.
 constexpr size_t kKeptBytes = 64 << 10;
 
+constexpr Logger kLog(LogComponent::kHttp);
+
 constexpr std::chrono::seconds kProgressPeriod(1);
 
 }  // namespace
 
 Connection::Connection(net::ip::tcp::socket socket, IoThread& thread, ServerState& state,
                        bool spare)
-    : socket_(std::move(socket)), thread_(thread), state_(state), spare_(spare) {
+    : socket_(std::move(socket), state.transport_rules, TlsProtocol::kHttp1),
+      thread_(thread),
+      state_(state),
+      spare_(spare) {
   state_.api.frontend().metrics().OnHttpConnectionOpened();
 }
 
@@ -37,9 +44,7 @@ Connection::~Connection() {
 }
 
 void Connection::Start() {
-  error_code ignored;  // a socket that is already dead shows it at the first read
-  socket_.set_option(net::ip::tcp::no_delay(true), ignored);
-  socket_.non_blocking(true, ignored);
+  socket_.Start();
   wake_slot_ = std::make_shared<WakeSlot>();
   wake_slot_->connection = weak_from_this();
   self_ = shared_from_this();
@@ -71,25 +76,45 @@ void Connection::BeginRequest() {
 void Connection::WaitReadable() {
   if (waiting_read_ || phase_ == Phase::kClosed || in_.size() == in_.max_size()) return;
   waiting_read_ = true;
-  socket_.async_wait(net::ip::tcp::socket::wait_read,
-                     [self = shared_from_this()](const error_code& error) {
-                       self->waiting_read_ = false;
-                       if (error) return self->Close();
-                       self->OnReadable();
-                     });
+  socket_.async_wait(Transport::wait_read, [self = shared_from_this()](const error_code& error) {
+    self->waiting_read_ = false;
+    if (error) return self->Close();
+    self->OnReadable();
+  });
 }
 
 void Connection::OnReadable() {
   if (phase_ == Phase::kClosed) return;
   error_code error;
   const size_t read = socket_.read_some(in_.prepare(in_.max_size() - in_.size()), error);
-  if (error && error != net::error::would_block) return Close();  // its end included
-  if (phase_ == Phase::kLinger) {                                 // what came is not wanted
+  if (error && error != net::error::would_block) {  // its end included
+    const bool failed = socket_.failure() != TransportFailure::kNone && phase_ == Phase::kIdle;
+    return failed ? OnBadBeginning() : Close();
+  }
+  if (phase_ == Phase::kLinger) {  // what came is not wanted
     read_away_ += read;
     return read_away_ > limits().read_away_bytes ? Close() : WaitReadable();
   }
   in_.commit(read);
   Feed();
+}
+
+// A proxy without its header, or a client that speaks HTTP without TLS, is told so. One that does
+// speak TLS has been told by an alert, and is given a moment to read it.
+void Connection::OnBadBeginning() {
+  if (socket_.failure() == TransportFailure::kPlaintext) {
+    return Refuse(HttpError(400, "plaintext", "this port speaks TLS; use https://"));
+  }
+  if (socket_.failure() == TransportFailure::kProxyHeader) {
+    return Refuse(
+        HttpError(400, "proxy_header",
+                  "connections of --trusted-proxies begin with a PROXY header of version 2"));
+  }
+  kLog.Debug("a TLS handshake failed: ", socket_.failure_text());
+  state_.metrics.OnRefusal(socket_.failure() == TransportFailure::kClientCertificate
+                               ? "client_certificate"
+                               : "tls_handshake");
+  Linger();
 }
 
 // Reads and answers requests for as long as they are there. Answers that are ready at once come
@@ -111,6 +136,10 @@ bool Connection::FeedParser() {
     const size_t begin = text.find_first_not_of("\r\n");
     in_.consume(std::min(begin, in_.size()));
     if (in_.size() == 0) return false;
+    if (*static_cast<const char*>(in_.data().data()) == kTlsHandshakeRecord) {
+      Refuse(HttpError(400, "tls", "this port does not speak TLS; use http://"));
+      return false;
+    }
     phase_ = Phase::kHead;
     began_ = std::chrono::steady_clock::now();
     SetDeadline(limits().header_timeout);
@@ -322,7 +351,7 @@ bool Connection::Flush() {
     if (error == net::error::would_block) {
       SetDeadline(limits().write_timeout);
       waiting_write_ = true;
-      socket_.async_wait(net::ip::tcp::socket::wait_write,
+      socket_.async_wait(Transport::wait_write,
                          [self = shared_from_this()](const error_code& failed) {
                            self->waiting_write_ = false;
                            if (failed) return self->Close();
@@ -355,6 +384,7 @@ void Connection::FinishResponse() {
 }
 
 void Connection::Record() {
+  const std::string from = socket_.is_proxied() ? PeerText(socket_.peer()) : "";
   const Api::Handler handler = state_.api.HandlerOf(head_);
   state_.metrics.OnRequest({.method = head_.method,
                             .path = head_.path,
@@ -365,6 +395,8 @@ void Connection::Record() {
                             .response_bytes = sent_bytes_,
                             .took = std::chrono::steady_clock::now() - began_,
                             .request_id = head_.request_id,
+                            .client = socket_.client_name(),
+                            .from = from,
                             .reason = reason_});
 }
 
@@ -375,7 +407,7 @@ void Connection::Linger() {
   SetDeadline(limits().linger_timeout);
   in_.clear();
   error_code error;
-  socket_.shutdown(net::ip::tcp::socket::shutdown_send, error);
+  socket_.shutdown(net::socket_base::shutdown_send, error);
   if (error) return Close();
   WaitReadable();
 }
@@ -387,7 +419,7 @@ void Connection::CheckDeadline(SteadyTime now) {
   // What was written lies in the kernel's buffer until the client takes it.
   if (phase_ == Phase::kAnswer && now >= next_check_) {
     next_check_ = now + kProgressPeriod;
-    if (progress_.Stalled(socket_.native_handle(), sent_, now,
+    if (progress_.Stalled(socket_.native_handle(), socket_.sent(), now,
                           absl::ToChronoNanoseconds(limits().write_timeout))) {
       return Close();
     }
@@ -397,6 +429,7 @@ void Connection::CheckDeadline(SteadyTime now) {
   if (phase_ == Phase::kHead || phase_ == Phase::kBody) {
     return Refuse(HttpError(408, "request_timeout", "the request did not come in time"));
   }
+  if (socket_.is_beginning()) state_.metrics.OnRefusal("handshake_timeout");
   Close();
 }
 

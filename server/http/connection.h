@@ -21,15 +21,18 @@
 #include "server/http/http_server.h"
 #include "server/http/io_thread.h"
 #include "server/http/wire.h"
+#include "server/tls/transport.h"
 
 namespace millrace {
 
 // The state that all connections of a server share.
 struct ServerState {
-  ServerState(const Api& api, const HttpLimits& limits, HttpMetrics& metrics, size_t workers)
+  ServerState(const Api& api, const HttpLimits& limits, HttpMetrics& metrics, size_t workers,
+              const TransportRules& transport_rules)
       : api(api),
         limits(limits),
         metrics(metrics),
+        transport_rules(transport_rules),
         bodies(limits.all_bodies_bytes),
         workers(workers),
         large_workers(workers) {}
@@ -37,6 +40,7 @@ struct ServerState {
   const Api& api;
   const HttpLimits& limits;
   HttpMetrics& metrics;
+  const TransportRules& transport_rules;
   std::atomic<size_t> connections{0};
   BodyBudget bodies;  // of requests being read
   std::atomic<bool> stopping{false};
@@ -97,6 +101,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void BeginRequest();
   void WaitReadable();
   void OnReadable();
+  void OnBadBeginning();
   void Feed();
   bool FeedParser();
   void OnHead();
@@ -129,7 +134,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The most that a client may send ahead; a header must fit.
   static constexpr size_t kBufferBytes = 64 << 10;
 
-  boost::asio::ip::tcp::socket socket_;
+  Transport socket_;
   IoThread& thread_;
   ServerState& state_;
   Phase phase_ = Phase::kIdle;

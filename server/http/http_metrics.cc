@@ -44,6 +44,8 @@ void Log(const AccessRecord& record) {
   const std::string line =
       StrCat(Printable(record.method, 16), " ", Printable(record.path), " ", record.status, " ",
              record.response_bytes, " bytes ", 1000 * record.took.count(), " ms",
+             record.from.empty() ? "" : " from=", record.from,
+             record.client.empty() ? "" : " client=", record.client,
              record.reason.empty() ? "" : " reason=", record.reason);
   if (record.routine) {
     log.Debug(line);

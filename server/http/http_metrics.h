@@ -30,6 +30,8 @@ struct AccessRecord {
   uint64_t response_bytes = 0;  // header and body, as far as the client took them
   std::chrono::duration<double> took{0};
   std::string_view request_id;
+  std::string_view client;  // the name in the client's certificate; empty: it showed none
+  std::string_view from;    // the client's address, if a proxy has said it
   std::string_view reason;  // the error's code, or why the answer was not finished; else empty
 };
 

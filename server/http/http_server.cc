@@ -99,7 +99,8 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
                                           .drain = options_.drain});
   metrics_ = std::make_unique<HttpMetrics>(frontend_.metrics().registry());
   state_ = std::make_unique<ServerState>(*api_, options_.limits, *metrics_,
-                                         static_cast<size_t>(std::max(options_.threads, 1)));
+                                         static_cast<size_t>(std::max(options_.threads, 1)),
+                                         options_.transport);
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {
     threads_.push_back(std::make_unique<IoThread>());
   }
@@ -182,6 +183,7 @@ void HttpServer::Impl::MakeRoom(size_t tried, std::shared_ptr<Connection> newcom
 // Without waiting for its request: this must stay cheap.
 void HttpServer::Impl::RefuseConnection(net::ip::tcp::socket socket) {
   metrics_->OnRefusal("too_many_connections");
+  if (options_.transport.tls != nullptr) return;  // to say it would take a handshake
   ApiError refusal = HttpError(503, "service_unavailable", "too many connections");
   refusal.retry_after = absl::Seconds(1);
   const HttpResponse response = ErrorResponse(refusal);

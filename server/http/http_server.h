@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "config/settings.h"
 #include "server/frontend.h"
+#include "server/tls/transport.h"
 
 namespace millrace {
 
@@ -50,6 +51,7 @@ struct HttpOptions {
   std::vector<std::string> allowed_origins;  // of pages whose scripts may read answers
   int threads = 1;
   HttpLimits limits;
+  TransportRules transport;
   std::function<void()> drain = [] {};  // of the admin listener: begins to end the server
 };
 

@@ -1,0 +1,65 @@
+// A certificate, its key and the rules of TLS, as one reading of the files found them.
+#ifndef MILLRACE_SERVER_TLS_TLS_CONTEXT_H_
+#define MILLRACE_SERVER_TLS_TLS_CONTEXT_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+struct ssl_ctx_st;
+
+namespace millrace {
+
+// Whether clients are asked for a certificate, with the values of --ssl-cert-reqs.
+enum class ClientCertificates {
+  kNone = 0,      // not asked for
+  kOptional = 1,  // verified if the client shows one
+  kRequired = 2,  // verified, and a client without one is refused
+};
+
+// PEM files. An error names them by the settings that they come from.
+struct TlsFiles {
+  std::string certificate;  // --ssl-certfile: the chain, the server's own first
+  std::string key;          // --ssl-keyfile; empty: it stands in `certificate` too
+  std::string authorities;  // --ssl-ca-certs: whose certificates clients show; empty: none
+  ClientCertificates clients = ClientCertificates::kNone;
+};
+
+// TLS 1.2 and 1.3 with the ciphers of Mozilla's "intermediate" configuration of which all are
+// forward secret; no renegotiation, no compression, no session that outlives a connection.
+// Constant; thread-safe. A connection keeps the one that it began with.
+class TlsContext {
+ public:
+  // InvalidArgument names the setting: a file that cannot be read or is not PEM, a key that is
+  // encrypted or of another certificate, a certificate that is not valid now.
+  static absl::StatusOr<std::shared_ptr<const TlsContext>> Load(const TlsFiles& files);
+  ~TlsContext();
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
+
+  ssl_ctx_st* get() const { return context_; }
+  // Of the server's certificate.
+  const std::string& subject() const { return subject_; }
+  absl::Time not_after() const { return not_after_; }
+
+ private:
+  TlsContext() = default;
+
+  absl::Status LoadCertificate(const TlsFiles& files);
+  absl::Status LoadKey(const TlsFiles& files);
+  absl::Status LoadAuthorities(const TlsFiles& files);
+
+  ssl_ctx_st* context_ = nullptr;
+  std::string subject_;
+  absl::Time not_after_;
+};
+
+// The protocols above TLS, as a client names them by ALPN. One that names others is refused; one
+// that names none is not.
+enum class TlsProtocol { kHttp1, kHttp2 };
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_TLS_TLS_CONTEXT_H_

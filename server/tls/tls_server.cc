@@ -1,0 +1,103 @@
+#include "server/tls/tls_server.h"
+
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/file_stamp.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+
+namespace millrace {
+namespace {
+
+constexpr Logger kLog(LogComponent::kServer);
+constexpr std::chrono::milliseconds kPeriod(250);
+
+std::string Describe(const TlsContext& context) {
+  return StrCat(
+      "the certificate of ", context.subject(), ", valid until ",
+      absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", context.not_after(), absl::UTCTimeZone()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TlsServer>> TlsServer::Open(TlsFiles files, int handshake_threads,
+                                                           prometheus::Registry& registry) {
+  std::unique_ptr<TlsServer> made(new TlsServer(std::move(files), handshake_threads, registry));
+  MILLRACE_RETURN_IF_ERROR(made->Read());
+  kLog.Info("HTTP and gRPC speak TLS with ", Describe(*made->context_));
+  made->thread_ = std::thread([made = made.get()] { made->Follow(); });
+  return made;
+}
+
+TlsServer::TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry)
+    : files_(std::move(files)),
+      handshakes_(static_cast<size_t>(handshake_threads)),
+      expiry_(&prometheus::BuildGauge()
+                   .Name("millrace_tls_certificate_expiry_timestamp_seconds")
+                   .Help("When the certificate that new connections see expires, in Unix time.")
+                   .Register(registry)
+                   .Add({})) {}
+
+TlsServer::~TlsServer() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  handshakes_.join();
+}
+
+std::shared_ptr<const TlsContext> TlsServer::context() const {
+  const std::lock_guard lock(mutex_);
+  return context_;
+}
+
+void TlsServer::Reload() {
+  const absl::Status read = Read();
+  if (!read.ok()) {
+    kLog.Error("the certificate stays as it was: ", std::string(read.message()));
+    return;
+  }
+  kLog.Info("TLS: read again: ", Describe(*context()));
+}
+
+absl::Status TlsServer::Read() {
+  const std::lock_guard one(reading_);
+  read_ = Stamp();
+  MILLRACE_ASSIGN_OR_RETURN(auto read, TlsContext::Load(files_));
+  expiry_->Set(static_cast<double>(absl::ToUnixSeconds(read->not_after())));
+  const std::lock_guard lock(mutex_);
+  context_ = std::move(read);
+  return absl::OkStatus();
+}
+
+std::string TlsServer::Stamp() const {
+  return StrCat(FileStamp(files_.certificate), ";", FileStamp(files_.key), ";",
+                FileStamp(files_.authorities));
+}
+
+// The files change one after the other, and a file may be written piece by piece: they are read
+// when they have been as they are for a period.
+void TlsServer::Follow() {
+  const auto is_read = [this](const std::string& stamp) {
+    const std::lock_guard one(reading_);
+    return stamp == read_;
+  };
+  std::string seen = Stamp();
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
+    lock.unlock();
+    std::string now = Stamp();
+    if (now == seen && !is_read(now)) Reload();
+    seen = std::move(now);
+    lock.lock();
+  }
+}
+
+}  // namespace millrace

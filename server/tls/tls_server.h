@@ -1,0 +1,65 @@
+// What the endpoints that speak TLS share: the certificate, followed as its files change, and the
+// threads of the handshakes.
+#ifndef MILLRACE_SERVER_TLS_TLS_SERVER_H_
+#define MILLRACE_SERVER_TLS_TLS_SERVER_H_
+
+#include <boost/asio/thread_pool.hpp>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "server/tls/tls_context.h"
+
+namespace prometheus {
+class Gauge;
+class Registry;
+}  // namespace prometheus
+
+namespace millrace {
+
+// Thread-safe.
+class TlsServer {
+ public:
+  // Reads the files, and again within a second after they have changed: new connections then see
+  // the new ones. A reading that fails is logged, and what was read before stays. An error is
+  // TlsContext::Load's. `registry` outlives it.
+  static absl::StatusOr<std::unique_ptr<TlsServer>> Open(TlsFiles files, int handshake_threads,
+                                                         prometheus::Registry& registry);
+  ~TlsServer();
+  TlsServer(const TlsServer&) = delete;
+  TlsServer& operator=(const TlsServer&) = delete;
+
+  std::shared_ptr<const TlsContext> context() const;
+  // Runs the handshakes, of which one takes as long as many tokens.
+  boost::asio::thread_pool& handshakes() { return handshakes_; }
+  // Reads the files now.
+  void Reload();
+
+ private:
+  TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry);
+
+  std::string Stamp() const;
+  absl::Status Read();
+  void Follow();
+
+  const TlsFiles files_;
+  boost::asio::thread_pool handshakes_;
+  prometheus::Gauge* const expiry_;
+
+  std::mutex reading_;  // one reading at a time
+  std::string read_;    // guarded by reading_: the stamp of what was read last
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::shared_ptr<const TlsContext> context_;
+
+  std::thread thread_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_TLS_TLS_SERVER_H_

@@ -1,0 +1,188 @@
+#include "server/tls/tls_session.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <boost/asio/error.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "base/strings.h"
+#include "server/tls/x509_text.h"
+
+namespace millrace {
+namespace {
+
+namespace errors = boost::asio::error;
+
+// In a row. What they find instead are key updates, which a client needs to send once in 2^24
+// records of data, and attempts to renegotiate. One such read costs up to a millisecond.
+constexpr int kMostBarrenReads = 8;
+
+// ---- OpenSSL's way to the socket. Its own one may raise SIGPIPE, and counts nothing. ----
+
+TlsSession::Io& IoOf(BIO* bio) { return *static_cast<TlsSession::Io*>(BIO_get_data(bio)); }
+
+bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+int BioRead(BIO* bio, char* data, int size) {
+  TlsSession::Io& io = IoOf(bio);
+  BIO_clear_retry_flags(bio);
+  const ssize_t read = recv(io.socket, data, static_cast<size_t>(size), 0);
+  if (read < 0 && IsTransient(errno)) {
+    io.drained = true;
+    BIO_set_retry_read(bio);
+  }
+  return static_cast<int>(read);
+}
+
+int BioWrite(BIO* bio, const char* data, int size) {
+  TlsSession::Io& io = IoOf(bio);
+  BIO_clear_retry_flags(bio);
+  const ssize_t sent = send(io.socket, data, static_cast<size_t>(size), MSG_NOSIGNAL);
+  if (sent > 0) io.sent += static_cast<uint64_t>(sent);
+  if (sent < 0 && IsTransient(errno)) BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
+
+long BioControl(BIO*, int command, long, void*) {  // NOLINT(google-runtime-int): OpenSSL's type
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+BIO_METHOD* SocketMethod() {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+    BIO_meth_set_read(made, BioRead);
+    BIO_meth_set_write(made, BioWrite);
+    BIO_meth_set_ctrl(made, BioControl);
+    return made;
+  }();
+  return method;
+}
+
+std::string NameOfClient(const SSL& ssl) {
+  const X509* const certificate = SSL_get0_peer_certificate(&ssl);
+  return certificate == nullptr ? "" : NameOf(*certificate);
+}
+
+}  // namespace
+
+TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, TlsProtocol protocol, int socket)
+    : context_(std::move(context)), protocol_(protocol), io_{.socket = socket} {}
+
+TlsSession::~TlsSession() { SSL_free(ssl_); }
+
+void TlsSession::Fail(TransportFailure failure, std::string text) {
+  failure_ = failure;
+  failure_text_ = std::move(text);
+}
+
+// ---- The handshake ----
+
+void TlsSession::Handshake() {
+  wants_write_ = false;
+  if (ssl_ == nullptr) {
+    uint8_t first = 0;
+    const ssize_t peeked = recv(io_.socket, &first, 1, MSG_PEEK);
+    if (peeked < 0 && IsTransient(errno)) return;
+    if (peeked <= 0) return Fail(TransportFailure::kHandshake, "the client closed the connection");
+    if (first != kTlsHandshakeRecord)
+      return Fail(TransportFailure::kPlaintext, "what came is not TLS");
+    ssl_ = SSL_new(context_->get());
+    BIO* const bio = BIO_new(SocketMethod());
+    if (ssl_ == nullptr || bio == nullptr) {
+      return Fail(TransportFailure::kHandshake, "the memory is short");
+    }
+    BIO_set_data(bio, &io_);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl_, bio, bio);
+    SSL_set_app_data(ssl_, &protocol_);
+    SSL_set_accept_state(ssl_);
+  }
+  ERR_clear_error();
+  const int done = SSL_do_handshake(ssl_);
+  if (done == 1) {
+    established_ = true;
+    has_more_ = true;  // the client's first data may have come with its last message
+    client_name_ = NameOfClient(*ssl_);
+    return;
+  }
+  switch (SSL_get_error(ssl_, done)) {
+    case SSL_ERROR_WANT_READ:
+      return;
+    case SSL_ERROR_WANT_WRITE:
+      wants_write_ = true;
+      return;
+    default:
+      FailHandshake();
+  }
+}
+
+void TlsSession::FailHandshake() {
+  const auto error = ERR_peek_error();
+  const int reason = ERR_GET_REASON(error);
+  const auto verified = SSL_get_verify_result(ssl_);
+  if (reason == SSL_R_CERTIFICATE_VERIFY_FAILED && verified != X509_V_OK) {
+    return Fail(TransportFailure::kClientCertificate, X509_verify_cert_error_string(verified));
+  }
+  if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) {
+    return Fail(TransportFailure::kClientCertificate, "the client showed no certificate");
+  }
+  Fail(TransportFailure::kHandshake,
+       error == 0 ? "the client closed the connection" : TakeOpenSslError());
+}
+
+// ---- Data ----
+
+size_t TlsSession::Read(void* data, size_t size, error_code& error) {
+  error = {};
+  wants_write_ = false;
+  has_more_ = true;
+  size_t total = 0;
+  while (total < size) {
+    ERR_clear_error();
+    io_.drained = false;
+    size_t read = 0;
+    const int done = SSL_read_ex(ssl_, static_cast<char*>(data) + total, size - total, &read);
+    if (done == 1) {
+      total += read;
+      barren_ = 0;
+      continue;
+    }
+    const int why = SSL_get_error(ssl_, done);
+    if (why == SSL_ERROR_WANT_READ && !io_.drained) {
+      if (++barren_ <= kMostBarrenReads) continue;
+      error = errors::connection_aborted;
+    } else if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE) {
+      wants_write_ = why == SSL_ERROR_WANT_WRITE;
+      has_more_ = false;
+      if (total == 0) error = errors::would_block;
+    } else if (total == 0) {
+      error = why == SSL_ERROR_ZERO_RETURN ? error_code(errors::eof)
+                                           : error_code(errors::connection_reset);
+    }
+    break;
+  }
+  return total;
+}
+
+size_t TlsSession::Write(const void* data, size_t size, error_code& error) {
+  error = {};
+  if (size == 0) return 0;
+  ERR_clear_error();
+  size_t written = 0;
+  const int done = SSL_write_ex(ssl_, data, size, &written);
+  if (done == 1) return written;
+  error = SSL_get_error(ssl_, done) == SSL_ERROR_WANT_WRITE ? error_code(errors::would_block)
+                                                            : error_code(errors::connection_reset);
+  return 0;
+}
+
+void TlsSession::SendCloseNotify() {
+  ERR_clear_error();
+  SSL_shutdown(ssl_);  // where the socket is full it is left out, and the client sees the end alone
+}
+
+}  // namespace millrace

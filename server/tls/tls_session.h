@@ -1,0 +1,92 @@
+// The server's side of TLS over one non-blocking socket.
+#ifndef MILLRACE_SERVER_TLS_TLS_SESSION_H_
+#define MILLRACE_SERVER_TLS_TLS_SESSION_H_
+
+#include <boost/system/error_code.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "server/tls/tls_context.h"
+
+struct ssl_st;
+
+namespace millrace {
+
+// The first byte of a TLS connection: a handshake record.
+inline constexpr uint8_t kTlsHandshakeRecord = 22;
+
+// Why a connection's beginning failed.
+enum class TransportFailure {
+  kNone,
+  kProxyHeader,        // of a proxy, whose header did not come
+  kPlaintext,          // what came is not TLS
+  kClientCertificate,  // missing, or not one of the authorities'
+  kHandshake,  // no common version, cipher or protocol; a broken message; the client's alert
+};
+
+// Used by one thread at a time.
+class TlsSession {
+ public:
+  using error_code = boost::system::error_code;
+
+  TlsSession(std::shared_ptr<const TlsContext> context, TlsProtocol protocol, int socket);
+  TlsSession(const TlsSession&) = delete;
+  TlsSession& operator=(const TlsSession&) = delete;
+  ~TlsSession();
+
+  // Goes on with the handshake as far as what has come allows.
+  void Handshake();
+  bool established() const { return established_; }
+  TransportFailure failure() const { return failure_; }
+  // Says why in a few words, for a log line.
+  const std::string& failure_text() const { return failure_text_; }
+  // Of the client's certificate, as NameOf has it; empty if it showed none.
+  const std::string& client_name() const { return client_name_; }
+
+  // Reads until `size` bytes are there or the socket has no more: then fewer, and if there is none
+  // an error, would_block or the connection's end. Call once the handshake is done.
+  size_t Read(void* data, size_t size, error_code& error);
+  // Writes what the socket takes, or sets would_block: then the same bytes must be written again,
+  // of which there may be more by then.
+  size_t Write(const void* data, size_t size, error_code& error);
+  // Says that no more will be written.
+  void SendCloseNotify();
+
+  // Returns whether a Read would find bytes, or the connection's end, that the socket no longer
+  // has.
+  bool has_more() const { return has_more_; }
+  // Returns whether the last Handshake or Read waits for the socket to take bytes, not to have
+  // some.
+  bool wants_write() const { return wants_write_; }
+  // Bytes that were written to the socket.
+  uint64_t sent() const { return io_.sent; }
+
+  // What OpenSSL reads and writes by.
+  struct Io {
+    int socket = -1;
+    uint64_t sent = 0;
+    bool drained = false;  // the socket had nothing to read
+  };
+
+ private:
+  void Fail(TransportFailure failure, std::string text);
+  void FailHandshake();
+
+  const std::shared_ptr<const TlsContext> context_;
+  TlsProtocol protocol_;
+  Io io_;
+  ssl_st* ssl_ = nullptr;  // from the first byte on: a silent connection has none
+  bool established_ = false;
+  bool has_more_ = false;
+  bool wants_write_ = false;
+  int barren_ = 0;  // reads in a row that found records, but no data in them
+  TransportFailure failure_ = TransportFailure::kNone;
+  std::string failure_text_;
+  std::string client_name_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_TLS_TLS_SESSION_H_

@@ -1,0 +1,494 @@
+"""TLS on the ports of HTTP and gRPC: clients with and without certificates, certificates that change under streams, and clients that
+speak something else."""
+import concurrent.futures
+import contextlib
+import re
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import grpc
+import httpx
+import openai
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from daemon import environment, metrics, program, run, wait_until
+from millrace_grpc import inference_pb2_grpc, pb
+
+FAKE = ("--device", "fake", "--fake-step-us", "1000", "--max-model-len", "100000", "--kv-cache-memory", "4GiB")
+COMPLETION = {"prompt": "Hello", "max_tokens": 5, "ignore_eos": True}
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+class Authority:
+    """An authority and the certificates that it signs, as PEM files in a folder."""
+
+    def __init__(self, folder, name):
+        self.folder = folder
+        self.file, self.key = folder / f"{name}.ca", folder / f"{name}.cakey"
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key, "-out", self.file,
+                "-days", 2, "-subj", f"/CN={name}")
+
+    def issue(self, name, *more, subject=None):
+        """Returns the files of a certificate and its key."""
+        cert, key, extensions = (self.folder / f"{name}.{kind}" for kind in ("cert", "key", "san"))
+        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", f"{cert}.req",
+                "-subj", subject or f"/CN={name}")
+        openssl("x509", "-req", "-in", f"{cert}.req", "-CA", self.file, "-CAkey", self.key, "-CAcreateserial", "-out", cert, "-days", 2,
+                "-extfile", extensions, *more)
+        return cert, key
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"), "ours")
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("strangers"), "theirs")
+
+
+@pytest.fixture(scope="module")
+def certificate(authority):
+    return authority.issue("server")
+
+
+def flags(certificate):
+    return "--ssl-certfile", str(certificate[0]), "--ssl-keyfile", str(certificate[1])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, certificate):
+    from conftest import Server
+    server = Server(tmp_path_factory.mktemp("tls"), *FAKE, *flags(certificate), "--header-timeout", "1s", "--api-key", "secret",
+                    "--log", "info,grpc=debug")
+    yield server
+    assert server.process.poll() is None
+    server.stop()
+
+
+def https(server):
+    return server.http.replace("http:", "https:")
+
+
+def context_of(authority, client=None):
+    context = ssl.create_default_context(cafile=authority.file)
+    if client:
+        context.load_cert_chain(*client)
+    return context
+
+
+def http_client(server, authority, client=None):
+    return httpx.Client(base_url=https(server), verify=context_of(authority, client), timeout=60, headers={"Authorization": "Bearer secret"})
+
+
+def channel(server, authority, client=None):
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=authority.file.read_bytes(),
+        private_key=client and client[1].read_bytes(), certificate_chain=client and client[0].read_bytes())
+    return grpc.secure_channel(server.grpc, credentials, options=[("grpc.use_local_subchannel_pool", 1)])
+
+
+KEY = [("authorization", "Bearer secret")]
+
+
+def generate(channel, tokens):
+    request = pb.GenerateRequest(text="Hello", stopping=pb.StopOptions(max_tokens=tokens, ignore_eos=True))
+    return inference_pb2_grpc.InferenceStub(channel).Generate(request, metadata=KEY, timeout=120)
+
+
+def count(responses):
+    return sum(len(response.token_ids) for response in responses)
+
+
+def counter(server, metric, reason):
+    text = httpx.get(server.admin + "/metrics").text
+    found = re.search(rf'^{metric}{{reason="{reason}"}} (\S+)$', text, re.M)
+    return float(found[1]) if found else 0
+
+
+def closed(server, reason):
+    return counter(server, "millrace_grpc_connections_closed_total", reason)
+
+
+def refused(server, reason):
+    return counter(server, "millrace_http_refusals_total", reason)
+
+
+def port(server, protocol):
+    return server.ports[protocol]
+
+
+def certificate_of(server, protocol="http"):
+    """Returns the certificate that a new connection sees."""
+    return ssl.get_server_certificate(("127.0.0.1", port(server, protocol)))
+
+
+# ---- Clients that are served ----
+
+
+def test_http(server, authority):
+    json_type = {"Content-Type": "application/json"}
+    with http_client(server, authority) as client:
+        assert client.get("/v1/models").status_code == 200
+        assert client.post("/v1/completions", json=COMPLETION).json()["usage"]["completion_tokens"] == 5
+        assert client.post("/v1/completions", json=COMPLETION, headers={"Authorization": "Bearer x"}).status_code == 401
+        # A body of many records, and a refusal that comes while it is sent.
+        assert client.post("/v1/completions", content=b" " * 3_000_000 + b"{}", headers=json_type).status_code == 400
+        assert client.post("/v1/completions", content=b" " * 40_000_000, headers=json_type).status_code == 413
+
+
+def test_openai(server, authority):
+    with openai.OpenAI(base_url=https(server) + "/v1", api_key="secret", max_retries=0,
+                       http_client=httpx.Client(verify=context_of(authority))) as client:
+        model = client.models.list().data[0].id
+        chunks = client.completions.create(model=model, prompt="Hello", max_tokens=20, stream=True, extra_body={"ignore_eos": True})
+        assert sum(len(chunk.choices) for chunk in chunks) >= 2
+
+
+def test_grpc(server, authority):
+    with channel(server, authority) as one:
+        assert health_pb2_grpc.HealthStub(one).Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
+        assert count(generate(one, 100)) == 100
+
+
+@pytest.mark.parametrize("protocol, alpn", [("http", "http/1.1"), ("grpc", "h2")])
+def test_versions_and_protocols(server, authority, protocol, alpn):
+    def connect(offered, change=lambda context: None):
+        context = context_of(authority)
+        context.set_alpn_protocols(offered)
+        change(context)
+        with socket.create_connection(("127.0.0.1", port(server, protocol))) as raw, context.wrap_socket(raw, server_hostname="localhost") as tls:
+            return tls.version(), tls.selected_alpn_protocol(), tls.compression()
+
+    assert connect(["h2", "http/1.1"]) == ("TLSv1.3", alpn, None)
+    with pytest.raises(ssl.SSLError, match="(?i)no application protocol"):
+        connect(["spdy/3"])
+
+    def old(context):
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    assert connect([alpn], old)[0] == "TLSv1.2"
+
+    def older(context):
+        context.minimum_version = ssl.TLSVersion.TLSv1_1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+        context.set_ciphers("ALL:@SECLEVEL=0")
+
+    with pytest.raises(ssl.SSLError):
+        connect([alpn], older)
+
+
+def test_64_streams(server, authority):
+    def stream(client):
+        with client.stream("POST", "/v1/completions", json={**COMPLETION, "max_tokens": 300, "stream": True}) as response:
+            return sum(line.startswith("data: {") for line in response.iter_lines())
+
+    with concurrent.futures.ThreadPoolExecutor(128) as pool, channel(server, authority) as one, \
+            httpx.Client(base_url=https(server), verify=context_of(authority), timeout=60, headers={"Authorization": "Bearer secret"},
+                         limits=httpx.Limits(max_connections=64)) as client:
+        calls = [pool.submit(lambda: count(generate(one, 300))) for _ in range(64)]
+        streams = [pool.submit(stream, client) for _ in range(64)]
+        assert {call.result() for call in calls} == {300}
+        assert all(one.result() >= 2 for one in streams)
+
+
+def test_the_other_ports_stay_plain(start_server, certificate):
+    server = start_server(*FAKE, *flags(certificate), "--metrics-host", "127.0.0.1", "--metrics-port", "0")
+    for url in (server.admin, f"http://127.0.0.1:{server.ports['metrics']}"):
+        assert httpx.get(url + "/readyz").status_code == 200
+
+
+def test_health(server, start_server, certificate, authority):
+    def health(one, *flags):
+        done = subprocess.run([program(), "health", "--http-port", str(port(one, "http")), "--admin-port", str(one.ports["admin"]), *flags],
+                              env=environment(), capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stderr
+
+    assert health(server) == (0, "")
+    mutual = start_server(*FAKE, *flags(certificate), "--ssl-ca-certs", str(authority.file))
+    assert health(mutual) == (0, "")
+    mutual.stop()
+    assert health(mutual)[0] == 1
+
+
+# ---- Certificates of clients ----
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory, certificate, authority):
+    from conftest import Server
+    server = Server(tmp_path_factory.mktemp("mutual"), *FAKE, *flags(certificate), "--ssl-ca-certs", str(authority.file),
+                    "--log", "info,grpc=debug")
+    yield server
+    assert server.process.poll() is None
+    server.stop()
+
+
+def test_a_client_with_a_certificate_is_served_and_named(mutual, authority):
+    alice = authority.issue("alice", subject="/O=Example/CN=alice")
+    with http_client(mutual, authority, alice) as client:
+        assert client.post("/v1/completions", json=COMPLETION).status_code == 200
+    with channel(mutual, authority, alice) as one:
+        assert count(generate(one, 5)) == 5
+    log = mutual.log.read_text()
+    assert re.search(r"POST /v1/completions 200 .* client=CN=alice,O=Example", log)
+    wait_until(lambda: re.search(r"Generate OK .*, ipv4:127\.0\.0\.1:\d+ \(CN=alice,O=Example\)", mutual.log.read_text()))
+
+
+@pytest.mark.parametrize("who", ["nobody", "stranger", "late"])
+def test_a_client_without_one_is_refused(mutual, authority, strangers, who):
+    client = {"nobody": lambda: None, "stranger": lambda: strangers.issue("mallory"),
+              "late": lambda: authority.issue("late", "-not_before", "20200101000000Z", "-not_after", "20200102000000Z")
+              if openssl_takes_dates() else expired(authority)}[who]()
+    before = closed(mutual, "client_certificate"), refused(mutual, "client_certificate")
+    with http_client(mutual, authority, client) as one, pytest.raises(httpx.HTTPError, match="(?i)certificate|unknown ca"):
+        one.get("/livez")
+    with channel(mutual, authority, client) as one, pytest.raises(grpc.RpcError) as error:
+        list(generate(one, 5))
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    wait_until(lambda: closed(mutual, "client_certificate") > before[0] and refused(mutual, "client_certificate") > before[1])
+
+
+def openssl_takes_dates():
+    return "-not_before" in subprocess.run(["openssl", "x509", "-help"], capture_output=True, text=True).stderr
+
+
+def expired(authority):
+    """Returns a certificate that expired yesterday: `openssl x509` of 3.0 takes no dates, but negative days."""
+    return authority.issue("late", "-days", "-1")
+
+
+def test_certificates_that_clients_need_not_show(start_server, certificate, authority, strangers):
+    server = start_server(*FAKE, *flags(certificate), "--ssl-ca-certs", str(authority.file), "--ssl-cert-reqs", "1")
+    with http_client(server, authority) as client:
+        assert client.get("/livez").status_code == 200
+    with http_client(server, authority, authority.issue("bob")) as client:
+        assert client.post("/v1/completions", json=COMPLETION).status_code == 200
+    assert "client=CN=bob" in server.log.read_text()
+    with http_client(server, authority, strangers.issue("mallory")) as client, pytest.raises(httpx.HTTPError, match="(?i)unknown ca"):
+        client.get("/livez")
+
+
+# ---- Certificates that change ----
+
+
+class Running:
+    """A stream that its own thread reads, of HTTP or of gRPC."""
+
+    def __init__(self, server, authority, protocol):
+        self.tokens = 0
+        self.error = None
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.read, args=(server, authority, protocol))
+        self.thread.start()
+        wait_until(lambda: self.tokens or self.error)
+
+    def read(self, server, authority, protocol):
+        try:
+            if protocol == "grpc":
+                with channel(server, authority) as one:
+                    stream = generate(one, 90000)
+                    for response in stream:
+                        self.tokens += len(response.token_ids)
+                        if self.stop.is_set():
+                            return stream.cancel()
+            else:
+                with http_client(server, authority) as client, client.stream(
+                        "POST", "/v1/completions", json={**COMPLETION, "max_tokens": 90000, "stream": True}) as response:
+                    for line in response.iter_lines():
+                        self.tokens += line.startswith("data: {")
+                        if self.stop.is_set():
+                            return
+            self.error = "the stream ended"
+        except Exception as error:
+            self.error = repr(error)
+
+    def is_running(self):
+        now = self.tokens
+        wait_until(lambda: self.tokens > now + 10 or self.error)
+        return self.error is None
+
+    def end(self):
+        self.stop.set()
+        self.thread.join(60)
+        return self.error
+
+
+def replace(target, source):
+    for one, other in zip(target, source):
+        temporary = one.with_suffix(".new")
+        temporary.write_bytes(other.read_bytes())
+        temporary.rename(one)
+
+
+@pytest.mark.parametrize("by_signal", [False, True])
+def test_a_new_certificate_is_shown_and_no_stream_is_cut(start_server, authority, tmp_path, by_signal):
+    first, second, files = authority.issue("first"), authority.issue("second"), (tmp_path / "cert.pem", tmp_path / "key.pem")
+    replace(files, first)
+    server = start_server(*FAKE, *flags(files))
+    streams = [Running(server, authority, protocol) for protocol in ("http", "grpc")]
+    assert certificate_of(server).strip() == first[0].read_text().strip()
+    replace(files, second)
+    if by_signal:
+        server.signal(__import__("signal").SIGHUP)
+    for protocol in ("http", "grpc"):
+        wait_until(lambda: certificate_of(server, protocol).strip() == second[0].read_text().strip(), 10)
+    assert all(stream.is_running() for stream in streams)
+
+    files[0].write_text("nonsense")
+    wait_until(lambda: "the certificate stays as it was: ssl-certfile: " in server.log.read_text(), 10)
+    time.sleep(1)
+    assert server.log.read_text().count("the certificate stays as it was") == 1
+    assert certificate_of(server).strip() == second[0].read_text().strip()
+    replace(files, first)
+    wait_until(lambda: certificate_of(server).strip() == first[0].read_text().strip(), 10)
+    assert all(stream.is_running() for stream in streams)
+    assert [stream.end() for stream in streams] == [None, None]
+
+
+# ---- Clients that do not speak TLS, or not well ----
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_plain_http_is_told(server, protocol):
+    before = closed(server, "plaintext") + refused(server, "plaintext")
+    response = httpx.get(f"http://127.0.0.1:{port(server, protocol)}/livez")
+    assert response.status_code == 400
+    assert "this port speaks tls" in response.text.lower()
+    wait_until(lambda: closed(server, "plaintext") + refused(server, "plaintext") == before + 1)
+
+
+def test_plain_grpc_is_told(server):
+    before = closed(server, "plaintext")
+    with grpc.insecure_channel(server.grpc) as one, pytest.raises(grpc.RpcError) as error:
+        list(generate(one, 5))
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert 0 < closed(server, "plaintext") - before < 10, "it connects again and again"
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_tls_to_a_plain_port_is_told(start_server, authority, protocol):
+    server = start_server(*FAKE)
+    with pytest.raises(ssl.SSLError, match="(?i)wrong.version.number"):
+        certificate_of(server, protocol)
+    wait_until(lambda: (closed if protocol == "grpc" else refused)(server, "tls") == 1)
+
+
+def hello(size=None):
+    """Returns a ClientHello, or its beginning."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()[:size]
+
+
+def seconds_until_closed(one):
+    begin = time.monotonic()
+    one.settimeout(30)
+    with contextlib.suppress(ConnectionError):
+        while one.recv(65536):
+            pass
+    return time.monotonic() - begin
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("begin", [b"", hello(1), hello(100), hello()], ids=["silent", "byte", "part", "hello"])
+def test_a_slow_handshake_ends_in_time(server, protocol, begin):
+    with socket.create_connection(("127.0.0.1", port(server, protocol))) as one:
+        one.sendall(begin)
+        assert 0.5 < seconds_until_closed(one) < 15
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("garbage", [b"\x16" * 100_000, b"\x16\x03\x01\x00\x05" + b"\xff" * 5, hello()[:-20] + b"x" * 20_000, b"\0" * 1000,
+                                     b"\x80\x2e\x01\x03\x01", b"\x16\x03\x01\x40\x00" + b"\1\0\x3f\xfc" + b"a" * 16380],
+                         ids=["records", "short", "hello", "zeros", "ssl2", "huge"])
+def test_garbage_ends(server, protocol, garbage):
+    with socket.create_connection(("127.0.0.1", port(server, protocol))) as one:
+        with contextlib.suppress(ConnectionError):
+            one.sendall(garbage)
+        assert seconds_until_closed(one) < 15
+
+
+def test_garbage_after_the_handshake_ends(server, authority):
+    for protocol in ("http", "grpc"):
+        with socket.create_connection(("127.0.0.1", port(server, protocol))) as raw:
+            tls = context_of(authority).wrap_socket(raw, server_hostname="localhost", do_handshake_on_connect=True)
+            one = socket.socket(fileno=tls.detach())
+            one.sendall(b"\x17\x03\x03\x00\x20" + b"x" * 32)
+            assert seconds_until_closed(one) < 15
+            one.close()
+
+
+def test_handshakes_that_wait_give_way(start_server, certificate, authority):
+    server = start_server(*FAKE, *flags(certificate), "--max-connections", "8")
+    for protocol in ("http", "grpc"):
+        waiting = [socket.create_connection(("127.0.0.1", port(server, protocol))) for _ in range(100)]
+        for one in waiting[::2]:
+            with contextlib.suppress(OSError):
+                one.sendall(hello(50))
+        time.sleep(1.2)  # a connection that means it has begun by then
+        if protocol == "http":
+            with http_client(server, authority) as client:
+                assert client.get("/v1/models").status_code == 200
+        else:
+            with channel(server, authority) as one:
+                assert count(generate(one, 5)) == 5
+        for one in waiting:
+            one.close()
+    wait_until(lambda: metrics(server)["millrace_grpc_connections"] == 0)
+    assert sum(map(int, re.findall(r"Threads:\s+(\d+)", open(f"/proc/{server.process.pid}/status").read()))) < 200
+
+
+def test_a_flood_of_handshakes_holds_up_no_stream(server, authority):
+    stream = Running(server, authority, "grpc")
+    end = time.monotonic() + 3
+
+    def flood(protocol):
+        made = 0
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                ssl.get_server_certificate(("127.0.0.1", port(server, protocol)))
+                made += 1
+        return made
+
+    before = stream.tokens
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        made = sum(pool.map(flood, ["http", "grpc"] * 4))
+    assert made > 50
+    assert stream.tokens > before + 100
+    assert stream.end() is None
+
+
+# ---- Starts that fail ----
+
+
+def test_starts_that_fail_name_the_flag(tmp_path, authority, certificate, strangers):
+    other = strangers.issue("other")
+    old = authority.issue("old", "-days", "-1")
+    nonsense = tmp_path / "nonsense"
+    nonsense.write_text("nonsense")
+    cert, key = map(str, certificate)
+    for given, said in [
+        (["--ssl-certfile", "/none"], "ssl-certfile: /none cannot be read"),
+        (["--ssl-certfile", nonsense], f"ssl-certfile: {nonsense} holds no certificate in PEM form"),
+        (["--ssl-certfile", cert], f"ssl-certfile: {cert} holds no private key in PEM form, and no --ssl-keyfile is given"),
+        (["--ssl-certfile", cert, "--ssl-keyfile", "/none"], "ssl-keyfile: /none cannot be read"),
+        (["--ssl-certfile", cert, "--ssl-keyfile", other[1]], f"ssl-keyfile: {other[1]} is not the key of the certificate in --ssl-certfile"),
+        (flags(old), f"ssl-certfile: {old[0]} has a certificate that expired on "),
+        ([*flags(certificate), "--ssl-ca-certs", "/none"], "ssl-ca-certs: /none cannot be read"),
+        ([*flags(certificate), "--ssl-ca-certs", nonsense], f"ssl-ca-certs: {nonsense} holds no certificate in PEM form"),
+    ]:
+        status, output = run("--device", "fake", *map(str, given))
+        assert status == 1
+        assert f"cannot start: {said}" in output
+        assert output.count("\n") <= 2, output  # the settings, and why
