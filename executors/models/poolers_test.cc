@@ -158,7 +158,7 @@ TEST_F(PoolersTest, EveryDecoderMakesEmbeddingsOfLengthOne) {
     WriteTwinFolder(twin, folder);
     CpuSpec device = Device();
     device.max_model_len = twin.max_model_len;
-    auto executor = cpu::LoadCpuExecutor({folder, ModelRunner::kPooling}, device);
+    auto executor = cpu::LoadCpuExecutor({.path = folder, .runner = ModelRunner::kPooling}, device);
     ASSERT_TRUE(executor.ok()) << executor.status();
     const std::vector<float> embedding = Embed(**executor, {reference_.prompt})[0];
     double squares = 0;
