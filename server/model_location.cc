@@ -178,11 +178,11 @@ std::string ModelName(const Settings& settings, const std::string& path) {
 ModelSpec MakeModelSpec(const Settings& settings, const std::string& path) {
   switch (settings.runner) {
     case Runner::kAuto:
-      return {path, ModelRunner::kAuto};
+      return {.path = path, .runner = ModelRunner::kAuto};
     case Runner::kGenerate:
-      return {path, ModelRunner::kGenerate};
+      return {.path = path, .runner = ModelRunner::kGenerate};
     case Runner::kPooling:
-      return {path, ModelRunner::kPooling};
+      return {.path = path, .runner = ModelRunner::kPooling};
   }
   return {path};
 }
