@@ -76,7 +76,7 @@ def test_examples_are_answered_and_events_have_their_schema(fake_server, documen
         media = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
         for example in media.get("examples", {}).values():
             body = example["value"]
-            response = httpx.request(method, fake_server.http + path, json=body, timeout=60)
+            response = httpx.request(method, fake_server.http + path.replace("{model}", "fake"), json=body, timeout=60)
             if response.status_code == 400 and ("does not support the" in response.text or "which generates" in response.text):
                 continue  # of encoders and of tensors
             assert response.status_code == 200, (path, body, response.text)

@@ -76,7 +76,7 @@ bool Relay::Fill(Socket& from, Pipe& pipe, void (Relay::*pump)()) {
   const size_t space = pipe.bytes.size() - pipe.end;
   const size_t read = from.read_some(net::buffer(pipe.bytes.data() + pipe.end, space), error);
   pipe.end += read;
-  pipe.drained = read < space;
+  pipe.drained = read > 0 && read < space;
   if (error && error != net::error::would_block) {
     pipe.eof = true;
     return true;

@@ -147,10 +147,7 @@ std::optional<HttpResponse> Api::CheckHead(const HttpRequestHead& head) const {
     return Refusal(404, "unknown_url",
                    StrCat("there is no path ", Printable(head.path), " on this server"));
   }
-  const bool put = options_.admin && head.path == "/log";
-  const bool erase = head.path.starts_with(StrCat(kResponsesPath, "/"));
-  const std::string allow = StrCat(route->method, route->method == "GET" ? ", HEAD" : "",
-                                   put ? ", PUT" : "", erase ? ", DELETE" : "", ", OPTIONS");
+  const std::string allow = AllowedMethods(head.path);
   if (CorsPolicy::IsPreflight(head) && cors_.Allows(head)) {
     return CorsPolicy::Preflight(head, allow);
   }

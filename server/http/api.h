@@ -78,6 +78,9 @@ class Api {
   static std::span<const Route> Routes();  // of all listeners
   // Returns whether this listener has the route.
   bool Has(const Route& route) const;
+  static bool IsPathOf(const Route& route, std::string_view path);
+  // Returns the methods of a path, as Allow lists them.
+  std::string AllowedMethods(std::string_view path) const;
   const Route* FindRoute(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckHead(const HttpRequestHead& head) const;
   std::optional<HttpResponse> CheckAccess(const HttpRequestHead& head, const Route* route) const;

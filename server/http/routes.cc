@@ -178,14 +178,26 @@ bool Api::Has(const Route& route) const {
   return !options_.metrics_only || route.open || route.path == "/metrics";
 }
 
+// A path that ends in a slash stands for all that begin so.
+bool Api::IsPathOf(const Route& route, std::string_view path) {
+  const bool prefix = route.path.size() > 1 && route.path.ends_with('/');
+  return prefix ? path.starts_with(route.path) : path == route.path;
+}
+
+std::string Api::AllowedMethods(std::string_view path) const {
+  std::string methods;
+  for (const Route& route : Routes()) {
+    if (!Has(route) || !IsPathOf(route, path)) continue;
+    methods += StrCat(route.method, route.method == "GET" ? ", HEAD, " : ", ");
+  }
+  return methods + "OPTIONS";
+}
+
 const Api::Route* Api::FindRoute(const HttpRequestHead& head) const {
   const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   const Route* found = nullptr;  // the right one, or else one of another method
   for (const Route& route : Routes()) {
-    if (!Has(route)) continue;
-    const bool prefix =
-        route.path.size() > 1 && route.path.ends_with('/') && head.path.starts_with(route.path);
-    if (!prefix && head.path != route.path) continue;
+    if (!Has(route) || !IsPathOf(route, head.path)) continue;
     if (found == nullptr || route.method == method) found = &route;
   }
   return found;

@@ -86,7 +86,8 @@ void Transport::WaitIndirect(Handler handler) {
                                 handler(error);
                               });
   }
-  if (session_->has_more()) {
+  // A beginning that failed is for the next read to say.
+  if (failure() != TransportFailure::kNone || session_->has_more()) {
     return net::post(socket_.get_executor(),
                      [handler = std::move(handler)] { handler(error_code()); });
   }
