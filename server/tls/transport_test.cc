@@ -364,11 +364,11 @@ TEST_F(TransportTest, AClientThatIsNoProxyNamesNobody) {
 
 TEST_F(TransportTest, MayBeClosedAtAnyTime) {
   for (int i = 0; i < 100; ++i) {
-    std::optional<net::steady_timer> timer;
     Run([](TestClient& client) { client.Handshake(); }, true,
         [&](Echo& echo) {
-          timer.emplace(echo.transport.get_executor(), std::chrono::microseconds(20 * i));
-          timer->async_wait([one = echo.shared_from_this()](const error_code&) {
+          const auto timer = std::make_shared<net::steady_timer>(echo.transport.get_executor(),
+                                                                 std::chrono::microseconds(20 * i));
+          timer->async_wait([timer, one = echo.shared_from_this()](const error_code&) {
             error_code ignored;
             one->transport.close(ignored);
           });
