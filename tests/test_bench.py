@@ -68,7 +68,7 @@ def test_a_peer_stands_beside(tmp_path):
 
 def test_a_terminal_sees_how_far_a_point_is():
     terminal, stdout = os.openpty()
-    with subprocess.Popen([program(), "bench", *FAKE, "--points", "2:8:2:4", "--reps", "2"], env=environment(), stdout=stdout) as running:
+    with subprocess.Popen([program(), "bench", *FAKE, "--points", "1:8:2:4", "--reps", "2"], env=environment(), stdout=stdout) as running:
         os.close(stdout)
         text = b""
         try:
@@ -79,7 +79,7 @@ def test_a_terminal_sees_how_far_a_point_is():
         os.close(terminal)
     assert running.returncode == 0
     for run in range(1, 7):
-        assert f"batch 2, prompt 8: run {run} of 6".encode() in text
+        assert f"batch 1, prompt 8: run {run} of 6".encode() in text
     assert text.count(b"\r\x1b[K|") == 1
 
 

@@ -5,6 +5,7 @@ import re
 import jsonschema
 import pytest
 
+from daemon import sanitized
 from json_schemas import Checker, random_schema, random_value, texts_of
 from schemas.corpus import corpus
 from schemas.hostile import hostile
@@ -42,15 +43,16 @@ def test_what_applications_send_is_taken_and_held_to():
     for entry in entries:
         answer = checker.ask(entry["schema"], entry["valid"] + entry["invalid"])
         if "error" in answer:
-            # What is refused is refused for one of two reasons, and never for being slow.
-            assert re.match("uniqueItems at|pattern at", answer["error"]), (answer["error"], entry["schema"])
+            # What is refused is refused for one of two reasons, and never for being slow, unless a sanitizer makes it so.
+            slow = sanitized() and answer["error"].startswith("it is too complex: it takes more than")
+            assert slow or re.match("uniqueItems at|pattern at", answer["error"]), (answer["error"], entry["schema"])
             continue
         taken += 1
         matches = dict(zip(entry["valid"] + entry["invalid"], answer["matches"]))
         assert [text for text in entry["valid"] if not matches[text]] == [], entry["schema"]
         assert [text for text in entry["invalid"] if matches[text]] == [], entry["schema"]
     checker.close()
-    assert len(entries) == 500 and taken >= 490
+    assert len(entries) == 500 and taken >= (450 if sanitized() else 490)
     assert sum(len(entry["valid"]) for entry in entries) > 1900 and sum(len(entry["invalid"]) for entry in entries) > 5000
 
 
