@@ -74,6 +74,7 @@ class ElementReader {
 
   template <typename Number>
   absl::Status AppendInteger(const Json& value, size_t index) {
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): a number of 8 bits, not a character.
     constexpr auto kMin = static_cast<int64_t>(std::numeric_limits<Number>::min());
     constexpr auto kMax = static_cast<int64_t>(std::numeric_limits<Number>::max());
     const std::optional<int64_t> whole = AsInteger(value, kMin, kMax);
