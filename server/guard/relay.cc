@@ -268,7 +268,7 @@ void Relay::OnViolation() {
   std::string last;
   if (!attached_) http2::AppendFrameHeader(last, {.type = http2::kSettings});
   http2::AppendGoAway(last, guard_.last_stream(), violation.code, violation.text);
-  SendLast(std::move(last));
+  SendLast(last);
 }
 
 // A proxy without its header, or a client that speaks HTTP without TLS, is told so. One that does
@@ -293,7 +293,7 @@ void Relay::OnBadBeginning() {
 }
 
 // Writes a last word when the frame that is on its way to the client has ended.
-void Relay::SendLast(std::string last) {
+void Relay::SendLast(std::string_view last) {
   out_.inject += last;
   phase_ = Phase::kEnding;
   deadline_ = Clock::Real().Now() + kEndingTimeout;
@@ -307,7 +307,7 @@ void Relay::End(GuardReason reason, std::string_view text) {
   std::string last;
   if (!attached_) http2::AppendFrameHeader(last, {.type = http2::kSettings});
   http2::AppendGoAway(last, guard_.last_stream(), http2::kEnhanceYourCalm, text);
-  SendLast(std::move(last));
+  SendLast(last);
 }
 
 void Relay::AnnounceEnd() {

@@ -113,7 +113,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   void NoteActivity();
   void OnViolation();
   void OnBadBeginning();
-  void SendLast(std::string last);
+  void SendLast(std::string_view last);
   void Linger();
   void ReadAway();
   void OnServerGone();

@@ -28,7 +28,7 @@ Address AddressAt(const uint8_t* at) {
 }  // namespace
 
 ProxyHeader ReadProxyHeader(std::span<const uint8_t> bytes) {
-  constexpr ProxyHeader kBad = {.state = ProxyHeader::State::kBad};
+  const ProxyHeader kBad = {.state = ProxyHeader::State::kBad};
   const size_t begin = std::min(bytes.size(), kSignature.size());
   if (!std::equal(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(begin),
                   kSignature.begin())) {
