@@ -25,21 +25,22 @@ Address AddressAt(const uint8_t* at) {
   return Address(bytes);
 }
 
+ProxyHeader Bad() { return {.state = ProxyHeader::State::kBad}; }
+
 }  // namespace
 
 ProxyHeader ReadProxyHeader(std::span<const uint8_t> bytes) {
-  const ProxyHeader kBad = {.state = ProxyHeader::State::kBad};
   const size_t begin = std::min(bytes.size(), kSignature.size());
   if (!std::equal(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(begin),
                   kSignature.begin())) {
-    return kBad;
+    return Bad();
   }
   if (bytes.size() < kFixedBytes) return {.size = kFixedBytes};
   const uint8_t command = bytes[12];
   const uint8_t family = bytes[13];
   const size_t length = Number(&bytes[14]);
   if ((command != kLocal && command != kProxy) || length > ProxyHeader::kMostBytes - kFixedBytes) {
-    return kBad;
+    return Bad();
   }
   if (bytes.size() < kFixedBytes + length) return {.size = kFixedBytes + length};
   ProxyHeader header = {.state = ProxyHeader::State::kWhole, .size = kFixedBytes + length};
@@ -47,10 +48,10 @@ ProxyHeader ReadProxyHeader(std::span<const uint8_t> bytes) {
   // Source address, destination address, source port, destination port.
   const uint8_t* const addresses = bytes.data() + kFixedBytes;
   if (family == kTcp4) {
-    if (length < 12) return kBad;
+    if (length < 12) return Bad();
     header.source = {AddressAt<ip::address_v4>(addresses), Number(addresses + 8)};
   } else if (family == kTcp6) {
-    if (length < 36) return kBad;
+    if (length < 36) return Bad();
     header.source = {AddressAt<ip::address_v6>(addresses), Number(addresses + 32)};
   }
   return header;
