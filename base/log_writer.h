@@ -72,8 +72,8 @@ class LogWriter {
   bool running_ = false;     // guarded by mutex_: there is a thread
   bool ending_ = false;      // guarded by mutex_
   uint64_t told_ = 0;        // guarded by mutex_: of dropped_
-  // What was written last is no whole line. Used by who may write: the thread while `writing_`, and
-  // else the holder of mutex_.
+  // Set if the last write ended within a line. Belongs to whoever may write: the thread while it is
+  // `writing_`, else the holder of mutex_.
   bool in_line_ = false;
 };
 

@@ -1,20 +1,13 @@
 #include "engine/request_id.h"
 
 #include <algorithm>
-#include <random>
 
 #include "absl/strings/str_format.h"
+#include "base/random_bits.h"
 
 namespace millrace {
 
-std::string NewRequestId() {
-  thread_local std::mt19937_64 random = [] {
-    std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device()};
-    return std::mt19937_64(seed);
-  }();
-  return absl::StrFormat("%016x%016x", random(), random());
-}
+std::string NewRequestId() { return absl::StrFormat("%016x%016x", RandomBits(), RandomBits()); }
 
 bool IsFitRequestId(std::string_view id) {
   return !id.empty() && id.size() <= kMaxRequestIdBytes &&

@@ -37,7 +37,7 @@ class Script {
   // Every row of the next step to finish fails by itself.
   void FailRows();
 
-  // What the model's info says of its embeddings. Call before the executor is made.
+  // Sets what info() says of the model's embeddings. Call before the executor is made.
   void SetEmbedding(EmbeddingTraits traits) { traits_ = std::move(traits); }
 
   int num_submitted() const;

@@ -79,7 +79,7 @@ TEST(ThinkingBudgetTest, AMarkerThatIsATokenIsNotCounted) {
   Write(budget, "a");
   ASSERT_TRUE(budget.Accept(kThinkClose));
   Write(budget, "free");
-  // What is left counts for a second reasoning.
+  // A second reasoning has the rest of the budget.
   ASSERT_TRUE(budget.Accept(kThinkOpen));
   EXPECT_EQ(Allowed(budget).size(), 140U);
   Write(budget, "b");

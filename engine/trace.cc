@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
+
+#include "base/random_bits.h"
 
 namespace millrace {
 namespace {
@@ -36,16 +37,11 @@ bool IsZero(const std::array<uint8_t, n>& id) {
 
 template <size_t n>
 std::array<uint8_t, n> RandomId() {
-  thread_local std::mt19937_64 random = [] {
-    std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device()};
-    return std::mt19937_64(seed);
-  }();
   static_assert(n % sizeof(uint64_t) == 0);
   std::array<uint8_t, n> id;
   do {
     for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
-      const uint64_t part = random();
+      const uint64_t part = RandomBits();
       std::memcpy(id.data() + i, &part, sizeof(part));
     }
   } while (IsZero(id));  // which stands for none

@@ -49,7 +49,7 @@ struct RequestSpan {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
-  // Of a generation.
+  // The next four are set for generations alone.
   std::optional<int32_t> n;
   std::optional<int32_t> max_tokens;
   std::optional<float> temperature;

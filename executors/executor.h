@@ -18,7 +18,7 @@ namespace millrace {
 // The function that makes the score of a pair of texts of a cross-encoder's logit.
 enum class ScoreFunction { kIdentity, kSigmoid };
 
-// What is known of a model's embeddings.
+// The properties of a model's embeddings.
 struct EmbeddingTraits {
   bool normalized = false;     // they are divided by their length
   bool matryoshka = false;     // their first numbers are embeddings, too (arXiv:2205.13147)

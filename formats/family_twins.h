@@ -29,7 +29,7 @@ struct FamilyTwin {
   // Fields that llama.cpp's converter writes as they are, with their keys behind the family's name,
   // beside those that it writes of every family.
   Json gguf_keys;
-  // Of a model of embeddings: "mean_tokens", an encoder's "cls_token" or a decoder's "lasttoken".
+  // The pooling of embeddings: "mean_tokens", an encoder's "cls_token", a decoder's "lasttoken".
   std::string pooling;
   bool normalize = false;   // of a model of embeddings
   bool bare_names = false;  // a folder's names lack "model."

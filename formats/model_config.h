@@ -28,7 +28,7 @@ inline constexpr int kMaxContext = 1 << 24;
 // first token's, [CLS], or the last token's.
 enum class Pooling { kMean, kFirst, kLast };
 
-// What a decoder is run for (--runner): by kAuto for what its files say.
+// The purpose that a decoder is run for (--runner); kAuto takes the one that its files say.
 enum class ModelRunner { kAuto, kGenerate, kPooling };
 
 // How a decoder makes an embedding of its last hidden states, after the final norm.
@@ -37,7 +37,7 @@ struct PoolerConfig {
   bool normalize = true;             // embeddings are divided by their length
 };
 
-// Of a model whose embeddings' first numbers are embeddings, too (arXiv:2205.13147).
+// The sizes to which a model's embeddings can be cut, if it learned that (arXiv:2205.13147).
 struct MatryoshkaConfig {
   std::vector<int> sizes;  // how many first numbers; empty: any
 };

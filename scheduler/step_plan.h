@@ -121,7 +121,7 @@ struct RowResult {
   // failed one should have sampled fails with it.
   absl::Status status;
   Range tokens;  // of the result's `tokens`; one for each WantedLogits, none on an error
-  // Of the result's `embeddings`; empty on an error, and of a model that generates.
+  // A range of the result's `embeddings`; empty on an error, and if the model generates.
   Range embedding;
 };
 
@@ -146,7 +146,7 @@ struct StepLimits {
   // 0: a decoder that generates. Else a row's result is an embedding of so many numbers instead of
   // logits.
   int32_t embedding_size = 0;
-  // Of a model of embeddings. False: each row is a whole sequence, and its blocks are its own for
+  // Says how a model embeds. False: each row is a whole sequence, and its blocks are its own for
   // that step alone, as for encoders. True: a row may be a part of a sequence, since no token sees
   // later ones. The row with the sequence's last token has the sequence's embedding.
   bool embeds_parts = false;

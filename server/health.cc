@@ -23,10 +23,10 @@ namespace {
 // The server's answers are shorter. More is not read.
 constexpr size_t kMostBytes = 16 << 10;
 
-// What a server with TLS says to plain HTTP. It may ask clients for a
+// A server with TLS says this to plain HTTP. It may ask clients for a
 // certificate too: its administration's port, which is plain, is asked instead.
 constexpr std::string_view kSpeaksTls = "this port speaks TLS";
-// What a server says that takes this machine for a proxy; the same holds.
+// A server that takes this machine for a proxy says this; the same holds.
 constexpr std::string_view kWantsHeader = "a PROXY header of version 2";
 
 // A non-blocking TCP connection whose calls end at a deadline.

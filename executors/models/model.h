@@ -23,8 +23,8 @@ class Model {
 };
 
 // Loads the decoder that `config` describes, for sequences of up to `max_model_len` positions, its
-// weights from `placer`. UNIMPLEMENTED for models
-// that make embeddings.
+// weights from `placer`.
+// UNIMPLEMENTED for models that make embeddings.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelConfig& config, int max_model_len,
                                                  DecoderPlacer& placer);
 

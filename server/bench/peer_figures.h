@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-// What a peer reached at a batch and a prompt's length.
+// A peer's rates at a batch and a prompt's length.
 struct PeerPoint {
   int32_t batch;
   int32_t input;

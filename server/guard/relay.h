@@ -68,7 +68,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   uint64_t id() const { return id_; }
   // Once the server is attached it is the client's address, else perhaps a proxy's.
   const boost::asio::ip::tcp::endpoint& peer() const { return client_.peer(); }
-  // Of the client's certificate. Call once the server is attached.
+  // Returns the name in the client's certificate. Call once the server is attached.
   std::string_view client_name() const { return client_.client_name(); }
   Activity activity() const { return activity_; }
   SteadyTime since() const { return SteadyTime(Duration(since_.load())); }  // of that activity

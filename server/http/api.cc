@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/log.h"
+#include "base/percent.h"
 #include "base/strings.h"
 #include "config/help.h"
 #include "engine/infer_engine.h"
@@ -19,7 +20,6 @@
 #include "server/http/kserve.h"
 #include "server/http/messages.h"
 #include "server/http/model_json.h"
-#include "server/http/percent.h"
 #include "server/http/responses.h"
 #include "server/http/routes.h"
 

@@ -64,7 +64,7 @@ class BlockAnswer : public Answer {
   bool called() const;
 
  private:
-  // Of a stream.
+  // Sends a stream's header and its first events, unless that is done.
   void BeginOnce(HttpResponse& response, std::string& body);
   void Take(OutputEvent event, std::string& body);
   void Add(AnswerBlock::Kind kind, std::string_view text, std::string& body);

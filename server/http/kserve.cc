@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/percent.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "config/help.h"
@@ -10,7 +11,6 @@
 #include "server/http/deferred_answer.h"
 #include "server/http/json_writer.h"
 #include "server/http/kserve_json.h"
-#include "server/http/percent.h"
 #include "server/kserve/tensor_query.h"
 
 namespace millrace {

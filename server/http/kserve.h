@@ -19,7 +19,7 @@ inline constexpr std::string_view kKserveModelsPath = "/v2/models/";
 // Returns whether a path is the protocol's. Cohere's /v2/rerank is not.
 bool IsKservePath(std::string_view path);
 
-// What follows kKserveModelsPath: NAME[/versions/VERSION][/ready or /infer].
+// The path behind kKserveModelsPath: NAME[/versions/VERSION][/ready or /infer].
 struct KserveModelPath {
   enum class Action { kMetadata, kReady, kInfer };
   std::string model;

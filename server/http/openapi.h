@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// What is said of a route beyond the table of routes (routes.cc).
+// Describes a route, beyond what the table of routes has (routes.cc).
 struct ApiOperation {
   std::string_view path;  // as the document names it: "/v1/models/{model}"
   std::string_view method;

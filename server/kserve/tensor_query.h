@@ -1,4 +1,4 @@
-// What the Open Inference Protocol asks of a model, whatever carries it: HTTP's JSON or gRPC.
+// Queries of the Open Inference Protocol, whatever carries them: HTTP's JSON or gRPC.
 #ifndef MILLRACE_SERVER_KSERVE_TENSOR_QUERY_H_
 #define MILLRACE_SERVER_KSERVE_TENSOR_QUERY_H_
 

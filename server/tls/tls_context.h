@@ -12,7 +12,7 @@ struct ssl_ctx_st;
 
 namespace millrace {
 
-// Whether clients are asked for a certificate, with the values of --ssl-cert-reqs.
+// The demand for clients' certificates; the values are those of --ssl-cert-reqs.
 enum class ClientCertificates {
   kNone = 0,      // not asked for
   kOptional = 1,  // verified if the client shows one
@@ -40,7 +40,7 @@ class TlsContext {
   TlsContext& operator=(const TlsContext&) = delete;
 
   ssl_ctx_st* get() const { return context_; }
-  // Of the server's certificate.
+  // The server's certificate has these.
   const std::string& subject() const { return subject_; }
   absl::Time not_after() const { return not_after_; }
 

@@ -1,4 +1,4 @@
-// What the endpoints that speak TLS share: the certificate, followed as its files change, and the
+// The part of TLS that endpoints share: the certificate, followed as its files change, and the
 // threads of the handshakes.
 #ifndef MILLRACE_SERVER_TLS_TLS_SERVER_H_
 #define MILLRACE_SERVER_TLS_TLS_SERVER_H_

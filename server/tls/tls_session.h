@@ -42,7 +42,7 @@ class TlsSession {
   TransportFailure failure() const { return failure_; }
   // Says why in a few words, for a log line.
   const std::string& failure_text() const { return failure_text_; }
-  // Of the client's certificate, as NameOf has it; empty if it showed none.
+  // Returns the name in the client's certificate (NameOf); empty if it showed none.
   const std::string& client_name() const { return client_name_; }
 
   // Reads until `size` bytes are there or the socket has no more: then fewer, and if there is none
@@ -63,7 +63,7 @@ class TlsSession {
   // Bytes that were written to the socket.
   uint64_t sent() const { return io_.sent; }
 
-  // What OpenSSL reads and writes by.
+  // The state that OpenSSL's reads and writes share.
   struct Io {
     int socket = -1;
     uint64_t sent = 0;

@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-// What holds for all connections of a listener.
+// The rules for all connections of a listener.
 struct TransportRules {
   TlsServer* tls = nullptr;  // null: the connections are plain; else it outlives them
   // Whose connections begin with a ProxyHeader. Those of others are the clients' own.
@@ -86,7 +86,7 @@ class Transport {
   bool is_beginning() const { return awaits_header_ || is_shaking_; }
   TransportFailure failure() const;
   std::string_view failure_text() const;
-  // Of the client's certificate; empty without one.
+  // Returns the name in the client's certificate; empty without one.
   std::string_view client_name() const;
   // Bytes that were written to the socket, TLS's own among them.
   uint64_t sent() const { return sent_ + (session_ ? session_->sent() : 0); }

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "base/percent.h"
 #include "base/strings.h"
 
 namespace millrace {
@@ -34,24 +35,6 @@ std::string WithPath(const std::string& url) {
 Duration ToUnix() {
   return std::chrono::duration_cast<Duration>(std::chrono::system_clock::now().time_since_epoch()) -
          std::chrono::duration_cast<Duration>(Clock::Real().Now().time_since_epoch());
-}
-
-std::string PercentDecoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size()) {
-      const std::string hex(text.substr(i + 1, 2));
-      char* end = nullptr;
-      const long byte = std::strtol(hex.c_str(), &end, 16);
-      if (end == hex.c_str() + 2) {
-        out += static_cast<char>(byte);
-        i += 2;
-        continue;
-      }
-    }
-    out += text[i];
-  }
-  return out;
 }
 
 }  // namespace

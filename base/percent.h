@@ -1,6 +1,6 @@
-// Escapes in the paths of requests.
-#ifndef MILLRACE_SERVER_HTTP_PERCENT_H_
-#define MILLRACE_SERVER_HTTP_PERCENT_H_
+// Escapes of URLs and of the variables that borrow them.
+#ifndef MILLRACE_BASE_PERCENT_H_
+#define MILLRACE_BASE_PERCENT_H_
 
 #include <string>
 #include <string_view>
@@ -13,4 +13,4 @@ std::string PercentDecoded(std::string_view text);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVER_HTTP_PERCENT_H_
+#endif  // MILLRACE_BASE_PERCENT_H_

@@ -1,4 +1,4 @@
-#include "server/http/percent.h"
+#include "base/percent.h"
 
 #include <algorithm>
 #include <charconv>
