@@ -53,13 +53,15 @@ def test_prefill_and_points(tmp_path):
 
 def test_a_peer_stands_beside(tmp_path):
     path = tmp_path / "figures.json"
-    points = [*FAKE, "--points", "2:8:2:42", "--reps", "1"]
+    points = [*FAKE, "--points", "2:8:2:202", "--reps", "1"]
     assert bench(*points, "--json", str(path)).returncode == 0
     peer = json.loads(path.read_text())["points"][0]["output_tokens_per_s"]
-    done = bench(*points, "--peer", str(path))
+    own_path = tmp_path / "own.json"
+    done = bench(*points, "--peer", str(path), "--json", str(own_path))
+    own = json.loads(own_path.read_text())["points"][0]["output_tokens_per_s"]
     head, _, row = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if line.startswith("|")]
     assert head[-2:] == ["peer tok/s", "ratio"]
-    assert row[-2] == f"{peer:.0f}" and 0.5 < float(row[-1]) < 2
+    assert row[-2] == f"{peer:.0f}" and float(row[-1]) == pytest.approx(own / peer, abs=0.006)
 
     path.write_text("{}")
     done = bench(*points, "--peer", str(path))
@@ -68,7 +70,8 @@ def test_a_peer_stands_beside(tmp_path):
 
 def test_a_terminal_sees_how_far_a_point_is():
     terminal, stdout = os.openpty()
-    with subprocess.Popen([program(), "bench", *FAKE, "--points", "1:8:2:4", "--reps", "2"], env=environment(), stdout=stdout) as running:
+    # One length alone: two lengths that are too near are void on a busy machine.
+    with subprocess.Popen([program(), "bench", *FAKE, "--points", "1:8:4", "--reps", "2"], env=environment(), stdout=stdout) as running:
         os.close(stdout)
         text = b""
         try:
@@ -78,8 +81,8 @@ def test_a_terminal_sees_how_far_a_point_is():
             pass
         os.close(terminal)
     assert running.returncode == 0
-    for run in range(1, 7):
-        assert f"batch 1, prompt 8: run {run} of 6".encode() in text
+    for run in range(1, 4):
+        assert f"batch 1, prompt 8: run {run} of 3".encode() in text
     assert text.count(b"\r\x1b[K|") == 1
 
 
