@@ -12,6 +12,7 @@ shift $(($# ? 1 : 0))
 scripts/setup.sh build test
 sanitized=
 skip="not torch"  # applies to the Python tests
+leave=()          # options of ctest
 case " $* " in
   *MILLRACE_SANITIZE=[at]*) sanitized=1 skip+=" and not model and not deploy" ;;
   *)
@@ -41,7 +42,12 @@ export MILLRACE_MODEL=$MODEL MILLRACE_MINILM=$MINILM
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
-[ -z "$sanitized" ] || export MILLRACE_SANITIZED=1
+if [ -n "$sanitized" ]; then
+  # These compare numbers of many models, which the build without a sanitizer does; memory and threads are used as by the others.
+  export MILLRACE_SANITIZED=1 GTEST_FILTER='-*.WhatIsComputedOtherwiseShows'
+fi
+# Code that runs on one thread has no races.
+[[ " $* " != *MILLRACE_SANITIZE=thread* ]] || leave=(-E '^(scheduler_.*|text_template_test|text_tokenizer.*)$')
 
 # Each program writes its cases to a file, so that the total counts cases and not programs.
 reports=$ROOT/$build/reports
@@ -58,7 +64,7 @@ trap 'kill "$pytest" 2>/dev/null || true' EXIT
 
 say "C++ tests of $build/"
 GTEST_OUTPUT=xml:$reports/cases/ ctest --test-dir "$build" -j "$JOBS" --output-on-failure --no-tests=error \
-  -LE "parity${sanitized:+|model}" --output-junit "$reports/ctest.xml" || failed=1
+  -LE "parity${sanitized:+|model}" "${leave[@]}" --output-junit "$reports/ctest.xml" || failed=1
 wait "$pytest" || failed=1
 cat "$reports/pytest.log"
 

@@ -2,8 +2,8 @@
 # Runs what several GPUs show: the tests of ranks, the black-box tests over two GPUs, a rank that stalls, the collectives beside
 # NCCL, and the benches of a model on 1, 2, 4 and 8 GPUs, as many as there are.
 #   run_multi.sh [NAME ...]
-# NAME: only parts whose name holds one of these: ranks, collective, server, stall, nccl, nodes, bench. Logs, tables and JSON:
-# $OUT/run_multi.tar.gz (OUT: ./out unless set).
+# NAME: only parts whose name holds one of these: ranks, collective, server, stall, nccl, nodes, bench. BENCH_RANKS: the numbers of
+# GPUs to bench (1 2 4 8). Logs, tables and JSON: $OUT/run_multi.tar.gz (OUT: ./out unless set).
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
 
@@ -22,7 +22,7 @@ done
 # Virtual ranks need their kernels loaded at once, and so do the tests above. Servers on real GPUs load them when they are used.
 if wanted ranks; then
   run ranks_lazy 120 env LD_LIBRARY_PATH="$PROGRAM_LIBRARIES" CUDA_MODULE_LOADING=LAZY gpu_tests/executors_cuda_ranks_test \
-    --gtest_brief=1 --gtest_filter='*TwoGpus*'
+    --gtest_brief=1 --gtest_filter='*Gpus*'
 fi
 
 if wanted nccl; then
@@ -106,7 +106,7 @@ engine() {
 if wanted bench; then
   memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -1) # MiB
   short=1:128:16:144,64:128:16:144,256:128:16:144
-  for ranks in 1 2 4 8; do
+  for ranks in ${BENCH_RANKS:-1 2 4 8}; do
     [ "$ranks" -le "$gpus" ] || continue
     engine "bench_8b_fp8_tp$ranks" llama-3-8b "$ranks" --quantization fp8 --points $short
     [ $((ranks * memory)) -lt 90000 ] || engine "bench_70b_fp8_tp$ranks" llama-3-70b "$ranks" --quantization fp8 --points $short

@@ -243,11 +243,17 @@ class CudaExecutor : public Executor {
     return worker_.Submit(std::move(plan));
   }
 
+  // Of several ranks, what the first moves. Where each has experts of its own, it gets its part of
+  // those that are touched, since which of them are its own is not said.
   std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions,
                                    absl::Span<const double> touched) const override {
     const CudaModel& model = runner_->model();
+    std::vector<double> of_rank(touched.begin(), touched.end());
+    if (info_.expert_parallel) {
+      for (double& experts : of_rank) experts /= info_.tensor_parallel_size;
+    }
     std::vector<int64_t> bytes =
-        cuda::DecodeBytes(*model.model, model.ops->context(), rows, positions, touched);
+        cuda::DecodeBytes(*model.model, model.ops->context(), rows, positions, of_rank);
     bytes.insert(bytes.begin(), 0);  // the kernel that expands the step's input
     return bytes;
   }

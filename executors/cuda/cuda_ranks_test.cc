@@ -1,8 +1,9 @@
-// The GPU executor on several ranks: virtual ones on one GPU, and real ones where there are two
-// GPUs. Their numbers depend on how many there are and on nothing else, and are one rank's but for
-// rounding.
+// The GPU executor on several ranks: virtual ones on one GPU, and real ones where there are
+// several. Their numbers depend on how many there are and on nothing else, and are one rank's but
+// for rounding.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -209,32 +210,36 @@ TEST_F(CudaRanksTest, LongPromptsAreAddedInPieces) {
 }
 
 // Real ranks give the bits of virtual ones.
-TEST_F(CudaRanksTest, TwoGpusGiveTheBitsOfTwoRanksOnOne) {
+TEST_F(CudaRanksTest, GpusGiveTheBitsOfRanksOnOne) {
   if (GpuCount() < 2) GTEST_SKIP() << "there are not two GPUs";
-  for (const TensorType type : {TensorType::kBf16, TensorType::kQ4_0}) {
-    const std::string path = ModelPath(SmallModel(type, TensorType::kBf16));
-    const std::vector<SequenceOutput> outputs = Six(*Load(path, Ranks(2)), 100);
-    for (int run = 0; run < 3; ++run) {
-      EXPECT_EQ(Six(*Load(path, Ranks(2, /*on_one_gpu=*/false)), 4 + run), outputs);
+  for (int ranks = 2; ranks <= GpuCount(); ranks *= 2) {
+    for (const TensorType type : {TensorType::kBf16, TensorType::kQ4_0}) {
+      SCOPED_TRACE(StrCat(ranks, " GPUs, ", static_cast<int>(type)));
+      const std::string path = ModelPath(SmallModel(type, TensorType::kBf16));
+      const std::vector<SequenceOutput> outputs = Six(*Load(path, Ranks(ranks)), 100);
+      CudaSpec real = Ranks(ranks, /*on_one_gpu=*/false);
+      for (int run = 0; run < 3; ++run) EXPECT_EQ(Six(*Load(path, real), 4 + run), outputs);
+      for (int i = ranks - 1; i >= 0; --i) real.devices.push_back(i);
+      EXPECT_EQ(Six(*Load(path, real), 30), outputs);
     }
-    CudaSpec swapped = Ranks(2, /*on_one_gpu=*/false);
-    swapped.devices = {1, 0};
-    EXPECT_EQ(Six(*Load(path, swapped), 30), outputs);
   }
 }
 
-TEST_F(CudaRanksTest, FamiliesOnTwoGpus) {
+TEST_F(CudaRanksTest, FamiliesOnGpus) {
   if (GpuCount() < 2) GTEST_SKIP() << "there are not two GPUs";
   for (FamilyTwin& twin : FamilyTwins()) {
     SCOPED_TRACE(twin.name);
     if (RefusalOf(twin.name).has_value()) continue;
     twin.config = WithFactorsOfFour(Widened(twin.config));
     const std::string path = Write(twin);
-    CudaSpec device = Ranks(2);
-    device.max_model_len = twin.max_model_len;
-    const std::vector<float> expected = PromptLogprobs(*Load(path, device), prompt_, 100);
-    device.virtual_ranks = false;
-    EXPECT_EQ(PromptLogprobs(*Load(path, device), prompt_, 1), expected);
+    for (int ranks = 2; ranks <= std::min(GpuCount(), 4); ranks *= 2) {
+      SCOPED_TRACE(ranks);
+      CudaSpec device = Ranks(ranks);
+      device.max_model_len = twin.max_model_len;
+      const std::vector<float> expected = PromptLogprobs(*Load(path, device), prompt_, 100);
+      device.virtual_ranks = false;
+      EXPECT_EQ(PromptLogprobs(*Load(path, device), prompt_, 1), expected);
+    }
   }
 }
 

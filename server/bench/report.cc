@@ -213,7 +213,7 @@ std::string ExpertTable(const std::vector<MeasuredPoint>& points) {
     if (text.empty()) {
       text =
           "\nWhat a step reads (experts that get a token, the mean of the layers with mixtures; "
-          "their weights in all layers; all that the step must move)\n"
+          "their weights in all layers; all that the step must move, of several GPUs on the first)\n"
           "| batch | prompt | output   | experts | of    | their GB | step GB |  GB/s | read rate "
           "| "
           "share  |\n"
