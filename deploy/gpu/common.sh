@@ -77,7 +77,10 @@ black_box() {
 # contain either, no tests of scripts, documents, other programs and what is deployed, and none that needs a browser or a client's
 # package.
 GPU_TESTS=(tests --ignore tests/gpu -m "not torch and not deploy")
-for name in embeddings scripts docs image install kubernetes monitoring loadtest console grammars structured_output tools messages; do GPU_TESTS+=(--ignore "tests/test_$name.py"); done
+for name in bad_inputs clients console decoder_embeddings docs embeddings grammars image install kserve kubernetes loadtest messages monitoring openapi package \
+  replicas scripts soak structured_output tools tracing; do
+  GPU_TESTS+=(--ignore "tests/test_$name.py")
+done
 
 # Packs the logs into one file and exits.
 finish() {

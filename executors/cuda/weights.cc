@@ -313,7 +313,9 @@ absl::StatusOr<std::vector<CudaWeights>> CudaWeightPlacer::FinishRanks(
     read += (piece.end - piece.begin) * RowBytes(*piece.part->tensor);
   const auto expanded = std::count_if(
       first.matrices_.begin(), first.matrices_.end(), [](const PendingMatrix& matrix) {
-        return !matrix.packed.empty() && !matrix.four_bit.has_value();
+        const auto is_packed = [](const PackedReader* part) { return part != nullptr; };
+        return !matrix.four_bit.has_value() &&
+               std::any_of(matrix.packed.begin(), matrix.packed.end(), is_packed);
       });
   if (expanded > 0) {
     kLog.Warning(expanded, " of ", first.matrices_.size(), " weights are stored in four bits and ",

@@ -74,8 +74,9 @@ struct CudaWeights {
   PeerMemory shared;
   Sha256Digest digest{};
 
-  uint8_t* data() const { return rank.size > 1 ? shared.data() : memory.data(); }
-  size_t bytes() const { return rank.size > 1 ? shared.bytes() : memory.bytes(); }
+  // A rank's memory is shared only if this process has others that can reach it.
+  uint8_t* data() const { return shared.data() != nullptr ? shared.data() : memory.data(); }
+  size_t bytes() const { return shared.data() != nullptr ? shared.bytes() : memory.bytes(); }
 
   const CudaLinear& Linear(LinearId id) const { return linears[static_cast<size_t>(id)]; }
   const CudaNorm& Norm(NormId id) const { return norms[static_cast<size_t>(id)]; }

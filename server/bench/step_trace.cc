@@ -31,6 +31,9 @@ std::vector<size_t> WholeSteps(Operations operations, const OfflineRun& run) {
     const auto count = static_cast<int32_t>(at.size());
     if (count != run.steps && count != run.whole_steps) continue;
     if (!IsKernel(name)) continue;  // a copy for the next step may run beside this one
+    // The prompts' step may have a kernel as often as there are steps, once a layer. The last of
+    // them is followed by more operations than a step of decoding has.
+    if (operations.size() - at.back() > operations.size() / (at.size() - 1)) continue;
     const bool better = mark == nullptr || count > static_cast<int32_t>(mark->size()) ||
                         (at.size() == mark->size() && at.back() < mark->back());
     if (better) mark = &at;

@@ -93,6 +93,20 @@ TEST(StepTraceTest, WholeStepsInTheMiddle) {
   EXPECT_DOUBLE_EQ(trace->span_us, 100);
 }
 
+TEST(StepTraceTest, AKernelOfThePromptsAsOftenAsThereAreSteps) {
+  std::vector<DeviceOperation> operations;
+  for (int64_t layer = 0; layer < 10; ++layer) {
+    operations.push_back({"prefill", 1000 * layer, 1000 * (layer + 1)});
+  }
+  int64_t at = 10'000;
+  AddSteps(9, at, operations);
+  const auto trace =
+      SummarizeTrace(operations, {.steps = 10, .whole_steps = 9, .first_whole_step = 1});
+  ASSERT_TRUE(trace.ok());
+  EXPECT_EQ(trace->steps, 8);
+  EXPECT_DOUBLE_EQ(trace->span_us, 100);
+}
+
 TEST(StepTraceTest, AMarkThatOnlyWholeStepsHave) {
   std::vector<DeviceOperation> operations = {{"prefill", 0, 1000}, {"prefill", 1000, 2000}};
   int64_t at = 2000;

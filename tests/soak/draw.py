@@ -6,6 +6,7 @@ from test_both_protocols import BIASES, GRAMMARS, SAMPLING, message_of
 
 # A model's name in requests, its vocabulary's size, and whether it makes embeddings.
 MODELS = {"fake": ("fake", 258, False), "cpu": ("SmolLM2-135M-Instruct.Q4_1", 49152, False), "embed": ("all-MiniLM-L6-v2", 30522, True)}
+MODELS["cuda"] = MODELS["cpu"]
 
 WORDS = ["sea", "Why is the sky blue?", "42", "Žluťoučký kůň", "日本語の文章", "🦆🦆", "def f(x):\n\treturn x", "<|im_end|>", "\u202e", "e\u0301", "{\"a\": 1}"]
 PREFIXES = ["", "You are a pirate. " * 12, "Numbers: " + ", ".join(map(str, range(60))) + ". "]

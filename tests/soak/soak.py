@@ -1,6 +1,6 @@
 """The soak: random clients of both protocols on real servers, and a look at what is left after they have gone.
 
-    python tests/soak/soak.py [--minutes 30] [--requests N] [--seed N] [--targets fake,cpu,embed] [--clients 10]
+    python tests/soak/soak.py [--minutes 30] [--requests N] [--seed N] [--targets fake,cpu,embed,cuda] [--clients 10]
 
 Every client draws its requests from its own generator, seeded by --seed, the target and its number: the same seed sends the same
 requests, though not at the same moments. --requests makes each client send so many and no more, instead of going on for a time. The
@@ -39,7 +39,8 @@ GRPC_POOLS = {"default-executo", "resolver-execut"}  # gRPC's threads that come 
 FLAGS = {"fake": ["--device", "fake", "--fake-step-us", "2000", "--fake-token-us", "20", "--kv-cache-memory", "4MiB"],
          "cpu": ["--kv-cache-memory", "48MiB", "--max-num-seqs", "24", "--max-waiting", "200"],
          "embed": []}
-VARIABLES = {"cpu": "MILLRACE_MODEL", "embed": "MILLRACE_MINILM"}
+FLAGS["cuda"] = ["--device", "cuda", *FLAGS["cpu"]]
+VARIABLES = {"cpu": "MILLRACE_MODEL", "cuda": "MILLRACE_MODEL", "embed": "MILLRACE_MINILM"}
 TENANTS = [{"name": "alice"}, {"name": "bob", "share": 300}, {"name": "low", "priority": [3, 9]}, {"name": "few", "requests_per_minute": 60},
            {"name": "one", "max_streams": 4, "tokens_per_minute": 20000}, {"name": "operator", "scopes": ["metrics", "admin"]}]
 
