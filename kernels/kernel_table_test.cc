@@ -37,9 +37,9 @@ TEST(KernelTableTest, PrintsARowAnOp) {
 TEST(KernelTableTest, SaysHowFarOneShotGoes) {
   EXPECT_EQ(
       CrossoversText(),
-      "Sums over ranks: one-shot with 2; by size, the larger ones two-shot: 3 ranks up to 682 "
-      "KiB, 4 ranks up to 512 KiB, 5 ranks up to 409 KiB, 6 ranks up to 341 KiB, 7 ranks up to "
-      "292 KiB, 8 ranks up to 256 KiB.\n");
+      "Sums over ranks: one-shot with 2; by size, the larger ones two-shot: 3 ranks up to 128 "
+      "KiB, 4 ranks up to 96 KiB, 5 ranks up to 76 KiB, 6 ranks up to 64 KiB, 7 ranks up to "
+      "54 KiB, 8 ranks up to 48 KiB.\n");
 }
 
 }  // namespace

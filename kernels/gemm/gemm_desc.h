@@ -116,9 +116,9 @@ using GemmRanges = std::vector<GemmRange>;  // ascending
 
 // The bounds of the ranges that plans are made of. Up to 256 tokens they follow the steps that
 // decode; capacities (LinearCapacity) end at bounds.
-inline constexpr int64_t kTokenBounds[] = {1,   8,    16,   32,   48,   64,  96,  128,
-                                           160, 192,  224,  256,  320,  384, 448, 512,
-                                           768, 1024, 1536, 2048, 4096, 8192};
+inline constexpr int64_t kTokenBounds[] = {1,   8,   16,   32,   48,   64,   96,  128, 160,
+                                           192, 224, 256,  320,  384,  448,  512, 576, 640,
+                                           768, 896, 1024, 1536, 2048, 4096, 8192};
 
 // Returns a product as text, "37888x3584 fp8/channel fp8/token bf16 gate": outputs x inputs,
 // weight, input, output, epilogue.
