@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -116,7 +118,7 @@ class Recorder {
     if (recording_) return absl::FailedPreconditionError("trace: one is running already");
     recording_ = true;
     operations_.clear();
-    kernel_place_.reset();
+    kernel_places_.clear();
     dropped_ = 0;
     lock.unlock();
     for (const CUpti_ActivityKind kind : kKinds) {
@@ -149,14 +151,14 @@ class Recorder {
  private:
   using Place = std::pair<uint32_t, uint32_t>;  // a device and a stream of it
 
-  // Returns the operations of the first device's first stream. Ranks have a stream each and do the
-  // same, so one of them shows what a step takes.
+  // Returns the operations of all streams that ran kernels, or of all if none did.
   std::vector<DeviceOperation> TakeOperations() {
     std::vector<DeviceOperation> taken;
     for (auto& [place, operation] : std::exchange(operations_, {})) {
-      if (!kernel_place_.has_value() || place == *kernel_place_) {
-        taken.push_back(std::move(operation));
-      }
+      const auto at = kernel_places_.find(place);
+      if (at == kernel_places_.end() && !kernel_places_.empty()) continue;
+      operation.rank = static_cast<int32_t>(std::distance(kernel_places_.begin(), at));
+      taken.push_back(std::move(operation));
     }
     return taken;
   }
@@ -205,7 +207,7 @@ class Recorder {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
         const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel10&>(record);
         const Place place(kernel.deviceId, kernel.streamId);
-        if (!kernel_place_.has_value() || place < *kernel_place_) kernel_place_ = place;
+        kernel_places_.insert(place);
         AddOperation(place, KernelName(kernel.name), kernel.start, kernel.end);
         break;
       }
@@ -245,7 +247,7 @@ class Recorder {
   bool recording_ = false;
   size_t dropped_ = 0;
   std::vector<std::pair<Place, DeviceOperation>> operations_;
-  std::optional<Place> kernel_place_;                   // the first stream that ran a kernel
+  std::set<Place> kernel_places_;                       // streams that ran kernels
   std::unordered_map<std::string, std::string> names_;  // mangled to demangled
 };
 

@@ -92,9 +92,11 @@ absl::StatusOr<StartFigures> TimeFirstToken(OfflineEngine& engine, const BenchPo
   return start;
 }
 
-absl::StatusOr<StepTrace> TracePoint(OfflineEngine& engine, const PointFigures& figures,
-                                     const DeviceSpec& device, float temperature,
-                                     PromptSource& source) {
+// Returns a trace of each rank.
+absl::StatusOr<std::vector<StepTrace>> TracePoint(OfflineEngine& engine,
+                                                  const PointFigures& figures,
+                                                  const DeviceSpec& device, float temperature,
+                                                  PromptSource& source) {
   const BenchPoint& point = figures.point;
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<DeviceTrace> trace, StartTrace(device));
   MILLRACE_ASSIGN_OR_RETURN(
@@ -102,11 +104,11 @@ absl::StatusOr<StepTrace> TracePoint(OfflineEngine& engine, const PointFigures& 
       engine.Generate({.prompts = DrawPrompts(point, engine.info().limits.vocab_size, source),
                        .new_tokens = point.outputs.back(),
                        .temperature = temperature}));
-  MILLRACE_ASSIGN_OR_RETURN(const std::vector<DeviceOperation> operations, trace->Stop());
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<DeviceOperation> operations, trace->Stop());
   const int64_t middle = point.input + point.outputs.back() / 2;  // of the traced steps
   const std::vector<double> touched =
       figures.experts.has_value() ? figures.experts->touched : std::vector<double>();
-  return SummarizeTrace(operations, run,
+  return SummarizeRanks(std::move(operations), run,
                         engine.DecodeBytes(point.batch, point.batch * middle, touched));
 }
 
@@ -165,14 +167,14 @@ absl::Status RunBench(const Settings& settings, const std::string& given) {
     MILLRACE_ASSIGN_OR_RETURN(PointFigures figures, measured_point);
     Print(PointLine(figures, on_gpu, peer ? &*peer : nullptr));
     if (!figures.void_because.empty()) ++num_void;
-    measured.push_back({std::move(figures), std::nullopt});
+    measured.push_back({std::move(figures), {}});
   }
   Print(ExpertTable(measured));
   for (MeasuredPoint& point : measured) {
     if (!settings.bench_trace) break;
     MILLRACE_ASSIGN_OR_RETURN(
-        point.trace, TracePoint(*engine, point.figures, device, options.temperature, source));
-    Print("\n" + TraceTable(point.figures.point, *point.trace));
+        point.traces, TracePoint(*engine, point.figures, device, options.temperature, source));
+    Print("\n" + TraceTable(point.figures.point, point.traces.front()) + RankTable(point.traces));
   }
   MILLRACE_RETURN_IF_ERROR(json.Write(ToJson(context, measured)));
   if (num_void == 0) return absl::OkStatus();

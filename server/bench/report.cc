@@ -85,6 +85,8 @@ Json ToJson(const MeasuredPoint& measured) {
     lengths.push_back(
         {{"output", length.output}, {"median_ms", length.median_ms}, {"wall_ms", length.wall_ms}});
   }
+  Json others = Json::array();
+  for (size_t i = 1; i < measured.traces.size(); ++i) others.push_back(ToJson(measured.traces[i]));
   return {{"batch", figures.point.batch},
           {"input", figures.point.input},
           {"lengths", std::move(lengths)},
@@ -95,7 +97,8 @@ Json ToJson(const MeasuredPoint& measured) {
           {"void_because", figures.void_because},
           {"gpu_before", ToJson(figures.before)},
           {"gpu_after", ToJson(figures.after)},
-          {"trace", measured.trace.has_value() ? ToJson(*measured.trace) : Json(nullptr)}};
+          {"trace", measured.traces.empty() ? Json(nullptr) : ToJson(measured.traces.front())},
+          {"traces_of_other_ranks", std::move(others)}};
 }
 
 }  // namespace
@@ -204,6 +207,29 @@ std::string TraceTable(const BenchPoint& point, const StepTrace& trace) {
   return text;
 }
 
+std::string RankTable(const std::vector<StepTrace>& ranks) {
+  if (ranks.size() < 2) return "";
+  std::string text =
+      absl::StrFormat("The ranks beside one another, us a step\n| %-72s |", "kernel");
+  for (size_t rank = 0; rank < ranks.size(); ++rank) absl::StrAppendFormat(&text, " %8d |", rank);
+  absl::StrAppend(&text, "\n|", std::string(74, '-'), "|");
+  for (size_t rank = 0; rank < ranks.size(); ++rank) absl::StrAppend(&text, "---------:|");
+  const auto add_line = [&](std::string_view name, const auto& us_of) {
+    absl::StrAppendFormat(&text, "\n| %-72s |", name);
+    for (const StepTrace& rank : ranks) absl::StrAppendFormat(&text, " %8.1f |", us_of(rank));
+  };
+  for (const StepTrace::Row& row : ranks.front().rows) {
+    add_line(ShortKernelName(row.name), [&](const StepTrace& rank) {
+      const auto same = std::find_if(rank.rows.begin(), rank.rows.end(),
+                                     [&](const auto& other) { return other.name == row.name; });
+      return same == rank.rows.end() ? 0.0 : same->us;
+    });
+  }
+  add_line("busy", [](const StepTrace& rank) { return rank.busy_us; });
+  add_line("span", [](const StepTrace& rank) { return rank.span_us; });
+  return text + "\n";
+}
+
 std::string ExpertTable(const std::vector<MeasuredPoint>& points) {
   std::string text;
   for (const MeasuredPoint& point : points) {
@@ -213,7 +239,8 @@ std::string ExpertTable(const std::vector<MeasuredPoint>& points) {
     if (text.empty()) {
       text =
           "\nWhat a step reads (experts that get a token, the mean of the layers with mixtures; "
-          "their weights in all layers; all that the step must move, of several GPUs on the first)\n"
+          "their weights in all layers; all that the step must move, of several GPUs on the "
+          "first)\n"
           "| batch | prompt | output   | experts | of    | their GB | step GB |  GB/s | read rate "
           "| "
           "share  |\n"

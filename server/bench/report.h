@@ -46,10 +46,14 @@ std::string PointLine(const PointFigures& figures, bool with_gpu,
 // Returns the table "Where a decode step goes": a line for each kernel, then busy and span.
 std::string TraceTable(const BenchPoint& point, const StepTrace& trace);
 
-// A point's figures, and the trace where one was taken.
+// Returns a table of all ranks' time: a line for each kernel of the first, then busy and span.
+// Empty for one rank.
+std::string RankTable(const std::vector<StepTrace>& ranks);
+
+// A point's figures, and the traces of the ranks where they were taken.
 struct MeasuredPoint {
   PointFigures figures;
-  std::optional<StepTrace> trace;
+  std::vector<StepTrace> traces;
 };
 
 // Returns a table of the experts that steps read, a line for each point. Empty for models without

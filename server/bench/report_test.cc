@@ -11,6 +11,7 @@ namespace millrace {
 namespace {
 
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 const GpuReading kBefore = {"NVIDIA H200", "580.1", 345, 3201, 75, 30};
 const GpuReading kAfter = {"NVIDIA H200", "580.1", 1980, 3201, 400.4, 45};
@@ -118,13 +119,24 @@ TEST(ReportTest, ATrace) {
   EXPECT_THAT(table, HasSubstr("means of 8 steps of the whole batch"));
 }
 
+TEST(ReportTest, TheRanksOfATrace) {
+  EXPECT_EQ(RankTable({Trace()}), "");
+  StepTrace other = Trace();
+  other.rows = {{"norm", 32, 2, 1, 0, 0}};
+  other.busy_us = 32;
+  const std::string table = RankTable({Trace(), other});
+  EXPECT_THAT(table, MatchesRegex("(.|\n)*\n\\| Gemm<4> *\\|     60.0 \\|      0.0 \\|\n"
+                                  "\\| norm *\\|     20.0 \\|     32.0 \\|\n"
+                                  "\\| busy *\\|     80.0 \\|     32.0 \\|\n"
+                                  "\\| span *\\|    100.0 \\|    100.0 \\|\n"));
+}
+
 TEST(ReportTest, TheExpertsOfEachPoint) {
-  EXPECT_EQ(ExpertTable({{Decode(), std::nullopt}}), "");
+  EXPECT_EQ(ExpertTable({{Decode(), {}}}), "");
   PointFigures prefill = DecodeOfExperts();
   prefill.step_ms.reset();
   prefill.experts->step_bytes = prefill.experts->read_rate = prefill.experts->share = std::nullopt;
-  const std::string table =
-      ExpertTable({{DecodeOfExperts(), std::nullopt}, {std::move(prefill), std::nullopt}});
+  const std::string table = ExpertTable({{DecodeOfExperts(), {}}, {std::move(prefill), {}}});
   EXPECT_THAT(table, HasSubstr("|    64 |    128 |  16, 144 |   100.5 | 128.0 |    1.250 |   8.750 "
                                "|  2000 |      4000 |  50.0% |\n"));
   EXPECT_THAT(table, HasSubstr("|    64 |    128 |  16, 144 |   100.5 | 128.0 |    1.250 |       - "
@@ -142,7 +154,7 @@ TEST(ReportTest, Json) {
                           .prompt_tokens_per_s = 68266.7,
                           .void_because = {"because"}};
   const nlohmann::ordered_json json =
-      ToJson(Context(), {{DecodeOfExperts(), Trace()}, {std::move(prefill), std::nullopt}});
+      ToJson(Context(), {{DecodeOfExperts(), {Trace(), Trace()}}, {std::move(prefill), {}}});
   EXPECT_EQ(json["version"], "1.2.3");
   EXPECT_EQ(json["model"]["weight_bytes"], 16'000'000'000);
   EXPECT_EQ(json["gpu"]["name"], "NVIDIA H200");
@@ -158,6 +170,8 @@ TEST(ReportTest, Json) {
   EXPECT_EQ(decode["gpu_after"]["sm_mhz"], 1980);
   EXPECT_EQ(decode["trace"]["kernels"][0]["launches_per_step"], 2);
   EXPECT_EQ(decode["trace"]["kernels"][0]["name"], "void millrace::kernels::Gemm<4>(Args)");
+  ASSERT_EQ(decode["traces_of_other_ranks"].size(), 1u);
+  EXPECT_EQ(decode["traces_of_other_ranks"][0]["busy_us"], 80);
   const auto& second = json["points"][1];
   EXPECT_TRUE(second["step_ms"].is_null());
   EXPECT_TRUE(second["trace"].is_null());

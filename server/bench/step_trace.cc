@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
+#include "base/status.h"
 #include "base/strings.h"
 #include "server/bench/measure.h"
 
@@ -166,6 +167,20 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
   trace.largest_gap_us = static_cast<double>(median.largest_gap_ns) * kUsPerNs;
   trace.after_gap = std::string(median.after_gap);
   return trace;
+}
+
+absl::StatusOr<std::vector<StepTrace>> SummarizeRanks(std::vector<DeviceOperation> operations,
+                                                      const OfflineRun& run,
+                                                      const std::vector<int64_t>& kernel_bytes) {
+  std::map<int32_t, std::vector<DeviceOperation>> ranks = {{0, {}}};
+  for (DeviceOperation& operation : operations) {
+    ranks[operation.rank].push_back(std::move(operation));
+  }
+  std::vector<StepTrace> traces;
+  for (const auto& [rank, of_rank] : ranks) {
+    MILLRACE_ASSIGN_OR_RETURN(traces.emplace_back(), SummarizeTrace(of_rank, run, kernel_bytes));
+  }
+  return traces;
 }
 
 std::string ShortKernelName(std::string_view name) {

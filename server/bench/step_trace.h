@@ -45,6 +45,11 @@ absl::StatusOr<StepTrace> SummarizeTrace(const std::vector<DeviceOperation>& ope
                                          const OfflineRun& run,
                                          const std::vector<int64_t>& kernel_bytes = {});
 
+// The same for each rank's operations, in the order of the ranks.
+absl::StatusOr<std::vector<StepTrace>> SummarizeRanks(
+    std::vector<DeviceOperation> operations, const OfflineRun& run,
+    const std::vector<int64_t>& kernel_bytes = {});
+
 // Returns a kernel's name for people: without its result's type, its arguments, our own and unnamed
 // namespaces; at most 72 characters.
 std::string ShortKernelName(std::string_view name);

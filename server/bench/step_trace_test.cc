@@ -144,5 +144,24 @@ TEST(StepTraceTest, ShortNames) {
   EXPECT_EQ(ShortKernelName(std::string(500, 'x')).size(), 72u);
 }
 
+TEST(StepTraceTest, EachRankHasItsOwn) {
+  std::vector<DeviceOperation> operations;
+  int64_t at = 0;
+  AddSteps(3, at, operations);
+  at = 500;  // a little later
+  std::vector<DeviceOperation> second;
+  AddSteps(3, at, second);
+  for (DeviceOperation& operation : second) {
+    operation.rank = 1;
+    if (operation.name == "sample") operation.end_ns -= 5'000;
+    operations.push_back(operation);
+  }
+  const auto traces = SummarizeRanks(operations, {.steps = 3, .whole_steps = 3});
+  ASSERT_TRUE(traces.ok()) << traces.status();
+  EXPECT_THAT(*traces, ElementsAre(Field(&StepTrace::busy_us, DoubleNear(90, 1e-9)),
+                                   Field(&StepTrace::busy_us, DoubleNear(85, 1e-9))));
+  EXPECT_FALSE(SummarizeRanks({}, {.steps = 3, .whole_steps = 3}).ok());
+}
+
 }  // namespace
 }  // namespace millrace
