@@ -120,6 +120,7 @@ class SmallModel {
     for (int r = 0; r < kTokens; ++r) text.push_back(r);         // wanted_token
     for (int r = 0; r < kTokens; ++r) text.push_back(r);         // wanted_row
     text.insert(text.end(), kTokens, PackedStep::kSample);       // wanted_target
+    text.insert(text.end(), kTokens, PackedStep::kUnmasked);     // wanted_mask
     words.Upload(text);
   }
 
@@ -226,7 +227,7 @@ class SmallModel {
   DeviceBuffer<float> weight{RandomNormal(kWidth, 2)};
   DeviceBuffer<float> channel_scales{RandomNormal(kWidth, 3)};
   DeviceBuffer<float2> rotations{kPositions * kHeadSize / 2};
-  DeviceBuffer<int32_t> words{7 * kTokens + 1}, tokens{kTokens}, positions{kTokens}, slots{kTokens},
+  DeviceBuffer<int32_t> words{8 * kTokens + 1}, tokens{kTokens}, positions{kTokens}, slots{kTokens},
       row_first{kTokens + 1}, row_start{kTokens}, row_slot{kTokens}, wanted{kTokens}, rows{1},
       block_tables{kTokens * kPositions / kBlock}, last_tokens{kTokens};
   DeviceBuffer<SampleRow> samples{kTokens};

@@ -230,15 +230,11 @@ class CudaExecutor : public Executor {
 
   const ModelInfo& info() const override { return info_; }
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
+  bool TakesMasks() const override { return true; }
 
   absl::Status Submit(StepPlan plan) override {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());
     MILLRACE_RETURN_IF_ERROR(CheckSizes(plan, info_.limits));
-    for (const WantedLogits& wanted : plan.logits) {
-      if (wanted.mask != nullptr) {
-        return absl::UnimplementedError("step plan: masks are not supported on cuda");
-      }
-    }
     MILLRACE_RETURN_IF_ERROR(checker_.Check(plan));
     return worker_.Submit(std::move(plan));
   }

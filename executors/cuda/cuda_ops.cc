@@ -419,7 +419,9 @@ void CudaOps::Sample(const Logits& logits) {
                                     .results = buffers.results + first,
                                     .tops = buffers.tops + first * kernels::kMaxSampledTop,
                                     .logit_factor = logits->spec.factor,
-                                    .logit_soft_cap = logits->spec.soft_cap},
+                                    .logit_soft_cap = logits->spec.soft_cap,
+                                    .masks = buffers.masks,
+                                    .masks_stride = buffers.mask_words},
                                    stream_);
     });
     first += rows;

@@ -123,9 +123,9 @@ absl::Status RunStep(CudaModel& model, int rows, int max_row_tokens) {
   const StepLane& lane = model.lanes[0];
   cudaStream_t const stream = model.stream.get();
   StepPacker packer(model.info.limits);
-  PackedPlan packed = packer.Pack({}, rows, lane.host_words(), lane.device_words());
+  PackedPlan packed = packer.Pack({}, rows, lane);
   packed.input.max_row_tokens = max_row_tokens;
-  MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model.buffers.arrays, stream));
+  MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model.buffers, stream));
   model.model->Forward(*model.ops, packed.input);
   MILLRACE_RETURN_IF_ERROR(model.ops->TakeStatus());
   return ToStatus(cudaStreamSynchronize(stream), "a first step");

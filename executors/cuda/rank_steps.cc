@@ -70,11 +70,11 @@ void RankSteps::AbortNccl() const {
 absl::StatusOr<PackedPlan> RankSteps::Upload(const StepPlan& plan, int lane_index, int rows) {
   const Range range("upload");
   const StepLane& lane = model_->lanes[lane_index];
-  const PackedPlan packed = packer_.Pack(plan, rows, lane.host_words(), lane.device_words());
+  const PackedPlan packed = packer_.Pack(plan, rows, lane);
   std::vector<std::optional<int32_t>>& tops = tops_[lane_index];
   tops.clear();
   for (const StepRow& row : plan.rows) tops.push_back(packer_.TopLogprobs(row.slot));
-  MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model_->buffers.arrays, model_->stream.get()));
+  MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model_->buffers, model_->stream.get()));
   if (packed.copies > 0) MILLRACE_RETURN_IF_ERROR(CopyBlocks(lane, packed.copies));
   return packed;
 }

@@ -25,6 +25,8 @@ int MaxBlocks(const StepLimits& limits) {
   return (limits.max_model_len + limits.block_size - 1) / limits.block_size;
 }
 
+int MaskWords(const StepLimits& limits) { return (limits.vocab_size + 31) / 32; }
+
 // Assigns consecutive addresses to arrays: once to count bytes, and again to place them.
 class Layout {
  public:
@@ -70,6 +72,7 @@ size_t LayOut(const StepLimits& limits, int64_t logits_share, uint8_t* base, Ste
     layout.Place(&b->logit_share, static_cast<size_t>(b->max_logit_rows) * logits_share);
   }
   layout.Place(&workspace, kernels::SampleWorkspaceBytes(b->max_logit_rows, limits.vocab_size));
+  layout.Place(&b->masks, rows * b->mask_words);
   layout.Place(&b->results, tokens);
   layout.Place(&b->tops, tokens * kernels::kMaxSampledTop);
   b->sample_workspace = workspace;
@@ -83,6 +86,7 @@ StepBuffers WithSizes(const StepLimits& limits, int64_t logits_stride) {
   b.arrays.biases_stride = kMaxBiases;
   b.arrays.history_stride = limits.max_model_len;
   b.logits_stride = logits_stride;
+  b.mask_words = MaskWords(limits);
   b.max_logit_rows = StepBuffers::MaxLogitRows(limits);
   return b;
 }
@@ -174,6 +178,8 @@ absl::StatusOr<StepLane> StepLane::Make(const StepLimits& limits) {
   const size_t tokens = limits.max_num_batched_tokens;
   MILLRACE_ASSIGN_OR_RETURN(lane.host_, PinnedMemory::Allocate(words, "steps"));
   MILLRACE_ASSIGN_OR_RETURN(lane.device_, DeviceMemory::Allocate(words, "steps"));
+  const size_t mask_bytes = sizeof(uint32_t) * limits.max_num_seqs * MaskWords(limits);
+  MILLRACE_ASSIGN_OR_RETURN(lane.masks_, PinnedMemory::Allocate(mask_bytes, "masks"));
   MILLRACE_ASSIGN_OR_RETURN(lane.results_,
                             PinnedMemory::Allocate(tokens * sizeof(SampleResult), "results"));
   MILLRACE_ASSIGN_OR_RETURN(
@@ -183,13 +189,19 @@ absl::StatusOr<StepLane> StepLane::Make(const StepLimits& limits) {
   return lane;
 }
 
-absl::Status StepLane::Upload(const PackedPlan& plan, const kernels::StepArrays& arrays,
+absl::Status StepLane::Upload(const PackedPlan& plan, const StepBuffers& buffers,
                               cudaStream_t stream) const {
+  if (plan.masks > 0) {
+    const size_t mask_bytes = sizeof(uint32_t) * plan.masks * buffers.mask_words;
+    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(buffers.masks, masks_.data(), mask_bytes,
+                                                      cudaMemcpyHostToDevice, stream),
+                                      "sending masks"));
+  }
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaMemcpyAsync(device_.data(), host_.data(), plan.words * sizeof(int32_t),
                                cudaMemcpyHostToDevice, stream),
                "sending a step"));
-  return ToStatus(kernels::LaunchStepInput(plan.step, arrays, stream), "a step's input");
+  return ToStatus(kernels::LaunchStepInput(plan.step, buffers.arrays, stream), "a step's input");
 }
 
 absl::Status StepLane::Download(const StepBuffers& buffers, int wanted, bool tops,
@@ -228,15 +240,17 @@ size_t StepPacker::MaxWords(const StepLimits& limits) {
   return 2 * rows                         // copies
          + 4 * rows + 1                   // rows
          + tokens                         // host tokens
-         + 3 * tokens                     // wanted
+         + 4 * tokens                     // wanted
          + 3 * rows * MaxBlocks(limits)   // appends
          + 4 * rows * kMaxBiases          // biases
          + 3 * limits.max_model_len       // history
          + rows + rows * kSamplingWords;  // starts
 }
 
-PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, int32_t* host, const int32_t* device) {
+PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, const StepLane& lane) {
   PackedPlan packed;
+  int32_t* const host = lane.host_words();
+  const int32_t* const device = lane.device_words();
   int32_t* out = host;
   const auto put = [&out](int32_t word) { *out++ = word; };
   packed.copies = static_cast<int>(plan.copies.size());
@@ -281,6 +295,8 @@ PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, int32_t* host, const
   int32_t* wanted_token = out;
   int32_t* wanted_row = wanted_token + input.wanted + fill;
   int32_t* wanted_target = wanted_row + input.wanted + fill;
+  int32_t* wanted_mask = wanted_target + input.wanted + fill;
+  uint32_t* masks = lane.host_masks();
   int first = 0;
   for (int r = 0; r < real_rows; ++r) {
     const StepRow& row = plan.rows[r];
@@ -288,6 +304,9 @@ PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, int32_t* host, const
       *wanted_token++ = first + plan.logits[at].offset;
       *wanted_row++ = r;
       *wanted_target++ = plan.logits[at].target.value_or(PackedStep::kSample);
+      const SampleMask* const mask = plan.logits[at].mask.get();
+      *wanted_mask++ = mask == nullptr ? PackedStep::kUnmasked : packed.masks++;
+      if (mask != nullptr) masks = std::copy(mask->begin(), mask->end(), masks);
       packed.tops = packed.tops || slots_[row.slot].top_logprobs.value_or(0) > 0;
     }
     first += row.num_tokens;
@@ -296,8 +315,9 @@ PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, int32_t* host, const
     *wanted_token++ = first + i;
     *wanted_row++ = real_rows + i;
     *wanted_target++ = PackedStep::kSample;
+    *wanted_mask++ = PackedStep::kUnmasked;
   }
-  out = wanted_target;
+  out = wanted_mask;
   input.wanted += fill;
   packed.step.tokens = input.tokens;
   packed.step.wanted = input.wanted;

@@ -62,6 +62,8 @@ struct StepBuffers {
   int64_t logits_stride = 0;
   int max_logit_rows = 0;
   void* sample_workspace = nullptr;
+  uint32_t* masks = nullptr;                 // [max_num_seqs][mask_words], of the step's masked rows
+  int mask_words = 0;                        // SampleMask's words
   kernels::SampleResult* results = nullptr;  // [max_num_batched_tokens]
   kernels::SampleTop* tops = nullptr;        // [max_num_batched_tokens][kMaxSampledTop]
   DeviceMemory memory;
@@ -74,6 +76,7 @@ struct PackedPlan {
   int copies = 0;
   size_t words = 0;
   bool tops = false;  // whether a row requests the likeliest tokens
+  int masks = 0;      // rows of the lane's masks
 };
 
 // The transfer buffers of a step. Two lanes alternate: the host fills and reads one while the
@@ -87,9 +90,12 @@ class StepLane {
 
   const int32_t* device_words() const { return device_.As<int32_t>(); }
 
-  // Copies the plan packed in host_words to the device and expands it into `arrays`. The caller
-  // performs the plan's block copies, whose pairs lie at device_words.
-  absl::Status Upload(const PackedPlan& plan, const kernels::StepArrays& arrays,
+  // Returns pinned memory with capacity for a mask of each row.
+  uint32_t* host_masks() const { return masks_.As<uint32_t>(); }
+
+  // Copies the plan packed in host_words and host_masks to the device and expands it into the
+  // buffers. The caller performs the plan's block copies, whose pairs lie at device_words.
+  absl::Status Upload(const PackedPlan& plan, const StepBuffers& buffers,
                       cudaStream_t stream) const;
 
   // Starts copying the sampled results to the host. Done returns true when they have arrived.
@@ -105,6 +111,7 @@ class StepLane {
 
  private:
   PinnedMemory host_;
+  PinnedMemory masks_;
   DeviceMemory device_;
   PinnedMemory results_;
   PinnedMemory tops_;
@@ -120,10 +127,10 @@ class StepPacker {
   // Returns the number of words of the largest plan.
   static size_t MaxWords(const StepLimits& limits);
 
-  // Packs `plan` into `host`. The result's pointers refer to `device`. If `rows` exceeds the plan's
-  // rows, padding rows are added; every row of the plan must then have one token and request its
-  // logits.
-  PackedPlan Pack(const StepPlan& plan, int rows, int32_t* host, const int32_t* device);
+  // Packs `plan` into the lane's pinned memory. The result's pointers refer to its device memory.
+  // If `rows` exceeds the plan's rows, padding rows are added; every row of the plan must then have
+  // one token and request its logits.
+  PackedPlan Pack(const StepPlan& plan, int rows, const StepLane& lane);
 
   // Returns the slot's number of top log-probabilities, or nullopt if it requests not even the
   // sampled token's.

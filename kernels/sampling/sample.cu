@@ -12,7 +12,9 @@ bool IsValid(const SampleArgs& args) {
          args.logits != nullptr && IsAligned16(args.logits) && IsAligned16(args.adjusted) &&
          args.num_rows != nullptr && args.rows != nullptr && args.slots != nullptr &&
          args.biases_stride >= 0 && args.history_stride >= 0 &&  //
-         args.logit_soft_cap >= 0 && args.workspace != nullptr && IsAligned16(args.workspace) &&
+         args.logit_soft_cap >= 0 &&
+         (args.masks == nullptr || args.masks_stride >= CeilDiv(args.vocab_size, 32)) &&
+         args.workspace != nullptr && IsAligned16(args.workspace) &&
          args.last_tokens != nullptr && args.results != nullptr;
 }
 

@@ -10,6 +10,7 @@
 //   repetition penalty  logit = logit > 0 ? logit / r : logit * r, of each token in the history
 //   frequency penalty   logit -= frequency * (times that the token was generated)
 //   presence penalty    logit -= presence, of each token that was generated
+//   mask                logit = -inf, of each token whose bit is not set
 //   temperature         p = exp((logit - largest) / temperature); 0, or top_k 1: takes the largest
 //   min_p               drops p < min_p
 //   top_k               keeps the likeliest k
@@ -79,11 +80,13 @@ struct SampleRow {
   int32_t slot;
   int32_t position;  // of the token to choose or score
   int32_t target;    // the token to score; negative samples one
+  // The row of SampleArgs::masks that tells which tokens may be sampled; negative allows all.
+  int32_t mask = -1;
 };
 
 struct SampleResult {
   int32_t token;  // the target, or the sampled one; 0 if not ok
-  // 0 if a logit was not finite or all tokens are banned; the other fields are then undefined
+  // 0 if a logit was not finite or no token is allowed; the other fields are then undefined
   int32_t ok;
   float logprob;  // logprob and rank are written if the slot requests log-probabilities
   int32_t rank;   // 1 + the number of tokens with a larger raw logit
@@ -115,8 +118,8 @@ struct SampleArgs {
   int32_t* history;
   int64_t history_stride;  // positions at or past it are neither read nor written
 
-  // Scratch, 16-byte aligned. `adjusted` receives the logits of rows with bans, biases or
-  // penalties, and may be null if no slot has any.
+  // Scratch, 16-byte aligned. `adjusted` receives the logits of rows that draw with bans, biases,
+  // penalties or a mask, and may be null if there are none.
   float* adjusted;  // [max_rows, logits_stride]
   void* workspace;  // SampleWorkspaceBytes(max_rows, vocab_size)
 
@@ -130,6 +133,11 @@ struct SampleArgs {
 
   float logit_factor = 1;
   float logit_soft_cap = 0;  // 0: none
+
+  // [masks, masks_stride]: bit t % 32 of a row's word t / 32 is set if token t may be sampled. Only
+  // the rows that SampleRow::mask names are read. May be null if none is named.
+  const uint32_t* masks = nullptr;
+  int64_t masks_stride = 0;  // words, at least (vocab_size + 31) / 32 if there are masks
 };
 
 size_t SampleWorkspaceBytes(int max_rows, int vocab_size);

@@ -18,7 +18,7 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 
 // Statistics of 256 consecutive tokens. `workspace` is [max_rows, tiles] of these.
 struct alignas(16) TileStats {
-  float largest;  // after bans, biases and penalties; NaN if a logit is not finite
+  float largest;  // after bans, biases, penalties and the mask; NaN if a logit is not finite
   union {
     float sum;      // of exp2((x - largest) * Factor(slot)), for rows that draw
     int32_t first;  // the lowest token with the largest logit, for rows that take it
@@ -48,7 +48,8 @@ __device__ inline int NumBanned(const SampleRow& row, const SlotSampling& slot) 
 }
 
 __device__ inline bool Adjusts(const SampleRow& row, const SlotSampling& slot) {
-  return row.target < 0 && (NumBanned(row, slot) > 0 || slot.num_biases > 0 || Penalizes(slot));
+  return row.target < 0 &&
+         (row.mask >= 0 || NumBanned(row, slot) > 0 || slot.num_biases > 0 || Penalizes(slot));
 }
 
 // exp((x - largest) / temperature) = exp2((x - largest) * Factor). The factor is bounded so that 0

@@ -127,7 +127,21 @@ __device__ void Penalize(const SampleArgs& args, const SampleRow& row, const Slo
   });
 }
 
-// Applies bans, biases and penalties. Only bans yield -inf.
+// Replaces the logits of the tokens that a mask forbids by -inf. `words` is the mask.
+__device__ void Forbid(const uint32_t* words, int first_column, int vocab_size, Share& share) {
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const int column = first_column + i * 4 * kLanes;
+    if (column >= vocab_size) break;
+    const uint32_t allowed = words[column / 32] >> (column % 32);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      if ((allowed >> c & 1) == 0) share.x[i][c] = -INFINITY;
+    }
+  }
+}
+
+// Applies bans, biases, penalties and the mask. Only bans and the mask yield -inf.
 __device__ void Adjust(const SampleArgs& args, const SampleRow& row, const SlotSampling& slot,
                        int first, int offset, Share& share) {
   __shared__ Table table;
@@ -136,6 +150,9 @@ __device__ void Adjust(const SampleArgs& args, const SampleRow& row, const SlotS
     AddBiases(args, row, slot, offset, table, share);
   }
   if (Penalizes(slot)) Penalize(args, row, slot, offset, table, share);
+  if (row.mask >= 0) {
+    Forbid(args.masks + row.mask * args.masks_stride, first + offset, args.vocab_size, share);
+  }
   share.ForEach([](float& x, int) {
     if (x != -INFINITY) x = fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
   });

@@ -19,7 +19,8 @@ struct Parts {
         wanted_token(host_tokens + step.host_tokens),
         wanted_row(wanted_token + step.wanted),
         wanted_target(wanted_row + step.wanted),
-        appends(wanted_target + step.wanted),
+        wanted_mask(wanted_target + step.wanted),
+        appends(wanted_mask + step.wanted),
         biases(appends + 3 * step.appends),
         history(biases + 4 * step.biases),
         start_slots(history + 3 * step.history),
@@ -32,6 +33,7 @@ struct Parts {
   const int32_t* wanted_token;
   const int32_t* wanted_row;
   const int32_t* wanted_target;
+  const int32_t* wanted_mask;
   const int32_t* appends;
   const int32_t* biases;
   const int32_t* history;
@@ -71,7 +73,8 @@ __global__ void __launch_bounds__(kThreads) StepInput(PackedStep step, StepArray
     out.wanted_token[i] = token;
     out.samples[i] = {.slot = in.row_slot[row],
                       .position = in.row_start[row] + token - in.row_first[row] + 1,
-                      .target = in.wanted_target[i]};
+                      .target = in.wanted_target[i],
+                      .mask = in.wanted_mask[i]};
   }
   for (int i = thread; i < step.appends; i += threads) {
     const int32_t* append = in.appends + 3 * i;

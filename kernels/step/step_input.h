@@ -21,6 +21,7 @@ namespace millrace::kernels {
 //   wanted_token [wanted]  index in the step of a token whose logits are wanted
 //   wanted_row [wanted]
 //   wanted_target [wanted] the token to score, or kSample
+//   wanted_mask [wanted]   the row of the step's masks, or kUnmasked
 //   appends [appends][3]   slot, index in its block table, block
 //   biases [biases][4]     slot, index in its list, token, bias (a float's bits)
 //   history [history][3]   slot, position, token
@@ -39,6 +40,7 @@ struct PackedStep {
 
   static constexpr int32_t kSampled = -1;
   static constexpr int32_t kSample = -1;
+  static constexpr int32_t kUnmasked = -1;
 };
 
 // The device arrays. Entries of slots that a step does not mention keep their values.
