@@ -12,8 +12,8 @@ void CheckOk(const absl::Status& status) {
   std::abort();
 }
 
-ExecutorDriver::ExecutorDriver(Executor& executor)
-    : executor_(executor), sequences_(executor.info().limits.max_num_seqs) {
+ExecutorDriver::ExecutorDriver(Executor& executor, StepId last_id)
+    : executor_(executor), sequences_(executor.info().limits.max_num_seqs), last_id_(last_id) {
   for (BlockId block = executor.info().limits.num_blocks; block-- > 0;)
     free_blocks_.push_back(block);
 }
@@ -92,7 +92,7 @@ StepPlan ExecutorDriver::Plan(absl::Span<const Share> shares, std::optional<int3
       }
     }
     if (end == known) {
-      plan.logits.push_back({.offset = count - 1});
+      plan.logits.push_back({.offset = count - 1, .mask = sequence.mask});
       sequence.tokens.push_back(-1);  // a placeholder until the result arrives
       sequence.sampled_by = plan.id;
     }

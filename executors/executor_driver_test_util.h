@@ -23,7 +23,8 @@ struct SequenceOutput {
 // Drives sequences. Ends the program on any status that is not OK.
 class ExecutorDriver {
  public:
-  explicit ExecutorDriver(Executor& executor);
+  // `last_id`: of the last step that an earlier driver ran on the executor.
+  explicit ExecutorDriver(Executor& executor, StepId last_id = 0);
 
   // Starts a sequence in a free slot and returns the slot. `cached` are full blocks of another
   // sequence with the same beginning, fewer than the prompt fills.
@@ -31,6 +32,11 @@ class ExecutorDriver {
              absl::Span<const BlockId> cached = {});
   // Frees the slot and its own blocks (not the cached ones).
   void Remove(SlotId slot);
+
+  // Allows only the mask's tokens from the slot's next sampled one on. Null allows all.
+  void SetMask(SlotId slot, std::shared_ptr<const SampleMask> mask) {
+    sequences_[slot].mask = std::move(mask);
+  }
 
   // Runs one step with the next `count` tokens of each slot. A row that ends with the last known
   // token samples the next, which becomes known. With score_from, positions from there on are
@@ -45,6 +51,7 @@ class ExecutorDriver {
   // Runs `steps` decode steps of all slots, with two in flight.
   void Decode(absl::Span<const SlotId> slots, int32_t steps);
 
+  StepId last_id() const { return last_id_; }
   const std::vector<Token>& tokens(SlotId slot) const { return sequences_[slot].tokens; }
   const std::vector<BlockId>& blocks(SlotId slot) const { return sequences_[slot].blocks; }
   // Log-probabilities of the sampled tokens, if requested.
@@ -56,6 +63,7 @@ class ExecutorDriver {
     bool used = false;
     bool started = false;
     std::shared_ptr<const SamplingParams> sampling;
+    std::shared_ptr<const SampleMask> mask;
     int32_t prompt_tokens = 0;
     std::vector<Token> tokens;
     int32_t computed = 0;
@@ -72,7 +80,7 @@ class ExecutorDriver {
   Executor& executor_;
   std::vector<Sequence> sequences_;
   std::vector<BlockId> free_blocks_;
-  StepId last_id_ = 0;
+  StepId last_id_;
 };
 
 // Checks block copies on an executor that has run no step: `prompt`, of less than a block, in block

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executors/executor_driver_test_util.h"
+#include "executors/mask_test_util.h"
 #include "executors/tiny_model_test_util.h"
 #include "formats/family_twins.h"
 #include "formats/gguf.h"
@@ -150,6 +151,13 @@ TEST_F(CpuExecutorTest, PrefillAndDecodeInOneStep) {
 TEST_F(CpuExecutorTest, PenaltiesCountThePromptAndWhatWasGenerated) {
   const std::unique_ptr<Executor> executor = Load(Gguf(Models()[0]), Device());
   ExpectPenaltiesCountAll(*executor, kGenerated);
+}
+
+TEST_F(CpuExecutorTest, MasksHoldTheirRowsAlone) {
+  const std::string path = Gguf(Models()[0]);
+  ExpectMasksHold(*Load(path, Device()));
+  ExpectMasksAreTheStepsOwn(*Load(path, Device()));
+  ExpectMasksAreAppliedLast(*Load(path, Device()));
 }
 
 TEST_F(CpuExecutorTest, ScoresAreTheLogprobsThatSamplingSaw) {

@@ -193,9 +193,9 @@ absl::Status StepLane::Upload(const PackedPlan& plan, const StepBuffers& buffers
                               cudaStream_t stream) const {
   if (plan.masks > 0) {
     const size_t mask_bytes = sizeof(uint32_t) * plan.masks * buffers.mask_words;
-    MILLRACE_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(buffers.masks, masks_.data(), mask_bytes,
-                                                      cudaMemcpyHostToDevice, stream),
-                                      "sending masks"));
+    MILLRACE_RETURN_IF_ERROR(ToStatus(
+        cudaMemcpyAsync(buffers.masks, masks_.data(), mask_bytes, cudaMemcpyHostToDevice, stream),
+        "sending masks"));
   }
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaMemcpyAsync(device_.data(), host_.data(), plan.words * sizeof(int32_t),

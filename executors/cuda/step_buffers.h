@@ -62,8 +62,8 @@ struct StepBuffers {
   int64_t logits_stride = 0;
   int max_logit_rows = 0;
   void* sample_workspace = nullptr;
-  uint32_t* masks = nullptr;                 // [max_num_seqs][mask_words], of the step's masked rows
-  int mask_words = 0;                        // SampleMask's words
+  uint32_t* masks = nullptr;  // [max_num_seqs][mask_words], of the step's masked rows
+  int mask_words = 0;         // SampleMask's words
   kernels::SampleResult* results = nullptr;  // [max_num_batched_tokens]
   kernels::SampleTop* tops = nullptr;        // [max_num_batched_tokens][kMaxSampledTop]
   DeviceMemory memory;

@@ -10,12 +10,12 @@ bool IsValid(const SampleArgs& args) {
          args.max_rows >= 1 && args.max_rows <= 65535 &&                 //
          args.logits_stride >= args.vocab_size && args.logits_stride % 4 == 0 &&
          args.logits != nullptr && IsAligned16(args.logits) && IsAligned16(args.adjusted) &&
-         args.num_rows != nullptr && args.rows != nullptr && args.slots != nullptr &&
-         args.biases_stride >= 0 && args.history_stride >= 0 &&  //
+         args.num_rows != nullptr && args.rows != nullptr && IsAligned16(args.rows) &&
+         args.slots != nullptr && args.biases_stride >= 0 && args.history_stride >= 0 &&  //
          args.logit_soft_cap >= 0 &&
          (args.masks == nullptr || args.masks_stride >= CeilDiv(args.vocab_size, 32)) &&
-         args.workspace != nullptr && IsAligned16(args.workspace) &&
-         args.last_tokens != nullptr && args.results != nullptr;
+         args.workspace != nullptr && IsAligned16(args.workspace) && args.last_tokens != nullptr &&
+         args.results != nullptr;
 }
 
 }  // namespace

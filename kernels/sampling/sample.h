@@ -76,7 +76,7 @@ struct TokenBias {
 };
 
 // A row of logits to sample or score.
-struct SampleRow {
+struct alignas(16) SampleRow {
   int32_t slot;
   int32_t position;  // of the token to choose or score
   int32_t target;    // the token to score; negative samples one

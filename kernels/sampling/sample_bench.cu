@@ -1,5 +1,7 @@
 #include <cstdio>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "kernels/bench_util.h"
 #include "kernels/sampling/sample.h"
@@ -7,7 +9,8 @@
 namespace millrace::kernels {
 namespace {
 
-constexpr int kVocab = 128256;  // Llama 3's
+constexpr int kLlama3 = 128256;  // tokens of the vocabulary
+constexpr int kQwen2 = 151936;
 constexpr int kHistory = 2048;
 
 enum class Kind { kPeaked, kNormal, kFlat };
@@ -68,15 +71,19 @@ SlotSampling Penalized(SlotSampling slot) {
 
 class SampleBench {
  public:
-  SampleBench(Bench& bench, int rows, Kind kind)
+  // The first `masked` rows have masks that allow every other token or so.
+  SampleBench(Bench& bench, int rows, Kind kind, int vocab_size = kLlama3, int masked = 0)
       : bench_(bench),
         rows_(rows),
         kind_(kind),
-        bytes_(4.0 * rows * kVocab),
+        vocab_size_(vocab_size),
+        masked_(masked),
+        bytes_(4.0 * rows * vocab_size),
         inputs_(RotatedInputs(bytes_)),
-        logits_(size_t{1} * inputs_ * rows * kVocab),
-        adjusted_(size_t{1} * rows * kVocab),
-        workspace_(SampleWorkspaceBytes(rows, kVocab)),
+        logits_(size_t{1} * inputs_ * rows * vocab_size),
+        adjusted_(size_t{1} * rows * vocab_size),
+        masks_(size_t{1} * rows * mask_words()),
+        workspace_(SampleWorkspaceBytes(rows, vocab_size)),
         row_array_(rows),
         slots_(rows),
         history_(size_t{1} * rows * kHistory),
@@ -86,19 +93,23 @@ class SampleBench {
         tops_(size_t{1} * rows * kMaxSampledTop) {
     FillLogitsKernel<<<1024, 256>>>(logits_.get(), logits_.size(), kind);
     std::vector<SampleRow> wanted;
-    for (int i = 0; i < rows; ++i) wanted.push_back({i, kHistory - 1, -1});
+    for (int i = 0; i < rows; ++i) wanted.push_back({i, kHistory - 1, -1, i < masked ? i : -1});
     row_array_.Upload(wanted);
+    std::mt19937 random(1);
+    std::vector<uint32_t> masks(masks_.size());
+    for (uint32_t& word : masks) word = random();
+    masks_.Upload(masks);
     std::vector<int32_t> history(history_.size());
-    for (size_t i = 0; i < history.size(); ++i) history[i] = i * 7919 % kVocab;
+    for (size_t i = 0; i < history.size(); ++i) history[i] = i * 7919 % vocab_size;
     history_.Upload(history);
   }
 
   void Run(const Case& one) {
     slots_.Upload(std::vector<SlotSampling>(rows_, one.slot));
     const double us = bench_.Microseconds(inputs_, [&](int input, cudaStream_t stream) {
-      return LaunchSample({.logits = logits_.get() + size_t{1} * input * rows_ * kVocab,
-                           .logits_stride = kVocab,
-                           .vocab_size = kVocab,
+      return LaunchSample({.logits = logits_.get() + size_t{1} * input * rows_ * vocab_size_,
+                           .logits_stride = vocab_size_,
+                           .vocab_size = vocab_size_,
                            .max_rows = rows_,
                            .num_rows = num_rows_.get(),
                            .rows = row_array_.get(),
@@ -111,23 +122,33 @@ class SampleBench {
                            .workspace = workspace_.get(),
                            .last_tokens = last_tokens_.get(),
                            .results = results_.get(),
-                           .tops = tops_.get()},
+                           .tops = tops_.get(),
+                           .masks = masks_.get(),
+                           .masks_stride = mask_words()},
                           stream);
     });
     for (const SampleResult& result : results_.Download()) {
       if (result.ok != 1) std::printf("a row failed\n");
     }
-    bench_.Row(one.name, std::to_string(rows_) + " x 128256 " + kKindNames[static_cast<int>(kind_)],
+    const std::string masked = masked_ > 0 ? ", " + std::to_string(masked_) + " masked" : "";
+    bench_.Row(one.name,
+               std::to_string(rows_) + " x " + std::to_string(vocab_size_) + " " +
+                   kKindNames[static_cast<int>(kind_)] + masked,
                us, bytes_);
   }
 
  private:
+  int mask_words() const { return (vocab_size_ + 31) / 32; }
+
   Bench& bench_;
   int rows_;
   Kind kind_;
+  int vocab_size_;
+  int masked_;
   double bytes_;
   int inputs_;
   DeviceBuffer<float> logits_, adjusted_;
+  DeviceBuffer<uint32_t> masks_;
   DeviceBuffer<uint8_t> workspace_;
   DeviceBuffer<SampleRow> row_array_;
   DeviceBuffer<SlotSampling> slots_;
@@ -136,7 +157,21 @@ class SampleBench {
   DeviceBuffer<SampleTop> tops_;
 };
 
-void RunAll() {
+// The cost of masks, beside the same rows without.
+void RunMasked(Bench& bench) {
+  const Case kCases[] = {{"greedy", Slot(0, 0, 1, 0, -1)},
+                         {"temperature", Slot(0.8f, 0, 1, 0, -1)},
+                         {"top_k 50 + top_p 0.9", Slot(0.8f, 50, 0.9f, 0, -1)},
+                         {"top_p 0.9", Slot(0.8f, 0, 0.9f, 0, -1)}};
+  for (const int vocab_size : {kLlama3, kQwen2}) {
+    for (const int masked : {0, 32, 64}) {
+      SampleBench sample(bench, 64, Kind::kPeaked, vocab_size, masked);
+      for (const Case& one : kCases) sample.Run(one);
+    }
+  }
+}
+
+void RunAll(bool only_masks) {
   const Case kCases[] = {
       {"greedy", Slot(0, 0, 1, 0, -1)},
       {"greedy + 20 logprobs", Slot(0, 0, 1, 0, 20)},
@@ -151,6 +186,8 @@ void RunAll() {
       {"penalties, 2047 tokens", Penalized(Slot(0.8f, 50, 0.9f, 0, -1))},
   };
   Bench bench("sampling (bytes: the logits once)");
+  RunMasked(bench);
+  if (only_masks) return;
   for (const int rows : {1, 8, 64, 256}) {
     for (const Kind kind : {Kind::kPeaked, Kind::kNormal, Kind::kFlat}) {
       SampleBench sample(bench, rows, kind);
@@ -162,4 +199,7 @@ void RunAll() {
 }  // namespace
 }  // namespace millrace::kernels
 
-int main() { millrace::kernels::RunAll(); }
+// --masks: only the cost of masks.
+int main(int argc, char** argv) {
+  millrace::kernels::RunAll(argc > 1 && std::string(argv[1]) == "--masks");
+}

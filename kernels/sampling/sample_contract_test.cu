@@ -210,6 +210,9 @@ TEST(SampleContractTest, RefusesBadArguments) {
   EXPECT_TRUE(refused([](SampleArgs& args) { args.logits += 1; }));
   EXPECT_TRUE(refused([](SampleArgs& args) { args.logit_soft_cap = -1; }));
   EXPECT_TRUE(refused([](SampleArgs& args) { args.rows = nullptr; }));
+  EXPECT_TRUE(refused([](SampleArgs& args) {
+    args.rows = reinterpret_cast<const SampleRow*>(reinterpret_cast<uintptr_t>(args.rows) + 8);
+  }));
   EXPECT_TRUE(refused([](SampleArgs& args) { args.workspace = nullptr; }));
   EXPECT_TRUE(refused([](SampleArgs& args) { args.results = nullptr; }));
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);

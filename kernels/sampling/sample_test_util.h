@@ -90,6 +90,7 @@ class Device {
         slots_(max_slots),
         biases_(size_t{1} * max_slots * kBiases),
         history_(size_t{1} * max_slots * kHistory),
+        masks_(size_t{1} * max_rows * ((vocab_size + 31) / 32)),
         workspace_(SampleWorkspaceBytes(max_rows, vocab_size)),
         last_tokens_(max_slots),
         results_(max_rows),
@@ -109,7 +110,9 @@ class Device {
               .workspace = workspace_.get(),
               .last_tokens = last_tokens_.get(),
               .results = results_.get(),
-              .tops = tops_.get()} {}
+              .tops = tops_.get(),
+              .masks = masks_.get(),
+              .masks_stride = (vocab_size + 31) / 32} {}
 
   const SampleArgs& args() const { return args_; }
 
@@ -132,6 +135,8 @@ class Device {
                          biases.size() * sizeof(TokenBias), cudaMemcpyHostToDevice),
               "biases");
   }
+  // Sets the first masks, which lie one behind the other.
+  void SetMasks(const std::vector<uint32_t>& masks) { Set(masks_, masks); }
   void SetHistory(int slot, const std::vector<int32_t>& tokens) {
     CheckCuda(cudaMemcpy(history_.get() + slot * kHistory, tokens.data(), tokens.size() * 4,
                          cudaMemcpyHostToDevice),
@@ -173,6 +178,7 @@ class Device {
   DeviceBuffer<SlotSampling> slots_;
   DeviceBuffer<TokenBias> biases_;
   DeviceBuffer<int32_t> history_;
+  DeviceBuffer<uint32_t> masks_;
   DeviceBuffer<uint8_t> workspace_;
   DeviceBuffer<int32_t> last_tokens_;
   DeviceBuffer<SampleResult> results_;

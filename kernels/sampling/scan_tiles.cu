@@ -129,11 +129,12 @@ __device__ void Penalize(const SampleArgs& args, const SampleRow& row, const Slo
 
 // Replaces the logits of the tokens that a mask forbids by -inf. `words` is the mask.
 __device__ void Forbid(const uint32_t* words, int first_column, int vocab_size, Share& share) {
+  static_assert(4 * kLanes % 32 == 0);
+  words += first_column / 32;
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
-    const int column = first_column + i * 4 * kLanes;
-    if (column >= vocab_size) break;
-    const uint32_t allowed = words[column / 32] >> (column % 32);
+    if (first_column + i * 4 * kLanes >= vocab_size) break;
+    const uint32_t allowed = words[i * 4 * kLanes / 32] >> (first_column % 32);
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       if ((allowed >> c & 1) == 0) share.x[i][c] = -INFINITY;
@@ -220,10 +221,11 @@ __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs 
   if (Adjusts(wanted, slot)) {  // uniform over the block
     Adjust(args, wanted, slot, first, offset, share);
     float* adjusted = args.adjusted + row * args.logits_stride;
+    const int end = Draws(wanted, slot) ? args.vocab_size : 0;  // others need only the statistics
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       const int column = first + offset + i * 4 * kLanes;
-      if (column >= args.vocab_size) break;
+      if (column >= end) break;
       *reinterpret_cast<float4*>(adjusted + column) =
           make_float4(share.x[i][0], share.x[i][1], share.x[i][2], share.x[i][3]);
     }
