@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   MILLRACE_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
                             Scheduler::Create({.limits = limits,
                                                .prefix_caching = options.prefix_caching,
+                                               .late_masks = executor->TakesLateMasks(),
                                                .itl_slo = options.itl_slo}));
   const auto of_text = text->tokenizer().end_of_generation();
   std::vector<Token> ends(of_text.begin(), of_text.end());

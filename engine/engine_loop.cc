@@ -29,6 +29,7 @@ EngineLoop::EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Exe
       admissions_(kUnbounded),
       cancellations_(kUnbounded),
       executor_(std::move(executor)),
+      late_masks_(executor_->TakesLateMasks()),
       mask_workers_([this] { event_.Raise(); }) {
   executor_->OnResult([this] { event_.Raise(); });
 }
@@ -196,6 +197,7 @@ void EngineLoop::TakeMasks() {
     } else if (made.complete) {
       scheduler_->Complete(made.key, now, &events);
     } else {
+      if (mask_wait_.HoldsUp(made.took)) scheduler_->AwaitMasks(made.key);
       scheduler_->SetMask(made.key, std::move(made.mask));
     }
   }
@@ -205,7 +207,9 @@ void EngineLoop::TakeMasks() {
 std::optional<SteadyTime> EngineLoop::PlanSteps() {
   while (!failed_ && SinksHaveCapacity()) {
     const SteadyTime now = clock_.Now();
-    if (const auto until = mask_wait_.Until(now)) return until;
+    if (!late_masks_) {
+      if (const auto until = mask_wait_.Until(now)) return until;
+    }
     std::optional<StepPlan> plan = scheduler_->Plan(now);
     if (!plan.has_value()) break;
     int64_t tokens = 0;

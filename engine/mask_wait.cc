@@ -7,6 +7,7 @@ namespace {
 
 constexpr int kShare = 8;  // of a step's time that masks may take
 constexpr Duration kMost = std::chrono::milliseconds(5);
+constexpr Duration kAnyStep = std::chrono::milliseconds(1);  // the least time of a step that counts
 
 }  // namespace
 
@@ -21,6 +22,8 @@ void MaskWait::OnOrder(SteadyTime now) {
   ++missing_;
   ordered_ = now;
 }
+
+bool MaskWait::HoldsUp(Duration took) const { return took > std::max(step_time_, kAnyStep); }
 
 std::optional<SteadyTime> MaskWait::Until(SteadyTime now) const {
   if (std::find(masked_.begin(), masked_.end(), true) != masked_.end()) return SteadyTime::max();

@@ -32,7 +32,9 @@ void MaskWorkers::Order(std::shared_ptr<LiveRequest> request, Token token) {
 
 void MaskWorkers::Run() {
   while (std::optional<Job> job = jobs_.Pop()) {
+    const SteadyTime begun = Clock::Real().Now();
     Made made = Follow(*job->request, job->token);
+    made.took = Clock::Real().Now() - begun;
     made.key = job->request->key;
     made_.TryPush(std::move(made));
     wake_();

@@ -25,6 +25,7 @@ class MaskWorkers {
     absl::Status status;    // not OK: the answer cannot go on
     bool complete = false;  // the answer is complete, and nothing may follow
     std::shared_ptr<const SampleMask> mask;
+    Duration took{};  // to make it, once a worker had begun
   };
 
   // `wake` is called whenever something was made, by a worker; it must not block.

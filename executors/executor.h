@@ -101,6 +101,10 @@ class Executor {
   // with masks if not.
   virtual bool TakesMasks() const { return false; }
 
+  // Returns whether masks may also come while a step runs (WantedLogits::late_mask). Submit refuses
+  // a plan with such masks if not.
+  virtual bool TakesLateMasks() const { return false; }
+
   // Queues a step and returns at once. Returns InvalidArgument, with no effect, if the plan
   // violates the contract (see ValidatePlan); ResourceExhausted if kMaxStepsInFlight are in flight;
   // Unavailable if the device has failed.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executors/executor_driver_test_util.h"
@@ -90,20 +91,31 @@ inline std::vector<SequenceOutput> ExpectMasksHold(Executor& executor) {
   return together;
 }
 
-// Checks that of steps in flight together each has its own masks.
-inline void ExpectMasksAreTheStepsOwn(Executor& executor) {
+// Checks that of steps in flight together each has its own masks. `late`: masks are set once the
+// step before has ended; some are dropped, as when a sequence has ended meanwhile.
+inline void ExpectMasksAreTheStepsOwn(Executor& executor, bool late = false) {
   constexpr int kSteps = 12, kSlots = 3;
   const auto sampling =
       std::make_shared<const SamplingParams>(SamplingParams{.temperature = 1, .seed = 8});
   const auto allowed = [](int step, SlotId slot) { return 10 + 7 * step + slot; };
   const auto masked = [](int step, SlotId slot) { return slot == 2 || step % 2 == slot; };
+  std::vector<std::pair<SlotId, std::shared_ptr<LateMask>>> unset;  // of the last step
+  const auto dropped = [late](int step, SlotId slot) { return late && (step + slot) % 4 == 3; };
   const auto check = [&](int step) {
     const std::optional<StepResult> result = executor.Wait();
     CheckOk(result->status);
     for (SlotId slot = 0; slot < kSlots; ++slot) {
       const Token token = result->tokens[slot].token;
-      EXPECT_TRUE(!masked(step, slot) || token == allowed(step, slot)) << step << ": " << token;
+      EXPECT_TRUE(!masked(step, slot) || (step > 0 && dropped(step, slot)) ||
+                  token == allowed(step, slot))
+          << step << ": " << token;
     }
+  };
+  const auto set_late_masks = [&](int step) {
+    for (const auto& [slot, mask] : unset) {
+      mask->Set(dropped(step, slot) ? nullptr : MaskOf(executor, {allowed(step, slot)}));
+    }
+    unset.clear();
   };
   for (int step = 0; step < kSteps; ++step) {
     StepPlan plan;
@@ -120,10 +132,17 @@ inline void ExpectMasksAreTheStepsOwn(Executor& executor) {
       }
       plan.rows.push_back(row);
       plan.logits.push_back({.offset = 0});
-      if (masked(step, slot)) plan.logits.back().mask = MaskOf(executor, {allowed(step, slot)});
+      if (!masked(step, slot)) continue;
+      if (late && step > 0) {
+        unset.emplace_back(slot, std::make_shared<LateMask>());
+        plan.logits.back().late_mask = unset.back().second;
+      } else {
+        plan.logits.back().mask = MaskOf(executor, {allowed(step, slot)});
+      }
     }
     CheckOk(executor.Submit(std::move(plan)));
     if (step > 0) check(step - 1);
+    set_late_masks(step);
   }
   check(kSteps - 1);
 }
@@ -193,6 +212,10 @@ inline void ExpectMasksAreAppliedLast(Executor& executor) {
   const absl::Status refused = executor.Submit(plan_of(3, {wrong}));
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(std::string(refused.message()).find("has a mask of"), std::string::npos) << refused;
+  if (executor.TakesLateMasks()) return;
+  StepPlan late = plan_of(4, {nullptr});
+  late.logits[1].late_mask = std::make_shared<LateMask>();
+  EXPECT_EQ(executor.Submit(std::move(late)).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace millrace

@@ -45,6 +45,10 @@ class NodesExecutor : public Executor {
   bool TakesMasks() const override { return executor_->TakesMasks(); }
 
   absl::Status Submit(StepPlan plan) override {
+    for (const WantedLogits& wanted : plan.logits) {
+      if (wanted.late_mask == nullptr) continue;
+      return absl::InvalidArgumentError("step plan: masks are late, which nodes do not send");
+    }
     MILLRACE_RETURN_IF_ERROR(executor_->Submit(plan));
     // Where this fails, so does the step, which waits for the other nodes.
     (void)nodes_.SendPlan(plan);

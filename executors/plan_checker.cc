@@ -53,6 +53,10 @@ absl::Status PlanChecker::Check(const StepPlan& plan) {
   if (plan.id <= last_id_) {
     return Invalid("id is ", plan.id, ", but the last plan's was ", last_id_);
   }
+  for (size_t i = 0; !late_masks_ && i < plan.logits.size(); ++i) {
+    if (plan.logits[i].late_mask == nullptr) continue;
+    return Invalid("logits[", i, "] has a late mask, which this executor does not take");
+  }
   const Slot fresh{.started = true};
   std::vector<bool> starts(plan.starts.empty() ? 0 : slots_.size());
   for (const SlotStart& start : plan.starts) starts[start.slot] = true;

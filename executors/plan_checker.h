@@ -14,12 +14,13 @@ namespace millrace {
 // The check that every executor applies before it accepts a plan. Used by the submitting thread.
 class PlanChecker {
  public:
-  explicit PlanChecker(const StepLimits& limits) : limits_(limits), slots_(limits.max_num_seqs) {}
+  explicit PlanChecker(const StepLimits& limits, bool late_masks = false)
+      : limits_(limits), late_masks_(late_masks), slots_(limits.max_num_seqs) {}
 
   // Applies ValidatePlan and checks: ids ascend; a row's slot was started; a row begins where its
   // slot's last one ended (in a fresh slot anywhere, at the end of the cached prefix that it
   // names); each of its positions has a block; sampled_by is the last step that sampled for the
-  // slot. Returns InvalidArgument, naming row and field, and records nothing otherwise. Linear in
+  // slot; masks are late only if the executor takes such. Returns InvalidArgument, naming row and field, and records nothing otherwise. Linear in
   // the size of the plan.
   absl::Status Check(const StepPlan& plan);
 
@@ -33,6 +34,7 @@ class PlanChecker {
   absl::Status CheckRow(const StepPlan& plan, size_t i, const Slot& slot) const;
 
   StepLimits limits_;
+  bool late_masks_;
   std::vector<Slot> slots_;
   StepId last_id_ = 0;
 };

@@ -112,10 +112,12 @@ void ToMessage(const StepPlan& plan, v1::StepPlan& message) {
   for (const StepRow& row : rows) ToMessage(row, *message.add_rows());
   Add(tokens, message.mutable_tokens());
   Add(blocks, message.mutable_blocks());
-  for (const auto& [offset, target, mask] : logits) {
+  // Late masks are never sent: NodesExecutor does not take them.
+  for (const auto& [offset, target, mask, late_mask] : logits) {
     v1::WantedLogits& added = *message.add_logits();
     added.set_offset(offset);
     if (target.has_value()) added.set_target(*target);
+    (void)late_mask;
     if (mask != nullptr) added.mutable_mask()->Add(mask->begin(), mask->end());
   }
   Add(all_history, message.mutable_history());

@@ -8,6 +8,11 @@
 #include "base/strings.h"
 
 namespace millrace {
+namespace {
+
+constexpr int32_t kAwaitedMasks = 32;  // of a sequence whose masks were too late
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOptions& options) {
   const StepLimits& limits = options.limits;
@@ -64,6 +69,7 @@ absl::Status Scheduler::Add(SequenceRequest request) {
       .stop_token_ids = std::move(request.stop.stop_token_ids),
       .sampling = std::move(request.sampling),
       .masked = request.first_mask != nullptr,
+      .masks_late_from = options_.late_masks ? std::optional(0) : std::nullopt,
       .arrival = request.arrival,
       .second_type = request.second_type,
       .tokens = std::move(request.prompt),
@@ -124,7 +130,20 @@ void Scheduler::CancelAll(const absl::Status& why, SteadyTime now,
 
 void Scheduler::SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask) {
   const auto it = sequences_.find(id);
-  if (it != sequences_.end() && it->second->masked) it->second->mask = std::move(mask);
+  if (it == sequences_.end() || !it->second->masked) return;
+  Sequence& sequence = *it->second;
+  if (sequence.late_masks.empty()) {
+    sequence.mask = std::move(mask);
+  } else {
+    sequence.late_masks.front()->Set(std::move(mask));
+    sequence.late_masks.pop_front();
+  }
+}
+
+void Scheduler::AwaitMasks(SequenceId id) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end() || !it->second->masks_late_from.has_value()) return;
+  it->second->masks_late_from = static_cast<int32_t>(it->second->tokens.size()) + kAwaitedMasks;
 }
 
 bool Scheduler::Complete(SequenceId id, SteadyTime now, std::vector<TokenEvent>* events) {
@@ -274,6 +293,8 @@ SequenceEnd Scheduler::End(Sequence& sequence, EndReason reason, absl::Status st
   LeaveGroup(sequence);
   waiting_.Leave(sequence);
   sequence.ended = true;
+  for (const std::shared_ptr<LateMask>& mask : sequence.late_masks) mask->Set(nullptr);
+  sequence.late_masks.clear();
   const auto it = sequences_.find(sequence.id);
   std::unique_ptr<Sequence> owned = std::move(it->second);
   sequences_.erase(it);

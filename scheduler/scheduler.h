@@ -30,6 +30,7 @@ namespace millrace {
 struct SchedulerOptions {
   StepLimits limits;
   bool prefix_caching = true;
+  bool late_masks = false;  // rows may stand in plans before their masks are known
 
   // The time that a step with sequences that decode may take; see StepBudget.
   std::optional<Duration> itl_slo = std::nullopt;
@@ -76,6 +77,10 @@ class Scheduler {
   // Sets the mask for the next token of a sequence with masks; called once after each commit of a
   // token that did not end it. No effect on one that has ended.
   void SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask);
+
+  // Has the sequence's next rows stand in plans only once their masks are known, since these take
+  // so long to make that steps would wait for them.
+  void AwaitMasks(SequenceId id);
 
   // Ends a sequence whose tokens so far are a complete answer. False, and no event: as Cancel.
   bool Complete(SequenceId id, SteadyTime now, std::vector<TokenEvent>* events);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -42,6 +43,9 @@ struct Sequence {
   PromptGroup* group;  // null: none
   TenantAccount* tenant;
   bool masked = false;  // tokens are sampled under masks
+  // Of a masked sequence: rows stand in plans before their masks are known, once there are so many
+  // tokens. Unset: never.
+  std::optional<int32_t> masks_late_from;
   SteadyTime arrival;
   std::optional<int32_t> second_type;  // StepRow's
 
@@ -60,6 +64,7 @@ struct Sequence {
   int32_t rows_in_flight = 0;
   int32_t tokens_in_flight = 0;  // sampled by these rows
   StepId sampled_by = 0;         // the last step that samples for it
+  std::deque<std::shared_ptr<LateMask>> late_masks;  // of these rows, not yet set, oldest first
 
   // While running.
   std::optional<SlotId> slot;
@@ -80,10 +85,11 @@ struct Sequence {
   bool decoding() const { return computed >= prefill_end; }
 
   // Returns the number of input tokens that could be planned now: 1 or 0 when decoding.
-  // The last token of a masked sequence waits for the mask of the token that it samples.
+  // The last token of a masked sequence waits for the mask of the token that it samples, unless
+  // that may come late.
   int32_t num_ready() const {
     const auto size = static_cast<int32_t>(tokens.size());
-    if (masked) return std::max(std::min(mask ? size : size - 1, max_inputs) - computed, 0);
+    if (masked && !(masks_late_from.has_value() && size >= *masks_late_from)) return std::max(std::min(mask ? size : size - 1, max_inputs) - computed, 0);
     return std::min(size + tokens_in_flight, max_inputs) - computed;
   }
 };

@@ -53,8 +53,8 @@ struct SequenceRequest {
   std::optional<int32_t> second_type;
 
   // The sequence's tokens are sampled under masks: this one for the first, and for each later one
-  // that of Scheduler::SetMask. Null: without. A row is only planned once its mask is known, so
-  // that no other row ever waits for it.
+  // that of Scheduler::SetMask. Null: without. Unless the executor takes late masks, a row
+  // is only planned once its mask is known, so that no other row ever waits for it.
   std::shared_ptr<const SampleMask> first_mask;
 
   SteadyTime arrival;  // of the request: only for SequenceEnd's timings

@@ -158,11 +158,15 @@ absl::Status CheckLogits(const StepPlan& plan, size_t i, const StepLimits& limit
     if (wanted.target.has_value()) {
       MILLRACE_RETURN_IF_ERROR(
           CheckInside("rows", i, "logits' target", *wanted.target, 0, limits.vocab_size - 1));
-      if (wanted.mask != nullptr) return Invalid("rows[", i, "].logits masks a token to score");
+      if (wanted.mask != nullptr || wanted.late_mask != nullptr) {
+        return Invalid("rows[", i, "].logits masks a token to score");
+      }
     } else if (wanted.mask != nullptr &&
                wanted.mask->size() != (static_cast<size_t>(limits.vocab_size) + 31) / 32) {
       return Invalid("rows[", i, "].logits has a mask of ", wanted.mask->size(),
                      " words, allowed: ", (limits.vocab_size + 31) / 32);
+    } else if (wanted.mask != nullptr && wanted.late_mask != nullptr) {
+      return Invalid("rows[", i, "].logits has two masks");
     } else if (++sampled > 1) {
       return Invalid("rows[", i, "].logits samples more than one position, allowed: one");
     }

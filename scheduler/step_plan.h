@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "scheduler/late_mask.h"
 #include "scheduler/sampling_params.h"
 
 namespace millrace {
@@ -55,16 +56,16 @@ struct SlotStart {
   int32_t prompt_tokens = 0;
 };
 
-// One bit a token, token 0 the lowest bit of the first word: set, the token may be sampled. Has
-// (vocab_size + 31) / 32 words.
-using SampleMask = std::vector<uint32_t>;
-
 // A position of a row whose logits are wanted.
 struct WantedLogits {
   int32_t offset;               // from the row's first input token, [0, num_tokens)
   std::optional<Token> target;  // set: score this token. Unset: sample one.
   // Set: only these tokens may be sampled. Log-probabilities stay those of all tokens.
   std::shared_ptr<const SampleMask> mask;
+  // Set: as `mask`, but known only once the step before this one has sampled and its result is
+  // committed. The executor waits for it before it samples. Only for executors that take such masks
+  // (Executor::TakesLateMasks).
+  std::shared_ptr<const LateMask> late_mask;
 };
 
 // One sequence's share of a step: `num_tokens` consecutive input tokens at positions start,

@@ -63,6 +63,17 @@ absl::Status CheckSizes(const StepPlan& plan, const StepLimits& limits) {
   return absl::OkStatus();
 }
 
+bool HasLateMasks(const StepPlan& plan) {
+  return std::any_of(plan.logits.begin(), plan.logits.end(),
+                     [](const WantedLogits& wanted) { return wanted.late_mask != nullptr; });
+}
+
+bool MasksKnown(const StepPlan& plan) {
+  return std::all_of(plan.logits.begin(), plan.logits.end(), [](const WantedLogits& wanted) {
+    return wanted.late_mask == nullptr || wanted.late_mask->is_set();
+  });
+}
+
 // Runs steps on the GPU, or on all ranks' GPUs. All methods but the constructor run on the worker's
 // thread, which launches a single rank's steps itself; several ranks each have a thread for that.
 class CudaStepRunner : public StepRunner {
@@ -97,18 +108,19 @@ class CudaStepRunner : public StepRunner {
   void Start(StepPlan plan) override {
     const int lane = next_lane_++ % kMaxStepsInFlight;
     const StepId id = plan.id;
-    Running running{.plan = std::move(plan),
-                    .lane = lane,
-                    .started = Clock::Real().Now(),
-                    .status = {},
-                    .whole = LongRange("step", nvtx3::payload(id)),
-                    .wait = std::nullopt};
-    running.status = Launch(running);
-    running.wait.emplace("wait");
-    running_.push_back(std::move(running));
+    const bool late_masks = HasLateMasks(plan);
+    running_.push_back({.plan = std::move(plan),
+                        .lane = lane,
+                        .awaits_masks = late_masks,
+                        .started = Clock::Real().Now(),
+                        .status = {},
+                        .whole = LongRange("step", nvtx3::payload(id)),
+                        .wait = std::nullopt});
+    Advance();
   }
 
   bool Done() override {
+    Advance();
     const Running& oldest = running_.front();
     return !oldest.status.ok() || AllDone(oldest.lane) || AnyFailed(oldest.lane) || Hangs(oldest) ||
            !Lost().ok();
@@ -138,11 +150,35 @@ class CudaStepRunner : public StepRunner {
   struct Running {
     StepPlan plan;
     int lane;
+    bool awaits_masks;  // they are to be sent once all are known
     SteadyTime started;
     absl::Status status;
     LongRange whole;
     std::optional<LongRange> wait;  // begins when the launch has ended
   };
+
+  // Launches steps, and sends their late masks once all are known. A step is launched after the
+  // masks of the one before it were sent, since a launch may wait for the device's queue, and the
+  // device for the masks.
+  void Advance() {
+    for (Running& running : running_) {
+      if (!running.wait.has_value()) {
+        running.status = Launch(running);
+        running.wait.emplace("wait");
+      }
+      if (!running.awaits_masks || !running.status.ok()) continue;
+      if (!MasksKnown(running.plan)) return;
+      running.awaits_masks = false;
+      running.status = SendMasks(running);
+    }
+  }
+
+  absl::Status SendMasks(const Running& running) {
+    for (RankSteps& rank : ranks_) {
+      MILLRACE_RETURN_IF_ERROR(rank.SendMasks(running.plan, running.lane));
+    }
+    return UseDevice(model().device.index);  // as after Launch
+  }
 
   // Returns whether the step exceeds its time limit, counted from when it could begin.
   bool Hangs(const Running& running) const {
@@ -225,12 +261,13 @@ class CudaExecutor : public Executor {
   explicit CudaExecutor(std::unique_ptr<CudaStepRunner> runner)
       : runner_(std::move(runner)),
         info_(runner_->model().info),
-        checker_(info_.limits),
+        checker_(info_.limits, /*late_masks=*/true),
         worker_(*runner_) {}
 
   const ModelInfo& info() const override { return info_; }
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
   bool TakesMasks() const override { return true; }
+  bool TakesLateMasks() const override { return true; }
 
   absl::Status Submit(StepPlan plan) override {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());

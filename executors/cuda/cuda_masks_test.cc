@@ -1,7 +1,11 @@
-// Tests masks on the GPU: in graphs and without, on one rank and on virtual ones.
+// Tests masks on the GPU: in graphs and without, known before their step and late, on one rank and
+// on virtual ones.
+#include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executors/cuda/cuda_test_util.h"
@@ -36,12 +40,40 @@ TEST(CudaMasksTest, MasksOfTwoRanks) {
   device.tensor_parallel_size = 2;
   device.virtual_ranks = true;
   ExpectMasksHold(*Load(Path(), device));
-  ExpectMasksAreTheStepsOwn(*Load(Path(), device));
+  for (const bool late : {false, true}) ExpectMasksAreTheStepsOwn(*Load(Path(), device), late);
 }
 
-TEST(CudaMasksTest, EachStepHasItsOwnMasks) { ExpectMasksAreTheStepsOwn(*Load(Path(), Device())); }
+TEST(CudaMasksTest, EachStepHasItsOwnMasks) {
+  CudaSpec device = Device();
+  for (const bool eager : {false, true}) {
+    device.enforce_eager = eager;
+    for (const bool late : {false, true}) ExpectMasksAreTheStepsOwn(*Load(Path(), device), late);
+  }
+}
 
 TEST(CudaMasksTest, MasksAreAppliedLast) { ExpectMasksAreAppliedLast(*Load(Path(), Device())); }
+
+// A mask that never comes fails its row or the device, by --step-timeout: nothing waits longer.
+TEST(CudaMasksTest, AMaskThatNeverComesIsNotWaitedForLonger) {
+  CudaSpec device = Device();
+  device.step_timeout = std::chrono::milliseconds(300);
+  const std::unique_ptr<Executor> executor = Load(Path(), device);
+  StepPlan plan;
+  plan.id = 1;
+  plan.starts = {{0, std::make_shared<const SamplingParams>()}};
+  plan.tokens = {1};
+  plan.blocks = {0};
+  plan.logits = {{.offset = 0, .late_mask = std::make_shared<LateMask>()}};
+  plan.rows = {{.slot = 0,
+                .start = 0,
+                .num_tokens = 1,
+                .tokens = {0, 1},
+                .blocks = {0, 1},
+                .logits = {0, 1}}};
+  CheckOk(executor->Submit(std::move(plan)));
+  const std::optional<StepResult> result = executor->Wait();
+  EXPECT_FALSE(result->status.ok() && result->rows[0].status.ok());
+}
 
 // A step of many rows, each with another mask, in a graph that has padding rows.
 TEST(CudaMasksTest, EveryRowOfALargeStepHasItsOwnMask) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
@@ -159,6 +160,7 @@ absl::Status OpenRank(Loading& loading, int rank) {
   auto m = std::make_unique<CudaModel>();
   MILLRACE_ASSIGN_OR_RETURN(m->device, OpenDevice(loading.devices[rank]));
   MILLRACE_ASSIGN_OR_RETURN(m->stream, MakeStream());
+  MILLRACE_ASSIGN_OR_RETURN(m->mask_stream, MakeStream());
   std::string error;
   m->cublaslt = kernels::CublasLt::Open(&error);
   if (m->cublaslt == nullptr) return absl::UnavailableError(StrCat("device: cuda: ", error));
@@ -237,6 +239,7 @@ absl::Status TakeMemory(Loading& loading, CudaModel& m) {
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaMemset(m.linear_tile_counter.data(), 0, sizeof(unsigned)), "setting memory"));
   MILLRACE_ASSIGN_OR_RETURN(m.buffers, StepBuffers::Make(limits, logits.stride, logits.share));
+  m.buffers.mask_timeout_ns = static_cast<uint64_t>(ToSeconds(loading.device.step_timeout) * 1e9);
   CudaOpsContext& context = loading.contexts.emplace_back(
       DescribeContext(config, limits.max_model_len, m.weights, m.buffers));
   context.peers = m.peers.get();
@@ -256,8 +259,8 @@ absl::Status TakeMemory(Loading& loading, CudaModel& m) {
   }
   MILLRACE_ASSIGN_OR_RETURN(m.activation_memory,
                             DeviceMemory::Allocate(activation_bytes, "activations"));
-  for (StepLane& lane : m.lanes) {
-    MILLRACE_ASSIGN_OR_RETURN(lane, StepLane::Make(limits));
+  for (int i = 0; i < kMaxStepsInFlight; ++i) {
+    MILLRACE_ASSIGN_OR_RETURN(m.lanes[i], StepLane::Make(limits, i));
   }
   return absl::OkStatus();
 }

@@ -25,6 +25,7 @@ namespace millrace::cuda {
 struct CudaModel {
   DeviceInfo device;
   Stream stream;
+  Stream mask_stream;  // copies masks while steps run
   std::unique_ptr<kernels::CublasLt> cublaslt;
   std::unique_ptr<kernels::LinearPlanner> planner;
   std::unique_ptr<Model> model;

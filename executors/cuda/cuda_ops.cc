@@ -421,7 +421,11 @@ void CudaOps::Sample(const Logits& logits) {
                                     .logit_factor = logits->spec.factor,
                                     .logit_soft_cap = logits->spec.soft_cap,
                                     .masks = buffers.masks,
-                                    .masks_stride = buffers.mask_words},
+                                    .masks_stride = buffers.mask_words,
+                                    .mask_arrival = {.wanted = buffers.arrays.masks_wanted,
+                                                     .ready = buffers.masks_ready,
+                                                     .rows = buffers.mask_rows,
+                                                     .timeout_ns = buffers.mask_timeout_ns}},
                                    stream_);
     });
     first += rows;

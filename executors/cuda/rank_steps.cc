@@ -40,6 +40,15 @@ absl::Status RankSteps::Launch(const StepPlan& plan, int lane, bool fetches, Ste
                                       packed.tops, model_->stream.get());
 }
 
+absl::Status RankSteps::SendMasks(const StepPlan& plan, int lane) {
+  const Range range("masks");
+  MILLRACE_RETURN_IF_ERROR(UseDevice(model_->device.index));
+  const StepLane& to = model_->lanes[lane];
+  cudaStream_t const stream = model_->mask_stream.get();
+  MILLRACE_RETURN_IF_ERROR(to.SendMasks(plan, model_->buffers, stream));
+  return to.TellMasks(late_steps_[lane], model_->buffers, stream);
+}
+
 absl::Status RankSteps::LaunchFault(StepFault fault) {
   if (fault == StepFault::kNone) return absl::OkStatus();
   return ToStatus(fault == StepFault::kTrap ? kernels::LaunchTrap(model_->stream.get())
@@ -70,11 +79,16 @@ void RankSteps::AbortNccl() const {
 absl::StatusOr<PackedPlan> RankSteps::Upload(const StepPlan& plan, int lane_index, int rows) {
   const Range range("upload");
   const StepLane& lane = model_->lanes[lane_index];
-  const PackedPlan packed = packer_.Pack(plan, rows, lane);
+  PackedPlan packed = packer_.Pack(plan, rows, lane);
+  if (packed.late_masks) ++late_steps_[lane_index];
+  packed.step.masks_wanted = late_steps_[lane_index];
   std::vector<std::optional<int32_t>>& tops = tops_[lane_index];
   tops.clear();
   for (const StepRow& row : plan.rows) tops.push_back(packer_.TopLogprobs(row.slot));
   MILLRACE_RETURN_IF_ERROR(lane.Upload(packed, model_->buffers, model_->stream.get()));
+  if (packed.masks > 0 && !packed.late_masks) {
+    MILLRACE_RETURN_IF_ERROR(lane.SendMasks(plan, model_->buffers, model_->stream.get()));
+  }
   if (packed.copies > 0) MILLRACE_RETURN_IF_ERROR(CopyBlocks(lane, packed.copies));
   return packed;
 }

@@ -36,6 +36,9 @@ class RankSteps {
   // the same steps in the same order.
   absl::Status Launch(const StepPlan& plan, int lane, bool fetches, StepFault fault);
 
+  // Sends the masks of a step that was launched without, some being late. All are known by now.
+  absl::Status SendMasks(const StepPlan& plan, int lane);
+
   // Returns whether the lane's step has ended or failed.
   bool Done(int lane) const { return model_->lanes[lane].Done(); }
   // Returns OK for a step that has ended, or how it failed.
@@ -65,6 +68,7 @@ class RankSteps {
   std::unique_ptr<DecodeGraphs> graphs_;
   StepPacker packer_;
   std::vector<std::optional<int32_t>> tops_[kMaxStepsInFlight];  // by row: top_logprobs
+  uint32_t late_steps_[kMaxStepsInFlight] = {};                  // how many had late masks, by lane
 };
 
 }  // namespace millrace::cuda

@@ -72,7 +72,9 @@ size_t LayOut(const StepLimits& limits, int64_t logits_share, uint8_t* base, Ste
     layout.Place(&b->logit_share, static_cast<size_t>(b->max_logit_rows) * logits_share);
   }
   layout.Place(&workspace, kernels::SampleWorkspaceBytes(b->max_logit_rows, limits.vocab_size));
-  layout.Place(&b->masks, rows * b->mask_words);
+  layout.Place(&b->masks, kMaxStepsInFlight * rows * b->mask_words);
+  layout.Place(&b->arrays.masks_wanted, kMaxStepsInFlight);
+  layout.Place(&b->masks_ready, kMaxStepsInFlight);
   layout.Place(&b->results, tokens);
   layout.Place(&b->tops, tokens * kernels::kMaxSampledTop);
   b->sample_workspace = workspace;
@@ -86,6 +88,7 @@ StepBuffers WithSizes(const StepLimits& limits, int64_t logits_stride) {
   b.arrays.biases_stride = kMaxBiases;
   b.arrays.history_stride = limits.max_model_len;
   b.logits_stride = logits_stride;
+  b.mask_rows = limits.max_num_seqs;
   b.mask_words = MaskWords(limits);
   b.max_logit_rows = StepBuffers::MaxLogitRows(limits);
   return b;
@@ -172,14 +175,16 @@ absl::Status StepBuffers::SetPaddingBlock(const StepLimits& limits, BlockId bloc
                       arrays.block_tables + limits.max_num_seqs * arrays.table_stride);
 }
 
-absl::StatusOr<StepLane> StepLane::Make(const StepLimits& limits) {
+absl::StatusOr<StepLane> StepLane::Make(const StepLimits& limits, int index) {
   StepLane lane;
+  lane.index_ = index;
   const size_t words = StepPacker::MaxWords(limits) * sizeof(int32_t);
   const size_t tokens = limits.max_num_batched_tokens;
   MILLRACE_ASSIGN_OR_RETURN(lane.host_, PinnedMemory::Allocate(words, "steps"));
   MILLRACE_ASSIGN_OR_RETURN(lane.device_, DeviceMemory::Allocate(words, "steps"));
   const size_t mask_bytes = sizeof(uint32_t) * limits.max_num_seqs * MaskWords(limits);
   MILLRACE_ASSIGN_OR_RETURN(lane.masks_, PinnedMemory::Allocate(mask_bytes, "masks"));
+  MILLRACE_ASSIGN_OR_RETURN(lane.masks_ready_, PinnedMemory::Allocate(sizeof(uint32_t), "masks"));
   MILLRACE_ASSIGN_OR_RETURN(lane.results_,
                             PinnedMemory::Allocate(tokens * sizeof(SampleResult), "results"));
   MILLRACE_ASSIGN_OR_RETURN(
@@ -189,14 +194,39 @@ absl::StatusOr<StepLane> StepLane::Make(const StepLimits& limits) {
   return lane;
 }
 
+absl::Status StepLane::SendMasks(const StepPlan& plan, const StepBuffers& buffers,
+                                 cudaStream_t stream) const {
+  uint32_t* to = masks_.As<uint32_t>();
+  for (const WantedLogits& wanted : plan.logits) {
+    if (wanted.mask == nullptr && wanted.late_mask == nullptr) continue;
+    const SampleMask* const mask =
+        wanted.mask != nullptr ? wanted.mask.get() : wanted.late_mask->Wait();
+    if (mask == nullptr) {  // what is sampled is dropped
+      to = std::fill_n(to, buffers.mask_words, ~0U);
+      continue;
+    }
+    const auto words = std::min(mask->size(), static_cast<size_t>(buffers.mask_words));
+    std::copy_n(mask->begin(), words, to);
+    std::fill(to + words, to + buffers.mask_words, 0);
+    to += buffers.mask_words;
+  }
+  const uint32_t* const from = masks_.As<uint32_t>();
+  return ToStatus(
+      cudaMemcpyAsync(buffers.masks + int64_t{index_} * buffers.mask_rows * buffers.mask_words,
+                      from, (to - from) * sizeof(uint32_t), cudaMemcpyHostToDevice, stream),
+      "sending masks");
+}
+
+absl::Status StepLane::TellMasks(uint32_t count, const StepBuffers& buffers,
+                                 cudaStream_t stream) const {
+  *masks_ready_.As<uint32_t>() = count;
+  return ToStatus(cudaMemcpyAsync(buffers.masks_ready + index_, masks_ready_.data(), sizeof(count),
+                                  cudaMemcpyHostToDevice, stream),
+                  "sending masks");
+}
+
 absl::Status StepLane::Upload(const PackedPlan& plan, const StepBuffers& buffers,
                               cudaStream_t stream) const {
-  if (plan.masks > 0) {
-    const size_t mask_bytes = sizeof(uint32_t) * plan.masks * buffers.mask_words;
-    MILLRACE_RETURN_IF_ERROR(ToStatus(
-        cudaMemcpyAsync(buffers.masks, masks_.data(), mask_bytes, cudaMemcpyHostToDevice, stream),
-        "sending masks"));
-  }
   MILLRACE_RETURN_IF_ERROR(
       ToStatus(cudaMemcpyAsync(device_.data(), host_.data(), plan.words * sizeof(int32_t),
                                cudaMemcpyHostToDevice, stream),
@@ -272,7 +302,8 @@ PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, const StepLane& lane
                  .appends = 0,
                  .biases = 0,
                  .history = 0,
-                 .starts = static_cast<int>(plan.starts.size())};
+                 .starts = static_cast<int>(plan.starts.size()),
+                 .mask_set = lane.index()};
   for (const StepRow& row : plan.rows) {
     put(input.tokens);
     input.tokens += row.num_tokens;
@@ -296,7 +327,7 @@ PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, const StepLane& lane
   int32_t* wanted_row = wanted_token + input.wanted + fill;
   int32_t* wanted_target = wanted_row + input.wanted + fill;
   int32_t* wanted_mask = wanted_target + input.wanted + fill;
-  uint32_t* masks = lane.host_masks();
+  const int first_mask = lane.index() * limits_.max_num_seqs;
   int first = 0;
   for (int r = 0; r < real_rows; ++r) {
     const StepRow& row = plan.rows[r];
@@ -304,9 +335,10 @@ PackedPlan StepPacker::Pack(const StepPlan& plan, int rows, const StepLane& lane
       *wanted_token++ = first + plan.logits[at].offset;
       *wanted_row++ = r;
       *wanted_target++ = plan.logits[at].target.value_or(PackedStep::kSample);
-      const SampleMask* const mask = plan.logits[at].mask.get();
-      *wanted_mask++ = mask == nullptr ? PackedStep::kUnmasked : packed.masks++;
-      if (mask != nullptr) masks = std::copy(mask->begin(), mask->end(), masks);
+      const bool late = plan.logits[at].late_mask != nullptr;
+      const bool masked = late || plan.logits[at].mask != nullptr;
+      *wanted_mask++ = masked ? first_mask + packed.masks++ : PackedStep::kUnmasked;
+      packed.late_masks = packed.late_masks || late;
       packed.tops = packed.tops || slots_[row.slot].top_logprobs.value_or(0) > 0;
     }
     first += row.num_tokens;

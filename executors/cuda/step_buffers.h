@@ -62,8 +62,13 @@ struct StepBuffers {
   int64_t logits_stride = 0;
   int max_logit_rows = 0;
   void* sample_workspace = nullptr;
-  uint32_t* masks = nullptr;  // [max_num_seqs][mask_words], of the step's masked rows
-  int mask_words = 0;         // SampleMask's words
+  // A set of masks for each step in flight, [kMaxStepsInFlight][mask_rows][mask_words], the masked
+  // rows' of a step in its lane's set.
+  uint32_t* masks = nullptr;
+  int mask_rows = 0;
+  int mask_words = 0;
+  uint32_t* masks_ready = nullptr;  // [kMaxStepsInFlight], MaskArrival's, as arrays.masks_wanted
+  uint64_t mask_timeout_ns = 0;
   kernels::SampleResult* results = nullptr;  // [max_num_batched_tokens]
   kernels::SampleTop* tops = nullptr;        // [max_num_batched_tokens][kMaxSampledTop]
   DeviceMemory memory;
@@ -75,26 +80,33 @@ struct PackedPlan {
   CudaStepInput input;
   int copies = 0;
   size_t words = 0;
-  bool tops = false;  // whether a row requests the likeliest tokens
-  int masks = 0;      // rows of the lane's masks
+  bool tops = false;        // whether a row requests the likeliest tokens
+  int masks = 0;            // rows of the lane's masks
+  bool late_masks = false;  // some of them come while the step runs
 };
 
 // The transfer buffers of a step. Two lanes alternate: the host fills and reads one while the
 // device works on the other.
 class StepLane {
  public:
-  static absl::StatusOr<StepLane> Make(const StepLimits& limits);
+  // `index`: of the lane, below kMaxStepsInFlight.
+  static absl::StatusOr<StepLane> Make(const StepLimits& limits, int index);
+
+  int index() const { return index_; }
 
   // Returns pinned memory with capacity for the words of any plan.
   int32_t* host_words() const { return host_.As<int32_t>(); }
 
   const int32_t* device_words() const { return device_.As<int32_t>(); }
 
-  // Returns pinned memory with capacity for a mask of each row.
-  uint32_t* host_masks() const { return masks_.As<uint32_t>(); }
+  // Copies the masks of the plan, all of which are known by now, to the lane's set.
+  absl::Status SendMasks(const StepPlan& plan, const StepBuffers& buffers,
+                         cudaStream_t stream) const;
+  // Behind SendMasks on its stream: tells the kernels that wait for the set's masks.
+  absl::Status TellMasks(uint32_t count, const StepBuffers& buffers, cudaStream_t stream) const;
 
-  // Copies the plan packed in host_words and host_masks to the device and expands it into the
-  // buffers. The caller performs the plan's block copies, whose pairs lie at device_words.
+  // Copies the plan packed in host_words to the device and expands it into the buffers. The caller
+  // performs the plan's block copies, whose pairs lie at device_words.
   absl::Status Upload(const PackedPlan& plan, const StepBuffers& buffers,
                       cudaStream_t stream) const;
 
@@ -110,8 +122,10 @@ class StepLane {
   }
 
  private:
+  int index_ = 0;
   PinnedMemory host_;
   PinnedMemory masks_;
+  PinnedMemory masks_ready_;
   DeviceMemory device_;
   PinnedMemory results_;
   PinnedMemory tops_;

@@ -100,7 +100,7 @@ class FakeExecutor : public Executor {
         step_time_(std::chrono::microseconds(device.step_us)),
         token_time_(std::chrono::microseconds(device.token_us)),
         answer_(device.answer),
-        checker_(info_.limits),
+        checker_(info_.limits, /*late_masks=*/true),
         ledger_(info_.limits),
         slots_(info_.limits.max_num_seqs),
         runner_([this](const StepPlan& plan) { return Run(plan); }),
@@ -110,6 +110,7 @@ class FakeExecutor : public Executor {
   void OnResult(std::function<void()> wake) override { worker_.OnResult(std::move(wake)); }
 
   bool TakesMasks() const override { return true; }
+  bool TakesLateMasks() const override { return true; }
 
   absl::Status Submit(StepPlan plan) override {
     MILLRACE_RETURN_IF_ERROR(worker_.Ready());
@@ -163,10 +164,12 @@ class FakeExecutor : public Executor {
       Token sampled = answer_.empty() || wanted.target.has_value()
                           ? FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous)
                           : NextOfAnswer(&slot);
-      const bool told = !answer_.empty() && wanted.mask != nullptr &&
-                        ((*wanted.mask)[sampled / 32] >> (sampled % 32) & 1) != 0;
-      if (wanted.mask != nullptr && !told) {
-        const std::optional<Token> allowed = Allowed(sampled, *wanted.mask);
+      const SampleMask* const mask =
+          wanted.late_mask != nullptr ? wanted.late_mask->Wait() : wanted.mask.get();
+      const bool told =
+          !answer_.empty() && mask != nullptr && ((*mask)[sampled / 32] >> (sampled % 32) & 1) != 0;
+      if (mask != nullptr && !told) {
+        const std::optional<Token> allowed = Allowed(sampled, *mask);
         if (!allowed.has_value()) {
           out.status = absl::InternalError("the mask allows no token");
           slot.failed = true;

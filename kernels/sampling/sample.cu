@@ -14,6 +14,8 @@ bool IsValid(const SampleArgs& args) {
          args.slots != nullptr && args.biases_stride >= 0 && args.history_stride >= 0 &&  //
          args.logit_soft_cap >= 0 &&
          (args.masks == nullptr || args.masks_stride >= CeilDiv(args.vocab_size, 32)) &&
+         (args.mask_arrival.wanted == nullptr ||
+          (args.mask_arrival.ready != nullptr && args.mask_arrival.rows > 0)) &&
          args.workspace != nullptr && IsAligned16(args.workspace) && args.last_tokens != nullptr &&
          args.results != nullptr;
 }

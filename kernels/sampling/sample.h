@@ -97,6 +97,16 @@ struct SampleTop {
   float logprob;
 };
 
+// Tells when the masks of a set of `rows` consecutive ones may be read: once ready[set] has reached
+// wanted[set], where both count on and on. A copy writes `ready` while the kernels run, which lets
+// masks come that late.
+struct MaskArrival {
+  const uint32_t* wanted = nullptr;  // null: all masks are there
+  const uint32_t* ready = nullptr;
+  int rows = 0;
+  uint64_t timeout_ns = 0;  // how long a row waits. It fails then.
+};
+
 // All pointers are to device memory. Rows from *num_rows on are neither read nor written. Padding
 // rows may name a slot that no sequence has.
 struct SampleArgs {
@@ -138,6 +148,7 @@ struct SampleArgs {
   // the rows that SampleRow::mask names are read. May be null if none is named.
   const uint32_t* masks = nullptr;
   int64_t masks_stride = 0;  // words, at least (vocab_size + 31) / 32 if there are masks
+  MaskArrival mask_arrival = {};
 };
 
 size_t SampleWorkspaceBytes(int max_rows, int vocab_size);

@@ -127,6 +127,34 @@ __device__ void Penalize(const SampleArgs& args, const SampleRow& row, const Slo
   });
 }
 
+__device__ uint32_t LoadAcquire(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+__device__ uint64_t Nanoseconds() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+// Waits until the mask may be read. Returns false, to all threads of the block, if it does not come
+// in time.
+__device__ __noinline__ bool AwaitMask(const MaskArrival& arrival, int mask) {
+  bool came = arrival.wanted == nullptr;
+  if (!came && threadIdx.x == 0) {
+    const int set = mask / arrival.rows;
+    const uint32_t wanted = arrival.wanted[set];
+    const uint64_t begun = Nanoseconds();
+    do {
+      came = static_cast<int32_t>(LoadAcquire(arrival.ready + set) - wanted) >= 0;
+      if (!came) __nanosleep(200);
+    } while (!came && Nanoseconds() - begun < arrival.timeout_ns);
+  }
+  return __syncthreads_or(came) != 0;
+}
+
 // Replaces the logits of the tokens that a mask forbids by -inf. `words` is the mask.
 __device__ void Forbid(const uint32_t* words, int first_column, int vocab_size, Share& share) {
   static_assert(4 * kLanes % 32 == 0);
@@ -134,7 +162,8 @@ __device__ void Forbid(const uint32_t* words, int first_column, int vocab_size, 
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
     if (first_column + i * 4 * kLanes >= vocab_size) break;
-    const uint32_t allowed = words[i * 4 * kLanes / 32] >> (first_column % 32);
+    // Past the L1 cache, which does not see a copy's writes.
+    const uint32_t allowed = __ldcg(words + i * 4 * kLanes / 32) >> (first_column % 32);
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       if ((allowed >> c & 1) == 0) share.x[i][c] = -INFINITY;
@@ -219,6 +248,7 @@ __global__ void __launch_bounds__(kThreads, 5) ScanTilesKernel(const SampleArgs 
     stats.raw_sum = WarpReduce<Add, kLanes>(share.Sum(stats.raw_largest, kLog2E));
   }
   if (Adjusts(wanted, slot)) {  // uniform over the block
+    if (wanted.mask >= 0 && !AwaitMask(args.mask_arrival, wanted.mask)) poison = NAN;
     Adjust(args, wanted, slot, first, offset, share);
     float* adjusted = args.adjusted + row * args.logits_stride;
     const int end = Draws(wanted, slot) ? args.vocab_size : 0;  // others need only the statistics

@@ -67,6 +67,9 @@ __global__ void __launch_bounds__(kThreads) StepInput(PackedStep step, StepArray
   for (int row = blockIdx.x; row < step.rows; row += gridDim.x) ExpandRow(step, in, out, row);
   const int thread = blockIdx.x * kThreads + threadIdx.x;
   const int threads = gridDim.x * kThreads;
+  if (thread == 0 && out.masks_wanted != nullptr) {
+    out.masks_wanted[step.mask_set] = step.masks_wanted;
+  }
   for (int i = thread; i < step.wanted; i += threads) {
     const int row = in.wanted_row[i];
     const int token = in.wanted_token[i];

@@ -38,6 +38,10 @@ struct PackedStep {
   int history;
   int starts;
 
+  // StepArrays::masks_wanted of the set that the step's masks lie in.
+  int mask_set = 0;
+  uint32_t masks_wanted = 0;
+
   static constexpr int32_t kSampled = -1;
   static constexpr int32_t kSample = -1;
   static constexpr int32_t kUnmasked = -1;
@@ -61,7 +65,8 @@ struct StepArrays {
   int64_t biases_stride;
   int32_t* history;  // [slots][history_stride]: tokens by position, of slots with penalties
   int64_t history_stride;
-  const int32_t* last_tokens;  // [slots]: the token sampled last
+  const int32_t* last_tokens;        // [slots]: the token sampled last
+  uint32_t* masks_wanted = nullptr;  // [sets]: MaskArrival's; null: there are none
 };
 
 // Expands `step` into `arrays`. Reads last_tokens as the previous step left them. Each element is
