@@ -50,5 +50,15 @@ TEST(MaskWaitTest, LateMasksHoldUpNobodyForLong) {
   EXPECT_EQ(wait.Until(now), now + milliseconds(5));
 }
 
+TEST(MaskWaitTest, AMaskHoldsAStepUpIfItTakesLongerThanOne) {
+  MaskWait wait;
+  EXPECT_FALSE(wait.HoldsUp(std::chrono::milliseconds(1)));  // no step has ended yet
+  EXPECT_TRUE(wait.HoldsUp(std::chrono::milliseconds(2)));
+  wait.OnSubmit(/*masked=*/true);
+  wait.OnCommit(std::chrono::milliseconds(8));
+  EXPECT_FALSE(wait.HoldsUp(std::chrono::milliseconds(8)));
+  EXPECT_TRUE(wait.HoldsUp(std::chrono::milliseconds(9)));
+}
+
 }  // namespace
 }  // namespace millrace
