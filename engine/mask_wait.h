@@ -24,8 +24,8 @@ class MaskWait {
   void OnOrder(SteadyTime now);
   void OnMade() { --missing_; }
 
-  // Returns whether a mask took so long to make that a step which needs it would wait for it, where
-  // masks may come while the step runs.
+  // Returns whether a mask came so long after its order that a step which needs it would wait for
+  // it, where masks may come while the step runs.
   bool HoldsUp(Duration took) const;
 
   // Returns until when no step is to be planned; nullopt: a step may be planned now. What ends the

@@ -27,14 +27,13 @@ void MaskWorkers::Order(std::shared_ptr<LiveRequest> request, Token token) {
     const unsigned count = std::clamp(std::thread::hardware_concurrency() / 2, 1U, kMostThreads);
     for (unsigned i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
   }
-  jobs_.TryPush({std::move(request), token});
+  jobs_.TryPush({std::move(request), token, Clock::Real().Now()});
 }
 
 void MaskWorkers::Run() {
   while (std::optional<Job> job = jobs_.Pop()) {
-    const SteadyTime begun = Clock::Real().Now();
     Made made = Follow(*job->request, job->token);
-    made.took = Clock::Real().Now() - begun;
+    made.took = Clock::Real().Now() - job->ordered;
     made.key = job->request->key;
     made_.TryPush(std::move(made));
     wake_();

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "base/bounded_queue.h"
+#include "base/clock.h"
 #include "engine/live_request.h"
 #include "scheduler/step_plan.h"
 
@@ -25,7 +26,7 @@ class MaskWorkers {
     absl::Status status;    // not OK: the answer cannot go on
     bool complete = false;  // the answer is complete, and nothing may follow
     std::shared_ptr<const SampleMask> mask;
-    Duration took{};  // to make it, once a worker had begun
+    Duration took{};  // since it was ordered
   };
 
   // `wake` is called whenever something was made, by a worker; it must not block.
@@ -42,6 +43,7 @@ class MaskWorkers {
   struct Job {
     std::shared_ptr<LiveRequest> request;
     Token token = 0;
+    SteadyTime ordered;
   };
   void Run();
   static Made Follow(LiveRequest& request, Token token);

@@ -10,7 +10,10 @@
 namespace millrace {
 namespace {
 
-constexpr int32_t kAwaitedMasks = 32;  // of a sequence whose masks were too late
+// How many masks of a sequence are awaited the next time that one was too late, as a multiple of
+// the time before, and at most: a sequence holds up few steps of all.
+constexpr int32_t kMoreAwaited = 16;
+constexpr int32_t kMostAwaited = 1 << 24;
 
 }  // namespace
 
@@ -142,8 +145,10 @@ void Scheduler::SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask) {
 
 void Scheduler::AwaitMasks(SequenceId id) {
   const auto it = sequences_.find(id);
-  if (it == sequences_.end() || !it->second->masks_late_from.has_value()) return;
-  it->second->masks_late_from = static_cast<int32_t>(it->second->tokens.size()) + kAwaitedMasks;
+  if (it == sequences_.end() || !it->second->takes_late_masks()) return;
+  Sequence& sequence = *it->second;
+  sequence.masks_late_from = static_cast<int32_t>(sequence.tokens.size()) + sequence.next_awaited;
+  sequence.next_awaited = std::min(sequence.next_awaited * kMoreAwaited, kMostAwaited);
 }
 
 bool Scheduler::Complete(SequenceId id, SteadyTime now, std::vector<TokenEvent>* events) {

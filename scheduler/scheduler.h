@@ -78,8 +78,8 @@ class Scheduler {
   // token that did not end it. No effect on one that has ended.
   void SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask);
 
-  // Has the sequence's next rows stand in plans only once their masks are known, since these take
-  // so long to make that steps would wait for them.
+  // Has the sequence's next rows stand in plans only once their masks are known, since one came so
+  // late that a step may have waited for it: 32 rows the first time, then 16 times as many.
   void AwaitMasks(SequenceId id);
 
   // Ends a sequence whose tokens so far are a complete answer. False, and no event: as Cancel.

@@ -46,6 +46,7 @@ struct Sequence {
   // Of a masked sequence: rows stand in plans before their masks are known, once there are so many
   // tokens. Unset: never.
   std::optional<int32_t> masks_late_from;
+  int32_t next_awaited = 32;  // masks that are awaited once one was too late
   SteadyTime arrival;
   std::optional<int32_t> second_type;  // StepRow's
 
@@ -62,8 +63,8 @@ struct Sequence {
 
   // In flight.
   int32_t rows_in_flight = 0;
-  int32_t tokens_in_flight = 0;  // sampled by these rows
-  StepId sampled_by = 0;         // the last step that samples for it
+  int32_t tokens_in_flight = 0;                      // sampled by these rows
+  StepId sampled_by = 0;                             // the last step that samples for it
   std::deque<std::shared_ptr<LateMask>> late_masks;  // of these rows, not yet set, oldest first
 
   // While running.
@@ -84,12 +85,17 @@ struct Sequence {
   bool scoring() const { return scored < prompt_size - 1; }
   bool decoding() const { return computed >= prefill_end; }
 
+  bool takes_late_masks() const {
+    return masks_late_from.has_value() && static_cast<int32_t>(tokens.size()) >= *masks_late_from;
+  }
+
   // Returns the number of input tokens that could be planned now: 1 or 0 when decoding.
   // The last token of a masked sequence waits for the mask of the token that it samples, unless
   // that may come late.
   int32_t num_ready() const {
     const auto size = static_cast<int32_t>(tokens.size());
-    if (masked && !(masks_late_from.has_value() && size >= *masks_late_from)) return std::max(std::min(mask ? size : size - 1, max_inputs) - computed, 0);
+    if (masked && !takes_late_masks())
+      return std::max(std::min(mask ? size : size - 1, max_inputs) - computed, 0);
     return std::min(size + tokens_in_flight, max_inputs) - computed;
   }
 };
