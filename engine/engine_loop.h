@@ -139,7 +139,7 @@ class EngineLoop {
   StartRate start_rate_;
   int32_t taken_ = 0;        // admissions since the gauges were last published
   int64_t preemptions_ = 0;  // when they were
-  const bool late_masks_;  // the executor takes them: planning waits for none
+  const bool late_masks_;    // the executor takes them: planning waits for none
   MaskWait mask_wait_;
   MaskWorkers mask_workers_;  // raise event_
 

@@ -20,8 +20,8 @@ class PlanChecker {
   // Applies ValidatePlan and checks: ids ascend; a row's slot was started; a row begins where its
   // slot's last one ended (in a fresh slot anywhere, at the end of the cached prefix that it
   // names); each of its positions has a block; sampled_by is the last step that sampled for the
-  // slot; masks are late only if the executor takes such. Returns InvalidArgument, naming row and field, and records nothing otherwise. Linear in
-  // the size of the plan.
+  // slot; masks are late only if the executor takes such. Returns InvalidArgument, naming row and
+  // field, and records nothing otherwise. Linear in the size of the plan.
   absl::Status Check(const StepPlan& plan);
 
  private:

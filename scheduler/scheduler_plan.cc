@@ -328,8 +328,7 @@ void Scheduler::AddLogits(Sequence& sequence, int32_t num_tokens, StepRow& row, 
                            .target = std::nullopt,
                            .mask = std::exchange(sequence.mask, nullptr)});
     if (sequence.masked && plan.logits.back().mask == nullptr) {
-      plan.logits.back().late_mask =
-          sequence.late_masks.emplace_back(std::make_shared<LateMask>());
+      plan.logits.back().late_mask = sequence.late_masks.emplace_back(std::make_shared<LateMask>());
     }
   }
   row.logits.end = static_cast<int32_t>(plan.logits.size());
