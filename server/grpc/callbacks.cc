@@ -18,22 +18,6 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kGrpc);
 
-class RefusedGenerate final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
- public:
-  explicit RefusedGenerate(const grpc::Status& status) {
-    fence_.Pass();
-    Finish(status);
-  }
-
- private:
-  void OnDone() override {
-    fence_.Pass();
-    delete this;
-  }
-
-  Fence fence_;
-};
-
 using CallListener = std::function<void(const char* method, grpc::StatusCode code)>;
 
 // Watches a call's end.
@@ -65,10 +49,7 @@ class WatchedCall final : public grpc::experimental::Interceptor {
                              StrCat("there is no method ", Printable(method_), " on this server")});
       return grpc::StatusCode::UNIMPLEMENTED;
     }
-    call.ModifySendStatus(
-        {grpc::StatusCode::INVALID_ARGUMENT,
-         StrCat("the message of ", method_,
-                " is not valid; allowed: a protobuf of the type that the method takes")});
+    call.ModifySendStatus(BrokenMessage(method_));
     return grpc::StatusCode::INVALID_ARGUMENT;
   }
 
@@ -115,6 +96,12 @@ bool IsMethod(std::string_view path) {
   return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(name) != nullptr;
 }
 
+grpc::Status BrokenMessage(std::string_view method) {
+  return {grpc::StatusCode::INVALID_ARGUMENT,
+          StrCat("the message of ", method,
+                 " is not valid; allowed: a protobuf of the type that the method takes")};
+}
+
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
     std::function<std::string(int fd)> peer_of, CallListener on_end) {
   return std::make_unique<WatchedCalls>(std::move(peer_of), std::move(on_end));
@@ -146,27 +133,12 @@ void UnaryCall::OnDone() {
   delete this;
 }
 
-GenerateReactor::GenerateReactor() = default;
-GenerateReactor::~GenerateReactor() = default;
-
-void GenerateReactor::Write(const v1::GenerateResponse* response) { StartWrite(response); }
-
-void GenerateReactor::WriteAndEnd(const v1::GenerateResponse* response) {
-  StartWriteAndFinish(response, grpc::WriteOptions(), grpc::Status::OK);
-}
-
-void GenerateReactor::End(const grpc::Status& status) { Finish(status); }
-
-grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Status& status) {
-  return new RefusedGenerate(status);
-}
-
-std::optional<TraceContext> TraceOf(const grpc::CallbackServerContext& context) {
+std::optional<TraceContext> TraceOf(const grpc::ServerContextBase& context) {
   return ParseTraceContext(FindMetadata(context, "traceparent"),
                            FindMetadata(context, "tracestate"));
 }
 
-std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key) {
+std::string_view FindMetadata(const grpc::ServerContextBase& context, std::string_view key) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(grpc::string_ref(key.data(), key.size()));
   if (found == metadata.end()) return {};

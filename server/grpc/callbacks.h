@@ -25,8 +25,15 @@
 
 namespace millrace {
 
-// The base of a service of millrace.v1.Inference.
-class InferenceCallbacks : public v1::Inference::CallbackService {
+// The methods of millrace.v1.Inference that use gRPC's callback API, each added to those before it.
+using InferenceMethods = v1::Inference::WithCallbackMethod_Embed<
+    v1::Inference::WithCallbackMethod_Tokenize<v1::Inference::WithCallbackMethod_Detokenize<
+        v1::Inference::WithCallbackMethod_Infer<v1::Inference::WithCallbackMethod_ModelMetadata<
+            v1::Inference::WithCallbackMethod_ListModels<
+                v1::Inference::WithCallbackMethod_GetServerInfo<v1::Inference::Service>>>>>>>;
+
+// The base of a service of millrace.v1.Inference. A GenerateQueue takes the calls of Generate.
+class InferenceCallbacks : public v1::Inference::WithRawMethod_Generate<InferenceMethods> {
  protected:
   InferenceCallbacks();
   ~InferenceCallbacks() override;
@@ -62,32 +69,18 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   std::function<void()> cancel_;
 };
 
-// The base of one Generate call's stream of responses. A subclass locks what guards its state in
-// OnDone, too.
-class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse> {
- protected:
-  GenerateReactor();
-  ~GenerateReactor() override;
-
-  // Writes a response. One write runs at a time; `response` must live until OnWriteDone.
-  void Write(const v1::GenerateResponse* response);
-  // Writes the last response and ends the call with OK.
-  void WriteAndEnd(const v1::GenerateResponse* response);
-  void End(const grpc::Status& status);
-};
-
-// Returns a Generate call that ends with `status` before it began.
-grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Status& status);
-
 // Returns the value of a client's metadata, valid as long as the call; empty if there is none.
-std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key);
+std::string_view FindMetadata(const grpc::ServerContextBase& context, std::string_view key);
 
 // Returns the caller's trace, from its metadata.
-std::optional<TraceContext> TraceOf(const grpc::CallbackServerContext& context);
+std::optional<TraceContext> TraceOf(const grpc::ServerContextBase& context);
 
 // Returns whether "/package.Service/Method" is one of ours. A client may call any name, and each
 // would be a series of the metrics.
 bool IsMethod(std::string_view path);
+
+// Returns the status of a call whose message is no protobuf of its method's type.
+grpc::Status BrokenMessage(std::string_view method);
 
 // Refuses messages that are no protobuf with INVALID_ARGUMENT, names methods that are none, tells
 // `on_end` of every call of a server as it ends, and logs it (component grpc, at debug): method,

@@ -86,7 +86,8 @@ void Connection::WaitReadable() {
 void Connection::OnReadable() {
   if (phase_ == Phase::kClosed) return;
   error_code error;
-  const size_t read = socket_.read_some(in_.prepare(in_.max_size() - in_.size()), error);
+  const size_t space = in_.max_size() - in_.size();
+  const size_t read = socket_.read_some(net::buffer(thread_.input().data(), space), error);
   if (error && error != net::error::would_block) {  // its end included
     const bool failed = socket_.failure() != TransportFailure::kNone && phase_ == Phase::kIdle;
     return failed ? OnBadBeginning() : Close();
@@ -95,7 +96,7 @@ void Connection::OnReadable() {
     read_away_ += read;
     return read_away_ > limits().read_away_bytes ? Close() : WaitReadable();
   }
-  in_.commit(read);
+  in_.commit(net::buffer_copy(in_.prepare(read), net::buffer(thread_.input().data(), read)));
   Feed();
 }
 
@@ -125,6 +126,7 @@ void Connection::Feed() {
     if (!FeedParser()) break;
   }
   feeding_ = false;
+  if (in_.size() == 0) in_.shrink_to_fit();
   WaitReadable();
 }
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <boost/beast/core/flat_static_buffer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
@@ -131,9 +131,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Wake MakeWake() const;
   const HttpLimits& limits() const { return state_.limits; }
 
-  // The most that a client may send ahead; a header must fit.
-  static constexpr size_t kBufferBytes = 64 << 10;
-
   Transport socket_;
   IoThread& thread_;
   ServerState& state_;
@@ -142,7 +139,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Connection> self_;    // from Start to Close: the only owner while it waits
   std::shared_ptr<WakeSlot> wake_slot_;
 
-  boost::beast::flat_static_buffer<kBufferBytes> in_;
+  // What was read and not parsed: a header's beginning, or requests sent ahead. Nothing is kept
+  // where all is parsed, so a connection that streams an answer has no buffer here.
+  boost::beast::flat_buffer in_{IoThread::kInputBytes};
   std::optional<Parser> parser_;
   HttpRequestHead head_;
   std::optional<BodyBudget::Body> charge_;  // of state_.bodies
