@@ -13,6 +13,7 @@
 #include <grpcpp/support/server_interceptor.h>
 #include <grpcpp/support/status.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -79,16 +80,37 @@ std::optional<TraceContext> TraceOf(const grpc::ServerContextBase& context);
 // would be a series of the metrics.
 bool IsMethod(std::string_view path);
 
+inline constexpr const char* kGenerateMethod = "/millrace.v1.Inference/Generate";
+
 // Returns the status of a call whose message is no protobuf of its method's type.
 grpc::Status BrokenMessage(std::string_view method);
 
-// Refuses messages that are no protobuf with INVALID_ARGUMENT, names methods that are none, tells
-// `on_end` of every call of a server as it ends, and logs it (component grpc, at debug): method,
-// status, how long it took, and the client's address. `peer_of` returns the client's address for
-// the descriptor that gRPC was given (Entrance).
+// Hears of a server's calls as they end.
+class CallLog {
+ public:
+  // `peer_of` returns the client's address for the descriptor that gRPC was given (Entrance);
+  // `on_end` is told of every call.
+  CallLog(std::function<std::string(int fd)> peer_of,
+          std::function<void(const char* method, grpc::StatusCode code)> on_end);
+
+  // Returns the address of a call's client, if its end is going to be logged.
+  std::optional<std::string> PeerOf(const grpc::ServerContextBase& context) const;
+
+  // Passes on the end of a call, and logs it if `peer` is known (component grpc, at debug): method,
+  // status, how long it took, and the client's address.
+  void OnEnd(const char* method, grpc::StatusCode code, std::chrono::steady_clock::time_point began,
+             const std::optional<std::string>& peer) const;
+
+ private:
+  const std::function<std::string(int fd)> peer_of_;
+  const std::function<void(const char* method, grpc::StatusCode code)> on_end_;
+};
+
+// Refuses messages that are no protobuf with INVALID_ARGUMENT, names methods that are none, and
+// tells `log`, which outlives the server, of its calls. Those of Generate, which would pay for it
+// with each token, are a GenerateQueue's.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
-    std::function<std::string(int fd)> peer_of,
-    std::function<void(const char* method, grpc::StatusCode code)> on_end);
+    const CallLog& log);
 
 }  // namespace millrace
 

@@ -28,8 +28,8 @@ absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request);
 absl::StatusOr<EmbedRequest> FromProto(v1::EmbedRequest&& request);
 void SetEmbeddings(const Embeddings& embeddings, v1::EmbedResponse& response);
 
-// Adds an event to a response, behind what that has. `finish` is set only for an answer that ended by
-// itself; any other end is the call's status.
+// Adds an event to a response, behind what that has. `finish` is set only for an answer that ended
+// by itself; any other end is the call's status.
 void AddEvent(OutputEvent&& event, v1::GenerateResponse& response);
 
 v1::Model ToProto(const EngineInfo& info);

@@ -75,13 +75,18 @@ void GenerateStream::Write(const v1::GenerateResponse& response) {
 }
 
 void GenerateStream::WriteAndEnd(const v1::GenerateResponse& response) {
-  ending_ = true;
+  NoteEnd(grpc::StatusCode::OK);
   writer_.WriteAndFinish(Serialize(response), grpc::WriteOptions(), grpc::Status::OK, &ended_);
 }
 
 void GenerateStream::End(const grpc::Status& status) {
-  ending_ = true;
+  NoteEnd(status.error_code());
   writer_.Finish(status, &ended_);
+}
+
+void GenerateStream::NoteEnd(grpc::StatusCode code) {
+  ending_ = true;
+  queue_->log_.OnEnd(kGenerateMethod, code, began_, peer_);
 }
 
 std::function<void()> GenerateStream::MakeWake() const {
@@ -115,20 +120,23 @@ void GenerateStream::OnCall(bool ok) {
     return;
   }
   queue_->AcceptNext();
+  began_ = std::chrono::steady_clock::now();
+  peer_ = queue_->log_.PeerOf(context_);
   v1::GenerateRequest request;
   const bool valid =
       grpc::SerializationTraits<v1::GenerateRequest>::Deserialize(&request_, &request).ok();
   request_.Clear();
-  if (!valid) return End(BrokenMessage("/millrace.v1.Inference/Generate"));
+  if (!valid) return End(BrokenMessage(kGenerateMethod));
   OnRequest(std::move(request));
 }
 
 // ---- GenerateQueue ----
 
-GenerateQueue::GenerateQueue(InferenceCallbacks& service,
+GenerateQueue::GenerateQueue(InferenceCallbacks& service, const CallLog& log,
                              std::unique_ptr<grpc::ServerCompletionQueue> queue,
                              NewStream new_stream)
     : service_(service),
+      log_(log),
       queue_(std::move(queue)),
       new_stream_(std::move(new_stream)),
       wakes_(std::make_shared<StreamWakes>(*queue_)) {}

@@ -14,9 +14,12 @@
 #include <grpcpp/support/status.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <unordered_set>
 #include <vector>
@@ -51,8 +54,8 @@ class StreamWakes {
   void Close();
 
   std::mutex mutex_;
-  grpc::CompletionQueue* queue_;             // guarded by mutex_; null: closed
-  grpc::Alarm alarm_;                        // guarded by mutex_; is on its way if there are slots_
+  grpc::CompletionQueue* queue_;  // guarded by mutex_; null: closed
+  grpc::Alarm alarm_;             // guarded by mutex_; is on its way if there are slots_
   std::vector<std::shared_ptr<Slot>> slots_;  // guarded by mutex_
   std::vector<std::shared_ptr<Slot>> batch_;  // the thread's own
 };
@@ -102,6 +105,7 @@ class GenerateStream {
   void Accept(GenerateQueue& queue);
   void OnEvent(Event event, bool ok);
   void OnCall(bool ok);
+  void NoteEnd(grpc::StatusCode code);
 
   GenerateQueue* queue_ = nullptr;
   std::shared_ptr<StreamWakes::Slot> slot_;
@@ -112,18 +116,20 @@ class GenerateStream {
   Tag written_{this, Event::kWritten};
   Tag ended_{this, Event::kEnded};
   Tag done_{this, Event::kDone};
-  bool ending_ = false;    // its last operation has begun
-  bool has_ended_ = false;  // and is complete
-  bool is_done_ = false;    // gRPC has said so
+  std::chrono::steady_clock::time_point began_;
+  std::optional<std::string> peer_;  // for the log
+  bool ending_ = false;              // its last operation has begun
+  bool has_ended_ = false;           // and is complete
+  bool is_done_ = false;             // gRPC has said so
 };
 
 class GenerateQueue {
  public:
   using NewStream = std::function<GenerateStream*()>;
 
-  // `service` outlives it.
-  GenerateQueue(InferenceCallbacks& service, std::unique_ptr<grpc::ServerCompletionQueue> queue,
-                NewStream new_stream);
+  // `service` and `log` outlive it.
+  GenerateQueue(InferenceCallbacks& service, const CallLog& log,
+                std::unique_ptr<grpc::ServerCompletionQueue> queue, NewStream new_stream);
   GenerateQueue(const GenerateQueue&) = delete;
   GenerateQueue& operator=(const GenerateQueue&) = delete;
   ~GenerateQueue();
@@ -140,6 +146,7 @@ class GenerateQueue {
   void AcceptNext();
 
   InferenceCallbacks& service_;
+  const CallLog& log_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   const NewStream new_stream_;
   const std::shared_ptr<StreamWakes> wakes_;

@@ -69,6 +69,11 @@ class GrpcServerImpl final : public GrpcServer {
       : frontend_(frontend),
         metrics_(frontend.metrics().registry()),
         calls_(frontend.metrics().registry()),
+        log_([this](int fd) { return entrance_->PeerOf(fd); },
+             [this](const char* method, grpc::StatusCode code) {
+               calls_.OnCall(IsMethod(method) ? method : "/unknown/unknown",
+                             static_cast<int>(code));
+             }),
         inference_(frontend, options.version),
         kserve_(frontend, options.version),
         health_({v1::Inference::service_full_name(),
@@ -92,15 +97,12 @@ class GrpcServerImpl final : public GrpcServer {
     builder.RegisterService(&reflection_v1_);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
         interceptors;
-    interceptors.push_back(WatchCalls(
-        [this](int fd) { return entrance_->PeerOf(fd); },
-        [this](const char* method, grpc::StatusCode code) {
-          calls_.OnCall(IsMethod(method) ? method : "/unknown/unknown", static_cast<int>(code));
-        }));
+    interceptors.push_back(WatchCalls(log_));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
-    for (int i = 0; i < std::max(options.threads, 1); ++i) {
-      queues_.push_back(std::make_unique<GenerateQueue>(
-          inference_, builder.AddCompletionQueue(), [this] { return new GenerateCall(inference_); }));
+    for (int i = 0; i < std::max(getenv("MR_Q") ? atoi(getenv("MR_Q")) : options.threads, 1); ++i) {
+      queues_.push_back(
+          std::make_unique<GenerateQueue>(inference_, log_, builder.AddCompletionQueue(),
+                                          [this] { return new GenerateCall(inference_); }));
     }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC's server does not start");
@@ -171,6 +173,7 @@ class GrpcServerImpl final : public GrpcServer {
   Frontend& frontend_;
   GuardMetrics metrics_;
   GrpcMetrics calls_;
+  CallLog log_;
   InferenceService inference_;
   KserveService kserve_;
   HealthService health_;

@@ -22,8 +22,8 @@ namespace {
 
 // The earlier of the call's deadline and the request's.
 template <typename Request>
-absl::StatusOr<std::optional<absl::Time>> EarlierDeadline(
-    const grpc::ServerContextBase& context, const Request& request) {
+absl::StatusOr<std::optional<absl::Time>> EarlierDeadline(const grpc::ServerContextBase& context,
+                                                          const Request& request) {
   std::optional<absl::Time> deadline = Deadline(context);
   if (!request.has_timeout_ms()) return deadline;
   const int32_t milliseconds = request.timeout_ms();
@@ -67,8 +67,8 @@ InferenceService::InferenceService(Frontend& frontend, std::string version)
     : frontend_(frontend), version_(std::move(version)), started_(absl::Now()) {}
 
 absl::StatusOr<Engine*> InferenceService::PrepareGenerate(const grpc::ServerContextBase& context,
-                                                         v1::GenerateRequest request,
-                                                         GenerateRequest& generate) {
+                                                          v1::GenerateRequest request,
+                                                          GenerateRequest& generate) {
   std::shared_ptr<const Tenant> tenant;
   MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, context, Scope::kInfer, &tenant));
   MILLRACE_RETURN_IF_ERROR(CheckRequestId(request.request_id()));

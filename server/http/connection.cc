@@ -279,7 +279,20 @@ void Connection::AppendHead(const HttpResponse& response, Framing framing, size_
                      state_.api.cors().HeaderLines(head_));
 }
 
-void Connection::OnWake() { Advance(); }
+void Connection::OnWake() {
+  drained_ = false;
+  Advance();
+}
+
+void Connection::Prefetch() const {
+  __builtin_prefetch(&phase_);
+  __builtin_prefetch(&sent_);
+}
+
+void Connection::PrefetchAnswer() const {
+  __builtin_prefetch(answer_.get());
+  __builtin_prefetch(out_.data());
+}
 
 // Writes what is there and asks for more, until the socket is full, nothing is ready, or all is
 // said.
@@ -287,7 +300,7 @@ void Connection::Advance() {
   while (phase_ == Phase::kAnswer && !waiting_write_) {
     if (!Flush()) return;
     if (done_) return FinishResponse();
-    if (!answer_ || !Produce()) {
+    if (!answer_ || std::exchange(drained_, false) || !Produce()) {
       deadline_.reset();
       return;
     }
@@ -304,6 +317,7 @@ bool Connection::Produce() {
   const size_t opened = chunked_ ? OpenChunk(out_) : 0;
   const Answer::State state = answer_->Poll(unused, out_);
   if (chunked_) CloseChunk(out_, opened);
+  drained_ = state == Answer::State::kPause;
   done_ = state == Answer::State::kEnd || state == Answer::State::kBroken;
   if (done_ && chunked_) out_ += kLastChunk;
   if (state == Answer::State::kBroken) {
@@ -326,7 +340,7 @@ void Connection::BeginBody(Answer::State state, const HttpResponse& response,
                            std::string_view body) {
   head_sent_ = true;
   chunked_ = parser_->get().version() >= 11;
-  done_ = state != Answer::State::kChunk;
+  done_ = state != Answer::State::kChunk && state != Answer::State::kPause;
   keep_alive_ = keep_alive_ && chunked_ && state != Answer::State::kBroken && !state_.stopping &&
                 !state_.api.leaving();
   AppendHead(response, chunked_ ? Framing::kChunked : Framing::kClose, 0);
