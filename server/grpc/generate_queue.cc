@@ -71,15 +71,18 @@ void GenerateStream::AddTrailingMetadata(const char* key, const char* value) {
 }
 
 void GenerateStream::Write(const v1::GenerateResponse& response) {
+  if (queue_->stopped_) return;
   writer_.Write(Serialize(response), &written_);
 }
 
 void GenerateStream::WriteAndEnd(const v1::GenerateResponse& response) {
+  if (queue_->stopped_) return;
   NoteEnd(grpc::StatusCode::OK);
   writer_.WriteAndFinish(Serialize(response), grpc::WriteOptions(), grpc::Status::OK, &ended_);
 }
 
 void GenerateStream::End(const grpc::Status& status) {
+  if (queue_->stopped_) return;
   NoteEnd(status.error_code());
   writer_.Finish(status, &ended_);
 }
@@ -149,14 +152,15 @@ void GenerateQueue::Start() {
 }
 
 void GenerateQueue::Stop() {
-  if (std::exchange(stopped_, true)) return;
+  if (std::exchange(stops_, true)) return;
   wakes_->Close();
-  queue_->Shutdown();
-  if (thread_.joinable()) {
-    thread_.join();
-  } else {
-    Run();
+  if (!thread_.joinable()) {
+    queue_->Shutdown();
+    return Run();
   }
+  // The thread itself shuts the queue down, so that it puts nothing on it afterwards.
+  stop_.Set(queue_.get(), std::chrono::system_clock::time_point(), &stop_);
+  thread_.join();
 }
 
 void GenerateQueue::Run() {
@@ -165,15 +169,20 @@ void GenerateQueue::Run() {
   while (queue_->Next(&tag, &ok)) {
     if (tag == wakes_.get()) {
       wakes_->Deliver();
-      continue;
+    } else if (tag == &stop_) {
+      stopped_ = true;
+      queue_->Shutdown();
+    } else {
+      const auto& [stream, event] = *static_cast<GenerateStream::Tag*>(tag);
+      stream->OnEvent(event, ok);
     }
-    const auto& [stream, event] = *static_cast<GenerateStream::Tag*>(tag);
-    stream->OnEvent(event, ok);
   }
   // Calls that were cancelled, and whose engine has not ended them yet.
   while (!streams_.empty()) delete *streams_.begin();
 }
 
-void GenerateQueue::AcceptNext() { new_stream_()->Accept(*this); }
+void GenerateQueue::AcceptNext() {
+  if (!stopped_) new_stream_()->Accept(*this);
+}
 
 }  // namespace millrace

@@ -151,7 +151,9 @@ class GenerateQueue {
   const NewStream new_stream_;
   const std::shared_ptr<StreamWakes> wakes_;
   std::unordered_set<GenerateStream*> streams_;  // the thread's
-  bool stopped_ = false;
+  bool stops_ = false;                           // Stop was called
+  bool stopped_ = false;                         // the thread's: nothing more may go on the queue
+  grpc::Alarm stop_;
   std::thread thread_;
 };
 

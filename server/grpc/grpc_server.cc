@@ -99,7 +99,7 @@ class GrpcServerImpl final : public GrpcServer {
         interceptors;
     interceptors.push_back(WatchCalls(log_));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
-    for (int i = 0; i < std::max(getenv("MR_Q") ? atoi(getenv("MR_Q")) : options.threads, 1); ++i) {
+    for (int i = 0; i < std::max(options.threads, 1); ++i) {
       queues_.push_back(
           std::make_unique<GenerateQueue>(inference_, log_, builder.AddCompletionQueue(),
                                           [this] { return new GenerateCall(inference_); }));
