@@ -235,7 +235,7 @@ TEST(EngineTest, EchoesThePromptFirst) {
   const OutputEvent& echo = reader.events().front();
   EXPECT_TRUE(echo.echo);
   EXPECT_EQ(echo.text, "abc");
-  EXPECT_EQ(echo.tokens, (std::vector<Token>{'a', 'b', 'c'}));
+  EXPECT_THAT(echo.tokens, ElementsAre('a', 'b', 'c'));
   EXPECT_TRUE(echo.details.empty());
   EXPECT_EQ(reader.text(), "hi");
 }

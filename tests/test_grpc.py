@@ -114,6 +114,27 @@ def test_tokens_that_wait_for_a_slow_client_come_together(start_server):
     assert "".join(r.text for r in responses).isascii() and responses[-1].finish.usage.completion_tokens == 4000
 
 
+def test_large_requests_are_read_and_refused_as_small_ones_are(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "2000", "--max-model-len", "65536")
+    stub = connect(server.grpc)
+    large = "x" * 50_000
+    tokens = generate(stub, request(text=large))[1]
+    assert len(tokens) == 8
+    assert refused(stub, request(text=large, model="nobody")).code() == grpc.StatusCode.NOT_FOUND
+    assert refused(stub, request(text=large * 2)).code() == grpc.StatusCode.OUT_OF_RANGE
+    raw = grpc.insecure_channel(server.grpc).unary_stream("/millrace.v1.Inference/Generate")
+    for broken in (b"\xff" * 3, b"\xff" * 50_000):
+        with pytest.raises(grpc.RpcError) as error:
+            list(raw(broken, timeout=60))
+        assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "is not valid" in error.value.details()
+    for _ in range(20):
+        stub.Generate(request(text=large, stopping=pb.StopOptions(max_tokens=2000, ignore_eos=True))).cancel()
+    deadline = time.monotonic() + 20
+    while metric(server, "vllm:num_requests_running") + metric(server, "vllm:num_requests_waiting") > 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_cancelling_frees_the_blocks(start_server):
     server = start_server("--device", "fake", "--fake-step-us", "2000")
     call = connect(server.grpc).Generate(request(stopping=pb.StopOptions(max_tokens=2000, ignore_eos=True)))

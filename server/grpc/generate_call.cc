@@ -26,17 +26,19 @@ GenerateCall::~GenerateCall() {
   if (!finished_) CancelAll();
 }
 
-void GenerateCall::OnRequest(v1::GenerateRequest request) {
-  GenerateRequest built;
-  const absl::StatusOr<Engine*> engine =
-      service_.PrepareGenerate(context(), std::move(request), built);
-  if (!engine.ok()) {
-    failed_ = engine.status();
+void GenerateCall::Prepare(v1::GenerateRequest request) {
+  engine_ = service_.PrepareGenerate(context(), std::move(request), request_);
+}
+
+void GenerateCall::Begin() {
+  if (!engine_.ok()) {
+    failed_ = engine_.status();
     return Fail();
   }
-  first_request_id_ = built.id;
-  streams_ = (*engine)->Generate(std::move(built), MakeWake());
+  first_request_id_ = request_.id;
+  streams_ = (*engine_)->Generate(std::exchange(request_, {}), MakeWake());
   unfinished_ = streams_.size();
+  if (cancelled_) CancelAll();
 }
 
 bool GenerateCall::TakeEvents(v1::GenerateResponse& response, std::optional<absl::Status>& end) {
@@ -99,6 +101,9 @@ void GenerateCall::OnWriteDone(bool ok) {
   Pump();
 }
 
-void GenerateCall::OnCancel() { CancelAll(); }
+void GenerateCall::OnCancel() {
+  cancelled_ = true;
+  CancelAll();
+}
 
 }  // namespace millrace

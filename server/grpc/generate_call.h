@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "millrace/v1/inference.pb.h"
 #include "server/grpc/callbacks.h"
@@ -35,12 +36,16 @@ class GenerateCall final : public GenerateStream {
   // Ends the call with failed_.
   void Fail();
 
-  void OnRequest(v1::GenerateRequest request) override;
+  void Prepare(v1::GenerateRequest request) override;
+  void Begin() override;
   void OnWake() override { Pump(); }
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
 
   InferenceService& service_;
+  absl::StatusOr<Engine*> engine_ = nullptr;  // set, with request_, by Prepare
+  GenerateRequest request_;                   // until Begin
+  bool cancelled_ = false;
   std::vector<std::shared_ptr<ResponseStream>> streams_;  // of the answers
   size_t next_ = 0;                                       // to be looked at first
   size_t unfinished_ = 0;

@@ -4,10 +4,14 @@
 #include <grpcpp/support/slice.h>
 
 #include <chrono>
+#include <limits>
 #include <utility>
 
 namespace millrace {
 namespace {
+
+// A request above this is read on a thread of its own, as the HTTP endpoint does it, too.
+constexpr size_t kLargeBytes = 32 << 10;
 
 grpc::ByteBuffer Serialize(const v1::GenerateResponse& response) {
   const size_t size = response.ByteSizeLong();
@@ -36,7 +40,7 @@ void StreamWakes::Deliver() {
   }
   for (const std::shared_ptr<Slot>& slot : batch_) {
     slot->queued.store(false);  // before the call: what comes during it wakes again
-    if (slot->stream != nullptr) slot->stream->OnWake();
+    if (slot->stream != nullptr) slot->stream->OnSlot();
   }
   batch_.clear();
 }
@@ -125,12 +129,30 @@ void GenerateStream::OnCall(bool ok) {
   queue_->AcceptNext();
   began_ = std::chrono::steady_clock::now();
   peer_ = queue_->log_.PeerOf(context_);
+  if (request_.Length() > kLargeBytes && queue_->large_.TryPush(this) == PushResult::kPushed) {
+    return;
+  }
+  ReadRequest();
+  BeginOnce();
+}
+
+void GenerateStream::ReadRequest() {
   v1::GenerateRequest request;
-  const bool valid =
-      grpc::SerializationTraits<v1::GenerateRequest>::Deserialize(&request_, &request).ok();
+  is_broken_ =
+      !grpc::SerializationTraits<v1::GenerateRequest>::Deserialize(&request_, &request).ok();
   request_.Clear();
-  if (!valid) return End(BrokenMessage(kGenerateMethod));
-  OnRequest(std::move(request));
+  if (!is_broken_) Prepare(std::move(request));
+}
+
+void GenerateStream::OnSlot() {
+  if (has_begun_) return OnWake();
+  if (is_read_) BeginOnce();
+}
+
+void GenerateStream::BeginOnce() {
+  has_begun_ = true;
+  if (is_broken_) return End(BrokenMessage(kGenerateMethod));
+  Begin();
 }
 
 // ---- GenerateQueue ----
@@ -142,12 +164,14 @@ GenerateQueue::GenerateQueue(InferenceCallbacks& service, const CallLog& log,
       log_(log),
       queue_(std::move(queue)),
       new_stream_(std::move(new_stream)),
-      wakes_(std::make_shared<StreamWakes>(*queue_)) {}
+      wakes_(std::make_shared<StreamWakes>(*queue_)),
+      large_(std::numeric_limits<size_t>::max()) {}
 
 GenerateQueue::~GenerateQueue() { Stop(); }
 
 void GenerateQueue::Start() {
   AcceptNext();
+  reader_ = std::thread([this] { ReadLargeRequests(); });
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -177,8 +201,19 @@ void GenerateQueue::Run() {
       stream->OnEvent(event, ok);
     }
   }
+  large_.Close();
+  if (reader_.joinable()) reader_.join();
   // Calls that were cancelled, and whose engine has not ended them yet.
   while (!streams_.empty()) delete *streams_.begin();
+}
+
+void GenerateQueue::ReadLargeRequests() {
+  while (const std::optional<GenerateStream*> stream = large_.Pop()) {
+    const std::shared_ptr<StreamWakes::Slot> slot = (*stream)->slot_;
+    (*stream)->ReadRequest();
+    (*stream)->is_read_ = true;  // from now on it is the queue's thread's
+    if (!slot->queued.exchange(true)) wakes_->Push(slot);
+  }
 }
 
 void GenerateQueue::AcceptNext() {

@@ -24,6 +24,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/bounded_queue.h"
 #include "millrace/v1/inference.pb.h"
 #include "server/grpc/callbacks.h"
 
@@ -61,7 +62,7 @@ class StreamWakes {
 };
 
 // gRPC's end of one call of Generate. It deletes itself when the call has ended. Everything runs on
-// the thread of its queue, but what MakeWake returns.
+// the thread of its queue, but Prepare and what MakeWake returns.
 class GenerateStream {
  public:
   GenerateStream(const GenerateStream&) = delete;
@@ -84,8 +85,11 @@ class GenerateStream {
   // Returns a function that has OnWake called, from any thread, and may outlive the stream.
   std::function<void()> MakeWake() const;
 
-  // Called once, first.
-  virtual void OnRequest(v1::GenerateRequest request) = 0;
+  // Called first, once: reads the request. A large one is read on another thread, so that it holds
+  // up no stream; OnCancel may be called meanwhile.
+  virtual void Prepare(v1::GenerateRequest request) = 0;
+  // Called when Prepare has returned: begins to answer.
+  virtual void Begin() = 0;
   virtual void OnWake() = 0;
   // `ok`: false if the client is gone. Not called for the write that ends the call.
   virtual void OnWriteDone(bool ok) = 0;
@@ -105,6 +109,9 @@ class GenerateStream {
   void Accept(GenerateQueue& queue);
   void OnEvent(Event event, bool ok);
   void OnCall(bool ok);
+  void ReadRequest();
+  void OnSlot();
+  void BeginOnce();
   void NoteEnd(grpc::StatusCode code);
 
   GenerateQueue* queue_ = nullptr;
@@ -118,9 +125,12 @@ class GenerateStream {
   Tag done_{this, Event::kDone};
   std::chrono::steady_clock::time_point began_;
   std::optional<std::string> peer_;  // for the log
-  bool ending_ = false;              // its last operation has begun
-  bool has_ended_ = false;           // and is complete
-  bool is_done_ = false;             // gRPC has said so
+  bool is_broken_ = false;           // the request is no protobuf
+  std::atomic<bool> is_read_ = false;
+  bool has_begun_ = false;
+  bool ending_ = false;     // its last operation has begun
+  bool has_ended_ = false;  // and is complete
+  bool is_done_ = false;    // gRPC has said so
 };
 
 class GenerateQueue {
@@ -143,6 +153,7 @@ class GenerateQueue {
   friend class GenerateStream;
 
   void Run();
+  void ReadLargeRequests();
   void AcceptNext();
 
   InferenceCallbacks& service_;
@@ -151,9 +162,11 @@ class GenerateQueue {
   const NewStream new_stream_;
   const std::shared_ptr<StreamWakes> wakes_;
   std::unordered_set<GenerateStream*> streams_;  // the thread's
+  BoundedQueue<GenerateStream*> large_;          // whose requests reader_ is to read
   bool stops_ = false;                           // Stop was called
   bool stopped_ = false;                         // the thread's: nothing more may go on the queue
   grpc::Alarm stop_;
+  std::thread reader_;
   std::thread thread_;
 };
 

@@ -11,7 +11,7 @@ using std::chrono::steady_clock;
 
 constexpr int kBusyWakes = 8;
 constexpr microseconds kBusyTime(1000);
-constexpr microseconds kPause(1000);
+constexpr microseconds kPause(500);
 // Fewer handlers than these after a pause were not worth it.
 constexpr size_t kWorthwhile = 4;
 
