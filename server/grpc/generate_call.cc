@@ -75,8 +75,7 @@ void GenerateCall::Pump() {
   std::optional<absl::Status> end;
   if (!TakeEvents(response, end)) return;
   if (end && !end->ok()) {
-    failed_ = *std::move(end);
-    end.reset();
+    failed_ = std::exchange(end, std::nullopt);
     if (response.token_ids().empty()) return Fail();  // what came before it goes out first
   }
   if (!first_request_id_.empty()) response.set_request_id(std::exchange(first_request_id_, ""));
