@@ -4,11 +4,14 @@
 #include <vector>
 
 #include "formats/tokenizer_spec.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace millrace {
 namespace {
+
+using ::testing::ElementsAre;
 
 // SentencePiece's way: words carry the space before them, and a text's first one loses it.
 std::unique_ptr<const Tokenizer> Spaced() {
@@ -100,7 +103,7 @@ TEST(AnswerTextTest, AnIdBeyondTheTokenizersHasNoText) {
   answer.Add({}, {.token = 301}, /*is_stop_token=*/false, &event);
   answer.Flush(&event);
   EXPECT_EQ(event.text, "");
-  EXPECT_EQ(event.tokens, std::vector<Token>{301});
+  EXPECT_THAT(event.tokens, ElementsAre(301));
 }
 
 // A BPEDecoder leaves out the space of the last word: here the prompt's, which the answer follows.

@@ -12,6 +12,7 @@
 namespace millrace {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::shared_ptr<Script> Says(std::string text) { return std::make_shared<Script>(std::move(text)); }
@@ -59,7 +60,7 @@ TEST(EngineTest, TakesIdsBeyondTheTokenizersOfAPaddedVocabulary) {
   Reader padded(engine.get(), request);
   EXPECT_TRUE(padded.ReadAll().status.ok()) << padded.finish().status;
   EXPECT_EQ(padded.text(), "hello");
-  EXPECT_EQ(padded.events().front().tokens, (std::vector<Token>{5, 299}));
+  EXPECT_THAT(padded.events().front().tokens, ElementsAre(5, 299));
   request.prompt = std::vector<Token>{5, 300};
   Reader beyond(engine.get(), request);
   EXPECT_EQ(beyond.ReadAll().status.message(), "prompt[1] is 300; allowed: 0 to 299");
@@ -234,7 +235,7 @@ TEST(EngineTest, EchoesThePromptFirst) {
   const OutputEvent& echo = reader.events().front();
   EXPECT_TRUE(echo.echo);
   EXPECT_EQ(echo.text, "abc");
-  EXPECT_EQ(echo.tokens, (std::vector<Token>{'a', 'b', 'c'}));
+  EXPECT_THAT(echo.tokens, ElementsAre('a', 'b', 'c'));
   EXPECT_TRUE(echo.details.empty());
   EXPECT_EQ(reader.text(), "hi");
 }

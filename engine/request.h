@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "engine/trace.h"
@@ -215,7 +216,7 @@ struct OutputEvent {
   std::string text;                  // without what the next two have
   std::string reasoning;             // comes before this event's text
   std::vector<ToolCallDelta> calls;  // come after it
-  std::vector<Token> tokens;
+  absl::InlinedVector<Token, 4> tokens;
   int32_t prompt_tokens = 0;         // length of the prompt; in every event that has tokens
   std::vector<TokenDetail> details;  // one for each of `tokens`, when logprobs are asked for
   std::optional<Finish> finish;      // set in the last event, and only there

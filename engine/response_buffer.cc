@@ -5,6 +5,10 @@
 namespace millrace {
 namespace {
 
+// An answer that is read as it comes has one event or two here; what a slow reader made of it is
+// given back.
+constexpr size_t kKeptEvents = 4;
+
 size_t Bytes(const OutputEvent& event) {
   size_t bytes = sizeof(event) + event.text.size() + event.tokens.size() * sizeof(Token);
   bytes += event.reasoning.size();
@@ -22,26 +26,26 @@ size_t Bytes(const OutputEvent& event) {
 
 bool ResponseBuffer::Push(OutputEvent event) {
   const size_t bytes = Bytes(event);
-  std::function<void()> ready;
+  Ready ready;
   {
     std::lock_guard lock(mutex_);
     if (finished_ || abandoned_) return true;
     // One event always fits an empty buffer: an echoed prompt with its log-probabilities may be
     // larger than the bound, and no reader could have been fast enough for it.
-    if (!events_.empty() && bytes_ + bytes > kMaxBytes) return false;
-    if (events_.empty()) {
+    if (!empty() && bytes_ + bytes > kMaxBytes) return false;
+    if (empty()) {
       progress_ = clock_.Now();
       ready = ready_;
     }
     bytes_ += bytes;
     events_.push_back(std::move(event));
   }
-  if (ready) ready();
+  if (ready && *ready) (*ready)();
   return true;
 }
 
 bool ResponseBuffer::Finish(OutputEvent event) {
-  std::function<void()> ready;  // called and let go without the lock: a call may end with it
+  Ready ready;  // called and let go without the lock: a call may end with it
   bool was_empty = false;
   {
     std::lock_guard lock(mutex_);
@@ -49,32 +53,40 @@ bool ResponseBuffer::Finish(OutputEvent event) {
     finished_ = true;
     if (abandoned_) return true;
     ready.swap(ready_);
-    was_empty = events_.empty();
+    was_empty = empty();
     if (was_empty) progress_ = clock_.Now();
     bytes_ += Bytes(event);
     events_.push_back(std::move(event));
   }
-  if (was_empty && ready) ready();
+  if (was_empty && ready && *ready) (*ready)();
   return true;
 }
 
 std::optional<OutputEvent> ResponseBuffer::Next() {
   std::lock_guard lock(mutex_);
-  if (events_.empty()) return std::nullopt;
-  std::optional<OutputEvent> event(std::move(events_.front()));
-  events_.pop_front();
+  if (empty()) return std::nullopt;
+  std::optional<OutputEvent> event(std::move(events_[first_++]));
   bytes_ -= Bytes(*event);
   progress_ = clock_.Now();
+  if (empty()) {
+    if (events_.capacity() > kKeptEvents) events_ = {};
+    events_.clear();
+    first_ = 0;
+  } else if (first_ > kKeptEvents && first_ * 2 > events_.size()) {
+    events_.erase(events_.begin(), events_.begin() + static_cast<ptrdiff_t>(first_));
+    first_ = 0;
+  }
   return event;
 }
 
 void ResponseBuffer::Abandon() {
-  std::function<void()> ready;  // let go without the lock, as in Finish
-  std::deque<OutputEvent> events;
+  Ready ready;  // let go without the lock, as in Finish
+  std::vector<OutputEvent> events;
   std::lock_guard lock(mutex_);
   abandoned_ = true;
   ready.swap(ready_);
   events.swap(events_);
+  first_ = 0;
   bytes_ = 0;
 }
 
@@ -85,7 +97,7 @@ bool ResponseBuffer::finished() const {
 
 std::optional<SteadyTime> ResponseBuffer::UnreadSince() const {
   std::lock_guard lock(mutex_);
-  if (events_.empty()) return std::nullopt;
+  if (empty()) return std::nullopt;
   return progress_;
 }
 

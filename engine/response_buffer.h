@@ -4,10 +4,12 @@
 #define MILLRACE_ENGINE_RESPONSE_BUFFER_H_
 
 #include <cstddef>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "engine/request.h"
@@ -23,7 +25,7 @@ class ResponseBuffer {
   // `ready` is called without a lock each time the buffer goes from empty to not empty, and let go
   // after the last event or Abandon.
   ResponseBuffer(const Clock& clock, std::function<void()> ready)
-      : clock_(clock), ready_(std::move(ready)) {}
+      : clock_(clock), ready_(std::make_shared<const std::function<void()>>(std::move(ready))) {}
   ResponseBuffer(const ResponseBuffer&) = delete;
   ResponseBuffer& operator=(const ResponseBuffer&) = delete;
 
@@ -47,14 +49,21 @@ class ResponseBuffer {
   std::optional<SteadyTime> UnreadSince() const;
 
  private:
+  // Shared, so that a push takes a reference and no copy, which would allocate for each token.
+  using Ready = std::shared_ptr<const std::function<void()>>;
+
+  bool empty() const { return first_ == events_.size(); }
+
   const Clock& clock_;
   mutable std::mutex mutex_;
-  std::function<void()> ready_;     // guarded by mutex_, called without it
-  std::deque<OutputEvent> events_;  // guarded by mutex_
-  size_t bytes_ = 0;                // guarded by mutex_
-  SteadyTime progress_;             // guarded by mutex_
-  bool finished_ = false;           // guarded by mutex_
-  bool abandoned_ = false;          // guarded by mutex_
+  // All that follows is guarded by mutex_, but that *ready_ is called without it.
+  Ready ready_;
+  std::vector<OutputEvent> events_;  // those before first_ were read
+  size_t first_ = 0;
+  size_t bytes_ = 0;
+  SteadyTime progress_;
+  bool finished_ = false;
+  bool abandoned_ = false;
 };
 
 }  // namespace millrace

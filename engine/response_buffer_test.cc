@@ -65,6 +65,19 @@ TEST_F(ResponseBufferTest, ReadingFreesCapacity) {
   }
 }
 
+TEST_F(ResponseBufferTest, AReaderThatNeverCatchesUpGetsAllInOrder) {
+  constexpr size_t kEvents = 1000;
+  size_t read = 0;
+  for (size_t pushed = 0; pushed < kEvents; pushed += 2) {
+    EXPECT_TRUE(buffer_.Push(Text(pushed)));
+    EXPECT_TRUE(buffer_.Push(Text(pushed + 1)));
+    EXPECT_EQ(buffer_.Next()->text.size(), read++);
+  }
+  EXPECT_EQ(calls_, 1);  // it was empty but once
+  while (read < kEvents) EXPECT_EQ(buffer_.Next()->text.size(), read++);
+  EXPECT_EQ(buffer_.Next(), std::nullopt);
+}
+
 TEST_F(ResponseBufferTest, OneLargeEventFitsAnEmptyBuffer) {
   EXPECT_TRUE(buffer_.Push(Text(ResponseBuffer::kMaxBytes * 2)));
   EXPECT_FALSE(buffer_.Push(Text(1)));

@@ -37,12 +37,13 @@ def metric(server, name):
 
 def test_an_answer_is_streamed_with_its_usage(fake_server):
     stub = connect(fake_server.grpc)
-    responses = list(stub.Generate(request(request_id="my-own-id"), timeout=60))
+    stopping = pb.StopOptions(max_tokens=64, ignore_eos=True)
+    responses = list(stub.Generate(request(request_id="my-own-id", stopping=stopping), timeout=60))
     assert responses[0].request_id == "my-own-id"
     assert len(responses) > 2
     finish = responses[-1].finish
     assert finish.reason == pb.FINISH_REASON_LENGTH
-    assert (finish.usage.prompt_tokens, finish.usage.completion_tokens) == (5, 8)
+    assert (finish.usage.prompt_tokens, finish.usage.completion_tokens) == (5, 64)
     assert finish.timings.prefill_seconds > 0 and finish.timings.decode_seconds > 0
 
 
@@ -98,6 +99,40 @@ def test_what_can_never_fit_is_refused_with_both_numbers(fake_server):
     error = refused(stub, request(text="x" * (longest + 5)))
     assert error.code() == grpc.StatusCode.OUT_OF_RANGE
     assert str(longest + 5) in error.details() and str(longest) in error.details()
+
+
+def test_tokens_that_wait_for_a_slow_client_come_together(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "100")
+    call = connect(server.grpc).Generate(request(stopping=pb.StopOptions(max_tokens=4000, ignore_eos=True)))
+    deadline = time.monotonic() + 60
+    while metric(server, "vllm:generation_tokens_total") < 4000:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    responses = list(call)  # more than HTTP/2's window holds
+    assert sum(len(r.token_ids) for r in responses) == 4000
+    assert any(len(r.token_ids) > 1 for r in responses)
+    assert "".join(r.text for r in responses).isascii() and responses[-1].finish.usage.completion_tokens == 4000
+
+
+def test_large_requests_are_read_and_refused_as_small_ones_are(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "2000", "--max-model-len", "65536")
+    stub = connect(server.grpc)
+    large = "x" * 50_000
+    tokens = generate(stub, request(text=large))[1]
+    assert len(tokens) == 8
+    assert refused(stub, request(text=large, model="nobody")).code() == grpc.StatusCode.NOT_FOUND
+    assert refused(stub, request(text=large * 2)).code() == grpc.StatusCode.OUT_OF_RANGE
+    raw = grpc.insecure_channel(server.grpc).unary_stream("/millrace.v1.Inference/Generate")
+    for broken in (b"\xff" * 3, b"\xff" * 50_000):
+        with pytest.raises(grpc.RpcError) as error:
+            list(raw(broken, timeout=60))
+        assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "is not valid" in error.value.details()
+    for _ in range(20):
+        stub.Generate(request(text=large, stopping=pb.StopOptions(max_tokens=2000, ignore_eos=True))).cancel()
+    deadline = time.monotonic() + 20
+    while metric(server, "vllm:num_requests_running") + metric(server, "vllm:num_requests_waiting") > 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_cancelling_frees_the_blocks(start_server):

@@ -18,36 +18,16 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kGrpc);
 
-class RefusedGenerate final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
- public:
-  explicit RefusedGenerate(const grpc::Status& status) {
-    fence_.Pass();
-    Finish(status);
-  }
-
- private:
-  void OnDone() override {
-    fence_.Pass();
-    delete this;
-  }
-
-  Fence fence_;
-};
-
-using CallListener = std::function<void(const char* method, grpc::StatusCode code)>;
-
 // Watches a call's end.
 class WatchedCall final : public grpc::experimental::Interceptor {
  public:
-  // `peer`: the client's address, if the call is to be logged.
-  WatchedCall(const char* method, std::optional<std::string> peer, const CallListener& on_end)
-      : method_(method), peer_(std::move(peer)), on_end_(on_end) {}
+  WatchedCall(const char* method, std::optional<std::string> peer, const CallLog& log)
+      : method_(method), peer_(std::move(peer)), log_(log) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* call) override {
     if (call->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      on_end_(method_, NameBrokenMessage(*call));
-      if (peer_) Log(*call);
+      log_.OnEnd(method_, NameBrokenMessage(*call), began_, peer_);
     }
     call->Proceed();
   }
@@ -65,46 +45,28 @@ class WatchedCall final : public grpc::experimental::Interceptor {
                              StrCat("there is no method ", Printable(method_), " on this server")});
       return grpc::StatusCode::UNIMPLEMENTED;
     }
-    call.ModifySendStatus(
-        {grpc::StatusCode::INVALID_ARGUMENT,
-         StrCat("the message of ", method_,
-                " is not valid; allowed: a protobuf of the type that the method takes")});
+    call.ModifySendStatus(BrokenMessage(method_));
     return grpc::StatusCode::INVALID_ARGUMENT;
-  }
-
-  void Log(grpc::experimental::InterceptorBatchMethods& call) const {
-    const std::chrono::duration<double, std::milli> took =
-        std::chrono::steady_clock::now() - began_;
-    const auto code = static_cast<absl::StatusCode>(call.GetSendStatus().error_code());
-    kLog.Debug(method_, " ", absl::StatusCodeToString(code), " ", took.count(), " ms, ", *peer_);
   }
 
   const char* const method_;
   const std::optional<std::string> peer_;
-  const CallListener& on_end_;
+  const CallLog& log_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 class WatchedCalls final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  WatchedCalls(std::function<std::string(int fd)> peer_of, CallListener on_end)
-      : peer_of_(std::move(peer_of)), on_end_(std::move(on_end)) {}
+  explicit WatchedCalls(const CallLog& log) : log_(log) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
-    std::optional<std::string> peer;
-    if (kLog.Enabled(LogLevel::kDebug)) {
-      // gRPC knows the end of a socket pair: "fd:12".
-      peer = call->server_context()->peer();
-      const auto fd = ParseNumber<int>(std::string_view(*peer).substr(peer->find(':') + 1));
-      if (fd) peer = peer_of_(*fd);
-    }
-    return new WatchedCall(call->method(), std::move(peer), on_end_);
+    if (std::string_view(call->method()) == kGenerateMethod) return nullptr;
+    return new WatchedCall(call->method(), log_.PeerOf(*call->server_context()), log_);
   }
 
  private:
-  const std::function<std::string(int fd)> peer_of_;
-  const CallListener on_end_;
+  const CallLog& log_;
 };
 
 }  // namespace
@@ -115,9 +77,37 @@ bool IsMethod(std::string_view path) {
   return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(name) != nullptr;
 }
 
+grpc::Status BrokenMessage(std::string_view method) {
+  return {grpc::StatusCode::INVALID_ARGUMENT,
+          StrCat("the message of ", method,
+                 " is not valid; allowed: a protobuf of the type that the method takes")};
+}
+
+CallLog::CallLog(std::function<std::string(int fd)> peer_of,
+                 std::function<void(const char* method, grpc::StatusCode code)> on_end)
+    : peer_of_(std::move(peer_of)), on_end_(std::move(on_end)) {}
+
+std::optional<std::string> CallLog::PeerOf(const grpc::ServerContextBase& context) const {
+  if (!kLog.Enabled(LogLevel::kDebug)) return std::nullopt;
+  // gRPC knows the end of a socket pair: "fd:12".
+  std::string peer = context.peer();
+  const auto fd = ParseNumber<int>(std::string_view(peer).substr(peer.find(':') + 1));
+  return fd ? peer_of_(*fd) : peer;
+}
+
+void CallLog::OnEnd(const char* method, grpc::StatusCode code,
+                    std::chrono::steady_clock::time_point began,
+                    const std::optional<std::string>& peer) const {
+  on_end_(method, code);
+  if (!peer) return;
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+  kLog.Debug(method, " ", absl::StatusCodeToString(static_cast<absl::StatusCode>(code)), " ",
+             took.count(), " ms, ", *peer);
+}
+
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
-    std::function<std::string(int fd)> peer_of, CallListener on_end) {
-  return std::make_unique<WatchedCalls>(std::move(peer_of), std::move(on_end));
+    const CallLog& log) {
+  return std::make_unique<WatchedCalls>(log);
 }
 
 InferenceCallbacks::InferenceCallbacks() = default;
@@ -146,27 +136,12 @@ void UnaryCall::OnDone() {
   delete this;
 }
 
-GenerateReactor::GenerateReactor() = default;
-GenerateReactor::~GenerateReactor() = default;
-
-void GenerateReactor::Write(const v1::GenerateResponse* response) { StartWrite(response); }
-
-void GenerateReactor::WriteAndEnd(const v1::GenerateResponse* response) {
-  StartWriteAndFinish(response, grpc::WriteOptions(), grpc::Status::OK);
-}
-
-void GenerateReactor::End(const grpc::Status& status) { Finish(status); }
-
-grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Status& status) {
-  return new RefusedGenerate(status);
-}
-
-std::optional<TraceContext> TraceOf(const grpc::CallbackServerContext& context) {
+std::optional<TraceContext> TraceOf(const grpc::ServerContextBase& context) {
   return ParseTraceContext(FindMetadata(context, "traceparent"),
                            FindMetadata(context, "tracestate"));
 }
 
-std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key) {
+std::string_view FindMetadata(const grpc::ServerContextBase& context, std::string_view key) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(grpc::string_ref(key.data(), key.size()));
   if (found == metadata.end()) return {};

@@ -13,6 +13,7 @@
 #include <grpcpp/support/server_interceptor.h>
 #include <grpcpp/support/status.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -25,8 +26,15 @@
 
 namespace millrace {
 
-// The base of a service of millrace.v1.Inference.
-class InferenceCallbacks : public v1::Inference::CallbackService {
+// The methods of millrace.v1.Inference that use gRPC's callback API, each added to those before it.
+using InferenceMethods = v1::Inference::WithCallbackMethod_Embed<
+    v1::Inference::WithCallbackMethod_Tokenize<v1::Inference::WithCallbackMethod_Detokenize<
+        v1::Inference::WithCallbackMethod_Infer<v1::Inference::WithCallbackMethod_ModelMetadata<
+            v1::Inference::WithCallbackMethod_ListModels<
+                v1::Inference::WithCallbackMethod_GetServerInfo<v1::Inference::Service>>>>>>>;
+
+// The base of a service of millrace.v1.Inference. A GenerateQueue takes the calls of Generate.
+class InferenceCallbacks : public v1::Inference::WithRawMethod_Generate<InferenceMethods> {
  protected:
   InferenceCallbacks();
   ~InferenceCallbacks() override;
@@ -62,40 +70,47 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   std::function<void()> cancel_;
 };
 
-// The base of one Generate call's stream of responses. A subclass locks what guards its state in
-// OnDone, too.
-class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse> {
- protected:
-  GenerateReactor();
-  ~GenerateReactor() override;
-
-  // Writes a response. One write runs at a time; `response` must live until OnWriteDone.
-  void Write(const v1::GenerateResponse* response);
-  // Writes the last response and ends the call with OK.
-  void WriteAndEnd(const v1::GenerateResponse* response);
-  void End(const grpc::Status& status);
-};
-
-// Returns a Generate call that ends with `status` before it began.
-grpc::ServerWriteReactor<v1::GenerateResponse>* RefuseGenerate(const grpc::Status& status);
-
 // Returns the value of a client's metadata, valid as long as the call; empty if there is none.
-std::string_view FindMetadata(const grpc::CallbackServerContext& context, std::string_view key);
+std::string_view FindMetadata(const grpc::ServerContextBase& context, std::string_view key);
 
 // Returns the caller's trace, from its metadata.
-std::optional<TraceContext> TraceOf(const grpc::CallbackServerContext& context);
+std::optional<TraceContext> TraceOf(const grpc::ServerContextBase& context);
 
 // Returns whether "/package.Service/Method" is one of ours. A client may call any name, and each
 // would be a series of the metrics.
 bool IsMethod(std::string_view path);
 
-// Refuses messages that are no protobuf with INVALID_ARGUMENT, names methods that are none, tells
-// `on_end` of every call of a server as it ends, and logs it (component grpc, at debug): method,
-// status, how long it took, and the client's address. `peer_of` returns the client's address for
-// the descriptor that gRPC was given (Entrance).
+inline constexpr const char* kGenerateMethod = "/millrace.v1.Inference/Generate";
+
+// Returns the status of a call whose message is no protobuf of its method's type.
+grpc::Status BrokenMessage(std::string_view method);
+
+// Hears of a server's calls as they end.
+class CallLog {
+ public:
+  // `peer_of` returns the client's address for the descriptor that gRPC was given (Entrance);
+  // `on_end` is told of every call.
+  CallLog(std::function<std::string(int fd)> peer_of,
+          std::function<void(const char* method, grpc::StatusCode code)> on_end);
+
+  // Returns the address of a call's client, if its end is going to be logged.
+  std::optional<std::string> PeerOf(const grpc::ServerContextBase& context) const;
+
+  // Passes on the end of a call, and logs it if `peer` is known (component grpc, at debug): method,
+  // status, how long it took, and the client's address.
+  void OnEnd(const char* method, grpc::StatusCode code, std::chrono::steady_clock::time_point began,
+             const std::optional<std::string>& peer) const;
+
+ private:
+  const std::function<std::string(int fd)> peer_of_;
+  const std::function<void(const char* method, grpc::StatusCode code)> on_end_;
+};
+
+// Refuses messages that are no protobuf with INVALID_ARGUMENT, names methods that are none, and
+// tells `log`, which outlives the server, of its calls. Those of Generate, which would pay for it
+// with each token, are a GenerateQueue's.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> WatchCalls(
-    std::function<std::string(int fd)> peer_of,
-    std::function<void(const char* method, grpc::StatusCode code)> on_end);
+    const CallLog& log);
 
 }  // namespace millrace
 

@@ -191,16 +191,14 @@ absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request) {
   return out;
 }
 
-v1::GenerateResponse ToProto(OutputEvent&& event) {
-  v1::GenerateResponse out;
-  out.set_echo(event.echo);
-  out.set_text(std::move(event.text));
-  out.mutable_token_ids()->Add(event.tokens.begin(), event.tokens.end());
-  for (TokenDetail& detail : event.details) SetDetail(std::move(detail), *out.add_logprobs());
+void AddEvent(OutputEvent&& event, v1::GenerateResponse& response) {
+  if (event.echo) response.set_echo(true);
+  if (!event.text.empty()) response.mutable_text()->append(event.text);
+  response.mutable_token_ids()->Add(event.tokens.begin(), event.tokens.end());
+  for (TokenDetail& detail : event.details) SetDetail(std::move(detail), *response.add_logprobs());
   if (event.finish.has_value() && event.finish->status.ok()) {
-    SetFinish(*event.finish, *out.mutable_finish());
+    SetFinish(*event.finish, *response.mutable_finish());
   }
-  return out;
 }
 
 absl::StatusOr<EmbedRequest> FromProto(v1::EmbedRequest&& request) {

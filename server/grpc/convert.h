@@ -28,9 +28,9 @@ absl::StatusOr<TokenizeRequest> FromProto(v1::TokenizeRequest&& request);
 absl::StatusOr<EmbedRequest> FromProto(v1::EmbedRequest&& request);
 void SetEmbeddings(const Embeddings& embeddings, v1::EmbedResponse& response);
 
-// Converts an event. `finish` is set only for an answer that ended by itself; any other end is the
-// call's status.
-v1::GenerateResponse ToProto(OutputEvent&& event);
+// Adds an event to a response, behind what that has. `finish` is set only for an answer that ended
+// by itself; any other end is the call's status.
+void AddEvent(OutputEvent&& event, v1::GenerateResponse& response);
 
 v1::Model ToProto(const EngineInfo& info);
 

@@ -1,46 +1,65 @@
 #include "server/grpc/generate_call.h"
 
+#include <optional>
 #include <utility>
 
 #include "server/grpc/convert.h"
+#include "server/grpc/inference_service.h"
 
 namespace millrace {
+namespace {
+
+// A response takes in the events that wait behind its first until it is as large as this.
+constexpr size_t kMergedBytes = 16 << 10;
+
+}  // namespace
+
+bool WantsRetryHint(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+}
 
 void AddRetryHint(grpc::CallbackServerContext* context, const absl::Status& status) {
-  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
-    context->AddTrailingMetadata("retry-after", "1");
-  }
+  if (WantsRetryHint(status)) context->AddTrailingMetadata(kRetryAfter, kRetryAfterValue);
 }
 
-GenerateCall* GenerateCall::Begin(grpc::CallbackServerContext* context, Engine& engine,
-                                  GenerateRequest request) {
-  const std::shared_ptr<GenerateCall> call(new GenerateCall(context));
-  {
-    const std::lock_guard lock(call->mutex_);
-    call->self_ = call;
-    call->first_request_id_ = request.id;
-  }
-  auto ready = [weak = std::weak_ptr<GenerateCall>(call)] {
-    if (const auto alive = weak.lock()) alive->Pump();
-  };
-  auto streams = engine.Generate(std::move(request), std::move(ready));
-  {
-    const std::lock_guard lock(call->mutex_);
-    call->streams_ = std::move(streams);
-    call->unfinished_ = call->streams_.size();
-    if (call->cancelled_) call->CancelAll();
-  }
-  call->Pump();  // `ready` may have come before the streams did.
-  return call.get();
+GenerateCall::~GenerateCall() {
+  if (!finished_) CancelAll();
 }
 
-std::optional<OutputEvent> GenerateCall::NextEvent(int32_t* index) {
+void GenerateCall::Prepare(v1::GenerateRequest request) {
+  engine_ = service_.PrepareGenerate(context(), std::move(request), request_);
+}
+
+void GenerateCall::Begin() {
+  if (!engine_.ok()) {
+    failed_ = engine_.status();
+    return Fail();
+  }
+  first_request_id_ = request_.id;
+  streams_ = (*engine_)->Generate(std::exchange(request_, {}), MakeWake());
+  unfinished_ = streams_.size();
+  if (cancelled_) CancelAll();
+}
+
+bool GenerateCall::TakeEvents(v1::GenerateResponse& response, std::optional<absl::Status>& end) {
   for (size_t i = 0; i < streams_.size(); ++i) {
-    *index = static_cast<int32_t>(next_);
+    const size_t index = next_;
     next_ = (next_ + 1) % streams_.size();
-    if (std::optional<OutputEvent> event = streams_[*index]->Next()) return event;
+    ResponseStream& stream = *streams_[index];
+    std::optional<OutputEvent> event = stream.Next();
+    if (!event) continue;
+    response.set_index(static_cast<int32_t>(index));
+    while (true) {
+      if (event->finish) end = event->finish->status;
+      const bool alone = event->echo || event->finish;
+      AddEvent(*std::move(event), response);
+      if (alone || response.text().size() >= kMergedBytes || response.logprobs_size() > 0) break;
+      event = stream.Next();
+      if (!event) break;
+    }
+    return true;
   }
-  return std::nullopt;
+  return false;
 }
 
 void GenerateCall::CancelAll() {
@@ -48,62 +67,42 @@ void GenerateCall::CancelAll() {
 }
 
 void GenerateCall::Pump() {
-  const std::lock_guard lock(mutex_);
   if (writing_ || finished_) return;
-  int32_t index = 0;
-  std::optional<OutputEvent> event = NextEvent(&index);
-  if (!event.has_value()) return;
-
-  const std::optional<absl::Status> end =
-      event->finish ? std::optional(event->finish->status) : std::nullopt;
-  if (end.has_value() && !end->ok()) {
-    CancelAll();
-    FinishWith(*end);
-    return;
+  if (failed_) return Fail();
+  // Keeps its memory from one response to the next, of all calls of the thread.
+  static thread_local v1::GenerateResponse response;
+  response.Clear();
+  std::optional<absl::Status> end;
+  if (!TakeEvents(response, end)) return;
+  if (end && !end->ok()) {
+    failed_ = std::exchange(end, std::nullopt);
+    if (response.token_ids().empty()) return Fail();  // what came before it goes out first
   }
-  response_ = ToProto(*std::move(event));
-  response_.set_index(index);
-  response_.set_request_id(std::exchange(first_request_id_, ""));
-  writing_ = true;
-  if (end.has_value() && --unfinished_ == 0) {
+  if (!first_request_id_.empty()) response.set_request_id(std::exchange(first_request_id_, ""));
+  if (end && --unfinished_ == 0) {
     finished_ = true;
-    WriteAndEnd(&response_);
-  } else {
-    Write(&response_);
+    return WriteAndEnd(response);
   }
+  writing_ = true;
+  Write(response);
 }
 
-void GenerateCall::FinishWith(const absl::Status& status) {
+void GenerateCall::Fail() {
+  CancelAll();
   finished_ = true;
-  AddRetryHint(context_, status);
-  End(ToGrpc(status));
+  if (WantsRetryHint(*failed_)) AddTrailingMetadata(kRetryAfter, kRetryAfterValue);
+  End(ToGrpc(*failed_));
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
-  {
-    const std::lock_guard lock(mutex_);
-    writing_ = false;
-    if (finished_) return;
-    if (!ok) {
-      // The client is gone: what remains is to end the call.
-      CancelAll();
-      FinishWith(absl::CancelledError("the client went away"));
-      return;
-    }
-  }
+  writing_ = false;
+  if (!ok) failed_ = absl::CancelledError("the client went away");
   Pump();
 }
 
 void GenerateCall::OnCancel() {
-  const std::lock_guard lock(mutex_);
   cancelled_ = true;
-  if (!finished_) CancelAll();
-}
-
-void GenerateCall::OnDone() {
-  std::shared_ptr<GenerateCall> self;  // goes away last, after the lock
-  const std::lock_guard lock(mutex_);
-  self.swap(self_);
+  CancelAll();
 }
 
 }  // namespace millrace

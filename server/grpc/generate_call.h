@@ -2,55 +2,65 @@
 #ifndef MILLRACE_SERVER_GRPC_GENERATE_CALL_H_
 #define MILLRACE_SERVER_GRPC_GENERATE_CALL_H_
 
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "millrace/v1/inference.pb.h"
 #include "server/grpc/callbacks.h"
+#include "server/grpc/generate_queue.h"
 
 namespace millrace {
 
-// Keeps itself alive until gRPC is done with it. The engine's `ready` holds it weakly, so a late
-// one finds nothing.
-class GenerateCall : public GenerateReactor, public std::enable_shared_from_this<GenerateCall> {
+class InferenceService;
+
+class GenerateCall final : public GenerateStream {
  public:
-  // Returns the reactor of a call that goes to `engine`.
-  static GenerateCall* Begin(grpc::CallbackServerContext* context, Engine& engine,
-                             GenerateRequest request);
+  // `service` outlives it.
+  explicit GenerateCall(InferenceService& service) : service_(service) {}
 
  private:
-  explicit GenerateCall(grpc::CallbackServerContext* context) : context_(context) {}
+  ~GenerateCall() override;
 
-  // Writes the next event, if there is one and no write is under way.
+  // Writes what there is, if no write is under way.
   void Pump();
-  // Returns the next event, from the streams in turns; `next_` is then the stream after it.
-  std::optional<OutputEvent> NextEvent(int32_t* index);
+  // Moves the next events into `response`: one, and those of the same answer that wait behind it.
+  // Returns false if there is none. Sets `end` to the answer's status if it has ended.
+  bool TakeEvents(v1::GenerateResponse& response, std::optional<absl::Status>& end);
   void CancelAll();
-  void FinishWith(const absl::Status& status);
+  // Ends the call with failed_.
+  void Fail();
 
+  void Prepare(v1::GenerateRequest request) override;
+  void Begin() override;
+  void OnWake() override { Pump(); }
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override;
 
-  grpc::CallbackServerContext* const context_;
-
-  std::mutex mutex_;  // guards what follows
-  std::shared_ptr<GenerateCall> self_;
+  InferenceService& service_;
+  absl::StatusOr<Engine*> engine_ = nullptr;  // set, with request_, by Prepare
+  GenerateRequest request_;                   // until Begin
+  bool cancelled_ = false;
   std::vector<std::shared_ptr<ResponseStream>> streams_;  // of the answers
   size_t next_ = 0;                                       // to be looked at first
   size_t unfinished_ = 0;
   std::string first_request_id_;  // goes out with the first response
   bool writing_ = false;
-  bool finished_ = false;
-  bool cancelled_ = false;
-  v1::GenerateResponse response_;  // being written
+  bool finished_ = false;               // the call's last operation has begun
+  std::optional<absl::Status> failed_;  // to end the call with, once what came before is written
 };
 
-// Adds the trailing metadata that tells a client when to try again, where the status calls for it.
+// Returns whether clients are told when to try again, in the trailing metadata kRetryAfter.
+bool WantsRetryHint(const absl::Status& status);
+inline constexpr const char* kRetryAfter = "retry-after";
+inline constexpr const char* kRetryAfterValue = "1";
+
+// Adds that metadata where the status calls for it.
 void AddRetryHint(grpc::CallbackServerContext* context, const absl::Status& status);
 
 }  // namespace millrace

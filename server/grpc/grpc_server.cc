@@ -4,6 +4,7 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_posix.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -11,11 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/grpc_metrics.h"
 #include "engine/metrics.h"
 #include "server/grpc/callbacks.h"
+#include "server/grpc/generate_call.h"
+#include "server/grpc/generate_queue.h"
 #include "server/grpc/health_service.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/kserve_service.h"
@@ -65,6 +69,11 @@ class GrpcServerImpl final : public GrpcServer {
       : frontend_(frontend),
         metrics_(frontend.metrics().registry()),
         calls_(frontend.metrics().registry()),
+        log_([this](int fd) { return entrance_->PeerOf(fd); },
+             [this](const char* method, grpc::StatusCode code) {
+               calls_.OnCall(IsMethod(method) ? method : "/unknown/unknown",
+                             static_cast<int>(code));
+             }),
         inference_(frontend, options.version),
         kserve_(frontend, options.version),
         health_({v1::Inference::service_full_name(),
@@ -76,6 +85,8 @@ class GrpcServerImpl final : public GrpcServer {
 
   absl::Status Serve(const GrpcOptions& options) {
     LogWhatLibrariesSay();
+    // Debian builds Abseil without NDEBUG. Each lock that gRPC takes would look for a deadlock.
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
     grpc::EnableDefaultHealthCheckService(false);
     grpc::ServerBuilder builder;
     SetLimits(builder, options);
@@ -86,14 +97,16 @@ class GrpcServerImpl final : public GrpcServer {
     builder.RegisterService(&reflection_v1_);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
         interceptors;
-    interceptors.push_back(WatchCalls(
-        [this](int fd) { return entrance_->PeerOf(fd); },
-        [this](const char* method, grpc::StatusCode code) {
-          calls_.OnCall(IsMethod(method) ? method : "/unknown/unknown", static_cast<int>(code));
-        }));
+    interceptors.push_back(WatchCalls(log_));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
+    for (int i = 0; i < std::max(options.threads, 1); ++i) {
+      queues_.push_back(
+          std::make_unique<GenerateQueue>(inference_, log_, builder.AddCompletionQueue(),
+                                          [this] { return new GenerateCall(inference_); }));
+    }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC's server does not start");
+    for (const auto& queue : queues_) queue->Start();
     entrance_ = std::make_unique<Entrance>(
         EntranceOptions{.host = options.host,
                         .port = options.port,
@@ -137,6 +150,7 @@ class GrpcServerImpl final : public GrpcServer {
     if (server_ != nullptr) {
       server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
       server_->Wait();
+      for (const auto& queue : queues_) queue->Stop();
     }
     if (entrance_ != nullptr) entrance_->Close(kLastFrames);
   }
@@ -159,6 +173,7 @@ class GrpcServerImpl final : public GrpcServer {
   Frontend& frontend_;
   GuardMetrics metrics_;
   GrpcMetrics calls_;
+  CallLog log_;
   InferenceService inference_;
   KserveService kserve_;
   HealthService health_;
@@ -166,6 +181,7 @@ class GrpcServerImpl final : public GrpcServer {
   ReflectionServiceV1 reflection_v1_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
+  std::vector<std::unique_ptr<GenerateQueue>> queues_;
   std::unique_ptr<Entrance> entrance_;  // owns the clients' sockets
 
   std::mutex mutex_;

@@ -18,7 +18,7 @@ struct GrpcOptions {
   int port = 8001;  // 0: any free one
   std::string version;
   int64_t max_message_bytes = 32 << 20;  // of one request
-  int threads = 1;                       // of the clients' sockets
+  int threads = 1;  // of the clients' sockets, and as many of the streams that answer them
   GuardLimits limits;
   TransportRules transport;
 };

@@ -22,8 +22,8 @@ namespace {
 
 // The earlier of the call's deadline and the request's.
 template <typename Request>
-absl::StatusOr<std::optional<absl::Time>> EarlierDeadline(
-    const grpc::CallbackServerContext& context, const Request& request) {
+absl::StatusOr<std::optional<absl::Time>> EarlierDeadline(const grpc::ServerContextBase& context,
+                                                          const Request& request) {
   std::optional<absl::Time> deadline = Deadline(context);
   if (!request.has_timeout_ms()) return deadline;
   const int32_t milliseconds = request.timeout_ms();
@@ -44,7 +44,7 @@ absl::Status CheckRequestId(const std::string& id) {
              kMaxRequestIdBytes, " printable ASCII characters without spaces"));
 }
 
-std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context) {
+std::optional<absl::Time> Deadline(const grpc::ServerContextBase& context) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
   return absl::FromChrono(deadline);
@@ -58,7 +58,7 @@ grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
   return call;
 }
 
-absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context,
+absl::Status Authorize(const Frontend& frontend, const grpc::ServerContextBase& context,
                        Scope scope, std::shared_ptr<const Tenant>* tenant) {
   return frontend.Authorize(FindMetadata(context, "authorization"), scope, tenant);
 }
@@ -66,25 +66,22 @@ absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerConte
 InferenceService::InferenceService(Frontend& frontend, std::string version)
     : frontend_(frontend), version_(std::move(version)), started_(absl::Now()) {}
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  Engine* engine = nullptr;
+absl::StatusOr<Engine*> InferenceService::PrepareGenerate(const grpc::ServerContextBase& context,
+                                                          v1::GenerateRequest request,
+                                                          GenerateRequest& generate) {
   std::shared_ptr<const Tenant> tenant;
-  const auto build = [&]() -> absl::StatusOr<GenerateRequest> {
-    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context, Scope::kInfer, &tenant));
-    MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
-    MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
-    MILLRACE_ASSIGN_OR_RETURN(GenerateRequest built,
-                              FromProto(v1::GenerateRequest(*request), engine->info().sampling));
-    built.id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
-    MILLRACE_ASSIGN_OR_RETURN(built.deadline, EarlierDeadline(*context, *request));
-    built.tenant = std::move(tenant);
-    built.trace = TraceOf(*context);
-    return built;
-  };
-  absl::StatusOr<GenerateRequest> built = build();
-  if (!built.ok()) return RefuseGenerate(ToGrpc(built.status()));
-  return GenerateCall::Begin(context, *engine, *std::move(built));
+  MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, context, Scope::kInfer, &tenant));
+  MILLRACE_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  MILLRACE_ASSIGN_OR_RETURN(Engine* const engine, frontend_.FindEngine(request.model()));
+  const absl::StatusOr<std::optional<absl::Time>> deadline = EarlierDeadline(context, request);
+  std::string id = request.request_id();
+  MILLRACE_ASSIGN_OR_RETURN(generate, FromProto(std::move(request), engine->info().sampling));
+  MILLRACE_RETURN_IF_ERROR(deadline.status());
+  generate.id = id.empty() ? "gen-" + NewRequestId() : std::move(id);
+  generate.deadline = *deadline;
+  generate.tenant = std::move(tenant);
+  generate.trace = TraceOf(context);
+  return engine;
 }
 
 grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,

@@ -1,4 +1,5 @@
-// millrace.v1.Inference on gRPC's callback API: no thread waits for a call.
+// millrace.v1.Inference on gRPC's callback API, but for Generate (generate_call.h): no thread waits
+// for a call.
 #ifndef MILLRACE_SERVER_GRPC_INFERENCE_SERVICE_H_
 #define MILLRACE_SERVER_GRPC_INFERENCE_SERVICE_H_
 
@@ -13,14 +14,14 @@
 namespace millrace {
 
 // Returns OK, or an error if the call's metadata lacks a valid "authorization".
-absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context,
+absl::Status Authorize(const Frontend& frontend, const grpc::ServerContextBase& context,
                        Scope scope = Scope::kAny, std::shared_ptr<const Tenant>* tenant = nullptr);
 
 // Returns InvalidArgument for a client's id of a request that is not fit to be repeated.
 absl::Status CheckRequestId(const std::string& id);
 
 // Returns the call's own deadline; nothing if it has none.
-std::optional<absl::Time> Deadline(const grpc::CallbackServerContext& context);
+std::optional<absl::Time> Deadline(const grpc::ServerContextBase& context);
 
 // Returns a unary call that has ended.
 grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
@@ -31,8 +32,10 @@ class InferenceService final : public InferenceCallbacks {
   // `frontend` must outlive the service.
   InferenceService(Frontend& frontend, std::string version);
 
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  // Checks a call of Generate and makes `generate` of it. Returns the engine that it goes to.
+  absl::StatusOr<Engine*> PrepareGenerate(const grpc::ServerContextBase& context,
+                                          v1::GenerateRequest request, GenerateRequest& generate);
+
   grpc::ServerUnaryReactor* Embed(grpc::CallbackServerContext* context,
                                   const v1::EmbedRequest* request,
                                   v1::EmbedResponse* response) override;

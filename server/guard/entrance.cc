@@ -26,6 +26,7 @@
 #include "base/strings.h"
 #include "server/guard/listen.h"
 #include "server/guard/relay.h"
+#include "server/guard/worker_loop.h"
 
 namespace millrace {
 namespace {
@@ -172,7 +173,7 @@ absl::StatusOr<int> Entrance::Impl::Start() {
   for (const auto& listener : listeners_) Accept(*listener);
   for (const auto& worker : workers_) {
     worker->Tick();
-    worker->thread = std::thread([&context = worker->context] { context.run(); });
+    worker->thread = std::thread([&context = worker->context] { RunInBatches(context); });
   }
   return chosen;
 }

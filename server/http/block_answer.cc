@@ -72,9 +72,9 @@ Answer::State BlockAnswer::Poll(HttpResponse& response, std::string& body) {
       return State::kWhole;
     }
     if (!request_.stream) body.clear();
-    if (body.size() >= kMaxBodyBytes) break;
+    if (body.size() >= kMaxBodyBytes) return State::kChunk;
   }
-  return body.empty() ? State::kWaiting : State::kChunk;
+  return body.empty() ? State::kWaiting : State::kPause;
 }
 
 bool BlockAnswer::Ping(HttpResponse& response, std::string& body) {

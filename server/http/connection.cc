@@ -86,7 +86,8 @@ void Connection::WaitReadable() {
 void Connection::OnReadable() {
   if (phase_ == Phase::kClosed) return;
   error_code error;
-  const size_t read = socket_.read_some(in_.prepare(in_.max_size() - in_.size()), error);
+  const size_t space = in_.max_size() - in_.size();
+  const size_t read = socket_.read_some(net::buffer(thread_.input().data(), space), error);
   if (error && error != net::error::would_block) {  // its end included
     const bool failed = socket_.failure() != TransportFailure::kNone && phase_ == Phase::kIdle;
     return failed ? OnBadBeginning() : Close();
@@ -95,7 +96,7 @@ void Connection::OnReadable() {
     read_away_ += read;
     return read_away_ > limits().read_away_bytes ? Close() : WaitReadable();
   }
-  in_.commit(read);
+  in_.commit(net::buffer_copy(in_.prepare(read), net::buffer(thread_.input().data(), read)));
   Feed();
 }
 
@@ -125,6 +126,7 @@ void Connection::Feed() {
     if (!FeedParser()) break;
   }
   feeding_ = false;
+  if (in_.size() == 0) in_.shrink_to_fit();
   WaitReadable();
 }
 
@@ -277,7 +279,20 @@ void Connection::AppendHead(const HttpResponse& response, Framing framing, size_
                      state_.api.cors().HeaderLines(head_));
 }
 
-void Connection::OnWake() { Advance(); }
+void Connection::OnWake() {
+  drained_ = false;
+  Advance();
+}
+
+void Connection::Prefetch() const {
+  __builtin_prefetch(&phase_);
+  __builtin_prefetch(&sent_);
+}
+
+void Connection::PrefetchAnswer() const {
+  __builtin_prefetch(answer_.get());
+  __builtin_prefetch(out_.data());
+}
 
 // Writes what is there and asks for more, until the socket is full, nothing is ready, or all is
 // said.
@@ -285,7 +300,7 @@ void Connection::Advance() {
   while (phase_ == Phase::kAnswer && !waiting_write_) {
     if (!Flush()) return;
     if (done_) return FinishResponse();
-    if (!answer_ || !Produce()) {
+    if (!answer_ || std::exchange(drained_, false) || !Produce()) {
       deadline_.reset();
       return;
     }
@@ -302,6 +317,7 @@ bool Connection::Produce() {
   const size_t opened = chunked_ ? OpenChunk(out_) : 0;
   const Answer::State state = answer_->Poll(unused, out_);
   if (chunked_) CloseChunk(out_, opened);
+  drained_ = state == Answer::State::kPause;
   done_ = state == Answer::State::kEnd || state == Answer::State::kBroken;
   if (done_ && chunked_) out_ += kLastChunk;
   if (state == Answer::State::kBroken) {
@@ -324,7 +340,7 @@ void Connection::BeginBody(Answer::State state, const HttpResponse& response,
                            std::string_view body) {
   head_sent_ = true;
   chunked_ = parser_->get().version() >= 11;
-  done_ = state != Answer::State::kChunk;
+  done_ = state != Answer::State::kChunk && state != Answer::State::kPause;
   keep_alive_ = keep_alive_ && chunked_ && state != Answer::State::kBroken && !state_.stopping &&
                 !state_.api.leaving();
   AppendHead(response, chunked_ ? Framing::kChunked : Framing::kClose, 0);

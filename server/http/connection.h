@@ -5,7 +5,7 @@
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <boost/beast/core/flat_static_buffer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
@@ -79,6 +79,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::io_context& context() { return thread_.context(); }
   // Called when the response may have more bytes to send.
   void OnWake();
+  // Fetch what OnWake needs into the processor's caches: first Prefetch, a little later
+  // PrefetchAnswer.
+  void Prefetch() const;
+  void PrefetchAnswer() const;
   void CheckDeadline(SteadyTime now);
   // Closes the connection if it is one of `which`; another one closes after its response.
   void Stop(WhichConnections which);
@@ -131,18 +135,35 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Wake MakeWake() const;
   const HttpLimits& limits() const { return state_.limits; }
 
-  // The most that a client may send ahead; a header must fit.
-  static constexpr size_t kBufferBytes = 64 << 10;
-
   Transport socket_;
   IoThread& thread_;
   ServerState& state_;
+
+  // What a token needs comes first, side by side.
   Phase phase_ = Phase::kIdle;
+  bool waiting_write_ = false;
+  bool head_sent_ = false;
+  bool chunked_ = false;
+  bool done_ = false;     // all of the answer is in out_
+  bool drained_ = false;  // the answer has no more until it wakes the connection
+  bool keep_alive_ = false;
+  bool spare_;
+  std::unique_ptr<Answer> answer_;
+  std::string out_;
+  size_t out_begin_ = 0;                // what is before it is written
+  uint64_t sent_ = 0;                   // on this connection
+  uint64_t sent_bytes_ = 0;             // of the answer
   std::optional<SteadyTime> deadline_;  // of what phase_ waits for
-  std::shared_ptr<Connection> self_;    // from Start to Close: the only owner while it waits
+  SteadyTime next_check_;               // of progress_
+  uint64_t quiet_sent_ = 0;             // sent_ when CheckDeadline saw it last
+  SteadyTime quiet_since_;              // the client has got nothing; seen at CheckDeadline
+
+  std::shared_ptr<Connection> self_;  // from Start to Close: the only owner while it waits
   std::shared_ptr<WakeSlot> wake_slot_;
 
-  boost::beast::flat_static_buffer<kBufferBytes> in_;
+  // What was read and not parsed: a header's beginning, or requests sent ahead. Nothing is kept
+  // where all is parsed, so a connection that streams an answer has no buffer here.
+  boost::beast::flat_buffer in_{IoThread::kInputBytes};
   std::optional<Parser> parser_;
   HttpRequestHead head_;
   std::optional<BodyBudget::Body> charge_;  // of state_.bodies
@@ -150,26 +171,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool waiting_read_ = false;
   bool feeding_ = false;
 
-  std::unique_ptr<Answer> answer_;
   SteadyTime began_;  // when the request's first byte came, before that the waiting for it
   SteadyTime body_began_;
-  SteadyTime quiet_since_;      // the client has got nothing; seen at CheckDeadline
-  uint64_t quiet_sent_ = 0;     // sent_ at that time
   int status_ = 0;              // of the answer; 0 until it is known
   std::string reason_;          // of a refusal, or of an answer that broke off
   uint64_t request_bytes_ = 0;  // of the body
-  uint64_t sent_bytes_ = 0;     // of the answer
-  bool head_sent_ = false;
-  bool chunked_ = false;
-  bool keep_alive_ = false;
-  bool done_ = false;  // all of the answer is in out_
-  std::string out_;
-  size_t out_begin_ = 0;  // what is before it is written
-  bool waiting_write_ = false;
-  uint64_t sent_ = 0;  // on this connection
   SocketProgress progress_;
-  SteadyTime next_check_;  // of progress_
-  bool spare_;
 };
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -212,6 +213,25 @@ TEST_F(ConnectionTest, AClientThatDoesNotReadHoldsUpNoOtherAndIsClosed) {
   EXPECT_EQ(Ask("GET", "/livez").status, 200);
   EXPECT_EQ(stream->WaitCancelled(), CancelReason::kClientGone);
   EXPECT_GT(stream->unread(), 20u);  // the endpoint took no more than it could pass on
+}
+
+TEST_F(ConnectionTest, WhatComesWhileTheSocketIsFullIsSentOnceItIsNot) {
+  Start({}, "", /*threads=*/1);
+  RawClient slow(port(), /*receive_buffer=*/4096);
+  slow.Request("POST", "/v1/completions", kStreamBody);
+  const auto stream = engine().WaitStream();
+  stream->Push(TextEvent(std::string(16 << 20, 'x'), {1}));  // more than the system's buffers take
+  while (stream->unread() > 0) std::this_thread::yield();
+  EXPECT_EQ(Ask("GET", "/livez").status, 200);
+  stream->Push(TextEvent("after"));
+  EXPECT_EQ(Ask("GET", "/livez").status, 200);  // the thread has seen it
+  std::string text;
+  while (text.find("after") == text.npos) {
+    const std::string more = slow.ReadSome();
+    ASSERT_FALSE(more.empty());
+    text = text.substr(text.size() - std::min<size_t>(text.size(), 8)) + more;
+  }
+  stream->Push(FinishEvent());
 }
 
 // ---- The end ----

@@ -55,7 +55,7 @@ Answer::State Generation::Poll(HttpResponse& response, std::string& body) {
     }
   }
   if (unfinished_ == 0) return Complete(response, body);
-  return body.empty() ? State::kWaiting : State::kChunk;
+  return body.empty() ? State::kWaiting : State::kPause;
 }
 
 bool Generation::Ping(HttpResponse& response, std::string& body) {
@@ -114,7 +114,9 @@ void Generation::ShowEcho(size_t index, std::string& body) {
   choice.usage.prompt_tokens = echo->prompt_tokens;
   const bool details = request_.echo && request_.logprobs && !echo->details.empty();
   if (request_.echo) choice.part.text = echo->text;
-  if (request_.return_token_ids) choice.part.prompt_token_ids = echo->tokens;
+  if (request_.return_token_ids) {
+    choice.part.prompt_token_ids.assign(echo->tokens.begin(), echo->tokens.end());
+  }
   // A chat shows its prompt once.
   if (request_.prompt_logprobs && (request_.kind == ApiKind::kCompletion || index == 0)) {
     AppendPromptLogprobs(choice.part.prompt_logprobs, echo->details, *request_.prompt_logprobs);

@@ -85,7 +85,7 @@ TEST(GenerationTest, EachChunkHasTheUsageSoFarIfItIsWanted) {
   OutputEvent event = TextEvent("Hel", {1, 2});
   event.prompt_tokens = 7;
   run.stream().Push(std::move(event));
-  EXPECT_EQ(run.Poll(), State::kChunk);
+  EXPECT_EQ(run.Poll(), State::kPause);
   event = TextEvent("lo", {3});
   event.prompt_tokens = 7;
   run.stream().Push(std::move(event));
@@ -223,7 +223,7 @@ TEST(GenerationTest, EachEventOfAStreamIsALineOfItsOwn) {
   run.stream().Push(TextEvent("a"));
   run.stream().Push(TextEvent("b"));
   run.stream().Push(TextEvent("", {1}));  // held back: nothing to show
-  EXPECT_EQ(run.Poll(), State::kChunk);
+  EXPECT_EQ(run.Poll(), State::kPause);
   EXPECT_EQ(run.response.content_type, "text/event-stream; charset=utf-8");
   run.stream().Push(FinishEvent(FinishReason::kStop, "c"));
   EXPECT_EQ(run.Poll(), State::kEnd);
@@ -477,7 +477,7 @@ TEST(GenerationTest, ARefusalBeforeTheFirstChunkIsAnAnswerOfItsOwn) {
 TEST(GenerationTest, AnErrorAfterTheFirstChunkIsAnEvent) {
   Running run(ApiKind::kCompletion, R"({"prompt": "p", "stream": true})");
   run.stream().Push(TextEvent("a"));
-  EXPECT_EQ(run.Poll(), State::kChunk);
+  EXPECT_EQ(run.Poll(), State::kPause);
   run.stream().Push(ErrorEvent(CancelStatus(CancelReason::kDrain)));
   EXPECT_EQ(run.Poll(), State::kBroken);
   const std::vector<Json> events = run.Events();

@@ -44,7 +44,7 @@ void Answer(const millrace::Api& api, const millrace::HttpRequestHead& head,
   using State = millrace::Answer::State;
   for (int polls = 0; polls < 10'000; ++polls) {
     const State state = std::get<1>(handled)->Poll(response, text);
-    if (state == State::kChunk) continue;
+    if (state == State::kChunk || state == State::kPause) continue;
     if (state != State::kWaiting) CheckResponse(head, response);
     return;
   }

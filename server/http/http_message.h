@@ -68,14 +68,15 @@ class Answer {
     kWaiting,  // nothing now: poll again when woken
     kWhole,    // `response` is complete, and the end
     kChunk,    // bytes were appended to `body`: poll again when they are written
+    kPause,    // the same, and nothing more is there now: poll again when woken
     kEnd,      // perhaps bytes were appended; the answer is complete
     kBroken,   // bytes were appended; the answer ended with an error, and so must the connection
   };
 
   virtual ~Answer() = default;
 
-  // Returns what there is to send now. With the first kChunk, kEnd or kBroken `response` has the
-  // status and the headers that come before the body.
+  // Returns what there is to send now. With the first kChunk, kPause, kEnd or kBroken `response`
+  // has the status and the headers that come before the body.
   virtual State Poll(HttpResponse& response, std::string& body) = 0;
 
   // Called when nothing has been sent for a while. A stream of events appends a comment, which

@@ -3,6 +3,7 @@
 #ifndef MILLRACE_SERVER_HTTP_IO_THREAD_H_
 #define MILLRACE_SERVER_HTTP_IO_THREAD_H_
 
+#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -51,6 +52,9 @@ class WakeList : public std::enable_shared_from_this<WakeList> {
 
 class IoThread {
  public:
+  // The most that a client may send ahead; a header must fit.
+  static constexpr size_t kInputBytes = 64 << 10;
+
   IoThread();
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
@@ -63,6 +67,8 @@ class IoThread {
 
   boost::asio::io_context& context() { return context_; }
   const std::shared_ptr<WakeList>& wakes() const { return wakes_; }
+  // Space for the bytes of one read, which the connections share. Used on this thread only.
+  std::array<char, kInputBytes>& input() { return input_; }
 
   // Adds and removes a connection. Called on this thread only.
   void Add(Connection* connection);
@@ -81,6 +87,7 @@ class IoThread {
   bool ticking_ = false;
   std::unordered_set<Connection*> connections_;
   std::shared_ptr<WakeList> wakes_;
+  std::array<char, kInputBytes> input_;
   std::thread thread_;
 };
 

@@ -107,16 +107,12 @@ AnswerWriter::AnswerWriter(const ApiRequest& request, std::string_view id, std::
   rest_ = request.include_usage && !continuous_usage_ ? R"(],"usage":null)" : "]";
 }
 
-void AnswerWriter::AppendChoice(std::string& out, size_t index, const ChoicePart& part,
-                                std::string_view message) const {
+void AnswerWriter::BeginChoice(std::string& out, size_t index) {
   out += R"({"index":)";
   AppendJsonNumber(out, static_cast<int64_t>(index));
-  if (kind_ == ApiKind::kCompletion) {
-    out += R"(,"text":)";
-    AppendJsonString(out, part.text);
-  } else {
-    out += message;
-  }
+}
+
+void AnswerWriter::EndChoice(std::string& out, const ChoicePart& part) const {
   out += R"(,"logprobs":)";
   out += part.logprobs.empty() ? "null" : part.logprobs;
   AppendFinish(out, part.finish, part.called && !named_call_);
@@ -129,6 +125,40 @@ void AnswerWriter::AppendChoice(std::string& out, size_t index, const ChoicePart
     out += R"(,"token_ids":)";
     AppendJsonNumbers(out, part.token_ids);
   }
+  out += '}';
+}
+
+void AnswerWriter::AppendText(std::string& out, const ChoicePart& part) {
+  out += R"(,"text":)";
+  AppendJsonString(out, part.text);
+}
+
+void AnswerWriter::AppendMessage(std::string& out, size_t index, const ChoicePart& part) const {
+  out += R"(,"message":{"role":"assistant","content":)";
+  if (part.text.empty() && !part.calls.empty()) {
+    out += "null";
+  } else {
+    AppendJsonString(out, part.text);
+  }
+  out += R"(,"refusal":null)";
+  AppendReasoning(out, part);
+  AppendCalls(out, index, part, /*whole=*/true);
+  out += '}';
+}
+
+// Goes into `out` without a string of its own: a stream has one for each of its tokens.
+void AnswerWriter::AppendDelta(std::string& out, size_t index, const ChoicePart& part,
+                               bool first) const {
+  out += R"(,"delta":{)";
+  if (first) out += R"("role":"assistant","content":"")";
+  const size_t begin = out.size();
+  if (!first && !part.text.empty()) {
+    out += R"(,"content":)";
+    AppendJsonString(out, part.text);
+  }
+  AppendReasoning(out, part);
+  AppendCalls(out, index, part, /*whole=*/false);
+  if (out.size() > begin) out.erase(begin, 1);  // the comma before the first field
   out += '}';
 }
 
@@ -174,20 +204,13 @@ void AnswerWriter::AppendWhole(std::string& out, std::span<const ChoicePart> cho
   out += head_;
   for (size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) out += ',';
-    std::string message;
+    BeginChoice(out, i);
     if (kind_ == ApiKind::kChat) {
-      message = R"(,"message":{"role":"assistant","content":)";
-      if (choices[i].text.empty() && !choices[i].calls.empty()) {
-        message += "null";
-      } else {
-        AppendJsonString(message, choices[i].text);
-      }
-      message += R"(,"refusal":null)";
-      AppendReasoning(message, choices[i]);
-      AppendCalls(message, i, choices[i], /*whole=*/true);
-      message += '}';
+      AppendMessage(out, i, choices[i]);
+    } else {
+      AppendText(out, choices[i]);
     }
-    AppendChoice(out, i, choices[i], message);
+    EndChoice(out, choices[i]);
   }
   out += R"(],"usage":)";
   AppendUsage(out, kind_, usage);
@@ -205,21 +228,13 @@ void AnswerWriter::AppendChunk(std::string& out, size_t index, const ChoicePart&
                                bool first) const {
   out += "data: ";
   out += head_;
-  std::string message;
+  BeginChoice(out, index);
   if (kind_ == ApiKind::kChat) {
-    message = R"(,"delta":{)";
-    if (first) message += R"("role":"assistant","content":"")";
-    std::string fields;
-    if (!first && !part.text.empty()) {
-      fields = R"(,"content":)";
-      AppendJsonString(fields, part.text);
-    }
-    AppendReasoning(fields, part);
-    AppendCalls(fields, index, part, /*whole=*/false);
-    if (!fields.empty()) message.append(fields, 1);
-    message += '}';
+    AppendDelta(out, index, part, first);
+  } else {
+    AppendText(out, part);
   }
-  AppendChoice(out, index, part, message);
+  EndChoice(out, part);
   out += rest_;
   if (continuous_usage_) {
     // What was cached is known at the end alone.

@@ -51,8 +51,12 @@ class AnswerWriter {
   static void AppendError(std::string& out, const ApiError& error);
 
  private:
-  void AppendChoice(std::string& out, size_t index, const ChoicePart& part,
-                    std::string_view message) const;
+  // A choice is its index, then what AppendText, AppendMessage or AppendDelta adds, then the end.
+  static void BeginChoice(std::string& out, size_t index);
+  void EndChoice(std::string& out, const ChoicePart& part) const;
+  static void AppendText(std::string& out, const ChoicePart& part);
+  void AppendMessage(std::string& out, size_t index, const ChoicePart& part) const;
+  void AppendDelta(std::string& out, size_t index, const ChoicePart& part, bool first) const;
 
   // Appends what a message or a delta has beside its content, each with a comma before it.
   void AppendReasoning(std::string& out, const ChoicePart& part) const;

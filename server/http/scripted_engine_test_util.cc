@@ -8,7 +8,7 @@ namespace millrace {
 
 OutputEvent TextEvent(std::string text, std::vector<Token> tokens) {
   if (tokens.empty()) tokens.assign(text.begin(), text.end());
-  return {.text = std::move(text), .tokens = std::move(tokens)};
+  return {.text = std::move(text), .tokens = {tokens.begin(), tokens.end()}};
 }
 
 OutputEvent FinishEvent(FinishReason reason, std::string text) {

@@ -1,0 +1,175 @@
+// The calls of Generate, on a completion queue with a thread of its own.
+//
+// A stream of tokens is what this server writes most. On gRPC's callback API each write wakes one
+// of gRPC's threads when it is done; here the thread that writes a step's tokens to its streams
+// finds their completions itself, and is woken once for all of them.
+#ifndef MILLRACE_SERVER_GRPC_GENERATE_QUEUE_H_
+#define MILLRACE_SERVER_GRPC_GENERATE_QUEUE_H_
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/async_stream.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "millrace/v1/inference.pb.h"
+#include "server/grpc/callbacks.h"
+
+namespace millrace {
+
+class GenerateQueue;
+class GenerateStream;
+
+// Streams that have something to write, handed over from any thread.
+class StreamWakes {
+ public:
+  // Where to find a stream; null once it is gone. Read and written on the queue's thread only.
+  struct Slot {
+    GenerateStream* stream = nullptr;
+    std::atomic<bool> queued = false;
+  };
+
+  explicit StreamWakes(grpc::CompletionQueue& queue) : queue_(&queue) {}
+
+  // Has OnWake called on the queue's thread. Does nothing after Close.
+  void Push(const std::shared_ptr<Slot>& slot);
+
+ private:
+  friend class GenerateQueue;
+
+  // Called on the queue's thread, when the alarm has come.
+  void Deliver();
+  void Close();
+
+  std::mutex mutex_;
+  grpc::CompletionQueue* queue_;  // guarded by mutex_; null: closed
+  grpc::Alarm alarm_;             // guarded by mutex_; is on its way if there are slots_
+  std::vector<std::shared_ptr<Slot>> slots_;  // guarded by mutex_
+  std::vector<std::shared_ptr<Slot>> batch_;  // the thread's own
+};
+
+// gRPC's end of one call of Generate. It deletes itself when the call has ended. Everything runs on
+// the thread of its queue, but Prepare and what MakeWake returns.
+class GenerateStream {
+ public:
+  GenerateStream(const GenerateStream&) = delete;
+  GenerateStream& operator=(const GenerateStream&) = delete;
+
+ protected:
+  GenerateStream();
+  virtual ~GenerateStream();
+
+  const grpc::ServerContextBase& context() const { return context_; }
+  void AddTrailingMetadata(const char* key, const char* value);
+
+  // Writes a response. One write runs at a time: the next may follow OnWriteDone.
+  void Write(const v1::GenerateResponse& response);
+  // Writes the last response and ends the call with OK.
+  void WriteAndEnd(const v1::GenerateResponse& response);
+  // Ends the call while no write runs.
+  void End(const grpc::Status& status);
+
+  // Returns a function that has OnWake called, from any thread, and may outlive the stream.
+  std::function<void()> MakeWake() const;
+
+  // Called first, once: reads the request. A large one is read on another thread, so that it holds
+  // up no stream; OnCancel may be called meanwhile.
+  virtual void Prepare(v1::GenerateRequest request) = 0;
+  // Called when Prepare has returned: begins to answer.
+  virtual void Begin() = 0;
+  virtual void OnWake() = 0;
+  // `ok`: false if the client is gone. Not called for the write that ends the call.
+  virtual void OnWriteDone(bool ok) = 0;
+  // Called if the client has left, or its deadline has passed, before the call's end.
+  virtual void OnCancel() = 0;
+
+ private:
+  friend class GenerateQueue;
+  friend class StreamWakes;
+
+  enum class Event { kCall, kWritten, kEnded, kDone };
+  struct Tag {
+    GenerateStream* stream;
+    Event event;
+  };
+
+  void Accept(GenerateQueue& queue);
+  void OnEvent(Event event, bool ok);
+  void OnCall(bool ok);
+  void ReadRequest();
+  void OnSlot();
+  void BeginOnce();
+  void NoteEnd(grpc::StatusCode code);
+
+  GenerateQueue* queue_ = nullptr;
+  std::shared_ptr<StreamWakes::Slot> slot_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncWriter<grpc::ByteBuffer> writer_{&context_};
+  grpc::ByteBuffer request_;
+  Tag called_{this, Event::kCall};
+  Tag written_{this, Event::kWritten};
+  Tag ended_{this, Event::kEnded};
+  Tag done_{this, Event::kDone};
+  std::chrono::steady_clock::time_point began_;
+  std::optional<std::string> peer_;  // for the log
+  bool is_broken_ = false;           // the request is no protobuf
+  std::atomic<bool> is_read_ = false;
+  bool has_begun_ = false;
+  bool ending_ = false;     // its last operation has begun
+  bool has_ended_ = false;  // and is complete
+  bool is_done_ = false;    // gRPC has said so
+};
+
+class GenerateQueue {
+ public:
+  using NewStream = std::function<GenerateStream*()>;
+
+  // `service` and `log` outlive it.
+  GenerateQueue(InferenceCallbacks& service, const CallLog& log,
+                std::unique_ptr<grpc::ServerCompletionQueue> queue, NewStream new_stream);
+  GenerateQueue(const GenerateQueue&) = delete;
+  GenerateQueue& operator=(const GenerateQueue&) = delete;
+  ~GenerateQueue();
+
+  // Begins to take calls. Call once the server has started.
+  void Start();
+  // Returns when nothing is on the queue. Call once the server has shut down, or before it started.
+  void Stop();
+
+ private:
+  friend class GenerateStream;
+
+  void Run();
+  void ReadLargeRequests();
+  void AcceptNext();
+
+  InferenceCallbacks& service_;
+  const CallLog& log_;
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  const NewStream new_stream_;
+  const std::shared_ptr<StreamWakes> wakes_;
+  std::unordered_set<GenerateStream*> streams_;  // the thread's
+  BoundedQueue<GenerateStream*> large_;          // whose requests reader_ is to read
+  bool stops_ = false;                           // Stop was called
+  bool stopped_ = false;                         // the thread's: nothing more may go on the queue
+  grpc::Alarm stop_;
+  std::thread reader_;
+  std::thread thread_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVER_GRPC_GENERATE_QUEUE_H_
