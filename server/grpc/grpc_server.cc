@@ -97,6 +97,7 @@ class GrpcServerImpl final : public GrpcServer {
     entrance_ = std::make_unique<Entrance>(
         EntranceOptions{.host = options.host,
                         .port = options.port,
+                        .listens = options.listens,
                         .threads = options.threads,
                         .transport = options.transport,
                         .limits = options.limits},
@@ -107,6 +108,8 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
   int port() const override { return port_; }
+
+  void Adopt(int fd) override { entrance_->Adopt(fd); }
 
   void UpdateHealth() override {
     const std::lock_guard lock(mutex_);

@@ -7,15 +7,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "server/tls/client_hello.h"
 #include "server/tls/tls_context.h"
 
 struct ssl_st;
 
 namespace millrace {
-
-// The first byte of a TLS connection: a handshake record.
-inline constexpr uint8_t kTlsHandshakeRecord = 22;
 
 // Why a connection's beginning failed.
 enum class TransportFailure {
@@ -36,7 +35,11 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
   ~TlsSession();
 
-  // Goes on with the handshake as far as what has come allows.
+  // Takes what has come of the client's first message, and returns whether Handshake can go on:
+  // not before the message is whole, since what OpenSSL needs for it is a hundred times as much.
+  // A message that can be none is a failure.
+  bool TakeHello();
+  // Goes on with the handshake as far as what has come allows. Call after TakeHello.
   void Handshake();
   bool established() const { return established_; }
   TransportFailure failure() const { return failure_; }
@@ -67,17 +70,21 @@ class TlsSession {
   struct Io {
     int socket = -1;
     uint64_t sent = 0;
-    bool drained = false;  // the socket had nothing to read
+    bool drained = false;             // the socket had nothing to read
+    std::vector<uint8_t> first = {};  // the client's first message, which is read before the socket
+    size_t first_read = 0;            // of it
   };
 
  private:
   void Fail(TransportFailure failure, std::string text);
+  bool MakeSsl();
   void FailHandshake();
 
   const std::shared_ptr<const TlsContext> context_;
   TlsProtocol protocol_;
   Io io_;
-  ssl_st* ssl_ = nullptr;  // from the first byte on: a silent connection has none
+  ssl_st* ssl_ = nullptr;  // from the first Handshake on
+  bool has_hello_ = false;
   bool established_ = false;
   bool has_more_ = false;
   bool wants_write_ = false;

@@ -18,20 +18,20 @@ AddressBytes BytesOf(const net::ip::address& address) {
                          : net::ip::make_address_v6(net::ip::v4_mapped, address.to_v4()).to_bytes();
 }
 
-bool IsOneOf(const std::vector<AddressRange>& ranges, const net::ip::address& address) {
-  if (ranges.empty()) return false;
+}  // namespace
+
+bool TransportRules::IsProxy(const net::ip::address& address) const {
+  if (proxies.empty()) return false;
   const AddressBytes bytes = BytesOf(address);
-  return std::any_of(ranges.begin(), ranges.end(),
+  return std::any_of(proxies.begin(), proxies.end(),
                      [&](const AddressRange& range) { return range.Contains(bytes); });
 }
-
-}  // namespace
 
 Transport::Transport(Socket socket, const TransportRules& rules, TlsProtocol protocol)
     : socket_(std::move(socket)), rules_(rules), protocol_(protocol) {
   error_code ignored;
   peer_ = socket_.remote_endpoint(ignored);
-  awaits_header_ = IsOneOf(rules.proxies, peer_.address());
+  awaits_header_ = rules.IsProxy(peer_.address());
   is_shaking_ = rules.tls != nullptr;
   direct_ = !is_beginning();
 }
@@ -94,7 +94,9 @@ void Transport::WaitIndirect(Handler handler) {
   const auto what = session_->wants_write() ? wait_write : wait_read;
   socket_.async_wait(what, [this, handler = std::move(handler)](const error_code& error) mutable {
     if (error || !is_shaking_) return handler(error);
-    Step(std::move(handler));
+    if (session_->TakeHello()) return Step(std::move(handler));
+    is_shaking_ = session_->failure() == TransportFailure::kNone;
+    handler(error);
   });
 }
 

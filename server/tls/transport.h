@@ -23,6 +23,8 @@ struct TransportRules {
   TlsServer* tls = nullptr;  // null: the connections are plain; else it outlives them
   // Whose connections begin with a ProxyHeader. Those of others are the clients' own.
   std::vector<AddressRange> proxies;
+
+  bool IsProxy(const boost::asio::ip::address& address) const;
 };
 
 // Has the functions of Asio's sockets under their names, non-blocking ones only, and does what a
