@@ -57,6 +57,7 @@ TlsFiles TlsFilesOf(const Settings& settings) {
                     .key = settings.ssl_keyfile,
                     .authorities = settings.ssl_ca_certs};
   if (!files.authorities.empty()) {
+    files.revocations = settings.ssl_crl_file;
     files.clients = static_cast<ClientCertificates>(settings.ssl_cert_reqs);
   }
   return files;

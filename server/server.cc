@@ -119,8 +119,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   MILLRACE_RETURN_IF_ERROR(CheckKvCacheMemory(settings));
   std::unique_ptr<Server> server(new Server(settings));
   if (!settings.keys.empty()) {
-    MILLRACE_ASSIGN_OR_RETURN(auto ring,
-                              KeyRing::Open(settings.keys, settings.shared_prefix_cache));
+    MILLRACE_ASSIGN_OR_RETURN(
+        auto ring, KeyRing::Open(settings.keys, settings.shared_prefix_cache,
+                                 TlsFilesOf(settings).clients != ClientCertificates::kNone));
     server->frontend_.SetKeyRing(std::move(ring));
   }
   if (!settings.ssl_certfile.empty()) {

@@ -194,7 +194,7 @@ def test_a_slow_handshake_ends_in_time(tls, first):
 
 
 GARBAGE = {"zeros": b"\0" * 100_000, "records": b"\x16" * 100_000, "half": http2.PREFACE[:-1] + b"x" * 1000, "pri": b"PRI * HTTP/2.0\r\nHost: x\r\n\r\n",
-           "other": b"PRI * HTTP/1.1\r\nHost: x\r\n\r\n", "hello": hello()[:-20] + b"x" * 20_000, "ssl2": b"\x80\x2e\x01\x03\x01" * 100,
+           "hello": hello()[:-20] + b"x" * 20_000, "ssl2": b"\x80\x2e\x01\x03\x01" * 100,
            "long": b"\x16\x03\x01\x40\x00\x01\x01\x00\x00" + b"a" * 16380, "proxy": SIGNATURE + b"\x21\x11\0\x0c" + b"a" * 12,
            "text": b"hello\r\n" * 1000, "http3": os.urandom(1200), "twice": http2.PREFACE * 2}
 
@@ -205,6 +205,12 @@ def test_garbage_ends(server, name):
         with contextlib.suppress(ConnectionError):
             one.sendall(GARBAGE[name])
         assert seconds_until_closed(one) < 15
+
+
+def test_a_request_that_looks_like_the_preface_is_answered(plain):
+    with socket.create_connection(address(plain)) as one:
+        one.sendall(b"PRI * HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert re.match(rb"HTTP/1\.1 4\d\d ", one.recv(1000))
 
 
 def test_who_speaks_the_wrong_thing_is_told(plain, tls, authority):
@@ -223,7 +229,9 @@ def test_those_who_do_not_begin_keep_nobody_out(start_server, authority):
         for first in (b"", b"PRI", http2.PREFACE, b"GET / HTTP/1.1\r\nHost: l"):
             for _ in range(300):
                 one = stack.enter_context(socket.create_connection(address(server)))
-                one.sendall(first)
+                with contextlib.suppress(ConnectionError):
+                    one.sendall(first)
+            time.sleep(0.5)  # for the last of them to get to its endpoint
             assert metrics(server)["millrace_shared_port_connections"] <= 100
             serves(server, authority)
 
@@ -327,7 +335,8 @@ def test_a_drain_says_goaway_and_close(start_server):
         assert one.get(server.http + "/livez").headers["connection"] == "keep-alive"
         server.signal()
         wait_until(lambda: one.get(server.http + "/livez").headers["connection"] == "close")
-    assert client.goaway()[1:] == (http2.NO_ERROR, "the server is shutting down") or server.wait() == 0
+    assert b"the server is shutting down" in client.wait_for(http2.GOAWAY)[3]
+    client.close()
     assert server.wait() == 0
 
 

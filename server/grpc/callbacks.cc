@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "server/grpc/access.h"
 
 namespace millrace {
 namespace {
@@ -94,10 +95,8 @@ class WatchedCalls final : public grpc::experimental::ServerInterceptorFactoryIn
       grpc::experimental::ServerRpcInfo* call) override {
     std::optional<std::string> peer;
     if (kLog.Enabled(LogLevel::kDebug)) {
-      // gRPC knows the end of a socket pair: "fd:12".
-      peer = call->server_context()->peer();
-      const auto fd = ParseNumber<int>(std::string_view(*peer).substr(peer->find(':') + 1));
-      if (fd) peer = peer_of_(*fd);
+      const auto fd = ConnectionOf(*call->server_context());
+      peer = fd ? peer_of_(*fd) : "";
     }
     return new WatchedCall(call->method(), std::move(peer), on_end_);
   }

@@ -15,6 +15,7 @@
 #include "base/strings.h"
 #include "engine/grpc_metrics.h"
 #include "engine/metrics.h"
+#include "server/grpc/access.h"
 #include "server/grpc/callbacks.h"
 #include "server/grpc/health_service.h"
 #include "server/grpc/inference_service.h"
@@ -65,12 +66,13 @@ class GrpcServerImpl final : public GrpcServer {
       : frontend_(frontend),
         metrics_(frontend.metrics().registry()),
         calls_(frontend.metrics().registry()),
-        inference_(frontend, options.version),
-        kserve_(frontend, options.version),
+        access_(frontend, [this](int connection) { return entrance_->IdentitiesOf(connection); }),
+        inference_(frontend, access_, options.version),
+        kserve_(frontend, access_, options.version),
         health_({v1::Inference::service_full_name(),
                  inference::GRPCInferenceService::service_full_name()}),
-        reflection_(frontend, ServiceNames()),
-        reflection_v1_(frontend, ServiceNames()) {}
+        reflection_(access_, ServiceNames()),
+        reflection_v1_(access_, ServiceNames()) {}
 
   ~GrpcServerImpl() override { Shutdown(absl::ZeroDuration()); }
 
@@ -162,6 +164,7 @@ class GrpcServerImpl final : public GrpcServer {
   Frontend& frontend_;
   GuardMetrics metrics_;
   GrpcMetrics calls_;
+  CallAccess access_;
   InferenceService inference_;
   KserveService kserve_;
   HealthService health_;

@@ -8,13 +8,10 @@
 
 #include "millrace/v1/inference.grpc.pb.h"
 #include "server/frontend.h"
+#include "server/grpc/access.h"
 #include "server/grpc/callbacks.h"
 
 namespace millrace {
-
-// Returns OK, or an error if the call's metadata lacks a valid "authorization".
-absl::Status Authorize(const Frontend& frontend, const grpc::CallbackServerContext& context,
-                       Scope scope = Scope::kAny, std::shared_ptr<const Tenant>* tenant = nullptr);
 
 // Returns InvalidArgument for a client's id of a request that is not fit to be repeated.
 absl::Status CheckRequestId(const std::string& id);
@@ -28,8 +25,8 @@ grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
 
 class InferenceService final : public InferenceCallbacks {
  public:
-  // `frontend` must outlive the service.
-  InferenceService(Frontend& frontend, std::string version);
+  // `frontend` and `access` must outlive the service.
+  InferenceService(Frontend& frontend, const CallAccess& access, std::string version);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -57,6 +54,7 @@ class InferenceService final : public InferenceCallbacks {
 
  private:
   Frontend& frontend_;
+  const CallAccess& access_;
   const std::string version_;
   const absl::Time started_;
 };

@@ -64,6 +64,7 @@ class Entrance::Impl final : public RelayHost {
   void Close(absl::Duration grace);
   void Adopt(int fd) { acceptor_->Adopt(fd); }
   std::string PeerOf(int fd) const;
+  std::shared_ptr<const std::vector<std::string>> IdentitiesOf(int fd) const;
 
   // RelayHost, called on the relays' threads.
   GuardShared& shared() override { return shared_; }
@@ -276,6 +277,12 @@ std::string Entrance::Impl::PeerOf(int fd) const {
   return StrCat(PeerText(relay.peer()), name.empty() ? "" : StrCat(" (", name, ")"));
 }
 
+std::shared_ptr<const std::vector<std::string>> Entrance::Impl::IdentitiesOf(int fd) const {
+  const std::lock_guard lock(mutex_);
+  const auto id = attached_.find(fd);
+  return id == attached_.end() ? nullptr : records_.at(id->second).relay->client_identities();
+}
+
 template <typename Work>
 void Entrance::Impl::OnEveryWorker(Work work) {
   std::vector<std::future<void>> done;
@@ -360,5 +367,9 @@ void Entrance::Close(absl::Duration grace) { impl_->Close(grace); }
 void Entrance::Adopt(int fd) { impl_->Adopt(fd); }
 
 std::string Entrance::PeerOf(int fd) const { return impl_->PeerOf(fd); }
+
+std::shared_ptr<const std::vector<std::string>> Entrance::IdentitiesOf(int fd) const {
+  return impl_->IdentitiesOf(fd);
+}
 
 }  // namespace millrace

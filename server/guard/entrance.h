@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -65,6 +66,10 @@ class Entrance {
   // "ipv4:1.2.3.4:56" or "ipv6:[::1]:56", followed by " (CN=...)" if it showed a certificate; empty
   // if it is gone. The server behind sees only the socket pair.
   std::string PeerOf(int fd) const;
+
+  // Returns the names that this client's certificate stands for (IdentitiesOf in server/tls); null
+  // if it showed none, or is gone.
+  std::shared_ptr<const std::vector<std::string>> IdentitiesOf(int fd) const;
 
  private:
   class Impl;

@@ -75,11 +75,6 @@ BIO_METHOD* SocketMethod() {
   return method;
 }
 
-std::string NameOfClient(const SSL& ssl) {
-  const X509* const certificate = SSL_get0_peer_certificate(&ssl);
-  return certificate == nullptr ? "" : NameOf(*certificate);
-}
-
 }  // namespace
 
 TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, TlsProtocol protocol, int socket)
@@ -151,7 +146,7 @@ void TlsSession::Handshake() {
   if (done == 1) {
     established_ = true;
     has_more_ = true;  // the client's first data may have come with its last message
-    client_name_ = NameOfClient(*ssl_);
+    NoteClient();
     return;
   }
   switch (SSL_get_error(ssl_, done)) {
@@ -163,6 +158,14 @@ void TlsSession::Handshake() {
     default:
       FailHandshake();
   }
+}
+
+// The handshake has failed if the certificate is not one of the authorities'.
+void TlsSession::NoteClient() {
+  const X509* const certificate = SSL_get0_peer_certificate(ssl_);
+  if (certificate == nullptr || SSL_get_verify_result(ssl_) != X509_V_OK) return;
+  client_name_ = NameOf(*certificate);
+  client_identities_ = std::make_shared<std::vector<std::string>>(IdentitiesOf(*certificate));
 }
 
 void TlsSession::FailHandshake() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/tls/client_hello.h"
@@ -39,6 +40,8 @@ class TlsSession {
   // not before the message is whole, since what OpenSSL needs for it is a hundred times as much.
   // A message that can be none is a failure.
   bool TakeHello();
+  // Fails the handshake before it begins.
+  void Refuse(std::string text) { Fail(TransportFailure::kHandshake, std::move(text)); }
   // Goes on with the handshake as far as what has come allows. Call after TakeHello.
   void Handshake();
   bool established() const { return established_; }
@@ -47,6 +50,11 @@ class TlsSession {
   const std::string& failure_text() const { return failure_text_; }
   // Returns the name in the client's certificate (NameOf); empty if it showed none.
   const std::string& client_name() const { return client_name_; }
+  // Returns the names that the client's certificate stands for (IdentitiesOf); null if it showed
+  // none.
+  const std::shared_ptr<const std::vector<std::string>>& client_identities() const {
+    return client_identities_;
+  }
 
   // Reads until `size` bytes are there or the socket has no more: then fewer, and if there is none
   // an error, would_block or the connection's end. Call once the handshake is done.
@@ -78,6 +86,7 @@ class TlsSession {
  private:
   void Fail(TransportFailure failure, std::string text);
   bool MakeSsl();
+  void NoteClient();
   void FailHandshake();
 
   const std::shared_ptr<const TlsContext> context_;
@@ -92,6 +101,7 @@ class TlsSession {
   TransportFailure failure_ = TransportFailure::kNone;
   std::string failure_text_;
   std::string client_name_;
+  std::shared_ptr<const std::vector<std::string>> client_identities_;
 };
 
 }  // namespace millrace
