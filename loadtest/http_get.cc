@@ -34,7 +34,7 @@ struct Get {
 
 // Connects, calls `begin` with what to go on with, and has the request answered over `stream`.
 template <typename Stream, typename Begin>
-void Exchange(Stream& stream, const HttpEndpoints& endpoints, Get& get, Begin begin) {
+void Fetch(Stream& stream, const HttpEndpoints& endpoints, Get& get, Begin begin) {
   beast::get_lowest_layer(stream).expires_after(kTimeout);
   const std::function<void()> ask = [&] {
     http::async_write(stream, get.request, [&](Error failed, size_t) {
@@ -66,12 +66,12 @@ absl::StatusOr<std::string> HttpGet(const Options& options, const ServerUrl& url
   asio::io_context io;
   if (tls == nullptr) {
     beast::tcp_stream stream(io);
-    Exchange(stream, endpoints, get, [](const std::function<void()>& ask) { ask(); });
+    Fetch(stream, endpoints, get, [](const std::function<void()>& ask) { ask(); });
     io.run();
   } else {
     beast::ssl_stream<beast::tcp_stream> stream(io, tls->context());
     tls->Prepare(stream);
-    Exchange(stream, endpoints, get, [&](const std::function<void()>& ask) {
+    Fetch(stream, endpoints, get, [&](const std::function<void()>& ask) {
       stream.async_handshake(asio::ssl::stream_base::client, [&get, ask](Error failed) {
         get.result = failed;
         if (!failed) ask();

@@ -48,8 +48,8 @@ class TlsServer {
   void Reload();
 
  private:
-  static constexpr size_t kManyHandshakes = 1024;
-  static constexpr size_t kMostHandshakes = 1536;
+  static constexpr size_t kManyHandshakes = 640;
+  static constexpr size_t kMostHandshakes = 1024;
 
   TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry);
 
