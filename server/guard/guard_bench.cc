@@ -177,35 +177,39 @@ void BM_TokensThroughTheGuard(benchmark::State& state) {
 }
 BENCHMARK(BM_TokensThroughTheGuard)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
 
-// A call of a client that waits for its end, with a message of 100 bytes.
+// Calls with messages of 100 bytes, so many at once, of a client that waits for their ends.
 void Calls(benchmark::State& state, int client, int server) {
   uint32_t stream = 1;
   for (auto _ : state) {
-    const std::string call = Frame(http2::kHeaders, http2::kEndHeaders, stream, kBlock) +
-                             Frame(http2::kData, http2::kEndStream, stream, kMessage);
-    const std::string end =
-        Frame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, stream, "\x88");
-    WriteAll(client, call);
-    ReadAll(server, call.size());
-    WriteAll(server, end);
-    ReadAll(client, end.size());
-    stream += 2;
+    std::string calls;
+    std::string ends;
+    for (int64_t i = 0; i < state.range(0); ++i) {
+      calls += Frame(http2::kHeaders, http2::kEndHeaders, stream, kBlock) +
+               Frame(http2::kData, http2::kEndStream, stream, kMessage);
+      ends += Frame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, stream, "\x88");
+      stream += 2;
+    }
+    WriteAll(client, calls);
+    ReadAll(server, calls.size());
+    WriteAll(server, ends);
+    ReadAll(client, ends.size());
   }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
-void BM_CallOverASocket(benchmark::State& state) {
+void BM_CallsOverASocket(benchmark::State& state) {
   const TcpPair pair;
   Calls(state, pair.client, pair.server);
   close(pair.client);
   close(pair.server);
 }
-BENCHMARK(BM_CallOverASocket)->MeasureProcessCPUTime()->UseRealTime();
+BENCHMARK(BM_CallsOverASocket)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
 
-void BM_CallThroughTheGuard(benchmark::State& state) {
+void BM_CallsThroughTheGuard(benchmark::State& state) {
   const GuardedPair pair;
   Calls(state, pair.client, pair.server);
 }
-BENCHMARK(BM_CallThroughTheGuard)->MeasureProcessCPUTime()->UseRealTime();
+BENCHMARK(BM_CallsThroughTheGuard)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
 
 // What the owner of a socket does with a token: a write, and a read that finds nothing.
 template <typename Socket>
