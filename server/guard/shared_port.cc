@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "server/guard/acceptor.h"
 #include "server/guard/first_bytes.h"
 

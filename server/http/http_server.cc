@@ -90,7 +90,7 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {
     threads_.push_back(std::make_unique<IoThread>());
   }
-  const absl::StatusOr<uint16_t> port = Listen();
+  absl::StatusOr<uint16_t> port = Listen();
   if (!port.ok()) {
     Forget();
     return port;
