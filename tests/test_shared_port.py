@@ -223,6 +223,20 @@ def test_who_speaks_the_wrong_thing_is_told(plain, tls, authority):
     wait_until(lambda: refused(tls, "plaintext") > before[0] and closed(tls, "plaintext") > before[1] and refused(plain, "tls") > before[2])
 
 
+def settle(server):
+    """Waits until every connection has got to its endpoint: then the one that asks is the only new one."""
+    def opened():
+        found = metrics(server)
+        return found["millrace_http_connections_opened_total"], found["millrace_grpc_connections_opened_total"]
+
+    def is_quiet():
+        before = opened()
+        time.sleep(0.5)
+        return opened() == (before[0] + 1, before[1])
+
+    wait_until(is_quiet)
+
+
 def test_those_who_do_not_begin_keep_nobody_out(start_server, authority):
     server = start_server(*FAKE, *one_port(), "--max-connections", "100", "--header-timeout", "60s")
     with contextlib.ExitStack() as stack:
@@ -231,7 +245,7 @@ def test_those_who_do_not_begin_keep_nobody_out(start_server, authority):
                 one = stack.enter_context(socket.create_connection(address(server)))
                 with contextlib.suppress(ConnectionError):
                     one.sendall(first)
-            time.sleep(0.5)  # for the last of them to get to its endpoint
+            settle(server)
             assert metrics(server)["millrace_shared_port_connections"] <= 100
             serves(server, authority)
 
