@@ -117,7 +117,7 @@ millrace_folder(server/bench    SEES base config engine scheduler server/* execu
                                 USES absl json)
 
 # The load generator is a client: it knows the protocols and nothing of the server.
-millrace_folder(loadtest        SEES base proto                    USES absl boost grpc json protobuf)
+millrace_folder(loadtest        SEES base proto                    USES absl boost crypto grpc json protobuf)
 
 millrace_folder(tests           SEES base config formats hub kernels text scheduler executors nodes proto engine server
                                 USES absl benchmark boost crypto grpc gtest json onig prometheus protobuf utf8proc yaml)

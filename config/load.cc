@@ -130,6 +130,7 @@ class Loader {
     for (size_t i = 0; i < ports.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
         if (ports[i].second == 0 || ports[i].second != ports[j].second) continue;
+        if (ports[j].first == "http-port" && ports[i].first == "grpc-port") continue;  // they share
         // Blames the one that was given: the other may be a default.
         const bool blame_first = given_.count(ports[i].first) == 0;
         const auto& [blamed, other] =

@@ -394,9 +394,9 @@ TEST_F(LoadTest, Contradictions) {
        {},
        "flag --kv-cache-dtype: got \"float32\", allowed only with --device cpu"},
       {{"--exact=false"}, {}, "flag --exact: got \"false\", allowed only with --device cuda"},
-      {{"--grpc-port=8000"},
+      {{"--grpc-port=8002"},
        {},
-       "flag --grpc-port: got \"8000\", which is --http-port too: expected different ports, or 0"},
+       "flag --grpc-port: got \"8002\", which is --admin-port too: expected different ports, or 0"},
       {{"--http-port=8002"},
        {},
        "flag --http-port: got \"8002\", which is --admin-port too: expected different ports, or 0"},
@@ -496,6 +496,7 @@ TEST_F(LoadTest, Contradictions) {
   };
   for (const Wrong& w : wrong) EXPECT_EQ(Error(w.arguments, w.environment), w.error);
   Load({"--http-port=0", "--grpc-port=0", "--admin-port=0"});
+  Load({"--http-port=5", "--grpc-port=5"});
 }
 
 TEST_F(LoadTest, AVariableThatIsNearlyASettingIsWarnedOf) {

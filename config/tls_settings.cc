@@ -23,12 +23,17 @@ std::vector<Setting> TlsSettings() {
              "what --ssl-ca-certs asks of clients; 2: a certificate; 1: a valid one or none; 0: "
              "nothing"},
             &Settings::ssl_cert_reqs, 0, 2),
+      Path({"ssl-crl-file", "FILE",
+            "revocation lists (PEM), one of each authority of --ssl-ca-certs: clients whose "
+            "certificates they name are refused; read again when it changes"},
+           &Settings::ssl_crl_file),
   };
 }
 
 std::optional<Contradicted> CheckTls(const Settings& s,
                                      const std::function<bool(std::string_view name)>& is_given) {
-  for (const std::string_view name : {"ssl-keyfile", "ssl-ca-certs", "ssl-cert-reqs"}) {
+  for (const std::string_view name :
+       {"ssl-keyfile", "ssl-ca-certs", "ssl-cert-reqs", "ssl-crl-file"}) {
     if (is_given(name) && s.ssl_certfile.empty()) {
       return Contradicted{name, "but no --ssl-certfile is given, without which there is no TLS"};
     }
@@ -36,6 +41,13 @@ std::optional<Contradicted> CheckTls(const Settings& s,
   if (is_given("ssl-cert-reqs") && s.ssl_cert_reqs > 0 && s.ssl_ca_certs.empty()) {
     return Contradicted{"ssl-cert-reqs",
                         "but no --ssl-ca-certs says whose certificates clients may show"};
+  }
+  if (!s.ssl_crl_file.empty() && s.ssl_ca_certs.empty()) {
+    return Contradicted{"ssl-crl-file",
+                        "but no --ssl-ca-certs says whose certificates clients may show"};
+  }
+  if (!s.ssl_crl_file.empty() && s.ssl_cert_reqs == 0) {
+    return Contradicted{"ssl-crl-file", "but by --ssl-cert-reqs 0 no client shows a certificate"};
   }
   return std::nullopt;
 }

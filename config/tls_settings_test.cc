@@ -43,7 +43,7 @@ TEST(TlsSettingsTest, AnAuthorityAloneRequiresCertificates) {
 }
 
 TEST(TlsSettingsTest, NoneIsIgnored) {
-  for (const std::string name : {"ssl-keyfile", "ssl-ca-certs", "ssl-cert-reqs"}) {
+  for (const std::string name : {"ssl-keyfile", "ssl-ca-certs", "ssl-cert-reqs", "ssl-crl-file"}) {
     EXPECT_EQ(Error({"--" + name + "=1"}),
               "flag --" + name +
                   ": got \"1\", but no --ssl-certfile is given, without which there is no TLS");
@@ -52,6 +52,12 @@ TEST(TlsSettingsTest, NoneIsIgnored) {
               HasSubstr("but no --ssl-ca-certs says whose certificates"));
   EXPECT_EQ(Error({"--ssl-certfile=a", "--ssl-cert-reqs=0"}), "(no error)");
   EXPECT_THAT(Error({"--ssl-certfile=a", "--ssl-cert-reqs=3"}), HasSubstr("from 0 to 2"));
+  EXPECT_THAT(Error({"--ssl-certfile=a", "--ssl-crl-file=b"}),
+              HasSubstr("flag --ssl-crl-file: got \"b\", but no --ssl-ca-certs says whose"));
+  EXPECT_THAT(
+      Error({"--ssl-certfile=a", "--ssl-ca-certs=c", "--ssl-cert-reqs=0", "--ssl-crl-file=b"}),
+      HasSubstr("but by --ssl-cert-reqs 0 no client shows a certificate"));
+  EXPECT_EQ(Load({"--ssl-certfile=a", "--ssl-ca-certs=c", "--ssl-crl-file=b"}).ssl_crl_file, "b");
   EXPECT_THAT(Error({"--ssl-ciphers=x"}), HasSubstr("forward secrecy"));
 }
 

@@ -1,11 +1,8 @@
 #include "loadtest/grpc_client.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/async_stream.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -16,16 +13,6 @@ namespace millrace {
 namespace {
 
 constexpr auto kListTimeout = std::chrono::seconds(10);
-
-// Returns a channel with a connection of its own: channels to one address share theirs unless they
-// differ in an argument.
-std::shared_ptr<grpc::Channel> Connect(const ServerUrl& url) {
-  static std::atomic<int> number = 0;
-  grpc::ChannelArguments arguments;
-  arguments.SetInt("millrace.connection", number++);
-  arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(url.Authority(), grpc::InsecureChannelCredentials(), arguments);
-}
 
 void AddMetadata(const Options& options, grpc::ClientContext& context) {
   if (!options.api_key.empty()) context.AddMetadata("authorization", "Bearer " + options.api_key);
@@ -77,8 +64,8 @@ class GrpcCall {
   }
 };
 
-absl::StatusOr<std::string> FirstGrpcModel(const Options& options, const ServerUrl& url) {
-  const auto stub = v1::Inference::NewStub(Connect(url));
+absl::StatusOr<std::string> FirstGrpcModel(const Options& options, GrpcChannels& channels) {
+  const auto stub = v1::Inference::NewStub(channels.Connect());
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kListTimeout);
   AddMetadata(options, context);
@@ -86,18 +73,18 @@ absl::StatusOr<std::string> FirstGrpcModel(const Options& options, const ServerU
   const grpc::Status status = stub->ListModels(&context, {}, &models);
   if (!status.ok()) {
     return absl::UnavailableError(
-        StrCat(url.Authority(), ": ", Printable(status.error_message(), 200)));
+        StrCat(channels.server(), ": ", Printable(status.error_message(), 200)));
   }
   if (models.models().empty()) {
-    return absl::NotFoundError(StrCat(url.Authority(), ": the server lists no model"));
+    return absl::NotFoundError(StrCat(channels.server(), ": the server lists no model"));
   }
   return models.models(0).name();
 }
 
-GrpcClient::GrpcClient(const ServerUrl& url, int64_t connections, Driver& driver)
+GrpcClient::GrpcClient(GrpcChannels& channels, int64_t connections, Driver& driver)
     : driver_(driver) {
   for (int64_t i = 0; i < connections; ++i) {
-    stubs_.push_back(v1::Inference::NewStub(Connect(url)));
+    stubs_.push_back(v1::Inference::NewStub(channels.Connect()));
   }
 }
 

@@ -2,7 +2,6 @@
 #ifndef MILLRACE_LOADTEST_GRPC_CLIENT_H_
 #define MILLRACE_LOADTEST_GRPC_CLIENT_H_
 
-#include <grpcpp/channel.h>
 #include <grpcpp/completion_queue.h>
 
 #include <memory>
@@ -13,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "loadtest/driver.h"
-#include "loadtest/url.h"
+#include "loadtest/grpc_channels.h"
 #include "millrace/v1/inference.grpc.pb.h"
 
 namespace millrace {
@@ -21,12 +20,12 @@ namespace millrace {
 class GrpcCall;
 
 // Returns the name of the first model that the server lists. Blocks, 10 s at most.
-absl::StatusOr<std::string> FirstGrpcModel(const Options& options, const ServerUrl& url);
+absl::StatusOr<std::string> FirstGrpcModel(const Options& options, GrpcChannels& channels);
 
 class GrpcClient : public Client {
  public:
   // `connections`: of this thread.
-  GrpcClient(const ServerUrl& url, int64_t connections, Driver& driver);
+  GrpcClient(GrpcChannels& channels, int64_t connections, Driver& driver);
   ~GrpcClient() override;
 
   void Send(std::unique_ptr<Exchange> exchange) override;

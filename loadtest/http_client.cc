@@ -1,28 +1,16 @@
 #include "loadtest/http_client.h"
 
-#include <boost/asio/connect.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http/empty_body.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <boost/beast/http/write.hpp>
 #include <chrono>
 #include <utility>
 
 #include "base/strings.h"
 #include "loadtest/http_connection.h"
-#include "loadtest/stream_chunk.h"
 
 namespace millrace {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
 using Error = boost::system::error_code;
-
-constexpr auto kGetTimeout = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -37,44 +25,9 @@ absl::StatusOr<HttpEndpoints> ResolveUrl(const ServerUrl& url) {
   return HttpEndpoints(found.begin(), found.end());
 }
 
-absl::StatusOr<std::string> HttpGet(const Options& options, const ServerUrl& url,
-                                    const HttpEndpoints& endpoints, const std::string& path) {
-  asio::io_context io;
-  beast::tcp_stream stream(io);
-  http::request<http::empty_body> request(http::verb::get, url.path + path, 11);
-  request.set(http::field::host, url.Authority());
-  if (!options.api_key.empty()) {
-    request.set(http::field::authorization, "Bearer " + options.api_key);
-  }
-  for (const auto& [name, value] : options.headers) request.set(name, value);
-  request.set(http::field::connection, "close");
-  beast::flat_buffer buffer;
-  http::response<http::string_body> response;
-  Error result;
-  stream.expires_after(kGetTimeout);
-  stream.async_connect(endpoints, [&](Error error, const asio::ip::tcp::endpoint&) {
-    result = error;
-    if (error) return;
-    http::async_write(stream, request, [&](Error failed, size_t) {
-      result = failed;
-      if (failed) return;
-      http::async_read(stream, buffer, response, [&](Error ended, size_t) { result = ended; });
-    });
-  });
-  io.run();
-  const std::string name = StrCat("http://", url.Authority(), url.path, path);
-  if (result) return absl::UnavailableError(StrCat(name, ": ", result.message()));
-  if (response.result_int() != 200) {
-    StreamChunk chunk;
-    ReadStreamChunk(response.body(), chunk, nullptr);
-    return absl::UnavailableError(StrCat(name, ": HTTP ", response.result_int(),
-                                         chunk.has_error ? ": " : "", Printable(chunk.error, 200)));
-  }
-  return std::move(response.body());
-}
-
-HttpClient::HttpClient(const ServerUrl& url, const HttpEndpoints& endpoints, Driver& driver)
-    : endpoints_(endpoints), driver_(driver), writer_(driver.options(), url) {}
+HttpClient::HttpClient(const ServerUrl& url, const HttpEndpoints& endpoints, HttpTls* tls,
+                       Driver& driver)
+    : endpoints_(endpoints), tls_(tls), driver_(driver), writer_(driver.options(), url) {}
 
 HttpClient::~HttpClient() = default;
 

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "loadtest/driver.h"
 #include "loadtest/http_request.h"
+#include "loadtest/tls.h"
 #include "loadtest/url.h"
 
 namespace millrace {
@@ -24,13 +25,16 @@ using HttpEndpoints = std::vector<boost::asio::ip::tcp::endpoint>;
 // Resolves the server's name. An error names it.
 absl::StatusOr<HttpEndpoints> ResolveUrl(const ServerUrl& url);
 
-// Sends a GET and returns the body of a response with status 200. Blocks, 10 s at most.
+// Sends a GET and returns the body of a response with status 200. Blocks, 10 s at most. `tls` is
+// null for http://.
 absl::StatusOr<std::string> HttpGet(const Options& options, const ServerUrl& url,
-                                    const HttpEndpoints& endpoints, const std::string& path);
+                                    const HttpEndpoints& endpoints, HttpTls* tls,
+                                    const std::string& path);
 
 class HttpClient : public Client {
  public:
-  HttpClient(const ServerUrl& url, const HttpEndpoints& endpoints, Driver& driver);
+  // `tls` is null for http://.
+  HttpClient(const ServerUrl& url, const HttpEndpoints& endpoints, HttpTls* tls, Driver& driver);
   ~HttpClient() override;
 
   void Send(std::unique_ptr<Exchange> exchange) override;
@@ -51,6 +55,7 @@ class HttpClient : public Client {
   boost::asio::io_context io_{1};
   boost::asio::steady_timer timer_{io_};
   const HttpEndpoints& endpoints_;
+  HttpTls* const tls_;
   Driver& driver_;
   const HttpRequestWriter writer_;
   std::unordered_set<HttpConnection*> active_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
 #include <chrono>
 #include <utility>
 
@@ -32,13 +31,13 @@ std::chrono::nanoseconds Nanoseconds(double seconds) {
 
 HttpConnection::HttpConnection(HttpClient& client)
     : client_(client),
-      socket_(client.io_),
+      socket_(client.io_, client.tls_),
       sse_([this](std::string_view data) { TakeEvent(data); }) {}
 
 bool HttpConnection::IsStale() {
   Error error;
   char byte;
-  socket_.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
+  socket_.tcp().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
   return error != asio::error::would_block;
 }
 
@@ -54,7 +53,7 @@ void HttpConnection::Start(std::unique_ptr<Exchange> exchange, std::string bytes
   usage_tokens_ = 0;
   client_.Started(this);
   if (client_.driver_.options().deadline > 0) StartDeadline();
-  if (socket_.is_open()) {
+  if (socket_.tcp().is_open()) {
     Write();
   } else {
     Connect(0);
@@ -74,7 +73,7 @@ void HttpConnection::StartDeadline() {
 void HttpConnection::Connect(size_t endpoint) {
   Error error;
   const tcp::endpoint& to = client_.endpoints_[endpoint];
-  socket_.open(to.protocol(), error);
+  socket_.tcp().open(to.protocol(), error);
   if (error) {
     // The driver must not hear of it before Start has returned.
     asio::post(client_.io_, [self = shared_from_this(), error] {
@@ -83,16 +82,16 @@ void HttpConnection::Connect(size_t endpoint) {
     return;
   }
   Error ignored;
-  socket_.non_blocking(true, ignored);
-  socket_.set_option(tcp::no_delay(true), ignored);
+  socket_.tcp().non_blocking(true, ignored);
+  socket_.tcp().set_option(tcp::no_delay(true), ignored);
   if (exchange_->request.slow) {
-    socket_.set_option(asio::socket_base::receive_buffer_size(kSlowBuffer), ignored);
+    socket_.tcp().set_option(asio::socket_base::receive_buffer_size(kSlowBuffer), ignored);
   }
   socket_.async_connect(to, [self = shared_from_this(), endpoint](const Error& failed) {
     if (!self->exchange_) return;
     if (!failed) return self->Write();
     Error closed;
-    self->socket_.close(closed);
+    self->socket_.tcp().close(closed);
     if (endpoint + 1 < self->client_.endpoints_.size()) return self->Connect(endpoint + 1);
     self->Fail(StrCat("cannot connect: ", failed.message()));
   });
@@ -100,9 +99,9 @@ void HttpConnection::Connect(size_t endpoint) {
 
 void HttpConnection::Write() {
   // An error shows when the response is read: the server may have answered before it closed.
-  asio::async_write(
-      socket_, asio::buffer(out_),
-      [self = shared_from_this()](const Error& error, size_t) { self->is_written_ = !error; });
+  socket_.async_write(asio::buffer(out_), [self = shared_from_this()](const Error& error, size_t) {
+    self->is_written_ = !error;
+  });
   Read();
 }
 
@@ -246,7 +245,7 @@ void HttpConnection::LostConnection(const Error& error) {
 bool HttpConnection::SendAgain() {
   has_served_ = false;
   Error ignored;
-  socket_.close(ignored);
+  socket_.tcp().close(ignored);
   is_written_ = false;
   filled_ = 0;
   Connect(0);
@@ -264,7 +263,7 @@ void HttpConnection::End(Outcome outcome, std::string error, bool is_reusable) {
   is_reusable = is_reusable && is_written_ && !exchange_->request.slow;
   if (!is_reusable) {
     Error ignored;
-    socket_.close(ignored);
+    socket_.tcp().close(ignored);
   }
   has_served_ = true;
   std::unique_ptr<Exchange> exchange = std::move(exchange_);

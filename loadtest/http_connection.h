@@ -3,7 +3,6 @@
 #define MILLRACE_LOADTEST_HTTP_CONNECTION_H_
 
 #include <array>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include "loadtest/http_client.h"
 #include "loadtest/http_response.h"
+#include "loadtest/http_socket.h"
 #include "loadtest/sse.h"
 
 namespace millrace {
@@ -53,7 +53,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void End(Outcome outcome, std::string error, bool is_reusable);
 
   HttpClient& client_;
-  boost::asio::ip::tcp::socket socket_;
+  HttpSocket socket_;
   std::optional<boost::asio::steady_timer> deadline_;
   std::optional<boost::asio::steady_timer> pace_;
   std::unique_ptr<Exchange> exchange_;  // null: idle or ended

@@ -141,6 +141,19 @@ absl::Status CheckRequests(const Options& options) {
       return Wrong("flag --extra-body: expected a JSON object");
     }
   }
+  if (!options.url.starts_with("https://")) {
+    for (const auto& [flag, is_given] :
+         {std::pair{"cacert", !options.cacert.empty()}, std::pair{"cert", !options.cert.empty()},
+          std::pair{"key", !options.key.empty()}, std::pair{"insecure", options.insecure}}) {
+      if (is_given) return Wrong(StrCat("flag --", flag, ": it is for --url https://HOST:PORT"));
+    }
+  }
+  if (!options.key.empty() && options.cert.empty()) {
+    return Wrong("flag --key: it is the key of --cert, which is not given");
+  }
+  if (options.insecure && !options.cacert.empty()) {
+    return Wrong("flag --insecure: it takes any server, whatever --cacert has");
+  }
   if (options.protocol == Protocol::kHttp && options.connections > 0) {
     return Wrong("flag --connections: it is for gRPC; over HTTP each stream has its own");
   }

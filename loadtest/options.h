@@ -42,6 +42,10 @@ struct Options {
   std::string endpoint = "/v1/completions";
   std::string model;
   std::string api_key;
+  std::string cacert;  // PEM files, with https://
+  std::string cert;
+  std::string key;
+  bool insecure = false;
   std::vector<std::pair<std::string, std::string>> headers;
   std::string extra_body;   // a JSON object
   int64_t connections = 0;  // gRPC channels; 0: one for every 100 calls

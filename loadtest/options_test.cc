@@ -105,6 +105,18 @@ TEST(OptionsTest, PrintsWhatItIsAskedFor) {
   EXPECT_FALSE(ParseOptions({"--print-completion", "csh"}).ok());
 }
 
+TEST(OptionsTest, TlsNeedsAServerThatSpeaksIt) {
+  const auto error = [](std::vector<std::string> arguments) {
+    return std::string(ParseOptions(arguments).status().message());
+  };
+  for (const std::string flag : {"--cacert=a", "--cert=a", "--key=a", "--insecure"}) {
+    EXPECT_THAT(error({flag}), HasSubstr("it is for --url https://HOST:PORT")) << flag;
+  }
+  EXPECT_THAT(error({"--url=https://a", "--key=b"}), HasSubstr("it is the key of --cert"));
+  EXPECT_THAT(error({"--url=https://a", "--insecure", "--cacert=b"}), HasSubstr("--insecure"));
+  EXPECT_EQ(error({"--url=https://a", "--cacert=b", "--cert=c", "--key=d"}), "");
+}
+
 TEST(UrlTest, ReadsAddresses) {
   const auto url = ParseUrl("http://gpu.example:8000/prefix/");
   ASSERT_TRUE(url.ok());
@@ -112,8 +124,14 @@ TEST(UrlTest, ReadsAddresses) {
   EXPECT_EQ(url->path, "/prefix");
   EXPECT_EQ(ParseUrl("[::1]:8001")->Authority(), "[::1]:8001");
   EXPECT_EQ(ParseUrl("http://host")->port, "80");
+  EXPECT_FALSE(ParseUrl("http://host")->has_tls);
+  const auto secure = ParseUrl("https://host/x");
+  ASSERT_TRUE(secure.ok());
+  EXPECT_TRUE(secure->has_tls);
+  EXPECT_EQ(secure->Authority(), "host:443");
+  EXPECT_EQ(secure->Scheme(), "https");
   for (const std::string_view bad :
-       {"", "http://", "http://:80", "http://a:0", "http://a:99999", "http://a:b", "https://a",
+       {"", "http://", "http://:80", "http://a:0", "http://a:99999", "http://a:b", "https://",
         "http://a b", "http://a\r\nX: y", "http://[::1", "http://u@a"}) {
     EXPECT_FALSE(ParseUrl(bad).ok()) << bad;
   }

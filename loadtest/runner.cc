@@ -57,6 +57,11 @@ absl::StatusOr<std::unique_ptr<Runner>> Runner::Prepare(Options options,
   std::unique_ptr<Runner> runner(new Runner(std::move(options), stop));
   MILLRACE_ASSIGN_OR_RETURN(runner->url_, ParseUrl(runner->options_.url));
   MILLRACE_ASSIGN_OR_RETURN(runner->endpoints_, ResolveUrl(runner->url_));
+  if (runner->options_.protocol == Protocol::kGrpc) {
+    MILLRACE_ASSIGN_OR_RETURN(runner->grpc_, GrpcChannels::Make(runner->options_, runner->url_));
+  } else if (runner->url_.has_tls) {
+    MILLRACE_ASSIGN_OR_RETURN(runner->http_tls_, HttpTls::Make(runner->options_, runner->url_));
+  }
   auto trace = std::make_shared<std::vector<TraceEntry>>();
   if (const std::string& file = runner->options_.trace_file; !file.empty()) {
     MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
@@ -76,12 +81,13 @@ absl::Status Runner::FindModel() {
     return Annotate(status, "cannot ask for the model's name (--model says it)");
   };
   if (options_.protocol == Protocol::kGrpc) {
-    absl::StatusOr<std::string> name = FirstGrpcModel(options_, url_);
+    absl::StatusOr<std::string> name = FirstGrpcModel(options_, *grpc_);
     if (!name.ok()) return annotated(name.status());
     options_.model = *std::move(name);
     return absl::OkStatus();
   }
-  const absl::StatusOr<std::string> body = HttpGet(options_, url_, endpoints_, "/v1/models");
+  const absl::StatusOr<std::string> body =
+      HttpGet(options_, url_, endpoints_, http_tls_.get(), "/v1/models");
   if (!body.ok()) return annotated(body.status());
   const nlohmann::json list = nlohmann::json::parse(*body, nullptr, false);
   const auto data = list.is_object() ? list.find("data") : list.end();
@@ -158,12 +164,12 @@ absl::StatusOr<RunResult> Runner::Run(const Options& options) const {
 void Runner::RunThread(RunShared& shared, Driver& driver) const {
   const Options& options = shared.options;
   if (options.protocol == Protocol::kHttp) {
-    HttpClient client(url_, endpoints_, driver);
+    HttpClient client(url_, endpoints_, http_tls_.get(), driver);
     driver.set_client(client);
     client.Run();
     return;
   }
-  GrpcClient client(url_, ConnectionsPerThread(options, shared.threads), driver);
+  GrpcClient client(*grpc_, ConnectionsPerThread(options, shared.threads), driver);
   driver.set_client(client);
   client.Run();
 }

@@ -10,8 +10,10 @@
 
 #include "absl/status/statusor.h"
 #include "loadtest/driver.h"
+#include "loadtest/grpc_channels.h"
 #include "loadtest/http_client.h"
 #include "loadtest/options.h"
+#include "loadtest/tls.h"
 #include "loadtest/url.h"
 #include "loadtest/workload.h"
 
@@ -54,6 +56,8 @@ class Runner {
   const std::atomic<bool>& stop_;
   ServerUrl url_;
   HttpEndpoints endpoints_;
+  std::unique_ptr<HttpTls> http_tls_;   // null for http:// and gRPC
+  std::unique_ptr<GrpcChannels> grpc_;  // null for HTTP
   std::shared_ptr<const std::vector<TraceEntry>> trace_;
   PromptScale scale_;
 };

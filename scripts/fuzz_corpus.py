@@ -24,6 +24,7 @@ SOURCES = {
     "text_grammar": ["text/grammar/*.cc"],
     "text_tools": ["text/tools/*.cc"],
     "server_guard": [],
+    "server_guard_first_bytes": [],
     "server_http": ["server/http/routes.cc", "server/http/wire.cc", "server/http/host_policy.cc", "server/http/cors.cc"],
     "server_http_body": ["server/http/*.cc", "engine/sampling_table.h"],
     "server_grpc": ["executors/tensor_model.cc", "server/grpc/*.cc"],
@@ -269,6 +270,23 @@ def frames():
         yield b"\2" + bytes([len(coded)]) + coded + bytes([255, 8, 3]) + b"\x82\xbe\xbf"
 
 
+def beginnings():
+    def sized(length, data):
+        return len(data).to_bytes(length, "big") + data
+
+    def hello(*protocols):
+        alpn = sized(2, sized(2, b"".join(sized(1, protocol) for protocol in protocols)))
+        body = b"\3\3" + bytes(32) + sized(1, b"s") + sized(2, b"\x13\x01") + sized(1, b"\0") + sized(2, b"\0\x17\0\0\0\x10" + alpn)
+        return b"\1" + sized(3, body)
+
+    proxy = b"\r\n\r\n\0\r\nQUIT\n\x21\x11" + sized(2, bytes([1, 2, 3, 4, 5, 6, 7, 8, 0, 80, 0, 81]))
+    whole = hello(b"h2")
+    for first in [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n", b"\x16\3\1" + sized(2, whole), b"\x16\3\1" + sized(2, hello(b"h2", b"http/1.1")),
+                  b"\x16\3\1" + sized(2, whole[:9]) + b"\x16\3\1" + sized(2, whole[9:])]:
+        yield first
+        yield proxy + first
+
+
 def bodies():
     tool = {"type": "function", "function": {"name": "f", "description": "d", "strict": True, "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}}
     text = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
@@ -342,7 +360,7 @@ CORPORA = {
     "formats_hf_config": lambda: (json.dumps(config).encode() for config in twins()),
     "text_template": lambda: (text.encode() + b"\0Hello" for text in templates()),
     "text_tokenizer": lambda: (json.dumps(value, ensure_ascii=False).encode() + b"\0Hello abc abcabc  12" for value in tokenizers()),
-    "text_grammar": grammars, "text_tools": answers, "server_guard": frames, "server_http": http_requests,
+    "text_grammar": grammars, "text_tools": answers, "server_guard": frames, "server_guard_first_bytes": beginnings, "server_http": http_requests,
     "server_http_body": lambda: (bytes([route]) + json.dumps(body).encode() for route, all_of in bodies().items() for body in all_of),
     "server_grpc": messages,
 }

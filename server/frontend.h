@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,15 @@ class Tenant;
 // What a call needs of its key. Every key has kAny.
 enum class Scope { kAny, kInfer, kMetrics, kAdmin };
 inline constexpr size_t kNumScopes = 4;
+
+// What a client shows to say who it is.
+struct Credentials {
+  // The value of the header, or of the metadata: "Bearer <key>".
+  std::string_view authorization;
+  // The names that its certificate stands for, which one of --ssl-ca-certs has signed; empty: it
+  // showed none.
+  std::span<const std::string> identities = {};
+};
 
 // Thread-safe; outlives the endpoints.
 class Frontend {
@@ -57,13 +67,13 @@ class Frontend {
   // Returns whether SIGTERM came, so that clients had better go elsewhere.
   virtual bool leaving() const { return draining(); }
 
-  // Returns OK, Unauthenticated, or PermissionDenied if the key lacks the scope. `authorization` is
-  // the header's (or metadata's) value, "Bearer <key>". Compares in constant time. With OK sets
-  // `tenant`, unless it is null, to the key's: to null where keys have none.
-  virtual absl::Status Authorize(std::string_view authorization, Scope scope,
+  // Returns OK, Unauthenticated, or PermissionDenied if the key lacks the scope. A certificate
+  // stands for a key where none is sent. Compares in constant time. With OK sets `tenant`, unless
+  // it is null, to the key's: to null where keys have none.
+  virtual absl::Status Authorize(const Credentials& shown, Scope scope,
                                  std::shared_ptr<const Tenant>* tenant) const = 0;
   absl::Status Authorize(std::string_view authorization) const {
-    return Authorize(authorization, Scope::kAny, nullptr);
+    return Authorize({.authorization = authorization}, Scope::kAny, nullptr);
   }
   // Returns whether the administration's own listener wants keys, too.
   virtual bool guards_admin() const { return false; }

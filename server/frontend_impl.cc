@@ -89,9 +89,13 @@ void FrontendImpl::SetKeyRing(std::unique_ptr<KeyRing> ring) {
   metrics_.SetTenants([ring = ring_.get()] { return ring->tenants(); });
 }
 
-absl::Status FrontendImpl::Authorize(std::string_view authorization, Scope scope,
+absl::Status FrontendImpl::Authorize(const Credentials& shown, Scope scope,
                                      std::shared_ptr<const Tenant>* tenant) const {
   if (keys_.empty() && ring_ == nullptr) return absl::OkStatus();
+  const std::string_view authorization = shown.authorization;
+  if (authorization.empty() && ring_ != nullptr && !shown.identities.empty()) {
+    return ring_->AuthorizeCertificate(shown.identities, scope, tenant);
+  }
   // The scheme's name has no case: RFC 9110, section 11.1.
   const bool has_scheme = absl::StartsWithIgnoreCase(AbslView(authorization), AbslView(kScheme));
   if (!has_scheme) {

@@ -47,7 +47,7 @@ class FrontendImpl final : public Frontend {
   bool draining() const override { return draining_; }
   bool leaving() const override { return leaving_; }
   using Frontend::Authorize;
-  absl::Status Authorize(std::string_view authorization, Scope scope,
+  absl::Status Authorize(const Credentials& shown, Scope scope,
                          std::shared_ptr<const Tenant>* tenant) const override;
   bool guards_admin() const override { return ring_ != nullptr; }
   Metrics& metrics() override { return metrics_; }

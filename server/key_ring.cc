@@ -1,5 +1,6 @@
 #include "server/key_ring.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <fstream>
@@ -28,8 +29,16 @@ constexpr int64_t kMostCount = int64_t{1} << 40;
 constexpr std::array<std::string_view, kNumScopes> kScopeNames = {"any", "infer", "metrics",
                                                                   "admin"};
 constexpr std::string_view kFields[] = {
-    "name",        "sha256",   "scopes",     "share", "requests_per_minute", "tokens_per_minute",
-    "max_streams", "priority", "cache_salt",
+    "name",
+    "sha256",
+    "certificate",
+    "scopes",
+    "share",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "max_streams",
+    "priority",
+    "cache_salt",
 };
 
 absl::Status CheckNames(const JsonFields& fields) {
@@ -100,15 +109,52 @@ absl::Status ReadScopes(const JsonFields& fields, KeyTable::Entry& entry) {
   return absl::OkStatus();
 }
 
-// A key's digest, or several of one tenant.
-absl::StatusOr<std::vector<Sha256Digest>> ReadDigests(const JsonFields& fields) {
+// Reads a text, or a list of some.
+absl::StatusOr<std::vector<std::string>> ReadTexts(const JsonFields& fields,
+                                                   std::string_view name) {
   std::vector<std::string> texts;
-  if (const Json* one = fields.Find("sha256"); one != nullptr && one->is_string()) {
+  if (const Json* one = fields.Find(name); one != nullptr && one->is_string()) {
     texts.push_back(one->get<std::string>());
   } else {
-    MILLRACE_ASSIGN_OR_RETURN(texts, fields.Strings("sha256"));
+    MILLRACE_ASSIGN_OR_RETURN(texts, fields.Strings(name));
   }
-  if (texts.empty()) return fields.Bad("sha256", "is empty");
+  if (texts.empty()) return fields.Bad(name, "is empty");
+  return texts;
+}
+
+bool IsCertificateName(std::string_view name) {
+  const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
+  if (!std::all_of(name.begin(), name.end(), is_printable)) return false;
+  for (const std::string_view kind : {"DNS:", "URI:", "email:"}) {
+    if (name.starts_with(kind)) return name.size() > kind.size();
+  }
+  const size_t equals = name.find('=');
+  return equals != name.npos && equals > 0 && equals + 1 < name.size();
+}
+
+// Reads the names of a tenant's certificates; none if it has none.
+absl::StatusOr<std::vector<std::string>> ReadCertificates(const JsonFields& fields, bool allowed) {
+  if (fields.Find("certificate") == nullptr) return std::vector<std::string>();
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<std::string> names, ReadTexts(fields, "certificate"));
+  if (!allowed) {
+    return fields.Bad("certificate", "is set, but without --ssl-ca-certs no client shows one");
+  }
+  for (const std::string& name : names) {
+    if (IsCertificateName(name)) continue;
+    return fields.Bad("certificate",
+                      StrCat("has \"", Printable(name),
+                             "\"; allowed: a subject as \"CN=client-7,O=Example\", or "
+                             "\"DNS:...\", \"URI:...\", \"email:...\""));
+  }
+  return names;
+}
+
+// Reads a key's digest, or several of one tenant; none if it has certificates alone.
+absl::StatusOr<std::vector<Sha256Digest>> ReadDigests(const JsonFields& fields) {
+  if (fields.Find("sha256") == nullptr && fields.Find("certificate") != nullptr) {
+    return std::vector<Sha256Digest>();
+  }
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<std::string> texts, ReadTexts(fields, "sha256"));
   std::vector<Sha256Digest> digests;
   for (const std::string& text : texts) {
     const bool hex = text.size() == 2 * sizeof(Sha256Digest) &&
@@ -120,18 +166,30 @@ absl::StatusOr<std::vector<Sha256Digest>> ReadDigests(const JsonFields& fields) 
   return digests;
 }
 
+// Returns OK and the entry's tenant if it has the scope.
+absl::Status Admit(const KeyTable::Entry& entry, Scope scope,
+                   std::shared_ptr<const Tenant>* tenant) {
+  if (!entry.scopes[static_cast<size_t>(scope)]) {
+    return absl::PermissionDeniedError(
+        StrCat("the key lacks the scope ", kScopeNames[static_cast<size_t>(scope)]));
+  }
+  if (tenant != nullptr) *tenant = entry.tenant;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<KeyRing>> KeyRing::Open(std::string path, bool shared_cache) {
-  std::unique_ptr<KeyRing> ring(new KeyRing(std::move(path), shared_cache));
+absl::StatusOr<std::unique_ptr<KeyRing>> KeyRing::Open(std::string path, bool shared_cache,
+                                                       bool certificates) {
+  std::unique_ptr<KeyRing> ring(new KeyRing(std::move(path), shared_cache, certificates));
   ring->stamp_ = FileStamp(ring->path_);
   MILLRACE_RETURN_IF_ERROR(ring->Read());
   ring->thread_ = std::thread([ring = ring.get()] { ring->Follow(); });
   return ring;
 }
 
-KeyRing::KeyRing(std::string path, bool shared_cache)
-    : path_(std::move(path)), shared_cache_(shared_cache) {}
+KeyRing::KeyRing(std::string path, bool shared_cache, bool certificates)
+    : path_(std::move(path)), shared_cache_(shared_cache), certificates_(certificates) {}
 
 KeyRing::~KeyRing() {
   {
@@ -142,13 +200,14 @@ KeyRing::~KeyRing() {
   if (thread_.joinable()) thread_.join();
 }
 
+std::shared_ptr<const KeyTable> KeyRing::table() const {
+  std::lock_guard lock(mutex_);
+  return table_;
+}
+
 absl::Status KeyRing::Authorize(std::string_view key, Scope scope,
                                 std::shared_ptr<const Tenant>* tenant) const {
-  std::shared_ptr<const KeyTable> table;
-  {
-    std::lock_guard lock(mutex_);
-    table = table_;
-  }
+  const std::shared_ptr<const KeyTable> table = this->table();
   // The table is searched by digest: how long that takes tells nothing of any key.
   Sha256 hasher;
   hasher.Update(key);
@@ -156,18 +215,26 @@ absl::Status KeyRing::Authorize(std::string_view key, Scope scope,
   if (found == table->keys.end()) {
     return absl::UnauthenticatedError("authorization: the key is unknown");
   }
-  if (!found->second.scopes[static_cast<size_t>(scope)]) {
-    return absl::PermissionDeniedError(
-        StrCat("the key lacks the scope ", kScopeNames[static_cast<size_t>(scope)]));
+  return Admit(found->second, scope, tenant);
+}
+
+absl::Status KeyRing::AuthorizeCertificate(std::span<const std::string> identities, Scope scope,
+                                           std::shared_ptr<const Tenant>* tenant) const {
+  const std::shared_ptr<const KeyTable> table = this->table();
+  for (const std::string& identity : identities) {
+    const auto found = table->certificates.find(identity);
+    if (found != table->certificates.end()) return Admit(found->second, scope, tenant);
   }
-  if (tenant != nullptr) *tenant = found->second.tenant;
-  return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      StrCat("authorization: a key is required, as \"Bearer <key>\"; the certificate of ",
+             Printable(identities.front()), " stands for none"));
 }
 
 std::vector<std::shared_ptr<const Tenant>> KeyRing::tenants() const {
-  std::lock_guard lock(mutex_);
+  const std::shared_ptr<const KeyTable> table = this->table();
   std::map<uint32_t, std::shared_ptr<const Tenant>> by_id;
-  for (const auto& [digest, entry] : table_->keys) by_id[entry.tenant->id()] = entry.tenant;
+  for (const auto& [digest, entry] : table->keys) by_id[entry.tenant->id()] = entry.tenant;
+  for (const auto& [name, entry] : table->certificates) by_id[entry.tenant->id()] = entry.tenant;
   std::vector<std::shared_ptr<const Tenant>> tenants;
   for (auto& [id, tenant] : by_id) tenants.push_back(std::move(tenant));
   return tenants;
@@ -203,27 +270,40 @@ absl::StatusOr<KeyTable> KeyRing::Parse(std::string_view text) {
     if (!fields.object().is_object()) {
       return absl::InvalidArgumentError(StrCat("keys[", i, "] is not an object"));
     }
-    MILLRACE_RETURN_IF_ERROR(CheckNames(fields));
-    MILLRACE_ASSIGN_OR_RETURN(TenantLimits limits, ReadLimits(fields));
-    if (!names.insert(limits.name).second) return fields.Bad("name", "is another entry's, too");
-    if (limits.cache_salt.empty() && !shared_cache_) {
-      limits.cache_salt = StrCat("tenant:", limits.name);
-    }
-    KeyTable::Entry entry;
-    MILLRACE_RETURN_IF_ERROR(ReadScopes(fields, entry));
-    MILLRACE_ASSIGN_OR_RETURN(const std::vector<Sha256Digest> digests, ReadDigests(fields));
-    const uint32_t next_id = static_cast<uint32_t>(known_.size()) + 1;
-    const Known& known =
-        known_.try_emplace(limits.name, Known{next_id, std::make_shared<TenantUsage>()})
-            .first->second;
-    entry.tenant = std::make_shared<const Tenant>(known.id, std::move(limits), known.usage);
-    for (const Sha256Digest& digest : digests) {
-      if (!table.keys.emplace(digest, entry).second) {
-        return fields.Bad("sha256", "has a key that is listed twice");
-      }
-    }
+    MILLRACE_RETURN_IF_ERROR(AddEntry(fields, names, table));
   }
   return table;
+}
+
+absl::Status KeyRing::AddEntry(const JsonFields& fields, std::set<std::string>& names,
+                               KeyTable& table) {
+  MILLRACE_RETURN_IF_ERROR(CheckNames(fields));
+  MILLRACE_ASSIGN_OR_RETURN(TenantLimits limits, ReadLimits(fields));
+  if (!names.insert(limits.name).second) return fields.Bad("name", "is another entry's, too");
+  if (limits.cache_salt.empty() && !shared_cache_) {
+    limits.cache_salt = StrCat("tenant:", limits.name);
+  }
+  KeyTable::Entry entry;
+  MILLRACE_RETURN_IF_ERROR(ReadScopes(fields, entry));
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<Sha256Digest> digests, ReadDigests(fields));
+  MILLRACE_ASSIGN_OR_RETURN(const std::vector<std::string> certificates,
+                            ReadCertificates(fields, certificates_));
+  const uint32_t next_id = static_cast<uint32_t>(known_.size()) + 1;
+  const Known& known =
+      known_.try_emplace(limits.name, Known{next_id, std::make_shared<TenantUsage>()})
+          .first->second;
+  entry.tenant = std::make_shared<const Tenant>(known.id, std::move(limits), known.usage);
+  for (const Sha256Digest& digest : digests) {
+    if (!table.keys.emplace(digest, entry).second) {
+      return fields.Bad("sha256", "has a key that is listed twice");
+    }
+  }
+  for (const std::string& name : certificates) {
+    if (!table.certificates.emplace(name, entry).second) {
+      return fields.Bad("certificate", StrCat("has ", name, ", which is listed twice"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void KeyRing::Follow() {

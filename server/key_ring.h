@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -20,6 +22,8 @@
 
 namespace millrace {
 
+class JsonFields;
+
 // The keys and their tenants as one reading found them. Constant.
 struct KeyTable {
   struct Entry {
@@ -27,6 +31,7 @@ struct KeyTable {
     bool scopes[kNumScopes] = {};  // by Scope
   };
   std::map<Sha256Digest, Entry> keys;
+  std::map<std::string, Entry, std::less<>> certificates;  // by what IdentitiesOf a certificate has
 };
 
 // Thread-safe.
@@ -34,8 +39,10 @@ class KeyRing {
  public:
   // Reads the file, and again within half a second after each change. `shared_cache`: tenants that
   // name no cache_salt share the prefix cache. InvalidArgument names the entry and the field.
+  // `certificates`: clients show some, so that entries may name them.
   // A later reading that fails is logged, and the keys stay as they were.
-  static absl::StatusOr<std::unique_ptr<KeyRing>> Open(std::string path, bool shared_cache);
+  static absl::StatusOr<std::unique_ptr<KeyRing>> Open(std::string path, bool shared_cache,
+                                                       bool certificates = false);
   ~KeyRing();
   KeyRing(const KeyRing&) = delete;
   KeyRing& operator=(const KeyRing&) = delete;
@@ -45,18 +52,27 @@ class KeyRing {
   absl::Status Authorize(std::string_view key, Scope scope,
                          std::shared_ptr<const Tenant>* tenant) const;
 
+  // As Authorize, for a client that sends no key and whose certificate stands for these names: the
+  // first that an entry names counts.
+  absl::Status AuthorizeCertificate(std::span<const std::string> identities, Scope scope,
+                                    std::shared_ptr<const Tenant>* tenant) const;
+
   // Returns the tenants of the last reading.
   std::vector<std::shared_ptr<const Tenant>> tenants() const;
 
  private:
-  KeyRing(std::string path, bool shared_cache);
+  KeyRing(std::string path, bool shared_cache, bool certificates);
 
   absl::Status Read();
   absl::StatusOr<KeyTable> Parse(std::string_view text);
+  // `names`: of the tenants before it.
+  absl::Status AddEntry(const JsonFields& fields, std::set<std::string>& names, KeyTable& table);
+  std::shared_ptr<const KeyTable> table() const;
   void Follow();
 
   const std::string path_;
   const bool shared_cache_;
+  const bool certificates_;
 
   // The reading thread's. Usage outlives a tenant's absence from the file.
   struct Known {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "base/strings.h"
@@ -45,6 +46,52 @@ class KeyRingTest : public ::testing::Test {
 
   const std::string path_;
 };
+
+TEST_F(KeyRingTest, ACertificateStandsForAKey) {
+  Write(StrCat(R"({"name": "a", "certificate": "CN=alice,O=Example", "scopes": ["metrics"]},)",
+               R"({"name": "b", "certificate": ["DNS:bob.example", "URI:spiffe://x/bob"]},)",
+               Entry("c", "one", R"(, "certificate": "CN=carol")")));
+  const auto ring = KeyRing::Open(path_, false, /*certificates=*/true);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const auto who = [&](std::vector<std::string> identities, Scope scope) {
+    std::shared_ptr<const Tenant> tenant;
+    const absl::Status status = (*ring)->AuthorizeCertificate(identities, scope, &tenant);
+    return status.ok() ? tenant->limits().name : absl::StatusCodeToString(status.code());
+  };
+  EXPECT_EQ(who({"CN=alice,O=Example"}, Scope::kMetrics), "a");
+  EXPECT_EQ(who({"CN=alice,O=Example"}, Scope::kInfer), "PERMISSION_DENIED");
+  EXPECT_EQ(who({"CN=x", "DNS:y", "URI:spiffe://x/bob"}, Scope::kInfer), "b");
+  EXPECT_EQ(who({"CN=carol", "DNS:bob.example"}, Scope::kInfer), "c");
+  for (const char* unknown : {"CN=alice", "CN=alice,O=Example ", "cn=alice,O=Example", "a", "",
+                              "DNS:BOB.example", "bob.example", "one"}) {
+    EXPECT_EQ(who({unknown}, Scope::kAny), "UNAUTHENTICATED") << unknown;
+  }
+  std::shared_ptr<const Tenant> by_key;
+  ASSERT_TRUE((*ring)->Authorize("one", Scope::kInfer, &by_key).ok());
+  EXPECT_EQ(by_key->limits().name, "c");
+  EXPECT_EQ((*ring)->tenants().size(), 3u);
+}
+
+TEST_F(KeyRingTest, NamesWhatIsWrongWithACertificate) {
+  const auto error = [&](const std::string& entries) {
+    Write(entries);
+    return std::string(KeyRing::Open(path_, false, true).status().message());
+  };
+  EXPECT_THAT(Error(R"({"name": "a", "certificate": "CN=a"})"),
+              HasSubstr("certificate: is set, but without --ssl-ca-certs no client shows one"));
+  EXPECT_THAT(error(R"({"name": "a", "certificate": "alice"})"),
+              HasSubstr("has \"alice\"; allowed: a subject as \"CN=client-7,O=Example\""));
+  for (const char* bad : {R"("")", R"("DNS:")", R"("=a")", R"("CN=")", R"(["CN=a", "b"])", "[]",
+                          "7", R"("CN=\u00e9")", R"("CN=\n")"}) {
+    EXPECT_THAT(error(StrCat(R"({"name": "a", "certificate": )", bad, "}")),
+                HasSubstr("certificate"))
+        << bad;
+  }
+  EXPECT_THAT(
+      error(R"({"name": "a", "certificate": "CN=a"}, {"name": "b", "certificate": "CN=a"})"),
+      HasSubstr("has CN=a, which is listed twice"));
+  EXPECT_THAT(error(R"({"name": "a"})"), HasSubstr("sha256"));
+}
 
 TEST_F(KeyRingTest, KnowsKeysAndScopes) {
   Write(StrCat(Entry("a", "one"), ",", Entry("b", "two", R"(, "scopes": ["metrics", "admin"])")));

@@ -1,6 +1,5 @@
 #include "server/server.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/address_range.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
@@ -24,6 +22,7 @@
 #include "engine/text_set.h"
 #include "executors/factory.h"
 #include "server/device_spec.h"
+#include "server/endpoint_options.h"
 #include "server/guard/listen.h"
 #include "server/key_ring.h"
 #include "server/model_location.h"
@@ -46,21 +45,6 @@ constexpr Duration kLookEvery = std::chrono::milliseconds(20);
 
 // It takes milliseconds.
 constexpr Duration kLongestGrpcStart = std::chrono::seconds(30);
-
-int Share(int of_cores, int least, int most) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / of_cores, least, most);
-}
-
-TlsFiles FilesOf(const Settings& settings) {
-  TlsFiles files = {.certificate = settings.ssl_certfile,
-                    .key = settings.ssl_keyfile,
-                    .authorities = settings.ssl_ca_certs};
-  if (!files.authorities.empty()) {
-    files.clients = static_cast<ClientCertificates>(settings.ssl_cert_reqs);
-  }
-  return files;
-}
 
 // Whole or not at all: who waits for the file never reads half of it.
 absl::Status WriteReadyFile(const std::string& path, const Ports& ports) {
@@ -118,16 +102,6 @@ std::string Describe(ServedModel& model) {
   return language != nullptr ? Describe(language->info()) : Describe(*model.tensors());
 }
 
-// Keeps an endpoint's connections to a share of the file descriptors, so that idle ones give way to
-// new ones before there is none left. Those of gRPC take half of them at most (server/guard).
-void LimitConnections(HttpLimits& limits, size_t share) {
-  rlimit files;
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return;
-  const size_t most = std::max<size_t>(files.rlim_cur / share, 8);
-  limits.connections = std::min(limits.connections, most);
-  limits.probe_connections = std::min(limits.probe_connections, std::max<size_t>(most / 4, 4));
-}
-
 }  // namespace
 
 Server::Server(const Settings& settings) : settings_(settings), frontend_(settings.api_keys) {}
@@ -145,14 +119,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Settings& settings,
   MILLRACE_RETURN_IF_ERROR(CheckKvCacheMemory(settings));
   std::unique_ptr<Server> server(new Server(settings));
   if (!settings.keys.empty()) {
-    MILLRACE_ASSIGN_OR_RETURN(auto ring,
-                              KeyRing::Open(settings.keys, settings.shared_prefix_cache));
+    MILLRACE_ASSIGN_OR_RETURN(
+        auto ring, KeyRing::Open(settings.keys, settings.shared_prefix_cache,
+                                 TlsFilesOf(settings).clients != ClientCertificates::kNone));
     server->frontend_.SetKeyRing(std::move(ring));
   }
   if (!settings.ssl_certfile.empty()) {
-    MILLRACE_ASSIGN_OR_RETURN(
-        server->tls_,
-        TlsServer::Open(FilesOf(settings), Share(8, 1, 4), server->frontend_.metrics().registry()));
+    MILLRACE_ASSIGN_OR_RETURN(server->tls_,
+                              TlsServer::Open(TlsFilesOf(settings), ShareOfCores(8, 1, 4),
+                                              server->frontend_.metrics().registry()));
   }
   const auto begin_serving = [&]() -> absl::Status {
     auto endpoints = std::async(std::launch::async, [&] { return server->OpenEndpoints(); });
@@ -239,8 +214,8 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
   options.prefix_caching = settings_.prefix_caching;
   options.itl_slo = std::chrono::milliseconds(settings_.itl_slo_ms);
   options.max_waiting = settings_.max_waiting;
-  options.text_threads = Share(4, 2, 8);
-  options.output_threads = Share(8, 1, 4);
+  options.text_threads = ShareOfCores(4, 2, 8);
+  options.output_threads = ShareOfCores(8, 1, 4);
   options.stall_timeout = settings_.stall_timeout;
   options.log_prompts = settings_.log_prompts;
   if (!settings_.otlp_traces_endpoint.empty()) {
@@ -256,36 +231,10 @@ absl::Status Server::LoadModel(std::function<void()> on_failure, const std::atom
 }
 
 absl::Status Server::OpenEndpoints() {
-  HttpOptions http;
-  http.host = settings_.host;
-  http.port = static_cast<uint16_t>(settings_.http_port);
-  http.allowed_hosts = settings_.allowed_hosts;
-  http.allowed_origins = settings_.allowed_origins;
-  http.unknown_fields = settings_.unknown_fields;
-  http.auto_tool_choice = settings_.enable_auto_tool_choice;
-  http.threads = Share(4, 1, 8);
-  http.transport.tls = tls_.get();
-  for (const std::string& range : settings_.trusted_proxies) {
-    http.transport.proxies.push_back(*ParseAddressRange(range));
-  }
-  http.limits.connections = static_cast<size_t>(settings_.max_connections);
-  http.limits.header_timeout = absl::FromChrono(settings_.header_timeout);
-  http.limits.ping_interval = absl::FromChrono(settings_.sse_ping_interval);
-  const HttpLimits most = http.limits;
-  LimitConnections(http.limits, 5);
-  http_ = std::make_unique<HttpServer>(frontend_, http);
+  http_ = std::make_unique<HttpServer>(frontend_, MakeHttpOptions(settings_, tls_.get()));
   MILLRACE_ASSIGN_OR_RETURN(ports_.http, http_->Start());
 
-  HttpOptions admin = http;
-  admin.admin = true;
-  admin.transport = {};
-  admin.allowed_origins.clear();
-  admin.host = "127.0.0.1";
-  admin.port_setting = "admin-port";
-  admin.port = static_cast<uint16_t>(settings_.admin_port);
-  admin.threads = 1;
-  admin.limits = most;
-  LimitConnections(admin.limits, 32);
+  HttpOptions admin = MakeAdminOptions(settings_);
   // The way of SIGTERM, once: a second signal would end the process at once.
   admin.drain = [this] {
     if (!drain_asked_.exchange(true) && !frontend_.draining()) kill(getpid(), SIGTERM);
@@ -294,30 +243,24 @@ absl::Status Server::OpenEndpoints() {
   MILLRACE_ASSIGN_OR_RETURN(ports_.admin, admin_->Start());
 
   if (!settings_.metrics_host.empty()) {
-    HttpOptions metrics = admin;
-    metrics.admin = false;
-    metrics.metrics_only = true;
-    metrics.host = settings_.metrics_host;
-    metrics.host_setting = "metrics-host";
-    metrics.port_setting = "metrics-port";
-    metrics.port = static_cast<uint16_t>(settings_.metrics_port);
-    metrics_ = std::make_unique<HttpServer>(frontend_, metrics);
+    metrics_ = std::make_unique<HttpServer>(frontend_, MakeMetricsOptions(settings_));
     MILLRACE_ASSIGN_OR_RETURN(ports_.metrics, metrics_->Start());
   }
 
   const StartupWatch watch("gRPC", kLongestGrpcStart);
-  GrpcOptions grpc;
-  grpc.host = settings_.host;
-  grpc.port = settings_.grpc_port;
-  grpc.version = std::string(Version());
-  grpc.threads = Share(4, 1, 8);
-  grpc.transport = http.transport;
-  grpc.limits.connections = static_cast<size_t>(settings_.max_connections);
-  grpc.limits.streams = static_cast<size_t>(settings_.grpc_max_streams);
-  grpc.limits.handshake_timeout = settings_.header_timeout;
-  grpc.limits.header_timeout = settings_.header_timeout;
-  MILLRACE_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(frontend_, grpc));
+  MILLRACE_ASSIGN_OR_RETURN(grpc_,
+                            GrpcServer::Start(frontend_, MakeGrpcOptions(settings_, tls_.get())));
   ports_.grpc = grpc_->port();
+  return SharesPort(settings_) ? OpenSharedPort() : absl::OkStatus();
+}
+
+absl::Status Server::OpenSharedPort() {
+  shared_ = std::make_unique<SharedPort>(
+      MakeSharedPortOptions(settings_, tls_.get()), frontend_.metrics().registry(),
+      SharedPort::Endpoints{.http1 = [this](int fd) { http_->Adopt(fd); },
+                            .http2 = [this](int fd) { grpc_->Adopt(fd); }});
+  MILLRACE_ASSIGN_OR_RETURN(ports_.http, shared_->Start());
+  ports_.grpc = ports_.http;
   return absl::OkStatus();
 }
 
@@ -344,9 +287,11 @@ void Server::WaitBeforeDrain() {
   }
   // A balancer that asks nobody sends requests until it cannot connect. Those that are on their way
   // by then are still served.
+  if (shared_ != nullptr) shared_->DropHandshakes();
   http_->DropHandshakes();
   grpc_->DropHandshakes();
   std::this_thread::sleep_for(kHandshakeTime);
+  if (shared_ != nullptr) shared_->StopListening();
   http_->StopListening();
   grpc_->StopListening();
   std::this_thread::sleep_for(kLastRequests);
@@ -378,6 +323,7 @@ void Server::CloseAfterFailure() {
 
 void Server::CloseEndpoints(Duration grace) {
   const absl::Duration time = absl::FromChrono(grace);
+  if (shared_ != nullptr) shared_->Close();
   std::vector<std::future<void>> closing;
   for (std::unique_ptr<HttpServer>* endpoint : {&http_, &admin_, &metrics_}) {
     if (*endpoint == nullptr) continue;

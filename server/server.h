@@ -14,6 +14,7 @@
 #include "nodes/node_group.h"
 #include "server/frontend_impl.h"
 #include "server/grpc/grpc_server.h"
+#include "server/guard/shared_port.h"
 #include "server/http/http_server.h"
 #include "server/tls/tls_server.h"
 #include "server/tracing/otlp_exporter.h"
@@ -61,6 +62,7 @@ class Server {
   explicit Server(const Settings& settings);
 
   absl::Status OpenEndpoints();
+  absl::Status OpenSharedPort();
   absl::Status LoadModel(std::function<void()> on_failure, std::function<void()> on_leave,
                          const std::atomic<bool>& stop);
   absl::Status LoadModel(std::function<void()> on_failure, const std::atomic<bool>& stop);
@@ -79,6 +81,7 @@ class Server {
   std::unique_ptr<HttpServer> admin_;
   std::unique_ptr<HttpServer> metrics_;  // null without --metrics-host
   std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<SharedPort> shared_;  // null: http_ and grpc_ have ports of their own
   Ports ports_;
   std::atomic<bool> drain_asked_ = false;  // by the console
 };

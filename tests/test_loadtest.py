@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from daemon import metrics, program
+from test_tls import Authority, flags
 
 PROGRAM = pathlib.Path(program()).resolve().parent / "millrace-loadtest"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "millrace"
@@ -58,6 +59,35 @@ def test_it_counts_the_tokens_that_the_server_counts(fake_server, tmp_path, prot
         assert 0 < ttft <= latency
         assert len(gaps) <= tokens - 1
         assert sum(gaps) == pytest.approx(latency - ttft, abs=0.05)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_it_speaks_tls(start_server, tmp_path, protocol):
+    authority = Authority(tmp_path, "ours")
+    mine, key = authority.issue("loadtest")
+    both_in_one = tmp_path / "both.pem"
+    both_in_one.write_bytes(mine.read_bytes() + key.read_bytes())
+    server = start_server("--device", "fake", *flags(authority.issue("server")), "--ssl-ca-certs", str(authority.file))
+    load = ["--protocol", protocol, "--url", f"https://localhost:{server.ports[protocol]}", "--concurrency", 8, "--num-prompts", 60,
+            "--output-len", 20]
+    shown = ["--cert", mine, "--key", key]
+    trusted = ["--cacert", authority.file]
+    for tls in ([*trusted, *shown], ["--insecure", *shown], [*trusted, "--cert", both_in_one]):
+        result = measure(tmp_path, *load, *tls)
+        assert (result["completed"], result["failed"], result["total_output_tokens"]) == (60, 0, 1200)
+    opened = metrics(server)["millrace_http_connections_opened_total" if protocol == "http" else "millrace_grpc_connections_opened_total"]
+    assert opened < 100, "connections are kept"
+    # A certificate of a stranger, or for another name, and a server that gets none.
+    assert "cannot" in loadtest(*load, *shown, expected=1)
+    assert "cannot" in loadtest(*load, *trusted, expected=1)
+    other = start_server("--device", "fake", *flags(authority.issue("other", names="DNS:other.example")))
+    elsewhere = ["--protocol", protocol, "--url", f"https://localhost:{other.ports[protocol]}", "--num-prompts", 5]
+    assert "cannot" in loadtest(*elsewhere, *trusted, expected=1)
+    assert measure(tmp_path, *elsewhere, "--insecure")["completed"] == 5
+    # Files that are none.
+    assert "flag --cacert: " in loadtest(*load, "--cacert", "/none", expected=1)
+    assert f"flag --cacert: {key} cannot be used" in loadtest(*load, "--cacert", key, expected=1)
+    assert f"flag --key: {mine} cannot be used" in loadtest(*load, *trusted, "--cert", mine, "--key", mine, expected=1)
 
 
 @both

@@ -12,7 +12,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from daemon import Stream, run, wait_until
-from millrace_grpc import connect, pb
+from millrace_grpc import connect, inference_pb2_grpc, pb
+from test_tls import Authority, channel, context_of, flags
 
 FAKE = ["--device", "fake", "--fake-step-us", "2000"]
 PROBES = {"/livez", "/readyz", "/health"}
@@ -84,6 +85,71 @@ def test_every_grpc_method_but_health_wants_a_key(keyed):
                 assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED, name
         stub = health_pb2_grpc.HealthStub(channel)
         assert stub.Check(health_pb2.HealthCheckRequest(), timeout=30).status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_a_client_certificate_stands_for_a_key(start_server, tmp_path):
+    authority = Authority(tmp_path, "ours")
+    alice, bob, carol = authority.issue("alice", subject="/O=Example/CN=alice"), authority.issue("bob"), authority.issue("carol")
+    path = tmp_path / "keys.json"
+
+    def entries(*more):
+        write(path, entry("a"), {"name": "alice", "certificate": "CN=alice,O=Example", "requests_per_minute": 3},
+              {"name": "ops", "certificate": ["CN=ops", "DNS:nowhere.example"], "scopes": ["admin", "metrics"]}, *more)
+
+    entries({"name": "bob", "certificate": "CN=bob"})
+    server = start_server(*FAKE, "--keys", str(path), *flags(authority.issue("server")), "--ssl-ca-certs", str(authority.file),
+                          "--ssl-cert-reqs", "1")
+
+    def by_http(client, key=None, path="/v1/completions"):
+        headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
+        with httpx.Client(base_url=server.http.replace("http:", "https:"), verify=context_of(authority, client), headers=headers) as one:
+            body = {"prompt": "Hello", "max_tokens": 4, "ignore_eos": True}
+            return (one.post(path, json=body) if path == "/v1/completions" else one.get(path)).status_code
+
+    def by_grpc(client, key=None):
+        request = pb.GenerateRequest(text="Hello", stopping=pb.StopOptions(max_tokens=4, ignore_eos=True))
+        metadata = [("authorization", f"Bearer {key}")] if key is not None else []
+        with channel(server, authority, client) as one:
+            try:
+                return len(list(inference_pb2_grpc.InferenceStub(one).Generate(request, metadata=metadata, timeout=60))) > 0
+            except grpc.RpcError as error:
+                return error.code().name
+
+    # Nobody, or one that no entry names, needs a key; a wrong key counts, whatever the certificate says.
+    for client in (None, carol):
+        assert (by_http(client), by_grpc(client)) == (401, "UNAUTHENTICATED")
+        assert (by_http(client, "key-a"), by_grpc(client, "key-a")) == (200, True)
+    assert (by_http(bob, "key-x"), by_grpc(bob, "key-x")) == (401, "UNAUTHENTICATED")
+    assert (by_http(bob, path="/metrics"), by_http(bob, path="/v1/models")) == (403, 200)
+    # It is the tenant in every way.
+    assert (by_http(alice), by_grpc(alice), by_http(alice)) == (200, True, 200)
+    assert (by_http(alice), by_grpc(alice)) == (429, "RESOURCE_EXHAUSTED")
+    assert (by_http(bob), by_grpc(bob)) == (200, True)
+    assert (by_http(alice, "key-a"), by_grpc(alice, "key-a")) == (200, True)
+    text = httpx.get(server.admin + "/metrics", headers={"Authorization": "Bearer none"}).text
+    assert "millrace_tenant" not in text
+    # On connections that are open the next request counts.
+    with httpx.Client(base_url=server.http.replace("http:", "https:"), verify=context_of(authority, bob)) as kept, \
+            channel(server, authority, bob) as kept_channel:
+        stub = inference_pb2_grpc.InferenceStub(kept_channel)
+        assert kept.get("/v1/models").status_code == 200
+        assert stub.ListModels(pb.ListModelsRequest(), timeout=60).models
+        entries()
+        wait_until(lambda: kept.get("/v1/models").status_code == 401, 10)
+        with pytest.raises(grpc.RpcError) as error:
+            stub.ListModels(pb.ListModelsRequest(), timeout=60)
+        assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        assert "the certificate of CN=bob stands for none" in error.value.details()
+    entries({"name": "bob", "certificate": "bob"})
+    wait_until(lambda: 'the keys stay as they were' in server.log.read_text(), 10)
+
+
+def test_entries_name_certificates_only_where_clients_show_some(tmp_path):
+    path = tmp_path / "keys.json"
+    write(path, {"name": "bob", "certificate": "CN=bob"})
+    status, output = run("--device", "fake", "--keys", str(path))
+    assert status == 1
+    assert "keys[0].certificate: is set, but without --ssl-ca-certs no client shows one" in output
 
 
 def test_scopes(keyed):

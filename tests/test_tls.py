@@ -3,6 +3,7 @@ speak something else."""
 import concurrent.futures
 import contextlib
 import re
+import resource
 import socket
 import ssl
 import subprocess
@@ -15,7 +16,7 @@ import openai
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from daemon import environment, metrics, program, run, wait_until
+from daemon import environment, metrics, program, run, sanitized, wait_until
 from millrace_grpc import inference_pb2_grpc, pb
 
 FAKE = ("--device", "fake", "--fake-step-us", "1000", "--max-model-len", "100000", "--kv-cache-memory", "4GiB")
@@ -35,10 +36,10 @@ class Authority:
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key, "-out", self.file,
                 "-days", 2, "-subj", f"/CN={name}")
 
-    def issue(self, name, *more, subject=None):
+    def issue(self, name, *more, subject=None, names="IP:127.0.0.1,DNS:localhost"):
         """Returns the files of a certificate and its key."""
         cert, key, extensions = (self.folder / f"{name}.{kind}" for kind in ("cert", "key", "san"))
-        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        extensions.write_text(f"subjectAltName={names}\n")
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", f"{cert}.req",
                 "-subj", subject or f"/CN={name}")
         openssl("x509", "-req", "-in", f"{cert}.req", "-CA", self.file, "-CAkey", self.key, "-CAcreateserial", "-out", cert, "-days", 2,
@@ -278,13 +279,93 @@ def test_certificates_that_clients_need_not_show(start_server, certificate, auth
         client.get("/livez")
 
 
+# ---- Certificates that are revoked ----
+
+
+class Revocations:
+    """An authority's list of revoked certificates."""
+
+    def __init__(self, authority, file):
+        self.authority, self.file = authority, file
+        self.config, index = file.with_suffix(".cnf"), file.with_suffix(".index")
+        index.write_text("")
+        self.config.write_text(f"[ca]\ndefault_ca=own\n[own]\ndatabase={index}\ndefault_md=sha256\n")
+        self.write()
+
+    def call(self, *arguments):
+        openssl("ca", "-config", self.config, "-cert", self.authority.file, "-keyfile", self.authority.key, *arguments)
+
+    def revoke(self, certificate):
+        self.call("-revoke", certificate[0])
+
+    def write(self, *lifetime):
+        made = self.file.with_suffix(".new")
+        self.call("-gencrl", "-out", made, *(lifetime or ("-crldays", 2)))
+        made.rename(self.file)
+
+
+def is_taken(server, authority, client):
+    """Returns whether both endpoints take new connections of a client, or neither does."""
+    with http_client(server, authority, client) as one:
+        try:
+            by_http = one.get("/v1/models").status_code == 200
+        except httpx.HTTPError as error:
+            assert re.search("(?i)revoked|certificate|alert", str(error)), error
+            by_http = False
+    with channel(server, authority, client) as one:
+        try:
+            by_grpc = count(generate(one, 5)) == 5
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.UNAVAILABLE
+            by_grpc = False
+    # The file may have been read in between.
+    return by_http if by_http == by_grpc else is_taken(server, authority, client)
+
+
+def test_a_revoked_certificate_is_refused_and_its_streams_go_on(start_server, certificate, authority, tmp_path):
+    alice, bob = authority.issue("alice-revoked"), authority.issue("bob-stays")
+    revocations = Revocations(authority, tmp_path / "list.pem")
+    server = start_server(*FAKE, *flags(certificate), "--ssl-ca-certs", str(authority.file), "--ssl-crl-file", str(revocations.file))
+    assert is_taken(server, authority, alice) and is_taken(server, authority, bob)
+    assert metrics(server)["millrace_tls_crl_expiry_timestamp_seconds"] == pytest.approx(time.time() + 2 * 86400, abs=600)
+    streams = [Running(server, authority, protocol, alice) for protocol in ("http", "grpc")]
+    before = closed(server, "client_certificate"), refused(server, "client_certificate")
+    revocations.revoke(alice)
+    revocations.write()
+    wait_until(lambda: not is_taken(server, authority, alice), 20)
+    assert is_taken(server, authority, bob)
+    assert all(stream.is_running() for stream in streams)
+    wait_until(lambda: closed(server, "client_certificate") > before[0] and refused(server, "client_certificate") > before[1])
+
+    revocations.file.write_text("nonsense")
+    wait_until(lambda: "the certificate stays as it was: ssl-crl-file: " in server.log.read_text(), 10)
+    assert is_taken(server, authority, bob) and not is_taken(server, authority, alice)
+    assert [stream.end() for stream in streams] == [None, None]
+
+
+def test_a_list_that_expires_or_is_another_ones_lets_nobody_in(start_server, certificate, authority, strangers, tmp_path):
+    bob = authority.issue("bob-waits")
+    revocations = Revocations(authority, tmp_path / "short.pem")
+    revocations.write("-crlsec", 8)
+    server = start_server(*FAKE, *flags(certificate), "--ssl-ca-certs", str(authority.file), "--ssl-crl-file", str(revocations.file))
+    assert is_taken(server, authority, bob)
+    wait_until(lambda: not is_taken(server, authority, bob), 30)
+    foreign = Revocations(strangers, tmp_path / "foreign.pem")
+    foreign.file.rename(revocations.file)
+    wait_until(lambda: "TLS: read again" in server.log.read_text(), 10)
+    assert not is_taken(server, authority, bob)
+    revocations.write()
+    wait_until(lambda: is_taken(server, authority, bob), 20)
+
+
 # ---- Certificates that change ----
 
 
 class Running:
     """A stream that its own thread reads, of HTTP or of gRPC."""
 
-    def __init__(self, server, authority, protocol):
+    def __init__(self, server, authority, protocol, client=None):
+        self.client = client
         self.tokens = 0
         self.error = None
         self.stop = threading.Event()
@@ -295,14 +376,14 @@ class Running:
     def read(self, server, authority, protocol):
         try:
             if protocol == "grpc":
-                with channel(server, authority) as one:
+                with channel(server, authority, self.client) as one:
                     stream = generate(one, 90000)
                     for response in stream:
                         self.tokens += len(response.token_ids)
                         if self.stop.is_set():
                             return stream.cancel()
             else:
-                with http_client(server, authority) as client, client.stream(
+                with http_client(server, authority, self.client) as client, client.stream(
                         "POST", "/v1/completions", json={**COMPLETION, "max_tokens": 90000, "stream": True}) as response:
                     for line in response.iter_lines():
                         self.tokens += line.startswith("data: {")
@@ -429,6 +510,30 @@ def test_garbage_after_the_handshake_ends(server, authority):
             one.close()
 
 
+@pytest.mark.parametrize("size", [-1, None], ids=["half", "whole"])
+def test_a_hello_and_no_more_costs_little(start_server, certificate, authority, size):
+    """What OpenSSL needs for a handshake is made when the client's first message is whole, and of those that then say nothing more only
+    so many wait."""
+    server = start_server(*FAKE, *flags(certificate), "--header-timeout", "120s")
+    begin = hello()[:size]
+    most = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 6)
+
+    def resident():
+        return int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{server.process.pid}/status").read())[1]) << 10
+
+    for protocol in ("http", "grpc"):
+        before = resident()
+        with contextlib.ExitStack() as stack:
+            for _ in range(most):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port(server, protocol)))).sendall(begin)
+            time.sleep(2)
+            grown = resident() - before
+            print(f"{protocol}: {most} connections with a hello and no more: {grown >> 20} MiB")
+            with http_client(server, authority) as client:
+                assert client.get("/livez").status_code == 200
+            assert sanitized() or grown < most * (100 << 20) / 4096
+
+
 def test_handshakes_that_wait_give_way(start_server, certificate, authority):
     server = start_server(*FAKE, *flags(certificate), "--max-connections", "8")
     for protocol in ("http", "grpc"):
@@ -478,6 +583,11 @@ def test_starts_that_fail_name_the_flag(tmp_path, authority, certificate, strang
     nonsense = tmp_path / "nonsense"
     nonsense.write_text("nonsense")
     cert, key = map(str, certificate)
+    mutual = [*flags(certificate), "--ssl-ca-certs", str(authority.file)]
+    late = Revocations(authority, tmp_path / "late.pem")
+    broken = tmp_path / "broken.pem"
+    broken.write_text(late.file.read_text() + "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n")
+    late.write("-crl_nextupdate", "20200102000000Z", "-crl_lastupdate", "20200101000000Z")
     for given, said in [
         (["--ssl-certfile", "/none"], "ssl-certfile: /none cannot be read"),
         (["--ssl-certfile", nonsense], f"ssl-certfile: {nonsense} holds no certificate in PEM form"),
@@ -487,6 +597,10 @@ def test_starts_that_fail_name_the_flag(tmp_path, authority, certificate, strang
         (flags(old), f"ssl-certfile: {old[0]} has a certificate that expired on "),
         ([*flags(certificate), "--ssl-ca-certs", "/none"], "ssl-ca-certs: /none cannot be read"),
         ([*flags(certificate), "--ssl-ca-certs", nonsense], f"ssl-ca-certs: {nonsense} holds no certificate in PEM form"),
+        ([*mutual, "--ssl-crl-file", "/none"], "ssl-crl-file: /none cannot be read"),
+        ([*mutual, "--ssl-crl-file", nonsense], f"ssl-crl-file: {nonsense} holds no revocation list in PEM form"),
+        ([*mutual, "--ssl-crl-file", broken], f"ssl-crl-file: {broken} has a revocation list that is broken"),
+        ([*mutual, "--ssl-crl-file", late.file], f"ssl-crl-file: {late.file} has a list that expired on "),
     ]:
         status, output = run("--device", "fake", *map(str, given))
         assert status == 1

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "server/grpc/access.h"
 
 namespace millrace {
 namespace {
@@ -89,10 +90,8 @@ CallLog::CallLog(std::function<std::string(int fd)> peer_of,
 
 std::optional<std::string> CallLog::PeerOf(const grpc::ServerContextBase& context) const {
   if (!kLog.Enabled(LogLevel::kDebug)) return std::nullopt;
-  // gRPC knows the end of a socket pair: "fd:12".
-  std::string peer = context.peer();
-  const auto fd = ParseNumber<int>(std::string_view(peer).substr(peer.find(':') + 1));
-  return fd ? peer_of_(*fd) : peer;
+  const auto fd = ConnectionOf(context);
+  return fd ? peer_of_(*fd) : "";
 }
 
 void CallLog::OnEnd(const char* method, grpc::StatusCode code,

@@ -17,6 +17,7 @@
 #include "base/strings.h"
 #include "engine/grpc_metrics.h"
 #include "engine/metrics.h"
+#include "server/grpc/access.h"
 #include "server/grpc/callbacks.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/generate_queue.h"
@@ -74,12 +75,13 @@ class GrpcServerImpl final : public GrpcServer {
                calls_.OnCall(IsMethod(method) ? method : "/unknown/unknown",
                              static_cast<int>(code));
              }),
-        inference_(frontend, options.version),
-        kserve_(frontend, options.version),
+        access_(frontend, [this](int connection) { return entrance_->IdentitiesOf(connection); }),
+        inference_(frontend, access_, options.version),
+        kserve_(frontend, access_, options.version),
         health_({v1::Inference::service_full_name(),
                  inference::GRPCInferenceService::service_full_name()}),
-        reflection_(frontend, ServiceNames()),
-        reflection_v1_(frontend, ServiceNames()) {}
+        reflection_(access_, ServiceNames()),
+        reflection_v1_(access_, ServiceNames()) {}
 
   ~GrpcServerImpl() override { Shutdown(absl::ZeroDuration()); }
 
@@ -110,6 +112,7 @@ class GrpcServerImpl final : public GrpcServer {
     entrance_ = std::make_unique<Entrance>(
         EntranceOptions{.host = options.host,
                         .port = options.port,
+                        .listens = options.listens,
                         .threads = options.threads,
                         .transport = options.transport,
                         .limits = options.limits},
@@ -120,6 +123,8 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
   int port() const override { return port_; }
+
+  void Adopt(int fd) override { entrance_->Adopt(fd); }
 
   void UpdateHealth() override {
     const std::lock_guard lock(mutex_);
@@ -174,6 +179,7 @@ class GrpcServerImpl final : public GrpcServer {
   GuardMetrics metrics_;
   GrpcMetrics calls_;
   CallLog log_;
+  CallAccess access_;
   InferenceService inference_;
   KserveService kserve_;
   HealthService health_;

@@ -15,7 +15,8 @@ namespace millrace {
 
 struct GrpcOptions {
   std::string host = "127.0.0.1";
-  int port = 8001;  // 0: any free one
+  int port = 8001;      // 0: any free one
+  bool listens = true;  // false: connections come by Adopt alone, and host and port are unused
   std::string version;
   int64_t max_message_bytes = 32 << 20;  // of one request
   int threads = 1;  // of the clients' sockets, and as many of the streams that answer them
@@ -32,7 +33,11 @@ class GrpcServer {
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Frontend& frontend,
                                                            const GrpcOptions& options);
 
-  virtual int port() const = 0;
+  virtual int port() const = 0;  // 0 if it does not listen
+
+  // Takes a connection that another one accepted, and of which no byte was read. Call before
+  // Shutdown. Thread-safe.
+  virtual void Adopt(int fd) = 0;
 
   // Shows what the frontend says now in grpc.health.v1. Called when it became ready or began to
   // drain; a stall, which has no event, shows by itself.

@@ -58,19 +58,15 @@ grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
   return call;
 }
 
-absl::Status Authorize(const Frontend& frontend, const grpc::ServerContextBase& context,
-                       Scope scope, std::shared_ptr<const Tenant>* tenant) {
-  return frontend.Authorize(FindMetadata(context, "authorization"), scope, tenant);
-}
-
-InferenceService::InferenceService(Frontend& frontend, std::string version)
-    : frontend_(frontend), version_(std::move(version)), started_(absl::Now()) {}
+InferenceService::InferenceService(Frontend& frontend, const CallAccess& access,
+                                   std::string version)
+    : frontend_(frontend), access_(access), version_(std::move(version)), started_(absl::Now()) {}
 
 absl::StatusOr<Engine*> InferenceService::PrepareGenerate(const grpc::ServerContextBase& context,
                                                           v1::GenerateRequest request,
                                                           GenerateRequest& generate) {
   std::shared_ptr<const Tenant> tenant;
-  MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, context, Scope::kInfer, &tenant));
+  MILLRACE_RETURN_IF_ERROR(access_.Authorize(context, Scope::kInfer, &tenant));
   MILLRACE_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   MILLRACE_ASSIGN_OR_RETURN(Engine* const engine, frontend_.FindEngine(request.model()));
   const absl::StatusOr<std::optional<absl::Time>> deadline = EarlierDeadline(context, request);
@@ -90,7 +86,7 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
   Engine* engine = nullptr;
   std::shared_ptr<const Tenant> tenant;
   const auto build = [&]() -> absl::StatusOr<EmbedRequest> {
-    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context, Scope::kInfer, &tenant));
+    MILLRACE_RETURN_IF_ERROR(access_.Authorize(*context, Scope::kInfer, &tenant));
     MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(request->model()));
     MILLRACE_ASSIGN_OR_RETURN(EmbedRequest built, FromProto(v1::EmbedRequest(*request)));
@@ -117,7 +113,7 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  if (absl::Status status = Authorize(frontend_, *context, Scope::kInfer); !status.ok()) {
+  if (absl::Status status = access_.Authorize(*context, Scope::kInfer); !status.ok()) {
     return FinishUnary(context, status);
   }
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model());
@@ -144,7 +140,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  if (absl::Status status = Authorize(frontend_, *context, Scope::kInfer); !status.ok()) {
+  if (absl::Status status = access_.Authorize(*context, Scope::kInfer); !status.ok()) {
     return FinishUnary(context, status);
   }
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model());
@@ -170,7 +166,7 @@ grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* c
   std::vector<size_t> wanted;
   const auto infer = std::make_shared<InferCall>();
   const auto build = [&]() -> absl::Status {
-    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context, Scope::kInfer, &tenant));
+    MILLRACE_RETURN_IF_ERROR(access_.Authorize(*context, Scope::kInfer, &tenant));
     MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindInferEngine(request->model_name()));
     const TensorModelInfo& info = engine->info();
     MILLRACE_ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, InputsFromProto(*request));
@@ -209,7 +205,7 @@ grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::ModelMetadata(grpc::CallbackServerContext* context,
                                                           const v1::ModelMetadataRequest* request,
                                                           v1::ModelMetadataResponse* response) {
-  if (absl::Status status = Authorize(frontend_, *context); !status.ok()) {
+  if (absl::Status status = access_.Authorize(*context); !status.ok()) {
     return FinishUnary(context, status);
   }
   const absl::StatusOr<InferEngine*> engine = frontend_.FindInferEngine(request->name());
@@ -220,7 +216,7 @@ grpc::ServerUnaryReactor* InferenceService::ModelMetadata(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const v1::ListModelsRequest*,
                                                        v1::ListModelsResponse* response) {
-  const absl::Status status = Authorize(frontend_, *context);
+  const absl::Status status = access_.Authorize(*context);
   if (status.ok()) {
     for (ServedModel* model : frontend_.models()) {
       const Engine* const language = model->language();
@@ -237,7 +233,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerContext* context,
                                                           const v1::GetServerInfoRequest*,
                                                           v1::GetServerInfoResponse* response) {
-  const absl::Status status = Authorize(frontend_, *context);
+  const absl::Status status = access_.Authorize(*context);
   if (status.ok()) {
     response->set_version(version_);
     response->set_ready(frontend_.ready());

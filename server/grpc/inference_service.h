@@ -9,13 +9,10 @@
 
 #include "millrace/v1/inference.grpc.pb.h"
 #include "server/frontend.h"
+#include "server/grpc/access.h"
 #include "server/grpc/callbacks.h"
 
 namespace millrace {
-
-// Returns OK, or an error if the call's metadata lacks a valid "authorization".
-absl::Status Authorize(const Frontend& frontend, const grpc::ServerContextBase& context,
-                       Scope scope = Scope::kAny, std::shared_ptr<const Tenant>* tenant = nullptr);
 
 // Returns InvalidArgument for a client's id of a request that is not fit to be repeated.
 absl::Status CheckRequestId(const std::string& id);
@@ -29,8 +26,8 @@ grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
 
 class InferenceService final : public InferenceCallbacks {
  public:
-  // `frontend` must outlive the service.
-  InferenceService(Frontend& frontend, std::string version);
+  // `frontend` and `access` must outlive the service.
+  InferenceService(Frontend& frontend, const CallAccess& access, std::string version);
 
   // Checks a call of Generate and makes `generate` of it. Returns the engine that it goes to.
   absl::StatusOr<Engine*> PrepareGenerate(const grpc::ServerContextBase& context,
@@ -60,6 +57,7 @@ class InferenceService final : public InferenceCallbacks {
 
  private:
   Frontend& frontend_;
+  const CallAccess& access_;
   const std::string version_;
   const absl::Time started_;
 };

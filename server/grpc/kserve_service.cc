@@ -16,13 +16,13 @@
 
 namespace millrace {
 
-KserveService::KserveService(Frontend& frontend, std::string version)
-    : frontend_(frontend), version_(std::move(version)) {}
+KserveService::KserveService(Frontend& frontend, const CallAccess& access, std::string version)
+    : frontend_(frontend), access_(access), version_(std::move(version)) {}
 
 grpc::ServerUnaryReactor* KserveService::ServerLive(grpc::CallbackServerContext* context,
                                                     const inference::ServerLiveRequest*,
                                                     inference::ServerLiveResponse* response) {
-  const absl::Status status = Authorize(frontend_, *context);
+  const absl::Status status = access_.Authorize(*context);
   if (status.ok()) response->set_live(frontend_.live());
   return FinishUnary(context, status);
 }
@@ -30,7 +30,7 @@ grpc::ServerUnaryReactor* KserveService::ServerLive(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* KserveService::ServerReady(grpc::CallbackServerContext* context,
                                                      const inference::ServerReadyRequest*,
                                                      inference::ServerReadyResponse* response) {
-  const absl::Status status = Authorize(frontend_, *context);
+  const absl::Status status = access_.Authorize(*context);
   if (status.ok()) response->set_ready(frontend_.live() && frontend_.ready());
   return FinishUnary(context, status);
 }
@@ -38,7 +38,7 @@ grpc::ServerUnaryReactor* KserveService::ServerReady(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* KserveService::ModelReady(grpc::CallbackServerContext* context,
                                                     const inference::ModelReadyRequest* request,
                                                     inference::ModelReadyResponse* response) {
-  const absl::Status status = Authorize(frontend_, *context);
+  const absl::Status status = access_.Authorize(*context);
   if (status.ok()) {
     const bool known = DescribeModel(frontend_, request->name(), request->version()).ok();
     response->set_ready(known && frontend_.live() && frontend_.ready());
@@ -49,7 +49,7 @@ grpc::ServerUnaryReactor* KserveService::ModelReady(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* KserveService::ServerMetadata(
     grpc::CallbackServerContext* context, const inference::ServerMetadataRequest*,
     inference::ServerMetadataResponse* response) {
-  const absl::Status status = Authorize(frontend_, *context);
+  const absl::Status status = access_.Authorize(*context);
   if (status.ok()) {
     response->set_name("millrace");
     response->set_version(version_);
@@ -60,7 +60,7 @@ grpc::ServerUnaryReactor* KserveService::ServerMetadata(
 grpc::ServerUnaryReactor* KserveService::ModelMetadata(
     grpc::CallbackServerContext* context, const inference::ModelMetadataRequest* request,
     inference::ModelMetadataResponse* response) {
-  if (absl::Status status = Authorize(frontend_, *context); !status.ok()) {
+  if (absl::Status status = access_.Authorize(*context); !status.ok()) {
     return FinishUnary(context, status);
   }
   const absl::StatusOr<QueryModel> model =
@@ -74,7 +74,7 @@ grpc::ServerUnaryReactor* KserveService::ModelInfer(grpc::CallbackServerContext*
                                                     inference::ModelInferResponse* response) {
   std::shared_ptr<const Tenant> tenant;
   const auto build = [&]() -> absl::StatusOr<TensorQuery> {
-    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context, Scope::kInfer, &tenant));
+    MILLRACE_RETURN_IF_ERROR(access_.Authorize(*context, Scope::kInfer, &tenant));
     return FromProto(*request);
   };
   absl::StatusOr<TensorQuery> query = build();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "server/frontend.h"
+#include "server/grpc/access.h"
 #include "server/grpc/kserve_callbacks.h"
 
 namespace millrace {
@@ -12,8 +13,8 @@ namespace millrace {
 // Every method needs a key where there are keys.
 class KserveService final : public KserveCallbacks {
  public:
-  // `frontend` must outlive the service.
-  KserveService(Frontend& frontend, std::string version);
+  // `frontend` and `access` must outlive the service.
+  KserveService(Frontend& frontend, const CallAccess& access, std::string version);
 
   grpc::ServerUnaryReactor* ServerLive(grpc::CallbackServerContext* context,
                                        const inference::ServerLiveRequest* request,
@@ -36,6 +37,7 @@ class KserveService final : public KserveCallbacks {
 
  private:
   Frontend& frontend_;
+  const CallAccess& access_;
   const std::string version_;
 };
 

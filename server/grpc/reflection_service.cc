@@ -142,27 +142,27 @@ class ReflectionCall final : public grpc::ServerBidiReactor<Request, Response> {
 
 }  // namespace
 
-ReflectionService::ReflectionService(const Frontend& frontend, std::vector<std::string> services)
-    : frontend_(frontend), services_(std::move(services)) {}
+ReflectionService::ReflectionService(const CallAccess& access, std::vector<std::string> services)
+    : access_(access), services_(std::move(services)) {}
 
 ReflectionService::~ReflectionService() = default;
 
 grpc::ServerBidiReactor<alpha::ServerReflectionRequest, alpha::ServerReflectionResponse>*
 ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* context) {
   return new ReflectionCall<alpha::ServerReflectionRequest, alpha::ServerReflectionResponse>(
-      services_, Authorize(frontend_, *context));
+      services_, access_.Authorize(*context));
 }
 
-ReflectionServiceV1::ReflectionServiceV1(const Frontend& frontend,
+ReflectionServiceV1::ReflectionServiceV1(const CallAccess& access,
                                          std::vector<std::string> services)
-    : frontend_(frontend), services_(std::move(services)) {}
+    : access_(access), services_(std::move(services)) {}
 
 ReflectionServiceV1::~ReflectionServiceV1() = default;
 
 grpc::ServerBidiReactor<current::ServerReflectionRequest, current::ServerReflectionResponse>*
 ReflectionServiceV1::ServerReflectionInfo(grpc::CallbackServerContext* context) {
   return new ReflectionCall<current::ServerReflectionRequest, current::ServerReflectionResponse>(
-      services_, Authorize(frontend_, *context));
+      services_, access_.Authorize(*context));
 }
 
 }  // namespace millrace

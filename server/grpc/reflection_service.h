@@ -8,15 +8,15 @@
 
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
-#include "server/frontend.h"
+#include "server/grpc/access.h"
 
 namespace millrace {
 
 class ReflectionService final
     : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
-  // `services`: the full names that a client may list. `frontend` must outlive the service.
-  ReflectionService(const Frontend& frontend, std::vector<std::string> services);
+  // `services`: the full names that a client may list. `access` must outlive the service.
+  ReflectionService(const CallAccess& access, std::vector<std::string> services);
   ~ReflectionService() override;
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
@@ -24,7 +24,7 @@ class ReflectionService final
   ServerReflectionInfo(grpc::CallbackServerContext* context) override;
 
  private:
-  const Frontend& frontend_;
+  const CallAccess& access_;
   const std::vector<std::string> services_;
 };
 
@@ -32,7 +32,7 @@ class ReflectionService final
 class ReflectionServiceV1 final : public grpc::reflection::v1::ServerReflection::CallbackService {
  public:
   // As ReflectionService's.
-  ReflectionServiceV1(const Frontend& frontend, std::vector<std::string> services);
+  ReflectionServiceV1(const CallAccess& access, std::vector<std::string> services);
   ~ReflectionServiceV1() override;
 
   grpc::ServerBidiReactor<grpc::reflection::v1::ServerReflectionRequest,
@@ -40,7 +40,7 @@ class ReflectionServiceV1 final : public grpc::reflection::v1::ServerReflection:
   ServerReflectionInfo(grpc::CallbackServerContext* context) override;
 
  private:
-  const Frontend& frontend_;
+  const CallAccess& access_;
   const std::vector<std::string> services_;
 };
 

@@ -4,28 +4,26 @@
 
 #include <algorithm>
 #include <atomic>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
 #include <deque>
 #include <future>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <tuple>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
+#include "server/guard/acceptor.h"
 #include "server/guard/listen.h"
 #include "server/guard/relay.h"
+#include "server/guard/relay_worker.h"
 #include "server/guard/worker_loop.h"
 
 namespace millrace {
@@ -35,10 +33,6 @@ namespace net = boost::asio;
 using boost::system::error_code;
 using Tcp = net::ip::tcp;
 
-constexpr Logger kLog(LogComponent::kGrpc);
-
-constexpr std::chrono::milliseconds kTick(50);
-constexpr std::chrono::milliseconds kAcceptRetry(100);
 // As many connections may be leaving, whatever the limit.
 constexpr size_t kFewLeave = 16;
 // A client that means it has sent its first frames by then.
@@ -52,47 +46,6 @@ GuardLimits WithinDescriptors(GuardLimits limits) {
   limits.connections = std::min(limits.connections, most);
   return limits;
 }
-
-// What counts as one address: of IPv6 the network, for a host has 2^64 addresses.
-std::string AddressKey(const net::ip::address& address) {
-  if (address.is_v4()) return address.to_string();
-  const net::ip::address_v6 v6 = address.to_v6();
-  if (v6.is_v4_mapped()) return net::ip::make_address_v4(net::ip::v4_mapped, v6).to_string();
-  const auto bytes = v6.to_bytes();
-  return {reinterpret_cast<const char*>(bytes.data()), 8};
-}
-
-struct Worker {
-  net::io_context context{1};
-  net::executor_work_guard<net::io_context::executor_type> work = net::make_work_guard(context);
-  net::steady_timer timer{context};
-  BufferPool buffers;
-  std::unordered_set<std::shared_ptr<Relay>> relays;
-  bool ended = false;  // of the worker's thread
-  std::thread thread;
-
-  void Tick() {
-    timer.expires_after(kTick);
-    timer.async_wait([this](const error_code& error) {
-      // A timer that has run out can no longer be cancelled.
-      if (error || ended) return;
-      const SteadyTime now = Clock::Real().Now();
-      // A relay that ends leaves the set at once, and no other one does.
-      for (auto it = relays.begin(); it != relays.end();) {
-        const std::shared_ptr<Relay> relay = *it++;
-        relay->Tick(now);
-      }
-      Tick();
-    });
-  }
-};
-
-struct Listener {
-  explicit Listener(Tcp::acceptor taken)
-      : acceptor(std::move(taken)), retry(acceptor.get_executor()) {}
-  Tcp::acceptor acceptor;
-  net::steady_timer retry;
-};
 
 }  // namespace
 
@@ -110,7 +63,9 @@ class Entrance::Impl final : public RelayHost {
   void StopListening();
   void StopAccepting();
   void Close(absl::Duration grace);
+  void Adopt(int fd) { acceptor_->Adopt(fd); }
   std::string PeerOf(int fd) const;
+  std::shared_ptr<const std::vector<std::string>> IdentitiesOf(int fd) const;
 
   // RelayHost, called on the relays' threads.
   GuardShared& shared() override { return shared_; }
@@ -128,24 +83,22 @@ class Entrance::Impl final : public RelayHost {
     int fd = -1;           // of the server's end
   };
 
-  void Accept(Listener& listener);
+  void OnAccepted(Tcp::socket socket, RelayWorker& worker);
   void CutFarewells();
-  void OnAccepted(Listener& listener, const error_code& error, Tcp::socket socket, Worker& worker);
   bool MakeRoom(const std::string& newcomer);
   // With mutex_ held.
   void Forget(const std::string& address);
   void SendAway(Record& record, GuardReason reason, std::string text);
   template <typename Work>
   void OnEveryWorker(Work work);
-  void CloseListeners(const Worker& worker);
+  void CloseAcceptor();
 
   EntranceOptions options_;
   GuardShared shared_;
   GuardMetrics& metrics_;
   const Attach attach_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::unique_ptr<Listener>> listeners_;  // on the first worker
-  size_t next_worker_ = 0;
+  std::vector<std::unique_ptr<RelayWorker>> workers_;
+  std::optional<Acceptor> acceptor_;  // on the first worker
   uint64_t next_id_ = 0;
   std::atomic<bool> stopping_ = false;
 
@@ -160,17 +113,21 @@ class Entrance::Impl final : public RelayHost {
 
 absl::StatusOr<int> Entrance::Impl::Start() {
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {
-    workers_.push_back(std::make_unique<Worker>());
+    workers_.push_back(std::make_unique<RelayWorker>());
   }
-  MILLRACE_ASSIGN_OR_RETURN(auto acceptors, ListenOn(workers_.front()->context,
-                                                     {.host = options_.host,
-                                                      .port = static_cast<uint16_t>(options_.port),
-                                                      .port_setting = "grpc-port"}));
-  for (Tcp::acceptor& acceptor : acceptors) {
-    listeners_.push_back(std::make_unique<Listener>(std::move(acceptor)));
+  std::vector<net::io_context*> contexts;
+  for (const auto& worker : workers_) contexts.push_back(&worker->context);
+  acceptor_.emplace(std::move(contexts), LogComponent::kGrpc,
+                    [this](Tcp::socket socket, size_t worker) {
+                      OnAccepted(std::move(socket), *workers_[worker]);
+                    });
+  int chosen = 0;
+  if (options_.listens) {
+    MILLRACE_ASSIGN_OR_RETURN(chosen,
+                              acceptor_->Listen({.host = options_.host,
+                                                 .port = static_cast<uint16_t>(options_.port),
+                                                 .port_setting = "grpc-port"}));
   }
-  const uint16_t chosen = listeners_.front()->acceptor.local_endpoint().port();
-  for (const auto& listener : listeners_) Accept(*listener);
   for (const auto& worker : workers_) {
     worker->Tick();
     worker->thread = std::thread([&context = worker->context] { RunInBatches(context); });
@@ -178,28 +135,8 @@ absl::StatusOr<int> Entrance::Impl::Start() {
   return chosen;
 }
 
-void Entrance::Impl::Accept(Listener& listener) {
-  if (!listener.acceptor.is_open()) return;  // StopListening
-  Worker& worker = *workers_[next_worker_++ % workers_.size()];
-  listener.acceptor.async_accept(
-      worker.context, [this, &listener, &worker](const error_code& error, Tcp::socket socket) {
-        OnAccepted(listener, error, std::move(socket), worker);
-      });
-}
-
-void Entrance::Impl::OnAccepted(Listener& listener, const error_code& error, Tcp::socket socket,
-                                Worker& worker) {
-  if (error == net::error::operation_aborted || stopping_) return;
-  if (error && !listener.acceptor.is_open()) return;
-  if (error) {
-    // No file descriptor is free, most likely: wait for connections to end.
-    kLog.Warning("cannot accept a connection: ", error.message());
-    listener.retry.expires_after(kAcceptRetry);
-    listener.retry.async_wait([this, &listener](const error_code& cancelled) {
-      if (!cancelled) Accept(listener);
-    });
-    return;
-  }
+void Entrance::Impl::OnAccepted(Tcp::socket socket, RelayWorker& worker) {
+  if (stopping_) return;
   metrics_.OnOpened();
   error_code ignored;
   const std::string address = AddressKey(socket.remote_endpoint(ignored).address());
@@ -219,7 +156,6 @@ void Entrance::Impl::OnAccepted(Listener& listener, const error_code& error, Tcp
     if (welcome) return relay->Start();
     relay->End(GuardReason::kConnections, "the server has too many connections");
   });
-  Accept(listener);
 }
 
 // Who is sent away keeps its descriptor until it has read why. Where new ones come faster, those
@@ -342,6 +278,12 @@ std::string Entrance::Impl::PeerOf(int fd) const {
   return StrCat(PeerText(relay.peer()), name.empty() ? "" : StrCat(" (", name, ")"));
 }
 
+std::shared_ptr<const std::vector<std::string>> Entrance::Impl::IdentitiesOf(int fd) const {
+  const std::lock_guard lock(mutex_);
+  const auto id = attached_.find(fd);
+  return id == attached_.end() ? nullptr : records_.at(id->second).relay->client_identities();
+}
+
 template <typename Work>
 void Entrance::Impl::OnEveryWorker(Work work) {
   std::vector<std::future<void>> done;
@@ -354,45 +296,39 @@ void Entrance::Impl::OnEveryWorker(Work work) {
   for (auto& one : done) one.wait();
 }
 
-void Entrance::Impl::DropHandshakes() {
-  for (const auto& listener : listeners_) DropNewHandshakes(listener->acceptor);
-}
+void Entrance::Impl::DropHandshakes() { acceptor_->DropHandshakes(); }
 
 void Entrance::Impl::StopListening() {
   // A client that is told to go elsewhere before the port is closed does not come back here.
-  OnEveryWorker([](Worker& worker) {
+  OnEveryWorker([](RelayWorker& worker) {
     for (auto it = worker.relays.begin(); it != worker.relays.end();) {
       const std::shared_ptr<Relay> relay = *it++;
       relay->AnnounceEnd();
     }
   });
-  OnEveryWorker([this](Worker& worker) { CloseListeners(worker); });
+  CloseAcceptor();
 }
 
 void Entrance::Impl::StopAccepting() {
   if (stopping_.exchange(true)) return;
   // When this has run, no relay is in the middle of attaching.
-  OnEveryWorker([this](Worker& worker) { CloseListeners(worker); });
+  CloseAcceptor();
 }
 
-// All are the first worker's.
-void Entrance::Impl::CloseListeners(const Worker& worker) {
-  if (&worker != workers_.front().get()) return;
-  for (const auto& listener : listeners_) {
-    error_code ignored;
-    listener->acceptor.close(ignored);
-    listener->retry.cancel();
-  }
+void Entrance::Impl::CloseAcceptor() {
+  OnEveryWorker([this](RelayWorker& worker) {
+    if (&worker == workers_.front().get()) acceptor_->Close();
+  });
 }
 
 void Entrance::Impl::Close(absl::Duration grace) {
   if (workers_.empty()) return;
   StopAccepting();
-  const auto relays_of = [](Worker& worker) {
+  const auto relays_of = [](RelayWorker& worker) {
     return std::vector<std::shared_ptr<Relay>>(worker.relays.begin(), worker.relays.end());
   };
   // Those that have not begun have nothing to wait for.
-  OnEveryWorker([&](Worker& worker) {
+  OnEveryWorker([&](RelayWorker& worker) {
     for (const auto& relay : relays_of(worker)) {
       if (relay->activity() == Relay::Activity::kHandshake) relay->Abort(GuardReason::kShutdown);
     }
@@ -401,7 +337,7 @@ void Entrance::Impl::Close(absl::Duration grace) {
     std::unique_lock lock(mutex_);
     ended_.wait_for(lock, absl::ToChronoMilliseconds(grace), [this] { return records_.empty(); });
   }
-  OnEveryWorker([&](Worker& worker) {
+  OnEveryWorker([&](RelayWorker& worker) {
     for (const auto& relay : relays_of(worker)) relay->Abort(GuardReason::kShutdown);
     worker.ended = true;
     worker.timer.cancel();
@@ -410,7 +346,7 @@ void Entrance::Impl::Close(absl::Duration grace) {
   for (const auto& worker : workers_) {
     if (worker->thread.joinable()) worker->thread.join();
   }
-  listeners_.clear();
+  acceptor_.reset();
   workers_.clear();
 }
 
@@ -429,6 +365,12 @@ void Entrance::StopAccepting() { impl_->StopAccepting(); }
 
 void Entrance::Close(absl::Duration grace) { impl_->Close(grace); }
 
+void Entrance::Adopt(int fd) { impl_->Adopt(fd); }
+
 std::string Entrance::PeerOf(int fd) const { return impl_->PeerOf(fd); }
+
+std::shared_ptr<const std::vector<std::string>> Entrance::IdentitiesOf(int fd) const {
+  return impl_->IdentitiesOf(fd);
+}
 
 }  // namespace millrace

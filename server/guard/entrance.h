@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -19,6 +20,7 @@ namespace millrace {
 struct EntranceOptions {
   std::string host = "127.0.0.1";  // an address, or "localhost"
   int port = 0;                    // 0: any free one
+  bool listens = true;  // false: connections come by Adopt alone, and host and port are unused
   int threads = 1;
   TransportRules transport;
   GuardLimits limits;
@@ -36,9 +38,14 @@ class Entrance {
   Entrance& operator=(const Entrance&) = delete;
   ~Entrance();  // Close(0)
 
-  // Listens, and returns the port. InvalidArgument: host; Unavailable: the port is taken. On the
-  // wildcard address of either family it listens on all addresses of both.
+  // Listens, and returns the port (0 if it does not listen). InvalidArgument: host; Unavailable:
+  // the port is taken. On the wildcard address of either family it listens on all addresses of
+  // both.
   absl::StatusOr<int> Start();
+
+  // Takes a connection that another one accepted, and of which no byte was read. Call after Start
+  // and before Close. Thread-safe.
+  void Adopt(int fd);
 
   // Drops new handshakes; those that have begun end, and are accepted. Call kHandshakeTime before
   // StopListening, so that it resets no connection.
@@ -59,6 +66,10 @@ class Entrance {
   // "ipv4:1.2.3.4:56" or "ipv6:[::1]:56", followed by " (CN=...)" if it showed a certificate; empty
   // if it is gone. The server behind sees only the socket pair.
   std::string PeerOf(int fd) const;
+
+  // Returns the names that this client's certificate stands for (IdentitiesOf in server/tls); null
+  // if it showed none, or is gone.
+  std::shared_ptr<const std::vector<std::string>> IdentitiesOf(int fd) const;
 
  private:
   class Impl;

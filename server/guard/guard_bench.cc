@@ -1,17 +1,24 @@
-// Measures what the guard costs: its checks alone, and a token's way through a relay beside the
-// same bytes over a socket without one.
+// Measures what the guard costs: its checks alone, a call's and a token's way through a relay
+// beside the same bytes over a socket without one, and a plain Transport beside the socket that it
+// is.
 #include <arpa/inet.h>
 #include <benchmark/benchmark.h>
+#include <poll.h>
 #include <prometheus/registry.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cerrno>
 #include <string>
 #include <thread>
 
 #include "server/guard/entrance.h"
 #include "server/guard/frame_guard.h"
+#include "server/tls/transport.h"
 
 namespace millrace {
 namespace {
@@ -80,6 +87,11 @@ void ReadAll(int fd, size_t bytes) {
   char buffer[65536];
   while (bytes > 0) {
     const ssize_t some = read(fd, buffer, std::min(bytes, sizeof(buffer)));
+    if (some < 0 && errno == EAGAIN) {
+      pollfd one{.fd = fd, .events = POLLIN};
+      poll(&one, 1, -1);
+      continue;
+    }
     if (some <= 0) std::abort();
     bytes -= static_cast<size_t>(some);
   }
@@ -97,37 +109,142 @@ void Tokens(benchmark::State& state, int from, int to) {
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
-void BM_TokensOverASocket(benchmark::State& state) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{.sin_family = AF_INET};
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), size) != 0) {
-    return state.SkipWithError("no port of the loopback can be bound");
+// Two ends of a TCP connection over the loopback.
+struct TcpPair {
+  TcpPair() {
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{.sin_family = AF_INET};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    if (bind(listener, reinterpret_cast<const sockaddr*>(&address), size) != 0) std::abort();
+    listen(listener, 1);
+    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+    client = Connect(ntohs(address.sin_port));
+    server = accept(listener, nullptr, nullptr);
+    close(listener);
   }
-  listen(listener, 1);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  const int client = Connect(ntohs(address.sin_port));
-  const int server = accept(listener, nullptr, nullptr);
-  Tokens(state, server, client);
-  for (const int fd : {listener, client, server}) close(fd);
+
+  int client = -1;
+  int server = -1;
+};
+
+// A connection through a guard that has taken the client's greeting.
+class GuardedPair {
+ public:
+  GuardedPair() {
+    client = Connect(*entrance_.Start());
+    if (write(client, kGreeting.data(), kGreeting.size()) < 0) std::abort();
+    while (server_ < 0) std::this_thread::yield();
+    server = server_;
+    ReadAll(server, kGreeting.size());
+  }
+  ~GuardedPair() {
+    close(server);
+    close(client);
+  }
+
+  int client = -1;
+  int server = -1;
+
+ private:
+  prometheus::Registry registry_;
+  GuardMetrics metrics_{registry_};
+  std::atomic<int> server_ = -1;
+  Entrance entrance_{{}, metrics_, [this](int fd) { server_ = fd; }};
+};
+
+// Blocks, though the socket does not.
+void WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t some = write(fd, bytes.data(), bytes.size());
+    if (some < 0 && errno != EAGAIN) std::abort();
+    if (some > 0) bytes.remove_prefix(static_cast<size_t>(some));
+  }
+}
+
+void BM_TokensOverASocket(benchmark::State& state) {
+  const TcpPair pair;
+  Tokens(state, pair.server, pair.client);
+  close(pair.client);
+  close(pair.server);
 }
 BENCHMARK(BM_TokensOverASocket)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
 
 void BM_TokensThroughTheGuard(benchmark::State& state) {
-  prometheus::Registry registry;
-  GuardMetrics metrics(registry);
-  std::atomic<int> server = -1;
-  Entrance entrance({}, metrics, [&server](int fd) { server = fd; });
-  const int client = Connect(*entrance.Start());
-  const std::string greeting = kGreeting + Frame(http2::kHeaders, http2::kEndHeaders, 1, kBlock);
-  if (write(client, greeting.data(), greeting.size()) < 0) std::abort();
-  while (server < 0) std::this_thread::yield();
-  Tokens(state, server, client);
-  close(server);
-  close(client);
+  const GuardedPair pair;
+  WriteAll(pair.client, Frame(http2::kHeaders, http2::kEndHeaders, 1, kBlock));
+  Tokens(state, pair.server, pair.client);
 }
 BENCHMARK(BM_TokensThroughTheGuard)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
+
+// Calls with messages of 100 bytes, so many at once, of a client that waits for their ends.
+void Calls(benchmark::State& state, int client, int server) {
+  uint32_t stream = 1;
+  for (auto _ : state) {
+    std::string calls;
+    std::string ends;
+    for (int64_t i = 0; i < state.range(0); ++i) {
+      calls += Frame(http2::kHeaders, http2::kEndHeaders, stream, kBlock) +
+               Frame(http2::kData, http2::kEndStream, stream, kMessage);
+      ends += Frame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, stream, "\x88");
+      stream += 2;
+    }
+    WriteAll(client, calls);
+    ReadAll(server, calls.size());
+    WriteAll(server, ends);
+    ReadAll(client, ends.size());
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+void BM_CallsOverASocket(benchmark::State& state) {
+  const TcpPair pair;
+  Calls(state, pair.client, pair.server);
+  close(pair.client);
+  close(pair.server);
+}
+BENCHMARK(BM_CallsOverASocket)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
+
+void BM_CallsThroughTheGuard(benchmark::State& state) {
+  const GuardedPair pair;
+  Calls(state, pair.client, pair.server);
+}
+BENCHMARK(BM_CallsThroughTheGuard)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
+
+// What the owner of a socket does with a token: a write, and a read that finds nothing.
+template <typename Socket>
+void Moves(benchmark::State& state, Socket& socket, int client) {
+  std::array<char, 4096> buffer;
+  boost::system::error_code error;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(socket.write_some(boost::asio::buffer(kToken), error));
+    benchmark::DoNotOptimize(socket.read_some(boost::asio::buffer(buffer), error));
+    ReadAll(client, kToken.size());
+  }
+}
+
+using Tcp = boost::asio::ip::tcp;
+
+void BM_TokenOverAsiosSocket(benchmark::State& state) {
+  const TcpPair pair;
+  boost::asio::io_context context;
+  Tcp::socket socket(context, Tcp::v4(), pair.server);
+  socket.non_blocking(true);
+  Moves(state, socket, pair.client);
+  close(pair.client);
+}
+BENCHMARK(BM_TokenOverAsiosSocket);
+
+void BM_TokenOverAPlainTransport(benchmark::State& state) {
+  const TcpPair pair;
+  boost::asio::io_context context;
+  const TransportRules rules;
+  Transport transport(Tcp::socket(context, Tcp::v4(), pair.server), rules, TlsProtocol::kHttp2);
+  transport.Start();
+  Moves(state, transport, pair.client);
+  close(pair.client);
+}
+BENCHMARK(BM_TokenOverAPlainTransport);
 
 }  // namespace
 }  // namespace millrace

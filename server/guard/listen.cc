@@ -126,4 +126,12 @@ std::string PeerText(const net::ip::tcp::endpoint& peer) {
   return StrCat("ipv6:[", v6.to_string(), "]:", int{peer.port()});
 }
 
+std::string AddressKey(const net::ip::address& address) {
+  if (address.is_v4()) return address.to_string();
+  const net::ip::address_v6 v6 = address.to_v6();
+  if (v6.is_v4_mapped()) return net::ip::make_address_v4(net::ip::v4_mapped, v6).to_string();
+  const auto bytes = v6.to_bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), 8};
+}
+
 }  // namespace millrace

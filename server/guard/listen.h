@@ -48,6 +48,9 @@ std::string HostAndPort(std::string_view host, int port);
 // "ipv4:1.2.3.4:56" or "ipv6:[::1]:56"; an IPv4 address in IPv6's form is shown as what it is.
 std::string PeerText(const boost::asio::ip::tcp::endpoint& peer);
 
+// Returns what counts as one client's address: of IPv6 the network, for a host has 2^64 addresses.
+std::string AddressKey(const boost::asio::ip::address& address);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_SERVER_GUARD_LISTEN_H_

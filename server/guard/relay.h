@@ -70,6 +70,9 @@ class Relay : public std::enable_shared_from_this<Relay> {
   const boost::asio::ip::tcp::endpoint& peer() const { return client_.peer(); }
   // Returns the name in the client's certificate. Call once the server is attached.
   std::string_view client_name() const { return client_.client_name(); }
+  std::shared_ptr<const std::vector<std::string>> client_identities() const {
+    return client_.client_identities();
+  }
   Activity activity() const { return activity_; }
   SteadyTime since() const { return SteadyTime(Duration(since_.load())); }  // of that activity
   size_t streams() const { return open_streams_; }

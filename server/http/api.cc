@@ -32,6 +32,12 @@ constexpr absl::Duration kDrainRetryAfter = absl::Seconds(5);
 constexpr size_t kMediumBytes = 32 << 10;
 constexpr size_t kLargeBytes = 512 << 10;
 
+Credentials CredentialsOf(const HttpRequestHead& head) {
+  Credentials shown{.authorization = head.authorization};
+  if (head.identities != nullptr) shown.identities = *head.identities;
+  return shown;
+}
+
 HttpResponse Refusal(int status, std::string_view code, std::string_view message) {
   return ErrorResponse(HttpError(status, code, message));
 }
@@ -134,7 +140,7 @@ std::optional<HttpResponse> Api::CheckAccess(const HttpRequestHead& head,
   // A browser sends no key with it.
   if (allowed_page && CorsPolicy::IsPreflight(head)) return std::nullopt;
   const Scope scope = route == nullptr ? Scope::kAny : route->scope();
-  if (absl::Status s = frontend_.Authorize(head.authorization, scope, nullptr); !s.ok()) {
+  if (absl::Status s = frontend_.Authorize(CredentialsOf(head), scope, nullptr); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
   return std::nullopt;
@@ -226,7 +232,7 @@ absl::Status Api::SetCaller(const HttpRequestHead& head, std::shared_ptr<const T
   }
   // The console's page, which has no key to send where the administration needs none.
   if (options_.admin && !frontend_.guards_admin()) return absl::OkStatus();
-  return frontend_.Authorize(head.authorization, Scope::kInfer, &tenant);
+  return frontend_.Authorize(CredentialsOf(head), Scope::kInfer, &tenant);
 }
 
 Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,

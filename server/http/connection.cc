@@ -1,13 +1,8 @@
 #include "server/http/connection.h"
 
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/beast/http/error.hpp>
-#include <limits>
 #include <utility>
-#include <variant>
 
-#include "base/log.h"
 #include "engine/metrics.h"
 #include "engine/request_id.h"
 #include "server/guard/listen.h"
@@ -17,13 +12,10 @@ namespace millrace {
 namespace {
 
 namespace net = boost::asio;
-namespace http = boost::beast::http;
 using boost::system::error_code;
 
 // A large answer's memory is given back when it is written.
 constexpr size_t kKeptBytes = 64 << 10;
-
-constexpr Logger kLog(LogComponent::kHttp);
 
 constexpr std::chrono::seconds kProgressPeriod(1);
 
@@ -69,183 +61,6 @@ void Connection::BeginRequest() {
   request_bytes_ = 0;
   sent_bytes_ = 0;
   SetDeadline(limits().idle_timeout);
-}
-
-// ---- Reading ----
-
-void Connection::WaitReadable() {
-  if (waiting_read_ || phase_ == Phase::kClosed || in_.size() == in_.max_size()) return;
-  waiting_read_ = true;
-  socket_.async_wait(Transport::wait_read, [self = shared_from_this()](const error_code& error) {
-    self->waiting_read_ = false;
-    if (error) return self->Close();
-    self->OnReadable();
-  });
-}
-
-void Connection::OnReadable() {
-  if (phase_ == Phase::kClosed) return;
-  error_code error;
-  const size_t space = in_.max_size() - in_.size();
-  const size_t read = socket_.read_some(net::buffer(thread_.input().data(), space), error);
-  if (error && error != net::error::would_block) {  // its end included
-    const bool failed = socket_.failure() != TransportFailure::kNone && phase_ == Phase::kIdle;
-    return failed ? OnBadBeginning() : Close();
-  }
-  if (phase_ == Phase::kLinger) {  // what came is not wanted
-    read_away_ += read;
-    return read_away_ > limits().read_away_bytes ? Close() : WaitReadable();
-  }
-  in_.commit(net::buffer_copy(in_.prepare(read), net::buffer(thread_.input().data(), read)));
-  Feed();
-}
-
-// A proxy without its header, or a client that speaks HTTP without TLS, is told so. One that does
-// speak TLS has been told by an alert, and is given a moment to read it.
-void Connection::OnBadBeginning() {
-  if (socket_.failure() == TransportFailure::kPlaintext) {
-    return Refuse(HttpError(400, "plaintext", "this port speaks TLS; use https://"));
-  }
-  if (socket_.failure() == TransportFailure::kProxyHeader) {
-    return Refuse(
-        HttpError(400, "proxy_header",
-                  "connections of --trusted-proxies begin with a PROXY header of version 2"));
-  }
-  kLog.Debug("a TLS handshake failed: ", socket_.failure_text());
-  state_.metrics.OnRefusal(socket_.failure() == TransportFailure::kClientCertificate
-                               ? "client_certificate"
-                               : "tls_handshake");
-  Linger();
-}
-
-// Reads and answers requests for as long as they are there. Answers that are ready at once come
-// back here (FinishResponse), so it must not call itself.
-void Connection::Feed() {
-  if (std::exchange(feeding_, true)) return;
-  while (phase_ <= Phase::kBody && in_.size() > 0) {
-    if (!FeedParser()) break;
-  }
-  feeding_ = false;
-  if (in_.size() == 0) in_.shrink_to_fit();
-  WaitReadable();
-}
-
-// False: more bytes are needed.
-bool Connection::FeedParser() {
-  if (phase_ == Phase::kIdle) {
-    // RFC 9112, 2.2: empty lines before a request are to be ignored.
-    const std::string_view text(static_cast<const char*>(in_.data().data()), in_.size());
-    const size_t begin = text.find_first_not_of("\r\n");
-    in_.consume(std::min(begin, in_.size()));
-    if (in_.size() == 0) return false;
-    if (*static_cast<const char*>(in_.data().data()) == kTlsHandshakeRecord) {
-      Refuse(HttpError(400, "tls", "this port does not speak TLS; use http://"));
-      return false;
-    }
-    phase_ = Phase::kHead;
-    began_ = std::chrono::steady_clock::now();
-    SetDeadline(limits().header_timeout);
-  }
-  error_code error;
-  in_.consume(parser_->put(in_.data(), error));
-  // A line that fills the buffer and does not end: a chunk's extensions, for example.
-  if (error == http::error::need_more && in_.size() == in_.max_size())
-    error = http::error::buffer_overflow;
-  if (error && error != http::error::need_more) {
-    Refuse(MalformedError(error));
-    return false;
-  }
-  if (phase_ == Phase::kHead && parser_->is_header_done()) OnHead();
-  if (phase_ == Phase::kBody) OnBodyBytes();
-  if (phase_ == Phase::kBody && parser_->is_done()) OnRequest();
-  return !error;
-}
-
-void Connection::OnHead() {
-  const auto& message = parser_->get();
-  const auto error = ReadHead(message, limits().header_fields, head_);
-  if (error) return Refuse(*error);
-  if (const auto length = parser_->content_length()) head_.content_length = *length;
-  if (auto response = state_.api.Check(head_)) {
-    return Respond(*response, parser_->is_done() && message.keep_alive());
-  }
-  if (spare_ && state_.full() && !state_.api.IsOpen(head_)) {
-    ApiError busy = HttpError(503, "service_unavailable", "too many connections");
-    busy.retry_after = absl::Seconds(1);
-    return Refuse(busy);
-  }
-  spare_ = spare_ && state_.full();
-  phase_ = Phase::kBody;
-  body_began_ = std::chrono::steady_clock::now();
-  SetDeadline(limits().body_timeout);
-  parser_->eager(true);
-  if (message.count(http::field::expect) > 0 && !parser_->is_done() && in_.size() == 0) {
-    out_ = "HTTP/1.1 100 Continue\r\n\r\n";
-    if (!Flush()) Close();  // the socket was empty: it is gone
-  }
-}
-
-// Bodies are charged as they come. One that has come whole is about to be answered.
-void Connection::OnBodyBytes() {
-  const uint64_t bytes = parser_->get().body().size();
-  if (bytes > state_.api.options().max_body_bytes) {
-    return Refuse(HttpError(413, "body_too_large", "the body is too large"));
-  }
-  if (parser_->is_done() && !charge_) return;
-  if (!charge_) charge_.emplace(state_.bodies);
-  if (charge_->evicted() ||
-      !charge_->Charge(bytes - charge_->bytes(), std::chrono::steady_clock::now())) {
-    RefuseBody();
-  }
-}
-
-void Connection::RefuseBody() {
-  ApiError error = HttpError(503, "service_unavailable", "too many large requests are coming in");
-  error.retry_after = absl::Seconds(1);
-  Refuse(error);
-}
-
-void Connection::CheckBody(SteadyTime now) {
-  if (charge_ && charge_->evicted()) return RefuseBody();
-  const double late = std::chrono::duration<double>(now - body_began_).count() -
-                      absl::ToDoubleSeconds(limits().body_grace);
-  const auto bytes = static_cast<double>(parser_->get().body().size());
-  if (bytes < late * limits().body_bytes_per_second) {
-    Refuse(HttpError(408, "request_timeout",
-                     StrCat("the body came too slowly; allowed: at least ",
-                            limits().body_bytes_per_second, " bytes a second")));
-  }
-}
-
-void Connection::OnRequest() {
-  phase_ = Phase::kAnswer;
-  deadline_.reset();
-  quiet_since_ = std::chrono::steady_clock::now();
-  keep_alive_ = parser_->get().keep_alive();
-  std::string body = std::move(parser_->get().body());
-  request_bytes_ = body.size();
-  const RequestCost cost = state_.api.CostOf(head_, body.size());
-  if (cost == RequestCost::kSmall) {
-    return OnHandled(state_.api.Handle(head_, body, MakeWake()));
-  }
-  net::post(state_.PoolFor(cost), [self = shared_from_this(), head = head_, body = std::move(body),
-                                   wake = MakeWake()]() mutable {
-    Handled handled = self->state_.api.Handle(head, body, wake);
-    net::io_context& context = self->thread_.context();
-    net::post(context, [self = std::move(self), handled = std::move(handled)]() mutable {
-      self->OnHandled(std::move(handled));
-    });
-  });
-}
-
-void Connection::OnHandled(Handled handled) {
-  charge_.reset();
-  if (phase_ != Phase::kAnswer) return;  // the client left meanwhile
-  if (const auto* response = std::get_if<HttpResponse>(&handled)) {
-    return Respond(*response, keep_alive_);
-  }
-  answer_ = std::get<std::unique_ptr<Answer>>(std::move(handled));
-  Advance();
 }
 
 // ---- Answering ----
@@ -439,6 +254,10 @@ void Connection::CheckDeadline(SteadyTime now) {
                           absl::ToChronoNanoseconds(limits().write_timeout))) {
       return Close();
     }
+  }
+  if (socket_.gives_way(now)) {
+    state_.metrics.OnRefusal("handshake_timeout");
+    return Close();
   }
   if (answer_ && limits().ping_interval > absl::ZeroDuration()) PingIfQuiet(now);
   if (!deadline_ || now < *deadline_) return;

@@ -30,6 +30,8 @@ struct HttpRequestHead {
   std::string cors_headers;
   bool cors_private_network = false;
   std::string authorization;
+  // The names that the certificate of the connection's client stands for; null without one.
+  std::shared_ptr<const std::vector<std::string>> identities;
   std::string content_type;
   std::string content_encoding;
   std::string

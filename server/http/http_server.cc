@@ -4,15 +4,13 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <chrono>
 #include <future>
+#include <optional>
 #include <utility>
 
-#include "base/log.h"
 #include "base/status.h"
 #include "base/strings.h"
-#include "server/guard/listen.h"
+#include "server/guard/acceptor.h"
 #include "server/http/api.h"
 #include "server/http/connection.h"
 #include "server/http/host_policy.h"
@@ -26,15 +24,6 @@ namespace {
 namespace net = boost::asio;
 using boost::system::error_code;
 
-constexpr Logger kLog(LogComponent::kHttp);
-
-struct Listener {
-  explicit Listener(net::ip::tcp::acceptor taken)
-      : acceptor(std::move(taken)), retry(acceptor.get_executor()) {}
-  net::ip::tcp::acceptor acceptor;
-  net::steady_timer retry;
-};
-
 }  // namespace
 
 class HttpServer::Impl {
@@ -44,16 +33,15 @@ class HttpServer::Impl {
 
   absl::StatusOr<uint16_t> Start();
   absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);
+  void Adopt(int fd) { acceptor_->Adopt(fd); }
   void DropHandshakes();
   void StopListening();
   void Stop(absl::Duration grace);
 
  private:
   absl::StatusOr<HostPolicy> MakeHostPolicy() const;
-  absl::Status Listen();
-  void Accept(Listener& listener);
-  void OnAccepted(Listener& listener, const error_code& error, net::ip::tcp::socket socket,
-                  IoThread& thread);
+  absl::StatusOr<uint16_t> Listen();
+  void OnAccepted(net::ip::tcp::socket socket, IoThread& thread);
   void RefuseConnection(net::ip::tcp::socket socket);
   void MakeRoom(size_t tried, std::shared_ptr<Connection> newcomer);
   // Lets the threads go, and before them what lives on them.
@@ -68,9 +56,7 @@ class HttpServer::Impl {
   std::unique_ptr<Api> api_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::unique_ptr<ServerState> state_;
-  // On the first thread.
-  std::vector<std::unique_ptr<Listener>> listeners_;
-  size_t next_thread_ = 0;
+  std::optional<Acceptor> acceptor_;  // on the first thread
 };
 
 absl::StatusOr<HostPolicy> HttpServer::Impl::MakeHostPolicy() const {
@@ -104,51 +90,31 @@ absl::StatusOr<uint16_t> HttpServer::Impl::Start() {
   for (int i = 0; i < std::max(options_.threads, 1); ++i) {
     threads_.push_back(std::make_unique<IoThread>());
   }
-  if (absl::Status s = Listen(); !s.ok()) {
+  absl::StatusOr<uint16_t> port = Listen();
+  if (!port.ok()) {
     Forget();
-    return s;
+    return port;
   }
-  const uint16_t port = listeners_.front()->acceptor.local_endpoint().port();
-  for (const auto& listener : listeners_) Accept(*listener);
   for (const auto& thread : threads_) thread->Start();
   return port;
 }
 
-absl::Status HttpServer::Impl::Listen() {
-  MILLRACE_ASSIGN_OR_RETURN(auto acceptors, ListenOn(threads_.front()->context(),
-                                                     {.host = options_.host,
-                                                      .port = options_.port,
-                                                      .host_setting = options_.host_setting,
-                                                      .port_setting = options_.port_setting}));
-  for (net::ip::tcp::acceptor& acceptor : acceptors) {
-    listeners_.push_back(std::make_unique<Listener>(std::move(acceptor)));
-  }
-  return absl::OkStatus();
+absl::StatusOr<uint16_t> HttpServer::Impl::Listen() {
+  std::vector<net::io_context*> contexts;
+  for (const auto& thread : threads_) contexts.push_back(&thread->context());
+  acceptor_.emplace(std::move(contexts), LogComponent::kHttp,
+                    [this](net::ip::tcp::socket socket, size_t thread) {
+                      OnAccepted(std::move(socket), *threads_[thread]);
+                    });
+  if (!options_.listens) return uint16_t{0};
+  return acceptor_->Listen({.host = options_.host,
+                            .port = options_.port,
+                            .host_setting = options_.host_setting,
+                            .port_setting = options_.port_setting});
 }
 
-void HttpServer::Impl::Accept(Listener& listener) {
-  if (!listener.acceptor.is_open()) return;  // StopListening
-  IoThread& thread = *threads_[next_thread_++ % threads_.size()];
-  listener.acceptor.async_accept(
-      thread.context(),
-      [this, &listener, &thread](const error_code& error, net::ip::tcp::socket socket) {
-        OnAccepted(listener, error, std::move(socket), thread);
-      });
-}
-
-void HttpServer::Impl::OnAccepted(Listener& listener, const error_code& error,
-                                  net::ip::tcp::socket socket, IoThread& thread) {
-  if (error == net::error::operation_aborted || state_->stopping) return;
-  if (error && !listener.acceptor.is_open()) return;
-  if (error) {
-    // No file descriptor is free, most likely: wait for connections to end.
-    kLog.Warning("cannot accept a connection: ", error.message());
-    listener.retry.expires_after(std::chrono::milliseconds(100));
-    listener.retry.async_wait([this, &listener](const error_code& cancelled) {
-      if (!cancelled) Accept(listener);
-    });
-    return;
-  }
+void HttpServer::Impl::OnAccepted(net::ip::tcp::socket socket, IoThread& thread) {
+  if (state_->stopping) return;
   const size_t connections = ++state_->connections;
   const HttpLimits& limits = options_.limits;
   if (connections > limits.connections + limits.probe_connections) {
@@ -164,7 +130,6 @@ void HttpServer::Impl::OnAccepted(Listener& listener, const error_code& error,
       net::post(thread.context(), [connection] { connection->Start(); });
     }
   }
-  Accept(listener);
 }
 
 // Has one of the threads close its longest idle connection, asking `tried` and those after it; then
@@ -207,20 +172,12 @@ void HttpServer::Impl::OnEveryThread(Work work) {
   for (auto& one : done) one.wait();
 }
 
-void HttpServer::Impl::DropHandshakes() {
-  for (const auto& listener : listeners_) DropNewHandshakes(listener->acceptor);
-}
+void HttpServer::Impl::DropHandshakes() { acceptor_->DropHandshakes(); }
 
 void HttpServer::Impl::StopListening() {
   if (threads_.empty()) return;
   OnEveryThread([this](IoThread& thread) {
-    if (&thread == threads_.front().get()) {
-      for (const auto& listener : listeners_) {
-        error_code ignored;
-        listener->acceptor.close(ignored);
-        listener->retry.cancel();
-      }
-    }
+    if (&thread == threads_.front().get()) acceptor_->Close();
     thread.CloseConnections(WhichConnections::kUsedIdle);
   });
 }
@@ -241,7 +198,7 @@ void HttpServer::Impl::Stop(absl::Duration grace) {
 }
 
 void HttpServer::Impl::Forget() {
-  listeners_.clear();
+  acceptor_.reset();
   threads_.clear();
 }
 
@@ -255,6 +212,8 @@ absl::StatusOr<uint16_t> HttpServer::Start() { return impl_->Start(); }
 absl::Status HttpServer::SetAllowedHosts(const std::vector<std::string>& hosts) {
   return impl_->SetAllowedHosts(hosts);
 }
+
+void HttpServer::Adopt(int fd) { impl_->Adopt(fd); }
 
 void HttpServer::DropHandshakes() { impl_->DropHandshakes(); }
 

@@ -40,6 +40,7 @@ struct HttpLimits {
 struct HttpOptions {
   std::string host = "127.0.0.1";  // an address, or "localhost"
   uint16_t port = 0;               // 0: any free one
+  bool listens = true;  // false: connections come by Adopt alone, and host and port are unused
   // The settings that an error blames.
   std::string_view host_setting = "host";
   std::string_view port_setting = "http-port";
@@ -63,9 +64,13 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();  // Stop(0)
 
-  // Listens, and returns the port. InvalidArgument: host or allowed_hosts; Unavailable: the port is
-  // taken.
+  // Listens, and returns the port (0 if it does not listen). InvalidArgument: host or
+  // allowed_hosts; Unavailable: the port is taken.
   absl::StatusOr<uint16_t> Start();
+
+  // Takes a connection that another one accepted, and of which no byte was read. Call after Start
+  // and before Stop. Thread-safe.
+  void Adopt(int fd);
 
   // Sets the hosts that requests may name from now on. InvalidArgument: one is not a host.
   absl::Status SetAllowedHosts(const std::vector<std::string>& hosts);

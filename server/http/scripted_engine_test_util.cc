@@ -166,9 +166,9 @@ std::vector<ServedModel*> ScriptedFrontend::models() const {
   return {const_cast<ScriptedEngine*>(&engine)};
 }
 
-absl::Status ScriptedFrontend::Authorize(std::string_view authorization, Scope,
+absl::Status ScriptedFrontend::Authorize(const Credentials& shown, Scope,
                                          std::shared_ptr<const Tenant>*) const {
-  if (key_.empty() || authorization == StrCat("Bearer ", key_)) return absl::OkStatus();
+  if (key_.empty() || shown.authorization == StrCat("Bearer ", key_)) return absl::OkStatus();
   return absl::UnauthenticatedError("a valid API key is needed");
 }
 

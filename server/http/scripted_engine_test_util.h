@@ -110,7 +110,7 @@ class ScriptedFrontend : public Frontend {
   bool live() const override { return is_live; }
   bool draining() const override { return is_draining; }
   using Frontend::Authorize;
-  absl::Status Authorize(std::string_view authorization, Scope scope,
+  absl::Status Authorize(const Credentials& shown, Scope scope,
                          std::shared_ptr<const Tenant>* tenant) const override;
   Metrics& metrics() override { return metrics_; }
 

@@ -57,7 +57,7 @@ class OneModel : public Frontend {
   bool live() const override { return true; }
   bool draining() const override { return false; }
   using Frontend::Authorize;
-  absl::Status Authorize(std::string_view, Scope, std::shared_ptr<const Tenant>*) const override {
+  absl::Status Authorize(const Credentials&, Scope, std::shared_ptr<const Tenant>*) const override {
     return absl::OkStatus();
   }
   Metrics& metrics() override { return metrics_; }

@@ -4,7 +4,9 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 
+#include <algorithm>
 #include <fstream>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -19,6 +21,7 @@ namespace {
 constexpr std::string_view kCertFile = "ssl-certfile";
 constexpr std::string_view kKeyFile = "ssl-keyfile";
 constexpr std::string_view kCaFile = "ssl-ca-certs";
+constexpr std::string_view kCrlFile = "ssl-crl-file";
 
 constexpr size_t kMostFileBytes = 8 << 20;
 constexpr int64_t kMostClientChainBytes = 32 << 10;
@@ -32,6 +35,7 @@ constexpr char kGroups[] = "X25519:P-256:P-384";
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+using RevocationList = std::unique_ptr<X509_CRL, decltype(&X509_CRL_free)>;
 
 absl::Status Bad(std::string_view setting, std::string_view path, std::string_view what) {
   return absl::InvalidArgumentError(StrCat(setting, ": ", path, " ", what));
@@ -70,17 +74,23 @@ std::string Date(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
 }
 
-// Takes the server's protocol if the client has named it.
+// Takes the server's protocol if the client has named it: the first one that both have, in the
+// server's order.
 int ChooseProtocol(SSL* ssl, const unsigned char** chosen, unsigned char* chosen_size,
                    const unsigned char* offered, unsigned size, void*) {
+  static constexpr std::string_view kHttp2[] = {"h2"};
+  static constexpr std::string_view kHttp1[] = {"http/1.1", "http/1.0"};
   const bool http2 = *static_cast<const TlsProtocol*>(SSL_get_app_data(ssl)) == TlsProtocol::kHttp2;
-  const std::string_view wanted = http2 ? "h2" : "http/1.1";
-  for (unsigned at = 0; at < size && at + offered[at] < size; at += 1 + offered[at]) {
-    const auto* const name = offered + at + 1;
-    if (std::string_view(reinterpret_cast<const char*>(name), offered[at]) != wanted) continue;
-    *chosen = name;
-    *chosen_size = offered[at];
-    return SSL_TLSEXT_ERR_OK;
+  const std::span<const std::string_view> ours =
+      http2 ? std::span<const std::string_view>(kHttp2) : std::span<const std::string_view>(kHttp1);
+  for (const std::string_view wanted : ours) {
+    for (unsigned at = 0; at < size && at + offered[at] < size; at += 1 + offered[at]) {
+      const auto* const name = offered + at + 1;
+      if (std::string_view(reinterpret_cast<const char*>(name), offered[at]) != wanted) continue;
+      *chosen = name;
+      *chosen_size = offered[at];
+      return SSL_TLSEXT_ERR_OK;
+    }
   }
   return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
@@ -117,6 +127,7 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFile
   MILLRACE_RETURN_IF_ERROR(made->LoadKey(files));
   if (files.clients != ClientCertificates::kNone) {
     MILLRACE_RETURN_IF_ERROR(made->LoadAuthorities(files));
+    if (!files.revocations.empty()) MILLRACE_RETURN_IF_ERROR(made->LoadRevocations(files));
   }
   return made;
 }
@@ -199,6 +210,35 @@ absl::Status TlsContext::LoadAuthorities(const TlsFiles& files) {
   SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | (required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
                      nullptr);
   SSL_CTX_set_verify_depth(context_, kMostClientChain);
+  return absl::OkStatus();
+}
+
+// OpenSSL refuses a client if an authority in its chain has no list, or one that has expired.
+absl::Status TlsContext::LoadRevocations(const TlsFiles& files) {
+  const std::string& path = files.revocations;
+  MILLRACE_ASSIGN_OR_RETURN(const std::string text, ReadFile(kCrlFile, path));
+  const Bio reader = Reader(text);
+  X509_STORE* const store = SSL_CTX_get_cert_store(context_);
+  int found = 0;
+  while (const RevocationList list{
+      PEM_read_bio_X509_CRL(reader.get(), nullptr, NoPassphrase, nullptr), X509_CRL_free}) {
+    const ASN1_TIME* const next = X509_CRL_get0_nextUpdate(list.get());
+    const absl::Time expires = next == nullptr ? absl::InfiniteFuture() : ToTime(*next);
+    if (absl::Now() > expires) {
+      return Bad(kCrlFile, path, StrCat("has a list that expired on ", Date(expires)));
+    }
+    revocations_expire_ = std::min(revocations_expire_, expires);
+    if (X509_STORE_add_crl(store, list.get()) != 1) {
+      return Bad(kCrlFile, path, StrCat("has a list that cannot be used: ", TakeOpenSslError()));
+    }
+    ++found;
+  }
+  if (!AtEnd() || found == 0) {
+    return Bad(kCrlFile, path,
+               found == 0 ? "holds no revocation list in PEM form"
+                          : "has a revocation list that is broken");
+  }
+  X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
   return absl::OkStatus();
 }
 

@@ -25,6 +25,8 @@ struct TlsFiles {
   std::string key;          // --ssl-keyfile; empty: it stands in `certificate` too
   std::string authorities;  // --ssl-ca-certs: whose certificates clients show; empty: none
   ClientCertificates clients = ClientCertificates::kNone;
+  // --ssl-crl-file: lists of revoked certificates, one of each authority; empty: none is revoked.
+  std::string revocations;
 };
 
 // TLS 1.2 and 1.3 with the ciphers of Mozilla's "intermediate" configuration of which all are
@@ -43,6 +45,8 @@ class TlsContext {
   // The server's certificate has these.
   const std::string& subject() const { return subject_; }
   absl::Time not_after() const { return not_after_; }
+  // When the first of the revocation lists expires, from when on no client is believed.
+  absl::Time revocations_expire() const { return revocations_expire_; }
 
  private:
   TlsContext() = default;
@@ -50,10 +54,12 @@ class TlsContext {
   absl::Status LoadCertificate(const TlsFiles& files);
   absl::Status LoadKey(const TlsFiles& files);
   absl::Status LoadAuthorities(const TlsFiles& files);
+  absl::Status LoadRevocations(const TlsFiles& files);
 
   ssl_ctx_st* context_ = nullptr;
   std::string subject_;
   absl::Time not_after_;
+  absl::Time revocations_expire_ = absl::InfiniteFuture();
 };
 
 // The protocols above TLS, as a client names them by ALPN. One that names others is refused; one

@@ -41,7 +41,15 @@ TlsServer::TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry
                    .Name("millrace_tls_certificate_expiry_timestamp_seconds")
                    .Help("When the certificate that new connections see expires, in Unix time.")
                    .Register(registry)
-                   .Add({})) {}
+                   .Add({})),
+      revocations_expiry_(
+          files_.revocations.empty()
+              ? nullptr
+              : &prometheus::BuildGauge()
+                     .Name("millrace_tls_crl_expiry_timestamp_seconds")
+                     .Help("When the first of the revocation lists expires, in Unix time.")
+                     .Register(registry)
+                     .Add({})) {}
 
 TlsServer::~TlsServer() {
   {
@@ -58,6 +66,12 @@ std::shared_ptr<const TlsContext> TlsServer::context() const {
   return context_;
 }
 
+bool TlsServer::BeginHandshake() {
+  if (++shaking_ <= kMostHandshakes) return true;
+  --shaking_;
+  return false;
+}
+
 void TlsServer::Reload() {
   const absl::Status read = Read();
   if (!read.ok()) {
@@ -72,6 +86,9 @@ absl::Status TlsServer::Read() {
   read_ = Stamp();
   MILLRACE_ASSIGN_OR_RETURN(auto read, TlsContext::Load(files_));
   expiry_->Set(static_cast<double>(absl::ToUnixSeconds(read->not_after())));
+  if (revocations_expiry_ != nullptr) {
+    revocations_expiry_->Set(absl::ToDoubleSeconds(read->revocations_expire() - absl::UnixEpoch()));
+  }
   const std::lock_guard lock(mutex_);
   context_ = std::move(read);
   return absl::OkStatus();
@@ -79,7 +96,7 @@ absl::Status TlsServer::Read() {
 
 std::string TlsServer::Stamp() const {
   return StrCat(FileStamp(files_.certificate), ";", FileStamp(files_.key), ";",
-                FileStamp(files_.authorities));
+                FileStamp(files_.authorities), ";", FileStamp(files_.revocations));
 }
 
 // The files change one after the other, and a file may be written piece by piece: they are read

@@ -3,8 +3,10 @@
 #ifndef MILLRACE_SERVER_TLS_TLS_SERVER_H_
 #define MILLRACE_SERVER_TLS_TLS_SERVER_H_
 
+#include <atomic>
 #include <boost/asio/thread_pool.hpp>
 #include <condition_variable>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -35,10 +37,20 @@ class TlsServer {
   std::shared_ptr<const TlsContext> context() const;
   // Runs the handshakes, of which one takes as long as many tokens.
   boost::asio::thread_pool& handshakes() { return handshakes_; }
+  // Counts a handshake for which OpenSSL gets memory, 45 KB of it. False: there are too many, and
+  // this one is to be refused. Each that was counted is to be ended.
+  bool BeginHandshake();
+  void EndHandshake() { --shaking_; }
+  // Returns whether there are so many that the slow ones are to give way.
+  bool crowded() const { return shaking_ > kManyHandshakes; }
+
   // Reads the files now.
   void Reload();
 
  private:
+  static constexpr size_t kManyHandshakes = 640;
+  static constexpr size_t kMostHandshakes = 1024;
+
   TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry);
 
   std::string Stamp() const;
@@ -47,7 +59,9 @@ class TlsServer {
 
   const TlsFiles files_;
   boost::asio::thread_pool handshakes_;
+  std::atomic<size_t> shaking_ = 0;
   prometheus::Gauge* const expiry_;
+  prometheus::Gauge* const revocations_expiry_;  // null without revocation lists
 
   std::mutex reading_;  // one reading at a time
   std::string read_;    // guarded by reading_: the stamp of what was read last

@@ -5,8 +5,11 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/asio/error.hpp>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/strings.h"
@@ -30,6 +33,16 @@ bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || 
 int BioRead(BIO* bio, char* data, int size) {
   TlsSession::Io& io = IoOf(bio);
   BIO_clear_retry_flags(bio);
+  if (const size_t left = io.first.size() - io.first_read; left > 0) {
+    const size_t taken = std::min(left, static_cast<size_t>(size));
+    std::memcpy(data, io.first.data() + io.first_read, taken);
+    io.first_read += taken;
+    if (taken == left) {
+      io.first = {};
+      io.first_read = 0;
+    }
+    return static_cast<int>(taken);
+  }
   const ssize_t read = recv(io.socket, data, static_cast<size_t>(size), 0);
   if (read < 0 && IsTransient(errno)) {
     io.drained = true;
@@ -62,11 +75,6 @@ BIO_METHOD* SocketMethod() {
   return method;
 }
 
-std::string NameOfClient(const SSL& ssl) {
-  const X509* const certificate = SSL_get0_peer_certificate(&ssl);
-  return certificate == nullptr ? "" : NameOf(*certificate);
-}
-
 }  // namespace
 
 TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, TlsProtocol protocol, int socket)
@@ -81,32 +89,64 @@ void TlsSession::Fail(TransportFailure failure, std::string text) {
 
 // ---- The handshake ----
 
+// Reads no byte beyond the message, and keeps no more than what has come.
+bool TlsSession::TakeHello() {
+  std::vector<uint8_t>& bytes = io_.first;
+  while (!has_hello_ && failure_ == TransportFailure::kNone) {
+    const ClientHello hello = ReadClientHello(bytes);
+    switch (hello.state) {
+      case ClientHello::State::kWhole:
+        has_hello_ = true;
+        break;
+      case ClientHello::State::kNotTls:
+        Fail(TransportFailure::kPlaintext, "what came is not TLS");
+        break;
+      case ClientHello::State::kBad:
+        Fail(TransportFailure::kHandshake, "the client's first message is broken or too long");
+        break;
+      case ClientHello::State::kIncomplete: {
+        std::array<uint8_t, ClientHello::kMostBytes> more;
+        const ssize_t read = recv(io_.socket, more.data(), hello.size - bytes.size(), 0);
+        if (read < 0 && IsTransient(errno)) return false;
+        if (read <= 0) {
+          Fail(TransportFailure::kHandshake, "the client closed the connection");
+          break;
+        }
+        bytes.reserve(bytes.size() + static_cast<size_t>(read));
+        bytes.insert(bytes.end(), more.begin(), more.begin() + read);
+      }
+    }
+  }
+  if (!has_hello_) bytes = {};
+  return has_hello_;
+}
+
+bool TlsSession::MakeSsl() {
+  ssl_ = SSL_new(context_->get());
+  BIO* const bio = BIO_new(SocketMethod());
+  if (ssl_ == nullptr || bio == nullptr) {
+    BIO_free(bio);
+    return false;
+  }
+  BIO_set_data(bio, &io_);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_, bio, bio);
+  SSL_set_app_data(ssl_, &protocol_);
+  SSL_set_accept_state(ssl_);
+  return true;
+}
+
 void TlsSession::Handshake() {
   wants_write_ = false;
-  if (ssl_ == nullptr) {
-    uint8_t first = 0;
-    const ssize_t peeked = recv(io_.socket, &first, 1, MSG_PEEK);
-    if (peeked < 0 && IsTransient(errno)) return;
-    if (peeked <= 0) return Fail(TransportFailure::kHandshake, "the client closed the connection");
-    if (first != kTlsHandshakeRecord)
-      return Fail(TransportFailure::kPlaintext, "what came is not TLS");
-    ssl_ = SSL_new(context_->get());
-    BIO* const bio = BIO_new(SocketMethod());
-    if (ssl_ == nullptr || bio == nullptr) {
-      return Fail(TransportFailure::kHandshake, "the memory is short");
-    }
-    BIO_set_data(bio, &io_);
-    BIO_set_init(bio, 1);
-    SSL_set_bio(ssl_, bio, bio);
-    SSL_set_app_data(ssl_, &protocol_);
-    SSL_set_accept_state(ssl_);
+  if (ssl_ == nullptr && !MakeSsl()) {
+    return Fail(TransportFailure::kHandshake, "the memory is short");
   }
   ERR_clear_error();
   const int done = SSL_do_handshake(ssl_);
   if (done == 1) {
     established_ = true;
     has_more_ = true;  // the client's first data may have come with its last message
-    client_name_ = NameOfClient(*ssl_);
+    NoteClient();
     return;
   }
   switch (SSL_get_error(ssl_, done)) {
@@ -118,6 +158,14 @@ void TlsSession::Handshake() {
     default:
       FailHandshake();
   }
+}
+
+// The handshake has failed if the certificate is not one of the authorities'.
+void TlsSession::NoteClient() {
+  const X509* const certificate = SSL_get0_peer_certificate(ssl_);
+  if (certificate == nullptr || SSL_get_verify_result(ssl_) != X509_V_OK) return;
+  client_name_ = NameOf(*certificate);
+  client_identities_ = std::make_shared<std::vector<std::string>>(IdentitiesOf(*certificate));
 }
 
 void TlsSession::FailHandshake() {

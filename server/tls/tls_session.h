@@ -7,15 +7,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "server/tls/client_hello.h"
 #include "server/tls/tls_context.h"
 
 struct ssl_st;
 
 namespace millrace {
-
-// The first byte of a TLS connection: a handshake record.
-inline constexpr uint8_t kTlsHandshakeRecord = 22;
 
 // Why a connection's beginning failed.
 enum class TransportFailure {
@@ -36,7 +36,13 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
   ~TlsSession();
 
-  // Goes on with the handshake as far as what has come allows.
+  // Takes what has come of the client's first message, and returns whether Handshake can go on:
+  // not before the message is whole, since what OpenSSL needs for it is a hundred times as much.
+  // A message that can be none is a failure.
+  bool TakeHello();
+  // Fails the handshake before it begins.
+  void Refuse(std::string text) { Fail(TransportFailure::kHandshake, std::move(text)); }
+  // Goes on with the handshake as far as what has come allows. Call after TakeHello.
   void Handshake();
   bool established() const { return established_; }
   TransportFailure failure() const { return failure_; }
@@ -44,6 +50,11 @@ class TlsSession {
   const std::string& failure_text() const { return failure_text_; }
   // Returns the name in the client's certificate (NameOf); empty if it showed none.
   const std::string& client_name() const { return client_name_; }
+  // Returns the names that the client's certificate stands for (IdentitiesOf); null if it showed
+  // none.
+  const std::shared_ptr<const std::vector<std::string>>& client_identities() const {
+    return client_identities_;
+  }
 
   // Reads until `size` bytes are there or the socket has no more: then fewer, and if there is none
   // an error, would_block or the connection's end. Call once the handshake is done.
@@ -67,17 +78,22 @@ class TlsSession {
   struct Io {
     int socket = -1;
     uint64_t sent = 0;
-    bool drained = false;  // the socket had nothing to read
+    bool drained = false;             // the socket had nothing to read
+    std::vector<uint8_t> first = {};  // the client's first message, which is read before the socket
+    size_t first_read = 0;            // of it
   };
 
  private:
   void Fail(TransportFailure failure, std::string text);
+  bool MakeSsl();
+  void NoteClient();
   void FailHandshake();
 
   const std::shared_ptr<const TlsContext> context_;
   TlsProtocol protocol_;
   Io io_;
-  ssl_st* ssl_ = nullptr;  // from the first byte on: a silent connection has none
+  ssl_st* ssl_ = nullptr;  // from the first Handshake on
+  bool has_hello_ = false;
   bool established_ = false;
   bool has_more_ = false;
   bool wants_write_ = false;
@@ -85,6 +101,7 @@ class TlsSession {
   TransportFailure failure_ = TransportFailure::kNone;
   std::string failure_text_;
   std::string client_name_;
+  std::shared_ptr<const std::vector<std::string>> client_identities_;
 };
 
 }  // namespace millrace

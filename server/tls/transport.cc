@@ -13,28 +13,33 @@ namespace {
 
 namespace net = boost::asio;
 
+// A client that means it has answered the server's part of the handshake by then.
+constexpr std::chrono::seconds kPromptHandshake(1);
+
 AddressBytes BytesOf(const net::ip::address& address) {
   return address.is_v6() ? address.to_v6().to_bytes()
                          : net::ip::make_address_v6(net::ip::v4_mapped, address.to_v4()).to_bytes();
 }
 
-bool IsOneOf(const std::vector<AddressRange>& ranges, const net::ip::address& address) {
-  if (ranges.empty()) return false;
+}  // namespace
+
+bool TransportRules::IsProxy(const net::ip::address& address) const {
+  if (proxies.empty()) return false;
   const AddressBytes bytes = BytesOf(address);
-  return std::any_of(ranges.begin(), ranges.end(),
+  return std::any_of(proxies.begin(), proxies.end(),
                      [&](const AddressRange& range) { return range.Contains(bytes); });
 }
-
-}  // namespace
 
 Transport::Transport(Socket socket, const TransportRules& rules, TlsProtocol protocol)
     : socket_(std::move(socket)), rules_(rules), protocol_(protocol) {
   error_code ignored;
   peer_ = socket_.remote_endpoint(ignored);
-  awaits_header_ = IsOneOf(rules.proxies, peer_.address());
+  awaits_header_ = rules.IsProxy(peer_.address());
   is_shaking_ = rules.tls != nullptr;
   direct_ = !is_beginning();
 }
+
+Transport::~Transport() { EndShaking(); }
 
 void Transport::Start() {
   error_code ignored;  // a socket that is already dead shows it at the first read
@@ -55,6 +60,10 @@ std::string_view Transport::failure_text() const {
 
 std::string_view Transport::client_name() const {
   return session_ ? std::string_view(session_->client_name()) : std::string_view();
+}
+
+std::shared_ptr<const std::vector<std::string>> Transport::client_identities() const {
+  return session_ ? session_->client_identities() : nullptr;
 }
 
 size_t Transport::ReadIndirect(net::mutable_buffer buffer, error_code& error) {
@@ -94,7 +103,9 @@ void Transport::WaitIndirect(Handler handler) {
   const auto what = session_->wants_write() ? wait_write : wait_read;
   socket_.async_wait(what, [this, handler = std::move(handler)](const error_code& error) mutable {
     if (error || !is_shaking_) return handler(error);
-    Step(std::move(handler));
+    if (session_->TakeHello() && BeginShaking()) return Step(std::move(handler));
+    is_shaking_ = session_->failure() == TransportFailure::kNone;
+    handler(error);
   });
 }
 
@@ -128,6 +139,22 @@ void Transport::ReadHeader() {
   }
 }
 
+bool Transport::BeginShaking() {
+  if (counted_) return true;
+  counted_ = rules_.tls->BeginHandshake();
+  counted_since_ = Clock::Real().Now();
+  if (!counted_) session_->Refuse("too many handshakes are under way");
+  return counted_;
+}
+
+void Transport::EndShaking() {
+  if (std::exchange(counted_, false)) rules_.tls->EndHandshake();
+}
+
+bool Transport::gives_way(SteadyTime now) const {
+  return counted_ && !stepping_ && rules_.tls->crowded() && now - counted_since_ > kPromptHandshake;
+}
+
 // A handshake takes a millisecond of computing: too long for a thread that streams tokens.
 void Transport::Step(Handler handler) {
   stepping_ = true;
@@ -139,6 +166,7 @@ void Transport::Step(Handler handler) {
         net::post(executor, [this, handler = std::move(handler)] {
           stepping_ = false;
           is_shaking_ = !session_->established() && session_->failure() == TransportFailure::kNone;
+          if (!is_shaking_) EndShaking();
           error_code ignored;
           if (closed_) socket_.close(ignored);
           handler(error_code());

@@ -6,6 +6,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/address_range.h"
+#include "base/clock.h"
 #include "server/tls/tls_server.h"
 #include "server/tls/tls_session.h"
 
@@ -23,6 +25,8 @@ struct TransportRules {
   TlsServer* tls = nullptr;  // null: the connections are plain; else it outlives them
   // Whose connections begin with a ProxyHeader. Those of others are the clients' own.
   std::vector<AddressRange> proxies;
+
+  bool IsProxy(const boost::asio::ip::address& address) const;
 };
 
 // Has the functions of Asio's sockets under their names, non-blocking ones only, and does what a
@@ -45,6 +49,7 @@ class Transport {
   Transport(Socket socket, const TransportRules& rules, TlsProtocol protocol);
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
+  ~Transport();
 
   // Sets the socket's options and begins. Call first. It learns here which certificate is shown.
   void Start();
@@ -84,10 +89,14 @@ class Transport {
   // Returns whether the proxy's header or the handshake is still under way. Nothing can be written
   // until they are done.
   bool is_beginning() const { return awaits_header_ || is_shaking_; }
+  // Returns whether this handshake has taken long while there are too many: then close it.
+  bool gives_way(SteadyTime now) const;
   TransportFailure failure() const;
   std::string_view failure_text() const;
   // Returns the name in the client's certificate; empty without one.
   std::string_view client_name() const;
+  // Returns all names that the client's certificate stands for; null without one.
+  std::shared_ptr<const std::vector<std::string>> client_identities() const;
   // Bytes that were written to the socket, TLS's own among them.
   uint64_t sent() const { return sent_ + (session_ ? session_->sent() : 0); }
 
@@ -98,6 +107,8 @@ class Transport {
   size_t WriteTls(boost::asio::const_buffer buffer, error_code& error);
   void WaitIndirect(Handler handler);
   void ReadHeader();
+  bool BeginShaking();
+  void EndShaking();
   void Step(Handler handler);
 
   Socket socket_;
@@ -109,8 +120,10 @@ class Transport {
   std::vector<uint8_t> header_;  // of the proxy, as far as it has come
   bool awaits_header_;
   bool has_bad_header_ = false;
-  bool is_shaking_;        // the handshake is not done
-  bool direct_;            // reads and writes are the socket's
+  bool is_shaking_;       // the handshake is not done
+  bool direct_;           // reads and writes are the socket's
+  bool counted_ = false;  // by TlsServer, since:
+  SteadyTime counted_since_;
   bool stepping_ = false;  // a thread of the TlsServer has the session and the socket
   bool closed_ = false;
   uint64_t sent_ = 0;

@@ -4,7 +4,9 @@
 
 #include <openssl/x509.h>
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 
@@ -14,6 +16,13 @@ namespace millrace {
 // its first alternative name, "URI:spiffe://example/client-7". At most 256 bytes, all of them
 // printable.
 std::string NameOf(const X509& certificate);
+
+// Returns the names by which a certificate stands for its owner, all of them whole: the subject as
+// RFC 2253 has it, and the alternative names as "DNS:client-7.example", "URI:spiffe://a/client-7"
+// and "email:client-7@example". A name that is empty, not printable ASCII or longer than
+// kMostIdentityBytes is left out.
+std::vector<std::string> IdentitiesOf(const X509& certificate);
+inline constexpr size_t kMostIdentityBytes = 1024;
 
 absl::Time ToTime(const ASN1_TIME& time);
 
