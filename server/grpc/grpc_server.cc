@@ -21,6 +21,7 @@
 #include "server/grpc/kserve_service.h"
 #include "server/grpc/library_logs.h"
 #include "server/grpc/reflection_service.h"
+#include "server/grpc/vllm_service.h"
 
 namespace millrace {
 namespace {
@@ -53,7 +54,9 @@ void SetLimits(grpc::ServerBuilder& builder, const GrpcOptions& options) {
 }
 
 std::vector<std::string> ServiceNames() {
-  return {v1::Inference::service_full_name(), inference::GRPCInferenceService::service_full_name(),
+  return {v1::Inference::service_full_name(),
+          inference::GRPCInferenceService::service_full_name(),
+          vllm_pb::VllmEngine::service_full_name(),
           grpc::health::v1::Health::service_full_name(),
           grpc::reflection::v1::ServerReflection::service_full_name(),
           grpc::reflection::v1alpha::ServerReflection::service_full_name()};
@@ -67,8 +70,10 @@ class GrpcServerImpl final : public GrpcServer {
         calls_(frontend.metrics().registry()),
         inference_(frontend, options.version),
         kserve_(frontend, options.version),
+        vllm_(frontend),
         health_({v1::Inference::service_full_name(),
-                 inference::GRPCInferenceService::service_full_name()}),
+                 inference::GRPCInferenceService::service_full_name(),
+                 vllm_pb::VllmEngine::service_full_name()}),
         reflection_(frontend, ServiceNames()),
         reflection_v1_(frontend, ServiceNames()) {}
 
@@ -81,6 +86,7 @@ class GrpcServerImpl final : public GrpcServer {
     SetLimits(builder, options);
     builder.RegisterService(&inference_);
     builder.RegisterService(&kserve_);
+    builder.RegisterService(&vllm_);
     builder.RegisterService(&health_);
     builder.RegisterService(&reflection_);
     builder.RegisterService(&reflection_v1_);
@@ -161,6 +167,7 @@ class GrpcServerImpl final : public GrpcServer {
   GrpcMetrics calls_;
   InferenceService inference_;
   KserveService kserve_;
+  VllmService vllm_;
   HealthService health_;
   ReflectionService reflection_;
   ReflectionServiceV1 reflection_v1_;

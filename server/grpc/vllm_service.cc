@@ -1,0 +1,162 @@
+#include "server/grpc/vllm_service.h"
+
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "base/strings.h"
+#include "engine/request_id.h"
+#include "server/grpc/callbacks.h"
+#include "server/grpc/convert.h"
+#include "server/grpc/generate_call.h"
+#include "server/grpc/inference_service.h"
+#include "server/grpc/vllm_convert.h"
+
+namespace millrace {
+
+VllmService::VllmService(Frontend& frontend) : frontend_(frontend), started_(absl::Now()) {}
+
+bool VllmService::Enter(const CallKey& key, const std::shared_ptr<VllmCall>& call) {
+  const std::lock_guard lock(mutex_);
+  return calls_.try_emplace(key, call).second;
+}
+
+void VllmService::Leave(const CallKey& key) {
+  const std::lock_guard lock(mutex_);
+  calls_.erase(key);
+}
+
+grpc::ServerWriteReactor<vllm_pb::GenerateResponse>* VllmService::Generate(
+    grpc::CallbackServerContext* context, const vllm_pb::GenerateRequest* request) {
+  Engine* engine = nullptr;
+  std::shared_ptr<const Tenant> tenant;
+  const auto build = [&]() -> absl::StatusOr<GenerateRequest> {
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context, Scope::kInfer, &tenant));
+    MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
+    MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(""));
+    return FromProto(*request);
+  };
+  absl::StatusOr<GenerateRequest> built = build();
+  if (!built.ok()) return RefuseVllmGenerate(ToGrpc(built.status()));
+  built->id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
+  built->deadline = Deadline(*context);
+  built->tenant = tenant;
+
+  const CallKey key = {tenant.get(), built->id};
+  const auto call =
+      std::make_shared<VllmCall>(context, request->stream(), [this, key, tenant] { Leave(key); });
+  if (!Enter(key, call)) {
+    return RefuseVllmGenerate(ToGrpc(absl::AlreadyExistsError(
+        StrCat("request_id is ", key.second, ", which is that of a request under way"))));
+  }
+  call->Begin(*engine, *std::move(built));
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* VllmService::Embed(grpc::CallbackServerContext* context,
+                                             const vllm_pb::EmbedRequest* request,
+                                             vllm_pb::EmbedResponse* response) {
+  Engine* engine = nullptr;
+  std::shared_ptr<const Tenant> tenant;
+  const auto build = [&]() -> absl::StatusOr<EmbedRequest> {
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context, Scope::kInfer, &tenant));
+    MILLRACE_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
+    MILLRACE_ASSIGN_OR_RETURN(engine, frontend_.FindEngine(""));
+    return FromProto(*request);
+  };
+  absl::StatusOr<EmbedRequest> embed = build();
+  if (!embed.ok()) return FinishUnary(context, embed.status());
+  embed->id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
+  embed->deadline = Deadline(*context);
+  embed->tenant = std::move(tenant);
+
+  auto* const call = new UnaryCall;
+  call->WhenCancelled(engine->Embed(
+      *std::move(embed), [context, call, response](const absl::StatusOr<Embeddings>& embeddings) {
+        AddRetryHint(context, embeddings.status());
+        if (embeddings.ok()) {
+          response->mutable_embedding()->Add(embeddings->values.begin(), embeddings->values.end());
+          response->set_prompt_tokens(static_cast<uint32_t>(embeddings->prompt_tokens));
+          response->set_embedding_dim(embeddings->size);
+        }
+        call->End(ToGrpc(embeddings.status()));
+      }));
+  return call;
+}
+
+grpc::ServerUnaryReactor* VllmService::HealthCheck(grpc::CallbackServerContext* context,
+                                                   const vllm_pb::HealthCheckRequest*,
+                                                   vllm_pb::HealthCheckResponse* response) {
+  const absl::Status status = Authorize(frontend_, *context);
+  if (status.ok()) {
+    const bool live = frontend_.live();
+    response->set_healthy(live && frontend_.ready());
+    response->set_message(!live                 ? "the device hangs or has failed"
+                          : response->healthy() ? "healthy"
+                                                : "the server is not ready");
+  }
+  return FinishUnary(context, status);
+}
+
+grpc::ServerUnaryReactor* VllmService::Abort(grpc::CallbackServerContext* context,
+                                             const vllm_pb::AbortRequest* request,
+                                             vllm_pb::AbortResponse*) {
+  std::shared_ptr<const Tenant> tenant;
+  const absl::Status status = Authorize(frontend_, *context, Scope::kInfer, &tenant);
+  if (!status.ok()) return FinishUnary(context, status);
+  std::vector<std::shared_ptr<VllmCall>> calls;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& id : request->request_ids()) {
+      const auto call = calls_.find({tenant.get(), id});
+      if (call != calls_.end()) calls.push_back(call->second.lock());
+    }
+  }
+  for (const auto& call : calls) {
+    if (call != nullptr) call->Abort();
+  }
+  return FinishUnary(context, status);
+}
+
+grpc::ServerUnaryReactor* VllmService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                    const vllm_pb::GetModelInfoRequest*,
+                                                    vllm_pb::GetModelInfoResponse* response) {
+  if (absl::Status status = Authorize(frontend_, *context); !status.ok()) {
+    return FinishUnary(context, status);
+  }
+  const absl::StatusOr<Engine*> engine = frontend_.FindEngine("");
+  if (engine.ok()) {
+    const EngineInfo& info = (*engine)->info();
+    response->set_model_path(info.model_name);
+    response->set_served_model_name(info.model_name);
+    response->set_is_generation(info.embedding_size == 0);
+    response->set_max_context_length(info.max_model_len);
+    response->set_vocab_size(info.vocab_size);
+    response->set_model_type(info.architecture);
+    response->set_max_req_input_len(info.max_model_len - (info.embedding_size == 0 ? 1 : 0));
+  }
+  return FinishUnary(context, engine.status());
+}
+
+grpc::ServerUnaryReactor* VllmService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                     const vllm_pb::GetServerInfoRequest*,
+                                                     vllm_pb::GetServerInfoResponse* response) {
+  if (absl::Status status = Authorize(frontend_, *context); !status.ok()) {
+    return FinishUnary(context, status);
+  }
+  const absl::StatusOr<Engine*> engine = frontend_.FindEngine("");
+  if (engine.ok()) {
+    {
+      const std::lock_guard lock(mutex_);
+      response->set_active_requests(static_cast<uint32_t>(calls_.size()));
+    }
+    response->set_is_paused(!frontend_.takes_work());
+    response->set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - started_));
+    response->set_server_type("vllm-grpc");
+    response->set_data_parallel_size(1);
+    response->set_block_size((*engine)->info().block_size);
+  }
+  return FinishUnary(context, engine.status());
+}
+
+}  // namespace millrace

@@ -1,0 +1,153 @@
+"""Tests of vllm.grpc.engine.VllmEngine, which routers speak: token ids in, token ids out."""
+import hashlib
+import json
+import pathlib
+import threading
+
+import grpc
+import httpx
+import pytest
+
+import tiny_qwen3
+from conftest import Server
+from daemon import wait_until
+from vllm_grpc import connect, pb
+
+DATA = json.loads((pathlib.Path(__file__).parent / "reference" / "decoder_embedding_reference.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tiny_qwen3.write(tmp_path_factory.mktemp("vllm") / "tiny", modules=False)
+    server = Server(tmp_path_factory.mktemp("vllm_server"), "--model", str(folder))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def stub(server):
+    return connect(server.grpc)
+
+
+def request(ids=(1, 2, 3), **fields):
+    params = pb.SamplingParams(**{"temperature": 0, "max_tokens": 8, "ignore_eos": True, **fields.pop("params", {})})
+    return pb.GenerateRequest(tokenized=pb.TokenizedInput(input_ids=ids), sampling_params=params, **fields)
+
+
+def expected(server, ids=(1, 2, 3), **fields):
+    """The same over HTTP: a choice's tokens and the answer."""
+    body = {"prompt": list(ids), "temperature": 0, "max_tokens": 8, "ignore_eos": True, "return_token_ids": True, **fields}
+    answer = httpx.post(server.http + "/v1/completions", json=body, timeout=60).json()
+    return [choice["token_ids"] for choice in answer["choices"]], answer
+
+
+def test_tokens_come_whole_or_in_chunks(server, stub):
+    (tokens,), _ = expected(server)
+    (whole,) = stub.Generate(request())
+    assert list(whole.complete.output_ids) == tokens and whole.complete.finish_reason == "length"
+    assert (whole.complete.prompt_tokens, whole.complete.completion_tokens) == (3, 8)
+    *chunks, last = stub.Generate(request(stream=True))
+    assert [token for chunk in chunks for token in chunk.chunk.token_ids] == tokens == list(last.complete.output_ids)
+    assert [chunk.chunk.completion_tokens for chunk in chunks][-1] == 8 and chunks[0].chunk.prompt_tokens == 3
+    (text,) = stub.Generate(pb.GenerateRequest(text="Hello", sampling_params=request().sampling_params))
+    assert text.complete.prompt_tokens == 6  # with the end that the tokenizer puts behind it
+
+
+def test_choices_have_indices_and_log_probabilities(server, stub):
+    fields = {"n": 3, "seed": 5, "temperature": 1}
+    tokens, answer = expected(server, logprobs=2, **fields)
+    responses = list(stub.Generate(request(stream=True, params={"logprobs": 2, **fields})))
+    for index in range(3):
+        of_choice = [r.chunk for r in responses if r.HasField("chunk") and r.chunk.index == index]
+        assert [token for chunk in of_choice for token in chunk.token_ids] == tokens[index]
+        (complete,) = [r.complete for r in responses if r.HasField("complete") and r.complete.index == index]
+        logprobs = complete.output_logprobs
+        assert list(logprobs.token_ids) == tokens[index] and all(len(top.token_ids) == 2 for top in logprobs.top_logprobs)
+        assert list(logprobs.token_logprobs) == pytest.approx(answer["choices"][index]["logprobs"]["token_logprobs"], abs=1e-4)
+
+
+def test_stops_are_named(server, stub):
+    (tokens,), _ = expected(server)
+    (stopped,) = stub.Generate(request(params={"stop_token_ids": [tokens[4]]}))
+    assert stopped.complete.finish_reason == "stop" and stopped.complete.matched_token_id == tokens[4]
+    assert list(stopped.complete.output_ids)[:4] == tokens[:4]
+
+
+def test_an_answer_is_held_to_its_constraint(stub):
+    (choice,) = stub.Generate(request(params={"choice": pb.ChoiceConstraint(choices=["yes", "no"]), "max_tokens": 20}))
+    assert bytes(token for token in choice.complete.output_ids if token < 256).decode() in ("yes", "no")
+
+
+@pytest.mark.parametrize("message, says", [
+    (pb.GenerateRequest(), "input: missing"),
+    (request(ids=[1, 300]), "prompt[1] is 300"),
+    (request(params={"top_p": 3}), "top_p is 3"),
+    (request(params={"prompt_logprobs": 1}), "prompt_logprobs is set"),
+    (request(params={"structural_tag": "{}"}), "structural_tag is set"),
+    (request(params={"truncate_prompt_tokens": 5}), "truncate_prompt_tokens is set"),
+    (request(kv_transfer_params=pb.KvTransferParams()), "kv_transfer_params is set"),
+    (request(mm_inputs=pb.MultimodalInputs()), "mm_inputs is set"),
+    (request(data_parallel_rank=1), "data_parallel_rank is 1"),
+    (request(request_id="a b"), "request_id: 3 bytes"),
+])
+def test_what_is_not_supported_is_refused_by_name(stub, message, says):
+    with pytest.raises(grpc.RpcError) as error:
+        list(stub.Generate(message))
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT and error.value.details().startswith(says), error.value.details()
+
+
+def test_abort_ends_a_stream_and_frees_it(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "5000")
+    stub = connect(server.grpc)
+    responses = []
+    call = stub.Generate(request(request_id="mine", stream=True, params={"max_tokens": 1000}))
+    reader = threading.Thread(target=lambda: responses.extend(call))
+    reader.start()
+    wait_until(lambda: responses)
+    with pytest.raises(grpc.RpcError) as twice:
+        list(stub.Generate(request(request_id="mine")))
+    assert twice.value.code() == grpc.StatusCode.ALREADY_EXISTS
+    assert stub.GetServerInfo(pb.GetServerInfoRequest()).active_requests == 1
+    stub.Abort(pb.AbortRequest(request_ids=["mine", "other"]))
+    reader.join(30)
+    assert responses[-1].complete.finish_reason == "abort" and 0 < responses[-1].complete.completion_tokens < 1000
+    wait_until(lambda: stub.GetServerInfo(pb.GetServerInfoRequest()).active_requests == 0)
+
+
+def test_every_method_wants_a_key_and_nobody_aborts_anothers_request(start_server, tmp_path):
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [{"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("one", "two")]}))
+    server = start_server("--device", "fake", "--fake-step-us", "2000", "--keys", str(keys))
+    stub = connect(server.grpc)
+    one, two = ([("authorization", f"Bearer {name}")] for name in ("one", "two"))
+    for method in ("Generate", "Embed", "HealthCheck", "Abort", "GetModelInfo", "GetServerInfo"):
+        with grpc.insecure_channel(server.grpc) as channel, pytest.raises(grpc.RpcError) as error:
+            list(channel.unary_stream(f"/vllm.grpc.engine.VllmEngine/{method}")(b"", timeout=30))
+        assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED, method
+    call = stub.Generate(request(request_id="mine", params={"max_tokens": 100}), metadata=one)
+    wait_until(lambda: stub.GetServerInfo(pb.GetServerInfoRequest(), metadata=one).active_requests == 1)
+    stub.Abort(pb.AbortRequest(request_ids=["mine"]), metadata=two)
+    (whole,) = call
+    assert whole.complete.finish_reason == "length" and whole.complete.completion_tokens == 100
+
+
+def test_it_says_what_it_serves(server, stub):
+    assert stub.HealthCheck(pb.HealthCheckRequest()).healthy
+    model = stub.GetModelInfo(pb.GetModelInfoRequest())
+    assert (model.model_path, model.served_model_name, model.model_type) == ("tiny", "tiny", "qwen3")
+    assert model.is_generation and model.max_context_length == 1024 and model.vocab_size == 258
+    about = stub.GetServerInfo(pb.GetServerInfoRequest())
+    assert not about.is_paused and about.uptime_seconds > 0 and about.block_size == 16
+
+
+def test_embeddings(start_server, tmp_path):
+    server = start_server("--model", str(tiny_qwen3.write(tmp_path / "tiny")), "--kv-cache-dtype", "float32")
+    stub = connect(server.grpc)
+    assert not stub.GetModelInfo(pb.GetModelInfoRequest()).is_generation
+    ids = httpx.post(server.http + "/tokenize", json={"prompt": DATA[0]["text"]}).json()["tokens"]
+    answer = stub.Embed(pb.EmbedRequest(tokenized=pb.TokenizedInput(input_ids=ids)))
+    assert list(answer.embedding) == pytest.approx(DATA[0]["embedding"], abs=2e-6)
+    assert (answer.prompt_tokens, answer.embedding_dim) == (len(ids), 64)
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Embed(pb.EmbedRequest())
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
