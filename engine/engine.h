@@ -41,6 +41,8 @@ class ResponseStream {
 struct TokenizerInfo {
   std::optional<std::string> bos, eos, unknown, pad;  // the texts of special tokens
   std::string chat_template;                          // empty: none, or none that is served
+  std::optional<Token> bos_id, pad_id;
+  std::string path;  // what it was read from, on this host: never shown to clients
 };
 
 struct EngineInfo {
@@ -63,6 +65,8 @@ struct EngineInfo {
   std::optional<ScoreFunction> score = {};
   EmbeddingTraits embedding = {};
   TokenizerInfo tokenizer = {};
+  int32_t max_num_seqs = 0;            // that run at once
+  std::vector<Token> end_tokens = {};  // which end an answer
 };
 
 struct TokenizeRequest {

@@ -98,7 +98,9 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .embedding_size = limits.embedding_size,
                      .score = model.score,
                      .embedding = model.embedding,
-                     .tokenizer = text->info()};
+                     .tokenizer = text->info(),
+                     .max_num_seqs = limits.max_num_seqs,
+                     .end_tokens = defaults.end_of_generation};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);
   return std::unique_ptr<EngineImpl>(

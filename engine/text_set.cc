@@ -50,6 +50,9 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& 
                             MakeChatFormat(text.chat_template, chat_template, parsers));
   TokenizerInfo info = {.bos = text.bos, .eos = text.eos, .unknown = text.unknown, .pad = text.pad};
   if (chat_template.ok()) info.chat_template = text.chat_template;
+  info.bos_id = text.tokenizer.bos;
+  info.pad_id = text.tokenizer.pad;
+  info.path = path;
   return std::make_unique<const TextSet>(std::move(tokenizer), std::move(chat_template),
                                          std::move(format), std::move(info));
 }

@@ -47,8 +47,9 @@ def test_tokens_come_whole_or_in_chunks(server, stub):
     assert list(whole.complete.output_ids) == tokens and whole.complete.finish_reason == "length"
     assert (whole.complete.prompt_tokens, whole.complete.completion_tokens) == (3, 8)
     *chunks, last = stub.Generate(request(stream=True))
-    assert [token for chunk in chunks for token in chunk.chunk.token_ids] == tokens == list(last.complete.output_ids)
-    assert [chunk.chunk.completion_tokens for chunk in chunks][-1] == 8 and chunks[0].chunk.prompt_tokens == 3
+    assert [token for chunk in chunks for token in chunk.chunk.token_ids] == tokens
+    assert list(last.complete.output_ids) == list(chunks[-1].chunk.token_ids), "a stream's end has the last step's tokens"
+    assert sum(chunk.chunk.completion_tokens for chunk in chunks) == 8 and {chunk.chunk.prompt_tokens for chunk in chunks} == {3}
     (text,) = stub.Generate(pb.GenerateRequest(text="Hello", sampling_params=request().sampling_params))
     assert text.complete.prompt_tokens == 6  # with the end that the tokenizer puts behind it
 
@@ -61,16 +62,42 @@ def test_choices_have_indices_and_log_probabilities(server, stub):
         of_choice = [r.chunk for r in responses if r.HasField("chunk") and r.chunk.index == index]
         assert [token for chunk in of_choice for token in chunk.token_ids] == tokens[index]
         (complete,) = [r.complete for r in responses if r.HasField("complete") and r.complete.index == index]
-        logprobs = complete.output_logprobs
-        assert list(logprobs.token_ids) == tokens[index] and all(len(top.token_ids) == 2 for top in logprobs.top_logprobs)
-        assert list(logprobs.token_logprobs) == pytest.approx(answer["choices"][index]["logprobs"]["token_logprobs"], abs=1e-4)
+        assert complete.finish_reason == "length"
+        logprobs = [chunk.output_logprobs for chunk in of_choice]
+        assert [token for part in logprobs for token in part.token_ids] == tokens[index]
+        assert all(len(top.token_ids) == 2 for part in logprobs for top in part.top_logprobs)
+        assert [value for part in logprobs for value in part.token_logprobs] == pytest.approx(
+            answer["choices"][index]["logprobs"]["token_logprobs"], abs=1e-4)
+
+
+def test_the_prompt_has_log_probabilities_of_its_own(server, stub):
+    _, answer = expected(server, ids=(1, 2, 3, 4), prompt_logprobs=2, n=2, seed=1, temperature=1)
+    reference = answer["choices"][0]["prompt_logprobs"]
+    params = {"prompt_logprobs": 2, "n": 2, "seed": 1, "temperature": 1}
+    wholes = list(stub.Generate(request(ids=(1, 2, 3, 4), params=params)))
+    streamed = list(stub.Generate(request(ids=(1, 2, 3, 4), stream=True, params=params)))
+    for index in range(2):
+        (whole,) = [r.complete for r in wholes if r.complete.index == index]
+        chunks = [r.chunk for r in streamed if r.HasField("chunk") and r.chunk.index == index]
+        assert not any(chunk.HasField("input_logprobs") for chunk in chunks[1:])
+        assert not whole.HasField("output_logprobs") and not any(chunk.HasField("output_logprobs") for chunk in chunks)
+        for prompt in (whole.input_logprobs, chunks[0].input_logprobs):
+            assert list(prompt.token_ids) == [1, 2, 3, 4] and not prompt.token_logprobs[0].HasField("value")
+            for i in (1, 2, 3):
+                assert prompt.token_logprobs[i].value == pytest.approx(reference[i][str(i + 1)]["logprob"], abs=1e-4)
+                for token, value in zip(prompt.top_logprobs[i].token_ids, prompt.top_logprobs[i].values, strict=True):
+                    assert value == pytest.approx(reference[i][str(token)]["logprob"], abs=1e-4)
 
 
 def test_stops_are_named(server, stub):
     (tokens,), _ = expected(server)
-    (stopped,) = stub.Generate(request(params={"stop_token_ids": [tokens[4]]}))
-    assert stopped.complete.finish_reason == "stop" and stopped.complete.matched_token_id == tokens[4]
-    assert list(stopped.complete.output_ids)[:4] == tokens[:4]
+    (stopped,) = stub.Generate(request(params={"stop_token_ids": [tokens[2]]}))
+    assert stopped.complete.finish_reason == "stop" and stopped.complete.matched_token_id == tokens[2]
+    assert list(stopped.complete.output_ids) == tokens[:tokens.index(tokens[2]) + 1], "the stop token is one of the answer's"
+    text = chr(tokens[1]) if tokens[1] < 128 else None
+    assert text, "the test's model writes no ASCII where it is expected"
+    (stopped,) = stub.Generate(request(params={"stop": [text]}))
+    assert stopped.complete.matched_stop_str == text and stopped.complete.WhichOneof("matched_stop") == "matched_stop_str"
 
 
 def test_an_answer_is_held_to_its_constraint(stub):
@@ -82,12 +109,18 @@ def test_an_answer_is_held_to_its_constraint(stub):
     (pb.GenerateRequest(), "input: missing"),
     (request(ids=[1, 300]), "prompt[1] is 300"),
     (request(params={"top_p": 3}), "top_p is 3"),
-    (request(params={"prompt_logprobs": 1}), "prompt_logprobs is set"),
+    (request(params={"prompt_logprobs": -1}), "prompt_logprobs is -1; allowed: 0 to 20"),
+    (request(params={"logprobs": -1}), "logprobs is -1"),
     (request(params={"structural_tag": "{}"}), "structural_tag is set"),
     (request(params={"truncate_prompt_tokens": 5}), "truncate_prompt_tokens is set"),
     (request(kv_transfer_params=pb.KvTransferParams()), "kv_transfer_params is set"),
     (request(mm_inputs=pb.MultimodalInputs()), "mm_inputs is set"),
     (request(data_parallel_rank=1), "data_parallel_rank is 1"),
+    (request(kv_transfer_params_json="{}"), "kv_transfer_params is set"),
+    (request(media_refs=pb.MediaRefs()), "mm_inputs is set"),
+    (request(params={"regex": "("}), "regex: "),
+    (request(params={"choice": pb.ChoiceConstraint()}), "choice"),
+    (request(params={"n": 1000}), "n is 1000"),
     (request(request_id="a b"), "request_id: 3 bytes"),
 ])
 def test_what_is_not_supported_is_refused_by_name(stub, message, says):

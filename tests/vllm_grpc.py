@@ -12,12 +12,14 @@ PROTO = pathlib.Path(__file__).parent.parent / "proto"
 
 _folder = tempfile.mkdtemp(prefix="millrace-vllm-stubs-")
 atexit.register(shutil.rmtree, _folder, ignore_errors=True)
-if protoc.main(["protoc", f"--proto_path={PROTO / 'vllm'}", f"--python_out={_folder}", f"--grpc_python_out={_folder}", "engine.proto"]) != 0:
+if protoc.main(["protoc", f"--proto_path={PROTO}", f"--python_out={_folder}", f"--grpc_python_out={_folder}", "vllm/common.proto",
+                "vllm/engine.proto"]) != 0:
     raise RuntimeError("protoc failed")
 sys.path.insert(0, _folder)
 
-import engine_pb2 as pb  # noqa: E402
-import engine_pb2_grpc  # noqa: E402
+from vllm import common_pb2 as common  # noqa: E402, F401
+from vllm import engine_pb2 as pb  # noqa: E402
+from vllm import engine_pb2_grpc  # noqa: E402
 
 
 def connect(address):

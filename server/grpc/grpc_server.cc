@@ -70,7 +70,7 @@ class GrpcServerImpl final : public GrpcServer {
         calls_(frontend.metrics().registry()),
         inference_(frontend, options.version),
         kserve_(frontend, options.version),
-        vllm_(frontend),
+        vllm_(frontend, options.version),
         health_({v1::Inference::service_full_name(),
                  inference::GRPCInferenceService::service_full_name(),
                  vllm_pb::VllmEngine::service_full_name()}),

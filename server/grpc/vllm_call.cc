@@ -22,7 +22,7 @@ void VllmCall::Begin(Engine& engine, GenerateRequest request) {
     streams_ = std::move(streams);
     unfinished_ = streams_.size();
     for (size_t i = 0; i < streams_.size(); ++i) {
-      choices_.emplace_back(static_cast<uint32_t>(i), stream_);
+      choices_.emplace_back(static_cast<uint32_t>(i), output_);
     }
     if (cancelled_ || aborted_) CancelAll();
   }
@@ -40,6 +40,10 @@ void VllmCall::CancelAll() {
 }
 
 std::optional<OutputEvent> VllmCall::NextEvent(size_t* index) {
+  if (output_.prompt_logprobs.has_value() && prompt_ == nullptr) {
+    *index = 0;
+    return streams_.empty() ? std::nullopt : streams_.front()->Next();
+  }
   for (size_t i = 0; i < streams_.size(); ++i) {
     *index = next_;
     next_ = (next_ + 1) % streams_.size();
@@ -56,6 +60,11 @@ absl::Status VllmCall::Fill() {
     size_t index = 0;
     const std::optional<OutputEvent> event = NextEvent(&index);
     if (!event.has_value()) break;
+    if (event->echo) {
+      prompt_ = InputLogprobs(event->details, *output_.prompt_logprobs);
+      for (VllmChoice& choice : choices_) choice.ShowPrompt(prompt_);
+      continue;
+    }
     const bool cancelled =
         event->finish.has_value() && event->finish->reason == FinishReason::kCancelled;
     if (cancelled && aborted_) {

@@ -16,11 +16,12 @@
 namespace millrace {
 
 // Keeps itself alive until gRPC is done with it, as GenerateCall.
-class VllmCall : public VllmReactor, public std::enable_shared_from_this<VllmCall> {
+class VllmCall : public VllmReactor<vllm_pb::GenerateResponse>,
+                 public std::enable_shared_from_this<VllmCall> {
  public:
   // `on_done` is called once, when gRPC is done with the call.
-  VllmCall(grpc::CallbackServerContext* context, bool stream, std::function<void()> on_done)
-      : context_(context), stream_(stream), on_done_(std::move(on_done)) {}
+  VllmCall(grpc::CallbackServerContext* context, VllmOutput output, std::function<void()> on_done)
+      : context_(context), output_(output), on_done_(std::move(on_done)) {}
 
   // Sends the request to `engine`. Call once.
   void Begin(Engine& engine, GenerateRequest request);
@@ -33,7 +34,8 @@ class VllmCall : public VllmReactor, public std::enable_shared_from_this<VllmCal
   void Pump();
   // Moves events to `pending_` until it has a response. Returns the error that ends the call.
   absl::Status Fill();
-  // Takes the next event of the streams, in turns.
+  // Takes the next event of the streams, in turns: of the first alone until it has brought the
+  // prompt's log-probabilities, if they are wanted, since every choice shows them.
   std::optional<OutputEvent> NextEvent(size_t* index);
   void CancelAll();
   void FinishWith(const absl::Status& status);
@@ -43,13 +45,14 @@ class VllmCall : public VllmReactor, public std::enable_shared_from_this<VllmCal
   void OnDone() override;
 
   grpc::CallbackServerContext* const context_;
-  const bool stream_;
+  const VllmOutput output_;
   const std::function<void()> on_done_;
 
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<VllmCall> self_;
   std::vector<std::shared_ptr<ResponseStream>> streams_;
   std::vector<VllmChoice> choices_;
+  std::shared_ptr<const vllm_pb::InputLogProbs> prompt_;
   size_t next_ = 0;  // stream to be looked at first
   size_t unfinished_ = 0;
   std::vector<vllm_pb::GenerateResponse> pending_;  // first to be written at `written_`

@@ -5,11 +5,12 @@
 namespace millrace {
 namespace {
 
-class Refused final : public grpc::ServerWriteReactor<vllm_pb::GenerateResponse> {
+template <typename Response>
+class Refused final : public grpc::ServerWriteReactor<Response> {
  public:
   explicit Refused(const grpc::Status& status) {
     fence_.Pass();
-    Finish(status);
+    this->Finish(status);
   }
 
  private:
@@ -26,20 +27,35 @@ class Refused final : public grpc::ServerWriteReactor<vllm_pb::GenerateResponse>
 VllmCallbacks::VllmCallbacks() = default;
 VllmCallbacks::~VllmCallbacks() = default;
 
-VllmReactor::VllmReactor() = default;
-VllmReactor::~VllmReactor() = default;
+template <typename Response>
+VllmReactor<Response>::VllmReactor() = default;
+template <typename Response>
+VllmReactor<Response>::~VllmReactor() = default;
 
-void VllmReactor::Write(const vllm_pb::GenerateResponse* response) { StartWrite(response); }
-
-void VllmReactor::WriteAndEnd(const vllm_pb::GenerateResponse* response) {
-  StartWriteAndFinish(response, grpc::WriteOptions(), grpc::Status::OK);
+template <typename Response>
+void VllmReactor<Response>::Write(const Response* response) {
+  this->StartWrite(response);
 }
 
-void VllmReactor::End(const grpc::Status& status) { Finish(status); }
-
-grpc::ServerWriteReactor<vllm_pb::GenerateResponse>* RefuseVllmGenerate(
-    const grpc::Status& status) {
-  return new Refused(status);
+template <typename Response>
+void VllmReactor<Response>::WriteAndEnd(const Response* response) {
+  this->StartWriteAndFinish(response, grpc::WriteOptions(), grpc::Status::OK);
 }
+
+template <typename Response>
+void VllmReactor<Response>::End(const grpc::Status& status) {
+  this->Finish(status);
+}
+
+template <typename Response>
+grpc::ServerWriteReactor<Response>* RefuseVllmStream(const grpc::Status& status) {
+  return new Refused<Response>(status);
+}
+
+template class VllmReactor<vllm_pb::GenerateResponse>;
+template class VllmReactor<smg_pb::GetTokenizerChunk>;
+template grpc::ServerWriteReactor<vllm_pb::GenerateResponse>* RefuseVllmStream(const grpc::Status&);
+template grpc::ServerWriteReactor<smg_pb::GetTokenizerChunk>* RefuseVllmStream(const grpc::Status&);
+template grpc::ServerWriteReactor<smg_pb::KvEventBatch>* RefuseVllmStream(const grpc::Status&);
 
 }  // namespace millrace

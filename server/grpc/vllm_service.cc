@@ -6,15 +6,25 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/request_id.h"
+#include "engine/tenant.h"
 #include "server/grpc/callbacks.h"
 #include "server/grpc/convert.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/vllm_convert.h"
+#include "server/grpc/vllm_tokenizer_call.h"
 
 namespace millrace {
+namespace {
 
-VllmService::VllmService(Frontend& frontend) : frontend_(frontend), started_(absl::Now()) {}
+constexpr char kNoProfiler[] = "the server has no profiler; allowed: traces (--otlp-traces-endpoint)";
+
+uint32_t IdOf(const Tenant* tenant) { return tenant == nullptr ? 0 : tenant->id(); }
+
+}  // namespace
+
+VllmService::VllmService(Frontend& frontend, std::string version)
+    : frontend_(frontend), version_(std::move(version)), started_(absl::Now()) {}
 
 bool VllmService::Enter(const CallKey& key, const std::shared_ptr<VllmCall>& call) {
   const std::lock_guard lock(mutex_);
@@ -37,16 +47,17 @@ grpc::ServerWriteReactor<vllm_pb::GenerateResponse>* VllmService::Generate(
     return FromProto(*request);
   };
   absl::StatusOr<GenerateRequest> built = build();
-  if (!built.ok()) return RefuseVllmGenerate(ToGrpc(built.status()));
+  if (!built.ok()) return RefuseVllmStream<vllm_pb::GenerateResponse>(ToGrpc(built.status()));
   built->id = request->request_id().empty() ? "gen-" + NewRequestId() : request->request_id();
   built->deadline = Deadline(*context);
+  built->trace = TraceOf(*context);
   built->tenant = tenant;
 
-  const CallKey key = {tenant.get(), built->id};
+  const CallKey key = {IdOf(tenant.get()), built->id};
   const auto call =
-      std::make_shared<VllmCall>(context, request->stream(), [this, key, tenant] { Leave(key); });
+      std::make_shared<VllmCall>(context, VllmOutput::Of(*request), [this, key] { Leave(key); });
   if (!Enter(key, call)) {
-    return RefuseVllmGenerate(ToGrpc(absl::AlreadyExistsError(
+    return RefuseVllmStream<vllm_pb::GenerateResponse>(ToGrpc(absl::AlreadyExistsError(
         StrCat("request_id is ", key.second, ", which is that of a request under way"))));
   }
   call->Begin(*engine, *std::move(built));
@@ -68,6 +79,7 @@ grpc::ServerUnaryReactor* VllmService::Embed(grpc::CallbackServerContext* contex
   if (!embed.ok()) return FinishUnary(context, embed.status());
   embed->id = request->request_id().empty() ? "embd-" + NewRequestId() : request->request_id();
   embed->deadline = Deadline(*context);
+  embed->trace = TraceOf(*context);
   embed->tenant = std::move(tenant);
 
   auto* const call = new UnaryCall;
@@ -108,7 +120,7 @@ grpc::ServerUnaryReactor* VllmService::Abort(grpc::CallbackServerContext* contex
   {
     const std::lock_guard lock(mutex_);
     for (const std::string& id : request->request_ids()) {
-      const auto call = calls_.find({tenant.get(), id});
+      const auto call = calls_.find({IdOf(tenant.get()), id});
       if (call != calls_.end()) calls.push_back(call->second.lock());
     }
   }
@@ -125,16 +137,7 @@ grpc::ServerUnaryReactor* VllmService::GetModelInfo(grpc::CallbackServerContext*
     return FinishUnary(context, status);
   }
   const absl::StatusOr<Engine*> engine = frontend_.FindEngine("");
-  if (engine.ok()) {
-    const EngineInfo& info = (*engine)->info();
-    response->set_model_path(info.model_name);
-    response->set_served_model_name(info.model_name);
-    response->set_is_generation(info.embedding_size == 0);
-    response->set_max_context_length(info.max_model_len);
-    response->set_vocab_size(info.vocab_size);
-    response->set_model_type(info.architecture);
-    response->set_max_req_input_len(info.max_model_len - (info.embedding_size == 0 ? 1 : 0));
-  }
+  if (engine.ok()) *response = ModelInfo((*engine)->info());
   return FinishUnary(context, engine.status());
 }
 
@@ -155,8 +158,78 @@ grpc::ServerUnaryReactor* VllmService::GetServerInfo(grpc::CallbackServerContext
     response->set_server_type("vllm-grpc");
     response->set_data_parallel_size(1);
     response->set_block_size((*engine)->info().block_size);
+    response->set_max_num_seqs((*engine)->info().max_num_seqs);
+    response->set_constrained_decoding_start("first_token");
   }
   return FinishUnary(context, engine.status());
+}
+
+grpc::ServerUnaryReactor* VllmService::GetLoads(grpc::CallbackServerContext* context,
+                                                const vllm_pb::GetLoadsRequest* request,
+                                                vllm_pb::GetLoadsResponse* response) {
+  const auto find = [&]() -> absl::StatusOr<Engine*> {
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
+    if (request->dp_rank() != 0) {
+      return absl::InvalidArgumentError(StrCat("dp_rank is ", request->dp_rank(), "; allowed: 0"));
+    }
+    return frontend_.FindEngine("");
+  };
+  const absl::StatusOr<Engine*> engine = find();
+  if (!engine.ok()) return FinishUnary(context, engine.status());
+  auto* const call = new UnaryCall;
+  const bool asked =
+      (*engine)->Report([this, call, response, engine = *engine](const EngineStatus& status) {
+        *response = Loads(engine->info(), status, version_);
+        call->End(grpc::Status::OK);
+      });
+  if (!asked) call->End(ToGrpc(absl::UnavailableError("the device does not answer")));
+  return call;
+}
+
+grpc::ServerWriteReactor<smg_pb::GetTokenizerChunk>* VllmService::GetTokenizer(
+    grpc::CallbackServerContext* context, const smg_pb::GetTokenizerRequest*) {
+  const auto find = [&]() -> absl::StatusOr<std::shared_ptr<const TokenizerArchive>> {
+    MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, *context));
+    MILLRACE_ASSIGN_OR_RETURN(Engine * engine, frontend_.FindEngine(""));
+    return tokenizers_.Get(engine->info().tokenizer.path);
+  };
+  absl::StatusOr<std::shared_ptr<const TokenizerArchive>> archive = find();
+  if (!archive.ok()) {
+    return RefuseVllmStream<smg_pb::GetTokenizerChunk>(ToGrpc(archive.status()));
+  }
+  return new VllmTokenizerCall(*std::move(archive));
+}
+
+absl::Status VllmService::Unsupported(const grpc::CallbackServerContext& context, Scope scope,
+                                      std::string_view why) const {
+  MILLRACE_RETURN_IF_ERROR(Authorize(frontend_, context, scope));
+  return absl::UnimplementedError(StrCat(why));
+}
+
+grpc::ServerUnaryReactor* VllmService::FlushCache(grpc::CallbackServerContext* context,
+                                                  const smg_pb::FlushCacheRequest*,
+                                                  smg_pb::FlushCacheResponse*) {
+  return FinishUnary(context, Unsupported(*context, Scope::kAdmin,
+                                          "the prefix cache cannot be emptied: what it holds goes "
+                                          "as soon as its memory is wanted"));
+}
+
+grpc::ServerUnaryReactor* VllmService::StartProfile(grpc::CallbackServerContext* context,
+                                                    const smg_pb::StartProfileRequest*,
+                                                    smg_pb::ProfileResponse*) {
+  return FinishUnary(context, Unsupported(*context, Scope::kAdmin, kNoProfiler));
+}
+
+grpc::ServerUnaryReactor* VllmService::StopProfile(grpc::CallbackServerContext* context,
+                                                   const smg_pb::StopProfileRequest*,
+                                                   smg_pb::ProfileResponse*) {
+  return FinishUnary(context, Unsupported(*context, Scope::kAdmin, kNoProfiler));
+}
+
+grpc::ServerWriteReactor<smg_pb::KvEventBatch>* VllmService::SubscribeKvEvents(
+    grpc::CallbackServerContext* context, const smg_pb::SubscribeKvEventsRequest*) {
+  return RefuseVllmStream<smg_pb::KvEventBatch>(
+      ToGrpc(Unsupported(*context, Scope::kAny, "events of the KV cache are not published")));
 }
 
 }  // namespace millrace

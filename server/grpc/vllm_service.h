@@ -2,14 +2,17 @@
 #ifndef MILLRACE_SERVER_GRPC_VLLM_SERVICE_H_
 #define MILLRACE_SERVER_GRPC_VLLM_SERVICE_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/time/time.h"
 #include "server/frontend.h"
+#include "server/grpc/tokenizer_archive.h"
 #include "server/grpc/vllm_call.h"
 #include "server/grpc/vllm_callbacks.h"
 
@@ -20,7 +23,7 @@ namespace millrace {
 class VllmService final : public VllmCallbacks {
  public:
   // `frontend` must outlive the service.
-  explicit VllmService(Frontend& frontend);
+  VllmService(Frontend& frontend, std::string version);
 
   grpc::ServerWriteReactor<vllm_pb::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const vllm_pb::GenerateRequest* request) override;
@@ -39,17 +42,40 @@ class VllmService final : public VllmCallbacks {
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
                                           const vllm_pb::GetServerInfoRequest* request,
                                           vllm_pb::GetServerInfoResponse* response) override;
+  grpc::ServerUnaryReactor* GetLoads(grpc::CallbackServerContext* context,
+                                     const vllm_pb::GetLoadsRequest* request,
+                                     vllm_pb::GetLoadsResponse* response) override;
+  grpc::ServerWriteReactor<smg_pb::GetTokenizerChunk>* GetTokenizer(
+      grpc::CallbackServerContext* context, const smg_pb::GetTokenizerRequest* request) override;
+  grpc::ServerUnaryReactor* FlushCache(grpc::CallbackServerContext* context,
+                                       const smg_pb::FlushCacheRequest* request,
+                                       smg_pb::FlushCacheResponse* response) override;
+  grpc::ServerUnaryReactor* StartProfile(grpc::CallbackServerContext* context,
+                                         const smg_pb::StartProfileRequest* request,
+                                         smg_pb::ProfileResponse* response) override;
+  grpc::ServerUnaryReactor* StopProfile(grpc::CallbackServerContext* context,
+                                        const smg_pb::StopProfileRequest* request,
+                                        smg_pb::ProfileResponse* response) override;
+  grpc::ServerWriteReactor<smg_pb::KvEventBatch>* SubscribeKvEvents(
+      grpc::CallbackServerContext* context,
+      const smg_pb::SubscribeKvEventsRequest* request) override;
 
  private:
-  // A caller's own id of a request: nobody aborts another tenant's.
-  using CallKey = std::pair<const Tenant*, std::string>;
+  // A tenant (0: none) and a request's id: nobody aborts another tenant's.
+  using CallKey = std::pair<uint32_t, std::string>;
 
   // Returns false if the caller has a call of this id.
   bool Enter(const CallKey& key, const std::shared_ptr<VllmCall>& call);
   void Leave(const CallKey& key);
 
+  // Returns the error of a call that is allowed, and not supported.
+  absl::Status Unsupported(const grpc::CallbackServerContext& context, Scope scope,
+                           std::string_view why) const;
+
   Frontend& frontend_;
+  const std::string version_;
   const absl::Time started_;
+  TokenizerArchives tokenizers_;
   std::mutex mutex_;
   std::map<CallKey, std::weak_ptr<VllmCall>> calls_;  // guarded by mutex_
 };
