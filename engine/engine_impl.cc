@@ -77,6 +77,8 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   ends.erase(
       std::remove_if(ends.begin(), ends.end(), [&](Token end) { return end >= limits.vocab_size; }),
       ends.end());
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   SequenceDefaults defaults = {.limits = limits,
                                .prefix_caching = options.prefix_caching,
                                .cache_root = CacheRoot({model.digest, model.kv.type}),

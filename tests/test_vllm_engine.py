@@ -1,8 +1,10 @@
 """Tests of vllm.grpc.engine.VllmEngine, which routers speak: token ids in, token ids out."""
 import hashlib
+import io
 import json
 import pathlib
 import threading
+import zipfile
 
 import grpc
 import httpx
@@ -11,7 +13,7 @@ import pytest
 import tiny_qwen3
 from conftest import Server
 from daemon import wait_until
-from vllm_grpc import connect, pb
+from vllm_grpc import common, connect, pb
 
 DATA = json.loads((pathlib.Path(__file__).parent / "reference" / "decoder_embedding_reference.json").read_text(encoding="utf-8"))
 
@@ -101,7 +103,7 @@ def test_stops_are_named(server, stub):
 
 
 def test_an_answer_is_held_to_its_constraint(stub):
-    (choice,) = stub.Generate(request(params={"choice": pb.ChoiceConstraint(choices=["yes", "no"]), "max_tokens": 20}))
+    (choice,) = stub.Generate(request(params={"choice": pb.ChoiceConstraint(choices=["yes", "no"]), "max_tokens": 20, "ignore_eos": False}))
     assert bytes(token for token in choice.complete.output_ids if token < 256).decode() in ("yes", "no")
 
 
@@ -118,8 +120,8 @@ def test_an_answer_is_held_to_its_constraint(stub):
     (request(data_parallel_rank=1), "data_parallel_rank is 1"),
     (request(kv_transfer_params_json="{}"), "kv_transfer_params is set"),
     (request(media_refs=pb.MediaRefs()), "mm_inputs is set"),
-    (request(params={"regex": "("}), "regex: "),
-    (request(params={"choice": pb.ChoiceConstraint()}), "choice"),
+    (request(params={"regex": "(", "ignore_eos": False}), "regex: "),
+    (request(params={"choice": pb.ChoiceConstraint(), "ignore_eos": False}), "choice"),
     (request(params={"n": 1000}), "n is 1000"),
     (request(request_id="a b"), "request_id: 3 bytes"),
 ])
@@ -143,25 +145,64 @@ def test_abort_ends_a_stream_and_frees_it(start_server):
     assert stub.GetServerInfo(pb.GetServerInfoRequest()).active_requests == 1
     stub.Abort(pb.AbortRequest(request_ids=["mine", "other"]))
     reader.join(30)
-    assert responses[-1].complete.finish_reason == "abort" and 0 < responses[-1].complete.completion_tokens < 1000
+    assert responses[-1].complete.finish_reason == "abort"
+    assert 0 < sum(response.chunk.completion_tokens for response in responses) < 1000
     wait_until(lambda: stub.GetServerInfo(pb.GetServerInfoRequest()).active_requests == 0)
 
 
-def test_every_method_wants_a_key_and_nobody_aborts_anothers_request(start_server, tmp_path):
+def test_nobody_aborts_anothers_request(start_server, tmp_path):
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps({"keys": [{"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("one", "two")]}))
     server = start_server("--device", "fake", "--fake-step-us", "2000", "--keys", str(keys))
     stub = connect(server.grpc)
     one, two = ([("authorization", f"Bearer {name}")] for name in ("one", "two"))
-    for method in ("Generate", "Embed", "HealthCheck", "Abort", "GetModelInfo", "GetServerInfo"):
-        with grpc.insecure_channel(server.grpc) as channel, pytest.raises(grpc.RpcError) as error:
-            list(channel.unary_stream(f"/vllm.grpc.engine.VllmEngine/{method}")(b"", timeout=30))
-        assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED, method
     call = stub.Generate(request(request_id="mine", params={"max_tokens": 100}), metadata=one)
     wait_until(lambda: stub.GetServerInfo(pb.GetServerInfoRequest(), metadata=one).active_requests == 1)
     stub.Abort(pb.AbortRequest(request_ids=["mine"]), metadata=two)
     (whole,) = call
     assert whole.complete.finish_reason == "length" and whole.complete.completion_tokens == 100
+
+
+def test_a_deadline_and_a_client_that_leaves_end_a_call(start_server):
+    server = start_server("--device", "fake", "--fake-step-us", "5000")
+    stub = connect(server.grpc)
+    late = pb.GetLoadsRequest()
+    with pytest.raises(grpc.RpcError) as error:
+        list(stub.Generate(request(params={"max_tokens": 2000}), timeout=0.2))
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    wait_until(lambda: stub.GetLoads(late).loads[0].num_total_reqs == 0)
+    call = stub.Generate(request(stream=True, params={"max_tokens": 2000, "n": 3}))
+    next(call)
+    (load,) = stub.GetLoads(late).loads
+    assert load.num_running_reqs == 3 and load.token_usage > 0 and load.num_used_tokens % 16 == 0
+    assert load.max_running_requests >= 3 and load.utilization == pytest.approx(3 / load.max_running_requests)
+    call.cancel()
+    wait_until(lambda: stub.GetLoads(late).loads[0].num_total_reqs == 0)
+    with pytest.raises(grpc.RpcError) as error:
+        stub.GetLoads(pb.GetLoadsRequest(dp_rank=1))
+    assert error.value.details() == "dp_rank is 1; allowed: 0"
+
+
+def test_the_tokenizer_comes_as_an_archive(stub, start_server):
+    *first, last = stub.GetTokenizer(common.GetTokenizerRequest())
+    archive = b"".join(chunk.data for chunk in [*first, last])
+    assert not any(chunk.sha256 for chunk in first) and last.sha256 == hashlib.sha256(archive).hexdigest()
+    files = zipfile.ZipFile(io.BytesIO(archive))
+    assert files.testzip() is None and files.namelist() == ["config.json", "tokenizer.json", "tokenizer_config.json"]
+    assert json.loads(files.read("tokenizer.json")) == tiny_qwen3.tokenizer()
+    without = connect(start_server("--device", "fake").grpc)
+    with pytest.raises(grpc.RpcError) as error:
+        list(without.GetTokenizer(common.GetTokenizerRequest()))
+    assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION and "--tokenizer-path" in error.value.details()
+
+
+@pytest.mark.parametrize("method, message", [("FlushCache", "FlushCacheRequest"), ("StartProfile", "StartProfileRequest"),
+                                             ("StopProfile", "StopProfileRequest"), ("SubscribeKvEvents", "SubscribeKvEventsRequest")])
+def test_what_there_is_not_says_so(stub, method, message):
+    with pytest.raises(grpc.RpcError) as error:
+        answer = getattr(stub, method)(getattr(common, message)())
+        list(answer)
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED and len(error.value.details()) > 20
 
 
 def test_it_says_what_it_serves(server, stub):
@@ -170,7 +211,8 @@ def test_it_says_what_it_serves(server, stub):
     assert (model.model_path, model.served_model_name, model.model_type) == ("tiny", "tiny", "qwen3")
     assert model.is_generation and model.max_context_length == 1024 and model.vocab_size == 258
     about = stub.GetServerInfo(pb.GetServerInfoRequest())
-    assert not about.is_paused and about.uptime_seconds > 0 and about.block_size == 16
+    assert not about.is_paused and about.uptime_seconds > 0 and about.block_size == 16 and about.max_num_seqs > 0
+    assert list(model.eos_token_ids) == [256] and model.pad_token_id == 256 and model.max_req_input_len == 1023
 
 
 def test_embeddings(start_server, tmp_path):
