@@ -76,10 +76,13 @@ struct TokenizeRequest {
   // no, since its template writes it.
   std::optional<bool> add_special_tokens;
   bool return_token_strs = false;
+  std::optional<absl::Time> deadline;
+  std::string_view suffix;  // not empty: the prompt asks for what is between its text and this
 };
 
 struct DetokenizeRequest {
   std::vector<Token> tokens;
+  std::optional<absl::Time> deadline;
   std::string_view field = "tokens";  // the endpoint's name of them, for errors
 };
 
@@ -125,6 +128,8 @@ class Engine : public ServedModel {
 
   // Runs on the text pool. `done` is called once, from one of its threads, or at once if the pool
   // is full. InvalidArgument: no valid prompt, no token, or too large, also as an answer.
+  // DeadlineExceeded: the deadline passed before it was the request's turn, or while a conversation
+  // was rendered.
   virtual void Tokenize(TokenizeRequest request,
                         std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
   virtual void Detokenize(DetokenizeRequest request,

@@ -153,9 +153,11 @@ void EngineImpl::Tokenize(TokenizeRequest request,
     if (!status.ok()) return done(status);
   }
   const size_t bytes = PromptBytes(request.prompt);
-  auto work = [this, request = std::move(request), done] {
+  const SteadyTime deadline = parts_.ToSteady(request.deadline).value_or(SteadyTime::max());
+  auto work = [this, request = std::move(request), deadline, done] {
+    if (parts_.clock.Now() >= deadline) return done(CancelStatus(CancelReason::kDeadline));
     absl::StatusOr<std::vector<Token>> tokens =
-        parts_.text->PromptTokens(request, Tokenizer::kMaxTextBytes, SteadyTime::max());
+        parts_.text->PromptTokens(request, Tokenizer::kMaxTextBytes, deadline);
     if (!tokens.ok()) return done(tokens.status());
     TokenizeResult result{.tokens = *std::move(tokens)};
     if (request.return_token_strs && result.tokens.size() > kMaxTokenStrs) {
@@ -176,7 +178,9 @@ void EngineImpl::Tokenize(TokenizeRequest request,
 void EngineImpl::Detokenize(DetokenizeRequest request,
                             std::function<void(absl::StatusOr<std::string>)> done) {
   const size_t bytes = request.tokens.size() * sizeof(Token);
-  auto work = [this, request = std::move(request), done] {
+  const SteadyTime deadline = parts_.ToSteady(request.deadline).value_or(SteadyTime::max());
+  auto work = [this, request = std::move(request), deadline, done] {
+    if (parts_.clock.Now() >= deadline) return done(CancelStatus(CancelReason::kDeadline));
     const Tokenizer& tokenizer = parts_.text->tokenizer();
     // An id beyond the tokenizer's, in a padded vocabulary, has no text.
     const int32_t known = std::max(tokenizer.vocab_size(), parts_.info.vocab_size);

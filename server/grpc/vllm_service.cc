@@ -17,7 +17,8 @@
 namespace millrace {
 namespace {
 
-constexpr char kNoProfiler[] = "the server has no profiler; allowed: traces (--otlp-traces-endpoint)";
+constexpr char kNoProfiler[] =
+    "the server has no profiler; allowed: traces (--otlp-traces-endpoint)";
 
 uint32_t IdOf(const Tenant* tenant) { return tenant == nullptr ? 0 : tenant->id(); }
 
