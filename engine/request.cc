@@ -168,7 +168,10 @@ absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_
 }
 
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size) {
-  if (absl::Status s = ValidatePrompt("prompt", request.prompt, vocab_size); !s.ok()) return s;
+  const auto* text = std::get_if<std::string>(&request.prompt);
+  // What comes before a suffix may be nothing.
+  const bool none = text != nullptr && text->empty() && !request.suffix.empty();
+  if (!none) MILLRACE_RETURN_IF_ERROR(ValidatePrompt("prompt", request.prompt, vocab_size));
   if (absl::Status s = ValidateLengths(request); !s.ok()) return s;
   if (absl::Status s = ValidateChoices(request); !s.ok()) return s;
   if (absl::Status s = ValidateSampling(request); !s.ok()) return s;

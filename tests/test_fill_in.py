@@ -59,6 +59,7 @@ def test_the_parts_stand_behind_their_tokens(qwen, codestral):
     assert first["prompt_token_ids"] == [PREFIX, *b"def f(", SUFFIX, *b"):\n", MIDDLE]
     assert choice(qwen, prompt=list(b"def f("))["prompt_token_ids"] == first["prompt_token_ids"], "tokens stand for a text"
     assert choice(codestral)["prompt_token_ids"] == [SUFFIX, *b"):\n", PREFIX, *b"def f("], "without a middle the suffix comes first"
+    assert choice(qwen, prompt="")["prompt_token_ids"] == [PREFIX, SUFFIX, *b"):\n", MIDDLE], "a file may begin with what is to be filled in"
     written = choice(qwen, prompt=first["prompt_token_ids"], suffix="")
     assert written["token_ids"] == first["token_ids"] and written["text"] == first["text"]
 

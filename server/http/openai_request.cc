@@ -1,7 +1,6 @@
 #include "server/http/openai_request.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "absl/time/clock.h"
