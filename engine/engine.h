@@ -41,6 +41,8 @@ class ResponseStream {
 struct TokenizerInfo {
   std::optional<std::string> bos, eos, unknown, pad;  // the texts of special tokens
   std::string chat_template;                          // empty: none, or none that is served
+  std::optional<Token> bos_id, pad_id;
+  std::string path;  // what it was read from, on this host: never shown to clients
 };
 
 struct EngineInfo {
@@ -63,6 +65,8 @@ struct EngineInfo {
   std::optional<ScoreFunction> score = {};
   EmbeddingTraits embedding = {};
   TokenizerInfo tokenizer = {};
+  int32_t max_num_seqs = 0;            // that run at once
+  std::vector<Token> end_tokens = {};  // which end an answer
 };
 
 struct TokenizeRequest {
@@ -72,10 +76,13 @@ struct TokenizeRequest {
   // no, since its template writes it.
   std::optional<bool> add_special_tokens;
   bool return_token_strs = false;
+  std::optional<absl::Time> deadline;
+  std::string_view suffix;  // not empty: the prompt asks for what is between its text and this
 };
 
 struct DetokenizeRequest {
   std::vector<Token> tokens;
+  std::optional<absl::Time> deadline;
   std::string_view field = "tokens";  // the endpoint's name of them, for errors
 };
 
@@ -121,6 +128,8 @@ class Engine : public ServedModel {
 
   // Runs on the text pool. `done` is called once, from one of its threads, or at once if the pool
   // is full. InvalidArgument: no valid prompt, no token, or too large, also as an answer.
+  // DeadlineExceeded: the deadline passed before it was the request's turn, or while a conversation
+  // was rendered.
   virtual void Tokenize(TokenizeRequest request,
                         std::function<void(absl::StatusOr<TokenizeResult>)> done) = 0;
   virtual void Detokenize(DetokenizeRequest request,

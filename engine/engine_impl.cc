@@ -78,6 +78,8 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
   ends.erase(
       std::remove_if(ends.begin(), ends.end(), [&](Token end) { return end >= limits.vocab_size; }),
       ends.end());
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   SequenceDefaults defaults = {.limits = limits,
                                .prefix_caching = options.prefix_caching,
                                .cache_root = CacheRoot({model.digest, model.kv.type}),
@@ -99,7 +101,9 @@ absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::Create(EngineOptions opt
                      .embedding_size = limits.embedding_size,
                      .score = model.score,
                      .embedding = model.embedding,
-                     .tokenizer = text->info()};
+                     .tokenizer = text->info(),
+                     .max_num_seqs = limits.max_num_seqs,
+                     .end_tokens = defaults.end_of_generation};
   EngineMetrics& engine_metrics = metrics.AddEngine(options.model_name, limits);
   engine_metrics.SetGraphs(model.graphs, model.graphs_failed);
   return std::unique_ptr<EngineImpl>(
@@ -150,9 +154,11 @@ void EngineImpl::Tokenize(TokenizeRequest request,
     if (!status.ok()) return done(status);
   }
   const size_t bytes = PromptBytes(request.prompt);
-  auto work = [this, request = std::move(request), done] {
+  const SteadyTime deadline = parts_.ToSteady(request.deadline).value_or(SteadyTime::max());
+  auto work = [this, request = std::move(request), deadline, done] {
+    if (parts_.clock.Now() >= deadline) return done(CancelStatus(CancelReason::kDeadline));
     absl::StatusOr<std::vector<Token>> tokens =
-        parts_.text->PromptTokens(request, Tokenizer::kMaxTextBytes, SteadyTime::max());
+        parts_.text->PromptTokens(request, Tokenizer::kMaxTextBytes, deadline);
     if (!tokens.ok()) return done(tokens.status());
     TokenizeResult result{.tokens = *std::move(tokens)};
     if (request.return_token_strs && result.tokens.size() > kMaxTokenStrs) {
@@ -173,7 +179,9 @@ void EngineImpl::Tokenize(TokenizeRequest request,
 void EngineImpl::Detokenize(DetokenizeRequest request,
                             std::function<void(absl::StatusOr<std::string>)> done) {
   const size_t bytes = request.tokens.size() * sizeof(Token);
-  auto work = [this, request = std::move(request), done] {
+  const SteadyTime deadline = parts_.ToSteady(request.deadline).value_or(SteadyTime::max());
+  auto work = [this, request = std::move(request), deadline, done] {
+    if (parts_.clock.Now() >= deadline) return done(CancelStatus(CancelReason::kDeadline));
     const Tokenizer& tokenizer = parts_.text->tokenizer();
     // An id beyond the tokenizer's, in a padded vocabulary, has no text.
     const int32_t known = std::max(tokenizer.vocab_size(), parts_.info.vocab_size);

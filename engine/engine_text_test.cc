@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/engine_test_util.h"
 #include "formats/tokenizer_spec.h"
 #include "gmock/gmock.h"
@@ -54,6 +56,28 @@ TEST(EngineTextTest, TokenizesAndDetokenizes) {
   EXPECT_EQ(*Detokenize(*engine, {'a', 256}), "a<s>");
   EXPECT_THAT(std::string(Detokenize(*engine, {'a', 258}).status().message()),
               HasSubstr("tokens[1] is 258; allowed: 0 to 257"));
+}
+
+TEST(EngineTextTest, WhatIsExpiredIsNotTokenized) {
+  auto engine = MakeEngine(std::make_shared<Script>(""));
+  const absl::Time passed = absl::Now() - absl::Seconds(1);
+  const auto tokenize = [&](absl::Time deadline) {
+    std::promise<absl::Status> result;
+    engine->Tokenize({.prompt = "ab", .deadline = deadline},
+                     [&](const auto& tokenized) { result.set_value(tokenized.status()); });
+    return result.get_future().get();
+  };
+  const auto detokenize = [&](absl::Time deadline) {
+    std::promise<absl::Status> result;
+    engine->Detokenize({.tokens = {'a'}, .deadline = deadline},
+                       [&](const auto& text) { result.set_value(text.status()); });
+    return result.get_future().get();
+  };
+  for (const absl::Status& status : {tokenize(passed), detokenize(passed)}) {
+    EXPECT_EQ(status, absl::DeadlineExceededError("the request's deadline has passed"));
+  }
+  const absl::Time later = absl::Now() + absl::Hours(1);
+  EXPECT_TRUE(tokenize(later).ok() && detokenize(later).ok());
 }
 
 TEST(EngineTextTest, TheTextOfTokensIsBounded) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/strings.h"
 #include "engine/tenant.h"
 
 namespace millrace {
@@ -23,6 +24,16 @@ void LogFinish(const std::string& id, const Finish& finish) {
            " queue=", absl::FormatDuration(finish.timings.queue),
            " prefill=", absl::FormatDuration(finish.timings.prefill),
            " decode=", absl::FormatDuration(finish.timings.decode));
+}
+
+// Returns the size of what the text pool has to work on.
+size_t TextBytes(const GenerateRequest& request) {
+  size_t bytes = PromptBytes(request.prompt) + request.suffix.size();
+  if (request.allowed_token_ids.has_value()) {
+    bytes += request.allowed_token_ids->size() * sizeof(Token);
+  }
+  for (const std::string& word : request.bad_words) bytes += word.size();
+  return bytes;
 }
 
 }  // namespace
@@ -57,6 +68,9 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
   const auto n = static_cast<uint64_t>(std::clamp(request.n, 1, kMaxChoices));
   const uint64_t first_key = parts_.next_key.fetch_add(n);
   Prompt prompt = std::exchange(request.prompt, Prompt());
+  auto allowed = std::exchange(request.allowed_token_ids, std::nullopt);
+  auto bad_words = std::exchange(request.bad_words, {});
+  std::string suffix = std::exchange(request.suffix, {});
   const auto prompt_counted = std::make_shared<std::atomic<bool>>(false);
   const auto output =
       std::make_shared<std::atomic<LiveRequest::Output>>(LiveRequest::Output::kNone);
@@ -73,7 +87,11 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
     live.output = output;
     live.deadline = parts_.ToSteady(live.request.deadline);
   }
-  choices.front()->request.prompt = std::move(prompt);
+  GenerateRequest& first = choices.front()->request;
+  first.prompt = std::move(prompt);
+  first.allowed_token_ids = std::move(allowed);
+  first.bad_words = std::move(bad_words);
+  first.suffix = std::move(suffix);
   return choices;
 }
 
@@ -97,7 +115,7 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
   absl::Status status = parts_.admission.Enter(choices, checked);
   if (status.ok()) {
     const GenerateRequest& first = choices.front()->request;
-    size_t bytes = PromptBytes(first.prompt);
+    size_t bytes = TextBytes(first);
     // A grammar may take long to compile: as a long text, it leaves a thread to the short ones.
     if (first.grammar.has_value()) bytes = std::max(bytes, TextPool::kLongBytes);
     status = parts_.pool->Submit(bytes, [this, choices] { Prepare(choices); });
@@ -148,9 +166,10 @@ absl::Status Generator::Encode(const Choices& choices) {
                                   [](const auto& choice) { return !choice->cancelled(); });
   if (!wanted) return CancelStatus(*first.cancelled());
 
-  MILLRACE_ASSIGN_OR_RETURN(std::vector<Token> prompt,
-                            parts_.text->PromptTokens({.prompt = generate.prompt},
-                                                      defaults.limits.max_model_len, deadline));
+  MILLRACE_ASSIGN_OR_RETURN(
+      std::vector<Token> prompt,
+      parts_.text->PromptTokens({.prompt = generate.prompt, .suffix = generate.suffix},
+                                defaults.limits.max_model_len, deadline));
   for (const auto& choice : choices) choice->prompt_tokens = static_cast<int32_t>(prompt.size());
   if (prompt.empty()) return absl::InvalidArgumentError("prompt has no tokens");
   MILLRACE_RETURN_IF_ERROR(CheckKnown("prompt", prompt, defaults.limits.vocab_size));
@@ -177,22 +196,27 @@ absl::Status Generator::Encode(const Choices& choices) {
   if (generate.thinking_token_budget.has_value() &&
       parts_.text->ForcedCall(generate.prompt).empty()) {
     if (generate.grammar.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("thinking_token_budget is ", *generate.thinking_token_budget,
-                       "; allowed: -1 beside ", generate.grammar_field));
+      return absl::InvalidArgumentError(StrCat(generate.budget_field, " is ",
+                                               *generate.thinking_token_budget,
+                                               "; allowed: none beside ", generate.grammar_field));
     }
-    MILLRACE_ASSIGN_OR_RETURN(thinking, parts_.text->Thinking(prompt));
+    absl::StatusOr<ThinkingMarkers> markers = parts_.text->Thinking(prompt);
+    if (!markers.ok()) return Annotate(markers.status(), generate.budget_field);
+    thinking = *std::move(markers);
   }
   if (parts_.options.log_prompts) parts_.LogPrompt(generate.id, prompt);
   if (!generate.seed.has_value()) generate.seed = DrawSeed();
   if (generate.echo) first.prompt = prompt;
   MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence,
-                            MakeSequence(generate, std::move(prompt), defaults));
+                            MakeSequence(generate, std::move(prompt), DefaultsOf(generate)));
   if (generate.grammar.has_value()) {
     MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, Follow(choices));
   }
   if (thinking.has_value()) {
     MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, BoundThinking(choices, *std::move(thinking)));
+  }
+  if (generate.allowed_token_ids.has_value() || !generate.bad_words.empty()) {
+    MILLRACE_RETURN_IF_ERROR(BoundTokens(choices, sequence));
   }
   // A text may be long, and only an echo needs it again.
   if (!generate.echo) generate.prompt.emplace<std::string>();
@@ -204,6 +228,15 @@ absl::Status Generator::Encode(const Choices& choices) {
   sequences[0] = std::move(sequence);
   Submit(choices, std::move(sequences));
   return absl::OkStatus();
+}
+
+SequenceDefaults Generator::DefaultsOf(const GenerateRequest& request) const {
+  SequenceDefaults defaults = parts_.defaults;
+  if (!request.suffix.empty()) {
+    const absl::Span<const Token> ends = parts_.text->fill_in_ends();
+    defaults.end_of_generation.insert(defaults.end_of_generation.end(), ends.begin(), ends.end());
+  }
+  return defaults;
 }
 
 // Gives each choice a matcher of the request's grammar, and returns the mask of the first token.
@@ -228,8 +261,8 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(const Choice
 absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::BoundThinking(
     const Choices& choices, ThinkingMarkers markers) {
   if (!parts_.takes_masks) {
-    return absl::UnimplementedError(
-        "thinking_token_budget: it is not supported on this device; allowed: -1");
+    return absl::UnimplementedError(StrCat(choices.front()->request.budget_field,
+                                           ": it is not supported on this device; allowed: none"));
   }
   MILLRACE_ASSIGN_OR_RETURN(
       ThinkingBudget budget,
@@ -237,6 +270,34 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::BoundThinking(
                              parts_.Vocabulary()));
   for (const auto& choice : choices) choice->thinking_budget.emplace(budget);
   return budget.Mask();
+}
+
+// Gives each choice its bounds on tokens, and makes the mask of the first token narrower.
+absl::Status Generator::BoundTokens(const Choices& choices, SequenceRequest& sequence) {
+  const GenerateRequest& request = choices.front()->request;
+  const std::string_view field =
+      request.allowed_token_ids.has_value() ? "allowed_token_ids" : "bad_words";
+  if (!parts_.takes_masks) {
+    return absl::UnimplementedError(
+        StrCat(field, ": it is not supported on this device; allowed: none"));
+  }
+  MILLRACE_ASSIGN_OR_RETURN(std::vector<std::vector<Token>> forbidden,
+                            TokenizeBadWords(parts_.text->tokenizer(), request.bad_words));
+  const TokenBounds bounds(request.allowed_token_ids.value_or(std::vector<Token>()),
+                           std::move(forbidden), parts_.defaults.limits.vocab_size);
+  for (const auto& choice : choices) choice->token_bounds = bounds;
+  sequence.first_mask = bounds.Mask(sequence.first_mask.get());
+  const std::vector<Token>& banned = sequence.sampling->banned_tokens;
+  for (Token token = 0; token < parts_.defaults.limits.vocab_size; ++token) {
+    if (MaskAllows(*sequence.first_mask, token) &&
+        std::find(banned.begin(), banned.end(), token) == banned.end()) {
+      return absl::OkStatus();
+    }
+  }
+  return absl::InvalidArgumentError(
+      StrCat(field, ": no token is left that the answer could begin with",
+             request.grammar.has_value() ? ", beside " + request.grammar_field : "",
+             banned.empty() ? "" : ", beside min_tokens"));
 }
 
 void Generator::Submit(const Choices& choices, std::vector<SequenceRequest> sequences) {

@@ -36,9 +36,11 @@ class Generator {
   Choices MakeChoices(GenerateRequest request, const std::function<void()>& ready);
   void Prepare(const Choices& choices);
   absl::Status Encode(const Choices& choices);
+  SequenceDefaults DefaultsOf(const GenerateRequest& request) const;
   absl::StatusOr<std::shared_ptr<const SampleMask>> Follow(const Choices& choices);
   absl::StatusOr<std::shared_ptr<const SampleMask>> BoundThinking(const Choices& choices,
                                                                   ThinkingMarkers markers);
+  absl::Status BoundTokens(const Choices& choices, SequenceRequest& sequence);
   void Submit(const Choices& choices, std::vector<SequenceRequest> sequences);
   void Refuse(const Choices& choices, const absl::Status& why);
   uint64_t DrawSeed();

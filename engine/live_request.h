@@ -18,6 +18,7 @@
 #include "engine/request.h"
 #include "engine/response_buffer.h"
 #include "engine/thinking_budget.h"
+#include "engine/token_bounds.h"
 #include "scheduler/token_event.h"
 #include "text/grammar/grammar.h"
 
@@ -64,10 +65,13 @@ struct LiveRequest {
   bool lost_output = false;  // an event did not fit the buffer: none may follow but the last
 
   // Written by the text pool, from then on the mask workers': follow an answer with a grammar, or
-  // whose reasoning is bounded.
+  // whose reasoning or tokens are bounded. Of the first two there is at most one.
   std::optional<GrammarMatcher> matcher;
   std::optional<ThinkingBudget> thinking_budget;
-  bool masked() const { return matcher.has_value() || thinking_budget.has_value(); }
+  std::optional<TokenBounds> token_bounds;
+  bool masked() const {
+    return matcher.has_value() || thinking_budget.has_value() || token_bounds.has_value();
+  }
 
   ResponseBuffer buffer;  // any thread's
 

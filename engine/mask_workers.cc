@@ -41,19 +41,28 @@ void MaskWorkers::Run() {
 }
 
 MaskWorkers::Made MaskWorkers::Follow(LiveRequest& request, Token token) {
-  const bool budget = request.thinking_budget.has_value();
-  if (!(budget ? request.thinking_budget->Accept(token) : request.matcher->Accept(token))) {
+  std::optional<ThinkingBudget>& budget = request.thinking_budget;
+  std::optional<GrammarMatcher>& matcher = request.matcher;
+  if ((budget.has_value() && !budget->Accept(token)) ||
+      (matcher.has_value() && !matcher->Accept(token))) {
     return {.status = absl::InternalError(
                 StrCat("the token ", token, " was sampled, which the grammar does not allow"))};
   }
-  if (!budget && request.matcher->finished()) return {.complete = true};
-  absl::StatusOr<std::shared_ptr<const SampleMask>> mask =
-      budget ? request.thinking_budget->Mask() : request.matcher->Mask();
+  if (matcher.has_value() && matcher->finished()) return {.complete = true};
+  absl::StatusOr<std::shared_ptr<const SampleMask>> mask = nullptr;
+  if (budget.has_value()) mask = budget->Mask();
+  if (matcher.has_value()) mask = matcher->Mask();
   if (!mask.ok()) return {.status = std::move(mask).status()};
+  if (request.token_bounds.has_value()) {
+    request.token_bounds->Accept(token);
+    *mask = request.token_bounds->Mask(mask->get());
+  }
   const bool any = std::any_of((*mask)->begin(), (*mask)->end(), [](uint32_t w) { return w != 0; });
   if (!any) {
-    return {.status = absl::FailedPreconditionError(
-                "no token of the model's vocabulary can go on with the grammar")};
+    return {
+        .status = absl::FailedPreconditionError(
+            "no token of the model's vocabulary may come next: what the answer is held to allows "
+            "none")};
   }
   return {.mask = *std::move(mask)};
 }

@@ -115,6 +115,35 @@ absl::Status ValidateStops(const GenerateRequest& request, int32_t vocab_size) {
   return ValidateTokens("stop_token_ids", request.stop_token_ids, vocab_size);
 }
 
+absl::Status ValidateSuffix(const GenerateRequest& request) {
+  if (request.suffix.empty() || !std::holds_alternative<Chat>(request.prompt)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("suffix is set; allowed: none beside messages");
+}
+
+absl::Status ValidateTokenBounds(const GenerateRequest& request, int32_t vocab_size) {
+  if (request.allowed_token_ids.has_value()) {
+    const std::vector<Token>& tokens = *request.allowed_token_ids;
+    if (tokens.empty() || tokens.size() > static_cast<size_t>(vocab_size)) {
+      return absl::InvalidArgumentError(absl::StrCat("allowed_token_ids has ", tokens.size(),
+                                                     " ids; allowed: 1 to ", vocab_size));
+    }
+    MILLRACE_RETURN_IF_ERROR(ValidateTokens("allowed_token_ids", tokens, vocab_size));
+  }
+  if (request.bad_words.size() > kMaxBadWords) {
+    return absl::InvalidArgumentError(absl::StrCat("bad_words has ", request.bad_words.size(),
+                                                   " strings; allowed: at most ", kMaxBadWords));
+  }
+  for (size_t i = 0; i < request.bad_words.size(); ++i) {
+    const size_t bytes = request.bad_words[i].size();
+    if (bytes > 0 && bytes <= kMaxBadWordBytes) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("bad_words[", i, "] has ", bytes, " bytes; allowed: 1 to ", kMaxBadWordBytes));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateTokens(std::string_view field, const std::vector<Token>& tokens,
@@ -139,7 +168,10 @@ absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_
 }
 
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size) {
-  if (absl::Status s = ValidatePrompt("prompt", request.prompt, vocab_size); !s.ok()) return s;
+  const auto* text = std::get_if<std::string>(&request.prompt);
+  // What comes before a suffix may be nothing.
+  const bool none = text != nullptr && text->empty() && !request.suffix.empty();
+  if (!none) MILLRACE_RETURN_IF_ERROR(ValidatePrompt("prompt", request.prompt, vocab_size));
   if (absl::Status s = ValidateLengths(request); !s.ok()) return s;
   if (absl::Status s = ValidateChoices(request); !s.ok()) return s;
   if (absl::Status s = ValidateSampling(request); !s.ok()) return s;
@@ -154,6 +186,8 @@ absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size)
                                              *request.thinking_token_budget,
                                              "; allowed: -1 (none), or a number from 0"));
   }
+  MILLRACE_RETURN_IF_ERROR(ValidateSuffix(request));
+  MILLRACE_RETURN_IF_ERROR(ValidateTokenBounds(request, vocab_size));
   return ValidateStops(request, vocab_size);
 }
 

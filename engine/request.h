@@ -100,6 +100,15 @@ struct GenerateRequest {
 
   // The most tokens of reasoning, after which its end is forced; unset: no bound.
   std::optional<int32_t> thinking_token_budget;
+  std::string_view budget_field = "thinking_token_budget";  // the endpoint's name of it
+
+  // Not empty: the answer is what is between the prompt, a text or tokens, and this text.
+  std::string suffix;
+
+  // Only these tokens are sampled; unset: all.
+  std::optional<std::vector<Token>> allowed_token_ids;
+  // Texts that the answer does not write with the tokens of their own (token_bounds.h).
+  std::vector<std::string> bad_words;
 
   // What the answer is held to, and the endpoint's name of the field that says so.
   std::optional<GrammarSpec> grammar;
@@ -153,6 +162,8 @@ inline constexpr int32_t kMaxChoices = 128;
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 inline constexpr size_t kMaxStopTokenIds = 1024;
+inline constexpr size_t kMaxBadWords = 1024;
+inline constexpr size_t kMaxBadWordBytes = 1024;
 
 // Return InvalidArgument naming the field, what came and what is allowed. Whether the prompt fits
 // is checked later, once its tokens are known.

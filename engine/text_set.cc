@@ -50,16 +50,21 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Load(const std::string& 
                             MakeChatFormat(text.chat_template, chat_template, parsers));
   TokenizerInfo info = {.bos = text.bos, .eos = text.eos, .unknown = text.unknown, .pad = text.pad};
   if (chat_template.ok()) info.chat_template = text.chat_template;
+  info.bos_id = text.tokenizer.bos;
+  info.pad_id = text.tokenizer.pad;
+  info.path = path;
   return std::make_unique<const TextSet>(std::move(tokenizer), std::move(chat_template),
-                                         std::move(format), std::move(info));
+                                         std::move(format), std::move(info), text.fill_in);
 }
 
 TextSet::TextSet(std::unique_ptr<const Tokenizer> tokenizer,
-                 absl::StatusOr<ChatTemplate> chat_template, ChatFormat format, TokenizerInfo info)
+                 absl::StatusOr<ChatTemplate> chat_template, ChatFormat format, TokenizerInfo info,
+                 const FillInIds& fill_in)
     : tokenizer_(std::move(tokenizer)),
       chat_template_(std::move(chat_template)),
       format_(std::move(format)),
-      info_(std::move(info)) {
+      info_(std::move(info)),
+      fill_in_(FindFillInTokens(*tokenizer_, fill_in)) {
   const std::vector<std::string> markers = format_.output.Markers();
   for (Token token = 0; token < tokenizer_->vocab_size(); ++token) {
     const std::string_view bytes = tokenizer_->TokenBytes(token);
@@ -114,9 +119,30 @@ absl::Status TextSet::CheckLength(size_t bytes, int64_t max_tokens) const {
                                             " can fit in ", max_tokens, " tokens"));
 }
 
+// Returns the tokens of a prompt with a suffix.
+absl::StatusOr<std::vector<Token>> TextSet::FillIn(const TokenizeRequest& request,
+                                                   int64_t max_tokens) const {
+  if (!fill_in_.has_value()) {
+    return absl::InvalidArgumentError(
+        "suffix: the model has no tokens to fill in the middle of a text; allowed: none");
+  }
+  MILLRACE_RETURN_IF_ERROR(CheckLength(request.suffix.size(), max_tokens));
+  const auto* text = std::get_if<std::string>(&request.prompt);
+  if (text == nullptr) {
+    return FillInPrompt(*tokenizer_, *fill_in_, std::get<std::vector<Token>>(request.prompt),
+                        request.suffix);
+  }
+  MILLRACE_RETURN_IF_ERROR(CheckLength(text->size(), max_tokens));
+  MILLRACE_ASSIGN_OR_RETURN(
+      const std::vector<Token> prefix,
+      tokenizer_->Encode(*text, {.add_special = false, .parse_special = false}));
+  return FillInPrompt(*tokenizer_, *fill_in_, prefix, request.suffix);
+}
+
 absl::StatusOr<std::vector<Token>> TextSet::PromptTokens(const TokenizeRequest& request,
                                                          int64_t max_tokens,
                                                          SteadyTime deadline) const {
+  if (!request.suffix.empty()) return FillIn(request, max_tokens);
   if (const auto* tokens = std::get_if<std::vector<Token>>(&request.prompt)) return *tokens;
   const auto encode = [&](std::string_view text,
                           bool add_special) -> absl::StatusOr<std::vector<Token>> {
@@ -159,10 +185,9 @@ absl::StatusOr<ThinkingMarkers> TextSet::Thinking(absl::Span<const Token> prompt
   const ReasoningFormat* reasoning = format_.output.reasoning();
   if (reasoning == nullptr || reasoning->harmony) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "thinking_token_budget: ",
         reasoning == nullptr ? "the model has no reasoning that is known (--reasoning-parser)"
                              : "it is not supported for reasoning in channels",
-        "; allowed: -1"));
+        "; allowed: none"));
   }
   return ThinkingMarkers{.open = reasoning->think.open,
                          .close = reasoning->think.close,

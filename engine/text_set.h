@@ -16,6 +16,7 @@
 #include "engine/request.h"
 #include "engine/thinking_budget.h"
 #include "text/chat_template.h"
+#include "text/fill_in.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace millrace {
@@ -33,7 +34,7 @@ class TextSet {
 
   // If `chat_template` is an error, chats are refused with it.
   TextSet(std::unique_ptr<const Tokenizer> tokenizer, absl::StatusOr<ChatTemplate> chat_template,
-          ChatFormat format = {}, TokenizerInfo info = {});
+          ChatFormat format = {}, TokenizerInfo info = {}, const FillInIds& fill_in = {});
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const TokenizerInfo& info() const { return info_; }
@@ -43,10 +44,15 @@ class TextSet {
   absl::Status CheckLength(size_t bytes, int64_t max_tokens) const;
 
   // Returns the tokens of a prompt. InvalidArgument: the text is not UTF-8, or CheckLength refuses
-  // it, the template refuses the conversation, or there is no template. DeadlineExceeded: rendering
-  // did not end in time.
+  // it, the template refuses the conversation, or there is no template, or there are no tokens for
+  // a suffix. DeadlineExceeded: rendering did not end in time.
   absl::StatusOr<std::vector<Token>> PromptTokens(const TokenizeRequest& request,
                                                   int64_t max_tokens, SteadyTime deadline) const;
+
+  // Returns the tokens that end what is filled in before a suffix, beside those of every answer.
+  absl::Span<const Token> fill_in_ends() const {
+    return fill_in_.has_value() ? absl::MakeConstSpan(fill_in_->ends) : absl::Span<const Token>();
+  }
 
   // Returns a parser for each answer to this request, whose prompt has these tokens; nullptr if
   // there is nothing to find. It outlives neither the text set nor is it shared by answers.
@@ -72,6 +78,8 @@ class TextSet {
   void Truncate(const Prompt& prompt, int32_t most, std::vector<Token>* tokens) const;
 
  private:
+  absl::StatusOr<std::vector<Token>> FillIn(const TokenizeRequest& request,
+                                            int64_t max_tokens) const;
   bool BeginsReasoning(absl::Span<const Token> prompt) const;
   absl::StatusOr<std::string> Render(const Chat& chat, SteadyTime deadline) const;
 
@@ -79,6 +87,7 @@ class TextSet {
   absl::StatusOr<ChatTemplate> chat_template_;
   const ChatFormat format_;
   const TokenizerInfo info_;
+  const std::optional<FillInTokens> fill_in_;
   std::vector<Token> marker_tokens_;
   size_t longest_token_ = 0;  // bytes
 };

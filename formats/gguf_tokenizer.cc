@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/status.h"
@@ -144,6 +145,15 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   // The key is spelled so.
   MILLRACE_RETURN_IF_ERROR(
       ReadId(file, "tokenizer.ggml.seperator_token_id", tokens, &gguf.separator));
+  // Of the two names of each, the first is the newer.
+  for (const auto& [newer, older, id] : {std::tuple("fim_pre", "prefix", &gguf.fim_prefix),
+                                         std::tuple("fim_suf", "suffix", &gguf.fim_suffix),
+                                         std::tuple("fim_mid", "middle", &gguf.fim_middle)}) {
+    for (const char* const name : {older, newer}) {
+      MILLRACE_RETURN_IF_ERROR(
+          ReadId(file, StrCat("tokenizer.ggml.", name, "_token_id"), tokens, id));
+    }
+  }
   if (gguf.kind == TokenizerKind::kGpt2 && gguf.bos) {
     const GgufPreTokenizer* pre = FindGgufPreTokenizer(gguf.pre);
     gguf.add_bos = pre != nullptr && pre->add_bos;

@@ -43,6 +43,7 @@ struct GgufTokenizer {
   absl::Span<const uint8_t> charsmap;         // precompiled_charsmap of kT5, perhaps empty
   // Ids, each in [0, tokens.size()).
   std::optional<int32_t> bos, eos, eot, eom, pad, unknown, cls, separator;
+  std::optional<int32_t> fim_prefix, fim_suffix, fim_middle;
   bool add_bos = false;
   bool add_eos = false;
   bool add_space_prefix = false;

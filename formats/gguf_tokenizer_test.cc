@@ -44,6 +44,9 @@ GgufTokenizer Read(const GgufWriter& writer, std::string* pre) {
   if (!config.ok()) return {};
   *pre = config->pre;  // the other views end with the file
   return {.kind = config->kind,
+          .fim_prefix = config->fim_prefix,
+          .fim_suffix = config->fim_suffix,
+          .fim_middle = config->fim_middle,
           .add_bos = config->add_bos,
           .lowercase = config->lowercase,
           .strip_accents = config->strip_accents};
@@ -68,6 +71,18 @@ TEST(GgufTokenizerTest, PreGivesDefaults) {
   for (const char* spaced : {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}) {
     EXPECT_EQ(read(spaced, false, std::nullopt).kind, TokenizerKind::kGemma4) << spaced;
   }
+}
+
+TEST(GgufTokenizerTest, ReadsTheTokensToFillInUnderEitherName) {
+  std::string pre;
+  GgufWriter writer = Base();
+  EXPECT_EQ(Read(writer, &pre).fim_prefix, std::nullopt);
+  writer.Uint32("tokenizer.ggml.prefix_token_id", 2).Uint32("tokenizer.ggml.suffix_token_id", 1);
+  writer.Uint32("tokenizer.ggml.fim_pre_token_id", 0).Uint32("tokenizer.ggml.fim_mid_token_id", 2);
+  const GgufTokenizer config = Read(writer, &pre);
+  EXPECT_EQ(config.fim_prefix, 0);  // the newer name's
+  EXPECT_EQ(config.fim_suffix, 1);
+  EXPECT_EQ(config.fim_middle, 2);
 }
 
 TEST(GgufTokenizerTest, ReadsTheNormalizer) {

@@ -20,6 +20,7 @@ absl::StatusOr<ModelText> ReadGgufText(const std::string& path) {
   text.owner = file;
   MILLRACE_ASSIGN_OR_RETURN(text.tokenizer, MakeTokenizerSpec(config));
   text.chat_template = config.chat_template;
+  text.fill_in = {config.fim_prefix, config.fim_suffix, config.fim_middle};
   for (const auto& [id, token] :
        {std::pair(config.bos, &text.bos), std::pair(config.eos, &text.eos),
         std::pair(config.pad, &text.pad)}) {

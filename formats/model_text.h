@@ -11,11 +11,18 @@
 
 namespace millrace {
 
+// The tokens before the parts of a text whose middle is to be filled in.
+struct FillInIds {
+  std::optional<int32_t> prefix, suffix, middle;
+};
+
 struct ModelText {
   TokenizerSpec tokenizer;
   std::string chat_template;  // empty: it has none
   // The texts of special tokens, which templates write.
   std::optional<std::string> bos, eos, unknown, pad;
+
+  FillInIds fill_in;  // of a GGUF file that names them
 
   // Owns what the tokenizer's views point into, beside its own `owner`.
   std::shared_ptr<const void> owner;

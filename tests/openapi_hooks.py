@@ -26,9 +26,12 @@ REASONS = [
     r"; allowed: the same as max_completion_tokens",
     r"^max_tokens is 0; allowed: at least 1 \(0 with echo\)",
     r"^ignore_eos is true; allowed: false beside ",
-    r"^thinking_token_budget( and |: )",  # beside a grammar, or of a model that does not reason
+    r"^(thinking_token_budget|thinking\.budget_tokens)(: | is .*beside )",  # beside a grammar, or of a model that does not reason
     r"^previous_response_id is .*; allowed: a response that was stored",
     r"[._]effort is .* since the model's chat template does not read it$",
+    r"^thinking.*(budget_tokens is missing|; allowed: less than max_tokens)",
+    r"^suffix: the model has no tokens|^echo is true; allowed: false beside suffix",
+    r"^bad_words\[\d+\] has no tokens|^(allowed_token_ids|bad_words): no token is left|^no token of the model's vocabulary may come next",
     r"; allowed: 1 and any number, or as many of both",
     r"the model.s length is \d+$",
     r"^inputs\[\d+\]|which generates; allowed here: ",  # elements of a tensor's type; a model without tensors
@@ -54,7 +57,7 @@ def shrink(body):
             body[name] = min(body[name], most)
     if isinstance(body.get("timeout_ms"), (int, float)):
         body["timeout_ms"] = max(body["timeout_ms"], LEAST_MS)
-    for name in {"prompt", "input", "tokens", "stop_token_ids"} & body.keys():
+    for name in {"prompt", "input", "tokens", "stop_token_ids", "allowed_token_ids"} & body.keys():
         body[name] = tokens(body[name])
     if isinstance(body.get("logit_bias"), dict):
         body["logit_bias"] = {str(int(token) % VOCABULARY): bias for token, bias in body["logit_bias"].items()}

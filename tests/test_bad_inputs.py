@@ -36,7 +36,7 @@ SAMPLING = {
     "frequency_penalty": ("number", [-2.1, 2.1]), "presence_penalty": ("number", [-2.1, 2.1]),
 }
 NEUTRAL = {name: (None, [value]) for name, value in {
-    "allowed_token_ids": [1], "bad_words": ["x"], "cache_salt": "x", "custom_params": {"a": 1}, "kv_transfer_params": {"a": 1},
+    "cache_salt": "x", "custom_params": {"a": 1}, "kv_transfer_params": {"a": 1},
     "length_penalty": 2, "logits_processors": ["x"], "lora_path": "x", "no_stop_trim": True, "prompt_cache_key": 1, "request_id": "x",
     "return_hidden_states": True, "return_token_offsets": True, "safety_identifier": 1, "service_tier": "flex", "store": True,
     "stream_interval": 2, "truncate_prompt_tokens": 5, "use_beam_search": True, "user": 1, "vllm_xargs": {"a": 1}, "watermarking": True,
@@ -45,7 +45,8 @@ GENERATE = SAMPLING | NEUTRAL | {
     "model": ("string", [""]), "n": ("integer", [0, -1, 129]), "stream": ("boolean", []),
     "stream_options": ("object", [{"include_usage": 1}, {"include_usage": True}, {"include_obfuscation": True}, {"other": 1}]),
     "min_tokens": ("integer", [-1, 5]), "thinking_token_budget": ("integer", [-2, 1.5]), "ignore_eos": ("boolean", []), "include_stop_str_in_output": ("boolean", []),
-    "skip_special_tokens": ("boolean", []), "stop_token_ids": (None, TOKENS), "priority": ("integer", []),
+    "skip_special_tokens": ("boolean", []), "stop_token_ids": (None, TOKENS), "allowed_token_ids": (None, TOKENS),
+    "bad_words": (None, ["x", 1, {}, [1], [None], [""], [" "], ["x"] * 1025, ["x" * 1025]]), "priority": ("integer", []),
     "timeout_ms": ("integer", [0, -1, 86_400_001]), "return_token_ids": ("boolean", []), "prompt_logprobs": ("integer", [-1, 21]),
     "logit_bias": ("object", [{"x": 1}, {"1": "x"}, {"1": 101}, {"-1": 1}, {"1000000": 1}, {"99999999999": 1}]),
     "seed": (None, ["1", 1.5, True, [], {}, 2**64]), "stop": (None, [1, True, {}, [1], [""], "", ["x"] * 17, ["x" * 1025]]),
@@ -100,7 +101,7 @@ HTTP = {
         "stop_sequences": (None, [1, [1], [""], ["x"] * 17]), "output_config": ("object", [{"effort": "huge"}, {"effort": "low"}, {"x": 1}]), "metadata": ("object", []), "service_tier": (None, ["flex"]),
         "tools": (None, [1, [1], [{}], [{"name": "a b"}], [{"name": "f", "input_schema": 1}], [{"name": "f", "type": "bash"}]]),
         "tool_choice": (None, [1, {}, {"type": "x"}, {"type": "tool"}, {"type": "any"}, {"type": "auto", "x": 1}]),
-        "thinking": ("object", [{}, {"type": "enabled", "budget_tokens": 1024}]), "container": (None, ["x"]),
+        "thinking": ("object", [{}, {"type": "enabled"}, {"type": "enabled", "budget_tokens": 0}, {"type": "enabled", "budget_tokens": 1 << 30}]), "container": (None, ["x"]),
         "output_format": ("object", [{}, {"type": "x"}, {"type": "json_schema", "schema": 1}]), "no_such_field": (None, [1]),
     }),
     "/v1/responses": ({"input": "x", "max_output_tokens": 1}, SAMPLING | {
@@ -197,6 +198,10 @@ GENERATE_CALLS = [
     (dict(stopping=T(stop_token_ids=[-1])), INVALID, r"stop_token_ids\[0\] is -1; allowed: 0 to "),
     (dict(stopping=T(stop_token_ids=[0, 10**6])), INVALID, r"stop_token_ids\[1\] is 1000000"),
     (dict(stopping=T(stop_token_ids=[1] * 1025)), INVALID, "stop_token_ids has 1025 ids"),
+    (dict(sampling=S(allowed_token_ids=[0, -1])), INVALID, r"allowed_token_ids\[1\] is -1; allowed: 0 to "),
+    (dict(sampling=S(bad_words=["x", ""])), INVALID, r"bad_words\[1\] has 0 bytes; allowed: 1 to 1024"),
+    (dict(sampling=S(bad_words=["x"] * 1025)), INVALID, "bad_words has 1025 strings; allowed: at most 1024"),
+    (dict(sampling=S(allowed_token_ids=[120], bad_words=["x"])), INVALID, "allowed_token_ids: no token is left"),
     *[(dict(sampling=S(logit_bias=[dict(token=5, bias=bias)])), INVALID, "logit_bias has") for bias in (101, -101, float("nan"))],
     *[(dict(sampling=S(logit_bias=[dict(token=token, bias=1)])), INVALID, f"logit_bias has token {token}") for token in (-1, 10**6)],
     (dict(sampling=S(logit_bias=[dict(token=5, bias=1)] * 2)), INVALID, "logit_bias has token 5 twice"),

@@ -56,13 +56,17 @@ GRAMMARS = {
     "grammar": (['root ::= "a" [0-9]+'], ["root ::= ", "root ::= other"]),
     "structural_tag": ([TAG % '{"type": "regex", "pattern": "[ab]{1,3}"}'], [TAG % '{"type": "any_tokens"}', TAG % "1", "{"]),
 }
+BOUNDS = {
+    "allowed_token_ids": ([[97, 98, 99], list(range(97, 123))], [[-1], [VOCABULARY]]),
+    "bad_words": ([["a"], ["e", "th", "é"], [" x"]], [[""], ["x" * 1025], [" "]]),
+}
 BIASES = ([{97: 5.0}, {10: -100.0, 32: 100.0}], [{97: 101.0}, {VOCABULARY: 1.0}])
 PROMPTS = (["Hello", "a", "Žluťoučký kůň\n", list(b"tokens"), [256, 104]], [[VOCABULARY], [-1], "x" * 100_000])
 
 
 def draw(rng):
     """Returns the fields of a request. Half of all requests have one value that is refused."""
-    groups = {**SAMPLING, **STOPPING, **OTHERS}
+    groups = {**SAMPLING, **STOPPING, **OTHERS, **BOUNDS}
     request = {name: rng.choice(groups[name][0]) for name in groups if rng.random() < 0.3}
     request |= {"prompt": rng.choice(PROMPTS[0]), "max_tokens": rng.randrange(1, 12)}
     request["min_tokens"] = min(request.get("min_tokens", 0), request["max_tokens"])
@@ -74,6 +78,7 @@ def draw(rng):
         kind = rng.choice(list(GRAMMARS))
         request["structured"] = (kind, rng.choice(GRAMMARS[kind][0]))
         request["ignore_eos"] = False  # true is refused beside it: one refusal a request is enough
+        request = {name: value for name, value in request.items() if name not in BOUNDS}  # together they may leave nothing
     if rng.random() < 0.5:
         return request
     wrong = [(name, value) for name in groups for value in groups[name][1]]
@@ -111,6 +116,8 @@ def message_of(request):
     for name, value in request.items():
         if name in SAMPLING or name == "seed":
             setattr(message.sampling, name, value)
+        elif name in BOUNDS:
+            getattr(message.sampling, name).extend(value)
         elif name in ("stop", "stop_token_ids"):
             getattr(message.stopping, name).extend(value)
         elif name in STOPPING or name == "max_tokens":

@@ -190,7 +190,7 @@ def test_every_method_but_health_wants_the_key(start_server):
 
 def test_reflection_tells_the_interface(fake_server):
     database = ProtoReflectionDescriptorDatabase(grpc.insecure_channel(fake_server.grpc))
-    assert {"millrace.v1.Inference", "inference.GRPCInferenceService", "grpc.health.v1.Health"} <= set(database.get_services())
+    assert {"millrace.v1.Inference", "inference.GRPCInferenceService", "vllm.grpc.engine.VllmEngine", "grpc.health.v1.Health"} <= set(database.get_services())
     file = database.FindFileContainingSymbol("millrace.v1.Inference")
     assert [m.name for m in file.service[0].method][:1] == ["Generate"]
     with pytest.raises(KeyError):

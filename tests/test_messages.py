@@ -74,12 +74,32 @@ def test_the_answer_goes_on_with_a_last_turn(client):
     assert message.usage.output_tokens == 5
 
 
+def test_a_budget_ends_the_thinking(client, start_server):
+    kwargs = dict(model="fake", max_tokens=300, messages=MESSAGES)
+    for budget in (2, 5):
+        asked = kwargs | {"thinking": {"type": "enabled", "budget_tokens": budget}}
+        whole = client.messages.create(**asked)
+        assert whole.content[0].thinking == "It is a city."[:budget] and whole.content[1].type == "text"
+        with client.messages.stream(**asked) as stream:
+            assert stream.get_final_message().content[0].thinking == "It is a city."[:budget]
+    assert client.messages.create(**kwargs, thinking={"type": "enabled", "budget_tokens": 200}).content[0].thinking == "It is a city."
+    assert client.messages.count_tokens(model="fake", messages=MESSAGES, thinking={"type": "enabled", "budget_tokens": 1024}).input_tokens > 10
+    for thinking, says in (({"type": "enabled", "budget_tokens": 300}, "less than max_tokens, which is 300"),
+                           ({"type": "enabled"}, "thinking.budget_tokens is missing"), ({"type": "enabled", "budget_tokens": 0}, "at least 1"),
+                           ({"type": "disabled", "budget_tokens": 5}, "only when type is enabled")):
+        with pytest.raises(anthropic.BadRequestError, match=says):
+            client.messages.create(**kwargs, thinking=thinking)
+    without = client_of(start_server("--device", "fake", "--reasoning-parser", "none"))
+    with pytest.raises(anthropic.BadRequestError, match="thinking.budget_tokens: the model has no reasoning"):
+        without.messages.create(**kwargs, thinking={"type": "enabled", "budget_tokens": 5})
+
+
 @pytest.mark.parametrize("kwargs, word", [
     (dict(max_tokens=0), "max_tokens"),
     (dict(messages=[]), "messages"),
     (dict(messages=[{"role": "user", "content": [{"type": "image", "source": {}}]}]), r"content\[0\].type"),
     (dict(tools=[{"type": "web_search_20250305", "name": "web_search"}]), r"tools\[0\].type"),
-    (dict(thinking={"type": "enabled", "budget_tokens": 1024}), "thinking"),
+    (dict(thinking={"type": "enabled", "budget_tokens": 1024}), "thinking.budget_tokens"),
     (dict(extra_body={"temperature": 3.0}), "temperature"),
     (dict(extra_body={"tempreature": 1}), "tempreature"),
 ])

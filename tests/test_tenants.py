@@ -76,7 +76,9 @@ def test_every_grpc_method_but_health_wants_a_key(keyed):
         # tritonclient, which other tests import, has descriptors of the same names: these are read as text.
         proto = pathlib.Path(__file__).parent.parent / "proto" / "kserve" / "v2" / "inference.proto"
         names += [f"/inference.GRPCInferenceService/{method}" for method in re.findall(r"rpc (\w+)", proto.read_text())]
-        assert len(names) > 12
+        proto = proto.parents[2] / "vllm" / "engine.proto"
+        names += [f"/vllm.grpc.engine.VllmEngine/{method}" for method in re.findall(r"rpc (\w+)", proto.read_text())]
+        assert len(names) > 24
         names.append("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
         for name in names:
             for metadata in ([], [("authorization", "Bearer key-x")]):

@@ -44,6 +44,10 @@ void TakeSampling(const v1::SamplingOptions& from, GenerateRequest& to) {
   for (const v1::LogitBias& biased : from.logit_bias()) {
     to.logit_bias.push_back({biased.token(), biased.bias()});
   }
+  if (from.allowed_token_ids_size() > 0) {
+    to.allowed_token_ids.emplace(from.allowed_token_ids().begin(), from.allowed_token_ids().end());
+  }
+  to.bad_words.assign(from.bad_words().begin(), from.bad_words().end());
 }
 
 void TakeStopping(const v1::StopOptions& from, GenerateRequest& to) {
@@ -160,6 +164,10 @@ absl::StatusOr<GenerateRequest> FromProto(v1::GenerateRequest&& request,
   TakeStopping(request.stopping(), out);
   if (request.has_logprobs()) out.logprobs = request.logprobs();
   out.echo = request.echo();
+  out.suffix = std::move(*request.mutable_suffix());
+  if (out.echo && !out.suffix.empty()) {
+    return absl::InvalidArgumentError("echo is true; allowed: false beside suffix");
+  }
   if (request.has_skip_special_tokens()) out.skip_special_tokens = request.skip_special_tokens();
   out.priority = request.priority();
   if (request.has_n()) out.n = request.n();

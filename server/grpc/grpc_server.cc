@@ -26,6 +26,7 @@
 #include "server/grpc/kserve_service.h"
 #include "server/grpc/library_logs.h"
 #include "server/grpc/reflection_service.h"
+#include "server/grpc/vllm_service.h"
 
 namespace millrace {
 namespace {
@@ -58,7 +59,9 @@ void SetLimits(grpc::ServerBuilder& builder, const GrpcOptions& options) {
 }
 
 std::vector<std::string> ServiceNames() {
-  return {v1::Inference::service_full_name(), inference::GRPCInferenceService::service_full_name(),
+  return {v1::Inference::service_full_name(),
+          inference::GRPCInferenceService::service_full_name(),
+          vllm_pb::VllmEngine::service_full_name(),
           grpc::health::v1::Health::service_full_name(),
           grpc::reflection::v1::ServerReflection::service_full_name(),
           grpc::reflection::v1alpha::ServerReflection::service_full_name()};
@@ -78,8 +81,10 @@ class GrpcServerImpl final : public GrpcServer {
         access_(frontend, [this](int connection) { return entrance_->IdentitiesOf(connection); }),
         inference_(frontend, access_, options.version),
         kserve_(frontend, access_, options.version),
+        vllm_(frontend, access_, options.version),
         health_({v1::Inference::service_full_name(),
-                 inference::GRPCInferenceService::service_full_name()}),
+                 inference::GRPCInferenceService::service_full_name(),
+                 vllm_pb::VllmEngine::service_full_name()}),
         reflection_(access_, ServiceNames()),
         reflection_v1_(access_, ServiceNames()) {}
 
@@ -94,6 +99,7 @@ class GrpcServerImpl final : public GrpcServer {
     SetLimits(builder, options);
     builder.RegisterService(&inference_);
     builder.RegisterService(&kserve_);
+    builder.RegisterService(&vllm_);
     builder.RegisterService(&health_);
     builder.RegisterService(&reflection_);
     builder.RegisterService(&reflection_v1_);
@@ -182,6 +188,7 @@ class GrpcServerImpl final : public GrpcServer {
   CallAccess access_;
   InferenceService inference_;
   KserveService kserve_;
+  VllmService vllm_;
   HealthService health_;
   ReflectionService reflection_;
   ReflectionServiceV1 reflection_v1_;

@@ -120,6 +120,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
   if (!engine.ok()) return FinishUnary(context, engine.status());
   absl::StatusOr<TokenizeRequest> tokenize = FromProto(v1::TokenizeRequest(*request));
   if (!tokenize.ok()) return FinishUnary(context, tokenize.status());
+  tokenize->deadline = Deadline(*context);
 
   auto* const call = new UnaryCall;
   response->set_max_model_len((*engine)->info().max_model_len);
@@ -147,14 +148,15 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
   if (!engine.ok()) return FinishUnary(context, engine.status());
 
   auto* const call = new UnaryCall;
-  (*engine)->Detokenize(
-      {.tokens = {request->token_ids().begin(), request->token_ids().end()}, .field = "token_ids"},
-      [context, call, response](absl::StatusOr<std::string> text) {
-        const absl::Status status = text.status();
-        AddRetryHint(context, status);
-        if (status.ok()) response->set_text(*std::move(text));
-        call->End(ToGrpc(status));
-      });
+  (*engine)->Detokenize({.tokens = {request->token_ids().begin(), request->token_ids().end()},
+                         .deadline = Deadline(*context),
+                         .field = "token_ids"},
+                        [context, call, response](absl::StatusOr<std::string> text) {
+                          const absl::Status status = text.status();
+                          AddRetryHint(context, status);
+                          if (status.ok()) response->set_text(*std::move(text));
+                          call->End(ToGrpc(status));
+                        });
   return call;
 }
 

@@ -222,13 +222,17 @@ Handled Api::Handle(const HttpRequestHead& head, const std::string& body, const 
   return FindRoute(head)->handle(*this, head, body, wake);
 }
 
+std::optional<absl::Time> DeadlineOf(const HttpRequestHead& head) {
+  if (!head.timeout.has_value()) return std::nullopt;
+  return absl::Now() + *head.timeout;
+}
+
 // The key may have been revoked since Check. Of a deadline in the body and one in the header, the
 // earlier counts.
 absl::Status Api::SetCaller(const HttpRequestHead& head, std::shared_ptr<const Tenant>& tenant,
                             std::optional<absl::Time>& deadline) const {
-  if (const auto timeout = head.timeout) {
-    const absl::Time by_header = absl::Now() + *timeout;
-    deadline = std::min(deadline.value_or(by_header), by_header);
+  if (const auto by_header = DeadlineOf(head)) {
+    deadline = std::min(deadline.value_or(*by_header), *by_header);
   }
   // The console's page, which has no key to send where the administration needs none.
   if (options_.admin && !frontend_.guards_admin()) return absl::OkStatus();
@@ -271,13 +275,15 @@ Handled Api::Embed(const HttpRequestHead& head, const std::string& body, const W
   return answer;
 }
 
-Handled Api::Tokenize(const std::string& body, const Wake& wake) const {
+Handled Api::Tokenize(const HttpRequestHead& head, const std::string& body,
+                      const Wake& wake) const {
   absl::StatusOr<ApiTokenizeRequest> parsed = ParseTokenizeRequest(body, options_.unknown_fields);
   if (!parsed.ok()) return ErrorResponse(ErrorFromStatus(parsed.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(parsed->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
   auto answer = std::make_unique<DeferredAnswer>(wake);
   const bool strings = parsed->request.return_token_strs;
+  parsed->request.deadline = DeadlineOf(head);
   (*engine)->Tokenize(
       std::move(parsed->request),
       [complete = answer->Completer(), strings,
@@ -288,14 +294,15 @@ Handled Api::Tokenize(const std::string& body, const Wake& wake) const {
   return answer;
 }
 
-Handled Api::Detokenize(const std::string& body, const Wake& wake) const {
+Handled Api::Detokenize(const HttpRequestHead& head, const std::string& body,
+                        const Wake& wake) const {
   absl::StatusOr<ApiDetokenizeRequest> request =
       ParseDetokenizeRequest(body, options_.unknown_fields);
   if (!request.ok()) return ErrorResponse(ErrorFromStatus(request.status()));
   absl::StatusOr<Engine*> engine = frontend_.FindEngine(request->model);
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
   auto answer = std::make_unique<DeferredAnswer>(wake);
-  (*engine)->Detokenize({.tokens = std::move(request->tokens)},
+  (*engine)->Detokenize({.tokens = std::move(request->tokens), .deadline = DeadlineOf(head)},
                         [complete = answer->Completer()](const absl::StatusOr<std::string>& text) {
                           if (!text.ok())
                             return complete(ErrorResponse(ErrorFromStatus(text.status())));

@@ -34,6 +34,9 @@ struct ApiOptions {
 // Where a request is handled: kSmall where streams are written, since it takes microseconds.
 enum class RequestCost { kSmall, kMedium, kLarge, kMetrics };
 
+// Returns when the request expires, as its header says; nothing if it does not.
+std::optional<absl::Time> DeadlineOf(const HttpRequestHead& head);
+
 // Thread-safe.
 class Api {
  public:
@@ -109,7 +112,7 @@ class Api {
   // Returns what finds out how requests to a model begin.
   DefaultsOf Defaults() const;
   Handled Messages(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
-  Handled CountTokens(const std::string& body, const Wake& wake) const;
+  Handled CountTokens(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
   Handled CreateResponse(const HttpRequestHead& head, const std::string& body,
                          const Wake& wake) const;
   Handled GetResponse(const HttpRequestHead& head) const;
@@ -120,8 +123,8 @@ class Api {
   // The Open Inference Protocol's paths (kserve.h).
   Handled KserveInfo(const HttpRequestHead& head) const;
   Handled KserveInfer(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
-  Handled Tokenize(const std::string& body, const Wake& wake) const;
-  Handled Detokenize(const std::string& body, const Wake& wake) const;
+  Handled Tokenize(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
+  Handled Detokenize(const HttpRequestHead& head, const std::string& body, const Wake& wake) const;
 
   Frontend& frontend_;
   const ApiOptions options_;

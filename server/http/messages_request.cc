@@ -206,19 +206,32 @@ ToolChoice ReadMessagesChoice(FieldReader& fields, bool& parallel) {
   return choice;
 }
 
-void ReadThinking(FieldReader& fields, Chat& chat) {
+// Reads how many tokens the model may think, which is there if `wanted`.
+void ReadBudget(FieldReader& thinking, bool wanted, GenerateRequest& options) {
+  constexpr std::string_view kAllowed = "at least 1, and less than max_tokens";
+  std::optional<int32_t>& budget = options.thinking_token_budget;
+  thinking.Read("budget_tokens", budget);
+  options.budget_field = "thinking.budget_tokens";
+  if (wanted && !budget.has_value()) return thinking.FailMissing("budget_tokens", kAllowed);
+  if (!budget.has_value()) return;
+  if (!wanted) thinking.FailValue("budget_tokens", *budget, "only when type is enabled");
+  if (*budget < 1) thinking.FailValue("budget_tokens", *budget, kAllowed);
+}
+
+void ReadThinking(FieldReader& fields, Chat& chat, GenerateRequest& options) {
   const Json* field = fields.Find("thinking");
   if (field == nullptr) return;
   FieldReader thinking(*field, "thinking.", fields.unknown_fields());
   std::string type;
   std::string display = "summarized";
-  ReadNeeded(thinking, "type", "adaptive, disabled", type);
+  constexpr std::string_view kTypes = "adaptive, disabled, enabled";
+  ReadNeeded(thinking, "type", kTypes, type);
   if (type == "disabled") {
     chat.reasoning_effort = "none";
-  } else if (thinking.ok() && type != "adaptive") {
-    thinking.FailValue("type", type,
-                       "adaptive, disabled, since a budget is not enforced on this server");
+  } else if (thinking.ok() && type != "adaptive" && type != "enabled") {
+    thinking.FailValue("type", type, kTypes);
   }
+  ReadBudget(thinking, type == "enabled", options);
   thinking.Read("display", display);
   if (display != "summarized") thinking.FailValue("display", display, "summarized");
   fields.Fail(thinking.Finish());
@@ -315,11 +328,17 @@ absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body, bool coun
   if (fields.ok()) {
     fields.Fail(ApplyTools(tools, choice, auto_tool_choice || count, chat, request.options));
   }
-  ReadThinking(fields, chat);
+  ReadThinking(fields, chat, request.options);
   ReadOutput(fields, ordered, chat, request.options);
   request.options.parse_reasoning = true;
   SkipCacheControl(fields);
   if (!count) ReadMessagesSampling(fields, defaults, request);
+  const std::optional<int32_t> budget = request.options.thinking_token_budget;
+  const std::optional<int32_t> most = request.options.max_tokens;
+  if (budget.has_value() && most.has_value() && *budget >= *most) {
+    fields.FailValue("thinking.budget_tokens", *budget,
+                     StrCat("less than max_tokens, which is ", *most));
+  }
   MILLRACE_RETURN_IF_ERROR(fields.Finish());
   request.prompts.emplace_back(std::move(chat));
   return request;

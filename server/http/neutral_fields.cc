@@ -44,7 +44,6 @@ constexpr NeutralField kFields[] = {
     {"safety_identifier", kGenerate, "", Rule::kString},
     {"service_tier", kGenerate, R"(["auto", "default"])"},
     {"store", kGenerate, "[false]"},
-    {"suffix", kCompletionEndpoint, R"([""])"},
     {"user", kGenerate | kEmbeddingEndpoint | kScoringEndpoint, "", Rule::kString},
     {"verbosity", kChatEndpoint, R"(["medium"])"},
     {"web_search_options", kChatEndpoint, "[]"},
@@ -52,8 +51,6 @@ constexpr NeutralField kFields[] = {
     // vLLM's.
     {"add_special_tokens", kChatEndpoint | kChatTokenizeEndpoint, "[false]"},
     {"add_special_tokens", kCompletionEndpoint | kEmbeddingEndpoint, "[true]"},
-    {"allowed_token_ids", kGenerate, "[]"},
-    {"bad_words", kGenerate, "[[]]"},
     {"cache_salt", kGenerate | kEmbeddingEndpoint, "[]"},
     {"chat_template", kChatEndpoint | kEmbeddingEndpoint | kChatTokenizeEndpoint, "[]"},
     {"documents", kChatEndpoint | kChatTokenizeEndpoint, "[[]]"},

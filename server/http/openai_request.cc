@@ -1,7 +1,6 @@
 #include "server/http/openai_request.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -15,6 +14,7 @@
 #include "server/http/openai_messages.h"
 #include "server/http/openai_tools.h"
 #include "server/http/structured_output.h"
+#include "server/http/token_fields.h"
 
 namespace millrace {
 namespace {
@@ -79,30 +79,6 @@ void ReadSeed(FieldReader& fields, std::optional<uint64_t>& seed) {
     seed = static_cast<uint64_t>(int64_t{*number});
   } else {
     fields.FailValue("seed", *field, "an integer of 64 bits");
-  }
-}
-
-// {"<token id>": bias, …}
-void ReadLogitBias(FieldReader& fields, std::vector<LogitBias>& biases) {
-  const Json* field = fields.Find("logit_bias");
-  if (field == nullptr) return;
-  constexpr std::string_view kAllowed = "an object of token ids and numbers";
-  if (!field->is_object()) return fields.FailValue("logit_bias", *field, kAllowed);
-  if (field->size() > kMaxLogitBiases) {
-    return fields.Fail(
-        "logit_bias", "invalid_value",
-        StrCat("logit_bias has ", field->size(), " tokens; allowed: at most ", kMaxLogitBiases));
-  }
-  for (const auto& [name, bias] : field->items()) {
-    Token token;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
-    if (error != std::errc() || end != name.data() + name.size()) {
-      return fields.FailValue("logit_bias", name, "token ids as names");
-    }
-    if (!bias.is_number()) {
-      return fields.FailValue(StrCat("logit_bias.", token), bias, "a number from -100 to 100");
-    }
-    biases.push_back({token, bias.get<float>()});
   }
 }
 
@@ -192,7 +168,7 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
   ReadTimeout(fields, options.deadline);
   fields.Read("return_token_ids", request.return_token_ids);
   ReadPromptLogprobs(fields, request);
-  ReadLogitBias(fields, options.logit_bias);
+  ReadTokenFields(fields, options);
   ReadSeed(fields, options.seed);
   ReadStop(fields, "stop", options.stop);
 }
@@ -204,7 +180,11 @@ void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest&
   ReadBestOf(fields, request);
   options.max_tokens = kDefaultCompletionTokens;
   fields.Read("max_tokens", options.max_tokens);
+  fields.Read("suffix", options.suffix);
   fields.Read("echo", request.echo);
+  if (request.echo && !options.suffix.empty()) {
+    fields.FailValue("echo", true, "false beside suffix");
+  }
   fields.Read("logprobs", request.logprobs);
   if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > kMaxCompletionLogprobs)) {
     fields.FailValue("logprobs", *request.logprobs, StrCat("0 to ", kMaxCompletionLogprobs));

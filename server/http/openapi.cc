@@ -152,8 +152,7 @@ OrderedValue Parameters(const DocumentedRoute& route, const ApiOperation& operat
                           {"schema", {{"type", "string"}, {"minLength", 1}}}});
   }
   parameters.push_back(Ref("parameters", "X-Request-Id"));
-  if (route.serving && operation.timed)
-    parameters.push_back(Ref("parameters", "X-Request-Timeout-Ms"));
+  if (route.serving) parameters.push_back(Ref("parameters", "X-Request-Timeout-Ms"));
   return parameters;
 }
 

@@ -20,7 +20,6 @@ struct ApiOperation {
   std::string_view stream = {};      // the schema of an event, where `stream` asks for events
   std::string_view media = {};       // of an answer that is not JSON, "text/css,image/svg+xml"
   std::string_view body_media = {};  // of a body that is not JSON
-  bool timed = true;                 // X-Request-Timeout-Ms bounds the time of a serving route
 };
 
 // Returns all operations, of every listener.

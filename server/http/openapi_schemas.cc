@@ -33,6 +33,8 @@ OrderedValue Constant(std::string_view name) {
       {"kMaxStopStringBytes", kMaxStopStringBytes},
       {"kMaxStopStrings", kMaxStopStrings},
       {"kMaxStopTokenIds", kMaxStopTokenIds},
+      {"kMaxBadWords", kMaxBadWords},
+      {"kMaxBadWordBytes", kMaxBadWordBytes},
       {"kMaxTimeoutMs", kMaxTimeoutMs},
       {"kMaxTools", kMaxTools},
       {"kMaxTopLogprobs", kMaxTopLogprobs},

@@ -45,7 +45,8 @@ Handled Api::Messages(const HttpRequestHead& head, const std::string& body,
                                           **engine, wake);
 }
 
-Handled Api::CountTokens(const std::string& body, const Wake& wake) const {
+Handled Api::CountTokens(const HttpRequestHead& head, const std::string& body,
+                         const Wake& wake) const {
   absl::StatusOr<ApiRequest> request = ParseMessagesRequest(
       body, /*count=*/true, nullptr, options_.unknown_fields, options_.auto_tool_choice);
   if (!request.ok()) return MessagesError(ErrorFromStatus(request.status()));
@@ -53,7 +54,7 @@ Handled Api::CountTokens(const std::string& body, const Wake& wake) const {
   if (!engine.ok()) return MessagesError(ErrorFromStatus(engine.status()));
   auto answer = std::make_unique<DeferredAnswer>(wake);
   (*engine)->Tokenize(
-      {.prompt = std::move(request->prompts.front())},
+      {.prompt = std::move(request->prompts.front()), .deadline = DeadlineOf(head)},
       [complete = answer->Completer()](const absl::StatusOr<TokenizeResult>& result) {
         if (!result.ok()) return complete(MessagesError(ErrorFromStatus(result.status())));
         complete(HttpResponse{.body = StrCat(R"({"input_tokens":)", result->tokens.size(), "}")});

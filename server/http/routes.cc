@@ -46,8 +46,8 @@ std::span<const Api::Route> Api::Routes() {
               return api.Messages(head, body, wake);
             }},
       Route{kCountTokensPath, "POST", true, false, false, true,
-            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
-              return api.CountTokens(body, wake);
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.CountTokens(head, body, wake);
             }},
       Route{kResponsesPath, "POST", true, false, false, true,
             [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
@@ -79,16 +79,16 @@ std::span<const Api::Route> Api::Routes() {
               return api.KserveInfer(head, body, wake);
             }},
       Route{"/tokenize", "POST", true, false, false, true,
-            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
-              return api.Tokenize(body, wake);
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Tokenize(head, body, wake);
             }},
       Route{"/tokenizer_info", "GET", true, false, false, false,
             [](const Api& api, const Head&, const std::string&, const Wake&) {
               return api.Info(TokenizerInfoJson);
             }},
       Route{"/detokenize", "POST", true, false, false, true,
-            [](const Api& api, const Head&, const std::string& body, const Wake& wake) {
-              return api.Detokenize(body, wake);
+            [](const Api& api, const Head& head, const std::string& body, const Wake& wake) {
+              return api.Detokenize(head, body, wake);
             }},
       Route{"/v1/models", "GET", true, true, false, false,
             [](const Api& api, const Head& head, const std::string&, const Wake&) {
