@@ -200,7 +200,9 @@ absl::Status PlaceWeights(Loading& loading) {
         CheckMemory(device, m.kv,
                     {.weights = placer.bytes(),
                      .activations = activations,
-                     .steps = StepBuffers::Bytes(loading.limits, logits.stride, logits.share)},
+                     .steps = StepBuffers::Bytes(loading.limits, logits.stride, logits.share),
+                     .expansion = ExpansionBytes(placer.Shapes(),
+                                                 loading.limits.max_num_batched_tokens)},
                     loading.sharers()));
     targets.push_back({&placer, m.planner.get(), m.device.index});
   }

@@ -9,6 +9,7 @@
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/four_bit.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/transpose.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -71,6 +72,8 @@ __global__ void __launch_bounds__(kThreads) TileFourBitKernel(TileFourBitArgs ar
   }
 }
 
+// A CTA for each block, as above. Neighbouring lanes exchange their pairs of columns, so that each
+// stores eight columns of a row at a time.
 template <FourBitType kType, int kGroup>
 __global__ void __launch_bounds__(kThreads) DequantizeFourBitKernel(DequantizeFourBitArgs args) {
   AwaitPredecessor();
@@ -80,22 +83,26 @@ __global__ void __launch_bounds__(kThreads) DequantizeFourBitKernel(DequantizeFo
   const int thread = threadIdx.x, lane = thread % kWarpSize;
   const int row_of_block = thread / kWarpSize * 16 + lane / 4;
   const int64_t row = int64_t{blockIdx.y} * kFourBitRows + row_of_block;
-  const int64_t first_column = int64_t{blockIdx.x} * kFourBitColumns + 2 * (lane % 4);
+  Bf16* const out =
+      args.out + row * args.stride + int64_t{blockIdx.x} * kFourBitColumns + lane % 4 * 8;
+  const uint4 codes[2] = {LoadAt<uint4>(from, thread * 16), LoadAt<uint4>(from, 2048 + thread * 16)};
   FourBitScales<kType, kGroup> scales;
   scales.Read(from + kFourBitCodeBytes + row_of_block * scales.kRowBytes);
+  const uint32_t words[8] = {codes[0].x, codes[0].y, codes[0].z, codes[0].w,
+                             codes[1].x, codes[1].y, codes[1].z, codes[1].w};
 #pragma unroll
-  for (int step = 0; step < kFourBitColumns / 16; ++step) {
-    const uint32_t word =
-        reinterpret_cast<const uint32_t*>(from)[step / 4 * 512 + thread * 4 + step % 4];
-    uint32_t values[4];
-    scales.Unpack(word, step, args.format.scale, values);
+  for (int step = 0; step < kFourBitColumns / 16; step += 2) {
+    uint32_t values[2][4];
+    scales.Unpack(words[step], step, args.format.scale, values[0]);
+    scales.Unpack(words[step + 1], step + 1, args.format.scale, values[1]);
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      const int64_t to_row = row + pair % 2 * 8;
-      const int64_t column = first_column + 16 * step + pair / 2 * 8;
-      if (to_row < args.rows) {
-        *reinterpret_cast<uint32_t*>(args.out + to_row * args.stride + column) = values[pair];
-      }
+    for (int half = 0; half < 2; ++half) {
+      uint32_t eights[4] = {values[0][half], values[0][2 + half], values[1][half],
+                            values[1][2 + half]};
+      TransposeQuad(eights);
+      if (row + 8 * half >= args.rows) continue;
+      *reinterpret_cast<uint4*>(out + 8 * half * args.stride + 16 * step) =
+          make_uint4(eights[0], eights[1], eights[2], eights[3]);
     }
   }
 }

@@ -135,7 +135,8 @@ GroupedParams GroupedParamsOf(const GroupedLinearArgs& args) {
                  .stride = args.output_stride,
                  .fp32 = args.output_type == Type::kF32,
                  .gate = args.gate,
-                 .scale = args.output_scale},
+                 .scale = args.output_scale,
+                 .rounds_factors = args.rounds_factors},
       .rows = static_cast<int>(weight.rows),
       .row_tiles = 0,
       .chunks = static_cast<int>(row_bytes / kChunk),
@@ -162,8 +163,9 @@ GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
   int tile = 8;
   while (tile <= kMostGatheredTokens && pairs > MostGroupedPairs(weight.groups, tile)) tile *= 2;
   if (tile > kMostGatheredTokens) tile = kPromptTile;
-  const bool two_for_an_sm = tile <= 32 || (tile <= 64 && weight.four_bit.has_value());
-  return {.tile_tokens = tile, .stages = kMaxStages, .ctas = two_for_an_sm ? 2 * sms : sms};
+  return {.tile_tokens = tile,
+          .stages = kMaxStages,
+          .ctas = GroupedCtasPerSm(weight.four_bit.has_value(), tile) * sms};
 }
 
 cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream) {

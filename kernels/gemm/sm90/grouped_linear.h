@@ -17,7 +17,7 @@
 // not on the other rows, not on the tiles, not on how rows are divided among groups.
 //
 // The epilogue computes, in fp32, p = fma(sum * input scale, weight scale, bias), and then stores p
-// or joins the factors of a gated linear, rounded once. Reads each weight once for each tile of a
+// or joins the factors of a gated linear, rounded once (with rounds_factors each factor, too). Reads each weight once for each tile of a
 // group's rows: tiles of one group that share a part of the weight are neighbours in time, so that
 // all but one find it in the L2 cache. Launched for programmatic dependent launch (launch.cuh).
 //
@@ -97,6 +97,9 @@ struct GroupedLinearArgs {
   // [groups][weight.rows], by physical row, 16-byte aligned; null: none
   const float* bias = nullptr;
   GroupedGate gate = GroupedGate::kNone;
+  // Rounds the factors of a gated linear to BF16 before it joins them: the bits are then those of
+  // LaunchGatedActivation on the linear's output, as a dense linear's are (linear.h).
+  bool rounds_factors = false;
   // [pairs][output_stride], 16-byte aligned: BF16 or fp32, with at least weight.rows; of a gated
   // linear weight.rows / 2 in rows of a multiple of kColumnPadding, which are filled with zeros:
   // BF16, or FP8 where `output_scale` is not null.

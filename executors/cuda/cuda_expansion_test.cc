@@ -1,0 +1,63 @@
+// Tests that models with four-bit weights compute long prompts, whose weights are expanded, as they
+// compute short pieces of them: with the same bits.
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "executors/cuda/cuda_test_util.h"
+#include "executors/cuda/expansion.h"
+#include "executors/executor_driver_test_util.h"
+#include "gtest/gtest.h"
+
+namespace millrace::cuda {
+namespace {
+
+class CudaExpansionTest : public TinyModelTest {
+ protected:
+  static std::vector<float> Logprobs(const std::string& path, const CudaSpec& device, int chunk) {
+    return PromptLogprobs(*Load(path, device), Prompt(700, 3), chunk);
+  }
+  static void ExpectTheSameInPieces(const std::string& path, const CudaSpec& device) {
+    const std::vector<float> whole = Logprobs(path, device, 700);
+    for (const int chunk : {400, 256, 255, 129, 60, 7}) {
+      EXPECT_EQ(Logprobs(path, device, chunk), whole) << "pieces of " << chunk;
+    }
+    CudaSpec short_steps = device;  // without a workspace
+    short_steps.max_num_batched_tokens = kExpandFrom - 1;
+    EXPECT_EQ(Logprobs(path, short_steps, kExpandFrom - 1), whole) << "steps that never expand";
+  }
+};
+
+TEST_F(CudaExpansionTest, LongPromptsAreTheSameInPieces) {
+  CudaSpec int4 = Device();
+  int4.quantize_int4 = true;
+  ExpectTheSameInPieces(ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16)), int4);
+  int4.tensor_parallel_size = 2;
+  int4.virtual_ranks = true;
+  ExpectTheSameInPieces(ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16)), int4);
+}
+
+TEST_F(CudaExpansionTest, LongPromptsOfStoredWeightsAreTheSameInPieces) {
+  TinyLlama model;
+  model.hidden = 256;
+  model.ffn = 512;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.context = 1024;
+  const QuantScheme schemes[] = {{.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false},
+                                 {.group = {1, 64}, .packing = Packing::kGptq, .reordered = true},
+                                 {.group = {1, 128}, .packing = Packing::kAwq, .symmetric = false},
+                                 {.group = {1, 128}, .packing = Packing::kPackQuantized}};
+  for (const QuantScheme& scheme : schemes) {
+    SCOPED_TRACE(StrCat(static_cast<int>(scheme.packing), " ", scheme.group.columns));
+    ExpectTheSameInPieces(Folder(model, {.quantization = scheme}), Device());
+  }
+  for (const TensorType type : {TensorType::kQ4_0, TensorType::kQ4K}) {
+    TinyLlama gguf = model;
+    gguf.linear_type = type;
+    ExpectTheSameInPieces(ModelPath(gguf), Device());
+  }
+}
+
+}  // namespace
+}  // namespace millrace::cuda
