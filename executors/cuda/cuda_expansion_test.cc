@@ -19,12 +19,13 @@ class CudaExpansionTest : public TinyModelTest {
   }
   static void ExpectTheSameInPieces(const std::string& path, const CudaSpec& device) {
     const std::vector<float> whole = Logprobs(path, device, 700);
-    for (const int chunk : {400, 256, 255, 129, 60, 7}) {
+    for (const int chunk : {400, 257, 129, 65, 64, 7}) {
       EXPECT_EQ(Logprobs(path, device, chunk), whole) << "pieces of " << chunk;
     }
     CudaSpec short_steps = device;  // without a workspace
-    short_steps.max_num_batched_tokens = kExpandFrom - 1;
-    EXPECT_EQ(Logprobs(path, short_steps, kExpandFrom - 1), whole) << "steps that never expand";
+    short_steps.max_num_batched_tokens = kExpandNarrowFrom - 1;
+    EXPECT_EQ(Logprobs(path, short_steps, kExpandNarrowFrom - 1), whole)
+        << "steps that never expand";
   }
 };
 

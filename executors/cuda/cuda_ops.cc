@@ -342,8 +342,9 @@ LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunc
   const int tokens = in.rows.tokens();
   auto input = TakeInput(consumers, tokens);
   const kernels::Activation& first = input->forms.front().values;
-  if (linear.grouped.has_value() && !Expands(linear, tokens) && linear.gate == kernels::GateLayout::kInterleaved &&
-      input->forms.size() == 1 && kernels::IsKnown(first.scaling)) {
+  if (linear.grouped.has_value() && !Expands(linear, tokens) &&
+      linear.gate == kernels::GateLayout::kInterleaved && input->forms.size() == 1 &&
+      kernels::IsKnown(first.scaling)) {
     MultiplyGroups(linear, in.values, tokens, 1, nullptr, f, first);
     return input;
   }

@@ -35,14 +35,15 @@ kernels::GemmDesc DescOf(const CudaLinear& linear, int64_t rows) {
 }  // namespace
 
 CudaExpansion DescribeExpansion(int64_t rows, int64_t stride) {
+  const int64_t from = rows <= kNarrowRows ? kExpandNarrowFrom : kExpandWideFrom;
   const int64_t pieces = (Bf16Bytes(rows, stride) + kMostBytes - 1) / kMostBytes;
-  if (pieces == 1) return {.piece_rows = rows};
+  if (pieces == 1) return {.from_tokens = from, .piece_rows = rows};
   const int64_t fair = (rows + pieces - 1) / pieces;
-  return {.piece_rows = std::min(rows, RoundUp(fair, kernels::kFourBitRows))};
+  return {.from_tokens = from, .piece_rows = std::min(rows, RoundUp(fair, kernels::kFourBitRows))};
 }
 
 bool Expands(const CudaLinear& linear, int64_t tokens) {
-  return linear.expansion.has_value() && tokens >= kExpandFrom;
+  return linear.expansion.has_value() && tokens >= linear.expansion->from_tokens;
 }
 
 size_t ExpansionBytes(const CudaWeights& weights, int64_t max_tokens) {
@@ -62,8 +63,7 @@ absl::Status MakeExpansion(CudaWeights& weights, kernels::LinearPlanner& planner
     const int64_t last = linear.weight.rows % expansion.piece_rows;
     std::string error;
     expansion.plan = planner.Plan(DescOf(linear, expansion.piece_rows), &error);
-    expansion.last_plan =
-        last == 0 ? expansion.plan : planner.Plan(DescOf(linear, last), &error);
+    expansion.last_plan = last == 0 ? expansion.plan : planner.Plan(DescOf(linear, last), &error);
     if (expansion.plan == nullptr || expansion.last_plan == nullptr) {
       return absl::UnimplementedError(StrCat("a linear with four-bit weights: ", error));
     }

@@ -1,6 +1,7 @@
-// Linears with four-bit weights in long steps: their weights are expanded to BF16, each in turn into
-// one workspace of the rank, and multiplied as BF16 weights are. The kernels for four bits unpack a
-// weight again for each tile of tokens, which costs more than that from kExpandFrom tokens on.
+// Linears with four-bit weights in long steps: their weights are expanded to BF16, each in turn
+// into one workspace of the rank, and multiplied as BF16 weights are. The kernels for four bits
+// unpack a weight again for each tile of tokens, and of weights with few rows they have too few
+// tiles for all SMs: from some number of tokens on that costs more than to expand.
 #ifndef MILLRACE_EXECUTORS_CUDA_EXPANSION_H_
 #define MILLRACE_EXECUTORS_CUDA_EXPANSION_H_
 
@@ -15,12 +16,16 @@ namespace millrace::cuda {
 struct CudaLinear;
 struct CudaWeights;
 
-// The fewest tokens of a step whose weights are expanded (docs/experiments/experts.md has times).
-inline constexpr int64_t kExpandFrom = 256;
+// The fewest tokens of a step that expands a weight, with up to kNarrowRows rows and with more
+// (measured on an H200: docs/experiments/experts.md).
+inline constexpr int64_t kNarrowRows = 8192;
+inline constexpr int64_t kExpandNarrowFrom = 65;
+inline constexpr int64_t kExpandWideFrom = 193;
 
 // How a weight is expanded: in pieces of rows, one at a time.
 struct CudaExpansion {
-  int64_t piece_rows;  // of the weight's rows; a multiple of kFourBitRows, or all
+  int64_t from_tokens;  // the fewest of a step that expands it
+  int64_t piece_rows;   // of the weight's rows; a multiple of kFourBitRows, or all
   const kernels::LinearPlan* plan = nullptr;       // of a piece
   const kernels::LinearPlan* last_plan = nullptr;  // of the last one, which may have fewer rows
 };

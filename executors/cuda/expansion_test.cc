@@ -2,6 +2,8 @@
 // GPU.
 #include "executors/cuda/expansion.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "executors/cuda/cuda_ops.h"
@@ -15,6 +17,8 @@ namespace {
 TEST(ExpansionTest, PiecesFitTheWorkspace) {
   EXPECT_EQ(DescribeExpansion(28672, 4096).piece_rows, 28672);  // an 8B's largest
   EXPECT_EQ(DescribeExpansion(16, 128).piece_rows, 16);
+  EXPECT_EQ(DescribeExpansion(kNarrowRows, 128).from_tokens, kExpandNarrowFrom);
+  EXPECT_EQ(DescribeExpansion(kNarrowRows + 16, 128).from_tokens, kExpandWideFrom);
   EXPECT_EQ(DescribeExpansion(57344, 8192).piece_rows, 14336);  // a 70B's largest
   for (const int64_t rows : {57344, 57360, 106496, 131072}) {
     const int64_t piece = DescribeExpansion(rows, 16384).piece_rows;
@@ -34,8 +38,7 @@ void MakeFourBit(CudaWeights& weights) {
                       .groups = 1,
                       .rows = linear.weight.rows,
                       .stride = linear.weight.stride,
-                      .four_bit =
-                          kernels::FourBitFormat{kernels::FourBitType::kInt4, 128}};
+                      .four_bit = kernels::FourBitFormat{kernels::FourBitType::kInt4, 128}};
     linear.gate = linear.rows == 1024 ? kernels::GateLayout::kInterleaved : linear.gate;
     linear.expansion = DescribeExpansion(linear.weight.rows, linear.weight.stride);
   }
@@ -52,11 +55,11 @@ TEST(ExpansionTest, LongStepsExpandEachWeight) {
     EXPECT_TRUE(ops.TakeStatus().ok());
     return ops.TakeBytes();
   };
-  const std::vector<int64_t> few = bytes(kExpandFrom - 1), many = bytes(kExpandFrom);
+  const std::vector<int64_t> few = bytes(kExpandNarrowFrom - 1), many = bytes(kExpandNarrowFrom);
   // Four expansions, and a gate that the product does not end in.
   EXPECT_EQ(many.size(), few.size() + 5);
-  const int64_t expansion = kernels::FourBitFormat{kernels::FourBitType::kInt4, 128}.Bytes(1024, 256) +
-                            1024 * 256 * 2;
+  const int64_t expansion =
+      kernels::FourBitFormat{kernels::FourBitType::kInt4, 128}.Bytes(1024, 256) + 1024 * 256 * 2;
   EXPECT_EQ(std::count(many.begin(), many.end(), expansion), 1);
   EXPECT_EQ(std::count(few.begin(), few.end(), expansion), 0);
 }
@@ -66,8 +69,8 @@ TEST(ExpansionTest, TheWorkspaceHoldsTheLargestWeight) {
   EXPECT_EQ(ExpansionBytes(layer.placer.weights, 8192), 0);
   MakeFourBit(layer.placer.weights);
   EXPECT_EQ(ExpansionBytes(layer.placer.weights, 8192), 1024 * 256 * 2);
-  EXPECT_EQ(ExpansionBytes(layer.placer.weights, kExpandFrom), 1024 * 256 * 2);
-  EXPECT_EQ(ExpansionBytes(layer.placer.weights, kExpandFrom - 1), 0);
+  EXPECT_EQ(ExpansionBytes(layer.placer.weights, kExpandNarrowFrom), 1024 * 256 * 2);
+  EXPECT_EQ(ExpansionBytes(layer.placer.weights, kExpandNarrowFrom - 1), 0);
 }
 
 }  // namespace

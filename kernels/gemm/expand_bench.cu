@@ -28,8 +28,8 @@ struct Shape {
   bool gated;
 };
 // Llama-3-8B, and two linears of a 3B and of a 70B.
-constexpr Shape kShapes[] = {{6144, 4096, false},   {4096, 4096, false}, {28672, 4096, true},
-                             {4096, 14336, false},  {16384, 3072, true}, {3072, 8192, false},
+constexpr Shape kShapes[] = {{6144, 4096, false},  {4096, 4096, false}, {28672, 4096, true},
+                             {4096, 14336, false}, {16384, 3072, true}, {3072, 8192, false},
                              {10240, 8192, false}};
 
 class Linear {
@@ -75,13 +75,13 @@ class Linear {
         stream);
   }
   cudaError_t Expand(int copy, int64_t first, int64_t rows, cudaStream_t stream) const {
-    return LaunchDequantizeFourBit({.format = kFormat,
-                                    .tiles = tiles_.get() + copy * bytes_ +
-                                             kFormat.Bytes(first, shape_.columns),
-                                    .rows = rows,
-                                    .stride = shape_.columns,
-                                    .out = expanded_.get()},
-                                   stream);
+    return LaunchDequantizeFourBit(
+        {.format = kFormat,
+         .tiles = tiles_.get() + copy * bytes_ + kFormat.Bytes(first, shape_.columns),
+         .rows = rows,
+         .stride = shape_.columns,
+         .out = expanded_.get()},
+        stream);
   }
   // Multiplies the expanded rows from `first` on.
   cudaError_t Multiply(int64_t first, int64_t rows, int tokens, cudaStream_t stream) const {
@@ -145,17 +145,18 @@ int Main(int argc, char** argv) {
     const Linear linear(planner, shape);
     const std::string name = std::to_string(shape.rows) + " x " + std::to_string(shape.columns);
     const double expanded = 2.0 * static_cast<double>(shape.rows * shape.columns);
-    bench.Row("expand", name, bench.Microseconds(linear.copies(), [&](int i, cudaStream_t s) {
-      return linear.Expand(i, 0, shape.rows, s);
-    }), linear.bytes() + expanded);
+    bench.Row("expand", name,
+              bench.Microseconds(
+                  linear.copies(),
+                  [&](int i, cudaStream_t s) { return linear.Expand(i, 0, shape.rows, s); }),
+              linear.bytes() + expanded);
     for (const int tokens : kTokens) {
       if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), tokens) == wanted.end()) {
         continue;
       }
       const std::string with_tokens = name + ", M " + std::to_string(tokens);
-      const double four_bit = bench.Microseconds(linear.copies(), [&](int i, cudaStream_t s) {
-        return linear.FourBit(i, tokens, s);
-      });
+      const double four_bit = bench.Microseconds(
+          linear.copies(), [&](int i, cudaStream_t s) { return linear.FourBit(i, tokens, s); });
       for (int pieces = 1; pieces <= 8; pieces *= 2) {
         if (pieces > 1 && (tokens % 512 != 0 || shape.rows / pieces < 2048)) continue;
         const double us = bench.Microseconds(linear.copies(), [&](int i, cudaStream_t s) {

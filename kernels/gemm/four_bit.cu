@@ -72,24 +72,25 @@ __global__ void __launch_bounds__(kThreads) TileFourBitKernel(TileFourBitArgs ar
   }
 }
 
-// A CTA for each block, as above. Neighbouring lanes exchange their pairs of columns, so that each
-// stores eight columns of a row at a time.
+// A CTA for each block, as above. Rows go through shared memory, so that a warp stores 256 bytes of
+// two rows at a time: stores of 64 bytes a row reached 65 % of the read rate instead of 86 %.
 template <FourBitType kType, int kGroup>
 __global__ void __launch_bounds__(kThreads) DequantizeFourBitKernel(DequantizeFourBitArgs args) {
+  __shared__ uint4 tile[kFourBitRows][kFourBitColumns / 8];
   AwaitPredecessor();
   const int64_t block = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
   const uint8_t* const from =
       static_cast<const uint8_t*>(args.tiles) + block * args.format.BlockBytes();
   const int thread = threadIdx.x, lane = thread % kWarpSize;
-  const int row_of_block = thread / kWarpSize * 16 + lane / 4;
-  const int64_t row = int64_t{blockIdx.y} * kFourBitRows + row_of_block;
-  Bf16* const out =
-      args.out + row * args.stride + int64_t{blockIdx.x} * kFourBitColumns + lane % 4 * 8;
-  const uint4 codes[2] = {LoadAt<uint4>(from, thread * 16), LoadAt<uint4>(from, 2048 + thread * 16)};
+  const int row = thread / kWarpSize * 16 + lane / 4;
+  const uint4 codes[2] = {LoadAt<uint4>(from, thread * 16),
+                          LoadAt<uint4>(from, 2048 + thread * 16)};
   FourBitScales<kType, kGroup> scales;
-  scales.Read(from + kFourBitCodeBytes + row_of_block * scales.kRowBytes);
+  scales.Read(from + kFourBitCodeBytes + row * scales.kRowBytes);
   const uint32_t words[8] = {codes[0].x, codes[0].y, codes[0].z, codes[0].w,
                              codes[1].x, codes[1].y, codes[1].z, codes[1].w};
+  // Neighbouring rows' words of 16 bytes lie in different banks.
+  const auto place = [](int to, int column) { return column ^ (to & 1) << 2; };
 #pragma unroll
   for (int step = 0; step < kFourBitColumns / 16; step += 2) {
     uint32_t values[2][4];
@@ -100,10 +101,22 @@ __global__ void __launch_bounds__(kThreads) DequantizeFourBitKernel(DequantizeFo
       uint32_t eights[4] = {values[0][half], values[0][2 + half], values[1][half],
                             values[1][2 + half]};
       TransposeQuad(eights);
-      if (row + 8 * half >= args.rows) continue;
-      *reinterpret_cast<uint4*>(out + 8 * half * args.stride + 16 * step) =
+      const int to = row + 8 * half;
+      tile[to][place(to, 2 * step + lane % 4)] =
           make_uint4(eights[0], eights[1], eights[2], eights[3]);
     }
+  }
+  __syncthreads();
+  constexpr int kRowWords = kFourBitColumns / 8, kRowsAtOnce = kThreads / kRowWords;
+  const int64_t first_row = int64_t{blockIdx.y} * kFourBitRows;
+  const int column = thread % kRowWords;
+#pragma unroll
+  for (int first = 0; first < kFourBitRows; first += kRowsAtOnce) {
+    const int to = first + thread / kRowWords;
+    if (first_row + to >= args.rows) break;
+    Bf16* const out = args.out + (first_row + to) * args.stride +
+                      int64_t{blockIdx.x} * kFourBitColumns + 8 * column;
+    *reinterpret_cast<uint4*>(out) = tile[to][place(to, column)];
   }
 }
 

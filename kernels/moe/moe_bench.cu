@@ -141,6 +141,7 @@ class Layers {
   }
 
   int layers() const { return layers_; }
+  GroupedConfig Config(int tile) const { return sm90::GroupedConfigOf(gate_up_.Of(0), tile); }
   GroupedConfig DefaultConfig(int tokens) const {
     return sm90::DefaultGroupedConfig(gate_up_.Of(0), tokens * model_.chosen);
   }
@@ -366,10 +367,7 @@ void BenchModel(Bench& bench, const Model& model, const std::set<int>& wanted) {
     const GroupedConfig known = layers.DefaultConfig(tokens);
     for (const int tile : {8, 16, 32, 64, sm90::kPromptTile}) {
       if (tile * 3 < known.tile_tokens || tile > known.tile_tokens * 3) continue;
-      GroupedConfig config = known;
-      config.tile_tokens = tile;
-      if (tile > 32 && known.tile_tokens <= 32) config.ctas = known.ctas / 2;
-      if (tile <= 32 && known.tile_tokens > 32) config.ctas = known.ctas * 2;
+      const GroupedConfig config = layers.Config(tile);
       const DeviceRows rows(tokens * model.chosen, model.experts, tile);
       const double us = bench.Microseconds(layers.layers(), [&](int i, cudaStream_t stream) {
         return layers.Launch(i, tokens, config, rows, stream);

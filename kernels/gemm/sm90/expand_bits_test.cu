@@ -59,14 +59,14 @@ class Products {
     for (int64_t first = 0; first < rows_; first += piece) {
       const int64_t rows = std::min(piece, rows_ - first);
       const auto* const tiles = static_cast<const uint8_t*>(weight.data);
-      EXPECT_EQ(LaunchDequantizeFourBit(
-                    {.format = *weight.four_bit,
-                     .tiles = tiles + weight.four_bit->Bytes(first, weight.stride),
-                     .rows = rows,
-                     .stride = weight.stride,
-                     .out = expanded_.get()},
-                    nullptr),
-                cudaSuccess);
+      EXPECT_EQ(
+          LaunchDequantizeFourBit({.format = *weight.four_bit,
+                                   .tiles = tiles + weight.four_bit->Bytes(first, weight.stride),
+                                   .rows = rows,
+                                   .stride = weight.stride,
+                                   .out = expanded_.get()},
+                                  nullptr),
+          cudaSuccess);
       Multiply(tokens, rows, output.get() + first);
     }
     EXPECT_TRUE(output.GuardsIntact() && expanded_.GuardsIntact());
@@ -81,13 +81,12 @@ class Products {
   void Multiply(int tokens, int64_t rows, Bf16* output) {
     std::string error;
     const int64_t stride = problem_.stride();
-    const LinearPlan* const plan = planner_.Plan(
-        {.rows = rows,
-         .stride = stride,
-         .weight = Type::kBf16,
-         .input = Type::kBf16,
-         .output = Type::kBf16},
-        &error);
+    const LinearPlan* const plan = planner_.Plan({.rows = rows,
+                                                  .stride = stride,
+                                                  .weight = Type::kBf16,
+                                                  .input = Type::kBf16,
+                                                  .output = Type::kBf16},
+                                                 &error);
     EXPECT_EQ(LaunchLinear({.plan = plan,
                             .weight = {.data = expanded_.get(),
                                        .type = Type::kBf16,
@@ -146,7 +145,7 @@ TEST(ExpandBitsTest, ExpandedWeightsGiveTheBitsOfTheKernelsThatUnpack) {
         for (const int tokens : {1, 2, 8, 9, 16, 17, 33, 64, 65, 192, 255, 600}) {
           expect_same(products.Unpacked(tokens, gated), tokens, "unpacked");
         }
-        for (const int tokens : {256, 257, 512, 1000, 3000}) {
+        for (const int tokens : {65, 128, 129, 256, 512, 1000, 3000}) {
           expect_same(products.Expanded(tokens, size.rows, gated), tokens, "expanded");
           expect_same(products.Expanded(tokens, size.piece, gated), tokens, "in pieces");
         }

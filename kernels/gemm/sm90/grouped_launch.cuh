@@ -37,17 +37,16 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   const auto kernel = GroupedKernel<Shape, Delay>;
   // The attribute has one value, since another thread may launch the kernel with other stages.
   // Where there are fewer CTAs than fit, each takes so much memory that one more than an SM must
-  // have would not fit. Otherwise two of those that are set up while the predecessor ends may share an SM, and
-  // another SM has none: 8192 rows of four bits take 28 us on such an SM, 20 us alone (measured on
-  // an H100).
+  // have would not fit. Otherwise two of those that are set up while the predecessor ends may share
+  // an SM, and another SM has none: 8192 rows of four bits take 28 us on such an SM, 20 us alone
+  // (measured on an H100).
   constexpr unsigned kSmBytes = 228 * 1024, kPerSm = Shape::kCtasPerSm;
   const unsigned ctas = GroupedCtas(args, params.row_tiles);
   const unsigned sms = std::max(static_cast<unsigned>(args.config.ctas) / kPerSm, 1u);
   const unsigned fair = CeilDiv(ctas, sms);  // of an SM
   const bool few = fair < kPerSm;
   const unsigned most = few ? kSmBytes / (fair + 1) : Shape::kPipelineBytes;
-  params.stages =
-      GroupedStages(args.config.stages, static_cast<int>(most), Shape::kStageBytes);
+  params.stages = GroupedStages(args.config.stages, static_cast<int>(most), Shape::kStageBytes);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            std::max<int>(Shape::kPipelineBytes, kSmBytes / 2));

@@ -92,22 +92,10 @@ struct GroupedBarriers {
   }
 };
 
-#ifndef MR_CTAS
-#define MR_CTAS 2
-#endif
-#ifndef MR_CTAS32
-#define MR_CTAS32 2
-#endif
-#ifndef MR_LOAD
-#define MR_LOAD 128
-#endif
-#ifndef MR_CHUNKS
-#define MR_CHUNKS 4
-#endif
-// Returns how many CTAs share an SM. Unpacking four bits waits for its own instructions more than
-// for anything else, so that more warps help.
+// Returns how many CTAs of a kernel share an SM. A warp that unpacks four bits waits for its own
+// instructions most of the time, so that more of them help where registers allow it.
 constexpr int GroupedCtasPerSm(bool four_bit, int tile_tokens) {
-  if (four_bit && tile_tokens <= 32) return tile_tokens <= 16 ? MR_CTAS : MR_CTAS32;
+  if (four_bit && tile_tokens <= 16) return 4;
   return tile_tokens <= 32 || (four_bit && tile_tokens <= 64) ? 2 : 1;
 }
 
@@ -136,12 +124,12 @@ struct GroupedShape {
   static constexpr int kRows = 64 * kRowGroups;
   static constexpr int kMathWarps = 4 * kRowGroups;
   static constexpr int kMathThreads = kMathWarps * kWarpSize;
-  static constexpr int kLoadThreads = kWgmma ? 128 : MR_LOAD;
+  static constexpr int kLoadThreads = kFourBit && kTokens <= 16 ? 32 : 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
   static constexpr int kCtasPerSm = GroupedCtasPerSm(kFourBit, kTokens);
 
   // A stage has kChunks times 128 bytes of each input row.
-  static constexpr int kChunks = kFourBit && kTokens <= 16 ? MR_CHUNKS : 2;
+  static constexpr int kChunks = 2;
   static constexpr int kFourBitBlocks = kChunks / 2;  // of 128 columns, in a stage
   static constexpr int kFourBitBlockBytes =
       FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();

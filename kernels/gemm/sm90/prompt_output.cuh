@@ -140,9 +140,8 @@ class PromptWriter {
       const Values up = ValuesOf(first + 16 * i + 8, sums + 8 * i + 4);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        joined[half][i] =
-            make_float2(Join<kGate>(gate.of[half][0], up.of[half][0]),
-                        Join<kGate>(gate.of[half][1], up.of[half][1]));
+        joined[half][i] = make_float2(Join<kGate>(gate.of[half][0], up.of[half][0]),
+                                      Join<kGate>(gate.of[half][1], up.of[half][1]));
       }
     }
     const bool fp8 = p_.output.scale != nullptr;
