@@ -19,7 +19,7 @@ class CudaExpansionTest : public TinyModelTest {
   }
   static void ExpectTheSameInPieces(const std::string& path, const CudaSpec& device) {
     const std::vector<float> whole = Logprobs(path, device, 700);
-    for (const int chunk : {400, 257, 129, 65, 64, 7}) {
+    for (const int chunk : {400, 257, 192, 129, 128, 65, 7}) {
       EXPECT_EQ(Logprobs(path, device, chunk), whole) << "pieces of " << chunk;
     }
     CudaSpec short_steps = device;  // without a workspace

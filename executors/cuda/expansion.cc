@@ -67,6 +67,11 @@ absl::Status MakeExpansion(CudaWeights& weights, kernels::LinearPlanner& planner
     if (expansion.plan == nullptr || expansion.last_plan == nullptr) {
       return absl::UnimplementedError(StrCat("a linear with four-bit weights: ", error));
     }
+    for (const kernels::LinearPlan* const plan : {expansion.plan, expansion.last_plan}) {
+      if (kernels::ReadsWeightEarly(plan, expansion.from_tokens)) {
+        return absl::InternalError("the plan of an expanded weight reads it too early");
+      }
+    }
   }
   const size_t bytes = ExpansionBytes(weights, max_tokens);
   if (bytes == 0) return absl::OkStatus();
