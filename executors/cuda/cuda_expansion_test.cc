@@ -1,5 +1,6 @@
 // Tests that models with four-bit weights compute long prompts, whose weights are expanded, as they
 // compute short pieces of them: with the same bits.
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,27 @@ TEST_F(CudaExpansionTest, LongPromptsOfStoredWeightsAreTheSameInPieces) {
     gguf.linear_type = type;
     ExpectTheSameInPieces(ModelPath(gguf), Device());
   }
+}
+
+// Graphs of steps that expand weights.
+TEST_F(CudaExpansionTest, ASequenceIsTheSameAmongMany) {
+  CudaSpec device = Device();
+  device.quantize_int4 = true;
+  device.max_num_seqs = 150;
+  const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
+  const auto output = [&](int others) {
+    const std::unique_ptr<Executor> executor = Load(path, device);
+    ExecutorDriver driver(*executor);
+    std::vector<SlotId> slots = {driver.Add(Prompt(40, 0), kSampling)};
+    for (int i = 1; i <= others; ++i) {
+      SamplingParams sampling = kSampling;
+      sampling.seed = i;
+      slots.push_back(driver.Add(Prompt(5 + i % 7, i), sampling));
+    }
+    driver.Generate(slots, 8, 64);
+    return driver.output(slots[0]);
+  };
+  EXPECT_EQ(output(static_cast<int>(kExpandNarrowFrom) + 11), output(0));
 }
 
 }  // namespace
