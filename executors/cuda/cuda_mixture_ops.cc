@@ -86,6 +86,7 @@ void CudaOps::MultiplyGroups(const CudaLinear& linear, const kernels::Activation
          .input = x,
          .bias = rows != nullptr ? linear.bias : nullptr,
          .gate = gate.has_value() ? GateOf(*gate) : GroupedGate::kNone,
+         .rounds_factors = rows == nullptr,
          .output = out.data,
          .output_type = out.type,
          .output_stride = out.stride,

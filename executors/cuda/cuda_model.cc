@@ -198,12 +198,13 @@ absl::Status PlaceWeights(Loading& loading) {
     MILLRACE_ASSIGN_OR_RETURN(const size_t activations,
                               DryRun(*m.model, config, loading.limits, placer.Shapes()));
     m.kv = DescribeKv(config, *m.model, device);
-    MILLRACE_RETURN_IF_ERROR(
-        CheckMemory(device, m.kv,
-                    {.weights = placer.bytes(),
-                     .activations = activations,
-                     .steps = StepBuffers::Bytes(loading.limits, logits.stride, logits.share)},
-                    loading.sharers()));
+    MILLRACE_RETURN_IF_ERROR(CheckMemory(
+        device, m.kv,
+        {.weights = placer.bytes(),
+         .activations = activations,
+         .steps = StepBuffers::Bytes(loading.limits, logits.stride, logits.share),
+         .expansion = ExpansionBytes(placer.Shapes(), loading.limits.max_num_batched_tokens)},
+        loading.sharers()));
     targets.push_back({&placer, m.planner.get(), m.device.index});
   }
   MILLRACE_ASSIGN_OR_RETURN(std::vector<CudaWeights> weights,

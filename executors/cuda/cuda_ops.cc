@@ -160,7 +160,11 @@ CudaProduct CudaOps::Multiply(const CudaLinear& linear, const LinearInput& x) {
   CudaProduct out{.rows = TakeRows(row_bytes, in.rows.tokens())};
   if (linear.grouped.has_value()) {
     const kernels::Activation values = kernels::Bf16Rows(out.rows.bf16(), linear.weight.rows);
-    MultiplyGroups(linear, in.values, in.rows.tokens(), 1, nullptr, std::nullopt, values);
+    if (Expands(linear, in.rows.tokens())) {
+      MultiplyExpanded(linear, in, out.rows.bf16());
+    } else {
+      MultiplyGroups(linear, in.values, in.rows.tokens(), 1, nullptr, std::nullopt, values);
+    }
     out.values = {out.rows.bf16(), linear.weight.rows, nullptr, nullptr};
     return out;
   }
@@ -338,8 +342,9 @@ LinearInput CudaOps::GatedLinear(LinearId weight, const LinearInput& x, GateFunc
   const int tokens = in.rows.tokens();
   auto input = TakeInput(consumers, tokens);
   const kernels::Activation& first = input->forms.front().values;
-  if (linear.grouped.has_value() && linear.gate == kernels::GateLayout::kInterleaved &&
-      input->forms.size() == 1 && kernels::IsKnown(first.scaling)) {
+  if (linear.grouped.has_value() && !Expands(linear, tokens) &&
+      linear.gate == kernels::GateLayout::kInterleaved && input->forms.size() == 1 &&
+      kernels::IsKnown(first.scaling)) {
     MultiplyGroups(linear, in.values, tokens, 1, nullptr, f, first);
     return input;
   }

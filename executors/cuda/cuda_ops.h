@@ -203,6 +203,9 @@ class CudaOps : public DecoderOps {
   kernels::LinearArgs ArgsOf(const CudaLinear& linear, const CudaInputForm& x) const;
   void Multiply(const kernels::LinearArgs& args, int64_t out_bytes);
   CudaProduct Multiply(const CudaLinear& linear, const LinearInput& x);
+  // Multiplies rows by a weight that is expanded (expansion.h). `out`:
+  // [tokens][linear.weight.rows].
+  void MultiplyExpanded(const CudaLinear& linear, const CudaInputForm& in, kernels::Bf16* out);
   // Launches a grouped linear of `tokens` rows x: pair p of `rows` reads row p / slots; without
   // `rows` each row is of the only group. `out` says where its rows go, and in which type. Where
   // experts read sorted rows, x is sorted, and so is the output of a gated linear.

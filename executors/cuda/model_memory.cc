@@ -203,17 +203,19 @@ absl::Status CheckMemory(const CudaSpec& device, const KvArena& kv, const Memory
   const size_t weights = sharers * of_rank.weights;
   const size_t activations = sharers * of_rank.activations;
   const size_t steps = sharers * of_rank.steps;
+  const size_t expansion = sharers * of_rank.expansion;
   const size_t kept_free = KeptFree(device, memory);
-  const size_t needed = weights + activations + steps + cache;
+  const size_t needed = weights + activations + steps + expansion + cache;
   if (needed + kept_free <= memory.free) return absl::OkStatus();
-  return absl::ResourceExhaustedError(StrCat(
-      "the model needs ", needed / kMiB, " MiB of the GPU's memory: weights ", weights / kMiB,
-      ", activations ", activations / kMiB, ", logits and steps ", steps / kMiB,
-      is_share ? ", KV cache and reserve at least " : ", KV cache (kv_cache_memory) ", cache / kMiB,
-      "; ", memory.free / kMiB, " MiB of ", memory.total / kMiB, " are free",
-      is_share ? StrCat(", and gpu_memory_utilization ", device.gpu_memory_utilization, " leaves ",
-                        kept_free / kMiB, " of them alone")
-               : ""));
+  return absl::ResourceExhaustedError(
+      StrCat("the model needs ", needed / kMiB, " MiB of the GPU's memory: weights ",
+             weights / kMiB, ", activations ", activations / kMiB, ", logits and steps ",
+             steps / kMiB, expansion > 0 ? StrCat(", expanded weights ", expansion / kMiB) : "",
+             is_share ? ", KV cache and reserve at least " : ", KV cache (kv_cache_memory) ",
+             cache / kMiB, "; ", memory.free / kMiB, " MiB of ", memory.total / kMiB, " are free",
+             is_share ? StrCat(", and gpu_memory_utilization ", device.gpu_memory_utilization,
+                               " leaves ", kept_free / kMiB, " of them alone")
+                      : ""));
 }
 
 absl::Status MakeKv(const CudaSpec& device, CudaModel& m) {
@@ -248,8 +250,8 @@ void LogMemory(const CudaModel& m, size_t graph_bytes, const MemoryUse& now) {
             m.info.limits.block_size, " tokens), activations ", m.activation_memory.bytes() / kMiB,
             ", logits and steps ", m.buffers.memory.bytes() / kMiB, ", workspaces ",
             (m.linear_workspace.bytes() + m.attention.bytes() + m.rotations.bytes()) / kMiB,
-            ", graphs and kernels ", graph_bytes / kMiB, ", free ", now.free / kMiB, " of ",
-            now.total / kMiB);
+            ", expanded weights ", m.weights.expansion.bytes() / kMiB, ", graphs and kernels ",
+            graph_bytes / kMiB, ", free ", now.free / kMiB, " of ", now.total / kMiB);
 }
 
 }  // namespace millrace::cuda

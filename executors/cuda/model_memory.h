@@ -33,7 +33,8 @@ std::vector<CudaStepInput> LargestSteps(const Model& model, const ModelConfig& c
 struct MemoryNeeds {
   size_t weights;
   size_t activations;
-  size_t steps;  // logits and steps
+  size_t steps;      // logits and steps
+  size_t expansion;  // the workspace that four-bit weights are expanded in
 };
 
 // Refuses, before anything is read, ranks that do not fit the current device, which `sharers` ranks

@@ -154,6 +154,9 @@ CudaLinear CudaWeightPlacer::Describe(const PendingLinear& pending, uint8_t* are
                       .scales = linear.weight.scales,
                       .four_bit = matrix.four_bit};
   }
+  if (pending.kind == Kind::kPlanned && matrix.four_bit.has_value()) {
+    linear.expansion = DescribeExpansion(linear.weight.rows, linear.weight.stride);
+  }
   return linear;
 }
 
@@ -190,7 +193,7 @@ absl::Status CudaWeightPlacer::MakePlans(CudaWeights& weights,
           StrCat("tensor ", matrices_[linears_[i].matrix].names[0], ": ", error));
     }
   }
-  return absl::OkStatus();
+  return MakeExpansion(weights, planner);
 }
 
 absl::Status CudaWeightPlacer::ReadKvScales(CudaWeights& weights) const {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
 #include "executors/cuda/device.h"
+#include "executors/cuda/expansion.h"
 #include "executors/cuda/peer_memory.h"
 #include "executors/cuda/weight_loader.h"
 #include "executors/decoder_ops.h"
@@ -44,6 +45,8 @@ struct CudaLinear {
   // Set for what the grouped linear runs: the linears of a mixture's experts, one behind the other,
   // each of the shape of `weight`, and linears with weights of four bits. These have no plan.
   std::optional<kernels::sm90::GroupedWeight> grouped;
+  // Of a linear with weights of four bits that is no mixture's.
+  std::optional<CudaExpansion> expansion = std::nullopt;
   int chosen = 1;        // experts of a token
   int first_expert = 0;  // that the rank has, of a mixture's
   int all_experts = 0;   // of the mixture, on all ranks
@@ -72,6 +75,7 @@ struct CudaWeights {
   // them can read.
   DeviceMemory memory;
   PeerMemory shared;
+  DeviceMemory expansion;  // the workspace of all linears with an expansion
   Sha256Digest digest{};
 
   // A rank's memory is shared only if this process has others that can reach it.

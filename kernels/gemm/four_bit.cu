@@ -9,6 +9,7 @@
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/four_bit.cuh"
 #include "kernels/launch.cuh"
+#include "kernels/transpose.cuh"
 
 namespace millrace::kernels {
 namespace {
@@ -71,32 +72,51 @@ __global__ void __launch_bounds__(kThreads) TileFourBitKernel(TileFourBitArgs ar
   }
 }
 
+// A CTA for each block, as above. Rows go through shared memory, so that a warp stores 256 bytes of
+// two rows at a time: stores of 64 bytes a row reached 65 % of the read rate instead of 86 %.
 template <FourBitType kType, int kGroup>
 __global__ void __launch_bounds__(kThreads) DequantizeFourBitKernel(DequantizeFourBitArgs args) {
+  __shared__ uint4 tile[kFourBitRows][kFourBitColumns / 8];
   AwaitPredecessor();
   const int64_t block = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
   const uint8_t* const from =
       static_cast<const uint8_t*>(args.tiles) + block * args.format.BlockBytes();
   const int thread = threadIdx.x, lane = thread % kWarpSize;
-  const int row_of_block = thread / kWarpSize * 16 + lane / 4;
-  const int64_t row = int64_t{blockIdx.y} * kFourBitRows + row_of_block;
-  const int64_t first_column = int64_t{blockIdx.x} * kFourBitColumns + 2 * (lane % 4);
+  const int row = thread / kWarpSize * 16 + lane / 4;
+  const uint4 codes[2] = {LoadAt<uint4>(from, thread * 16),
+                          LoadAt<uint4>(from, 2048 + thread * 16)};
   FourBitScales<kType, kGroup> scales;
-  scales.Read(from + kFourBitCodeBytes + row_of_block * scales.kRowBytes);
+  scales.Read(from + kFourBitCodeBytes + row * scales.kRowBytes);
+  const uint32_t words[8] = {codes[0].x, codes[0].y, codes[0].z, codes[0].w,
+                             codes[1].x, codes[1].y, codes[1].z, codes[1].w};
+  // Neighbouring rows' words of 16 bytes lie in different banks.
+  const auto place = [](int to, int column) { return column ^ (to & 1) << 2; };
 #pragma unroll
-  for (int step = 0; step < kFourBitColumns / 16; ++step) {
-    const uint32_t word =
-        reinterpret_cast<const uint32_t*>(from)[step / 4 * 512 + thread * 4 + step % 4];
-    uint32_t values[4];
-    scales.Unpack(word, step, args.format.scale, values);
+  for (int step = 0; step < kFourBitColumns / 16; step += 2) {
+    uint32_t values[2][4];
+    scales.Unpack(words[step], step, args.format.scale, values[0]);
+    scales.Unpack(words[step + 1], step + 1, args.format.scale, values[1]);
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      const int64_t to_row = row + pair % 2 * 8;
-      const int64_t column = first_column + 16 * step + pair / 2 * 8;
-      if (to_row < args.rows) {
-        *reinterpret_cast<uint32_t*>(args.out + to_row * args.stride + column) = values[pair];
-      }
+    for (int half = 0; half < 2; ++half) {
+      uint32_t eights[4] = {values[0][half], values[0][2 + half], values[1][half],
+                            values[1][2 + half]};
+      TransposeQuad(eights);
+      const int to = row + 8 * half;
+      tile[to][place(to, 2 * step + lane % 4)] =
+          make_uint4(eights[0], eights[1], eights[2], eights[3]);
     }
+  }
+  __syncthreads();
+  constexpr int kRowWords = kFourBitColumns / 8, kRowsAtOnce = kThreads / kRowWords;
+  const int64_t first_row = int64_t{blockIdx.y} * kFourBitRows;
+  const int column = thread % kRowWords;
+#pragma unroll
+  for (int first = 0; first < kFourBitRows; first += kRowsAtOnce) {
+    const int to = first + thread / kRowWords;
+    if (first_row + to >= args.rows) break;
+    Bf16* const out = args.out + (first_row + to) * args.stride +
+                      int64_t{blockIdx.x} * kFourBitColumns + 8 * column;
+    *reinterpret_cast<uint4*>(out) = tile[to][place(to, column)];
   }
 }
 

@@ -292,6 +292,10 @@ bool FusesGate(const LinearPlan* plan, int64_t tokens) {
          std::holds_alternative<sm90::WideConfig>(kernel);
 }
 
+bool ReadsWeightEarly(const LinearPlan* plan, int64_t tokens) {
+  return !std::holds_alternative<AlgorithmConfig>(plan->RangeOf(tokens).config.kernel);
+}
+
 cudaError_t LaunchLinear(const LinearArgs& args, cudaStream_t stream) {
   if (args.plan == nullptr || !Fits(args)) return cudaErrorInvalidValue;
   const LinearPlan& plan = *args.plan;

@@ -102,6 +102,10 @@ bool FusesPrologue(const LinearPlan* plan, int64_t tokens);
 // Returns whether the plan takes LinearArgs::gated for so many tokens. A null plan does not.
 bool FusesGate(const LinearPlan* plan, int64_t tokens);
 
+// Returns whether the plan's kernel for so many tokens may read the weight before the kernel before
+// it has ended: our own kernels do. Such a weight must not be what that one writes.
+bool ReadsWeightEarly(const LinearPlan* plan, int64_t tokens);
+
 struct LinearArgs {
   const LinearPlan* plan;
   Weight weight;     // rows, stride and type as in the plan

@@ -61,6 +61,15 @@ constexpr int kTokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
 constexpr int kMostTokens = 4096;
 constexpr size_t kMostWeightBytes = size_t{24} << 30;
 
+// Gives blocks of kMxfp4 scales as checkpoints have them, around 2^-6: the kernels save a product
+// for each pair where all of a block's are below 2.
+__global__ void DrawScales(uint8_t* tiles, size_t bytes) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < bytes;
+       i += size_t{gridDim.x} * blockDim.x) {
+    if (i % kMxfp4.BlockBytes() >= kFourBitCodeBytes) tiles[i] = 118 + tiles[i] % 6;
+  }
+}
+
 int64_t PaddedColumns(int64_t columns) { return (columns + 127) / 128 * 128; }
 
 // One linear of all experts, in all layers.
@@ -77,6 +86,7 @@ class Experts {
         scales_(std::vector<float>(model.experts * 2 * (rows + rows / 64 * stride_ / 64), 0.01f)) {
     if (model.type == Type::kFp8 || model.four_bit.has_value()) {
       FillUniform(memory_.get(), memory_.size(), 1, 8);
+      if (model.four_bit == kMxfp4) DrawScales<<<1024, 256>>>(memory_.get(), memory_.size());
     } else {
       FillUniform(reinterpret_cast<Bf16*>(memory_.get()), memory_.size() / 2, 1);
     }
@@ -131,6 +141,7 @@ class Layers {
   }
 
   int layers() const { return layers_; }
+  GroupedConfig Config(int tile) const { return sm90::GroupedConfigOf(gate_up_.Of(0), tile); }
   GroupedConfig DefaultConfig(int tokens) const {
     return sm90::DefaultGroupedConfig(gate_up_.Of(0), tokens * model_.chosen);
   }
@@ -356,10 +367,7 @@ void BenchModel(Bench& bench, const Model& model, const std::set<int>& wanted) {
     const GroupedConfig known = layers.DefaultConfig(tokens);
     for (const int tile : {8, 16, 32, 64, sm90::kPromptTile}) {
       if (tile * 3 < known.tile_tokens || tile > known.tile_tokens * 3) continue;
-      GroupedConfig config = known;
-      config.tile_tokens = tile;
-      if (tile > 32 && known.tile_tokens <= 32) config.ctas = known.ctas / 2;
-      if (tile <= 32 && known.tile_tokens > 32) config.ctas = known.ctas * 2;
+      const GroupedConfig config = layers.Config(tile);
       const DeviceRows rows(tokens * model.chosen, model.experts, tile);
       const double us = bench.Microseconds(layers.layers(), [&](int i, cudaStream_t stream) {
         return layers.Launch(i, tokens, config, rows, stream);

@@ -22,7 +22,6 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   params.row_tiles = static_cast<int>(CeilDiv<int64_t>(args.weight.rows, Shape::kRows));
   params.steps = Shape::kFourBit ? CeilDiv(params.chunks / 2, Shape::kFourBitBlocks)
                                  : CeilDiv(params.chunks, Shape::kChunks);
-  params.stages = GroupedStages(args.config.stages, Shape::kPipelineBytes, Shape::kStageBytes);
   if (Shape::kFourBit && args.rows == nullptr &&
       !MakeTensorMap(args.input.data, args.tokens, int64_t{params.chunks} * kChunk, Shape::kTokens,
                      Shape::kChunks, &params.input_rows)) {
@@ -37,17 +36,23 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   }
   const auto kernel = GroupedKernel<Shape, Delay>;
   // The attribute has one value, since another thread may launch the kernel with other stages.
-  // Where there are no more CTAs than SMs, each takes a whole SM's memory. Otherwise two of those
-  // that are set up while the predecessor ends may share an SM, and another SM has none: 8192 rows
-  // of four bits take 28 us on such an SM, 20 us alone (measured on an H100).
-  constexpr int kWholeSm = std::max(Shape::kPipelineBytes, 116 * 1024);
+  // Where there are fewer CTAs than fit, each takes so much memory that one more than an SM must
+  // have would not fit. Otherwise two of those that are set up while the predecessor ends may share
+  // an SM, and another SM has none: 8192 rows of four bits take 28 us on such an SM, 20 us alone
+  // (measured on an H100).
+  constexpr unsigned kSmBytes = 228 * 1024, kPerSm = Shape::kCtasPerSm;
   const unsigned ctas = GroupedCtas(args, params.row_tiles);
-  const bool alone = Shape::kCtasPerSm == 2 && 2 * ctas <= static_cast<unsigned>(args.config.ctas);
+  const unsigned sms = std::max(static_cast<unsigned>(args.config.ctas) / kPerSm, 1u);
+  const unsigned fair = CeilDiv(ctas, sms);  // of an SM
+  const bool few = fair < kPerSm;
+  const unsigned most = few ? kSmBytes / (fair + 1) : Shape::kPipelineBytes;
+  params.stages = GroupedStages(args.config.stages, static_cast<int>(most), Shape::kStageBytes);
   const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kWholeSm);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           std::max<int>(Shape::kPipelineBytes, kSmBytes / 2));
   if (error != cudaSuccess) return error;
   return LaunchDependent(kernel, dim3(ctas), dim3(Shape::kThreads),
-                         alone ? kWholeSm : params.stages * Shape::kStageBytes, stream, params);
+                         few ? most : params.stages * Shape::kStageBytes, stream, params);
 }
 
 // Launches the instance of `kKind` for the config's tile.

@@ -135,7 +135,8 @@ GroupedParams GroupedParamsOf(const GroupedLinearArgs& args) {
                  .stride = args.output_stride,
                  .fp32 = args.output_type == Type::kF32,
                  .gate = args.gate,
-                 .scale = args.output_scale},
+                 .scale = args.output_scale,
+                 .rounds_factors = args.rounds_factors},
       .rows = static_cast<int>(weight.rows),
       .row_tiles = 0,
       .chunks = static_cast<int>(row_bytes / kChunk),
@@ -154,16 +155,21 @@ unsigned GroupedCtas(const GroupedLinearArgs& args, int row_tiles) {
   return static_cast<unsigned>(std::min<int64_t>(args.config.ctas, int64_t{most} * row_tiles));
 }
 
-GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
+GroupedConfig GroupedConfigOf(const GroupedWeight& weight, int tile_tokens) {
   int device = 0, sms = 132;
   if (cudaGetDevice(&device) == cudaSuccess) {
     cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   }
+  return {.tile_tokens = tile_tokens,
+          .stages = kMaxStages,
+          .ctas = GroupedCtasPerSm(weight.four_bit.has_value(), tile_tokens) * sms};
+}
+
+GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs) {
   int tile = 8;
   while (tile <= kMostGatheredTokens && pairs > MostGroupedPairs(weight.groups, tile)) tile *= 2;
   if (tile > kMostGatheredTokens) tile = kPromptTile;
-  const bool two_for_an_sm = tile <= 32 || (tile <= 64 && weight.four_bit.has_value());
-  return {.tile_tokens = tile, .stages = kMaxStages, .ctas = two_for_an_sm ? 2 * sms : sms};
+  return GroupedConfigOf(weight, tile);
 }
 
 cudaError_t LaunchGroupedLinear(const GroupedLinearArgs& args, cudaStream_t stream) {

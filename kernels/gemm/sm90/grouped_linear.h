@@ -17,9 +17,10 @@
 // not on the other rows, not on the tiles, not on how rows are divided among groups.
 //
 // The epilogue computes, in fp32, p = fma(sum * input scale, weight scale, bias), and then stores p
-// or joins the factors of a gated linear, rounded once. Reads each weight once for each tile of a
-// group's rows: tiles of one group that share a part of the weight are neighbours in time, so that
-// all but one find it in the L2 cache. Launched for programmatic dependent launch (launch.cuh).
+// or joins the factors of a gated linear, rounded once (with rounds_factors each factor, too).
+// Reads each weight once for each tile of a group's rows: tiles of one group that share a part of
+// the weight are neighbours in time, so that all but one find it in the L2 cache. Launched for
+// programmatic dependent launch (launch.cuh).
 //
 // Ideas: weights as wgmma's 64-row side for few tokens (TurboMind), a ring of stages that never
 // drains between tiles (CUTLASS's persistent grouped GEMM), weights unpacked into wgmma's registers
@@ -97,6 +98,9 @@ struct GroupedLinearArgs {
   // [groups][weight.rows], by physical row, 16-byte aligned; null: none
   const float* bias = nullptr;
   GroupedGate gate = GroupedGate::kNone;
+  // Rounds the factors of a gated linear to BF16 before it joins them: the bits are then those of
+  // LaunchGatedActivation on the linear's output, as a dense linear's are (linear.h).
+  bool rounds_factors = false;
   // [pairs][output_stride], 16-byte aligned: BF16 or fp32, with at least weight.rows; of a gated
   // linear weight.rows / 2 in rows of a multiple of kColumnPadding, which are filled with zeros:
   // BF16, or FP8 where `output_scale` is not null.
@@ -114,6 +118,9 @@ struct GroupedLinearArgs {
 constexpr int64_t MostGroupedPairs(int groups, int tile_tokens) {
   return groups == 1 ? tile_tokens : int64_t{tile_tokens} * groups / 2;
 }
+
+// Returns the config with tiles of so many tokens.
+GroupedConfig GroupedConfigOf(const GroupedWeight& weight, int tile_tokens);
 
 // Returns the config for `pairs` rows that fall on `groups` groups.
 GroupedConfig DefaultGroupedConfig(const GroupedWeight& weight, int pairs);

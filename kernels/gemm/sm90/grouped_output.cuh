@@ -33,6 +33,11 @@ __device__ inline float JoinFactors(GroupedGate function, float gate, float up) 
   return __fmul_rn(swish, __fadd_rn(up, 1.0f));
 }
 
+// Returns a factor as it is joined.
+__device__ inline float FactorOf(const GroupedOutput& output, float value) {
+  return output.rounds_factors ? __bfloat162float(__float2bfloat16_rn(value)) : value;
+}
+
 // Where a tile's rows go, and what their inputs are scaled by.
 template <int kTokens>
 struct GroupedColumns {
@@ -121,8 +126,12 @@ class GroupedWriter {
   }
 
   __device__ void WriteGated(const float (&values)[4], int pair, bool inside) const {
-    const float joined[2] = {JoinFactors(p_.output.gate, values[0], values[2]),
-                             JoinFactors(p_.output.gate, values[1], values[3])};
+    float joined[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      joined[i] = JoinFactors(p_.output.gate, FactorOf(p_.output, values[i]),
+                              FactorOf(p_.output, values[2 + i]));
+    }
     const int64_t at = pair * p_.output.stride + first_row_ / 2 + Lane() % 4 * 2;
     if (p_.output.scale != nullptr) {
       const uint32_t codes =

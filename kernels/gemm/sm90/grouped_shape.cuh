@@ -36,7 +36,8 @@ struct GroupedOutput {
   int64_t stride;
   bool fp32;
   GroupedGate gate;
-  const float* scale;  // of an FP8 output, or null
+  const float* scale;   // of an FP8 output, or null
+  bool rounds_factors;  // GroupedLinearArgs
 };
 
 struct GroupedParams {
@@ -91,6 +92,13 @@ struct GroupedBarriers {
   }
 };
 
+// Returns how many CTAs of a kernel share an SM. A warp that unpacks four bits waits for its own
+// instructions most of the time, so that more of them help where registers allow it.
+constexpr int GroupedCtasPerSm(bool four_bit, int tile_tokens) {
+  if (four_bit && tile_tokens <= 16) return 4;
+  return tile_tokens <= 32 || (four_bit && tile_tokens <= 64) ? 2 : 1;
+}
+
 template <GroupedKind kOperands, int kTileTokens>
 struct GroupedShape {
   static constexpr GroupedKind kKind = kOperands;
@@ -116,12 +124,12 @@ struct GroupedShape {
   static constexpr int kRows = 64 * kRowGroups;
   static constexpr int kMathWarps = 4 * kRowGroups;
   static constexpr int kMathThreads = kMathWarps * kWarpSize;
-  static constexpr int kLoadThreads = 128;
+  static constexpr int kLoadThreads = kFourBit && kTokens <= 16 ? 32 : 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
-  static constexpr int kCtasPerSm = kFourBit || kTokens <= 32 ? 2 : 1;
+  static constexpr int kCtasPerSm = GroupedCtasPerSm(kFourBit, kTokens);
 
   // A stage has kChunks times 128 bytes of each input row.
-  static constexpr int kChunks = kFourBit && kTokens <= 16 ? 4 : 2;
+  static constexpr int kChunks = 2;
   static constexpr int kFourBitBlocks = kChunks / 2;  // of 128 columns, in a stage
   static constexpr int kFourBitBlockBytes =
       FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();
@@ -138,7 +146,7 @@ struct GroupedShape {
   static_assert(kInputBytes % kSwizzleBytes == 0 && kWeightBytes % kSwizzleBytes == 0);
   // The most that a CTA's pipeline may take. An SM has 227 KB, of which each CTA needs 1 KB itself
   // and up to 1 KB for barriers and alignment.
-  static constexpr int kPipelineBytes = (kCtasPerSm == 2 ? 111 : 224) * 1024;
+  static constexpr int kPipelineBytes = (kCtasPerSm == 1 ? 224 : 226 / kCtasPerSm - 2) * 1024;
   static_assert(kPipelineBytes / kStageBytes >= kMinGroupedStages);
 };
 

@@ -10,24 +10,10 @@
 #include "kernels/gemm/sm90/grouped_output.cuh"
 #include "kernels/gemm/sm90/prompt_shape.cuh"
 #include "kernels/gemm/sm90/wide_output.cuh"
+#include "kernels/transpose.cuh"
 #include "kernels/types.h"
 
 namespace millrace::kernels::sm90 {
-
-// Transposes the 4 x 4 words of four neighbouring lanes: word i of lane j becomes word j of lane i.
-__device__ inline void TransposeQuad(uint32_t (&words)[4]) {
-#pragma unroll
-  for (int distance = 1; distance <= 2; distance *= 2) {
-    const bool upper = threadIdx.x & distance;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i & distance) continue;
-      uint32_t &low = words[i], &high = words[i + distance];
-      const uint32_t received = __shfl_xor_sync(kFullWarp, upper ? low : high, distance);
-      (upper ? low : high) = received;
-    }
-  }
-}
 
 // Writes a warp's 16 tokens of a tile of kRows rows of weights, from the registers in which wgmma
 // leaves the sums: sums[4 i + 2 half + j] is token lane / 4 + 8 half, row 8 i + 2 (lane % 4) + j.
@@ -139,6 +125,11 @@ class PromptWriter {
     }
   }
 
+  template <GroupedGate kGate>
+  __device__ float Join(float gate, float up) const {
+    return JoinFactors(kGate, FactorOf(p_.output, gate), FactorOf(p_.output, up));
+  }
+
   // Joins 64 rows to 32 columns.
   template <GroupedGate kGate>
   __device__ void WriteGated(int first, const float* sums) const {
@@ -149,8 +140,8 @@ class PromptWriter {
       const Values up = ValuesOf(first + 16 * i + 8, sums + 8 * i + 4);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        joined[half][i] = make_float2(JoinFactors(kGate, gate.of[half][0], up.of[half][0]),
-                                      JoinFactors(kGate, gate.of[half][1], up.of[half][1]));
+        joined[half][i] = make_float2(Join<kGate>(gate.of[half][0], up.of[half][0]),
+                                      Join<kGate>(gate.of[half][1], up.of[half][1]));
       }
     }
     const bool fp8 = p_.output.scale != nullptr;

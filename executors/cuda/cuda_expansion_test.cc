@@ -1,0 +1,86 @@
+// Tests that models with four-bit weights compute long prompts, whose weights are expanded, as they
+// compute short pieces of them: with the same bits.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "executors/cuda/cuda_test_util.h"
+#include "executors/cuda/expansion.h"
+#include "executors/executor_driver_test_util.h"
+#include "gtest/gtest.h"
+
+namespace millrace::cuda {
+namespace {
+
+class CudaExpansionTest : public TinyModelTest {
+ protected:
+  static std::vector<float> Logprobs(const std::string& path, const CudaSpec& device, int chunk) {
+    return PromptLogprobs(*Load(path, device), Prompt(700, 3), chunk);
+  }
+  static void ExpectTheSameInPieces(const std::string& path, const CudaSpec& device) {
+    const std::vector<float> whole = Logprobs(path, device, 700);
+    for (const int chunk : {400, 257, 192, 129, 128, 65, 7}) {
+      EXPECT_EQ(Logprobs(path, device, chunk), whole) << "pieces of " << chunk;
+    }
+    CudaSpec short_steps = device;  // without a workspace
+    short_steps.max_num_batched_tokens = kExpandNarrowFrom - 1;
+    EXPECT_EQ(Logprobs(path, short_steps, kExpandNarrowFrom - 1), whole)
+        << "steps that never expand";
+  }
+};
+
+TEST_F(CudaExpansionTest, LongPromptsAreTheSameInPieces) {
+  CudaSpec int4 = Device();
+  int4.quantize_int4 = true;
+  ExpectTheSameInPieces(ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16)), int4);
+  int4.tensor_parallel_size = 2;
+  int4.virtual_ranks = true;
+  ExpectTheSameInPieces(ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16)), int4);
+}
+
+TEST_F(CudaExpansionTest, LongPromptsOfStoredWeightsAreTheSameInPieces) {
+  TinyLlama model;
+  model.hidden = 256;
+  model.ffn = 512;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.context = 1024;
+  const QuantScheme schemes[] = {{.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false},
+                                 {.group = {1, 64}, .packing = Packing::kGptq, .reordered = true},
+                                 {.group = {1, 128}, .packing = Packing::kAwq, .symmetric = false},
+                                 {.group = {1, 128}, .packing = Packing::kPackQuantized}};
+  for (const QuantScheme& scheme : schemes) {
+    SCOPED_TRACE(StrCat(static_cast<int>(scheme.packing), " ", scheme.group.columns));
+    ExpectTheSameInPieces(Folder(model, {.quantization = scheme}), Device());
+  }
+  for (const TensorType type : {TensorType::kQ4_0, TensorType::kQ4K}) {
+    TinyLlama gguf = model;
+    gguf.linear_type = type;
+    ExpectTheSameInPieces(ModelPath(gguf), Device());
+  }
+}
+
+// Graphs of steps that expand weights.
+TEST_F(CudaExpansionTest, ASequenceIsTheSameAmongMany) {
+  CudaSpec device = Device();
+  device.quantize_int4 = true;
+  device.max_num_seqs = 150;
+  const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
+  const auto output = [&](int others) {
+    const std::unique_ptr<Executor> executor = Load(path, device);
+    ExecutorDriver driver(*executor);
+    std::vector<SlotId> slots = {driver.Add(Prompt(40, 0), kSampling)};
+    for (int i = 1; i <= others; ++i) {
+      SamplingParams sampling = kSampling;
+      sampling.seed = i;
+      slots.push_back(driver.Add(Prompt(5 + i % 7, i), sampling));
+    }
+    driver.Generate(slots, 8, 64);
+    return driver.output(slots[0]);
+  };
+  EXPECT_EQ(output(static_cast<int>(kExpandNarrowFrom) + 11), output(0));
+}
+
+}  // namespace
+}  // namespace millrace::cuda

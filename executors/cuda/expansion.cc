@@ -1,0 +1,109 @@
+#include "executors/cuda/expansion.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/status.h"
+#include "base/strings.h"
+#include "executors/cuda/cuda_buffer.h"
+#include "executors/cuda/cuda_ops.h"
+#include "executors/cuda/operand_bytes.h"
+#include "executors/cuda/weights.h"
+#include "kernels/gemm/four_bit.h"
+
+namespace millrace::cuda {
+namespace {
+
+// The most that the workspace takes. The largest linear of an 8B fits, 28672 x 4096.
+constexpr int64_t kMostBytes = int64_t{256} << 20;
+
+int64_t Bf16Bytes(int64_t rows, int64_t stride) {
+  return rows * stride * static_cast<int64_t>(sizeof(kernels::Bf16));
+}
+
+// Returns the product of a piece of the linear's rows, as a linear with BF16 weights has it.
+kernels::GemmDesc DescOf(const CudaLinear& linear, int64_t rows) {
+  const bool gated = linear.gate == kernels::GateLayout::kInterleaved;
+  return {.rows = rows,
+          .stride = linear.weight.stride,
+          .weight = kernels::Type::kBf16,
+          .input = kernels::Type::kBf16,
+          .output = kernels::Type::kBf16,
+          .epilogue = gated ? kernels::Epilogue::kGate : kernels::Epilogue::kStore};
+}
+
+}  // namespace
+
+CudaExpansion DescribeExpansion(int64_t rows, int64_t stride) {
+  const int64_t from = rows <= kNarrowRows ? kExpandNarrowFrom : kExpandWideFrom;
+  const int64_t pieces = (Bf16Bytes(rows, stride) + kMostBytes - 1) / kMostBytes;
+  if (pieces == 1) return {.from_tokens = from, .piece_rows = rows};
+  const int64_t fair = (rows + pieces - 1) / pieces;
+  return {.from_tokens = from, .piece_rows = std::min(rows, RoundUp(fair, kernels::kFourBitRows))};
+}
+
+bool Expands(const CudaLinear& linear, int64_t tokens) {
+  return linear.expansion.has_value() && tokens >= linear.expansion->from_tokens;
+}
+
+size_t ExpansionBytes(const CudaWeights& weights, int64_t max_tokens) {
+  int64_t most = 0;
+  for (const CudaLinear& linear : weights.linears) {
+    if (!Expands(linear, max_tokens)) continue;
+    most = std::max(most, Bf16Bytes(linear.expansion->piece_rows, linear.weight.stride));
+  }
+  return static_cast<size_t>(most);
+}
+
+absl::Status MakeExpansion(CudaWeights& weights, kernels::LinearPlanner& planner) {
+  const int64_t max_tokens = planner.options().max_tokens;
+  for (CudaLinear& linear : weights.linears) {
+    if (!Expands(linear, max_tokens)) continue;
+    CudaExpansion& expansion = *linear.expansion;
+    const int64_t last = linear.weight.rows % expansion.piece_rows;
+    std::string error;
+    expansion.plan = planner.Plan(DescOf(linear, expansion.piece_rows), &error);
+    expansion.last_plan = last == 0 ? expansion.plan : planner.Plan(DescOf(linear, last), &error);
+    if (expansion.plan == nullptr || expansion.last_plan == nullptr) {
+      return absl::UnimplementedError(StrCat("a linear with four-bit weights: ", error));
+    }
+    for (const kernels::LinearPlan* const plan : {expansion.plan, expansion.last_plan}) {
+      if (kernels::ReadsWeightEarly(plan, expansion.from_tokens)) {
+        return absl::InternalError("the plan of an expanded weight reads it too early");
+      }
+    }
+  }
+  const size_t bytes = ExpansionBytes(weights, max_tokens);
+  if (bytes == 0) return absl::OkStatus();
+  MILLRACE_ASSIGN_OR_RETURN(weights.expansion, DeviceMemory::Allocate(bytes, "expanded weights"));
+  return absl::OkStatus();
+}
+
+void CudaOps::MultiplyExpanded(const CudaLinear& linear, const CudaInputForm& in,
+                               kernels::Bf16* out) {
+  const kernels::sm90::GroupedWeight& weight = *linear.grouped;
+  const CudaExpansion& expansion = *linear.expansion;
+  auto* const expanded = c_.weights->expansion.As<kernels::Bf16>();
+  for (int64_t first = 0; first < weight.rows; first += expansion.piece_rows) {
+    const int64_t rows = std::min(expansion.piece_rows, weight.rows - first);
+    Run("expand", {weight.four_bit->Bytes(rows, weight.stride) + Bf16Bytes(rows, weight.stride)},
+        [&] {
+          return kernels::LaunchDequantizeFourBit(
+              {.format = *weight.four_bit,
+               .tiles = static_cast<const uint8_t*>(weight.data) +
+                        weight.four_bit->Bytes(first, weight.stride),
+               .rows = rows,
+               .stride = weight.stride,
+               .out = expanded},
+              stream_);
+        });
+    kernels::LinearArgs args = ArgsOf(linear, in);
+    args.plan = rows == expansion.piece_rows ? expansion.plan : expansion.last_plan;
+    args.weight.data = expanded;
+    args.weight.rows = rows;
+    args.output = out + first;
+    Multiply(args, in.rows.tokens() * rows * static_cast<int64_t>(sizeof(kernels::Bf16)));
+  }
+}
+
+}  // namespace millrace::cuda
