@@ -175,12 +175,17 @@ void ReadCommon(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& req
 
 void ReadCompletion(FieldReader& fields, const DefaultsOf& defaults, ApiRequest& request) {
   GenerateRequest& options = request.options;
-  ReadPrompts(fields, "prompt", kMaxPrompts, request.prompts);
+  fields.Read("suffix", options.suffix);
+  const Json* prompt = fields.Find("prompt");
+  if (prompt != nullptr && *prompt == "" && !options.suffix.empty()) {
+    request.prompts.emplace_back(std::string());  // a text may begin with what is to be filled in
+  } else {
+    ReadPrompts(fields, "prompt", kMaxPrompts, request.prompts);
+  }
   ReadCommon(fields, defaults, request);
   ReadBestOf(fields, request);
   options.max_tokens = kDefaultCompletionTokens;
   fields.Read("max_tokens", options.max_tokens);
-  fields.Read("suffix", options.suffix);
   fields.Read("echo", request.echo);
   if (request.echo && !options.suffix.empty()) {
     fields.FailValue("echo", true, "false beside suffix");
