@@ -242,7 +242,7 @@ def settle(server):
 def test_those_who_do_not_begin_keep_nobody_out(start_server, authority):
     server = start_server(*FAKE, *one_port(), "--max-connections", "100", "--header-timeout", "60s")
     with contextlib.ExitStack() as stack:
-        for first in (b"", b"PRI", http2.PREFACE):
+        for first in (b"", b"PRI", http2.PREFACE, b"GET / HTTP/1.1\r\nHost: l"):
             for _ in range(300):
                 one = stack.enter_context(socket.create_connection(address(server)))
                 with contextlib.suppress(ConnectionError):

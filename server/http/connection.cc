@@ -32,6 +32,7 @@ Connection::Connection(net::ip::tcp::socket socket, IoThread& thread, ServerStat
 
 Connection::~Connection() {
   state_.api.frontend().metrics().OnHttpConnectionClosed();
+  if (phase_ == Phase::kClosed) --state_.closed;
   --state_.connections;
 }
 
@@ -307,6 +308,7 @@ void Connection::Close() {
     Record();
   }
   phase_ = Phase::kClosed;
+  ++state_.closed;
   deadline_.reset();
   answer_.reset();
   thread_.Remove(this);

@@ -42,7 +42,8 @@ struct ServerState {
   HttpMetrics& metrics;
   const TransportRules& transport_rules;
   std::atomic<size_t> connections{0};
-  BodyBudget bodies;  // of requests being read
+  std::atomic<size_t> closed{0};  // of them, those that wait for their last handlers
+  BodyBudget bodies;              // of requests being read
   std::atomic<bool> stopping{false};
   // For what Api::CostOf says. A large body does not hold up those that are less so, and nothing
   // holds up the metrics.
@@ -50,7 +51,7 @@ struct ServerState {
   boost::asio::thread_pool large_workers;
   boost::asio::thread_pool metrics_worker{1};
 
-  bool full() const { return connections > limits.connections; }
+  bool full() const { return connections - closed > limits.connections; }
   boost::asio::thread_pool& PoolFor(RequestCost cost) {
     if (cost == RequestCost::kMetrics) return metrics_worker;
     return cost == RequestCost::kLarge ? large_workers : workers;

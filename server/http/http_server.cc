@@ -132,8 +132,9 @@ void HttpServer::Impl::OnAccepted(net::ip::tcp::socket socket, IoThread& thread)
   }
 }
 
-// Has one of the threads close its longest idle connection, asking `tried` and those after it; then
-// starts `newcomer`.
+// Has the threads close their longest waiting connections, `tried` first and those after it, until
+// there are no more than the limit; then starts `newcomer`. Earlier newcomers may have found none
+// that waited, and have stayed.
 void HttpServer::Impl::MakeRoom(size_t tried, std::shared_ptr<Connection> newcomer) {
   if (tried == threads_.size()) {
     if (newcomer == nullptr) return;
@@ -141,7 +142,9 @@ void HttpServer::Impl::MakeRoom(size_t tried, std::shared_ptr<Connection> newcom
   }
   IoThread& thread = *threads_[tried];
   net::post(thread.context(), [this, tried, &thread, newcomer = std::move(newcomer)] {
-    MakeRoom(thread.CloseLongestWaiting() ? threads_.size() : tried + 1, newcomer);
+    while (state_->full() && thread.CloseLongestWaiting()) {
+    }
+    MakeRoom(state_->full() ? tried + 1 : threads_.size(), newcomer);
   });
 }
 
