@@ -169,7 +169,7 @@ absl::Status ValidatePrompt(std::string_view field, const Prompt& prompt, int32_
 
 absl::Status ValidateRequest(const GenerateRequest& request, int32_t vocab_size) {
   const auto* text = std::get_if<std::string>(&request.prompt);
-  // What comes before a suffix may be nothing.
+  // Nothing may come before a suffix.
   const bool none = text != nullptr && text->empty() && !request.suffix.empty();
   if (!none) MILLRACE_RETURN_IF_ERROR(ValidatePrompt("prompt", request.prompt, vocab_size));
   if (absl::Status s = ValidateLengths(request); !s.ok()) return s;

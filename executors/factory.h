@@ -36,8 +36,8 @@ struct DeviceOperation {
   std::string name;  // a kernel's, with its template arguments; "memcpy host to device", "memset"
   int64_t begin_ns;
   int64_t end_ns;
-  // Of those streams of this process's devices that ran kernels, by device and age: a rank of a
-  // model has one.
+  // The number of its stream among those that ran kernels, by device and age: a rank of a model has
+  // one.
   int32_t rank = 0;
 };
 

@@ -145,7 +145,7 @@ absl::StatusOr<GgufTokenizer> ReadGgufTokenizer(const GgufFile& file) {
   // The key is spelled so.
   MILLRACE_RETURN_IF_ERROR(
       ReadId(file, "tokenizer.ggml.seperator_token_id", tokens, &gguf.separator));
-  // Of the two names of each, the first is the newer.
+  // Each has two names, the newer one first.
   for (const auto& [newer, older, id] : {std::tuple("fim_pre", "prefix", &gguf.fim_prefix),
                                          std::tuple("fim_suf", "suffix", &gguf.fim_suffix),
                                          std::tuple("fim_mid", "middle", &gguf.fim_middle)}) {

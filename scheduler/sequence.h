@@ -43,8 +43,8 @@ struct Sequence {
   PromptGroup* group;  // null: none
   TenantAccount* tenant;
   bool masked = false;  // tokens are sampled under masks
-  // Of a masked sequence: rows stand in plans before their masks are known, once there are so many
-  // tokens. Unset: never.
+  // From so many tokens on, rows of a masked sequence stand in plans before their masks are known.
+  // Unset: never.
   std::optional<int32_t> masks_late_from;
   int32_t next_awaited = 32;  // masks that are awaited once one was too late
   SteadyTime arrival;

@@ -23,7 +23,7 @@ class Tenant;
 enum class Scope { kAny, kInfer, kMetrics, kAdmin };
 inline constexpr size_t kNumScopes = 4;
 
-// What a client shows to say who it is.
+// A client shows these to say who it is.
 struct Credentials {
   // The value of the header, or of the metadata: "Bearer <key>".
   std::string_view authorization;

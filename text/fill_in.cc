@@ -23,7 +23,7 @@ constexpr Names kNames[] = {
     {"[PREFIX]", "[SUFFIX]", ""},                               // Codestral
 };
 
-// What models write behind the middle: padding, another file, another repository.
+// Models write these behind the middle: padding, another file, another repository.
 constexpr std::string_view kEnds[] = {
     "<|fim_pad|>", "<fim_pad>",     "<fim-pad>",  "<|file_sep|>", "<|file_separator|>",
     "<file_sep>",  "<|repo_name|>", "<reponame>", "▁<EOT>",       "<EOT>",

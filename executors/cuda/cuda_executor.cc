@@ -276,8 +276,8 @@ class CudaExecutor : public Executor {
     return worker_.Submit(std::move(plan));
   }
 
-  // Of several ranks, what the first moves. Where each has experts of its own, it gets its part of
-  // those that are touched, since which of them are its own is not said.
+  // Counts what the first of several ranks moves. Where each has experts of its own, it gets a part
+  // of those that are touched, since which of them are its own is not said.
   std::vector<int64_t> DecodeBytes(int32_t rows, int64_t positions,
                                    absl::Span<const double> touched) const override {
     const CudaModel& model = runner_->model();

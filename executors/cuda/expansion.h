@@ -23,7 +23,7 @@ inline constexpr int64_t kNarrowRows = 8192;
 inline constexpr int64_t kExpandNarrowFrom = 129;
 inline constexpr int64_t kExpandWideFrom = 193;
 
-// How a weight is expanded: in pieces of rows, one at a time.
+// The way in which a weight is expanded: in pieces of rows, one at a time.
 struct CudaExpansion {
   int64_t from_tokens;  // the fewest of a step that expands it
   int64_t piece_rows;   // of the weight's rows; a multiple of kFourBitRows, or all

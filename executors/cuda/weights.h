@@ -45,7 +45,7 @@ struct CudaLinear {
   // Set for what the grouped linear runs: the linears of a mixture's experts, one behind the other,
   // each of the shape of `weight`, and linears with weights of four bits. These have no plan.
   std::optional<kernels::sm90::GroupedWeight> grouped;
-  // Of a linear with weights of four bits that is no mixture's.
+  // Set for a linear with weights of four bits that is no mixture's.
   std::optional<CudaExpansion> expansion = std::nullopt;
   int chosen = 1;        // experts of a token
   int first_expert = 0;  // that the rank has, of a mixture's

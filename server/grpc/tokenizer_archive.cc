@@ -60,7 +60,7 @@ void Add32(std::string& out, size_t number) {
   Add16(out, number >> 16);
 }
 
-// What the local header of a file and its entry in the directory have in common.
+// The local header of a file and its entry in the directory have this in common.
 void AddDescription(std::string& out, const ArchiveFile& file, uint32_t crc) {
   Add16(out, 20);      // the version of ZIP that is needed: 2.0
   Add16(out, 0x0800);  // flags: names are UTF-8

@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// What a Generate call shows.
+// A Generate call shows this.
 struct VllmOutput {
   bool stream = false;
   std::optional<int32_t> logprobs;         // so many of the likeliest beside each token
@@ -63,7 +63,7 @@ class VllmChoice {
   std::shared_ptr<const ::vllm::grpc::engine::InputLogProbs> prompt_;
   bool chunked_ = false;  // a chunk has gone out
   uint32_t prompt_tokens_ = 0;
-  // Of the tokens and log-probabilities: all, or with `stream` the last step's.
+  // It has all tokens and log-probabilities, or with `stream` the last step's.
   ::vllm::grpc::engine::GenerateComplete tokens_;
 };
 

@@ -211,7 +211,7 @@ void BM_CallsThroughTheGuard(benchmark::State& state) {
 }
 BENCHMARK(BM_CallsThroughTheGuard)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
 
-// What the owner of a socket does with a token: a write, and a read that finds nothing.
+// Does what the owner of a socket does with a token: a write, and a read that finds nothing.
 template <typename Socket>
 void Moves(benchmark::State& state, Socket& socket, int client) {
   std::array<char, 4096> buffer;

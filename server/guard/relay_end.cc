@@ -1,4 +1,4 @@
-// What a relay does when the guard, a timeout or either side ends a stream or the connection.
+// The end of a stream or a connection, by the guard, a timeout or either side.
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <utility>
@@ -16,9 +16,9 @@ using boost::system::error_code;
 constexpr Logger kLog(LogComponent::kGrpc);
 
 constexpr Duration kCheckPeriod = std::chrono::milliseconds(250);
-// For the server to end the frame that it is sending.
+// The server may take so long to end the frame that it is sending.
 constexpr Duration kEndingTimeout = std::chrono::seconds(1);
-// What a client may send after the last word.
+// A client may send so many bytes after the last word.
 constexpr size_t kMostReadAway = 256 << 10;
 
 }  // namespace

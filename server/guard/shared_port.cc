@@ -172,7 +172,7 @@ void SharedPort::Impl::Look(const std::shared_ptr<Newcomer>& one) {
     case FirstBytes::Protocol::kUnknown:
       break;
   }
-  // What such a client sent is HTTP's to judge.
+  // HTTP judges what such a client sent.
   if (HasEnded(fd)) return HandOn(*one, endpoints_.http1);
   const int wanted = static_cast<int>(first.size);
   if (wanted == one->wanted && wanted > 1) {

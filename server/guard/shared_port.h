@@ -23,8 +23,8 @@ struct SharedPortOptions {
   std::string host = "127.0.0.1";  // an address, or "localhost"
   uint16_t port = 0;               // 0: any free one
   TransportRules transport;
-  // Of connections that have not said their protocol: beyond these the oldest one gives way, and
-  // none may take longer.
+  // Connections that have not said their protocol: beyond these the oldest one gives way, and none
+  // may take longer.
   size_t connections = 4096;
   Duration timeout = std::chrono::seconds(10);
 };

@@ -184,7 +184,7 @@ TEST_F(SharedPortTest, AClientThatLeavesHalfwayIsForgotten) {
   const Socket half = Connect();
   half.Send("PRI");
   half.End();
-  // What it sent is HTTP's to judge.
+  // HTTP judges what it sent.
   const Socket judged = http1_.Next();
   EXPECT_EQ(judged.Read(), "PRI");
   EXPECT_EQ(judged.Read(), "");

@@ -140,7 +140,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   IoThread& thread_;
   ServerState& state_;
 
-  // What a token needs comes first, side by side.
+  // A token needs these, so they come first, side by side.
   Phase phase_ = Phase::kIdle;
   bool waiting_write_ = false;
   bool head_sent_ = false;
@@ -162,7 +162,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Connection> self_;  // from Start to Close: the only owner while it waits
   std::shared_ptr<WakeSlot> wake_slot_;
 
-  // What was read and not parsed: a header's beginning, or requests sent ahead. Nothing is kept
+  // Holds what was read and not parsed: a header's beginning, or requests sent ahead. Nothing stays
   // where all is parsed, so a connection that streams an answer has no buffer here.
   boost::beast::flat_buffer in_{IoThread::kInputBytes};
   std::optional<Parser> parser_;

@@ -1,4 +1,4 @@
-// How a connection reads its requests.
+// Connection's second half: reads requests.
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>

@@ -26,8 +26,8 @@ struct ClientHello {
   };
 
   State state = State::kIncomplete;
-  // Of a whole one; of an incomplete one, how many bytes must have come before it is worth another
-  // look.
+  // The size of a whole one; for an incomplete one, how many bytes must have come before it is
+  // worth another look.
   size_t size = 0;
   // The protocols that a whole one offers by ALPN, as "h2", in the client's order. Empty: none, or
   // its extensions are broken, of which OpenSSL informs the client.

@@ -93,7 +93,7 @@ TEST(ClientHelloTest, TakesUpTo16KiB) {
   const size_t most = (16 << 10) - 4;
   EXPECT_EQ(Read(InRecords(Message(1, most), 1 << 14)).state, State::kWhole);
   EXPECT_EQ(Read(InRecords(Message(1, most + 1), 1 << 14)).state, State::kBad);
-  // What it says counts, not what has come.
+  // The length that it says counts, not what has come.
   EXPECT_EQ(Read(InRecords(Message(1, 1 << 17), 4).substr(0, 9)).state, State::kBad);
   // Many small records are as long.
   EXPECT_EQ(Read(InRecords(Message(1, 5000), 1)).state, State::kBad);
