@@ -433,9 +433,9 @@ def test_grpc_lists_health_and_speaks_both_reflections(start_server):
     server = start_server("--device", "fake", "--api-key", "secret")
     channel = grpc.insecure_channel(server.grpc)
     listed = raw_call(channel, "/grpc.health.v1.Health/List")
-    for name in (b"millrace.v1.Inference", b"inference.GRPCInferenceService"):
+    for name in (b"millrace.v1.Inference", b"inference.GRPCInferenceService", b"vllm.grpc.engine.VllmEngine"):
         assert name in listed
-    assert listed.count(b"\x12\x02\x08\x01") == 3  # SERVING, also of ""
+    assert listed.count(b"\x12\x02\x08\x01") == 4  # SERVING, also of ""
     with pytest.raises(grpc.RpcError) as error:
         raw_call(channel, "/grpc.health.v1.Health/Check", b"\x0a\x06nobody")
     assert error.value.code() == grpc.StatusCode.NOT_FOUND

@@ -1,4 +1,6 @@
 """Tests of allowed_token_ids and bad_words, which keep tokens out of answers."""
+import re
+
 import httpx
 import pytest
 
@@ -111,6 +113,6 @@ def test_words_of_a_real_vocabulary(model_server):
     assert "Paris" in post(model_server, **fields).json()["choices"][0]["text"]
     assert "Paris" not in post(model_server, **fields, bad_words=["Paris"]).json()["choices"][0]["text"]
     chat = {"messages": [{"role": "user", "content": "What is the capital of France?"}], "max_tokens": 20}
-    answers = [post(model_server, "/v1/chat/completions", **chat, **more).json()["choices"][0]["message"]["content"]
-               for more in ({}, {"bad_words": ["Marseillaise"]})]  # of several tokens, behind a space
-    assert " Marseillaise" in answers[0] and "Marseillaise" not in answers[1]
+    content = lambda **more: post(model_server, "/v1/chat/completions", **chat, **more).json()["choices"][0]["message"]["content"]
+    word = max(re.findall("(?<= )[A-Za-z]+", content()), key=len)  # on the CPU Marseillaise, of several tokens
+    assert word not in content(bad_words=[word])

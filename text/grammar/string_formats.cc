@@ -8,10 +8,12 @@ namespace millrace {
 namespace {
 
 // Days that each month has, so that no answer has a February 30th; 29 February in leap years alone.
+// Without the year 0, which Python's and JavaScript's dates do not have or read otherwise.
 constexpr std::string_view kDate =
-    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|"
+    "(?:(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]"
+    "[0-9]|3[01])|"
     "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|"
-    "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
+    "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)";
 constexpr std::string_view kClock = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?";
 constexpr std::string_view kOffset = "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
 constexpr std::string_view kByte = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
