@@ -32,9 +32,11 @@ struct Get {
   Error result;
 };
 
-// Connects, calls `begin` with what to go on with, and has the request answered over `stream`.
+// Connects, calls `begin` with what to go on with, and has the request answered over `stream`,
+// which is one of `io`. Returns when that has ended.
 template <typename Stream, typename Begin>
-void Fetch(Stream& stream, const HttpEndpoints& endpoints, Get& get, Begin begin) {
+void Fetch(asio::io_context& io, Stream& stream, const HttpEndpoints& endpoints, Get& get,
+           const Begin& begin) {
   beast::get_lowest_layer(stream).expires_after(kTimeout);
   const std::function<void()> ask = [&] {
     http::async_write(stream, get.request, [&](Error failed, size_t) {
@@ -49,6 +51,7 @@ void Fetch(Stream& stream, const HttpEndpoints& endpoints, Get& get, Begin begin
                                                   get.result = error;
                                                   if (!error) begin(ask);
                                                 });
+  io.run();
 }
 
 }  // namespace
@@ -66,18 +69,16 @@ absl::StatusOr<std::string> HttpGet(const Options& options, const ServerUrl& url
   asio::io_context io;
   if (tls == nullptr) {
     beast::tcp_stream stream(io);
-    Fetch(stream, endpoints, get, [](const std::function<void()>& ask) { ask(); });
-    io.run();
+    Fetch(io, stream, endpoints, get, [](const std::function<void()>& ask) { ask(); });
   } else {
     beast::ssl_stream<beast::tcp_stream> stream(io, tls->context());
     tls->Prepare(stream);
-    Fetch(stream, endpoints, get, [&](const std::function<void()>& ask) {
+    Fetch(io, stream, endpoints, get, [&](const std::function<void()>& ask) {
       stream.async_handshake(asio::ssl::stream_base::client, [&get, ask](Error failed) {
         get.result = failed;
         if (!failed) ask();
       });
     });
-    io.run();
   }
   const std::string name = StrCat(url.Scheme(), "://", url.Authority(), url.path, path);
   if (get.result) return absl::UnavailableError(StrCat(name, ": ", get.result.message()));
