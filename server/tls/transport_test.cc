@@ -120,8 +120,8 @@ class TransportTest : public testing::Test {
       TestClient one(port);
       client(one);
     });
-    const TransportRules rules = {.tls = with_tls ? tls_.get() : nullptr, .proxies = proxies_};
-    auto echo = std::make_shared<Echo>(acceptor.accept(), rules);
+    rules_ = {.tls = with_tls ? tls_.get() : nullptr, .proxies = proxies_};
+    auto echo = std::make_shared<Echo>(acceptor.accept(), rules_);
     prepare(*echo);
     echo->Start();
     context.run_for(kGuard);
@@ -135,6 +135,7 @@ class TransportTest : public testing::Test {
   std::vector<AddressRange> proxies_;
   prometheus::Registry registry_;
   std::unique_ptr<TlsServer> tls_;
+  TransportRules rules_;  // outlives the Echo that Run returns
 };
 
 TEST_F(TransportTest, CarriesBytesBothWays) {
