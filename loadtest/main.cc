@@ -81,4 +81,8 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace millrace
 
-int main(int argc, char** argv) { return millrace::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  // Names are resolved as over HTTP. gRPC's own resolver also leaks what it has resolved.
+  setenv("GRPC_DNS_RESOLVER", "native", /*overwrite=*/0);
+  return millrace::Main({argv + 1, argv + argc});
+}
