@@ -127,9 +127,9 @@ SharedPort::Impl::Impl(SharedPortOptions options, prometheus::Registry& registry
                 [this](Tcp::socket socket, size_t) { Welcome(std::move(socket)); }) {}
 
 absl::StatusOr<uint16_t> SharedPort::Impl::Start() {
-  const absl::StatusOr<uint16_t> port =
-      acceptor_.Listen({.host = options_.host, .port = options_.port, .port_setting = "http-port"});
-  if (!port.ok()) return port;
+  MILLRACE_ASSIGN_OR_RETURN(const uint16_t port, acceptor_.Listen({.host = options_.host,
+                                                                   .port = options_.port,
+                                                                   .port_setting = "http-port"}));
   Tick();
   thread_ = std::thread([this] { context_.run(); });
   return port;
