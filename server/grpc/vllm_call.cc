@@ -123,10 +123,13 @@ void VllmCall::OnCancel() {
 }
 
 void VllmCall::OnDone() {
+  std::shared_ptr<VllmCall> self;  // goes away last
+  {
+    // The lock is a Fence, too: it comes before all else that this thread touches.
+    const std::lock_guard lock(mutex_);
+    self.swap(self_);
+  }
   on_done_();
-  std::shared_ptr<VllmCall> self;  // goes away last, after the lock
-  const std::lock_guard lock(mutex_);
-  self.swap(self_);
 }
 
 }  // namespace millrace
