@@ -16,7 +16,8 @@ import pytest
 import http2
 from daemon import metrics, run, wait_until
 from test_proxies import SIGNATURE, header, proxy
-from test_tls import COMPLETION, FAKE, Authority, channel, closed, context_of, count, flags, generate, hello, refused, seconds_until_closed
+from test_tls import COMPLETION, FAKE, channel, closed, context_of, count, flags, generate, hello, refused, seconds_until_closed
+from test_tls import authority, certificate  # noqa: F401  (fixtures)
 
 
 def free_port():
@@ -27,16 +28,6 @@ def free_port():
 def one_port():
     port = free_port()
     return "--http-port", port, "--grpc-port", port
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority"), "ours")
-
-
-@pytest.fixture(scope="module")
-def certificate(authority):
-    return authority.issue("server")
 
 
 def started(folder, *more):

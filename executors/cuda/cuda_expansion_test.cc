@@ -40,17 +40,9 @@ TEST_F(CudaExpansionTest, LongPromptsAreTheSameInPieces) {
 }
 
 TEST_F(CudaExpansionTest, LongPromptsOfStoredWeightsAreTheSameInPieces) {
-  TinyLlama model;
-  model.hidden = 256;
-  model.ffn = 512;
-  model.heads = 4;
-  model.kv_heads = 2;
+  TinyLlama model = GroupedModel();
   model.context = 1024;
-  const QuantScheme schemes[] = {{.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false},
-                                 {.group = {1, 64}, .packing = Packing::kGptq, .reordered = true},
-                                 {.group = {1, 128}, .packing = Packing::kAwq, .symmetric = false},
-                                 {.group = {1, 128}, .packing = Packing::kPackQuantized}};
-  for (const QuantScheme& scheme : schemes) {
+  for (const QuantScheme& scheme : PackedSchemes()) {
     SCOPED_TRACE(StrCat(static_cast<int>(scheme.packing), " ", scheme.group.columns));
     ExpectTheSameInPieces(Folder(model, {.quantization = scheme}), Device());
   }

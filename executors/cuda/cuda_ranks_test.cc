@@ -167,17 +167,10 @@ TEST_F(CudaRanksTest, WeightsThatAreQuantizedOnTheWayStayWithinTheirRounding) {
 
 // Folders with weights that are quantized already: packed four bits, and FP8 in blocks.
 TEST_F(CudaRanksTest, QuantizedWeightsAreDivided) {
-  TinyLlama model;
-  model.hidden = 256;
-  model.ffn = 512;
-  model.heads = 4;
-  model.kv_heads = 2;
-  const QuantScheme schemes[] = {{.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false},
-                                 {.group = {1, 64}, .packing = Packing::kGptq, .reordered = true},
-                                 {.group = {1, 128}, .packing = Packing::kAwq, .symmetric = false},
-                                 {.group = {1, 128}, .packing = Packing::kPackQuantized},
-                                 {.group = kPerTensor},
-                                 {.group = kFp8Blocks}};
+  const TinyLlama model = GroupedModel();
+  std::vector<QuantScheme> schemes = PackedSchemes();
+  schemes.push_back({.group = kPerTensor});
+  schemes.push_back({.group = kFp8Blocks});
   for (const QuantScheme& scheme : schemes) {
     SCOPED_TRACE(StrCat(static_cast<int>(scheme.packing), " ", scheme.group.columns));
     const std::string path = Folder(model, {.quantization = scheme});

@@ -12,6 +12,7 @@
 #include "executors/executor_driver_test_util.h"
 #include "executors/factory.h"
 #include "executors/tiny_model_test_util.h"
+#include "formats/quant_scheme.h"
 #include "gtest/gtest.h"
 
 namespace millrace::cuda {
@@ -37,6 +38,24 @@ inline TinyLlama SmallModel(TensorType linear, TensorType embedding) {
   model.linear_type = linear;
   model.embedding_type = embedding;
   return model;
+}
+
+// A model whose widths are whole groups of every packed form.
+inline TinyLlama GroupedModel() {
+  TinyLlama model;
+  model.hidden = 256;
+  model.ffn = 512;
+  model.heads = 4;
+  model.kv_heads = 2;
+  return model;
+}
+
+// Every form of packed four-bit weights, one of them with reordered inputs (act-order).
+inline std::vector<QuantScheme> PackedSchemes() {
+  return {{.group = {1, 32}, .packing = Packing::kGptq, .symmetric = false},
+          {.group = {1, 64}, .packing = Packing::kGptq, .reordered = true},
+          {.group = {1, 128}, .packing = Packing::kAwq, .symmetric = false},
+          {.group = {1, 128}, .packing = Packing::kPackQuantized}};
 }
 
 inline CudaSpec Device() {

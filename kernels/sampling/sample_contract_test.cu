@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/graph_test_util.h"
 #include "kernels/sampling/sample.h"
 #include "kernels/sampling/sample_test_util.h"
 
@@ -152,15 +153,12 @@ TEST(SampleContractTest, AGraphReplaysWithWhatTheArraysHold) {
   device.SetSlots({kGreedy});
   device.SetLogits(Strided({Logits(kFlat, kVocab, 1)}));
   cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
   CheckCuda(cudaStreamCreate(&stream), "stream");
   CheckCuda(LaunchSample(device.args(), stream), "launch");
   CheckCuda(cudaStreamSynchronize(stream), "warm-up");
-  CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  CheckCuda(LaunchSample(device.args(), stream), "launch");
-  CheckCuda(cudaStreamEndCapture(stream, &graph), "capture");
-  CheckCuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  CapturedGraph graph(stream, [&](cudaStream_t captured) {
+    CheckCuda(LaunchSample(device.args(), captured), "launch");
+  });
   for (int step = 0; step < 100; ++step) {
     std::vector<SampleRow> rows;
     std::vector<SlotSampling> slots;
@@ -178,7 +176,7 @@ TEST(SampleContractTest, AGraphReplaysWithWhatTheArraysHold) {
       each->SetRows(rows);
       each->PoisonOutputs();
     }
-    CheckCuda(cudaGraphLaunch(executable, stream), "replay");
+    graph.Replay(stream);
     CheckCuda(cudaStreamSynchronize(stream), "replay");
     outputs[0] = device.Read();
     outputs[1] = direct.Run();
@@ -189,8 +187,6 @@ TEST(SampleContractTest, AGraphReplaysWithWhatTheArraysHold) {
     }
     ASSERT_EQ(outputs[0].last_tokens, outputs[1].last_tokens) << step;
   }
-  CheckCuda(cudaGraphExecDestroy(executable), "graph");
-  CheckCuda(cudaGraphDestroy(graph), "graph");
   CheckCuda(cudaStreamDestroy(stream), "stream");
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/graph_test_util.h"
 #include "kernels/sampling/sample.h"
 #include "kernels/sampling/sample_reference.h"
 #include "kernels/sampling/sample_test_util.h"
@@ -272,15 +273,12 @@ TEST(SampleMaskTest, AGraphReplaysWithWhatTheArraysHold) {
   device.SetMasks(std::vector<uint32_t>(kRows * Words(kVocab)));
   device.SetLogits(Strided({Logits(kFlat, kVocab, 1)}));
   cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
   CheckCuda(cudaStreamCreate(&stream), "stream");
   CheckCuda(LaunchSample(device.args(), stream), "launch");
   CheckCuda(cudaStreamSynchronize(stream), "warm-up");
-  CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  CheckCuda(LaunchSample(device.args(), stream), "launch");
-  CheckCuda(cudaStreamEndCapture(stream, &graph), "capture");
-  CheckCuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  CapturedGraph graph(stream, [&](cudaStream_t captured) {
+    CheckCuda(LaunchSample(device.args(), captured), "launch");
+  });
   std::vector<int> order(kVocab);
   for (int i = 0; i < kVocab; ++i) order[i] = i;
   for (int step = 0; step < 24; ++step) {
@@ -301,7 +299,7 @@ TEST(SampleMaskTest, AGraphReplaysWithWhatTheArraysHold) {
       each->SetMasks(Joined(masks));
       each->PoisonOutputs();
     }
-    CheckCuda(cudaGraphLaunch(executable, stream), "replay");
+    graph.Replay(stream);
     CheckCuda(cudaStreamSynchronize(stream), "replay");
     const Outputs replayed = device.Read();
     const Outputs launched = direct.Run();
@@ -312,8 +310,6 @@ TEST(SampleMaskTest, AGraphReplaysWithWhatTheArraysHold) {
       }
     }
   }
-  CheckCuda(cudaGraphExecDestroy(executable), "graph");
-  CheckCuda(cudaGraphDestroy(graph), "graph");
   CheckCuda(cudaStreamDestroy(stream), "stream");
 }
 

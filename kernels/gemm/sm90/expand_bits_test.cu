@@ -30,7 +30,7 @@ class Products {
         workspace_(planner_.options().workspace_bytes),
         counter_(std::vector<unsigned>{0}) {}
 
-  // Of the kernel that unpacks, for the first `tokens` rows.
+  // Returns what the kernel that unpacks makes of the first `tokens` rows.
   std::vector<Bf16> Unpacked(int tokens, bool gated) const {
     const int64_t stride = gated ? GatedStride() : rows_;
     const DeviceBuffer<Bf16> output(tokens * stride);
@@ -52,7 +52,7 @@ class Products {
     return output.Download();
   }
 
-  // Of weights that are expanded `piece` rows at a time.
+  // Returns the same with weights that are expanded `piece` rows at a time.
   std::vector<Bf16> Expanded(int tokens, int64_t piece, bool gated) {
     const DeviceBuffer<Bf16> output(LinearCapacity(tokens) * rows_);
     const GroupedWeight weight = problem_.Weight();
