@@ -91,6 +91,16 @@ def http_client(server, authority, client=None):
     return httpx.Client(base_url=https(server), verify=context_of(authority, client), timeout=60, headers={"Authorization": "Bearer secret"})
 
 
+def alert(server, authority, client=None):
+    """Returns what the port of HTTP says as it refuses a client's handshake. The client sends nothing behind it: a request that meets a
+    closed socket resets the connection, and what was said is lost."""
+    port = server.ports["http"]
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as raw, pytest.raises(ssl.SSLError) as refused:
+        with context_of(authority, client).wrap_socket(raw, server_hostname="127.0.0.1") as one:
+            one.recv(1)
+    return str(refused.value)
+
+
 def channel(server, authority, client=None):
     credentials = grpc.ssl_channel_credentials(
         root_certificates=authority.file.read_bytes(),
@@ -251,7 +261,8 @@ def test_a_client_without_one_is_refused(mutual, authority, strangers, who):
               "late": lambda: authority.issue("late", "-not_before", "20200101000000Z", "-not_after", "20200102000000Z")
               if openssl_takes_dates() else expired(authority)}[who]()
     before = closed(mutual, "client_certificate"), refused(mutual, "client_certificate")
-    with http_client(mutual, authority, client) as one, pytest.raises(httpx.HTTPError, match="(?i)certificate|unknown ca"):
+    assert re.search("(?i)certificate|unknown ca", alert(mutual, authority, client))
+    with http_client(mutual, authority, client) as one, pytest.raises(httpx.HTTPError):
         one.get("/livez")
     with channel(mutual, authority, client) as one, pytest.raises(grpc.RpcError) as error:
         list(generate(one, 5))
@@ -275,8 +286,7 @@ def test_certificates_that_clients_need_not_show(start_server, certificate, auth
     with http_client(server, authority, authority.issue("bob")) as client:
         assert client.post("/v1/completions", json=COMPLETION).status_code == 200
     assert "client=CN=bob" in server.log.read_text()
-    with http_client(server, authority, strangers.issue("mallory")) as client, pytest.raises(httpx.HTTPError, match="(?i)unknown ca"):
-        client.get("/livez")
+    assert "unknown ca" in alert(server, authority, strangers.issue("mallory")).lower()
 
 
 # ---- Certificates that are revoked ----
@@ -309,8 +319,7 @@ def is_taken(server, authority, client):
     with http_client(server, authority, client) as one:
         try:
             by_http = one.get("/v1/models").status_code == 200
-        except httpx.HTTPError as error:
-            assert re.search("(?i)revoked|certificate|alert", str(error)), error
+        except httpx.HTTPError:
             by_http = False
     with channel(server, authority, client) as one:
         try:
@@ -333,6 +342,7 @@ def test_a_revoked_certificate_is_refused_and_its_streams_go_on(start_server, ce
     revocations.revoke(alice)
     revocations.write()
     wait_until(lambda: not is_taken(server, authority, alice), 20)
+    assert "revoked" in alert(server, authority, alice).lower()
     assert is_taken(server, authority, bob)
     assert all(stream.is_running() for stream in streams)
     wait_until(lambda: closed(server, "client_certificate") > before[0] and refused(server, "client_certificate") > before[1])

@@ -80,7 +80,7 @@ class SharedPort::Impl {
   void Look(const std::shared_ptr<Newcomer>& one);
   void HandOn(Newcomer& one, const Take& endpoint);
   void Drop(Newcomer& one);
-  void Leave(Newcomer& one);
+  std::shared_ptr<Newcomer> Leave(Newcomer& one);
   void Tick();
   template <typename Work>
   void OnThread(Work work);
@@ -189,22 +189,22 @@ void SharedPort::Impl::Look(const std::shared_ptr<Newcomer>& one) {
 void SharedPort::Impl::HandOn(Newcomer& one, const Take& endpoint) {
   if (one.wanted > 1) SetLowWater(one.socket.native_handle(), 1);
   error_code error;
-  const int fd = one.socket.release(error);
-  Leave(one);
+  const int fd = Leave(one)->socket.release(error);
   if (!error) endpoint(fd);
 }
 
+// Counts it out first: a client that sees the end finds it in the metrics.
 void SharedPort::Impl::Drop(Newcomer& one) {
   error_code ignored;
-  one.socket.close(ignored);
-  Leave(one);
+  Leave(one)->socket.close(ignored);
 }
 
-void SharedPort::Impl::Leave(Newcomer& one) {
+std::shared_ptr<Newcomer> SharedPort::Impl::Leave(Newcomer& one) {
   one.is_here = false;
-  const std::shared_ptr<Newcomer> self = *one.place;
+  std::shared_ptr<Newcomer> self = std::move(*one.place);
   waiting_.erase(one.place);
   waiting_metric_.Set(static_cast<double>(waiting_.size()));
+  return self;
 }
 
 void SharedPort::Impl::Tick() {
