@@ -94,10 +94,11 @@ def read_grpc(client, server, length, extra):
 
 
 class Beside:
-    """Streams of both protocols on a server, and probes of its health."""
+    """Streams of both protocols on a server, and probes of its health, each of which may take so many seconds."""
 
-    def __init__(self, server, length=200, each=3, wait=True, **extra):
+    def __init__(self, server, length=200, each=3, wait=True, probe_timeout=1, **extra):
         self.server = server
+        self.probe_timeout = probe_timeout
         self.http = [Client(read_http, server, length, extra) for _ in range(each)]
         self.grpc = [Client(read_grpc, server, length, extra) for _ in range(each)]
         self.states = []  # (seconds, what the probes say), where that changed
@@ -111,7 +112,8 @@ class Beside:
 
     def probe(self):
         while not self.stop.wait(0.05):
-            state = f"{status(self.server, '/livez')}/{status(self.server, '/readyz')}/{grpc_health(self.server)}"
+            live, ready = (status(self.server, path, self.probe_timeout) for path in ("/livez", "/readyz"))
+            state = f"{live}/{ready}/{grpc_health(self.server, self.probe_timeout)}"
             if not self.states or self.states[-1][1] != state:
                 self.states.append((time.monotonic() - self.begin, state))
 
@@ -123,7 +125,7 @@ class Beside:
         return http, over_grpc, " → ".join(state for _, state in self.states)
 
 
-def status(server, path, timeout=1):
+def status(server, path, timeout):
     try:
         with urllib.request.urlopen(server.http + path, timeout=timeout) as response:
             return response.status
@@ -133,10 +135,10 @@ def status(server, path, timeout=1):
         return "–"
 
 
-def grpc_health(server):
+def grpc_health(server, timeout):
     with grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=timeout)
             return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
         except grpc.RpcError:
             return "–"
