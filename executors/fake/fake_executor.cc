@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -126,7 +127,7 @@ class FakeExecutor : public Executor {
   struct Slot {
     std::shared_ptr<const SamplingParams> sampling;
     Token last_token = 0;
-    size_t sampled = 0;  // tokens so far
+    std::optional<int32_t> answer_begin;  // position of the first sampled token
     bool failed = false;
   };
 
@@ -163,7 +164,7 @@ class FakeExecutor : public Executor {
                                  : plan.tokens[row.tokens.begin + wanted.offset];
       Token sampled = answer_.empty() || wanted.target.has_value()
                           ? FakeToken(*slot.sampling, row.start + wanted.offset + 1, previous)
-                          : NextOfAnswer(&slot);
+                          : OfAnswer(&slot, row.start + wanted.offset + 1);
       const SampleMask* const mask =
           wanted.late_mask != nullptr ? wanted.late_mask->Wait() : wanted.mask.get();
       const bool told =
@@ -188,9 +189,10 @@ class FakeExecutor : public Executor {
     out.tokens.end = static_cast<int32_t>(result->tokens.size());
   }
 
-  Token NextOfAnswer(Slot* slot) const {
-    if (slot->sampled >= answer_.size()) return kFakeEos;
-    return static_cast<unsigned char>(answer_[slot->sampled++]);
+  Token OfAnswer(Slot* slot, int32_t position) const {
+    if (!slot->answer_begin.has_value()) slot->answer_begin = position;
+    const auto index = static_cast<size_t>(position - *slot->answer_begin);
+    return index < answer_.size() ? static_cast<unsigned char>(answer_[index]) : kFakeEos;
   }
 
   const ModelInfo info_;
