@@ -143,6 +143,40 @@ void Scheduler::SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask) {
   }
 }
 
+void Scheduler::Force(SequenceId id, absl::Span<const Token> tokens, SteadyTime now,
+                      std::vector<TokenEvent>* events) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end() || tokens.empty()) return;
+  Sequence& sequence = *it->second;
+  TokenEvent event{.id = id};
+  event.cached_tokens = sequence.cached_tokens.value_or(0);
+  std::optional<EndReason> reason;
+  for (const Token token : tokens) {
+    reason = TakeToken(sequence, token, now);
+    ++event.sampled.end;
+    ++counters_.forced_tokens;
+    if (reason) break;
+    if (sequence.late_masks.empty()) continue;
+    // A row in flight is about to sample it.
+    sequence.late_masks.front()->Set(MaskOf(token));
+    sequence.late_masks.pop_front();
+    --sequence.tokens_in_flight;
+    ++sequence.foreseen;
+  }
+  if (reason) {
+    event.end = End(sequence, *reason, absl::OkStatus(), now);
+  } else if (sequence.slot && sequence.tokens.size() > static_cast<size_t>(sequence.computed) + 1) {
+    sequence.prefill_end = static_cast<int32_t>(sequence.tokens.size());
+  }
+  events->push_back(std::move(event));
+}
+
+std::shared_ptr<const SampleMask> Scheduler::MaskOf(Token token) const {
+  SampleMask mask((options_.limits.vocab_size + 31) / 32);
+  mask[static_cast<size_t>(token) / 32] = 1U << (token % 32);
+  return std::make_shared<const SampleMask>(std::move(mask));
+}
+
 void Scheduler::AwaitMasks(SequenceId id) {
   const auto it = sequences_.find(id);
   if (it == sequences_.end() || !it->second->takes_late_masks()) return;
@@ -212,7 +246,8 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
                           std::vector<TokenEvent>* events) {
   Sequence& sequence = *row.sequence;
   --sequence.rows_in_flight;
-  sequence.tokens_in_flight -= row.samples ? 1 : 0;
+  const bool foreseen = row.samples && sequence.foreseen > 0;
+  if (row.samples) --(foreseen ? sequence.foreseen : sequence.tokens_in_flight);
   if (sequence.ended) return;
 
   TokenEvent event{.id = sequence.id};
@@ -232,6 +267,7 @@ void Scheduler::CommitRow(const PlannedRow& row, const RowResult& row_result,
   if (sequence.slot && options_.prefix_caching) PublishBlocks(sequence, row.end);
 
   std::optional<EndReason> reason;
+  if (foreseen) return;  // Force has told of it.
   if (row.samples) {
     reason = TakeToken(sequence, result.tokens[sampled].token, now);
   } else if (row.end == sequence.max_size) {

@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/clock.h"
 #include "scheduler/block_hash.h"
 #include "scheduler/block_pool.h"
@@ -51,6 +52,7 @@ struct SchedulerStats {
   int64_t prefix_queries = 0;  // prompt tokens looked up, each sequence once, when first scheduled
   int64_t prefix_hits = 0;     // of these, found
   int64_t preemptions = 0;
+  int64_t forced_tokens = 0;  // Scheduler::Force
 };
 
 // How to drive it: Submit each Plan() until there is none, Commit each result in the order of the
@@ -77,6 +79,14 @@ class Scheduler {
   // Sets the mask for the next token of a sequence with masks; called once after each commit of a
   // token that did not end it. No effect on one that has ended.
   void SetMask(SequenceId id, std::shared_ptr<const SampleMask> mask);
+
+  // Gives a sequence with masks the tokens that must come next, so that they need not be sampled:
+  // its next row computes them together. Call it before the SetMask for the token after them, and
+  // only if the sequence neither penalizes tokens nor wants log-probabilities. Appends one event,
+  // whose `sampled` is a range of `tokens`: all of them, or fewer if one of them ends the sequence.
+  // No effect, and no event, on a sequence that has ended.
+  void Force(SequenceId id, absl::Span<const Token> tokens, SteadyTime now,
+             std::vector<TokenEvent>* events);
 
   // Has the sequence's next rows stand in plans only once their masks are known, since one came so
   // late that a step may have waited for it: 32 rows the first time, then 16 times as many.
@@ -162,6 +172,7 @@ class Scheduler {
   std::optional<EndReason> TakeToken(Sequence& sequence, Token token, SteadyTime now);
   absl::Status JoinGroup(uint64_t id, Sequence& sequence);
   void LeaveGroup(Sequence& sequence);
+  std::shared_ptr<const SampleMask> MaskOf(Token token) const;
   SequenceEnd End(Sequence& sequence, EndReason reason, absl::Status status, SteadyTime now);
   void LeaveSlot(Sequence& sequence);
 

@@ -16,6 +16,12 @@ std::shared_ptr<const SampleMask> AnyMask(const SchedulerOptions& options, uint3
   return std::make_shared<SampleMask>((options.limits.vocab_size + 31) / 32, bits);
 }
 
+SampleMask OnlyToken(const SchedulerOptions& options, Token token) {
+  SampleMask mask((options.limits.vocab_size + 31) / 32);
+  mask[token / 32] = 1U << (token % 32);
+  return mask;
+}
+
 class SchedulerMaskTest : public testing::Test {
  protected:
   SchedulerMaskTest() : scheduler_(*Scheduler::Create(options_)) {}
@@ -141,6 +147,48 @@ TEST_F(SchedulerLateMaskTest, SlowMasksAreAwaited) {
   EXPECT_EQ(awaited, 32);
 }
 
+// Rows in flight sample the first forced tokens, and the next row brings the others.
+TEST_F(SchedulerLateMaskTest, ForcedTokensNeedNoStepsOfTheirOwn) {
+  Add(1, AnyMask(options_, 1));
+  const StepPlan one = *scheduler_->Plan({});
+  const StepPlan two = *scheduler_->Plan({});
+  Commit(one);
+  const StepPlan three = *scheduler_->Plan({});
+  std::vector<TokenEvent> events;
+  scheduler_->Force(1, {5, 5, 8, 9}, {}, &events);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].sampled, (Range{0, 4}));
+  EXPECT_FALSE(events[0].end.has_value());
+  for (const StepPlan* plan : {&two, &three}) {
+    EXPECT_EQ(*plan->logits[0].late_mask->Wait(), OnlyToken(options_, 5));
+  }
+  scheduler_->SetMask(1, AnyMask(options_, 3));
+  EXPECT_TRUE(Commit(two).empty());
+  const StepPlan four = *scheduler_->Plan({});
+  ASSERT_EQ(four.rows.size(), 1u);
+  EXPECT_EQ(four.rows[0].start, 5);  // behind the prompt, and what steps one and two sampled
+  EXPECT_EQ(four.tokens, (std::vector<Token>{5, 8, 9}));
+  EXPECT_EQ(*four.logits[0].mask, *AnyMask(options_, 3));
+  EXPECT_TRUE(Commit(three).empty());
+  EXPECT_EQ(Commit(four)[0].sampled.size(), 1);
+  EXPECT_EQ(scheduler_->stats().forced_tokens, 4);
+}
+
+TEST_F(SchedulerLateMaskTest, FewerForcedTokensThanRowsInFlight) {
+  Add(1, AnyMask(options_, 1));
+  const StepPlan one = *scheduler_->Plan({});
+  const StepPlan two = *scheduler_->Plan({});
+  Commit(one);
+  const StepPlan three = *scheduler_->Plan({});
+  std::vector<TokenEvent> events;
+  scheduler_->Force(1, {5}, {}, &events);
+  scheduler_->SetMask(1, AnyMask(options_, 3));
+  EXPECT_EQ(*two.logits[0].late_mask->Wait(), OnlyToken(options_, 5));
+  EXPECT_EQ(*three.logits[0].late_mask->Wait(), *AnyMask(options_, 3));
+  EXPECT_TRUE(Commit(two).empty());
+  EXPECT_EQ(Commit(three)[0].sampled.size(), 1);
+}
+
 TEST_F(SchedulerLateMaskTest, PreemptedOnesGoOnWithTheirMasks) {
   // 16 blocks of 4: the two do not fit to their ends.
   Add(1, AnyMask(options_, 1), 40);
@@ -171,6 +219,58 @@ TEST_F(SchedulerMaskTest, NothingIsPlannedUntilTheMaskComes) {
   EXPECT_TRUE(scheduler_->HasWork());
   scheduler_->SetMask(1, AnyMask(options_, 2));
   EXPECT_TRUE(scheduler_->Plan({}).has_value());
+}
+
+TEST_F(SchedulerMaskTest, ForcedTokensAreInputsOfTheNextRow) {
+  Add(1, AnyMask(options_, 1));
+  Commit(*scheduler_->Plan({}));
+  std::vector<TokenEvent> events;
+  scheduler_->Force(1, {6, 7}, {}, &events);
+  scheduler_->SetMask(1, AnyMask(options_, 2));
+  const StepPlan plan = *scheduler_->Plan({});
+  EXPECT_EQ(plan.tokens, (std::vector<Token>{5, 6, 7}));
+  ASSERT_EQ(plan.logits.size(), 1u);
+  EXPECT_EQ(plan.logits[0].offset, 2);
+  EXPECT_EQ(*plan.logits[0].mask, *AnyMask(options_, 2));
+  EXPECT_EQ(Commit(plan)[0].sampled.size(), 1);
+}
+
+// Two rows of five tokens do not fit a step of eight: the rest follows in the next.
+TEST_F(SchedulerMaskTest, ForcedTokensTakeOfTheBudgetAsPromptsDo) {
+  SchedulerOptions options = options_;
+  options.limits.max_num_batched_tokens = 8;
+  scheduler_ = *Scheduler::Create(options);
+  Add(1, AnyMask(options_, 1), 20);
+  Add(2, AnyMask(options_, 1), 20);
+  Commit(*scheduler_->Plan({}));
+  std::vector<TokenEvent> events;
+  for (const SequenceId id : {1, 2}) {
+    scheduler_->Force(id, {6, 7, 8, 9}, {}, &events);
+    scheduler_->SetMask(id, AnyMask(options_, 2));
+  }
+  const StepPlan first = *scheduler_->Plan({});
+  ASSERT_EQ(first.rows.size(), 2u);
+  EXPECT_EQ(first.rows[0].num_tokens, 5);
+  EXPECT_EQ(first.rows[1].num_tokens, 3);
+  EXPECT_EQ(first.logits.size(), 1u);
+  Commit(first);
+  const StepPlan second = *scheduler_->Plan({});
+  EXPECT_EQ(second.tokens, (std::vector<Token>{8, 9}));
+  Commit(second);
+}
+
+TEST_F(SchedulerMaskTest, AForcedTokenMayBeTheLast) {
+  Add(1, AnyMask(options_, 1), 3);
+  Commit(*scheduler_->Plan({}));
+  std::vector<TokenEvent> events;
+  scheduler_->Force(1, {6, 7, 8}, {}, &events);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].sampled, (Range{0, 2}));
+  EXPECT_EQ(events[0].end->reason, EndReason::kLength);
+  EXPECT_EQ(events[0].end->generated_tokens, 3);
+  scheduler_->Force(1, {6}, {}, &events);  // no effect
+  EXPECT_EQ(events.size(), 1u);
+  EXPECT_FALSE(scheduler_->HasWork());
 }
 
 TEST_F(SchedulerMaskTest, ACompleteSequenceEnds) {

@@ -1,4 +1,5 @@
-// Over a million random events (arrive, cancel, plan, commit, with rows and steps that fail)
+// Over a million random events (arrive, cancel, plan, commit, with rows and steps that fail, and
+// masks that come late and bring tokens that need no step)
 // against the model of an executor that checks every plan and every cached value
 // (model_executor_test_util.h). After each event, every block has as many holders as it counts;
 // each sequence gets exactly the tokens and scores that it would get alone; at the end every block
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,6 +41,8 @@ struct Case {
   int priorities;
   bool faults;
   int tenants = 1;
+  bool masks = false;
+  bool late_masks = false;
 };
 
 constexpr int kEvents = 125'000;  // for each case: over a million in all
@@ -53,6 +57,10 @@ const Case kCases[] = {
     {"BlocksOfOneToken", 5, 12, 50, 1, 24, true, 2, true},
     {"Tenants", 6, 16, 24, 4, 40, true, 1, false, 3},
     {"TenantsPrioritiesAndFaults", 8, 24, 20, 4, 40, true, 3, true, 4},
+    {"Masks", 6, 16, 24, 4, 40, true, 1, false, 1, true},
+    {"MasksAndFaults", 6, 16, 20, 4, 40, true, 2, true, 2, true},
+    {"LateMasks", 6, 16, 24, 4, 40, true, 1, false, 1, true, true},
+    {"LateMasksAndFaults", 8, 24, 20, 4, 40, true, 3, true, 1, true, true},
 };
 
 constexpr Token kStops[] = {9, 0};
@@ -62,6 +70,7 @@ constexpr size_t kMostAlive = 24;
 struct Counts {
   int64_t arrivals = 0, cancels = 0, failures = 0, stops = 0, lengths = 0;
   int64_t steps = 0, steps_ahead = 0, surplus_rows = 0, copies = 0;
+  int64_t masks_in_flight = 0;
 };
 
 class World {
@@ -75,6 +84,7 @@ class World {
                             .block_size = c.block_size,
                             .vocab_size = kVocabSize},
                  .prefix_caching = c.prefix_caching,
+                 .late_masks = c.late_masks,
                  .itl_slo = c.tenants > 1 ? std::optional(Duration::zero()) : std::nullopt},
         scheduler_(*Scheduler::Create(options_)),
         executor_(options_.limits),
@@ -86,6 +96,7 @@ class World {
 
   void RandomEvent() {
     if (Below(5000) == 0) load_ = 2 + Below(40);
+    if (!wants_mask_.empty() && Below(3) == 0) GiveMask();
     const int pick = Below(80 + load_);
     if (pick < 39) {
       Plan();
@@ -102,6 +113,7 @@ class World {
 
   void Drain() {
     while (scheduler_->HasWork() && !::testing::Test::HasFatalFailure()) {
+      if (!wants_mask_.empty()) GiveMask();
       Plan();
       if (Below(2) == 0) Plan();
       Commit();
@@ -122,6 +134,8 @@ class World {
     int32_t priority;
     int64_t cost;  // steps that it can take from others, at most
     ModelExecutor::Output expected;
+    bool masked;
+    bool may_jump;
     size_t num_scored = 0;
     size_t num_generated = 0;
     bool started = false;
@@ -155,6 +169,7 @@ class World {
       sampling->seed = request.id;  // by which Plan knows who starts
       if (request.score_prompt) sampling->top_logprobs = 0;
       if (Below(4) == 0) sampling->repetition_penalty = 1.5f;
+      request.first_mask = case_.masks && Below(3) > 0 ? mask_ : nullptr;
       request.sampling = std::move(sampling);
       request.stop.max_tokens = Below(16) == 0 ? 0 : 1 + Below(30);
       Add(request);
@@ -167,7 +182,10 @@ class World {
         std::min<int64_t>(request.stop.max_tokens, MaxNewTokens(size, options_.limits)));
     const bool can_fit = size + std::min(request.stop.max_tokens, 1) <= case_.max_model_len &&
                          size <= case_.blocks * case_.block_size;
-    Alive alive{.priority = request.priority, .cost = size + num_new + 3};
+    Alive alive{.priority = request.priority,
+                .cost = size + num_new + 3,
+                .masked = request.first_mask != nullptr,
+                .may_jump = !request.sampling->penalizes() && !request.score_prompt};
     if (can_fit) {
       alive.expected = executor_.Reference(request.prompt, num_new, request.stop.stop_token_ids,
                                            request.sampling->penalizes());
@@ -184,9 +202,10 @@ class World {
     }
   }
 
-  // Between tenants, scheduler_fairness_test states the bound.
+  // Between tenants, scheduler_fairness_test states the bound; who waits for a mask is not in every
+  // step.
   void ExpectNotStarved(const Alive& alive) const {
-    if (case_.tenants > 1) return;
+    if (case_.tenants > 1 || case_.masks) return;
     EXPECT_TRUE(alive.started || counts_.steps <= alive.latest_start);
   }
 
@@ -220,7 +239,7 @@ class World {
     std::optional<StepPlan> plan = scheduler_->Plan(now_);
     if (!plan) {
       // There is something to do unless results are awaited.
-      EXPECT_TRUE(executor_.num_in_flight() > 0 || alive_.empty());
+      EXPECT_TRUE(executor_.num_in_flight() > 0 || alive_.empty() || !wants_mask_.empty());
       return;
     }
     counts_.steps_ahead += executor_.num_in_flight();
@@ -244,6 +263,16 @@ class World {
 
   void Commit() {
     if (executor_.num_in_flight() == 0) return;
+    // The device waits for late masks.
+    const std::vector<WantedLogits>& wanted = executor_.oldest().logits;
+    const auto unset = [](const WantedLogits& logits) {
+      return logits.late_mask != nullptr && !logits.late_mask->is_set();
+    };
+    while (std::any_of(wanted.begin(), wanted.end(), unset)) {
+      ASSERT_FALSE(wants_mask_.empty());
+      ++counts_.masks_in_flight;
+      GiveMask();
+    }
     ModelExecutor::Script script;
     if (case_.faults) {
       script.fail_step = Below(2000) == 0;
@@ -259,10 +288,37 @@ class World {
     std::vector<TokenEvent> events;
     const absl::Status status = scheduler_->Commit(result, now_, &events);
     ASSERT_TRUE(status.ok()) << status;
-    for (const TokenEvent& event : events) Take(event, result);
+    for (const TokenEvent& event : events) {
+      Take(event, result);
+      const auto it = alive_.find(event.id);
+      if (it == alive_.end() || !it->second.masked || event.sampled.size() == 0) continue;
+      wants_mask_.push_back(event.id);
+    }
     size_t told = 0;
     for (const TokenEvent& event : events) told += event.sampled.size() + event.scored.size();
     counts_.surplus_rows += static_cast<int64_t>(result.tokens.size() - told);
+  }
+
+  // Gives a sequence its next mask, and before it perhaps tokens: those that the model would
+  // sample, so that what follows is the same.
+  void GiveMask() {
+    const SequenceId id = wants_mask_.front();
+    wants_mask_.pop_front();
+    const auto it = alive_.find(id);
+    if (it != alive_.end() && it->second.may_jump && Below(3) == 0) {
+      const std::vector<Token>& generated = it->second.expected.generated;
+      StepResult result;
+      std::vector<Token> tokens;
+      for (size_t i = it->second.num_generated; i < generated.size() && Below(8) > 0; ++i) {
+        tokens.push_back(generated[i]);
+        result.tokens.push_back({.token = generated[i]});
+      }
+      std::vector<TokenEvent> events;
+      scheduler_->Force(id, tokens, now_, &events);
+      ASSERT_EQ(events.size(), tokens.empty() ? 0u : 1u);
+      for (const TokenEvent& event : events) Take(event, result);
+    }
+    scheduler_->SetMask(id, mask_);
   }
 
   void Take(const TokenEvent& event, const StepResult& result) {
@@ -314,6 +370,9 @@ class World {
   std::vector<Token> bases_[2];  // prompts begin like one of these
   std::map<SequenceId, Alive> alive_;
   SequenceId next_id_ = 0;
+  const std::shared_ptr<const SampleMask> mask_ =
+      std::make_shared<const SampleMask>(SampleMask{~0U});
+  std::deque<SequenceId> wants_mask_;  // perhaps ended meanwhile
   int load_ = 20;
   Counts counts_;
   uint64_t plans_digest_ = 0;
@@ -348,6 +407,8 @@ TEST_P(SchedulerPropertyTest, HoldsThroughRandomEvents) {
   EXPECT_EQ(counts.copies > 100, c.block_size > 1);
   EXPECT_EQ(stats.prefix_hits > kEvents / 100, c.prefix_caching);
   EXPECT_EQ(counts.failures > 60, c.faults);
+  EXPECT_EQ(stats.forced_tokens > 10'000, c.masks);
+  EXPECT_EQ(counts.masks_in_flight > 1'000, c.late_masks);
 }
 
 INSTANTIATE_TEST_SUITE_P(, SchedulerPropertyTest, ::testing::ValuesIn(kCases),

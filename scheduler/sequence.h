@@ -63,8 +63,9 @@ struct Sequence {
 
   // In flight.
   int32_t rows_in_flight = 0;
-  int32_t tokens_in_flight = 0;                      // sampled by these rows
-  StepId sampled_by = 0;                             // the last step that samples for it
+  int32_t foreseen = 0;          // the first of these that sample: `tokens` has theirs already
+  int32_t tokens_in_flight = 0;  // sampled by the rows after those
+  StepId sampled_by = 0;         // the last step that samples for it
   std::deque<std::shared_ptr<LateMask>> late_masks;  // of these rows, not yet set, oldest first
 
   // While running.
