@@ -13,6 +13,10 @@ constexpr Logger kLog(LogComponent::kEngine);
 constexpr size_t kShownSequences = 200;
 constexpr int32_t kShownCells = 512;
 constexpr size_t kUnbounded = std::numeric_limits<size_t>::max();
+// Forced tokens that are worth a row of several tokens. Where masks come late, steps of one token a
+// row are captured graphs, and two of the tokens are sampled by rows that are in flight already.
+constexpr size_t kLeastForced = 1;
+constexpr size_t kLeastForcedLate = 8;
 
 absl::Status Retriable(const char* message) {
   return WithRetryAfter(absl::UnavailableError(message), absl::Seconds(1));
@@ -30,7 +34,7 @@ EngineLoop::EngineLoop(std::unique_ptr<Scheduler> scheduler, std::unique_ptr<Exe
       cancellations_(kUnbounded),
       executor_(std::move(executor)),
       late_masks_(executor_->TakesLateMasks()),
-      mask_workers_([this] { event_.Raise(); }) {
+      mask_workers_([this] { event_.Raise(); }, late_masks_ ? kLeastForcedLate : kLeastForced) {
   executor_->OnResult([this] { event_.Raise(); });
 }
 
@@ -192,6 +196,7 @@ void EngineLoop::TakeMasks() {
   const SteadyTime now = clock_.Now();
   for (MaskWorkers::Made& made : mask_workers_.TakeAll()) {
     mask_wait_.OnMade();
+    if (!made.forced.empty()) Force(made, now);
     if (!made.status.ok()) {
       scheduler_->Cancel(made.key, std::move(made.status), now, &events);
     } else if (made.complete) {
@@ -202,6 +207,15 @@ void EngineLoop::TakeMasks() {
     }
   }
   Route(nullptr, std::move(events));
+}
+
+// Its tokens go to whoever reads as those of a step do.
+void EngineLoop::Force(const MaskWorkers::Made& made, SteadyTime now) {
+  auto result = std::make_shared<StepResult>();
+  for (const Token token : made.forced) result->tokens.push_back({.token = token});
+  std::vector<TokenEvent> events;
+  scheduler_->Force(made.key, made.forced, now, &events);
+  Route(result, std::move(events));
 }
 
 std::optional<SteadyTime> EngineLoop::PlanSteps() {

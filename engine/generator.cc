@@ -36,6 +36,10 @@ size_t TextBytes(const GenerateRequest& request) {
   return bytes;
 }
 
+bool BoundsTokens(const GenerateRequest& request) {
+  return request.allowed_token_ids.has_value() || !request.bad_words.empty();
+}
+
 }  // namespace
 
 // The caller's end of one choice.
@@ -210,12 +214,12 @@ absl::Status Generator::Encode(const Choices& choices) {
   MILLRACE_ASSIGN_OR_RETURN(SequenceRequest sequence,
                             MakeSequence(generate, std::move(prompt), DefaultsOf(generate)));
   if (generate.grammar.has_value()) {
-    MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, Follow(choices));
+    MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, Follow(choices, *sequence.sampling));
   }
   if (thinking.has_value()) {
     MILLRACE_ASSIGN_OR_RETURN(sequence.first_mask, BoundThinking(choices, *std::move(thinking)));
   }
-  if (generate.allowed_token_ids.has_value() || !generate.bad_words.empty()) {
+  if (BoundsTokens(generate)) {
     MILLRACE_RETURN_IF_ERROR(BoundTokens(choices, sequence));
   }
   // A text may be long, and only an echo needs it again.
@@ -239,8 +243,9 @@ SequenceDefaults Generator::DefaultsOf(const GenerateRequest& request) const {
   return defaults;
 }
 
-// Gives each choice a matcher of the request's grammar, and returns the mask of the first token.
-absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(const Choices& choices) {
+// Has each choice follow the request's grammar, and returns the mask of the first token.
+absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(
+    const Choices& choices, const SamplingParams& sampling) {
   const GenerateRequest& request = choices.front()->request;
   if (!parts_.takes_masks) {
     return absl::UnimplementedError(
@@ -249,9 +254,15 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(const Choice
   }
   const auto grammar = parts_.grammars.Get(*request.grammar);
   if (!grammar.ok()) return Annotate(grammar.status(), request.grammar_field);
-  GrammarMatcher matcher(*grammar, parts_.Vocabulary());
-  for (const auto& choice : choices) choice->matcher = matcher;
-  MILLRACE_ASSIGN_OR_RETURN(std::shared_ptr<const SampleMask> mask, matcher.Mask());
+  // What a client says of single tokens goes before the tokenizer's choice of them.
+  const bool forces = sampling.logit_bias.empty() && !BoundsTokens(request);
+  GuidedAnswer guided(GrammarMatcher(*grammar, parts_.Vocabulary()),
+                      forces ? &parts_.text->tokenizer() : nullptr);
+  for (const auto& choice : choices) {
+    choice->guided = guided;
+    choice->jumps = !sampling.penalizes() && !sampling.top_logprobs.has_value();
+  }
+  MILLRACE_ASSIGN_OR_RETURN(std::shared_ptr<const SampleMask> mask, guided.Mask());
   if (std::any_of(mask->begin(), mask->end(), [](uint32_t word) { return word != 0; })) return mask;
   return absl::InvalidArgumentError(
       absl::StrCat(request.grammar_field, ": no token of the model's vocabulary can begin it"));

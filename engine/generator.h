@@ -37,7 +37,8 @@ class Generator {
   void Prepare(const Choices& choices);
   absl::Status Encode(const Choices& choices);
   SequenceDefaults DefaultsOf(const GenerateRequest& request) const;
-  absl::StatusOr<std::shared_ptr<const SampleMask>> Follow(const Choices& choices);
+  absl::StatusOr<std::shared_ptr<const SampleMask>> Follow(const Choices& choices,
+                                                           const SamplingParams& sampling);
   absl::StatusOr<std::shared_ptr<const SampleMask>> BoundThinking(const Choices& choices,
                                                                   ThinkingMarkers markers);
   absl::Status BoundTokens(const Choices& choices, SequenceRequest& sequence);

@@ -15,12 +15,12 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "engine/answer_text.h"
+#include "engine/guided_answer.h"
 #include "engine/request.h"
 #include "engine/response_buffer.h"
 #include "engine/thinking_budget.h"
 #include "engine/token_bounds.h"
 #include "scheduler/token_event.h"
-#include "text/grammar/grammar.h"
 
 namespace millrace {
 
@@ -66,11 +66,12 @@ struct LiveRequest {
 
   // Written by the text pool, from then on the mask workers': follow an answer with a grammar, or
   // whose reasoning or tokens are bounded. Of the first two there is at most one.
-  std::optional<GrammarMatcher> matcher;
+  std::optional<GuidedAnswer> guided;
+  bool jumps = false;  // forced tokens are not sampled, one after the other: nothing asks for it
   std::optional<ThinkingBudget> thinking_budget;
   std::optional<TokenBounds> token_bounds;
   bool masked() const {
-    return matcher.has_value() || thinking_budget.has_value() || token_bounds.has_value();
+    return guided.has_value() || thinking_budget.has_value() || token_bounds.has_value();
   }
 
   ResponseBuffer buffer;  // any thread's

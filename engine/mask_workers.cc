@@ -14,8 +14,8 @@ constexpr unsigned kMostThreads = 4;
 
 }  // namespace
 
-MaskWorkers::MaskWorkers(std::function<void()> wake)
-    : wake_(std::move(wake)), jobs_(kUnbounded), made_(kUnbounded) {}
+MaskWorkers::MaskWorkers(std::function<void()> wake, size_t least_forced)
+    : wake_(std::move(wake)), least_forced_(least_forced), jobs_(kUnbounded), made_(kUnbounded) {}
 
 MaskWorkers::~MaskWorkers() {
   jobs_.Close();
@@ -40,18 +40,24 @@ void MaskWorkers::Run() {
   }
 }
 
-MaskWorkers::Made MaskWorkers::Follow(LiveRequest& request, Token token) {
+MaskWorkers::Made MaskWorkers::Follow(LiveRequest& request, Token token) const {
   std::optional<ThinkingBudget>& budget = request.thinking_budget;
-  std::optional<GrammarMatcher>& matcher = request.matcher;
+  std::optional<GuidedAnswer>& guided = request.guided;
   if ((budget.has_value() && !budget->Accept(token)) ||
-      (matcher.has_value() && !matcher->Accept(token))) {
+      (guided.has_value() && !guided->Accept(token))) {
     return {.status = absl::InternalError(
                 StrCat("the token ", token, " was sampled, which the grammar does not allow"))};
   }
-  if (matcher.has_value() && matcher->finished()) return {.complete = true};
+  std::vector<Token> forced;
+  if (guided.has_value() && request.jumps && guided->num_forced() >= least_forced_) {
+    forced = guided->TakeForced();
+  }
+  if (guided.has_value() && guided->finished()) {
+    return {.complete = true, .forced = std::move(forced)};
+  }
   absl::StatusOr<std::shared_ptr<const SampleMask>> mask = nullptr;
   if (budget.has_value()) mask = budget->Mask();
-  if (matcher.has_value()) mask = matcher->Mask();
+  if (guided.has_value()) mask = guided->Mask();
   if (!mask.ok()) return {.status = std::move(mask).status()};
   if (request.token_bounds.has_value()) {
     request.token_bounds->Accept(token);
@@ -64,7 +70,7 @@ MaskWorkers::Made MaskWorkers::Follow(LiveRequest& request, Token token) {
             "no token of the model's vocabulary may come next: what the answer is held to allows "
             "none")};
   }
-  return {.mask = *std::move(mask)};
+  return {.forced = std::move(forced), .mask = *std::move(mask)};
 }
 
 }  // namespace millrace

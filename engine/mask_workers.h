@@ -2,6 +2,7 @@
 #ifndef MILLRACE_ENGINE_MASK_WORKERS_H_
 #define MILLRACE_ENGINE_MASK_WORKERS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -22,15 +23,17 @@ namespace millrace {
 class MaskWorkers {
  public:
   struct Made {
-    uint64_t key = 0;       // the request's
-    absl::Status status;    // not OK: the answer cannot go on
-    bool complete = false;  // the answer is complete, and nothing may follow
+    uint64_t key = 0;           // the request's
+    absl::Status status;        // not OK: the answer cannot go on
+    bool complete = false;      // the answer is complete, and nothing may follow
+    std::vector<Token> forced;  // tokens that come next, before what `complete` and `mask` say
     std::shared_ptr<const SampleMask> mask;
     Duration took{};  // since it was ordered
   };
 
-  // `wake` is called whenever something was made, by a worker; it must not block.
-  explicit MaskWorkers(std::function<void()> wake);
+  // `wake` is called whenever something was made, by a worker; it must not block. So many forced
+  // tokens or more are handed out at once, fewer sampled under masks that allow no others.
+  MaskWorkers(std::function<void()> wake, size_t least_forced);
   MaskWorkers(const MaskWorkers&) = delete;
   MaskWorkers& operator=(const MaskWorkers&) = delete;
   ~MaskWorkers();
@@ -46,9 +49,10 @@ class MaskWorkers {
     SteadyTime ordered;
   };
   void Run();
-  static Made Follow(LiveRequest& request, Token token);
+  Made Follow(LiveRequest& request, Token token) const;
 
   const std::function<void()> wake_;
+  const size_t least_forced_;
   BoundedQueue<Job> jobs_;  // both are bounded by the live requests
   BoundedQueue<Made> made_;
   std::vector<std::thread> threads_;

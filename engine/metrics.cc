@@ -168,6 +168,9 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   preemptions_ =
       make.Counter("vllm:num_preemptions_total",
                    "Sequences that gave up their blocks to others and were computed again.");
+  forced_tokens_ = make.Counter("millrace_forced_tokens_total",
+                                "Generated tokens to which a grammar left no alternative, and "
+                                "which took no step of their own.");
   prompt_tokens_ =
       make.Counter("vllm:prompt_tokens_total",
                    "Prompt tokens worked through, those found in the prefix cache too.");
@@ -258,6 +261,7 @@ void EngineMetrics::SetLoad(const SchedulerStats& stats, int64_t waiting) {
   advance(prefix_queries_, &SchedulerStats::prefix_queries);
   advance(prefix_hits_, &SchedulerStats::prefix_hits);
   advance(preemptions_, &SchedulerStats::preemptions);
+  advance(forced_tokens_, &SchedulerStats::forced_tokens);
   last_ = stats;
 }
 

@@ -98,6 +98,7 @@ class EngineMetrics {
   prometheus::Counter* prefix_queries_;
   prometheus::Counter* prefix_hits_;
   prometheus::Counter* preemptions_;
+  prometheus::Counter* forced_tokens_;
   prometheus::Counter* prompt_tokens_;
   prometheus::Counter* prompt_tokens_cached_;
   prometheus::Counter* prompt_tokens_of_device_;

@@ -111,7 +111,8 @@ TEST_F(MetricsTest, Load) {
                    .blocks_free = 15,
                    .prefix_queries = 100,
                    .prefix_hits = 32,
-                   .preemptions = 1},
+                   .preemptions = 1,
+                   .forced_tokens = 2},
                   /*waiting=*/6);
   EXPECT_EQ(Vllm("num_requests_running"), "3");
   EXPECT_EQ(Vllm("num_requests_waiting"), "6");
@@ -123,11 +124,13 @@ TEST_F(MetricsTest, Load) {
   EXPECT_EQ(Labelled("millrace_kv_cache_blocks", "state", "free"), "15");
 
   // The scheduler's counters are totals: what is counted here is what they grew by.
-  engine_.SetLoad({.prefix_queries = 150, .prefix_hits = 32, .preemptions = 3}, 0);
+  engine_.SetLoad({.prefix_queries = 150, .prefix_hits = 32, .preemptions = 3, .forced_tokens = 9},
+                  0);
   EXPECT_EQ(Vllm("num_requests_running"), "0");
   EXPECT_EQ(Vllm("prefix_cache_queries_total"), "150");
   EXPECT_EQ(Vllm("prefix_cache_hits_total"), "32");
   EXPECT_EQ(Vllm("num_preemptions_total"), "3");
+  EXPECT_EQ(Labelled("millrace_forced_tokens_total", "model_name", "m"), "9");
 }
 
 TEST_F(MetricsTest, Tokens) {

@@ -8,6 +8,7 @@ import httpx
 import jsonschema
 import pytest
 
+from daemon import metrics
 from millrace_grpc import connect, pb
 
 PERSON = {
@@ -105,6 +106,48 @@ def test_choices_streams_logprobs_and_penalties(fake_server):
     assert streamed == texts
 
 
+LONG_NAMES = {"type": "object", "properties": {"the_city_in_which_it_rains": {"enum": ["Rome", "Oslo"]},
+                                               "number_of_days_until_then": {"type": "integer", "minimum": 1, "maximum": 99}},
+              "required": ["the_city_in_which_it_rains", "number_of_days_until_then"], "additionalProperties": False}
+
+
+def check_forced(server, seed):
+    """Asserts that text without an alternative takes no step of its own, and that the answer is the one that steps would have made: with
+    log-probabilities each token is sampled."""
+    def forced():
+        return metrics(server)["millrace_forced_tokens_total"]
+
+    def ask(**more):
+        response = post(server, response_format=schema_format(LONG_NAMES), seed=seed, temperature=1, **more).json()
+        return response["choices"][0]["message"]["content"], response["usage"]["completion_tokens"]
+
+    before = forced()
+    at_once = ask()
+    after = forced()
+    assert ask(logprobs=True) == at_once
+    assert forced() == after
+    check(at_once[0], "stop", LONG_NAMES)
+    return after - before, at_once[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_forced_tokens_take_no_steps_and_change_no_answer(fake_server, seed):
+    forced, tokens = check_forced(fake_server, seed)
+    assert 40 < forced < tokens  # a token is a byte
+
+
+def test_a_stream_and_its_limits_hold_for_forced_tokens(fake_server):
+    body = dict(response_format=schema_format(LONG_NAMES), seed=1)
+    whole, _ = answer(fake_server, **body)
+    for most in (1, 5, 20, 30, 31, 60):
+        cut, finish = answer(fake_server, max_tokens=most, **body)
+        assert (cut, finish) == (whole[:most], "length")
+    stopped, finish = answer(fake_server, stop=["in_which"], **body)
+    assert finish == "stop" and stopped == whole[:whole.index("in_which")]
+    ended, finish = answer(fake_server, stop_token_ids=[ord("w")], **body)
+    assert finish == "stop" and ended == whole[:whole.index("w")]
+
+
 REFUSED = [
     ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"response_format": schema_format({"uniqueItems": True})}, "uniqueItems at #"),
@@ -190,3 +233,8 @@ def test_the_models_answers_are_instances(model_server, temperature):
     # The same seed gives the same answer, whatever else runs.
     again = answer(model_server, response_format=schema_format(PERSON), temperature=temperature, seed=0)
     assert again == held[0].result()
+
+
+@pytest.mark.model
+def test_the_models_forced_tokens_change_no_answer(model_server):
+    assert sum(check_forced(model_server, seed)[0] for seed in range(3)) > 20

@@ -114,6 +114,9 @@ class GrammarMatcher {
   // followed further.
   absl::StatusOr<std::shared_ptr<const TokenMask>> Mask();
 
+  // Returns the mask that allows this token alone.
+  std::shared_ptr<const TokenMask> MaskOf(Token token) const;
+
   // The text so far is in the language.
   bool accepting() const;
   // accepting, and no byte can follow.
