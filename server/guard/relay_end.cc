@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "server/guard/refusals.h"
 #include "server/guard/relay.h"
+#include "server/tls/client_hello.h"
 
 namespace millrace {
 namespace {

@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <future>
 #include <list>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -47,9 +48,10 @@ struct Newcomer {
   Tcp::socket socket;
   SteadyTime deadline;
   bool is_proxied = false;
-  int wanted = 1;       // bytes that must have come before another look
-  bool rests = false;   // until the next tick
-  bool is_here = true;  // false: handed on, or closed
+  int wanted = 1;                             // bytes that must have come before another look
+  bool rests = false;                         // until the next tick
+  bool is_here = true;                        // false: handed on, or closed
+  std::unique_ptr<HelloBudget::Hello> hello;  // with TLS, while a part of its first bytes is here
   std::list<std::shared_ptr<Newcomer>>::iterator place;
 };
 
@@ -79,6 +81,8 @@ class SharedPort::Impl {
   void Wait(const std::shared_ptr<Newcomer>& one);
   void Look(const std::shared_ptr<Newcomer>& one);
   void HandOn(Newcomer& one, const Take& endpoint);
+  bool Charge(Newcomer& one, size_t bytes) const;
+  void Evict(Newcomer& one);
   void Drop(Newcomer& one);
   std::shared_ptr<Newcomer> Leave(Newcomer& one);
   void Tick();
@@ -136,10 +140,7 @@ absl::StatusOr<uint16_t> SharedPort::Impl::Start() {
 }
 
 void SharedPort::Impl::Welcome(Tcp::socket socket) {
-  if (waiting_.size() >= most_) {
-    evicted_.Increment();
-    Drop(*waiting_.front());
-  }
+  if (waiting_.size() >= most_) Evict(*waiting_.front());
   auto one = std::make_shared<Newcomer>(std::move(socket));
   error_code error;
   const Tcp::endpoint peer = one->socket.remote_endpoint(error);
@@ -174,6 +175,7 @@ void SharedPort::Impl::Look(const std::shared_ptr<Newcomer>& one) {
   }
   // HTTP judges what such a client sent.
   if (HasEnded(fd)) return HandOn(*one, endpoints_.http1);
+  if (!Charge(*one, first.size)) return Evict(*one);
   const int wanted = static_cast<int>(first.size);
   if (wanted == one->wanted && wanted > 1) {
     // The socket was readable, and has not so many: a system that is short of memory says so.
@@ -193,6 +195,19 @@ void SharedPort::Impl::HandOn(Newcomer& one, const Take& endpoint) {
   if (!error) endpoint(fd);
 }
 
+// The bytes lie in the socket, at the most as many as are waited for. Without TLS they are few.
+bool SharedPort::Impl::Charge(Newcomer& one, size_t bytes) const {
+  TlsServer* const tls = options_.transport.tls;
+  if (tls == nullptr) return true;
+  if (one.hello == nullptr) one.hello = std::make_unique<HelloBudget::Hello>(tls->hellos());
+  return one.hello->Charge(bytes);
+}
+
+void SharedPort::Impl::Evict(Newcomer& one) {
+  evicted_.Increment();
+  Drop(one);
+}
+
 // Counts it out first: a client that sees the end finds it in the metrics.
 void SharedPort::Impl::Drop(Newcomer& one) {
   error_code ignored;
@@ -201,6 +216,7 @@ void SharedPort::Impl::Drop(Newcomer& one) {
 
 std::shared_ptr<Newcomer> SharedPort::Impl::Leave(Newcomer& one) {
   one.is_here = false;
+  one.hello.reset();
   std::shared_ptr<Newcomer> self = std::move(*one.place);
   waiting_.erase(one.place);
   waiting_metric_.Set(static_cast<double>(waiting_.size()));
@@ -217,6 +233,8 @@ void SharedPort::Impl::Tick() {
       if (now > one->deadline) {
         late_.Increment();
         Drop(*one);
+      } else if (one->hello != nullptr && one->hello->gave_way()) {
+        Evict(*one);
       } else if (std::exchange(one->rests, false)) {
         Look(one);
       }

@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/tls/certificates_test_util.h"
+
 namespace millrace {
 namespace {
 
@@ -176,6 +178,36 @@ TEST_F(SharedPortTest, TheOldestGivesWay) {
   silent.back().Send(kPreface);
   EXPECT_EQ(http2_.Next().Read(), kPreface);
   EXPECT_EQ(Metric("millrace_shared_port_closed_total", "connections"), 13);
+}
+
+TEST_F(SharedPortTest, PartsOfHellosGiveWayToThoseOfOthers) {
+  const TestCertificate certificate = MakeTestCertificate({.name = "server"});
+  const std::string path = testing::TempDir() + "shared_port.pem";
+  WriteTestFile(path, certificate.certificate_pem() + certificate.key_pem());
+  const auto tls = TlsServer::Open({.certificate = path}, 1, registry_);
+  ASSERT_TRUE(tls.ok()) << tls.status();
+  HelloBudget& hellos = (*tls)->hellos();
+  Open({.transport = {.tls = tls->get()}});
+  const Socket part = Connect();
+  part.Send(std::string_view("\x16\x03\x01\x20\x00", 5));  // a record of 8 KiB
+  for (int i = 0; i < 1000 && hellos.used() < 8192; ++i) std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(hellos.used(), 8197u);
+  {
+    std::vector<std::unique_ptr<HelloBudget::Hello>> others;
+    for (int i = 0; i < 2000; ++i) {
+      EXPECT_TRUE(others.emplace_back(std::make_unique<HelloBudget::Hello>(hellos))->Charge(16384));
+    }
+    EXPECT_EQ(part.Read(), "");
+    // A later part is judged when the rest comes.
+    const Socket later = Connect();
+    later.Send("\x16\x03\x01");
+    std::this_thread::sleep_for(50ms);
+    later.Send(std::string_view("\x00\x04none", 6));  // which is no hello: HTTP refuses it
+    EXPECT_EQ(http1_.Next().Read().size(), 9u);
+  }
+  EXPECT_EQ(hellos.used(), 0u);
+  EXPECT_EQ(Metric("millrace_shared_port_closed_total", "connections"), 1);
+  shared_.reset();
 }
 
 TEST_F(SharedPortTest, AClientThatLeavesHalfwayIsForgotten) {

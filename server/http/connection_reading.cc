@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "engine/request_id.h"
 #include "server/http/connection.h"
+#include "server/tls/client_hello.h"
 
 namespace millrace {
 namespace {

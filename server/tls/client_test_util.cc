@@ -5,6 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
 #include "server/tls/x509_text.h"
 
 namespace millrace {
@@ -40,6 +45,21 @@ std::string TestClient::Handshake() {
   return Outcome(SSL_connect(ssl_));
 }
 
+std::string TestClient::HandshakeInParts(size_t part) {
+  ssl_ = SSL_new(context_);
+  BIO* const out = BIO_new(BIO_s_mem());
+  SSL_set_bio(ssl_, BIO_new(BIO_s_mem()), out);
+  SSL_connect(ssl_);  // it has nothing to read yet
+  char* bytes = nullptr;
+  const auto size = static_cast<size_t>(BIO_get_mem_data(out, &bytes));
+  const std::string hello(bytes, size);
+  SendRaw(hello.substr(0, part));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  SendRaw(hello.substr(part));
+  SSL_set_fd(ssl_, fd_);
+  return Outcome(SSL_connect(ssl_));
+}
+
 std::string TestClient::Chosen() const {
   const unsigned char* name = nullptr;
   unsigned size = 0;
@@ -71,6 +91,17 @@ std::string TestClient::Read(size_t size) {
 void TestClient::SendRaw(std::string_view bytes) const {
   EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(bytes.size()));
+}
+
+std::string TestClient::ReadRaw() const {
+  std::string all;
+  std::array<char, 4096> some;
+  ssize_t got = 0;
+  while ((got = recv(fd_, some.data(), some.size(), 0)) > 0) {
+    all.append(some.data(), static_cast<size_t>(got));
+  }
+  EXPECT_TRUE(got == 0 || errno == ECONNRESET) << "the connection did not end";
+  return all;
 }
 
 void TestClient::End() const { shutdown(fd_, SHUT_WR); }

@@ -28,6 +28,8 @@ class TestClient {
 
   // Returns "" or what went wrong.
   std::string Handshake();
+  // Sends the first message in two parts, of which the first has `part` bytes.
+  std::string HandshakeInParts(size_t part);
   SSL* ssl() { return ssl_; }
   std::string Chosen() const;  // of what was offered
   std::string NameOfServer() const;
@@ -38,6 +40,8 @@ class TestClient {
 
   // Without TLS.
   void SendRaw(std::string_view bytes) const;
+  // Reads to the connection's end, however it ends.
+  std::string ReadRaw() const;
   void End() const;
 
  private:

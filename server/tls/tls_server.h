@@ -1,5 +1,5 @@
-// The part of TLS that endpoints share: the certificate, followed as its files change, and the
-// threads of the handshakes.
+// The part of TLS that endpoints share: the certificate, followed as its files change, the threads
+// of the handshakes, and the limits of those that are under way.
 #ifndef MILLRACE_SERVER_TLS_TLS_SERVER_H_
 #define MILLRACE_SERVER_TLS_TLS_SERVER_H_
 
@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "server/tls/hello_budget.h"
 #include "server/tls/tls_context.h"
 
 namespace prometheus {
@@ -43,6 +44,8 @@ class TlsServer {
   void EndHandshake() { --shaking_; }
   // Returns whether there are so many that the slow ones are to give way.
   bool crowded() const { return shaking_ > kManyHandshakes; }
+  // The memory of first messages that have not come whole.
+  HelloBudget& hellos() { return hellos_; }
 
   // Reads the files now.
   void Reload();
@@ -50,6 +53,7 @@ class TlsServer {
  private:
   static constexpr size_t kManyHandshakes = 640;
   static constexpr size_t kMostHandshakes = 1024;
+  static constexpr size_t kMostHelloBytes = 16 << 20;  // a thousand of the longest
 
   TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry);
 
@@ -60,6 +64,7 @@ class TlsServer {
   const TlsFiles files_;
   boost::asio::thread_pool handshakes_;
   std::atomic<size_t> shaking_ = 0;
+  HelloBudget hellos_{kMostHelloBytes};
   prometheus::Gauge* const expiry_;
   prometheus::Gauge* const revocations_expiry_;  // null without revocation lists
 

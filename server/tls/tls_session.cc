@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "server/tls/client_hello.h"
 #include "server/tls/x509_text.h"
 
 namespace millrace {
@@ -38,7 +39,7 @@ int BioRead(BIO* bio, char* data, int size) {
     std::memcpy(data, io.first.data() + io.first_read, taken);
     io.first_read += taken;
     if (taken == left) {
-      io.first = {};
+      io.first = std::vector<uint8_t>();
       io.first_read = 0;
     }
     return static_cast<int>(taken);
@@ -77,48 +78,68 @@ BIO_METHOD* SocketMethod() {
 
 }  // namespace
 
-TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, TlsProtocol protocol, int socket)
-    : context_(std::move(context)), protocol_(protocol), io_{.socket = socket} {}
+TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, TlsProtocol protocol, int socket,
+                       HelloBudget& hellos)
+    : context_(std::move(context)), protocol_(protocol), hellos_(hellos), io_{.socket = socket} {}
 
 TlsSession::~TlsSession() { SSL_free(ssl_); }
 
+// Gives back the memory of the handshake: an endpoint keeps the connection for a while, so that the
+// client can read why. OpenSSL has sent its alert by then.
 void TlsSession::Fail(TransportFailure failure, std::string text) {
   failure_ = failure;
   failure_text_ = std::move(text);
+  SSL_free(std::exchange(ssl_, nullptr));
+  io_.first = std::vector<uint8_t>();
+  hello_.reset();
 }
 
 // ---- The handshake ----
 
-// Reads no byte beyond the message, and keeps no more than what has come.
+// Reads no byte beyond the message. One that comes whole, as nearly all do, is read on the stack.
 bool TlsSession::TakeHello() {
-  std::vector<uint8_t>& bytes = io_.first;
-  while (!has_hello_ && failure_ == TransportFailure::kNone) {
-    const ClientHello hello = ReadClientHello(bytes);
+  if (has_hello_ || failure_ != TransportFailure::kNone) return has_hello_;
+  std::array<uint8_t, ClientHello::kMostBytes> bytes;
+  size_t size = 0;
+  if (hello_ != nullptr) {
+    size = hello_->CopyTo(bytes);
+    if (size == 0) return FailCrowded();
+  }
+  while (true) {
+    const ClientHello hello = ReadClientHello({bytes.data(), size});
     switch (hello.state) {
       case ClientHello::State::kWhole:
-        has_hello_ = true;
-        break;
+        io_.first.assign(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
+        hello_.reset();
+        return has_hello_ = true;
       case ClientHello::State::kNotTls:
         Fail(TransportFailure::kPlaintext, "what came is not TLS");
-        break;
+        return false;
       case ClientHello::State::kBad:
         Fail(TransportFailure::kHandshake, "the client's first message is broken or too long");
+        return false;
+      case ClientHello::State::kIncomplete:
         break;
-      case ClientHello::State::kIncomplete: {
-        std::array<uint8_t, ClientHello::kMostBytes> more;
-        const ssize_t read = recv(io_.socket, more.data(), hello.size - bytes.size(), 0);
-        if (read < 0 && IsTransient(errno)) return false;
-        if (read <= 0) {
-          Fail(TransportFailure::kHandshake, "the client closed the connection");
-          break;
-        }
-        bytes.reserve(bytes.size() + static_cast<size_t>(read));
-        bytes.insert(bytes.end(), more.begin(), more.begin() + read);
-      }
     }
+    const ssize_t read = recv(io_.socket, bytes.data() + size, hello.size - size, 0);
+    if (read < 0 && IsTransient(errno)) return KeepHello({bytes.data(), size});
+    if (read <= 0) {
+      Fail(TransportFailure::kHandshake, "the client closed the connection");
+      return false;
+    }
+    size += static_cast<size_t>(read);
   }
-  if (!has_hello_) bytes = {};
-  return has_hello_;
+}
+
+bool TlsSession::KeepHello(std::span<const uint8_t> bytes) {
+  if (bytes.empty()) return false;
+  if (hello_ == nullptr) hello_ = std::make_unique<HelloBudget::Hello>(hellos_);
+  return hello_->Keep(bytes) ? false : FailCrowded();
+}
+
+bool TlsSession::FailCrowded() {
+  Fail(TransportFailure::kHandshake, "too many clients have sent a part of their first message");
+  return false;
 }
 
 bool TlsSession::MakeSsl() {

@@ -6,11 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "server/tls/client_hello.h"
+#include "server/tls/hello_budget.h"
 #include "server/tls/tls_context.h"
 
 struct ssl_st;
@@ -31,7 +32,9 @@ class TlsSession {
  public:
   using error_code = boost::system::error_code;
 
-  TlsSession(std::shared_ptr<const TlsContext> context, TlsProtocol protocol, int socket);
+  // `hellos` outlives it.
+  TlsSession(std::shared_ptr<const TlsContext> context, TlsProtocol protocol, int socket,
+             HelloBudget& hellos);
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
   ~TlsSession();
@@ -40,6 +43,9 @@ class TlsSession {
   // not before the message is whole, since what OpenSSL needs for it is a hundred times as much.
   // A message that can be none is a failure.
   bool TakeHello();
+  // Returns whether the message was incomplete for so long that its memory was given to others: the
+  // connection is to be closed.
+  bool gave_way() const { return hello_ != nullptr && hello_->gave_way(); }
   // Fails the handshake before it begins.
   void Refuse(std::string text) { Fail(TransportFailure::kHandshake, std::move(text)); }
   // Goes on with the handshake as far as what has come allows. Call after TakeHello.
@@ -85,14 +91,19 @@ class TlsSession {
 
  private:
   void Fail(TransportFailure failure, std::string text);
+  // Both return false: the message is not whole.
+  bool KeepHello(std::span<const uint8_t> bytes);
+  bool FailCrowded();
   bool MakeSsl();
   void NoteClient();
   void FailHandshake();
 
   const std::shared_ptr<const TlsContext> context_;
   TlsProtocol protocol_;
+  HelloBudget& hellos_;
+  std::unique_ptr<HelloBudget::Hello> hello_;  // while a part of the first message has come
   Io io_;
-  ssl_st* ssl_ = nullptr;  // from the first Handshake on
+  ssl_st* ssl_ = nullptr;  // from the first Handshake on, unless it fails
   bool has_hello_ = false;
   bool established_ = false;
   bool has_more_ = false;

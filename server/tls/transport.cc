@@ -45,7 +45,9 @@ void Transport::Start() {
   error_code ignored;  // a socket that is already dead shows it at the first read
   socket_.set_option(net::ip::tcp::no_delay(true), ignored);
   socket_.non_blocking(true, ignored);
-  if (rules_.tls != nullptr) session_.emplace(rules_.tls->context(), protocol_, native_handle());
+  if (rules_.tls != nullptr) {
+    session_.emplace(rules_.tls->context(), protocol_, native_handle(), rules_.tls->hellos());
+  }
 }
 
 TransportFailure Transport::failure() const {
@@ -134,7 +136,7 @@ void Transport::ReadHeader() {
     }
     is_shaking_ = session_.has_value();
     awaits_header_ = false;
-    header_ = {};
+    header_ = std::vector<uint8_t>();
     return;
   }
 }
@@ -152,7 +154,9 @@ void Transport::EndShaking() {
 }
 
 bool Transport::gives_way(SteadyTime now) const {
-  return counted_ && !stepping_ && rules_.tls->crowded() && now - counted_since_ > kPromptHandshake;
+  if (!is_shaking_ || stepping_ || !session_) return false;
+  if (session_->gave_way()) return true;
+  return counted_ && rules_.tls->crowded() && now - counted_since_ > kPromptHandshake;
 }
 
 // A handshake takes a millisecond of computing: too long for a thread that streams tokens.

@@ -89,7 +89,8 @@ class Transport {
   // Returns whether the proxy's header or the handshake is still under way. Nothing can be written
   // until they are done.
   bool is_beginning() const { return awaits_header_ || is_shaking_; }
-  // Returns whether this handshake has taken long while there are too many: then close it.
+  // Returns whether this handshake, or its first message, has taken long while there are too many:
+  // then close it.
   bool gives_way(SteadyTime now) const;
   TransportFailure failure() const;
   std::string_view failure_text() const;

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/tls/certificates_test_util.h"
@@ -269,6 +270,74 @@ TEST_F(TransportTest, SaysWhatCameInsteadOfTls) {
     client.End();
   });
   EXPECT_EQ(garbage->transport.failure(), TransportFailure::kHandshake);
+}
+
+// The header of a record, and a part of it.
+const std::string kPartOfHello = "\x16\x03\x01\x20" + std::string(3000, '\0');
+
+// Holds the first messages of as many other clients as there may be.
+class OtherClients {
+ public:
+  explicit OtherClients(HelloBudget& budget) {
+    const std::vector<uint8_t> part(16 << 10);
+    for (int i = 0; i < 2000; ++i) {
+      EXPECT_TRUE(hellos_.emplace_back(std::make_unique<HelloBudget::Hello>(budget))->Keep(part));
+    }
+    EXPECT_LE(budget.used(), 16u << 20);
+  }
+
+ private:
+  std::vector<std::unique_ptr<HelloBudget::Hello>> hellos_;
+};
+
+TEST_F(TransportTest, APartOfAHelloGivesWayToLaterOnes) {
+  bool gave_way = false;
+  const auto watch = [&](Echo& echo) {
+    const auto timer = std::make_shared<net::steady_timer>(echo.transport.get_executor());
+    auto look = std::make_shared<std::function<void()>>();
+    *look = [&gave_way, timer, look, one = echo.shared_from_this()] {
+      if (one->end.failed()) return;
+      if (one->transport.gives_way(Clock::Real().Now())) {
+        gave_way = true;
+        error_code ignored;
+        return one->transport.close(ignored);
+      }
+      timer->expires_after(std::chrono::milliseconds(5));
+      timer->async_wait([look](const error_code&) { (*look)(); });
+    };
+    (*look)();
+  };
+  const auto held = [this] { return tls_->hellos().used(); };
+  const auto closed = Run(
+      [&](TestClient& client) {
+        client.SendRaw(kPartOfHello);
+        while (held() == 0) std::this_thread::yield();
+        const OtherClients others(tls_->hellos());
+        EXPECT_EQ(client.ReadRaw(), "");
+      },
+      true, watch);
+  EXPECT_TRUE(gave_way);
+  EXPECT_EQ(held(), 0u);
+  // One that goes on is closed then.
+  const auto failed = Run([&](TestClient& client) {
+    client.SendRaw(kPartOfHello);
+    while (held() == 0) std::this_thread::yield();
+    const OtherClients others(tls_->hellos());
+    client.SendRaw("more");
+    EXPECT_EQ(client.ReadRaw(), "");
+  });
+  EXPECT_EQ(failed->transport.failure(), TransportFailure::kHandshake);
+  EXPECT_THAT(std::string(failed->transport.failure_text()), HasSubstr("too many clients"));
+}
+
+TEST_F(TransportTest, AHelloInTwoPartsIsServedWhileOthersHoldAllMemory) {
+  const OtherClients others(tls_->hellos());
+  const auto echo = Run([](TestClient& client) {
+    ASSERT_EQ(client.HandshakeInParts(100), "");
+    client.Send("hello");
+    EXPECT_EQ(client.Read(5), "hello");
+  });
+  EXPECT_EQ(echo->received, "hello");
 }
 
 TEST_F(TransportTest, AClientThatRenegotiatesOrOnlyUpdatesKeysIsRefused) {
