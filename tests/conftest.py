@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+import tiny_qwen3
 from daemon import environment, on_a_gpu, program
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -123,6 +124,14 @@ def fake_server(tmp_path_factory):
     """A shared server with the fake executor. It must still be healthy after each test."""
     server = Server(tmp_path_factory.mktemp("fake"), "--device", "fake", "--fake-step-us", "1000",
                     "--fake-token-us", "10")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def tiny_server(tmp_path_factory):
+    """A server of a tiny random model whose tokens are bytes, shared by the tests of a module."""
+    server = Server(tmp_path_factory.mktemp("tiny_server"), "--model", str(tiny_qwen3.write(tmp_path_factory.mktemp("tiny") / "tiny", modules=False)))
     yield server
     server.stop()
 

@@ -3,6 +3,7 @@ import os
 import pathlib
 import re
 import shlex
+import socket
 import subprocess
 import threading
 import time
@@ -77,6 +78,17 @@ class Stream:
     def join(self):
         self.thread.join()
         return self.lines
+
+
+def memory(server, name="VmRSS"):
+    """Returns the bytes of memory that the process takes, or those of another line of its status."""
+    with open(f"/proc/{server.process.pid}/status") as status:
+        return int(re.search(rf"{name}:\s+(\d+) kB", status.read())[1]) << 10
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def status(server, path):

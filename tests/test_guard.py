@@ -4,21 +4,20 @@ import asyncio
 import contextlib
 import itertools
 import os
-import re
 import socket
 import threading
 import time
-import urllib.request
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import http2
-from daemon import sanitized, wait_until
+from daemon import memory, sanitized, wait_until
 from http2 import (CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
                    WINDOW_UPDATE, Client, call, frame)
 from millrace_grpc import inference_pb2_grpc, pb
+from tls_clients import closed
 
 SECONDS = float(os.environ.get("ATTACK_SECONDS", 2))  # of each attack
 MOST_GROWTH = 100 << 20  # bytes
@@ -32,16 +31,6 @@ def server(tmp_path_factory):
                     "--api-key", "secret", "--header-timeout", "1s", "--max-model-len", "100000", "--kv-cache-memory", "4GiB")
     yield server
     server.stop()
-
-
-def memory(server, name):
-    with open(f"/proc/{server.process.pid}/status") as status:
-        return int(re.search(rf"{name}:\s+(\d+) kB", status.read())[1]) << 10
-
-
-def counter(server, reason):
-    text = urllib.request.urlopen(server.admin + "/metrics").read().decode()
-    return float(re.search(rf'^millrace_grpc_connections_closed_total{{reason="{reason}"}} (\S+)$', text, re.M)[1])
 
 
 def stub(server):
@@ -115,7 +104,7 @@ def test_a_flood_of_continuations(server):
 
     with unharmed(server):
         assert not any(repeatedly(server, attack))
-    assert counter(server, "header_bytes") > 0
+    assert closed(server, "header_bytes") > 0
     client = Client(server.grpc)
     client.send(frame(HEADERS, 0, 1, call(GENERATE)) + 5 * frame(CONTINUATION, 0, 1, bytes(16000)))
     assert client.goaway()[1:] == (ENHANCE_YOUR_CALM, "a header block is too large; allowed: 65536 bytes, in at most 32 frames")
@@ -139,7 +128,7 @@ def test_streams_that_are_reset_at_once(server):
 
     with unharmed(server):
         repeatedly(server, attack, connections=8)
-    assert counter(server, "resets") > 0
+    assert closed(server, "resets") > 0
 
 
 def test_silent_connections(server):
@@ -172,18 +161,18 @@ FLOODS = {  # gRPC itself closes after its second early ping
 @pytest.mark.parametrize("name", FLOODS)
 def test_floods_of_small_frames(server, name):
     reason, data = FLOODS[name]
-    before = counter(server, reason)
+    before = closed(server, reason)
     with unharmed(server):
         assert not any(repeatedly(server, lambda client: client.flood(100 * data, SECONDS), connections=2))
-    assert counter(server, reason) > before
+    assert closed(server, reason) > before
 
 
 def test_a_flood_of_empty_data(server):
-    before = counter(server, "idle_frames")
+    before = closed(server, "idle_frames")
     client = Client(server.grpc)
     client.open(1, GENERATE)
     assert not client.flood(100 * frame(DATA, 0, 1), SECONDS)
-    assert counter(server, "idle_frames") == before + 1
+    assert closed(server, "idle_frames") == before + 1
 
 
 def test_pings_that_are_never_read_wait(server):

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from daemon import metrics, program
-from test_tls import Authority, flags
+from tls_clients import Authority, flags
 
 PROGRAM = pathlib.Path(program()).resolve().parent / "millrace-loadtest"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "millrace"

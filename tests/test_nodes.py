@@ -12,6 +12,7 @@ import pytest
 
 from daemon import Stream, environment, on_a_gpu, program, run, wait_until
 from test_mixtures import write_tokenizer
+from tls_clients import Authority
 
 pytestmark = [pytest.mark.skipif(on_a_gpu(), reason="these ranks are threads on the CPU")]
 
@@ -290,26 +291,13 @@ def test_garbage_on_the_ports_is_refused_and_the_nodes_still_meet(tmp_path, twin
         leader.process.wait()
 
 
-def certificates(folder):
-    """Writes the certificates of two authorities: NAME.ca, NAME.cert and NAME.key."""
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-    (folder / "san").write_text("subjectAltName=IP:127.0.0.1")
-    for name in ("ours", "theirs"):
-        ca, ca_key, cert, key = (str(folder / f"{name}.{kind}") for kind in ("ca", "cakey", "cert", "key"))
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", ca_key, "-out", ca, "-days", "2", "-subj", f"/CN={name}")
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert + ".req", "-subj", "/CN=node")
-        openssl("x509", "-req", "-in", cert + ".req", "-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-out", cert, "-days", "2",
-                "-extfile", str(folder / "san"))
-
-
 def tls(folder, name):
     return ["--node-tls-cert", f"{folder}/{name}.cert", "--node-tls-key", f"{folder}/{name}.key", "--node-tls-ca", f"{folder}/{name}.ca"]
 
 
 def test_nodes_speak_tls_and_take_their_own_certificates_alone(start_nodes, tmp_path, twins):
-    certificates(tmp_path)
+    for name in ("ours", "theirs"):
+        Authority(tmp_path, name).issue(name)
     server, (follower,) = start_nodes(2, *tiny(twins, 2), *tls(tmp_path, "ours"))
     assert ", by TLS" in server.log.read_text()
     complete(server, in_ids([GREEDY])[0])

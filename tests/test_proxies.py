@@ -13,10 +13,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import http2
 from daemon import metrics, wait_until
-from test_tls import FAKE, Authority, closed, context_of, count, flags, generate, refused
+from tls_clients import COMPLETION, FAKE, Authority, closed, context_of, count, flags, generate, refused
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-COMPLETION = {"prompt": "Hello", "max_tokens": 5, "ignore_eos": True}
 
 
 def header(address, port=4660):

@@ -14,19 +14,14 @@ import httpx
 import pytest
 
 import http2
-from daemon import metrics, run, wait_until
+from daemon import free_port, metrics, run, wait_until
 from test_proxies import SIGNATURE, header, proxy
-from test_tls import COMPLETION, FAKE, channel, closed, context_of, count, flags, generate, hello, refused, seconds_until_closed
-from test_tls import authority, certificate  # noqa: F401  (fixtures)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return str(one.getsockname()[1])
+from tls_clients import COMPLETION, FAKE, channel, closed, context_of, count, flags, generate, hello, https, refused, seconds_until_closed
+from tls_clients import authority, certificate  # noqa: F401  (fixtures)
 
 
 def one_port():
-    port = free_port()
+    port = str(free_port())
     return "--http-port", port, "--grpc-port", port
 
 
@@ -68,7 +63,7 @@ def is_tls(server):
 
 def http_client(server, authority, **more):
     secure = is_tls(server)
-    return httpx.Client(base_url=server.http.replace("http:", "https:") if secure else server.http, timeout=60,
+    return httpx.Client(base_url=https(server) if secure else server.http, timeout=60,
                         **({"verify": context_of(authority)} if secure else {}), **more)
 
 
@@ -287,7 +282,7 @@ def test_behind_a_proxy(start_server, authority, certificate, secure):
 def test_clients_are_named_by_their_certificates(start_server, authority, certificate):
     server = start_server(*FAKE, *one_port(), *flags(certificate), "--ssl-ca-certs", str(authority.file), "--log", "info,grpc=debug")
     alice = authority.issue("alice")
-    with httpx.Client(base_url=server.http.replace("http:", "https:"), verify=context_of(authority, alice), timeout=60) as client:
+    with httpx.Client(base_url=https(server), verify=context_of(authority, alice), timeout=60) as client:
         assert client.post("/v1/completions", json=COMPLETION).status_code == 200
     with channel(server, authority, alice) as one:
         assert count(generate(one, 5)) == 5

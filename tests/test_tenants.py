@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from daemon import Stream, run, wait_until
 from millrace_grpc import connect, inference_pb2_grpc, pb
-from test_tls import Authority, channel, context_of, flags
+from tls_clients import Authority, channel, context_of, flags, https
 
 FAKE = ["--device", "fake", "--fake-step-us", "2000"]
 PROBES = {"/livez", "/readyz", "/health"}
@@ -104,7 +104,7 @@ def test_a_client_certificate_stands_for_a_key(start_server, tmp_path):
 
     def by_http(client, key=None, path="/v1/completions"):
         headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
-        with httpx.Client(base_url=server.http.replace("http:", "https:"), verify=context_of(authority, client), headers=headers) as one:
+        with httpx.Client(base_url=https(server), verify=context_of(authority, client), headers=headers) as one:
             body = {"prompt": "Hello", "max_tokens": 4, "ignore_eos": True}
             return (one.post(path, json=body) if path == "/v1/completions" else one.get(path)).status_code
 
@@ -131,7 +131,7 @@ def test_a_client_certificate_stands_for_a_key(start_server, tmp_path):
     text = httpx.get(server.admin + "/metrics", headers={"Authorization": "Bearer none"}).text
     assert "millrace_tenant" not in text
     # On connections that are open the next request counts.
-    with httpx.Client(base_url=server.http.replace("http:", "https:"), verify=context_of(authority, bob)) as kept, \
+    with httpx.Client(base_url=https(server), verify=context_of(authority, bob)) as kept, \
             channel(server, authority, bob) as kept_channel:
         stub = inference_pb2_grpc.InferenceStub(kept_channel)
         assert kept.get("/v1/models").status_code == 200

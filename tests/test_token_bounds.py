@@ -4,17 +4,6 @@ import re
 import httpx
 import pytest
 
-import tiny_qwen3
-from conftest import Server
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """A server of a tiny random model whose tokens are bytes."""
-    folder = tiny_qwen3.write(tmp_path_factory.mktemp("bounds") / "tiny", modules=False)
-    server = Server(tmp_path_factory.mktemp("bounds_server"), "--model", str(folder))
-    yield server
-    server.stop()
 
 
 def post(server, path="/v1/completions", **fields):
@@ -38,52 +27,52 @@ def step_by_step(server, forbidden, count):
     return so_far
 
 
-def test_only_the_allowed_tokens_are_sampled(tiny):
+def test_only_the_allowed_tokens_are_sampled(tiny_server):
     allowed = [3, 97, 200, 256]
     for seed in range(4):
-        for answer in tokens(tiny, allowed_token_ids=allowed, temperature=2, seed=seed, n=3):
+        for answer in tokens(tiny_server, allowed_token_ids=allowed, temperature=2, seed=seed, n=3):
             assert len(answer) == 24 and set(answer) <= set(allowed)
-    assert tokens(tiny, allowed_token_ids=allowed) == [step_by_step(tiny, lambda _: set(range(258)) - set(allowed), 24)]
+    assert tokens(tiny_server, allowed_token_ids=allowed) == [step_by_step(tiny_server, lambda _: set(range(258)) - set(allowed), 24)]
 
 
-def test_all_tokens_allowed_change_nothing(tiny):
+def test_all_tokens_allowed_change_nothing(tiny_server):
     for fields in ({}, {"temperature": 1.5, "seed": 3, "n": 4, "logprobs": 2}):
-        free, bound = post(tiny, **fields).json(), post(tiny, **fields, allowed_token_ids=list(range(258))).json()
+        free, bound = post(tiny_server, **fields).json(), post(tiny_server, **fields, allowed_token_ids=list(range(258))).json()
         assert [choice["token_ids"] for choice in free["choices"]] == [choice["token_ids"] for choice in bound["choices"]]
         assert [choice["logprobs"] for choice in free["choices"]] == [choice["logprobs"] for choice in bound["choices"]]
 
 
-def test_bad_words_are_not_written_and_their_beginnings_are(tiny):
-    (free,) = tokens(tiny)
+def test_bad_words_are_not_written_and_their_beginnings_are(tiny_server):
+    (free,) = tokens(tiny_server)
     pairs = [(i, chr(a) + chr(b)) for i, (a, b) in enumerate(zip(free, free[1:])) if 32 < a < 127 and 32 < b < 127 and (a, b) not in zip(free[:i], free[1:i + 1])]
     assert pairs, "the model writes no two ASCII characters"
     at, word = pairs[0]
-    (bound,) = tokens(tiny, bad_words=[word])
+    (bound,) = tokens(tiny_server, bad_words=[word])
     assert bound[:at + 1] == free[:at + 1] and bound[at + 1] != free[at + 1]
     first, last = word.encode()
-    assert bound == step_by_step(tiny, lambda so_far: [last] if so_far[-1:] == [first] else [], 24)
+    assert bound == step_by_step(tiny_server, lambda so_far: [last] if so_far[-1:] == [first] else [], 24)
     one = chr(free[at])
-    assert tokens(tiny, bad_words=[one]) == [step_by_step(tiny, lambda _: [free[at]], 24)]
+    assert tokens(tiny_server, bad_words=[one]) == [step_by_step(tiny_server, lambda _: [free[at]], 24)]
     # The prompt is no part of what is compared.
     prompt = [1, 2, 3, *free[:at + 1]]
-    assert tokens(tiny, prompt=prompt, bad_words=[word])[0][0] == free[at + 1]
+    assert tokens(tiny_server, prompt=prompt, bad_words=[word])[0][0] == free[at + 1]
 
 
-def test_bounds_and_grammars_hold_together(tiny):
+def test_bounds_and_grammars_hold_together(tiny_server):
     for seed in range(6):
         fields = {"ignore_eos": False, "temperature": 2, "seed": seed, "n": 2, "structured_outputs": {"regex": "[abc]{12}"}}
-        for answer in tokens(tiny, **fields, bad_words=["ab", "c"]):
+        for answer in tokens(tiny_server, **fields, bad_words=["ab", "c"]):
             text = bytes(answer[:12]).decode()
             assert set(text) <= {"a", "b"} and "ab" not in text
-        for answer in tokens(tiny, **fields, allowed_token_ids=[*b"ab", 256]):
+        for answer in tokens(tiny_server, **fields, allowed_token_ids=[*b"ab", 256]):
             assert set(answer[:12]) <= set(b"ab")
 
 
-def test_min_tokens_hold_beside_bounds(tiny):
+def test_min_tokens_hold_beside_bounds(tiny_server):
     fields = {"ignore_eos": False, "temperature": 2, "allowed_token_ids": [97, 256]}
-    lengths = {len(answer) for seed in range(8) for answer in tokens(tiny, **fields, min_tokens=5, seed=seed, n=4)}
+    lengths = {len(answer) for seed in range(8) for answer in tokens(tiny_server, **fields, min_tokens=5, seed=seed, n=4)}
     assert min(lengths) > 5, lengths
-    assert min(len(answer) for answer in tokens(tiny, **fields, seed=1, n=16)) <= 5
+    assert min(len(answer) for answer in tokens(tiny_server, **fields, seed=1, n=16)) <= 5
 
 
 @pytest.mark.parametrize("fields, says", [
@@ -96,15 +85,15 @@ def test_min_tokens_hold_beside_bounds(tiny):
     ({"allowed_token_ids": [120], "ignore_eos": False, "structured_outputs": {"choice": ["yes"]}},
      "allowed_token_ids: no token is left that the answer could begin with, beside structured_outputs.choice"),
 ])
-def test_what_cannot_be_is_refused_by_name(tiny, fields, says):
-    refused = post(tiny, **fields)
+def test_what_cannot_be_is_refused_by_name(tiny_server, fields, says):
+    refused = post(tiny_server, **fields)
     assert refused.status_code == 400 and says in refused.json()["error"]["message"], refused.text
 
 
-def test_bounds_that_meet_later_end_the_row_alone(tiny):
-    refused = post(tiny, ignore_eos=False, structured_outputs={"choice": ["yes"]}, bad_words=["es"])
+def test_bounds_that_meet_later_end_the_row_alone(tiny_server):
+    refused = post(tiny_server, ignore_eos=False, structured_outputs={"choice": ["yes"]}, bad_words=["es"])
     assert refused.status_code >= 400 and "may come next" in refused.json()["error"]["message"], refused.text
-    assert tokens(tiny)
+    assert tokens(tiny_server)
 
 
 @pytest.mark.model

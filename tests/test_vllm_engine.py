@@ -11,24 +11,15 @@ import httpx
 import pytest
 
 import tiny_qwen3
-from conftest import Server
 from daemon import wait_until
 from vllm_grpc import common, connect, pb
 
 DATA = json.loads((pathlib.Path(__file__).parent / "reference" / "decoder_embedding_reference.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tiny_qwen3.write(tmp_path_factory.mktemp("vllm") / "tiny", modules=False)
-    server = Server(tmp_path_factory.mktemp("vllm_server"), "--model", str(folder))
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def stub(server):
-    return connect(server.grpc)
+def stub(tiny_server):
+    return connect(tiny_server.grpc)
 
 
 def request(ids=(1, 2, 3), **fields):
@@ -43,8 +34,8 @@ def expected(server, ids=(1, 2, 3), **fields):
     return [choice["token_ids"] for choice in answer["choices"]], answer
 
 
-def test_tokens_come_whole_or_in_chunks(server, stub):
-    (tokens,), _ = expected(server)
+def test_tokens_come_whole_or_in_chunks(tiny_server, stub):
+    (tokens,), _ = expected(tiny_server)
     (whole,) = stub.Generate(request())
     assert list(whole.complete.output_ids) == tokens and whole.complete.finish_reason == "length"
     assert (whole.complete.prompt_tokens, whole.complete.completion_tokens) == (3, 8)
@@ -56,9 +47,9 @@ def test_tokens_come_whole_or_in_chunks(server, stub):
     assert text.complete.prompt_tokens == 6  # with the end that the tokenizer puts behind it
 
 
-def test_choices_have_indices_and_log_probabilities(server, stub):
+def test_choices_have_indices_and_log_probabilities(tiny_server, stub):
     fields = {"n": 3, "seed": 5, "temperature": 1}
-    tokens, answer = expected(server, logprobs=2, **fields)
+    tokens, answer = expected(tiny_server, logprobs=2, **fields)
     responses = list(stub.Generate(request(stream=True, params={"logprobs": 2, **fields})))
     for index in range(3):
         of_choice = [r.chunk for r in responses if r.HasField("chunk") and r.chunk.index == index]
@@ -72,8 +63,8 @@ def test_choices_have_indices_and_log_probabilities(server, stub):
             answer["choices"][index]["logprobs"]["token_logprobs"], abs=1e-4)
 
 
-def test_the_prompt_has_log_probabilities_of_its_own(server, stub):
-    _, answer = expected(server, ids=(1, 2, 3, 4), prompt_logprobs=2, n=2, seed=1, temperature=1)
+def test_the_prompt_has_log_probabilities_of_its_own(tiny_server, stub):
+    _, answer = expected(tiny_server, ids=(1, 2, 3, 4), prompt_logprobs=2, n=2, seed=1, temperature=1)
     reference = answer["choices"][0]["prompt_logprobs"]
     params = {"prompt_logprobs": 2, "n": 2, "seed": 1, "temperature": 1}
     wholes = list(stub.Generate(request(ids=(1, 2, 3, 4), params=params)))
@@ -91,8 +82,8 @@ def test_the_prompt_has_log_probabilities_of_its_own(server, stub):
                     assert value == pytest.approx(reference[i][str(token)]["logprob"], abs=1e-4)
 
 
-def test_stops_are_named(server, stub):
-    (tokens,), _ = expected(server)
+def test_stops_are_named(tiny_server, stub):
+    (tokens,), _ = expected(tiny_server)
     (stopped,) = stub.Generate(request(params={"stop_token_ids": [tokens[2]]}))
     assert stopped.complete.finish_reason == "stop" and stopped.complete.matched_token_id == tokens[2]
     assert list(stopped.complete.output_ids) == tokens[:tokens.index(tokens[2]) + 1], "the stop token is one of the answer's"
@@ -205,7 +196,7 @@ def test_what_there_is_not_says_so(stub, method, message):
     assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED and len(error.value.details()) > 20
 
 
-def test_it_says_what_it_serves(server, stub):
+def test_it_says_what_it_serves(tiny_server, stub):
     assert stub.HealthCheck(pb.HealthCheckRequest()).healthy
     model = stub.GetModelInfo(pb.GetModelInfoRequest())
     assert (model.model_path, model.served_model_name, model.model_type) == ("tiny", "tiny", "qwen3")

@@ -1,7 +1,6 @@
 """A real router in front of millraced, which speaks vllm.grpc.engine to it: smg, as PyPI has it (`pip install smg`)."""
 import json
 import shutil
-import socket
 import subprocess
 
 import httpx
@@ -9,18 +8,13 @@ import pytest
 
 import tiny_qwen3
 from conftest import Server
-from daemon import wait_until
+from daemon import free_port, wait_until
 
 SMG = shutil.which("smg")
 SCHEMA = {"type": "object", "properties": {"size": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["size"],
           "additionalProperties": False}
 
 pytestmark = [pytest.mark.deploy, pytest.mark.skipif(SMG is None, reason="smg is not installed")]
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
