@@ -6,22 +6,14 @@ import subprocess
 import pytest
 
 from daemon import environment, program
-from hub_server import Hub
 from test_hub import FILES, NAME
+from test_hub import hub  # noqa: F401  (a fixture)
 
 
 def cli(*arguments, env=None):
     """Returns the exit status, stdout and stderr."""
     done = subprocess.run([program(), *arguments], env=environment(env), capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout, done.stderr
-
-
-@pytest.fixture
-def hub():
-    hub = Hub()
-    hub.add(NAME, FILES)
-    yield hub
-    hub.stop()
 
 
 def test_alone_it_says_what_to_do():
