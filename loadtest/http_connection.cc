@@ -185,7 +185,11 @@ void HttpConnection::TakeEvent(std::string_view data) {
   } else if (chunk.has_text) {
     ++events_;
   }
-  if (chunk.completion_tokens) exchange_->counted_tokens = *chunk.completion_tokens;
+  if (!chunk.completion_tokens) return;
+  exchange_->counted_tokens = *chunk.completion_tokens;
+  // An answer of special tokens alone has no text: they came, at the latest, when they were
+  // counted.
+  if (events_ == 0 && exchange_->meter.tokens() == 0) events_ = *chunk.completion_tokens;
 }
 
 void HttpConnection::Count(double now) {

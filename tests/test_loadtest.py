@@ -373,6 +373,17 @@ def test_a_stream_in_any_pieces_is_the_same(scripted, tmp_path, answer, size):
     assert result["generated_texts"][0] == "ab" + HOSTILE
 
 
+@pytest.mark.parametrize("usage", ["final", "continuous"])
+@pytest.mark.parametrize("events", ["", event(""), event("").replace("null", '"stop"')], ids=["none", "empty", "finish"])
+def test_tokens_without_text_are_counted_by_the_servers_usage(scripted, tmp_path, events, usage):
+    server = scripted(HEAD + "\r\n" + events + USAGE + "data: [DONE]\n\n")
+    result = measure(tmp_path, "--url", server.url, "--model", "m", "--num-prompts", 2, "--no-calibrate", "--usage", usage)
+    assert (result["completed"], result["failed"]) == (2, 0)
+    assert result["output_lens"] == [6, 6] and result["total_output_tokens"] == 12
+    assert result["max_output_tokens_per_s"] == 12
+    assert min(result["ttfts"]) > 0 and result["mean_ttft_ms"] > 0
+
+
 @pytest.mark.parametrize("answer, message", [
     (HEAD + "\r\n" + event("a"), "the stream ended without [DONE]"),
     (HEAD + "Content-Length: 9999\r\n\r\n" + event("a"), "the connection ended within the response"),
