@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "server/guard/frame_test_util.h"
 #include "server/guard/http2.h"
 
 namespace millrace {
@@ -25,16 +26,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-std::string MakeFrame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload = "") {
-  std::string out;
-  http2::AppendFrameHeader(out, {.length = static_cast<uint32_t>(payload.size()),
-                                 .type = type,
-                                 .flags = flags,
-                                 .stream = stream});
-  out += payload;
-  return out;
-}
 
 const std::string kHello = std::string(http2::kPreface) + MakeFrame(http2::kSettings, 0, 0);
 const std::string kCall = MakeFrame(http2::kHeaders, http2::kEndHeaders, 1, "\x83\x86\x84");

@@ -9,20 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "server/guard/frame_test_util.h"
+
 namespace millrace {
 namespace {
 
 using http2::FrameHeader;
-
-std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload = "") {
-  std::string out;
-  http2::AppendFrameHeader(out, {.length = static_cast<uint32_t>(payload.size()),
-                                 .type = type,
-                                 .flags = flags,
-                                 .stream = stream});
-  out += payload;
-  return out;
-}
 
 std::string Message(size_t bytes) {
   std::string out(1, '\0');
@@ -31,7 +23,7 @@ std::string Message(size_t bytes) {
 }
 
 constexpr std::string_view kBlock = "\x83\x86\x84";  // POST, http, /
-const std::string kGreeting = std::string(http2::kPreface) + Frame(http2::kSettings, 0, 0);
+const std::string kGreeting = std::string(http2::kPreface) + MakeFrame(http2::kSettings, 0, 0);
 
 // A connection whose bytes are kept as the other side would get them.
 class FrameGuardTest : public testing::Test {
@@ -60,7 +52,7 @@ class FrameGuardTest : public testing::Test {
     ASSERT_EQ(guard_->FromServer(View(bytes), clock_.Now()), bytes.size());
   }
   void Open(uint32_t stream, uint8_t more_flags = 0) {
-    Client(Frame(http2::kHeaders, http2::kEndHeaders | more_flags, stream, kBlock));
+    Client(MakeFrame(http2::kHeaders, http2::kEndHeaders | more_flags, stream, kBlock));
   }
 
   static http2::Bytes View(std::string_view text) {
@@ -80,18 +72,18 @@ class FrameGuardTest : public testing::Test {
 };
 
 TEST_F(FrameGuardTest, AnOrdinaryCallPassesAsItCame) {
-  const std::string all = kGreeting + Frame(http2::kHeaders, http2::kEndHeaders, 1, kBlock) +
-                          Frame(http2::kData, 0, 1, Message(100).substr(0, 50)) +
-                          Frame(http2::kData, http2::kEndStream, 1, Message(100).substr(50)) +
-                          Frame(http2::kPing, 0, 0, "12345678") +
-                          Frame(http2::kSettings, http2::kAck, 0) +
-                          Frame(http2::kWindowUpdate, 0, 1, std::string_view("\0\0\1\0", 4));
-  Server(Frame(http2::kSettings, 0, 0));
+  const std::string all = kGreeting + MakeFrame(http2::kHeaders, http2::kEndHeaders, 1, kBlock) +
+                          MakeFrame(http2::kData, 0, 1, Message(100).substr(0, 50)) +
+                          MakeFrame(http2::kData, http2::kEndStream, 1, Message(100).substr(50)) +
+                          MakeFrame(http2::kPing, 0, 0, "12345678") +
+                          MakeFrame(http2::kSettings, http2::kAck, 0) +
+                          MakeFrame(http2::kWindowUpdate, 0, 1, std::string_view("\0\0\1\0", 4));
+  Server(MakeFrame(http2::kSettings, 0, 0));
   Client(all);
   EXPECT_EQ(passed_, all);
   EXPECT_EQ(reason(), std::nullopt);
   EXPECT_EQ(guard_->streams(), 1u);
-  Server(Frame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, 1, "\x88"));
+  Server(MakeFrame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, 1, "\x88"));
   EXPECT_EQ(guard_->streams(), 0u);
   EXPECT_EQ(shared_->streams, 0u);
   EXPECT_EQ(shared_->messages.used(), 0u);
@@ -106,30 +98,30 @@ TEST_F(FrameGuardTest, RandomSplitsPassTheSame) {
     for (int i = 0; i < 30; ++i) {
       switch (random() % 6) {
         case 0:
-          all += Frame(http2::kHeaders, http2::kEndHeaders, next, kBlock);
+          all += MakeFrame(http2::kHeaders, http2::kEndHeaders, next, kBlock);
           next += 2;
           break;
         case 1:
-          all += Frame(http2::kHeaders, 0, next, kBlock.substr(0, 1));
-          all += Frame(http2::kContinuation, 0, next, kBlock.substr(1, 1));
-          all += Frame(http2::kContinuation, http2::kEndHeaders, next, kBlock.substr(2));
+          all += MakeFrame(http2::kHeaders, 0, next, kBlock.substr(0, 1));
+          all += MakeFrame(http2::kContinuation, 0, next, kBlock.substr(1, 1));
+          all += MakeFrame(http2::kContinuation, http2::kEndHeaders, next, kBlock.substr(2));
           next += 2;
           break;
         case 2:
           if (next > 1) {
             std::string padded(1, '\5');
             padded += Message(random() % 200) + std::string(5, 'p');
-            all += Frame(http2::kData, http2::kPadded, next - 2, padded);
+            all += MakeFrame(http2::kData, http2::kPadded, next - 2, padded);
           }
           break;
         case 3:
-          all += Frame(http2::kPing, 0, 0, "12345678");
+          all += MakeFrame(http2::kPing, 0, 0, "12345678");
           break;
         case 4:
-          all += Frame(99, 7, 3, std::string(random() % 300, 'u'));
+          all += MakeFrame(99, 7, 3, std::string(random() % 300, 'u'));
           break;
         case 5:
-          if (next > 1) all += Frame(http2::kPriority, 0, next - 2, "12345");
+          if (next > 1) all += MakeFrame(http2::kPriority, 0, next - 2, "12345");
           break;
       }
       if (random() % 10 == 0) all += std::string(random() % 12, '\7');  // nonsense, to the end
@@ -157,8 +149,8 @@ TEST_F(FrameGuardTest, SurvivesRandomBytes) {
     for (int i = 0; i < 6 && !reason(); ++i) {
       std::string payload(random() % 40, '\0');
       for (char& c : payload) c = static_cast<char>(random());
-      Client(Frame(static_cast<uint8_t>(random() % 11), static_cast<uint8_t>(random()),
-                   random() % 6, payload));
+      Client(MakeFrame(static_cast<uint8_t>(random() % 11), static_cast<uint8_t>(random()),
+                       random() % 6, payload));
     }
     guard_->CheckTimes(clock_.Now());
     guard_->TakeResets();
@@ -166,7 +158,7 @@ TEST_F(FrameGuardTest, SurvivesRandomBytes) {
 }
 
 TEST_F(FrameGuardTest, ReadsNothingBehindAShortUpdateOfTheServer) {
-  const std::string update = Frame(http2::kWindowUpdate, 0, 0, "\x7f");
+  const std::string update = MakeFrame(http2::kWindowUpdate, 0, 0, "\x7f");
   const std::vector<uint8_t> exact(update.begin(), update.end());  // AddressSanitizer sees its end
   EXPECT_EQ(guard_->FromServer(exact, clock_.Now()), exact.size());
 }
@@ -174,7 +166,7 @@ TEST_F(FrameGuardTest, ReadsNothingBehindAShortUpdateOfTheServer) {
 TEST_F(FrameGuardTest, HeaderBlocksPassWholeAndInTime) {
   Client(kGreeting);
   passed_.clear();
-  Client(Frame(http2::kHeaders, 0, 1, kBlock));
+  Client(MakeFrame(http2::kHeaders, 0, 1, kBlock));
   EXPECT_EQ(passed_, "");
   clock_.Advance(std::chrono::seconds(9));
   guard_->CheckTimes(clock_.Now());
@@ -189,14 +181,14 @@ TEST_F(FrameGuardTest, ResetsBeyondTheirRateEndTheConnection) {
   uint32_t stream = 1;
   for (int i = 0; i < 512; ++i, stream += 2) {
     Open(stream);
-    Client(Frame(http2::kRstStream, 0, stream, "1234"));
+    Client(MakeFrame(http2::kRstStream, 0, stream, "1234"));
   }
   EXPECT_EQ(reason(), std::nullopt);
   EXPECT_EQ(guard_->streams(), 0u);
   clock_.Advance(std::chrono::seconds(1));
   for (int i = 0; i < 2; ++i, stream += 2) {
     Open(stream);
-    Client(Frame(http2::kRstStream, 0, stream, "1234"));
+    Client(MakeFrame(http2::kRstStream, 0, stream, "1234"));
   }
   EXPECT_EQ(reason(), GuardReason::kResets);  // the first empty look begins the time
   EXPECT_EQ(guard_->violation()->code, http2::kEnhanceYourCalm);
@@ -208,7 +200,7 @@ TEST_F(FrameGuardTest, ResetsBeyondTheRateOfAllWait) {
   for (const uint32_t stream : {1, 3, 5}) Open(stream);
   passed_.clear();
   const std::string resets =
-      Frame(http2::kRstStream, 0, 1, "1234") + Frame(http2::kRstStream, 0, 3, "1234");
+      MakeFrame(http2::kRstStream, 0, 1, "1234") + MakeFrame(http2::kRstStream, 0, 3, "1234");
   Client(resets);
   EXPECT_TRUE(guard_->waiting());
   EXPECT_EQ(passed_, resets.substr(0, 13));
@@ -221,11 +213,11 @@ TEST_F(FrameGuardTest, ResetsBeyondTheRateOfAllWait) {
 TEST_F(FrameGuardTest, UnansweredPingsWait) {
   Client(kGreeting);
   passed_.clear();
-  const std::string ping = Frame(http2::kPing, 0, 0, "12345678");
+  const std::string ping = MakeFrame(http2::kPing, 0, 0, "12345678");
   for (int i = 0; i < 20; ++i) Client(ping);
   EXPECT_EQ(passed_.size(), 8 * ping.size());
   EXPECT_TRUE(guard_->waiting());
-  Server(Frame(http2::kPing, http2::kAck, 0, "12345678"));
+  Server(MakeFrame(http2::kPing, http2::kAck, 0, "12345678"));
   Client("");
   EXPECT_EQ(passed_.size(), 9 * ping.size());
 }
@@ -234,8 +226,8 @@ TEST_F(FrameGuardTest, AMessageThatStallsResetsItsStream) {
   Client(kGreeting);
   Open(1);
   Open(3);
-  Client(Frame(http2::kData, 0, 1, Message(1000).substr(0, 300)));
-  Client(Frame(http2::kData, 0, 3, Message(1000)));  // complete: more may come when it likes
+  Client(MakeFrame(http2::kData, 0, 1, Message(1000).substr(0, 300)));
+  Client(MakeFrame(http2::kData, 0, 3, Message(1000)));  // complete: more may come when it likes
   EXPECT_EQ(shared_->messages.used(), 295u);
   clock_.Advance(std::chrono::seconds(11));
   guard_->CheckTimes(clock_.Now());
@@ -245,7 +237,7 @@ TEST_F(FrameGuardTest, AMessageThatStallsResetsItsStream) {
   EXPECT_EQ(resets[0].reason, GuardReason::kMessageRate);
   EXPECT_EQ(guard_->streams(), 1u);
   EXPECT_EQ(shared_->messages.used(), 0u);
-  Client(Frame(http2::kData, 0, 1, "on its way"));  // what comes after is no violation
+  Client(MakeFrame(http2::kData, 0, 1, "on its way"));  // what comes after is no violation
   EXPECT_EQ(reason(), std::nullopt);
 }
 
@@ -253,10 +245,10 @@ TEST_F(FrameGuardTest, MessagesAreBoundedTogether) {
   Begin({.all_message_bytes = 1000});
   Client(kGreeting);
   Open(1);
-  Client(Frame(http2::kData, 0, 1, Message(5000).substr(0, 600)));
+  Client(MakeFrame(http2::kData, 0, 1, Message(5000).substr(0, 600)));
   clock_.Advance(std::chrono::seconds(2));
   Open(3);
-  Client(Frame(http2::kData, 0, 3, Message(5000).substr(0, 800)));
+  Client(MakeFrame(http2::kData, 0, 3, Message(5000).substr(0, 800)));
   guard_->CheckTimes(clock_.Now());
   const auto resets = guard_->TakeResets();
   ASSERT_EQ(resets.size(), 1u);
@@ -267,16 +259,16 @@ TEST_F(FrameGuardTest, MessagesAreBoundedTogether) {
 
 TEST_F(FrameGuardTest, AWindowThatStaysShutEndsItsStream) {
   const std::string settings("\0\4\0\0\0\12", 6);  // windows of 10 bytes
-  Client(std::string(http2::kPreface) + Frame(http2::kSettings, 0, 0, settings));
+  Client(std::string(http2::kPreface) + MakeFrame(http2::kSettings, 0, 0, settings));
   Open(1, http2::kEndStream);
   Open(3, http2::kEndStream);
   for (const uint32_t stream : {1, 3}) {
-    Server(Frame(http2::kHeaders, http2::kEndHeaders, stream, "\x88"));
-    Server(Frame(http2::kData, 0, stream, "0123456789"));
+    Server(MakeFrame(http2::kHeaders, http2::kEndHeaders, stream, "\x88"));
+    Server(MakeFrame(http2::kData, 0, stream, "0123456789"));
   }
   guard_->CheckTimes(clock_.Now());
   clock_.Advance(std::chrono::seconds(30));
-  Client(Frame(http2::kWindowUpdate, 0, 3, std::string_view("\0\0\0\x20", 4)));
+  Client(MakeFrame(http2::kWindowUpdate, 0, 3, std::string_view("\0\0\0\x20", 4)));
   guard_->CheckTimes(clock_.Now());
   clock_.Advance(std::chrono::seconds(11));
   guard_->CheckTimes(clock_.Now());
@@ -289,9 +281,9 @@ TEST_F(FrameGuardTest, AWindowThatStaysShutEndsItsStream) {
 TEST_F(FrameGuardTest, AConnectionWindowThatStaysShutEndsTheConnection) {
   Client(kGreeting);
   Open(1, http2::kEndStream);
-  Server(Frame(http2::kHeaders, http2::kEndHeaders, 1, "\x88"));
-  Client(Frame(http2::kWindowUpdate, 0, 1, std::string_view("\0\1\0\0", 4)));
-  for (int i = 0; i < 4; ++i) Server(Frame(http2::kData, 0, 1, std::string(16384, 'd')));
+  Server(MakeFrame(http2::kHeaders, http2::kEndHeaders, 1, "\x88"));
+  Client(MakeFrame(http2::kWindowUpdate, 0, 1, std::string_view("\0\1\0\0", 4)));
+  for (int i = 0; i < 4; ++i) Server(MakeFrame(http2::kData, 0, 1, std::string(16384, 'd')));
   guard_->CheckTimes(clock_.Now());
   clock_.Advance(std::chrono::seconds(41));
   guard_->CheckTimes(clock_.Now());
@@ -301,27 +293,28 @@ TEST_F(FrameGuardTest, AConnectionWindowThatStaysShutEndsTheConnection) {
 TEST_F(FrameGuardTest, LargerFramesPassOnceTheServerTakesThem) {
   Client(kGreeting);
   Open(1);
-  Server(Frame(http2::kSettings, 0, 0, std::string_view("\0\5\0\0\x80\0", 6)));
-  Client(Frame(http2::kData, 0, 1, std::string(32768, 'd')));
+  Server(MakeFrame(http2::kSettings, 0, 0, std::string_view("\0\5\0\0\x80\0", 6)));
+  Client(MakeFrame(http2::kData, 0, 1, std::string(32768, 'd')));
   EXPECT_EQ(reason(), std::nullopt);
-  Client(Frame(http2::kData, 0, 1, std::string(32769, 'd')));
+  Client(MakeFrame(http2::kData, 0, 1, std::string(32769, 'd')));
   EXPECT_EQ(reason(), GuardReason::kFrameSize);
 }
 
 TEST_F(FrameGuardTest, AnswersEarnPingsAndWindowUpdates) {
   Client(kGreeting);
   Open(1, http2::kEndStream);
-  const std::string ping = Frame(http2::kPing, 0, 0, "12345678");
-  const std::string update = Frame(http2::kWindowUpdate, 0, 0, std::string_view("\0\0\0\x20", 4));
+  const std::string ping = MakeFrame(http2::kPing, 0, 0, "12345678");
+  const std::string update =
+      MakeFrame(http2::kWindowUpdate, 0, 0, std::string_view("\0\0\0\x20", 4));
   for (int i = 0; i < 5000; ++i) {
-    Server(Frame(http2::kData, 0, 1, "token"));
+    Server(MakeFrame(http2::kData, 0, 1, "token"));
     Client(ping + update + update);
-    Server(Frame(http2::kPing, http2::kAck, 0, "12345678"));
+    Server(MakeFrame(http2::kPing, http2::kAck, 0, "12345678"));
   }
   EXPECT_EQ(reason(), std::nullopt);
   for (int i = 0; i < 101; ++i) {
     Client(ping);
-    Server(Frame(http2::kPing, http2::kAck, 0, "12345678"));
+    Server(MakeFrame(http2::kPing, http2::kAck, 0, "12345678"));
   }
   EXPECT_EQ(reason(), GuardReason::kPings);
   EXPECT_EQ(guard_->violation()->text, "too_many_pings");
@@ -330,7 +323,7 @@ TEST_F(FrameGuardTest, AnswersEarnPingsAndWindowUpdates) {
 TEST_F(FrameGuardTest, StopsAtABoundaryWhereAFrameCanBePut) {
   Client(kGreeting);
   Open(1);
-  const std::string data = Frame(http2::kData, 0, 1, Message(20));
+  const std::string data = MakeFrame(http2::kData, 0, 1, Message(20));
   guard_->StopClientAtBoundary(true);
   Client(data);
   EXPECT_EQ(unchecked_, data);  // it is at one already
@@ -338,8 +331,8 @@ TEST_F(FrameGuardTest, StopsAtABoundaryWhereAFrameCanBePut) {
   Client("");
   EXPECT_TRUE(guard_->ClientAtBoundary());
 
-  const std::string headers = Frame(http2::kHeaders, 0, 1, "\x88");
-  const std::string more = Frame(http2::kContinuation, http2::kEndHeaders, 1, "\x88");
+  const std::string headers = MakeFrame(http2::kHeaders, 0, 1, "\x88");
+  const std::string more = MakeFrame(http2::kContinuation, http2::kEndHeaders, 1, "\x88");
   EXPECT_EQ(guard_->FromServer(View(headers), clock_.Now()), headers.size());
   EXPECT_FALSE(guard_->ServerAtBoundary());
   guard_->StopServerAtBoundary(true);

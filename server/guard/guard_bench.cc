@@ -18,6 +18,7 @@
 
 #include "server/guard/entrance.h"
 #include "server/guard/frame_guard.h"
+#include "server/guard/frame_test_util.h"
 #include "server/tls/transport.h"
 
 namespace millrace {
@@ -27,24 +28,14 @@ http2::Bytes View(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload) {
-  std::string out;
-  http2::AppendFrameHeader(out, {.length = static_cast<uint32_t>(payload.size()),
-                                 .type = type,
-                                 .flags = flags,
-                                 .stream = stream});
-  out += payload;
-  return out;
-}
-
-const std::string kGreeting = std::string(http2::kPreface) + Frame(http2::kSettings, 0, 0, "");
+const std::string kGreeting = std::string(http2::kPreface) + MakeFrame(http2::kSettings, 0, 0, "");
 
 // A header block as grpcio sends it once its fields are in the table, and some that never are.
 const std::string kBlock = std::string("\x83\x86\x44\x1f/millrace.v1.Inference/Generate", 35) +
                            std::string("\x0f\x10\x10", 3) + "application/grpc" +
                            std::string("\x00\x0cgrpc-timeout\x04", 15) + "100S";
 const std::string kMessage = std::string("\0\0\0\0\x64", 5) + std::string(100, 'm');
-const std::string kToken = Frame(http2::kData, 0, 1, std::string(40, 't'));
+const std::string kToken = MakeFrame(http2::kData, 0, 1, std::string(40, 't'));
 
 // A call with a message of 100 bytes, its checks alone.
 void BM_CheckCall(benchmark::State& state) {
@@ -54,11 +45,11 @@ void BM_CheckCall(benchmark::State& state) {
   guard.FromClient(View(kGreeting), now);
   uint32_t stream = 1;
   for (auto _ : state) {
-    const std::string call = Frame(http2::kHeaders, http2::kEndHeaders, stream, kBlock) +
-                             Frame(http2::kData, http2::kEndStream, stream, kMessage);
+    const std::string call = MakeFrame(http2::kHeaders, http2::kEndHeaders, stream, kBlock) +
+                             MakeFrame(http2::kData, http2::kEndStream, stream, kMessage);
     if (guard.FromClient(View(call), now) != call.size()) state.SkipWithError("refused");
     const std::string end =
-        Frame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, stream, "\x88");
+        MakeFrame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, stream, "\x88");
     benchmark::DoNotOptimize(guard.FromServer(View(end), now));
     stream += 2;
   }
@@ -70,7 +61,8 @@ void BM_CheckToken(benchmark::State& state) {
   GuardShared shared({});
   FrameGuard guard(shared);
   const SteadyTime now = Clock::Real().Now();
-  guard.FromClient(View(kGreeting + Frame(http2::kHeaders, http2::kEndHeaders, 1, kBlock)), now);
+  guard.FromClient(View(kGreeting + MakeFrame(http2::kHeaders, http2::kEndHeaders, 1, kBlock)),
+                   now);
   for (auto _ : state) benchmark::DoNotOptimize(guard.FromServer(View(kToken), now));
 }
 BENCHMARK(BM_CheckToken);
@@ -172,7 +164,7 @@ BENCHMARK(BM_TokensOverASocket)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRe
 
 void BM_TokensThroughTheGuard(benchmark::State& state) {
   const GuardedPair pair;
-  WriteAll(pair.client, Frame(http2::kHeaders, http2::kEndHeaders, 1, kBlock));
+  WriteAll(pair.client, MakeFrame(http2::kHeaders, http2::kEndHeaders, 1, kBlock));
   Tokens(state, pair.server, pair.client);
 }
 BENCHMARK(BM_TokensThroughTheGuard)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
@@ -184,9 +176,9 @@ void Calls(benchmark::State& state, int client, int server) {
     std::string calls;
     std::string ends;
     for (int64_t i = 0; i < state.range(0); ++i) {
-      calls += Frame(http2::kHeaders, http2::kEndHeaders, stream, kBlock) +
-               Frame(http2::kData, http2::kEndStream, stream, kMessage);
-      ends += Frame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, stream, "\x88");
+      calls += MakeFrame(http2::kHeaders, http2::kEndHeaders, stream, kBlock) +
+               MakeFrame(http2::kData, http2::kEndStream, stream, kMessage);
+      ends += MakeFrame(http2::kHeaders, http2::kEndHeaders | http2::kEndStream, stream, "\x88");
       stream += 2;
     }
     WriteAll(client, calls);
