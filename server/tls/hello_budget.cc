@@ -33,6 +33,11 @@ size_t HelloBudget::Hello::CopyTo(std::span<uint8_t> to) const {
   return kept_.size();
 }
 
+size_t HelloBudget::Hello::memory() const {
+  const std::lock_guard lock(budget_.mutex_);
+  return kept_.capacity();
+}
+
 bool HelloBudget::Hello::Charge(size_t size) {
   const std::lock_guard lock(budget_.mutex_);
   return budget_.SetCharge(*this, size);

@@ -32,6 +32,8 @@ class HelloBudget {
     bool Keep(std::span<const uint8_t> bytes);
     // Copies what is kept to the beginning of `to`, and returns its size. `to` has enough space.
     size_t CopyTo(std::span<uint8_t> to) const;
+    // The memory that is kept.
+    size_t memory() const;
     // Charges `size` bytes in all, which lie in the socket. Returns what Keep does.
     bool Charge(size_t size);
 

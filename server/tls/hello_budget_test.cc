@@ -33,6 +33,7 @@ TEST(HelloBudgetTest, KeepsAMessageThatComesByteByByte) {
       text += static_cast<char>(i);
       ASSERT_TRUE(Keep(hello, text));
       EXPECT_GE(budget.used(), text.size());
+      EXPECT_EQ(budget.used(), hello.memory());
     }
     EXPECT_EQ(Kept(hello), text);
     EXPECT_EQ(budget.used(), 4096u);
@@ -52,7 +53,8 @@ TEST(HelloBudgetTest, TheOneThatHasHeldBytesForLongestGivesWay) {
   EXPECT_EQ(budget.used(), 2048u);
   EXPECT_TRUE(Keep(third, "b"));
   EXPECT_TRUE(first.gave_way());
-  EXPECT_EQ(Kept(first), "") << "its memory is free at once";
+  EXPECT_EQ(Kept(first), "");
+  EXPECT_EQ(first.memory(), 0u) << "it is free at once";
   EXPECT_FALSE(Keep(first, part));
   EXPECT_FALSE(second.gave_way());
   EXPECT_EQ(Kept(second), part);
