@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import http2
-from daemon import memory, sanitized, wait_until
+from daemon import begin_peak, memory, sanitized, wait_until
 from http2 import (CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
                    WINDOW_UPDATE, Client, call, frame)
 from millrace_grpc import inference_pb2_grpc, pb
@@ -48,9 +48,7 @@ KEY = [("authorization", "Bearer secret")]
 @contextlib.contextmanager
 def unharmed(server):
     """While its body attacks, a stream goes on; then the server is alive and has not grown."""
-    with open(f"/proc/{server.process.pid}/clear_refs", "w") as clear:
-        clear.write("5")  # VmHWM begins anew
-    before = memory(server, "VmRSS")
+    before = begin_peak(server)
     tokens = []
     stream = stub(server).Generate(pb.GenerateRequest(text="Hello", stopping=pb.StopOptions(max_tokens=90000, ignore_eos=True)),
                                    metadata=KEY, timeout=120)
