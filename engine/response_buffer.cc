@@ -69,7 +69,7 @@ std::optional<OutputEvent> ResponseBuffer::Next() {
   bytes_ -= Bytes(*event);
   progress_ = clock_.Now();
   if (empty()) {
-    if (events_.capacity() > kKeptEvents) events_ = {};
+    if (events_.capacity() > kKeptEvents) events_ = std::vector<OutputEvent>();
     events_.clear();
     first_ = 0;
   } else if (first_ > kKeptEvents && first_ * 2 > events_.size()) {
