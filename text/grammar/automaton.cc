@@ -320,10 +320,9 @@ absl::Status GrammarAutomaton::FillMask(State state, const GrammarVocabulary& vo
 absl::StatusOr<std::shared_ptr<const TokenMask>> GrammarAutomaton::Mask(
     State state, const std::shared_ptr<const GrammarVocabulary>& vocabulary) {
   std::lock_guard lock(mutex_);
-  if (masks_owner_ != vocabulary || masks_.size() * vocabulary->mask_words() * 4 > kMostMaskBytes) {
-    masks_.clear();
-    masks_owner_ = vocabulary;
-  }
+  if (masks_owner_ != vocabulary) Forget(vocabulary);
+  if (masks_.size() * vocabulary->mask_words() * 4 > kMostMaskBytes) masks_.clear();
+  state = MaskState(state);
   std::shared_ptr<const TokenMask>& mask = masks_[state];
   if (mask == nullptr) {
     auto made = std::make_shared<TokenMask>();

@@ -68,6 +68,7 @@ class GrammarBuilder {
     uint32_t b = 0, c = 0;
     bool productive = false;
     bool nullable = false;
+    uint8_t least = 0;  // no text has fewer bytes; at most RegularPool::kMostLeast
   };
   struct RuleBody {
     std::string name;
@@ -82,6 +83,7 @@ class GrammarBuilder {
     return absl::MakeConstSpan(parts_).subspan(node.a, node.b);
   }
   bool UpdateNode(Node& node);
+  bool UpdateLeast(Node& node) const;
   absl::Status CheckLeftRecursion() const;
   void AddLeftParts(const Node& node, std::vector<GrammarNode>* left) const;
 
@@ -144,8 +146,9 @@ class GrammarAutomaton {
     std::vector<State> next;                                    // by class of byte; kUnknown
     RegularPool::Partition partition = RegularPool::kOneBlock;  // of classes that lead alike
     bool accepting = false;
-    State plain = kUnknown;  // where every character of plain text leads; kMixed if to several
-    int32_t loops = -1;      // the kinds of bytes that all lead back; -1: not yet known
+    State plain = kUnknown;       // where every character of plain text leads; kMixed if to several
+    State mask_state = kUnknown;  // what MaskState returns
+    int32_t loops = -1;           // the kinds of bytes that all lead back; -1: not yet known
   };
   static constexpr State kUnknown = UINT32_MAX;
   static constexpr State kMixed = UINT32_MAX - 1;
@@ -164,6 +167,10 @@ class GrammarAutomaton {
   State PlainStep(State state);
   State CharacterStep(State state, absl::Span<const std::pair<uint8_t, uint8_t>> bytes);
   uint32_t Loops(State state);
+  State MaskState(State state);
+  Stack ClipStack(Stack stack);
+  Stack ClipFrame(Frame frame);
+  void Forget(const std::shared_ptr<const GrammarVocabulary>& vocabulary);
   void Walk(const GrammarVocabulary::Trie& trie, State state, TokenMask* mask);
   absl::Status FillMask(State state, const GrammarVocabulary& vocabulary, TokenMask* mask);
   RegularPool& pool() { return grammar_.pool_; }
@@ -189,7 +196,9 @@ class GrammarAutomaton {
   bool accepting_ = false;
 
   std::shared_ptr<const GrammarVocabulary> masks_owner_;
-  absl::flat_hash_map<State, std::shared_ptr<const TokenMask>> masks_;
+  uint32_t longest_token_ = 0;         // of masks_owner_, in bytes; at least kFewBytes
+  std::vector<Stack> clipped_stacks_;  // by stack, what ClipStack returns; kUnknown
+  absl::flat_hash_map<State, std::shared_ptr<const TokenMask>> masks_;  // by MaskState
   std::vector<State> path_ = std::vector<State>(257);
 };
 

@@ -128,6 +128,34 @@ bool GrammarBuilder::UpdateNode(Node& node) {
   return changed;
 }
 
+// Returns whether the node's least number of bytes, which only ever grows, has changed.
+bool GrammarBuilder::UpdateLeast(Node& node) const {
+  uint64_t least = 0;
+  switch (node.kind) {
+    case Kind::kTerm:
+      least = pool_.Least(node.a);
+      break;
+    case Kind::kSequence:
+      for (const GrammarNode part : Parts(node)) least += nodes_[part].least;
+      break;
+    case Kind::kAlternative:
+      least = RegularPool::kMostLeast;
+      for (const GrammarNode part : Parts(node)) {
+        least = std::min<uint64_t>(least, nodes_[part].least);
+      }
+      break;
+    case Kind::kRepeat:
+      least = uint64_t{node.b} * nodes_[node.a].least;
+      break;
+    case Kind::kRule:
+      least = nodes_[rules_[node.a].body].least;
+      break;
+  }
+  const auto before = node.least;
+  node.least = static_cast<uint8_t>(std::min<uint64_t>(least, RegularPool::kMostLeast));
+  return node.least != before;
+}
+
 // Appends the nodes that a text of `node` may begin with.
 void GrammarBuilder::AddLeftParts(const Node& node, std::vector<GrammarNode>* left) const {
   switch (node.kind) {
@@ -205,6 +233,13 @@ absl::Status GrammarBuilder::Finish(GrammarNode root) {
     for (Node& node : nodes_) changed = UpdateNode(node) || changed;
     if (absl::Status status = Check(); !status.ok()) return status;
     if (std::chrono::steady_clock::now() > deadline_) checks_ |= 15;
+  }
+  // From zeros up: what is found is a lower bound after any number of rounds.
+  constexpr int kRounds = 4;
+  bool grows = true;
+  for (int round = 0; round < kRounds && grows; ++round) {
+    grows = false;
+    for (Node& node : nodes_) grows = UpdateLeast(node) || grows;
   }
   if (absl::Status status = CheckLeftRecursion(); !status.ok()) return status;
   if (pool_.undecided()) {

@@ -33,7 +33,10 @@ RegularPool::RegularPool() {
 Regular RegularPool::Intern(Key key, Term term) {
   const auto [it, is_new] =
       interned_.try_emplace(std::move(key), static_cast<Regular>(terms_.size()));
-  if (is_new) terms_.push_back(term);
+  if (is_new) {
+    Measure(it->first, &term);
+    terms_.push_back(term);
+  }
   return it->second;
 }
 

@@ -56,6 +56,16 @@ class RegularPool {
   bool IsEmpty(Regular a);
   bool undecided() const { return undecided_; }
   bool Matches(Regular a, std::string_view text);
+  // Returns a number of bytes, at most kMostLeast, that no text of the language is shorter than.
+  static constexpr uint32_t kMostLeast = 255;
+  uint32_t Least(Regular a) const { return terms_[a].least; }
+
+  // Returns a term that cannot be told from `a` by its first `bytes` bytes: whatever language comes
+  // after the two, texts of up to so many bytes begin texts of both or of neither. Repetitions that
+  // so many bytes cannot count to the end are without their end, so that terms that differ in how
+  // far they have counted become one. At least kFewBytes bytes; only after FixClasses.
+  static constexpr uint32_t kFewBytes = 32;
+  Regular ClipCounts(Regular a, uint32_t bytes);
 
   // Sets the classes of bytes that no term tells apart. No new set may be added after it but
   // unions and intersections of those there are.
@@ -94,6 +104,9 @@ class RegularPool {
     bool nullable;
     bool boolean;
     uint32_t a = 0, b = 0, c = 0;  // operands, or a range of lists_, or the index of a set
+    // Set by Measure:
+    uint8_t least = 0;
+    bool counts = false;  // whether ClipCounts may change the term
   };
   struct Key {
     Kind kind;
@@ -106,6 +119,7 @@ class RegularPool {
   };
 
   Regular Intern(Key key, Term term);
+  void Measure(const Key& key, Term* term) const;
   Regular List(Kind kind, std::vector<Regular> parts);
   Regular Multiple(uint32_t divisor, uint32_t remainder);
   Regular DeriveOne(Regular a, uint8_t byte);
@@ -115,6 +129,8 @@ class RegularPool {
   std::optional<bool> IsEmptyNearby(Regular a, absl::Span<const uint8_t> bytes);
   Regular DeriveConcat(Regular a, uint8_t byte);
   Partition ComputePartition(Regular a);
+  Regular WithoutEnds(Regular a, uint32_t bytes);
+  bool EndsSoon(Regular a);
   Partition InternPartition(std::vector<uint8_t> blocks);
   absl::Span<const Regular> Operands(const Term& term) const {
     return absl::MakeConstSpan(lists_).subspan(term.a, term.b);
@@ -135,6 +151,8 @@ class RegularPool {
   std::vector<Partition> partition_of_;             // by term; kNoPartition: not yet known
   int num_classes_ = 0;
   bool undecided_ = false;
+  absl::flat_hash_map<Regular, bool> ends_soon_;  // what EndsSoon has found
+  size_t explored_in_vain_ = 0;                   // terms, by EndsSoon
 };
 
 }  // namespace millrace

@@ -65,6 +65,7 @@ GrammarVocabulary::GrammarVocabulary(absl::Span<const VocabularyToken> tokens,
     ranges_.back().second = static_cast<uint32_t>(bytes_.size()) - begin;
     const std::string_view stored = Bytes(token);
     all.emplace_back(stored, token);
+    longest_ = std::max(longest_, static_cast<int>(stored.size()));
     const std::optional<int> plain = PlainCharacters(stored);
     if (!plain.has_value() || *plain > kLongestPlain) {
       rest.emplace_back(stored, token);

@@ -65,6 +65,9 @@ class GrammarVocabulary {
   const Trie& rest() const { return rest_; }
   const Trie& all() const { return all_; }
 
+  // Returns the number of bytes of the longest token, as Bytes() has them.
+  int longest() const { return longest_; }
+
   // Tokens of plain text consist of whole UTF-8 characters, none of them a control character, a
   // quotation mark or a backslash: what a JSON string holds as it is. Returns the mask of those
   // with at most `characters`; anything beyond kLongestPlain is all of them.
@@ -88,6 +91,7 @@ class GrammarVocabulary {
   Trie rest_, all_;
   std::vector<TokenMask> plain_;  // by characters
   int longest_plain_ = 0;
+  int longest_ = 0;
 };
 
 }  // namespace millrace
