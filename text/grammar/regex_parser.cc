@@ -32,10 +32,15 @@ class Parser {
   }
 
  private:
-  struct Look {
-    size_t at;  // before this item
-    Regular what;
-    bool negative;
+  // A part of a sequence. A look-ahead concerns all that follows it, so that a group with one in it
+  // stays a tree until what follows the group is known.
+  struct Piece {
+    enum class Kind { kTerm, kLook, kGroup };
+    Kind kind = Kind::kTerm;
+    Regular term = kEmptyText;  // of a look-ahead: what the remaining text is
+    bool negative = false;
+    bool optional = false;
+    std::vector<std::vector<Piece>> branches;
   };
 
   bool AtEnd() const { return at_ == text_.size(); }
@@ -66,8 +71,7 @@ class Parser {
     const Regular any = AnyText(pool_, form_);
     bool from_start = mode == RegexMode::kWhole, to_end = mode == RegexMode::kWhole;
     while (Take("^") || Take("\\A")) from_start = true;
-    std::vector<Regular> items;
-    std::vector<Look> looks;
+    std::vector<Piece> pieces;
     while (!AtEnd() && Peek() != '|' && Peek() != ')') {
       if (Take("$") || Take("\\Z") || Take("\\z")) {
         if (!AtEnd() && Peek() != '|' && Peek() != ')' && Peek() != '$') {
@@ -76,36 +80,51 @@ class Parser {
         to_end = true;
         continue;
       }
-      if (text_.substr(at_, 3) == "(?=" || text_.substr(at_, 3) == "(?!") {
-        const bool negative = text_[at_ + 2] == '!';
-        at_ += 3;
-        MILLRACE_RETURN_IF_ERROR(Enter());
-        MILLRACE_ASSIGN_OR_RETURN(const Regular what, LookBranches());
-        looks.push_back({items.size(), what, negative});
-        continue;
-      }
-      MILLRACE_ASSIGN_OR_RETURN(const Regular item, Item());
-      items.push_back(item);
+      MILLRACE_ASSIGN_OR_RETURN(Piece piece, NextPiece());
+      pieces.push_back(std::move(piece));
     }
-    // From the end, as a look-ahead concerns all that follows it.
-    Regular result = to_end ? kEmptyText : any;
-    for (size_t i = items.size() + 1; i-- > 0;) {
-      if (i < items.size()) result = pool_.Concat(items[i], result);
-      for (const Look& look : looks) {
-        if (look.at != i) continue;
-        result = pool_.And({result, look.negative ? pool_.Not(look.what) : look.what});
-      }
-    }
+    const Regular result = Resolve(pieces, to_end ? kEmptyText : any);
     return from_start ? result : pool_.Concat(any, result);
+  }
+
+  // Returns the texts of `pieces` with `rest` after them.
+  Regular Resolve(const std::vector<Piece>& pieces, Regular rest) {
+    for (size_t i = pieces.size(); i-- > 0;) {
+      const Piece& piece = pieces[i];
+      switch (piece.kind) {
+        case Piece::Kind::kTerm:
+          rest = pool_.Concat(piece.term, rest);
+          break;
+        case Piece::Kind::kLook:
+          rest = pool_.And({rest, piece.negative ? pool_.Not(piece.term) : piece.term});
+          break;
+        case Piece::Kind::kGroup: {
+          std::vector<Regular> ways;
+          for (const auto& branch : piece.branches) ways.push_back(Resolve(branch, rest));
+          if (piece.optional) ways.push_back(rest);
+          rest = pool_.Alt(ways);
+          break;
+        }
+      }
+    }
+    return rest;
+  }
+
+  absl::StatusOr<Piece> NextPiece() {
+    if (text_.substr(at_, 3) != "(?=" && text_.substr(at_, 3) != "(?!") return Item();
+    Piece look{.kind = Piece::Kind::kLook, .negative = text_[at_ + 2] == '!'};
+    at_ += 3;
+    MILLRACE_RETURN_IF_ERROR(Enter());
+    MILLRACE_ASSIGN_OR_RETURN(look.term, LookBranches());
+    return look;
   }
 
   // The inside of a look-ahead: what the remaining text begins with.
   absl::StatusOr<Regular> LookBranches() {
     std::vector<Regular> branches;
     do {
-      MILLRACE_ASSIGN_OR_RETURN(const Regular body, Sequence());
-      const bool to_end = Take("$");
-      branches.push_back(to_end ? body : pool_.Concat(body, AnyText(pool_, form_)));
+      MILLRACE_ASSIGN_OR_RETURN(const std::vector<Piece> body, Sequence(true));
+      branches.push_back(Resolve(body, Take("$") ? kEmptyText : AnyText(pool_, form_)));
     } while (Take("|"));
     MILLRACE_RETURN_IF_ERROR(Leave());
     return pool_.Alt(branches);
@@ -123,34 +142,26 @@ class Parser {
     return Take(")") ? absl::OkStatus() : Bad("a group without its )");
   }
 
-  absl::StatusOr<Regular> Alternatives() {
-    std::vector<Regular> branches;
-    do {
-      MILLRACE_ASSIGN_OR_RETURN(const Regular branch, Sequence());
-      branches.push_back(branch);
-    } while (Take("|"));
-    return pool_.Alt(branches);
-  }
-
-  absl::StatusOr<Regular> Sequence() {
-    std::vector<Regular> items;
+  // The parts of a group's branch, or of a look-ahead's, which may end with a $.
+  absl::StatusOr<std::vector<Piece>> Sequence(bool look) {
+    std::vector<Piece> pieces;
     while (!AtEnd() && Peek() != '|' && Peek() != ')') {
-      if (Peek() == '$' && (Peek(1) == ')' || Peek(1) == '|') && level_ == 1) break;
-      MILLRACE_ASSIGN_OR_RETURN(const Regular item, Item());
-      items.push_back(item);
+      if (look && Peek() == '$' && (Peek(1) == ')' || Peek(1) == '|')) break;
+      MILLRACE_ASSIGN_OR_RETURN(Piece piece, NextPiece());
+      pieces.push_back(std::move(piece));
     }
-    return pool_.Concat(items);
+    return pieces;
   }
 
-  absl::StatusOr<Regular> Item() {
-    MILLRACE_ASSIGN_OR_RETURN(Regular atom, Atom());
+  absl::StatusOr<Piece> Item() {
+    MILLRACE_ASSIGN_OR_RETURN(Piece piece, Atom());
     for (bool again = true; again;) {
-      MILLRACE_ASSIGN_OR_RETURN(again, Quantify(atom));
+      MILLRACE_ASSIGN_OR_RETURN(again, Quantify(piece));
     }
-    return atom;
+    return piece;
   }
 
-  absl::StatusOr<bool> Quantify(Regular& atom) {
+  absl::StatusOr<bool> Quantify(Piece& piece) {
     uint32_t min = 0, max = kUnbounded;
     if (Take("?")) {
       max = 1;
@@ -166,7 +177,12 @@ class Parser {
     }
     // Lazy or not, the language is the same. Possessive ones are another matter.
     if (!Take("?") && Peek() == '+') return Bad("a possessive quantifier, which is not supported");
-    atom = pool_.Repeat(atom, min, max);
+    if (piece.kind == Piece::Kind::kTerm) {
+      piece.term = pool_.Repeat(piece.term, min, max);
+      return true;
+    }
+    if (max != 1) return Bad("a look-ahead inside of a repetition, which is not supported");
+    piece.optional = piece.optional || min == 0;
     return true;
   }
 
@@ -198,10 +214,14 @@ class Parser {
     return true;
   }
 
-  absl::StatusOr<Regular> Atom() {
+  absl::StatusOr<Piece> Atom() {
+    if (Peek() == '(') return Group();
+    MILLRACE_ASSIGN_OR_RETURN(const Regular term, CharacterTerm());
+    return Piece{.term = term};
+  }
+
+  absl::StatusOr<Regular> CharacterTerm() {
     switch (Peek()) {
-      case '(':
-        return Group();
       case '[': {
         MILLRACE_ASSIGN_OR_RETURN(const CodeSet set, Bracket());
         return EncodeSet(pool_, set, form_);
@@ -227,7 +247,7 @@ class Parser {
     }
   }
 
-  absl::StatusOr<Regular> Group() {
+  absl::StatusOr<Piece> Group() {
     ++at_;
     if (Take("?")) {
       if (Take("P<") || (Peek() == '<' && Peek(1) != '=' && Peek(1) != '!' && Take("<"))) {
@@ -235,15 +255,20 @@ class Parser {
         if (end == text_.npos) return Bad("a group name without its >");
         at_ = end + 1;
       } else if (!Take(":")) {
-        return Bad("a look-around inside of it or a flag, which is not supported");
+        return Bad("a look-behind or a flag, which is not supported");
       }
     }
     MILLRACE_RETURN_IF_ERROR(Enter());
-    const int level = std::exchange(level_, level_ + 1);  // a $ is no look-ahead's here
-    MILLRACE_ASSIGN_OR_RETURN(const Regular inside, Alternatives());
-    level_ = level;
+    Piece group{.kind = Piece::Kind::kGroup};
+    bool looks = false;
+    do {
+      MILLRACE_ASSIGN_OR_RETURN(std::vector<Piece> branch, Sequence(false));
+      for (const Piece& piece : branch) looks = looks || piece.kind != Piece::Kind::kTerm;
+      group.branches.push_back(std::move(branch));
+    } while (Take("|"));
     MILLRACE_RETURN_IF_ERROR(Leave());
-    return inside;
+    if (looks) return group;
+    return Piece{.term = Resolve({group}, kEmptyText)};
   }
 
   absl::StatusOr<uint32_t> Character() {

@@ -33,8 +33,8 @@ Regular AnyText(RegularPool& pool, TextForm form);
 enum class RegexMode { kWhole, kSearch };
 
 // InvalidArgument: the expression is malformed, nested deeper than `depth`, or uses what is not
-// supported, which the message names (back references, \b, Unicode properties, anchors and
-// look-around but at the outermost level).
+// supported, which the message names (back references, \b, Unicode properties, look-behind,
+// look-ahead within a repetition, anchors but at the outermost level and at a look-ahead's end).
 absl::StatusOr<Regular> ParseRegex(RegularPool& pool, std::string_view regex, TextForm form,
                                    RegexMode mode, int depth);
 
