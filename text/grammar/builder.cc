@@ -9,6 +9,7 @@ namespace millrace {
 
 GrammarBuilder::GrammarBuilder(const GrammarLimits& limits)
     : limits_(limits), deadline_(std::chrono::steady_clock::now() + limits.time) {
+  pool_.SetDeadline(deadline_);
   Term(kNothing);
 }
 
@@ -230,10 +231,13 @@ absl::Status GrammarBuilder::Finish(GrammarNode root) {
   // Most nodes come after their parts, so that few rounds are needed but where rules are recursive.
   for (bool changed = true; changed;) {
     changed = false;
-    for (Node& node : nodes_) changed = UpdateNode(node) || changed;
-    if (absl::Status status = Check(); !status.ok()) return status;
+    for (Node& node : nodes_) {
+      changed = UpdateNode(node) || changed;
+      if (absl::Status status = Check(); !status.ok()) return status;
+    }
     if (std::chrono::steady_clock::now() > deadline_) checks_ |= 15;
   }
+  pool_.SetDeadline(RegularPool::TimePoint::max());
   // From zeros up: what is found is a lower bound after any number of rounds.
   constexpr int kRounds = 4;
   bool grows = true;

@@ -1,4 +1,5 @@
 // RegularPool::IsEmpty: whether a term with intersections or complements has any text.
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -39,12 +40,15 @@ std::vector<uint8_t> RegularPool::BytesOfClasses() const {
   return bytes;
 }
 
+bool RegularPool::IsLate() const { return std::chrono::steady_clock::now() > deadline_; }
+
 // Looks for a text of the language, breadth first, which finds short ones soon. Nothing: it is
-// still not known after kNearStates.
+// still not known after kNearStates, or at the deadline.
 std::optional<bool> RegularPool::IsEmptyNearby(Regular a, absl::Span<const uint8_t> bytes) {
   std::vector<std::pair<Regular, size_t>> states{{a, 0}};  // and the state before
   absl::flat_hash_set<Regular> visited{a};
   for (size_t i = 0; i < states.size(); ++i) {
+    if (IsLate()) return std::nullopt;
     for (const uint8_t byte : bytes) {
       const Regular next = Derive(states[i].first, byte);
       const uint8_t known = KnownEmptiness(next);
@@ -89,7 +93,7 @@ bool RegularPool::IsEmpty(Regular a) {
       return false;
     }
     if (known == 1 || !visited.insert(next).second) continue;
-    if (visited.size() > kMostStates) {
+    if (visited.size() > kMostStates || IsLate()) {
       undecided_ = true;
       return false;
     }

@@ -4,7 +4,10 @@
 
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "text/grammar/regular.h"
 
 namespace millrace {
 namespace {
@@ -251,6 +254,21 @@ TEST(GrammarTest, HostileOnesAreRefused) {
   const std::atomic<bool> cancelled = true;
   EXPECT_EQ(Grammar::Compile({kSchema, "{}"}, {.cancelled = &cancelled}).status().code(),
             absl::StatusCode::kCancelled);
+}
+
+// Whether an intersection has a text may take thousands of states to tell: the clock ends that,
+// too.
+TEST(RegularPoolTest, EmptinessIsUndecidedAtTheDeadline) {
+  const auto is_empty = [](RegularPool::TimePoint deadline) {
+    RegularPool pool;
+    pool.SetDeadline(deadline);
+    const Regular twos = pool.Repeat(pool.Literal("aa"), 0, 900);
+    const Regular odd = pool.Concat({pool.Literal("a"), twos});
+    const bool empty = pool.IsEmpty(pool.And({twos, odd}));
+    return std::pair(empty, pool.undecided());
+  };
+  EXPECT_EQ(is_empty(RegularPool::TimePoint::max()), std::pair(true, false));
+  EXPECT_EQ(is_empty(RegularPool::TimePoint::min()), std::pair(false, true));
 }
 
 TEST(GrammarCacheTest, CompilesOnce) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <bitset>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -51,10 +52,13 @@ class RegularPool {
   bool Nullable(Regular a) const { return terms_[a].nullable; }
   // Returns whether a term has intersections or complements, so that it may be empty unseen.
   bool IsBoolean(Regular a) const { return terms_[a].boolean; }
-  // Returns whether the language is empty. Where that takes too long it says false, and sets
-  // undecided().
+  // Returns whether the language is empty. Where that takes too long, in states or beyond the
+  // deadline, it says false, and sets undecided().
   bool IsEmpty(Regular a);
   bool undecided() const { return undecided_; }
+  // Until it is set anew; max(): none, so that the answer depends on the term alone.
+  using TimePoint = std::chrono::steady_clock::time_point;
+  void SetDeadline(TimePoint deadline) { deadline_ = deadline; }
   bool Matches(Regular a, std::string_view text);
   // Returns a number of bytes, at most kMostLeast, that no text of the language is shorter than.
   static constexpr uint32_t kMostLeast = 255;
@@ -126,6 +130,7 @@ class RegularPool {
   uint8_t KnownEmptiness(Regular a) const;
   void RememberEmptiness(Regular a, uint8_t what);
   std::vector<uint8_t> BytesOfClasses() const;
+  bool IsLate() const;
   std::optional<bool> IsEmptyNearby(Regular a, absl::Span<const uint8_t> bytes);
   Regular DeriveConcat(Regular a, uint8_t byte);
   Partition ComputePartition(Regular a);
@@ -151,6 +156,7 @@ class RegularPool {
   std::vector<Partition> partition_of_;             // by term; kNoPartition: not yet known
   int num_classes_ = 0;
   bool undecided_ = false;
+  TimePoint deadline_ = TimePoint::max();
   absl::flat_hash_map<Regular, bool> ends_soon_;  // what EndsSoon has found
   size_t explored_in_vain_ = 0;                   // terms, by EndsSoon
 };
