@@ -3,6 +3,7 @@ import hashlib
 import io
 import json
 import pathlib
+import re
 import threading
 import zipfile
 
@@ -98,13 +99,23 @@ def test_an_answer_is_held_to_its_constraint(stub):
     assert bytes(token for token in choice.complete.output_ids if token < 256).decode() in ("yes", "no")
 
 
+def test_an_answer_is_held_to_its_structural_tag(stub):
+    """The tag's own texts, too: without it the test's model writes neither."""
+    tag = {"type": "structural_tag", "format": {"type": "tag", "begin": "<f>", "content": {"type": "regex", "pattern": "[ab]{2}"}, "end": "</f>"}}
+    (choice,) = stub.Generate(request(params={"structural_tag": json.dumps(tag), "max_tokens": 40, "ignore_eos": False}))
+    text = bytes(token for token in choice.complete.output_ids if token < 256).decode()
+    assert re.fullmatch("<f>[ab]{2}</f>", text), text
+    assert choice.complete.finish_reason == "stop"
+
+
 @pytest.mark.parametrize("message, says", [
     (pb.GenerateRequest(), "input: missing"),
     (request(ids=[1, 300]), "prompt[1] is 300"),
     (request(params={"top_p": 3}), "top_p is 3"),
     (request(params={"prompt_logprobs": -1}), "prompt_logprobs is -1; allowed: 0 to 20"),
     (request(params={"logprobs": -1}), "logprobs is -1"),
-    (request(params={"structural_tag": "{}"}), "structural_tag is set"),
+    (request(params={"structural_tag": "{", "ignore_eos": False}), "structural_tag"),
+    (request(params={"structural_tag": '{"type": "structural_tag", "format": {"type": "any_tokens"}}', "ignore_eos": False}), "structural_tag.format.type"),
     (request(params={"truncate_prompt_tokens": 5}), "truncate_prompt_tokens is set"),
     (request(kv_transfer_params=pb.KvTransferParams()), "kv_transfer_params is set"),
     (request(mm_inputs=pb.MultimodalInputs()), "mm_inputs is set"),

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/sampling_defaults.h"
+#include "text/grammar/structural_tag.h"
 
 namespace millrace {
 namespace {
@@ -74,8 +75,12 @@ absl::Status TakeConstraint(const pb::SamplingParams& from, GenerateRequest& to)
       to.grammar->choices.assign(from.choice().choices().begin(), from.choice().choices().end());
       to.grammar_field = "choice";
       break;
-    case pb::SamplingParams::kStructuralTag:
-      return Refused("structural_tag", "json_schema, regex, grammar, json_object, choice");
+    case pb::SamplingParams::kStructuralTag: {
+      to.grammar_field = "structural_tag";
+      MILLRACE_ASSIGN_OR_RETURN(to.grammar,
+                                ReadStructuralTag(from.structural_tag(), to.grammar_field));
+      break;
+    }
     case pb::SamplingParams::CONSTRAINT_NOT_SET:
       break;
   }

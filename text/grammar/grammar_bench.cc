@@ -124,5 +124,49 @@ void BM_Masks(benchmark::State& state) {
 }
 BENCHMARK(BM_Masks)->Unit(benchmark::kMillisecond);
 
+// Grammars that count far, and a text whose repetitions they allow: 2,000 tokens, before each of
+// which the mask is asked for. `masks` is the number of different ones.
+struct FarCount {
+  GrammarSpec spec;
+  const char* begin;
+  const char* repeated;
+};
+
+void BM_FarCounts(benchmark::State& state) {
+  using Kind = GrammarSpec::Kind;
+  constexpr size_t kTokens = 2000;
+  const FarCount counts[] = {
+      {{Kind::kRegex, "[a-zA-Z ]{20000}"}, "", "The quick brown fox jumps over the lazy dog "},
+      {{Kind::kRegex, "(ab?){5000}"}, "", "abaabab"},
+      {{Kind::kJsonSchema, R"({"type":"string","pattern":"^[a-z ,]*$","maxLength":20000})"},
+       "\"",
+       "the quick brown fox, the lazy dog, "},
+      {{Kind::kJsonSchema, R"({"type":"array","maxItems":1000,"items":{"type":"object",
+        "properties":{"name":{"type":"string"}},"required":["name"],
+        "additionalProperties":false}})"},
+       "[",
+       "{\"name\": \"fox\"}, "},
+  };
+  const Text& text = Loaded();
+  const FarCount& one = counts[state.range(0)];
+  std::string answer = one.begin;
+  for (size_t i = 0; i < kTokens; ++i) answer += one.repeated;
+  const std::vector<Token> tokens = *text.tokenizer->Encode(answer, {.add_special = false});
+  size_t masks = 0;
+  for (auto _ : state) {
+    const auto grammar = *Grammar::Compile(one.spec);
+    GrammarMatcher matcher(grammar, text.vocabulary);
+    std::vector<std::shared_ptr<const TokenMask>> made;
+    for (size_t i = 0; i < kTokens; ++i) {
+      made.push_back(*matcher.Mask());
+      if (!matcher.Accept(tokens[i])) return state.SkipWithError("the text was refused");
+    }
+    std::sort(made.begin(), made.end());
+    masks = static_cast<size_t>(std::unique(made.begin(), made.end()) - made.begin());
+  }
+  state.counters["masks"] = static_cast<double>(masks);
+}
+BENCHMARK(BM_FarCounts)->DenseRange(0, 3)->Unit(benchmark::kMillisecond);
+
 }  // namespace
 }  // namespace millrace
