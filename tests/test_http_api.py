@@ -223,7 +223,7 @@ def test_log_levels_are_set_live(fake_server):
     before = httpx.get(url).text
     assert "http=debug" in httpx.put(url, content="http=debug").text
     httpx.get(fake_server.http + "/livez", headers={"X-Request-Id": "seen-in-the-log"})
-    assert "seen-in-the-log" in fake_server.log.read_text()
+    wait_until(lambda: "seen-in-the-log" in fake_server.log.read_text())
     error(httpx.put(url, content="http=loud"), 400)
     assert httpx.put(url, content=before).text == before
 

@@ -74,7 +74,7 @@ def test_the_client_is_named(server, address, shown):
     with proxy(server.ports["http"], header(address)) as port:
         assert httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=COMPLETION).status_code == 200
     if shown:
-        assert f" from={shown}" in server.log.read_text()
+        wait_until(lambda: f" from={shown}" in server.log.read_text())
     with proxy(server.ports["grpc"], header(address)) as port, grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         assert count(generate(channel, 5)) == 5
     if shown:
@@ -86,7 +86,7 @@ def test_with_tls(start_server, tmp_path):
     server = start_server(*FAKE, *flags(authority.issue("server")), "--trusted-proxies", "127.0.0.1")
     with proxy(server.ports["http"], header("1.2.3.4")) as port:
         assert httpx.post(f"https://127.0.0.1:{port}/v1/completions", json=COMPLETION, verify=context_of(authority)).status_code == 200
-    assert " from=ipv4:1.2.3.4:4660" in server.log.read_text()
+    wait_until(lambda: " from=ipv4:1.2.3.4:4660" in server.log.read_text())
     credentials = grpc.ssl_channel_credentials(authority.file.read_bytes())
     with proxy(server.ports["grpc"], header("1.2.3.4")) as port, grpc.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
         assert count(generate(channel, 5)) == 5

@@ -286,7 +286,7 @@ def test_clients_are_named_by_their_certificates(start_server, authority, certif
         assert client.post("/v1/completions", json=COMPLETION).status_code == 200
     with channel(server, authority, alice) as one:
         assert count(generate(one, 5)) == 5
-    assert "client=CN=alice" in server.log.read_text()
+    wait_until(lambda: "client=CN=alice" in server.log.read_text())
     wait_until(lambda: re.search(r"Generate OK .* \(CN=alice\)", server.log.read_text()))
 
 

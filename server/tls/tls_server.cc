@@ -66,9 +66,10 @@ std::shared_ptr<const TlsContext> TlsServer::context() const {
   return context_;
 }
 
-bool TlsServer::BeginHandshake() {
-  if (++shaking_ <= kMostHandshakes) return true;
-  --shaking_;
+bool TlsServer::BeginHandshake(size_t hello_bytes) {
+  const size_t bytes = MemoryOf(hello_bytes);
+  if ((shaking_ += bytes) <= kMostForHandshakes) return true;
+  shaking_ -= bytes;
   return false;
 }
 

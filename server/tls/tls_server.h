@@ -38,12 +38,13 @@ class TlsServer {
   std::shared_ptr<const TlsContext> context() const;
   // Runs the handshakes, of which one takes as long as many tokens.
   boost::asio::thread_pool& handshakes() { return handshakes_; }
-  // Counts a handshake for which OpenSSL gets memory, 45 KB of it. False: there are too many, and
-  // this one is to be refused. Each that was counted is to be ended.
-  bool BeginHandshake();
-  void EndHandshake() { --shaking_; }
-  // Returns whether there are so many that the slow ones are to give way.
-  bool crowded() const { return shaking_ > kManyHandshakes; }
+  // Counts the memory that OpenSSL gets for a handshake whose first message has so many bytes.
+  // False: there is too little, and this one is to be refused. Each that was counted is to be ended
+  // with the same number.
+  bool BeginHandshake(size_t hello_bytes);
+  void EndHandshake(size_t hello_bytes) { shaking_ -= MemoryOf(hello_bytes); }
+  // Returns whether they take so much that the slow ones are to give way.
+  bool crowded() const { return shaking_ > kMuchForHandshakes; }
   // The memory of first messages that have not come whole.
   HelloBudget& hellos() { return hellos_; }
 
@@ -51,19 +52,21 @@ class TlsServer {
   void Reload();
 
  private:
-  static constexpr size_t kManyHandshakes = 640;
-  static constexpr size_t kMostHandshakes = 1024;
+  static constexpr size_t kMuchForHandshakes = 14 << 20;  // some 300 ordinary ones
+  static constexpr size_t kMostForHandshakes = 24 << 20;
   static constexpr size_t kMostHelloBytes = 16 << 20;  // a thousand of the longest
 
   TlsServer(TlsFiles files, int handshake_threads, prometheus::Registry& registry);
 
+  // A long message is kept, read into a buffer and taken apart.
+  static constexpr size_t MemoryOf(size_t hello_bytes) { return (46 << 10) + 3 * hello_bytes; }
   std::string Stamp() const;
   absl::Status Read();
   void Follow();
 
   const TlsFiles files_;
   boost::asio::thread_pool handshakes_;
-  std::atomic<size_t> shaking_ = 0;
+  std::atomic<size_t> shaking_ = 0;  // bytes of the handshakes under way
   HelloBudget hellos_{kMostHelloBytes};
   prometheus::Gauge* const expiry_;
   prometheus::Gauge* const revocations_expiry_;  // null without revocation lists

@@ -43,6 +43,8 @@ class TlsSession {
   // not before the message is whole, since what OpenSSL needs for it is a hundred times as much.
   // A message that can be none is a failure.
   bool TakeHello();
+  // Returns the size of the message, until Handshake has read it.
+  size_t hello_size() const { return io_.first.size(); }
   // Returns whether the message was incomplete for so long that its memory was given to others: the
   // connection is to be closed.
   bool gave_way() const { return hello_ != nullptr && hello_->gave_way(); }

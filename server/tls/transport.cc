@@ -143,14 +143,17 @@ void Transport::ReadHeader() {
 
 bool Transport::BeginShaking() {
   if (counted_) return true;
-  counted_ = rules_.tls->BeginHandshake();
   counted_since_ = Clock::Real().Now();
-  if (!counted_) session_->Refuse("too many handshakes are under way");
-  return counted_;
+  if (rules_.tls->BeginHandshake(session_->hello_size())) {
+    counted_ = session_->hello_size();
+  } else {
+    session_->Refuse("too many handshakes are under way");
+  }
+  return counted_.has_value();
 }
 
 void Transport::EndShaking() {
-  if (std::exchange(counted_, false)) rules_.tls->EndHandshake();
+  if (counted_) rules_.tls->EndHandshake(*std::exchange(counted_, std::nullopt));
 }
 
 bool Transport::gives_way(SteadyTime now) const {

@@ -123,7 +123,7 @@ class Transport {
   bool has_bad_header_ = false;
   bool is_shaking_;       // the handshake is not done
   bool direct_;           // reads and writes are the socket's
-  bool counted_ = false;  // by TlsServer, since:
+  std::optional<size_t> counted_;  // by TlsServer, as a hello of so many bytes, since:
   SteadyTime counted_since_;
   bool stepping_ = false;  // a thread of the TlsServer has the session and the socket
   bool closed_ = false;
