@@ -67,7 +67,7 @@ struct LiveRequest {
   // Written by the text pool, from then on the mask workers': follow an answer with a grammar, or
   // whose reasoning or tokens are bounded. Of the first two there is at most one.
   std::optional<GuidedAnswer> guided;
-  bool jumps = false;  // forced tokens are not sampled, one after the other: nothing asks for it
+  bool jumps = false;  // its forced tokens may be handed out at once: nothing is computed of each
   std::optional<ThinkingBudget> thinking_budget;
   std::optional<TokenBounds> token_bounds;
   bool masked() const {

@@ -121,8 +121,8 @@ class Transport {
   std::vector<uint8_t> header_;  // of the proxy, as far as it has come
   bool awaits_header_;
   bool has_bad_header_ = false;
-  bool is_shaking_;       // the handshake is not done
-  bool direct_;           // reads and writes are the socket's
+  bool is_shaking_;                // the handshake is not done
+  bool direct_;                    // reads and writes are the socket's
   std::optional<size_t> counted_;  // by TlsServer, as a hello of so many bytes, since:
   SteadyTime counted_since_;
   bool stepping_ = false;  // a thread of the TlsServer has the session and the socket

@@ -295,7 +295,8 @@ TEST_F(TransportTest, APartOfAHelloGivesWayToLaterOnes) {
   const auto watch = [&](Echo& echo) {
     const auto timer = std::make_shared<net::steady_timer>(echo.transport.get_executor());
     auto look = std::make_shared<std::function<void()>>();
-    *look = [&gave_way, timer, look, one = echo.shared_from_this()] {
+    // The timer keeps it, and it the timer.
+    *look = [&gave_way, timer, self = std::weak_ptr(look), one = echo.shared_from_this()] {
       if (one->end.failed()) return;
       if (one->transport.gives_way(Clock::Real().Now())) {
         gave_way = true;
@@ -303,7 +304,7 @@ TEST_F(TransportTest, APartOfAHelloGivesWayToLaterOnes) {
         return one->transport.close(ignored);
       }
       timer->expires_after(std::chrono::milliseconds(5));
-      timer->async_wait([look](const error_code&) { (*look)(); });
+      timer->async_wait([look = self.lock()](const error_code&) { (*look)(); });
     };
     (*look)();
   };
