@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "scheduler/late_mask.h"
+
 namespace millrace {
 namespace {
 
@@ -72,7 +74,8 @@ std::vector<Token> GuidedAnswer::TakeForced() {
 }
 
 absl::StatusOr<std::shared_ptr<const TokenMask>> GuidedAnswer::Mask() {
-  return forced_.empty() ? matcher_.Mask() : matcher_.MaskOf(forced_.front());
+  if (forced_.empty()) return matcher_.Mask();
+  return OnlyToken(forced_.front(), matcher_.vocabulary().mask_size());
 }
 
 }  // namespace millrace

@@ -3,16 +3,26 @@
 #define MILLRACE_SCHEDULER_LATE_MASK_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include "base/token.h"
 
 namespace millrace {
 
 // One bit a token, token 0 the lowest bit of the first word: set, the token may be sampled. Has
 // (vocab_size + 31) / 32 words.
 using SampleMask = std::vector<uint32_t>;
+
+// Returns the mask that allows this token alone.
+inline std::shared_ptr<const SampleMask> OnlyToken(Token token, int32_t vocab_size) {
+  SampleMask mask((static_cast<size_t>(vocab_size) + 31) / 32);
+  mask[static_cast<size_t>(token) / 32] = 1U << (token % 32);
+  return std::make_shared<const SampleMask>(std::move(mask));
+}
 
 // The scheduler sets it once, on the engine's thread; executors read it on theirs.
 class LateMask {

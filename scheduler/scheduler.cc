@@ -158,7 +158,7 @@ void Scheduler::Force(SequenceId id, absl::Span<const Token> tokens, SteadyTime 
     if (reason) break;
     if (sequence.late_masks.empty()) continue;
     // A row in flight is about to sample it.
-    sequence.late_masks.front()->Set(MaskOf(token));
+    sequence.late_masks.front()->Set(OnlyToken(token, options_.limits.vocab_size));
     sequence.late_masks.pop_front();
     --sequence.tokens_in_flight;
     ++sequence.foreseen;
@@ -169,12 +169,6 @@ void Scheduler::Force(SequenceId id, absl::Span<const Token> tokens, SteadyTime 
     sequence.prefill_end = static_cast<int32_t>(sequence.tokens.size());
   }
   events->push_back(std::move(event));
-}
-
-std::shared_ptr<const SampleMask> Scheduler::MaskOf(Token token) const {
-  SampleMask mask((options_.limits.vocab_size + 31) / 32);
-  mask[static_cast<size_t>(token) / 32] = 1U << (token % 32);
-  return std::make_shared<const SampleMask>(std::move(mask));
 }
 
 void Scheduler::AwaitMasks(SequenceId id) {

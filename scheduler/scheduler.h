@@ -172,7 +172,6 @@ class Scheduler {
   std::optional<EndReason> TakeToken(Sequence& sequence, Token token, SteadyTime now);
   absl::Status JoinGroup(uint64_t id, Sequence& sequence);
   void LeaveGroup(Sequence& sequence);
-  std::shared_ptr<const SampleMask> MaskOf(Token token) const;
   SequenceEnd End(Sequence& sequence, EndReason reason, absl::Status status, SteadyTime now);
   void LeaveSlot(Sequence& sequence);
 

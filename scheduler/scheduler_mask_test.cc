@@ -1,4 +1,5 @@
 // Sequences whose tokens are sampled under masks.
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -16,7 +17,7 @@ std::shared_ptr<const SampleMask> AnyMask(const SchedulerOptions& options, uint3
   return std::make_shared<SampleMask>((options.limits.vocab_size + 31) / 32, bits);
 }
 
-SampleMask OnlyToken(const SchedulerOptions& options, Token token) {
+SampleMask MaskOf(const SchedulerOptions& options, Token token) {
   SampleMask mask((options.limits.vocab_size + 31) / 32);
   mask[token / 32] = 1U << (token % 32);
   return mask;
@@ -85,6 +86,16 @@ class SchedulerLateMaskTest : public SchedulerMaskTest {
     options.late_masks = true;
     scheduler_ = *Scheduler::Create(options);
   }
+
+  // Adds sequence 1 and commits its first token. Returns the next two steps, which are in flight
+  // and await their masks.
+  std::array<StepPlan, 2> PlanTwoWithoutMasks() {
+    Add(1, AnyMask(options_, 1));
+    const StepPlan one = *scheduler_->Plan({});
+    StepPlan two = *scheduler_->Plan({});
+    Commit(one);
+    return {std::move(two), *scheduler_->Plan({})};
+  }
 };
 
 TEST_F(SchedulerLateMaskTest, RowsStandInPlansBeforeTheirMasks) {
@@ -114,11 +125,7 @@ TEST_F(SchedulerLateMaskTest, RowsStandInPlansBeforeTheirMasks) {
 
 // A sequence that ends leaves no step that waits for it, and what is sampled for it is dropped.
 TEST_F(SchedulerLateMaskTest, AnEndSetsAllMasks) {
-  Add(1, AnyMask(options_, 1));
-  const StepPlan one = *scheduler_->Plan({});
-  const StepPlan two = *scheduler_->Plan({});
-  Commit(one);
-  const StepPlan three = *scheduler_->Plan({});
+  const auto [two, three] = PlanTwoWithoutMasks();
   std::vector<TokenEvent> events;
   ASSERT_TRUE(scheduler_->Complete(1, {}, &events));
   for (const StepPlan* plan : {&two, &three}) {
@@ -149,18 +156,14 @@ TEST_F(SchedulerLateMaskTest, SlowMasksAreAwaited) {
 
 // Rows in flight sample the first forced tokens, and the next row brings the others.
 TEST_F(SchedulerLateMaskTest, ForcedTokensNeedNoStepsOfTheirOwn) {
-  Add(1, AnyMask(options_, 1));
-  const StepPlan one = *scheduler_->Plan({});
-  const StepPlan two = *scheduler_->Plan({});
-  Commit(one);
-  const StepPlan three = *scheduler_->Plan({});
+  const auto [two, three] = PlanTwoWithoutMasks();
   std::vector<TokenEvent> events;
   scheduler_->Force(1, {5, 5, 8, 9}, {}, &events);
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].sampled, (Range{0, 4}));
   EXPECT_FALSE(events[0].end.has_value());
   for (const StepPlan* plan : {&two, &three}) {
-    EXPECT_EQ(*plan->logits[0].late_mask->Wait(), OnlyToken(options_, 5));
+    EXPECT_EQ(*plan->logits[0].late_mask->Wait(), MaskOf(options_, 5));
   }
   scheduler_->SetMask(1, AnyMask(options_, 3));
   EXPECT_TRUE(Commit(two).empty());
@@ -175,15 +178,11 @@ TEST_F(SchedulerLateMaskTest, ForcedTokensNeedNoStepsOfTheirOwn) {
 }
 
 TEST_F(SchedulerLateMaskTest, FewerForcedTokensThanRowsInFlight) {
-  Add(1, AnyMask(options_, 1));
-  const StepPlan one = *scheduler_->Plan({});
-  const StepPlan two = *scheduler_->Plan({});
-  Commit(one);
-  const StepPlan three = *scheduler_->Plan({});
+  const auto [two, three] = PlanTwoWithoutMasks();
   std::vector<TokenEvent> events;
   scheduler_->Force(1, {5}, {}, &events);
   scheduler_->SetMask(1, AnyMask(options_, 3));
-  EXPECT_EQ(*two.logits[0].late_mask->Wait(), OnlyToken(options_, 5));
+  EXPECT_EQ(*two.logits[0].late_mask->Wait(), MaskOf(options_, 5));
   EXPECT_EQ(*three.logits[0].late_mask->Wait(), *AnyMask(options_, 3));
   EXPECT_TRUE(Commit(two).empty());
   EXPECT_EQ(Commit(three)[0].sampled.size(), 1);

@@ -174,12 +174,6 @@ absl::StatusOr<std::shared_ptr<const TokenMask>> GrammarMatcher::Mask() {
   return automaton_->Mask(state_, vocabulary_);
 }
 
-std::shared_ptr<const TokenMask> GrammarMatcher::MaskOf(Token token) const {
-  TokenMask mask(vocabulary_->mask_words());
-  mask[static_cast<size_t>(token) / 32] |= 1U << (token % 32);
-  return std::make_shared<const TokenMask>(std::move(mask));
-}
-
 bool GrammarMatcher::accepting() const { return automaton_->Accepting(state_); }
 bool GrammarMatcher::finished() const { return automaton_->Finished(state_); }
 std::string GrammarMatcher::ForcedBytes() const { return automaton_->Forced(state_); }

@@ -114,8 +114,7 @@ class GrammarMatcher {
   // followed further.
   absl::StatusOr<std::shared_ptr<const TokenMask>> Mask();
 
-  // Returns the mask that allows this token alone.
-  std::shared_ptr<const TokenMask> MaskOf(Token token) const;
+  const GrammarVocabulary& vocabulary() const { return *vocabulary_; }
 
   // The text so far is in the language.
   bool accepting() const;
