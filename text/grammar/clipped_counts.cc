@@ -31,12 +31,12 @@ constexpr size_t kMostMade = 20000;     // terms, for them
 constexpr size_t kMostInVain = 4000;    // and those that it looks at without success, of all terms
 constexpr uint32_t kFar = UINT32_MAX;
 
-uint32_t Parts(uint32_t bytes, uint32_t least) {
+}  // namespace
+
+uint32_t RegularPool::MostParts(uint32_t bytes, uint32_t least) {
   const uint32_t one = std::max(least, 1U);
   return (bytes + one - 1) / one;
 }
-
-}  // namespace
 
 // Sets what is known of a term from its operands.
 void RegularPool::Measure(const Key& key, Term* term) const {
@@ -73,35 +73,42 @@ void RegularPool::Measure(const Key& key, Term* term) const {
       const uint32_t part = terms_[term->a].least;
       const uint64_t far = term->c == kUnbounded ? term->b : term->c;
       least = uint64_t{term->b} * part;
-      term->counts = far >= Parts(kFewBytes, part);
+      term->counts = far >= MostParts(kFewBytes, part);
       break;
     }
   }
   term->least = static_cast<uint8_t>(std::min<uint64_t>(least, kMostLeast));
 }
 
+// Returns the concatenation, alternative or intersection `a` with each of its parts changed.
+template <typename Change>
+Regular RegularPool::ChangeParts(Regular a, const Change& change) {
+  const Term term = terms_[a];
+  std::vector<Regular> parts;
+  if (term.kind == Kind::kConcat) {
+    for (; terms_[a].kind == Kind::kConcat; a = terms_[a].b) parts.push_back(terms_[a].a);
+    parts.push_back(a);
+  } else {
+    parts.assign(Operands(term).begin(), Operands(term).end());
+  }
+  for (Regular& part : parts) part = change(part);
+  if (term.kind == Kind::kConcat) return Concat(parts);
+  return term.kind == Kind::kAlt ? Alt(parts) : And(parts);
+}
+
 Regular RegularPool::ClipCounts(Regular a, uint32_t bytes) {
   const Term term = terms_[a];
   if (!term.counts) return a;
   switch (term.kind) {
-    case Kind::kConcat: {
-      std::vector<Regular> parts;
-      for (; terms_[a].kind == Kind::kConcat; a = terms_[a].b) parts.push_back(terms_[a].a);
-      parts.push_back(a);
-      for (Regular& part : parts) part = ClipCounts(part, bytes);
-      return Concat(parts);
-    }
-    case Kind::kAlt: {
-      std::vector<Regular> parts(Operands(term).begin(), Operands(term).end());
-      for (Regular& part : parts) part = ClipCounts(part, bytes);
-      return Alt(parts);
-    }
+    case Kind::kConcat:
+    case Kind::kAlt:
+      return ChangeParts(a, [&](Regular part) { return ClipCounts(part, bytes); });
     case Kind::kAnd: {
       const Regular without = WithoutEnds(a, bytes + kSoon);
       return without != a && EndsSoon(without) ? without : a;
     }
     case Kind::kRepeat: {
-      const uint32_t most = Parts(bytes, Least(term.a));
+      const uint32_t most = MostParts(bytes, Least(term.a));
       return Repeat(term.a, std::min(term.b, most), term.c >= most ? kUnbounded : term.c);
     }
     default:
@@ -114,21 +121,13 @@ Regular RegularPool::WithoutEnds(Regular a, uint32_t bytes) {
   const Term term = terms_[a];
   if (!term.counts) return a;
   switch (term.kind) {
-    case Kind::kConcat: {
-      std::vector<Regular> parts;
-      for (; terms_[a].kind == Kind::kConcat; a = terms_[a].b) parts.push_back(terms_[a].a);
-      parts.push_back(a);
-      for (Regular& part : parts) part = WithoutEnds(part, bytes);
-      return Concat(parts);
-    }
+    case Kind::kConcat:
     case Kind::kAlt:
-    case Kind::kAnd: {
-      std::vector<Regular> parts(Operands(term).begin(), Operands(term).end());
-      for (Regular& part : parts) part = WithoutEnds(part, bytes);
-      return term.kind == Kind::kAlt ? Alt(parts) : And(parts);
-    }
+    case Kind::kAnd:
+      return ChangeParts(a, [&](Regular part) { return WithoutEnds(part, bytes); });
     case Kind::kRepeat:
-      return Repeat(term.a, term.b, term.c >= Parts(bytes, Least(term.a)) ? kUnbounded : term.c);
+      return Repeat(term.a, term.b,
+                    term.c >= MostParts(bytes, Least(term.a)) ? kUnbounded : term.c);
     default:
       return a;
   }

@@ -256,8 +256,7 @@ TEST(GrammarTest, HostileOnesAreRefused) {
             absl::StatusCode::kCancelled);
 }
 
-// Whether an intersection has a text may take thousands of states to tell: the clock ends that,
-// too.
+// It may take thousands of states to tell if an intersection has a text: the clock ends that, too.
 TEST(RegularPoolTest, EmptinessIsUndecidedAtTheDeadline) {
   const auto is_empty = [](RegularPool::TimePoint deadline) {
     RegularPool pool;

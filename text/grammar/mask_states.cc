@@ -63,10 +63,9 @@ GrammarAutomaton::Stack GrammarAutomaton::ClipFrame(Frame frame) {
   if (node.kind != GrammarBuilder::Kind::kRepeat) return Push(frame);
   const GrammarBuilder::Node& part = grammar_.nodes_[node.a];
   if (part.nullable) return Push(frame);
-  const uint32_t one = std::max<uint32_t>(part.least, 1);
   // A token meets at most so many parts. Of the counts that are alike the last one is taken, which
   // has the fewest parts to come.
-  const uint32_t most = (longest_token_ + one - 1) / one;
+  const uint32_t most = RegularPool::MostParts(longest_token_, part.least);
   if (uint64_t{frame.a} + most <= node.b) {
     frame.a = node.b - most;
   } else if (frame.a >= node.b && node.c != kUnbounded && uint64_t{frame.a} + most <= node.c) {

@@ -61,7 +61,7 @@ class MaskStatesTest : public testing::Test {
       kept_.push_back(*mask);
       std::vector<Token> allowed;
       for (Token token = 0; token < vocabulary_->mask_size(); ++token) {
-        // What is too ambiguous would grow without end.
+        // A grammar that is too ambiguous would grow without end.
         if (plain->bytes() > 6 << 20) return step;
         GrammarMatcher copy = follower;
         const bool may = token == end_ ? follower.accepting() : copy.Accept(token);

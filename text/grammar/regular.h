@@ -63,6 +63,8 @@ class RegularPool {
   // Returns a number of bytes, at most kMostLeast, that no text of the language is shorter than.
   static constexpr uint32_t kMostLeast = 255;
   uint32_t Least(Regular a) const { return terms_[a].least; }
+  // Returns how many parts that are not empty, of at least `least` bytes each, so many bytes meet.
+  static uint32_t MostParts(uint32_t bytes, uint32_t least);
 
   // Returns a term that cannot be told from `a` by its first `bytes` bytes: whatever language comes
   // after the two, texts of up to so many bytes begin texts of both or of neither. Repetitions that
@@ -134,6 +136,8 @@ class RegularPool {
   std::optional<bool> IsEmptyNearby(Regular a, absl::Span<const uint8_t> bytes);
   Regular DeriveConcat(Regular a, uint8_t byte);
   Partition ComputePartition(Regular a);
+  template <typename Change>
+  Regular ChangeParts(Regular a, const Change& change);
   Regular WithoutEnds(Regular a, uint32_t bytes);
   bool EndsSoon(Regular a);
   Partition InternPartition(std::vector<uint8_t> blocks);
