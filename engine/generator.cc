@@ -254,7 +254,7 @@ absl::StatusOr<std::shared_ptr<const SampleMask>> Generator::Follow(
   }
   const auto grammar = parts_.grammars.Get(*request.grammar);
   if (!grammar.ok()) return Annotate(grammar.status(), request.grammar_field);
-  // What a client says of single tokens goes before the tokenizer's choice of them.
+  // A client's wishes for single tokens take precedence over the tokenizer's choice.
   const bool forces = sampling.logit_bias.empty() && !BoundsTokens(request);
   GuidedAnswer guided(GrammarMatcher(*grammar, parts_.Vocabulary()),
                       forces ? &parts_.text->tokenizer() : nullptr);

@@ -19,7 +19,7 @@ namespace millrace {
 // packets, and the memory never exceeds the budget. A message that comes whole needs none of it.
 class HelloBudget {
  public:
-  // What one connection holds. Its functions are called by one thread at a time.
+  // One connection's share. Its functions are called by one thread at a time.
   class Hello {
    public:
     explicit Hello(HelloBudget& budget) : budget_(budget) {}
