@@ -1,6 +1,6 @@
 # How our targets are made: one language level, one set of warnings, one way to switch sanitizers on.
 #
-#   millrace_library(NAME n SRCS a.cc b.cc DEPS x absl::status [PRIVATE_DEPS y] [BATCH])   without SRCS: headers only
+#   millrace_library(NAME n SRCS a.cc b.cc DEPS x absl::status [PRIVATE_DEPS y])   without SRCS: headers only
 #   millrace_executable(NAME n SRCS ... DEPS ...)
 #   millrace_plugin(NAME n SRCS ... DEPS ...)      a shared library for dlopen; of executors_torch: build/libmillrace_torch.so
 #   millrace_test(NAME n_test SRCS a_test.cc b_test.cc DEPS n [LABELS unit] [TIMEOUT 300] [ARGS ...] [THREADS])
@@ -19,8 +19,8 @@
 # The build with the sanitizer `fuzzer` (clang's libFuzzer, with ASan and UBSan) is of the programs of millrace_fuzz alone, by the
 # target `fuzzers`; other builds leave them out. scripts/fuzz.sh runs them.
 #
-# A test or benchmark that says GPU runs on a GPU machine alone: it is built by `gpu_tests` or `gpu_benches` (and with everything
-# else), and ctest does not run it. A library may hold .cu files where MILLRACE_HAS_CUDA is on.
+# A test or benchmark that says GPU runs on a GPU machine alone: it is built by `gpu_tests` or `gpu_benches`, and ctest does not run
+# it. A library may hold .cu files where MILLRACE_HAS_CUDA is on.
 
 set(MILLRACE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: empty, address,undefined, thread or fuzzer")
 set_property(CACHE MILLRACE_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread" "fuzzer")
@@ -48,6 +48,9 @@ set(_millrace_warnings -Wall -Wextra -Werror -Wno-restrict -Wno-missing-field-in
 # Constexpr functions of the standard library may be called from device code.
 set(_millrace_cuda_options -Xcompiler=-Wall,-Wextra,-Werror -Werror=all-warnings --expt-relaxed-constexpr)
 
+# Whether a target links libraries of threads makes no difference to precompiled headers then.
+add_compile_options(-pthread)
+
 if(MILLRACE_SANITIZE)
   # Asserts stay on, and -O1 keeps the stacks readable. The optimizer's guesses about uninitialized values are wrong once it
   # has been fed instrumented code; the sanitizers look at the real ones.
@@ -66,32 +69,78 @@ if(MILLRACE_SANITIZE)
   endif()
 endif()
 
-# Most of the time that a file takes to compile goes into its headers, of tests and of LibTorch more than elsewhere: those, and in a
-# sanitizer build all files, are compiled several as one (scripts/batches.py says which). The plain build compiles the other files
-# one by one, so that each must include what it uses.
+# Most of the time that a file takes to compile goes into its headers and the templates that it uses of them. So eight files are
+# compiled as one (scripts/batches.py says which may go together), in the plain build after headers of others that are compiled once
+# (precompiled.h). Who changes one file after the other may prefer OFF; that each file includes what it uses is checked by `make lint`.
 find_program(MILLRACE_PYTHON python3)
-option(MILLRACE_BATCHES "Compile several files as one" ON)
+option(MILLRACE_BATCHES "Compile several files as one, after precompiled headers" ON)
 
-# Has the target's sources compiled in batches, of up to `size`. Those that have compile options of their own are left alone by CMake.
-function(_millrace_batch target size)
+# Has the target's sources compiled in batches, after precompiled headers: of a library, of a test, or none. Sources that have compile
+# options of their own are left alone.
+function(_millrace_batch target headers)
   if(NOT MILLRACE_BATCHES OR NOT MILLRACE_PYTHON)
     return()
   endif()
-  set(sources ${ARGN})
-  list(FILTER sources INCLUDE REGEX "^[^/].*[.]cc$")
-  execute_process(COMMAND "${MILLRACE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/batches.py" ${size} ${sources}
-                  WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
-  string(REGEX MATCHALL "[^\n]+" lines "${lines}")
-  foreach(line IN LISTS lines)
-    string(REGEX MATCH "^([0-9]+) (.*)$" line "${line}")
-    set_property(SOURCE "${CMAKE_MATCH_2}" PROPERTY UNITY_GROUP "${target}_${CMAKE_MATCH_1}")
-  endforeach()
+  set_property(GLOBAL APPEND PROPERTY MILLRACE_BATCHED ${target})
+  set_property(GLOBAL APPEND PROPERTY MILLRACE_BATCHED_${headers} ${target})
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # A type in an unnamed namespace is no longer in the main file. Sanitizer builds judge no warnings: there the optimizer sees more.
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   if(MILLRACE_SANITIZE)
     target_compile_options(${target} PRIVATE -Wno-error)
   endif()
+endfunction()
+
+# Compiles the headers that these targets share, and more of them that are given.
+function(_millrace_precompile kind options package)
+  get_property(targets GLOBAL PROPERTY MILLRACE_BATCHED_${kind})
+  if(NOT targets)
+    return()
+  endif()
+  set(owner millrace_${kind}_headers)
+  file(WRITE "${CMAKE_BINARY_DIR}/${kind}_headers.cc" "")
+  add_library(${owner} OBJECT EXCLUDE_FROM_ALL "${CMAKE_BINARY_DIR}/${kind}_headers.cc")
+  target_compile_options(${owner} PRIVATE ${options})
+  set_target_properties(${owner} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_link_libraries(${owner} PRIVATE ${package})
+  target_precompile_headers(${owner} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/precompiled.h" ${ARGN})
+  foreach(target IN LISTS targets)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  endforeach()
+endfunction()
+
+# Forms the batches of all targets. Call when every target stands.
+function(millrace_form_batches)
+  get_property(targets GLOBAL PROPERTY MILLRACE_BATCHED)
+  if(NOT targets)
+    return()
+  endif()
+  if(NOT MILLRACE_SANITIZE)
+    _millrace_precompile(library -fPIC absl::statusor)
+    _millrace_precompile(test "-fPIE;-O0" GTest::gmock <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
+
+  set(list "")
+  foreach(target IN LISTS targets)
+    get_target_property(sources ${target} SOURCES)
+    get_target_property(folder ${target} SOURCE_DIR)
+    list(FILTER sources INCLUDE REGEX "^[^/$].*[.]cc$")
+    foreach(source IN LISTS sources)
+      string(APPEND list "${target} ${folder}/${source}\n")
+      get_source_file_property(options "${folder}/${source}" TARGET_DIRECTORY ${target} COMPILE_OPTIONS)
+      if(options)
+        set_property(SOURCE "${folder}/${source}" TARGET_DIRECTORY ${target} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+      endif()
+    endforeach()
+  endforeach()
+  file(WRITE "${CMAKE_BINARY_DIR}/batches.txt" "${list}")
+  execute_process(COMMAND "${MILLRACE_PYTHON}" "${PROJECT_SOURCE_DIR}/scripts/batches.py" 8 "${CMAKE_BINARY_DIR}/batches.txt"
+                  OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]+" lines "${lines}")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^((.*)_[0-9]+) (.*)$" line "${line}")
+    set_property(SOURCE "${CMAKE_MATCH_3}" TARGET_DIRECTORY ${CMAKE_MATCH_2} PROPERTY UNITY_GROUP "${CMAKE_MATCH_1}")
+  endforeach()
 endfunction()
 
 # millrace_not_for_tsan(a.cc ...): sources that ThreadSanitizer must not look into, because they are made of gRPC's templates.
@@ -105,7 +154,8 @@ endfunction()
 
 find_program(MILLRACE_CCACHE ccache)
 if(MILLRACE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${MILLRACE_CCACHE}")
+  # What ccache needs for precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_SLOPPINESS=pch_defines,time_macros" "${MILLRACE_CCACHE}")
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${MILLRACE_CCACHE}")
 endif()
 
@@ -132,11 +182,11 @@ function(millrace_list_gpu_programs)
 endfunction()
 
 function(_millrace_parse function)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "BATCH;GPU;THREADS" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;THREADS" "NAME;TIMEOUT" "SRCS;DEPS;PRIVATE_DEPS;LABELS;ARGS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME)
-    message(FATAL_ERROR "${function}(NAME ...): takes NAME SRCS DEPS PRIVATE_DEPS LABELS TIMEOUT ARGS BATCH GPU THREADS, got: ${ARGN}")
+    message(FATAL_ERROR "${function}(NAME ...): takes NAME SRCS DEPS PRIVATE_DEPS LABELS TIMEOUT ARGS GPU THREADS, got: ${ARGN}")
   endif()
-  foreach(key BATCH GPU THREADS NAME TIMEOUT SRCS DEPS PRIVATE_DEPS LABELS ARGS)
+  foreach(key GPU THREADS NAME TIMEOUT SRCS DEPS PRIVATE_DEPS LABELS ARGS)
     set(arg_${key} "${arg_${key}}" PARENT_SCOPE)
   endforeach()
 endfunction()
@@ -159,8 +209,10 @@ function(millrace_library)
   endif()
   add_library(${arg_NAME} STATIC ${arg_SRCS})
   _millrace_common(${arg_NAME})
-  if(MILLRACE_SANITIZE OR arg_BATCH)
-    _millrace_batch(${arg_NAME} 8 ${arg_SRCS})
+  if("${arg_DEPS};${arg_PRIVATE_DEPS}" MATCHES "torch_cpu")  # Its folder of headers has another version of other libraries' headers.
+    _millrace_batch(${arg_NAME} none)
+  else()
+    _millrace_batch(${arg_NAME} library)
   endif()
   target_link_libraries(${arg_NAME} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
 endfunction()
@@ -169,6 +221,7 @@ function(millrace_executable)
   _millrace_parse(millrace_executable ${ARGN})
   add_executable(${arg_NAME} ${arg_SRCS})
   _millrace_common(${arg_NAME})
+  _millrace_batch(${arg_NAME} none)
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS})
   set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}" BUILD_RPATH "$ORIGIN")
 endfunction()
@@ -193,16 +246,21 @@ function(millrace_test)
   endif()
   add_executable(${arg_NAME} ${arg_SRCS})
   _millrace_common(${arg_NAME})
-  if(MILLRACE_SANITIZE)
-    _millrace_batch(${arg_NAME} 8 ${arg_SRCS})
-    # The optimizer takes half of the time of an instrumented test, which itself runs no hot loop.
-    target_compile_options(${arg_NAME} PRIVATE -O0)
+  if(arg_GPU)
+    _millrace_batch(${arg_NAME} none)
   else()
-    _millrace_batch(${arg_NAME} 4 ${arg_SRCS})
+    # The optimizer takes half of the time of a test, which itself runs no hot loop.
+    target_compile_options(${arg_NAME} PRIVATE -O0)
+    if("${arg_DEPS}" MATCHES "torch_cpu")
+      _millrace_batch(${arg_NAME} none)
+    else()
+      _millrace_batch(${arg_NAME} test)
+    endif()
   endif()
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
   set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON BUILD_RPATH "${PROJECT_BINARY_DIR}")
   if(arg_GPU)
+    set_target_properties(${arg_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
     add_dependencies(gpu_tests ${arg_NAME})
     return()
   endif()

@@ -1,16 +1,18 @@
 """Sorts source files into batches that compile as one: `#include` of each, one after the other, in one translation unit.
 
 Most of the time that a file takes goes into its headers, for the compiler and even more for clang-tidy; a batch pays it once. The
-sanitizer builds (cmake/Targets.cmake) and clang-tidy (scripts/tidy.py) work on batches; the plain build has batches of tests alone,
-and compiles the rest file by file, so that each file must still include what it uses.
+builds (cmake/Targets.cmake) and clang-tidy (scripts/tidy.py) work on batches.
 
-Usage: batches.py SIZE SOURCES...   prints "NUMBER SOURCE" lines, a number for each batch
+Usage: batches.py SIZE LIST   prints "TARGET_NUMBER SOURCE" lines, a number for each batch of a target
+
+LIST is a file of "TARGET SOURCE" lines; files of different targets share no batch.
 
 Two files share a batch only if neither mentions a name, nor includes a header of ours that declares one, that the other keeps to
-itself: what it declares in an unnamed namespace or static, constexpr, const, as an alias or as a macro. The names are found by a scan
-of namespace scopes, not by a compiler.
+itself: what it declares in an unnamed namespace or static, constexpr, const, as an alias or as a macro. Both may have the same alias of
+the same thing. The names are found by a scan of namespace scopes, not by a compiler.
 """
 
+import collections
 import dataclasses
 import functools
 import pathlib
@@ -27,6 +29,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include "([^"]+)"', re.M)
 _DEFINE = re.compile(r"#\s*define\s+(\w+)")
 _TEMPLATE = re.compile(r"^\s*template\s*<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>")
 _TYPE = re.compile(r"^(?:struct|class|union|enum(?:\s+(?:class|struct))?)\s+(?:alignas\([^)]*\)\s*)?(\w+)")
+_ALIAS = re.compile(r"(?:using|namespace)\s+(\w+)\s*=\s*([^;]+)")
 # A name that is neither a member's nor qualified.
 _WORD = re.compile(r"(?<![\w.:>])(?<!->)([A-Za-z_]\w*)|(?<=[^-]>)([A-Za-z_]\w*)|(?<=[^:]:)([A-Za-z_]\w*)|(?<=[.]{3})([A-Za-z_]\w*)")
 
@@ -34,8 +37,8 @@ _WORD = re.compile(r"(?<![\w.:>])(?<!->)([A-Za-z_]\w*)|(?<=[^-]>)([A-Za-z_]\w*)|
 def _declared(statement):
     """The name that a statement at namespace scope declares for its file, and whether only internally; or None."""
     statement = _TEMPLATE.sub("", statement).strip()
-    if statement.startswith("using "):  # `using a::b;` and `using namespace a;` may stand in both files.
-        alias = re.match(r"using\s+(\w+)\s*=", statement)
+    if statement.startswith(("using ", "namespace ")):  # `using a::b;` and `using namespace a;` may stand in both files.
+        alias = _ALIAS.match(statement)
         return (alias.group(1), True) if alias else None
     if found := _TYPE.match(statement):
         return found.group(1), False
@@ -54,17 +57,19 @@ def without_comments(text):
 
 @dataclasses.dataclass
 class Names:
-    """The names of a C++ file: kept to itself, declared at namespace scope, mentioned; and what it includes between quotes."""
+    """The names of a C++ file: kept to itself, declared at namespace scope, mentioned; what it includes between quotes; and what its
+    aliases stand for."""
     kept: set
     declared: set
     mentioned: set
     includes: list
+    aliases: dict
 
 
 def scan(text):
     includes = _INCLUDE.findall(text)
     text = without_comments(text)
-    names = Names(set(_DEFINE.findall(text)), set(), set(), includes)
+    names = Names(set(_DEFINE.findall(text)), set(), set(), includes, {})
     text = _DIRECTIVE.sub("", text)
     names.mentioned = {name for found in _WORD.finditer(text) for name in found.groups() if name}
     scopes = []  # of each open brace: "named" or "unnamed" namespace, or "code"
@@ -84,6 +89,8 @@ def scan(text):
                 names.declared.add(declared[0])
                 if declared[1] or "unnamed" in scopes:
                     names.kept.add(declared[0])
+                if alias := _ALIAS.match(statement.strip()):
+                    names.aliases[declared[0]] = alias.group(2).strip()
         if token == "{":
             scopes.append("code")
         elif token == "}" and scopes:
@@ -112,7 +119,8 @@ def declared_in_headers(includes):
 
 def _collide(one, other):
     (names, headers), (others, other_headers) = one, other
-    return names.kept & (others.mentioned | others.kept | (other_headers - headers))
+    shared = {name for name, target in names.aliases.items() if others.aliases.get(name) == target}
+    return names.kept & (others.mentioned | others.kept | (other_headers - headers)) - shared
 
 
 def batches(paths, size):
@@ -131,6 +139,11 @@ def batches(paths, size):
 
 
 if __name__ == "__main__":
-    for number, batch in enumerate(batches(sys.argv[2:], int(sys.argv[1]))):
-        for path in batch:
-            print(number, path)
+    targets = collections.defaultdict(list)
+    for line in pathlib.Path(sys.argv[2]).read_text().splitlines():
+        name, source = line.split(" ", 1)
+        targets[name].append(source)
+    for name, sources in targets.items():
+        for number, batch in enumerate(batches(sources, int(sys.argv[1]))):
+            for source in batch:
+                print(f"{name}_{number} {source}")

@@ -45,6 +45,19 @@ download_packages() {
     -r "$ROOT/scripts/pypi/$group.txt" "$@"
 }
 
+# Prints the commit since which changes are checked: where this branch left origin/main. In a clone whose origin/main is checked out (CI)
+# it is the last one that is six hours older than the newest: as many as a landing takes.
+changes_base() {
+  local base
+  base=$(git -C "$ROOT" merge-base HEAD origin/main 2>/dev/null || true)
+  if [ -z "$base" ] || [ "$base" = "$(git -C "$ROOT" rev-parse HEAD)" ]; then
+    # The empty tree stands for the parent of the first commit.
+    base=$(git -C "$ROOT" log -1 --format=%H --until=$(($(git -C "$ROOT" log -1 --format=%ct) - 6 * 3600)) || true)
+    base=${base:-$(git -C "$ROOT" hash-object -t tree /dev/null)}
+  fi
+  echo "$base"
+}
+
 # Builds targets of a build folder. On a terminal ninja rewrites one line of progress; otherwise only failures are printed.
 build_quietly() {
   local folder=$1 quiet=--quiet

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# `make lint`: clang-format over every tracked C++ file, clang-tidy over what changed.
-#   scripts/lint.sh [format|tidy|tidy-all|fix]   tidy-all: over every file; fix: let clang-format rewrite what it would refuse
-# Changes are counted against origin/main, if that branch exists and differs, plus uncommitted ones. In a clone whose origin/main
-# is checked out (CI) they are the commits of the last six hours, as many as a landing takes.
+# `make lint`: clang-format over every tracked C++ file, clang-tidy over what changed, which must also compile file by file.
+#   scripts/lint.sh [format|tidy|tidy-all|fix]   tidy: clang-tidy alone; tidy-all: over every file; fix: let clang-format rewrite what
+#     it would refuse
+# Changes are those since changes_base (scripts/common.sh), plus uncommitted ones.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
@@ -45,12 +45,7 @@ changed() {
     git ls-files '*.cc'
     return
   fi
-  base=$(git merge-base HEAD origin/main 2>/dev/null || true)
-  if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
-    # The empty tree stands for the parent of the first commit.
-    base=$(git log -1 --format=%H --until=$(($(git log -1 --format=%ct) - 6 * 3600)) || true)
-    base=${base:-$(git hash-object -t tree /dev/null)}
-  fi
+  base=$(changes_base)
   # A file that was only moved has not changed, nor one of which only comments did.
   git diff --name-status --find-renames --diff-filter=d "$base" -- '*.cc' '*.h' | awk '$1 != "R100" { print $NF }' |
     python3 scripts/code_changed.py "$base" | while read -r file; do
@@ -69,3 +64,4 @@ if [ ${#files[@]} -eq 0 ]; then
 fi
 build_quietly build proto # generates the files that others include
 python3 scripts/tidy.py build "$JOBS" "${files[@]}"
+[ "$what" != both ] || python3 scripts/tidy.py build "$JOBS" --alone "${files[@]}"

@@ -1,6 +1,9 @@
 """Runs clang-tidy over source files, several in one translation unit where they can be (scripts/batches.py says why).
 
-Usage: tidy.py BUILD JOBS FILES...   BUILD holds compile_commands.json; FILES are relative to the current folder.
+Usage: tidy.py BUILD JOBS [--alone] FILES...   BUILD holds compile_commands.json; FILES are relative to the current folder.
+
+With --alone each file is instead compiled by itself, which shows whether it includes what it uses: in the build others of its batch and
+precompiled headers may do so for it.
 
 A batch that does not compile or that has a finding is judged again file by file, and only that second judgement counts. So a finding
 always names the file as it is compiled in the build. Files with a `using` declaration that they do not use are judged alone, because
@@ -36,6 +39,14 @@ def flags(command):
         else:
             (own if word.startswith(("-I", "-D")) else alike).append(word)
     return tuple(alike), own
+
+
+def without_precompiled_headers(command):
+    words = shlex.split(command)
+    while "-include" in words:
+        at = words.index("-include")
+        del words[at:at + 2]
+    return shlex.join(word for word in words if word != "-Winvalid-pch")
 
 
 def unused_using(path):
@@ -83,18 +94,37 @@ def judge(build, commands, number, files):
         good, _ = tidy(folder, batch)
         if good:
             return True, ""
-    results = [tidy(build, file) for file in files]
+    results = [tidy(build / "tidy", file) for file in files]
     return all(good for good, _ in results), "\n".join(output for good, output in results if not good)
+
+
+def compile_alone(entry):
+    """Whether a file compiles by itself, and what the compiler says."""
+    words = shlex.split(entry["command"])
+    words = words[next(at for at, word in enumerate(words) if re.search(r"(c|g|clang)\+\+(-\d+)?$", word)):]
+    run = subprocess.run([*words, "-fsyntax-only"], cwd=entry["directory"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return run.returncode == 0, run.stdout
 
 
 def main(build, jobs, files):
     build = pathlib.Path(build).resolve()
-    commands = {entry["file"]: entry for entry in json.loads((build / "compile_commands.json").read_text())}
-    planned = plan(commands, files)
-    print(f"clang-tidy: {len(files)} files in {len(planned)} translation units", file=sys.stderr)
+    entries = json.loads((build / "compile_commands.json").read_text())
+    for entry in entries:
+        entry["command"] = without_precompiled_headers(entry["command"])
+    (build / "tidy").mkdir(exist_ok=True)
+    (build / "tidy" / "compile_commands.json").write_text(json.dumps(entries))
+    commands = {entry["file"]: entry for entry in entries}
+    if files[0] == "--alone":
+        files = files[1:]
+        print(f"compiling {len(files)} files by themselves", file=sys.stderr)
+        work, check = [commands[os.path.abspath(file)] for file in files], compile_alone
+    else:
+        planned = plan(commands, files)
+        print(f"clang-tidy: {len(files)} files in {len(planned)} translation units", file=sys.stderr)
+        work, check = enumerate(planned), lambda job: judge(build, commands, *job)
     good = True
     with concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
-        for well, output in pool.map(lambda job: judge(build, commands, *job), enumerate(planned)):
+        for well, output in pool.map(check, work):
             good &= well
             if output:
                 print(output, flush=True)

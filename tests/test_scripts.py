@@ -11,6 +11,8 @@ sys.path.insert(0, str(SCRIPTS))
 import batches  # noqa: E402
 import tidy  # noqa: E402
 
+pytestmark = pytest.mark.deploy
+
 
 def together(folder, *sources):
     """Whether these two sources may be compiled as one."""
@@ -26,7 +28,7 @@ UNNAMED = "namespace millrace {\nnamespace {\n%s\n}  // namespace\n%s\n}  // nam
 
 
 @pytest.mark.parametrize("mine", [
-    "int Parse(int x) { return x; }", "struct Parse { int x; };", "enum class Parse { kOne };", "using Parse = int;",
+    "int Parse(int x) { return x; }", "struct Parse { int x; };", "enum class Parse { kOne };",
     "constexpr int Parse = 1;", "template <typename T>\nstd::vector<T> Parse(T x) {\n  return {x};\n}", "const char* const Parse[] = {};",
 ])
 def test_a_name_that_a_file_keeps_to_itself_stands_in_one_file_of_a_batch(tmp_path, mine):
@@ -47,6 +49,14 @@ def test_names_of_internal_linkage_count_wherever_they_stand(tmp_path):
 def test_declarations_that_may_be_repeated_keep_nothing_apart(tmp_path):
     source = "using ::testing::HasSubstr;\nnamespace millrace {\nTEST(Suite, %s) { EXPECT_THAT(x, HasSubstr(y)); }\n}\n"
     assert together(tmp_path, source % "One", source % "Two")
+
+
+@pytest.mark.parametrize("alias", ["using Parse = %s::Parser;", "namespace Parse = %s::parsers;"])
+def test_an_alias_of_the_same_thing_may_stand_in_both(tmp_path, alias):
+    first = UNNAMED % (alias % "one", "int x;")
+    assert together(tmp_path, first, first)
+    assert not together(tmp_path, first, UNNAMED % (alias % "other", "int x;"))
+    assert not together(tmp_path, first, UNNAMED % ("", "Parse x;"))
 
 
 def test_a_name_that_only_the_other_files_headers_declare_keeps_them_apart(tmp_path, monkeypatch):

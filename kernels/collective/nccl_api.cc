@@ -58,7 +58,7 @@ struct Library {
   template <typename Function>
   void Resolve(void* library, const char* name, Function* function) {
     *function = reinterpret_cast<Function>(dlsym(library, name));
-    if (*function == nullptr && error.empty()) error = std::string("libnccl.so.2 lacks ") + name;
+    if (*function == nullptr && error.empty()) error.append("libnccl.so.2 lacks ").append(name);
   }
 };
 
