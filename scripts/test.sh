@@ -28,8 +28,7 @@ esac
 
 say "building $build/ with $JOBS jobs"
 cmake -S . -B "$build" -G Ninja -DMILLRACE_TESTS=ON "$@" --log-level=WARNING >/dev/null
-# Tests, and in a sanitizer build all files, compile several as one (scripts/batches.py). Should two of them not go together, the build goes
-# on file by file.
+# Several files compile as one (scripts/batches.py). Should two of them not go together, the build goes on file by file.
 if ! build_quietly "$build"; then
   grep -q '^MILLRACE_BATCHES:BOOL=ON' "$build/CMakeCache.txt" || die "the build of $build/ failed"
   say "building $build/ again, file by file"
@@ -47,7 +46,7 @@ if [ -n "$sanitized" ]; then
   export MILLRACE_SANITIZED=1 GTEST_FILTER='-*.WhatIsComputedOtherwiseShows'
 fi
 # Code that runs on one thread has no races.
-[[ " $* " != *MILLRACE_SANITIZE=thread* ]] || leave=(-E '^(scheduler_.*|text_template_test|text_tokenizer.*)$')
+[[ " $* " != *MILLRACE_SANITIZE=thread* ]] || skip+=" and not serial" leave=(-E '^(scheduler_.*|text_template_test|text_tokenizer.*)$')
 
 # Each program writes its cases to a file, so that the total counts cases and not programs.
 reports=$ROOT/$build/reports
@@ -55,10 +54,13 @@ rm -rf "$reports"
 mkdir -p "$reports/cases"
 failed=0
 
-# The Python tests wait for the daemon most of the time: they run beside the C++ tests.
+# The Python tests wait for the daemon half of the time: several files of them run at once, and beside the C++ tests. Under sanitizers the
+# daemon is slow enough to keep the processors busy.
+at_once=$((2 * JOBS))
+[ -z "$sanitized" ] || at_once=1
 say "Python tests of $build/millraced, their output below"
 MILLRACED=$ROOT/$build/millraced "$(venv_path test)/bin/python" -m pytest tests -q --ignore tests/gpu \
-  -p no:cacheprovider -o junit_family=xunit1 --timeout 300 -m "$skip" --junitxml "$reports/pytest.xml" >"$reports/pytest.log" 2>&1 &
+  -n "$at_once" --dist loadfile -p no:cacheprovider -o junit_family=xunit1 --timeout 300 -m "$skip" --junitxml "$reports/pytest.xml" >"$reports/pytest.log" 2>&1 &
 pytest=$!
 trap 'kill "$pytest" 2>/dev/null || true' EXIT
 

@@ -34,7 +34,8 @@ def flags_of_the_processor():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "model: needs the default model's file, or all-MiniLM-L6-v2")
-    config.addinivalue_line("markers", "deploy: checks what is deployed, which needs no run under the sanitizers")
+    config.addinivalue_line("markers", "deploy: checks what is deployed, or the tree, which needs no run under the sanitizers")
+    config.addinivalue_line("markers", "serial: sends one request after the other, which needs no run under ThreadSanitizer")
     config.addinivalue_line("markers", "torch: needs libmillrace_torch.so beside the program (cmake/Torch.cmake)")
 
 

@@ -17,6 +17,8 @@ from conftest import Server
 from daemon import wait_until
 from millrace_grpc import connect, pb
 
+pytestmark = pytest.mark.serial
+
 HUGE = 2**31
 # What is no value of a type, whatever the field.
 WRONG = {

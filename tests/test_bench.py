@@ -7,6 +7,8 @@ import pytest
 
 from daemon import environment, program
 
+pytestmark = pytest.mark.serial
+
 FAKE = ["--device", "fake", "--fake-step-us", "1000", "--fake-token-us", "1", "--max-num-batched-tokens", "4096"]
 
 

@@ -9,6 +9,8 @@ from daemon import environment, program
 from test_hub import FILES, NAME
 from test_hub import hub  # noqa: F401  (a fixture)
 
+pytestmark = pytest.mark.serial
+
 
 def cli(*arguments, env=None):
     """Returns the exit status, stdout and stderr."""

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.deploy
+
 ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not re.match(r"build|[.]", path.relative_to(ROOT).parts[0]))
 CODE_BLOCK = re.compile(r"^```.*?^```", re.M | re.S)

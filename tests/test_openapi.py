@@ -14,6 +14,8 @@ import pytest
 
 from daemon import sanitized
 
+pytestmark = pytest.mark.serial
+
 KEY = {"Authorization": "Bearer secret"}
 FAKE = ("--device", "fake", "--fake-step-us", "0", "--fake-token-us", "0")
 # What the fuzzer of each operation sends in `make test`; SCHEMATHESIS_EXAMPLES=1000 looks longer.
