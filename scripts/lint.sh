@@ -22,7 +22,7 @@ esac
 # Prints those of the files read from standard input that a target compiles here: others need CUDA, or a sanitizer.
 compiled() {
   while read -r file; do
-    ! grep -q "\"file\": \"$ROOT/$file\"" build/compile_commands.json || echo "$file"
+    ! grep -q "\"file\": \"$ROOT/$file\"" build/tidy/compile_commands.json || echo "$file"
   done
 }
 
@@ -57,6 +57,7 @@ changed() {
 }
 
 cmake -S . -B build -G Ninja -DMILLRACE_TESTS=ON --log-level=WARNING >/dev/null
+python3 scripts/tidy.py build
 mapfile -t files < <(changed | sort -u | compiled)
 if [ ${#files[@]} -eq 0 ]; then
   say "clang-tidy: nothing changed"

@@ -1,6 +1,7 @@
 """Runs clang-tidy over source files, several in one translation unit where they can be (scripts/batches.py says why).
 
 Usage: tidy.py BUILD JOBS [--alone] FILES...   BUILD holds compile_commands.json; FILES are relative to the current folder.
+       tidy.py BUILD                           only writes BUILD/tidy/compile_commands.json, with a command for each file of a batch
 
 With --alone each file is instead compiled by itself, which shows whether it includes what it uses: in the build others of its batch and
 precompiled headers may do so for it.
@@ -41,7 +42,19 @@ def flags(command):
     return tuple(alike), own
 
 
-def without_precompiled_headers(command):
+def file_by_file(entries):
+    """The entries of compile_commands.json as if no file were compiled with others or after precompiled headers."""
+    for entry in entries:
+        entry["command"] = _without_precompiled_headers(entry["command"])
+        batch = pathlib.Path(entry["file"])
+        if batch.parent.name != "Unity":
+            yield entry
+        elif batch.exists():
+            for file in re.findall(r'^#include "(.*)"$', batch.read_text(), re.M):
+                yield {**entry, "file": file, "command": entry["command"].replace(str(batch), file)}
+
+
+def _without_precompiled_headers(command):
     words = shlex.split(command)
     while "-include" in words:
         at = words.index("-include")
@@ -106,13 +119,13 @@ def compile_alone(entry):
     return run.returncode == 0, run.stdout
 
 
-def main(build, jobs, files):
+def main(build, jobs=1, *files):
     build = pathlib.Path(build).resolve()
-    entries = json.loads((build / "compile_commands.json").read_text())
-    for entry in entries:
-        entry["command"] = without_precompiled_headers(entry["command"])
+    entries = list(file_by_file(json.loads((build / "compile_commands.json").read_text())))
     (build / "tidy").mkdir(exist_ok=True)
-    (build / "tidy" / "compile_commands.json").write_text(json.dumps(entries))
+    (build / "tidy" / "compile_commands.json").write_text(json.dumps(entries, indent=0))
+    if not files:
+        return 0
     commands = {entry["file"]: entry for entry in entries}
     if files[0] == "--alone":
         files = files[1:]
@@ -132,4 +145,4 @@ def main(build, jobs, files):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    sys.exit(main(*sys.argv[1:]))
