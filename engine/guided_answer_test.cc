@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/tokenizer_gguf.h"
@@ -31,7 +32,7 @@ struct Words {
     // The longer a token, the better.
     for (size_t i = 0; i < texts.size(); ++i)
       config.scores[i] = static_cast<float>(texts[i].size());
-    config.merges = merges;
+    config.merges = std::move(merges);
     config.eos = 0;
     config.add_space_prefix = add_space_prefix;
     tokenizer = *PipelineTokenizer::Create(*MakeTokenizerSpec(config));

@@ -14,8 +14,6 @@
 namespace millrace {
 namespace {
 
-using http2::FrameHeader;
-
 std::string Message(size_t bytes) {
   std::string out(1, '\0');
   for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(bytes >> shift & 0xff);
