@@ -1,4 +1,5 @@
-// The headers of others that most files include, compiled once a build (cmake/Targets.cmake). No file may rely on it.
+// The headers of others that most files include, compiled once a build (cmake/Targets.cmake). No
+// file may rely on it.
 #include <absl/container/flat_hash_map.h>
 #include <absl/container/flat_hash_set.h>
 #include <absl/status/status.h>
