@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "formats/tokenizer_gguf.h"
@@ -21,7 +20,7 @@ using ::testing::IsEmpty;
 // A tokenizer and its tokens as a grammar sees them; token 0 ends an answer.
 struct Words {
   Words(TokenizerKind kind, std::vector<std::string_view> texts,
-        std::vector<std::string_view> merges, bool add_space_prefix = false) {
+        const std::vector<std::string_view>& merges, bool add_space_prefix = false) {
     GgufTokenizer config;
     config.kind = kind;
     config.pre = "gpt-2";
@@ -32,7 +31,7 @@ struct Words {
     // The longer a token, the better.
     for (size_t i = 0; i < texts.size(); ++i)
       config.scores[i] = static_cast<float>(texts[i].size());
-    config.merges = std::move(merges);
+    config.merges = merges;
     config.eos = 0;
     config.add_space_prefix = add_space_prefix;
     tokenizer = *PipelineTokenizer::Create(*MakeTokenizerSpec(config));
