@@ -48,7 +48,7 @@ set(_millrace_warnings -Wall -Wextra -Werror -Wno-restrict -Wno-missing-field-in
 # Constexpr functions of the standard library may be called from device code.
 set(_millrace_cuda_options -Xcompiler=-Wall,-Wextra,-Werror -Werror=all-warnings --expt-relaxed-constexpr)
 
-# Whether a target links libraries of threads makes no difference to precompiled headers then.
+# Targets that link libraries of threads would have this of their own, and could not share precompiled headers with the others.
 add_compile_options(-pthread)
 
 if(MILLRACE_SANITIZE)
@@ -75,11 +75,14 @@ endif()
 find_program(MILLRACE_PYTHON python3)
 option(MILLRACE_BATCHES "Compile several files as one, after precompiled headers" ON)
 
-# Has the target's sources compiled in batches, after precompiled headers: of a library, of a test, or none. Sources that have compile
-# options of their own are left alone.
+# _millrace_batch(target library|test|none DEPENDENCIES...) has the target's sources compiled in batches, after the precompiled headers of
+# libraries, of tests, or none. Sources that have compile options of their own are left alone.
 function(_millrace_batch target headers)
   if(NOT MILLRACE_BATCHES OR NOT MILLRACE_PYTHON)
     return()
+  endif()
+  if("torch_cpu" IN_LIST ARGN)  # Its folder of headers has another version of other libraries' headers.
+    set(headers none)
   endif()
   set_property(GLOBAL APPEND PROPERTY MILLRACE_BATCHED ${target})
   set_property(GLOBAL APPEND PROPERTY MILLRACE_BATCHED_${headers} ${target})
@@ -154,7 +157,7 @@ endfunction()
 
 find_program(MILLRACE_CCACHE ccache)
 if(MILLRACE_CCACHE)
-  # What ccache needs for precompiled headers.
+  # ccache takes files with precompiled headers only if told so.
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_SLOPPINESS=pch_defines,time_macros" "${MILLRACE_CCACHE}")
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${MILLRACE_CCACHE}")
 endif()
@@ -209,11 +212,7 @@ function(millrace_library)
   endif()
   add_library(${arg_NAME} STATIC ${arg_SRCS})
   _millrace_common(${arg_NAME})
-  if("${arg_DEPS};${arg_PRIVATE_DEPS}" MATCHES "torch_cpu")  # Its folder of headers has another version of other libraries' headers.
-    _millrace_batch(${arg_NAME} none)
-  else()
-    _millrace_batch(${arg_NAME} library)
-  endif()
+  _millrace_batch(${arg_NAME} library ${arg_DEPS} ${arg_PRIVATE_DEPS})
   target_link_libraries(${arg_NAME} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
 endfunction()
 
@@ -251,11 +250,7 @@ function(millrace_test)
   else()
     # The optimizer takes half of the time of a test, which itself runs no hot loop.
     target_compile_options(${arg_NAME} PRIVATE -O0)
-    if("${arg_DEPS}" MATCHES "torch_cpu")
-      _millrace_batch(${arg_NAME} none)
-    else()
-      _millrace_batch(${arg_NAME} test)
-    endif()
+    _millrace_batch(${arg_NAME} test ${arg_DEPS} ${arg_PRIVATE_DEPS})
   endif()
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
   set_target_properties(${arg_NAME} PROPERTIES MILLRACE_TEST ON BUILD_RPATH "${PROJECT_BINARY_DIR}")
