@@ -36,7 +36,8 @@ __device__ void WriteScale(const TileFourBitArgs& args, int64_t row, int64_t gro
   if (args.format.type == FourBitType::kInt4Affine) {
     offset = inside ? __bfloat16_as_ushort(args.minima[at]) : 0;
   } else {
-    offset = inside && args.zeros != nullptr ? args.zeros[at] : 8;
+    const int zero = inside && args.zeros != nullptr ? args.zeros[at] : 8;
+    offset = __float_as_uint(static_cast<float>(zero) / -kCodeSteps) >> 16;  // exactly a BF16
   }
   *reinterpret_cast<uint32_t*>(to) = scale | offset << 16;
 }
@@ -91,15 +92,14 @@ __global__ void __launch_bounds__(kThreads) DequantizeFourBitKernel(DequantizeFo
                              codes[1].x, codes[1].y, codes[1].z, codes[1].w};
   // Neighbouring rows' words of 16 bytes lie in different banks.
   const auto place = [](int to, int column) { return column ^ (to & 1) << 2; };
+  uint32_t values[8][4];
+  scales.template Unpack<0>(words, args.format.scale, values);
 #pragma unroll
   for (int step = 0; step < kFourBitColumns / 16; step += 2) {
-    uint32_t values[2][4];
-    scales.Unpack(words[step], step, args.format.scale, values[0]);
-    scales.Unpack(words[step + 1], step + 1, args.format.scale, values[1]);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t eights[4] = {values[0][half], values[0][2 + half], values[1][half],
-                            values[1][2 + half]};
+      uint32_t eights[4] = {values[step][half], values[step][2 + half], values[step + 1][half],
+                            values[step + 1][2 + half]};
       TransposeQuad(eights);
       const int to = row + 8 * half;
       tile[to][place(to, 2 * step + lane % 4)] =

@@ -12,8 +12,8 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <type_traits>
 
+#include "kernels/device_util.cuh"
 #include "kernels/gemm/four_bit.h"
 
 namespace millrace::kernels {
@@ -51,13 +51,6 @@ __device__ inline uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
 #endif
   return product;
 }
-__device__ inline uint32_t SubtractPairs(uint32_t a, uint32_t b) {
-  uint32_t difference = 0;
-#if __CUDA_ARCH__ >= 900
-  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
-#endif
-  return difference;
-}
 __device__ inline uint32_t MultiplyAddPairs(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t sum = 0;
 #if __CUDA_ARCH__ >= 900
@@ -71,64 +64,68 @@ __device__ inline uint32_t Twice(uint32_t bits) { return bits * 0x00010001u; }
 // Returns the upper 16 bits twice.
 __device__ inline uint32_t UpperTwice(uint32_t bits) { return __byte_perm(bits, 0, 0x3232); }
 
-// Returns the codes of a pair of a word of integers as BF16 plus 128: 128 to 256 counts in ones. In
-// one instruction, which the compiler does not find.
-__device__ inline uint32_t CodesPlus128(uint32_t word, int pair) {
-  uint32_t codes = 0;
-  asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;"
-      : "=r"(codes)
-      : "r"(word >> (4 * pair)), "r"(0x43004300));
-  return codes;
+// Integers are unpacked without conversions. In the lowest eight bits of a BF16, the subnormal ones
+// and those of the smallest exponent, a code counts in steps of one size: at bit 0 it is code *
+// 2^-133, at bit 4 code * 2^-129. A product by a power of two makes code / 128 of both, exactly.
+inline constexpr float kCodeSteps = 128;
+__device__ inline uint32_t CodeFactor(int pair) {
+  return pair % 2 == 0 ? 0x7e807e80 : 0x7c807c80;  // 2^126 or 2^122, twice
 }
 
-// A group's scale and zero point for one row, as two equal BF16 each.
-struct Int4Scale {
-  uint32_t high, low;  // their sum is the scale
-  uint32_t zero;       // plus 128
+// Returns the codes of a pair of a word of integers as CodeFactor takes them.
+__device__ inline uint32_t CodesOf(uint32_t word, int pair) {
+  return (pair < 2 ? word : word >> 8) & (pair % 2 == 0 ? 0x000f000f : 0x00f000f0);
+}
 
-  // An FP16's 11 bits are the sum of two BF16: its first 8 and the other 3.
-  __device__ static Int4Scale Read(uint32_t stored, FourBitScale type) {
-    const uint32_t zero = 0x4300 + (stored >> 16 & 0xff);  // the BF16 128 + zero
-    const float half = __half2float(__ushort_as_half(static_cast<uint16_t>(stored)));
-    const float scale = type == FourBitScale::kBf16 ? __uint_as_float(stored << 16) : half;
-    const uint32_t high = __float_as_uint(scale) & 0xffff0000;
-    const uint32_t low = __float_as_uint(scale - __uint_as_float(high));
-    return {UpperTwice(high), UpperTwice(low), Twice(zero)};
+// Returns the upper 16 bits of a float, which are a BF16, twice.
+__device__ inline uint32_t UpperTwice(float value) { return UpperTwice(__float_as_uint(value)); }
+
+// A group's scale and zero point for one row, as two equal BF16 each. kType is the scale's: an
+// FP16's 11 bits are the sum of two BF16, its first 8 and the other 3.
+template <FourBitScale kType>
+struct Int4Scale {
+  uint32_t high, low;  // times 128
+  uint32_t zero;       // negated, by 128
+
+  __device__ static Int4Scale Read(uint32_t stored) {
+    const uint32_t zero = UpperTwice(stored);
+    if constexpr (kType == FourBitScale::kBf16) {
+      return {UpperTwice(__uint_as_float(stored << 16) * kCodeSteps), 0, zero};
+    }
+    const float scale = __half2float(__ushort_as_half(static_cast<uint16_t>(stored))) * kCodeSteps;
+    const float high = __uint_as_float(__float_as_uint(scale) & 0xffff0000);
+    return {UpperTwice(high), UpperTwice(scale - high), zero};
+  }
+
+  // Returns two weights of CodesOf. All but the last step is exact: the difference has 5 bits, its
+  // product with `low` at most 8.
+  __device__ uint32_t Values(uint32_t codes, uint32_t factor) const {
+    const uint32_t steps = MultiplyAddPairs(codes, factor, zero);
+    if constexpr (kType == FourBitScale::kBf16) return MultiplyPairs(steps, high);
+    return MultiplyAddPairs(steps, high, MultiplyPairs(steps, low));
   }
 };
-
-// Returns two weights of CodesPlus128. All but the last step is exact: the difference has 5 bits,
-// its product with `low` at most 8.
-__device__ inline uint32_t Int4Values(uint32_t codes, const Int4Scale& scale) {
-  const uint32_t steps = SubtractPairs(codes, scale.zero);
-  return MultiplyAddPairs(steps, scale.high, MultiplyPairs(steps, scale.low));
-}
-
-// Unpacks a word of kInt4: of the rows r the scales are `scales[0]`, of the rows r + 8 `scales[1]`.
-__device__ inline void UnpackInt4(uint32_t word, const Int4Scale (&scales)[2],
-                                  uint32_t (&values)[4]) {
-#pragma unroll
-  for (int pair = 0; pair < 4; ++pair) {
-    values[pair] = Int4Values(CodesPlus128(word, pair), scales[pair % 2]);
-  }
-}
 
 // A group's scale and minimum for one row, as two equal BF16 each.
 struct Int4Line {
-  uint32_t scale, minimum;
+  uint32_t scale, minimum;  // the scale times 128
 
-  __device__ static Int4Line Read(uint32_t stored, FourBitScale) {
-    return {__byte_perm(stored, 0, 0x1010), UpperTwice(stored)};
+  __device__ static Int4Line Read(uint32_t stored) {
+    return {UpperTwice(__uint_as_float(stored << 16) * kCodeSteps), UpperTwice(stored)};
+  }
+  // Returns two weights of CodesOf. The first product is exact.
+  __device__ uint32_t Values(uint32_t codes, uint32_t factor) const {
+    return MultiplyAddPairs(MultiplyPairs(codes, factor), scale, minimum);
   }
 };
 
-// Unpacks a word of kInt4Affine. The difference, the code itself, is exact.
-__device__ inline void UnpackInt4(uint32_t word, const Int4Line (&lines)[2],
-                                  uint32_t (&values)[4]) {
+// Unpacks a word of integers: of the rows r the scales are `scales[0]`, of the rows r + 8
+// `scales[1]`.
+template <typename Scale>
+__device__ void UnpackInt4(uint32_t word, const Scale (&scales)[2], uint32_t (&values)[4]) {
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
-    const uint32_t codes = SubtractPairs(CodesPlus128(word, pair), 0x43004300);
-    values[pair] = MultiplyAddPairs(codes, lines[pair % 2].scale, lines[pair % 2].minimum);
+    values[pair] = scales[pair % 2].Values(CodesOf(word, pair), CodeFactor(pair));
   }
 }
 
@@ -224,41 +221,63 @@ class FourBitScales {
     }
   }
 
-  // Unpacks the word of columns 16 * step ... of the block. `step` is known when this is compiled
-  // and ascends, so that the scales are computed once a group.
-  __device__ void Unpack(uint32_t word, int step, FourBitScale scale, uint32_t (&values)[4]) {
-    const int group = step * 16 / kGroup;
+  // Calls use(unpack): unpack(word, step, values) unpacks the word of columns 16 * step ... of the
+  // block. Steps are known when this is compiled, and ascend, so that scales are computed once a
+  // group. `scale` is that of kInt4.
+  template <typename Use>
+  __device__ void WithUnpacker(FourBitScale scale, const Use& use) const {
     if constexpr (kType == FourBitType::kMxfp4) {
-      const uint32_t scales[2] = {Mxfp4Scale(stored_[0][0] >> (8 * group) & 0xff),
-                                  Mxfp4Scale(stored_[1][0] >> (8 * group) & 0xff)};
-      UnpackMxfp4(word, scales, values);
-    } else {
-      if (step * 16 % kGroup == 0) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          current_[half] = Scale::Read(stored_[half][group], scale);
-        }
+      if (__all_sync(kFullWarp, AreSmall())) {
+        use([this](uint32_t word, int step, uint32_t(&values)[4]) {
+          const uint32_t scales[2] = {Mxfp4SmallScale(stored_[0][0], step / 2),
+                                      Mxfp4SmallScale(stored_[1][0], step / 2)};
+          UnpackSmallMxfp4(word, scales, values);
+        });
+      } else {
+        use([this](uint32_t word, int step, uint32_t(&values)[4]) {
+          const uint32_t scales[2] = {Mxfp4Scale(stored_[0][0] >> (step / 2 * 8) & 0xff),
+                                      Mxfp4Scale(stored_[1][0] >> (step / 2 * 8) & 0xff)};
+          UnpackMxfp4(word, scales, values);
+        });
       }
-      UnpackInt4(word, current_, values);
+    } else if constexpr (kType == FourBitType::kInt4Affine) {
+      WithIntegers<Int4Line>(use);
+    } else if (scale == FourBitScale::kBf16) {
+      WithIntegers<Int4Scale<FourBitScale::kBf16>>(use);
+    } else {
+      WithIntegers<Int4Scale<FourBitScale::kF16>>(use);
     }
   }
 
-  // kMxfp4: returns whether UnpackSmall gives the same.
-  __device__ bool AreSmall() const {
-    return kType == FourBitType::kMxfp4 && ((stored_[0][0] | stored_[1][0]) & 0x80808080) == 0;
-  }
-  __device__ void UnpackSmall(uint32_t word, int step, uint32_t (&values)[4]) const {
-    const int group = step * 16 / kGroup;
-    const uint32_t scales[2] = {Mxfp4SmallScale(stored_[0][0], group),
-                                Mxfp4SmallScale(stored_[1][0], group)};
-    UnpackSmallMxfp4(word, scales, values);
+  // Unpacks words of the columns 16 * kFirst ... of the block.
+  template <int kFirst, int kWords>
+  __device__ void Unpack(const uint32_t (&words)[kWords], FourBitScale scale,
+                         uint32_t (&values)[kWords][4]) const {
+    WithUnpacker(scale, [&](auto&& unpack) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) unpack(words[i], kFirst + i, values[i]);
+    });
   }
 
  private:
-  using Scale = std::conditional_t<kType == FourBitType::kInt4Affine, Int4Line, Int4Scale>;
+  template <typename Scale, typename Use>
+  __device__ void WithIntegers(const Use& use) const {
+    Scale scales[2];
+    int group = -1;
+    use([&](uint32_t word, int step, uint32_t(&values)[4]) {
+      if (step * 16 / kGroup != group) {
+        group = step * 16 / kGroup;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) scales[half] = Scale::Read(stored_[half][group]);
+      }
+      UnpackInt4(word, scales, values);
+    });
+  }
+
+  // kMxfp4: returns whether all scales are below 2.
+  __device__ bool AreSmall() const { return ((stored_[0][0] | stored_[1][0]) & 0x80808080) == 0; }
 
   uint32_t stored_[2][kType == FourBitType::kMxfp4 ? 1 : kGroups];
-  Scale current_[2];
 };
 
 #endif  // __CUDACC__

@@ -32,6 +32,9 @@ enum class FourBitType : uint8_t {
 // kernels take both as they are.
 enum class FourBitScale : uint8_t { kF16, kBf16 };
 
+// Scales are below this, 2^120: the kernels multiply them by 128 first.
+inline constexpr float kMaxFourBitScale = 0x1p120f;
+
 inline constexpr int kFourBitRows = 64;      // of a block
 inline constexpr int kFourBitColumns = 128;  // of a block
 inline constexpr int kFourBitCodeBytes = kFourBitRows * kFourBitColumns / 2;
@@ -46,8 +49,8 @@ struct FourBitFormat {
   }
   friend constexpr bool operator==(const FourBitFormat&, const FourBitFormat&) = default;
 
-  // Bytes of a group's scale: kInt4 4 (16 bits of scale, 8 of zero point, 8 unused), kInt4Affine 4
-  // (16 bits of scale, 16 of minimum), kMxfp4 1.
+  // Bytes of a group's scale: kInt4 4 (16 bits of scale, and the zero point / -128 as a BF16),
+  // kInt4Affine 4 (16 bits of scale, 16 of minimum), kMxfp4 1.
   constexpr int ScaleBytes() const { return type == FourBitType::kMxfp4 ? 1 : 4; }
   constexpr int BlockBytes() const {
     return kFourBitCodeBytes + kFourBitRows * (kFourBitColumns / group) * ScaleBytes();

@@ -293,5 +293,36 @@ TEST(GroupedBitsTest, WaitsForWhatItNeeds) {
   }
 }
 
+// Teams that take turns at the only tile of a CTA, also where there are fewer turns than teams.
+TEST(GroupedBitsTest, TeamsWaitForTheirTurns) {
+  const GroupedForm& form = kGroupedForms[7];
+  ASSERT_EQ(form.four_bit->type, FourBitType::kMxfp4);
+  for (const int64_t columns : {128, 256, 384, 640, 2880}) {
+    const GroupedProblem problem(form, 1, 208, columns, 64, false);
+    for (const int tile : {8, 16, 32, 64}) {
+      for (const int stages : {4, 16}) {
+        const DeviceBuffer<Bf16> output(64 * 208);
+        const GroupedLinearArgs args = {.weight = problem.Weight(),
+                                        .rows = nullptr,
+                                        .tokens = tile - 1,
+                                        .slots = 1,
+                                        .input = problem.Input(),
+                                        .output = output.get(),
+                                        .output_type = Type::kBf16,
+                                        .output_stride = 208,
+                                        .config = {tile, stages, 264}};
+        ASSERT_EQ(LaunchGroupedLinear(args, nullptr), cudaSuccess);
+        const std::vector<Bf16> expected = output.Download();
+        for (int repeat = 0; repeat < 3; ++repeat) {
+          ASSERT_EQ(LaunchDelayed<GroupedKind::kMxfp4>(args), cudaSuccess);
+          const std::vector<Bf16> delayed = output.Download();
+          EXPECT_EQ(std::memcmp(delayed.data(), expected.data(), expected.size() * sizeof(Bf16)), 0)
+              << columns << " columns, tile " << tile << ", " << stages << " stages";
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace::kernels::sm90

@@ -1,8 +1,8 @@
 // Products of four-bit weights in grouped_kernel.cuh: a warp unpacks 16 rows of a block into
 // mma.sync's registers, and reads what it needs one block ahead. The compiler spreads unpacking
 // between the products, which wgmma's fences do not allow. With 64 tokens shared memory could not
-// serve four warps that each read all inputs, and wgmma multiplies (docs/experiments/experts.md
-// compares).
+// serve four warps that each read all inputs, and wgmma multiplies; and so it does where a dense
+// linear has few tiles (grouped_turns.cuh). docs/experiments/experts.md compares.
 #ifndef MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
 #define MILLRACE_KERNELS_GEMM_SM90_GROUPED_FOUR_BIT_CUH_
 
@@ -11,6 +11,7 @@
 #include "kernels/device_util.cuh"
 #include "kernels/gemm/four_bit.cuh"
 #include "kernels/gemm/sm90/grouped_shape.cuh"
+#include "kernels/gemm/sm90/wgmma.cuh"
 #include "kernels/mma.cuh"
 
 namespace millrace::kernels::sm90 {
@@ -52,17 +53,7 @@ class FourBitBlock {
 
   // sums += the block times the inputs, columns in sequence.
   __device__ void Multiply(FourBitScale scale, float (&sums)[Shape::kTokens / 2]) {
-    if constexpr (Shape::kFourBitType == FourBitType::kMxfp4) {
-      if (__all_sync(kFullWarp, scales_.AreSmall())) {
-        MultiplyBy([this](uint32_t word, int step,
-                          uint32_t(&values)[4]) { scales_.UnpackSmall(word, step, values); },
-                   sums);
-        return;
-      }
-    }
-    MultiplyBy([this, scale](uint32_t word, int step,
-                             uint32_t(&values)[4]) { scales_.Unpack(word, step, scale, values); },
-               sums);
+    scales_.WithUnpacker(scale, [&](auto&& unpack) { MultiplyBy(unpack, sums); });
   }
 
  private:
@@ -80,7 +71,7 @@ class FourBitBlock {
   }
 
   template <typename Unpack>
-  __device__ void MultiplyBy(const Unpack& unpack, float (&sums)[Shape::kTokens / 2]) {
+  __device__ void MultiplyBy(Unpack& unpack, float (&sums)[Shape::kTokens / 2]) {
     const uint32_t words[8] = {codes_[0].x, codes_[0].y, codes_[0].z, codes_[0].w,
                                codes_[1].x, codes_[1].y, codes_[1].z, codes_[1].w};
     uint32_t inputs[2][kAhead][4];  // being multiplied, and read ahead
@@ -133,13 +124,22 @@ struct FourBitValues {
     scales.Read(block + lane.scales);
     const uint32_t words[8] = {codes[0].x, codes[0].y, codes[0].z, codes[0].w,
                                codes[1].x, codes[1].y, codes[1].z, codes[1].w};
-    if (Shape::kFourBitType == FourBitType::kMxfp4 && __all_sync(kFullWarp, scales.AreSmall())) {
+    scales.template Unpack<0>(words, scale, of_step);
+  }
+
+  // Begins sums += the block times the inputs. `inputs`: the descriptor of its first chunk's.
+  __device__ void Multiply(uint32_t inputs, float (&sums)[Shape::kTokens / 2]) const {
+    constexpr uint32_t kNextInputs = Shape::kTokens * kChunk >> 4;  // of the next chunk
 #pragma unroll
-      for (int step = 0; step < 8; ++step) scales.UnpackSmall(words[step], step, of_step[step]);
-      return;
+    for (int k = 0; k < 8; ++k) {
+      MultiplyRegistersAsync<Shape::kTokens>(sums, of_step[k],
+                                             inputs + k / 4 * kNextInputs + k % 4 * kNextStep);
     }
+  }
+
+  __device__ void FenceAll() {
 #pragma unroll
-    for (int step = 0; step < 8; ++step) scales.Unpack(words[step], step, scale, of_step[step]);
+    for (int k = 0; k < 8; ++k) Fence(of_step[k]);
   }
 };
 

@@ -3,7 +3,7 @@
 // A CTA takes tiles of kRows rows of a group's weight for up to kTokens of its rows, with all of K
 // in sequence: no sum is split. 128 threads load (grouped_load.cuh), groups of four warps multiply:
 // weights are wgmma's 64-row side, or, with four bits and up to 32 tokens, mma.sync's 16-row side
-// (grouped_four_bit.cuh).
+// (grouped_four_bit.cuh; grouped_turns.cuh where there are few tiles).
 //
 // The columns of a tile that has fewer rows hold what was in shared memory before. wgmma's columns
 // do not meet, and those are not written.
@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/delay.cuh"
 #include "kernels/device_util.cuh"
@@ -22,6 +23,7 @@
 #include "kernels/gemm/sm90/grouped_load.cuh"
 #include "kernels/gemm/sm90/grouped_output.cuh"
 #include "kernels/gemm/sm90/grouped_shape.cuh"
+#include "kernels/gemm/sm90/grouped_turns.cuh"
 #include "kernels/gemm/sm90/wgmma.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/types.h"
@@ -226,15 +228,10 @@ class GroupedGemm {
 
   // Begins to multiply a block. `inputs`: the descriptor of its first chunk's.
   __device__ void BeginBlock(FourBitValues<Shape>& values, uint32_t inputs, float (&sums)[kSums]) {
-#pragma unroll
-    for (int k = 0; k < 8; ++k) Fence(values.of_step[k]);
+    values.FenceAll();
     Fence(sums);
     BeginMultiply();
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      MultiplyRegistersAsync<Shape::kTokens>(sums, values.of_step[k],
-                                             inputs + k / 4 * kNextInputs + k % 4 * kNextStep);
-    }
+    values.Multiply(inputs, sums);
     EndMultiply();
   }
 
@@ -242,8 +239,7 @@ class GroupedGemm {
   __device__ void EndBlock(float (&sums)[kSums], FourBitValues<Shape>& values) {
     WaitForProducts<0>();
     Fence(sums);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) Fence(values.of_step[k]);
+    values.FenceAll();
     if (++chunk_ % Shape::kFourBitBlocks == 0 || chunk_ == p_.chunks / 2) Free();
     if (chunk_ == p_.chunks / 2) chunk_ = 0;
   }
@@ -299,11 +295,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtasPerSm)
   const GroupedMemory<Shape> addresses(SharedAddress(memory), params.stages);
   if (threadIdx.x == 0) {
     const bool copies = GroupedLoader<Shape, Delay>::CopiesRows(params);
-    barriers.Init(params.stages, copies ? 0 : Shape::kLoadThreads, Shape::kMathWarps);
+    barriers.Init(params.stages, copies ? 0 : Shape::kLoadThreads, Shape::kReaders);
   }
   __syncthreads();
   if (threadIdx.x < Shape::kMathThreads) {
-    GroupedGemm<Shape, Delay>(params, barriers, addresses).Run();
+    using Gemm = std::conditional_t<(Shape::kTeams > 1), FourBitTurns<Shape, Delay>,
+                                    GroupedGemm<Shape, Delay>>;
+    Gemm(params, barriers, addresses).Run();
   } else {
     GroupedLoader<Shape, Delay>(params, barriers, addresses)
         .Run(static_cast<int>(threadIdx.x) - Shape::kMathThreads);

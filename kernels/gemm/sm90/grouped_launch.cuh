@@ -49,24 +49,41 @@ cudaError_t LaunchGroupedInstance(const GroupedLinearArgs& args, cudaStream_t st
   params.stages = GroupedStages(args.config.stages, static_cast<int>(most), Shape::kStageBytes);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           std::max<int>(Shape::kPipelineBytes, kSmBytes / 2));
+                           std::max<int>(Shape::kPipelineBytes + Shape::kSumBytes, kSmBytes / 2));
   if (error != cudaSuccess) return error;
   return LaunchDependent(kernel, dim3(ctas), dim3(Shape::kThreads),
-                         few ? most : params.stages * Shape::kStageBytes, stream, params);
+                         few ? most : params.stages * Shape::kStageBytes + Shape::kSumBytes, stream,
+                         params);
 }
 
-// Launches the instance of `kKind` for the config's tile.
+// Launches the instance of `kKind` for a tile of kTokens. A dense linear whose tiles all find an SM
+// of their own has warps take turns at each: a scheduler would have one warp otherwise. With more
+// tiles CTAs that share an SM are faster.
+template <GroupedKind kKind, int kTokens, typename Delay>
+cudaError_t LaunchGroupedTile(const GroupedLinearArgs& args, cudaStream_t stream) {
+  using Shape = GroupedShape<kKind, kTokens>;
+  if constexpr (Shape::kFourBit) {
+    const int64_t sms = args.config.ctas / Shape::kCtasPerSm;
+    if (args.rows == nullptr && args.tokens <= kTokens &&
+        CeilDiv<int64_t>(args.weight.rows, kFourBitRows) <= sms) {
+      return LaunchGroupedInstance<GroupedShape<kKind, kTokens, true>, Delay>(args, stream);
+    }
+  }
+  return LaunchGroupedInstance<Shape, Delay>(args, stream);
+}
+
+// The same for the config's tile.
 template <GroupedKind kKind, typename Delay>
 cudaError_t LaunchGroupedKind(const GroupedLinearArgs& args, cudaStream_t stream) {
   switch (args.config.tile_tokens) {
     case 8:
-      return LaunchGroupedInstance<GroupedShape<kKind, 8>, Delay>(args, stream);
+      return LaunchGroupedTile<kKind, 8, Delay>(args, stream);
     case 16:
-      return LaunchGroupedInstance<GroupedShape<kKind, 16>, Delay>(args, stream);
+      return LaunchGroupedTile<kKind, 16, Delay>(args, stream);
     case 32:
-      return LaunchGroupedInstance<GroupedShape<kKind, 32>, Delay>(args, stream);
+      return LaunchGroupedTile<kKind, 32, Delay>(args, stream);
     case 64:
-      return LaunchGroupedInstance<GroupedShape<kKind, 64>, Delay>(args, stream);
+      return LaunchGroupedTile<kKind, 64, Delay>(args, stream);
     default:
       return cudaErrorInvalidValue;
   }

@@ -44,11 +44,13 @@ __device__ inline void FenceShared() {
 template <typename Shape>
 struct GroupedMemory {
   uint32_t weights, inputs, scales;  // of the first stage
+  uint32_t sums;                     // that teams hand on
 
   __device__ GroupedMemory(uint32_t memory, int stages)
       : weights(memory),
         inputs(weights + stages * Shape::kWeightBytes),
-        scales(inputs + stages * Shape::kInputBytes) {}
+        scales(inputs + stages * Shape::kInputBytes),
+        sums(scales + stages * Shape::kScaleBytes) {}
   __device__ uint32_t Weights(int stage) const { return weights + stage * Shape::kWeightBytes; }
   __device__ uint32_t Inputs(int stage) const { return inputs + stage * Shape::kInputBytes; }
   // Returns the scales of a chunk of a stage: [2] of the weights, then [kTokens] of the inputs.
@@ -67,7 +69,7 @@ class GroupedLoader {
 
   // Returns whether the copy engine brings the inputs, too: rows that lie one after the other.
   __device__ static bool CopiesRows(const GroupedParams& params) {
-    return Shape::kFourBit && params.groups.order == nullptr;
+    return Shape::kTeams > 1 || (Shape::kFourBit && params.groups.order == nullptr);
   }
 
   // Called by all loading threads; `thread` is this one's number among them. What tells where a

@@ -78,7 +78,7 @@ struct GroupedTile {
 
 struct GroupedBarriers {
   Barrier full[kMaxStages];   // completes when a stage's weights and inputs have arrived
-  Barrier empty[kMaxStages];  // completes when all multiplying warps have read a stage
+  Barrier empty[kMaxStages];  // completes when all warps that multiply it have read a stage
   int4 tile[kMaxStages];      // the GroupedTile that a stage belongs to
 
   // Runs on one thread. Each of `loaders` threads arrives when its inputs are there, and one thread
@@ -99,7 +99,8 @@ constexpr int GroupedCtasPerSm(bool four_bit, int tile_tokens) {
   return tile_tokens <= 32 || (four_bit && tile_tokens <= 64) ? 2 : 1;
 }
 
-template <GroupedKind kOperands, int kTileTokens>
+// With kTakesTurns, for four bits, teams of warps take turns at a tile (grouped_turns.cuh).
+template <GroupedKind kOperands, int kTileTokens, bool kTakesTurns = false>
 struct GroupedShape {
   static constexpr GroupedKind kKind = kOperands;
   static constexpr int kTokens = kTileTokens;
@@ -117,19 +118,23 @@ struct GroupedShape {
                                                                   : 32;
   static constexpr Type kType = kFp8 ? Type::kFp8 : Type::kBf16;  // of the products
   // Whether wgmma multiplies, or mma.sync (grouped_four_bit.cuh).
-  static constexpr bool kWgmma = !kFourBit || kTokens == 64;
+  static constexpr bool kWgmma = !kFourBit || kTokens == 64 || kTakesTurns;
 
   // Groups of four warps, 64 rows each.
   static constexpr int kRowGroups = kFourBit || kTokens <= 32 ? 1 : 2;
   static constexpr int kRows = 64 * kRowGroups;
-  static constexpr int kMathWarps = 4 * kRowGroups;
-  static constexpr int kMathThreads = kMathWarps * kWarpSize;
-  static constexpr int kLoadThreads = kFourBit && kTokens <= 16 ? 32 : 128;
+  // Teams of four warps that take turns at a tile's stages. Three have too few registers with more
+  // than 16 tokens.
+  static constexpr int kTeams = !kTakesTurns ? 1 : kTokens <= 16 ? 3 : 2;
+  static_assert(kFourBit || !kTakesTurns);
+  static constexpr int kReaders = 4 * kRowGroups;  // warps that read a stage
+  static constexpr int kMathThreads = kReaders * kTeams * kWarpSize;
+  static constexpr int kLoadThreads = kFourBit && (kTokens <= 16 || kTakesTurns) ? 32 : 128;
   static constexpr int kThreads = kMathThreads + kLoadThreads;
-  static constexpr int kCtasPerSm = GroupedCtasPerSm(kFourBit, kTokens);
+  static constexpr int kCtasPerSm = kTakesTurns ? 1 : GroupedCtasPerSm(kFourBit, kTokens);
 
   // A stage has kChunks times 128 bytes of each input row.
-  static constexpr int kChunks = 2;
+  static constexpr int kChunks = kTakesTurns ? 4 : 2;
   static constexpr int kFourBitBlocks = kChunks / 2;  // of 128 columns, in a stage
   static constexpr int kFourBitBlockBytes =
       FourBitFormat{.type = kFourBitType, .group = kGroup}.BlockBytes();
@@ -143,10 +148,13 @@ struct GroupedShape {
   static constexpr int kScaleBytes =
       kBlocks ? kChunks * kChunkScales * static_cast<int>(sizeof(float)) : 0;
   static constexpr int kStageBytes = kWeightBytes + kInputBytes + kScaleBytes;
+  // The sums that teams hand on, behind the pipeline.
+  static constexpr int kSumBytes = kTakesTurns ? 128 * kTokens / 2 * 4 : 0;
   static_assert(kInputBytes % kSwizzleBytes == 0 && kWeightBytes % kSwizzleBytes == 0);
   // The most that a CTA's pipeline may take. An SM has 227 KB, of which each CTA needs 1 KB itself
   // and up to 1 KB for barriers and alignment.
-  static constexpr int kPipelineBytes = (kCtasPerSm == 1 ? 224 : 226 / kCtasPerSm - 2) * 1024;
+  static constexpr int kPipelineBytes =
+      (kCtasPerSm == 1 ? 224 : 226 / kCtasPerSm - 2) * 1024 - kSumBytes;
   static_assert(kPipelineBytes / kStageBytes >= kMinGroupedStages);
 };
 

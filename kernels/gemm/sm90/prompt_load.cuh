@@ -202,31 +202,16 @@ class PromptUnpacker {
       scales[i].Read(half + Shape::kCodeBytes + (16 * i + lane / 4) * scales[i].kRowBytes);
       codes[i] = *reinterpret_cast<const uint4*>(half + (i * kWarpSize + lane) * 16);
     }
-    // A group of 128 columns has one scale, which is computed with the first word.
-    constexpr int kFirst = Shape::kGroup == 128 ? 0 : 4 * kHalf;
-    const auto unpack = [&](auto unpack_word) {
 #pragma unroll
-      for (int i = 0; i < kParts; ++i) {
-        const uint32_t words[4] = {codes[i].x, codes[i].y, codes[i].z, codes[i].w};
+    for (int i = 0; i < kParts; ++i) {
+      const uint32_t words[4] = {codes[i].x, codes[i].y, codes[i].z, codes[i].w};
+      uint32_t values[4][4];
+      scales[i].template Unpack<4 * kHalf>(words, p_.four_bit_scale, values);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          uint32_t values[4];
-          unpack_word(scales[i], words[k], kFirst + k, values);
-          StoreMatrices(row + i * 16 * kChunk + ((2 * k + lane / 16) ^ lane % 8) * 16, values[0],
-                        values[1], values[2], values[3]);
-        }
+      for (int k = 0; k < 4; ++k) {
+        StoreMatrices(row + i * 16 * kChunk + ((2 * k + lane / 16) ^ lane % 8) * 16, values[k][0],
+                      values[k][1], values[k][2], values[k][3]);
       }
-    };
-    const bool small = scales[0].AreSmall() && scales[1].AreSmall() && scales[2].AreSmall() &&
-                       scales[3].AreSmall();
-    if (Shape::kFourBitType == FourBitType::kMxfp4 && __all_sync(kFullWarp, small)) {
-      unpack([](auto& own, uint32_t word, int step, uint32_t(&values)[4]) {
-        own.UnpackSmall(word, step, values);
-      });
-    } else {
-      unpack([&](auto& own, uint32_t word, int step, uint32_t(&values)[4]) {
-        own.Unpack(word, step, p_.four_bit_scale, values);
-      });
     }
     __syncwarp();
     Delay::Wait();
