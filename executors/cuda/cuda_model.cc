@@ -215,12 +215,12 @@ absl::Status PlaceWeights(Loading& loading) {
   return absl::OkStatus();
 }
 
-// Returns the bytes that a rank sends at once. An all-gather of logits takes twice a row of a slot.
-// Each sum fits with one token at least.
+// Returns the bytes that a rank sends at once. Each sum fits with one token at least, and logits
+// with one row.
 int64_t SlotBytes(const Loading& loading) {
   return std::max(
       {kSlotBytes,
-       RoundUp(2 * int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment),
+       RoundUp(int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment),
        RoundUp(int64_t{sizeof(kernels::Bf16)} * loading.opened.config.hidden_size,
                kernels::kSlotAlignment)});
 }

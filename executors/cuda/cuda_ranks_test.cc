@@ -39,7 +39,7 @@ int GpuCount() {
 
 CudaSpec Ranks(int ranks, bool on_one_gpu = true) {
   CudaSpec device = Device();
-  device.max_num_seqs = 8;
+  device.max_num_seqs = 16;
   device.tensor_parallel_size = ranks;
   device.virtual_ranks = on_one_gpu && ranks > 1;
   device.step_timeout = std::chrono::seconds(20);
@@ -53,12 +53,13 @@ bool HasExperts(const FamilyTwin& twin) {
   return false;
 }
 
-// Runs six sequences that begin one after the other, in steps of different sizes.
-std::vector<SequenceOutput> Six(Executor& executor, int chunk) {
+// Runs twelve sequences that begin one after the other, in steps of different sizes: all ranks
+// sample the rows of the small ones, and the others' are dealt out.
+std::vector<SequenceOutput> Twelve(Executor& executor, int chunk) {
   ExecutorDriver driver(executor);
   std::vector<SlotId> slots;
   std::vector<SequenceOutput> outputs;
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 12; ++i) {
     SamplingParams sampling = kSampling;
     if (i % 3 == 1) sampling = {.temperature = 0, .top_logprobs = 2};
     if (i % 3 == 2) sampling.repetition_penalty = 1.3f;
@@ -137,12 +138,12 @@ TEST_F(CudaRanksTest, SequencesDependOnTheNumberOfRanksAlone) {
       const auto executor = Load(path, Ranks(ranks));
       EXPECT_EQ(executor->info().tensor_parallel_size, ranks);
       EXPECT_EQ(executor->info().digest, Load(path, Ranks(1))->info().digest);
-      const std::vector<SequenceOutput> outputs = Six(*executor, 100);
-      EXPECT_EQ(Six(*Load(path, Ranks(ranks)), 5), outputs);
+      const std::vector<SequenceOutput> outputs = Twelve(*executor, 100);
+      EXPECT_EQ(Twelve(*Load(path, Ranks(ranks)), 5), outputs);
       CudaSpec device = Ranks(ranks);
       device.enforce_eager = true;
       device.max_num_batched_tokens = 16;
-      EXPECT_EQ(Six(*Load(path, device), 16), outputs);
+      EXPECT_EQ(Twelve(*Load(path, device), 16), outputs);
     }
   }
 }
@@ -209,11 +210,11 @@ TEST_F(CudaRanksTest, GpusGiveTheBitsOfRanksOnOne) {
     for (const TensorType type : {TensorType::kBf16, TensorType::kQ4_0}) {
       SCOPED_TRACE(StrCat(ranks, " GPUs, ", static_cast<int>(type)));
       const std::string path = ModelPath(SmallModel(type, TensorType::kBf16));
-      const std::vector<SequenceOutput> outputs = Six(*Load(path, Ranks(ranks)), 100);
+      const std::vector<SequenceOutput> outputs = Twelve(*Load(path, Ranks(ranks)), 100);
       CudaSpec real = Ranks(ranks, /*on_one_gpu=*/false);
-      for (int run = 0; run < 3; ++run) EXPECT_EQ(Six(*Load(path, real), 4 + run), outputs);
+      for (int run = 0; run < 3; ++run) EXPECT_EQ(Twelve(*Load(path, real), 4 + run), outputs);
       for (int i = ranks - 1; i >= 0; --i) real.devices.push_back(i);
-      EXPECT_EQ(Six(*Load(path, real), 30), outputs);
+      EXPECT_EQ(Twelve(*Load(path, real), 30), outputs);
     }
   }
 }
