@@ -148,6 +148,35 @@ TEST_F(CudaRanksTest, SequencesDependOnTheNumberOfRanksAlone) {
   }
 }
 
+// Whole steps as graphs, with a rank that is late now and then.
+TEST_F(CudaRanksTest, TenThousandReplaysGiveTheSameBits) {
+  constexpr int kRounds = 100;
+  constexpr int kSteps = 100;
+  const auto executor = Load(ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16)), Ranks(2));
+  EXPECT_EQ(executor->info().graphs_failed, 0);
+  ExecutorDriver driver(*executor);
+  std::vector<SequenceOutput> first;
+  for (int round = 0; round < kRounds; ++round) {
+    if (round % 4 == 1) CheckOk(ArmFaultPoints(StrCat("cuda.rank_late=40@", round)));
+    std::vector<SlotId> slots;
+    std::vector<ExecutorDriver::Share> prompts;
+    for (int i = 0; i < 12; ++i) {
+      SamplingParams sampling = kSampling;
+      sampling.seed = i;
+      if (i % 2 == 1) sampling.frequency_penalty = 0.5f;
+      slots.push_back(driver.Add(Prompt(3 + i, i), sampling));
+      prompts.push_back({slots.back(), 3 + i});
+    }
+    driver.Step(prompts);
+    driver.Decode(slots, kSteps);
+    std::vector<SequenceOutput> outputs;
+    for (const SlotId slot : slots) outputs.push_back(driver.output(slot));
+    for (const SlotId slot : slots) driver.Remove(slot);
+    if (round == 0) first = outputs;
+    ASSERT_EQ(outputs, first) << "round " << round;
+  }
+}
+
 TEST_F(CudaRanksTest, WeightsThatAreQuantizedOnTheWayStayWithinTheirRounding) {
   const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
   const std::vector<float> plain = PromptLogprobs(*Load(path, Ranks(1)), prompt_, 100);
