@@ -94,6 +94,7 @@ absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device, int nodes) 
         StrCat("tensor_parallel_size is ", ranks, "; allowed on GPUs: 1 to ", kernels::kMaxRanks));
   }
   std::vector<int> devices = device.devices;
+  if (device.lone_rank) return std::vector<int>(1, devices.empty() ? 0 : devices[0]);
   if (device.virtual_ranks) {
     if (devices.size() > 1) {
       return absl::InvalidArgumentError(

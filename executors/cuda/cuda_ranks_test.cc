@@ -266,6 +266,16 @@ TEST_F(CudaRanksTest, FamiliesOnGpus) {
   }
 }
 
+// The first rank of four, which plays the others, runs steps; its tokens mean nothing.
+TEST_F(CudaRanksTest, ALoneRankRuns) {
+  const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
+  CudaSpec device = Ranks(4, /*on_one_gpu=*/false);
+  device.lone_rank = true;
+  const auto executor = Load(path, device);
+  EXPECT_EQ(executor->info().tensor_parallel_size, 4);
+  EXPECT_EQ(Twelve(*executor, 100).size(), 12u);
+}
+
 TEST_F(CudaRanksTest, DevicesThatAreNotThereAreRefused) {
   const std::string path = ModelPath(SmallModel(TensorType::kF32, TensorType::kF32));
   CudaSpec device = Ranks(2, /*on_one_gpu=*/false);
