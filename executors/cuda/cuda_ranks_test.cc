@@ -248,6 +248,37 @@ TEST_F(CudaRanksTest, GpusGiveTheBitsOfRanksOnOne) {
   }
 }
 
+TEST_F(CudaRanksTest, GpusWithoutPeerAccessGiveTheSameBits) {
+  if (GpuCount() < 2) GTEST_SKIP() << "there are not two GPUs";
+  for (const TensorType type : {TensorType::kBf16, TensorType::kQ4_0}) {
+    const std::string path = ModelPath(SmallModel(type, TensorType::kBf16));
+    const std::vector<SequenceOutput> outputs = Twelve(*Load(path, Ranks(2)), 100);
+    CheckOk(ArmFaultPoints("cuda.no_peer_access=1000"));
+    CudaSpec real = Ranks(2, /*on_one_gpu=*/false);
+    EXPECT_EQ(Twelve(*Load(path, real), 100), outputs);
+    real.enforce_eager = true;
+    EXPECT_EQ(Twelve(*Load(path, real), 7), outputs);
+    DisarmFaultPoints();
+  }
+}
+
+// The GPU with the least memory says how many blocks all of them have.
+TEST_F(CudaRanksTest, GpusMayDifferInFreeMemory) {
+  if (GpuCount() < 2) GTEST_SKIP() << "there are not two GPUs";
+  const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
+  CudaSpec device = Ranks(2, /*on_one_gpu=*/false);
+  device.kv_cache_memory = 0;
+  const auto blocks = [&] { return Load(path, device)->info().kv.num_blocks; };
+  const int32_t before = blocks();
+  void* taken = nullptr;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&taken, size_t{24} << 30), cudaSuccess);
+  const int32_t after = blocks();
+  EXPECT_LT(after, before * 0.9);
+  EXPECT_GT(after, before * 0.5);
+  ASSERT_EQ(cudaFree(taken), cudaSuccess);
+}
+
 TEST_F(CudaRanksTest, FamiliesOnGpus) {
   if (GpuCount() < 2) GTEST_SKIP() << "there are not two GPUs";
   for (FamilyTwin& twin : FamilyTwins()) {
