@@ -80,7 +80,7 @@ class CudaRanksTest : public TinyModelTest {
  protected:
   ~CudaRanksTest() override { DisarmFaultPoints(); }
 
-  std::string Write(FamilyTwin twin) {
+  std::string Write(const FamilyTwin& twin) {
     std::string path = Path(StrCat("twin", count_++));
     WriteTwinFolder(twin, path, TwinFault::kNone);
     return path;
