@@ -60,8 +60,9 @@ millrace_folder(kernels/gemm        SEES ${_kernel} kernels/norm/norm_rule.cuh k
                                     kernels/elementwise/gated_activation.h kernels/weights/fill.h
                                     TESTS kernels                  USES cuda)
 millrace_folder(kernels/attention   SEES ${_kernel} TESTS kernels  USES cuda)
-# An all-reduce ends with the norm that follows it, by the functions of the kernel that only norms.
+# An all-reduce ends with the norm that follows it, by the functions of the kernel that only norms. Ranks exchange what they sampled.
 millrace_folder(kernels/collective  SEES ${_kernel} kernels/norm/norm_rule.cuh kernels/norm/rms_norm.h
+                                    kernels/sampling/sample.h
                                     TESTS kernels                  USES cuda)
 # A norm may be the kernel that sums a mixture's experts, by the function of the kernel that only sums them.
 millrace_folder(kernels/norm        SEES ${_kernel} kernels/moe/combine.h kernels/moe/mixture_sum.cuh

@@ -314,6 +314,12 @@ class Loader {
     if (s.bench_trace && s.device != Device::kCuda) {
       return Contradiction("trace", "allowed only with --device cuda");
     }
+    if (s.bench_lone_rank && (s.device != Device::kCuda || !HasRanks() || s.virtual_ranks)) {
+      return Contradiction(
+          "lone-rank",
+          "allowed only with --device cuda and --tensor-parallel-size, and without "
+          "--virtual-ranks");
+    }
     if (IsGiven("routing") && s.load_format != LoadFormat::kDummy) {
       return Contradiction("routing", "allowed only with --load-format dummy");
     }

@@ -36,6 +36,7 @@ TEST(LoadBenchTest, Defaults) {
   EXPECT_EQ(s.bench_reps, 3);
   EXPECT_EQ(s.bench_temperature, 0);
   EXPECT_FALSE(s.bench_trace);
+  EXPECT_FALSE(s.bench_lone_rank);
   EXPECT_EQ(s.bench_routing, Routing::kUniform);
 }
 
@@ -43,7 +44,7 @@ TEST(LoadBenchTest, EveryFlag) {
   const absl::StatusOr<Startup> startup =
       Bench({"--device=cuda", "--batch-sizes=1,64", "--batch-sizes=256", "--input-len=7",
              "--output-lens", "2,4", "--reps=9", "--temperature=0.5", "--json=f", "--trace",
-             "--load-format=dummy", "--routing=real"});
+             "--load-format=dummy", "--routing=real", "--tensor-parallel-size=2", "--lone-rank"});
   ASSERT_TRUE(startup.ok()) << startup.status();
   const Settings& s = startup->settings;
   EXPECT_THAT(s.bench_batch_sizes, ElementsAre(1, 64, 256));
@@ -53,6 +54,7 @@ TEST(LoadBenchTest, EveryFlag) {
   EXPECT_EQ(s.bench_temperature, 0.5);
   EXPECT_EQ(s.bench_json, "f");
   EXPECT_TRUE(s.bench_trace);
+  EXPECT_TRUE(s.bench_lone_rank);
   EXPECT_EQ(s.bench_routing, Routing::kReal);
 }
 

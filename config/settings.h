@@ -164,6 +164,7 @@ struct Settings {
   std::string bench_json;  // empty: none
   std::string bench_peer;  // empty: none
   bool bench_trace = false;
+  bool bench_lone_rank = false;
   Routing bench_routing = Routing::kUniform;
 
   // millraced health.

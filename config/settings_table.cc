@@ -422,6 +422,10 @@ std::vector<Setting> BenchSettings() {
              "then run each point once more and list where its steps' time goes on the GPU "
              "(--device cuda; needs libcupti)",
              &Settings::bench_trace),
+      Switch("lone-rank",
+             "run the first of --tensor-parallel-size ranks alone, on one GPU; it plays the "
+             "others, so that its tokens mean nothing (--device cuda)",
+             &Settings::bench_lone_rank),
       Choice({"routing", "LOADS",
               "how mixtures divide tokens among their experts, with --load-format dummy; uniform: "
               "each expert gets about as many; real: some get several times the mean, as in "

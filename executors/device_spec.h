@@ -61,6 +61,7 @@ struct CudaSpec : CommonSpec {
   int tensor_parallel_size = 1;  // ranks, one a GPU, which divide the weights
   bool expert_parallel = false;  // ranks divide mixtures by expert
   bool virtual_ranks = false;    // all ranks on one GPU, for tests
+  bool lone_rank = false;        // the first rank alone, which plays the others, for benchmarks
   bool nccl_all_reduce = false;  // sums in NCCL's order, which follows the size of the step
   std::vector<int> devices;      // the GPU of each rank, as CUDA numbers them; empty: 0, 1, 2 ...
 };

@@ -53,7 +53,9 @@ constexpr Row kTable[] = {
     {Kernel::kSample, "sampling", "sampling/sample"},
     {Kernel::kCopyBlocks, "copies of blocks", "attention/copy_blocks"},
     {Kernel::kAllReduce, "sums over ranks, with norm", "collective/all_reduce"},
-    {Kernel::kAllGather, "logits of ranks", "collective/all_gather"},
+    {Kernel::kAllGather, "squares of ranks, for norms", "collective/all_gather"},
+    {Kernel::kDealRows, "logits of ranks", "collective/deal_rows"},
+    {Kernel::kShareSamples, "samples of ranks", "collective/share_samples"},
 };
 
 constexpr bool IsInOrder() {

@@ -38,6 +38,8 @@ enum class Kernel : uint8_t {
   kCopyBlocks,
   kAllReduce,
   kAllGather,
+  kDealRows,
+  kShareSamples,
 };
 
 // Returns whether the table lists `kernel` for `architecture`.

@@ -45,7 +45,7 @@ WRAPPER
 done
 
 say "collecting tests, models and Python packages"
-cp -r deploy/gpu/{common.sh,run_tests.sh,run_benches.sh,run_multi.sh,run_ncu.sh,ncu_table.py,sanitizer.txt} "$work/"
+cp -r deploy/gpu/{common.sh,run_tests.sh,run_benches.sh,run_multi.sh,run_ncu.sh,ncu_table.py,write_checkpoint.py,sanitizer.txt} "$work/"
 cp -r deploy/gpu/models/. "$work/models/"
 cp "$MODEL" "$work/models/"
 git ls-files -z tests proto | xargs -0 cp --parents -t "$work"

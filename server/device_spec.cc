@@ -41,6 +41,7 @@ CudaSpec MakeCudaSpec(const Settings& settings) {
   spec.tensor_parallel_size = settings.tensor_parallel_size;
   spec.expert_parallel = settings.enable_expert_parallel;
   spec.virtual_ranks = settings.virtual_ranks;
+  spec.lone_rank = settings.bench_lone_rank;
   spec.nccl_all_reduce = settings.all_reduce == AllReduce::kNccl;
   spec.devices.assign(settings.devices.begin(), settings.devices.end());
   return spec;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs every benchmark of the bundle on this machine's GPU: the kernels' programs, then `millraced bench` on the shape of
 # Llama-3-8B with dummy weights: FP8 and BF16, each exact and not, FP8 with static scales, with cuBLASLt or portable kernels alone,
-# and without graphs; then on that of Llama-3-70B in FP8.
+# and without graphs; then on that of Llama-3-70B in FP8; then what one GPU shows of several ranks.
 #   run_benches.sh [NAME ...]
-# NAME: only programs whose name holds one of these; `engine` is `millraced bench`. Logs, tables and JSON:
+# NAME: only programs whose name holds one of these; `engine` is `millraced bench`, `ranks` that of ranks. Logs, tables and JSON:
 # $OUT/run_benches.tar.gz (OUT: ./out unless set).
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
@@ -41,5 +41,30 @@ if wanted engine; then
   engine engine_fp8_eager --quantization fp8 --enforce-eager --points 1:128:16:144
   model=llama-3-70b
   engine engine_70b_fp8 --quantization fp8 --max-model-len 4096 --points 1:128:16:144,64:128:16:144
+fi
+
+# What one GPU shows of several: the first rank's share of a step and its bytes beside the whole, and how fast a checkpoint of 16 GB
+# is read for one rank and for four on this GPU.
+if wanted ranks; then
+  for model in llama-3-8b llama-3-70b; do
+    for ranks in 1 2 4; do
+      flags=()
+      [ $ranks = 1 ] || flags=(--tensor-parallel-size $ranks --lone-rank)
+      engine "ranks_share_${model}_$ranks" --quantization fp8 --max-model-len 4096 --points 1:128:16:80,64:128:16:80 --trace "${flags[@]}"
+      grep 'must move' "$LOGS/ranks_share_${model}_$ranks.log"
+    done
+  done
+  checkpoint=$(mktemp -d)
+  run ranks_checkpoint 120 python3 write_checkpoint.py models/llama-3-8b/config.json "$checkpoint/llama-3-8b"
+  for attempt in 1 2 3; do
+    for ranks in 1 4; do
+      flags=()
+      [ $ranks = 1 ] || flags=(--tensor-parallel-size $ranks --virtual-ranks)
+      run "ranks_load_${ranks}_$attempt" 120 bin/millraced bench --device cuda --model "$checkpoint/llama-3-8b" --points 1:16:4 --reps 1 \
+        --max-num-seqs 1 --max-model-len 1024 "${flags[@]}"
+      grep -oE 'read .* of weights in .*|plans of linears.*' "$LOGS/ranks_load_${ranks}_$attempt.log"
+    done
+  done
+  rm -rf "$checkpoint"
 fi
 finish

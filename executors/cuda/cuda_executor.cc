@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,10 +33,11 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
 
-// Of several ranks the last one meets the first three.
+// Of several ranks the last one meets the first four.
 FaultPoint device_error("cuda.device_error");  // a kernel of the step traps
 FaultPoint hang("cuda.hang");                  // a kernel of the step never ends
 FaultPoint rank_stall("cuda.rank_stall");      // the rank launches nothing, and says nothing
+FaultPoint rank_late("cuda.rank_late");        // the rank launches its step a millisecond late
 FaultPoint nan_row("cuda.nan_row");            // a row's logits become NaN
 
 // Ranks meet around each collective of a step that is no graph, some microseconds apart.
@@ -237,6 +239,7 @@ class CudaStepRunner : public StepRunner {
     RankSteps& steps = ranks_[rank];
     const bool last = rank + 1 == ranks_.size();
     if (last && rank > 0 && rank_stall.Fires()) return absl::OkStatus();
+    if (last && rank_late.Fires()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const StepFault fault = last && device_error.Fires() ? StepFault::kTrap
                             : last && hang.Fires()       ? StepFault::kHang
                                                          : StepFault::kNone;

@@ -94,6 +94,7 @@ absl::StatusOr<std::vector<int>> RankDevices(const CudaSpec& device, int nodes) 
         StrCat("tensor_parallel_size is ", ranks, "; allowed on GPUs: 1 to ", kernels::kMaxRanks));
   }
   std::vector<int> devices = device.devices;
+  if (device.lone_rank) return std::vector<int>(1, devices.empty() ? 0 : devices[0]);
   if (device.virtual_ranks) {
     if (devices.size() > 1) {
       return absl::InvalidArgumentError(
@@ -215,12 +216,12 @@ absl::Status PlaceWeights(Loading& loading) {
   return absl::OkStatus();
 }
 
-// Returns the bytes that a rank sends at once. An all-gather of logits takes twice a row of a slot.
-// Each sum fits with one token at least.
+// Returns the bytes that a rank sends at once. Each sum fits with one token at least, and logits
+// with one row.
 int64_t SlotBytes(const Loading& loading) {
   return std::max(
       {kSlotBytes,
-       RoundUp(2 * int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment),
+       RoundUp(int64_t{sizeof(float)} * LogitSizesOf(loading).share, kernels::kSlotAlignment),
        RoundUp(int64_t{sizeof(kernels::Bf16)} * loading.opened.config.hidden_size,
                kernels::kSlotAlignment)});
 }

@@ -402,17 +402,18 @@ void CudaOps::Sample(const Logits& logits) {
     args.output_stride = divided() ? head.weight.rows : buffers.logits_stride;
     args.capacity = std::min<int64_t>(args.capacity, buffers.max_logit_rows);
     Multiply(args, sizeof(float) * rows * head.weight.rows);
-    if (divided()) GatherLogits(head, rows);
+    const RowShare share = DealLogits(head, rows);
+    const int begin = first + share.first;
     // The first of its kernels reads the logits, and writes them where a factor or a cap changes
     // them; the second reads what the first one says.
     const int64_t logit_bytes = logits->spec == LogitSpec{} ? 4 : 8;
-    Run("sample", {logit_bytes * rows * c_.vocab_size, 0}, [&] {
+    Run("sample", {logit_bytes * share.count * c_.vocab_size, 0}, [&] {
       return kernels::LaunchSample({.logits = buffers.logits,
                                     .logits_stride = buffers.logits_stride,
                                     .vocab_size = c_.vocab_size,
-                                    .max_rows = rows,
-                                    .num_rows = buffers.counts + rows,
-                                    .rows = buffers.arrays.samples + first,
+                                    .max_rows = share.count,
+                                    .num_rows = buffers.counts + share.count,
+                                    .rows = buffers.arrays.samples + begin,
                                     .slots = buffers.arrays.sampling,
                                     .biases = buffers.arrays.biases,
                                     .biases_stride = buffers.arrays.biases_stride,
@@ -421,8 +422,8 @@ void CudaOps::Sample(const Logits& logits) {
                                     .adjusted = buffers.adjusted,
                                     .workspace = buffers.sample_workspace,
                                     .last_tokens = buffers.last_tokens,
-                                    .results = buffers.results + first,
-                                    .tops = buffers.tops + first * kernels::kMaxSampledTop,
+                                    .results = buffers.results + begin,
+                                    .tops = buffers.tops + begin * kernels::kMaxSampledTop,
                                     .logit_factor = logits->spec.factor,
                                     .logit_soft_cap = logits->spec.soft_cap,
                                     .masks = buffers.masks,
@@ -433,6 +434,7 @@ void CudaOps::Sample(const Logits& logits) {
                                                      .timeout_ns = buffers.mask_timeout_ns}},
                                    stream_);
     });
+    ShareSamples(first, rows, share);
     first += rows;
   }
 }

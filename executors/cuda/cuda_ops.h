@@ -267,8 +267,17 @@ class CudaOps : public DecoderOps {
                    const kernels::EmbedArgs& args);
   // Gives `args` the sums of squares of all ranks' heads, and returns their memory.
   CudaRows GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs& args);
-  // Puts the ranks' logits of `rows` rows side by side.
-  void GatherLogits(const CudaLinear& head, int rows);
+  // The rows of a step that this rank samples, out of those that are computed together.
+  struct RowShare {
+    int first;
+    int count;
+  };
+  // Brings together the ranks' logits of the rows, out of `rows`, that this rank samples: all of
+  // them, or a share. They begin where StepBuffers::logits does.
+  RowShare DealLogits(const CudaLinear& head, int rows);
+  // Tells all ranks what each has sampled of its share of the `rows` rows from the step's row
+  // `first` on.
+  void ShareSamples(int first, int rows, const RowShare& share);
 
   void CheckHiddenSize(int size);
   void CheckAttention(const AttentionSpec& spec);

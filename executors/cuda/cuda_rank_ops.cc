@@ -1,5 +1,5 @@
-// What the ops of CudaOps add where ranks divide the weights: sums over the ranks, and gathered
-// logits.
+// What the ops of CudaOps add where ranks divide the weights: sums over the ranks, and logits that
+// are dealt out to the ranks that sample them.
 #include <algorithm>
 #include <cstdint>
 
@@ -7,10 +7,16 @@
 #include "executors/cuda/cuda_ops.h"
 #include "kernels/collective/all_gather.h"
 #include "kernels/collective/all_reduce.h"
+#include "kernels/collective/deal_rows.h"
+#include "kernels/collective/share_samples.h"
 #include "kernels/norm/rms_norm.h"
 
 namespace millrace::cuda {
 namespace {
+
+// Up to so many rows are sampled by every rank: their logits take less time than a further exchange
+// of what was sampled.
+constexpr int kFewRows = 8;
 
 kernels::AllReduceMethod MethodFor(const RankPeers& peers, int tokens, int width) {
   if (peers.alone) return kernels::AllReduceMethod::kOneShot;
@@ -138,29 +144,54 @@ CudaRows CudaOps::GatherSquares(const HeadNorms& norms, kernels::RopeAppendArgs&
   return memory;
 }
 
-void CudaOps::GatherLogits(const CudaLinear& head, int rows) {
-  if (c_.peers == nullptr) return;  // a dry run
+CudaOps::RowShare CudaOps::DealLogits(const CudaLinear& head, int rows) {
+  const RowShare all{.first = 0, .count = rows};
+  if (!divided() || c_.peers == nullptr) return all;  // or a dry run
   const StepBuffers& buffers = *c_.buffers;
-  const kernels::Communicator& communicator = c_.peers->communicator;
-  const int64_t row_bytes = sizeof(float) * head.weight.rows;
+  const int width = head.weight.rows;
+  const int64_t row_bytes = sizeof(float) * width;
   if (const NcclPeers* const by = by_nccl()) {
-    return GatherRecordsByNccl(*by, buffers.logit_share, rows, static_cast<int>(row_bytes),
-                               buffers.logits);
+    GatherRecordsByNccl(*by, buffers.logit_share, rows, static_cast<int>(row_bytes),
+                        buffers.logits);
+    return all;
   }
-  // An all-gather takes twice its bytes of a slot.
+  const kernels::Communicator& communicator = c_.peers->communicator;
+  const int share = rows > kFewRows ? (rows - 1) / communicator.ranks + 1 : rows;
   const int chunk =
-      static_cast<int>(std::clamp<int64_t>(communicator.slot_bytes / (2 * row_bytes), 1, rows));
-  for (int first = 0; first < rows; first += chunk) {
-    const int count = std::min(chunk, rows - first);
-    RunTogether("all-gather", {row_bytes * count * (1 + communicator.ranks)}, [&] {
-      return kernels::LaunchAllGather({.communicator = communicator,
-                                       .records = buffers.logit_share + first * head.weight.rows,
-                                       .gathered = buffers.logits + first * buffers.logits_stride,
-                                       .rows = count,
-                                       .record_bytes = static_cast<int>(row_bytes)},
-                                      stream_);
+      static_cast<int>(std::clamp<int64_t>(communicator.slot_bytes / row_bytes, 1, share));
+  for (int first = 0; first < share; first += chunk) {
+    const int count = std::min(chunk, share - first);
+    RunTogether("logits", {2 * row_bytes * count * communicator.ranks}, [&] {
+      return kernels::LaunchDealRows({.communicator = communicator,
+                                      .columns = buffers.logit_share,
+                                      .whole = buffers.logits,
+                                      .rows = rows,
+                                      .share = share,
+                                      .width = width,
+                                      .first = first,
+                                      .count = count},
+                                     stream_);
     });
   }
+  return {.first = kernels::FirstDealtRow(rows, share, communicator.rank), .count = share};
+}
+
+void CudaOps::ShareSamples(int first, int rows, const RowShare& share) {
+  if (share.count == rows) return;
+  const StepBuffers& buffers = *c_.buffers;
+  const int64_t bytes = int64_t{kernels::kSharedSampleBytes} * (share.count + rows);
+  RunTogether("samples", {bytes}, [&] {
+    return kernels::LaunchShareSamples({.communicator = c_.peers->communicator,
+                                        .rows = buffers.arrays.samples + first,
+                                        .results = buffers.results + first,
+                                        .tops = buffers.tops + first * kernels::kMaxSampledTop,
+                                        .num_rows = rows,
+                                        .share = share.count,
+                                        .last_tokens = buffers.last_tokens,
+                                        .history = buffers.arrays.history,
+                                        .history_stride = buffers.arrays.history_stride},
+                                       stream_);
+  });
 }
 
 }  // namespace millrace::cuda

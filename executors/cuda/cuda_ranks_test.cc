@@ -39,7 +39,7 @@ int GpuCount() {
 
 CudaSpec Ranks(int ranks, bool on_one_gpu = true) {
   CudaSpec device = Device();
-  device.max_num_seqs = 8;
+  device.max_num_seqs = 16;
   device.tensor_parallel_size = ranks;
   device.virtual_ranks = on_one_gpu && ranks > 1;
   device.step_timeout = std::chrono::seconds(20);
@@ -53,12 +53,13 @@ bool HasExperts(const FamilyTwin& twin) {
   return false;
 }
 
-// Runs six sequences that begin one after the other, in steps of different sizes.
-std::vector<SequenceOutput> Six(Executor& executor, int chunk) {
+// Runs twelve sequences that begin one after the other, in steps of different sizes: all ranks
+// sample the rows of the small ones, and the others' are dealt out.
+std::vector<SequenceOutput> Twelve(Executor& executor, int chunk) {
   ExecutorDriver driver(executor);
   std::vector<SlotId> slots;
   std::vector<SequenceOutput> outputs;
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 12; ++i) {
     SamplingParams sampling = kSampling;
     if (i % 3 == 1) sampling = {.temperature = 0, .top_logprobs = 2};
     if (i % 3 == 2) sampling.repetition_penalty = 1.3f;
@@ -79,7 +80,7 @@ class CudaRanksTest : public TinyModelTest {
  protected:
   ~CudaRanksTest() override { DisarmFaultPoints(); }
 
-  std::string Write(FamilyTwin twin) {
+  std::string Write(const FamilyTwin& twin) {
     std::string path = Path(StrCat("twin", count_++));
     WriteTwinFolder(twin, path, TwinFault::kNone);
     return path;
@@ -137,13 +138,42 @@ TEST_F(CudaRanksTest, SequencesDependOnTheNumberOfRanksAlone) {
       const auto executor = Load(path, Ranks(ranks));
       EXPECT_EQ(executor->info().tensor_parallel_size, ranks);
       EXPECT_EQ(executor->info().digest, Load(path, Ranks(1))->info().digest);
-      const std::vector<SequenceOutput> outputs = Six(*executor, 100);
-      EXPECT_EQ(Six(*Load(path, Ranks(ranks)), 5), outputs);
+      const std::vector<SequenceOutput> outputs = Twelve(*executor, 100);
+      EXPECT_EQ(Twelve(*Load(path, Ranks(ranks)), 5), outputs);
       CudaSpec device = Ranks(ranks);
       device.enforce_eager = true;
       device.max_num_batched_tokens = 16;
-      EXPECT_EQ(Six(*Load(path, device), 16), outputs);
+      EXPECT_EQ(Twelve(*Load(path, device), 16), outputs);
     }
+  }
+}
+
+// Whole steps as graphs, with a rank that is late now and then.
+TEST_F(CudaRanksTest, TenThousandReplaysGiveTheSameBits) {
+  constexpr int kRounds = 100;
+  constexpr int kSteps = 100;
+  const auto executor = Load(ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16)), Ranks(2));
+  EXPECT_EQ(executor->info().graphs_failed, 0);
+  ExecutorDriver driver(*executor);
+  std::vector<SequenceOutput> first;
+  for (int round = 0; round < kRounds; ++round) {
+    if (round % 4 == 1) CheckOk(ArmFaultPoints(StrCat("cuda.rank_late=40@", round)));
+    std::vector<SlotId> slots;
+    std::vector<ExecutorDriver::Share> prompts;
+    for (int i = 0; i < 12; ++i) {
+      SamplingParams sampling = kSampling;
+      sampling.seed = i;
+      if (i % 2 == 1) sampling.frequency_penalty = 0.5f;
+      slots.push_back(driver.Add(Prompt(3 + i, i), sampling));
+      prompts.push_back({slots.back(), 3 + i});
+    }
+    driver.Step(prompts);
+    driver.Decode(slots, kSteps);
+    std::vector<SequenceOutput> outputs;
+    for (const SlotId slot : slots) outputs.push_back(driver.output(slot));
+    for (const SlotId slot : slots) driver.Remove(slot);
+    if (round == 0) first = outputs;
+    ASSERT_EQ(outputs, first) << "round " << round;
   }
 }
 
@@ -209,13 +239,44 @@ TEST_F(CudaRanksTest, GpusGiveTheBitsOfRanksOnOne) {
     for (const TensorType type : {TensorType::kBf16, TensorType::kQ4_0}) {
       SCOPED_TRACE(StrCat(ranks, " GPUs, ", static_cast<int>(type)));
       const std::string path = ModelPath(SmallModel(type, TensorType::kBf16));
-      const std::vector<SequenceOutput> outputs = Six(*Load(path, Ranks(ranks)), 100);
+      const std::vector<SequenceOutput> outputs = Twelve(*Load(path, Ranks(ranks)), 100);
       CudaSpec real = Ranks(ranks, /*on_one_gpu=*/false);
-      for (int run = 0; run < 3; ++run) EXPECT_EQ(Six(*Load(path, real), 4 + run), outputs);
+      for (int run = 0; run < 3; ++run) EXPECT_EQ(Twelve(*Load(path, real), 4 + run), outputs);
       for (int i = ranks - 1; i >= 0; --i) real.devices.push_back(i);
-      EXPECT_EQ(Six(*Load(path, real), 30), outputs);
+      EXPECT_EQ(Twelve(*Load(path, real), 30), outputs);
     }
   }
+}
+
+TEST_F(CudaRanksTest, GpusWithoutPeerAccessGiveTheSameBits) {
+  if (GpuCount() < 2) GTEST_SKIP() << "there are not two GPUs";
+  for (const TensorType type : {TensorType::kBf16, TensorType::kQ4_0}) {
+    const std::string path = ModelPath(SmallModel(type, TensorType::kBf16));
+    const std::vector<SequenceOutput> outputs = Twelve(*Load(path, Ranks(2)), 100);
+    CheckOk(ArmFaultPoints("cuda.no_peer_access=1000"));
+    CudaSpec real = Ranks(2, /*on_one_gpu=*/false);
+    EXPECT_EQ(Twelve(*Load(path, real), 100), outputs);
+    real.enforce_eager = true;
+    EXPECT_EQ(Twelve(*Load(path, real), 7), outputs);
+    DisarmFaultPoints();
+  }
+}
+
+// The GPU with the least memory says how many blocks all of them have.
+TEST_F(CudaRanksTest, GpusMayDifferInFreeMemory) {
+  if (GpuCount() < 2) GTEST_SKIP() << "there are not two GPUs";
+  const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
+  CudaSpec device = Ranks(2, /*on_one_gpu=*/false);
+  device.kv_cache_memory = 0;
+  const auto blocks = [&] { return Load(path, device)->info().kv.num_blocks; };
+  const int32_t before = blocks();
+  void* taken = nullptr;
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&taken, size_t{24} << 30), cudaSuccess);
+  const int32_t after = blocks();
+  EXPECT_LT(after, before * 0.9);
+  EXPECT_GT(after, before * 0.5);
+  ASSERT_EQ(cudaFree(taken), cudaSuccess);
 }
 
 TEST_F(CudaRanksTest, FamiliesOnGpus) {
@@ -234,6 +295,16 @@ TEST_F(CudaRanksTest, FamiliesOnGpus) {
       EXPECT_EQ(PromptLogprobs(*Load(path, device), prompt_, 1), expected);
     }
   }
+}
+
+// The first rank of four, which plays the others, runs steps; its tokens mean nothing.
+TEST_F(CudaRanksTest, ALoneRankRuns) {
+  const std::string path = ModelPath(SmallModel(TensorType::kBf16, TensorType::kBf16));
+  CudaSpec device = Ranks(4, /*on_one_gpu=*/false);
+  device.lone_rank = true;
+  const auto executor = Load(path, device);
+  EXPECT_EQ(executor->info().tensor_parallel_size, 4);
+  EXPECT_EQ(Twelve(*executor, 100).size(), 12u);
 }
 
 TEST_F(CudaRanksTest, DevicesThatAreNotThereAreRefused) {

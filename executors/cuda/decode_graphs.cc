@@ -9,6 +9,7 @@
 #include "base/fault_points.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "executors/cuda/rank_joining.h"
 
 namespace millrace::cuda {
 namespace {
@@ -91,32 +92,27 @@ absl::StatusOr<DecodeGraph> CaptureOne(CudaModel& model, int size) {
 
 namespace {
 
-// Lets a rank play all others for its lifetime: what it sends to a peer arrives in its own memory,
-// as if the peer had sent it.
+// Lets a rank play all others (PlayPeers) for the object's lifetime.
 class Alone {
  public:
   explicit Alone(CudaModel& model) : peers_(model.peers.get()) {
     if (peers_ == nullptr) return;
-    peers_->alone = true;
-    if (peers_->by_nccl.has_value()) return;
-    kernels::Communicator& c = peers_->communicator;
-    joined_ = c;
-    uint8_t* const own = static_cast<uint8_t*>(c.memory[c.rank]);
-    for (int peer = 0; peer < c.ranks; ++peer) {
-      c.memory[peer] = own + (peer - c.rank) * c.slot_bytes;
-    }
+    communicator_ = peers_->communicator;
+    was_alone_ = peers_->alone;
+    PlayPeers(*peers_);
   }
   ~Alone() {
     if (peers_ == nullptr) return;
-    if (!peers_->by_nccl.has_value()) peers_->communicator = joined_;
-    peers_->alone = false;
+    peers_->communicator = communicator_;
+    peers_->alone = was_alone_;
   }
   Alone(const Alone&) = delete;
   Alone& operator=(const Alone&) = delete;
 
  private:
   RankPeers* peers_;
-  kernels::Communicator joined_{};
+  kernels::Communicator communicator_{};
+  bool was_alone_ = false;
 };
 
 absl::Status RunStep(CudaModel& model, int rows, int max_row_tokens) {

@@ -63,7 +63,7 @@ absl::Status JoinByNccl(const RankJoining& joining, Ranks ranks) {
 // Takes the memory that the ranks write into one another's, and tells each of all others.
 absl::Status JoinByPeerMemory(const RankJoining& joining, absl::Span<const int> devices,
                               Ranks ranks) {
-  const int size = static_cast<int>(ranks.size());
+  const int size = joining.device.tensor_parallel_size;
   const int64_t slot = joining.slot_bytes;
   int sms = 0;
   MILLRACE_RETURN_IF_ERROR(
@@ -76,7 +76,8 @@ absl::Status JoinByPeerMemory(const RankJoining& joining, absl::Span<const int> 
   all.max_ctas = joining.device.virtual_ranks ? std::max(1, kVirtualCtas / size) : sms;
   all.timeout_ns = static_cast<uint64_t>(ToSeconds(joining.device.step_timeout) * 1e9);
   all.release_early = !joining.device.virtual_ranks;
-  for (int rank = 0; rank < size; ++rank) {
+  const bool lone = joining.device.lone_rank;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
     CudaModel& m = *ranks[rank];
     MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
     MILLRACE_ASSIGN_OR_RETURN(
@@ -86,12 +87,15 @@ absl::Status JoinByPeerMemory(const RankJoining& joining, absl::Span<const int> 
     *m.failure.As<uint32_t>() = 0;
     all.memory[rank] = m.mailbox.data();
   }
-  for (int rank = 0; rank < size; ++rank) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
     CudaModel& m = *ranks[rank];
     m.peers = std::make_unique<RankPeers>(RankPeers{.communicator = all, .weights = {}});
-    m.peers->communicator.rank = rank;
+    m.peers->communicator.rank = static_cast<int>(rank);
     m.peers->communicator.failure_report = m.failure.As<uint32_t>();
-    for (const auto& peer : ranks) m.peers->weights.push_back(&peer->weights);
+    for (int peer = 0; peer < size; ++peer) {
+      m.peers->weights.push_back(&ranks[lone ? 0 : peer]->weights);
+    }
+    if (lone) PlayPeers(*m.peers);
     MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
     MILLRACE_RETURN_IF_ERROR(
         ToStatus(kernels::InitializeCommunicator(m.peers->communicator, m.stream.get()),
@@ -115,8 +119,19 @@ absl::Status OnAllRanks(int size, const std::function<absl::Status(int)>& body) 
   return absl::OkStatus();
 }
 
+void PlayPeers(RankPeers& peers) {
+  peers.alone = true;
+  if (peers.by_nccl.has_value()) return;
+  kernels::Communicator& c = peers.communicator;
+  uint8_t* const own = static_cast<uint8_t*>(c.memory[c.rank]);
+  for (int peer = 0; peer < c.ranks; ++peer) {
+    c.memory[peer] = own + (peer - c.rank) * c.slot_bytes;
+  }
+}
+
 absl::StatusOr<bool> NeedsNccl(const CudaSpec& device, absl::Span<const int> devices,
                                const Nodes* nodes) {
+  if (device.lone_rank) return false;
   if (nodes != nullptr || device.nccl_all_reduce) return true;
   const absl::Status access = CheckPeerAccess(devices);
   if (!absl::IsUnimplemented(access)) {

@@ -24,6 +24,10 @@ absl::Status OnAllRanks(int size, const std::function<absl::Status(int)>& body);
 absl::StatusOr<bool> NeedsNccl(const CudaSpec& device, absl::Span<const int> devices,
                                const Nodes* nodes);
 
+// Lets a rank play all others: what it sends to a peer arrives in its own memory, as if the peer
+// had sent it.
+void PlayPeers(RankPeers& peers);
+
 struct RankJoining {
   const CudaSpec& device;
   Nodes* nodes;        // null: this process has all ranks

@@ -1,5 +1,5 @@
 // All-gather of small records over the ranks of a Communicator, by the mechanism of the all-reduce:
-// for candidates and partial sums of each row when the vocabulary is divided among the ranks.
+// for sums of squares of norms that run across the heads of all ranks.
 #ifndef MILLRACE_KERNELS_COLLECTIVE_ALL_GATHER_H_
 #define MILLRACE_KERNELS_COLLECTIVE_ALL_GATHER_H_
 

@@ -16,6 +16,7 @@
 #include "kernels/collective/all_gather.h"
 #include "kernels/collective/all_reduce.h"
 #include "kernels/collective/collective_test_util.h"
+#include "kernels/collective/deal_rows.h"
 #include "kernels/graph_test_util.h"
 #include "kernels/norm/rms_norm.h"
 
@@ -186,6 +187,25 @@ void BenchSums(Bench& bench) {
                 std::to_string(ranks) + " ranks, " + std::to_string(rows) + " x " +
                     std::to_string(kRecordBytes) + " bytes",
                 us, 2.0 * ranks * rows * kRecordBytes);
+    }
+    for (const int share : {64 / ranks, 64}) {
+      constexpr int kRows = 64;
+      const int width = kMostElements / 2 / kRows / (share == kRows ? ranks : 1);
+      const double us = Microseconds(group, [&](int rank, cudaStream_t stream) {
+        return LaunchDealRows({.communicator = group[rank],
+                               .columns = reinterpret_cast<float*>(data[rank].partial.get()),
+                               .whole = reinterpret_cast<float*>(data[rank].sum.get()),
+                               .rows = kRows,
+                               .share = share,
+                               .width = width,
+                               .first = 0,
+                               .count = share},
+                              stream);
+      });
+      bench.Row("deal_rows",
+                std::to_string(ranks) + " ranks, " + std::to_string(share) + " of 64 x " +
+                    std::to_string(4 * width) + " bytes",
+                us, 2.0 * ranks * share * ranks * width * sizeof(float));
     }
   }
 }

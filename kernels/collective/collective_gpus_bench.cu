@@ -14,7 +14,9 @@
 #include "kernels/bench_util.h"
 #include "kernels/collective/all_gather.h"
 #include "kernels/collective/all_reduce.h"
+#include "kernels/collective/deal_rows.h"
 #include "kernels/collective/nccl_api.h"
+#include "kernels/device_util.cuh"
 #include "kernels/graph_test_util.h"
 #include "kernels/norm/rms_norm.h"
 
@@ -210,6 +212,56 @@ void BenchShape(Gpus& gpus, const std::vector<std::unique_ptr<Nccl>>& nccl, int6
   std::fflush(stdout);
 }
 
+// The logits of `rows` sequences of Llama 3, of which each rank has a part of the vocabulary:
+// shares of the rows dealt out, and all rows to all ranks, by a deal and by the all-gather of any
+// bits.
+void BenchLogits(Gpus& gpus, int rows) {
+  constexpr int kVocabulary = 128256;
+  const int ranks = gpus.size();
+  const int width = 16 * CeilDiv(kVocabulary, 16 * ranks);
+  const int row_bytes = static_cast<int>(sizeof(float)) * width;
+  std::vector<DeviceBuffer<float>> columns, whole;
+  for (int rank = 0; rank < ranks; ++rank) {
+    CheckCuda(cudaSetDevice(rank), "GPU");
+    columns.emplace_back(static_cast<size_t>(rows) * width);
+    whole.emplace_back(static_cast<size_t>(rows) * ranks * width);
+  }
+  const auto in_pieces = [](int all, int most, const auto& launch) {
+    for (int first = 0; first < all; first += most) {
+      const cudaError_t error = launch(first, std::min(most, all - first));
+      if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  };
+  const auto dealt = [&](int share) {
+    return gpus.Microseconds([&](int rank, cudaStream_t stream) {
+      const int most = std::max<int>(1, kSlotBytes / row_bytes);
+      return in_pieces(share, most, [&](int first, int count) {
+        return LaunchDealRows({.communicator = gpus[rank].communicator,
+                               .columns = columns[rank].get(),
+                               .whole = whole[rank].get(),
+                               .rows = rows,
+                               .share = share,
+                               .width = width,
+                               .first = first,
+                               .count = count},
+                              stream);
+      });
+    });
+  };
+  const double gathered = gpus.Microseconds([&](int rank, cudaStream_t stream) {
+    const int most = std::max<int>(1, kSlotBytes / row_bytes / 2);
+    return in_pieces(rows, most, [&](int first, int count) {
+      return LaunchAllGather({gpus[rank].communicator, columns[rank].get() + first * width,
+                              whole[rank].get() + first * ranks * width, count, row_bytes},
+                             stream);
+    });
+  });
+  std::printf("| %d | %d | %8.2f | %8.2f | %8.2f |\n", ranks, rows, dealt(CeilDiv(rows, ranks)),
+              dealt(rows), gathered);
+  std::fflush(stdout);
+}
+
 void Run() {
   int count = 0;
   CheckCuda(cudaGetDeviceCount(&count), "GPUs");
@@ -230,6 +282,13 @@ void Run() {
         BenchShape(gpus, nccl, kib << 10, width);
       }
     }
+  }
+  std::printf(
+      "\nlogits of Llama 3, us\n| GPUs | rows | shares dealt out | all rows to all ranks | by "
+      "all-gather |\n|---|---|---|---|---|\n");
+  for (int ranks = 2; ranks <= std::min(count, kMaxRanks); ranks *= 2) {
+    Gpus gpus(ranks);
+    for (const int rows : {1, 8, 16, 64, 256}) BenchLogits(gpus, rows);
   }
 }
 
