@@ -48,7 +48,9 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 }
 
 Scheduler::Scheduler(const SchedulerOptions& options)
-    : options_(options), pool_(options.limits.num_blocks), budget_(options.itl_slo) {
+    : options_(options),
+      pool_(options.limits.num_blocks),
+      budget_(options.itl_slo, options.limits.token_tile) {
   for (SlotId slot = options.limits.max_num_seqs; slot > 0; --slot) free_slots_.push_back(slot - 1);
   running_.reserve(options.limits.max_num_seqs);
 }

@@ -19,6 +19,9 @@ constexpr int64_t kProbeLeastEvery = 128;
 constexpr int32_t kTile = 16;
 constexpr int32_t kLarge = 4 * kTile;
 
+// Steps of more than so many of the device's own tiles are made of whole ones.
+constexpr int32_t kWholeFrom = 3;
+
 }  // namespace
 
 void StepBudget::Begin(int32_t decode_rows, int64_t decode_context) {
@@ -28,6 +31,7 @@ void StepBudget::Begin(int32_t decode_rows, int64_t decode_context) {
   }
   limited_ = target_.has_value() && decode_rows > 0;
   prompt_tokens_ = 0;
+  decode_rows_ = decode_rows;
   milliseconds_ = 0;
   least_ = kLeastPromptTokens;
   if (!limited_ || !model_.knows_decode() || !model_.knows_prompt()) return;
@@ -42,11 +46,20 @@ void StepBudget::Begin(int32_t decode_rows, int64_t decode_context) {
   if (num_at_least_ % kProbeLeastEvery == kProbeLeastEvery - 1) least_ = 2 * kLeastPromptTokens;
 }
 
+// What is cut off costs little in the next step, whose decoding rows fill no tile.
+int32_t StepBudget::WholeTiles(int32_t tokens, int32_t wanted) const {
+  const int32_t prompt = prompt_tokens_ + tokens;
+  const int32_t over = (decode_rows_ + prompt) % tile_;
+  if (tokens == 0 || decode_rows_ + prompt <= kWholeFrom * tile_ || over >= prompt) return tokens;
+  return 2 * over < tile_ ? std::max(tokens - over, 0) : std::min(tokens + tile_ - over, wanted);
+}
+
 int32_t StepBudget::Allow(int32_t wanted, int32_t start) const {
   if (!limited_) return wanted;
   int32_t tokens =
       model_.knows_prompt() ? model_.PromptTokensWithin(milliseconds_, start, wanted) : 0;
   if (tokens < wanted && tokens > kLarge) tokens -= tokens % kTile;
+  if (tile_ > 1) tokens = WholeTiles(tokens, wanted);
   return std::clamp(std::max(tokens, least_ - prompt_tokens_), 0, wanted);
 }
 

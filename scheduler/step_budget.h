@@ -21,7 +21,9 @@ class StepBudget {
  public:
   // `target` is the time that a step with decoding rows may take. Zero: kMostSlowdown times what
   // its decoding rows alone would. Unset: there is no limit.
-  explicit StepBudget(std::optional<Duration> target) : target_(target) {}
+  // `tile`: StepLimits::token_tile.
+  explicit StepBudget(std::optional<Duration> target, int32_t tile = 1)
+      : target_(target), tile_(tile) {}
 
   // Begins a step whose decoding rows are these.
   void Begin(int32_t decode_rows, int64_t decode_context);
@@ -35,12 +37,17 @@ class StepBudget {
   void Observe(const StepWork& work, Duration time);
 
  private:
+  // Returns the number nearest to `tokens`, at most `wanted`, that makes a large step whole tiles.
+  int32_t WholeTiles(int32_t tokens, int32_t wanted) const;
+
   const std::optional<Duration> target_;
+  const int32_t tile_;
   StepCostModel model_;
   int64_t num_mixed_ = 0;      // limited steps that took prompt tokens
   int64_t num_at_least_ = 0;   // of these, those that took only the least
   bool limited_ = false;       // of the step at hand
   double milliseconds_ = 0;    // left of it
+  int32_t decode_rows_ = 0;    // that it has
   int32_t prompt_tokens_ = 0;  // that it has taken
   int32_t least_ = 0;          // that it may take in any case
 };

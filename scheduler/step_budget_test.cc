@@ -146,6 +146,29 @@ TEST_P(StepBudgetTest, TheSameTimesMakeTheSameSteps) {
 INSTANTIATE_TEST_SUITE_P(, StepBudgetTest, ::testing::ValuesIn(kDevices),
                          [](const auto& info) { return info.param.name; });
 
+// A device that computes tiles of 64 tokens: large steps consist of whole ones, decoding rows
+// included, wherever another prompt waits or what is cut off is less than half of a tile.
+TEST(StepBudgetTileTest, LargeStepsAreWholeTiles) {
+  constexpr int kTile = 64;
+  SchedulerOptions options = Options(Duration::zero());
+  options.limits.max_num_seqs = 64;
+  options.limits.token_tile = kTile;
+  TimedDevice device(options, kDevices[0].Formula());
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 600; ++i) {
+    if (i % 8 == 0) device.Add(100 + static_cast<int>(random() % 900), 200);
+    device.RunStep();
+  }
+  int whole = 0;
+  for (const TimedDevice::Step& step : device.steps()) {
+    const int tokens = step.work.decode_rows + step.work.prompt_tokens;
+    if (step.work.decode_rows == 0 || tokens <= 3 * kTile) continue;
+    EXPECT_TRUE(tokens % kTile == 0 || tokens % kTile >= kTile / 2) << tokens;
+    whole += tokens % kTile == 0 ? 1 : 0;
+  }
+  EXPECT_GT(whole, 20);
+}
+
 TEST(StepBudgetOffTest, WithoutATargetPromptsTakeWholeSteps) {
   TimedDevice device(Options(std::nullopt), kDevices[1].Formula());
   for (int i = 0; i < 8; ++i) device.Add(40, 200);

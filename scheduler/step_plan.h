@@ -144,6 +144,10 @@ struct StepLimits {
   int32_t block_size;  // tokens in a block
   int32_t vocab_size;
 
+  // Steps of many tokens take about as long as those of the next multiple of this: products are
+  // computed in tiles of so many tokens.
+  int32_t token_tile = 1;
+
   // 0: a decoder that generates. Else a row's result is an embedding of so many numbers instead of
   // logits.
   int32_t embedding_size = 0;

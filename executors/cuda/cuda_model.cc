@@ -28,6 +28,9 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
 
+// StepLimits::token_tile. The kernels for long steps have tiles of 128 tokens and more.
+constexpr int32_t kTokenTile = 128;
+
 // Capacity for what one rank sends to another at once: a step of 256 tokens of 8,192 values.
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
 
@@ -344,7 +347,8 @@ absl::StatusOr<std::vector<std::unique_ptr<CudaModel>>> LoadCudaRanks(const Mode
   MILLRACE_ASSIGN_OR_RETURN(const bool by_nccl, NeedsNccl(device, devices, nodes));
   MILLRACE_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(model.path, model.runner));
   MILLRACE_RETURN_IF_ERROR(CheckSettings(opened.config, device));
-  MILLRACE_ASSIGN_OR_RETURN(const StepLimits limits, MakeStepLimits(opened.config, device));
+  MILLRACE_ASSIGN_OR_RETURN(StepLimits limits, MakeStepLimits(opened.config, device));
+  limits.token_tile = kTokenTile;
   if (!device.dummy_weights && !opened.tensors->has_data()) {
     return absl::NotFoundError(
         StrCat(opened.tensors->base_name(), " has no weights; without them: load_format dummy"));
