@@ -92,16 +92,19 @@ TEST(GatedActivation, KeepsSiluAtItsLimits) {
 }
 
 // Few rows, many rows and clusters use different kernels, but each row has the same bits.
-TEST(GatedActivation, EveryKernelGivesTheSameBits) {
-  constexpr int kTokens = 300;
-  for (const int size : {8, 576, 2056, 8200, 14336, 28672}) {
-    const TestProduct gate_up(kTokens, 2 * size, size != 576, 1);
-    const TestActivation all(kTokens, size, Scaling::kToken);
-    ASSERT_EQ(LaunchGatedActivation({gate_up.view, kTokens, size, all.view}, nullptr), cudaSuccess);
+void ExpectTheSameBitsOfEveryKernel(const std::vector<int>& sizes, int most_tokens,
+                                    const std::vector<int>& fewer_tokens) {
+  for (const int size : sizes) {
+    const TestProduct gate_up(most_tokens, 2 * size, size != 576, 1);
+    const TestActivation all(most_tokens, size, Scaling::kToken);
+    ASSERT_EQ(LaunchGatedActivation({gate_up.view, most_tokens, size, all.view}, nullptr),
+              cudaSuccess);
     const std::vector<uint8_t> codes = all.data.Download();
     const std::vector<float> scales = all.scales.Download();
     EXPECT_TRUE(all.data.GuardsIntact());
-    for (const int tokens : {1, 3, 64, 65, kTokens}) {
+    std::vector<int> numbers = fewer_tokens;
+    numbers.push_back(most_tokens);
+    for (const int tokens : numbers) {
       for (const bool only_portable : {false, true}) {
         SCOPED_TRACE(Name(tokens, size, Scaling::kToken) + (only_portable ? " portable" : ""));
         const TestActivation some(tokens, size, Scaling::kToken);
@@ -117,6 +120,15 @@ TEST(GatedActivation, EveryKernelGivesTheSameBits) {
       }
     }
   }
+}
+
+TEST(GatedActivation, EveryKernelGivesTheSameBits) {
+  ExpectTheSameBitsOfEveryKernel({8, 576, 2056, 8200, 14336, 28672}, 300, {1, 3, 64, 65});
+}
+
+// A group of threads has up to six rows, and more.
+TEST(GatedActivation, ManyRowsHaveTheSameBits) {
+  ExpectTheSameBitsOfEveryKernel({9000, 14336}, 1100, {400, 576, 780});
 }
 
 // Returns the same rows in the other layout.

@@ -1,10 +1,12 @@
 #include "kernels/elementwise/gated_activation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/activation_row.cuh"
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
+#include "kernels/elementwise/cluster.cuh"
 #include "kernels/elementwise/gate.cuh"
 #include "kernels/kernel_table.h"
 #include "kernels/launch.cuh"
@@ -29,18 +31,24 @@ struct GatedSource {
   }
 };
 
-// Kernel for many long rows with a scale per token. A row's maximum binds it to one CTA, and a CTA
-// of this size fills an SM. It therefore has two groups of threads, each with a row of its own, so
-// that one computes while the other waits for its maximum. The channel scales lie in shared memory.
-// Each thread prefetches its part of the group's next row while it computes the current one.
+// Kernel for many long rows with a scale per token. A row's maximum binds it to one CTA, or on
+// sm_90 to a cluster of kParts CTAs, and a CTA of this size fills an SM. It therefore has two
+// groups of threads, each with a row or a part of a row of its own, so that one computes while the
+// other waits for its maximum. The channel scales lie in shared memory; CTAs that share rows load
+// half of them, which takes half as long. Each thread prefetches its part of the group's next row
+// while it computes the current one.
 constexpr int kRowGroups = 2;
-constexpr int kRowsVectors = 4;
+constexpr int kRowsVectors = 4;     // of a thread, in a CTA that takes whole rows
 constexpr int kGroupThreads = 448;  // leaves each thread 72 registers
 constexpr int kMaxRowsWidth = 8 * kRowsVectors * kGroupThreads;
 
 // Above this many tokens one CTA per row is as fast as a cluster (measured), if a row is no longer
 // than kMaxRowsWidth.
 constexpr int kMaxClusterTokens = 48;
+
+// Up to this many rows for each SM two CTAs share each row: the time until a CTA has its scales
+// counts there. With more rows the two wait for one another too often (measured).
+constexpr int kMostSharedRows = 6;
 
 // Returns the maximum over a group's values to all its threads.
 __device__ inline float GroupMax(float value, int group, float (&maxima)[kWarpSize]) {
@@ -51,22 +59,30 @@ __device__ inline float GroupMax(float value, int group, float (&maxima)[kWarpSi
   return WarpReduce<Max>(lane < kGroupThreads / kWarpSize ? maxima[lane] : Max::kIdentity);
 }
 
-template <bool kScaled>
+// The grid is (rows at a time / kRowGroups, kParts), of clusters of kParts CTAs.
+template <bool kScaled, int kParts>
 __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
     GatedRowsKernel(GatedActivationArgs args) {
+  constexpr int kVectors = kRowsVectors / kParts;
   extern __shared__ uint4 memory[];
   __shared__ float maxima[kRowGroups][2][kWarpSize];
+  __shared__ ClusterMaxima<kParts, kGroupThreads / kWarpSize> cluster_maxima[kRowGroups];
   const Product& product = args.gate_up;
+  const int part = kParts > 1 ? blockIdx.y : 0;
   const int group = threadIdx.x / kGroupThreads, thread = threadIdx.x % kGroupThreads;
-  const auto column = [&](int i) { return 8 * (i * kGroupThreads + thread); };
+  const auto column = [&](int i) { return 8 * ((part * kVectors + i) * kGroupThreads + thread); };
+  if constexpr (kParts > 1) {
+    if (thread == 0) cluster_maxima[group].Init();
+    ClusterArrive();
+  }
   // `row` is [vector][gate or up][thread] of the group's row; `scales` is [vector][part][thread]
   // and shared by all rows.
-  uint4* const row = memory + group * kRowsVectors * 2 * kGroupThreads + thread;
+  uint4* const row = memory + group * kVectors * 2 * kGroupThreads + thread;
   float4* const scales =
-      reinterpret_cast<float4*>(memory + kRowGroups * kRowsVectors * 2 * kGroupThreads) + thread;
+      reinterpret_cast<float4*>(memory + kRowGroups * kVectors * 2 * kGroupThreads) + thread;
   // Each group loads its share of the scales before any wait, and stores it to shared memory once
   // the copies of the first row are in flight.
-  constexpr int kShare = kRowsVectors / kRowGroups;
+  constexpr int kShare = kVectors / kRowGroups;
   float4 share[kShare][4];
   if constexpr (kScaled) {
 #pragma unroll
@@ -96,12 +112,15 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
   const auto token_scale = [&](int64_t token) {
     return product.token_scales != nullptr && token < args.tokens ? product.token_scales[token] : 1;
   };
+  // All first groups of the CTAs come before all second ones, so that no CTA has more than one row
+  // more than another.
   const int64_t step = int64_t{kRowGroups} * gridDim.x;
-  int64_t token = int64_t{kRowGroups} * blockIdx.x + group;
+  int64_t token = int64_t{gridDim.x} * group + blockIdx.x;
 #pragma unroll
-  for (int i = 0; i < kRowsVectors; ++i) copy(i, row_of(token));
+  for (int i = 0; i < kVectors; ++i) copy(i, row_of(token));
   CommitCopies();
   float next_scale = token_scale(token);
+  if constexpr (kParts > 1) ClusterWait();  // all CTAs run and have barriers
   if constexpr (kScaled) {
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
@@ -112,16 +131,14 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
     }
     __syncthreads();
   }
-  // Two alternating sets of maxima: a thread that writes one set has passed the barrier after the
-  // set's last read.
-  for (int set = 0; token < args.tokens; token += step, set ^= 1) {
+  for (unsigned n = 0; token < args.tokens; token += step, ++n) {
     const float scale_of_row = next_scale;
     next_scale = token_scale(token + step);
     const Bf16* const next = row_of(token + step);
     WaitForCopies<0>();
-    float values[kRowsVectors][8] = {};
+    float values[kVectors][8] = {};
 #pragma unroll
-    for (int i = 0; i < kRowsVectors; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       if (column(i) >= args.size) continue;
       GateVector<kScaled> vector;
       vector.gate.data = row[2 * i * kGroupThreads];
@@ -136,11 +153,19 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
       Gate(vector, values[i]);
     }
     CommitCopies();
-    const float scale = Fp8Scale(GroupMax(Amax(values), group, maxima[group][set]));
-    if (thread == 0) args.out.scales[token] = scale;
+    float amax = Amax(values);
+    if constexpr (kParts > 1) {
+      amax = cluster_maxima[group].Exchange(n, thread / kWarpSize, part, amax);
+    } else {
+      // Two alternating sets of maxima: a thread that writes one set has passed the barrier after
+      // the set's last read.
+      amax = GroupMax(amax, group, maxima[group][n % 2]);
+    }
+    const float scale = Fp8Scale(amax);
+    if (column(0) == 0) args.out.scales[token] = scale;
     const float inverse = Fp8Inverse(scale);
 #pragma unroll
-    for (int i = 0; i < kRowsVectors; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       if (column(i) < args.out.stride) {
         *Codes(args.out, token, column(i)) = Fp8Codes8(values[i], inverse);
       }
@@ -148,21 +173,22 @@ __global__ void __launch_bounds__(kRowGroups* kGroupThreads, 1)
   }
 }
 
-int GatedRowsBytes(bool scaled) {
-  return (kRowGroups * 2 + (scaled ? 4 : 0)) * kRowsVectors * kGroupThreads *
+int GatedRowsBytes(bool scaled, int parts) {
+  return (kRowGroups * 2 + (scaled ? 4 : 0)) * kRowsVectors / parts * kGroupThreads *
          static_cast<int>(sizeof(uint4));
 }
 
+template <int kParts>
 cudaError_t LaunchGatedRows(const GatedActivationArgs& args, int sms, cudaStream_t stream) {
   const bool scaled = IsScaled(args.gate_up);
-  const int shared_bytes = GatedRowsBytes(scaled);
-  const auto kernel = scaled ? GatedRowsKernel<true> : GatedRowsKernel<false>;
+  const int shared_bytes = GatedRowsBytes(scaled, kParts);
+  const auto kernel = scaled ? GatedRowsKernel<true, kParts> : GatedRowsKernel<false, kParts>;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   if (error != cudaSuccess) return error;
-  const int rows = CeilDiv(args.tokens, kRowGroups * sms);  // of a group
-  return LaunchDependent(kernel, CeilDiv(args.tokens, kRowGroups * rows),
-                         kRowGroups * kGroupThreads, shared_bytes, stream, args);
+  return LaunchDependentClusters(kernel, dim3(1, kParts),
+                                 dim3(std::min(args.tokens, sms / kParts), kParts),
+                                 kRowGroups * kGroupThreads, shared_bytes, stream, args);
 }
 
 // Sets `takes` to whether the two-group kernel is faster and the device has the shared memory for
@@ -178,7 +204,7 @@ cudaError_t TakesGatedRows(const GatedActivationArgs& args, int* sms, bool* take
   constexpr int kStaticBytes = 1024;
   *takes = args.out.stride > 8 * kMaxRowThreads && args.out.stride <= kMaxRowsWidth &&
            args.tokens > *sms &&
-           GatedRowsBytes(IsScaled(args.gate_up)) + kStaticBytes <= shared_bytes;
+           GatedRowsBytes(IsScaled(args.gate_up), 1) + kStaticBytes <= shared_bytes;
   return error;
 }
 
@@ -196,9 +222,13 @@ cudaError_t LaunchGatedActivation(const GatedActivationArgs& args, cudaStream_t 
     bool takes_rows = false;
     const cudaError_t error = TakesGatedRows(args, &sms, &takes_rows);
     if (error != cudaSuccess) return error;
-    if (takes_rows) return LaunchGatedRows(args, sms, stream);
+    const bool may_cluster = MayRun(Kernel::kGatedClusters, args.portable);
+    if (takes_rows) {
+      const bool shares = may_cluster && args.tokens <= kMostSharedRows * sms;
+      return shares ? LaunchGatedRows<2>(args, sms, stream) : LaunchGatedRows<1>(args, sms, stream);
+    }
     const bool clusters = args.tokens <= kMaxClusterTokens || args.out.stride > kMaxRowsWidth;
-    if (clusters && MayRun(Kernel::kGatedClusters, args.portable)) {
+    if (clusters && may_cluster) {
       return LaunchGatedClusters(args, stream);
     }
   }

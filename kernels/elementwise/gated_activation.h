@@ -15,8 +15,8 @@ namespace millrace::kernels {
 //
 // A row's bits depend on that row alone. The input is read once. With Scaling::kToken a row is
 // processed by one CTA or, when there are more long rows than SMs, by half a CTA that takes several
-// rows one after the other. On sm_90 a cluster processes each row if there are at most 48 rows, or
-// if rows are longer than 14,336.
+// rows one after the other, or on sm_90 by halves of two CTAs. On sm_90 a cluster processes each
+// row if there are at most 48 rows, or if rows are longer than 14,336.
 struct GatedActivationArgs {
   Product gate_up;  // [tokens, 2 * size]
   int tokens;

@@ -5,6 +5,7 @@
 #include "kernels/activation_row.cuh"
 #include "kernels/arguments.h"
 #include "kernels/device_util.cuh"
+#include "kernels/elementwise/cluster.cuh"
 #include "kernels/elementwise/gate.cuh"
 #include "kernels/elementwise/gated_activation.h"
 #include "kernels/fp8.cuh"
@@ -16,28 +17,6 @@ namespace {
 constexpr int kMaxThreads = 512;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
 constexpr int kMaxParts = 8;  // the portable maximum cluster size
-
-__device__ inline void ClusterArrive() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-#endif
-}
-
-__device__ inline void ClusterWait() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
-
-// Stores to the shared memory of CTA `rank` of the cluster, at the offset that `address` has here.
-__device__ inline void StoreToCta(float* address, int rank, float value) {
-#if __CUDA_ARCH__ >= 900
-  const uint32_t local = static_cast<uint32_t>(__cvta_generic_to_shared(address));
-  uint32_t remote;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
-#endif
-}
 
 // The grid is (tokens, parts of a row); the parts of a row form a cluster. Each thread has 8
 // columns.
