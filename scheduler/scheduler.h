@@ -144,7 +144,6 @@ class Scheduler {
   bool IsOver(const TenantAccount& tenant, int64_t held, int64_t total) const;
   void MakeRoom(Draft& draft);
   void BeginBudget(Draft& draft);
-  Duration FirstWait(int32_t decode_rows, SteadyTime now) const;
   void PlanRunning(Draft& draft);
   void Admit(SteadyTime now, Draft& draft);
   const Sequence* FindDonor(const Sequence& sequence) const;

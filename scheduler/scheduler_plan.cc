@@ -55,17 +55,7 @@ void Scheduler::BeginBudget(Draft& draft) {
     context += sequence->num_ready() * (sequence->computed + 1);
   }
   draft.decodes_ahead = rows;
-  budget_.Begin(rows, context, FirstWait(rows, draft.step.planned));
-}
-
-// How long the sequence that is admitted next has waited for its prompt to be computed. Zero if
-// larger steps would not help it, since there is no slot, and while few wait beside the many rows
-// that larger steps would slow.
-Duration Scheduler::FirstWait(int32_t decode_rows, SteadyTime now) const {
-  const auto waiting = static_cast<int64_t>(waiting_.size());
-  if (waiting == 0 || free_slots_.empty() || kFewWaiting * waiting < decode_rows) return {};
-  const Sequence& first = waiting_.first();
-  return first.first_token.has_value() ? Duration::zero() : now - first.arrival;
+  budget_.Begin(rows, context);
 }
 
 // By rank, so that whoever lacks a block takes it from those that have no row in this step yet. The

@@ -57,7 +57,7 @@ struct SequenceRequest {
   // is only planned once its mask is known, so that no other row ever waits for it.
   std::shared_ptr<const SampleMask> first_mask;
 
-  SteadyTime arrival;  // of the request: for SequenceEnd's timings, and for how long it waits
+  SteadyTime arrival;  // of the request: only for SequenceEnd's timings
 };
 
 // Returns how many tokens can follow a prompt, by the model's length and the pool. Not positive:

@@ -22,19 +22,9 @@ constexpr int32_t kLarge = 4 * kTile;
 // Steps of more than so many of the device's own tiles are made of whole ones.
 constexpr int32_t kWholeFrom = 3;
 
-double ToMilliseconds(Duration time) {
-  return std::chrono::duration<double, std::milli>(time).count();
-}
-
 }  // namespace
 
-double StepBudget::MostMilliseconds(double decode, Duration waited) const {
-  if (*target_ != Duration::zero()) return ToMilliseconds(*target_);
-  const double wait = decode > 0 ? ToMilliseconds(waited) / (kPatience * decode) : 0;
-  return kMostSlowdown * decode * std::clamp(wait * wait, 1.0, kMostHaste);
-}
-
-void StepBudget::Begin(int32_t decode_rows, int64_t decode_context, Duration waited) {
+void StepBudget::Begin(int32_t decode_rows, int64_t decode_context) {
   if (limited_ && prompt_tokens_ > 0) {  // the step before
     ++num_mixed_;
     num_at_least_ += prompt_tokens_ <= least_ ? 1 : 0;
@@ -48,7 +38,10 @@ void StepBudget::Begin(int32_t decode_rows, int64_t decode_context, Duration wai
 
   const double decode =
       model_.Milliseconds({.decode_rows = decode_rows, .decode_context = decode_context});
-  milliseconds_ = kPlanned * MostMilliseconds(decode, waited) - decode;
+  const double most = *target_ == Duration::zero()
+                          ? kMostSlowdown * decode
+                          : std::chrono::duration<double, std::milli>(*target_).count();
+  milliseconds_ = kPlanned * most - decode;
   if (num_mixed_ % kProbeEvery == kProbeEvery - 1) milliseconds_ = 0;
   if (num_at_least_ % kProbeLeastEvery == kProbeLeastEvery - 1) least_ = 2 * kLeastPromptTokens;
 }
@@ -81,7 +74,7 @@ void StepBudget::Take(int32_t tokens, int32_t start) {
 
 void StepBudget::Observe(const StepWork& work, Duration time) {
   if (!target_.has_value()) return;
-  model_.Observe(work, ToMilliseconds(time));
+  model_.Observe(work, std::chrono::duration<double, std::milli>(time).count());
 }
 
 }  // namespace millrace

@@ -16,14 +16,6 @@ inline constexpr int32_t kLeastPromptTokens = 16;
 // Without a target, a step may take this many times as long as its decoding rows alone.
 inline constexpr double kMostSlowdown = 3;
 
-// A prompt that has waited for longer than this many steps of the decoding rows alone lets steps
-// take longer than kMostSlowdown says, with the square of its wait, up to kMostHaste times as long:
-// larger steps are cheaper by the token, so that prompts that came at once are through earlier.
-// This holds as long as one prompt waits for each kFewWaiting rows that decode.
-inline constexpr double kPatience = 40;
-inline constexpr double kMostHaste = 8;
-inline constexpr int64_t kFewWaiting = 4;
-
 // Deterministic: a function of the steps begun and observed, whose times are arguments.
 class StepBudget {
  public:
@@ -33,9 +25,8 @@ class StepBudget {
   explicit StepBudget(std::optional<Duration> target, int32_t tile = 1)
       : target_(target), tile_(tile) {}
 
-  // Begins a step whose decoding rows are these. `waited`: how long the prompt that is admitted
-  // next has waited; zero without one, or if few prompts wait.
-  void Begin(int32_t decode_rows, int64_t decode_context, Duration waited = {});
+  // Begins a step whose decoding rows are these.
+  void Begin(int32_t decode_rows, int64_t decode_context);
 
   // Returns how many of `wanted` prompt tokens from position `start` on the step may take, which
   // Take then counts.
@@ -46,8 +37,6 @@ class StepBudget {
   void Observe(const StepWork& work, Duration time);
 
  private:
-  // Returns the milliseconds that a step may take whose decoding rows alone take `decode`.
-  double MostMilliseconds(double decode, Duration waited) const;
   // Returns the number nearest to `tokens`, at most `wanted`, that makes a large step whole tiles.
   int32_t WholeTiles(int32_t tokens, int32_t wanted) const;
 

@@ -169,50 +169,6 @@ TEST(StepBudgetTileTest, LargeStepsAreWholeTiles) {
   EXPECT_GT(whole, 20);
 }
 
-// Prompts that came at once beside decoding rows get larger steps when they have waited for long,
-// and are through earlier than at the usual pace.
-TEST(StepBudgetPatienceTest, PromptsThatWaitForLongGetLargerSteps) {
-  const Device& gpu = kDevices[0];
-  SchedulerOptions options = Options(Duration::zero());
-  options.limits.max_num_seqs = 64;
-  TimedDevice device(options, gpu.Formula());
-  for (int i = 0; i < 8; ++i) device.Add(40 + 10 * i, 8000);
-  for (int i = 0; i < 40; ++i) device.RunStep();
-  std::vector<SequenceId> prompts;
-  for (int i = 0; i < 40; ++i) prompts.push_back(device.Add(1000, 1));
-  const SteadyTime begin = device.now();
-  const size_t first = device.steps().size();
-  while (!device.life(prompts.back()).ended) ASSERT_TRUE(device.RunStep());
-
-  std::vector<double> slowdowns;
-  for (size_t i = first; i < device.steps().size(); ++i) {
-    const TimedDevice::Step& step = device.steps()[i];
-    slowdowns.push_back(step.milliseconds / gpu.Decode(step.work));
-  }
-  const size_t half = slowdowns.size() / 2;
-  EXPECT_LE(*std::max_element(slowdowns.begin(), slowdowns.begin() + 5), kMostSlowdown);
-  EXPECT_GT(*std::max_element(slowdowns.begin() + half, slowdowns.end()), kMostSlowdown);
-  EXPECT_LE(*std::max_element(slowdowns.begin(), slowdowns.end()), kMostHaste * kMostSlowdown);
-  // At the usual pace a step has 0.9 · 12 - 4 ms, or 460 tokens, for prompts: 87 steps.
-  EXPECT_LT(ToSeconds(device.now() - begin), 0.85);
-}
-
-TEST(StepBudgetPatienceTest, FewPromptsDoNotSlowManyStreams) {
-  const Device& gpu = kDevices[0];
-  SchedulerOptions options = Options(Duration::zero());
-  options.limits.max_num_seqs = 64;
-  TimedDevice device(options, gpu.Formula());
-  for (int i = 0; i < 40; ++i) device.Add(40 + i, 2000);
-  for (int i = 0; i < 80; ++i) device.RunStep();
-  for (int i = 0; i < 9; ++i) device.Add(4000, 1);
-  const size_t first = device.steps().size();
-  for (int i = 0; i < 80; ++i) ASSERT_TRUE(device.RunStep());
-  for (size_t i = first; i < device.steps().size(); ++i) {
-    const TimedDevice::Step& step = device.steps()[i];
-    EXPECT_LE(step.milliseconds, kMostSlowdown * gpu.Decode(step.work));
-  }
-}
-
 TEST(StepBudgetOffTest, WithoutATargetPromptsTakeWholeSteps) {
   TimedDevice device(Options(std::nullopt), kDevices[1].Formula());
   for (int i = 0; i < 8; ++i) device.Add(40, 200);

@@ -21,7 +21,6 @@ SequenceId TimedDevice::Add(int32_t prompt_tokens, int32_t max_tokens, TenantSha
   }
   request.stop.max_tokens = max_tokens;
   request.priority = priority;
-  request.arrival = now_;
   request.tenant = tenant;
   auto sampling = std::make_shared<SamplingParams>();
   sampling->seed = request.id;  // by which Submit knows who starts
