@@ -117,7 +117,7 @@ TEST_F(CudaRanksTest, FamiliesAreWhatOneRankMakesOfThem) {
     const std::vector<float> expected =
         PromptLogprobs(*Load(path, one), prompt_, static_cast<int>(prompt_.size()));
     ++ran;
-    for (const int ranks : {2, 4}) {
+    for (const int ranks : {2, 4, 8}) {
       SCOPED_TRACE(ranks);
       Compare(twin, path, expected, Ranks(ranks));
       if (!HasExperts(twin)) continue;
