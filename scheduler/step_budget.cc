@@ -46,7 +46,7 @@ void StepBudget::Begin(int32_t decode_rows, int64_t decode_context) {
   if (num_at_least_ % kProbeLeastEvery == kProbeLeastEvery - 1) least_ = 2 * kLeastPromptTokens;
 }
 
-// What is cut off costs little in the next step, whose decoding rows fill no tile.
+// The tokens cut off cost little in the next step, whose decoding rows fill no tile.
 int32_t StepBudget::WholeTiles(int32_t tokens, int32_t wanted) const {
   const int32_t prompt = prompt_tokens_ + tokens;
   const int32_t over = (decode_rows_ + prompt) % tile_;

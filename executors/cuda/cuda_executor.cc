@@ -33,7 +33,7 @@ namespace {
 
 constexpr Logger kLog(LogComponent::kExecutors);
 
-// Of several ranks the last one meets the first four.
+// The last of several ranks meets the first four of these.
 FaultPoint device_error("cuda.device_error");  // a kernel of the step traps
 FaultPoint hang("cuda.hang");                  // a kernel of the step never ends
 FaultPoint rank_stall("cuda.rank_stall");      // the rank launches nothing, and says nothing

@@ -1,5 +1,5 @@
-// What the ops of CudaOps add where ranks divide the weights: sums over the ranks, and logits that
-// are dealt out to the ranks that sample them.
+// The ops of CudaOps where ranks divide the weights: sums over the ranks, and logits that are
+// dealt out to the ranks that sample them.
 #include <algorithm>
 #include <cstdint>
 

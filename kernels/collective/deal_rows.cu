@@ -3,21 +3,19 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/arguments.h"
 #include "kernels/collective/all_reduce_kernel.cuh"
 #include "kernels/collective/deal_rows_kernel.cuh"
 
 namespace millrace::kernels {
 
 cudaError_t LaunchDealRows(const DealRowsArgs& args, cudaStream_t stream) {
-  const auto aligned = [](const void* pointer) {
-    return pointer != nullptr && reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-  };
   const Communicator& c = args.communicator;
   if (!IsValid(c) || args.share < 1 || args.share > args.rows ||
       int64_t{args.share} * c.ranks < args.rows || args.width < 4 || args.width % 4 != 0 ||
       args.first < 0 || args.count < 1 || args.count > args.share - args.first ||
-      !aligned(args.columns) || !aligned(args.whole) ||
-      int64_t{sizeof(float)} * args.count * args.width > c.slot_bytes ||
+      args.columns == nullptr || args.whole == nullptr || !IsAligned16(args.columns) ||
+      !IsAligned16(args.whole) || int64_t{sizeof(float)} * args.count * args.width > c.slot_bytes ||
       c.slot_bytes > int64_t{1} << 34) {
     return cudaErrorInvalidValue;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/arguments.h"
 #include "kernels/collective/all_reduce_kernel.cuh"
 #include "kernels/collective/deal_rows.h"
 #include "kernels/collective/wire.cuh"
@@ -72,13 +73,11 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t LaunchShareSamples(const ShareSamplesArgs& args, cudaStream_t stream) {
-  const auto aligned = [](const void* pointer) {
-    return pointer != nullptr && reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-  };
   const Communicator& c = args.communicator;
   if (!IsValid(c) || args.share < 1 || args.share > args.num_rows ||
       int64_t{args.share} * c.ranks < args.num_rows || args.rows == nullptr ||
-      !aligned(args.results) || !aligned(args.tops) || args.last_tokens == nullptr ||
+      args.results == nullptr || args.tops == nullptr || args.last_tokens == nullptr ||
+      !IsAligned16(args.results) || !IsAligned16(args.tops) ||
       int64_t{args.share} * kSharedSampleBytes > c.slot_bytes) {
     return cudaErrorInvalidValue;
   }

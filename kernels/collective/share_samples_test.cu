@@ -16,7 +16,7 @@ namespace {
 constexpr int kHistory = 50;
 constexpr int kUnknown = -7;
 
-// What a sampler makes of a row. Every third row scores a target, and some rows lie behind the
+// The row that a sampler is given. Every third row scores a target, and some rows lie behind the
 // history's end.
 SampleRow RowOf(int row) {
   return {.slot = row, .position = row % 2 == 0 ? row % kHistory : kHistory, .target = row % 3 - 1};

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/barrier.cuh"
 #include "kernels/device_util.cuh"
 
 namespace millrace::kernels {
@@ -32,53 +33,20 @@ __device__ inline void StoreToCta(float* address, int rank, float value) {
 #endif
 }
 
-// A barrier in shared memory (PTX ISA, "mbarrier") whose phases complete when one thread has
-// arrived and all bytes that it announced are there. Phases are told apart by their parity: 0, 1,
-// 0, ...
-class ByteBarrier {
- public:
-  __device__ void Init() {
+// Stores to the shared memory of CTA `rank` as StoreToCta does. The bytes count at that CTA's
+// barrier at the place of `barrier`.
+__device__ inline void SendToCta(float* address, Barrier& barrier, int rank, float value) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(SharedAddress(&state_)));
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile(
+      "{\n.reg .b32 to, arrived;\n"
+      "mapa.shared::cluster.u32 to, %0, %3;\n"
+      "mapa.shared::cluster.u32 arrived, %1, %3;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %2, "
+      "[arrived];\n}\n" ::"r"(SharedAddress(address)),
+      "r"(SharedAddress(&barrier)), "r"(__float_as_uint(value)), "r"(rank)
+      : "memory");
 #endif
-  }
-  __device__ void ArriveAndExpect(uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(SharedAddress(&state_)),
-                 "r"(bytes)
-                 : "memory");
-#endif
-  }
-  // Waits until the phase of this parity is complete.
-  __device__ void Wait(uint32_t parity) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "{\n.reg .pred done;\nWAIT_%=:\n"
-        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-        "@done bra DONE_%=;\nbra WAIT_%=;\nDONE_%=:\n}\n" ::"r"(SharedAddress(&state_)),
-        "r"(parity)
-        : "memory");
-#endif
-  }
-  // Stores to the shared memory of CTA `rank` as StoreToCta does. The bytes count at that CTA's
-  // barrier at the place of this one.
-  __device__ void Send(float* address, int rank, float value) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "{\n.reg .b32 to, arrived;\n"
-        "mapa.shared::cluster.u32 to, %0, %3;\n"
-        "mapa.shared::cluster.u32 arrived, %1, %3;\n"
-        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %2, "
-        "[arrived];\n}\n" ::"r"(SharedAddress(address)),
-        "r"(SharedAddress(&state_)), "r"(__float_as_uint(value)), "r"(rank)
-        : "memory");
-#endif
-  }
-
- private:
-  uint64_t state_;
-};
+}
 
 // The maxima of one row after the other. kWarps warps of each of kParts CTAs have a part of a row,
 // and send its maximum to all of these CTAs. Two sets of maxima suffice: a warp that sends one of
@@ -88,17 +56,20 @@ class ClusterMaxima {
  public:
   // Called by one thread, before the cluster's CTAs synchronize.
   __device__ void Init() {
-    for (ByteBarrier& barrier : barriers_) barrier.Init();
+    for (Barrier& barrier : barriers_) {
+      barrier.Init(1);
+      FenceBarrierInit();
+    }
   }
 
   // Returns the maximum of row n to all threads. `warp`: of this CTA's kWarps, numbered from 0.
   __device__ float Exchange(unsigned n, int warp, int part, float value) {
     const int lane = threadIdx.x % kWarpSize;
-    ByteBarrier& barrier = barriers_[n % 2];
+    Barrier& barrier = barriers_[n % 2];
     float* const maxima = maxima_[n % 2];
     value = WarpReduce<Max>(value);
     if (warp == 0 && lane == 0) barrier.ArriveAndExpect(kCount * sizeof(float));
-    if (lane < kParts) barrier.Send(&maxima[part * kWarps + warp], lane, value);
+    if (lane < kParts) SendToCta(&maxima[part * kWarps + warp], barrier, lane, value);
     barrier.Wait(n / 2 % 2);
     return WarpReduce<Max>(lane < kCount ? maxima[lane] : Max::kIdentity);
   }
@@ -108,7 +79,7 @@ class ClusterMaxima {
   static_assert(kCount <= kWarpSize);
 
   float maxima_[2][kCount];
-  ByteBarrier barriers_[2];
+  Barrier barriers_[2];
 };
 
 }  // namespace millrace::kernels
