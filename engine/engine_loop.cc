@@ -224,6 +224,7 @@ std::optional<SteadyTime> EngineLoop::PlanSteps() {
     if (!late_masks_) {
       if (const auto until = mask_wait_.Until(now)) return until;
     }
+    if (const SteadyTime from = scheduler_->PlanFrom(); now < from) return from;
     std::optional<StepPlan> plan = scheduler_->Plan(now);
     if (!plan.has_value()) break;
     int64_t tokens = 0;

@@ -17,7 +17,8 @@ bool FairQueue::AdmittedBefore::operator()(const TenantAccount* a, const TenantA
 }
 
 bool FairQueue::ServedLess::operator()(const TenantAccount* a, const TenantAccount* b) const {
-  return a->served != b->served ? a->served < b->served : a->id < b->id;
+  if (a->served != b->served) return a->served < b->served;
+  return a->is_new != b->is_new ? a->is_new : a->id < b->id;
 }
 
 void FairQueue::Join(TenantShare share, Sequence& sequence) {
@@ -26,7 +27,8 @@ void FairQueue::Join(TenantShare share, Sequence& sequence) {
   sequence.tenant = tenant.get();
   if (tenant->alive++ == 0) {
     const int64_t least = active_.empty() ? floor_ : (*active_.begin())->served;
-    tenant->served = std::max(tenant->served, least);
+    tenant->served = std::max(tenant->served - forgiven_ * kUnitsPerToken / share.weight, least);
+    tenant->is_new = true;
     active_.insert(tenant.get());
   } else {
     total_weight_ -= tenant->weight;
@@ -73,6 +75,7 @@ void FairQueue::Settle() {
     if (active) active_.erase(tenant);
     if (waits) queue_.erase(tenant);
     tenant->served += std::exchange(tenant->charged, 0) * kUnitsPerToken / tenant->weight;
+    tenant->is_new = false;
     if (active) active_.insert(tenant);
     if (waits) queue_.insert(tenant);
   }

@@ -21,12 +21,14 @@ struct TenantAccount {
   int64_t served = 0;   // tokens over weight, in units of 2^-20
   int64_t charged = 0;  // tokens, to be added to `served`
   int32_t alive = 0;    // sequences
+  bool is_new = false;  // nothing was charged since it came or came back
 
   absl::btree_set<Sequence*, RanksBefore> waiting;  // but for parked ones
 
+  int32_t running = 0;  // sequences with a slot
+  int32_t blocks = 0;   // that they hold; shared ones count for each
+
   // As of the plan at hand.
-  int32_t running = 0;      // sequences with a slot
-  int32_t blocks = 0;       // that they hold; shared ones count for each
   bool over_share = false;  // holds more than its share of the slots or blocks
   int64_t rank = 0;         // `served`, when the plan began
 };
@@ -46,9 +48,16 @@ struct RunsBefore {
 
 // Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024),
 // weighted: whoever was served least goes first, within a priority. A tenant that had no work does
-// not save up: it comes back with at least what the least served of the others has.
+// not save up: it comes back with at least what the least served of the others has, and goes before
+// those of them that it then equals. But it is forgiven some tokens more than that: whoever sends a
+// short request at a time is not behind a flood of sequences that decode, which are many and take
+// few tokens each.
 class FairQueue {
  public:
+  // `forgiven`: the tokens, over its weight, that a tenant may have been served more than others
+  // when it comes back.
+  explicit FairQueue(int32_t forgiven) : forgiven_(forgiven) {}
+
   // Counts a sequence as its tenant's from now on, and out.
   void Join(TenantShare share, Sequence& sequence);
   void Leave(Sequence& sequence);
@@ -89,7 +98,9 @@ class FairQueue {
     bool operator()(const TenantAccount* a, const TenantAccount* b) const;
   };
 
-  // Never forgotten: a tenant that leaves and returns at once gains nothing by it.
+  const int64_t forgiven_;
+
+  // Never forgotten: a tenant that leaves and returns at once gains no more than it is forgiven.
   absl::flat_hash_map<uint32_t, std::unique_ptr<TenantAccount>> tenants_;
   absl::btree_set<TenantAccount*, ServedLess> active_;     // alive > 0
   absl::btree_set<TenantAccount*, AdmittedBefore> queue_;  // something waits

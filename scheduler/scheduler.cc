@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       pool_(options.limits.num_blocks),
+      waiting_(/*forgiven=*/options.limits.max_num_batched_tokens),
       budget_(options.itl_slo, options.limits.token_tile) {
   for (SlotId slot = options.limits.max_num_seqs; slot > 0; --slot) free_slots_.push_back(slot - 1);
   running_.reserve(options.limits.max_num_seqs);
@@ -196,8 +197,7 @@ absl::Status Scheduler::Commit(const StepResult& result, SteadyTime now,
   PlannedStep& step = in_flight_[(last_step_ - num_in_flight_ + 1) % kMaxStepsInFlight];
   MILLRACE_RETURN_IF_ERROR(CheckAnswers(result, step));
   --num_in_flight_;
-  // A step begins when the one before it has ended, or, if there was none, when it was planned.
-  if (result.status.ok()) budget_.Observe(step.work, now - std::max(step.planned, last_commit_));
+  if (result.status.ok()) budget_.Observe(step.work, now - BeginOf(step));
   last_commit_ = now;
 
   const RowResult none{.status = result.status};
@@ -345,8 +345,11 @@ void Scheduler::LeaveSlot(Sequence& sequence) {
   running_.erase(std::lower_bound(running_.begin(), running_.end(), &sequence, RunsBefore()));
   free_slots_.push_back(*sequence.slot);
   sequence.slot.reset();
+  --sequence.tenant->running;
+  sequence.tenant->blocks -= static_cast<int32_t>(sequence.blocks.size());
   pool_.Release(sequence.blocks);
   sequence.blocks.clear();
+  sequence.blocks_told = 0;
   sequence.prompt_step = 0;
   if (sequence.group == nullptr) return;
   // Unless another one computes the prompt, whoever waited for this one to do so must.

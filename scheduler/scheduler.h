@@ -5,6 +5,7 @@
 #ifndef MILLRACE_SCHEDULER_SCHEDULER_H_
 #define MILLRACE_SCHEDULER_SCHEDULER_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -101,6 +102,11 @@ class Scheduler {
   // Commit also tell how long steps take, by which prompts are cut (SchedulerOptions::itl_slo).
   std::optional<StepPlan> Plan(SteadyTime now);
 
+  // Returns the time from which on the next step is to be planned. While a step runs that takes
+  // long, as the ones before it tell, that is some time before its end, so that the next one has
+  // what comes until then; otherwise it has passed.
+  SteadyTime PlanFrom() const;
+
   // Takes the oldest step's result; appends events, in the order of the rows. Tokens of a sequence
   // that has ended meanwhile are dropped. An error of the result ends every sequence with a row in
   // the step. Internal: the result does not answer the plan; nothing was done, and nothing can
@@ -137,12 +143,17 @@ class Scheduler {
 
   explicit Scheduler(const SchedulerOptions& options);
 
+  // A step begins when the one before it has ended, or, if there was none, when it was planned.
+  SteadyTime BeginOf(const PlannedStep& oldest) const {
+    return std::max(oldest.planned, last_commit_);
+  }
   int32_t BlocksFor(int32_t positions) const;
   int32_t BlocksToGrow(const Sequence& sequence) const;
 
   void RankTenants();
   bool IsOver(const TenantAccount& tenant, int64_t held, int64_t total) const;
-  void MakeRoom(Draft& draft);
+  void AdmitWithinShares(SteadyTime now, Draft& draft);
+  Sequence* MakeRoom(Draft& draft);
   void BeginBudget(Draft& draft);
   void PlanRunning(Draft& draft);
   void Admit(SteadyTime now, Draft& draft);
@@ -156,11 +167,11 @@ class Scheduler {
   size_t MostCached(const Sequence& sequence) const;
   void FindPrefix(const Sequence& sequence);
   void ShareBlocks(const Sequence& donor);
-  void Start(Sequence& sequence, bool shared, SteadyTime now, Draft& draft);
+  void TakeSlot(Sequence& sequence, bool shared, SteadyTime now, StepPlan& plan);
   void AddStart(const Sequence& sequence, StepPlan& plan);
   int32_t FreeBlocksFor(const Sequence& sequence, int32_t num_tokens, Draft& draft);
   void Preempt(Sequence& sequence, Draft& draft);
-  void AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_known, Draft& draft);
+  void AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft);
   void AddLogits(Sequence& sequence, int32_t num_tokens, StepRow& row, PlannedRow& planned,
                  StepPlan& plan);
 

@@ -94,11 +94,28 @@ TEST(LightTenantTest, BeginsAtOnceBesideAFlood) {
       const SequenceId id = device.Add(100, 10, {2, 1});
       const TimedDevice::Life& life = device.life(id);
       while (!life.ended) ASSERT_TRUE(device.RunStep());
-      // At most two steps were planned before it could be; a preempted sequence's last step must
-      // have ended before another has its blocks.
-      EXPECT_LE(*life.first_step, life.steps_before + 3) << i;
+      // The next step has all of its prompt, whatever else is half computed.
+      ASSERT_EQ(*life.first_step, life.steps_before) << i;
+      const double took = ToSeconds(*life.first_token - life.added) * 1e3;
+      const auto& steps = device.steps();
+      EXPECT_NEAR(took,
+                  steps[life.steps_before - 1].milliseconds + steps[life.steps_before].milliseconds,
+                  1e-3)
+          << i;
       for (int j = 0; j < 20; ++j) device.RunStep();
     }
+  }
+}
+
+// Its short requests take more tokens than the flood's sequences, which decode.
+TEST(LightTenantTest, BeginsAtOnceBesideAFloodThatDecodes) {
+  TimedDevice device(Options(), Time);
+  for (int i = 0; i < 100; ++i) device.Add(20, 350, {1, 1});
+  for (int i = 0; i < 50; ++i) device.RunStep();
+  for (int i = 0; i < 20; ++i) {
+    const SequenceId id = device.Add(100, 2, {2, 1});
+    while (!device.life(id).ended) ASSERT_TRUE(device.RunStep());
+    EXPECT_EQ(*device.life(id).first_step, device.life(id).steps_before) << i;
   }
 }
 

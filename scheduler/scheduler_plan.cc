@@ -1,11 +1,27 @@
 // The planning half of Scheduler.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "scheduler/scheduler.h"
 #include "scheduler/scheduler_draft.h"
 
 namespace millrace {
+namespace {
+
+// How long before the end of a step the next one is planned: the executor has to prepare it, and
+// steps end earlier than foreseen.
+constexpr Duration kLeastAhead = std::chrono::milliseconds(10);
+constexpr int kShareAhead = 4;  // of the step's time
+
+}  // namespace
+
+SteadyTime Scheduler::PlanFrom() const {
+  if (num_in_flight_ != 1) return SteadyTime::min();
+  const PlannedStep& step = in_flight_[last_step_ % kMaxStepsInFlight];
+  const Duration time = budget_.Predict(step.work);
+  return BeginOf(step) + time - std::max(time / kShareAhead, kLeastAhead);
+}
 
 std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
   if (num_in_flight_ == kMaxStepsInFlight) return std::nullopt;
@@ -21,7 +37,7 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
 
   UnparkReady();
   RankTenants();
-  MakeRoom(draft);
+  AdmitWithinShares(now, draft);
   BeginBudget(draft);
   PlanRunning(draft);
   waiting_.Settle();
@@ -71,7 +87,8 @@ void Scheduler::PlanRunning(Draft& draft) {
                                  sequence.computed);
     }
     num_tokens = FreeBlocksFor(sequence, num_tokens, draft);
-    if (num_tokens > 0) AddRow(sequence, num_tokens, sequence.blocks.size(), draft);
+    if (sequence.blocks_told == 0 && !HistoryFits(sequence, draft.plan)) num_tokens = 0;
+    if (num_tokens > 0) AddRow(sequence, num_tokens, draft);
     draft.blocks_promised += BlocksToGrow(sequence);
   }
 }
@@ -152,7 +169,10 @@ void Scheduler::Admit(SteadyTime now, Draft& draft) {
     if (!FitsBlocks(sequence, donor, draft)) return;
     if (!HistoryFits(sequence, draft.plan)) return;
     if (budget_.Allow(1, sequence.computed) == 0) return;
-    Start(sequence, /*shared=*/donor != nullptr, now, draft);
+    TakeSlot(sequence, /*shared=*/donor != nullptr, now, draft.plan);
+    const int32_t wanted = std::min(sequence.num_ready(), draft.budget);
+    AddRow(sequence, std::max(budget_.Allow(wanted, sequence.computed), 1), draft);
+    draft.blocks_promised += BlocksToGrow(sequence);
     waiting_.Settle();
   }
 }
@@ -217,13 +237,17 @@ void Scheduler::ShareBlocks(const Sequence& donor) {
 }
 
 // `shared`: with the blocks of another one of its group.
-void Scheduler::Start(Sequence& sequence, bool shared, SteadyTime now, Draft& draft) {
+void Scheduler::TakeSlot(Sequence& sequence, bool shared, SteadyTime now, StepPlan& plan) {
   waiting_.Erase(sequence);
+  TenantAccount& tenant = *sequence.tenant;
+  if (tenant.running++ == 0) {
+    tenant.rank = tenant.served;
+    tenant.over_share = false;
+  }
   running_.insert(std::upper_bound(running_.begin(), running_.end(), &sequence, RunsBefore()),
                   &sequence);
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
-  AddStart(sequence, draft.plan);
 
   for (const BlockId block : prefix_) pool_.Hold(block);
   sequence.blocks.assign(prefix_.begin(), prefix_.end());
@@ -231,8 +255,9 @@ void Scheduler::Start(Sequence& sequence, bool shared, SteadyTime now, Draft& dr
   sequence.computed = sequence.blocks_committed * options_.limits.block_size + partial_positions_;
   if (partial_) {
     sequence.blocks.push_back(pool_.Allocate());
-    draft.plan.copies.push_back({.src = *partial_, .dst = sequence.blocks.back()});
+    plan.copies.push_back({.src = *partial_, .dst = sequence.blocks.back()});
   }
+  tenant.blocks += static_cast<int32_t>(sequence.blocks.size());
   if (sequence.group != nullptr) sequence.group->running.push_back(&sequence);
   sequence.prefill_end = static_cast<int32_t>(sequence.tokens.size());
   sequence.blocks_missing = 0;
@@ -245,9 +270,6 @@ void Scheduler::Start(Sequence& sequence, bool shared, SteadyTime now, Draft& dr
   }
 
   sequence.charged = std::max(sequence.charged, sequence.computed);
-  const int32_t wanted = std::min(sequence.num_ready(), draft.budget);
-  AddRow(sequence, std::max(budget_.Allow(wanted, sequence.computed), 1), 0, draft);
-  draft.blocks_promised += BlocksToGrow(sequence);
 }
 
 void Scheduler::AddStart(const Sequence& sequence, StepPlan& plan) {
@@ -260,9 +282,9 @@ void Scheduler::AddStart(const Sequence& sequence, StepPlan& plan) {
   start.prompt_tokens = sequence.prompt_size;
 }
 
-// The executor knows the first `blocks_known` blocks of the sequence already.
-void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_known, Draft& draft) {
+void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
   StepPlan& plan = draft.plan;
+  if (sequence.blocks_told == 0) AddStart(sequence, plan);
   StepRow row{.slot = *sequence.slot, .start = sequence.computed, .num_tokens = num_tokens};
   row.second_type = sequence.second_type;
 
@@ -277,11 +299,14 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, size_t blocks_kno
 
   const int32_t end = sequence.computed + num_tokens;
   const size_t blocks_wanted = BlocksFor(end);
-  while (sequence.blocks.size() < blocks_wanted) sequence.blocks.push_back(pool_.Allocate());
+  for (; sequence.blocks.size() < blocks_wanted; ++sequence.tenant->blocks) {
+    sequence.blocks.push_back(pool_.Allocate());
+  }
   row.blocks.begin = static_cast<int32_t>(plan.blocks.size());
-  plan.blocks.insert(plan.blocks.end(), sequence.blocks.begin() + blocks_known,
+  plan.blocks.insert(plan.blocks.end(), sequence.blocks.begin() + sequence.blocks_told,
                      sequence.blocks.end());
   row.blocks.end = static_cast<int32_t>(plan.blocks.size());
+  sequence.blocks_told = static_cast<int32_t>(sequence.blocks.size());
 
   PlannedRow planned{.sequence = &sequence, .slot = row.slot, .end = end};
   AddLogits(sequence, num_tokens, row, planned, plan);

@@ -10,13 +10,6 @@ namespace millrace {
 // weight's part of the weights of all tenants with work.
 void Scheduler::RankTenants() {
   if (!waiting_.is_shared()) return;
-  if (!waiting_.empty()) waiting_.first().tenant->running = waiting_.first().tenant->blocks = 0;
-  for (const Sequence* sequence : running_)
-    sequence->tenant->running = sequence->tenant->blocks = 0;
-  for (const Sequence* sequence : running_) {
-    ++sequence->tenant->running;
-    sequence->tenant->blocks += static_cast<int32_t>(sequence->blocks.size());
-  }
   for (const Sequence* sequence : running_) {
     TenantAccount& tenant = *sequence->tenant;
     tenant.rank = tenant.served;
@@ -31,16 +24,31 @@ bool Scheduler::IsOver(const TenantAccount& tenant, int64_t held, int64_t total)
   return held * waiting_.total_weight() > total * tenant.weight;
 }
 
+// The next in the queue, of tenants that stay within their shares with them, take part in this plan
+// as the running ones do: by rank, before the prompts of those that were served more.
+void Scheduler::AdmitWithinShares(SteadyTime now, Draft& draft) {
+  int32_t tokens = 0;
+  while (Sequence* const sequence = MakeRoom(draft)) {
+    // A whole text needs a step with room for it, and what shares another's last block needs a row
+    // in the plan that copies it: Admit sees to both.
+    if (options_.limits.whole_sequences() || FindDonor(*sequence) != nullptr) return;
+    TakeSlot(*sequence, /*shared=*/false, now, draft.plan);
+    tokens += sequence->num_ready();
+    if (tokens >= draft.budget) return;
+  }
+}
+
 // For the next to be admitted, preempts sequences of tenants over their share of what it lacks, as
 // long as its own tenant stays within its share with it: so none can take it back. Before rows are
-// planned, since who has a row in a step cannot be preempted in it.
-void Scheduler::MakeRoom(Draft& draft) {
-  if (!waiting_.is_shared() || waiting_.empty()) return;
+// planned, since who has a row in a step cannot be preempted in it. Returns it if there is room for
+// it within that share, else null.
+Sequence* Scheduler::MakeRoom(Draft& draft) {
+  if (!waiting_.is_shared() || waiting_.empty()) return nullptr;
   Sequence& sequence = waiting_.first();
-  if (sequence.rows_in_flight > 0) return;
-  if (sequence.masked && sequence.mask == nullptr) return;
+  if (sequence.rows_in_flight > 0) return nullptr;
+  if (sequence.masked && sequence.mask == nullptr) return nullptr;
   const Sequence* const donor = FindDonor(sequence);
-  if (WaitsForGroup(sequence, donor)) return;
+  if (WaitsForGroup(sequence, donor)) return nullptr;
   const TenantAccount& tenant = *sequence.tenant;
   const int32_t slots = options_.limits.max_num_seqs;
   const int32_t blocks = options_.limits.num_blocks;
@@ -49,10 +57,11 @@ void Scheduler::MakeRoom(Draft& draft) {
   for (const Sequence* other : running_) wanted.blocks_promised += BlocksToGrow(*other);
   while (true) {
     const bool lacks_slot = free_slots_.empty();
-    if (lacks_slot && IsOver(tenant, tenant.running + 1, slots)) return;
     const bool lacks_blocks = !FitsBlocks(sequence, donor, wanted);
-    if (lacks_blocks && IsOver(tenant, tenant.blocks + sequence.blocks_missing, blocks)) return;
-    if (!lacks_slot && !lacks_blocks) return;
+    const bool over_slots = IsOver(tenant, tenant.running + 1, slots);
+    const bool over_blocks = IsOver(tenant, tenant.blocks + sequence.blocks_missing, blocks);
+    if (!lacks_slot && !lacks_blocks) return over_slots || over_blocks ? nullptr : &sequence;
+    if ((lacks_slot && over_slots) || (lacks_blocks && over_blocks)) return nullptr;
     const auto victim =
         std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* other) {
           const TenantAccount& its = *other->tenant;
@@ -60,12 +69,9 @@ void Scheduler::MakeRoom(Draft& draft) {
                  ((lacks_slot && IsOver(its, its.running, slots)) ||
                   (lacks_blocks && IsOver(its, its.blocks, blocks)));
         });
-    if (victim == running_.rend()) return;
-    Sequence& other = **victim;
-    --other.tenant->running;
-    other.tenant->blocks -= static_cast<int32_t>(other.blocks.size());
-    wanted.blocks_promised -= BlocksToGrow(other);
-    Preempt(other, draft);
+    if (victim == running_.rend()) return nullptr;
+    wanted.blocks_promised -= BlocksToGrow(**victim);
+    Preempt(**victim, draft);
   }
 }
 

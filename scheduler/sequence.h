@@ -71,6 +71,7 @@ struct Sequence {
   // While running.
   std::optional<SlotId> slot;
   std::vector<BlockId> blocks;
+  int32_t blocks_told = 0;  // leading blocks that plans have named; 0: none has begun the slot
   int32_t computed = 0;     // planned: positions whose keys and values are in `blocks`
   int32_t prefill_end = 0;  // below it, prefill (or recompute); from it on, decode
   int32_t blocks_committed =

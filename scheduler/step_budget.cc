@@ -72,6 +72,14 @@ void StepBudget::Take(int32_t tokens, int32_t start) {
   prompt_tokens_ += tokens;
 }
 
+Duration StepBudget::Predict(const StepWork& work) const {
+  const bool known = (work.decode_rows == 0 || model_.knows_decode()) &&
+                     (work.prompt_tokens == 0 || model_.knows_prompt());
+  if (!known) return Duration::zero();
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double, std::milli>(model_.Milliseconds(work)));
+}
+
 void StepBudget::Observe(const StepWork& work, Duration time) {
   if (!target_.has_value()) return;
   model_.Observe(work, std::chrono::duration<double, std::milli>(time).count());

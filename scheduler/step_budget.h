@@ -33,6 +33,9 @@ class StepBudget {
   int32_t Allow(int32_t wanted, int32_t start) const;
   void Take(int32_t tokens, int32_t start);
 
+  // Returns how long a step takes, by those observed; zero where they do not tell.
+  Duration Predict(const StepWork& work) const;
+
   // Takes the time of a step that was run, with the work that it really had.
   void Observe(const StepWork& work, Duration time);
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -167,6 +168,21 @@ TEST(StepBudgetTileTest, LargeStepsAreWholeTiles) {
     whole += tokens % kTile == 0 ? 1 : 0;
   }
   EXPECT_GT(whole, 20);
+}
+
+// What comes while a long step runs is in the next one.
+TEST(PlanFromTest, IsShortlyBeforeTheEndOfALongStepAndAtOnceInAShortOne) {
+  for (const auto& [step, wait] :
+       {std::pair(100.0, 75.0), {40.0, 30.0}, {20.0, 10.0}, {8.0, 0.0}}) {
+    TimedDevice device(Options(Duration::zero()), [ms = step](const StepWork&) { return ms; });
+    EXPECT_EQ(device.scheduler().PlanFrom(), SteadyTime::min());
+    device.Add(40, 200);
+    ASSERT_TRUE(device.RunStep());
+    EXPECT_LE(device.scheduler().PlanFrom(), device.now()) << "a step of an unknown kind";
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(device.RunStep());
+    const double from = ToSeconds(device.scheduler().PlanFrom() - device.now()) * 1e3;
+    EXPECT_NEAR(std::max(from, 0.0), wait, step / 50);
+  }
 }
 
 TEST(StepBudgetOffTest, WithoutATargetPromptsTakeWholeSteps) {

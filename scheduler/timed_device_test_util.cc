@@ -71,11 +71,19 @@ void TimedDevice::Submit(const StepPlan& plan) {
   in_flight_.push_back(std::move(in_flight));
 }
 
+void TimedDevice::Plan() {
+  if (std::optional<StepPlan> plan = scheduler_->Plan(now_)) Submit(*std::move(plan));
+}
+
 bool TimedDevice::RunStep() {
-  while (std::optional<StepPlan> plan = scheduler_->Plan(now_)) Submit(*std::move(plan));
+  if (in_flight_.empty()) Plan();
   if (in_flight_.empty()) return false;
-  now_ += std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double, std::milli>(in_flight_.front().milliseconds));
+  const SteadyTime end =
+      now_ + std::chrono::duration_cast<Duration>(
+                 std::chrono::duration<double, std::milli>(in_flight_.front().milliseconds));
+  now_ = std::clamp(scheduler_->PlanFrom(), now_, end);
+  Plan();
+  now_ = end;
   std::vector<TokenEvent> events;
   const absl::Status status = scheduler_->Commit(in_flight_.front().result, now_, &events);
   EXPECT_TRUE(status.ok()) << status;

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// Keeps two steps in flight, as the engine does, and notes what every step had and took.
+// Plans a step while another runs, as the engine does, and notes what every step had and took.
 class TimedDevice {
  public:
   using Formula = std::function<double(const StepWork& work)>;  // milliseconds
@@ -62,6 +62,7 @@ class TimedDevice {
     double milliseconds;
   };
 
+  void Plan();
   void Submit(const StepPlan& plan);
 
   const std::unique_ptr<Scheduler> scheduler_;
