@@ -104,7 +104,7 @@ set(_endpoint base config engine server/frontend.h)
 millrace_folder(server          SEES base config formats hub/hub.h hub/cached_models.h text engine scheduler proto executors/executor.h executors/factory.h executors/device_spec.h executors/nodes.h executors/tensor_model.h nodes/node_group.h
                                 USES absl boost crypto grpc json prometheus protobuf)
 millrace_folder(server/console  SEES                               USES)
-# What the two endpoints of the Open Inference Protocol share.
+# The two endpoints of the Open Inference Protocol share server/kserve.
 millrace_folder(server/kserve   SEES ${_endpoint} executors/tensor_model.h USES absl)
 millrace_folder(server/http     SEES ${_endpoint} server/console server/guard server/kserve server/tls executors/tensor_model.h formats/json.h text/utf8.h text/grammar USES absl boost crypto json prometheus)
 # TLS sees sockets and bytes: no protocol above it.

@@ -1,4 +1,4 @@
-# What `cmake --install` installs: the server and the load generator, their manual pages and completions, which they print
+# `cmake --install` installs the server and the load generator, their manual pages and completions, which they print
 # themselves, and the server's systemd unit. LibTorch
 # and its plugin stay where they are: they are for tests, and ten times as large. `cpack -G DEB` makes a Debian package of the same.
 if(MILLRACE_SANITIZE)
@@ -52,7 +52,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS ca-certificates)
-# What the program links is asked of dpkg-shlibdeps (the package dpkg-dev).
+# dpkg-shlibdeps (the package dpkg-dev) finds the libraries that the program links.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA "${CMAKE_SOURCE_DIR}/deploy/debian/postinst;${CMAKE_SOURCE_DIR}/deploy/debian/prerm")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)

@@ -55,8 +55,8 @@ std::string ForeignAdvice(const ForeignFlag& flag) {
                 " it; here: ", flag.text);
 }
 
-// What an argument names: a setting, for a switch whether it is turned off, or a switch of another
-// server that is always on here.
+// The meaning of an argument's name: a setting, for a switch whether it is turned off, or a switch
+// of another server that is always on here.
 struct Named {
   const Setting* setting = nullptr;
   bool negated = false;

@@ -1,4 +1,4 @@
-// What the command line takes beside our own flags, and what it says of a wrong one.
+// The command line: flags of other servers, and refusals of wrong ones.
 #include "config/flags.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ TEST(FlagsTest, TheModelMayStandAlone) {
   const Startup bench = Load({"bench", "m.gguf"});
   EXPECT_EQ(bench.command, Command::kBench);
   EXPECT_EQ(bench.settings.model, "m.gguf");
-  // What is named as a command, by its flag.
+  // A model with a command's name is given by its flag.
   EXPECT_EQ(Load({"--model", "bench"}).settings.model, "bench");
 }
 

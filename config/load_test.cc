@@ -144,7 +144,7 @@ TEST_F(LoadTest, RanksOnTheCpu) {
   EXPECT_EQ(s.step_timeout, seconds(2));
   EXPECT_EQ(s.faults, "cpu.rank_hang");
   EXPECT_EQ(Load({}).tensor_parallel_size, 1);
-  // What changes nothing is allowed everywhere.
+  // Values that change nothing are allowed everywhere.
   Load({"--device=fake", "--tensor-parallel-size=1", "--no-enable-expert-parallel"});
 }
 

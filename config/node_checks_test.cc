@@ -41,7 +41,7 @@ TEST(NodeChecksTest, TakesTheSettingsOfSeveralHosts) {
   EXPECT_EQ(settings.node_timeout, std::chrono::seconds(5));
   EXPECT_EQ(settings.node_tls_ca, "c");
   EXPECT_THAT(startup->given, HasSubstr("node-key=a secret"));
-  // Of one host with 8 ranks there may be several.
+  // There may be several hosts of 8 ranks each.
   EXPECT_TRUE(
       LoadSettings(Two({"--device=cuda", "--tensor-parallel-size=16", "--devices=0,1,2,3,4,5,6,7"}),
                    {})

@@ -34,7 +34,7 @@ enum class Routing { kUniform, kReal };
 enum class FloatType { kFloat32, kBfloat16 };
 enum class Probe { kReady, kLive };
 enum class KernelSet { kAuto, kPortable };
-// What happens to a field of a request that no table of fields declares.
+// The treatment of a request's field that no table of fields declares.
 enum class UnknownFields { kRefuse, kIgnore };
 enum class Gemm { kAuto, kCublasLt };
 enum class AllReduce { kAuto, kNccl };

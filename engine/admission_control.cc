@@ -237,7 +237,7 @@ void AdmissionControl::Leave(const std::shared_ptr<LiveRequest>& request, int64_
   if (request->entered_tenant) {
     tenant->Leave(prompt_tokens, generation_tokens, options_.clock->Now());
   }
-  // Of a request whose first choice has ended, something was sent.
+  // A request whose first choice has ended has sent something.
   if (const auto holder = holders_.find(id); holder != holders_.end()) {
     holder->second.evictable.erase(request->key - request->choice);
   }

@@ -13,8 +13,8 @@ using Ordered = nlohmann::ordered_json;
 
 constexpr std::string_view kProbeText = "PROBETEXT";
 constexpr std::string_view kProbeTool = "probe_tool";
-// What the written tools are told with to a model whose template has no place for them. The form of
-// a call is Hermes', which most models have seen.
+// Introduces the tools to a model whose template has no place for them. The form of a call is
+// Hermes', which most models have seen.
 constexpr std::string_view kToolsIntro =
     "You can call functions. Each line between <tools> and </tools> describes one as a JSON "
     "object:\n<tools>\n";

@@ -37,7 +37,7 @@ class ResponseStream {
   virtual void Cancel(CancelReason reason) = 0;
 };
 
-// What clients that render or count by themselves must know of a tokenizer (/tokenizer_info).
+// A tokenizer's facts for clients that render or count by themselves (/tokenizer_info).
 struct TokenizerInfo {
   std::optional<std::string> bos, eos, unknown, pad;  // the texts of special tokens
   std::string chat_template;                          // empty: none, or none that is served

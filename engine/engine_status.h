@@ -1,4 +1,4 @@
-// What an engine does at a moment, for people who look at it.
+// A snapshot of an engine, for people who look at it.
 #ifndef MILLRACE_ENGINE_ENGINE_STATUS_H_
 #define MILLRACE_ENGINE_ENGINE_STATUS_H_
 

@@ -354,7 +354,7 @@ void Generator::Refuse(const Choices& choices, const absl::Status& why) {
 
 void Generator::Finish(const std::shared_ptr<LiveRequest>& request, OutputEvent last) {
   LogFinish(request->request.id, *last.finish);
-  // What no step ever took costs nothing; a prompt costs once for all of its choices.
+  // A request without a step costs nothing; a prompt costs once for all of its choices.
   const Timings& timings = last.finish->timings;
   const bool ran = timings.prefill + timings.decode > absl::ZeroDuration();
   const Usage& usage = last.finish->usage;

@@ -174,8 +174,8 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   prompt_tokens_ =
       make.Counter("vllm:prompt_tokens_total",
                    "Prompt tokens worked through, those found in the prefix cache too.");
-  prompt_tokens_cached_ = make.Counter("vllm:prompt_tokens_cached_total",
-                                       "Of these, tokens found in the prefix cache.");
+  prompt_tokens_cached_ =
+      make.Counter("vllm:prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.");
   const auto by_source = [&](const char* source) {
     return make.Counter("vllm:prompt_tokens_by_source_total",
                         "Prompt tokens by where their keys and values came from.",
@@ -191,7 +191,7 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry, std::string_view mo
   for (const char* name :
        {"vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total",
         "vllm:mm_cache_queries_total", "vllm:mm_cache_hits_total"}) {
-    make.Counter(name, "Of a cache that this server does not have: always 0.");
+    make.Counter(name, "Always 0: this server has no such cache.");
   }
   generation_tokens_ = make.Counter("vllm:generation_tokens_total", "Tokens generated.");
   stalls_ = make.Counter("millrace_engine_stalls_total",
@@ -341,7 +341,7 @@ InferMetrics::InferMetrics(prometheus::Registry& registry, std::string_view mode
   queue_time_ = make.Histogram("millrace_infer_queue_time_seconds",
                                "From an Infer request's arrival to its run.", RequestTimes());
   compute_time_ = make.Histogram("millrace_infer_compute_time_seconds",
-                                 "What the model took for an Infer request.", RequestTimes());
+                                 "Time that the model took for an Infer request.", RequestTimes());
 }
 
 void InferMetrics::SetWaiting(size_t waiting) { waiting_->Set(static_cast<double>(waiting)); }
@@ -354,7 +354,8 @@ void InferMetrics::OnRun(Duration queue, Duration compute) {
 
 Metrics::Metrics() : registry_(std::make_unique<prometheus::Registry>()) {
   const Maker make(*registry_, {});
-  make.Gauge("millrace_build_info", "What runs.", {{"version", std::string(Version())}})->Set(1);
+  make.Gauge("millrace_build_info", "The version that runs.", {{"version", std::string(Version())}})
+      ->Set(1);
   ready_ = make.Gauge("millrace_ready", "1 while new work is taken: after warm-up, before drain.");
   http_connections_ = make.Gauge("millrace_http_connections", "HTTP connections now open.");
   http_connections_opened_ =

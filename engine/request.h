@@ -110,7 +110,7 @@ struct GenerateRequest {
   // Texts that the answer does not write with the tokens of their own (token_bounds.h).
   std::vector<std::string> bad_words;
 
-  // What the answer is held to, and the endpoint's name of the field that says so.
+  // The grammar of the answer, and the endpoint's name of the field that sets it.
   std::optional<GrammarSpec> grammar;
   std::string grammar_field;
 

@@ -33,7 +33,7 @@ void StartRate::Remove(uint64_t key) {
   const auto [tenant, priority] = found->second;
   Queue& queue = queues_[tenant];
   if (--queue.waiting[priority] == 0) queue.waiting.erase(priority);
-  // What comes next has not waited since the last one began.
+  // The next arrival has not waited since the last one began.
   if (--queue.num_waiting == 0) queue.last_begun.reset();
   waiting_.erase(found);
 }

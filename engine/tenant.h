@@ -25,7 +25,7 @@ struct TenantLimits {
   std::string cache_salt;  // tenants with the same one hit each other's prefixes
 };
 
-// What a tenant has used. Outlives changes of its limits. Thread-safe.
+// The usage of a tenant. Outlives changes of its limits. Thread-safe.
 class TenantUsage {
  public:
   struct Counts {
@@ -43,7 +43,7 @@ class TenantUsage {
  private:
   friend class Tenant;
 
-  // What is left of a minute's allowance. It refills evenly, up to the whole.
+  // A token bucket of a minute's allowance. It refills evenly, up to the whole.
   struct Bucket {
     double used = 0;
     SteadyTime since;

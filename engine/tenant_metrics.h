@@ -1,4 +1,4 @@
-// What /metrics shows of tenants.
+// The series of tenants in /metrics.
 #ifndef MILLRACE_ENGINE_TENANT_METRICS_H_
 #define MILLRACE_ENGINE_TENANT_METRICS_H_
 

@@ -47,7 +47,7 @@ class Nodes {
   virtual void OnFailure(std::function<void(const absl::Status& why)> on_failure) = 0;
 };
 
-// What a node says of itself, by name.
+// A node's facts about itself: names and values.
 using NodeFacts = std::vector<std::pair<std::string, std::string>>;
 
 // Compares the facts of all nodes. Returns a disagreement, on every node alike, if a node's differ

@@ -40,7 +40,7 @@ TEST(RankThreadsTest, EachRankRunsEachBodyOnceOnItsOwnThread) {
   }
 }
 
-// What each rank wrote before a barrier, all read after it, and nobody writes before all have read.
+// All ranks read after a barrier what each wrote before it, and none writes before all have read.
 TEST(RankThreadsTest, BarriersKeepRanksInStep) {
   constexpr int kSize = 4, kRounds = 300;
   RankThreads ranks(kSize, seconds(60));

@@ -32,7 +32,7 @@ struct Exchange {
   bool keep_text = false;      // record.text is wanted
 };
 
-// What a thread shows while it runs. Only that thread writes.
+// A thread's progress while it runs. Only that thread writes.
 struct ThreadProgress {
   std::atomic<int64_t> sent = 0;
   std::atomic<int64_t> completed = 0;
@@ -48,7 +48,7 @@ struct ThreadProgress {
   }
 };
 
-// What the threads of a run share.
+// The state that the threads of a run share.
 struct RunShared {
   const Options& options;
   const Workload& workload;

@@ -54,7 +54,7 @@ void HttpClient::Ended(std::shared_ptr<HttpConnection> connection,
   active_.erase(connection.get());
   if (is_reusable) idle_.push_back(std::move(connection));
   driver_.Done(std::move(exchange));
-  // What became due by it (a next turn, or what waited for capacity) goes out now.
+  // A request that became due by it (a next turn, or one that waited for capacity) goes out now.
   Schedule(0);
 }
 

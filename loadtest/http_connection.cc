@@ -18,9 +18,9 @@ using tcp = asio::ip::tcp;
 constexpr size_t kReadSize = 4096;
 constexpr size_t kLargestHeader = 64 << 10;
 constexpr size_t kLargestError = 64 << 10;
-// Of what the server sent wrongly, an error shows so much. Whoever prints it escapes it.
+// An error shows so much of a malformed response. Whoever prints it escapes it.
 constexpr size_t kShownBytes = 200;
-// What the system may hold of a slow reader's stream. It must be set before the connection stands.
+// The receive buffer of a slow reader. It must be set before the connection stands.
 constexpr int kSlowBuffer = 4096;
 
 std::chrono::nanoseconds Nanoseconds(double seconds) {

@@ -67,7 +67,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   size_t filled_ = 0;  // bytes of in_
   bool has_response_ = false;
 
-  // Of the stream.
+  // The state of the stream.
   std::string other_body_;  // of a response that is no stream
   bool is_done_ = false;    // [DONE] has come
   bool has_finish_ = false;

@@ -1,4 +1,4 @@
-// What is kept of each request, and how its tokens' times are counted.
+// The record of each request, and the count of its tokens' times.
 #ifndef MILLRACE_LOADTEST_METER_H_
 #define MILLRACE_LOADTEST_METER_H_
 

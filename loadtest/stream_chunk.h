@@ -1,4 +1,4 @@
-// What one event of an OpenAI-compatible stream says.
+// One event of an OpenAI-compatible stream.
 #ifndef MILLRACE_LOADTEST_STREAM_CHUNK_H_
 #define MILLRACE_LOADTEST_STREAM_CHUNK_H_
 

@@ -105,7 +105,7 @@ TEST(StreamChunkTest, SurvivesDamage) {
     std::string bad = good;
     bad[random.Next() % bad.size()] = static_cast<char>(random.Next());
     bad[random.Next() % bad.size()] = "\"\\{}[],:u"[random.Next() % 9];
-    // What a strict parser takes, this one takes, too.
+    // This parser takes everything that a strict one takes.
     const bool is_read = ReadText(bad).ok;
     EXPECT_TRUE(is_read || !nlohmann::json::parse(bad, nullptr, false).is_object()) << bad;
   }

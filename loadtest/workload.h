@@ -1,4 +1,4 @@
-// What the requests ask: prompts, lengths, sessions, and which are cancelled or read slowly.
+// The requests to send: prompts, lengths, sessions, and which are cancelled or read slowly.
 #ifndef MILLRACE_LOADTEST_WORKLOAD_H_
 #define MILLRACE_LOADTEST_WORKLOAD_H_
 

@@ -30,7 +30,7 @@ constexpr auto kConnectTimeout = 1s;
 constexpr auto kGrace = 2s;
 // A plan of the longest prompts is some megabytes.
 constexpr int kMaxPlanBytes = 256 << 20;
-// Of the other direction: a Hello, beats and a reason.
+// The limit of the other direction: a Hello, beats and a reason.
 constexpr int kMaxReportBytes = 64 << 10;
 
 Sha256Digest Digest(std::string_view text) {

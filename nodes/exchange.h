@@ -17,8 +17,8 @@
 
 namespace millrace::nodes {
 
-// What a node shows when it opens its connection. Node 0 makes it up and tells it the node over
-// gRPC, where the node has shown the key.
+// The secret that a node presents when it opens its connection. Node 0 draws it and sends it over
+// gRPC, where the node has presented the key.
 using Token = std::array<char, 32>;
 Token MakeToken();
 

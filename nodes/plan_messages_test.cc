@@ -8,7 +8,7 @@
 namespace millrace::nodes {
 namespace {
 
-// What both plans would be sent as: every field, in a fixed order.
+// Returns the plan's message: every field, in a fixed order.
 std::string Bytes(const StepPlan& plan) {
   v1::StepPlan message;
   ToMessage(plan, message);

@@ -1,4 +1,4 @@
-// What the scheduler holds at a moment, for people who look at it.
+// A snapshot of the scheduler, for people who look at it.
 #ifndef MILLRACE_SCHEDULER_SCHEDULER_STATUS_H_
 #define MILLRACE_SCHEDULER_SCHEDULER_STATUS_H_
 

@@ -1,4 +1,4 @@
-// What Scheduler does for fairness between tenants.
+// The part of Scheduler that is fair between tenants.
 #include <algorithm>
 
 #include "scheduler/scheduler.h"

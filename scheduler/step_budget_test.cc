@@ -170,7 +170,7 @@ TEST(StepBudgetTileTest, LargeStepsAreWholeTiles) {
   EXPECT_GT(whole, 20);
 }
 
-// What comes while a long step runs is in the next one.
+// A sequence that comes while a long step runs is in the next one.
 TEST(PlanFromTest, IsShortlyBeforeTheEndOfALongStepAndAtOnceInAShortOne) {
   for (const auto& [step, wait] :
        {std::pair(100.0, 75.0), {40.0, 30.0}, {20.0, 10.0}, {8.0, 0.0}}) {

@@ -38,7 +38,7 @@ started=$SECONDS
 bud bud --pull-never --network host --format docker -f "$work/context/deploy/image/Containerfile.cpu" -t millrace:cpu "$work/context"
 say "built in $((SECONDS - started)) s"
 
-# What a registry and an engine read of it.
+# A registry and an engine read this of it.
 bud inspect --type image --format '{{.Docker.Config.User}} {{.Docker.Config.Entrypoint}} {{.Docker.Config.Healthcheck.Test}}' millrace:cpu |
   grep -xF '65532:65532 [/usr/bin/millraced] [CMD /usr/bin/millraced health]' || die "the image's configuration is another"
 container=$(bud from --pull-never millrace:cpu)

@@ -19,7 +19,7 @@ namespace millrace {
 class Metrics;
 class Tenant;
 
-// What a call needs of its key. Every key has kAny.
+// The scope that a call needs of its key. Every key has kAny.
 enum class Scope { kAny, kInfer, kMetrics, kAdmin };
 inline constexpr size_t kNumScopes = 4;
 

@@ -202,7 +202,7 @@ int Serve(const Startup& startup, const Reloader::Load& load) {
         if (!started) EndEvenIfTheDeviceHangs(EX_SOFTWARE, kLastWords);
       },
       [&] { end.Raise(); }, stop);
-  // What was begun of a server is not taken down: where threads or memory are short, that may hang.
+  // A server that began is not taken down: where threads or memory are short, that may hang.
   if (absl::IsCancelled(server.status())) {
     kLog.Info(std::string(server.status().message()));
     End(EXIT_SUCCESS);

@@ -109,7 +109,7 @@ absl::Status FollowNode0(const Settings& settings, NodeEvents events, Event& sig
   };
   const absl::StatusOr<std::unique_ptr<Executor>> executor = load();
   if (!executor.ok()) {
-    // What nodes do not agree on, all of them see.
+    // All nodes see a disagreement by themselves.
     if (!IsDisagreement(executor.status())) nodes->Fail(executor.status());
     return executor.status();
   }

@@ -65,7 +65,7 @@ void OnAbort(int) {
   _exit(EXIT_FAILURE);
 }
 
-// What libraries take of the address space beside threads' stacks, an allocator's arenas above all.
+// Address space for libraries beside threads' stacks, an allocator's arenas above all.
 // Nothing of it is used here.
 constexpr size_t kReserve = size_t{256} << 20;
 

@@ -65,7 +65,7 @@ def shrink(body):
         del body["max_tokens"]
     if isinstance(body.get("truncate_prompt_tokens"), (int, float)) and not 3 <= body["truncate_prompt_tokens"] <= 64:
         body["truncate_prompt_tokens"] = -1
-    # What excludes one another, so that the rest of the body is looked at.
+    # Fields that exclude one another go, so that the rest of the body is looked at.
     if body.get("stream") is True:
         body.pop("prompt_logprobs", None)
         body.pop("best_of", None)

@@ -20,7 +20,7 @@ from millrace_grpc import connect, pb
 pytestmark = pytest.mark.serial
 
 HUGE = 2**31
-# What is no value of a type, whatever the field.
+# Values that are wrong for a type, whatever the field.
 WRONG = {
     "integer": ["1", 1.5, True, [], {}, HUGE],
     "number": ["1", True, [], {}, 1e300],
@@ -84,7 +84,7 @@ EMBED = {
 TEXTS = (None, [1, {}, "", [], [1], [""], ["x", ""], ["x"] * 2049])
 SCORING = EMBED | {"use_activation": ("boolean", [])}
 
-# Of each path: a request that is valid, and what is wrong in each field.
+# For each path: a request that is valid, and wrong values for each field.
 HTTP = {
     "/v1/completions": ({"prompt": "x", "max_tokens": 1}, GENERATE | {
         "prompt": (None, [None, 1, True, {}, "", [], [""], [[]], ["x", 1], [[1], "", "x"], [1, "x"], [1.5], [1_000_000], [-1], ["x"] * 129]),
@@ -135,7 +135,7 @@ HTTP = {
 HTTP_CASES = [(path, field, value) for path, (_, fields) in HTTP.items() for field, (kind, values) in fields.items()
               for value in WRONG.get(kind, []) + values]
 
-# What the header, or the body as a whole, is refused for: bytes, status, a word of the message.
+# Refusals of the header, or of the body as a whole: bytes, status, a word of the message.
 HEAD = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 HTTP_BYTES = [
     (HEAD + "Host: localhost\r\nContent-Length: 2\r\n\r\n{}", 400, "more than one Host"),
@@ -182,7 +182,7 @@ HTTP_BYTES = [
 
 S, T = pb.SamplingOptions, pb.StopOptions
 CHOICES = pb.StructuredOutput.Choices
-# Of Generate: the changed fields, the status, a word of the message.
+# Refusals of Generate: the changed fields, the status, a word of the message.
 INVALID, RANGE = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE
 GENERATE_CALLS = [
     *[(dict(sampling=S(**{name: value})), INVALID, f"{name} is ") for name, (kind, values) in SAMPLING.items() for value in values],

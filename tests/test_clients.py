@@ -67,7 +67,7 @@ def test_a_parsed_chat_goes_on(chats):
     client, kwargs = chats
     message = client.chat.completions.parse(**kwargs, response_format=Person).choices[0].message
     assert isinstance(message.parsed, Person)
-    # What parse added comes back with the turn, and changes nothing.
+    # Fields that parse added come back with the turn, and change nothing.
     turn = {"role": "assistant", "content": message.content}
     ask = {"role": "user", "content": "And Eve?"}
     bare, dumped = (client.chat.completions.create(**kwargs | {"messages": [*MESSAGES, first, ask], "max_tokens": 1}).usage

@@ -150,7 +150,7 @@ def test_settings_are_the_requests(page):
     say(page, "again", max_tokens=9)
     assert page.text(".assistant .markdown") == first
     assert "9 tokens" in page.text(".timing") and "ended at the most tokens" in page.text(".error")
-    # What is out of range is not sent, and what the server refuses is shown.
+    # Values out of range are not sent, and the server's refusals are shown.
     page.type("#temperature", "3")
     page.type("#prompt", "x")
     page.press("enter")
@@ -276,7 +276,7 @@ def test_log_levels(page, console):
         page.press("enter")
         page.wait("return document.getElementById('log-status').textContent.includes(arguments[0])", told)
     assert "http=debug" in httpx.get(console.admin + "/log").text
-    # What the field shows can be set as it is.
+    # The field's text can be set as it is.
     page.run("document.getElementById('tab-operate').focus()")
     page.wait("return document.getElementById('log').value.includes('http=debug')")
     page.run("document.querySelector('#log-form button').click()")

@@ -44,7 +44,7 @@ def test_what_applications_send_is_taken_and_held_to():
     for entry in entries:
         answer = checker.ask(entry["schema"], entry["valid"] + entry["invalid"])
         if "error" in answer:
-            # What is refused is refused for one reason, and never for being slow, unless a sanitizer makes it so.
+            # A schema is refused for one reason, and never for being slow, unless a sanitizer makes it so.
             slow = sanitized() and answer["error"].startswith("it is too complex: it takes more than")
             assert slow or re.match("uniqueItems at", answer["error"]), (answer["error"], entry["schema"])
             continue

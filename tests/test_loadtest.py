@@ -149,7 +149,7 @@ def test_cancels_deadlines_and_slow_readers(start_server, tmp_path, protocol):
     result = measure(tmp_path, *flags, "--deadline", "60ms", "--output-len", 1000, expected=1)
     assert result["millrace_loadtest"]["past_deadline"] == 60
     assert httpx.get(server.http + "/health").status_code == 200
-    # What was given up is no longer computed.
+    # Requests that were given up are no longer computed.
     deadline = time.monotonic() + 30
     while metrics(server)["vllm:num_requests_running"] > 0:
         assert time.monotonic() < deadline

@@ -132,7 +132,7 @@ def test_each_panels_query_finds_what_a_loaded_server_exposes(start_server, prom
                 assert all(label in one["metric"] for one in series), f"{panel['title']} has no label {label}"
             checked += 1
     assert checked > 35
-    # What alerts look at is there, too, and this server is well.
+    # The alerts' series are there, too, and this server is well.
     for alert in ALERTS:
         for name in re.findall(r"\b(?:vllm:|millrace_|process_)\w+", alert["expr"]):
             assert query(name), f"{alert['alert']}: there is no {name}"
@@ -141,7 +141,7 @@ def test_each_panels_query_finds_what_a_loaded_server_exposes(start_server, prom
     assert query("ALERTS") == []
 
 
-# What the queries of vLLM's own boards select (examples/observability of its repository, November 2026): service status, overview, KV cache,
+# The queries of vLLM's own boards select these (examples/observability of its repository, November 2026): service status, overview, KV cache,
 # performance and query statistics. Left out are the panels that vLLM fills only with --kv-cache-metrics, a KV connector or speculation.
 VLLM_HISTOGRAMS = ["time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds", "e2e_request_latency_seconds",
                    "request_queue_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds", "request_inference_time_seconds",

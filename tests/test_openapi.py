@@ -18,7 +18,7 @@ pytestmark = pytest.mark.serial
 
 KEY = {"Authorization": "Bearer secret"}
 FAKE = ("--device", "fake", "--fake-step-us", "0", "--fake-token-us", "0")
-# What the fuzzer of each operation sends in `make test`; SCHEMATHESIS_EXAMPLES=1000 looks longer.
+# Requests that the fuzzer sends to each operation in `make test`; SCHEMATHESIS_EXAMPLES=1000 looks longer.
 EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "6")
 
 

@@ -339,7 +339,7 @@ def test_sighup_reloads_log_levels_and_hosts_and_cuts_no_stream(start_server, tm
     assert (answers("one.example"), answers("two.example")) == (403, 200)
     assert "engine=debug" in httpx.get(server.admin + "/log").text
     wait_until(lambda: "these take effect at the next start: max-waiting" in server.log.read_text())
-    # What is wrong changes nothing.
+    # A wrong file changes nothing.
     config.write_text("log: loud\nallowed-hosts: [three.example]\n")
     server.signal(signal.SIGHUP)
     wait_until(lambda: "reload: nothing changes: " in server.log.read_text())

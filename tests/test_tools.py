@@ -264,7 +264,7 @@ def test_a_response_is_kept_and_gone_on_from(answers):
     assert client.responses.retrieve(first.id).output_text == first.output_text
     second = client.responses.create(model="fake", input="And tomorrow?", previous_response_id=first.id)
     assert second.usage.input_tokens > first.usage.input_tokens and second.previous_response_id == first.id
-    # What an answer has can be sent back in place of its id.
+    # An answer's items can be sent back in place of its id.
     again = client.responses.create(model="fake", input=[{"role": "user", "content": "What is the weather?"}, *first.output,
                                                          {"role": "user", "content": "And tomorrow?"}])
     assert again.usage.input_tokens == second.usage.input_tokens

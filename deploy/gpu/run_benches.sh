@@ -43,7 +43,7 @@ if wanted engine; then
   engine engine_70b_fp8 --quantization fp8 --max-model-len 4096 --points 1:128:16:144,64:128:16:144
 fi
 
-# What one GPU shows of several: the first rank's share of a step and its bytes beside the whole, and how fast a checkpoint of 16 GB
+# One GPU measures parts of several: the first rank's share of a step and its bytes beside the whole, and how fast a checkpoint of 16 GB
 # is read for one rank and for four on this GPU.
 if wanted ranks; then
   for model in llama-3-8b llama-3-70b; do

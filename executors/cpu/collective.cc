@@ -12,7 +12,7 @@
 namespace millrace::cpu {
 namespace {
 
-// Of the last rank, before it meets the others.
+// Faults of the last rank, before it meets the others.
 FaultPoint rank_error("cpu.rank_error");  // it fails
 FaultPoint rank_hang("cpu.rank_hang");    // it comes 10 ms later, each time that this fires
 

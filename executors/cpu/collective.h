@@ -62,8 +62,8 @@ class SharedMemoryCollectives {
 
     SharedMemoryCollectives& all_;
     const int rank_;
-    // What this rank adds to the sums, in turns: others may read one until they meet this rank for
-    // the next sum, and only behind that one is it written again. So a sum takes one barrier.
+    // This rank's addends, in turns: others may read one until they meet this rank for the next
+    // sum, and only behind that one is it written again. So a sum takes one barrier.
     std::vector<float> sent_[2];
     int turn_ = 0;
   };

@@ -77,7 +77,7 @@ absl::StatusOr<size_t> DryRun(const AnyModel& model, const Kernels& kernels, Thr
   return ops.token_bytes();
 }
 
-// Of `threads`, those of one of `count` ranks.
+// Returns how many of `threads` belong to rank `index` of `count`.
 int ThreadsOf(int threads, int index, int count) {
   return std::max(1, threads / count + (index < threads % count ? 1 : 0));
 }
@@ -142,7 +142,7 @@ absl::Status TakeMemory(Loading& loading, int rank, int head_size) {
   return absl::OkStatus();
 }
 
-// What the ranks of this process are together.
+// Returns the description of the whole model, which this process's ranks hold together.
 ModelInfo Describe(const Loading& loading) {
   const ModelConfig& config = loading.opened.config;
   const CpuModel& first = *loading.ranks[0];

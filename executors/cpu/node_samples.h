@@ -1,5 +1,5 @@
-// What the nodes tell each other at the end of a step: the tokens that their ranks sampled, and how
-// their mixtures of experts were used.
+// The nodes' messages at the end of a step: the tokens that their ranks sampled, and how their
+// mixtures of experts were used.
 #ifndef MILLRACE_EXECUTORS_CPU_NODE_SAMPLES_H_
 #define MILLRACE_EXECUTORS_CPU_NODE_SAMPLES_H_
 

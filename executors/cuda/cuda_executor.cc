@@ -192,7 +192,7 @@ class CudaStepRunner : public StepRunner {
                        [lane](const RankSteps& rank) { return rank.Done(lane); });
   }
 
-  // Of several ranks one may fail while the others still run.
+  // One of several ranks may fail while the others still run.
   bool AnyFailed(int lane) const {
     return ranks_.size() > 1 &&
            std::any_of(ranks_.begin(), ranks_.end(), [lane](const RankSteps& rank) {

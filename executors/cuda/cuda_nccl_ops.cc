@@ -1,5 +1,5 @@
-// What the ops of CudaOps add where ranks exchange by NCCL: those of other processes, or on GPUs
-// that cannot reach one another's memory. Sums have the bits of the ranks' own collectives.
+// The parts of CudaOps for ranks that exchange by NCCL: those of other processes, or on GPUs that
+// cannot reach one another's memory. Sums have the bits of the ranks' own collectives.
 #include <algorithm>
 #include <cstdint>
 

@@ -17,7 +17,7 @@ namespace millrace::cuda {
 // Buffers of a thread that reads: one is being filled while the other's piece is copied.
 inline constexpr int kReadingSlots = 2;
 
-// What is read of a packed weight's piece, and how: `rows` are numbered as the piece's are.
+// The part of a packed weight's piece to read, and its form. `rows` are numbered as the piece's.
 struct PackedForm {
   std::optional<kernels::FourBitFormat> format;  // nothing: BF16
   Interval rows;

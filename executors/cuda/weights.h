@@ -71,8 +71,8 @@ struct CudaWeights {
   std::vector<float> v_scales;
   bool has_kv_scales = false;
   RankSpec rank;
-  // What the above points into: `memory`, or where ranks divide the weights `shared`, which all of
-  // them can read.
+  // The memory that the above points into: `memory`, or where ranks divide the weights `shared`,
+  // which all of them can read.
   DeviceMemory memory;
   PeerMemory shared;
   DeviceMemory expansion;  // the workspace of all linears with an expansion

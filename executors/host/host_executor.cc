@@ -41,7 +41,7 @@ class HostExecutor : public Executor {
   std::optional<StepResult> Wait() override { return worker_.Wait(); }
 
  private:
-  // What the model's threads use in a step.
+  // The state that the model's threads use in a step.
   struct Parts {
     explicit Parts(std::unique_ptr<HostModel> loaded)
         : model(std::move(loaded)), slots(model->info().limits) {}

@@ -50,7 +50,7 @@ std::vector<std::unique_ptr<Nccl>> JoinByNccl(int ranks) {
   return {};
 }
 
-// What one GPU holds.
+// The buffers of one GPU.
 struct Rank {
   explicit Rank(int ranks)
       : mailbox(CommunicatorBytes(ranks, kSlotBytes)),

@@ -1,4 +1,4 @@
-// What collectives compute, in plain C++, and numbers to try them on.
+// Collectives in plain C++, and numbers to try them on.
 #ifndef MILLRACE_KERNELS_COLLECTIVE_COLLECTIVE_REFERENCE_H_
 #define MILLRACE_KERNELS_COLLECTIVE_COLLECTIVE_REFERENCE_H_
 

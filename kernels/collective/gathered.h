@@ -1,4 +1,4 @@
-// What stands before and behind an all-gather by NCCL, where ranks cannot write into one another's
+// The kernels before and behind an all-gather by NCCL, where ranks cannot write into one another's
 // memory: the partial sums as they go over the wire, and the sum of what came. The sum has the bits
 // of LaunchAllReduce (all_reduce.h), which sends the same values and adds them in the same order.
 #ifndef MILLRACE_KERNELS_COLLECTIVE_GATHERED_H_

@@ -16,7 +16,7 @@
 
 namespace millrace::kernels {
 
-// What all ranks of a communicator know it by. One rank makes it and tells the others.
+// The identity of a communicator (ncclUniqueId). One rank makes it and sends it to the others.
 using NcclId = std::array<char, 128>;
 
 // One rank's end of a communicator. Launches are by one thread at a time, and for the device that

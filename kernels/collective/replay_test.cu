@@ -97,7 +97,7 @@ __global__ void EndStepKernel(uint32_t* step) {
   ++*step;
 }
 
-// What one graph does between BeginStep and EndStep.
+// The work of one graph between BeginStep and EndStep.
 struct Work {
   enum Kind { kSum, kNorm, kGather } kind;
   AllReduceMethod method;

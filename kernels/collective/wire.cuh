@@ -1,4 +1,4 @@
-// What collectives share on the device: words on the wire, slots, bounded waits, and the rotation
+// The device code that collectives share: words on the wire, slots, bounded waits, and the rotation
 // of the buffers. communicator.h describes the protocol.
 #ifndef MILLRACE_KERNELS_COLLECTIVE_WIRE_CUH_
 #define MILLRACE_KERNELS_COLLECTIVE_WIRE_CUH_

@@ -18,7 +18,7 @@ namespace {
 // the tokenizer and the detokenizer keep it. Measured on models with 30,000 to 262,000 tokens.
 constexpr uint64_t kProgram = uint64_t{28} << 20;
 constexpr uint64_t kVocabularyEntry = 240;
-// What a CUDA context, cuBLASLt's workspace and captured graphs take on a GPU: an estimate, too.
+// Estimates a CUDA context, cuBLASLt's workspace and captured graphs on a GPU.
 constexpr uint64_t kCudaContext = uint64_t{1} << 30;
 constexpr uint64_t kLogitTokens = 128;  // of which the CPU has logits at a time
 constexpr uint64_t kHeadMultiple = 16;  // the CPU pads heads to

@@ -1,4 +1,4 @@
-// What a server with given settings will take of the memory, part by part, before it starts.
+// Estimates a server's memory with given settings, part by part, before it starts.
 #ifndef MILLRACE_SERVER_DOCTOR_MEMORY_PLAN_H_
 #define MILLRACE_SERVER_DOCTOR_MEMORY_PLAN_H_
 

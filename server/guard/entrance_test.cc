@@ -250,7 +250,7 @@ TEST_F(EntranceTest, ManyConnectionsComeAndGoWhileItCloses) {
       }
     });
   }
-  // What has been attached is closed by its owner.
+  // The owner closes the connections that were attached.
   std::thread owner([this] {
     for (size_t n = 0; n < 4 * 17; ++n) Peer(Attached(n)).Close();
   });

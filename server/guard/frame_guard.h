@@ -21,7 +21,7 @@
 
 namespace millrace {
 
-// What all connections of an entrance share.
+// The state that all connections of an entrance share.
 struct GuardShared {
   explicit GuardShared(const GuardLimits& limits)
       : limits(limits), resets(limits.all_resets), messages(limits.all_message_bytes) {}
@@ -132,7 +132,7 @@ class FrameGuard {
   GuardShared& shared_;
   const GuardLimits& limits_;
 
-  // Of the client's direction.
+  // The client's direction.
   bool preface_ = false;  // it has come
   bool greeted_ = false;
   uint32_t client_left_ = 0;  // bytes of the DATA or unknown frame that is passing
@@ -147,7 +147,7 @@ class FrameGuard {
   std::string block_;  // of several frames, put together
   uint32_t max_frame_ = 16384;
 
-  // Of the server's direction.
+  // The server's direction.
   uint32_t server_left_ = 0;
   bool server_in_headers_ = false;
   int64_t upload_window_ = 65535;  // of the client's DATA, of the connection

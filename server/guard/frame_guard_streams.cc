@@ -23,7 +23,7 @@ void FrameGuard::OnMessageBytes(Bytes bytes, SteadyTime now) {
   if (found == streams_.end()) return;  // it ended meanwhile
   Stream& stream = found->second;
   const bool last = bytes.size() == client_left_;
-  // Of what is left of the frame the last pad_left_ bytes are padding.
+  // The last pad_left_ bytes of the frame's remainder are padding.
   size_t some = bytes.size();
   const size_t content = client_left_ - std::min(client_left_, pad_left_);
   some = std::min(some, content);

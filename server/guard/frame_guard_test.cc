@@ -87,7 +87,7 @@ TEST_F(FrameGuardTest, AnOrdinaryCallPassesAsItCame) {
   EXPECT_EQ(shared_->messages.used(), 0u);
 }
 
-// What passes does not depend on how the bytes were split.
+// The bytes that pass do not depend on how they were split.
 TEST_F(FrameGuardTest, RandomSplitsPassTheSame) {
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {

@@ -110,7 +110,7 @@ std::optional<uint64_t> HuffmanLength(http2::Bytes coded) {
       }
     }
   }
-  // What is left is padding: the beginning of the end of string, and less than a byte.
+  // The remainder is padding: the beginning of the end of string, and less than a byte.
   if (length > 7 || !all_ones) return std::nullopt;
   return symbols;
 }

@@ -19,7 +19,7 @@ struct RateLimit {
 };
 
 struct GuardLimits {
-  // Of one connection.
+  // Limits of one connection.
   size_t header_block_bytes = 64 << 10;    // coded, with the frame headers of CONTINUATIONs
   uint64_t header_list_bytes = 64 << 10;   // decoded, 32 more for each field (RFC 9113, 6.5.2)
   size_t streams = 256;                    // open at once
@@ -36,7 +36,7 @@ struct GuardLimits {
   Duration message_grace = std::chrono::seconds(10);  // then a message must have come at this rate:
   double message_bytes_per_second = 1024;
 
-  // Of all together.
+  // Limits of all connections together.
   size_t connections = 4096;
   size_t all_streams = 16384;
   uint64_t all_message_bytes = 256 << 20;  // of messages that are coming in

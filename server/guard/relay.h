@@ -25,7 +25,7 @@ namespace millrace {
 
 class Relay;
 
-// What a relay needs of the entrance.
+// The entrance, as a relay uses it.
 class RelayHost {
  public:
   virtual ~RelayHost() = default;

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// What a server writes lies in the kernel's buffer until the peer acknowledges it; a write that
-// succeeded says nothing of the peer.
+// Written bytes lie in the kernel's buffer until the peer acknowledges them; a write that succeeded
+// says nothing of the peer.
 class SocketProgress {
  public:
   // Returns whether bytes have lain in `fd`'s send buffer for `timeout` without the peer having

@@ -1,5 +1,5 @@
-// What the console asks of the administration's listener: the status of the server as JSON, and
-// which requests its page may send.
+// The administration's listener for the console: the status of the server as JSON, and the requests
+// that its page may send.
 #ifndef MILLRACE_SERVER_HTTP_ADMIN_STATUS_H_
 #define MILLRACE_SERVER_HTTP_ADMIN_STATUS_H_
 

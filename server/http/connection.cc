@@ -248,7 +248,7 @@ void Connection::Linger() {
 
 void Connection::CheckDeadline(SteadyTime now) {
   if (phase_ == Phase::kBody) CheckBody(now);
-  // What was written lies in the kernel's buffer until the client takes it.
+  // Written bytes lie in the kernel's buffer until the client takes it.
   if (phase_ == Phase::kAnswer && now >= next_check_) {
     next_check_ = now + kProgressPeriod;
     if (progress_.Stalled(socket_.native_handle(), socket_.sent(), now,

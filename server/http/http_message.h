@@ -24,7 +24,7 @@ struct HttpRequestHead {
   std::string path;    // without the query; "*" in "OPTIONS *"
   std::string host;    // "Host", or the authority of an absolute target; may be empty in HTTP/1.0
   std::optional<std::string> origin;
-  // What a browser asks ahead of a request of a page: Access-Control-Request-Method, -Headers and
+  // The preflight request of a browser's page: Access-Control-Request-Method, -Headers and
   // -Private-Network. Empty and false in every other request.
   std::string cors_method;
   std::string cors_headers;

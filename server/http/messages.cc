@@ -65,7 +65,7 @@ void AppendStop(std::string& out, const Finish& finish, bool called) {
   }
 }
 
-// What was cached is counted apart from the input.
+// Anthropic counts cached tokens apart from the input.
 void AppendMessagesUsage(std::string& out, const Usage& usage) {
   out += StrCat(R"("usage":{"input_tokens":)", usage.prompt_tokens - usage.cached_tokens,
                 R"(,"cache_creation_input_tokens":0,"cache_read_input_tokens":)",

@@ -51,7 +51,7 @@ void ReadSystemText(FieldReader& fields, std::string_view name, const std::strin
   }
 }
 
-// What has been read of a message's blocks.
+// The part of a message's blocks that has been read.
 struct Turn {
   ChatMessage message;
   bool has_text = false;

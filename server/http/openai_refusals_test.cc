@@ -229,7 +229,7 @@ TEST(OpenAiRefusalTest, TheTemplatesVariablesAreBounded) {
   EXPECT_EQ(bytes.message, "chat_template_kwargs has 65537 bytes; allowed: at most 65536");
 }
 
-// What vLLM's and SGLang's routers, LangChain and GuideLLM send in every request.
+// vLLM's and SGLang's routers, LangChain and GuideLLM send these in every request.
 TEST(OpenAiRefusalTest, ValuesThatAskForNothingAreTaken) {
   const std::vector<FieldCase> cases = {
       {"no_stop_trim", "false"},

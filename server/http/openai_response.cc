@@ -237,7 +237,7 @@ void AnswerWriter::AppendChunk(std::string& out, size_t index, const ChoicePart&
   EndChoice(out, part);
   out += rest_;
   if (continuous_usage_) {
-    // What was cached is known at the end alone.
+    // The number of cached tokens is known at the end alone.
     out += R"(,"usage":)";
     AppendCounts(out, part.usage);
     out += '}';

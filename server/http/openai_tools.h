@@ -14,7 +14,7 @@ namespace millrace {
 
 inline constexpr size_t kMaxTools = 128;  // of one request
 
-// What the client wants of tools, in no protocol's words.
+// The client's choice of tools, whatever its protocol.
 struct ToolChoice {
   enum class Kind { kAuto, kNone, kAny, kNamed } kind = Kind::kAuto;
   std::string name;  // of kNamed

@@ -188,7 +188,7 @@ OrderedValue DescribeRoute(const DocumentedRoute& route, const ApiOperation& ope
     for (const std::string_view method : {"get", "delete"}) {
       described["responses"][success]["links"][std::string(method)] = {
           {"operationId", StrCat(method, "_v1_responses_response_id")},
-          {"description", "Of a response that is kept, unless store is false."},
+          {"description", "The response is kept, unless store is false."},
           {"parameters", {{"response_id", "$response.body#/id"}}}};
     }
   }
@@ -251,7 +251,7 @@ std::string OpenApiJson(std::span<const DocumentedRoute> routes, UnknownFields u
       {"info",
        {{"title", "Millrace"},
         {"version", Version()},
-        {"description", "Of an optional field null means that it is left out."}}},
+        {"description", "Null means that an optional field is left out."}}},
       {"servers", OrderedValue::array({{{"url", "/"}}})},
       {"paths", std::move(paths)},
       {"components", Components(unknown)}};

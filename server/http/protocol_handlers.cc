@@ -93,7 +93,7 @@ Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body
   if (absl::Status s = SetCaller(head, options); !s.ok()) {
     return ErrorResponse(ErrorFromStatus(s));
   }
-  // Of its own making, since it is the key to what is kept.
+  // The id is the server's own, since it is the key of the stored response.
   return std::make_unique<ResponsesAnswer>(*std::move(request), StrCat("resp_", NewRequestId()),
                                            head.authorization, responses_, **engine, wake);
 }

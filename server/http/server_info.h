@@ -1,4 +1,4 @@
-// What SGLang's routers ask a worker about itself.
+// The answers to SGLang's routers, which ask a worker about itself.
 #ifndef MILLRACE_SERVER_HTTP_SERVER_INFO_H_
 #define MILLRACE_SERVER_HTTP_SERVER_INFO_H_
 

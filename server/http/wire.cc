@@ -58,7 +58,7 @@ std::optional<ApiError> CheckFraming(const HttpHeader& header) {
   if (hosts > 1) return BadRequest("the header has more than one Host");
   if (hosts == 0 && header.version() >= 11) return BadRequest("the header has no Host");
   if (hosts == 1 && Value(header, http::field::host).empty()) return BadRequest("Host is empty");
-  // Of two a proxy may have looked at the other one.
+  // A proxy may have looked at the other one of two.
   for (const http::field once : {http::field::origin, http::field::content_type,
                                  http::field::authorization, http::field::content_encoding}) {
     if (header.count(once) > 1) {

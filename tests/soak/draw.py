@@ -136,7 +136,7 @@ def chat(rng, name, vocabulary):
 
 
 def responses(rng, name, vocabulary):
-    # What is kept would grow: clients.py deletes it, and so only those that read to the end may keep.
+    # Stored responses would grow: clients.py deletes them, and so only those that read to the end may store.
     body = {"input": text(rng), "max_output_tokens": max(16, length(rng)), "store": False}
     if rng.random() < 0.3:
         body["text"] = {"format": {"type": "json_schema", "name": "person", "schema": SCHEMA}}

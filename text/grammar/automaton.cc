@@ -127,7 +127,7 @@ GrammarAutomaton::State GrammarAutomaton::Intern() {
     for (; i < ready_.size() && ready_[i].next == next; ++i) terms.push_back(ready_[i].term);
     merged.push_back({terms.size() == 1 ? terms[0] : pool().Alt(terms), next});
   }
-  // What accepts the empty text alone has nothing to go on with.
+  // A term that accepts the empty text alone has nothing to go on with.
   std::erase_if(merged, [](const Ready& ready) { return ready.term <= kEmptyText; });
   std::vector<uint32_t> key{accepting_ ? 1U : 0U};
   for (const Ready& ready : merged) {

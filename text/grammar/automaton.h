@@ -189,7 +189,7 @@ class GrammarAutomaton {
   size_t state_bytes_ = 0;
   bool too_ambiguous_ = false;
 
-  // Of the state in the making.
+  // The state in the making.
   std::vector<Stack> work_;
   absl::flat_hash_map<Stack, bool> visited_;
   std::vector<Ready> ready_;

@@ -21,7 +21,7 @@ GrammarNode GrammarBuilder::Term(Regular term) {
 
 const Regular* GrammarBuilder::AsTerm(GrammarNode node) const {
   const Node& n = nodes_[node];
-  // What may be empty unseen stays apart: whether it is can then be told by itself.
+  // A term that may be empty unseen stays apart: whether it is can then be told by itself.
   return n.kind == Kind::kTerm && !pool_.IsBoolean(n.a) ? &n.a : nullptr;
 }
 

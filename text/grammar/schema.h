@@ -32,7 +32,7 @@ absl::StatusOr<GrammarNode> CompileSchema(GrammarBuilder& builder, std::string_v
 
 namespace schema {
 
-// What may be true of a value besides its keywords.
+// Facts about a value besides its keywords.
 enum TypeBit : uint32_t {
   kNull = 1,
   kBoolean = 2,
@@ -106,8 +106,8 @@ class Reader {
   absl::flat_hash_map<const JsonValue*, const JsonValue*> negations_;
   absl::flat_hash_map<const JsonValue*, const JsonValue*> conditions_;
   absl::flat_hash_set<const JsonValue*> checked_;
-  // Of a schema with unevaluatedProperties or unevaluatedItems: itself and what it applies in
-  // place.
+  // By schema with unevaluatedProperties or unevaluatedItems: itself and the schemas that it
+  // applies in place.
   absl::flat_hash_map<const JsonValue*, std::vector<const JsonValue*>> evaluators_;
   size_t properties_ = 0;
   size_t enum_values_ = 0;

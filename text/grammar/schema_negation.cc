@@ -114,7 +114,7 @@ absl::StatusOr<const JsonValue*> Reader::Negation(const JsonValue& schema) {
   MILLRACE_RETURN_IF_ERROR(CheckKeywords(schema));
   std::vector<JsonValue> negations;
   for (const auto& [keyword, value] : schema.members) {
-    // What annotates, or applies nothing by itself, is negated by nothing.
+    // A keyword that annotates, or applies nothing by itself, has no negation.
     const JsonValue annotation = Object(keyword, value);
     static const char* const kSilent[] = {
         "title",   "description", "default", "examples",   "$comment", "$defs",    "definitions",

@@ -222,7 +222,7 @@ absl::StatusOr<const JsonValue*> Reader::Resolve(const JsonValue& schema,
   return at;
 }
 
-// What must be an alternative of other schemas.
+// Adds the alternatives of other schemas that a value must be one of.
 absl::Status Reader::AddConditions(const JsonValue& schema, Flat* flat,
                                    std::set<const JsonValue*>* seen) {
   std::vector<JsonValue> conditions;

@@ -197,7 +197,7 @@ class MarkedParser : public OutputParser {
     if (step == JsonStep::kEnd) EndCall(out, /*has_arguments=*/true);
   }
 
-  // What came since the last call is no call.
+  // Takes the text since the last call for no call.
   void Abandon(OutputDelta* out) {
     state_ = State::kContent;
     bare_ = false;

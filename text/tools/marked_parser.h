@@ -18,7 +18,7 @@ struct MarkedFormat {
   std::vector<std::string> close;
   // An answer that begins with an object that names a tool is a call.
   bool bare = false;
-  // What stands around the name in a header; the name ends before the last one that is there.
+  // The texts around the name in a header; the name ends before the last one that is there.
   std::vector<std::string> before_name;
   std::vector<std::string> after_name;
   bool header = false;

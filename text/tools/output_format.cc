@@ -347,7 +347,7 @@ std::optional<ToolFormat> DeriveToolFormat(std::string_view with_text, std::stri
   const size_t end = call.rfind('}');
   std::string_view rest = Trim(call.substr(end + 1));
   if (rest.starts_with(']')) rest = Trim(rest.substr(1));
-  // What closes the call is its opening's counterpart; the end of the turn comes after it.
+  // The opening's counterpart closes the call; the end of the turn comes after it.
   if (rest.starts_with("</") || rest.starts_with("<|/") || rest.starts_with("[/")) {
     format.close = {std::string(rest.substr(0, rest.find_first_of(">]") + 1))};
   }

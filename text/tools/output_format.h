@@ -23,7 +23,7 @@ struct ToolFormat {
   enum class Kind { kMarked, kXml, kHarmony } kind = Kind::kMarked;
   MarkedFormat marked;
   XmlFormat xml;
-  // What comes before a call's name and between the name and its arguments. An answer that begins
+  // The texts before a call's name and between the name and its arguments. An answer that begins
   // so is a call.
   std::string call_begins;
   std::string arguments_begin;

@@ -18,7 +18,7 @@ struct ToolCallDelta {
   std::string arguments;
 };
 
-// What a piece of text added to the answer.
+// The additions to the answer by a piece of text.
 struct OutputDelta {
   std::string content;
   std::string reasoning;
