@@ -29,20 +29,9 @@ std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
   }
   if (scheduler.free_slots_.size() + scheduler.running_.size() != taken.size())
     return "slots are lost";
-  std::map<const TenantAccount*, std::pair<int32_t, int32_t>> of_tenant;
-  for (const Sequence* sequence : scheduler.running_) {
-    auto& [running, blocks] = of_tenant[sequence->tenant];
-    ++running;
-    blocks += static_cast<int32_t>(sequence->blocks.size());
-  }
-  for (const auto& [id, sequence] : scheduler.sequences_) {
-    const TenantAccount& tenant = *sequence->tenant;
-    if (of_tenant[&tenant] != std::pair(tenant.running, tenant.blocks)) {
-      return StrCat("tenant ", tenant.id, " counts ", tenant.running, " running and ",
-                    tenant.blocks, " blocks");
-    }
-  }
-  std::string wrong = AuditGroups(scheduler);
+  std::string wrong = AuditTenants(scheduler);
+  if (!wrong.empty()) return wrong;
+  wrong = AuditGroups(scheduler);
   if (!wrong.empty()) return wrong;
   int32_t num_held = 0;
   for (BlockId block = 0; block < limits.num_blocks; ++block) {
@@ -55,6 +44,23 @@ std::string SchedulerAuditor::Audit(const Scheduler& scheduler) {
   if (num_held != scheduler.pool_.num_held()) {
     return StrCat("the pool counts ", scheduler.pool_.num_held(), " held blocks, there are ",
                   num_held);
+  }
+  return "";
+}
+
+std::string SchedulerAuditor::AuditTenants(const Scheduler& scheduler) {
+  if (!scheduler.waiting_.is_shared()) return "";
+  std::map<const TenantAccount*, std::pair<int32_t, int32_t>> held;
+  for (const Sequence* sequence : scheduler.running_) {
+    auto& [running, blocks] = held[sequence->tenant];
+    ++running;
+    blocks += static_cast<int32_t>(sequence->blocks.size());
+  }
+  for (const auto& [tenant, counts] : held) {
+    if (counts != std::pair(tenant->running, tenant->blocks)) {
+      return StrCat("tenant ", tenant->id, " counts ", tenant->running, " running and ",
+                    tenant->blocks, " blocks");
+    }
   }
   return "";
 }

@@ -14,10 +14,11 @@ class SchedulerAuditor {
  public:
   // Describes what is wrong, or "": each block has as many holders as running sequences name it,
   // all others are available, slots are held by one sequence each, running sequences stand in order
-  // of rank.
+  // of rank, and tenants' accounts count what they hold.
   static std::string Audit(const Scheduler& scheduler);
 
  private:
+  static std::string AuditTenants(const Scheduler& scheduler);
   static std::string AuditGroups(const Scheduler& scheduler);
 };
 
