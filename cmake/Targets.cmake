@@ -199,7 +199,7 @@ function(_millrace_common target)
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${_millrace_warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:${_millrace_cuda_options}>")
   # The optimizer takes more than half of the time of this build, and saves time only in what computes or is fuzzed.
-  if(MILLRACE_SANITIZE STREQUAL "fuzzer" AND target MATCHES "^(config|engine|hub|loadtest|millrace|nodes|server_(daemon|doctor|grpc))")
+  if(MILLRACE_SANITIZE STREQUAL "fuzzer" AND target MATCHES "^(config|engine|hub|loadtest|millrace|nodes|server_daemon|server_doctor|server_grpc$)")
     target_compile_options(${target} PRIVATE -O0)
   endif()
 endfunction()

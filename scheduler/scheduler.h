@@ -153,7 +153,7 @@ class Scheduler {
   void RankTenants();
   bool IsOver(const TenantAccount& tenant, int64_t held, int64_t total) const;
   void AdmitWithinShares(SteadyTime now, Draft& draft);
-  Sequence* MakeRoom(Draft& draft);
+  Sequence* MakeRoom(Draft& draft, int32_t& promised);
   void BeginBudget(Draft& draft);
   void PlanRunning(Draft& draft);
   void Admit(SteadyTime now, Draft& draft);
@@ -162,7 +162,7 @@ class Scheduler {
   void Unpark(PromptGroup& group);
   void UnparkReady();
   bool WaitsForGroup(const Sequence& sequence, const Sequence* donor) const;
-  bool FitsBlocks(Sequence& sequence, const Sequence* donor, const Draft& draft);
+  bool FitsBlocks(Sequence& sequence, const Sequence* donor, int32_t promised);
   bool HistoryFits(const Sequence& sequence, const StepPlan& plan) const;
   size_t MostCached(const Sequence& sequence) const;
   void FindPrefix(const Sequence& sequence);

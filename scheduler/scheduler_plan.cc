@@ -157,8 +157,7 @@ bool Scheduler::WaitsForGroup(const Sequence& sequence, const Sequence* donor) c
 void Scheduler::Admit(SteadyTime now, Draft& draft) {
   while (!waiting_.empty() && !free_slots_.empty() && draft.budget > 0) {
     Sequence& sequence = waiting_.first();
-    if (sequence.rows_in_flight > 0) return;  // just preempted: not all of its tokens are known
-    if (sequence.masked && sequence.mask == nullptr) return;  // likewise: its mask is on its way
+    if (!sequence.can_start()) return;
     const Sequence* const donor = FindDonor(sequence);
     if (WaitsForGroup(sequence, donor)) {
       Park(sequence);
@@ -166,7 +165,7 @@ void Scheduler::Admit(SteadyTime now, Draft& draft) {
     }
     const bool whole = options_.limits.whole_sequences();
     if (whole && sequence.num_ready() > draft.budget) return;
-    if (!FitsBlocks(sequence, donor, draft)) return;
+    if (!FitsBlocks(sequence, donor, draft.blocks_promised)) return;
     if (!HistoryFits(sequence, draft.plan)) return;
     if (budget_.Allow(1, sequence.computed) == 0) return;
     TakeSlot(sequence, /*shared=*/donor != nullptr, now, draft.plan);
@@ -188,8 +187,8 @@ bool Scheduler::HistoryFits(const Sequence& sequence, const StepPlan& plan) cons
 // Leaves in prefix_ and partial_ what the cache or the donor has of it. While the first in the
 // queue is blocked, it is looked up again only when more blocks are available or the next of its
 // prefix has been published.
-bool Scheduler::FitsBlocks(Sequence& sequence, const Sequence* donor, const Draft& draft) {
-  const int32_t available = pool_.num_available() - draft.blocks_promised;
+bool Scheduler::FitsBlocks(Sequence& sequence, const Sequence* donor, int32_t promised) {
+  const int32_t available = pool_.num_available() - promised;
   const std::vector<BlockHash>& hashes = sequence.hashes.blocks;
   const size_t found = sequence.blocks_found;
   const bool more_cached = found < MostCached(sequence) && pool_.Find(hashes[found]).has_value();

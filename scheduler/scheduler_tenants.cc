@@ -27,12 +27,16 @@ bool Scheduler::IsOver(const TenantAccount& tenant, int64_t held, int64_t total)
 // The next in the queue, of tenants that stay within their shares with them, take part in this plan
 // as the running ones do: by rank, before the prompts of those that were served more.
 void Scheduler::AdmitWithinShares(SteadyTime now, Draft& draft) {
+  if (!waiting_.is_shared() || waiting_.empty()) return;
+  int32_t promised = 0;  // blocks, to all that run
+  for (const Sequence* other : running_) promised += BlocksToGrow(*other);
   int32_t tokens = 0;
-  while (Sequence* const sequence = MakeRoom(draft)) {
+  while (Sequence* const sequence = MakeRoom(draft, promised)) {
     // A whole text needs a step with room for it, and what shares another's last block needs a row
     // in the plan that copies it: Admit sees to both.
     if (options_.limits.whole_sequences() || FindDonor(*sequence) != nullptr) return;
     TakeSlot(*sequence, /*shared=*/false, now, draft.plan);
+    promised += BlocksToGrow(*sequence);
     tokens += sequence->num_ready();
     if (tokens >= draft.budget) return;
   }
@@ -42,22 +46,19 @@ void Scheduler::AdmitWithinShares(SteadyTime now, Draft& draft) {
 // long as its own tenant stays within its share with it: so none can take it back. Before rows are
 // planned, since who has a row in a step cannot be preempted in it. Returns it if there is room for
 // it within that share, else null.
-Sequence* Scheduler::MakeRoom(Draft& draft) {
-  if (!waiting_.is_shared() || waiting_.empty()) return nullptr;
+Sequence* Scheduler::MakeRoom(Draft& draft, int32_t& promised) {
+  if (waiting_.empty()) return nullptr;
   Sequence& sequence = waiting_.first();
-  if (sequence.rows_in_flight > 0) return nullptr;
-  if (sequence.masked && sequence.mask == nullptr) return nullptr;
+  if (!sequence.can_start()) return nullptr;
   const Sequence* const donor = FindDonor(sequence);
   if (WaitsForGroup(sequence, donor)) return nullptr;
   const TenantAccount& tenant = *sequence.tenant;
   const int32_t slots = options_.limits.max_num_seqs;
   const int32_t blocks = options_.limits.num_blocks;
 
-  Draft wanted{.step = draft.step};
-  for (const Sequence* other : running_) wanted.blocks_promised += BlocksToGrow(*other);
   while (true) {
     const bool lacks_slot = free_slots_.empty();
-    const bool lacks_blocks = !FitsBlocks(sequence, donor, wanted);
+    const bool lacks_blocks = !FitsBlocks(sequence, donor, promised);
     const bool over_slots = IsOver(tenant, tenant.running + 1, slots);
     const bool over_blocks = IsOver(tenant, tenant.blocks + sequence.blocks_missing, blocks);
     if (!lacks_slot && !lacks_blocks) return over_slots || over_blocks ? nullptr : &sequence;
@@ -70,7 +71,7 @@ Sequence* Scheduler::MakeRoom(Draft& draft) {
                   (lacks_blocks && IsOver(its, its.blocks, blocks)));
         });
     if (victim == running_.rend()) return nullptr;
-    wanted.blocks_promised -= BlocksToGrow(**victim);
+    promised -= BlocksToGrow(**victim);
     Preempt(**victim, draft);
   }
 }

@@ -87,6 +87,10 @@ struct Sequence {
   bool scoring() const { return scored < prompt_size - 1; }
   bool decoding() const { return computed >= prefill_end; }
 
+  // False just after a preemption: a token in flight, or the mask of the next one, is not yet
+  // known.
+  bool can_start() const { return rows_in_flight == 0 && (!masked || mask != nullptr); }
+
   bool takes_late_masks() const {
     return masks_late_from.has_value() && static_cast<int32_t>(tokens.size()) >= *masks_late_from;
   }

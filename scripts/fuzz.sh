@@ -14,7 +14,8 @@ fi
 
 scripts/setup.sh build fuzz
 say "building $build/ with $JOBS jobs"
-cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DMILLRACE_SANITIZE=fuzzer -DMILLRACE_TESTS=OFF -DMILLRACE_TORCH=OFF --log-level=WARNING >/dev/null
+cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DMILLRACE_SANITIZE=fuzzer -DMILLRACE_TESTS=OFF -DMILLRACE_TORCH=OFF \
+  --log-level=WARNING >/dev/null
 python3 scripts/fuzz_corpus.py "$build/corpus"
 targets=("$@")
 if [ $# = 0 ]; then
