@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "text/grammar/test_limits.h"
+
 namespace millrace {
 namespace {
 
@@ -24,7 +26,7 @@ bool Takes(const Chat& chat, const std::string& parser, std::string_view text,
            bool inside = false) {
   const auto spec = ToolGrammar(chat, *OutputFormat::Choose("", parser, "qwen3"), inside);
   EXPECT_TRUE(spec.ok()) << spec.status();
-  const auto grammar = Grammar::Compile(**spec);
+  const auto grammar = Grammar::Compile(**spec, kUnhurried);
   EXPECT_TRUE(grammar.ok()) << grammar.status();
   return (*grammar)->Matches(text);
 }

@@ -10,14 +10,24 @@ ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the standard's name of an ele
 KEYS = {"enter": "\ue007", "escape": "\ue00c", "right": "\ue014", "left": "\ue012", "tab": "\ue004"}
 
 
+def start_driver():
+    """Returns a chromedriver's process and its port. It takes a free port of IPv4 and ends if another program has this one on IPv6."""
+    said = ""
+    for _ in range(10):
+        driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in driver.stdout:
+            said += line
+            if found := re.search(r"started successfully on port (\d+)", line):
+                return driver, found[1]
+        driver.wait()
+    raise RuntimeError(f"chromedriver does not start: {said}")
+
+
 class Browser:
     def __init__(self, folder):
-        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.driver, port = start_driver()
         try:
-            for line in self.driver.stdout:
-                if found := re.search(r"started successfully on port (\d+)", line):
-                    break
-            self.http = httpx.Client(base_url=f"http://127.0.0.1:{found[1]}", timeout=60)
+            self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
             flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
                      "--disable-component-update", "--force-prefers-reduced-motion", "--lang=en", f"--user-data-dir={folder}"]
             capabilities = {"browserName": "chrome", "goog:chromeOptions": {"args": flags},

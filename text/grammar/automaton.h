@@ -7,7 +7,6 @@
 #ifndef MILLRACE_TEXT_GRAMMAR_AUTOMATON_H_
 #define MILLRACE_TEXT_GRAMMAR_AUTOMATON_H_
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -88,7 +87,7 @@ class GrammarBuilder {
   void AddLeftParts(const Node& node, std::vector<GrammarNode>* left) const;
 
   GrammarLimits limits_;
-  std::chrono::steady_clock::time_point deadline_;
+  RegularPool::TimePoint deadline_;
   unsigned checks_ = 0;
   RegularPool pool_;
   std::vector<Node> nodes_;

@@ -3,12 +3,13 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "base/thread_clock.h"
 #include "text/grammar/automaton.h"
 
 namespace millrace {
 
 GrammarBuilder::GrammarBuilder(const GrammarLimits& limits)
-    : limits_(limits), deadline_(std::chrono::steady_clock::now() + limits.time) {
+    : limits_(limits), deadline_(ThreadClock::now() + limits.time) {
   pool_.SetDeadline(deadline_);
   Term(kNothing);
 }
@@ -89,7 +90,7 @@ absl::Status GrammarBuilder::Check() {
     return absl::InvalidArgumentError(
         StrCat("it is too large: its grammar has more than ", limits_.nodes, " nodes"));
   }
-  if (++checks_ % 16 == 0 && std::chrono::steady_clock::now() > deadline_) {
+  if (++checks_ % 16 == 0 && ThreadClock::now() > deadline_) {
     return absl::InvalidArgumentError(
         StrCat("it is too complex: it takes more than ", limits_.time.count(), " ms to compile"));
   }
@@ -235,7 +236,7 @@ absl::Status GrammarBuilder::Finish(GrammarNode root) {
       changed = UpdateNode(node) || changed;
       if (absl::Status status = Check(); !status.ok()) return status;
     }
-    if (std::chrono::steady_clock::now() > deadline_) checks_ |= 15;
+    if (ThreadClock::now() > deadline_) checks_ |= 15;
   }
   pool_.SetDeadline(RegularPool::TimePoint::max());
   // From zeros up: what is found is a lower bound after any number of rounds.

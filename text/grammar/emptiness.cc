@@ -1,5 +1,4 @@
 // RegularPool::IsEmpty: whether a term with intersections or complements has any text.
-#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -40,7 +39,7 @@ std::vector<uint8_t> RegularPool::BytesOfClasses() const {
   return bytes;
 }
 
-bool RegularPool::IsLate() const { return std::chrono::steady_clock::now() > deadline_; }
+bool RegularPool::IsLate() const { return ThreadClock::now() > deadline_; }
 
 // Looks for a text of the language, breadth first, which finds short ones soon. Nothing: it is
 // still not known after kNearStates, or at the deadline.

@@ -66,7 +66,7 @@ struct GrammarLimits {
   size_t enum_values = 20000;  // of all enums, and choices
   size_t patterns = 64;        // regular expressions of a schema
   size_t nodes = 200000;       // of the compiled grammar
-  std::chrono::milliseconds time{400};
+  std::chrono::milliseconds time{400};           // that the compiling thread runs
   const std::atomic<bool>* cancelled = nullptr;  // looked at often; set: the compilation ends
 };
 

@@ -11,6 +11,7 @@
 
 #include "base/strings.h"
 #include "text/grammar/grammar.h"
+#include "text/grammar/test_limits.h"
 
 namespace millrace {
 namespace {
@@ -86,7 +87,8 @@ class MaskStatesTest : public testing::Test {
 
   // Returns the number of masks that were looked at; 0 for a grammar that is refused.
   int Check(const GrammarSpec& spec, uint32_t seed, int most = 30) {
-    const auto grammar = Grammar::Compile(spec), plain = Grammar::Compile(spec);
+    const auto grammar = Grammar::Compile(spec, kUnhurried),
+               plain = Grammar::Compile(spec, kUnhurried);
     if (!grammar.ok() || !plain.ok()) return 0;
     int masks = 0;
     for (uint32_t i = 0; i < 3; ++i) masks += Walk(*grammar, *plain, seed * 10 + i, most);
@@ -95,7 +97,7 @@ class MaskStatesTest : public testing::Test {
 
   // Returns the number of different masks before the tokens of `text`, of `size` bytes each.
   size_t MasksAlong(const GrammarSpec& spec, std::string_view text, size_t size) {
-    const auto grammar = Grammar::Compile(spec);
+    const auto grammar = Grammar::Compile(spec, kUnhurried);
     EXPECT_TRUE(grammar.ok()) << grammar.status();
     GrammarMatcher matcher(*grammar, vocabulary_);
     std::set<const TokenMask*> masks;

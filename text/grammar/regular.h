@@ -6,7 +6,6 @@
 
 #include <array>
 #include <bitset>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
+#include "base/thread_clock.h"
 
 namespace millrace {
 
@@ -57,7 +57,7 @@ class RegularPool {
   bool IsEmpty(Regular a);
   bool undecided() const { return undecided_; }
   // Until it is set anew; max(): none, so that the answer depends on the term alone.
-  using TimePoint = std::chrono::steady_clock::time_point;
+  using TimePoint = ThreadClock::time_point;
   void SetDeadline(TimePoint deadline) { deadline_ = deadline; }
   bool Matches(Regular a, std::string_view text);
   // Returns a number of bytes, at most kMostLeast, that no text of the language is shorter than.

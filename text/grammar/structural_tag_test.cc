@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "text/grammar/test_limits.h"
 
 namespace millrace {
 namespace {
@@ -37,7 +38,7 @@ TEST_P(StructuralTagTest, HasTheseTextsAndNotThose) {
       StrCat(R"({"type": "structural_tag", "format": )", GetParam().format, "}");
   const auto spec = ReadStructuralTag(json, "tag");
   ASSERT_TRUE(spec.ok()) << spec.status();
-  const auto grammar = Grammar::Compile(*spec);
+  const auto grammar = Grammar::Compile(*spec, kUnhurried);
   ASSERT_TRUE(grammar.ok()) << grammar.status();
   for (const std::string& text : GetParam().in) EXPECT_TRUE((*grammar)->Matches(text)) << text;
   for (const std::string& text : GetParam().out) EXPECT_FALSE((*grammar)->Matches(text)) << text;
@@ -117,7 +118,7 @@ TEST(StructuralTagTest, TheOlderFormIsTaken) {
                                kSchema, R"(, "end": "</f>"}]})"),
                         "response_format");
   ASSERT_TRUE(spec.ok()) << spec.status();
-  const auto grammar = *Grammar::Compile(*spec);
+  const auto grammar = *Grammar::Compile(*spec, kUnhurried);
   for (const std::string& text : {std::string(), StrCat("hi ", kCall, kCall, "!")}) {
     EXPECT_TRUE(grammar->Matches(text)) << text;
   }
@@ -129,7 +130,7 @@ TEST(StructuralTagTest, SpecialTokensMayStandForTheirNames) {
       R"({"type": "structural_tag", "format": {"type": "tag", "begin": "<|call|>f ",
           "content": {"type": "regex", "pattern": "[0-9]"}, "end": "[END]"}})",
       "tag");
-  const auto grammar = *Grammar::Compile(spec);
+  const auto grammar = *Grammar::Compile(spec, kUnhurried);
   EXPECT_TRUE(grammar->Matches("<|call|>f 1[END]"));
   EXPECT_TRUE(
       grammar->Matches("\xff<|call|>\xfe"
