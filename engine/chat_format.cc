@@ -1,15 +1,13 @@
 #include "engine/chat_format.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/json.h"
 
 namespace millrace {
 namespace {
-
-using Ordered = nlohmann::ordered_json;
 
 constexpr std::string_view kProbeText = "PROBETEXT";
 constexpr std::string_view kProbeTool = "probe_tool";
@@ -23,21 +21,23 @@ constexpr std::string_view kToolsOutro =
     "between "
     "tags:\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": {ARGUMENTS}}\n</tool_call>";
 
-Ordered ParseOrNull(const std::string& text) {
-  Ordered json = Ordered::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_discarded() ? Ordered() : json;
+// Deep enough for the arguments of every call that is taken for one.
+constexpr JsonLimits kLimits{.depth = 512, .repeats = true};
+
+OrderedJson ParseOrNull(const std::string& text) {
+  return ParseOrdered(text, kLimits).value_or(OrderedJson());
 }
 
-Ordered CallJson(const ToolCall& call, bool text_arguments) {
-  Ordered arguments = text_arguments ? Ordered() : ParseOrNull(call.arguments);
+OrderedJson CallJson(const ToolCall& call, bool text_arguments) {
+  OrderedJson arguments = text_arguments ? OrderedJson() : ParseOrNull(call.arguments);
   if (!arguments.is_object()) arguments = call.arguments;
   return {{"id", call.id},
           {"type", "function"},
           {"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}};
 }
 
-Ordered MessageJson(const ChatMessage& message, const ChatFormat& format) {
-  Ordered entry = {{"role", message.role}, {"content", message.content}};
+OrderedJson MessageJson(const ChatMessage& message, const ChatFormat& format) {
+  OrderedJson entry = {{"role", message.role}, {"content", message.content}};
   if (!message.name.empty()) entry["name"] = message.name;
   if (!message.tool_call_id.empty()) entry["tool_call_id"] = message.tool_call_id;
   if (!message.reasoning.empty()) {
@@ -47,7 +47,7 @@ Ordered MessageJson(const ChatMessage& message, const ChatFormat& format) {
     }
   }
   if (!message.tool_calls.empty()) {
-    Ordered calls = Ordered::array();
+    OrderedJson calls = OrderedJson::array();
     for (const ToolCall& call : message.tool_calls) {
       calls.push_back(CallJson(call, format.text_arguments));
     }
@@ -57,12 +57,12 @@ Ordered MessageJson(const ChatMessage& message, const ChatFormat& format) {
 }
 
 // Writes a turn with calls, or their result, as the text that kToolsOutro describes.
-void AppendWithoutTools(const ChatMessage& message, Ordered* messages) {
+void AppendWithoutTools(const ChatMessage& message, OrderedJson* messages) {
   std::string content = message.content;
   std::string role = message.role;
   for (const ToolCall& call : message.tool_calls) {
     if (!content.empty()) content += '\n';
-    content += StrCat("<tool_call>\n{\"name\": ", Ordered(call.name).dump(),
+    content += StrCat("<tool_call>\n{\"name\": ", OrderedJson(call.name).dump(),
                       ", \"arguments\": ", call.arguments, "}\n</tool_call>");
   }
   if (role == "tool") {
@@ -75,20 +75,20 @@ void AppendWithoutTools(const ChatMessage& message, Ordered* messages) {
     }
     role = "user";
   }
-  Ordered entry = {{"role", std::move(role)}, {"content", std::move(content)}};
+  OrderedJson entry = {{"role", std::move(role)}, {"content", std::move(content)}};
   if (!message.name.empty() && message.role != "tool") entry["name"] = message.name;
   messages->push_back(std::move(entry));
 }
 
-void AddToolsText(const std::string& tools, Ordered* messages) {
+void AddToolsText(const std::string& tools, OrderedJson* messages) {
   std::string text(kToolsIntro);
-  for (const Ordered& tool : ParseOrNull(tools)) text += tool.dump() + "\n";
+  for (const OrderedJson& tool : ParseOrNull(tools)) text += tool.dump() + "\n";
   text += kToolsOutro;
   if (!messages->empty() && messages->front()["role"] == "system") {
     messages->front()["content"].get_ref<std::string&>() += "\n\n" + text;
     return;
   }
-  messages->insert(messages->begin(), Ordered{{"role", "system"}, {"content", std::move(text)}});
+  messages->insert(messages->begin(), OrderedJson{{"role", "system"}, {"content", std::move(text)}});
 }
 
 // Renders a turn of the assistant after one of the user.
@@ -102,14 +102,14 @@ absl::StatusOr<std::string> Probe(const ChatTemplate& chat_template, const ChatF
   } else {
     chat.messages[1].content = kProbeText;
   }
-  const Ordered tools = {
+  const OrderedJson tools = {
       {{"type", "function"},
        {"function",
         {{"name", kProbeTool}, {"description", "d"}, {"parameters", {{"type", "object"}}}}}}};
   ChatTemplateOptions options;
   options.add_generation_prompt = false;
   options.deadline = options.clock->Now() + std::chrono::seconds(2);
-  return chat_template.Render(TemplateMessages(chat, format), Ordered{{"tools", tools}}, options);
+  return chat_template.Render(TemplateMessages(chat, format), OrderedJson{{"tools", tools}}, options);
 }
 
 }  // namespace
@@ -146,8 +146,8 @@ absl::StatusOr<ChatFormat> MakeChatFormat(std::string_view source,
   return format;
 }
 
-nlohmann::ordered_json TemplateMessages(const Chat& chat, const ChatFormat& format) {
-  Ordered messages = Ordered::array();
+OrderedJson TemplateMessages(const Chat& chat, const ChatFormat& format) {
+  OrderedJson messages = OrderedJson::array();
   for (const ChatMessage& message : chat.messages) {
     if (format.writes_tools) {
       messages.push_back(MessageJson(message, format));
@@ -160,7 +160,7 @@ nlohmann::ordered_json TemplateMessages(const Chat& chat, const ChatFormat& form
 }
 
 absl::Status AddTemplateVariables(const Chat& chat, const ChatFormat& format,
-                                  nlohmann::ordered_json* variables) {
+                                  OrderedJson* variables) {
   if (!chat.tools.empty()) {
     if (format.output.tools() == nullptr && chat.parse_tools) {
       return absl::InvalidArgumentError(
@@ -187,7 +187,7 @@ absl::Status AddTemplateVariables(const Chat& chat, const ChatFormat& format,
 
 std::vector<ToolSignature> ToolSignatures(const std::string& tools) {
   std::vector<ToolSignature> signatures;
-  for (const Ordered& tool : ParseOrNull(tools)) {
+  for (const OrderedJson& tool : ParseOrNull(tools)) {
     const auto function = tool.find("function");
     if (function == tool.end() || !function->is_object()) continue;
     const auto name = function->find("name");

@@ -1,7 +1,6 @@
 #include "engine/text_set.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,7 @@
 #include "base/status.h"
 #include "base/strings.h"
 #include "engine/tool_grammar.h"
+#include "formats/json.h"
 #include "formats/model_text.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
@@ -86,14 +86,14 @@ absl::StatusOr<std::unique_ptr<const TextSet>> TextSet::Bytes(const ParserNames&
 
 absl::StatusOr<std::string> TextSet::Render(const Chat& chat, SteadyTime deadline) const {
   MILLRACE_RETURN_IF_ERROR(chat_template_.status());
-  const nlohmann::ordered_json messages = TemplateMessages(chat, format_);
-  auto kwargs = nlohmann::ordered_json::object();
+  const OrderedJson messages = TemplateMessages(chat, format_);
+  auto kwargs = OrderedJson::object();
   if (!chat.template_kwargs.empty()) {
-    kwargs = nlohmann::ordered_json::parse(chat.template_kwargs, nullptr,
-                                           /*allow_exceptions=*/false);
-    if (!kwargs.is_object()) {
+    auto read = ParseOrdered(chat.template_kwargs, {.depth = 128, .repeats = true});
+    if (!read.ok() || !read->is_object()) {
       return absl::InvalidArgumentError("chat_template_kwargs is no JSON object");
     }
+    kwargs = *std::move(read);
   }
   MILLRACE_RETURN_IF_ERROR(AddTemplateVariables(chat, format_, &kwargs));
   ChatTemplateOptions options;

@@ -2,33 +2,32 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/status.h"
 #include "base/strings.h"
+#include "formats/json.h"
 
 namespace millrace {
 namespace {
 
-using Ordered = nlohmann::ordered_json;
 using Kind = GrammarSpec::Kind;
 
 struct Tool {
   std::string name;
-  Ordered parameters;  // a schema, or null
+  OrderedJson parameters;  // a schema, or null
   bool strict = false;
 };
 
 std::vector<Tool> ReadGrammarTools(const std::string& text) {
   std::vector<Tool> tools;
-  const Ordered list = Ordered::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!list.is_array()) return tools;
-  for (const Ordered& entry : list) {
-    const Ordered& function = entry.at("function");
+  const auto list = ParseOrdered(text, {.depth = 512});
+  if (!list.ok() || !list->is_array()) return tools;
+  for (const OrderedJson& entry : *list) {
+    const OrderedJson& function = entry.at("function");
     tools.push_back({.name = function.at("name").get<std::string>(),
-                     .parameters = function.value("parameters", Ordered()),
-                     .strict = function.value("strict", Ordered()) == true});
+                     .parameters = function.value("parameters", OrderedJson()),
+                     .strict = function.value("strict", OrderedJson()) == true});
   }
   return tools;
 }
@@ -98,7 +97,7 @@ class CallGrammar {
  private:
   absl::StatusOr<GrammarSpec> Arguments(const Tool& tool) const {
     if (!tool.parameters.is_object()) return GrammarSpec{.kind = Kind::kJsonObject};
-    Ordered schema = tool.parameters;
+    OrderedJson schema = tool.parameters;
     if (!schema.contains("type")) schema["type"] = "object";
     return GrammarSpec{.kind = Kind::kJsonSchema, .text = schema.dump()};
   }
@@ -111,8 +110,8 @@ class CallGrammar {
           CheckKeywords(tool.name, tool.parameters,
                         {"type", "properties", "required", "description", "title",
                          "additionalProperties", "$schema", "$defs", "definitions"}));
-      const Ordered required = tool.parameters.value("required", Ordered::array());
-      const Ordered properties = tool.parameters.value("properties", Ordered::object());
+      const OrderedJson required = tool.parameters.value("required", OrderedJson::array());
+      const OrderedJson properties = tool.parameters.value("properties", OrderedJson::object());
       for (const auto& [key, schema] : properties.items()) {
         MILLRACE_ASSIGN_OR_RETURN(GrammarSpec value, Value(tool, key, schema));
         GrammarSpec element =
@@ -131,9 +130,9 @@ class CallGrammar {
 
   // A string stands as it is, anything else as JSON.
   absl::StatusOr<GrammarSpec> Value(const Tool& tool, const std::string& key,
-                                    const Ordered& schema) const {
-    if (!schema.is_object() || schema.value("type", Ordered()) != "string") {
-      Ordered whole = schema.is_object() ? schema : Ordered::object();
+                                    const OrderedJson& schema) const {
+    if (!schema.is_object() || schema.value("type", OrderedJson()) != "string") {
+      OrderedJson whole = schema.is_object() ? schema : OrderedJson::object();
       for (const char* name : {"$defs", "definitions"}) {
         if (tool.parameters.contains(name)) whole[name] = tool.parameters[name];
       }
@@ -145,13 +144,13 @@ class CallGrammar {
     const auto values = schema.find("enum");
     if (values == schema.end()) return TextWithout(tools_.xml.value_close);
     GrammarSpec choice{.kind = Kind::kChoice};
-    for (const Ordered& value : *values) {
+    for (const OrderedJson& value : *values) {
       if (value.is_string()) choice.choices.push_back(value.get<std::string>());
     }
     return choice;
   }
 
-  static absl::Status CheckKeywords(std::string_view where, const Ordered& schema,
+  static absl::Status CheckKeywords(std::string_view where, const OrderedJson& schema,
                                     std::initializer_list<std::string_view> known) {
     for (const auto& [keyword, value] : schema.items()) {
       if (std::find(known.begin(), known.end(), keyword) != known.end()) continue;
@@ -180,7 +179,7 @@ absl::StatusOr<GrammarSpec> AnswerGrammar(const std::vector<Tool>& tools,
   const std::string& open = form.marked.open[0];
   std::vector<GrammarSpec> calls;
   for (Tool tool : tools) {
-    if (!tool.strict) tool.parameters = Ordered();
+    if (!tool.strict) tool.parameters = OrderedJson();
     MILLRACE_ASSIGN_OR_RETURN(GrammarSpec call, grammar.Call(tool, /*with_name=*/true));
     calls.push_back(std::move(call));
   }

@@ -1,9 +1,11 @@
 #include "formats/json.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/strings.h"
 
 namespace millrace {
@@ -11,50 +13,77 @@ namespace {
 
 // Builds the value as the parser walks the text, and stops it at the first thing out of bounds. The
 // parser keeps its own stack on the heap, so depth costs no call stack.
-class Builder : public nlohmann::json_sax<Json> {
+template <typename Value>
+class Builder : public nlohmann::json_sax<Value> {
  public:
+  using Sax = nlohmann::json_sax<Value>;
+
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
-  bool number_integer(number_integer_t value) override { return Add(value); }
-  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
-  bool string(string_t& value) override { return Add(std::move(value)); }
-  bool binary(binary_t&) override { return Stop("binary values are not JSON"); }
+  bool number_integer(typename Sax::number_integer_t value) override { return Add(value); }
+  bool number_unsigned(typename Sax::number_unsigned_t value) override { return Add(value); }
+  bool number_float(typename Sax::number_float_t value, const std::string&) override {
+    return Add(value);
+  }
+  bool string(std::string& value) override { return Add(std::move(value)); }
+  bool binary(typename Sax::binary_t&) override { return Stop("binary values are not JSON"); }
 
-  bool start_object(size_t) override { return Open(Json::object()); }
-  bool key(string_t& name) override {
-    if (open_.back()->contains(name)) {
+  bool start_object(size_t) override { return Start(Value::object()); }
+  bool key(std::string& name) override {
+    const auto [place, is_new] = open_.back().Member(name);
+    if (!is_new && !limits_.repeats) {
       return Stop(StrCat("the key \"", Printable(name), "\" comes twice in one object"));
     }
-    key_ = std::move(name);
+    member_ = place;
     return true;
   }
   bool end_object() override { return Close(); }
-  bool start_array(size_t) override { return Open(Json::array()); }
+  bool start_array(size_t) override { return Start(Value::array()); }
   bool end_array() override { return Close(); }
 
-  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+  bool parse_error(size_t, const std::string&, const typename Value::exception& error) override {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: …"
     std::string_view what = error.what();
     if (const size_t end = what.find("] "); end != what.npos) what.remove_prefix(end + 2);
     return Stop(Printable(what, 200));
   }
 
-  absl::StatusOr<Json> Take() {
+  absl::StatusOr<Value> Take() {
     if (!error_.empty()) return absl::InvalidArgumentError(error_);
     return std::move(root_);
   }
 
  private:
+  // A container that has not ended.
+  struct Open {
+    Value* value;
+    absl::flat_hash_map<std::string, size_t> places = {};  // of an OrderedJson's keys
+
+    // Returns the member of that key, and whether it is new.
+    std::pair<Value*, bool> Member(const std::string& name) {
+      auto& object = value->template get_ref<typename Value::object_t&>();
+      if constexpr (std::is_same_v<Value, OrderedJson>) {
+        // The vector beneath, whose emplace_back looks at no other key.
+        auto& members = static_cast<typename Value::object_t::Container&>(object);
+        const auto [it, is_new] = places.try_emplace(name, members.size());
+        if (is_new) members.emplace_back(name, nullptr);
+        return {&members[it->second].second, is_new};
+      } else {
+        const auto [it, is_new] = object.try_emplace(name);
+        return {&it->second, is_new};
+      }
+    }
+  };
+
   bool Stop(std::string why) {
     error_ = std::move(why);
     return false;
   }
 
   // The value's place in what has been built, or nullptr if there are too many.
-  Json* Place(Json value) {
+  Value* Place(Value value) {
     if (++values_ > limits_.values) {
       Stop(StrCat("more than ", limits_.values, " values"));
       return nullptr;
@@ -63,24 +92,24 @@ class Builder : public nlohmann::json_sax<Json> {
       root_ = std::move(value);
       return &root_;
     }
-    Json& parent = *open_.back();
+    Value& parent = *open_.back().value;
     if (parent.is_array()) {
       parent.push_back(std::move(value));
       return &parent.back();
     }
-    return &(parent[key_] = std::move(value));
+    return &(*member_ = std::move(value));
   }
 
-  bool Add(Json value) { return Place(std::move(value)) != nullptr; }
+  bool Add(Value value) { return Place(std::move(value)) != nullptr; }
 
-  bool Open(Json container) {
+  bool Start(Value container) {
     if (open_.size() == limits_.depth) {
       return Stop(StrCat("nested more than ", limits_.depth, " deep"));
     }
-    Json* place = Place(std::move(container));
+    Value* place = Place(std::move(container));
     if (place == nullptr) return false;
-    // An open container is the last of its parent, which does not move before it is closed.
-    open_.push_back(place);
+    // Its parent gets no other member, which could move it, before it is closed.
+    open_.push_back({place});
     return true;
   }
 
@@ -90,19 +119,28 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   const JsonLimits limits_;
-  Json root_;
-  std::vector<Json*> open_;
-  std::string key_;
+  Value root_;
+  std::vector<Open> open_;
+  Value* member_ = nullptr;  // of the innermost container, an object, whose value comes next
   size_t values_ = 0;
   std::string error_;
 };
 
+template <typename Value>
+absl::StatusOr<Value> Parse(std::string_view text, const JsonLimits& limits) {
+  Builder<Value> builder(limits);
+  Value::sax_parse(text.begin(), text.end(), &builder);
+  return builder.Take();
+}
+
 }  // namespace
 
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) {
-  Builder builder(limits);
-  Json::sax_parse(text.begin(), text.end(), &builder);
-  return builder.Take();
+  return Parse<Json>(text, limits);
+}
+
+absl::StatusOr<OrderedJson> ParseOrdered(std::string_view text, const JsonLimits& limits) {
+  return Parse<OrderedJson>(text, limits);
 }
 
 const Json* FindField(const Json& object, std::string_view name) {

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "base/strings.h"
+
 namespace millrace {
 namespace {
 
@@ -34,6 +36,29 @@ TEST(JsonTest, RefusesWhatIsBeyondTheLimits) {
   EXPECT_THAT(ErrorOf("[[1]]", {.depth = 1}), HasSubstr("nested more than 1 deep"));
   EXPECT_THAT(ErrorOf("[[1], [2]]", {.values = 4}), HasSubstr("more than 4 values"));
   EXPECT_THAT(ErrorOf(std::string(1 << 20, '[')), HasSubstr("nested more than 32 deep"));
+}
+
+TEST(JsonTest, OrderedKeepsTheOrderOfKeys) {
+  const auto json = ParseOrdered(R"({"b": [{"z": 1, "y": {}}], "a": null})", {});
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(json->dump(), R"({"b":[{"z":1,"y":{}}],"a":null})");
+  constexpr std::string_view kTwice = R"({"b": {"c": 1}, "a": 2, "b": [3]})";
+  EXPECT_THAT(ParseOrdered(kTwice, {}).status().message(), HasSubstr("\"b\" comes twice"));
+  const auto last = ParseOrdered(kTwice, {.repeats = true});
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_EQ(last->dump(), R"({"b":[3],"a":2})");
+  EXPECT_EQ(ParseJson(kTwice, {.repeats = true})->dump(), R"({"a":2,"b":[3]})");
+}
+
+// Compared with each other these keys would take a minute.
+TEST(JsonTest, OrderedTakesLinearTime) {
+  std::string text = "{";
+  for (int i = 0; i < 200000; ++i) text += StrCat("\"", i, "\":0,");
+  text.back() = '}';
+  const auto json = ParseOrdered(text, {});
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(json->size(), 200000u);
+  EXPECT_EQ(json->dump(), text);
 }
 
 TEST(JsonTest, DescribesValuesShortly) {

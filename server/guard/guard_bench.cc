@@ -1,6 +1,6 @@
 // Measures what the guard costs: its checks alone, a call's and a token's way through a relay
-// beside the same bytes over a socket without one, and a plain Transport beside the socket that it
-// is.
+// beside the same bytes over a socket without one and beside the least relay there can be, and a
+// plain Transport beside the socket that it is.
 #include <arpa/inet.h>
 #include <benchmark/benchmark.h>
 #include <poll.h>
@@ -145,6 +145,43 @@ class GuardedPair {
   Entrance entrance_{{}, metrics_, [this](int fd) { server_ = fd; }};
 };
 
+// A connection through the least that a relay can be: a thread for each direction that blocks in
+// read, writes what came, and checks nothing. The system's calls and switches of threads are all
+// that this costs.
+class BarePair {
+ public:
+  BarePair() {
+    std::array<int, 2> ends{};
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) != 0) std::abort();
+    client = tcp_.client;
+    server = ends[0];
+    inner_ = ends[1];
+    to_client_ = std::thread(Move, inner_, tcp_.server);
+    to_server_ = std::thread(Move, tcp_.server, inner_);
+  }
+  ~BarePair() {
+    for (const int fd : {server, client}) shutdown(fd, SHUT_RDWR);
+    to_client_.join();
+    to_server_.join();
+    for (const int fd : {client, server, inner_, tcp_.server}) close(fd);
+  }
+
+  int client = -1;
+  int server = -1;
+
+ private:
+  static void Move(int from, int to) {
+    std::array<char, 65536> buffer;
+    for (ssize_t some; (some = read(from, buffer.data(), buffer.size())) > 0;) {
+      if (write(to, buffer.data(), static_cast<size_t>(some)) != some) return;
+    }
+  }
+
+  TcpPair tcp_;
+  int inner_ = -1;
+  std::thread to_client_, to_server_;
+};
+
 // Blocks, though the socket does not.
 void WriteAll(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -161,6 +198,12 @@ void BM_TokensOverASocket(benchmark::State& state) {
   close(pair.server);
 }
 BENCHMARK(BM_TokensOverASocket)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
+
+void BM_TokensThroughABareRelay(benchmark::State& state) {
+  const BarePair pair;
+  Tokens(state, pair.server, pair.client);
+}
+BENCHMARK(BM_TokensThroughABareRelay)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
 
 void BM_TokensThroughTheGuard(benchmark::State& state) {
   const GuardedPair pair;
@@ -196,6 +239,12 @@ void BM_CallsOverASocket(benchmark::State& state) {
   close(pair.server);
 }
 BENCHMARK(BM_CallsOverASocket)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
+
+void BM_CallsThroughABareRelay(benchmark::State& state) {
+  const BarePair pair;
+  Calls(state, pair.client, pair.server);
+}
+BENCHMARK(BM_CallsThroughABareRelay)->Arg(1)->Arg(64)->MeasureProcessCPUTime()->UseRealTime();
 
 void BM_CallsThroughTheGuard(benchmark::State& state) {
   const GuardedPair pair;

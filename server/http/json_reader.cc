@@ -50,12 +50,25 @@ std::string_view Nearest(std::string_view name, const std::vector<std::string_vi
 
 }  // namespace
 
-absl::StatusOr<Json> ParseJson(std::string_view text) {
+namespace {
+
+// Returns what `parse` makes of a body, its error as one of the API.
+template <typename Value>
+absl::StatusOr<Value> ParseBody(std::string_view text,
+                                absl::StatusOr<Value> parse(std::string_view, const JsonLimits&)) {
   if (text.empty())
     return FieldError("", "invalid_json", "the body is empty; a JSON object is due");
-  absl::StatusOr<Json> json = ParseJson(text, kBodyLimits);
+  absl::StatusOr<Value> json = parse(text, kBodyLimits);
   if (json.ok()) return json;
   return FieldError("", "invalid_json", StrCat("the body: ", std::string(json.status().message())));
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseJson(std::string_view text) { return ParseBody<Json>(text, ParseJson); }
+
+absl::StatusOr<OrderedJson> ParseOrdered(std::string_view text) {
+  return ParseBody<OrderedJson>(text, ParseOrdered);
 }
 
 namespace {

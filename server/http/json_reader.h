@@ -19,6 +19,8 @@ namespace millrace {
 // Parses a body, nested at most 128 deep; a prompt of a million token ids fits. InvalidArgument
 // as in formats/json.h, as an error of the API.
 absl::StatusOr<Json> ParseJson(std::string_view text);
+// The same, with the keys of objects in their order.
+absl::StatusOr<OrderedJson> ParseOrdered(std::string_view text);
 
 // Reads an object's fields. The first thing wrong is kept and everything after it is passed over,
 // so that a parser is a list of calls; Finish says what it was. A field that is null counts as

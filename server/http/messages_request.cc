@@ -12,7 +12,6 @@
 namespace millrace {
 namespace {
 
-using OrderedValue = nlohmann::ordered_json;
 
 // Prompts are cached without being asked.
 void SkipCacheControl(FieldReader& fields) { fields.Find("cache_control"); }
@@ -58,7 +57,7 @@ struct Turn {
   std::vector<ChatMessage> results;  // of tools, which come before the message
 };
 
-void ReadToolUse(FieldReader& block, const OrderedValue& ordered, Turn& turn) {
+void ReadToolUse(FieldReader& block, const OrderedJson& ordered, Turn& turn) {
   ToolCall call;
   ReadNeeded(block, "id", "a string", call.id);
   ReadNeeded(block, "name", "a string", call.name);
@@ -80,7 +79,7 @@ void ReadToolResult(FieldReader& block, const std::string& path, Turn& turn) {
   turn.results.push_back(std::move(result));
 }
 
-void ReadBlock(FieldReader& block, const std::string& path, const OrderedValue& ordered,
+void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& ordered,
                Turn& turn) {
   const bool assistant = turn.message.role == "assistant";
   const std::string allowed = assistant ? "text, tool_use, thinking" : "text, tool_result";
@@ -105,7 +104,7 @@ void ReadBlock(FieldReader& block, const std::string& path, const OrderedValue& 
   }
 }
 
-void ReadTurn(FieldReader& message, const std::string& path, const OrderedValue& ordered,
+void ReadTurn(FieldReader& message, const std::string& path, const OrderedJson& ordered,
               std::vector<ChatMessage>& messages) {
   Turn turn;
   std::string& role = turn.message.role;
@@ -132,7 +131,7 @@ void ReadTurn(FieldReader& message, const std::string& path, const OrderedValue&
   if (turn.has_text || role == "assistant") messages.push_back(std::move(turn.message));
 }
 
-void ReadTurns(FieldReader& fields, const OrderedValue& ordered, Chat& chat) {
+void ReadTurns(FieldReader& fields, const OrderedJson& ordered, Chat& chat) {
   std::string system;
   ReadSystemText(fields, "system", "", system);
   if (!system.empty()) chat.messages.push_back({.role = "system", .content = std::move(system)});
@@ -154,8 +153,8 @@ void ReadTurns(FieldReader& fields, const OrderedValue& ordered, Chat& chat) {
 }
 
 // Anthropic's tools as OpenAI's.
-OrderedValue ReadMessagesTools(FieldReader& fields, const OrderedValue& ordered) {
-  OrderedValue tools = OrderedValue::array();
+OrderedJson ReadMessagesTools(FieldReader& fields, const OrderedJson& ordered) {
+  OrderedJson tools = OrderedJson::array();
   const Json* list = fields.Find("tools");
   if (list == nullptr) return tools;
   if (!list->is_array() || list->size() > kMaxTools) {
@@ -173,8 +172,8 @@ OrderedValue ReadMessagesTools(FieldReader& fields, const OrderedValue& ordered)
     tool.Refuse("input_examples", Json::array({Json::array()}));
     fields.Fail(tool.Finish());
     if (!fields.ok()) break;
-    OrderedValue from = ordered["tools"][i];
-    OrderedValue function = {{"name", from["name"]}};
+    OrderedJson from = ordered["tools"][i];
+    OrderedJson function = {{"name", from["name"]}};
     if (from.contains("description")) function["description"] = from["description"];
     if (from.contains("input_schema")) function["parameters"] = from["input_schema"];
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
@@ -267,7 +266,7 @@ void ReadMessagesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiRe
 
 // Holds the answer to the JSON schema of a format: {"type": "json_schema", "schema": {…}}.
 void ReadOutputFormat(FieldReader& fields, std::string_view name, const std::string& path,
-                      const OrderedValue& ordered, GenerateRequest& request) {
+                      const OrderedJson& ordered, GenerateRequest& request) {
   const Json* field = fields.Find(name);
   if (field == nullptr || !fields.ok()) return;
   const std::string full = StrCat(path, name);
@@ -292,7 +291,7 @@ void ReadOutputFormat(FieldReader& fields, std::string_view name, const std::str
   fields.Fail(format.Finish());
 }
 
-void ReadOutput(FieldReader& fields, const OrderedValue& ordered, Chat& chat,
+void ReadOutput(FieldReader& fields, const OrderedJson& ordered, Chat& chat,
                 GenerateRequest& request) {
   if (const Json* field = fields.Find("output_config")) {
     FieldReader config(*field, "output_config.", fields.unknown_fields());
@@ -316,14 +315,14 @@ absl::StatusOr<ApiRequest> ParseMessagesRequest(std::string_view body, bool coun
                                                 const DefaultsOf& defaults, UnknownFields unknown,
                                                 bool auto_tool_choice) {
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
-  const OrderedValue ordered = OrderedJson(body);
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson ordered, ParseOrdered(body));
   FieldReader fields(json, "", unknown);
   ApiRequest request;
   request.kind = ApiKind::kChat;
   ReadModel(fields, request.model);
   Chat chat;
   ReadTurns(fields, ordered, chat);
-  const OrderedValue tools = ReadMessagesTools(fields, ordered);
+  const OrderedJson tools = ReadMessagesTools(fields, ordered);
   const ToolChoice choice = ReadMessagesChoice(fields, request.options.parallel_tool_calls);
   if (fields.ok()) {
     fields.Fail(ApplyTools(tools, choice, auto_tool_choice || count, chat, request.options));

@@ -94,10 +94,6 @@ ToolChoice ReadToolChoice(FieldReader& fields) {
 
 }  // namespace
 
-nlohmann::ordered_json OrderedJson(std::string_view text) {
-  return nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
 void CheckFunction(FieldReader& function, std::string_view parameters_name) {
   std::string name;
   std::string description;
@@ -113,7 +109,7 @@ void CheckFunction(FieldReader& function, std::string_view parameters_name) {
   function.Read("strict", strict);
 }
 
-absl::Status ApplyTools(const nlohmann::ordered_json& tools, const ToolChoice& choice,
+absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice,
                         bool auto_allowed, Chat& chat, GenerateRequest& request) {
   const bool forced =
       choice.kind == ToolChoice::Kind::kAny || choice.kind == ToolChoice::Kind::kNamed;
@@ -158,8 +154,12 @@ void ReadChatTools(FieldReader& fields, std::string_view body, bool auto_allowed
   const ToolChoice choice = ReadToolChoice(fields);
   fields.Read("parallel_tool_calls", request.parallel_tool_calls);
   if (!fields.ok()) return;
-  const nlohmann::ordered_json tools =
-      any ? OrderedJson(body)["tools"] : nlohmann::ordered_json::array();
+  OrderedJson tools = OrderedJson::array();
+  if (any) {
+    absl::StatusOr<OrderedJson> ordered = ParseOrdered(body);
+    if (!ordered.ok()) return fields.Fail(ordered.status());
+    tools = std::move((*ordered)["tools"]);
+  }
   fields.Fail(ApplyTools(tools, choice, auto_allowed, chat, request));
 }
 

@@ -20,17 +20,13 @@ struct ToolChoice {
   std::string name;  // of kNamed
 };
 
-// Returns the body with its members in their order, which is how templates show tools. `text` has
-// passed ParseJson.
-nlohmann::ordered_json OrderedJson(std::string_view text);
-
 // Checks one tool's function, whose fields are read from `function`: its name, description,
 // parameters and strict.
 void CheckFunction(FieldReader& function, std::string_view parameters_name = "parameters");
 
 // Puts the tools (OpenAI's, as JSON) and the choice into the chat and the request. An error is
 // about `tool_choice`. `auto_allowed`: --enable-auto-tool-choice.
-absl::Status ApplyTools(const nlohmann::ordered_json& tools, const ToolChoice& choice,
+absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice,
                         bool auto_allowed, Chat& chat, GenerateRequest& request);
 
 // Reads tools, tool_choice and parallel_tool_calls of a chat, and reasoning_effort,

@@ -12,7 +12,6 @@
 namespace millrace {
 namespace {
 
-using OrderedValue = nlohmann::ordered_json;
 
 bool ReadItemField(FieldReader& fields, std::string_view name, std::string_view allowed,
                    std::string& value) {
@@ -142,8 +141,8 @@ void ReadInput(FieldReader& fields, std::vector<ChatMessage>& messages) {
 }
 
 // Tools are flat here. Returns them as a chat has them.
-OrderedValue ReadResponsesTools(FieldReader& fields, const OrderedValue& ordered) {
-  OrderedValue tools = OrderedValue::array();
+OrderedJson ReadResponsesTools(FieldReader& fields, const OrderedJson& ordered) {
+  OrderedJson tools = OrderedJson::array();
   const Json* list = fields.Find("tools");
   if (list == nullptr) return tools;
   if (!list->is_array() || list->size() > kMaxTools) {
@@ -158,7 +157,7 @@ OrderedValue ReadResponsesTools(FieldReader& fields, const OrderedValue& ordered
     }
     if (tool.ok()) CheckFunction(tool);
     fields.Fail(tool.Finish());
-    OrderedValue function = ordered["tools"][i];
+    OrderedJson function = ordered["tools"][i];
     if (!fields.ok()) break;
     function.erase("type");
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
@@ -202,7 +201,7 @@ void ReadReasoningField(FieldReader& fields, Chat& chat) {
 }
 
 // The format that the answer is held to.
-void ReadFormat(FieldReader& text, const OrderedValue& ordered, GenerateRequest& request) {
+void ReadFormat(FieldReader& text, const OrderedJson& ordered, GenerateRequest& request) {
   const Json* field = text.Find("format");
   if (field == nullptr) return;
   FieldReader format(*field, "text.format.", text.unknown_fields());
@@ -231,7 +230,7 @@ void ReadFormat(FieldReader& text, const OrderedValue& ordered, GenerateRequest&
   text.Fail(format.Finish());
 }
 
-void ReadTextFormat(FieldReader& fields, const OrderedValue& ordered, GenerateRequest& request) {
+void ReadTextFormat(FieldReader& fields, const OrderedJson& ordered, GenerateRequest& request) {
   const Json* field = fields.Find("text");
   if (field == nullptr) return;
   FieldReader text(*field, "text.", fields.unknown_fields());
@@ -285,20 +284,20 @@ void ReadResponsesSampling(FieldReader& fields, const DefaultsOf& defaults, ApiR
 }
 
 // Repeats the request in a response: what it says, else the default.
-std::string Shown(const OrderedValue& ordered, const ApiRequest& request) {
+std::string Shown(const OrderedJson& ordered, const ApiRequest& request) {
   std::string shown;
-  const auto add = [&](const char* name, const OrderedValue& otherwise) {
+  const auto add = [&](const char* name, const OrderedJson& otherwise) {
     const auto given = ordered.find(name);
     const bool there = given != ordered.end() && !given->is_null();
     shown += StrCat(shown.empty() ? "\"" : ",\"", name, "\":", (there ? *given : otherwise).dump());
   };
-  const OrderedValue none;
+  const OrderedJson none;
   for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user",
                            "prompt_cache_key", "safety_identifier"}) {
     add(name, none);
   }
   add("background", false);
-  add("metadata", OrderedValue::object());
+  add("metadata", OrderedJson::object());
   add("parallel_tool_calls", true);
   add("reasoning", {{"effort", nullptr}, {"summary", nullptr}});
   add("service_tier", "default");
@@ -306,7 +305,7 @@ std::string Shown(const OrderedValue& ordered, const ApiRequest& request) {
   add("temperature", request.options.temperature);
   add("text", {{"format", {{"type", "text"}}}});
   add("tool_choice", "auto");
-  add("tools", OrderedValue::array());
+  add("tools", OrderedJson::array());
   add("top_logprobs", 0);
   add("top_p", request.options.top_p);
   add("truncation", "disabled");
@@ -320,7 +319,7 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(std::string_view body,
                                                        UnknownFields unknown,
                                                        bool auto_tool_choice) {
   MILLRACE_ASSIGN_OR_RETURN(const Json json, ParseJson(body));
-  const OrderedValue ordered = OrderedJson(body);
+  MILLRACE_ASSIGN_OR_RETURN(const OrderedJson ordered, ParseOrdered(body));
   FieldReader fields(json, "", unknown);
   ResponsesRequest request;
   ApiRequest& api = request.api;
@@ -332,7 +331,7 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(std::string_view body,
   ReadInput(fields, request.conversation);
   Chat chat;
   ReadResponsesSampling(fields, defaults, api);
-  const OrderedValue tools = ReadResponsesTools(fields, ordered);
+  const OrderedJson tools = ReadResponsesTools(fields, ordered);
   const ToolChoice choice = ReadResponsesChoice(fields);
   if (fields.ok()) fields.Fail(ApplyTools(tools, choice, auto_tool_choice, chat, api.options));
   ReadReasoningField(fields, chat);

@@ -1,16 +1,14 @@
 #include "text/tools/xml_parser.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "formats/json.h"
 #include "text/tools/content_writer.h"
 #include "text/tools/marker_scanner.h"
 
 namespace millrace {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string_view Trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \n\t\r";
@@ -20,13 +18,13 @@ std::string_view Trimmed(std::string_view text) {
 }
 
 // Returns whether the schema allows strings and nothing else.
-bool IsText(const Json& schema) {
+bool IsText(const OrderedJson& schema) {
   const auto type = schema.is_object() ? schema.find("type") : schema.end();
   if (type == schema.end()) return false;
   if (type->is_string()) return *type == "string";
   if (!type->is_array()) return false;
   bool text = false;
-  for (const Json& one : *type) {
+  for (const OrderedJson& one : *type) {
     if (one != "string" && one != "null") return false;
     text |= one == "string";
   }
@@ -44,7 +42,7 @@ class XmlParser : public OutputParser {
   XmlParser(const XmlFormat* format, const std::vector<ToolSignature>& tools)
       : format_(*format), scanner_(Openings(*format)) {
     for (const ToolSignature& tool : tools) {
-      schemas_[tool.name] = Json::parse(tool.parameters, nullptr, /*allow_exceptions=*/false);
+      schemas_[tool.name] = ParseOrdered(tool.parameters, {.depth = 512}).value_or(OrderedJson());
     }
   }
 
@@ -165,13 +163,13 @@ class XmlParser : public OutputParser {
   }
 
   static std::string Quoted(std::string_view text) {
-    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+    return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   }
 
   std::string ValueOf(std::string_view value, const std::string& attributes) const {
     bool text = attributes.find("string=\"true\"") != attributes.npos;
     if (const auto tool = schemas_.find(name_); tool != schemas_.end() && !text) {
-      const Json& schema = tool->second;
+      const OrderedJson& schema = tool->second;
       const auto properties = schema.is_object() ? schema.find("properties") : schema.end();
       if (properties != schema.end() && properties->is_object()) {
         const auto property = properties->find(key_);
@@ -179,7 +177,7 @@ class XmlParser : public OutputParser {
       }
     }
     const std::string_view trimmed = Trimmed(value);
-    if (!text && Json::accept(trimmed)) return std::string(trimmed);
+    if (!text && OrderedJson::accept(trimmed)) return std::string(trimmed);
     if (!text && (trimmed == "True" || trimmed == "False"))
       return trimmed == "True" ? "true" : "false";
     if (!text && trimmed == "None") return "null";
@@ -187,7 +185,7 @@ class XmlParser : public OutputParser {
   }
 
   const XmlFormat& format_;
-  std::map<std::string, Json, std::less<>> schemas_;
+  std::map<std::string, OrderedJson, std::less<>> schemas_;
   MarkerScanner scanner_;
   ContentWriter content_;
   State state_ = State::kContent;
