@@ -44,6 +44,10 @@ absl::Status AdmissionControl::Check(const GenerateRequest& request) const {
                                              " bytes; allowed: at most ",
                                              Tokenizer::kMaxTextBytes));
   }
+  if (request.grammar.has_value()) {
+    MILLRACE_RETURN_IF_ERROR(
+        Annotate(Grammar::CheckBytes(*request.grammar), request.grammar_field));
+  }
   return CheckPromptBytes("prompt", request.prompt);
 }
 

@@ -88,7 +88,8 @@ void AddToolsText(const std::string& tools, OrderedJson* messages) {
     messages->front()["content"].get_ref<std::string&>() += "\n\n" + text;
     return;
   }
-  messages->insert(messages->begin(), OrderedJson{{"role", "system"}, {"content", std::move(text)}});
+  messages->insert(messages->begin(),
+                   OrderedJson{{"role", "system"}, {"content", std::move(text)}});
 }
 
 // Renders a turn of the assistant after one of the user.
@@ -109,7 +110,8 @@ absl::StatusOr<std::string> Probe(const ChatTemplate& chat_template, const ChatF
   ChatTemplateOptions options;
   options.add_generation_prompt = false;
   options.deadline = options.clock->Now() + std::chrono::seconds(2);
-  return chat_template.Render(TemplateMessages(chat, format), OrderedJson{{"tools", tools}}, options);
+  return chat_template.Render(TemplateMessages(chat, format), OrderedJson{{"tools", tools}},
+                              options);
 }
 
 }  // namespace

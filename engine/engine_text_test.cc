@@ -109,14 +109,23 @@ TEST(EngineTextTest, ATextBeyondTheLimitIsRefusedAtOnce) {
   auto encoder = MakeEngine(std::make_shared<Script>(""), {}, limits);
   const std::string text(kMostBytes + 1, 'x');
   const Chat chat = {.messages = {{.role = "user", .content = text}}};
-  const auto generate = [](Engine& engine, Prompt prompt) {
-    GenerateRequest request = TextRequest("");
-    request.prompt = std::move(prompt);
+  const auto generate_one = [](Engine& engine, const GenerateRequest& request) {
     std::thread::id told;
     const auto streams = engine.Generate(request, [&] { told = std::this_thread::get_id(); });
     EXPECT_EQ(told, std::this_thread::get_id());
     return streams.front()->Next()->finish->status;
   };
+  const auto generate = [&](Engine& engine, Prompt prompt) {
+    GenerateRequest request = TextRequest("");
+    request.prompt = std::move(prompt);
+    return generate_one(engine, request);
+  };
+  GenerateRequest guided = TextRequest("x");
+  guided.grammar = {.kind = GrammarSpec::Kind::kSequence,
+                    .parts = {{.kind = GrammarSpec::Kind::kRegex, .text = text}}};
+  guided.grammar_field = "regex";
+  EXPECT_EQ(generate_one(*generator, guided),
+            absl::InvalidArgumentError("regex: it has 8388609 bytes; allowed: at most 1048576"));
   std::thread::id told;
   absl::Status status;
   const auto tell = [&](const auto& result) {

@@ -33,6 +33,10 @@ size_t TextBytes(const GenerateRequest& request) {
     bytes += request.allowed_token_ids->size() * sizeof(Token);
   }
   for (const std::string& word : request.bad_words) bytes += word.size();
+  // A grammar may take long to compile: as a long text, it leaves a thread to the short ones.
+  if (request.grammar.has_value()) {
+    bytes = std::max(bytes + request.grammar->TextBytes(), TextPool::kLongBytes);
+  }
   return bytes;
 }
 
@@ -75,6 +79,7 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
   auto allowed = std::exchange(request.allowed_token_ids, std::nullopt);
   auto bad_words = std::exchange(request.bad_words, {});
   std::string suffix = std::exchange(request.suffix, {});
+  auto grammar = std::exchange(request.grammar, std::nullopt);
   const auto prompt_counted = std::make_shared<std::atomic<bool>>(false);
   const auto output =
       std::make_shared<std::atomic<LiveRequest::Output>>(LiveRequest::Output::kNone);
@@ -96,6 +101,7 @@ Choices Generator::MakeChoices(GenerateRequest request, const std::function<void
   first.allowed_token_ids = std::move(allowed);
   first.bad_words = std::move(bad_words);
   first.suffix = std::move(suffix);
+  first.grammar = std::move(grammar);
   return choices;
 }
 
@@ -119,10 +125,7 @@ std::vector<std::shared_ptr<ResponseStream>> Generator::Generate(GenerateRequest
   absl::Status status = parts_.admission.Enter(choices, checked);
   if (status.ok()) {
     const GenerateRequest& first = choices.front()->request;
-    size_t bytes = TextBytes(first);
-    // A grammar may take long to compile: as a long text, it leaves a thread to the short ones.
-    if (first.grammar.has_value()) bytes = std::max(bytes, TextPool::kLongBytes);
-    status = parts_.pool->Submit(bytes, [this, choices] { Prepare(choices); });
+    status = parts_.pool->Submit(TextBytes(first), [this, choices] { Prepare(choices); });
     if (status.ok()) {
       const GenerateRequest& asked = choices.front()->request;
       parts_.metrics.OnAccept(asked.n, asked.max_tokens);

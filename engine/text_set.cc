@@ -224,8 +224,12 @@ size_t PromptBytes(const Prompt& prompt) {
     return tokens->size() * sizeof(Token);
   }
   const Chat& chat = std::get<Chat>(prompt);
-  size_t bytes = chat.template_kwargs.size() + chat.tools.size();
-  for (const ChatMessage& message : chat.messages) {
+  return chat.template_kwargs.size() + chat.tools.size() + MessagesBytes(chat.messages);
+}
+
+size_t MessagesBytes(absl::Span<const ChatMessage> messages) {
+  size_t bytes = 0;
+  for (const ChatMessage& message : messages) {
     bytes += sizeof(message) + message.role.size() + message.content.size() + message.name.size() +
              message.reasoning.size() + message.tool_call_id.size();
     for (const ToolCall& call : message.tool_calls) {

@@ -95,6 +95,7 @@ class TextSet {
 // Returns the size of the text to work on, in bytes: four for a token; a message's own fields, and
 // a conversation's template variables.
 size_t PromptBytes(const Prompt& prompt);
+size_t MessagesBytes(absl::Span<const ChatMessage> messages);
 
 // Returns InvalidArgument for a text, or a conversation, of more than Tokenizer::kMaxTextBytes.
 absl::Status CheckPromptBytes(std::string_view field, const Prompt& prompt);

@@ -35,8 +35,8 @@ class Fetcher {
     if (options_.offline) return Cached(known);
     HubApi api(options_, name_.repository, request_.revision);
     // Retries more often if there is no cached version to fall back on.
-    const absl::StatusOr<HubRevision> revision =
-        api.Revision(known.has_value() ? 1 : options_.attempts);
+    const bool cached = known.has_value() && !cache_.Files(*known).empty();
+    const absl::StatusOr<HubRevision> revision = api.Revision(cached ? 1 : options_.attempts);
     if (absl::IsUnavailable(revision.status()) && known.has_value()) {
       absl::StatusOr<std::string> path = Cached(known);
       if (!path.ok()) return revision.status();

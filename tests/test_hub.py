@@ -242,6 +242,13 @@ def test_what_passes_is_gone_through(hub, start_server, tmp_path, fault):
     assert left.times < fault.times
 
 
+def test_a_pinned_commit_is_asked_for_again_too(hub, start_server, tmp_path):
+    left = Fault("GET hub/api", times=1, status=503, headers={"Retry-After": "0"})
+    hub.faults.append(left)
+    start_server(*FLAGS, "--revision", "1" * 40, env=hub.env(tmp_path))
+    assert left.times == 0  # it was met
+
+
 def test_parts_of_a_file_are_fetched_at_the_same_time(hub, tmp_path):
     data = random.Random(1).randbytes(17 << 20)  # two parts
     hub.add(NAME, {**FILES, "model.safetensors": data})

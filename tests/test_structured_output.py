@@ -77,6 +77,8 @@ def test_the_other_forms(fake_server):
                   {"structured_outputs": {"json": PERSON}}):
         check(*answer(fake_server, **field))
     check(*answer(fake_server, path="/v1/completions", response_format=schema_format(PERSON)))
+    for kind in ("json_object", "json_schema"):  # llama.cpp's form
+        check(*answer(fake_server, response_format={"type": kind, "schema": PERSON}))
 
 
 def test_any_json_object_may_be_cut_by_its_length_alone(fake_server):

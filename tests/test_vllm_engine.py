@@ -152,6 +152,17 @@ def test_abort_ends_a_stream_and_frees_it(start_server):
     wait_until(lambda: stub.GetServerInfo(pb.GetServerInfoRequest()).active_requests == 0)
 
 
+def test_abort_ends_every_choice_before_the_prompt_is_shown(start_server):
+    stub = connect(start_server("--device", "fake", "--fake-step-us", "300000", "--max-num-seqs", "2").grpc)
+    busy = stub.Generate(request(request_id="busy", stream=True, params={"max_tokens": 1000, "n": 2}))
+    next(busy)
+    call = stub.Generate(request(request_id="mine", params={"max_tokens": 4, "n": 2, "prompt_logprobs": 1}), timeout=60)
+    wait_until(lambda: stub.GetServerInfo(pb.GetServerInfoRequest()).active_requests == 2)
+    stub.Abort(pb.AbortRequest(request_ids=["mine"]))
+    assert [response.complete.finish_reason for response in call] == ["abort", "abort"]
+    busy.cancel()
+
+
 def test_nobody_aborts_anothers_request(start_server, tmp_path):
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps({"keys": [{"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("one", "two")]}))

@@ -40,7 +40,7 @@ void VllmCall::CancelAll() {
 }
 
 std::optional<OutputEvent> VllmCall::NextEvent(size_t* index) {
-  if (output_.prompt_logprobs.has_value() && prompt_ == nullptr) {
+  if (output_.prompt_logprobs.has_value() && prompt_ == nullptr && !aborted_) {
     *index = 0;
     return streams_.empty() ? std::nullopt : streams_.front()->Next();
   }

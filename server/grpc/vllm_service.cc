@@ -190,7 +190,7 @@ grpc::ServerUnaryReactor* VllmService::GetLoads(grpc::CallbackServerContext* con
 grpc::ServerWriteReactor<smg_pb::GetTokenizerChunk>* VllmService::GetTokenizer(
     grpc::CallbackServerContext* context, const smg_pb::GetTokenizerRequest*) {
   const auto find = [&]() -> absl::StatusOr<std::shared_ptr<const TokenizerArchive>> {
-    MILLRACE_RETURN_IF_ERROR(access_.Authorize(*context));
+    MILLRACE_RETURN_IF_ERROR(access_.Authorize(*context, Scope::kInfer));
     MILLRACE_ASSIGN_OR_RETURN(Engine * engine, frontend_.FindEngine(""));
     return tokenizers_.Get(engine->info().tokenizer.path);
   };

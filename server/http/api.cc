@@ -239,6 +239,13 @@ absl::Status Api::SetCaller(const HttpRequestHead& head, std::shared_ptr<const T
   return frontend_.Authorize(CredentialsOf(head), Scope::kInfer, &tenant);
 }
 
+std::string Api::OwnerOf(const HttpRequestHead& head) const {
+  std::shared_ptr<const Tenant> tenant;
+  std::optional<absl::Time> deadline;
+  if (!SetCaller(head, tenant, deadline).ok() || tenant == nullptr) return head.authorization;
+  return StrCat("tenant ", tenant->limits().name);
+}
+
 Handled Api::Generate(ApiKind kind, const HttpRequestHead& head, const std::string& body,
                       const Wake& wake) const {
   absl::StatusOr<ApiRequest> request =

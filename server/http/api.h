@@ -99,6 +99,10 @@ class Api {
   absl::Status SetCaller(const HttpRequestHead& head, std::shared_ptr<const Tenant>& tenant,
                          std::optional<absl::Time>& deadline) const;
 
+  // Returns whose the responses are that the request stores and asks for: the tenant's, whichever
+  // of its keys or certificates it shows; without tenants, the credential's.
+  std::string OwnerOf(const HttpRequestHead& head) const;
+
   // Returns /openapi.json, which is made at the first call.
   const std::string& OpenApi() const;
   Handled Models(const HttpRequestHead& head) const;

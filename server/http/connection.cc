@@ -247,6 +247,7 @@ void Connection::Linger() {
 // ---- Ending ----
 
 void Connection::CheckDeadline(SteadyTime now) {
+  const auto self = shared_from_this();  // what closes it may let go of it
   if (phase_ == Phase::kBody) CheckBody(now);
   // Written bytes lie in the kernel's buffer until the client takes it.
   if (phase_ == Phase::kAnswer && now >= next_check_) {

@@ -132,7 +132,9 @@ void Connection::OnHead() {
   body_began_ = std::chrono::steady_clock::now();
   SetDeadline(limits().body_timeout);
   parser_->eager(true);
-  if (message.count(http::field::expect) > 0 && !parser_->is_done() && in_.size() == 0) {
+  // HTTP/1.0 has no Expect (RFC 9110, 10.1.1), and takes the first response for the last.
+  if (message.version() >= 11 && message.count(http::field::expect) > 0 && !parser_->is_done() &&
+      in_.size() == 0) {
     out_ = "HTTP/1.1 100 Continue\r\n\r\n";
     if (!Flush()) Close();  // the socket was empty: it is gone
   }

@@ -12,7 +12,6 @@
 namespace millrace {
 namespace {
 
-
 // Prompts are cached without being asked.
 void SkipCacheControl(FieldReader& fields) { fields.Find("cache_control"); }
 
@@ -96,7 +95,10 @@ void ReadBlock(FieldReader& block, const std::string& path, const OrderedJson& o
   } else if (type == "thinking" && assistant) {
     std::string signature;  // ours are empty
     block.Read("signature", signature);
-    ReadNeeded(block, "thinking", "a string", turn.message.reasoning);
+    std::string text;
+    ReadNeeded(block, "thinking", "a string", text);
+    std::string& reasoning = turn.message.reasoning;
+    reasoning += StrCat(reasoning.empty() ? "" : "\n", text);
   } else if (type == "tool_result" && !assistant) {
     ReadToolResult(block, path, turn);
   } else {
@@ -176,6 +178,7 @@ OrderedJson ReadMessagesTools(FieldReader& fields, const OrderedJson& ordered) {
     OrderedJson function = {{"name", from["name"]}};
     if (from.contains("description")) function["description"] = from["description"];
     if (from.contains("input_schema")) function["parameters"] = from["input_schema"];
+    if (from.contains("strict")) function["strict"] = from["strict"];
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return tools;

@@ -109,8 +109,8 @@ void CheckFunction(FieldReader& function, std::string_view parameters_name) {
   function.Read("strict", strict);
 }
 
-absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice,
-                        bool auto_allowed, Chat& chat, GenerateRequest& request) {
+absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice, bool auto_allowed,
+                        Chat& chat, GenerateRequest& request) {
   const bool forced =
       choice.kind == ToolChoice::Kind::kAny || choice.kind == ToolChoice::Kind::kNamed;
   if (!tools.is_array() || tools.empty()) {

@@ -26,8 +26,8 @@ void CheckFunction(FieldReader& function, std::string_view parameters_name = "pa
 
 // Puts the tools (OpenAI's, as JSON) and the choice into the chat and the request. An error is
 // about `tool_choice`. `auto_allowed`: --enable-auto-tool-choice.
-absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice,
-                        bool auto_allowed, Chat& chat, GenerateRequest& request);
+absl::Status ApplyTools(const OrderedJson& tools, const ToolChoice& choice, bool auto_allowed,
+                        Chat& chat, GenerateRequest& request);
 
 // Reads tools, tool_choice and parallel_tool_calls of a chat, and reasoning_effort,
 // include_reasoning and separate_reasoning. `body` is the text that `fields` were parsed from.

@@ -71,7 +71,7 @@ Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body
   if (!engine.ok()) return ErrorResponse(ErrorFromStatus(engine.status()));
   std::vector<ChatMessage>& conversation = request->conversation;
   if (const std::string& id = request->previous_response_id; !id.empty()) {
-    std::optional<StoredResponse> previous = responses_->Get(id, head.authorization);
+    std::optional<StoredResponse> previous = responses_->Get(id, OwnerOf(head));
     if (!previous) {
       return ErrorResponse(
           ErrorFromStatus(FieldError("previous_response_id", "previous_response_not_found",
@@ -95,19 +95,19 @@ Handled Api::CreateResponse(const HttpRequestHead& head, const std::string& body
   }
   // The id is the server's own, since it is the key of the stored response.
   return std::make_unique<ResponsesAnswer>(*std::move(request), StrCat("resp_", NewRequestId()),
-                                           head.authorization, responses_, **engine, wake);
+                                           OwnerOf(head), responses_, **engine, wake);
 }
 
 Handled Api::GetResponse(const HttpRequestHead& head) const {
   const std::string_view id = std::string_view(head.path).substr(kResponsesPath.size() + 1);
-  std::optional<StoredResponse> response = responses_->Get(id, head.authorization);
+  std::optional<StoredResponse> response = responses_->Get(id, OwnerOf(head));
   if (!response) return NoSuchResponse(id);
   return HttpResponse{.body = std::move(response->json)};
 }
 
 Handled Api::DeleteResponse(const HttpRequestHead& head) const {
   const std::string_view id = std::string_view(head.path).substr(kResponsesPath.size() + 1);
-  if (!responses_->Delete(id, head.authorization)) return NoSuchResponse(id);
+  if (!responses_->Delete(id, OwnerOf(head))) return NoSuchResponse(id);
   std::string out = R"({"id":)";
   AppendJsonString(out, id);
   out += R"(,"object":"response","deleted":true})";

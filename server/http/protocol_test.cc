@@ -106,6 +106,14 @@ TEST_F(ProtocolTest, Expect100Continue) {
 
 TEST_F(ProtocolTest, Http10ClosesUnlessAskedNotTo) {
   Start();
+  engine().set_script(SayHello);
+  RawClient old(port());
+  old.Send(StrCat(
+      "POST /v1/completions HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Expect: 100-continue\r\nContent-Length: ",
+      kWholeBody.size(), "\r\n\r\n"));
+  old.Send(kWholeBody);
+  EXPECT_EQ(old.Read().status, 200);
   RawClient client(port());
   client.Send("GET /livez HTTP/1.0\r\n\r\n");
   EXPECT_EQ(client.Read().headers.at("connection"), "close");

@@ -120,11 +120,12 @@ TEST_F(ProtocolsTest, MessagesBecomeAChat) {
       "messages": [
         {"role": "user", "content": "q"},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": ""},
-          {"type": "tool_use", "id": "1", "name": "f", "input": {"z": 1, "a": 2}}]},
+          {"type": "tool_use", "id": "1", "name": "f", "input": {"z": 1, "a": 2}},
+          {"type": "thinking", "thinking": "u", "signature": ""}]},
         {"role": "user", "content": [
           {"type": "tool_result", "tool_use_id": "1", "content": "r", "is_error": true},
           {"type": "text", "text": "go"}]}],
-      "tools": [{"name": "f", "input_schema": {"z": {}, "a": {}}}],
+      "tools": [{"name": "f", "input_schema": {"z": {}, "a": {}}, "strict": true}],
       "tool_choice": {"type": "auto", "disable_parallel_tool_use": true}})");
   EXPECT_EQ(whole["stop_reason"], "tool_use");
   ASSERT_EQ(whole["content"].size(), 3u);
@@ -137,12 +138,13 @@ TEST_F(ProtocolsTest, MessagesBecomeAChat) {
   const Chat chat = ChatOf(0);
   ASSERT_EQ(chat.messages.size(), 5u);
   EXPECT_EQ(chat.messages[0].role, "system");
-  EXPECT_EQ(chat.messages[2].reasoning, "t");
+  EXPECT_EQ(chat.messages[2].reasoning, "t\nu");
   EXPECT_EQ(chat.messages[2].tool_calls[0].arguments, R"({"z":1,"a":2})");
   EXPECT_EQ(chat.messages[3].content, "Error: r");
   EXPECT_EQ(chat.messages[4].content, "go");
   EXPECT_EQ(chat.tools,
-            R"([{"type":"function","function":{"name":"f","parameters":{"z":{},"a":{}}}}])");
+            R"([{"type":"function","function":{"name":"f","parameters":{"z":{},"a":{}},)"
+            R"("strict":true}}])");
 }
 
 TEST_F(ProtocolsTest, MessagesHaveTheirKeyAndTheirErrors) {
@@ -200,6 +202,8 @@ TEST_F(ProtocolsTest, ItemsOfAnAnswerAreOneTurn) {
       {"role": "user", "content": [{"type": "input_text", "text": "q"}]},
       {"type": "reasoning", "id": "r", "summary": [],
        "content": [{"type": "reasoning_text", "text": "hm"}]},
+      {"type": "reasoning", "id": "s", "summary": [],
+       "content": [{"type": "reasoning_text", "text": "so"}]},
       {"type": "message", "role": "assistant", "id": "m", "status": "completed",
        "content": [{"type": "output_text", "text": "ok", "annotations": [], "logprobs": []}]},
       {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
@@ -209,9 +213,22 @@ TEST_F(ProtocolsTest, ItemsOfAnAnswerAreOneTurn) {
   const Chat chat = ChatOf(0);
   ASSERT_EQ(chat.messages.size(), 3u);
   EXPECT_EQ(chat.messages[1].content, "ok");
-  EXPECT_EQ(chat.messages[1].reasoning, "hm");
+  EXPECT_EQ(chat.messages[1].reasoning, "hm\nso");
   EXPECT_EQ(chat.messages[1].tool_calls.size(), 2u);
   EXPECT_EQ(endpoint_.engine().request(0).grammar->text, R"({"z":1,"a":2})");
+}
+
+// OrderedJson::parse would compare each of these keys with all before it, for minutes.
+TEST_F(ProtocolsTest, ABodyOfManyKeysTakesLinearTime) {
+  std::string keys;
+  for (int i = 0; i < 200000; ++i) keys += StrCat(i > 0 ? ",\"" : "\"", i, "\":0");
+  const std::string body = StrCat(R"({"input": "q", "metadata": {)", keys, "}}");
+  EXPECT_EQ(Ask("POST", "/v1/responses", body).status, 400);
+  const std::string tool = StrCat(
+      R"({"max_tokens": 1, "messages": [{"role": "assistant", "content": [
+          {"type": "tool_use", "id": "1", "name": "f", "input": {)",
+      keys, R"(}}]}]})");
+  Post("/v1/messages", tool);
 }
 
 TEST(ResponseStoreTest, IsBounded) {
@@ -228,8 +245,14 @@ TEST(ResponseStoreTest, IsBounded) {
   store.Put({.id = "larger", .owner = "o", .json = std::string(ResponseStore::kMaxBytes / 2, 'x')});
   EXPECT_FALSE(store.Get("large", "o").has_value());
   EXPECT_EQ(store.size(), 1u);
+  // All of a conversation counts, ids as well.
+  store.Put({.id = "long id",
+             .owner = "o",
+             .conversation = {{.tool_call_id = std::string(ResponseStore::kMaxBytes / 2, 'x')}}});
+  EXPECT_FALSE(store.Get("larger", "o").has_value());
+  EXPECT_EQ(store.size(), 1u);
   store.Put({.id = "too large", .owner = "o", .json = std::string(ResponseStore::kMaxBytes, 'x')});
-  EXPECT_TRUE(store.Get("larger", "o").has_value());
+  EXPECT_TRUE(store.Get("long id", "o").has_value());
 }
 
 }  // namespace

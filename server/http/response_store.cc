@@ -2,15 +2,13 @@
 
 #include <utility>
 
+#include "engine/text_set.h"
+
 namespace millrace {
 
 size_t ResponseStore::Bytes(const StoredResponse& response) {
-  size_t bytes = sizeof(response) + response.json.size() + response.owner.size();
-  for (const ChatMessage& message : response.conversation) {
-    bytes += sizeof(message) + message.content.size() + message.reasoning.size();
-    for (const ToolCall& call : message.tool_calls) bytes += sizeof(call) + call.arguments.size();
-  }
-  return bytes;
+  return sizeof(response) + response.json.size() + response.owner.size() +
+         MessagesBytes(response.conversation);
 }
 
 void ResponseStore::Put(StoredResponse response) {

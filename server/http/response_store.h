@@ -18,7 +18,7 @@ namespace millrace {
 
 struct StoredResponse {
   std::string id;
-  std::string owner;                      // the credential that it was made with
+  std::string owner;                      // the tenant, or the credential, that it was made with
   std::string json;                       // the response, as it was sent
   std::vector<ChatMessage> conversation;  // without instructions, up to its own answer
 };

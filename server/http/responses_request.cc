@@ -12,7 +12,6 @@
 namespace millrace {
 namespace {
 
-
 bool ReadItemField(FieldReader& fields, std::string_view name, std::string_view allowed,
                    std::string& value) {
   if (fields.Find(name) == nullptr) fields.FailMissing(name, allowed);
@@ -101,7 +100,8 @@ void ReadReasoningItem(FieldReader& item, const std::string& path,
   if (item.Find("content") != nullptr) {
     ReadItemContent(item, "content", path, "reasoning_text, text", text);
   }
-  AssistantTurn(messages, /*after_text=*/false).reasoning = std::move(text);
+  std::string& reasoning = AssistantTurn(messages, /*after_text=*/false).reasoning;
+  reasoning += StrCat(reasoning.empty() ? "" : "\n", text);
 }
 
 void ReadItem(FieldReader& item, const std::string& path, std::vector<ChatMessage>& messages) {

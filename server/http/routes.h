@@ -24,7 +24,8 @@ struct Api::Route {
   Scope scope() const {
     if (path == "/metrics") return Scope::kMetrics;
     if (on_admin && !on_public) return Scope::kAdmin;
-    return serving || path.starts_with("/v1/responses") ? Scope::kInfer : Scope::kAny;
+    const bool infers = serving || path.starts_with("/v1/responses") || path == "/tokenizer_info";
+    return infers ? Scope::kInfer : Scope::kAny;
   }
   Handled (*handle)(const Api& api, const HttpRequestHead& head, const std::string& body,
                     const Wake& wake);

@@ -36,7 +36,7 @@ class Reader {
     if (format.Find("type") == nullptr) format.FailMissing("type", kTypes);
     format.Read("type", type);
     if (type == "json_object") {
-      Set({.kind = Kind::kJsonObject}, {"response_format"});
+      if (!ReadBareSchema(format)) Set({.kind = Kind::kJsonObject}, {"response_format"});
     } else if (type == "structural_tag") {
       SetStructuralTag(*field, {"response_format"});
       for (const std::string_view member : {"format", "structures", "triggers"}) {
@@ -90,11 +90,20 @@ class Reader {
         path);
   }
 
+  // llama.cpp's form, {"type": …, "schema": …}. Returns whether it is this.
+  bool ReadBareSchema(FieldReader& format) {
+    const Json* schema = format.Find("schema");
+    if (schema != nullptr) SetSchema(*schema, {"response_format", "schema"});
+    return schema != nullptr;
+  }
+
   // {"name": …, "schema": …}
   void ReadNamedSchema(FieldReader& format) {
     const Json* field = format.Find("json_schema");
-    if (field == nullptr)
+    if (field == nullptr) {
+      if (ReadBareSchema(format)) return;
       return format.FailMissing("json_schema", "an object with name and schema");
+    }
     FieldReader named(*field, "response_format.json_schema.", fields_.unknown_fields());
     std::string label;
     bool strict = false;  // it is enforced either way

@@ -75,7 +75,8 @@ std::optional<ApiError> CheckFraming(const HttpHeader& header) {
     }
   }
   const std::string_view expect = Value(header, http::field::expect);
-  if (!expect.empty() && !absl::EqualsIgnoreCase(AbslView(expect), "100-continue")) {
+  if (header.version() >= 11 && !expect.empty() &&
+      !absl::EqualsIgnoreCase(AbslView(expect), "100-continue")) {
     return HttpError(417, "expectation_failed",
                      StrCat("Expect is \"", Printable(expect), "\"; allowed: 100-continue"));
   }

@@ -18,13 +18,6 @@ namespace {
 
 using Kind = GrammarSpec::Kind;
 
-size_t TextBytes(const GrammarSpec& spec) {
-  size_t bytes = spec.text.size();
-  for (const std::string& choice : spec.choices) bytes += choice.size();
-  for (const GrammarSpec& part : spec.parts) bytes += TextBytes(part);
-  return bytes;
-}
-
 // Any text in which none of `texts` occurs.
 Regular TextWithout(RegularPool& pool, const std::vector<std::string>& texts) {
   const Regular any = AnyText(pool, TextForm::kPlain);
@@ -111,15 +104,26 @@ std::string GrammarSpec::Key() const {
   return std::string(digest.begin(), digest.end());
 }
 
+size_t GrammarSpec::TextBytes() const {
+  size_t bytes = text.size();
+  for (const std::string& choice : choices) bytes += choice.size();
+  for (const GrammarSpec& part : parts) bytes += part.TextBytes();
+  return bytes;
+}
+
 Grammar::Grammar(std::shared_ptr<GrammarAutomaton> automaton) : automaton_(std::move(automaton)) {}
 Grammar::~Grammar() = default;
 
+absl::Status Grammar::CheckBytes(const GrammarSpec& spec, const GrammarLimits& limits) {
+  const size_t bytes = spec.TextBytes();
+  if (bytes <= limits.bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("it has ", bytes, " bytes; allowed: at most ", limits.bytes));
+}
+
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const GrammarSpec& spec,
                                                                 const GrammarLimits& limits) {
-  if (const size_t bytes = TextBytes(spec); bytes > limits.bytes) {
-    return absl::InvalidArgumentError(
-        StrCat("it has ", bytes, " bytes; allowed: at most ", limits.bytes));
-  }
+  MILLRACE_RETURN_IF_ERROR(CheckBytes(spec, limits));
   auto builder = std::make_shared<GrammarBuilder>(limits);
   MILLRACE_ASSIGN_OR_RETURN(const GrammarNode root, Build(*builder, spec, 0));
   MILLRACE_RETURN_IF_ERROR(builder->Finish(root));

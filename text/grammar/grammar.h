@@ -56,6 +56,8 @@ struct GrammarSpec {
 
   // Returns a string that is equal exactly for equal specs.
   std::string Key() const;
+
+  size_t TextBytes() const;  // of all its texts, those of its parts as well
 };
 
 // Bounds of one compilation. What exceeds one is refused with InvalidArgument, which names it.
@@ -79,6 +81,8 @@ class Grammar {
   // keyword and where it stands), describes no text at all, or exceeds a limit. Cancelled.
   static absl::StatusOr<std::shared_ptr<const Grammar>> Compile(const GrammarSpec& spec,
                                                                 const GrammarLimits& limits = {});
+  // Returns Compile's refusal of a spec whose texts are too long, at once.
+  static absl::Status CheckBytes(const GrammarSpec& spec, const GrammarLimits& limits = {});
   ~Grammar();
   Grammar(const Grammar&) = delete;
   Grammar& operator=(const Grammar&) = delete;
