@@ -196,7 +196,9 @@ absl::Status AdmissionControl::Enter(const Choices& choices, const absl::Status&
     if (!choice->SetCancelled(CancelReason::kEvicted)) continue;
     loop_.Cancel(choice->key, CancelStatus(CancelReason::kEvicted));
   }
-  return fits ? absl::OkStatus() : QueueIsFull();
+  if (fits) return absl::OkStatus();
+  if (tenant != nullptr) tenant->GiveBack();
+  return QueueIsFull();
 }
 
 absl::Status AdmissionControl::Enter(const std::shared_ptr<EmbeddingBatch>& batch,
@@ -214,14 +216,14 @@ absl::Status AdmissionControl::Enter(const std::shared_ptr<EmbeddingBatch>& batc
   in_text_ += static_cast<int32_t>(batch->request.inputs.size());
   MILLRACE_RETURN_IF_ERROR(CheckTakesWork());
   MILLRACE_RETURN_IF_ERROR(checked);
-  if (tenant != nullptr) {
-    MILLRACE_RETURN_IF_ERROR(tenant->Enter(1, batch->arrival));
-    batch->entered_tenant = true;
-  }
   if (full) return QueueIsFull();
   if (others > 0 && others + batch->bytes > options_.max_embedding_bytes) {
     return QueueFull(StrCat("embeddings of ", others, " bytes are alive, and these have ",
                             batch->bytes, "; allowed: ", options_.max_embedding_bytes));
+  }
+  if (tenant != nullptr) {
+    MILLRACE_RETURN_IF_ERROR(tenant->Enter(1, batch->arrival));
+    batch->entered_tenant = true;
   }
   return absl::OkStatus();
 }

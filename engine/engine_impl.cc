@@ -224,7 +224,7 @@ void EngineImpl::OnFinish(const std::shared_ptr<LiveRequest>& request, OutputEve
   } else {
     parts_.metrics.OnFinish(last.finish->reason, end);
     if (last.finish->reason == FinishReason::kCancelled) {
-      parts_.metrics.OnCancel(*request->cancelled());
+      parts_.metrics.OnCancel(request->cancelled().value_or(CancelReason::kTooSlow));
     }
   }
   if (parts_.options.spans != nullptr) {

@@ -139,6 +139,8 @@ absl::Status EngineLoop::CheckDeadline(const LiveRequest& request,
   if (!request.deadline.has_value()) return absl::OkStatus();
   const Duration left = *request.deadline - clock_.Now();
   if (left <= Duration::zero()) return CancelStatus(CancelReason::kDeadline);
+  // The pace of a queue that has ended says nothing of what comes after it.
+  if (scheduler_->stats().num_waiting == 0) return absl::OkStatus();
   return start_rate_.Check(sequence.tenant.id, sequence.priority, left);
 }
 

@@ -59,6 +59,26 @@ TEST(EngineTenantTest, AFullQueueEvictsTheLatestOfWhoHoldsMost) {
   EXPECT_EQ(light->usage()->counts().generation_tokens, 6);
 }
 
+TEST(EngineTenantTest, AFullQueueTakesNothingOfAMinutesRequests) {
+  auto script = std::make_shared<Script>("hello");
+  script->Hold();
+  auto engine = MakeEngine(script, TwoWait());
+  const auto tenant = MakeTenant(1, {.requests_per_minute = 7});
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (int i = 0; i < 6; ++i) {
+    readers.push_back(std::make_unique<Reader>(engine.get(), Request(tenant)));
+  }
+  for (int i = 0; i < 3; ++i) {
+    Reader beyond(engine.get(), Request(tenant));
+    EXPECT_THAT(std::string(beyond.ReadAll().status.message()), HasSubstr("the queue is full"));
+  }
+  EXPECT_EQ(tenant->usage()->counts().requests, 6);
+  script->Release();
+  for (const auto& reader : readers) EXPECT_EQ(reader->ReadAll().reason, FinishReason::kStop);
+  Reader seventh(engine.get(), Request(tenant));
+  EXPECT_EQ(seventh.ReadAll().reason, FinishReason::kStop);
+}
+
 TEST(EngineTenantTest, WhoWasSentSomethingIsNotEvicted) {
   auto script = std::make_shared<Script>("hello");
   script->Hold();

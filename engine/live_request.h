@@ -105,6 +105,9 @@ struct LiveRequest {
   }
   std::optional<CancelReason> cancelled() const {
     std::lock_guard lock(mutex_);
+    if (!cancelled_ && output != nullptr && *output == Output::kEvicted) {
+      return CancelReason::kEvicted;  // it is about to be set
+    }
     return cancelled_;
   }
 

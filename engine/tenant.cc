@@ -65,6 +65,14 @@ absl::Status Tenant::Enter(int64_t streams, SteadyTime now) const {
   return status;
 }
 
+void Tenant::GiveBack() const {
+  std::lock_guard lock(usage_->mutex_);
+  --usage_->counts_.requests;
+  if (limits_.requests_per_minute.has_value()) {
+    usage_->requests_.used = std::max(usage_->requests_.used - 1, 0.0);
+  }
+}
+
 void Tenant::Leave(int64_t prompt_tokens, int64_t generation_tokens, SteadyTime now) const {
   std::lock_guard lock(usage_->mutex_);
   TenantUsage::Counts& counts = usage_->counts_;

@@ -70,6 +70,9 @@ class Tenant final {
   // Counts a request of so many streams in. ResourceExhausted, with when to try again: it would
   // exceed a limit, and was not counted.
   absl::Status Enter(int64_t streams, SteadyTime now) const;
+  // Gives back a request's part of a minute's allowance: it was counted in, and there was no place.
+  // Its streams are counted out as ever.
+  void GiveBack() const;
   // Counts one stream out, with what it used.
   void Leave(int64_t prompt_tokens, int64_t generation_tokens, SteadyTime now) const;
 

@@ -18,7 +18,7 @@ bool FairQueue::AdmittedBefore::operator()(const TenantAccount* a, const TenantA
 
 bool FairQueue::ServedLess::operator()(const TenantAccount* a, const TenantAccount* b) const {
   if (a->served != b->served) return a->served < b->served;
-  return a->is_new != b->is_new ? a->is_new : a->id < b->id;
+  return a->is_new != b->is_new ? a->is_new : a->came < b->came;
 }
 
 void FairQueue::Join(TenantShare share, Sequence& sequence) {
@@ -26,9 +26,13 @@ void FairQueue::Join(TenantShare share, Sequence& sequence) {
   if (tenant == nullptr) tenant = std::make_unique<TenantAccount>(TenantAccount{.id = share.id});
   sequence.tenant = tenant.get();
   if (tenant->alive++ == 0) {
-    const int64_t least = active_.empty() ? floor_ : (*active_.begin())->served;
-    tenant->served = std::max(tenant->served - forgiven_ * kUnitsPerToken / share.weight, least);
+    const TenantAccount* const least = active_.empty() ? nullptr : *active_.begin();
+    if (least == nullptr || least->running > 0) {
+      tenant->served -= forgiven_ * kUnitsPerToken / share.weight;
+    }
+    tenant->served = std::max(tenant->served, least == nullptr ? floor_ : least->served);
     tenant->is_new = true;
+    tenant->came = num_came_++;
     active_.insert(tenant.get());
   } else {
     total_weight_ -= tenant->weight;

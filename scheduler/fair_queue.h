@@ -22,11 +22,12 @@ struct TenantAccount {
   int64_t charged = 0;  // tokens, to be added to `served`
   int32_t alive = 0;    // sequences
   bool is_new = false;  // nothing was charged since it came or came back
+  int64_t came = 0;     // how many tenants had come before, when it did
 
   absl::btree_set<Sequence*, RanksBefore> waiting;  // but for parked ones
 
   int32_t running = 0;  // sequences with a slot
-  int32_t blocks = 0;   // that they hold; shared ones count for each
+  int32_t blocks = 0;   // that it was the first to hold, and that are still held
 
   // As of the plan at hand.
   bool over_share = false;  // holds more than its share of the slots or blocks
@@ -49,9 +50,10 @@ struct RunsBefore {
 // Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024),
 // weighted: whoever was served least goes first, within a priority. A tenant that had no work does
 // not save up: it comes back with at least what the least served of the others has, and goes before
-// those of them that it then equals. But it is forgiven some tokens more than that: whoever sends a
-// short request at a time is not behind a flood of sequences that decode, which are many and take
-// few tokens each.
+// those of them that it then equals. But where the least served one has a slot, it is forgiven some
+// tokens more than that: whoever sends a short request at a time is not behind a flood of sequences
+// that decode, which are many and take few tokens each. A least served one that waits for its first
+// slot is not overtaken.
 class FairQueue {
  public:
   // `forgiven`: the tokens, over its weight, that a tenant may have been served more than others
@@ -85,6 +87,11 @@ class FairQueue {
   void Charge(Sequence& sequence, int32_t end);
   void Settle();
 
+  // Returns whether a tenant's sequences are admitted before another's of the same priority.
+  static bool GoesBefore(const TenantAccount& a, const TenantAccount& b) {
+    return ServedLess()(&a, &b);
+  }
+
   // Returns whether more than one tenant has work.
   bool is_shared() const { return active_.size() > 1; }
   int64_t total_weight() const { return total_weight_; }  // of tenants with work
@@ -108,6 +115,7 @@ class FairQueue {
   std::vector<TenantAccount*> charged_;  // since the last Settle
   int64_t total_weight_ = 0;
   int64_t floor_ = 0;  // what the last tenant with work was served, when it left
+  int64_t num_came_ = 0;
 };
 
 }  // namespace millrace

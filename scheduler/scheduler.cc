@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       pool_(options.limits.num_blocks),
+      payers_(options.limits.num_blocks),
       waiting_(/*forgiven=*/options.limits.max_num_batched_tokens),
       budget_(options.itl_slo, options.limits.token_tile) {
   for (SlotId slot = options.limits.max_num_seqs; slot > 0; --slot) free_slots_.push_back(slot - 1);
@@ -346,10 +347,13 @@ void Scheduler::LeaveSlot(Sequence& sequence) {
   free_slots_.push_back(*sequence.slot);
   sequence.slot.reset();
   --sequence.tenant->running;
-  sequence.tenant->blocks -= static_cast<int32_t>(sequence.blocks.size());
+  for (const BlockId block : sequence.blocks) {
+    if (pool_.num_holders(block) == 1) --payers_[block]->blocks;
+  }
   pool_.Release(sequence.blocks);
   sequence.blocks.clear();
   sequence.blocks_told = 0;
+  sequence.computed = 0;
   sequence.prompt_step = 0;
   if (sequence.group == nullptr) return;
   // Unless another one computes the prompt, whoever waited for this one to do so must.

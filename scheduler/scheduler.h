@@ -152,11 +152,11 @@ class Scheduler {
 
   void RankTenants();
   bool IsOver(const TenantAccount& tenant, int64_t held, int64_t total) const;
-  void AdmitWithinShares(SteadyTime now, Draft& draft);
+  void AdmitWithinShares(Draft& draft);
   Sequence* MakeRoom(Draft& draft, int32_t& promised);
   void BeginBudget(Draft& draft);
   void PlanRunning(Draft& draft);
-  void Admit(SteadyTime now, Draft& draft);
+  void Admit(Draft& draft);
   const Sequence* FindDonor(const Sequence& sequence) const;
   void Park(Sequence& sequence);
   void Unpark(PromptGroup& group);
@@ -167,7 +167,9 @@ class Scheduler {
   size_t MostCached(const Sequence& sequence) const;
   void FindPrefix(const Sequence& sequence);
   void ShareBlocks(const Sequence& donor);
-  void TakeSlot(Sequence& sequence, bool shared, SteadyTime now, StepPlan& plan);
+  void TakeSlot(Sequence& sequence, bool shared, StepPlan& plan);
+  void CountBlock(TenantAccount& tenant, BlockId block);
+  void AddBlock(Sequence& sequence);
   void AddStart(const Sequence& sequence, StepPlan& plan);
   int32_t FreeBlocksFor(const Sequence& sequence, int32_t num_tokens, Draft& draft);
   void Preempt(Sequence& sequence, Draft& draft);
@@ -188,6 +190,7 @@ class Scheduler {
 
   const SchedulerOptions options_;
   BlockPool pool_;
+  std::vector<TenantAccount*> payers_;  // by block: the tenant that a held one counts for
   BlockHasher hasher_;
 
   absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // alive

@@ -141,6 +141,27 @@ TEST(LightTenantTest, CostsTheFloodLittle) {
   EXPECT_GE(rate, 0.95 * rate_alone);
 }
 
+// Each comes back with a short request as soon as its last one has ended, and there are more of
+// them than slots: none may go before those that have waited since before it came.
+TEST(LightTenantTest, NoneStarvesBesideOthersThatComeBack) {
+  constexpr uint32_t kTenants = 12;
+  TimedDevice device(Options(/*slots=*/4), Time);
+  std::vector<SequenceId> last(kTenants + 1);
+  for (int step = 0; step < 3000; ++step) {
+    for (uint32_t tenant = 1; tenant <= kTenants; ++tenant) {
+      if (step == 0 || device.life(last[tenant]).ended)
+        last[tenant] = device.Add(50, 5, {tenant, 1});
+    }
+    ASSERT_TRUE(device.RunStep());
+  }
+  int64_t most = 0, least = device.served(1);
+  for (uint32_t tenant = 1; tenant <= kTenants; ++tenant) {
+    most = std::max(most, device.served(tenant));
+    least = std::min(least, device.served(tenant));
+  }
+  EXPECT_GT(least, most / 2);
+}
+
 // Who was idle saved up nothing: it then gets its share, not all.
 TEST(LightTenantTest, IdleTimeIsNoCredit) {
   TimedDevice device(Options(), Time);
@@ -160,6 +181,23 @@ TEST(TenantPriorityTest, ABetterPriorityGoesFirstWhoeverTheTenantIs) {
   for (int i = 0; i < 20; ++i) device.Add(200, 150, {2, 1}, /*priority=*/1);
   for (int i = 0; i < 500; ++i) device.RunStep();
   EXPECT_EQ(device.served(2), 0);
+}
+
+// Tenants that always have work want its blocks, most of all that there are, again and again.
+TEST(TenantPreemptionTest, ASequenceLargerThanItsShareEnds) {
+  TimedDevice device(Options(/*slots=*/8, /*blocks=*/60), Time);
+  const SequenceId large = device.Add(300, 99, {1, 1});
+  for (int i = 0; i < 2000; ++i) {
+    device.Add(40, 20, {2, 1});
+    device.Add(100, 1, {3, 1});
+  }
+  int steps = 0;
+  while (!device.life(large).ended && steps < 2000) {
+    ASSERT_TRUE(device.RunStep());
+    ++steps;
+  }
+  EXPECT_TRUE(device.life(large).ended.has_value());
+  EXPECT_LT(steps, 500);
 }
 
 // A tenant alone is never preempted for itself.

@@ -37,11 +37,11 @@ std::optional<StepPlan> Scheduler::Plan(SteadyTime now) {
 
   UnparkReady();
   RankTenants();
-  AdmitWithinShares(now, draft);
+  AdmitWithinShares(draft);
   BeginBudget(draft);
   PlanRunning(draft);
   waiting_.Settle();
-  Admit(now, draft);
+  Admit(draft);
 
   if (draft.plan.rows.empty()) return std::nullopt;
   last_step_ = id;
@@ -154,7 +154,7 @@ bool Scheduler::WaitsForGroup(const Sequence& sequence, const Sequence* donor) c
 }
 
 // In the order of the queue; none overtakes a first that does not fit.
-void Scheduler::Admit(SteadyTime now, Draft& draft) {
+void Scheduler::Admit(Draft& draft) {
   while (!waiting_.empty() && !free_slots_.empty() && draft.budget > 0) {
     Sequence& sequence = waiting_.first();
     if (!sequence.can_start()) return;
@@ -168,7 +168,7 @@ void Scheduler::Admit(SteadyTime now, Draft& draft) {
     if (!FitsBlocks(sequence, donor, draft.blocks_promised)) return;
     if (!HistoryFits(sequence, draft.plan)) return;
     if (budget_.Allow(1, sequence.computed) == 0) return;
-    TakeSlot(sequence, /*shared=*/donor != nullptr, now, draft.plan);
+    TakeSlot(sequence, /*shared=*/donor != nullptr, draft.plan);
     const int32_t wanted = std::min(sequence.num_ready(), draft.budget);
     AddRow(sequence, std::max(budget_.Allow(wanted, sequence.computed), 1), draft);
     draft.blocks_promised += BlocksToGrow(sequence);
@@ -236,7 +236,7 @@ void Scheduler::ShareBlocks(const Sequence& donor) {
 }
 
 // `shared`: with the blocks of another one of its group.
-void Scheduler::TakeSlot(Sequence& sequence, bool shared, SteadyTime now, StepPlan& plan) {
+void Scheduler::TakeSlot(Sequence& sequence, bool shared, StepPlan& plan) {
   waiting_.Erase(sequence);
   TenantAccount& tenant = *sequence.tenant;
   if (tenant.running++ == 0) {
@@ -248,20 +248,21 @@ void Scheduler::TakeSlot(Sequence& sequence, bool shared, SteadyTime now, StepPl
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
 
-  for (const BlockId block : prefix_) pool_.Hold(block);
+  for (const BlockId block : prefix_) {
+    if (pool_.num_holders(block) == 0) CountBlock(tenant, block);
+    pool_.Hold(block);
+  }
   sequence.blocks.assign(prefix_.begin(), prefix_.end());
   sequence.blocks_committed = static_cast<int32_t>(prefix_.size());
   sequence.computed = sequence.blocks_committed * options_.limits.block_size + partial_positions_;
   if (partial_) {
-    sequence.blocks.push_back(pool_.Allocate());
+    AddBlock(sequence);
     plan.copies.push_back({.src = *partial_, .dst = sequence.blocks.back()});
   }
-  tenant.blocks += static_cast<int32_t>(sequence.blocks.size());
   if (sequence.group != nullptr) sequence.group->running.push_back(&sequence);
   sequence.prefill_end = static_cast<int32_t>(sequence.tokens.size());
   sequence.blocks_missing = 0;
-  if (!sequence.first_scheduled) {
-    sequence.first_scheduled = now;
+  if (!sequence.cached_tokens) {
     sequence.cached_tokens = shared ? 0 : sequence.computed;
     const bool looked_up = options_.prefix_caching && !sequence.scoring() && !shared;
     counters_.prefix_queries += looked_up ? sequence.prompt_size : 0;
@@ -269,6 +270,17 @@ void Scheduler::TakeSlot(Sequence& sequence, bool shared, SteadyTime now, StepPl
   }
 
   sequence.charged = std::max(sequence.charged, sequence.computed);
+}
+
+// A block counts for the tenant that was the first to hold it, until none does.
+void Scheduler::CountBlock(TenantAccount& tenant, BlockId block) {
+  payers_[block] = &tenant;
+  ++tenant.blocks;
+}
+
+void Scheduler::AddBlock(Sequence& sequence) {
+  sequence.blocks.push_back(pool_.Allocate());
+  CountBlock(*sequence.tenant, sequence.blocks.back());
 }
 
 void Scheduler::AddStart(const Sequence& sequence, StepPlan& plan) {
@@ -298,9 +310,7 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
 
   const int32_t end = sequence.computed + num_tokens;
   const size_t blocks_wanted = BlocksFor(end);
-  for (; sequence.blocks.size() < blocks_wanted; ++sequence.tenant->blocks) {
-    sequence.blocks.push_back(pool_.Allocate());
-  }
+  while (sequence.blocks.size() < blocks_wanted) AddBlock(sequence);
   row.blocks.begin = static_cast<int32_t>(plan.blocks.size());
   plan.blocks.insert(plan.blocks.end(), sequence.blocks.begin() + sequence.blocks_told,
                      sequence.blocks.end());
@@ -322,6 +332,7 @@ void Scheduler::AddRow(Sequence& sequence, int32_t num_tokens, Draft& draft) {
     work.AddPrompt(num_tokens, sequence.computed);
     budget_.Take(num_tokens, sequence.computed);
   }
+  if (!sequence.first_scheduled) sequence.first_scheduled = draft.step.planned;
   waiting_.Charge(sequence, end);
   draft.budget -= num_tokens;
   ++sequence.rows_in_flight;

@@ -52,9 +52,10 @@ std::string SchedulerAuditor::AuditTenants(const Scheduler& scheduler) {
   if (!scheduler.waiting_.is_shared()) return "";
   std::map<const TenantAccount*, std::pair<int32_t, int32_t>> held;
   for (const Sequence* sequence : scheduler.running_) {
-    auto& [running, blocks] = held[sequence->tenant];
-    ++running;
-    blocks += static_cast<int32_t>(sequence->blocks.size());
+    ++held[sequence->tenant].first;
+  }
+  for (BlockId block = 0; block < scheduler.options_.limits.num_blocks; ++block) {
+    if (scheduler.pool_.num_holders(block) > 0) ++held[scheduler.payers_[block]].second;
   }
   for (const auto& [tenant, counts] : held) {
     if (counts != std::pair(tenant->running, tenant->blocks)) {
