@@ -129,23 +129,25 @@ absl::Status CudaWeightPlacer::ChooseFourBits(Role role, PendingMatrix& matrix) 
     const auto reader = readers.find(part.tensor);
     matrix.packed.push_back(reader != readers.end() ? reader->second : nullptr);
   }
-  // Tiles have 64 rows, all of one part but for a gated linear's.
-  const bool gated = role == Role::kGated || role == Role::kGatedExpert;
-  const bool whole_tiles = gated ? matrix.rows % 16 == 0
-                                 : std::all_of(matrix.row_parts.begin(), matrix.row_parts.end() - 1,
-                                               [](const Checkpoint::Part& part) {
-                                                 return part.rows.size % kernels::kFourBitRows == 0;
-                                               });
+  // Tiles have 64 rows, all of one part but for a gated linear's whose parts are interleaved.
+  const auto is_type = [type](const TensorInfo* part) { return part->type == type; };
+  const bool one_type = std::all_of(matrix.parts.begin(), matrix.parts.end(), is_type);
+  const bool interleaves = one_type && (role == Role::kGated || role == Role::kGatedExpert);
+  const bool whole_tiles = interleaves
+                               ? matrix.rows % 16 == 0
+                               : std::all_of(matrix.row_parts.begin(), matrix.row_parts.end() - 1,
+                                             [](const Checkpoint::Part& part) {
+                                               return part.rows.size % kernels::kFourBitRows == 0;
+                                             });
   const bool in_layer = role != Role::kTable && role != Role::kRouter;
   if (!options_.four_bit || !in_layer || !whole_tiles || matrix.stored_fp8) return absl::OkStatus();
-  const auto is_type = [type](const TensorInfo* part) { return part->type == type; };
   if (readers.size() == matrix.parts.size()) {
     matrix.four_bit = PackedFormat(matrix.packed, matrix.column_share);
     matrix.whole_four_bit = PackedFormat(matrix.packed, Whole(matrix.column_share.total));
   } else if (options_.quantize_int4 && IsFloat(type)) {
     matrix.four_bit = {.type = kernels::FourBitType::kInt4Affine, .group = 32};
     matrix.quantized_int4 = true;
-  } else if (std::all_of(matrix.parts.begin(), matrix.parts.end(), is_type)) {
+  } else if (one_type) {
     matrix.four_bit = FourBitFormOf(type);
   }
   return absl::OkStatus();

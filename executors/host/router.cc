@@ -73,7 +73,7 @@ void ExpertChooser::Choose(const RouterConfig& router, absl::Span<const float> l
     total += chosen[i].score;
   }
   float factor = static_cast<float>(router.factor);
-  if (router.renormalize) factor /= total;
+  if (router.renormalize) factor /= total + 1e-20F;  // sigmoids may all be 0
   for (RoutedExpert& expert : chosen) expert.score *= factor;
 }
 

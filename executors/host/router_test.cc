@@ -59,6 +59,14 @@ TEST(ExpertChooserTest, ACorrectionCountsForTheChoiceAlone) {
   EXPECT_FLOAT_EQ(chosen[1].score, 1 / (1 + std::exp(-4.0f)));
 }
 
+TEST(ExpertChooserTest, ScoresMayAllBeZero) {
+  const RouterConfig router{
+      .experts = 3, .chosen = 2, .scores = Scores::kSigmoid, .renormalize = true};
+  for (const RoutedExpert& expert : Choose(router, {-200, -200, -200})) {
+    EXPECT_EQ(expert.score, 0);
+  }
+}
+
 // Group 1 has the best expert, but group 2 the two best together.
 TEST(ExpertChooserTest, GroupsCountAsTheirTwoBest) {
   const RouterConfig router{

@@ -2,6 +2,7 @@
 #ifndef MILLRACE_EXECUTORS_HOST_THREAD_POOL_H_
 #define MILLRACE_EXECUTORS_HOST_THREAD_POOL_H_
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -30,21 +31,27 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(shares_.size()); }
 
-  // Calls body(chunk, thread) once for each chunk in [0, num_chunks), where num_chunks < 2^20, on
-  // threads [0, num_threads). Returns when all calls have returned; their writes are then visible.
-  // The body must not throw.
+  // Calls body(chunk, thread) once for each chunk in [0, num_chunks), on threads [0, num_threads).
+  // Returns when all calls have returned; their writes are then visible. The body must not throw.
   template <typename Body>
   void ParallelFor(int num_chunks, const Body& body) {
     if (num_chunks <= 1 || num_threads() == 1) {
       for (int chunk = 0; chunk < num_chunks; ++chunk) body(chunk, 0);
       return;
     }
-    Run(num_chunks, {&body, [](const void* context, int chunk, int thread) {
-                       (*static_cast<const Body*>(context))(chunk, thread);
-                     }});
+    for (int begin = 0; begin < num_chunks; begin += kMostChunks) {
+      const auto part = [&body, begin](int chunk, int thread) { body(begin + chunk, thread); };
+      Run(std::min(num_chunks - begin, kMostChunks),
+          {&part, [](const void* context, int chunk, int thread) {
+             (*static_cast<const decltype(part)*>(context))(chunk, thread);
+           }});
+    }
   }
 
  private:
+  // Of one region. A claim word has room for twice as many, so that `next` cannot overflow.
+  static constexpr int kMostChunks = 1 << 19;
+
   struct Task {
     const void* context;
     void (*call)(const void* context, int chunk, int thread);

@@ -15,7 +15,7 @@ TEST(ThreadPoolTest, RunsEveryChunkOnce) {
   for (const int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
     EXPECT_EQ(pool.num_threads(), threads);
-    for (const int chunks : {0, 1, 2, 3, 7, 64, 1000}) {
+    for (const int chunks : {0, 1, 2, 3, 7, 64, 1000, (1 << 20) + 3}) {
       // Written without atomics: each element by one thread, and read after the region by this one.
       std::vector<int> runs(chunks);
       pool.ParallelFor(chunks, [&](int chunk, int thread) {

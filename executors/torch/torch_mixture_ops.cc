@@ -37,7 +37,9 @@ Routes RoutesOf(const RouterConfig& router, const at::Tensor& logits,
   if (router.groups > 1) ranks = OfBestGroups(router, ranks);
   const at::Tensor experts = Best(ranks, router.chosen);
   at::Tensor chosen = scores.gather(-1, experts);
-  if (router.renormalize) chosen = chosen / chosen.sum(-1, /*keepdim=*/true);
+  if (router.renormalize) {
+    chosen = chosen / (chosen.sum(-1, /*keepdim=*/true) + 1e-20);  // sigmoids may all be 0
+  }
   return {experts, chosen * router.factor};
 }
 
