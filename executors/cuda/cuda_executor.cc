@@ -385,12 +385,12 @@ absl::Status KeepSizesOfAllNodes(Nodes& nodes, absl::Span<DecodeGraphs* const> r
   return absl::OkStatus();
 }
 
-// Prepares all ranks, each on a thread of its own, and runs a first step that all of them take part
-// in. No rank waits for another's kernel before all are prepared, since loading a kernel,
+// Prepares all ranks, each on its thread, and runs a first step that all of them take part in. No
+// rank waits for another's kernel before all are prepared, since loading a kernel,
 // instantiating a graph and allocating memory may wait for the device.
 absl::Status PrepareRanks(const std::vector<std::unique_ptr<CudaModel>>& models,
-                          const CudaSpec& device, Nodes* nodes, std::vector<Prepared>& prepared) {
-  RankThreads threads(static_cast<int>(models.size()), kLoadTimeout);
+                          const CudaSpec& device, Nodes* nodes, RankThreads& threads,
+                          std::vector<Prepared>& prepared) {
   const bool by_nccl = models[0]->peers->by_nccl.has_value();
   const auto run_joint_step = [&](int rank) -> absl::Status {
     MILLRACE_RETURN_IF_ERROR(UseDevice(models[rank]->device.index));
@@ -415,6 +415,18 @@ absl::Status PrepareRanks(const std::vector<std::unique_ptr<CudaModel>>& models,
   for (Prepared& of_rank : prepared) graphs.push_back(&of_rank.graphs);
   DecodeGraphs::KeepCommonSizes(graphs);
   return nodes == nullptr ? absl::OkStatus() : KeepSizesOfAllNodes(*nodes, graphs);
+}
+
+absl::Status PrepareRanks(const std::vector<std::unique_ptr<CudaModel>>& models,
+                          const CudaSpec& device, Nodes* nodes, std::vector<Prepared>& prepared) {
+  RankThreads threads(static_cast<int>(models.size()), kLoadTimeout);
+  absl::Status status = PrepareRanks(models, device, nodes, threads, prepared);
+  if (status.ok()) return status;
+  // A thread may wait for a rank that has failed, and for the threads waits who deletes them.
+  for (const std::unique_ptr<CudaModel>& model : models) {
+    if (model->peers->by_nccl.has_value()) model->peers->by_nccl->nccl->Abort();
+  }
+  return status;
 }
 
 }  // namespace

@@ -23,8 +23,20 @@ using Ranks = absl::Span<const std::unique_ptr<CudaModel>>;
 // CTAs of all virtual ranks that may wait for one another on a GPU.
 constexpr int kVirtualCtas = 32;
 
-// Joins the ranks of all nodes in a communicator of NCCL, by an id that node 0 makes.
+// Joins the ranks of all nodes in a communicator of NCCL, by an id that node 0 makes. NCCL waits
+// without an end for ranks that do not come: what may fail before is done before the id is known.
 absl::Status JoinByNccl(const RankJoining& joining, Ranks ranks) {
+  const int64_t slot = joining.slot_bytes;
+  const int num_ranks = joining.device.tensor_parallel_size;
+  MILLRACE_RETURN_IF_ERROR(
+      OnAllRanks(static_cast<int>(ranks.size()), [&](int rank) -> absl::Status {
+        CudaModel& m = *ranks[rank];
+        MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
+        MILLRACE_ASSIGN_OR_RETURN(
+            m.exchanged, DeviceMemory::Allocate(slot * (1 + num_ranks), "what ranks exchange"));
+        // Rows of an embedding that other ranks have are sent as they are, and never read.
+        return ToStatus(cudaMemset(m.exchanged.data(), 0, m.exchanged.bytes()), "setting memory");
+      }));
   kernels::NcclId id{};
   std::string error;
   if (joining.first_rank == 0 && !kernels::Nccl::MakeId(&id, &error)) {
@@ -36,16 +48,9 @@ absl::Status JoinByNccl(const RankJoining& joining, Ranks ranks) {
     if (ids[0].size() != id.size()) return absl::InternalError("node 0 sent no id of NCCL");
     std::copy(ids[0].begin(), ids[0].end(), id.begin());
   }
-  const int64_t slot = joining.slot_bytes;
-  const int num_ranks = joining.device.tensor_parallel_size;
   return OnAllRanks(static_cast<int>(ranks.size()), [&](int rank) -> absl::Status {
     CudaModel& m = *ranks[rank];
     MILLRACE_RETURN_IF_ERROR(UseDevice(m.device.index));
-    MILLRACE_ASSIGN_OR_RETURN(
-        m.exchanged, DeviceMemory::Allocate(slot * (1 + num_ranks), "what ranks exchange"));
-    // Rows of an embedding that other ranks have are sent as they are, and never read.
-    MILLRACE_RETURN_IF_ERROR(
-        ToStatus(cudaMemset(m.exchanged.data(), 0, m.exchanged.bytes()), "setting memory"));
     std::string why;
     auto nccl = kernels::Nccl::Join(id, num_ranks, joining.first_rank + rank, &why);
     if (nccl == nullptr) return absl::UnavailableError(StrCat("device: cuda: ", why));
