@@ -34,7 +34,7 @@ lint:  ## clang-format on every C++ file, clang-tidy on what changed
 	@scripts/lint.sh
 
 clean:  ## Remove the build folders (the cache of the model and of Python packages stays)
-	@rm -rf build build-asan build-tsan build-fuzz build-older
+	@rm -rf build build-asan build-tsan build-older
 
 help:  ## This list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 14

@@ -16,19 +16,20 @@
 #
 # Programs find plugins beside themselves, tests in the build folder.
 #
-# The build with the sanitizer `fuzzer` (clang's libFuzzer, with ASan and UBSan) is of the programs of millrace_fuzz alone, by the
-# target `fuzzers`; other builds leave them out. scripts/fuzz.sh runs them.
+# The build with AddressSanitizer and UBSan is clang's, and has the programs of millrace_fuzz as well (clang's libFuzzer), by the target
+# `fuzzers`. scripts/fuzz.sh runs them.
 #
 # A test or benchmark that says GPU runs on a GPU machine alone: it is built by `gpu_tests` or `gpu_benches`, and ctest does not run
 # it. A library may hold .cu files where MILLRACE_HAS_CUDA is on.
 
-set(MILLRACE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: empty, address,undefined, thread or fuzzer")
-set_property(CACHE MILLRACE_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread" "fuzzer")
-if(NOT MILLRACE_SANITIZE MATCHES "^(|address,undefined|thread|fuzzer)$")
-  message(FATAL_ERROR "MILLRACE_SANITIZE is \"${MILLRACE_SANITIZE}\"; allowed: empty, address,undefined, thread, fuzzer")
+set(MILLRACE_SANITIZE "" CACHE STRING "Sanitizers of the whole build: empty, address,undefined or thread")
+set_property(CACHE MILLRACE_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")
+if(NOT MILLRACE_SANITIZE MATCHES "^(|address,undefined|thread)$")
+  message(FATAL_ERROR "MILLRACE_SANITIZE is \"${MILLRACE_SANITIZE}\"; allowed: empty, address,undefined, thread")
 endif()
-if(MILLRACE_SANITIZE STREQUAL "fuzzer" AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  message(FATAL_ERROR "MILLRACE_SANITIZE is fuzzer, which only clang++ has: -DCMAKE_CXX_COMPILER=clang++")
+# Its fuzz targets are libFuzzer's, which only clang++ has.
+if(MILLRACE_SANITIZE STREQUAL "address,undefined" AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "MILLRACE_SANITIZE is address,undefined, which takes -DCMAKE_CXX_COMPILER=clang++")
 endif()
 
 set(CMAKE_CXX_STANDARD 20)
@@ -56,13 +57,11 @@ if(MILLRACE_SANITIZE)
   # has been fed instrumented code; the sanitizers look at the real ones.
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1")
   list(APPEND _millrace_warnings -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
-  set(_millrace_sanitizers ${MILLRACE_SANITIZE})
-  if(MILLRACE_SANITIZE STREQUAL "fuzzer")
-    set(_millrace_sanitizers "fuzzer-no-link,address,undefined")
+  if(MILLRACE_SANITIZE STREQUAL "address,undefined")
     list(APPEND _millrace_warnings -Wno-unknown-warning-option -Wno-unused-command-line-argument)
   endif()
-  add_compile_options(-fsanitize=${_millrace_sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=${_millrace_sanitizers})
+  add_compile_options(-fsanitize=${MILLRACE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${MILLRACE_SANITIZE})
   if(MILLRACE_SANITIZE STREQUAL "thread")
     # It does not know fences. Asio's stand around its handlers, which belong to one thread each or stand beside locks that order them.
     add_compile_definitions(BOOST_ASIO_DISABLE_FENCED_BLOCK)
@@ -198,9 +197,14 @@ endfunction()
 function(_millrace_common target)
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${_millrace_warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:${_millrace_cuda_options}>")
-  # The optimizer takes more than half of the time of this build, and saves time only in what computes or is fuzzed.
-  if(MILLRACE_SANITIZE STREQUAL "fuzzer" AND target MATCHES "^(config|engine|hub|loadtest|millrace|nodes|server_daemon|server_doctor|server_grpc$)")
-    target_compile_options(${target} PRIVATE -O0)
+  if(MILLRACE_SANITIZE STREQUAL "address,undefined")
+    if(target MATCHES "^(config|engine|hub|loadtest|millrace|nodes|server_daemon|server_doctor|server_grpc$)")
+      # The optimizer takes more than half of the time of this build, and saves time only in what computes or is fuzzed.
+      target_compile_options(${target} PRIVATE -O0)
+    elseif(target MATCHES "^(base|formats|text|server)" AND NOT target MATCHES "_(test|bench)$")
+      # libFuzzer learns from these.
+      target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+    endif()
   endif()
 endfunction()
 
@@ -292,7 +296,7 @@ function(millrace_bench)
 endfunction()
 
 function(millrace_fuzz)
-  if(NOT MILLRACE_SANITIZE STREQUAL "fuzzer")
+  if(NOT MILLRACE_SANITIZE STREQUAL "address,undefined")
     return()
   endif()
   _millrace_parse(millrace_fuzz ${ARGN})

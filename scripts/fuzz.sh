@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # `make fuzz`: builds every fuzz target with clang and runs each for FUZZ_SECONDS (default 1800), as many at once as there are processors.
-#   scripts/fuzz.sh [short] [TARGET ...]   short: 10 seconds each; TARGET as in build-fuzz/corpus, "text_grammar"
-# A target's findings are kept in build-fuzz/found/TARGET, the inputs that it learns from in build-fuzz/corpus/TARGET. An input may take 10 seconds and 1 GiB.
+#   scripts/fuzz.sh [short] [TARGET ...]   short: 10 seconds each; TARGET as in build-asan/corpus, "text_grammar"
+# A target's findings are kept in build-asan/found/TARGET, the inputs that it learns from in build-asan/corpus/TARGET. An input may take 10 seconds and 1 GiB.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$ROOT"
-build="build-fuzz"
+build="build-asan"
 seconds=${FUZZ_SECONDS:-1800}
 if [ "${1:-}" = short ]; then
   seconds=10
@@ -14,7 +14,7 @@ fi
 
 scripts/setup.sh build fuzz
 say "building $build/ with $JOBS jobs"
-cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DMILLRACE_SANITIZE=fuzzer -DMILLRACE_TESTS=OFF -DMILLRACE_TORCH=OFF \
+cmake -S . -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DMILLRACE_SANITIZE=address,undefined -DMILLRACE_TESTS=OFF -DMILLRACE_TORCH=OFF \
   --log-level=WARNING >/dev/null
 python3 scripts/fuzz_corpus.py "$build/corpus"
 targets=("$@")

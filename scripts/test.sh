@@ -9,7 +9,13 @@ cd "$ROOT"
 build=${1:-build}
 shift $(($# ? 1 : 0))
 
-scripts/setup.sh build test
+groups=(build test)
+options=(-DMILLRACE_TESTS=ON "$@")
+if [[ " $* " == *MILLRACE_SANITIZE=address,undefined* ]]; then  # The build of `make fuzz`, which takes clang.
+  groups+=(fuzz)
+  options+=(-DCMAKE_CXX_COMPILER=clang++)
+fi
+scripts/setup.sh "${groups[@]}"
 sanitized=
 skip="not torch"  # applies to the Python tests
 leave=()          # options of ctest
@@ -27,7 +33,7 @@ case " $* " in
 esac
 
 say "building $build/ with $JOBS jobs"
-cmake -S . -B "$build" -G Ninja -DMILLRACE_TESTS=ON "$@" --log-level=WARNING >/dev/null
+cmake -S . -B "$build" -G Ninja "${options[@]}" --log-level=WARNING >/dev/null
 # Several files compile as one (scripts/batches.py). Should two of them not go together, the build goes on file by file.
 if ! build_quietly "$build"; then
   grep -q '^MILLRACE_BATCHES:BOOL=ON' "$build/CMakeCache.txt" || die "the build of $build/ failed"

@@ -141,7 +141,8 @@ def test_cancels_deadlines_and_slow_readers(start_server, tmp_path, protocol):
     own = result["millrace_loadtest"]
     assert 15 <= own["cancelled"] <= 45
     assert result["completed"] + own["cancelled"] == 60 and result["failed"] == 0
-    assert sum(60 == tokens for tokens in result["output_lens"]) == result["completed"]
+    # One that is cancelled may have got its last tokens meanwhile.
+    assert sum(60 == tokens for tokens in result["output_lens"]) >= result["completed"]
 
     result = measure(tmp_path, *flags, "--slow-ratio", 0.3, "--slow-rate", 20000)
     assert result["completed"] == 60 and set(result["output_lens"]) == {60}
